@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+/*
+ * quire/quire.h - version, and what happens when the program has a bug.
+ *
+ * Misuse that Quire can see (freeing twice, a pointer from elsewhere, a broken invariant) is never passed over in silence: one line on
+ * standard error names the object, the invariant and the address, then the function given here runs, then the process traps (SIGILL or SIGTRAP).
+ *
+ *     static void note(const char *message, const void *address) { syslog(LOG_CRIT, "%s", message); (void)address; }
+ *     ...
+ *     quire_on_panic(note);
+ *
+ * Threads: every function here may be called from any thread.  Signals and fork: all may be called from a handler; a child keeps the hook.
+ */
+#ifndef QUIRE_QUIRE_H
+#define QUIRE_QUIRE_H
+
+#include <quire/export.h>
+
+#define QUIRE_VERSION_MAJOR 0
+#define QUIRE_VERSION_MINOR 1
+#define QUIRE_VERSION_PATCH 0
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * Call `fn` with the message (without its newline) and the address before the process traps; NULL: call nothing.  `fn` may end the process by
+ * _exit; it must not leave by longjmp.  A panic inside `fn` traps at once.  MT-Safe.
+ */
+QUIRE_API void quire_on_panic(void (*fn)(const char *message, const void *address));
+
+/* "0.1.0": the version of the library that is running, which may differ from the headers' numbers.  MT-Safe. */
+QUIRE_API const char *quire_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT
+/*
+ * atomic.h - shared words, with the memory order in the function's name.
+ *
+ * A shared word is a struct of one field, so that a plain read or write of it does not compile.  Compiler builtins rather than <stdatomic.h>:
+ * the tests include this from C++, and another implementation of the same names can stand here (a model checker's, say).
+ *
+ * In the `check` build every operation first calls atomic_noise(), through which tests yield or sleep at atomic steps: without that, two cores
+ * find almost no races.
+ */
+#ifndef QUIRE_BASE_ATOMIC_H
+#define QUIRE_BASE_ATOMIC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/compiler.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A test's hook, called before every atomic step of the `check` build; NULL (the start value) calls nothing. */
+extern void (*atomic_noise_hook)(void);
+
+static ALWAYS_INLINE void atomic_noise(void)
+{
+#if QUIRE_CHECK
+    void (*hook)(void) = __atomic_load_n(&atomic_noise_hook, __ATOMIC_RELAXED);
+    if (unlikely(hook))
+        hook();
+#endif
+}
+
+static ALWAYS_INLINE void cpu_pause(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+#define ATOMIC_WORDS(X) X(u32, uint32_t) X(u64, uint64_t) X(size, size_t) X(addr, uintptr_t)
+
+#define ATOMIC_WORD(w, type)                                                                       \
+    typedef struct atomic_##w {                                                                    \
+        type word;                                                                                 \
+    } atomic_##w;                                                                                  \
+    static ALWAYS_INLINE type w##_load_relaxed(const atomic_##w *p)                                \
+    {                                                                                              \
+        atomic_noise();                                                                            \
+        return __atomic_load_n(&p->word, __ATOMIC_RELAXED);                                        \
+    }                                                                                              \
+    static ALWAYS_INLINE type w##_load_acquire(const atomic_##w *p)                                \
+    {                                                                                              \
+        atomic_noise();                                                                            \
+        return __atomic_load_n(&p->word, __ATOMIC_ACQUIRE);                                        \
+    }                                                                                              \
+    static ALWAYS_INLINE void w##_store_relaxed(atomic_##w *p, type value)                         \
+    {                                                                                              \
+        atomic_noise();                                                                            \
+        __atomic_store_n(&p->word, value, __ATOMIC_RELAXED);                                       \
+    }                                                                                              \
+    static ALWAYS_INLINE void w##_store_release(atomic_##w *p, type value)                         \
+    {                                                                                              \
+        atomic_noise();                                                                            \
+        __atomic_store_n(&p->word, value, __ATOMIC_RELEASE);                                       \
+    }                                                                                              \
+    static ALWAYS_INLINE type w##_exchange_acquire(atomic_##w *p, type value)                      \
+    {                                                                                              \
+        atomic_noise();                                                                            \
+        return __atomic_exchange_n(&p->word, value, __ATOMIC_ACQUIRE);                             \
+    }                                                                                              \
+    static ALWAYS_INLINE type w##_exchange_release(atomic_##w *p, type value)                      \
+    {                                                                                              \
+        atomic_noise();                                                                            \
+        return __atomic_exchange_n(&p->word, value, __ATOMIC_RELEASE);                             \
+    }                                                                                              \
+    static ALWAYS_INLINE type w##_add_relaxed(atomic_##w *p, type value)                           \
+    {                                                                                              \
+        atomic_noise();                                                                            \
+        return __atomic_fetch_add(&p->word, value, __ATOMIC_RELAXED);                              \
+    }                                                                                              \
+    static ALWAYS_INLINE type w##_sub_relaxed(atomic_##w *p, type value)                           \
+    {                                                                                              \
+        atomic_noise();                                                                            \
+        return __atomic_fetch_sub(&p->word, value, __ATOMIC_RELAXED);                              \
+    }                                                                                              \
+    static ALWAYS_INLINE bool w##_cas_relaxed(atomic_##w *p, type *expected, type desired)         \
+    {                                                                                              \
+        atomic_noise();                                                                            \
+        return __atomic_compare_exchange_n(&p->word, expected, desired, false, __ATOMIC_RELAXED,   \
+                                           __ATOMIC_RELAXED);                                      \
+    }                                                                                              \
+    static ALWAYS_INLINE bool w##_cas_acquire(atomic_##w *p, type *expected, type desired)         \
+    {                                                                                              \
+        atomic_noise();                                                                            \
+        return __atomic_compare_exchange_n(&p->word, expected, desired, false, __ATOMIC_ACQUIRE,   \
+                                           __ATOMIC_RELAXED);                                      \
+    }                                                                                              \
+    static ALWAYS_INLINE bool w##_cas_release(atomic_##w *p, type *expected, type desired)         \
+    {                                                                                              \
+        atomic_noise();                                                                            \
+        return __atomic_compare_exchange_n(&p->word, expected, desired, false, __ATOMIC_RELEASE,   \
+                                           __ATOMIC_RELAXED);                                      \
+    }
+
+ATOMIC_WORDS(ATOMIC_WORD)
+#undef ATOMIC_WORD
+
+/* Raise `p` to at least `value`. */
+static inline void size_max_relaxed(atomic_size *p, size_t value)
+{
+    size_t seen = size_load_relaxed(p);
+    while (seen < value && !size_cas_relaxed(p, &seen, value)) {
+    }
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

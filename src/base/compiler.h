@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+/*
+ * compiler.h - what the compiler can be told, under one set of names.
+ *
+ * The only file outside src/os that may ask which compiler or sanitizer it meets.  Every feature is a macro that is always defined, as 0 or 1.
+ */
+#ifndef QUIRE_BASE_COMPILER_H
+#define QUIRE_BASE_COMPILER_H
+
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+#define CACHE_LINE_BYTES 64
+#define CACHE_ALIGNED __attribute__((aligned(CACHE_LINE_BYTES)))
+#define NOINLINE __attribute__((noinline))
+#define COLD __attribute__((cold, noinline))
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
+/* 1 in the `check` build: dearer checks, quarantines, lock ranks, and a hook at every atomic step. */
+#ifndef QUIRE_CHECK
+#define QUIRE_CHECK 0
+#endif
+
+#if defined(__SANITIZE_ADDRESS__)
+#define BUILT_WITH_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define BUILT_WITH_ASAN 1
+#endif
+#endif
+#ifndef BUILT_WITH_ASAN
+#define BUILT_WITH_ASAN 0
+#endif
+
+#if defined(__SANITIZE_THREAD__)
+#define BUILT_WITH_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define BUILT_WITH_TSAN 1
+#endif
+#endif
+#ifndef BUILT_WITH_TSAN
+#define BUILT_WITH_TSAN 0
+#endif
+
+#ifdef __cplusplus
+#define STATIC_ASSERT(x, why) static_assert(x, why)
+#else
+#define STATIC_ASSERT(x, why) _Static_assert(x, why)
+#endif
+
+#endif

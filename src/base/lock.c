@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+/*
+ * lock.c - the slow half of a lock: a short spin, then sleep; and the ranks of the `check` build.
+ *
+ *     0 free --take--> 1 held --somebody waits--> 2 held, wake one on drop
+ *
+ * The idea of the three values: Ulrich Drepper, "Futexes are tricky".
+ */
+#include "base/lock.h"
+#include "base/panic.h"
+#include "os/os.h"
+
+enum { SPINS = 64 };
+
+void (*atomic_noise_hook)(void);
+
+void lock_slow(struct lock *lock)
+{
+    for (int i = 0; i < SPINS; i++) {
+        uint32_t expected = 0;
+        if (u32_load_relaxed(&lock->word) == 0 && u32_cas_acquire(&lock->word, &expected, 1)) /* acquire [lock] */
+            return;
+        cpu_pause();
+    }
+    while (u32_exchange_acquire(&lock->word, 2) != 0) /* acquire [lock] */
+        os_futex_wait(&lock->word.word, 2, 0);
+}
+
+void lock_wake(struct lock *lock)
+{
+    os_futex_wake(&lock->word.word, 1);
+}
+
+#if QUIRE_CHECK
+/* One bit for each rank held by this thread; a thread that ends holding one has a bug of its own. */
+static _Thread_local uint32_t ranks_held;
+
+void lock_rank_take(const struct lock *lock)
+{
+    if (ranks_held >> lock->rank)
+        panic("lock", NULL, "L1 ranks rise", lock);
+    ranks_held |= 1u << lock->rank;
+}
+
+void lock_rank_drop(const struct lock *lock)
+{
+    if (!(ranks_held >> lock->rank & 1))
+        panic("lock", NULL, "L2 dropped by its holder", lock);
+    ranks_held &= ~(1u << lock->rank);
+}
+#endif

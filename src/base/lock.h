@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+/*
+ * lock.h - a lock of one word that sleeps in the kernel, with a rank.
+ *
+ * Ranks rise: a thread that holds a lock may take only locks of a higher rank.  The `check` build stops the process otherwise.
+ * There is no handler before a fork: the child repairs what its vanished threads held (lock_reset()), so fork can never wait for us.
+ */
+#ifndef QUIRE_BASE_LOCK_H
+#define QUIRE_BASE_LOCK_H
+
+#include <stdbool.h>
+
+#include "base/atomic.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum lock_rank {
+    LOCK_REGISTRY = 1, /* base/registry.c: the list of named objects */
+    LOCK_ARENA,        /* src/arena: none today; room for the siblings */
+    LOCK_FILE,         /* pages/source_file.c, source_fixed.c: a source of the user's */
+    LOCK_SHARD,        /* pages/source_default.c: one CPU's warm spans */
+    LOCK_REGIONS,      /* pages/source_default.c: the maps of all regions */
+    LOCK_PAGEMAP,      /* pages/pagemap.c: growing the table */
+    LOCK_RANK_COUNT
+};
+
+struct lock {
+    atomic_u32 word; /* 0 free, 1 held, 2 held and somebody sleeps */
+    uint32_t rank;
+};
+
+#define LOCK_INIT(lock_rank_) {{0}, (lock_rank_)}
+
+void lock_slow(struct lock *lock);
+void lock_wake(struct lock *lock);
+#if QUIRE_CHECK
+void lock_rank_take(const struct lock *lock);
+void lock_rank_drop(const struct lock *lock);
+#else
+static inline void lock_rank_take(const struct lock *lock) { (void)lock; }
+static inline void lock_rank_drop(const struct lock *lock) { (void)lock; }
+#endif
+
+static ALWAYS_INLINE bool lock_try(struct lock *lock)
+{
+    uint32_t expected = 0;
+    if (u32_load_relaxed(&lock->word) != 0 || !u32_cas_acquire(&lock->word, &expected, 1)) /* acquire [lock] */
+        return false;
+    lock_rank_take(lock);
+    return true;
+}
+
+static ALWAYS_INLINE void lock_take(struct lock *lock)
+{
+    uint32_t expected = 0;
+    if (unlikely(!u32_cas_acquire(&lock->word, &expected, 1))) /* acquire [lock] */
+        lock_slow(lock);
+    lock_rank_take(lock);
+}
+
+static ALWAYS_INLINE void lock_drop(struct lock *lock)
+{
+    lock_rank_drop(lock);
+    if (unlikely(u32_exchange_release(&lock->word, 0) == 2)) /* release [lock] */
+        lock_wake(lock);
+}
+
+static inline bool lock_held(const struct lock *lock)
+{
+    return u32_load_relaxed(&lock->word) != 0;
+}
+
+/* In the child of a fork: nobody holds it now.  True if somebody did when the process forked. */
+static inline bool lock_reset(struct lock *lock)
+{
+    bool held = lock_held(lock);
+    u32_store_relaxed(&lock->word, 0);
+    return held;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

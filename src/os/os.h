@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+/*
+ * os.h - all that Quire asks of the operating system: whole pages, files, CPUs, time, threads.
+ *
+ * Functions return 0 or a value, or a negative errno; none of them sets errno, prints, or knows what an allocator is.
+ *
+ * The seam: every call passes os_fault(kind) first, by which a test makes the nth call of a kind fail, once or from then on.
+ */
+#ifndef QUIRE_OS_OS_H
+#define QUIRE_OS_OS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- fault injection (os_fault.c) ---- */
+
+#define OS_CALLS(X) X(MAP) X(UNMAP) X(PROTECT) X(DISCARD) X(ADVISE) X(LIBC) X(OPEN) X(GROW) X(MEMFD) X(UNLINK) X(FLOCK) X(THREAD) X(ENTROPY)
+enum os_call {
+#define OS_CALL_ENUM(name) OS_##name,
+    OS_CALLS(OS_CALL_ENUM)
+#undef OS_CALL_ENUM
+        OS_CALL_COUNT
+};
+
+/* From now on the nth call of `kind` (from 1) fails, and all later ones too if `onwards`; nth 0 ends it.  Returns calls seen since the last. */
+uint64_t os_fault_set(enum os_call kind, uint64_t nth, bool onwards);
+/* True when this call has to fail.  For src/os only. */
+bool os_fault(enum os_call kind);
+
+/* ---- pages (os_page.c) ---- */
+
+/* The size of an OS page, read once from the kernel: 4 KiB, 16 KiB, 64 KiB. */
+size_t os_page_bytes(void);
+unsigned os_page_shift(void);
+/* The size of a transparent huge page, 0 where the kernel has none or never uses them. */
+size_t os_huge_bytes(void);
+
+/* Address space without memory, aligned; os_commit() before use.  -ENOMEM. */
+int os_reserve(size_t bytes, size_t align_bytes, void **out);
+int os_commit(void *start, size_t bytes);
+/* Zeroed anonymous memory, readable and writable, aligned to a page (or more).  -ENOMEM. */
+int os_map(size_t bytes, size_t align_bytes, void **out);
+int os_unmap(void *start, size_t bytes);
+/* The memory of these anonymous private pages goes back to the system; they read as zero afterwards.  Works where unmapping cannot. */
+int os_discard(void *start, size_t bytes);
+int os_advise_huge(void *start, size_t bytes);
+int os_advise_dontdump(void *start, size_t bytes);
+/* Shows as [anon:quire:NAME] in /proc/PID/maps where the kernel can; `name` must stay. */
+void os_name(void *start, size_t bytes, const char *name);
+/* libc's page-aligned memory, not zeroed. */
+int os_libc_alloc(size_t bytes, size_t align_bytes, void **out);
+void os_libc_free(void *start);
+
+/* ---- files (os_file.c) ---- */
+
+/* Open a directory, refusing a symbolic link as its last component.  Returns a descriptor. */
+int os_dir_open(const char *path);
+/* Create a new file 0600 in `dirfd`: never follows a link, never opens what exists (-EEXIST). */
+int os_file_create(int dirfd, const char *name);
+/* Open an existing regular file of ours, not following links and not waiting on FIFOs. */
+int os_file_open(int dirfd, const char *name);
+int os_memfd(const char *name);
+/* Make the file `bytes` long with its space reserved: -ENOSPC now rather than SIGBUS later.  Heeds RLIMIT_FSIZE (-EFBIG, no signal). */
+int os_file_reserve(int fd, size_t bytes);
+/* Give the space of a part of the file back; it reads as zero afterwards. */
+int os_file_punch(int fd, size_t offset, size_t bytes);
+int os_map_file(int fd, size_t bytes, void **out);
+int os_unlink(int dirfd, const char *name);
+/* Try to lock the whole file, shared or exclusive, without waiting: -EWOULDBLOCK. */
+int os_flock(int fd, bool exclusive);
+void os_close(int fd);
+
+/* ---- CPUs (os_cpu.c) ---- */
+
+/* How many CPUs may exist, ids 0 .. n-1; read once. */
+unsigned os_cpu_count(void);
+/* The CPU that runs this, now: only a hint unless the caller holds what makes it one.  May be >= os_cpu_count() on odd systems. */
+unsigned os_cpu_id(void);
+
+/* ---- time, entropy, messages, threads (os_misc.c) ---- */
+
+uint64_t os_time_ns(void); /* monotonic */
+int os_entropy(void *out, size_t bytes);
+void os_write_stderr(const char *text, size_t bytes);
+/* Sleep while *word == expected, at most timeout_ns (0: no limit); wakes on os_futex_wake, on signals, and for no reason. */
+void os_futex_wait(uint32_t *word, uint32_t expected, uint64_t timeout_ns);
+void os_futex_wake(uint32_t *word, int count);
+/* A detached thread with a small stack that takes no signals. */
+int os_thread_start(void (*fn)(void *), void *arg);
+/* Call fn in the child after every fork from now on; nothing is done before the fork, so no lock is held across it. */
+int os_after_fork_in_child(void (*fn)(void));
+
+#ifdef __cplusplus
+}
+#endif
+#endif

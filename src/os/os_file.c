@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT
+/*
+ * os_file.c - files that hold memory: created safely, their space reserved before anybody writes.
+ *
+ * A file that shall hold memory must never be one that somebody else put there: O_EXCL and O_NOFOLLOW on creation, 0600, and on opening what
+ * exists: no link, no FIFO, regular, owned by this user.
+ *
+ * Locks: none.  Not here: names and leftovers (src/pages/source_file.c).
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "os/os.h"
+
+enum { ZEROES_BYTES = 4096 };
+
+int os_dir_open(const char *path)
+{
+    int kept = errno;
+    if (os_fault(OS_OPEN))
+        return -EMFILE;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), error = errno;
+    /* With O_DIRECTORY the kernel reports a link as ENOTDIR: tell it from a file. */
+    struct stat st;
+    if (fd < 0 && error == ENOTDIR && lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
+        error = ELOOP;
+    errno = kept;
+    return fd < 0 ? -error : fd;
+}
+
+int os_file_create(int dirfd, const char *name)
+{
+    int kept = errno;
+    if (os_fault(OS_OPEN))
+        return -EMFILE;
+    int fd = openat(dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600), error = errno;
+    errno = kept;
+    return fd < 0 ? -error : fd;
+}
+
+int os_file_open(int dirfd, const char *name)
+{
+    int kept = errno;
+    if (os_fault(OS_OPEN))
+        return -EMFILE;
+    int fd = openat(dirfd, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC), error = errno;
+    struct stat st;
+    if (fd >= 0 && (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid())) {
+        close(fd);
+        fd = -1;
+        error = EACCES;
+    }
+    errno = kept;
+    return fd < 0 ? -error : fd;
+}
+
+int os_memfd(const char *name)
+{
+    int kept = errno;
+    if (os_fault(OS_MEMFD))
+        return -EMFILE;
+    int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING), error = errno;
+    errno = kept;
+    return fd < 0 ? -error : fd;
+}
+
+/* For file systems without fallocate: zeroes written for real. */
+static int reserve_by_writing(int fd, size_t bytes)
+{
+    static const char zeroes[ZEROES_BYTES];
+    for (size_t at = 0; at < bytes;) {
+        size_t want = bytes - at < ZEROES_BYTES ? bytes - at : ZEROES_BYTES;
+        ssize_t put = pwrite(fd, zeroes, want, (off_t)at);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return put < 0 ? -errno : -ENOSPC;
+        at += (size_t)put;
+    }
+    return 0;
+}
+
+int os_file_reserve(int fd, size_t bytes)
+{
+    int kept = errno, error = 0;
+    struct rlimit limit;
+    if (os_fault(OS_GROW))
+        return -ENOSPC;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur)
+        return -EFBIG;
+    while (fallocate(fd, 0, 0, (off_t)bytes) != 0) {
+        error = errno;
+        if (error == EINTR)
+            continue;
+        error = error == EOPNOTSUPP || error == ENOSYS ? reserve_by_writing(fd, bytes) : -error;
+        break;
+    }
+    if (error > 0)
+        error = 0; /* EINTR, then success */
+    errno = kept;
+    return error;
+}
+
+int os_file_punch(int fd, size_t offset, size_t bytes)
+{
+    int kept = errno;
+    if (os_fault(OS_DISCARD))
+        return -ENOMEM;
+    int error = fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes) ? -errno : 0;
+    errno = kept;
+    return error;
+}
+
+int os_map_file(int fd, size_t bytes, void **out)
+{
+    int kept = errno;
+    if (os_fault(OS_MAP))
+        return -ENOMEM;
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    int error = errno;
+    errno = kept;
+    if (p == MAP_FAILED)
+        return -error;
+    *out = p;
+    return 0;
+}
+
+int os_unlink(int dirfd, const char *name)
+{
+    int kept = errno;
+    if (os_fault(OS_UNLINK))
+        return -EACCES;
+    int error = unlinkat(dirfd, name, 0) ? -errno : 0;
+    errno = kept;
+    return error;
+}
+
+int os_flock(int fd, bool exclusive)
+{
+    int kept = errno;
+    if (os_fault(OS_FLOCK))
+        return -ENOLCK;
+    int error = flock(fd, (exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB) ? -errno : 0;
+    errno = kept;
+    return error;
+}
+
+void os_close(int fd)
+{
+    int kept = errno;
+    close(fd);
+    errno = kept;
+}

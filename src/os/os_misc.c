@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+/*
+ * os_misc.c - time, entropy, messages, sleeping, threads, fork.
+ */
+#include <errno.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/atomic.h"
+#include "os/os.h"
+
+enum { THREAD_STACK_BYTES = 64 * 1024 };
+
+uint64_t os_time_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+int os_entropy(void *out, size_t bytes)
+{
+    if (os_fault(OS_ENTROPY))
+        return -ENOSYS;
+    int kept = errno;
+    ssize_t got = getrandom(out, bytes, GRND_NONBLOCK);
+    int error = got == (ssize_t)bytes ? 0 : got < 0 ? -errno : -EAGAIN;
+    errno = kept;
+    return error;
+}
+
+void os_write_stderr(const char *text, size_t bytes)
+{
+    int kept = errno;
+    while (bytes > 0) {
+        ssize_t put = write(2, text, bytes);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            break;
+        text += put;
+        bytes -= (size_t)put;
+    }
+    errno = kept;
+}
+
+void os_futex_wait(uint32_t *word, uint32_t expected, uint64_t timeout_ns)
+{
+    struct timespec t = {.tv_sec = (time_t)(timeout_ns / 1000000000u), .tv_nsec = (long)(timeout_ns % 1000000000u)};
+    int kept = errno;
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, timeout_ns ? &t : NULL, NULL, 0);
+    errno = kept;
+}
+
+void os_futex_wake(uint32_t *word, int count)
+{
+    int kept = errno;
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
+    errno = kept;
+}
+
+struct thread_start {
+    void (*fn)(void *);
+    void *arg;
+};
+
+static void *thread_main(void *start)
+{
+    struct thread_start s = *(struct thread_start *)start;
+    os_unmap(start, os_page_bytes());
+    s.fn(s.arg);
+    return NULL;
+}
+
+int os_thread_start(void (*fn)(void *), void *arg)
+{
+    void *page;
+    if (os_fault(OS_THREAD))
+        return -EAGAIN;
+    int error = os_map(os_page_bytes(), os_page_bytes(), &page);
+    if (error)
+        return error;
+    *(struct thread_start *)page = (struct thread_start){fn, arg};
+
+    /* The thread inherits a mask of everything: the program's signals are not its business. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_t attributes;
+    pthread_t thread;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_attr_setstacksize(&attributes, THREAD_STACK_BYTES);
+    error = pthread_create(&thread, &attributes, thread_main, page);
+    pthread_attr_destroy(&attributes);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error)
+        os_unmap(page, os_page_bytes());
+    return -error;
+}
+
+int os_after_fork_in_child(void (*fn)(void))
+{
+    return -pthread_atfork(NULL, NULL, fn);
+}

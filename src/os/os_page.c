@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT
+/*
+ * os_page.c - reserving, committing, mapping and giving back whole pages.
+ *
+ *     reserve           commit              discard              unmap
+ *     ---- PROT_NONE ----> read + write ----> same, no memory ----> gone
+ *
+ * Reserving without PROT_NONE would be refused under vm.overcommit_memory=2, and committed pages would be charged twice.
+ *
+ * Locks: none.  Not here: files (os_file.c), which pages are in use (src/pages).
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "base/align.h"
+#include "base/atomic.h"
+#include "os/os.h"
+
+#ifndef PR_SET_VMA
+#define PR_SET_VMA 0x53564d41
+#define PR_SET_VMA_ANON_NAME 0
+#endif
+
+static atomic_size page_bytes_cached;
+static atomic_size huge_bytes_cached; /* + 1, so that 0 says not read yet */
+
+size_t os_page_bytes(void)
+{
+    size_t bytes = size_load_relaxed(&page_bytes_cached);
+    if (unlikely(bytes == 0)) {
+        bytes = (size_t)sysconf(_SC_PAGESIZE);
+        size_store_relaxed(&page_bytes_cached, bytes);
+    }
+    return bytes;
+}
+
+unsigned os_page_shift(void)
+{
+    return log2_floor(os_page_bytes());
+}
+
+/* The first number or the whole text of a small file under /sys; -errno. */
+static long sys_read(const char *path, char *text, size_t bytes)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    ssize_t got = read(fd, text, bytes - 1);
+    close(fd);
+    if (got < 0)
+        return -EIO;
+    text[got] = 0;
+    return strtol(text, NULL, 10);
+}
+
+static size_t huge_bytes_read(void)
+{
+    char text[64];
+    if (sys_read("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text) < 0 || strstr(text, "[never]"))
+        return 0;
+    long bytes = sys_read("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size", text, sizeof text);
+    return bytes > 0 && is_pow2((size_t)bytes) ? (size_t)bytes : 0;
+}
+
+size_t os_huge_bytes(void)
+{
+    size_t seen = size_load_relaxed(&huge_bytes_cached);
+    if (unlikely(seen == 0)) {
+        int kept = errno;
+        seen = huge_bytes_read() + 1;
+        size_store_relaxed(&huge_bytes_cached, seen);
+        errno = kept;
+    }
+    return seen - 1;
+}
+
+/* Map `bytes` at a multiple of `align_bytes`: ask for more, then cut the ends off. */
+static int map_aligned(size_t bytes, size_t align_bytes, int protection, void **out)
+{
+    int kept = errno, flags = MAP_PRIVATE | MAP_ANONYMOUS | (protection == PROT_NONE ? MAP_NORESERVE : 0);
+    size_t slack = align_bytes > os_page_bytes() ? align_bytes - os_page_bytes() : 0, whole;
+    if (!add_checked(bytes, slack, &whole) || os_fault(OS_MAP))
+        return -ENOMEM;
+    char *p = mmap(NULL, whole, protection, flags, -1, 0);
+    int error = errno;
+    errno = kept;
+    if (p == MAP_FAILED)
+        return -error;
+    char *start = p + (align_up((uintptr_t)p, align_bytes) - (uintptr_t)p);
+    size_t before = (size_t)(start - p), after = slack - before;
+    /* Ends that cannot be cut off (no VMA left for the split) are only address space: the block is good. */
+    if (before)
+        (void)munmap(p, before);
+    if (after)
+        (void)munmap(start + bytes, after);
+    errno = kept;
+    *out = start;
+    return 0;
+}
+
+int os_reserve(size_t bytes, size_t align_bytes, void **out)
+{
+    return map_aligned(bytes, align_bytes, PROT_NONE, out);
+}
+
+int os_map(size_t bytes, size_t align_bytes, void **out)
+{
+    return map_aligned(bytes, align_bytes, PROT_READ | PROT_WRITE, out);
+}
+
+/* 0 or -errno of a call that returned `result`, with the caller's errno put back. */
+static int outcome(int result, int kept)
+{
+    int error = result == 0 ? 0 : -errno;
+    errno = kept;
+    return error;
+}
+
+int os_commit(void *start, size_t bytes)
+{
+    int kept = errno;
+    if (os_fault(OS_PROTECT))
+        return -ENOMEM;
+    return outcome(mprotect(start, bytes, PROT_READ | PROT_WRITE), kept);
+}
+
+int os_unmap(void *start, size_t bytes)
+{
+    int kept = errno;
+    if (os_fault(OS_UNMAP))
+        return -ENOMEM;
+    return outcome(munmap(start, bytes), kept);
+}
+
+int os_discard(void *start, size_t bytes)
+{
+    int kept = errno;
+    if (os_fault(OS_DISCARD))
+        return -ENOMEM;
+    return outcome(madvise(start, bytes, MADV_DONTNEED), kept);
+}
+
+int os_advise_huge(void *start, size_t bytes)
+{
+    int kept = errno;
+    if (os_fault(OS_ADVISE))
+        return -ENOMEM;
+    return outcome(madvise(start, bytes, MADV_HUGEPAGE), kept);
+}
+
+int os_advise_dontdump(void *start, size_t bytes)
+{
+    int kept = errno;
+    if (os_fault(OS_ADVISE))
+        return -ENOMEM;
+    return outcome(madvise(start, bytes, MADV_DONTDUMP), kept);
+}
+
+void os_name(void *start, size_t bytes, const char *name)
+{
+    int kept = errno;
+    (void)prctl(PR_SET_VMA, PR_SET_VMA_ANON_NAME, start, bytes, name);
+    errno = kept;
+}
+
+int os_libc_alloc(size_t bytes, size_t align_bytes, void **out)
+{
+    if (os_fault(OS_LIBC))
+        return -ENOMEM;
+    int kept = errno, error = posix_memalign(out, align_bytes, bytes);
+    errno = kept;
+    return -error;
+}
+
+void os_libc_free(void *start)
+{
+    int kept = errno;
+    free(start);
+    errno = kept;
+}
