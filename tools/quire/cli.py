@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: MIT
+"""
+cli.py - from a command line to one command module.
+
+    quire NAME ...  ->  import cmd_NAME  ->  cmd_NAME.add_arguments(parser)  ->  cmd_NAME.run(args)  ->  exit code
+
+A command is one file, cmd_NAME.py, found by its name; to add a command, add the file:
+
+    HELP = "one line for the list of commands"
+    TAKES_PROGRAM = True                    # optional: what follows `--` lands in args.program
+    def add_arguments(parser): ...          # an argparse parser
+    def run(args) -> int: ...               # the exit code; raise errors.QuireError to end with a message
+
+Only the module of the command that runs is imported, so that a command starts in a fraction of a second.
+Not here: what any command does, nor setting up a checkout (the front door `quire` at the root does that).
+"""
+import argparse
+import difflib
+import importlib
+import os
+import sys
+
+from errors import EXIT_OK, EXIT_TOOL_FAILED, EXIT_USAGE, QuireError, UsageError
+from version import VERSION
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PREFERRED_ORDER = ["try", "record", "replay", "advise", "bench", "env"]
+
+
+def command_names():
+    """Names of all commands: the cmd_*.py files beside this one, best known first."""
+    found = [f[4:-3] for f in os.listdir(HERE) if f.startswith("cmd_") and f.endswith(".py")]
+    rank = {name: i for i, name in enumerate(PREFERRED_ORDER)}
+    return sorted(found, key=lambda n: (rank.get(n, len(rank)), n))
+
+
+def load(name):
+    """The module of one command."""
+    return importlib.import_module(f"cmd_{name}")
+
+
+def nearest(word, choices):
+    """A sentence with the choice that looks most like `word`, or an empty string."""
+    close = difflib.get_close_matches(word, choices, n=1, cutoff=0.5)
+    return f"did you mean `{close[0]}`?" if close else ""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with this tool's errors: one line, a suggestion, exit 2."""
+
+    def error(self, message):
+        raise UsageError(f"{self.prog}: {message}", fix=f"{self.prog} --help")
+
+    def options(self):
+        """Every option string this parser knows."""
+        return [s for a in self._actions for s in a.option_strings]
+
+
+def refuse_unknown(parser, unknown):
+    """Ends with a usage error that names the first unknown word and the nearest option."""
+    word = unknown[0].split("=", 1)[0]
+    kind = "option" if word.startswith("-") else "argument"
+    hint = nearest(word, parser.options()) if kind == "option" else ""
+    raise UsageError(f"{parser.prog}: unknown {kind} `{word}`", why=hint, fix=f"{parser.prog} --help")
+
+
+def parse(module, name, argv):
+    """The parsed arguments of one command; TAKES_PROGRAM commands get args.program."""
+    takes_program = getattr(module, "TAKES_PROGRAM", False)
+    usage = f"quire {name} [options]" + (" [--] PROGRAM [ARGS...]" if takes_program else " ...")
+    parser = Parser(
+        prog=f"quire {name}",
+        usage=usage if takes_program else None,
+        description=module.HELP,
+        epilog=getattr(module, "EPILOG", None),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    module.add_arguments(parser)
+    tail = []
+    if takes_program:
+        parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+        if "--" in argv:
+            cut = argv.index("--")
+            argv, tail = argv[:cut], argv[cut + 1 :]
+    args, unknown = parser.parse_known_args(argv)
+    if unknown:
+        refuse_unknown(parser, unknown)
+    if takes_program:
+        # `try jq -- x` means jq with the arguments `--` and `x`; `try -- jq x` means jq with x.
+        args.program = args.program + ["--"] + tail if args.program and tail else args.program + tail
+    return args
+
+
+def overview():
+    """The text of `quire --help`."""
+    lines = [
+        "quire: would this allocator help YOUR program, where, and by how much?",
+        "",
+        "  quire try -- yourprogram args     record it, replay it, and say YES or NO",
+        "",
+        "commands (`quire COMMAND --help` for each):",
+    ]
+    lines += [f"  {name:<8} {load(name).HELP}" for name in command_names()]
+    lines += ["", f"quire {VERSION}"]
+    return "\n".join(lines)
+
+
+def dispatch(argv):
+    """Runs one command line and returns its exit code."""
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(overview())
+        return EXIT_OK if argv else EXIT_USAGE
+    if argv[0] in ("-V", "--version"):
+        print(f"quire {VERSION}")
+        return EXIT_OK
+    name = argv[0]
+    names = command_names()
+    if name not in names:
+        kind = "option" if name.startswith("-") else "command"
+        choices = names if kind == "command" else ["--help", "--version"]
+        raise UsageError(f"unknown {kind} `{name}`", why=nearest(name, choices), fix="quire --help")
+    module = load(name)
+    return module.run(parse(module, name, argv[1:]))
+
+
+def main(argv):
+    """`dispatch`, with errors turned into a message on stderr and an exit code."""
+    try:
+        code = dispatch(argv)
+        sys.stdout.flush()
+        return code
+    except QuireError as error:
+        print(error.text(), file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("quire: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): nothing to say, and nobody to say it to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:
+        where = f" ({error.filename})" if error.filename else ""
+        print(f"quire: {error.strerror or error}{where}", file=sys.stderr)
+        return EXIT_TOOL_FAILED

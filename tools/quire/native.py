@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT
+"""
+native.py - where the C helpers live, and how they are called.
+
+    $QUIRE_BUILD_DIR/tools  ->  CHECKOUT/build/release/tools  ->  PREFIX/libexec/quire      first that has the helper
+
+Helpers: quire-analyse, quire-plan, quire-replay, quire-demo, libquire-record.so.
+Not here: what their output means.
+"""
+import json
+import os
+import subprocess
+
+from errors import EnvironmentLacks, QuireError
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def directories():
+    """Where helpers may be, best first."""
+    places = []
+    if os.environ.get("QUIRE_BUILD_DIR"):
+        places.append(os.path.join(os.path.abspath(os.environ["QUIRE_BUILD_DIR"]), "tools"))
+    places.append(os.path.normpath(os.path.join(HERE, "..", "..", "build", "release", "tools")))
+    places.append(os.path.normpath(os.path.join(HERE, "..", "..", "..", "libexec", "quire")))
+    return places
+
+
+def helper(name):
+    """The path of one helper; EnvironmentLacks when it was never built."""
+    for place in directories():
+        path = os.path.join(place, name)
+        if os.path.exists(path):
+            return path
+    raise EnvironmentLacks(
+        f"the helper {name} is not built",
+        why=f"looked in {', '.join(directories())}",
+        fix="cmake --preset release && cmake --build --preset release   (./quire does this by itself)",
+    )
+
+
+def call(name, args, env=None):
+    """Runs a helper; its stdout. What it says on stderr becomes the error's reason."""
+    argv = [helper(name)] + [str(a) for a in args]
+    done = subprocess.run(argv, capture_output=True, text=True, errors="replace", env=env)
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines()
+        ended = f"exit {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
+        raise QuireError(f"{name} failed ({ended})", why=said[-1] if said else "it said nothing")
+    return done.stdout
+
+
+def call_json(name, args, env=None):
+    """`call` for helpers that print one JSON document."""
+    return json.loads(call(name, args, env))
