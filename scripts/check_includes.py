@@ -38,7 +38,7 @@ def _check_file(root, path):
     findings = []
     for line, quote, target in _includes(root, path):
         where = f"{path}:{line}"
-        if target.endswith((".c", ".cpp")):
+        if target.endswith((".c", ".cc", ".cpp")):
             findings.append(f"{where}: includes {target}; a source file is never included")
         elif "../" in target:
             findings.append(f"{where}: includes {target}; write the path from src/ or include/ instead")

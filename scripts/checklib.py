@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 
 SKIPPED_DIRECTORIES = {".git", ".venv", "build", "__pycache__", ".pytest_cache", "third_party"}
-C_SUFFIXES = {".c", ".h", ".cpp", ".hpp"}
+C_SUFFIXES = {".c", ".h", ".cc", ".cpp", ".hpp"}
 
 _TOKEN = re.compile(
     r"""(?P<comment>//[^\n]*|/\*.*?\*/)|(?P<literal>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+')""",

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: MIT
+"""needs - the Debian packages that a command needs, which of them are missing, and how they get here.
+
+    dpkg-query --> missing --> root, or sudo without a question: apt-get install -y, by name
+                           --> anybody else: the exact line to run, exit status 3
+
+QUIRE_NO_INSTALL=1 makes everybody "anybody else".  Optional packages (peers to compare with) never stop a command.
+Where there is no dpkg the same needs are looked for as commands and pkg-config modules, and only named.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from frontdoor import say
+
+BUILD = ["cmake", "ninja-build", "gcc", "g++", "pkg-config", "libunwind-dev", "libdw-dev", "libelf-dev", "libzstd-dev"]
+PEERS = ["libmimalloc2.0", "libjemalloc2", "libtcmalloc-minimal4", "jq"]  # jq: the program of the README's example
+TEST = ["libgtest-dev", "valgrind", "strace", "sqlite3", "procps"]
+INSTALL = ["apt-get", "install", "-y", "--no-install-recommends"]
+APT_OPTIONS = ["-o", "DPkg::Lock::Timeout=120", "-o", "Dpkg::Use-Pty=0"]
+APT_LISTS = Path("/var/lib/apt/lists")
+
+_COMMAND_OF = {"cmake": "cmake", "ninja-build": "ninja", "gcc": "gcc", "g++": "g++", "pkg-config": "pkg-config",
+               "valgrind": "valgrind", "strace": "strace", "sqlite3": "sqlite3", "jq": "jq", "procps": "ps"}  # fmt: skip
+_MODULE_OF = {"libunwind-dev": "libunwind", "libdw-dev": "libdw", "libelf-dev": "libelf", "libzstd-dev": "libzstd", "libgtest-dev": "gtest"}
+_LIBRARY_OF = {"libmimalloc2.0": "libmimalloc.so.2", "libjemalloc2": "libjemalloc.so.2", "libtcmalloc-minimal4": "libtcmalloc_minimal.so.4"}
+
+
+def ensure(root, required, optional):
+    """Installs what is missing, or raises say.Stopped with the line that does."""
+    absent = missing(required + optional)
+    if not absent:
+        return
+    vital = [name for name in absent if name in required]
+    elevated = _elevation()
+    if elevated is not None:
+        _install(root, elevated, absent, vital)
+    elif vital:
+        raise say.Stopped(f"some packages are missing and may not be installed from here; run this as root, then the same command again:\n{_install_line(absent)}")
+    else:
+        say.line(f"going on without {' '.join(absent)}; as root, this installs them: {_install_line(absent)}")
+
+
+def missing(names):
+    """Those of the packages that are not installed, in the order given."""
+    if shutil.which("dpkg-query"):
+        command = ["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\n", *names]
+        done = subprocess.run(command, capture_output=True, text=True)
+        rows = [row.split() for row in done.stdout.splitlines()]
+        installed = {row[0] for row in rows if len(row) == 2 and row[1] == "installed"}
+        return [name for name in names if name not in installed]
+    return [name for name in names if not _found_without_dpkg(name)]
+
+
+def _found_without_dpkg(name):
+    if name in _COMMAND_OF:
+        return shutil.which(_COMMAND_OF[name]) is not None
+    if name in _LIBRARY_OF:
+        caches = [Path(d) for d in ("/usr/lib64", "/usr/lib", "/usr/local/lib")]
+        return any((directory / _LIBRARY_OF[name]).exists() for directory in caches)
+    if name in _MODULE_OF and shutil.which("pkg-config"):
+        return subprocess.run(["pkg-config", "--exists", _MODULE_OF[name]]).returncode == 0
+    return False
+
+
+def _install_line(names):
+    return " ".join(INSTALL + names)
+
+
+def _elevation():
+    """What to put before apt-get: nothing for root, sudo where it works; None when we may not install."""
+    if os.environ.get("QUIRE_NO_INSTALL", "0") != "0" or not shutil.which("apt-get"):
+        return None
+    frontend = ["env", "DEBIAN_FRONTEND=noninteractive"]
+    if os.geteuid() == 0:
+        return frontend
+    if not shutil.which("sudo"):
+        return None
+    if subprocess.run(["sudo", "-n", "true"], capture_output=True).returncode == 0:
+        return ["sudo", "-n", *frontend]
+    if sys.stdin.isatty() and sys.stderr.isatty() and "CI" not in os.environ:
+        say.line("packages are missing; sudo may ask for your password to install them")
+        return ["sudo", *frontend] if subprocess.run(["sudo", "-v"]).returncode == 0 else None
+    return None
+
+
+def _install(root, elevated, absent, vital):
+    log = say.fresh_log(root, "apt")
+    command = elevated + INSTALL[:3] + APT_OPTIONS + INSTALL[3:]
+    title = f"installing {' '.join(absent)}"
+    status = 1
+    if _has_lists():
+        status = say.run(command + absent, title, log)
+    if status != 0:  # no package lists, or lists so old that they name files that are gone
+        say.run(elevated + ["apt-get", "update", *APT_OPTIONS], "fetching the package lists", log)
+        status = say.run(command + absent, title, log)
+    if status != 0 and vital and vital != absent:  # a peer that this release does not have must not stop the rest
+        status = say.run(command + vital, f"installing {' '.join(vital)}", log)
+    if status != 0 and missing(vital):
+        raise say.Stopped(f"installing packages failed:\n{say.tail(log)}\nquire: mend that, or run this as root, then the same command again:\n{_install_line(absent)}")
+
+
+def _has_lists():
+    try:
+        return any(name.name.endswith(("_Packages", "_Packages.lz4")) for name in APT_LISTS.iterdir())
+    except OSError:
+        return False

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: MIT
+"""runner - one step of ./quire test: a build, the checks, ctest in one preset, or pytest in one directory.
+
+A step runs commands with their output in build/log/STEP.txt and reads the counts from the runner's own closing line.
+Invariants: R1  status is None until the step has ended, then 0 or the status of what failed.
+            R2  a step whose status is not 0 counts at least one failure (a crash of the runner is a failure).
+"""
+
+import os
+import re
+import signal
+import subprocess
+import time
+
+from frontdoor import build, say, venv
+
+LIMIT_S = 540
+_CTEST = re.compile(r"\d+% tests passed, (\d+) tests? failed out of (\d+)")
+_CHECKS = re.compile(r"checks: (\d+) passed, (\d+) failed")
+_PYTEST_COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed)")
+_PYTEST_NONE_COLLECTED = 5
+
+
+class Step:
+    """What every step has; a kind of step says commands() and, when it counts tests, read_counts()."""
+
+    runs_after_failure = False
+
+    def __init__(self, root, name, after=()):
+        self.root, self.name, self.after = root, name, list(after)
+        self.status, self.closing, self.seconds, self.expression = None, "", 0.0, None
+        self.passed = self.failed = self.skipped = 0
+        self.log = say.fresh_log(root, name.replace(" ", "-"))
+
+    def run(self):
+        broken = [step.name for step in self.after if step.status != 0]
+        if broken and not self.runs_after_failure:
+            self.closing, self.failed, self.status = f"not run: {broken[0]} failed", 1, 1
+            return
+        started, status = time.monotonic(), 0
+        for command in self.commands():
+            status = _run_logged(command, self.root, self.log)
+            if status != 0:
+                break
+        self.seconds = time.monotonic() - started
+        text = self.log.read_text(encoding="utf-8", errors="replace")
+        self.closing = "ok" if status == 0 else f"status {status}"
+        status = self.read_counts(text, status)
+        if status != 0 and self.failed == 0:
+            self.failed = 1
+        self.status = status
+
+    def read_counts(self, text, status):
+        return status
+
+    def report(self):
+        verdict = "ok  " if self.status == 0 else "FAIL"
+        print(f"{verdict} {self.name:18} {self.closing}  ({self.seconds:.1f} s)", flush=True)
+        if self.status != 0 and self.log.exists():
+            print("-" * 80 + f"\n{self.log.read_text(encoding='utf-8', errors='replace')}" + "-" * 80, flush=True)
+
+
+class Build(Step):
+    def __init__(self, root, preset):
+        super().__init__(root, f"build {preset}")
+        self.preset = preset
+
+    def commands(self):
+        return [command for command, _ in build.commands(self.root, self.preset)]
+
+
+class Checks(Step):
+    runs_after_failure = True  # most rules can be checked on a tree that does not build
+
+    def __init__(self, root, after):
+        super().__init__(root, "checks", after)
+
+    def commands(self):
+        return [[venv.python_of(self.root), self.root / "scripts" / "check.py"]]
+
+    def read_counts(self, text, status):
+        found = _CHECKS.search(text)
+        if found:
+            self.closing, self.passed, self.failed = found.group(), int(found.group(1)), int(found.group(2))
+        return status
+
+
+class Ctest(Step):
+    def __init__(self, root, preset, after, labels):
+        super().__init__(root, f"ctest {preset}", after)
+        self.preset, self.labels = preset, labels
+
+    def commands(self):
+        prefix = build.without_aslr() if self.preset == "tsan" else []
+        jobs = str(max(1, (os.cpu_count() or 2) // 2))
+        command = [*prefix, "ctest", "--test-dir", self.root / "build" / self.preset, "-j", jobs, "--output-on-failure"]
+        command += ["--timeout", "300", "--no-tests=" + ("ignore" if self.expression else "error")]
+        command += ["-L", f"^({'|'.join(self.labels)})$"] if self.labels else []
+        return [command + (["-R", self.expression] if self.expression else [])]
+
+    def read_counts(self, text, status):
+        found = _CTEST.search(text)
+        if found:
+            failed, total = int(found.group(1)), int(found.group(2))
+            self.skipped = text.count("***Skipped") + text.count("(Disabled)")
+            self.closing, self.failed, self.passed = found.group(), failed, total - failed - self.skipped
+        return status
+
+
+class Pytest(Step):
+    def __init__(self, root, suite, after):
+        super().__init__(root, f"pytest {suite}", after)
+        self.suite = suite
+
+    def commands(self):
+        command = [venv.python_of(self.root), "-m", "pytest", "-q", "-rs", "--color=no", "-p", "no:cacheprovider"]
+        return [command + (["-k", self.expression] if self.expression else []) + [self.root / "test" / self.suite]]
+
+    def read_counts(self, text, status):
+        lines = [line for line in text.splitlines() if _PYTEST_COUNT.search(line) and " in " in line]
+        if status == _PYTEST_NONE_COLLECTED and self.expression:
+            self.closing = "no test of that name"
+            return 0
+        if lines:
+            self.closing = lines[-1].strip("= ")
+            counts = {word.rstrip("s") if word.startswith("error") else word: int(n) for n, word in _PYTEST_COUNT.findall(lines[-1])}
+            self.passed = counts.get("passed", 0) + counts.get("xfailed", 0)
+            self.failed = counts.get("failed", 0) + counts.get("error", 0) + counts.get("xpassed", 0)
+            self.skipped = counts.get("skipped", 0)
+        return status
+
+
+def _run_logged(command, root, log):
+    """Runs a command in a process group of its own, stopped after LIMIT_S; returns its status."""
+    with open(log, "ab") as output:
+        output.write(f"$ {' '.join(map(str, command))}\n".encode())
+        output.flush()
+        process = subprocess.Popen(command, cwd=root, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            return process.wait(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            output.write(f"\nstopped: took longer than {LIMIT_S} s\n".encode())
+            return 124

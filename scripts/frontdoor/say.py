@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: MIT
+"""say - how the front door speaks and runs commands: one line a step on stderr, silence for what takes no time.
+
+    quire: building release ... 12.3 s
+    quire: installing cmake gcc ... failed
+
+A step's line appears once it has taken QUIET_S; what is quicker than that is not worth a line.  The command's own output goes
+to a log under build/log and is shown when the step fails.
+"""
+
+import subprocess
+import sys
+import time
+
+QUIET_S = 0.4
+TAIL_LINES = 25
+
+
+class Stopped(Exception):
+    """The front door cannot go on: what failed, why, and what mends it; status is the exit status."""
+
+    def __init__(self, message, status=3):
+        super().__init__(message)
+        self.status = status
+
+
+def line(text):
+    print(f"quire: {text}", file=sys.stderr, flush=True)
+
+
+def run(command, title, log):
+    """Runs a command as a step with its output in the file `log`; returns its exit status."""
+    started = time.monotonic()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        output = open(log, "ab")
+    except OSError as problem:
+        raise Stopped(f"cannot write {log}: {problem.strerror}; use a checkout that you may write to") from None
+    with output:
+        output.write(f"$ {' '.join(map(str, command))}\n".encode())
+        output.flush()
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            status = _wait(process, title, started)
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+    return status
+
+
+def _wait(process, title, started):
+    try:
+        status, shown = process.wait(timeout=QUIET_S), False
+    except subprocess.TimeoutExpired:
+        print(f"quire: {title} ...", end="", file=sys.stderr, flush=True)
+        status, shown = process.wait(), True
+    if shown:
+        print(f" {time.monotonic() - started:.1f} s" if status == 0 else " failed", file=sys.stderr, flush=True)
+    return status
+
+
+def tail(log):
+    """The last lines of a log, indented: why a step failed."""
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return "\n".join("    " + text for text in lines[-TAIL_LINES:])
+
+
+def fresh_log(root, name):
+    """The path of a step's log, emptied."""
+    log = root / "build" / "log" / f"{name}.txt"
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.unlink(missing_ok=True)
+    except OSError as problem:
+        raise Stopped(f"cannot write {log}: {problem.strerror}; use a checkout that you may write to") from None
+    return log

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: MIT
+"""suite - ./quire test: every test there is, on two lanes, with one closing line a step and the sum at the end.
+
+    lane 1   build release -> build check -> build asan -> build tsan -> (helps lane 2)
+    lane 2   frontdoor -> checks -> install, native, tool -> ctest check -> ctest asan -> ctest tsan
+
+Builds stand in a queue of their own, one at a time; a test step starts when what it needs has been built.  What is found:
+the house-rule checks, each directory of test/ with *_test.cc in it (by ctest, in three presets) and each with test_*.py in
+it (by pytest).  A passing step shows its closing line; a failing one its whole log.
+
+Not here: how a single step runs and is counted (runner.py).
+"""
+
+import argparse
+import difflib
+import os
+import threading
+import time
+
+from frontdoor import build, needs, runner, say, venv
+
+PRESETS = ("check", "asan", "tsan")
+HELP = """Runs the tests: all of them, or those named.
+
+WORD is a directory of test/ (unit, model, tool, ...), a preset (check, asan, tsan) or checks."""
+
+
+def main(root, arguments):
+    kinds, suites = kinds_and_suites(root)
+    options = _parse(arguments, {*kinds, *suites, *PRESETS, "checks"})
+    needs.ensure(root, needs.BUILD + needs.TEST + venv.packages_missing(root), needs.PEERS)
+    started = time.monotonic()
+    with build.lock(root):
+        venv.ensure(root, {**venv.TOOL, **venv.TEST})
+        steps = plan(root, options)
+        _run_on_lanes(root, steps)
+    return _close(steps, time.monotonic() - started)
+
+
+def kinds_and_suites(root):
+    """(directories with GoogleTest programs, directories with pytest files) under test/."""
+    folders = sorted(p for p in (root / "test").iterdir() if p.is_dir())
+    kinds = [p.name for p in folders if any(p.glob("*_test.cc"))]
+    return kinds, [p.name for p in folders if any(p.glob("test_*.py"))]
+
+
+def _parse(arguments, known):
+    parser = argparse.ArgumentParser(prog="quire test", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", metavar="WORD", help="what to run; nothing: everything")
+    parser.add_argument("-k", dest="expression", metavar="EXPR", help="only tests whose name matches EXPR")
+    options = parser.parse_args(arguments)
+    for word in options.words:
+        if word not in known:
+            near = difflib.get_close_matches(word, sorted(known), 1)
+            hint = f"did you mean {near[0]}?" if near else f"there are: {' '.join(sorted(known))}"
+            raise say.Stopped(f"test: nothing is named {word}; {hint}", status=2)
+    return options
+
+
+def plan(root, options):
+    """The steps to run, each with the steps it waits for; builds first, then tests in the order they should start."""
+    kinds, suites = kinds_and_suites(root)
+    words = set(options.words)
+    chosen_kinds = [k for k in kinds if k in words] or ([] if words - set(PRESETS) else kinds)
+    presets = [p for p in PRESETS if p in words] or list(PRESETS)
+    chosen_suites = [s for s in suites if s in words or not words]
+    builds = {}
+    if not words or set(chosen_suites) - {"frontdoor"} or "checks" in words:
+        builds["release"] = runner.Build(root, "release")
+    if chosen_kinds:
+        builds |= {preset: runner.Build(root, preset) for preset in presets}
+    tests = []
+    if (not words and not options.expression) or "checks" in words:
+        tests.append(runner.Checks(root, [builds["release"]]))
+    for name in chosen_suites:
+        tests.append(runner.Pytest(root, name, [] if name == "frontdoor" else [builds["release"]]))
+    if chosen_kinds:
+        labels = chosen_kinds if chosen_kinds != kinds else []
+        tests += [runner.Ctest(root, preset, [builds[preset]], labels) for preset in presets]
+    for test in tests:
+        test.expression = options.expression
+    return [*builds.values(), *tests]
+
+
+def _run_on_lanes(root, steps):
+    waiting, running, turn = list(steps), [], threading.Condition()
+
+    def next_step():
+        """The first step that can start now; None when nothing is left.  The caller holds the lock."""
+        while waiting:
+            builds_now = any(isinstance(step, runner.Build) for step in running)
+            for step in waiting:
+                if isinstance(step, runner.Build) and builds_now:
+                    continue
+                if all(other.status is not None for other in step.after):
+                    return step
+            turn.wait()
+        return None
+
+    def lane():
+        while True:
+            with turn:
+                step = next_step()
+                if step is None:
+                    return
+                waiting.remove(step)
+                running.append(step)
+            try:
+                step.run()
+            finally:
+                with turn:
+                    step.status = 1 if step.status is None else step.status
+                    running.remove(step)
+                    turn.notify_all()
+                    step.report()
+
+    lanes = [threading.Thread(target=lane, daemon=True) for _ in range(max(2, (os.cpu_count() or 2) // 2))]
+    for thread in lanes:
+        thread.start()
+    for thread in lanes:
+        thread.join()
+
+
+def _close(steps, seconds):
+    passed, failed, skipped = (sum(getattr(step, count) for step in steps) for count in ("passed", "failed", "skipped"))
+    bad = [step.name for step in steps if step.status != 0]
+    if not passed and not failed and not bad:
+        say.line("no test of that name")
+        return 2
+    if bad:
+        print(f"failed steps: {', '.join(bad)}")
+    note = f", {skipped} skipped" if skipped else ""
+    print(f"{passed} passed, {failed} failed{note} in {seconds:.0f} s")
+    return 1 if bad or failed else 0

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: MIT
+"""venv - the checkout's own Python in .venv, with the few packages that the tool and its tests import.
+
+Made when it is missing or broken, filled when a package is missing, otherwise only looked at (no process is started).
+The Python it is made from: the one that runs ./quire when that can make one, else Debian's, which needs python3-venv.
+"""
+
+import subprocess
+import sys
+
+from frontdoor import say
+
+TOOL = {"rich": "rich>=13,<15"}
+TEST = {"pytest": "pytest>=7,<9"}
+DEBIAN_PYTHON = "/usr/bin/python3"
+_CAN_MAKE_ONE = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))"
+
+
+def python_of(root):
+    return root / ".venv" / "bin" / "python"
+
+
+def works(root):
+    """True when .venv has a Python to run and everything that the tool imports."""
+    return _is_whole(root) and not _absent(root, TOOL)
+
+
+def packages_missing(root):
+    """The Debian packages that are missing for making .venv: none, or python3-venv."""
+    return [] if _is_whole(root) or _maker() else ["python3-venv"]
+
+
+def ensure(root, requirements):
+    """Makes .venv with these packages in it, where that is not so already."""
+    log = root / "build" / "log" / "venv.txt"
+    if not _is_whole(root):
+        maker = _maker()
+        if maker is None:
+            raise say.Stopped(f"no Python 3.11 or later here can make a virtual environment ({sys.executable} and {DEBIAN_PYTHON} cannot); install python3-venv")
+        log = say.fresh_log(root, "venv")
+        _must(root, [maker, "-m", "venv", "--clear", root / ".venv"], "making .venv")
+    absent = _absent(root, requirements)
+    if absent:
+        command = [python_of(root), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        _must(root, command + [requirements[name] for name in absent], f"installing {' '.join(absent)} into .venv")
+
+
+def _must(root, command, title):
+    log = root / "build" / "log" / "venv.txt"
+    if say.run(command, title, log) != 0:
+        raise say.Stopped(f"{title} failed:\n{say.tail(log)}\nquire: check the network connection, then run the same command again")
+
+
+def _is_whole(root):
+    return python_of(root).exists() and _has(root, "pip")
+
+
+def _absent(root, requirements):
+    return [name for name in requirements if not _has(root, name)]
+
+
+def _has(root, name):
+    return any((root / ".venv").glob(f"lib/python3*/site-packages/{name}-*.dist-info/RECORD"))
+
+
+def _maker():
+    """A Python that can make a virtual environment with pip in it, or None."""
+    for python in dict.fromkeys([sys.executable, DEBIAN_PYTHON]):
+        try:
+            if subprocess.run([python, "-c", _CAN_MAKE_ONE], capture_output=True).returncode == 0:
+                return python
+        except OSError:
+            continue
+    return None

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: MIT
+"""test_frontdoor - ./quire sets up what a command needs and nothing more, says what it lacks, and then gets out of the way."""
+
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from minihouse import NOBODY, House
+
+IS_ROOT = os.geteuid() == 0
+as_root_only = pytest.mark.skipif(not IS_ROOT, reason="only root can become somebody else")
+
+
+@pytest.fixture
+def house(tmp_path):
+    return House(tmp_path)
+
+
+@pytest.fixture
+def public_house():
+    """A house where everybody may enter, for runs as another user."""
+    folder = Path(tempfile.mkdtemp(prefix="quire-house-"))
+    made = House(folder, python="/usr/bin/python3")  # the one that anybody may run
+    made.open_to_everybody()
+    yield made
+    shutil.rmtree(folder)
+
+
+def apt_lines(house):
+    return [line for line in house.calls() if line.startswith("apt-get install")]
+
+
+def test_a_command_runs_the_tool_with_its_arguments_and_its_status(house):
+    done = house.run("try", "--json", "--", "five")
+    assert (done.returncode, done.stdout) == (5, "tool: try --json -- five\n")
+
+
+def test_a_missing_package_that_may_not_be_installed_is_one_line_and_status_3(house):
+    house.uninstall("cmake", "libdw-dev")
+    done = house.run("try", QUIRE_NO_INSTALL="1")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.splitlines()[-1] == "apt-get install -y --no-install-recommends cmake libdw-dev"
+    assert apt_lines(house) == []
+
+
+@as_root_only
+def test_somebody_without_root_and_sudo_gets_the_line_and_status_3(public_house):
+    public_house.uninstall("gcc")
+    public_house.flag("no-sudo")
+    done = public_house.run("try", user=NOBODY)
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.splitlines()[-1] == "apt-get install -y --no-install-recommends gcc"
+    assert apt_lines(public_house) == []
+
+
+@as_root_only
+def test_somebody_with_sudo_installs_through_it(public_house):
+    public_house.uninstall("gcc")
+    done = public_house.run("try", user=NOBODY)
+    assert (done.returncode, done.stdout) == (0, "tool: try\n"), done.stderr
+    assert any(line.startswith("sudo -n env DEBIAN_FRONTEND=noninteractive apt-get install -y") for line in public_house.calls())
+
+
+@as_root_only
+def test_root_installs_what_is_missing_by_name_and_nothing_else(house):
+    house.uninstall("cmake", "libjemalloc2")
+    done = house.run("try")
+    assert (done.returncode, done.stdout) == (0, "tool: try\n"), done.stderr
+    assert len(apt_lines(house)) == 1
+    assert apt_lines(house)[0].startswith("apt-get install -y ")
+    assert apt_lines(house)[0].endswith(" --no-install-recommends cmake libjemalloc2")
+
+
+@as_root_only
+def test_when_installing_fails_the_reason_and_the_line_are_shown(house):
+    house.uninstall("cmake")
+    house.flag("no-network")
+    done = house.run("try")
+    assert done.returncode == 3
+    assert "Unable to fetch some archives" in done.stderr
+    assert done.stderr.splitlines()[-1] == "apt-get install -y --no-install-recommends cmake"
+    assert any(line.startswith("apt-get update") for line in house.calls())
+
+
+@as_root_only
+def test_a_peer_that_cannot_be_had_does_not_stop_the_command(house):
+    house.uninstall("libjemalloc2")
+    house.flag("no-network")
+    assert house.run("try").stdout == "tool: try\n"
+
+
+def test_a_missing_peer_that_may_not_be_installed_is_said_and_the_command_goes_on(house):
+    house.uninstall("libjemalloc2")
+    done = house.run("try", QUIRE_NO_INSTALL="1")
+    assert (done.returncode, done.stdout) == (0, "tool: try\n")
+    assert "going on without libjemalloc2" in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["env"], ["check"], ["--help"], ["try", "--help"], ["tyr"]])
+def test_what_needs_no_set_up_gets_none(house, arguments):
+    house.uninstall("cmake", "gcc")
+    shutil.rmtree(house.root / ".venv")
+    done = house.run(*arguments, QUIRE_NO_INSTALL="1")
+    assert (done.returncode, done.stdout) == (0, " ".join(["tool:", *arguments]) + "\n")
+    assert done.stderr == ""
+    assert house.calls() == []
+    assert not (house.root / "build").exists()
+
+
+def test_the_help_of_the_traced_program_is_not_the_help_of_try(house):
+    assert house.run("try", "--", "jq", "--help").returncode == 0
+    assert (house.root / "build" / "release" / "made").exists()
+
+
+def test_the_second_run_takes_under_a_second_and_fetches_nothing(house):
+    house.run("try")
+    house.flag("no-network")
+    started = time.monotonic()
+    done = house.run("try")
+    assert time.monotonic() - started < 1.0
+    assert (done.returncode, done.stderr) == (0, "")
+    assert house.calls() == ["dpkg-query", "dpkg-query"]
+
+
+def test_a_changed_source_is_built_again(house):
+    house.run("try")
+    made = house.root / "build" / "release" / "made"
+    before = made.stat().st_mtime_ns
+    time.sleep(0.01)
+    (house.root / "input").write_text("changed")
+    house.run("try")
+    assert made.stat().st_mtime_ns > before
+
+
+def test_a_checkout_that_was_moved_builds_again_in_its_new_place(house):
+    house.run("try")
+    house.root = house.root.rename(house.root.parent / "elsewhere")
+    done = house.run("try")
+    assert (done.returncode, done.stdout) == (0, "tool: try\n"), done.stderr
+
+
+def test_a_build_that_fails_shows_why_and_where_the_log_is(house):
+    house.write("CMakeLists.txt", (house.root / "CMakeLists.txt").read_text().replace("COMMAND cmake -E touch made", "COMMAND cmake -E cat absent"))
+    done = house.run("try")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "absent" in done.stderr
+    assert "the whole log is build/log/build-release.txt" in done.stderr
+
+
+@as_root_only
+def test_a_checkout_that_may_not_be_written_to_is_said_with_status_3(public_house):
+    public_house.root.chmod(0o755)
+    done = public_house.run("try", user=NOBODY)
+    assert done.returncode == 3
+    assert "use a checkout that you may write to" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unfinished_venv_is_made_again(house, monkeypatch):
+    from frontdoor import say, venv
+
+    (house.root / ".venv" / "bin" / "python").unlink()
+    commands = []
+    monkeypatch.setattr(say, "run", lambda command, title, log: commands.append([str(word) for word in command]) or 0)
+    venv.ensure(house.root, venv.TOOL)
+    assert commands[0][1:4] == ["-m", "venv", "--clear"]
+
+
+def test_only_the_package_that_is_missing_is_fetched_into_the_venv(house, monkeypatch):
+    from frontdoor import say, venv
+
+    shutil.rmtree(house.root / ".venv" / "lib" / "python3.11" / "site-packages" / "pytest-1.0.dist-info")
+    commands = []
+    monkeypatch.setattr(say, "run", lambda command, title, log: commands.append(command) or 0)
+    venv.ensure(house.root, {**venv.TOOL, **venv.TEST})
+    assert [command[-1] for command in commands] == [venv.TEST["pytest"]]
+
+
+def test_without_a_python_that_makes_environments_debians_is_asked_for(house, monkeypatch):
+    from frontdoor import venv
+
+    shutil.rmtree(house.root / ".venv")
+    monkeypatch.setattr(venv, "_CAN_MAKE_ONE", "raise SystemExit(1)")
+    assert venv.packages_missing(house.root) == ["python3-venv"]

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: MIT
+"""test_suite - ./quire test finds the tests, runs what was asked for, counts rightly, and fails when anything fails."""
+
+import pytest
+from frontdoor import runner, suite
+from minihouse import House
+
+
+@pytest.fixture
+def house(tmp_path):
+    return House(tmp_path)
+
+
+def names_of(house, *words, expression=None):
+    options = suite._parse(list(words), {"unit", "tool", "checks", *suite.PRESETS})
+    options.expression = expression
+    return [step.name for step in suite.plan(house.root, options)]
+
+
+def test_everything_runs_when_nothing_is_named(house):
+    house.write("test/tool/test_a.py", "")
+    assert names_of(house) == [
+        "build release", "build check", "build asan", "build tsan", "checks", "pytest tool", "ctest check", "ctest asan", "ctest tsan",
+    ]  # fmt: skip
+
+
+def test_a_kind_of_test_runs_in_every_preset_without_the_rest(house):
+    assert names_of(house, "unit") == ["build check", "build asan", "build tsan", "ctest check", "ctest asan", "ctest tsan"]
+
+
+def test_a_kind_in_one_preset_builds_that_preset_only(house):
+    assert names_of(house, "unit", "asan") == ["build asan", "ctest asan"]
+
+
+def test_a_whole_run_prints_closing_lines_and_the_sum(house):
+    house.write("test/tool/test_a.py", "def test_a():\n    pass\n")
+    done = house.run("test")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "checks: 3 passed, 0 failed" in done.stdout
+    assert "100% tests passed, 0 tests failed out of 1" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("7 passed, 0 failed")
+
+
+def test_a_failing_test_shows_its_log_and_fails_the_run(house):
+    house.write("test/tool/test_a.py", "def test_a():\n    assert 'here' == 'there'\n")
+    done = house.run("test", "tool")
+    assert done.returncode == 1
+    assert "assert 'here' == 'there'" in done.stdout
+    assert done.stdout.splitlines()[-2:][0] == "failed steps: pytest tool"
+    assert done.stdout.splitlines()[-1].startswith("0 passed, 1 failed")
+
+
+def test_a_build_that_fails_fails_what_waits_for_it(house):
+    house.write("CMakeLists.txt", "this is not cmake\n")
+    done = house.run("test", "unit", "asan")
+    assert done.returncode == 1
+    assert "not run: build asan failed" in done.stdout
+    assert "0 passed, 2 failed" in done.stdout
+
+
+def test_a_test_that_hangs_the_step_is_stopped(house, monkeypatch):
+    monkeypatch.setattr(runner, "LIMIT_S", 0.2)
+    log = house.root / "log.txt"
+    assert runner._run_logged(["sleep", "30"], house.root, log) == 124
+    assert "took longer than" in log.read_text()
+
+
+def test_a_word_that_names_nothing_is_refused_with_the_near_one(house):
+    done = house.run("test", "unti")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "nothing is named unti; did you mean unit?" in done.stderr
+
+
+def test_an_expression_that_matches_nothing_is_not_a_pass(house):
+    done = house.run("test", "unit", "check", "-k", "nosuch")
+    assert done.returncode == 2
+    assert "no test of that name" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("100% tests passed, 0 tests failed out of 57", (57, 0, 0)),
+        ("98% tests passed, 1 tests failed out of 57", (56, 1, 0)),
+        ("3/9 Test #3: race.rseq ...***Skipped 0.01 sec\n100% tests passed, 0 tests failed out of 9", (8, 0, 1)),
+    ],
+)
+def test_ctests_closing_line_is_counted(house, text, counts):
+    step = runner.Ctest(house.root, "check", [], [])
+    step.read_counts(text, 0)
+    assert (step.passed, step.failed, step.skipped) == counts
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("53 passed in 1.19s", (53, 0, 0)),
+        ("1 failed, 2 passed, 3 skipped in 0.05s", (2, 1, 3)),
+        ("2 passed, 1 error in 0.05s", (2, 1, 0)),
+    ],
+)
+def test_pytests_closing_line_is_counted(house, text, counts):
+    step = runner.Pytest(house.root, "tool", [])
+    step.read_counts(f"..F  [100%]\n{text}\n", 0)
+    assert (step.passed, step.failed, step.skipped) == counts
+
+
+def test_a_runner_that_crashes_counts_as_a_failure(house):
+    house.write("scripts/check.py", "raise SystemExit(7)\n")
+    step = runner.Checks(house.root, [])
+    step.run()
+    assert (step.status, step.failed) == (7, 1)
