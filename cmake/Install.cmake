@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: MIT
+# What `cmake --install build/release --prefix P` puts where:
+#
+#   P/include/quire/            public headers                    P/bin/quire              the tool's command
+#   P/lib/libquire.{so,a}       the library                       P/share/quire/tool/      the tool, in Python
+#   P/lib/cmake/quire/          find_package(quire)               P/libexec/quire/         its native helpers
+#   P/lib/pkgconfig/quire.pc    pkg-config quire                  P/share/doc/quire/       documents, P/share/man/
+#
+# Nothing that is installed knows P: the whole prefix can be moved.
+# Included by the top CMakeLists.txt after every target is there.
+include(CMakePackageConfigHelpers)
+
+set(QUIRE_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/quire)
+set(QUIRE_PC_DIR ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+set(QUIRE_TOOL_DIR ${CMAKE_INSTALL_DATADIR}/quire/tool)
+set(QUIRE_HELPER_DIR libexec/quire) # the tool looks there, three directories above its own: keep the two together
+file(RELATIVE_PATH QUIRE_PREFIX_FROM_PC /p/${QUIRE_PC_DIR} /p)
+file(RELATIVE_PATH QUIRE_TOOL_FROM_BIN /p/${CMAKE_INSTALL_BINDIR} /p/${QUIRE_TOOL_DIR})
+
+add_library(quire::quire ALIAS quire)
+add_library(quire::static ALIAS quire_static)
+set_target_properties(quire_static PROPERTIES EXPORT_NAME static)
+install(TARGETS quire quire_static EXPORT quire-targets)
+install(EXPORT quire-targets NAMESPACE quire:: DESTINATION ${QUIRE_CMAKE_DIR})
+install(DIRECTORY include/quire DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
+
+configure_package_config_file(packaging/quire-config.cmake.in ${PROJECT_BINARY_DIR}/packaging/quire-config.cmake
+  INSTALL_DESTINATION ${QUIRE_CMAKE_DIR} NO_SET_AND_CHECK_MACRO)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/packaging/quire-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/packaging/quire-config.cmake ${PROJECT_BINARY_DIR}/packaging/quire-config-version.cmake
+  DESTINATION ${QUIRE_CMAKE_DIR})
+configure_file(packaging/quire.pc.in ${PROJECT_BINARY_DIR}/packaging/quire.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/packaging/quire.pc DESTINATION ${QUIRE_PC_DIR})
+
+install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY doc/ DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN man EXCLUDE)
+install(DIRECTORY doc/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
+
+# Every program and library that tools/native and bench build is a helper of the tool; none of them is of use by itself.
+function(quire_install_helpers directory destination)
+  get_property(targets DIRECTORY ${directory} PROPERTY BUILDSYSTEM_TARGETS)
+  foreach(target IN LISTS targets)
+    get_target_property(type ${target} TYPE)
+    if(type MATCHES "^(EXECUTABLE|MODULE_LIBRARY|SHARED_LIBRARY)$")
+      install(TARGETS ${target} RUNTIME DESTINATION ${destination} LIBRARY DESTINATION ${destination})
+    endif()
+  endforeach()
+  get_property(children DIRECTORY ${directory} PROPERTY SUBDIRECTORIES)
+  foreach(child IN LISTS children)
+    quire_install_helpers(${child} ${destination})
+  endforeach()
+endfunction()
+
+if(QUIRE_BUILD_TOOLS AND EXISTS ${PROJECT_SOURCE_DIR}/tools/native/CMakeLists.txt)
+  quire_install_helpers(${PROJECT_SOURCE_DIR}/tools/native ${QUIRE_HELPER_DIR})
+  install(DIRECTORY tools/quire/ DESTINATION ${QUIRE_TOOL_DIR} PATTERN __pycache__ EXCLUDE)
+  configure_file(packaging/quire.in ${PROJECT_BINARY_DIR}/packaging/quire @ONLY)
+  install(PROGRAMS ${PROJECT_BINARY_DIR}/packaging/quire DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+if(QUIRE_BUILD_BENCH AND EXISTS ${PROJECT_SOURCE_DIR}/bench/CMakeLists.txt)
+  quire_install_helpers(${PROJECT_SOURCE_DIR}/bench ${QUIRE_HELPER_DIR}/bench)
+endif()
