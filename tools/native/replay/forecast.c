@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT
+/*
+ * forecast.c - how much memory the program would need if the plan were carried out.
+ *
+ *   recorded:  live bytes of everything
+ *   planned:   live bytes of the sites that stay  +  bytes held by arenas (an arena only grows until it is empty)
+ *
+ * Invariants:
+ *   F1  an arena instance holds nothing when none of its objects is alive
+ *
+ * Locks: none; one thread.
+ * Not here: page granularity and what a page source keeps warm; the replay's peak memory has those.
+ */
+#include "replay/generations.h"
+
+#include <string.h>
+
+struct instance {
+    uint64_t live;
+    uint64_t held_bytes;
+    uint64_t last_slot; // + 1
+};
+
+struct object {
+    uint64_t bytes;
+    uint32_t instance; // + 1; 0: stays where it is
+    bool filled;
+};
+
+struct forecaster {
+    const struct plan *plan;
+    struct forecast *out;
+    struct forecast_arena *arenas;
+    struct instance *instances; // by arena * threads + thread
+    struct object *objects;     // by slot
+    uint32_t threads;
+    uint64_t live_bytes;
+    uint64_t held_bytes;
+    uint64_t arena_live_bytes;
+};
+
+static void raise_to(uint64_t *peak, uint64_t now)
+{
+    if (now > *peak)
+        *peak = now;
+}
+
+static void birth(struct forecaster *f, const struct stream_op *op, struct object *object)
+{
+    int32_t arena_idx = f->plan->arena_of_site[op->op->site];
+    *object = (struct object){.filled = true};
+    if (arena_idx == PLAN_STAYS)
+        return;
+    uint32_t idx = (uint32_t)arena_idx * f->threads + op->thread;
+    struct instance *instance = &f->instances[idx];
+    struct forecast_arena *arena = &f->arenas[arena_idx];
+    object->instance = idx + 1;
+    if (instance->last_slot == 0)
+        arena->instances++;
+    if (instance->live++ == 0)
+        arena->generations++;
+    arena->objects++;
+}
+
+/* The object has `bytes` now: at birth, or resized. */
+static void grow(struct forecaster *f, const struct stream_op *op, struct object *object)
+{
+    f->live_bytes += op->size_bytes - object->bytes;
+    if (object->instance) {
+        struct instance *instance = &f->instances[object->instance - 1];
+        bool resized = op->op->kind == QRP_REALLOC;
+        uint64_t had_bytes = resized ? arena_bytes(object->bytes) : 0;
+        uint64_t added_bytes = arena_bytes(op->size_bytes);
+        bool in_place = resized && instance->last_slot == (uint64_t)op->op->slot + 1;
+        added_bytes = added_bytes <= had_bytes ? 0 : added_bytes - (in_place ? had_bytes : 0);
+        if (added_bytes > 0)
+            instance->last_slot = (uint64_t)op->op->slot + 1;
+        instance->held_bytes += added_bytes;
+        f->held_bytes += added_bytes;
+        f->arena_live_bytes += op->size_bytes - object->bytes;
+        raise_to(&f->arenas[(object->instance - 1) / f->threads].peak_bytes, instance->held_bytes);
+    }
+    object->bytes = op->size_bytes;
+}
+
+static void death(struct forecaster *f, struct object *object)
+{
+    f->live_bytes -= object->bytes;
+    object->filled = false;
+    if (!object->instance)
+        return;
+    struct instance *instance = &f->instances[object->instance - 1];
+    f->arena_live_bytes -= object->bytes;
+    if (--instance->live > 0)
+        return;
+    f->held_bytes -= instance->held_bytes;
+    instance->held_bytes = 0;
+}
+
+static void forecast_op(struct forecaster *f, const struct stream_op *op)
+{
+    struct object *object = &f->objects[op->op->slot];
+    bool needs_object = op->op->kind == QRP_FREE || op->op->kind == QRP_REALLOC;
+    if (object->filled != needs_object)
+        return;
+    if (op->op->kind == QRP_FREE) {
+        death(f, object);
+        return;
+    }
+    if (!needs_object)
+        birth(f, op, object);
+    grow(f, op, object);
+    raise_to(&f->out->peak_live_bytes, f->live_bytes);
+    raise_to(&f->out->peak_planned_bytes, f->live_bytes - f->arena_live_bytes + f->held_bytes);
+    raise_to(&f->out->arena_peak_bytes, f->held_bytes);
+    raise_to(&f->out->arena_live_peak_bytes, f->arena_live_bytes);
+}
+
+void forecast(struct forecast *out, struct forecast_arena *arenas, const struct stream *stream,
+              const struct plan *plan)
+{
+    size_t slots = (size_t)stream->header->slots;
+    size_t instances = (size_t)stream->header->threads * plan->arenas;
+    struct forecaster f = {
+        .plan = plan, .out = out, .arenas = arenas, .threads = stream->header->threads};
+    *out = (struct forecast){0};
+    memset(arenas, 0, plan->arenas * sizeof *arenas);
+    f.instances = stream_memory(instances, sizeof *f.instances);
+    f.objects = stream_memory(slots, sizeof *f.objects);
+    struct stream_walk walk;
+    struct stream_op op;
+    stream_walk_begin(&walk, stream);
+    while (stream_walk_next(&walk, &op))
+        forecast_op(&f, &op);
+    stream_walk_end(&walk);
+    stream_memory_give(f.instances, instances, sizeof *f.instances);
+    stream_memory_give(f.objects, slots, sizeof *f.objects);
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: MIT
+/*
+ * generations.c - three walks over the recorded program: facts of all sites, generations of the busy ones, and the
+ * forecast of a plan.
+ *
+ *   walk 1: counts, sizes, peaks   ->   candidates (the sites that matter)   ->   walk 2: their spans
+ *
+ * A site with very many generations keeps at most SPANS_MAX spans a thread: when they are full, neighbours are joined
+ * two by two.  A joined span is longer and heavier than its parts, so a judgement made with it errs to the careful side.
+ *
+ * Invariants:
+ *   N1  spans of one site and thread do not overlap and are in order
+ *   N2  the bytes of a site's spans add up to what its arenas would have taken
+ *
+ * Locks: none; one thread.
+ * Not here: time; the replay measures that.
+ */
+#include "replay/generations.h"
+
+#include <string.h>
+
+enum { SPANS_MAX = 1 << 15, CANDIDATES_MAX = 160, CANDIDATE_ALLOCS_MIN = 64 };
+
+/* One thread's open generation of one site. */
+struct open_spans {
+    struct spans *spans;
+    uint64_t live;
+    uint64_t last_slot; // + 1: the object allocated last, which can grow in place
+    uint32_t per_span;  // generations in one span
+    uint32_t in_span;
+};
+
+struct slot_owner {
+    uint64_t bytes;
+    uint32_t owner; // thread
+    bool filled;
+};
+
+struct gatherer {
+    const struct stream *stream;
+    struct facts *facts;
+    struct slot_owner *slots;
+    struct open_spans *open; // by candidate number * threads + thread
+    uint32_t *candidate_idx; // by site: + 1
+};
+
+static size_t slots_count(const struct stream *stream)
+{
+    return (size_t)stream->header->slots;
+}
+
+/* Walk 1, one op. */
+static void count_op(struct gatherer *g, const struct stream_op *op, uint64_t *live_bytes)
+{
+    struct slot_owner *slot = &g->slots[op->op->slot];
+    struct site_facts *site = &g->facts->sites[op->op->site];
+    bool needs_object = op->op->kind == QRP_FREE || op->op->kind == QRP_REALLOC;
+    if (slot->filled != needs_object)
+        return;
+    if (needs_object) {
+        site->live_bytes -= slot->bytes;
+        *live_bytes -= slot->bytes;
+    }
+    if (op->op->kind == QRP_FREE) {
+        site->frees++;
+        site->live--;
+        slot->filled = false;
+        return;
+    }
+    if (op->op->kind == QRP_REALLOC) {
+        site->resizes++;
+        site->resized_elsewhere |= slot->owner != op->thread;
+    } else {
+        *slot = (struct slot_owner){.owner = op->thread, .filled = true};
+        site->allocs++;
+        site->live++;
+    }
+    slot->bytes = op->size_bytes;
+    site->bytes += op->size_bytes;
+    site->live_bytes += op->size_bytes;
+    *live_bytes += op->size_bytes;
+    site->peak_live = site->live > site->peak_live ? site->live : site->peak_live;
+    if (site->live_bytes > site->peak_live_bytes)
+        site->peak_live_bytes = site->live_bytes;
+    if (*live_bytes > g->facts->peak_live_bytes)
+        g->facts->peak_live_bytes = *live_bytes;
+}
+
+static void count_all(struct gatherer *g)
+{
+    struct stream_walk walk;
+    struct stream_op op;
+    uint64_t live_bytes = 0;
+    stream_walk_begin(&walk, g->stream);
+    while (stream_walk_next(&walk, &op))
+        count_op(g, &op, &live_bytes);
+    stream_walk_end(&walk);
+    for (uint32_t s = 0; s < g->facts->sites_count; s++) {
+        g->facts->allocs += g->facts->sites[s].allocs;
+        g->facts->frees += g->facts->sites[s].frees;
+        g->facts->resizes += g->facts->sites[s].resizes;
+    }
+}
+
+/* Marks the busiest sites; how many. */
+static uint32_t choose_candidates(struct gatherer *g)
+{
+    uint32_t count = 0;
+    while (count < CANDIDATES_MAX) {
+        struct site_facts *best = NULL;
+        for (uint32_t s = 0; s < g->facts->sites_count; s++) {
+            struct site_facts *site = &g->facts->sites[s];
+            if (!site->candidate && (!best || site->allocs > best->allocs))
+                best = site;
+        }
+        if (!best || best->allocs < CANDIDATE_ALLOCS_MIN)
+            break;
+        best->candidate = true;
+        best->spans = stream_memory(g->stream->header->threads, sizeof *best->spans);
+        g->candidate_idx[best - g->facts->sites] = ++count;
+    }
+    return count;
+}
+
+static void join_neighbours(struct open_spans *open)
+{
+    struct spans *spans = open->spans;
+    for (size_t i = 0; i < spans->count / 2; i++) {
+        struct span a = spans->at[2 * i], b = spans->at[2 * i + 1];
+        spans->at[i] = (struct span){a.start, b.end, a.bytes + b.bytes};
+    }
+    spans->count /= 2;
+    open->per_span *= 2;
+}
+
+/* A birth where nothing lived: a new generation, in a new span or, when spans are joined, in the one before. */
+static void begin_generation(struct open_spans *open, uint64_t position)
+{
+    struct spans *spans = open->spans;
+    if (!spans->at) {
+        spans->at = stream_memory(SPANS_MAX, sizeof *spans->at);
+        open->per_span = 1;
+    }
+    if (spans->count > 0 && open->in_span < open->per_span) {
+        open->in_span++;
+        return;
+    }
+    if (spans->count == SPANS_MAX)
+        join_neighbours(open);
+    spans->at[spans->count++] = (struct span){.start = position, .end = UINT64_MAX};
+    open->in_span = 1;
+}
+
+/* Walk 2, one op of a candidate. */
+static void span_op(struct gatherer *g, const struct stream_op *op, uint32_t candidate_idx)
+{
+    uint32_t threads = g->stream->header->threads;
+    struct slot_owner *slot = &g->slots[op->op->slot];
+    struct site_facts *site = &g->facts->sites[op->op->site];
+    bool needs_object = op->op->kind == QRP_FREE || op->op->kind == QRP_REALLOC;
+    if (slot->filled != needs_object)
+        return;
+    uint32_t owner = needs_object ? slot->owner : op->thread;
+    struct open_spans *open = &g->open[(size_t)candidate_idx * threads + owner];
+    if (op->op->kind == QRP_FREE) {
+        slot->filled = false;
+        if (--open->live == 0)
+            open->spans->at[open->spans->count - 1].end = op->position;
+        return;
+    }
+    uint64_t added_bytes = arena_bytes(op->size_bytes);
+    if (op->op->kind == QRP_REALLOC) {
+        uint64_t had_bytes = arena_bytes(slot->bytes);
+        if (added_bytes <= had_bytes)
+            added_bytes = 0;
+        else if (open->last_slot == (uint64_t)op->op->slot + 1)
+            added_bytes -= had_bytes;
+    } else {
+        if (!open->spans) {
+            open->spans = &site->spans[site->threads++];
+            open->spans->thread = op->thread;
+        }
+        *slot = (struct slot_owner){.owner = op->thread, .filled = true};
+        if (open->live++ == 0) {
+            begin_generation(open, op->position);
+            site->generations++;
+        }
+    }
+    if (added_bytes > 0)
+        open->last_slot = (uint64_t)op->op->slot + 1;
+    slot->bytes = op->size_bytes;
+    struct span *span = &open->spans->at[open->spans->count - 1];
+    span->bytes += added_bytes;
+    span->end = UINT64_MAX;
+}
+
+static void span_all(struct gatherer *g)
+{
+    struct stream_walk walk;
+    struct stream_op op;
+    stream_walk_begin(&walk, g->stream);
+    while (stream_walk_next(&walk, &op)) {
+        uint32_t idx = g->candidate_idx[op.op->site];
+        if (idx)
+            span_op(g, &op, idx - 1);
+    }
+    stream_walk_end(&walk);
+}
+
+void facts_gather(struct facts *facts, const struct stream *stream)
+{
+    uint32_t sites = stream->header->sites, threads = stream->header->threads;
+    *facts = (struct facts){.sites_count = sites};
+    facts->sites = stream_memory(sites, sizeof *facts->sites);
+    struct gatherer g = {.stream = stream, .facts = facts};
+    g.slots = stream_memory(slots_count(stream), sizeof *g.slots);
+    g.candidate_idx = stream_memory(sites, sizeof *g.candidate_idx);
+    count_all(&g);
+    uint32_t candidates = choose_candidates(&g);
+    size_t open_count = (size_t)candidates * threads;
+    g.open = stream_memory(open_count, sizeof *g.open);
+    memset(g.slots, 0, slots_count(stream) * sizeof *g.slots);
+    span_all(&g);
+    stream_memory_give(g.open, open_count, sizeof *g.open);
+    stream_memory_give(g.slots, slots_count(stream), sizeof *g.slots);
+    stream_memory_give(g.candidate_idx, sites, sizeof *g.candidate_idx);
+}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+/*
+ * generations.h - for each call site: what it asks for, and when all of its objects are dead.
+ *
+ *   site 4, thread 0:     [-----------]   [---]      [--------------]        a generation: from the first birth
+ *                         live 0 -> n -> 0                                   to the moment none is alive
+ *
+ * Not here: what to make of it (group.c).
+ */
+#pragma once
+
+#include "replay/plan.h"
+#include "replay/stream.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* One generation, in positions of the global order. */
+struct span {
+    uint64_t start;
+    uint64_t end;
+    uint64_t bytes; // all that was allocated in it: what an arena would hold
+};
+
+struct spans {
+    uint32_t thread;
+    struct span *at;
+    size_t count;
+};
+
+struct site_facts {
+    uint64_t allocs;
+    uint64_t frees;
+    uint64_t resizes;
+    uint64_t bytes;
+    uint64_t live;
+    uint64_t live_bytes;
+    uint64_t peak_live;
+    uint64_t peak_live_bytes;
+    uint64_t generations; // over all threads that allocate, each for itself
+    uint32_t threads;
+    bool resized_elsewhere; // a thread resizes what another allocated: no arena can serve that
+    bool candidate;
+    struct spans *spans; // one for each thread that allocates; only of candidates
+};
+
+struct facts {
+    struct site_facts *sites;
+    uint32_t sites_count;
+    uint64_t allocs;
+    uint64_t frees;
+    uint64_t resizes;
+    uint64_t peak_live_bytes;
+};
+
+void facts_gather(struct facts *facts, const struct stream *stream);
+
+/* What a plan would do to memory: the same walk, with arenas that only grow until they are empty. */
+struct forecast {
+    uint64_t peak_live_bytes;       // of the program as recorded
+    uint64_t peak_planned_bytes;    // of the program as planned
+    uint64_t arena_peak_bytes;      // held by all arenas at once
+    uint64_t arena_live_peak_bytes; // live objects of the same sites at once, as recorded
+};
+
+struct forecast_arena {
+    uint64_t objects;
+    uint64_t generations;
+    uint64_t peak_bytes; // of one instance
+    uint32_t instances;
+};
+
+/* `arenas` has plan->arenas entries. */
+void forecast(struct forecast *out, struct forecast_arena *arenas, const struct stream *stream,
+              const struct plan *plan);
+
+/* What an arena takes for an object. */
+static inline uint64_t arena_bytes(uint64_t bytes)
+{
+    return bytes ? (bytes + 15) & ~15ull : 16;
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+/*
+ * group.h - which sites an arena can serve, and which of them share one.
+ *
+ * Not here: gathering what is judged (generations.c), printing it (plan_main.c).
+ */
+#pragma once
+
+#include "replay/generations.h"
+
+struct group_rules {
+    uint32_t waste_percent;     // arenas may hold that much more than the peak live bytes of their sites ...
+    uint64_t waste_slack_bytes; // ... plus this, which no program notices
+    uint32_t generation_objects_min;
+};
+
+/* What the chosen plan will need. */
+struct grouping {
+    struct forecast forecast;
+    struct forecast_arena *arenas; // the caller's, PLAN_ARENAS_MAX entries
+};
+
+/* Fills plan->arena_of_site and plan->arenas; every site stays where none fits. */
+void group_sites(struct plan *plan, struct grouping *out, const struct stream *stream,
+                 const struct facts *facts, const struct group_rules *rules);

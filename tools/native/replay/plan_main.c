@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT
+/*
+ * plan_main.c - quire-plan: which sites of a recorded program an arena can serve.
+ *
+ *   quire-plan [--plan FILE] [--waste-percent N] PROGRAM.qrp   ->   JSON on stdout, and the plan for quire-replay
+ *
+ * Exit: 0 done (also when no site fits), 1 the program cannot be read or the plan cannot be written, 2 usage.
+ * Not here: names of sites (the analyser's JSON has them), other classes than the arena (the quire tool).
+ */
+#include "replay/group.h"
+
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef unsigned long long u64_print;
+
+struct request {
+    const char *program_path;
+    const char *plan_path;
+    struct group_rules rules;
+};
+
+static int fail(const char *what, const char *why)
+{
+    fprintf(stderr, "%s %s\n", what, why);
+    return 1;
+}
+
+static int parse(struct request *request, int argc, char **argv)
+{
+    static const struct option options[] = {{"plan", required_argument, NULL, 'p'},
+                                            {"waste-percent", required_argument, NULL, 'w'},
+                                            {NULL, 0, NULL, 0}};
+    int option;
+    bool usable = true;
+    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        char *end = NULL;
+        if (option == 'p')
+            request->plan_path = optarg;
+        else if (option == 'w')
+            request->rules.waste_percent = (uint32_t)strtoul(optarg, &end, 10);
+        else
+            usable = false;
+        usable = usable && (end == NULL || (end != optarg && *end == '\0'));
+    }
+    if (!usable || optind + 1 != argc) {
+        fputs("usage: quire-plan [--plan FILE] [--waste-percent N] PROGRAM.qrp\n", stderr);
+        return 2;
+    }
+    request->program_path = argv[optind];
+    return 0;
+}
+
+static void print_sites(const struct facts *facts, const struct plan *plan)
+{
+    const char *comma = "";
+    printf("\"sites\":[");
+    for (uint32_t s = 0; s < facts->sites_count; s++) {
+        const struct site_facts *site = &facts->sites[s];
+        if (site->allocs == 0)
+            continue;
+        printf("%s\n{\"site\":%u,\"allocs\":%llu,\"frees\":%llu,\"resizes\":%llu,\"bytes\":%llu,", comma, s,
+               (u64_print)site->allocs, (u64_print)site->frees, (u64_print)site->resizes,
+               (u64_print)site->bytes);
+        printf("\"peak_live\":%llu,\"peak_live_bytes\":%llu,\"generations\":%llu,\"threads\":%u,\"arena\":",
+               (u64_print)site->peak_live, (u64_print)site->peak_live_bytes,
+               (u64_print)site->generations, site->threads);
+        if (plan->arena_of_site[s] == PLAN_STAYS)
+            printf("null}");
+        else
+            printf("%d}", plan->arena_of_site[s]);
+        comma = ",";
+    }
+    printf("]");
+}
+
+static void print_arenas(const struct grouping *grouping, const struct plan *plan)
+{
+    const char *comma = "";
+    printf("\"arenas\":[");
+    for (uint32_t a = 0; a < plan->arenas; a++) {
+        const struct forecast_arena *arena = &grouping->arenas[a];
+        if (arena->objects == 0)
+            continue;
+        printf("%s\n{\"arena\":%u,\"objects\":%llu,\"generations\":%llu,\"peak_bytes\":%llu,\"instances\":%u}",
+               comma, a, (u64_print)arena->objects, (u64_print)arena->generations,
+               (u64_print)arena->peak_bytes, arena->instances);
+        comma = ",";
+    }
+    printf("],");
+}
+
+static void print_all(const struct facts *facts, const struct plan *plan, const struct grouping *grouping)
+{
+    const struct forecast *forecast = &grouping->forecast;
+    printf("{\"schema\":\"quire.plan/1\",\"allocs\":%llu,\"frees\":%llu,\"resizes\":%llu,",
+           (u64_print)facts->allocs, (u64_print)facts->frees, (u64_print)facts->resizes);
+    printf("\"peak_live_bytes\":%llu,\"peak_planned_bytes\":%llu,\"arena_peak_bytes\":%llu,"
+           "\"arena_live_peak_bytes\":%llu,\n",
+           (u64_print)forecast->peak_live_bytes, (u64_print)forecast->peak_planned_bytes,
+           (u64_print)forecast->arena_peak_bytes, (u64_print)forecast->arena_live_peak_bytes);
+    print_arenas(grouping, plan);
+    print_sites(facts, plan);
+    printf("}\n");
+}
+
+static bool write_plan(const struct plan *plan, const char *path)
+{
+    FILE *file = fopen(path, "we");
+    if (!file)
+        return false;
+    fprintf(file, "quire-plan 1\n");
+    for (uint32_t s = 0; s < plan->sites; s++)
+        if (plan->arena_of_site[s] != PLAN_STAYS)
+            fprintf(file, "site %u arena %d\n", s, plan->arena_of_site[s]);
+    bool written = !ferror(file);
+    return fclose(file) == 0 && written;
+}
+
+int main(int argc, char **argv)
+{
+    struct request request = {
+        .rules = {.waste_percent = 25, .waste_slack_bytes = 1 << 20, .generation_objects_min = 8}};
+    int wrong_usage = parse(&request, argc, argv);
+    if (wrong_usage)
+        return wrong_usage;
+    struct stream stream;
+    struct facts facts;
+    struct plan plan;
+    const char *wrong = stream_open(&stream, request.program_path);
+    if (wrong)
+        return fail(request.program_path, wrong);
+    struct grouping grouping = {.arenas = stream_memory(PLAN_ARENAS_MAX, sizeof *grouping.arenas)};
+    plan_begin(&plan, stream.header->sites);
+    facts_gather(&facts, &stream);
+    group_sites(&plan, &grouping, &stream, &facts, &request.rules);
+    print_all(&facts, &plan, &grouping);
+    if (fflush(stdout) != 0)
+        return fail("quire-plan", "cannot write its result");
+    if (request.plan_path && !write_plan(&plan, request.plan_path))
+        return fail(request.plan_path, "cannot be written");
+    return 0;
+}

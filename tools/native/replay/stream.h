@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+/*
+ * stream.h - a recorded program (.qrp) in memory, and a walk over it in the order it happened.
+ *
+ *   file:   header | threads | ops of thread 0 | ops of thread 1 | ... | runs (thread, ops) (thread, ops) ...
+ *   walk:   takes the next op of the thread whose run it is
+ *
+ * Not here: what an op does (compile.c), where the file comes from (the analyser).
+ */
+#pragma once
+
+#include "trace/program.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* So many ops of one thread come next in the global order. */
+struct stream_run {
+    uint32_t thread;
+    uint32_t ops;
+};
+
+struct stream {
+    const struct qrp_header *header;
+    const struct qrp_thread *threads;
+    const struct qrp_op *ops;
+    const struct stream_run *runs;
+    size_t runs_count;
+    bool order_guessed; // the file has no runs: any order that the slots allow
+};
+
+/* One op with its 64-bit size put together; `op` is the op itself, never a size prefix. */
+struct stream_op {
+    const struct qrp_op *op;
+    uint64_t size_bytes;
+    uint64_t position; // in the global order
+    uint32_t thread;
+};
+
+struct stream_walk {
+    const struct stream *stream;
+    uint64_t *next; // by thread: index of its next op
+    size_t run_idx;
+    uint32_t run_left;
+    uint64_t position;
+};
+
+/* Maps and checks the file.  NULL when sound, else why it cannot be used (static text). */
+const char *stream_open(struct stream *stream, const char *path);
+
+void stream_walk_begin(struct stream_walk *walk, const struct stream *stream);
+bool stream_walk_next(struct stream_walk *walk, struct stream_op *out);
+void stream_walk_end(struct stream_walk *walk);
+
+/* Zeroed memory that does not come from the malloc under test; ends the process when there is none. */
+void *stream_memory(size_t count, size_t bytes);
+void stream_memory_give(void *memory, size_t count, size_t bytes);
