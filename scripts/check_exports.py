@@ -3,7 +3,7 @@
 """check_exports - what libquire defines is what its headers declare, and nothing of libc's.
 
     include/quire/**/*.h  declarations  ==  nm -D libquire.so     no name more, no name less
-                                            nm -g libquire.a      everything public is there, no libc name
+                                            nm -g libquire.a      likewise: a static program may have its own panic()
 
 Looks at the libraries of build/release (else of build/check); build first: ./quire env builds nothing, ./quire test does.
 """
@@ -29,19 +29,23 @@ def check(root):
     if shared is None:
         return ["build/release: libquire.so is not built; run cmake --preset release && cmake --build --preset release"]
     exported = _names(["nm", "-D", "--defined-only", str(shared)])
-    shown = shared.relative_to(root)
-    findings = [f"{where}: {name} is declared but {shown} does not export it" for name, where in sorted(declared.items()) if name not in exported]
-    findings += [f"{shown}:1: exports {name}, which no public header declares" for name in sorted(exported - set(declared))]
-    return findings + _check_archive(root, declared)
+    return _differences(root, shared, exported, declared) + _check_archive(root, declared)
 
 
 def _check_archive(root, declared):
     archive = _library(root, "libquire.a")
     if archive is None:
         return ["build/release: libquire.a is not built; run cmake --preset release && cmake --build --preset release"]
-    defined, shown = _names(["nm", "-g", "--defined-only", str(archive)]), archive.relative_to(root)
+    return _differences(root, archive, _names(["nm", "-g", "--defined-only", str(archive)]), declared)
+
+
+def _differences(root, library, defined, declared):
+    shown = library.relative_to(root)
     findings = [f"{where}: {name} is declared but {shown} does not define it" for name, where in sorted(declared.items()) if name not in defined]
-    return findings + [f"{shown}:1: defines libc's {name}; only libquire-malloc may" for name in sorted(defined & LIBC_NAMES)]
+    for name in sorted(defined - set(declared)):
+        whose = "libc's; only libquire-malloc may define it" if name in LIBC_NAMES else "which no public header declares"
+        findings.append(f"{shown}:1: defines {name}, {whose}")
+    return findings
 
 
 def _library(root, name):

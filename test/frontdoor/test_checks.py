@@ -134,14 +134,14 @@ def test_an_undeclared_export_and_a_missing_one_are_found(tree):
     root = tree({"include/quire/arena.h": SOUND_HEADER})
     build_library(root, "int quire_secret(void) { return 1; }\n")
     found = "\n".join(findings("exports", root))
-    assert "exports quire_secret, which no public header declares" in found
-    assert "include/quire/arena.h:5: quire_arena_create is declared but build/release/libquire.so does not export it" in found
+    assert "build/release/libquire.so:1: defines quire_secret, which no public header declares" in found
+    assert "include/quire/arena.h:5: quire_arena_create is declared but build/release/libquire.so does not define it" in found
 
 
 def test_a_library_that_defines_malloc_is_found(tree):
     root = tree({"include/quire/arena.h": SOUND_HEADER})
     build_library(root, "void *quire_arena_create(int h) { return (void *)(long)h; }\nvoid *malloc(unsigned long n) { return (void *)n; }\n")
-    assert any("defines libc's malloc" in finding for finding in findings("exports", root))
+    assert any("defines malloc, libc's" in finding for finding in findings("exports", root))
 
 
 def test_exports_cannot_be_checked_before_the_build(tree):

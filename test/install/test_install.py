@@ -65,6 +65,17 @@ def test_pkg_config_builds_and_runs_a_fully_static_program(prefix, tmp_path):
     assert run(program) == "arena works\n"
 
 
+def test_a_static_program_may_have_functions_named_like_our_inner_ones(prefix, tmp_path):
+    inner = set(re.findall(r" [tT] (\w+)$", run("nm", libdir(prefix) / "libquire.a"), re.MULTILINE))
+    clashing = sorted(name for name in inner if not name.startswith(("quire_", "onewayalloc_", "_")))
+    assert "panic" in clashing
+    own = tmp_path / "own.c"
+    own.write_text("".join(f"int {name}(void);\nint {name}(void) {{ return 0; }}\n" for name in clashing))
+    program = tmp_path / "outside"
+    run("gcc", "-static", HERE / "outside.c", own, "-o", program, *pkg_config(prefix, "--static", "--cflags", "--libs"))
+    assert run(program) == "arena works\n"
+
+
 def test_cpp_programs_link_too(prefix, tmp_path):
     source, program = tmp_path / "a.cpp", tmp_path / "a"
     source.write_text("#include <quire/arena.h>\nint main() { quire_arena_destroy(quire_arena_create(nullptr)); }\n")
