@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT
+/*
+ * main.cc - quire-analyse TRACE --sites FILE.json --program FILE.qrp [--wrapper NAME]...
+ *
+ *   trace -> definitions -> symbols -> sites -> events, once -> sites.json and program.qrp
+ *
+ * Exit status: 0 done, also for a trace that is cut short (the JSON's note says so); 2 usage; 3 the trace cannot be read or a
+ * file cannot be written.
+ */
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "report.h"
+
+namespace {
+
+const char usage_text[] =
+    "usage: quire-analyse TRACE [--sites FILE.json] [--program FILE.qrp] [--wrapper NAME]...\n"
+    "  --sites FILE     allocation sites as JSON; - for standard output, which is also the default\n"
+    "  --program FILE   the stream of calls for quire-replay\n"
+    "  --wrapper NAME   a function of the program that only wraps malloc: its callers are the sites\n";
+
+struct Arguments {
+    std::string trace, sites, program;
+    std::vector<std::string> wrappers;
+};
+
+int complain(const std::string &text, int status) {
+    std::fprintf(stderr, "quire-analyse: %s\n", text.c_str());
+    return status;
+}
+
+/* 0, or the exit status. */
+int arguments_parse(int count, char **values, Arguments &arguments) {
+    for (int i = 1; i < count; i++) {
+        std::string word = values[i];
+        if (word == "--sites" || word == "--program" || word == "--wrapper") {
+            if (i + 1 == count) {
+                return complain(word + " needs a value\n" + usage_text, 2);
+            }
+            std::string value = values[++i];
+            if (word == "--wrapper") {
+                arguments.wrappers.push_back(value);
+            } else {
+                (word == "--sites" ? arguments.sites : arguments.program) = value;
+            }
+        } else if (word.size() > 1 && word[0] == '-') {
+            return complain("unknown option " + word + "\n" + usage_text, 2);
+        } else if (!arguments.trace.empty()) {
+            return complain("one trace at a time, not also " + word + "\n" + usage_text, 2);
+        } else {
+            arguments.trace = word;
+        }
+    }
+    return arguments.trace.empty() ? complain(std::string("no trace given\n") + usage_text, 2) : 0;
+}
+
+/* What the trace's definitions fill. */
+struct Definitions {
+    quire::Symbols symbols;
+    quire::Sites sites{symbols};
+    std::vector<uint32_t> tids;
+};
+
+void stack_defined(void *arg, uint32_t id, const uint64_t *ips, unsigned count) {
+    static_cast<Definitions *>(arg)->sites.stack_add(id, ips, count);
+}
+
+void module_defined(void *arg, const qtr_meta_module *module, const char *path) {
+    static_cast<Definitions *>(arg)->symbols.module_add(*module, path);
+}
+
+void thread_defined(void *arg, const qtr_meta_thread *thread) {
+    std::vector<uint32_t> &tids = static_cast<Definitions *>(arg)->tids;
+    if (thread->head.number < (1u << 24)) {
+        if (thread->head.number >= tids.size()) {
+            tids.resize(thread->head.number + 1u);
+        }
+        tids[thread->head.number] = thread->tid;
+    }
+}
+
+int write_all(const Arguments &arguments, const quire::Report &report, quire::ProgramWriter *program,
+              const Definitions &definitions) {
+    std::string error;
+    if (program != nullptr) {
+        quire::ProgramWriter::End end = {static_cast<uint32_t>(report.sites->all().size()),
+                                         report.life->totals().peak_live_bytes, &definitions.tids};
+        if (!program->finish(end, error)) {
+            return complain("cannot write " + error, 3);
+        }
+    }
+    bool to_stdout = arguments.sites == "-" || (arguments.sites.empty() && arguments.program.empty());
+    if (!to_stdout && arguments.sites.empty()) {
+        return 0;
+    }
+    FILE *to = to_stdout ? stdout : std::fopen(arguments.sites.c_str(), "we");
+    bool ok = to != nullptr && quire::report_write(report, to);
+    ok = to != nullptr && (to_stdout ? std::fflush(to) : std::fclose(to)) == 0 && ok;
+    return ok ? 0 : complain("cannot write " + arguments.sites + ": " + std::strerror(errno), 3);
+}
+
+int analyse(const Arguments &arguments, qtr_reader *reader) {
+    Definitions definitions;
+    for (const std::string &name : arguments.wrappers) {
+        definitions.sites.wrapper_add(name);
+    }
+    qtr_meta_visitor visitor = {stack_defined, module_defined, thread_defined, &definitions};
+    qtr_merge *merge = nullptr;
+    if (qtr_meta_each(reader, &visitor) != 0 || qtr_merge_begin(reader, &merge) != 0) {
+        return complain(arguments.trace + ": no memory to read it", 3);
+    }
+    definitions.sites.settle();
+    std::string error;
+    quire::ProgramWriter program(arguments.program);
+    quire::ProgramWriter *wanted = arguments.program.empty() ? nullptr : &program;
+    if (wanted != nullptr && !program.open(error)) {
+        qtr_merge_end(merge);
+        return complain("cannot write " + error, 3);
+    }
+    quire::Life life(definitions.sites, wanted, qtr_tick_ns(reader));
+    qtr_event event;
+    while (qtr_merge_next(merge, &event)) {
+        life.event(event);
+    }
+    qtr_merge_end(merge);
+    life.settle();
+    quire::Report report = {reader, &definitions.symbols, &definitions.sites, &life};
+    return write_all(arguments, report, wanted, definitions);
+}
+
+}  // namespace
+
+int main(int argc, char **argv) {
+    Arguments arguments;
+    if (argc == 2 && std::strcmp(argv[1], "--help") == 0) {
+        std::fputs(usage_text, stdout);
+        return 0;
+    }
+    int status = arguments_parse(argc, argv, arguments);
+    if (status != 0) {
+        return status;
+    }
+    qtr_reader *reader = nullptr;
+    char error[QTR_ERROR_BYTES] = "";
+    if (qtr_open(&reader, arguments.trace.c_str(), error) != 0) {
+        return complain(error, 3);
+    }
+    status = analyse(arguments, reader);
+    qtr_close(reader);
+    return status;
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT
+/*
+ * sites.cc - which frames are wrappers, and which stacks are one site.
+ *
+ * Wrappers, by name: the malloc family and its users in libc that hand the block on (strdup, getline ...), operator new,
+ * everything in namespace std, names that end in malloc, calloc, realloc, memalign, strdup or strndup with whatever
+ * prefix (xmalloc, g_malloc, CRYPTO_zalloc ...), a list of well-known others, and names given by the user.
+ * By shape: a function of at most FORWARDER_BYTES bytes that is called from at least FORWARDER_CALLERS places.
+ *
+ * Invariant: S1  every stack has a site; a stack of nothing but wrappers is a site at its outermost frame.
+ */
+#include "sites.h"
+
+#include <map>
+#include <set>
+
+namespace quire {
+
+namespace {
+
+constexpr uint64_t FORWARDER_BYTES = 96;
+constexpr size_t FORWARDER_CALLERS = 8;
+
+const char *const known_wrappers[] = {
+    "free", "reallocarray", "posix_memalign", "aligned_alloc", "valloc", "pvalloc", "asprintf", "vasprintf",
+    "__asprintf", "__vasprintf", "__vasprintf_internal", "getline", "getdelim", "_IO_getdelim", "wcsdup", "_Znwm",
+    "_Znam", "jv_mem_alloc", "jv_mem_alloc_unguarded", "jv_mem_calloc", "jv_mem_calloc_unguarded", "jv_mem_realloc",
+    "jv_mem_strdup", "jv_mem_strdup_unguarded", "PyObject_New", "_PyObject_New", "_PyObject_GC_New",
+    "_PyObject_GC_NewVar", "_PyObject_GC_Alloc", "_PyObject_NewVar", "PyType_GenericAlloc", "_PyType_AllocNoTrack",
+    "PyType_GenericNew", "sqlite3MemMalloc", "sqlite3MemRealloc", "mallocWithAlarm", "sqlite3Malloc", "sqlite3MallocZero",
+    "sqlite3_malloc64", "sqlite3DbMallocRaw", "sqlite3DbMallocRawNN", "sqlite3DbMallocZero", "sqlite3DbRealloc",
+    "sqlite3_realloc64", "sqlite3DbStrDup", "sqlite3DbStrNDup", "dbMallocRawFinish", "dbReallocFinish", "pcache1Alloc",
+    "sqlite3Realloc", "g_malloc0", "g_malloc_n", "g_malloc0_n", "g_realloc_n", "g_slice_alloc", "g_slice_alloc0", "g_memdup",
+    "g_memdup2", "CRYPTO_zalloc", "CRYPTO_memdup", "apr_palloc", "xmalloc0", "xzalloc", "xcalloc", "xmemdup", "x2realloc",
+    "xnmalloc", "xnrealloc", "ggc_internal_alloc", "kmalloc", "zmalloc", "zcalloc", "zrealloc", "ztrymalloc_usable", "xrealloc",
+};
+
+const char *const wrapper_endings[] = {"malloc", "calloc", "realloc", "memalign", "strdup", "strndup", "Malloc", "Calloc",
+                                       "Realloc", "Strdup", "_zalloc", "malloc64", "realloc64"};
+
+bool ends_with(const std::string &text, const std::string &ending) {
+    return text.size() >= ending.size() && text.compare(text.size() - ending.size(), ending.size(), ending) == 0;
+}
+
+bool in_namespace(const std::string &name, const char *space) {
+    return name.rfind(space, 0) == 0;
+}
+
+/* "f.part.0" and "f.constprop.0" are f; "f(int)" is f; "void f<int>(int)" starts with its result. */
+std::string plain_name(const std::string &name) {
+    size_t end = name.find_first_of("(.@");
+    return end == std::string::npos || end == 0 ? name : name.substr(0, end);
+}
+
+}  // namespace
+
+void Sites::stack_add(uint32_t id, const uint64_t *ips, unsigned count) {
+    if (id == 0 || id > (1u << 24)) {
+        return;  // the recorder gives fewer: a damaged record
+    }
+    if (id >= stacks_.size()) {
+        stacks_.resize(id + 1u);
+    }
+    stacks_[id].assign(ips, ips + count);
+}
+
+bool Sites::is_wrapper_name(const std::string &name) const {
+    std::string plain = plain_name(name);
+    if (wrappers_.count(plain) != 0 || wrappers_.count(name) != 0) {
+        return true;
+    }
+    if (in_namespace(name, "operator new") || in_namespace(name, "std::") || in_namespace(name, "__gnu_cxx::") ||
+        in_namespace(name, "void std::") || in_namespace(name, "void __gnu_cxx::")) {
+        return true;
+    }
+    for (const char *ending : wrapper_endings) {
+        if (ends_with(plain, ending)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool Sites::is_wrapper(const Frame &frame) const {
+    if (frame.symbol_start != 0 && forwarders_.count(frame.symbol_start) != 0) {
+        return true;
+    }
+    return !frame.function.empty() && is_wrapper_name(frame.function);
+}
+
+size_t Sites::first_own(const std::vector<uint64_t> &stack, const Frame **result) {
+    for (size_t i = 0; i < stack.size(); i++) {
+        for (const Frame &frame : symbols_.at(stack[i])) {
+            if (!is_wrapper(frame)) {
+                *result = &frame;
+                return i;
+            }
+        }
+    }
+    *result = &symbols_.at(stack.back()).back();
+    return stack.size() - 1;
+}
+
+void Sites::fold_forwarders() {
+    struct Candidate {
+        std::set<uint64_t> callers;
+    };
+    std::unordered_map<uint64_t, Candidate> candidates;
+    for (const std::vector<uint64_t> &stack : stacks_) {
+        const Frame *frame = nullptr;
+        size_t at = stack.empty() ? 0 : first_own(stack, &frame);
+        if (frame != nullptr && frame->symbol_start != 0 && frame->symbol_bytes != 0 &&
+            frame->symbol_bytes <= FORWARDER_BYTES && at + 1 < stack.size()) {
+            candidates[frame->symbol_start].callers.insert(stack[at + 1]);
+        }
+    }
+    for (const auto &candidate : candidates) {
+        if (candidate.second.callers.size() >= FORWARDER_CALLERS) {
+            forwarders_.insert(candidate.first);
+        }
+    }
+}
+
+void Sites::settle() {
+    wrappers_.insert(std::begin(known_wrappers), std::end(known_wrappers));
+    fold_forwarders();
+    sites_.assign(1, Site());
+    sites_[0].function = "(unknown)";
+    site_of_.assign(stacks_.size(), 0);
+    std::map<std::vector<uint64_t>, uint32_t> numbers;
+    for (size_t id = 0; id < stacks_.size(); id++) {
+        const std::vector<uint64_t> &stack = stacks_[id];
+        if (stack.empty()) {
+            continue;
+        }
+        const Frame *frame = nullptr;
+        size_t at = first_own(stack, &frame);
+        std::vector<uint64_t> key;
+        for (size_t i = at; i < stack.size() && i < at + 3; i++) {
+            key.push_back(stack[i]);
+        }
+        auto inserted = numbers.emplace(key, static_cast<uint32_t>(sites_.size()));
+        if (inserted.second) {
+            Site site;
+            site.function = !frame->function.empty() ? frame->function : frame->text();
+            site.file = frame->file;
+            site.module = frame->module;
+            site.line = frame->line;
+            site.stack = stack;
+            sites_.push_back(site);
+        }
+        site_of_[id] = inserted.first->second;
+    }
+}
+
+void Sites::used(uint32_t stack_id, uint64_t count) {
+    uint32_t number = of(stack_id);
+    if (number != 0 && count > sites_[number].stack_uses) {
+        sites_[number].stack_uses = count;
+        sites_[number].stack = stacks_[stack_id];
+    }
+}
+
+std::vector<std::string> Sites::stack_text(const Site &site) {
+    std::vector<std::string> result;
+    for (uint64_t ip : site.stack) {
+        for (const Frame &frame : symbols_.at(ip)) {
+            result.push_back(frame.text());
+        }
+    }
+    return result;
+}
+
+}  // namespace quire

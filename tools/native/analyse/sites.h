@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+/*
+ * sites.h - from call stacks to allocation sites.
+ *
+ *   stack:  malloc's caller ...  xmalloc | parse_list | parse_value | parse | main
+ *                                wrapper   ^site        ^---------^ two callers tell equal sites apart
+ *
+ * A site is the first frame that is not a wrapper, with the next two frames.  Doc/trace-format.md says what is a wrapper.
+ */
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "symbols.h"
+
+namespace quire {
+
+struct Site {
+    std::string function, file, module;
+    int line = 0;
+    std::vector<uint64_t> stack;  // return addresses of the stack that stands for the site
+    uint64_t stack_uses = 0;
+};
+
+class Sites {
+  public:
+    explicit Sites(Symbols &symbols) : symbols_(symbols) {}
+    void wrapper_add(const std::string &name) { wrappers_.insert(name); }
+    void stack_add(uint32_t id, const uint64_t *ips, unsigned count);
+    /* After all stacks are known: folds wrappers and numbers the sites. */
+    void settle();
+    /* The site of a stack; site 0 stands for stacks that are not known. */
+    uint32_t of(uint32_t stack_id) { return stack_id < site_of_.size() ? site_of_[stack_id] : 0; }
+    void used(uint32_t stack_id, uint64_t count);
+    const std::vector<Site> &all() const { return sites_; }
+    std::vector<std::string> stack_text(const Site &site);
+
+  private:
+    bool is_wrapper(const Frame &frame) const;
+    bool is_wrapper_name(const std::string &name) const;
+    void fold_forwarders();
+    /* Index of the first return address of a stack that is not all wrappers, and its innermost other frame. */
+    size_t first_own(const std::vector<uint64_t> &stack, const Frame **frame);
+    Symbols &symbols_;
+    std::unordered_set<std::string> wrappers_;
+    std::unordered_set<uint64_t> forwarders_;  // symbol starts
+    std::vector<std::vector<uint64_t>> stacks_;
+    std::vector<uint32_t> site_of_;
+    std::vector<Site> sites_;
+};
+
+}  // namespace quire

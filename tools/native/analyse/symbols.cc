@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT
+/*
+ * symbols.cc - names for addresses, by libdw.
+ *
+ *   address -> module (last one loaded there) -> DWARF scopes -> inlined frames and line
+ *                                             -> symbol table -> function and offset
+ *
+ * Each module is opened at its first address and no sooner.  No network: debuginfod is switched off.
+ * Not here: what makes a site (sites.cc).
+ */
+#include "symbols.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <cxxabi.h>
+#include <dwarf.h>
+#include <elfutils/libdw.h>
+#include <elfutils/libdwfl.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace quire {
+
+namespace {
+
+std::string demangled(const char *name) {
+    int status = 0;
+    char *text = abi::__cxa_demangle(name, nullptr, nullptr, &status);
+    std::string result = status == 0 && text != nullptr ? text : name;
+    std::free(text);
+    return result;
+}
+
+std::string base_name(const std::string &path) {
+    size_t slash = path.rfind('/');
+    return slash == std::string::npos ? path : path.substr(slash + 1);
+}
+
+std::string hex(uint64_t value) {
+    char text[32];
+    std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
+    return text;
+}
+
+Dwfl_Callbacks callbacks() {
+    Dwfl_Callbacks result;
+    std::memset(&result, 0, sizeof result);
+    result.find_elf = dwfl_build_id_find_elf;
+    result.find_debuginfo = dwfl_standard_find_debuginfo;
+    result.section_address = dwfl_offline_section_address;
+    return result;
+}
+
+const Dwfl_Callbacks dwfl_callbacks = callbacks();
+
+}  // namespace
+
+std::string Frame::text() const {
+    if (function.empty()) {
+        return module.empty() ? hex(offset) : module + "+" + hex(offset);
+    }
+    if (!file.empty()) {
+        return function + " (" + base_name(file) + ":" + std::to_string(line) + ")";
+    }
+    return inlined ? function : function + "+" + hex(offset) + " (" + module + ")";
+}
+
+struct Symbols::Module {
+    uint64_t start = 0, end = 0, bias = 0;
+    std::string path, build_id;
+    Dwfl *dwfl = nullptr;
+    Dwfl_Module *opened = nullptr;
+    bool tried = false;
+
+    Module() = default;
+    Module(const Module &) = delete;
+    Module &operator=(const Module &) = delete;
+    ~Module() {
+        if (dwfl != nullptr) {
+            dwfl_end(dwfl);
+        }
+    }
+    void open(std::string &note);
+    void symbol_into(Frame &frame, uint64_t address) const;
+    void inlined_into(std::vector<Frame> &frames, uint64_t address) const;
+};
+
+void Symbols::Module::open(std::string &note) {
+    tried = true;
+    if (path.empty() || path[0] != '/') {
+        return;  // the vDSO, or a module without a name
+    }
+    dwfl = dwfl_begin(&dwfl_callbacks);
+    if (dwfl == nullptr) {
+        return;
+    }
+    Dwfl_Module *module = dwfl_report_elf(dwfl, path.c_str(), path.c_str(), -1, bias, true);
+    dwfl_report_end(dwfl, nullptr, nullptr);
+    if (module == nullptr) {
+        note += (note.empty() ? "" : "; ") + std::string("no names from ") + path + ": " + dwfl_errmsg(-1);
+        return;
+    }
+    const unsigned char *bits = nullptr;
+    GElf_Addr unused = 0;
+    GElf_Addr load = 0;
+    dwfl_module_getelf(module, &load);
+    int bytes = dwfl_module_build_id(module, &bits, &unused);
+    if (!build_id.empty() && bytes > 0 &&
+        (static_cast<size_t>(bytes) != build_id.size() || std::memcmp(bits, build_id.data(), build_id.size()) != 0)) {
+        note += (note.empty() ? "" : "; ") + std::string("no names from ") + path +
+                ": it is another build than the one recorded";
+        return;
+    }
+    opened = module;
+}
+
+void Symbols::Module::symbol_into(Frame &frame, uint64_t address) const {
+    GElf_Off offset = 0;
+    GElf_Sym symbol;
+    std::memset(&symbol, 0, sizeof symbol);
+    const char *name = dwfl_module_addrinfo(opened, address, &offset, &symbol, nullptr, nullptr, nullptr);
+    if (name == nullptr || (symbol.st_size != 0 ? offset >= symbol.st_size : offset > 4096)) {
+        return;  // the nearest symbol ends before: some static function without a name
+    }
+    frame.function = demangled(name);
+    frame.offset = offset + 1;
+    frame.symbol_start = address - offset;
+    frame.symbol_bytes = symbol.st_size;
+}
+
+/* The inlined functions around `address`, innermost first, before the frame of the function that holds them. */
+void Symbols::Module::inlined_into(std::vector<Frame> &frames, uint64_t address) const {
+    Dwarf_Addr dwarf_bias = 0;
+    Dwarf_Die *unit = dwfl_module_addrdie(opened, address, &dwarf_bias);
+    if (unit == nullptr) {
+        return;
+    }
+    Dwarf_Die *scopes = nullptr;
+    int count = dwarf_getscopes(unit, address - dwarf_bias, &scopes);
+    std::string file = frames.back().file;
+    int line = frames.back().line;
+    Frame outer = frames.back();
+    frames.clear();
+    Dwarf_Files *files = nullptr;
+    dwarf_getsrcfiles(unit, &files, nullptr);
+    for (int i = 0; i < count; i++) {
+        int tag = dwarf_tag(&scopes[i]);
+        if (tag == DW_TAG_subprogram) {
+            break;
+        }
+        if (tag != DW_TAG_inlined_subroutine) {
+            continue;
+        }
+        Dwarf_Attribute attribute;
+        Dwarf_Attribute *linkage = dwarf_attr_integrate(&scopes[i], DW_AT_linkage_name, &attribute);
+        const char *name = linkage != nullptr ? dwarf_formstring(linkage) : dwarf_diename(&scopes[i]);
+        Frame inner;
+        inner.function = name != nullptr ? demangled(name) : "?";
+        inner.module = outer.module;
+        inner.file = file;
+        inner.line = line;
+        inner.inlined = true;
+        frames.push_back(inner);
+        Dwarf_Word number = 0;
+        file.clear();
+        line = 0;
+        if (dwarf_formudata(dwarf_attr(&scopes[i], DW_AT_call_file, &attribute), &number) == 0 && files != nullptr) {
+            const char *source = dwarf_filesrc(files, number, nullptr, nullptr);
+            file = source != nullptr ? source : "";
+        }
+        if (dwarf_formudata(dwarf_attr(&scopes[i], DW_AT_call_line, &attribute), &number) == 0) {
+            line = static_cast<int>(number);
+        }
+    }
+    std::free(scopes);
+    outer.file = file;
+    outer.line = line;
+    frames.push_back(outer);
+}
+
+Symbols::Symbols() {
+    unsetenv("DEBUGINFOD_URLS");
+}
+
+Symbols::~Symbols() = default;
+
+void Symbols::module_add(const qtr_meta_module &record, const char *path) {
+    auto module = std::make_unique<Module>();
+    module->start = record.start;
+    module->end = record.end;
+    module->bias = record.bias;
+    module->path = path;
+    module->build_id.assign(record.text, record.head.number);
+    modules_.push_back(std::move(module));
+}
+
+Symbols::Module *Symbols::module_of(uint64_t address) {
+    for (size_t i = modules_.size(); i-- > 0;) {
+        if (address >= modules_[i]->start && address < modules_[i]->end) {
+            return modules_[i].get();
+        }
+    }
+    return nullptr;
+}
+
+const std::vector<Frame> &Symbols::at(uint64_t return_address) {
+    auto found = known_.find(return_address);
+    if (found != known_.end()) {
+        return found->second;
+    }
+    uint64_t address = return_address - 1;  // within the call, not after it
+    std::vector<Frame> frames(1);
+    Frame &frame = frames[0];
+    frame.offset = return_address;
+    Module *module = module_of(address);
+    if (module != nullptr) {
+        frame.module = base_name(module->path);
+        frame.offset = return_address - module->bias;
+        if (!module->tried) {
+            module->open(note_);
+        }
+        if (module->opened != nullptr) {
+            module->symbol_into(frame, address);
+            Dwfl_Line *line = dwfl_module_getsrc(module->opened, address);
+            const char *file = line == nullptr ? nullptr
+                                               : dwfl_lineinfo(line, nullptr, &frame.line, nullptr, nullptr, nullptr);
+            frame.file = file != nullptr ? file : "";
+            if (file != nullptr) {
+                module->inlined_into(frames, address);
+            }
+        }
+    }
+    return known_.emplace(return_address, std::move(frames)).first->second;
+}
+
+}  // namespace quire

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+/*
+ * symbols.h - what stands at an address of the traced program: functions, innermost first, with inlined ones.
+ *
+ * Names come from the files that were loaded then, if they are still the same (build id): DWARF when there is any, else
+ * .symtab or .dynsym, else "module+0xoffset".
+ */
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "../trace/reader.h"
+
+namespace quire {
+
+struct Frame {
+    std::string function;        // demangled; "" when no symbol covers the address
+    std::string file;            // "" without debug information
+    std::string module;          // file name without its folder; "" for code that no file holds
+    int line = 0;
+    bool inlined = false;
+    uint64_t offset = 0;         // from the symbol, or from the module's base without a symbol
+    uint64_t symbol_start = 0;   // 0 when inlined or unknown
+    uint64_t symbol_bytes = 0;
+
+    std::string text() const;    // "function (file:line)", "function+0x1c (module)" or "module+0x1234"
+};
+
+class Symbols {
+  public:
+    Symbols();
+    ~Symbols();
+    void module_add(const qtr_meta_module &record, const char *path);
+    /* Frames at a return address; never empty.  The reference stays valid. */
+    const std::vector<Frame> &at(uint64_t return_address);
+    const std::string &note() const { return note_; }
+
+  private:
+    struct Module;
+    Module *module_of(uint64_t address);
+    std::vector<std::unique_ptr<Module>> modules_;
+    std::unordered_map<uint64_t, std::vector<Frame>> known_;
+    std::string note_;
+};
+
+}  // namespace quire

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT
+/*
+ * process.c - when recording starts, who may write the trace, fork and exit.
+ *
+ *   ld.so -> first malloc of anybody -> rec_start -> events ... -> exit mark -> (late frees) -> end
+ *                                          fork child: first event -> a trace of its own, PATH.PID
+ *
+ * Invariants:
+ *   G1  the program behaves as without us: no message but at start, no signal, errno kept, no descriptor below 800
+ *   G2  the lock is never waited for longer than LOCK_WAIT_MS: the program's own locks cannot deadlock with it
+ *   G3  a forked child writes nothing to its parent's trace: its thread states are wiped by the kernel
+ *       (MADV_WIPEONFORK, so also after a bare clone), and its first event opens its own trace
+ *
+ * Environment (read once, at start): QUIRE_RECORD path of the trace; QUIRE_RECORD_LIMIT largest size in bytes,
+ * suffixes K M G, 0 for none.
+ * Not here: the functions that programs call (hooks.c).
+ */
+#include <cpuid.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "record.h"
+
+#define LIMIT_DEFAULT_BYTES (8ull << 30)
+#define LOCK_WAIT_MS        100
+
+struct rec_config rec_config;
+_Atomic int rec_on;
+REC_TLS unsigned rec_busy;
+bool rec_clock_is_tsc;
+
+static _Atomic uint32_t lock_holder;  // tid, 0: free
+static unsigned lock_depth;
+static _Atomic int fork_pending;
+static char path_absolute[PATH_MAX];
+
+extern void *__libc_stack_end;  // argc, argv[], NULL, envp[], NULL: there before libc itself is ready
+
+char **rec_arguments(void) {
+    return (char **)__libc_stack_end + 1;
+}
+
+static const char *environment_get(const char *name) {
+    char **at = rec_arguments();
+    while (*at != NULL) {
+        at++;
+    }
+    size_t bytes = strlen(name);
+    for (at++; *at != NULL; at++) {
+        if (strncmp(*at, name, bytes) == 0 && (*at)[bytes] == '=') {
+            return *at + bytes + 1;
+        }
+    }
+    return NULL;
+}
+
+static void say(const char *text, const char *path, const char *why) {
+    char line[PATH_MAX + 256];
+    int n = snprintf(line, sizeof line, "quire record: %s%s%s%s\n", text, path, why[0] != '\0' ? ": " : "", why);
+    if (n > 0) {
+        ssize_t ignored = write(STDERR_FILENO, line, (size_t)n < sizeof line ? (size_t)n : sizeof line - 1);
+        (void)ignored;
+    }
+}
+
+static bool size_parse(const char *text, uint64_t *bytes) {
+    char *end = NULL;
+    unsigned long long number = strtoull(text, &end, 10);
+    unsigned shift = *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : 0;
+    if (end == text || text[0] == '-' || end[shift != 0] != '\0' || number > UINT64_MAX >> shift) {
+        return false;
+    }
+    *bytes = (uint64_t)number << shift;
+    return true;
+}
+
+/* False: do not record. */
+static bool configure(void) {
+    const char *path = environment_get("QUIRE_RECORD"), *limit = environment_get("QUIRE_RECORD_LIMIT");
+    if (path == NULL || path[0] == '\0') {
+        return false;
+    }
+    rec_config.limit_bytes = LIMIT_DEFAULT_BYTES;
+    if (limit != NULL && !size_parse(limit, &rec_config.limit_bytes)) {
+        say("QUIRE_RECORD_LIMIT is not a size such as 500M: ", limit, "not recording");
+        return false;
+    }
+    size_t used = 0;
+    if (path[0] != '/') {
+        if (getcwd(path_absolute, sizeof path_absolute - 1) == NULL) {
+            say("cannot record to ", path, "the working directory has no name");
+            return false;
+        }
+        used = strlen(path_absolute);
+        path_absolute[used++] = '/';
+    }
+    size_t bytes = strlen(path) + 1;
+    if (used + bytes > sizeof path_absolute) {
+        say("cannot record to ", path, "the path is too long");
+        return false;
+    }
+    memcpy(path_absolute + used, path, bytes);
+    rec_config.path = path_absolute;
+    return true;
+}
+
+static bool clock_is_steady(void) {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid(0x80000007u, &a, &b, &c, &d) != 0 && (d >> 8 & 1) != 0;  // invariant TSC
+}
+
+static bool trace_open(void) {
+    int rc = rec_file_open();
+    if (rc != 0) {
+        say("cannot record to ", rec_config.path, strerrordesc_np(-rc));
+        return false;
+    }
+    return rec_meta_start();
+}
+
+static void before_fork(void) {
+    rec_busy++;
+    atomic_store(&fork_pending, 1);  // whoever waits for the lock now gives up: it may hold what fork needs
+    (void)rec_lock_try();
+}
+
+static void after_fork(void) {
+    if (atomic_load(&lock_holder) == (uint32_t)syscall(SYS_gettid)) {
+        rec_unlock();
+    }
+    atomic_store(&fork_pending, 0);
+    rec_busy--;
+}
+
+static void after_fork_child(void) {
+    atomic_store(&lock_holder, 0);
+    lock_depth = 0;
+    atomic_store(&fork_pending, 0);
+    rec_busy--;
+}
+
+void rec_start(void) {
+    int saved_errno = errno;
+    if (configure()) {
+        rec_clock_is_tsc = clock_is_steady();
+        if (rec_stack_start() && rec_rules_start() && trace_open()) {
+            atomic_store(&rec_on, 1);
+        }
+    }
+    errno = saved_errno;
+}
+
+/* libc's own tables are not ready at the first malloc; this runs later, and gives a program that never allocates its trace. */
+__attribute__((constructor)) static void late_start(void) {
+    extern void rec_hooks_start(void);
+    rec_busy++;
+    rec_hooks_start();
+    if (atomic_load(&rec_on)) {
+        pthread_atfork(before_fork, after_fork, after_fork_child);
+    }
+    rec_busy--;
+}
+
+bool rec_lock_try(void) {
+    uint32_t me = (uint32_t)syscall(SYS_gettid), free_lock = 0;
+    if (atomic_load_explicit(&lock_holder, memory_order_relaxed) == me) {
+        lock_depth++;
+        return true;
+    }
+    for (unsigned spins = 0; !atomic_compare_exchange_weak(&lock_holder, &free_lock, me); spins++) {
+        free_lock = 0;
+        if (spins > 2000 + LOCK_WAIT_MS * 10 || (atomic_load(&fork_pending) && rec_self != NULL && spins > 2000)) {
+            return false;
+        }
+        if (spins < 2000) {
+            sched_yield();
+        } else {
+            nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+        }
+    }
+    lock_depth = 1;
+    return true;
+}
+
+void rec_unlock(void) {
+    if (--lock_depth == 0) {
+        atomic_store_explicit(&lock_holder, 0, memory_order_release);
+    }
+}
+
+void rec_stop_locked(enum qtr_stop reason) {
+    atomic_store(&rec_on, 0);
+    if (rec_header != NULL && rec_header->stop == QTR_STOP_NONE) {
+        rec_header->stop = reason;
+        rec_file_touch(true);
+    }
+}
+
+void rec_forked_child_slow(void) {
+    rec_busy++;
+    atomic_store(&lock_holder, 0);
+    lock_depth = 0;
+    if (rec_lock_try()) {
+        rec_file_forget();
+        rec_meta_forget();
+        rec_stack_forget(true);
+        rec_thread_forget_all();
+        if (!trace_open()) {
+            atomic_store(&rec_on, 0);
+        }
+        rec_unlock();
+    }
+    rec_busy--;
+}
+
+/* The mark that tells an end from a kill.  Recording goes on: other libraries still free in their destructors. */
+void rec_exit_mark(int status, bool status_known);
+void rec_exit_mark(int status, bool status_known) {
+    int saved_errno = errno;
+    if (rec_header != NULL && rec_header->pid == (uint32_t)getpid()) {
+        rec_file_touch(true);
+        if (status_known) {
+            rec_header->exit_status = (uint32_t)status & 255;
+            rec_header->exit_known = 1;
+        }
+        rec_header->state = QTR_EXITED;
+    }
+    errno = saved_errno;
+}
+
+__attribute__((destructor)) static void exit_mark(void) {
+    rec_exit_mark(0, false);
+}

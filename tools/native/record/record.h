@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT
+/*
+ * record.h - what the recorder's parts know of each other.
+ *
+ *   hooks.c    malloc and friends: call the next allocator, hand one event to thread.c
+ *   thread.c   a thread's live block and the encoding of events
+ *   stack.c    the current call stack as a number, fast        rules.c   how to step over one return address
+ *   meta.c     stacks, modules, thread names into the trace    file.c    the trace file itself
+ *   process.c  start, configuration, the one lock, fork, exit
+ *
+ * Locks: rec_lock_try() alone; it is waited for a bounded time, because the program may hold locks of its own
+ * (the loader's, a stream's) that some other holder of ours needs.  Whoever does not get it goes on without.
+ * Nothing here calls malloc; what libc or libunwind allocates inside is passed through and not recorded (rec_busy).
+ */
+#ifndef QUIRE_RECORD_RECORD_H
+#define QUIRE_RECORD_RECORD_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/single_threaded.h>
+#include <time.h>
+
+#include "../trace/format.h"
+
+#define REC_LIKELY(x)   __builtin_expect(!!(x), 1)
+#define REC_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define REC_EXPORT      __attribute__((visibility("default")))
+#define REC_TLS         __thread __attribute__((tls_model("initial-exec")))
+
+#define REC_TICK_SHIFT 3u  // a tick of about 3 ns: finer than any hand-over between threads
+
+/* Where a call came from: all that walking a stack needs on x86-64. */
+struct rec_frame {
+    uintptr_t ip;  // return address
+    uintptr_t sp;  // the caller's stack pointer after the return
+    uintptr_t bp;  // the caller's frame pointer register
+};
+
+struct rec_stack_cache;
+
+/* One thread that allocates.  Lives in memory that a fork wipes: a child finds flush_at NULL and starts anew. */
+struct rec_thread {
+    unsigned char *cursor;    // next event's place in the live block
+    unsigned char *flush_at;  // from here on an event might not fit
+    uint64_t last_tick;
+    uint64_t last_word;  // address / 8 of the previous event
+    struct qtr_live *live;
+    struct rec_stack_cache *cache;
+    uintptr_t stack_low, stack_high;
+    uint32_t number;  // in the trace, from 1
+    uint32_t tid;
+    uint32_t part;
+    uint32_t lost;  // events since the last time they were added to the header
+    char name[16];
+};
+
+struct rec_config {
+    const char *path;     // absolute; NULL: do not record
+    uint64_t limit_bytes;
+};
+
+/* --- process.c --- */
+extern struct rec_config rec_config;
+extern _Atomic int rec_on;         // 1: events are wanted
+extern REC_TLS unsigned rec_busy;  // > 0: this thread is inside the recorder
+extern bool rec_clock_is_tsc;
+void rec_start(void);
+bool rec_lock_try(void);
+void rec_unlock(void);
+void rec_forked_child_slow(void);
+void rec_stop_locked(enum qtr_stop reason);
+char **rec_arguments(void);
+
+/* --- file.c: the trace file; all but rec_file_open under the lock --- */
+extern struct qtr_header *rec_header;  // NULL: no trace
+int rec_file_open(void);               // 0 or -errno, with a line on stderr
+void rec_file_forget(void);            // in a forked child: unmap the parent's
+struct qtr_live *rec_file_live_block(void);
+bool rec_file_pack(struct qtr_live *live);  // append the used part compressed, then start the next part
+void rec_file_touch(bool thoroughly);       // clocks into the header; thoroughly: CPU time and memory too
+
+/* --- thread.c --- */
+struct rec_thread *rec_thread_slow(void);  // NULL: this event is lost
+void rec_thread_forget_all(void);
+void rec_thread_named(uint32_t tid, const char *name);
+
+/* --- stack.c --- */
+uint32_t rec_stack(struct rec_thread *thread, struct rec_frame frame);
+bool rec_stack_start(void);
+void rec_stack_forget(bool forked);
+struct rec_stack_cache *rec_stack_cache_create(void);
+void rec_stack_cache_clear(struct rec_stack_cache *cache);
+
+/* --- rules.c --- */
+enum rec_step { REC_STEP_OK, REC_STEP_END };
+bool rec_rules_start(void);
+void rec_rules_forget(void);
+enum rec_step rec_rules_step(struct rec_frame *frame, uintptr_t stack_high, uintptr_t *slot);
+
+/* --- meta.c: under the lock --- */
+bool rec_meta_start(void);
+void rec_meta_forget(void);
+void rec_meta_stack(uint32_t id, const uintptr_t *ips, unsigned count);
+void rec_meta_thread(const struct rec_thread *thread);
+void rec_meta_modules_for(uintptr_t ip);  // makes sure the module around ip is in the trace
+void rec_meta_modules_changed(void);
+
+/* --- here --- */
+extern REC_TLS struct rec_thread *rec_self;
+
+static inline uint64_t rec_clock_ns(clockid_t clock) {
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/*
+ * The time of an event.  With more than one thread the fence keeps the order that analysis relies on: an
+ * allocation's tick is read after its block exists and before the block can be handed on, a free's after the
+ * pointer was received.
+ */
+static inline uint64_t rec_tick(void) {
+    if (REC_UNLIKELY(!rec_clock_is_tsc)) {
+        return rec_clock_ns(CLOCK_MONOTONIC) >> REC_TICK_SHIFT;
+    }
+    if (!__libc_single_threaded) {
+        __builtin_ia32_lfence();
+    }
+    return __builtin_ia32_rdtsc() >> REC_TICK_SHIFT;
+}
+
+/* This thread's state with room for two events, or NULL. */
+static inline struct rec_thread *rec_thread_get(void) {
+    struct rec_thread *thread = rec_self;
+    if (REC_LIKELY(thread != NULL && thread->cursor < thread->flush_at)) {
+        return thread;
+    }
+    return rec_thread_slow();
+}
+
+#endif

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT
+/*
+ * thread.c - the threads that allocate: each has a live block of the trace file to itself.
+ *
+ *   rec_self --> rec_thread { cursor ... flush_at } --> live block [ part | used ][ base tick | event | event |  ]
+ *                 in a table that fork wipes             in the file                              ^cursor  ^flush_at
+ *
+ * Invariants:
+ *   H1  cursor <= flush_at means that two more events fit (a realloc is two)
+ *   H2  used is stored after the event's bytes, so a killed process leaves whole events
+ *   H3  a block's used is 0 while it passes from one part or thread to the next
+ *
+ * Locks: the owner thread alone writes its block; making, packing and taking over a state needs the recorder's lock.
+ * A thread that ended leaves its state as it is; the next new thread packs it and takes it over (thread ids
+ * are asked from the kernel), so frees in the last destructors of a thread are recorded too.
+ * Not here: events' content (hooks.c), the file (file.c).
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "record.h"
+
+#define THREADS_MAX    8000  // alive at once; further ones are not recorded
+#define PROBES_MAX     32    // states looked at for a dead owner when a thread is new
+#define ROOM_BYTES     (2 * QTR_EVENT_BYTES_MAX)
+
+REC_TLS struct rec_thread *rec_self;
+
+static struct {
+    struct rec_thread *states;  // wiped by fork
+    uint32_t used;
+    uint32_t probe;
+    uint32_t numbers;  // threads numbered so far
+} table;
+
+static void stream_begin(struct rec_thread *thread, uint32_t part) {
+    struct qtr_live *live = thread->live;
+    unsigned char *data = (unsigned char *)(live + 1);
+    uint64_t base = rec_tick();
+    if (base < thread->last_tick) {
+        base = thread->last_tick;
+    }
+    live->part_and_used = 0;
+    atomic_signal_fence(memory_order_seq_cst);
+    live->block.thread = thread->number;
+    live->block.first_tick = base;
+    memcpy(data, &base, sizeof base);
+    thread->part = part;
+    thread->last_tick = base;
+    thread->last_word = 0;
+    thread->cursor = data + sizeof base;
+    thread->flush_at = data + QTR_STREAM_BYTES_MAX - ROOM_BYTES;
+    atomic_signal_fence(memory_order_seq_cst);
+    live->part_and_used = (uint64_t)part << 32 | sizeof base;
+}
+
+static void name_refresh(struct rec_thread *thread) {
+    char name[16] = "";
+    prctl(PR_GET_NAME, name);
+    if (memcmp(name, thread->name, sizeof name) != 0) {
+        memcpy(thread->name, name, sizeof name);
+        rec_meta_thread(thread);
+    }
+}
+
+static void lost_add(struct rec_thread *thread) {
+    rec_header->lost_events += thread->lost;
+    thread->lost = 0;
+}
+
+/* A state for the calling thread: a dead thread's, else a new one; NULL: no room. */
+static struct rec_thread *state_find_locked(uint32_t tid) {
+    unsigned probes = table.used < PROBES_MAX ? table.used : PROBES_MAX;
+    for (unsigned i = 0; i < probes; i++) {
+        struct rec_thread *state = &table.states[table.probe++ % table.used];
+        bool dead = state->tid == tid ||
+                    (syscall(SYS_tgkill, getpid(), (pid_t)state->tid, 0) != 0 && errno == ESRCH);
+        if (state->live != NULL && dead) {
+            if ((uint32_t)state->live->part_and_used > sizeof(uint64_t) && !rec_file_pack(state->live)) {
+                return NULL;
+            }
+            rec_stack_cache_clear(state->cache);
+            return state;
+        }
+    }
+    if (table.used == THREADS_MAX) {
+        return NULL;
+    }
+    struct rec_thread *state = &table.states[table.used];
+    state->live = rec_file_live_block();
+    state->cache = rec_stack_cache_create();
+    if (state->live == NULL || state->cache == NULL) {
+        return NULL;
+    }
+    table.used++;
+    return state;
+}
+
+extern void *__libc_stack_end;
+
+/* Where this thread's stack lies; 0, 0 when unknown. */
+static void stack_bounds(struct rec_thread *thread) {
+    thread->stack_low = thread->stack_high = 0;
+    if (thread->tid == (uint32_t)getpid()) {
+        uintptr_t high = (uintptr_t)__libc_stack_end;
+        thread->stack_low = high - (256u << 20);
+        thread->stack_high = high;
+        return;
+    }
+    pthread_attr_t attributes;
+    void *low = NULL;
+    size_t bytes = 0;
+    if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
+        if (pthread_attr_getstack(&attributes, &low, &bytes) == 0) {
+            thread->stack_low = (uintptr_t)low;
+            thread->stack_high = (uintptr_t)low + bytes;
+        }
+        pthread_attr_destroy(&attributes);
+    }
+}
+
+static struct rec_thread *thread_create_locked(void) {
+    if (table.states == NULL) {
+        void *memory = mmap(NULL, THREADS_MAX * sizeof(struct rec_thread), PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (memory == MAP_FAILED || madvise(memory, THREADS_MAX * sizeof(struct rec_thread), MADV_WIPEONFORK) != 0) {
+            rec_stop_locked(QTR_STOP_MEMORY);
+            return NULL;
+        }
+        table.states = memory;
+    }
+    uint32_t tid = (uint32_t)syscall(SYS_gettid);
+    struct rec_thread *thread = state_find_locked(tid);
+    if (thread == NULL) {
+        return NULL;
+    }
+    thread->tid = tid;
+    thread->number = ++table.numbers;
+    rec_header->threads = table.numbers;
+    stack_bounds(thread);
+    memset(thread->name, 0, sizeof thread->name);
+    stream_begin(thread, 0);
+    name_refresh(thread);
+    rec_meta_thread(thread);
+    rec_self = thread;
+    return thread;
+}
+
+/* New thread, full block, or first event in a forked child. */
+static struct rec_thread *slow_locked(void) {
+    if (rec_header->stop != QTR_STOP_NONE) {
+        return NULL;
+    }
+    struct rec_thread *thread = rec_self;
+    if (thread == NULL) {
+        return thread_create_locked();
+    }
+    lost_add(thread);
+    name_refresh(thread);
+    if (!rec_file_pack(thread->live)) {
+        return NULL;
+    }
+    stream_begin(thread, thread->part + 1);
+    return thread;
+}
+
+__attribute__((noinline)) struct rec_thread *rec_thread_slow(void) {
+    int saved_errno = errno;
+    struct rec_thread *result = NULL;
+    if (rec_self != NULL && rec_self->flush_at == NULL) {
+        rec_forked_child_slow();
+    }
+    if (rec_header != NULL && rec_lock_try()) {
+        result = rec_header == NULL ? NULL : slow_locked();
+        if (result == NULL && rec_header != NULL) {
+            rec_header->lost_events++;
+        }
+        rec_unlock();
+    } else if (rec_self != NULL) {
+        rec_self->lost++;
+    }
+    errno = saved_errno;
+    return result;
+}
+
+void rec_thread_forget_all(void) {
+    if (table.states != NULL) {
+        memset(table.states, 0, table.used * sizeof(struct rec_thread));
+    }
+    table.used = table.probe = table.numbers = 0;
+    rec_self = NULL;
+}
+
+void rec_thread_named(uint32_t tid, const char *name) {
+    for (uint32_t i = 0; i < table.used; i++) {
+        if (table.states[i].tid == tid) {
+            strncpy(table.states[i].name, name, sizeof table.states[i].name - 1);
+            rec_meta_thread(&table.states[i]);
+        }
+    }
+}
