@@ -327,8 +327,10 @@ static void prepare(struct player *player)
     const struct compiled *compiled = player->compiled;
     player->objects = stream_memory(compiled->slots, sizeof *player->objects);
     // One store a page makes the table resident.
-    for (size_t i = 0; i < compiled->slots; i += 512)
-        ((void *volatile *)player->objects)[i] = NULL;
+    for (size_t i = 0; i < compiled->slots; i += 512) {
+        void *volatile *entry = &player->objects[i];
+        *entry = NULL;
+    }
     player->arenas = stream_memory(compiled->arenas, sizeof *player->arenas);
     player->death_gates = stream_memory(compiled->arenas, sizeof *player->death_gates);
     player->start_gates = stream_memory(compiled->threads, sizeof *player->start_gates);

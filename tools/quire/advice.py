@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: MIT
+"""
+advice.py - from figures to words: classes of sites, what the mix saves, the verdict.
+
+    plan (quire-plan) + names (quire-analyse)  ->  Site rows with a class
+    series (measure.py) + the program's time   ->  Outcome: share, saving, verdict
+
+The rules are pure functions of small arguments; doc/advice.md tells them in prose.
+Not here: choosing the sites of an arena (the C helper quire-plan), printing (render.py).
+"""
+from collections import namedtuple
+from statistics import median
+
+import native
+from measure import Estimate, estimate
+
+YES, NO, INCONCLUSIVE = "YES", "NO, leave it alone", "INCONCLUSIVE"
+
+SAVING_PERCENT_MIN = 3.0
+MEMORY_PERCENT_MIN = 10.0
+EVENTS_MIN = 2000
+SHOWN_SHARE_MIN = 0.005
+SLAB_SAME_SIZE_MIN = 0.9
+SLAB_PEAK_LIVE_MIN = 16
+
+Verdict = namedtuple("Verdict", "word reason")
+Site = namedtuple("Site", "id name where stack klass arena allocs bytes peak_live ops sizes")
+
+
+def plan(recording, path, waste_percent=None):
+    """Runs quire-plan; its document. The plan itself is written to `path`."""
+    arguments = ["--plan", path]
+    if waste_percent is not None:
+        arguments += ["--waste-percent", waste_percent]
+    return native.call_json("quire-plan", arguments + [recording.program])
+
+
+def site_class(facts, same_size_share):
+    """The class of a site, from quire-plan's facts about it."""
+    if facts["arena"] is not None:
+        return "arena"
+    if facts["peak_live"] <= max(1, facts["threads"]) and facts["allocs"] > facts["peak_live"]:
+        return "recycling slot"
+    if same_size_share >= SLAB_SAME_SIZE_MIN and facts["peak_live"] >= SLAB_PEAK_LIVE_MIN:
+        return "slab"
+    return "heap"
+
+
+def same_size_share(named):
+    """The share of a site's objects that have its commonest size."""
+    sizes = named.get("sizes", {})
+    top, number = sizes.get("top", []), named.get("count", 0)
+    if sizes.get("min") is not None and sizes.get("min") == sizes.get("max"):
+        return 1.0
+    counts = [entry["count"] if isinstance(entry, dict) else entry[1] for entry in top]
+    return max(counts) / number if counts and number else 0.0
+
+
+def where(named):
+    """file:line of a site, or nothing."""
+    if not named.get("file"):
+        return ""
+    return f"{named['file'].rsplit('/', 1)[-1]}:{named['line']}" if named.get("line") else named["file"]
+
+
+def sites(recording, planned):
+    """All sites with operations, busiest first."""
+    rows = []
+    for facts in planned["sites"]:
+        named = recording.sites.get(facts["site"], {})
+        rows.append(Site(
+            facts["site"], named.get("function") or f"site {facts['site']}", where(named), named.get("stack", []),
+            site_class(facts, same_size_share(named)), facts["arena"], facts["allocs"], facts["bytes"],
+            facts["peak_live"], facts["allocs"] + facts["frees"] + facts["resizes"], named.get("sizes", {}),
+        ))
+    return sorted(rows, key=lambda r: r.allocs, reverse=True)
+
+
+class Outcome:
+    """What the replays say about the program; every time is CPU time."""
+
+    def __init__(self, series, program_cpu_s):
+        self.series = series
+        self.program_s = estimate(program_cpu_s)
+        libc_ns = series.net_ns("libc")
+        self.share_percent = self.of_program(libc_ns)
+        self.saving_s = Estimate(0.0, 0.0, 0.0)
+        self.saving_percent = Estimate(0.0, 0.0, 0.0)
+        self.memory_saved_bytes = 0
+        if series.has("mix"):
+            saved_ns = [a - b for a, b in zip(libc_ns, series.net_ns("mix"))]
+            self.saving_s = Estimate(*(v / 1e9 for v in estimate(saved_ns)))
+            self.saving_percent = self.of_program(saved_ns)
+            self.memory_saved_bytes = series.peak_bytes("libc") - series.peak_bytes("mix")
+
+    def of_program(self, values_ns):
+        """Nanoseconds as percent of the program's CPU time; the interval takes in the program's own noise."""
+        middle, low, high = (v / 1e9 for v in estimate(values_ns))
+        times = [max(t, 1e-6) for t in self.program_s]
+        return Estimate(100 * middle / times[0], min(100 * low / t for t in times), max(100 * high / t for t in times))
+
+    def ns_per_op(self, name):
+        """Nanoseconds of allocation for each operation, over the rounds."""
+        ops = max(1, self.series.ops())
+        return Estimate(*(v / ops for v in estimate(self.series.net_ns(name))))
+
+    def program_with(self, name):
+        """The program's CPU time if this backend served it."""
+        difference_s = median(a - b for a, b in zip(self.series.net_ns(name), self.series.net_ns("libc"))) / 1e9
+        return self.program_s.value + difference_s
+
+    def saving_with(self, name):
+        """Percent of the program's CPU time that this backend saves."""
+        return self.of_program([a - b for a, b in zip(self.series.net_ns("libc"), self.series.net_ns(name))])
+
+
+def verdict(saving_percent, memory_percent):
+    """The verdict from the saving's interval and from the peak memory saved, both in percent of the program."""
+    if saving_percent.low >= SAVING_PERCENT_MIN:
+        return Verdict(YES, f"at least {SAVING_PERCENT_MIN:.0f} % of the run time is saved, beyond noise")
+    if memory_percent >= MEMORY_PERCENT_MIN and saving_percent.high >= 0:
+        return Verdict(YES, f"peak memory falls by {memory_percent:.0f} %")
+    if saving_percent.high >= SAVING_PERCENT_MIN:
+        return Verdict(INCONCLUSIVE, f"the interval reaches over {SAVING_PERCENT_MIN:.0f} %: too much noise, or too short a run")
+    return Verdict(NO, f"less than {SAVING_PERCENT_MIN:.0f} % of the run time would be saved")
+
+
+def judge(outcome, program_peak_bytes):
+    """The verdict on one program."""
+    if not outcome.series.has("mix"):
+        return Verdict(NO, "no group of call sites fits an arena")
+    memory_percent = 100 * outcome.memory_saved_bytes / max(1, program_peak_bytes)
+    return verdict(outcome.saving_percent, memory_percent)

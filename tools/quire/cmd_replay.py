@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: MIT
+"""
+cmd_replay.py - `quire replay TRACE`: the recorded operations through libc, the installed peers and the advised mix.
+
+Not here: the program's own run time, so no share of it and no verdict (cmd_try.py has both).
+"""
+import json
+import tempfile
+
+import advice
+import measure
+import native
+import peers
+import render
+import tracefile
+import ui
+from cli import nearest
+from errors import UsageError
+
+HELP = "replay a trace through libc, every installed peer and the advised mix"
+SECONDS_DEFAULT = 30
+
+
+def add_arguments(parser):
+    """Options of `replay`."""
+    parser.add_argument("trace", metavar="TRACE", help="a .qtr file")
+    parser.add_argument("--allocator", metavar="A,B", help="only these besides libc: peers by name, mix")
+    parser.add_argument("--rounds", type=int, metavar="N", help="exactly so many rounds")
+    parser.add_argument("--time-limit", type=float, default=SECONDS_DEFAULT, metavar="S", help="begin no round after S seconds (30)")
+    parser.add_argument("--json", action="store_true", help='JSON alone on stdout, "schema":"quire.replay/1"')
+
+
+def choose(names, plan_path):
+    """Peers and plan from --allocator; everything there is without it."""
+    if names is None:
+        return peers.installed(), plan_path
+    have = {p.name: p for p in peers.installed()}
+    wanted = [n for n in names.split(",") if n]
+    for name in wanted:
+        if name not in have and name not in ("libc", "mix"):
+            known = sorted(have) + ["libc", "mix"]
+            raise UsageError(f"unknown allocator `{name}`", nearest(name, known) or f"here there are: {', '.join(known)}", "quire env")
+    return [have[n] for n in wanted if n in have], plan_path if "mix" in wanted else None
+
+
+def run(args):
+    """Replays one trace."""
+    if args.rounds is not None and args.rounds < 1:
+        raise UsageError("--rounds must be at least 1")
+    native.helper("quire-replay")
+    chosen, _ = choose(args.allocator, "")
+    with tempfile.TemporaryDirectory(prefix="quire-") as folder:
+        recording = tracefile.analyse(args.trace, folder)
+        plan_path = f"{folder}/plan"
+        planned = advice.plan(recording, plan_path)
+        chosen, plan_path = choose(args.allocator, plan_path if planned["arenas"] else None)
+        progress = ui.Progress(1)
+        series = measure.replay(recording.program, measure.backends(chosen, plan_path), measure.Limits(args.rounds, args.time_limit), progress)
+        progress.done()
+    outcome = advice.Outcome(series, [recording.facts.get("cpu_s") or 1.0])
+    if args.json:
+        rows = render.allocators_json(outcome)
+        for row in rows:
+            row.pop("program_cpu_s", None)
+            row.pop("saving_percent", None)
+        print(json.dumps({"schema": "quire.replay/1", "trace": args.trace, "rounds": series.rounds, "ops": series.ops(), "allocators": rows}, indent=1))
+        return 0
+    print(ui.bold(f"{recording.command}: {ui.count(series.ops())} operations, {series.rounds} rounds"))
+    rows = [[r[0], r[1], r[4]] for r in render.allocator_rows(outcome)]
+    print("\n".join(ui.table(["allocator", "ns per operation (95 %)", "peak memory"], rows, flexible=1)))
+    return 0

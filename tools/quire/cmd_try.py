@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: MIT
+"""
+cmd_try.py - `quire try -- PROGRAM`: would an allocator of this library help this program, where, and by how much?
+
+    check -> run alone (time) -> record -> analyse -> advise -> replay in rounds -> verdict
+
+The program runs at least twice, with the same input; its output is hidden, its exit status becomes ours.
+Not here: each of the steps (target.py, launch.py, tracefile.py, advice.py, measure.py) and the words (tryreport.py).
+"""
+import json
+import os
+import tempfile
+from collections import namedtuple
+
+import advice
+import launch
+import measure
+import native
+import peers
+import target as targets
+import tracefile
+import tryreport
+import ui
+from errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_TOOL_FAILED, EnvironmentLacks, QuireError, UsageError
+
+HELP = "record, replay and advise one program: would it gain, where, and by how much?"
+TAKES_PROGRAM = True
+EPILOG = """Nothing after `try`: a small demo program is tried.
+The program runs at least twice (alone for its time, then under the tracer), each time with the same
+standard input; its output is hidden. Exit: the program's own status, 128+n when signal n ended it; 126, 127
+when it cannot be run; 3 when it cannot be traced; with --strict 4 when the verdict is INCONCLUSIVE."""
+
+SECONDS_DEFAULT = 25
+ALONE_RUNS_MAX = 5
+ALONE_SECONDS_MAX = 2.0
+HIDDEN_ALLOCATOR_BYTES = 64 << 20
+
+Timing = namedtuple("Timing", "runs own_allocator_cpu_s")
+
+
+def add_arguments(parser):
+    """Options of `try`."""
+    parser.add_argument("--json", action="store_true", help='JSON alone on stdout, "schema":"quire.try/1"')
+    parser.add_argument("--strict", action="store_true", help="exit 4 when the verdict is INCONCLUSIVE")
+    parser.add_argument("--rounds", type=int, metavar="N", help="exactly N rounds of replays (default: 5 to 15, as time allows)")
+    parser.add_argument("--time-limit", type=float, default=SECONDS_DEFAULT, metavar="S", help="begin no round of replays after S seconds (25)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="keep the trace there (default: PROGRAM.qtr, made unique)")
+    parser.add_argument("-f", "--force", action="store_true", help="replace FILE when it exists")
+    parser.add_argument("--wrapper", action="append", default=[], metavar="NAME", help="a function to look through, as malloc's wrappers are")
+
+
+def find_target(args):
+    """The program to try: the user's, or the bundled demo."""
+    if args.program:
+        return targets.resolve(args.program)
+    ui.note("no program given: trying the bundled demo, a small request server (yours: try -- PROGRAM ARGS)")
+    return targets.resolve([native.helper("quire-demo")])
+
+
+def time_alone(target, source, progress):
+    """The program's own time: several runs when it is quick. Also, for CPython, the time with its own allocator."""
+    runs = []
+    while len(runs) < ALONE_RUNS_MAX:
+        progress.step(f"running {target.name} alone, for its time (its output is hidden)", quiet_repeat=True)
+        ran = launch.hidden(target, source, launch.environment())
+        runs.append(ran)
+        if ran.status < 0 or sum(r.wall_s for r in runs) + ran.wall_s > ALONE_SECONDS_MAX:
+            break
+    own = None
+    if target.is_python and "PYTHONMALLOC" not in os.environ and runs[0].status == 0:
+        own = min(launch.hidden(target, source, launch.environment(malloc_python=False)).cpu_s for _ in range(2))
+    return Timing(runs, own)
+
+
+def record(target, source, path):
+    """The recorded run."""
+    ran = launch.hidden(target, source, launch.environment(trace=path))
+    if not tracefile.family(path):
+        raise EnvironmentLacks(f"{target.name} cannot be traced: no trace appeared",
+                               "the loader did not load the tracer, or the program never called libc's malloc",
+                               f"ldd {target.binary}   (is libc there, and dynamic?)")
+    return ran
+
+
+def keep_one(path, chosen):
+    """Of the traces of several processes the chosen one stays, under the plain name."""
+    for other in tracefile.family(path):
+        if other != chosen.path:
+            os.unlink(other)
+    if chosen.path != path:
+        os.rename(chosen.path, path)
+        chosen.path = path
+
+
+def refuse_hidden_allocator(target, recording, ran):
+    """Few calls but much memory: an allocator of the program's own, behind names that cannot be seen."""
+    if recording.events < advice.EVENTS_MIN and ran.peak_rss_bytes - recording.facts.get("peak_live_bytes", 0) > HIDDEN_ALLOCATOR_BYTES:
+        raise EnvironmentLacks(
+            f"{target.name} cannot be judged: it holds {ui.size(ran.peak_rss_bytes)} but called libc's malloc {recording.events} times",
+            "it has its own malloc inside, or maps its memory itself", "if it can be told to use libc's malloc, do so and try again")
+
+
+def measure_all(recording, folder, args, progress):
+    """Plan, replays; (planned, rows, series)."""
+    plan_path = f"{folder}/plan"
+    planned = advice.plan(recording, plan_path)
+    rows = advice.sites(recording, planned)
+    chosen = measure.backends(peers.installed(), plan_path if planned["arenas"] else None)
+    series = measure.replay(recording.program, chosen, measure.Limits(args.rounds, args.time_limit), progress)
+    return planned, rows, series
+
+
+def try_program(target, args, folder):
+    """Everything between the checks and the printing; a tryreport.Report."""
+    report = tryreport.Report(target)
+    progress = ui.Progress(ALONE_RUNS_MAX + 4)
+    source = launch.Input()
+    if args.program:
+        source.capture()
+    path = tracefile.output_path(args, target.name)
+    report.timing = time_alone(target, source, progress)
+    progress.step("recording it")
+    report.recorded = record(target, source, path)
+    progress.step("reading the trace")
+    recordings = tracefile.analyse_family(path, folder, args.wrapper)
+    report.recording, report.processes = recordings[0], recordings
+    keep_one(path, report.recording)
+    if report.crashed or report.too_small:
+        if not report.crashed:
+            refuse_hidden_allocator(target, report.recording, report.recorded)
+        if report.crashed and report.recording.events:
+            report.planned = advice.plan(report.recording, f"{folder}/plan")
+            report.rows = advice.sites(report.recording, report.planned)
+    else:
+        report.planned, report.rows, series = measure_all(report.recording, folder, args, progress)
+        report.settle(series)
+    progress.done()
+    return report
+
+
+def run(args):
+    """Tries one program."""
+    if args.rounds is not None and args.rounds < 1:
+        raise UsageError("--rounds must be at least 1")
+    for helper in ("libquire-record.so", "quire-analyse", "quire-plan", "quire-replay"):
+        native.helper(helper)
+    target = find_target(args)
+    with tempfile.TemporaryDirectory(prefix="quire-") as folder:
+        report = try_program(target, args, folder)
+    if args.json:
+        print(json.dumps(report.document(), indent=1))
+    else:
+        print("\n".join(report.text()))
+    if report.crashed and not launch.crashed(report.timing.runs[0].status):
+        raise QuireError(f"{target.name} {launch.describe(report.recorded.status)} under the tracer but not alone",
+                         "that is a fault of the tracer, or of the program's that it brings to light",
+                         f"keep the trace {tracefile.shown(report.recording.path)} and report it", EXIT_TOOL_FAILED)
+    status = launch.exit_code(report.recorded.status)
+    if status == EXIT_OK and args.strict and report.inconclusive:
+        return EXIT_INCONCLUSIVE
+    return status

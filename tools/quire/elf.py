@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: MIT
+"""
+elf.py - what a program file says about itself: static or not, its libraries, whether it brings its own malloc.
+
+    file -> Elf(interpreter, needed, defines_malloc)  or None when it is no 64-bit little-endian ELF file
+
+Not here: what follows from it (target.py).
+"""
+import mmap
+import struct
+
+PT_LOAD, PT_DYNAMIC, PT_INTERP = 1, 2, 3
+SHT_SYMTAB, SHT_DYNSYM = 2, 11
+DT_NULL, DT_NEEDED, DT_STRTAB = 0, 1, 5
+STT_FUNC, STT_GNU_IFUNC = 2, 10
+SYMBOL_BYTES = 24
+
+
+class Elf:
+    """One file, read once. Every offset in it is distrusted: damaged files give what could be read."""
+
+    def __init__(self, path):
+        self.interpreter = ""
+        self.dynamic = False
+        self.needed = []
+        self.defines_malloc = False
+        with open(path, "rb") as file:
+            self.data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        try:
+            self._segments()
+            self._sections()
+        except (struct.error, IndexError, UnicodeDecodeError):
+            pass  # damaged: the loader will say so better than this can
+        finally:
+            self.data.close()
+
+    @property
+    def static(self):
+        """No dynamic loader runs, so nothing can be preloaded."""
+        return not self.interpreter
+
+    def _text(self, offset):
+        end = self.data.find(b"\0", offset)
+        return self.data[offset:end].decode("utf-8", "replace")
+
+    def _segments(self):
+        offset, = struct.unpack_from("<Q", self.data, 32)
+        each, number = struct.unpack_from("<HH", self.data, 54)
+        loads, dynamic = [], None
+        for i in range(number):
+            kind, _, at, address, _, in_file = struct.unpack_from("<IIQQQQ", self.data, offset + i * each)
+            if kind == PT_INTERP:
+                self.interpreter = self._text(at)
+            elif kind == PT_LOAD:
+                loads.append((address, at, in_file))
+            elif kind == PT_DYNAMIC:
+                dynamic = (at, in_file)
+        if dynamic:
+            self.dynamic = True
+            self._dynamic(*dynamic, loads)
+
+    def _dynamic(self, at, in_file, loads):
+        tags = [struct.unpack_from("<QQ", self.data, at + i) for i in range(0, in_file, 16)]
+        strings = next((v for t, v in tags if t == DT_STRTAB), None)
+        base = next((a - v + strings for v, a, n in loads if strings and v <= strings < v + n), None)
+        if base is not None:
+            self.needed = [self._text(base + v) for t, v in tags if t == DT_NEEDED]
+
+    def _sections(self):
+        offset, = struct.unpack_from("<Q", self.data, 40)
+        each, number = struct.unpack_from("<HH", self.data, 58)
+        headers = [struct.unpack_from("<IIQQQQIIQQ", self.data, offset + i * each) for i in range(number)]
+        for _, kind, _, _, at, in_file, link, _, _, _ in headers:
+            if kind in (SHT_SYMTAB, SHT_DYNSYM) and link < number:
+                if self._has_malloc(at, in_file, headers[link][4], headers[link][5]):
+                    self.defines_malloc = True
+
+    def _has_malloc(self, at, in_file, strings, strings_bytes):
+        table = self.data[strings : strings + strings_bytes]
+        wanted = set()
+        # Every place where the bytes stand: a name may be the tail of a longer one (linkers share strings).
+        found = table.find(b"malloc\0")
+        while found >= 0:
+            wanted.add(found)
+            found = table.find(b"malloc\0", found + 1)
+        if not wanted:
+            return False
+        symbols = self.data[at : at + in_file - in_file % SYMBOL_BYTES]
+        for name, info, _, section, _, _ in struct.iter_unpack("<IBBHQQ", symbols):
+            if name in wanted and section != 0 and info & 15 in (STT_FUNC, STT_GNU_IFUNC):
+                return True
+        return False
+
+
+def read(path):
+    """The file as Elf, or None when it is another kind of file."""
+    with open(path, "rb") as file:
+        head = file.read(64)
+    if len(head) < 64 or head[:4] != b"\x7fELF" or head[4] != 2 or head[5] != 1:
+        return None
+    return Elf(path)

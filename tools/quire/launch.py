@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: MIT
+"""
+launch.py - runs the user's program: alone, or under the tracer; each time with the same input.
+
+    stdin     a file: each run reads it from the same place;  a pipe: kept in a temporary file;  a terminal: /dev/null
+    stdout    of measured runs: a pipe that is read and thrown away (not /dev/null: some programs notice and do less)
+    stderr    of measured runs: kept, shown when the program fails
+
+Not here: whether the program can be traced (target.py), what the trace says (tracefile.py).
+"""
+import os
+import select
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import namedtuple
+
+import native
+from errors import EXIT_SIGNAL_BASE, QuireError
+from ui import note
+
+Ran = namedtuple("Ran", "status wall_s cpu_s peak_rss_bytes stderr")
+
+STDERR_KEPT_BYTES = 4096
+STDIN_PATIENCE_S = 2
+
+
+class Input:
+    """The program's standard input, the same for every run."""
+
+    def __init__(self):
+        self.file = None
+        self.offset = 0
+        self.path = os.devnull
+        self.origin = "empty"
+
+    def capture(self):
+        """Looks at our own standard input and keeps it if it can be read only once."""
+        try:
+            mode = os.fstat(0).st_mode
+        except OSError:
+            return self
+        if stat.S_ISREG(mode):
+            self.path = "/proc/self/fd/0"
+            self.offset = os.lseek(0, 0, os.SEEK_CUR)
+            self.origin = "file"
+        elif stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+            self._keep()
+        return self
+
+    def _keep(self):
+        if not select.select([0], [], [], STDIN_PATIENCE_S)[0]:
+            note("reading standard input to its end, so that every run gets the same (none wanted? add </dev/null)")
+        self.file = tempfile.TemporaryFile()
+        with os.fdopen(os.dup(0), "rb") as source:
+            shutil.copyfileobj(source, self.file)
+        self.file.flush()
+        self.path = f"/proc/self/fd/{self.file.fileno()}"
+        self.origin = "pipe"
+
+    def open(self):
+        """A fresh descriptor, at the place where the program would have begun to read."""
+        fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        if self.offset:
+            os.lseek(fd, self.offset, os.SEEK_SET)
+        return fd
+
+
+def exit_code(status):
+    """A program's end as a shell says it: 0..255, 128+n for signal n."""
+    return EXIT_SIGNAL_BASE - status if status < 0 else status
+
+
+def describe(status):
+    """A program's end in words."""
+    if status < 0:
+        try:
+            return f"ended by {signal.Signals(-status).name}"
+        except ValueError:
+            return f"ended by signal {-status}"
+    return f"exit status {status}"
+
+
+def crashed(status):
+    """Ended by a signal that means a fault or a kill, not a request to stop."""
+    return status < 0 and -status not in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
+
+
+def _drain(fd):
+    while os.read(fd, 1 << 16):
+        pass
+    os.close(fd)
+
+
+def _wait(process):
+    """Waits with resource usage; Ctrl-C is the program's business, ours is to see how it ends."""
+    old = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        _, status, usage = os.wait4(process.pid, 0)
+    finally:
+        signal.signal(signal.SIGINT, old)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, usage
+
+
+def _spawn(target, env, **streams):
+    try:
+        return subprocess.Popen(target.argv, executable=target.path, env=env, **streams)
+    except OSError as error:
+        raise QuireError(f"cannot execute {target.path}", error.strerror, exit_code=126) from error
+
+
+def environment(malloc_python=True, trace=None, limit_bytes=None):
+    """The program's environment: ours, CPython's own allocator switched off, the tracer when asked for."""
+    env = dict(os.environ)
+    if malloc_python:
+        env.setdefault("PYTHONMALLOC", "malloc")
+    if trace:
+        preload = native.helper("libquire-record.so")
+        env["LD_PRELOAD"] = ":".join([preload] + ([env["LD_PRELOAD"]] if env.get("LD_PRELOAD") else []))
+        env["QUIRE_RECORD"] = trace
+        if limit_bytes:
+            env["QUIRE_RECORD_LIMIT"] = str(limit_bytes)
+    return env
+
+
+def hidden(target, source, env):
+    """One run whose output nobody sees; how it ended and what it cost."""
+    reader, writer = os.pipe()
+    with tempfile.TemporaryFile() as errors:
+        stdin = source.open()
+        began_s = time.monotonic()
+        process = _spawn(target, env, stdin=stdin, stdout=writer, stderr=errors)
+        os.close(writer)
+        os.close(stdin)
+        drain = threading.Thread(target=_drain, args=(reader,), daemon=True)
+        drain.start()
+        status, usage = _wait(process)
+        wall_s = time.monotonic() - began_s
+        drain.join(timeout=5)
+        size = errors.seek(0, os.SEEK_END)
+        errors.seek(max(0, size - STDERR_KEPT_BYTES))
+        said = errors.read().decode("utf-8", "replace")
+    return Ran(status, wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, said)
+
+
+def visible(target, env):
+    """One run with our own streams, untouched."""
+    sys.stdout.flush()
+    began_s = time.monotonic()
+    process = _spawn(target, env)
+    status, usage = _wait(process)
+    return Ran(status, time.monotonic() - began_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, "")

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: MIT
+"""
+measure.py - replays in interleaved rounds, and what can honestly be said of the figures.
+
+    round 1:  libc  null  mimalloc  jemalloc  mix  mix-null
+    round 2:        null  mimalloc  jemalloc  mix  mix-null  libc          every round begins one further on
+    ...
+    net(libc) = libc - null        net(mix) = mix - mix-null               what the replayer itself costs is taken away
+
+Each replay is a process of its own, so that no allocator inherits another's heap.
+Intervals are order statistics of the median (no assumption about the noise), 95 % or the whole range where rounds are few.
+Not here: the replayer (a C helper), verdicts (advice.py).
+"""
+import math
+import os
+import time
+from collections import namedtuple
+from statistics import median
+
+import native
+from errors import QuireError
+
+ROUNDS_MIN = 5
+ROUNDS_MAX = 15
+CONFIDENCE = 0.95
+
+Backend = namedtuple("Backend", "name library plan null")
+Estimate = namedtuple("Estimate", "value low high")
+Limits = namedtuple("Limits", "rounds seconds")
+
+
+def backends(peers, plan):
+    """What one round replays: libc, each peer, the mix when there is a plan; and the empty runs to take away."""
+    chosen = [Backend("libc", None, None, False), Backend("null", None, None, True)]
+    chosen += [Backend(p.name, p.path, None, False) for p in peers]
+    if plan:
+        chosen += [Backend("mix", None, plan, False), Backend("mix-null", None, plan, True)]
+    return chosen
+
+
+def run_once(program, backend, verify=False):
+    """One replay; its figures. A peer that does not really serve malloc is an error."""
+    arguments = [program]
+    if backend.plan:
+        arguments += ["--plan", backend.plan]
+    if backend.null:
+        arguments += ["--null"]
+    if verify:
+        arguments += ["--verify"]
+    env = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "QUIRE_RECORD", "MALLOC_CONF")}
+    if backend.library:
+        env["LD_PRELOAD"] = backend.library
+        arguments += ["--expect-malloc", backend.library]
+    figures = native.call_json("quire-replay", arguments, env)
+    if not backend.library and not os.path.basename(figures["malloc_library"]).startswith(("libc.", "libc-", "ld-musl")):
+        raise QuireError("the replay for libc did not use libc's malloc", f"it used {figures['malloc_library']}",
+                         "look at /etc/ld.so.preload")
+    return figures
+
+
+def rank(rounds):
+    """How many order statistics to leave out at each end for a 95 % interval of the median."""
+    cut, tail = 0, 0.5**rounds
+    while cut < (rounds - 1) // 2:
+        following = tail + math.comb(rounds, cut + 1) * 0.5**rounds
+        if 2 * following > 1 - CONFIDENCE:
+            break
+        tail, cut = following, cut + 1
+    return cut
+
+
+def estimate(values):
+    """Median and interval of a list of figures."""
+    ordered = sorted(values)
+    cut = rank(len(ordered))
+    return Estimate(median(ordered), ordered[cut], ordered[-1 - cut])
+
+
+class Series:
+    """Figures of all rounds, by backend."""
+
+    def __init__(self, chosen):
+        self.backends = chosen
+        self.runs = {b.name: [] for b in chosen}
+        self.failed = {}
+
+    @property
+    def rounds(self):
+        """Complete rounds."""
+        return len(self.runs["libc"])
+
+    def column(self, name, key):
+        """One figure of one backend over the rounds."""
+        return [run[key] for run in self.runs[name]]
+
+    def has(self, name):
+        """Whether a backend was measured."""
+        return bool(self.runs.get(name))
+
+    def net_ns(self, name):
+        """CPU time of allocation alone, each round for itself."""
+        empty = "mix-null" if name == "mix" else "null"
+        return [a - b for a, b in zip(self.column(name, "cpu_ns"), self.column(empty, "cpu_ns"))]
+
+    def peak_bytes(self, name):
+        """Median peak memory of a backend's replay."""
+        return median(self.column(name, "peak_rss_bytes"))
+
+    def ops(self):
+        """Operations of the recorded program."""
+        return self.runs["libc"][0]["ops"]
+
+
+def replay(program, chosen, limits, progress):
+    """Rounds until limits.rounds, or until limits.seconds are used up (never fewer than ROUNDS_MIN). A Series."""
+    series = Series(list(chosen))
+    active = list(chosen)
+    began_s = time.monotonic()
+    for number in range(limits.rounds or ROUNDS_MAX):
+        spent_s = time.monotonic() - began_s
+        enough = not limits.rounds and number >= ROUNDS_MIN
+        if enough and spent_s + spent_s / number > limits.seconds:
+            break
+        if number == 0 or progress.live:
+            progress.step(f"replaying with {', '.join(b.name for b in active if not b.null)}")
+        turn = number % len(active)
+        results = {}
+        for backend in active[turn:] + active[:turn]:
+            try:
+                results[backend.name] = run_once(program, backend, verify=False)
+            except QuireError as error:
+                if not backend.library:
+                    raise
+                series.failed[backend.name] = error.why
+        active = [b for b in active if b.name not in series.failed]
+        for name, figures in results.items():
+            series.runs[name].append(figures)
+    return series
+
+

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: MIT
+"""
+render.py - what `try`, `replay` and `advise` print: as text, and as JSON with units in its key names.
+
+Not here: the figures (measure.py), the rules (advice.py).
+"""
+import os
+
+import ui
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+HOW = {
+    "arena": "quire_arena, one alloc, one destroy",
+    "slab": "a slab would fit: not served yet by this version",
+    "recycling slot": "one slot to reuse would fit: not served yet by this version",
+    "heap": "a faster heap would fit: not served yet by this version",
+}
+
+BLIND_SPOTS = [
+    "cache effects of where objects lie: the replay touches each object at birth and death, the program does more",
+    "per-CPU use, and waiting that is not about memory: threads keep their own order and hand-overs, not their timing",
+    "allocations that never reach malloc: mmap, the stack, an allocator of the program's own",
+]
+
+
+def command():
+    """How this tool is called from here: ./quire in a checkout, quire when installed."""
+    return "./quire" if os.path.exists(os.path.join(HERE, "..", "..", "quire")) else "quire"
+
+
+def interval(value, form):
+    """`12 % (11 % to 13 %)`"""
+    return f"{form(value.value)} ({form(value.low)} to {form(value.high)})"
+
+
+def next_commands(trace):
+    """The next three commands."""
+    return [
+        (f"{command()} replay {trace} --rounds 25", "the same replay with tighter intervals"),
+        (f"{command()} advise {trace}", "every call site with its class and its stack"),
+        (f"{command()} bench seeds", "what an arena does on this machine, by itself"),
+    ]
+
+
+def allocator_rows(outcome):
+    """A row for each allocator: name, ns per operation, run time, saving, peak memory."""
+    rows = []
+    for backend in outcome.series.backends:
+        if backend.null:
+            continue
+        name = "advised mix" if backend.name == "mix" else backend.name
+        if backend.name in outcome.series.failed:
+            rows.append([name, "not measured: " + outcome.series.failed[backend.name], "", "", ""])
+            continue
+        cost = outcome.ns_per_op(backend.name)
+        saving = "" if backend.name == "libc" else ui.percent(outcome.saving_with(backend.name).value)
+        rows.append([
+            name, f"{cost.value:.1f} ({cost.low:.1f} to {cost.high:.1f})", ui.seconds(outcome.program_with(backend.name)),
+            saving, ui.size(outcome.series.peak_bytes(backend.name)),
+        ])
+    return rows
+
+
+def allocators_text(outcome):
+    """The table of allocators."""
+    header = ["allocator", "ns per operation", "program", "saves", "peak memory"]
+    return ui.table(header, allocator_rows(outcome), flexible=1)
+
+
+def site_saving(site, sites, outcome):
+    """An arena site's part of the mix's saving, by its operations; None for other classes."""
+    if site.arena is None:
+        return None
+    moved = sum(s.ops for s in sites if s.arena is not None)
+    return outcome.saving_percent.value * site.ops / max(1, moved)
+
+
+def sites_text(sites, outcome=None, limit=8):
+    """The table of call sites, busiest first."""
+    total = max(1, sum(s.allocs for s in sites))
+    rows = []
+    for site in sites[:limit]:
+        if site.allocs < 0.005 * total:
+            break
+        called = f"{site.name} {site.where}".strip()
+        fits = f"arena {site.arena}" if site.arena is not None else site.klass
+        row = [called, ui.percent(100 * site.allocs / total), ui.size(site.bytes / max(1, site.allocs)), ui.count(site.peak_live), fits]
+        if outcome:
+            saving = site_saving(site, sites, outcome)
+            row.append("~ " + ui.percent(saving) if saving is not None else "not yet")
+        rows.append(row)
+    header = ["call site", "of allocs", "mean size", "live at peak", "fits"] + (["saves"] if outcome else [])
+    return ui.table(header, rows, align="lrrrlr"[: len(header)])
+
+
+def arenas_text(planned, sites):
+    """One line for each arena of the plan."""
+    lines = []
+    for arena in planned["arenas"]:
+        names = [s.name for s in sites if s.arena == arena["arena"]]
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        times = arena["generations"]
+        life = "created once" if times == arena["instances"] else f"created and destroyed {ui.count(times)} times"
+        lines.append(f"  arena {arena['arena']}: {', '.join(names[:3])}{more}; {life}, at most {ui.size(arena['peak_bytes'])}")
+    return lines
+
+
+def classes_text(sites):
+    """How much of the program other classes would serve."""
+    total = max(1, sum(s.allocs for s in sites))
+    lines = []
+    for name, how in HOW.items():
+        part = 100 * sum(s.allocs for s in sites if s.klass == name) / total
+        if part >= 0.5:
+            number = sum(1 for s in sites if s.klass == name)
+            lines.append(f"  {name:<15} {ui.percent(part):>6} of the allocations, {number} call site{'s' * (number != 1)}: {how}")
+    return lines
+
+
+def estimate_json(value):
+    """An Estimate as JSON."""
+    return {"value": round(value.value, 6), "low": round(value.low, 6), "high": round(value.high, 6)}
+
+
+def allocators_json(outcome):
+    """The table of allocators as JSON."""
+    rows = []
+    for backend in outcome.series.backends:
+        if backend.null:
+            continue
+        if backend.name in outcome.series.failed:
+            rows.append({"name": backend.name, "library": backend.library, "error": outcome.series.failed[backend.name]})
+            continue
+        rows.append({
+            "name": backend.name,
+            "library": outcome.series.runs[backend.name][0]["malloc_library"],
+            "cpu_ns_per_op": estimate_json(outcome.ns_per_op(backend.name)),
+            "program_cpu_s": round(outcome.program_with(backend.name), 6),
+            "saving_percent": estimate_json(outcome.saving_with(backend.name)),
+            "replay_peak_rss_bytes": int(outcome.series.peak_bytes(backend.name)),
+            "failures": sum(outcome.series.column(backend.name, "failures")),
+        })
+    return rows
+
+
+def sites_json(sites, outcome=None, limit=100):
+    """Call sites as JSON."""
+    rows = []
+    for site in sites[:limit]:
+        row = {
+            "id": site.id, "function": site.name, "where": site.where, "class": site.klass, "arena": site.arena,
+            "served": site.arena is not None, "allocations": site.allocs, "bytes": site.bytes,
+            "peak_live_objects": site.peak_live, "stack": site.stack,
+        }
+        if outcome:
+            row["saving_percent"] = site_saving(site, sites, outcome)
+        rows.append(row)
+    return rows

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: MIT
+"""
+target.py - the program to look at: found, and fit to be traced?
+
+    "jq" -> /usr/bin/jq -> (script? its interpreter ...) -> ELF file -> dynamic, not setuid, malloc from libc
+
+The tracer is preloaded, so a program that no loader prepares, or that answers malloc itself, cannot be seen.
+Not here: running it (launch.py).
+"""
+import os
+import shutil
+import stat
+import subprocess
+
+import elf
+from errors import EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND, EnvironmentLacks, QuireError
+
+SCRIPT_DEPTH_MAX = 4
+ALLOCATOR_LIBRARIES = ("libjemalloc", "libtcmalloc", "libmimalloc", "libsnmalloc", "librpmalloc", "libtbbmalloc_proxy")
+LIBC_NAMES = ("libc.so", "ld-linux", "libc-2", "ld-2", "linux-vdso", "ld-musl")
+
+
+class Target:
+    """A program: its arguments, and the ELF file that the kernel ends up with."""
+
+    def __init__(self, argv, path, binary):
+        self.argv = argv
+        self.path = path
+        self.binary = binary
+        self.name = os.path.basename(argv[0])
+
+    @property
+    def is_python(self):
+        """Whether it is CPython (as far as names tell, shims included)."""
+        names = (os.path.basename(self.binary), os.path.basename(os.path.realpath(self.binary)), self.name)
+        return any(n.startswith("python") or n.startswith("pypy") for n in names)
+
+
+def locate(name):
+    """The file of a command, as a shell would find it."""
+    path = shutil.which(name)
+    if path:
+        return path
+    if os.path.isdir(name) or os.path.exists(name) and ("/" in name or name in os.listdir(".")):
+        why = "it is a directory" if os.path.isdir(name) else "its execute permission is missing, or it is not in PATH"
+        fix = f"chmod +x {name}   then: quire try -- {name if '/' in name else './' + name}"
+        raise QuireError(f"cannot execute {name}", why, "" if os.path.isdir(name) else fix, EXIT_CANNOT_EXECUTE)
+    fix = "give the path of the program" if "/" in name else f"apt-get install {name}   (if that is its package)"
+    why = "there is no such file" if "/" in name else "it is in no directory of PATH"
+    raise QuireError(f"program not found: {name}", why, fix, EXIT_NOT_FOUND)
+
+
+def interpreter_of(path):
+    """The program that a script's first line names, or None."""
+    try:
+        with open(path, "rb") as file:
+            line = file.readline(256)
+    except PermissionError:
+        return None
+    if not line.startswith(b"#!"):
+        return None
+    words = line[2:].decode("utf-8", "replace").split()
+    if words and os.path.basename(words[0]) == "env":
+        words = [w for w in words[1:] if not w.startswith("-") and "=" not in w]
+    return words[0] if words else None
+
+
+def binary_of(path):
+    """The ELF file behind a path: the file itself, or the interpreter of a script."""
+    for _ in range(SCRIPT_DEPTH_MAX):
+        interpreter = interpreter_of(path)
+        if interpreter is None:
+            return path
+        path = locate(interpreter)
+    return path
+
+
+def libraries(path):
+    """Files that the dynamic loader would map for a program, asked of the loader itself."""
+    env = {**os.environ, "LD_TRACE_LOADED_OBJECTS": "1"}
+    env.pop("LD_PRELOAD", None)
+    try:
+        done = subprocess.run([path], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    found = []
+    for line in done.stdout.splitlines():
+        words = line.split()
+        files = [w for w in words if w.startswith("/")]
+        found += files[:1]
+    return found
+
+
+def refuse(name, reason, fix):
+    """Ends with exit 3: this program cannot be traced."""
+    raise EnvironmentLacks(f"{name} cannot be traced: {reason}", fix=fix)
+
+
+def check_privileges(path, name):
+    """Programs that run with more rights than their caller ignore LD_PRELOAD."""
+    mode = os.stat(path).st_mode
+    special = "setuid" if mode & stat.S_ISUID else "setgid" if mode & stat.S_ISGID else ""
+    if not special:
+        try:
+            special = "given file capabilities" if os.getxattr(path, "security.capability") else ""
+        except OSError:
+            special = ""
+    if special:
+        refuse(name, f"{path} is {special}, and the loader ignores LD_PRELOAD for such programs",
+               f"cp {path} ./{os.path.basename(path)}-plain   (a copy has no special rights), then try the copy")
+
+
+def check_malloc(path, name, file):
+    """Programs whose malloc is not libc's hide what they do from a preloaded library, or are not libc's customers."""
+    fix = "nothing to mend: this program chose its allocator already; build it without to compare"
+    if file.defines_malloc:
+        refuse(name, f"{path} has its own malloc inside, so a preloaded one is never called", fix)
+    for library in libraries(path):
+        base = os.path.basename(library)
+        if base.startswith(ALLOCATOR_LIBRARIES):
+            refuse(name, f"it is linked with {base}, which serves malloc instead of libc", fix)
+        if base.startswith(LIBC_NAMES):
+            continue
+        other = elf.read(library)
+        if other and other.defines_malloc and "asan" not in base:
+            refuse(name, f"its library {library} defines malloc", fix)
+
+
+def resolve(argv):
+    """The Target of a command line; QuireError 126/127 or EnvironmentLacks when it cannot be traced."""
+    path = locate(argv[0])
+    binary = binary_of(path)
+    if not os.access(binary, os.R_OK):
+        refuse(argv[0], f"{binary} may be executed but not read, so it cannot be checked", f"ls -l {binary}")
+    file = elf.read(binary)
+    if file is None:
+        raise QuireError(f"cannot execute {argv[0]}", f"{binary} is neither a 64-bit ELF program nor a script with #!",
+                         f"file {binary}", EXIT_CANNOT_EXECUTE)
+    if file.static:
+        refuse(argv[0], f"{binary} is a static binary: no loader runs, so nothing can be preloaded",
+               "link it dynamically (without -static) and try again")
+    check_privileges(binary, argv[0])
+    check_malloc(binary, argv[0], file)
+    return Target(list(argv), path, binary)

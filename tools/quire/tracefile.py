@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: MIT
+"""
+tracefile.py - trace files: their names, and what the analyser makes of them.
+
+    jq.qtr  jq.qtr.1234 ...   one a process (the first has the plain name)
+       |
+    quire-analyse -> sites (JSON: who allocates, quire.sites/1) + program (.qrp: what to replay)
+
+Nothing is ever overwritten without -f.
+Not here: recording (launch.py), judging (advice.py).
+"""
+import glob
+import json
+import os
+
+import native
+from errors import EnvironmentLacks, QuireError, UsageError
+
+ANALYSED_MAX = 6
+
+
+class Recording:
+    """One analysed trace: `facts` about the run, `sites` by id, and the replay program's path."""
+
+    def __init__(self, path, document, program):
+        self.path = path
+        self.document = document
+        self.program = program
+        self.facts = document.get("trace", document)
+        self.sites = {site["id"]: site for site in document.get("sites", [])}
+
+    @property
+    def events(self):
+        """How many operations were recorded."""
+        return self.facts.get("events", 0)
+
+    @property
+    def command(self):
+        """The recorded command line as one string."""
+        command = self.facts.get("command", "")
+        return " ".join(command) if isinstance(command, list) else command
+
+    @property
+    def executable(self):
+        """The name of the recorded program, without directories."""
+        command = self.facts.get("command", "")
+        words = command if isinstance(command, list) else command.split()
+        return os.path.basename(words[0]) if words else "?"
+
+
+def default_path(name):
+    """NAME.qtr here, or the first NAME.N.qtr that does not exist yet."""
+    safe = "".join(c if c.isalnum() or c in "._+-" else "_" for c in name) or "program"
+    number, path = 0, f"{safe}.qtr"
+    while os.path.lexists(path):
+        number += 1
+        path = f"{safe}.{number}.qtr"
+    return path
+
+
+def output_path(args, name):
+    """Where the trace goes: -o FILE (refused when it exists, unless -f), else a name of its own."""
+    path = os.path.abspath(args.output or default_path(name))
+    folder = os.path.dirname(path)
+    if os.path.lexists(path):
+        if not args.force:
+            raise UsageError(f"{args.output} exists already", "a trace is never overwritten by itself",
+                             "add -f to replace it, or choose another name")
+        if not os.path.isfile(path):
+            raise UsageError(f"{args.output} is not a regular file", fix="choose another name")
+        for old in family(path):
+            os.unlink(old)
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
+        raise EnvironmentLacks(f"cannot write a trace into {folder}", "no such directory, or no permission",
+                               "give another place: -o /tmp/program.qtr")
+    return path
+
+
+def family(path):
+    """The traces of one recording: the path itself and one for each further process."""
+    others = [p for p in glob.glob(glob.escape(path) + ".*") if p[len(path) + 1 :].replace(".", "").isdigit()]
+    return [p for p in [path] + sorted(others) if os.path.exists(p)]
+
+
+def shown(path):
+    """A path as the user would type it from here."""
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative
+
+
+def analyse(path, folder, wrappers=()):
+    """Runs the analyser; a Recording with its products in `folder`. Unreadable traces end with one clear line."""
+    if not os.path.exists(path):
+        raise QuireError(f"no such trace: {path}", fix="record one: quire record -- PROGRAM ARGS", exit_code=2)
+    stem = os.path.join(folder, os.path.basename(path))
+    sites, program = stem + ".sites.json", stem + ".qrp"
+    arguments = [path, "--sites", sites, "--program", program]
+    for name in wrappers:
+        arguments += ["--wrapper", name]
+    try:
+        native.call("quire-analyse", arguments)
+    except EnvironmentLacks:
+        raise
+    except QuireError as error:
+        raise QuireError(f"{shown(path)} cannot be used as a trace", error.why,
+                         "record again: quire record -- PROGRAM ARGS", exit_code=1) from error
+    with open(sites, encoding="utf-8") as file:
+        return Recording(path, json.load(file), program)
+
+
+def analyse_family(path, folder, wrappers=()):
+    """Recordings of all processes of one run, most operations first; those that cannot be read are left out."""
+    paths = sorted(family(path), key=os.path.getsize, reverse=True)[:ANALYSED_MAX]
+    recordings, failed = [], None
+    for one in paths:
+        try:
+            recordings.append(analyse(one, folder, wrappers))
+        except EnvironmentLacks:
+            raise
+        except QuireError as error:
+            failed = error
+    if not recordings and failed:
+        raise failed
+    return sorted(recordings, key=lambda r: r.events, reverse=True)

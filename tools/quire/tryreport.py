@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: MIT
+"""
+tryreport.py - everything that one `try` found out, as text and as JSON ("quire.try/1").
+
+    Report: target, timing, recorded run, recording  ->  crashed? | too small? | outcome and verdict
+
+Not here: finding it out (cmd_try.py), the tables that other commands print too (render.py).
+"""
+import advice
+import launch
+import render
+import tracefile
+import ui
+from statistics import median
+from version import VERSION
+
+NOTHING = "nothing worth looking at"
+
+
+class Report:
+    """Filled step by step; `text` and `document` say what is there."""
+
+    def __init__(self, target):
+        self.target = target
+        self.timing = None
+        self.recorded = None
+        self.recording = None
+        self.processes = []
+        self.planned = None
+        self.rows = []
+        self.outcome = None
+        self.verdict = None
+
+    @property
+    def crashed(self):
+        """Whether the recorded run ended by a fault."""
+        return launch.crashed(self.recorded.status)
+
+    @property
+    def too_small(self):
+        """Whether there is too little allocation to say anything about."""
+        return self.recording.events < advice.EVENTS_MIN
+
+    @property
+    def inconclusive(self):
+        """Whether no verdict could be given."""
+        return self.crashed or (self.verdict is not None and self.verdict.word == advice.INCONCLUSIVE)
+
+    @property
+    def program_cpu_s(self):
+        """CPU time of the untraced runs."""
+        return [run.cpu_s for run in self.timing.runs]
+
+    def settle(self, series):
+        """The verdict, from the replays."""
+        self.outcome = advice.Outcome(series, self.program_cpu_s)
+        self.verdict = advice.judge(self.outcome, max(run.peak_rss_bytes for run in self.timing.runs))
+
+    # text
+
+    def text(self):
+        """The report as lines."""
+        lines = [ui.bold("quire try: " + " ".join(self.target.argv)), ""]
+        if self.crashed:
+            return lines + self._crash_text()
+        if self.too_small:
+            return lines + self._small_text()
+        return lines + self._facts_text() + self._verdict_text() + self._detail_text()
+
+    def _python_text(self):
+        if not self.target.is_python or self.timing.own_allocator_cpu_s is None:
+            return []
+        return [
+            "  PYTHONMALLOC=malloc was set for these runs: CPython's own allocator would hide what the program does.",
+            f"  With its own allocator this program takes {ui.seconds(self.timing.own_allocator_cpu_s)}, "
+            f"with malloc {ui.seconds(median(self.program_cpu_s))}: compare savings with that.",
+        ]
+
+    def _process_text(self):
+        if len(self.processes) < 2:
+            return []
+        return [f"  It ran {len(self.processes)} processes; looked at: {self.recording.executable}, "
+                "which allocates most. Times are of all of them."]
+
+    def _status_text(self):
+        if self.recorded.status == 0:
+            return []
+        lines = [f"  {self.target.name} ended with {launch.describe(self.recorded.status)}; this command ends with it too."]
+        said = self.timing.runs[0].stderr.strip().splitlines()
+        return lines + [f"    it said: {line}" for line in said[-3:]]
+
+    def _facts_text(self):
+        facts, outcome = self.recording.facts, self.outcome
+        threads = facts.get("threads", 1)
+        lines = [
+            f"  {ui.count(facts['allocations'])} allocations in {ui.seconds(outcome.program_s.value)} of CPU time, "
+            f"{threads} thread{'s' * (threads != 1)}, at most {ui.size(facts['peak_live_bytes'])} live at once.",
+            f"  Allocation is {render.interval(outcome.share_percent, ui.percent)} of the run time: the most that any allocator could save.",
+        ]
+        if facts.get("note"):
+            lines.append(f"  The trace is not whole: {facts['note']}.")
+        return lines + self._process_text() + self._python_text() + self._status_text() + [""]
+
+    def _verdict_text(self):
+        outcome = self.outcome
+        lines = [ui.bold(f"  {self.verdict.word}") + f": {self.verdict.reason}."]
+        if outcome.series.has("mix"):
+            peak = self.outcome.series.peak_bytes
+            before, after = peak("libc"), peak("mix")
+            lines.append(
+                f"  The advised mix saves {render.interval(outcome.saving_percent, ui.percent)} of the run time, "
+                f"{ui.seconds(outcome.saving_s.value)} of {ui.seconds(outcome.program_s.value)}; "
+                f"peak heap {ui.size(after)} instead of {ui.size(before)}.")
+        return lines + [""]
+
+    def _detail_text(self):
+        lines = render.allocators_text(self.outcome)
+        lines += [f"  {self.outcome.series.rounds} interleaved rounds; medians, 95 % intervals; "
+                  "`program` is its CPU time if that allocator served it.", ""]
+        lines += [ui.bold("Where")] + render.sites_text(self.rows, self.outcome) + render.classes_text(self.rows)
+        if self.planned["arenas"]:
+            lines += render.arenas_text(self.planned, self.rows)
+        lines += ["", ui.bold("What this cannot show")] + [f"  - {spot}" for spot in render.BLIND_SPOTS]
+        return lines + self._next_text()
+
+    def _next_text(self):
+        commands = render.next_commands(tracefile.shown(self.recording.path))
+        room = max(len(c) for c, _ in commands)
+        return ["", ui.bold("Next")] + [f"  {c.ljust(room)}   {why}" for c, why in commands]
+
+    def _small_text(self):
+        facts = self.recording.facts
+        lines = [f"  Nothing worth looking at: {self.target.name} makes {ui.count(facts['allocations'])} allocations "
+                 f"in {ui.seconds(median(self.program_cpu_s))} of CPU time."]
+        return lines + self._status_text() + [f"  The trace is {tracefile.shown(self.recording.path)}."]
+
+    def _crash_text(self):
+        facts = self.recording.facts
+        lines = [f"  {self.target.name} {launch.describe(self.recorded.status)} after {ui.seconds(self.recorded.wall_s)}. "
+                 "No verdict on a run that was cut short."]
+        said = self.recorded.stderr.strip().splitlines()
+        lines += [f"    it said: {line}" for line in said[-3:]]
+        lines.append(f"  The trace so far: {ui.count(facts['allocations'])} allocations, {ui.count(facts['frees'])} frees, "
+                     f"at most {ui.size(facts['peak_live_bytes'])} live, in {tracefile.shown(self.recording.path)}.")
+        if self.rows:
+            lines += [""] + render.sites_text(self.rows, limit=5)
+        return lines + ["", f"  {render.command()} advise {tracefile.shown(self.recording.path)}   every call site so far"]
+
+    # JSON
+
+    def _program_json(self):
+        runs = self.timing.runs
+        return {
+            "argv": self.target.argv,
+            "status": launch.exit_code(self.recorded.status),
+            "status_text": launch.describe(self.recorded.status),
+            "runs": len(runs),
+            "cpu_s": round(median(self.program_cpu_s), 6),
+            "wall_s": round(median(r.wall_s for r in runs), 6),
+            "peak_rss_bytes": max(r.peak_rss_bytes for r in runs),
+            "traced_cpu_s": round(self.recorded.cpu_s, 6),
+            "traced_wall_s": round(self.recorded.wall_s, 6),
+            "python_malloc_set": self.target.is_python,
+            "own_allocator_cpu_s": self.timing.own_allocator_cpu_s,
+        }
+
+    def _trace_json(self):
+        facts = self.recording.facts
+        return {
+            "path": self.recording.path,
+            "processes": [{"command": p.command, "events": p.events} for p in self.processes],
+            **{k: facts.get(k) for k in ("events", "allocations", "frees", "reallocs", "threads", "peak_live_bytes", "complete", "note")},
+        }
+
+    def _outcome_json(self):
+        outcome = self.outcome
+        return {
+            "allocation_share_percent": render.estimate_json(outcome.share_percent),
+            "saving_percent": render.estimate_json(outcome.saving_percent),
+            "saving_cpu_s": render.estimate_json(outcome.saving_s),
+            "peak_memory_saved_bytes": int(outcome.memory_saved_bytes),
+            "rounds": outcome.series.rounds,
+            "allocators": render.allocators_json(outcome),
+        }
+
+    def document(self):
+        """The report as one JSON document."""
+        result = {"schema": "quire.try/1", "version": VERSION, "program": self._program_json(), "trace": self._trace_json()}
+        if self.crashed:
+            result["verdict"] = {"word": None, "reason": "the program " + launch.describe(self.recorded.status)}
+        elif self.too_small:
+            result["verdict"] = {"word": advice.NO, "reason": NOTHING}
+        else:
+            result["verdict"] = {"word": self.verdict.word, "reason": self.verdict.reason}
+            result.update(self._outcome_json())
+        if self.planned:
+            result["arenas"] = self.planned["arenas"]
+            result["sites"] = render.sites_json(self.rows, self.outcome)
+        result["cannot_show"] = render.BLIND_SPOTS
+        result["next"] = [c for c, _ in render.next_commands(tracefile.shown(self.recording.path))]
+        return result

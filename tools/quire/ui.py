@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: MIT
+"""
+ui.py - how things are said: numbers with units, tables, progress.
+
+    results  -> stdout                 progress, notes -> stderr
+    on a terminal: one progress line with the time left;  elsewhere: one line a step
+
+NO_COLOR and TERM=dumb switch colours and the moving line off; COLUMNS is the width of tables.
+Not here: what is said.
+"""
+import os
+import shutil
+import sys
+import time
+
+WIDTH_MIN = 60
+WIDTH_MAX = 160
+
+
+def plain_terminal():
+    """Whether colours and cursor movements are unwelcome."""
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM", "dumb") in ("", "dumb")
+
+
+def width():
+    """Columns that a table may take."""
+    return max(WIDTH_MIN, min(WIDTH_MAX, shutil.get_terminal_size((100, 24)).columns))
+
+
+def bold(text, stream=None):
+    """The text, emphasised where the stream is a terminal that can."""
+    stream = stream or sys.stdout
+    return f"\033[1m{text}\033[0m" if stream.isatty() and not plain_terminal() else text
+
+
+def count(number):
+    """1234567 -> 1,234,567"""
+    return f"{int(number):,}"
+
+
+def size(number_bytes):
+    """Bytes with a unit, three digits."""
+    value = float(number_bytes)
+    for unit in ("B", "KB", "MB", "GB"):
+        if abs(value) < 1000 or unit == "GB":
+            break
+        value /= 1000
+    digits = 0 if unit == "B" or abs(value) >= 100 else 1
+    return f"{value:.{digits}f} {unit}"
+
+
+def seconds(value_s):
+    """Seconds with a unit, three digits."""
+    if abs(value_s) >= 1:
+        return f"{value_s:.2f} s"
+    if abs(value_s) >= 1e-3:
+        return f"{value_s * 1e3:.{0 if abs(value_s) >= 0.1 else 1}f} ms"
+    return f"{value_s * 1e6:.0f} us"
+
+
+def percent(value):
+    """A percentage; one digit behind the point below ten."""
+    return f"{value:.0f} %" if abs(value) >= 10 else f"{value:.1f} %"
+
+
+def shorten(text, room):
+    """At most `room` characters, the end kept: paths and names differ at the end."""
+    return text if len(text) <= room else "…" + text[-(room - 1) :] if room > 1 else text[:room]
+
+
+def table(header, rows, flexible=0, align=None):
+    """Lines of a table; column `flexible` gives way when the window is narrow. align: a string of l and r."""
+    align = align or "l" + "r" * (len(header) - 1)
+    cells = [list(map(str, row)) for row in [header] + rows]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    total = sum(widths) + 2 * (len(widths) - 1) + 2
+    if total > width():
+        widths[flexible] = max(12, widths[flexible] - (total - width()))
+    lines = []
+    for row in cells:
+        row[flexible] = shorten(row[flexible], widths[flexible])
+        parts = [c.ljust(w) if a == "l" else c.rjust(w) for c, w, a in zip(row, widths, align)]
+        lines.append(("  " + "  ".join(parts)).rstrip())
+    return lines
+
+
+def note(text):
+    """One line for the user that is no result."""
+    print(f"quire: {text}", file=sys.stderr, flush=True)
+
+
+class Progress:
+    """Steps of known number: `step("replaying with libc")` before each, `done()` after the last."""
+
+    def __init__(self, steps, stream=None):
+        self.steps = max(1, steps)
+        self.taken = 0
+        self.stream = stream or sys.stderr
+        self.live = self.stream.isatty() and not plain_terminal()
+        self.began_s = time.monotonic()
+        self.said = set()
+
+    def step(self, text, quiet_repeat=False):
+        """Begins a step. Elsewhere than on a terminal a repeated text is printed once."""
+        left = ""
+        if self.taken:
+            each_s = (time.monotonic() - self.began_s) / self.taken
+            left = f"  about {max(1, round(each_s * (self.steps - self.taken)))} s left"
+        if self.live:
+            done = int(20 * self.taken / self.steps)
+            line = f"[{'#' * done}{'.' * (20 - done)}] {text}{left}"
+            self.stream.write("\r\033[K" + line[: width() - 1])
+            self.stream.flush()
+        elif not (quiet_repeat and text in self.said):
+            print(f"quire: {text}", file=self.stream, flush=True)
+        self.said.add(text)
+        self.taken = min(self.taken + 1, self.steps)
+
+    def done(self):
+        """Takes the progress line away."""
+        if self.live:
+            self.stream.write("\r\033[K")
+            self.stream.flush()
