@@ -5,13 +5,14 @@
  * Wrappers, by name: the malloc family and its users in libc that hand the block on (strdup, getline ...), operator new,
  * everything in namespace std, names that end in malloc, calloc, realloc, memalign, strdup or strndup with whatever
  * prefix (xmalloc, g_malloc, CRYPTO_zalloc ...), a list of well-known others, and names given by the user.
+ * Frames below a function with such a name are inside it, also without a name of their own; up to INSIDE_GAP other frames
+ * may lie between two such names.
  * By shape: a function of at most FORWARDER_BYTES bytes that is called from at least FORWARDER_CALLERS places.
  *
  * Invariant: S1  every stack has a site; a stack of nothing but wrappers is a site at its outermost frame.
  */
 #include "sites.h"
 
-#include <map>
 #include <set>
 
 namespace quire {
@@ -20,11 +21,12 @@ namespace {
 
 constexpr uint64_t FORWARDER_BYTES = 96;
 constexpr size_t FORWARDER_CALLERS = 8;
+constexpr size_t INSIDE_GAP = 2;
 
 const char *const known_wrappers[] = {
     "free", "reallocarray", "posix_memalign", "aligned_alloc", "valloc", "pvalloc", "asprintf", "vasprintf",
     "__asprintf", "__vasprintf", "__vasprintf_internal", "getline", "getdelim", "_IO_getdelim", "wcsdup", "_Znwm",
-    "_Znam", "jv_mem_alloc", "jv_mem_alloc_unguarded", "jv_mem_calloc", "jv_mem_calloc_unguarded", "jv_mem_realloc",
+    "_Znam", "__gmp_default_allocate", "__gmp_default_reallocate", "jv_mem_alloc", "jv_mem_alloc_unguarded", "jv_mem_calloc", "jv_mem_calloc_unguarded", "jv_mem_realloc",
     "jv_mem_strdup", "jv_mem_strdup_unguarded", "PyObject_New", "_PyObject_New", "_PyObject_GC_New",
     "_PyObject_GC_NewVar", "_PyObject_GC_Alloc", "_PyObject_NewVar", "PyType_GenericAlloc", "_PyType_AllocNoTrack",
     "PyType_GenericNew", "sqlite3MemMalloc", "sqlite3MemRealloc", "mallocWithAlarm", "sqlite3Malloc", "sqlite3MallocZero",
@@ -32,7 +34,7 @@ const char *const known_wrappers[] = {
     "sqlite3_realloc64", "sqlite3DbStrDup", "sqlite3DbStrNDup", "dbMallocRawFinish", "dbReallocFinish", "pcache1Alloc",
     "sqlite3Realloc", "g_malloc0", "g_malloc_n", "g_malloc0_n", "g_realloc_n", "g_slice_alloc", "g_slice_alloc0", "g_memdup",
     "g_memdup2", "CRYPTO_zalloc", "CRYPTO_memdup", "apr_palloc", "xmalloc0", "xzalloc", "xcalloc", "xmemdup", "x2realloc",
-    "xnmalloc", "xnrealloc", "ggc_internal_alloc", "kmalloc", "zmalloc", "zcalloc", "zrealloc", "ztrymalloc_usable", "xrealloc",
+    "xnmalloc", "xnrealloc", "ggc_internal_alloc",
 };
 
 const char *const wrapper_endings[] = {"malloc", "calloc", "realloc", "memalign", "strdup", "strndup", "Malloc", "Calloc",
@@ -64,13 +66,9 @@ void Sites::stack_add(uint32_t id, const uint64_t *ips, unsigned count) {
     stacks_[id].assign(ips, ips + count);
 }
 
-bool Sites::is_wrapper_name(const std::string &name) const {
+bool Sites::is_allocation_name(const std::string &name) const {
     std::string plain = plain_name(name);
     if (wrappers_.count(plain) != 0 || wrappers_.count(name) != 0) {
-        return true;
-    }
-    if (in_namespace(name, "operator new") || in_namespace(name, "std::") || in_namespace(name, "__gnu_cxx::") ||
-        in_namespace(name, "void std::") || in_namespace(name, "void __gnu_cxx::")) {
         return true;
     }
     for (const char *ending : wrapper_endings) {
@@ -85,11 +83,28 @@ bool Sites::is_wrapper(const Frame &frame) const {
     if (frame.symbol_start != 0 && forwarders_.count(frame.symbol_start) != 0) {
         return true;
     }
-    return !frame.function.empty() && is_wrapper_name(frame.function);
+    const std::string &name = frame.function;
+    if (in_namespace(name, "operator new") || in_namespace(name, "std::") || in_namespace(name, "__gnu_cxx::") ||
+        in_namespace(name, "void std::") || in_namespace(name, "void __gnu_cxx::")) {
+        return true;
+    }
+    return !name.empty() && is_allocation_name(name);
+}
+
+/* How many of the innermost return addresses lie inside an allocation function, named or not. */
+size_t Sites::inside(const std::vector<uint64_t> &stack) {
+    size_t end = 0;
+    for (size_t i = 0; i + 1 < stack.size() && i <= end + INSIDE_GAP; i++) {
+        const Frame &frame = symbols_.at(stack[i]).back();
+        if (!frame.function.empty() && is_allocation_name(frame.function)) {
+            end = i + 1;
+        }
+    }
+    return end;
 }
 
 size_t Sites::first_own(const std::vector<uint64_t> &stack, const Frame **result) {
-    for (size_t i = 0; i < stack.size(); i++) {
+    for (size_t i = inside(stack); i < stack.size(); i++) {
         for (const Frame &frame : symbols_.at(stack[i])) {
             if (!is_wrapper(frame)) {
                 *result = &frame;
@@ -121,13 +136,29 @@ void Sites::fold_forwarders() {
     }
 }
 
+/*
+ * A place in the source as text: two return addresses on one line (an unrolled loop) are one place.  Without lines each
+ * address is its own.  `from`: leave out the frames that are inlined below it.
+ */
+std::string Sites::place(uint64_t ip, const Frame *from) {
+    std::string text;
+    for (const Frame &frame : symbols_.at(ip)) {
+        if (from != nullptr && &frame < from) {
+            continue;
+        }
+        text += frame.function + "|" + frame.module + "|" +
+                (frame.file.empty() ? std::to_string(frame.offset) : frame.file + ":" + std::to_string(frame.line)) + "\n";
+    }
+    return text;
+}
+
 void Sites::settle() {
     wrappers_.insert(std::begin(known_wrappers), std::end(known_wrappers));
     fold_forwarders();
     sites_.assign(1, Site());
     sites_[0].function = "(unknown)";
     site_of_.assign(stacks_.size(), 0);
-    std::map<std::vector<uint64_t>, uint32_t> numbers;
+    std::unordered_map<std::string, uint32_t> numbers;
     for (size_t id = 0; id < stacks_.size(); id++) {
         const std::vector<uint64_t> &stack = stacks_[id];
         if (stack.empty()) {
@@ -135,9 +166,9 @@ void Sites::settle() {
         }
         const Frame *frame = nullptr;
         size_t at = first_own(stack, &frame);
-        std::vector<uint64_t> key;
+        std::string key;
         for (size_t i = at; i < stack.size() && i < at + 3; i++) {
-            key.push_back(stack[i]);
+            key += place(stack[i], i == at ? frame : nullptr);
         }
         auto inserted = numbers.emplace(key, static_cast<uint32_t>(sites_.size()));
         if (inserted.second) {

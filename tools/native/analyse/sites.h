@@ -5,7 +5,7 @@
  *   stack:  malloc's caller ...  xmalloc | parse_list | parse_value | parse | main
  *                                wrapper   ^site        ^---------^ two callers tell equal sites apart
  *
- * A site is the first frame that is not a wrapper, with the next two frames.  Doc/trace-format.md says what is a wrapper.
+ * A site is the place of the first frame that is not a wrapper, with those of its next two callers.  doc/trace-format.md says what is a wrapper.
  */
 #pragma once
 
@@ -41,8 +41,10 @@ class Sites {
 
   private:
     bool is_wrapper(const Frame &frame) const;
-    bool is_wrapper_name(const std::string &name) const;
+    bool is_allocation_name(const std::string &name) const;
+    size_t inside(const std::vector<uint64_t> &stack);
     void fold_forwarders();
+    std::string place(uint64_t ip, const Frame *from);
     /* Index of the first return address of a stack that is not all wrappers, and its innermost other frame. */
     size_t first_own(const std::vector<uint64_t> &stack, const Frame **frame);
     Symbols &symbols_;

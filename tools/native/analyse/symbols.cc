@@ -123,7 +123,8 @@ void Symbols::Module::symbol_into(Frame &frame, uint64_t address) const {
     if (name == nullptr || (symbol.st_size != 0 ? offset >= symbol.st_size : offset > 4096)) {
         return;  // the nearest symbol ends before: some static function without a name
     }
-    frame.function = demangled(name);
+    std::string text = name;
+    frame.function = demangled(text.substr(0, text.find('@')).c_str());  // without a symbol version
     frame.offset = offset + 1;
     frame.symbol_start = address - offset;
     frame.symbol_bytes = symbol.st_size;
@@ -136,8 +137,12 @@ void Symbols::Module::inlined_into(std::vector<Frame> &frames, uint64_t address)
     if (unit == nullptr) {
         return;
     }
+    // The innermost entry, then its parents: dwarf_getscopes() itself would go on at the inlined function's definition.
+    Dwarf_Die *innermost = nullptr;
     Dwarf_Die *scopes = nullptr;
-    int count = dwarf_getscopes(unit, address - dwarf_bias, &scopes);
+    int count = dwarf_getscopes(unit, address - dwarf_bias, &innermost);
+    count = count > 0 ? dwarf_getscopes_die(&innermost[0], &scopes) : 0;
+    std::free(innermost);
     std::string file = frames.back().file;
     int line = frames.back().line;
     Frame outer = frames.back();

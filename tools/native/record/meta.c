@@ -197,15 +197,24 @@ void rec_meta_modules_changed(void) {
     dl_iterate_phdr(module_visit, NULL);
 }
 
-void rec_meta_modules_for(uintptr_t ip) {
+static bool module_holds(uintptr_t ip) {
     for (unsigned i = 0; i < meta.modules; i++) {
         if (ip >= meta.module[i].start && ip < meta.module[i].end) {
-            return;
+            return true;
         }
+    }
+    return false;
+}
+
+bool rec_meta_module_known(uintptr_t ip) {
+    if (module_holds(ip)) {
+        return true;
     }
     unsigned long long loads = 0;
     dl_iterate_phdr(loads_visit, &loads);
-    if (loads != meta.loads_seen) {  // else: code that no file holds, a JIT's say
-        rec_meta_modules_changed();
+    if (loads == meta.loads_seen) {
+        return false;  // code that no file holds, a JIT's say
     }
+    rec_meta_modules_changed();
+    return module_holds(ip);
 }

@@ -97,14 +97,19 @@ void rec_stack_cache_clear(struct rec_stack_cache *cache);
 enum rec_step { REC_STEP_OK, REC_STEP_END };
 bool rec_rules_start(void);
 void rec_rules_forget(void);
-enum rec_step rec_rules_step(struct rec_frame *frame, uintptr_t stack_high, uintptr_t *slot);
+struct rec_bounds {
+    uintptr_t high;                      // of the stack that is walked now
+    uintptr_t thread_low, thread_high;  // where a walk may come to from a signal's own stack
+};
+enum rec_step rec_rules_step(struct rec_frame *frame, struct rec_bounds *bounds, uintptr_t *slot);
+uintptr_t rec_bounds_high(const struct rec_bounds *bounds, uintptr_t sp);
 
 /* --- meta.c: under the lock --- */
 bool rec_meta_start(void);
 void rec_meta_forget(void);
 void rec_meta_stack(uint32_t id, const uintptr_t *ips, unsigned count);
 void rec_meta_thread(const struct rec_thread *thread);
-void rec_meta_modules_for(uintptr_t ip);  // makes sure the module around ip is in the trace
+bool rec_meta_module_known(uintptr_t ip);  // is ip in a loaded file?  Then that file is in the trace
 void rec_meta_modules_changed(void);
 
 /* --- here --- */

@@ -17,7 +17,8 @@
  *
  * Invariants:
  *   R1  a rule is used only when its candidates that still stand agree
- *   R2  every step moves sp up and stays below the end of the stack, so no load here can fault
+ *   R2  every step moves sp up and stays below the end of the stack, so no load here can fault; only a signal
+ *       frame leads to another stack
  *
  * Locks: look-up takes none; learning takes the recorder's lock.  A reader that meets a rule in change
  * gets at worst a wrong caller, never a fault (R2).
@@ -34,6 +35,8 @@
 #define RULES      (1u << RULES_LOG2)
 #define RULES_USED (RULES - RULES / 4)  // beyond this the table is emptied: lookups stay short
 #define NO_RULE    INT32_MIN
+
+#define UNKNOWN_STACK_BYTES (64u << 10)
 
 enum rule_kind { RULE_CANDIDATES = 1, RULE_END = 2, RULE_ALWAYS_ASK = 3 };
 
@@ -74,8 +77,14 @@ static struct rule *rule_find(uintptr_t ip) {
     }
 }
 
+/* Is this where a signal handler returns to: mov $SYS_rt_sigreturn, %rax; syscall?  libunwind says so only for whole walks. */
+static bool is_signal_return(uintptr_t ip) {
+    static const unsigned char code[] = {0x48, 0xc7, 0xc0, 0x0f, 0x00, 0x00, 0x00, 0x0f, 0x05};
+    return memcmp((const void *)ip, code, sizeof code) == 0;
+}
+
 /* One step by libunwind.  `bp_slot` gets where the function saved bp, 0 when it did not. */
-static bool step_by_libunwind(struct rec_frame *frame, uintptr_t *bp_slot, bool *is_signal) {
+static bool step_by_libunwind(struct rec_frame *frame, uintptr_t *bp_slot) {
     unw_context_t context;
     unw_cursor_t cursor;
     memset(&context, 0, sizeof context);
@@ -86,7 +95,6 @@ static bool step_by_libunwind(struct rec_frame *frame, uintptr_t *bp_slot, bool 
     if (unw_init_local(&cursor, &context) != 0) {
         return false;
     }
-    *is_signal = unw_is_signal_frame(&cursor) > 0;
     if (unw_step(&cursor) <= 0 || unw_get_reg(&cursor, UNW_REG_IP, &ip) != 0 ||
         unw_get_reg(&cursor, UNW_REG_SP, &sp) != 0 || unw_get_reg(&cursor, UNW_X86_64_RBP, &bp) != 0 || ip == 0) {
         return false;
@@ -126,21 +134,24 @@ static void rule_learn(struct rule *rule, const struct rec_frame *before, const 
 }
 
 /* Ask libunwind for this step and keep what it did. */
-static enum rec_step step_slow(struct rec_frame *frame, uintptr_t stack_high, uintptr_t *slot) {
+static enum rec_step step_slow(struct rec_frame *frame, struct rec_bounds *bounds, uintptr_t *slot) {
     struct rec_frame before = *frame;
     uintptr_t bp_slot = 0;
-    bool is_signal = false;
     if (!rec_lock_try()) {
         return REC_STEP_END;
     }
-    rec_meta_modules_for(before.ip);
-    bool stepped = step_by_libunwind(frame, &bp_slot, &is_signal);
+    bool is_file_code = rec_meta_module_known(before.ip);
+    bool stepped = step_by_libunwind(frame, &bp_slot);
+    bool is_signal = stepped && is_file_code && is_signal_return(before.ip);
     if (rules_used >= RULES_USED) {
         rec_rules_forget();
     }
     struct rule *rule = rule_find(before.ip);
     bool is_new = atomic_load_explicit(&rule->ip, memory_order_relaxed) == 0;
-    bool upward = stepped && frame->sp > before.sp && frame->sp <= stack_high;
+    if (stepped && is_signal) {  // back on the stack that was interrupted, which may be another one
+        bounds->high = rec_bounds_high(bounds, frame->sp);
+    }
+    bool upward = stepped && (is_signal || frame->sp > before.sp) && frame->sp <= bounds->high;
     if (!stepped) {
         rule->kind = RULE_END;
     } else if (is_signal || !upward || *(const uintptr_t *)(frame->sp - 8) != frame->ip) {
@@ -153,33 +164,39 @@ static enum rec_step step_slow(struct rec_frame *frame, uintptr_t stack_high, ui
         atomic_store_explicit(&rule->ip, before.ip, memory_order_release);
     }
     rec_unlock();
-    *slot = upward ? frame->sp - 8 : 0;
+    *slot = upward && !is_signal ? frame->sp - 8 : 0;
     return upward ? REC_STEP_OK : REC_STEP_END;
 }
 
+/* The end of the stack that sp is on.  A coroutine's is not known: CFI ends the walk there, and this is the belt. */
+uintptr_t rec_bounds_high(const struct rec_bounds *bounds, uintptr_t sp) {
+    bool is_own = sp >= bounds->thread_low && sp < bounds->thread_high;
+    return is_own ? bounds->thread_high : sp + UNKNOWN_STACK_BYTES;
+}
+
 /* From `frame` to its caller.  `slot` gets where the new ip was read, 0 when that says nothing. */
-enum rec_step rec_rules_step(struct rec_frame *frame, uintptr_t stack_high, uintptr_t *slot) {
+enum rec_step rec_rules_step(struct rec_frame *frame, struct rec_bounds *bounds, uintptr_t *slot) {
     const struct rule *rule = rule_find(frame->ip);
     if (atomic_load_explicit(&rule->ip, memory_order_relaxed) == 0) {
-        return step_slow(frame, stack_high, slot);
+        return step_slow(frame, bounds, slot);
     }
     if (REC_UNLIKELY(rule->kind != RULE_CANDIDATES)) {
-        return rule->kind == RULE_END ? REC_STEP_END : step_slow(frame, stack_high, slot);
+        return rule->kind == RULE_END ? REC_STEP_END : step_slow(frame, bounds, slot);
     }
     int32_t from_sp = rule->from_sp, from_bp = rule->from_bp, bp_at = rule->bp_at;
     uintptr_t cfa = frame->sp + (uintptr_t)(intptr_t)from_sp, by_bp = frame->bp + (uintptr_t)(intptr_t)from_bp;
     if (from_sp == NO_RULE) {
         cfa = by_bp;
     } else if (from_bp != NO_RULE && cfa != by_bp) {
-        return step_slow(frame, stack_high, slot);
+        return step_slow(frame, bounds, slot);
     }
-    if (REC_UNLIKELY(cfa <= frame->sp || cfa > stack_high || (cfa & 7) != 0)) {
-        return step_slow(frame, stack_high, slot);
+    if (REC_UNLIKELY(cfa <= frame->sp || cfa > bounds->high || (cfa & 7) != 0)) {
+        return step_slow(frame, bounds, slot);
     }
     if (bp_at != 0) {
         uintptr_t bp_slot = cfa - (uintptr_t)(intptr_t)bp_at;
         if (REC_UNLIKELY(bp_slot < frame->sp || bp_slot > cfa - 8)) {
-            return step_slow(frame, stack_high, slot);
+            return step_slow(frame, bounds, slot);
         }
         frame->bp = *(const uintptr_t *)bp_slot;
     }

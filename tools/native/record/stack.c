@@ -112,12 +112,12 @@ static void cache_fill(struct cache_entry *entry, const struct rec_frame *frame,
     entry->ip = frame->ip;
 }
 
-static void walk_by_rules(struct walk *walk, struct rec_frame frame, uintptr_t stack_high) {
+static void walk_by_rules(struct walk *walk, struct rec_frame frame, struct rec_bounds *bounds) {
     walk->count = 0;
     for (;;) {
         walk->ip[walk->count++] = frame.ip;
         if (walk->count == QTR_FRAMES_MAX ||
-            rec_rules_step(&frame, stack_high, &walk->slot[walk->count]) != REC_STEP_OK || frame.ip == 0) {
+            rec_rules_step(&frame, bounds, &walk->slot[walk->count]) != REC_STEP_OK || frame.ip == 0) {
             return;
         }
         if (walk->slot[walk->count] == 0) {
@@ -166,13 +166,10 @@ static uint32_t number_new(uint64_t hash, const struct walk *walk) {
 
 static __attribute__((noinline)) uint32_t stack_slow(struct rec_thread *thread, struct rec_frame frame,
                                                      struct cache_entry *entry) {
-    struct walk walk = {.cacheable = true};
-    uintptr_t high = thread->stack_high;
-    if (frame.sp < thread->stack_low || frame.sp >= high) {
-        high = frame.sp + (64u << 10);  // a coroutine's or a signal's stack: CFI ends the walk, this is the belt
-        walk.cacheable = false;
-    }
-    walk_by_rules(&walk, frame, high);
+    struct rec_bounds bounds = {.thread_low = thread->stack_low, .thread_high = thread->stack_high};
+    bounds.high = rec_bounds_high(&bounds, frame.sp);
+    struct walk walk = {.cacheable = bounds.high == bounds.thread_high};
+    walk_by_rules(&walk, frame, &bounds);
     uint64_t hash = walk_hash(&walk);
     const struct table_entry *known = table_place(hash);
     uint32_t id = atomic_load_explicit(&known->hash, memory_order_relaxed) == hash ? known->id
