@@ -8,6 +8,7 @@ advice.py - from figures to words: classes of sites, what the mix saves, the ver
 The rules are pure functions of small arguments; doc/advice.md tells them in prose.
 Not here: choosing the sites of an arena (the C helper quire-plan), printing (render.py).
 """
+import math
 from collections import namedtuple
 from statistics import median
 
@@ -79,8 +80,10 @@ def sites(recording, planned):
 class Outcome:
     """What the replays say about the program; every time is CPU time."""
 
-    def __init__(self, series, program_cpu_s):
+    def __init__(self, series, program_cpu_s, today_cpu_s=()):
+        """`today_cpu_s`: runs with the allocator that the program has today, where that is not libc's (CPython)."""
         self.series = series
+        self.today_s = estimate(today_cpu_s) if today_cpu_s else None
         self.program_s = estimate(program_cpu_s)
         libc_ns = series.net_ns("libc")
         self.share_percent = self.of_program(libc_ns)
@@ -92,6 +95,18 @@ class Outcome:
             self.saving_s = Estimate(*(v / 1e9 for v in estimate(saved_ns)))
             self.saving_percent = self.of_program(saved_ns)
             self.memory_saved_bytes = series.peak_bytes("libc") - series.peak_bytes("mix")
+
+    @property
+    def saving_today_percent(self):
+        """The mix's saving against the program as it runs today, its own allocator included."""
+        if self.today_s is None:
+            return self.saving_percent
+        ahead = self.program_s.value - self.today_s.value  # what its own allocator saves already
+        # Two medians of independent runs: their uncertainties add as squares.
+        noise = math.hypot(self.program_s.high - self.program_s.low, self.today_s.high - self.today_s.low) / 2
+        share = 100 / max(self.today_s.value, 1e-6)
+        return Estimate(share * (self.saving_s.value - ahead), share * (self.saving_s.low - ahead - noise),
+                        share * (self.saving_s.high - ahead + noise))
 
     def of_program(self, values_ns):
         """Nanoseconds as percent of the program's CPU time; the interval takes in the program's own noise."""
@@ -129,5 +144,8 @@ def judge(outcome, program_peak_bytes):
     """The verdict on one program."""
     if not outcome.series.has("mix"):
         return Verdict(NO, "no group of call sites fits an arena")
+    if outcome.today_s is not None:
+        found = verdict(outcome.saving_today_percent, 0)
+        return found._replace(reason="against the allocator it has today, " + found.reason)
     memory_percent = 100 * outcome.memory_saved_bytes / max(1, program_peak_bytes)
     return verdict(outcome.saving_percent, memory_percent)

@@ -54,9 +54,7 @@ def run(args):
         plan_path = f"{folder}/plan"
         planned = advice.plan(recording, plan_path)
         chosen, plan_path = choose(args.allocator, plan_path if planned["arenas"] else None)
-        progress = ui.Progress(1)
-        series = measure.replay(recording.program, measure.backends(chosen, plan_path), measure.Limits(args.rounds, args.time_limit), progress)
-        progress.done()
+        series = measure.replay(recording.program, measure.backends(chosen, plan_path), measure.Limits(args.rounds, args.time_limit))
     outcome = advice.Outcome(series, [recording.facts.get("cpu_s") or 1.0])
     if args.json:
         rows = render.allocators_json(outcome)

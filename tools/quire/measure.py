@@ -18,6 +18,7 @@ from collections import namedtuple
 from statistics import median
 
 import native
+import ui
 from errors import QuireError
 
 ROUNDS_MIN = 5
@@ -38,15 +39,13 @@ def backends(peers, plan):
     return chosen
 
 
-def run_once(program, backend, verify=False):
+def run_once(program, backend):
     """One replay; its figures. A peer that does not really serve malloc is an error."""
     arguments = [program]
     if backend.plan:
         arguments += ["--plan", backend.plan]
     if backend.null:
         arguments += ["--null"]
-    if verify:
-        arguments += ["--verify"]
     env = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "QUIRE_RECORD", "MALLOC_CONF")}
     if backend.library:
         env["LD_PRELOAD"] = backend.library
@@ -111,9 +110,27 @@ class Series:
         return self.runs["libc"][0]["ops"]
 
 
-def replay(program, chosen, limits, progress):
+def run_round(program, active, number, series):
+    """One round: each backend once, beginning with another one each time. A peer that fails is out from then on."""
+    turn = number % len(active)
+    results = {}
+    for backend in active[turn:] + active[:turn]:
+        try:
+            results[backend.name] = run_once(program, backend)
+        except QuireError as error:
+            if not backend.library:
+                raise
+            series.failed[backend.name] = error.why
+    for name, figures in results.items():
+        series.runs[name].append(figures)
+    return [b for b in active if b.name not in series.failed]
+
+
+def replay(program, chosen, limits):
     """Rounds until limits.rounds, or until limits.seconds are used up (never fewer than ROUNDS_MIN). A Series."""
     series = Series(list(chosen))
+    progress = ui.Progress(limits.rounds or ROUNDS_MAX)
+    said = f"replaying with {', '.join(b.name for b in chosen if not b.null)}"
     active = list(chosen)
     began_s = time.monotonic()
     for number in range(limits.rounds or ROUNDS_MAX):
@@ -121,20 +138,9 @@ def replay(program, chosen, limits, progress):
         enough = not limits.rounds and number >= ROUNDS_MIN
         if enough and spent_s + spent_s / number > limits.seconds:
             break
-        if number == 0 or progress.live:
-            progress.step(f"replaying with {', '.join(b.name for b in active if not b.null)}")
-        turn = number % len(active)
-        results = {}
-        for backend in active[turn:] + active[:turn]:
-            try:
-                results[backend.name] = run_once(program, backend, verify=False)
-            except QuireError as error:
-                if not backend.library:
-                    raise
-                series.failed[backend.name] = error.why
-        active = [b for b in active if b.name not in series.failed]
-        for name, figures in results.items():
-            series.runs[name].append(figures)
+        progress.step(said, quiet_repeat=True)
+        active = run_round(program, active, number, series)
+    progress.done()
     return series
 
 

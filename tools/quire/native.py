@@ -46,7 +46,8 @@ def call(name, args, env=None):
     if done.returncode != 0:
         said = done.stderr.strip().splitlines()
         ended = f"exit {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
-        raise QuireError(f"{name} failed ({ended})", why=said[-1] if said else "it said nothing")
+        reason = said[-1].removeprefix(f"{name}: ") if said else "it said nothing"
+        raise QuireError(f"{name} failed ({ended})", why=reason)
     return done.stdout
 
 

@@ -10,6 +10,8 @@ import ui
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
+ARENAS_SHOWN = 5
+
 HOW = {
     "arena": "quire_arena, one alloc, one destroy",
     "slab": "a slab would fit: not served yet by this version",
@@ -76,14 +78,32 @@ def site_saving(site, sites, outcome):
     return outcome.saving_percent.value * site.ops / max(1, moved)
 
 
+def caller(site):
+    """The function that called the site's, to tell equal sites apart; empty when unknown."""
+    return site.stack[1].split(" (")[0].split("(")[0] if len(site.stack) > 1 else ""
+
+
+def gather(sites):
+    """Sites that read the same (function, line, what fits) as one row each: their number, and the first of them."""
+    groups = {}
+    for site in sites:
+        groups.setdefault((site.name, site.where, site.klass, site.arena), []).append(site)
+    rows = []
+    for same in groups.values():
+        total = {key: sum(getattr(s, key) for s in same) for key in ("allocs", "bytes", "peak_live", "ops")}
+        rows.append((len(same), same[0]._replace(**total)))
+    return sorted(rows, key=lambda row: row[1].allocs, reverse=True)
+
+
 def sites_text(sites, outcome=None, limit=8):
     """The table of call sites, busiest first."""
     total = max(1, sum(s.allocs for s in sites))
     rows = []
-    for site in sites[:limit]:
-        if site.allocs < 0.005 * total:
+    for number, site in gather(sites)[:limit]:
+        if site.allocs < 0.005 * total and rows:
             break
         called = f"{site.name} {site.where}".strip()
+        called += f", {number} callers" if number > 1 else f" < {caller(site)}" if caller(site) else ""
         fits = f"arena {site.arena}" if site.arena is not None else site.klass
         row = [called, ui.percent(100 * site.allocs / total), ui.size(site.bytes / max(1, site.allocs)), ui.count(site.peak_live), fits]
         if outcome:
@@ -95,10 +115,11 @@ def sites_text(sites, outcome=None, limit=8):
 
 
 def arenas_text(planned, sites):
-    """One line for each arena of the plan."""
+    """A line for each arena of the plan that matters."""
     lines = []
-    for arena in planned["arenas"]:
-        names = [s.name for s in sites if s.arena == arena["arena"]]
+    worth = [a for a in planned["arenas"] if a["objects"] >= 0.01 * planned["allocs"]]
+    for arena in sorted(worth, key=lambda a: a["objects"], reverse=True)[:ARENAS_SHOWN]:
+        names = list(dict.fromkeys(s.name.split("(")[0] for s in sites if s.arena == arena["arena"]))
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         times = arena["generations"]
         life = "created once" if times == arena["instances"] else f"created and destroyed {ui.count(times)} times"

@@ -112,7 +112,7 @@ def check_privileges(path, name):
 
 def check_malloc(path, name, file):
     """Programs whose malloc is not libc's hide what they do from a preloaded library, or are not libc's customers."""
-    fix = "nothing to mend: this program chose its allocator already; build it without to compare"
+    fix = "build the program with libc's malloc (many have a configure option for it) and try that"
     if file.defines_malloc:
         refuse(name, f"{path} has its own malloc inside, so a preloaded one is never called", fix)
     for library in libraries(path):

@@ -102,7 +102,7 @@ def analyse(path, folder, wrappers=()):
     except EnvironmentLacks:
         raise
     except QuireError as error:
-        raise QuireError(f"{shown(path)} cannot be used as a trace", error.why,
+        raise QuireError(f"{shown(path)} cannot be used as a trace", error.why.removeprefix(f"{path}: "),
                          "record again: quire record -- PROGRAM ARGS", exit_code=1) from error
     with open(sites, encoding="utf-8") as file:
         return Recording(path, json.load(file), program)

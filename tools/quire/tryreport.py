@@ -53,7 +53,7 @@ class Report:
 
     def settle(self, series):
         """The verdict, from the replays."""
-        self.outcome = advice.Outcome(series, self.program_cpu_s)
+        self.outcome = advice.Outcome(series, self.program_cpu_s, [run.cpu_s for run in self.timing.today])
         self.verdict = advice.judge(self.outcome, max(run.peak_rss_bytes for run in self.timing.runs))
 
     # text
@@ -68,12 +68,12 @@ class Report:
         return lines + self._facts_text() + self._verdict_text() + self._detail_text()
 
     def _python_text(self):
-        if not self.target.is_python or self.timing.own_allocator_cpu_s is None:
+        if not self.timing.today:
             return []
         return [
-            "  PYTHONMALLOC=malloc was set for these runs: CPython's own allocator would hide what the program does.",
-            f"  With its own allocator this program takes {ui.seconds(self.timing.own_allocator_cpu_s)}, "
-            f"with malloc {ui.seconds(median(self.program_cpu_s))}: compare savings with that.",
+            "  PYTHONMALLOC=malloc was set for all these runs: CPython's own allocator would hide what the program does.",
+            f"  With CPython's own allocator, as it runs today, it takes {ui.seconds(self.outcome.today_s.value)}: "
+            "the verdict compares with that.",
         ]
 
     def _process_text(self):
@@ -111,6 +111,8 @@ class Report:
                 f"  The advised mix saves {render.interval(outcome.saving_percent, ui.percent)} of the run time, "
                 f"{ui.seconds(outcome.saving_s.value)} of {ui.seconds(outcome.program_s.value)}; "
                 f"peak heap {ui.size(after)} instead of {ui.size(before)}.")
+        if outcome.today_s is not None and outcome.series.has("mix"):
+            lines.append(f"  Against its own allocator that is {render.interval(outcome.saving_today_percent, ui.percent)}.")
         return lines + [""]
 
     def _detail_text(self):
@@ -161,7 +163,7 @@ class Report:
             "traced_cpu_s": round(self.recorded.cpu_s, 6),
             "traced_wall_s": round(self.recorded.wall_s, 6),
             "python_malloc_set": self.target.is_python,
-            "own_allocator_cpu_s": self.timing.own_allocator_cpu_s,
+            "own_allocator_cpu_s": round(median(r.cpu_s for r in self.timing.today), 6) if self.timing.today else None,
         }
 
     def _trace_json(self):
@@ -177,6 +179,7 @@ class Report:
         return {
             "allocation_share_percent": render.estimate_json(outcome.share_percent),
             "saving_percent": render.estimate_json(outcome.saving_percent),
+            "saving_today_percent": render.estimate_json(outcome.saving_today_percent),
             "saving_cpu_s": render.estimate_json(outcome.saving_s),
             "peak_memory_saved_bytes": int(outcome.memory_saved_bytes),
             "rounds": outcome.series.rounds,

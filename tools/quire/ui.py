@@ -64,8 +64,8 @@ def percent(value):
 
 
 def shorten(text, room):
-    """At most `room` characters, the end kept: paths and names differ at the end."""
-    return text if len(text) <= room else "…" + text[-(room - 1) :] if room > 1 else text[:room]
+    """At most `room` characters; what is cut shows as an ellipsis."""
+    return text if len(text) <= room else text[: max(0, room - 1)] + "…"
 
 
 def table(header, rows, flexible=0, align=None):

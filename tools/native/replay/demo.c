@@ -4,8 +4,8 @@
  *
  *   request text  ->  fields (list of nodes and strings)  ->  look up the session  ->  answer  ->  free it all
  *
- * Three ways of using memory on purpose: fields and answers die with their request (an arena's case), sessions are of one
- * size and come and go (a slab's case), the log line is one buffer at a time (a recycling slot's case).
+ * Two ways of using memory on purpose: fields, answers and log lines die with their request (an arena's case), sessions
+ * are of one size and come and go (a slab's case).
  *
  * Not here: anything of quire; this is a plain program that calls malloc and free.
  */

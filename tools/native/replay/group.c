@@ -8,7 +8,7 @@
  *
  * Steps:  1. sites whose own generations fit an arena (many objects, little waste) found arenas, busiest first;
  *            a site whose phases coincide with a known arena's joins it
- *         2. the others join the arena that they make least heavier, most objects for a wasted byte first, within the budget
+ *         2. the others join the arena that they make least heavier, least waste for each object first, within the budget
  *         3. the forecast of the whole plan is held against the budget; while it is over, the most wasteful site leaves
  *
  * Invariants:
@@ -213,9 +213,6 @@ static void place_riders(struct chooser *c)
         uint64_t live_bytes = c->live_bytes + site->peak_live_bytes;
         if (best != GROUPS_MAX && c->held_bytes + best_bytes <= budget(c, live_bytes))
             join(c, c->busy[i], best, &own);
-        else if (c->groups_count < GROUPS_MAX && worth_creating(c, own.objects, own.generations) &&
-                 c->held_bytes + own.held_bytes <= budget(c, live_bytes))
-            found(c, c->busy[i], &own);
     }
 }
 
@@ -228,13 +225,18 @@ static int by_allocs(const void *a, const void *b)
     return x->allocs < y->allocs ? 1 : x->allocs > y->allocs ? -1 : 0;
 }
 
-/* Bytes through the site for each object: what a rider wastes. */
-static int by_weight(const void *a, const void *b)
+/* Dead bytes that an arena would keep for each object of the site, when it is at its fullest. */
+static double waste_of(const struct site_facts *site)
 {
-    const struct site_facts *x = &sorting->sites[*(const uint32_t *)a];
-    const struct site_facts *y = &sorting->sites[*(const uint32_t *)b];
-    double wx = (double)x->bytes / (double)x->allocs, wy = (double)y->bytes / (double)y->allocs;
-    return wx < wy ? -1 : wx > wy ? 1 : by_allocs(a, b);
+    double dead_bytes = (double)site->bytes - (double)site->peak_live_bytes;
+    return dead_bytes / (double)site->allocs;
+}
+
+static int by_waste(const void *a, const void *b)
+{
+    double x = waste_of(&sorting->sites[*(const uint32_t *)a]);
+    double y = waste_of(&sorting->sites[*(const uint32_t *)b]);
+    return x < y ? -1 : x > y ? 1 : by_allocs(a, b);
 }
 
 static void list_candidates(struct chooser *c)
@@ -252,10 +254,9 @@ static bool drop_most_wasteful(struct plan *plan, const struct facts *facts)
     uint32_t worst = UINT32_MAX;
     double worst_waste = -1;
     for (uint32_t s = 0; s < plan->sites; s++) {
-        const struct site_facts *site = &facts->sites[s];
         if (plan->arena_of_site[s] == PLAN_STAYS)
             continue;
-        double waste = ((double)site->bytes - (double)site->peak_live_bytes) / (double)site->allocs;
+        double waste = waste_of(&facts->sites[s]);
         if (waste > worst_waste) {
             worst_waste = waste;
             worst = s;
@@ -299,7 +300,7 @@ void group_sites(struct plan *plan, struct grouping *out, const struct stream *s
     sorting = facts;
     qsort(c->busy, c->busy_count, sizeof *c->busy, by_allocs);
     place_founders(c);
-    qsort(c->busy, c->busy_count, sizeof *c->busy, by_weight);
+    qsort(c->busy, c->busy_count, sizeof *c->busy, by_waste);
     place_riders(c);
     plan->arenas = c->groups_count;
     do
