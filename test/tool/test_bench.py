@@ -27,6 +27,8 @@ name = "quire-arena" if kind == "arena" else (names or ["libc"])[0]
 if name == os.environ.get("FAKE_UNLOADED"):
     name = "libc"
 cost = {{"libc": 20e6, "mimalloc": 6e6, "jemalloc": 11e6, "tcmalloc": 10e6, "quire-arena": float(os.environ.get("FAKE_ARENA_NS", "2e6"))}}[name]
+if os.environ.get("FAKE_HANG"):
+    time.sleep(60)
 if os.environ.get("FAKE_CRASH"):
     sys.exit("out of memory")
 print(json.dumps({{"allocator": name, "callers": callers, "queries": 1, "cpu_ns_per_query": cost * callers ** 0.5,
@@ -129,6 +131,14 @@ def test_a_driver_that_fails_ends_with_its_reason(bench, monkeypatch):
     with pytest.raises(cmd_bench.QuireError) as failed:
         bench()
     assert "out of memory" in failed.value.text()
+
+
+def test_a_driver_that_hangs_is_ended_and_named(bench, monkeypatch):
+    monkeypatch.setenv("FAKE_HANG", "1")
+    monkeypatch.setattr(cmd_bench, "PROCESS_LIMIT_S", 0.5)
+    with pytest.raises(cmd_bench.QuireError) as failed:
+        bench()
+    assert "the benchmark under libc did not end" in failed.value.text()
 
 
 @pytest.mark.parametrize(("count", "low", "high"), [(3, 0, 2), (5, 0, 4), (6, 0, 5), (8, 0, 7), (9, 1, 7), (20, 5, 14)])

@@ -29,6 +29,7 @@ CALLERS = [1, 8]
 ARENA, LIBC = "quire-arena", "libc"
 QUERIES_BY_CALLERS = {1: 16, 8: 5}  # for each caller: long enough to time, short enough for many rounds
 ROUNDS_MIN = 3
+PROCESS_LIMIT_S = 60
 
 # One Way Allocator, 256 queries over 1000 charts of 100 dimensions on a machine with 24 cores, as its authors published it.
 PUBLISHED = {
@@ -133,7 +134,10 @@ def run_driver(driver, name, library, callers):
     environment = {key: value for key, value in os.environ.items() if key not in ("LD_PRELOAD", "MALLOC_CONF", "GLIBC_TUNABLES")}
     if library:
         environment["LD_PRELOAD"] = library
-    done = subprocess.run(argv, capture_output=True, text=True, env=environment)
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, env=environment, timeout=PROCESS_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        raise QuireError(f"the benchmark under {name} did not end in {PROCESS_LIMIT_S} s", why="it should take one or two", fix=" ".join(argv)) from None
     if done.returncode != 0:
         raise QuireError(f"the benchmark failed under {name} (status {done.returncode})", why=done.stderr.strip() or "it said nothing", fix=" ".join(argv))
     return json.loads(done.stdout)
