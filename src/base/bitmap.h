@@ -2,7 +2,11 @@
 /*
  * bitmap.h - which of n bits are taken, in runs, found fast by hints for each block of bits.
  *
- * One idea serves three times: the bits are OS pages in the span source, 4-byte words in a percpu chunk, slots in a slab page.
+ * One idea serves three times: the bits are OS pages in the span source, 4-byte words in a percpu
+ * chunk, slots in a slab page.  Words: a *run* is a row of bits taken by one call, or a row of free
+ * bits as long as it goes; a *block* is the part of the bits that one set of hints describes.
+ *
+ * Threads: none; the caller locks.  No function allocates.
  */
 #ifndef QUIRE_BASE_BITMAP_H
 #define QUIRE_BASE_BITMAP_H
@@ -16,31 +20,56 @@ extern "C" {
 #endif
 
 #define BITMAP_NONE SIZE_MAX
+#define BITMAP_BITS_MAX ((size_t)UINT32_MAX - 65536)
 
-struct bitmap; /* fields in bitmap.h: the caller embeds it; maps and hints lie in memory that the caller provides */
+/* The caller embeds it; maps and hints lie in memory that the caller provides. */
+struct bitmap {
+    uint64_t *taken;            /* a bit for each that is taken; padding behind the end is taken */
+    uint64_t *starts;           /* the boundary map: the first bit of each taken run */
+    struct bitmap_hints *hints; /* NULL for a small map, which is simply searched */
+    uint32_t bits;
+    uint32_t first; /* small maps: no bit before it is free */
+};
 
-/* Bytes of zeroed memory that bitmap_init() needs for `bits`, and the setting up: all bits free.  Touches little of a large memory. */
+/*
+ * Bytes of zeroed, 8-aligned memory that bitmap_init() needs for 1 .. BITMAP_BITS_MAX bits: two bits
+ * for each, and for more than BITMAP_SMALL_BITS about a fifth of that for hints.
+ */
 size_t bitmap_memory_bytes(size_t bits);
+/* All bits free.  Touches a page or two of a large memory. */
 void bitmap_init(struct bitmap *map, void *zeroed, size_t bits);
 
-/* Take `run` free bits at a multiple of 2^align_log2: the first such place (lowest index; document it if it is another).  BITMAP_NONE if none. */
+/*
+ * Take `run` free bits at a multiple of 2^align_log2: the lowest such place.  BITMAP_NONE: there is
+ * none (or run is 0).  Cost: independent of the number of bits, but for the first call with an
+ * alignment that was not used before, which passes over the hints (2 bytes a block).
+ */
 size_t bitmap_alloc(struct bitmap *map, size_t run, unsigned align_log2);
-/* Free the run that starts at `idx`.  Returns its length, or 0 when no run starts there: nothing has changed then. */
+/* Free the run that starts at `idx`.  Its length, or 0 when none starts there: nothing changed. */
 size_t bitmap_free(struct bitmap *map, size_t idx);
 
-/* Looking. */
-size_t bitmap_run(const struct bitmap *map, size_t idx);   /* length of the taken run that starts at idx, 0 if none does */
-size_t bitmap_start(const struct bitmap *map, size_t idx); /* start of the taken run that contains idx, BITMAP_NONE if idx is free */
+/* ---- looking (bitmap_look.c) ---- */
+
+/* Length of the taken run that starts at idx, 0 if none does. */
+size_t bitmap_run(const struct bitmap *map, size_t idx);
+/* Start of the taken run that contains idx, BITMAP_NONE if idx is free. */
+size_t bitmap_start(const struct bitmap *map, size_t idx);
 bool bitmap_taken(const struct bitmap *map, size_t idx);
-/* The first taken (free) run at or after `from`: its start, its length in *run; BITMAP_NONE at the end. */
+/* The first taken run that starts at or after `from`; its length in *run.  BITMAP_NONE at the end. */
 size_t bitmap_next_taken(const struct bitmap *map, size_t from, size_t *run);
+/* The first free bit at or after `from`; in *run how many are free from there on. */
 size_t bitmap_next_free(const struct bitmap *map, size_t from, size_t *run);
-/* An upper bound of the longest free run, exact after bitmap_alloc() of a longer one failed. */
+/* The length of the longest free run: exact, never too much and never too little.  Cost: as alloc. */
 size_t bitmap_longest_hint(const struct bitmap *map);
-/* Derive every hint anew from the bits: after a fork that may have cut an operation in two. */
+/*
+ * Derive every hint anew from the bits: after a fork that may have cut an operation in two.  A run
+ * that was being taken or freed then may stay taken; no bit that somebody holds becomes free.
+ */
 void bitmap_rebuild(struct bitmap *map);
-/* NULL, or the invariant that does not hold: "bitmap B1" ... */
+/* NULL, or the invariant that does not hold: "bitmap B1" ...  Cost: a pass over all bits. */
 const char *bitmap_check(const struct bitmap *map);
+/* The same for the blocks that hold the bits [from, to) and for what lies above them. */
+const char *bitmap_check_range(const struct bitmap *map, size_t from, size_t to);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: MIT
+/*
+ * bitmap.c - taking and freeing runs of bits.
+ *
+ *     taken   ..######...####..     1: taken
+ *     starts  ..1..1.....1.....     1: a taken run begins; here runs of 3, 3 and 4 bits
+ *
+ * The end of a run is the next start or the next free bit, so freeing needs no size.
+ *
+ * Invariants, checked by bitmap_look.c (B3 to B7 stand beside their fields in bitmap_hint.h and
+ * bitmap_tree.h):
+ *   B1  a taken bit after a free one is a start, a start is taken, and all padding is taken; but
+ *   B2  words of `starts` over 64 free bits hold no starts: the first and the last of them in each
+ *       free run hold the run's ends (maps with hints)
+ *
+ * A fork in another thread may see an operation half done.  Taking sets the start first and freeing
+ * clears it last, from the top downwards: so no run is ever seen longer than it was handed out.
+ *
+ * Locks: none, the caller's.  Not here: where there is room (bitmap_hint.h, bitmap_hint.c), looking
+ * (bitmap_look.c).
+ */
+#include "base/bitmap_hint.h"
+
+/* Keeps the compiler, and that is enough for a fork, from moving stores across. */
+static ALWAYS_INLINE void order_for_fork(void)
+{
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+/* ---- memory ---- */
+
+/* hints | promises | ceilings x SLOTS | taken, and one word behind the last | starts */
+struct layout {
+    size_t words, bytes;
+    bool hinted;
+    struct tree_shape shape, stripes;
+};
+
+static struct layout layout_of(size_t bits)
+{
+    struct layout l = {.words = (bits + WORD_BITS - 1) / WORD_BITS};
+    l.hinted = l.words > SMALL_WORDS;
+    l.bytes = (2 * l.words + l.hinted) * sizeof(uint64_t);
+    if (l.hinted) {
+        tree_shape_init(&l.shape, l.words);
+        tree_shape_init(&l.stripes, (l.words + STRIPE_WORDS - 1) / STRIPE_WORDS);
+        l.bytes += sizeof(struct bitmap_hints) +
+                   (l.shape.cells + SLOTS * l.stripes.cells) * sizeof(uint16_t);
+    }
+    return l;
+}
+
+size_t bitmap_memory_bytes(size_t bits)
+{
+    return layout_of(bits).bytes;
+}
+
+void bitmap_init(struct bitmap *map, void *zeroed, size_t bits)
+{
+    struct layout l = layout_of(bits);
+    *map = (struct bitmap){.taken = zeroed, .bits = (uint32_t)bits};
+    if (l.hinted) {
+        struct bitmap_hints *hints = map->hints = zeroed;
+        hints->shape = l.shape;
+        hints->stripes = l.stripes;
+        hints->promises = (uint16_t *)(hints + 1);
+        uint16_t *cells = hints->promises + l.shape.cells;
+        for (int i = 0; i < SLOTS; i++, cells += l.stripes.cells)
+            hints->slot[i].ceilings = cells;
+        map->taken = (uint64_t *)(void *)cells;
+        map->taken[l.words] = ~UINT64_C(0);
+    }
+    map->starts = map->taken + l.words + l.hinted;
+    if (bits % WORD_BITS)
+        map->taken[l.words - 1] = bits_from(bits % WORD_BITS);
+    if (l.hinted)
+        hint_add(map, 0, bits);
+}
+
+/* ---- finding ---- */
+
+/* [from, to) is the free run that leaves its word at the top. */
+static inline size_t run_end_any(const struct bitmap *map, size_t from)
+{
+    if (map->hints)
+        return run_end(map, from);
+    size_t w = from / WORD_BITS + 1, words = map_words(map);
+    while (w < words && map->taken[w] == 0)
+        w++;
+    return w < words ? w * WORD_BITS + bits_lowest(map->taken[w]) : map->bits;
+}
+
+bool bitmap_find(const struct bitmap *map, size_t from, const struct bitmap_want *want,
+                 struct bitmap_place *out)
+{
+    size_t w = from / WORD_BITS, words = map_words(map), run = want->run;
+    size_t end = map->hints ? (w / STRIPE_WORDS + 1) * STRIPE_WORDS : words;
+    uint64_t keep = bits_from(from % WORD_BITS);
+    for (end = end < words ? end : words; w < end; keep = ~UINT64_C(0)) {
+        uint64_t x = ~map->taken[w] & keep, at = 0;
+        if (run <= WORD_BITS && x)
+            at = bits_runs(x, (unsigned)run) & bits_aligned(w, want->align_log2);
+        if (at) {
+            unsigned first = bits_lowest(at);
+            out->at = w * WORD_BITS + first;
+            out->from = out->at + 1 - bits_ones_at_top(x << (WORD_BITS - 1 - first));
+            return true;
+        }
+        unsigned top = bits_ones_at_top(x);
+        w++;
+        if (top == 0)
+            continue;
+        /* A run leaves the word at its top: its one place is its first aligned bit. */
+        out->from = w * WORD_BITS - top;
+        out->at = align_up(out->from, (size_t)1 << want->align_log2);
+        size_t to = run_end_any(map, out->from);
+        if (out->at < to && to - out->at >= run)
+            return true;
+        w = to / WORD_BITS > w ? to / WORD_BITS : w;
+    }
+    return false;
+}
+
+/* The lowest place that needs no alignment: the first of the first run long enough. */
+static inline bool search_plain(struct bitmap *map, size_t run, struct bitmap_place *out)
+{
+    struct bitmap_hints *hints = map->hints;
+    size_t w = hints->cursor[log2_floor(run)], nwords = hints->shape.count[0];
+    uint16_t code = code_of(run);
+    if (w == nwords || tree_get(hints->promises, w) < code) {
+        w = tree_first(&hints->shape, hints->promises, w, code);
+        /* Above CODE_EXACT a run may be in the right class and still too short. */
+        while (unlikely(run > CODE_EXACT && w < nwords && word_longest(map, w) < run))
+            w = tree_first(&hints->shape, hints->promises, w + 1, code);
+        hint_cursors_raise(hints, w, run);
+        if (w == nwords)
+            return false;
+    }
+    uint64_t x = word_own_free(map, w);
+    uint64_t at = run <= WORD_BITS ? bits_runs(x, (unsigned)run) : 0;
+    out->from = w * WORD_BITS + (at ? bits_lowest(at) : WORD_BITS - bits_ones_at_top(x));
+    out->at = out->from;
+    return true;
+}
+
+/* ---- taking ---- */
+
+static inline void mark_taken(struct bitmap *map, size_t at, size_t run)
+{
+    uint64_t *taken = map->taken, *starts = map->starts;
+    size_t first = at / WORD_BITS, last = (at + run - 1) / WORD_BITS;
+    /* What stood over free words was no start (B2). */
+    starts[first] = (taken[first] ? starts[first] : 0) | UINT64_C(1) << (at % WORD_BITS);
+    for (size_t w = first + 1; w <= last; w++)
+        starts[w] = taken[w] ? starts[w] : 0;
+    order_for_fork();
+    bits_set(taken, at, at + run);
+}
+
+static size_t small_alloc(struct bitmap *map, const struct bitmap_want *want)
+{
+    struct bitmap_place place;
+    if (!bitmap_find(map, map->first, want, &place))
+        return BITMAP_NONE;
+    size_t end = place.at + want->run;
+    if (place.at == map->first || (want->run == 1 && want->align_log2 == 0))
+        map->first = (uint32_t)(end < map->bits ? end : map->bits - 1);
+    mark_taken(map, place.at, want->run);
+    return place.at;
+}
+
+size_t bitmap_alloc(struct bitmap *map, size_t run, unsigned align_log2)
+{
+    if (unlikely(run - 1 >= map->bits))
+        return BITMAP_NONE;
+    struct bitmap_want want = {run, align_log2 < ALIGN_LOG2_MAX ? align_log2 : ALIGN_LOG2_MAX};
+    struct bitmap_place place;
+    if (!map->hints)
+        return small_alloc(map, &want);
+    if (!(align_log2 ? hint_search_aligned(map, &want, &place) : search_plain(map, run, &place)))
+        return BITMAP_NONE;
+    size_t at = place.at, end = at + run, to = run_end(map, place.from);
+    mark_taken(map, at, run);
+    if (place.from < at)
+        run_tag(map, place.from, at);
+    if (end < to) {
+        run_tag(map, end, to);
+        if (end / WORD_BITS != place.from / WORD_BITS)
+            hint_add(map, end, to);
+    }
+    hint_set(map->hints, place.from / WORD_BITS, word_longest(map, place.from / WORD_BITS));
+    return at;
+}
+
+/* ---- freeing ---- */
+
+/* The end of the taken run that starts at idx: the next start, or the next free bit. */
+static inline size_t taken_end(const struct bitmap *map, size_t idx)
+{
+    size_t i = idx + 1, w = i / WORD_BITS, words = map_words(map);
+    uint64_t keep = bits_from(i % WORD_BITS);
+    for (; w < words; w++, keep = ~UINT64_C(0)) {
+        uint64_t stop = (~map->taken[w] | map->starts[w]) & keep;
+        if (stop) {
+            i = w * WORD_BITS + bits_lowest(stop);
+            return i < map->bits ? i : map->bits;
+        }
+    }
+    return map->bits;
+}
+
+static inline bool is_start(const struct bitmap *map, size_t idx)
+{
+    size_t w = idx / WORD_BITS;
+    return idx < map->bits && (map->starts[w] & map->taken[w]) >> (idx % WORD_BITS) & 1;
+}
+
+size_t bitmap_run(const struct bitmap *map, size_t idx)
+{
+    return is_start(map, idx) ? taken_end(map, idx) - idx : 0;
+}
+
+static inline void mark_free(struct bitmap *map, size_t from, size_t to)
+{
+    bits_clear(map->taken, from, to);
+    order_for_fork();
+    bits_clear_one(map->starts, from);
+}
+
+size_t bitmap_free(struct bitmap *map, size_t idx)
+{
+    if (unlikely(!is_start(map, idx)))
+        return 0;
+    size_t end = taken_end(map, idx), from = idx, to = end;
+    mark_free(map, idx, end);
+    if (!map->hints) {
+        map->first = idx < map->first ? (uint32_t)idx : map->first;
+        return end - idx;
+    }
+    if (idx > 0 && !bits_test(map->taken, idx - 1))
+        from = run_start(map, idx - 1);
+    if (!bits_test(map->taken, end))
+        to = run_end(map, end);
+    hint_add(map, from, to);
+    /* A run behind that joined this one starts no longer where it did. */
+    if (end < to && end / WORD_BITS != from / WORD_BITS)
+        hint_set(map->hints, end / WORD_BITS, word_longest(map, end / WORD_BITS));
+    return end - idx;
+}

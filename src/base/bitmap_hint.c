@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT
+/*
+ * bitmap_hint.c - finding an aligned place without looking at places that cannot serve.
+ *
+ *     stripe      | 8 words | 8 words | 8 words |     a ceiling for each, for each alignment in use
+ *     ceiling         12         1         40         a search for 16 bits looks into the third only
+ *
+ * A *promise* says what a block has; it is exact after every call, whatever the alignment.  A
+ * *ceiling* says what a stripe of blocks cannot have: how long an aligned place can be.  Freeing
+ * raises ceilings, allocating leaves them, a search that looked in vain puts one right; so each
+ * allocation can cause one vain look, and only one.
+ *
+ * Invariants B4 and B7 at their fields in bitmap_hint.h, checked by bitmap_look.c.
+ * Locks: none.  Not here: places that need no alignment, taking and freeing (bitmap.c).
+ */
+#include "base/bitmap_hint.h"
+
+void hint_ceilings_raise(struct bitmap_hints *hints, size_t from, size_t to)
+{
+    size_t stripe = from / STRIPE_BITS;
+    for (uint32_t i = 0; i < hints->nslots; i++) {
+        struct bitmap_slot *slot = &hints->slot[i];
+        size_t at = align_up(from, (size_t)1 << slot->align_log2);
+        if (at >= to)
+            continue;
+        uint16_t code = code_of(to - at);
+        if (tree_get(slot->ceilings, stripe) < code)
+            tree_set(&hints->stripes, slot->ceilings, stripe, code);
+        if (slot->stripe > stripe)
+            slot->stripe = (uint32_t)stripe;
+    }
+}
+
+/* A fresh slot knows of each stripe what the promises of its words say. */
+static void slot_fill(struct bitmap_hints *hints, struct bitmap_slot *slot)
+{
+    for (size_t w = 0; w < hints->shape.count[0]; w++) {
+        uint16_t code = tree_get(hints->promises, w);
+        if (code > tree_get(slot->ceilings, w / STRIPE_WORDS))
+            tree_set(&hints->stripes, slot->ceilings, w / STRIPE_WORDS, code);
+    }
+}
+
+/* The slot for an alignment, made now if there is room; failing that one of a smaller alignment,
+ * whose ceilings hold but cannot be put right; failing that NULL. */
+static struct bitmap_slot *slot_for(struct bitmap_hints *hints, unsigned align_log2)
+{
+    struct bitmap_slot *best = NULL;
+    for (uint32_t i = 0; i < hints->nslots; i++) {
+        struct bitmap_slot *slot = &hints->slot[i];
+        if (slot->align_log2 <= align_log2 && (!best || slot->align_log2 > best->align_log2))
+            best = slot;
+    }
+    if (hints->nslots == SLOTS || (best && best->align_log2 == align_log2))
+        return best;
+    best = &hints->slot[hints->nslots++];
+    best->align_log2 = align_log2;
+    slot_fill(hints, best);
+    return best;
+}
+
+/* The first place in the stripe where a run of its own can start; the stripe's end if none can. */
+static size_t stripe_from(const struct bitmap *map, size_t stripe)
+{
+    size_t base = stripe * STRIPE_BITS, end = base + STRIPE_BITS, w = base / WORD_BITS;
+    if (base == 0 || bits_test(map->taken, base - 1))
+        return base;
+    while (w < end / WORD_BITS && w < map_words(map) && map->taken[w] == 0)
+        w++;
+    return w < end / WORD_BITS ? w * WORD_BITS + bits_lowest(map->taken[w]) : end;
+}
+
+static bool place_in_stripe(const struct bitmap *map, size_t stripe,
+                            const struct bitmap_want *want, struct bitmap_place *out)
+{
+    size_t from = stripe_from(map, stripe);
+    return from < (stripe + 1) * STRIPE_BITS && bitmap_find(map, from, want, out);
+}
+
+/* A look was in vain: find out what the stripe has, so that the next search passes it by. */
+static void ceiling_settle(struct bitmap *map, struct bitmap_slot *slot, size_t stripe)
+{
+    struct bitmap_want more = {1, slot->align_log2};
+    struct bitmap_place place;
+    while (place_in_stripe(map, stripe, &more, &place))
+        more.run = run_end(map, place.from) - place.at + 1;
+    tree_set(&map->hints->stripes, slot->ceilings, stripe, code_of(more.run - 1));
+}
+
+/* Alignments beyond the slots, and beyond all slots' alignments: every promise is looked into. */
+static bool search_unguided(struct bitmap *map, const struct bitmap_want *want,
+                            struct bitmap_place *out)
+{
+    struct bitmap_hints *hints = map->hints;
+    size_t nwords = hints->shape.count[0], w = 0;
+    uint16_t code = code_of(want->run);
+    while ((w = tree_first(&hints->shape, hints->promises, w, code)) < nwords) {
+        size_t stripe = w / STRIPE_WORDS;
+        if (place_in_stripe(map, stripe, want, out))
+            return true;
+        w = (stripe + 1) * STRIPE_WORDS;
+    }
+    return false;
+}
+
+bool hint_search_aligned(struct bitmap *map, const struct bitmap_want *want,
+                         struct bitmap_place *out)
+{
+    struct bitmap_hints *hints = map->hints;
+    struct bitmap_slot *slot = slot_for(hints, want->align_log2);
+    if (!slot)
+        return search_unguided(map, want, out);
+    bool own = slot->align_log2 == want->align_log2;
+    size_t nstripes = hints->stripes.count[0];
+    size_t stripe = own && slot->run <= want->run ? slot->stripe : 0;
+    uint16_t code = code_of(want->run);
+    if (stripe == nstripes || tree_get(slot->ceilings, stripe) < code)
+        stripe = tree_first(&hints->stripes, slot->ceilings, stripe, code);
+    while (stripe < nstripes && !place_in_stripe(map, stripe, want, out)) {
+        if (own)
+            ceiling_settle(map, slot, stripe);
+        stripe = tree_first(&hints->stripes, slot->ceilings, stripe + 1, code);
+    }
+    if (own) {
+        slot->stripe = (uint32_t)stripe;
+        slot->run = (uint32_t)want->run;
+    }
+    return stripe < nstripes;
+}

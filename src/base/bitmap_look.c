@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT
+/*
+ * bitmap_look.c - looking at a bitmap: its runs, its hints checked, its hints made anew.
+ *
+ *     bits -> runs -> what every hint has to be -> compared (check) or written (rebuild)
+ *
+ * Invariants B1 to B7: bitmap.c, bitmap_hint.h and bitmap_tree.h.
+ * Locks: none, the caller's.  Not here: anything a fast path needs.
+ */
+#include "base/bitmap_hint.h"
+
+bool bitmap_taken(const struct bitmap *map, size_t idx)
+{
+    return idx < map->bits && bits_test(map->taken, idx);
+}
+
+static inline uint64_t starts_in(const struct bitmap *map, size_t w)
+{
+    return map->starts[w] & map->taken[w];
+}
+
+size_t bitmap_start(const struct bitmap *map, size_t idx)
+{
+    if (!bitmap_taken(map, idx))
+        return BITMAP_NONE;
+    size_t w = idx / WORD_BITS;
+    uint64_t starts = starts_in(map, w) & bits_low((unsigned)(idx % WORD_BITS) + 1);
+    while (starts == 0) {
+        if (w-- == 0)
+            return BITMAP_NONE;
+        starts = starts_in(map, w);
+    }
+    return w * WORD_BITS + bits_highest(starts);
+}
+
+size_t bitmap_next_taken(const struct bitmap *map, size_t from, size_t *run)
+{
+    uint64_t keep = bits_from(from % WORD_BITS);
+    for (size_t w = from / WORD_BITS; w < map_words(map); w++, keep = ~UINT64_C(0)) {
+        uint64_t starts = starts_in(map, w) & keep;
+        if (starts) {
+            size_t idx = w * WORD_BITS + bits_lowest(starts);
+            *run = bitmap_run(map, idx);
+            return idx;
+        }
+    }
+    return BITMAP_NONE;
+}
+
+/* The first free (or taken) bit at or after `from`; map->bits at the end. */
+static size_t next_bit(const struct bitmap *map, size_t from, uint64_t flip)
+{
+    uint64_t keep = bits_from(from % WORD_BITS);
+    for (size_t w = from / WORD_BITS; w < map_words(map); w++, keep = ~UINT64_C(0)) {
+        uint64_t x = (map->taken[w] ^ flip) & keep;
+        if (x) {
+            size_t idx = w * WORD_BITS + bits_lowest(x);
+            return idx < map->bits ? idx : map->bits;
+        }
+    }
+    return map->bits;
+}
+
+size_t bitmap_next_free(const struct bitmap *map, size_t from, size_t *run)
+{
+    size_t idx = next_bit(map, from, ~UINT64_C(0));
+    if (idx >= map->bits)
+        return BITMAP_NONE;
+    *run = next_bit(map, idx, 0) - idx;
+    return idx;
+}
+
+size_t bitmap_longest_hint(const struct bitmap *map)
+{
+    const struct bitmap_hints *hints = map->hints;
+    size_t longest = 0, run;
+    if (!hints) {
+        for (size_t at = 0; (at = bitmap_next_free(map, at, &run)) != BITMAP_NONE; at += run)
+            longest = run > longest ? run : longest;
+        return longest;
+    }
+    const struct tree_shape *shape = &hints->shape;
+    uint16_t code = tree_group_max(hints->promises + shape->offset[shape->levels - 1]);
+    if (code < CODE_EXACT)
+        return code;
+    /* Runs so long are few: look at each. */
+    for (size_t w = 0; (w = tree_first(shape, hints->promises, w, code)) < shape->count[0]; w++) {
+        run = word_longest(map, w);
+        longest = run > longest ? run : longest;
+    }
+    return longest;
+}
+
+/* ---- making hints anew ---- */
+
+/* Bits that a cut-off operation left: a start without its run goes, a run without its start gets
+ * one, since somebody might hold it. */
+static void repair_bits(struct bitmap *map)
+{
+    size_t words = map_words(map);
+    if (map->bits % WORD_BITS)
+        map->taken[words - 1] |= bits_from(map->bits % WORD_BITS);
+    uint64_t before = 0; /* the last bit of the word before */
+    for (size_t w = 0; w < words; w++) {
+        uint64_t taken = map->taken[w], own = taken;
+        if (w == words - 1 && map->bits % WORD_BITS)
+            own &= ~bits_from(map->bits % WORD_BITS);
+        map->starts[w] = (map->starts[w] & own) | (own & ~(taken << 1 | before));
+        before = taken >> (WORD_BITS - 1);
+    }
+}
+
+void bitmap_rebuild(struct bitmap *map)
+{
+    struct bitmap_hints *hints = map->hints;
+    repair_bits(map);
+    map->first = 0;
+    if (!hints)
+        return;
+    map->taken[map_words(map)] = ~UINT64_C(0);
+    memset(hints->promises, 0, hints->shape.cells * sizeof *hints->promises);
+    memset(hints->cursor, 0, sizeof hints->cursor);
+    for (int i = 0; i < SLOTS; i++) {
+        struct bitmap_slot *slot = &hints->slot[i];
+        memset(slot->ceilings, 0, hints->stripes.cells * sizeof *slot->ceilings);
+        slot->stripe = slot->run = 0;
+    }
+    hints->nslots = 0;
+    size_t run;
+    for (size_t at = 0; (at = bitmap_next_free(map, at, &run)) != BITMAP_NONE; at += run)
+        hint_add(map, at, at + run);
+}
+
+/* ---- checking ---- */
+
+static const char *check_bits(const struct bitmap *map, size_t from_word, size_t to_word)
+{
+    size_t words = map_words(map);
+    for (size_t w = from_word; w < to_word; w++) {
+        uint64_t taken = map->taken[w], padding = 0;
+        uint64_t before = w ? map->taken[w - 1] >> (WORD_BITS - 1) : 0;
+        if (w == words - 1 && map->bits % WORD_BITS)
+            padding = bits_from(map->bits % WORD_BITS);
+        if (~taken & padding)
+            return "bitmap B1";
+        if (taken && (map->starts[w] & (~taken | padding)))
+            return "bitmap B1";
+        if (taken & ~(taken << 1 | before) & ~padding & ~map->starts[w])
+            return "bitmap B1";
+    }
+    return NULL;
+}
+
+/* B2 of one run, and that its length is promised, and allowed for by all that rules places out. */
+static const char *check_run(const struct bitmap *map, size_t from, size_t to)
+{
+    const struct bitmap_hints *hints = map->hints;
+    size_t first = (from + WORD_BITS - 1) / WORD_BITS, last = to / WORD_BITS;
+    uint64_t tag = (uint64_t)to << 32 | from;
+    if (first < last && (map->starts[first] != tag || map->starts[last - 1] != tag))
+        return "bitmap B2";
+    if (tree_get(hints->promises, from / WORD_BITS) < code_of(to - from))
+        return "bitmap B3";
+    for (unsigned k = 0; k < CURSORS && (to - from) >> k; k++)
+        if (hints->cursor[k] > from / WORD_BITS)
+            return "bitmap B6";
+    for (uint32_t i = 0; i < hints->nslots; i++) {
+        const struct bitmap_slot *slot = &hints->slot[i];
+        size_t stripe = from / STRIPE_BITS, at = align_up(from, (size_t)1 << slot->align_log2);
+        if (at < to && tree_get(slot->ceilings, stripe) < code_of(to - at))
+            return "bitmap B4";
+        if (at < to && slot->stripe > stripe && to - at >= slot->run)
+            return "bitmap B7";
+    }
+    return NULL;
+}
+
+/* The runs that start in word w, each checked, and the longest of them against the promise. */
+static const char *check_word(const struct bitmap *map, size_t w)
+{
+    size_t longest = 0, end = (w + 1) * WORD_BITS, run;
+    size_t at = w * WORD_BITS;
+    if (w && !bits_test(map->taken, at - 1)) /* a run of an earlier word */
+        at = next_bit(map, at, 0);
+    while ((at = bitmap_next_free(map, at, &run)) != BITMAP_NONE && at < end) {
+        const char *bad = check_run(map, at, at + run);
+        if (bad)
+            return bad;
+        longest = run > longest ? run : longest;
+        at += run;
+    }
+    return tree_get(map->hints->promises, w) == code_of(longest) ? NULL : "bitmap B3";
+}
+
+/* Every cell above those of level 0 that stand for [from, to). */
+static bool tree_sound(const struct tree_shape *shape, const uint16_t *tree, size_t from, size_t to)
+{
+    for (uint32_t level = 1; level < shape->levels; level++) {
+        const uint16_t *below = tree + shape->offset[level - 1];
+        from /= TREE_FAN;
+        to = (to + TREE_FAN - 1) / TREE_FAN;
+        for (size_t i = from; i < to; i++)
+            if (tree_get(tree + shape->offset[level], i) != tree_group_max(below + i * TREE_FAN))
+                return false;
+    }
+    return true;
+}
+
+static const char *check_trees(const struct bitmap_hints *hints, size_t from, size_t to)
+{
+    if (!tree_sound(&hints->shape, hints->promises, from, to))
+        return "bitmap B5";
+    from /= STRIPE_WORDS;
+    to = (to + STRIPE_WORDS - 1) / STRIPE_WORDS;
+    for (uint32_t i = 0; i < hints->nslots; i++)
+        if (!tree_sound(&hints->stripes, hints->slot[i].ceilings, from, to))
+            return "bitmap B5";
+    for (unsigned k = 1; k < CURSORS; k++)
+        if (hints->cursor[k] < hints->cursor[k - 1])
+            return "bitmap B6";
+    return NULL;
+}
+
+const char *bitmap_check_range(const struct bitmap *map, size_t from, size_t to)
+{
+    size_t w = from / WORD_BITS, end = (to + WORD_BITS - 1) / WORD_BITS;
+    end = end < map_words(map) ? end : map_words(map);
+    const char *bad = check_bits(map, w, end);
+    if (bad || !map->hints)
+        return bad ? bad : next_bit(map, 0, ~UINT64_C(0)) < map->first ? "bitmap B6" : NULL;
+    bad = check_trees(map->hints, w, end);
+    for (; !bad && w < end; w++)
+        bad = check_word(map, w);
+    return bad;
+}
+
+const char *bitmap_check(const struct bitmap *map)
+{
+    return bitmap_check_range(map, 0, map->bits);
+}

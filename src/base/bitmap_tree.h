@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT
+/*
+ * bitmap_tree.h - the largest of many small numbers, and the first that is large enough.
+ *
+ *     level 2                      9
+ *     level 1        9             4             7        each the maximum of TREE_FAN below it
+ *     level 0   3 9 0 .. 1    4 4 0 .. 2    7 1 0 .. 0    one cell for each block
+ *
+ * A cell is a length in 15 bits (code_of): exact below CODE_EXACT, above it rounded down to a part in
+ * 256.  The same shape serves several trees; their cells are the caller's memory, all zero at first.
+ *
+ * A group of 32 cells is one cache line of 8 words.  Cell i of a group is stored in word i % 8, lane
+ * i / 8: then one comparison a word, shifted by the word's number, gives a mask in the cells' order.
+ *
+ * Invariant B5: a cell above level 0 is the maximum of the cells below it.
+ * Not here: what the numbers mean (bitmap_hint.h).
+ */
+#ifndef QUIRE_BASE_BITMAP_TREE_H
+#define QUIRE_BASE_BITMAP_TREE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "base/bits.h"
+#include "base/compiler.h"
+
+enum { TREE_FAN = 32, TREE_LEVELS = 6, CODE_EXACT = 0x4000, GROUP_WORDS = 8 };
+
+struct tree_shape {
+    uint32_t levels, cells;
+    uint32_t count[TREE_LEVELS];  /* cells in use */
+    uint32_t offset[TREE_LEVELS]; /* of the level's first cell; levels are padded to whole groups */
+};
+
+static inline uint16_t code_of(size_t run)
+{
+    if (likely(run < CODE_EXACT))
+        return (uint16_t)run;
+    unsigned e = log2_floor(run);
+    return (uint16_t)(CODE_EXACT + (e - 14) * 256 + (run >> (e - 8) & 255));
+}
+
+static inline void tree_shape_init(struct tree_shape *shape, size_t count)
+{
+    memset(shape, 0, sizeof *shape);
+    for (;; count = (count + TREE_FAN - 1) / TREE_FAN) {
+        shape->count[shape->levels] = (uint32_t)count;
+        shape->offset[shape->levels] = shape->cells;
+        shape->cells += (uint32_t)align_up(count, TREE_FAN);
+        shape->levels++;
+        if (count <= TREE_FAN)
+            return;
+    }
+}
+
+/* Where cell i of a level is stored. */
+static inline size_t tree_place(size_t i)
+{
+    return (i & ~(size_t)(TREE_FAN - 1)) + i % GROUP_WORDS * 4 + i % TREE_FAN / GROUP_WORDS;
+}
+
+static inline uint16_t tree_get(const uint16_t *tree, size_t i)
+{
+    return tree[tree_place(i)];
+}
+
+/* The first of a group's cells from `lane` on that is at least `code`; TREE_FAN if none is. */
+static inline size_t tree_group_first(const uint16_t *group, size_t lane, uint16_t code)
+{
+    const uint64_t tops = UINT64_C(0x8000800080008000), ones = UINT64_C(0x0001000100010001);
+    uint64_t needs = code * ones, found = 0;
+    for (unsigned i = 0; i < GROUP_WORDS; i++) {
+        /* Four cells, the first at the bottom whatever the byte order; all are < 0x8000. */
+        const uint16_t *c = group + (size_t)4 * i;
+        uint64_t four = c[0] | (uint64_t)c[1] << 16 | (uint64_t)c[2] << 32 | (uint64_t)c[3] << 48;
+        found |= (((four | tops) - needs) & tops) >> (15 - i);
+    }
+    found &= bits_from((unsigned)(lane / GROUP_WORDS * 16 + lane % GROUP_WORDS));
+    if (found == 0)
+        return TREE_FAN;
+    unsigned bit = bits_lowest(found);
+    return bit / 16 * GROUP_WORDS + bit % 16;
+}
+
+static inline uint16_t tree_group_max(const uint16_t *group)
+{
+    int16_t most = 0; /* signed, as the vector unit of plain x86-64 wants it */
+    for (int i = 0; i < TREE_FAN; i++)
+        most = (int16_t)group[i] > most ? (int16_t)group[i] : most;
+    return (uint16_t)most;
+}
+
+/* The first cell of level 0 from `i` on that is at least `code`; count[0] if none is. */
+static inline size_t tree_first(const struct tree_shape *shape, const uint16_t *tree, size_t i,
+                                uint16_t code)
+{
+    uint32_t level = 0;
+    for (;; level++, i = i / TREE_FAN + 1) {
+        if (level == shape->levels)
+            return shape->count[0];
+        if (i >= shape->count[level])
+            continue;
+        size_t group = i & ~(size_t)(TREE_FAN - 1);
+        size_t lane = tree_group_first(tree + shape->offset[level] + group, i - group, code);
+        if (lane < TREE_FAN) {
+            i = group + lane;
+            break;
+        }
+    }
+    while (level-- > 0)
+        i = i * TREE_FAN + tree_group_first(tree + shape->offset[level] + i * TREE_FAN, 0, code);
+    return i;
+}
+
+/* Give cell i of level 0 another value. */
+static inline void tree_set(const struct tree_shape *shape, uint16_t *tree, size_t i, uint16_t code)
+{
+    uint16_t *cell = &tree[tree_place(i)], old = *cell;
+    *cell = code;
+    for (uint32_t level = 1; level < shape->levels && code != old; level++) {
+        uint16_t *above = tree + shape->offset[level] + tree_place(i / TREE_FAN);
+        if (code > old ? *above >= code : *above != old)
+            return;
+        if (code < old)
+            code = tree_group_max(tree + shape->offset[level - 1] + (i & ~(size_t)(TREE_FAN - 1)));
+        *above = code;
+        i /= TREE_FAN;
+    }
+}
+
+#endif
