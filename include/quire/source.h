@@ -57,6 +57,7 @@ struct quire_source_verbs {
     void (*fini)(struct quire_source *source);
     size_t (*trim)(struct quire_source *source); /* may be NULL: nothing is kept */
     void (*stats)(const struct quire_source *source, struct quire_source_stats *out); /* may be NULL */
+    const char *(*check)(struct quire_source *source);                                /* may be NULL */
 };
 struct quire_source {
     const struct quire_source_verbs *verbs;

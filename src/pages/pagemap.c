@@ -52,7 +52,7 @@ owner_t pagemap_find(const void *address)
         return 0;
     const struct table *table = &root;
     for (int level = LEVELS - 1;; level--) {
-        uintptr_t entry = addr_load_acquire(&table->entry[page >> (level * LEVEL_BITS) & (LEVEL_ENTRIES - 1)]); /* acquire [pagemap-table] */
+        uintptr_t entry = addr_load_acquire(&table->entry[page >> (level * LEVEL_BITS) & (LEVEL_ENTRIES - 1)]); /* acquire [pagemap-table] acquire [pagemap-owner] */
         if (level == 0 || !is_table(entry))
             return entry;
         table = as_table(entry);
@@ -115,9 +115,33 @@ static struct stretch stretch_of(const void *start, size_t bytes, owner_t owner)
     return (struct stretch){first, first + (bytes >> shift), owner};
 }
 
+/* The leaf that holds all of the stretch, when there is one already: the usual case, a few pages. */
+static struct table *leaf_of(struct stretch s)
+{
+    if (unlikely(s.first >> LEVEL_BITS != (s.end - 1) >> LEVEL_BITS || s.end >> (LEVELS * LEVEL_BITS)))
+        return NULL;
+    uintptr_t mid = addr_load_acquire(&root.entry[s.first >> (2 * LEVEL_BITS)]); /* acquire [pagemap-table] */
+    if (unlikely(!is_table(mid)))
+        return NULL;
+    uintptr_t leaf = addr_load_acquire(&as_table(mid)->entry[s.first >> LEVEL_BITS & (LEVEL_ENTRIES - 1)]); /* acquire [pagemap-table] */
+    return is_table(leaf) ? as_table(leaf) : NULL;
+}
+
+static void leaf_fill(struct table *leaf, struct stretch s)
+{
+    atomic_addr *entry = &leaf->entry[s.first & (LEVEL_ENTRIES - 1)];
+    for (uintptr_t i = 0; i < s.end - s.first; i++)
+        addr_store_release(&entry[i], s.owner); /* release [pagemap-owner] */
+}
+
 int pagemap_set(const void *start, size_t bytes, owner_t owner)
 {
     struct stretch s = stretch_of(start, bytes, owner);
+    struct table *leaf = leaf_of(s);
+    if (likely(leaf != NULL)) {
+        leaf_fill(leaf, s);
+        return 0;
+    }
     if (s.end >> (LEVELS * LEVEL_BITS))
         return -ENOMEM;
     int error = table_set(&root, LEVELS - 1, s);
@@ -144,10 +168,21 @@ static void table_clear(struct table *table, int level, struct stretch s)
 
 void pagemap_clear(const void *start, size_t bytes)
 {
-    table_clear(&root, LEVELS - 1, stretch_of(start, bytes, 0));
+    struct stretch s = stretch_of(start, bytes, 0);
+    struct table *leaf = leaf_of(s);
+    if (likely(leaf != NULL))
+        leaf_fill(leaf, s);
+    else
+        table_clear(&root, LEVELS - 1, s);
 }
 
 size_t pagemap_meta_bytes(void)
 {
     return size_load_relaxed(&tables) * align_up(sizeof(struct table), os_page_bytes());
+}
+
+/* A table that was being linked is lost at most: the link is one store. */
+void pagemap_after_fork(void)
+{
+    lock_reset(&pagemap_lock);
 }

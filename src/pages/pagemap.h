@@ -29,6 +29,7 @@ void pagemap_clear(const void *start, size_t bytes);
 owner_t pagemap_find(const void *address);
 /* Bytes of memory that the table may hold. */
 size_t pagemap_meta_bytes(void);
+void pagemap_after_fork(void);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+/*
+ * sanitize.c - AddressSanitizer by its public functions, present when the program was built with it; Valgrind by its client requests.
+ *
+ * Locks: none.
+ */
+#include "os/sanitize.h"
+
+#include "base/atomic.h"
+
+#if __has_include(<valgrind/memcheck.h>)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wconversion"
+#include <valgrind/memcheck.h>
+#pragma GCC diagnostic pop
+#else
+#define RUNNING_ON_VALGRIND 0
+#define VALGRIND_MAKE_MEM_NOACCESS(start, bytes) ((void)(start), (void)(bytes))
+#define VALGRIND_MAKE_MEM_UNDEFINED(start, bytes) ((void)(start), (void)(bytes))
+#define VALGRIND_MAKE_MEM_DEFINED(start, bytes) ((void)(start), (void)(bytes))
+#endif
+
+/* Public interface of AddressSanitizer's run time (sanitizer/asan_interface.h). */
+void __asan_poison_memory_region(const volatile void *start, size_t bytes) __attribute__((weak));
+void __asan_unpoison_memory_region(const volatile void *start, size_t bytes) __attribute__((weak));
+
+enum { UNKNOWN, NOBODY, SOMEBODY };
+static atomic_u32 watched;
+
+static COLD uint32_t watched_ask(void)
+{
+    uint32_t answer = &__asan_poison_memory_region != NULL || RUNNING_ON_VALGRIND ? SOMEBODY : NOBODY;
+    u32_store_relaxed(&watched, answer);
+    return answer;
+}
+
+bool sanitize_watched(void)
+{
+    uint32_t seen = u32_load_relaxed(&watched);
+    return (likely(seen != UNKNOWN) ? seen : watched_ask()) == SOMEBODY;
+}
+
+void sanitize_no_access(const void *start, size_t bytes)
+{
+    if (likely(!sanitize_watched()))
+        return;
+    if (&__asan_poison_memory_region != NULL)
+        __asan_poison_memory_region(start, bytes);
+    VALGRIND_MAKE_MEM_NOACCESS(start, bytes);
+}
+
+void sanitize_undefined(const void *start, size_t bytes)
+{
+    if (likely(!sanitize_watched()))
+        return;
+    if (&__asan_unpoison_memory_region != NULL)
+        __asan_unpoison_memory_region(start, bytes);
+    VALGRIND_MAKE_MEM_UNDEFINED(start, bytes);
+}
+
+void sanitize_defined(const void *start, size_t bytes)
+{
+    if (likely(!sanitize_watched()))
+        return;
+    if (&__asan_unpoison_memory_region != NULL)
+        __asan_unpoison_memory_region(start, bytes);
+    VALGRIND_MAKE_MEM_DEFINED(start, bytes);
+}

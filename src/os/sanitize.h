@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+/*
+ * sanitize.h - tell AddressSanitizer and Valgrind which bytes of ours may be touched, when one of them watches the process.
+ *
+ * The library is the same with and without them: whether somebody watches is found out when the process runs.
+ */
+#ifndef QUIRE_OS_SANITIZE_H
+#define QUIRE_OS_SANITIZE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Bytes left untouchable behind a block, when somebody watches. */
+enum { REDZONE_BYTES = 16 };
+
+/* Does anybody watch?  Asked once, then a load. */
+bool sanitize_watched(void);
+/* May not be touched at all; may be written, contents undefined; may be read too.  Nothing happens when nobody watches. */
+void sanitize_no_access(const void *start, size_t bytes);
+void sanitize_undefined(const void *start, size_t bytes);
+void sanitize_defined(const void *start, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

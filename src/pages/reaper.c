@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+/*
+ * reaper.c - the clock of the default source.
+ *
+ *                reaper_wake()              nothing idle
+ *     NONE ------------------> TICKING <-----------------> ASLEEP
+ *       ^  no thread to be had    |         reaper_wake()
+ *       |                         v
+ *     fork (child)              ALONE: callers tick on their slow paths
+ *
+ * A page is given back after more than one tick and at most two (region_idle.c); a tick is three quarters of the decay, so that "gone within
+ * two decays" has room for a late thread.
+ *
+ * No wake-up is lost: a giver makes memory idle under a lock, then reads the state; the reaper writes ASLEEP, then reads the idle bytes under
+ * the same locks.  Whoever has the lock second sees what the other wrote.
+ *
+ * Locks: none of its own.  Not here: what a tick does (source_default.c, region_idle.c).
+ */
+#include "base/atomic.h"
+#include "os/os.h"
+#include "pages/reaper.h"
+#include "pages/source_internal.h"
+
+enum reaper_state { REAPER_NONE, REAPER_TICKING, REAPER_ASLEEP, REAPER_ALONE };
+#define DECAY_NS_DEFAULT UINT64_C(1000000000)
+
+static struct {
+    atomic_u32 state;
+    atomic_u32 changed; /* the decay was set: a futex word that ends a tick's sleep */
+    atomic_u64 decay_ns_plus_1;
+    atomic_u64 ticked_ns; /* ALONE: when it last ticked */
+} reaper;
+
+static uint64_t tick_ns(void)
+{
+    uint64_t stored = u64_load_relaxed(&reaper.decay_ns_plus_1);
+    uint64_t decay_ns = stored ? stored - 1 : DECAY_NS_DEFAULT;
+    return decay_ns * 3 / 4 + 1;
+}
+
+static void reaper_main(void *unused)
+{
+    (void)unused;
+    for (;;) {
+        uint32_t changed = u32_load_relaxed(&reaper.changed);
+        os_futex_wait(&reaper.changed.word, changed, tick_ns());
+        source_default_tick();
+        if (source_default_idle_bytes() > REAPER_FLOOR_BYTES)
+            continue;
+        u32_store_release(&reaper.state, REAPER_ASLEEP);
+        uint32_t asleep = REAPER_ASLEEP;
+        if (source_default_idle_bytes() > REAPER_FLOOR_BYTES && u32_cas_relaxed(&reaper.state, &asleep, REAPER_TICKING))
+            continue;
+        while (u32_load_relaxed(&reaper.state) == REAPER_ASLEEP)
+            os_futex_wait(&reaper.state.word, REAPER_ASLEEP, 0);
+    }
+}
+
+static COLD void reaper_wake_slow(uint32_t seen)
+{
+    if (seen == REAPER_NONE && u32_cas_relaxed(&reaper.state, &seen, REAPER_TICKING)) {
+        if (os_thread_start(reaper_main, NULL) != 0) {
+            u64_store_relaxed(&reaper.ticked_ns, os_time_ns());
+            u32_store_relaxed(&reaper.state, REAPER_ALONE);
+        }
+    } else if (seen == REAPER_ASLEEP && u32_cas_relaxed(&reaper.state, &seen, REAPER_TICKING)) {
+        os_futex_wake(&reaper.state.word, 1);
+    }
+}
+
+void reaper_wake(void)
+{
+    uint32_t seen = u32_load_relaxed(&reaper.state);
+    if (unlikely(seen != REAPER_TICKING))
+        reaper_wake_slow(seen);
+}
+
+void reaper_tick_if_alone(void)
+{
+    if (likely(u32_load_relaxed(&reaper.state) != REAPER_ALONE))
+        return;
+    uint64_t now = os_time_ns(), last = u64_load_relaxed(&reaper.ticked_ns);
+    if (now - last >= tick_ns() && u64_cas_relaxed(&reaper.ticked_ns, &last, now))
+        source_default_tick();
+}
+
+void reaper_set_decay(uint64_t decay_ns)
+{
+    u64_store_relaxed(&reaper.decay_ns_plus_1, decay_ns + 1);
+    u32_add_relaxed(&reaper.changed, 1);
+    os_futex_wake(&reaper.changed.word, 1);
+}
+
+void reaper_after_fork(void)
+{
+    u32_store_relaxed(&reaper.state, REAPER_NONE);
+}

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: MIT
+/*
+ * region.c - spans cut from large stretches of reserved addresses, lowest address first.
+ *
+ *     range (64 GiB, 1 GiB or 64 MiB of addresses, as much as the system grants)
+ *     +-- region ---------------------------------+-- region --+ - - -
+ *     | span | span |free| span |  never touched  |            |
+ *     +------+------+----+------+-----------------+------------+
+ *     0                committed ^                             (committed: readable and writable; beyond: PROT_NONE)
+ *
+ *     a page:   never handed out --take--> taken --give--> idle (resident) --discard--> free and zero
+ *                     free and zero <-----------------------------'
+ *
+ * Invariants, checked by region_check():
+ *   S2  idle pages are free, aged pages are idle, and both lie below `committed`
+ *   S3  a span that is given back is a taken run of just that length
+ *   S4  the sums are what the maps say
+ *
+ * Locks: regions.lock over everything here.  It is never held while another lock is taken, nor across a fork (region_after_fork()).
+ * Not here: which idle pages go back when (region_idle.c), the CPUs' caches in front (source_default.c).
+ */
+#include <errno.h>
+#include <stdint.h>
+
+#include "base/align.h"
+#include "base/panic.h"
+#include "os/os.h"
+#include "pages/region_internal.h"
+
+struct regions regions = {.lock = LOCK_INIT(LOCK_REGIONS), .keep = true};
+
+/* Ranges to try for, the largest first; all smaller than that is mapped directly. */
+static const size_t range_bytes[] = {(size_t)64 << 30, (size_t)1 << 30, (size_t)64 << 20};
+enum { RANGE_SIZES = sizeof range_bytes / sizeof range_bytes[0] };
+
+/* Committing in steps keeps mprotect rare; a step is address space and, without overcommit, a charge: so not too large. */
+static const size_t commit_step_bytes = 4 * MIB;
+
+static enum region_kind kind_of(size_t bytes)
+{
+    size_t huge_bytes = os_huge_bytes();
+    return huge_bytes != 0 && bytes % huge_bytes == 0 ? REGION_HUGE : REGION_SMALL;
+}
+
+static bool range_reserve_locked(void)
+{
+    for (int i = 0; i < RANGE_SIZES; i++) {
+        size_t region_bytes = range_bytes[i] < REGION_BYTES_MAX ? range_bytes[i] : REGION_BYTES_MAX;
+        void *start;
+        if (os_reserve(range_bytes[i], region_bytes, &start) == 0) {
+            os_name(start, range_bytes[i], "quire");
+            regions.range_next = start;
+            regions.range_end = regions.range_next + range_bytes[i];
+            regions.range_region_bytes = region_bytes;
+            regions.sums.reserved_bytes += range_bytes[i];
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The maps of a region lie together in zeroed memory of their own: struct, bitmap, idle, aged. */
+static struct region *region_map_new(size_t pages)
+{
+    size_t set_bytes = align_up(pages, 64) / 8, map_bytes = align_up(bitmap_memory_bytes(pages), 64);
+    size_t struct_bytes = align_up(sizeof(struct region), 64);
+    size_t bytes = align_up(struct_bytes + map_bytes + 2 * set_bytes, os_page_bytes());
+    void *memory;
+    if (os_map(bytes, os_page_bytes(), &memory) != 0)
+        return NULL;
+    struct region *region = memory;
+    char *at = (char *)memory + struct_bytes;
+    region->pages = pages;
+    region->meta_bytes = bytes;
+    bitmap_init(&region->map, at, pages);
+    region->idle.words = (uint64_t *)(void *)(at + map_bytes);
+    region->aged.words = (uint64_t *)(void *)(at + map_bytes + set_bytes);
+    return region;
+}
+
+static struct region *region_create_locked(enum region_kind kind)
+{
+    if (regions.count == REGIONS_MAX || (regions.range_next == regions.range_end && !range_reserve_locked()))
+        return NULL;
+    struct region *region = region_map_new(regions.range_region_bytes >> os_page_shift());
+    if (!region)
+        return NULL;
+    region->start = regions.range_next;
+    region->kind = kind;
+    region->id = regions.count;
+    regions.range_next += regions.range_region_bytes;
+    regions.by_id[regions.count++] = region;
+    regions.sums.meta_bytes += region->meta_bytes;
+    if (kind == REGION_HUGE)
+        (void)os_advise_huge(region->start, regions.range_region_bytes); /* refused: ordinary pages will do */
+    struct region **tail = &regions.head[kind];
+    while (*tail)
+        tail = &(*tail)->next;
+    return *tail = region;
+}
+
+/* Make the pages below `end` writable. */
+static int region_commit_locked(struct region *region, size_t end)
+{
+    if (end <= region->committed_pages)
+        return 0;
+    unsigned shift = os_page_shift();
+    size_t target = align_up(end, commit_step_bytes >> shift);
+    if (target > region->pages)
+        target = region->pages;
+    char *from = region->start + (region->committed_pages << shift);
+    int error = os_commit(from, (target - region->committed_pages) << shift);
+    if (error && target > end) { /* a tight limit: only what is needed */
+        target = end;
+        error = os_commit(from, (target - region->committed_pages) << shift);
+    }
+    if (!error)
+        region->committed_pages = target;
+    return error;
+}
+
+static void sums_out_locked(size_t bytes)
+{
+    regions.sums.out_bytes += bytes;
+    if (regions.sums.out_bytes > regions.sums.out_bytes_peak)
+        regions.sums.out_bytes_peak = regions.sums.out_bytes;
+}
+
+static int take_cut_locked(size_t pages, unsigned align_log2, struct quire_span *out)
+{
+    unsigned shift = os_page_shift();
+    enum region_kind kind = kind_of(pages << shift);
+    struct region *region = regions.head[kind];
+    size_t idx = BITMAP_NONE;
+    for (; region; region = region->next)
+        if ((idx = bitmap_alloc(&region->map, pages, align_log2)) != BITMAP_NONE)
+            break;
+    if (!region) {
+        region = region_create_locked(kind);
+        if (!region || (idx = bitmap_alloc(&region->map, pages, align_log2)) == BITMAP_NONE)
+            return -ENOMEM;
+    }
+    if (region_commit_locked(region, idx + pages) != 0) {
+        bitmap_free(&region->map, idx);
+        return -ENOMEM;
+    }
+    size_t warm = pageset_count(region->idle, idx, idx + pages);
+    if (warm) {
+        pageset_remove(region->idle, idx, idx + pages);
+        pageset_remove(region->aged, idx, idx + pages);
+        regions.sums.idle_bytes -= warm << shift;
+    }
+    sums_out_locked(pages << shift);
+    *out = (struct quire_span){.start = region->start + (idx << shift),
+                               .bytes = pages << shift,
+                               .flags = warm ? 0 : QUIRE_SPAN_ZERO,
+                               .cookie = SPAN_REGION | region->id << ORIGIN_BITS};
+    return 0;
+}
+
+static int take_cut(size_t bytes, size_t align_bytes, struct quire_span *out)
+{
+    unsigned shift = os_page_shift();
+    size_t huge_bytes = os_huge_bytes();
+    if (kind_of(bytes) == REGION_HUGE && align_bytes < huge_bytes)
+        align_bytes = huge_bytes;
+    /* A span of more than a quarter of a region would waste the rest of it. */
+    if (bytes > REGION_BYTES_MAX / 4 || align_bytes > REGION_BYTES_MAX / 4)
+        return -ENOMEM;
+    lock_take(&regions.lock);
+    int error = take_cut_locked(bytes >> shift, log2_floor(align_bytes) - shift, out);
+    lock_drop(&regions.lock);
+    return error;
+}
+
+/* Memory from elsewhere: counted like the rest. */
+static int take_elsewhere(size_t bytes, size_t align_bytes, enum span_origin origin, struct quire_span *out)
+{
+    void *start;
+    int error = origin == SPAN_DIRECT ? os_map(bytes, align_bytes, &start) : os_libc_alloc(bytes, align_bytes, &start);
+    if (error)
+        return error;
+    *out = (struct quire_span){start, bytes, origin == SPAN_DIRECT ? QUIRE_SPAN_ZERO : 0, origin};
+    lock_take(&regions.lock);
+    sums_out_locked(bytes);
+    lock_drop(&regions.lock);
+    return 0;
+}
+
+int region_take(size_t bytes, size_t align_bytes, struct quire_span *out)
+{
+    if (bytes > PTRDIFF_MAX || align_bytes > PTRDIFF_MAX)
+        return -ENOMEM;
+    if (take_cut(bytes, align_bytes, out) == 0 || take_elsewhere(bytes, align_bytes, SPAN_DIRECT, out) == 0)
+        return 0;
+    if (region_trim() > 0 && (take_cut(bytes, align_bytes, out) == 0 || take_elsewhere(bytes, align_bytes, SPAN_DIRECT, out) == 0))
+        return 0;
+    return take_elsewhere(bytes, align_bytes, SPAN_LIBC, out) == 0 ? 0 : -ENOMEM;
+}
+
+/* How much of a span stays warm: counted as idle at once, so that two givers cannot both use the same room. */
+static size_t keep_room_locked(const struct region *region, size_t bytes)
+{
+    size_t idle_max = regions.keep ? region_idle_bytes_max(regions.sums.out_bytes_peak, regions.cached_bytes_max) : 0;
+    size_t room = idle_max > regions.sums.idle_bytes ? idle_max - regions.sums.idle_bytes : 0;
+    size_t unit = region->kind == REGION_HUGE ? os_huge_bytes() : os_page_bytes();
+    return room < bytes ? align_down(room, unit) : bytes;
+}
+
+static void give_cut(const struct quire_span *span, bool keep_warm)
+{
+    unsigned shift = os_page_shift();
+    uint32_t id = span->cookie >> ORIGIN_BITS;
+    struct region *region = id < REGIONS_MAX ? regions.by_id[id] : NULL;
+    size_t idx = region ? (size_t)((char *)span->start - region->start) >> shift : 0, pages = span->bytes >> shift;
+    lock_take(&regions.lock);
+    if (!region || idx >= region->pages || bitmap_run(&region->map, idx) != pages)
+        panic("source", "default", "S3 a span that was not taken is given back", span->start);
+    size_t warm = keep_warm ? keep_room_locked(region, span->bytes) : 0;
+    regions.sums.idle_bytes += warm;
+    if (warm < span->bytes) {
+        /* Still marked as taken, so nobody else can have these pages while the lock is open. */
+        lock_drop(&regions.lock);
+        bool gone = os_discard((char *)span->start + warm, span->bytes - warm) == 0;
+        lock_take(&regions.lock);
+        if (!gone) { /* kept and counted; a later tick tries again */
+            regions.sums.idle_bytes += span->bytes - warm;
+            warm = span->bytes;
+        }
+    }
+    if (warm)
+        pageset_add(region->idle, idx, idx + (warm >> shift));
+    bitmap_free(&region->map, idx);
+    regions.sums.out_bytes -= span->bytes;
+    lock_drop(&regions.lock);
+}
+
+/* Unmap, or when the kernel has no VMA left for the split: free the memory, keep the addresses on a list, try again later. */
+static void give_direct(void *start, size_t bytes)
+{
+    if (os_unmap(start, bytes) == 0)
+        return;
+    (void)os_discard(start, bytes);
+    struct lost *lost = start;
+    lock_take(&regions.lock);
+    *lost = (struct lost){regions.lost, bytes};
+    regions.lost = lost;
+    regions.sums.lost_bytes += bytes;
+    lock_drop(&regions.lock);
+}
+
+void region_give(const struct quire_span *span, bool keep_warm)
+{
+    switch (span->cookie & ((1 << ORIGIN_BITS) - 1)) {
+    case SPAN_REGION:
+        give_cut(span, keep_warm);
+        return;
+    case SPAN_DIRECT:
+        give_direct(span->start, span->bytes);
+        break;
+    case SPAN_LIBC:
+        os_libc_free(span->start);
+        break;
+    default:
+        panic("source", "default", "S3 a span that was not taken is given back", span->start);
+    }
+    lock_take(&regions.lock);
+    regions.sums.out_bytes -= span->bytes;
+    lock_drop(&regions.lock);
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+/*
+ * region.h - large stretches of reserved addresses, cut into spans: the half of the default source that all CPUs share.
+ */
+#ifndef QUIRE_PAGES_REGION_H
+#define QUIRE_PAGES_REGION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <quire/source.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What a span's cookie says: how it was had, so how it goes back. */
+enum span_origin { SPAN_REGION, SPAN_DIRECT, SPAN_LIBC };
+
+/* How much may stay idle in the regions, as a pure function of the peak and of what the CPUs' caches may hold. */
+size_t region_idle_bytes_max(size_t peak_bytes, size_t cached_bytes_max);
+
+/* -ENOMEM only after a trim, plain mmap and libc's malloc have failed too. */
+int region_take(size_t bytes, size_t align_bytes, struct quire_span *out);
+/* keep_warm false: its memory goes to the system before this returns. */
+void region_give(const struct quire_span *span, bool keep_warm);
+
+/* One tick of the clock: idle memory that was already idle at the last tick goes back to the system.  Returns bytes. */
+size_t region_tick(void);
+/* All idle memory goes back now. */
+size_t region_trim(void);
+
+struct region_stats {
+    size_t out_bytes;      /* taken and not given back */
+    size_t out_bytes_peak; /* the most that has been */
+    size_t idle_bytes;     /* given back, still resident */
+    size_t meta_bytes;
+    size_t reserved_bytes;
+    size_t lost_bytes; /* addresses that could not be unmapped: without memory, retried */
+};
+void region_stats(struct region_stats *out);
+size_t region_idle_bytes(void);
+size_t region_peak_bytes(void);
+const char *region_check(void);
+void region_after_fork(void);
+/* What the CPUs' caches may hold in all, and whether anything may stay idle at all (decay 0: nothing). */
+void region_set_cached_max(size_t cached_bytes_max);
+void region_set_keep(bool keep);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT
+/*
+ * region_idle.c - which idle pages go back to the system, and when.
+ *
+ *     given back       tick           tick
+ *     ----|--------------|--------------|----->
+ *        idle           aged        discarded         so after more than one tick and at most two
+ *
+ * Two sets of bits instead of a time for each span: aged becomes a copy of idle at each tick, and a page that is taken leaves both.
+ *
+ * Locks: regions.lock, let go between two runs of at most region_discard_pages_max() pages: a taker waits some tens of microseconds at most.
+ * Not here: who ticks (reaper.c).
+ */
+#include "base/align.h"
+#include "os/os.h"
+#include "pages/region_internal.h"
+
+enum { DISCARD_PAGES_MAX = 64 };
+
+/* A quarter of the peak and 8 MiB for the process; the CPUs' caches are part of it, and their contents may have raised the peak. */
+size_t region_idle_bytes_max(size_t peak_bytes, size_t cached_bytes_max)
+{
+    size_t all = peak_bytes / 4 + 8 * MIB, cached = cached_bytes_max + cached_bytes_max / 4;
+    return all > cached ? all - cached : 0;
+}
+
+/* Huge pages go back a few microseconds each, small ones a quarter of one. */
+size_t region_discard_pages_max(const struct region *region)
+{
+    return region->kind == REGION_HUGE ? 4 * (os_huge_bytes() >> os_page_shift()) : DISCARD_PAGES_MAX;
+}
+
+/* Discard the first run of `which` at or after `from`; returns where to go on, or the number of committed pages at the end. */
+static size_t discard_run_locked(struct region *region, struct pageset which, size_t from, size_t *freed_bytes)
+{
+    unsigned shift = os_page_shift();
+    size_t end = region->committed_pages;
+    size_t first = pageset_find(which, from, end, true);
+    if (first == end)
+        return end;
+    size_t stop = first + region_discard_pages_max(region);
+    stop = pageset_find(which, first, stop < end ? stop : end, false);
+    size_t bytes = (stop - first) << shift;
+    if (os_discard(region->start + (first << shift), bytes) == 0) {
+        pageset_remove(region->idle, first, stop);
+        pageset_remove(region->aged, first, stop);
+        regions.sums.idle_bytes -= bytes;
+        *freed_bytes += bytes;
+    }
+    return stop;
+}
+
+static size_t region_discard(struct region *region, bool only_aged)
+{
+    size_t freed = 0, at = 0, end = 1;
+    while (at < end) {
+        lock_take(&regions.lock);
+        at = discard_run_locked(region, only_aged ? region->aged : region->idle, at, &freed);
+        end = region->committed_pages;
+        lock_drop(&regions.lock);
+    }
+    return freed;
+}
+
+static void region_age(struct region *region)
+{
+    lock_take(&regions.lock);
+    for (size_t w = 0; w * 64 < region->committed_pages; w++)
+        region->aged.words[w] = region->idle.words[w];
+    lock_drop(&regions.lock);
+}
+
+/* Once more the addresses that could not be unmapped. */
+static void lost_retry(void)
+{
+    lock_take(&regions.lock);
+    struct lost *lost = regions.lost;
+    regions.lost = NULL;
+    regions.sums.lost_bytes = 0;
+    lock_drop(&regions.lock);
+    while (lost) {
+        struct lost *next = lost->next;
+        struct quire_span span = {lost, lost->bytes, 0, SPAN_DIRECT};
+        lock_take(&regions.lock);
+        regions.sums.out_bytes += span.bytes; /* region_give() takes it off again */
+        lock_drop(&regions.lock);
+        region_give(&span, false);
+        lost = next;
+    }
+}
+
+static size_t each_region(bool only_aged)
+{
+    size_t freed = 0;
+    lost_retry();
+    lock_take(&regions.lock);
+    uint32_t count = regions.count;
+    lock_drop(&regions.lock);
+    for (uint32_t i = 0; i < count; i++) {
+        freed += region_discard(regions.by_id[i], only_aged);
+        if (only_aged)
+            region_age(regions.by_id[i]);
+    }
+    return freed;
+}
+
+size_t region_tick(void)
+{
+    return each_region(true);
+}
+
+size_t region_trim(void)
+{
+    return each_region(false);
+}
+
+void region_set_cached_max(size_t cached_bytes_max)
+{
+    lock_take(&regions.lock);
+    regions.cached_bytes_max = cached_bytes_max;
+    lock_drop(&regions.lock);
+}
+
+void region_set_keep(bool keep)
+{
+    lock_take(&regions.lock);
+    regions.keep = keep;
+    lock_drop(&regions.lock);
+}

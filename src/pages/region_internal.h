@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+/*
+ * region_internal.h - what region.c, region_idle.c and region_look.c know together; nobody else includes it.
+ */
+#ifndef QUIRE_PAGES_REGION_INTERNAL_H
+#define QUIRE_PAGES_REGION_INTERNAL_H
+
+#include "base/bitmap.h"
+#include "base/lock.h"
+#include "pages/pageset.h"
+#include "pages/region.h"
+
+enum { REGIONS_MAX = 4096, ORIGIN_BITS = 2 };
+#define MIB ((size_t)1 << 20)
+#define REGION_BYTES_MAX ((size_t)1 << 30)
+
+/* Spans that are whole huge pages live apart, so that only they are backed by huge pages and no VMA is split for one. */
+enum region_kind { REGION_SMALL, REGION_HUGE, REGION_KINDS };
+
+struct region {
+    /* fixed at birth */
+    char *start;
+    size_t pages, meta_bytes;
+    enum region_kind kind;
+    uint32_t id;
+    struct region *next;
+    /* under regions.lock */
+    size_t committed_pages; /* [0, committed) may be written; beyond is PROT_NONE */
+    struct bitmap map;      /* taken pages */
+    struct pageset idle;    /* free pages that were handed out since they last were zero */
+    struct pageset aged;    /* those that were idle at the last tick */
+};
+
+struct lost { /* in the first page of addresses that could not be unmapped */
+    struct lost *next;
+    size_t bytes;
+};
+
+struct regions {
+    struct lock lock;
+    struct region *head[REGION_KINDS];
+    struct region *by_id[REGIONS_MAX];
+    uint32_t count;
+    char *range_next, *range_end; /* reserved addresses not cut into regions yet */
+    size_t range_region_bytes;    /* the size of a region of this range */
+    struct lost *lost;
+    bool keep;
+    size_t cached_bytes_max;
+    struct region_stats sums;
+};
+extern struct regions regions;
+
+/* How many pages of [first, end) of a region are discarded at most while the lock is held. */
+size_t region_discard_pages_max(const struct region *region);
+
+#endif

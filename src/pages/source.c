@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+/*
+ * source.c - what all sources have in common: dispatch, and the pages that hold a source itself.
+ *
+ * Locks: none.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "os/os.h"
+#include "pages/reaper.h"
+#include "pages/source_internal.h"
+
+bool source_is_static(const struct quire_source *source)
+{
+    return source == quire_source_default() || source == quire_source_anon() || source == quire_source_malloc();
+}
+
+void *source_struct_new(size_t bytes)
+{
+    void *memory;
+    int error = os_map(align_up(bytes, os_page_bytes()), os_page_bytes(), &memory);
+    if (error) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return memory;
+}
+
+void source_struct_delete(void *source_struct, size_t bytes)
+{
+    (void)os_unmap(source_struct, align_up(bytes, os_page_bytes()));
+}
+
+void quire_source_destroy(struct quire_source *source)
+{
+    if (source && !source_is_static(source))
+        source->verbs->fini(source);
+}
+
+size_t quire_source_trim(struct quire_source *source)
+{
+    return source && source->verbs->trim ? source->verbs->trim(source) : 0;
+}
+
+int quire_source_set_decay(struct quire_source *source, uint64_t decay_ns)
+{
+    if (source != quire_source_default() || decay_ns > REAPER_DECAY_NS_MAX) {
+        errno = source != quire_source_default() ? ENOTSUP : EINVAL;
+        return -1;
+    }
+    source_default_set_keep(decay_ns != 0);
+    reaper_set_decay(decay_ns);
+    return 0;
+}
+
+void quire_source_stats(const struct quire_source *source, struct quire_source_stats *out)
+{
+    memset(out, 0, sizeof *out);
+    if (source && source->verbs->stats)
+        source->verbs->stats(source, out);
+}
+
+const char *quire_source_check(struct quire_source *source)
+{
+    return source && source->verbs->check ? source->verbs->check(source) : NULL;
+}

@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: MIT
+/*
+ * source_default.c - the process-wide source: a small cache of warm spans for each CPU in front of the regions.
+ *
+ *     take 64 KiB                                                give 64 KiB
+ *        |   trylock this CPU's shard (else the next)               |
+ *        v                                                          v
+ *     +-- shard 0 --------------+  +-- shard 1 --------------+   depth and bytes bounded; what does not fit
+ *     | bin 4K  8K  ...  512K   |  | bin 4K  8K  ...  512K   |   goes to the regions
+ *     |     []  [][]     []     |  |     [][] []             |
+ *     +-------------------------+  +-------------------------+
+ *        | empty: regions, one lock for all                         |
+ *        v                                                          v
+ *     regions: lowest address first; idle pages stay warm for a while (region_idle.c)
+ *
+ * Spans in a bin are of 2^bin pages and aligned to their size.  `low` is the least depth since the last tick: that many spans, from the bottom,
+ * nobody needed for a whole tick, and they go back to the system.
+ *
+ * Invariants, checked by the default source's check:
+ *   S5  low <= depth <= BIN_DEPTH in every bin
+ *   S6  idle_bytes of a shard is the sum of its bins, at most shard_bytes_max
+ *
+ * Locks: each shard's own, by trylock on the fast path, so that a preempted holder delays nobody; never together with another lock.
+ * Not here: where spans are cut (region.c), the clock (reaper.c).
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "os/os.h"
+#include "os/sanitize.h"
+#include "pages/pagemap.h"
+#include "pages/reaper.h"
+#include "pages/region.h"
+#include "pages/source_internal.h"
+
+enum { SHARDS_MAX = 64, BINS = 8, BIN_DEPTH = 16, ORIGIN_MASK = 3 };
+static const size_t shard_bytes_all = (size_t)4 << 20, shard_bytes_least = (size_t)128 << 10, shard_bytes_most = (size_t)1 << 20;
+
+struct warm_span {
+    void *start;
+    uint32_t cookie;
+};
+struct bin {
+    uint32_t depth, low;
+    struct warm_span slot[BIN_DEPTH];
+};
+struct CACHE_ALIGNED shard {
+    struct lock lock;
+    size_t idle_bytes;
+    uint64_t takes, gives;
+    struct bin bin[BINS];
+};
+
+static struct shard shards[SHARDS_MAX];
+static atomic_u32 shard_count;         /* 0 until the first call has set things up */
+static atomic_size shard_bytes_max;    /* what one shard may hold */
+static struct lock setup_lock = LOCK_INIT(LOCK_FILE);
+static struct {
+    atomic_u64 takes, gives, failures; /* those that did not end in a shard */
+} slow;
+
+/* A push or pop cut in two by a fork loses one span at most: `depth` is what counts, the sums are made anew. */
+static void shard_repair(struct shard *shard)
+{
+    shard->idle_bytes = 0;
+    for (unsigned number = 0; number < BINS; number++) {
+        struct bin *bin = &shard->bin[number];
+        if (bin->low > bin->depth)
+            bin->low = bin->depth;
+        shard->idle_bytes += (size_t)bin->depth << number << os_page_shift();
+    }
+}
+
+static void default_after_fork(void)
+{
+    for (uint32_t i = 0; i < SHARDS_MAX; i++)
+        if (lock_reset(&shards[i].lock))
+            shard_repair(&shards[i]);
+    lock_reset(&setup_lock);
+    region_after_fork();
+    pagemap_after_fork();
+    reaper_after_fork();
+}
+
+static COLD void default_setup(void)
+{
+    lock_take(&setup_lock);
+    if (u32_load_relaxed(&shard_count) == 0) {
+        uint32_t count = os_cpu_count() < SHARDS_MAX ? os_cpu_count() : SHARDS_MAX;
+        for (uint32_t i = 0; i < SHARDS_MAX; i++)
+            shards[i].lock.rank = LOCK_SHARD;
+        size_t most = shard_bytes_all / count;
+        most = most > shard_bytes_most ? shard_bytes_most : most < shard_bytes_least ? shard_bytes_least : most;
+        size_store_relaxed(&shard_bytes_max, most);
+        region_set_cached_max(most * count);
+        (void)os_after_fork_in_child(default_after_fork);
+        u32_store_release(&shard_count, count); /* release [shards-ready] */
+    }
+    lock_drop(&setup_lock);
+}
+
+/* The bin of a span of `bytes`, BINS when it has none. */
+static ALWAYS_INLINE unsigned bin_of(size_t bytes)
+{
+    size_t pages = bytes >> os_page_shift();
+    return is_pow2(pages) && pages < (size_t)1 << BINS ? log2_floor(pages) : BINS;
+}
+
+/* This CPU's shard or the next one, locked; NULL when both are busy or nothing is set up. */
+static ALWAYS_INLINE struct shard *shard_lock(void)
+{
+    uint32_t count = u32_load_acquire(&shard_count); /* acquire [shards-ready] */
+    unsigned cpu = os_cpu_id();
+    for (int tries = 0; tries < 2 && count != 0; tries++, cpu++) {
+        struct shard *shard = &shards[cpu < count ? cpu : cpu % count];
+        if (likely(lock_try(&shard->lock)))
+            return shard;
+    }
+    return NULL;
+}
+
+static NOINLINE int default_take_slow(size_t bytes, size_t align_bytes, struct quire_span *out)
+{
+    if (u32_load_acquire(&shard_count) == 0) /* acquire [shards-ready] */
+        default_setup();
+    reaper_tick_if_alone();
+    int error = region_take(bytes, bin_of(bytes) < BINS && align_bytes < bytes ? bytes : align_bytes, out);
+    u64_add_relaxed(error ? &slow.failures : &slow.takes, 1);
+    if (!error)
+        sanitize_defined(out->start, bytes);
+    return error;
+}
+
+static int default_take(struct quire_source *source, size_t bytes, size_t align_bytes, struct quire_span *out)
+{
+    (void)source;
+    unsigned number = bin_of(bytes);
+    struct shard *shard = number < BINS && align_bytes <= bytes ? shard_lock() : NULL;
+    if (likely(shard != NULL)) {
+        struct bin *bin = &shard->bin[number];
+        if (likely(bin->depth != 0)) {
+            const struct warm_span *warm = &bin->slot[--bin->depth];
+            if (bin->depth < bin->low)
+                bin->low = bin->depth;
+            *out = (struct quire_span){warm->start, bytes, 0, warm->cookie};
+            shard->idle_bytes -= bytes;
+            shard->takes++;
+            lock_drop(&shard->lock);
+            sanitize_undefined(out->start, bytes);
+            return 0;
+        }
+        lock_drop(&shard->lock);
+    }
+    return default_take_slow(bytes, align_bytes, out);
+}
+
+static NOINLINE void default_give_slow(const struct quire_span *span)
+{
+    region_give(span, true);
+    u64_add_relaxed(&slow.gives, 1);
+    if (region_idle_bytes() > REAPER_FLOOR_BYTES)
+        reaper_wake();
+    reaper_tick_if_alone();
+}
+
+static void default_give(struct quire_source *source, const struct quire_span *span)
+{
+    (void)source;
+    unsigned number = bin_of(span->bytes);
+    bool cut = (span->cookie & ORIGIN_MASK) == SPAN_REGION;
+    if (cut) /* idle memory of ours may not be touched; other spans go back to somebody who has his own mind about it */
+        sanitize_no_access(span->start, span->bytes);
+    struct shard *shard = number < BINS && cut ? shard_lock() : NULL;
+    if (likely(shard != NULL)) {
+        struct bin *bin = &shard->bin[number];
+        size_t idle_bytes = shard->idle_bytes + span->bytes;
+        if (likely(bin->depth < BIN_DEPTH && idle_bytes <= size_load_relaxed(&shard_bytes_max))) {
+            bin->slot[bin->depth] = (struct warm_span){span->start, span->cookie};
+            __atomic_signal_fence(__ATOMIC_RELEASE); /* a fork's child must not see the depth before the slot */
+            bin->depth++;
+            shard->idle_bytes = idle_bytes;
+            shard->gives++;
+            lock_drop(&shard->lock);
+            if (idle_bytes > REAPER_FLOOR_BYTES)
+                reaper_wake();
+            return;
+        }
+        lock_drop(&shard->lock);
+    }
+    default_give_slow(span);
+}
+
+/* The pages may be of any origin: those of libc's stay as they are, which only keeps memory that could have gone. */
+static void default_idle(struct quire_source *source, void *start, size_t bytes)
+{
+    (void)source;
+    (void)os_discard(start, bytes);
+}
+
+static int default_busy(struct quire_source *source, void *start, size_t bytes)
+{
+    (void)source;
+    (void)start;
+    (void)bytes;
+    return 0; /* discarded pages of a private mapping come back, zeroed, when they are touched */
+}
+
+/* Take the spans nobody needed since the last tick (or all) from one bin; returns how many. */
+static uint32_t bin_drain_locked(struct shard *shard, unsigned number, bool all, struct warm_span *out)
+{
+    struct bin *bin = &shard->bin[number];
+    uint32_t count = all ? bin->depth : bin->low;
+    memcpy(out, bin->slot, count * sizeof *out);
+    memmove(bin->slot, bin->slot + count, (bin->depth - count) * sizeof *out);
+    bin->depth -= count;
+    bin->low = bin->depth;
+    shard->idle_bytes -= (size_t)count << number << os_page_shift();
+    return count;
+}
+
+static size_t shards_drain(bool all)
+{
+    size_t freed = 0;
+    uint32_t count = u32_load_acquire(&shard_count); /* acquire [shards-ready] */
+    for (uint32_t i = 0; i < count * BINS; i++) {
+        struct warm_span spans[BIN_DEPTH];
+        struct shard *shard = &shards[i / BINS];
+        unsigned number = i % BINS;
+        lock_take(&shard->lock);
+        uint32_t drained = bin_drain_locked(shard, number, all, spans);
+        lock_drop(&shard->lock);
+        for (uint32_t k = 0; k < drained; k++) {
+            struct quire_span span = {spans[k].start, (size_t)1 << number << os_page_shift(), 0, spans[k].cookie};
+            region_give(&span, false);
+            freed += span.bytes;
+        }
+    }
+    return freed;
+}
+
+size_t source_default_tick(void)
+{
+    size_t freed = shards_drain(false);
+    return freed + region_tick();
+}
+
+static size_t default_trim(struct quire_source *source)
+{
+    (void)source;
+    size_t freed = shards_drain(true);
+    return freed + region_trim();
+}
+
+void source_default_set_keep(bool keep)
+{
+    if (u32_load_acquire(&shard_count) == 0) /* acquire [shards-ready] */
+        default_setup();
+    size_t most = shard_bytes_all / u32_load_relaxed(&shard_count);
+    most = most > shard_bytes_most ? shard_bytes_most : most < shard_bytes_least ? shard_bytes_least : most;
+    size_store_relaxed(&shard_bytes_max, keep ? most : 0);
+    region_set_keep(keep);
+    if (!keep)
+        default_trim(NULL);
+}
+
+/* Sums over the shards: what they hold, what passed through them. */
+static void shards_sum(size_t *idle_bytes, uint64_t *takes, uint64_t *gives)
+{
+    *idle_bytes = 0, *takes = u64_load_relaxed(&slow.takes), *gives = u64_load_relaxed(&slow.gives);
+    uint32_t count = u32_load_acquire(&shard_count); /* acquire [shards-ready] */
+    for (uint32_t i = 0; i < count; i++) {
+        lock_take(&shards[i].lock);
+        *idle_bytes += shards[i].idle_bytes;
+        *takes += shards[i].takes;
+        *gives += shards[i].gives;
+        lock_drop(&shards[i].lock);
+    }
+}
+
+size_t source_default_idle_bytes(void)
+{
+    size_t idle_bytes;
+    uint64_t takes, gives;
+    shards_sum(&idle_bytes, &takes, &gives);
+    return idle_bytes + region_idle_bytes();
+}
+
+static void default_stats(const struct quire_source *source, struct quire_source_stats *out)
+{
+    (void)source;
+    struct region_stats region;
+    size_t cached_bytes;
+    uint64_t takes, gives;
+    shards_sum(&cached_bytes, &takes, &gives);
+    region_stats(&region);
+    /* Read one after the other while others work: what the shards hold may for a moment seem more than all that is out. */
+    size_t taken = region.out_bytes > cached_bytes ? region.out_bytes - cached_bytes : 0;
+    *out = (struct quire_source_stats){.taken_bytes = taken,
+                                       .idle_bytes = region.idle_bytes + cached_bytes,
+                                       .meta_bytes = region.meta_bytes + pagemap_meta_bytes(),
+                                       .reserved_bytes = region.reserved_bytes,
+                                       .peak_bytes = region.out_bytes_peak,
+                                       .takes = takes,
+                                       .gives = gives,
+                                       .failures = u64_load_relaxed(&slow.failures)};
+}
+
+static const char *shard_check_locked(const struct shard *shard)
+{
+    size_t bytes = 0;
+    for (unsigned number = 0; number < BINS; number++) {
+        const struct bin *bin = &shard->bin[number];
+        if (bin->low > bin->depth || bin->depth > BIN_DEPTH)
+            return "source S5 low <= depth <= BIN_DEPTH";
+        bytes += (size_t)bin->depth << number << os_page_shift();
+    }
+    return bytes == shard->idle_bytes ? NULL : "source S6 a shard's bytes are the sum of its bins";
+}
+
+static const char *default_check(struct quire_source *source)
+{
+    (void)source;
+    const char *error = NULL;
+    uint32_t count = u32_load_acquire(&shard_count); /* acquire [shards-ready] */
+    for (uint32_t i = 0; i < count && !error; i++) {
+        lock_take(&shards[i].lock);
+        error = shard_check_locked(&shards[i]);
+        lock_drop(&shards[i].lock);
+    }
+    return error ? error : region_check();
+}
+
+static void default_fini(struct quire_source *source)
+{
+    (void)source; /* never: quire_source_destroy() leaves it alone */
+}
+
+static const struct quire_source_verbs default_verbs = {.take = default_take,
+                                                        .give = default_give,
+                                                        .idle = default_idle,
+                                                        .busy = default_busy,
+                                                        .fini = default_fini,
+                                                        .trim = default_trim,
+                                                        .stats = default_stats,
+                                                        .check = default_check};
+static struct quire_source default_source = {&default_verbs, "default"};
+
+struct quire_source *quire_source_default(void)
+{
+    return &default_source;
+}

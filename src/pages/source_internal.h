@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT
+/*
+ * source_internal.h - what the sources and the reaper know of each other.
+ */
+#ifndef QUIRE_PAGES_SOURCE_INTERNAL_H
+#define QUIRE_PAGES_SOURCE_INTERNAL_H
+
+#include <quire/source.h>
+
+#include "base/lock.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* True for the sources that quire_source_destroy() must leave alone. */
+bool source_is_static(const struct quire_source *source);
+
+/* A source's own struct in zeroed pages of its own (so no allocator is needed below the allocators); and its end. */
+void *source_struct_new(size_t bytes);
+void source_struct_delete(void *source_struct, size_t bytes);
+
+/* The default source, for the reaper. */
+size_t source_default_tick(void);
+size_t source_default_idle_bytes(void);
+void source_default_set_keep(bool keep);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
