@@ -19,7 +19,7 @@ namespace quire {
 namespace {
 
 constexpr size_t SIZES_MAX = 4096;
-constexpr uint32_t THREADS_MAX = 1u << 24;  // more is a damaged trace
+constexpr uint32_t STACKS_MAX = 1u << 20;  // more than any recorder numbers
 
 void remember(std::vector<uint32_t> &threads, uint32_t thread) {
     if (threads.empty() || threads.back() != thread) {
@@ -180,7 +180,7 @@ void Life::allocate(const qtr_event &event) {
     objects_[index] = {event.address, event.size,   event.tick,   totals_.allocations, number,
                        slot,          event.thread, event.thread, false};
     put(event.address, index);
-    if (event.stack < (1u << 24)) {
+    if (event.stack < STACKS_MAX) {
         if (event.stack >= stack_uses_.size()) {
             stack_uses_.resize(event.stack + 1024u);
         }
@@ -263,9 +263,6 @@ void Life::realloc_end(const qtr_event &event) {
 }
 
 void Life::event(const qtr_event &event) {
-    if (event.thread > THREADS_MAX) {
-        return;
-    }
     totals_.events++;
     if (event.thread > threads_seen_) {
         threads_seen_ = event.thread;

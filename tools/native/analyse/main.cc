@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,8 @@ const char usage_text[] =
     "  --sites FILE     allocation sites as JSON; - for standard output, which is also the default\n"
     "  --program FILE   the stream of calls for quire-replay\n"
     "  --wrapper NAME   a function of the program that only wraps malloc: its callers are the sites\n";
+
+constexpr uint32_t THREADS_MAX = 1u << 20;  // whose kernel ids are kept
 
 struct Arguments {
     std::string trace, sites, program;
@@ -75,7 +78,7 @@ void module_defined(void *arg, const qtr_meta_module *module, const char *path) 
 
 void thread_defined(void *arg, const qtr_meta_thread *thread) {
     std::vector<uint32_t> &tids = static_cast<Definitions *>(arg)->tids;
-    if (thread->head.number < (1u << 24)) {
+    if (thread->head.number < THREADS_MAX) {
         if (thread->head.number >= tids.size()) {
             tids.resize(thread->head.number + 1u);
         }
@@ -149,7 +152,11 @@ int main(int argc, char **argv) {
     if (qtr_open(&reader, arguments.trace.c_str(), error) != 0) {
         return complain(error, 3);
     }
-    status = analyse(arguments, reader);
+    try {
+        status = analyse(arguments, reader);
+    } catch (const std::bad_alloc &) {
+        status = complain(arguments.trace + ": no memory to analyse it", 3);
+    }
     qtr_close(reader);
     return status;
 }

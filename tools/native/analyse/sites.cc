@@ -21,6 +21,7 @@ namespace {
 
 constexpr uint64_t FORWARDER_BYTES = 96;
 constexpr size_t FORWARDER_CALLERS = 8;
+constexpr uint32_t STACKS_MAX = 1u << 20;  // more than any recorder numbers
 constexpr size_t INSIDE_GAP = 2;
 
 const char *const known_wrappers[] = {
@@ -57,7 +58,7 @@ std::string plain_name(const std::string &name) {
 }  // namespace
 
 void Sites::stack_add(uint32_t id, const uint64_t *ips, unsigned count) {
-    if (id == 0 || id > (1u << 24)) {
+    if (id == 0 || id > STACKS_MAX) {
         return;  // the recorder gives fewer: a damaged record
     }
     if (id >= stacks_.size()) {

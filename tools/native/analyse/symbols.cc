@@ -130,6 +130,32 @@ void Symbols::Module::symbol_into(Frame &frame, uint64_t address) const {
     frame.symbol_bytes = symbol.st_size;
 }
 
+namespace {
+
+const char *name_of(Dwarf_Die *scope) {
+    Dwarf_Attribute attribute;
+    Dwarf_Attribute *linkage = dwarf_attr_integrate(scope, DW_AT_linkage_name, &attribute);
+    const char *name = linkage != nullptr ? dwarf_formstring(linkage) : dwarf_diename(scope);
+    return name != nullptr ? name : "?";
+}
+
+/* Where an inlined function was called, into `frame`. */
+void call_place_into(Frame &frame, Dwarf_Die *scope, Dwarf_Files *files) {
+    Dwarf_Attribute attribute;
+    Dwarf_Word number = 0;
+    frame.file.clear();
+    frame.line = 0;
+    if (dwarf_formudata(dwarf_attr(scope, DW_AT_call_file, &attribute), &number) == 0 && files != nullptr) {
+        const char *source = dwarf_filesrc(files, number, nullptr, nullptr);
+        frame.file = source != nullptr ? source : "";
+    }
+    if (dwarf_formudata(dwarf_attr(scope, DW_AT_call_line, &attribute), &number) == 0) {
+        frame.line = static_cast<int>(number);
+    }
+}
+
+}  // namespace
+
 /* The inlined functions around `address`, innermost first, before the frame of the function that holds them. */
 void Symbols::Module::inlined_into(std::vector<Frame> &frames, uint64_t address) const {
     Dwarf_Addr dwarf_bias = 0;
@@ -143,44 +169,23 @@ void Symbols::Module::inlined_into(std::vector<Frame> &frames, uint64_t address)
     int count = dwarf_getscopes(unit, address - dwarf_bias, &innermost);
     count = count > 0 ? dwarf_getscopes_die(&innermost[0], &scopes) : 0;
     std::free(innermost);
-    std::string file = frames.back().file;
-    int line = frames.back().line;
-    Frame outer = frames.back();
-    frames.clear();
     Dwarf_Files *files = nullptr;
     dwarf_getsrcfiles(unit, &files, nullptr);
-    for (int i = 0; i < count; i++) {
-        int tag = dwarf_tag(&scopes[i]);
-        if (tag == DW_TAG_subprogram) {
-            break;
-        }
-        if (tag != DW_TAG_inlined_subroutine) {
-            continue;
-        }
-        Dwarf_Attribute attribute;
-        Dwarf_Attribute *linkage = dwarf_attr_integrate(&scopes[i], DW_AT_linkage_name, &attribute);
-        const char *name = linkage != nullptr ? dwarf_formstring(linkage) : dwarf_diename(&scopes[i]);
-        Frame inner;
-        inner.function = name != nullptr ? demangled(name) : "?";
-        inner.module = outer.module;
-        inner.file = file;
-        inner.line = line;
-        inner.inlined = true;
-        frames.push_back(inner);
-        Dwarf_Word number = 0;
-        file.clear();
-        line = 0;
-        if (dwarf_formudata(dwarf_attr(&scopes[i], DW_AT_call_file, &attribute), &number) == 0 && files != nullptr) {
-            const char *source = dwarf_filesrc(files, number, nullptr, nullptr);
-            file = source != nullptr ? source : "";
-        }
-        if (dwarf_formudata(dwarf_attr(&scopes[i], DW_AT_call_line, &attribute), &number) == 0) {
-            line = static_cast<int>(number);
+    Frame outer = frames.back();
+    frames.clear();
+    for (int i = 0; i < count && dwarf_tag(&scopes[i]) != DW_TAG_subprogram; i++) {
+        if (dwarf_tag(&scopes[i]) == DW_TAG_inlined_subroutine) {
+            Frame inner;
+            inner.function = demangled(name_of(&scopes[i]));
+            inner.module = outer.module;
+            inner.file = outer.file;
+            inner.line = outer.line;
+            inner.inlined = true;
+            frames.push_back(inner);
+            call_place_into(outer, &scopes[i], files);
         }
     }
     std::free(scopes);
-    outer.file = file;
-    outer.line = line;
     frames.push_back(outer);
 }
 

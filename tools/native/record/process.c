@@ -29,7 +29,9 @@
 #include "record.h"
 
 #define LIMIT_DEFAULT_BYTES (8ull << 30)
+#define LOCK_SPINS          2000
 #define LOCK_WAIT_MS        100
+#define FORK_WAIT_SPINS     5000
 
 struct rec_config rec_config;
 _Atomic int rec_on;
@@ -38,7 +40,7 @@ bool rec_clock_is_tsc;
 
 static _Atomic uint32_t lock_holder;  // tid, 0: free
 static unsigned lock_depth;
-static _Atomic int fork_pending;
+static _Atomic int fork_pending, unwinding;
 static char path_absolute[PATH_MAX];
 
 extern void *__libc_stack_end;  // argc, argv[], NULL, envp[], NULL: there before libc itself is ready
@@ -125,25 +127,43 @@ static bool trace_open(void) {
     return rec_meta_start();
 }
 
+/* libunwind and the loader have locks of their own, which a child would inherit locked: no fork in the middle of a step. */
+bool rec_unwind_begin(void) {
+    for (unsigned spins = 0;; spins++) {
+        atomic_store(&unwinding, 1);
+        if (!atomic_load(&fork_pending)) {
+            return true;
+        }
+        atomic_store(&unwinding, 0);
+        if (spins == FORK_WAIT_SPINS) {  // we may hold what fork waits for, a stream's lock say
+            return false;
+        }
+        sched_yield();
+    }
+}
+
+void rec_unwind_end(void) {
+    atomic_store(&unwinding, 0);
+}
+
 static void before_fork(void) {
     rec_busy++;
-    atomic_store(&fork_pending, 1);  // whoever waits for the lock now gives up: it may hold what fork needs
-    (void)rec_lock_try();
+    atomic_store(&fork_pending, 1);
+    for (unsigned spins = 0; atomic_load(&unwinding) && spins < FORK_WAIT_SPINS; spins++) {
+        sched_yield();
+    }
 }
 
 static void after_fork(void) {
-    if (atomic_load(&lock_holder) == (uint32_t)syscall(SYS_gettid)) {
-        rec_unlock();
-    }
     atomic_store(&fork_pending, 0);
     rec_busy--;
 }
 
 static void after_fork_child(void) {
     atomic_store(&lock_holder, 0);
+    atomic_store(&unwinding, 0);
     lock_depth = 0;
-    atomic_store(&fork_pending, 0);
-    rec_busy--;
+    after_fork();
 }
 
 void rec_start(void) {
@@ -176,10 +196,10 @@ bool rec_lock_try(void) {
     }
     for (unsigned spins = 0; !atomic_compare_exchange_weak(&lock_holder, &free_lock, me); spins++) {
         free_lock = 0;
-        if (spins > 2000 + LOCK_WAIT_MS * 10 || (atomic_load(&fork_pending) && rec_self != NULL && spins > 2000)) {
+        if (spins == LOCK_SPINS + LOCK_WAIT_MS * 10) {
             return false;
         }
-        if (spins < 2000) {
+        if (spins < LOCK_SPINS) {
             sched_yield();
         } else {
             nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);

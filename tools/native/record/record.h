@@ -69,6 +69,8 @@ extern bool rec_clock_is_tsc;
 void rec_start(void);
 bool rec_lock_try(void);
 void rec_unlock(void);
+bool rec_unwind_begin(void);  // under the lock; false: a fork is under way, do without
+void rec_unwind_end(void);
 void rec_forked_child_slow(void);
 void rec_stop_locked(enum qtr_stop reason);
 char **rec_arguments(void);
@@ -94,7 +96,7 @@ struct rec_stack_cache *rec_stack_cache_create(void);
 void rec_stack_cache_clear(struct rec_stack_cache *cache);
 
 /* --- rules.c --- */
-enum rec_step { REC_STEP_OK, REC_STEP_END };
+enum rec_step { REC_STEP_OK, REC_STEP_END, REC_STEP_BUSY };
 bool rec_rules_start(void);
 void rec_rules_forget(void);
 struct rec_bounds {

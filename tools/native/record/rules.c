@@ -138,10 +138,15 @@ static enum rec_step step_slow(struct rec_frame *frame, struct rec_bounds *bound
     struct rec_frame before = *frame;
     uintptr_t bp_slot = 0;
     if (!rec_lock_try()) {
-        return REC_STEP_END;
+        return REC_STEP_BUSY;
+    }
+    if (!rec_unwind_begin()) {
+        rec_unlock();
+        return REC_STEP_BUSY;
     }
     bool is_file_code = rec_meta_module_known(before.ip);
     bool stepped = step_by_libunwind(frame, &bp_slot);
+    rec_unwind_end();
     bool is_signal = stepped && is_file_code && is_signal_return(before.ip);
     if (rules_used >= RULES_USED) {
         rec_rules_forget();

@@ -7,7 +7,7 @@
  *   2. else walk by the learnt rules (rules.c) and look the addresses' hash up in the process's table.
  *   3. a hash that is new gets the next number, and the trace a definition (meta.c).
  *
- *   cache entry { ip sp | id n | low 32 bits of each address | slot offsets } x 1024, replaced without ceremony
+ *   cache entry { ip sp | id n | low 32 bits of each address | slot offsets } x 1024, two for each call
  *
  * Invariants:
  *   C1  slots of an entry lie above its sp and within the thread's own stack: always readable by that thread
@@ -79,9 +79,10 @@ void rec_stack_cache_clear(struct rec_stack_cache *cache) {
     memset(cache, 0, sizeof *cache);
 }
 
+/* The first of the two entries that may hold this call: the newer one; the older one follows it. */
 static inline struct cache_entry *cache_place(struct rec_stack_cache *cache, const struct rec_frame *frame) {
     uint64_t mixed = (frame->ip ^ frame->sp << 20 ^ frame->sp >> 4) * 0x9e3779b97f4a7c15u;
-    return &cache->entry[mixed >> (64 - CACHE_LOG2)];
+    return &cache->entry[(mixed >> (64 - CACHE_LOG2)) & ~(uint64_t)1];
 }
 
 static inline bool cache_holds(const struct cache_entry *entry, const struct rec_frame *frame) {
@@ -112,17 +113,19 @@ static void cache_fill(struct cache_entry *entry, const struct rec_frame *frame,
     entry->ip = frame->ip;
 }
 
-static void walk_by_rules(struct walk *walk, struct rec_frame frame, struct rec_bounds *bounds) {
-    walk->count = 0;
-    for (;;) {
+/* False: a step could not be made just now. */
+static bool walk_by_rules(struct walk *walk, struct rec_frame frame, struct rec_bounds *bounds) {
+    for (walk->count = 0;;) {
         walk->ip[walk->count++] = frame.ip;
-        if (walk->count == QTR_FRAMES_MAX ||
-            rec_rules_step(&frame, bounds, &walk->slot[walk->count]) != REC_STEP_OK || frame.ip == 0) {
-            return;
+        if (walk->count == QTR_FRAMES_MAX) {
+            return true;
         }
-        if (walk->slot[walk->count] == 0) {
-            walk->cacheable = false;
+        uintptr_t *slot = &walk->slot[walk->count];
+        enum rec_step step = rec_rules_step(&frame, bounds, slot);
+        if (step != REC_STEP_OK || frame.ip == 0) {
+            return step != REC_STEP_BUSY;
         }
+        walk->cacheable = walk->cacheable && *slot != 0;
     }
 }
 
@@ -169,7 +172,10 @@ static __attribute__((noinline)) uint32_t stack_slow(struct rec_thread *thread, 
     struct rec_bounds bounds = {.thread_low = thread->stack_low, .thread_high = thread->stack_high};
     bounds.high = rec_bounds_high(&bounds, frame.sp);
     struct walk walk = {.cacheable = bounds.high == bounds.thread_high};
-    walk_by_rules(&walk, frame, &bounds);
+    if (!walk_by_rules(&walk, frame, &bounds)) {
+        rec_header->unknown_stacks++;
+        return 0;
+    }
     uint64_t hash = walk_hash(&walk);
     const struct table_entry *known = table_place(hash);
     uint32_t id = atomic_load_explicit(&known->hash, memory_order_relaxed) == hash ? known->id
@@ -177,6 +183,7 @@ static __attribute__((noinline)) uint32_t stack_slow(struct rec_thread *thread, 
     if (id == 0) {
         rec_header->unknown_stacks++;
     } else if (walk.cacheable) {
+        entry[1] = entry[0];
         entry->id = id;
         cache_fill(entry, &frame, &walk);
     }
@@ -187,6 +194,9 @@ uint32_t rec_stack(struct rec_thread *thread, struct rec_frame frame) {
     struct cache_entry *entry = cache_place(thread->cache, &frame);
     if (REC_LIKELY(cache_holds(entry, &frame))) {
         return entry->id;
+    }
+    if (cache_holds(entry + 1, &frame)) {
+        return entry[1].id;
     }
     return stack_slow(thread, frame, entry);
 }

@@ -148,14 +148,14 @@ int qtr_merge_begin(struct qtr_reader *reader, struct qtr_merge **result) {
         qtr_merge_end(merge);
         return -ENOMEM;
     }
-    struct stream *stream = merge->streams - 1;
+    struct stream *stream = NULL;
     for (size_t i = 0; i < reader->parts_count; i++) {
         const struct qtr_part *part = &reader->parts[i];
         if (part->thread == QTR_META_THREAD) {
             continue;
         }
-        if (stream < merge->streams || stream->thread != part->thread) {
-            stream++;
+        if (stream == NULL || stream->thread != part->thread) {
+            stream = stream == NULL ? merge->streams : stream + 1;
             *stream = (struct stream){.thread = part->thread, .part = i, .tick = part->first_tick};
             merge->heap[merge->heap_count++] = stream;
         }

@@ -119,6 +119,10 @@ static bool block_take(struct qtr_reader *reader, const struct qtr_live *head, u
     } else {
         return true;
     }
+    if (part.thread > reader->file_bytes / sizeof(struct qtr_block)) {  // each thread has a block with events
+        qtr_note_add(reader, "a damaged block at byte %llu was skipped", (unsigned long long)offset);
+        return true;
+    }
     return part.raw_bytes <= sizeof(uint64_t) || part_add(reader, part);
 }
 

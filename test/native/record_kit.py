@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: MIT
+"""record_kit.py - what the recorder's tests share: build a small program, trace it, analyse the trace.
+
+Binaries come from QUIRE_BUILD_DIR (default: build/release of this checkout).
+"""
+import json
+import os
+import pathlib
+import resource
+import struct
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("QUIRE_BUILD_DIR", ROOT / "build" / "release"))
+RECORDER = BUILD / "tools" / "libquire-record.so"
+ANALYSER = BUILD / "tools" / "quire-analyse"
+MEMORY_LIMIT_BYTES = 2 << 30
+
+
+def build(folder, source, name="program", flags=(), language="c"):
+    """Compile one source text; the path of the program."""
+    path = folder / f"{name}.{'cc' if language == 'c++' else 'c'}"
+    path.write_text(source)
+    compiler = "c++" if language == "c++" else "cc"
+    subprocess.run([compiler, "-O1", "-g", "-fno-builtin", "-pthread", str(path), "-o", str(folder / name), *flags],
+                   check=True)
+    return folder / name
+
+
+def record(folder, command, trace=None, environment=None, **options):
+    """Run `command` under the recorder; (finished process, path of the trace)."""
+    trace = trace or folder / "trace.qtr"
+    env = {**os.environ, "LD_PRELOAD": str(RECORDER), "QUIRE_RECORD": str(trace), **(environment or {})}
+    done = subprocess.run([str(word) for word in command], env=env, capture_output=True, text=True, timeout=60,
+                          cwd=options.pop("cwd", folder), **options)
+    return done, trace
+
+
+def limit_memory():
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT_BYTES, MEMORY_LIMIT_BYTES))
+
+
+def analyse_raw(trace, *options):
+    return subprocess.run([str(ANALYSER), str(trace), *map(str, options)], capture_output=True, text=True, timeout=60,
+                          errors="replace", preexec_fn=limit_memory)
+
+
+def analyse(trace, *options):
+    """The JSON of a readable trace."""
+    done = analyse_raw(trace, "--sites", "-", *options)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def site(report, function):
+    """The one site of a function."""
+    found = [entry for entry in report["sites"] if entry["function"] == function]
+    assert len(found) == 1, [entry["function"] for entry in report["sites"]]
+    return found[0]
+
+
+def program_ops(path):
+    """A replay program as (header, threads, ops by thread)."""
+    data = path.read_bytes()
+    magic, version, threads, ops, slots, sites, flags, peak = struct.unpack_from("<8sIIQQIIQ", data)
+    assert magic == b"QRP1\0\0\0\0" and version == 1
+    header = {"threads": threads, "ops": ops, "slots": slots, "sites": sites, "flags": flags, "peak_live_bytes": peak}
+    directory = [struct.unpack_from("<QQII", data, 72 + 24 * i) for i in range(threads)]
+    base = 72 + 24 * threads
+    assert len(data) == base + 16 * ops
+    streams = [[struct.unpack_from("<BBHIII", data, base + 16 * k) for k in range(first, first + count)]
+               for first, count, _, _ in directory]
+    return header, directory, streams
