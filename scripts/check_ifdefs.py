@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""check_ifdefs - `#ifdef`, `#ifndef` and `defined` stand only in src/os and src/base/compiler.h.
+"""check_ifdefs - `#ifdef`, `#ifndef` and `defined` stand only in src/os, src/base/compiler.h and, for users, quire/export.h.
 
 Everywhere else a feature is a macro that is always 0 or 1, asked by `#if FEATURE`, so that -Wundef catches a misspelt one.
 Allowed besides: a header's include guard, and `#ifdef __cplusplus` around the extern "C" of a header.
@@ -12,13 +12,14 @@ import sys
 import checklib
 
 _CONDITION = re.compile(r"^[ \t]*#[ \t]*(ifdef|ifndef|if|elif)\b[ \t]*((?:[^\n]*\\\n)*[^\n]*)", re.MULTILINE)
+_HOMES = ("src/base/compiler.h", "include/quire/export.h")
 _TREES = ("src", "include", "tools", "bench", "test", "examples", "fuzz")
 
 
 def check(root):
     findings = []
     for path in checklib.files(root, checklib.C_SUFFIXES):
-        if path.parts[0] not in _TREES or path.parts[:2] == ("src", "os") or str(path) == "src/base/compiler.h":
+        if path.parts[0] not in _TREES or path.parts[:2] == ("src", "os") or str(path) in _HOMES:
             continue
         code = checklib.code_of(checklib.read(root, path) or "")
         for match in _CONDITION.finditer(code):
@@ -26,8 +27,12 @@ def check(root):
             asks_defined = word in ("ifdef", "ifndef") or re.search(r"\bdefined\b", condition)
             if asks_defined and not _allowed(path, code, match):
                 line = checklib.line_at(code, match.start())
-                findings.append(f"{path}:{line}: #{word} {condition}: make it a 0/1 macro in src/base/compiler.h and ask #if")
+                findings.append(f"{path}:{line}: #{word} {condition}: make it a 0/1 macro in {_home(path)} and ask #if")
     return findings
+
+
+def _home(path):
+    return _HOMES[1] if path.parts[0] == "include" else _HOMES[0]
 
 
 def _allowed(path, code, match):

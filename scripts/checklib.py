@@ -162,11 +162,15 @@ class Declaration:
 
 
 def declarations_of(text):
-    """The exported function declarations of a header, each with the comment directly above or beside it."""
+    """The exported function declarations of a header, each with the comment directly above or beside it.
+
+    A comment holds for all declarations below it up to the next empty line.  A second name for the same symbol
+    (`__asm__("name")`) is no declaration of its own.
+    """
     code = without_preprocessor(code_of(text, keep_literals=True))
     code = re.sub(r'extern\s*"[^"]*"\s*\{', lambda m: _blank(m.group()), code)
     comments = _comment_by_last_line(text)
-    found, begin, depth = [], 0, 0
+    found, begin, depth, above = [], 0, 0, {}
     for position, letter in enumerate(code):
         if letter == "{":
             depth += 1
@@ -178,9 +182,10 @@ def declarations_of(text):
             first = line_at(code, begin + len(statement) - len(statement.lstrip()))
             declared = _declared_function(statement)
             if declared:
-                above = comments.get(first - 1, "")
-                beside = "".join(comments.get(n, "") for n in range(first, line_at(code, position) + 1))
-                found.append(Declaration(declared[0], declared[1], first, above + beside))
+                last = line_at(code, position)
+                above[last] = comments.get(first - 1) or above.get(first - 1, "")
+                beside = "".join(comments.get(n, "") for n in range(first, last + 1))
+                found.append(Declaration(declared[0], declared[1], first, above[last] + beside))
             begin = position + 1
     return found
 
@@ -192,7 +197,7 @@ def _is_body(statement):
 
 
 def _declared_function(statement):
-    if re.match(r"\s*(?:typedef|static|inline)\b", statement):
+    if re.match(r"\s*(?:typedef|static|inline)\b", statement) or "__asm__" in statement:
         return None
     plain = re.sub(r"__attribute__\s*\(\((?:[^()]|\([^()]*\))*\)\)", " ", statement)
     plain = re.sub(r"\{.*\}", " ", plain, flags=re.DOTALL)

@@ -170,6 +170,19 @@ def test_a_declaration_without_a_comment_is_found(tree):
     assert "quire_arena_reset has no comment directly above it" in only_finding("contracts", tree({"include/quire/arena.h": header}))
 
 
+def test_a_comment_holds_for_the_declarations_up_to_the_next_empty_line(tree):
+    second = "struct quire_arena *quire_arena_make(int hint);\n"
+    header = SOUND_HEADER.replace("#endif", second + "#endif")
+    assert findings("contracts", tree({"include/quire/arena.h": header})) == []
+    header = SOUND_HEADER.replace("#endif", "\n" + second + "#endif")
+    assert "quire_arena_make has no comment" in only_finding("contracts", tree({"include/quire/arena.h": header}))
+
+
+def test_a_second_name_for_a_symbol_is_not_taken_for_an_export(tree):
+    header = SOUND_HEADER.replace("#endif", '\nvoid *quire_arena_other(int hint) __asm__("quire_arena_create");\n#endif')
+    assert findings("contracts", tree({"include/quire/arena.h": header})) == []
+
+
 def test_a_declaration_without_a_thread_safety_word_is_found(tree):
     header = SOUND_HEADER.replace("MT-Safe", "Safe")
     assert "has no thread-safety word" in only_finding("contracts", tree({"include/quire/arena.h": header}))

@@ -100,7 +100,7 @@ def _table(rows):
     for r in rows:
         if "best_peer" in r:
             against = r["cpu_ratio_to_best_peer"]
-            lines.append(f"at {r['callers']} callers the arena takes {against['median']:.3f} [{against['low']:.3f} to {against['high']:.3f}] of {r['best_peer']}'s CPU, the best peer here")
+            lines.append(f"{r['callers']} at a time: the arena takes {against['median']:.3f} [{against['low']:.3f} to {against['high']:.3f}] of {r['best_peer']}'s CPU, the best peer here")
     return "\n".join(lines)
 
 
