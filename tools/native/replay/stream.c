@@ -26,7 +26,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { SLOTS_MAX = 1u << 31 };
+// Every slot needs an op that fills it; a site is a place in a program.
+enum { SLOTS_MAX = 1 << 30, SITES_MAX = 1 << 24 };
 
 /* What the slots hold while an order is guessed. */
 struct guess {
@@ -92,8 +93,8 @@ static const char *lay_out(struct stream *stream, const unsigned char *data, siz
     uint64_t rest_bytes = bytes - sizeof *header;
     if (threads_bytes > rest_bytes || header->ops > (rest_bytes - threads_bytes) / sizeof(struct qrp_op))
         return "is truncated";
-    if (header->slots > SLOTS_MAX)
-        return "has more slots than can be";
+    if (header->slots > header->ops || header->slots > SLOTS_MAX || header->sites > SITES_MAX)
+        return "is damaged (S2: more slots or sites than can be)";
     rest_bytes -= threads_bytes + header->ops * sizeof(struct qrp_op);
     if (header->reserved[0] > rest_bytes / sizeof(struct stream_run))
         return "is truncated";

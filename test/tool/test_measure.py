@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: MIT
+"""test_measure - intervals, and the rules that turn figures into a verdict."""
+import random
+
+import pytest
+import toolkit  # noqa: F401  (puts the tool into the path)
+
+import advice
+import measure
+from measure import Estimate, estimate
+
+
+def test_a_median_lies_inside_its_interval():
+    value = estimate([5.0, 1.0, 3.0])
+    assert value == Estimate(3.0, 1.0, 5.0)
+
+
+def test_the_interval_of_few_rounds_is_their_whole_range():
+    values = [1, 2, 3, 4, 5, 6, 7]
+    assert estimate(values) == Estimate(4, 1, 7)
+
+
+def test_the_interval_of_many_rounds_leaves_out_outliers():
+    values = list(range(1, 15)) + [1000]
+    assert estimate(values).high < 1000
+
+
+def test_the_interval_covers_the_true_median_nearly_always():
+    chance = random.Random(5)
+    covered = 0
+    for _ in range(1000):
+        found = estimate([chance.expovariate(1.0) for _ in range(15)])
+        covered += found.low <= 0.6931 <= found.high
+    assert 940 <= covered <= 985
+
+
+@pytest.mark.parametrize(
+    "saving, memory_percent, word",
+    [
+        (Estimate(15, 14, 16), 0, advice.YES),
+        (Estimate(3.5, 3.0, 4), 0, advice.YES),
+        (Estimate(3.5, 2.9, 4), 0, advice.INCONCLUSIVE),
+        (Estimate(0, -20, 20), 0, advice.INCONCLUSIVE),
+        (Estimate(1.0, 0.5, 2.9), 0, advice.NO),
+        (Estimate(-5, -6, -4), 0, advice.NO),
+        (Estimate(0.1, 0, 0.2), 12, advice.YES),
+        (Estimate(0.1, 0, 0.2), 9.9, advice.NO),
+        (Estimate(-5, -6, -4), 50, advice.NO),
+        (Estimate(10, 9, 11), -100, advice.YES),
+    ],
+)
+def test_the_verdict_follows_the_lower_end_of_the_interval(saving, memory_percent, word):
+    assert advice.verdict(saving, memory_percent).word == word
+
+
+def run_of(cpu_ns, peak=1_000_000):
+    return {"cpu_ns": cpu_ns, "peak_rss_bytes": peak, "ops": 1000, "malloc_library": "libc.so.6", "failures": 0}
+
+
+def series_of(libc, null, mix, mix_null):
+    chosen = measure.backends([], "plan")
+    series = measure.Series(chosen)
+    for name, costs in zip(("libc", "null", "mix", "mix-null"), (libc, null, mix, mix_null)):
+        series.runs[name] = [run_of(c) for c in costs]
+    return series
+
+
+def test_what_the_replayer_itself_costs_is_taken_away_from_both_sides():
+    outcome = advice.Outcome(series_of([500e6] * 5, [100e6] * 5, [250e6] * 5, [50e6] * 5), [1.0] * 5)
+    assert outcome.share_percent.value == pytest.approx(40)
+    assert outcome.saving_percent.value == pytest.approx(20)
+    assert outcome.program_with("mix") == pytest.approx(0.8)
+    assert outcome.ns_per_op("libc").value == pytest.approx(400e3)
+
+
+def test_noise_of_the_program_itself_widens_the_interval():
+    outcome = advice.Outcome(series_of([500e6] * 5, [100e6] * 5, [250e6] * 5, [50e6] * 5), [0.8, 1.0, 1.0, 1.0, 1.25])
+    assert outcome.saving_percent.low == pytest.approx(16)
+    assert outcome.saving_percent.high == pytest.approx(25)
+
+
+def test_a_program_with_an_allocator_of_its_own_is_judged_against_that():
+    series = series_of([500e6] * 5, [100e6] * 5, [250e6] * 5, [50e6] * 5)
+    against_malloc = advice.judge(advice.Outcome(series, [1.0] * 5), 10_000_000)
+    against_its_own = advice.judge(advice.Outcome(series, [1.0] * 5, [0.7] * 5), 10_000_000)
+    assert against_malloc.word == advice.YES
+    assert against_its_own.word == advice.NO
+
+
+@pytest.mark.parametrize(
+    "facts, share, klass",
+    [
+        ({"arena": 0, "peak_live": 1, "threads": 1, "allocs": 9}, 1.0, "arena"),
+        ({"arena": None, "peak_live": 1, "threads": 1, "allocs": 9}, 1.0, "recycling slot"),
+        ({"arena": None, "peak_live": 4, "threads": 4, "allocs": 900}, 1.0, "recycling slot"),
+        ({"arena": None, "peak_live": 500, "threads": 1, "allocs": 900}, 1.0, "slab"),
+        ({"arena": None, "peak_live": 500, "threads": 1, "allocs": 900}, 0.5, "heap"),
+        ({"arena": None, "peak_live": 1, "threads": 1, "allocs": 1}, 1.0, "heap"),
+    ],
+)
+def test_each_site_gets_the_class_of_its_use(facts, share, klass):
+    assert advice.site_class(facts, share) == klass

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: MIT
+"""test_record - `quire record`: the program is as it was, the trace is kept and never overwritten; and traces that are none."""
+import json
+import os
+import resource
+
+import pytest
+from toolkit import build, quire
+
+CRASH = """
+#include <stdlib.h>
+int main(void) {
+    for (int i = 0; i < 5000; i++) { char *p = malloc(i + 1); p[0] = 1; if (i % 2) free(p); }
+    abort();
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def a_trace(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trace")
+    done = quire(folder, "record", "-o", "jq.qtr", "--", "jq", "-n", "[range(5000)|tostring]|length")
+    assert done.returncode == 0, done.stderr
+    return folder / "jq.qtr"
+
+
+def test_the_program_keeps_its_streams_and_its_status(tmp_path):
+    done = quire(tmp_path, "record", "--", "sh", "-c", "cat; echo oops >&2; exit 7", input="hello\n")
+    assert done.returncode == 7
+    assert done.stdout == "hello\n" and "oops\n" in done.stderr
+    assert (tmp_path / "sh.qtr").exists() and "sh.qtr" in done.stderr
+
+
+def test_a_program_ended_by_a_signal_gives_128_and_its_number(tmp_path):
+    done = quire(tmp_path, "record", "--", build(tmp_path, CRASH, name="crash"))
+    assert done.returncode == 134 and "SIGABRT" in done.stderr
+    facts = json.loads(quire(tmp_path, "advise", "--json", "crash.qtr").stdout)["traces"][0]["facts"]
+    assert facts["allocations"] == 5000 and facts["complete"] is False
+
+
+def test_default_names_are_made_unique(tmp_path):
+    for _ in range(3):
+        assert quire(tmp_path, "record", "--", "jq", "-n", "1").returncode == 0
+    assert sorted(p.name for p in tmp_path.glob("*.qtr")) == ["jq.1.qtr", "jq.2.qtr", "jq.qtr"]
+
+
+@pytest.mark.parametrize("command", ["record", "try"])
+def test_a_file_is_overwritten_only_with_force(tmp_path, command):
+    (tmp_path / "precious").write_text("keep me")
+    done = quire(tmp_path, command, "-o", "precious", "--", "jq", "-n", "1")
+    assert done.returncode == 2 and "add -f" in done.stderr
+    assert (tmp_path / "precious").read_text() == "keep me"
+    assert quire(tmp_path, command, "-f", "-o", "precious", "--", "jq", "-n", "1").returncode == 0
+    assert (tmp_path / "precious").read_bytes() != b"keep me"
+
+
+def test_a_place_where_nothing_can_be_written_is_an_error_before_the_program_runs(tmp_path):
+    done = quire(tmp_path, "record", "-o", "nowhere/t.qtr", "--", "touch", "ran")
+    assert done.returncode == 3 and "nowhere" in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_file_size_limit_neither_kills_the_program_nor_loses_the_trace(tmp_path):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
+
+    done = quire(tmp_path, "record", "-o", "t.qtr", "--", "jq", "-n", "[range(200000)|tostring]|length", preexec_fn=limit)
+    assert done.returncode == 0 and done.stdout == "200000\n"
+    advice = quire(tmp_path, "advise", "t.qtr")
+    assert advice.returncode == 0 and "note:" in advice.stdout
+
+
+@pytest.mark.parametrize("command", ["replay", "advise"])
+@pytest.mark.parametrize("content", [b"", b"hello, I am no trace\n" * 99, os.urandom(5000)])
+def test_a_foreign_file_gets_one_clear_line(tmp_path, command, content):
+    (tmp_path / "x.qtr").write_bytes(content)
+    done = quire(tmp_path, command, "x.qtr")
+    assert done.returncode == 1 and done.stdout == ""
+    assert "x.qtr cannot be used as a trace" in done.stderr and "quire record" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_trace_cut_within_its_header_gets_one_clear_line(tmp_path, a_trace):
+    (tmp_path / "cut.qtr").write_bytes(a_trace.read_bytes()[:700])
+    done = quire(tmp_path, "advise", "cut.qtr")
+    assert done.returncode == 1 and "cannot be used as a trace" in done.stderr
+
+
+def test_a_trace_that_does_not_exist_is_a_usage_error(tmp_path):
+    done = quire(tmp_path, "replay", "none.qtr")
+    assert done.returncode == 2 and "no such trace" in done.stderr
+
+
+def test_replay_measures_libc_every_peer_and_the_mix(a_trace):
+    import peers
+
+    done = quire(a_trace.parent, "replay", "--rounds", 2, "--json", a_trace)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["schema"] == "quire.replay/1" and document["rounds"] == 2
+    names = [row["name"] for row in document["allocators"]]
+    assert names == ["libc"] + [p.name for p in peers.installed()] + ["mix"]
+    for row, peer in zip(document["allocators"][1:], peers.installed()):
+        assert os.path.realpath(peer.path) == row["library"]
+        assert row["cpu_ns_per_op"]["low"] <= row["cpu_ns_per_op"]["value"] <= row["cpu_ns_per_op"]["high"]
+
+
+def test_replay_takes_the_allocators_it_is_told(a_trace):
+    done = quire(a_trace.parent, "replay", "--rounds", 1, "--allocator", "mimalloc", a_trace)
+    assert done.returncode == 0 and "mimalloc" in done.stdout and "jemalloc" not in done.stdout
+
+
+def test_replay_refuses_an_unknown_allocator_with_a_suggestion(a_trace):
+    done = quire(a_trace.parent, "replay", "--allocator", "mimaloc", a_trace)
+    assert done.returncode == 2 and "did you mean `mimalloc`?" in done.stderr
+
+
+def test_advise_names_sites_classes_and_arenas(a_trace):
+    done = quire(a_trace.parent, "advise", a_trace)
+    assert done.returncode == 0
+    assert "arena 0" in done.stdout and "jv_" in done.stdout and "Call sites" in done.stdout
+
+
+def test_advise_takes_several_traces(a_trace):
+    document = json.loads(quire(a_trace.parent, "advise", "--json", a_trace, a_trace).stdout)
+    assert document["schema"] == "quire.advise/1" and len(document["traces"]) == 2

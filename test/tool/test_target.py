@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: MIT
+"""test_target - programs that cannot be run or traced are refused at once, each with its reason and its exit status."""
+import os
+
+import pytest
+from toolkit import build, quire
+
+import peers
+
+OWN_MALLOC = """
+#include <stddef.h>
+static char pool[1 << 20]; static size_t used;
+void *malloc(size_t n) { void *p = pool + used; used += (n + 15) & ~15ul; return p; }
+void free(void *p) {}
+int main(void) { return malloc(10) == NULL; }
+"""
+
+
+@pytest.mark.parametrize("command", ["try", "record"])
+def test_a_static_binary_is_refused_with_the_reason(tmp_path, command):
+    program = build(tmp_path, "int main(void) { return 0; }", flags=["-static"])
+    done = quire(tmp_path, command, "--", program)
+    assert done.returncode == 3
+    assert "static binary" in done.stderr and "nothing can be preloaded" in done.stderr
+    assert list(tmp_path.glob("*.qtr*")) == []
+
+
+@pytest.mark.parametrize("flags", [[], ["-s"]])
+def test_a_program_with_its_own_malloc_inside_is_refused(tmp_path, flags):
+    program = build(tmp_path, OWN_MALLOC, flags=flags)
+    done = quire(tmp_path, "try", "--", program)
+    assert done.returncode == 3 and "its own malloc inside" in done.stderr
+
+
+def test_a_program_linked_with_another_allocator_is_refused(tmp_path):
+    library = next(p.path for p in peers.installed() if p.name == "jemalloc")
+    program = build(tmp_path, "int main(void) { return 0; }", flags=["-Wl,--no-as-needed", library])
+    done = quire(tmp_path, "try", "--", program)
+    assert done.returncode == 3 and "libjemalloc" in done.stderr
+
+
+def test_a_setuid_program_is_refused(tmp_path):
+    program = build(tmp_path, "int main(void) { return 0; }")
+    os.chmod(program, 0o4755)
+    done = quire(tmp_path, "try", "--", program)
+    assert done.returncode == 3 and "setuid" in done.stderr and "LD_PRELOAD" in done.stderr
+
+
+def test_a_script_is_judged_by_its_interpreter(tmp_path):
+    interpreter = build(tmp_path, "int main(void) { return 0; }", name="interpreter", flags=["-static"])
+    script = tmp_path / "script"
+    script.write_text(f"#!{interpreter}\n")
+    script.chmod(0o755)
+    done = quire(tmp_path, "try", "--", script)
+    assert done.returncode == 3 and "static binary" in done.stderr
+
+
+def test_a_program_that_does_not_exist_is_127(tmp_path):
+    done = quire(tmp_path, "try", "--", "no-such-program-here")
+    assert done.returncode == 127 and "not found" in done.stderr
+
+
+def test_a_file_that_may_not_be_executed_is_126(tmp_path):
+    (tmp_path / "data").write_text("hello")
+    done = quire(tmp_path, "try", "--", "./data")
+    assert done.returncode == 126 and "chmod +x ./data" in done.stderr
+
+
+def test_a_file_that_is_no_program_is_126(tmp_path):
+    (tmp_path / "data").write_text("hello, this is no program at all\n" * 9)
+    (tmp_path / "data").chmod(0o755)
+    done = quire(tmp_path, "record", "--", "./data")
+    assert done.returncode == 126 and "neither" in done.stderr
+
+
+def test_a_directory_is_126(tmp_path):
+    done = quire(tmp_path, "try", "--", str(tmp_path))
+    assert done.returncode == 126 and "directory" in done.stderr
+
+
+def test_a_program_that_maps_its_memory_itself_is_found_out_after_the_run(tmp_path):
+    source = """
+    #include <string.h>
+    #include <stdlib.h>
+    #include <sys/mman.h>
+    int main(void) {
+        free(malloc(10));
+        char *p = mmap(0, 100 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        memset(p, 1, 100 << 20);
+        return 0;
+    }"""
+    done = quire(tmp_path, "try", "--", build(tmp_path, source))
+    assert done.returncode == 3 and "maps its memory itself" in done.stderr

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: MIT
+"""test_try - `quire try` on real programs: the verdicts that must come out, and what it does with every other end."""
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+
+import pytest
+from toolkit import BUILD, TOOL, build, quire, try_json
+
+import advice
+
+WORDS = {advice.YES, advice.NO, advice.INCONCLUSIVE}
+
+THREADED = """
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+struct node { struct node *next; char text[40]; };
+static struct node *mail; static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static void *work(void *arg) {
+    for (int round = 0; round < 40; round++) {
+        struct node *list = NULL;
+        for (int i = 0; i < 100; i++) { struct node *n = malloc(sizeof *n); memset(n->text, i, 40); n->next = list; list = n; }
+        for (int i = 0; list; i++) {
+            struct node *next = list->next;
+            if (i % 10) { free(list); }
+            else { pthread_mutex_lock(&lock); list->next = mail; mail = list; pthread_mutex_unlock(&lock); }
+            list = next;
+        }
+    }
+    return NULL;
+}
+int main(void) {
+    for (int wave = 0; wave < 2; wave++) {
+        pthread_t t[4];
+        for (int i = 0; i < 4; i++) pthread_create(&t[i], NULL, work, NULL);
+        for (int i = 0; i < 4; i++) pthread_join(t[i], NULL);
+        while (mail) { struct node *next = mail->next; free(mail); mail = next; }
+    }
+    return 0;
+}
+"""
+
+CRASH = """
+#include <stdlib.h>
+int main(void) {
+    for (int i = 0; i < 5000; i++) { char *p = malloc(i + 1); p[0] = 1; if (i % 2) free(p); }
+    return *(volatile int *)0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def big_json(tmp_path_factory):
+    chance = random.Random(7)
+    rows = [{"id": chance.randrange(10**9), "name": f"user{i}", "tags": ["a", "bb", "ccc"][: i % 4], "at": {"x": chance.random()}}
+            for i in range(8000)]
+    path = tmp_path_factory.mktemp("input") / "big.json"
+    path.write_text(json.dumps(rows))
+    return path
+
+
+def check_whole(document):
+    """What every full verdict must have."""
+    assert document["schema"] == "quire.try/1"
+    assert document["verdict"]["word"] in WORDS and document["verdict"]["reason"]
+    assert document["trace"]["events"] > 2000
+    assert 0 < document["allocation_share_percent"]["value"] < 100
+    names = [row["name"] for row in document["allocators"]]
+    assert names[0] == "libc" and {"mimalloc", "jemalloc", "tcmalloc"} <= set(names)
+    assert all(row.get("failures") == 0 for row in document["allocators"])
+    assert {s["class"] for s in document["sites"]} <= {"arena", "slab", "recycling slot", "heap"}
+    assert len(document["next"]) == 3
+
+
+def test_jq_on_json_fits_an_arena(tmp_path, big_json):
+    document = try_json(tmp_path, "jq", ".", big_json)
+    check_whole(document)
+    moved = sum(s["allocations"] for s in document["sites"] if s["class"] == "arena")
+    assert moved >= 0.9 * document["trace"]["allocations"]
+    assert "mix" in [row["name"] for row in document["allocators"]]
+    assert document["program"]["status"] == 0
+
+
+def test_python_is_seen_through_its_own_allocator_and_that_is_said(tmp_path, big_json):
+    (tmp_path / "load.py").write_text("import json, sys\nprint(len(json.dumps(json.load(open(sys.argv[1])))))\n")
+    done = quire(tmp_path, "try", "--rounds", 2, "--", "python3", "load.py", big_json)
+    assert done.returncode == 0, done.stderr
+    assert "PYTHONMALLOC=malloc was set" in done.stdout and "own allocator" in done.stdout
+    document = json.loads(quire(tmp_path, "advise", "--json", "python3.qtr").stdout)
+    assert document["traces"][0]["facts"]["allocations"] > 30000
+
+
+def test_sqlite_gets_a_verdict(tmp_path):
+    sql = "create table t(a,b); with recursive n(i) as (select 1 union all select i+1 from n where i<20000) insert into t select i,'name'||i from n;"
+    document = try_json(tmp_path, "sqlite3", ":memory:", sql)
+    check_whole(document)
+
+
+def test_gcc_is_left_alone_and_its_busiest_process_is_looked_at(tmp_path):
+    functions = "".join(f"int f{i}(int a, char *s) {{ for (int i = 0; i < a; i++) s[i % {i + 2}] += i * {i}; return s[0] ? a : f{max(0, i - 1)}(a - 1, s); }}\n"
+                        for i in range(150))
+    (tmp_path / "gen.c").write_text(functions)
+    document = try_json(tmp_path, "gcc", "-O2", "-c", "gen.c", "-o", "gen.o", rounds=5)
+    check_whole(document)
+    assert document["verdict"]["word"] == advice.NO
+    assert len(document["trace"]["processes"]) >= 2 and "cc1" in document["trace"]["processes"][0]["command"]
+    assert [p.name for p in tmp_path.glob("*.qtr*")] == ["gcc.qtr"]
+
+
+def test_a_program_that_does_nothing_is_not_worth_looking_at(tmp_path):
+    done = quire(tmp_path, "try", "--", "true")
+    assert done.returncode == 0 and "othing worth looking at" in done.stdout
+    assert try_json(tmp_path, "true")["verdict"]["reason"] == "nothing worth looking at"
+
+
+def test_the_bundled_demo_is_a_yes(tmp_path):
+    done = quire(tmp_path, "try", "--json", "--rounds", 5)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["verdict"]["word"] == advice.YES
+    by_name = {s["function"]: s["class"] for s in document["sites"]}
+    assert by_name["parse_request"] == "arena" and by_name["find_session"] == "slab"
+
+
+def test_a_threaded_program_is_replayed_with_its_threads(tmp_path):
+    document = try_json(tmp_path, build(tmp_path, THREADED, flags=["-pthread"]))
+    check_whole(document)
+    assert document["trace"]["threads"] == 9
+    site = next(s for s in document["sites"] if s["function"] == "work")
+    assert site["allocations"] == 2 * 4 * 40 * 100
+
+
+def test_a_crash_gives_its_status_and_the_trace_so_far(tmp_path):
+    program = build(tmp_path, CRASH, name="crash")
+    done = quire(tmp_path, "try", "--", program)
+    assert done.returncode == 139
+    assert "SIGSEGV" in done.stdout and "trace so far: 5,000 allocations" in done.stdout
+    assert (tmp_path / "crash.qtr").exists()
+    document = try_json(tmp_path, program, status=139)
+    assert document["verdict"]["word"] is None and document["trace"]["allocations"] == 5000
+
+
+def test_the_programs_own_failure_is_passed_through(tmp_path):
+    done = quire(tmp_path, "try", "--rounds", 1, "--", "jq", "-n", '[range(3000)|tostring]|error("no luck")')
+    assert done.returncode == 5
+    assert "exit status 5" in done.stdout and "no luck" in done.stdout
+
+
+def test_standard_input_is_given_to_every_run(tmp_path, big_json):
+    command = ["try", "--json", "--rounds", 1, "--", "jq", "length"]
+    piped = quire(tmp_path, *command, input=big_json.read_text())
+    assert piped.returncode == 0, piped.stderr
+    with open(big_json, encoding="utf-8") as file:
+        redirected = quire(tmp_path, *command, stdin=file)
+    counts = [json.loads(done.stdout)["trace"]["allocations"] for done in (piped, redirected)]
+    assert counts[0] == counts[1] > 10000
+
+
+def test_json_is_alone_on_stdout_and_progress_is_not(tmp_path):
+    done = quire(tmp_path, "try", "--json", "--rounds", 1, "--", "jq", "-n", "[range(3000)|tostring]")
+    json.loads(done.stdout)
+    assert "recording it" in done.stderr and "\033" not in done.stderr
+
+
+def test_strict_turns_an_inconclusive_verdict_into_exit_4(tmp_path, monkeypatch):
+    import cmd_try
+    import tryreport
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tryreport.advice, "judge", lambda *_: advice.Verdict(advice.INCONCLUSIVE, "made so"))
+    import cli
+
+    arguments = ["try", "--rounds", "1", "--", "jq", "-n", "[range(3000)|tostring]|length"]
+    assert cli.main(arguments[:1] + ["--strict"] + arguments[1:]) == 4
+    assert cli.main(arguments) == 0
+    assert cmd_try.EXIT_INCONCLUSIVE == 4
+
+
+def test_the_trace_goes_where_it_is_told(tmp_path):
+    done = quire(tmp_path, "try", "-o", "here.qtr", "--", "true")
+    assert done.returncode == 0 and (tmp_path / "here.qtr").exists()
+
+
+def test_a_script_is_run_through_its_interpreter(tmp_path):
+    script = tmp_path / "script.sh"
+    script.write_text("#!/bin/sh\njq -n '[range(4000)|tostring]|length'\n")
+    script.chmod(0o755)
+    document = try_json(tmp_path, script, rounds=1)
+    assert "jq" in document["trace"]["processes"][0]["command"]
+
+
+@pytest.mark.skipif(not shutil.which("script"), reason="needs script(1) for a terminal")
+def test_on_a_terminal_progress_is_one_moving_line(tmp_path):
+    command = f"{sys.executable} {TOOL} try --rounds 1 -- jq -n '[range(3000)|tostring]|length'"
+    env = {**os.environ, "QUIRE_BUILD_DIR": str(BUILD), "TERM": "xterm"}
+    env.pop("NO_COLOR", None)
+    done = subprocess.run(["script", "-qec", command, "/dev/null"], cwd=tmp_path, env=env, capture_output=True,
+                          stdin=subprocess.DEVNULL, timeout=60)
+    assert b"\r\033[K[" in done.stdout and b"left" in done.stdout

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: MIT
+"""
+toolkit.py - what the tool's tests share: running it, building small programs, replaying small programs.
+
+Binaries come from QUIRE_BUILD_DIR (default: build/release of this checkout).
+Not here: test inputs of one file only.
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TOOL = ROOT / "tools" / "quire"
+BUILD = pathlib.Path(os.environ.get("QUIRE_BUILD_DIR", ROOT / "build" / "release")).resolve()
+
+sys.path.insert(0, str(TOOL))
+
+
+def quire(folder, *words, environment=None, **options):
+    """`quire WORDS` run in a folder; the finished process, its output as text."""
+    env = {**os.environ, "QUIRE_BUILD_DIR": str(BUILD), "NO_COLOR": "1", "COLUMNS": "140", **(environment or {})}
+    options.setdefault("stdin", subprocess.DEVNULL if "input" not in options else None)
+    if "input" in options:
+        options.pop("stdin")
+    return subprocess.run([sys.executable, str(TOOL), *map(str, words)], cwd=folder, env=env, capture_output=True,
+                          text=True, timeout=100, **options)
+
+
+def try_json(folder, *command, rounds=3, status=0):
+    """`quire try --json` on a command: its document, after the exit status was what it should be."""
+    done = quire(folder, "try", "--json", "--rounds", rounds, "--", *command)
+    assert done.returncode == status, done.stderr + done.stdout
+    return json.loads(done.stdout)
+
+
+def native(name, *words, environment=None, timeout=60):
+    """One helper run; the finished process."""
+    return subprocess.run([str(BUILD / "tools" / name), *map(str, words)], capture_output=True, text=True,
+                          timeout=timeout, env={**os.environ, **(environment or {})})
+
+
+def native_json(name, *words):
+    """The JSON that a helper prints, after it ended well."""
+    done = native(name, *words)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def build(folder, source, name="program", flags=()):
+    """Compiles one C text; the path of the program."""
+    path = folder / f"{name}.c"
+    path.write_text(source)
+    subprocess.run(["cc", "-O1", "-g", "-w", "-fno-builtin", str(path), "-o", str(folder / name), *flags], check=True)
+    return folder / name
