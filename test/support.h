@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+/*
+ * support.h - what the tests share: a random sequence, the process's maps and memory, a fault armed for a scope.
+ */
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <unistd.h>
+
+#include "os/os.h"
+
+/* xorshift64*: the same sequence everywhere for the same seed. */
+class Random {
+public:
+    explicit Random(uint64_t seed) : state(seed * 0x9e3779b97f4a7c15u + 1) {}
+    uint64_t next()
+    {
+        state ^= state >> 12, state ^= state << 25, state ^= state >> 27;
+        return state * 0x2545f4914f6cdd1du;
+    }
+    uint64_t below(uint64_t n) { return next() % n; }
+
+private:
+    uint64_t state;
+};
+
+inline size_t rss_bytes()
+{
+    FILE *file = fopen("/proc/self/smaps_rollup", "re");
+    char line[256];
+    size_t kib = 0;
+    while (file && fgets(line, sizeof line, file))
+        if (strncmp(line, "Rss:", 4) == 0)
+            kib = strtoull(line + 4, nullptr, 10);
+    if (file)
+        fclose(file);
+    return kib * 1024;
+}
+
+inline size_t count_lines(const char *path)
+{
+    FILE *file = fopen(path, "re");
+    size_t lines = 0;
+    for (int c; file && (c = getc(file)) != EOF;)
+        lines += c == '\n';
+    if (file)
+        fclose(file);
+    return lines;
+}
+
+/* The nth system call of one kind fails while this lives. */
+class Fault {
+public:
+    Fault(os_call kind_, uint64_t nth, bool onwards = false) : kind(kind_) { os_fault_set(kind, nth, onwards); }
+    ~Fault() { os_fault_set(kind, 0, false); }
+
+private:
+    os_call kind;
+};
+
+inline bool test_long() { return getenv("QUIRE_TEST_LONG") != nullptr; }
+inline void sleep_ms(unsigned ms) { usleep(ms * 1000); }

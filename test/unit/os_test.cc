@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <sched.h>
+
+#include "os/os.h"
+#include "support.h"
+
+namespace {
+const size_t page = os_page_bytes();
+}
+
+TEST(Os, the_page_size_is_the_kernels)
+{
+    EXPECT_EQ(page, size_t(sysconf(_SC_PAGESIZE)));
+    EXPECT_EQ(size_t(1) << os_page_shift(), page);
+}
+
+TEST(Os, mapped_memory_is_zero_and_aligned_as_asked)
+{
+    for (size_t align = page; align <= (size_t(64) << 20); align *= 2) {
+        void *p;
+        ASSERT_EQ(os_map(3 * page, align, &p), 0);
+        EXPECT_EQ(uintptr_t(p) % align, 0u);
+        for (size_t i = 0; i < 3 * page; i += 512)
+            EXPECT_EQ(static_cast<char *>(p)[i], 0);
+        EXPECT_EQ(os_unmap(p, 3 * page), 0);
+    }
+}
+
+TEST(Os, aligned_mappings_leave_no_ends_behind)
+{
+    size_t before = count_lines("/proc/self/maps");
+    for (int i = 0; i < 100; i++) {
+        void *p;
+        ASSERT_EQ(os_map(page, 1 << 20, &p), 0);
+        ASSERT_EQ(os_unmap(p, page), 0);
+    }
+    EXPECT_LE(count_lines("/proc/self/maps"), before + 1);
+}
+
+TEST(Os, reserved_addresses_become_memory_when_committed_and_zero_again_when_discarded)
+{
+    void *p;
+    ASSERT_EQ(os_reserve(64 * page, page, &p), 0);
+    ASSERT_EQ(os_commit(p, 2 * page), 0);
+    char *c = static_cast<char *>(p);
+    memset(c, 7, 2 * page);
+    ASSERT_EQ(os_discard(p, page), 0);
+    EXPECT_EQ(c[0], 0);
+    EXPECT_EQ(c[page], 7);
+    EXPECT_DEATH(c[3 * page] = 1, "");
+    ASSERT_EQ(os_unmap(p, 64 * page), 0);
+}
+
+TEST(Os, impossible_sizes_are_refused_with_errno_kept)
+{
+    void *p;
+    errno = 77;
+    EXPECT_EQ(os_map(SIZE_MAX - page + 1, page, &p), -ENOMEM);
+    EXPECT_EQ(os_reserve(SIZE_MAX / 2 + 1, size_t(1) << 40, &p), -ENOMEM);
+    EXPECT_EQ(os_libc_alloc(SIZE_MAX / 2, page, &p), -ENOMEM);
+    EXPECT_EQ(errno, 77);
+}
+
+TEST(Os, each_kind_of_call_fails_when_told_to_and_only_then)
+{
+    void *p;
+    {
+        Fault fault(OS_MAP, 2);
+        ASSERT_EQ(os_map(page, page, &p), 0);
+        void *q;
+        EXPECT_EQ(os_map(page, page, &q), -ENOMEM);
+        ASSERT_EQ(os_map(page, page, &q), 0);
+        os_unmap(q, page);
+    }
+    {
+        Fault fault(OS_DISCARD, 1, true);
+        EXPECT_EQ(os_discard(p, page), -ENOMEM);
+        EXPECT_EQ(os_discard(p, page), -ENOMEM);
+    }
+    EXPECT_EQ(os_discard(p, page), 0);
+    {
+        Fault fault(OS_UNMAP, 1);
+        EXPECT_EQ(os_unmap(p, page), -ENOMEM);
+    }
+    EXPECT_EQ(os_unmap(p, page), 0);
+    os_fault_set(OS_PROTECT, 1000, false);
+    ASSERT_EQ(os_map(page, page, &p), 0);
+    os_commit(p, page);
+    EXPECT_EQ(os_fault_set(OS_PROTECT, 0, false), 1u) << "calls are counted";
+    os_unmap(p, page);
+}
+
+TEST(Os, the_cpu_id_is_one_that_this_thread_may_run_on)
+{
+    cpu_set_t set;
+    ASSERT_EQ(sched_getaffinity(0, sizeof set, &set), 0);
+    for (int i = 0; i < 1000; i++)
+        EXPECT_TRUE(CPU_ISSET(os_cpu_id(), &set));
+    EXPECT_GE(os_cpu_count(), unsigned(CPU_COUNT(&set)));
+}
+
+TEST(Os, time_goes_forward_and_entropy_differs)
+{
+    uint64_t a = os_time_ns();
+    sleep_ms(2);
+    EXPECT_GE(os_time_ns() - a, 1000000u);
+    uint64_t x = 0, y = 0;
+    ASSERT_EQ(os_entropy(&x, sizeof x), 0);
+    ASSERT_EQ(os_entropy(&y, sizeof y), 0);
+    EXPECT_NE(x, y);
+}
+
+TEST(Os, a_thread_starts_with_all_signals_blocked)
+{
+    static uint32_t done;
+    static sigset_t mask;
+    done = 0;
+    auto fn = [](void *word) {
+        pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+        __atomic_store_n(static_cast<uint32_t *>(word), 1, __ATOMIC_RELEASE);
+        os_futex_wake(static_cast<uint32_t *>(word), 1);
+    };
+    ASSERT_EQ(os_thread_start(fn, &done), 0);
+    while (__atomic_load_n(&done, __ATOMIC_ACQUIRE) == 0)
+        os_futex_wait(&done, 0, 100000000);
+    EXPECT_TRUE(sigismember(&mask, SIGTERM));
+    sigset_t own;
+    pthread_sigmask(SIG_SETMASK, nullptr, &own);
+    EXPECT_FALSE(sigismember(&own, SIGTERM));
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+#include <gtest/gtest.h>
+
+#include "os/os.h"
+#include "pages/pagemap.h"
+#include "support.h"
+
+namespace {
+const size_t page = os_page_bytes();
+alignas(8) char object[8];
+const owner_t owner = owner_make(&object, OWNER_ARENA);
+char *at(uintptr_t n) { return reinterpret_cast<char *>(n); }
+} // namespace
+
+TEST(Pagemap, wild_addresses_belong_to_nobody_and_are_not_touched)
+{
+    Random random(1);
+    EXPECT_EQ(pagemap_find(nullptr), 0u);
+    EXPECT_EQ(pagemap_find(at(UINTPTR_MAX)), 0u);
+    for (int i = 0; i < 100000; i++)
+        EXPECT_EQ(pagemap_find(at(random.next())), 0u);
+}
+
+TEST(Pagemap, every_byte_of_a_set_stretch_has_its_ownernd_its_neighbours_have_not)
+{
+    char *start = at(uintptr_t(0x7a) << 40 | 37 * page);
+    ASSERT_EQ(pagemap_set(start, 3 * page, owner), 0);
+    EXPECT_EQ(pagemap_find(start - 1), 0u);
+    EXPECT_EQ(pagemap_find(start), owner);
+    EXPECT_EQ(pagemap_find(start + 3 * page - 1), owner);
+    EXPECT_EQ(pagemap_find(start + 3 * page), 0u);
+    EXPECT_EQ(owner_kind(owner), OWNER_ARENA);
+    EXPECT_EQ(owner_object(owner), static_cast<void *>(&object));
+    pagemap_clear(start, 3 * page);
+    EXPECT_EQ(pagemap_find(start), 0u);
+}
+
+TEST(Pagemap, a_terabyte_costs_a_few_tables)
+{
+    char *start = at((uintptr_t(0x31) << 40) + 5 * page);
+    size_t before = pagemap_meta_bytes(), bytes = size_t(1) << 40;
+    ASSERT_EQ(pagemap_set(start, bytes, owner), 0);
+    EXPECT_LE(pagemap_meta_bytes() - before, size_t(8) * 32768 + 8 * page);
+    EXPECT_EQ(pagemap_find(start), owner);
+    EXPECT_EQ(pagemap_find(start - 1), 0u);
+    EXPECT_EQ(pagemap_find(start + bytes / 2), owner);
+    EXPECT_EQ(pagemap_find(start + bytes - 1), owner);
+    EXPECT_EQ(pagemap_find(start + bytes), 0u);
+    pagemap_clear(start, bytes);
+    for (int i = 0; i < 64; i++)
+        EXPECT_EQ(pagemap_find(start + bytes / 64 * i), 0u);
+}
+
+TEST(Pagemap, a_stretch_that_had_one_owners_a_whole_can_be_cut_up_later)
+{
+    char *start = at(uintptr_t(0x32) << 40);
+    size_t whole = page << 12; /* one leaf table's worth */
+    ASSERT_EQ(pagemap_set(start, whole, owner), 0);
+    pagemap_clear(start, whole);
+    ASSERT_EQ(pagemap_set(start + page, page, owner), 0);
+    EXPECT_EQ(pagemap_find(start), 0u);
+    EXPECT_EQ(pagemap_find(start + page), owner);
+    EXPECT_EQ(pagemap_find(start + 2 * page), 0u);
+    pagemap_clear(start + page, page);
+}
+
+TEST(Pagemap, when_no_table_can_be_had_nothing_has_changed)
+{
+    char *start = at(uintptr_t(0x33) << 40);
+    for (uint64_t nth = 1; nth <= 2; nth++) {
+        Fault fault(OS_MAP, nth);
+        EXPECT_EQ(pagemap_set(start, page, owner), -ENOMEM);
+        EXPECT_EQ(pagemap_find(start), 0u);
+    }
+    EXPECT_EQ(pagemap_set(start, page, owner), 0);
+    pagemap_clear(start, page);
+}
+
+TEST(Pagemap, addresses_beyond_the_table_are_refused)
+{
+    EXPECT_EQ(pagemap_set(at(uintptr_t(1) << 62), page, owner), -ENOMEM);
+}
+
+TEST(Pagemap, random_stretches_agree_with_a_plain_model)
+{
+    enum { PAGES = 3 << 12 };
+    static owner_t model[PAGES];
+    char *base = at((uintptr_t(0x34) << 40) - 5000 * page); /* across a boundary of all levels */
+    Random random(7);
+    memset(model, 0, sizeof model);
+    struct { size_t first, pages; } live[64] = {};
+    for (int step = 0; step < 4000; step++) {
+        auto &slot = live[random.below(64)];
+        if (slot.pages) {
+            pagemap_clear(base + slot.first * page, slot.pages * page);
+            std::fill(model + slot.first, model + slot.first + slot.pages, 0);
+            slot.pages = 0;
+        } else {
+            size_t first = random.below(PAGES), pages = 1 + random.below(random.below(2) ? 8 : 5000);
+            bool free = first + pages <= PAGES;
+            for (size_t i = first; free && i < first + pages; i++)
+                free = model[i] == 0;
+            if (!free)
+                continue;
+            slot = {first, pages};
+            owner_t other = reinterpret_cast<uintptr_t>(&object) + (step + 1) * 8 + OWNER_SLAB;
+            ASSERT_EQ(pagemap_set(base + first * page, pages * page, other), 0);
+            std::fill(model + first, model + first + pages, other);
+        }
+        for (int i = 0; i < 20; i++) {
+            size_t p = random.below(PAGES);
+            ASSERT_EQ(pagemap_find(base + p * page + random.below(page)), model[p]) << "page " << p << " step " << step;
+        }
+    }
+    for (auto &slot : live)
+        if (slot.pages)
+            pagemap_clear(base + slot.first * page, slot.pages * page);
+}

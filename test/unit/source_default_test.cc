@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: MIT
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <csignal>
+#include <fstream>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <vector>
+
+#include <quire/source.h>
+
+#include "base/align.h"
+#include "base/compiler.h"
+#include "os/sanitize.h"
+#include "pages/region.h"
+#include "support.h"
+
+namespace {
+const size_t page = os_page_bytes();
+const size_t mib = 1 << 20;
+quire_source *source = quire_source_default();
+
+quire_span take(size_t bytes, size_t align = 0)
+{
+    quire_span span = {};
+    EXPECT_EQ(source->verbs->take(source, bytes, align ? align : page, &span), 0) << bytes;
+    return span;
+}
+void give(const quire_span &span) { source->verbs->give(source, &span); }
+void touch(const quire_span &span)
+{
+    for (size_t i = 0; i < span.bytes; i += page)
+        static_cast<volatile char *>(span.start)[i] = 1;
+}
+struct quire_source_stats stats()
+{
+    struct quire_source_stats out;
+    quire_source_stats(source, &out);
+    return out;
+}
+bool all_zero(const quire_span &span)
+{
+    const char *p = static_cast<const char *>(span.start);
+    return p[0] == 0 && memcmp(p, p + 1, span.bytes - 1) == 0;
+}
+/* Run in a child, so that limits, options and threads of one test do not meet the next; the child's status is the result. */
+template <typename Body> void in_child(Body body)
+{
+    fflush(nullptr);
+    pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        body();
+        fflush(nullptr);
+        _exit(testing::Test::HasFailure() ? 1 : 0);
+    }
+    int status;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
+}
+} // namespace
+
+TEST(SourceDefault, spans_are_whole_pages_aligned_and_writable)
+{
+    for (size_t bytes : {page, 2 * page, 3 * page, 16 * page, 100 * page, 2 * mib, 4 * mib, 65 * mib, 300 * mib})
+        for (size_t align : {page, 16 * page, mib, 4 * mib}) {
+            quire_span span = take(bytes, align);
+            ASSERT_NE(span.start, nullptr);
+            EXPECT_EQ(span.bytes, bytes);
+            EXPECT_EQ(uintptr_t(span.start) % align, 0u);
+            static_cast<char *>(span.start)[0] = 1;
+            static_cast<char *>(span.start)[bytes - 1] = 1;
+            give(span);
+        }
+    EXPECT_EQ(quire_source_check(source), nullptr);
+    quire_source_trim(source);
+}
+
+TEST(SourceDefault, a_span_said_to_be_zero_is_zero_and_fresh_ones_are_said_to_be)
+{
+    in_child([] {
+        EXPECT_TRUE(take(16 * page).flags & QUIRE_SPAN_ZERO);
+        Random random(3);
+        std::vector<quire_span> live;
+        for (int i = 0; i < 3000; i++) {
+            if (live.size() > 40 || (!live.empty() && random.below(2))) {
+                size_t k = random.below(live.size());
+                give(live[k]);
+                live.erase(live.begin() + long(k));
+            } else {
+                quire_span span = take((1 + random.below(40)) * page);
+                if (span.flags & QUIRE_SPAN_ZERO) {
+                    EXPECT_TRUE(all_zero(span));
+                }
+                memset(span.start, 0xa5, span.bytes);
+                live.push_back(span);
+            }
+            if (i % 500 == 0)
+                quire_source_trim(source);
+        }
+        for (auto &span : live)
+            give(span);
+        EXPECT_EQ(quire_source_check(source), nullptr);
+    });
+}
+
+TEST(SourceDefault, a_warm_span_costs_no_system_call_and_no_fault)
+{
+    quire_span span = take(16 * page);
+    touch(span);
+    give(span);
+    struct rusage before, after;
+    getrusage(RUSAGE_THREAD, &before);
+    os_fault_set(OS_MAP, 1u << 30, false);
+    os_fault_set(OS_PROTECT, 1u << 30, false);
+    os_fault_set(OS_DISCARD, 1u << 30, false);
+    for (int i = 0; i < 10000; i++) {
+        span = take(16 * page);
+        touch(span);
+        give(span);
+    }
+    EXPECT_EQ(os_fault_set(OS_MAP, 0, false), 0u);
+    EXPECT_EQ(os_fault_set(OS_PROTECT, 0, false), 0u);
+    EXPECT_LE(os_fault_set(OS_DISCARD, 0, false), 64u) << "the reaper may tick meanwhile";
+    getrusage(RUSAGE_THREAD, &after);
+    EXPECT_LE(after.ru_minflt - before.ru_minflt, 64) << "a migration to the other CPU's shard may fault one span in";
+}
+
+TEST(SourceDefault, idle_memory_is_bounded_at_once_and_gone_within_two_decays)
+{
+    if (sanitize_watched())
+        GTEST_SKIP() << "shadow memory is resident memory too";
+    in_child([] {
+        ASSERT_EQ(quire_source_set_decay(source, 400000000), 0);
+        std::vector<quire_span> spans(size_t(4096));
+        size_t start = rss_bytes();
+        for (auto &span : spans) { /* 256 MiB */
+            span = take(16 * page);
+            touch(span);
+        }
+        EXPECT_GE(rss_bytes() - start, 16 * page * spans.size() - mib);
+        for (auto &span : spans)
+            give(span);
+        size_t peak = stats().peak_bytes;
+        EXPECT_LE(stats().idle_bytes, peak / 4 + 8 * mib);
+        EXPECT_LE(rss_bytes(), start + peak / 4 + 8 * mib + mib);
+        EXPECT_GE(stats().idle_bytes, mib) << "some of it is kept warm";
+        sleep_ms(800);
+        EXPECT_LE(rss_bytes(), start + 2 * mib);
+        EXPECT_EQ(quire_source_check(source), nullptr);
+    });
+}
+
+TEST(SourceDefault, without_a_thread_of_its_own_callers_give_idle_memory_back)
+{
+    in_child([] {
+        Fault fault(OS_THREAD, 1, true);
+        ASSERT_EQ(quire_source_set_decay(source, 100000000), 0);
+        quire_span span = take(4 * mib), other;
+        give(span);
+        EXPECT_GE(stats().idle_bytes, 4 * mib);
+        for (int i = 0; i < 4; i++) {
+            sleep_ms(80);
+            other = take(3 * page); /* not a size of the shards: a slow path */
+            give(other);
+        }
+        EXPECT_LE(stats().idle_bytes, mib);
+    });
+}
+
+TEST(SourceDefault, decay_zero_keeps_nothing)
+{
+    in_child([] {
+        ASSERT_EQ(quire_source_set_decay(source, 0), 0);
+        quire_span small = take(page), large = take(8 * mib);
+        give(small);
+        give(large);
+        EXPECT_EQ(stats().idle_bytes, 0u);
+        ASSERT_EQ(quire_source_set_decay(source, 1000000000), 0);
+        small = take(page);
+        give(small);
+        EXPECT_EQ(stats().idle_bytes, page);
+    });
+}
+
+TEST(SourceDefault, trim_gives_everything_idle_back_and_says_how_much)
+{
+    quire_span a = take(16 * page), b = take(4 * mib);
+    touch(a), touch(b);
+    give(a), give(b);
+    size_t idle = stats().idle_bytes;
+    EXPECT_GE(idle, 4 * mib);
+    EXPECT_EQ(quire_source_trim(source), idle);
+    EXPECT_EQ(stats().idle_bytes, 0u);
+    EXPECT_EQ(quire_source_trim(source), 0u);
+}
+
+TEST(SourceDefault, memory_that_cannot_be_discarded_stays_counted_and_goes_later)
+{
+    quire_source_trim(source);
+    quire_span span = take(4 * mib);
+    touch(span);
+    give(span);
+    {
+        Fault fault(OS_DISCARD, 1, true);
+        EXPECT_EQ(quire_source_trim(source), 0u);
+        EXPECT_EQ(quire_source_check(source), nullptr);
+    }
+    EXPECT_GE(stats().idle_bytes, 4 * mib);
+    EXPECT_GE(quire_source_trim(source), 4 * mib);
+}
+
+TEST(SourceDefault, addresses_that_cannot_be_unmapped_are_not_lost)
+{
+    in_child([] {
+        quire_span huge = take(300 * mib); /* mapped directly */
+        touch(huge);
+        struct region_stats before, after;
+        region_stats(&before);
+        {
+            Fault fault(OS_UNMAP, 1, true);
+            give(huge);
+            region_stats(&after);
+            EXPECT_EQ(after.lost_bytes, 300 * mib);
+            EXPECT_LE(rss_bytes(), 100 * mib) << "its memory is back even so";
+        }
+        quire_source_trim(source);
+        region_stats(&after);
+        EXPECT_EQ(after.lost_bytes, 0u);
+        EXPECT_EQ(after.out_bytes, before.out_bytes - 300 * mib);
+    });
+}
+
+TEST(SourceDefault, a_gibibyte_of_spans_needs_few_vmas)
+{
+    in_child([] {
+        size_t before = count_lines("/proc/self/maps");
+        for (int i = 0; i < 16384; i++)
+            take(16 * page);
+        EXPECT_LE(count_lines("/proc/self/maps") - before, 64u);
+    });
+}
+
+TEST(SourceDefault, under_a_limit_of_addresses_smaller_ranges_serve_and_the_end_is_enomem)
+{
+    if (BUILT_WITH_ASAN || BUILT_WITH_TSAN)
+        GTEST_SKIP() << "sanitizers need more addresses than the limit";
+    in_child([] {
+        struct rlimit limit = {512 * mib, 512 * mib};
+        ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+        std::vector<quire_span> spans;
+        spans.reserve(4096);
+        quire_span span;
+        while (source->verbs->take(source, mib, page, &span) == 0) {
+            static_cast<char *>(span.start)[0] = 1;
+            spans.push_back(span);
+        }
+        EXPECT_GE(spans.size(), 250u);
+        EXPECT_EQ(source->verbs->take(source, mib, page, &span), -ENOMEM);
+        EXPECT_EQ(quire_source_check(source), nullptr);
+        EXPECT_GE(stats().failures, 1u);
+        give(spans.back());
+        EXPECT_EQ(source->verbs->take(source, mib, page, &span), 0) << "what came back can be had again";
+    });
+}
+
+TEST(SourceDefault, impossible_sizes_are_enomem)
+{
+    quire_span span;
+    EXPECT_EQ(source->verbs->take(source, size_t(PTRDIFF_MAX) + 1, page, &span), -ENOMEM);
+    EXPECT_EQ(source->verbs->take(source, align_down(SIZE_MAX, page), page, &span), -ENOMEM);
+    EXPECT_EQ(source->verbs->take(source, size_t(1) << 60, page, &span), -ENOMEM);
+    EXPECT_EQ(source->verbs->take(source, page, size_t(1) << 62, &span), -ENOMEM);
+}
+
+TEST(SourceDefault, the_bound_of_idle_memory_is_a_quarter_of_the_peak_and_eight_mebibytes)
+{
+    EXPECT_EQ(region_idle_bytes_max(0, 0), 8 * mib);
+    EXPECT_EQ(region_idle_bytes_max(100 * mib, 0), 33 * mib);
+    EXPECT_EQ(region_idle_bytes_max(100 * mib, 4 * mib), 28 * mib);
+    EXPECT_EQ(region_idle_bytes_max(0, 8 * mib), 0u);
+}
+
+TEST(SourceDefault, a_child_of_a_fork_can_go_on_at_once)
+{
+    quire_span kept = take(16 * page);
+    memset(kept.start, 0x5a, kept.bytes);
+    for (int i = 0; i < 50; i++)
+        in_child([&] {
+            EXPECT_EQ(static_cast<char *>(kept.start)[page], 0x5a);
+            give(kept);
+            quire_span a = take(3 * page), b = take(4 * mib);
+            touch(a), touch(b);
+            give(a), give(b);
+            EXPECT_EQ(quire_source_check(source), nullptr);
+        });
+    give(kept);
+}
+
+TEST(SourceDefault, statistics_add_up_and_failures_are_counted)
+{
+    quire_source_trim(source);
+    struct quire_source_stats before = stats();
+    quire_span a = take(16 * page), b = take(3 * page);
+    struct quire_source_stats now = stats();
+    EXPECT_EQ(now.taken_bytes, before.taken_bytes + 19 * page);
+    EXPECT_EQ(now.takes, before.takes + 2);
+    EXPECT_GE(now.peak_bytes, now.taken_bytes);
+    EXPECT_GE(now.reserved_bytes, now.taken_bytes);
+    EXPECT_GT(now.meta_bytes, 0u);
+    give(a), give(b);
+    now = stats();
+    EXPECT_EQ(now.taken_bytes, before.taken_bytes);
+    EXPECT_EQ(now.gives, before.gives + 2);
+}
+
+TEST(SourceDefault, only_the_default_source_has_a_decay)
+{
+    EXPECT_EQ(quire_source_set_decay(quire_source_anon(), 1), -1);
+    EXPECT_EQ(errno, ENOTSUP);
+    EXPECT_EQ(quire_source_set_decay(source, UINT64_MAX), -1);
+    EXPECT_EQ(errno, EINVAL);
+}
