@@ -5,8 +5,8 @@
     lane 2   frontdoor -> checks -> install, native, tool -> ctest check -> ctest asan -> ctest tsan
 
 Builds stand in a queue of their own, one at a time; a test step starts when what it needs has been built.  What is found:
-the house-rule checks, each directory of test/ with *_test.cc in it (by ctest, in three presets) and each with test_*.py in
-it (by pytest).  A passing step shows its closing line; a failing one its whole log.
+the house-rule checks, each directory of test/ with *_test.cc in it (by ctest, in three presets) and each with test_*.py or
+*_test.py in it (by pytest).  A passing step shows its closing line; a failing one its whole log.
 
 Not here: how a single step runs and is counted (runner.py).
 """
@@ -41,7 +41,7 @@ def kinds_and_suites(root):
     """(directories with GoogleTest programs, directories with pytest files) under test/."""
     folders = sorted(p for p in (root / "test").iterdir() if p.is_dir())
     kinds = [p.name for p in folders if any(p.glob("*_test.cc"))]
-    return kinds, [p.name for p in folders if any(p.glob("test_*.py"))]
+    return kinds, [p.name for p in folders if any([*p.glob("test_*.py"), *p.glob("*_test.py")])]
 
 
 def _parse(arguments, known):

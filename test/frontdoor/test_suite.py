@@ -24,6 +24,13 @@ def test_everything_runs_when_nothing_is_named(house):
     ]  # fmt: skip
 
 
+def test_both_of_pytests_ways_to_name_a_file_are_found(house):
+    house.write("test/one/test_a.py", "")
+    house.write("test/two/a_test.py", "")
+    house.write("test/three/helper.py", "")
+    assert suite.kinds_and_suites(house.root) == (["unit"], ["one", "two"])
+
+
 def test_a_kind_of_test_runs_in_every_preset_without_the_rest(house):
     assert names_of(house, "unit") == ["build check", "build asan", "build tsan", "ctest check", "ctest asan", "ctest tsan"]
 
