@@ -85,7 +85,7 @@ QUIRE_API void *quire_arena_alloc(struct quire_arena *arena, size_t bytes) __att
 struct quire_arena_window {
     char *cursor, *end;
 };
-#if defined(__OPTIMIZE__) && !defined(QUIRE_ARENA_NO_INLINE)
+#if QUIRE_ARENA_INLINE
 void *quire_arena_alloc_out_of_line(struct quire_arena *arena, size_t bytes) __asm__("quire_arena_alloc");
 extern inline __attribute__((gnu_inline, always_inline)) void *quire_arena_alloc(struct quire_arena *arena, size_t bytes)
 {

@@ -5,4 +5,13 @@
 
 #define QUIRE_API __attribute__((visibility("default")))
 
+/* 1: the usual case of quire_arena_alloc() is compiled into its callers.  Define it as 0 before including anything of quire's to have only calls. */
+#ifndef QUIRE_ARENA_INLINE
+#ifdef __OPTIMIZE__
+#define QUIRE_ARENA_INLINE 1
+#else
+#define QUIRE_ARENA_INLINE 0
+#endif
+#endif
+
 #endif

@@ -25,6 +25,7 @@
  * Locks: none: one thread at a time.
  * Not here: where spans come from and how large they are (arena_span.c), looking (arena_look.c), going back (arena_back.c).
  */
+#define QUIRE_ARENA_INLINE 0 /* here is the function itself */
 #include <errno.h>
 #include <string.h>
 

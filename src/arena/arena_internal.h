@@ -5,7 +5,6 @@
 #ifndef QUIRE_ARENA_ARENA_INTERNAL_H
 #define QUIRE_ARENA_ARENA_INTERNAL_H
 
-#define QUIRE_ARENA_NO_INLINE 1 /* here is the function itself */
 #include <quire/arena.h>
 
 #ifdef __cplusplus

@@ -35,9 +35,9 @@ static ALWAYS_INLINE void atomic_noise(void)
 
 static ALWAYS_INLINE void cpu_pause(void)
 {
-#if defined(__x86_64__)
+#if CPU_X86_64
     __builtin_ia32_pause();
-#elif defined(__aarch64__)
+#elif CPU_AARCH64
     __asm__ volatile("yield");
 #endif
 }

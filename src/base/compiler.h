@@ -15,6 +15,17 @@
 #define COLD __attribute__((cold, noinline))
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
+#if defined(__x86_64__)
+#define CPU_X86_64 1
+#else
+#define CPU_X86_64 0
+#endif
+#if defined(__aarch64__)
+#define CPU_AARCH64 1
+#else
+#define CPU_AARCH64 0
+#endif
+
 /* 1 in the `check` build: dearer checks, quarantines, lock ranks, and a hook at every atomic step. */
 #ifndef QUIRE_CHECK
 #define QUIRE_CHECK 0

@@ -9,29 +9,28 @@
 #include <stddef.h>
 #include <unistd.h>
 
-#include "base/atomic.h"
 #include "os/os.h"
 
 /* glibc >= 2.35 says where its rseq area lies; its cpu_id is the second word, negative (as signed) while unregistered. */
 extern const ptrdiff_t __rseq_offset __attribute__((weak));
 extern const unsigned __rseq_size __attribute__((weak));
 
-static atomic_u32 cpu_count_cached;
+static uint32_t cpu_count_cached;
 
 unsigned os_cpu_count(void)
 {
-    uint32_t count = u32_load_relaxed(&cpu_count_cached);
-    if (unlikely(count == 0)) {
+    uint32_t count = __atomic_load_n(&cpu_count_cached, __ATOMIC_RELAXED);
+    if (__builtin_expect(count == 0, 0)) {
         int kept = errno;
         long n = sysconf(_SC_NPROCESSORS_CONF);
         count = n > 0 ? (uint32_t)n : 1;
-        u32_store_relaxed(&cpu_count_cached, count);
+        __atomic_store_n(&cpu_count_cached, count, __ATOMIC_RELAXED);
         errno = kept;
     }
     return count;
 }
 
-static NOINLINE unsigned cpu_id_slow(void)
+static __attribute__((noinline)) unsigned cpu_id_slow(void)
 {
     int kept = errno, id = sched_getcpu();
     errno = kept;
@@ -40,10 +39,10 @@ static NOINLINE unsigned cpu_id_slow(void)
 
 unsigned os_cpu_id(void)
 {
-    if (likely(&__rseq_size != NULL && __rseq_size != 0)) {
+    if (__builtin_expect(&__rseq_size != NULL && __rseq_size != 0, 1)) {
         const volatile int32_t *area = (const volatile int32_t *)(const void *)((char *)__builtin_thread_pointer() + __rseq_offset);
         int32_t id = area[1];
-        if (likely(id >= 0))
+        if (__builtin_expect(id >= 0, 1))
             return (unsigned)id;
     }
     return cpu_id_slow();

@@ -6,35 +6,37 @@
  *
  * Locks: none.  Counters are shared and relaxed: which thread's call is the nth is not promised.
  */
-#include "base/atomic.h"
 #include "os/os.h"
 
+#define LOAD(word) __atomic_load_n(&(word), __ATOMIC_RELAXED)
+#define STORE(word, value) __atomic_store_n(&(word), (value), __ATOMIC_RELAXED)
+
 static struct {
-    atomic_u32 armed;
+    uint32_t armed;
     struct {
-        atomic_u64 calls, nth;
-        atomic_u32 onwards;
+        uint64_t calls, nth;
+        uint32_t onwards;
     } kind[OS_CALL_COUNT];
 } fault;
 
 uint64_t os_fault_set(enum os_call kind, uint64_t nth, bool onwards)
 {
-    uint64_t calls = u64_load_relaxed(&fault.kind[kind].calls);
-    u64_store_relaxed(&fault.kind[kind].calls, 0);
-    u32_store_relaxed(&fault.kind[kind].onwards, onwards);
-    u64_store_relaxed(&fault.kind[kind].nth, nth);
+    uint64_t calls = LOAD(fault.kind[kind].calls);
+    STORE(fault.kind[kind].calls, 0);
+    STORE(fault.kind[kind].onwards, onwards);
+    STORE(fault.kind[kind].nth, nth);
     uint32_t armed = 0;
     for (int i = 0; i < OS_CALL_COUNT; i++)
-        armed |= u64_load_relaxed(&fault.kind[i].nth) != 0;
-    u32_store_relaxed(&fault.armed, armed);
+        armed |= LOAD(fault.kind[i].nth) != 0;
+    STORE(fault.armed, armed);
     return calls;
 }
 
 bool os_fault(enum os_call kind)
 {
-    if (likely(u32_load_relaxed(&fault.armed) == 0))
+    if (__builtin_expect(LOAD(fault.armed) == 0, 1))
         return false;
-    uint64_t nth = u64_load_relaxed(&fault.kind[kind].nth);
-    uint64_t call = u64_add_relaxed(&fault.kind[kind].calls, 1) + 1;
-    return nth != 0 && (call == nth || (call > nth && u32_load_relaxed(&fault.kind[kind].onwards)));
+    uint64_t nth = LOAD(fault.kind[kind].nth);
+    uint64_t call = __atomic_add_fetch(&fault.kind[kind].calls, 1, __ATOMIC_RELAXED);
+    return nth != 0 && (call == nth || (call > nth && LOAD(fault.kind[kind].onwards)));
 }

@@ -11,7 +11,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/atomic.h"
 #include "os/os.h"
 
 enum { THREAD_STACK_BYTES = 64 * 1024 };

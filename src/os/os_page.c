@@ -17,8 +17,6 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include "base/align.h"
-#include "base/atomic.h"
 #include "os/os.h"
 
 #ifndef PR_SET_VMA
@@ -26,22 +24,22 @@
 #define PR_SET_VMA_ANON_NAME 0
 #endif
 
-static atomic_size page_bytes_cached;
-static atomic_size huge_bytes_cached; /* + 1, so that 0 says not read yet */
+static size_t page_bytes_cached;
+static size_t huge_bytes_cached; /* + 1, so that 0 says not read yet */
 
 size_t os_page_bytes(void)
 {
-    size_t bytes = size_load_relaxed(&page_bytes_cached);
-    if (unlikely(bytes == 0)) {
+    size_t bytes = __atomic_load_n(&page_bytes_cached, __ATOMIC_RELAXED);
+    if (__builtin_expect(bytes == 0, 0)) {
         bytes = (size_t)sysconf(_SC_PAGESIZE);
-        size_store_relaxed(&page_bytes_cached, bytes);
+        __atomic_store_n(&page_bytes_cached, bytes, __ATOMIC_RELAXED);
     }
     return bytes;
 }
 
 unsigned os_page_shift(void)
 {
-    return log2_floor(os_page_bytes());
+    return (unsigned)__builtin_ctzll(os_page_bytes());
 }
 
 /* The first number or the whole text of a small file under /sys; -errno. */
@@ -64,16 +62,16 @@ static size_t huge_bytes_read(void)
     if (sys_read("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text) < 0 || strstr(text, "[never]"))
         return 0;
     long bytes = sys_read("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size", text, sizeof text);
-    return bytes > 0 && is_pow2((size_t)bytes) ? (size_t)bytes : 0;
+    return bytes > 0 && (bytes & (bytes - 1)) == 0 ? (size_t)bytes : 0;
 }
 
 size_t os_huge_bytes(void)
 {
-    size_t seen = size_load_relaxed(&huge_bytes_cached);
-    if (unlikely(seen == 0)) {
+    size_t seen = __atomic_load_n(&huge_bytes_cached, __ATOMIC_RELAXED);
+    if (__builtin_expect(seen == 0, 0)) {
         int kept = errno;
         seen = huge_bytes_read() + 1;
-        size_store_relaxed(&huge_bytes_cached, seen);
+        __atomic_store_n(&huge_bytes_cached, seen, __ATOMIC_RELAXED);
         errno = kept;
     }
     return seen - 1;
@@ -84,14 +82,14 @@ static int map_aligned(size_t bytes, size_t align_bytes, int protection, void **
 {
     int kept = errno, flags = MAP_PRIVATE | MAP_ANONYMOUS | (protection == PROT_NONE ? MAP_NORESERVE : 0);
     size_t slack = align_bytes > os_page_bytes() ? align_bytes - os_page_bytes() : 0, whole;
-    if (!add_checked(bytes, slack, &whole) || os_fault(OS_MAP))
+    if (__builtin_add_overflow(bytes, slack, &whole) || os_fault(OS_MAP))
         return -ENOMEM;
     char *p = mmap(NULL, whole, protection, flags, -1, 0);
     int error = errno;
     errno = kept;
     if (p == MAP_FAILED)
         return -error;
-    char *start = p + (align_up((uintptr_t)p, align_bytes) - (uintptr_t)p);
+    char *start = p + (-(uintptr_t)p & (align_bytes - 1));
     size_t before = (size_t)(start - p), after = slack - before;
     /* Ends that cannot be cut off (no VMA left for the split) are only address space: the block is good. */
     if (before)

@@ -6,7 +6,7 @@
  */
 #include "os/sanitize.h"
 
-#include "base/atomic.h"
+#include <stdint.h>
 
 #if __has_include(<valgrind/memcheck.h>)
 #pragma GCC diagnostic push
@@ -25,24 +25,24 @@ void __asan_poison_memory_region(const volatile void *start, size_t bytes) __att
 void __asan_unpoison_memory_region(const volatile void *start, size_t bytes) __attribute__((weak));
 
 enum { UNKNOWN, NOBODY, SOMEBODY };
-static atomic_u32 watched;
+static uint32_t watched;
 
-static COLD uint32_t watched_ask(void)
+static __attribute__((cold, noinline)) uint32_t watched_ask(void)
 {
     uint32_t answer = &__asan_poison_memory_region != NULL || RUNNING_ON_VALGRIND ? SOMEBODY : NOBODY;
-    u32_store_relaxed(&watched, answer);
+    __atomic_store_n(&watched, answer, __ATOMIC_RELAXED);
     return answer;
 }
 
 bool sanitize_watched(void)
 {
-    uint32_t seen = u32_load_relaxed(&watched);
-    return (likely(seen != UNKNOWN) ? seen : watched_ask()) == SOMEBODY;
+    uint32_t seen = __atomic_load_n(&watched, __ATOMIC_RELAXED);
+    return (__builtin_expect(seen != UNKNOWN, 1) ? seen : watched_ask()) == SOMEBODY;
 }
 
 void sanitize_no_access(const void *start, size_t bytes)
 {
-    if (likely(!sanitize_watched()))
+    if (__builtin_expect(!sanitize_watched(), 1))
         return;
     if (&__asan_poison_memory_region != NULL)
         __asan_poison_memory_region(start, bytes);
@@ -51,7 +51,7 @@ void sanitize_no_access(const void *start, size_t bytes)
 
 void sanitize_undefined(const void *start, size_t bytes)
 {
-    if (likely(!sanitize_watched()))
+    if (__builtin_expect(!sanitize_watched(), 1))
         return;
     if (&__asan_unpoison_memory_region != NULL)
         __asan_unpoison_memory_region(start, bytes);
@@ -60,7 +60,7 @@ void sanitize_undefined(const void *start, size_t bytes)
 
 void sanitize_defined(const void *start, size_t bytes)
 {
-    if (likely(!sanitize_watched()))
+    if (__builtin_expect(!sanitize_watched(), 1))
         return;
     if (&__asan_unpoison_memory_region != NULL)
         __asan_unpoison_memory_region(start, bytes);
