@@ -90,6 +90,22 @@ int main(void) {
     assert {one["parent_pid"] for one in facts} & {one["pid"] for one in facts}
 
 
+@pytest.mark.parametrize("way", ["fork()", "syscall(SYS_fork)"])
+def test_a_child_of_a_parent_that_never_allocated_writes_its_own_trace(tmp_path, way):
+    source = r"""
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static void mine(int n) { for (int i = 0; i < n; i++) free(malloc(11)); }
+int main(void) { if (WAY == 0) { mine(70); _exit(0); } wait(0); mine(5); return 0; }
+""".replace("WAY", way)
+    _, trace = record(tmp_path, [build(tmp_path, source)])
+    assert site(analyse(trace), "mine")["count"] == 5
+    (child,) = tmp_path.glob("trace.qtr.*")
+    assert site(analyse(child), "mine")["count"] == 70
+
+
 def test_a_child_that_becomes_another_program_gets_a_trace_of_that_program(tmp_path, busy):
     done, trace = record(tmp_path, ["/bin/sh", "-c", f"{busy} return 500; {busy} return 300; exit 3"])
     assert done.returncode == 3

@@ -91,6 +91,7 @@ void facts_write(const Report &report, FILE *to) {
     std::fprintf(to, "    %s, %s, %s,\n", member("peak_live_bytes", totals.peak_live_bytes).c_str(),
                  member("peak_live_objects", totals.peak_live).c_str(),
                  member("live_bytes_at_end", totals.live_bytes).c_str());
+    std::fprintf(to, "    \"exit_status\": %s,\n", header->exit_known == 1 ? std::to_string(header->exit_status).c_str() : "null");
     std::fprintf(to, "    %s, %s, \"exited\": %s, \"complete\": %s,\n    \"note\": %s\n  },\n",
                  member("unknown_stacks", header->unknown_stacks).c_str(),
                  member("lost_events", header->lost_events).c_str(), header->state == QTR_EXITED ? "true" : "false",

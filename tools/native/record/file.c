@@ -52,6 +52,19 @@ static void *map_private(size_t bytes) {
     return p == MAP_FAILED ? NULL : p;
 }
 
+/* The same file under a number that the program does not expect for itself, if the limit allows one. */
+static int moved_up(int fd) {
+    int high = -1;
+    for (int floor = DESCRIPTOR_FLOOR; floor >= 100 && high < 0; floor /= 2) {
+        high = fcntl(fd, F_DUPFD_CLOEXEC, floor);
+    }
+    if (high < 0) {
+        return fd;
+    }
+    close(fd);
+    return high;
+}
+
 /* The descriptor, after making sure that it still is our file; -1 when the file cannot be reached (F4). */
 static int descriptor_checked(void) {
     struct stat now;
@@ -67,12 +80,7 @@ static int descriptor_checked(void) {
         close(fd);
         return -1;
     }
-    file.descriptor = fcntl(fd, F_DUPFD_CLOEXEC, DESCRIPTOR_FLOOR);
-    if (file.descriptor < 0) {
-        file.descriptor = fd;
-    } else {
-        close(fd);
-    }
+    file.descriptor = moved_up(fd);
     return file.descriptor;
 }
 
@@ -148,11 +156,7 @@ static int create_new(void) {
     if (fd < 0) {
         return -errno;
     }
-    int high = fcntl(fd, F_DUPFD_CLOEXEC, DESCRIPTOR_FLOOR);
-    if (high >= 0) {
-        close(fd);
-        fd = high;
-    }
+    fd = moved_up(fd);
     struct stat status;
     if (fstat(fd, &status) != 0) {
         return -errno;

@@ -44,9 +44,6 @@ static enum { HOOKS_NEW, HOOKS_STARTING, HOOKS_READY } hooks_state;
 static _Alignas(16) unsigned char boot_buffer[BOOT_BYTES];
 static size_t boot_used;
 
-void rec_hooks_start(void);
-void rec_exit_mark(int status, bool status_known);
-
 static void *boot_alloc(size_t bytes) {
     size_t rounded = (bytes + 31) & ~(size_t)15;  // 16 bytes before each block hold its size
     if (bytes > BOOT_BYTES || boot_used + rounded > BOOT_BYTES) {
@@ -273,7 +270,7 @@ REC_EXPORT int dlclose(void *handle) {
         return -1;
     }
     int rc = next.dlclose(handle);
-    if (wanted() && rec_header->pid == (uint32_t)getpid()) {
+    if (wanted() && !rec_is_forked_child()) {
         int saved_errno = errno;
         rec_busy++;
         if (rec_lock_try()) {
@@ -292,7 +289,7 @@ REC_EXPORT int pthread_setname_np(pthread_t thread, const char *name) {
         return EAGAIN;
     }
     int rc = next.setname(thread, name);
-    if (rc == 0 && wanted() && rec_header->pid == (uint32_t)getpid() && pthread_equal(thread, pthread_self())) {
+    if (rc == 0 && wanted() && !rec_is_forked_child() && pthread_equal(thread, pthread_self())) {
         rec_busy++;
         if (rec_lock_try()) {
             rec_thread_named((uint32_t)syscall(SYS_gettid), name);

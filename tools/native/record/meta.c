@@ -25,6 +25,7 @@ static struct {
     uint32_t part;
     struct {
         uintptr_t start, end;
+        uint64_t name_hash;  // another library may come to the same place
     } module[MODULES_MAX];
     unsigned modules;
     unsigned long long loads_seen;  // dlpi_adds when the modules were last listed
@@ -160,6 +161,14 @@ static void module_write(const struct dl_phdr_info *info, uintptr_t start, uintp
     record_end(bytes);
 }
 
+static uint64_t name_hash(const char *name) {
+    uint64_t hash = 14695981039346656037u;  // FNV-1a
+    for (; name != NULL && *name != '\0'; name++) {
+        hash = (hash ^ (unsigned char)*name) * 1099511628211u;
+    }
+    return hash;
+}
+
 static int module_visit(struct dl_phdr_info *info, size_t size, void *unused) {
     (void)size;
     (void)unused;
@@ -173,8 +182,9 @@ static int module_visit(struct dl_phdr_info *info, size_t size, void *unused) {
             end = low + segment->p_memsz > end ? low + segment->p_memsz : end;
         }
     }
+    uint64_t hash = name_hash(info->dlpi_name);
     for (unsigned i = 0; i < meta.modules; i++) {
-        if (meta.module[i].start == start && meta.module[i].end == end) {
+        if (meta.module[i].start == start && meta.module[i].end == end && meta.module[i].name_hash == hash) {
             return 0;
         }
     }
@@ -182,6 +192,7 @@ static int module_visit(struct dl_phdr_info *info, size_t size, void *unused) {
         module_write(info, start, end);
         meta.module[meta.modules].start = start;
         meta.module[meta.modules].end = end;
+        meta.module[meta.modules].name_hash = hash;
         meta.modules++;
     }
     return 0;

@@ -124,7 +124,7 @@ static bool trace_open(void) {
         say("cannot record to ", rec_config.path, strerrordesc_np(-rc));
         return false;
     }
-    return rec_meta_start();
+    return rec_threads_start() && rec_meta_start();
 }
 
 /* libunwind and the loader have locks of their own, which a child would inherit locked: no fork in the middle of a step. */
@@ -179,7 +179,6 @@ void rec_start(void) {
 
 /* libc's own tables are not ready at the first malloc; this runs later, and gives a program that never allocates its trace. */
 __attribute__((constructor)) static void late_start(void) {
-    extern void rec_hooks_start(void);
     rec_busy++;
     rec_hooks_start();
     if (atomic_load(&rec_on)) {
@@ -241,7 +240,6 @@ void rec_forked_child_slow(void) {
 }
 
 /* The mark that tells an end from a kill.  Recording goes on: other libraries still free in their destructors. */
-void rec_exit_mark(int status, bool status_known);
 void rec_exit_mark(int status, bool status_known) {
     int saved_errno = errno;
     if (rec_header != NULL && rec_header->pid == (uint32_t)getpid()) {

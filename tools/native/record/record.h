@@ -74,6 +74,10 @@ void rec_unwind_end(void);
 void rec_forked_child_slow(void);
 void rec_stop_locked(enum qtr_stop reason);
 char **rec_arguments(void);
+void rec_exit_mark(int status, bool status_known);
+
+/* --- hooks.c --- */
+void rec_hooks_start(void);
 
 /* --- file.c: the trace file; all but rec_file_open under the lock --- */
 extern struct qtr_header *rec_header;  // NULL: no trace
@@ -84,9 +88,12 @@ bool rec_file_pack(struct qtr_live *live);  // append the used part compressed, 
 void rec_file_touch(bool thoroughly);       // clocks into the header; thoroughly: CPU time and memory too
 
 /* --- thread.c --- */
+bool rec_threads_start(void);
+bool rec_is_forked_child(void);  // by any way of forking, also without libc
 struct rec_thread *rec_thread_slow(void);  // NULL: this event is lost
 void rec_thread_forget_all(void);
 void rec_thread_named(uint32_t tid, const char *name);
+extern REC_TLS struct rec_thread *rec_self;
 
 /* --- stack.c --- */
 uint32_t rec_stack(struct rec_thread *thread, struct rec_frame frame);
@@ -113,9 +120,6 @@ void rec_meta_stack(uint32_t id, const uintptr_t *ips, unsigned count);
 void rec_meta_thread(const struct rec_thread *thread);
 bool rec_meta_module_known(uintptr_t ip);  // is ip in a loaded file?  Then that file is in the trace
 void rec_meta_modules_changed(void);
-
-/* --- here --- */
-extern REC_TLS struct rec_thread *rec_self;
 
 static inline uint64_t rec_clock_ns(clockid_t clock) {
     struct timespec now;

@@ -13,6 +13,7 @@
  * Locks: the owner thread alone writes its block; making, packing and taking over a state needs the recorder's lock.
  * A thread that ended leaves its state as it is; the next new thread packs it and takes it over (thread ids
  * are asked from the kernel), so frees in the last destructors of a thread are recorded too.
+ * Of a forked child's table nothing is left but zeros; rec_is_forked_child() tells by a word in it.
  * Not here: events' content (hooks.c), the file (file.c).
  */
 #include <errno.h>
@@ -27,6 +28,7 @@
 
 #define THREADS_MAX    8000  // alive at once; further ones are not recorded
 #define PROBES_MAX     32    // states looked at for a dead owner when a thread is new
+#define MAIN_STACK_BYTES ((uintptr_t)64 << 20)  // the kernel maps nothing else that near below it
 #define ROOM_BYTES     (2 * QTR_EVENT_BYTES_MAX)
 
 REC_TLS struct rec_thread *rec_self;
@@ -106,9 +108,9 @@ extern void *__libc_stack_end;
 /* Where this thread's stack lies; 0, 0 when unknown. */
 static void stack_bounds(struct rec_thread *thread) {
     thread->stack_low = thread->stack_high = 0;
-    if (thread->tid == (uint32_t)getpid()) {
-        uintptr_t high = (uintptr_t)__libc_stack_end;
-        thread->stack_low = high - (256u << 20);
+    uintptr_t here = (uintptr_t)__builtin_frame_address(0), high = (uintptr_t)__libc_stack_end;
+    if (here < high && here > high - MAIN_STACK_BYTES) {
+        thread->stack_low = high - MAIN_STACK_BYTES;
         thread->stack_high = high;
         return;
     }
@@ -124,16 +126,24 @@ static void stack_bounds(struct rec_thread *thread) {
     }
 }
 
-static struct rec_thread *thread_create_locked(void) {
+bool rec_threads_start(void) {
+    size_t bytes = (THREADS_MAX + 1) * sizeof(struct rec_thread);
     if (table.states == NULL) {
-        void *memory = mmap(NULL, THREADS_MAX * sizeof(struct rec_thread), PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (memory == MAP_FAILED || madvise(memory, THREADS_MAX * sizeof(struct rec_thread), MADV_WIPEONFORK) != 0) {
-            rec_stop_locked(QTR_STOP_MEMORY);
-            return NULL;
+        void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (memory == MAP_FAILED || madvise(memory, bytes, MADV_WIPEONFORK) != 0) {
+            return false;
         }
         table.states = memory;
     }
+    table.states[THREADS_MAX].number = 1;  // what rec_is_forked_child() looks at
+    return true;
+}
+
+bool rec_is_forked_child(void) {
+    return table.states != NULL && table.states[THREADS_MAX].number == 0;
+}
+
+static struct rec_thread *thread_create_locked(void) {
     uint32_t tid = (uint32_t)syscall(SYS_gettid);
     struct rec_thread *thread = state_find_locked(tid);
     if (thread == NULL) {
@@ -172,7 +182,7 @@ static struct rec_thread *slow_locked(void) {
 __attribute__((noinline)) struct rec_thread *rec_thread_slow(void) {
     int saved_errno = errno;
     struct rec_thread *result = NULL;
-    if (rec_self != NULL && rec_self->flush_at == NULL) {
+    if (rec_is_forked_child()) {
         rec_forked_child_slow();
     }
     if (rec_header != NULL && rec_lock_try()) {
@@ -189,9 +199,6 @@ __attribute__((noinline)) struct rec_thread *rec_thread_slow(void) {
 }
 
 void rec_thread_forget_all(void) {
-    if (table.states != NULL) {
-        memset(table.states, 0, table.used * sizeof(struct rec_thread));
-    }
     table.used = table.probe = table.numbers = 0;
     rec_self = NULL;
 }
