@@ -29,7 +29,7 @@ static ALWAYS_INLINE void order_for_fork(void)
 
 /* ---- memory ---- */
 
-/* hints | promises | ceilings x SLOTS | taken, and one word behind the last | starts */
+/* hints | promises | ceilings x SLOTS | one word, taken, one word | starts */
 struct layout {
     size_t words, bytes;
     bool hinted;
@@ -40,7 +40,7 @@ static struct layout layout_of(size_t bits)
 {
     struct layout l = {.words = (bits + WORD_BITS - 1) / WORD_BITS};
     l.hinted = l.words > SMALL_WORDS;
-    l.bytes = (2 * l.words + l.hinted) * sizeof(uint64_t);
+    l.bytes = (2 * l.words + (l.hinted ? 2 : 0)) * sizeof(uint64_t);
     if (l.hinted) {
         tree_shape_init(&l.shape, l.words);
         tree_shape_init(&l.stripes, (l.words + STRIPE_WORDS - 1) / STRIPE_WORDS);
@@ -67,8 +67,8 @@ void bitmap_init(struct bitmap *map, void *zeroed, size_t bits)
         uint16_t *cells = hints->promises + l.shape.cells;
         for (int i = 0; i < SLOTS; i++, cells += l.stripes.cells)
             hints->slot[i].ceilings = cells;
-        map->taken = (uint64_t *)(void *)cells;
-        map->taken[l.words] = ~UINT64_C(0);
+        map->taken = (uint64_t *)(void *)cells + 1;
+        map->taken[-1] = map->taken[l.words] = ~UINT64_C(0);
     }
     map->starts = map->taken + l.words + l.hinted;
     if (bits % WORD_BITS)
@@ -121,21 +121,29 @@ bool bitmap_find(const struct bitmap *map, size_t from, const struct bitmap_want
     return false;
 }
 
+/* The first word that owns a run of `run` bits, `nwords` if none does. */
+static inline size_t search_word(struct bitmap *map, size_t run)
+{
+    struct bitmap_hints *hints = map->hints;
+    struct bitmap_cursor *cursor = &hints->cursor;
+    size_t w = run >= cursor->run ? cursor->word : 0, nwords = hints->shape.count[0];
+    uint16_t code = code_of(run);
+    if (w < nwords && hints->promises[w] >= code && run <= CODE_EXACT)
+        return w;
+    w = tree_first(&hints->shape, hints->promises, w, code);
+    /* Above CODE_EXACT a run may be in the right class and still too short. */
+    while (unlikely(run > CODE_EXACT && w < nwords && word_longest(map, w) < run))
+        w = tree_first(&hints->shape, hints->promises, w + 1, code);
+    *cursor = (struct bitmap_cursor){(uint32_t)run, (uint32_t)w};
+    return w;
+}
+
 /* The lowest place that needs no alignment: the first of the first run long enough. */
 static inline bool search_plain(struct bitmap *map, size_t run, struct bitmap_place *out)
 {
-    struct bitmap_hints *hints = map->hints;
-    size_t w = hints->cursor[log2_floor(run)], nwords = hints->shape.count[0];
-    uint16_t code = code_of(run);
-    if (w == nwords || tree_get(hints->promises, w) < code) {
-        w = tree_first(&hints->shape, hints->promises, w, code);
-        /* Above CODE_EXACT a run may be in the right class and still too short. */
-        while (unlikely(run > CODE_EXACT && w < nwords && word_longest(map, w) < run))
-            w = tree_first(&hints->shape, hints->promises, w + 1, code);
-        hint_cursors_raise(hints, w, run);
-        if (w == nwords)
-            return false;
-    }
+    size_t w = search_word(map, run);
+    if (unlikely(w == map->hints->shape.count[0]))
+        return false;
     uint64_t x = word_own_free(map, w);
     uint64_t at = run <= WORD_BITS ? bits_runs(x, (unsigned)run) : 0;
     out->from = w * WORD_BITS + (at ? bits_lowest(at) : WORD_BITS - bits_ones_at_top(x));
@@ -151,6 +159,11 @@ static inline void mark_taken(struct bitmap *map, size_t at, size_t run)
     size_t first = at / WORD_BITS, last = (at + run - 1) / WORD_BITS;
     /* What stood over free words was no start (B2). */
     starts[first] = (taken[first] ? starts[first] : 0) | UINT64_C(1) << (at % WORD_BITS);
+    if (likely(first == last)) {
+        order_for_fork();
+        taken[first] |= bits_low((unsigned)run) << (at % WORD_BITS);
+        return;
+    }
     for (size_t w = first + 1; w <= last; w++)
         starts[w] = taken[w] ? starts[w] : 0;
     order_for_fork();
@@ -169,6 +182,55 @@ static size_t small_alloc(struct bitmap *map, const struct bitmap_want *want)
     return place.at;
 }
 
+/* The longest run of word w, if the remainder of a cut, `after` bits, is one of those in it. */
+static inline size_t longest_with(const struct bitmap *map, size_t w, size_t after)
+{
+    uint64_t x = word_own_free(map, w);
+    bool one = (x & (x + (x & -x))) == 0;
+    return one && (after || x == 0) ? after : word_longest(map, w);
+}
+
+/* A run of word w that was `before` bits long has `after` left in this word. */
+static inline void cut_inside(struct bitmap *map, size_t w, size_t before, size_t after)
+{
+    uint16_t *promises = map->hints->promises, promise = promises[w];
+    /* Otherwise it is still the longest (so long that its class is the same), or never was. */
+    if (promise != code_of(after) && promise == code_of(before))
+        tree_set(&map->hints->shape, promises, w, code_of(longest_with(map, w, after)));
+}
+
+/* A run of word w was cut; [end, to) is left of it in a later word. */
+static inline void cut_across(struct bitmap *map, size_t w, size_t end, size_t to)
+{
+    struct bitmap_hints *hints = map->hints;
+    uint16_t *promises = hints->promises, old = promises[w];
+    size_t next = end / WORD_BITS;
+    if (end < to)
+        hint_add(map, end, to);
+    uint16_t code = code_of(longest_with(map, w, 0));
+    /* The commonest cut takes the head of a very long run: its class goes to a near word. */
+    if (end < to && promises[next] >= old && next / TREE_FAN == w / TREE_FAN)
+        promises[w] = code;
+    else if (code != old)
+        tree_set(&hints->shape, promises, w, code);
+}
+
+/* Take the place out of its free run, and leave the hints right for what remains of that. */
+static inline void cut_run(struct bitmap *map, const struct bitmap_place *place, size_t run)
+{
+    size_t from = place->from, at = place->at, end = at + run, to = run_end(map, from);
+    size_t w = from / WORD_BITS;
+    mark_taken(map, at, run);
+    if (from < at)
+        run_tag(map, from, at);
+    if (end / WORD_BITS != w) {
+        cut_across(map, w, end, to);
+        return;
+    }
+    run_tag(map, end, to);
+    cut_inside(map, w, to - from, to - end);
+}
+
 size_t bitmap_alloc(struct bitmap *map, size_t run, unsigned align_log2)
 {
     if (unlikely(run - 1 >= map->bits))
@@ -179,17 +241,12 @@ size_t bitmap_alloc(struct bitmap *map, size_t run, unsigned align_log2)
         return small_alloc(map, &want);
     if (!(align_log2 ? hint_search_aligned(map, &want, &place) : search_plain(map, run, &place)))
         return BITMAP_NONE;
-    size_t at = place.at, end = at + run, to = run_end(map, place.from);
-    mark_taken(map, at, run);
-    if (place.from < at)
-        run_tag(map, place.from, at);
-    if (end < to) {
-        run_tag(map, end, to);
-        if (end / WORD_BITS != place.from / WORD_BITS)
-            hint_add(map, end, to);
-    }
-    hint_set(map->hints, place.from / WORD_BITS, word_longest(map, place.from / WORD_BITS));
-    return at;
+    cut_run(map, &place, run);
+    size_t w = place.from / WORD_BITS;
+    /* Nothing long enough is left before the remainder: the next search need not find that out. */
+    if (align_log2 == 0 && map->hints->promises[w] < code_of(run))
+        map->hints->cursor = (struct bitmap_cursor){(uint32_t)run, (uint32_t)((place.at + run) / WORD_BITS)};
+    return place.at;
 }
 
 /* ---- freeing ---- */

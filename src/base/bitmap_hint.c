@@ -24,7 +24,7 @@ void hint_ceilings_raise(struct bitmap_hints *hints, size_t from, size_t to)
         if (at >= to)
             continue;
         uint16_t code = code_of(to - at);
-        if (tree_get(slot->ceilings, stripe) < code)
+        if (slot->ceilings[stripe] < code)
             tree_set(&hints->stripes, slot->ceilings, stripe, code);
         if (slot->stripe > stripe)
             slot->stripe = (uint32_t)stripe;
@@ -35,8 +35,8 @@ void hint_ceilings_raise(struct bitmap_hints *hints, size_t from, size_t to)
 static void slot_fill(struct bitmap_hints *hints, struct bitmap_slot *slot)
 {
     for (size_t w = 0; w < hints->shape.count[0]; w++) {
-        uint16_t code = tree_get(hints->promises, w);
-        if (code > tree_get(slot->ceilings, w / STRIPE_WORDS))
+        uint16_t code = hints->promises[w];
+        if (code > slot->ceilings[w / STRIPE_WORDS])
             tree_set(&hints->stripes, slot->ceilings, w / STRIPE_WORDS, code);
     }
 }
@@ -114,7 +114,7 @@ bool hint_search_aligned(struct bitmap *map, const struct bitmap_want *want,
     size_t nstripes = hints->stripes.count[0];
     size_t stripe = own && slot->run <= want->run ? slot->stripe : 0;
     uint16_t code = code_of(want->run);
-    if (stripe == nstripes || tree_get(slot->ceilings, stripe) < code)
+    if (stripe == nstripes || slot->ceilings[stripe] < code)
         stripe = tree_first(&hints->stripes, slot->ceilings, stripe, code);
     while (stripe < nstripes && !place_in_stripe(map, stripe, want, out)) {
         if (own)

@@ -34,7 +34,6 @@ extern "C" {
 
 enum {
     SMALL_WORDS = 16,   /* maps up to this have no hints */
-    CURSORS = 32,
     SLOTS = 4,          /* alignments that get ceilings of their own */
     STRIPE_WORDS = 8,   /* blocks that share a ceiling */
     STRIPE_BITS = STRIPE_WORDS * WORD_BITS,
@@ -45,12 +44,15 @@ struct bitmap_hints {
     struct tree_shape shape;    /* of the promises: a cell for each word */
     struct tree_shape stripes;  /* of the ceilings: a cell for each stripe */
     uint16_t *promises;         /* B3: the longest free run that starts in the word, exact */
-    uint32_t cursor[CURSORS];   /* B6: no run of 2^k bits or more starts in a word before cursor[k] */
+    /* B6: no run of cursor.run bits or more starts in a word before cursor.word */
+    struct bitmap_cursor {
+        uint32_t run, word;
+    } cursor;
     uint32_t nslots;
     struct bitmap_slot {
         uint16_t *ceilings;     /* B4: no aligned place in a run of the stripe has more than this */
         uint32_t align_log2;
-        uint32_t stripe, run;   /* B7: no aligned place of `run` bits in a stripe before `stripe` */
+        uint32_t run, stripe;   /* B7: no aligned place of `run` bits in a stripe before `stripe` */
     } slot[SLOTS];              /* in the order in which the alignments were first used */
 };
 
@@ -79,7 +81,10 @@ static inline size_t map_words(const struct bitmap *map)
     return (map->bits + WORD_BITS - 1) / WORD_BITS;
 }
 
-/* ---- free runs, from one end to the other (maps with hints only) ---- */
+/*
+ * ---- free runs, from one end to the other (maps with hints only) ----
+ * The words before the first and behind the last are taken: no run needs a look at the map's ends.
+ */
 
 /* Write the ends of the free run [from, to) into its words, if any are free throughout. */
 static inline void run_tag(struct bitmap *map, size_t from, size_t to)
@@ -97,7 +102,7 @@ static inline size_t run_end(const struct bitmap *map, size_t from)
     if (likely(taken))
         return from + bits_lowest(taken);
     w += from % WORD_BITS != 0;
-    taken = map->taken[w]; /* the word behind the last is taken */
+    taken = map->taken[w];
     return taken ? w * WORD_BITS + bits_lowest(taken) : (size_t)(map->starts[w] >> 32);
 }
 
@@ -109,11 +114,10 @@ static inline size_t run_start(const struct bitmap *map, size_t last)
     if (likely(taken))
         return last + bits_highest(taken) + 1 - (WORD_BITS - 1);
     if (last % WORD_BITS != WORD_BITS - 1) {
-        if (w == 0)
-            return 0;
-        taken = map->taken[--w];
+        taken = map->taken[(ptrdiff_t)w - 1];
         if (taken)
-            return w * WORD_BITS + bits_highest(taken) + 1;
+            return (w - 1) * WORD_BITS + bits_highest(taken) + 1;
+        w--;
     }
     return (size_t)(map->starts[w] & UINT32_MAX);
 }
@@ -122,7 +126,7 @@ static inline size_t run_start(const struct bitmap *map, size_t last)
 static inline uint64_t word_own_free(const struct bitmap *map, size_t w)
 {
     uint64_t x = ~map->taken[w];
-    return w == 0 ? x : x & (x + (~map->taken[w - 1] >> (WORD_BITS - 1)));
+    return x & (x + (~map->taken[(ptrdiff_t)w - 1] >> (WORD_BITS - 1)));
 }
 
 /* The longest free run that starts in word w. */
@@ -146,24 +150,8 @@ static inline size_t word_longest(const struct bitmap *map, size_t w)
 static inline void hint_set(struct bitmap_hints *hints, size_t w, size_t run)
 {
     uint16_t code = code_of(run);
-    if (tree_get(hints->promises, w) != code)
+    if (hints->promises[w] != code)
         tree_set(&hints->shape, hints->promises, w, code);
-}
-
-/* Room for 2^k bits may be in word w again, for every k up to that of `run`. */
-static inline void hint_cursors_lower(struct bitmap_hints *hints, size_t w, size_t run)
-{
-    for (unsigned k = log2_floor(run); hints->cursor[k] > w; k--) {
-        hints->cursor[k] = (uint32_t)w;
-        if (k == 0)
-            return;
-    }
-}
-
-static inline void hint_cursors_raise(struct bitmap_hints *hints, size_t w, size_t run)
-{
-    for (unsigned k = log2_ceil(run); k < CURSORS && hints->cursor[k] < w; k++)
-        hints->cursor[k] = (uint32_t)w;
 }
 
 /* The free run [from, to) stands now: a new one, or one that grew.  No run of its word shrank. */
@@ -173,9 +161,10 @@ static inline void hint_add(struct bitmap *map, size_t from, size_t to)
     size_t w = from / WORD_BITS;
     uint16_t code = code_of(to - from);
     run_tag(map, from, to);
-    if (tree_get(hints->promises, w) < code)
+    if (hints->promises[w] < code)
         tree_set(&hints->shape, hints->promises, w, code);
-    hint_cursors_lower(hints, w, to - from);
+    if (hints->cursor.word > w)
+        hints->cursor.word = (uint32_t)w;
     if (unlikely(hints->nslots))
         hint_ceilings_raise(hints, from, to);
 }

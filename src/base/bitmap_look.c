@@ -117,9 +117,9 @@ void bitmap_rebuild(struct bitmap *map)
     map->first = 0;
     if (!hints)
         return;
-    map->taken[map_words(map)] = ~UINT64_C(0);
+    map->taken[-1] = map->taken[map_words(map)] = ~UINT64_C(0);
     memset(hints->promises, 0, hints->shape.cells * sizeof *hints->promises);
-    memset(hints->cursor, 0, sizeof hints->cursor);
+    hints->cursor = (struct bitmap_cursor){0, 0};
     for (int i = 0; i < SLOTS; i++) {
         struct bitmap_slot *slot = &hints->slot[i];
         memset(slot->ceilings, 0, hints->stripes.cells * sizeof *slot->ceilings);
@@ -159,15 +159,14 @@ static const char *check_run(const struct bitmap *map, size_t from, size_t to)
     uint64_t tag = (uint64_t)to << 32 | from;
     if (first < last && (map->starts[first] != tag || map->starts[last - 1] != tag))
         return "bitmap B2";
-    if (tree_get(hints->promises, from / WORD_BITS) < code_of(to - from))
+    if (hints->promises[from / WORD_BITS] < code_of(to - from))
         return "bitmap B3";
-    for (unsigned k = 0; k < CURSORS && (to - from) >> k; k++)
-        if (hints->cursor[k] > from / WORD_BITS)
-            return "bitmap B6";
+    if (to - from >= hints->cursor.run && from / WORD_BITS < hints->cursor.word)
+        return "bitmap B6";
     for (uint32_t i = 0; i < hints->nslots; i++) {
         const struct bitmap_slot *slot = &hints->slot[i];
         size_t stripe = from / STRIPE_BITS, at = align_up(from, (size_t)1 << slot->align_log2);
-        if (at < to && tree_get(slot->ceilings, stripe) < code_of(to - at))
+        if (at < to && slot->ceilings[stripe] < code_of(to - at))
             return "bitmap B4";
         if (at < to && slot->stripe > stripe && to - at >= slot->run)
             return "bitmap B7";
@@ -189,7 +188,7 @@ static const char *check_word(const struct bitmap *map, size_t w)
         longest = run > longest ? run : longest;
         at += run;
     }
-    return tree_get(map->hints->promises, w) == code_of(longest) ? NULL : "bitmap B3";
+    return map->hints->promises[w] == code_of(longest) ? NULL : "bitmap B3";
 }
 
 /* Every cell above those of level 0 that stand for [from, to). */
@@ -200,7 +199,7 @@ static bool tree_sound(const struct tree_shape *shape, const uint16_t *tree, siz
         from /= TREE_FAN;
         to = (to + TREE_FAN - 1) / TREE_FAN;
         for (size_t i = from; i < to; i++)
-            if (tree_get(tree + shape->offset[level], i) != tree_group_max(below + i * TREE_FAN))
+            if (tree[shape->offset[level] + i] != tree_group_max(below + i * TREE_FAN))
                 return false;
     }
     return true;
@@ -215,9 +214,6 @@ static const char *check_trees(const struct bitmap_hints *hints, size_t from, si
     for (uint32_t i = 0; i < hints->nslots; i++)
         if (!tree_sound(&hints->stripes, hints->slot[i].ceilings, from, to))
             return "bitmap B5";
-    for (unsigned k = 1; k < CURSORS; k++)
-        if (hints->cursor[k] < hints->cursor[k - 1])
-            return "bitmap B6";
     return NULL;
 }
 
