@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: MIT
+"""The library seen from outside: the system refuses, Valgrind and AddressSanitizer watch, the kernel's limits are passed."""
+import itertools
+import shutil
+import subprocess
+
+import pytest
+from record_kit import BUILD, ROOT
+
+PROGRAMS = ROOT / "test" / "native" / "programs"
+LIBRARY = BUILD / "libquire.a"
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("outside")
+
+    def compile_one(name, *flags):
+        path = folder / (name + "".join(flags).replace("/", "").replace("=", ""))
+        if not path.exists():
+            subprocess.run(["cc", "-O1", "-g", *flags, "-I", str(ROOT / "include"), str(PROGRAMS / f"{name}.c"), str(LIBRARY),
+                            "-lpthread", "-o", str(path)], check=True)
+        return path
+
+    return compile_one
+
+
+def run(*command, timeout=60):
+    return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout, check=False)
+
+
+@pytest.mark.parametrize("source", ["default", "anon"])
+def test_memory_is_sound_when_nothing_fails(build, source):
+    assert run(build("arena_churn"), source).stdout == "sound\n"
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
+@pytest.mark.parametrize("call", ["mmap", "munmap", "mprotect", "madvise"])
+def test_every_refusal_of_the_kernel_ends_in_enomem_and_nothing_is_lost(build, call):
+    program = build("arena_churn")
+    refused = 0
+    for source, nth, onwards in itertools.product(["default", "anon"], [*range(1, 40, 2), 60, 100, 200], ["", "+"]):
+        done = run("strace", "-f", "-qq", "-e", "trace=none", "-e", f"inject={call}:error=ENOMEM:when={nth}{onwards}", program, source)
+        if not done.stdout and "shared" in done.stderr:
+            continue  # the loader was refused, before the program began
+        assert (done.returncode, done.stdout) == (0, "sound\n"), f"{source} {call} {nth}{onwards}: {done.stderr}"
+        refused += 1
+    assert refused > 40
+
+
+@pytest.mark.parametrize("source", ["default", "anon"])
+def test_past_the_kernels_limit_of_mappings_nothing_is_fatal_and_memory_comes_back(build, source):
+    done = run(build("vma_limit"), source)
+    assert done.returncode == 0, done.stderr
+    resident_bytes = int(done.stdout.split()[2])
+    assert resident_bytes < 20 << 20, done.stdout
+
+
+@pytest.mark.skipif(not shutil.which("valgrind"), reason="valgrind is not installed")
+def test_valgrind_sees_a_block_used_after_reset_and_nothing_wrong_otherwise(build):
+    program = build("arena_churn")
+    assert run("valgrind", "-q", "--error-exitcode=9", program, "default").returncode == 0
+    seen = run("valgrind", "-q", "--error-exitcode=9", program, "default", "--touch-after-reset")
+    assert seen.returncode == 9
+    assert "Invalid write of size 1" in seen.stderr
+
+
+def test_a_program_built_with_asan_sees_a_block_used_after_reset_in_the_library_as_installed(build):
+    program = build("arena_churn", "-fsanitize=address")
+    assert run(program, "default").stdout == "sound\n"
+    seen = run(program, "default", "--touch-after-reset")
+    assert seen.returncode != 0
+    assert "use-after-poison" in seen.stderr
