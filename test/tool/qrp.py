@@ -7,6 +7,7 @@ qrp.py - writes small replay programs (.qrp) for the tests, from ops in the orde
 Slots are reused unless two threads touched them, as the format asks for.
 Not here: real programs; those come from the tracer.
 """
+
 import struct
 
 ALLOC, CALLOC, ALIGNED, REALLOC, FREE, SIZE_HI = 1, 2, 3, 4, 5, 6
@@ -71,7 +72,17 @@ class Program:
         out = [
             struct.pack(
                 "<8sIIQQIIQ3Q",
-                b"QRP1", 1, len(names), total, self.slots, self.sites, 0, 0, len(self.order) if runs else 0, 0, 0,
+                b"QRP1",
+                1,
+                len(names),
+                total,
+                self.slots,
+                self.sites,
+                0,
+                0,
+                len(self.order) if runs else 0,
+                0,
+                0,
             )
         ]
         first = 0

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """test_cli - the command line: finding commands, refusing what it does not know, starting fast."""
+
 import re
 import shutil
 import subprocess
@@ -26,7 +27,10 @@ def test_an_unknown_command_gets_a_suggestion_and_exit_2(tmp_path):
     assert done.stdout == ""
 
 
-@pytest.mark.parametrize("words", [("try", "--jsn", "--", "true"), ("replay", "--jsn", "x.qtr"), ("advise", "--jsn", "x.qtr")])
+@pytest.mark.parametrize(
+    "words",
+    [("try", "--jsn", "--", "true"), ("replay", "--jsn", "x.qtr"), ("advise", "--jsn", "x.qtr")],
+)
 def test_an_unknown_option_gets_a_suggestion_and_exit_2(tmp_path, words):
     done = quire(tmp_path, *words)
     assert done.returncode == 2
@@ -63,10 +67,17 @@ def test_a_program_may_be_given_without_dashes(tmp_path):
 def test_adding_a_file_adds_a_command(tmp_path):
     copy = tmp_path / "tool"
     shutil.copytree(TOOL, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    (copy / "cmd_hello.py").write_text('HELP = "says hello"\ndef add_arguments(parser):\n    pass\ndef run(args):\n    print("hello")\n    return 0\n')
+    (copy / "cmd_hello.py").write_text(
+        'HELP = "says hello"\ndef add_arguments(parser):\n    pass\ndef run(args):\n    print("hello")\n    return 0\n'
+    )
     done = subprocess.run([sys.executable, str(copy), "hello"], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout == "hello\n"
-    assert "says hello" in subprocess.run([sys.executable, str(copy), "--help"], capture_output=True, text=True).stdout
+    assert (
+        "says hello"
+        in subprocess.run(
+            [sys.executable, str(copy), "--help"], capture_output=True, text=True
+        ).stdout
+    )
 
 
 def test_a_command_starts_in_under_150_ms(tmp_path):
@@ -80,7 +91,9 @@ def test_a_command_starts_in_under_150_ms(tmp_path):
 
 def test_the_version_is_that_of_the_build(tmp_path):
     said = quire(tmp_path, "--version").stdout.strip()
-    built = re.search(r"project\(quire VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text()).group(1)
+    built = re.search(
+        r"project\(quire VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text()
+    ).group(1)
     assert said == f"quire {built}"
 
 
@@ -88,5 +101,7 @@ def test_a_tool_without_its_helpers_says_how_to_build_them(tmp_path):
     copy = tmp_path / "elsewhere" / "tools" / "quire"
     shutil.copytree(TOOL, copy, ignore=shutil.ignore_patterns("__pycache__"))
     env = {"PATH": "/usr/bin:/bin"}
-    done = subprocess.run([sys.executable, str(copy), "try", "--", "true"], capture_output=True, text=True, env=env)
+    done = subprocess.run(
+        [sys.executable, str(copy), "try", "--", "true"], capture_output=True, text=True, env=env
+    )
     assert done.returncode == 3 and "cmake --build --preset release" in done.stderr

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """test_measure - intervals, and the rules that turn figures into a verdict."""
+
 import random
 
 import pytest
@@ -54,7 +55,13 @@ def test_the_verdict_follows_the_lower_end_of_the_interval(saving, memory_percen
 
 
 def run_of(cpu_ns, peak=1_000_000):
-    return {"cpu_ns": cpu_ns, "peak_rss_bytes": peak, "ops": 1000, "malloc_library": "libc.so.6", "failures": 0}
+    return {
+        "cpu_ns": cpu_ns,
+        "peak_rss_bytes": peak,
+        "ops": 1000,
+        "malloc_library": "libc.so.6",
+        "failures": 0,
+    }
 
 
 def series_of(libc, null, mix, mix_null):
@@ -66,7 +73,9 @@ def series_of(libc, null, mix, mix_null):
 
 
 def test_what_the_replayer_itself_costs_is_taken_away_from_both_sides():
-    outcome = advice.Outcome(series_of([500e6] * 5, [100e6] * 5, [250e6] * 5, [50e6] * 5), [1.0] * 5)
+    outcome = advice.Outcome(
+        series_of([500e6] * 5, [100e6] * 5, [250e6] * 5, [50e6] * 5), [1.0] * 5
+    )
     assert outcome.share_percent.value == pytest.approx(40)
     assert outcome.saving_percent.value == pytest.approx(20)
     assert outcome.program_with("mix") == pytest.approx(0.8)
@@ -74,7 +83,9 @@ def test_what_the_replayer_itself_costs_is_taken_away_from_both_sides():
 
 
 def test_noise_of_the_program_itself_widens_the_interval():
-    outcome = advice.Outcome(series_of([500e6] * 5, [100e6] * 5, [250e6] * 5, [50e6] * 5), [0.8, 1.0, 1.0, 1.0, 1.25])
+    outcome = advice.Outcome(
+        series_of([500e6] * 5, [100e6] * 5, [250e6] * 5, [50e6] * 5), [0.8, 1.0, 1.0, 1.0, 1.25]
+    )
     assert outcome.saving_percent.low == pytest.approx(16)
     assert outcome.saving_percent.high == pytest.approx(25)
 

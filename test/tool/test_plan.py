@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """test_plan - the advice rule for arenas, each case as a program of a few sites."""
+
 import random
 
 from qrp import Program

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """test_record - `quire record`: the program is as it was, the trace is kept and never overwritten; and traces that are none."""
+
 import json
 import os
 import resource
@@ -19,13 +20,17 @@ int main(void) {
 @pytest.fixture(scope="module")
 def a_trace(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trace")
-    done = quire(folder, "record", "-o", "jq.qtr", "--", "jq", "-n", "[range(5000)|tostring]|length")
+    done = quire(
+        folder, "record", "-o", "jq.qtr", "--", "jq", "-n", "[range(5000)|tostring]|length"
+    )
     assert done.returncode == 0, done.stderr
     return folder / "jq.qtr"
 
 
 def test_the_program_keeps_its_streams_and_its_status(tmp_path):
-    done = quire(tmp_path, "record", "--", "sh", "-c", "cat; echo oops >&2; exit 7", input="hello\n")
+    done = quire(
+        tmp_path, "record", "--", "sh", "-c", "cat; echo oops >&2; exit 7", input="hello\n"
+    )
     assert done.returncode == 7
     assert done.stdout == "hello\n" and "oops\n" in done.stderr
     assert (tmp_path / "sh.qtr").exists() and "sh.qtr" in done.stderr
@@ -34,7 +39,9 @@ def test_the_program_keeps_its_streams_and_its_status(tmp_path):
 def test_a_program_ended_by_a_signal_gives_128_and_its_number(tmp_path):
     done = quire(tmp_path, "record", "--", build(tmp_path, CRASH, name="crash"))
     assert done.returncode == 134 and "SIGABRT" in done.stderr
-    facts = json.loads(quire(tmp_path, "advise", "--json", "crash.qtr").stdout)["traces"][0]["facts"]
+    facts = json.loads(quire(tmp_path, "advise", "--json", "crash.qtr").stdout)["traces"][0][
+        "facts"
+    ]
     assert facts["allocations"] == 5000 and facts["complete"] is False
 
 
@@ -64,7 +71,17 @@ def test_a_file_size_limit_neither_kills_the_program_nor_loses_the_trace(tmp_pat
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
 
-    done = quire(tmp_path, "record", "-o", "t.qtr", "--", "jq", "-n", "[range(200000)|tostring]|length", preexec_fn=limit)
+    done = quire(
+        tmp_path,
+        "record",
+        "-o",
+        "t.qtr",
+        "--",
+        "jq",
+        "-n",
+        "[range(200000)|tostring]|length",
+        preexec_fn=limit,
+    )
     assert done.returncode == 0 and done.stdout == "200000\n"
     advice = quire(tmp_path, "advise", "t.qtr")
     assert advice.returncode == 0 and "note:" in advice.stdout
@@ -102,7 +119,11 @@ def test_replay_measures_libc_every_peer_and_the_mix(a_trace):
     assert names == ["libc"] + [p.name for p in peers.installed()] + ["mix"]
     for row, peer in zip(document["allocators"][1:], peers.installed()):
         assert os.path.realpath(peer.path) == row["library"]
-        assert row["cpu_ns_per_op"]["low"] <= row["cpu_ns_per_op"]["value"] <= row["cpu_ns_per_op"]["high"]
+        assert (
+            row["cpu_ns_per_op"]["low"]
+            <= row["cpu_ns_per_op"]["value"]
+            <= row["cpu_ns_per_op"]["high"]
+        )
 
 
 def test_replay_takes_the_allocators_it_is_told(a_trace):

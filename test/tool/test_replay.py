@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """test_replay - the replayer: what it does with each op, with threads, with allocators that lie, with damaged programs."""
+
 import random
 
 import pytest
@@ -74,7 +75,9 @@ def test_threads_that_hand_objects_over_keep_their_order(tmp_path, runs, backend
 @pytest.mark.parametrize("seed", range(6))
 def test_arenas_end_only_after_the_last_death_in_any_thread(tmp_path, seed):
     path = crossing(seed=seed).write(tmp_path / "p.qrp", runs=bool(seed % 2))
-    figures = native_json("quire-replay", "--verify", "--plan", plan(tmp_path, (0, 0), (1, 0)), path)
+    figures = native_json(
+        "quire-replay", "--verify", "--plan", plan(tmp_path, (0, 0), (1, 0)), path
+    )
     assert figures["ops_dropped"] == figures["corrupt"] == figures["failures"] == 0
     assert figures["arenas"] == 4 and figures["arena_generations"] >= 4
 
@@ -111,7 +114,9 @@ def test_a_thread_that_began_later_waits_for_its_beginner(tmp_path):
 @pytest.mark.parametrize("peer", peers.installed(), ids=lambda p: p.name)
 def test_a_peer_that_is_preloaded_is_named_by_the_process_itself(tmp_path, peer):
     path = churn().write(tmp_path / "p.qrp")
-    done = native("quire-replay", "--expect-malloc", peer.path, path, environment={"LD_PRELOAD": peer.path})
+    done = native(
+        "quire-replay", "--expect-malloc", peer.path, path, environment={"LD_PRELOAD": peer.path}
+    )
     assert done.returncode == 0, done.stderr
     assert peer.name[:6] in done.stdout
 
@@ -126,7 +131,9 @@ def test_a_peer_that_is_not_really_loaded_is_an_error(tmp_path):
 def test_a_library_that_is_loaded_but_defines_no_malloc_is_an_error(tmp_path):
     path = churn().write(tmp_path / "p.qrp")
     library = build(tmp_path, "int nothing_of_use;", name="libidle.so", flags=["-shared", "-fPIC"])
-    done = native("quire-replay", "--expect-malloc", library, path, environment={"LD_PRELOAD": str(library)})
+    done = native(
+        "quire-replay", "--expect-malloc", library, path, environment={"LD_PRELOAD": str(library)}
+    )
     assert done.returncode == 1 and "does not serve malloc" in done.stderr
 
 
@@ -194,8 +201,16 @@ def test_a_program_with_flipped_bytes_never_crashes_the_replayer(tmp_path):
         assert native("quire-replay", path).returncode in (0, 1)
 
 
-@pytest.mark.parametrize("text", ["", "quire-plan 2\n", "quire-plan 1\nsite x arena 0\n", "quire-plan 1\nsite 99 arena 0\n",
-                                  "quire-plan 1\nsite 1 arena 999999\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "quire-plan 2\n",
+        "quire-plan 1\nsite x arena 0\n",
+        "quire-plan 1\nsite 99 arena 0\n",
+        "quire-plan 1\nsite 1 arena 999999\n",
+    ],
+)
 def test_a_plan_that_makes_no_sense_is_refused(tmp_path, text):
     path = churn(rounds=1).write(tmp_path / "p.qrp")
     (tmp_path / "plan").write_text(text)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """test_target - programs that cannot be run or traced are refused at once, each with its reason and its exit status."""
+
 import os
 
 import pytest
@@ -47,7 +48,9 @@ def test_a_setuid_program_is_refused(tmp_path):
 
 
 def test_a_script_is_judged_by_its_interpreter(tmp_path):
-    interpreter = build(tmp_path, "int main(void) { return 0; }", name="interpreter", flags=["-static"])
+    interpreter = build(
+        tmp_path, "int main(void) { return 0; }", name="interpreter", flags=["-static"]
+    )
     script = tmp_path / "script"
     script.write_text(f"#!{interpreter}\n")
     script.chmod(0o755)

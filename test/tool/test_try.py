@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """test_try - `quire try` on real programs: the verdicts that must come out, and what it does with every other end."""
+
 import json
 import os
 import random
@@ -56,8 +57,15 @@ int main(void) {
 @pytest.fixture(scope="module")
 def big_json(tmp_path_factory):
     chance = random.Random(7)
-    rows = [{"id": chance.randrange(10**9), "name": f"user{i}", "tags": ["a", "bb", "ccc"][: i % 4], "at": {"x": chance.random()}}
-            for i in range(8000)]
+    rows = [
+        {
+            "id": chance.randrange(10**9),
+            "name": f"user{i}",
+            "tags": ["a", "bb", "ccc"][: i % 4],
+            "at": {"x": chance.random()},
+        }
+        for i in range(8000)
+    ]
     path = tmp_path_factory.mktemp("input") / "big.json"
     path.write_text(json.dumps(rows))
     return path
@@ -86,7 +94,9 @@ def test_jq_on_json_fits_an_arena(tmp_path, big_json):
 
 
 def test_python_is_seen_through_its_own_allocator_and_that_is_said(tmp_path, big_json):
-    (tmp_path / "load.py").write_text("import json, sys\nprint(len(json.dumps(json.load(open(sys.argv[1])))))\n")
+    (tmp_path / "load.py").write_text(
+        "import json, sys\nprint(len(json.dumps(json.load(open(sys.argv[1])))))\n"
+    )
     done = quire(tmp_path, "try", "--rounds", 2, "--", "python3", "load.py", big_json)
     assert done.returncode == 0, done.stderr
     assert "PYTHONMALLOC=malloc was set" in done.stdout and "own allocator" in done.stdout
@@ -101,13 +111,18 @@ def test_sqlite_gets_a_verdict(tmp_path):
 
 
 def test_gcc_is_left_alone_and_its_busiest_process_is_looked_at(tmp_path):
-    functions = "".join(f"int f{i}(int a, char *s) {{ for (int i = 0; i < a; i++) s[i % {i + 2}] += i * {i}; return s[0] ? a : f{max(0, i - 1)}(a - 1, s); }}\n"
-                        for i in range(150))
+    functions = "".join(
+        f"int f{i}(int a, char *s) {{ for (int i = 0; i < a; i++) s[i % {i + 2}] += i * {i}; return s[0] ? a : f{max(0, i - 1)}(a - 1, s); }}\n"
+        for i in range(150)
+    )
     (tmp_path / "gen.c").write_text(functions)
     document = try_json(tmp_path, "gcc", "-O2", "-c", "gen.c", "-o", "gen.o", rounds=5)
     check_whole(document)
     assert document["verdict"]["word"] == advice.NO
-    assert len(document["trace"]["processes"]) >= 2 and "cc1" in document["trace"]["processes"][0]["command"]
+    assert (
+        len(document["trace"]["processes"]) >= 2
+        and "cc1" in document["trace"]["processes"][0]["command"]
+    )
     assert [p.name for p in tmp_path.glob("*.qtr*")] == ["gcc.qtr"]
 
 
@@ -145,7 +160,9 @@ def test_a_crash_gives_its_status_and_the_trace_so_far(tmp_path):
 
 
 def test_the_programs_own_failure_is_passed_through(tmp_path):
-    done = quire(tmp_path, "try", "--rounds", 1, "--", "jq", "-n", '[range(3000)|tostring]|error("no luck")')
+    done = quire(
+        tmp_path, "try", "--rounds", 1, "--", "jq", "-n", '[range(3000)|tostring]|error("no luck")'
+    )
     assert done.returncode == 5
     assert "exit status 5" in done.stdout and "no luck" in done.stdout
 
@@ -161,7 +178,9 @@ def test_standard_input_is_given_to_every_run(tmp_path, big_json):
 
 
 def test_json_is_alone_on_stdout_and_progress_is_not(tmp_path):
-    done = quire(tmp_path, "try", "--json", "--rounds", 1, "--", "jq", "-n", "[range(3000)|tostring]")
+    done = quire(
+        tmp_path, "try", "--json", "--rounds", 1, "--", "jq", "-n", "[range(3000)|tostring]"
+    )
     json.loads(done.stdout)
     assert "recording it" in done.stderr and "\033" not in done.stderr
 
@@ -171,7 +190,9 @@ def test_strict_turns_an_inconclusive_verdict_into_exit_4(tmp_path, monkeypatch)
     import tryreport
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tryreport.advice, "judge", lambda *_: advice.Verdict(advice.INCONCLUSIVE, "made so"))
+    monkeypatch.setattr(
+        tryreport.advice, "judge", lambda *_: advice.Verdict(advice.INCONCLUSIVE, "made so")
+    )
     import cli
 
     arguments = ["try", "--rounds", "1", "--", "jq", "-n", "[range(3000)|tostring]|length"]
@@ -198,6 +219,12 @@ def test_on_a_terminal_progress_is_one_moving_line(tmp_path):
     command = f"{sys.executable} {TOOL} try --rounds 1 -- jq -n '[range(3000)|tostring]|length'"
     env = {**os.environ, "QUIRE_BUILD_DIR": str(BUILD), "TERM": "xterm"}
     env.pop("NO_COLOR", None)
-    done = subprocess.run(["script", "-qec", command, "/dev/null"], cwd=tmp_path, env=env, capture_output=True,
-                          stdin=subprocess.DEVNULL, timeout=60)
+    done = subprocess.run(
+        ["script", "-qec", command, "/dev/null"],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        timeout=60,
+    )
     assert b"\r\033[K[" in done.stdout and b"left" in done.stdout

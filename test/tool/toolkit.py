@@ -5,6 +5,7 @@ toolkit.py - what the tool's tests share: running it, building small programs, r
 Binaries come from QUIRE_BUILD_DIR (default: build/release of this checkout).
 Not here: test inputs of one file only.
 """
+
 import json
 import os
 import pathlib
@@ -20,12 +21,25 @@ sys.path.insert(0, str(TOOL))
 
 def quire(folder, *words, environment=None, **options):
     """`quire WORDS` run in a folder; the finished process, its output as text."""
-    env = {**os.environ, "QUIRE_BUILD_DIR": str(BUILD), "NO_COLOR": "1", "COLUMNS": "140", **(environment or {})}
+    env = {
+        **os.environ,
+        "QUIRE_BUILD_DIR": str(BUILD),
+        "NO_COLOR": "1",
+        "COLUMNS": "140",
+        **(environment or {}),
+    }
     options.setdefault("stdin", subprocess.DEVNULL if "input" not in options else None)
     if "input" in options:
         options.pop("stdin")
-    return subprocess.run([sys.executable, str(TOOL), *map(str, words)], cwd=folder, env=env, capture_output=True,
-                          text=True, timeout=100, **options)
+    return subprocess.run(
+        [sys.executable, str(TOOL), *map(str, words)],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        **options,
+    )
 
 
 def try_json(folder, *command, rounds=3, status=0):
@@ -37,8 +51,13 @@ def try_json(folder, *command, rounds=3, status=0):
 
 def native(name, *words, environment=None, timeout=60):
     """One helper run; the finished process."""
-    return subprocess.run([str(BUILD / "tools" / name), *map(str, words)], capture_output=True, text=True,
-                          timeout=timeout, env={**os.environ, **(environment or {})})
+    return subprocess.run(
+        [str(BUILD / "tools" / name), *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, **(environment or {})},
+    )
 
 
 def native_json(name, *words):
@@ -52,5 +71,8 @@ def build(folder, source, name="program", flags=()):
     """Compiles one C text; the path of the program."""
     path = folder / f"{name}.c"
     path.write_text(source)
-    subprocess.run(["cc", "-O1", "-g", "-w", "-fno-builtin", str(path), "-o", str(folder / name), *flags], check=True)
+    subprocess.run(
+        ["cc", "-O1", "-g", "-w", "-fno-builtin", str(path), "-o", str(folder / name), *flags],
+        check=True,
+    )
     return folder / name

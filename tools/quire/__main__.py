@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Entry point: `python3 tools/quire ARGS`.  Not here: anything but finding the package."""
+
 import os
 import sys
 

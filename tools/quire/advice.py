@@ -8,6 +8,7 @@ advice.py - from figures to words: classes of sites, what the mix saves, the ver
 The rules are pure functions of small arguments; doc/advice.md tells them in prose.
 Not here: choosing the sites of an arena (the C helper quire-plan), printing (render.py).
 """
+
 import math
 from collections import namedtuple
 from statistics import median
@@ -61,7 +62,11 @@ def where(named):
     """file:line of a site, or nothing."""
     if not named.get("file"):
         return ""
-    return f"{named['file'].rsplit('/', 1)[-1]}:{named['line']}" if named.get("line") else named["file"]
+    return (
+        f"{named['file'].rsplit('/', 1)[-1]}:{named['line']}"
+        if named.get("line")
+        else named["file"]
+    )
 
 
 def sites(recording, planned):
@@ -69,11 +74,21 @@ def sites(recording, planned):
     rows = []
     for facts in planned["sites"]:
         named = recording.sites.get(facts["site"], {})
-        rows.append(Site(
-            facts["site"], named.get("function") or f"site {facts['site']}", where(named), named.get("stack", []),
-            site_class(facts, same_size_share(named)), facts["arena"], facts["allocs"], facts["bytes"],
-            facts["peak_live"], facts["allocs"] + facts["frees"] + facts["resizes"], named.get("sizes", {}),
-        ))
+        rows.append(
+            Site(
+                facts["site"],
+                named.get("function") or f"site {facts['site']}",
+                where(named),
+                named.get("stack", []),
+                site_class(facts, same_size_share(named)),
+                facts["arena"],
+                facts["allocs"],
+                facts["bytes"],
+                facts["peak_live"],
+                facts["allocs"] + facts["frees"] + facts["resizes"],
+                named.get("sizes", {}),
+            )
+        )
     return sorted(rows, key=lambda r: r.allocs, reverse=True)
 
 
@@ -83,6 +98,7 @@ class Outcome:
     def __init__(self, series, program_cpu_s, today_cpu_s=()):
         """`today_cpu_s`: runs with the allocator that the program has today, where that is not libc's (CPython)."""
         self.series = series
+        self.program_cpu_s, self.today_cpu_s = list(program_cpu_s), list(today_cpu_s)
         self.today_s = estimate(today_cpu_s) if today_cpu_s else None
         self.program_s = estimate(program_cpu_s)
         libc_ns = series.net_ns("libc")
@@ -101,18 +117,25 @@ class Outcome:
         """The mix's saving against the program as it runs today, its own allocator included."""
         if self.today_s is None:
             return self.saving_percent
-        ahead = self.program_s.value - self.today_s.value  # what its own allocator saves already
-        # Two medians of independent runs: their uncertainties add as squares.
-        noise = math.hypot(self.program_s.high - self.program_s.low, self.today_s.high - self.today_s.low) / 2
+        # The runs took turns, so each pair met the same weather: its difference is what its own allocator saves already.
+        ahead = estimate([a - b for a, b in zip(self.program_cpu_s, self.today_cpu_s)])
+        saved = self.saving_s
+        middle = saved.value - ahead.value
+        # Two independent uncertainties add as squares.
+        down = math.hypot(saved.value - saved.low, ahead.high - ahead.value)
+        up = math.hypot(saved.high - saved.value, ahead.value - ahead.low)
         share = 100 / max(self.today_s.value, 1e-6)
-        return Estimate(share * (self.saving_s.value - ahead), share * (self.saving_s.low - ahead - noise),
-                        share * (self.saving_s.high - ahead + noise))
+        return Estimate(share * middle, share * (middle - down), share * (middle + up))
 
     def of_program(self, values_ns):
         """Nanoseconds as percent of the program's CPU time; the interval takes in the program's own noise."""
         middle, low, high = (v / 1e9 for v in estimate(values_ns))
         times = [max(t, 1e-6) for t in self.program_s]
-        return Estimate(100 * middle / times[0], min(100 * low / t for t in times), max(100 * high / t for t in times))
+        return Estimate(
+            100 * middle / times[0],
+            min(100 * low / t for t in times),
+            max(100 * high / t for t in times),
+        )
 
     def ns_per_op(self, name):
         """Nanoseconds of allocation for each operation, over the rounds."""
@@ -121,22 +144,32 @@ class Outcome:
 
     def program_with(self, name):
         """The program's CPU time if this backend served it."""
-        difference_s = median(a - b for a, b in zip(self.series.net_ns(name), self.series.net_ns("libc"))) / 1e9
+        difference_s = (
+            median(a - b for a, b in zip(self.series.net_ns(name), self.series.net_ns("libc")))
+            / 1e9
+        )
         return self.program_s.value + difference_s
 
     def saving_with(self, name):
         """Percent of the program's CPU time that this backend saves."""
-        return self.of_program([a - b for a, b in zip(self.series.net_ns("libc"), self.series.net_ns(name))])
+        return self.of_program(
+            [a - b for a, b in zip(self.series.net_ns("libc"), self.series.net_ns(name))]
+        )
 
 
 def verdict(saving_percent, memory_percent):
     """The verdict from the saving's interval and from the peak memory saved, both in percent of the program."""
     if saving_percent.low >= SAVING_PERCENT_MIN:
-        return Verdict(YES, f"at least {SAVING_PERCENT_MIN:.0f} % of the run time is saved, beyond noise")
+        return Verdict(
+            YES, f"at least {SAVING_PERCENT_MIN:.0f} % of the run time is saved, beyond noise"
+        )
     if memory_percent >= MEMORY_PERCENT_MIN and saving_percent.high >= 0:
         return Verdict(YES, f"peak memory falls by {memory_percent:.0f} %")
     if saving_percent.high >= SAVING_PERCENT_MIN:
-        return Verdict(INCONCLUSIVE, f"the interval reaches over {SAVING_PERCENT_MIN:.0f} %: too much noise, or too short a run")
+        return Verdict(
+            INCONCLUSIVE,
+            f"the interval reaches over {SAVING_PERCENT_MIN:.0f} %: too much noise, or too short a run",
+        )
     return Verdict(NO, f"less than {SAVING_PERCENT_MIN:.0f} % of the run time would be saved")
 
 

@@ -14,6 +14,7 @@ A command is one file, cmd_NAME.py, found by its name; to add a command, add the
 Only the module of the command that runs is imported, so that a command starts in a fraction of a second.
 Not here: what any command does, nor setting up a checkout (the front door `quire` at the root does that).
 """
+
 import argparse
 import difflib
 import importlib
@@ -61,7 +62,9 @@ def refuse_unknown(parser, unknown):
     word = unknown[0].split("=", 1)[0]
     kind = "option" if word.startswith("-") else "argument"
     hint = nearest(word, parser.options()) if kind == "option" else ""
-    raise UsageError(f"{parser.prog}: unknown {kind} `{word}`", why=hint, fix=f"{parser.prog} --help")
+    raise UsageError(
+        f"{parser.prog}: unknown {kind} `{word}`", why=hint, fix=f"{parser.prog} --help"
+    )
 
 
 def parse(module, name, argv):
@@ -88,7 +91,9 @@ def parse(module, name, argv):
         refuse_unknown(parser, unknown)
     if takes_program:
         # `try jq -- x` means jq with the arguments `--` and `x`; `try -- jq x` means jq with x.
-        args.program = args.program + ["--"] + tail if args.program and tail else args.program + tail
+        args.program = (
+            args.program + ["--"] + tail if args.program and tail else args.program + tail
+        )
     return args
 
 

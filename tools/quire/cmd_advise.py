@@ -4,6 +4,7 @@ cmd_advise.py - `quire advise TRACE...`: call sites, their classes, and which of
 
 Not here: what it would save (cmd_replay.py measures that).
 """
+
 import json
 import tempfile
 
@@ -18,10 +19,25 @@ HELP = "for each call site of a trace: its class, and which sites an arena can s
 def add_arguments(parser):
     """Options of `advise`."""
     parser.add_argument("traces", nargs="+", metavar="TRACE", help="a .qtr file")
-    parser.add_argument("--json", action="store_true", help='JSON alone on stdout, "schema":"quire.advise/1"')
-    parser.add_argument("--wrapper", action="append", default=[], metavar="NAME", help="a function to look through, as malloc's wrappers are")
-    parser.add_argument("--waste-percent", type=int, metavar="N", help="how much more than the peak of live bytes arenas may hold (25)")
-    parser.add_argument("--sites", type=int, default=25, metavar="N", help="how many call sites to show (25)")
+    parser.add_argument(
+        "--json", action="store_true", help='JSON alone on stdout, "schema":"quire.advise/1"'
+    )
+    parser.add_argument(
+        "--wrapper",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a function to look through, as malloc's wrappers are",
+    )
+    parser.add_argument(
+        "--waste-percent",
+        type=int,
+        metavar="N",
+        help="how much more than the peak of live bytes arenas may hold (25)",
+    )
+    parser.add_argument(
+        "--sites", type=int, default=25, metavar="N", help="how many call sites to show (25)"
+    )
 
 
 def document(recording, planned, rows):
@@ -38,14 +54,19 @@ def document(recording, planned, rows):
 
 def text(recording, planned, rows, limit):
     """One trace as lines."""
-    lines = [ui.bold(f"{recording.command}"), f"  {ui.count(planned['allocs'])} allocations, {len(rows)} call sites, "
-             f"at most {ui.size(planned['peak_live_bytes'])} live"]
+    lines = [
+        ui.bold(f"{recording.command}"),
+        f"  {ui.count(planned['allocs'])} allocations, {len(rows)} call sites, "
+        f"at most {ui.size(planned['peak_live_bytes'])} live",
+    ]
     if recording.facts.get("note"):
         lines.append(f"  note: {recording.facts['note']}")
     lines += [""] + render.classes_text(rows)
     if planned["arenas"]:
         lines += ["", "Arenas"] + render.arenas_text(planned, rows)
-        lines.append(f"  memory at the peak: {ui.size(planned['peak_planned_bytes'])} instead of {ui.size(planned['peak_live_bytes'])}")
+        lines.append(
+            f"  memory at the peak: {ui.size(planned['peak_planned_bytes'])} instead of {ui.size(planned['peak_live_bytes'])}"
+        )
     lines += ["", "Call sites"] + render.sites_text(rows, limit=limit)
     for site in rows[: min(limit, 5)]:
         if site.stack:

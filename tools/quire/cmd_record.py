@@ -5,6 +5,7 @@ cmd_record.py - `quire record -- PROGRAM`: the program as it is, with the tracer
 The program keeps its own input and output, and its exit status becomes ours.
 Not here: what the trace says (cmd_advise.py, cmd_replay.py).
 """
+
 import os
 
 import launch
@@ -22,9 +23,13 @@ get NAME.qtr.PID. Exit: the program's own status; 128+n when signal n ended it; 
 
 def add_arguments(parser):
     """Options of `record`."""
-    parser.add_argument("-o", "--output", metavar="FILE", help="the trace (default: PROGRAM.qtr, made unique)")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="the trace (default: PROGRAM.qtr, made unique)"
+    )
     parser.add_argument("-f", "--force", action="store_true", help="replace FILE when it exists")
-    parser.add_argument("--limit-bytes", type=int, metavar="N", help="stop recording when the trace is so large")
+    parser.add_argument(
+        "--limit-bytes", type=int, metavar="N", help="stop recording when the trace is so large"
+    )
 
 
 def run(args):
@@ -35,14 +40,19 @@ def run(args):
     path = tracefile.output_path(args, target.name)
     env = launch.environment(trace=path, limit_bytes=args.limit_bytes)
     if target.is_python and "PYTHONMALLOC" not in os.environ:
-        ui.note("PYTHONMALLOC=malloc is set for this run: CPython's own allocator would hide what it does")
+        ui.note(
+            "PYTHONMALLOC=malloc is set for this run: CPython's own allocator would hide what it does"
+        )
     ran = launch.visible(target, env)
     found = tracefile.family(path)
     if ran.status < 0:
         ui.note(f"{target.name} {launch.describe(ran.status)}")
     if not found:
-        raise EnvironmentLacks(f"no trace of {target.name} appeared", "the tracer was not loaded, or the program never called malloc",
-                               "ldd on the program shows whether it uses libc's malloc")
+        raise EnvironmentLacks(
+            f"no trace of {target.name} appeared",
+            "the tracer was not loaded, or the program never called malloc",
+            "ldd on the program shows whether it uses libc's malloc",
+        )
     for one in found:
         ui.note(f"trace: {tracefile.shown(one)} ({ui.size(os.path.getsize(one))})")
     return launch.exit_code(ran.status)

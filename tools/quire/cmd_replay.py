@@ -4,6 +4,7 @@ cmd_replay.py - `quire replay TRACE`: the recorded operations through libc, the 
 
 Not here: the program's own run time, so no share of it and no verdict (cmd_try.py has both).
 """
+
 import json
 import tempfile
 
@@ -24,10 +25,20 @@ SECONDS_DEFAULT = 30
 def add_arguments(parser):
     """Options of `replay`."""
     parser.add_argument("trace", metavar="TRACE", help="a .qtr file")
-    parser.add_argument("--allocator", metavar="A,B", help="only these besides libc: peers by name, mix")
+    parser.add_argument(
+        "--allocator", metavar="A,B", help="only these besides libc: peers by name, mix"
+    )
     parser.add_argument("--rounds", type=int, metavar="N", help="exactly so many rounds")
-    parser.add_argument("--time-limit", type=float, default=SECONDS_DEFAULT, metavar="S", help="begin no round after S seconds (30)")
-    parser.add_argument("--json", action="store_true", help='JSON alone on stdout, "schema":"quire.replay/1"')
+    parser.add_argument(
+        "--time-limit",
+        type=float,
+        default=SECONDS_DEFAULT,
+        metavar="S",
+        help="begin no round after S seconds (30)",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help='JSON alone on stdout, "schema":"quire.replay/1"'
+    )
 
 
 def choose(names, plan_path):
@@ -39,7 +50,11 @@ def choose(names, plan_path):
     for name in wanted:
         if name not in have and name not in ("libc", "mix"):
             known = sorted(have) + ["libc", "mix"]
-            raise UsageError(f"unknown allocator `{name}`", nearest(name, known) or f"here there are: {', '.join(known)}", "quire env")
+            raise UsageError(
+                f"unknown allocator `{name}`",
+                nearest(name, known) or f"here there are: {', '.join(known)}",
+                "quire env",
+            )
     return [have[n] for n in wanted if n in have], plan_path if "mix" in wanted else None
 
 
@@ -54,16 +69,37 @@ def run(args):
         plan_path = f"{folder}/plan"
         planned = advice.plan(recording, plan_path)
         chosen, plan_path = choose(args.allocator, plan_path if planned["arenas"] else None)
-        series = measure.replay(recording.program, measure.backends(chosen, plan_path), measure.Limits(args.rounds, args.time_limit))
+        series = measure.replay(
+            recording.program,
+            measure.backends(chosen, plan_path),
+            measure.Limits(args.rounds, args.time_limit),
+        )
     outcome = advice.Outcome(series, [recording.facts.get("cpu_s") or 1.0])
     if args.json:
         rows = render.allocators_json(outcome)
         for row in rows:
             row.pop("program_cpu_s", None)
             row.pop("saving_percent", None)
-        print(json.dumps({"schema": "quire.replay/1", "trace": args.trace, "rounds": series.rounds, "ops": series.ops(), "allocators": rows}, indent=1))
+        print(
+            json.dumps(
+                {
+                    "schema": "quire.replay/1",
+                    "trace": args.trace,
+                    "rounds": series.rounds,
+                    "ops": series.ops(),
+                    "allocators": rows,
+                },
+                indent=1,
+            )
+        )
         return 0
-    print(ui.bold(f"{recording.command}: {ui.count(series.ops())} operations, {series.rounds} rounds"))
+    print(
+        ui.bold(f"{recording.command}: {ui.count(series.ops())} operations, {series.rounds} rounds")
+    )
     rows = [[r[0], r[1], r[4]] for r in render.allocator_rows(outcome)]
-    print("\n".join(ui.table(["allocator", "ns per operation (95 %)", "peak memory"], rows, flexible=1)))
+    print(
+        "\n".join(
+            ui.table(["allocator", "ns per operation (95 %)", "peak memory"], rows, flexible=1)
+        )
+    )
     return 0

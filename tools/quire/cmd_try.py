@@ -7,6 +7,7 @@ cmd_try.py - `quire try -- PROGRAM`: would an allocator of this library help thi
 The program runs at least twice, with the same input; its output is hidden, its exit status becomes ours.
 Not here: each of the steps (target.py, launch.py, tracefile.py, advice.py, measure.py) and the words (tryreport.py).
 """
+
 import json
 import os
 import tempfile
@@ -21,7 +22,14 @@ import target as targets
 import tracefile
 import tryreport
 import ui
-from errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_TOOL_FAILED, EnvironmentLacks, QuireError, UsageError
+from errors import (
+    EXIT_INCONCLUSIVE,
+    EXIT_OK,
+    EXIT_TOOL_FAILED,
+    EnvironmentLacks,
+    QuireError,
+    UsageError,
+)
 
 HELP = "record, replay and advise one program: would it gain, where, and by how much?"
 TAKES_PROGRAM = True
@@ -31,8 +39,8 @@ standard input; its output is hidden. Exit: the program's own status, 128+n when
 when it cannot be run; 3 when it cannot be traced; with --strict 4 when the verdict is INCONCLUSIVE."""
 
 SECONDS_DEFAULT = 25
-ALONE_RUNS_MAX = 9
-ALONE_SECONDS_MAX = 2.5
+ALONE_RUNS_MAX = 11
+ALONE_SECONDS_MAX = 4.0
 HIDDEN_ALLOCATOR_BYTES = 64 << 20
 
 # `today`: runs of CPython with its own allocator, which is what its users have; empty for other programs.
@@ -41,20 +49,48 @@ Timing = namedtuple("Timing", "runs today")
 
 def add_arguments(parser):
     """Options of `try`."""
-    parser.add_argument("--json", action="store_true", help='JSON alone on stdout, "schema":"quire.try/1"')
-    parser.add_argument("--strict", action="store_true", help="exit 4 when the verdict is INCONCLUSIVE")
-    parser.add_argument("--rounds", type=int, metavar="N", help="exactly N rounds of replays (default: 5 to 15, as time allows)")
-    parser.add_argument("--time-limit", type=float, default=SECONDS_DEFAULT, metavar="S", help="begin no round of replays after S seconds (25)")
-    parser.add_argument("-o", "--output", metavar="FILE", help="keep the trace there (default: PROGRAM.qtr, made unique)")
+    parser.add_argument(
+        "--json", action="store_true", help='JSON alone on stdout, "schema":"quire.try/1"'
+    )
+    parser.add_argument(
+        "--strict", action="store_true", help="exit 4 when the verdict is INCONCLUSIVE"
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        metavar="N",
+        help="exactly N rounds of replays (default: 5 to 15, as time allows)",
+    )
+    parser.add_argument(
+        "--time-limit",
+        type=float,
+        default=SECONDS_DEFAULT,
+        metavar="S",
+        help="begin no round of replays after S seconds (25)",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="keep the trace there (default: PROGRAM.qtr, made unique)",
+    )
     parser.add_argument("-f", "--force", action="store_true", help="replace FILE when it exists")
-    parser.add_argument("--wrapper", action="append", default=[], metavar="NAME", help="a function to look through, as malloc's wrappers are")
+    parser.add_argument(
+        "--wrapper",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a function to look through, as malloc's wrappers are",
+    )
 
 
 def find_target(args):
     """The program to try: the user's, or the bundled demo."""
     if args.program:
         return targets.resolve(args.program)
-    ui.note("no program given: trying the bundled demo, a small request server (yours: try -- PROGRAM ARGS)")
+    ui.note(
+        "no program given: trying the bundled demo, a small request server (yours: try -- PROGRAM ARGS)"
+    )
     demo = targets.resolve([native.helper("quire-demo")])
     demo.argv[0] = demo.name
     return demo
@@ -65,7 +101,9 @@ def time_alone(target, source, progress):
     runs, today = [], []
     with_today = target.is_python and "PYTHONMALLOC" not in os.environ
     while len(runs) < ALONE_RUNS_MAX:
-        progress.step(f"running {target.name} alone, for its time (its output is hidden)", quiet_repeat=True)
+        progress.step(
+            f"running {target.name} alone, for its time (its output is hidden)", quiet_repeat=True
+        )
         ran = launch.hidden(target, source, launch.environment())
         runs.append(ran)
         if with_today and ran.status >= 0:
@@ -79,9 +117,11 @@ def record(target, source, path):
     """The recorded run."""
     ran = launch.hidden(target, source, launch.environment(trace=path))
     if not tracefile.family(path):
-        raise EnvironmentLacks(f"{target.name} cannot be traced: no trace appeared",
-                               "the loader did not load the tracer, or the program never called libc's malloc",
-                               f"ldd {target.binary}   (is libc there, and dynamic?)")
+        raise EnvironmentLacks(
+            f"{target.name} cannot be traced: no trace appeared",
+            "the loader did not load the tracer, or the program never called libc's malloc",
+            f"ldd {target.binary}   (is libc there, and dynamic?)",
+        )
     return ran
 
 
@@ -97,10 +137,15 @@ def keep_one(path, chosen):
 
 def refuse_hidden_allocator(target, recording, ran):
     """Few calls but much memory: an allocator of the program's own, behind names that cannot be seen."""
-    if recording.events < advice.EVENTS_MIN and ran.peak_rss_bytes - recording.facts.get("peak_live_bytes", 0) > HIDDEN_ALLOCATOR_BYTES:
+    if (
+        recording.events < advice.EVENTS_MIN
+        and ran.peak_rss_bytes - recording.facts.get("peak_live_bytes", 0) > HIDDEN_ALLOCATOR_BYTES
+    ):
         raise EnvironmentLacks(
             f"{target.name} cannot be judged: it holds {ui.size(ran.peak_rss_bytes)} but called libc's malloc {recording.events} times",
-            "it has its own malloc inside, or maps its memory itself", "if it can be told to use libc's malloc, do so and try again")
+            "it has its own malloc inside, or maps its memory itself",
+            "if it can be told to use libc's malloc, do so and try again",
+        )
 
 
 def measure_all(recording, folder, args, progress):
@@ -156,9 +201,12 @@ def run(args):
     else:
         print("\n".join(report.text()))
     if report.crashed and not launch.crashed(report.timing.runs[0].status):
-        raise QuireError(f"{target.name} {launch.describe(report.recorded.status)} under the tracer but not alone",
-                         "that is a fault of the tracer, or of the program's that it brings to light",
-                         f"keep the trace {tracefile.shown(report.recording.path)} and report it", EXIT_TOOL_FAILED)
+        raise QuireError(
+            f"{target.name} {launch.describe(report.recorded.status)} under the tracer but not alone",
+            "that is a fault of the tracer, or of the program's that it brings to light",
+            f"keep the trace {tracefile.shown(report.recording.path)} and report it",
+            EXIT_TOOL_FAILED,
+        )
     status = launch.exit_code(report.recorded.status)
     if status == EXIT_OK and args.strict and report.inconclusive:
         return EXIT_INCONCLUSIVE

@@ -6,6 +6,7 @@ elf.py - what a program file says about itself: static or not, its libraries, wh
 
 Not here: what follows from it (target.py).
 """
+
 import mmap
 import struct
 
@@ -44,11 +45,13 @@ class Elf:
         return self.data[offset:end].decode("utf-8", "replace")
 
     def _segments(self):
-        offset, = struct.unpack_from("<Q", self.data, 32)
+        (offset,) = struct.unpack_from("<Q", self.data, 32)
         each, number = struct.unpack_from("<HH", self.data, 54)
         loads, dynamic = [], None
         for i in range(number):
-            kind, _, at, address, _, in_file = struct.unpack_from("<IIQQQQ", self.data, offset + i * each)
+            kind, _, at, address, _, in_file = struct.unpack_from(
+                "<IIQQQQ", self.data, offset + i * each
+            )
             if kind == PT_INTERP:
                 self.interpreter = self._text(at)
             elif kind == PT_LOAD:
@@ -62,14 +65,18 @@ class Elf:
     def _dynamic(self, at, in_file, loads):
         tags = [struct.unpack_from("<QQ", self.data, at + i) for i in range(0, in_file, 16)]
         strings = next((v for t, v in tags if t == DT_STRTAB), None)
-        base = next((a - v + strings for v, a, n in loads if strings and v <= strings < v + n), None)
+        base = next(
+            (a - v + strings for v, a, n in loads if strings and v <= strings < v + n), None
+        )
         if base is not None:
             self.needed = [self._text(base + v) for t, v in tags if t == DT_NEEDED]
 
     def _sections(self):
-        offset, = struct.unpack_from("<Q", self.data, 40)
+        (offset,) = struct.unpack_from("<Q", self.data, 40)
         each, number = struct.unpack_from("<HH", self.data, 58)
-        headers = [struct.unpack_from("<IIQQQQIIQQ", self.data, offset + i * each) for i in range(number)]
+        headers = [
+            struct.unpack_from("<IIQQQQIIQQ", self.data, offset + i * each) for i in range(number)
+        ]
         for _, kind, _, _, at, in_file, link, _, _, _ in headers:
             if kind in (SHT_SYMTAB, SHT_DYNSYM) and link < number:
                 if self._has_malloc(at, in_file, headers[link][4], headers[link][5]):

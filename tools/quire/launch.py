@@ -8,6 +8,7 @@ launch.py - runs the user's program: alone, or under the tracer; each time with 
 
 Not here: whether the program can be traced (target.py), what the trace says (tracefile.py).
 """
+
 import os
 import select
 import shutil
@@ -55,7 +56,9 @@ class Input:
 
     def _keep(self):
         if not select.select([0], [], [], STDIN_PATIENCE_S)[0]:
-            note("reading standard input to its end, so that every run gets the same (none wanted? add </dev/null)")
+            note(
+                "reading standard input to its end, so that every run gets the same (none wanted? add </dev/null)"
+            )
         self.file = tempfile.TemporaryFile()
         with os.fdopen(os.dup(0), "rb") as source:
             shutil.copyfileobj(source, self.file)
@@ -88,7 +91,12 @@ def describe(status):
 
 def crashed(status):
     """Ended by a signal that means a fault or a kill, not a request to stop."""
-    return status < 0 and -status not in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
+    return status < 0 and -status not in (
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGHUP,
+        signal.SIGPIPE,
+    )
 
 
 def _drain(fd):
@@ -122,7 +130,9 @@ def environment(malloc_python=True, trace=None, limit_bytes=None):
         env.setdefault("PYTHONMALLOC", "malloc")
     if trace:
         preload = native.helper("libquire-record.so")
-        env["LD_PRELOAD"] = ":".join([preload] + ([env["LD_PRELOAD"]] if env.get("LD_PRELOAD") else []))
+        env["LD_PRELOAD"] = ":".join(
+            [preload] + ([env["LD_PRELOAD"]] if env.get("LD_PRELOAD") else [])
+        )
         env["QUIRE_RECORD"] = trace
         if limit_bytes:
             env["QUIRE_RECORD_LIMIT"] = str(limit_bytes)
@@ -155,4 +165,10 @@ def visible(target, env):
     began_s = time.monotonic()
     process = _spawn(target, env)
     status, usage = _wait(process)
-    return Ran(status, time.monotonic() - began_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, "")
+    return Ran(
+        status,
+        time.monotonic() - began_s,
+        usage.ru_utime + usage.ru_stime,
+        usage.ru_maxrss * 1024,
+        "",
+    )

@@ -11,6 +11,7 @@ Each replay is a process of its own, so that no allocator inherits another's hea
 Intervals are order statistics of the median (no assumption about the noise), 95 % or the whole range where rounds are few.
 Not here: the replayer (a C helper), verdicts (advice.py).
 """
+
 import math
 import os
 import time
@@ -46,14 +47,23 @@ def run_once(program, backend):
         arguments += ["--plan", backend.plan]
     if backend.null:
         arguments += ["--null"]
-    env = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "QUIRE_RECORD", "MALLOC_CONF")}
+    env = {
+        k: v
+        for k, v in os.environ.items()
+        if k not in ("LD_PRELOAD", "QUIRE_RECORD", "MALLOC_CONF")
+    }
     if backend.library:
         env["LD_PRELOAD"] = backend.library
         arguments += ["--expect-malloc", backend.library]
     figures = native.call_json("quire-replay", arguments, env)
-    if not backend.library and not os.path.basename(figures["malloc_library"]).startswith(("libc.", "libc-", "ld-musl")):
-        raise QuireError("the replay for libc did not use libc's malloc", f"it used {figures['malloc_library']}",
-                         "look at /etc/ld.so.preload")
+    if not backend.library and not os.path.basename(figures["malloc_library"]).startswith(
+        ("libc.", "libc-", "ld-musl")
+    ):
+        raise QuireError(
+            "the replay for libc did not use libc's malloc",
+            f"it used {figures['malloc_library']}",
+            "look at /etc/ld.so.preload",
+        )
     return figures
 
 
@@ -142,5 +152,3 @@ def replay(program, chosen, limits):
         active = run_round(program, active, number, series)
     progress.done()
     return series
-
-

@@ -7,6 +7,7 @@ native.py - where the C helpers live, and how they are called.
 Helpers: quire-analyse, quire-plan, quire-replay, quire-demo, libquire-record.so.
 Not here: what their output means.
 """
+
 import json
 import os
 import subprocess

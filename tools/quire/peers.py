@@ -8,6 +8,7 @@ A peer is a library that defines malloc when it is preloaded.  That a file exist
 works: whoever measures with one checks it in the measured process (quire-replay --expect-malloc).
 Not here: libc's own malloc, which needs no file.
 """
+
 import glob
 import os
 from collections import namedtuple
@@ -18,7 +19,11 @@ Peer = namedtuple("Peer", "name path")
 KNOWN = [
     ("mimalloc", ["libmimalloc.so.*", "libmimalloc.so"], "libmimalloc2.0"),
     ("jemalloc", ["libjemalloc.so.*", "libjemalloc.so"], "libjemalloc2"),
-    ("tcmalloc", ["libtcmalloc_minimal.so.*", "libtcmalloc.so.*", "libtcmalloc_minimal.so"], "libtcmalloc-minimal4"),
+    (
+        "tcmalloc",
+        ["libtcmalloc_minimal.so.*", "libtcmalloc.so.*", "libtcmalloc_minimal.so"],
+        "libtcmalloc-minimal4",
+    ),
     ("snmalloc", ["libsnmallocshim.so*", "libsnmalloc*.so*"], None),
     ("rpmalloc", ["librpmallocwrap.so*", "librpmalloc.so*"], None),
     ("tbbmalloc", ["libtbbmalloc_proxy.so.*"], "libtbbmalloc2"),

@@ -4,6 +4,7 @@ render.py - what `try`, `replay` and `advise` print: as text, and as JSON with u
 
 Not here: the figures (measure.py), the rules (advice.py).
 """
+
 import os
 
 import ui
@@ -56,11 +57,18 @@ def allocator_rows(outcome):
             rows.append([name, "not measured: " + outcome.series.failed[backend.name], "", "", ""])
             continue
         cost = outcome.ns_per_op(backend.name)
-        saving = "" if backend.name == "libc" else ui.percent(outcome.saving_with(backend.name).value)
-        rows.append([
-            name, f"{cost.value:.1f} ({cost.low:.1f} to {cost.high:.1f})", ui.seconds(outcome.program_with(backend.name)),
-            saving, ui.size(outcome.series.peak_bytes(backend.name)),
-        ])
+        saving = (
+            "" if backend.name == "libc" else ui.percent(outcome.saving_with(backend.name).value)
+        )
+        rows.append(
+            [
+                name,
+                f"{cost.value:.1f} ({cost.low:.1f} to {cost.high:.1f})",
+                ui.seconds(outcome.program_with(backend.name)),
+                saving,
+                ui.size(outcome.series.peak_bytes(backend.name)),
+            ]
+        )
     return rows
 
 
@@ -90,7 +98,10 @@ def gather(sites):
         groups.setdefault((site.name, site.where, site.klass, site.arena), []).append(site)
     rows = []
     for same in groups.values():
-        total = {key: sum(getattr(s, key) for s in same) for key in ("allocs", "bytes", "peak_live", "ops")}
+        total = {
+            key: sum(getattr(s, key) for s in same)
+            for key in ("allocs", "bytes", "peak_live", "ops")
+        }
         rows.append((len(same), same[0]._replace(**total)))
     return sorted(rows, key=lambda row: row[1].allocs, reverse=True)
 
@@ -103,14 +114,24 @@ def sites_text(sites, outcome=None, limit=8):
         if site.allocs < 0.005 * total and rows:
             break
         called = f"{site.name} {site.where}".strip()
-        called += f", {number} callers" if number > 1 else f" < {caller(site)}" if caller(site) else ""
+        called += (
+            f", {number} callers" if number > 1 else f" < {caller(site)}" if caller(site) else ""
+        )
         fits = f"arena {site.arena}" if site.arena is not None else site.klass
-        row = [called, ui.percent(100 * site.allocs / total), ui.size(site.bytes / max(1, site.allocs)), ui.count(site.peak_live), fits]
+        row = [
+            called,
+            ui.percent(100 * site.allocs / total),
+            ui.size(site.bytes / max(1, site.allocs)),
+            ui.count(site.peak_live),
+            fits,
+        ]
         if outcome:
             saving = site_saving(site, sites, outcome)
             row.append("~ " + ui.percent(saving) if saving is not None else "not yet")
         rows.append(row)
-    header = ["call site", "of allocs", "mean size", "live at peak", "fits"] + (["saves"] if outcome else [])
+    header = ["call site", "of allocs", "mean size", "live at peak", "fits"] + (
+        ["saves"] if outcome else []
+    )
     return ui.table(header, rows, align="lrrrlr"[: len(header)])
 
 
@@ -119,11 +140,19 @@ def arenas_text(planned, sites):
     lines = []
     worth = [a for a in planned["arenas"] if a["objects"] >= 0.01 * planned["allocs"]]
     for arena in sorted(worth, key=lambda a: a["objects"], reverse=True)[:ARENAS_SHOWN]:
-        names = list(dict.fromkeys(s.name.split("(")[0] for s in sites if s.arena == arena["arena"]))
+        names = list(
+            dict.fromkeys(s.name.split("(")[0] for s in sites if s.arena == arena["arena"])
+        )
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         times = arena["generations"]
-        life = "created once" if times == arena["instances"] else f"created and destroyed {ui.count(times)} times"
-        lines.append(f"  arena {arena['arena']}: {', '.join(names[:3])}{more}; {life}, at most {ui.size(arena['peak_bytes'])}")
+        life = (
+            "created once"
+            if times == arena["instances"]
+            else f"created and destroyed {ui.count(times)} times"
+        )
+        lines.append(
+            f"  arena {arena['arena']}: {', '.join(names[:3])}{more}; {life}, at most {ui.size(arena['peak_bytes'])}"
+        )
     return lines
 
 
@@ -135,13 +164,19 @@ def classes_text(sites):
         part = 100 * sum(s.allocs for s in sites if s.klass == name) / total
         if part >= 0.5:
             number = sum(1 for s in sites if s.klass == name)
-            lines.append(f"  {name:<15} {ui.percent(part):>6} of the allocations, {number} call site{'s' * (number != 1)}: {how}")
+            lines.append(
+                f"  {name:<15} {ui.percent(part):>6} of the allocations, {number} call site{'s' * (number != 1)}: {how}"
+            )
     return lines
 
 
 def estimate_json(value):
     """An Estimate as JSON."""
-    return {"value": round(value.value, 6), "low": round(value.low, 6), "high": round(value.high, 6)}
+    return {
+        "value": round(value.value, 6),
+        "low": round(value.low, 6),
+        "high": round(value.high, 6),
+    }
 
 
 def allocators_json(outcome):
@@ -151,17 +186,25 @@ def allocators_json(outcome):
         if backend.null:
             continue
         if backend.name in outcome.series.failed:
-            rows.append({"name": backend.name, "library": backend.library, "error": outcome.series.failed[backend.name]})
+            rows.append(
+                {
+                    "name": backend.name,
+                    "library": backend.library,
+                    "error": outcome.series.failed[backend.name],
+                }
+            )
             continue
-        rows.append({
-            "name": backend.name,
-            "library": outcome.series.runs[backend.name][0]["malloc_library"],
-            "cpu_ns_per_op": estimate_json(outcome.ns_per_op(backend.name)),
-            "program_cpu_s": round(outcome.program_with(backend.name), 6),
-            "saving_percent": estimate_json(outcome.saving_with(backend.name)),
-            "replay_peak_rss_bytes": int(outcome.series.peak_bytes(backend.name)),
-            "failures": sum(outcome.series.column(backend.name, "failures")),
-        })
+        rows.append(
+            {
+                "name": backend.name,
+                "library": outcome.series.runs[backend.name][0]["malloc_library"],
+                "cpu_ns_per_op": estimate_json(outcome.ns_per_op(backend.name)),
+                "program_cpu_s": round(outcome.program_with(backend.name), 6),
+                "saving_percent": estimate_json(outcome.saving_with(backend.name)),
+                "replay_peak_rss_bytes": int(outcome.series.peak_bytes(backend.name)),
+                "failures": sum(outcome.series.column(backend.name, "failures")),
+            }
+        )
     return rows
 
 
@@ -170,9 +213,16 @@ def sites_json(sites, outcome=None, limit=100):
     rows = []
     for site in sites[:limit]:
         row = {
-            "id": site.id, "function": site.name, "where": site.where, "class": site.klass, "arena": site.arena,
-            "served": site.arena is not None, "allocations": site.allocs, "bytes": site.bytes,
-            "peak_live_objects": site.peak_live, "stack": site.stack,
+            "id": site.id,
+            "function": site.name,
+            "where": site.where,
+            "class": site.klass,
+            "arena": site.arena,
+            "served": site.arena is not None,
+            "allocations": site.allocs,
+            "bytes": site.bytes,
+            "peak_live_objects": site.peak_live,
+            "stack": site.stack,
         }
         if outcome:
             row["saving_percent"] = site_saving(site, sites, outcome)

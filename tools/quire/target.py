@@ -7,6 +7,7 @@ target.py - the program to look at: found, and fit to be traced?
 The tracer is preloaded, so a program that no loader prepares, or that answers malloc itself, cannot be seen.
 Not here: running it (launch.py).
 """
+
 import os
 import shutil
 import stat
@@ -16,7 +17,14 @@ import elf
 from errors import EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND, EnvironmentLacks, QuireError
 
 SCRIPT_DEPTH_MAX = 4
-ALLOCATOR_LIBRARIES = ("libjemalloc", "libtcmalloc", "libmimalloc", "libsnmalloc", "librpmalloc", "libtbbmalloc_proxy")
+ALLOCATOR_LIBRARIES = (
+    "libjemalloc",
+    "libtcmalloc",
+    "libmimalloc",
+    "libsnmalloc",
+    "librpmalloc",
+    "libtbbmalloc_proxy",
+)
 LIBC_NAMES = ("libc.so", "ld-linux", "libc-2", "ld-2", "linux-vdso", "ld-musl")
 
 
@@ -32,7 +40,11 @@ class Target:
     @property
     def is_python(self):
         """Whether it is CPython (as far as names tell, shims included)."""
-        names = (os.path.basename(self.binary), os.path.basename(os.path.realpath(self.binary)), self.name)
+        names = (
+            os.path.basename(self.binary),
+            os.path.basename(os.path.realpath(self.binary)),
+            self.name,
+        )
         return any(n.startswith("python") or n.startswith("pypy") for n in names)
 
 
@@ -42,10 +54,20 @@ def locate(name):
     if path:
         return path
     if os.path.isdir(name) or os.path.exists(name) and ("/" in name or name in os.listdir(".")):
-        why = "it is a directory" if os.path.isdir(name) else "its execute permission is missing, or it is not in PATH"
+        why = (
+            "it is a directory"
+            if os.path.isdir(name)
+            else "its execute permission is missing, or it is not in PATH"
+        )
         fix = f"chmod +x {name}   then: quire try -- {name if '/' in name else './' + name}"
-        raise QuireError(f"cannot execute {name}", why, "" if os.path.isdir(name) else fix, EXIT_CANNOT_EXECUTE)
-    fix = "give the path of the program" if "/" in name else f"apt-get install {name}   (if that is its package)"
+        raise QuireError(
+            f"cannot execute {name}", why, "" if os.path.isdir(name) else fix, EXIT_CANNOT_EXECUTE
+        )
+    fix = (
+        "give the path of the program"
+        if "/" in name
+        else f"apt-get install {name}   (if that is its package)"
+    )
     why = "there is no such file" if "/" in name else "it is in no directory of PATH"
     raise QuireError(f"program not found: {name}", why, fix, EXIT_NOT_FOUND)
 
@@ -80,7 +102,9 @@ def libraries(path):
     env = {**os.environ, "LD_TRACE_LOADED_OBJECTS": "1"}
     env.pop("LD_PRELOAD", None)
     try:
-        done = subprocess.run([path], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10)
+        done = subprocess.run(
+            [path], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10
+        )
     except (OSError, subprocess.TimeoutExpired):
         return []
     found = []
@@ -106,8 +130,11 @@ def check_privileges(path, name):
         except OSError:
             special = ""
     if special:
-        refuse(name, f"{path} is {special}, and the loader ignores LD_PRELOAD for such programs",
-               f"cp {path} ./{os.path.basename(path)}-plain   (a copy has no special rights), then try the copy")
+        refuse(
+            name,
+            f"{path} is {special}, and the loader ignores LD_PRELOAD for such programs",
+            f"cp {path} ./{os.path.basename(path)}-plain   (a copy has no special rights), then try the copy",
+        )
 
 
 def check_malloc(path, name, file):
@@ -131,14 +158,25 @@ def resolve(argv):
     path = locate(argv[0])
     binary = binary_of(path)
     if not os.access(binary, os.R_OK):
-        refuse(argv[0], f"{binary} may be executed but not read, so it cannot be checked", f"ls -l {binary}")
+        refuse(
+            argv[0],
+            f"{binary} may be executed but not read, so it cannot be checked",
+            f"ls -l {binary}",
+        )
     file = elf.read(binary)
     if file is None:
-        raise QuireError(f"cannot execute {argv[0]}", f"{binary} is neither a 64-bit ELF program nor a script with #!",
-                         f"file {binary}", EXIT_CANNOT_EXECUTE)
+        raise QuireError(
+            f"cannot execute {argv[0]}",
+            f"{binary} is neither a 64-bit ELF program nor a script with #!",
+            f"file {binary}",
+            EXIT_CANNOT_EXECUTE,
+        )
     if file.static:
-        refuse(argv[0], f"{binary} is a static binary: no loader runs, so nothing can be preloaded",
-               "link it dynamically (without -static) and try again")
+        refuse(
+            argv[0],
+            f"{binary} is a static binary: no loader runs, so nothing can be preloaded",
+            "link it dynamically (without -static) and try again",
+        )
     check_privileges(binary, argv[0])
     check_malloc(binary, argv[0], file)
     return Target(list(argv), path, binary)

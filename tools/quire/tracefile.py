@@ -9,6 +9,7 @@ tracefile.py - trace files: their names, and what the analyser makes of them.
 Nothing is ever overwritten without -f.
 Not here: recording (launch.py), judging (advice.py).
 """
+
 import glob
 import json
 import os
@@ -64,21 +65,31 @@ def output_path(args, name):
     folder = os.path.dirname(path)
     if os.path.lexists(path):
         if not args.force:
-            raise UsageError(f"{args.output} exists already", "a trace is never overwritten by itself",
-                             "add -f to replace it, or choose another name")
+            raise UsageError(
+                f"{args.output} exists already",
+                "a trace is never overwritten by itself",
+                "add -f to replace it, or choose another name",
+            )
         if not os.path.isfile(path):
             raise UsageError(f"{args.output} is not a regular file", fix="choose another name")
         for old in family(path):
             os.unlink(old)
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
-        raise EnvironmentLacks(f"cannot write a trace into {folder}", "no such directory, or no permission",
-                               "give another place: -o /tmp/program.qtr")
+        raise EnvironmentLacks(
+            f"cannot write a trace into {folder}",
+            "no such directory, or no permission",
+            "give another place: -o /tmp/program.qtr",
+        )
     return path
 
 
 def family(path):
     """The traces of one recording: the path itself and one for each further process."""
-    others = [p for p in glob.glob(glob.escape(path) + ".*") if p[len(path) + 1 :].replace(".", "").isdigit()]
+    others = [
+        p
+        for p in glob.glob(glob.escape(path) + ".*")
+        if p[len(path) + 1 :].replace(".", "").isdigit()
+    ]
     return [p for p in [path] + sorted(others) if os.path.exists(p)]
 
 
@@ -91,7 +102,9 @@ def shown(path):
 def analyse(path, folder, wrappers=()):
     """Runs the analyser; a Recording with its products in `folder`. Unreadable traces end with one clear line."""
     if not os.path.exists(path):
-        raise QuireError(f"no such trace: {path}", fix="record one: quire record -- PROGRAM ARGS", exit_code=2)
+        raise QuireError(
+            f"no such trace: {path}", fix="record one: quire record -- PROGRAM ARGS", exit_code=2
+        )
     stem = os.path.join(folder, os.path.basename(path))
     sites, program = stem + ".sites.json", stem + ".qrp"
     arguments = [path, "--sites", sites, "--program", program]
@@ -102,8 +115,12 @@ def analyse(path, folder, wrappers=()):
     except EnvironmentLacks:
         raise
     except QuireError as error:
-        raise QuireError(f"{shown(path)} cannot be used as a trace", error.why.removeprefix(f"{path}: "),
-                         "record again: quire record -- PROGRAM ARGS", exit_code=1) from error
+        raise QuireError(
+            f"{shown(path)} cannot be used as a trace",
+            error.why.removeprefix(f"{path}: "),
+            "record again: quire record -- PROGRAM ARGS",
+            exit_code=1,
+        ) from error
     with open(sites, encoding="utf-8") as file:
         return Recording(path, json.load(file), program)
 

@@ -6,6 +6,7 @@ tryreport.py - everything that one `try` found out, as text and as JSON ("quire.
 
 Not here: finding it out (cmd_try.py), the tables that other commands print too (render.py).
 """
+
 import advice
 import launch
 import render
@@ -44,7 +45,9 @@ class Report:
     @property
     def inconclusive(self):
         """Whether no verdict could be given."""
-        return self.crashed or (self.verdict is not None and self.verdict.word == advice.INCONCLUSIVE)
+        return self.crashed or (
+            self.verdict is not None and self.verdict.word == advice.INCONCLUSIVE
+        )
 
     @property
     def program_cpu_s(self):
@@ -53,8 +56,12 @@ class Report:
 
     def settle(self, series):
         """The verdict, from the replays."""
-        self.outcome = advice.Outcome(series, self.program_cpu_s, [run.cpu_s for run in self.timing.today])
-        self.verdict = advice.judge(self.outcome, max(run.peak_rss_bytes for run in self.timing.runs))
+        self.outcome = advice.Outcome(
+            series, self.program_cpu_s, [run.cpu_s for run in self.timing.today]
+        )
+        self.verdict = advice.judge(
+            self.outcome, max(run.peak_rss_bytes for run in self.timing.runs)
+        )
 
     # text
 
@@ -79,13 +86,17 @@ class Report:
     def _process_text(self):
         if len(self.processes) < 2:
             return []
-        return [f"  It ran {len(self.processes)} processes; looked at: {self.recording.executable}, "
-                "which allocates most. Times are of all of them."]
+        return [
+            f"  It ran {len(self.processes)} processes; looked at: {self.recording.executable}, "
+            "which allocates most. Times are of all of them."
+        ]
 
     def _status_text(self):
         if self.recorded.status == 0:
             return []
-        lines = [f"  {self.target.name} ended with {launch.describe(self.recorded.status)}; this command ends with it too."]
+        lines = [
+            f"  {self.target.name} ended with {launch.describe(self.recorded.status)}; this command ends with it too."
+        ]
         said = self.timing.runs[0].stderr.strip().splitlines()
         return lines + [f"    it said: {line}" for line in said[-3:]]
 
@@ -110,19 +121,31 @@ class Report:
             lines.append(
                 f"  The advised mix saves {render.interval(outcome.saving_percent, ui.percent)} of the run time, "
                 f"{ui.seconds(outcome.saving_s.value)} of {ui.seconds(outcome.program_s.value)}; "
-                f"peak heap {ui.size(after)} instead of {ui.size(before)}.")
+                f"peak heap {ui.size(after)} instead of {ui.size(before)}."
+            )
         if outcome.today_s is not None and outcome.series.has("mix"):
-            lines.append(f"  Against its own allocator that is {render.interval(outcome.saving_today_percent, ui.percent)}.")
+            lines.append(
+                f"  Against its own allocator that is {render.interval(outcome.saving_today_percent, ui.percent)}."
+            )
         return lines + [""]
 
     def _detail_text(self):
         lines = render.allocators_text(self.outcome)
-        lines += [f"  {self.outcome.series.rounds} interleaved rounds; medians, 95 % intervals; "
-                  "`program` is its CPU time if that allocator served it.", ""]
-        lines += [ui.bold("Where")] + render.sites_text(self.rows, self.outcome) + render.classes_text(self.rows)
+        lines += [
+            f"  {self.outcome.series.rounds} interleaved rounds; medians, 95 % intervals; "
+            "`program` is its CPU time if that allocator served it.",
+            "",
+        ]
+        lines += (
+            [ui.bold("Where")]
+            + render.sites_text(self.rows, self.outcome)
+            + render.classes_text(self.rows)
+        )
         if self.planned["arenas"]:
             lines += render.arenas_text(self.planned, self.rows)
-        lines += ["", ui.bold("What this cannot show")] + [f"  - {spot}" for spot in render.BLIND_SPOTS]
+        lines += ["", ui.bold("What this cannot show")] + [
+            f"  - {spot}" for spot in render.BLIND_SPOTS
+        ]
         return lines + self._next_text()
 
     def _next_text(self):
@@ -132,21 +155,34 @@ class Report:
 
     def _small_text(self):
         facts = self.recording.facts
-        lines = [f"  Nothing worth looking at: {self.target.name} makes {ui.count(facts['allocations'])} allocations "
-                 f"in {ui.seconds(median(self.program_cpu_s))} of CPU time."]
-        return lines + self._status_text() + [f"  The trace is {tracefile.shown(self.recording.path)}."]
+        lines = [
+            f"  Nothing worth looking at: {self.target.name} makes {ui.count(facts['allocations'])} allocations "
+            f"in {ui.seconds(median(self.program_cpu_s))} of CPU time."
+        ]
+        return (
+            lines
+            + self._status_text()
+            + [f"  The trace is {tracefile.shown(self.recording.path)}."]
+        )
 
     def _crash_text(self):
         facts = self.recording.facts
-        lines = [f"  {self.target.name} {launch.describe(self.recorded.status)} after {ui.seconds(self.recorded.wall_s)}. "
-                 "No verdict on a run that was cut short."]
+        lines = [
+            f"  {self.target.name} {launch.describe(self.recorded.status)} after {ui.seconds(self.recorded.wall_s)}. "
+            "No verdict on a run that was cut short."
+        ]
         said = self.recorded.stderr.strip().splitlines()
         lines += [f"    it said: {line}" for line in said[-3:]]
-        lines.append(f"  The trace so far: {ui.count(facts['allocations'])} allocations, {ui.count(facts['frees'])} frees, "
-                     f"at most {ui.size(facts['peak_live_bytes'])} live, in {tracefile.shown(self.recording.path)}.")
+        lines.append(
+            f"  The trace so far: {ui.count(facts['allocations'])} allocations, {ui.count(facts['frees'])} frees, "
+            f"at most {ui.size(facts['peak_live_bytes'])} live, in {tracefile.shown(self.recording.path)}."
+        )
         if self.rows:
             lines += [""] + render.sites_text(self.rows, limit=5)
-        return lines + ["", f"  {render.command()} advise {tracefile.shown(self.recording.path)}   every call site so far"]
+        return lines + [
+            "",
+            f"  {render.command()} advise {tracefile.shown(self.recording.path)}   every call site so far",
+        ]
 
     # JSON
 
@@ -163,7 +199,9 @@ class Report:
             "traced_cpu_s": round(self.recorded.cpu_s, 6),
             "traced_wall_s": round(self.recorded.wall_s, 6),
             "python_malloc_set": self.target.is_python,
-            "own_allocator_cpu_s": round(median(r.cpu_s for r in self.timing.today), 6) if self.timing.today else None,
+            "own_allocator_cpu_s": (
+                round(median(r.cpu_s for r in self.timing.today), 6) if self.timing.today else None
+            ),
         }
 
     def _trace_json(self):
@@ -171,7 +209,19 @@ class Report:
         return {
             "path": self.recording.path,
             "processes": [{"command": p.command, "events": p.events} for p in self.processes],
-            **{k: facts.get(k) for k in ("events", "allocations", "frees", "reallocs", "threads", "peak_live_bytes", "complete", "note")},
+            **{
+                k: facts.get(k)
+                for k in (
+                    "events",
+                    "allocations",
+                    "frees",
+                    "reallocs",
+                    "threads",
+                    "peak_live_bytes",
+                    "complete",
+                    "note",
+                )
+            },
         }
 
     def _outcome_json(self):
@@ -188,9 +238,17 @@ class Report:
 
     def document(self):
         """The report as one JSON document."""
-        result = {"schema": "quire.try/1", "version": VERSION, "program": self._program_json(), "trace": self._trace_json()}
+        result = {
+            "schema": "quire.try/1",
+            "version": VERSION,
+            "program": self._program_json(),
+            "trace": self._trace_json(),
+        }
         if self.crashed:
-            result["verdict"] = {"word": None, "reason": "the program " + launch.describe(self.recorded.status)}
+            result["verdict"] = {
+                "word": None,
+                "reason": "the program " + launch.describe(self.recorded.status),
+            }
         elif self.too_small:
             result["verdict"] = {"word": advice.NO, "reason": NOTHING}
         else:

@@ -8,6 +8,7 @@ ui.py - how things are said: numbers with units, tables, progress.
 NO_COLOR and TERM=dumb switch colours and the moving line off; COLUMNS is the width of tables.
 Not here: what is said.
 """
+
 import os
 import shutil
 import sys
@@ -60,6 +61,7 @@ def seconds(value_s):
 
 def percent(value):
     """A percentage; one digit behind the point below ten."""
+    value = 0.0 if abs(value) < 0.05 else value  # never "-0.0 %"
     return f"{value:.0f} %" if abs(value) >= 10 else f"{value:.1f} %"
 
 

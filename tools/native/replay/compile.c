@@ -4,11 +4,12 @@
  *
  *   op "free slot 7" by thread 2, last touched by thread 1, an object of an arena of thread 1:
  *
- *     steps of thread 1:  ... ARENA_ALLOC 7 | SLOT_POST 7 ...                  | DEATH_AWAIT | ARENA_DESTROY
- *     steps of thread 2:            SLOT_AWAIT 7 | DEATH_POST (the free itself is gone) ...
+ *     steps of thread 1:  ... ARENA_ALLOC 7 | SLOT_POST 7 ...         | DEATH_AWAIT | ARENA_DESTROY
+ *     steps of thread 2:            SLOT_AWAIT 7 | DEATH_POST (the free is gone) ...
  *
- * An arena instance belongs to the thread that allocates in it.  It is created before the first object of a generation and
- * destroyed after the death of the last: by its owner, at once or at the owner's next op; by the killer if the owner ended.
+ * An arena instance belongs to the thread that allocates in it.  It is created before the first
+ * object of a generation and destroyed after the death of the last: by its owner, at once or at the
+ * owner's next op; by the killer if the owner ended.
  *
  * Invariants:
  *   C1  every await waits for something earlier in the global order, so no replay can deadlock
@@ -46,16 +47,15 @@ struct compiler {
     const struct plan *plan;
     struct slot_state *slots;
     struct instance_state *instances;
-    uint32_t *instance_of;   // by arena * threads + thread: instance + 1
-    uint32_t *pending;       // by thread: how many instances wait to be destroyed by it
-    uint64_t *first;         // by thread: position of its first op, 0: none
-    uint64_t *last;          // by thread: position of its last op
-    uint8_t *posts;          // by position, a bit: the slot is touched next by another thread
-    uint32_t before_thread;  // of the op before this one in the global order
+    uint32_t *instance_of;  // by arena * threads + thread: instance + 1
+    uint32_t *pending;      // by thread: how many instances wait to be destroyed by it
+    uint64_t *first;        // by thread: position of its first op, 0: none
+    uint64_t *last;         // by thread: position of its last op
+    uint8_t *posts;         // by position, a bit: the slot is touched next by another thread
+    uint32_t before_thread; // of the op before this one in the global order
 };
 
-static void append(struct compiler *c, uint32_t thread, struct step step)
-{
+static void append(struct compiler *c, uint32_t thread, struct step step) {
     struct steps *steps = &c->out->steps[thread];
     if (steps->count == steps->room) {
         size_t room = steps->room ? steps->room * 2 : 1u << 16;
@@ -70,14 +70,12 @@ static void append(struct compiler *c, uint32_t thread, struct step step)
     steps->at[steps->count++] = step;
 }
 
-static uint32_t saturate(uint64_t bytes)
-{
+static uint32_t saturate(uint64_t bytes) {
     return bytes < UINT32_MAX ? (uint32_t)bytes : UINT32_MAX;
 }
 
 /* Pass 1: who touches a slot next, and when threads begin and end. */
-static void look_ahead(struct compiler *c)
-{
+static void look_ahead(struct compiler *c) {
     uint64_t *last_touch = stream_memory((size_t)c->stream->header->slots, sizeof *last_touch);
     uint32_t *toucher = stream_memory((size_t)c->stream->header->slots, sizeof *toucher);
     struct stream_walk walk;
@@ -101,8 +99,7 @@ static void look_ahead(struct compiler *c)
 }
 
 /* Threads in order of their first op; threads without any are left out. */
-static void order_turns(struct compiler *c)
-{
+static void order_turns(struct compiler *c) {
     struct stream_walk walk;
     struct stream_op op;
     stream_walk_begin(&walk, c->stream);
@@ -113,8 +110,7 @@ static void order_turns(struct compiler *c)
 }
 
 /* Gives each thread a lane: the first one whose threads have all ended (C3), else a new one. */
-static const char *assign_lanes(struct compiler *c)
-{
+static const char *assign_lanes(struct compiler *c) {
     uint64_t busy_until[LANES_MAX];
     struct compiled *out = c->out;
     for (uint32_t i = 0; i < out->turns; i++) {
@@ -135,8 +131,7 @@ static const char *assign_lanes(struct compiler *c)
 }
 
 /* The arena instance of a site's objects when this thread allocates them; 0: libc. */
-static uint32_t instance_for(struct compiler *c, uint32_t site, uint32_t thread)
-{
+static uint32_t instance_for(struct compiler *c, uint32_t site, uint32_t thread) {
     int32_t arena = c->plan->arena_of_site[site];
     if (arena == PLAN_STAYS)
         return 0;
@@ -148,20 +143,20 @@ static uint32_t instance_for(struct compiler *c, uint32_t site, uint32_t thread)
     return *known;
 }
 
-static void destroy_instance(struct compiler *c, uint32_t thread, uint32_t instance_idx)
-{
+static void destroy_instance(struct compiler *c, uint32_t thread, uint32_t instance_idx) {
     struct instance_state *instance = &c->instances[instance_idx];
     if (instance->deaths_elsewhere)
-        append(c, thread, (struct step){.kind = STEP_DEATH_AWAIT, .slot = instance_idx,
-                                        .size = instance->deaths_elsewhere});
+        append(c, thread,
+               (struct step){.kind = STEP_DEATH_AWAIT,
+                             .slot = instance_idx,
+                             .size = instance->deaths_elsewhere});
     append(c, thread, (struct step){.kind = STEP_ARENA_DESTROY, .slot = instance_idx});
     instance->open = false;
     instance->ended_elsewhere = false;
 }
 
 /* Destroys what other threads ended since this thread's last op. */
-static void flush_pending(struct compiler *c, uint32_t thread)
-{
+static void flush_pending(struct compiler *c, uint32_t thread) {
     for (uint32_t i = 0; i < c->out->arenas && c->pending[thread]; i++) {
         if (c->instances[i].owner != thread || !c->instances[i].ended_elsewhere)
             continue;
@@ -171,8 +166,7 @@ static void flush_pending(struct compiler *c, uint32_t thread)
 }
 
 /* An object of an arena died: nothing to do for the thread, unless others must hear of it. */
-static void arena_death(struct compiler *c, const struct stream_op *op, uint32_t instance_idx)
-{
+static void arena_death(struct compiler *c, const struct stream_op *op, uint32_t instance_idx) {
     struct instance_state *instance = &c->instances[instance_idx];
     instance->live--;
     if (op->thread != instance->owner) {
@@ -192,8 +186,7 @@ static void arena_death(struct compiler *c, const struct stream_op *op, uint32_t
     }
 }
 
-static void birth(struct compiler *c, const struct stream_op *op, struct slot_state *slot)
-{
+static void birth(struct compiler *c, const struct stream_op *op, struct slot_state *slot) {
     static const uint8_t libc_kinds[] = {
         [QRP_ALLOC] = STEP_ALLOC, [QRP_CALLOC] = STEP_CALLOC, [QRP_ALLOC_ALIGNED] = STEP_ALIGNED};
     static const uint8_t arena_kinds[] = {[QRP_ALLOC] = STEP_ARENA_ALLOC,
@@ -224,8 +217,7 @@ static void birth(struct compiler *c, const struct stream_op *op, struct slot_st
     slot->bytes = op->size_bytes;
 }
 
-static const char *resize(struct compiler *c, const struct stream_op *op, struct slot_state *slot)
-{
+static const char *resize(struct compiler *c, const struct stream_op *op, struct slot_state *slot) {
     struct step step = {.kind = STEP_REALLOC,
                         .slot = op->op->slot,
                         .size = (uint32_t)op->size_bytes,
@@ -238,7 +230,8 @@ static const char *resize(struct compiler *c, const struct stream_op *op, struct
     }
     if (slot->instance || op->size_bytes > UINT32_MAX)
         append(c, op->thread,
-               (struct step){.kind = STEP_WIDE, .size = (uint32_t)(op->size_bytes >> 32),
+               (struct step){.kind = STEP_WIDE,
+                             .size = (uint32_t)(op->size_bytes >> 32),
                              .old = saturate(slot->bytes)});
     append(c, op->thread, step);
     slot->bytes = op->size_bytes;
@@ -246,8 +239,7 @@ static const char *resize(struct compiler *c, const struct stream_op *op, struct
 }
 
 /* The op itself, without what it waits for. */
-static const char *compile_op(struct compiler *c, const struct stream_op *op)
-{
+static const char *compile_op(struct compiler *c, const struct stream_op *op) {
     struct slot_state *slot = &c->slots[op->op->slot];
     bool needs_object = op->op->kind == QRP_FREE || op->op->kind == QRP_REALLOC;
     if (slot->filled != needs_object) {
@@ -266,15 +258,15 @@ static const char *compile_op(struct compiler *c, const struct stream_op *op)
     if (slot->instance)
         arena_death(c, op, slot->instance - 1);
     else
-        append(c, op->thread, (struct step){.kind = STEP_FREE, .slot = op->op->slot,
-                                            .old = saturate(slot->bytes)});
+        append(
+            c, op->thread,
+            (struct step){.kind = STEP_FREE, .slot = op->op->slot, .old = saturate(slot->bytes)});
     slot->filled = false;
     return NULL;
 }
 
-/* A thread's first op starts it, another's last op is awaited by whoever comes next: orders that the recording had. */
-static void order_threads(struct compiler *c, const struct stream_op *op)
-{
+/* A thread's first op starts it, another's last op is awaited by whoever comes next. */
+static void order_threads(struct compiler *c, const struct stream_op *op) {
     uint32_t before = c->before_thread;
     c->before_thread = op->thread;
     if (before == NOBODY || before == op->thread || c->stream->order_guessed)
@@ -285,8 +277,7 @@ static void order_threads(struct compiler *c, const struct stream_op *op)
         append(c, op->thread, (struct step){.kind = STEP_THREAD_AWAIT, .slot = before});
 }
 
-static const char *compile_all(struct compiler *c)
-{
+static const char *compile_all(struct compiler *c) {
     struct stream_walk walk;
     struct stream_op op;
     const char *wrong = NULL;
@@ -296,20 +287,21 @@ static const char *compile_all(struct compiler *c)
         order_threads(c, &op);
         flush_pending(c, op.thread);
         if (slot->toucher && slot->toucher != op.thread + 1)
-            append(c, op.thread, (struct step){.kind = STEP_SLOT_AWAIT, .slot = op.op->slot,
-                                               .size = slot->posts});
+            append(
+                c, op.thread,
+                (struct step){.kind = STEP_SLOT_AWAIT, .slot = op.op->slot, .size = slot->posts});
         slot->toucher = op.thread + 1;
         wrong = compile_op(c, &op);
         if (c->posts && c->posts[op.position / 8] >> (op.position % 8) & 1)
-            append(c, op.thread, (struct step){.kind = STEP_SLOT_POST, .slot = op.op->slot,
-                                               .size = ++slot->posts});
+            append(
+                c, op.thread,
+                (struct step){.kind = STEP_SLOT_POST, .slot = op.op->slot, .size = ++slot->posts});
     }
     stream_walk_end(&walk);
     return wrong;
 }
 
-const char *compile(struct compiled *out, const struct stream *stream, const struct plan *plan)
-{
+const char *compile(struct compiled *out, const struct stream *stream, const struct plan *plan) {
     uint32_t threads = stream->header->threads;
     size_t instances = (size_t)threads * plan->arenas;
     *out = (struct compiled){.threads = threads,

@@ -2,10 +2,10 @@
 /*
  * demo.c - quire-demo: a small server without a network, for a first `quire try`.
  *
- *   request text  ->  fields (list of nodes and strings)  ->  look up the session  ->  answer  ->  free it all
+ *   request text -> fields (list of nodes and strings) -> the session -> answer -> free it all
  *
- * Two ways of using memory on purpose: fields, answers and log lines die with their request (an arena's case), sessions
- * are of one size and come and go (a slab's case).
+ * Two ways of using memory on purpose: fields, answers and log lines die with their request (an
+ * arena's case), sessions are of one size and come and go (a slab's case).
  *
  * Not here: anything of quire; this is a plain program that calls malloc and free.
  */
@@ -30,8 +30,7 @@ struct session {
 static struct session *sessions[SESSIONS];
 static unsigned long long checksum;
 
-static void *must(void *memory)
-{
+static void *must(void *memory) {
     if (!memory) {
         fputs("quire-demo: out of memory\n", stderr);
         exit(1);
@@ -39,22 +38,19 @@ static void *must(void *memory)
     return memory;
 }
 
-static unsigned next_random(unsigned *state)
-{
+static unsigned next_random(unsigned *state) {
     *state = *state * 1664525u + 1013904223u;
     return *state >> 8;
 }
 
-static char *copy_text(const char *from, size_t bytes)
-{
+static char *copy_text(const char *from, size_t bytes) {
     char *text = must(malloc(bytes + 1));
     memcpy(text, from, bytes);
     text[bytes] = '\0';
     return text;
 }
 
-static void write_request(char *text, size_t room_bytes, unsigned *random)
-{
+static void write_request(char *text, size_t room_bytes, unsigned *random) {
     unsigned fields = 8 + next_random(random) % (FIELDS_MAX - 8);
     size_t used = 0;
     for (unsigned i = 0; i < fields && used + 64 < room_bytes; i++)
@@ -62,8 +58,7 @@ static void write_request(char *text, size_t room_bytes, unsigned *random)
                                  next_random(random), next_random(random) % 1000);
 }
 
-static struct field *parse_request(const char *text)
-{
+static struct field *parse_request(const char *text) {
     struct field *first = NULL;
     while (*text) {
         size_t key_bytes = strcspn(text, "="), value_bytes = strcspn(text + key_bytes, "&");
@@ -77,8 +72,7 @@ static struct field *parse_request(const char *text)
     return first;
 }
 
-static struct session *find_session(unsigned user)
-{
+static struct session *find_session(unsigned user) {
     struct session **at = &sessions[user % SESSIONS];
     if (*at && (*at)->user != user) {
         free(*at);
@@ -92,15 +86,14 @@ static struct session *find_session(unsigned user)
     return *at;
 }
 
-static void write_log(const struct session *session)
-{
+static void write_log(const struct session *session) {
     char *line = must(malloc(LOG_LINE_BYTES));
-    checksum += (unsigned)snprintf(line, LOG_LINE_BYTES, "user %u visit %u", session->user, session->visits);
+    checksum += (unsigned)snprintf(line, LOG_LINE_BYTES, "user %u visit %u", session->user,
+                                   session->visits);
     free(line);
 }
 
-static void answer(const struct field *fields)
-{
+static void answer(const struct field *fields) {
     for (const struct field *field = fields; field; field = field->next) {
         size_t bytes = strlen(field->key) + strlen(field->value) + 3;
         char *part = must(malloc(bytes));
@@ -111,8 +104,7 @@ static void answer(const struct field *fields)
     }
 }
 
-static void free_request(struct field *field)
-{
+static void free_request(struct field *field) {
     while (field) {
         struct field *next = field->next;
         free(field->key);
@@ -122,8 +114,7 @@ static void free_request(struct field *field)
     }
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     long requests = argc > 1 ? strtol(argv[1], NULL, 10) : REQUESTS_DEFAULT;
     unsigned random = 42;
     char text[2048];

@@ -3,7 +3,8 @@
  * forecast.c - how much memory the program would need if the plan were carried out.
  *
  *   recorded:  live bytes of everything
- *   planned:   live bytes of the sites that stay  +  bytes held by arenas (an arena only grows until it is empty)
+ *   planned:   live bytes of the sites that stay  +  bytes held by arenas, which only grow
+ *              until they are empty
  *
  * Invariants:
  *   F1  an arena instance holds nothing when none of its objects is alive
@@ -39,14 +40,12 @@ struct forecaster {
     uint64_t arena_live_bytes;
 };
 
-static void raise_to(uint64_t *peak, uint64_t now)
-{
+static void raise_to(uint64_t *peak, uint64_t now) {
     if (now > *peak)
         *peak = now;
 }
 
-static void birth(struct forecaster *f, const struct stream_op *op, struct object *object)
-{
+static void birth(struct forecaster *f, const struct stream_op *op, struct object *object) {
     int32_t arena_idx = f->plan->arena_of_site[op->op->site];
     *object = (struct object){.filled = true};
     if (arena_idx == PLAN_STAYS)
@@ -63,8 +62,7 @@ static void birth(struct forecaster *f, const struct stream_op *op, struct objec
 }
 
 /* The object has `bytes` now: at birth, or resized. */
-static void grow(struct forecaster *f, const struct stream_op *op, struct object *object)
-{
+static void grow(struct forecaster *f, const struct stream_op *op, struct object *object) {
     f->live_bytes += op->size_bytes - object->bytes;
     if (object->instance) {
         struct instance *instance = &f->instances[object->instance - 1];
@@ -83,8 +81,7 @@ static void grow(struct forecaster *f, const struct stream_op *op, struct object
     object->bytes = op->size_bytes;
 }
 
-static void death(struct forecaster *f, struct object *object)
-{
+static void death(struct forecaster *f, struct object *object) {
     f->live_bytes -= object->bytes;
     object->filled = false;
     if (!object->instance)
@@ -97,8 +94,7 @@ static void death(struct forecaster *f, struct object *object)
     instance->held_bytes = 0;
 }
 
-static void forecast_op(struct forecaster *f, const struct stream_op *op)
-{
+static void forecast_op(struct forecaster *f, const struct stream_op *op) {
     struct object *object = &f->objects[op->op->slot];
     bool needs_object = op->op->kind == QRP_FREE || op->op->kind == QRP_REALLOC;
     if (object->filled != needs_object)
@@ -117,8 +113,7 @@ static void forecast_op(struct forecaster *f, const struct stream_op *op)
 }
 
 void forecast(struct forecast *out, struct forecast_arena *arenas, const struct stream *stream,
-              const struct plan *plan)
-{
+              const struct plan *plan) {
     size_t slots = (size_t)stream->header->slots;
     size_t instances = (size_t)stream->header->threads * plan->arenas;
     struct forecaster f = {

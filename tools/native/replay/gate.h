@@ -9,7 +9,7 @@
  *
  * Invariants:
  *   G1  the count only rises
- *   G2  w is set by a sleeper before it sleeps on exactly that word, and cleared by the poster that wakes
+ *   G2  a sleeper sets w before it sleeps on exactly that word; the poster that wakes clears it
  *
  * Locks: none.  Everything written before a post is seen after the await that it satisfies.
  * Not here: who waits for whom (compile.c).
@@ -22,15 +22,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-// Short waits are the rule (the other thread is a few operations behind): spin that often, then sleep.
+// Short waits are the rule (the other thread is a few operations behind): spin, then sleep.
 enum { GATE_SPINS = 64 };
 
 struct gate {
     uint32_t word;
 };
 
-static inline void gate_pause(void)
-{
+static inline void gate_pause(void) {
 #if __x86_64__
     __builtin_ia32_pause();
 #else
@@ -38,13 +37,11 @@ static inline void gate_pause(void)
 #endif
 }
 
-static inline int32_t gate_missing(uint32_t word, uint32_t count)
-{
+static inline int32_t gate_missing(uint32_t word, uint32_t count) {
     return (int32_t)((count << 1) - (word & ~1u));
 }
 
-static inline void gate_await(struct gate *gate, uint32_t count)
-{
+static inline void gate_await(struct gate *gate, uint32_t count) {
     for (int spin = 0; spin < GATE_SPINS; spin++) {
         // acquire [gate-post]
         if (gate_missing(__atomic_load_n(&gate->word, __ATOMIC_ACQUIRE), count) <= 0)
@@ -56,30 +53,26 @@ static inline void gate_await(struct gate *gate, uint32_t count)
         if (gate_missing(word, count) <= 0)
             return;
         uint32_t marked = word | 1u;
-        if (word != marked &&
-            !__atomic_compare_exchange_n(&gate->word, &word, marked, 0, __ATOMIC_ACQUIRE,
-                                         __ATOMIC_ACQUIRE))
+        if (word != marked && !__atomic_compare_exchange_n(&gate->word, &word, marked, 0,
+                                                           __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE))
             continue;
         syscall(SYS_futex, &gate->word, FUTEX_WAIT_PRIVATE, marked, NULL, NULL, 0);
     }
 }
 
-static inline void gate_wake(struct gate *gate)
-{
+static inline void gate_wake(struct gate *gate) {
     syscall(SYS_futex, &gate->word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
 }
 
 /* The count is now `count`: for gates with one poster at a time. */
-static inline void gate_post(struct gate *gate, uint32_t count)
-{
+static inline void gate_post(struct gate *gate, uint32_t count) {
     // release [gate-post]
     if (__atomic_exchange_n(&gate->word, count << 1, __ATOMIC_ACQ_REL) & 1u)
         gate_wake(gate);
 }
 
 /* The count rises by one: for gates with many posters. */
-static inline void gate_add(struct gate *gate)
-{
+static inline void gate_add(struct gate *gate) {
     if (__atomic_fetch_add(&gate->word, 2u, __ATOMIC_ACQ_REL) & 1u) {
         __atomic_fetch_and(&gate->word, ~1u, __ATOMIC_ACQ_REL);
         gate_wake(gate);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 /*
- * generations.c - three walks over the recorded program: facts of all sites, generations of the busy ones, and the
- * forecast of a plan.
+ * generations.c - three walks over the recorded program: facts of all sites, generations of the
+ * busy ones, and the forecast of a plan.
  *
- *   walk 1: counts, sizes, peaks   ->   candidates (the sites that matter)   ->   walk 2: their spans
+ *   walk 1: counts, sizes, peaks  ->  candidates (the sites that matter)  ->  walk 2: their spans
  *
- * A site with very many generations keeps at most SPANS_MAX spans a thread: when they are full, neighbours are joined
- * two by two.  A joined span is longer and heavier than its parts, so a judgement made with it errs to the careful side.
+ * A site with very many generations keeps at most SPANS_MAX spans a thread: when they are full,
+ * neighbours are joined two by two.  A joined span is longer and heavier than its parts, so a
+ * judgement made with it errs to the careful side.
  *
  * Invariants:
  *   N1  spans of one site and thread do not overlap and are in order
@@ -44,14 +45,12 @@ struct gatherer {
     uint32_t *candidate_idx; // by site: + 1
 };
 
-static size_t slots_count(const struct stream *stream)
-{
+static size_t slots_count(const struct stream *stream) {
     return (size_t)stream->header->slots;
 }
 
 /* Walk 1, one op. */
-static void count_op(struct gatherer *g, const struct stream_op *op, uint64_t *live_bytes)
-{
+static void count_op(struct gatherer *g, const struct stream_op *op, uint64_t *live_bytes) {
     struct slot_owner *slot = &g->slots[op->op->slot];
     struct site_facts *site = &g->facts->sites[op->op->site];
     bool needs_object = op->op->kind == QRP_FREE || op->op->kind == QRP_REALLOC;
@@ -86,8 +85,7 @@ static void count_op(struct gatherer *g, const struct stream_op *op, uint64_t *l
         g->facts->peak_live_bytes = *live_bytes;
 }
 
-static void count_all(struct gatherer *g)
-{
+static void count_all(struct gatherer *g) {
     struct stream_walk walk;
     struct stream_op op;
     uint64_t live_bytes = 0;
@@ -103,8 +101,7 @@ static void count_all(struct gatherer *g)
 }
 
 /* Marks the busiest sites; how many. */
-static uint32_t choose_candidates(struct gatherer *g)
-{
+static uint32_t choose_candidates(struct gatherer *g) {
     uint32_t count = 0;
     while (count < CANDIDATES_MAX) {
         struct site_facts *best = NULL;
@@ -122,8 +119,7 @@ static uint32_t choose_candidates(struct gatherer *g)
     return count;
 }
 
-static void join_neighbours(struct open_spans *open)
-{
+static void join_neighbours(struct open_spans *open) {
     struct spans *spans = open->spans;
     for (size_t i = 0; i < spans->count / 2; i++) {
         struct span a = spans->at[2 * i], b = spans->at[2 * i + 1];
@@ -133,9 +129,8 @@ static void join_neighbours(struct open_spans *open)
     open->per_span *= 2;
 }
 
-/* A birth where nothing lived: a new generation, in a new span or, when spans are joined, in the one before. */
-static void begin_generation(struct open_spans *open, uint64_t position)
-{
+/* A birth where nothing lived: a generation in a new span, or in the last when spans are joined. */
+static void begin_generation(struct open_spans *open, uint64_t position) {
     struct spans *spans = open->spans;
     if (!spans->at) {
         spans->at = stream_memory(SPANS_MAX, sizeof *spans->at);
@@ -152,8 +147,7 @@ static void begin_generation(struct open_spans *open, uint64_t position)
 }
 
 /* Walk 2, one op of a candidate. */
-static void span_op(struct gatherer *g, const struct stream_op *op, uint32_t candidate_idx)
-{
+static void span_op(struct gatherer *g, const struct stream_op *op, uint32_t candidate_idx) {
     uint32_t threads = g->stream->header->threads;
     struct slot_owner *slot = &g->slots[op->op->slot];
     struct site_facts *site = &g->facts->sites[op->op->site];
@@ -194,8 +188,7 @@ static void span_op(struct gatherer *g, const struct stream_op *op, uint32_t can
     span->end = UINT64_MAX;
 }
 
-static void span_all(struct gatherer *g)
-{
+static void span_all(struct gatherer *g) {
     struct stream_walk walk;
     struct stream_op op;
     stream_walk_begin(&walk, g->stream);
@@ -207,8 +200,7 @@ static void span_all(struct gatherer *g)
     stream_walk_end(&walk);
 }
 
-void facts_gather(struct facts *facts, const struct stream *stream)
-{
+void facts_gather(struct facts *facts, const struct stream *stream) {
     uint32_t sites = stream->header->sites, threads = stream->header->threads;
     *facts = (struct facts){.sites_count = sites};
     facts->sites = stream_memory(sites, sizeof *facts->sites);

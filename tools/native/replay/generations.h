@@ -2,8 +2,8 @@
 /*
  * generations.h - for each call site: what it asks for, and when all of its objects are dead.
  *
- *   site 4, thread 0:     [-----------]   [---]      [--------------]        a generation: from the first birth
- *                         live 0 -> n -> 0                                   to the moment none is alive
+ *   site 4, thread 0:     [-----------]   [---]      [--------]   a generation: from the first
+ *                         live 0 -> n -> 0                        birth until none is alive
  *
  * Not here: what to make of it (group.c).
  */
@@ -56,7 +56,7 @@ struct facts {
 
 void facts_gather(struct facts *facts, const struct stream *stream);
 
-/* What a plan would do to memory: the same walk, with arenas that only grow until they are empty. */
+/* What a plan would do to memory: the same walk, arenas only grow until they are empty. */
 struct forecast {
     uint64_t peak_live_bytes;       // of the program as recorded
     uint64_t peak_planned_bytes;    // of the program as planned
@@ -76,7 +76,6 @@ void forecast(struct forecast *out, struct forecast_arena *arenas, const struct 
               const struct plan *plan);
 
 /* What an arena takes for an object. */
-static inline uint64_t arena_bytes(uint64_t bytes)
-{
+static inline uint64_t arena_bytes(uint64_t bytes) {
     return bytes ? (bytes + 15) & ~15ull : 16;
 }

@@ -2,14 +2,14 @@
 /*
  * group.c - the advice rule for arenas.
  *
- *   site A   [-----------------------]        A and B live through the same phases: one arena.
- *   site B     [-------------------]          C's objects die at once, but few bytes pass through it: it may ride in
- *   site C     . . . . . . . . .  .           the same arena, which keeps C's dead bytes to the end of the phase.
+ *   site A   [-----------------------]        A and B live through the same phases: one
+ *   site B     [-------------------]          arena. C's objects die at once, but few bytes
+ *   site C     . . . . . . . . .  .           pass through it: it may ride along.
  *
- * Steps:  1. sites whose own generations fit an arena (many objects, little waste) found arenas, busiest first;
+ * Steps:  1. sites whose own generations fit an arena (many objects, little waste) found arenas;
  *            a site whose phases coincide with a known arena's joins it
- *         2. the others join the arena that they make least heavier, least waste for each object first, within the budget
- *         3. the forecast of the whole plan is held against the budget; while it is over, the most wasteful site leaves
+ *         2. the others join the arena that they make least heavier, within the budget
+ *         3. while the forecast of the whole plan is over the budget, the most wasteful site leaves
  *
  * Invariants:
  *   R1  the result's arena_peak_bytes <= arena_live_peak_bytes * (1 + waste) + slack
@@ -47,14 +47,13 @@ struct chooser {
     uint64_t live_bytes; // sum of the sites' own peaks
 };
 
-static uint64_t max_u64(uint64_t a, uint64_t b)
-{
+static uint64_t max_u64(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-/* The union of two lists of spans: spans that touch become one.  `out` may be NULL: then only counted. */
-static size_t unite(const struct spans *a, const struct spans *b, struct span *out, uint64_t *heaviest)
-{
+/* The union of two lists of spans; those that touch become one.  No `out`: only counted. */
+static size_t unite(const struct spans *a, const struct spans *b, struct span *out,
+                    uint64_t *heaviest) {
     size_t ia = 0, ib = 0, count = 0;
     struct span now = {0};
     uint64_t heavy = 0;
@@ -78,8 +77,7 @@ static size_t unite(const struct spans *a, const struct spans *b, struct span *o
     return count;
 }
 
-static const struct spans *spans_of(const struct group *group, uint32_t thread)
-{
+static const struct spans *spans_of(const struct group *group, uint32_t thread) {
     static const struct spans none = {0};
     for (size_t i = 0; i < group->spans_count; i++)
         if (group->spans[i].thread == thread)
@@ -88,8 +86,7 @@ static const struct spans *spans_of(const struct group *group, uint32_t thread)
 }
 
 /* What a and b would be as one.  Without `keep` the numbers alone. */
-static struct group merge(const struct group *a, const struct group *b, bool keep)
-{
+static struct group merge(const struct group *a, const struct group *b, bool keep) {
     struct group merged = {.objects = a->objects + b->objects, .owned = keep};
     if (keep)
         merged.spans = stream_memory(a->spans_count + b->spans_count, sizeof *merged.spans);
@@ -110,8 +107,7 @@ static struct group merge(const struct group *a, const struct group *b, bool kee
     return merged;
 }
 
-static struct group single(const struct site_facts *site)
-{
+static struct group single(const struct site_facts *site) {
     static const struct group nothing = {0};
     struct group own = {.spans = site->spans, .spans_count = site->threads};
     struct group measured = merge(&own, &nothing, false);
@@ -121,35 +117,33 @@ static struct group single(const struct site_facts *site)
     return own;
 }
 
-static bool worth_creating(const struct chooser *c, uint64_t objects, uint64_t generations)
-{
+static bool worth_creating(const struct chooser *c, uint64_t objects, uint64_t generations) {
     return objects >= generations * c->rules->generation_objects_min;
 }
 
-static uint64_t budget(const struct chooser *c, uint64_t live_bytes)
-{
+static uint64_t budget(const struct chooser *c, uint64_t live_bytes) {
     return live_bytes + live_bytes / 100 * c->rules->waste_percent + c->rules->waste_slack_bytes;
 }
 
 /* Step 1: does the site fit an arena by itself? */
-static bool fits_alone(const struct chooser *c, const struct site_facts *site, const struct group *own)
-{
-    uint64_t allowed = site->peak_live_bytes + site->peak_live_bytes / 100 * c->rules->waste_percent;
+static bool fits_alone(const struct chooser *c, const struct site_facts *site,
+                       const struct group *own) {
+    uint64_t allowed =
+        site->peak_live_bytes + site->peak_live_bytes / 100 * c->rules->waste_percent;
     return worth_creating(c, own->objects, own->generations) &&
            own->held_bytes <= allowed + PHASE_SLACK_BYTES;
 }
 
 /* Same phases: together they begin and end no more often, and hold no more, than apart. */
-static bool coincide(const struct group *a, const struct group *b, const struct group *merged)
-{
+static bool coincide(const struct group *a, const struct group *b, const struct group *merged) {
     uint64_t more = max_u64(a->generations, b->generations);
     uint64_t apart_bytes = a->held_bytes + b->held_bytes;
     return merged->generations <= more + more / 20 &&
            merged->held_bytes <= apart_bytes + apart_bytes / 20 + PHASE_SLACK_BYTES;
 }
 
-static void join(struct chooser *c, uint32_t site_idx, uint32_t group_idx, const struct group *own)
-{
+static void join(struct chooser *c, uint32_t site_idx, uint32_t group_idx,
+                 const struct group *own) {
     struct group *group = &c->groups[group_idx];
     struct group merged = merge(group, own, true);
     c->held_bytes += merged.held_bytes - group->held_bytes;
@@ -162,16 +156,14 @@ static void join(struct chooser *c, uint32_t site_idx, uint32_t group_idx, const
     c->plan->arena_of_site[site_idx] = (int32_t)group_idx;
 }
 
-static void found(struct chooser *c, uint32_t site_idx, const struct group *own)
-{
+static void found(struct chooser *c, uint32_t site_idx, const struct group *own) {
     c->held_bytes += own->held_bytes;
     c->live_bytes += c->facts->sites[site_idx].peak_live_bytes;
     c->plan->arena_of_site[site_idx] = (int32_t)c->groups_count;
     c->groups[c->groups_count++] = *own;
 }
 
-static void place_founders(struct chooser *c)
-{
+static void place_founders(struct chooser *c) {
     for (uint32_t i = 0; i < c->busy_count; i++) {
         const struct site_facts *site = &c->facts->sites[c->busy[i]];
         struct group own = single(site);
@@ -190,8 +182,7 @@ static void place_founders(struct chooser *c)
     }
 }
 
-static void place_riders(struct chooser *c)
-{
+static void place_riders(struct chooser *c) {
     for (uint32_t i = 0; i < c->busy_count; i++) {
         const struct site_facts *site = &c->facts->sites[c->busy[i]];
         if (c->plan->arena_of_site[c->busy[i]] != PLAN_STAYS)
@@ -205,7 +196,8 @@ static void place_riders(struct chooser *c)
             if (added_bytes >= best_bytes || !worth_creating(c, merged.objects, merged.generations))
                 continue;
             // A rider must not shatter the arena's phases into many more.
-            if (merged.generations > c->groups[at].generations + own.objects / c->rules->generation_objects_min)
+            if (merged.generations >
+                c->groups[at].generations + own.objects / c->rules->generation_objects_min)
                 continue;
             best = at;
             best_bytes = added_bytes;
@@ -218,29 +210,25 @@ static void place_riders(struct chooser *c)
 
 static const struct facts *sorting; // qsort has no argument for it
 
-static int by_allocs(const void *a, const void *b)
-{
+static int by_allocs(const void *a, const void *b) {
     const struct site_facts *x = &sorting->sites[*(const uint32_t *)a];
     const struct site_facts *y = &sorting->sites[*(const uint32_t *)b];
     return x->allocs < y->allocs ? 1 : x->allocs > y->allocs ? -1 : 0;
 }
 
 /* Dead bytes that an arena would keep for each object of the site, when it is at its fullest. */
-static double waste_of(const struct site_facts *site)
-{
+static double waste_of(const struct site_facts *site) {
     double dead_bytes = (double)site->bytes - (double)site->peak_live_bytes;
     return dead_bytes / (double)site->allocs;
 }
 
-static int by_waste(const void *a, const void *b)
-{
+static int by_waste(const void *a, const void *b) {
     double x = waste_of(&sorting->sites[*(const uint32_t *)a]);
     double y = waste_of(&sorting->sites[*(const uint32_t *)b]);
     return x < y ? -1 : x > y ? 1 : by_allocs(a, b);
 }
 
-static void list_candidates(struct chooser *c)
-{
+static void list_candidates(struct chooser *c) {
     for (uint32_t s = 0; s < c->facts->sites_count; s++) {
         const struct site_facts *site = &c->facts->sites[s];
         if (site->candidate && !site->resized_elsewhere)
@@ -249,8 +237,7 @@ static void list_candidates(struct chooser *c)
 }
 
 /* Step 3: the site that wastes most goes; false when none is left. */
-static bool drop_most_wasteful(struct plan *plan, const struct facts *facts)
-{
+static bool drop_most_wasteful(struct plan *plan, const struct facts *facts) {
     uint32_t worst = UINT32_MAX;
     double worst_waste = -1;
     for (uint32_t s = 0; s < plan->sites; s++) {
@@ -268,14 +255,12 @@ static bool drop_most_wasteful(struct plan *plan, const struct facts *facts)
     return true;
 }
 
-static bool over_budget(const struct chooser *c, const struct forecast *forecast)
-{
+static bool over_budget(const struct chooser *c, const struct forecast *forecast) {
     return forecast->arena_peak_bytes > budget(c, forecast->arena_live_peak_bytes);
 }
 
 /* Arenas that turned out to be created for next to nothing go back; true if there were any. */
-static bool drop_idle_arenas(const struct chooser *c, const struct grouping *out)
-{
+static bool drop_idle_arenas(const struct chooser *c, const struct grouping *out) {
     bool dropped = false;
     for (uint32_t s = 0; s < c->plan->sites; s++) {
         int32_t arena_idx = c->plan->arena_of_site[s];
@@ -291,8 +276,7 @@ static bool drop_idle_arenas(const struct chooser *c, const struct grouping *out
 }
 
 void group_sites(struct plan *plan, struct grouping *out, const struct stream *stream,
-                 const struct facts *facts, const struct group_rules *rules)
-{
+                 const struct facts *facts, const struct group_rules *rules) {
     struct chooser *c = stream_memory(1, sizeof *c);
     *c = (struct chooser){.plan = plan, .facts = facts, .rules = rules};
     c->busy = stream_memory(facts->sites_count, sizeof *c->busy);

@@ -9,7 +9,7 @@
 #include "replay/generations.h"
 
 struct group_rules {
-    uint32_t waste_percent;     // arenas may hold that much more than the peak live bytes of their sites ...
+    uint32_t waste_percent;     // arenas may hold that much more than their sites' peak live bytes
     uint64_t waste_slack_bytes; // ... plus this, which no program notices
     uint32_t generation_objects_min;
 };

@@ -15,8 +15,7 @@
 
 #include <stdio.h>
 
-void plan_begin(struct plan *plan, uint32_t sites)
-{
+void plan_begin(struct plan *plan, uint32_t sites) {
     plan->sites = sites;
     plan->arenas = 0;
     plan->arena_of_site = stream_memory(sites, sizeof *plan->arena_of_site);
@@ -24,8 +23,7 @@ void plan_begin(struct plan *plan, uint32_t sites)
         plan->arena_of_site[s] = PLAN_STAYS;
 }
 
-const char *plan_read(struct plan *plan, const char *path)
-{
+const char *plan_read(struct plan *plan, const char *path) {
     FILE *file = fopen(path, "re");
     if (!file)
         return "cannot be opened";
@@ -53,7 +51,6 @@ const char *plan_read(struct plan *plan, const char *path)
     return wrong;
 }
 
-void plan_end(struct plan *plan)
-{
+void plan_end(struct plan *plan) {
     stream_memory_give(plan->arena_of_site, plan->sites, sizeof *plan->arena_of_site);
 }

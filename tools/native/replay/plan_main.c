@@ -2,10 +2,10 @@
 /*
  * plan_main.c - quire-plan: which sites of a recorded program an arena can serve.
  *
- *   quire-plan [--plan FILE] [--waste-percent N] PROGRAM.qrp   ->   JSON on stdout, and the plan for quire-replay
+ *   quire-plan [--plan FILE] [--waste-percent N] PROGRAM.qrp  ->  JSON on stdout, and a plan file
  *
- * Exit: 0 done (also when no site fits), 1 the program cannot be read or the plan cannot be written, 2 usage.
- * Not here: names of sites (the analyser's JSON has them), other classes than the arena (the quire tool).
+ * Exit: 0 done (also when no site fits), 1 cannot be read or written, 2 usage.
+ * Not here: names of sites (the analyser has them), other classes than the arena (the quire tool).
  */
 #include "replay/group.h"
 
@@ -21,14 +21,12 @@ struct request {
     struct group_rules rules;
 };
 
-static int fail(const char *what, const char *why)
-{
+static int fail(const char *what, const char *why) {
     fprintf(stderr, "%s %s\n", what, why);
     return 1;
 }
 
-static int parse(struct request *request, int argc, char **argv)
-{
+static int parse(struct request *request, int argc, char **argv) {
     static const struct option options[] = {{"plan", required_argument, NULL, 'p'},
                                             {"waste-percent", required_argument, NULL, 'w'},
                                             {NULL, 0, NULL, 0}};
@@ -52,18 +50,18 @@ static int parse(struct request *request, int argc, char **argv)
     return 0;
 }
 
-static void print_sites(const struct facts *facts, const struct plan *plan)
-{
+static void print_sites(const struct facts *facts, const struct plan *plan) {
     const char *comma = "";
     printf("\"sites\":[");
     for (uint32_t s = 0; s < facts->sites_count; s++) {
         const struct site_facts *site = &facts->sites[s];
         if (site->allocs == 0)
             continue;
-        printf("%s\n{\"site\":%u,\"allocs\":%llu,\"frees\":%llu,\"resizes\":%llu,\"bytes\":%llu,", comma, s,
-               (u64_print)site->allocs, (u64_print)site->frees, (u64_print)site->resizes,
+        printf("%s\n{\"site\":%u,\"allocs\":%llu,\"frees\":%llu,\"resizes\":%llu,\"bytes\":%llu,",
+               comma, s, (u64_print)site->allocs, (u64_print)site->frees, (u64_print)site->resizes,
                (u64_print)site->bytes);
-        printf("\"peak_live\":%llu,\"peak_live_bytes\":%llu,\"generations\":%llu,\"threads\":%u,\"arena\":",
+        printf("\"peak_live\":%llu,\"peak_live_bytes\":%llu,\"generations\":%llu,\"threads\":%u,"
+               "\"arena\":",
                (u64_print)site->peak_live, (u64_print)site->peak_live_bytes,
                (u64_print)site->generations, site->threads);
         if (plan->arena_of_site[s] == PLAN_STAYS)
@@ -75,15 +73,15 @@ static void print_sites(const struct facts *facts, const struct plan *plan)
     printf("]");
 }
 
-static void print_arenas(const struct grouping *grouping, const struct plan *plan)
-{
+static void print_arenas(const struct grouping *grouping, const struct plan *plan) {
     const char *comma = "";
     printf("\"arenas\":[");
     for (uint32_t a = 0; a < plan->arenas; a++) {
         const struct forecast_arena *arena = &grouping->arenas[a];
         if (arena->objects == 0)
             continue;
-        printf("%s\n{\"arena\":%u,\"objects\":%llu,\"generations\":%llu,\"peak_bytes\":%llu,\"instances\":%u}",
+        printf("%s\n{\"arena\":%u,\"objects\":%llu,\"generations\":%llu,\"peak_bytes\":%llu,"
+               "\"instances\":%u}",
                comma, a, (u64_print)arena->objects, (u64_print)arena->generations,
                (u64_print)arena->peak_bytes, arena->instances);
         comma = ",";
@@ -91,8 +89,8 @@ static void print_arenas(const struct grouping *grouping, const struct plan *pla
     printf("],");
 }
 
-static void print_all(const struct facts *facts, const struct plan *plan, const struct grouping *grouping)
-{
+static void print_all(const struct facts *facts, const struct plan *plan,
+                      const struct grouping *grouping) {
     const struct forecast *forecast = &grouping->forecast;
     printf("{\"schema\":\"quire.plan/1\",\"allocs\":%llu,\"frees\":%llu,\"resizes\":%llu,",
            (u64_print)facts->allocs, (u64_print)facts->frees, (u64_print)facts->resizes);
@@ -105,8 +103,7 @@ static void print_all(const struct facts *facts, const struct plan *plan, const 
     printf("}\n");
 }
 
-static bool write_plan(const struct plan *plan, const char *path)
-{
+static bool write_plan(const struct plan *plan, const char *path) {
     FILE *file = fopen(path, "we");
     if (!file)
         return false;
@@ -118,8 +115,7 @@ static bool write_plan(const struct plan *plan, const char *path)
     return fclose(file) == 0 && written;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     struct request request = {
         .rules = {.waste_percent = 25, .waste_slack_bytes = 1 << 20, .generation_objects_min = 8}};
     int wrong_usage = parse(&request, argc, argv);

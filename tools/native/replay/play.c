@@ -2,14 +2,14 @@
 /*
  * play.c - threads, the clock, and one switch over step kinds.
  *
- *   main thread = lane 0:  ... prepare | reset peak | clock | go | steps of lane 0 | wait for lanes | clock | read peak
- *   lane k:                    parked at the go gate -------------> steps of lane k
+ *   main thread, lane 0:  prepare | reset peak | clock | go | steps | wait for lanes | clock | peak
+ *   lane k:               parked at the go gate ------------> steps
  *
- * Compiled twice, with and without an allocator (PLAY_NULL): the difference is what allocation costs.
+ * Compiled twice, with an allocator and without: the difference is what allocation costs.
  *
  * Invariants:
  *   Y1  nothing is mapped, started or printed between the two clocks but what the steps ask for
- *   Y2  one lane: no second thread ever exists, so libc may take its single-threaded paths as in the recorded program
+ *   Y2  one lane: no second thread exists, so libc takes single-threaded paths as in the program
  *
  * Locks: gates only (gate.h).
  * Not here: deciding anything about steps (compile.c).
@@ -58,8 +58,7 @@ struct lane {
     pthread_t handle;
 };
 
-ALWAYS_INLINE unsigned char *null_address(struct lane *lane, uint64_t bytes)
-{
+ALWAYS_INLINE unsigned char *null_address(struct lane *lane, uint64_t bytes) {
     if (bytes > RING_BYTES / 2)
         return lane->player->region;
     if (lane->ring_cursor + bytes > RING_BYTES)
@@ -69,8 +68,7 @@ ALWAYS_INLINE unsigned char *null_address(struct lane *lane, uint64_t bytes)
     return at;
 }
 
-ALWAYS_INLINE void born(struct lane *lane, const struct step *step, uint64_t bytes, void *object)
-{
+ALWAYS_INLINE void born(struct lane *lane, const struct step *step, uint64_t bytes, void *object) {
     lane->player->objects[step->slot] = object;
     if (__builtin_expect(object == NULL, 0)) {
         lane->failures++;
@@ -80,8 +78,8 @@ ALWAYS_INLINE void born(struct lane *lane, const struct step *step, uint64_t byt
     touch_sign(object, bytes, step->slot);
 }
 
-ALWAYS_INLINE void step_birth(struct lane *lane, const struct step *step, uint64_t bytes, bool null)
-{
+ALWAYS_INLINE void step_birth(struct lane *lane, const struct step *step, uint64_t bytes,
+                              bool null) {
     struct player *player = lane->player;
     void *object = NULL;
     if (null) {
@@ -117,8 +115,7 @@ ALWAYS_INLINE void step_birth(struct lane *lane, const struct step *step, uint64
 
 /* `old_bytes` is exact up to 4 GiB, and a lower bound beyond. */
 ALWAYS_INLINE void step_resize(struct lane *lane, const struct step *step, uint64_t bytes,
-                               uint64_t old_bytes, bool null)
-{
+                               uint64_t old_bytes, bool null) {
     struct player *player = lane->player;
     unsigned char *object = player->objects[step->slot];
     if (object == NULL)
@@ -138,7 +135,7 @@ ALWAYS_INLINE void step_resize(struct lane *lane, const struct step *step, uint6
         }
         object = moved;
         uint64_t kept_bytes = old_bytes < bytes ? old_bytes : bytes;
-        // A stamp cut to fewer than eight bytes keeps its first byte, which is what short objects carry.
+        // A stamp cut short keeps its first byte, which is what short objects carry.
         if (!touch_start_intact(object, kept_bytes, step->slot))
             lane->corrupt++;
     }
@@ -148,8 +145,7 @@ ALWAYS_INLINE void step_resize(struct lane *lane, const struct step *step, uint6
     touch_sign(object, bytes, step->slot);
 }
 
-ALWAYS_INLINE void step_free(struct lane *lane, const struct step *step, bool null)
-{
+ALWAYS_INLINE void step_free(struct lane *lane, const struct step *step, bool null) {
     unsigned char *object = lane->player->objects[step->slot];
     if (object == NULL)
         return;
@@ -163,8 +159,7 @@ ALWAYS_INLINE void step_free(struct lane *lane, const struct step *step, bool nu
     free(object);
 }
 
-ALWAYS_INLINE void step_arena(struct lane *lane, const struct step *step, bool null)
-{
+ALWAYS_INLINE void step_arena(struct lane *lane, const struct step *step, bool null) {
     struct quire_arena **arena = &lane->player->arenas[step->slot];
     if (null)
         return;
@@ -180,8 +175,7 @@ ALWAYS_INLINE void step_arena(struct lane *lane, const struct step *step, bool n
     }
 }
 
-static void step_order(struct player *player, const struct step *step)
-{
+static void step_order(struct player *player, const struct step *step) {
     switch (step->kind) {
     case STEP_SLOT_AWAIT:
         gate_await(&player->slot_gates[step->slot], step->size);
@@ -204,8 +198,7 @@ static void step_order(struct player *player, const struct step *step)
     }
 }
 
-ALWAYS_INLINE void run_steps(struct lane *lane, const struct steps *steps, bool null)
-{
+ALWAYS_INLINE void run_steps(struct lane *lane, const struct steps *steps, bool null) {
     const struct step *end = steps->at + steps->count;
     for (const struct step *step = steps->at; step < end; step++) {
         uint64_t bytes = step->size, old_bytes = step->old;
@@ -240,18 +233,16 @@ ALWAYS_INLINE void run_steps(struct lane *lane, const struct steps *steps, bool 
     }
 }
 
-static __attribute__((noinline)) void run_steps_malloc(struct lane *lane, const struct steps *steps)
-{
+static __attribute__((noinline)) void run_steps_malloc(struct lane *lane,
+                                                       const struct steps *steps) {
     run_steps(lane, steps, false);
 }
 
-static __attribute__((noinline)) void run_steps_null(struct lane *lane, const struct steps *steps)
-{
+static __attribute__((noinline)) void run_steps_null(struct lane *lane, const struct steps *steps) {
     run_steps(lane, steps, true);
 }
 
-static void run_lane(struct lane *lane)
-{
+static void run_lane(struct lane *lane) {
     struct player *player = lane->player;
     const struct compiled *compiled = player->compiled;
     for (uint32_t i = 0; i < compiled->turns; i++) {
@@ -268,24 +259,21 @@ static void run_lane(struct lane *lane)
     gate_add(&player->done);
 }
 
-static void *lane_main(void *arg)
-{
+static void *lane_main(void *arg) {
     struct lane *lane = arg;
     gate_await(&lane->player->go, 1);
     run_lane(lane);
     return NULL;
 }
 
-static uint64_t clock_ns(clockid_t clock)
-{
+static uint64_t clock_ns(clockid_t clock) {
     struct timespec now;
     clock_gettime(clock, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* A "Vm...:  123 kB" line of /proc/self/status, in bytes; read without stdio, which would allocate. */
-static uint64_t status_bytes(const char *name)
-{
+/* A "Vm...:  123 kB" line of /proc/self/status, in bytes; stdio would allocate. */
+static uint64_t status_bytes(const char *name) {
     char text[4096];
     int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
     if (fd < 0)
@@ -297,19 +285,17 @@ static uint64_t status_bytes(const char *name)
     return line ? strtoull(line + strlen(name) + 1, NULL, 10) * 1024 : 0;
 }
 
-static void reset_peak(void)
-{
+static void reset_peak(void) {
     int fd = open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
     if (fd < 0)
         return;
     if (write(fd, "5", 1) != 1) {
-        // Old kernels: the peak then includes loading, and comes out a little too high for every allocator alike.
+        // Old kernels: the peak then includes loading, too high for every allocator alike.
     }
     close(fd);
 }
 
-static const char *start_lanes(struct lane *lanes, uint32_t count)
-{
+static const char *start_lanes(struct lane *lanes, uint32_t count) {
     pthread_attr_t attr;
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, LANE_STACK_BYTES);
@@ -322,8 +308,7 @@ static const char *start_lanes(struct lane *lanes, uint32_t count)
 }
 
 /* Everything the steps will need, resident before the clock starts. */
-static void prepare(struct player *player)
-{
+static void prepare(struct player *player) {
     const struct compiled *compiled = player->compiled;
     player->objects = stream_memory(compiled->slots, sizeof *player->objects);
     // One store a page makes the table resident.
@@ -352,8 +337,7 @@ static void prepare(struct player *player)
 }
 
 /* The part under the clock. */
-static void run_measured(struct player *player, struct lane *lanes, struct play_result *result)
-{
+static void run_measured(struct player *player, struct lane *lanes, struct play_result *result) {
     reset_peak();
     result->base_rss_bytes = status_bytes("VmRSS:");
     uint64_t cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID), wall_ns = clock_ns(CLOCK_MONOTONIC);
@@ -368,8 +352,7 @@ static void run_measured(struct player *player, struct lane *lanes, struct play_
 }
 
 const char *play(struct play_result *result, const struct compiled *compiled,
-                 const struct play_opts *opts)
-{
+                 const struct play_opts *opts) {
     *result = (struct play_result){0};
     struct player player = {.compiled = compiled, .opts = opts};
     prepare(&player);

@@ -15,7 +15,7 @@ enum play_backend {
 
 struct play_opts {
     enum play_backend backend;
-    bool verify_ends; // also check an object's last byte when it dies (touches memory a program might not)
+    bool verify_ends; // also check last bytes at death (touches memory a program might not)
 };
 
 struct play_result {

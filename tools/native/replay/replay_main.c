@@ -2,10 +2,11 @@
 /*
  * replay_main.c - quire-replay: one measurement of one recorded program with one allocator.
  *
- *   quire-replay [--null] [--plan FILE] [--expect-malloc LIBRARY] [--verify] PROGRAM.qrp   ->   JSON on stdout
+ *   quire-replay [--null] [--plan FILE] [--expect-malloc LIBRARY] [--verify] PROGRAM.qrp -> JSON
  *
- * The allocator is the process's own: libc's, or whatever LD_PRELOAD put in its place.  Which one it really is is read
- * from the process itself, and --expect-malloc turns a wrong one into an error: never a silent libc figure.
+ * The allocator is the process's own: libc's, or whatever LD_PRELOAD put in its place.  Which one
+ * it really is is read from the process itself, and --expect-malloc turns a wrong one into an
+ * error: never a silent libc figure.
  *
  * Exit: 0 measured, 1 cannot be measured or the allocator broke objects, 2 usage.
  * Not here: rounds, medians, several allocators (the quire tool starts one process for each).
@@ -27,22 +28,19 @@ struct request {
     struct play_opts play;
 };
 
-static int usage(void)
-{
+static int usage(void) {
     fputs("usage: quire-replay [--null] [--plan FILE] [--expect-malloc LIBRARY] [--verify] "
           "PROGRAM.qrp\n",
           stderr);
     return 2;
 }
 
-static int fail(const char *what, const char *why)
-{
+static int fail(const char *what, const char *why) {
     fprintf(stderr, "%s %s\n", what, why);
     return 1;
 }
 
-static int parse(struct request *request, int argc, char **argv)
-{
+static int parse(struct request *request, int argc, char **argv) {
     static const struct option options[] = {{"null", no_argument, NULL, 'n'},
                                             {"plan", required_argument, NULL, 'p'},
                                             {"expect-malloc", required_argument, NULL, 'e'},
@@ -68,8 +66,7 @@ static int parse(struct request *request, int argc, char **argv)
 }
 
 /* The file that malloc comes from; empty when it cannot be told. */
-static void malloc_library(char path[PATH_MAX])
-{
+static void malloc_library(char path[PATH_MAX]) {
     Dl_info info;
     path[0] = '\0';
     void *address = dlsym(RTLD_DEFAULT, "malloc");
@@ -80,8 +77,7 @@ static void malloc_library(char path[PATH_MAX])
 }
 
 /* Whether the file is mapped into this process: the kernel's word, besides the loader's. */
-static bool is_mapped(const char *path)
-{
+static bool is_mapped(const char *path) {
     FILE *maps = fopen("/proc/self/maps", "re");
     if (!maps)
         return false;
@@ -97,12 +93,13 @@ static bool is_mapped(const char *path)
 }
 
 /* The measurement is over: what is printed from here on may use any allocator. */
-static int report(const struct play_result *result, const struct compiled *compiled, const char *library)
-{
+static int report(const struct play_result *result, const struct compiled *compiled,
+                  const char *library) {
     printf("{\"schema\":\"quire.replay-run/1\",\"malloc_library\":\"");
     for (const char *c = library; *c; c++)
         printf(*c == '"' || *c == '\\' || (unsigned char)*c < 32 ? "?" : "%c", *c);
-    printf("\",\"cpu_ns\":%llu,\"wall_ns\":%llu,\"ops\":%llu,\"ops_dropped\":%llu,\"threads\":%u,\"lanes\":%u,",
+    printf("\",\"cpu_ns\":%llu,\"wall_ns\":%llu,\"ops\":%llu,\"ops_dropped\":%llu,\"threads\":%u,"
+           "\"lanes\":%u,",
            (unsigned long long)result->cpu_ns, (unsigned long long)result->wall_ns,
            (unsigned long long)compiled->ops, (unsigned long long)compiled->ops_dropped,
            compiled->turns, compiled->lanes);
@@ -118,8 +115,7 @@ static int report(const struct play_result *result, const struct compiled *compi
     return 0;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     struct request request = {.play.backend = PLAY_MALLOC};
     char library[PATH_MAX];
     int wrong_usage = parse(&request, argc, argv);

@@ -10,8 +10,8 @@
  *   S2  slots and sites are below the counts in the header; kinds are known
  *   S3  the runs of each thread add up to its ops
  *
- * Files without runs get an order by letting each thread go on as long as the state of the slots allows
- * (an alloc needs an empty slot, a free one that is filled, by an object of the same site).
+ * Files without runs get an order by letting each thread go on as long as the state of the slots
+ * allows (an alloc needs an empty slot, a free one that is filled, by an object of the same site).
  *
  * Locks: none; read only once open.
  * Not here: the meaning of a whole program (compile.c, generations.c).
@@ -31,15 +31,14 @@ enum { SLOTS_MAX = 1 << 30, SITES_MAX = 1 << 24 };
 
 /* What the slots hold while an order is guessed. */
 struct guess {
-    uint64_t *next;    // by thread
-    uint32_t *holder;  // by slot: site + 1, 0 when empty
+    uint64_t *next;   // by thread
+    uint32_t *holder; // by slot: site + 1, 0 when empty
     struct stream_run *runs;
     size_t runs_count;
     size_t runs_room;
 };
 
-void *stream_memory(size_t count, size_t bytes)
-{
+void *stream_memory(size_t count, size_t bytes) {
     size_t total_bytes;
     if (__builtin_mul_overflow(count, bytes, &total_bytes) || total_bytes > SIZE_MAX / 2)
         total_bytes = SIZE_MAX / 2;
@@ -52,14 +51,12 @@ void *stream_memory(size_t count, size_t bytes)
     return memory;
 }
 
-void stream_memory_give(void *memory, size_t count, size_t bytes)
-{
+void stream_memory_give(void *memory, size_t count, size_t bytes) {
     size_t total_bytes = count * bytes;
     munmap(memory, total_bytes ? total_bytes : 1);
 }
 
-static const char *map_file(const char *path, const unsigned char **data, size_t *bytes)
-{
+static const char *map_file(const char *path, const unsigned char **data, size_t *bytes) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return "cannot be opened";
@@ -82,8 +79,7 @@ static const char *map_file(const char *path, const unsigned char **data, size_t
 }
 
 /* Lays the sections over the mapped file. */
-static const char *lay_out(struct stream *stream, const unsigned char *data, size_t bytes)
-{
+static const char *lay_out(struct stream *stream, const unsigned char *data, size_t bytes) {
     const struct qrp_header *header = (const void *)data;
     if (memcmp(header->magic, QRP_MAGIC, sizeof header->magic) != 0)
         return "is not a replay program";
@@ -91,7 +87,8 @@ static const char *lay_out(struct stream *stream, const unsigned char *data, siz
         return "is of a newer version than this tool";
     uint64_t threads_bytes = (uint64_t)header->threads * sizeof(struct qrp_thread);
     uint64_t rest_bytes = bytes - sizeof *header;
-    if (threads_bytes > rest_bytes || header->ops > (rest_bytes - threads_bytes) / sizeof(struct qrp_op))
+    if (threads_bytes > rest_bytes ||
+        header->ops > (rest_bytes - threads_bytes) / sizeof(struct qrp_op))
         return "is truncated";
     if (header->slots > header->ops || header->slots > SLOTS_MAX || header->sites > SITES_MAX)
         return "is damaged (S2: more slots or sites than can be)";
@@ -106,8 +103,7 @@ static const char *lay_out(struct stream *stream, const unsigned char *data, siz
     return NULL;
 }
 
-static const char *check_threads(const struct stream *stream)
-{
+static const char *check_threads(const struct stream *stream) {
     uint64_t covered = 0;
     for (uint32_t t = 0; t < stream->header->threads; t++) {
         const struct qrp_thread *thread = &stream->threads[t];
@@ -120,8 +116,7 @@ static const char *check_threads(const struct stream *stream)
     return covered == stream->header->ops ? NULL : "is damaged (S1: ops of no thread)";
 }
 
-static const char *check_ops(const struct stream *stream)
-{
+static const char *check_ops(const struct stream *stream) {
     const struct qrp_header *header = stream->header;
     for (uint64_t i = 0; i < header->ops; i++) {
         const struct qrp_op *op = &stream->ops[i];
@@ -134,8 +129,7 @@ static const char *check_ops(const struct stream *stream)
     return NULL;
 }
 
-static const char *check_runs(const struct stream *stream)
-{
+static const char *check_runs(const struct stream *stream) {
     uint32_t threads = stream->header->threads;
     uint64_t *sums = stream_memory(threads, sizeof *sums);
     const char *wrong = NULL;
@@ -152,8 +146,7 @@ static const char *check_runs(const struct stream *stream)
     return wrong;
 }
 
-static void guess_add_run(struct guess *guess, uint32_t thread, uint32_t ops)
-{
+static void guess_add_run(struct guess *guess, uint32_t thread, uint32_t ops) {
     if (guess->runs_count == guess->runs_room) {
         size_t room = guess->runs_room ? guess->runs_room * 2 : 1024;
         struct stream_run *runs = stream_memory(room, sizeof *runs);
@@ -169,8 +162,7 @@ static void guess_add_run(struct guess *guess, uint32_t thread, uint32_t ops)
 
 /* Lets one thread go on; `force` takes its first op whatever the slots say.  Ops taken. */
 static uint32_t guess_advance(struct guess *guess, const struct stream *stream, uint32_t thread,
-                              bool force)
-{
+                              bool force) {
     const struct qrp_thread *range = &stream->threads[thread];
     uint32_t taken = 0;
     while (guess->next[thread] < range->ops && taken < UINT32_MAX) {
@@ -192,8 +184,7 @@ static uint32_t guess_advance(struct guess *guess, const struct stream *stream, 
     return taken;
 }
 
-static void guess_order(struct stream *stream)
-{
+static void guess_order(struct stream *stream) {
     uint32_t threads = stream->header->threads;
     size_t slots = (size_t)stream->header->slots;
     struct guess guess = {.next = stream_memory(threads, sizeof(uint64_t)),
@@ -219,8 +210,7 @@ static void guess_order(struct stream *stream)
     stream->order_guessed = threads > 1;
 }
 
-const char *stream_open(struct stream *stream, const char *path)
-{
+const char *stream_open(struct stream *stream, const char *path) {
     const unsigned char *data = NULL;
     size_t bytes = 0;
     *stream = (struct stream){0};
@@ -238,14 +228,12 @@ const char *stream_open(struct stream *stream, const char *path)
     return check_runs(stream);
 }
 
-void stream_walk_begin(struct stream_walk *walk, const struct stream *stream)
-{
+void stream_walk_begin(struct stream_walk *walk, const struct stream *stream) {
     *walk = (struct stream_walk){.stream = stream};
     walk->next = stream_memory(stream->header->threads, sizeof *walk->next);
 }
 
-bool stream_walk_next(struct stream_walk *walk, struct stream_op *out)
-{
+bool stream_walk_next(struct stream_walk *walk, struct stream_op *out) {
     const struct stream *stream = walk->stream;
     uint64_t size_high = 0;
     for (;;) {
@@ -255,7 +243,8 @@ bool stream_walk_next(struct stream_walk *walk, struct stream_op *out)
             walk->run_left = stream->runs[walk->run_idx++].ops;
         }
         uint32_t thread = stream->runs[walk->run_idx - 1].thread;
-        const struct qrp_op *op = &stream->ops[stream->threads[thread].first_op + walk->next[thread]];
+        const struct qrp_op *op =
+            &stream->ops[stream->threads[thread].first_op + walk->next[thread]];
         walk->next[thread]++;
         walk->run_left--;
         walk->position++;
@@ -268,7 +257,6 @@ bool stream_walk_next(struct stream_walk *walk, struct stream_op *out)
     }
 }
 
-void stream_walk_end(struct stream_walk *walk)
-{
+void stream_walk_end(struct stream_walk *walk) {
     stream_memory_give(walk->next, walk->stream->header->threads, sizeof *walk->next);
 }

@@ -2,7 +2,7 @@
 /*
  * stream.h - a recorded program (.qrp) in memory, and a walk over it in the order it happened.
  *
- *   file:   header | threads | ops of thread 0 | ops of thread 1 | ... | runs (thread, ops) (thread, ops) ...
+ *   file:   header | threads | ops of thread 0 | ops of thread 1 | ... | runs: (thread, ops) ...
  *   walk:   takes the next op of the thread whose run it is
  *
  * Not here: what an op does (compile.c), where the file comes from (the analyser).
@@ -53,6 +53,6 @@ void stream_walk_begin(struct stream_walk *walk, const struct stream *stream);
 bool stream_walk_next(struct stream_walk *walk, struct stream_op *out);
 void stream_walk_end(struct stream_walk *walk);
 
-/* Zeroed memory that does not come from the malloc under test; ends the process when there is none. */
+/* Zeroed memory, not from the malloc under test; ends the process when there is none. */
 void *stream_memory(size_t count, size_t bytes);
 void stream_memory_give(void *memory, size_t count, size_t bytes);
