@@ -70,6 +70,15 @@ def test_generations_lifetimes_and_peaks_are_those_of_the_program(tmp_path):
     assert nodes["bytes_at_program_peak"] == 4800
 
 
+def test_the_sites_bytes_at_the_programs_peak_sum_to_the_peak(tmp_path):
+    for source in (PHASES, THREADS, EVERY_CALL):
+        _, trace = record(tmp_path, [build(tmp_path, source)])
+        report = analyse(trace)
+        assert sum(entry["bytes_at_program_peak"] for entry in report["sites"]) == report["trace"]["peak_live_bytes"]
+        assert sum(entry["count"] for entry in report["sites"]) == report["trace"]["allocations"]
+        trace.unlink()
+
+
 def test_a_site_tells_function_file_and_line_and_two_callers_apart(tmp_path):
     source = PHASES.replace("phase(100);", "phase(100);\n phase(3);")
     program = build(tmp_path, source, flags=["-fno-inline"])
