@@ -4,20 +4,27 @@
 No stamps of our own: ninja knows what is out of date, and configures again by itself when a CMakeLists.txt changed.  A build
 folder that was made for another place (a moved or copied checkout) is configured from the beginning.
 
-Locks: one front door at a time sets up and builds (build/.lock); a second one waits and says so.
+Locks: one front door at a time sets up and builds (build/.lock); a second one waits and says so, unless the first one
+started it (a test that runs ./quire): that would wait for ever.
 """
 
 import contextlib
 import fcntl
+import os
 import shutil
 import subprocess
 
 from frontdoor import say
 
+HELD = "QUIRE_LOCK_HELD"
+
 
 @contextlib.contextmanager
 def lock(root):
     path = root / "build" / ".lock"
+    if os.environ.get(HELD) == str(path):
+        yield
+        return
     try:
         path.parent.mkdir(exist_ok=True)
         held = open(path, "w")
@@ -29,7 +36,11 @@ def lock(root):
         except OSError:
             say.line("another ./quire is setting up this checkout; waiting for it")
             fcntl.flock(held, fcntl.LOCK_EX)
-        yield
+        os.environ[HELD] = str(path)
+        try:
+            yield
+        finally:
+            del os.environ[HELD]
 
 
 def ensure(root, preset):

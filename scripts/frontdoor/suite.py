@@ -28,10 +28,11 @@ WORD is a directory of test/ (unit, model, tool, ...), a preset (check, asan, ts
 def main(root, arguments):
     kinds, suites = kinds_and_suites(root)
     options = _parse(arguments, {*kinds, *suites, *PRESETS, "checks"})
-    needs.ensure(root, needs.BUILD + needs.TEST + venv.packages_missing(root), needs.PEERS)
+    packages = {**venv.TOOL, **venv.TEST}
+    needs.ensure(root, needs.BUILD + needs.TEST + venv.packages_missing(root, packages), needs.PEERS)
     started = time.monotonic()
     with build.lock(root):
-        venv.ensure(root, {**venv.TOOL, **venv.TEST})
+        venv.ensure(root, packages)
         steps = plan(root, options)
         _run_on_lanes(root, steps)
     return _close(steps, time.monotonic() - started)

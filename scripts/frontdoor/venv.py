@@ -10,28 +10,36 @@ import sys
 
 from frontdoor import say
 
-TOOL = {"rich": "rich>=13,<15"}
+TOOL = {}  # so far the tool imports the standard library alone, so `./quire try` needs no .venv
 TEST = {"pytest": "pytest>=7,<9"}
+VERSION_MIN = (3, 11)
 DEBIAN_PYTHON = "/usr/bin/python3"
-_CAN_MAKE_ONE = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))"
+_CAN_MAKE_ONE = f"import sys, venv, ensurepip; sys.exit(sys.version_info < {VERSION_MIN})"
 
 
 def python_of(root):
     return root / ".venv" / "bin" / "python"
 
 
-def works(root):
-    """True when .venv has a Python to run and everything that the tool imports."""
-    return _is_whole(root) and not _absent(root, TOOL)
+def tool_python(root):
+    """The Python that runs the tool: .venv's once it has what the tool imports, else the one that runs ./quire."""
+    if TOOL and _is_whole(root) and not _absent(root, TOOL):
+        return str(python_of(root))
+    if sys.version_info < VERSION_MIN:
+        wanted = ".".join(map(str, VERSION_MIN))
+        raise say.Stopped(f"{sys.executable} is too old, the tool needs Python {wanted} or later; run it as: python{wanted} quire ...")
+    return sys.executable
 
 
-def packages_missing(root):
+def packages_missing(root, requirements):
     """The Debian packages that are missing for making .venv: none, or python3-venv."""
-    return [] if _is_whole(root) or _maker() else ["python3-venv"]
+    return [] if not requirements or _is_whole(root) or _maker() else ["python3-venv"]
 
 
 def ensure(root, requirements):
-    """Makes .venv with these packages in it, where that is not so already."""
+    """Makes .venv with these packages in it, where that is not so already; needs none when there are none."""
+    if not requirements:
+        return
     log = root / "build" / "log" / "venv.txt"
     if not _is_whole(root):
         maker = _maker()

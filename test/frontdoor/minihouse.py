@@ -107,9 +107,9 @@ class House:
         for path in [self.root.parent, *self.root.parent.rglob("*")]:
             path.chmod(0o777 if path.is_dir() or os.access(path, os.X_OK) else 0o666)
 
-    def run(self, *arguments, user=None, **environment):
+    def run(self, *arguments, user=None, timeout=60, **environment):
         """Runs ./quire there with the fakes first in PATH; returns the finished process."""
-        env = {k: v for k, v in os.environ.items() if k not in ("QUIRE_NO_INSTALL", "CI")}
+        env = {k: v for k, v in os.environ.items() if k not in ("QUIRE_NO_INSTALL", "QUIRE_LOCK_HELD", "CI")}
         env |= {"PATH": f"{self.bin}:/usr/bin:/bin", "HOUSE": str(self.state), **environment}
         command = ["/usr/bin/python3", str(self.root / "quire"), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, env=env, stdin=subprocess.DEVNULL, user=user, cwd="/", timeout=60)
+        return subprocess.run(command, capture_output=True, text=True, env=env, stdin=subprocess.DEVNULL, user=user, cwd="/", timeout=timeout)

@@ -3,6 +3,7 @@
 
 import os
 import shutil
+import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -165,18 +166,18 @@ def test_an_unfinished_venv_is_made_again(house, monkeypatch):
     (house.root / ".venv" / "bin" / "python").unlink()
     commands = []
     monkeypatch.setattr(say, "run", lambda command, title, log: commands.append([str(word) for word in command]) or 0)
-    venv.ensure(house.root, venv.TOOL)
+    venv.ensure(house.root, venv.TEST)
     assert commands[0][1:4] == ["-m", "venv", "--clear"]
 
 
 def test_only_the_package_that_is_missing_is_fetched_into_the_venv(house, monkeypatch):
     from frontdoor import say, venv
 
-    shutil.rmtree(house.root / ".venv" / "lib" / "python3.11" / "site-packages" / "pytest-1.0.dist-info")
+    shutil.rmtree(house.root / ".venv" / "lib" / "python3.11" / "site-packages" / "rich-1.0.dist-info")
     commands = []
     monkeypatch.setattr(say, "run", lambda command, title, log: commands.append(command) or 0)
-    venv.ensure(house.root, {**venv.TOOL, **venv.TEST})
-    assert [command[-1] for command in commands] == [venv.TEST["pytest"]]
+    venv.ensure(house.root, {"rich": "rich>=13", **venv.TEST})
+    assert [command[-1] for command in commands] == ["rich>=13"]
 
 
 def test_without_a_python_that_makes_environments_debians_is_asked_for(house, monkeypatch):
@@ -184,4 +185,28 @@ def test_without_a_python_that_makes_environments_debians_is_asked_for(house, mo
 
     shutil.rmtree(house.root / ".venv")
     monkeypatch.setattr(venv, "_CAN_MAKE_ONE", "raise SystemExit(1)")
-    assert venv.packages_missing(house.root) == ["python3-venv"]
+    assert venv.packages_missing(house.root, venv.TEST) == ["python3-venv"]
+    assert venv.packages_missing(house.root, {}) == []
+
+
+def test_a_python_that_is_too_old_is_refused_with_the_way_out(house, monkeypatch):
+    from frontdoor import say, venv
+
+    monkeypatch.setattr(venv, "VERSION_MIN", (99, 0))
+    with pytest.raises(say.Stopped) as stopped:
+        venv.tool_python(house.root)
+    assert "needs Python 99.0 or later" in str(stopped.value)
+
+
+def test_two_front_doors_take_turns(house):
+    from frontdoor import build
+
+    with build.lock(house.root), pytest.raises(subprocess.TimeoutExpired):
+        house.run("try", timeout=1, QUIRE_LOCK_HELD="")
+    assert house.run("try").returncode == 0
+
+
+def test_a_front_door_that_a_test_run_started_does_not_wait_for_it(house):
+    house.write("test/tool/test_a.py", "import subprocess\n\n\ndef test_a():\n    assert subprocess.run(['./quire', 'try'], timeout=20).returncode == 0\n")
+    done = house.run("test", "tool")
+    assert done.returncode == 0, done.stdout

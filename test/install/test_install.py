@@ -104,6 +104,14 @@ def test_nothing_installed_names_the_place_it_was_built_or_installed_in(prefix, 
     assert [p for p in texts if str(root) in p.read_text() or "/first" in p.read_text()] == []
 
 
+def test_the_library_alone_builds_and_installs_without_a_cpp_compiler(root, tmp_path):
+    off = [f"-DQUIRE_BUILD_{part}=OFF" for part in ("TOOLS", "BENCH", "TESTS")]
+    run("cmake", "-S", root, "-B", tmp_path / "b", "-G", "Ninja", *off, env={**os.environ, "CXX": "/nonexistent"})
+    run("cmake", "--build", tmp_path / "b")
+    run("cmake", "--install", tmp_path / "b", "--prefix", tmp_path / "p")
+    assert {path.name for path in (tmp_path / "p").iterdir()} == {"include", "lib", "share"}
+
+
 @pytest.fixture
 def settings(tmp_path):
     path = tmp_path / "settings"
