@@ -316,3 +316,13 @@ def test_a_report_that_cannot_be_written_is_an_error(tmp_path, real_trace):
     assert "cannot write" in one_line(analyse_raw(real_trace, "--program", tmp_path / "no" / "p.qrp"))
     with small_disk(tmp_path / "disk", "64k") as disk:
         assert "cannot write" in one_line(analyse_raw(real_trace, "--program", disk / "p.qrp"))
+
+
+@pytest.mark.parametrize("peer", ["libjemalloc.so.2", "libmimalloc.so.2", "libtcmalloc_minimal.so.4"])
+def test_another_preloaded_allocator_stays_the_one_that_serves(tmp_path, busy, peer):
+    if subprocess.run(["/bin/true"], env={"LD_PRELOAD": peer}, capture_output=True).stderr:
+        pytest.skip(f"{peer} is not installed")
+    done, trace = record(tmp_path, [busy], environment={"LD_PRELOAD": f"{RECORDER}:{peer}"})
+    assert done.returncode == 5
+    report = analyse(trace)
+    assert site(report, "work")["count"] == 100000 and report["trace"]["missed_frees"] == 0
