@@ -48,6 +48,26 @@ def test_the_tightest_cgroup_limit_on_the_way_up_is_the_one_shown(monkeypatch):
     assert cmd_env._cgroup("memory.max") == "1000"
 
 
+@pytest.mark.parametrize(("setting", "fix"), [("always madvise [never]", "echo madvise >"), (None, "mount /sys here")])
+def test_huge_pages_that_are_off_or_unseen_are_missing_with_what_mends_it(monkeypatch, setting, fix):
+    lines = {cmd_env.THP: [setting]} if setting else {}
+    monkeypatch.setattr(cmd_env, "_rows", lambda path: lines.get(path, []))
+    told = {what: text for what, _, text in cmd_env._system_lacks()}
+    assert told["transparent huge pages"].startswith(fix)
+
+
+def test_a_limit_of_the_address_space_is_said():
+    import resource
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_AS, (8 << 30, resource.RLIM_INFINITY))
+
+    command = [sys.executable, str(ROOT / "tools" / "quire"), "env"]
+    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=limit)
+    assert "missing: address space: RLIMIT_AS is set" in done.stdout
+    assert "8 GiB" in done.stdout
+
+
 @pytest.mark.parametrize(("size", "text"), [(None, "none"), (512, "512 bytes"), (4096, "4 KiB"), (2 << 20, "2 MiB"), (24 << 30, "24 GiB")])
 def test_sizes_are_shown_in_the_largest_unit_that_fits(size, text):
     assert cmd_env.size_text(size) == text

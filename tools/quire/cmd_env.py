@@ -24,6 +24,8 @@ HELP = "what this machine has and what is missing, to paste into a report"
 SCHEMA = "quire.env/1"
 PR_SET_VMA = 0x53564D41
 IN_BYTES = {"os_page_bytes", "huge_page_bytes", "memory_bytes", "cgroup_memory_max_bytes", "rlimit_as_bytes"}
+THP = "/sys/kernel/mm/transparent_hugepage/enabled"
+OVERCOMMIT = "/proc/sys/vm/overcommit_memory"
 HELPERS = ["quire-analyse", "quire-replay", "libquire-record.so"]
 
 
@@ -90,12 +92,12 @@ def _memory():
     return [
         ("os_page_bytes", "OS page size", os.sysconf("SC_PAGE_SIZE")),
         ("huge_page_bytes", "huge page size", _meminfo_bytes("Hugepagesize")),
-        ("thp_enabled", "transparent huge pages", _chosen("/sys/kernel/mm/transparent_hugepage/enabled")),
+        ("thp_enabled", "transparent huge pages", _chosen(THP)),
         ("thp_defrag", "THP defrag", _chosen("/sys/kernel/mm/transparent_hugepage/defrag")),
         ("memory_bytes", "memory", _meminfo_bytes("MemTotal")),
         ("cgroup_memory_max_bytes", "cgroup memory limit", _number(_cgroup("memory.max"))),
         ("rlimit_as_bytes", "RLIMIT_AS", _limit(resource.RLIMIT_AS)),
-        ("overcommit_memory", "overcommit_memory", _number(_line("/proc/sys/vm/overcommit_memory"))),
+        ("overcommit_memory", "overcommit_memory", _number(_line(OVERCOMMIT))),
         ("max_map_count", "max_map_count", _number(_line("/proc/sys/vm/max_map_count"))),
     ]
 
@@ -135,10 +137,26 @@ def lacks():
         missing.append((" ".join(packages), "comparisons go without them", install))
     if not _found_helpers():
         missing.append(("native helpers", "nothing can be recorded or replayed", "./quire try   (builds them)"))
-    if rseq().startswith("no"):
-        missing.append(("rseq", "per-CPU operations use the slower path", "run without GLIBC_TUNABLES and seccomp filters, on glibc 2.35 or later"))
+    missing += _system_lacks()
     if not shutil.which("gcc") and not shutil.which("cc"):
         missing.append(("a C compiler", "a checkout cannot be built", "apt-get install -y --no-install-recommends gcc g++"))
+    return missing
+
+
+def _system_lacks():
+    """What the kernel or its settings withhold; everything works without, slower or within bounds."""
+    missing = []
+    if rseq().startswith("no"):
+        missing.append(("rseq", "per-CPU operations use the slower path", "run without GLIBC_TUNABLES and seccomp filters, on glibc 2.35 or later"))
+    pages = _chosen(THP)
+    if pages == "not available":
+        missing.append(("transparent huge pages", "fresh memory costs a page fault for each 4 KiB", "mount /sys here, or boot a kernel that has them"))
+    elif pages == "never":
+        missing.append(("transparent huge pages", "fresh memory costs a page fault for each 4 KiB", f"echo madvise >{THP}   (as root)"))
+    if _line(OVERCOMMIT) == "2":
+        missing.append(("overcommit", "address space counts as memory: smaller ranges are reserved", f"echo 0 >{OVERCOMMIT}   (as root)"))
+    if _limit(resource.RLIMIT_AS) is not None:
+        missing.append(("address space", "RLIMIT_AS is set: smaller ranges are reserved", "ulimit -v unlimited"))
     return missing
 
 
