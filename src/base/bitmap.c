@@ -79,48 +79,6 @@ void bitmap_init(struct bitmap *map, void *zeroed, size_t bits)
 
 /* ---- finding ---- */
 
-/* [from, to) is the free run that leaves its word at the top. */
-static inline size_t run_end_any(const struct bitmap *map, size_t from)
-{
-    if (map->hints)
-        return run_end(map, from);
-    size_t w = from / WORD_BITS + 1, words = map_words(map);
-    while (w < words && map->taken[w] == 0)
-        w++;
-    return w < words ? w * WORD_BITS + bits_lowest(map->taken[w]) : map->bits;
-}
-
-bool bitmap_find(const struct bitmap *map, size_t from, const struct bitmap_want *want,
-                 struct bitmap_place *out)
-{
-    size_t w = from / WORD_BITS, words = map_words(map), run = want->run;
-    size_t end = map->hints ? (w / STRIPE_WORDS + 1) * STRIPE_WORDS : words;
-    uint64_t keep = bits_from(from % WORD_BITS);
-    for (end = end < words ? end : words; w < end; keep = ~UINT64_C(0)) {
-        uint64_t x = ~map->taken[w] & keep, at = 0;
-        if (run <= WORD_BITS && x)
-            at = bits_runs(x, (unsigned)run) & bits_aligned(w, want->align_log2);
-        if (at) {
-            unsigned first = bits_lowest(at);
-            out->at = w * WORD_BITS + first;
-            out->from = out->at + 1 - bits_ones_at_top(x << (WORD_BITS - 1 - first));
-            return true;
-        }
-        unsigned top = bits_ones_at_top(x);
-        w++;
-        if (top == 0)
-            continue;
-        /* A run leaves the word at its top: its one place is its first aligned bit. */
-        out->from = w * WORD_BITS - top;
-        out->at = align_up(out->from, (size_t)1 << want->align_log2);
-        size_t to = run_end_any(map, out->from);
-        if (out->at < to && to - out->at >= run)
-            return true;
-        w = to / WORD_BITS > w ? to / WORD_BITS : w;
-    }
-    return false;
-}
-
 /* The first word that owns a run of `run` bits, `nwords` if none does. */
 static inline size_t search_word(struct bitmap *map, size_t run)
 {
@@ -130,7 +88,7 @@ static inline size_t search_word(struct bitmap *map, size_t run)
     uint16_t code = code_of(run);
     if (w < nwords && hints->promises[w] >= code && run <= CODE_EXACT)
         return w;
-    w = tree_first(&hints->shape, hints->promises, w, code);
+    w = tree_lowest(&hints->shape, hints->promises, code);
     /* Above CODE_EXACT a run may be in the right class and still too short. */
     while (unlikely(run > CODE_EXACT && w < nwords && word_longest(map, w) < run))
         w = tree_first(&hints->shape, hints->promises, w + 1, code);
@@ -164,22 +122,49 @@ static inline void mark_taken(struct bitmap *map, size_t at, size_t run)
         taken[first] |= bits_low((unsigned)run) << (at % WORD_BITS);
         return;
     }
-    for (size_t w = first + 1; w <= last; w++)
-        starts[w] = taken[w] ? starts[w] : 0;
+    starts[last] = taken[last] ? starts[last] : 0;
     order_for_fork();
-    bits_set(taken, at, at + run);
+    taken[first] |= bits_from(at % WORD_BITS);
+    for (size_t w = first + 1; w < last; w++) {
+        starts[w] = 0;
+        taken[w] = ~UINT64_C(0);
+    }
+    taken[last] |= bits_low((unsigned)((at + run - 1) % WORD_BITS + 1));
+}
+
+/* A map without hints: word by word from the first that may have a free bit. */
+static size_t small_find(const struct bitmap *map, const struct bitmap_want *want)
+{
+    size_t w = map->first / WORD_BITS, words = map_words(map);
+    while (w < words) {
+        uint64_t x = ~map->taken[w];
+        unsigned at = word_place(x, w, want);
+        if (at < WORD_BITS)
+            return w * WORD_BITS + at;
+        unsigned top = bits_ones_at_top(x);
+        w++;
+        if (top == 0)
+            continue;
+        /* A run leaves the word at its top: its one place is its first aligned bit. */
+        size_t from = align_up(w * WORD_BITS - top, (size_t)1 << want->align_log2);
+        while (w < words && map->taken[w] == 0)
+            w++;
+        size_t to = w < words ? w * WORD_BITS + bits_lowest(map->taken[w]) : map->bits;
+        if (from < to && to - from >= want->run)
+            return from;
+    }
+    return BITMAP_NONE;
 }
 
 static size_t small_alloc(struct bitmap *map, const struct bitmap_want *want)
 {
-    struct bitmap_place place;
-    if (!bitmap_find(map, map->first, want, &place))
-        return BITMAP_NONE;
-    size_t end = place.at + want->run;
-    if (place.at == map->first || (want->run == 1 && want->align_log2 == 0))
+    size_t at = small_find(map, want), end = at + want->run;
+    if (at == BITMAP_NONE)
+        return at;
+    if (at <= map->first || (want->run == 1 && want->align_log2 == 0))
         map->first = (uint32_t)(end < map->bits ? end : map->bits - 1);
-    mark_taken(map, place.at, want->run);
-    return place.at;
+    mark_taken(map, at, want->run);
+    return at;
 }
 
 /* The longest run of word w, if the remainder of a cut, `after` bits, is one of those in it. */

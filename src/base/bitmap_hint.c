@@ -26,8 +26,8 @@ void hint_ceilings_raise(struct bitmap_hints *hints, size_t from, size_t to)
         uint16_t code = code_of(to - at);
         if (slot->ceilings[stripe] < code)
             tree_set(&hints->stripes, slot->ceilings, stripe, code);
-        if (slot->stripe > stripe)
-            slot->stripe = (uint32_t)stripe;
+        if (slot->word > from / WORD_BITS)
+            slot->word = (uint32_t)(from / WORD_BITS);
     }
 }
 
@@ -59,22 +59,30 @@ static struct bitmap_slot *slot_for(struct bitmap_hints *hints, unsigned align_l
     return best;
 }
 
-/* The first place in the stripe where a run of its own can start; the stripe's end if none can. */
-static size_t stripe_from(const struct bitmap *map, size_t stripe)
+/* The lowest aligned place of the runs that start in word `w` or later in its stripe. */
+static bool place_in_stripe(const struct bitmap *map, size_t w, const struct bitmap_want *want,
+                            struct bitmap_place *out)
 {
-    size_t base = stripe * STRIPE_BITS, end = base + STRIPE_BITS, w = base / WORD_BITS;
-    if (base == 0 || bits_test(map->taken, base - 1))
-        return base;
-    while (w < end / WORD_BITS && w < map_words(map) && map->taken[w] == 0)
-        w++;
-    return w < end / WORD_BITS ? w * WORD_BITS + bits_lowest(map->taken[w]) : end;
-}
-
-static bool place_in_stripe(const struct bitmap *map, size_t stripe,
-                            const struct bitmap_want *want, struct bitmap_place *out)
-{
-    size_t from = stripe_from(map, stripe);
-    return from < (stripe + 1) * STRIPE_BITS && bitmap_find(map, from, want, out);
+    size_t end = w / STRIPE_WORDS * STRIPE_WORDS + STRIPE_WORDS, words = map_words(map);
+    uint16_t code = code_of(want->run);
+    for (end = end < words ? end : words; w < end; w++) {
+        if (map->hints->promises[w] < code)
+            continue;
+        uint64_t x = word_own_free(map, w);
+        unsigned at = word_place(x, w, want), top = bits_ones_at_top(x);
+        if (at < WORD_BITS) {
+            out->at = w * WORD_BITS + at;
+            out->from = out->at + 1 - bits_ones_at_top(x << (WORD_BITS - 1 - at));
+            return true;
+        }
+        /* A run leaves the word at its top: its one place is its first aligned bit. */
+        out->from = (w + 1) * WORD_BITS - top;
+        out->at = align_up(out->from, (size_t)1 << want->align_log2);
+        size_t to = top ? run_end(map, out->from) : 0;
+        if (out->at < to && to - out->at >= want->run)
+            return true;
+    }
+    return false;
 }
 
 /* A look was in vain: find out what the stripe has, so that the next search passes it by. */
@@ -82,7 +90,7 @@ static void ceiling_settle(struct bitmap *map, struct bitmap_slot *slot, size_t 
 {
     struct bitmap_want more = {1, slot->align_log2};
     struct bitmap_place place;
-    while (place_in_stripe(map, stripe, &more, &place))
+    while (place_in_stripe(map, stripe * STRIPE_WORDS, &more, &place))
         more.run = run_end(map, place.from) - place.at + 1;
     tree_set(&map->hints->stripes, slot->ceilings, stripe, code_of(more.run - 1));
 }
@@ -95,10 +103,9 @@ static bool search_unguided(struct bitmap *map, const struct bitmap_want *want,
     size_t nwords = hints->shape.count[0], w = 0;
     uint16_t code = code_of(want->run);
     while ((w = tree_first(&hints->shape, hints->promises, w, code)) < nwords) {
-        size_t stripe = w / STRIPE_WORDS;
-        if (place_in_stripe(map, stripe, want, out))
+        if (place_in_stripe(map, w, want, out))
             return true;
-        w = (stripe + 1) * STRIPE_WORDS;
+        w = (w / STRIPE_WORDS + 1) * STRIPE_WORDS;
     }
     return false;
 }
@@ -111,19 +118,20 @@ bool hint_search_aligned(struct bitmap *map, const struct bitmap_want *want,
     if (!slot)
         return search_unguided(map, want, out);
     bool own = slot->align_log2 == want->align_log2;
-    size_t nstripes = hints->stripes.count[0];
-    size_t stripe = own && slot->run <= want->run ? slot->stripe : 0;
+    size_t nstripes = hints->stripes.count[0], w = own && slot->run <= want->run ? slot->word : 0;
+    size_t stripe = w / STRIPE_WORDS;
     uint16_t code = code_of(want->run);
-    if (stripe == nstripes || slot->ceilings[stripe] < code)
-        stripe = tree_first(&hints->stripes, slot->ceilings, stripe, code);
-    while (stripe < nstripes && !place_in_stripe(map, stripe, want, out)) {
-        if (own)
+    /* From the cursor on in its stripe; then stripe by stripe. */
+    bool found = stripe < nstripes && place_in_stripe(map, w, want, out);
+    while (!found && stripe < nstripes) {
+        if (own && slot->ceilings[stripe] >= code)
             ceiling_settle(map, slot, stripe);
         stripe = tree_first(&hints->stripes, slot->ceilings, stripe + 1, code);
+        found = stripe < nstripes && place_in_stripe(map, stripe * STRIPE_WORDS, want, out);
     }
     if (own) {
-        slot->stripe = (uint32_t)stripe;
+        slot->word = (uint32_t)(found ? out->from / WORD_BITS : nstripes * STRIPE_WORDS);
         slot->run = (uint32_t)want->run;
     }
-    return stripe < nstripes;
+    return found;
 }

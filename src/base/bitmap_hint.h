@@ -52,7 +52,7 @@ struct bitmap_hints {
     struct bitmap_slot {
         uint16_t *ceilings;     /* B4: no aligned place in a run of the stripe has more than this */
         uint32_t align_log2;
-        uint32_t run, stripe;   /* B7: no aligned place of `run` bits in a stripe before `stripe` */
+        uint32_t run, word;     /* B7: no aligned place of `run` bits in a run before `word` */
     } slot[SLOTS];              /* in the order in which the alignments were first used */
 };
 
@@ -66,15 +66,18 @@ struct bitmap_place {
     size_t from, at;
 };
 
-/*
- * The lowest place of want->run bits in a free run that starts at `from` or later: in a small map up
- * to its end, otherwise in the stripe of `from`.  False if there is none.
- */
-bool bitmap_find(const struct bitmap *map, size_t from, const struct bitmap_want *want,
-                 struct bitmap_place *out);
 bool hint_search_aligned(struct bitmap *map, const struct bitmap_want *want,
                          struct bitmap_place *out);
 void hint_ceilings_raise(struct bitmap_hints *hints, size_t from, size_t to);
+
+/* The first aligned place among the free bits x of word w that ends in it; WORD_BITS if none does. */
+static inline unsigned word_place(uint64_t x, size_t w, const struct bitmap_want *want)
+{
+    uint64_t at = 0;
+    if (want->run <= WORD_BITS)
+        at = bits_runs(x, (unsigned)want->run) & bits_aligned(w, want->align_log2);
+    return at ? bits_lowest(at) : 64;
+}
 
 static inline size_t map_words(const struct bitmap *map)
 {

@@ -123,7 +123,7 @@ void bitmap_rebuild(struct bitmap *map)
     for (int i = 0; i < SLOTS; i++) {
         struct bitmap_slot *slot = &hints->slot[i];
         memset(slot->ceilings, 0, hints->stripes.cells * sizeof *slot->ceilings);
-        slot->stripe = slot->run = 0;
+        slot->word = slot->run = 0;
     }
     hints->nslots = 0;
     size_t run;
@@ -168,7 +168,7 @@ static const char *check_run(const struct bitmap *map, size_t from, size_t to)
         size_t stripe = from / STRIPE_BITS, at = align_up(from, (size_t)1 << slot->align_log2);
         if (at < to && slot->ceilings[stripe] < code_of(to - at))
             return "bitmap B4";
-        if (at < to && slot->stripe > stripe && to - at >= slot->run)
+        if (at < to && slot->word > from / WORD_BITS && to - at >= slot->run)
             return "bitmap B7";
     }
     return NULL;

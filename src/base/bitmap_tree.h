@@ -21,6 +21,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include "base/align.h"
 #include "base/bits.h"
 #include "base/compiler.h"
@@ -54,20 +58,44 @@ static inline void tree_shape_init(struct tree_shape *shape, size_t count)
     }
 }
 
-/* The first of a group's cells from `lane` on that is at least `code`; TREE_FAN if none is. */
-static inline size_t tree_group_first(const uint16_t *group, size_t lane, uint16_t code)
+/* A bit for each of a group's 32 cells that is at least `code`. */
+static inline uint32_t tree_group_enough_portable(const uint16_t *group, uint16_t code)
 {
     const uint64_t tops = UINT64_C(0x8000800080008000), ones = UINT64_C(0x0001000100010001);
     const uint64_t gather = UINT64_C(0x0001000200040008); /* bits 0 16 32 48 to 48 49 50 51 */
-    uint64_t needs = code * ones, found = 0;
+    uint64_t needs = code * ones;
+    uint32_t found = 0;
     for (unsigned i = 0; i < GROUP_WORDS; i++) {
         /* Four cells, the first at the bottom whatever the byte order; all are < 0x8000. */
         const uint16_t *c = group + (size_t)4 * i;
         uint64_t four = c[0] | (uint64_t)c[1] << 16 | (uint64_t)c[2] << 32 | (uint64_t)c[3] << 48;
         uint64_t enough = (((four | tops) - needs) & tops) >> 15;
-        found |= (enough * gather >> 48) << (4 * i);
+        found |= (uint32_t)(enough * gather >> 48) << (4 * i);
     }
-    found &= bits_from((unsigned)lane);
+    return found;
+}
+
+#if defined(__SSE2__)
+static inline uint32_t tree_group_enough(const uint16_t *group, uint16_t code)
+{
+    const __m128i *four = (const __m128i *)(const void *)group;
+    __m128i less = _mm_set1_epi16((short)(code - 1)), hit[4];
+    for (int i = 0; i < 4; i++)
+        hit[i] = _mm_cmpgt_epi16(_mm_loadu_si128(four + i), less);
+    return (uint32_t)_mm_movemask_epi8(_mm_packs_epi16(hit[0], hit[1])) |
+           (uint32_t)_mm_movemask_epi8(_mm_packs_epi16(hit[2], hit[3])) << 16;
+}
+#else
+static inline uint32_t tree_group_enough(const uint16_t *group, uint16_t code)
+{
+    return tree_group_enough_portable(group, code);
+}
+#endif
+
+/* The first of a group's cells from `lane` on that is at least `code`; TREE_FAN if none is. */
+static inline size_t tree_group_first(const uint16_t *group, size_t lane, uint16_t code)
+{
+    uint32_t found = tree_group_enough(group, code) & (UINT32_MAX << lane);
     return found ? bits_lowest(found) : (size_t)TREE_FAN;
 }
 
@@ -96,6 +124,18 @@ static inline size_t tree_first(const struct tree_shape *shape, const uint16_t *
             break;
         }
     }
+    while (level-- > 0)
+        i = i * TREE_FAN + tree_group_first(tree + shape->offset[level] + i * TREE_FAN, 0, code);
+    return i;
+}
+
+/* The same from the first cell on, without going up. */
+static inline size_t tree_lowest(const struct tree_shape *shape, const uint16_t *tree, uint16_t code)
+{
+    uint32_t level = shape->levels - 1;
+    size_t i = tree_group_first(tree + shape->offset[level], 0, code);
+    if (unlikely(i == TREE_FAN))
+        return shape->count[0];
     while (level-- > 0)
         i = i * TREE_FAN + tree_group_first(tree + shape->offset[level] + i * TREE_FAN, 0, code);
     return i;

@@ -193,7 +193,7 @@ TEST_F(Broken, a_cursor_past_a_free_run_is_B6) {
 
 TEST_F(Broken, an_aligned_cursor_past_a_place_is_B7) {
     ASSERT_GT(hints()->nslots, 0u);
-    hints()->slot[0].stripe = hints()->stripes.count[0];
+    hints()->slot[0].word = hints()->shape.count[0];
     hints()->slot[0].run = 1;
     expect("bitmap B7");
 }
@@ -213,6 +213,24 @@ TEST(BitmapBits, the_longest_row_of_ones_is_that_of_a_plain_count) {
     EXPECT_EQ(bits_longest(~UINT64_C(0)), 64u);
     EXPECT_EQ(bits_longest(~UINT64_C(0) << 1), 63u);
     EXPECT_EQ(bits_longest(0), 0u);
+}
+
+TEST(BitmapTree, both_ways_to_search_a_group_agree) {
+    alignas(64) uint16_t group[TREE_FAN];
+    uint64_t x = 1;
+    for (int i = 0; i < 20000; i++) {
+        for (auto &cell : group) {
+            x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+            cell = uint16_t(x % 3 ? x >> 49 : x >> 60);
+        }
+        for (unsigned code : {1u, 2u, 15u, unsigned(group[i % TREE_FAN]), 0x7fffu}) {
+            uint32_t want = 0;
+            for (int k = 0; k < TREE_FAN; k++)
+                want |= uint32_t(group[k] >= code) << k;
+            ASSERT_EQ(tree_group_enough(group, uint16_t(code)), want);
+            ASSERT_EQ(tree_group_enough_portable(group, uint16_t(code)), want);
+        }
+    }
 }
 
 TEST(BitmapTree, codes_are_exact_below_16384_and_never_change_order) {
