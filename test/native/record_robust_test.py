@@ -229,6 +229,40 @@ int main(void) {
     assert report["trace"]["complete"] and report["trace"]["allocations"] >= 300000
 
 
+def test_a_trace_that_was_removed_and_lost_its_descriptor_stops_without_harm_to_the_file_in_its_place(tmp_path):
+    source = r"""
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(void) {
+    free(malloc(1));
+    unlink("trace.qtr");
+    for (int i = 3; i < 1024; i++) close(i);
+    int fd = open("trace.qtr", O_RDWR | O_CREAT, 0600);
+    if (write(fd, "mine", 4) != 4) return 1;
+    for (int i = 0; i < 300000; i++) free(malloc(i % 999));
+    return 0;
+}
+"""
+    done, trace = record(tmp_path, [build(tmp_path, source)])
+    assert done.returncode == 0 and done.stderr == ""
+    assert trace.read_bytes() == b"mine"
+
+
+def test_a_process_that_becomes_another_program_leaves_what_it_did_before(tmp_path):
+    source = r"""
+#include <stdlib.h>
+#include <unistd.h>
+static void mine(int n) { for (int i = 0; i < n; i++) free(malloc(11)); }
+int main(int n, char **v) { mine(n == 1 ? 40 : 9); if (n == 1) execl(v[0], v[0], "again", (char *)0); return 0; }
+"""
+    done, trace = record(tmp_path, [build(tmp_path, source)])
+    assert done.returncode == 0
+    before, (after,) = analyse(trace), [analyse(one) for one in tmp_path.glob("trace.qtr.*")]
+    assert site(before, "mine")["count"] == 40 and "became another program" in before["trace"]["note"]
+    assert site(after, "mine")["count"] == 9 and after["trace"]["complete"]
+
+
 def test_an_allocation_during_lazy_binding_of_a_function_does_no_harm(tmp_path):
     library = r"""
 #include <stdlib.h>
