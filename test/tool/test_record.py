@@ -92,7 +92,7 @@ def test_a_file_size_limit_neither_kills_the_program_nor_loses_the_trace(tmp_pat
 def test_a_foreign_file_gets_one_clear_line(tmp_path, command, content):
     (tmp_path / "x.qtr").write_bytes(content)
     done = quire(tmp_path, command, "x.qtr")
-    assert done.returncode == 1 and done.stdout == ""
+    assert done.returncode == 2 and done.stdout == ""
     assert "x.qtr cannot be used as a trace" in done.stderr and "quire record" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -100,7 +100,7 @@ def test_a_foreign_file_gets_one_clear_line(tmp_path, command, content):
 def test_a_trace_cut_within_its_header_gets_one_clear_line(tmp_path, a_trace):
     (tmp_path / "cut.qtr").write_bytes(a_trace.read_bytes()[:700])
     done = quire(tmp_path, "advise", "cut.qtr")
-    assert done.returncode == 1 and "cannot be used as a trace" in done.stderr
+    assert done.returncode == 2 and "cannot be used as a trace" in done.stderr
 
 
 def test_a_trace_that_does_not_exist_is_a_usage_error(tmp_path):

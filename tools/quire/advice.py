@@ -150,6 +150,15 @@ class Outcome:
         )
         return self.program_s.value + difference_s
 
+    def best_peer(self):
+        """The peer that saves most, and its saving; (None, None) when none was measured."""
+        peers = [b for b in self.series.backends if b.library and self.series.has(b.name)]
+        peers = [b for b in peers if b.name not in self.series.failed]
+        if not peers:
+            return None, None
+        best = max(peers, key=lambda b: self.saving_with(b.name).value)
+        return best, self.saving_with(best.name)
+
     def saving_with(self, name):
         """Percent of the program's CPU time that this backend saves."""
         return self.of_program(

@@ -173,6 +173,7 @@ def try_program(target, args, folder):
     progress.step("reading the trace")
     recordings = tracefile.analyse_family(path, folder, args.wrapper)
     report.recording, report.processes = recordings[0], recordings
+    report.process_count = len(tracefile.family(path))
     keep_one(path, report.recording)
     if report.crashed or report.too_small:
         if not report.crashed:

@@ -119,7 +119,7 @@ def analyse(path, folder, wrappers=()):
             f"{shown(path)} cannot be used as a trace",
             error.why.removeprefix(f"{path}: "),
             "record again: quire record -- PROGRAM ARGS",
-            exit_code=1,
+            exit_code=2,
         ) from error
     with open(sites, encoding="utf-8") as file:
         return Recording(path, json.load(file), program)

@@ -27,6 +27,7 @@ class Report:
         self.recorded = None
         self.recording = None
         self.processes = []
+        self.process_count = 1
         self.planned = None
         self.rows = []
         self.outcome = None
@@ -84,10 +85,10 @@ class Report:
         ]
 
     def _process_text(self):
-        if len(self.processes) < 2:
+        if self.process_count < 2:
             return []
         return [
-            f"  It ran {len(self.processes)} processes; looked at: {self.recording.executable}, "
+            f"  It ran {self.process_count} processes; looked at: {self.recording.executable}, "
             "which allocates most. Times are of all of them."
         ]
 
@@ -116,18 +117,29 @@ class Report:
         outcome = self.outcome
         lines = [ui.bold(f"  {self.verdict.word}") + f": {self.verdict.reason}."]
         if outcome.series.has("mix"):
-            peak = self.outcome.series.peak_bytes
-            before, after = peak("libc"), peak("mix")
+            before, after = (outcome.series.peak_bytes(name) for name in ("libc", "mix"))
             lines.append(
-                f"  The advised mix saves {render.interval(outcome.saving_percent, ui.percent)} of the run time, "
-                f"{ui.seconds(outcome.saving_s.value)} of {ui.seconds(outcome.program_s.value)}; "
-                f"peak heap {ui.size(after)} instead of {ui.size(before)}."
+                f"  The advised mix saves {render.interval(outcome.saving_percent, ui.percent)} "
+                f"of the run time, {ui.seconds(outcome.saving_s.value)} of "
+                f"{ui.seconds(outcome.program_s.value)}; peak heap {ui.size(after)} instead of "
+                f"{ui.size(before)}."
             )
-        if outcome.today_s is not None and outcome.series.has("mix"):
-            lines.append(
-                f"  Against its own allocator that is {render.interval(outcome.saving_today_percent, ui.percent)}."
-            )
-        return lines + [""]
+            if outcome.today_s is not None:
+                against = render.interval(outcome.saving_today_percent, ui.percent)
+                lines.append(f"  Against its own allocator that is {against}.")
+        return lines + self._peer_text() + [""]
+
+    def _peer_text(self):
+        """What a peer would save without any change, where that is worth saying."""
+        peer, saving = self.outcome.best_peer()
+        if peer is None or saving.low < advice.SAVING_PERCENT_MIN:
+            return []
+        if saving.value <= self.outcome.saving_percent.value:
+            return []
+        saved = render.interval(saving, ui.percent)
+        return [
+            f"  Without changing the program: {peer.name} saves {saved}. LD_PRELOAD={peer.library}"
+        ]
 
     def _detail_text(self):
         lines = render.allocators_text(self.outcome)
@@ -208,6 +220,7 @@ class Report:
         facts = self.recording.facts
         return {
             "path": self.recording.path,
+            "process_count": self.process_count,
             "processes": [{"command": p.command, "events": p.events} for p in self.processes],
             **{
                 k: facts.get(k)

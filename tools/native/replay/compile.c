@@ -115,7 +115,8 @@ static const char *assign_lanes(struct compiler *c) {
     struct compiled *out = c->out;
     for (uint32_t i = 0; i < out->turns; i++) {
         uint32_t thread = out->turn[i], lane = 0;
-        bool may_share = !c->stream->order_guessed;
+        // A guessed order tells nothing about overlaps: all side by side, as long as that is few.
+        bool may_share = !c->stream->order_guessed || out->lanes >= LANES_GUESSED_MAX;
         while (lane < out->lanes && !(may_share && busy_until[lane] < c->first[thread]))
             lane++;
         if (lane == LANES_MAX)

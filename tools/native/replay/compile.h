@@ -72,7 +72,7 @@ struct compiled {
     uint64_t largest_bytes;
 };
 
-enum { LANES_MAX = 512 };
+enum { LANES_MAX = 512, LANES_GUESSED_MAX = 64 };
 
 /* NULL when done, else why it cannot be replayed (static text). */
 const char *compile(struct compiled *out, const struct stream *stream, const struct plan *plan);
