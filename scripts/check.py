@@ -20,7 +20,10 @@ def main(names):
     known = sorted(path.stem.removeprefix("check_") for path in HERE.glob("check_*.py"))
     unknown = [name for name in names if name not in known]
     if unknown:
-        print(f"scripts/check.py: no check named {unknown[0]}; there are: {' '.join(known)}", file=sys.stderr)
+        print(
+            f"scripts/check.py: no check named {unknown[0]}; there are: {' '.join(known)}",
+            file=sys.stderr,
+        )
         return 2
     failed = 0
     for name in names or known:

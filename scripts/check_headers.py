@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""check_headers - each public header compiles alone, twice over, as C11 and as C++17, without a warning.
+"""check_headers - each public header compiles alone, twice over, as C11 and as C++17, without a
+warning.
 
 Pedantic: -Wall -Wextra -Wpedantic -Werror, with nothing included before it.  quire.hpp is C++ only.
 """
@@ -20,10 +21,21 @@ LANGUAGES = {
 
 
 def check(root):
-    headers = [p for p in checklib.files(root, {".h", ".hpp"}) if p.parts[:2] == ("include", "quire")]
-    jobs = [(root, h, language) for h in headers for language in LANGUAGES if h.suffix == ".h" or language != "C11"]
+    headers = [
+        p for p in checklib.files(root, {".h", ".hpp"}) if p.parts[:2] == ("include", "quire")
+    ]
+    jobs = [
+        (root, h, language)
+        for h in headers
+        for language in LANGUAGES
+        if h.suffix == ".h" or language != "C11"
+    ]
     with ThreadPoolExecutor(max_workers=2) as pool:
-        return [finding for findings in pool.map(lambda job: _compile(*job), jobs) for finding in findings]
+        return [
+            finding
+            for findings in pool.map(lambda job: _compile(*job), jobs)
+            for finding in findings
+        ]
 
 
 def _compile(root, header, language):
@@ -33,8 +45,13 @@ def _compile(root, header, language):
     done = subprocess.run(command, input=program, capture_output=True, text=True)
     if done.returncode == 0:
         return []
-    errors = [line for line in done.stderr.splitlines() if "error:" in line] or done.stderr.splitlines()[:1]
-    return [f"{header}:1: does not compile alone as {language}: {errors[0].replace(str(root) + '/', '')}"]
+    errors = [
+        line for line in done.stderr.splitlines() if "error:" in line
+    ] or done.stderr.splitlines()[:1]
+    return [
+        f"{header}:1: does not compile alone as {language}:"
+        f" {errors[0].replace(str(root) + '/', '')}"
+    ]
 
 
 if __name__ == "__main__":

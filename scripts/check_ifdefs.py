@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""check_ifdefs - `#ifdef`, `#ifndef` and `defined` stand only in src/os, src/base/compiler.h and, for users, quire/export.h.
+"""check_ifdefs - `#ifdef`, `#ifndef` and `defined` stand only in src/os, src/base/compiler.h and,
+for users, quire/export.h.
 
-Everywhere else a feature is a macro that is always 0 or 1, asked by `#if FEATURE`, so that -Wundef catches a misspelt one.
-Allowed besides: a header's include guard, and `#ifdef __cplusplus` around the extern "C" of a header.
+Everywhere else a feature is a macro that is always 0 or 1, asked by `#if FEATURE`, so that -Wundef
+catches a misspelt one.
+Allowed besides: a header's include guard, and `#ifdef __cplusplus` around
+the extern "C" of a header.
 """
 
 import re
@@ -11,7 +14,9 @@ import sys
 
 import checklib
 
-_CONDITION = re.compile(r"^[ \t]*#[ \t]*(ifdef|ifndef|if|elif)\b[ \t]*((?:[^\n]*\\\n)*[^\n]*)", re.MULTILINE)
+_CONDITION = re.compile(
+    r"^[ \t]*#[ \t]*(ifdef|ifndef|if|elif)\b[ \t]*((?:[^\n]*\\\n)*[^\n]*)", re.MULTILINE
+)
 _HOMES = ("src/base/compiler.h", "include/quire/export.h")
 _TREES = ("src", "include", "tools", "bench", "test", "examples", "fuzz")
 
@@ -27,7 +32,10 @@ def check(root):
             asks_defined = word in ("ifdef", "ifndef") or re.search(r"\bdefined\b", condition)
             if asks_defined and not _allowed(path, code, match):
                 line = checklib.line_at(code, match.start())
-                findings.append(f"{path}:{line}: #{word} {condition}: make it a 0/1 macro in {_home(path)} and ask #if")
+                findings.append(
+                    f"{path}:{line}: #{word} {condition}: make it a 0/1 macro in {_home(path)} and"
+                    " ask #if"
+                )
     return findings
 
 
@@ -40,7 +48,12 @@ def _allowed(path, code, match):
     if name == "__cplusplus" and path.suffix == ".h":
         return True
     is_first = "#" not in code[: match.start()]
-    return word == "ifndef" and path.suffix in (".h", ".hpp") and is_first and re.match(rf"\s*#\s*define\s+{name}\b", code[match.end() :])
+    return (
+        word == "ifndef"
+        and path.suffix in (".h", ".hpp")
+        and is_first
+        and re.match(rf"\s*#\s*define\s+{name}\b", code[match.end() :])
+    )
 
 
 if __name__ == "__main__":

@@ -4,8 +4,9 @@
 
     os < base < pages < arena | slab | percpu | heap < look < compat < preload
 
-A file of src/MODULE may include its own module, every module of a lower layer, and public headers.  A public header counts
-as the module that owns it (quire/arena.h is arena's) and as everything that it includes itself.
+A file of src/MODULE may include its own module, every module of a lower layer, and public headers.
+A public header counts as the module that owns it (quire/arena.h is arena's) and as everything that
+it includes itself.
 
 Not here: bench/, test/, tools/ and examples/, which stand above the public headers.
 """
@@ -17,16 +18,22 @@ from pathlib import Path
 import checklib
 
 LAYER_BY_MODULE = {
-    "os": 0, "base": 1, "pages": 2, "arena": 3, "slab": 3, "percpu": 3, "heap": 3, "look": 4, "compat": 5, "preload": 6,
+    "os": 0, "base": 1, "pages": 2, "arena": 3, "slab": 3, "percpu": 3, "heap": 3, "look": 4,
+    "compat": 5, "preload": 6,
 }  # fmt: skip
 MODULE_BY_HEADER = {
-    "source": "pages", "arena": "arena", "slab": "slab", "percpu": "percpu", "heap": "heap", "stats": "look", "netdata": "compat",
+    "source": "pages", "arena": "arena", "slab": "slab", "percpu": "percpu", "heap": "heap",
+    "stats": "look", "netdata": "compat",
 }  # fmt: skip
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.MULTILINE)
 
 
 def check(root):
-    return [finding for path in checklib.files(root, checklib.C_SUFFIXES) for finding in _check_file(root, path)]
+    return [
+        finding
+        for path in checklib.files(root, checklib.C_SUFFIXES)
+        for finding in _check_file(root, path)
+    ]
 
 
 def _check_file(root, path):
@@ -34,25 +41,38 @@ def _check_file(root, path):
         return []
     own = _module_of(path)
     if own is not None and own not in LAYER_BY_MODULE:
-        return [f"{path}:1: src/{own} has no layer; give it one in scripts/check_includes.py and doc/design.md"]
+        return [
+            f"{path}:1: src/{own} has no layer; give it one in scripts/check_includes.py and"
+            " doc/design.md"
+        ]
     findings = []
     for line, quote, target in _includes(root, path):
         where = f"{path}:{line}"
         if target.endswith((".c", ".cc", ".cpp")):
             findings.append(f"{where}: includes {target}; a source file is never included")
         elif "../" in target:
-            findings.append(f"{where}: includes {target}; write the path from src/ or include/ instead")
+            findings.append(
+                f"{where}: includes {target}; write the path from src/ or include/ instead"
+            )
         elif own is not None:
             reached = sorted(_modules_reached(root, path, target, set()))
-            findings += [f"{where}: {_complaint(own, m, target)}" for m in reached if not _allowed(own, m)]
+            findings += [
+                f"{where}: {_complaint(own, m, target)}" for m in reached if not _allowed(own, m)
+            ]
     return findings
 
 
 def _complaint(own, reached, target):
     if reached not in LAYER_BY_MODULE:
-        return f"includes {target}: src/{reached} has no layer; give it one in scripts/check_includes.py"
+        return (
+            f"includes {target}: src/{reached} has no layer; give it one in"
+            " scripts/check_includes.py"
+        )
     if LAYER_BY_MODULE[reached] == LAYER_BY_MODULE[own]:
-        return f"src/{own} includes its sibling {reached} ({target}); siblings never meet, move what both need down"
+        return (
+            f"src/{own} includes its sibling {reached} ({target}); siblings never meet, move what"
+            " both need down"
+        )
     return f"src/{own} includes {reached} above it ({target}); includes point down only"
 
 
@@ -62,18 +82,22 @@ def _allowed(own, reached):
 
 def _includes(root, path):
     code = checklib.code_of(checklib.read(root, path) or "", keep_literals=True)
-    return [(checklib.line_at(code, m.start()), m.group(1), m.group(2)) for m in _INCLUDE.finditer(code)]
+    return [
+        (checklib.line_at(code, m.start()), m.group(1), m.group(2)) for m in _INCLUDE.finditer(code)
+    ]
 
 
 def _module_of(path):
-    """The module a file belongs to, by its directory or, for a public header, by its name; None: everybody's."""
+    """The module a file belongs to, by its directory or, for a public header, by its name; None:
+    everybody's."""
     if path.parts[0] == "src":
         return path.parts[1] if len(path.parts) > 2 else None
     return MODULE_BY_HEADER.get(path.stem)
 
 
 def _modules_reached(root, path, target, seen):
-    """The modules that an include brings in; public headers are followed, for they bring in what they include."""
+    """The modules that an include brings in; public headers are followed, for they bring in what
+    they include."""
     if target in seen:
         return set()
     seen.add(target)

@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""check_sizes - how long a file and a function may be: 500 and 50 lines, and never more than 800 and 70.
+"""check_sizes - how long a file and a function may be: 500 and 50 lines, and never more than 800
+and 70.
 
-Between the soft limit and the hard one a file or function needs its line in scripts/size-exceptions.txt:
+Between the soft limit and the hard one a file or function needs its line in
+scripts/size-exceptions.txt:
 
     PATH             the reason, in words            for a file
     PATH:FUNCTION    the reason, in words            for a function
 
 A line there that excuses nothing is a finding too, so the list only holds what is true.
-Counted: C, C++ and Python, ./quire and the scripts; every line from the first of the signature to the closing brace.
+Counted: C,
+C++ and Python, ./quire and the scripts; every line from the first of the signature to the closing
+brace.
 """
 
 import ast
@@ -31,16 +35,32 @@ def check(root):
             continue
         sized = [(str(path), 1, text.count("\n"), FILE_LINES_SOFT, FILE_LINES_HARD)]
         for name, first, last in _functions(path, text):
-            sized.append((f"{path}:{name}", first, last - first + 1, FUNCTION_LINES_SOFT, FUNCTION_LINES_HARD))
+            sized.append(
+                (
+                    f"{path}:{name}",
+                    first,
+                    last - first + 1,
+                    FUNCTION_LINES_SOFT,
+                    FUNCTION_LINES_HARD,
+                )
+            )
         for key, line, lines, soft, hard in sized:
             if lines > hard:
-                findings.append(f"{path}:{line}: {key} has {lines} lines, the hard limit is {hard}; split it")
+                findings.append(
+                    f"{path}:{line}: {key} has {lines} lines, the hard limit is {hard}; split it"
+                )
             elif lines > soft and key not in excused:
-                findings.append(f"{path}:{line}: {key} has {lines} lines, over {soft}; split it, or give a reason in {EXCEPTIONS}")
+                findings.append(
+                    f"{path}:{line}: {key} has {lines} lines, over {soft}; split it, or give a"
+                    f" reason in {EXCEPTIONS}"
+                )
             elif lines > soft:
                 used.add(key)
     stale = [key for key in excused if key not in used]
-    return findings + [f"{EXCEPTIONS}:{excused[key]}: excuses {key}, which needs no excuse; remove the line" for key in stale]
+    return findings + [
+        f"{EXCEPTIONS}:{excused[key]}: excuses {key}, which needs no excuse; remove the line"
+        for key in stale
+    ]
 
 
 def _is_measured(path):
@@ -51,7 +71,9 @@ def _functions(path, text):
     if path.suffix in checklib.C_SUFFIXES:
         return checklib.functions_of(text)
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return [(n.name, n.lineno, n.end_lineno) for n in ast.walk(ast.parse(text)) if isinstance(n, kinds)]
+    return [
+        (n.name, n.lineno, n.end_lineno) for n in ast.walk(ast.parse(text)) if isinstance(n, kinds)
+    ]
 
 
 def _read_exceptions(root):
@@ -65,7 +87,9 @@ def _read_exceptions(root):
         if not key or key.startswith("#"):
             continue
         if len(reason.split()) < 3:
-            findings.append(f"{EXCEPTIONS}:{number}: {key} has no reason; say why it is better whole")
+            findings.append(
+                f"{EXCEPTIONS}:{number}: {key} has no reason; say why it is better whole"
+            )
         excused[key] = number
     return findings, excused
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""check_spdx - every source file begins with its licence: SPDX-License-Identifier: MIT, on line 1, or 2 after a #! line."""
+"""check_spdx - every source file begins with its licence: SPDX-License-Identifier: MIT, on line 1,
+or 2 after a #! line."""
 
 import sys
 
@@ -14,7 +15,11 @@ LINE = "SPDX-License-Identifier: MIT"
 def check(root):
     findings = []
     for path in checklib.files(root):
-        text = checklib.read(root, path) if path.suffix in SUFFIXES or path.name in NAMES or path.parts[0] == ".ci" else None
+        text = (
+            checklib.read(root, path)
+            if path.suffix in SUFFIXES or path.name in NAMES or path.parts[0] == ".ci"
+            else None
+        )
         if text is None:
             continue
         lines = text.split("\n", 2)

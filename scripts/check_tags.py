@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""check_tags - every order tag has both sides: `release [x]` somewhere means `acquire [x]` somewhere else.
+"""check_tags - every order tag has both sides: `release [x]` somewhere means `acquire [x]`
+somewhere else.
 
-A store that publishes and the load that relies on it name each other by a tag in a comment.  `acq_rel [x]` is both sides, but
-only where another line has one side too: an operation does not synchronise with itself unless it says `acq_rel [x]` twice.
+A store that publishes and the load that relies on it name each other by a tag in a comment.
+`acq_rel [x]` is both sides, but only where another line has one side too: an operation does not
+synchronise with itself unless it says `acq_rel [x]` twice.
 
-Not here: whether the operation on that line really has the order that its comment says (its name tells: u64_load_acquire).
+Not here: whether the operation on that line really has the order that its comment says (its name
+tells: u64_load_acquire).
 """
 
 import re
@@ -39,7 +42,10 @@ def _one_sided(tag, places):
         return []
     side, where = places[0]
     missing = _MISSING.get(side, "release or acquire")
-    return [f"{where}: {side} [{tag}] has no other side; write `{missing} [{tag}]` at the line it pairs with"]
+    return [
+        f"{where}: {side} [{tag}] has no other side; write `{missing} [{tag}]` at the line it pairs"
+        " with"
+    ]
 
 
 if __name__ == "__main__":

@@ -29,7 +29,8 @@ _TOKEN = re.compile(
 
 
 def files(root, suffixes=None):
-    """Every file of the tree that git would keep, as paths relative to root; no git: all but build output."""
+    """Every file of the tree that git would keep, as paths relative to root; no git: all but build
+    output."""
     root = Path(root)
     found = _files_of_git(root)
     if found is None:
@@ -40,7 +41,16 @@ def files(root, suffixes=None):
 def _files_of_git(root):
     if not (root / ".git").exists():
         return None
-    command = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    command = [
+        "git",
+        "-C",
+        str(root),
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+    ]
     try:
         done = subprocess.run(command, capture_output=True, text=True)
     except FileNotFoundError:
@@ -76,7 +86,8 @@ def _blank(piece):
 
 
 def code_of(text, keep_literals=False):
-    """C text with comments (and string contents) turned to spaces: every offset and line stays where it was."""
+    """C text with comments (and string contents) turned to spaces: every offset and line stays
+    where it was."""
 
     def replace(match):
         if match.group("comment"):
@@ -90,19 +101,25 @@ def code_of(text, keep_literals=False):
 
 
 def comments_of(text):
-    return [(line_at(text, m.start()), m.group()) for m in _TOKEN.finditer(text) if m.group("comment")]
+    return [
+        (line_at(text, m.start()), m.group()) for m in _TOKEN.finditer(text) if m.group("comment")
+    ]
 
 
 def without_preprocessor(code):
-    """Blanks #-lines with their continuation lines, so that braces in macros do not confuse the scan."""
+    """Blanks #-lines with their continuation lines, so that braces in macros do not confuse the
+    scan."""
     return re.sub(r"(?m)^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda m: _blank(m.group()), code)
 
 
-_OPENS_SCOPE = re.compile(r'^\s*(?:extern\s*"[^"]*"|(?:inline\s+)?namespace\b|(?:class|struct|union)\b)')
+_OPENS_SCOPE = re.compile(
+    r'^\s*(?:extern\s*"[^"]*"|(?:inline\s+)?namespace\b|(?:class|struct|union)\b)'
+)
 
 
 def functions_of(text):
-    """[(name, first line, last line)] of the functions defined in C or C++ text in clang-format style."""
+    """[(name, first line, last line)] of the functions defined in C or C++ text in clang-format
+    style."""
     code = without_preprocessor(code_of(text))
     found, begin, position = [], 0, 0
     while position < len(code):
@@ -130,7 +147,11 @@ def _function_name(head):
     head = re.sub(r"__attribute__\s*\(\((?:[^()]|\([^()]*\))*\)\)", " ", head).rstrip()
     head = re.sub(r"(?:\)\s*(?:const|noexcept|override|final|->\s*[\w:<>*& ]+))+$", ")", head)
     named = re.search(r"([A-Za-z_~][\w:~]*)\s*\(", head)
-    if not named or "=" in head[: named.start()] or not re.search(r"\)(?:\s*:.*)?$", head, re.DOTALL):
+    if (
+        not named
+        or "=" in head[: named.start()]
+        or not re.search(r"\)(?:\s*:.*)?$", head, re.DOTALL)
+    ):
         return None
     if named.group(1) in ("TEST", "TEST_F", "TEST_P", "TYPED_TEST"):
         return " ".join(head[named.start() :].split())
@@ -155,17 +176,19 @@ def public_headers(root):
 
 
 class Declaration:
-    """One exported function of a public header: its name, what stands before the name, where, and its comment."""
+    """One exported function of a public header: its name, what stands before the name, where, and
+    its comment."""
 
     def __init__(self, name, result, line, comment):
         self.name, self.result, self.line, self.comment = name, result, line, comment
 
 
 def declarations_of(text):
-    """The exported function declarations of a header, each with the comment directly above or beside it.
+    """The exported function declarations of a header, each with the comment directly above or
+    beside it.
 
-    A comment holds for all declarations below it up to the next empty line.  A second name for the same symbol
-    (`__asm__("name")`) is no declaration of its own.
+    A comment holds for all declarations below it up to the next empty line.  A second name for the
+    same symbol (`__asm__("name")`) is no declaration of its own.
     """
     code = without_preprocessor(code_of(text, keep_literals=True))
     code = re.sub(r'extern\s*"[^"]*"\s*\{', lambda m: _blank(m.group()), code)
@@ -191,7 +214,8 @@ def declarations_of(text):
 
 
 def _is_body(statement):
-    """True when the brace just closed ended a function (a static inline), not a struct or an enum."""
+    """True when the brace just closed ended a function (a static inline), not a struct or an
+    enum."""
     head = statement.split("{", 1)[0]
     return not re.match(r"\s*(?:typedef\s+)?(?:struct|union|enum)\b[^()]*$", head)
 
@@ -219,9 +243,12 @@ def _comment_by_last_line(text):
 
 
 def run_check(check):
-    """Makes a program of a check: --root DIR, one line a finding on stdout, exit 1 when there is any."""
+    """Makes a program of a check: --root DIR, one line a finding on stdout, exit 1 when there is
+    any."""
     parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__.split("\n")[0])
-    parser.add_argument("--root", default=str(Path(__file__).resolve().parent.parent), help="the tree to look at")
+    parser.add_argument(
+        "--root", default=str(Path(__file__).resolve().parent.parent), help="the tree to look at"
+    )
     findings = check(Path(parser.parse_args().root).resolve())
     for finding in findings:
         print(finding)

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""build - configures and builds a CMake preset into build/PRESET; when nothing changed, ninja says so in a moment.
+"""build - configures and builds a CMake preset into build/PRESET; when nothing changed, ninja says
+so in a moment.
 
-No stamps of our own: ninja knows what is out of date, and configures again by itself when a CMakeLists.txt changed.  A build
-folder that was made for another place (a moved or copied checkout) is configured from the beginning.
+No stamps of our own: ninja knows what is out of date, and configures again by itself when a
+CMakeLists.txt changed.  A build folder that was made for another place (a moved or copied checkout)
+is configured from the beginning.
 
-Locks: one front door at a time sets up and builds (build/.lock); a second one waits and says so, unless the first one
-started it (a test that runs ./quire): that would wait for ever.
+Locks: one front door at a time sets up and builds (build/.lock); a second one waits and says so,
+unless the first one started it (a test that runs ./quire): that would wait for ever.
 """
 
 import contextlib
@@ -29,7 +31,9 @@ def lock(root):
         path.parent.mkdir(exist_ok=True)
         held = open(path, "w")
     except OSError as problem:
-        raise say.Stopped(f"cannot write {path}: {problem.strerror}; use a checkout that you may write to") from None
+        raise say.Stopped(
+            f"cannot write {path}: {problem.strerror}; use a checkout that you may write to"
+        ) from None
     with held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -44,22 +48,29 @@ def lock(root):
 
 
 def ensure(root, preset):
-    """Builds a preset with a line on stderr; raises say.Stopped with the compiler's words when that fails."""
+    """Builds a preset with a line on stderr; raises say.Stopped with the compiler's words when that
+    fails."""
     log = say.fresh_log(root, f"build-{preset}")
     for command, title in commands(root, preset):
         if say.run(command, title, log) != 0:
-            raise say.Stopped(f"{title} failed:\n{say.tail(log)}\nquire: the whole log is {log.relative_to(root)}", status=1)
+            raise say.Stopped(
+                f"{title} failed:\n{say.tail(log)}\nquire: the whole log is"
+                f" {log.relative_to(root)}",
+                status=1,
+            )
 
 
 def commands(root, preset):
     """[(command, title)]: what brings build/PRESET up to date."""
     folder = root / "build" / preset
-    # GoogleTest's tests are listed at build time by running them, so the build needs this as well as the tests.
+    # GoogleTest's tests are listed at build time by running them: the build needs this as well.
     prefix = without_aslr() if preset == "tsan" else []
     configure = ["cmake", "-S", root, "-B", folder, "--preset", preset]
     steps = []
     if _is_elsewhere(root, folder):
-        steps = [(prefix + configure + ["--fresh"], f"configuring {preset} again, for its new place")]
+        steps = [
+            (prefix + configure + ["--fresh"], f"configuring {preset} again, for its new place")
+        ]
     elif not (folder / "build.ninja").exists():
         steps = [(prefix + configure, f"configuring {preset}")]
     return steps + [(prefix + ["cmake", "--build", folder], f"building {preset}")]
@@ -74,8 +85,12 @@ def _is_elsewhere(root, folder):
 
 
 def without_aslr():
-    """ThreadSanitizer of gcc 12 dies under kernels that randomise more address bits than it knows."""
+    """ThreadSanitizer of gcc 12 dies under kernels that randomise more address bits than it
+    knows."""
     command = ["setarch", "-R"]
-    if shutil.which("setarch") and subprocess.run([*command, "true"], capture_output=True).returncode == 0:
+    if (
+        shutil.which("setarch")
+        and subprocess.run([*command, "true"], capture_output=True).returncode == 0
+    ):
         return command
     return []  # a container that forbids it, or no need: the sanitizer will say so itself

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""needs - the Debian packages that a command needs, which of them are missing, and how they get here.
+"""needs - the Debian packages that a command needs, which of them are missing, and how they get
+here.
 
     dpkg-query --> missing --> root, or sudo without a question: apt-get install -y, by name
                            --> anybody else: the exact line to run, exit status 3
 
-QUIRE_NO_INSTALL=1 makes everybody "anybody else".  Optional packages (peers to compare with) never stop a command.
-Where there is no dpkg the same needs are looked for as commands and pkg-config modules, and only named.
+QUIRE_NO_INSTALL=1 makes everybody "anybody else".  Optional packages (peers to compare with) never
+stop a command. Where there is no dpkg the same needs are looked for as commands and pkg-config
+modules, and only named.
 """
 
 import os
@@ -16,17 +18,33 @@ from pathlib import Path
 
 from frontdoor import say
 
-BUILD = ["cmake", "ninja-build", "gcc", "g++", "pkg-config", "libunwind-dev", "libdw-dev", "libelf-dev", "libzstd-dev"]
-PEERS = ["libmimalloc2.0", "libjemalloc2", "libtcmalloc-minimal4", "jq"]  # jq: the program of the README's example
+BUILD = [
+    "cmake", "ninja-build", "gcc", "g++", "pkg-config",
+    "libunwind-dev", "libdw-dev", "libelf-dev", "libzstd-dev",
+]  # fmt: skip
+# jq is no peer, but the program of the README's example.
+PEERS = ["libmimalloc2.0", "libjemalloc2", "libtcmalloc-minimal4", "jq"]
 TEST = ["libgtest-dev", "valgrind", "strace", "sqlite3", "procps"]
 INSTALL = ["apt-get", "install", "-y", "--no-install-recommends"]
 APT_OPTIONS = ["-o", "DPkg::Lock::Timeout=120", "-o", "Dpkg::Use-Pty=0"]
 APT_LISTS = Path("/var/lib/apt/lists")
 
-_COMMAND_OF = {"cmake": "cmake", "ninja-build": "ninja", "gcc": "gcc", "g++": "g++", "pkg-config": "pkg-config",
-               "valgrind": "valgrind", "strace": "strace", "sqlite3": "sqlite3", "jq": "jq", "procps": "ps"}  # fmt: skip
-_MODULE_OF = {"libunwind-dev": "libunwind", "libdw-dev": "libdw", "libelf-dev": "libelf", "libzstd-dev": "libzstd", "libgtest-dev": "gtest"}
-_LIBRARY_OF = {"libmimalloc2.0": "libmimalloc.so.2", "libjemalloc2": "libjemalloc.so.2", "libtcmalloc-minimal4": "libtcmalloc_minimal.so.4"}
+_COMMAND_OF = {
+    "cmake": "cmake", "ninja-build": "ninja", "gcc": "gcc", "g++": "g++", "pkg-config": "pkg-config",
+    "valgrind": "valgrind", "strace": "strace", "sqlite3": "sqlite3", "jq": "jq", "procps": "ps",
+}  # fmt: skip
+_MODULE_OF = {
+    "libunwind-dev": "libunwind",
+    "libdw-dev": "libdw",
+    "libelf-dev": "libelf",
+    "libzstd-dev": "libzstd",
+    "libgtest-dev": "gtest",
+}
+_LIBRARY_OF = {
+    "libmimalloc2.0": "libmimalloc.so.2",
+    "libjemalloc2": "libjemalloc.so.2",
+    "libtcmalloc-minimal4": "libtcmalloc_minimal.so.4",
+}
 
 
 def ensure(root, required, optional):
@@ -39,9 +57,15 @@ def ensure(root, required, optional):
     if elevated is not None:
         _install(root, elevated, absent, vital)
     elif vital:
-        raise say.Stopped(f"some packages are missing and may not be installed from here; run this as root, then the same command again:\n{_install_line(absent)}")
+        raise say.Stopped(
+            "some packages are missing and may not be installed from here; run this as root, then"
+            f" the same command again:\n{_install_line(absent)}"
+        )
     else:
-        say.line(f"going on without {' '.join(absent)}; as root, this installs them: {_install_line(absent)}")
+        say.line(
+            f"going on without {' '.join(absent)}; as root, this installs them:"
+            f" {_install_line(absent)}"
+        )
 
 
 def missing(names):
@@ -71,7 +95,8 @@ def _install_line(names):
 
 
 def _elevation():
-    """What to put before apt-get: nothing for root, sudo where it works; None when we may not install."""
+    """What to put before apt-get: nothing for root, sudo where it works; None when we may not
+    install."""
     if os.environ.get("QUIRE_NO_INSTALL", "0") != "0" or not shutil.which("apt-get"):
         return None
     frontend = ["env", "DEBIAN_FRONTEND=noninteractive"]
@@ -97,14 +122,20 @@ def _install(root, elevated, absent, vital):
     if status != 0:  # no package lists, or lists so old that they name files that are gone
         say.run(elevated + ["apt-get", "update", *APT_OPTIONS], "fetching the package lists", log)
         status = say.run(command + absent, title, log)
-    if status != 0 and vital and vital != absent:  # a peer that this release does not have must not stop the rest
+    # A peer that this release does not have must not stop the rest.
+    if status != 0 and vital and vital != absent:
         status = say.run(command + vital, f"installing {' '.join(vital)}", log)
     if status != 0 and missing(vital):
-        raise say.Stopped(f"installing packages failed:\n{say.tail(log)}\nquire: mend that, or run this as root, then the same command again:\n{_install_line(absent)}")
+        raise say.Stopped(
+            f"installing packages failed:\n{say.tail(log)}\nquire: mend that, or run this as root,"
+            f" then the same command again:\n{_install_line(absent)}"
+        )
 
 
 def _has_lists():
     try:
-        return any(name.name.endswith(("_Packages", "_Packages.lz4")) for name in APT_LISTS.iterdir())
+        return any(
+            name.name.endswith(("_Packages", "_Packages.lz4")) for name in APT_LISTS.iterdir()
+        )
     except OSError:
         return False

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""runner - one step of ./quire test: a build, the checks, ctest in one preset, or pytest in one directory.
+"""runner - one step of ./quire test: a build, the checks, ctest in one preset, or pytest in one
+directory.
 
-A step runs commands with their output in build/log/STEP.txt and reads the counts from the runner's own closing line.
+A step runs commands with their output in build/log/STEP.txt and reads the counts from the runner's
+own closing line.
 Invariants: R1  status is None until the step has ended, then 0 or the status of what failed.
-            R2  a step whose status is not 0 counts at least one failure (a crash of the runner is a failure).
+            R2  a step whose status is not 0 counts at least one failure, crash or not.
 """
 
 import os
@@ -22,7 +24,8 @@ _PYTEST_NONE_COLLECTED = 5
 
 
 class Step:
-    """What every step has; a kind of step says commands() and, when it counts tests, read_counts()."""
+    """What every step has; a kind of step says commands() and, when it counts tests,
+    read_counts()."""
 
     runs_after_failure = False
 
@@ -57,7 +60,10 @@ class Step:
         verdict = "ok  " if self.status == 0 else "FAIL"
         print(f"{verdict} {self.name:18} {self.closing}  ({self.seconds:.1f} s)", flush=True)
         if self.status != 0 and self.log.exists():
-            print("-" * 80 + f"\n{self.log.read_text(encoding='utf-8', errors='replace')}" + "-" * 80, flush=True)
+            print(
+                "-" * 80 + f"\n{self.log.read_text(encoding='utf-8', errors='replace')}" + "-" * 80,
+                flush=True,
+            )
 
 
 class Build(Step):
@@ -81,7 +87,11 @@ class Checks(Step):
     def read_counts(self, text, status):
         found = _CHECKS.search(text)
         if found:
-            self.closing, self.passed, self.failed = found.group(), int(found.group(1)), int(found.group(2))
+            self.closing, self.passed, self.failed = (
+                found.group(),
+                int(found.group(1)),
+                int(found.group(2)),
+            )
         return status
 
 
@@ -93,7 +103,15 @@ class Ctest(Step):
     def commands(self):
         prefix = build.without_aslr() if self.preset == "tsan" else []
         jobs = str(max(1, (os.cpu_count() or 2) // 2))
-        command = [*prefix, "ctest", "--test-dir", self.root / "build" / self.preset, "-j", jobs, "--output-on-failure"]
+        command = [
+            *prefix,
+            "ctest",
+            "--test-dir",
+            self.root / "build" / self.preset,
+            "-j",
+            jobs,
+            "--output-on-failure",
+        ]
         command += ["--timeout", "300", "--no-tests=" + ("ignore" if self.expression else "error")]
         command += ["-L", f"^({'|'.join(self.labels)})$"] if self.labels else []
         return [command + (["-R", self.expression] if self.expression else [])]
@@ -103,7 +121,11 @@ class Ctest(Step):
         if found:
             failed, total = int(found.group(1)), int(found.group(2))
             self.skipped = text.count("***Skipped") + text.count("(Disabled)")
-            self.closing, self.failed, self.passed = found.group(), failed, total - failed - self.skipped
+            self.closing, self.failed, self.passed = (
+                found.group(),
+                failed,
+                total - failed - self.skipped,
+            )
         return status
 
 
@@ -113,19 +135,39 @@ class Pytest(Step):
         self.suite = suite
 
     def commands(self):
-        command = [venv.python_of(self.root), "-m", "pytest", "-q", "-rs", "--color=no", "-p", "no:cacheprovider"]
-        return [command + (["-k", self.expression] if self.expression else []) + [self.root / "test" / self.suite]]
+        command = [
+            venv.python_of(self.root),
+            "-m",
+            "pytest",
+            "-q",
+            "-rs",
+            "--color=no",
+            "-p",
+            "no:cacheprovider",
+        ]
+        return [
+            command
+            + (["-k", self.expression] if self.expression else [])
+            + [self.root / "test" / self.suite]
+        ]
 
     def read_counts(self, text, status):
-        lines = [line for line in text.splitlines() if _PYTEST_COUNT.search(line) and " in " in line]
+        lines = [
+            line for line in text.splitlines() if _PYTEST_COUNT.search(line) and " in " in line
+        ]
         if status == _PYTEST_NONE_COLLECTED and self.expression:
             self.closing = "no test of that name"
             return 0
         if lines:
             self.closing = lines[-1].strip("= ")
-            counts = {word.rstrip("s") if word.startswith("error") else word: int(n) for n, word in _PYTEST_COUNT.findall(lines[-1])}
+            counts = {
+                word.rstrip("s") if word.startswith("error") else word: int(n)
+                for n, word in _PYTEST_COUNT.findall(lines[-1])
+            }
             self.passed = counts.get("passed", 0) + counts.get("xfailed", 0)
-            self.failed = counts.get("failed", 0) + counts.get("error", 0) + counts.get("xpassed", 0)
+            self.failed = (
+                counts.get("failed", 0) + counts.get("error", 0) + counts.get("xpassed", 0)
+            )
             self.skipped = counts.get("skipped", 0)
         return status
 
@@ -135,7 +177,14 @@ def _run_logged(command, root, log):
     with open(log, "ab") as output:
         output.write(f"$ {' '.join(map(str, command))}\n".encode())
         output.flush()
-        process = subprocess.Popen(command, cwd=root, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(
+            command,
+            cwd=root,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         try:
             return process.wait(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:

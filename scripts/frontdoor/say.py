@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""say - how the front door speaks and runs commands: one line a step on stderr, silence for what takes no time.
+"""say - how the front door speaks and runs commands: one line a step on stderr, silence for what
+takes no time.
 
     quire: building release ... 12.3 s
     quire: installing cmake gcc ... failed
 
-A step's line appears once it has taken QUIET_S; what is quicker than that is not worth a line.  The command's own output goes
-to a log under build/log and is shown when the step fails.
+A step's line appears once it has taken QUIET_S; what is quicker than that is not worth a line.  The
+command's own output goes to a log under build/log and is shown when the step fails.
 """
 
 import subprocess
@@ -17,7 +18,8 @@ TAIL_LINES = 25
 
 
 class Stopped(Exception):
-    """The front door cannot go on: what failed, why, and what mends it; status is the exit status."""
+    """The front door cannot go on: what failed, why, and what mends it; status is the exit
+    status."""
 
     def __init__(self, message, status=3):
         super().__init__(message)
@@ -35,11 +37,15 @@ def run(command, title, log):
     try:
         output = open(log, "ab")
     except OSError as problem:
-        raise Stopped(f"cannot write {log}: {problem.strerror}; use a checkout that you may write to") from None
+        raise Stopped(
+            f"cannot write {log}: {problem.strerror}; use a checkout that you may write to"
+        ) from None
     with output:
         output.write(f"$ {' '.join(map(str, command))}\n".encode())
         output.flush()
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
         try:
             status = _wait(process, title, started)
         except BaseException:
@@ -56,7 +62,11 @@ def _wait(process, title, started):
         print(f"quire: {title} ...", end="", file=sys.stderr, flush=True)
         status, shown = process.wait(), True
     if shown:
-        print(f" {time.monotonic() - started:.1f} s" if status == 0 else " failed", file=sys.stderr, flush=True)
+        print(
+            f" {time.monotonic() - started:.1f} s" if status == 0 else " failed",
+            file=sys.stderr,
+            flush=True,
+        )
     return status
 
 
@@ -76,5 +86,7 @@ def fresh_log(root, name):
         log.parent.mkdir(parents=True, exist_ok=True)
         log.unlink(missing_ok=True)
     except OSError as problem:
-        raise Stopped(f"cannot write {log}: {problem.strerror}; use a checkout that you may write to") from None
+        raise Stopped(
+            f"cannot write {log}: {problem.strerror}; use a checkout that you may write to"
+        ) from None
     return log

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""suite - ./quire test: every test there is, on two lanes, with one closing line a step and the sum at the end.
+"""suite - ./quire test: every test there is, on two lanes, with one closing line a step and the sum
+at the end.
 
     lane 1   build release -> build check -> build asan -> build tsan -> (helps lane 2)
     lane 2   frontdoor -> checks -> install, native, tool -> ctest check -> ctest asan -> ctest tsan
 
-Builds stand in a queue of their own, one at a time; a test step starts when what it needs has been built.  What is found:
-the house-rule checks, each directory of test/ with *_test.cc in it (by ctest, in three presets) and each with test_*.py or
-*_test.py in it (by pytest).  A passing step shows its closing line; a failing one its whole log.
+Builds stand in a queue of their own, one at a time; a test step starts when what it needs has been
+built.  What is found: the house-rule checks, each directory of test/ with *_test.cc in it (by
+ctest, in three presets) and each with test_*.py or *_test.py in it (by pytest).  A passing step
+shows its closing line; a failing one its whole log.
 
 Not here: how a single step runs and is counted (runner.py).
 """
@@ -29,7 +31,9 @@ def main(root, arguments):
     kinds, suites = kinds_and_suites(root)
     options = _parse(arguments, {*kinds, *suites, *PRESETS, "checks"})
     packages = {**venv.TOOL, **venv.TEST}
-    needs.ensure(root, needs.BUILD + needs.TEST + venv.packages_missing(root, packages), needs.PEERS)
+    needs.ensure(
+        root, needs.BUILD + needs.TEST + venv.packages_missing(root, packages), needs.PEERS
+    )
     started = time.monotonic()
     with build.lock(root):
         venv.ensure(root, packages)
@@ -46,9 +50,13 @@ def kinds_and_suites(root):
 
 
 def _parse(arguments, known):
-    parser = argparse.ArgumentParser(prog="quire test", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="quire test", description=HELP, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("words", nargs="*", metavar="WORD", help="what to run; nothing: everything")
-    parser.add_argument("-k", dest="expression", metavar="EXPR", help="only tests whose name matches EXPR")
+    parser.add_argument(
+        "-k", dest="expression", metavar="EXPR", help="only tests whose name matches EXPR"
+    )
     options = parser.parse_args(arguments)
     for word in options.words:
         if word not in known:
@@ -59,7 +67,8 @@ def _parse(arguments, known):
 
 
 def plan(root, options):
-    """The steps to run, each with the steps it waits for; builds first, then tests in the order they should start."""
+    """The steps to run, each with the steps it waits for; builds first, then tests in the order
+    they should start."""
     kinds, suites = kinds_and_suites(root)
     words = set(options.words)
     chosen_kinds = [k for k in kinds if k in words] or ([] if words - set(PRESETS) else kinds)
@@ -87,7 +96,8 @@ def _run_on_lanes(root, steps):
     waiting, running, turn = list(steps), [], threading.Condition()
 
     def next_step():
-        """The first step that can start now; None when nothing is left.  The caller holds the lock."""
+        """The first step that can start now; None when nothing is left.  The caller holds the
+        lock."""
         while waiting:
             builds_now = any(isinstance(step, runner.Build) for step in running)
             for step in waiting:
@@ -115,7 +125,10 @@ def _run_on_lanes(root, steps):
                     turn.notify_all()
                     step.report()
 
-    lanes = [threading.Thread(target=lane, daemon=True) for _ in range(max(2, (os.cpu_count() or 2) // 2))]
+    lanes = [
+        threading.Thread(target=lane, daemon=True)
+        for _ in range(max(2, (os.cpu_count() or 2) // 2))
+    ]
     for thread in lanes:
         thread.start()
     for thread in lanes:
@@ -123,7 +136,9 @@ def _run_on_lanes(root, steps):
 
 
 def _close(steps, seconds):
-    passed, failed, skipped = (sum(getattr(step, count) for step in steps) for count in ("passed", "failed", "skipped"))
+    passed, failed, skipped = (
+        sum(getattr(step, count) for step in steps) for count in ("passed", "failed", "skipped")
+    )
     bad = [step.name for step in steps if step.status != 0]
     if not passed and not failed and not bad:
         say.line("no test of that name")

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""venv - the checkout's own Python in .venv, with the few packages that the tool and its tests import.
+"""venv - the checkout's own Python in .venv, with the few packages that the tool and its tests
+import.
 
-Made when it is missing or broken, filled when a package is missing, otherwise only looked at (no process is started).
-The Python it is made from: the one that runs ./quire when that can make one, else Debian's, which needs python3-venv.
+Made when it is missing or broken, filled when a package is missing, otherwise only looked at (no
+process is started). The Python it is made from: the one that runs ./quire when that can make one,
+else Debian's, which needs python3-venv.
 """
 
 import subprocess
@@ -22,12 +24,16 @@ def python_of(root):
 
 
 def tool_python(root):
-    """The Python that runs the tool: .venv's once it has what the tool imports, else the one that runs ./quire."""
+    """The Python that runs the tool: .venv's once it has what the tool imports, else the one that
+    runs ./quire."""
     if TOOL and _is_whole(root) and not _absent(root, TOOL):
         return str(python_of(root))
     if sys.version_info < VERSION_MIN:
         wanted = ".".join(map(str, VERSION_MIN))
-        raise say.Stopped(f"{sys.executable} is too old, the tool needs Python {wanted} or later; run it as: python{wanted} quire ...")
+        raise say.Stopped(
+            f"{sys.executable} is too old, the tool needs Python {wanted} or later; run it as:"
+            f" python{wanted} quire ..."
+        )
     return sys.executable
 
 
@@ -37,26 +43,44 @@ def packages_missing(root, requirements):
 
 
 def ensure(root, requirements):
-    """Makes .venv with these packages in it, where that is not so already; needs none when there are none."""
+    """Makes .venv with these packages in it, where that is not so already; needs none when there
+    are none."""
     if not requirements:
         return
     log = root / "build" / "log" / "venv.txt"
     if not _is_whole(root):
         maker = _maker()
         if maker is None:
-            raise say.Stopped(f"no Python 3.11 or later here can make a virtual environment ({sys.executable} and {DEBIAN_PYTHON} cannot); install python3-venv")
+            raise say.Stopped(
+                f"no Python 3.11 or later here can make a virtual environment ({sys.executable} and"
+                f" {DEBIAN_PYTHON} cannot); install python3-venv"
+            )
         log = say.fresh_log(root, "venv")
         _must(root, [maker, "-m", "venv", "--clear", root / ".venv"], "making .venv")
     absent = _absent(root, requirements)
     if absent:
-        command = [python_of(root), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        _must(root, command + [requirements[name] for name in absent], f"installing {' '.join(absent)} into .venv")
+        command = [
+            python_of(root),
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+        ]
+        _must(
+            root,
+            command + [requirements[name] for name in absent],
+            f"installing {' '.join(absent)} into .venv",
+        )
 
 
 def _must(root, command, title):
     log = root / "build" / "log" / "venv.txt"
     if say.run(command, title, log) != 0:
-        raise say.Stopped(f"{title} failed:\n{say.tail(log)}\nquire: check the network connection, then run the same command again")
+        raise say.Stopped(
+            f"{title} failed:\n{say.tail(log)}\nquire: check the network connection, then run the"
+            " same command again"
+        )
 
 
 def _is_whole(root):

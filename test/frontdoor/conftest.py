@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""conftest - what the tests of the house share: the root of the checkout, and small trees to break rules in."""
+"""conftest - what the tests of the house share: the root of the checkout, and small trees to break
+rules in."""
 
 import sys
 from pathlib import Path

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""minihouse - a small checkout for the front door to open: the real ./quire and scripts, around a project of nothing.
+"""minihouse - a small checkout for the front door to open: the real ./quire and scripts, around a
+project of nothing.
 
-    ROOT/quire, scripts/frontdoor   copies of the real ones          BIN/dpkg-query   says what $HOUSE/installed lists
-    ROOT/CMakeLists.txt             no language, one test a preset   BIN/apt-get      notes its arguments, then installs (or fails)
-    ROOT/.venv/bin/python           hands over to this Python        BIN/sudo         runs what follows, or refuses
+    ROOT/quire, scripts/frontdoor   copies of the real ones
+    ROOT/CMakeLists.txt             no language, one test a preset
+    ROOT/.venv/bin/python           hands over to this Python
+    BIN/dpkg-query                  says what $HOUSE/installed lists
+    BIN/apt-get                     notes its arguments, then installs (or fails)
+    BIN/sudo                        runs what follows, or refuses
     ROOT/tools/quire/__main__.py    prints its arguments
 
 Nothing here touches the machine's packages; every fake notes its calls in $HOUSE/calls.
@@ -21,7 +25,8 @@ NOBODY = 65534
 CMAKE = """# SPDX-License-Identifier: MIT
 cmake_minimum_required(VERSION 3.25)
 project(mini LANGUAGES NONE)
-add_custom_command(OUTPUT made COMMAND cmake -E touch made DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/input)
+add_custom_command(OUTPUT made DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/input
+  COMMAND cmake -E touch made)
 add_custom_target(mini ALL DEPENDS made)
 enable_testing()
 add_test(NAME unit.passes COMMAND true)
@@ -32,21 +37,29 @@ PRESET = '{"name": "%s", "generator": "Ninja", "binaryDir": "${sourceDir}/build/
 TOOL = "import sys\nprint('tool:', *sys.argv[1:])\nsys.exit(5 if 'five' in sys.argv else 0)\n"
 
 FAKES = {
-    "dpkg-query": """#!/bin/sh
+    "dpkg-query": (
+        """#!/bin/sh
 echo "dpkg-query" >>"$HOUSE/calls"
 while read -r name; do echo "$name installed"; done <"$HOUSE/installed"
-""",
-    "apt-get": """#!/bin/sh
+"""
+    ),
+    "apt-get": (
+        """#!/bin/sh
 echo "apt-get $*" >>"$HOUSE/calls"
 [ -e "$HOUSE/no-network" ] && { echo "E: Unable to fetch some archives" >&2; exit 100; }
-for word in "$@"; do case $word in -*|*=*|install) ;; *) echo "$word" >>"$HOUSE/installed" ;; esac; done
-""",
-    "sudo": """#!/bin/sh
+for word in "$@"; do
+  case $word in -*|*=*|install) ;; *) echo "$word" >>"$HOUSE/installed" ;; esac
+done
+"""
+    ),
+    "sudo": (
+        """#!/bin/sh
 echo "sudo $*" >>"$HOUSE/calls"
 [ -e "$HOUSE/no-sudo" ] && exit 1
 shift
 exec "$@"
-""",
+"""
+    ),
 }
 
 
@@ -54,10 +67,20 @@ class House:
     def __init__(self, folder, python=sys.executable):
         self.python = python
         self.root, self.bin, self.state = folder / "checkout", folder / "bin", folder / "state"
-        for path in (self.bin, self.state, self.root / "tools" / "quire", self.root / "scripts", self.root / "test" / "unit"):
+        for path in (
+            self.bin,
+            self.state,
+            self.root / "tools" / "quire",
+            self.root / "scripts",
+            self.root / "test" / "unit",
+        ):
             path.mkdir(parents=True)
         shutil.copy2(REAL_ROOT / "quire", self.root / "quire")
-        shutil.copytree(REAL_ROOT / "scripts" / "frontdoor", self.root / "scripts" / "frontdoor", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            REAL_ROOT / "scripts" / "frontdoor",
+            self.root / "scripts" / "frontdoor",
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
         presets = ", ".join(PRESET % name for name in ("release", "check", "asan", "tsan"))
         self.write("CMakeLists.txt", CMAKE)
         self.write("CMakePresets.json", PRESETS % presets)
@@ -83,7 +106,9 @@ class House:
         path.chmod(0o755)
 
     def fill_venv(self, *packages):
-        self.program(self.root / ".venv" / "bin" / "python", f'#!/bin/sh\nexec {self.python} "$@"\n')
+        self.program(
+            self.root / ".venv" / "bin" / "python", f'#!/bin/sh\nexec {self.python} "$@"\n'
+        )
         for name in packages:
             self.write(f".venv/lib/python3.11/site-packages/{name}-1.0.dist-info/RECORD", "")
 
@@ -109,7 +134,20 @@ class House:
 
     def run(self, *arguments, user=None, timeout=60, **environment):
         """Runs ./quire there with the fakes first in PATH; returns the finished process."""
-        env = {k: v for k, v in os.environ.items() if k not in ("QUIRE_NO_INSTALL", "QUIRE_LOCK_HELD", "CI")}
+        env = {
+            k: v
+            for k, v in os.environ.items()
+            if k not in ("QUIRE_NO_INSTALL", "QUIRE_LOCK_HELD", "CI")
+        }
         env |= {"PATH": f"{self.bin}:/usr/bin:/bin", "HOUSE": str(self.state), **environment}
         command = ["/usr/bin/python3", str(self.root / "quire"), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, env=env, stdin=subprocess.DEVNULL, user=user, cwd="/", timeout=timeout)
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            user=user,
+            cwd="/",
+            timeout=timeout,
+        )

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""test_documents - what the documents point at exists, and what they tell a newcomer to type is there to be typed."""
+"""test_documents - what the documents point at exists, and what they tell a newcomer to type is
+there to be typed."""
 
 import re
 import subprocess
@@ -25,7 +26,12 @@ def test_the_readme_opens_with_one_sentence_and_four_allocators(root):
     lines = text_of(root, "README.md").splitlines()
     assert lines[0] == "# Quire"
     table = [line for line in lines[:15] if line.startswith("| ") and "**" in line]
-    assert [re.search(r"\*\*(\w+)\*\*", row).group(1) for row in table] == ["arena", "slab", "percpu", "heap"]
+    assert [re.search(r"\*\*(\w+)\*\*", row).group(1) for row in table] == [
+        "arena",
+        "slab",
+        "percpu",
+        "heap",
+    ]
 
 
 def test_every_script_that_contributors_are_told_of_exists_and_none_is_left_out(root):
@@ -34,18 +40,24 @@ def test_every_script_that_contributors_are_told_of_exists_and_none_is_left_out(
 
 
 def test_continuous_integration_runs_quire_test_and_nothing_else(root):
-    commands = [line for line in text_of(root, ".ci/run").splitlines() if line and not line.startswith("#")]
+    commands = [
+        line for line in text_of(root, ".ci/run").splitlines() if line and not line.startswith("#")
+    ]
     assert commands[-1] == "exec ./quire test </dev/null"
 
 
 def test_the_readmes_big_json_is_five_megabytes_and_the_same_each_time(root):
     command = [sys.executable, root / "examples" / "big_json.py"]
-    first, second = (subprocess.run(command, capture_output=True, check=True).stdout for _ in range(2))
+    first, second = (
+        subprocess.run(command, capture_output=True, check=True).stdout for _ in range(2)
+    )
     assert first == second
     assert 4_500_000 < len(first) < 5_500_000
 
 
 def test_the_changelog_names_the_released_version_or_unreleased(root):
-    version = re.search(r"project\(quire VERSION ([\d.]+)", text_of(root, "CMakeLists.txt")).group(1)
+    version = re.search(r"project\(quire VERSION ([\d.]+)", text_of(root, "CMakeLists.txt")).group(
+        1
+    )
     headings = re.findall(r"^## \[([^\]]+)\]", text_of(root, "CHANGELOG.md"), re.MULTILINE)
     assert headings[0] in ("Unreleased", version)

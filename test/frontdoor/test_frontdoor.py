@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""test_frontdoor - ./quire sets up what a command needs and nothing more, says what it lacks, and then gets out of the way."""
+"""test_frontdoor - ./quire sets up what a command needs and nothing more, says what it lacks, and
+then gets out of the way."""
 
 import os
 import shutil
@@ -43,7 +44,9 @@ def test_a_missing_package_that_may_not_be_installed_is_one_line_and_status_3(ho
     house.uninstall("cmake", "libdw-dev")
     done = house.run("try", QUIRE_NO_INSTALL="1")
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.splitlines()[-1] == "apt-get install -y --no-install-recommends cmake libdw-dev"
+    assert (
+        done.stderr.splitlines()[-1] == "apt-get install -y --no-install-recommends cmake libdw-dev"
+    )
     assert apt_lines(house) == []
 
 
@@ -62,7 +65,10 @@ def test_somebody_with_sudo_installs_through_it(public_house):
     public_house.uninstall("gcc")
     done = public_house.run("try", user=NOBODY)
     assert (done.returncode, done.stdout) == (0, "tool: try\n"), done.stderr
-    assert any(line.startswith("sudo -n env DEBIAN_FRONTEND=noninteractive apt-get install -y") for line in public_house.calls())
+    assert any(
+        line.startswith("sudo -n env DEBIAN_FRONTEND=noninteractive apt-get install -y")
+        for line in public_house.calls()
+    )
 
 
 @as_root_only
@@ -100,7 +106,9 @@ def test_a_missing_peer_that_may_not_be_installed_is_said_and_the_command_goes_o
     assert "going on without libjemalloc2" in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [[], ["env"], ["check"], ["--help"], ["try", "--help"], ["tyr"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["env"], ["check"], ["--help"], ["try", "--help"], ["tyr"]]
+)
 def test_what_needs_no_set_up_gets_none(house, arguments):
     house.uninstall("cmake", "gcc")
     shutil.rmtree(house.root / ".venv")
@@ -144,7 +152,12 @@ def test_a_checkout_that_was_moved_builds_again_in_its_new_place(house):
 
 
 def test_a_build_that_fails_shows_why_and_where_the_log_is(house):
-    house.write("CMakeLists.txt", (house.root / "CMakeLists.txt").read_text().replace("COMMAND cmake -E touch made", "COMMAND cmake -E cat absent"))
+    house.write(
+        "CMakeLists.txt",
+        (house.root / "CMakeLists.txt")
+        .read_text()
+        .replace("COMMAND cmake -E touch made", "COMMAND cmake -E cat absent"),
+    )
     done = house.run("try")
     assert (done.returncode, done.stdout) == (1, "")
     assert "absent" in done.stderr
@@ -165,7 +178,11 @@ def test_an_unfinished_venv_is_made_again(house, monkeypatch):
 
     (house.root / ".venv" / "bin" / "python").unlink()
     commands = []
-    monkeypatch.setattr(say, "run", lambda command, title, log: commands.append([str(word) for word in command]) or 0)
+    monkeypatch.setattr(
+        say,
+        "run",
+        lambda command, title, log: commands.append([str(word) for word in command]) or 0,
+    )
     venv.ensure(house.root, venv.TEST)
     assert commands[0][1:4] == ["-m", "venv", "--clear"]
 
@@ -173,7 +190,9 @@ def test_an_unfinished_venv_is_made_again(house, monkeypatch):
 def test_only_the_package_that_is_missing_is_fetched_into_the_venv(house, monkeypatch):
     from frontdoor import say, venv
 
-    shutil.rmtree(house.root / ".venv" / "lib" / "python3.11" / "site-packages" / "rich-1.0.dist-info")
+    shutil.rmtree(
+        house.root / ".venv" / "lib" / "python3.11" / "site-packages" / "rich-1.0.dist-info"
+    )
     commands = []
     monkeypatch.setattr(say, "run", lambda command, title, log: commands.append(command) or 0)
     venv.ensure(house.root, {"rich": "rich>=13", **venv.TEST})
@@ -207,6 +226,10 @@ def test_two_front_doors_take_turns(house):
 
 
 def test_a_front_door_that_a_test_run_started_does_not_wait_for_it(house):
-    house.write("test/tool/test_a.py", "import subprocess\n\n\ndef test_a():\n    assert subprocess.run(['./quire', 'try'], timeout=20).returncode == 0\n")
+    house.write(
+        "test/tool/test_a.py",
+        "import subprocess\n\n\ndef test_a():\n    assert subprocess.run(['./quire', 'try'],"
+        " timeout=20).returncode == 0\n",
+    )
     done = house.run("test", "tool")
     assert done.returncode == 0, done.stdout

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""test_suite - ./quire test finds the tests, runs what was asked for, counts rightly, and fails when anything fails."""
+"""test_suite - ./quire test finds the tests, runs what was asked for, counts rightly, and fails
+when anything fails."""
 
 import pytest
 from frontdoor import runner, suite
@@ -20,7 +21,8 @@ def names_of(house, *words, expression=None):
 def test_everything_runs_when_nothing_is_named(house):
     house.write("test/tool/test_a.py", "")
     assert names_of(house) == [
-        "build release", "build check", "build asan", "build tsan", "checks", "pytest tool", "ctest check", "ctest asan", "ctest tsan",
+        "build release", "build check", "build asan", "build tsan",
+        "checks", "pytest tool", "ctest check", "ctest asan", "ctest tsan",
     ]  # fmt: skip
 
 
@@ -32,7 +34,14 @@ def test_both_of_pytests_ways_to_name_a_file_are_found(house):
 
 
 def test_a_kind_of_test_runs_in_every_preset_without_the_rest(house):
-    assert names_of(house, "unit") == ["build check", "build asan", "build tsan", "ctest check", "ctest asan", "ctest tsan"]
+    assert names_of(house, "unit") == [
+        "build check",
+        "build asan",
+        "build tsan",
+        "ctest check",
+        "ctest asan",
+        "ctest tsan",
+    ]
 
 
 def test_a_kind_in_one_preset_builds_that_preset_only(house):
@@ -89,7 +98,13 @@ def test_an_expression_that_matches_nothing_is_not_a_pass(house):
     [
         ("100% tests passed, 0 tests failed out of 57", (57, 0, 0)),
         ("98% tests passed, 1 tests failed out of 57", (56, 1, 0)),
-        ("3/9 Test #3: race.rseq ...***Skipped 0.01 sec\n100% tests passed, 0 tests failed out of 9", (8, 0, 1)),
+        (
+            (
+                "3/9 Test #3: race.rseq ...***Skipped 0.01 sec\n100% tests passed, 0 tests failed"
+                " out of 9"
+            ),
+            (8, 0, 1),
+        ),
     ],
 )
 def test_ctests_closing_line_is_counted(house, text, counts):

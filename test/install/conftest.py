@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""conftest - what the tests of the installation share: one prefix that the release build was installed into."""
+"""conftest - what the tests of the installation share: one prefix that the release build was
+installed into."""
 
 import subprocess
 from pathlib import Path
@@ -17,8 +18,11 @@ def root():
 
 @pytest.fixture(scope="session")
 def prefix(tmp_path_factory):
-    """A prefix with everything installed, moved once after that: nothing in it may remember where it was."""
+    """A prefix with everything installed, moved once after that: nothing in it may remember where
+    it was."""
     first, final = tmp_path_factory.mktemp("first") / "p", tmp_path_factory.mktemp("final") / "p"
-    done = subprocess.run(["cmake", "--install", BUILD, "--prefix", first], capture_output=True, text=True)
+    done = subprocess.run(
+        ["cmake", "--install", BUILD, "--prefix", first], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return first.rename(final)

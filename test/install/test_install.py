@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""test_install - programs outside the tree build against an installed Quire, and the installed tool finds its helpers."""
+"""test_install - programs outside the tree build against an installed Quire, and the installed tool
+finds its helpers."""
 
 import json
 import os
@@ -15,7 +16,9 @@ STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 
 
 def run(*command, **options):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=120, **options)
+    done = subprocess.run(
+        [str(word) for word in command], capture_output=True, text=True, timeout=120, **options
+    )
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout
 
@@ -30,7 +33,9 @@ def libraries_of(program):
 
 def pkg_config(prefix, *options):
     path = next(prefix.rglob("quire.pc")).parent
-    return run("pkg-config", *options, "quire", env={**os.environ, "PKG_CONFIG_PATH": str(path)}).split()
+    return run(
+        "pkg-config", *options, "quire", env={**os.environ, "PKG_CONFIG_PATH": str(path)}
+    ).split()
 
 
 @pytest.fixture(scope="module")
@@ -54,44 +59,85 @@ def test_a_cmake_project_builds_and_runs_with_the_static_library(outside):
 
 def test_pkg_config_builds_and_runs_with_the_shared_library(prefix, tmp_path):
     program = tmp_path / "outside"
-    run("gcc", *STRICT, HERE / "outside.c", "-o", program, *pkg_config(prefix, "--cflags", "--libs"))
+    run(
+        "gcc", *STRICT, HERE / "outside.c", "-o", program, *pkg_config(prefix, "--cflags", "--libs")
+    )
     assert "libquire.so.0" in libraries_of(program)
-    assert run(program, env={**os.environ, "LD_LIBRARY_PATH": str(libdir(prefix))}) == "arena works\n"
+    assert (
+        run(program, env={**os.environ, "LD_LIBRARY_PATH": str(libdir(prefix))}) == "arena works\n"
+    )
 
 
 def test_pkg_config_builds_and_runs_a_fully_static_program(prefix, tmp_path):
     program = tmp_path / "outside"
-    run("gcc", *STRICT, "-static", HERE / "outside.c", "-o", program, *pkg_config(prefix, "--static", "--cflags", "--libs"))
+    run(
+        "gcc",
+        *STRICT,
+        "-static",
+        HERE / "outside.c",
+        "-o",
+        program,
+        *pkg_config(prefix, "--static", "--cflags", "--libs"),
+    )
     assert run(program) == "arena works\n"
 
 
 def test_a_static_program_may_have_functions_named_like_our_inner_ones(prefix, tmp_path):
     inner = set(re.findall(r" [tT] (\w+)$", run("nm", libdir(prefix) / "libquire.a"), re.MULTILINE))
-    clashing = sorted(name for name in inner if not name.startswith(("quire_", "onewayalloc_", "_")))
+    clashing = sorted(
+        name for name in inner if not name.startswith(("quire_", "onewayalloc_", "_"))
+    )
     assert "panic" in clashing
     own = tmp_path / "own.c"
-    own.write_text("".join(f"int {name}(void);\nint {name}(void) {{ return 0; }}\n" for name in clashing))
+    own.write_text(
+        "".join(f"int {name}(void);\nint {name}(void) {{ return 0; }}\n" for name in clashing)
+    )
     program = tmp_path / "outside"
-    run("gcc", "-static", HERE / "outside.c", own, "-o", program, *pkg_config(prefix, "--static", "--cflags", "--libs"))
+    run(
+        "gcc",
+        "-static",
+        HERE / "outside.c",
+        own,
+        "-o",
+        program,
+        *pkg_config(prefix, "--static", "--cflags", "--libs"),
+    )
     assert run(program) == "arena works\n"
 
 
 def test_cpp_programs_link_too(prefix, tmp_path):
     source, program = tmp_path / "a.cpp", tmp_path / "a"
-    source.write_text("#include <quire/arena.h>\nint main() { quire_arena_destroy(quire_arena_create(nullptr)); }\n")
-    run("g++", "-std=c++17", *STRICT, source, "-o", program, *pkg_config(prefix, "--cflags", "--libs"))
+    source.write_text(
+        "#include <quire/arena.h>\nint main() {"
+        " quire_arena_destroy(quire_arena_create(nullptr)); }\n"
+    )
+    run(
+        "g++",
+        "-std=c++17",
+        *STRICT,
+        source,
+        "-o",
+        program,
+        *pkg_config(prefix, "--cflags", "--libs"),
+    )
     run(program, env={**os.environ, "LD_LIBRARY_PATH": str(libdir(prefix))})
 
 
 def test_the_version_is_the_same_everywhere(prefix, root):
-    wanted = re.search(r"project\(quire VERSION ([\d.]+)", (root / "CMakeLists.txt").read_text()).group(1)
+    wanted = re.search(
+        r"project\(quire VERSION ([\d.]+)", (root / "CMakeLists.txt").read_text()
+    ).group(1)
     assert pkg_config(prefix, "--modversion") == [wanted]
     assert run(prefix / "bin" / "quire", "--version").split()[-1] == wanted
     assert (libdir(prefix) / f"libquire.so.{wanted}").exists()
 
 
 def test_the_shared_library_needs_libc_and_nothing_else(prefix):
-    assert set(libraries_of(libdir(prefix) / "libquire.so")) <= {"libc.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+    assert set(libraries_of(libdir(prefix) / "libquire.so")) <= {
+        "libc.so.6",
+        "ld-linux-x86-64.so.2",
+        "ld-linux-aarch64.so.1",
+    }
 
 
 def test_every_public_header_is_installed_and_no_private_one(prefix, root):
@@ -100,13 +146,29 @@ def test_every_public_header_is_installed_and_no_private_one(prefix, root):
 
 
 def test_nothing_installed_names_the_place_it_was_built_or_installed_in(prefix, root):
-    texts = [p for p in prefix.rglob("*") if p.is_file() and p.suffix in {".cmake", ".pc", ".py", ".h", ""} and b"\0" not in p.read_bytes()[:4096]]
+    texts = [
+        p
+        for p in prefix.rglob("*")
+        if p.is_file()
+        and p.suffix in {".cmake", ".pc", ".py", ".h", ""}
+        and b"\0" not in p.read_bytes()[:4096]
+    ]
     assert [p for p in texts if str(root) in p.read_text() or "/first" in p.read_text()] == []
 
 
 def test_the_library_alone_builds_and_installs_without_a_cpp_compiler(root, tmp_path):
     off = [f"-DQUIRE_BUILD_{part}=OFF" for part in ("TOOLS", "BENCH", "TESTS")]
-    run("cmake", "-S", root, "-B", tmp_path / "b", "-G", "Ninja", *off, env={**os.environ, "CXX": "/nonexistent"})
+    run(
+        "cmake",
+        "-S",
+        root,
+        "-B",
+        tmp_path / "b",
+        "-G",
+        "Ninja",
+        *off,
+        env={**os.environ, "CXX": "/nonexistent"},
+    )
     run("cmake", "--build", tmp_path / "b")
     run("cmake", "--install", tmp_path / "b", "--prefix", tmp_path / "p")
     assert {path.name for path in (tmp_path / "p").iterdir()} == {"include", "lib", "share"}
@@ -120,9 +182,19 @@ def settings(tmp_path):
 
 
 @pytest.mark.parametrize("standard", ["-std=c11", "-std=gnu17"])
-def test_the_arena_example_compiles_and_prints_what_it_read(prefix, root, tmp_path, settings, standard):
+def test_the_arena_example_compiles_and_prints_what_it_read(
+    prefix, root, tmp_path, settings, standard
+):
     program = tmp_path / "arena"
-    run("gcc", standard, *STRICT, root / "examples" / "arena.c", "-o", program, *pkg_config(prefix, "--cflags", "--libs"))
+    run(
+        "gcc",
+        standard,
+        *STRICT,
+        root / "examples" / "arena.c",
+        "-o",
+        program,
+        *pkg_config(prefix, "--cflags", "--libs"),
+    )
     output = run(program, settings, env={**os.environ, "LD_LIBRARY_PATH": str(libdir(prefix))})
     assert output == "colour is blue\nsize is 4=4\n"
 
@@ -134,7 +206,15 @@ def test_the_arena_example_is_short(root):
 def test_the_installed_tool_tries_a_program(prefix, tmp_path):
     if not shutil.which("jq"):
         pytest.skip("jq is not installed")
-    (tmp_path / "x.json").write_text(json.dumps([{"name": f"n{i}", "values": list(range(20))} for i in range(2000)]))
-    done = subprocess.run([prefix / "bin" / "quire", "try", "--json", "--", "jq", ".", "x.json"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    (tmp_path / "x.json").write_text(
+        json.dumps([{"name": f"n{i}", "values": list(range(20))} for i in range(2000)])
+    )
+    done = subprocess.run(
+        [prefix / "bin" / "quire", "try", "--json", "--", "jq", ".", "x.json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["schema"] == "quire.try/1"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""test_bench - quire bench: what it runs, what it refuses to believe, what it prints, and when it says slower."""
+"""test_bench - quire bench: what it runs, what it refuses to believe, what it prints, and when it
+says slower."""
 
 import json
 import os
@@ -22,23 +23,26 @@ words = sys.argv
 callers = int(words[words.index("--callers") + 1])
 kind = words[words.index("--allocator") + 1]
 library = os.environ.get("LD_PRELOAD", "")
-names = [n for n in ("mimalloc", "jemalloc", "tcmalloc") if n in library]
+names = [n for n in ("mimalloc", "jemalloc") if n in library]
 name = "quire-arena" if kind == "arena" else (names or ["libc"])[0]
 if name == os.environ.get("FAKE_UNLOADED"):
     name = "libc"
-cost = {{"libc": 20e6, "mimalloc": 6e6, "jemalloc": 11e6, "tcmalloc": 10e6, "quire-arena": float(os.environ.get("FAKE_ARENA_NS", "2e6"))}}[name]
+arena_ns = float(os.environ.get("FAKE_ARENA_NS", "2e6"))
+cost_ns = {{"libc": 20e6, "mimalloc": 6e6, "jemalloc": 11e6, "quire-arena": arena_ns}}[name]
 if os.environ.get("FAKE_HANG"):
     time.sleep(60)
 if os.environ.get("FAKE_CRASH"):
     sys.exit("out of memory")
-print(json.dumps({{"allocator": name, "callers": callers, "queries": 1, "cpu_ns_per_query": cost * callers ** 0.5,
-    "wall_ns_per_query": cost, "queries_per_s": 1e9 / cost, "response_ns": {{"min": 1e6, "avg": 2e6, "max": 3e6}}}}))
+print(json.dumps({{"allocator": name, "callers": callers, "queries": 1,
+    "cpu_ns_per_query": cost_ns * callers ** 0.5, "wall_ns_per_query": cost_ns,
+    "queries_per_s": 1e9 / cost_ns, "response_ns": {{"min": 1e6, "avg": 2e6, "max": 3e6}}}}))
 """
 
 
 @pytest.fixture
 def bench(tmp_path, monkeypatch, capsys):
-    """bench(arguments...) runs the command in this process over a driver that answers at once; (status, stdout, stderr)."""
+    """bench(arguments...) runs the command in this process over a driver that answers at once;
+    (status, stdout, stderr)."""
     driver = tmp_path / "build" / "bench" / "query"
     driver.parent.mkdir(parents=True)
     driver.write_text(DRIVER.format(python=sys.executable))
@@ -46,7 +50,13 @@ def bench(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("QUIRE_BUILD_DIR", str(tmp_path / "build"))
     measure = cmd_bench.measure
     monkeypatch.setattr(cmd_bench, "measure", lambda budget_s: measure(budget_s=0))
-    monkeypatch.setattr(cmd_bench.peers, "installed", lambda: [cmd_bench.peers.Peer(n, f"/nonexistent/lib{n}.so.2") for n in ("mimalloc", "jemalloc")])
+    monkeypatch.setattr(
+        cmd_bench.peers,
+        "installed",
+        lambda: [
+            cmd_bench.peers.Peer(n, f"/nonexistent/lib{n}.so.2") for n in ("mimalloc", "jemalloc")
+        ],
+    )
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments):
@@ -76,7 +86,10 @@ def test_json_is_alone_on_stdout_and_has_units_in_its_keys(bench):
     ours = next(r for r in result["rows"] if (r["allocator"], r["callers"]) == ("quire-arena", 1))
     assert ours["cpu_ns_per_query"]["median"] == 2e6
     assert ours["cpu_ratio_to_libc"]["median"] == pytest.approx(0.1)
-    assert (ours["best_peer"], ours["cpu_ratio_to_best_peer"]["median"]) == ("mimalloc", pytest.approx(1 / 3))
+    assert (ours["best_peer"], ours["cpu_ratio_to_best_peer"]["median"]) == (
+        "mimalloc",
+        pytest.approx(1 / 3),
+    )
     assert result["rounds"] >= 3
 
 
@@ -112,7 +125,9 @@ def test_saving_overwrites_only_when_told_to(bench, tmp_path):
 
 
 @pytest.mark.parametrize("content", [None, "not json", "[]", '{"schema": "quire.try/1"}'])
-def test_a_baseline_that_is_none_is_refused_before_anything_runs(bench, tmp_path, monkeypatch, content):
+def test_a_baseline_that_is_none_is_refused_before_anything_runs(
+    bench, tmp_path, monkeypatch, content
+):
     monkeypatch.setattr(cmd_bench, "measure", lambda budget_s: pytest.fail("measured"))
     if content is not None:
         (tmp_path / "base.json").write_text(content)
@@ -141,7 +156,9 @@ def test_a_driver_that_hangs_is_ended_and_named(bench, monkeypatch):
     assert "the benchmark under libc did not end" in failed.value.text()
 
 
-@pytest.mark.parametrize(("count", "low", "high"), [(3, 0, 2), (5, 0, 4), (6, 0, 5), (8, 0, 7), (9, 1, 7), (20, 5, 14)])
+@pytest.mark.parametrize(
+    ("count", "low", "high"), [(3, 0, 2), (5, 0, 4), (6, 0, 5), (8, 0, 7), (9, 1, 7), (20, 5, 14)]
+)
 def test_the_interval_of_a_median_is_that_of_the_binomial_table(count, low, high):
     interval = bench_figures.with_interval(range(count))
     assert (interval["low"], interval["high"]) == (low, high)
@@ -149,14 +166,27 @@ def test_the_interval_of_a_median_is_that_of_the_binomial_table(count, low, high
 
 def test_ratios_are_taken_within_a_round():
     def figure(cpu):
-        return {"cpu_ns_per_query": cpu, "queries_per_s": 1, "response_ns": {"min": 1, "avg": 1, "max": 1}}
+        return {
+            "cpu_ns_per_query": cpu,
+            "queries_per_s": 1,
+            "response_ns": {"min": 1, "avg": 1, "max": 1},
+        }
 
-    samples = [{("libc", 1): figure(c), ("quire-arena", 1): figure(c / 10)} for c in (10, 100, 1000)]
-    ratio = bench_figures.row(samples, "quire-arena", 1, ["libc", "quire-arena"])["cpu_ratio_to_libc"]
+    samples = [
+        {("libc", 1): figure(c), ("quire-arena", 1): figure(c / 10)} for c in (10, 100, 1000)
+    ]
+    ratio = bench_figures.row(samples, "quire-arena", 1, ["libc", "quire-arena"])[
+        "cpu_ratio_to_libc"
+    ]
     assert (ratio["low"], ratio["high"]) == (pytest.approx(0.1), pytest.approx(0.1))
 
 
 def test_the_command_is_listed_and_explains_itself():
-    done = subprocess.run([sys.executable, ROOT / "tools" / "quire", "bench", "--help"], capture_output=True, text=True, env={**os.environ, "COLUMNS": "100"})
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools" / "quire", "bench", "--help"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "100"},
+    )
     assert done.returncode == 0
     assert "--baseline FILE" in done.stdout

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""test_env - quire env says what this machine has, what is missing, and how to get it, with the standard library alone."""
+"""test_env - quire env says what this machine has, what is missing, and how to get it, with the
+standard library alone."""
 
 import json
 import os
@@ -17,7 +18,9 @@ import cmd_env  # noqa: E402
 
 def env_of(**environment):
     command = [sys.executable, "-S", "-E", str(ROOT / "tools" / "quire"), "env", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, **environment}
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -43,13 +46,22 @@ def test_rseq_that_was_switched_off_is_said_to_be_off_and_by_what():
 
 
 def test_the_tightest_cgroup_limit_on_the_way_up_is_the_one_shown(monkeypatch):
-    lines = {"/proc/self/cgroup": ["0::/a/b"], "/sys/fs/cgroup/a/b/memory.max": ["max"], "/sys/fs/cgroup/a/memory.max": ["1000"], "/sys/fs/cgroup/memory.max": ["max"]}
+    lines = {
+        "/proc/self/cgroup": ["0::/a/b"],
+        "/sys/fs/cgroup/a/b/memory.max": ["max"],
+        "/sys/fs/cgroup/a/memory.max": ["1000"],
+        "/sys/fs/cgroup/memory.max": ["max"],
+    }
     monkeypatch.setattr(cmd_env, "_rows", lambda path: lines.get(path, []))
     assert cmd_env._cgroup("memory.max") == "1000"
 
 
-@pytest.mark.parametrize(("setting", "fix"), [("always madvise [never]", "echo madvise >"), (None, "mount /sys here")])
-def test_huge_pages_that_are_off_or_unseen_are_missing_with_what_mends_it(monkeypatch, setting, fix):
+@pytest.mark.parametrize(
+    ("setting", "fix"), [("always madvise [never]", "echo madvise >"), (None, "mount /sys here")]
+)
+def test_huge_pages_that_are_off_or_unseen_are_missing_with_what_mends_it(
+    monkeypatch, setting, fix
+):
     lines = {cmd_env.THP: [setting]} if setting else {}
     monkeypatch.setattr(cmd_env, "_rows", lambda path: lines.get(path, []))
     told = {what: text for what, _, text in cmd_env._system_lacks()}
@@ -68,7 +80,10 @@ def test_a_limit_of_the_address_space_is_said():
     assert "8 GiB" in done.stdout
 
 
-@pytest.mark.parametrize(("size", "text"), [(None, "none"), (512, "512 bytes"), (4096, "4 KiB"), (2 << 20, "2 MiB"), (24 << 30, "24 GiB")])
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(None, "none"), (512, "512 bytes"), (4096, "4 KiB"), (2 << 20, "2 MiB"), (24 << 30, "24 GiB")],
+)
 def test_sizes_are_shown_in_the_largest_unit_that_fits(size, text):
     assert cmd_env.size_text(size) == text
 

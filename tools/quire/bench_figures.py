@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: MIT
 """
-bench_figures.py - from the rounds of a benchmark to medians with intervals, ratios, a table and a comparison.
+bench_figures.py - from the rounds of a benchmark to medians with intervals, ratios, a table and a
+comparison.
 
-    samples: one {(name, callers): figure} a round  ->  row(): medians and intervals  ->  text(), regressions()
+    samples: one {(name, callers): figure} a round  ->  row(): medians, intervals  ->  text()
 
-An interval is that of the median by order statistics, at least 95 % where there are six rounds or more, else the whole range.
+An interval is that of the median by order statistics, at least 95 % where there are six rounds or
+more, else the whole range.
 Not here: running anything (cmd_bench.py).
 """
+
 from math import comb
 from statistics import median
 
@@ -27,19 +30,27 @@ def with_interval(values):
 
 
 def row(samples, name, callers, names):
-    """The figures of one allocator at one number of callers, and its ratios to libc and to the best peer."""
+    """The figures of one allocator at one number of callers, and its ratios to libc and to the best
+    peer."""
     mine = [sample[name, callers] for sample in samples if (name, callers) in sample]
     figures = {
         "allocator": name,
         "callers": callers,
         "cpu_ns_per_query": with_interval([f["cpu_ns_per_query"] for f in mine]),
         "queries_per_s": with_interval([f["queries_per_s"] for f in mine]),
-        "response_ns": {key: median(f["response_ns"][key] for f in mine) for key in ("min", "avg", "max")},
+        "response_ns": {
+            key: median(f["response_ns"][key] for f in mine) for key in ("min", "avg", "max")
+        },
         "cpu_ratio_to_libc": ratio(samples, name, BASE, callers),
     }
     rivals = [other for other in names if other not in (BASE, OURS)]
     if name == OURS and rivals:
-        best = min(rivals, key=lambda other: median(s[other, callers]["cpu_ns_per_query"] for s in samples if (other, callers) in s))
+        best = min(
+            rivals,
+            key=lambda other: median(
+                s[other, callers]["cpu_ns_per_query"] for s in samples if (other, callers) in s
+            ),
+        )
         figures["best_peer"] = best
         figures["cpu_ratio_to_best_peer"] = ratio(samples, name, best, callers)
     return figures
@@ -47,7 +58,11 @@ def row(samples, name, callers, names):
 
 def ratio(samples, name, base, callers):
     """CPU of one against another, taken within each round."""
-    pairs = [(s[name, callers], s[base, callers]) for s in samples if (name, callers) in s and (base, callers) in s]
+    pairs = [
+        (s[name, callers], s[base, callers])
+        for s in samples
+        if (name, callers) in s and (base, callers) in s
+    ]
     return with_interval([a["cpu_ns_per_query"] / b["cpu_ns_per_query"] for a, b in pairs])
 
 
@@ -68,10 +83,14 @@ def regressions(result, baseline):
 def comparison_text(result, baseline, slower):
     """The lines below the table when there is a baseline."""
     where = baseline["machine"]
-    lines = [f"baseline: {where['cpu_model']}, {where['cpus_usable']} CPUs, {baseline['rounds']} rounds"]
+    lines = [
+        f"baseline: {where['cpu_model']}, {where['cpus_usable']} CPUs, {baseline['rounds']} rounds"
+    ]
     if where["cpu_model"] != result["machine"]["cpu_model"]:
         lines.append("          another machine: only the ratios compare")
-    return "\n".join(lines + ([f"SLOWER    {line}" for line in slower] or ["no slower than the baseline"]))
+    return "\n".join(
+        lines + ([f"SLOWER    {line}" for line in slower] or ["no slower than the baseline"])
+    )
 
 
 def text(result, published):
@@ -82,38 +101,61 @@ def text(result, published):
 def _head(result):
     m, interval = result["machine"], "95 % interval" if result["rounds"] >= 6 else "whole range"
     lines = [
-        "Arena (One Way Allocator): a query over 1000 charts of 100 dimensions, 500,000 objects, all touched",
-        f"{m['cpu_model']}, {m['cpus_usable']} CPUs, {m['kernel']}, {m['libc']}, load {m['load_average_before']} before",
-        f"medians of {result['rounds']} interleaved rounds, [{interval}]; one process a figure, the malloc in it checked",
+        (
+            "Arena (One Way Allocator): a query over 1000 charts of 100 dimensions, 500,000"
+            " objects, all touched"
+        ),
+        (
+            f"{m['cpu_model']}, {m['cpus_usable']} CPUs, {m['kernel']}, {m['libc']}, load"
+            f" {m['load_average_before']} before"
+        ),
+        (
+            f"medians of {result['rounds']} interleaved rounds, [{interval}]; one process a figure,"
+            " the malloc in it checked"
+        ),
     ]
-    return "\n".join(lines + [f"left out: {name}: {why}" for name, why in result["refused"].items()])
+    return "\n".join(
+        lines + [f"left out: {name}: {why}" for name, why in result["refused"].items()]
+    )
 
 
 def _table(rows):
-    lines = [f"{'':12} {'callers':>7}  {'CPU ms a query':>24} {'of libc':>8} {'queries/s':>10}  {'response ms min/avg/max':>24}"]
+    lines = [
+        f"{'':12} {'callers':>7}  {'CPU ms a query':>24} {'of libc':>8} {'queries/s':>10} "
+        f" {'response ms min/avg/max':>24}"
+    ]
     for r in rows:
         cpu, answer = r["cpu_ns_per_query"], r["response_ns"]
         spread = f"{cpu['median'] / 1e6:.2f} [{cpu['low'] / 1e6:.2f} to {cpu['high'] / 1e6:.2f}]"
         response = " / ".join(f"{answer[key] / 1e6:.1f}" for key in ("min", "avg", "max"))
         share, speed = r["cpu_ratio_to_libc"]["median"], r["queries_per_s"]["median"]
-        lines.append(f"{r['allocator']:12} {r['callers']:7}  {spread:>24} {share:8.3f} {speed:10.1f}  {response:>24}")
+        lines.append(
+            f"{r['allocator']:12} {r['callers']:7}  {spread:>24} {share:8.3f} {speed:10.1f} "
+            f" {response:>24}"
+        )
     for r in rows:
         if "best_peer" in r:
             against = r["cpu_ratio_to_best_peer"]
-            lines.append(f"{r['callers']} at a time: the arena takes {against['median']:.3f} [{against['low']:.3f} to {against['high']:.3f}] of {r['best_peer']}'s CPU, the best peer here")
+            lines.append(
+                f"{r['callers']} at a time: the arena takes {against['median']:.3f}"
+                f" [{against['low']:.3f} to {against['high']:.3f}] of {r['best_peer']}'s CPU, the"
+                " best peer here"
+            )
     return "\n".join(lines)
 
 
 def _published(result, published):
     ours = {(r["allocator"], r["callers"]): r["queries_per_s"]["median"] for r in result["rows"]}
-    sequential, parallel = published["sequential"], published["parallel"]
-    callers = max(r["callers"] for r in result["rows"])
-    before, after = parallel["malloc_response_s"], parallel["one_way_response_s"]
-    return "\n".join([
-        published["source"],
-        f"{'':12} {'malloc':>10} {'One Way':>10} {'times':>7}   here, arena against libc (throughput)",
-        f"{'sequential':12} {sequential['malloc_s']:8.2f} s {sequential['one_way_s']:8.2f} s {sequential['malloc_s'] / sequential['one_way_s']:7.2f}   {ours[OURS, 1] / ours[BASE, 1]:.2f} times, 1 caller",
-        f"{'parallel':12} {parallel['malloc_s']:8.2f} s {parallel['one_way_s']:8.2f} s {parallel['malloc_s'] / parallel['one_way_s']:7.2f}   {ours[OURS, callers] / ours[BASE, callers]:.2f} times, {callers} callers",
-        f"{'':12} {parallel['malloc_queries_per_s']:8.2f}/s {parallel['one_way_queries_per_s']:8.2f}/s",
-        f"response s   {before['min']:.2f} / {before['avg']:.2f} / {before['max']:.2f} with malloc, {after['min']:.2f} / {after['avg']:.2f} / {after['max']:.2f} with One Way (min / avg / max)",
-    ])  # fmt: skip
+    lines = [published["source"], f"{'':12} {'malloc':>10} {'One Way':>10} {'times':>6}   here"]
+    most = max(r["callers"] for r in result["rows"])
+    for kind, callers in (("sequential", 1), ("parallel", most)):
+        before, after = published[kind]["malloc_s"], published[kind]["one_way_s"]
+        here = f"{ours[OURS, callers] / ours[BASE, callers]:.2f} times libc's throughput"
+        here += f" ({callers} at a time)"
+        lines.append(f"{kind:12} {before:8.2f} s {after:8.2f} s {before / after:6.2f}   {here}")
+    for key, label in (("malloc", "malloc"), ("one_way", "One Way")):
+        answer = published["parallel"][f"{key}_response_s"]
+        speed = published["parallel"][f"{key}_queries_per_s"]
+        spread = " / ".join(f"{answer[part]:.2f}" for part in ("min", "avg", "max"))
+        lines.append(f"{'':12} {label}: {speed:.2f} queries/s, response {spread} s")
+    return "\n".join(lines)

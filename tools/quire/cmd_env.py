@@ -8,6 +8,7 @@ cmd_env.py - what this machine has and what is missing, to paste into a report.
 Only the standard library is imported: this has to work where nothing else does.
 Not here: judging a program (check), measuring (bench).
 """
+
 import ctypes
 import json
 import os
@@ -23,7 +24,13 @@ from version import VERSION
 HELP = "what this machine has and what is missing, to paste into a report"
 SCHEMA = "quire.env/1"
 PR_SET_VMA = 0x53564D41
-IN_BYTES = {"os_page_bytes", "huge_page_bytes", "memory_bytes", "cgroup_memory_max_bytes", "rlimit_as_bytes"}
+IN_BYTES = {
+    "os_page_bytes",
+    "huge_page_bytes",
+    "memory_bytes",
+    "cgroup_memory_max_bytes",
+    "rlimit_as_bytes",
+}
 THP = "/sys/kernel/mm/transparent_hugepage/enabled"
 OVERCOMMIT = "/proc/sys/vm/overcommit_memory"
 HELPERS = ["quire-analyse", "quire-replay", "libquire-record.so"]
@@ -37,7 +44,16 @@ def run(args):
     found, missing = facts(), lacks()
     if args.json:
         listed = [{"what": what, "why": why, "fix": fix} for what, why, fix in missing]
-        print(json.dumps({"schema": SCHEMA, "facts": {key: value for key, _, value in found}, "missing": listed}, indent=2))
+        print(
+            json.dumps(
+                {
+                    "schema": SCHEMA,
+                    "facts": {key: value for key, _, value in found},
+                    "missing": listed,
+                },
+                indent=2,
+            )
+        )
         return 0
     width = max(len(label) for _, label, _ in found)
     for key, label, value in found:
@@ -62,7 +78,8 @@ def size_text(size_bytes):
 
 
 def facts():
-    """[(JSON key, label, value)], in the order they are shown; a number's unit stands in its key; None: there is none."""
+    """[(JSON key, label, value)], in the order they are shown; a number's unit stands in its key;
+    None: there is none."""
     return [*_software(), *_processor(), *_memory(), *_kernel_features(), *_peers()]
 
 
@@ -80,7 +97,11 @@ def _software():
 def _processor():
     one, five, fifteen = os.getloadavg()
     return [
-        ("cpu_model", "CPU", _field("/proc/cpuinfo", "model name") or platform.processor() or "unknown"),
+        (
+            "cpu_model",
+            "CPU",
+            _field("/proc/cpuinfo", "model name") or platform.processor() or "unknown",
+        ),
         ("cpus_usable", "CPUs usable", len(os.sched_getaffinity(0))),
         ("cpus_configured", "CPUs configured", os.sysconf("SC_NPROCESSORS_CONF")),
         ("cgroup_cpu_max", "cgroup CPU limit", _cgroup("cpu.max")),
@@ -105,8 +126,18 @@ def _memory():
 def _kernel_features():
     return [
         ("rseq", "rseq", rseq()),
-        ("vma_names", "names in /proc/PID/smaps", "yes" if _can_name_memory() else "no (kernel without CONFIG_ANON_VMA_NAME)"),
-        ("seccomp", "seccomp", {"0": "off", "1": "strict", "2": "filter"}.get(_field("/proc/self/status", "Seccomp"), "unknown")),
+        (
+            "vma_names",
+            "names in /proc/PID/smaps",
+            "yes" if _can_name_memory() else "no (kernel without CONFIG_ANON_VMA_NAME)",
+        ),
+        (
+            "seccomp",
+            "seccomp",
+            {"0": "off", "1": "strict", "2": "filter"}.get(
+                _field("/proc/self/status", "Seccomp"), "unknown"
+            ),
+        ),
         ("preloaded", "preloaded here", os.environ.get("LD_PRELOAD") or "nothing"),
     ]
 
@@ -125,7 +156,11 @@ def rseq():
     if size:
         return f"yes ({size} bytes registered by glibc)"
     off_by_tunable = "glibc.pthread.rseq=0" in os.environ.get("GLIBC_TUNABLES", "")
-    return "no (switched off by GLIBC_TUNABLES)" if off_by_tunable else "no (kernel, seccomp filter or emulator without it)"
+    return (
+        "no (switched off by GLIBC_TUNABLES)"
+        if off_by_tunable
+        else "no (kernel, seccomp filter or emulator without it)"
+    )
 
 
 def lacks():
@@ -136,27 +171,66 @@ def lacks():
         install = "apt-get install -y --no-install-recommends " + " ".join(packages)
         missing.append((" ".join(packages), "comparisons go without them", install))
     if not _found_helpers():
-        missing.append(("native helpers", "nothing can be recorded or replayed", "./quire try   (builds them)"))
+        missing.append(
+            ("native helpers", "nothing can be recorded or replayed", "./quire try   (builds them)")
+        )
     missing += _system_lacks()
     if not shutil.which("gcc") and not shutil.which("cc"):
-        missing.append(("a C compiler", "a checkout cannot be built", "apt-get install -y --no-install-recommends gcc g++"))
+        missing.append(
+            (
+                "a C compiler",
+                "a checkout cannot be built",
+                "apt-get install -y --no-install-recommends gcc g++",
+            )
+        )
     return missing
 
 
 def _system_lacks():
-    """What the kernel or its settings withhold; everything works without, slower or within bounds."""
+    """What the kernel or its settings withhold; everything works without, slower or within
+    bounds."""
     missing = []
     if rseq().startswith("no"):
-        missing.append(("rseq", "per-CPU operations use the slower path", "run without GLIBC_TUNABLES and seccomp filters, on glibc 2.35 or later"))
+        missing.append(
+            (
+                "rseq",
+                "per-CPU operations use the slower path",
+                "run without GLIBC_TUNABLES and seccomp filters, on glibc 2.35 or later",
+            )
+        )
     pages = _chosen(THP)
     if pages == "not available":
-        missing.append(("transparent huge pages", "fresh memory costs a page fault for each 4 KiB", "mount /sys here, or boot a kernel that has them"))
+        missing.append(
+            (
+                "transparent huge pages",
+                "fresh memory costs a page fault for each 4 KiB",
+                "mount /sys here, or boot a kernel that has them",
+            )
+        )
     elif pages == "never":
-        missing.append(("transparent huge pages", "fresh memory costs a page fault for each 4 KiB", f"echo madvise >{THP}   (as root)"))
+        missing.append(
+            (
+                "transparent huge pages",
+                "fresh memory costs a page fault for each 4 KiB",
+                f"echo madvise >{THP}   (as root)",
+            )
+        )
     if _line(OVERCOMMIT) == "2":
-        missing.append(("overcommit", "address space counts as memory: smaller ranges are reserved", f"echo 0 >{OVERCOMMIT}   (as root)"))
+        missing.append(
+            (
+                "overcommit",
+                "address space counts as memory: smaller ranges are reserved",
+                f"echo 0 >{OVERCOMMIT}   (as root)",
+            )
+        )
     if _limit(resource.RLIMIT_AS) is not None:
-        missing.append(("address space", "RLIMIT_AS is set: smaller ranges are reserved", "ulimit -v unlimited"))
+        missing.append(
+            (
+                "address space",
+                "RLIMIT_AS is set: smaller ranges are reserved",
+                "ulimit -v unlimited",
+            )
+        )
     return missing
 
 
@@ -179,7 +253,16 @@ def _can_name_memory():
     pin = ctypes.c_char.from_buffer(area)
     address = ctypes.c_void_p(ctypes.addressof(pin))
     libc = ctypes.CDLL(None, use_errno=True)
-    named = libc.prctl(PR_SET_VMA, ctypes.c_ulong(0), address, ctypes.c_ulong(mmap.PAGESIZE), ctypes.c_char_p(b"quire")) == 0
+    named = (
+        libc.prctl(
+            PR_SET_VMA,
+            ctypes.c_ulong(0),
+            address,
+            ctypes.c_ulong(mmap.PAGESIZE),
+            ctypes.c_char_p(b"quire"),
+        )
+        == 0
+    )
     del pin
     area.close()
     return named
@@ -187,7 +270,9 @@ def _can_name_memory():
 
 def _cgroup(name):
     """The tightest limit of this process's cgroup (v2) and those above it; None without one."""
-    path = next((row.split("::", 1)[1] for row in _rows("/proc/self/cgroup") if row.startswith("0::")), None)
+    path = next(
+        (row.split("::", 1)[1] for row in _rows("/proc/self/cgroup") if row.startswith("0::")), None
+    )
     while path is not None:
         value = _line(f"/sys/fs/cgroup{path.rstrip('/')}/{name}")
         if value and not value.startswith("max"):
