@@ -21,13 +21,13 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__SSE2__)
-#include <emmintrin.h>
-#endif
-
 #include "base/align.h"
 #include "base/bits.h"
 #include "base/compiler.h"
+
+#if CPU_X86_64
+#include <emmintrin.h>
+#endif
 
 enum { TREE_FAN = 32, TREE_LEVELS = 6, CODE_EXACT = 0x4000, GROUP_WORDS = TREE_FAN / 4 };
 
@@ -75,7 +75,7 @@ static inline uint32_t tree_group_enough_portable(const uint16_t *group, uint16_
     return found;
 }
 
-#if defined(__SSE2__)
+#if CPU_X86_64 /* SSE2 is part of it */
 static inline uint32_t tree_group_enough(const uint16_t *group, uint16_t code)
 {
     const __m128i *four = (const __m128i *)(const void *)group;

@@ -69,7 +69,16 @@ int os_memfd(const char *name);
 int os_file_reserve(int fd, size_t bytes);
 /* Give the space of a part of the file back; it reads as zero afterwards. */
 int os_file_punch(int fd, size_t offset, size_t bytes);
-int os_map_file(int fd, size_t bytes, void **out);
+int os_map_file(int fd, size_t bytes, size_t align_bytes, void **out);
+/* The same for the pages of a shared mapping, by address: -EINVAL where a later os_mapped_reserve() could not say "full". */
+int os_mapped_punch(void *start, size_t bytes);
+/* Give pages of a shared mapping their memory now: -ENOMEM when the file system is full, where writing to them would be a SIGBUS. */
+int os_mapped_reserve(void *start, size_t bytes);
+/* True when `name` is a regular file of this user; and when it is the very file that `fd` is. */
+bool os_file_is_ours(int dirfd, const char *name);
+bool os_file_is(int fd, int dirfd, const char *name);
+/* Call fn with the name of everything in a directory; fn may remove it.  Allocates nothing. */
+int os_dir_each(int dirfd, void (*fn)(const char *name, void *arg), void *arg);
 int os_unlink(int dirfd, const char *name);
 /* Try to lock the whole file, shared or exclusive, without waiting: -EWOULDBLOCK. */
 int os_flock(int fd, bool exclusive);

@@ -116,20 +116,6 @@ int os_file_punch(int fd, size_t offset, size_t bytes)
     return error;
 }
 
-int os_map_file(int fd, size_t bytes, void **out)
-{
-    int kept = errno;
-    if (os_fault(OS_MAP))
-        return -ENOMEM;
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    int error = errno;
-    errno = kept;
-    if (p == MAP_FAILED)
-        return -error;
-    *out = p;
-    return 0;
-}
-
 int os_unlink(int dirfd, const char *name)
 {
     int kept = errno;

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT
+/*
+ * source_file.c - spans as shared mappings of files `directory/name.N`, removed with their span.
+ *
+ *     take   next N that does not exist --> 0600, never a link --> space reserved --> mapped, closed
+ *     give   unmapped --> name.N removed
+ *
+ * Invariants:
+ *   S1  when a source ends, every span has been given back
+ *   S9  numbers rise: a process never uses one twice, so that removing name.N by a copy of a span that
+ *       was given back elsewhere cannot remove the file of another span of this process
+ *
+ * A child of a fork shares the spans it inherited with its parent, who removes their files; it takes
+ * numbers of its own and holds a lock of its own on the directory.
+ *
+ * Locks: none of ours; the child's repair runs under that of source_fork.c.
+ * Not here: leftovers and who lives (source_file_dir.c), the mapping (source_shared.c).
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/panic.h"
+#include "os/os.h"
+#include "pages/source_account.h"
+#include "pages/source_file_dir.h"
+#include "pages/source_fork.h"
+#include "pages/source_internal.h"
+#include "pages/source_shared.h"
+
+struct source_file {
+    struct quire_source source; /* first: it is a source */
+    struct file_dir dir;        /* changed by a repair only */
+    uint32_t inherited_below;   /* numbers whose files are the parent's to remove */
+    struct source_fork fork;
+    /* any thread */
+    CACHE_ALIGNED atomic_u32 next; /* S9 */
+    struct source_account account;
+    atomic_size stuck_bytes; /* addresses that could not be unmapped, without memory */
+};
+
+static void file_repair(void *source)
+{
+    struct source_file *file = source;
+    file->inherited_below = u32_load_relaxed(&file->next);
+    file_dir_join_again(&file->dir);
+}
+
+static struct source_file *file_of(struct quire_source *source)
+{
+    struct source_file *file = (struct source_file *)source;
+    source_fork_repair(&file->fork, file_repair, file);
+    return file;
+}
+
+/* A new file and its number; -errno. */
+static int create_next(struct source_file *file, uint32_t *number)
+{
+    char name[FILE_NAME_BYTES];
+    int fd;
+    do {
+        *number = u32_add_relaxed(&file->next, 1);
+        file_dir_name(&file->dir, *number, name);
+        fd = os_file_create(file->dir.dirfd, name);
+    } while (fd == -EEXIST); /* another process's, or something planted */
+    return fd;
+}
+
+static void remove_file(struct source_file *file, uint32_t number)
+{
+    char name[FILE_NAME_BYTES];
+    file_dir_name(&file->dir, number, name);
+    (void)os_unlink(file->dir.dirfd, name); /* what stays is removed when the last source leaves the directory */
+}
+
+static int file_take(struct quire_source *source, size_t bytes, size_t align_bytes, struct quire_span *out)
+{
+    struct source_file *file = file_of(source);
+    uint32_t number;
+    int fd = create_next(file, &number);
+    int error = fd < 0 ? -ENOMEM : shared_map(fd, bytes, align_bytes, out);
+    if (error) {
+        if (fd >= 0)
+            remove_file(file, number);
+        account_failed(&file->account);
+        return error;
+    }
+    out->cookie = number;
+    account_took(&file->account, bytes);
+    return 0;
+}
+
+static void file_give(struct quire_source *source, const struct quire_span *span)
+{
+    struct source_file *file = file_of(source);
+    struct quire_span copy = *span; /* the span may lie in the memory it describes */
+    size_add_relaxed(&file->stuck_bytes, shared_unmap(&copy));
+    if (copy.cookie >= file->inherited_below)
+        remove_file(file, copy.cookie);
+    account_gave(&file->account, copy.bytes);
+}
+
+static void file_fini(struct quire_source *source)
+{
+    struct source_file *file = file_of(source);
+    if (size_load_relaxed(&file->account.taken_bytes) != 0)
+        panic("source", source->name, "S1 destroyed with spans still taken", source);
+    file_dir_close(&file->dir);
+    source_struct_delete(file, sizeof *file);
+}
+
+static void file_stats(const struct quire_source *source, struct quire_source_stats *out)
+{
+    const struct source_file *file = (const struct source_file *)source;
+    account_stats(&file->account, out);
+    out->reserved_bytes = out->taken_bytes + size_load_relaxed(&file->stuck_bytes);
+    out->meta_bytes = os_page_bytes();
+}
+
+static const struct quire_source_verbs file_verbs = {
+    .take = file_take, .give = file_give, .idle = shared_idle, .busy = shared_busy, .fini = file_fini, .stats = file_stats};
+
+/* What the header promises: anything that says "no more of something" is ENOMEM. */
+static int create_errno(int error)
+{
+    switch (error) {
+    case -ENOENT:
+    case -ENOTDIR:
+    case -EACCES:
+    case -EROFS:
+    case -ELOOP:
+    case -ENAMETOOLONG:
+    case -EBUSY:
+        return -error;
+    case -EPERM:
+        return EACCES;
+    case -EMFILE:
+    case -ENFILE:
+        return EMFILE;
+    default:
+        return ENOMEM;
+    }
+}
+
+static struct quire_source *refuse(int error)
+{
+    errno = error;
+    return NULL;
+}
+
+struct quire_source *quire_source_file(const char *directory, const char *name)
+{
+    if (!directory || !name || !*directory || !*name || strchr(name, '/'))
+        return refuse(EINVAL);
+    if (strlen(name) > FILE_PREFIX_BYTES_MAX)
+        return refuse(ENAMETOOLONG);
+    struct source_file *file = source_struct_new(sizeof *file);
+    if (!file)
+        return NULL;
+    int error = source_fork_init(&file->fork);
+    if (!error)
+        error = file_dir_open(&file->dir, directory, name);
+    if (error) {
+        source_struct_delete(file, sizeof *file);
+        return refuse(create_errno(error));
+    }
+    file->source = (struct quire_source){&file_verbs, file->dir.prefix};
+    return &file->source;
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT
+/*
+ * source_file_dir.c - who lives in a directory, and removing what the dead left there.
+ *
+ *     name.lock   each living process holds it locked shared; the kernel unlocks it when a process dies
+ *     name.17     a span's file
+ *
+ *     enter:  exclusive?  yes: nobody lives; remove name.<digits>, then shared
+ *                         no:  somebody lives; remove nothing, shared
+ *     leave:  exclusive?  yes: the last; remove name.lock
+ *
+ * A lock file may be removed between its opening and its locking.  So after locking, the name must
+ * still be the file that was locked; otherwise all begins again.
+ *
+ * Locks: none but that one.  Not here: the spans (source_file.c).
+ */
+#include "pages/source_file_dir.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include "os/os.h"
+
+enum { NUMBER_DIGITS_MAX = 10, JOIN_TRIES_MAX = 5000, JOIN_PAUSE_NS = 1000000 };
+
+void file_dir_name(const struct file_dir *dir, uint32_t number, char out[FILE_NAME_BYTES])
+{
+    char digits[NUMBER_DIGITS_MAX];
+    size_t used = strlen(dir->prefix), n = 0;
+    memcpy(out, dir->prefix, used);
+    out[used++] = '.';
+    do
+        digits[n++] = (char)('0' + number % 10);
+    while ((number /= 10) != 0);
+    while (n)
+        out[used++] = digits[--n];
+    out[used] = 0;
+}
+
+static void lock_name(const struct file_dir *dir, char out[FILE_NAME_BYTES])
+{
+    size_t used = strlen(dir->prefix);
+    memcpy(out, dir->prefix, used);
+    memcpy(out + used, ".lock", sizeof ".lock");
+}
+
+/* Exactly "prefix.<digits>", as file_dir_name() writes them. */
+static bool is_span_name(const struct file_dir *dir, const char *name)
+{
+    size_t used = strlen(dir->prefix);
+    if (strncmp(name, dir->prefix, used) != 0 || name[used] != '.')
+        return false;
+    const char *digits = name + used + 1;
+    size_t n = strspn(digits, "0123456789");
+    return n > 0 && n <= NUMBER_DIGITS_MAX && digits[n] == 0 && (digits[0] != '0' || n == 1);
+}
+
+static void remove_leftover(const char *name, void *arg)
+{
+    const struct file_dir *dir = arg;
+    if (is_span_name(dir, name) && os_file_is_ours(dir->dirfd, name))
+        (void)os_unlink(dir->dirfd, name); /* what cannot be removed is skipped over when its number comes */
+}
+
+static void pause_before_retry(void)
+{
+    uint32_t never = 0;
+    os_futex_wait(&never, 0, JOIN_PAUSE_NS);
+}
+
+static int open_or_create(int dirfd, const char *name)
+{
+    int fd = os_file_create(dirfd, name);
+    if (fd == -EEXIST)
+        fd = os_file_open(dirfd, name); /* -ENOENT: removed in between */
+    return fd;
+}
+
+/* Lock `fd` shared, having cleaned up if nobody lives.  -EWOULDBLOCK: try all again. */
+static int lock_shared(struct file_dir *dir, int fd, const char *name)
+{
+    int error = os_flock(fd, true);
+    if (error == 0) {
+        if (!os_file_is(fd, dir->dirfd, name))
+            return -EWOULDBLOCK; /* whoever lives holds another file locked */
+        error = os_dir_each(dir->dirfd, remove_leftover, dir);
+        if (error)
+            return error;
+    } else if (error != -EWOULDBLOCK) {
+        return error;
+    }
+    error = os_flock(fd, false);
+    return error == 0 && !os_file_is(fd, dir->dirfd, name) ? -EWOULDBLOCK : error;
+}
+
+/* A descriptor of the lock file, locked shared; or -errno. */
+static int join(struct file_dir *dir)
+{
+    char name[FILE_NAME_BYTES];
+    lock_name(dir, name);
+    for (int tries = 0; tries < JOIN_TRIES_MAX; tries++) {
+        int fd = open_or_create(dir->dirfd, name);
+        if (fd == -ENOENT)
+            continue;
+        if (fd < 0)
+            return fd;
+        int error = lock_shared(dir, fd, name);
+        if (error == 0)
+            return fd;
+        os_close(fd);
+        if (error != -EWOULDBLOCK)
+            return error;
+        pause_before_retry(); /* somebody is entering or leaving */
+    }
+    return -EBUSY;
+}
+
+int file_dir_open(struct file_dir *dir, const char *path, const char *prefix)
+{
+    strcpy(dir->prefix, prefix);
+    dir->dirfd = os_dir_open(path);
+    if (dir->dirfd < 0)
+        return dir->dirfd;
+    dir->lockfd = join(dir);
+    if (dir->lockfd >= 0)
+        return 0;
+    os_close(dir->dirfd);
+    return dir->lockfd;
+}
+
+void file_dir_join_again(struct file_dir *dir)
+{
+    int fd = join(dir);
+    if (fd < 0)
+        return; /* the inherited one still says that somebody lives */
+    os_close(dir->lockfd);
+    dir->lockfd = fd;
+}
+
+void file_dir_close(struct file_dir *dir)
+{
+    char name[FILE_NAME_BYTES];
+    lock_name(dir, name);
+    if (os_flock(dir->lockfd, true) == 0 && os_file_is(dir->lockfd, dir->dirfd, name)) {
+        (void)os_dir_each(dir->dirfd, remove_leftover, dir); /* what could not be removed with its span */
+        (void)os_unlink(dir->dirfd, name);
+    }
+    os_close(dir->lockfd);
+    os_close(dir->dirfd);
+}
