@@ -9,15 +9,19 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "os/os.h"
 
-enum { ZEROES_BYTES = 4096 };
+enum { ZEROES_BYTES = 4096, MEMORY_CHECK_BYTES = 16 << 20 };
 
 int os_dir_open(const char *path)
 {
@@ -85,12 +89,44 @@ static int reserve_by_writing(int fd, size_t bytes)
     return 0;
 }
 
+/* Memory that the system could still hand out, from /proc/meminfo; SIZE_MAX when it does not say. */
+static size_t memory_available_bytes(void)
+{
+    char text[512];
+    int fd = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    text[got > 0 ? got : 0] = 0;
+    const char *line = strstr(text, "MemAvailable:");
+    return line ? (size_t)strtoull(line + sizeof "MemAvailable:" - 1, NULL, 10) * 1024 : SIZE_MAX;
+}
+
+/*
+ * Asked for more than there is, a file system in memory takes page after page until nothing is left for anybody, and only then says so.
+ * So what plainly cannot be had is refused before.
+ */
+static bool plainly_too_large(int fd, size_t bytes)
+{
+    struct statfs fs;
+    if (fstatfs(fd, &fs) != 0)
+        return false;
+    size_t free_bytes = SIZE_MAX;
+    if (fs.f_blocks != 0 && !__builtin_mul_overflow(fs.f_bavail, (size_t)fs.f_bsize, &free_bytes) && bytes > free_bytes)
+        return true;
+    return fs.f_type == TMPFS_MAGIC && bytes >= MEMORY_CHECK_BYTES && bytes > memory_available_bytes();
+}
+
 int os_file_reserve(int fd, size_t bytes)
 {
     int kept = errno, error = 0;
     struct rlimit limit;
     if (os_fault(OS_GROW))
         return -ENOSPC;
+    if (plainly_too_large(fd, bytes)) {
+        errno = kept;
+        return -ENOSPC;
+    }
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur)
         return -EFBIG;
     while (fallocate(fd, 0, 0, (off_t)bytes) != 0) {

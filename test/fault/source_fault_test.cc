@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+/* The nth system call of each kind fails, for each source and every n until none does: an error, nothing lost, and the next success works. */
+#include "unit/source_kit.h"
+
+#include <cstring>
+
+#include "support.h"
+
+namespace {
+
+/* Create, take, use, give back, end; going on after each failure.  True when something failed. */
+bool program(const std::function<quire_source *()> &make)
+{
+    bool failed = false;
+    quire_source *source = make();
+    if (!source) {
+        EXPECT_TRUE(errno == ENOMEM || errno == EMFILE) << errno;
+        return true;
+    }
+    for (int i = 0; i < 3; i++) {
+        quire_span spans[2];
+        size_t page = os_page_bytes();
+        for (auto &span : spans) {
+            int error = take(source, 16 * page, &span, i == 2 ? 64 * page : page);
+            if (error) {
+                EXPECT_EQ(error, -ENOMEM);
+                span.start = nullptr;
+                failed = true;
+                continue;
+            }
+            char *bytes = static_cast<char *>(span.start);
+            memset(bytes, 1, span.bytes);
+            source->verbs->idle(source, bytes + page, 4 * page);
+            if (source->verbs->busy(source, bytes + page, 4 * page) == 0)
+                memset(bytes, 2, span.bytes);
+            else
+                failed = true;
+        }
+        for (auto &span : spans)
+            if (span.start)
+                give(source, span);
+        EXPECT_EQ(quire_source_check(source), nullptr);
+    }
+    EXPECT_EQ(stats_of(source).taken_bytes, source == quire_source_anon() || source == quire_source_malloc() ? stats_of(source).taken_bytes : 0);
+    quire_source_destroy(source);
+    return failed;
+}
+
+void every_call_fails_once(const char *name, const std::function<quire_source *()> &make, const Directory &directory)
+{
+    program(make); /* what is had once for the process */
+    for (int kind = 0; kind < OS_CALL_COUNT; kind++) {
+        /* What cannot be unmapped stays as addresses without memory, and is counted: there the maps may grow. */
+        bool maps_stay = kind != OS_UNMAP;
+        uint64_t seen = 1;
+        for (uint64_t nth = 1; nth <= seen && nth < 200; nth++) {
+            size_t maps = count_lines("/proc/self/maps"), fds = fd_count();
+            os_fault_set(os_call(kind), nth, false);
+            program(make);
+            seen = os_fault_set(os_call(kind), 0, false);
+            EXPECT_EQ(fd_count(), fds) << name << " kind " << kind << " nth " << nth;
+            if (maps_stay) {
+                EXPECT_EQ(count_lines("/proc/self/maps"), maps) << name << " kind " << kind << " nth " << nth;
+            }
+            for (const std::string &file : directory.list())
+                EXPECT_EQ(file, "span.lock") << name << " kind " << kind << " nth " << nth;
+            program(make); /* works again, and clears up */
+            EXPECT_EQ(directory.list(), Names{}) << name << " kind " << kind << " nth " << nth;
+        }
+        /* From then on: still an error each time and no crash. */
+        os_fault_set(os_call(kind), 1, true);
+        program(make);
+        os_fault_set(os_call(kind), 0, false);
+        program(make);
+        EXPECT_EQ(directory.list(), Names{}) << name;
+    }
+}
+
+} // namespace
+
+TEST(SourceFault, every_nth_system_call_of_the_file_source)
+{
+    Directory directory;
+    every_call_fails_once("file", [&] { return quire_source_file(directory.path.c_str(), "span"); }, directory);
+}
+
+TEST(SourceFault, every_nth_system_call_of_the_memfd_source)
+{
+    Directory directory;
+    every_call_fails_once("memfd", [] { return quire_source_memfd("test"); }, directory);
+}
+
+TEST(SourceFault, every_nth_system_call_of_the_anonymous_and_the_malloc_source)
+{
+    Directory directory;
+    every_call_fails_once("anon", [] { return quire_source_anon(); }, directory);
+    every_call_fails_once("malloc", [] { return quire_source_malloc(); }, directory);
+}
+
+TEST(SourceFault, every_nth_system_call_under_decorators)
+{
+    Directory directory;
+    every_call_fails_once("limit", [] { return quire_source_limit(quire_source_anon(), 1 << 20); }, directory);
+    every_call_fails_once("count", [] { return quire_source_count(quire_source_anon()); }, directory);
+    every_call_fails_once("fail", [] { return quire_source_fail(quire_source_anon(), 3); }, directory);
+}
+
+TEST(SourceFault, addresses_that_cannot_be_unmapped_are_counted)
+{
+    Directory directory;
+    for (quire_source *source : {quire_source_file(directory.path.c_str(), "span"), quire_source_memfd("test")}) {
+        quire_span span;
+        ASSERT_EQ(take(source, 16 * os_page_bytes(), &span), 0);
+        memset(span.start, 1, span.bytes);
+        {
+            Fault fault(OS_UNMAP, 1);
+            give(source, span);
+        }
+        Stats stats = stats_of(source);
+        EXPECT_EQ(stats.taken_bytes, 0u);
+        EXPECT_EQ(stats.reserved_bytes, span.bytes);
+        EXPECT_EQ(*static_cast<char *>(span.start), 0) << "the memory is gone all the same";
+        quire_source_destroy(source);
+        os_unmap(span.start, span.bytes);
+    }
+}
