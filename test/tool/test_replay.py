@@ -177,7 +177,8 @@ def test_peak_memory_is_that_of_the_replay_alone(tmp_path):
     for slot in slots:
         program.free(0, slot)
     figures = native_json("quire-replay", program.write(tmp_path / "p.qrp"))
-    assert 64 << 20 <= figures["peak_rss_bytes"] <= 66 << 20
+    # The kernel counts resident pages in batches for each CPU: a few hundred KiB either way.
+    assert 63 << 20 <= figures["peak_rss_bytes"] <= 66 << 20
 
 
 def test_a_truncated_program_is_refused_at_every_length(tmp_path):

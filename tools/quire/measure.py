@@ -40,13 +40,15 @@ def backends(peers, plan):
     return chosen
 
 
-def run_once(program, backend):
+def run_once(program, backend, verify=False):
     """One replay; its figures. A peer that does not really serve malloc is an error."""
     arguments = [program]
     if backend.plan:
         arguments += ["--plan", backend.plan]
     if backend.null:
         arguments += ["--null"]
+    if verify:
+        arguments += ["--verify"]
     env = {
         k: v
         for k, v in os.environ.items()
@@ -120,28 +122,31 @@ class Series:
         return self.runs["libc"][0]["ops"]
 
 
-def run_round(program, active, number, series):
+def run_round(program, active, series, verify=False):
     """One round: each backend once, beginning with another one each time. A peer that fails is out from then on."""
-    turn = number % len(active)
+    turn = series.rounds % len(active)
     results = {}
     for backend in active[turn:] + active[:turn]:
         try:
-            results[backend.name] = run_once(program, backend)
+            results[backend.name] = run_once(program, backend, verify)
         except QuireError as error:
             if not backend.library:
                 raise
             series.failed[backend.name] = error.why
     for name, figures in results.items():
-        series.runs[name].append(figures)
+        if not verify:
+            series.runs[name].append(figures)
     return [b for b in active if b.name not in series.failed]
 
 
 def replay(program, chosen, limits):
     """Rounds until limits.rounds, or until limits.seconds are used up (never fewer than ROUNDS_MIN). A Series."""
     series = Series(list(chosen))
-    progress = ui.Progress(limits.rounds or ROUNDS_MAX)
+    progress = ui.Progress(1 + (limits.rounds or ROUNDS_MAX))
     said = f"replaying with {', '.join(b.name for b in chosen if not b.null)}"
-    active = list(chosen)
+    progress.step("replaying once with each allocator, to see that it keeps objects apart")
+    served = run_round(program, [b for b in chosen if not b.null], series, verify=True)
+    active = [b for b in chosen if b.null or b in served]
     began_s = time.monotonic()
     for number in range(limits.rounds or ROUNDS_MAX):
         spent_s = time.monotonic() - began_s
@@ -149,6 +154,6 @@ def replay(program, chosen, limits):
         if enough and spent_s + spent_s / number > limits.seconds:
             break
         progress.step(said, quiet_repeat=True)
-        active = run_round(program, active, number, series)
+        active = run_round(program, active, series)
     progress.done()
     return series

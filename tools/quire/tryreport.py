@@ -15,6 +15,8 @@ import ui
 from statistics import median
 from version import VERSION
 
+# Beyond that the replay is dearer than what it models: figures are ratios between allocators, no more.
+SHARE_PERCENT_SANE = 95
 NOTHING = "nothing worth looking at"
 
 
@@ -101,13 +103,25 @@ class Report:
         said = self.timing.runs[0].stderr.strip().splitlines()
         return lines + [f"    it said: {line}" for line in said[-3:]]
 
+    def _share_text(self):
+        share = self.outcome.share_percent
+        if share.value > SHARE_PERCENT_SANE:
+            return (
+                "  Allocation is nearly all of the run time. (The replay even takes "
+                f"{ui.percent(share.value)} of it: it runs with colder caches than the program.)"
+            )
+        return (
+            f"  Allocation is {render.interval(share, ui.percent)} of the run time: "
+            "the most that any allocator could save."
+        )
+
     def _facts_text(self):
         facts, outcome = self.recording.facts, self.outcome
         threads = facts.get("threads", 1)
         lines = [
             f"  {ui.count(facts['allocations'])} allocations in {ui.seconds(outcome.program_s.value)} of CPU time, "
             f"{threads} thread{'s' * (threads != 1)}, at most {ui.size(facts['peak_live_bytes'])} live at once.",
-            f"  Allocation is {render.interval(outcome.share_percent, ui.percent)} of the run time: the most that any allocator could save.",
+            self._share_text(),
         ]
         if facts.get("note"):
             lines.append(f"  The trace is not whole: {facts['note']}.")

@@ -30,7 +30,7 @@ struct gate {
 };
 
 static inline void gate_pause(void) {
-#if __x86_64__
+#if __has_builtin(__builtin_ia32_pause)
     __builtin_ia32_pause();
 #else
     sched_yield();

@@ -68,14 +68,25 @@ ALWAYS_INLINE unsigned char *null_address(struct lane *lane, uint64_t bytes) {
     return at;
 }
 
+/* What a program does with memory that it asked for: an object, or what it grew by. */
+ALWAYS_INLINE void use(struct lane *lane, const struct step *step, uint64_t from_bytes,
+                       uint64_t to_bytes) {
+    unsigned char *object = lane->player->objects[step->slot];
+    touch_each(object, from_bytes, to_bytes, TOUCH_PAGE_BYTES);
+    if (lane->player->opts->verify) {
+        touch_each(object, from_bytes, to_bytes, TOUCH_LINE_BYTES);
+        touch_sign_end(object, to_bytes, step->slot);
+    }
+    touch_sign(object, to_bytes, step->slot);
+}
+
 ALWAYS_INLINE void born(struct lane *lane, const struct step *step, uint64_t bytes, void *object) {
     lane->player->objects[step->slot] = object;
     if (__builtin_expect(object == NULL, 0)) {
         lane->failures++;
         return;
     }
-    touch_span(object, 0, bytes);
-    touch_sign(object, bytes, step->slot);
+    use(lane, step, 0, bytes);
 }
 
 ALWAYS_INLINE void step_birth(struct lane *lane, const struct step *step, uint64_t bytes,
@@ -122,7 +133,6 @@ ALWAYS_INLINE void step_resize(struct lane *lane, const struct step *step, uint6
         return;
     if (null) {
         bytes = bytes < REGION_BYTES_MAX ? bytes : REGION_BYTES_MAX;
-        touch_start_intact(object, old_bytes, step->slot);
         object = null_address(lane, bytes);
     } else {
         void *moved = step->kind == STEP_REALLOC
@@ -136,25 +146,22 @@ ALWAYS_INLINE void step_resize(struct lane *lane, const struct step *step, uint6
         object = moved;
         uint64_t kept_bytes = old_bytes < bytes ? old_bytes : bytes;
         // A stamp cut short keeps its first byte, which is what short objects carry.
-        if (!touch_start_intact(object, kept_bytes, step->slot))
+        if (player->opts->verify && !touch_start_intact(object, kept_bytes, step->slot))
             lane->corrupt++;
     }
     player->objects[step->slot] = object;
-    if (bytes > old_bytes)
-        touch_span(object, old_bytes, bytes);
-    touch_sign(object, bytes, step->slot);
+    use(lane, step, old_bytes, bytes);
 }
 
 ALWAYS_INLINE void step_free(struct lane *lane, const struct step *step, bool null) {
     unsigned char *object = lane->player->objects[step->slot];
     if (object == NULL)
         return;
-    bool intact = touch_start_intact(object, step->old, step->slot);
     if (null)
         return;
-    if (lane->player->opts->verify_ends && step->old != UINT32_MAX)
-        intact = intact && touch_end_intact(object, step->old, step->slot);
-    if (__builtin_expect(!intact, 0))
+    if (lane->player->opts->verify &&
+        !(touch_start_intact(object, step->old, step->slot) &&
+          (step->old == UINT32_MAX || touch_end_intact(object, step->old, step->slot))))
         lane->corrupt++;
     free(object);
 }

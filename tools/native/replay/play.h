@@ -15,7 +15,7 @@ enum play_backend {
 
 struct play_opts {
     enum play_backend backend;
-    bool verify_ends; // also check last bytes at death (touches memory a program might not)
+    bool verify; // write whole objects and check both ends: thorough, and no measurement
 };
 
 struct play_result {

@@ -55,7 +55,7 @@ static int parse(struct request *request, int argc, char **argv) {
         else if (option == 'e')
             request->expect_path = optarg;
         else if (option == 'v')
-            request->play.verify_ends = true;
+            request->play.verify = true;
         else
             return usage();
     }
