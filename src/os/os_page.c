@@ -89,7 +89,7 @@ static int map_aligned(size_t bytes, size_t align_bytes, int protection, void **
     errno = kept;
     if (p == MAP_FAILED)
         return -error;
-    char *start = p + (-(uintptr_t)p & (align_bytes - 1));
+    char *start = p + ((align_bytes - ((uintptr_t)p & (align_bytes - 1))) & (align_bytes - 1));
     size_t before = (size_t)(start - p), after = slack - before;
     /* Ends that cannot be cut off (no VMA left for the split) are only address space: the block is good. */
     if (before)
