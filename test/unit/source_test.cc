@@ -317,7 +317,7 @@ TEST(SourceFixed, finds_the_one_place_of_a_large_alignment)
 {
     size_t large = 1 << 20, page = os_page_bytes();
     std::vector<char> memory(3 * large);
-    uintptr_t aligned = ((uintptr_t)memory.data() + large - 1) & ~(large - 1);
+    uintptr_t aligned = ((uintptr_t)memory.data() + 8 * page + large - 1) & ~(large - 1);
     char *start = (char *)aligned - 8 * page; /* one such address, close to the start */
     quire_source *source = quire_source_fixed(start, 16 * page);
     quire_span span, second;
