@@ -13,6 +13,11 @@ from toolkit import BUILD, TOOL, build, quire, try_json
 
 import advice
 
+INSERTS = (
+    "create table t(a,b); with recursive n(i) as (select 1 union all select i+1 from n where i<20000) "
+    "insert into t select i,'name'||i from n;"
+)
+
 WORDS = {advice.YES, advice.NO, advice.INCONCLUSIVE}
 
 THREADED = """
@@ -105,8 +110,7 @@ def test_python_is_seen_through_its_own_allocator_and_that_is_said(tmp_path, big
 
 
 def test_sqlite_gets_a_verdict(tmp_path):
-    sql = "create table t(a,b); with recursive n(i) as (select 1 union all select i+1 from n where i<20000) insert into t select i,'name'||i from n;"
-    document = try_json(tmp_path, "sqlite3", ":memory:", sql)
+    document = try_json(tmp_path, "sqlite3", ":memory:", INSERTS)
     check_whole(document)
 
 
@@ -199,6 +203,40 @@ def test_strict_turns_an_inconclusive_verdict_into_exit_4(tmp_path, monkeypatch)
     assert cli.main(arguments[:1] + ["--strict"] + arguments[1:]) == 4
     assert cli.main(arguments) == 0
     assert cmd_try.EXIT_INCONCLUSIVE == 4
+
+
+def test_a_trace_of_only_a_part_of_the_run_gives_no_no(tmp_path):
+    words = ["try", "--json", "--rounds", 1, "--", "jq", "-n", "[range(200000)|tostring]|length"]
+    done = quire(tmp_path, *words, environment={"QUIRE_RECORD_LIMIT": "400K"})
+    document = json.loads(done.stdout)
+    assert "QUIRE_RECORD_LIMIT" in document["trace"]["note"]
+    assert document["verdict"]["word"] != advice.NO
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root to mount a small disk"
+)
+def test_a_full_disk_is_said_and_the_program_is_not_disturbed(tmp_path):
+    (tmp_path / "small").mkdir()
+    tool = f"mount -t tmpfs -o size=64k none small && cd small && {sys.executable} {TOOL}"
+    program = "jq -n '[range(20000)|tostring]|length'"
+    env = {**os.environ, "QUIRE_BUILD_DIR": str(BUILD)}
+
+    def run(command):
+        return subprocess.run(
+            ["unshare", "-m", "sh", "-c", f"{tool} {command} -- {program}"],
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=60,
+        )
+
+    recorded, tried = run("record"), run("try")
+    assert recorded.stdout == "20000\n" and recorded.returncode == 0
+    assert "only the beginning: the disk was full" in recorded.stderr
+    assert tried.returncode == 3 and "the disk was full" in tried.stderr and "-o " in tried.stderr
 
 
 def test_the_trace_goes_where_it_is_told(tmp_path):

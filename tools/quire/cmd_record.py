@@ -50,9 +50,11 @@ def run(args):
     if not found:
         raise EnvironmentLacks(
             f"no trace of {target.name} appeared",
-            "the tracer was not loaded, or the program never called malloc",
-            "ldd on the program shows whether it uses libc's malloc",
+            "the tracer said so above, or it was not loaded, or the program never called malloc",
+            "free some space or give another place: -o /var/tmp/program.qtr",
         )
     for one in found:
         ui.note(f"trace: {tracefile.shown(one)} ({ui.size(os.path.getsize(one))})")
+        if tracefile.stopped(one):
+            ui.note(f"  it holds only the beginning: {tracefile.stopped(one)}")
     return launch.exit_code(ran.status)

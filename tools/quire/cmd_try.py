@@ -116,13 +116,19 @@ def time_alone(target, source, progress):
 def record(target, source, path):
     """The recorded run."""
     ran = launch.hidden(target, source, launch.environment(trace=path))
-    if not tracefile.family(path):
+    if tracefile.family(path):
+        return ran
+    said = [line for line in ran.stderr.splitlines() if line.startswith("quire record: ")]
+    if said:
+        reason = said[0].removeprefix("quire record: ")
         raise EnvironmentLacks(
-            f"{target.name} cannot be traced: no trace appeared",
-            "the loader did not load the tracer, or the program never called libc's malloc",
-            f"ldd {target.binary}   (is libc there, and dynamic?)",
+            f"{target.name} could not be recorded", reason, "another place: -o /var/tmp/program.qtr"
         )
-    return ran
+    raise EnvironmentLacks(
+        f"{target.name} cannot be traced: no trace appeared",
+        "the loader did not load the tracer, or the program never called libc's malloc",
+        f"ldd {target.binary}   (is libc there, and dynamic?)",
+    )
 
 
 def keep_one(path, chosen):
@@ -135,8 +141,15 @@ def keep_one(path, chosen):
         chosen.path = path
 
 
-def refuse_hidden_allocator(target, recording, ran):
-    """Few calls but much memory: an allocator of the program's own, behind names that cannot be seen."""
+def refuse_unseen(target, recording, ran):
+    """Few calls were seen: because recording stopped, or because an allocator of the program's own hides them."""
+    stopped = tracefile.stopped(recording.path)
+    if recording.events < advice.EVENTS_MIN and stopped:
+        raise EnvironmentLacks(
+            f"{target.name} could not be recorded: {stopped}",
+            f"only {recording.events} operations are in {tracefile.shown(recording.path)}",
+            "another place: -o /var/tmp/program.qtr",
+        )
     if (
         recording.events < advice.EVENTS_MIN
         and ran.peak_rss_bytes - recording.facts.get("peak_live_bytes", 0) > HIDDEN_ALLOCATOR_BYTES
@@ -177,7 +190,7 @@ def try_program(target, args, folder):
     keep_one(path, report.recording)
     if report.crashed or report.too_small:
         if not report.crashed:
-            refuse_hidden_allocator(target, report.recording, report.recorded)
+            refuse_unseen(target, report.recording, report.recorded)
         if report.crashed and report.recording.events:
             report.planned = advice.plan(report.recording, f"{folder}/plan")
             report.rows = advice.sites(report.recording, report.planned)

@@ -21,7 +21,7 @@ HOW = {
 }
 
 BLIND_SPOTS = [
-    "cache effects of where objects lie: the replay touches each object at birth and death, the program does more",
+    "cache effects of where objects lie: the replay touches each object once, the program does more",
     "per-CPU use, and waiting that is not about memory: threads keep their own order and hand-overs, not their timing",
     "allocations that never reach malloc: mmap, the stack, an allocator of the program's own",
 ]

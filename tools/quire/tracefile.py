@@ -18,6 +18,14 @@ import native
 from errors import EnvironmentLacks, QuireError, UsageError
 
 ANALYSED_MAX = 6
+HEADER_BYTES_READ = 136
+STOPS = {
+    1: "the disk was full",
+    2: "the trace reached its largest size",
+    3: "the file size limit (ulimit -f) was reached",
+    4: "the file was replaced or removed",
+    5: "the recorder ran out of memory",
+}
 
 
 class Recording:
@@ -93,6 +101,15 @@ def family(path):
     return [p for p in [path] + sorted(others) if os.path.exists(p)]
 
 
+def stopped(path):
+    """Why recording ended before the program did, from the trace's header (doc/trace-format.md); empty: it did not."""
+    with open(path, "rb") as file:
+        head = file.read(HEADER_BYTES_READ)
+    if len(head) < HEADER_BYTES_READ or head[:8] != b"QTRACE\r\n" or head[8:12] != b"\1\0\0\0":
+        return ""
+    return STOPS.get(int.from_bytes(head[132:136], "little"), "")
+
+
 def shown(path):
     """A path as the user would type it from here."""
     relative = os.path.relpath(path)
@@ -115,6 +132,10 @@ def analyse(path, folder, wrappers=()):
     except EnvironmentLacks:
         raise
     except QuireError as error:
+        if error.why.startswith("cannot write"):
+            what = f"no room to analyse {shown(path)}"
+            fix = "free some space, or use another place: TMPDIR=/var/tmp"
+            raise EnvironmentLacks(what, error.why, fix) from error
         raise QuireError(
             f"{shown(path)} cannot be used as a trace",
             error.why.removeprefix(f"{path}: "),

@@ -62,9 +62,11 @@ class Report:
         self.outcome = advice.Outcome(
             series, self.program_cpu_s, [run.cpu_s for run in self.timing.today]
         )
-        self.verdict = advice.judge(
-            self.outcome, max(run.peak_rss_bytes for run in self.timing.runs)
-        )
+        peak_bytes = max(run.peak_rss_bytes for run in self.timing.runs)
+        self.verdict = advice.judge(self.outcome, peak_bytes)
+        if self.verdict.word == advice.NO and self.recording.facts.get("lost_events", 0):
+            reason = "the trace holds only a part of the run, and that part would not gain"
+            self.verdict = advice.Verdict(advice.INCONCLUSIVE, reason)
 
     # text
 
@@ -149,6 +151,9 @@ class Report:
         if peer is None or saving.low < advice.SAVING_PERCENT_MIN:
             return []
         if saving.value <= self.outcome.saving_percent.value:
+            return []
+        today_s = self.outcome.today_s
+        if today_s is not None and self.outcome.program_with(peer.name) >= today_s.value:
             return []
         saved = render.interval(saving, ui.percent)
         return [
