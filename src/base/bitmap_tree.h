@@ -75,20 +75,47 @@ static inline uint32_t tree_group_enough_portable(const uint16_t *group, uint16_
     return found;
 }
 
+static inline uint16_t tree_group_max_portable(const uint16_t *group)
+{
+    uint16_t most = 0;
+    for (int i = 0; i < TREE_FAN; i++)
+        most = group[i] > most ? group[i] : most;
+    return most;
+}
+
 #if CPU_X86_64 /* SSE2 is part of it */
+static inline __m128i tree_eight(const uint16_t *group, int i)
+{
+    return _mm_loadu_si128((const __m128i *)(const void *)(group + 8 * i));
+}
+
 static inline uint32_t tree_group_enough(const uint16_t *group, uint16_t code)
 {
-    const __m128i *four = (const __m128i *)(const void *)group;
     __m128i less = _mm_set1_epi16((short)(code - 1)), hit[4];
     for (int i = 0; i < 4; i++)
-        hit[i] = _mm_cmpgt_epi16(_mm_loadu_si128(four + i), less);
+        hit[i] = _mm_cmpgt_epi16(tree_eight(group, i), less);
     return (uint32_t)_mm_movemask_epi8(_mm_packs_epi16(hit[0], hit[1])) |
            (uint32_t)_mm_movemask_epi8(_mm_packs_epi16(hit[2], hit[3])) << 16;
+}
+
+static inline uint16_t tree_group_max(const uint16_t *group)
+{
+    __m128i most = _mm_max_epi16(_mm_max_epi16(tree_eight(group, 0), tree_eight(group, 1)),
+                                 _mm_max_epi16(tree_eight(group, 2), tree_eight(group, 3)));
+    most = _mm_max_epi16(most, _mm_unpackhi_epi64(most, most));
+    most = _mm_max_epi16(most, _mm_shuffle_epi32(most, 1));
+    most = _mm_max_epi16(most, _mm_shufflelo_epi16(most, 1));
+    return (uint16_t)_mm_extract_epi16(most, 0);
 }
 #else
 static inline uint32_t tree_group_enough(const uint16_t *group, uint16_t code)
 {
     return tree_group_enough_portable(group, code);
+}
+
+static inline uint16_t tree_group_max(const uint16_t *group)
+{
+    return tree_group_max_portable(group);
 }
 #endif
 
@@ -97,14 +124,6 @@ static inline size_t tree_group_first(const uint16_t *group, size_t lane, uint16
 {
     uint32_t found = tree_group_enough(group, code) & (UINT32_MAX << lane);
     return found ? bits_lowest(found) : (size_t)TREE_FAN;
-}
-
-static inline uint16_t tree_group_max(const uint16_t *group)
-{
-    int16_t most = 0; /* signed, as the vector unit of plain x86-64 wants it */
-    for (int i = 0; i < TREE_FAN; i++)
-        most = (int16_t)group[i] > most ? (int16_t)group[i] : most;
-    return (uint16_t)most;
 }
 
 /* The first cell of level 0 from `i` on that is at least `code`; count[0] if none is. */

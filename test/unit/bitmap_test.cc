@@ -6,6 +6,7 @@
  */
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -223,6 +224,11 @@ TEST(BitmapTree, both_ways_to_search_a_group_agree) {
             x ^= x << 13, x ^= x >> 7, x ^= x << 17;
             cell = uint16_t(x % 3 ? x >> 49 : x >> 60);
         }
+        for (auto &cell : group)
+            cell &= 0x7fff;
+        uint16_t most = *std::max_element(group, group + TREE_FAN);
+        ASSERT_EQ(tree_group_max(group), most);
+        ASSERT_EQ(tree_group_max_portable(group), most);
         for (unsigned code : {1u, 2u, 15u, unsigned(group[i % TREE_FAN]), 0x7fffu}) {
             uint32_t want = 0;
             for (int k = 0; k < TREE_FAN; k++)
