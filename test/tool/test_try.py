@@ -5,8 +5,10 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from toolkit import BUILD, TOOL, build, quire, try_json
@@ -237,6 +239,24 @@ def test_a_full_disk_is_said_and_the_program_is_not_disturbed(tmp_path):
     assert recorded.stdout == "20000\n" and recorded.returncode == 0
     assert "only the beginning: the disk was full" in recorded.stderr
     assert tried.returncode == 3 and "the disk was full" in tried.stderr and "-o " in tried.stderr
+
+
+def test_ctrl_c_ends_the_trial(tmp_path):
+    env = {**os.environ, "QUIRE_BUILD_DIR": str(BUILD)}
+    process = subprocess.Popen(
+        [sys.executable, str(TOOL), "try", "--", "sleep", "30"],
+        cwd=tmp_path,
+        env=env,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert "running sleep alone" in process.stderr.readline()
+    time.sleep(0.3)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(timeout=10) == 130
+    assert "interrupted" in process.stderr.read()
 
 
 def test_the_trace_goes_where_it_is_told(tmp_path):

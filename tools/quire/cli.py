@@ -19,9 +19,17 @@ import argparse
 import difflib
 import importlib
 import os
+import signal
 import sys
 
-from errors import EXIT_OK, EXIT_TOOL_FAILED, EXIT_USAGE, QuireError, UsageError
+from errors import (
+    EXIT_OK,
+    EXIT_SIGNAL_BASE,
+    EXIT_TOOL_FAILED,
+    EXIT_USAGE,
+    QuireError,
+    UsageError,
+)
 from version import VERSION
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -140,11 +148,11 @@ def main(argv):
         return error.exit_code
     except KeyboardInterrupt:
         print("quire: interrupted", file=sys.stderr)
-        return 130
+        return EXIT_SIGNAL_BASE + signal.SIGINT
     except BrokenPipeError:
         # The reader of our output went away (`| head`): nothing to say, and nobody to say it to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        return EXIT_SIGNAL_BASE + signal.SIGPIPE
     except OSError as error:
         where = f" ({error.filename})" if error.filename else ""
         print(f"quire: {error.strerror or error}{where}", file=sys.stderr)

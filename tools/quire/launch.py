@@ -141,7 +141,7 @@ def environment(malloc_python=True, trace=None, limit_bytes=None):
 
 def hidden(target, source, env):
     """One run whose output nobody sees; how it ended and what it cost."""
-    reader, writer = os.pipe()
+    reader, writer = os.pipe()  # the caller sees no output, so Ctrl-C in such a run is meant for us
     with tempfile.TemporaryFile() as errors:
         stdin = source.open()
         began_s = time.monotonic()
@@ -156,6 +156,8 @@ def hidden(target, source, env):
         size = errors.seek(0, os.SEEK_END)
         errors.seek(max(0, size - STDERR_KEPT_BYTES))
         said = errors.read().decode("utf-8", "replace")
+    if status == -signal.SIGINT:
+        raise KeyboardInterrupt
     return Ran(status, wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, said)
 
 
