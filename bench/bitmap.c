@@ -39,9 +39,13 @@ static uint64_t random_next(void)
 
 static void fresh(size_t bits)
 {
-    free(memory);
+    static size_t had_bytes;
     size_t bytes = bitmap_memory_bytes(bits);
-    memory = malloc(bytes);
+    if (bytes > had_bytes) { /* the same pages for every run of a size */
+        free(memory);
+        memory = malloc(bytes);
+        had_bytes = bytes;
+    }
     if (!memory)
         abort();
     memset(memory, 0, bytes); /* touched: no page fault in the timed part */

@@ -90,7 +90,7 @@ QUIRE_API struct quire_source *quire_source_malloc(void);
  * Shared mappings of files `directory/name.N`, one for each span, mode 0600, space reserved before a span is handed out, removed with their
  * span.  Files that an ended process left under the same name are removed here; those of living processes are not.  Both strings are copied.
  * Returns NULL with errno: EINVAL (NULL, empty, or a name with '/'), ENAMETOOLONG, ENOENT, ENOTDIR, EACCES, EROFS, ELOOP (the directory's last
- * component is a symbolic link), ENOMEM, EMFILE.  Cost: system calls.  MT-Safe.
+ * component is a symbolic link), ENOMEM, EMFILE, EBUSY (a stopped process holds `name.lock` for more than five seconds).  Cost: system calls.  MT-Safe.
  */
 QUIRE_API struct quire_source *quire_source_file(const char *directory, const char *name);
 
@@ -106,7 +106,7 @@ QUIRE_API struct quire_source *quire_source_memfd(const char *name);
  */
 QUIRE_API struct quire_source *quire_source_fixed(void *buffer, size_t bytes);
 
-/* A hard budget over `inner`: past it, take fails with ENOMEM.  Returns NULL with errno EINVAL (inner NULL) or ENOMEM.  MT-Safe. */
+/* A hard budget over `inner`: past it, take fails with ENOMEM.  Returns NULL with errno EINVAL (inner NULL, bytes 0) or ENOMEM.  MT-Safe. */
 QUIRE_API struct quire_source *quire_source_limit(struct quire_source *inner, size_t bytes);
 
 /* Accounts what goes through it: quire_source_stats() of it is one tenant's.  Returns NULL with errno EINVAL or ENOMEM.  MT-Safe. */
