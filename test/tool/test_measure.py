@@ -82,6 +82,23 @@ def test_what_the_replayer_itself_costs_is_taken_away_from_both_sides():
     assert outcome.ns_per_op("libc").value == pytest.approx(400e3)
 
 
+def test_rounds_go_on_only_while_the_verdict_is_open_and_there_is_time():
+    free, fixed = measure.Limits(None, 100), measure.Limits(7, 0.001)
+    settled, open_still = (lambda: True), (lambda: False)
+
+    def rounds(limits, is_settled, round_s):
+        number = 0
+        while measure.wants_more(number, number * round_s, limits, is_settled):
+            number += 1
+        return number
+
+    assert rounds(free, settled, 0.1) == measure.ROUNDS_USUAL
+    assert rounds(free, open_still, 0.1) == measure.ROUNDS_MAX
+    assert rounds(free, open_still, 50) == measure.ROUNDS_MIN
+    assert rounds(free, open_still, 5) == 20
+    assert rounds(fixed, settled, 50) == 7
+
+
 def test_noise_of_the_program_itself_widens_the_interval():
     outcome = advice.Outcome(
         series_of([500e6] * 5, [100e6] * 5, [250e6] * 5, [50e6] * 5), [0.8, 1.0, 1.0, 1.0, 1.25]

@@ -59,7 +59,7 @@ def add_arguments(parser):
         "--rounds",
         type=int,
         metavar="N",
-        help="exactly N rounds of replays (default: 5 to 15, as time allows)",
+        help="exactly N rounds of replays (default: 5 to 31, as time allows)",
     )
     parser.add_argument(
         "--time-limit",
@@ -161,15 +161,14 @@ def refuse_unseen(target, recording, ran):
         )
 
 
-def measure_all(recording, folder, args, progress):
-    """Plan, replays; (planned, rows, series)."""
+def measure_all(report, folder, args):
+    """Plan, replays and verdict, into the report."""
     plan_path = f"{folder}/plan"
-    planned = advice.plan(recording, plan_path)
-    rows = advice.sites(recording, planned)
-    chosen = measure.backends(peers.installed(), plan_path if planned["arenas"] else None)
-    progress.done()
-    series = measure.replay(recording.program, chosen, measure.Limits(args.rounds, args.time_limit))
-    return planned, rows, series
+    report.planned = advice.plan(report.recording, plan_path)
+    report.rows = advice.sites(report.recording, report.planned)
+    chosen = measure.backends(peers.installed(), plan_path if report.planned["arenas"] else None)
+    limits = measure.Limits(args.rounds, args.time_limit)
+    report.settle(measure.replay(report.recording.program, chosen, limits, report.settle))
 
 
 def try_program(target, args, folder):
@@ -195,8 +194,8 @@ def try_program(target, args, folder):
             report.planned = advice.plan(report.recording, f"{folder}/plan")
             report.rows = advice.sites(report.recording, report.planned)
     else:
-        report.planned, report.rows, series = measure_all(report.recording, folder, args, progress)
-        report.settle(series)
+        progress.done()
+        measure_all(report, folder, args)
     progress.done()
     return report
 

@@ -23,7 +23,8 @@ import ui
 from errors import QuireError
 
 ROUNDS_MIN = 5
-ROUNDS_MAX = 15
+ROUNDS_USUAL = 15
+ROUNDS_MAX = 31
 CONFIDENCE = 0.95
 
 Backend = namedtuple("Backend", "name library plan null")
@@ -139,20 +140,31 @@ def run_round(program, active, series, verify=False):
     return [b for b in active if b.name not in series.failed]
 
 
-def replay(program, chosen, limits):
-    """Rounds until limits.rounds, or until limits.seconds are used up (never fewer than ROUNDS_MIN). A Series."""
+def wants_more(number, spent_s, limits, is_settled):
+    """Whether to begin round `number` (from 0) after so many seconds."""
+    if limits.rounds:
+        return number < limits.rounds
+    if number < ROUNDS_MIN:
+        return True
+    if number >= ROUNDS_MAX or spent_s + spent_s / number > limits.seconds:
+        return False
+    # One look half-way, not one a round: to stop at the first good moment would flatter the verdict.
+    return number != ROUNDS_USUAL or not is_settled()
+
+
+def replay(program, chosen, limits, settles=lambda series: True):
+    """
+    Rounds until limits.rounds; without that ROUNDS_USUAL, and up to ROUNDS_MAX where `settles` says that
+    they do not suffice; no more than fit into limits.seconds, but never fewer than ROUNDS_MIN. A Series.
+    """
     series = Series(list(chosen))
-    progress = ui.Progress(1 + (limits.rounds or ROUNDS_MAX))
+    progress = ui.Progress(1 + (limits.rounds or ROUNDS_USUAL))
     said = f"replaying with {', '.join(b.name for b in chosen if not b.null)}"
     progress.step("replaying once with each allocator, to see that it keeps objects apart")
     served = run_round(program, [b for b in chosen if not b.null], series, verify=True)
     active = [b for b in chosen if b.null or b in served]
     began_s = time.monotonic()
-    for number in range(limits.rounds or ROUNDS_MAX):
-        spent_s = time.monotonic() - began_s
-        enough = not limits.rounds and number >= ROUNDS_MIN
-        if enough and spent_s + spent_s / number > limits.seconds:
-            break
+    while wants_more(series.rounds, time.monotonic() - began_s, limits, lambda: settles(series)):
         progress.step(said, quiet_repeat=True)
         active = run_round(program, active, series)
     progress.done()

@@ -58,7 +58,7 @@ class Report:
         return [run.cpu_s for run in self.timing.runs]
 
     def settle(self, series):
-        """The verdict, from the replays."""
+        """The verdict, from the replays; whether it is one that more rounds would not change."""
         self.outcome = advice.Outcome(
             series, self.program_cpu_s, [run.cpu_s for run in self.timing.today]
         )
@@ -67,6 +67,7 @@ class Report:
         if self.verdict.word == advice.NO and self.recording.facts.get("lost_events", 0):
             reason = "the trace holds only a part of the run, and that part would not gain"
             self.verdict = advice.Verdict(advice.INCONCLUSIVE, reason)
+        return self.verdict.word != advice.INCONCLUSIVE
 
     # text
 
