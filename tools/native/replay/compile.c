@@ -307,6 +307,7 @@ const char *compile(struct compiled *out, const struct stream *stream, const str
     size_t instances = (size_t)threads * plan->arenas;
     *out = (struct compiled){.threads = threads,
                              .slots = (size_t)stream->header->slots,
+                             .peak_live_bytes = stream->header->peak_live_bytes,
                              .all_start = stream->order_guessed};
     out->steps = stream_memory(threads, sizeof *out->steps);
     out->lane = stream_memory(threads, sizeof *out->lane);

@@ -70,6 +70,7 @@ struct compiled {
     uint64_t ops_dropped;   // ops that made no sense: free of nothing, alloc over a live object
     uint64_t arena_creates; // generations of all arenas
     uint64_t largest_bytes;
+    uint64_t peak_live_bytes;
 };
 
 enum { LANES_MAX = 512, LANES_GUESSED_MAX = 64 };
