@@ -11,7 +11,9 @@
 #include <string>
 #include <unistd.h>
 
+#include "base/atomic.h"
 #include "os/os.h"
+#include "os/sanitize.h"
 
 /* xorshift64*: the same sequence everywhere for the same seed. */
 class Random {
@@ -61,6 +63,12 @@ public:
 private:
     os_call kind;
 };
+
+/* Yield and sleep at atomic steps from now on; nullptr: no more.  Only the `check` builds have the steps. */
+inline void set_noise(void (*hook)()) { __atomic_store_n(&atomic_noise_hook, hook, __ATOMIC_RELAXED); }
+
+/* Shadow memory is resident memory too: bounds on RSS and faults hold where nobody watches. */
+inline bool memory_is_watched() { return BUILT_WITH_ASAN || BUILT_WITH_TSAN || sanitize_watched(); }
 
 inline bool test_long() { return getenv("QUIRE_TEST_LONG") != nullptr; }
 inline void sleep_ms(unsigned ms) { usleep(ms * 1000); }

@@ -42,9 +42,8 @@ struct quire_arena_opts {
 /* A place in an arena's life to go back to.  Plain data: copy it, keep it, drop it. */
 struct quire_arena_mark {
     const struct quire_arena *arena;
+    uint64_t birth, epoch, position;
     void *span, *cursor, *large, *defer;
-    size_t used_bytes;
-    uint64_t epoch;
 };
 
 /* One snapshot.  mapped_bytes == used_bytes + free_bytes + lost_bytes + meta_bytes, always. */
@@ -68,7 +67,8 @@ QUIRE_API struct quire_arena *quire_arena_create(const struct quire_arena_opts *
 
 /*
  * Run the defers, last first, then give all memory back to the source.  NULL is left alone; errno is kept.  An address that is not a live
- * arena stops the process ("arena A1").  Cost: the defers, and one step for each span.  MT-Unsafe race:arena.
+ * arena stops the process ("arena A1"): in the `check` build also when other arenas have come since.  Cost: the defers, and one step for each
+ * span.  MT-Unsafe race:arena.
  */
 QUIRE_API void quire_arena_destroy(struct quire_arena *arena);
 
@@ -120,8 +120,9 @@ QUIRE_API void *quire_arena_memdup(struct quire_arena *arena, const void *from, 
 
 /*
  * A block of `new_bytes` with the contents of `old`, up to the shorter of the two: in place when `old` is the arena's last block and there is
- * room, or when it shrinks; else a copy, and `old` stays as it was until all is freed.  `old_bytes` is what it was allocated or last resized
- * with.  old NULL: quire_arena_alloc().  NULL with errno ENOMEM: `old` is untouched.  MT-Unsafe race:arena.
+ * room, or when it shrinks; else a copy, 16-byte aligned, and `old` stays as it was until all is freed.  A block that is older than the newest
+ * mark never grows in place: rewinding finds it as it was.  `old_bytes` is what it was allocated or last resized with.  old NULL:
+ * quire_arena_alloc().  NULL with errno ENOMEM: `old` is untouched.  MT-Unsafe race:arena.
  */
 QUIRE_API void *quire_arena_resize(struct quire_arena *arena, void *old, size_t old_bytes, size_t new_bytes)
     __attribute__((alloc_size(4), assume_aligned(16)));
@@ -132,7 +133,7 @@ QUIRE_API void *quire_arena_resize(struct quire_arena *arena, void *old, size_t 
  */
 QUIRE_API int quire_arena_defer(struct quire_arena *arena, void (*fn)(void *), void *arg);
 
-/* Where the arena is now, for quire_arena_rewind().  Marks nest.  Cost: a few loads.  MT-Unsafe race:arena. */
+/* Where the arena is now, for quire_arena_rewind().  Marks nest.  Cost: a few loads and stores.  MT-Unsafe race:arena. */
 QUIRE_API struct quire_arena_mark quire_arena_mark(const struct quire_arena *arena);
 
 /*

@@ -26,7 +26,8 @@ extern "C" {
 
 /*
  * Call `fn` with the message (without its newline) and the address before the process traps; NULL: call nothing.  `fn` may end the process by
- * _exit; it must not leave by longjmp.  A panic inside `fn` traps at once.  MT-Safe.
+ * _exit; it must not leave by longjmp.  It may call what looks (stats, check, owns), of other objects than
+ * the one named.  A panic inside `fn` traps at once.  MT-Safe.
  */
 QUIRE_API void quire_on_panic(void (*fn)(const char *message, const void *address));
 

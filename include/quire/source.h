@@ -15,6 +15,8 @@
  *     quire_source_destroy(tenant);
  *
  * Threads: every source of this header may be used by any number of threads; destroying one is for the last user.
+ * The default source starts a thread of its own while there is idle memory (doc/locking.md); a program that must stay single-threaded, for
+ * unshare(CLONE_NEWUSER) say, sets the decay to 0 first: then nothing stays idle and no thread is needed.
  * Signals and fork: no function here may be called from a signal handler.  After fork the child can go on using every source; the memory
  * of file and memfd sources is then shared between parent and child, all other memory is copied.
  */

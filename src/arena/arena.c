@@ -19,7 +19,7 @@
  *   A2  data <= cursor <= span_end in the current span, and `end` is span_end (or the cursor, when watched)
  *   A3  a mark is used with the arena it came from
  *   A4  a mark is not rewound past
- *   A5  mapped == used + free + lost + meta
+ *   A5  mapped == used + free + lost + meta, and no more than the limit
  *   A6  the cursor is a multiple of 16
  *
  * Locks: none: one thread at a time.
@@ -31,6 +31,7 @@
 
 #include "arena/arena_internal.h"
 #include "base/align.h"
+#include "base/atomic.h"
 #include "base/compiler.h"
 #include "base/panic.h"
 #include "os/os.h"
@@ -39,6 +40,17 @@
 
 STATIC_ASSERT(offsetof(struct quire_arena, window) == 0, "the window that is compiled into callers is the arena's beginning");
 STATIC_ASSERT(sizeof(struct arena_span) % ARENA_ALIGN_BYTES == 0, "blocks behind a header are 16-byte aligned");
+
+/* Births count up from a number of the thread's own in the high half: no two arenas have the same, and no two threads meet. */
+static _Thread_local uint64_t births __attribute__((tls_model("initial-exec")));
+static atomic_u64 births_threads;
+
+static uint64_t arena_birth(void)
+{
+    if (unlikely((uint32_t)births == 0))
+        births = (u64_add_relaxed(&births_threads, 1) + 1) << 32;
+    return ++births;
+}
 
 void arena_verify(const struct quire_arena *arena, const char *what)
 {
@@ -71,7 +83,7 @@ struct quire_arena *quire_arena_create(const struct quire_arena_opts *opts)
     bool small = opts->limit_bytes != 0 && opts->limit_bytes < page_bytes;
     if (opts->limit_bytes != 0 && hint_bytes > opts->limit_bytes)
         hint_bytes = align_down(opts->limit_bytes, page_bytes);
-    if (small || !arena_first_span(source, hint_bytes, &span)) {
+    if (small || !arena_first_span(source, hint_bytes, opts->limit_bytes, &span)) {
         errno = ENOMEM;
         return NULL;
     }
@@ -84,6 +96,9 @@ struct quire_arena *quire_arena_create(const struct quire_arena_opts *opts)
     }
     *first = (struct arena_span){.span = span};
     *arena = (struct quire_arena){.first = first, .furthest = first, .source = source, .limit_bytes = opts->limit_bytes};
+    arena->birth = arena_birth();
+    arena->rewound = arena->rewound_first;
+    arena->rewound_max = ARENA_REWINDS;
     arena->watched = sanitize_watched();
     arena->mapped_bytes = arena->mapped_bytes_peak = span.bytes;
     arena->span_bytes_max = span.bytes > ARENA_SPAN_BYTES_MAX ? span.bytes : ARENA_SPAN_BYTES_MAX;
@@ -93,7 +108,10 @@ struct quire_arena *quire_arena_create(const struct quire_arena_opts *opts)
     char *data = arena_span_data(arena, first);
     first->zero_from = span.flags & QUIRE_SPAN_ZERO ? data : arena_span_end(first);
     arena_enter(arena, first, data);
-    sanitize_no_access(data, (size_t)(arena->span_end - data));
+    if (unlikely(arena->watched)) {
+        sanitize_no_access(data - REDZONE_BYTES, (size_t)(arena->span_end - data) + REDZONE_BYTES);
+        sanitize_root(span.start, span.bytes, true);
+    }
     return arena;
 }
 
@@ -101,15 +119,21 @@ void quire_arena_destroy(struct quire_arena *arena)
 {
     if (!arena)
         return;
+    int kept = errno;
     arena_verify(arena, "A1 destroyed: not a live arena");
     quire_arena_reset(arena);
     (void)quire_arena_trim(arena);
+    if (arena->rewound_span)
+        arena_span_give(arena, arena->rewound_span);
+    arena->window = (struct quire_arena_window){NULL, NULL}; /* whoever allocates from it now goes the long way, and is stopped there */
     /* The arena lies in its first span: what giving needs is copied out first. */
     struct quire_source *source = arena->source;
     struct quire_span span = arena->first->span;
     pagemap_clear(span.start, span.bytes);
     sanitize_undefined(span.start, span.bytes);
+    sanitize_root(span.start, span.bytes, false);
     source->verbs->give(source, &span);
+    errno = kept;
 }
 
 /* A block in the current span, or NULL.  `need` is rounded, red zone included; `bytes` is what the caller may touch. */
@@ -132,12 +156,13 @@ static void *arena_carve_large(struct quire_arena *arena, size_t bytes, size_t n
     struct arena_span *span = arena_large_new(arena, need + align_bytes - ARENA_ALIGN_BYTES);
     if (!span)
         return NULL;
-    char *data = (char *)(span + 1), *p = data + (align_up((uintptr_t)data, align_bytes) - (uintptr_t)data);
+    char *data = (char *)span + arena_header_bytes(arena), *p = data + (align_up((uintptr_t)data, align_bytes) - (uintptr_t)data);
     span->used_end = p + need;
     span->used_before = need;
     span->next = arena->large;
     arena->large = span;
     arena->large_bytes += need;
+    arena->large_count++;
     arena->tail_refused = arena->window.cursor;
     sanitize_undefined(p, bytes);
     return p;
@@ -161,6 +186,7 @@ static bool arena_advance(struct quire_arena *arena, size_t room)
 static NOINLINE void *arena_alloc_slow(struct quire_arena *arena, size_t bytes, size_t align_bytes)
 {
     size_t need, room;
+    arena_verify(arena, "A1 used: not a live arena");
     if (align_bytes < ARENA_ALIGN_BYTES)
         align_bytes = ARENA_ALIGN_BYTES;
     if (bytes > PTRDIFF_MAX || !add_checked(align_up(bytes ? bytes : 1, ARENA_ALIGN_BYTES), arena->watched ? REDZONE_BYTES : 0, &need) ||
@@ -173,7 +199,7 @@ static NOINLINE void *arena_alloc_slow(struct quire_arena *arena, size_t bytes, 
         return p;
     size_t next_bytes = arena->current->next ? arena->current->next->span.bytes : arena->next_bytes;
     size_t tail = (size_t)(arena->span_end - arena->window.cursor);
-    enum arena_place place = arena_choose(room, next_bytes - sizeof(struct arena_span), tail, arena->window.cursor != arena->tail_refused);
+    enum arena_place place = arena_choose(room, next_bytes - arena_header_bytes(arena), tail, arena->window.cursor != arena->tail_refused);
     if (place == ARENA_PLACE_CHAIN && arena_advance(arena, room))
         p = arena_carve(arena, bytes, need, align_bytes);
     if (!p)
@@ -287,6 +313,8 @@ static bool arena_resize_last(struct quire_arena *arena, char *old, size_t old_b
     if (old + had != arena->window.cursor || (size_t)(old - (char *)arena->current) >= arena->current->span.bytes ||
         need > (size_t)(arena->span_end - old))
         return false;
+    if (need != had && arena_chain_bytes_at(arena, old) < arena->marked_bytes)
+        return false;
     if (arena->zero_from < arena->window.cursor && need < had)
         arena->zero_from = arena->window.cursor;
     arena->window.cursor = old + need;
@@ -308,6 +336,8 @@ static bool arena_resize_large(struct quire_arena *arena, char *old, size_t old_
     size_t need = align_up(new_bytes ? new_bytes : 1, ARENA_ALIGN_BYTES) + redzone;
     if (!span || span->used_end - span->used_before != old || need > (size_t)(arena_span_end(span) - old))
         return false;
+    if (need != span->used_before && span == arena->marked_large)
+        return false;
     if (span->zero_from < span->used_end)
         span->zero_from = span->used_end;
     arena->large_bytes += need - span->used_before;
@@ -328,8 +358,12 @@ void *quire_arena_resize(struct quire_arena *arena, void *old, size_t old_bytes,
         errno = ENOMEM;
         return NULL;
     }
-    if (arena_resize_last(arena, old, old_bytes, new_bytes) || arena_resize_large(arena, old, old_bytes, new_bytes) || new_bytes <= old_bytes)
+    if (arena_resize_last(arena, old, old_bytes, new_bytes) || arena_resize_large(arena, old, old_bytes, new_bytes))
         return old;
+    if (new_bytes <= old_bytes) {
+        sanitize_no_access((char *)old + new_bytes, old_bytes - new_bytes);
+        return old;
+    }
     void *p = quire_arena_alloc(arena, new_bytes);
     if (p)
         memcpy(p, old, old_bytes);

@@ -2,53 +2,76 @@
 /*
  * arena_back.c - going back: mark, rewind, reset, trim.
  *
- *     mark m --- more --- rewind(m)                       used
+ *     mark m --- more --- rewind(m)                     position
  *                                                          |        /\ stale from here on
- *     A mark is stale when some later rewind left less     |   m   /  \
- *     in use than the mark had.  Of all rewinds only       |  /\  /    x rewind to r
- *     the lowest since each time matter: a short stack     | /  \/r
- *     whose epochs and used_bytes both rise.               +------------------ epoch
+ *     A mark is stale when some later rewind went back     |   m   /  \
+ *     to before it.  Of all rewinds only the lowest        |  /\  /    x rewind to r
+ *     since each time matter: a stack whose epochs and     | /  \/r
+ *     positions both rise, as deep as marks nest.          +------------------ epoch
  *
  * Locks: none.
  */
 #include <errno.h>
+#include <string.h>
 
 #include "arena/arena_internal.h"
 #include "base/panic.h"
+#include "os/os.h"
 #include "os/sanitize.h"
 
 struct quire_arena_mark quire_arena_mark(const struct quire_arena *arena)
 {
+    struct quire_arena *marked = (struct quire_arena *)(uintptr_t)arena; /* a mark changes nothing that a caller could see */
+    marked->marked_bytes = arena_chain_bytes(arena);
+    marked->marked_large = arena->large;
     return (struct quire_arena_mark){.arena = arena,
+                                     .birth = arena->birth,
+                                     .epoch = arena->epoch,
+                                     .position = arena_position(arena),
                                      .span = arena->current,
                                      .cursor = arena->window.cursor,
                                      .large = arena->large,
-                                     .defer = arena->defers,
-                                     .used_bytes = arena_chain_bytes(arena) + arena->large_bytes,
-                                     .epoch = arena->epoch};
+                                     .defer = arena->defers};
 }
 
 static bool mark_is_stale(const struct quire_arena *arena, const struct quire_arena_mark *mark)
 {
     for (uint32_t i = 0; i < arena->rewound_count; i++)
         if (arena->rewound[i].epoch > mark->epoch)
-            return arena->rewound[i].used_bytes < mark->used_bytes; /* the lowest one since the mark */
+            return arena->rewound[i].position < mark->position; /* the lowest one since the mark */
     return false;
 }
 
-/* Remember a rewind that left `used_bytes`; when there is no room, the oldest one is forgotten: a very old stale mark may then pass. */
-static void rewound_add(struct quire_arena *arena, size_t used_bytes)
+/* Twice the room for the stack, in a span of its own; false when there is no memory for it. */
+static bool rewound_grow(struct quire_arena *arena)
+{
+    size_t bytes = arena->rewound_span ? 2 * arena->rewound_span->span.bytes : os_page_bytes();
+    struct arena_span *span = arena_span_take(arena, bytes, bytes), *old = arena->rewound_span;
+    if (!span)
+        return false;
+    sanitize_undefined(span + 1, span->span.bytes - sizeof *span);
+    struct arena_rewound *grown = (struct arena_rewound *)(void *)(span + 1);
+    memcpy(grown, arena->rewound, arena->rewound_count * sizeof *grown);
+    arena->rewound = grown;
+    arena->rewound_span = span;
+    arena->rewound_max = (uint32_t)((span->span.bytes - sizeof *span) / sizeof *grown);
+    if (old)
+        arena_span_give(arena, old);
+    return true;
+}
+
+/* Remember a rewind; only when there is no memory to remember it in, the oldest is forgotten. */
+static void rewound_add(struct quire_arena *arena, uint64_t position)
 {
     uint32_t count = arena->rewound_count;
-    while (count > 0 && arena->rewound[count - 1].used_bytes >= used_bytes)
+    while (count > 0 && arena->rewound[count - 1].position >= position)
         count--;
-    if (count == ARENA_REWINDS) {
-        for (uint32_t i = 1; i < ARENA_REWINDS; i++)
-            arena->rewound[i - 1] = arena->rewound[i];
-        count--;
+    arena->rewound_count = count;
+    if (count == arena->rewound_max && !rewound_grow(arena)) {
+        memmove(arena->rewound, arena->rewound + 1, (count - 1) * sizeof *arena->rewound);
+        arena->rewound_count--;
     }
-    arena->rewound[count] = (struct arena_rewound){++arena->epoch, used_bytes};
-    arena->rewound_count = count + 1;
+    arena->rewound[arena->rewound_count++] = (struct arena_rewound){++arena->epoch, position};
 }
 
 /* Last first; each is taken off before it runs. */
@@ -78,22 +101,30 @@ static void cursor_back(struct quire_arena *arena, struct arena_span *span, char
         }
 }
 
+static __attribute__((noreturn)) void mark_refused(const struct quire_arena *arena, const char *what, const void *address)
+{
+    panic("arena", arena->name[0] ? arena->name : NULL, what, address);
+}
+
 void quire_arena_rewind(struct quire_arena *arena, struct quire_arena_mark mark)
 {
     arena_verify(arena, "A1 rewound: not a live arena");
-    if (mark.arena != arena)
-        panic("arena", arena->name[0] ? arena->name : NULL, "A3 mark of another arena", mark.arena);
+    if (mark.arena != arena || mark.birth != arena->birth)
+        mark_refused(arena, "A3 mark of another arena", mark.arena);
     if (mark_is_stale(arena, &mark))
-        panic("arena", arena->name[0] ? arena->name : NULL, "A4 mark was rewound past", mark.cursor);
+        mark_refused(arena, "A4 mark was rewound past", mark.cursor);
     defers_run(arena, mark.defer);
     while (arena->large != mark.large) {
         struct arena_span *span = arena->large;
         arena->large = span->next;
         arena->large_bytes -= span->used_before;
+        arena->large_count--;
         arena_span_give(arena, span);
     }
     cursor_back(arena, mark.span, mark.cursor);
-    rewound_add(arena, mark.used_bytes);
+    arena->marked_bytes = arena_chain_bytes(arena);
+    arena->marked_large = arena->large;
+    rewound_add(arena, mark.position);
 }
 
 void quire_arena_reset(struct quire_arena *arena)
@@ -106,12 +137,15 @@ void quire_arena_reset(struct quire_arena *arena)
     arena->large_spare = arena->large;
     arena->large = NULL;
     arena->large_bytes = 0;
+    arena->large_count = 0;
     if (arena->watched)
         for (const struct arena_span *s = arena->large_spare; s; s = s->next)
             sanitize_no_access(s + 1, s->span.bytes - sizeof *s);
     cursor_back(arena, arena->first, arena_span_data(arena, arena->first));
     arena->furthest = arena->first;
     arena->tail_refused = NULL;
+    arena->marked_bytes = 0;
+    arena->marked_large = NULL;
     rewound_add(arena, 0);
 }
 

@@ -7,6 +7,8 @@
 
 #include <quire/arena.h>
 
+#include "os/sanitize.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -30,10 +32,9 @@ struct arena_defer {
     void *arg;
 };
 
-/* A rewind that makes marks stale: those of an older epoch that had more in use than it left. */
+/* A rewind that makes marks stale: those of an older epoch that stood further than it went back to. */
 struct arena_rewound {
-    uint64_t epoch;
-    size_t used_bytes;
+    uint64_t epoch, position;
 };
 
 struct quire_arena {
@@ -46,20 +47,33 @@ struct quire_arena {
     struct arena_defer *defers;
     char *span_end, *zero_from, *tail_refused; /* of the current span; where the cursor was when a large span last spared it */
     size_t next_bytes, large_bytes, mapped_bytes, mapped_bytes_peak;
+    uint64_t large_count;
+    /* going back (arena_back.c) */
+    size_t marked_bytes;           /* of the chain, at the newest mark: blocks below are older than it */
+    struct arena_span *marked_large; /* and the newest large block then */
     uint64_t epoch;
-    struct arena_rewound rewound[ARENA_REWINDS];
-    uint32_t rewound_count;
+    struct arena_rewound *rewound; /* the first few in place, then in a span */
+    struct arena_span *rewound_span;
+    uint32_t rewound_count, rewound_max;
+    struct arena_rewound rewound_first[ARENA_REWINDS];
     /* fixed at birth */
+    uint64_t birth; /* no two arenas of a process have the same */
     uint32_t watched;
     size_t span_bytes_max, limit_bytes;
     struct quire_source *source;
     char name[ARENA_NAME_BYTES];
 };
 
+/* What is before the first block of a span: its header, and when somebody watches a red zone. */
+static inline size_t arena_header_bytes(const struct quire_arena *arena)
+{
+    return sizeof(struct arena_span) + (arena->watched ? REDZONE_BYTES : 0);
+}
+
 static inline char *arena_span_data(const struct quire_arena *arena, const struct arena_span *span)
 {
-    size_t header = sizeof(struct arena_span) + (span == arena->first ? sizeof(struct quire_arena) : 0);
-    return (char *)span->span.start + ((header + ARENA_ALIGN_BYTES - 1) & ~(size_t)(ARENA_ALIGN_BYTES - 1));
+    size_t header_bytes = arena_header_bytes(arena) + (span == arena->first ? sizeof(struct quire_arena) : 0);
+    return (char *)span->span.start + ((header_bytes + ARENA_ALIGN_BYTES - 1) & ~(size_t)(ARENA_ALIGN_BYTES - 1));
 }
 
 static inline char *arena_span_end(const struct arena_span *span)
@@ -67,19 +81,32 @@ static inline char *arena_span_end(const struct arena_span *span)
     return (char *)span->span.start + span->span.bytes;
 }
 
+/* What the chain had handed out before the block that begins at `p` in the current span. */
+static inline size_t arena_chain_bytes_at(const struct quire_arena *arena, const char *p)
+{
+    return arena->current->used_before + (size_t)(p - arena_span_data(arena, arena->current));
+}
+
 /* What is handed out, without the large blocks. */
 static inline size_t arena_chain_bytes(const struct quire_arena *arena)
 {
-    return arena->current->used_before + (size_t)(arena->window.cursor - arena_span_data(arena, arena->current));
+    return arena_chain_bytes_at(arena, arena->window.cursor);
+}
+
+/* Rises with every block, falls only when the arena goes back: a resize never passes the newest mark. */
+static inline uint64_t arena_position(const struct quire_arena *arena)
+{
+    return arena_chain_bytes(arena) + arena->large_count * ARENA_ALIGN_BYTES;
 }
 
 /* arena_span.c */
 enum arena_place { ARENA_PLACE_CHAIN, ARENA_PLACE_LARGE };
 /* Pure: does a request of `need` go into the next span of the chain, or into a span of its own so that the tail stays in use? */
 enum arena_place arena_choose(size_t need, size_t next_room, size_t tail, bool tail_used);
-bool arena_first_span(struct quire_source *source, size_t bytes, struct quire_span *out);
+bool arena_first_span(struct quire_source *source, size_t bytes, size_t limit_bytes, struct quire_span *out);
 struct arena_span *arena_chain_grow(struct quire_arena *arena, size_t room);
 struct arena_span *arena_large_new(struct quire_arena *arena, size_t room);
+struct arena_span *arena_span_take(struct quire_arena *arena, size_t bytes, size_t least);
 void arena_span_give(struct quire_arena *arena, struct arena_span *span);
 size_t arena_list_give(struct quire_arena *arena, struct arena_span **list);
 

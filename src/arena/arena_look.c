@@ -26,6 +26,7 @@ static void sum_chain(const struct quire_arena *arena, const struct arena_span *
 
 void quire_arena_stats(const struct quire_arena *arena, struct quire_arena_stats *out)
 {
+    arena_verify(arena, "A1 asked: not a live arena");
     *out = (struct quire_arena_stats){
         .mapped_bytes = arena->mapped_bytes, .peak_bytes = arena->mapped_bytes_peak, .limit_bytes = arena->limit_bytes};
     bool past = false;
@@ -44,6 +45,10 @@ void quire_arena_stats(const struct quire_arena *arena, struct quire_arena_stats
         out->spans++;
         out->meta_bytes += sizeof *s;
         out->free_bytes += s->span.bytes - sizeof *s;
+    }
+    if (arena->rewound_span) {
+        out->spans++;
+        out->meta_bytes += arena->rewound_span->span.bytes;
     }
 }
 
@@ -76,6 +81,8 @@ static const char *check_list(const struct quire_arena *arena, const struct aren
 
 const char *quire_arena_check(const struct quire_arena *arena)
 {
+    if (pagemap_find(arena) != owner_make(arena, OWNER_ARENA))
+        return "arena A1 not a live arena";
     const char *error = check_list(arena, arena->first);
     error = error ? error : check_list(arena, arena->large);
     error = error ? error : check_list(arena, arena->large_spare);
@@ -91,5 +98,7 @@ const char *quire_arena_check(const struct quire_arena *arena)
     if (sums.mapped_bytes != sums.used_bytes + sums.free_bytes + sums.lost_bytes + sums.meta_bytes ||
         sums.used_bytes != arena_chain_bytes(arena) + arena->large_bytes)
         return "arena A5 mapped == used + free + lost + meta";
+    if (arena->limit_bytes != 0 && arena->mapped_bytes > arena->limit_bytes)
+        return "arena A5 mapped is within the limit";
     return NULL;
 }

@@ -29,23 +29,24 @@ enum arena_place arena_choose(size_t need, size_t next_room, size_t tail, bool t
     return ARENA_PLACE_CHAIN;
 }
 
-bool arena_first_span(struct quire_source *source, size_t bytes, struct quire_span *out)
+bool arena_first_span(struct quire_source *source, size_t bytes, size_t limit_bytes, struct quire_span *out)
 {
     size_t page_bytes = os_page_bytes(), rounded;
     if (bytes < page_bytes)
         bytes = page_bytes;
     if (!align_up_checked(bytes, page_bytes, &rounded))
         return false;
-    if (rounded <= warm_bytes_max)
-        rounded = (size_t)1 << log2_ceil(rounded);
-    return source->verbs->take(source, rounded, page_bytes, out) == 0;
+    size_t warm_bytes = (size_t)1 << log2_ceil(rounded);
+    if (rounded <= warm_bytes_max && (limit_bytes == 0 || warm_bytes <= limit_bytes))
+        rounded = warm_bytes;
+    return (limit_bytes == 0 || rounded <= limit_bytes) && source->verbs->take(source, rounded, page_bytes, out) == 0;
 }
 
 /* A span of `bytes`, or when that cannot be had of `least`, within the limit; the page map told.  NULL: none. */
-static struct arena_span *span_take(struct quire_arena *arena, size_t bytes, size_t least)
+struct arena_span *arena_span_take(struct quire_arena *arena, size_t bytes, size_t least)
 {
     size_t page_bytes = os_page_bytes();
-    size_t budget = arena->limit_bytes ? align_down(arena->limit_bytes - arena->mapped_bytes, page_bytes) : SIZE_MAX;
+    size_t budget = arena->limit_bytes == 0 ? SIZE_MAX : align_down(arena->limit_bytes - arena->mapped_bytes, page_bytes);
     if (bytes > budget)
         bytes = budget;
     if (bytes < least)
@@ -62,6 +63,7 @@ static struct arena_span *span_take(struct quire_arena *arena, size_t bytes, siz
     *header = (struct arena_span){.span = span};
     header->zero_from = span.flags & QUIRE_SPAN_ZERO ? (char *)(header + 1) : arena_span_end(header);
     sanitize_no_access(header + 1, span.bytes - sizeof *header);
+    sanitize_root(span.start, span.bytes, true);
     arena->mapped_bytes += span.bytes;
     if (arena->mapped_bytes > arena->mapped_bytes_peak)
         arena->mapped_bytes_peak = arena->mapped_bytes;
@@ -71,15 +73,15 @@ static struct arena_span *span_take(struct quire_arena *arena, size_t bytes, siz
 /* The same, once more after what a reset kept has gone back. */
 static struct arena_span *span_take_hard(struct quire_arena *arena, size_t bytes, size_t least)
 {
-    struct arena_span *span = span_take(arena, bytes, least);
+    struct arena_span *span = arena_span_take(arena, bytes, least);
     if (!span && (arena->current->next || arena->large_spare) && quire_arena_trim(arena) > 0)
-        span = span_take(arena, bytes, least);
+        span = arena_span_take(arena, bytes, least);
     return span;
 }
 
 struct arena_span *arena_chain_grow(struct quire_arena *arena, size_t room)
 {
-    size_t least = align_up(room + sizeof(struct arena_span), os_page_bytes());
+    size_t least = align_up(room + arena_header_bytes(arena), os_page_bytes());
     struct arena_span *span = span_take_hard(arena, arena->next_bytes, least);
     if (!span)
         return NULL;
@@ -106,7 +108,7 @@ static struct arena_span *large_kept(struct quire_arena *arena, size_t bytes)
 struct arena_span *arena_large_new(struct quire_arena *arena, size_t room)
 {
     size_t least, bytes, huge_bytes = os_huge_bytes();
-    if (!add_checked(room, sizeof(struct arena_span), &least) || !align_up_checked(least, os_page_bytes(), &least))
+    if (!add_checked(room, arena_header_bytes(arena), &least) || !align_up_checked(least, os_page_bytes(), &least))
         return NULL;
     bytes = huge_bytes && least >= HUGE_PAGES_LEAST * huge_bytes ? align_up(least, huge_bytes) : least;
     struct arena_span *span = large_kept(arena, least);
@@ -119,6 +121,7 @@ void arena_span_give(struct quire_arena *arena, struct arena_span *header)
     arena->mapped_bytes -= span.bytes;
     pagemap_clear(span.start, span.bytes);
     sanitize_undefined(span.start, span.bytes);
+    sanitize_root(span.start, span.bytes, false);
     arena->source->verbs->give(arena->source, &span);
 }
 

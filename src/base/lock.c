@@ -9,10 +9,27 @@
 #include "base/lock.h"
 #include "base/panic.h"
 #include "os/os.h"
+#include "os/sanitize.h"
 
 enum { SPINS = 64 };
 
 void (*atomic_noise_hook)(void);
+bool lock_watched;
+
+static __attribute__((constructor)) void lock_at_load(void)
+{
+    lock_watched = sanitize_race_watched();
+}
+
+void lock_told_take(const struct lock *lock)
+{
+    sanitize_begin_of_use(lock);
+}
+
+void lock_told_drop(const struct lock *lock)
+{
+    sanitize_end_of_use(lock);
+}
 
 void lock_slow(struct lock *lock)
 {

@@ -20,9 +20,11 @@ enum lock_rank {
     LOCK_REGISTRY = 1, /* base/registry.c: the list of named objects */
     LOCK_ARENA,        /* src/arena: none today; room for the siblings */
     LOCK_FILE,         /* pages/source_file.c, source_fixed.c: a source of the user's */
+    LOCK_LIMBO,        /* pages/limbo.c: the `check` build's queue */
     LOCK_SHARD,        /* pages/source_default.c: one CPU's warm spans */
     LOCK_REGIONS,      /* pages/source_default.c: the maps of all regions */
     LOCK_PAGEMAP,      /* pages/pagemap.c: growing the table */
+    LOCK_LOST,         /* pages/lost.c: addresses that could not be unmapped */
     LOCK_RANK_COUNT
 };
 
@@ -43,12 +45,19 @@ static inline void lock_rank_take(const struct lock *lock) { (void)lock; }
 static inline void lock_rank_drop(const struct lock *lock) { (void)lock; }
 #endif
 
+/* Set at load when ThreadSanitizer watches a program whose Quire was built without it: it then has to be told of our locks. */
+extern bool lock_watched;
+void lock_told_take(const struct lock *lock);
+void lock_told_drop(const struct lock *lock);
+
 static ALWAYS_INLINE bool lock_try(struct lock *lock)
 {
     uint32_t expected = 0;
     if (u32_load_relaxed(&lock->word) != 0 || !u32_cas_acquire(&lock->word, &expected, 1)) /* acquire [lock] */
         return false;
     lock_rank_take(lock);
+    if (unlikely(lock_watched))
+        lock_told_take(lock);
     return true;
 }
 
@@ -58,11 +67,15 @@ static ALWAYS_INLINE void lock_take(struct lock *lock)
     if (unlikely(!u32_cas_acquire(&lock->word, &expected, 1))) /* acquire [lock] */
         lock_slow(lock);
     lock_rank_take(lock);
+    if (unlikely(lock_watched))
+        lock_told_take(lock);
 }
 
 static ALWAYS_INLINE void lock_drop(struct lock *lock)
 {
     lock_rank_drop(lock);
+    if (unlikely(lock_watched))
+        lock_told_drop(lock);
     if (unlikely(u32_exchange_release(&lock->word, 0) == 2)) /* release [lock] */
         lock_wake(lock);
 }

@@ -2,7 +2,8 @@
 /*
  * panic.c - one line by write(2), then the user's hook, then a trap.
  *
- * The line is built in a buffer on the stack: the heap may be what is broken, and stdio may hold a lock.  A panic inside the hook traps at once.
+ * The line is built in a buffer on the stack: the heap may be what is broken, and stdio may hold a lock.  A panic inside the hook traps at
+ * once; one in another thread meanwhile writes its line and waits for the end.
  *
  * Locks: none.
  */
@@ -18,7 +19,7 @@
 enum { LINE_BYTES = 512, NAME_BYTES_SHOWN = 64 };
 
 static atomic_addr panic_hook;
-static atomic_u32 panicking;
+static atomic_u64 panicking; /* the thread whose panic it is; 0: nobody's */
 
 void quire_on_panic(void (*fn)(const char *message, const void *address))
 {
@@ -67,7 +68,11 @@ void panic(const char *kind, const char *name, const char *what, const void *add
     line.text[line.used] = 0;
 
     void (*hook)(const char *, const void *) = (void (*)(const char *, const void *))addr_load_relaxed(&panic_hook);
-    if (u32_exchange_acquire(&panicking, 1) == 0 && hook)
+    uint64_t nobody = 0, self = os_thread_id();
+    if (u64_cas_acquire(&panicking, &nobody, self) && hook)
         hook(line.text, address);
+    else if (nobody != 0 && nobody != self)
+        for (;;) /* another thread's hook is at work; it ends the process */
+            os_sleep_ns(1000000000u);
     __builtin_trap();
 }

@@ -40,13 +40,16 @@ unsigned os_page_shift(void);
 /* The size of a transparent huge page, 0 where the kernel has none or never uses them. */
 size_t os_huge_bytes(void);
 
+/* What the process may still map by RLIMIT_AS, roughly: the limit; SIZE_MAX when there is none. */
+size_t os_address_space_bytes(void);
 /* Address space without memory, aligned; os_commit() before use.  -ENOMEM. */
 int os_reserve(size_t bytes, size_t align_bytes, void **out);
 int os_commit(void *start, size_t bytes);
 /* Zeroed anonymous memory, readable and writable, aligned to a page (or more).  -ENOMEM. */
 int os_map(size_t bytes, size_t align_bytes, void **out);
 int os_unmap(void *start, size_t bytes);
-/* The memory of these anonymous private pages goes back to the system; they read as zero afterwards.  Works where unmapping cannot. */
+/* The memory of these anonymous private pages goes back to the system; they read as zero afterwards.  Works where unmapping cannot, and by
+ * mapping anew where madvise is not allowed. */
 int os_discard(void *start, size_t bytes);
 int os_advise_huge(void *start, size_t bytes);
 int os_advise_dontdump(void *start, size_t bytes);
@@ -99,10 +102,12 @@ void os_write_stderr(const char *text, size_t bytes);
 /* Sleep while *word == expected, at most timeout_ns (0: no limit); wakes on os_futex_wake, on signals, and for no reason. */
 void os_futex_wait(uint32_t *word, uint32_t expected, uint64_t timeout_ns);
 void os_futex_wake(uint32_t *word, int count);
-/* A detached thread with a small stack that takes no signals. */
+/* A detached thread with a small stack (or the default one, where thread-local storage needs more) that takes no signals. */
 int os_thread_start(void (*fn)(void *), void *arg);
 /* Call fn in the child after every fork from now on; nothing is done before the fork, so no lock is held across it. */
 int os_after_fork_in_child(void (*fn)(void));
+uint64_t os_thread_id(void);
+void os_sleep_ns(uint64_t ns);
 
 #ifdef __cplusplus
 }

@@ -85,6 +85,7 @@ int os_thread_start(void (*fn)(void *), void *arg)
     if (error)
         return error;
     *(struct thread_start *)page = (struct thread_start){fn, arg};
+    int kept = errno;
 
     /* The thread inherits a mask of everything: the program's signals are not its business. */
     sigset_t all, before;
@@ -97,7 +98,14 @@ int os_thread_start(void (*fn)(void *), void *arg)
     pthread_attr_setstacksize(&attributes, THREAD_STACK_BYTES);
     error = pthread_create(&thread, &attributes, thread_main, page);
     pthread_attr_destroy(&attributes);
+    if (error == EINVAL) { /* the program's thread-local storage does not fit in such a stack */
+        pthread_attr_init(&attributes);
+        pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+        error = pthread_create(&thread, &attributes, thread_main, page);
+        pthread_attr_destroy(&attributes);
+    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = kept;
     if (error)
         os_unmap(page, os_page_bytes());
     return -error;
@@ -106,4 +114,17 @@ int os_thread_start(void (*fn)(void *), void *arg)
 int os_after_fork_in_child(void (*fn)(void))
 {
     return -pthread_atfork(NULL, NULL, fn);
+}
+
+uint64_t os_thread_id(void)
+{
+    return (uint64_t)syscall(SYS_gettid);
+}
+
+void os_sleep_ns(uint64_t ns)
+{
+    int kept = errno;
+    struct timespec t = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
+    nanosleep(&t, NULL);
+    errno = kept;
 }

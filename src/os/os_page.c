@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "os/os.h"
@@ -77,6 +78,15 @@ size_t os_huge_bytes(void)
     return seen - 1;
 }
 
+size_t os_address_space_bytes(void)
+{
+    int kept = errno;
+    struct rlimit limit;
+    bool limited = getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+    errno = kept;
+    return limited ? (size_t)limit.rlim_cur : SIZE_MAX;
+}
+
 /* Map `bytes` at a multiple of `align_bytes`: ask for more, then cut the ends off. */
 static int map_aligned(size_t bytes, size_t align_bytes, int protection, void **out)
 {
@@ -137,10 +147,13 @@ int os_unmap(void *start, size_t bytes)
 
 int os_discard(void *start, size_t bytes)
 {
-    int kept = errno;
+    int kept = errno, result;
     if (os_fault(OS_DISCARD))
         return -ENOMEM;
-    return outcome(madvise(start, bytes, MADV_DONTNEED), kept);
+    result = madvise(start, bytes, MADV_DONTNEED);
+    if (result != 0 && (errno == EPERM || errno == ENOSYS || errno == EINVAL)) /* a seccomp filter; locked memory */
+        result = mmap(start, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == start ? 0 : -1;
+    return outcome(result, kept);
 }
 
 int os_advise_huge(void *start, size_t bytes)

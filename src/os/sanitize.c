@@ -24,6 +24,12 @@
 void __asan_poison_memory_region(const volatile void *start, size_t bytes) __attribute__((weak));
 void __asan_unpoison_memory_region(const volatile void *start, size_t bytes) __attribute__((weak));
 
+/* LeakSanitizer's (sanitizer/lsan_interface.h) and ThreadSanitizer's (sanitizer/tsan_interface.h). */
+void __lsan_register_root_region(const void *start, size_t bytes) __attribute__((weak));
+void __lsan_unregister_root_region(const void *start, size_t bytes) __attribute__((weak));
+void __tsan_acquire(void *key) __attribute__((weak));
+void __tsan_release(void *key) __attribute__((weak));
+
 enum { UNKNOWN, NOBODY, SOMEBODY };
 static uint32_t watched;
 
@@ -65,4 +71,31 @@ void sanitize_defined(const void *start, size_t bytes)
     if (&__asan_unpoison_memory_region != NULL)
         __asan_unpoison_memory_region(start, bytes);
     VALGRIND_MAKE_MEM_DEFINED(start, bytes);
+}
+
+void sanitize_root(const void *start, size_t bytes, bool live)
+{
+    if (&__lsan_register_root_region == NULL || &__lsan_unregister_root_region == NULL)
+        return;
+    if (live)
+        __lsan_register_root_region(start, bytes);
+    else
+        __lsan_unregister_root_region(start, bytes);
+}
+
+bool sanitize_race_watched(void)
+{
+    return &__tsan_acquire != NULL && &__tsan_release != NULL;
+}
+
+void sanitize_end_of_use(const void *key)
+{
+    if (&__tsan_release != NULL)
+        __tsan_release((void *)(uintptr_t)key);
+}
+
+void sanitize_begin_of_use(const void *key)
+{
+    if (&__tsan_acquire != NULL)
+        __tsan_acquire((void *)(uintptr_t)key);
 }

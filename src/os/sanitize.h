@@ -19,6 +19,12 @@ enum { REDZONE_BYTES = 16 };
 
 /* Does anybody watch?  Asked once, then a load. */
 bool sanitize_watched(void);
+/* LeakSanitizer looks for pointers in this memory from now on, or no longer. */
+void sanitize_root(const void *start, size_t bytes, bool live);
+/* ThreadSanitizer: what came before an end of use happens before what comes after a later begin with the same key. */
+bool sanitize_race_watched(void);
+void sanitize_end_of_use(const void *key);
+void sanitize_begin_of_use(const void *key);
 /* May not be touched at all; may be written, contents undefined; may be read too.  Nothing happens when nobody watches. */
 void sanitize_no_access(const void *start, size_t bytes);
 void sanitize_undefined(const void *start, size_t bytes);

@@ -6,7 +6,7 @@
  *     NONE ------------------> TICKING <-----------------> ASLEEP
  *       ^  no thread to be had    |         reaper_wake()
  *       |                         v
- *     fork (child)              ALONE: callers tick on their slow paths
+ *     fork (child)              ALONE: callers tick on their slow paths, and try again for a thread after each
  *
  * A page is given back after more than one tick and at most two (region_idle.c); a tick is three quarters of the decay, so that "gone within
  * two decays" has room for a late thread.
@@ -31,20 +31,27 @@ static struct {
     atomic_u64 ticked_ns; /* ALONE: when it last ticked */
 } reaper;
 
+/* A tick that returns nothing may only have aged its pages; after the second the system is refusing: ask it less and less often. */
+enum { TICK_NS_LEAST = 1000000, FUTILE_SHIFT_MAX = 8 };
+
 static uint64_t tick_ns(void)
 {
     uint64_t stored = u64_load_relaxed(&reaper.decay_ns_plus_1);
     uint64_t decay_ns = stored ? stored - 1 : DECAY_NS_DEFAULT;
-    return decay_ns * 3 / 4 + 1;
+    uint64_t ns = decay_ns * 3 / 4;
+    return ns > TICK_NS_LEAST ? ns : TICK_NS_LEAST;
 }
 
 static void reaper_main(void *unused)
 {
     (void)unused;
+    unsigned futile = 0;
     for (;;) {
         uint32_t changed = u32_load_relaxed(&reaper.changed);
-        os_futex_wait(&reaper.changed.word, changed, tick_ns());
-        source_default_tick();
+        size_t idle_bytes = source_default_idle_bytes();
+        os_futex_wait(&reaper.changed.word, changed, tick_ns() << (futile > 1 ? futile - 1 : 0));
+        bool freed = source_default_tick() != 0 || source_default_idle_bytes() != idle_bytes;
+        futile = freed ? 0 : futile < FUTILE_SHIFT_MAX ? futile + 1 : futile;
         if (source_default_idle_bytes() > REAPER_FLOOR_BYTES)
             continue;
         u32_store_release(&reaper.state, REAPER_ASLEEP);
@@ -80,8 +87,11 @@ void reaper_tick_if_alone(void)
     if (likely(u32_load_relaxed(&reaper.state) != REAPER_ALONE))
         return;
     uint64_t now = os_time_ns(), last = u64_load_relaxed(&reaper.ticked_ns);
-    if (now - last >= tick_ns() && u64_cas_relaxed(&reaper.ticked_ns, &last, now))
-        source_default_tick();
+    if (now - last < tick_ns() || !u64_cas_relaxed(&reaper.ticked_ns, &last, now))
+        return;
+    source_default_tick();
+    if (os_thread_start(reaper_main, NULL) == 0) /* one can be had by now */
+        u32_store_relaxed(&reaper.state, REAPER_TICKING);
 }
 
 void reaper_set_decay(uint64_t decay_ns)

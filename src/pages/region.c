@@ -2,7 +2,7 @@
 /*
  * region.c - spans cut from large stretches of reserved addresses, lowest address first.
  *
- *     range (64 GiB, 1 GiB or 64 MiB of addresses, as much as the system grants)
+ *     range (64 GiB, 1 GiB, 64 MiB or 16 MiB of addresses, as the system grants)
  *     +-- region ---------------------------------+-- region --+ - - -
  *     | span | span |free| span |  never touched  |            |
  *     +------+------+----+------+-----------------+------------+
@@ -25,12 +25,13 @@
 #include "base/align.h"
 #include "base/panic.h"
 #include "os/os.h"
+#include "pages/lost.h"
 #include "pages/region_internal.h"
 
 struct regions regions = {.lock = LOCK_INIT(LOCK_REGIONS), .keep = true};
 
-/* Ranges to try for, the largest first; all smaller than that is mapped directly. */
-static const size_t range_bytes[] = {(size_t)64 << 30, (size_t)1 << 30, (size_t)64 << 20};
+/* Ranges to try for, the largest first, and no more than a sixteenth of what the process may map at all: the rest is the program's. */
+static const size_t range_bytes[] = {(size_t)64 << 30, (size_t)1 << 30, (size_t)64 << 20, (size_t)16 << 20};
 enum { RANGE_SIZES = sizeof range_bytes / sizeof range_bytes[0] };
 
 /* Committing in steps keeps mprotect rare; a step is address space and, without overcommit, a charge: so not too large. */
@@ -44,7 +45,10 @@ static enum region_kind kind_of(size_t bytes)
 
 static bool range_reserve_locked(void)
 {
+    size_t most = os_address_space_bytes() / 16;
     for (int i = 0; i < RANGE_SIZES; i++) {
+        if (range_bytes[i] > most)
+            continue;
         size_t region_bytes = range_bytes[i] < REGION_BYTES_MAX ? range_bytes[i] : REGION_BYTES_MAX;
         void *start;
         if (os_reserve(range_bytes[i], region_bytes, &start) == 0) {
@@ -59,12 +63,12 @@ static bool range_reserve_locked(void)
     return false;
 }
 
-/* The maps of a region lie together in zeroed memory of their own: struct, bitmap, idle, aged. */
+/* The maps of a region lie together in zeroed memory of their own: struct, bitmap, idle, aged, cached. */
 static struct region *region_map_new(size_t pages)
 {
     size_t set_bytes = align_up(pages, 64) / 8, map_bytes = align_up(bitmap_memory_bytes(pages), 64);
     size_t struct_bytes = align_up(sizeof(struct region), 64);
-    size_t bytes = align_up(struct_bytes + map_bytes + 2 * set_bytes, os_page_bytes());
+    size_t bytes = align_up(struct_bytes + map_bytes + 3 * set_bytes, os_page_bytes());
     void *memory;
     if (os_map(bytes, os_page_bytes(), &memory) != 0)
         return NULL;
@@ -75,12 +79,16 @@ static struct region *region_map_new(size_t pages)
     bitmap_init(&region->map, at, pages);
     region->idle.words = (uint64_t *)(void *)(at + map_bytes);
     region->aged.words = (uint64_t *)(void *)(at + map_bytes + set_bytes);
+    region->cached.words = (uint64_t *)(void *)(at + map_bytes + 2 * set_bytes);
     return region;
 }
 
-static struct region *region_create_locked(enum region_kind kind)
+static struct region *region_create_locked(enum region_kind kind, size_t span_bytes)
 {
     if (regions.count == REGIONS_MAX || (regions.range_next == regions.range_end && !range_reserve_locked()))
+        return NULL;
+    /* A span of more than a quarter of a region would waste the rest of it. */
+    if (span_bytes > regions.range_region_bytes / 4)
         return NULL;
     struct region *region = region_map_new(regions.range_region_bytes >> os_page_shift());
     if (!region)
@@ -136,7 +144,7 @@ static int take_cut_locked(size_t pages, unsigned align_log2, struct quire_span 
         if ((idx = bitmap_alloc(&region->map, pages, align_log2)) != BITMAP_NONE)
             break;
     if (!region) {
-        region = region_create_locked(kind);
+        region = region_create_locked(kind, (pages << shift) > ((size_t)1 << (align_log2 + shift)) ? pages << shift : (size_t)1 << (align_log2 + shift));
         if (!region || (idx = bitmap_alloc(&region->map, pages, align_log2)) == BITMAP_NONE)
             return -ENOMEM;
     }
@@ -150,6 +158,8 @@ static int take_cut_locked(size_t pages, unsigned align_log2, struct quire_span 
         pageset_remove(region->aged, idx, idx + pages);
         regions.sums.idle_bytes -= warm << shift;
     }
+    if (QUIRE_CHECK)
+        pageset_remove(region->cached, idx, idx + 1); /* noted by a thread that a fork cut off */
     sums_out_locked(pages << shift);
     *out = (struct quire_span){.start = region->start + (idx << shift),
                                .bytes = pages << shift,
@@ -164,7 +174,6 @@ static int take_cut(size_t bytes, size_t align_bytes, struct quire_span *out)
     size_t huge_bytes = os_huge_bytes();
     if (kind_of(bytes) == REGION_HUGE && align_bytes < huge_bytes)
         align_bytes = huge_bytes;
-    /* A span of more than a quarter of a region would waste the rest of it. */
     if (bytes > REGION_BYTES_MAX / 4 || align_bytes > REGION_BYTES_MAX / 4)
         return -ENOMEM;
     lock_take(&regions.lock);
@@ -182,6 +191,7 @@ static int take_elsewhere(size_t bytes, size_t align_bytes, enum span_origin ori
         return error;
     *out = (struct quire_span){start, bytes, origin == SPAN_DIRECT ? QUIRE_SPAN_ZERO : 0, origin};
     lock_take(&regions.lock);
+    regions.elsewhere_bytes += bytes;
     sums_out_locked(bytes);
     lock_drop(&regions.lock);
     return 0;
@@ -207,22 +217,53 @@ static size_t keep_room_locked(const struct region *region, size_t bytes)
     return room < bytes ? align_down(room, unit) : bytes;
 }
 
+static struct region_leaving *leaving_add_locked(struct region *region, size_t idx)
+{
+    for (int i = 0; i < REGION_LEAVING_MAX; i++)
+        if (!regions.leaving[i].region) {
+            regions.leaving[i] = (struct region_leaving){region, idx};
+            return &regions.leaving[i];
+        }
+    return NULL; /* many at once: this one holds the lock */
+}
+
+void region_refuse(const void *start)
+{
+    panic("source", "default", "S3 a span that was not taken is given back", start);
+}
+
+/* The region and page of a span that says it was cut from one; false when it cannot have been. */
+static bool span_place(const struct quire_span *span, struct region **region, size_t *idx)
+{
+    uint32_t id = span->cookie >> ORIGIN_BITS;
+    *region = id < REGIONS_MAX ? regions.by_id[id] : NULL;
+    *idx = *region ? (size_t)((char *)span->start - (*region)->start) >> os_page_shift() : 0;
+    return *region && *idx < (*region)->pages;
+}
+
 static void give_cut(const struct quire_span *span, bool keep_warm)
 {
     unsigned shift = os_page_shift();
-    uint32_t id = span->cookie >> ORIGIN_BITS;
-    struct region *region = id < REGIONS_MAX ? regions.by_id[id] : NULL;
-    size_t idx = region ? (size_t)((char *)span->start - region->start) >> shift : 0, pages = span->bytes >> shift;
+    struct region *region;
+    size_t idx, pages = span->bytes >> shift;
     lock_take(&regions.lock);
-    if (!region || idx >= region->pages || bitmap_run(&region->map, idx) != pages)
-        panic("source", "default", "S3 a span that was not taken is given back", span->start);
+    if (!span_place(span, &region, &idx) || bitmap_run(&region->map, idx) != pages) {
+        lock_drop(&regions.lock); /* the hook may want to look around */
+        region_refuse(span->start);
+    }
     size_t warm = keep_warm ? keep_room_locked(region, span->bytes) : 0;
     regions.sums.idle_bytes += warm;
     if (warm < span->bytes) {
-        /* Still marked as taken, so nobody else can have these pages while the lock is open. */
-        lock_drop(&regions.lock);
+        /* Still marked as taken, so nobody else can have these pages while the lock is open; on the list of those that leave, so that the child of
+         * a fork at this moment can finish it. */
+        struct region_leaving *leaving = leaving_add_locked(region, idx);
+        if (leaving)
+            lock_drop(&regions.lock);
         bool gone = os_discard((char *)span->start + warm, span->bytes - warm) == 0;
-        lock_take(&regions.lock);
+        if (leaving) {
+            lock_take(&regions.lock);
+            leaving->region = NULL;
+        }
         if (!gone) { /* kept and counted; a later tick tries again */
             regions.sums.idle_bytes += span->bytes - warm;
             warm = span->bytes;
@@ -230,22 +271,34 @@ static void give_cut(const struct quire_span *span, bool keep_warm)
     }
     if (warm)
         pageset_add(region->idle, idx, idx + (warm >> shift));
+    if (QUIRE_CHECK)
+        pageset_remove(region->cached, idx, idx + 1);
     bitmap_free(&region->map, idx);
     regions.sums.out_bytes -= span->bytes;
     lock_drop(&regions.lock);
 }
 
-/* Unmap, or when the kernel has no VMA left for the split: free the memory, keep the addresses on a list, try again later. */
-static void give_direct(void *start, size_t bytes)
+void region_note_back(const struct quire_span *span)
 {
-    if (os_unmap(start, bytes) == 0)
-        return;
-    (void)os_discard(start, bytes);
-    struct lost *lost = start;
+    struct region *region;
+    size_t idx;
     lock_take(&regions.lock);
-    *lost = (struct lost){regions.lost, bytes};
-    regions.lost = lost;
-    regions.sums.lost_bytes += bytes;
+    bool good = span_place(span, &region, &idx) && pageset_count(region->cached, idx, idx + 1) == 0 &&
+                bitmap_run(&region->map, idx) == span->bytes >> os_page_shift();
+    if (good)
+        pageset_add(region->cached, idx, idx + 1);
+    lock_drop(&regions.lock);
+    if (!good)
+        region_refuse(span->start);
+}
+
+void region_note_out(const struct quire_span *span)
+{
+    struct region *region;
+    size_t idx;
+    lock_take(&regions.lock);
+    if (span_place(span, &region, &idx))
+        pageset_remove(region->cached, idx, idx + 1);
     lock_drop(&regions.lock);
 }
 
@@ -256,15 +309,16 @@ void region_give(const struct quire_span *span, bool keep_warm)
         give_cut(span, keep_warm);
         return;
     case SPAN_DIRECT:
-        give_direct(span->start, span->bytes);
+        lost_unmap(span->start, span->bytes);
         break;
     case SPAN_LIBC:
         os_libc_free(span->start);
         break;
     default:
-        panic("source", "default", "S3 a span that was not taken is given back", span->start);
+        region_refuse(span->start);
     }
     lock_take(&regions.lock);
+    regions.elsewhere_bytes -= span->bytes;
     regions.sums.out_bytes -= span->bytes;
     lock_drop(&regions.lock);
 }

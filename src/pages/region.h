@@ -26,6 +26,11 @@ int region_take(size_t bytes, size_t align_bytes, struct quire_span *out);
 /* keep_warm false: its memory goes to the system before this returns. */
 void region_give(const struct quire_span *span, bool keep_warm);
 
+/* The `check` build: spans that have been given back and lie in a cache are noted, so that giving them once more is refused wherever it happens. */
+void region_note_back(const struct quire_span *span);
+void region_note_out(const struct quire_span *span);
+__attribute__((noreturn, cold)) void region_refuse(const void *start);
+
 /* One tick of the clock: idle memory that was already idle at the last tick goes back to the system.  Returns bytes. */
 size_t region_tick(void);
 /* All idle memory goes back now. */
@@ -37,7 +42,6 @@ struct region_stats {
     size_t idle_bytes;     /* given back, still resident */
     size_t meta_bytes;
     size_t reserved_bytes;
-    size_t lost_bytes; /* addresses that could not be unmapped: without memory, retried */
 };
 void region_stats(struct region_stats *out);
 size_t region_idle_bytes(void);

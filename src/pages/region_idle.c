@@ -13,6 +13,7 @@
  */
 #include "base/align.h"
 #include "os/os.h"
+#include "pages/lost.h"
 #include "pages/region_internal.h"
 
 enum { DISCARD_PAGES_MAX = 64 };
@@ -68,25 +69,6 @@ static void region_age(struct region *region)
     for (size_t w = 0; w * 64 < region->committed_pages; w++)
         region->aged.words[w] = region->idle.words[w];
     lock_drop(&regions.lock);
-}
-
-/* Once more the addresses that could not be unmapped. */
-static void lost_retry(void)
-{
-    lock_take(&regions.lock);
-    struct lost *lost = regions.lost;
-    regions.lost = NULL;
-    regions.sums.lost_bytes = 0;
-    lock_drop(&regions.lock);
-    while (lost) {
-        struct lost *next = lost->next;
-        struct quire_span span = {lost, lost->bytes, 0, SPAN_DIRECT};
-        lock_take(&regions.lock);
-        regions.sums.out_bytes += span.bytes; /* region_give() takes it off again */
-        lock_drop(&regions.lock);
-        region_give(&span, false);
-        lost = next;
-    }
 }
 
 static size_t each_region(bool only_aged)

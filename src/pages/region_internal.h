@@ -10,7 +10,7 @@
 #include "pages/pageset.h"
 #include "pages/region.h"
 
-enum { REGIONS_MAX = 4096, ORIGIN_BITS = 2 };
+enum { REGIONS_MAX = 4096, ORIGIN_BITS = 2, REGION_LEAVING_MAX = 8 };
 #define MIB ((size_t)1 << 20)
 #define REGION_BYTES_MAX ((size_t)1 << 30)
 
@@ -29,11 +29,13 @@ struct region {
     struct bitmap map;      /* taken pages */
     struct pageset idle;    /* free pages that were handed out since they last were zero */
     struct pageset aged;    /* those that were idle at the last tick */
+    struct pageset cached;  /* `check` build: first pages of spans that lie in a cache */
 };
 
-struct lost { /* in the first page of addresses that could not be unmapped */
-    struct lost *next;
-    size_t bytes;
+/* A span whose memory is on its way to the system, while the lock is open. */
+struct region_leaving {
+    struct region *region; /* NULL: this entry is free */
+    size_t idx;
 };
 
 struct regions {
@@ -43,7 +45,8 @@ struct regions {
     uint32_t count;
     char *range_next, *range_end; /* reserved addresses not cut into regions yet */
     size_t range_region_bytes;    /* the size of a region of this range */
-    struct lost *lost;
+    struct region_leaving leaving[REGION_LEAVING_MAX];
+    size_t elsewhere_bytes; /* taken, but not cut from a region */
     bool keep;
     size_t cached_bytes_max;
     struct region_stats sums;

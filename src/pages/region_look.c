@@ -62,24 +62,45 @@ const char *region_check(void)
     return error;
 }
 
+/* Idle sets and sums of one region, derived from its taken pages. */
+static void region_rederive(struct region *region)
+{
+    size_t run, taken = 0;
+    for (size_t at = bitmap_next_taken(&region->map, 0, &run); at != BITMAP_NONE; at = bitmap_next_taken(&region->map, at + run, &run)) {
+        pageset_remove(region->idle, at, at + run);
+        taken += run;
+    }
+    for (size_t w = 0; w * 64 < region->pages; w++)
+        region->aged.words[w] &= region->idle.words[w];
+    regions.sums.idle_bytes += pageset_count(region->idle, 0, region->pages) << os_page_shift();
+    regions.sums.out_bytes += taken << os_page_shift();
+}
+
 /*
- * The thread that forked is the only one left.  If another held the lock, an operation was cut in two: the bits of the map are what counts
- * (they are set before a span is handed out and cleared last), so hints and sums are derived anew; at most that one span is lost.
+ * The thread that forked is the only one left.  Where another was at work an operation was cut in two.  The bits of the maps are what counts (set
+ * before a span is handed out, cleared last), so hints and sums are derived anew; spans on their way to the system are given back here; and of an
+ * operation that held the lock at most its one span stays taken for ever.
  */
 void region_after_fork(void)
 {
-    if (!lock_reset(&regions.lock))
+    bool busy = lock_reset(&regions.lock);
+    for (int i = 0; i < REGION_LEAVING_MAX; i++)
+        busy = busy || regions.leaving[i].region;
+    if (!busy)
         return;
-    size_t idle_pages = 0;
-    for (uint32_t i = 0; i < regions.count; i++) {
-        struct region *region = regions.by_id[i];
-        bitmap_rebuild(&region->map);
-        size_t run;
-        for (size_t at = bitmap_next_taken(&region->map, 0, &run); at != BITMAP_NONE; at = bitmap_next_taken(&region->map, at + run, &run))
-            pageset_remove(region->idle, at, at + run);
-        for (size_t w = 0; w * 64 < region->pages; w++)
-            region->aged.words[w] &= region->idle.words[w];
-        idle_pages += pageset_count(region->idle, 0, region->pages);
+    for (uint32_t i = 0; i < regions.count; i++)
+        bitmap_rebuild(&regions.by_id[i]->map);
+    for (int i = 0; i < REGION_LEAVING_MAX; i++) {
+        struct region_leaving *leaving = &regions.leaving[i];
+        if (leaving->region) {
+            size_t pages = bitmap_free(&leaving->region->map, leaving->idx);
+            pageset_add(leaving->region->idle, leaving->idx, leaving->idx + pages);
+            leaving->region = NULL;
+        }
     }
-    regions.sums.idle_bytes = idle_pages << os_page_shift();
+    regions.sums.idle_bytes = 0;
+    regions.sums.out_bytes = regions.elsewhere_bytes;
+    for (uint32_t i = 0; i < regions.count; i++)
+        region_rederive(regions.by_id[i]);
+    regions.range_next = regions.range_end = NULL; /* what was left of a range is only addresses */
 }

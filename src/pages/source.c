@@ -35,8 +35,10 @@ void source_struct_delete(void *source_struct, size_t bytes)
 
 void quire_source_destroy(struct quire_source *source)
 {
+    int kept = errno;
     if (source && !source_is_static(source))
         source->verbs->fini(source);
+    errno = kept;
 }
 
 size_t quire_source_trim(struct quire_source *source)

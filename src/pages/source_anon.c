@@ -2,8 +2,7 @@
 /*
  * source_anon.c - plain mmap and munmap: nothing is kept.
  *
- * When the kernel refuses to unmap (no VMA left for a split) the memory goes back all the same; the addresses stay, and are counted
- * in reserved_bytes.
+ * What the kernel refuses to unmap is tried again later (lost.c), and counted in reserved_bytes until then.
  *
  * Locks: none.
  */
@@ -11,11 +10,11 @@
 #include <stdint.h>
 
 #include "os/os.h"
+#include "pages/lost.h"
 #include "pages/source_account.h"
 #include "pages/source_internal.h"
 
 static struct source_account account;
-static atomic_size stuck_bytes; /* addresses that could not be unmapped, without memory */
 
 static int anon_take(struct quire_source *source, size_t bytes, size_t align_bytes, struct quire_span *out)
 {
@@ -35,10 +34,7 @@ static void anon_give(struct quire_source *source, const struct quire_span *span
 {
     (void)source;
     size_t bytes = span->bytes;
-    if (os_unmap(span->start, bytes) != 0) {
-        (void)os_discard(span->start, bytes);
-        size_add_relaxed(&stuck_bytes, bytes);
-    }
+    lost_unmap(span->start, bytes);
     account_gave(&account, bytes);
 }
 
@@ -65,11 +61,23 @@ static void anon_stats(const struct quire_source *source, struct quire_source_st
 {
     (void)source;
     account_stats(&account, out);
-    out->reserved_bytes = out->taken_bytes + size_load_relaxed(&stuck_bytes);
+    out->reserved_bytes = out->taken_bytes + lost_bytes();
 }
 
-static const struct quire_source_verbs anon_verbs = {
-    .take = anon_take, .give = anon_give, .idle = anon_idle, .busy = anon_busy, .fini = anon_fini, .stats = anon_stats};
+static size_t anon_trim(struct quire_source *source)
+{
+    (void)source;
+    lost_retry();
+    return 0;
+}
+
+static const struct quire_source_verbs anon_verbs = {.take = anon_take,
+                                                     .give = anon_give,
+                                                     .idle = anon_idle,
+                                                     .busy = anon_busy,
+                                                     .fini = anon_fini,
+                                                     .trim = anon_trim,
+                                                     .stats = anon_stats};
 static struct quire_source anon = {&anon_verbs, "anon"};
 
 struct quire_source *quire_source_anon(void)

@@ -13,6 +13,9 @@
  *        v                                                          v
  *     regions: lowest address first; idle pages stay warm for a while (region_idle.c)
  *
+ * In the `check` build a span given back first spends some time in limbo, a queue in front of the shards, so that its address is not handed out
+ * again at once and a use after its end is found.
+ *
  * Spans in a bin are of 2^bin pages and aligned to their size.  `low` is the least depth since the last tick: that many spans, from the bottom,
  * nobody needed for a whole tick, and they go back to the system.
  *
@@ -29,13 +32,16 @@
 #include "base/align.h"
 #include "os/os.h"
 #include "os/sanitize.h"
+#include "pages/limbo.h"
+#include "pages/lost.h"
 #include "pages/pagemap.h"
 #include "pages/reaper.h"
 #include "pages/region.h"
 #include "pages/source_internal.h"
 
 enum { SHARDS_MAX = 64, BINS = 8, BIN_DEPTH = 16, ORIGIN_MASK = 3 };
-static const size_t shard_bytes_all = (size_t)4 << 20, shard_bytes_least = (size_t)128 << 10, shard_bytes_most = (size_t)1 << 20;
+static const size_t shard_bytes_all = (size_t)4 << 20, shard_bytes_least = (size_t)128 << 10, shard_bytes_most = (size_t)1 << 20,
+                    wake_bytes_least = (size_t)16 << 10;
 
 struct warm_span {
     void *start;
@@ -53,8 +59,9 @@ struct CACHE_ALIGNED shard {
 };
 
 static struct shard shards[SHARDS_MAX];
-static atomic_u32 shard_count;         /* 0 until the first call has set things up */
-static atomic_size shard_bytes_max;    /* what one shard may hold */
+static atomic_u32 shard_count;      /* 0 until the first call has set things up */
+static atomic_size shard_bytes_max; /* what one shard may hold */
+static atomic_size shard_wake_bytes; /* what one shard may hold without waking the reaper */
 static struct lock setup_lock = LOCK_INIT(LOCK_FILE);
 static struct {
     atomic_u64 takes, gives, failures; /* those that did not end in a shard */
@@ -80,7 +87,22 @@ static void default_after_fork(void)
     lock_reset(&setup_lock);
     region_after_fork();
     pagemap_after_fork();
+    lost_after_fork();
+    limbo_after_fork();
     reaper_after_fork();
+}
+
+/* Before main, and before any thread or lock: a program may use the page map or another source only, and fork. */
+static __attribute__((constructor)) void pages_at_load(void)
+{
+    (void)os_after_fork_in_child(default_after_fork);
+}
+
+/* What each of `count` shards may hold. */
+static size_t shard_share(uint32_t count)
+{
+    size_t share = shard_bytes_all / count;
+    return share > shard_bytes_most ? shard_bytes_most : share < shard_bytes_least ? shard_bytes_least : share;
 }
 
 static COLD void default_setup(void)
@@ -90,11 +112,10 @@ static COLD void default_setup(void)
         uint32_t count = os_cpu_count() < SHARDS_MAX ? os_cpu_count() : SHARDS_MAX;
         for (uint32_t i = 0; i < SHARDS_MAX; i++)
             shards[i].lock.rank = LOCK_SHARD;
-        size_t most = shard_bytes_all / count;
-        most = most > shard_bytes_most ? shard_bytes_most : most < shard_bytes_least ? shard_bytes_least : most;
+        size_t most = shard_share(count);
         size_store_relaxed(&shard_bytes_max, most);
-        region_set_cached_max(most * count);
-        (void)os_after_fork_in_child(default_after_fork);
+        size_store_relaxed(&shard_wake_bytes, REAPER_FLOOR_BYTES / count > wake_bytes_least ? REAPER_FLOOR_BYTES / count : wake_bytes_least);
+        region_set_cached_max(most * count + (QUIRE_CHECK ? LIMBO_BYTES_MAX : 0));
         u32_store_release(&shard_count, count); /* release [shards-ready] */
     }
     lock_drop(&setup_lock);
@@ -147,6 +168,8 @@ static int default_take(struct quire_source *source, size_t bytes, size_t align_
             shard->idle_bytes -= bytes;
             shard->takes++;
             lock_drop(&shard->lock);
+            if (QUIRE_CHECK)
+                region_note_out(out);
             sanitize_undefined(out->start, bytes);
             return 0;
         }
@@ -164,17 +187,18 @@ static NOINLINE void default_give_slow(const struct quire_span *span)
     reaper_tick_if_alone();
 }
 
-static void default_give(struct quire_source *source, const struct quire_span *span)
+void source_default_give_now(const struct quire_span *span)
 {
-    (void)source;
     unsigned number = bin_of(span->bytes);
     bool cut = (span->cookie & ORIGIN_MASK) == SPAN_REGION;
-    if (cut) /* idle memory of ours may not be touched; other spans go back to somebody who has his own mind about it */
-        sanitize_no_access(span->start, span->bytes);
     struct shard *shard = number < BINS && cut ? shard_lock() : NULL;
     if (likely(shard != NULL)) {
         struct bin *bin = &shard->bin[number];
         size_t idle_bytes = shard->idle_bytes + span->bytes;
+        if (unlikely(bin->depth != 0 && bin->slot[bin->depth - 1].start == span->start)) { /* free here, and the commonest mistake */
+            lock_drop(&shard->lock);
+            region_refuse(span->start);
+        }
         if (likely(bin->depth < BIN_DEPTH && idle_bytes <= size_load_relaxed(&shard_bytes_max))) {
             bin->slot[bin->depth] = (struct warm_span){span->start, span->cookie};
             __atomic_signal_fence(__ATOMIC_RELEASE); /* a fork's child must not see the depth before the slot */
@@ -182,7 +206,7 @@ static void default_give(struct quire_source *source, const struct quire_span *s
             shard->idle_bytes = idle_bytes;
             shard->gives++;
             lock_drop(&shard->lock);
-            if (idle_bytes > REAPER_FLOOR_BYTES)
+            if (unlikely(idle_bytes > size_load_relaxed(&shard_wake_bytes)))
                 reaper_wake();
             return;
         }
@@ -191,7 +215,20 @@ static void default_give(struct quire_source *source, const struct quire_span *s
     default_give_slow(span);
 }
 
-/* The pages may be of any origin: those of libc's stay as they are, which only keeps memory that could have gone. */
+static void default_give(struct quire_source *source, const struct quire_span *span)
+{
+    (void)source;
+    struct quire_span given = *span;
+    if ((given.cookie & ORIGIN_MASK) == SPAN_REGION) { /* other spans go back to somebody who has his own mind about their memory */
+        sanitize_no_access(given.start, given.bytes);
+        if (QUIRE_CHECK)
+            region_note_back(&given);
+        if (QUIRE_CHECK && size_load_relaxed(&shard_bytes_max) != 0 && !limbo_pass(&given))
+            return;
+    }
+    source_default_give_now(&given);
+}
+
 static void default_idle(struct quire_source *source, void *start, size_t bytes)
 {
     (void)source;
@@ -210,11 +247,13 @@ static int default_busy(struct quire_source *source, void *start, size_t bytes)
 static uint32_t bin_drain_locked(struct shard *shard, unsigned number, bool all, struct warm_span *out)
 {
     struct bin *bin = &shard->bin[number];
-    uint32_t count = all ? bin->depth : bin->low;
+    uint32_t depth = bin->depth, count = all ? depth : bin->low;
+    bin->depth = bin->low = 0; /* while slots move: the child of a fork must not see one twice */
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
     memcpy(out, bin->slot, count * sizeof *out);
-    memmove(bin->slot, bin->slot + count, (bin->depth - count) * sizeof *out);
-    bin->depth -= count;
-    bin->low = bin->depth;
+    memmove(bin->slot, bin->slot + count, (depth - count) * sizeof *out);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    bin->depth = bin->low = depth - count;
     shard->idle_bytes -= (size_t)count << number << os_page_shift();
     return count;
 }
@@ -241,6 +280,7 @@ static size_t shards_drain(bool all)
 
 size_t source_default_tick(void)
 {
+    limbo_drain();
     size_t freed = shards_drain(false);
     return freed + region_tick();
 }
@@ -248,6 +288,7 @@ size_t source_default_tick(void)
 static size_t default_trim(struct quire_source *source)
 {
     (void)source;
+    limbo_drain();
     size_t freed = shards_drain(true);
     return freed + region_trim();
 }
@@ -256,9 +297,7 @@ void source_default_set_keep(bool keep)
 {
     if (u32_load_acquire(&shard_count) == 0) /* acquire [shards-ready] */
         default_setup();
-    size_t most = shard_bytes_all / u32_load_relaxed(&shard_count);
-    most = most > shard_bytes_most ? shard_bytes_most : most < shard_bytes_least ? shard_bytes_least : most;
-    size_store_relaxed(&shard_bytes_max, keep ? most : 0);
+    size_store_relaxed(&shard_bytes_max, keep ? shard_share(u32_load_relaxed(&shard_count)) : 0);
     region_set_keep(keep);
     if (!keep)
         default_trim(NULL);
@@ -283,6 +322,7 @@ size_t source_default_idle_bytes(void)
     size_t idle_bytes;
     uint64_t takes, gives;
     shards_sum(&idle_bytes, &takes, &gives);
+    idle_bytes += limbo_bytes();
     return idle_bytes + region_idle_bytes();
 }
 
@@ -294,12 +334,14 @@ static void default_stats(const struct quire_source *source, struct quire_source
     uint64_t takes, gives;
     shards_sum(&cached_bytes, &takes, &gives);
     region_stats(&region);
+    cached_bytes += limbo_bytes();
+    gives += limbo_count();
     /* Read one after the other while others work: what the shards hold may for a moment seem more than all that is out. */
     size_t taken = region.out_bytes > cached_bytes ? region.out_bytes - cached_bytes : 0;
     *out = (struct quire_source_stats){.taken_bytes = taken,
                                        .idle_bytes = region.idle_bytes + cached_bytes,
                                        .meta_bytes = region.meta_bytes + pagemap_meta_bytes(),
-                                       .reserved_bytes = region.reserved_bytes,
+                                       .reserved_bytes = region.reserved_bytes + lost_bytes(),
                                        .peak_bytes = region.out_bytes_peak,
                                        .takes = takes,
                                        .gives = gives,

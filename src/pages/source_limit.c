@@ -53,5 +53,9 @@ static const struct quire_source_verbs limit_verbs = {.take = limit_take,
 
 struct quire_source *quire_source_limit(struct quire_source *inner, size_t bytes)
 {
+    if (bytes == 0) {
+        errno = EINVAL;
+        return NULL;
+    }
     return source_wrap_new(inner, &limit_verbs, bytes);
 }

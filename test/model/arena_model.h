@@ -126,11 +126,8 @@ private:
     {
         if (blocks.empty())
             return;
-        /* Blocks older than the newest mark may not move into it: they stay what the mark remembers. */
-        size_t from = marks.empty() ? 0 : marks.back().blocks;
-        if (from == blocks.size())
-            return;
-        size_t k = random.below(2) ? blocks.size() - 1 : from + random.below(blocks.size() - from);
+        size_t k = random.below(2) ? blocks.size() - 1 : random.below(blocks.size());
+        bool older = !marks.empty() && k < marks.back().blocks; /* than the newest mark: it must be found as it was */
         auto [p, block] = blocks[k];
         size_t bytes = random.below(2) ? some_size(random) : block.bytes + random.below(64);
         char *moved = static_cast<char *>(quire_arena_resize(arena, p, block.bytes, bytes));
@@ -141,6 +138,11 @@ private:
         }
         Block kept = {std::min(bytes, block.bytes), block.value};
         verify_block(moved, kept);
+        if (moved != p && older) {
+            verify_block(p, block);
+            add(moved, bytes);
+            return;
+        }
         live.erase(p);
         if (moved != p) { /* the old place is not used again before a rewind: the model forgets it, the new one is checked */
             blocks.erase(blocks.begin() + long(k));

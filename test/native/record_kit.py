@@ -60,14 +60,15 @@ def site(report, function):
 
 
 def program_ops(path):
-    """A replay program as (header, threads, ops by thread)."""
+    """A replay program as (header, threads, ops by thread); the header has the runs."""
     data = path.read_bytes()
-    magic, version, threads, ops, slots, sites, flags, peak = struct.unpack_from("<8sIIQQIIQ", data)
+    magic, version, threads, ops, slots, sites, flags, peak, runs = struct.unpack_from("<8sIIQQIIQQ", data)
     assert magic == b"QRP1\0\0\0\0" and version == 1
     header = {"threads": threads, "ops": ops, "slots": slots, "sites": sites, "flags": flags, "peak_live_bytes": peak}
     directory = [struct.unpack_from("<QQII", data, 72 + 24 * i) for i in range(threads)]
     base = 72 + 24 * threads
-    assert len(data) == base + 16 * ops
+    assert len(data) == base + 16 * ops + 8 * runs
+    header["runs"] = [struct.unpack_from("<II", data, base + 16 * ops + 8 * k) for k in range(runs)]
     streams = [[struct.unpack_from("<BBHIII", data, base + 16 * k) for k in range(first, first + count)]
                for first, count, _, _ in directory]
     return header, directory, streams

@@ -204,6 +204,24 @@ def test_cross_thread_frees_follow_their_allocations_and_the_program_replays_wit
         report["trace"]["allocations"] - report["trace"]["frees"]
 
 
+def test_the_global_order_is_kept_so_that_played_by_it_nobody_ever_waits(tmp_path):
+    _, trace = record(tmp_path, [build(tmp_path, THREADS)])
+    analyse(trace, "--program", tmp_path / "p.qrp")
+    header, directory, streams = program_ops(tmp_path / "p.qrp")
+    assert sum(ops for _, ops in header["runs"]) == header["ops"]
+    at, filled = [0] * len(directory), set()
+    for thread, ops in header["runs"]:
+        for kind, _, _, _, slot, _ in streams[thread][at[thread]:at[thread] + ops]:
+            if kind in (1, 2, 3):
+                assert slot not in filled
+                filled.add(slot)
+            elif kind in (4, 5):
+                assert slot in filled, "an op came before the object it is about"
+                filled -= {slot} if kind == 5 else set()
+        at[thread] += ops
+    assert at == [count for _, count, _, _ in directory]
+
+
 def test_a_slot_is_reused_within_a_thread_so_a_program_has_as_many_slots_as_live_objects(tmp_path):
     _, trace = record(tmp_path, [build(tmp_path, PHASES)])
     report = analyse(trace, "--program", tmp_path / "p.qrp")

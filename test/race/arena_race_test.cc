@@ -25,7 +25,7 @@ TEST(ArenaRace, arenas_of_many_threads_come_and_go_on_one_source_without_meeting
 {
     quire_source *count = quire_source_count(quire_source_default());
     for (unsigned threads : {2u, 8u, 32u}) {
-        atomic_noise_hook = noise;
+        set_noise(noise);
         std::vector<std::thread> all;
         for (unsigned t = 0; t < threads; t++)
             all.emplace_back([=] {
@@ -50,7 +50,7 @@ TEST(ArenaRace, arenas_of_many_threads_come_and_go_on_one_source_without_meeting
             });
         for (auto &thread : all)
             thread.join();
-        atomic_noise_hook = nullptr;
+        set_noise(nullptr);
     }
     struct quire_source_stats stats;
     quire_source_stats(count, &stats);

@@ -68,7 +68,7 @@ TEST(SourceDefaultRace, no_page_has_two_owners_while_threads_churn_and_memory_de
 {
     ASSERT_EQ(quire_source_set_decay(source, 2000000), 0); /* the reaper ticks all the time */
     for (unsigned threads : {2u, 8u, 32u}) {
-        atomic_noise_hook = noise;
+        set_noise(noise);
         std::vector<std::thread> all;
         for (unsigned t = 0; t < threads; t++)
             all.emplace_back(churn, threads * 100 + t, 6000 / threads + 500);
@@ -80,7 +80,7 @@ TEST(SourceDefaultRace, no_page_has_two_owners_while_threads_churn_and_memory_de
         }
         for (auto &thread : all)
             thread.join();
-        atomic_noise_hook = nullptr;
+        set_noise(nullptr);
         EXPECT_EQ(quire_source_check(source), nullptr);
     }
     struct quire_source_stats stats;

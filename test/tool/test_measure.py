@@ -41,6 +41,8 @@ def test_the_interval_covers_the_true_median_nearly_always():
         (Estimate(15, 14, 16), 0, advice.YES),
         (Estimate(3.5, 3.0, 4), 0, advice.YES),
         (Estimate(3.5, 2.9, 4), 0, advice.INCONCLUSIVE),
+        (Estimate(1.6, 0, 3.1), 0, advice.INCONCLUSIVE),
+        (Estimate(0.2, -1, 3.1), 0, advice.NO),
         (Estimate(0, -20, 20), 0, advice.INCONCLUSIVE),
         (Estimate(1.0, 0.5, 2.9), 0, advice.NO),
         (Estimate(-5, -6, -4), 0, advice.NO),

@@ -44,7 +44,7 @@ TEST(Arena, an_arena_lives_on_any_source)
 
 TEST(Arena, after_the_last_arena_and_two_decays_the_memory_is_back)
 {
-    if (sanitize_watched() || BUILT_WITH_TSAN)
+    if (memory_is_watched())
         GTEST_SKIP() << "shadow memory is resident memory too";
     quire_source_trim(quire_source_default());
     ASSERT_EQ(quire_source_set_decay(quire_source_default(), 300000000), 0);

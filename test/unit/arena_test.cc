@@ -395,3 +395,63 @@ TEST(Arena, owns_knows_its_blocks_and_nothing_else)
     quire_arena_reset(arena);
     EXPECT_FALSE(quire_arena_owns(arena, p));
 }
+
+TEST(Arena, a_hint_as_large_as_the_limit_does_not_pass_it)
+{
+    for (size_t limit : {5 * page, 7 * page, 100 * page}) {
+        Arena arena({.size_hint_bytes = limit, .limit_bytes = limit});
+        for (int i = 0; i < 100; i++)
+            quire_arena_alloc(arena, mib);
+        EXPECT_LE(arena.stats().mapped_bytes, limit);
+    }
+}
+
+TEST(Arena, a_block_older_than_the_newest_mark_is_found_as_it_was_after_the_rewind)
+{
+    Arena arena;
+    char *p = static_cast<char *>(quire_arena_alloc(arena, 32));
+    memset(p, 'A', 32);
+    struct quire_arena_mark mark = quire_arena_mark(arena);
+    char *grown = static_cast<char *>(quire_arena_resize(arena, p, 32, 512));
+    EXPECT_NE(grown, p);
+    memset(grown, 'G', 512);
+    EXPECT_EQ(quire_arena_resize(arena, p, 32, 8), p);
+    quire_arena_rewind(arena, mark);
+    char *q = static_cast<char *>(quire_arena_alloc(arena, 512));
+    memset(q, 'B', 512);
+    EXPECT_TRUE(all_bytes(p, 8, 'A'));
+    if (!redzone()) {
+        EXPECT_TRUE(all_bytes(p, 32, 'A'));
+    }
+    quire_arena_rewind(arena, mark);
+}
+
+TEST(Arena, shrinking_between_marks_leaves_both_marks_good)
+{
+    Arena arena;
+    void *p = quire_arena_alloc(arena, 1000), *large = quire_arena_alloc(arena, mib);
+    struct quire_arena_mark outer = quire_arena_mark(arena);
+    quire_arena_resize(arena, large, mib, 100);
+    quire_arena_resize(arena, p, 1000, 100);
+    struct quire_arena_mark inner = quire_arena_mark(arena);
+    quire_arena_alloc(arena, 50);
+    quire_arena_rewind(arena, inner);
+    quire_arena_rewind(arena, outer);
+    EXPECT_EQ(quire_arena_check(arena), nullptr);
+}
+
+TEST(Arena, marks_nest_a_thousand_deep)
+{
+    Arena arena;
+    struct quire_arena_mark marks[1000];
+    for (auto &mark : marks) {
+        quire_arena_alloc(arena, 16);
+        mark = quire_arena_mark(arena);
+        quire_arena_alloc(arena, 16);
+        quire_arena_rewind(arena, mark); /* each level is rewound to, and stays */
+    }
+    EXPECT_EQ(quire_arena_check(arena), nullptr);
+    for (int i = 999; i >= 0; i--)
+        quire_arena_rewind(arena, marks[i]);
+    EXPECT_EQ(arena.stats().used_bytes, 16 + redzone());
+}

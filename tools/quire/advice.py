@@ -174,10 +174,16 @@ def verdict(saving_percent, memory_percent):
         )
     if memory_percent >= MEMORY_PERCENT_MIN and saving_percent.high >= 0:
         return Verdict(YES, f"peak memory falls by {memory_percent:.0f} %")
-    if saving_percent.high >= SAVING_PERCENT_MIN:
+    middling = saving_percent.value >= SAVING_PERCENT_MIN / 2
+    wide = saving_percent.high - saving_percent.low > 2 * SAVING_PERCENT_MIN
+    if saving_percent.high >= SAVING_PERCENT_MIN and (middling or wide):
         return Verdict(
             INCONCLUSIVE,
             f"the interval reaches over {SAVING_PERCENT_MIN:.0f} %: too much noise, or too short a run",
+        )
+    if saving_percent.high >= SAVING_PERCENT_MIN:
+        return Verdict(
+            NO, f"most likely less than {SAVING_PERCENT_MIN / 2:.1f} % of the run time would be saved"
         )
     return Verdict(NO, f"less than {SAVING_PERCENT_MIN:.0f} % of the run time would be saved")
 

@@ -25,7 +25,7 @@ extern "C" {
 
 typedef void ONEWAYALLOC;
 
-/* A new arena whose first pages hold `size_hint` bytes; 0: one OS page.  Never NULL.  MT-Safe. */
+/* A new arena whose first span is of `size_hint` bytes, its header included; 0: one OS page.  Never NULL.  MT-Safe. */
 QUIRE_API ONEWAYALLOC *onewayalloc_create(size_t size_hint);
 
 /* All memory of the arena is gone; NULL is left alone.  errno is kept.  MT-Unsafe race:owa. */

@@ -7,7 +7,7 @@
  *
  * Invariants: Q1 to Q5 of program.h.  A slot is reused only by the thread that filled and emptied it, newest first, and
  * never after a second thread touched it (Q4): waiting for "filled" then cannot see a neighbour in time.
- * Memory: 64 KiB a thread and the free slots.
+ * Memory: 64 KiB a thread, the free slots, and 8 bytes for each turn of the threads, up to RUNS_MAX turns.
  */
 #include "program_write.h"
 
@@ -18,6 +18,7 @@ namespace quire {
 
 namespace {
 constexpr size_t BLOCK_OPS = 4096;
+constexpr size_t RUNS_MAX = 32u << 20;  // 256 MiB: threads that take turns at every call, for 32 M turns
 }
 
 ProgramWriter::~ProgramWriter() {
@@ -44,8 +45,24 @@ ProgramWriter::Thread &ProgramWriter::thread(uint32_t number) {
     return threads_[number];
 }
 
+void ProgramWriter::note_order(uint32_t number) {
+    if (runs_given_up_) {
+        return;
+    }
+    if (runs_.empty() || runs_.back().thread != number || runs_.back().ops == UINT32_MAX) {
+        if (runs_.size() == RUNS_MAX) {
+            runs_given_up_ = true;
+            std::vector<qrp_run>().swap(runs_);
+            return;
+        }
+        runs_.push_back({number, 0});
+    }
+    runs_.back().ops++;
+}
+
 void ProgramWriter::put(uint32_t number, const qrp_op &op) {
     Thread &of = thread(number);
+    note_order(number);
     of.open.push_back(op);
     of.ops++;
     ops_++;
@@ -134,19 +151,26 @@ bool ProgramWriter::finish(const End &end, std::string &error) {
     header.peak_live_bytes = end.peak_live_bytes;
     std::vector<qrp_thread> directory;
     uint64_t first = 0;
+    std::vector<uint32_t> index_of(threads_.size());
     for (size_t number = 0; number < threads_.size(); number++) {
         if (threads_[number].ops > 0) {
             uint32_t tid = number < end.tids->size() ? (*end.tids)[number] : 0;
+            index_of[number] = static_cast<uint32_t>(directory.size());
             directory.push_back({first, threads_[number].ops, tid, 0});
             first += threads_[number].ops;
         }
     }
     header.threads = static_cast<uint32_t>(directory.size());
+    header.runs = runs_.size();
+    for (qrp_run &run : runs_) {
+        run.thread = index_of[run.thread];
+    }
     ok = ok && std::fwrite(&header, sizeof header, 1, to) == 1 &&
          (directory.empty() || std::fwrite(directory.data(), sizeof directory[0], directory.size(), to) == directory.size());
     for (const Thread &of : threads_) {
         ok = ok && (of.ops == 0 || copy_ops(of, to));
     }
+    ok = ok && (runs_.empty() || std::fwrite(runs_.data(), sizeof runs_[0], runs_.size(), to) == runs_.size());
     int code = errno;
     ok = to != nullptr && std::fclose(to) == 0 && ok;
     if (!ok) {

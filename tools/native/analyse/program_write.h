@@ -43,6 +43,7 @@ class ProgramWriter {
     };
     Thread &thread(uint32_t number);
     void put(uint32_t number, const qrp_op &op);
+    void note_order(uint32_t number);
     void put_sized(uint32_t number, qrp_op op, uint64_t size);
     bool copy_ops(const Thread &thread, FILE *to);
 
@@ -53,6 +54,8 @@ class ProgramWriter {
     std::vector<Thread> threads_;
     uint64_t ops_ = 0;
     uint32_t slots_ = 0;
+    std::vector<qrp_run> runs_;  // the global order; given up, and left out of the file, past RUNS_MAX
+    bool runs_given_up_ = false;
 };
 
 }  // namespace quire

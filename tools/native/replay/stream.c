@@ -33,7 +33,7 @@ enum { SLOTS_MAX = 1 << 30, SITES_MAX = 1 << 24 };
 struct guess {
     uint64_t *next;   // by thread
     uint32_t *holder; // by slot: site + 1, 0 when empty
-    struct stream_run *runs;
+    struct qrp_run *runs;
     size_t runs_count;
     size_t runs_room;
 };
@@ -93,13 +93,13 @@ static const char *lay_out(struct stream *stream, const unsigned char *data, siz
     if (header->slots > header->ops || header->slots > SLOTS_MAX || header->sites > SITES_MAX)
         return "is damaged (S2: more slots or sites than can be)";
     rest_bytes -= threads_bytes + header->ops * sizeof(struct qrp_op);
-    if (header->reserved[0] > rest_bytes / sizeof(struct stream_run))
+    if (header->runs > rest_bytes / sizeof(struct qrp_run))
         return "is truncated";
     stream->header = header;
     stream->threads = (const void *)(data + sizeof *header);
     stream->ops = (const void *)(data + sizeof *header + threads_bytes);
     stream->runs = (const void *)(stream->ops + header->ops);
-    stream->runs_count = (size_t)header->reserved[0];
+    stream->runs_count = (size_t)header->runs;
     return NULL;
 }
 
@@ -149,7 +149,7 @@ static const char *check_runs(const struct stream *stream) {
 static void guess_add_run(struct guess *guess, uint32_t thread, uint32_t ops) {
     if (guess->runs_count == guess->runs_room) {
         size_t room = guess->runs_room ? guess->runs_room * 2 : 1024;
-        struct stream_run *runs = stream_memory(room, sizeof *runs);
+        struct qrp_run *runs = stream_memory(room, sizeof *runs);
         if (guess->runs) {
             memcpy(runs, guess->runs, guess->runs_count * sizeof *runs);
             stream_memory_give(guess->runs, guess->runs_room, sizeof *runs);
@@ -157,7 +157,7 @@ static void guess_add_run(struct guess *guess, uint32_t thread, uint32_t ops) {
         guess->runs = runs;
         guess->runs_room = room;
     }
-    guess->runs[guess->runs_count++] = (struct stream_run){thread, ops};
+    guess->runs[guess->runs_count++] = (struct qrp_run){thread, ops};
 }
 
 /* Lets one thread go on; `force` takes its first op whatever the slots say.  Ops taken. */

@@ -15,17 +15,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* So many ops of one thread come next in the global order. */
-struct stream_run {
-    uint32_t thread;
-    uint32_t ops;
-};
-
 struct stream {
     const struct qrp_header *header;
     const struct qrp_thread *threads;
     const struct qrp_op *ops;
-    const struct stream_run *runs;
+    const struct qrp_run *runs;
     size_t runs_count;
     bool order_guessed; // the file has no runs: any order that the slots allow
 };

@@ -2,10 +2,10 @@
 /*
  * program.h - the replay program (.qrp): what a trace boils down to for the replayer.
  *
- *   0            72                72+16*threads                      72+16*threads+16*ops
- *   +------------+-----------------+---------------------------------+
- *   | qrp_header | qrp_thread x T  | qrp_op x N, thread after thread  |
- *   +------------+-----------------+---------------------------------+
+ *   0            72                72+24*threads                      +16*ops
+ *   +------------+-----------------+----------------------------------+-------------+
+ *   | qrp_header | qrp_thread x T  | qrp_op x N, thread after thread  | qrp_run x R |
+ *   +------------+-----------------+----------------------------------+-------------+
  *
  * Little endian, no padding: the file can be mapped and used as it stands.
  *
@@ -17,6 +17,7 @@
  *   Q4  a slot that two threads ever touch holds one object in the whole program and is never reused,
  *       so "wait until the slot is filled" is all that a cross-thread op needs
  *   Q5  an op that fills a slot never has QRP_CROSS_THREAD
+ *   Q6  the runs, if there are any, tell the global order: each is the next `ops` ops of a thread; together they are all ops
  *
  * Objects alive at the end have no free: the replayer frees or drops them as it likes, outside its clock.
  * Not here: how a program is made (analyse/program_write.cc), how a trace looks (format.h).
@@ -39,7 +40,8 @@ struct qrp_header {
     uint32_t sites;
     uint32_t flags;  // none defined: 0
     uint64_t peak_live_bytes;
-    uint64_t reserved[3];
+    uint64_t runs;  // 0: the order between threads is not known
+    uint64_t reserved[2];
 };
 
 struct qrp_thread {
@@ -47,6 +49,11 @@ struct qrp_thread {
     uint64_t ops;
     uint32_t recorded_tid;
     uint32_t reserved;
+};
+
+struct qrp_run {
+    uint32_t thread;  // its place among the qrp_threads
+    uint32_t ops;     // a QRP_SIZE_HI is never parted from its op
 };
 
 enum qrp_kind {
@@ -73,6 +80,7 @@ struct qrp_op {
 
 static_assert(sizeof(struct qrp_header) == 72, "the header's size is the format");
 static_assert(sizeof(struct qrp_thread) == 24, "a thread's size is the format");
+static_assert(sizeof(struct qrp_run) == 8, "a run's size is the format");
 static_assert(sizeof(struct qrp_op) == 16, "an op's size is the format");
 
 #endif

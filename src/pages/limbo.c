@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+/*
+ * limbo.c - spans that were given back wait here for a while, in the `check` build, before anybody can have their addresses again.
+ *
+ *     give -> [ newest | ... | oldest ] -> shards and regions          at most LIMBO_SPANS small spans; larger ones pass at once
+ *
+ * Without it the next arena begins where the last one ended, and a second destroy of the last one ends the next.
+ *
+ * Locks: limbo.lock; never held while a span is given on.
+ */
+#include "pages/limbo.h"
+
+#include "base/lock.h"
+#include "pages/source_internal.h"
+
+enum { LIMBO_SPANS = 32, LIMBO_SPAN_BYTES_MAX = LIMBO_BYTES_MAX / LIMBO_SPANS };
+
+static struct {
+    struct lock lock;
+    uint32_t first, count;
+    size_t bytes;
+    struct quire_span span[LIMBO_SPANS];
+} limbo = {.lock = LOCK_INIT(LOCK_LIMBO)};
+
+static struct quire_span limbo_pop_locked(void)
+{
+    struct quire_span span = limbo.span[limbo.first];
+    limbo.first = (limbo.first + 1) % LIMBO_SPANS;
+    limbo.count--;
+    limbo.bytes -= span.bytes;
+    return span;
+}
+
+bool limbo_pass(struct quire_span *span)
+{
+    if (span->bytes > LIMBO_SPAN_BYTES_MAX)
+        return true;
+    struct quire_span given = *span;
+    lock_take(&limbo.lock);
+    bool full = limbo.count == LIMBO_SPANS;
+    if (full)
+        *span = limbo_pop_locked();
+    limbo.span[(limbo.first + limbo.count) % LIMBO_SPANS] = given;
+    limbo.count++;
+    limbo.bytes += given.bytes;
+    lock_drop(&limbo.lock);
+    return full;
+}
+
+void limbo_drain(void)
+{
+    for (;;) {
+        lock_take(&limbo.lock);
+        bool any = limbo.count != 0;
+        struct quire_span span = {0};
+        if (any)
+            span = limbo_pop_locked();
+        lock_drop(&limbo.lock);
+        if (!any)
+            return;
+        source_default_give_now(&span);
+    }
+}
+
+size_t limbo_bytes(void)
+{
+    lock_take(&limbo.lock);
+    size_t bytes = limbo.bytes;
+    lock_drop(&limbo.lock);
+    return bytes;
+}
+
+uint64_t limbo_count(void)
+{
+    lock_take(&limbo.lock);
+    uint64_t count = limbo.count;
+    lock_drop(&limbo.lock);
+    return count;
+}
+
+/* A queue cut in two by the fork is forgotten: its spans stay taken in the child. */
+void limbo_after_fork(void)
+{
+    if (lock_reset(&limbo.lock))
+        limbo.count = 0, limbo.bytes = 0;
+}

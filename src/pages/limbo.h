@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+/*
+ * limbo.h - in the `check` build: a short queue that spans of the default source pass on their way back.
+ */
+#ifndef QUIRE_PAGES_LIMBO_H
+#define QUIRE_PAGES_LIMBO_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <quire/source.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* All that may wait. */
+enum { LIMBO_BYTES_MAX = 512 << 10 };
+
+/* Put `span` at the end of the queue.  True: `span` is now another one, from the front, to be given back; false: nothing is. */
+bool limbo_pass(struct quire_span *span);
+/* Give back what waits. */
+void limbo_drain(void);
+size_t limbo_bytes(void);
+uint64_t limbo_count(void);
+void limbo_after_fork(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
