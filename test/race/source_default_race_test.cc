@@ -83,10 +83,15 @@ TEST(SourceDefaultRace, no_page_has_two_owners_while_threads_churn_and_memory_de
         set_noise(nullptr);
         EXPECT_EQ(quire_source_check(source), nullptr);
     }
-    struct quire_source_stats stats;
-    quire_source_stats(source, &stats);
-    EXPECT_EQ(stats.taken_bytes, 0u);
     quire_source_set_decay(source, 1000000000);
+    struct quire_source_stats stats;
+    for (int i = 0; i < 1000; i++) { /* what the reaper is carrying home at this moment counts as taken */
+        quire_source_stats(source, &stats);
+        if (stats.taken_bytes == 0)
+            break;
+        sleep_ms(5);
+    }
+    EXPECT_EQ(stats.taken_bytes, 0u);
 }
 
 TEST(SourceDefaultRace, children_forked_from_busy_threads_can_take_and_give)
