@@ -13,6 +13,8 @@
 #define CACHE_ALIGNED __attribute__((aligned(CACHE_LINE_BYTES)))
 #define NOINLINE __attribute__((noinline))
 #define COLD __attribute__((cold, noinline))
+/* For code that looks past an object's end on purpose, inside its page. */
+#define NO_SANITIZE __attribute__((no_sanitize("address", "thread")))
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
 #if defined(__x86_64__)

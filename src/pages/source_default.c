@@ -3,7 +3,7 @@
  * source_default.c - the process-wide source: a small cache of warm spans for each CPU in front of the regions.
  *
  *     take 64 KiB                                                give 64 KiB
- *        |   trylock this CPU's shard (else the next)               |
+ *        |   trylock one of this CPU's four shards                  |
  *        v                                                          v
  *     +-- shard 0 --------------+  +-- shard 1 --------------+   depth and bytes bounded; what does not fit
  *     | bin 4K  8K  ...  512K   |  | bin 4K  8K  ...  512K   |   goes to the regions
@@ -39,9 +39,9 @@
 #include "pages/region.h"
 #include "pages/source_internal.h"
 
-enum { SHARDS_MAX = 64, BINS = 8, BIN_DEPTH = 16, ORIGIN_MASK = 3 };
-static const size_t shard_bytes_all = (size_t)4 << 20, shard_bytes_least = (size_t)128 << 10, shard_bytes_most = (size_t)1 << 20,
-                    wake_bytes_least = (size_t)16 << 10;
+/* Several shards for each CPU: a thread that is preempted while it holds one sends the others to the next, not to another CPU's cache lines. */
+enum { CPUS_MAX = 64, WAYS = 4, SHARDS_MAX = CPUS_MAX * WAYS, BINS = 8, BIN_DEPTH = 16, ORIGIN_MASK = 3 };
+static const size_t shard_bytes_most = (size_t)256 << 10, wake_bytes_least = (size_t)8 << 10;
 
 struct warm_span {
     void *start;
@@ -61,6 +61,7 @@ struct CACHE_ALIGNED shard {
 static struct shard shards[SHARDS_MAX];
 static atomic_u32 shard_count;      /* 0 until the first call has set things up */
 static atomic_size shard_bytes_max; /* what one shard may hold */
+static atomic_u32 keep_nothing;      /* decay 0 */
 static atomic_size shard_wake_bytes; /* what one shard may hold without waking the reaper */
 static struct lock setup_lock = LOCK_INIT(LOCK_FILE);
 static struct {
@@ -98,24 +99,32 @@ static __attribute__((constructor)) void pages_at_load(void)
     (void)os_after_fork_in_child(default_after_fork);
 }
 
-/* What each of `count` shards may hold. */
-static size_t shard_share(uint32_t count)
+/* Pure: what each of `count` shards may hold: all of them half of what may be idle at all. */
+size_t source_shard_bytes_max(uint32_t count, size_t peak_bytes)
 {
-    size_t share = shard_bytes_all / count;
-    return share > shard_bytes_most ? shard_bytes_most : share < shard_bytes_least ? shard_bytes_least : share;
+    size_t share = region_idle_bytes_max(peak_bytes, 0) / 2 / count;
+    return share < shard_bytes_most ? share : shard_bytes_most;
+}
+
+/* Let the shards hold more as the peak rises, on machines of many CPUs. */
+static void shards_resize(uint32_t count)
+{
+    size_t most = source_shard_bytes_max(count, region_peak_bytes());
+    if (most == size_load_relaxed(&shard_bytes_max) || u32_load_relaxed(&keep_nothing))
+        return;
+    size_store_relaxed(&shard_bytes_max, most);
+    region_set_cached_max(most * count + (QUIRE_CHECK ? LIMBO_BYTES_MAX : 0));
 }
 
 static COLD void default_setup(void)
 {
     lock_take(&setup_lock);
     if (u32_load_relaxed(&shard_count) == 0) {
-        uint32_t count = os_cpu_count() < SHARDS_MAX ? os_cpu_count() : SHARDS_MAX;
+        uint32_t count = (os_cpu_count() < CPUS_MAX ? os_cpu_count() : CPUS_MAX) * WAYS;
         for (uint32_t i = 0; i < SHARDS_MAX; i++)
             shards[i].lock.rank = LOCK_SHARD;
-        size_t most = shard_share(count);
-        size_store_relaxed(&shard_bytes_max, most);
         size_store_relaxed(&shard_wake_bytes, REAPER_FLOOR_BYTES / count > wake_bytes_least ? REAPER_FLOOR_BYTES / count : wake_bytes_least);
-        region_set_cached_max(most * count + (QUIRE_CHECK ? LIMBO_BYTES_MAX : 0));
+        shards_resize(count);
         u32_store_release(&shard_count, count); /* release [shards-ready] */
     }
     lock_drop(&setup_lock);
@@ -128,16 +137,17 @@ static ALWAYS_INLINE unsigned bin_of(size_t bytes)
     return is_pow2(pages) && pages < (size_t)1 << BINS ? log2_floor(pages) : BINS;
 }
 
-/* This CPU's shard or the next one, locked; NULL when both are busy or nothing is set up. */
+/* One of this CPU's shards, locked; NULL when all are busy or nothing is set up. */
 static ALWAYS_INLINE struct shard *shard_lock(void)
 {
     uint32_t count = u32_load_acquire(&shard_count); /* acquire [shards-ready] */
-    unsigned cpu = os_cpu_id();
-    for (int tries = 0; tries < 2 && count != 0; tries++, cpu++) {
-        struct shard *shard = &shards[cpu < count ? cpu : cpu % count];
+    if (unlikely(count == 0))
+        return NULL;
+    unsigned first = os_cpu_id() * WAYS;
+    struct shard *shard = &shards[first < count ? first : first % count];
+    for (int way = 0; way < WAYS; way++, shard++)
         if (likely(lock_try(&shard->lock)))
             return shard;
-    }
     return NULL;
 }
 
@@ -148,6 +158,7 @@ static NOINLINE int default_take_slow(size_t bytes, size_t align_bytes, struct q
     reaper_tick_if_alone();
     int error = region_take(bytes, bin_of(bytes) < BINS && align_bytes < bytes ? bytes : align_bytes, out);
     u64_add_relaxed(error ? &slow.failures : &slow.takes, 1);
+    shards_resize(u32_load_relaxed(&shard_count));
     if (!error)
         sanitize_defined(out->start, bytes);
     return error;
@@ -297,8 +308,12 @@ void source_default_set_keep(bool keep)
 {
     if (u32_load_acquire(&shard_count) == 0) /* acquire [shards-ready] */
         default_setup();
-    size_store_relaxed(&shard_bytes_max, keep ? shard_share(u32_load_relaxed(&shard_count)) : 0);
+    u32_store_relaxed(&keep_nothing, !keep);
     region_set_keep(keep);
+    if (keep)
+        shards_resize(u32_load_relaxed(&shard_count));
+    else
+        size_store_relaxed(&shard_bytes_max, 0);
     if (!keep)
         default_trim(NULL);
 }

@@ -24,6 +24,7 @@ void source_struct_delete(void *source_struct, size_t bytes);
 size_t source_default_tick(void);
 size_t source_default_idle_bytes(void);
 void source_default_set_keep(bool keep);
+size_t source_shard_bytes_max(uint32_t count, size_t peak_bytes);
 void source_default_give_now(const struct quire_span *span); /* limbo passed */
 
 #ifdef __cplusplus
