@@ -146,5 +146,6 @@ def _close(steps, seconds):
     if bad:
         print(f"failed steps: {', '.join(bad)}")
     note = f", {skipped} skipped" if skipped else ""
-    print(f"{passed} passed, {failed} failed{note} in {seconds:.0f} s")
+    print(f"took {seconds:.0f} s")
+    print(f"{passed} passed, {failed} failed{note}")
     return 1 if bad or failed else 0
