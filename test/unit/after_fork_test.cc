@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+/* What the child of a fork finds when another thread was in the middle of something: made here by hand, one seam a test. */
+#include <gtest/gtest.h>
+
+#include <quire/source.h>
+
+#include "pages/lost.h"
+#include "pages/pagemap.h"
+#include "pages/reaper.h"
+#include "pages/region_internal.h"
+#include "support.h"
+
+namespace {
+const size_t page = os_page_bytes();
+quire_source *source = quire_source_default();
+
+struct quire_source_stats stats()
+{
+    struct quire_source_stats out;
+    quire_source_stats(source, &out);
+    return out;
+}
+
+struct region *region_of(const quire_span &span, size_t *idx)
+{
+    struct region *region = regions.by_id[span.cookie >> ORIGIN_BITS];
+    *idx = size_t(static_cast<char *>(span.start) - region->start) >> os_page_shift();
+    return region;
+}
+} // namespace
+
+TEST(AfterFork, a_span_on_its_way_to_the_system_is_given_back)
+{
+    quire_source_trim(source);
+    size_t taken = stats().taken_bytes, idx;
+    quire_span span;
+    ASSERT_EQ(source->verbs->take(source, 1000 * page, page, &span), 0);
+    struct region *region = region_of(span, &idx);
+    /* Another thread was discarding it with the lock open, its warm part counted already. */
+    regions.leaving[0] = {region, idx};
+    regions.sums.idle_bytes += 500 * page;
+    region_after_fork();
+    EXPECT_EQ(regions.leaving[0].region, nullptr);
+    EXPECT_EQ(stats().taken_bytes, taken);
+    EXPECT_EQ(stats().idle_bytes, 1000 * page) << "it may be dirty, so it is idle";
+    EXPECT_EQ(quire_source_check(source), nullptr);
+    EXPECT_EQ(quire_source_trim(source), 1000 * page);
+}
+
+TEST(AfterFork, an_operation_cut_in_two_leaves_maps_and_sums_that_agree)
+{
+    quire_span kept, span;
+    ASSERT_EQ(source->verbs->take(source, 3 * page, page, &kept), 0);
+    ASSERT_EQ(source->verbs->take(source, 1000 * page, page, &span), 0);
+    source->verbs->give(source, &span);
+    size_t taken = stats().taken_bytes, idx;
+    /* Another thread held the lock: sums half written, pages taken but still marked idle. */
+    struct region *region = region_of(kept, &idx);
+    pageset_add(region->idle, idx, idx + 3);
+    pageset_add(region->aged, idx, idx + 3);
+    regions.sums.idle_bytes += 12345;
+    regions.sums.out_bytes -= page;
+    u32_store_relaxed(&regions.lock.word, 1);
+    region_after_fork();
+    EXPECT_FALSE(lock_held(&regions.lock));
+    EXPECT_EQ(quire_source_check(source), nullptr);
+    EXPECT_EQ(stats().taken_bytes, taken);
+    source->verbs->give(source, &kept);
+    ASSERT_EQ(source->verbs->take(source, 8000 * page, page, &span), 0) << "addresses can be had again";
+    source->verbs->give(source, &span);
+    EXPECT_EQ(quire_source_check(source), nullptr);
+}
+
+TEST(AfterFork, nothing_changes_when_nobody_was_at_work)
+{
+    quire_span span;
+    ASSERT_EQ(source->verbs->take(source, 40 * page, page, &span), 0);
+    struct quire_source_stats before = stats();
+    region_after_fork();
+    pagemap_after_fork();
+    lost_after_fork();
+    struct quire_source_stats after = stats();
+    EXPECT_EQ(before.taken_bytes, after.taken_bytes);
+    EXPECT_EQ(before.idle_bytes, after.idle_bytes);
+    source->verbs->give(source, &span);
+}
+
+TEST(AfterFork, a_refusal_to_unmap_is_tried_again_when_there_is_room)
+{
+    quire_source *anon = quire_source_anon();
+    quire_span a, b;
+    ASSERT_EQ(anon->verbs->take(anon, 4 * page, page, &a), 0);
+    ASSERT_EQ(anon->verbs->take(anon, 4 * page, page, &b), 0);
+    {
+        Fault fault(OS_UNMAP, 1, true);
+        anon->verbs->give(anon, &a);
+        EXPECT_EQ(lost_bytes(), 4 * page);
+        lost_retry();
+        EXPECT_EQ(lost_bytes(), 4 * page) << "refused again, and kept again";
+    }
+    anon->verbs->give(anon, &b);
+    EXPECT_EQ(lost_bytes(), 0u) << "an unmapping that worked is the sign to try";
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include <quire/quire.h>
+
+#include "base/lock.h"
+#include "support.h"
+
+TEST(Lock, one_holder_at_a_time_among_many_that_sleep_for_it)
+{
+    static struct lock lock = LOCK_INIT(LOCK_FILE);
+    static long shared;
+    shared = 0;
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 8; t++)
+        threads.emplace_back([] {
+            for (int i = 0; i < 3000; i++) {
+                lock_take(&lock);
+                long seen = shared;
+                if (i % 100 == 0)
+                    sched_yield(); /* preempted while holding it: the others run out of spins and sleep */
+                shared = seen + 1;
+                lock_drop(&lock);
+            }
+        });
+    for (auto &thread : threads)
+        thread.join();
+    EXPECT_EQ(shared, 8 * 3000);
+    EXPECT_FALSE(lock_held(&lock));
+}
+
+TEST(Lock, trying_fails_while_somebody_holds_it)
+{
+    struct lock lock = LOCK_INIT(LOCK_FILE);
+    ASSERT_TRUE(lock_try(&lock));
+    std::thread([&] { EXPECT_FALSE(lock_try(&lock)); }).join();
+    lock_drop(&lock);
+    std::thread([&] {
+        EXPECT_TRUE(lock_try(&lock));
+        lock_drop(&lock);
+    }).join();
+}
+
+TEST(Lock, after_a_fork_it_is_free_and_says_whether_it_was_held)
+{
+    struct lock lock = LOCK_INIT(LOCK_FILE);
+    EXPECT_FALSE(lock_reset(&lock));
+    std::thread([&] { lock_take(&lock); }).join();
+    EXPECT_TRUE(lock_reset(&lock));
+    EXPECT_FALSE(lock_held(&lock));
+}
+
+TEST(LockDeathTest, ranks_rise_and_only_the_holder_drops)
+{
+    if (!QUIRE_CHECK)
+        GTEST_SKIP() << "the check build looks";
+    struct lock low = LOCK_INIT(LOCK_FILE), high = LOCK_INIT(LOCK_REGIONS);
+    lock_take(&high);
+    EXPECT_DEATH(lock_take(&low), "^quire: lock: L1 ranks rise: address 0x[0-9a-f]+\n");
+    lock_drop(&high);
+    EXPECT_DEATH(lock_drop(&low), "^quire: lock: L2 dropped by its holder: address 0x[0-9a-f]+\n");
+}
+
+TEST(Version, the_library_says_what_the_headers_say)
+{
+    std::string numbers = std::to_string(QUIRE_VERSION_MAJOR) + "." + std::to_string(QUIRE_VERSION_MINOR) + "." + std::to_string(QUIRE_VERSION_PATCH);
+    EXPECT_EQ(numbers, quire_version());
+}
