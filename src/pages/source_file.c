@@ -47,7 +47,7 @@ static void file_repair(void *source)
 
 static struct source_file *file_of(struct quire_source *source)
 {
-    struct source_file *file = (struct source_file *)source;
+    struct source_file *file = (struct source_file *)(void *)source;
     source_fork_repair(&file->fork, file_repair, file);
     return file;
 }
@@ -110,7 +110,7 @@ static void file_fini(struct quire_source *source)
 
 static void file_stats(const struct quire_source *source, struct quire_source_stats *out)
 {
-    const struct source_file *file = (const struct source_file *)source;
+    const struct source_file *file = (const struct source_file *)(const void *)source;
     account_stats(&file->account, out);
     out->reserved_bytes = out->taken_bytes + size_load_relaxed(&file->stuck_bytes);
     out->meta_bytes = os_page_bytes();

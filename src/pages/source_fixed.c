@@ -61,7 +61,7 @@ static void fixed_repair(void *source)
 
 static struct source_fixed *fixed_locked(struct quire_source *source)
 {
-    struct source_fixed *fixed = (struct source_fixed *)source;
+    struct source_fixed *fixed = (struct source_fixed *)(void *)source;
     source_fork_repair(&fixed->fork, fixed_repair, fixed);
     lock_take(&fixed->lock);
     return fixed;
@@ -119,14 +119,14 @@ static int fixed_busy(struct quire_source *source, void *start, size_t bytes)
 
 static void fixed_fini(struct quire_source *source)
 {
-    struct source_fixed *fixed = (struct source_fixed *)source;
+    struct source_fixed *fixed = (struct source_fixed *)(void *)source;
     if (size_load_relaxed(&fixed->account.taken_bytes) != 0)
         panic("source", source->name, "S1 destroyed with spans still taken", source);
 }
 
 static void fixed_stats(const struct quire_source *source, struct quire_source_stats *out)
 {
-    const struct source_fixed *fixed = (const struct source_fixed *)source;
+    const struct source_fixed *fixed = (const struct source_fixed *)(const void *)source;
     account_stats(&fixed->account, out);
     out->reserved_bytes = (fixed->map.bits - fixed->bias) * fixed->page_bytes;
     out->idle_bytes = out->reserved_bytes - out->taken_bytes;
