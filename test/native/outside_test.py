@@ -88,3 +88,9 @@ def test_a_program_without_madvise_gives_memory_back_all_the_same(build):
     done = run("strace", "-f", "-qq", "-e", "trace=none", "-e", "inject=madvise:error=EPERM", build("vma_limit"), "default")
     assert done.returncode == 0, done.stderr
     assert int(done.stdout.split()[2]) < 20 << 20, done.stdout
+
+
+def test_a_program_with_much_thread_local_storage_gets_its_memory_back_without_calling_again(build):
+    done = run(build("large_tls"))
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 2048, done.stdout

@@ -8,6 +8,7 @@ import toolkit  # noqa: F401  (puts the tool into the path)
 
 import advice
 import measure
+import render
 from measure import Estimate, estimate
 
 
@@ -130,3 +131,13 @@ def test_a_program_with_an_allocator_of_its_own_is_judged_against_that():
 )
 def test_each_site_gets_the_class_of_its_use(facts, share, klass):
     assert advice.site_class(facts, share) == klass
+
+
+@pytest.mark.parametrize(
+    "choice, said", [("always [madvise] never\n", False), ("always madvise [never]\n", True), (None, True)]
+)
+def test_missing_huge_pages_are_among_the_things_that_figures_cannot_show(tmp_path, choice, said):
+    path = tmp_path / "enabled"
+    if choice:
+        path.write_text(choice)
+    assert (render.NO_HUGE_PAGES in render.blind_spots(path)) == said

@@ -25,6 +25,20 @@ BLIND_SPOTS = [
     "per-CPU use, and waiting that is not about memory: threads keep their own order and hand-overs, not their timing",
     "allocations that never reach malloc: mmap, the stack, an allocator of the program's own",
 ]
+HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
+NO_HUGE_PAGES = (
+    "what an arena does with huge pages, which are off or not to be seen here: it fetches its memory several times faster with them"
+)
+
+
+def blind_spots(huge_pages=HUGE_PAGES):
+    """What the figures say nothing about, on this machine."""
+    try:
+        with open(huge_pages, encoding="ascii") as choice:
+            withheld = "[never]" in choice.read()
+    except OSError:
+        withheld = True
+    return BLIND_SPOTS + [NO_HUGE_PAGES] * withheld
 
 
 def command():

@@ -176,7 +176,7 @@ class Report:
         if self.planned["arenas"]:
             lines += render.arenas_text(self.planned, self.rows)
         lines += ["", ui.bold("What this cannot show")] + [
-            f"  - {spot}" for spot in render.BLIND_SPOTS
+            f"  - {spot}" for spot in render.blind_spots()
         ]
         return lines + self._next_text()
 
@@ -290,6 +290,6 @@ class Report:
         if self.planned:
             result["arenas"] = self.planned["arenas"]
             result["sites"] = render.sites_json(self.rows, self.outcome)
-        result["cannot_show"] = render.BLIND_SPOTS
+        result["cannot_show"] = render.blind_spots()
         result["next"] = [c for c, _ in render.next_commands(tracefile.shown(self.recording.path))]
         return result
