@@ -143,9 +143,9 @@ def _close(steps, seconds):
     if not passed and not failed and not bad:
         say.line("no test of that name")
         return 2
+    print(f"took {seconds:.0f} s")
     if bad:
         print(f"failed steps: {', '.join(bad)}")
     note = f", {skipped} skipped" if skipped else ""
-    print(f"took {seconds:.0f} s")
     print(f"{passed} passed, {failed} failed{note}")
     return 1 if bad or failed else 0
