@@ -47,7 +47,7 @@ TEST(Arena, after_the_last_arena_and_two_decays_the_memory_is_back)
     if (memory_is_watched())
         GTEST_SKIP() << "shadow memory is resident memory too";
     quire_source_trim(quire_source_default());
-    ASSERT_EQ(quire_source_set_decay(quire_source_default(), 300000000), 0);
+    ASSERT_EQ(quire_source_set_decay(quire_source_default(), 600000000), 0);
     size_t start = rss_bytes();
     {
         Arena arenas[8];
@@ -56,7 +56,7 @@ TEST(Arena, after_the_last_arena_and_two_decays_the_memory_is_back)
                 memset(quire_arena_alloc(arena, 1000), 1, 1000);
         EXPECT_GE(rss_bytes(), start + 70 * mib);
     }
-    sleep_ms(600);
+    sleep_ms(1200);
     EXPECT_LE(rss_bytes(), start + 2 * mib);
     quire_source_set_decay(quire_source_default(), 1000000000);
 }

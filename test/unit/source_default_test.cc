@@ -135,7 +135,7 @@ TEST(SourceDefault, idle_memory_is_bounded_at_once_and_gone_within_two_decays)
     if (memory_is_watched())
         GTEST_SKIP() << "shadow memory is resident memory too";
     in_child([] {
-        ASSERT_EQ(quire_source_set_decay(source, 400000000), 0);
+        ASSERT_EQ(quire_source_set_decay(source, 800000000), 0);
         std::vector<quire_span> spans(size_t(4096));
         size_t start = rss_bytes();
         for (auto &span : spans) { /* 256 MiB */
@@ -149,7 +149,7 @@ TEST(SourceDefault, idle_memory_is_bounded_at_once_and_gone_within_two_decays)
         EXPECT_LE(stats().idle_bytes, peak / 4 + 8 * mib);
         EXPECT_LE(rss_bytes(), start + peak / 4 + 8 * mib + mib);
         EXPECT_GE(stats().idle_bytes, mib) << "some of it is kept warm";
-        sleep_ms(800);
+        sleep_ms(1600);
         EXPECT_LE(rss_bytes(), start + 2 * mib);
         EXPECT_EQ(quire_source_check(source), nullptr);
     });

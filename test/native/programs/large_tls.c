@@ -25,14 +25,14 @@ static long rss_kib(void)
 int main(void)
 {
     memset(large, 1, sizeof large);
-    if (quire_source_set_decay(quire_source_default(), 200000000) != 0)
+    if (quire_source_set_decay(quire_source_default(), 600000000) != 0)
         return 1;
     long start = rss_kib();
     struct quire_arena *arena = quire_arena_create(NULL);
     memset(quire_arena_alloc(arena, 3 << 20), 1, 3 << 20);
     memset(quire_arena_alloc(arena, 3 << 20), 1, 3 << 20);
     quire_arena_destroy(arena);
-    struct timespec two_decays = {0, 400000000};
+    struct timespec two_decays = {1, 200000000};
     nanosleep(&two_decays, NULL);
     printf("%ld\n", rss_kib() - start);
     return 0;
