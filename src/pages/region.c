@@ -40,7 +40,7 @@ static const size_t commit_step_bytes = 4 * MIB;
 static enum region_kind kind_of(size_t bytes)
 {
     size_t huge_bytes = os_huge_bytes();
-    return huge_bytes != 0 && bytes % huge_bytes == 0 ? REGION_HUGE : REGION_SMALL;
+    return huge_bytes != 0 && bytes >= 2 * huge_bytes && bytes % huge_bytes == 0 ? REGION_HUGE : REGION_SMALL;
 }
 
 static bool range_reserve_locked(void)
@@ -144,7 +144,8 @@ static int take_cut_locked(size_t pages, unsigned align_log2, struct quire_span 
         if ((idx = bitmap_alloc(&region->map, pages, align_log2)) != BITMAP_NONE)
             break;
     if (!region) {
-        region = region_create_locked(kind, (pages << shift) > ((size_t)1 << (align_log2 + shift)) ? pages << shift : (size_t)1 << (align_log2 + shift));
+        size_t bytes = pages << shift, align_bytes = (size_t)1 << (align_log2 + shift);
+        region = region_create_locked(kind, bytes > align_bytes ? bytes : align_bytes);
         if (!region || (idx = bitmap_alloc(&region->map, pages, align_log2)) == BITMAP_NONE)
             return -ENOMEM;
     }

@@ -21,7 +21,7 @@
  *
  * Invariants, checked by the default source's check:
  *   S5  low <= depth <= BIN_DEPTH in every bin
- *   S6  idle_bytes of a shard is the sum of its bins, at most shard_bytes_max
+ *   S6  idle_bytes of a shard is the sum of its bins
  *
  * Locks: each shard's own, by trylock on the fast path, so that a preempted holder delays nobody; never together with another lock.
  * Not here: where spans are cut (region.c), the clock (reaper.c).

@@ -22,13 +22,7 @@ def add_arguments(parser):
     parser.add_argument(
         "--json", action="store_true", help='JSON alone on stdout, "schema":"quire.advise/1"'
     )
-    parser.add_argument(
-        "--wrapper",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a function to look through, as malloc's wrappers are",
-    )
+    tracefile.add_wrapper_option(parser)
     parser.add_argument(
         "--waste-percent",
         type=int,

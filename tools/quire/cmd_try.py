@@ -75,13 +75,7 @@ def add_arguments(parser):
         help="keep the trace there (default: PROGRAM.qtr, made unique)",
     )
     parser.add_argument("-f", "--force", action="store_true", help="replace FILE when it exists")
-    parser.add_argument(
-        "--wrapper",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a function to look through, as malloc's wrappers are",
-    )
+    tracefile.add_wrapper_option(parser)
 
 
 def find_target(args):

@@ -57,6 +57,17 @@ class Recording:
         return os.path.basename(words[0]) if words else "?"
 
 
+def add_wrapper_option(parser):
+    """--wrapper, of every command that reads a trace."""
+    parser.add_argument(
+        "--wrapper",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a function to look through, as malloc's wrappers are",
+    )
+
+
 def default_path(name):
     """NAME.qtr here, or the first NAME.N.qtr that does not exist yet."""
     safe = "".join(c if c.isalnum() or c in "._+-" else "_" for c in name) or "program"
