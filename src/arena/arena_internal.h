@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 enum { ARENA_ALIGN_BYTES = 16, ARENA_NAME_BYTES = 32, ARENA_REWINDS = 4 };
-/* Growth by doubling ends here: two huge pages, the smallest span that the default source backs with them. */
+/* Growth by doubling ends here: two huge pages; the default source backs spans of whole huge pages with them. */
 #define ARENA_SPAN_BYTES_MAX ((size_t)4 << 20)
 
 /* The header of every span, at its start. */

@@ -40,7 +40,7 @@ static const size_t commit_step_bytes = 4 * MIB;
 static enum region_kind kind_of(size_t bytes)
 {
     size_t huge_bytes = os_huge_bytes();
-    return huge_bytes != 0 && bytes >= 2 * huge_bytes && bytes % huge_bytes == 0 ? REGION_HUGE : REGION_SMALL;
+    return huge_bytes != 0 && bytes % huge_bytes == 0 ? REGION_HUGE : REGION_SMALL;
 }
 
 static bool range_reserve_locked(void)
