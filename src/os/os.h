@@ -61,6 +61,8 @@ void os_libc_free(void *start);
 
 /* ---- files (os_file.c) ---- */
 
+/* Make a directory, its parents excepted; one that exists is left as it is. */
+int os_dir_create(const char *path, unsigned mode);
 /* Open a directory, refusing a symbolic link as its last component.  Returns a descriptor. */
 int os_dir_open(const char *path);
 /* Create a new file 0600 in `dirfd`: never follows a link, never opens what exists (-EEXIST). */

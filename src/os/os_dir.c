@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * os_dir.c - what lies in a directory, and whose it is.
+ * os_dir.c - directories: making one, what lies in it, and whose it is.
  *
  * The entries are read by the system call: opendir() allocates, and this runs below the allocators.
  *
@@ -47,6 +47,17 @@ int os_dir_each(int dirfd, void (*fn)(const char *name, void *arg), void *arg)
         error = -errno;
     if (fd >= 0)
         close(fd);
+    errno = kept;
+    return error;
+}
+
+int os_dir_create(const char *path, unsigned mode)
+{
+    int kept = errno, error = 0;
+    if (os_fault(OS_OPEN))
+        return -EACCES;
+    if (mkdir(path, (mode_t)mode) != 0 && errno != EEXIST)
+        error = -errno;
     errno = kept;
     return error;
 }
