@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT
+/*
+ * slab_memory.c - the workloads that ask what is held: `full`, `fragment`, `many`.
+ *
+ *   full       a million elements live: what each costs above its bytes; then all are freed: what stays
+ *   fragment   a million, a random 90 % freed, then rounds that free `round` random live ones and allocate as many: held over live
+ *   many       a thousand slabs that once held one element each
+ *
+ * Held is resident memory above the process's own before the first element; the slab's own statistics stand beside it where there is a slab.
+ * Right after freeing, after two decays (--decay), and after the allocator was asked to give back (its own call, of each peer too).
+ * Elements are written whole and verified whole.
+ */
+#include <stdio.h>
+
+#include "slab_driver.h"
+
+enum { ELEMENTS = 1000000, ELEMENT_BYTES = 64, FREED_PERCENT = 90, FRAGMENT_ROUNDS = 300, SLABS = 1000, THREADS_MAX = 64 };
+
+static uint64_t address_seed(const void *element)
+{
+    return ((uint64_t)(uintptr_t)element | 1) * 0x9e3779b97f4a7c15u;
+}
+
+ALWAYS_INLINE void *take_written(enum slab_kind kind, const struct slab_worker *w)
+{
+    void *element = slab_take(kind, w->slab, w->element_bytes);
+    slab_write(element, w->element_bytes, address_seed(element));
+    return element;
+}
+
+ALWAYS_INLINE void give_verified(enum slab_kind kind, const struct slab_worker *w, void *element)
+{
+    slab_verify(element, w->element_bytes, address_seed(element));
+    slab_give(kind, w->slab, element);
+}
+
+static void *take_one(const struct slab_worker *w)
+{
+    return w->config->kind == KIND_SLAB ? take_written(KIND_SLAB, w) : take_written(KIND_MALLOC, w);
+}
+
+static void give_one(const struct slab_worker *w, void *element)
+{
+    if (w->config->kind == KIND_SLAB)
+        give_verified(KIND_SLAB, w, element);
+    else
+        give_verified(KIND_MALLOC, w, element);
+}
+
+static double above_bytes(size_t start_bytes)
+{
+    return (double)bench_rss_bytes() - (double)start_bytes;
+}
+
+/* The end of a row, after its elements were freed: right away, two decays later, given back on request. */
+static void freed_row(const struct slab_config *config, struct quire_slab *slab, size_t start_bytes, size_t live)
+{
+    double freed = above_bytes(start_bytes), freed_stats = (double)slab_sound(slab, live);
+    slab_row_number("held_freed_bytes", freed);
+    if (config->decay) {
+        slab_sleep_ms(TWO_DECAYS_MS);
+        slab_row_number("held_decayed_bytes", above_bytes(start_bytes));
+    }
+    slab_give_back(config->kind, slab);
+    slab_row_number("held_trimmed_bytes", above_bytes(start_bytes));
+    if (slab) {
+        slab_row_number("mapped_freed_bytes", freed_stats);
+        slab_row_count("mapped_trimmed_bytes", slab_sound(slab, live));
+    }
+}
+
+void slab_full(const struct slab_config *config)
+{
+    size_t count = config->count ? config->count : ELEMENTS;
+    struct slab_worker w = {.config = config, .element_bytes = config->element_bytes ? config->element_bytes : ELEMENT_BYTES, .count = count};
+    if (config->threads != 1)
+        slab_usage(config, "this workload has one thread", "--threads 1");
+    void **elements = slab_scratch(count, sizeof *elements);
+    double payload = (double)count * (double)w.element_bytes;
+    bench_rss_bytes(); /* what reading it allocates is not part of a difference */
+    size_t start_bytes = bench_rss_bytes();
+    w.slab = slab_make(config, w.element_bytes, 0);
+    for (size_t i = 0; i < count; i++)
+        elements[i] = take_one(&w);
+    double held = above_bytes(start_bytes), mapped = (double)slab_sound(w.slab, count);
+    slab_row_open(config, w.element_bytes);
+    slab_row_count("count", count);
+    slab_row_number("payload_bytes", payload);
+    slab_row_number("held_full_bytes", held);
+    slab_row_number("overhead_bytes_per_element", (held - payload) / (double)count);
+    if (w.slab)
+        slab_row_number("mapped_overhead_bytes_per_element", (mapped - payload) / (double)count);
+    for (size_t i = 0; i < count; i++)
+        give_one(&w, elements[i]);
+    freed_row(config, w.slab, start_bytes, 0);
+    slab_row_close();
+    quire_slab_destroy(w.slab);
+}
+
+static void shuffle(void **elements, size_t count, uint64_t *state)
+{
+    for (size_t i = count; i-- > 1;) {
+        size_t j = slab_random(state) % (i + 1);
+        void *other = elements[i];
+        elements[i] = elements[j];
+        elements[j] = other;
+    }
+}
+
+/* Frees `count` of the `live` elements at random and allocates as many: those chosen move to the end. */
+static void churn(const struct slab_worker *w, void **elements, size_t live, size_t count, uint64_t *state)
+{
+    for (size_t i = 0; i < count; i++) {
+        size_t last = live - 1 - i, chosen = slab_random(state) % (last + 1);
+        void *element = elements[chosen];
+        elements[chosen] = elements[last];
+        give_one(w, element);
+    }
+    for (size_t i = 0; i < count; i++)
+        elements[live - count + i] = take_one(w);
+}
+
+static size_t live_after(size_t count)
+{
+    return count - count / 100 * FREED_PERCENT;
+}
+
+static void *fragment_thread(void *worker)
+{
+    struct slab_worker *w = worker;
+    uint64_t state = 88172645463325252u + w->idx * 1000003u;
+    void **elements = slab_scratch(w->count, sizeof *elements);
+    size_t live = live_after(w->count), round = w->config->round / w->config->threads;
+    pthread_barrier_wait(w->line); /* main looks, and makes the slab */
+    pthread_barrier_wait(w->line);
+    uint64_t began = bench_thread_ns();
+    for (size_t i = 0; i < w->count; i++)
+        elements[i] = take_one(w);
+    shuffle(elements, w->count, &state);
+    for (size_t i = live; i < w->count; i++)
+        give_one(w, elements[i]);
+    for (uint64_t r = 0; r < w->rounds; r++)
+        churn(w, elements, live, round < live ? round : live, &state);
+    w->cpu_ns = bench_thread_ns() - began;
+    pthread_barrier_wait(w->line); /* main looks */
+    pthread_barrier_wait(w->line);
+    for (size_t i = 0; i < live; i++)
+        give_one(w, elements[i]);
+    return NULL;
+}
+
+static void fragment_row(const struct slab_worker *like, struct quire_slab *slab, size_t start_bytes)
+{
+    const struct slab_config *config = like->config;
+    size_t live = live_after(like->count) * config->threads;
+    double payload = (double)live * (double)like->element_bytes, held = above_bytes(start_bytes);
+    slab_row_open(config, like->element_bytes);
+    slab_row_count("defrag", config->defrag);
+    slab_row_count("count", like->count * config->threads);
+    slab_row_count("round", config->round);
+    slab_row_number("payload_bytes", payload);
+    slab_row_number("held_over_live", held / payload);
+    if (slab)
+        slab_row_number("mapped_over_live", (double)slab_sound(slab, live) / payload);
+    if (config->decay) {
+        slab_sleep_ms(TWO_DECAYS_MS);
+        slab_row_number("held_over_live_decayed", above_bytes(start_bytes) / payload);
+        if (slab)
+            slab_row_number("mapped_over_live_decayed", (double)slab_sound(slab, live) / payload);
+    }
+    slab_give_back(config->kind, slab);
+    slab_row_number("held_over_live_trimmed", above_bytes(start_bytes) / payload);
+    if (slab)
+        slab_row_number("mapped_over_live_trimmed", (double)slab_sound(slab, live) / payload);
+}
+
+void slab_fragment(const struct slab_config *config)
+{
+    static struct slab_worker workers[THREADS_MAX];
+    struct slab_config rounded = *config;
+    struct slab_worker like = {.element_bytes = config->element_bytes ? config->element_bytes : ELEMENT_BYTES};
+    size_t count = config->count ? config->count : ELEMENTS;
+    if (config->threads > THREADS_MAX || count / config->threads < 100)
+        slab_usage(config, "more than 64 threads, or fewer than 100 elements for each", "--threads 1 --count 1000000");
+    rounded.round = config->round ? config->round : count / 100;
+    like.config = &rounded;
+    like.count = count / config->threads;
+    like.rounds = config->rounds ? config->rounds : FRAGMENT_ROUNDS;
+    slab_workers_start(workers, config->threads, like, fragment_thread);
+    bench_rss_bytes(); /* what reading it allocates is not part of a difference */
+    pthread_barrier_wait(workers[0].line);
+    size_t start_bytes = bench_rss_bytes();
+    struct quire_slab *slab = slab_make(config, like.element_bytes, 0);
+    for (size_t t = 0; t < config->threads; t++)
+        workers[t].slab = slab; /* read after the next barrier */
+    pthread_barrier_wait(workers[0].line);
+    pthread_barrier_wait(workers[0].line);
+    fragment_row(&like, slab, start_bytes);
+    pthread_barrier_wait(workers[0].line);
+    slab_workers_end(workers, config->threads);
+    slab_row_number("cpu_ms", (double)workers[0].cpu_ns / 1e6);
+    slab_row_close();
+    slab_sound(slab, 0);
+    quire_slab_destroy(slab);
+}
+
+static size_t mapped_together(struct quire_slab **slabs, size_t count)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        bytes += slab_sound(slabs[i], 0);
+    return bytes;
+}
+
+void slab_many(const struct slab_config *config)
+{
+    size_t count = config->count ? config->count : SLABS, element_bytes = config->element_bytes ? config->element_bytes : ELEMENT_BYTES;
+    if (config->threads != 1 || config->kind != KIND_SLAB)
+        slab_usage(config, "many asks slabs only, on one thread", "--workload many --allocator slab");
+    struct quire_slab **slabs = slab_scratch(count, sizeof *slabs);
+    bench_rss_bytes(); /* what reading it allocates is not part of a difference */
+    size_t start_bytes = bench_rss_bytes();
+    for (size_t i = 0; i < count; i++) {
+        slabs[i] = slab_make(config, element_bytes, 0);
+        void *element = slab_take(KIND_SLAB, slabs[i], element_bytes);
+        slab_write(element, element_bytes, address_seed(element));
+        slab_give(KIND_SLAB, slabs[i], element);
+    }
+    slab_row_open(config, element_bytes);
+    slab_row_count("slabs", count);
+    slab_row_number("held_bytes", above_bytes(start_bytes));
+    slab_row_count("mapped_bytes", mapped_together(slabs, count));
+    if (config->decay) {
+        slab_sleep_ms(TWO_DECAYS_MS);
+        slab_row_number("held_decayed_bytes", above_bytes(start_bytes));
+        slab_row_count("mapped_decayed_bytes", mapped_together(slabs, count));
+    }
+    for (size_t i = 0; i < count; i++)
+        slab_give_back(KIND_SLAB, slabs[i]);
+    slab_row_number("held_trimmed_bytes", above_bytes(start_bytes));
+    slab_row_count("mapped_trimmed_bytes", mapped_together(slabs, count));
+    slab_row_close();
+    for (size_t i = 0; i < count; i++)
+        quire_slab_destroy(slabs[i]);
+}
