@@ -58,6 +58,11 @@ static ALWAYS_INLINE void cpu_pause(void)
         atomic_noise();                                                                            \
         return __atomic_load_n(&p->word, __ATOMIC_ACQUIRE);                                        \
     }                                                                                              \
+    static ALWAYS_INLINE type w##_load_seq_cst(const atomic_##w *p)                                \
+    {                                                                                              \
+        atomic_noise();                                                                            \
+        return __atomic_load_n(&p->word, __ATOMIC_SEQ_CST);                                        \
+    }                                                                                              \
     static ALWAYS_INLINE void w##_store_relaxed(atomic_##w *p, type value)                         \
     {                                                                                              \
         atomic_noise();                                                                            \
@@ -83,10 +88,25 @@ static ALWAYS_INLINE void cpu_pause(void)
         atomic_noise();                                                                            \
         return __atomic_fetch_add(&p->word, value, __ATOMIC_RELAXED);                              \
     }                                                                                              \
+    static ALWAYS_INLINE type w##_add_seq_cst(atomic_##w *p, type value)                           \
+    {                                                                                              \
+        atomic_noise();                                                                            \
+        return __atomic_fetch_add(&p->word, value, __ATOMIC_SEQ_CST);                              \
+    }                                                                                              \
     static ALWAYS_INLINE type w##_sub_relaxed(atomic_##w *p, type value)                           \
     {                                                                                              \
         atomic_noise();                                                                            \
         return __atomic_fetch_sub(&p->word, value, __ATOMIC_RELAXED);                              \
+    }                                                                                              \
+    static ALWAYS_INLINE type w##_or_seq_cst(atomic_##w *p, type value)                            \
+    {                                                                                              \
+        atomic_noise();                                                                            \
+        return __atomic_fetch_or(&p->word, value, __ATOMIC_SEQ_CST);                               \
+    }                                                                                              \
+    static ALWAYS_INLINE type w##_and_acq_rel(atomic_##w *p, type value)                           \
+    {                                                                                              \
+        atomic_noise();                                                                            \
+        return __atomic_fetch_and(&p->word, value, __ATOMIC_ACQ_REL);                              \
     }                                                                                              \
     static ALWAYS_INLINE bool w##_cas_relaxed(atomic_##w *p, type *expected, type desired)         \
     {                                                                                              \
@@ -109,6 +129,19 @@ static ALWAYS_INLINE void cpu_pause(void)
 
 ATOMIC_WORDS(ATOMIC_WORD)
 #undef ATOMIC_WORD
+
+/* What this thread wrote before is seen by all before what it reads after; only between such fences and atomic instructions. */
+static ALWAYS_INLINE void atomic_fence_seq_cst(void)
+{
+    atomic_noise();
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+/* For the compiler only: the other side of os_barrier(). */
+static ALWAYS_INLINE void atomic_fence_signal(void)
+{
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
 
 /* Raise `p` to at least `value`. */
 static inline void size_max_relaxed(atomic_size *p, size_t value)

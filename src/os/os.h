@@ -19,7 +19,7 @@ extern "C" {
 
 /* ---- fault injection (os_fault.c) ---- */
 
-#define OS_CALLS(X) X(MAP) X(UNMAP) X(PROTECT) X(DISCARD) X(ADVISE) X(LIBC) X(OPEN) X(GROW) X(MEMFD) X(UNLINK) X(FLOCK) X(THREAD) X(ENTROPY)
+#define OS_CALLS(X) X(MAP) X(UNMAP) X(PROTECT) X(DISCARD) X(ADVISE) X(LIBC) X(OPEN) X(GROW) X(MEMFD) X(UNLINK) X(FLOCK) X(THREAD) X(ENTROPY) X(BARRIER)
 enum os_call {
 #define OS_CALL_ENUM(name) OS_##name,
     OS_CALLS(OS_CALL_ENUM)
@@ -52,7 +52,9 @@ int os_unmap(void *start, size_t bytes);
  * mapping anew where madvise is not allowed. */
 int os_discard(void *start, size_t bytes);
 int os_advise_huge(void *start, size_t bytes);
+/* Out of core dumps, and in again. */
 int os_advise_dontdump(void *start, size_t bytes);
+int os_advise_dump(void *start, size_t bytes);
 /* Shows as [anon:quire:NAME] in /proc/PID/maps where the kernel can; `name` must stay. */
 void os_name(void *start, size_t bytes, const char *name);
 /* libc's page-aligned memory, not zeroed. */
@@ -108,8 +110,15 @@ void os_futex_wake(uint32_t *word, int count);
 int os_thread_start(void (*fn)(void *), void *arg);
 /* Call fn in the child after every fork from now on; nothing is done before the fork, so no lock is held across it. */
 int os_after_fork_in_child(void (*fn)(void));
+/* Call fn(arg) when this thread ends; `fn` is the same in every call.  Once for each call.  -ENOMEM. */
+int os_at_thread_exit(void (*fn)(void *), void *arg);
 uint64_t os_thread_id(void);
 void os_sleep_ns(uint64_t ns);
+void os_yield(void);
+/* After os_barrier() every other thread of the process has passed a full memory barrier: theirs can be for the compiler only.  -ENOSYS where the
+ * system cannot. */
+int os_barrier_init(void);
+void os_barrier(void);
 
 #ifdef __cplusplus
 }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
- * os_misc.c - time, entropy, messages, sleeping, threads, fork.
+ * os_misc.c - time, entropy, messages, sleeping, threads and their end, fork, barriers.
  */
 #include <errno.h>
 #include <linux/futex.h>
+#include <linux/membarrier.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
@@ -126,5 +128,46 @@ void os_sleep_ns(uint64_t ns)
     int kept = errno;
     struct timespec t = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
     nanosleep(&t, NULL);
+    errno = kept;
+}
+
+void os_yield(void)
+{
+    sched_yield();
+}
+
+static pthread_once_t exit_once = PTHREAD_ONCE_INIT;
+static pthread_key_t exit_key;
+static void (*exit_fn)(void *);
+static int exit_error;
+
+static void exit_key_make(void)
+{
+    exit_error = pthread_key_create(&exit_key, exit_fn);
+}
+
+int os_at_thread_exit(void (*fn)(void *), void *arg)
+{
+    if (os_fault(OS_THREAD))
+        return -ENOMEM;
+    __atomic_store_n(&exit_fn, fn, __ATOMIC_RELAXED); /* always the same */
+    pthread_once(&exit_once, exit_key_make);
+    return exit_error ? -ENOMEM : -pthread_setspecific(exit_key, arg);
+}
+
+int os_barrier_init(void)
+{
+    if (os_fault(OS_BARRIER))
+        return -ENOSYS;
+    int kept = errno;
+    int error = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 ? 0 : -ENOSYS;
+    errno = kept;
+    return error;
+}
+
+void os_barrier(void)
+{
+    int kept = errno;
+    syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
     errno = kept;
 }

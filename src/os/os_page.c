@@ -172,6 +172,14 @@ int os_advise_dontdump(void *start, size_t bytes)
     return outcome(madvise(start, bytes, MADV_DONTDUMP), kept);
 }
 
+int os_advise_dump(void *start, size_t bytes)
+{
+    int kept = errno;
+    if (os_fault(OS_ADVISE))
+        return -ENOMEM;
+    return outcome(madvise(start, bytes, MADV_DODUMP), kept);
+}
+
 void os_name(void *start, size_t bytes, const char *name)
 {
     int kept = errno;

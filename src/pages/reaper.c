@@ -31,6 +31,44 @@ static struct {
     atomic_u64 ticked_ns; /* ALONE: when it last ticked */
 } reaper;
 
+enum { GUESTS_MAX = 4 };
+static const struct reaper_guest *guests[GUESTS_MAX];
+static int guest_count;
+
+void reaper_join(const struct reaper_guest *guest)
+{
+    guests[guest_count++] = guest;
+}
+
+static bool guests_pending(void)
+{
+    bool pending = false;
+    for (int i = 0; i < guest_count; i++)
+        pending |= guests[i]->pending();
+    return pending;
+}
+
+static size_t guests_tick(void)
+{
+    size_t freed = 0;
+    for (int i = 0; i < guest_count; i++)
+        freed += guests[i]->pending() ? guests[i]->tick() : 0;
+    return freed;
+}
+
+size_t reaper_guests_trim(void)
+{
+    size_t freed = 0;
+    for (int i = 0; i < guest_count; i++)
+        freed += guests[i]->trim();
+    return freed;
+}
+
+static bool work_left(void)
+{
+    return source_default_idle_bytes() > REAPER_FLOOR_BYTES || guests_pending();
+}
+
 /* A tick that returns nothing may only have aged its pages; after the second the system is refusing: ask it less and less often. */
 enum { TICK_NS_LEAST = 1000000, FUTILE_SHIFT_MAX = 8 };
 
@@ -50,13 +88,15 @@ static void reaper_main(void *unused)
         uint32_t changed = u32_load_relaxed(&reaper.changed);
         size_t idle_bytes = source_default_idle_bytes();
         os_futex_wait(&reaper.changed.word, changed, tick_ns() << (futile > 1 ? futile - 1 : 0));
-        bool freed = source_default_tick() != 0 || source_default_idle_bytes() != idle_bytes;
+        bool freed = guests_tick() != 0;
+        freed |= source_default_tick() != 0 || source_default_idle_bytes() != idle_bytes || guests_pending();
         futile = freed ? 0 : futile < FUTILE_SHIFT_MAX ? futile + 1 : futile;
-        if (source_default_idle_bytes() > REAPER_FLOOR_BYTES)
+        if (work_left())
             continue;
         u32_store_release(&reaper.state, REAPER_ASLEEP);
+        atomic_fence_seq_cst(); /* a guest writes "pending", then reads the state */
         uint32_t asleep = REAPER_ASLEEP;
-        if (source_default_idle_bytes() > REAPER_FLOOR_BYTES && u32_cas_relaxed(&reaper.state, &asleep, REAPER_TICKING))
+        if (work_left() && u32_cas_relaxed(&reaper.state, &asleep, REAPER_TICKING))
             continue;
         while (u32_load_relaxed(&reaper.state) == REAPER_ASLEEP)
             os_futex_wait(&reaper.state.word, REAPER_ASLEEP, 0);
@@ -92,6 +132,11 @@ void reaper_tick_if_alone(void)
     source_default_tick();
     if (os_thread_start(reaper_main, NULL) == 0) /* one can be had by now */
         u32_store_relaxed(&reaper.state, REAPER_TICKING);
+}
+
+bool reaper_keeps_nothing(void)
+{
+    return u64_load_relaxed(&reaper.decay_ns_plus_1) == 1 || u32_load_relaxed(&reaper.state) == REAPER_ALONE;
 }
 
 void reaper_set_decay(uint64_t decay_ns)

@@ -5,6 +5,8 @@
 #ifndef QUIRE_PAGES_REAPER_H
 #define QUIRE_PAGES_REAPER_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -14,6 +16,22 @@ extern "C" {
 /* Idle memory up to this is not worth waking anybody. */
 #define REAPER_FLOOR_BYTES ((size_t)64 << 10)
 #define REAPER_DECAY_NS_MAX (UINT64_C(3600) * 1000000000u)
+
+/*
+ * An allocator that keeps idle pages of its own has them looked after by the same clock.  Join before main only.
+ *   pending  is there anything to do at a tick?  A load
+ *   tick     one step of ageing; bytes given back to their sources
+ *   trim     all that is idle goes back to its source now; bytes
+ */
+struct reaper_guest {
+    bool (*pending)(void);
+    size_t (*tick)(void);
+    size_t (*trim)(void);
+};
+void reaper_join(const struct reaper_guest *guest);
+size_t reaper_guests_trim(void);
+/* True where nobody ticks: no thread can be had, or nothing is to be kept. */
+bool reaper_keeps_nothing(void);
 
 /* There is idle memory.  One load while the thread is ticking.  Hold no lock: it may start a thread. */
 void reaper_wake(void);

@@ -52,8 +52,8 @@ int quire_source_set_decay(struct quire_source *source, uint64_t decay_ns)
         errno = source != quire_source_default() ? ENOTSUP : EINVAL;
         return -1;
     }
+    reaper_set_decay(decay_ns); /* first: what the guests are asked to give back they must not keep again */
     source_default_set_keep(decay_ns != 0);
-    reaper_set_decay(decay_ns);
     return 0;
 }
 

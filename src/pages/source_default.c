@@ -299,6 +299,7 @@ size_t source_default_tick(void)
 static size_t default_trim(struct quire_source *source)
 {
     (void)source;
+    reaper_guests_trim(); /* they give to us, or to other sources: what counts is what leaves here */
     limbo_drain();
     size_t freed = shards_drain(true);
     return freed + region_trim();

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT
+/*
+ * quire/slab.h - elements of one size, allocated and freed by any thread, in any order.
+ *
+ * Use a slab when many objects of one size live and die on their own: connections, nodes, buffers, messages between threads.  Nothing is added
+ * to an element; allocating and freeing on one thread is a few instructions without an atomic one; a free from another thread is one atomic
+ * operation; empty pages go back to the source, also while other threads sleep.
+ *
+ *     struct quire_slab *slab = quire_slab_create(sizeof(struct node), NULL);
+ *     struct node *n = quire_slab_alloc(slab);
+ *     ...
+ *     quire_slab_free(slab, n);              // from any thread
+ *     quire_slab_destroy(slab);              // frees what is left, at once
+ *
+ * Freeing twice, freeing what is no element of this slab, or a pointer into the middle of an element stops the process with one line that
+ * names the slab, the address and what was broken: "slab E1" to "slab E5".
+ *
+ * Threads: every function but destroy may be called from any thread at any time.  What an ended thread had cached others use again.
+ * Signals and fork: no function here may be called from a signal handler.  After fork parent and child each go on with their copy, also when
+ * other threads were in the middle of an operation (each may lose one element to the child); over a file or memfd source the elements
+ * themselves are shared between the two, so only one of them may use the slab.
+ * A source of the user's own must not call the slab that it feeds.
+ */
+#ifndef QUIRE_SLAB_H
+#define QUIRE_SLAB_H
+
+#include <quire/export.h>
+#include <quire/source.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct quire_slab;
+
+/* All zero, or NULL in place of the struct: the defaults. */
+struct quire_slab_opts {
+    const char *name;            /* NULL: none.  Copied, cut to 31 bytes */
+    struct quire_source *source; /* NULL: quire_source_default().  Elements come from it; bookkeeping is anonymous memory.  Must outlive the slab */
+    size_t align_bytes;          /* of every element, a power of two; 0: 16 */
+    size_t page_bytes_max;       /* the largest page, one element at least; 0: 64 KiB, more for large elements */
+    size_t initial_elements;     /* room of the first page; 0: it grows from one OS page */
+    size_t limit_bytes;          /* memory the slab may hold at once, bookkeeping included; 0: no limit */
+    uint32_t flags;              /* QUIRE_SLAB_* or'ed */
+};
+
+/* Flags. */
+#define QUIRE_SLAB_DEFRAG 1u        /* start with the defragmenter on */
+#define QUIRE_SLAB_SINGLE_THREAD 2u /* the caller promises one thread at a time: no locks, no atomic instructions */
+#define QUIRE_SLAB_DONT_DUMP 4u     /* keep out of core dumps */
+#define QUIRE_SLAB_KEEP_NOTHING 8u  /* a page that becomes empty goes back at once, unless it is the last; without: within two decays */
+
+/* One snapshot.  mapped_bytes == live_bytes + free_bytes + meta_bytes, always. */
+struct quire_slab_stats {
+    size_t mapped_bytes;  /* held from the source and for bookkeeping */
+    size_t live_bytes;    /* live_elements * slot_bytes */
+    size_t free_bytes;    /* ready to be handed out, ends of pages, and what threads have cached */
+    size_t meta_bytes;    /* bookkeeping */
+    size_t live_elements;
+    size_t element_bytes; /* as asked */
+    size_t slot_bytes;    /* element_bytes rounded up to the alignment */
+    size_t peak_bytes;    /* the most that mapped_bytes has been */
+    size_t limit_bytes;   /* 0: none */
+    size_t pages;         /* pages held */
+    size_t empty_pages;   /* of these, pages without a live element */
+    size_t caches;        /* sets of pages, one for each thread that is using the slab or one that has ended */
+};
+
+/*
+ * A new slab for elements of element_bytes; 0: elements of one byte.  NULL with errno: ENOMEM (no memory, a size that overflows, or a
+ * limit_bytes less than one OS page), EINVAL (unknown flags, align_bytes not a power of two).  Nothing leaks on failure.  Cost: one OS page.  MT-Safe.
+ */
+QUIRE_API struct quire_slab *quire_slab_create(size_t element_bytes, const struct quire_slab_opts *opts);
+
+/*
+ * Free all elements and give all memory back.  NULL is left alone; errno is kept.  Nobody may be using the slab; an address that is not a
+ * live slab stops the process ("slab E5").  Cost: one step for each page.  MT-Unsafe race:slab.
+ */
+QUIRE_API void quire_slab_destroy(struct quire_slab *slab);
+
+/*
+ * One element, aligned, contents undefined.  NULL with errno ENOMEM: no memory, or over the limit, after every cached page has been asked for;
+ * the slab stays usable.  Cost: about 1 ns; a page from the source now and then.  MT-Safe.
+ */
+QUIRE_API void *quire_slab_alloc(struct quire_slab *slab) __attribute__((malloc));
+
+/* The same, all zero.  NULL with errno ENOMEM.  Cost: and clearing it.  MT-Safe. */
+QUIRE_API void *quire_slab_alloc_zero(struct quire_slab *slab) __attribute__((malloc));
+
+/*
+ * Give an element back, from any thread; NULL is left alone; errno is kept.  Stops the process: "slab E1" the element is free already, "slab
+ * E2" not an address of a slab, "slab E3" inside an element or behind the last, "slab E4" another slab's.  Of two threads that free one element at
+ * the same moment one is stopped: now, or before the element is handed out again.  Cost: about 1.5 ns on the thread that allocated it, one
+ * atomic operation elsewhere.  MT-Safe.
+ */
+QUIRE_API void quire_slab_free(struct quire_slab *slab, void *element);
+
+/* Up to `count` elements; returns how many: fewer only when memory is out, with errno ENOMEM.  Cost: half of single calls.  MT-Safe. */
+QUIRE_API size_t quire_slab_alloc_batch(struct quire_slab *slab, void **elements, size_t count);
+
+/* Free `count` elements, NULLs among them left alone.  Neighbours that another thread allocated cost one atomic operation together.  MT-Safe. */
+QUIRE_API void quire_slab_free_batch(struct quire_slab *slab, void **elements, size_t count);
+
+/*
+ * Switch the defragmenter, under load too: on, allocation always takes the fullest page, so that sparse pages drain and go back; off, the
+ * fullest of the first few.  Each thread follows at its next page.  Cost: a store, then once a pass over each thread's pages.  MT-Safe.
+ */
+QUIRE_API void quire_slab_set_defrag(struct quire_slab *slab, uint32_t on);
+
+/*
+ * Give every empty page back to the source now, other threads' too.  Returns bytes, bookkeeping included.  Cost: some microseconds for each
+ * thread, and one step for each page that other threads freed into.  MT-Safe.
+ */
+QUIRE_API size_t quire_slab_trim(struct quire_slab *slab);
+
+/*
+ * Call fn with every live element until it returns something else than 0, and return that; 0 at the end.  Others may go on meanwhile, `fn` too may
+ * use the slab: an element that lives during the whole walk is visited once; one that is allocated or freed meanwhile may be visited or not,
+ * its memory stays readable while fn runs.  EINVAL (returns -1 with errno): fn NULL.  Cost: one step for each page and element.  MT-Safe.
+ */
+QUIRE_API int quire_slab_walk(struct quire_slab *slab, int (*fn)(void *element, void *arg), void *arg);
+
+/* True when `p` points into a live element of this slab; any pointer may be asked about, none is followed.  Cost: as free.  MT-Safe. */
+QUIRE_API bool quire_slab_owns(const struct quire_slab *slab, const void *p);
+
+/* Fill `out` with a snapshot.  Cost: some microseconds for each thread and a step for each page.  MT-Safe. */
+QUIRE_API void quire_slab_stats(const struct quire_slab *slab, struct quire_slab_stats *out);
+
+/* NULL when the slab's invariants hold, else a static string such as "slab P2".  Cost: one step for each slot.  MT-Safe. */
+QUIRE_API const char *quire_slab_check(struct quire_slab *slab);
+
+/*
+ * One slab for each exact size up to 1024 bytes, shared by all who ask for it and counted; above 1024 bytes one of the caller's own.  Returns
+ * NULL with errno ENOMEM.  MT-Safe.
+ */
+QUIRE_API struct quire_slab *quire_slab_by_size_acquire(size_t element_bytes);
+
+/*
+ * The caller has freed its elements and needs the slab no longer; the last one ends it.  NULL is left alone; errno is kept.  A slab that was
+ * not acquired, or released too often, stops the process ("slab E6").  MT-Safe.
+ */
+QUIRE_API void quire_slab_by_size_release(struct quire_slab *slab);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

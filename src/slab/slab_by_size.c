@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+/*
+ * slab_by_size.c - one shared slab for each exact size up to 1024 bytes.
+ *
+ *     size 0 (as 1)  1  2 ... 1024
+ *        [ ]        [ ][ ] ... [ ] ---> struct quire_slab, with the number of those who hold it
+ *
+ * Locks: its own, below all of the slab's.  Not here: slabs.
+ */
+#include <errno.h>
+#include <stdio.h>
+
+#include "base/panic.h"
+#include "slab/slab_internal.h"
+
+enum { SHARED_BYTES_MAX = 1024 };
+
+static struct {
+    struct lock lock;
+    struct quire_slab *slab[SHARED_BYTES_MAX + 1];
+} by_size = {.lock = LOCK_INIT(LOCK_BY_SIZE)};
+
+static struct quire_slab *create(size_t bytes)
+{
+    char name[SLAB_NAME_BYTES];
+    snprintf(name, sizeof name, "size-%zu", bytes);
+    return quire_slab_create(bytes, &(struct quire_slab_opts){.name = name});
+}
+
+struct quire_slab *quire_slab_by_size_acquire(size_t element_bytes)
+{
+    size_t bytes = element_bytes ? element_bytes : 1;
+    struct quire_slab *slab;
+    lock_take(&by_size.lock);
+    if (bytes > SHARED_BYTES_MAX) {
+        slab = create(bytes);
+    } else {
+        slab = by_size.slab[bytes];
+        if (!slab)
+            slab = by_size.slab[bytes] = create(bytes);
+    }
+    if (slab) {
+        slab->shared_size = bytes > SHARED_BYTES_MAX ? SHARED_BYTES_MAX + 1 : (uint32_t)bytes;
+        slab->shared_count++;
+    }
+    lock_drop(&by_size.lock);
+    return slab;
+}
+
+void quire_slab_by_size_release(struct quire_slab *slab)
+{
+    if (!slab)
+        return;
+    slab_verify(slab);
+    lock_take(&by_size.lock);
+    if (slab->shared_count == 0) {
+        lock_drop(&by_size.lock);
+        slab_refuse(slab, SLAB_E6, slab);
+    }
+    bool last = --slab->shared_count == 0;
+    if (last && slab->shared_size <= SHARED_BYTES_MAX)
+        by_size.slab[slab->shared_size] = NULL;
+    lock_drop(&by_size.lock);
+    if (last)
+        quire_slab_destroy(slab);
+}
+
+void slab_by_size_after_fork(void)
+{
+    lock_reset(&by_size.lock);
+}

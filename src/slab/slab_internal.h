@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: MIT
+/*
+ * slab_internal.h - what the files of the slab know together; nobody else includes it.
+ *
+ *     struct quire_slab --- locals ---> struct slab_local   one thread's pages of one slab (or nobody's, for the next thread)
+ *                                         lane[0], lane[1]   where it allocates: ordinary elements, marked ones
+ *                                         pages ----------> struct slab_page --- slots ---> the elements' memory
+ *     struct slab_thread --- table[slab id] --> struct slab_local
+ */
+#ifndef QUIRE_SLAB_INTERNAL_H
+#define QUIRE_SLAB_INTERNAL_H
+
+#include <quire/slab.h>
+
+#include "base/atomic.h"
+#include "base/bits.h"
+#include "base/compiler.h"
+#include "base/lock.h"
+#include "slab/slab_policy.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { SLAB_NAME_BYTES = 32, SLAB_CACHE = 64, SLAB_CACHE_SHIFT = 16, SLAB_LANES = 2, LANE_ORDINARY = 0, LANE_MARKED = 1 };
+/* The id of a slab that threads' tables do not know: one of a single thread, one that is no more. */
+#define SLAB_ID_NONE UINT32_MAX
+#define SLAB_WORD_NONE UINT32_MAX
+
+/*
+ * Sixty-four slots.  `free` is the owner's: one bit for each slot that is neither live nor claimed.  `remote` is everybody else's: one bit for
+ * each live slot that another thread has freed, until the owner collects it.
+ */
+struct slab_pair {
+    atomic_u64 free, remote;
+};
+
+enum slab_state { PAGE_UNUSED, PAGE_FULL, PAGE_PARTIAL, PAGE_CURRENT, PAGE_EMPTY };
+
+/* The header of a page, out of the slots' way.  Its memory stays a header until every thread has been seen outside the slab (slab_meta.c). */
+struct CACHE_ALIGNED slab_page {
+    /* the owner: whoever has its local */
+    uint64_t open;                    /* words with free slots */
+    uint32_t used;                    /* slots that are live, freed by others and not collected, or claimed */
+    uint8_t state, bucket, lane, home; /* home: it lies in the slab's own span and never goes back */
+    struct slab_page *next, *prev;         /* of a lane's list, of the empty ones, of unused headers */
+    struct slab_page *all_next, *all_prev; /* of the local's pages */
+    uint32_t pins;                         /* walks that stand on it */
+    /* fixed while in use */
+    char *slots CACHE_ALIGNED;
+    size_t slots_bytes; /* 0: an unused header */
+    struct quire_slab *slab;
+    uint32_t slot_count, words;
+    /* any thread */
+    atomic_addr owner;      /* struct slab_local * */
+    atomic_addr queue_next; /* struct slab_page *: on the owner's stack of pages freed into by others */
+    atomic_u32 queued, claimed; /* claimed: the word that the owner allocates from */
+    atomic_u32 marked;          /* elements that carry a mark */
+    /* seldom */
+    struct quire_span span CACHE_ALIGNED;
+    struct slab_chunk *chunk;
+    uint32_t words_max; /* room for pairs; fixed at the header's birth */
+    atomic_u64 *marks;  /* NULL, or a word for each pair */
+    struct slab_pair pair[];
+};
+
+struct slab_list {
+    struct slab_page *first, *last;
+};
+
+/* Where a local allocates. */
+struct slab_lane {
+    atomic_u64 avail; /* slots of the claimed word that were not handed out yet: other threads look whether a slot is free */
+    char *base;       /* the claimed word's first slot */
+    struct slab_pair *pair;
+    struct slab_page *page; /* the current page */
+    uint32_t filled;        /* buckets that are not empty */
+    struct slab_list bucket[SLAB_BUCKETS]; /* pages with room; without the defragmenter all in the first */
+};
+
+struct slab_local {
+    /* whoever has the local: its thread, a visitor, a holder of `lock` when no thread has it */
+    struct slab_lane lane[SLAB_LANES];
+    struct slab_page *cache[SLAB_CACHE]; /* own ordinary pages by address; never NULL */
+    struct slab_page *all;
+    struct slab_list empty; /* newest first */
+    uint32_t empties, empties_low; /* low: the least since the last tick */
+    uint32_t pages, defrag;
+    size_t held_bytes;
+    uint64_t tick_avail[SLAB_LANES]; /* the lanes at the last tick: nothing has moved since if equal */
+    struct slab_page *tick_page[SLAB_LANES];
+    /* fixed at birth */
+    struct quire_slab *slab;
+    struct slab_local *next;
+    /* any thread */
+    struct lock lock;
+    atomic_addr thread;                /* struct slab_thread *, 0: nobody's */
+    struct slab_local *unbound_next;   /* under slab->lock */
+    atomic_addr remote CACHE_ALIGNED;  /* struct slab_page *: pages that others have freed into */
+};
+
+/* One thread's record.  Its memory stays a record for ever: an ended thread's serves the next. */
+struct CACHE_ALIGNED slab_thread {
+    atomic_u32 active; /* the thread is inside an operation */
+    atomic_u32 limit;  /* slab ids below it take the fast way; 0 while somebody else is, or wants to be, inside the thread's locals */
+    struct slab_local **table;
+    /* seldom; under lock */
+    struct lock lock;
+    atomic_addr holder; /* the thread that holds `lock` for an operation of its own */
+    uint32_t count;    /* entries of table */
+    uint32_t bound;
+    struct quire_span span; /* of a table that outgrew the record */
+    struct slab_thread *next, *free_next; /* under the registry's lock */
+    struct slab_local *own[];
+};
+
+struct CACHE_ALIGNED quire_slab {
+    /* fixed at birth */
+    uint32_t id;
+    uint32_t flags;
+    size_t slot_bytes;
+    uint64_t reciprocal; /* 2^64 / slot_bytes, rounded up: see slab_index() */
+    struct slab_local *solo; /* QUIRE_SLAB_SINGLE_THREAD: the only local */
+    bool watched, markable;
+    size_t element_bytes, align_bytes, limit_bytes;
+    struct quire_source *source;
+    struct quire_span span; /* where this struct lies */
+    char name[SLAB_NAME_BYTES];
+    struct slab_page *home;
+    /* any thread */
+    atomic_u32 defrag CACHE_ALIGNED;
+    atomic_u32 walkers;
+    atomic_size page_bytes_most, page_bytes_least, first_bytes;
+    atomic_size mapped_bytes, meta_bytes, peak_bytes;
+    atomic_u32 pending; /* something for the next tick: also of slabs on which no thread works */
+    /* under lock */
+    struct lock lock CACHE_ALIGNED;
+    atomic_addr locals; /* struct slab_local *: only grows */
+    struct slab_local *unbound;
+    atomic_u32 unbound_count;
+    struct slab_chunk *chunks;
+    struct slab_page *headers; /* unused */
+    char *bump, *bump_end;     /* room for locals */
+    /* under the registry's lock */
+    struct quire_slab *next, *prev;
+    /* under the lock of slab_by_size.c */
+    uint32_t shared_size, shared_count;
+};
+
+/* ---- the words of a refusal ---- */
+#define SLAB_E1 "E1 the element is free already"
+#define SLAB_E2 "E2 not an address of a slab"
+#define SLAB_E3 "E3 not where an element begins"
+#define SLAB_E4 "E4 an element of another slab"
+#define SLAB_E5 "E5 not a live slab"
+#define SLAB_E6 "E6 released more often than acquired"
+__attribute__((noreturn, cold)) void slab_refuse(const struct quire_slab *slab, const char *what, const void *address);
+
+/* ---- slab_thread.c ---- */
+
+extern _Thread_local struct slab_thread *slab_thread_self __attribute__((tls_model("initial-exec")));
+extern struct slab_local slab_local_none;
+extern struct slab_page slab_page_none;
+
+/* Begin and end an operation of this thread: no instruction of it moves out, and no other thread is inside meanwhile. */
+static ALWAYS_INLINE void slab_enter(struct slab_thread *thread)
+{
+    u32_store_relaxed(&thread->active, 1);
+    atomic_fence_signal(); /* visitors: os_barrier() */
+}
+
+static ALWAYS_INLINE void slab_leave(struct slab_thread *thread)
+{
+    u32_store_release(&thread->active, 0); /* release [slab-active] */
+}
+
+/* An operation the long way, with this thread's record locked.  bound: with a local of the slab; NULL then means no memory. */
+struct slab_hold {
+    struct slab_thread *thread; /* NULL: a slab of a single thread */
+};
+struct slab_local *slab_hold(struct quire_slab *slab, struct slab_hold *hold, bool bound);
+void slab_drop(struct slab_hold *hold);
+
+/* Be alone in a local, whoever has it.  Not while this thread is inside an operation. */
+struct slab_visit {
+    struct slab_local *local;
+    struct slab_thread *thread; /* NULL: nobody's */
+};
+void slab_visit_begin(struct slab_visit *visit, struct slab_local *local);
+void slab_visit_end(struct slab_visit *visit);
+
+int slab_register(struct quire_slab *slab);   /* gives it an id; -ENOMEM */
+void slab_unregister(struct quire_slab *slab); /* no thread's table knows it any more */
+void slab_registry_lock(void);
+void slab_registry_unlock(void);
+struct quire_slab *slab_registry_first(void);
+/* Every operation that was going on has ended when this returns true; patient: wait for it, also long.  Under the registry's lock. */
+bool slab_grace(bool patient);
+/* A tick is wanted. */
+void slab_wake(struct quire_slab *slab);
+extern atomic_u32 slab_pending;
+
+bool slab_threads_after_fork(void);
+bool slab_thread_is_left(const struct slab_thread *thread);
+/* E5 when this is no live slab. */
+void slab_verify(const struct quire_slab *slab);
+
+/* ---- slab_meta.c ---- */
+
+bool slab_charge(struct quire_slab *slab, size_t bytes); /* false: over the limit */
+void slab_discharge(struct quire_slab *slab, size_t bytes);
+struct slab_page *slab_header_new(struct quire_slab *slab, uint32_t words);
+void slab_header_delete(struct slab_page *page);
+/* Chunks without a header in use: taken off the lists; then, after slab_grace(), given back, or without it, linked again. */
+bool slab_headers_idle(struct quire_slab *slab);
+struct slab_chunk *slab_headers_unlink(struct quire_slab *slab);
+size_t slab_headers_give(struct quire_slab *slab, struct slab_chunk *idle);
+void slab_headers_relink(struct quire_slab *slab, struct slab_chunk *idle);
+void slab_chunks_destroy(struct quire_slab *slab);
+void slab_headers_after_fork(struct quire_slab *slab);
+struct slab_local *slab_local_new(struct quire_slab *slab);
+void slab_local_init(struct slab_local *local, struct quire_slab *slab);
+size_t slab_header_bytes(const struct quire_slab *slab, uint32_t words);
+
+/* ---- slab_page.c: the life of a page; the caller has its local ---- */
+
+struct slab_page *slab_page_new(struct slab_local *local, unsigned lane);
+void slab_page_setup(struct slab_page *page, struct slab_local *local, char *slots, uint32_t slot_count);
+void slab_page_give(struct slab_local *local, struct slab_page *page);
+void slab_page_opened(struct slab_local *local, struct slab_page *page, unsigned word);
+void slab_page_emptied(struct slab_local *local, struct slab_page *page);
+void slab_page_link(struct slab_local *local, struct slab_page *page);
+void slab_page_unlink(struct slab_local *local, struct slab_page *page);
+void slab_page_leave_all(struct slab_local *local, struct slab_page *page);
+void slab_page_enter_all(struct slab_local *local, struct slab_page *page);
+void slab_lane_detach(struct slab_local *local, unsigned lane);
+size_t slab_empties_give(struct slab_local *local, uint32_t count);
+struct slab_page *slab_empty_pop(struct slab_local *local);
+void slab_local_follow(struct slab_local *local); /* the defragmenter was switched */
+struct slab_page *slab_page_pick(struct slab_local *local, unsigned lane);
+void slab_list_push(struct slab_list *list, struct slab_page *page);
+void slab_list_remove(struct slab_list *list, struct slab_page *page);
+
+/* ---- slab_remote.c ---- */
+
+void slab_queue(struct slab_page *page);
+void slab_remote_free(struct slab_page *page, unsigned word, uint64_t bits);
+void slab_drain(struct slab_local *local);                              /* collect what others freed */
+void slab_collect(struct slab_local *local, struct slab_page *page);
+void slab_refuse_bits(struct slab_page *page, unsigned word, uint64_t bits); /* E1 for the lowest */
+/* Slots of a word that are claimed and not handed out; also of another thread's page. */
+uint64_t slab_claimed(const struct slab_page *page, unsigned word);
+
+/* ---- slab_mark.c ---- */
+
+/* The marks of these slots come off; returns how many there were. */
+uint32_t slab_unmark_bits(struct slab_page *page, unsigned word, uint64_t bits);
+/* A page of the marked lane without a mark left joins the ordinary ones. */
+void slab_page_rejoin(struct slab_local *local, struct slab_page *page);
+
+/* ---- slab_refill.c ---- */
+
+/* An element from the local: `avail`, or from wherever.  NULL: no memory without asking others. */
+void *slab_local_alloc(struct slab_local *local, unsigned lane);
+size_t slab_local_alloc_batch(struct slab_local *local, void **elements, size_t count);
+
+/* ---- slab.c ---- */
+
+/* What sanitizers are told of an element that is handed out. */
+void *slab_watched_alloc(const struct quire_slab *slab, void *element);
+/* Page sizes for a largest page; 0: default. */
+void slab_set_sizes(struct quire_slab *slab, size_t page_bytes_max);
+void *slab_alloc_slow(struct quire_slab *slab, struct slab_thread *thread);
+
+/* ---- slab_free.c ---- */
+
+struct slab_place {
+    struct slab_page *page;
+    uint32_t slot;
+};
+/* Where `p` is in the slab, or the words of the refusal.  Inside an operation. */
+const char *slab_locate(const struct quire_slab *slab, const void *p, struct slab_place *place);
+bool slab_slot_is_free(const struct slab_page *page, uint32_t slot);
+void slab_free_owned(struct slab_local *local, struct slab_page *page, uint32_t slot);
+
+/* ---- slab_by_size.c ---- */
+
+void slab_by_size_after_fork(void);
+
+/* ---- slab_trim.c ---- */
+
+size_t slab_local_trim(struct slab_local *local);
+/* Ask all for what they do not need. */
+void slab_reclaim(struct quire_slab *slab);
+void slab_steal(struct slab_local *local, unsigned lane);
+
+/* ---- slab_fork.c ---- */
+
+void slab_local_repair(struct slab_local *local);
+void slab_after_fork(void);
+
+/* ---- small things ---- */
+
+static ALWAYS_INLINE unsigned slab_cache_idx(const void *address)
+{
+    return (uintptr_t)address >> SLAB_CACHE_SHIFT & (SLAB_CACHE - 1);
+}
+
+/*
+ * The slot at `offset`, false when none begins there.  With e = reciprocal * slot - 2^64 < slot: offset = q * slot + r gives a product of
+ * q * 2^64 + q * e + r * reciprocal, and q * e < offset < reciprocal as long as offset * slot < 2^64; so the high half is q, and the low
+ * half is below the reciprocal exactly when r is 0.  (Granlund and Montgomery 1994; Lemire, Kaser and Kurz 2019.)
+ */
+__extension__ typedef unsigned __int128 slab_wide;
+static ALWAYS_INLINE bool slab_index(uint64_t reciprocal, size_t offset, uint32_t *slot)
+{
+    slab_wide product = (slab_wide)offset * reciprocal;
+    *slot = (uint32_t)(product >> 64);
+    return (uint64_t)product < reciprocal;
+}
+
+static inline char *slab_slot_at(const struct slab_page *page, uint32_t slot)
+{
+    return page->slots + (size_t)slot * page->slab->slot_bytes;
+}
+
+static inline uint32_t bits_count(uint64_t word)
+{
+    return (uint32_t)__builtin_popcountll(word);
+}
+
+/* The bits of word number `word` that stand for slots. */
+static inline uint64_t slab_word_bits(const struct slab_page *page, unsigned word)
+{
+    uint32_t left = page->slot_count - word * WORD_BITS;
+    return bits_low(left < WORD_BITS ? left : WORD_BITS);
+}
+
+static inline struct slab_local *slab_owner(const struct slab_page *page)
+{
+    return (struct slab_local *)addr_load_acquire(&page->owner); /* acquire [slab-owner] */
+}
+
+static inline bool slab_keeps_nothing(const struct quire_slab *slab)
+{
+    return (slab->flags & (QUIRE_SLAB_KEEP_NOTHING | QUIRE_SLAB_SINGLE_THREAD)) != 0;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT
+/*
+ * slab_look.c - what a slab holds: statistics, walking, owning, checking.
+ *
+ * Every local is visited in turn (slab_thread.c): what is said of each is exact for the moment of its visit, and what is said of the slab is the
+ * sum of that.  mapped is summed, not read from a counter, so that the equation P6 holds in every snapshot.
+ *
+ * A walk looks at one page at a time and calls the user's function outside the visit, so that it may use the slab; meanwhile a pin keeps the page.
+ *
+ * Locks: visits.  Not here: anything that changes what is live.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/align.h"
+#include "pages/pagemap.h"
+#include "slab/slab_internal.h"
+
+static struct slab_local *locals_of(const struct quire_slab *slab)
+{
+    return (struct slab_local *)addr_load_acquire(&slab->locals); /* acquire [slab-locals] */
+}
+
+/* The live slots of a word; the caller has the page. */
+static uint64_t live_bits(const struct slab_page *page, unsigned word)
+{
+    const struct slab_pair *pair = &page->pair[word];
+    uint64_t not_live = u64_load_relaxed(&pair->free) | u64_load_relaxed(&pair->remote) | slab_claimed(page, word);
+    return slab_word_bits(page, word) & ~not_live;
+}
+
+static size_t live_count(const struct slab_page *page)
+{
+    size_t live = 0;
+    for (unsigned w = 0; w < page->words; w++)
+        live += bits_count(live_bits(page, w));
+    return live;
+}
+
+/* ---- statistics ---- */
+
+static void local_stats(const struct slab_local *local, struct quire_slab_stats *out)
+{
+    for (const struct slab_page *page = local->all; page; page = page->all_next) {
+        size_t live = live_count(page);
+        out->live_elements += live;
+        out->mapped_bytes += page->home ? page->slots_bytes : page->span.bytes;
+        out->pages++;
+        out->empty_pages += live == 0;
+    }
+    out->caches++;
+}
+
+void quire_slab_stats(const struct quire_slab *slab, struct quire_slab_stats *out)
+{
+    slab_verify(slab);
+    *out = (struct quire_slab_stats){.element_bytes = slab->element_bytes, .slot_bytes = slab->slot_bytes, .limit_bytes = slab->limit_bytes};
+    for (struct slab_local *local = locals_of(slab); local; local = local->next) {
+        struct slab_visit visit;
+        slab_visit_begin(&visit, local);
+        local_stats(local, out);
+        slab_visit_end(&visit);
+    }
+    out->meta_bytes = size_load_relaxed(&slab->meta_bytes);
+    out->mapped_bytes += out->meta_bytes;
+    out->live_bytes = out->live_elements * slab->slot_bytes;
+    out->free_bytes = out->mapped_bytes - out->meta_bytes - out->live_bytes;
+    out->peak_bytes = size_load_relaxed(&slab->peak_bytes);
+}
+
+/* ---- walking ---- */
+
+struct walk {
+    int (*fn)(void *element, void *arg);
+    void *arg;
+    struct slab_page *page;       /* pinned */
+    uint64_t live[WORD_BITS];     /* its live slots when it was looked at */
+    char *slots;
+    unsigned words;
+};
+
+/* Go on to the page after the pinned one, or the first; false at the end. */
+static bool walk_next(struct walk *walk, struct slab_local *local)
+{
+    struct slab_visit visit;
+    slab_visit_begin(&visit, local);
+    struct slab_page *page = walk->page ? walk->page->all_next : local->all;
+    if (walk->page)
+        walk->page->pins--;
+    if (page) {
+        page->pins++;
+        walk->slots = page->slots;
+        walk->words = page->words;
+        for (unsigned w = 0; w < page->words; w++)
+            walk->live[w] = live_bits(page, w);
+    }
+    walk->page = page;
+    slab_visit_end(&visit);
+    return page != NULL;
+}
+
+static int walk_page(const struct walk *walk, size_t slot_bytes)
+{
+    int stop = 0;
+    for (unsigned w = 0; w < walk->words && stop == 0; w++)
+        for (uint64_t live = walk->live[w]; live && stop == 0; live &= live - 1)
+            stop = walk->fn(walk->slots + ((size_t)w * WORD_BITS + bits_lowest(live)) * slot_bytes, walk->arg);
+    return stop;
+}
+
+int quire_slab_walk(struct quire_slab *slab, int (*fn)(void *element, void *arg), void *arg)
+{
+    struct walk walk = {.fn = fn, .arg = arg};
+    int stop = 0;
+    slab_verify(slab);
+    if (!fn) {
+        errno = EINVAL;
+        return -1;
+    }
+    u32_add_seq_cst(&slab->walkers, 1);
+    for (struct slab_local *local = locals_of(slab); local && stop == 0; local = local->next) {
+        while (stop == 0 && walk_next(&walk, local))
+            stop = walk_page(&walk, slab->slot_bytes);
+        if (stop != 0) {
+            struct slab_visit visit;
+            slab_visit_begin(&visit, local);
+            walk.page->pins--;
+            slab_visit_end(&visit);
+        }
+    }
+    u32_sub_relaxed(&slab->walkers, 1);
+    return stop;
+}
+
+/* ---- owning ---- */
+
+bool quire_slab_owns(const struct quire_slab *slab, const void *p)
+{
+    struct slab_hold hold;
+    (void)slab_hold((struct quire_slab *)(uintptr_t)slab, &hold, false);
+    owner_t owner = pagemap_find(p);
+    bool owns = false;
+    if (owner_kind(owner) == OWNER_SLAB) {
+        const struct slab_page *page = owner_object(owner);
+        size_t offset = (size_t)((const char *)p - page->slots);
+        if (page->slab == slab && offset < page->slots_bytes)
+            owns = !slab_slot_is_free(page, (uint32_t)(offset / slab->slot_bytes));
+    }
+    slab_drop(&hold);
+    return owns;
+}
+
+/* ---- checking ---- */
+
+static const char *word_check(const struct slab_page *page, unsigned w, uint32_t *free_count)
+{
+    uint64_t free = u64_load_relaxed(&page->pair[w].free), remote = u64_load_relaxed(&page->pair[w].remote), claimed = slab_claimed(page, w);
+    if (((free | remote | claimed) & ~slab_word_bits(page, w)) != 0 || (free & remote) != 0 || (free & claimed) != 0 || (remote & claimed) != 0)
+        return "slab P4 a slot is free, claimed or freed by others, and only one";
+    if ((free != 0) != (page->open >> w & 1))
+        return "slab P3 open says which words have free slots";
+    *free_count += bits_count(free);
+    return NULL;
+}
+
+/* The list that the page's state says has it. */
+static bool is_listed(const struct slab_local *local, const struct slab_page *page)
+{
+    const struct slab_lane *lane = &local->lane[page->lane];
+    const struct slab_list *list = page->state == PAGE_EMPTY ? &local->empty : &lane->bucket[page->bucket];
+    switch (page->state) {
+    case PAGE_FULL:
+        return page->open == 0;
+    case PAGE_CURRENT:
+        return lane->page == page;
+    case PAGE_EMPTY:
+        if (page->used != 0)
+            return false;
+        break;
+    case PAGE_PARTIAL:
+        if (page->open == 0 || (page->used == 0 && !page->home) || (lane->filled >> page->bucket & 1) == 0)
+            return false;
+        if (local->defrag && slab_bucket(page->used, page->slot_count) > page->bucket)
+            return false;
+        break;
+    default:
+        return false;
+    }
+    return (page->prev ? page->prev->next == page : list->first == page) && (page->next ? page->next->prev == page : list->last == page);
+}
+
+static const char *page_check(const struct slab_local *local, const struct slab_page *page)
+{
+    const char *start = page->home ? (const char *)page->slots : page->span.start;
+    if (owner_object(pagemap_find(start)) != page || slab_owner(page) != local || page->slab != local->slab)
+        return "slab P1 the page map knows the page";
+    uint32_t free_count = 0;
+    for (unsigned w = 0; w < page->words; w++) {
+        const char *wrong = word_check(page, w, &free_count);
+        if (wrong)
+            return wrong;
+    }
+    if (page->used != page->slot_count - free_count)
+        return "slab P2 used is slots less free bits";
+    return is_listed(local, page) ? NULL : "slab P5 a page is on the list of its state";
+}
+
+static const char *local_check(const struct slab_local *local)
+{
+    uint32_t pages = 0, empties = 0;
+    size_t held_bytes = 0;
+    for (const struct slab_page *page = local->all; page; page = page->all_next) {
+        const char *wrong = page_check(local, page);
+        if (wrong)
+            return wrong;
+        pages++;
+        empties += page->state == PAGE_EMPTY;
+        held_bytes += page->span.bytes;
+    }
+    if (pages != local->pages || held_bytes != local->held_bytes || empties != local->empties || local->empties_low > empties)
+        return "slab P5 a local counts its pages";
+    return NULL;
+}
+
+const char *quire_slab_check(struct quire_slab *slab)
+{
+    const char *wrong = NULL;
+    slab_verify(slab);
+    for (struct slab_local *local = locals_of(slab); local && !wrong; local = local->next) {
+        struct slab_visit visit;
+        slab_visit_begin(&visit, local);
+        wrong = local_check(local);
+        slab_visit_end(&visit);
+    }
+    struct quire_slab_stats stats;
+    if (wrong)
+        return wrong;
+    quire_slab_stats(slab, &stats);
+    if (stats.mapped_bytes != stats.live_bytes + stats.free_bytes + stats.meta_bytes ||
+        (slab->limit_bytes != 0 && size_load_relaxed(&slab->mapped_bytes) > slab->limit_bytes))
+        return "slab P6 mapped == live + free + meta, within the limit";
+    return NULL;
+}

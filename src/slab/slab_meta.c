@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: MIT
+/*
+ * slab_meta.c - a slab's own memory: headers of pages, locals, and the sum of all it holds.
+ *
+ *     the slab's first OS page                                     chunks of headers, one OS page, then up to 64 KiB
+ *     +------------+---------+-------------+---------------+       +-------+--------+--------+--------+
+ *     | quire_slab | local 0 | home header | home slots    |       | chunk | header | header |  ...   |
+ *     +------------+---------+-------------+---------------+       +-------+--------+--------+--------+
+ *
+ * A small slab is one OS page in all: its first elements lie behind its struct.  More locals are cut from OS pages of their own and stay.
+ *
+ * A thread that frees another's element still looks at the page's header when the page may be gone already (slab_remote.c); so an unused
+ * header stays a header, and its chunk goes back only after every operation that was going on has ended (slab_grace()).
+ *
+ * Invariants:
+ *   H1  chunk->used is the number of its headers that are not on the list of unused ones
+ *   H2  mapped_bytes is never above limit_bytes
+ *
+ * Locks: slab->lock.  Not here: pages (slab_page.c).
+ */
+#include "base/align.h"
+#include "os/os.h"
+#include "os/sanitize.h"
+#include "slab/slab_internal.h"
+
+enum { CHUNK_BYTES_MAX = 64 << 10 };
+
+struct CACHE_ALIGNED slab_chunk {
+    struct quire_span span;
+    struct slab_chunk *next;
+    size_t stride_bytes;
+    uint32_t count, used;
+};
+
+bool slab_charge(struct quire_slab *slab, size_t bytes)
+{
+    size_t mapped = size_add_relaxed(&slab->mapped_bytes, bytes) + bytes;
+    if (slab->limit_bytes != 0 && mapped > slab->limit_bytes) {
+        size_sub_relaxed(&slab->mapped_bytes, bytes);
+        return false;
+    }
+    size_max_relaxed(&slab->peak_bytes, mapped);
+    return true;
+}
+
+void slab_discharge(struct quire_slab *slab, size_t bytes)
+{
+    size_sub_relaxed(&slab->mapped_bytes, bytes);
+}
+
+/* Memory for bookkeeping comes from the default source, whatever the elements' source is: it must be private to the process. */
+static bool meta_take(struct quire_slab *slab, size_t bytes, struct quire_span *span)
+{
+    struct quire_source *source = quire_source_default();
+    if (!slab_charge(slab, bytes))
+        return false;
+    if (source->verbs->take(source, bytes, os_page_bytes(), span) != 0) {
+        slab_discharge(slab, bytes);
+        return false;
+    }
+    sanitize_defined(span->start, bytes);
+    size_add_relaxed(&slab->meta_bytes, bytes);
+    return true;
+}
+
+static void meta_give(struct quire_slab *slab, const struct quire_span *span)
+{
+    struct quire_source *source = quire_source_default();
+    slab_discharge(slab, span->bytes);
+    size_sub_relaxed(&slab->meta_bytes, span->bytes);
+    source->verbs->give(source, span);
+}
+
+size_t slab_header_bytes(const struct quire_slab *slab, uint32_t words)
+{
+    size_t each = sizeof(struct slab_pair) + (slab->markable ? sizeof(atomic_u64) : 0);
+    return align_up(sizeof(struct slab_page) + words * each, CACHE_LINE_BYTES);
+}
+
+static struct slab_page *header_at(const struct slab_chunk *chunk, uint32_t i)
+{
+    return (struct slab_page *)(void *)((char *)(uintptr_t)(chunk + 1) + i * chunk->stride_bytes);
+}
+
+/* A chunk in memory that may be somebody's leavings: every field that a late look could meet is set. */
+static struct slab_chunk *chunk_new(struct quire_slab *slab, uint32_t words)
+{
+    size_t stride = slab_header_bytes(slab, words), bytes = os_page_bytes();
+    while (bytes < CHUNK_BYTES_MAX && (bytes < sizeof(struct slab_chunk) + stride || bytes < size_load_relaxed(&slab->meta_bytes) / 2))
+        bytes *= 2;
+    struct quire_span span;
+    if (!meta_take(slab, bytes, &span))
+        return NULL;
+    struct slab_chunk *chunk = span.start;
+    *chunk = (struct slab_chunk){.span = span, .stride_bytes = stride, .count = (uint32_t)((bytes - sizeof *chunk) / stride)};
+    for (uint32_t i = 0; i < chunk->count; i++) {
+        struct slab_page *page = header_at(chunk, i);
+        *page = (struct slab_page){.chunk = chunk, .words_max = words, .slab = slab};
+        page->marks = slab->markable ? (atomic_u64 *)(void *)&page->pair[words] : NULL;
+    }
+    return chunk;
+}
+
+/* The first unused header with room for so many words. */
+static struct slab_page *unused_pop_locked(struct quire_slab *slab, uint32_t words)
+{
+    struct slab_page **link = &slab->headers;
+    while (*link && (*link)->words_max < words)
+        link = &(*link)->next;
+    struct slab_page *page = *link;
+    if (page) {
+        *link = page->next;
+        page->chunk->used++;
+    }
+    return page;
+}
+
+static void chunk_add_locked(struct quire_slab *slab, struct slab_chunk *chunk)
+{
+    chunk->next = slab->chunks;
+    slab->chunks = chunk;
+    for (uint32_t i = chunk->count; i-- > 0;) { /* the lowest address is used first */
+        struct slab_page *page = header_at(chunk, i);
+        page->next = slab->headers;
+        slab->headers = page;
+    }
+}
+
+struct slab_page *slab_header_new(struct quire_slab *slab, uint32_t words)
+{
+    lock_take(&slab->lock);
+    struct slab_page *page = unused_pop_locked(slab, words);
+    if (!page) {
+        struct slab_chunk *chunk = chunk_new(slab, words);
+        if (chunk) {
+            chunk_add_locked(slab, chunk);
+            page = unused_pop_locked(slab, words);
+        }
+    }
+    lock_drop(&slab->lock);
+    return page;
+}
+
+void slab_header_delete(struct slab_page *page)
+{
+    struct quire_slab *slab = page->slab;
+    lock_take(&slab->lock);
+    page->state = PAGE_UNUSED;
+    page->next = slab->headers;
+    slab->headers = page;
+    page->chunk->used--;
+    lock_drop(&slab->lock);
+}
+
+bool slab_headers_idle(struct quire_slab *slab)
+{
+    bool idle = false;
+    lock_take(&slab->lock);
+    for (struct slab_chunk *chunk = slab->chunks; chunk && !idle; chunk = chunk->next)
+        idle = chunk->used == 0;
+    lock_drop(&slab->lock);
+    return idle;
+}
+
+/*
+ * Between grace and here a header may have been used and given up again: only chunks that have been idle since before the grace may go.
+ * So: take them off the lists first (slab_headers_release's first half), grace, give.  See slab_trim.c.
+ */
+static struct slab_chunk *idle_chunks_unlink_locked(struct quire_slab *slab)
+{
+    struct slab_chunk *idle = NULL;
+    for (struct slab_page **link = &slab->headers; *link;) {
+        if ((*link)->chunk->used == 0)
+            *link = (*link)->next;
+        else
+            link = &(*link)->next;
+    }
+    for (struct slab_chunk **link = &slab->chunks; *link;) {
+        struct slab_chunk *chunk = *link;
+        if (chunk->used != 0) {
+            link = &chunk->next;
+            continue;
+        }
+        *link = chunk->next;
+        chunk->next = idle;
+        idle = chunk;
+    }
+    return idle;
+}
+
+struct slab_chunk *slab_headers_unlink(struct quire_slab *slab)
+{
+    lock_take(&slab->lock);
+    struct slab_chunk *idle = idle_chunks_unlink_locked(slab);
+    lock_drop(&slab->lock);
+    return idle;
+}
+
+void slab_headers_relink(struct quire_slab *slab, struct slab_chunk *idle)
+{
+    lock_take(&slab->lock);
+    for (struct slab_chunk *next; idle; idle = next) {
+        next = idle->next;
+        chunk_add_locked(slab, idle);
+    }
+    lock_drop(&slab->lock);
+}
+
+size_t slab_headers_give(struct quire_slab *slab, struct slab_chunk *idle)
+{
+    size_t freed = 0;
+    for (struct slab_chunk *next; idle; idle = next) {
+        next = idle->next;
+        struct quire_span span = idle->span;
+        freed += span.bytes;
+        meta_give(slab, &span);
+    }
+    return freed;
+}
+
+/* ---- locals ---- */
+
+void slab_local_init(struct slab_local *local, struct quire_slab *slab)
+{
+    *local = (struct slab_local){.slab = slab, .lock = LOCK_INIT(LOCK_LOCAL), .defrag = u32_load_relaxed(&slab->defrag)};
+    for (int i = 0; i < SLAB_CACHE; i++)
+        local->cache[i] = &slab_page_none;
+}
+
+static struct slab_local *bump_locked(struct quire_slab *slab)
+{
+    if ((size_t)(slab->bump_end - slab->bump) < sizeof(struct slab_local))
+        return NULL;
+    struct slab_local *local = (struct slab_local *)(void *)slab->bump;
+    slab->bump += sizeof *local;
+    return local;
+}
+
+/* An OS page that is only locals, linked nowhere but on the list of spans to give at the end. */
+struct slab_local *slab_local_new(struct quire_slab *slab)
+{
+    lock_take(&slab->lock);
+    struct slab_local *local = bump_locked(slab);
+    struct quire_span span;
+    if (!local && meta_take(slab, os_page_bytes(), &span)) {
+        struct slab_chunk *chunk = span.start; /* used for ever */
+        *chunk = (struct slab_chunk){.span = span, .used = 1, .next = slab->chunks};
+        slab->chunks = chunk;
+        slab->bump = (char *)(chunk + 1);
+        slab->bump_end = (char *)span.start + span.bytes;
+        local = bump_locked(slab);
+    }
+    if (local) {
+        slab_local_init(local, slab);
+        local->next = (struct slab_local *)addr_load_relaxed(&slab->locals);
+        addr_store_release(&slab->locals, (uintptr_t)local); /* release [slab-locals] */
+    }
+    lock_drop(&slab->lock);
+    return local;
+}
+
+void slab_chunks_destroy(struct quire_slab *slab)
+{
+    slab_headers_give(slab, slab->chunks);
+    slab->chunks = NULL;
+}
+
+/* Which headers are unused is what their state says. */
+void slab_headers_after_fork(struct quire_slab *slab)
+{
+    slab->headers = NULL;
+    for (struct slab_chunk *chunk = slab->chunks; chunk; chunk = chunk->next) {
+        if (chunk->count == 0)
+            continue;
+        chunk->used = 0;
+        for (uint32_t i = chunk->count; i-- > 0;) {
+            struct slab_page *page = header_at(chunk, i);
+            if (page->state != PAGE_UNUSED) {
+                chunk->used++;
+                continue;
+            }
+            page->next = slab->headers;
+            slab->headers = page;
+        }
+    }
+}

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: MIT
+/*
+ * slab_page.c - the life of a page of slots.
+ *
+ *                 taken           last slot claimed          a slot is freed
+ *     (source) ----------> CURRENT ---------------> FULL ---------------> PARTIAL
+ *        ^                  ^   ^                                          |  |
+ *        |                  |   '------------------------------------------'  | the last live slot is freed
+ *        |   not needed     |  needed                                         v
+ *        '----------------- | ------------------------------------------- EMPTY
+ *                           '----------------------------------------------'
+ *
+ *     a slot:  free bit --claim--> claimed (in the lane's avail) --alloc--> live --free--> free bit
+ *                                                                    '--free by others--> remote bit --collect--> free bit
+ *
+ * Invariants, checked by quire_slab_check():
+ *   P1  the page map says that the page's addresses are the page's
+ *   P2  used == slots - free bits
+ *   P3  a word is in `open` exactly when it has free bits
+ *   P4  no slot is two of: free, claimed, freed by others
+ *   P5  a page is on the list of its state, and in the bucket of its fullness or above
+ *   P6  mapped == live + free + meta, and no more than the limit
+ *
+ * Locks: none: the caller has the local.  Not here: allocating from a page (slab_refill.c), others' frees (slab_remote.c).
+ */
+#include "base/align.h"
+#include "os/os.h"
+#include "os/sanitize.h"
+#include "pages/pagemap.h"
+#include "pages/reaper.h"
+#include "slab/slab_internal.h"
+
+void slab_list_push(struct slab_list *list, struct slab_page *page)
+{
+    page->prev = NULL;
+    page->next = list->first;
+    if (list->first)
+        list->first->prev = page;
+    else
+        list->last = page;
+    list->first = page;
+}
+
+void slab_list_remove(struct slab_list *list, struct slab_page *page)
+{
+    if (page->prev)
+        page->prev->next = page->next;
+    else
+        list->first = page->next;
+    if (page->next)
+        page->next->prev = page->prev;
+    else
+        list->last = page->prev;
+}
+
+/* ---- which pages a local has ---- */
+
+/* The chain through all_next is whole at every moment: the child of a fork may find it as it was in the middle of this. */
+void slab_page_enter_all(struct slab_local *local, struct slab_page *page)
+{
+    addr_store_release(&page->owner, (uintptr_t)local); /* release [slab-owner] */
+    page->all_prev = NULL;
+    page->all_next = local->all;
+    if (local->all)
+        local->all->all_prev = page;
+    __atomic_store_n(&local->all, page, __ATOMIC_RELEASE);
+    local->pages++;
+    local->held_bytes += page->span.bytes;
+}
+
+/* The owner's shortcuts from address to page must not outlive the page. */
+static void cache_forget(struct slab_local *local, const struct slab_page *page)
+{
+    for (int i = 0; i < SLAB_CACHE; i++)
+        if (local->cache[i] == page)
+            local->cache[i] = &slab_page_none;
+}
+
+void slab_page_leave_all(struct slab_local *local, struct slab_page *page)
+{
+    if (page->all_prev)
+        __atomic_store_n(&page->all_prev->all_next, page->all_next, __ATOMIC_RELEASE);
+    else
+        __atomic_store_n(&local->all, page->all_next, __ATOMIC_RELEASE);
+    if (page->all_next)
+        page->all_next->all_prev = page->all_prev;
+    local->pages--;
+    local->held_bytes -= page->span.bytes;
+    cache_forget(local, page);
+}
+
+/* ---- pages with room ---- */
+
+static unsigned bucket_of(const struct slab_local *local, const struct slab_page *page)
+{
+    return local->defrag ? slab_bucket(page->used, page->slot_count) : 0;
+}
+
+void slab_page_link(struct slab_local *local, struct slab_page *page)
+{
+    struct slab_lane *lane = &local->lane[page->lane];
+    unsigned bucket = bucket_of(local, page);
+    page->state = PAGE_PARTIAL;
+    page->bucket = (uint8_t)bucket;
+    slab_list_push(&lane->bucket[bucket], page);
+    lane->filled |= 1U << bucket;
+}
+
+void slab_page_unlink(struct slab_local *local, struct slab_page *page)
+{
+    struct slab_lane *lane = &local->lane[page->lane];
+    struct slab_list *list = &lane->bucket[page->bucket];
+    slab_list_remove(list, page);
+    if (!list->first)
+        lane->filled &= ~(1U << page->bucket);
+}
+
+/* The fullest of the first few. */
+static struct slab_page *pick_near(struct slab_lane *lane)
+{
+    struct slab_page *best = lane->bucket[0].first, *page = best;
+    for (int i = 1; i < SLAB_LOOK_PAGES && page && (page = page->next) != NULL; i++)
+        if (slab_fuller(page->used, page->slot_count, best->used, best->slot_count))
+            best = page;
+    return best;
+}
+
+/* The fullest of all: a page that has been freed into since it was filed goes down to where it belongs, once for each eighth of it. */
+static struct slab_page *pick_fullest(struct slab_local *local, struct slab_lane *lane)
+{
+    while (lane->filled) {
+        unsigned bucket = bits_highest(lane->filled);
+        struct slab_page *page = lane->bucket[bucket].first;
+        if (slab_bucket(page->used, page->slot_count) >= bucket)
+            return page;
+        slab_page_unlink(local, page);
+        slab_page_link(local, page);
+    }
+    return NULL;
+}
+
+struct slab_page *slab_page_pick(struct slab_local *local, unsigned number)
+{
+    if (unlikely(local->defrag != u32_load_relaxed(&local->slab->defrag)))
+        slab_local_follow(local);
+    struct slab_lane *lane = &local->lane[number];
+    struct slab_page *page = local->defrag ? pick_fullest(local, lane) : pick_near(lane);
+    if (page)
+        slab_page_unlink(local, page);
+    return page;
+}
+
+/* The defragmenter was switched: all pages with room are filed anew. */
+void slab_local_follow(struct slab_local *local)
+{
+    local->defrag = u32_load_relaxed(&local->slab->defrag);
+    for (unsigned number = 0; number < SLAB_LANES; number++) {
+        struct slab_lane *lane = &local->lane[number];
+        struct slab_page *all = NULL;
+        for (unsigned bucket = 0; bucket < SLAB_BUCKETS; bucket++)
+            for (struct slab_page *page; (page = lane->bucket[bucket].last) != NULL;) {
+                slab_list_remove(&lane->bucket[bucket], page);
+                page->next = all;
+                all = page;
+            }
+        lane->filled = 0;
+        for (struct slab_page *next; all; all = next) {
+            next = all->next;
+            slab_page_link(local, all);
+        }
+    }
+}
+
+/* ---- coming and going ---- */
+
+/* Slots behind the last stay not free for ever. */
+void slab_page_setup(struct slab_page *page, struct slab_local *local, char *slots, uint32_t slot_count)
+{
+    page->slab = local->slab;
+    page->slot_count = slot_count;
+    page->words = (slot_count + WORD_BITS - 1) / WORD_BITS;
+    page->used = 0;
+    page->pins = 0;
+    u32_store_relaxed(&page->claimed, SLAB_WORD_NONE);
+    u32_store_relaxed(&page->marked, 0);
+    for (unsigned w = 0; w < page->words; w++) {
+        u64_store_relaxed(&page->pair[w].remote, 0);
+        u64_store_relaxed(&page->pair[w].free, slab_word_bits(page, w));
+        if (page->marks)
+            u64_store_relaxed(&page->marks[w], 0);
+    }
+    page->open = slot_count ? bits_low(page->words) : 0;
+    page->slots = slots;
+    page->slots_bytes = slot_count * local->slab->slot_bytes;
+}
+
+static bool span_take(struct quire_slab *slab, size_t bytes, struct quire_span *span)
+{
+    size_t align = slab->align_bytes > os_page_bytes() ? slab->align_bytes : os_page_bytes();
+    if (!slab_charge(slab, bytes))
+        return false;
+    if (slab->source->verbs->take(slab->source, bytes, align, span) == 0)
+        return true;
+    slab_discharge(slab, bytes);
+    return false;
+}
+
+static void span_give(struct quire_slab *slab, const struct quire_span *span)
+{
+    slab_discharge(slab, span->bytes);
+    slab->source->verbs->give(slab->source, span);
+}
+
+static size_t next_bytes(const struct slab_local *local, size_t least)
+{
+    struct quire_slab *slab = local->slab;
+    size_t most = size_load_relaxed(&slab->page_bytes_most), first = size_load_relaxed(&slab->first_bytes);
+    size_t held = local->held_bytes > first ? local->held_bytes : first;
+    return slab_page_bytes_next(held, least, most);
+}
+
+/* A page of the size that is due, or when it cannot be had, of the least. */
+struct slab_page *slab_page_new(struct slab_local *local, unsigned lane)
+{
+    struct quire_slab *slab = local->slab;
+    size_t least = size_load_relaxed(&slab->page_bytes_least), bytes = next_bytes(local, least);
+    struct quire_span span;
+    if (!span_take(slab, bytes, &span) && (bytes <= least || !span_take(slab, bytes = least, &span)))
+        return NULL;
+    size_t slots = bytes / slab->slot_bytes < SLAB_SLOTS_MAX ? bytes / slab->slot_bytes : SLAB_SLOTS_MAX;
+    struct slab_page *page = slab_header_new(slab, (uint32_t)(slots + WORD_BITS - 1) / WORD_BITS);
+    if (!page || pagemap_set(span.start, span.bytes, owner_make(page, OWNER_SLAB)) != 0) {
+        if (page)
+            slab_header_delete(page);
+        span_give(slab, &span);
+        return NULL;
+    }
+    if (slab->flags & QUIRE_SLAB_DONT_DUMP)
+        (void)os_advise_dontdump(span.start, span.bytes);
+    page->span = span;
+    page->lane = (uint8_t)lane;
+    page->home = 0;
+    slab_page_setup(page, local, span.start, (uint32_t)slots);
+    page->state = PAGE_CURRENT;
+    sanitize_no_access(span.start, span.bytes);
+    sanitize_root(span.start, span.bytes, true);
+    slab_page_enter_all(local, page);
+    return page;
+}
+
+/* An empty page that is on no list goes back to the source. */
+void slab_page_give(struct slab_local *local, struct slab_page *page)
+{
+    struct quire_slab *slab = local->slab;
+    struct quire_span span = page->span;
+    slab_page_leave_all(local, page);
+    pagemap_clear(span.start, span.bytes);
+    page->slots_bytes = 0;
+    page->slots = NULL;
+    sanitize_undefined(span.start, span.bytes);
+    sanitize_root(span.start, span.bytes, false);
+    if (slab->flags & QUIRE_SLAB_DONT_DUMP)
+        (void)os_advise_dump(span.start, span.bytes);
+    slab_header_delete(page);
+    span_give(slab, &span);
+}
+
+/* ---- empty pages ---- */
+
+static void empties_remove(struct slab_local *local, struct slab_page *page)
+{
+    slab_list_remove(&local->empty, page);
+    if (--local->empties < local->empties_low)
+        local->empties_low = local->empties;
+}
+
+struct slab_page *slab_empty_pop(struct slab_local *local)
+{
+    struct slab_page *page = local->empty.first;
+    if (page)
+        empties_remove(local, page);
+    return page;
+}
+
+/* Up to `count` of them, those that have waited longest first.  Returns bytes. */
+size_t slab_empties_give(struct slab_local *local, uint32_t count)
+{
+    size_t freed = 0;
+    for (struct slab_page *page = local->empty.last, *prev; page && count > 0; page = prev) {
+        prev = page->prev;
+        if (page->pins != 0)
+            continue;
+        empties_remove(local, page);
+        freed += page->span.bytes;
+        slab_page_give(local, page);
+        count--;
+    }
+    return freed;
+}
+
+static void empties_push(struct slab_local *local, struct slab_page *page)
+{
+    page->state = PAGE_EMPTY;
+    slab_list_push(&local->empty, page);
+    local->empties++;
+    if (slab_keeps_nothing(local->slab) || reaper_keeps_nothing()) {
+        uint32_t homes = local->slab->home && slab_owner(local->slab->home) == local && local->slab->home->slot_count != 0;
+        slab_empties_give(local, local->pages - homes > 1 ? local->empties : 0);
+        return;
+    }
+    if (unlikely(u32_load_relaxed(&local->slab->pending) == 0))
+        slab_wake(local->slab);
+}
+
+/* ---- what a free changes ---- */
+
+void slab_page_opened(struct slab_local *local, struct slab_page *page, unsigned word)
+{
+    page->open |= UINT64_C(1) << word;
+    if (page->state == PAGE_FULL)
+        slab_page_link(local, page);
+}
+
+void slab_page_emptied(struct slab_local *local, struct slab_page *page)
+{
+    if (page->state != PAGE_PARTIAL || page->home)
+        return;
+    slab_page_unlink(local, page);
+    empties_push(local, page);
+}
+
+/* The lane claims no longer; its page goes where its room says. */
+void slab_lane_detach(struct slab_local *local, unsigned number)
+{
+    struct slab_lane *lane = &local->lane[number];
+    struct slab_page *page = lane->page;
+    if (!page)
+        return;
+    uint64_t avail = u64_load_relaxed(&lane->avail);
+    if (avail) {
+        unsigned word = u32_load_relaxed(&page->claimed);
+        u64_store_release(&lane->pair->free, u64_load_relaxed(&lane->pair->free) | avail); /* release [slab-claim] */
+        page->open |= UINT64_C(1) << word;
+        page->used -= bits_count(avail);
+    }
+    u64_store_relaxed(&lane->avail, 0);
+    u32_store_relaxed(&page->claimed, SLAB_WORD_NONE);
+    lane->pair = NULL;
+    lane->page = NULL;
+    if (page->open == 0)
+        page->state = PAGE_FULL;
+    else
+        slab_page_link(local, page);
+    if (page->used == 0)
+        slab_page_emptied(local, page);
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+/*
+ * slab_refill.c - where the next element comes from when the claimed word is used up.
+ *
+ *     the page's next word with room | what others have freed | the page that the policy picks | an empty page
+ *     | a page that an ended thread left | a new page from the source
+ *
+ * Claiming a word takes all its free slots out of `free` into the lane's `avail`, where an allocation is a bit cleared.
+ *
+ * Locks: none: the caller has the local; stealing takes the lock of a local that is nobody's.
+ * Not here: the fast path (slab.c), what to do when all of this fails (slab_trim.c: slab_reclaim).
+ */
+#include "slab/slab_internal.h"
+
+/* Take the lowest word with room.  The atomic comes last, and always: see slab_remote.c. */
+static void claim(struct slab_lane *lane, struct slab_page *page)
+{
+    unsigned word = bits_lowest(page->open);
+    struct slab_pair *pair = &page->pair[word];
+    uint64_t free = u64_load_relaxed(&pair->free), taken = u64_load_relaxed(&pair->remote);
+    lane->pair = pair;
+    lane->base = page->slots + (size_t)word * WORD_BITS * page->slab->slot_bytes;
+    u32_store_relaxed(&page->claimed, word);
+    u64_store_release(&lane->avail, free | taken); /* release [slab-claim] */
+    page->open &= page->open - 1;
+    page->used += bits_count(free);
+    u64_store_release(&pair->free, 0); /* release [slab-claim] */
+    uint64_t twice = u64_and_acq_rel(&pair->remote, ~taken) & free; /* acquire [slab-remote] */
+    if (unlikely(twice))
+        slab_refuse_bits(page, word, twice);
+}
+
+/* The lane's page has nothing left. */
+static void leave_page(struct slab_local *local, struct slab_lane *lane)
+{
+    struct slab_page *page = lane->page;
+    u32_store_relaxed(&page->claimed, SLAB_WORD_NONE);
+    lane->pair = NULL;
+    lane->page = NULL;
+    page->state = PAGE_FULL;
+    slab_page_rejoin(local, page);
+}
+
+static struct slab_page *next_page(struct slab_local *local, unsigned number)
+{
+    struct slab_page *page = slab_page_pick(local, number);
+    if (!page)
+        page = slab_empty_pop(local);
+    if (!page && u32_load_relaxed(&local->slab->unbound_count) != 0) {
+        slab_steal(local, number);
+        page = slab_page_pick(local, number);
+    }
+    return page ? page : slab_page_new(local, number);
+}
+
+static bool refill(struct slab_local *local, unsigned number)
+{
+    struct slab_lane *lane = &local->lane[number];
+    struct slab_page *page = lane->page;
+    if (page && page->open == 0 && addr_load_relaxed(&local->remote) != 0)
+        slab_drain(local);
+    if (!page || page->open == 0) {
+        if (page)
+            leave_page(local, lane);
+        else
+            slab_drain(local);
+        page = next_page(local, number);
+        if (!page)
+            return false;
+        page->lane = (uint8_t)number;
+        page->state = PAGE_CURRENT;
+        lane->page = page;
+    }
+    claim(lane, page);
+    return true;
+}
+
+static void *take(const struct slab_local *local, struct slab_lane *lane, uint64_t avail)
+{
+    u64_store_relaxed(&lane->avail, avail & (avail - 1));
+    return lane->base + bits_lowest(avail) * local->slab->slot_bytes;
+}
+
+void *slab_local_alloc(struct slab_local *local, unsigned number)
+{
+    struct slab_lane *lane = &local->lane[number];
+    uint64_t avail = u64_load_relaxed(&lane->avail);
+    if (unlikely(avail == 0)) {
+        if (unlikely(!refill(local, number)))
+            return NULL;
+        avail = u64_load_relaxed(&lane->avail);
+    }
+    return take(local, lane, avail);
+}
+
+size_t slab_local_alloc_batch(struct slab_local *local, void **elements, size_t count)
+{
+    struct slab_lane *lane = &local->lane[LANE_ORDINARY];
+    size_t got = 0, slot_bytes = local->slab->slot_bytes;
+    while (got < count) {
+        uint64_t avail = u64_load_relaxed(&lane->avail);
+        if (avail == 0) {
+            if (!refill(local, LANE_ORDINARY))
+                break;
+            avail = u64_load_relaxed(&lane->avail);
+        }
+        char *base = lane->base;
+        for (; avail && got < count; avail &= avail - 1)
+            elements[got++] = base + bits_lowest(avail) * slot_bytes;
+        u64_store_relaxed(&lane->avail, avail);
+    }
+    return got;
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: MIT
+/*
+ * slab_trim.c - giving memory back: at once on request, by the clock, and when somebody else needs it.
+ *
+ *     page emptied       tick            tick
+ *     ----|----------------|---------------|-----
+ *       EMPTY      nobody needed it     given to the source          the same rule as for idle spans: a whole tick without use
+ *
+ * A tick gives back as many empty pages as the least there were since the last one; a lane that has not moved since the last tick, and whose
+ * page has nothing live, gives that page up.  Ticks run on the default source's clock (pages/reaper.c), and also collect what threads that sleep
+ * have had freed by others.
+ *
+ * Locks: registry > visits.  A tick that would have to wait for a thread leaves the headers for the next.
+ * Not here: visiting (slab_thread.c), what an empty page is (slab_page.c).
+ */
+#include "base/align.h"
+#include "os/os.h"
+#include "pages/reaper.h"
+#include "slab/slab_internal.h"
+
+/* Nothing in the lane's page is live. */
+static bool lane_is_idle(const struct slab_lane *lane)
+{
+    return lane->page && lane->page->used == bits_count(u64_load_relaxed(&lane->avail));
+}
+
+/* The same as at the last tick. */
+static bool lane_stood_still(struct slab_local *local, unsigned number)
+{
+    const struct slab_lane *lane = &local->lane[number];
+    uint64_t avail = u64_load_relaxed(&lane->avail);
+    bool same = local->tick_page[number] == lane->page && local->tick_avail[number] == avail;
+    local->tick_page[number] = lane->page;
+    local->tick_avail[number] = avail;
+    return same;
+}
+
+size_t slab_local_trim(struct slab_local *local)
+{
+    slab_drain(local);
+    for (unsigned number = 0; number < SLAB_LANES; number++)
+        if (lane_is_idle(&local->lane[number]))
+            slab_lane_detach(local, number);
+    return slab_empties_give(local, local->empties);
+}
+
+/* One step of ageing; *left: there is more to come. */
+static size_t local_tick(struct slab_local *local, bool *left)
+{
+    slab_drain(local);
+    uint32_t aged = local->empties_low;
+    for (unsigned number = 0; number < SLAB_LANES; number++) {
+        bool still = lane_stood_still(local, number);
+        if (!lane_is_idle(&local->lane[number]) || local->lane[number].page->home)
+            continue;
+        *left |= !still;
+        if (still) {
+            slab_lane_detach(local, number);
+            aged++;
+        }
+    }
+    size_t freed = slab_empties_give(local, slab_keeps_nothing(local->slab) && local->pages < 2 ? 0 : aged);
+    local->empties_low = local->empties;
+    *left |= local->empties != 0;
+    return freed;
+}
+
+static struct slab_local *locals_of(const struct quire_slab *slab)
+{
+    return (struct slab_local *)addr_load_acquire(&slab->locals); /* acquire [slab-locals] */
+}
+
+/* Unused headers go back once nobody can be looking at one, and none is left on a stack (twice: a stack may pass one on). */
+static size_t headers_trim_locked(struct quire_slab *slab, bool patient)
+{
+    if (!slab_headers_idle(slab))
+        return 0;
+    struct slab_chunk *idle = slab_headers_unlink(slab);
+    if (!slab_grace(patient)) {
+        slab_headers_relink(slab, idle);
+        return 0;
+    }
+    for (int round = 0; round < 2; round++)
+        for (struct slab_local *local = locals_of(slab); local; local = local->next) {
+            struct slab_visit visit;
+            slab_visit_begin(&visit, local);
+            slab_drain(local);
+            slab_visit_end(&visit);
+        }
+    return slab_headers_give(slab, idle);
+}
+
+static size_t slab_trim_locked(struct quire_slab *slab)
+{
+    size_t freed = 0;
+    for (struct slab_local *local = locals_of(slab); local; local = local->next) {
+        struct slab_visit visit;
+        slab_visit_begin(&visit, local);
+        freed += slab_local_trim(local);
+        slab_visit_end(&visit);
+    }
+    return freed + headers_trim_locked(slab, true);
+}
+
+size_t quire_slab_trim(struct quire_slab *slab)
+{
+    slab_verify(slab);
+    slab_registry_lock();
+    size_t freed = slab_trim_locked(slab);
+    slab_registry_unlock();
+    return freed;
+}
+
+/* ---- the clock ---- */
+
+void slab_wake(struct quire_slab *slab)
+{
+    if (slab->solo)
+        return; /* nobody else may touch it */
+    u32_store_relaxed(&slab->pending, 1);
+    if (u32_load_relaxed(&slab_pending) == 0) {
+        u32_store_relaxed(&slab_pending, 1);
+        atomic_fence_seq_cst(); /* the reaper writes that it sleeps, then reads this */
+        reaper_wake();
+    }
+}
+
+static size_t slab_tick_locked(struct quire_slab *slab)
+{
+    size_t freed = 0;
+    bool left = false;
+    u32_store_relaxed(&slab->pending, 0);
+    atomic_fence_seq_cst();
+    for (struct slab_local *local = locals_of(slab); local; local = local->next) {
+        struct slab_visit visit;
+        slab_visit_begin(&visit, local);
+        freed += local_tick(local, &left);
+        slab_visit_end(&visit);
+    }
+    freed += headers_trim_locked(slab, false);
+    if (left || slab_headers_idle(slab))
+        u32_store_relaxed(&slab->pending, 1);
+    return freed;
+}
+
+static bool clock_pending(void)
+{
+    return u32_load_relaxed(&slab_pending) != 0;
+}
+
+static size_t clock_tick(void)
+{
+    size_t freed = 0;
+    bool left = false;
+    slab_registry_lock();
+    u32_store_relaxed(&slab_pending, 0);
+    atomic_fence_seq_cst();
+    for (struct quire_slab *slab = slab_registry_first(); slab; slab = slab->next) {
+        if (u32_load_relaxed(&slab->pending) != 0)
+            freed += slab_tick_locked(slab);
+        left |= u32_load_relaxed(&slab->pending) != 0;
+    }
+    if (left)
+        u32_store_relaxed(&slab_pending, 1);
+    slab_registry_unlock();
+    return freed;
+}
+
+static size_t clock_trim(void)
+{
+    size_t freed = 0;
+    slab_registry_lock();
+    for (struct quire_slab *slab = slab_registry_first(); slab; slab = slab->next)
+        if (!slab->solo)
+            freed += slab_trim_locked(slab);
+    slab_registry_unlock();
+    return freed;
+}
+
+static const struct reaper_guest clock_guest = {clock_pending, clock_tick, clock_trim};
+
+static __attribute__((constructor)) void slab_at_load(void)
+{
+    reaper_join(&clock_guest);
+    (void)os_after_fork_in_child(slab_after_fork);
+}
+
+/* Memory is out, or the limit is reached: this slab's empty pages, of all threads, then everybody's. */
+void slab_reclaim(struct quire_slab *slab)
+{
+    size_t freed = slab->solo ? slab_local_trim(slab->solo) : quire_slab_trim(slab);
+    if (freed == 0)
+        (void)clock_trim();
+}
+
+/* ---- pages that ended threads left ---- */
+
+static void page_move(struct slab_local *from, struct slab_local *to, struct slab_page *page)
+{
+    slab_page_leave_all(from, page);
+    slab_page_enter_all(to, page);
+}
+
+/* One page with room of the lane, or an empty one; the caller has both locals. */
+static bool steal_one(struct slab_local *from, struct slab_local *to, unsigned number)
+{
+    slab_drain(from);
+    struct slab_page *page = slab_page_pick(from, number);
+    if (!page)
+        page = slab_empty_pop(from);
+    if (!page)
+        return false;
+    page_move(from, to, page);
+    page->lane = (uint8_t)number;
+    slab_page_link(to, page);
+    return true;
+}
+
+static struct slab_local *unbound_pop(struct quire_slab *slab)
+{
+    lock_take(&slab->lock);
+    struct slab_local *local = slab->unbound;
+    if (local) {
+        slab->unbound = local->unbound_next;
+        u32_sub_relaxed(&slab->unbound_count, 1);
+    }
+    lock_drop(&slab->lock);
+    return local;
+}
+
+static void unbound_push_all(struct quire_slab *slab, struct slab_local *locals)
+{
+    lock_take(&slab->lock);
+    for (struct slab_local *next; locals; locals = next) {
+        next = locals->unbound_next;
+        locals->unbound_next = slab->unbound;
+        slab->unbound = locals;
+        u32_add_relaxed(&slab->unbound_count, 1);
+    }
+    lock_drop(&slab->lock);
+}
+
+void slab_steal(struct slab_local *to, unsigned number)
+{
+    struct quire_slab *slab = to->slab;
+    struct slab_local *seen = NULL, *from;
+    bool got = false;
+    if (u32_load_seq_cst(&slab->walkers) != 0)
+        return; /* a page that moves would be visited twice, or not at all */
+    while (!got && (from = unbound_pop(slab)) != NULL) {
+        lock_take(&from->lock);
+        got = u32_load_seq_cst(&slab->walkers) == 0 && steal_one(from, to, number);
+        lock_drop(&from->lock);
+        from->unbound_next = seen;
+        seen = from;
+    }
+    unbound_push_all(slab, seen);
+}
