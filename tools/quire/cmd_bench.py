@@ -2,50 +2,32 @@
 """
 cmd_bench.py - the headline tables of the systems Quire replaces, beside this machine's figures.
 
-    round 1: [libc, mimalloc, ..., arena] x [1 caller, 8 callers]    one process each, checked
-    round 2: ...                                                     interleaved: drift hits all
-        -> medians and intervals, ratios within a round -> table, --json, --save, --baseline
+    the arena's table  (bench_arena.py)   ┐ each in interleaved rounds of processes (bench_run.py)
+    the slab's tables  (bench_slab.py)    ┘
+        -> medians and intervals, ratios within a round -> text, --json, --save, --baseline
 
 Invariants: B1  a figure under a peer's name was measured in a process whose malloc is that peer's.
             B2  a ratio is taken between processes of one round, never between medians.
-Not here: the workload (bench/query.c), statistics of intervals (bench_figures.py).
+Not here: the workloads (bench/*.c), statistics of intervals (bench_figures.py).
 """
 
 import json
 import os
-import subprocess
-import sys
 import time
 
-import bench_figures
+import bench_arena
+import bench_run
+import bench_slab
+import bench_slab_text
 import cmd_env
-import native
 import peers
-from errors import EXIT_CONDITION_FALSE, EXIT_OK, EnvironmentLacks, QuireError, UsageError
+from errors import EXIT_CONDITION_FALSE, EXIT_OK, UsageError
 
 HELP = "published figures of the systems Quire replaces, beside this machine's"
 SCHEMA = "quire.bench/1"
 TABLES = ["seeds"]
-CALLERS = [1, 8]
-ARENA, LIBC = "quire-arena", "libc"
-QUERIES_BY_CALLERS = {
-    1: 16,
-    8: 5,
-}  # for each caller: long enough to time, short enough for many rounds
-ROUNDS_MIN = 3
-PROCESS_LIMIT_S = 60
-
-# One Way Allocator: 256 queries over 1000 charts of 100 dimensions on 24 cores, as published.
-PUBLISHED = {
-    "source": "published with the One Way Allocator: 256 queries, 24 cores",
-    "sequential": {"malloc_s": 322.35, "one_way_s": 310.19},
-    "parallel": {
-        "malloc_s": 84.72, "malloc_queries_per_s": 3.02,
-        "malloc_response_s": {"min": 50.20, "avg": 68.43, "max": 84.71},
-        "one_way_s": 39.35, "one_way_queries_per_s": 6.51,
-        "one_way_response_s": {"min": 20.55, "avg": 34.48, "max": 39.34},
-    },
-}  # fmt: skip
+QUICK_S, FULL_S = 60, 420
+ARENA_PART = 0.4  # of the time; the slab has the rest
 
 
 def add_arguments(parser):
@@ -54,19 +36,19 @@ def add_arguments(parser):
         nargs="?",
         default="seeds",
         metavar="TABLE",
-        help="seeds (default): the arena's headline table",
+        help="seeds (default): the arena's and the slab's headline tables",
     )
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--quick", action="store_true", help="about 40 s (default)")
-    length.add_argument("--full", action="store_true", help="about 4 minutes, narrower intervals")
-    parser.add_argument("--json", action="store_true", help="JSON instead of the table")
+    length.add_argument("--quick", action="store_true", help="about a minute (default)")
+    length.add_argument("--full", action="store_true", help="about 7 minutes, narrower intervals")
+    parser.add_argument("--json", action="store_true", help="JSON instead of the tables")
     parser.add_argument(
         "--save", metavar="FILE", help="also write the JSON to FILE, for a later --baseline"
     )
     parser.add_argument(
         "--baseline",
         metavar="FILE",
-        help="compare with a saved run; exit 1 when the arena has become slower",
+        help="compare with a saved run; exit 1 when the arena or the slab has become slower",
     )
     parser.add_argument("-f", "--force", action="store_true", help="let --save overwrite")
 
@@ -85,17 +67,17 @@ def run(args):
             fix=f"quire bench --save {args.save} -f",
         )
     baseline = load_baseline(args.baseline) if args.baseline else None
-    result = measure(budget_s=240 if args.full else 40)
+    result = measure(budget_s=FULL_S if args.full else QUICK_S, full=args.full)
     if args.save:
         with open(args.save, "w", encoding="utf-8") as file:
             json.dump(result, file, indent=1)
-    slower = bench_figures.regressions(result, baseline) if baseline else []
+    slower = regressions(result, baseline) if baseline else []
     if args.json:
         print(json.dumps({**result, "regressions": slower} if baseline else result, indent=1))
     else:
-        print(bench_figures.text(result, PUBLISHED))
+        print(text(result))
         if baseline:
-            print(bench_figures.comparison_text(result, baseline, slower))
+            print(comparison_text(result, baseline, slower))
     return EXIT_CONDITION_FALSE if slower else EXIT_OK
 
 
@@ -117,103 +99,25 @@ def load_baseline(path):
     return saved
 
 
-def measure(budget_s):
-    """Rounds until the time is used up; the result is what --json prints."""
-    driver = find_driver()
-    names = [LIBC, *(peer.name for peer in peers.installed()), ARENA]
-    path_of = {peer.name: peer.path for peer in peers.installed()}
-    refused, samples = {}, []
+def measure(budget_s, full):
+    """Both tables; the result is what --json prints.  The arena's stand at its top level."""
+    for driver in ("query", "slab"):
+        bench_run.find_driver(driver)  # before a minute is spent
+    cast = bench_run.Cast(peers.installed())
     load_before, began = os.getloadavg()[0], time.monotonic()
-    round_s = 0.0
-    while len(samples) < ROUNDS_MIN or time.monotonic() - began + round_s < budget_s:
-        round_began = time.monotonic()
-        samples.append(one_round(driver, [n for n in names if n not in refused], path_of, refused))
-        round_s = time.monotonic() - round_began
-        progress(len(samples), time.monotonic() - began, budget_s)
-    progress(None, 0, 0)
-    measured = [name for name in names if name not in refused]
+    arena = bench_arena.measure(cast, budget_s * ARENA_PART)
+    slab = bench_slab.measure(cast, budget_s * (1 - ARENA_PART), full)
     return {
         "schema": SCHEMA,
         "table": "seeds",
-        "published": PUBLISHED,
+        "published": bench_arena.PUBLISHED,
         "machine": machine(load_before),
-        "rounds": len(samples),
+        "rounds": arena["rounds"],
         "seconds": round(time.monotonic() - began, 1),
-        "refused": refused,
-        "rows": [
-            bench_figures.row(samples, name, callers, measured)
-            for callers in CALLERS
-            for name in measured
-        ],
+        "refused": cast.refused,
+        "rows": arena["rows"],
+        "array_allocator": slab,
     }
-
-
-def one_round(driver, names, path_of, refused):
-    """{(name, callers): what the driver printed}, each in a process of its own."""
-    figures = {}
-    for callers in CALLERS:
-        for name in names:
-            if name in refused:
-                continue
-            figure = run_driver(driver, name, path_of.get(name), callers)
-            if figure["allocator"] != name:
-                refused[name] = f"preloaded, but malloc was {figure['allocator']}'s"
-                print(f"quire: {name} is left out: {refused[name]}", file=sys.stderr)
-            figures[name, callers] = figure
-    return figures
-
-
-def run_driver(driver, name, library, callers):
-    """What one process measured.  Nothing else may be preloaded there."""
-    argv = [
-        driver,
-        "--json",
-        "--callers",
-        str(callers),
-        "--rounds",
-        str(QUERIES_BY_CALLERS[callers]),
-    ]
-    argv += ["--allocator", "arena" if name == ARENA else "malloc"]
-    environment = {
-        key: value
-        for key, value in os.environ.items()
-        if key not in ("LD_PRELOAD", "MALLOC_CONF", "GLIBC_TUNABLES")
-    }
-    if library:
-        environment["LD_PRELOAD"] = library
-    try:
-        done = subprocess.run(
-            argv, capture_output=True, text=True, env=environment, timeout=PROCESS_LIMIT_S
-        )
-    except subprocess.TimeoutExpired:
-        raise QuireError(
-            f"the benchmark under {name} did not end in {PROCESS_LIMIT_S} s",
-            why="it should take one or two",
-            fix=" ".join(argv),
-        ) from None
-    if done.returncode != 0:
-        raise QuireError(
-            f"the benchmark failed under {name} (status {done.returncode})",
-            why=done.stderr.strip() or "it said nothing",
-            fix=" ".join(argv),
-        )
-    return json.loads(done.stdout)
-
-
-def find_driver():
-    """bench/query of the checkout's build, or of the installation."""
-    for place in native.directories():
-        for candidate in (
-            os.path.join(place, "..", "bench", "query"),
-            os.path.join(place, "bench", "query"),
-        ):
-            if os.access(os.path.normpath(candidate), os.X_OK):
-                return os.path.normpath(candidate)
-    raise EnvironmentLacks(
-        "the benchmark driver `query` is not built",
-        why="looked beside the tool's helpers",
-        fix="cmake --preset release && cmake --build --preset release",
-    )
 
 
 def machine(load_before):
@@ -231,10 +135,32 @@ def machine(load_before):
     return {**{key: facts[key] for key in wanted}, "load_average_before": round(load_before, 2)}
 
 
-def progress(rounds, seconds, budget_s):
-    """A line that rewrites itself on a terminal; nothing elsewhere but one line at the start."""
-    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
-        line = f"quire: {rounds} rounds, {seconds:.0f} of about {budget_s:.0f} s" if rounds else ""
-        print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
-    elif rounds == 1:
-        print(f"quire: measuring, about {budget_s:.0f} s", file=sys.stderr, flush=True)
+def text(result):
+    """Everything, for people."""
+    m = result["machine"]
+    lines = [
+        f"{m['cpu_model']}, {m['cpus_usable']} CPUs, {m['kernel']}, {m['libc']}, load"
+        f" {m['load_average_before']} before; {result['seconds']:.0f} s"
+    ] + [f"left out: {name}: {why}" for name, why in result["refused"].items()]
+    parts = [bench_arena.text(result), bench_slab_text.text(result["array_allocator"])]
+    return "\n\n".join(["\n".join(lines), *parts])
+
+
+def regressions(result, baseline):
+    """[sentence]: what lies wholly on the worse side of the baseline's intervals."""
+    return bench_arena.regressions(result, baseline) + bench_slab.regressions(result, baseline)
+
+
+def comparison_text(result, baseline, slower):
+    """The lines below the tables when there is a baseline."""
+    where = baseline["machine"]
+    lines = [
+        f"baseline: {where['cpu_model']}, {where['cpus_usable']} CPUs, {baseline['rounds']} rounds"
+    ]
+    if where["cpu_model"] != result["machine"]["cpu_model"]:
+        lines.append("          another machine: only the ratios compare")
+    if "array_allocator" not in baseline:
+        lines.append("          it is from before there was a slab: only the arena compares")
+    return "\n".join(
+        lines + ([f"SLOWER    {line}" for line in slower] or ["no slower than the baseline"])
+    )

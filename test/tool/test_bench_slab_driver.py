@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: MIT
+"""test_bench_slab_driver - bench/slab: every workload runs, on both kinds of allocator, and a broken
+allocator gets no figure."""
+
+import json
+import os
+import subprocess
+
+import pytest
+import toolkit
+
+SLAB = toolkit.BUILD / "bench" / "slab"
+
+
+def slab(*words, environment=None):
+    """The driver run; the finished process."""
+    return subprocess.run(
+        [SLAB, *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **(environment or {})},
+    )
+
+
+def slab_rows(workload, *words, **options):
+    done = slab("--json", "--workload", workload, *words, **options)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+SMALL = {
+    "stress": ("--rounds", 2),
+    "single": ("--rounds", 1000),
+    "pairs": ("--rounds", 10, "--batch", 100),
+    "remote": ("--count", 20000),
+    "exchange": ("--count", 20000, "--batch", 100),
+    "burst": ("--count", 20000),
+    "full": ("--count", 20000),
+    "fragment": ("--count", 20000, "--rounds", 10),
+}
+
+
+@pytest.mark.parametrize("allocator", ["slab", "malloc"])
+@pytest.mark.parametrize("workload", SMALL)
+def test_every_workload_runs_on_the_slab_and_on_malloc(workload, allocator):
+    (row,) = slab_rows(workload, *SMALL[workload], "--allocator", allocator)
+    assert row["workload"] == workload
+    assert row["allocator"] == {"slab": "quire-slab", "malloc": "libc"}[allocator]
+    figure = {"burst": "cold_cpu_ms", "full": "held_full_bytes", "fragment": "held_over_live"}
+    assert row[figure.get(workload, "m_pairs_per_cpu_s")] > 0
+
+
+def test_sizes_has_a_row_for_each_element_size_within_40_mib():
+    rows = slab_rows("sizes", "--rounds", 1, "--threads", 2)
+    assert [r["element_bytes"] for r in rows] == [8, 16, 24, 64, 100, 256, 1024, 4096, 8200]
+    assert all(r["count"] * r["threads"] * r["element_bytes"] <= 40 << 20 for r in rows)
+
+
+def test_more_threads_do_more_pairs_and_remote_frees_each_once():
+    one, four = (slab_rows("stress", "--rounds", 1, "--threads", n)[0] for n in (1, 4))
+    assert four["pairs"] == 4 * one["pairs"]
+    assert slab_rows("remote", "--count", 40000, "--threads", 4)[0]["pairs"] == 40000
+
+
+def test_full_counts_what_malloc_adds_to_an_element():
+    libc = slab_rows("full", "--count", 200000, "--allocator", "malloc")[0]
+    ours = slab_rows("full", "--count", 200000)[0]
+    assert 15 < libc["overhead_bytes_per_element"] < 17  # a header, and the size rounded up
+    assert ours["overhead_bytes_per_element"] < 8
+    assert ours["mapped_trimmed_bytes"] < ours["payload_bytes"] / 10
+
+
+def test_many_counts_slabs_of_one_element():
+    few, many = (slab_rows("many", "--count", n)[0] for n in (10, 100))
+    assert few["slabs"] == 10
+    assert many["mapped_bytes"] == 10 * few["mapped_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "a workload that there is"),
+        (("--workload", "stres"), "a workload that there is"),
+        (("--workload", "stress", "--threads", "0"), '"0" is no whole number'),
+        (("--workload", "stress", "--threads", "-1"), '"-1" is no whole number'),
+        (("--workload", "stress", "--element", "8x"), '"8x" is no whole number'),
+        (("--workload", "stress", "--thread-count", "2"), "--thread-count is no option"),
+        (("--workload", "stress", "--threads"), "--threads is no option, or lacks its value"),
+        (("--workload", "stress", "quickly"), "a word that belongs to no option"),
+        (("--workload", "stress", "--allocator", "touch"), "no such allocator"),
+        (("--workload", "full", "--allocator", "none"), "without an allocator"),
+        (("--workload", "stress", "--single", "--threads", "2"), "--single promises one thread"),
+        (("--workload", "remote", "--threads", "3"), "an even number of threads"),
+        (("--workload", "remote", "--batch", "5000"), "a batch of more than 1024"),
+        (("--workload", "single", "--threads", "2"), "one thread"),
+        (("--workload", "many", "--allocator", "malloc"), "slabs only"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_status_2_and_say_what_does(words, said):
+    done = slab(*words)
+    assert done.returncode == 2
+    assert said in done.stderr and "fix:" in done.stderr
+    assert done.stdout == ""
+
+
+TWICE = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stddef.h>
+static _Alignas(64) char same[72];
+void *malloc(size_t bytes)
+{
+    static void *(*real)(size_t);
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "malloc");
+    return bytes == sizeof same ? same : real(bytes);
+}
+void free(void *p)
+{
+    static void (*real)(void *);
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "free");
+    if (p != (void *)same)
+        real(p);
+}
+"""
+
+
+@pytest.mark.parametrize("workload", ["stress", "remote", "burst"])
+def test_an_allocator_that_hands_the_same_memory_out_twice_gets_no_figure(tmp_path, workload):
+    library = toolkit.build(tmp_path, TWICE, "twice.so", ["-shared", "-fPIC", "-ldl"])
+    words = [*SMALL[workload], "--allocator", "malloc", "--element", 72, "--json"]
+    done = slab("--workload", workload, *words, environment={"LD_PRELOAD": str(library)})
+    assert done.returncode == 1
+    assert "does not hold what was written" in done.stderr
+    assert done.stdout == ""
