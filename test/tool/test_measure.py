@@ -8,6 +8,7 @@ import toolkit  # noqa: F401  (puts the tool into the path)
 
 import advice
 import measure
+import mix
 import render
 from measure import Estimate, estimate
 
@@ -118,19 +119,68 @@ def test_a_program_with_an_allocator_of_its_own_is_judged_against_that():
     assert against_its_own.word == advice.NO
 
 
+def site_with(klass, ops):
+    return advice.Site(1, "f", "", [], klass, None, None, ops // 2, 0, 1, ops, 0)
+
+
+def pilot_of(**costs):
+    """A pilot of five rounds: CPU milliseconds of each variant; its empty run takes one."""
+    names = ["libc", "null"] + [n for v in costs if v != "libc" for n in (v, f"{v}-null")]
+    series = measure.Series([measure.Backend(n, None, None, "null" in n) for n in names])
+    for name in names:
+        cost = 1e6 if "null" in name else 1e6 * costs[name]
+        series.runs[name] = [run_of(cost + wobble) for wobble in (0, 1000, 2000, -1000, 500)]
+    return series
+
+
+OPS = {"arena": 1000, "slab": 500, "recycling slot": 100, "heap": 50}
+
+
+def test_a_part_of_the_plan_is_in_the_mix_when_it_gains():
+    series = pilot_of(libc=20, base=12, slab=10, slot=13)
+    parts = mix.weigh(series, ["arena", "slab", "slot"], OPS)
+    assert {name for name, part in parts.items() if part.gains} == {"arena", "slab"}
+    assert parts["arena"].saved_ns.value == pytest.approx(8e6)
+    assert parts["slab"].saved_ns.value == pytest.approx(2e6)
+    assert parts["recycling slot"].saved_ns.value == pytest.approx(-1e6)
+
+
+def test_without_arenas_slabs_are_compared_with_libc():
+    parts = mix.weigh(pilot_of(libc=20, slab=15), ["slab"], OPS)
+    assert parts["slab"].saved_ns.value == pytest.approx(5e6)
+
+
+def test_what_the_mix_saves_is_divided_as_the_pilot_measured_it():
+    parts = mix.weigh(pilot_of(libc=20, base=12, slab=10, slot=13), ["arena", "slab", "slot"], OPS)
+    mixed = mix.Mix({}, None, parts)
+    half_the_slab, whole_arena = site_with("slab", 250), site_with("arena", 1000)
+    assert mixed.saving_ns(half_the_slab) == pytest.approx(1e6)
+    assert mixed.saving_ns(half_the_slab, total_ns=20e6) == pytest.approx(2e6)
+    assert mixed.saving_ns(whole_arena, total_ns=20e6) == pytest.approx(16e6)
+    assert mixed.saving_ns(site_with("recycling slot", 100)) is None
+    assert mixed.saving_ns(site_with("heap", 50)) is None
+
+
+def test_a_loss_is_divided_by_operations():
+    parts = mix.weigh(pilot_of(libc=10, base=12), ["arena"], OPS)
+    parts["arena"] = parts["arena"]._replace(gains=True)
+    assert mix.Mix({}, None, parts).saving_ns(site_with("arena", 500), -3e6) == -1.5e6
+
+
+def test_a_plan_in_parts_keeps_its_slabs(tmp_path):
+    text = "quire-plan 1\nslab 0 bytes 64\nsite 1 arena 0\nsite 2 slab 0\nsite 3 slot 0\n"
+    path = mix.write_part(text, {"arena", "slot"}, tmp_path / "part")
+    kept = "quire-plan 1\nslab 0 bytes 64\nsite 1 arena 0\nsite 3 slot 0\n"
+    assert path.read_text() == kept
+
+
 @pytest.mark.parametrize(
-    "facts, share, klass",
-    [
-        ({"arena": 0, "peak_live": 1, "threads": 1, "allocs": 9}, 1.0, "arena"),
-        ({"arena": None, "peak_live": 1, "threads": 1, "allocs": 9}, 1.0, "recycling slot"),
-        ({"arena": None, "peak_live": 4, "threads": 4, "allocs": 900}, 1.0, "recycling slot"),
-        ({"arena": None, "peak_live": 500, "threads": 1, "allocs": 900}, 1.0, "slab"),
-        ({"arena": None, "peak_live": 500, "threads": 1, "allocs": 900}, 0.5, "heap"),
-        ({"arena": None, "peak_live": 1, "threads": 1, "allocs": 1}, 1.0, "heap"),
-    ],
+    "klass, arena, slab, said",
+    [("arena", 3, None, "arena 3"), ("slab", None, 2, "slab 2"), ("heap", None, None, "heap")]
+    + [("recycling slot", None, 7, "slot of slab 7")],
 )
-def test_each_site_gets_the_class_of_its_use(facts, share, klass):
-    assert advice.site_class(facts, share) == klass
+def test_each_site_is_told_what_serves_it(klass, arena, slab, said):
+    assert render.fits(site_with(klass, 2)._replace(arena=arena, slab=slab)) == said
 
 
 @pytest.mark.parametrize(

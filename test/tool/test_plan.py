@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""test_plan - the advice rule for arenas, each case as a program of a few sites."""
+"""test_plan - the advice rules for arenas, slabs and recycling slots, each case as a program of a few sites."""
 
 import random
 
-from qrp import Program
+import pytest
+from qrp import CALLOC, Program
 from toolkit import native_json
 
 
@@ -13,6 +14,27 @@ def planned(tmp_path, program, *options, runs=True):
 
 def arena_of(document, site):
     return next(s["arena"] for s in document["sites"] if s["site"] == site)
+
+
+def site_of(document, site):
+    return next(s for s in document["sites"] if s["site"] == site)
+
+
+def element_bytes(document, site):
+    """The element size of the slab that the site is placed on."""
+    slab = site_of(document, site)["slab"]
+    return next(s["element_bytes"] for s in document["slabs"] if s["slab"] == slab)
+
+
+def come_and_go(program, site=1, sizes=(48,), count=6000, kept=300, threads=1):
+    """A list whose nodes are born and die in no order; in the end all are dead."""
+    chance, live = random.Random(site), []
+    for i in range(count):
+        live.append(program.alloc(chance.randrange(threads), site=site, size=sizes[i % len(sizes)]))
+        if len(live) > kept:
+            program.free(chance.randrange(threads), live.pop(chance.randrange(len(live))))
+    for slot in live:
+        program.free(chance.randrange(threads), slot)
 
 
 def phase(program, sites, count=100, thread=0, size=64):
@@ -138,4 +160,141 @@ def test_a_site_whose_objects_another_thread_resizes_stays_out(tmp_path):
 
 def test_a_program_without_operations_has_no_plan(tmp_path):
     document = planned(tmp_path, Program())
-    assert document["arenas"] == [] and document["sites"] == []
+    assert document["arenas"] == document["slabs"] == document["sites"] == []
+
+
+def test_temporaries_between_the_phases_do_not_shatter_the_arena(tmp_path):
+    program = Program()
+    for _ in range(3000):
+        slots = []
+        for _ in range(20):
+            slots.append(program.alloc(0, site=1, size=24))
+            program.free(0, program.alloc(0, site=2, size=24))
+        for slot in slots:
+            program.free(0, slot)
+        for _ in range(4):
+            program.free(0, program.alloc(0, site=3, size=160))
+    document = planned(tmp_path, program)
+    assert arena_of(document, 1) is not None and arena_of(document, 3) is None
+    assert document["arenas"][0]["generations"] == 3000
+    assert site_of(document, 3)["class"] == "recycling slot"
+
+
+def test_a_list_whose_nodes_come_and_go_gets_a_slab(tmp_path):
+    program = Program()
+    come_and_go(program)
+    document = planned(tmp_path, program)
+    assert site_of(document, 1)["class"] == "slab" and element_bytes(document, 1) == 48
+    assert document["slabs"] == [
+        {"slab": 0, "element_bytes": 48, "objects": 6000, "peak_live": 301}
+    ]
+    assert document["arenas"] == []
+
+
+def test_one_temporary_in_a_loop_gets_a_recycling_slot_as_large_as_the_largest(tmp_path):
+    program = Program()
+    for i in range(5000):
+        program.free(0, program.alloc(0, site=1, size=100 + i % 50))
+    document = planned(tmp_path, program)
+    assert site_of(document, 1)["class"] == "recycling slot"
+    assert element_bytes(document, 1) == 160 and document["slabs"][0]["peak_live"] == 1
+
+
+def test_one_temporary_in_each_thread_is_a_recycling_slot(tmp_path):
+    program = Program(reuse=False)
+    for _ in range(200):
+        slots = [(t, program.alloc(t, site=1, size=64)) for t in range(3)]
+        for thread, slot in slots:
+            program.free(thread, slot)
+    document = planned(tmp_path, program)
+    assert site_of(document, 1)["class"] == "recycling slot"
+
+
+def test_sites_whose_sizes_round_up_to_the_same_share_a_slab(tmp_path):
+    program = Program()
+    come_and_go(program, site=1, sizes=(41,))
+    come_and_go(program, site=2, sizes=(48,))
+    come_and_go(program, site=3, sizes=(49,))
+    for _ in range(100):
+        program.free(0, program.alloc(0, site=4, size=33))
+    document = planned(tmp_path, program)
+    slabs = [site_of(document, site)["slab"] for site in (1, 2, 3, 4)]
+    assert slabs[0] == slabs[1] == slabs[3] is not None and slabs[2] not in (None, slabs[0])
+
+
+@pytest.mark.parametrize(
+    "sizes, klass",
+    [
+        ((48,) * 9 + (40,), "slab"),
+        ((64,) * 9 + (80,), "slab"),
+        ((64,) * 9 + (16,), "slab"),
+        ((16, 1000), "heap"),
+        ((16,) * 9 + (1000,), "heap"),
+        ((65537,), "heap"),
+    ],
+)
+def test_only_nearly_one_size_is_a_slabs_case(tmp_path, sizes, klass):
+    program = Program()
+    come_and_go(program, sizes=sizes, kept=5000, count=8000)
+    document = planned(tmp_path, program, "--no-arenas")
+    assert site_of(document, 1)["class"] == klass
+    if klass == "slab":
+        assert element_bytes(document, 1) >= max(sizes)
+
+
+def test_a_temporary_whose_size_varies_widely_is_left_alone(tmp_path):
+    program = Program()
+    for i in range(5000):
+        program.free(0, program.alloc(0, site=1, size=5000 if i % 100 == 0 else 20))
+    assert site_of(planned(tmp_path, program), 1)["class"] == "heap"
+
+
+def test_an_element_holds_what_its_object_grows_to(tmp_path):
+    program = Program()
+    for _ in range(500):
+        slot = program.alloc(0, site=1, size=60)
+        program.realloc(0, slot, 100)
+        program.free(0, slot)
+    document = planned(tmp_path, program)
+    assert site_of(document, 1)["class"] == "recycling slot" and element_bytes(document, 1) == 112
+
+
+def test_objects_aligned_to_more_than_a_slot_are_left_alone(tmp_path):
+    program = Program()
+    for _ in range(500):
+        program.free(0, program.birth(0, 3, 1, 64, align_log2=6))
+        program.free(0, program.birth(0, 3, 2, 64, align_log2=4))
+    document = planned(tmp_path, program)
+    assert site_of(document, 1)["class"] == "heap"
+    assert site_of(document, 2)["class"] == "recycling slot"
+
+
+def test_an_arena_that_fits_comes_before_a_slab(tmp_path):
+    program = Program()
+    for _ in range(20):
+        phase(program, [1])
+    document = planned(tmp_path, program)
+    assert site_of(document, 1)["class"] == "arena" and site_of(document, 1)["slab"] is None
+    without = planned(tmp_path, program, "--no-arenas")
+    assert site_of(without, 1)["class"] == "slab" and without["arenas"] == []
+
+
+def test_a_site_that_is_hardly_used_is_left_alone(tmp_path):
+    program = Program()
+    for _ in range(63):
+        program.free(0, program.birth(0, CALLOC, 1, 64))
+    assert site_of(planned(tmp_path, program), 1)["class"] == "heap"
+
+
+def test_frees_by_other_threads_are_counted(tmp_path):
+    program = Program(reuse=False)
+    come_and_go(program, threads=4)
+    facts = site_of(planned(tmp_path, program), 1)
+    assert facts["class"] == "slab" and 0.6 < facts["frees_elsewhere"] / facts["frees"] < 0.9
+
+
+def test_elements_are_counted_with_their_rounding_in_the_forecast(tmp_path):
+    program = Program()
+    come_and_go(program, sizes=(33,))
+    document = planned(tmp_path, program)
+    assert document["peak_live_bytes"] == 301 * 33 and document["peak_planned_bytes"] == 301 * 48

@@ -46,6 +46,14 @@ def plan(tmp_path, *pairs):
     return path
 
 
+def slab_plan(tmp_path, *sites, element_bytes=64, word="slab"):
+    """A plan that places the sites on one slab."""
+    path = tmp_path / "plan"
+    lines = "".join(f"site {site} {word} 0\n" for site in sites)
+    path.write_text(f"quire-plan 1\nslab 0 bytes {element_bytes}\n{lines}")
+    return path
+
+
 def test_every_op_of_one_thread_is_replayed(tmp_path):
     path = churn().write(tmp_path / "p.qrp")
     figures = native_json("quire-replay", "--verify", path)
@@ -88,6 +96,63 @@ def test_an_arena_lives_from_its_first_object_to_its_last(tmp_path):
     assert figures["arenas"] == 1 and figures["arena_generations"] == 50
     both = native_json("quire-replay", "--verify", "--plan", plan(tmp_path, (1, 0), (2, 1)), path)
     assert both["arena_generations"] == 50 + 50 * 20
+
+
+@pytest.mark.parametrize("word", ["slab", "slot"])
+def test_objects_of_a_slabs_site_are_the_slabs(tmp_path, word):
+    path = churn().write(tmp_path / "p.qrp")
+    served = slab_plan(tmp_path, 2, word=word)
+    figures = native_json("quire-replay", "--verify", "--plan", served, path)
+    assert figures["ops_on_slabs"] == 50 * 40
+    assert figures["corrupt"] == figures["failures"] == figures["ops_dropped"] == 0
+
+
+@pytest.mark.parametrize("backend", [(), ("--null",)])
+@pytest.mark.parametrize("seed", range(4))
+def test_elements_may_be_freed_by_any_thread(tmp_path, seed, backend):
+    path = crossing(seed=seed, threads=8).write(tmp_path / "p.qrp", runs=bool(seed % 2))
+    served = slab_plan(tmp_path, 0, 1, element_bytes=200)
+    figures = native_json("quire-replay", "--verify", *backend, "--plan", served, path)
+    assert figures["ops_on_slabs"] == figures["ops"] == 2 * sum_of_births(path)
+    assert figures["corrupt"] == figures["failures"] == figures["ops_dropped"] == 0
+
+
+def sum_of_births(path):
+    return native_json("quire-plan", path)["allocs"]
+
+
+def test_a_resized_object_stays_in_its_element_or_leaves_for_libc_with_its_contents(tmp_path):
+    program = Program()
+    for size in (10, 64, 65, 5000):
+        slot = program.alloc(0, site=1, size=32)
+        program.realloc(0, slot, size)
+        program.realloc(0, slot, 40)
+        program.free(0, slot)
+    path = program.write(tmp_path / "p.qrp")
+    figures = native_json("quire-replay", "--verify", "--plan", slab_plan(tmp_path, 1), path)
+    # Two stay to the end (4 ops each), two leave with their first resize (birth and leaving).
+    assert figures["ops_on_slabs"] == 2 * 4 + 2 * 2
+    assert figures["corrupt"] == figures["failures"] == 0 and figures["ops"] == 16
+
+
+def test_what_does_not_fit_an_element_stays_with_libc(tmp_path):
+    program = Program()
+    program.free(0, program.alloc(0, site=1, size=64))
+    program.free(0, program.alloc(0, site=1, size=65))
+    program.free(0, program.birth(0, 3, 1, 32, align_log2=6))
+    program.free(0, program.birth(0, CALLOC, 1, 0))
+    path = program.write(tmp_path / "p.qrp")
+    figures = native_json("quire-replay", "--verify", "--plan", slab_plan(tmp_path, 1), path)
+    assert figures["ops_on_slabs"] == 4 and figures["ops"] == 8 and figures["corrupt"] == 0
+
+
+def test_arenas_and_slabs_serve_one_program_together(tmp_path):
+    path = churn().write(tmp_path / "p.qrp")
+    both = tmp_path / "plan"
+    both.write_text("quire-plan 1\nslab 3 bytes 24\nsite 1 arena 0\nsite 2 slot 3\n")
+    figures = native_json("quire-replay", "--verify", "--plan", both, path)
+    assert figures["arena_generations"] == 50 and figures["ops_on_slabs"] == 50 * 40
+    assert figures["corrupt"] == figures["failures"] == 0
 
 
 def test_threads_that_never_overlapped_share_a_lane(tmp_path):
@@ -210,6 +275,13 @@ def test_a_program_with_flipped_bytes_never_crashes_the_replayer(tmp_path):
         "quire-plan 1\nsite x arena 0\n",
         "quire-plan 1\nsite 99 arena 0\n",
         "quire-plan 1\nsite 1 arena 999999\n",
+        "quire-plan 1\nsite 1 slab 0\n",
+        "quire-plan 1\nslab 0 bytes 64\nsite 1 slab 1\n",
+        "quire-plan 1\nslab 0 bytes 0\nsite 1 slab 0\n",
+        "quire-plan 1\nslab 5000 bytes 64\n",
+        "quire-plan 1\nslab 0 bytes 64\nsite 1 slab 0\nsite 1 arena 0\n",
+        "quire-plan 1\nslab 0 bytes 64\nsite 1 heap 0\n",
+        "quire-plan 1\nslab 0 bytes 64\nsite 1\n",
     ],
 )
 def test_a_plan_that_makes_no_sense_is_refused(tmp_path, text):

@@ -52,6 +52,34 @@ int main(void) {
 }
 """
 
+LIST = """
+#include <stdlib.h>
+#include <string.h>
+struct node { struct node *next; char text[40]; };
+static struct node *heads[64];
+static struct node *add(unsigned at) {
+    struct node *n = malloc(sizeof *n);
+    n->next = heads[at]; heads[at] = n; return n;
+}
+static void label(struct node *n, unsigned i) {
+    char *text = malloc(100);
+    memset(text, 'a' + i % 26, 100); memcpy(n->text, text + i % 50, 40); free(text);
+}
+int main(void) {
+    unsigned random = 1, live = 0;
+    for (unsigned i = 0; i < 60000; i++) {
+        random = random * 1664525u + 1013904223u;
+        label(add(random >> 26), i);
+        for (live++; live > 500; ) {
+            random = random * 1664525u + 1013904223u;
+            struct node **at = &heads[random >> 26];
+            if (*at) { struct node *gone = *at; *at = gone->next; free(gone); live--; }
+        }
+    }
+    return 0;
+}
+"""
+
 CRASH = """
 #include <stdlib.h>
 int main(void) {
@@ -88,6 +116,11 @@ def check_whole(document):
     assert names[0] == "libc" and {"mimalloc", "jemalloc", "tcmalloc"} <= set(names)
     assert all(row.get("failures") == 0 for row in document["allocators"])
     assert {s["class"] for s in document["sites"]} <= {"arena", "slab", "recycling slot", "heap"}
+    gains = {part["class"]: part["served"] for part in document["parts"]}
+    for site in document["sites"]:
+        assert site["served"] == gains.get(site["class"], False)
+        assert (site["saving_percent"] is not None) == site["served"]
+    assert any(gains.values()) == ("mix" in names)
     assert len(document["next"]) == 3
 
 
@@ -139,12 +172,56 @@ def test_a_program_that_does_nothing_is_not_worth_looking_at(tmp_path):
 
 
 def test_the_bundled_demo_is_a_yes(tmp_path):
-    done = quire(tmp_path, "try", "--json", "--rounds", 5)
+    done = quire(tmp_path, "try", "--json", "--rounds", 9)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["verdict"]["word"] == advice.YES
+    check_whole(document)
     by_name = {s["function"]: s["class"] for s in document["sites"]}
-    assert by_name["parse_request"] == "arena" and by_name["find_session"] == "slab"
+    assert by_name["parse_request"] == by_name["copy_text"] == by_name["answer"] == "arena"
+    assert by_name["find_session"] == by_name["remember"] == "slab"
+    assert by_name["write_log"] == "recycling slot"
+    saved = {part["class"]: part["saved_ns_per_op"] for part in document["parts"]}
+    assert set(saved) == {"arena", "slab", "recycling slot"}
+    assert 0 < saved["arena"] < 100 and all(abs(ns) < 100 for ns in saved.values())
+    sizes = {slab["element_bytes"] for slab in document["slabs"]}
+    assert {32, 80, 160} == sizes
+
+
+def test_a_list_and_its_temporary_are_placed_on_slabs(tmp_path):
+    program = build(tmp_path, LIST)
+    document = try_json(tmp_path, program, rounds=5)
+    check_whole(document)
+    by_name = {s["function"]: s for s in document["sites"]}
+    assert by_name["add"]["class"] == "slab" and by_name["label"]["class"] == "recycling slot"
+    assert {s["element_bytes"]: s["peak_live"] for s in document["slabs"]} == {48: 501, 112: 1}
+    advised = json.loads(quire(tmp_path, "advise", "--json", "program.qtr").stdout)["traces"][0]
+    by_name = {s["function"]: s for s in advised["sites"]}
+    assert by_name["add"]["class"] == "slab" and advised["slabs"] == document["slabs"]
+    assert all((s["saving_cpu_s"] is not None) == s["served"] for s in advised["sites"])
+
+
+def test_the_report_says_how_to_change_a_slabs_site(tmp_path, monkeypatch):
+    import mix
+
+    def all_gain(*arguments):
+        parts = weigh(*arguments)
+        return {name: part._replace(gains=True) for name, part in parts.items()}
+
+    weigh = mix.weigh
+    monkeypatch.setattr(mix, "weigh", all_gain)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("QUIRE_BUILD_DIR", str(BUILD))
+    import cli
+
+    program = build(tmp_path, LIST)
+    said = []
+    monkeypatch.setattr("builtins.print", lambda *words, **_: said.extend(map(str, words)))
+    assert cli.main(["try", "--rounds", "1", "--", str(program)]) == 0
+    text = "\n".join(said)
+    assert "elements of 48 bytes, at most 501 alive" in text
+    assert "quire_slab_alloc for malloc, quire_slab_free for free" in text
+    assert "slot of slab" in text and "not yet" not in text
 
 
 def test_a_threaded_program_is_replayed_with_its_threads(tmp_path):
@@ -153,6 +230,7 @@ def test_a_threaded_program_is_replayed_with_its_threads(tmp_path):
     assert document["trace"]["threads"] == 9
     site = next(s for s in document["sites"] if s["function"] == "work")
     assert site["allocations"] == 2 * 4 * 40 * 100
+    assert site["freed_by_other_threads"] == site["allocations"] / 10
 
 
 def test_a_crash_gives_its_status_and_the_trace_so_far(tmp_path):

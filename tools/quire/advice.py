@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
 """
-advice.py - from figures to words: classes of sites, what the mix saves, the verdict.
+advice.py - from figures to words: what the mix saves, the verdict.
 
-    plan (quire-plan) + names (quire-analyse)  ->  Site rows with a class
+    plan (quire-plan) + names (quire-analyse)  ->  Site rows
     series (measure.py) + the program's time   ->  Outcome: share, saving, verdict
 
 The rules are pure functions of small arguments; doc/advice.md tells them in prose.
-Not here: choosing the sites of an arena (the C helper quire-plan), printing (render.py).
+Not here: classes of sites (the C helper quire-plan), which of them the mix serves (mix.py), printing (render.py).
 """
 
 import math
@@ -22,40 +22,17 @@ SAVING_PERCENT_MIN = 3.0
 MEMORY_PERCENT_MIN = 10.0
 EVENTS_MIN = 2000
 SHOWN_SHARE_MIN = 0.005
-SLAB_SAME_SIZE_MIN = 0.9
-SLAB_PEAK_LIVE_MIN = 16
 
 Verdict = namedtuple("Verdict", "word reason")
-Site = namedtuple("Site", "id name where stack klass arena allocs bytes peak_live ops sizes")
+Site = namedtuple("Site", "id name where stack klass arena slab allocs bytes peak_live ops elsewhere")
 
 
-def plan(recording, path, waste_percent=None):
+def plan(recording, path, waste_percent=None, no_arenas=False):
     """Runs quire-plan; its document. The plan itself is written to `path`."""
-    arguments = ["--plan", path]
+    arguments = ["--plan", path] + ["--no-arenas"] * no_arenas
     if waste_percent is not None:
         arguments += ["--waste-percent", waste_percent]
     return native.call_json("quire-plan", arguments + [recording.program])
-
-
-def site_class(facts, same_size_share):
-    """The class of a site, from quire-plan's facts about it."""
-    if facts["arena"] is not None:
-        return "arena"
-    if facts["peak_live"] <= max(1, facts["threads"]) and facts["allocs"] > facts["peak_live"]:
-        return "recycling slot"
-    if same_size_share >= SLAB_SAME_SIZE_MIN and facts["peak_live"] >= SLAB_PEAK_LIVE_MIN:
-        return "slab"
-    return "heap"
-
-
-def same_size_share(named):
-    """The share of a site's objects that have its commonest size."""
-    sizes = named.get("sizes", {})
-    top, number = sizes.get("top", []), named.get("count", 0)
-    if sizes.get("min") is not None and sizes.get("min") == sizes.get("max"):
-        return 1.0
-    counts = [entry["count"] if isinstance(entry, dict) else entry[1] for entry in top]
-    return max(counts) / number if counts and number else 0.0
 
 
 def where(named):
@@ -80,13 +57,14 @@ def sites(recording, planned):
                 named.get("function") or f"site {facts['site']}",
                 where(named),
                 named.get("stack", []),
-                site_class(facts, same_size_share(named)),
+                facts["class"],
                 facts["arena"],
+                facts["slab"],
                 facts["allocs"],
                 facts["bytes"],
                 facts["peak_live"],
                 facts["allocs"] + facts["frees"] + facts["resizes"],
-                named.get("sizes", {}),
+                facts["frees_elsewhere"],
             )
         )
     return sorted(rows, key=lambda r: r.allocs, reverse=True)
@@ -191,7 +169,7 @@ def verdict(saving_percent, memory_percent):
 def judge(outcome, program_peak_bytes):
     """The verdict on one program."""
     if not outcome.series.has("mix"):
-        return Verdict(NO, "no group of call sites fits an arena")
+        return Verdict(NO, "no call site fits an arena, or gains by a slab")
     if outcome.today_s is not None:
         found = verdict(outcome.saving_today_percent, 0)
         return found._replace(reason="against the allocator it has today, " + found.reason)

@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: MIT
 """
-cmd_advise.py - `quire advise TRACE...`: call sites, their classes, and which of them an arena can serve.
+cmd_advise.py - `quire advise TRACE...`: call sites, their classes, which of them an arena or a slab serves, and
+roughly what each saves.
 
-Not here: what it would save (cmd_replay.py measures that).
+Not here: the saving of the whole beside other allocators (cmd_replay.py), the verdict (cmd_try.py).
 """
 
 import json
 import tempfile
 
 import advice
+import mix
 import render
 import tracefile
 import ui
 
-HELP = "for each call site of a trace: its class, and which sites an arena can serve"
+HELP = "for each call site of a trace: its class, and what an arena or a slab would save there"
 
 
 def add_arguments(parser):
@@ -34,20 +36,23 @@ def add_arguments(parser):
     )
 
 
-def document(recording, planned, rows):
+def document(recording, mixed, rows):
     """One trace as JSON."""
     return {
         "trace": recording.path,
         "facts": recording.facts,
-        "peak_live_bytes": planned["peak_live_bytes"],
-        "peak_planned_bytes": planned["peak_planned_bytes"],
-        "arenas": planned["arenas"],
-        "sites": render.sites_json(rows),
+        "peak_live_bytes": mixed.planned["peak_live_bytes"],
+        "peak_planned_bytes": mixed.planned["peak_planned_bytes"],
+        "arenas": mixed.planned["arenas"],
+        "slabs": mixed.planned["slabs"],
+        "parts": render.parts_json(mixed),
+        "sites": render.sites_json(rows, mixed),
     }
 
 
-def text(recording, planned, rows, limit):
+def text(recording, mixed, rows, limit):
     """One trace as lines."""
+    planned = mixed.planned
     lines = [
         ui.bold(f"{recording.command}"),
         f"  {ui.count(planned['allocs'])} allocations, {len(rows)} call sites, "
@@ -55,13 +60,15 @@ def text(recording, planned, rows, limit):
     ]
     if recording.facts.get("note"):
         lines.append(f"  note: {recording.facts['note']}")
-    lines += [""] + render.classes_text(rows)
-    if planned["arenas"]:
-        lines += ["", "Arenas"] + render.arenas_text(planned, rows)
+    lines += [""] + render.classes_text(rows, mixed)
+    placed = render.arenas_text(planned, rows) + render.slabs_text(planned, rows, mixed)
+    if placed:
+        lines += ["", "Arenas and slabs"] + placed
         lines.append(
             f"  memory at the peak: {ui.size(planned['peak_planned_bytes'])} instead of {ui.size(planned['peak_live_bytes'])}"
         )
-    lines += ["", "Call sites"] + render.sites_text(rows, limit=limit)
+    lines += ["", "Call sites (saves: CPU time of one run, an estimate)"]
+    lines += render.sites_text(rows, render.saves_time(mixed), limit)
     for site in rows[: min(limit, 5)]:
         if site.stack:
             lines += ["", f"  {site.name}"] + [f"    {frame}" for frame in site.stack[:6]]
@@ -74,12 +81,12 @@ def run(args):
     with tempfile.TemporaryDirectory(prefix="quire-") as folder:
         for path in args.traces:
             recording = tracefile.analyse(path, folder, args.wrapper)
-            planned = advice.plan(recording, f"{folder}/plan", args.waste_percent)
-            rows = advice.sites(recording, planned)
+            mixed = mix.choose(recording, folder, waste_percent=args.waste_percent)
+            rows = advice.sites(recording, mixed.planned)
             if args.json:
-                documents.append(document(recording, planned, rows))
+                documents.append(document(recording, mixed, rows))
             else:
-                print("\n".join(text(recording, planned, rows, args.sites)))
+                print("\n".join(text(recording, mixed, rows, args.sites)))
     if args.json:
         print(json.dumps({"schema": "quire.advise/1", "traces": documents}, indent=1))
     return 0

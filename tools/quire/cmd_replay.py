@@ -10,6 +10,7 @@ import tempfile
 
 import advice
 import measure
+import mix
 import native
 import peers
 import render
@@ -66,9 +67,9 @@ def run(args):
     chosen, _ = choose(args.allocator, "")
     with tempfile.TemporaryDirectory(prefix="quire-") as folder:
         recording = tracefile.analyse(args.trace, folder)
-        plan_path = f"{folder}/plan"
-        planned = advice.plan(recording, plan_path)
-        chosen, plan_path = choose(args.allocator, plan_path if planned["arenas"] else None)
+        wanted = args.allocator is None or "mix" in args.allocator.split(",")
+        advised = mix.choose(recording, folder, args.rounds).path if wanted else None
+        chosen, plan_path = choose(args.allocator, advised)
         series = measure.replay(
             recording.program,
             measure.backends(chosen, plan_path),

@@ -16,6 +16,7 @@ from collections import namedtuple
 import advice
 import launch
 import measure
+import mix
 import native
 import peers
 import target as targets
@@ -157,10 +158,11 @@ def refuse_unseen(target, recording, ran):
 
 def measure_all(report, folder, args):
     """Plan, replays and verdict, into the report."""
-    plan_path = f"{folder}/plan"
-    report.planned = advice.plan(report.recording, plan_path)
+    ui.note("replaying the parts of the plan a few times, to see which of them gain")
+    report.mix = mix.choose(report.recording, folder, args.rounds)
+    report.planned = report.mix.planned
     report.rows = advice.sites(report.recording, report.planned)
-    chosen = measure.backends(peers.installed(), plan_path if report.planned["arenas"] else None)
+    chosen = measure.backends(peers.installed(), report.mix.path)
     limits = measure.Limits(args.rounds, args.time_limit)
     report.settle(measure.replay(report.recording.program, chosen, limits, report.settle))
 

@@ -111,7 +111,7 @@ class Series:
 
     def net_ns(self, name):
         """CPU time of allocation alone, each round for itself."""
-        empty = "mix-null" if name == "mix" else "null"
+        empty = f"{name}-null" if f"{name}-null" in self.runs else "null"
         return [a - b for a, b in zip(self.column(name, "cpu_ns"), self.column(empty, "cpu_ns"))]
 
     def peak_bytes(self, name):

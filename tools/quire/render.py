@@ -12,13 +12,16 @@ import ui
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 ARENAS_SHOWN = 5
+SLABS_SHOWN = 5
 
+SLAB_CALLS = "  a slab: quire_slab_create(bytes, NULL) once, quire_slab_alloc for malloc, quire_slab_free for free"
 HOW = {
     "arena": "quire_arena, one alloc, one destroy",
-    "slab": "a slab would fit: not served yet by this version",
-    "recycling slot": "one slot to reuse would fit: not served yet by this version",
+    "slab": "quire_slab, elements of one size, freed in any order",
+    "recycling slot": "quire_slab too: one element, used again and again",
     "heap": "a faster heap would fit: not served yet by this version",
 }
+NO_GAIN = "fits, but no gain was measured: leave it alone"
 
 BLIND_SPOTS = [
     "cache effects of where objects lie: the replay touches each object once, the program does more",
@@ -56,7 +59,7 @@ def next_commands(trace):
     return [
         (f"{command()} replay {trace} --rounds 25", "the same replay with tighter intervals"),
         (f"{command()} advise {trace}", "every call site with its class and its stack"),
-        (f"{command()} bench seeds", "what an arena does on this machine, by itself"),
+        (f"{command()} bench seeds", "what arenas and slabs do on this machine, by themselves"),
     ]
 
 
@@ -92,12 +95,44 @@ def allocators_text(outcome):
     return ui.table(header, allocator_rows(outcome), flexible=1)
 
 
-def site_saving(site, sites, outcome):
-    """An arena site's part of the mix's saving, by its operations; None for other classes."""
-    if site.arena is None:
-        return None
-    moved = sum(s.ops for s in sites if s.arena is not None)
-    return outcome.saving_percent.value * site.ops / max(1, moved)
+def site_saving(site, mix, outcome):
+    """A site's part of the mix's saving, percent of the run time; None when the mix leaves it alone."""
+    saved_ns = mix.saving_ns(site, outcome.saving_s.value * 1e9)
+    return None if saved_ns is None else 100 * saved_ns / 1e9 / max(outcome.program_s.value, 1e-6)
+
+
+def saves_percent(mix, outcome):
+    """What to print as saved by a site: of the run time."""
+
+    def said(site):
+        saving = site_saving(site, mix, outcome)
+        return unserved(site) if saving is None else "~ " + ui.percent(saving)
+
+    return said
+
+
+def saves_time(mix):
+    """What to print as saved by a site: CPU time of one run."""
+
+    def said(site):
+        saved_ns = mix.saving_ns(site)
+        return unserved(site) if saved_ns is None else "~ " + ui.seconds(saved_ns / 1e9)
+
+    return said
+
+
+def unserved(site):
+    """Why nothing is saved at a site."""
+    return "not yet" if site.klass == "heap" else "no gain"
+
+
+def fits(site):
+    """What serves a site best."""
+    if site.arena is not None:
+        return f"arena {site.arena}"
+    if site.slab is None:
+        return site.klass
+    return f"slab {site.slab}" if site.klass == "slab" else f"slot of slab {site.slab}"
 
 
 def caller(site):
@@ -109,19 +144,20 @@ def gather(sites):
     """Sites that read the same (function, line, what fits) as one row each: their number, and the first of them."""
     groups = {}
     for site in sites:
-        groups.setdefault((site.name, site.where, site.klass, site.arena), []).append(site)
+        alike = (site.name, site.where, site.klass, site.arena, site.slab)
+        groups.setdefault(alike, []).append(site)
     rows = []
     for same in groups.values():
         total = {
             key: sum(getattr(s, key) for s in same)
-            for key in ("allocs", "bytes", "peak_live", "ops")
+            for key in ("allocs", "bytes", "peak_live", "ops", "elsewhere")
         }
         rows.append((len(same), same[0]._replace(**total)))
     return sorted(rows, key=lambda row: row[1].allocs, reverse=True)
 
 
-def sites_text(sites, outcome=None, limit=8):
-    """The table of call sites, busiest first."""
+def sites_text(sites, saves=None, limit=8):
+    """The table of call sites, busiest first; `saves` says what each saves."""
     total = max(1, sum(s.allocs for s in sites))
     rows = []
     for number, site in gather(sites)[:limit]:
@@ -131,20 +167,16 @@ def sites_text(sites, outcome=None, limit=8):
         called += (
             f", {number} callers" if number > 1 else f" < {caller(site)}" if caller(site) else ""
         )
-        fits = f"arena {site.arena}" if site.arena is not None else site.klass
         row = [
             called,
             ui.percent(100 * site.allocs / total),
             ui.size(site.bytes / max(1, site.allocs)),
             ui.count(site.peak_live),
-            fits,
+            fits(site),
         ]
-        if outcome:
-            saving = site_saving(site, sites, outcome)
-            row.append("~ " + ui.percent(saving) if saving is not None else "not yet")
-        rows.append(row)
+        rows.append(row + [saves(site)] if saves else row)
     header = ["call site", "of allocs", "mean size", "live at peak", "fits"] + (
-        ["saves"] if outcome else []
+        ["saves"] if saves else []
     )
     return ui.table(header, rows, align="lrrrlr"[: len(header)])
 
@@ -170,18 +202,52 @@ def arenas_text(planned, sites):
     return lines
 
 
-def classes_text(sites):
-    """How much of the program other classes would serve."""
+def slabs_text(planned, sites, mix):
+    """A line for each slab that serves something that matters."""
+    lines = []
+    worth = [s for s in planned["slabs"] if s["objects"] >= 0.005 * planned["allocs"]]
+    for slab in sorted(worth, key=lambda s: s["objects"], reverse=True):
+        served = [s for s in sites if s.slab == slab["slab"] and mix.serves(s.klass)]
+        if not served or len(lines) == SLABS_SHOWN:
+            continue
+        names = list(dict.fromkeys(s.name.split("(")[0] for s in served))
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        elsewhere = 100 * sum(s.elsewhere for s in served) / sum(s.allocs for s in served)
+        crossing = f", {ui.percent(elsewhere)} freed by another thread" if elsewhere >= 0.5 else ""
+        lines.append(
+            f"  slab {slab['slab']}: {', '.join(names[:3])}{more}; elements of {slab['element_bytes']} bytes, "
+            f"at most {ui.count(slab['peak_live'])} alive{crossing}"
+        )
+    return lines + [SLAB_CALLS] * bool(lines)
+
+
+def classes_text(sites, mix=None):
+    """How much of the program each class serves, and how to change the code; without a mix all classes are as good."""
     total = max(1, sum(s.allocs for s in sites))
     lines = []
     for name, how in HOW.items():
         part = 100 * sum(s.allocs for s in sites if s.klass == name) / total
         if part >= 0.5:
             number = sum(1 for s in sites if s.klass == name)
+            if mix and name != "heap" and not mix.serves(name):
+                how = NO_GAIN
             lines.append(
                 f"  {name:<15} {ui.percent(part):>6} of the allocations, {number} call site{'s' * (number != 1)}: {how}"
             )
     return lines
+
+
+def parts_json(mix):
+    """What each part of the plan saved in the pilot."""
+    return [
+        {
+            "class": name,
+            "served": part.gains,
+            "ops": part.ops,
+            "saved_ns_per_op": round(part.saved_ns.value / max(1, part.ops), 3),
+        }
+        for name, part in mix.parts.items()
+    ]
 
 
 def estimate_json(value):
@@ -222,7 +288,7 @@ def allocators_json(outcome):
     return rows
 
 
-def sites_json(sites, outcome=None, limit=100):
+def sites_json(sites, mix=None, outcome=None, limit=100):
     """Call sites as JSON."""
     rows = []
     for site in sites[:limit]:
@@ -232,13 +298,18 @@ def sites_json(sites, outcome=None, limit=100):
             "where": site.where,
             "class": site.klass,
             "arena": site.arena,
-            "served": site.arena is not None,
+            "slab": site.slab,
+            "served": mix.serves(site.klass) if mix else False,
             "allocations": site.allocs,
             "bytes": site.bytes,
             "peak_live_objects": site.peak_live,
+            "freed_by_other_threads": site.elsewhere,
             "stack": site.stack,
         }
-        if outcome:
-            row["saving_percent"] = site_saving(site, sites, outcome)
+        if mix:
+            saved_ns = mix.saving_ns(site, outcome.saving_s.value * 1e9 if outcome else None)
+            row["saving_cpu_s"] = None if saved_ns is None else round(saved_ns / 1e9, 9)
+        if mix and outcome:
+            row["saving_percent"] = site_saving(site, mix, outcome)
         rows.append(row)
     return rows

@@ -31,6 +31,7 @@ class Report:
         self.processes = []
         self.process_count = 1
         self.planned = None
+        self.mix = None
         self.rows = []
         self.outcome = None
         self.verdict = None
@@ -170,11 +171,11 @@ class Report:
         ]
         lines += (
             [ui.bold("Where")]
-            + render.sites_text(self.rows, self.outcome)
-            + render.classes_text(self.rows)
+            + render.sites_text(self.rows, render.saves_percent(self.mix, self.outcome))
+            + render.classes_text(self.rows, self.mix)
+            + render.arenas_text(self.planned, self.rows)
+            + render.slabs_text(self.planned, self.rows, self.mix)
         )
-        if self.planned["arenas"]:
-            lines += render.arenas_text(self.planned, self.rows)
         lines += ["", ui.bold("What this cannot show")] + [
             f"  - {spot}" for spot in render.blind_spots()
         ]
@@ -289,7 +290,10 @@ class Report:
             result.update(self._outcome_json())
         if self.planned:
             result["arenas"] = self.planned["arenas"]
-            result["sites"] = render.sites_json(self.rows, self.outcome)
+            result["slabs"] = self.planned["slabs"]
+            result["sites"] = render.sites_json(self.rows, self.mix, self.outcome)
+        if self.mix:
+            result["parts"] = render.parts_json(self.mix)
         result["cannot_show"] = render.blind_spots()
         result["next"] = [c for c, _ in render.next_commands(tracefile.shown(self.recording.path))]
         return result

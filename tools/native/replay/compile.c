@@ -7,6 +7,7 @@
  *     steps of thread 1:  ... ARENA_ALLOC 7 | SLOT_POST 7 ...         | DEATH_AWAIT | ARENA_DESTROY
  *     steps of thread 2:            SLOT_AWAIT 7 | DEATH_POST (the free is gone) ...
  *
+ * A slab belongs to all threads and to the whole run: it is created before the first step.
  * An arena instance belongs to the thread that allocates in it.  It is created before the first
  * object of a generation and destroyed after the death of the last: by its owner, at once or at the
  * owner's next op; by the killer if the owner ended.
@@ -21,13 +22,18 @@
  */
 #include "replay/compile.h"
 
+#include <assert.h>
 #include <string.h>
 
-enum { NOBODY = UINT32_MAX };
+// A slab's elements are aligned to 16 bytes, as malloc's blocks are.
+enum { NOBODY = UINT32_MAX, SLAB_ALIGN_LOG2 = 4 };
+
+static_assert(PLAN_SLABS_MAX <= UINT16_MAX, "a step has 16 bits for its slab");
 
 struct slot_state {
     uint64_t bytes;
-    uint32_t instance; // + 1; 0: libc
+    uint32_t instance; // + 1; 0: of no arena
+    uint32_t slab;     // + 1; 0: of no slab
     uint32_t toucher;  // thread + 1; 0: nobody yet
     uint32_t posts;
     bool filled;
@@ -187,6 +193,26 @@ static void arena_death(struct compiler *c, const struct stream_op *op, uint32_t
     }
 }
 
+/* The slab + 1 for a new object of the site; 0: none, or its elements are too small for this one. */
+static uint32_t slab_for(const struct compiler *c, const struct stream_op *op) {
+    int32_t slab = c->plan->slab_of_site[op->op->site];
+    if (slab == PLAN_STAYS || op->size_bytes > c->plan->element_bytes[slab] ||
+        op->op->align_log2 > SLAB_ALIGN_LOG2)
+        return 0;
+    return (uint32_t)slab + 1;
+}
+
+/* Turns a step of libc's into the slab's. */
+static void serve_by_slab(struct compiler *c, struct step *step, uint32_t slab) {
+    static const uint8_t kinds[] = {[STEP_ALLOC] = STEP_SLAB_ALLOC,
+                                    [STEP_CALLOC] = STEP_SLAB_CALLOC,
+                                    [STEP_ALIGNED] = STEP_SLAB_ALLOC,
+                                    [STEP_FREE] = STEP_SLAB_FREE};
+    step->kind = kinds[step->kind];
+    step->slab = (uint16_t)(slab - 1);
+    c->out->ops_on_slabs++;
+}
+
 static void birth(struct compiler *c, const struct stream_op *op, struct slot_state *slot) {
     static const uint8_t libc_kinds[] = {
         [QRP_ALLOC] = STEP_ALLOC, [QRP_CALLOC] = STEP_CALLOC, [QRP_ALLOC_ALIGNED] = STEP_ALIGNED};
@@ -209,6 +235,11 @@ static void birth(struct compiler *c, const struct stream_op *op, struct slot_st
         step.kind = arena_kinds[op->op->kind];
         step.old = instance - 1;
     }
+    slot->slab = instance ? 0 : slab_for(c, op);
+    if (slot->slab) {
+        serve_by_slab(c, &step, slot->slab);
+        c->out->slab_objects[slot->slab - 1]++;
+    }
     if (op->size_bytes > UINT32_MAX)
         append(c, op->thread,
                (struct step){.kind = STEP_WIDE, .size = (uint32_t)(op->size_bytes >> 32)});
@@ -229,6 +260,13 @@ static const char *resize(struct compiler *c, const struct stream_op *op, struct
         step.kind = STEP_ARENA_RESIZE;
         step.old = slot->instance - 1;
     }
+    if (slot->slab) {
+        bool fits = op->size_bytes <= c->plan->element_bytes[slot->slab - 1];
+        step.kind = fits ? STEP_SLAB_KEEP : STEP_SLAB_LEAVE;
+        step.slab = (uint16_t)(slot->slab - 1);
+        slot->slab = fits ? slot->slab : 0;
+        c->out->ops_on_slabs++;
+    }
     if (slot->instance || op->size_bytes > UINT32_MAX)
         append(c, op->thread,
                (struct step){.kind = STEP_WIDE,
@@ -237,6 +275,19 @@ static const char *resize(struct compiler *c, const struct stream_op *op, struct
     append(c, op->thread, step);
     slot->bytes = op->size_bytes;
     return NULL;
+}
+
+static void death(struct compiler *c, const struct stream_op *op, struct slot_state *slot) {
+    struct step step = {
+        .kind = STEP_FREE, .slot = op->op->slot, .old = saturate(slot->bytes)};
+    slot->filled = false;
+    if (slot->instance) {
+        arena_death(c, op, slot->instance - 1);
+        return;
+    }
+    if (slot->slab)
+        serve_by_slab(c, &step, slot->slab);
+    append(c, op->thread, step);
 }
 
 /* The op itself, without what it waits for. */
@@ -256,13 +307,7 @@ static const char *compile_op(struct compiler *c, const struct stream_op *op) {
         birth(c, op, slot);
         return NULL;
     }
-    if (slot->instance)
-        arena_death(c, op, slot->instance - 1);
-    else
-        append(
-            c, op->thread,
-            (struct step){.kind = STEP_FREE, .slot = op->op->slot, .old = saturate(slot->bytes)});
-    slot->filled = false;
+    death(c, op, slot);
     return NULL;
 }
 
@@ -308,7 +353,10 @@ const char *compile(struct compiled *out, const struct stream *stream, const str
     *out = (struct compiled){.threads = threads,
                              .slots = (size_t)stream->header->slots,
                              .peak_live_bytes = stream->header->peak_live_bytes,
-                             .all_start = stream->order_guessed};
+                             .all_start = stream->order_guessed,
+                             .slabs = plan->slabs,
+                             .element_bytes = plan->element_bytes};
+    out->slab_objects = stream_memory(plan->slabs, sizeof *out->slab_objects);
     out->steps = stream_memory(threads, sizeof *out->steps);
     out->lane = stream_memory(threads, sizeof *out->lane);
     out->turn = stream_memory(threads, sizeof *out->turn);

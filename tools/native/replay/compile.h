@@ -31,6 +31,11 @@ enum step_kind {
     STEP_ARENA_CALLOC,  // likewise
     STEP_ARENA_ALIGNED, // likewise, align_log2
     STEP_ARENA_RESIZE,  // slot, size, arena in old; a STEP_WIDE before it has the old size
+    STEP_SLAB_ALLOC,    // slot, size, slab
+    STEP_SLAB_CALLOC,   // likewise
+    STEP_SLAB_FREE,     // slot, old, slab
+    STEP_SLAB_KEEP,     // slot, size, old: resized to what the element holds as well
+    STEP_SLAB_LEAVE,    // slot, size, old, slab: resized to more than that, so it moves to libc
     STEP_WIDE,          // for the next step: size = high half of its size, old = its old size
     STEP_SLOT_AWAIT,    // slot, size: the count to await
     STEP_SLOT_POST,     // slot, size: the count to post
@@ -43,7 +48,7 @@ enum step_kind {
 struct step {
     uint8_t kind;
     uint8_t align_log2;
-    uint16_t unused;
+    uint16_t slab; // of STEP_SLAB_...
     uint32_t slot; // or the arena, or the thread
     uint32_t size;
     uint32_t old; // the object's size so far (UINT32_MAX: that or more), or the arena
@@ -65,8 +70,12 @@ struct compiled {
     size_t slots;
     uint32_t lanes;
     uint32_t arenas; // instances: one for each arena and each thread that allocates in it
+    uint32_t slabs;  // length of element_bytes
+    const uint32_t *element_bytes; // the plan's; used slabs are those that slab_objects counts in
+    uint64_t *slab_objects;        // by slab
     bool slots_shared;
     uint64_t ops;
+    uint64_t ops_on_slabs;
     uint64_t ops_dropped;   // ops that made no sense: free of nothing, alloc over a live object
     uint64_t arena_creates; // generations of all arenas
     uint64_t largest_bytes;

@@ -2,10 +2,12 @@
 /*
  * demo.c - quire-demo: a small server without a network, for a first `quire try`.
  *
- *   request text -> fields (list of nodes and strings) -> the session -> answer -> free it all
+ *   request text -> fields (list of nodes and strings) -> the session -> answer -> free it all -> log
+ *                                                            \-> visits: the session's last 8
  *
- * Two ways of using memory on purpose: fields, answers and log lines die with their request (an
- * arena's case), sessions are of one size and come and go (a slab's case).
+ * Three ways of using memory on purpose: fields and answers die with their request (an arena's
+ * case), sessions and visits are of one size and come and go (a slab's case), log lines are there
+ * one at a time, between the requests (a recycling slot).
  *
  * Not here: anything of quire; this is a plain program that calls malloc and free.
  */
@@ -13,7 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SESSIONS = 4096, REQUESTS_DEFAULT = 20000, FIELDS_MAX = 24, LOG_LINE_BYTES = 160 };
+enum { SESSIONS = 4096, REQUESTS_DEFAULT = 20000, FIELDS_MAX = 24 };
+enum { REMEMBERED_EACH = 3, VISITS_KEPT = 8, LOG_LINE_BYTES = 160, LOG_LINES = 4 };
 
 struct field {
     struct field *next;
@@ -21,9 +24,18 @@ struct field {
     char *value;
 };
 
+struct visit {
+    struct visit *older;
+    struct visit *newer;
+    unsigned long long digest;
+    unsigned number;
+};
+
 struct session {
     unsigned user;
     unsigned visits;
+    struct visit *newest;
+    struct visit *oldest;
     char token[48];
 };
 
@@ -72,25 +84,59 @@ static struct field *parse_request(const char *text) {
     return first;
 }
 
+static void forget_oldest(struct session *session) {
+    struct visit *oldest = session->oldest;
+    session->oldest = oldest->newer;
+    if (session->oldest)
+        session->oldest->older = NULL;
+    else
+        session->newest = NULL;
+    free(oldest);
+}
+
+static void end_session(struct session *session) {
+    while (session->oldest)
+        forget_oldest(session);
+    free(session);
+}
+
+static void remember(struct session *session, const struct field *field) {
+    struct visit *visit = must(malloc(sizeof *visit));
+    *visit = (struct visit){.older = session->newest, .number = ++session->visits};
+    for (const char *c = field->key; *c; c++)
+        visit->digest = visit->digest * 31 + (unsigned char)*c;
+    if (session->newest)
+        session->newest->newer = visit;
+    else
+        session->oldest = visit;
+    session->newest = visit;
+    if (visit->number > session->oldest->number + VISITS_KEPT)
+        forget_oldest(session);
+}
+
 static struct session *find_session(unsigned user) {
     struct session **at = &sessions[user % SESSIONS];
     if (*at && (*at)->user != user) {
-        free(*at);
+        end_session(*at);
         *at = NULL;
     }
     if (!*at) {
         *at = must(calloc(1, sizeof **at));
         (*at)->user = user;
     }
-    (*at)->visits++;
     return *at;
 }
 
+/* A line for each of the latest visits. */
 static void write_log(const struct session *session) {
-    char *line = must(malloc(LOG_LINE_BYTES));
-    checksum += (unsigned)snprintf(line, LOG_LINE_BYTES, "user %u visit %u", session->user,
-                                   session->visits);
-    free(line);
+    const struct visit *visit = session->newest;
+    for (int i = 0; i < LOG_LINES && visit; i++, visit = visit->older) {
+        char *line = must(malloc(LOG_LINE_BYTES));
+        memset(line, '-', LOG_LINE_BYTES);
+        memcpy(line, &visit->digest, sizeof visit->digest);
+        checksum += (unsigned char)line[visit->number % 8];
+        free(line);
+    }
 }
 
 static void answer(const struct field *fields) {
@@ -121,9 +167,14 @@ int main(int argc, char **argv) {
     for (long i = 0; i < requests; i++) {
         write_request(text, sizeof text, &random);
         struct field *fields = parse_request(text);
-        write_log(find_session(next_random(&random) % (SESSIONS * 2)));
+        struct session *session = find_session(next_random(&random) % (SESSIONS * 2));
+        unsigned number = 0;
+        for (const struct field *field = fields; field; field = field->next)
+            if (number++ % REMEMBERED_EACH == 0)
+                remember(session, field);
         answer(fields);
         free_request(fields);
+        write_log(session);
     }
     printf("%ld requests served, checksum %llu\n", requests, checksum);
     return 0;

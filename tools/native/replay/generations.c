@@ -49,6 +49,17 @@ static size_t slots_count(const struct stream *stream) {
     return (size_t)stream->header->slots;
 }
 
+/* An object of the site has that size now: at birth, or resized. */
+static void count_size(struct site_facts *site, uint64_t bytes) {
+    site->bytes += bytes;
+    site->slot_bytes += slot_bytes(bytes);
+    site->live_bytes += bytes;
+    site->live_slot_bytes += slot_bytes(bytes);
+    raise_to(&site->peak_live_bytes, site->live_bytes);
+    raise_to(&site->peak_slot_bytes, site->live_slot_bytes);
+    raise_to(&site->largest_bytes, bytes);
+}
+
 /* Walk 1, one op. */
 static void count_op(struct gatherer *g, const struct stream_op *op, uint64_t *live_bytes) {
     struct slot_owner *slot = &g->slots[op->op->slot];
@@ -58,10 +69,12 @@ static void count_op(struct gatherer *g, const struct stream_op *op, uint64_t *l
         return;
     if (needs_object) {
         site->live_bytes -= slot->bytes;
+        site->live_slot_bytes -= slot_bytes(slot->bytes);
         *live_bytes -= slot->bytes;
     }
     if (op->op->kind == QRP_FREE) {
         site->frees++;
+        site->frees_elsewhere += slot->owner != op->thread;
         site->live--;
         slot->filled = false;
         return;
@@ -73,16 +86,13 @@ static void count_op(struct gatherer *g, const struct stream_op *op, uint64_t *l
         *slot = (struct slot_owner){.owner = op->thread, .filled = true};
         site->allocs++;
         site->live++;
+        site->over_aligned |= op->op->align_log2 > SLOT_ALIGN_LOG2;
     }
     slot->bytes = op->size_bytes;
-    site->bytes += op->size_bytes;
-    site->live_bytes += op->size_bytes;
+    count_size(site, op->size_bytes);
     *live_bytes += op->size_bytes;
-    site->peak_live = site->live > site->peak_live ? site->live : site->peak_live;
-    if (site->live_bytes > site->peak_live_bytes)
-        site->peak_live_bytes = site->live_bytes;
-    if (*live_bytes > g->facts->peak_live_bytes)
-        g->facts->peak_live_bytes = *live_bytes;
+    raise_to(&site->peak_live, site->live);
+    raise_to(&g->facts->peak_live_bytes, *live_bytes);
 }
 
 static void count_all(struct gatherer *g) {
@@ -162,9 +172,9 @@ static void span_op(struct gatherer *g, const struct stream_op *op, uint32_t can
             open->spans->at[open->spans->count - 1].end = op->position;
         return;
     }
-    uint64_t added_bytes = arena_bytes(op->size_bytes);
+    uint64_t added_bytes = slot_bytes(op->size_bytes);
     if (op->op->kind == QRP_REALLOC) {
-        uint64_t had_bytes = arena_bytes(slot->bytes);
+        uint64_t had_bytes = slot_bytes(slot->bytes);
         if (added_bytes <= had_bytes)
             added_bytes = 0;
         else if (open->last_slot == (uint64_t)op->op->slot + 1)

@@ -33,14 +33,20 @@ struct site_facts {
     uint64_t allocs;
     uint64_t frees;
     uint64_t resizes;
-    uint64_t bytes;
+    uint64_t frees_elsewhere; // by another thread than the one that allocated
+    uint64_t bytes;           // of all sizes asked for, at birth and by resizing
+    uint64_t slot_bytes;      // the same, each rounded up as arenas and slabs do
+    uint64_t largest_bytes;
     uint64_t live;
     uint64_t live_bytes;
+    uint64_t live_slot_bytes;
     uint64_t peak_live;
     uint64_t peak_live_bytes;
-    uint64_t generations; // over all threads that allocate, each for itself
-    uint32_t threads;
+    uint64_t peak_slot_bytes;
+    uint64_t generations;   // over all threads that allocate, each for itself
+    uint32_t threads;       // that allocate; only of candidates
     bool resized_elsewhere; // a thread resizes what another allocated: no arena can serve that
+    bool over_aligned;      // more than a slot is aligned
     bool candidate;
     struct spans *spans; // one for each thread that allocates; only of candidates
 };
@@ -56,14 +62,6 @@ struct facts {
 
 void facts_gather(struct facts *facts, const struct stream *stream);
 
-/* What a plan would do to memory: the same walk, arenas only grow until they are empty. */
-struct forecast {
-    uint64_t peak_live_bytes;       // of the program as recorded
-    uint64_t peak_planned_bytes;    // of the program as planned
-    uint64_t arena_peak_bytes;      // held by all arenas at once
-    uint64_t arena_live_peak_bytes; // live objects of the same sites at once, as recorded
-};
-
 struct forecast_arena {
     uint64_t objects;
     uint64_t generations;
@@ -71,11 +69,39 @@ struct forecast_arena {
     uint32_t instances;
 };
 
-/* `arenas` has plan->arenas entries. */
-void forecast(struct forecast *out, struct forecast_arena *arenas, const struct stream *stream,
-              const struct plan *plan);
+/* Generations whose first object came from one site. */
+struct forecast_opener {
+    uint64_t generations;
+    uint64_t objects; // in these generations, of whatever site
+};
 
-/* What an arena takes for an object. */
-static inline uint64_t arena_bytes(uint64_t bytes) {
+struct forecast_slab {
+    uint64_t objects;
+    uint64_t live;
+    uint64_t peak_live;
+};
+
+/* What a plan would do to memory: the same walk, arenas only grow until they are empty. */
+struct forecast {
+    uint64_t peak_live_bytes;        // of the program as recorded
+    uint64_t peak_planned_bytes;     // of the program as planned
+    uint64_t arena_peak_bytes;       // held by all arenas at once
+    uint64_t arena_live_peak_bytes;  // live objects of the same sites at once, as recorded
+    struct forecast_arena *arenas;   // the caller's, PLAN_ARENAS_MAX entries
+    struct forecast_opener *openers; // by site; the caller's
+    struct forecast_slab *slabs;     // the caller's, PLAN_SLABS_MAX entries
+};
+
+void forecast(struct forecast *out, const struct stream *stream, const struct plan *plan);
+
+enum { SLOT_ALIGN_LOG2 = 4 };
+
+/* What an arena or a slab takes for an object of that size. */
+static inline uint64_t slot_bytes(uint64_t bytes) {
     return bytes ? (bytes + 15) & ~15ull : 16;
+}
+
+static inline void raise_to(uint64_t *peak, uint64_t now) {
+    if (now > *peak)
+        *peak = now;
 }

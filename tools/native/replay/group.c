@@ -9,11 +9,12 @@
  * Steps:  1. sites whose own generations fit an arena (many objects, little waste) found arenas;
  *            a site whose phases coincide with a known arena's joins it
  *         2. the others join the arena that they make least heavier, within the budget
- *         3. while the forecast of the whole plan is over the budget, the most wasteful site leaves
+ *         3. a site that opens arenas for a few objects leaves; while the forecast of the whole plan
+ *            is over the budget, the most wasteful site leaves
  *
  * Invariants:
  *   R1  the result's arena_peak_bytes <= arena_live_peak_bytes * (1 + waste) + slack
- *   R2  every arena left has at least generation_objects_min objects a generation
+ *   R2  the generations that a site opens have at least generation_objects_min objects on average
  *
  * Locks: none; one thread.
  * Not here: whether the plan is faster; the replay says that.
@@ -75,6 +76,11 @@ static size_t unite(const struct spans *a, const struct spans *b, struct span *o
         out[count - 1] = now;
     *heaviest = heavy;
     return count;
+}
+
+static void give_to(struct plan *plan, uint32_t site_idx, int32_t arena) {
+    plan->arena_of_site[site_idx] = arena;
+    plan->class_of_site[site_idx] = arena == PLAN_STAYS ? PLAN_HEAP : PLAN_ARENA;
 }
 
 static const struct spans *spans_of(const struct group *group, uint32_t thread) {
@@ -153,13 +159,13 @@ static void join(struct chooser *c, uint32_t site_idx, uint32_t group_idx,
             stream_memory_give(group->spans[i].at, group->spans[i].count, sizeof(struct span));
     }
     *group = merged;
-    c->plan->arena_of_site[site_idx] = (int32_t)group_idx;
+    give_to(c->plan, site_idx, (int32_t)group_idx);
 }
 
 static void found(struct chooser *c, uint32_t site_idx, const struct group *own) {
     c->held_bytes += own->held_bytes;
     c->live_bytes += c->facts->sites[site_idx].peak_live_bytes;
-    c->plan->arena_of_site[site_idx] = (int32_t)c->groups_count;
+    give_to(c->plan, site_idx, (int32_t)c->groups_count);
     c->groups[c->groups_count++] = *own;
 }
 
@@ -251,7 +257,7 @@ static bool drop_most_wasteful(struct plan *plan, const struct facts *facts) {
     }
     if (worst == UINT32_MAX)
         return false;
-    plan->arena_of_site[worst] = PLAN_STAYS;
+    give_to(plan, worst, PLAN_STAYS);
     return true;
 }
 
@@ -259,23 +265,24 @@ static bool over_budget(const struct chooser *c, const struct forecast *forecast
     return forecast->arena_peak_bytes > budget(c, forecast->arena_live_peak_bytes);
 }
 
-/* Arenas that turned out to be created for next to nothing go back; true if there were any. */
-static bool drop_idle_arenas(const struct chooser *c, const struct grouping *out) {
+/*
+ * Sites that turned out to open arenas for next to nothing go back; true if there were any.  What was
+ * known when they joined may have been joined spans, in which phases of their own cannot be seen.
+ */
+static bool drop_idle_openers(const struct chooser *c, const struct forecast *out) {
     bool dropped = false;
     for (uint32_t s = 0; s < c->plan->sites; s++) {
-        int32_t arena_idx = c->plan->arena_of_site[s];
-        if (arena_idx == PLAN_STAYS)
+        const struct forecast_opener *opener = &out->openers[s];
+        if (c->plan->arena_of_site[s] == PLAN_STAYS ||
+            worth_creating(c, opener->objects, opener->generations))
             continue;
-        const struct forecast_arena *arena = &out->arenas[arena_idx];
-        if (!worth_creating(c, arena->objects, arena->generations)) {
-            c->plan->arena_of_site[s] = PLAN_STAYS;
-            dropped = true;
-        }
+        give_to(c->plan, s, PLAN_STAYS);
+        dropped = true;
     }
     return dropped;
 }
 
-void group_sites(struct plan *plan, struct grouping *out, const struct stream *stream,
+void group_sites(struct plan *plan, struct forecast *out, const struct stream *stream,
                  const struct facts *facts, const struct group_rules *rules) {
     struct chooser *c = stream_memory(1, sizeof *c);
     *c = (struct chooser){.plan = plan, .facts = facts, .rules = rules};
@@ -288,9 +295,9 @@ void group_sites(struct plan *plan, struct grouping *out, const struct stream *s
     place_riders(c);
     plan->arenas = c->groups_count;
     do
-        forecast(&out->forecast, out->arenas, stream, plan);
-    while (drop_idle_arenas(c, out) ||
-           (over_budget(c, &out->forecast) && drop_most_wasteful(plan, facts)));
+        forecast(out, stream, plan);
+    while (drop_idle_openers(c, out) ||
+           (over_budget(c, out) && drop_most_wasteful(plan, facts)));
     stream_memory_give(c->busy, facts->sites_count, sizeof *c->busy);
     stream_memory_give(c, 1, sizeof *c);
 }

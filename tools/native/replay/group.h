@@ -14,12 +14,6 @@ struct group_rules {
     uint32_t generation_objects_min;
 };
 
-/* What the chosen plan will need. */
-struct grouping {
-    struct forecast forecast;
-    struct forecast_arena *arenas; // the caller's, PLAN_ARENAS_MAX entries
-};
-
-/* Fills plan->arena_of_site and plan->arenas; every site stays where none fits. */
-void group_sites(struct plan *plan, struct grouping *out, const struct stream *stream,
+/* Gives sites to arenas; every site stays where none fits.  `out`: what the plan will need. */
+void group_sites(struct plan *plan, struct forecast *out, const struct stream *stream,
                  const struct facts *facts, const struct group_rules *rules);

@@ -1,23 +1,33 @@
 // SPDX-License-Identifier: MIT
 /*
- * plan.h - which call sites leave libc, and for which arena.
+ * plan.h - which call sites leave libc, and for which arena or slab.
  *
  *   quire-plan 1          the file: one line a site, the rest of the sites stay where they are
  *   site 17 arena 0
  *   site 4 arena 0        two sites may share one arena
+ *   slab 0 bytes 64       before the sites that it serves
+ *   site 5 slab 0         many objects of nearly one size
+ *   site 9 slot 0         one object at a time, in each thread: an element that is used again
  *
- * Not here: choosing (group.c), what an arena's life is (compile.c).
+ * Not here: choosing (group.c, slabs.c), what an arena's life is (compile.c).
  */
 #pragma once
 
 #include <stdint.h>
 
-enum { PLAN_STAYS = -1, PLAN_ARENAS_MAX = 4096 };
+enum { PLAN_STAYS = -1, PLAN_ARENAS_MAX = 4096, PLAN_SLABS_MAX = 4096 };
+
+/* What serves the objects of a site best. */
+enum plan_class { PLAN_HEAP, PLAN_ARENA, PLAN_SLAB, PLAN_SLOT };
 
 struct plan {
-    int32_t *arena_of_site; // by site: an arena or PLAN_STAYS
+    int32_t *arena_of_site;  // by site: an arena or PLAN_STAYS
+    int32_t *slab_of_site;   // by site: a slab or PLAN_STAYS
+    uint8_t *class_of_site;  // by site: enum plan_class
+    uint32_t *element_bytes; // by slab, PLAN_SLABS_MAX entries; 0: no such slab
     uint32_t sites;
     uint32_t arenas;
+    uint32_t slabs;
 };
 
 /* A plan in which every site stays. */

@@ -19,6 +19,7 @@
 #include "replay/touch.h"
 
 #include <quire/arena.h>
+#include <quire/slab.h>
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -40,6 +41,7 @@ struct player {
     const struct play_opts *opts;
     void **objects;              // by slot
     struct quire_arena **arenas; // by instance
+    struct quire_slab **slabs;   // by slab; only those that have objects
     struct gate *slot_gates;     // by slot, only when slots are shared
     struct gate *death_gates;    // by instance
     struct gate *start_gates;    // by recorded thread
@@ -115,6 +117,12 @@ ALWAYS_INLINE void step_birth(struct lane *lane, const struct step *step, uint64
     case STEP_ARENA_ALLOC:
         object = quire_arena_alloc(player->arenas[step->old], bytes ? (size_t)bytes : 1);
         break;
+    case STEP_SLAB_ALLOC:
+        object = quire_slab_alloc(player->slabs[step->slab]);
+        break;
+    case STEP_SLAB_CALLOC:
+        object = quire_slab_alloc_zero(player->slabs[step->slab]);
+        break;
     case STEP_ARENA_CALLOC:
         object = quire_arena_alloc_zero(player->arenas[step->old], 1, bytes ? (size_t)bytes : 1);
         break;
@@ -124,6 +132,33 @@ ALWAYS_INLINE void step_birth(struct lane *lane, const struct step *step, uint64
         break;
     }
     born(lane, step, bytes, object);
+}
+
+/* The element's contents go to a block of libc's, and the element back to its slab. */
+static void *leave_slab(struct quire_slab *slab, const struct step *step, void *element,
+                        uint64_t bytes) {
+    void *moved = malloc((size_t)bytes);
+    if (moved == NULL)
+        return NULL;
+    memcpy(moved, element, step->old);
+    quire_slab_free(slab, element);
+    return moved;
+}
+
+ALWAYS_INLINE void *resized(struct player *player, const struct step *step, uint64_t bytes,
+                            uint64_t old_bytes) {
+    void *object = player->objects[step->slot];
+    switch (step->kind) {
+    case STEP_REALLOC:
+        return realloc(object, bytes ? (size_t)bytes : 1);
+    case STEP_SLAB_KEEP:
+        return object;
+    case STEP_SLAB_LEAVE:
+        return leave_slab(player->slabs[step->slab], step, object, bytes);
+    default:
+        return quire_arena_resize(player->arenas[step->old], object, (size_t)old_bytes,
+                                  bytes ? (size_t)bytes : 1);
+    }
 }
 
 /* `old_bytes` is exact up to 4 GiB, and a lower bound beyond. */
@@ -137,10 +172,7 @@ ALWAYS_INLINE void step_resize(struct lane *lane, const struct step *step, uint6
         bytes = bytes < REGION_BYTES_MAX ? bytes : REGION_BYTES_MAX;
         object = null_address(lane, bytes);
     } else {
-        void *moved = step->kind == STEP_REALLOC
-                          ? realloc(object, bytes ? (size_t)bytes : 1)
-                          : quire_arena_resize(player->arenas[step->old], object, (size_t)old_bytes,
-                                               bytes ? (size_t)bytes : 1);
+        void *moved = resized(player, step, bytes, old_bytes);
         if (__builtin_expect(moved == NULL, 0)) {
             lane->failures++;
             return;
@@ -165,7 +197,10 @@ ALWAYS_INLINE void step_free(struct lane *lane, const struct step *step, bool nu
         !(touch_start_intact(object, step->old, step->slot) &&
           (step->old == UINT32_MAX || touch_end_intact(object, step->old, step->slot))))
         lane->corrupt++;
-    free(object);
+    if (step->kind == STEP_SLAB_FREE)
+        quire_slab_free(lane->player->slabs[step->slab], object);
+    else
+        free(object);
 }
 
 ALWAYS_INLINE void step_arena(struct lane *lane, const struct step *step, bool null) {
@@ -222,13 +257,18 @@ ALWAYS_INLINE void run_steps(struct lane *lane, const struct steps *steps, bool 
         case STEP_ARENA_ALLOC:
         case STEP_ARENA_CALLOC:
         case STEP_ARENA_ALIGNED:
+        case STEP_SLAB_ALLOC:
+        case STEP_SLAB_CALLOC:
             step_birth(lane, step, bytes, null);
             break;
         case STEP_REALLOC:
         case STEP_ARENA_RESIZE:
+        case STEP_SLAB_KEEP:
+        case STEP_SLAB_LEAVE:
             step_resize(lane, step, bytes, old_bytes, null);
             break;
         case STEP_FREE:
+        case STEP_SLAB_FREE:
             step_free(lane, step, null);
             break;
         case STEP_ARENA_CREATE:
@@ -326,6 +366,7 @@ static void prepare(struct player *player) {
         *entry = NULL;
     }
     player->arenas = stream_memory(compiled->arenas, sizeof *player->arenas);
+    player->slabs = stream_memory(compiled->slabs, sizeof *player->slabs);
     player->death_gates = stream_memory(compiled->arenas, sizeof *player->death_gates);
     player->start_gates = stream_memory(compiled->threads, sizeof *player->start_gates);
     player->end_gates = stream_memory(compiled->threads, sizeof *player->end_gates);
@@ -366,12 +407,28 @@ static void warm_machine(uint64_t peak_live_bytes) {
     munmap(memory, (size_t)bytes);
 }
 
+/* As a program would at its start: under the clock, and in the peak of memory. */
+static void create_slabs(struct player *player) {
+    const struct compiled *compiled = player->compiled;
+    for (uint32_t i = 0; i < compiled->slabs; i++) {
+        if (compiled->slab_objects[i] == 0)
+            continue;
+        player->slabs[i] = quire_slab_create(compiled->element_bytes[i], NULL);
+        if (player->slabs[i] == NULL) {
+            dprintf(2, "out of memory: a slab could not be created\n");
+            exit(1);
+        }
+    }
+}
+
 /* The part under the clock. */
 static void run_measured(struct player *player, struct lane *lanes, struct play_result *result) {
     warm_machine(player->compiled->peak_live_bytes);
     reset_peak();
     result->base_rss_bytes = status_bytes("VmRSS:");
     uint64_t cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID), wall_ns = clock_ns(CLOCK_MONOTONIC);
+    if (player->opts->backend != PLAY_NULL)
+        create_slabs(player);
     gate_post(&player->go, 1);
     run_lane(&lanes[0]);
     gate_await(&player->done, player->compiled->lanes);

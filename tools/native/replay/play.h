@@ -9,7 +9,7 @@
 #include "replay/compile.h"
 
 enum play_backend {
-    PLAY_MALLOC, // the process's malloc, and quire's arenas where the plan says so
+    PLAY_MALLOC, // the process's malloc, and quire's arenas and slabs where the plan says so
     PLAY_NULL,   // no allocator at all: the same steps on addresses from a small warm ring
 };
 

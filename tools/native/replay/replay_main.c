@@ -103,15 +103,17 @@ static int report(const struct play_result *result, const struct compiled *compi
            (unsigned long long)result->cpu_ns, (unsigned long long)result->wall_ns,
            (unsigned long long)compiled->ops, (unsigned long long)compiled->ops_dropped,
            compiled->turns, compiled->lanes);
-    printf("\"arenas\":%u,\"arena_generations\":%llu,\"order_known\":%s,", compiled->arenas,
-           (unsigned long long)compiled->arena_creates, compiled->all_start ? "false" : "true");
+    printf("\"arenas\":%u,\"arena_generations\":%llu,\"ops_on_slabs\":%llu,\"order_known\":%s,",
+           compiled->arenas, (unsigned long long)compiled->arena_creates,
+           (unsigned long long)compiled->ops_on_slabs, compiled->all_start ? "false" : "true");
     printf("\"base_rss_bytes\":%llu,\"peak_rss_bytes\":%llu,\"failures\":%llu,\"corrupt\":%llu}\n",
            (unsigned long long)result->base_rss_bytes, (unsigned long long)result->peak_rss_bytes,
            (unsigned long long)result->failures, (unsigned long long)result->corrupt);
     if (fflush(stdout) != 0)
         return fail("quire-replay", "cannot write its result");
     if (result->corrupt)
-        return fail(library, "let live objects overlap, or lost their contents");
+        return fail(compiled->arenas || compiled->ops_on_slabs ? "the advised mix" : library,
+                    "let live objects overlap, or lost their contents");
     return 0;
 }
 
