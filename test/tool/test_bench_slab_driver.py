@@ -5,6 +5,7 @@ allocator gets no figure."""
 import json
 import os
 import subprocess
+import time
 
 import pytest
 import toolkit
@@ -55,6 +56,33 @@ def test_sizes_has_a_row_for_each_element_size_within_40_mib():
     rows = slab_rows("sizes", "--rounds", 1, "--threads", 2)
     assert [r["element_bytes"] for r in rows] == [8, 16, 24, 64, 100, 256, 1024, 4096, 8200]
     assert all(r["count"] * r["threads"] * r["element_bytes"] <= 40 << 20 for r in rows)
+
+
+@pytest.mark.parametrize(
+    ("words", "row"),
+    [
+        (("stress", "--rounds", 1, "--allocator", "none"), {"allocator": "none", "pairs": 29762}),
+        (("stress", "--rounds", 1, "--defrag", "--threads", 2), {"pairs": 2 * 29762}),
+        (("stress", "--rounds", 1, "--single"), {"pairs": 29762}),
+        (("stress", "--rounds", 1, "--count", 700), {"count": 700}),
+        (("sizes", "--rounds", 1, "--element", 24), {"element_bytes": 24}),
+        (("remote", "--count", 20000, "--batch", 100, "--single-calls"), {"pairs": 20000}),
+        (("burst", "--count", 1000, "--batch", 100, "--threads", 2), {"batch": 100, "count": 1000}),
+        (("burst", "--count", 1000, "--allocator", "touch"), {"allocator": "touch"}),
+        (("fragment", "--count", 8000, "--defrag", "--threads", 4), {"defrag": 1, "round": 80}),
+        (("fragment", "--count", 8000, "--round", 10), {"defrag": 0, "round": 10}),
+    ],
+)
+def test_options_do_what_they_say(words, row):
+    (got,) = slab_rows(*words)
+    assert {key: got[key] for key in row} == row
+
+
+def test_with_decay_memory_is_looked_at_again_two_decays_later():
+    assert "held_decayed_bytes" not in slab_rows("full", "--count", 1000)[0]
+    began = time.monotonic()
+    assert "held_decayed_bytes" in slab_rows("full", "--count", 1000, "--decay")[0]
+    assert time.monotonic() - began > 2
 
 
 def test_more_threads_do_more_pairs_and_remote_frees_each_once():
