@@ -66,7 +66,7 @@ void aral_struct_delete(ARAL *ar)
 bool aral_is_live(const ARAL *ar)
 {
     struct quire_slab *slab = (struct quire_slab *)addr_load_acquire(&structs); /* acquire [aral-structs] */
-    return slab && quire_slab_owns(slab, ar) && aral_source_is_of(ar);
+    return slab && quire_slab_owns(slab, ar) && (uintptr_t)ar % CACHE_LINE_BYTES == 0 && aral_source_is_of(ar);
 }
 
 /* ---- an array's life ---- */

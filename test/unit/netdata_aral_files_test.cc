@@ -3,6 +3,7 @@
 #include "netdata_aral_kit.h"
 #include "source_kit.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 
@@ -123,6 +124,27 @@ TEST_F(AralFiles, name_and_directory_are_copied)
     aral_destroy(ar);
 }
 
+TEST_F(AralFiles, pages_of_files_grow_past_the_process_wide_largest_page_and_no_further_than_asked)
+{
+    const char *path = directory.path.c_str();
+    for (size_t most : {size_t(0), size_t(16 << 10)}) {
+        ARAL *ar = aral_create("files", 1000, 0, most, nullptr, "metrics", &path, true, false, false);
+        for (int i = 0; i < 4000; i++)
+            aral_mallocz(ar);
+        size_t largest = 0;
+        for (const std::string &name : pages()) {
+            struct stat st;
+            ASSERT_EQ(stat((folder + "/" + name).c_str(), &st), 0);
+            largest = std::max(largest, size_t(st.st_size));
+        }
+        if (most)
+            EXPECT_EQ(largest, std::max(most, os_page_bytes()));
+        else
+            EXPECT_GE(largest, size_t(1 << 20));
+        aral_destroy(ar);
+    }
+}
+
 TEST_F(AralFiles, what_a_killed_run_left_is_removed_and_nothing_else)
 {
     ARAL *other = create("met"), *living = create("living");
@@ -240,4 +262,41 @@ TEST_F(AralFiles, a_full_disk_is_complained_about_once_and_never_a_signal)
     aral_destroy(ar);
     EXPECT_TRUE(is_zero(stats));
     EXPECT_EQ(list(), Names{});
+}
+
+TEST_F(AralFiles, whichever_call_to_the_system_fails_the_array_works_and_nothing_is_lost)
+{
+    for (os_call kind : {OS_OPEN, OS_FLOCK, OS_GROW, OS_MAP, OS_UNMAP, OS_UNLINK}) {
+        uint64_t seen = 1, complaints = 0;
+        for (uint64_t nth = 1; seen >= nth || nth == 1; nth++) {
+            AralStats stats = {};
+            size_t fds = fd_count();
+            testing::internal::CaptureStderr();
+            {
+                Fault fails(kind, nth);
+                ARAL *ar = create("metrics", &stats);
+                std::vector<void *> all;
+                for (int i = 0; i < 60; i++)
+                    memset(all.emplace_back(aral_mallocz(ar)), i, 1000);
+                EXPECT_EQ(stats.malloc.used_bytes + stats.mmap.used_bytes, 60000u);
+                for (int i = 0; i < 60; i++) {
+                    EXPECT_EQ(static_cast<char *>(all[i])[999], static_cast<char>(i));
+                    aral_freez(ar, all[i]);
+                }
+                aral_destroy(ar);
+                seen = os_fault_set(kind, 0, false);
+            }
+            std::string line = testing::internal::GetCapturedStderr();
+            complaints += !line.empty();
+            EXPECT_TRUE(line.empty() || line.rfind("quire: aral \"files\": anonymous memory instead of files: ", 0) == 0) << line;
+            EXPECT_TRUE(is_zero(stats)) << "kind " << kind << ", call " << nth;
+            EXPECT_EQ(fd_count(), fds) << "kind " << kind << ", call " << nth;
+            ASSERT_LT(nth, 200u);
+        }
+        if (kind == OS_OPEN || kind == OS_FLOCK || kind == OS_GROW) {
+            EXPECT_GT(complaints, 0u) << "kind " << kind;
+        }
+        aral_destroy(create()); /* whoever comes next removes what could not be removed */
+        EXPECT_EQ(list(), Names{}) << "kind " << kind;
+    }
 }

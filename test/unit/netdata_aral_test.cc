@@ -119,11 +119,13 @@ TEST(Aral, callocz_clears_what_was_used_before)
 
 TEST(Aral, null_is_left_alone_and_errno_kept)
 {
-    ARAL *ar = array_of(8);
+    AralStats stats = {};
+    ARAL *ar = array_of(8, {.stats = &stats});
     void *p = aral_mallocz(ar);
     errno = 77;
     aral_freez(ar, nullptr);
     aral_unmark_allocation(ar, nullptr);
+    EXPECT_EQ(stats.malloc.used_bytes, 8u);
     aral_freez(ar, p);
     aral_destroy(nullptr);
     aral_by_size_release(nullptr);
@@ -157,7 +159,7 @@ TEST(Aral, the_first_page_has_room_for_the_initial_elements_and_for_two_at_least
     take(ar, 1);
     EXPECT_LE(total_bytes_of(ar), size_t(128 << 10));
     aral_destroy(ar);
-    ar = array_of(3000, {.initial = 1});
+    ar = array_of(os_page_bytes(), {.initial = 1});
     take(ar, 2);
     EXPECT_EQ(pages_of(ar), 1u);
     aral_destroy(ar);
