@@ -210,7 +210,7 @@ def test_one_temporary_in_each_thread_is_a_recycling_slot(tmp_path):
     assert site_of(document, 1)["class"] == "recycling slot"
 
 
-def test_sites_whose_sizes_round_up_to_the_same_share_a_slab(tmp_path):
+def test_sites_whose_sizes_round_up_to_the_same_share_a_slab_but_temporaries_have_their_own(tmp_path):
     program = Program()
     come_and_go(program, site=1, sizes=(41,))
     come_and_go(program, site=2, sizes=(48,))
@@ -219,7 +219,8 @@ def test_sites_whose_sizes_round_up_to_the_same_share_a_slab(tmp_path):
         program.free(0, program.alloc(0, site=4, size=33))
     document = planned(tmp_path, program)
     slabs = [site_of(document, site)["slab"] for site in (1, 2, 3, 4)]
-    assert slabs[0] == slabs[1] == slabs[3] is not None and slabs[2] not in (None, slabs[0])
+    assert slabs[0] == slabs[1] and len(set(slabs)) == 3 and None not in slabs
+    assert element_bytes(document, 1) == element_bytes(document, 4) == 48
 
 
 @pytest.mark.parametrize(

@@ -193,7 +193,7 @@ static void arena_death(struct compiler *c, const struct stream_op *op, uint32_t
     }
 }
 
-/* The slab + 1 for a new object of the site; 0: none, or its elements are too small for this one. */
+/* The slab + 1 for a new object of the site; 0: none, or its elements are too small for it. */
 static uint32_t slab_for(const struct compiler *c, const struct stream_op *op) {
     int32_t slab = c->plan->slab_of_site[op->op->site];
     if (slab == PLAN_STAYS || op->size_bytes > c->plan->element_bytes[slab] ||

@@ -2,8 +2,8 @@
 /*
  * demo.c - quire-demo: a small server without a network, for a first `quire try`.
  *
- *   request text -> fields (list of nodes and strings) -> the session -> answer -> free it all -> log
- *                                                            \-> visits: the session's last 8
+ *   request text -> fields (nodes and strings) -> the session -> answer -> free it all -> log
+ *                                                    \-> visits: the session's last 8
  *
  * Three ways of using memory on purpose: fields and answers die with their request (an arena's
  * case), sessions and visits are of one size and come and go (a slab's case), log lines are there

@@ -9,8 +9,8 @@
  * Steps:  1. sites whose own generations fit an arena (many objects, little waste) found arenas;
  *            a site whose phases coincide with a known arena's joins it
  *         2. the others join the arena that they make least heavier, within the budget
- *         3. a site that opens arenas for a few objects leaves; while the forecast of the whole plan
- *            is over the budget, the most wasteful site leaves
+ *         3. a site that opens arenas for a few objects leaves; while the forecast of the whole
+ *            plan is over the budget, the most wasteful site leaves
  *
  * Invariants:
  *   R1  the result's arena_peak_bytes <= arena_live_peak_bytes * (1 + waste) + slack
@@ -266,8 +266,8 @@ static bool over_budget(const struct chooser *c, const struct forecast *forecast
 }
 
 /*
- * Sites that turned out to open arenas for next to nothing go back; true if there were any.  What was
- * known when they joined may have been joined spans, in which phases of their own cannot be seen.
+ * Sites that turned out to open arenas for next to nothing go back; true if there were any.  What
+ * was known when they joined may have been joined spans, in which their own phases cannot be seen.
  */
 static bool drop_idle_openers(const struct chooser *c, const struct forecast *out) {
     bool dropped = false;

@@ -25,6 +25,7 @@ struct plan {
     int32_t *slab_of_site;   // by site: a slab or PLAN_STAYS
     uint8_t *class_of_site;  // by site: enum plan_class
     uint32_t *element_bytes; // by slab, PLAN_SLABS_MAX entries; 0: no such slab
+    uint8_t *class_of_slab;  // by slab: PLAN_SLAB or PLAN_SLOT; only in a plan that is being made
     uint32_t sites;
     uint32_t arenas;
     uint32_t slabs;

@@ -4,12 +4,13 @@
  *
  *   site A   48 48 48 48 ...  many alive        elements of 48 bytes: A and B share a slab,
  *   site B   48 40 48 48 ...  many alive        B wastes 8 bytes now and then
- *   site C   30 17 44 . . .   one at a time     an element as large as the largest, used again:
- *                                               of 48 bytes too, so it is the same slab
+ *   site C   30 17 44 . . .   one at a time     an element as large as the largest, used again, of
+ *   site D   48 48 . .  . .   one at a time     48 bytes too: C and D share one apart from A and B,
+ *                                               whose long-lived elements would scatter theirs
  *
- * A site goes as a whole or not at all: a program that must look at an object to know where it came
- * from is harder to change than one that knows by its type.  So an element is as large as the site's
- * largest object, whatever it was resized to, and no object ever leaves its slab.
+ * A site goes as a whole or not at all: a program that must look at an object to know where it
+ * came from is harder to change than one that knows by its type.  So an element is as large as the
+ * site's largest object, whatever it was resized to, and no object ever leaves its slab.
  *
  * Invariants:
  *   V1  every object of a site fits the elements of the site's slab, in size and alignment
@@ -54,14 +55,15 @@ static enum plan_class class_of(const struct site_facts *site, const struct slab
     return PLAN_HEAP;
 }
 
-/* The slab for elements of that size, a new one if need be; PLAN_STAYS when there are too many. */
-static int32_t slab_for(struct plan *plan, uint32_t element_bytes) {
+/* The slab for such elements, a new one if need be; PLAN_STAYS when there are too many. */
+static int32_t slab_for(struct plan *plan, uint32_t element_bytes, enum plan_class class) {
     for (uint32_t slab = 0; slab < plan->slabs; slab++)
-        if (plan->element_bytes[slab] == element_bytes)
+        if (plan->element_bytes[slab] == element_bytes && plan->class_of_slab[slab] == class)
             return (int32_t)slab;
     if (plan->slabs == PLAN_SLABS_MAX)
         return PLAN_STAYS;
     plan->element_bytes[plan->slabs] = element_bytes;
+    plan->class_of_slab[plan->slabs] = (uint8_t)class;
     return (int32_t)plan->slabs++;
 }
 
@@ -73,7 +75,7 @@ void slab_sites(struct plan *plan, const struct facts *facts, const struct slab_
         enum plan_class class = class_of(site, rules);
         if (class == PLAN_HEAP)
             continue;
-        int32_t slab = slab_for(plan, (uint32_t)slot_bytes(site->largest_bytes));
+        int32_t slab = slab_for(plan, (uint32_t)slot_bytes(site->largest_bytes), class);
         if (slab == PLAN_STAYS)
             continue;
         plan->slab_of_site[s] = slab;

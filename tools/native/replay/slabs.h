@@ -19,5 +19,5 @@ struct slab_rules {
     uint64_t element_bytes_max; // larger objects are few, and libc maps them by themselves
 };
 
-/* Gives sites that stay to slabs; those whose elements are of one size share one. */
+/* Gives sites that stay to slabs; those of one class whose elements are of one size share one. */
 void slab_sites(struct plan *plan, const struct facts *facts, const struct slab_rules *rules);
