@@ -7,40 +7,10 @@
  *
  * At its end it prints how many steps it ran.
  */
-#include <cstdio>
-#include <cstdlib>
-
+#include "bytes.h"
 #include "model/arena_model.h"
 
-namespace {
-
-/* Two bytes a choice; at the end of the input all choices are 0. */
-class Bytes {
-public:
-    Bytes(const uint8_t *data, size_t size) : at(data), end(data + size) {}
-    bool more() const { return end - at >= 2; }
-    uint64_t below(uint64_t n)
-    {
-        uint64_t choice = more() ? uint64_t(at[0]) << 8 | at[1] : 0;
-        at += more() ? 2 : 0;
-        return n <= 65536 ? choice % n : choice * (n / 65536) % n;
-    }
-    uint64_t next() { return below(65536); }
-
-private:
-    const uint8_t *at, *end;
-};
-
-uint64_t steps;
-void say_steps() { fprintf(stderr, "arena_fuzz: %lu steps\n", steps); }
-
-} // namespace
-
-extern "C" int LLVMFuzzerInitialize(int *, char ***)
-{
-    atexit(say_steps);
-    return 0;
-}
+extern "C" int LLVMFuzzerInitialize(int *, char ***) { return fuzz_say_steps_at_exit("arena_fuzz"); }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -49,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     opts.size_hint_bytes = bytes.below(3) ? 0 : bytes.below(300000);
     opts.limit_bytes = bytes.below(4) ? 0 : size_t(1) << (13 + bytes.below(12));
     ArenaModel<Bytes> model(opts);
-    for (; bytes.more(); steps++)
+    for (; bytes.more(); fuzz_steps++)
         model.step(bytes);
     model.end();
     return 0;

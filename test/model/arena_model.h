@@ -10,17 +10,11 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
-#include <stdexcept>
-#include <string>
 #include <vector>
 
 #include <quire/arena.h>
 
-#define MUST(condition)                                                                                                            \
-    do {                                                                                                                           \
-        if (!(condition))                                                                                                          \
-            throw std::logic_error(std::string(#condition ", line ") + std::to_string(__LINE__));                                  \
-    } while (0)
+#include "model/must.h"
 
 struct Block {
     size_t bytes;

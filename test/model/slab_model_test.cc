@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+#include <gtest/gtest.h>
+
+#include "model/slab_model.h"
+#include "model/slab_no_barrier.h"
+#include "support.h"
+
+namespace {
+
+void run_program(uint64_t seed, unsigned steps, bool threads)
+{
+    Random random(seed);
+    SlabModel<Random> model(slab_setup(random, threads));
+    for (unsigned i = 0; i < steps; i++) {
+        model.step(random);
+        if (i % 256 == 0)
+            model.verify();
+    }
+    model.end();
+}
+
+void run_programs(unsigned seeds, unsigned steps, bool threads)
+{
+    for (uint64_t seed = 1; seed <= (test_long() ? 50 * seeds : seeds); seed++)
+        ASSERT_NO_THROW(run_program(seed, steps, threads)) << "seed " << seed;
+    EXPECT_EQ(quire_source_check(quire_source_default()), nullptr);
+}
+
+} // namespace
+
+TEST(SlabModel, random_programs_of_one_thread_agree_with_a_plain_set_at_every_step)
+{
+    run_programs(120, 600, false);
+}
+
+TEST(SlabModel, random_programs_whose_threads_take_turns_and_end_agree_with_a_plain_set_at_every_step)
+{
+    run_programs(80, 500, true);
+}

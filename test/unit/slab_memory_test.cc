@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: MIT
+/* What a slab holds beyond its elements, and when it gives it back. */
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <random>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include "model/slab_worker.h"
+#include "unit/slab_scope.h"
+
+namespace {
+const size_t page = os_page_bytes();
+const size_t mib = 1 << 20;
+
+class SlabMemory : public testing::Test {
+protected:
+    void SetUp() override
+    {
+        if (memory_is_watched())
+            GTEST_SKIP() << "shadow memory and red zones are memory too";
+    }
+};
+
+/* The VmFlags of the mapping that an address lies in. */
+std::string vm_flags(const void *p)
+{
+    std::ifstream smaps("/proc/self/smaps");
+    bool inside = false;
+    for (std::string line; std::getline(smaps, line);) {
+        unsigned long start, end;
+        char dash;
+        std::istringstream words(line);
+        if (words >> std::hex >> start >> dash >> end && dash == '-')
+            inside = uintptr_t(p) >= start && uintptr_t(p) < end;
+        else if (inside && line.rfind("VmFlags:", 0) == 0)
+            return line + " ";
+    }
+    return "";
+}
+
+/* Every second element freed, so that no page is empty. */
+Elements halve(quire_slab *slab, const Elements &elements)
+{
+    Elements rest;
+    for (size_t i = 0; i < elements.size(); i++)
+        if (i % 2)
+            rest.push_back(elements[i]);
+        else
+            quire_slab_free(slab, elements[i]);
+    return rest;
+}
+} // namespace
+
+/* ---- how much ---- */
+
+TEST_F(SlabMemory, a_million_elements_of_64_bytes_cost_at_most_one_byte_each_above_payload)
+{
+    size_t rss = rss_bytes(), million = 1000000;
+    Slab slab(64);
+    for (void *p : slab.alloc(million))
+        memset(p, 1, 64);
+    struct quire_slab_stats stats = slab.stats();
+    EXPECT_LE(stats.mapped_bytes, 65 * million);
+    EXPECT_LE(rss_bytes() - rss, 65 * million + mib) << "what the system counts";
+    Slab batch(64);
+    Elements elements(million);
+    ASSERT_EQ(quire_slab_alloc_batch(batch, elements.data(), million), million);
+    EXPECT_LE(batch.stats().mapped_bytes, 65 * million);
+}
+
+TEST_F(SlabMemory, is_all_back_within_one_mebibyte_after_a_trim)
+{
+    quire_source_trim(quire_source_default());
+    Elements elements;
+    elements.reserve(1000000);
+    size_t rss = rss_bytes();
+    Slab slab(64);
+    for (int i = 0; i < 1000000; i++) {
+        elements.push_back(quire_slab_alloc(slab));
+        memset(elements.back(), 1, 64);
+    }
+    std::mt19937_64 order(1);
+    std::shuffle(elements.begin(), elements.end(), order);
+    size_t spent = elements.size() * sizeof(void *); /* the vector's own pages */
+    slab.free(elements);
+    EXPECT_GT(quire_slab_trim(slab), 60 * mib);
+    EXPECT_LE(slab.stats().mapped_bytes, mib);
+    quire_source_trim(quire_source_default());
+    EXPECT_LE(rss_bytes(), rss + spent + mib);
+}
+
+TEST_F(SlabMemory, a_thousand_slabs_that_once_held_an_element_are_four_mebibytes)
+{
+    std::vector<quire_slab *> slabs(1000);
+    size_t rss = rss_bytes(), mapped = 0;
+    for (size_t i = 0; i < slabs.size(); i++) {
+        slabs[i] = quire_slab_create(16 + i % 50 * 8, nullptr);
+        void *p = quire_slab_alloc(slabs[i]);
+        memset(p, 1, 16);
+        quire_slab_free(slabs[i], p);
+    }
+    for (quire_slab *slab : slabs)
+        mapped += slab_stats(slab).mapped_bytes;
+    EXPECT_LE(mapped, 4 * mib + mib / 8);
+    EXPECT_LE(rss_bytes() - rss, 4 * mib + mib / 2);
+    for (quire_slab *slab : slabs)
+        quire_slab_trim(slab);
+    quire_source_trim(quire_source_default());
+    EXPECT_LE(rss_bytes() - rss, 4 * mib + mib / 8);
+    for (quire_slab *slab : slabs)
+        quire_slab_destroy(slab);
+}
+
+TEST_F(SlabMemory, a_random_tenth_churned_three_hundred_times_stays_dense)
+{
+    for (uint32_t flags : {0u, QUIRE_SLAB_DEFRAG}) {
+        Slab slab(64, {.flags = flags});
+        size_t many = test_long() ? 1000000 : 200000;
+        Elements elements = slab.alloc(many);
+        std::mt19937_64 random(7);
+        std::shuffle(elements.begin(), elements.end(), random);
+        while (elements.size() > many / 10) {
+            quire_slab_free(slab, elements.back());
+            elements.pop_back();
+        }
+        for (int round = 0; round < 300; round++) {
+            std::shuffle(elements.begin(), elements.end(), random);
+            for (size_t i = 0; i < many / 100; i++)
+                quire_slab_free(slab, elements[i]);
+            for (size_t i = 0; i < many / 100; i++)
+                ASSERT_NE(elements[i] = quire_slab_alloc(slab), nullptr);
+        }
+        quire_slab_trim(slab);
+        struct quire_slab_stats stats = slab.stats();
+        double ratio = double(stats.mapped_bytes) / double(stats.live_bytes);
+        RecordProperty(flags ? "held_defragmented" : "held", std::to_string(ratio));
+        EXPECT_LE(ratio, flags ? 1.15 : 1.3) << "flags " << flags;
+        slab.free(elements);
+    }
+}
+
+/* ---- giving back ---- */
+
+TEST(SlabTrim, gives_every_empty_page_back_and_says_how_many_bytes)
+{
+    Slab slab(500);
+    Elements elements = slab.alloc(5000);
+    EXPECT_EQ(quire_slab_trim(slab), 0u) << "nothing is empty";
+    slab.free(elements);
+    struct quire_slab_stats before = slab.stats();
+    size_t given = quire_slab_trim(slab);
+    struct quire_slab_stats after = slab.stats();
+    EXPECT_EQ(before.mapped_bytes - given, after.mapped_bytes);
+    EXPECT_LE(after.empty_pages, 1u);
+    EXPECT_LE(after.mapped_bytes, 4 * page + 4096);
+    EXPECT_EQ(quire_slab_trim(slab), 0u);
+    slab.alloc(100);
+}
+
+TEST(SlabTrim, gives_a_sleeping_threads_empty_pages_back)
+{
+    Slab slab(500);
+    Worker sleeper;
+    sleeper.run([&] { slab.free(slab.alloc(5000)); });
+    EXPECT_GT(slab.stats().mapped_bytes, mib);
+    EXPECT_GT(quire_slab_trim(slab), mib);
+    EXPECT_LE(slab.stats().mapped_bytes, mib / 4);
+    sleeper.run([&] { slab.free(slab.alloc(5000)); });
+    EXPECT_EQ(quire_slab_check(slab), nullptr);
+}
+
+TEST(SlabTrim, gives_pages_back_that_others_emptied_for_a_sleeping_thread)
+{
+    Slab slab(500);
+    Worker sleeper, other;
+    Elements elements;
+    sleeper.run([&] { elements = slab.alloc(5000); });
+    other.run([&] { quire_slab_free_batch(slab, elements.data(), elements.size()); });
+    EXPECT_EQ(slab.stats().empty_pages, slab.stats().pages);
+    EXPECT_GT(quire_slab_trim(slab), mib);
+    EXPECT_LE(slab.stats().mapped_bytes, mib / 4);
+    EXPECT_EQ(quire_slab_check(slab), nullptr);
+}
+
+TEST(SlabTrim, gives_back_what_an_ended_thread_left)
+{
+    Slab slab(500);
+    Elements elements;
+    std::thread([&] { elements = slab.alloc(5000); }).join();
+    slab.free(elements);
+    EXPECT_GT(quire_slab_trim(slab), mib);
+    EXPECT_LE(slab.stats().mapped_bytes, mib / 4);
+}
+
+TEST(SlabTrim, leaves_live_elements_as_they_are)
+{
+    Slab slab(500);
+    Elements rest = halve(slab, slab.alloc(5000));
+    for (void *p : rest)
+        memset(p, 7, 500);
+    quire_slab_trim(slab);
+    for (void *p : rest)
+        ASSERT_TRUE(holds_only(p, 500, 7));
+    EXPECT_EQ(slab.walk(), sorted(rest));
+}
+
+TEST(SlabDecay, two_of_them_give_empty_pages_back_without_anybody_calling)
+{
+    Decay decay(50000000);
+    Slab slab(500);
+    Worker sleeper, other;
+    Elements elements;
+    sleeper.run([&] { elements = slab.alloc(3000); });
+    other.run([&] { slab.free(elements); });
+    slab.free(slab.alloc(3000));
+    EXPECT_GT(slab.stats().mapped_bytes, mib);
+    /* Looking at it does not make it young; a busy machine gets twenty times as long. */
+    EXPECT_TRUE(within_ms(2000, [&] { return slab.stats().mapped_bytes <= mib / 4; })) << slab.stats().mapped_bytes;
+    EXPECT_EQ(quire_slab_check(slab), nullptr);
+}
+
+TEST(SlabDecay, keeps_pages_that_are_in_use_again_and_again)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "each round takes longer than a decay";
+    Slab slab(500);
+    slab.free(slab.alloc(3000));
+    size_t pages = slab.stats().pages;
+    for (int round = 0; round < 5; round++) {
+        slab.free(slab.alloc(3000));
+        EXPECT_EQ(slab.stats().pages, pages) << "a second has not passed";
+    }
+}
+
+TEST(SlabDecay, of_zero_gives_a_page_back_at_once_unless_it_is_the_last)
+{
+    Decay decay(0);
+    Slab slab(3000);
+    Elements elements = slab.alloc(1000);
+    size_t mapped = slab.stats().mapped_bytes;
+    slab.free(elements);
+    EXPECT_LE(slab.stats().empty_pages, 2u);
+    EXPECT_LT(slab.stats().mapped_bytes, mapped / 4);
+}
+
+TEST(SlabDecay, is_not_waited_for_by_a_slab_that_keeps_nothing)
+{
+    for (uint32_t more : {0u, QUIRE_SLAB_SINGLE_THREAD, QUIRE_SLAB_DEFRAG}) {
+        Slab slab(3000, {.flags = QUIRE_SLAB_KEEP_NOTHING | more});
+        Elements elements = slab.alloc(1000);
+        size_t mapped = slab.stats().mapped_bytes, pages = slab.stats().pages;
+        slab.free(Elements(elements.begin(), elements.begin() + 500));
+        EXPECT_LE(slab.stats().pages, pages / 2 + 4);
+        slab.free(Elements(elements.begin() + 500, elements.end()));
+        EXPECT_LE(slab.stats().empty_pages, 1u);
+        EXPECT_LT(slab.stats().mapped_bytes, mapped / 4);
+    }
+}
+
+/* ---- the defragmenter ---- */
+
+TEST(SlabDefrag, drains_sparse_pages_so_that_they_go_back)
+{
+    Slab slab(64);
+    Elements elements = slab.alloc(100000);
+    Elements rest;
+    Random random(3);
+    for (void *p : elements)
+        if (random.below(10) == 0)
+            rest.push_back(p);
+        else
+            quire_slab_free(slab, p);
+    quire_slab_set_defrag(slab, 1);
+    for (int i = 0; i < 300000; i++) {
+        size_t k = random.below(rest.size());
+        quire_slab_free(slab, rest[k]);
+        rest[k] = quire_slab_alloc(slab);
+    }
+    quire_slab_trim(slab);
+    struct quire_slab_stats stats = slab.stats();
+    if (!memory_is_watched()) {
+        EXPECT_LE(stats.mapped_bytes, stats.live_bytes * 115 / 100 + 16 * page);
+    }
+    EXPECT_EQ(slab.walk(), sorted(rest));
+}
+
+TEST(SlabDefrag, is_switched_on_and_off_while_elements_come_and_go)
+{
+    Slab slab(64, {.flags = QUIRE_SLAB_DEFRAG});
+    Worker other;
+    Elements elements;
+    Random random(4);
+    for (int i = 0; i < 60000; i++) {
+        if (i % 1000 == 0)
+            quire_slab_set_defrag(slab, uint32_t(i / 1000 % 2));
+        if (elements.empty() || random.below(100) < 53) {
+            elements.push_back(quire_slab_alloc(slab));
+        } else {
+            size_t k = random.below(elements.size());
+            quire_slab_free(slab, elements[k]);
+            elements[k] = elements.back();
+            elements.pop_back();
+        }
+        if (i % 5000 == 0)
+            other.run([&] {
+                elements.push_back(quire_slab_alloc(slab));
+                quire_slab_free(slab, elements[0]);
+                elements[0] = elements.back();
+                elements.pop_back();
+            });
+        if (i % 500 == 0) {
+            ASSERT_EQ(quire_slab_check(slab), nullptr) << i;
+        }
+    }
+    EXPECT_EQ(slab.walk(), sorted(elements));
+}
+
+/* ---- core dumps ---- */
+
+TEST(SlabDump, pages_of_a_slab_that_is_not_dumped_are_marked_so_for_the_kernel)
+{
+    for (struct quire_source *source : {static_cast<struct quire_source *>(nullptr), quire_source_anon()}) {
+        Slab hidden(100, {.source = source, .flags = QUIRE_SLAB_DONT_DUMP}), plain(100, {.source = source});
+        for (void *p : hidden.alloc(3000)) {
+            *static_cast<char *>(p) = 1;
+            if (uintptr_t(p) % page < 128) {
+                ASSERT_NE(vm_flags(p).find(" dd "), std::string::npos) << vm_flags(p);
+            }
+        }
+        EXPECT_EQ(vm_flags(plain.alloc(1)[0]).find(" dd "), std::string::npos) << "others are";
+    }
+}
+
+TEST(SlabDump, memory_that_a_slab_hid_from_dumps_and_gave_back_is_dumped_again)
+{
+    {
+        Slab hidden(1000, {.flags = QUIRE_SLAB_DONT_DUMP});
+        hidden.alloc(3000);
+    }
+    Slab plain(1000);
+    size_t hidden = 0;
+    for (void *p : plain.alloc(3000))
+        hidden += uintptr_t(p) % page < 1024 && vm_flags(p).find(" dd ") != std::string::npos;
+    EXPECT_EQ(hidden, 0u);
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+/*
+ * slab_scope.h - a slab for the length of a test, checked at its end, with the few moves that the slab's tests make.
+ */
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <vector>
+
+#include <quire/slab.h>
+
+#include "support.h"
+
+using Elements = std::vector<void *>;
+
+/* A snapshot whose sum adds up. */
+inline struct quire_slab_stats slab_stats(const quire_slab *slab)
+{
+    struct quire_slab_stats out;
+    quire_slab_stats(slab, &out);
+    EXPECT_EQ(out.mapped_bytes, out.live_bytes + out.free_bytes + out.meta_bytes);
+    EXPECT_EQ(out.live_bytes, out.live_elements * out.slot_bytes);
+    EXPECT_GE(out.peak_bytes, out.mapped_bytes);
+    EXPECT_LE(out.empty_pages, out.pages);
+    return out;
+}
+
+/* A slab that is checked and destroyed with its scope. */
+class Slab {
+public:
+    explicit Slab(size_t element_bytes, quire_slab_opts opts = {}) : slab(quire_slab_create(element_bytes, &opts))
+    {
+        EXPECT_NE(slab, nullptr) << "errno " << errno;
+    }
+    Slab(const Slab &) = delete;
+    Slab &operator=(const Slab &) = delete;
+    ~Slab()
+    {
+        EXPECT_EQ(quire_slab_check(slab), nullptr);
+        quire_slab_destroy(slab);
+    }
+    operator quire_slab *() const { return slab; }
+    struct quire_slab_stats stats() const { return slab_stats(slab); }
+
+    Elements alloc(size_t count) const
+    {
+        Elements elements;
+        for (size_t i = 0; i < count; i++) {
+            elements.push_back(quire_slab_alloc(slab));
+            EXPECT_NE(elements.back(), nullptr);
+        }
+        return elements;
+    }
+    /* Everything there is room for, each with a byte written; then errno is ENOMEM. */
+    Elements alloc_until_refused() const
+    {
+        Elements elements;
+        errno = 0;
+        for (void *p; elements.size() < 10000000 && (p = quire_slab_alloc(slab));) {
+            *static_cast<char *>(p) = 1;
+            elements.push_back(p);
+        }
+        EXPECT_EQ(errno, ENOMEM);
+        return elements;
+    }
+    void free(const Elements &elements) const
+    {
+        for (void *p : elements)
+            quire_slab_free(slab, p);
+    }
+    Elements walk() const
+    {
+        Elements seen;
+        EXPECT_EQ(quire_slab_walk(slab, [](void *p, void *arg) { static_cast<Elements *>(arg)->push_back(p); return 0; }, &seen), 0);
+        std::sort(seen.begin(), seen.end());
+        return seen;
+    }
+
+private:
+    quire_slab *slab;
+};
+
+inline Elements sorted(Elements elements)
+{
+    std::sort(elements.begin(), elements.end());
+    return elements;
+}
+
+inline bool holds_only(const void *p, size_t bytes, char value)
+{
+    const char *at = static_cast<const char *>(p);
+    return bytes == 0 || (at[0] == value && memcmp(at, at + 1, bytes - 1) == 0);
+}
+
+/* The default source's decay for one scope. */
+class Decay {
+public:
+    explicit Decay(uint64_t decay_ns) { quire_source_set_decay(quire_source_default(), decay_ns); }
+    ~Decay() { quire_source_set_decay(quire_source_default(), 1000000000); }
+};
+
+/* True as soon as `done` is, at the latest after `limit_ms`. */
+template <typename Done> bool within_ms(unsigned limit_ms, const Done &done)
+{
+    for (unsigned ms = 0; ms < limit_ms; ms += 10) {
+        if (done())
+            return true;
+        sleep_ms(10);
+    }
+    return done();
+}
