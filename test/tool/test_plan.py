@@ -260,6 +260,21 @@ def test_an_element_holds_what_its_object_grows_to(tmp_path):
     assert site_of(document, 1)["class"] == "recycling slot" and element_bytes(document, 1) == 112
 
 
+def test_slots_that_would_hold_more_than_they_are_worth_are_given_up(tmp_path):
+    program = Program(sites=40)
+    for site in range(1, 40):
+        size = 16 * site if site < 10 else 1000 * site
+        for _ in range(5000 if site < 10 else 100):
+            program.free(0, program.alloc(0, site=site, size=size))
+    document = planned(tmp_path, program)
+    classes = {site: site_of(document, site)["class"] for site in range(1, 40)}
+    assert all(classes[site] == "recycling slot" for site in range(1, 10))
+    kept = [s["element_bytes"] for s in document["slabs"] if s["element_bytes"] > 512]
+    assert kept and sum(kept) < (256 << 10) + 39000 // 4
+    assert {classes[site] for site in range(10, 40)} == {"heap", "recycling slot"}
+    assert classes[39] == "heap" and len(kept) < 30
+
+
 def test_objects_aligned_to_more_than_a_slot_are_left_alone(tmp_path):
     program = Program()
     for _ in range(500):

@@ -32,7 +32,8 @@ static const struct request defaults = {
                    .allocs_min = 64,
                    .live_min = 16,
                    .slot_variety_max = 4,
-                   .element_bytes_max = 64 << 10}};
+                   .element_bytes_max = 64 << 10,
+                   .idle_slack_bytes = 256 << 10}};
 
 static const char *const class_names[] = {[PLAN_HEAP] = "heap",
                                           [PLAN_ARENA] = "arena",
@@ -120,11 +121,15 @@ static void print_arenas(const struct forecast *forecast, const struct plan *pla
 
 static void print_slabs(const struct forecast *forecast, const struct plan *plan) {
     printf("\"slabs\":[");
+    const char *comma = "";
     for (uint32_t i = 0; i < plan->slabs; i++) {
         const struct forecast_slab *slab = &forecast->slabs[i];
+        if (slab->objects == 0)
+            continue;
         printf("%s\n{\"slab\":%u,\"element_bytes\":%u,\"objects\":%llu,\"peak_live\":%llu}",
-               i ? "," : "", i, plan->element_bytes[i], (u64_print)slab->objects,
+               comma, i, plan->element_bytes[i], (u64_print)slab->objects,
                (u64_print)slab->peak_live);
+        comma = ",";
     }
     printf("],");
 }

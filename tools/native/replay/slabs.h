@@ -17,6 +17,7 @@ struct slab_rules {
     uint64_t live_min;          // a slab: so many alive at once
     uint32_t slot_variety_max;  // a recycling slot: largest size over mean size
     uint64_t element_bytes_max; // larger objects are few, and libc maps them by themselves
+    uint64_t idle_slack_bytes;  // slots: what they may hold besides waste_percent of the peak
 };
 
 /* Gives sites that stay to slabs; those of one class whose elements are of one size share one. */
