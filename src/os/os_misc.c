@@ -143,7 +143,7 @@ static int exit_error;
 
 static void exit_key_make(void)
 {
-    exit_error = pthread_key_create(&exit_key, exit_fn);
+    exit_error = pthread_key_create(&exit_key, __atomic_load_n(&exit_fn, __ATOMIC_RELAXED));
 }
 
 int os_at_thread_exit(void (*fn)(void *), void *arg)

@@ -82,7 +82,7 @@ static void shard_repair(struct shard *shard)
 
 static void default_after_fork(void)
 {
-    for (uint32_t i = 0; i < SHARDS_MAX; i++)
+    for (uint32_t i = 0; i < u32_load_relaxed(&shard_count); i++)
         if (lock_reset(&shards[i].lock))
             shard_repair(&shards[i]);
     lock_reset(&setup_lock);
@@ -121,7 +121,7 @@ static COLD void default_setup(void)
     lock_take(&setup_lock);
     if (u32_load_relaxed(&shard_count) == 0) {
         uint32_t count = (os_cpu_count() < CPUS_MAX ? os_cpu_count() : CPUS_MAX) * WAYS;
-        for (uint32_t i = 0; i < SHARDS_MAX; i++)
+        for (uint32_t i = 0; i < count; i++)
             shards[i].lock.rank = LOCK_SHARD;
         size_store_relaxed(&shard_wake_bytes, REAPER_FLOOR_BYTES / count > wake_bytes_least ? REAPER_FLOOR_BYTES / count : wake_bytes_least);
         shards_resize(count);

@@ -35,21 +35,24 @@ enum { FLAGS_KNOWN = QUIRE_SLAB_DEFRAG | QUIRE_SLAB_SINGLE_THREAD | QUIRE_SLAB_D
 
 /* ---- the short way ---- */
 
+static void *slab_alloc_slow(struct quire_slab *slab);
+
 void *quire_slab_alloc(struct quire_slab *slab)
 {
     struct slab_thread *thread = slab_thread_self;
     slab_enter(thread);
-    if (likely(slab->id < u32_load_acquire(&thread->limit))) { /* acquire [slab-limit] */
-        struct slab_lane *lane = &thread->table[slab->id]->lane[LANE_ORDINARY];
+    uint32_t id = slab->id;
+    if (likely(id < u32_load_acquire(&thread->limit))) { /* acquire [slab-limit] */
+        struct slab_lane *lane = &thread->table[id]->lane[LANE_ORDINARY];
         uint64_t avail = u64_load_relaxed(&lane->avail);
         if (likely(avail != 0)) {
             u64_store_relaxed(&lane->avail, avail & (avail - 1));
-            void *element = lane->base + bits_lowest(avail) * slab->slot_bytes;
+            void *element = lane->base + (size_t)__builtin_ctzll(avail) * slab->slot_bytes;
             slab_leave(thread);
             return element;
         }
     }
-    return slab_alloc_slow(slab, thread);
+    return slab_alloc_slow(slab);
 }
 
 void *slab_watched_alloc(const struct quire_slab *slab, void *element)
@@ -61,14 +64,17 @@ void *slab_watched_alloc(const struct quire_slab *slab, void *element)
     return element;
 }
 
+/* What others give up may be taken by yet others first: how often to ask. */
+enum { ATTEMPTS_MAX = 64 };
+
 /* With the thread's record locked; when nothing is left, after all have been asked. */
 static size_t alloc_held(struct quire_slab *slab, void **elements, size_t count)
 {
     size_t got = 0;
-    for (int attempt = 0; got < count && attempt < 2; attempt++) {
+    for (int attempt = 0; got < count && attempt < ATTEMPTS_MAX; attempt++) {
         struct slab_hold hold;
-        if (attempt > 0)
-            slab_reclaim(slab);
+        if (attempt > 0 && !slab_reclaim(slab))
+            break;
         struct slab_local *local = slab_hold(slab, &hold, true);
         if (local)
             got += slab_local_alloc_batch(local, elements + got, count - got);
@@ -81,16 +87,11 @@ static size_t alloc_held(struct quire_slab *slab, void **elements, size_t count)
     return got;
 }
 
-NOINLINE void *slab_alloc_slow(struct quire_slab *slab, struct slab_thread *thread)
+static NOINLINE void *slab_alloc_slow(struct quire_slab *slab)
 {
-    void *element = NULL;
-    if (slab->solo && !slab->watched) {
-        slab_leave(thread);
-        element = slab_local_alloc(slab->solo, LANE_ORDINARY);
-        if (likely(element != NULL))
-            return element;
-    } else if (likely(slab->id < u32_load_acquire(&thread->limit)) && thread->table[slab->id] != &slab_local_none) /* acquire [slab-limit] */
-        element = slab_local_alloc(thread->table[slab->id], LANE_ORDINARY);
+    struct slab_thread *thread = slab_thread_self;
+    struct slab_local *local = slab_local_of(slab, thread);
+    void *element = local && local != &slab_local_none ? slab_local_alloc(local, LANE_ORDINARY) : NULL;
     slab_leave(thread);
     if (!element && alloc_held(slab, &element, 1) == 0)
         return NULL;
@@ -127,10 +128,15 @@ size_t quire_slab_alloc_batch(struct quire_slab *slab, void **elements, size_t c
 
 /* ---- making one ---- */
 
-void slab_verify(const struct quire_slab *slab)
+bool slab_is_live(const struct quire_slab *slab)
 {
     owner_t owner = pagemap_find(slab);
-    if (unlikely(owner_kind(owner) != OWNER_SLAB || ((struct slab_page *)owner_object(owner))->slab != slab))
+    return likely(owner_kind(owner) == OWNER_SLAB && ((struct slab_page *)owner_object(owner))->slab == slab);
+}
+
+void slab_verify(const struct quire_slab *slab)
+{
+    if (unlikely(!slab_is_live(slab)))
         slab_refuse(NULL, SLAB_E5, slab);
 }
 
@@ -139,6 +145,9 @@ void slab_set_sizes(struct quire_slab *slab, size_t page_bytes_max)
     struct slab_sizes sizes = {slab->slot_bytes, os_page_bytes(), page_bytes_max};
     size_t most = slab_page_bytes_most(sizes);
     size_store_relaxed(&slab->page_bytes_most, most);
+    size_t slots = most / slab->slot_bytes < SLAB_SLOTS_MAX ? most / slab->slot_bytes : SLAB_SLOTS_MAX;
+    if (slab->words_most == 0)
+        slab->words_most = (uint32_t)(slots + WORD_BITS - 1) / WORD_BITS;
     size_store_relaxed(&slab->page_bytes_least, slab_page_bytes_least(sizes, most));
 }
 
@@ -149,8 +158,16 @@ static bool slot_bytes_of(size_t element_bytes, size_t align_bytes, size_t *out)
         return false;
     if (!align_up_checked(bytes, align_bytes, out) || *out > PTRDIFF_MAX / 2)
         return false;
-    *out = *out < 2 ? 2 : *out; /* the reciprocal of 1 does not fit its word */
     return true;
+}
+
+/* Of an odd number, modulo 2^64: right in 3 bits, then in twice as many with each step.  (Newton; Hacker's Delight, 10-16.) */
+static uint64_t inverse_of(uint64_t odd)
+{
+    uint64_t inverse = odd;
+    for (int bits = 3; bits < WORD_BITS; bits *= 2)
+        inverse *= 2 - odd * inverse;
+    return inverse;
 }
 
 /* Local 0, the header of the home page, and on the default source the first elements lie behind the struct. */
@@ -161,7 +178,9 @@ static void home_layout(struct quire_slab *slab, bool with_slots)
     slab_local_init(local, slab);
     addr_store_release(&slab->locals, (uintptr_t)local); /* release [slab-locals] */
     local->unbound_next = NULL;
-    at += align_up(sizeof *local, CACHE_LINE_BYTES);
+    at += sizeof *local;
+    slab->spare = (struct slab_local *)(void *)at;
+    at += sizeof *local;
     uint32_t slots = 0;
     size_t align = slab->align_bytes > CACHE_LINE_BYTES ? slab->align_bytes : CACHE_LINE_BYTES, skip = 0;
     if (with_slots && slab->slot_bytes < slab->span.bytes && slab->align_bytes <= os_page_bytes()) {
@@ -185,13 +204,11 @@ static void home_layout(struct quire_slab *slab, bool with_slots)
     if (slots) {
         slab_page_enter_all(local, home);
         slab_page_link(local, home);
-        sanitize_no_access(home->slots, home->slots_bytes);
-        size_sub_relaxed(&slab->meta_bytes, home->slots_bytes);
+        sanitize_no_access(home->slots, slab_slots_bytes(home));
+        size_sub_relaxed(&slab->meta_bytes, slab_slots_bytes(home));
     }
-    if (slab->flags & QUIRE_SLAB_SINGLE_THREAD)
-        slab->solo = local;
-    else
-        slab->unbound = local, u32_store_relaxed(&slab->unbound_count, 1);
+    slab->unbound = local;
+    u32_store_relaxed(&slab->unbound_count, 1);
 }
 
 /* The options in the struct; 0 or the errno. */
@@ -206,7 +223,8 @@ static int options_read(struct quire_slab *slab, size_t element_bytes, const str
         return ENOMEM;
     slab->flags = opts->flags;
     slab->element_bytes = element_bytes ? element_bytes : 1;
-    slab->reciprocal = UINT64_MAX / slab->slot_bytes + 1;
+    slab->twos = bits_lowest(slab->slot_bytes);
+    slab->inverse = inverse_of(slab->slot_bytes >> slab->twos);
     slab->limit_bytes = opts->limit_bytes;
     slab->watched = sanitize_watched() || sanitize_race_watched();
     slab->source = opts->source ? opts->source : quire_source_default();
@@ -277,8 +295,7 @@ void quire_slab_destroy(struct quire_slab *slab)
         return;
     slab_verify(slab);
     slab_unregister(slab);
-    slab->solo = NULL;
-    for (struct slab_local *local = (struct slab_local *)addr_load_acquire(&slab->locals); local; local = local->next) /* acquire [slab-locals] */
+    for (struct slab_local *local = slab_locals(slab); local; local = local->next)
         for (struct slab_page *page = local->all, *next; page; page = next) {
             next = page->all_next;
             if (!page->home)
@@ -296,5 +313,6 @@ void quire_slab_destroy(struct quire_slab *slab)
 
 void quire_slab_set_defrag(struct quire_slab *slab, uint32_t on)
 {
+    slab_verify(slab);
     u32_store_relaxed(&slab->defrag, on != 0);
 }

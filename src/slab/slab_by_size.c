@@ -51,11 +51,11 @@ void quire_slab_by_size_release(struct quire_slab *slab)
 {
     if (!slab)
         return;
-    slab_verify(slab);
     lock_take(&by_size.lock);
-    if (slab->shared_count == 0) {
+    bool known = slab_is_live(slab) && slab->shared_count != 0;
+    if (unlikely(!known)) {
         lock_drop(&by_size.lock);
-        slab_refuse(slab, SLAB_E6, slab);
+        slab_refuse(NULL, SLAB_E6, slab);
     }
     bool last = --slab->shared_count == 0;
     if (last && slab->shared_size <= SHARED_BYTES_MAX)

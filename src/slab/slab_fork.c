@@ -6,7 +6,7 @@
  * from what is always whole: the chain of its pages and the words of their slots.
  *
  *     free |= avail, free |= remote      claims and frees that nobody is left to finish
- *     used, open, state, lists           from `free`
+ *     used, state, lists                 from `free`
  *     stacks, shortcuts, queued          empty
  *
  * What such a thread was about to hand out is lost to the child: one element for each thread; one page at most that was coming or going.
@@ -18,25 +18,19 @@
 static void page_repair(struct slab_local *local, struct slab_page *page)
 {
     uint32_t free_count = 0;
-    page->open = 0;
     for (unsigned w = 0; w < page->words; w++) {
         uint64_t free = u64_load_relaxed(&page->pair[w].free) | u64_load_relaxed(&page->pair[w].remote);
         u64_store_relaxed(&page->pair[w].free, free);
         u64_store_relaxed(&page->pair[w].remote, 0);
         free_count += bits_count(free);
-        page->open |= (uint64_t)(free != 0) << w;
     }
-    page->used = page->slot_count - free_count;
+    page->used = (uint32_t)page->slot_count - free_count;
     page->pins = 0;
     u32_store_relaxed(&page->queued, 0);
-    u32_store_relaxed(&page->claimed, SLAB_WORD_NONE);
+    slab_set_claimed(page, SLAB_WORD_NONE);
     addr_store_relaxed(&page->owner, (uintptr_t)local);
     page->state = PAGE_FULL;
-    if (page->open == 0)
-        return;
-    slab_page_link(local, page);
-    if (page->used == 0)
-        slab_page_emptied(local, page);
+    slab_page_freed(local, page);
 }
 
 void slab_local_repair(struct slab_local *local)
@@ -47,8 +41,7 @@ void slab_local_repair(struct slab_local *local)
             u64_store_relaxed(&lane->pair->free, u64_load_relaxed(&lane->pair->free) | u64_load_relaxed(&lane->avail));
         *lane = (struct slab_lane){.filled = 0};
     }
-    for (int i = 0; i < SLAB_CACHE; i++)
-        local->cache[i] = &slab_page_none;
+    slab_cache_clear(local);
     addr_store_relaxed(&local->remote, 0);
     local->empty = (struct slab_list){NULL, NULL};
     local->empties = local->empties_low = local->pages = 0;
@@ -69,14 +62,15 @@ static void slab_repair(struct quire_slab *slab, bool inside)
     slab->unbound = NULL;
     u32_store_relaxed(&slab->unbound_count, 0);
     u32_store_relaxed(&slab->walkers, 0);
-    for (struct slab_local *local = (struct slab_local *)addr_load_relaxed(&slab->locals); local; local = local->next) {
+    for (struct slab_local *local = slab_locals(slab); local; local = local->next) {
         inside |= lock_reset(&local->lock);
         if (inside)
             slab_local_repair(local);
         struct slab_thread *thread = (struct slab_thread *)addr_load_relaxed(&local->thread);
-        if (local == slab->solo || (thread && slab_thread_is_left(thread)))
+        if (thread && slab_thread_is_left(thread))
             continue;
         addr_store_relaxed(&local->thread, 0);
+        local->cache = NULL;
         local->unbound_next = slab->unbound;
         slab->unbound = local;
         u32_add_relaxed(&slab->unbound_count, 1);

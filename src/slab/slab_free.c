@@ -23,78 +23,71 @@ const char *slab_locate(const struct quire_slab *slab, const void *p, struct sla
     struct slab_page *page = owner_object(owner);
     if (page->slab != slab)
         return SLAB_E4;
-    size_t offset = (size_t)((const char *)p - page->slots);
-    place->page = page;
-    return offset < page->slots_bytes && slab_index(slab->reciprocal, offset, &place->slot) ? NULL : SLAB_E3;
+    *place = (struct slab_place){page, slab_slot_of(slab, page, p)};
+    return place->slot < page->slot_count ? NULL : SLAB_E3;
 }
 
-static inline uint64_t bit_of(uint32_t slot)
+static inline uint64_t bit_of(size_t slot)
 {
     return UINT64_C(1) << slot % WORD_BITS;
 }
 
-bool slab_slot_is_free(const struct slab_page *page, uint32_t slot)
+bool slab_slot_is_free(const struct slab_page *page, size_t slot)
 {
     const struct slab_pair *pair = &page->pair[slot / WORD_BITS];
-    uint64_t not_live = u64_load_relaxed(&pair->free) | u64_load_relaxed(&pair->remote) | slab_claimed(page, slot / WORD_BITS);
+    uint64_t not_live = u64_load_relaxed(&pair->free) | u64_load_relaxed(&pair->remote) | slab_claimed(page, (unsigned)(slot / WORD_BITS));
     return (not_live & bit_of(slot)) != 0;
 }
 
-/* What a free finds out beside setting the bit. */
-enum free_outcome { FREE_DONE, FREE_CHANGED, FREE_TWICE };
-
-static ALWAYS_INLINE enum free_outcome free_bit(const struct slab_lane *lane, struct slab_page *page, uint32_t slot)
+/* Set the slot's bit, unless it is not live. */
+static ALWAYS_INLINE bool free_bit(struct slab_page *page, size_t slot)
 {
-    struct slab_pair *pair = &page->pair[slot / WORD_BITS];
-    uint64_t free = u64_load_relaxed(&pair->free), not_live = free | u64_load_relaxed(&pair->remote), bit = bit_of(slot);
-    if (pair == lane->pair)
-        not_live |= u64_load_relaxed(&lane->avail);
-    if (unlikely(not_live & bit))
-        return FREE_TWICE;
-    u64_store_release(&pair->free, free | bit); /* release [slab-claim] */
-    return unlikely(--page->used == 0) || unlikely(free == 0) ? FREE_CHANGED : FREE_DONE;
+    unsigned word = (unsigned)slot / WORD_BITS;
+    struct slab_pair *pair = &page->pair[word];
+    uint64_t free = u64_load_relaxed(&pair->free), not_live = free | u64_load_relaxed(&pair->remote);
+    if (unlikely(word == page->word))
+        not_live |= u64_load_relaxed((const atomic_u64 *)addr_load_relaxed(&page->avail));
+    if (unlikely(not_live >> slot % WORD_BITS & 1))
+        return false;
+    u64_store_release(&pair->free, free | bit_of(slot)); /* release [slab-claim] */
+    return true;
 }
 
-/* The word had no room before, or the page has nothing live now. */
-static NOINLINE void free_changed(struct slab_local *local, struct slab_page *page, unsigned word)
+void slab_free_owned(struct slab_local *local, struct slab_page *page, size_t slot)
 {
-    if ((page->open >> word & 1) == 0)
-        slab_page_opened(local, page, word);
-    if (page->used == 0)
-        slab_page_emptied(local, page);
-}
-
-void slab_free_owned(struct slab_local *local, struct slab_page *page, uint32_t slot)
-{
-    if (unlikely(page->marks != NULL))
-        slab_unmark_bits(page, slot / WORD_BITS, bit_of(slot));
-    switch (free_bit(&local->lane[page->lane], page, slot)) {
-    case FREE_TWICE:
+    if (unlikely(page->marks != NULL) && u32_load_relaxed(&page->marked) != 0)
+        slab_unmark_bits(page, (unsigned)(slot / WORD_BITS), bit_of(slot));
+    if (unlikely(!free_bit(page, slot)))
         slab_refuse(page->slab, SLAB_E1, slab_slot_at(page, slot));
-    case FREE_CHANGED:
-        free_changed(local, page, slot / WORD_BITS);
-        break;
-    case FREE_DONE:
-        break;
-    }
+    page->used--;
     slab_page_rejoin(local, page);
+    slab_page_freed(local, page); /* the last look at it: it may be gone */
 }
 
-/* The long way, inside an operation; `local` is the thread's, or none. */
-static void free_anywhere(struct quire_slab *slab, struct slab_local *local, void *element)
+/* The long way, inside an operation; `local` is the thread's, or none.  False: a doubt to settle. */
+static bool free_anywhere(struct quire_slab *slab, struct slab_local *local, void *element, struct slab_doubt *doubt)
 {
     struct slab_place place;
     const char *refused = slab_locate(slab, element, &place);
     if (unlikely(refused != NULL))
         slab_refuse(slab, refused, element);
     struct slab_page *page = place.page;
-    if (slab_owner(page) != local) {
-        slab_remote_free(page, place.slot / WORD_BITS, bit_of(place.slot));
-        return;
-    }
-    if (page->lane == LANE_ORDINARY && !page->marks)
-        local->cache[slab_cache_idx(element)] = page;
+    if (slab_owner(page) != local)
+        return slab_remote_free(page, (unsigned)(place.slot / WORD_BITS), bit_of(place.slot), doubt);
     slab_free_owned(local, page, place.slot);
+    return true;
+}
+
+/* The next free into this page takes the short way.  Only where the thread holds no lock: whoever visits its locals empties the cache, and relies
+ * on its staying so. */
+static void cache_fill(struct slab_local *local, const void *element)
+{
+    owner_t owner = pagemap_find(element);
+    struct slab_page *page = owner_object(owner);
+    if (owner_kind(owner) != OWNER_SLAB || page->slab != local->slab || slab_owner(page) != local || page->lane != LANE_ORDINARY)
+        return;
+    if (page->state == PAGE_PARTIAL || page->state == PAGE_CURRENT)
+        local->cache[slab_cache_idx(local->slab, element)] = page;
 }
 
 /* What sanitizers are told, before anybody else can have it. */
@@ -109,52 +102,45 @@ static void watched_free(const struct quire_slab *slab, void *element)
 }
 
 /* With the thread's record locked. */
-static void free_held(struct quire_slab *slab, void **elements, size_t count)
+static void free_held(struct quire_slab *slab, void *element)
 {
     struct slab_hold hold;
+    struct slab_doubt doubt;
     struct slab_local *local = slab_hold(slab, &hold, false);
-    for (size_t i = 0; i < count; i++) {
-        if (!elements[i])
-            continue;
-        if (unlikely(slab->watched))
-            watched_free(slab, elements[i]);
-        free_anywhere(slab, local, elements[i]);
-    }
+    if (unlikely(slab->watched))
+        watched_free(slab, element);
+    bool done = free_anywhere(slab, local, element, &doubt);
     slab_drop(&hold);
+    if (unlikely(!done))
+        slab_settle(slab, doubt);
 }
 
-/* The short way; false: it is not for it. */
-static ALWAYS_INLINE bool free_fast(struct quire_slab *slab, struct slab_local *local, void *element)
-{
-    struct slab_page *page = local->cache[slab_cache_idx(element)];
-    size_t offset = (size_t)((char *)element - page->slots);
-    uint32_t slot;
-    if (unlikely(offset >= page->slots_bytes) || unlikely(!slab_index(slab->reciprocal, offset, &slot)))
-        return false;
-    enum free_outcome outcome = free_bit(&local->lane[LANE_ORDINARY], page, slot);
-    if (unlikely(outcome != FREE_DONE)) {
-        if (outcome == FREE_TWICE)
-            slab_refuse(slab, SLAB_E1, element);
-        free_changed(local, page, slot / WORD_BITS);
-    }
-    return true;
-}
-
-static NOINLINE void free_slow(struct quire_slab *slab, struct slab_thread *thread, void *element)
+static NOINLINE void free_slow(struct quire_slab *slab, void *element)
 {
     int kept = errno;
-    if (slab->solo && !slab->watched) {
+    struct slab_doubt doubt;
+    struct slab_thread *thread = slab_thread_self;
+    struct slab_local *local = slab_local_of(slab, thread);
+    if (element && local) {
+        bool done = free_anywhere(slab, local, element, &doubt);
+        if (local != &slab_local_none)
+            cache_fill(local, element);
         slab_leave(thread);
-        if (element && !free_fast(slab, slab->solo, element))
-            free_anywhere(slab, slab->solo, element);
-    } else if (element && likely(slab->id < u32_load_acquire(&thread->limit))) { /* acquire [slab-limit] */
-        free_anywhere(slab, thread->table[slab->id], element);
-        slab_leave(thread);
+        if (unlikely(!done))
+            slab_settle(slab, doubt);
     } else {
         slab_leave(thread);
         if (element)
-            free_held(slab, &element, 1);
+            free_held(slab, element);
     }
+    errno = kept;
+}
+
+static NOINLINE void page_emptied(struct slab_page *page)
+{
+    int kept = errno;
+    slab_page_freed(slab_owner(page), page);
+    slab_leave(slab_thread_self);
     errno = kept;
 }
 
@@ -162,12 +148,16 @@ void quire_slab_free(struct quire_slab *slab, void *element)
 {
     struct slab_thread *thread = slab_thread_self;
     slab_enter(thread);
-    /* acquire [slab-limit] */
-    if (likely(slab->id < u32_load_acquire(&thread->limit)) && likely(free_fast(slab, thread->table[slab->id], element))) {
-        slab_leave(thread);
+    struct slab_page *page = thread->cache[slab_cache_idx(slab, element)];
+    size_t slot = slab_slot_of(slab, page, element);
+    if (likely(page->slab == slab) && likely(slot < page->slot_count) && likely(free_bit(page, slot))) {
+        if (likely(--page->used != 0))
+            slab_leave(thread);
+        else
+            page_emptied(page);
         return;
     }
-    free_slow(slab, thread, element);
+    free_slow(slab, element);
 }
 
 /* ---- batches ---- */
@@ -179,70 +169,94 @@ struct gathered {
     uint64_t bits;
 };
 
-static void gathered_flush(struct gathered *g)
+/* Bits that are gathered keep their page from going away. */
+static bool gathered_flush(struct gathered *g, struct slab_doubt *doubt)
 {
-    if (g->bits)
-        slab_remote_free(g->page, g->word, g->bits);
+    uint64_t bits = g->bits;
     g->bits = 0;
+    return bits == 0 || likely(slab_remote_free(g->page, g->word, bits, doubt));
 }
 
-static void gathered_add(struct gathered *g, struct slab_page *page, uint32_t slot)
+/* False: not added, because there is a doubt about those before it. */
+static bool gathered_add(struct gathered *g, struct slab_page *page, size_t slot, struct slab_doubt *doubt)
 {
     if (g->page != page || g->word != slot / WORD_BITS) {
-        gathered_flush(g);
+        if (!gathered_flush(g, doubt))
+            return false;
         g->page = page;
-        g->word = slot / WORD_BITS;
+        g->word = (unsigned)(slot / WORD_BITS);
     }
     if (unlikely(g->bits & bit_of(slot)))
         slab_refuse(page->slab, SLAB_E1, slab_slot_at(page, slot));
     g->bits |= bit_of(slot);
+    return true;
 }
 
-/* The page of the element before is the likeliest: bits that are gathered keep it from going away. */
-static ALWAYS_INLINE void batch_free_one(struct quire_slab *slab, struct slab_local *local, struct gathered *g, void *element)
+static bool batch_free_one(struct slab_local *local, struct gathered *g, void *element, struct slab_doubt *doubt)
 {
-    size_t offset = g->bits ? (size_t)((char *)element - g->page->slots) : SIZE_MAX;
-    uint32_t slot;
-    if (likely(g->bits && offset < g->page->slots_bytes && slab_index(slab->reciprocal, offset, &slot))) {
-        gathered_add(g, g->page, slot);
-        return;
+    struct quire_slab *slab = local->slab;
+    struct slab_page *page = local->cache[slab_cache_idx(slab, element)];
+    size_t slot = slab_slot_of(slab, page, element);
+    if (likely(page->slab == slab) && likely(slot < page->slot_count) && likely(free_bit(page, slot))) {
+        if (unlikely(--page->used == 0))
+            slab_page_freed(local, page);
+        return true;
     }
+    if (g->bits != 0 && (slot = slab_slot_of(slab, g->page, element)) < g->page->slot_count)
+        return gathered_add(g, g->page, slot, doubt);
     struct slab_place place;
     const char *refused = slab_locate(slab, element, &place);
     if (unlikely(refused != NULL))
         slab_refuse(slab, refused, element);
-    if (slab_owner(place.page) == local)
-        slab_free_owned(local, place.page, place.slot);
-    else
-        gathered_add(g, place.page, place.slot);
+    if (slab_owner(place.page) != local)
+        return gathered_add(g, place.page, place.slot, doubt);
+    slab_free_owned(local, place.page, place.slot);
+    cache_fill(local, element);
+    return true;
 }
 
-static void batch_free(struct quire_slab *slab, struct slab_local *local, void **elements, size_t count)
+/* A thread that frees batches has a local too: it is what says that its cache may be used.  False: there is no memory for one. */
+static bool slab_join(struct quire_slab *slab)
 {
-    struct gathered g = {.bits = 0};
-    for (size_t i = 0; i < count; i++)
-        if (likely(elements[i] != NULL))
-            batch_free_one(slab, local, &g, elements[i]);
-    gathered_flush(&g);
+    struct slab_hold hold;
+    bool joined = slab_hold(slab, &hold, true) != NULL;
+    slab_drop(&hold);
+    return joined;
 }
 
 /* So long a batch at once that a visitor does not wait for long. */
 enum { BATCH_AT_ONCE = 4096 };
 
+/* Returns how many are freed; fewer than `count` when there is a doubt to settle first. */
+static size_t batch_free(struct slab_local *local, void **elements, size_t count, struct slab_doubt *doubt)
+{
+    struct gathered g = {.bits = 0};
+    size_t done = 0;
+    while (done < count && (!elements[done] || batch_free_one(local, &g, elements[done], doubt)))
+        done++;
+    if (done == count && !gathered_flush(&g, doubt))
+        return count;
+    if (done == count)
+        doubt->bits = 0;
+    return done;
+}
+
 void quire_slab_free_batch(struct quire_slab *slab, void **elements, size_t count)
 {
     int kept = errno;
     for (size_t n; count > 0; elements += n, count -= n) {
-        n = count < BATCH_AT_ONCE ? count : BATCH_AT_ONCE;
+        struct slab_doubt doubt = {.bits = 0};
         struct slab_thread *thread = slab_thread_self;
         slab_enter(thread);
-        if (likely(slab->id < u32_load_acquire(&thread->limit))) { /* acquire [slab-limit] */
-            batch_free(slab, thread->table[slab->id], elements, n);
-            slab_leave(thread);
-        } else {
-            slab_leave(thread);
-            free_held(slab, elements, n);
-        }
+        struct slab_local *local = slab_local_of(slab, thread);
+        if (likely(local != NULL) && likely(local != &slab_local_none))
+            n = batch_free(local, elements, count < BATCH_AT_ONCE ? count : BATCH_AT_ONCE, &doubt);
+        else
+            n = 0;
+        slab_leave(thread);
+        if (n == 0 && doubt.bits == 0 && (!local || !slab_join(slab)))
+            quire_slab_free(slab, elements[n++]);
+        slab_settle(slab, doubt);
     }
     errno = kept;
 }

@@ -22,8 +22,8 @@
 extern "C" {
 #endif
 
-enum { SLAB_NAME_BYTES = 32, SLAB_CACHE = 64, SLAB_CACHE_SHIFT = 16, SLAB_LANES = 2, LANE_ORDINARY = 0, LANE_MARKED = 1 };
-/* The id of a slab that threads' tables do not know: one of a single thread, one that is no more. */
+enum { SLAB_NAME_BYTES = 32, SLAB_CACHE = 128, SLAB_RECORD_BYTES = 32 << 10, SLAB_CACHE_SHIFT = 15, SLAB_LANES = 2, LANE_ORDINARY = 0, LANE_MARKED = 1 };
+/* The id of a slab that is no more, or not yet. */
 #define SLAB_ID_NONE UINT32_MAX
 #define SLAB_WORD_NONE UINT32_MAX
 
@@ -40,22 +40,25 @@ enum slab_state { PAGE_UNUSED, PAGE_FULL, PAGE_PARTIAL, PAGE_CURRENT, PAGE_EMPTY
 /* The header of a page, out of the slots' way.  Its memory stays a header until every thread has been seen outside the slab (slab_meta.c). */
 struct CACHE_ALIGNED slab_page {
     /* the owner: whoever has its local */
-    uint64_t open;                    /* words with free slots */
-    uint32_t used;                    /* slots that are live, freed by others and not collected, or claimed */
+    uint32_t used;  /* slots that are live, freed by others and not collected, or claimed */
+    uint32_t from;  /* the word after the last one claimed: where the search for room begins */
+    uint32_t word;  /* the claimed one, for the owner's eyes; SLAB_WORD_NONE */
     uint8_t state, bucket, lane, home; /* home: it lies in the slab's own span and never goes back */
     struct slab_page *next, *prev;         /* of a lane's list, of the empty ones, of unused headers */
     struct slab_page *all_next, *all_prev; /* of the local's pages */
     uint32_t pins;                         /* walks that stand on it */
     /* fixed while in use */
     char *slots CACHE_ALIGNED;
-    size_t slots_bytes; /* 0: an unused header */
     struct quire_slab *slab;
-    uint32_t slot_count, words;
+    size_t slot_count; /* 0: an unused header */
+    uint32_t words;
     /* any thread */
     atomic_addr owner;      /* struct slab_local * */
     atomic_addr queue_next; /* struct slab_page *: on the owner's stack of pages freed into by others */
-    atomic_u32 queued, claimed; /* claimed: the word that the owner allocates from */
-    atomic_u32 marked;          /* elements that carry a mark */
+    atomic_addr avail;          /* atomic_u64 *: what was not handed out yet of */
+    atomic_u32 claimed;         /* the word that the owner allocates from, for the others' */
+    atomic_u32 queued;
+    atomic_u32 marked; /* elements that carry a mark */
     /* seldom */
     struct quire_span span CACHE_ALIGNED;
     struct slab_chunk *chunk;
@@ -81,12 +84,12 @@ struct slab_lane {
 struct slab_local {
     /* whoever has the local: its thread, a visitor, a holder of `lock` when no thread has it */
     struct slab_lane lane[SLAB_LANES];
-    struct slab_page *cache[SLAB_CACHE]; /* own ordinary pages by address; never NULL */
+    struct slab_page **cache; /* the thread's; NULL: nobody's */
     struct slab_page *all;
     struct slab_list empty; /* newest first */
     uint32_t empties, empties_low; /* low: the least since the last tick */
     uint32_t pages, defrag;
-    size_t held_bytes;
+    size_t held_bytes, given_bytes; /* given: in all, back to the source */
     uint64_t tick_avail[SLAB_LANES]; /* the lanes at the last tick: nothing has moved since if equal */
     struct slab_page *tick_page[SLAB_LANES];
     /* fixed at birth */
@@ -102,16 +105,15 @@ struct slab_local {
 /* One thread's record.  Its memory stays a record for ever: an ended thread's serves the next. */
 struct CACHE_ALIGNED slab_thread {
     atomic_u32 active; /* the thread is inside an operation */
-    atomic_u32 limit;  /* slab ids below it take the fast way; 0 while somebody else is, or wants to be, inside the thread's locals */
-    struct slab_local **table;
+    atomic_u32 limit;  /* slab ids below it take the short way; 0 while somebody else is, or wants to be, inside the thread's locals */
     /* seldom; under lock */
     struct lock lock;
     atomic_addr holder; /* the thread that holds `lock` for an operation of its own */
-    uint32_t count;    /* entries of table */
+    uint32_t count; /* entries of table that are set */
     uint32_t bound;
-    struct quire_span span; /* of a table that outgrew the record */
     struct slab_thread *next, *free_next; /* under the registry's lock */
-    struct slab_local *own[];
+    struct slab_page *cache[SLAB_CACHE];  /* ordinary pages of the thread's locals that are not full, by address; never NULL */
+    struct slab_local *table[];           /* by slab id; &slab_local_none: none */
 };
 
 struct CACHE_ALIGNED quire_slab {
@@ -119,9 +121,10 @@ struct CACHE_ALIGNED quire_slab {
     uint32_t id;
     uint32_t flags;
     size_t slot_bytes;
-    uint64_t reciprocal; /* 2^64 / slot_bytes, rounded up: see slab_index() */
-    struct slab_local *solo; /* QUIRE_SLAB_SINGLE_THREAD: the only local */
+    uint64_t inverse; /* of slot_bytes' odd part, and the power of two beside it: see slab_slot_of() */
+    uint32_t twos;
     bool watched, markable;
+    uint32_t words_most; /* of the headers, so that one serves every page */
     size_t element_bytes, align_bytes, limit_bytes;
     struct quire_source *source;
     struct quire_span span; /* where this struct lies */
@@ -137,6 +140,7 @@ struct CACHE_ALIGNED quire_slab {
     struct lock lock CACHE_ALIGNED;
     atomic_addr locals; /* struct slab_local *: only grows */
     struct slab_local *unbound;
+    struct slab_local *spare; /* for slab_reclaim(), which needs one when there is no memory */
     atomic_u32 unbound_count;
     struct slab_chunk *chunks;
     struct slab_page *headers; /* unused */
@@ -174,9 +178,22 @@ static ALWAYS_INLINE void slab_leave(struct slab_thread *thread)
     u32_store_release(&thread->active, 0); /* release [slab-active] */
 }
 
+/* What the thread may use without a lock; &slab_local_none: nothing yet; NULL: it has to go the long way. */
+static ALWAYS_INLINE struct slab_local *slab_local_of(const struct quire_slab *slab, const struct slab_thread *thread)
+{
+    uint32_t id = slab->id;
+    return likely(id < u32_load_acquire(&thread->limit)) ? thread->table[id] : NULL; /* acquire [slab-limit] */
+}
+
+/* Where a page of the slab at this address is cached: small pages of several slabs that lie together do not meet. */
+static ALWAYS_INLINE size_t slab_cache_idx(const struct quire_slab *slab, const void *address)
+{
+    return (((uintptr_t)address >> SLAB_CACHE_SHIFT) + slab->id) & (SLAB_CACHE - 1);
+}
+
 /* An operation the long way, with this thread's record locked.  bound: with a local of the slab; NULL then means no memory. */
 struct slab_hold {
-    struct slab_thread *thread; /* NULL: a slab of a single thread */
+    struct slab_thread *thread;
 };
 struct slab_local *slab_hold(struct quire_slab *slab, struct slab_hold *hold, bool bound);
 void slab_drop(struct slab_hold *hold);
@@ -202,6 +219,7 @@ extern atomic_u32 slab_pending;
 
 bool slab_threads_after_fork(void);
 bool slab_thread_is_left(const struct slab_thread *thread);
+bool slab_is_live(const struct quire_slab *slab);
 /* E5 when this is no live slab. */
 void slab_verify(const struct quire_slab *slab);
 
@@ -216,9 +234,11 @@ bool slab_headers_idle(struct quire_slab *slab);
 struct slab_chunk *slab_headers_unlink(struct quire_slab *slab);
 size_t slab_headers_give(struct quire_slab *slab, struct slab_chunk *idle);
 void slab_headers_relink(struct quire_slab *slab, struct slab_chunk *idle);
+struct slab_local *slab_spare_take(struct quire_slab *slab);
 void slab_chunks_destroy(struct quire_slab *slab);
 void slab_headers_after_fork(struct quire_slab *slab);
 struct slab_local *slab_local_new(struct quire_slab *slab);
+void slab_cache_clear(struct slab_local *local);
 void slab_local_init(struct slab_local *local, struct quire_slab *slab);
 size_t slab_header_bytes(const struct quire_slab *slab, uint32_t words);
 
@@ -227,9 +247,11 @@ size_t slab_header_bytes(const struct quire_slab *slab, uint32_t words);
 struct slab_page *slab_page_new(struct slab_local *local, unsigned lane);
 void slab_page_setup(struct slab_page *page, struct slab_local *local, char *slots, uint32_t slot_count);
 void slab_page_give(struct slab_local *local, struct slab_page *page);
-void slab_page_opened(struct slab_local *local, struct slab_page *page, unsigned word);
-void slab_page_emptied(struct slab_local *local, struct slab_page *page);
+void slab_cache_forget(struct slab_local *local, const struct slab_page *page);
+/* Slots were freed: it may have room again, or nothing live. */
+void slab_page_freed(struct slab_local *local, struct slab_page *page);
 void slab_page_link(struct slab_local *local, struct slab_page *page);
+void slab_page_full(struct slab_local *local, struct slab_page *page);
 void slab_page_unlink(struct slab_local *local, struct slab_page *page);
 void slab_page_leave_all(struct slab_local *local, struct slab_page *page);
 void slab_page_enter_all(struct slab_local *local, struct slab_page *page);
@@ -244,12 +266,18 @@ void slab_list_remove(struct slab_list *list, struct slab_page *page);
 /* ---- slab_remote.c ---- */
 
 void slab_queue(struct slab_page *page);
-void slab_remote_free(struct slab_page *page, unsigned word, uint64_t bits);
+/* Slots, counted from `first`, whose free by another thread needs a second look: freed says whether their bits are set already. */
+struct slab_doubt {
+    char *first;
+    uint64_t bits;
+    bool freed;
+};
+bool slab_remote_free(struct slab_page *page, unsigned word, uint64_t bits, struct slab_doubt *doubt);
+/* Not inside an operation. */
+void slab_settle(struct quire_slab *slab, struct slab_doubt doubt);
 void slab_drain(struct slab_local *local);                              /* collect what others freed */
 void slab_collect(struct slab_local *local, struct slab_page *page);
 void slab_refuse_bits(struct slab_page *page, unsigned word, uint64_t bits); /* E1 for the lowest */
-/* Slots of a word that are claimed and not handed out; also of another thread's page. */
-uint64_t slab_claimed(const struct slab_page *page, unsigned word);
 
 /* ---- slab_mark.c ---- */
 
@@ -270,18 +298,17 @@ size_t slab_local_alloc_batch(struct slab_local *local, void **elements, size_t 
 void *slab_watched_alloc(const struct quire_slab *slab, void *element);
 /* Page sizes for a largest page; 0: default. */
 void slab_set_sizes(struct quire_slab *slab, size_t page_bytes_max);
-void *slab_alloc_slow(struct quire_slab *slab, struct slab_thread *thread);
 
 /* ---- slab_free.c ---- */
 
 struct slab_place {
     struct slab_page *page;
-    uint32_t slot;
+    size_t slot;
 };
 /* Where `p` is in the slab, or the words of the refusal.  Inside an operation. */
 const char *slab_locate(const struct quire_slab *slab, const void *p, struct slab_place *place);
-bool slab_slot_is_free(const struct slab_page *page, uint32_t slot);
-void slab_free_owned(struct slab_local *local, struct slab_page *page, uint32_t slot);
+bool slab_slot_is_free(const struct slab_page *page, size_t slot);
+void slab_free_owned(struct slab_local *local, struct slab_page *page, size_t slot);
 
 /* ---- slab_by_size.c ---- */
 
@@ -290,8 +317,8 @@ void slab_by_size_after_fork(void);
 /* ---- slab_trim.c ---- */
 
 size_t slab_local_trim(struct slab_local *local);
-/* Ask all for what they do not need. */
-void slab_reclaim(struct quire_slab *slab);
+/* Ask all for what they do not need, and if that is nothing, for a page with room.  True: there is something to try again for. */
+bool slab_reclaim(struct quire_slab *slab);
 void slab_steal(struct slab_local *local, unsigned lane);
 
 /* ---- slab_fork.c ---- */
@@ -301,27 +328,20 @@ void slab_after_fork(void);
 
 /* ---- small things ---- */
 
-static ALWAYS_INLINE unsigned slab_cache_idx(const void *address)
-{
-    return (uintptr_t)address >> SLAB_CACHE_SHIFT & (SLAB_CACHE - 1);
-}
-
 /*
- * The slot at `offset`, false when none begins there.  With e = reciprocal * slot - 2^64 < slot: offset = q * slot + r gives a product of
- * q * 2^64 + q * e + r * reciprocal, and q * e < offset < reciprocal as long as offset * slot < 2^64; so the high half is q, and the low
- * half is below the reciprocal exactly when r is 0.  (Granlund and Montgomery 1994; Lemire, Kaser and Kurz 2019.)
+ * The slot that begins at `p`: below slot_count exactly when one does, whatever p is.  slot_bytes = odd * 2^twos; multiplying by the odd part's
+ * inverse and rotating maps the 2^64 offsets one to one, and q * slot_bytes to q: so nothing else can come out below slot_count.
+ * (Exact division: Granlund and Montgomery 1994, section 9; Warren, Hacker's Delight, 10-17.)
  */
-__extension__ typedef unsigned __int128 slab_wide;
-static ALWAYS_INLINE bool slab_index(uint64_t reciprocal, size_t offset, uint32_t *slot)
+static ALWAYS_INLINE size_t slab_slot_of(const struct quire_slab *slab, const struct slab_page *page, const void *p)
 {
-    slab_wide product = (slab_wide)offset * reciprocal;
-    *slot = (uint32_t)(product >> 64);
-    return (uint64_t)product < reciprocal;
+    uint64_t product = (uint64_t)((const char *)p - page->slots) * slab->inverse;
+    return product >> (slab->twos & 63) | product << (-slab->twos & 63);
 }
 
-static inline char *slab_slot_at(const struct slab_page *page, uint32_t slot)
+static inline char *slab_slot_at(const struct slab_page *page, size_t slot)
 {
-    return page->slots + (size_t)slot * page->slab->slot_bytes;
+    return page->slots + slot * page->slab->slot_bytes;
 }
 
 static inline uint32_t bits_count(uint64_t word)
@@ -332,8 +352,8 @@ static inline uint32_t bits_count(uint64_t word)
 /* The bits of word number `word` that stand for slots. */
 static inline uint64_t slab_word_bits(const struct slab_page *page, unsigned word)
 {
-    uint32_t left = page->slot_count - word * WORD_BITS;
-    return bits_low(left < WORD_BITS ? left : WORD_BITS);
+    size_t left = page->slot_count - word * WORD_BITS;
+    return bits_low(left < WORD_BITS ? (unsigned)left : WORD_BITS);
 }
 
 static inline struct slab_local *slab_owner(const struct slab_page *page)
@@ -341,9 +361,39 @@ static inline struct slab_local *slab_owner(const struct slab_page *page)
     return (struct slab_local *)addr_load_acquire(&page->owner); /* acquire [slab-owner] */
 }
 
+/* Slots of a word that are claimed and not handed out; also of another thread's page. */
+static ALWAYS_INLINE uint64_t slab_claimed(const struct slab_page *page, unsigned word)
+{
+    if (likely(u32_load_relaxed(&page->claimed) != word))
+        return 0;
+    return u64_load_relaxed((const atomic_u64 *)addr_load_relaxed(&page->avail));
+}
+
+static inline void slab_set_claimed(struct slab_page *page, unsigned word)
+{
+    page->word = word;
+    u32_store_relaxed(&page->claimed, word);
+}
+
+static inline size_t slab_slots_bytes(const struct slab_page *page)
+{
+    return page->slot_count * page->slab->slot_bytes;
+}
+
+static inline bool slab_page_has_room(const struct slab_page *page)
+{
+    return page->used < page->slot_count;
+}
+
+/* The newest local. */
+static inline struct slab_local *slab_locals(const struct quire_slab *slab)
+{
+    return (struct slab_local *)addr_load_acquire(&slab->locals); /* acquire [slab-locals] */
+}
+
 static inline bool slab_keeps_nothing(const struct quire_slab *slab)
 {
-    return (slab->flags & (QUIRE_SLAB_KEEP_NOTHING | QUIRE_SLAB_SINGLE_THREAD)) != 0;
+    return (slab->flags & QUIRE_SLAB_KEEP_NOTHING) != 0;
 }
 
 #ifdef __cplusplus

@@ -16,11 +16,6 @@
 #include "pages/pagemap.h"
 #include "slab/slab_internal.h"
 
-static struct slab_local *locals_of(const struct quire_slab *slab)
-{
-    return (struct slab_local *)addr_load_acquire(&slab->locals); /* acquire [slab-locals] */
-}
-
 /* The live slots of a word; the caller has the page. */
 static uint64_t live_bits(const struct slab_page *page, unsigned word)
 {
@@ -44,7 +39,7 @@ static void local_stats(const struct slab_local *local, struct quire_slab_stats 
     for (const struct slab_page *page = local->all; page; page = page->all_next) {
         size_t live = live_count(page);
         out->live_elements += live;
-        out->mapped_bytes += page->home ? page->slots_bytes : page->span.bytes;
+        out->mapped_bytes += page->home ? slab_slots_bytes(page) : page->span.bytes;
         out->pages++;
         out->empty_pages += live == 0;
     }
@@ -55,7 +50,7 @@ void quire_slab_stats(const struct quire_slab *slab, struct quire_slab_stats *ou
 {
     slab_verify(slab);
     *out = (struct quire_slab_stats){.element_bytes = slab->element_bytes, .slot_bytes = slab->slot_bytes, .limit_bytes = slab->limit_bytes};
-    for (struct slab_local *local = locals_of(slab); local; local = local->next) {
+    for (struct slab_local *local = slab_locals(slab); local; local = local->next) {
         struct slab_visit visit;
         slab_visit_begin(&visit, local);
         local_stats(local, out);
@@ -118,7 +113,7 @@ int quire_slab_walk(struct quire_slab *slab, int (*fn)(void *element, void *arg)
         return -1;
     }
     u32_add_seq_cst(&slab->walkers, 1);
-    for (struct slab_local *local = locals_of(slab); local && stop == 0; local = local->next) {
+    for (struct slab_local *local = slab_locals(slab); local && stop == 0; local = local->next) {
         while (stop == 0 && walk_next(&walk, local))
             stop = walk_page(&walk, slab->slot_bytes);
         if (stop != 0) {
@@ -142,9 +137,9 @@ bool quire_slab_owns(const struct quire_slab *slab, const void *p)
     bool owns = false;
     if (owner_kind(owner) == OWNER_SLAB) {
         const struct slab_page *page = owner_object(owner);
-        size_t offset = (size_t)((const char *)p - page->slots);
-        if (page->slab == slab && offset < page->slots_bytes)
-            owns = !slab_slot_is_free(page, (uint32_t)(offset / slab->slot_bytes));
+        size_t slot = (size_t)((const char *)p - page->slots) / slab->slot_bytes;
+        if (page->slab == slab && slot < page->slot_count)
+            owns = !slab_slot_is_free(page, slot);
     }
     slab_drop(&hold);
     return owns;
@@ -157,8 +152,6 @@ static const char *word_check(const struct slab_page *page, unsigned w, uint32_t
     uint64_t free = u64_load_relaxed(&page->pair[w].free), remote = u64_load_relaxed(&page->pair[w].remote), claimed = slab_claimed(page, w);
     if (((free | remote | claimed) & ~slab_word_bits(page, w)) != 0 || (free & remote) != 0 || (free & claimed) != 0 || (remote & claimed) != 0)
         return "slab P4 a slot is free, claimed or freed by others, and only one";
-    if ((free != 0) != (page->open >> w & 1))
-        return "slab P3 open says which words have free slots";
     *free_count += bits_count(free);
     return NULL;
 }
@@ -170,7 +163,7 @@ static bool is_listed(const struct slab_local *local, const struct slab_page *pa
     const struct slab_list *list = page->state == PAGE_EMPTY ? &local->empty : &lane->bucket[page->bucket];
     switch (page->state) {
     case PAGE_FULL:
-        return page->open == 0;
+        return !slab_page_has_room(page);
     case PAGE_CURRENT:
         return lane->page == page;
     case PAGE_EMPTY:
@@ -178,9 +171,9 @@ static bool is_listed(const struct slab_local *local, const struct slab_page *pa
             return false;
         break;
     case PAGE_PARTIAL:
-        if (page->open == 0 || (page->used == 0 && !page->home) || (lane->filled >> page->bucket & 1) == 0)
+        if (!slab_page_has_room(page) || (page->used == 0 && !page->home) || (lane->filled >> page->bucket & 1) == 0)
             return false;
-        if (local->defrag && slab_bucket(page->used, page->slot_count) > page->bucket)
+        if (local->defrag && slab_bucket(page->used, (uint32_t)page->slot_count) > page->bucket)
             return false;
         break;
     default:
@@ -202,6 +195,8 @@ static const char *page_check(const struct slab_local *local, const struct slab_
     }
     if (page->used != page->slot_count - free_count)
         return "slab P2 used is slots less free bits";
+    if (page->state == PAGE_FULL ? free_count != 0 : page->state == PAGE_EMPTY && page->used != 0)
+        return "slab P3 full is without free bits, empty is without use";
     return is_listed(local, page) ? NULL : "slab P5 a page is on the list of its state";
 }
 
@@ -226,7 +221,7 @@ const char *quire_slab_check(struct quire_slab *slab)
 {
     const char *wrong = NULL;
     slab_verify(slab);
-    for (struct slab_local *local = locals_of(slab); local && !wrong; local = local->next) {
+    for (struct slab_local *local = slab_locals(slab); local && !wrong; local = local->next) {
         struct slab_visit visit;
         slab_visit_begin(&visit, local);
         wrong = local_check(local);

@@ -15,6 +15,8 @@
 #include "slab/slab_internal.h"
 #include "slab/slab_mark.h"
 
+enum { ATTEMPTS_MAX = 64 };
+
 uint32_t slab_unmark_bits(struct slab_page *page, unsigned word, uint64_t bits)
 {
     if ((u64_load_relaxed(&page->marks[word]) & bits) == 0)
@@ -42,8 +44,7 @@ void slab_page_rejoin(struct slab_local *local, struct slab_page *page)
 static void mark(struct slab_local *local, const void *element)
 {
     struct slab_page *page = local->lane[LANE_MARKED].page;
-    uint32_t slot;
-    (void)slab_index(local->slab->reciprocal, (size_t)((const char *)element - page->slots), &slot);
+    size_t slot = slab_slot_of(local->slab, page, element);
     u32_add_relaxed(&page->marked, 1);
     u64_or_seq_cst(&page->marks[slot / WORD_BITS], UINT64_C(1) << slot % WORD_BITS);
 }
@@ -59,9 +60,8 @@ void *slab_alloc_marked(struct quire_slab *slab)
         slab_drop(&hold);
         if (element)
             return slab_watched_alloc(slab, element);
-        if (attempt > 0)
+        if (attempt == ATTEMPTS_MAX || !slab_reclaim(slab))
             break;
-        slab_reclaim(slab);
     }
     errno = ENOMEM;
     return NULL;
@@ -75,7 +75,7 @@ bool slab_unmark(struct quire_slab *slab, void *element)
         return false;
     struct slab_local *local = slab_hold(slab, &hold, false);
     bool good = !slab_locate(slab, element, &place) && place.page->marks &&
-                slab_unmark_bits(place.page, place.slot / WORD_BITS, UINT64_C(1) << place.slot % WORD_BITS) != 0;
+                slab_unmark_bits(place.page, (unsigned)(place.slot / WORD_BITS), UINT64_C(1) << place.slot % WORD_BITS) != 0;
     if (good && u32_load_relaxed(&place.page->marked) == 0) {
         if (slab_owner(place.page) == local)
             slab_page_rejoin(local, place.page);

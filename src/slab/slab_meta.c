@@ -86,7 +86,7 @@ static struct slab_page *header_at(const struct slab_chunk *chunk, uint32_t i)
 static struct slab_chunk *chunk_new(struct quire_slab *slab, uint32_t words)
 {
     size_t stride = slab_header_bytes(slab, words), bytes = os_page_bytes();
-    while (bytes < CHUNK_BYTES_MAX && (bytes < sizeof(struct slab_chunk) + stride || bytes < size_load_relaxed(&slab->meta_bytes) / 2))
+    while (bytes < sizeof(struct slab_chunk) + stride || (bytes < CHUNK_BYTES_MAX && bytes < size_load_relaxed(&slab->mapped_bytes) / 256))
         bytes *= 2;
     struct quire_span span;
     if (!meta_take(slab, bytes, &span))
@@ -128,6 +128,7 @@ static void chunk_add_locked(struct quire_slab *slab, struct slab_chunk *chunk)
 
 struct slab_page *slab_header_new(struct quire_slab *slab, uint32_t words)
 {
+    words = words > slab->words_most ? words : slab->words_most;
     lock_take(&slab->lock);
     struct slab_page *page = unused_pop_locked(slab, words);
     if (!page) {
@@ -148,8 +149,10 @@ void slab_header_delete(struct slab_page *page)
     page->state = PAGE_UNUSED;
     page->next = slab->headers;
     slab->headers = page;
-    page->chunk->used--;
+    bool idle = --page->chunk->used == 0;
     lock_drop(&slab->lock);
+    if (idle && u32_load_relaxed(&slab->pending) == 0)
+        slab_wake(slab);
 }
 
 bool slab_headers_idle(struct quire_slab *slab)
@@ -223,8 +226,6 @@ size_t slab_headers_give(struct quire_slab *slab, struct slab_chunk *idle)
 void slab_local_init(struct slab_local *local, struct quire_slab *slab)
 {
     *local = (struct slab_local){.slab = slab, .lock = LOCK_INIT(LOCK_LOCAL), .defrag = u32_load_relaxed(&slab->defrag)};
-    for (int i = 0; i < SLAB_CACHE; i++)
-        local->cache[i] = &slab_page_none;
 }
 
 static struct slab_local *bump_locked(struct quire_slab *slab)
@@ -234,6 +235,19 @@ static struct slab_local *bump_locked(struct quire_slab *slab)
     struct slab_local *local = (struct slab_local *)(void *)slab->bump;
     slab->bump += sizeof *local;
     return local;
+}
+
+void slab_cache_clear(struct slab_local *local)
+{
+    for (int i = 0; local->cache && i < SLAB_CACHE; i++)
+        local->cache[i] = &slab_page_none;
+}
+
+static void local_publish_locked(struct quire_slab *slab, struct slab_local *local)
+{
+    slab_local_init(local, slab);
+    local->next = (struct slab_local *)addr_load_relaxed(&slab->locals);
+    addr_store_release(&slab->locals, (uintptr_t)local); /* release [slab-locals] */
 }
 
 /* An OS page that is only locals, linked nowhere but on the list of spans to give at the end. */
@@ -250,11 +264,20 @@ struct slab_local *slab_local_new(struct quire_slab *slab)
         slab->bump_end = (char *)span.start + span.bytes;
         local = bump_locked(slab);
     }
-    if (local) {
-        slab_local_init(local, slab);
-        local->next = (struct slab_local *)addr_load_relaxed(&slab->locals);
-        addr_store_release(&slab->locals, (uintptr_t)local); /* release [slab-locals] */
-    }
+    if (local)
+        local_publish_locked(slab, local);
+    lock_drop(&slab->lock);
+    return local;
+}
+
+/* The one that is kept for when there is no memory. */
+struct slab_local *slab_spare_take(struct quire_slab *slab)
+{
+    lock_take(&slab->lock);
+    struct slab_local *local = slab->spare;
+    slab->spare = NULL;
+    if (local)
+        local_publish_locked(slab, local);
     lock_drop(&slab->lock);
     return local;
 }

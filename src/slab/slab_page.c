@@ -16,7 +16,7 @@
  * Invariants, checked by quire_slab_check():
  *   P1  the page map says that the page's addresses are the page's
  *   P2  used == slots - free bits
- *   P3  a word is in `open` exactly when it has free bits
+ *   P3  a page is full exactly when it has no free bits, and empty exactly when nothing in it is used
  *   P4  no slot is two of: free, claimed, freed by others
  *   P5  a page is on the list of its state, and in the bucket of its fullness or above
  *   P6  mapped == live + free + meta, and no more than the limit
@@ -68,12 +68,24 @@ void slab_page_enter_all(struct slab_local *local, struct slab_page *page)
     local->held_bytes += page->span.bytes;
 }
 
-/* The owner's shortcuts from address to page must not outlive the page. */
-static void cache_forget(struct slab_local *local, const struct slab_page *page)
+/* The thread's shortcuts from address to page: one for each 32 KiB that the page touches. */
+void slab_cache_forget(struct slab_local *local, const struct slab_page *page)
 {
-    for (int i = 0; i < SLAB_CACHE; i++)
-        if (local->cache[i] == page)
-            local->cache[i] = &slab_page_none;
+    if (!local->cache)
+        return;
+    uintptr_t first = (uintptr_t)page->slots >> SLAB_CACHE_SHIFT, last = ((uintptr_t)page->slots + slab_slots_bytes(page)) >> SLAB_CACHE_SHIFT;
+    for (uintptr_t i = first; i <= last && i < first + SLAB_CACHE; i++) {
+        struct slab_page **entry = &local->cache[(i + local->slab->id) % SLAB_CACHE];
+        if (*entry == page)
+            *entry = &slab_page_none;
+    }
+}
+
+/* The first free into a full page must come the long way: it has to be listed. */
+void slab_page_full(struct slab_local *local, struct slab_page *page)
+{
+    page->state = PAGE_FULL;
+    slab_cache_forget(local, page);
 }
 
 void slab_page_leave_all(struct slab_local *local, struct slab_page *page)
@@ -86,14 +98,14 @@ void slab_page_leave_all(struct slab_local *local, struct slab_page *page)
         page->all_next->all_prev = page->all_prev;
     local->pages--;
     local->held_bytes -= page->span.bytes;
-    cache_forget(local, page);
+    slab_cache_forget(local, page);
 }
 
 /* ---- pages with room ---- */
 
 static unsigned bucket_of(const struct slab_local *local, const struct slab_page *page)
 {
-    return local->defrag ? slab_bucket(page->used, page->slot_count) : 0;
+    return local->defrag ? slab_bucket(page->used, (uint32_t)page->slot_count) : 0;
 }
 
 void slab_page_link(struct slab_local *local, struct slab_page *page)
@@ -120,7 +132,7 @@ static struct slab_page *pick_near(struct slab_lane *lane)
 {
     struct slab_page *best = lane->bucket[0].first, *page = best;
     for (int i = 1; i < SLAB_LOOK_PAGES && page && (page = page->next) != NULL; i++)
-        if (slab_fuller(page->used, page->slot_count, best->used, best->slot_count))
+        if (slab_fuller(page->used, (uint32_t)page->slot_count, best->used, (uint32_t)best->slot_count))
             best = page;
     return best;
 }
@@ -131,7 +143,7 @@ static struct slab_page *pick_fullest(struct slab_local *local, struct slab_lane
     while (lane->filled) {
         unsigned bucket = bits_highest(lane->filled);
         struct slab_page *page = lane->bucket[bucket].first;
-        if (slab_bucket(page->used, page->slot_count) >= bucket)
+        if (slab_bucket(page->used, (uint32_t)page->slot_count) >= bucket)
             return page;
         slab_page_unlink(local, page);
         slab_page_link(local, page);
@@ -181,7 +193,7 @@ void slab_page_setup(struct slab_page *page, struct slab_local *local, char *slo
     page->words = (slot_count + WORD_BITS - 1) / WORD_BITS;
     page->used = 0;
     page->pins = 0;
-    u32_store_relaxed(&page->claimed, SLAB_WORD_NONE);
+    slab_set_claimed(page, SLAB_WORD_NONE);
     u32_store_relaxed(&page->marked, 0);
     for (unsigned w = 0; w < page->words; w++) {
         u64_store_relaxed(&page->pair[w].remote, 0);
@@ -189,9 +201,8 @@ void slab_page_setup(struct slab_page *page, struct slab_local *local, char *slo
         if (page->marks)
             u64_store_relaxed(&page->marks[w], 0);
     }
-    page->open = slot_count ? bits_low(page->words) : 0;
+    page->from = 0;
     page->slots = slots;
-    page->slots_bytes = slot_count * local->slab->slot_bytes;
 }
 
 static bool span_take(struct quire_slab *slab, size_t bytes, struct quire_span *span)
@@ -219,13 +230,11 @@ static size_t next_bytes(const struct slab_local *local, size_t least)
     return slab_page_bytes_next(held, least, most);
 }
 
-/* A page of the size that is due, or when it cannot be had, of the least. */
-struct slab_page *slab_page_new(struct slab_local *local, unsigned lane)
+static struct slab_page *page_new(struct slab_local *local, unsigned lane, size_t bytes)
 {
     struct quire_slab *slab = local->slab;
-    size_t least = size_load_relaxed(&slab->page_bytes_least), bytes = next_bytes(local, least);
     struct quire_span span;
-    if (!span_take(slab, bytes, &span) && (bytes <= least || !span_take(slab, bytes = least, &span)))
+    if (!span_take(slab, bytes, &span))
         return NULL;
     size_t slots = bytes / slab->slot_bytes < SLAB_SLOTS_MAX ? bytes / slab->slot_bytes : SLAB_SLOTS_MAX;
     struct slab_page *page = slab_header_new(slab, (uint32_t)(slots + WORD_BITS - 1) / WORD_BITS);
@@ -248,14 +257,28 @@ struct slab_page *slab_page_new(struct slab_local *local, unsigned lane)
     return page;
 }
 
+/* A page of the size that is due, or when it cannot be had, of a smaller one, down to one slot. */
+struct slab_page *slab_page_new(struct slab_local *local, unsigned lane)
+{
+    size_t least = size_load_relaxed(&local->slab->page_bytes_least), one = align_up(local->slab->slot_bytes, os_page_bytes());
+    size_t bytes = next_bytes(local, least);
+    struct slab_page *page = page_new(local, lane, bytes);
+    if (unlikely(!page) && bytes > least)
+        page = page_new(local, lane, least);
+    if (unlikely(!page) && least > one)
+        page = page_new(local, lane, one);
+    return page;
+}
+
 /* An empty page that is on no list goes back to the source. */
 void slab_page_give(struct slab_local *local, struct slab_page *page)
 {
     struct quire_slab *slab = local->slab;
     struct quire_span span = page->span;
     slab_page_leave_all(local, page);
+    local->given_bytes += span.bytes;
     pagemap_clear(span.start, span.bytes);
-    page->slots_bytes = 0;
+    page->slot_count = 0;
     page->slots = NULL;
     sanitize_undefined(span.start, span.bytes);
     sanitize_root(span.start, span.bytes, false);
@@ -314,19 +337,14 @@ static void empties_push(struct slab_local *local, struct slab_page *page)
 
 /* ---- what a free changes ---- */
 
-void slab_page_opened(struct slab_local *local, struct slab_page *page, unsigned word)
+void slab_page_freed(struct slab_local *local, struct slab_page *page)
 {
-    page->open |= UINT64_C(1) << word;
-    if (page->state == PAGE_FULL)
+    if (page->state == PAGE_FULL && slab_page_has_room(page))
         slab_page_link(local, page);
-}
-
-void slab_page_emptied(struct slab_local *local, struct slab_page *page)
-{
-    if (page->state != PAGE_PARTIAL || page->home)
-        return;
-    slab_page_unlink(local, page);
-    empties_push(local, page);
+    if (page->state == PAGE_PARTIAL && page->used == 0 && !page->home) {
+        slab_page_unlink(local, page);
+        empties_push(local, page);
+    }
 }
 
 /* The lane claims no longer; its page goes where its room says. */
@@ -338,19 +356,13 @@ void slab_lane_detach(struct slab_local *local, unsigned number)
         return;
     uint64_t avail = u64_load_relaxed(&lane->avail);
     if (avail) {
-        unsigned word = u32_load_relaxed(&page->claimed);
         u64_store_release(&lane->pair->free, u64_load_relaxed(&lane->pair->free) | avail); /* release [slab-claim] */
-        page->open |= UINT64_C(1) << word;
         page->used -= bits_count(avail);
     }
     u64_store_relaxed(&lane->avail, 0);
-    u32_store_relaxed(&page->claimed, SLAB_WORD_NONE);
+    slab_set_claimed(page, SLAB_WORD_NONE);
     lane->pair = NULL;
     lane->page = NULL;
-    if (page->open == 0)
-        page->state = PAGE_FULL;
-    else
-        slab_page_link(local, page);
-    if (page->used == 0)
-        slab_page_emptied(local, page);
+    slab_page_full(local, page);
+    slab_page_freed(local, page);
 }

@@ -12,17 +12,30 @@
  */
 #include "slab/slab_internal.h"
 
-/* Take the lowest word with room.  The atomic comes last, and always: see slab_remote.c. */
+/* The next word with room of a page that has some. */
+static unsigned word_with_room(struct slab_page *page)
+{
+    unsigned word = page->from;
+    for (;; word++) {
+        word = word < page->words ? word : 0;
+        if (u64_load_relaxed(&page->pair[word].free) != 0)
+            break;
+    }
+    page->from = word + 1;
+    return word;
+}
+
+/* Take that word's slots.  The atomic comes last, and always: see slab_remote.c. */
 static void claim(struct slab_lane *lane, struct slab_page *page)
 {
-    unsigned word = bits_lowest(page->open);
+    unsigned word = word_with_room(page);
     struct slab_pair *pair = &page->pair[word];
     uint64_t free = u64_load_relaxed(&pair->free), taken = u64_load_relaxed(&pair->remote);
     lane->pair = pair;
+    addr_store_relaxed(&page->avail, (uintptr_t)&lane->avail);
     lane->base = page->slots + (size_t)word * WORD_BITS * page->slab->slot_bytes;
-    u32_store_relaxed(&page->claimed, word);
+    slab_set_claimed(page, word);
     u64_store_release(&lane->avail, free | taken); /* release [slab-claim] */
-    page->open &= page->open - 1;
     page->used += bits_count(free);
     u64_store_release(&pair->free, 0); /* release [slab-claim] */
     uint64_t twice = u64_and_acq_rel(&pair->remote, ~taken) & free; /* acquire [slab-remote] */
@@ -34,10 +47,10 @@ static void claim(struct slab_lane *lane, struct slab_page *page)
 static void leave_page(struct slab_local *local, struct slab_lane *lane)
 {
     struct slab_page *page = lane->page;
-    u32_store_relaxed(&page->claimed, SLAB_WORD_NONE);
+    slab_set_claimed(page, SLAB_WORD_NONE);
     lane->pair = NULL;
     lane->page = NULL;
-    page->state = PAGE_FULL;
+    slab_page_full(local, page);
     slab_page_rejoin(local, page);
 }
 
@@ -57,18 +70,19 @@ static bool refill(struct slab_local *local, unsigned number)
 {
     struct slab_lane *lane = &local->lane[number];
     struct slab_page *page = lane->page;
-    if (page && page->open == 0 && addr_load_relaxed(&local->remote) != 0)
+    if (!page || !slab_page_has_room(page))
         slab_drain(local);
-    if (!page || page->open == 0) {
+    if (!page || !slab_page_has_room(page)) {
         if (page)
             leave_page(local, lane);
-        else
-            slab_drain(local);
         page = next_page(local, number);
         if (!page)
             return false;
+        if (unlikely(number == LANE_MARKED))
+            slab_cache_forget(local, page);
         page->lane = (uint8_t)number;
         page->state = PAGE_CURRENT;
+        page->from = 0;
         lane->page = page;
     }
     claim(lane, page);

@@ -8,10 +8,12 @@
  * Nothing is lost: the owner takes `queued` back, passes a full fence, then reads the words; whoever set a bit before that is read, whoever
  * sets one after it finds `queued` 0 and pushes again.
  *
- * No double free goes unseen, and none is seen too late, that is, after its slot has been handed out again.  A free by another thread looks
- * at `free` and `avail` before and after its atomic or; two of them meet in that or.  The owner looks at `remote` before it frees.  If owner and other
- * free at the same moment and neither sees the other, both bits are set, and the owner meets them before it claims the word: a claim and a
- * collection publish what they take (in `avail` or `free`) before the atomic and that takes it out of `remote`, so that a late or finds it there.
+ * No double free goes unseen, and none is seen too late, that is, after its slot has been handed out again.  Two frees by others meet in the or.
+ * The owner looks at `remote` before it frees.  A free by another looks at `free` and at the claimed slots before its or and after it; what it sees
+ * there is only a suspicion, because the owner may be collecting the bit, or moving to another word, at that moment: it is settled at rest, with
+ * the owner outside (slab_settle()), where a slot that was freed once is in one of the three only.  If owner and other free at the same moment
+ * and neither sees the other, both bits are set, and the owner meets them before it hands the slot out: a claim publishes what it takes, in
+ * `avail`, before the atomic and that takes it out of `remote`, so a late or finds it there.
  *
  * A page may be gone while the thread whose free made it empty is still about to push it: headers outlive that (slab_meta.c), and an unused
  * header on a stack is dropped.  A page that was moved to another local meanwhile is passed on.
@@ -20,15 +22,8 @@
  */
 #include "slab/slab_internal.h"
 
-uint64_t slab_claimed(const struct slab_page *page, unsigned word)
-{
-    if (u32_load_relaxed(&page->claimed) != word)
-        return 0;
-    return u64_load_relaxed(&slab_owner(page)->lane[page->lane].avail);
-}
-
-/* What of a word may not be freed. */
-static uint64_t not_live(const struct slab_page *page, unsigned word)
+/* What of a word may not be freed, as far as another than the owner can see it. */
+static uint64_t seems_not_live(const struct slab_page *page, unsigned word)
 {
     uint64_t free = u64_load_acquire(&page->pair[word].free); /* acquire [slab-claim] */
     return free | slab_claimed(page, word);
@@ -56,20 +51,72 @@ void slab_queue(struct slab_page *page)
         push(slab_owner(page), page);
 }
 
-/* Free the slots of `bits`; the caller does not have the page. */
-void slab_remote_free(struct slab_page *page, unsigned word, uint64_t bits)
+/*
+ * Free the slots of `bits`; the caller does not have the page.  False: some of them seem not to be live, and doubt says what to settle, outside
+ * the operation.
+ */
+bool slab_remote_free(struct slab_page *page, unsigned word, uint64_t bits, struct slab_doubt *doubt)
 {
-    uint64_t refused = not_live(page, word) & bits;
-    if (unlikely(refused))
-        slab_refuse_bits(page, word, refused);
+    *doubt = (struct slab_doubt){slab_slot_at(page, (size_t)word * WORD_BITS), bits, false};
+    if (unlikely(seems_not_live(page, word) & bits))
+        return false;
     if (unlikely(page->marks != NULL))
         slab_unmark_bits(page, word, bits);
-    refused = u64_or_seq_cst(&page->pair[word].remote, bits) & bits; /* release [slab-remote] */
-    if (likely(!refused))
-        refused = not_live(page, word) & bits;
-    if (unlikely(refused))
-        slab_refuse_bits(page, word, refused);
+    uint64_t twice = u64_or_seq_cst(&page->pair[word].remote, bits) & bits; /* release [slab-remote] */
+    if (unlikely(twice))
+        slab_refuse_bits(page, word, twice);
+    doubt->bits = seems_not_live(page, word) & bits;
+    doubt->freed = true;
     slab_queue(page);
+    return likely(doubt->bits == 0);
+}
+
+/* One slot, with its owner at rest: what is live and not yet freed is freed; what is in two places was freed twice. */
+static bool settle_at_rest(struct slab_page *page, size_t slot, bool freed)
+{
+    unsigned word = (unsigned)(slot / WORD_BITS);
+    uint64_t bit = UINT64_C(1) << slot % WORD_BITS, not_live = seems_not_live(page, word) & bit;
+    if (freed)
+        return (not_live & u64_load_relaxed(&page->pair[word].remote)) == 0;
+    if (not_live)
+        return false;
+    if (page->marks)
+        slab_unmark_bits(page, word, bit);
+    if (u64_or_seq_cst(&page->pair[word].remote, bit) & bit) /* release [slab-remote] */
+        return false;
+    slab_queue(page);
+    return true;
+}
+
+static void settle_one(struct quire_slab *slab, void *element, bool freed)
+{
+    struct slab_visit visit;
+    struct slab_place place;
+    const char *refused;
+    bool twice = false;
+    slab_registry_lock(); /* headers stay headers */
+    for (;;) {
+        refused = slab_locate(slab, element, &place);
+        if (refused)
+            break;
+        slab_visit_begin(&visit, slab_owner(place.page));
+        bool owned = slab_owner(place.page) == visit.local && !slab_locate(slab, element, &place);
+        twice = owned && !settle_at_rest(place.page, place.slot, freed);
+        slab_visit_end(&visit);
+        if (owned)
+            break;
+    }
+    slab_registry_unlock();
+    if (twice)
+        slab_refuse(slab, SLAB_E1, element);
+    if (refused && !freed) /* the page of an element that is freed already may be gone */
+        slab_refuse(slab, refused, element);
+}
+
+void slab_settle(struct quire_slab *slab, struct slab_doubt doubt)
+{
+    for (; doubt.bits; doubt.bits &= doubt.bits - 1)
+        settle_one(slab, doubt.first + bits_lowest(doubt.bits) * slab->slot_bytes, doubt.freed);
 }
 
 /* The owner takes what others have freed into `page`. */
@@ -87,11 +134,9 @@ void slab_collect(struct slab_local *local, struct slab_page *page)
         u64_store_release(&pair->free, free | taken);  /* release [slab-claim] */
         u64_and_acq_rel(&pair->remote, ~taken);        /* acquire [slab-remote] */
         page->used -= bits_count(taken);
-        if (free == 0)
-            slab_page_opened(local, page, w);
     }
-    if (page->used == 0)
-        slab_page_emptied(local, page);
+    slab_page_rejoin(local, page);
+    slab_page_freed(local, page); /* the last look at it: it may be gone */
 }
 
 static NOINLINE void drain_taken(struct slab_local *local, struct slab_page *page)
@@ -105,10 +150,8 @@ static NOINLINE void drain_taken(struct slab_local *local, struct slab_page *pag
         }
         u32_store_relaxed(&page->queued, 0);
         atomic_fence_seq_cst();
-        if (unlikely(page->state == PAGE_UNUSED))
-            continue;
-        slab_collect(local, page);
-        slab_page_rejoin(local, page);
+        if (likely(page->state != PAGE_UNUSED))
+            slab_collect(local, page);
     }
 }
 

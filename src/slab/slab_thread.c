@@ -6,7 +6,7 @@
  *     active = 1                                     take T's lock
  *     id < limit ?  no: the long way, with the lock  limit = 0
  *     ... at its own pages, no atomic instruction    os_barrier(): T has seen limit 0, or is seen active
- *     active = 0                                     wait until active is 0
+ *     active = 0                                     wait until active is 0; the same once more for the cache of pages
  *                                                    ... at T's pages
  *                                                    limit = as before; drop T's lock
  *
@@ -31,19 +31,24 @@
 #include "os/os.h"
 #include "os/sanitize.h"
 #include "pages/pagemap.h"
-#include "pages/reaper.h"
 #include "slab/slab_internal.h"
 
-enum { IDS_MAX = 1 << 20, PATIENCE_SPINS = 100, PATIENCE_NAPS = 20, NAP_NS = 50000 };
+enum { IDS_MAX = (SLAB_RECORD_BYTES - sizeof(struct slab_thread)) / sizeof(struct slab_local *) / WORD_BITS * WORD_BITS, PATIENCE_SPINS = 100, PATIENCE_NAPS = 20, NAP_NS = 50000 };
 
 /* Not yet known, and known no longer. */
-static struct slab_thread thread_none, thread_shared;
-_Thread_local struct slab_thread *slab_thread_self __attribute__((tls_model("initial-exec"))) = &thread_none;
-
 #define NONE_4 &slab_page_none, &slab_page_none, &slab_page_none, &slab_page_none
 #define NONE_16 NONE_4, NONE_4, NONE_4, NONE_4
+#define NONE_64 {NONE_16, NONE_16, NONE_16, NONE_16}
 struct slab_page slab_page_none;
-struct slab_local slab_local_none = {.cache = {NONE_16, NONE_16, NONE_16, NONE_16}};
+struct slab_local slab_local_none;
+static struct slab_thread thread_none = {.cache = NONE_64};
+static struct {
+    struct slab_thread record;
+    struct slab_local *table[SLAB_RECORD_BYTES / sizeof(struct slab_local *)];
+} shared = {.record = {.cache = NONE_64}};
+#define thread_shared (shared.record)
+_Thread_local struct slab_thread *slab_thread_self __attribute__((tls_model("initial-exec"))) = &thread_none;
+
 
 static struct {
     struct lock lock;
@@ -111,8 +116,8 @@ int slab_register(struct quire_slab *slab)
 {
     lock_take(&registry.lock);
     registry_setup_locked();
-    uint32_t id = slab->solo ? SLAB_ID_NONE : id_new_locked();
-    bool good = slab->solo || id != SLAB_ID_NONE;
+    uint32_t id = id_new_locked();
+    bool good = id != SLAB_ID_NONE;
     if (good) {
         slab->id = id;
         slab->prev = NULL;
@@ -133,6 +138,7 @@ static void forget(struct slab_local *local, uint32_t id)
     if (visit.thread) {
         visit.thread->table[id] = &slab_local_none;
         visit.thread->bound--;
+        local->cache = NULL;
     }
     slab_visit_end(&visit);
 }
@@ -143,7 +149,7 @@ void slab_unregister(struct quire_slab *slab)
     uint32_t id = slab->id;
     slab->id = SLAB_ID_NONE;
     if (id != SLAB_ID_NONE) {
-        for (struct slab_local *local = (struct slab_local *)addr_load_acquire(&slab->locals); local; local = local->next) /* acquire [slab-locals] */
+        for (struct slab_local *local = slab_locals(slab); local; local = local->next)
             forget(local, id);
         registry.ids[id / WORD_BITS] &= ~(UINT64_C(1) << (id % WORD_BITS));
         if (id / WORD_BITS < registry.ids_from)
@@ -177,6 +183,12 @@ static void thread_unlock(struct slab_thread *thread)
     lock_drop(&thread->lock);
 }
 
+static void cache_clear(struct slab_thread *thread)
+{
+    for (int i = 0; i < SLAB_CACHE; i++)
+        thread->cache[i] = &slab_page_none;
+}
+
 static struct slab_thread *record_new(void)
 {
     struct slab_thread *thread = NULL;
@@ -186,13 +198,10 @@ static struct slab_thread *record_new(void)
     if (registry.unused) {
         thread = registry.unused;
         registry.unused = thread->free_next;
-    } else if (os_map(os_page_bytes(), os_page_bytes(), &memory) == 0) {
-        thread = memory;
+    } else if (os_map(align_up(SLAB_RECORD_BYTES, os_page_bytes()), os_page_bytes(), &memory) == 0) {
+        thread = memory; /* address space: the table is touched as far as it is used */
         thread->lock.rank = LOCK_THREAD;
-        thread->table = thread->own;
-        thread->count = (uint32_t)((os_page_bytes() - sizeof *thread) / sizeof thread->own[0]);
-        for (uint32_t i = 0; i < thread->count; i++)
-            thread->table[i] = &slab_local_none;
+        cache_clear(thread);
         thread->next = registry.threads;
         registry.threads = thread;
     }
@@ -218,6 +227,7 @@ static void unbind(struct slab_thread *thread, uint32_t id)
         slab_lane_detach(local, lane);
     bool left = local->empties != 0;
     lock_take(&local->lock);
+    local->cache = NULL;
     thread->table[id] = &slab_local_none;
     thread->bound--;
     addr_store_relaxed(&local->thread, 0);
@@ -239,6 +249,7 @@ static void thread_end(void *record)
     lock_take(&registry.lock); /* no slab is destroyed meanwhile */
     thread_lock(thread);
     u32_store_relaxed(&thread->limit, 0);
+    cache_clear(thread);
     for (uint32_t id = 0; id < thread->count && thread->bound != 0; id++)
         if (thread->table[id] != &slab_local_none)
             unbind(thread, id);
@@ -263,35 +274,16 @@ static struct slab_thread *thread_get(void)
     return slab_thread_self = thread;
 }
 
-/* Room in the table for `id`; under the thread's lock, so nobody looks into the old one. */
-static bool table_grow(struct slab_thread *thread, uint32_t id)
+/* The table is set as far as `id`; under the thread's lock. */
+static void table_grow(struct slab_thread *thread, uint32_t id)
 {
-    if (id < thread->count)
-        return true;
-    struct quire_source *source = quire_source_default();
-    size_t bytes = align_up(((size_t)id + 1) * 2 * sizeof *thread->table, os_page_bytes());
-    struct quire_span span;
-    if (source->verbs->take(source, bytes, os_page_bytes(), &span) != 0)
-        return false;
-    struct slab_local **table = span.start;
-    uint32_t count = (uint32_t)(bytes / sizeof *table);
-    sanitize_defined(table, bytes);
-    for (uint32_t i = 0; i < count; i++)
-        table[i] = i < thread->count ? thread->table[i] : &slab_local_none;
-    struct quire_span old = thread->span;
-    thread->table = table;
-    thread->span = span;
-    thread->count = count;
-    if (old.bytes)
-        source->verbs->give(source, &old);
-    return true;
+    while (thread->count <= id)
+        thread->table[thread->count++] = &slab_local_none;
 }
 
 /* A local for the thread: one that an ended thread left, or a new one. */
 static struct slab_local *bind(struct quire_slab *slab, struct slab_thread *thread)
 {
-    if (!table_grow(thread, slab->id))
-        return NULL;
     lock_take(&slab->lock);
     struct slab_local *local = slab->unbound;
     if (local) {
@@ -306,6 +298,7 @@ static struct slab_local *bind(struct quire_slab *slab, struct slab_thread *thre
     lock_take(&local->lock); /* a visitor may be inside still */
     addr_store_relaxed(&local->thread, (uintptr_t)thread);
     lock_drop(&local->lock);
+    local->cache = thread->cache;
     thread->table[slab->id] = local;
     thread->bound++;
     return local;
@@ -316,13 +309,11 @@ static struct slab_local *bind(struct quire_slab *slab, struct slab_thread *thre
 struct slab_local *slab_hold(struct quire_slab *slab, struct slab_hold *hold, bool bound)
 {
     slab_verify(slab);
-    hold->thread = NULL;
-    if (slab->solo)
-        return slab->solo;
     struct slab_thread *thread = hold->thread = thread_get();
     thread_lock(thread);
     addr_store_relaxed(&thread->holder, this_thread());
-    struct slab_local *local = slab->id < thread->count ? thread->table[slab->id] : &slab_local_none;
+    table_grow(thread, slab->id); /* also for a thread that only frees: then it takes the short way from now on */
+    struct slab_local *local = thread->table[slab->id];
     if (local == &slab_local_none && bound)
         local = bind(slab, thread);
     return local;
@@ -330,8 +321,6 @@ struct slab_local *slab_hold(struct quire_slab *slab, struct slab_hold *hold, bo
 
 void slab_drop(struct slab_hold *hold)
 {
-    if (!hold->thread)
-        return;
     addr_store_relaxed(&hold->thread->holder, 0);
     thread_unlock(hold->thread);
 }
@@ -365,6 +354,15 @@ static bool wait_inactive(const struct slab_thread *thread, bool patient)
     return true;
 }
 
+/* The thread has seen what we wrote, and what it was doing has ended. */
+static void barrier_with(const struct slab_thread *thread)
+{
+    if (thread == slab_thread_self)
+        return;
+    os_barrier();
+    wait_inactive(thread, true);
+}
+
 void slab_visit_begin(struct slab_visit *visit, struct slab_local *local)
 {
     visit->local = local;
@@ -378,9 +376,9 @@ void slab_visit_begin(struct slab_visit *visit, struct slab_local *local)
     }
     if (visit->thread && u32_load_relaxed(&visit->thread->limit) != 0) {
         u32_store_relaxed(&visit->thread->limit, 0);
-        if (visit->thread != slab_thread_self)
-            os_barrier();
-        wait_inactive(visit->thread, true);
+        barrier_with(visit->thread); /* from here on it fills its cache no more */
+        cache_clear(visit->thread);
+        barrier_with(visit->thread); /* and from here on it finds nothing in it */
     }
 }
 
@@ -427,6 +425,7 @@ bool slab_threads_after_fork(void)
             continue;
         for (uint32_t i = 0; i < thread->count; i++)
             thread->table[i] = &slab_local_none;
+        cache_clear(thread);
         thread->bound = 0;
         thread->free_next = registry.unused;
         registry.unused = thread;

@@ -37,16 +37,19 @@ static bool lane_stood_still(struct slab_local *local, unsigned number)
 
 size_t slab_local_trim(struct slab_local *local)
 {
+    size_t given = local->given_bytes;
     slab_drain(local);
     for (unsigned number = 0; number < SLAB_LANES; number++)
         if (lane_is_idle(&local->lane[number]))
             slab_lane_detach(local, number);
-    return slab_empties_give(local, local->empties);
+    slab_empties_give(local, local->empties);
+    return local->given_bytes - given;
 }
 
 /* One step of ageing; *left: there is more to come. */
 static size_t local_tick(struct slab_local *local, bool *left)
 {
+    size_t given = local->given_bytes;
     slab_drain(local);
     uint32_t aged = local->empties_low;
     for (unsigned number = 0; number < SLAB_LANES; number++) {
@@ -59,15 +62,11 @@ static size_t local_tick(struct slab_local *local, bool *left)
             aged++;
         }
     }
-    size_t freed = slab_empties_give(local, slab_keeps_nothing(local->slab) && local->pages < 2 ? 0 : aged);
+    if (!slab_keeps_nothing(local->slab)) /* such a slab has given all but its last */
+        slab_empties_give(local, aged);
     local->empties_low = local->empties;
-    *left |= local->empties != 0;
-    return freed;
-}
-
-static struct slab_local *locals_of(const struct quire_slab *slab)
-{
-    return (struct slab_local *)addr_load_acquire(&slab->locals); /* acquire [slab-locals] */
+    *left |= local->empties != 0 && !slab_keeps_nothing(local->slab);
+    return local->given_bytes - given;
 }
 
 /* Unused headers go back once nobody can be looking at one, and none is left on a stack (twice: a stack may pass one on). */
@@ -81,7 +80,7 @@ static size_t headers_trim_locked(struct quire_slab *slab, bool patient)
         return 0;
     }
     for (int round = 0; round < 2; round++)
-        for (struct slab_local *local = locals_of(slab); local; local = local->next) {
+        for (struct slab_local *local = slab_locals(slab); local; local = local->next) {
             struct slab_visit visit;
             slab_visit_begin(&visit, local);
             slab_drain(local);
@@ -93,7 +92,7 @@ static size_t headers_trim_locked(struct quire_slab *slab, bool patient)
 static size_t slab_trim_locked(struct quire_slab *slab)
 {
     size_t freed = 0;
-    for (struct slab_local *local = locals_of(slab); local; local = local->next) {
+    for (struct slab_local *local = slab_locals(slab); local; local = local->next) {
         struct slab_visit visit;
         slab_visit_begin(&visit, local);
         freed += slab_local_trim(local);
@@ -115,8 +114,6 @@ size_t quire_slab_trim(struct quire_slab *slab)
 
 void slab_wake(struct quire_slab *slab)
 {
-    if (slab->solo)
-        return; /* nobody else may touch it */
     u32_store_relaxed(&slab->pending, 1);
     if (u32_load_relaxed(&slab_pending) == 0) {
         u32_store_relaxed(&slab_pending, 1);
@@ -131,7 +128,7 @@ static size_t slab_tick_locked(struct quire_slab *slab)
     bool left = false;
     u32_store_relaxed(&slab->pending, 0);
     atomic_fence_seq_cst();
-    for (struct slab_local *local = locals_of(slab); local; local = local->next) {
+    for (struct slab_local *local = slab_locals(slab); local; local = local->next) {
         struct slab_visit visit;
         slab_visit_begin(&visit, local);
         freed += local_tick(local, &left);
@@ -171,8 +168,7 @@ static size_t clock_trim(void)
     size_t freed = 0;
     slab_registry_lock();
     for (struct quire_slab *slab = slab_registry_first(); slab; slab = slab->next)
-        if (!slab->solo)
-            freed += slab_trim_locked(slab);
+        freed += slab_trim_locked(slab);
     slab_registry_unlock();
     return freed;
 }
@@ -183,14 +179,6 @@ static __attribute__((constructor)) void slab_at_load(void)
 {
     reaper_join(&clock_guest);
     (void)os_after_fork_in_child(slab_after_fork);
-}
-
-/* Memory is out, or the limit is reached: this slab's empty pages, of all threads, then everybody's. */
-void slab_reclaim(struct quire_slab *slab)
-{
-    size_t freed = slab->solo ? slab_local_trim(slab->solo) : quire_slab_trim(slab);
-    if (freed == 0)
-        (void)clock_trim();
 }
 
 /* ---- pages that ended threads left ---- */
@@ -255,4 +243,58 @@ void slab_steal(struct slab_local *to, unsigned number)
         seen = from;
     }
     unbound_push_all(slab, seen);
+}
+
+/* ---- when memory is out, or the limit is reached ---- */
+
+/* A page with room of the local, whoever has it, becomes nobody's: it goes to `to`.  Another thread's claim is broken for it. */
+static bool lend_from(struct slab_local *from, struct slab_local *to)
+{
+    slab_drain(from);
+    const struct slab_page *current = from->lane[LANE_ORDINARY].page;
+    struct slab_page *page = slab_page_pick(from, LANE_ORDINARY);
+    if (!page && current && (slab_page_has_room(current) || u64_load_relaxed(&from->lane[LANE_ORDINARY].avail) != 0)) {
+        slab_lane_detach(from, LANE_ORDINARY);
+        page = slab_page_pick(from, LANE_ORDINARY);
+    }
+    if (!page)
+        return false;
+    lock_take(&to->lock);
+    page_move(from, to, page);
+    slab_page_link(to, page);
+    lock_drop(&to->lock);
+    return true;
+}
+
+static bool lend(struct quire_slab *slab)
+{
+    struct slab_local *to = unbound_pop(slab);
+    bool lent = false;
+    if (!to)
+        to = slab_spare_take(slab);
+    if (!to)
+        to = slab_local_new(slab);
+    if (!to)
+        return false;
+    for (struct slab_local *from = slab_locals(slab); from && !lent && u32_load_seq_cst(&slab->walkers) == 0; from = from->next) {
+        struct slab_visit visit;
+        if (addr_load_relaxed(&from->thread) == 0)
+            continue; /* nobody's: slab_steal() finds it */
+        slab_visit_begin(&visit, from);
+        lent = visit.thread && lend_from(from, to);
+        slab_visit_end(&visit);
+    }
+    to->unbound_next = NULL;
+    unbound_push_all(slab, to);
+    return lent;
+}
+
+bool slab_reclaim(struct quire_slab *slab)
+{
+    if (quire_slab_trim(slab) != 0)
+        return true;
+    slab_registry_lock(); /* one at a time, and no thread ends meanwhile */
+    bool lent = lend(slab);
+    slab_registry_unlock();
+    return lent || clock_trim() != 0;
 }
