@@ -125,8 +125,10 @@ def site_with(klass, ops):
 
 def pilot_of(**costs):
     """A pilot of five rounds: CPU milliseconds of each variant; its empty run takes one."""
-    names = ["libc", "null"] + [n for v in costs if v != "libc" for n in (v, f"{v}-null")]
-    series = measure.Series([measure.Backend(n, None, None, "null" in n) for n in names])
+    names = ["libc", "null"] + [name for name in costs if name != "libc"]
+    empties = {name: "base-null" for name in names[2:]} if "base" in costs else None
+    names += ["base-null"] if empties else []
+    series = measure.Series([measure.Backend(n, None, None, "null" in n) for n in names], empties)
     for name in names:
         cost = 1e6 if "null" in name else 1e6 * costs[name]
         series.runs[name] = [run_of(cost + wobble) for wobble in (0, 1000, 2000, -1000, 500)]

@@ -91,8 +91,10 @@ def estimate(values):
 class Series:
     """Figures of all rounds, by backend."""
 
-    def __init__(self, chosen):
+    def __init__(self, chosen, empties=None):
+        """`empties`: the backends whose empty run is not `null`, and which it is."""
         self.backends = chosen
+        self.empties = empties or {"mix": "mix-null"}
         self.runs = {b.name: [] for b in chosen}
         self.failed = {}
 
@@ -111,7 +113,7 @@ class Series:
 
     def net_ns(self, name):
         """CPU time of allocation alone, each round for itself."""
-        empty = f"{name}-null" if f"{name}-null" in self.runs else "null"
+        empty = self.empties.get(name, "null")
         return [a - b for a, b in zip(self.column(name, "cpu_ns"), self.column(empty, "cpu_ns"))]
 
     def peak_bytes(self, name):

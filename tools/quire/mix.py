@@ -17,7 +17,7 @@ from collections import namedtuple
 import advice
 import measure
 
-ROUNDS_MIN, ROUNDS_MAX = 3, 9
+ROUNDS_MIN, ROUNDS_MAX = 3, 7
 SECONDS_MAX = 5.0
 CLASSES = {"arena": "arena", "slot": "recycling slot", "slab": "slab"}
 
@@ -70,28 +70,29 @@ def write_part(text, words, path):
 
 
 def variants(text, words, folder):
-    """Backends of the pilot: libc, the arenas, and the arenas with each other part; each beside its empty run."""
+    """
+    A Series without runs yet: libc, the arenas, and the arenas with each other part, beside empty runs. A slab's steps
+    are as many as libc's, so its empty run is the one without the slab.
+    """
     base = {"arena"} & words
     named = {"base": base} if base else {}
     named.update({word: base | {word} for word in ("slot", "slab") if word in words})
+    paths = {name: write_part(text, part, f"{folder}/plan.{name}") for name, part in named.items()}
     chosen = measure.backends([], None)
-    for name, part in named.items():
-        path = write_part(text, part, f"{folder}/plan.{name}")
-        chosen += [
-            measure.Backend(name, None, path, False),
-            measure.Backend(f"{name}-null", None, path, True),
-        ]
-    return chosen
+    chosen += [measure.Backend(name, None, path, False) for name, path in paths.items()]
+    if not base:
+        return measure.Series(chosen)
+    chosen.append(measure.Backend("base-null", None, paths["base"], True))
+    return measure.Series(chosen, {name: "base-null" for name in named})
 
 
-def pilot(program, chosen, rounds):
-    """A few rounds of the variants; a Series."""
-    series = measure.Series(chosen)
+def pilot(program, series, rounds):
+    """A few rounds of the variants, into the Series."""
     began_s, most = time.monotonic(), min(ROUNDS_MAX, max(ROUNDS_MIN, rounds or ROUNDS_MAX))
     while series.rounds < most:
         if series.rounds >= ROUNDS_MIN and time.monotonic() - began_s > SECONDS_MAX:
             break
-        measure.run_round(program, chosen, series)
+        measure.run_round(program, series.backends, series)
     return series
 
 
