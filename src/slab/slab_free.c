@@ -78,16 +78,18 @@ static bool free_anywhere(struct quire_slab *slab, struct slab_local *local, voi
     return true;
 }
 
-/* The next free into this page takes the short way.  Only where the thread holds no lock: whoever visits its locals empties the cache, and relies
+/* The next free into this page takes a shorter way.  Only where the thread holds no lock: whoever visits its locals empties the cache, and relies
  * on its staying so. */
-static void cache_fill(struct slab_local *local, const void *element)
+static void cache_fill(struct slab_thread *thread, struct slab_local *local, const struct quire_slab *slab, const void *element)
 {
     owner_t owner = pagemap_find(element);
     struct slab_page *page = owner_object(owner);
-    if (owner_kind(owner) != OWNER_SLAB || page->slab != local->slab || slab_owner(page) != local || page->lane != LANE_ORDINARY)
-        return;
-    if (page->state == PAGE_PARTIAL || page->state == PAGE_CURRENT)
-        local->cache[slab_cache_idx(local->slab, element)] = page;
+    if (owner_kind(owner) != OWNER_SLAB || page->slab != slab)
+        return; /* given back meanwhile */
+    if (slab_owner(page) != local)
+        addr_store_relaxed(&thread->remote, (uintptr_t)page);
+    else if (page->lane == LANE_ORDINARY && (page->state == PAGE_PARTIAL || page->state == PAGE_CURRENT))
+        thread->cache[slab_cache_idx(slab, element)] = page;
 }
 
 /* What sanitizers are told, before anybody else can have it. */
@@ -115,7 +117,7 @@ static void free_held(struct quire_slab *slab, void *element)
         slab_settle(slab, doubt);
 }
 
-static NOINLINE void free_slow(struct quire_slab *slab, void *element)
+static NOINLINE void free_slower(struct quire_slab *slab, void *element)
 {
     int kept = errno;
     struct slab_doubt doubt;
@@ -123,8 +125,7 @@ static NOINLINE void free_slow(struct quire_slab *slab, void *element)
     struct slab_local *local = slab_local_of(slab, thread);
     if (element && local) {
         bool done = free_anywhere(slab, local, element, &doubt);
-        if (local != &slab_local_none)
-            cache_fill(local, element);
+        cache_fill(thread, local, slab, element);
         slab_leave(thread);
         if (unlikely(!done))
             slab_settle(slab, doubt);
@@ -134,6 +135,25 @@ static NOINLINE void free_slow(struct quire_slab *slab, void *element)
             free_held(slab, element);
     }
     errno = kept;
+}
+
+/* Into the same page of another thread as the last time; or the long way. */
+static NOINLINE void free_slow(struct quire_slab *slab, void *element)
+{
+    struct slab_thread *thread = slab_thread_self;
+    struct slab_page *page = (struct slab_page *)addr_load_relaxed(&thread->remote);
+    struct slab_doubt doubt;
+    if (likely(page != NULL) && likely(u32_load_acquire(&thread->limit) != 0)) { /* acquire [slab-limit] */
+        size_t slot = slab_slot_of(slab, page, element);
+        if (likely(page->slab == slab) && likely(slot < page->slot_count)) {
+            bool done = slab_remote_free(page, (unsigned)slot / WORD_BITS, bit_of(slot), &doubt);
+            slab_leave(thread);
+            if (unlikely(!done))
+                slab_settle(slab, doubt);
+            return;
+        }
+    }
+    free_slower(slab, element);
 }
 
 static NOINLINE void page_emptied(struct slab_page *page)
@@ -211,7 +231,7 @@ static bool batch_free_one(struct slab_local *local, struct gathered *g, void *e
     if (slab_owner(place.page) != local)
         return gathered_add(g, place.page, place.slot, doubt);
     slab_free_owned(local, place.page, place.slot);
-    cache_fill(local, element);
+    cache_fill(slab_thread_self, local, slab, element);
     return true;
 }
 

@@ -106,6 +106,7 @@ struct slab_local {
 struct CACHE_ALIGNED slab_thread {
     atomic_u32 active; /* the thread is inside an operation */
     atomic_u32 limit;  /* slab ids below it take the short way; 0 while somebody else is, or wants to be, inside the thread's locals */
+    atomic_addr remote; /* struct slab_page *: of another thread, the last that this one freed into; slab_grace() takes it away */
     /* seldom; under lock */
     struct lock lock;
     atomic_addr holder; /* the thread that holds `lock` for an operation of its own */
@@ -364,7 +365,7 @@ static inline struct slab_local *slab_owner(const struct slab_page *page)
 /* Slots of a word that are claimed and not handed out; also of another thread's page. */
 static ALWAYS_INLINE uint64_t slab_claimed(const struct slab_page *page, unsigned word)
 {
-    if (likely(u32_load_relaxed(&page->claimed) != word))
+    if (likely(u32_load_acquire(&page->claimed) != word)) /* acquire [slab-claim] */
         return 0;
     return u64_load_relaxed((const atomic_u64 *)addr_load_relaxed(&page->avail));
 }
@@ -372,7 +373,7 @@ static ALWAYS_INLINE uint64_t slab_claimed(const struct slab_page *page, unsigne
 static inline void slab_set_claimed(struct slab_page *page, unsigned word)
 {
     page->word = word;
-    u32_store_relaxed(&page->claimed, word);
+    u32_store_release(&page->claimed, word); /* release [slab-claim] */
 }
 
 static inline size_t slab_slots_bytes(const struct slab_page *page)

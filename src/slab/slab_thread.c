@@ -130,6 +130,31 @@ int slab_register(struct quire_slab *slab)
     return good ? 0 : -ENOMEM;
 }
 
+/* Wait until the thread is outside; false: not within our patience. */
+static bool wait_inactive(const struct slab_thread *thread, bool patient)
+{
+    if (thread == &thread_shared)
+        return true; /* it works under its lock only */
+    for (int i = 0; u32_load_acquire(&thread->active) != 0; i++) { /* acquire [slab-active] */
+        if (i < PATIENCE_SPINS)
+            cpu_pause();
+        else if (patient || i < PATIENCE_SPINS + PATIENCE_NAPS)
+            os_sleep_ns(NAP_NS);
+        else
+            return false;
+    }
+    return true;
+}
+
+/* The thread has seen what we wrote, and what it was doing has ended. */
+static void barrier_with(const struct slab_thread *thread)
+{
+    if (thread == slab_thread_self)
+        return;
+    os_barrier();
+    wait_inactive(thread, true);
+}
+
 /* The thread forgets a slab; by contract it is not inside it. */
 static void forget(struct slab_local *local, uint32_t id)
 {
@@ -143,6 +168,18 @@ static void forget(struct slab_local *local, uint32_t id)
     slab_visit_end(&visit);
 }
 
+/* Threads that freed into its pages last still know one. */
+static void forget_remote(const struct quire_slab *slab)
+{
+    for (struct slab_thread *thread = registry.threads; thread; thread = thread->next) {
+        struct slab_page *page = (struct slab_page *)addr_load_relaxed(&thread->remote);
+        if (page && page->slab == slab) {
+            addr_store_relaxed(&thread->remote, 0);
+            barrier_with(thread);
+        }
+    }
+}
+
 void slab_unregister(struct quire_slab *slab)
 {
     lock_take(&registry.lock);
@@ -151,6 +188,7 @@ void slab_unregister(struct quire_slab *slab)
     if (id != SLAB_ID_NONE) {
         for (struct slab_local *local = slab_locals(slab); local; local = local->next)
             forget(local, id);
+        forget_remote(slab);
         registry.ids[id / WORD_BITS] &= ~(UINT64_C(1) << (id % WORD_BITS));
         if (id / WORD_BITS < registry.ids_from)
             registry.ids_from = id / WORD_BITS;
@@ -338,31 +376,6 @@ void slab_refuse(const struct quire_slab *slab, const char *what, const void *ad
 
 /* ---- visits ---- */
 
-/* Wait until the thread is outside; false: not within our patience. */
-static bool wait_inactive(const struct slab_thread *thread, bool patient)
-{
-    if (thread == &thread_shared)
-        return true; /* it works under its lock only */
-    for (int i = 0; u32_load_acquire(&thread->active) != 0; i++) { /* acquire [slab-active] */
-        if (i < PATIENCE_SPINS)
-            cpu_pause();
-        else if (patient || i < PATIENCE_SPINS + PATIENCE_NAPS)
-            os_sleep_ns(NAP_NS);
-        else
-            return false;
-    }
-    return true;
-}
-
-/* The thread has seen what we wrote, and what it was doing has ended. */
-static void barrier_with(const struct slab_thread *thread)
-{
-    if (thread == slab_thread_self)
-        return;
-    os_barrier();
-    wait_inactive(thread, true);
-}
-
 void slab_visit_begin(struct slab_visit *visit, struct slab_local *local)
 {
     visit->local = local;
@@ -392,6 +405,8 @@ void slab_visit_end(struct slab_visit *visit)
 
 bool slab_grace(bool patient)
 {
+    for (struct slab_thread *thread = registry.threads; thread; thread = thread->next)
+        addr_store_relaxed(&thread->remote, 0); /* it can be set anew only to a page in use */
     if (barriers_work())
         os_barrier();
     for (struct slab_thread *thread = registry.threads; thread; thread = thread->next) {
@@ -426,6 +441,7 @@ bool slab_threads_after_fork(void)
         for (uint32_t i = 0; i < thread->count; i++)
             thread->table[i] = &slab_local_none;
         cache_clear(thread);
+        addr_store_relaxed(&thread->remote, 0);
         thread->bound = 0;
         thread->free_next = registry.unused;
         registry.unused = thread;
