@@ -6,13 +6,14 @@
  *     allocated_bytes += 36 * 100    padding_bytes += 4096 - 36 * 100    structures: as the slab says
  *
  * Every sum is changed by relaxed atomic additions of what one array adds or takes off, so that a shared one is exact when its arrays are still.
- * An array's own struct always has its pages; a caller's has them too.  used_bytes is kept only where `used` points (netdata_aral.c).
+ * An array's own struct always has its pages; a caller's has them too.  used_bytes is kept only where `used` points (netdata_aral.c): directly and not
+ * in shards, since callers read the field itself, and it has to be right after every call.
  *
  * Locks: none.
  */
 #include "base/align.h"
 #include "compat/netdata_aral_internal.h"
-#include "slab/slab_internal.h"
+#include "slab/slab_mark.h"
 
 STATIC_ASSERT(sizeof(struct aral_group) == 4 * sizeof(size_t), "a group is its four words");
 STATIC_ASSERT(offsetof(struct aral_statistics, malloc.padding_bytes) - offsetof(struct aral_statistics, malloc) == 3 * sizeof(size_t), "in this order");
@@ -54,7 +55,7 @@ static void add_structures(struct aral_statistics *stats, size_t allocations, si
 /* What the array's bookkeeping takes now; nothing before its slab is made and after it has ended. */
 static size_t structures_now(const ARAL *ar)
 {
-    return ar->slab ? sizeof(struct aral) + size_load_relaxed(&ar->slab->meta_bytes) : 0;
+    return ar->slab ? sizeof(struct aral) + slab_meta_bytes(ar->slab) : 0;
 }
 
 /* Bring the statistics up to that; `allocations` are new, or gone when wrapped below 0. */
