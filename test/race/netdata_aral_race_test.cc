@@ -11,6 +11,7 @@
 #include <quire/compat/netdata.h>
 #include <quire/slab.h>
 
+#include "base/compiler.h"
 #include "support.h"
 
 namespace {
@@ -185,6 +186,58 @@ TEST(AralRace, the_page_size_is_set_while_arrays_come_and_go)
     sets.join();
     set_noise(nullptr);
     aral_optimal_malloc_page_size_set(64 << 10);
+}
+
+namespace {
+/* A creation that stops at its nth atomic step until another thread has set the page size, or waits for a lock of the creation's. */
+struct Seam {
+    unsigned steps = 0, nth = 0;
+    std::atomic<bool> now{false}, done{false};
+} *seam;
+thread_local bool creating;
+
+void stop_at_seam()
+{
+    if (!creating || ++seam->steps != seam->nth)
+        return;
+    seam->now = true;
+    for (int i = 0; i < 100 && !seam->done; i++)
+        usleep(20);
+}
+} // namespace
+
+TEST(AralRace, a_page_size_set_at_any_moment_of_a_creation_holds_for_the_array)
+{
+    if (!QUIRE_CHECK)
+        GTEST_SKIP() << "only the check build stops at atomic steps";
+    const size_t least = 16 << 10, count = 4 * least;
+    bool reached = true;
+    for (unsigned nth = 1; reached; nth++) {
+        Seam here;
+        here.nth = nth;
+        seam = &here;
+        aral_optimal_malloc_page_size_set(4 * least);
+        std::thread sets([&] {
+            while (!here.now)
+                sched_yield();
+            aral_optimal_malloc_page_size_set(least);
+            here.done = true;
+        });
+        set_noise(stop_at_seam);
+        creating = true;
+        ARAL *ar = array_of("seam", 16);
+        creating = false;
+        set_noise(nullptr);
+        reached = here.steps >= nth;
+        here.now = true;
+        sets.join();
+        for (size_t i = 0; i < count; i++)
+            aral_mallocz(ar);
+        ASSERT_GE(aral_get_statistics(ar)->malloc.allocations, count * 16 / least) << "set at step " << nth;
+        aral_destroy(ar);
+        ASSERT_LT(nth, 5000u);
+    }
+    aral_optimal_malloc_page_size_set(4 * least);
 }
 
 TEST(AralRace, the_child_of_a_fork_uses_every_array_whatever_others_were_doing)
