@@ -163,6 +163,18 @@ def test_what_the_mix_saves_is_divided_as_the_pilot_measured_it():
     assert mixed.saving_ns(site_with("heap", 50)) is None
 
 
+def test_a_site_that_saves_much_is_shown_however_few_its_calls():
+    parts = mix.weigh(pilot_of(libc=20, base=12, slab=11), ["arena", "slab"], OPS)
+    mixed = mix.Mix({}, None, parts)
+    rare = site_with("arena", 1000)._replace(name="rare", allocs=1)
+    busy = site_with("heap", 4000)._replace(name="busy", allocs=9999)
+    small = site_with("slab", 5)._replace(name="small", allocs=1)
+    shown = "".join(
+        render.sites_text([busy, rare, small], render.saves_time(mixed), 8, render.saves_much(mixed))
+    )
+    assert "busy" in shown and "rare" in shown and "small" not in shown
+
+
 def test_a_loss_is_divided_by_operations():
     parts = mix.weigh(pilot_of(libc=10, base=12), ["arena"], OPS)
     parts["arena"] = parts["arena"]._replace(gains=True)

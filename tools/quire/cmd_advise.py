@@ -68,7 +68,7 @@ def text(recording, mixed, rows, limit):
             f"  memory at the peak: {ui.size(planned['peak_planned_bytes'])} instead of {ui.size(planned['peak_live_bytes'])}"
         )
     lines += ["", "Call sites (saves: CPU time of one run, an estimate)"]
-    lines += render.sites_text(rows, render.saves_time(mixed), limit)
+    lines += render.sites_text(rows, render.saves_time(mixed), limit, render.saves_much(mixed))
     for site in rows[: min(limit, 5)]:
         if site.stack:
             lines += ["", f"  {site.name}"] + [f"    {frame}" for frame in site.stack[:6]]

@@ -37,16 +37,18 @@ class Mix:
         """Whether sites of this class are served by the mix."""
         return klass in self.parts and self.parts[klass].gains
 
+    def saved_ns(self):
+        """What all parts in the mix saved in the pilot."""
+        return sum(part.saved_ns.value for part in self.parts.values() if part.gains)
+
     def saving_ns(self, site, total_ns=None):
         """A site's part of what the mix saves, by its operations; None when the mix leaves it alone."""
         if not self.serves(site.klass):
             return None
-        served = [part for part in self.parts.values() if part.gains]
-        saved_ns = sum(part.saved_ns.value for part in served)
-        own = self.parts[site.klass]
+        saved_ns, own = self.saved_ns(), self.parts[site.klass]
         if saved_ns <= 0:  # the pilot cannot tell how a loss divides
             saved_ns = total_ns if total_ns is not None else saved_ns
-            return saved_ns * site.ops / max(1, sum(part.ops for part in served))
+            return saved_ns * site.ops / max(1, sum(p.ops for p in self.parts.values() if p.gains))
         scale = 1.0 if total_ns is None else total_ns / saved_ns
         return scale * own.saved_ns.value * site.ops / max(1, own.ops)
 

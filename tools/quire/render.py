@@ -121,6 +121,16 @@ def saves_time(mix):
     return said
 
 
+def saves_much(mix):
+    """Which rows save a tenth or more of all that is saved, however few their calls."""
+
+    def much(site):
+        saved_ns = mix.saving_ns(site)
+        return saved_ns is not None and saved_ns > 0.1 * mix.saved_ns()
+
+    return much
+
+
 def unserved(site):
     """Why nothing is saved at a site."""
     return "not yet" if site.klass == "heap" else "no gain"
@@ -156,13 +166,14 @@ def gather(sites):
     return sorted(rows, key=lambda row: row[1].allocs, reverse=True)
 
 
-def sites_text(sites, saves=None, limit=8):
-    """The table of call sites, busiest first; `saves` says what each saves."""
+def sites_text(sites, saves=None, limit=8, matters=lambda site: False):
+    """The table of call sites, busiest first; `saves` says what each saves, `matters` which are shown however few their calls."""
     total = max(1, sum(s.allocs for s in sites))
     rows = []
-    for number, site in gather(sites)[:limit]:
-        if site.allocs < 0.005 * total and rows:
-            break
+    for place, (number, site) in enumerate(gather(sites)):
+        busy = place < limit and (site.allocs >= 0.005 * total or place == 0)
+        if not busy and not matters(site):
+            continue
         called = f"{site.name} {site.where}".strip()
         called += (
             f", {number} callers" if number > 1 else f" < {caller(site)}" if caller(site) else ""
@@ -184,7 +195,12 @@ def sites_text(sites, saves=None, limit=8):
 def arenas_text(planned, sites):
     """A line for each arena of the plan that matters."""
     lines = []
-    worth = [a for a in planned["arenas"] if a["objects"] >= 0.01 * planned["allocs"]]
+    worth = [
+        a
+        for a in planned["arenas"]
+        if a["objects"] >= 0.01 * planned["allocs"]
+        or a["peak_bytes"] >= 0.1 * planned["peak_live_bytes"]
+    ]
     for arena in sorted(worth, key=lambda a: a["objects"], reverse=True)[:ARENAS_SHOWN]:
         names = list(
             dict.fromkeys(s.name.split("(")[0] for s in sites if s.arena == arena["arena"])

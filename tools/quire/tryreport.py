@@ -171,7 +171,11 @@ class Report:
         ]
         lines += (
             [ui.bold("Where")]
-            + render.sites_text(self.rows, render.saves_percent(self.mix, self.outcome))
+            + render.sites_text(
+                self.rows,
+                render.saves_percent(self.mix, self.outcome),
+                matters=render.saves_much(self.mix),
+            )
             + render.classes_text(self.rows, self.mix)
             + render.arenas_text(self.planned, self.rows)
             + render.slabs_text(self.planned, self.rows, self.mix)
