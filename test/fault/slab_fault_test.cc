@@ -273,6 +273,49 @@ TEST(SlabFault, elements_are_had_from_what_is_there_when_no_system_call_works_an
     quire_slab_destroy(slab);
 }
 
+TEST(SlabFault, with_nothing_left_of_the_default_source_every_call_is_enomem_and_what_lives_goes_on)
+{
+    quire_slab *kept = quire_slab_create(100, nullptr);
+    std::vector<void *> elements(5000);
+    ASSERT_EQ(quire_slab_alloc_batch(kept, elements.data(), 5000), 5000u);
+    quire_source_trim(quire_source_default());
+    std::vector<quire_slab *> slabs;
+    {
+        Fault map(OS_MAP, 1, true), protect(OS_PROTECT, 1, true), libc(OS_LIBC, 1, true);
+        quire_slab *slab;
+        while (slabs.size() < 100000 && (slab = quire_slab_create(1000, nullptr)))
+            slabs.push_back(slab);
+        EXPECT_EQ(errno, ENOMEM);
+        EXPECT_LT(slabs.size(), 100000u);
+        for (quire_slab *each : slabs)
+            for (int i = 0; i < 1000 && quire_slab_alloc(each); i++) {
+            }
+        errno = 0;
+        EXPECT_EQ(quire_slab_create(8, nullptr), nullptr);
+        EXPECT_EQ(errno, ENOMEM);
+        errno = 0;
+        EXPECT_EQ(quire_slab_by_size_acquire(24), nullptr);
+        EXPECT_EQ(errno, ENOMEM);
+        std::thread([&] { /* one that has no record yet */
+            errno = 0;
+            void *p = quire_slab_alloc(kept);
+            EXPECT_TRUE(p || errno == ENOMEM);
+            quire_slab_free(kept, p);
+            quire_slab_free_batch(kept, elements.data(), 2500);
+        }).join();
+        EXPECT_GE(quire_slab_alloc_batch(kept, elements.data(), 2500), 1500u) << "what was freed is there, but for small pages";
+        EXPECT_EQ(quire_slab_check(kept), nullptr);
+    }
+    for (quire_slab *slab : slabs) {
+        EXPECT_EQ(quire_slab_check(slab), nullptr);
+        quire_slab_destroy(slab);
+    }
+    EXPECT_NE(quire_slab_alloc(kept), nullptr);
+    EXPECT_EQ(quire_slab_check(kept), nullptr);
+    quire_slab_destroy(kept);
+    EXPECT_EQ(quire_source_check(quire_source_default()), nullptr);
+}
+
 TEST(SlabFault, a_slab_over_a_budget_takes_no_more_and_gives_all_back)
 {
     Worker other;

@@ -79,6 +79,29 @@ protected:
     Directory directory;
 };
 
+/* A source as a user would write one: five verbs, dirty memory, an errno of its own. */
+struct OwnSource {
+    struct quire_source base;
+    size_t taken_bytes, limit_bytes;
+};
+int own_take(struct quire_source *source, size_t bytes, size_t align_bytes, struct quire_span *out)
+{
+    OwnSource *own = reinterpret_cast<OwnSource *>(source);
+    if (own->taken_bytes + bytes > own->limit_bytes)
+        return -EDQUOT;
+    void *p = aligned_alloc(align_bytes, bytes);
+    memset(p, 0xa5, bytes);
+    own->taken_bytes += bytes;
+    *out = {p, bytes, 0, 123456};
+    return 0;
+}
+void own_give(struct quire_source *source, const struct quire_span *span)
+{
+    EXPECT_EQ(span->cookie, 123456u) << "every field comes back unchanged";
+    reinterpret_cast<OwnSource *>(source)->taken_bytes -= span->bytes;
+    free(span->start);
+}
+
 } // namespace
 
 TEST(SlabMode, every_source_feeds_a_slab)
@@ -158,6 +181,22 @@ TEST(SlabMode, elements_over_memfd_are_shared_with_the_child_of_a_fork)
         EXPECT_STREQ(p, "child");
     }
     quire_source_destroy(source);
+}
+
+TEST(SlabMode, a_source_of_the_users_own_with_five_verbs_is_enough)
+{
+    static const struct quire_source_verbs verbs = {
+        own_take, own_give, [](struct quire_source *, void *, size_t) {}, [](struct quire_source *, void *, size_t) { return 0; },
+        [](struct quire_source *) {}, nullptr, nullptr, nullptr};
+    OwnSource own = {{&verbs, "own"}, 0, 1 << 20};
+    EXPECT_EQ(life_of(&own.base, 64), 0);
+    EXPECT_EQ(life_of(&own.base, 1000), 0);
+    EXPECT_EQ(own.taken_bytes, 0u);
+    {
+        Slab slab(64, {.source = &own.base});
+        EXPECT_GT(slab.alloc_until_refused().size(), 1000u) << "and errno is ENOMEM, whatever the source said";
+    }
+    EXPECT_EQ(own.taken_bytes, 0u);
 }
 
 /* ---- files ---- */

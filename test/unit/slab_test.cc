@@ -64,7 +64,7 @@ TEST(Slab, every_alignment_is_met_for_every_size)
                 ASSERT_EQ(uintptr_t(p) % align, 0u) << bytes;
                 memset(p, 3, bytes ? bytes : 1);
             }
-            size_t real = std::max<size_t>(bytes, align == 1 ? 2 : 1), slot = (real + align - 1) / align * align;
+            size_t real = std::max<size_t>(bytes, 1), slot = (real + align - 1) / align * align;
             if (memory_is_watched()) {
                 EXPECT_GE(slab.stats().slot_bytes, slot);
                 EXPECT_EQ(slab.stats().slot_bytes % align, 0u);
@@ -308,4 +308,35 @@ TEST(Slab, single_thread_slabs_work_from_whichever_thread_has_its_turn)
     EXPECT_EQ(slab.walk(), sorted(theirs));
     quire_slab_free_batch(slab, theirs.data(), theirs.size());
     EXPECT_EQ(slab.stats().live_elements, 0u);
+}
+
+TEST(Slab, thousands_at_once_are_kept_apart_and_serve_threads_that_came_before_and_after)
+{
+    Worker before;
+    std::vector<quire_slab *> slabs(3000);
+    for (int round = 0; round < 2; round++) { /* the second time where the first ones were */
+        Elements mine, theirs(slabs.size());
+        for (quire_slab *&slab : slabs) {
+            ASSERT_NE(slab = quire_slab_create(48, nullptr), nullptr);
+            mine.push_back(quire_slab_alloc(slab));
+            memset(mine.back(), round, 48);
+        }
+        Worker after;
+        before.run([&] {
+            for (size_t i = 0; i < slabs.size(); i += 2)
+                memset(theirs[i] = quire_slab_alloc(slabs[i]), 77, 48);
+        });
+        after.run([&] {
+            for (size_t i = 1; i < slabs.size(); i += 2)
+                memset(theirs[i] = quire_slab_alloc(slabs[i]), 78, 48);
+            for (size_t i = 0; i < slabs.size(); i += 3)
+                quire_slab_free(slabs[i], mine[i]);
+        });
+        for (size_t i = 0; i < slabs.size(); i++) {
+            ASSERT_TRUE(holds_only(theirs[i], 48, char(77 + i % 2)));
+            ASSERT_EQ(quire_slab_owns(slabs[i], mine[i]), i % 3 != 0);
+            ASSERT_FALSE(i + 1 < slabs.size() && quire_slab_owns(slabs[i + 1], theirs[i]));
+            quire_slab_destroy(slabs[i]);
+        }
+    }
 }
