@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: MIT
+/* Many more threads than CPUs: nobody waits long, nobody starves, and switching the defragmenter under load costs no memory. */
+#include "race/slab_race.h"
+
+#include <algorithm>
+#include <memory>
+
+namespace {
+struct Share {
+    uint64_t count = 0, longest_ns = 0;
+};
+
+/* What every one of `threads` did in `ms`; the last share is that of one more, which looks and trims now and then. */
+std::vector<Share> shares_of(unsigned threads, unsigned ms)
+{
+    Slab slab(64);
+    Table table;
+    std::vector<Share> shares(threads + 1);
+    std::atomic<bool> stop{false};
+    auto timed = [&](Share &share, const std::function<void()> &step) {
+        while (!stop) {
+            uint64_t start_ns = os_time_ns();
+            step();
+            share.longest_ns = std::max(share.longest_ns, os_time_ns() - start_ns);
+            share.count++;
+        }
+    };
+    std::vector<std::thread> all;
+    for (unsigned t = 0; t < threads; t++)
+        all.emplace_back([&, t] {
+            Worker worker({slab, 64, &table}, t + 1);
+            Share mine;
+            timed(mine, [&] { worker.step(); });
+            shares[t] = mine;
+        });
+    all.emplace_back([&] {
+        while (!stop) {
+            Share &mine = shares[threads];
+            uint64_t start_ns = os_time_ns();
+            mine.count % 2 ? (void)quire_slab_trim(slab) : (void)stats_of(slab);
+            mine.longest_ns = std::max(mine.longest_ns, os_time_ns() - start_ns);
+            mine.count++;
+            sleep_ms(50);
+        }
+    });
+    sleep_ms(ms);
+    stop = true;
+    for (auto &thread : all)
+        thread.join();
+    settle({slab, 64, &table});
+    return shares;
+}
+} // namespace
+
+TEST(SlabFairness, of_sixty_four_threads_none_waits_a_second_and_none_gets_less_than_a_hundredth_of_its_share)
+{
+    uint64_t longest_ns = 0, look_ns = 0, least = 0, mean = 1;
+    for (int attempt = 0; attempt < 3; attempt++) { /* another program may have had the machine */
+        std::vector<Share> shares = shares_of(64, test_long() ? 30000 : 3000);
+        longest_ns = 0, mean = 0, least = UINT64_MAX;
+        look_ns = shares.back().longest_ns;
+        EXPECT_GT(shares.back().count, 0u);
+        shares.pop_back();
+        for (const Share &share : shares) {
+            longest_ns = std::max(longest_ns, share.longest_ns);
+            mean += share.count / shares.size();
+            least = std::min(least, share.count);
+        }
+        if (longest_ns < 1000000000 && look_ns < 1000000000 && least >= mean / 100)
+            break;
+    }
+    EXPECT_LT(longest_ns, 1000000000u) << "an allocation or a free";
+    EXPECT_LT(look_ns, 1000000000u) << "a look or a trim";
+    EXPECT_GE(least, mean / 100);
+    RecordProperty("longest_us", int(longest_ns / 1000));
+    RecordProperty("longest_look_us", int(look_ns / 1000));
+    RecordProperty("least_percent", int(least * 100 / std::max<uint64_t>(mean, 1)));
+}
+
+TEST(SlabFairness, memory_is_flat_while_the_defragmenter_goes_on_and_off_under_sixteen_threads)
+{
+    Decay decay(20000000);
+    quire_source *account = quire_source_count(quire_source_default());
+    quire_slab_opts opts = {};
+    opts.source = account;
+    auto slab_scope = std::make_unique<Slab>(64, opts);
+    quire_slab *slab = *slab_scope;
+    Table table;
+    Worker::Job job = {slab, 64, &table, 600};
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> workers;
+    for (unsigned t = 0; t < 16; t++)
+        workers.emplace_back([&, t] {
+            Worker worker(job, t + 1);
+            while (!stop)
+                worker.step();
+        });
+    size_t halves[2] = {0, 0};
+    /* As the source sees it: asking the slab would hold the threads up. */
+    const uint64_t start_ns = os_time_ns(), run_ns = uint64_t(test_long() ? 60000 : 4000) * 1000000;
+    unsigned switches = 0;
+    for (uint64_t now_ns; (now_ns = os_time_ns()) < start_ns + run_ns; switches++) {
+        quire_slab_set_defrag(slab, switches % 2);
+        sleep_ms(3);
+        struct quire_source_stats s;
+        quire_source_stats(account, &s);
+        if (now_ns > start_ns + run_ns / 5)
+            halves[now_ns > start_ns + run_ns * 3 / 5] = std::max(halves[now_ns > start_ns + run_ns * 3 / 5], s.taken_bytes);
+    }
+    EXPECT_GT(switches, 100u);
+    stop = true;
+    for (auto &thread : workers)
+        thread.join();
+    EXPECT_LE(halves[1], halves[0] + halves[0] / 4 + (size_t(128) << 10));
+    settle(job);
+    quire_slab_trim(slab);
+    EXPECT_LE(stats_of(slab).mapped_bytes, size_t(256) << 10);
+    slab_scope.reset();
+    quire_source_destroy(account);
+    RecordProperty("first_half_bytes", int(halves[0]));
+    RecordProperty("second_half_bytes", int(halves[1]));
+}
