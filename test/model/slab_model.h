@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "model/must.h"
+#include "model/slab_clock.h"
 #include "model/slab_setup.h"
 #include "model/slab_worker.h"
 #include "os/sanitize.h"
@@ -29,7 +30,6 @@ template <typename Choices> class SlabModel {
 public:
     explicit SlabModel(const SlabSetup &setup_) : setup(setup_), source(new SlabSource(setup.source, setup.source_number))
     {
-        quire_source_set_decay(quire_source_default(), HOUR_NS);
         setup.opts.source = source->source();
         errno = 0;
         slab = setup.markable ? slab_create_markable(setup.element_bytes, &setup.opts) : quire_slab_create(setup.element_bytes, &setup.opts);
@@ -53,7 +53,6 @@ public:
         quire_slab_destroy(slab);
         MUST(source->taken_bytes() == 0);
         delete source;
-        quire_source_set_decay(quire_source_default(), 1000000000);
     }
 
     void step(Choices &random)
@@ -94,7 +93,6 @@ private:
         bool marked;
     };
     using Who = size_t; /* 0: the caller's thread, else a worker */
-    static constexpr uint64_t HOUR_NS = UINT64_C(3600) * 1000000000;
 
     bool may_refuse() const { return setup.opts.limit_bytes || source->may_refuse(); }
 
@@ -250,12 +248,13 @@ private:
     void trim(Choices &random)
     {
         struct quire_slab_stats before, after;
+        bool quiet = clock.quiet();
         quire_slab_stats(slab, &before);
         size_t given = 0;
         by(random, [&](Who) { given = quire_slab_trim(slab); });
         quire_slab_stats(slab, &after);
         MUST(after.mapped_bytes + given <= before.mapped_bytes); /* less when the clock gave some back meanwhile */
-        MUST(after.mapped_bytes + given == before.mapped_bytes || ticking);
+        MUST(after.mapped_bytes + given == before.mapped_bytes || !quiet);
         MUST(after.empty_pages <= 1);
     }
 
@@ -335,9 +334,9 @@ private:
     void decay(Choices &random)
     {
         uint64_t choice = random.below(4);
-        ticking = true; /* for good: the clock may be late, and looks when it is set */
-        MUST(quire_source_set_decay(quire_source_default(), choice == 0 ? 0 : choice == 1 ? 1000000 : HOUR_NS) == 0);
-        if (choice == 1)
+        if (setup.sets_decay)
+            clock.set(choice == 0 ? 0 : choice == 1 ? 1000000 : 1000000000);
+        if (setup.sets_decay && choice == 1)
             usleep(2500);
     }
 
@@ -364,7 +363,7 @@ private:
         MUST(stats.limit_bytes == 0 || stats.peak_bytes <= stats.limit_bytes);
         MUST(stats.slot_bytes >= element_bytes && stats.slot_bytes % align_bytes == 0);
         MUST(sanitize_watched() || stats.slot_bytes < element_bytes + align_bytes);
-        if (source->source() && !ticking) /* the sum, as somebody else counts it */
+        if (source->source() && clock.quiet()) /* the sum, as somebody else counts it */
             MUST(source->taken_bytes() == stats.mapped_bytes - stats.meta_bytes);
         slot_bytes = stats.slot_bytes;
         if (workers.empty() && setup.opts.flags & QUIRE_SLAB_KEEP_NOTHING)
@@ -381,6 +380,6 @@ private:
     std::vector<uint64_t> threads; /* by place: the number of the thread that has it now */
     uint64_t thread_count = 100;
     char *freed = nullptr;
-    bool ticking = false; /* empty pages may go at any moment */
+    SlabClock clock;
     uint8_t value = 0;
 };

@@ -62,6 +62,7 @@ struct SlabSetup {
     size_t source_number;
     size_t workers; /* threads besides the caller's */
     bool markable;
+    bool sets_decay;
 };
 
 template <typename Choices> size_t slab_element_bytes(Choices &random)
@@ -88,6 +89,7 @@ template <typename Choices> SlabSetup slab_setup(Choices &random, bool threads)
     setup.source = random.below(2) ? SlabSource::NONE : SlabSource::Kind(random.below(SlabSource::KINDS));
     setup.source_number = random.below(500);
     setup.markable = random.below(4) == 1;
+    setup.sets_decay = random.below(8) == 1;
     setup.workers = threads ? 1 + random.below(3) : 0;
     return setup;
 }

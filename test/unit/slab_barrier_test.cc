@@ -28,7 +28,7 @@ int run_without_barrier(const std::string &program, const std::string &filter)
     std::string path = folder_of_this_program() + "/" + program;
     if (access(path.c_str(), X_OK) != 0)
         return 0; /* not built */
-    std::string command = "QUIRE_TEST_NO_BARRIER=1 '" + path + "' --gtest_brief=1 --gtest_filter='" + filter + "' 2>&1";
+    std::string command = "QUIRE_TEST_NO_BARRIER=1 timeout 200 '" + path + "' --gtest_brief=1 --gtest_filter='" + filter + "' 2>&1";
     return system(command.c_str());
 }
 
