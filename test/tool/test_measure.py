@@ -147,6 +147,16 @@ def test_a_part_of_the_plan_is_in_the_mix_when_it_gains():
     assert parts["recycling slot"].saved_ns.value == pytest.approx(-1e6)
 
 
+@pytest.mark.parametrize("faster, gains", [(2, True), (1, False), (3, True), (0, False)])
+def test_a_part_gains_when_two_thirds_of_its_rounds_are_faster(faster, gains):
+    series = pilot_of(libc=20, slab=20)
+    for name in series.runs:
+        series.runs[name] = series.runs[name][:3]
+    for i, run in enumerate(series.runs["slab"]):
+        run["cpu_ns"] += -3e6 if i < faster else 1e6
+    assert mix.weigh(series, ["slab"], OPS)["slab"].gains == gains
+
+
 def test_without_arenas_slabs_are_compared_with_libc():
     parts = mix.weigh(pilot_of(libc=20, slab=15), ["slab"], OPS)
     assert parts["slab"].saved_ns.value == pytest.approx(5e6)

@@ -19,6 +19,7 @@ import measure
 
 ROUNDS_MIN, ROUNDS_MAX = 3, 7
 SECONDS_MAX = 5.0
+GAINS_SHARE_MIN = 2 / 3
 CLASSES = {"arena": "arena", "slot": "recycling slot", "slab": "slab"}
 
 # saved_ns: an Estimate, CPU time of one run that this part saves; gains: whether it is in the mix.
@@ -106,8 +107,9 @@ def weigh(series, words, ops):
         before, after = without, series.net_ns("base" if word == "arena" else word)
         if word == "arena":
             before = series.net_ns("libc")
-        saved = measure.estimate([a - b for a, b in zip(before, after)])
-        parts[CLASSES[word]] = Part(ops.get(CLASSES[word], 0), saved, saved.value > 0)
+        saved = [a - b for a, b in zip(before, after)]
+        steady = sum(s > 0 for s in saved) >= GAINS_SHARE_MIN * len(saved)
+        parts[CLASSES[word]] = Part(ops.get(CLASSES[word], 0), measure.estimate(saved), steady)
     return parts
 
 

@@ -3,7 +3,7 @@
  * demo.c - quire-demo: a small server without a network, for a first `quire try`.
  *
  *   request text -> fields (nodes and strings) -> the session -> answer -> free it all -> log
- *                                                    \-> visits: the session's last 8
+ *                                                    \-> visits, summed up 32 at a time
  *
  * Three ways of using memory on purpose: fields and answers die with their request (an arena's
  * case), sessions and visits are of one size and come and go (a slab's case), log lines are there
@@ -16,7 +16,7 @@
 #include <string.h>
 
 enum { SESSIONS = 4096, REQUESTS_DEFAULT = 20000, FIELDS_MAX = 24 };
-enum { REMEMBERED_EACH = 3, VISITS_KEPT = 8, LOG_LINE_BYTES = 160, LOG_LINES = 4 };
+enum { REMEMBERED_EACH = 3, VISITS_KEPT = 32, LOG_LINE_BYTES = 160, LOG_LINES = 4 };
 
 struct field {
     struct field *next;
@@ -26,7 +26,6 @@ struct field {
 
 struct visit {
     struct visit *older;
-    struct visit *newer;
     unsigned long long digest;
     unsigned number;
 };
@@ -35,7 +34,7 @@ struct session {
     unsigned user;
     unsigned visits;
     struct visit *newest;
-    struct visit *oldest;
+    unsigned kept;
     char token[48];
 };
 
@@ -84,34 +83,30 @@ static struct field *parse_request(const char *text) {
     return first;
 }
 
-static void forget_oldest(struct session *session) {
-    struct visit *oldest = session->oldest;
-    session->oldest = oldest->newer;
-    if (session->oldest)
-        session->oldest->older = NULL;
-    else
-        session->newest = NULL;
-    free(oldest);
+static void sum_up(struct session *session) {
+    while (session->newest) {
+        struct visit *older = session->newest->older;
+        checksum += session->newest->digest;
+        free(session->newest);
+        session->newest = older;
+    }
+    session->kept = 0;
 }
 
 static void end_session(struct session *session) {
-    while (session->oldest)
-        forget_oldest(session);
+    sum_up(session);
     free(session);
 }
 
 static void remember(struct session *session, const struct field *field) {
+    if (session->kept == VISITS_KEPT)
+        sum_up(session);
     struct visit *visit = must(malloc(sizeof *visit));
     *visit = (struct visit){.older = session->newest, .number = ++session->visits};
     for (const char *c = field->key; *c; c++)
         visit->digest = visit->digest * 31 + (unsigned char)*c;
-    if (session->newest)
-        session->newest->newer = visit;
-    else
-        session->oldest = visit;
     session->newest = visit;
-    if (visit->number > session->oldest->number + VISITS_KEPT)
-        forget_oldest(session);
+    session->kept++;
 }
 
 static struct session *find_session(unsigned user) {
