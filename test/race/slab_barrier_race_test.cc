@@ -12,19 +12,23 @@ namespace {
 const char *const NO_BARRIER = "QUIRE_TEST_NO_BARRIER";
 enum { NEVER_ASKED = 9 };
 
-/* Before main: no slab has been made. */
-struct WithoutBarrier {
-    WithoutBarrier()
+/* Before the first test, so before the first slab; then one, that the library asks here and not only in a child. */
+class WithoutBarrier : public ::testing::Environment {
+public:
+    void SetUp() override
     {
-        if (getenv(NO_BARRIER))
-            os_fault_set(OS_BARRIER, 1, true);
+        if (!getenv(NO_BARRIER))
+            return;
+        os_fault_set(OS_BARRIER, 1, true);
+        quire_slab_destroy(quire_slab_create(64, nullptr));
     }
-    ~WithoutBarrier()
+    void TearDown() override
     {
         if (getenv(NO_BARRIER) && os_fault_set(OS_BARRIER, 0, false) == 0)
             _exit(NEVER_ASKED);
     }
-} without_barrier;
+};
+::testing::Environment *const without_barrier = ::testing::AddGlobalTestEnvironment(new WithoutBarrier);
 
 int status_without_barrier(const std::string &filter, std::string *output)
 {

@@ -133,6 +133,118 @@ TEST(SlabRace, a_walk_visits_what_lives_all_along_once_and_only_elements)
     quire_slab_free_batch(slab, lasting.data(), lasting.size());
 }
 
+TEST(SlabRace, a_walk_visits_what_ended_threads_left_while_others_take_over_their_pages)
+{
+    quire_slab_opts opts = {};
+    opts.page_bytes_max = os_page_bytes();
+    for (unsigned round = 0; round < scaled(20); round++) {
+        Slab slab(64, opts);
+        std::vector<void *> lasting;
+        for (int t = 0; t < 8; t++)
+            std::thread([&] {
+                for (int i = 0; i < 200; i++) {
+                    void *p = quire_slab_alloc(slab);
+                    i % 4 ? quire_slab_free(slab, p) : lasting.push_back(p);
+                }
+            }).join();
+        std::set<void *> wanted(lasting.begin(), lasting.end());
+        std::atomic<bool> stop{false};
+        std::vector<std::thread> takers;
+        for (int t = 0; t < 3; t++)
+            takers.emplace_back([&] {
+                while (!stop)
+                    std::thread([&] {
+                        std::vector<void *> mine(50);
+                        quire_slab_alloc_batch(slab, mine.data(), mine.size());
+                        sched_yield();
+                        quire_slab_free_batch(slab, mine.data(), mine.size());
+                    }).join();
+            });
+        for (int walks = 0; walks < 30; walks++) {
+            std::vector<void *> seen;
+            quire_slab_walk(slab, [](void *p, void *list) { return static_cast<std::vector<void *> *>(list)->push_back(p), 0; }, &seen);
+            size_t visits = 0;
+            for (void *p : seen)
+                visits += wanted.count(p);
+            EXPECT_EQ(visits, wanted.size());
+        }
+        stop = true;
+        for (auto &thread : takers)
+            thread.join();
+        quire_slab_free_batch(slab, lasting.data(), lasting.size());
+        ASSERT_EQ(slab.live(), 0u);
+    }
+}
+
+TEST(SlabRace, two_walks_that_free_what_they_visit_and_a_trim_come_to_an_end)
+{
+    for (uint32_t flags : {0u, QUIRE_SLAB_KEEP_NOTHING}) {
+        Decay decay(1000000);
+        quire_slab_opts opts = {};
+        opts.page_bytes_max = os_page_bytes();
+        opts.flags = flags;
+        Slab slab(512, opts);
+        for (unsigned round = 0; round < scaled(40); round++) {
+            std::vector<void *> all(400);
+            ASSERT_EQ(quire_slab_alloc_batch(slab, all.data(), all.size()), all.size());
+            for (size_t i = 0; i < all.size(); i++)
+                paint(all[i], 512, i);
+            std::vector<std::thread> walkers;
+            for (uint64_t half = 0; half < 2; half++)
+                walkers.emplace_back([&, half] {
+                    std::set<void *> mine;
+                    for (size_t i = half; i < all.size(); i += 2)
+                        mine.insert(all[i]);
+                    std::pair<quire_slab *, std::set<void *> *> arg(slab, &mine);
+                    auto free_mine = [](void *p, void *arg_) {
+                        auto *a = static_cast<std::pair<quire_slab *, std::set<void *> *> *>(arg_);
+                        if (a->second->erase(p))
+                            quire_slab_free(a->first, p);
+                        return 0;
+                    };
+                    quire_slab_walk(slab, free_mine, &arg);
+                    EXPECT_TRUE(mine.empty());
+                });
+            quire_slab_trim(slab);
+            for (auto &thread : walkers)
+                thread.join();
+            ASSERT_EQ(slab.live(), 0u);
+        }
+    }
+}
+
+TEST(SlabRace, neither_statistics_nor_a_walk_ever_show_more_elements_than_can_live)
+{
+    constexpr size_t LASTING = 1000, THREADS_AT_ONCE = 4;
+    Slab slab(64);
+    std::vector<void *> lasting(LASTING);
+    ASSERT_EQ(quire_slab_alloc_batch(slab, lasting.data(), LASTING), LASTING);
+    Noise on;
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> others;
+    for (size_t t = 0; t < THREADS_AT_ONCE; t++)
+        others.emplace_back([&] {
+            while (!stop)
+                std::thread([&] { /* claims a word, takes one of it, and ends */
+                    for (int i = 0; i < 20; i++)
+                        quire_slab_free(slab, quire_slab_alloc(slab));
+                }).join();
+        });
+    for (unsigned looks = 0; looks < scaled(2000); looks++) {
+        size_t live = slab.live(), visited = 0;
+        EXPECT_TRUE(live >= LASTING && live <= LASTING + THREADS_AT_ONCE) << live;
+        quire_slab_walk(slab, [](void *, void *n) { return ++*static_cast<size_t *>(n), 0; }, &visited);
+        EXPECT_GE(visited, LASTING);
+        EXPECT_LE(visited, LASTING + 20 * THREADS_AT_ONCE) << "elements that nobody has";
+        if (::testing::Test::HasFailure())
+            break;
+    }
+    stop = true;
+    for (auto &thread : others)
+        thread.join();
+    quire_slab_free_batch(slab, lasting.data(), LASTING);
+}
+
 TEST(SlabRace, owns_is_true_for_what_a_thread_holds_whatever_the_others_do)
 {
     Slab slab(128), stranger(128);

@@ -181,6 +181,40 @@ TEST(SlabThreads, three_hundred_cancelled_ones_leave_nothing_out_of_reach)
     expect_nothing_left(slab, 8);
 }
 
+TEST(SlabThreads, one_cancelled_while_it_looks_or_trims_keeps_no_lock)
+{
+    Slab slab(BYTES);
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> busy;
+    for (int t = 0; t < 3; t++)
+        busy.emplace_back([&] {
+            while (!stop)
+                quire_slab_free(slab, painted(slab));
+        });
+    for (unsigned round = 0; round < scaled(100); round++) {
+        pthread_t thread;
+        quire_slab *arg = slab;
+        auto look = [](void *slab_) -> void * {
+            quire_slab *looked_at = static_cast<quire_slab *>(slab_);
+            for (;;) {
+                quire_slab_trim(looked_at);
+                stats_of(looked_at);
+                quire_slab_walk(looked_at, [](void *, void *) { return 0; }, nullptr);
+                quire_slab_check(looked_at);
+                pthread_testcancel();
+            }
+        };
+        ASSERT_EQ(pthread_create(&thread, nullptr, look, arg), 0);
+        usleep(200 + round * 37 % 1000);
+        pthread_cancel(thread);
+        pthread_join(thread, nullptr);
+    }
+    stop = true;
+    for (auto &thread : busy)
+        thread.join();
+    expect_nothing_left(slab, 8);
+}
+
 namespace {
 /* For the destructors, which get nothing else to know it by. */
 quire_slab *last_slab;
