@@ -366,7 +366,7 @@ private:
         if (source->source() && clock.quiet()) /* the sum, as somebody else counts it */
             MUST(source->taken_bytes() == stats.mapped_bytes - stats.meta_bytes);
         slot_bytes = stats.slot_bytes;
-        if (workers.empty() && setup.opts.flags & QUIRE_SLAB_KEEP_NOTHING)
+        if (workers.empty() && !may_refuse() && setup.opts.flags & QUIRE_SLAB_KEEP_NOTHING)
             MUST(stats.empty_pages <= (setup.markable ? 3 : 2)); /* where the next element comes from, and what is left of the slab's own page */
     }
 

@@ -231,7 +231,7 @@ TEST(Slab, what_is_freed_is_allocated_again_before_more_memory_is_taken)
     for (int round = 0; round < 20; round++) {
         slab.free(elements);
         elements = slab.alloc(5000);
-        EXPECT_EQ(slab.stats().mapped_bytes, mapped);
+        EXPECT_LE(slab.stats().mapped_bytes, mapped);
     }
 }
 
