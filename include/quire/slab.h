@@ -19,7 +19,7 @@
  * Signals and fork: no function here may be called from a signal handler.  After fork parent and child each go on with their copy, also when
  * other threads were in the middle of an operation (each may lose one element to the child); over a file or memfd source the elements
  * themselves are shared between the two, so only one of them may use the slab.
- * A source of the user's own must not call the slab that it feeds.
+ * The verbs of a source of the user's own must not call any slab.
  */
 #ifndef QUIRE_SLAB_H
 #define QUIRE_SLAB_H
@@ -49,7 +49,7 @@ struct quire_slab_opts {
 
 /* Flags. */
 #define QUIRE_SLAB_DEFRAG 1u        /* start with the defragmenter on */
-#define QUIRE_SLAB_SINGLE_THREAD 2u /* the caller promises one thread at a time: no locks, no atomic instructions */
+#define QUIRE_SLAB_SINGLE_THREAD 2u /* the caller promises one thread at a time: no locks, no atomic instructions, but for a new page */
 #define QUIRE_SLAB_DONT_DUMP 4u     /* keep out of core dumps */
 #define QUIRE_SLAB_KEEP_NOTHING 8u  /* a page that becomes empty goes back at once, unless it is the last; without: within two decays */
 
@@ -70,8 +70,8 @@ struct quire_slab_stats {
 };
 
 /*
- * A new slab for elements of element_bytes; 0: elements of one byte.  NULL with errno: ENOMEM (no memory, a size that overflows, or a
- * limit_bytes less than one OS page), EINVAL (unknown flags, align_bytes not a power of two).  Nothing leaks on failure.  Cost: one OS page.  MT-Safe.
+ * A new slab for elements of element_bytes; 0: elements of one byte.  NULL with errno: ENOMEM (no memory, a size that overflows, a
+ * limit_bytes less than one OS page, or some 16,000 slabs alive), EINVAL (unknown flags, align_bytes not a power of two).  Nothing leaks on failure.  Cost: one OS page.  MT-Safe.
  */
 QUIRE_API struct quire_slab *quire_slab_create(size_t element_bytes, const struct quire_slab_opts *opts);
 
@@ -93,7 +93,7 @@ QUIRE_API void *quire_slab_alloc_zero(struct quire_slab *slab) __attribute__((ma
 /*
  * Give an element back, from any thread; NULL is left alone; errno is kept.  Stops the process: "slab E1" the element is free already, "slab
  * E2" not an address of a slab, "slab E3" inside an element or behind the last, "slab E4" another slab's.  Of two threads that free one element at
- * the same moment one is stopped: now, or before the element is handed out again.  Cost: about 1.5 ns on the thread that allocated it, one
+ * the same moment one is stopped, now or before the element is handed out again, unless that happens while the slower of the two is still at it.  Cost: about 1.5 ns on the thread that allocated it, one
  * atomic operation elsewhere.  MT-Safe.
  */
 QUIRE_API void quire_slab_free(struct quire_slab *slab, void *element);
@@ -111,7 +111,8 @@ QUIRE_API void quire_slab_free_batch(struct quire_slab *slab, void **elements, s
 QUIRE_API void quire_slab_set_defrag(struct quire_slab *slab, uint32_t on);
 
 /*
- * Give every empty page back to the source now, other threads' too.  Returns bytes, bookkeeping included.  Cost: some microseconds for each
+ * Give every empty page back to the source now, other threads' too, but for a thread that is inside an operation and waits for a CPU longer than
+ * some milliseconds.  Returns bytes, bookkeeping included.  Cost: some microseconds for each
  * thread, and one step for each page that other threads freed into.  MT-Safe.
  */
 QUIRE_API size_t quire_slab_trim(struct quire_slab *slab);

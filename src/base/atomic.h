@@ -142,6 +142,16 @@ static ALWAYS_INLINE void atomic_fence_seq_cst(void)
 #endif
 }
 
+/* What this thread wrote before is seen before what it writes after. */
+static ALWAYS_INLINE void atomic_fence_release(void)
+{
+#if BUILT_WITH_TSAN
+    atomic_fence_seq_cst();
+#else
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+#endif
+}
+
 /* For the compiler only: the other side of os_barrier(). */
 static ALWAYS_INLINE void atomic_fence_signal(void)
 {

@@ -55,6 +55,9 @@
 #define BUILT_WITH_TSAN 0
 #endif
 
+/* _Thread_local, in C++ too where a constant initialises it. */
+#define THREAD_LOCAL __thread
+
 #ifdef __cplusplus
 #define STATIC_ASSERT(x, why) static_assert(x, why)
 #else

@@ -127,7 +127,7 @@ void os_sleep_ns(uint64_t ns)
 {
     int kept = errno;
     struct timespec t = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
-    nanosleep(&t, NULL);
+    syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, 0, &t, NULL); /* not the function: a thread must not be cancelled here, with locks held */
     errno = kept;
 }
 
@@ -168,6 +168,7 @@ int os_barrier_init(void)
 void os_barrier(void)
 {
     int kept = errno;
-    syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0)
+        os_sleep_ns(1000000); /* a filter took it away since os_barrier_init(): a millisecond empties every store buffer */
     errno = kept;
 }

@@ -73,13 +73,15 @@ static size_t alloc_held(struct quire_slab *slab, void **elements, size_t count)
     size_t got = 0;
     for (int attempt = 0; got < count && attempt < ATTEMPTS_MAX; attempt++) {
         struct slab_hold hold;
-        if (attempt > 0 && !slab_reclaim(slab))
+        if (attempt > 0 && !slab_reclaim(slab, LANE_ORDINARY))
             break;
         struct slab_local *local = slab_hold(slab, &hold, true);
         if (local)
             got += slab_local_alloc_batch(local, elements + got, count - got);
         slab_drop(&hold);
     }
+    if (unlikely(got < count))
+        got += slab_alloc_elsewhere(slab, elements + got, count - got);
     for (size_t i = 0; unlikely(slab->watched) && i < got; i++)
         slab_watched_alloc(slab, elements[i]);
     if (got < count)
@@ -190,6 +192,8 @@ static void home_layout(struct quire_slab *slab, bool with_slots)
         skip = (size_t)(first - at);
     }
     struct slab_page *home = slab->home = (struct slab_page *)(void *)at;
+    if (slots > SLAB_SLOTS_MAX)
+        slots = SLAB_SLOTS_MAX;
     if (slots < HOME_SLOTS_LEAST) {
         slots = 0;
         skip = slab_header_bytes(slab, 0);
@@ -198,6 +202,8 @@ static void home_layout(struct quire_slab *slab, bool with_slots)
     }
     *home = (struct slab_page){.home = 1, .words_max = slots / WORD_BITS + 1};
     home->marks = slab->markable && slots ? (atomic_u64 *)(void *)&home->pair[home->words_max] : NULL;
+    for (uint32_t w = 0; w < home->words_max && slots; w++)
+        u64_store_relaxed(&home->pair[w].remote, 0);
     slab_page_setup(home, local, at + skip, slots);
     home->slot_count = slots;
     home->state = PAGE_FULL;
@@ -231,6 +237,7 @@ static int options_read(struct quire_slab *slab, size_t element_bytes, const str
     if ((opts->flags & QUIRE_SLAB_DONT_DUMP) && slab->source == quire_source_default())
         slab->source = quire_source_anon(); /* neighbours of one kind make one mapping there; recycled spans would not */
     slab->lock.rank = LOCK_SLAB;
+    slab->moves.rank = LOCK_MOVES;
     if (opts->name)
         strncpy(slab->name, opts->name, SLAB_NAME_BYTES - 1);
     u32_store_relaxed(&slab->defrag, (opts->flags & QUIRE_SLAB_DEFRAG) != 0);
@@ -294,6 +301,8 @@ void quire_slab_destroy(struct quire_slab *slab)
     if (!slab)
         return;
     slab_verify(slab);
+    if (slab->shared_count != 0)
+        slab_refuse(slab, SLAB_E6, slab); /* it is for quire_slab_by_size_release() to end */
     slab_unregister(slab);
     for (struct slab_local *local = slab_locals(slab); local; local = local->next)
         for (struct slab_page *page = local->all, *next; page; page = next) {
@@ -301,6 +310,10 @@ void quire_slab_destroy(struct quire_slab *slab)
             if (!page->home)
                 slab_page_give(local, page);
         }
+    slab_registry_lock();
+    if (slab->chunks)
+        (void)slab_grace(true); /* others may have been looking whose an address is, and found a header of ours */
+    slab_registry_unlock();
     slab_chunks_destroy(slab);
     struct quire_source *source = quire_source_default();
     struct quire_span span = slab->span;

@@ -10,7 +10,7 @@
  */
 #include <errno.h>
 
-#include "base/panic.h"
+#include "os/os.h"
 #include "os/sanitize.h"
 #include "pages/pagemap.h"
 #include "slab/slab_internal.h"
@@ -32,11 +32,32 @@ static inline uint64_t bit_of(size_t slot)
     return UINT64_C(1) << slot % WORD_BITS;
 }
 
+enum { SPINS = 100 };
+
+/*
+ * `remote` first: a collection, and a claim, publish a bit elsewhere before they take it out of there.  Then again if a claim began or ended meanwhile.
+ */
+uint64_t slab_not_live(const struct slab_page *page, unsigned word)
+{
+    for (int spins = 0;; spins++) {
+        uint32_t claims = u32_load_acquire(&page->claims); /* acquire [slab-claims] */
+        uint64_t not_live = u64_load_acquire(&page->pair[word].remote);
+        not_live |= u64_load_acquire(&page->pair[word].free); /* acquire [slab-claim] */
+        if (likely(claims % 2 == 0)) {
+            not_live |= slab_claimed(page, word);
+            if (likely(u32_load_relaxed(&page->claims) == claims))
+                return not_live;
+        }
+        if (spins < SPINS)
+            cpu_pause();
+        else
+            os_yield(); /* the owner waits for a CPU in the middle of it */
+    }
+}
+
 bool slab_slot_is_free(const struct slab_page *page, size_t slot)
 {
-    const struct slab_pair *pair = &page->pair[slot / WORD_BITS];
-    uint64_t not_live = u64_load_relaxed(&pair->free) | u64_load_relaxed(&pair->remote) | slab_claimed(page, (unsigned)(slot / WORD_BITS));
-    return (not_live & bit_of(slot)) != 0;
+    return (slab_not_live(page, (unsigned)(slot / WORD_BITS)) & bit_of(slot)) != 0;
 }
 
 /* Set the slot's bit, unless it is not live. */
@@ -55,7 +76,7 @@ static ALWAYS_INLINE bool free_bit(struct slab_page *page, size_t slot)
 
 void slab_free_owned(struct slab_local *local, struct slab_page *page, size_t slot)
 {
-    if (unlikely(page->marks != NULL) && u32_load_relaxed(&page->marked) != 0)
+    if (unlikely(page->lane == LANE_MARKED))
         slab_unmark_bits(page, (unsigned)(slot / WORD_BITS), bit_of(slot));
     if (unlikely(!free_bit(page, slot)))
         slab_refuse(page->slab, SLAB_E1, slab_slot_at(page, slot));
@@ -89,7 +110,7 @@ static void cache_fill(struct slab_thread *thread, struct slab_local *local, con
     if (slab_owner(page) != local)
         addr_store_relaxed(&thread->remote, (uintptr_t)page);
     else if (page->lane == LANE_ORDINARY && (page->state == PAGE_PARTIAL || page->state == PAGE_CURRENT))
-        thread->cache[slab_cache_idx(slab, element)] = page;
+        thread->cache[slab_cache_idx(slab, element)] = page, __atomic_store_n(&thread->fills, thread->fills + 1, __ATOMIC_RELAXED);
 }
 
 /* What sanitizers are told, before anybody else can have it. */
@@ -97,8 +118,10 @@ static void watched_free(const struct quire_slab *slab, void *element)
 {
     struct slab_place place;
     const char *refused = slab_locate(slab, element, &place);
-    if (refused || slab_slot_is_free(place.page, place.slot))
-        slab_refuse(slab, refused ? refused : SLAB_E1, element);
+    if (refused)
+        slab_refuse(slab, refused, element);
+    if (slab_slot_is_free(place.page, place.slot))
+        return; /* refused in a moment, or settled */
     sanitize_no_access(element, slab->slot_bytes);
     sanitize_end_of_use(element);
 }

@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-enum { SLAB_NAME_BYTES = 32, SLAB_CACHE = 128, SLAB_RECORD_BYTES = 32 << 10, SLAB_CACHE_SHIFT = 15, SLAB_LANES = 2, LANE_ORDINARY = 0, LANE_MARKED = 1 };
+enum { SLAB_NAME_BYTES = 32, SLAB_CACHE = 128, SLAB_RECORD_BYTES = 128 << 10, SLAB_CACHE_SHIFT = 15, SLAB_LANES = 2, LANE_ORDINARY = 0, LANE_MARKED = 1 };
 /* The id of a slab that is no more, or not yet. */
 #define SLAB_ID_NONE UINT32_MAX
 #define SLAB_WORD_NONE UINT32_MAX
@@ -45,8 +45,8 @@ struct CACHE_ALIGNED slab_page {
     uint32_t word;  /* the claimed one, for the owner's eyes; SLAB_WORD_NONE */
     uint8_t state, bucket, lane, home; /* home: it lies in the slab's own span and never goes back */
     struct slab_page *next, *prev;         /* of a lane's list, of the empty ones, of unused headers */
-    struct slab_page *all_next, *all_prev; /* of the local's pages */
-    uint32_t pins;                         /* walks that stand on it */
+    struct slab_page *all_next, *all_prev; /* of the local's pages: changed under local->chain */
+    uint32_t pins;                         /* walks that stand on it; under local->chain */
     /* fixed while in use */
     char *slots CACHE_ALIGNED;
     struct quire_slab *slab;
@@ -57,8 +57,8 @@ struct CACHE_ALIGNED slab_page {
     atomic_addr queue_next; /* struct slab_page *: on the owner's stack of pages freed into by others */
     atomic_addr avail;          /* atomic_u64 *: what was not handed out yet of */
     atomic_u32 claimed;         /* the word that the owner allocates from, for the others' */
+    atomic_u32 claims;          /* odd while the two above change */
     atomic_u32 queued;
-    atomic_u32 marked; /* elements that carry a mark */
     /* seldom */
     struct quire_span span CACHE_ALIGNED;
     struct slab_chunk *chunk;
@@ -96,7 +96,7 @@ struct slab_local {
     struct quire_slab *slab;
     struct slab_local *next;
     /* any thread */
-    struct lock lock;
+    struct lock lock, chain;
     atomic_addr thread;                /* struct slab_thread *, 0: nobody's */
     struct slab_local *unbound_next;   /* under slab->lock */
     atomic_addr remote CACHE_ALIGNED;  /* struct slab_page *: pages that others have freed into */
@@ -110,6 +110,7 @@ struct CACHE_ALIGNED slab_thread {
     /* seldom; under lock */
     struct lock lock;
     atomic_addr holder; /* the thread that holds `lock` for an operation of its own */
+    uint32_t fills; /* of the cache */
     uint32_t count; /* entries of table that are set */
     uint32_t bound;
     struct slab_thread *next, *free_next; /* under the registry's lock */
@@ -138,7 +139,8 @@ struct CACHE_ALIGNED quire_slab {
     atomic_size mapped_bytes, meta_bytes, peak_bytes;
     atomic_u32 pending; /* something for the next tick: also of slabs on which no thread works */
     /* under lock */
-    struct lock lock CACHE_ALIGNED;
+    struct lock moves CACHE_ALIGNED; /* walks begin, and pages move between locals, one at a time */
+    struct lock lock;
     atomic_addr locals; /* struct slab_local *: only grows */
     struct slab_local *unbound;
     struct slab_local *spare; /* for slab_reclaim(), which needs one when there is no memory */
@@ -163,7 +165,7 @@ __attribute__((noreturn, cold)) void slab_refuse(const struct quire_slab *slab, 
 
 /* ---- slab_thread.c ---- */
 
-extern _Thread_local struct slab_thread *slab_thread_self __attribute__((tls_model("initial-exec")));
+extern THREAD_LOCAL struct slab_thread *slab_thread_self __attribute__((tls_model("initial-exec")));
 extern struct slab_local slab_local_none;
 extern struct slab_page slab_page_none;
 
@@ -203,20 +205,16 @@ void slab_drop(struct slab_hold *hold);
 struct slab_visit {
     struct slab_local *local;
     struct slab_thread *thread; /* NULL: nobody's */
+    struct slab_visit *outer;
 };
+/* False: the thread is inside an operation and does not come out soon (it waits for a CPU). */
+bool slab_visit_try(struct slab_visit *visit, struct slab_local *local, bool patient);
 void slab_visit_begin(struct slab_visit *visit, struct slab_local *local);
 void slab_visit_end(struct slab_visit *visit);
 
-int slab_register(struct quire_slab *slab);   /* gives it an id; -ENOMEM */
-void slab_unregister(struct quire_slab *slab); /* no thread's table knows it any more */
-void slab_registry_lock(void);
-void slab_registry_unlock(void);
-struct quire_slab *slab_registry_first(void);
+void slab_threads_setup(void);
 /* Every operation that was going on has ended when this returns true; patient: wait for it, also long.  Under the registry's lock. */
 bool slab_grace(bool patient);
-/* A tick is wanted. */
-void slab_wake(struct quire_slab *slab);
-extern atomic_u32 slab_pending;
 
 bool slab_threads_after_fork(void);
 bool slab_thread_is_left(const struct slab_thread *thread);
@@ -224,9 +222,21 @@ bool slab_is_live(const struct quire_slab *slab);
 /* E5 when this is no live slab. */
 void slab_verify(const struct quire_slab *slab);
 
+/* ---- slab_registry.c ---- */
+
+int slab_register(struct quire_slab *slab);   /* gives it an id; -ENOMEM */
+void slab_unregister(struct quire_slab *slab); /* no thread's table knows it any more */
+void slab_registry_lock(void);
+void slab_registry_unlock(void);
+void slab_registry_let_go(void); /* if this thread has it */
+struct quire_slab *slab_registry_first(void);
+bool slab_registry_after_fork(void);
+extern atomic_u32 slab_pending; /* some slab has something for the next tick */
+
 /* ---- slab_meta.c ---- */
 
 bool slab_charge(struct quire_slab *slab, size_t bytes); /* false: over the limit */
+void slab_charged(struct quire_slab *slab);
 void slab_discharge(struct quire_slab *slab, size_t bytes);
 struct slab_page *slab_header_new(struct quire_slab *slab, uint32_t words);
 void slab_header_delete(struct slab_page *page);
@@ -237,6 +247,7 @@ size_t slab_headers_give(struct quire_slab *slab, struct slab_chunk *idle);
 void slab_headers_relink(struct quire_slab *slab, struct slab_chunk *idle);
 struct slab_local *slab_spare_take(struct quire_slab *slab);
 void slab_chunks_destroy(struct quire_slab *slab);
+void slab_headers_each(struct quire_slab *slab, void (*fn)(struct slab_page *page));
 void slab_headers_after_fork(struct quire_slab *slab);
 struct slab_local *slab_local_new(struct quire_slab *slab);
 void slab_cache_clear(struct slab_local *local);
@@ -254,7 +265,7 @@ void slab_page_freed(struct slab_local *local, struct slab_page *page);
 void slab_page_link(struct slab_local *local, struct slab_page *page);
 void slab_page_full(struct slab_local *local, struct slab_page *page);
 void slab_page_unlink(struct slab_local *local, struct slab_page *page);
-void slab_page_leave_all(struct slab_local *local, struct slab_page *page);
+bool slab_page_leave_all(struct slab_local *local, struct slab_page *page); /* false: a walk stands on it */
 void slab_page_enter_all(struct slab_local *local, struct slab_page *page);
 void slab_lane_detach(struct slab_local *local, unsigned lane);
 size_t slab_empties_give(struct slab_local *local, uint32_t count);
@@ -267,6 +278,7 @@ void slab_list_remove(struct slab_list *list, struct slab_page *page);
 /* ---- slab_remote.c ---- */
 
 void slab_queue(struct slab_page *page);
+void slab_refuse_remote(struct slab_page *page, unsigned word);
 /* Slots, counted from `first`, whose free by another thread needs a second look: freed says whether their bits are set already. */
 struct slab_doubt {
     char *first;
@@ -282,8 +294,8 @@ void slab_refuse_bits(struct slab_page *page, unsigned word, uint64_t bits); /* 
 
 /* ---- slab_mark.c ---- */
 
-/* The marks of these slots come off; returns how many there were. */
-uint32_t slab_unmark_bits(struct slab_page *page, unsigned word, uint64_t bits);
+/* The marks of these slots come off; false: there were none. */
+bool slab_unmark_bits(struct slab_page *page, unsigned word, uint64_t bits);
 /* A page of the marked lane without a mark left joins the ordinary ones. */
 void slab_page_rejoin(struct slab_local *local, struct slab_page *page);
 
@@ -292,6 +304,8 @@ void slab_page_rejoin(struct slab_local *local, struct slab_page *page);
 /* An element from the local: `avail`, or from wherever.  NULL: no memory without asking others. */
 void *slab_local_alloc(struct slab_local *local, unsigned lane);
 size_t slab_local_alloc_batch(struct slab_local *local, void **elements, size_t count);
+/* Only from pages that the local has. */
+size_t slab_local_alloc_own(struct slab_local *local, void **elements, size_t count);
 
 /* ---- slab.c ---- */
 
@@ -299,6 +313,10 @@ size_t slab_local_alloc_batch(struct slab_local *local, void **elements, size_t 
 void *slab_watched_alloc(const struct quire_slab *slab, void *element);
 /* Page sizes for a largest page; 0: default. */
 void slab_set_sizes(struct quire_slab *slab, size_t page_bytes_max);
+
+/* ---- slab_look.c ---- */
+
+void slab_walks_after_fork(void);
 
 /* ---- slab_free.c ---- */
 
@@ -308,6 +326,8 @@ struct slab_place {
 };
 /* Where `p` is in the slab, or the words of the refusal.  Inside an operation. */
 const char *slab_locate(const struct quire_slab *slab, const void *p, struct slab_place *place);
+/* The slots of a word that are free, claimed or freed by others at one moment of the call; of any thread's page. */
+uint64_t slab_not_live(const struct slab_page *page, unsigned word);
 bool slab_slot_is_free(const struct slab_page *page, size_t slot);
 void slab_free_owned(struct slab_local *local, struct slab_page *page, size_t slot);
 
@@ -317,14 +337,17 @@ void slab_by_size_after_fork(void);
 
 /* ---- slab_trim.c ---- */
 
+void slab_wake(struct quire_slab *slab); /* a tick is wanted */
+
 size_t slab_local_trim(struct slab_local *local);
 /* Ask all for what they do not need, and if that is nothing, for a page with room.  True: there is something to try again for. */
-bool slab_reclaim(struct quire_slab *slab);
+bool slab_reclaim(struct quire_slab *slab, unsigned lane);
+/* The last resort, for a thread that cannot even have a local: from the others', with them outside. */
+size_t slab_alloc_elsewhere(struct quire_slab *slab, void **elements, size_t count);
 void slab_steal(struct slab_local *local, unsigned lane);
 
 /* ---- slab_fork.c ---- */
 
-void slab_local_repair(struct slab_local *local);
 void slab_after_fork(void);
 
 /* ---- small things ---- */
@@ -362,12 +385,24 @@ static inline struct slab_local *slab_owner(const struct slab_page *page)
     return (struct slab_local *)addr_load_acquire(&page->owner); /* acquire [slab-owner] */
 }
 
-/* Slots of a word that are claimed and not handed out; also of another thread's page. */
+/* Around a change of `claimed`, or of which word `avail` is about. */
+static inline void slab_claims_begin(struct slab_page *page)
+{
+    u32_store_relaxed(&page->claims, u32_load_relaxed(&page->claims) + 1);
+    atomic_fence_release();
+}
+
+static inline void slab_claims_end(struct slab_page *page)
+{
+    u32_store_release(&page->claims, u32_load_relaxed(&page->claims) + 1); /* release [slab-claims] */
+}
+
+/* Slots of a word that are claimed and not handed out; of another thread's page a guess, because the owner may be moving on. */
 static ALWAYS_INLINE uint64_t slab_claimed(const struct slab_page *page, unsigned word)
 {
     if (likely(u32_load_acquire(&page->claimed) != word)) /* acquire [slab-claim] */
         return 0;
-    return u64_load_relaxed((const atomic_u64 *)addr_load_relaxed(&page->avail));
+    return u64_load_acquire((const atomic_u64 *)addr_load_relaxed(&page->avail)); /* acquire [slab-claim] */
 }
 
 static inline void slab_set_claimed(struct slab_page *page, unsigned word)

@@ -2,11 +2,11 @@
 /*
  * slab_mark.c - elements with a mark, on pages that hold only marked ones until the last mark is gone.
  *
- *     alloc_marked:  lane 1, a page of its own; the slot's mark is set, page->marked + 1
- *     unmark, free:  the mark is taken by one atomic and: whoever takes it counts page->marked down, nobody else does
- *     page->marked 0: the page is queued for its owner, who moves it to lane 0 (nothing in it moves)
+ *     alloc_marked:  lane 1, a page of its own; the slot's mark is set
+ *     unmark, free:  the mark is taken by one atomic and
+ *     no mark left:  the page is queued for its owner, who moves it to lane 0 (nothing in it moves)
  *
- * Invariant:  K1  page->marked is the number of marks, at rest
+ * Invariant:  K1  only pages of lane 1 have marks, and only on live slots, at rest
  *
  * Locks: none.  Not here: netdata's names for it (compat/).
  */
@@ -17,19 +17,22 @@
 
 enum { ATTEMPTS_MAX = 64 };
 
-uint32_t slab_unmark_bits(struct slab_page *page, unsigned word, uint64_t bits)
+bool slab_unmark_bits(struct slab_page *page, unsigned word, uint64_t bits)
 {
-    if ((u64_load_relaxed(&page->marks[word]) & bits) == 0)
-        return 0;
-    uint32_t count = bits_count(u64_and_acq_rel(&page->marks[word], ~bits) & bits);
-    if (count != 0)
-        u32_sub_relaxed(&page->marked, count);
-    return count;
+    return (u64_load_relaxed(&page->marks[word]) & bits) != 0 && (u64_and_acq_rel(&page->marks[word], ~bits) & bits) != 0;
+}
+
+static bool has_marks(const struct slab_page *page)
+{
+    uint64_t marks = 0;
+    for (unsigned w = 0; w < page->words; w++)
+        marks |= u64_load_relaxed(&page->marks[w]);
+    return marks != 0;
 }
 
 void slab_page_rejoin(struct slab_local *local, struct slab_page *page)
 {
-    if (likely(page->lane == LANE_ORDINARY) || u32_load_relaxed(&page->marked) != 0)
+    if (likely(page->lane == LANE_ORDINARY) || has_marks(page))
         return;
     if (page->state == PAGE_FULL) {
         page->lane = LANE_ORDINARY;
@@ -45,7 +48,6 @@ static void mark(struct slab_local *local, const void *element)
 {
     struct slab_page *page = local->lane[LANE_MARKED].page;
     size_t slot = slab_slot_of(local->slab, page, element);
-    u32_add_relaxed(&page->marked, 1);
     u64_or_seq_cst(&page->marks[slot / WORD_BITS], UINT64_C(1) << slot % WORD_BITS);
 }
 
@@ -60,7 +62,7 @@ void *slab_alloc_marked(struct quire_slab *slab)
         slab_drop(&hold);
         if (element)
             return slab_watched_alloc(slab, element);
-        if (attempt == ATTEMPTS_MAX || !slab_reclaim(slab))
+        if (attempt == ATTEMPTS_MAX || !slab_reclaim(slab, LANE_MARKED))
             break;
     }
     errno = ENOMEM;
@@ -75,8 +77,8 @@ bool slab_unmark(struct quire_slab *slab, void *element)
         return false;
     struct slab_local *local = slab_hold(slab, &hold, false);
     bool good = !slab_locate(slab, element, &place) && place.page->marks &&
-                slab_unmark_bits(place.page, (unsigned)(place.slot / WORD_BITS), UINT64_C(1) << place.slot % WORD_BITS) != 0;
-    if (good && u32_load_relaxed(&place.page->marked) == 0) {
+                slab_unmark_bits(place.page, (unsigned)(place.slot / WORD_BITS), UINT64_C(1) << place.slot % WORD_BITS);
+    if (good && !has_marks(place.page)) {
         if (slab_owner(place.page) == local)
             slab_page_rejoin(local, place.page);
         else

@@ -21,6 +21,7 @@
 #include "base/align.h"
 #include "os/os.h"
 #include "os/sanitize.h"
+#include "pages/pagemap.h"
 #include "slab/slab_internal.h"
 
 enum { CHUNK_BYTES_MAX = 64 << 10 };
@@ -34,13 +35,18 @@ struct CACHE_ALIGNED slab_chunk {
 
 bool slab_charge(struct quire_slab *slab, size_t bytes)
 {
-    size_t mapped = size_add_relaxed(&slab->mapped_bytes, bytes) + bytes;
-    if (slab->limit_bytes != 0 && mapped > slab->limit_bytes) {
-        size_sub_relaxed(&slab->mapped_bytes, bytes);
-        return false;
-    }
-    size_max_relaxed(&slab->peak_bytes, mapped);
+    size_t mapped = size_load_relaxed(&slab->mapped_bytes), room = slab->limit_bytes ? slab->limit_bytes : SIZE_MAX;
+    do
+        if (bytes > room || mapped > room - bytes)
+            return false;
+    while (!size_cas_relaxed(&slab->mapped_bytes, &mapped, mapped + bytes));
     return true;
+}
+
+/* What was charged for has been had. */
+void slab_charged(struct quire_slab *slab)
+{
+    size_max_relaxed(&slab->peak_bytes, size_load_relaxed(&slab->mapped_bytes));
 }
 
 void slab_discharge(struct quire_slab *slab, size_t bytes)
@@ -58,6 +64,7 @@ static bool meta_take(struct quire_slab *slab, size_t bytes, struct quire_span *
         slab_discharge(slab, bytes);
         return false;
     }
+    slab_charged(slab);
     sanitize_defined(span->start, bytes);
     size_add_relaxed(&slab->meta_bytes, bytes);
     return true;
@@ -97,6 +104,8 @@ static struct slab_chunk *chunk_new(struct quire_slab *slab, uint32_t words)
         struct slab_page *page = header_at(chunk, i);
         *page = (struct slab_page){.chunk = chunk, .words_max = words, .slab = slab};
         page->marks = slab->markable ? (atomic_u64 *)(void *)&page->pair[words] : NULL;
+        for (uint32_t w = 0; w < words; w++)
+            u64_store_relaxed(&page->pair[w].remote, 0);
     }
     return chunk;
 }
@@ -146,7 +155,7 @@ void slab_header_delete(struct slab_page *page)
 {
     struct quire_slab *slab = page->slab;
     lock_take(&slab->lock);
-    page->state = PAGE_UNUSED;
+    __atomic_store_n(&page->state, PAGE_UNUSED, __ATOMIC_RELEASE);
     page->next = slab->headers;
     slab->headers = page;
     bool idle = --page->chunk->used == 0;
@@ -225,7 +234,7 @@ size_t slab_headers_give(struct quire_slab *slab, struct slab_chunk *idle)
 
 void slab_local_init(struct slab_local *local, struct quire_slab *slab)
 {
-    *local = (struct slab_local){.slab = slab, .lock = LOCK_INIT(LOCK_LOCAL), .defrag = u32_load_relaxed(&slab->defrag)};
+    *local = (struct slab_local){.slab = slab, .lock = LOCK_INIT(LOCK_LOCAL), .chain = LOCK_INIT(LOCK_CHAIN), .defrag = u32_load_relaxed(&slab->defrag)};
 }
 
 static struct slab_local *bump_locked(struct quire_slab *slab)
@@ -288,9 +297,28 @@ void slab_chunks_destroy(struct quire_slab *slab)
     slab->chunks = NULL;
 }
 
-/* Which headers are unused is what their state says. */
+/* Call fn with every header in use whose page is still known as its. */
+void slab_headers_each(struct quire_slab *slab, void (*fn)(struct slab_page *page))
+{
+    for (struct slab_chunk *chunk = slab->chunks; chunk; chunk = chunk->next)
+        for (uint32_t i = 0; i < chunk->count; i++) {
+            struct slab_page *page = header_at(chunk, i);
+            if (page->state == PAGE_UNUSED)
+                continue;
+            if (owner_object(pagemap_find(page->span.start)) == page)
+                fn(page);
+            else
+                page->state = PAGE_UNUSED; /* it was coming or going */
+        }
+}
+
+/* Which headers are unused is what their state says; what is held is what is there. */
 void slab_headers_after_fork(struct quire_slab *slab)
 {
+    size_t meta_bytes = slab->span.bytes - slab_slots_bytes(slab->home);
+    for (struct slab_chunk *chunk = slab->chunks; chunk; chunk = chunk->next)
+        meta_bytes += chunk->span.bytes;
+    size_store_relaxed(&slab->meta_bytes, meta_bytes);
     slab->headers = NULL;
     for (struct slab_chunk *chunk = slab->chunks; chunk; chunk = chunk->next) {
         if (chunk->count == 0)

@@ -58,12 +58,14 @@ void slab_list_remove(struct slab_list *list, struct slab_page *page)
 /* The chain through all_next is whole at every moment: the child of a fork may find it as it was in the middle of this. */
 void slab_page_enter_all(struct slab_local *local, struct slab_page *page)
 {
+    lock_take(&local->chain);
     addr_store_release(&page->owner, (uintptr_t)local); /* release [slab-owner] */
     page->all_prev = NULL;
     page->all_next = local->all;
     if (local->all)
         local->all->all_prev = page;
     __atomic_store_n(&local->all, page, __ATOMIC_RELEASE);
+    lock_drop(&local->chain);
     local->pages++;
     local->held_bytes += page->span.bytes;
 }
@@ -88,17 +90,24 @@ void slab_page_full(struct slab_local *local, struct slab_page *page)
     slab_cache_forget(local, page);
 }
 
-void slab_page_leave_all(struct slab_local *local, struct slab_page *page)
+bool slab_page_leave_all(struct slab_local *local, struct slab_page *page)
 {
+    lock_take(&local->chain);
+    if (unlikely(page->pins != 0)) {
+        lock_drop(&local->chain);
+        return false;
+    }
     if (page->all_prev)
         __atomic_store_n(&page->all_prev->all_next, page->all_next, __ATOMIC_RELEASE);
     else
         __atomic_store_n(&local->all, page->all_next, __ATOMIC_RELEASE);
     if (page->all_next)
         page->all_next->all_prev = page->all_prev;
+    lock_drop(&local->chain);
     local->pages--;
     local->held_bytes -= page->span.bytes;
     slab_cache_forget(local, page);
+    return true;
 }
 
 /* ---- pages with room ---- */
@@ -189,20 +198,20 @@ void slab_local_follow(struct slab_local *local)
 void slab_page_setup(struct slab_page *page, struct slab_local *local, char *slots, uint32_t slot_count)
 {
     page->slab = local->slab;
+    page->slots = slots; /* before slot_count: who has an old address of this header must not find it in bounds */
+    atomic_fence_release();
     page->slot_count = slot_count;
     page->words = (slot_count + WORD_BITS - 1) / WORD_BITS;
     page->used = 0;
     page->pins = 0;
     slab_set_claimed(page, SLAB_WORD_NONE);
-    u32_store_relaxed(&page->marked, 0);
     for (unsigned w = 0; w < page->words; w++) {
-        u64_store_relaxed(&page->pair[w].remote, 0);
+        slab_refuse_remote(page, w); /* of its last life */
         u64_store_relaxed(&page->pair[w].free, slab_word_bits(page, w));
         if (page->marks)
             u64_store_relaxed(&page->marks[w], 0);
     }
     page->from = 0;
-    page->slots = slots;
 }
 
 static bool span_take(struct quire_slab *slab, size_t bytes, struct quire_span *span)
@@ -210,8 +219,10 @@ static bool span_take(struct quire_slab *slab, size_t bytes, struct quire_span *
     size_t align = slab->align_bytes > os_page_bytes() ? slab->align_bytes : os_page_bytes();
     if (!slab_charge(slab, bytes))
         return false;
-    if (slab->source->verbs->take(slab->source, bytes, align, span) == 0)
+    if (slab->source->verbs->take(slab->source, bytes, align, span) == 0) {
+        slab_charged(slab);
         return true;
+    }
     slab_discharge(slab, bytes);
     return false;
 }
@@ -250,9 +261,10 @@ static struct slab_page *page_new(struct slab_local *local, unsigned lane, size_
     page->lane = (uint8_t)lane;
     page->home = 0;
     slab_page_setup(page, local, span.start, (uint32_t)slots);
-    page->state = PAGE_CURRENT;
     sanitize_no_access(span.start, span.bytes);
     sanitize_root(span.start, span.bytes, true);
+    addr_store_release(&page->owner, (uintptr_t)local); /* release [slab-owner] */
+    __atomic_store_n(&page->state, PAGE_CURRENT, __ATOMIC_RELEASE); /* after the owner: see drain_taken() */
     slab_page_enter_all(local, page);
     return page;
 }
@@ -270,12 +282,11 @@ struct slab_page *slab_page_new(struct slab_local *local, unsigned lane)
     return page;
 }
 
-/* An empty page that is on no list goes back to the source. */
+/* A page that is nobody's any more goes back to the source. */
 void slab_page_give(struct slab_local *local, struct slab_page *page)
 {
     struct quire_slab *slab = local->slab;
     struct quire_span span = page->span;
-    slab_page_leave_all(local, page);
     local->given_bytes += span.bytes;
     pagemap_clear(span.start, span.bytes);
     page->slot_count = 0;
@@ -311,8 +322,10 @@ size_t slab_empties_give(struct slab_local *local, uint32_t count)
     size_t freed = 0;
     for (struct slab_page *page = local->empty.last, *prev; page && count > 0; page = prev) {
         prev = page->prev;
-        if (page->pins != 0)
-            continue;
+        if (!slab_page_leave_all(local, page))
+            continue; /* later */
+        for (unsigned w = 0; w < page->words; w++)
+            slab_refuse_remote(page, w);
         empties_remove(local, page);
         freed += page->span.bytes;
         slab_page_give(local, page);
@@ -355,14 +368,17 @@ void slab_lane_detach(struct slab_local *local, unsigned number)
     if (!page)
         return;
     uint64_t avail = u64_load_relaxed(&lane->avail);
+    slab_claims_begin(page);
     if (avail) {
         u64_store_release(&lane->pair->free, u64_load_relaxed(&lane->pair->free) | avail); /* release [slab-claim] */
         page->used -= bits_count(avail);
     }
     u64_store_relaxed(&lane->avail, 0);
     slab_set_claimed(page, SLAB_WORD_NONE);
+    slab_claims_end(page);
     lane->pair = NULL;
     lane->page = NULL;
     slab_page_full(local, page);
+    slab_page_rejoin(local, page);
     slab_page_freed(local, page);
 }

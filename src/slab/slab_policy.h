@@ -65,7 +65,8 @@ static inline size_t slab_page_bytes_next(size_t held_bytes, size_t least, size_
 /* How full a page is, 0 .. SLAB_BUCKETS - 1; a page with room. */
 static inline unsigned slab_bucket(uint32_t used, uint32_t slots)
 {
-    return used * SLAB_BUCKETS / slots < SLAB_BUCKETS ? used * SLAB_BUCKETS / slots : SLAB_BUCKETS - 1;
+    uint32_t bucket = used * SLAB_BUCKETS / slots;
+    return bucket < SLAB_BUCKETS ? bucket : (unsigned)SLAB_BUCKETS - 1;
 }
 
 /* Is a page of `used` of `slots` fuller than one of `than` of `than_slots`? */

@@ -32,12 +32,16 @@ static void claim(struct slab_lane *lane, struct slab_page *page)
     struct slab_pair *pair = &page->pair[word];
     uint64_t free = u64_load_relaxed(&pair->free), taken = u64_load_relaxed(&pair->remote);
     lane->pair = pair;
+    slab_claims_begin(page);
     addr_store_relaxed(&page->avail, (uintptr_t)&lane->avail);
     lane->base = page->slots + (size_t)word * WORD_BITS * page->slab->slot_bytes;
     slab_set_claimed(page, word);
     u64_store_release(&lane->avail, free | taken); /* release [slab-claim] */
+    slab_claims_end(page);
     page->used += bits_count(free);
     u64_store_release(&pair->free, 0); /* release [slab-claim] */
+    if (taken == 0 && (page->slab->flags & QUIRE_SLAB_SINGLE_THREAD))
+        return; /* nobody else, by promise */
     uint64_t twice = u64_and_acq_rel(&pair->remote, ~taken) & free; /* acquire [slab-remote] */
     if (unlikely(twice))
         slab_refuse_bits(page, word, twice);
@@ -47,26 +51,33 @@ static void claim(struct slab_lane *lane, struct slab_page *page)
 static void leave_page(struct slab_local *local, struct slab_lane *lane)
 {
     struct slab_page *page = lane->page;
+    slab_claims_begin(page);
     slab_set_claimed(page, SLAB_WORD_NONE);
+    slab_claims_end(page);
     lane->pair = NULL;
     lane->page = NULL;
     slab_page_full(local, page);
     slab_page_rejoin(local, page);
 }
 
-static struct slab_page *next_page(struct slab_local *local, unsigned number)
+/* own: only what the local has. */
+static struct slab_page *next_page(struct slab_local *local, unsigned number, bool own)
 {
     struct slab_page *page = slab_page_pick(local, number);
     if (!page)
         page = slab_empty_pop(local);
+    if (own)
+        return page;
     if (!page && u32_load_relaxed(&local->slab->unbound_count) != 0) {
         slab_steal(local, number);
         page = slab_page_pick(local, number);
+        if (!page)
+            page = slab_empty_pop(local);
     }
     return page ? page : slab_page_new(local, number);
 }
 
-static bool refill(struct slab_local *local, unsigned number)
+static bool refill(struct slab_local *local, unsigned number, bool own)
 {
     struct slab_lane *lane = &local->lane[number];
     struct slab_page *page = lane->page;
@@ -75,7 +86,7 @@ static bool refill(struct slab_local *local, unsigned number)
     if (!page || !slab_page_has_room(page)) {
         if (page)
             leave_page(local, lane);
-        page = next_page(local, number);
+        page = next_page(local, number, own);
         if (!page)
             return false;
         if (unlikely(number == LANE_MARKED))
@@ -100,21 +111,21 @@ void *slab_local_alloc(struct slab_local *local, unsigned number)
     struct slab_lane *lane = &local->lane[number];
     uint64_t avail = u64_load_relaxed(&lane->avail);
     if (unlikely(avail == 0)) {
-        if (unlikely(!refill(local, number)))
+        if (unlikely(!refill(local, number, false)))
             return NULL;
         avail = u64_load_relaxed(&lane->avail);
     }
     return take(local, lane, avail);
 }
 
-size_t slab_local_alloc_batch(struct slab_local *local, void **elements, size_t count)
+static size_t alloc_batch(struct slab_local *local, void **elements, size_t count, bool own)
 {
     struct slab_lane *lane = &local->lane[LANE_ORDINARY];
     size_t got = 0, slot_bytes = local->slab->slot_bytes;
     while (got < count) {
         uint64_t avail = u64_load_relaxed(&lane->avail);
         if (avail == 0) {
-            if (!refill(local, LANE_ORDINARY))
+            if (!refill(local, LANE_ORDINARY, own))
                 break;
             avail = u64_load_relaxed(&lane->avail);
         }
@@ -124,4 +135,14 @@ size_t slab_local_alloc_batch(struct slab_local *local, void **elements, size_t 
         u64_store_relaxed(&lane->avail, avail);
     }
     return got;
+}
+
+size_t slab_local_alloc_batch(struct slab_local *local, void **elements, size_t count)
+{
+    return alloc_batch(local, elements, count, false);
+}
+
+size_t slab_local_alloc_own(struct slab_local *local, void **elements, size_t count)
+{
+    return alloc_batch(local, elements, count, true);
 }

@@ -34,6 +34,14 @@ void slab_refuse_bits(struct slab_page *page, unsigned word, uint64_t bits)
     slab_refuse(page->slab, SLAB_E1, slab_slot_at(page, word * WORD_BITS + bits_lowest(bits)));
 }
 
+/* Nothing in the page is live: a free by another thread that is still to be collected was one too many. */
+void slab_refuse_remote(struct slab_page *page, unsigned word)
+{
+    uint64_t remote = u64_load_relaxed(&page->pair[word].remote);
+    if (unlikely(remote))
+        slab_refuse_bits(page, word, remote);
+}
+
 static void push(struct slab_local *local, struct slab_page *page)
 {
     uintptr_t head = addr_load_relaxed(&local->remote);
@@ -100,7 +108,7 @@ static void settle_one(struct quire_slab *slab, void *element, bool freed)
         if (refused)
             break;
         slab_visit_begin(&visit, slab_owner(place.page));
-        bool owned = slab_owner(place.page) == visit.local && !slab_locate(slab, element, &place);
+        bool owned = !slab_locate(slab, element, &place) && slab_owner(place.page) == visit.local; /* still, or now */
         twice = owned && !settle_at_rest(place.page, place.slot, freed);
         slab_visit_end(&visit);
         if (owned)
@@ -139,19 +147,32 @@ void slab_collect(struct slab_local *local, struct slab_page *page)
     slab_page_freed(local, page); /* the last look at it: it may be gone */
 }
 
+/* An unused header: its page went while it was on its way here.  It may be in use again at any moment, and then others may have been relying on
+ * this notice. */
+static void drop_unused(struct slab_page *page)
+{
+    u32_store_relaxed(&page->queued, 0);
+    atomic_fence_seq_cst();
+    if (__atomic_load_n(&page->state, __ATOMIC_ACQUIRE) != PAGE_UNUSED)
+        slab_queue(page);
+}
+
 static NOINLINE void drain_taken(struct slab_local *local, struct slab_page *page)
 {
     for (struct slab_page *next; page; page = next) {
         next = (struct slab_page *)addr_load_relaxed(&page->queue_next);
-        struct slab_local *owner = slab_owner(page);
+        if (unlikely(__atomic_load_n(&page->state, __ATOMIC_ACQUIRE) == PAGE_UNUSED)) {
+            drop_unused(page);
+            continue;
+        }
+        struct slab_local *owner = slab_owner(page); /* in use: if it is ours it stays ours, and in use */
         if (unlikely(owner != local)) {
             push(owner, page);
             continue;
         }
         u32_store_relaxed(&page->queued, 0);
         atomic_fence_seq_cst();
-        if (likely(page->state != PAGE_UNUSED))
-            slab_collect(local, page);
+        slab_collect(local, page);
     }
 }
 

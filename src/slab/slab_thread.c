@@ -22,7 +22,7 @@
  *   T2  local->thread changes only under the thread's lock and the local's
  *   T3  a thread inside an operation holds no lock of rank LOCK_THREAD or lower, and waits for none
  *
- * Locks: registry (records and slabs) < a thread's < a local's < a slab's.  Not here: what is done inside.
+ * Locks: registry (slab_registry.c) < a thread's < a local's < a slab's < records.  Not here: what is done inside.
  */
 #include <errno.h>
 
@@ -33,32 +33,34 @@
 #include "pages/pagemap.h"
 #include "slab/slab_internal.h"
 
-enum { IDS_MAX = (SLAB_RECORD_BYTES - sizeof(struct slab_thread)) / sizeof(struct slab_local *) / WORD_BITS * WORD_BITS, PATIENCE_SPINS = 100, PATIENCE_NAPS = 20, NAP_NS = 50000 };
+enum { PATIENCE_SPINS = 100, PATIENCE_NAPS = 20, NAP_NS = 50000 };
 
 /* Not yet known, and known no longer. */
 #define NONE_4 &slab_page_none, &slab_page_none, &slab_page_none, &slab_page_none
 #define NONE_16 NONE_4, NONE_4, NONE_4, NONE_4
-#define NONE_64 {NONE_16, NONE_16, NONE_16, NONE_16}
+#define NONE_32 NONE_16, NONE_16
+#define NONE_128 {NONE_32, NONE_32, NONE_32, NONE_32}
+STATIC_ASSERT(SLAB_CACHE == 128, "as many as NONE_128 names");
 struct slab_page slab_page_none;
 struct slab_local slab_local_none;
-static struct slab_thread thread_none = {.cache = NONE_64};
+static struct slab_thread thread_none = {.cache = NONE_128};
 static struct {
     struct slab_thread record;
     struct slab_local *table[SLAB_RECORD_BYTES / sizeof(struct slab_local *)];
-} shared = {.record = {.cache = NONE_64}};
+} shared = {.record = {.cache = NONE_128}};
 #define thread_shared (shared.record)
-_Thread_local struct slab_thread *slab_thread_self __attribute__((tls_model("initial-exec"))) = &thread_none;
+THREAD_LOCAL struct slab_thread *slab_thread_self __attribute__((tls_model("initial-exec"))) = &thread_none;
 
 
 static struct {
     struct lock lock;
-    struct slab_thread *threads, *unused;
-    struct quire_slab *slabs;
-    uint64_t ids[IDS_MAX / WORD_BITS];
-    uint32_t ids_from; /* the first word that may have room */
-    atomic_u32 ready;  /* 0 not asked, 1 barriers work, 2 they do not */
-} registry = {.lock = LOCK_INIT(LOCK_REGISTRY)};
-atomic_u32 slab_pending;
+    atomic_addr all; /* struct slab_thread *: only grows */
+    struct slab_thread *unused;
+    atomic_u32 ready; /* 0 not asked, 1 barriers work, 2 they do not */
+} records = {.lock = LOCK_INIT(LOCK_RECORDS)};
+
+/* What this thread is inside of, for slab_refuse(). */
+static THREAD_LOCAL struct slab_visit *visiting __attribute__((tls_model("initial-exec")));
 
 /* A number that no other live thread has, for the price of an address. */
 static uintptr_t this_thread(void)
@@ -66,68 +68,32 @@ static uintptr_t this_thread(void)
     return (uintptr_t)&slab_thread_self;
 }
 
-/* ---- the registry ---- */
-
-void slab_registry_lock(void)
+static struct slab_thread *records_first(void)
 {
-    lock_take(&registry.lock);
+    return (struct slab_thread *)addr_load_acquire(&records.all); /* acquire [slab-records] */
 }
 
-void slab_registry_unlock(void)
+static void record_publish_locked(struct slab_thread *thread)
 {
-    lock_drop(&registry.lock);
+    thread->lock.rank = LOCK_THREAD;
+    thread->next = records_first();
+    addr_store_release(&records.all, (uintptr_t)thread); /* release [slab-records] */
 }
 
-struct quire_slab *slab_registry_first(void)
+void slab_threads_setup(void)
 {
-    return registry.slabs;
-}
-
-static void registry_setup_locked(void)
-{
-    if (u32_load_relaxed(&registry.ready) != 0)
-        return;
-    bool barriers = os_barrier_init() == 0 && !sanitize_watched() && !sanitize_race_watched();
-    thread_shared.lock.rank = LOCK_THREAD;
-    thread_shared.next = registry.threads;
-    registry.threads = &thread_shared;
-    u32_store_release(&registry.ready, barriers ? 1 : 2); /* release [slab-ready] */
+    lock_take(&records.lock);
+    if (u32_load_relaxed(&records.ready) == 0) {
+        bool barriers = os_barrier_init() == 0 && !sanitize_watched() && !sanitize_race_watched();
+        record_publish_locked(&thread_shared);
+        u32_store_release(&records.ready, barriers ? 1 : 2); /* release [slab-ready] */
+    }
+    lock_drop(&records.lock);
 }
 
 static bool barriers_work(void)
 {
-    return u32_load_acquire(&registry.ready) == 1; /* acquire [slab-ready] */
-}
-
-static uint32_t id_new_locked(void)
-{
-    for (uint32_t w = registry.ids_from; w < IDS_MAX / WORD_BITS; w++) {
-        uint64_t free = ~registry.ids[w] & (w == 0 ? ~UINT64_C(1) : ~UINT64_C(0)); /* 0 is what zeroed memory says */
-        if (free) {
-            registry.ids_from = w;
-            registry.ids[w] |= free & -free;
-            return w * WORD_BITS + bits_lowest(free);
-        }
-    }
-    return SLAB_ID_NONE;
-}
-
-int slab_register(struct quire_slab *slab)
-{
-    lock_take(&registry.lock);
-    registry_setup_locked();
-    uint32_t id = id_new_locked();
-    bool good = id != SLAB_ID_NONE;
-    if (good) {
-        slab->id = id;
-        slab->prev = NULL;
-        slab->next = registry.slabs;
-        if (registry.slabs)
-            registry.slabs->prev = slab;
-        registry.slabs = slab;
-    }
-    lock_drop(&registry.lock);
-    return good ? 0 : -ENOMEM;
+    return u32_load_acquire(&records.ready) == 1; /* acquire [slab-ready] */
 }
 
 /* Wait until the thread is outside; false: not within our patience. */
@@ -147,59 +113,13 @@ static bool wait_inactive(const struct slab_thread *thread, bool patient)
 }
 
 /* The thread has seen what we wrote, and what it was doing has ended. */
-static void barrier_with(const struct slab_thread *thread)
+static bool barrier_with(const struct slab_thread *thread, bool patient)
 {
     if (thread == slab_thread_self)
-        return;
-    os_barrier();
-    wait_inactive(thread, true);
-}
-
-/* The thread forgets a slab; by contract it is not inside it. */
-static void forget(struct slab_local *local, uint32_t id)
-{
-    struct slab_visit visit;
-    slab_visit_begin(&visit, local);
-    if (visit.thread) {
-        visit.thread->table[id] = &slab_local_none;
-        visit.thread->bound--;
-        local->cache = NULL;
-    }
-    slab_visit_end(&visit);
-}
-
-/* Threads that freed into its pages last still know one. */
-static void forget_remote(const struct quire_slab *slab)
-{
-    for (struct slab_thread *thread = registry.threads; thread; thread = thread->next) {
-        struct slab_page *page = (struct slab_page *)addr_load_relaxed(&thread->remote);
-        if (page && page->slab == slab) {
-            addr_store_relaxed(&thread->remote, 0);
-            barrier_with(thread);
-        }
-    }
-}
-
-void slab_unregister(struct quire_slab *slab)
-{
-    lock_take(&registry.lock);
-    uint32_t id = slab->id;
-    slab->id = SLAB_ID_NONE;
-    if (id != SLAB_ID_NONE) {
-        for (struct slab_local *local = slab_locals(slab); local; local = local->next)
-            forget(local, id);
-        forget_remote(slab);
-        registry.ids[id / WORD_BITS] &= ~(UINT64_C(1) << (id % WORD_BITS));
-        if (id / WORD_BITS < registry.ids_from)
-            registry.ids_from = id / WORD_BITS;
-    }
-    if (slab->prev)
-        slab->prev->next = slab->next;
-    else
-        registry.slabs = slab->next;
-    if (slab->next)
-        slab->next->prev = slab->prev;
-    lock_drop(&registry.lock);
+        return true;
+    if (barriers_work())
+        os_barrier();
+    return wait_inactive(thread, patient);
 }
 
 /* ---- a thread's record ---- */
@@ -231,28 +151,25 @@ static struct slab_thread *record_new(void)
 {
     struct slab_thread *thread = NULL;
     void *memory;
-    lock_take(&registry.lock);
-    registry_setup_locked();
-    if (registry.unused) {
-        thread = registry.unused;
-        registry.unused = thread->free_next;
+    lock_take(&records.lock);
+    if (records.unused) {
+        thread = records.unused;
+        records.unused = thread->free_next;
     } else if (os_map(align_up(SLAB_RECORD_BYTES, os_page_bytes()), os_page_bytes(), &memory) == 0) {
         thread = memory; /* address space: the table is touched as far as it is used */
-        thread->lock.rank = LOCK_THREAD;
         cache_clear(thread);
-        thread->next = registry.threads;
-        registry.threads = thread;
+        record_publish_locked(thread);
     }
-    lock_drop(&registry.lock);
+    lock_drop(&records.lock);
     return thread;
 }
 
 static void record_delete(struct slab_thread *thread)
 {
-    lock_take(&registry.lock);
-    thread->free_next = registry.unused;
-    registry.unused = thread;
-    lock_drop(&registry.lock);
+    lock_take(&records.lock);
+    thread->free_next = records.unused;
+    records.unused = thread;
+    lock_drop(&records.lock);
 }
 
 /* The thread gives a local up, with all in it, for the next that comes. */
@@ -284,7 +201,7 @@ static void thread_end(void *record)
 {
     struct slab_thread *thread = record;
     slab_thread_self = &thread_shared;
-    lock_take(&registry.lock); /* no slab is destroyed meanwhile */
+    slab_registry_lock(); /* no slab is destroyed meanwhile */
     thread_lock(thread);
     u32_store_relaxed(&thread->limit, 0);
     cache_clear(thread);
@@ -292,7 +209,7 @@ static void thread_end(void *record)
         if (thread->table[id] != &slab_local_none)
             unbind(thread, id);
     thread_unlock(thread);
-    lock_drop(&registry.lock);
+    slab_registry_unlock();
     record_delete(thread);
 }
 
@@ -371,45 +288,76 @@ void slab_refuse(const struct quire_slab *slab, const char *what, const void *ad
     for (int i = 0; i < 2; i++)
         if (addr_load_relaxed(&of[i]->holder) == this_thread())
             slab_drop(&(struct slab_hold){of[i]});
+    while (visiting)
+        slab_visit_end(visiting);
+    slab_registry_let_go();
     panic("slab", slab && slab->name[0] ? slab->name : NULL, what, address);
 }
 
 /* ---- visits ---- */
 
-void slab_visit_begin(struct slab_visit *visit, struct slab_local *local)
+/* Nobody's, or one whose thread has its lock taken by us; T2 says that it stays so. */
+static void visit_lock(struct slab_visit *visit)
 {
-    visit->local = local;
     for (;;) {
-        struct slab_thread *thread = visit->thread = (struct slab_thread *)addr_load_relaxed(&local->thread);
-        struct lock *lock = thread ? &thread->lock : &local->lock;
+        struct slab_thread *thread = visit->thread = (struct slab_thread *)addr_load_relaxed(&visit->local->thread);
+        struct lock *lock = thread ? &thread->lock : &visit->local->lock;
         lock_take(lock);
-        if ((struct slab_thread *)addr_load_relaxed(&local->thread) == thread)
-            break;
+        if ((struct slab_thread *)addr_load_relaxed(&visit->local->thread) == thread)
+            return;
         lock_drop(lock);
     }
+}
+
+/* Without a page in its cache the thread frees the long way.  An operation that had seen the old limit may have put one there since: again. */
+static bool cache_close(struct slab_thread *thread, bool patient)
+{
+    uint32_t fills;
+    do {
+        fills = __atomic_load_n(&thread->fills, __ATOMIC_RELAXED);
+        cache_clear(thread);
+        if (!barrier_with(thread, patient))
+            return false;
+    } while (__atomic_load_n(&thread->fills, __ATOMIC_RELAXED) != fills);
+    return true;
+}
+
+bool slab_visit_try(struct slab_visit *visit, struct slab_local *local, bool patient)
+{
+    visit->local = local;
+    visit_lock(visit);
+    visit->outer = visiting;
+    visiting = visit;
     if (visit->thread && u32_load_relaxed(&visit->thread->limit) != 0) {
         u32_store_relaxed(&visit->thread->limit, 0);
-        barrier_with(visit->thread); /* from here on it fills its cache no more */
-        cache_clear(visit->thread);
-        barrier_with(visit->thread); /* and from here on it finds nothing in it */
+        if (!cache_close(visit->thread, patient)) {
+            slab_visit_end(visit);
+            return false;
+        }
     }
+    return true;
+}
+
+void slab_visit_begin(struct slab_visit *visit, struct slab_local *local)
+{
+    (void)slab_visit_try(visit, local, true);
 }
 
 void slab_visit_end(struct slab_visit *visit)
 {
+    visiting = visit->outer;
     if (visit->thread)
         thread_unlock(visit->thread);
     else
         lock_drop(&visit->local->lock);
 }
 
-bool slab_grace(bool patient)
+/* Every operation that was going on when this was called has ended. */
+static bool all_outside(bool patient)
 {
-    for (struct slab_thread *thread = registry.threads; thread; thread = thread->next)
-        addr_store_relaxed(&thread->remote, 0); /* it can be set anew only to a page in use */
     if (barriers_work())
         os_barrier();
-    for (struct slab_thread *thread = registry.threads; thread; thread = thread->next) {
+    for (struct slab_thread *thread = records_first(); thread; thread = thread->next) {
         lock_take(&thread->lock); /* whoever was inside the long way is out */
         bool out = wait_inactive(thread, patient);
         lock_drop(&thread->lock);
@@ -419,32 +367,43 @@ bool slab_grace(bool patient)
     return true;
 }
 
+/* Twice: an operation that found a page while it was in use may remember it (thread->remote) after it is gone; one that began with what was
+ * remembered may still look at it. */
+bool slab_grace(bool patient)
+{
+    if (!all_outside(patient))
+        return false;
+    for (struct slab_thread *thread = records_first(); thread; thread = thread->next)
+        addr_store_relaxed(&thread->remote, 0);
+    return all_outside(patient);
+}
+
 /* ---- the child of a fork ---- */
 
 /* This thread is the only one left: the others' locals are nobody's.  True: one of them was inside an operation. */
 bool slab_threads_after_fork(void)
 {
     struct slab_thread *self = slab_thread_self;
-    bool inside = lock_reset(&registry.lock);
-    registry.unused = NULL;
-    if (u32_load_relaxed(&registry.ready) == 1 && os_barrier_init() != 0)
-        u32_store_relaxed(&registry.ready, 2);
-    for (struct slab_thread *thread = registry.threads; thread; thread = thread->next) {
+    bool inside = lock_reset(&records.lock);
+    records.unused = NULL;
+    if (u32_load_relaxed(&records.ready) == 1 && os_barrier_init() != 0)
+        u32_store_relaxed(&records.ready, 2);
+    for (struct slab_thread *thread = records_first(); thread; thread = thread->next) {
         inside |= lock_reset(&thread->lock);
         addr_store_relaxed(&thread->holder, 0);
         if (thread != self)
             inside |= u32_load_relaxed(&thread->active) != 0;
         u32_store_relaxed(&thread->active, 0);
         u32_store_relaxed(&thread->limit, limit_of(thread));
+        cache_clear(thread);
+        addr_store_relaxed(&thread->remote, 0);
         if (thread == self || thread == &thread_shared)
             continue;
         for (uint32_t i = 0; i < thread->count; i++)
             thread->table[i] = &slab_local_none;
-        cache_clear(thread);
-        addr_store_relaxed(&thread->remote, 0);
         thread->bound = 0;
-        thread->free_next = registry.unused;
-        registry.unused = thread;
+        thread->free_next = records.unused;
+        records.unused = thread;
     }
     return inside;
 }

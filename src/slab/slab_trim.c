@@ -89,25 +89,31 @@ static size_t headers_trim_locked(struct quire_slab *slab, bool patient)
     return slab_headers_give(slab, idle);
 }
 
-static size_t slab_trim_locked(struct quire_slab *slab)
+static size_t slab_trim_locked(struct quire_slab *slab, bool patient)
 {
     size_t freed = 0;
     for (struct slab_local *local = slab_locals(slab); local; local = local->next) {
         struct slab_visit visit;
-        slab_visit_begin(&visit, local);
+        if (!slab_visit_try(&visit, local, patient))
+            continue;
         freed += slab_local_trim(local);
         slab_visit_end(&visit);
     }
-    return freed + headers_trim_locked(slab, true);
+    return freed + headers_trim_locked(slab, patient);
+}
+
+static size_t slab_trim(struct quire_slab *slab, bool patient)
+{
+    slab_registry_lock();
+    size_t freed = slab_trim_locked(slab, patient);
+    slab_registry_unlock();
+    return freed;
 }
 
 size_t quire_slab_trim(struct quire_slab *slab)
 {
     slab_verify(slab);
-    slab_registry_lock();
-    size_t freed = slab_trim_locked(slab);
-    slab_registry_unlock();
-    return freed;
+    return slab_trim(slab, false);
 }
 
 /* ---- the clock ---- */
@@ -115,6 +121,7 @@ size_t quire_slab_trim(struct quire_slab *slab)
 void slab_wake(struct quire_slab *slab)
 {
     u32_store_relaxed(&slab->pending, 1);
+    atomic_fence_seq_cst(); /* a tick takes slab_pending back, then reads this */
     if (u32_load_relaxed(&slab_pending) == 0) {
         u32_store_relaxed(&slab_pending, 1);
         atomic_fence_seq_cst(); /* the reaper writes that it sleeps, then reads this */
@@ -130,7 +137,10 @@ static size_t slab_tick_locked(struct quire_slab *slab)
     atomic_fence_seq_cst();
     for (struct slab_local *local = slab_locals(slab); local; local = local->next) {
         struct slab_visit visit;
-        slab_visit_begin(&visit, local);
+        if (!slab_visit_try(&visit, local, false)) {
+            left = true; /* it is busy: the next time */
+            continue;
+        }
         freed += local_tick(local, &left);
         slab_visit_end(&visit);
     }
@@ -168,7 +178,7 @@ static size_t clock_trim(void)
     size_t freed = 0;
     slab_registry_lock();
     for (struct quire_slab *slab = slab_registry_first(); slab; slab = slab->next)
-        freed += slab_trim_locked(slab);
+        freed += slab_trim_locked(slab, false);
     slab_registry_unlock();
     return freed;
 }
@@ -183,10 +193,15 @@ static __attribute__((constructor)) void slab_at_load(void)
 
 /* ---- pages that ended threads left ---- */
 
-static void page_move(struct slab_local *from, struct slab_local *to, struct slab_page *page)
+/* Not while there are walks: the page would be visited twice, or not at all. */
+static bool page_move(struct slab_local *from, struct slab_local *to, struct slab_page *page)
 {
-    slab_page_leave_all(from, page);
-    slab_page_enter_all(to, page);
+    lock_take(&from->slab->moves);
+    bool moved = u32_load_relaxed(&from->slab->walkers) == 0 && slab_page_leave_all(from, page);
+    if (moved)
+        slab_page_enter_all(to, page);
+    lock_drop(&from->slab->moves);
+    return moved;
 }
 
 /* One page with room of the lane, or an empty one; the caller has both locals. */
@@ -198,10 +213,11 @@ static bool steal_one(struct slab_local *from, struct slab_local *to, unsigned n
         page = slab_empty_pop(from);
     if (!page)
         return false;
-    page_move(from, to, page);
+    struct slab_local *now = page_move(from, to, page) ? to : from;
     page->lane = (uint8_t)number;
-    slab_page_link(to, page);
-    return true;
+    slab_page_link(now, page);
+    slab_page_freed(now, page);
+    return now == to;
 }
 
 static struct slab_local *unbound_pop(struct quire_slab *slab)
@@ -233,11 +249,11 @@ void slab_steal(struct slab_local *to, unsigned number)
     struct quire_slab *slab = to->slab;
     struct slab_local *seen = NULL, *from;
     bool got = false;
-    if (u32_load_seq_cst(&slab->walkers) != 0)
-        return; /* a page that moves would be visited twice, or not at all */
+    if (u32_load_relaxed(&slab->walkers) != 0)
+        return;
     while (!got && (from = unbound_pop(slab)) != NULL) {
         lock_take(&from->lock);
-        got = u32_load_seq_cst(&slab->walkers) == 0 && steal_one(from, to, number);
+        got = steal_one(from, to, number);
         lock_drop(&from->lock);
         from->unbound_next = seen;
         seen = from;
@@ -260,10 +276,10 @@ static bool lend_from(struct slab_local *from, struct slab_local *to)
     if (!page)
         return false;
     lock_take(&to->lock);
-    page_move(from, to, page);
-    slab_page_link(to, page);
+    bool moved = page_move(from, to, page);
+    slab_page_link(moved ? to : from, page);
     lock_drop(&to->lock);
-    return true;
+    return moved;
 }
 
 static bool lend(struct quire_slab *slab)
@@ -276,7 +292,7 @@ static bool lend(struct quire_slab *slab)
         to = slab_local_new(slab);
     if (!to)
         return false;
-    for (struct slab_local *from = slab_locals(slab); from && !lent && u32_load_seq_cst(&slab->walkers) == 0; from = from->next) {
+    for (struct slab_local *from = slab_locals(slab); from && !lent; from = from->next) {
         struct slab_visit visit;
         if (addr_load_relaxed(&from->thread) == 0)
             continue; /* nobody's: slab_steal() finds it */
@@ -289,12 +305,35 @@ static bool lend(struct quire_slab *slab)
     return lent;
 }
 
-bool slab_reclaim(struct quire_slab *slab)
+/* Another page would be over the limit: what other slabs have is no help. */
+static bool at_limit(const struct quire_slab *slab)
 {
-    if (quire_slab_trim(slab) != 0)
+    size_t least = align_up(slab->slot_bytes, os_page_bytes());
+    return slab->limit_bytes != 0 && size_load_relaxed(&slab->mapped_bytes) + least > slab->limit_bytes;
+}
+
+bool slab_reclaim(struct quire_slab *slab, unsigned lane)
+{
+    if (slab_trim(slab, true) != 0)
         return true;
+    bool lent = false;
     slab_registry_lock(); /* one at a time, and no thread ends meanwhile */
-    bool lent = lend(slab);
+    if (lane == LANE_ORDINARY)
+        lent = lend(slab);
     slab_registry_unlock();
-    return lent || clock_trim() != 0;
+    return lent || (!at_limit(slab) && clock_trim() != 0);
+}
+
+size_t slab_alloc_elsewhere(struct quire_slab *slab, void **elements, size_t count)
+{
+    size_t got = 0;
+    slab_registry_lock();
+    for (struct slab_local *local = slab_locals(slab); local && got < count; local = local->next) {
+        struct slab_visit visit;
+        slab_visit_begin(&visit, local);
+        got += slab_local_alloc_own(local, elements + got, count - got);
+        slab_visit_end(&visit);
+    }
+    slab_registry_unlock();
+    return got;
 }

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+/*
+ * slab_registry.c - all slabs of the process, and their ids.
+ *
+ *     slabs: newest <-> ... <-> oldest           ids: one bit each, the lowest free one is taken: threads' tables stay short
+ *
+ * Who has the registry's lock knows that no slab ends, no thread gives its locals up, and no header stops being one.
+ *
+ * Locks: the registry's, the lowest of the slab's.  Not here: threads (slab_thread.c).
+ */
+#include <errno.h>
+
+#include "slab/slab_internal.h"
+
+enum { IDS_MAX = (SLAB_RECORD_BYTES - sizeof(struct slab_thread)) / sizeof(struct slab_local *) / WORD_BITS * WORD_BITS };
+
+static struct {
+    struct lock lock;
+    atomic_addr holder; /* the thread that has the lock */
+    struct quire_slab *slabs;
+    uint64_t ids[IDS_MAX / WORD_BITS];
+    uint32_t ids_from; /* the first word that may have room */
+} registry = {.lock = LOCK_INIT(LOCK_REGISTRY)};
+atomic_u32 slab_pending;
+
+void slab_registry_lock(void)
+{
+    lock_take(&registry.lock);
+    addr_store_relaxed(&registry.holder, (uintptr_t)&slab_thread_self);
+}
+
+void slab_registry_unlock(void)
+{
+    addr_store_relaxed(&registry.holder, 0);
+    lock_drop(&registry.lock);
+}
+
+void slab_registry_let_go(void)
+{
+    if (addr_load_relaxed(&registry.holder) == (uintptr_t)&slab_thread_self)
+        slab_registry_unlock();
+}
+
+struct quire_slab *slab_registry_first(void)
+{
+    return registry.slabs;
+}
+
+bool slab_registry_after_fork(void)
+{
+    struct quire_slab *prev = NULL;
+    for (struct quire_slab *slab = registry.slabs; slab; prev = slab, slab = slab->next)
+        slab->prev = prev;
+    addr_store_relaxed(&registry.holder, 0);
+    return lock_reset(&registry.lock);
+}
+
+static uint32_t id_new_locked(void)
+{
+    for (uint32_t w = registry.ids_from; w < IDS_MAX / WORD_BITS; w++) {
+        uint64_t free = ~registry.ids[w] & (w == 0 ? ~UINT64_C(1) : ~UINT64_C(0)); /* 0 is what zeroed memory says */
+        if (free) {
+            registry.ids_from = w;
+            registry.ids[w] |= free & -free;
+            return w * WORD_BITS + bits_lowest(free);
+        }
+    }
+    return SLAB_ID_NONE;
+}
+
+static void id_delete_locked(uint32_t id)
+{
+    registry.ids[id / WORD_BITS] &= ~(UINT64_C(1) << (id % WORD_BITS));
+    if (id / WORD_BITS < registry.ids_from)
+        registry.ids_from = id / WORD_BITS;
+}
+
+int slab_register(struct quire_slab *slab)
+{
+    slab_threads_setup();
+    slab_registry_lock();
+    uint32_t id = id_new_locked();
+    if (id != SLAB_ID_NONE) {
+        slab->id = id;
+        slab->prev = NULL;
+        slab->next = registry.slabs;
+        if (registry.slabs)
+            registry.slabs->prev = slab;
+        registry.slabs = slab;
+    }
+    slab_registry_unlock();
+    return id != SLAB_ID_NONE ? 0 : -ENOMEM;
+}
+
+/* The thread forgets a slab; by contract it is not inside it. */
+static void forget(struct slab_local *local, uint32_t id)
+{
+    struct slab_visit visit;
+    slab_visit_begin(&visit, local);
+    if (visit.thread) {
+        visit.thread->table[id] = &slab_local_none;
+        visit.thread->bound--;
+        local->cache = NULL;
+    }
+    slab_visit_end(&visit);
+}
+
+void slab_unregister(struct quire_slab *slab)
+{
+    slab_registry_lock();
+    uint32_t id = slab->id;
+    if (unlikely(id == SLAB_ID_NONE))
+        slab_refuse(NULL, SLAB_E5, slab); /* ended by another thread at this moment */
+    slab->id = SLAB_ID_NONE;
+    for (struct slab_local *local = slab_locals(slab); local; local = local->next)
+        forget(local, id);
+    id_delete_locked(id);
+    if (slab->prev)
+        slab->prev->next = slab->next;
+    else
+        registry.slabs = slab->next;
+    if (slab->next)
+        slab->next->prev = slab->prev;
+    slab_registry_unlock();
+}
