@@ -118,6 +118,32 @@ TEST(SlabLimit, an_element_that_a_thread_freed_elsewhere_is_room_for_a_third_tha
     newcomer.run([&] { EXPECT_NE(quire_slab_alloc(slab), nullptr); });
 }
 
+TEST(SlabLimit, what_the_only_thread_freed_every_other_thread_gets)
+{
+    Slab slab(64, {.limit_bytes = 65536});
+    Elements elements = slab.alloc_until_refused();
+    for (size_t i = 0; i < elements.size(); i += 2)
+        quire_slab_free(slab, elements[i]);
+    for (int thread = 0; thread < 5; thread++)
+        Worker().run([&] {
+            for (int i = 0; i < 20; i++)
+                EXPECT_NE(quire_slab_alloc(slab), nullptr) << "thread " << thread;
+        });
+    EXPECT_LE(slab.stats().peak_bytes, 65536u);
+}
+
+TEST(SlabLimit, an_allocation_that_fails_is_no_peak)
+{
+    Slab slab(size_t(1) << 46);
+    errno = 0;
+    EXPECT_EQ(quire_slab_alloc(slab), nullptr);
+    EXPECT_EQ(errno, ENOMEM);
+    EXPECT_LE(slab.stats().peak_bytes, mib);
+    Slab limited(300000, {.limit_bytes = mib / 4});
+    EXPECT_EQ(quire_slab_alloc(limited), nullptr);
+    EXPECT_LE(limited.stats().peak_bytes, mib / 4);
+}
+
 TEST(SlabLimit, of_a_source_is_as_good_as_one_of_its_own)
 {
     struct quire_source *budget = quire_source_limit(quire_source_default(), mib);

@@ -110,6 +110,37 @@ TEST(SlabLook, walk_may_allocate_ask_trim_and_walk_again)
     EXPECT_LE(arg.seen, 1000u);
 }
 
+TEST(SlabLook, walks_inside_walks_may_each_free_what_they_visit)
+{
+    for (uint32_t flags : {0u, QUIRE_SLAB_KEEP_NOTHING, QUIRE_SLAB_SINGLE_THREAD}) {
+        Slab slab(5000, {.flags = flags});
+        slab.alloc(200);
+        struct Arg {
+            quire_slab *slab;
+            int depth, seen;
+        } arg = {slab, 0, 0};
+        static int (*visit)(void *, void *) = [](void *p, void *a) -> int {
+            Arg *at = static_cast<Arg *>(a);
+            if (!quire_slab_owns(at->slab, p))
+                return 0; /* an inner walk was here already */
+            quire_slab_free(at->slab, p);
+            if (at->seen++ % 10 == 0 && at->depth < 3) {
+                at->depth++;
+                quire_slab_walk(at->slab, visit, at);
+                quire_slab_trim(at->slab);
+                at->depth--;
+            }
+            return 0;
+        };
+        EXPECT_EQ(quire_slab_walk(slab, visit, &arg), 0);
+        EXPECT_EQ(arg.seen, 200);
+        EXPECT_EQ(slab.stats().live_elements, 0u);
+        EXPECT_EQ(quire_slab_check(slab), nullptr);
+        quire_slab_trim(slab);
+        EXPECT_LE(slab.stats().empty_pages, 1u);
+    }
+}
+
 TEST(SlabLook, what_another_thread_frees_during_a_walk_stays_readable)
 {
     Slab slab(5000, {.flags = QUIRE_SLAB_KEEP_NOTHING});
