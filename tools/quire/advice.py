@@ -126,7 +126,8 @@ class Outcome:
             median(a - b for a, b in zip(self.series.net_ns(name), self.series.net_ns("libc")))
             / 1e9
         )
-        return self.program_s.value + difference_s
+        # Where the replay is dearer than the program (tryreport says so) a difference can exceed it.
+        return max(0.0, self.program_s.value + difference_s)
 
     def best_peer(self):
         """The peer that saves most, and its saving; (None, None) when none was measured."""
