@@ -215,7 +215,8 @@ TEST(SlabRace, two_walks_that_free_what_they_visit_and_a_trim_come_to_an_end)
 
 TEST(SlabRace, neither_statistics_nor_a_walk_ever_show_more_elements_than_can_live)
 {
-    constexpr size_t LASTING = 1000, THREADS_AT_ONCE = 4;
+    /* An element on its way through several threads is seen in each; a word of slots that nobody has would be seen as 60 more. */
+    constexpr size_t LASTING = 1000, THREADS_AT_ONCE = 4, SEEN_TWICE_MAX = 30;
     Slab slab(64);
     std::vector<void *> lasting(LASTING);
     ASSERT_EQ(quire_slab_alloc_batch(slab, lasting.data(), LASTING), LASTING);
@@ -232,10 +233,10 @@ TEST(SlabRace, neither_statistics_nor_a_walk_ever_show_more_elements_than_can_li
         });
     for (unsigned looks = 0; looks < scaled(2000); looks++) {
         size_t live = slab.live(), visited = 0;
-        EXPECT_TRUE(live >= LASTING && live <= LASTING + THREADS_AT_ONCE) << live;
+        EXPECT_TRUE(live >= LASTING && live <= LASTING + SEEN_TWICE_MAX) << live;
         quire_slab_walk(slab, [](void *, void *n) { return ++*static_cast<size_t *>(n), 0; }, &visited);
         EXPECT_GE(visited, LASTING);
-        EXPECT_LE(visited, LASTING + 20 * THREADS_AT_ONCE) << "elements that nobody has";
+        EXPECT_LE(visited, LASTING + SEEN_TWICE_MAX) << "elements that nobody has";
         if (::testing::Test::HasFailure())
             break;
     }
