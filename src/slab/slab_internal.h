@@ -109,7 +109,6 @@ struct CACHE_ALIGNED slab_thread {
     atomic_addr remote; /* struct slab_page *: of another thread, the last that this one freed into; slab_grace() takes it away */
     /* seldom; under lock */
     struct lock lock;
-    atomic_addr holder; /* the thread that holds `lock` for an operation of its own */
     uint32_t fills; /* of the cache */
     uint32_t count; /* entries of table that are set */
     uint32_t bound;
@@ -227,6 +226,7 @@ void slab_verify(const struct quire_slab *slab);
 int slab_register(struct quire_slab *slab);   /* gives it an id; -ENOMEM */
 void slab_unregister(struct quire_slab *slab); /* no thread's table knows it any more */
 void slab_registry_lock(void);
+bool slab_registry_try(void);
 void slab_registry_unlock(void);
 void slab_registry_let_go(void); /* if this thread has it */
 struct quire_slab *slab_registry_first(void);

@@ -281,8 +281,9 @@ const char *quire_slab_check(struct quire_slab *slab)
     }
     if (wrong)
         return wrong;
-    slab_registry_lock(); /* no tick, no trim */
-    wrong = sums_check(slab);
-    slab_registry_unlock();
+    if (slab_registry_try()) { /* else there is a tick or a trim, and sums are not at rest */
+        wrong = sums_check(slab);
+        slab_registry_unlock();
+    }
     return wrong;
 }

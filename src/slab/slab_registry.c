@@ -29,6 +29,14 @@ void slab_registry_lock(void)
     addr_store_relaxed(&registry.holder, (uintptr_t)&slab_thread_self);
 }
 
+bool slab_registry_try(void)
+{
+    bool got = lock_try(&registry.lock);
+    if (got)
+        addr_store_relaxed(&registry.holder, (uintptr_t)&slab_thread_self);
+    return got;
+}
+
 void slab_registry_unlock(void)
 {
     addr_store_relaxed(&registry.holder, 0);

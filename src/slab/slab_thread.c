@@ -59,14 +59,9 @@ static struct {
     atomic_u32 ready; /* 0 not asked, 1 barriers work, 2 they do not */
 } records = {.lock = LOCK_INIT(LOCK_RECORDS)};
 
-/* What this thread is inside of, for slab_refuse(). */
+/* What this thread is inside of, for slab_refuse(): the record that it has locked for an operation of its own, and its visits. */
+static THREAD_LOCAL struct slab_thread *holding __attribute__((tls_model("initial-exec")));
 static THREAD_LOCAL struct slab_visit *visiting __attribute__((tls_model("initial-exec")));
-
-/* A number that no other live thread has, for the price of an address. */
-static uintptr_t this_thread(void)
-{
-    return (uintptr_t)&slab_thread_self;
-}
 
 static struct slab_thread *records_first(void)
 {
@@ -203,12 +198,13 @@ static void thread_end(void *record)
     slab_thread_self = &thread_shared;
     slab_registry_lock(); /* no slab is destroyed meanwhile */
     thread_lock(thread);
+    holding = thread;
     u32_store_relaxed(&thread->limit, 0);
     cache_clear(thread);
     for (uint32_t id = 0; id < thread->count && thread->bound != 0; id++)
         if (thread->table[id] != &slab_local_none)
             unbind(thread, id);
-    thread_unlock(thread);
+    slab_drop(&(struct slab_hold){thread});
     slab_registry_unlock();
     record_delete(thread);
 }
@@ -266,7 +262,7 @@ struct slab_local *slab_hold(struct quire_slab *slab, struct slab_hold *hold, bo
     slab_verify(slab);
     struct slab_thread *thread = hold->thread = thread_get();
     thread_lock(thread);
-    addr_store_relaxed(&thread->holder, this_thread());
+    holding = thread;
     table_grow(thread, slab->id); /* also for a thread that only frees: then it takes the short way from now on */
     struct slab_local *local = thread->table[slab->id];
     if (local == &slab_local_none && bound)
@@ -276,18 +272,16 @@ struct slab_local *slab_hold(struct quire_slab *slab, struct slab_hold *hold, bo
 
 void slab_drop(struct slab_hold *hold)
 {
-    addr_store_relaxed(&hold->thread->holder, 0);
+    holding = NULL;
     thread_unlock(hold->thread);
 }
 
 void slab_refuse(const struct quire_slab *slab, const char *what, const void *address)
 {
     /* The hook may look at other slabs: it must not find this thread inside. */
-    struct slab_thread *of[2] = {slab_thread_self, &thread_shared};
-    u32_store_release(&of[0]->active, 0); /* release [slab-active] */
-    for (int i = 0; i < 2; i++)
-        if (addr_load_relaxed(&of[i]->holder) == this_thread())
-            slab_drop(&(struct slab_hold){of[i]});
+    u32_store_release(&slab_thread_self->active, 0); /* release [slab-active] */
+    if (holding)
+        slab_drop(&(struct slab_hold){holding});
     while (visiting)
         slab_visit_end(visiting);
     slab_registry_let_go();
@@ -390,7 +384,6 @@ bool slab_threads_after_fork(void)
         u32_store_relaxed(&records.ready, 2);
     for (struct slab_thread *thread = records_first(); thread; thread = thread->next) {
         inside |= lock_reset(&thread->lock);
-        addr_store_relaxed(&thread->holder, 0);
         if (thread != self)
             inside |= u32_load_relaxed(&thread->active) != 0;
         u32_store_relaxed(&thread->active, 0);

@@ -252,9 +252,10 @@ void slab_steal(struct slab_local *to, unsigned number)
     if (u32_load_relaxed(&slab->walkers) != 0)
         return;
     while (!got && (from = unbound_pop(slab)) != NULL) {
-        lock_take(&from->lock);
+        struct slab_visit visit;
+        slab_visit_begin(&visit, from); /* nobody's: its own lock, and known to slab_refuse() */
         got = steal_one(from, to, number);
-        lock_drop(&from->lock);
+        slab_visit_end(&visit);
         from->unbound_next = seen;
         seen = from;
     }
