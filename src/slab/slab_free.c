@@ -60,8 +60,10 @@ bool slab_slot_is_free(const struct slab_page *page, size_t slot)
     return (slab_not_live(page, (unsigned)(slot / WORD_BITS)) & bit_of(slot)) != 0;
 }
 
-/* Set the slot's bit, unless it is not live. */
-static ALWAYS_INLINE bool free_bit(struct slab_page *page, size_t slot)
+/* What a free finds out beside setting the slot's bit. */
+enum freed { FREED, FREED_FIRST, FREED_NOT }; /* FIRST: of its word; NOT: it is not live */
+
+static ALWAYS_INLINE enum freed free_bit(struct slab_page *page, size_t slot)
 {
     unsigned word = (unsigned)slot / WORD_BITS;
     struct slab_pair *pair = &page->pair[word];
@@ -69,20 +71,29 @@ static ALWAYS_INLINE bool free_bit(struct slab_page *page, size_t slot)
     if (unlikely(word == page->word))
         not_live |= u64_load_relaxed((const atomic_u64 *)addr_load_relaxed(&page->avail));
     if (unlikely(not_live >> slot % WORD_BITS & 1))
-        return false;
+        return FREED_NOT;
     u64_store_release(&pair->free, free | bit_of(slot)); /* release [slab-claim] */
-    return true;
+    page->used--;
+    return unlikely(free == 0) ? FREED_FIRST : FREED;
+}
+
+/* The page may have had no room before, or have nothing live now.  The last look at it: it may be gone. */
+static void page_changed(struct slab_local *local, struct slab_page *page, size_t slot)
+{
+    if (page->used != 0 && page->lane == LANE_ORDINARY && u64_load_relaxed(&local->lane[LANE_ORDINARY].avail) == 0 &&
+        slab_lane_turn(local, page, (unsigned)(slot / WORD_BITS)))
+        return;
+    slab_page_freed(local, page);
 }
 
 void slab_free_owned(struct slab_local *local, struct slab_page *page, size_t slot)
 {
     if (unlikely(page->lane == LANE_MARKED))
         slab_unmark_bits(page, (unsigned)(slot / WORD_BITS), bit_of(slot));
-    if (unlikely(!free_bit(page, slot)))
+    if (unlikely(free_bit(page, slot) == FREED_NOT))
         slab_refuse(page->slab, SLAB_E1, slab_slot_at(page, slot));
-    page->used--;
     slab_page_rejoin(local, page);
-    slab_page_freed(local, page); /* the last look at it: it may be gone */
+    page_changed(local, page, slot);
 }
 
 /* The long way, inside an operation; `local` is the thread's, or none.  False: a doubt to settle. */
@@ -109,7 +120,7 @@ static void cache_fill(struct slab_thread *thread, struct slab_local *local, con
         return; /* given back meanwhile */
     if (slab_owner(page) != local)
         addr_store_relaxed(&thread->remote, (uintptr_t)page);
-    else if (page->lane == LANE_ORDINARY && (page->state == PAGE_PARTIAL || page->state == PAGE_CURRENT))
+    else if (page->lane == LANE_ORDINARY && page->state != PAGE_EMPTY)
         thread->cache[slab_cache_idx(slab, element)] = page, __atomic_store_n(&thread->fills, thread->fills + 1, __ATOMIC_RELAXED);
 }
 
@@ -179,10 +190,10 @@ static NOINLINE void free_slow(struct quire_slab *slab, void *element)
     free_slower(slab, element);
 }
 
-static NOINLINE void page_emptied(struct slab_page *page)
+static NOINLINE void free_more(struct slab_page *page, size_t slot)
 {
     int kept = errno;
-    slab_page_freed(slab_owner(page), page);
+    page_changed(slab_owner(page), page, slot);
     slab_leave(slab_thread_self);
     errno = kept;
 }
@@ -193,12 +204,16 @@ void quire_slab_free(struct quire_slab *slab, void *element)
     slab_enter(thread);
     struct slab_page *page = thread->cache[slab_cache_idx(slab, element)];
     size_t slot = slab_slot_of(slab, page, element);
-    if (likely(page->slab == slab) && likely(slot < page->slot_count) && likely(free_bit(page, slot))) {
-        if (likely(--page->used != 0))
+    if (likely(page->slab == slab) && likely(slot < page->slot_count)) {
+        enum freed freed = free_bit(page, slot);
+        if (likely(freed == FREED) && likely(page->used != 0)) {
             slab_leave(thread);
-        else
-            page_emptied(page);
-        return;
+            return;
+        }
+        if (freed != FREED_NOT) {
+            free_more(page, slot);
+            return;
+        }
     }
     free_slow(slab, element);
 }
@@ -240,9 +255,10 @@ static bool batch_free_one(struct slab_local *local, struct gathered *g, void *e
     struct quire_slab *slab = local->slab;
     struct slab_page *page = local->cache[slab_cache_idx(slab, element)];
     size_t slot = slab_slot_of(slab, page, element);
-    if (likely(page->slab == slab) && likely(slot < page->slot_count) && likely(free_bit(page, slot))) {
-        if (unlikely(--page->used == 0))
-            slab_page_freed(local, page);
+    enum freed freed = likely(page->slab == slab) && likely(slot < page->slot_count) ? free_bit(page, slot) : FREED_NOT;
+    if (likely(freed != FREED_NOT)) {
+        if (unlikely(freed == FREED_FIRST) || unlikely(page->used == 0))
+            page_changed(local, page, slot);
         return true;
     }
     if (g->bits != 0 && (slot = slab_slot_of(slab, g->page, element)) < g->page->slot_count)

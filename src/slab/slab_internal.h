@@ -113,7 +113,7 @@ struct CACHE_ALIGNED slab_thread {
     uint32_t count; /* entries of table that are set */
     uint32_t bound;
     struct slab_thread *next, *free_next; /* under the registry's lock */
-    struct slab_page *cache[SLAB_CACHE];  /* ordinary pages of the thread's locals that are not full, by address; never NULL */
+    struct slab_page *cache[SLAB_CACHE];  /* ordinary pages of the thread's locals, by address; never NULL */
     struct slab_local *table[];           /* by slab id; &slab_local_none: none */
 };
 
@@ -263,7 +263,6 @@ void slab_cache_forget(struct slab_local *local, const struct slab_page *page);
 /* Slots were freed: it may have room again, or nothing live. */
 void slab_page_freed(struct slab_local *local, struct slab_page *page);
 void slab_page_link(struct slab_local *local, struct slab_page *page);
-void slab_page_full(struct slab_local *local, struct slab_page *page);
 void slab_page_unlink(struct slab_local *local, struct slab_page *page);
 bool slab_page_leave_all(struct slab_local *local, struct slab_page *page); /* false: a walk stands on it */
 void slab_page_enter_all(struct slab_local *local, struct slab_page *page);
@@ -303,6 +302,8 @@ void slab_page_rejoin(struct slab_local *local, struct slab_page *page);
 
 /* An element from the local: `avail`, or from wherever.  NULL: no memory without asking others. */
 void *slab_local_alloc(struct slab_local *local, unsigned lane);
+/* After a free into the page, when the ordinary lane has nothing left.  False: not this page. */
+bool slab_lane_turn(struct slab_local *local, struct slab_page *page, unsigned word);
 size_t slab_local_alloc_batch(struct slab_local *local, void **elements, size_t count);
 /* Only from pages that the local has. */
 size_t slab_local_alloc_own(struct slab_local *local, void **elements, size_t count);

@@ -83,13 +83,6 @@ void slab_cache_forget(struct slab_local *local, const struct slab_page *page)
     }
 }
 
-/* The first free into a full page must come the long way: it has to be listed. */
-void slab_page_full(struct slab_local *local, struct slab_page *page)
-{
-    page->state = PAGE_FULL;
-    slab_cache_forget(local, page);
-}
-
 bool slab_page_leave_all(struct slab_local *local, struct slab_page *page)
 {
     lock_take(&local->chain);
@@ -140,6 +133,8 @@ void slab_page_unlink(struct slab_local *local, struct slab_page *page)
 static struct slab_page *pick_near(struct slab_lane *lane)
 {
     struct slab_page *best = lane->bucket[0].first, *page = best;
+    if (best && slab_bucket(best->used, (uint32_t)best->slot_count) == SLAB_BUCKETS - 1)
+        return best; /* full enough not to look at others */
     for (int i = 1; i < SLAB_LOOK_PAGES && page && (page = page->next) != NULL; i++)
         if (slab_fuller(page->used, (uint32_t)page->slot_count, best->used, (uint32_t)best->slot_count))
             best = page;
@@ -378,7 +373,7 @@ void slab_lane_detach(struct slab_local *local, unsigned number)
     slab_claims_end(page);
     lane->pair = NULL;
     lane->page = NULL;
-    slab_page_full(local, page);
+    page->state = PAGE_FULL;
     slab_page_rejoin(local, page);
     slab_page_freed(local, page);
 }

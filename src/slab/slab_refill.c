@@ -56,8 +56,30 @@ static void leave_page(struct slab_local *local, struct slab_lane *lane)
     slab_claims_end(page);
     lane->pair = NULL;
     lane->page = NULL;
-    slab_page_full(local, page);
+    page->state = PAGE_FULL;
     slab_page_rejoin(local, page);
+}
+
+/*
+ * The lane has nothing left, nor has its page, and a slot of this word was freed just now: the next allocation takes it, hot, and no list is
+ * touched.  It is the fullest page there can be.
+ */
+bool slab_lane_turn(struct slab_local *local, struct slab_page *page, unsigned word)
+{
+    struct slab_lane *lane = &local->lane[LANE_ORDINARY];
+    if (page->state == PAGE_FULL) {
+        if (lane->page && slab_page_has_room(lane->page))
+            return false;
+        if (lane->page)
+            leave_page(local, lane);
+        page->state = PAGE_CURRENT;
+        lane->page = page;
+    } else if (page->state != PAGE_CURRENT) {
+        return false;
+    }
+    page->from = word;
+    claim(lane, page);
+    return true;
 }
 
 /* own: only what the local has. */
