@@ -4,7 +4,7 @@
  *
  * Use a slab when many objects of one size live and die on their own: connections, nodes, buffers, messages between threads.  Nothing is added
  * to an element; allocating and freeing on one thread is a few instructions without an atomic one; a free from another thread is one atomic
- * operation; empty pages go back to the source, also while other threads sleep.
+ * operation; empty pages go back to the source, also while other threads sleep; a slab that needs them again and again learns to keep them a while.
  *
  *     struct quire_slab *slab = quire_slab_create(sizeof(struct node), NULL);
  *     struct node *n = quire_slab_alloc(slab);
@@ -51,7 +51,8 @@ struct quire_slab_opts {
 #define QUIRE_SLAB_DEFRAG 1u        /* start with the defragmenter on */
 #define QUIRE_SLAB_SINGLE_THREAD 2u /* the caller promises one thread at a time: no locks, no atomic instructions, but for a new page */
 #define QUIRE_SLAB_DONT_DUMP 4u     /* keep out of core dumps */
-#define QUIRE_SLAB_KEEP_NOTHING 8u  /* a page that becomes empty goes back at once, unless it is the last; without: within two decays */
+#define QUIRE_SLAB_KEEP_NOTHING 8u  /* every page that becomes empty goes back at once, unless it is the last; without: but for as many as were
+                                       missed soon after they had gone back, which stay up to two decays */
 
 /* One snapshot.  mapped_bytes == live_bytes + free_bytes + meta_bytes, always. */
 struct quire_slab_stats {

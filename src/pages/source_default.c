@@ -240,6 +240,24 @@ static void default_give(struct quire_source *source, const struct quire_span *s
     source_default_give_now(&given);
 }
 
+void source_give_cold(struct quire_source *source, const struct quire_span *span)
+{
+    struct quire_span given = *span;
+    if (source != quire_source_default()) {
+        source->verbs->give(source, span);
+        return;
+    }
+    if ((given.cookie & ORIGIN_MASK) == SPAN_REGION) {
+        sanitize_no_access(given.start, given.bytes);
+        if (QUIRE_CHECK)
+            region_note_back(&given);
+        if (QUIRE_CHECK && size_load_relaxed(&shard_bytes_max) != 0 && !limbo_pass(&given))
+            return;
+    }
+    region_give(&given, false);
+    u64_add_relaxed(&slow.gives, 1);
+}
+
 static void default_idle(struct quire_source *source, void *start, size_t bytes)
 {
     (void)source;

@@ -25,6 +25,8 @@ size_t source_default_tick(void);
 size_t source_default_idle_bytes(void);
 void source_default_set_keep(bool keep);
 size_t source_shard_bytes_max(uint32_t count, size_t peak_bytes);
+/* Give a span that has been idle long enough with its last owner: the default source does not keep it warm once more. */
+void source_give_cold(struct quire_source *source, const struct quire_span *span);
 void source_default_give_now(const struct quire_span *span); /* limbo passed */
 
 #ifdef __cplusplus

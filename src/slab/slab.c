@@ -308,7 +308,7 @@ void quire_slab_destroy(struct quire_slab *slab)
         for (struct slab_page *page = local->all, *next; page; page = next) {
             next = page->all_next;
             if (!page->home)
-                slab_page_give(local, page);
+                slab_page_give(local, page, false);
         }
     slab_registry_lock();
     if (slab->chunks)

@@ -54,6 +54,7 @@ static void local_empty(struct slab_local *local)
     local->empty = (struct slab_list){NULL, NULL};
     local->empties = local->empties_low = local->pages = 0;
     local->held_bytes = 0;
+    local->keep = local->returned = 0;
     local->all = NULL;
 }
 
@@ -76,8 +77,10 @@ static void page_ignore(struct slab_page *page)
 static void slab_repair(struct quire_slab *slab, bool inside)
 {
     inside |= lock_reset(&slab->lock);
-    for (struct slab_local *local = slab_locals(slab); local; local = local->next)
-        inside |= lock_reset(&local->lock) | lock_reset(&local->chain);
+    for (struct slab_local *local = slab_locals(slab); local; local = local->next) {
+        inside |= lock_reset(&local->lock);
+        inside |= lock_reset(&local->chain);
+    }
     inside |= lock_reset(&slab->moves);
     slab_headers_each(slab, page_ignore);
     slab_headers_after_fork(slab);
@@ -106,6 +109,7 @@ void slab_after_fork(void)
 {
     slab_by_size_after_fork();
     u32_store_relaxed(&slab_pending, 0);
+    slab_settlers_after_fork();
     bool inside = slab_registry_after_fork();
     inside |= slab_threads_after_fork();
     for (struct quire_slab *slab = slab_registry_first(); slab; slab = slab->next)

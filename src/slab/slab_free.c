@@ -24,12 +24,22 @@ const char *slab_locate(const struct quire_slab *slab, const void *p, struct sla
     if (page->slab != slab)
         return SLAB_E4;
     *place = (struct slab_place){page, slab_slot_of(slab, page, p)};
-    return place->slot < page->slot_count ? NULL : SLAB_E3;
+    if (likely(place->slot < page->slot_count))
+        return NULL;
+    /* A page that is being given back at this moment has nothing live. */
+    bool going = !page->home && (page->slot_count == 0 || (size_t)((const char *)p - (const char *)page->span.start) >= page->span.bytes);
+    return going ? SLAB_E1 : SLAB_E3;
 }
 
 static inline uint64_t bit_of(size_t slot)
 {
     return UINT64_C(1) << slot % WORD_BITS;
+}
+
+/* The first slot of an element's word. */
+static inline char *word_start(const struct quire_slab *slab, void *element, size_t slot)
+{
+    return (char *)element - slot % WORD_BITS * slab->slot_bytes;
 }
 
 enum { SPINS = 100 };
@@ -104,8 +114,10 @@ static bool free_anywhere(struct quire_slab *slab, struct slab_local *local, voi
     if (unlikely(refused != NULL))
         slab_refuse(slab, refused, element);
     struct slab_page *page = place.page;
-    if (slab_owner(page) != local)
+    if (slab_owner(page) != local) {
+        doubt->first = word_start(slab, element, place.slot);
         return slab_remote_free(page, (unsigned)(place.slot / WORD_BITS), bit_of(place.slot), doubt);
+    }
     slab_free_owned(local, page, place.slot);
     return true;
 }
@@ -180,6 +192,7 @@ static NOINLINE void free_slow(struct quire_slab *slab, void *element)
     if (likely(page != NULL) && likely(u32_load_acquire(&thread->limit) != 0)) { /* acquire [slab-limit] */
         size_t slot = slab_slot_of(slab, page, element);
         if (likely(page->slab == slab) && likely(slot < page->slot_count)) {
+            doubt.first = word_start(slab, element, slot);
             bool done = slab_remote_free(page, (unsigned)slot / WORD_BITS, bit_of(slot), &doubt);
             slab_leave(thread);
             if (unlikely(!done))
@@ -223,6 +236,7 @@ void quire_slab_free(struct quire_slab *slab, void *element)
 /* Others' elements of one word that follow each other, freed by one atomic or. */
 struct gathered {
     struct slab_page *page;
+    char *first; /* slot of the word */
     unsigned word;
     uint64_t bits;
 };
@@ -232,20 +246,24 @@ static bool gathered_flush(struct gathered *g, struct slab_doubt *doubt)
 {
     uint64_t bits = g->bits;
     g->bits = 0;
+    doubt->first = g->first;
     return bits == 0 || likely(slab_remote_free(g->page, g->word, bits, doubt));
 }
 
 /* False: not added, because there is a doubt about those before it. */
-static bool gathered_add(struct gathered *g, struct slab_page *page, size_t slot, struct slab_doubt *doubt)
+static bool gathered_add(struct gathered *g, struct slab_place place, void *element, struct slab_doubt *doubt)
 {
+    struct slab_page *page = place.page;
+    size_t slot = place.slot;
     if (g->page != page || g->word != slot / WORD_BITS) {
         if (!gathered_flush(g, doubt))
             return false;
         g->page = page;
         g->word = (unsigned)(slot / WORD_BITS);
+        g->first = word_start(page->slab, element, slot);
     }
     if (unlikely(g->bits & bit_of(slot)))
-        slab_refuse(page->slab, SLAB_E1, slab_slot_at(page, slot));
+        slab_refuse(page->slab, SLAB_E1, element);
     g->bits |= bit_of(slot);
     return true;
 }
@@ -262,13 +280,13 @@ static bool batch_free_one(struct slab_local *local, struct gathered *g, void *e
         return true;
     }
     if (g->bits != 0 && (slot = slab_slot_of(slab, g->page, element)) < g->page->slot_count)
-        return gathered_add(g, g->page, slot, doubt);
+        return gathered_add(g, (struct slab_place){g->page, slot}, element, doubt);
     struct slab_place place;
     const char *refused = slab_locate(slab, element, &place);
     if (unlikely(refused != NULL))
         slab_refuse(slab, refused, element);
     if (slab_owner(place.page) != local)
-        return gathered_add(g, place.page, place.slot, doubt);
+        return gathered_add(g, place, element, doubt);
     slab_free_owned(local, place.page, place.slot);
     cache_fill(slab_thread_self, local, slab, element);
     return true;

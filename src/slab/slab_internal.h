@@ -88,6 +88,8 @@ struct slab_local {
     struct slab_page *all;
     struct slab_list empty; /* newest first */
     uint32_t empties, empties_low; /* low: the least since the last tick */
+    uint32_t keep;     /* how many to keep: so many were given back and then missed */
+    uint32_t returned; /* given back at once since the last tick, and not missed yet */
     uint32_t pages, defrag;
     size_t held_bytes, given_bytes; /* given: in all, back to the source */
     uint64_t tick_avail[SLAB_LANES]; /* the lanes at the last tick: nothing has moved since if equal */
@@ -258,7 +260,7 @@ size_t slab_header_bytes(const struct quire_slab *slab, uint32_t words);
 
 struct slab_page *slab_page_new(struct slab_local *local, unsigned lane);
 void slab_page_setup(struct slab_page *page, struct slab_local *local, char *slots, uint32_t slot_count);
-void slab_page_give(struct slab_local *local, struct slab_page *page);
+void slab_page_give(struct slab_local *local, struct slab_page *page, bool cold);
 void slab_cache_forget(struct slab_local *local, const struct slab_page *page);
 /* Slots were freed: it may have room again, or nothing live. */
 void slab_page_freed(struct slab_local *local, struct slab_page *page);
@@ -267,7 +269,8 @@ void slab_page_unlink(struct slab_local *local, struct slab_page *page);
 bool slab_page_leave_all(struct slab_local *local, struct slab_page *page); /* false: a walk stands on it */
 void slab_page_enter_all(struct slab_local *local, struct slab_page *page);
 void slab_lane_detach(struct slab_local *local, unsigned lane);
-size_t slab_empties_give(struct slab_local *local, uint32_t count);
+/* cold: they have been idle for long enough already. */
+size_t slab_empties_give(struct slab_local *local, uint32_t count, bool cold);
 struct slab_page *slab_empty_pop(struct slab_local *local);
 void slab_local_follow(struct slab_local *local); /* the defragmenter was switched */
 struct slab_page *slab_page_pick(struct slab_local *local, unsigned lane);
@@ -285,6 +288,9 @@ struct slab_doubt {
     bool freed;
 };
 bool slab_remote_free(struct slab_page *page, unsigned word, uint64_t bits, struct slab_doubt *doubt);
+/* Somebody is settling a doubt; to be asked after slab_grace(). */
+bool slab_is_settling(void);
+void slab_settlers_after_fork(void);
 /* Not inside an operation. */
 void slab_settle(struct quire_slab *slab, struct slab_doubt doubt);
 void slab_drain(struct slab_local *local);                              /* collect what others freed */

@@ -22,6 +22,7 @@
 #include "os/os.h"
 #include "os/sanitize.h"
 #include "pages/pagemap.h"
+#include "pages/source_internal.h"
 #include "slab/slab_internal.h"
 
 enum { CHUNK_BYTES_MAX = 64 << 10 };
@@ -75,7 +76,7 @@ static void meta_give(struct quire_slab *slab, const struct quire_span *span)
     struct quire_source *source = quire_source_default();
     slab_discharge(slab, span->bytes);
     size_sub_relaxed(&slab->meta_bytes, span->bytes);
-    source->verbs->give(source, span);
+    source_give_cold(source, span); /* unused since a tick at least, or the slab ends */
 }
 
 size_t slab_header_bytes(const struct quire_slab *slab, uint32_t words)

@@ -10,6 +10,9 @@
  *        '----------------- | ------------------------------------------- EMPTY
  *                           '----------------------------------------------'
  *
+ *     EMPTY pages go back at once, but for one, until that proves wrong: for each that is missed soon after it went, one more is kept from then
+ *     on, and given up again when a whole tick did not need it.
+ *
  *     a slot:  free bit --claim--> claimed (in the lane's avail) --alloc--> live --free--> free bit
  *                                                                    '--free by others--> remote bit --collect--> free bit
  *
@@ -28,6 +31,7 @@
 #include "os/sanitize.h"
 #include "pages/pagemap.h"
 #include "pages/reaper.h"
+#include "pages/source_internal.h"
 #include "slab/slab_internal.h"
 
 void slab_list_push(struct slab_list *list, struct slab_page *page)
@@ -130,25 +134,34 @@ void slab_page_unlink(struct slab_local *local, struct slab_page *page)
 }
 
 /* The fullest of the first few. */
-static struct slab_page *pick_near(struct slab_lane *lane)
+static struct slab_page *fullest_of(struct slab_page *best, int count)
 {
-    struct slab_page *best = lane->bucket[0].first, *page = best;
-    if (best && slab_bucket(best->used, (uint32_t)best->slot_count) == SLAB_BUCKETS - 1)
-        return best; /* full enough not to look at others */
-    for (int i = 1; i < SLAB_LOOK_PAGES && page && (page = page->next) != NULL; i++)
+    struct slab_page *page = best;
+    for (int i = 1; i < count && page && (page = page->next) != NULL; i++)
         if (slab_fuller(page->used, (uint32_t)page->slot_count, best->used, (uint32_t)best->slot_count))
             best = page;
     return best;
 }
 
-/* The fullest of all: a page that has been freed into since it was filed goes down to where it belongs, once for each eighth of it. */
+static struct slab_page *pick_near(struct slab_lane *lane)
+{
+    struct slab_page *first = lane->bucket[0].first;
+    if (first && slab_bucket(first->used, (uint32_t)first->slot_count) == SLAB_BUCKETS - 1)
+        return first; /* full enough not to look at others */
+    return fullest_of(first, SLAB_LOOK_PAGES);
+}
+
+/*
+ * The fullest of all, to an eighth, and of those the fullest of the first few: a page that has been freed into since it was filed goes down to where
+ * it belongs, once for each eighth of it.
+ */
 static struct slab_page *pick_fullest(struct slab_local *local, struct slab_lane *lane)
 {
     while (lane->filled) {
         unsigned bucket = bits_highest(lane->filled);
         struct slab_page *page = lane->bucket[bucket].first;
         if (slab_bucket(page->used, (uint32_t)page->slot_count) >= bucket)
-            return page;
+            return fullest_of(page, SLAB_LOOK_CLOSELY);
         slab_page_unlink(local, page);
         slab_page_link(local, page);
     }
@@ -232,8 +245,8 @@ static size_t next_bytes(const struct slab_local *local, size_t least)
 {
     struct quire_slab *slab = local->slab;
     size_t most = size_load_relaxed(&slab->page_bytes_most), first = size_load_relaxed(&slab->first_bytes);
-    size_t held = local->held_bytes > first ? local->held_bytes : first;
-    return slab_page_bytes_next(held, least, most);
+    size_t held = local->defrag ? local->held_bytes / SLAB_DEFRAG_PAGES : local->held_bytes;
+    return slab_page_bytes_next(held > first ? held : first, least, most);
 }
 
 static struct slab_page *page_new(struct slab_local *local, unsigned lane, size_t bytes)
@@ -274,11 +287,15 @@ struct slab_page *slab_page_new(struct slab_local *local, unsigned lane)
         page = page_new(local, lane, least);
     if (unlikely(!page) && least > one)
         page = page_new(local, lane, one);
+    if (page && local->returned != 0) { /* given back too early: the next time it is kept */
+        local->returned--;
+        local->keep++;
+    }
     return page;
 }
 
 /* A page that is nobody's any more goes back to the source. */
-void slab_page_give(struct slab_local *local, struct slab_page *page)
+void slab_page_give(struct slab_local *local, struct slab_page *page, bool cold)
 {
     struct quire_slab *slab = local->slab;
     struct quire_span span = page->span;
@@ -291,7 +308,11 @@ void slab_page_give(struct slab_local *local, struct slab_page *page)
     if (slab->flags & QUIRE_SLAB_DONT_DUMP)
         (void)os_advise_dump(span.start, span.bytes);
     slab_header_delete(page);
-    span_give(slab, &span);
+    slab_discharge(slab, span.bytes);
+    if (cold)
+        source_give_cold(slab->source, &span);
+    else
+        slab->source->verbs->give(slab->source, &span);
 }
 
 /* ---- empty pages ---- */
@@ -312,7 +333,7 @@ struct slab_page *slab_empty_pop(struct slab_local *local)
 }
 
 /* Up to `count` of them, those that have waited longest first.  Returns bytes. */
-size_t slab_empties_give(struct slab_local *local, uint32_t count)
+size_t slab_empties_give(struct slab_local *local, uint32_t count, bool cold)
 {
     size_t freed = 0;
     for (struct slab_page *page = local->empty.last, *prev; page && count > 0; page = prev) {
@@ -323,7 +344,7 @@ size_t slab_empties_give(struct slab_local *local, uint32_t count)
             slab_refuse_remote(page, w);
         empties_remove(local, page);
         freed += page->span.bytes;
-        slab_page_give(local, page);
+        slab_page_give(local, page, cold);
         count--;
     }
     return freed;
@@ -336,9 +357,11 @@ static void empties_push(struct slab_local *local, struct slab_page *page)
     local->empties++;
     if (slab_keeps_nothing(local->slab) || reaper_keeps_nothing()) {
         uint32_t homes = local->slab->home && slab_owner(local->slab->home) == local && local->slab->home->slot_count != 0;
-        slab_empties_give(local, local->pages - homes > 1 ? local->empties : 0);
+        slab_empties_give(local, local->pages - homes > 1 ? local->empties : 0, false);
         return;
     }
+    if (local->empties > (local->defrag ? 0 : slab_empties_kept(local->keep)))
+        local->returned += slab_empties_give(local, 1, false) != 0;
     if (unlikely(u32_load_relaxed(&local->slab->pending) == 0))
         slab_wake(local->slab);
 }

@@ -17,6 +17,8 @@ enum {
     SLAB_SLOTS_MAX = 4096, /* of a page: 64 words of 64 bits */
     SLAB_BUCKETS = 8,      /* degrees of fullness that the defragmenter tells apart */
     SLAB_LOOK_PAGES = 3,   /* without it: how many pages are compared */
+    SLAB_DEFRAG_PAGES = 16, /* with it: a new page is no more than one part in so many of what the local holds */
+    SLAB_LOOK_CLOSELY = 8, /* with it: how many of the fullest degree */
 };
 #define SLAB_PAGE_BYTES_DEFAULT ((size_t)64 << 10)
 #define SLAB_PAGE_BYTES_LARGE ((size_t)1 << 20)
@@ -59,7 +61,14 @@ static inline size_t slab_page_bytes_most(struct slab_sizes s)
 static inline size_t slab_page_bytes_next(size_t held_bytes, size_t least, size_t most)
 {
     size_t bytes = held_bytes > least ? (size_t)1 << log2_floor(held_bytes) : least;
+    bytes = bytes > least ? bytes : least; /* which need not be a power of two */
     return bytes < most ? bytes : most;
+}
+
+/* How many empty pages stay: as many as were missed lately, and one, because a slab that is nearly empty takes and gives the same page all the time. */
+static inline uint32_t slab_empties_kept(uint32_t missed)
+{
+    return missed < UINT32_MAX ? missed + 1 : missed;
 }
 
 /* How full a page is, 0 .. SLAB_BUCKETS - 1; a page with room. */

@@ -114,7 +114,7 @@ static bool refill(struct slab_local *local, unsigned number, bool own)
         if (unlikely(number == LANE_MARKED))
             slab_cache_forget(local, page);
         page->lane = (uint8_t)number;
-        page->state = PAGE_CURRENT;
+        __atomic_store_n(&page->state, PAGE_CURRENT, __ATOMIC_RELAXED); /* see drain_taken() */
         page->from = 0;
         lane->page = page;
     }

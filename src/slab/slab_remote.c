@@ -59,24 +59,47 @@ void slab_queue(struct slab_page *page)
         push(slab_owner(page), page);
 }
 
+/* Whoever settles a doubt looks at headers outside of an operation: none is given back meanwhile. */
+static atomic_u32 settlers;
+
+static bool doubt_begin(void)
+{
+    u32_add_seq_cst(&settlers, 1);
+    return false;
+}
+
+bool slab_is_settling(void)
+{
+    return u32_load_seq_cst(&settlers) != 0;
+}
+
+void slab_settlers_after_fork(void)
+{
+    u32_store_relaxed(&settlers, 0);
+}
+
 /*
- * Free the slots of `bits`; the caller does not have the page.  False: some of them seem not to be live, and doubt says what to settle, outside
+ * Free the slots of `bits`, which are counted from doubt->first; the caller does not have the page.  False: some of them seem not to be live, and doubt says what to settle, outside
  * the operation.
  */
 bool slab_remote_free(struct slab_page *page, unsigned word, uint64_t bits, struct slab_doubt *doubt)
 {
-    *doubt = (struct slab_doubt){slab_slot_at(page, (size_t)word * WORD_BITS), bits, false};
+    const char *slots = doubt->first - (size_t)word * WORD_BITS * page->slab->slot_bytes;
+    doubt->bits = bits;
+    doubt->freed = false;
     if (unlikely(seems_not_live(page, word) & bits))
-        return false;
+        return doubt_begin();
     if (unlikely(page->marks != NULL))
         slab_unmark_bits(page, word, bits);
     uint64_t twice = u64_or_seq_cst(&page->pair[word].remote, bits) & bits; /* release [slab-remote] */
     if (unlikely(twice))
         slab_refuse_bits(page, word, twice);
+    if (unlikely(__atomic_load_n(&page->slots, __ATOMIC_RELAXED) != slots)) /* the page went between look and or: it had nothing live */
+        slab_refuse(page->slab, SLAB_E1, doubt->first + bits_lowest(bits) * page->slab->slot_bytes);
     doubt->bits = seems_not_live(page, word) & bits;
     doubt->freed = true;
     slab_queue(page);
-    return likely(doubt->bits == 0);
+    return likely(doubt->bits == 0) || doubt_begin();
 }
 
 /* One slot, with its owner at rest: what is live and not yet freed is freed; what is in two places was freed twice. */
@@ -102,7 +125,6 @@ static void settle_one(struct quire_slab *slab, void *element, bool freed)
     struct slab_place place;
     const char *refused;
     bool twice = false;
-    slab_registry_lock(); /* headers stay headers */
     for (;;) {
         refused = slab_locate(slab, element, &place);
         if (refused)
@@ -114,7 +136,6 @@ static void settle_one(struct quire_slab *slab, void *element, bool freed)
         if (owned)
             break;
     }
-    slab_registry_unlock();
     if (twice)
         slab_refuse(slab, SLAB_E1, element);
     if (refused && !freed) /* the page of an element that is freed already may be gone */
@@ -123,8 +144,11 @@ static void settle_one(struct quire_slab *slab, void *element, bool freed)
 
 void slab_settle(struct quire_slab *slab, struct slab_doubt doubt)
 {
+    if (doubt.bits == 0)
+        return;
     for (; doubt.bits; doubt.bits &= doubt.bits - 1)
         settle_one(slab, doubt.first + bits_lowest(doubt.bits) * slab->slot_bytes, doubt.freed);
+    u32_sub_relaxed(&settlers, 1);
 }
 
 /* The owner takes what others have freed into `page`. */

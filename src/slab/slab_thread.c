@@ -44,9 +44,9 @@ STATIC_ASSERT(SLAB_CACHE == 128, "as many as NONE_128 names");
 struct slab_page slab_page_none;
 struct slab_local slab_local_none;
 static struct slab_thread thread_none = {.cache = NONE_128};
-static struct {
+static union {
     struct slab_thread record;
-    struct slab_local *table[SLAB_RECORD_BYTES / sizeof(struct slab_local *)];
+    char memory[SLAB_RECORD_BYTES];
 } shared = {.record = {.cache = NONE_128}};
 #define thread_shared (shared.record)
 THREAD_LOCAL struct slab_thread *slab_thread_self __attribute__((tls_model("initial-exec"))) = &thread_none;

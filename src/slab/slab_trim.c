@@ -4,7 +4,7 @@
  *
  *     page emptied       tick            tick
  *     ----|----------------|---------------|-----
- *       EMPTY      nobody needed it     given to the source          the same rule as for idle spans: a whole tick without use
+ *       kept       nobody needed it     given to the source          the same rule as for idle spans: a whole tick without use
  *
  * A tick gives back as many empty pages as the least there were since the last one; a lane that has not moved since the last tick, and whose
  * page has nothing live, gives that page up.  Ticks run on the default source's clock (pages/reaper.c), and also collect what threads that sleep
@@ -42,7 +42,8 @@ size_t slab_local_trim(struct slab_local *local)
     for (unsigned number = 0; number < SLAB_LANES; number++)
         if (lane_is_idle(&local->lane[number]))
             slab_lane_detach(local, number);
-    slab_empties_give(local, local->empties);
+    slab_empties_give(local, local->empties, true);
+    local->keep = local->returned = 0;
     return local->given_bytes - given;
 }
 
@@ -63,7 +64,9 @@ static size_t local_tick(struct slab_local *local, bool *left)
         }
     }
     if (!slab_keeps_nothing(local->slab)) /* such a slab has given all but its last */
-        slab_empties_give(local, aged);
+        slab_empties_give(local, aged, true);
+    local->keep -= aged < local->keep ? aged : local->keep;
+    local->returned = 0;
     local->empties_low = local->empties;
     *left |= local->empties != 0 && !slab_keeps_nothing(local->slab);
     return local->given_bytes - given;
@@ -75,7 +78,7 @@ static size_t headers_trim_locked(struct quire_slab *slab, bool patient)
     if (!slab_headers_idle(slab))
         return 0;
     struct slab_chunk *idle = slab_headers_unlink(slab);
-    if (!slab_grace(patient)) {
+    if (!slab_grace(patient) || slab_is_settling()) {
         slab_headers_relink(slab, idle);
         return 0;
     }

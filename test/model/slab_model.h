@@ -352,6 +352,8 @@ private:
         if (!slab)
             return;
         const char *error = quire_slab_check(slab);
+        if (error)
+            fprintf(stderr, "%s\n", error);
         MUST(error == nullptr);
         struct quire_slab_stats stats;
         quire_slab_stats(slab, &stats);

@@ -83,8 +83,9 @@ TEST_F(SlabMemory, is_all_back_within_one_mebibyte_after_a_trim)
     std::mt19937_64 order(1);
     std::shuffle(elements.begin(), elements.end(), order);
     slab.free(elements);
-    EXPECT_GT(quire_slab_trim(slab), 60 * mib);
-    EXPECT_LE(slab.stats().mapped_bytes, mib);
+    EXPECT_LE(slab.stats().mapped_bytes, mib) << "empty pages are back already, their headers perhaps not";
+    EXPECT_GT(quire_slab_trim(slab), 0u);
+    EXPECT_LE(slab.stats().mapped_bytes, mib / 16);
     quire_source_trim(quire_source_default());
     EXPECT_LE(rss_bytes(), rss + mib);
 }
@@ -162,7 +163,10 @@ TEST(SlabTrim, gives_a_sleeping_threads_empty_pages_back)
 {
     Slab slab(500);
     Worker sleeper;
-    sleeper.run([&] { slab.free(slab.alloc(5000)); });
+    sleeper.run([&] {
+        for (int i = 0; i < 3; i++) /* so that it learns to keep them */
+            slab.free(slab.alloc(5000));
+    });
     EXPECT_GT(slab.stats().mapped_bytes, mib);
     EXPECT_GT(quire_slab_trim(slab), mib);
     EXPECT_LE(slab.stats().mapped_bytes, mib / 4);
@@ -213,7 +217,8 @@ TEST(SlabDecay, two_of_them_give_empty_pages_back_without_anybody_calling)
     Elements elements;
     sleeper.run([&] { elements = slab.alloc(3000); });
     other.run([&] { slab.free(elements); });
-    slab.free(slab.alloc(3000));
+    for (int i = 0; i < 3; i++)
+        slab.free(slab.alloc(3000));
     EXPECT_GT(slab.stats().mapped_bytes, mib);
     /* Looking at it does not make it young; a busy machine gets twenty times as long. */
     EXPECT_TRUE(within_ms(2000, [&] { return slab.stats().mapped_bytes <= mib / 4; })) << slab.stats().mapped_bytes;
@@ -226,7 +231,11 @@ TEST(SlabDecay, keeps_pages_that_are_in_use_again_and_again)
         GTEST_SKIP() << "each round takes longer than a decay";
     Slab slab(500);
     slab.free(slab.alloc(3000));
+    EXPECT_LE(slab.stats().empty_pages, 3u) << "at first they go back at once";
+    for (int round = 0; round < 3; round++)
+        slab.free(slab.alloc(3000));
     size_t pages = slab.stats().pages;
+    EXPECT_GT(pages, 20u);
     for (int round = 0; round < 5; round++) {
         slab.free(slab.alloc(3000));
         EXPECT_EQ(slab.stats().pages, pages) << "a second has not passed";
