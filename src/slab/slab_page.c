@@ -206,9 +206,8 @@ void slab_local_follow(struct slab_local *local)
 void slab_page_setup(struct slab_page *page, struct slab_local *local, char *slots, uint32_t slot_count)
 {
     page->slab = local->slab;
-    page->slots = slots; /* before slot_count: who has an old address of this header must not find it in bounds */
-    atomic_fence_release();
-    page->slot_count = slot_count;
+    __atomic_store_n(&page->slots, slots, __ATOMIC_RELAXED); /* before slot_count: who has an old address of this header must not find it in bounds */
+    __atomic_store_n(&page->slot_count, slot_count, __ATOMIC_RELEASE);
     page->words = (slot_count + WORD_BITS - 1) / WORD_BITS;
     page->used = 0;
     page->pins = 0;
@@ -301,8 +300,8 @@ void slab_page_give(struct slab_local *local, struct slab_page *page, bool cold)
     struct quire_span span = page->span;
     local->given_bytes += span.bytes;
     pagemap_clear(span.start, span.bytes);
-    page->slot_count = 0;
-    page->slots = NULL;
+    __atomic_store_n(&page->slot_count, 0, __ATOMIC_RELAXED); /* a late free by another thread looks whether the page is still here */
+    __atomic_store_n(&page->slots, NULL, __ATOMIC_RELAXED);
     sanitize_undefined(span.start, span.bytes);
     sanitize_root(span.start, span.bytes, false);
     if (slab->flags & QUIRE_SLAB_DONT_DUMP)
