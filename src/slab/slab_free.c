@@ -24,7 +24,7 @@ const char *slab_locate(const struct quire_slab *slab, const void *p, struct sla
     if (page->slab != slab)
         return SLAB_E4;
     *place = (struct slab_place){page, slab_slot_of(slab, page, p)};
-    if (likely(place->slot < page->slot_count))
+    if (likely(place->slot < __atomic_load_n(&page->slot_count, __ATOMIC_RELAXED)))
         return NULL;
     /* A page that is being given back at this moment has nothing live. */
     bool going = !page->home && (page->slot_count == 0 || (size_t)((const char *)p - (const char *)page->span.start) >= page->span.bytes);

@@ -366,7 +366,8 @@ void slab_after_fork(void);
  */
 static ALWAYS_INLINE size_t slab_slot_of(const struct quire_slab *slab, const struct slab_page *page, const void *p)
 {
-    uint64_t product = (uint64_t)((const char *)p - page->slots) * slab->inverse;
+    const char *slots = __atomic_load_n(&page->slots, __ATOMIC_RELAXED); /* it may be going, when a doubt is settled */
+    uint64_t product = (uint64_t)((const char *)p - slots) * slab->inverse;
     return product >> (slab->twos & 63) | product << (-slab->twos & 63);
 }
 
