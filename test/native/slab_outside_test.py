@@ -45,21 +45,23 @@ def test_memory_is_sound_when_nothing_fails(build, source):
 
 @needs_strace
 @pytest.mark.parametrize("call", ["mmap", "munmap", "mprotect", "madvise"])
-def test_every_refusal_of_the_kernel_ends_in_enomem_and_nothing_is_lost(build, call):
+def test_every_refusal_of_the_kernel_ends_in_enomem_and_nothing_is_lost(build, tmp_path, call):
     program = build("slab_churn")
     refused = 0
     for source, nth, onwards in itertools.product(["default", "anon"], [*range(1, 40, 3), 60, 100], ["", "+"]):
-        done = run("strace", "-f", "-qq", "-e", "trace=none", "-e", f"inject={call}:error=ENOMEM:when={nth}{onwards}", program, source)
-        if not done.stdout and "shared" in done.stderr:
+        log = tmp_path / "strace.log"
+        inject = f"inject={call}:error=ENOMEM:when={nth}{onwards}"
+        done = run("strace", "-f", "-qq", "-o", str(log), "-e", f"trace={call}", "-e", inject, program, source)
+        if not done.stdout and ("shared" in done.stderr or (call == "mmap" and nth == 1)):
             continue  # the loader was refused, before the program began
         assert (done.returncode, done.stdout) == (0, "sound\n"), f"{source} {call} {nth}{onwards}: {done.stderr}"
-        refused += 1
-    assert refused > 20
+        refused += "(INJECTED)" in log.read_text()
+    assert refused > 2, f"{call} was hardly ever refused"
 
 
 @needs_strace
 def test_a_kernel_without_membarrier_changes_nothing(build):
-    done = run("strace", "-f", "-qq", "-e", "trace=none", "-e", "inject=membarrier:error=ENOSYS", build("slab_churn"), "default")
+    done = run("strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=membarrier", "-e", "inject=membarrier:error=ENOSYS", build("slab_churn"), "default")
     assert (done.returncode, done.stdout) == (0, "sound\n"), done.stderr
 
 
