@@ -112,8 +112,8 @@ QUIRE_API void quire_slab_free_batch(struct quire_slab *slab, void **elements, s
 QUIRE_API void quire_slab_set_defrag(struct quire_slab *slab, uint32_t on);
 
 /*
- * Give every empty page back to the source now, other threads' too, but for a thread that is inside an operation and waits for a CPU longer than
- * some milliseconds.  Returns bytes, bookkeeping included.  Cost: some microseconds for each
+ * Give every empty page back to the source now, other threads' too, but for a thread that is inside an operation at that moment and does not
+ * come out within a microsecond.  Returns bytes, bookkeeping included.  Cost: some microseconds for each
  * thread, and one step for each page that other threads freed into.  MT-Safe.
  */
 QUIRE_API size_t quire_slab_trim(struct quire_slab *slab);

@@ -216,6 +216,8 @@ void slab_visit_end(struct slab_visit *visit);
 void slab_threads_setup(void);
 /* Every operation that was going on has ended when this returns true; patient: wait for it, also long.  Under the registry's lock. */
 bool slab_grace(bool patient);
+/* At this moment no other thread is inside an operation of any slab, as far as one can see without waiting. */
+bool slab_all_seem_outside(void);
 
 bool slab_threads_after_fork(void);
 bool slab_thread_is_left(const struct slab_thread *thread);

@@ -245,25 +245,15 @@ static const char *local_check(const struct slab_local *local)
     return NULL;
 }
 
-/* No other thread has pages of it now, so none is coming or going. */
-static bool at_rest(const struct quire_slab *slab)
-{
-    bool rest = true;
-    for (struct slab_local *local = slab_locals(slab); local && rest; local = local->next) {
-        struct slab_thread *thread = (struct slab_thread *)addr_load_relaxed(&local->thread);
-        rest = thread == NULL || thread == slab_thread_self;
-    }
-    return rest;
-}
-
-/* The counter that the limit goes by against the sum of what is there; twice the same before and after the sum, or somebody is at work. */
+/* The counter that the limit goes by against the sum of what is there, when nobody is at work before, after, or in between. */
 static const char *sums_check(struct quire_slab *slab)
 {
     size_t before = size_load_relaxed(&slab->mapped_bytes);
+    bool rest = slab_all_seem_outside();
     struct quire_slab_stats stats;
     quire_slab_stats(slab, &stats);
-    bool still = size_load_relaxed(&slab->mapped_bytes) == before;
-    if (stats.mapped_bytes != stats.live_bytes + stats.free_bytes + stats.meta_bytes || (still && at_rest(slab) && stats.mapped_bytes != before) ||
+    rest = rest && slab_all_seem_outside() && size_load_relaxed(&slab->mapped_bytes) == before;
+    if (stats.mapped_bytes != stats.live_bytes + stats.free_bytes + stats.meta_bytes || (rest && stats.mapped_bytes != before) ||
         (slab->limit_bytes != 0 && before > slab->limit_bytes))
         return "slab P6 mapped == live + free + meta, within the limit";
     return NULL;

@@ -33,7 +33,7 @@
 #include "pages/pagemap.h"
 #include "slab/slab_internal.h"
 
-enum { PATIENCE_SPINS = 100, PATIENCE_NAPS = 20, NAP_NS = 50000 };
+enum { PATIENCE_SPINS = 100, NAP_NS = 50000 };
 
 /* Not yet known, and known no longer. */
 #define NONE_4 &slab_page_none, &slab_page_none, &slab_page_none, &slab_page_none
@@ -99,10 +99,10 @@ static bool wait_inactive(const struct slab_thread *thread, bool patient)
     for (int i = 0; u32_load_acquire(&thread->active) != 0; i++) { /* acquire [slab-active] */
         if (i < PATIENCE_SPINS)
             cpu_pause();
-        else if (patient || i < PATIENCE_SPINS + PATIENCE_NAPS)
+        else if (patient)
             os_sleep_ns(NAP_NS);
         else
-            return false;
+            return false; /* it waits for a CPU: a nap may cost us a time slice, and there are other threads to see */
     }
     return true;
 }
@@ -359,6 +359,17 @@ static bool all_outside(bool patient)
             return false;
     }
     return true;
+}
+
+bool slab_all_seem_outside(void)
+{
+    bool outside = true;
+    for (struct slab_thread *thread = records_first(); thread && outside; thread = thread->next) {
+        if (thread == slab_thread_self)
+            continue;
+        outside = u32_load_acquire(&thread->active) == 0 && !lock_held(&thread->lock); /* acquire [slab-active] */
+    }
+    return outside;
 }
 
 /* Twice: an operation that found a page while it was in use may remember it (thread->remote) after it is gone; one that began with what was

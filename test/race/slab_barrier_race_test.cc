@@ -54,15 +54,16 @@ int status_without_barrier(const std::string &filter, std::string *output)
 
 struct Part {
     const char *name, *filter;
+    bool only_long;
 };
 const Part parts[] = {
     {"no_element_has_two_owners", "SlabRace.no_element_has_two_owners*:SlabRace.everything_at_once"},
-    {"pages_come_and_go", "SlabRace.pages_of_one_os_page*:SlabRace.without_decay*"},
+    {"pages_come_and_go", "SlabRace.pages_of_one_os_page*:SlabRace.without_decay*", true},
     {"looking_and_limits", "SlabRace.a_walk_visits*:SlabRace.statistics*:SlabRace.a_limit_holds*"},
-    {"threads_end_and_sleep", "SlabThreads.strangers_free*:SlabThreads.*sleeping*:SlabThreads.*cancelled*"},
+    {"threads_end_and_sleep", "SlabThreads.strangers_free*:SlabThreads.*sleeping*:SlabThreads.*cancelled*", true},
     {"ten_thousand_threads", "SlabThreads.ten_thousand*:SlabThreads.destructors*"},
-    {"every_operation_at_every_step", "SlabSeam.every_operation_at_every_step_of_every_other"},
-    {"children_of_busy_processes", "SlabFork.*"},
+    {"every_operation_at_every_step", "SlabSeam.every_operation_at_every_step_of_every_other", true},
+    {"children_of_busy_processes", "SlabFork.*", true},
     {"double_frees", "SlabDoubleFreeRace.*"},
     {"fairness", "SlabFairness.of_sixty_four*"},
 };
@@ -75,6 +76,10 @@ TEST_P(SlabWithoutBarrier, the_same_holds_for)
 {
     if (getenv(NO_BARRIER))
         GTEST_SKIP() << "this is that process";
+    if (BUILT_WITH_ASAN || BUILT_WITH_TSAN)
+        GTEST_SKIP() << "who is watched uses no barrier anyway";
+    if (GetParam().only_long && !test_long())
+        GTEST_SKIP() << "part of the long run (QUIRE_TEST_LONG=1)";
     std::string output;
     int status = status_without_barrier(GetParam().filter, &output);
     EXPECT_NE(status, NEVER_ASKED) << "the library never asked for a barrier: this proves nothing";
