@@ -291,14 +291,17 @@ void slab_refuse(const struct quire_slab *slab, const char *what, const void *ad
 /* ---- visits ---- */
 
 /* Nobody's, or one whose thread has its lock taken by us; T2 says that it stays so. */
-static void visit_lock(struct slab_visit *visit)
+static bool visit_lock(struct slab_visit *visit, bool patient)
 {
     for (;;) {
         struct slab_thread *thread = visit->thread = (struct slab_thread *)addr_load_relaxed(&visit->local->thread);
         struct lock *lock = thread ? &thread->lock : &visit->local->lock;
-        lock_take(lock);
+        if (patient)
+            lock_take(lock);
+        else if (!lock_try(lock))
+            return false;
         if ((struct slab_thread *)addr_load_relaxed(&visit->local->thread) == thread)
-            return;
+            return true;
         lock_drop(lock);
     }
 }
@@ -319,7 +322,8 @@ static bool cache_close(struct slab_thread *thread, bool patient)
 bool slab_visit_try(struct slab_visit *visit, struct slab_local *local, bool patient)
 {
     visit->local = local;
-    visit_lock(visit);
+    if (!visit_lock(visit, patient))
+        return false;
     visit->outer = visiting;
     visiting = visit;
     if (visit->thread && u32_load_relaxed(&visit->thread->limit) != 0) {
@@ -352,7 +356,10 @@ static bool all_outside(bool patient)
     if (barriers_work())
         os_barrier();
     for (struct slab_thread *thread = records_first(); thread; thread = thread->next) {
-        lock_take(&thread->lock); /* whoever was inside the long way is out */
+        if (patient)
+            lock_take(&thread->lock); /* whoever was inside the long way is out */
+        else if (!lock_try(&thread->lock))
+            return false;
         bool out = wait_inactive(thread, patient);
         lock_drop(&thread->lock);
         if (!out)

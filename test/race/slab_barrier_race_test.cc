@@ -59,13 +59,13 @@ struct Part {
 const Part parts[] = {
     {"no_element_has_two_owners", "SlabRace.no_element_has_two_owners*:SlabRace.everything_at_once"},
     {"pages_come_and_go", "SlabRace.pages_of_one_os_page*:SlabRace.without_decay*", true},
-    {"looking_and_limits", "SlabRace.a_walk_visits*:SlabRace.statistics*:SlabRace.a_limit_holds*"},
+    {"looking_and_limits", "SlabRace.a_walk_visits*:SlabRace.statistics*:SlabRace.a_limit_holds*", true},
     {"threads_end_and_sleep", "SlabThreads.strangers_free*:SlabThreads.*sleeping*:SlabThreads.*cancelled*", true},
-    {"ten_thousand_threads", "SlabThreads.ten_thousand*:SlabThreads.destructors*"},
+    {"ten_thousand_threads", "SlabThreads.ten_thousand*:SlabThreads.destructors*", true},
     {"every_operation_at_every_step", "SlabSeam.every_operation_at_every_step_of_every_other", true},
     {"children_of_busy_processes", "SlabFork.*", true},
     {"double_frees", "SlabDoubleFreeRace.*"},
-    {"fairness", "SlabFairness.of_sixty_four*"},
+    {"fairness", "SlabFairness.of_sixty_four*", true},
 };
 void PrintTo(const Part &part, std::ostream *out) { *out << part.filter; }
 
