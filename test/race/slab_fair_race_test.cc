@@ -54,6 +54,8 @@ std::vector<Share> shares_of(unsigned threads, unsigned ms)
 
 TEST(SlabFairness, of_sixty_four_threads_none_waits_a_second_and_none_gets_less_than_a_hundredth_of_its_share)
 {
+    if (memory_is_watched())
+        GTEST_SKIP() << "who is watched is slower than any bound on time";
     uint64_t longest_ns = 0, look_ns = 0, least = 0, mean = 1;
     for (int attempt = 0; attempt < 3; attempt++) { /* another program may have had the machine */
         std::vector<Share> shares = shares_of(64, test_long() ? 30000 : 3000);

@@ -133,5 +133,7 @@ TEST(SlabSeam, every_operation_at_every_step_of_every_other)
 
 TEST(SlabSeam, every_operation_at_every_step_of_every_other_when_empty_pages_go_at_once)
 {
+    if (memory_is_watched() && !test_long())
+        GTEST_SKIP() << "part of the long run there (QUIRE_TEST_LONG=1)";
     every_pair(QUIRE_SLAB_KEEP_NOTHING);
 }
