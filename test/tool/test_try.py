@@ -172,9 +172,12 @@ def test_a_program_that_does_nothing_is_not_worth_looking_at(tmp_path):
 
 
 def test_the_bundled_demo_is_a_yes(tmp_path):
-    done = quire(tmp_path, "try", "--json", "--rounds", 9)
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
+    for _attempt in range(3):  # another program may have had the machine: then it says so
+        done = quire(tmp_path, "try", "--json", "--rounds", 9, "-f")
+        assert done.returncode == 0, done.stderr
+        document = json.loads(done.stdout)
+        if document["verdict"]["word"] != advice.INCONCLUSIVE:
+            break
     assert document["verdict"]["word"] == advice.YES
     check_whole(document)
     by_name = {s["function"]: s["class"] for s in document["sites"]}
