@@ -116,6 +116,8 @@ class Ctest(Step):
         ]
         command += ["--timeout", "300", "--no-tests=" + ("ignore" if self.expression else "error")]
         command += ["-L", f"^({'|'.join(self.labels)})$"] if self.labels else []
+        if self.preset == "tsan" and not self.labels:
+            command += ["-LE", "^death$"]  # a process that stops itself has no races to show
         return [command + (["-R", self.expression] if self.expression else [])]
 
     def read_counts(self, text, status):

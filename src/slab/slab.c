@@ -206,7 +206,7 @@ static void home_layout(struct quire_slab *slab, bool with_slots)
         u64_store_relaxed(&home->pair[w].remote, 0);
     slab_page_setup(home, local, at + skip, slots);
     home->slot_count = slots;
-    home->state = PAGE_FULL;
+    slab_set_state(home, PAGE_FULL);
     if (slots) {
         slab_page_enter_all(local, home);
         slab_page_link(local, home);

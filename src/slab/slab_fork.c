@@ -30,9 +30,9 @@ static void page_repair(struct slab_page *page)
     u32_store_relaxed(&page->claims, 0);
     slab_set_claimed(page, SLAB_WORD_NONE);
     slab_page_enter_all(local, page);
-    page->state = PAGE_FULL;
+    slab_set_state(page, PAGE_FULL);
     if (page->used == 0 && !page->home) { /* kept, whatever the slab's flags are: nothing is given back here */
-        page->state = PAGE_EMPTY;
+        slab_set_state(page, PAGE_EMPTY);
         slab_list_push(&local->empty, page);
         local->empties++;
     } else if (slab_page_has_room(page)) {

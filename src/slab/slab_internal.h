@@ -421,6 +421,12 @@ static inline void slab_set_claimed(struct slab_page *page, unsigned word)
     u32_store_release(&page->claimed, word); /* release [slab-claim] */
 }
 
+/* The owner's, but a drain looks at pages that may have become another's: see drain_taken(). */
+static inline void slab_set_state(struct slab_page *page, enum slab_state state)
+{
+    __atomic_store_n(&page->state, (uint8_t)state, __ATOMIC_RELAXED);
+}
+
 static inline size_t slab_slots_bytes(const struct slab_page *page)
 {
     return page->slot_count * page->slab->slot_bytes;

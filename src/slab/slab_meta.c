@@ -309,7 +309,7 @@ void slab_headers_each(struct quire_slab *slab, void (*fn)(struct slab_page *pag
             if (owner_object(pagemap_find(page->span.start)) == page)
                 fn(page);
             else
-                page->state = PAGE_UNUSED; /* it was coming or going */
+                slab_set_state(page, PAGE_UNUSED); /* it was coming or going */
         }
 }
 

@@ -118,7 +118,7 @@ void slab_page_link(struct slab_local *local, struct slab_page *page)
 {
     struct slab_lane *lane = &local->lane[page->lane];
     unsigned bucket = bucket_of(local, page);
-    page->state = PAGE_PARTIAL;
+    slab_set_state(page, PAGE_PARTIAL);
     page->bucket = (uint8_t)bucket;
     slab_list_push(&lane->bucket[bucket], page);
     lane->filled |= 1U << bucket;
@@ -351,7 +351,7 @@ size_t slab_empties_give(struct slab_local *local, uint32_t count, bool cold)
 
 static void empties_push(struct slab_local *local, struct slab_page *page)
 {
-    page->state = PAGE_EMPTY;
+    slab_set_state(page, PAGE_EMPTY);
     slab_list_push(&local->empty, page);
     local->empties++;
     if (slab_keeps_nothing(local->slab) || reaper_keeps_nothing()) {
@@ -395,7 +395,7 @@ void slab_lane_detach(struct slab_local *local, unsigned number)
     slab_claims_end(page);
     lane->pair = NULL;
     lane->page = NULL;
-    page->state = PAGE_FULL;
+    slab_set_state(page, PAGE_FULL);
     slab_page_rejoin(local, page);
     slab_page_freed(local, page);
 }

@@ -56,7 +56,7 @@ static void leave_page(struct slab_local *local, struct slab_lane *lane)
     slab_claims_end(page);
     lane->pair = NULL;
     lane->page = NULL;
-    page->state = PAGE_FULL;
+    slab_set_state(page, PAGE_FULL);
     slab_page_rejoin(local, page);
 }
 
@@ -72,7 +72,7 @@ bool slab_lane_turn(struct slab_local *local, struct slab_page *page, unsigned w
             return false;
         if (lane->page)
             leave_page(local, lane);
-        page->state = PAGE_CURRENT;
+        slab_set_state(page, PAGE_CURRENT);
         lane->page = page;
     } else if (page->state != PAGE_CURRENT) {
         return false;
@@ -114,7 +114,7 @@ static bool refill(struct slab_local *local, unsigned number, bool own)
         if (unlikely(number == LANE_MARKED))
             slab_cache_forget(local, page);
         page->lane = (uint8_t)number;
-        __atomic_store_n(&page->state, PAGE_CURRENT, __ATOMIC_RELAXED); /* see drain_taken() */
+        slab_set_state(page, PAGE_CURRENT);
         page->from = 0;
         lane->page = page;
     }

@@ -247,7 +247,7 @@ static struct slab_local *bind(struct quire_slab *slab, struct slab_thread *thre
     if (!local)
         return NULL;
     lock_take(&local->lock); /* a visitor may be inside still */
-    addr_store_relaxed(&local->thread, (uintptr_t)thread);
+    addr_store_release(&local->thread, (uintptr_t)thread); /* release [slab-bound] */
     lock_drop(&local->lock);
     local->cache = thread->cache;
     thread->table[slab->id] = local;
@@ -294,7 +294,7 @@ void slab_refuse(const struct quire_slab *slab, const char *what, const void *ad
 static bool visit_lock(struct slab_visit *visit, bool patient)
 {
     for (;;) {
-        struct slab_thread *thread = visit->thread = (struct slab_thread *)addr_load_relaxed(&visit->local->thread);
+        struct slab_thread *thread = visit->thread = (struct slab_thread *)addr_load_acquire(&visit->local->thread); /* acquire [slab-bound] */
         struct lock *lock = thread ? &thread->lock : &visit->local->lock;
         if (patient)
             lock_take(lock);
