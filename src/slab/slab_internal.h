@@ -347,6 +347,9 @@ void slab_by_size_after_fork(void);
 /* ---- slab_trim.c ---- */
 
 void slab_wake(struct quire_slab *slab); /* a tick is wanted */
+/* Locals that no thread has: one of them, and a list of them (through unbound_next). */
+struct slab_local *slab_unbound_pop(struct quire_slab *slab);
+void slab_unbound_push(struct quire_slab *slab, struct slab_local *locals);
 
 size_t slab_local_trim(struct slab_local *local);
 /* Ask all for what they do not need, and if that is nothing, for a page with room.  True: there is something to try again for. */

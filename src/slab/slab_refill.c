@@ -47,19 +47,6 @@ static void claim(struct slab_lane *lane, struct slab_page *page)
         slab_refuse_bits(page, word, twice);
 }
 
-/* The lane's page has nothing left. */
-static void leave_page(struct slab_local *local, struct slab_lane *lane)
-{
-    struct slab_page *page = lane->page;
-    slab_claims_begin(page);
-    slab_set_claimed(page, SLAB_WORD_NONE);
-    slab_claims_end(page);
-    lane->pair = NULL;
-    lane->page = NULL;
-    slab_set_state(page, PAGE_FULL);
-    slab_page_rejoin(local, page);
-}
-
 /*
  * The lane has nothing left, nor has its page, and a slot of this word was freed just now: the next allocation takes it, hot, and no list is
  * touched.  It is the fullest page there can be.
@@ -71,7 +58,7 @@ bool slab_lane_turn(struct slab_local *local, struct slab_page *page, unsigned w
         if (lane->page && slab_page_has_room(lane->page))
             return false;
         if (lane->page)
-            leave_page(local, lane);
+            slab_lane_detach(local, LANE_ORDINARY);
         slab_set_state(page, PAGE_CURRENT);
         lane->page = page;
     } else if (page->state != PAGE_CURRENT) {
@@ -107,7 +94,7 @@ static bool refill(struct slab_local *local, unsigned number, bool own)
         slab_drain(local);
     if (!page || !slab_page_has_room(page)) {
         if (page)
-            leave_page(local, lane);
+            slab_lane_detach(local, number);
         page = next_page(local, number, own);
         if (!page)
             return false;

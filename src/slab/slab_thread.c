@@ -182,11 +182,8 @@ static void unbind(struct slab_thread *thread, uint32_t id)
     thread->bound--;
     addr_store_relaxed(&local->thread, 0);
     lock_drop(&local->lock);
-    lock_take(&slab->lock);
-    local->unbound_next = slab->unbound;
-    slab->unbound = local;
-    u32_add_relaxed(&slab->unbound_count, 1);
-    lock_drop(&slab->lock);
+    local->unbound_next = NULL;
+    slab_unbound_push(slab, local);
     if (left)
         slab_wake(slab);
 }
@@ -235,13 +232,7 @@ static void table_grow(struct slab_thread *thread, uint32_t id)
 /* A local for the thread: one that an ended thread left, or a new one. */
 static struct slab_local *bind(struct quire_slab *slab, struct slab_thread *thread)
 {
-    lock_take(&slab->lock);
-    struct slab_local *local = slab->unbound;
-    if (local) {
-        slab->unbound = local->unbound_next;
-        u32_sub_relaxed(&slab->unbound_count, 1);
-    }
-    lock_drop(&slab->lock);
+    struct slab_local *local = slab_unbound_pop(slab);
     if (!local)
         local = slab_local_new(slab);
     if (!local)

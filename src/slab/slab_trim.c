@@ -223,7 +223,7 @@ static bool steal_one(struct slab_local *from, struct slab_local *to, unsigned n
     return now == to;
 }
 
-static struct slab_local *unbound_pop(struct quire_slab *slab)
+struct slab_local *slab_unbound_pop(struct quire_slab *slab)
 {
     lock_take(&slab->lock);
     struct slab_local *local = slab->unbound;
@@ -235,7 +235,7 @@ static struct slab_local *unbound_pop(struct quire_slab *slab)
     return local;
 }
 
-static void unbound_push_all(struct quire_slab *slab, struct slab_local *locals)
+void slab_unbound_push(struct quire_slab *slab, struct slab_local *locals)
 {
     lock_take(&slab->lock);
     for (struct slab_local *next; locals; locals = next) {
@@ -254,7 +254,7 @@ void slab_steal(struct slab_local *to, unsigned number)
     bool got = false;
     if (u32_load_relaxed(&slab->walkers) != 0)
         return;
-    while (!got && (from = unbound_pop(slab)) != NULL) {
+    while (!got && (from = slab_unbound_pop(slab)) != NULL) {
         struct slab_visit visit;
         slab_visit_begin(&visit, from); /* nobody's: its own lock, and known to slab_refuse() */
         got = steal_one(from, to, number);
@@ -262,7 +262,7 @@ void slab_steal(struct slab_local *to, unsigned number)
         from->unbound_next = seen;
         seen = from;
     }
-    unbound_push_all(slab, seen);
+    slab_unbound_push(slab, seen);
 }
 
 /* ---- when memory is out, or the limit is reached ---- */
@@ -288,7 +288,7 @@ static bool lend_from(struct slab_local *from, struct slab_local *to)
 
 static bool lend(struct quire_slab *slab)
 {
-    struct slab_local *to = unbound_pop(slab);
+    struct slab_local *to = slab_unbound_pop(slab);
     bool lent = false;
     if (!to)
         to = slab_spare_take(slab);
@@ -305,7 +305,7 @@ static bool lend(struct quire_slab *slab)
         slab_visit_end(&visit);
     }
     to->unbound_next = NULL;
-    unbound_push_all(slab, to);
+    slab_unbound_push(slab, to);
     return lent;
 }
 
