@@ -1,36 +1,12 @@
 # SPDX-License-Identifier: MIT
 """The slab seen from outside: the system refuses, Valgrind, AddressSanitizer and LeakSanitizer watch."""
-import itertools
 import shutil
-import subprocess
 
 import pytest
-from record_kit import BUILD, ROOT
+from outside_kit import build, check_refusals, run  # noqa: F401 (build is a fixture)
 
-PROGRAMS = ROOT / "test" / "native" / "programs"
-LIBRARY = BUILD / "libquire.a"
 needs_valgrind = pytest.mark.skipif(not shutil.which("valgrind"), reason="valgrind is not installed")
 needs_strace = pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
-
-
-@pytest.fixture(scope="module")
-def build(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("slab-outside")
-
-    def compile_one(name, *flags):
-        path = folder / (name + "".join(flags).replace("/", "").replace("=", ""))
-        if not path.exists():
-            subprocess.run(["cc", "-O1", "-g", *flags, "-I", str(ROOT / "include"), str(PROGRAMS / f"{name}.c"), str(LIBRARY),
-                            "-lpthread", "-o", str(path)], check=True)
-        return path
-
-    return compile_one
-
-
-def run(*command, timeout=120):
-    # Sanitizers want the addresses where they expect them, whatever the kernel's randomisation.
-    words = ["setarch", "-R", *command] if shutil.which("setarch") else command
-    return subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=timeout, check=False)
 
 
 def valgrind(*command):
@@ -46,17 +22,7 @@ def test_memory_is_sound_when_nothing_fails(build, source):
 @needs_strace
 @pytest.mark.parametrize("call", ["mmap", "munmap", "mprotect", "madvise"])
 def test_every_refusal_of_the_kernel_ends_in_enomem_and_nothing_is_lost(build, tmp_path, call):
-    program = build("slab_churn")
-    refused = 0
-    for source, nth, onwards in itertools.product(["default", "anon"], [*range(1, 20, 3), 30, 60], ["", "+"]):
-        log = tmp_path / "strace.log"
-        inject = f"inject={call}:error=ENOMEM:when={nth}{onwards}"
-        done = run("strace", "-f", "-qq", "-o", str(log), "-e", f"trace={call}", "-e", inject, program, source)
-        if not done.stdout and ("shared" in done.stderr or (call == "mmap" and nth == 1)):
-            continue  # the loader was refused, before the program began
-        assert (done.returncode, done.stdout) == (0, "sound\n"), f"{source} {call} {nth}{onwards}: {done.stderr}"
-        refused += "(INJECTED)" in log.read_text()
-    assert refused > 0, f"{call} was never refused"
+    check_refusals(build("slab_churn"), call, tmp_path / "strace.log", [*range(1, 20, 3), 30, 60])
 
 
 @needs_strace
