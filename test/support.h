@@ -11,6 +11,8 @@
 #include <string>
 #include <unistd.h>
 
+#include <quire/source.h>
+
 #include "base/atomic.h"
 #include "os/os.h"
 #include "os/sanitize.h"
@@ -69,6 +71,33 @@ inline void set_noise(void (*hook)()) { __atomic_store_n(&atomic_noise_hook, hoo
 
 /* Shadow memory is resident memory too: bounds on RSS and faults hold where nobody watches. */
 inline bool memory_is_watched() { return BUILT_WITH_ASAN || BUILT_WITH_TSAN || sanitize_watched(); }
+
+/*
+ * What a source's takers hold, once it is the figure expected, or after 5 s whatever it is: the default source's figure is the difference of two
+ * sums, and while its reaper moves a span from one to the other it is too high or too low.
+ */
+inline size_t taken_settled(quire_source *source, size_t expected)
+{
+    struct quire_source_stats stats;
+    for (int tries = 0; quire_source_stats(source, &stats), stats.taken_bytes != expected && tries < 5000; tries++)
+        usleep(1000);
+    return stats.taken_bytes;
+}
+
+/* The same where none is expected: what twenty readings in 20 ms agree on. */
+inline size_t taken_at_rest(quire_source *source)
+{
+    struct quire_source_stats stats;
+    quire_source_stats(source, &stats);
+    size_t taken = stats.taken_bytes;
+    for (int same = 0, tries = 0; same < 20 && tries < 5000; tries++) {
+        usleep(1000);
+        quire_source_stats(source, &stats);
+        same = stats.taken_bytes == taken ? same + 1 : 0;
+        taken = stats.taken_bytes;
+    }
+    return taken;
+}
 
 inline bool test_long() { return getenv("QUIRE_TEST_LONG") != nullptr; }
 inline void sleep_ms(unsigned ms) { usleep(ms * 1000); }

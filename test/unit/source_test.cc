@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* What every source promises, for each of them; then what the decorators, the fixed and the memfd source promise besides. */
 #include "source_kit.h"
+#include "support.h"
 
 #include <atomic>
 #include <cstring>
@@ -34,12 +35,13 @@ protected:
     {
         source = GetParam().make(directory, buffer);
         ASSERT_NE(source, nullptr);
+        taken_at_rest(source);
         before = stats_of(source); /* anon and malloc are the whole process's */
     }
     void TearDown() override
     {
         EXPECT_EQ(quire_source_check(source), nullptr);
-        EXPECT_EQ(stats_of(source).taken_bytes, before.taken_bytes);
+        EXPECT_EQ(taken_settled(source, before.taken_bytes), before.taken_bytes);
         errno = 4711;
         quire_source_destroy(source);
         EXPECT_EQ(errno, 4711);
