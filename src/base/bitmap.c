@@ -269,16 +269,29 @@ static inline void mark_free(struct bitmap *map, size_t from, size_t to)
     bits_clear_one(map->starts, from);
 }
 
-size_t bitmap_free(struct bitmap *map, size_t idx)
+/* A map without hints: the length of the free run that [idx, end) is a part of. */
+static size_t small_free_run(const struct bitmap *map, size_t idx, size_t end)
 {
-    if (unlikely(!is_start(map, idx)))
-        return 0;
-    size_t end = taken_end(map, idx), from = idx, to = end;
+    size_t w = idx / WORD_BITS, words = map_words(map), from = 0, to = map->bits;
+    uint64_t before = map->taken[w] & ~bits_from(idx % WORD_BITS);
+    while (before == 0 && w > 0)
+        before = map->taken[--w];
+    if (before)
+        from = w * WORD_BITS + bits_highest(before) + 1;
+    w = end / WORD_BITS;
+    uint64_t behind = w < words ? map->taken[w] & bits_from(end % WORD_BITS) : 0;
+    while (behind == 0 && w + 1 < words)
+        behind = map->taken[++w];
+    if (behind)
+        to = w * WORD_BITS + bits_lowest(behind);
+    return to - from;
+}
+
+/* Frees, in a map with hints; *merged as in bitmap_free_merged(). */
+static ALWAYS_INLINE void hinted_free(struct bitmap *map, size_t idx, size_t end, size_t *merged)
+{
+    size_t from = idx, to = end;
     mark_free(map, idx, end);
-    if (!map->hints) {
-        map->first = idx < map->first ? (uint32_t)idx : map->first;
-        return end - idx;
-    }
     if (idx > 0 && !bits_test(map->taken, idx - 1))
         from = run_start(map, idx - 1);
     if (!bits_test(map->taken, end))
@@ -287,5 +300,38 @@ size_t bitmap_free(struct bitmap *map, size_t idx)
     /* A run behind that joined this one starts no longer where it did. */
     if (end < to && end / WORD_BITS != from / WORD_BITS)
         hint_set(map->hints, end / WORD_BITS, word_longest(map, end / WORD_BITS));
+    *merged = to - from;
+}
+
+static inline void small_free(struct bitmap *map, size_t idx, size_t end)
+{
+    mark_free(map, idx, end);
+    map->first = idx < map->first ? (uint32_t)idx : map->first;
+}
+
+size_t bitmap_free(struct bitmap *map, size_t idx)
+{
+    if (unlikely(!is_start(map, idx)))
+        return 0;
+    size_t end = taken_end(map, idx), unused;
+    if (map->hints)
+        hinted_free(map, idx, end, &unused);
+    else
+        small_free(map, idx, end);
+    return end - idx;
+}
+
+size_t bitmap_free_merged(struct bitmap *map, size_t idx, size_t *merged)
+{
+    *merged = 0;
+    if (unlikely(!is_start(map, idx)))
+        return 0;
+    size_t end = taken_end(map, idx);
+    if (map->hints) {
+        hinted_free(map, idx, end, merged);
+    } else {
+        small_free(map, idx, end);
+        *merged = small_free_run(map, idx, end);
+    }
     return end - idx;
 }

@@ -47,6 +47,12 @@ void bitmap_init(struct bitmap *map, void *zeroed, size_t bits);
 size_t bitmap_alloc(struct bitmap *map, size_t run, unsigned align_log2);
 /* Free the run that starts at `idx`.  Its length, or 0 when none starts there: nothing changed. */
 size_t bitmap_free(struct bitmap *map, size_t idx);
+/*
+ * The same, and in *merged how long the free run is of which the freed bits are a part now: at least
+ * what is returned, exact, and 0 when nothing was freed.  Cost: as free; a small map without hints
+ * looks at its words to the left and right until one has a taken bit.
+ */
+size_t bitmap_free_merged(struct bitmap *map, size_t idx, size_t *merged);
 
 /* ---- looking (bitmap_look.c) ---- */
 

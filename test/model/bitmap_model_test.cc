@@ -77,6 +77,13 @@ struct Model {
             memset(&byte[idx], 0, length);
         return length;
     }
+    // The free run that holds the free bit idx: how long.
+    size_t free_around(size_t idx) const {
+        size_t from = idx;
+        while (from > 0 && byte[from - 1] == 0)
+            from--;
+        return taken_from(idx) - from;
+    }
     size_t longest() const {
         size_t most = 0;
         for (size_t from = 0; (from = free_from(from)) < byte.size();) {
@@ -134,7 +141,13 @@ struct Program {
         } else if (model.run(idx)) {
             return; // a live run must not vanish behind the program's back
         }
-        size_t want = model.free(idx), got = bitmap_free(&map.map, idx);
+        size_t want = model.free(idx), got, merged = 1;
+        if (random() % 2) {
+            got = bitmap_free(&map.map, idx);
+        } else {
+            got = bitmap_free_merged(&map.map, idx, &merged);
+            ASSERT_EQ(merged, got ? model.free_around(idx) : 0) << "freeing " << idx;
+        }
         ASSERT_EQ(got, want) << "freeing " << idx;
         taken -= got;
         ASSERT_NO_FATAL_FAILURE(check(idx, idx + got));
@@ -243,8 +256,9 @@ void every_operation_in_every_state(size_t before, size_t width, size_t after) {
                 unsigned align_log2 = unsigned(op % 4);
                 ASSERT_EQ(bitmap_alloc(&map.map, run, align_log2), model.alloc(run, align_log2));
             } else {
-                size_t idx = before + op - width * 4;
-                ASSERT_EQ(bitmap_free(&map.map, idx), model.free(idx));
+                size_t idx = before + op - width * 4, merged, length = model.free(idx);
+                ASSERT_EQ(bitmap_free_merged(&map.map, idx, &merged), length);
+                ASSERT_EQ(merged, length ? model.free_around(idx) : 0);
             }
             ASSERT_STREQ(bitmap_check(&map.map), nullptr) << "state " << state << " op " << op;
             map.memory = kept;

@@ -73,6 +73,28 @@ TEST(Bitmap, freeing_what_is_no_start_changes_nothing) {
     }
 }
 
+TEST(Bitmap, freeing_tells_the_run_that_the_bits_are_a_part_of_now) {
+    for (size_t bits : {kSmall, size_t(300), size_t(1024), kLarge}) {
+        Map m(bits);
+        size_t merged = 77, third = bits / 3;
+        for (size_t run : {third, third, third, bits - 3 * third})
+            m.take(run);
+        EXPECT_EQ(bitmap_free_merged(&m.map, 1, &merged), 0u) << "no start";
+        EXPECT_EQ(merged, 0u);
+        EXPECT_EQ(bitmap_free_merged(&m.map, bits, &merged), 0u);
+        EXPECT_EQ(bitmap_free_merged(&m.map, third, &merged), third);
+        EXPECT_EQ(merged, third) << "alone";
+        EXPECT_EQ(bitmap_free_merged(&m.map, third, &merged), 0u) << "twice";
+        EXPECT_EQ(merged, 0u);
+        EXPECT_EQ(bitmap_free_merged(&m.map, 0, &merged), third);
+        EXPECT_EQ(merged, 2 * third) << "with what is behind it";
+        m.give(3 * third);
+        EXPECT_EQ(bitmap_free_merged(&m.map, 2 * third, &merged), third);
+        EXPECT_EQ(merged, bits) << "with both neighbours, to both ends of the map";
+        EXPECT_STREQ(bitmap_check(&m.map), nullptr);
+    }
+}
+
 TEST(Bitmap, any_power_of_two_is_an_alignment) {
     Map m(kLarge);
     EXPECT_EQ(m.take(1), 0u);
