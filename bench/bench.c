@@ -5,10 +5,15 @@
 #include "bench.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
+
+static bool row_json;
 
 static uint64_t clock_ns(clockid_t clock)
 {
@@ -112,4 +117,81 @@ uint64_t bench_number(int argc, char **argv, const char *name, uint64_t fallback
         exit(2);
     }
     return value;
+}
+
+void bench_usage(const char *text, const char *fix)
+{
+    fprintf(stderr, "%s: %s\n  fix: %s\n", program_invocation_short_name, text, fix);
+    exit(2);
+}
+
+void bench_die(const char *text)
+{
+    fprintf(stderr, "%s: %s\n", program_invocation_short_name, text);
+    _exit(1);
+}
+
+size_t bench_whole(const char *text)
+{
+    char *end, message[128], fix[64];
+    unsigned long value = strtoul(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || value == 0 || value > 1000000000000ul) {
+        snprintf(message, sizeof message, "\"%.40s\" is no whole number from 1", text);
+        snprintf(fix, sizeof fix, "%.50s --help", program_invocation_short_name);
+        bench_usage(message, fix);
+    }
+    return value;
+}
+
+void *bench_scratch(size_t count, size_t bytes)
+{
+    size_t total_bytes;
+    if (__builtin_mul_overflow(count, bytes, &total_bytes))
+        bench_die("the harness needs more memory than there is");
+    void *memory = mmap(NULL, total_bytes ? total_bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        bench_die("the harness got no memory");
+    for (size_t at = 0; at < total_bytes; at += 4096)
+        ((volatile char *)memory)[at] = 0;
+    return memory;
+}
+
+void bench_scratch_free(void *memory, size_t count, size_t bytes)
+{
+    size_t total_bytes = count * bytes; /* no overflow: bench_scratch() has looked */
+    munmap(memory, total_bytes ? total_bytes : 1);
+}
+
+void bench_sleep_ms(uint64_t ms)
+{
+    struct timespec left = {(time_t)(ms / 1000), (long)(ms % 1000 * 1000000)};
+    while (nanosleep(&left, &left) != 0) {
+    }
+}
+
+void bench_row_open(bool json, const char *workload, const char *allocator)
+{
+    row_json = json;
+    printf(json ? "{\"workload\":\"%s\",\"allocator\":\"%s\"" : "%-9s %-10s", workload, allocator);
+}
+
+void bench_row_text(const char *key, const char *value)
+{
+    printf(row_json ? ",\"%s\":\"%s\"" : "  %s %s", key, value);
+}
+
+void bench_row_count(const char *key, uint64_t value)
+{
+    printf(row_json ? ",\"%s\":%lu" : "  %s %lu", key, (unsigned long)value);
+}
+
+void bench_row_number(const char *key, double value)
+{
+    printf(row_json ? ",\"%s\":%.3f" : "  %s %.3f", key, value);
+}
+
+void bench_row_close(void)
+{
+    puts(row_json ? "}" : "");
+    fflush(stdout);
 }

@@ -54,17 +54,6 @@ static const char usage[] = "usage: slab --workload NAME [--allocator slab|mallo
                             "  --defrag      a slab with the defragmenter on              --single         one with the promise of one thread\n"
                             "  --decay       memory: look again after two decays          --json           one object a row\n";
 
-static size_t number(const struct slab_config *config, const char *text)
-{
-    char *end, message[128];
-    unsigned long value = strtoul(text, &end, 10);
-    if (*text < '0' || *text > '9' || *end || value == 0 || value > 1000000000000ul) {
-        snprintf(message, sizeof message, "\"%.40s\" is no whole number from 1", text);
-        slab_usage(config, message, "slab --help");
-    }
-    return value;
-}
-
 static void allocator_set(struct slab_config *config, const char *name)
 {
     bool burst = config->workload && strcmp(config->workload, "burst") == 0;
@@ -75,7 +64,7 @@ static void allocator_set(struct slab_config *config, const char *name)
     else if (strcmp(name, burst ? "touch" : "none") == 0)
         config->kind = KIND_NONE;
     else
-        slab_usage(config, "no such allocator for this workload", "--allocator slab or --allocator malloc");
+        bench_usage("no such allocator for this workload", "--allocator slab or --allocator malloc");
 }
 
 static const char *options_read(struct slab_config *config, int argc, char **argv)
@@ -89,7 +78,7 @@ static const char *options_read(struct slab_config *config, int argc, char **arg
         if (letter == '?') {
             char message[128];
             snprintf(message, sizeof message, "%.60s is no option, or lacks its value", argv[optind - 1]);
-            slab_usage(config, message, "slab --help");
+            bench_usage(message, "slab --help");
         }
         if (letter == 'h') {
             fputs(usage, stdout);
@@ -100,32 +89,32 @@ static const char *options_read(struct slab_config *config, int argc, char **arg
         else if (letter == 'a')
             allocator = optarg;
         else if (optarg)
-            *numbers[letter] = number(config, optarg);
+            *numbers[letter] = bench_whole(optarg);
         else
             *flags[letter] = true;
     }
     if (optind < argc)
-        slab_usage(config, "a word that belongs to no option", "slab --help");
+        bench_usage("a word that belongs to no option", "slab --help");
     return allocator;
 }
 
 int main(int argc, char **argv)
 {
-    struct slab_config config = {.program = argv[0], .batch = 1};
+    struct slab_config config = {.batch = 1};
     const char *allocator = options_read(&config, argc, argv);
     const struct workload *workload = NULL;
     for (size_t i = 0; i < sizeof workloads / sizeof workloads[0]; i++)
         if (config.workload && strcmp(config.workload, workloads[i].name) == 0)
             workload = &workloads[i];
     if (!workload)
-        slab_usage(&config, "it needs a workload that there is", "slab --workload stress   (slab --help names them all)");
+        bench_usage("it needs a workload that there is", "slab --workload stress   (slab --help names them all)");
     allocator_set(&config, allocator);
     if (config.kind == KIND_NONE && !workload->without)
-        slab_usage(&config, "this workload says nothing without an allocator", "--allocator slab");
+        bench_usage("this workload says nothing without an allocator", "--allocator slab");
     if (config.threads == 0)
         config.threads = workload->run == slab_remote ? 2 : 1;
     if (config.single && config.threads > 1)
-        slab_usage(&config, "--single promises one thread, --threads asks for more", "--threads 1");
+        bench_usage("--single promises one thread, --threads asks for more", "--threads 1");
     workload->run(&config);
     return 0;
 }

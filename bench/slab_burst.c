@@ -44,7 +44,7 @@ ALWAYS_INLINE uint64_t allocate(enum slab_kind kind, bool batched, struct slab_w
     if (kind == KIND_NONE && !b->fresh) {
         b->fresh = mmap(NULL, w->count * w->element_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (b->fresh == MAP_FAILED)
-            slab_die("out of memory");
+            bench_die("out of memory");
     }
     for (size_t i = 0; i < w->count;) {
         size_t left = w->count - i, batch = batched && w->config->batch < left ? w->config->batch : batched ? left : 1;
@@ -63,7 +63,7 @@ ALWAYS_INLINE uint64_t release(enum slab_kind kind, bool batched, struct slab_wo
     struct burst *b = w->result;
     for (size_t i = 0; i < w->count; i++)
         if (*(uint64_t *)b->elements[i] != i)
-            slab_die("an element does not hold what was written into it");
+            bench_die("an element does not hold what was written into it");
     uint64_t began = bench_thread_ns();
     for (size_t i = 0; kind != KIND_NONE && i < w->count;) {
         size_t left = w->count - i, batch = batched && w->config->batch < left ? w->config->batch : batched ? left : 1;
@@ -76,7 +76,7 @@ ALWAYS_INLINE uint64_t release(enum slab_kind kind, bool batched, struct slab_wo
 ALWAYS_INLINE void *burst_thread(enum slab_kind kind, bool batched, struct slab_worker *w)
 {
     struct burst *b = w->result = (struct burst *)w->result + w->idx;
-    b->elements = slab_scratch(w->count, sizeof(void *));
+    b->elements = bench_scratch(w->count, sizeof(void *));
     meet(w); /* ready: main looks, and makes the slab */
     meet(w);
     b->cold_ns = allocate(kind, batched, w);
@@ -124,7 +124,7 @@ static void host_warm(size_t bytes)
         uint64_t began = bench_thread_ns();
         char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (memory == MAP_FAILED)
-            slab_die("this machine has not enough memory; less with --count 100000");
+            bench_die("this machine has not enough memory; less with --count 100000");
         for (size_t at = 0; at < bytes; at += 4096)
             ((volatile char *)memory)[at] = 1;
         uint64_t took_ns = bench_thread_ns() - began;
@@ -148,11 +148,11 @@ static void burst_row(const struct slab_config *config, const struct burst *burs
             warm_ms[r] += (double)bursts[t].warm_ns[r] / 1e6;
     }
     slab_row_open(config, like->element_bytes);
-    slab_row_count("batch", config->single_calls ? 1 : config->batch);
-    slab_row_count("count", like->count * config->threads);
-    slab_row_number("cold_cpu_ms", cold_ms);
-    slab_row_number("warm_cpu_ms", bench_median(warm_ms, WARM_ROUNDS));
-    slab_row_number("free_cpu_ms", free_ms); /* the first time */
+    bench_row_count("batch", config->single_calls ? 1 : config->batch);
+    bench_row_count("count", like->count * config->threads);
+    bench_row_number("cold_cpu_ms", cold_ms);
+    bench_row_number("warm_cpu_ms", bench_median(warm_ms, WARM_ROUNDS));
+    bench_row_number("free_cpu_ms", free_ms); /* the first time */
 }
 
 /* Follows the threads through their meetings; main looks at the process between two of them.  Prints the rest of the row. */
@@ -174,19 +174,19 @@ static void burst_watch(struct slab_worker *workers, const struct burst *bursts,
     process_ns = bench_process_ns() - process_ns;
     double freed_mib = above_mib(bench_rss_bytes(), start_bytes);
     if (config->decay)
-        slab_sleep_ms(TWO_DECAYS_MS);
+        bench_sleep_ms(TWO_DECAYS_MS);
     double decayed_mib = above_mib(bench_rss_bytes(), start_bytes);
     slab_give_back(config->kind, slab);
     double trimmed_mib = above_mib(bench_rss_bytes(), start_bytes);
     slab_sound(slab, 0);
     burst_row(config, bursts, like);
-    slab_row_number("process_cpu_ms", (double)process_ns / 1e6); /* of all rounds, threads of the allocator's own included */
-    slab_row_number("held_full_mib", full_mib);
-    slab_row_number("held_freed_mib", freed_mib);
+    bench_row_number("process_cpu_ms", (double)process_ns / 1e6); /* of all rounds, threads of the allocator's own included */
+    bench_row_number("held_full_mib", full_mib);
+    bench_row_number("held_freed_mib", freed_mib);
     if (config->decay)
-        slab_row_number("held_decayed_mib", decayed_mib);
-    slab_row_number("held_trimmed_mib", trimmed_mib);
-    slab_row_close();
+        bench_row_number("held_decayed_mib", decayed_mib);
+    bench_row_number("held_trimmed_mib", trimmed_mib);
+    bench_row_close();
     meet(workers);
     slab_workers_end(workers, config->threads);
     quire_slab_destroy(slab);
@@ -199,12 +199,12 @@ void slab_burst(const struct slab_config *config)
     bool batched = config->batch > 1 && !config->single_calls;
     struct slab_worker like = {.config = config, .element_bytes = config->element_bytes ? config->element_bytes : ELEMENT_BYTES};
     if (config->threads > THREADS_MAX)
-        slab_usage(config, "more than 64 threads", "--threads 2");
+        bench_usage("more than 64 threads", "--threads 2");
     if (like.element_bytes < sizeof(uint64_t))
-        slab_usage(config, "this workload writes a word into each element", "--element 1024");
+        bench_usage("this workload writes a word into each element", "--element 1024");
     like.count = (config->count ? config->count : ELEMENTS) / config->threads;
     if (like.count == 0)
-        slab_usage(config, "fewer elements than threads", "--count 1000");
+        bench_usage("fewer elements than threads", "--count 1000");
     like.result = bursts;
     bench_rss_bytes(); /* what reading it allocates is not part of a difference */
     host_warm(like.count * config->threads * like.element_bytes);

@@ -1,44 +1,13 @@
 // SPDX-License-Identifier: MIT
 /*
- * slab_common.c - what the workloads of the driver `slab` share: threads, rows, memory of the harness, how each allocator gives memory back.
+ * slab_common.c - what the workloads of the driver `slab` share: threads, the head of a row, how each allocator gives memory back.
  */
 #include <dlfcn.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <time.h>
-#include <unistd.h>
 
 #include <quire/source.h>
 
 #include "slab_driver.h"
-
-static bool row_json;
-
-void slab_usage(const struct slab_config *config, const char *text, const char *fix)
-{
-    fprintf(stderr, "%s: %s\n  fix: %s\n", config->program, text, fix);
-    exit(2);
-}
-
-void slab_die(const char *text)
-{
-    fprintf(stderr, "slab: %s\n", text);
-    _exit(1);
-}
-
-void *slab_scratch(size_t count, size_t bytes)
-{
-    size_t total_bytes;
-    if (__builtin_mul_overflow(count, bytes, &total_bytes))
-        slab_die("the harness needs more memory than there is");
-    void *memory = mmap(NULL, total_bytes ? total_bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED)
-        slab_die("the harness got no memory");
-    for (size_t at = 0; at < total_bytes; at += 4096)
-        ((volatile char *)memory)[at] = 0;
-    return memory;
-}
 
 struct quire_slab *slab_make(const struct slab_config *config, size_t element_bytes, uint32_t flags)
 {
@@ -47,7 +16,7 @@ struct quire_slab *slab_make(const struct slab_config *config, size_t element_by
     flags |= (config->defrag ? QUIRE_SLAB_DEFRAG : 0u) | (config->single ? QUIRE_SLAB_SINGLE_THREAD : 0u);
     struct quire_slab *slab = quire_slab_create(element_bytes, &(struct quire_slab_opts){.name = "bench", .flags = flags});
     if (!slab)
-        slab_die("no slab: out of memory");
+        bench_die("no slab: out of memory");
     return slab;
 }
 
@@ -58,12 +27,12 @@ size_t slab_sound(struct quire_slab *slab, size_t live)
     struct quire_slab_stats stats;
     quire_slab_stats(slab, &stats);
     if (stats.mapped_bytes != stats.live_bytes + stats.free_bytes + stats.meta_bytes)
-        slab_die("statistics: mapped is not live + free + meta");
+        bench_die("statistics: mapped is not live + free + meta");
     if (stats.live_elements != live)
-        slab_die("statistics: another number of live elements than the workload holds");
+        bench_die("statistics: another number of live elements than the workload holds");
     const char *broken = quire_slab_check(slab);
     if (broken)
-        slab_die(broken);
+        bench_die(broken);
     return stats.mapped_bytes;
 }
 
@@ -95,24 +64,17 @@ void slab_give_back(enum slab_kind kind, struct quire_slab *slab)
         trim(0);
 }
 
-void slab_sleep_ms(uint64_t ms)
-{
-    struct timespec left = {(time_t)(ms / 1000), (long)(ms % 1000 * 1000000)};
-    while (nanosleep(&left, &left) != 0) {
-    }
-}
-
 void slab_workers_start(struct slab_worker *workers, size_t count, struct slab_worker like, void *(*run)(void *worker))
 {
     static pthread_barrier_t line;
     if (pthread_barrier_init(&line, NULL, (unsigned)count + 1) != 0)
-        slab_die("no barrier");
+        bench_die("no barrier");
     for (size_t i = 0; i < count; i++) {
         workers[i] = like;
         workers[i].line = &line;
         workers[i].idx = i;
         if (pthread_create(&workers[i].thread, NULL, run, &workers[i]) != 0)
-            slab_die("no thread: out of memory, or over the limit of `ulimit -u`");
+            bench_die("no thread: out of memory, or over the limit of `ulimit -u`");
     }
 }
 
@@ -134,27 +96,7 @@ void slab_row_open(const struct slab_config *config, size_t element_bytes)
     const char *name = config->kind == KIND_SLAB     ? "quire-slab"
                        : config->kind == KIND_MALLOC ? bench_malloc_name()
                                                      : unmanaged[strcmp(config->workload, "burst") == 0];
-    row_json = config->json;
-    if (row_json)
-        printf("{\"workload\":\"%s\",\"allocator\":\"%s\"", config->workload, name);
-    else
-        printf("%-9s %-10s", config->workload, name);
-    slab_row_count("threads", config->threads);
-    slab_row_count("element_bytes", element_bytes);
-}
-
-void slab_row_count(const char *key, uint64_t value)
-{
-    printf(row_json ? ",\"%s\":%lu" : "  %s %lu", key, (unsigned long)value);
-}
-
-void slab_row_number(const char *key, double value)
-{
-    printf(row_json ? ",\"%s\":%.3f" : "  %s %.3f", key, value);
-}
-
-void slab_row_close(void)
-{
-    puts(row_json ? "}" : "");
-    fflush(stdout);
+    bench_row_open(config->json, config->workload, name);
+    bench_row_count("threads", config->threads);
+    bench_row_count("element_bytes", element_bytes);
 }

@@ -30,7 +30,7 @@ enum slab_kind {
 
 /* As asked on the command line; 0 stands for the workload's own default. */
 struct slab_config {
-    const char *workload, *program;
+    const char *workload;
     enum slab_kind kind;
     size_t threads, element_bytes, batch, count, round, rounds;
     bool defrag, single, single_calls, decay, json;
@@ -58,36 +58,19 @@ void slab_full(const struct slab_config *config);
 void slab_fragment(const struct slab_config *config);
 void slab_many(const struct slab_config *config);
 
-/* One line on stderr, status 2 for `usage` and 1 for what went wrong while measuring. */
-_Noreturn void slab_usage(const struct slab_config *config, const char *text, const char *fix);
-_Noreturn void slab_die(const char *text);
-
-/* Memory of the harness, every page of it touched: it is no part of a difference taken later. */
-void *slab_scratch(size_t count, size_t bytes);
 /* The slab of a workload with the flags of the configuration; NULL for another kind. */
 struct quire_slab *slab_make(const struct slab_config *config, size_t element_bytes, uint32_t flags);
 /* Ends the process unless the slab is sound, holds `live` elements, and mapped = live + free + meta; returns mapped bytes, 0 for another kind. */
 size_t slab_sound(struct quire_slab *slab, size_t live);
 /* Asks the allocator for its idle memory back, by its own call. */
 void slab_give_back(enum slab_kind kind, struct quire_slab *slab);
-void slab_sleep_ms(uint64_t ms);
 /* Sets up `count` workers and starts them; main passes the barrier `line` as often as `run` does. */
 void slab_workers_start(struct slab_worker *workers, size_t count, struct slab_worker like, void *(*run)(void *worker));
 /* Waits for their ends; the sums stand in the first one. */
 void slab_workers_end(struct slab_worker *workers, size_t count);
 
-/* A row: its head (workload, allocator, threads, element), any figures, its end. */
+/* The head of a row: workload, allocator, threads, element. */
 void slab_row_open(const struct slab_config *config, size_t element_bytes);
-void slab_row_count(const char *key, uint64_t value);
-void slab_row_number(const char *key, double value);
-void slab_row_close(void);
-
-/* Deterministic: the same choices in every process. */
-static inline uint64_t slab_random(uint64_t *state)
-{
-    *state ^= *state << 13, *state ^= *state >> 7, *state ^= *state << 17;
-    return *state;
-}
 
 static inline uint64_t slab_seed(size_t thread_idx, size_t element_idx)
 {
@@ -124,14 +107,14 @@ ALWAYS_INLINE void slab_verify(const void *element, size_t bytes, uint64_t seed)
     for (; at < bytes; at++)
         rest |= p[at] ^ (unsigned char)(seed >> (at % 8 * 8));
     if (__builtin_expect((wrong[0] | wrong[1] | rest) != 0, 0))
-        slab_die("an element does not hold what was written into it");
+        bench_die("an element does not hold what was written into it");
 }
 
 ALWAYS_INLINE void *slab_take(enum slab_kind kind, struct quire_slab *slab, size_t bytes)
 {
     void *element = kind == KIND_SLAB ? quire_slab_alloc(slab) : malloc(bytes);
     if (__builtin_expect(!element, 0))
-        slab_die("out of memory");
+        bench_die("out of memory");
     return element;
 }
 
@@ -148,7 +131,7 @@ ALWAYS_INLINE void slab_take_many(enum slab_kind kind, bool batched, const struc
 {
     if (kind == KIND_SLAB && batched) {
         if (quire_slab_alloc_batch(w->slab, elements, count) != count)
-            slab_die("out of memory");
+            bench_die("out of memory");
         return;
     }
     for (size_t i = 0; i < count; i++)

@@ -56,16 +56,16 @@ static double above_bytes(size_t start_bytes)
 static void freed_row(const struct slab_config *config, struct quire_slab *slab, size_t start_bytes, size_t live)
 {
     double freed = above_bytes(start_bytes), freed_stats = (double)slab_sound(slab, live);
-    slab_row_number("held_freed_bytes", freed);
+    bench_row_number("held_freed_bytes", freed);
     if (config->decay) {
-        slab_sleep_ms(TWO_DECAYS_MS);
-        slab_row_number("held_decayed_bytes", above_bytes(start_bytes));
+        bench_sleep_ms(TWO_DECAYS_MS);
+        bench_row_number("held_decayed_bytes", above_bytes(start_bytes));
     }
     slab_give_back(config->kind, slab);
-    slab_row_number("held_trimmed_bytes", above_bytes(start_bytes));
+    bench_row_number("held_trimmed_bytes", above_bytes(start_bytes));
     if (slab) {
-        slab_row_number("mapped_freed_bytes", freed_stats);
-        slab_row_count("mapped_trimmed_bytes", slab_sound(slab, live));
+        bench_row_number("mapped_freed_bytes", freed_stats);
+        bench_row_count("mapped_trimmed_bytes", slab_sound(slab, live));
     }
 }
 
@@ -74,8 +74,8 @@ void slab_full(const struct slab_config *config)
     size_t count = config->count ? config->count : ELEMENTS;
     struct slab_worker w = {.config = config, .element_bytes = config->element_bytes ? config->element_bytes : ELEMENT_BYTES, .count = count};
     if (config->threads != 1)
-        slab_usage(config, "this workload has one thread", "--threads 1");
-    void **elements = slab_scratch(count, sizeof *elements);
+        bench_usage("this workload has one thread", "--threads 1");
+    void **elements = bench_scratch(count, sizeof *elements);
     double payload = (double)count * (double)w.element_bytes;
     bench_rss_bytes(); /* what reading it allocates is not part of a difference */
     size_t start_bytes = bench_rss_bytes();
@@ -84,23 +84,23 @@ void slab_full(const struct slab_config *config)
         elements[i] = take_one(&w);
     double held = above_bytes(start_bytes), mapped = (double)slab_sound(w.slab, count);
     slab_row_open(config, w.element_bytes);
-    slab_row_count("count", count);
-    slab_row_number("payload_bytes", payload);
-    slab_row_number("held_full_bytes", held);
-    slab_row_number("overhead_bytes_per_element", (held - payload) / (double)count);
+    bench_row_count("count", count);
+    bench_row_number("payload_bytes", payload);
+    bench_row_number("held_full_bytes", held);
+    bench_row_number("overhead_bytes_per_element", (held - payload) / (double)count);
     if (w.slab)
-        slab_row_number("mapped_overhead_bytes_per_element", (mapped - payload) / (double)count);
+        bench_row_number("mapped_overhead_bytes_per_element", (mapped - payload) / (double)count);
     for (size_t i = 0; i < count; i++)
         give_one(&w, elements[i]);
     freed_row(config, w.slab, start_bytes, 0);
-    slab_row_close();
+    bench_row_close();
     quire_slab_destroy(w.slab);
 }
 
 static void shuffle(void **elements, size_t count, uint64_t *state)
 {
     for (size_t i = count; i-- > 1;) {
-        size_t j = slab_random(state) % (i + 1);
+        size_t j = bench_random(state) % (i + 1);
         void *other = elements[i];
         elements[i] = elements[j];
         elements[j] = other;
@@ -111,7 +111,7 @@ static void shuffle(void **elements, size_t count, uint64_t *state)
 static void churn(const struct slab_worker *w, void **elements, size_t live, size_t count, uint64_t *state)
 {
     for (size_t i = 0; i < count; i++) {
-        size_t last = live - 1 - i, chosen = slab_random(state) % (last + 1);
+        size_t last = live - 1 - i, chosen = bench_random(state) % (last + 1);
         void *element = elements[chosen];
         elements[chosen] = elements[last];
         give_one(w, element);
@@ -129,7 +129,7 @@ static void *fragment_thread(void *worker)
 {
     struct slab_worker *w = worker;
     uint64_t state = 88172645463325252u + w->idx * 1000003u;
-    void **elements = slab_scratch(w->count, sizeof *elements);
+    void **elements = bench_scratch(w->count, sizeof *elements);
     size_t live = live_after(w->count), round = w->config->round / w->config->threads;
     pthread_barrier_wait(w->line); /* main looks, and makes the slab */
     pthread_barrier_wait(w->line);
@@ -155,23 +155,23 @@ static void fragment_row(const struct slab_worker *like, struct quire_slab *slab
     size_t live = live_after(like->count) * config->threads;
     double payload = (double)live * (double)like->element_bytes, held = above_bytes(start_bytes);
     slab_row_open(config, like->element_bytes);
-    slab_row_count("defrag", config->defrag);
-    slab_row_count("count", like->count * config->threads);
-    slab_row_count("round", config->round);
-    slab_row_number("payload_bytes", payload);
-    slab_row_number("held_over_live", held / payload);
+    bench_row_count("defrag", config->defrag);
+    bench_row_count("count", like->count * config->threads);
+    bench_row_count("round", config->round);
+    bench_row_number("payload_bytes", payload);
+    bench_row_number("held_over_live", held / payload);
     if (slab)
-        slab_row_number("mapped_over_live", (double)slab_sound(slab, live) / payload);
+        bench_row_number("mapped_over_live", (double)slab_sound(slab, live) / payload);
     if (config->decay) {
-        slab_sleep_ms(TWO_DECAYS_MS);
-        slab_row_number("held_over_live_decayed", above_bytes(start_bytes) / payload);
+        bench_sleep_ms(TWO_DECAYS_MS);
+        bench_row_number("held_over_live_decayed", above_bytes(start_bytes) / payload);
         if (slab)
-            slab_row_number("mapped_over_live_decayed", (double)slab_sound(slab, live) / payload);
+            bench_row_number("mapped_over_live_decayed", (double)slab_sound(slab, live) / payload);
     }
     slab_give_back(config->kind, slab);
-    slab_row_number("held_over_live_trimmed", above_bytes(start_bytes) / payload);
+    bench_row_number("held_over_live_trimmed", above_bytes(start_bytes) / payload);
     if (slab)
-        slab_row_number("mapped_over_live_trimmed", (double)slab_sound(slab, live) / payload);
+        bench_row_number("mapped_over_live_trimmed", (double)slab_sound(slab, live) / payload);
 }
 
 void slab_fragment(const struct slab_config *config)
@@ -181,7 +181,7 @@ void slab_fragment(const struct slab_config *config)
     struct slab_worker like = {.element_bytes = config->element_bytes ? config->element_bytes : ELEMENT_BYTES};
     size_t count = config->count ? config->count : ELEMENTS;
     if (config->threads > THREADS_MAX || count / config->threads < 100)
-        slab_usage(config, "more than 64 threads, or fewer than 100 elements for each", "--threads 1 --count 1000000");
+        bench_usage("more than 64 threads, or fewer than 100 elements for each", "--threads 1 --count 1000000");
     rounded.round = config->round ? config->round : count / 100;
     like.config = &rounded;
     like.count = count / config->threads;
@@ -198,8 +198,8 @@ void slab_fragment(const struct slab_config *config)
     fragment_row(&like, slab, start_bytes);
     pthread_barrier_wait(workers[0].line);
     slab_workers_end(workers, config->threads);
-    slab_row_number("cpu_ms", (double)workers[0].cpu_ns / 1e6);
-    slab_row_close();
+    bench_row_number("cpu_ms", (double)workers[0].cpu_ns / 1e6);
+    bench_row_close();
     slab_sound(slab, 0);
     quire_slab_destroy(slab);
 }
@@ -216,8 +216,8 @@ void slab_many(const struct slab_config *config)
 {
     size_t count = config->count ? config->count : SLABS, element_bytes = config->element_bytes ? config->element_bytes : ELEMENT_BYTES;
     if (config->threads != 1 || config->kind != KIND_SLAB)
-        slab_usage(config, "many asks slabs only, on one thread", "--workload many --allocator slab");
-    struct quire_slab **slabs = slab_scratch(count, sizeof *slabs);
+        bench_usage("many asks slabs only, on one thread", "--workload many --allocator slab");
+    struct quire_slab **slabs = bench_scratch(count, sizeof *slabs);
     bench_rss_bytes(); /* what reading it allocates is not part of a difference */
     size_t start_bytes = bench_rss_bytes();
     for (size_t i = 0; i < count; i++) {
@@ -227,19 +227,19 @@ void slab_many(const struct slab_config *config)
         slab_give(KIND_SLAB, slabs[i], element);
     }
     slab_row_open(config, element_bytes);
-    slab_row_count("slabs", count);
-    slab_row_number("held_bytes", above_bytes(start_bytes));
-    slab_row_count("mapped_bytes", mapped_together(slabs, count));
+    bench_row_count("slabs", count);
+    bench_row_number("held_bytes", above_bytes(start_bytes));
+    bench_row_count("mapped_bytes", mapped_together(slabs, count));
     if (config->decay) {
-        slab_sleep_ms(TWO_DECAYS_MS);
-        slab_row_number("held_decayed_bytes", above_bytes(start_bytes));
-        slab_row_count("mapped_decayed_bytes", mapped_together(slabs, count));
+        bench_sleep_ms(TWO_DECAYS_MS);
+        bench_row_number("held_decayed_bytes", above_bytes(start_bytes));
+        bench_row_count("mapped_decayed_bytes", mapped_together(slabs, count));
     }
     for (size_t i = 0; i < count; i++)
         slab_give_back(KIND_SLAB, slabs[i]);
-    slab_row_number("held_trimmed_bytes", above_bytes(start_bytes));
-    slab_row_count("mapped_trimmed_bytes", mapped_together(slabs, count));
-    slab_row_close();
+    bench_row_number("held_trimmed_bytes", above_bytes(start_bytes));
+    bench_row_count("mapped_trimmed_bytes", mapped_together(slabs, count));
+    bench_row_close();
     for (size_t i = 0; i < count; i++)
         quire_slab_destroy(slabs[i]);
 }

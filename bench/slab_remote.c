@@ -163,12 +163,12 @@ static void remote_row(const struct slab_config *config, const struct slab_worke
 {
     double ns = (double)sum->cpu_ns / (double)sum->pairs;
     slab_row_open(config, sum->element_bytes);
-    slab_row_count("batch", config->batch);
-    slab_row_count("pairs", sum->pairs);
-    slab_row_count("cpu_ns", sum->cpu_ns);
-    slab_row_number("ns_per_pair", ns);
-    slab_row_number("m_pairs_per_cpu_s", 1e3 / ns);
-    slab_row_close();
+    bench_row_count("batch", config->batch);
+    bench_row_count("pairs", sum->pairs);
+    bench_row_count("cpu_ns", sum->cpu_ns);
+    bench_row_number("ns_per_pair", ns);
+    bench_row_number("m_pairs_per_cpu_s", 1e3 / ns);
+    bench_row_close();
 }
 
 void slab_remote(const struct slab_config *config)
@@ -177,15 +177,15 @@ void slab_remote(const struct slab_config *config)
     size_t element_bytes = config->element_bytes ? config->element_bytes : 64;
     size_t rings_count = strcmp(config->workload, "exchange") == 0 ? config->threads : config->threads / 2;
     if (config->threads % 2 || config->threads > THREADS_MAX)
-        slab_usage(config, "this workload needs an even number of threads, at most 512", "--threads 2");
+        bench_usage("this workload needs an even number of threads, at most 512", "--threads 2");
     if (config->batch > BATCH_MAX)
-        slab_usage(config, "a batch of more than 1024 is larger than what a ring hands over", "--batch 100");
+        bench_usage("a batch of more than 1024 is larger than what a ring hands over", "--batch 100");
     struct slab_worker like = {.config = config, .element_bytes = element_bytes};
     size_t elements = config->count ? config->count : ELEMENTS;
     like.rounds = elements / rings_count / config->batch;
     like.rounds = like.rounds ? like.rounds : 1;
     like.slab = slab_make(config, element_bytes, 0);
-    rings = slab_scratch(rings_count, sizeof *rings);
+    rings = bench_scratch(rings_count, sizeof *rings);
     slab_workers_start(workers, config->threads, like,
                        config->kind == KIND_MALLOC                        ? remote_malloc
                        : config->batch == 1 || config->single_calls ? remote_slab

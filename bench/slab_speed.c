@@ -70,8 +70,8 @@ ALWAYS_INLINE void sweep_once(enum slab_kind kind, struct slab_worker *w, struct
 
 ALWAYS_INLINE void *stress_thread(enum slab_kind kind, struct slab_worker *w)
 {
-    struct board board = {.elements = slab_scratch(w->count, sizeof(char *)),
-                          .array = kind == KIND_NONE ? slab_scratch(w->count, w->element_bytes) : NULL};
+    struct board board = {.elements = bench_scratch(w->count, sizeof(char *)),
+                          .array = kind == KIND_NONE ? bench_scratch(w->count, w->element_bytes) : NULL};
     uint64_t began = 0;
     for (size_t i = 0; i < w->count; i++)
         fill(kind, w, &board, i);
@@ -109,13 +109,13 @@ static void speed_row(const struct slab_config *config, const struct slab_worker
 {
     double ns = (double)sum->cpu_ns / (double)sum->pairs;
     slab_row_open(config, sum->element_bytes);
-    slab_row_count("count", sum->count);
-    slab_row_count("pairs", sum->pairs);
-    slab_row_count("cpu_ns", sum->cpu_ns);
-    slab_row_count("process_cpu_ns", process_ns); /* with threads of the allocator's own */
-    slab_row_number("ns_per_pair", ns);
-    slab_row_number("m_pairs_per_cpu_s", 1e3 / ns);
-    slab_row_close();
+    bench_row_count("count", sum->count);
+    bench_row_count("pairs", sum->pairs);
+    bench_row_count("cpu_ns", sum->cpu_ns);
+    bench_row_count("process_cpu_ns", process_ns); /* with threads of the allocator's own */
+    bench_row_number("ns_per_pair", ns);
+    bench_row_number("m_pairs_per_cpu_s", 1e3 / ns);
+    bench_row_close();
 }
 
 static void stress(const struct slab_config *config, size_t element_bytes, size_t count)
@@ -126,7 +126,7 @@ static void stress(const struct slab_config *config, size_t element_bytes, size_
     struct quire_slab *slab = slab_make(config, element_bytes, 0);
     struct slab_worker like = {.config = config, .slab = slab, .element_bytes = element_bytes, .count = count, .rounds = rounds ? rounds : 1};
     if (config->threads > THREADS_MAX)
-        slab_usage(config, "more than 512 threads", "--threads 16");
+        bench_usage("more than 512 threads", "--threads 16");
     slab_workers_start(workers, config->threads, like, run[config->kind]);
     pthread_barrier_wait(workers[0].line);
     uint64_t began = bench_process_ns();
@@ -192,16 +192,16 @@ void slab_single(const struct slab_config *config)
     size_t element_bytes = config->element_bytes ? config->element_bytes : 64;
     uint32_t flags = strcmp(config->workload, "single") == 0 ? QUIRE_SLAB_SINGLE_THREAD : 0u;
     if (config->threads != 1)
-        slab_usage(config, "this workload has one thread", "--threads 1");
+        bench_usage("this workload has one thread", "--threads 1");
     if (element_bytes < sizeof(uint64_t))
-        slab_usage(config, "this workload writes a word into each element", "--element 8");
+        bench_usage("this workload writes a word into each element", "--element 8");
     if (config->batch > BATCH_MAX)
-        slab_usage(config, "a batch of more than a million", "--batch 10000");
+        bench_usage("a batch of more than a million", "--batch 10000");
     struct slab_worker w = {.config = config, .element_bytes = element_bytes, .count = config->batch};
     w.rounds = config->rounds ? config->rounds : SINGLE_PAIRS / config->batch;
     w.rounds = w.rounds ? w.rounds : 1;
     w.slab = slab_make(config, element_bytes, flags);
-    w.result = slab_scratch(config->batch, sizeof(void *));
+    w.result = bench_scratch(config->batch, sizeof(void *));
     pairs_run(&w, w.rounds / 10 + 1);
     uint64_t process_ns = bench_process_ns(), began = bench_thread_ns();
     pairs_run(&w, w.rounds);
