@@ -14,4 +14,23 @@
 #endif
 #endif
 
+/* 1: quire_percpu_add() is compiled into its callers, where this processor's sequence is known.  Define it as 0 to have only calls. */
+#if defined(__x86_64__)
+#define QUIRE_CPU_X86_64 1
+#else
+#define QUIRE_CPU_X86_64 0
+#endif
+#if defined(__aarch64__)
+#define QUIRE_CPU_AARCH64 1
+#else
+#define QUIRE_CPU_AARCH64 0
+#endif
+#ifndef QUIRE_PERCPU_INLINE
+#if defined(__OPTIMIZE__) && (QUIRE_CPU_X86_64 || QUIRE_CPU_AARCH64) && defined(__GNUC__)
+#define QUIRE_PERCPU_INLINE 1
+#else
+#define QUIRE_PERCPU_INLINE 0
+#endif
+#endif
+
 #endif

@@ -37,6 +37,11 @@ static inline unsigned bits_ones_at_bottom(uint64_t word)
     return ~word ? (unsigned)__builtin_ctzll(~word) : 64;
 }
 
+static inline uint32_t bits_count(uint64_t word)
+{
+    return (uint32_t)__builtin_popcountll(word);
+}
+
 /* Ones from `bit` (0..63) upwards. */
 static inline uint64_t bits_from(unsigned bit)
 {

@@ -26,6 +26,13 @@ enum lock_rank {
     LOCK_CHAIN,        /* slab/slab_page.c: which pages a local has, for those who look */
     LOCK_SLAB,         /* slab/slab_meta.c: one slab's lists and headers */
     LOCK_RECORDS,      /* slab/slab_thread.c: the list of threads' records */
+    LOCK_PERCPU_POOLS, /* percpu/percpu_pool.c: all pools */
+    LOCK_PERCPU_LOCAL, /* percpu/percpu_thread.c: one thread's chunks of one pool */
+    LOCK_PERCPU_HOME,  /* percpu/percpu_thread.c: chunks that ended threads left */
+    LOCK_PERCPU_RESERVE, /* percpu/percpu_reserve.c: chunks for those who must not wait */
+    LOCK_PERCPU_RECORDS, /* percpu/percpu_thread.c: the list of threads' tables */
+    LOCK_PERCPU_POOL,  /* percpu/percpu_pool.c: a pool's chunks and locals */
+    LOCK_PERCPU_INBOX, /* percpu/percpu_free.c: frees by other threads */
     LOCK_FILE,         /* pages/source_file.c, source_fixed.c: a source of the user's */
     LOCK_LIMBO,        /* pages/limbo.c: the `check` build's queue */
     LOCK_SHARD,        /* pages/source_default.c: one CPU's warm spans */

@@ -52,6 +52,9 @@ int os_unmap(void *start, size_t bytes);
  * mapping anew where madvise is not allowed. */
 int os_discard(void *start, size_t bytes);
 int os_advise_huge(void *start, size_t bytes);
+int os_advise_nohuge(void *start, size_t bytes);
+/* How many bytes of these pages are in memory (pages that were only read count too); 0 where that cannot be asked. */
+size_t os_resident_bytes(void *start, size_t bytes);
 /* Out of core dumps, and in again. */
 int os_advise_dontdump(void *start, size_t bytes);
 int os_advise_dump(void *start, size_t bytes);
@@ -97,6 +100,10 @@ void os_close(int fd);
 unsigned os_cpu_count(void);
 /* The CPU that runs this, now: only a hint unless the caller holds what makes it one.  May be >= os_cpu_count() on odd systems. */
 unsigned os_cpu_id(void);
+/* The same, as it was at one of the last calls: where the id costs a call, and any will do. */
+unsigned os_cpu_id_roughly(void);
+/* For tests, by os_rseq.h: this thread runs on CPU `id`, whatever the truth is; -1: the truth again. */
+void os_cpu_fake(int id);
 
 /* ---- time, entropy, messages, threads (os_misc.c) ---- */
 
@@ -110,7 +117,7 @@ void os_futex_wake(uint32_t *word, int count);
 int os_thread_start(void (*fn)(void *), void *arg);
 /* Call fn in the child after every fork from now on; nothing is done before the fork, so no lock is held across it. */
 int os_after_fork_in_child(void (*fn)(void));
-/* Call fn(arg) when this thread ends; `fn` is the same in every call.  Once for each call.  -ENOMEM. */
+/* Call fn(arg) when this thread ends; one arg for each fn, of which there are four at most.  -ENOMEM. */
 int os_at_thread_exit(void (*fn)(void *), void *arg);
 uint64_t os_thread_id(void);
 void os_sleep_ns(uint64_t ns);

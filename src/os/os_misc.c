@@ -136,23 +136,36 @@ void os_yield(void)
     sched_yield();
 }
 
-static pthread_once_t exit_once = PTHREAD_ONCE_INIT;
-static pthread_key_t exit_key;
-static void (*exit_fn)(void *);
-static int exit_error;
+/* A key for each function.  A slot is claimed by its function and then has its key made; who comes between gets -ENOMEM and asks again later. */
+enum { EXITS_MAX = 4 };
+static struct {
+    void (*fn)(void *);
+    uint32_t key_plus_1;
+} exits[EXITS_MAX];
 
-static void exit_key_make(void)
+static int exit_key(void (*fn)(void *), pthread_key_t *out)
 {
-    exit_error = pthread_key_create(&exit_key, __atomic_load_n(&exit_fn, __ATOMIC_RELAXED));
+    for (int i = 0; i < EXITS_MAX; i++) {
+        void (*seen)(void *) = NULL;
+        bool claimed = __atomic_compare_exchange_n(&exits[i].fn, &seen, fn, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+        if (!claimed && seen != fn)
+            continue;
+        pthread_key_t key;
+        if (claimed && pthread_key_create(&key, fn) == 0)
+            __atomic_store_n(&exits[i].key_plus_1, (uint32_t)key + 1, __ATOMIC_RELEASE);
+        uint32_t known = __atomic_load_n(&exits[i].key_plus_1, __ATOMIC_ACQUIRE);
+        *out = known - 1;
+        return known ? 0 : -ENOMEM;
+    }
+    return -ENOMEM;
 }
 
 int os_at_thread_exit(void (*fn)(void *), void *arg)
 {
-    if (os_fault(OS_THREAD))
+    pthread_key_t key;
+    if (os_fault(OS_THREAD) || exit_key(fn, &key) != 0)
         return -ENOMEM;
-    __atomic_store_n(&exit_fn, fn, __ATOMIC_RELAXED); /* always the same */
-    pthread_once(&exit_once, exit_key_make);
-    return exit_error ? -ENOMEM : -pthread_setspecific(exit_key, arg);
+    return -pthread_setspecific(key, arg);
 }
 
 int os_barrier_init(void)

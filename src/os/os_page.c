@@ -164,6 +164,31 @@ int os_advise_huge(void *start, size_t bytes)
     return outcome(madvise(start, bytes, MADV_HUGEPAGE), kept);
 }
 
+int os_advise_nohuge(void *start, size_t bytes)
+{
+    int kept = errno;
+    if (os_fault(OS_ADVISE))
+        return -ENOMEM;
+    return outcome(madvise(start, bytes, MADV_NOHUGEPAGE), kept);
+}
+
+size_t os_resident_bytes(void *start, size_t bytes)
+{
+    enum { PAGES_AT_ONCE = 1024 };
+    unsigned char in[PAGES_AT_ONCE];
+    int kept = errno;
+    size_t resident = 0, most = (size_t)PAGES_AT_ONCE << os_page_shift();
+    for (size_t at = 0; at < bytes; at += most) {
+        size_t now = bytes - at < most ? bytes - at : most;
+        if (mincore((char *)start + at, now, in) != 0)
+            break;
+        for (size_t page = 0; page << os_page_shift() < now; page++)
+            resident += (size_t)(in[page] & 1) << os_page_shift();
+    }
+    errno = kept;
+    return resident;
+}
+
 int os_advise_dontdump(void *start, size_t bytes)
 {
     int kept = errno;

@@ -381,11 +381,6 @@ static inline char *slab_slot_at(const struct slab_page *page, size_t slot)
     return page->slots + slot * page->slab->slot_bytes;
 }
 
-static inline uint32_t bits_count(uint64_t word)
-{
-    return (uint32_t)__builtin_popcountll(word);
-}
-
 /* The bits of word number `word` that stand for slots. */
 static inline uint64_t slab_word_bits(const struct slab_page *page, unsigned word)
 {

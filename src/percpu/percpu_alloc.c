@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: MIT
+/*
+ * percpu_alloc.c - an object for every CPU.
+ *
+ * The life of an allocation: (1) round up to words of 4 bytes; (2) this thread's local, entered by two plain stores; (3) the first chunk of the
+ * smallest class that is sure to have room; (4) a run of its bitmap: the offset, the same in every unit.  No unit is written.  The long way, with
+ * the lock: what others have freed, chunks that may have room, a chunk that an ended thread has left, a new one.
+ *
+ * A chunk's class may promise more than the chunk has, never less: when it fails it takes the class it deserves, and the next is asked.
+ *
+ * Locks: the local's; home's while a chunk of home's is looked for.  Not here: the bits (base/bitmap.h), chunks (percpu_chunk.c).
+ */
+#include <errno.h>
+
+#include "os/os.h"
+#include "os/sanitize.h"
+#include "percpu/percpu_internal.h"
+
+/* The first chunk of a class from `class` on. */
+static inline struct percpu_chunk *first_from(const struct percpu_local *local, unsigned class)
+{
+    for (unsigned w = class / 64; w < PERCPU_CLASSES / 64; w++) {
+        uint64_t filled = local->filled[w] & (w == class / 64 ? bits_from(class % 64) : ~UINT64_C(0));
+        if (filled)
+            return local->list[w * 64 + bits_lowest(filled)];
+    }
+    return NULL;
+}
+
+/* For AddressSanitizer and Valgrind: the object's copies may be used, and hold zeros. */
+static COLD void tell_allocated(const struct percpu_chunk *chunk, size_t idx, size_t run)
+{
+    for (uint32_t unit = 0; unit < chunk->pool->units; unit++)
+        sanitize_defined(percpu_unit(chunk, unit) + (idx << WORD_LOG2), run << WORD_LOG2);
+}
+
+static inline uintptr_t chunk_alloc(struct percpu_local *local, struct percpu_chunk *chunk, const struct percpu_want *want)
+{
+    size_t idx = bitmap_alloc(&chunk->map, want->run, want->align_log2);
+    if (unlikely(idx == BITMAP_NONE))
+        return 0;
+    chunk->live_words += want->run;
+    chunk->objects++;
+    local->live_words += want->run;
+    local->allocs++;
+    if (++local->objects > local->objects_peak)
+        local->objects_peak = local->objects;
+    if (unlikely(sanitize_watched()))
+        tell_allocated(chunk, idx, want->run);
+    return (uintptr_t)chunk->base + (idx << WORD_LOG2);
+}
+
+uintptr_t percpu_local_alloc(struct percpu_local *local, const struct percpu_want *want)
+{
+    /* With so many words together there is an aligned place among them. */
+    unsigned class = percpu_class_ceil(want->run + ((size_t)1 << want->align_log2) - 1);
+    for (;;) {
+        struct percpu_chunk *chunk = first_from(local, class);
+        if (unlikely(!chunk))
+            return 0;
+        uintptr_t bits = chunk_alloc(local, chunk, want);
+        if (likely(bits != 0))
+            return bits;
+        percpu_chunk_reclass(local, chunk, bitmap_longest_hint(&chunk->map));
+    }
+}
+
+/* The first to be asked next time is another. */
+static void rotate(struct percpu_local *local, struct percpu_chunk *chunk)
+{
+    struct percpu_chunk *last = chunk;
+    while (last->next)
+        last = last->next;
+    if (last == chunk)
+        return;
+    local->list[chunk->class] = chunk->next;
+    chunk->next->prev = NULL;
+    last->next = chunk;
+    chunk->prev = last;
+    chunk->next = NULL;
+}
+
+/* A few of the chunks that may have room, and need not. */
+uintptr_t percpu_local_alloc_tight(struct percpu_local *local, const struct percpu_want *want)
+{
+    unsigned from = percpu_class_floor(want->run), to = percpu_class_ceil(want->run + ((size_t)1 << want->align_log2) - 1);
+    int looks = PERCPU_LOOKS;
+    for (unsigned class = from; class < to && looks > 0; class++)
+        for (struct percpu_chunk *chunk = local->list[class], *next; chunk && looks > 0; chunk = next) {
+            next = chunk->next;
+            looks--;
+            uintptr_t bits = chunk_alloc(local, chunk, want);
+            if (bits)
+                return bits;
+            unsigned was = chunk->class;
+            percpu_chunk_reclass(local, chunk, bitmap_longest_hint(&chunk->map));
+            if (chunk->class == was)
+                rotate(local, chunk);
+        }
+    return 0;
+}
+
+static uintptr_t alloc_anywhere(struct percpu_local *local, const struct percpu_want *want)
+{
+    uintptr_t bits = percpu_local_alloc(local, want);
+    return bits ? bits : percpu_local_alloc_tight(local, want);
+}
+
+/* From a chunk that an ended thread has left, which is this thread's from then on. */
+static uintptr_t alloc_from_home(struct quire_percpu *pool, struct percpu_local *local, const struct percpu_want *want)
+{
+    struct percpu_local *home = &pool->home;
+    if (local == home)
+        return 0;
+    percpu_visit(home);
+    uintptr_t bits = alloc_anywhere(home, want);
+    if (bits) {
+        struct percpu_chunk *chunk = percpu_chunk_find(pool, bits);
+        percpu_chunk_unlink(home, chunk);
+        percpu_chunk_link(local, chunk);
+    }
+    percpu_release(home);
+    return bits;
+}
+
+static COLD uintptr_t alloc_held(struct quire_percpu *pool, struct percpu_local *local, const struct percpu_want *want)
+{
+    percpu_inbox_drain(local);
+    uintptr_t bits = alloc_anywhere(local, want);
+    if (!bits)
+        bits = alloc_from_home(pool, local, want);
+    if (bits)
+        return bits;
+    struct percpu_chunk *chunk = percpu_chunk_new(pool);
+    if (!chunk)
+        return 0;
+    percpu_chunk_link(local, chunk);
+    return alloc_anywhere(local, want);
+}
+
+static COLD struct quire_percpu_ref alloc_slow(struct quire_percpu *pool, const struct percpu_want *want)
+{
+    int kept = errno;
+    struct percpu_local *local = percpu_hold(pool);
+    uintptr_t bits = alloc_held(pool, local, want);
+    percpu_release(local);
+    if (unlikely(u32_load_relaxed(&pool->reserve_low) != 0))
+        percpu_reserve_fill(pool);
+    errno = bits ? kept : ENOMEM;
+    return (struct quire_percpu_ref){bits};
+}
+
+/* 0, or what is wrong with it. */
+static COLD int want_odd(const struct quire_percpu *pool, size_t bytes, size_t align_bytes, struct percpu_want *out)
+{
+    if (!is_pow2(align_bytes) || align_bytes > os_page_bytes())
+        return EINVAL;
+    if (bytes > (pool->unit_words << WORD_LOG2) - os_page_bytes())
+        return ENOMEM;
+    out->run = bytes ? (bytes + 3) >> WORD_LOG2 : 1;
+    out->align_log2 = align_bytes <= 4 ? 0 : log2_floor(align_bytes) - WORD_LOG2;
+    return 0;
+}
+
+static inline int want_make(const struct quire_percpu *pool, size_t bytes, size_t align_bytes, struct percpu_want *out)
+{
+    if (align_bytes == 0)
+        align_bytes = bytes < 8 ? 4 : 8;
+    return want_odd(pool, bytes, align_bytes, out);
+}
+
+struct quire_percpu_ref quire_percpu_alloc(struct quire_percpu *pool, size_t bytes, size_t align_bytes)
+{
+    struct percpu_want want;
+    int error = want_make(pool, bytes, align_bytes, &want);
+    if (unlikely(error != 0)) {
+        errno = error;
+        return (struct quire_percpu_ref){0};
+    }
+    struct percpu_local *local = percpu_mine(pool);
+    if (likely(local && bias_enter(&local->bias))) {
+        uintptr_t bits = 0;
+        if (likely(u32_load_relaxed(&local->inbox_count) < PERCPU_INBOX_DRAIN && u32_load_relaxed(&pool->reserve_low) == 0))
+            bits = percpu_local_alloc(local, &want);
+        bias_leave(&local->bias);
+        if (likely(bits != 0))
+            return (struct quire_percpu_ref){bits};
+    }
+    return alloc_slow(pool, &want);
+}
+
+/* ---- without waiting ---- */
+
+static uintptr_t alloc_from_reserve(struct quire_percpu *pool, const struct percpu_want *want)
+{
+    struct percpu_local *reserve = &pool->reserve;
+    uintptr_t bits = 0;
+    if (pool->reserve_words == 0 || !lock_try(&reserve->bias.lock))
+        return 0;
+    bits = alloc_anywhere(reserve, want);
+    if (percpu_local_free_words(reserve) < pool->reserve_words)
+        u32_store_relaxed(&pool->reserve_low, 1);
+    bias_drop(&reserve->bias, false);
+    return bits;
+}
+
+struct quire_percpu_ref quire_percpu_alloc_nowait(struct quire_percpu *pool, size_t bytes, size_t align_bytes)
+{
+    struct percpu_want want;
+    uintptr_t bits = 0;
+    int error = want_make(pool, bytes, align_bytes, &want);
+    struct percpu_local *local = percpu_mine(pool);
+    if (likely(error == 0)) {
+        if (local && bias_enter(&local->bias)) {
+            bits = alloc_anywhere(local, &want);
+            bias_leave(&local->bias);
+        } else if (local && lock_try(&local->bias.lock)) { /* no barriers: a plain lock */
+            bits = alloc_anywhere(local, &want);
+            bias_drop(&local->bias, true);
+        }
+        bits = bits ? bits : alloc_from_reserve(pool, &want);
+        error = ENOMEM;
+    }
+    if (!bits)
+        errno = error;
+    return (struct quire_percpu_ref){bits};
+}

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT
+/*
+ * percpu_chunk.c - a chunk: one unit for each CPU, a map of what is taken in all of them, and which of them were ever written.
+ *
+ *     span     | unit 0 | unit 1 | ... | shared copy |      aligned to a unit; memory only where something was written
+ *     meta     | percpu_chunk | written | bitmap ... |      one bit for each 4 bytes of a unit, two maps of them, hints
+ *
+ * Memory is committed by writing.  Allocating writes to no unit; freeing reads the copies of the units that were written and clears what is not
+ * zero.  A unit counts as written from its first sequence on (percpu_chunk_touch), or when quire_percpu_at() has handed out an address in it.
+ *
+ * Locks: the owner's; the bits of `written` are set by any thread.  Not here: which chunk to use (percpu_alloc.c).
+ */
+#include <string.h>
+
+#include "os/os.h"
+#include "os/sanitize.h"
+#include "pages/source_internal.h"
+#include "percpu/percpu_internal.h"
+
+/* ---- lists ---- */
+
+void percpu_chunk_link(struct percpu_local *local, struct percpu_chunk *chunk)
+{
+    struct percpu_chunk **head = &local->list[chunk->class];
+    chunk->prev = NULL;
+    chunk->next = *head;
+    if (*head)
+        (*head)->prev = chunk;
+    *head = chunk;
+    bits_set_one(local->filled, chunk->class);
+    local->chunks++;
+    local->objects += chunk->objects;
+    local->objects_peak = local->objects > local->objects_peak ? local->objects : local->objects_peak;
+    local->live_words += chunk->live_words;
+    addr_store_release(&chunk->owner, (uintptr_t)local); /* release [percpu-owner] */
+}
+
+static void leave_list(struct percpu_local *local, struct percpu_chunk *chunk)
+{
+    if (chunk->prev)
+        chunk->prev->next = chunk->next;
+    else
+        local->list[chunk->class] = chunk->next;
+    if (chunk->next)
+        chunk->next->prev = chunk->prev;
+    if (!local->list[chunk->class])
+        bits_clear_one(local->filled, chunk->class);
+}
+
+void percpu_chunk_unlink(struct percpu_local *local, struct percpu_chunk *chunk)
+{
+    leave_list(local, chunk);
+    local->chunks--;
+    local->objects -= chunk->objects;
+    local->live_words -= chunk->live_words;
+}
+
+void percpu_chunk_reclass(struct percpu_local *local, struct percpu_chunk *chunk, size_t longest)
+{
+    unsigned class = percpu_class_floor(longest);
+    if (class == chunk->class)
+        return;
+    leave_list(local, chunk);
+    chunk->class = class;
+    struct percpu_chunk **head = &local->list[class];
+    chunk->prev = NULL;
+    chunk->next = *head;
+    if (*head)
+        (*head)->prev = chunk;
+    *head = chunk;
+    bits_set_one(local->filled, class);
+}
+
+/* ---- life ---- */
+
+/* One store puts it on the list, and one takes it off. */
+static void all_enter(struct quire_percpu *pool, struct percpu_chunk *chunk)
+{
+    lock_take(&pool->lock);
+    chunk->all_prev = NULL;
+    chunk->all_next = pool->all;
+    if (pool->all)
+        pool->all->all_prev = chunk;
+    atomic_fence_signal();
+    pool->all = chunk;
+    lock_drop(&pool->lock);
+}
+
+static void all_leave(struct quire_percpu *pool, struct percpu_chunk *chunk)
+{
+    lock_take(&pool->lock);
+    if (chunk->all_prev)
+        chunk->all_prev->all_next = chunk->all_next;
+    else
+        pool->all = chunk->all_next;
+    if (chunk->all_next)
+        chunk->all_next->all_prev = chunk->all_prev;
+    lock_drop(&pool->lock);
+}
+
+/* Zero, and no huge pages: a huge page would commit units that nobody writes. */
+static void span_prepare(const struct quire_percpu *pool, const struct quire_span *span)
+{
+    if (pool->own_memory && os_huge_bytes() != 0)
+        (void)os_advise_nohuge(span->start, span->bytes);
+    if (!(span->flags & QUIRE_SPAN_ZERO)) {
+        sanitize_undefined(span->start, span->bytes);
+        memset(span->start, 0, span->bytes);
+    }
+    os_name(span->start, span->bytes, "quire:percpu");
+    if (!sanitize_watched())
+        return;
+    sanitize_no_access(span->start, span->bytes);
+    for (uint32_t unit = 0; unit < pool->units; unit++)
+        sanitize_defined((char *)span->start + ((size_t)unit << pool->window.unit_shift), (size_t)1 << WORD_LOG2);
+}
+
+static struct percpu_chunk *chunk_make(struct quire_percpu *pool, const struct quire_span *span, const struct quire_span *meta)
+{
+    sanitize_undefined(meta->start, meta->bytes);
+    if (!(meta->flags & QUIRE_SPAN_ZERO))
+        memset(meta->start, 0, meta->bytes);
+    else
+        sanitize_defined(meta->start, meta->bytes);
+    struct percpu_chunk *chunk = meta->start;
+    chunk->pool = pool;
+    chunk->base = span->start;
+    chunk->span = *span;
+    chunk->meta = *meta;
+    chunk->written = (atomic_u64 *)(void *)(chunk + 1);
+    bitmap_init(&chunk->map, chunk->written + (pool->units + 63) / 64, pool->unit_words);
+    bitmap_alloc(&chunk->map, 1, 0); /* word 0 */
+    chunk->class = percpu_class_empty(pool);
+    return chunk;
+}
+
+struct percpu_chunk *percpu_chunk_new(struct quire_percpu *pool)
+{
+    struct quire_span span, meta;
+    struct quire_source *metas = quire_source_default();
+    size_t bytes = (size_t)pool->units << pool->window.unit_shift, align = (size_t)1 << pool->window.unit_shift;
+    if (!percpu_charge(pool, bytes + pool->chunk_meta_bytes))
+        return NULL;
+    if (metas->verbs->take(metas, pool->chunk_meta_bytes, os_page_bytes(), &meta) != 0)
+        goto no_meta;
+    if (pool->source->verbs->take(pool->source, bytes, align, &span) != 0)
+        goto no_span;
+    span_prepare(pool, &span);
+    struct percpu_chunk *chunk = chunk_make(pool, &span, &meta);
+    if (pagemap_set(chunk->base, os_page_bytes(), owner_make(chunk, OWNER_PERCPU)) != 0)
+        goto no_pagemap;
+    all_enter(pool, chunk);
+    size_add_relaxed(&pool->meta_bytes, pool->chunk_meta_bytes + ((size_t)pool->units << WORD_LOG2));
+    size_max_relaxed(&pool->chunks_peak, size_add_relaxed(&pool->chunks, 1) + 1);
+    size_max_relaxed(&pool->peak_bytes, size_load_relaxed(&pool->mapped_bytes));
+    return chunk;
+no_pagemap:
+    sanitize_defined(span.start, span.bytes);
+    pool->source->verbs->give(pool->source, &span);
+no_span:
+    metas->verbs->give(metas, &meta);
+no_meta:
+    percpu_discharge(pool, bytes + pool->chunk_meta_bytes);
+    return NULL;
+}
+
+void percpu_chunk_delete(struct percpu_chunk *chunk)
+{
+    struct quire_percpu *pool = chunk->pool;
+    struct quire_source *metas = quire_source_default();
+    struct quire_span span = chunk->span, meta = chunk->meta;
+    all_leave(pool, chunk);
+    pagemap_clear(chunk->base, os_page_bytes());
+    sanitize_undefined(span.start, span.bytes);
+    pool->source->verbs->give(pool->source, &span);
+    metas->verbs->give(metas, &meta);
+    size_sub_relaxed(&pool->chunks, 1);
+    size_sub_relaxed(&pool->meta_bytes, pool->chunk_meta_bytes + ((size_t)pool->units << WORD_LOG2));
+    percpu_discharge(pool, span.bytes + meta.bytes);
+}
+
+/* ---- what is written ---- */
+
+void percpu_chunk_touch(struct percpu_chunk *chunk, uint32_t unit, bool sequence)
+{
+    atomic_u64 *word = &chunk->written[unit / 64];
+    uint64_t bit = UINT64_C(1) << (unit % 64);
+    if (!(u64_load_relaxed(word) & bit)) {
+        u64_or_seq_cst(word, bit);
+        u32_store_relaxed(&chunk->any_written, 1);
+    }
+    if (sequence)
+        __atomic_store_n(percpu_unit(chunk, unit), 1, __ATOMIC_RELAXED);
+}
+
+/* Zero, but for what is zero already: a page that was never written stays without memory. */
+static void clear_written(char *copy, size_t bytes)
+{
+    for (size_t at = 0; at < bytes; at += (size_t)1 << WORD_LOG2) {
+        uint32_t word;
+        memcpy(&word, copy + at, sizeof word);
+        if (word) {
+            memset(copy + at, 0, bytes - at);
+            return;
+        }
+    }
+}
+
+void percpu_chunk_clear(struct percpu_chunk *chunk, size_t idx, size_t run)
+{
+    for (uint32_t w = 0; w * 64 < chunk->pool->units; w++)
+        for (uint64_t units = u64_load_relaxed(&chunk->written[w]); units; units &= units - 1)
+            clear_written(percpu_unit(chunk, w * 64 + bits_lowest(units)) + (idx << WORD_LOG2), run << WORD_LOG2);
+}
+
+/* ---- whose is this ref? ---- */
+
+static struct percpu_chunk *chunk_at(const struct quire_percpu *pool, uintptr_t bits)
+{
+    owner_t owner = pagemap_find((const void *)(bits & pool->window.unit_mask));
+    return likely(owner_kind(owner) == OWNER_PERCPU) ? owner_object(owner) : NULL;
+}
+
+struct percpu_chunk *percpu_chunk_find(const struct quire_percpu *pool, uintptr_t bits)
+{
+    struct percpu_chunk *chunk = chunk_at(pool, bits);
+    return likely(chunk && chunk->pool == pool) ? chunk : NULL;
+}
+
+struct percpu_chunk *percpu_chunk_verify(const struct quire_percpu *pool, uintptr_t bits)
+{
+    struct percpu_chunk *chunk = chunk_at(pool, bits);
+    if (unlikely(!chunk))
+        percpu_refuse(pool, PERCPU_E2, bits);
+    if (unlikely(chunk->pool != pool))
+        percpu_refuse(pool, PERCPU_E4, bits);
+    if (unlikely(bits & (((uintptr_t)1 << WORD_LOG2) - 1)))
+        percpu_refuse(pool, PERCPU_E3, bits);
+    return chunk;
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+/*
+ * percpu_fork.c - the child of a fork puts its pools in order.
+ *
+ * Only the thread that forked is left; the others' chunks become home's.  If one of them was inside, or held a lock, every list is made anew from
+ * what is always whole: the list of a pool's chunks, and the bits of their maps.
+ *
+ *     hints, objects, live_words, class     from the bits (bitmap_rebuild)
+ *     lists, sums                           from the chunks and their owners
+ *     inboxes                               as they are: a free is in one, or was never made
+ *
+ * What such a thread was about to hand out, or to free, is lost to the child: one object for each thread; one chunk's addresses at most that was
+ * coming or going.
+ *
+ * Locks: none: there is one thread.  Not here: the parent, which notices nothing.
+ */
+#include "os/os.h"
+#include "percpu/percpu_internal.h"
+
+static void chunk_repair(struct percpu_chunk *chunk)
+{
+    size_t run;
+    bitmap_rebuild(&chunk->map);
+    chunk->objects = 0;
+    chunk->live_words = 0;
+    for (size_t at = bitmap_next_taken(&chunk->map, 1, &run); at != BITMAP_NONE; at = bitmap_next_taken(&chunk->map, at + run, &run)) {
+        chunk->objects++;
+        chunk->live_words += run;
+    }
+    chunk->class = percpu_class_floor(bitmap_longest_hint(&chunk->map));
+}
+
+static void local_empty(struct percpu_local *local)
+{
+    for (unsigned class = 0; class < PERCPU_CLASSES; class++)
+        local->list[class] = NULL;
+    for (unsigned w = 0; w < PERCPU_CLASSES / 64; w++)
+        local->filled[w] = 0;
+    local->chunks = 0;
+    local->objects = local->live_words = 0;
+}
+
+/* All lists anew.  A chunk that has no owner was about to get its first one. */
+static void pool_rebuild(struct quire_percpu *pool)
+{
+    size_t mapped = pool->span.bytes, meta = pool->span.bytes, chunks = 0;
+    local_empty(&pool->home);
+    local_empty(&pool->reserve);
+    for (struct percpu_local *local = percpu_locals(pool); local; local = local->next) {
+        local_empty(local);
+        mapped += local->span.bytes;
+        meta += local->span.bytes;
+    }
+    struct percpu_chunk *prev = NULL;
+    for (struct percpu_chunk *chunk = pool->all; chunk; prev = chunk, chunk = chunk->all_next) {
+        struct percpu_local *owner = percpu_owner(chunk);
+        chunk->all_prev = prev;
+        chunk_repair(chunk);
+        percpu_chunk_link(owner ? owner : &pool->home, chunk);
+        mapped += chunk->span.bytes + chunk->meta.bytes;
+        meta += chunk->meta.bytes + ((size_t)pool->units << WORD_LOG2);
+        chunks++;
+    }
+    size_store_relaxed(&pool->mapped_bytes, mapped);
+    size_store_relaxed(&pool->meta_bytes, meta);
+    size_store_relaxed(&pool->chunks, chunks);
+}
+
+/* A local whose thread is gone: home has its chunks from now on, and it serves a later thread. */
+static void local_orphan(struct quire_percpu *pool, struct percpu_local *local)
+{
+    addr_store_relaxed(&local->thread, 0);
+    percpu_inbox_drain(local);
+    for (unsigned class = 0; class < PERCPU_CLASSES; class++)
+        while (local->list[class]) {
+            struct percpu_chunk *chunk = local->list[class];
+            percpu_chunk_unlink(local, chunk);
+            percpu_chunk_link(&pool->home, chunk);
+        }
+    local->unused_next = pool->unused;
+    pool->unused = local;
+}
+
+static bool local_reset(struct percpu_local *local)
+{
+    bool inside = bias_reset(&local->bias);
+    return lock_reset(&local->inbox_lock) || inside;
+}
+
+static bool pool_reset(struct quire_percpu *pool)
+{
+    bool inside = lock_reset(&pool->lock);
+    inside |= local_reset(&pool->home);
+    inside |= local_reset(&pool->reserve);
+    for (struct percpu_local *local = percpu_locals(pool); local; local = local->next)
+        inside |= local_reset(local);
+    for (int i = 0; i < PERCPU_LIST_LOCKS; i++)
+        u32_store_relaxed(&pool->list_lock[i].word, 0);
+    return inside;
+}
+
+static void after_fork(void)
+{
+    bias_after_fork();
+    bool inside = percpu_pools_after_fork();
+    inside |= percpu_threads_after_fork();
+    for (struct quire_percpu *pool = percpu_pools_first(); pool; pool = pool->next)
+        inside |= pool_reset(pool);
+    for (struct quire_percpu *pool = percpu_pools_first(); pool; pool = pool->next) {
+        if (inside)
+            pool_rebuild(pool);
+        pool->unused = NULL;
+        for (struct percpu_local *local = percpu_locals(pool); local; local = local->next) {
+            if (percpu_thread_is_left(addr_load_relaxed(&local->thread)))
+                bias_open(&local->bias);
+            else
+                local_orphan(pool, local);
+        }
+    }
+}
+
+static __attribute__((constructor)) void percpu_at_load(void)
+{
+    (void)os_after_fork_in_child(after_fork);
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT
+/*
+ * percpu_free.c - an object's end: its copies are cleared, then its bits.
+ *
+ *     this thread's chunk      by two plain stores, as allocating
+ *     another thread's         into that thread's inbox; the one that finds it full visits the thread and empties it
+ *     home's, the reserve's    by their lock
+ *
+ * Copies are cleared first and the bits last: a child of a fork sees an object whole, or gone.  A chunk without objects goes back at once when its
+ * local has room enough without it.
+ *
+ * An object that is free already: its bit in the map's starts is 0 (E1).  What comes through an inbox is refused when that is emptied.
+ *
+ * Locks: the local's bias; an inbox's, in which nothing is done but copying.  Not here: the map (base/bitmap.h).
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "os/sanitize.h"
+#include "percpu/percpu_internal.h"
+
+/* For AddressSanitizer and Valgrind. */
+static COLD void tell_freed(const struct percpu_chunk *chunk, size_t idx, size_t run)
+{
+    for (uint32_t unit = 0; unit < chunk->pool->units; unit++)
+        sanitize_no_access(percpu_unit(chunk, unit) + (idx << WORD_LOG2), run << WORD_LOG2);
+}
+
+/* Where clearing has to come before the bits: the run, then all in order. */
+static NOINLINE size_t free_written(struct percpu_chunk *chunk, size_t idx, size_t *merged)
+{
+    size_t run = bitmap_run(&chunk->map, idx);
+    *merged = 0;
+    if (run == 0)
+        return 0;
+    percpu_chunk_clear(chunk, idx, run);
+    if (unlikely(sanitize_watched()))
+        tell_freed(chunk, idx, run);
+    return bitmap_free_merged(&chunk->map, idx, merged);
+}
+
+bool percpu_local_free(struct percpu_local *local, struct percpu_chunk *chunk, uintptr_t bits, bool *emptied)
+{
+    size_t idx = percpu_index(local->pool, bits), merged = 0, run = 0;
+    if (unlikely(idx == 0 || (bits & (((uintptr_t)1 << WORD_LOG2) - 1)) != 0))
+        return false;
+    if (u32_load_relaxed(&chunk->any_written) == 0 && likely(!sanitize_watched()))
+        run = bitmap_free_merged(&chunk->map, idx, &merged);
+    else
+        run = free_written(chunk, idx, &merged);
+    if (unlikely(run == 0))
+        return false;
+    chunk->live_words -= run;
+    local->live_words -= run;
+    local->objects--;
+    local->frees++;
+    if (unlikely(percpu_class_floor(merged) > chunk->class))
+        percpu_chunk_reclass(local, chunk, merged);
+    *emptied = --chunk->objects == 0;
+    return true;
+}
+
+/* What is wrong with a ref of this chunk that could not be freed. */
+static COLD void refuse(const struct percpu_chunk *chunk, uintptr_t bits)
+{
+    const struct quire_percpu *pool = chunk->pool;
+    size_t idx = percpu_index(pool, bits);
+    if (bits & (((uintptr_t)1 << WORD_LOG2) - 1))
+        percpu_refuse(pool, PERCPU_E3, bits);
+    percpu_refuse(pool, idx != 0 && !bitmap_taken(&chunk->map, idx) ? PERCPU_E1 : PERCPU_E2, bits);
+}
+
+/* It has no object left: it stands in the class of the empty ones. */
+static void empty_give(struct percpu_local *local, struct percpu_chunk *chunk)
+{
+    size_t words = local->pool->unit_words - 1;
+    if (!percpu_empty_goes(percpu_local_free_words(local) - words, words))
+        return;
+    percpu_chunk_unlink(local, chunk);
+    percpu_chunk_delete(chunk);
+}
+
+void percpu_empties_give(struct percpu_local *local)
+{
+    struct percpu_chunk *next;
+    for (struct percpu_chunk *chunk = local->list[percpu_class_empty(local->pool)]; chunk; chunk = next) {
+        next = chunk->next;
+        if (chunk->objects == 0) {
+            percpu_chunk_unlink(local, chunk);
+            percpu_chunk_delete(chunk);
+        }
+    }
+}
+
+static void free_held(struct percpu_local *local, uintptr_t bits)
+{
+    struct percpu_chunk *chunk = percpu_chunk_verify(local->pool, bits);
+    bool emptied = false;
+    if (unlikely(!percpu_local_free(local, chunk, bits, &emptied)))
+        refuse(chunk, bits);
+    if (unlikely(emptied))
+        empty_give(local, chunk);
+}
+
+/* ---- the inbox ---- */
+
+void percpu_inbox_drain(struct percpu_local *local)
+{
+    uintptr_t inbox[PERCPU_INBOX];
+    if (u32_load_relaxed(&local->inbox_count) == 0)
+        return;
+    lock_take(&local->inbox_lock);
+    uint32_t count = u32_load_relaxed(&local->inbox_count);
+    memcpy(inbox, local->inbox, count * sizeof *inbox);
+    u32_store_relaxed(&local->inbox_count, 0);
+    lock_drop(&local->inbox_lock);
+    for (uint32_t i = 0; i < count; i++)
+        free_held(local, inbox[i]);
+}
+
+/* False: it is full, its owner has no thread, or the chunk has another owner now. */
+static bool inbox_put(struct percpu_local *owner, const struct percpu_chunk *chunk, uintptr_t bits)
+{
+    bool put = false;
+    lock_take(&owner->inbox_lock);
+    uint32_t count = u32_load_relaxed(&owner->inbox_count);
+    if (count < PERCPU_INBOX && percpu_has_thread(owner) && percpu_owner(chunk) == owner) {
+        owner->inbox[count] = bits;
+        u32_store_relaxed(&owner->inbox_count, count + 1);
+        put = true;
+    }
+    lock_drop(&owner->inbox_lock);
+    return put;
+}
+
+/* ---- freeing ---- */
+
+static COLD void free_slow(struct quire_percpu *pool, uintptr_t bits)
+{
+    int kept = errno;
+    struct percpu_chunk *chunk = percpu_chunk_verify(pool, bits);
+    for (;;) {
+        struct percpu_local *owner = percpu_owner(chunk), *mine = percpu_mine(pool);
+        if (owner != mine && bias_works() && inbox_put(owner, chunk, bits))
+            break;
+        if (!percpu_visit_owner(chunk, owner))
+            continue;
+        percpu_inbox_drain(owner); /* an older free of the same object would be E1 in either order */
+        free_held(owner, bits);
+        percpu_release(owner);
+        break;
+    }
+    if (unlikely(u32_load_relaxed(&pool->reserve_low) != 0))
+        percpu_reserve_fill(pool);
+    errno = kept;
+}
+
+/* The chunk was found empty by the short way: it may be gone, or in use again. */
+static COLD void emptied_slow(struct quire_percpu *pool, uintptr_t bits)
+{
+    int kept = errno;
+    struct percpu_local *local = percpu_hold(pool);
+    struct percpu_chunk *chunk = percpu_chunk_find(pool, bits);
+    if (chunk && percpu_owner(chunk) == local && chunk->objects == 0)
+        empty_give(local, chunk);
+    percpu_release(local);
+    errno = kept;
+}
+
+void quire_percpu_free(struct quire_percpu *pool, struct quire_percpu_ref ref)
+{
+    if (unlikely(ref.bits == 0))
+        return;
+    struct percpu_chunk *chunk = percpu_chunk_find(pool, ref.bits);
+    struct percpu_local *local = percpu_mine(pool);
+    if (likely(chunk && local && (struct percpu_local *)addr_load_relaxed(&chunk->owner) == local && bias_enter(&local->bias))) {
+        bool emptied = false, freed = percpu_local_free(local, chunk, ref.bits, &emptied);
+        bias_leave(&local->bias);
+        if (likely(freed && !emptied))
+            return;
+        if (freed) {
+            emptied_slow(pool, ref.bits);
+            return;
+        }
+    }
+    free_slow(pool, ref.bits);
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT
+/*
+ * percpu_internal.h - the structs of a pool, and who may touch what.
+ *
+ *     struct quire_percpu (a pool)
+ *       locals ---> percpu_local (thread 1) ---> percpu_local (thread 2)      and two of the pool's own: home, reserve
+ *                     list[class] ---> percpu_chunk <-> percpu_chunk
+ *                                        |
+ *        +----------------+--------------+-+----------------+------------------+
+ *        | unit of CPU 0  | unit of CPU 1  |  ...           | the shared copy  |      one span; a ref is an address in unit 0
+ *        +----------------+----------------+----------------+------------------+
+ *         word 0: first byte: this CPU has written here by a sequence; then objects
+ *
+ * A local is one thread's set of chunks; only its thread allocates from it, by a lock that favours it (bias.h).  Home has the chunks that ended
+ * threads left, the reserve those of quire_percpu_alloc_nowait(): both by their plain lock.
+ *
+ * Invariants, checked by percpu_look.c:
+ *   P1  the chunk's bitmap holds (its own check), and word 0 is taken
+ *   P2  live_words and objects of a chunk are what its bitmap says; those of a local are the sums of its chunks'
+ *   P3  a chunk is on the list of its class, which promises no less than its longest free run
+ *   P4  every free word is zero in every copy
+ *   P5  the page map says that the chunk's first page is the chunk's; its owner is the local that lists it
+ *   P6  mapped_bytes is the sum of all chunks and bookkeeping, and not above limit_bytes
+ *
+ * Locks, in the order of their ranks: pools (percpu_pool.c) < a local's bias < home's < the reserve's < a pool's < an inbox's.
+ */
+#ifndef QUIRE_PERCPU_INTERNAL_H
+#define QUIRE_PERCPU_INTERNAL_H
+
+#include <quire/percpu.h>
+
+#include "base/bias.h"
+#include "base/bitmap.h"
+#include "base/bits.h"
+#include "pages/pagemap.h"
+#include "percpu/percpu_policy.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    PERCPU_NAME_BYTES = 32,
+    PERCPU_IDS_MAX = 4096,
+    PERCPU_INBOX = 64,      /* frees by others before one of them must visit */
+    PERCPU_INBOX_DRAIN = 32, /* as many make the owner look on its short way */
+    PERCPU_LIST_LOCKS = 8,
+    WORD_LOG2 = 2           /* a bit of the map is a word of 4 bytes */
+};
+
+#define PERCPU_E1 "E1 free of an object that is free already"
+#define PERCPU_E2 "E2 not an object: never handed out, or inside one"
+#define PERCPU_E3 "E3 not a multiple of 4"
+#define PERCPU_E4 "E4 an object of another pool"
+#define PERCPU_E5 "E5 not a live pool"
+
+struct percpu_thread;
+struct percpu_local;
+
+struct percpu_chunk {
+    /* fixed at birth */
+    struct quire_percpu *pool;
+    char *base;          /* unit 0 */
+    struct quire_span span, meta;
+    atomic_u64 *written; /* a bit for each unit that may hold anything but zeros; any thread sets, the owner clears */
+    atomic_addr owner;   /* struct percpu_local *; changes under the old owner's lock and the new one's */
+    /* under the pool's lock: can be walked forwards at any moment, also by the child of a fork */
+    struct percpu_chunk *all_next, *all_prev;
+    /* the owner's */
+    struct percpu_chunk *next, *prev;
+    uint32_t class;
+    uint32_t objects;
+    size_t live_words;
+    struct bitmap map;
+    /* any thread */
+    atomic_u32 any_written; /* is any bit of `written` set? */
+};
+
+struct percpu_local {
+    struct bias bias;
+    struct quire_percpu *pool;
+    atomic_addr thread;          /* struct percpu_thread *, 0: none.  Changes under the bias and the inbox's lock */
+    struct percpu_local *next;   /* of the pool's locals: only grows */
+    struct percpu_local *unused_next;
+    struct quire_span span;
+    /* under the bias */
+    uint64_t filled[PERCPU_CLASSES / 64]; /* classes with a chunk */
+    struct percpu_chunk *list[PERCPU_CLASSES];
+    uint32_t chunks;
+    size_t objects, objects_peak, live_words;
+    uint64_t allocs, frees;
+    /* frees by other threads */
+    struct lock inbox_lock;
+    atomic_u32 inbox_count;
+    uintptr_t inbox[PERCPU_INBOX];
+};
+
+struct CACHE_ALIGNED percpu_list_lock {
+    atomic_u32 word;
+};
+
+struct quire_percpu {
+    struct quire_percpu_window window; /* first: quire/percpu_inline.h */
+    /* fixed at birth */
+    uint32_t id;
+    uint32_t units;          /* CPUs, and the shared copy */
+    bool rseq, own_memory;   /* sequences work; chunks are anonymous memory that nobody else uses */
+    size_t unit_words, chunk_meta_bytes, limit_bytes, reserve_words;
+    struct quire_span span;
+    struct quire_source *source;
+    char name[PERCPU_NAME_BYTES];
+    struct quire_percpu *next, *prev; /* all pools */
+    /* any thread */
+    atomic_size mapped_bytes, meta_bytes, peak_bytes, chunks, chunks_peak;
+    atomic_u32 reserve_low;
+    atomic_addr locals;
+    struct lock lock;
+    struct percpu_chunk *all;
+    struct percpu_local *unused; /* locals without a thread, and empty */
+    struct percpu_local home, reserve;
+    struct percpu_list_lock list_lock[PERCPU_LIST_LOCKS];
+};
+
+struct percpu_want {
+    size_t run;
+    unsigned align_log2;
+};
+
+/* A thread's table of its locals, by the pools' ids. */
+struct percpu_thread {
+    struct percpu_thread *next, *free_next;
+    struct percpu_local *table[PERCPU_IDS_MAX];
+};
+extern THREAD_LOCAL struct percpu_thread *percpu_thread_self __attribute__((tls_model("initial-exec")));
+
+static ALWAYS_INLINE struct percpu_local *percpu_mine(const struct quire_percpu *pool)
+{
+    return percpu_thread_self->table[pool->id];
+}
+
+static inline struct percpu_local *percpu_owner(const struct percpu_chunk *chunk)
+{
+    return (struct percpu_local *)addr_load_acquire(&chunk->owner); /* acquire [percpu-owner] */
+}
+
+static inline bool percpu_has_thread(const struct percpu_local *local)
+{
+    return addr_load_relaxed(&local->thread) != 0;
+}
+
+/* Looking takes locks, and what others have freed is freed then: the pool is const for its user. */
+static inline struct quire_percpu *percpu_mutable(const struct quire_percpu *pool)
+{
+    return (struct quire_percpu *)(uintptr_t)pool;
+}
+
+/* ---- percpu_pool.c: pools, their ids ---- */
+void percpu_pools_lock(void);
+void percpu_pools_unlock(void);
+struct quire_percpu *percpu_pools_first(void);
+bool percpu_charge(struct quire_percpu *pool, size_t bytes);
+void percpu_discharge(struct quire_percpu *pool, size_t bytes);
+void percpu_locals_add_locked(struct quire_percpu *pool, struct percpu_local *local);
+static inline struct percpu_local *percpu_locals(const struct quire_percpu *pool)
+{
+    return (struct percpu_local *)addr_load_acquire(&pool->locals); /* acquire [percpu-locals] */
+}
+/* Stops the process; lets go of all that this thread is inside of first. */
+__attribute__((noreturn, cold)) void percpu_refuse(const struct quire_percpu *pool, const char *what, uintptr_t bits);
+
+/* ---- percpu_chunk.c: a chunk's life, and its place in a local ---- */
+struct percpu_chunk *percpu_chunk_new(struct quire_percpu *pool);
+void percpu_chunk_delete(struct percpu_chunk *chunk); /* not listed */
+void percpu_chunk_link(struct percpu_local *local, struct percpu_chunk *chunk);
+void percpu_chunk_unlink(struct percpu_local *local, struct percpu_chunk *chunk);
+static inline unsigned percpu_class_empty(const struct quire_percpu *pool)
+{
+    return percpu_class_floor(pool->unit_words - 1);
+}
+void percpu_chunk_reclass(struct percpu_local *local, struct percpu_chunk *chunk, size_t longest);
+/* The unit may hold anything from now on; `sequence`: sequences may take the short way there. */
+void percpu_chunk_touch(struct percpu_chunk *chunk, uint32_t unit, bool sequence);
+void percpu_chunk_clear(struct percpu_chunk *chunk, size_t idx, size_t run);
+/* The chunk of a ref, without looking whether it is an object; NULL: none of this pool. */
+struct percpu_chunk *percpu_chunk_find(const struct quire_percpu *pool, uintptr_t bits);
+/* The same; stops the process (E2, E3, E4). */
+struct percpu_chunk *percpu_chunk_verify(const struct quire_percpu *pool, uintptr_t bits);
+
+static inline size_t percpu_index(const struct quire_percpu *pool, uintptr_t bits)
+{
+    return (bits & ~pool->window.unit_mask) >> WORD_LOG2;
+}
+
+static inline char *percpu_unit(const struct percpu_chunk *chunk, uint32_t unit)
+{
+    return chunk->base + ((size_t)unit << chunk->pool->window.unit_shift);
+}
+
+static inline size_t percpu_local_free_words(const struct percpu_local *local)
+{
+    return local->chunks * (local->pool->unit_words - 1) - local->live_words;
+}
+
+/* ---- percpu_alloc.c, percpu_free.c: inside a local ---- */
+uintptr_t percpu_local_alloc(struct percpu_local *local, const struct percpu_want *want);
+uintptr_t percpu_local_alloc_tight(struct percpu_local *local, const struct percpu_want *want);
+/* False: refused, nothing has changed.  *emptied: the chunk has no object left. */
+bool percpu_local_free(struct percpu_local *local, struct percpu_chunk *chunk, uintptr_t bits, bool *emptied);
+/* What others have freed. */
+void percpu_inbox_drain(struct percpu_local *local);
+void percpu_empties_give(struct percpu_local *local); /* all of them */
+
+/* ---- percpu_thread.c ---- */
+/* The calling thread's local with its bias taken, made if need be; or home. */
+struct percpu_local *percpu_hold(struct quire_percpu *pool);
+void percpu_visit(struct percpu_local *local);
+bool percpu_visit_owner(struct percpu_chunk *chunk, struct percpu_local *owner); /* false: it has another owner meanwhile; not held */
+void percpu_release(struct percpu_local *local);
+void percpu_holding_set(struct percpu_local *local); /* for percpu_refuse(): what to let go of */
+void percpu_let_go(void);
+void percpu_thread_forget(struct quire_percpu *pool); /* with the pools' lock */
+bool percpu_threads_after_fork(void);
+bool percpu_thread_is_left(uintptr_t thread);
+
+/* ---- percpu_reserve.c ---- */
+void percpu_reserve_fill(struct quire_percpu *pool);
+
+bool percpu_pools_after_fork(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

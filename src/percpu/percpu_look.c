@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT
+/*
+ * percpu_look.c - looking: statistics, whether the invariants hold, whose a ref is.
+ *
+ * One local after the other is visited, so its threads wait for the time of one pass over its maps and the sum is of moments that follow each
+ * other.  Everything is written to the caller's struct or the stack.
+ *
+ * The median of sizes comes from counts: exact to 1 KiB, above that the lower end of its class, which is at most a fifth below.
+ *
+ * Locks: a local's at a time; a pool's, for the list of its chunks.  Not here: changing anything.
+ */
+#include <string.h>
+
+#include "os/os.h"
+#include "os/sanitize.h"
+#include "percpu/percpu_internal.h"
+
+enum { EXACT_WORDS = 256 };
+
+struct sizes {
+    size_t min_words, max_words, count;
+    size_t exact[EXACT_WORDS + 1], class[PERCPU_CLASSES];
+};
+
+/* ---- every local, one after the other ---- */
+
+struct look {
+    struct quire_percpu_stats *stats;
+    struct sizes sizes;
+};
+
+static void count_object(struct sizes *sizes, size_t words)
+{
+    sizes->min_words = sizes->count == 0 || words < sizes->min_words ? words : sizes->min_words;
+    sizes->max_words = words > sizes->max_words ? words : sizes->max_words;
+    sizes->count++;
+    if (words <= EXACT_WORDS)
+        sizes->exact[words]++;
+    else
+        sizes->class[percpu_class_floor(words)]++;
+}
+
+static size_t class_min(unsigned class)
+{
+    return class < 8 ? class : (size_t)(4 + class % 4) << (class / 4 - 1);
+}
+
+static size_t median_words(const struct sizes *sizes)
+{
+    size_t before = 0, half = (sizes->count + 1) / 2;
+    for (size_t words = 1; words <= EXACT_WORDS; words++)
+        if ((before += sizes->exact[words]) >= half && half)
+            return words;
+    for (unsigned class = 0; class < PERCPU_CLASSES; class++)
+        if ((before += sizes->class[class]) >= half && half)
+            return class_min(class) > sizes->min_words ? class_min(class) : sizes->min_words;
+    return 0;
+}
+
+/* The objects of a chunk, and the free runs between them. */
+static void look_at_chunk(struct look *look, const struct percpu_chunk *chunk)
+{
+    struct quire_percpu_stats *out = look->stats;
+    size_t run, end = 1, longest = bitmap_longest_hint(&chunk->map) << WORD_LOG2;
+    for (size_t at = bitmap_next_taken(&chunk->map, 1, &run); at != BITMAP_NONE; at = bitmap_next_taken(&chunk->map, end, &run)) {
+        size_t gap_bytes = (at - end) << WORD_LOG2;
+        out->fragments += gap_bytes != 0;
+        out->fragments_bytes += gap_bytes;
+        out->fragment_bytes_max = gap_bytes > out->fragment_bytes_max ? gap_bytes : out->fragment_bytes_max;
+        count_object(&look->sizes, run);
+        end = at + run;
+    }
+    out->longest_free_bytes = longest > out->longest_free_bytes ? longest : out->longest_free_bytes;
+    out->empty_chunks += chunk->objects == 0;
+    for (uint32_t w = 0; w * 64 < chunk->pool->units; w++)
+        out->copies_written += bits_count(u64_load_relaxed(&chunk->written[w]));
+}
+
+static void look_at_local(struct look *look, struct percpu_local *local)
+{
+    struct quire_percpu_stats *out = look->stats;
+    percpu_visit(local);
+    percpu_inbox_drain(local);
+    out->live_objects += local->objects;
+    out->live_objects_peak += local->objects_peak;
+    out->live_bytes += local->live_words << WORD_LOG2;
+    out->unit_free_bytes += percpu_local_free_words(local) << WORD_LOG2;
+    out->chunks += local->chunks;
+    out->allocs += local->allocs;
+    out->frees += local->frees;
+    for (unsigned class = 0; class < PERCPU_CLASSES; class++)
+        for (struct percpu_chunk *chunk = local->list[class]; chunk; chunk = chunk->next)
+            look_at_chunk(look, chunk);
+    if (local == &local->pool->reserve)
+        out->reserve_bytes = percpu_local_free_words(local) << WORD_LOG2;
+    percpu_release(local);
+}
+
+void quire_percpu_stats(const struct quire_percpu *pool_, struct quire_percpu_stats *out)
+{
+    struct quire_percpu *pool = percpu_mutable(pool_);
+    struct look look = {.stats = out};
+    memset(out, 0, sizeof *out);
+    look_at_local(&look, &pool->home);
+    look_at_local(&look, &pool->reserve);
+    for (struct percpu_local *local = percpu_locals(pool); local; local = local->next) {
+        look_at_local(&look, local);
+        out->owners += percpu_has_thread(local);
+    }
+    out->live_bytes *= pool->units;
+    out->meta_bytes = size_load_relaxed(&pool->meta_bytes);
+    out->mapped_bytes = size_load_relaxed(&pool->mapped_bytes);
+    /* Chunks may have come and gone between one look and the other. */
+    if (out->mapped_bytes < out->live_bytes + out->meta_bytes)
+        out->mapped_bytes = out->live_bytes + out->meta_bytes;
+    out->free_bytes = out->mapped_bytes - out->live_bytes - out->meta_bytes;
+    out->peak_bytes = size_load_relaxed(&pool->peak_bytes);
+    out->chunks_peak = size_load_relaxed(&pool->chunks_peak);
+    out->limit_bytes = pool->limit_bytes;
+    out->cpus = pool->window.cpus;
+    out->unit_bytes = (pool->unit_words << WORD_LOG2) - os_page_bytes();
+    out->object_bytes_min = look.sizes.min_words << WORD_LOG2;
+    out->object_bytes_max = look.sizes.max_words << WORD_LOG2;
+    out->object_bytes_median = median_words(&look.sizes) << WORD_LOG2;
+}
+
+/* ---- invariants ---- */
+
+/* P4, where anything may be written. */
+NO_SANITIZE static bool free_is_zero(const struct percpu_chunk *chunk)
+{
+    size_t run;
+    for (size_t at = bitmap_next_free(&chunk->map, 0, &run); at != BITMAP_NONE; at = bitmap_next_free(&chunk->map, at + run, &run))
+        for (uint32_t w = 0; w * 64 < chunk->pool->units; w++)
+            for (uint64_t units = u64_load_relaxed(&chunk->written[w]); units; units &= units - 1) {
+                const uint32_t *word = (const uint32_t *)(const void *)percpu_unit(chunk, w * 64 + bits_lowest(units)) + at;
+                for (size_t i = 0; i < run; i++)
+                    if (word[i])
+                        return false;
+            }
+    return true;
+}
+
+static const char *check_chunk(const struct percpu_local *local, const struct percpu_chunk *chunk)
+{
+    size_t run, words = 0, objects = 0;
+    if (bitmap_check(&chunk->map) || !bitmap_taken(&chunk->map, 0))
+        return "percpu P1";
+    for (size_t at = bitmap_next_taken(&chunk->map, 1, &run); at != BITMAP_NONE; at = bitmap_next_taken(&chunk->map, at + run, &run))
+        words += run, objects++;
+    if (words != chunk->live_words || objects != chunk->objects)
+        return "percpu P2";
+    if (chunk->class < percpu_class_floor(bitmap_longest_hint(&chunk->map)))
+        return "percpu P3";
+    if (!sanitize_watched() && !free_is_zero(chunk))
+        return "percpu P4";
+    if (percpu_owner(chunk) != local || pagemap_find(chunk->base) != owner_make(chunk, OWNER_PERCPU))
+        return "percpu P5";
+    return NULL;
+}
+
+static const char *check_local(struct percpu_local *local, size_t *chunk_bytes)
+{
+    const char *error = NULL;
+    size_t words = 0, objects = 0, chunks = 0;
+    percpu_visit(local);
+    percpu_inbox_drain(local);
+    for (unsigned class = 0; class < PERCPU_CLASSES && !error; class++) {
+        if ((local->list[class] != NULL) != bits_test(local->filled, class))
+            error = "percpu P3";
+        for (struct percpu_chunk *chunk = local->list[class]; chunk && !error; chunk = chunk->next) {
+            error = chunk->class != class ? "percpu P3" : check_chunk(local, chunk);
+            words += chunk->live_words, objects += chunk->objects, chunks++;
+            *chunk_bytes += chunk->span.bytes + chunk->meta.bytes;
+        }
+    }
+    if (!error && (words != local->live_words || objects != local->objects || chunks != local->chunks))
+        error = "percpu P2";
+    percpu_release(local);
+    return error;
+}
+
+const char *quire_percpu_check(struct quire_percpu *pool)
+{
+    size_t chunk_bytes = 0;
+    const char *error = check_local(&pool->home, &chunk_bytes);
+    error = error ? error : check_local(&pool->reserve, &chunk_bytes);
+    for (struct percpu_local *local = percpu_locals(pool); local && !error; local = local->next)
+        error = check_local(local, &chunk_bytes);
+    if (!error && pool->limit_bytes && size_load_relaxed(&pool->mapped_bytes) > pool->limit_bytes)
+        error = "percpu P6";
+    return error;
+}
+
+bool quire_percpu_owns(const struct quire_percpu *pool, struct quire_percpu_ref ref)
+{
+    struct percpu_chunk *chunk = ref.bits ? percpu_chunk_find(pool, ref.bits) : NULL;
+    size_t idx = percpu_index(pool, ref.bits);
+    if (!chunk || idx == 0 || (ref.bits & (((uintptr_t)1 << WORD_LOG2) - 1)))
+        return false;
+    for (;;) {
+        struct percpu_local *owner = percpu_owner(chunk);
+        if (owner == percpu_mine(pool) && bias_enter(&owner->bias)) {
+            bool mine = bitmap_run(&chunk->map, idx) != 0;
+            bias_leave(&owner->bias);
+            return mine;
+        }
+        if (!percpu_visit_owner(chunk, owner))
+            continue;
+        percpu_inbox_drain(owner);
+        chunk = percpu_chunk_find(pool, ref.bits); /* it may have been empty, and gone */
+        bool live = chunk && percpu_owner(chunk) == owner && bitmap_run(&chunk->map, idx) != 0;
+        percpu_release(owner);
+        return live;
+    }
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+/*
+ * percpu_policy.h - which chunk first, and which may go: pure functions of small arguments.
+ *
+ * Chunks are listed by the class of their longest free run: 1, 2 ... 7, then four classes to each power of two.  The smallest class that is sure to
+ * have room is taken first: the fullest chunk that will do.
+ */
+#ifndef QUIRE_PERCPU_POLICY_H
+#define QUIRE_PERCPU_POLICY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/align.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { PERCPU_CLASSES = 128, PERCPU_LOOKS = 8 /* chunks tried that may have room and need not */ };
+
+/* The class of chunks whose longest free run is `run` words; 0: none. */
+static inline unsigned percpu_class_floor(size_t run)
+{
+    if (run < 8)
+        return (unsigned)run;
+    unsigned e = log2_floor(run);
+    return 8 + (e - 3) * 4 + (unsigned)(run >> (e - 2) & 3);
+}
+
+/* The first class all of whose chunks have `run` words together. */
+static inline unsigned percpu_class_ceil(size_t run)
+{
+    if (run < 8)
+        return (unsigned)run;
+    unsigned e = log2_floor(run);
+    return percpu_class_floor(run) + ((run & (((size_t)1 << (e - 2)) - 1)) != 0);
+}
+
+/* A chunk has become empty.  It goes if the thread's others have room for an eighth of a unit: so the next allocation does not bring it back. */
+static inline bool percpu_empty_goes(size_t others_free_words, size_t unit_words)
+{
+    return others_free_words >= unit_words / 8;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

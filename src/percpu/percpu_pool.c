@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: MIT
+/*
+ * percpu_pool.c - pools: their birth and end, their ids, and what they hold of memory.
+ *
+ *     pools: newest <-> ... <-> oldest       ids: one bit each, the lowest free one is taken; threads' tables are indexed by them
+ *
+ * The size of a unit is a power of two: an address in unit 0 and a CPU are one shift and one addition from that CPU's copy.
+ *
+ * Locks: pools, the lowest of percpu's; a pool's own for its lists.  Not here: chunks (percpu_chunk.c), threads (percpu_thread.c).
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/panic.h"
+#include "os/os.h"
+#include "os/os_rseq.h"
+#include "percpu/percpu_internal.h"
+
+enum { UNIT_SHIFT_DEFAULT = 20, UNIT_SHIFT_MAX = 30, CPUS_MAX = 1 << 16 };
+
+static struct {
+    struct lock lock;
+    atomic_addr holder;
+    struct quire_percpu *first;
+    uint64_t ids[PERCPU_IDS_MAX / 64];
+} pools = {.lock = LOCK_INIT(LOCK_PERCPU_POOLS)};
+
+void percpu_pools_lock(void)
+{
+    lock_take(&pools.lock);
+    addr_store_relaxed(&pools.holder, (uintptr_t)&percpu_thread_self);
+}
+
+void percpu_pools_unlock(void)
+{
+    addr_store_relaxed(&pools.holder, 0);
+    lock_drop(&pools.lock);
+}
+
+struct quire_percpu *percpu_pools_first(void)
+{
+    return pools.first;
+}
+
+bool percpu_pools_after_fork(void)
+{
+    struct quire_percpu *prev = NULL;
+    for (struct quire_percpu *pool = pools.first; pool; prev = pool, pool = pool->next)
+        pool->prev = prev;
+    addr_store_relaxed(&pools.holder, 0);
+    return lock_reset(&pools.lock);
+}
+
+void percpu_refuse(const struct quire_percpu *pool, const char *what, uintptr_t bits)
+{
+    /* The hook may look at pools: it must not find this thread inside. */
+    percpu_let_go();
+    if (addr_load_relaxed(&pools.holder) == (uintptr_t)&percpu_thread_self)
+        percpu_pools_unlock();
+    panic("percpu", pool && pool->name[0] ? pool->name : NULL, what, (const void *)bits);
+}
+
+/* ---- memory ---- */
+
+bool percpu_charge(struct quire_percpu *pool, size_t bytes)
+{
+    size_t mapped = size_load_relaxed(&pool->mapped_bytes), room = pool->limit_bytes ? pool->limit_bytes : SIZE_MAX;
+    do
+        if (bytes > room || mapped > room - bytes)
+            return false;
+    while (!size_cas_relaxed(&pool->mapped_bytes, &mapped, mapped + bytes));
+    return true;
+}
+
+void percpu_discharge(struct quire_percpu *pool, size_t bytes)
+{
+    size_sub_relaxed(&pool->mapped_bytes, bytes);
+}
+
+void percpu_locals_add_locked(struct quire_percpu *pool, struct percpu_local *local)
+{
+    local->next = percpu_locals(pool);
+    addr_store_release(&pool->locals, (uintptr_t)local); /* release [percpu-locals] */
+}
+
+/* ---- birth ---- */
+
+static size_t chunk_meta_bytes(uint32_t units, size_t unit_words)
+{
+    size_t bytes = sizeof(struct percpu_chunk) + (units + 63) / 64 * sizeof(uint64_t) + bitmap_memory_bytes(unit_words);
+    return align_up(bytes, os_page_bytes());
+}
+
+static size_t chunk_all_bytes(uint32_t units, unsigned shift)
+{
+    return ((size_t)units << shift) + chunk_meta_bytes(units, (size_t)1 << (shift - WORD_LOG2));
+}
+
+/* log2 of the unit: what was asked for and a page; or the default, smaller where a quarter of the limit asks for it.  0: no such unit. */
+static unsigned unit_shift(const struct quire_percpu_opts *opts, uint32_t units)
+{
+    unsigned least = os_page_shift() + 1, shift = UNIT_SHIFT_DEFAULT;
+    if (opts->chunk_bytes) {
+        if (opts->chunk_bytes > ((size_t)1 << UNIT_SHIFT_MAX) - os_page_bytes())
+            return 0;
+        shift = log2_ceil(opts->chunk_bytes + os_page_bytes());
+        return shift < least ? least : shift;
+    }
+    while (opts->limit_bytes && shift > least && chunk_all_bytes(units, shift) > opts->limit_bytes / 4)
+        shift--;
+    return shift;
+}
+
+static void local_init(struct quire_percpu *pool, struct percpu_local *local, uint32_t rank)
+{
+    local->pool = pool;
+    local->bias = (struct bias){{0}, {0}, {{0}, rank}};
+    local->inbox_lock = (struct lock)LOCK_INIT(LOCK_PERCPU_INBOX);
+}
+
+/* What a pool of these options is, before it has any memory; 0 or an errno. */
+static int pool_plan(const struct quire_percpu_opts *opts, struct quire_percpu *pool)
+{
+    unsigned cpus = opts->cpus ? opts->cpus : os_cpu_count();
+    if (opts->flags != 0 || cpus > CPUS_MAX)
+        return EINVAL;
+    unsigned shift = unit_shift(opts, cpus + 1);
+    size_t unit_bytes = (size_t)1 << shift;
+    if (shift == 0 || opts->reserve_bytes > unit_bytes - os_page_bytes())
+        return EINVAL;
+    pool->units = cpus + 1;
+    pool->rseq = os_rseq_works();
+    pool->window.rseq_offset = os_rseq_offset();
+    pool->window.unit_shift = shift;
+    pool->window.unit_mask = ~(uintptr_t)(unit_bytes - 1);
+    pool->window.cpus = cpus;
+    pool->unit_words = unit_bytes >> WORD_LOG2;
+    pool->chunk_meta_bytes = chunk_meta_bytes(pool->units, pool->unit_words);
+    pool->limit_bytes = opts->limit_bytes;
+    pool->reserve_words = (opts->reserve_bytes + 3) >> WORD_LOG2;
+    pool->own_memory = !opts->source || opts->source == quire_source_default() || opts->source == quire_source_anon();
+    pool->source = pool->own_memory ? quire_source_anon() : opts->source;
+    if (opts->name)
+        strncpy(pool->name, opts->name, PERCPU_NAME_BYTES - 1);
+    return 0;
+}
+
+static bool pool_register(struct quire_percpu *pool)
+{
+    bool found = false;
+    percpu_pools_lock();
+    for (uint32_t w = 0; w < PERCPU_IDS_MAX / 64 && !found; w++)
+        if (~pools.ids[w]) {
+            pool->id = w * 64 + bits_lowest(~pools.ids[w]);
+            found = true;
+        }
+    if (found) {
+        bits_set_one(pools.ids, pool->id);
+        pool->next = pools.first;
+        if (pools.first)
+            pools.first->prev = pool;
+        pools.first = pool;
+    }
+    percpu_pools_unlock();
+    return found;
+}
+
+static void pool_memory_give(struct quire_percpu *pool)
+{
+    struct quire_source *source = quire_source_default();
+    struct quire_span span = pool->span;
+    source->verbs->give(source, &span);
+}
+
+static struct quire_percpu *pool_new(const struct quire_percpu_opts *opts)
+{
+    struct quire_source *source = quire_source_default();
+    struct quire_percpu plan = {.lock = LOCK_INIT(LOCK_PERCPU_POOL)}, *pool;
+    int error = pool_plan(opts, &plan);
+    size_t bytes = align_up(sizeof *pool, os_page_bytes());
+    if (error == 0 && opts->limit_bytes != 0 && bytes + chunk_all_bytes(plan.units, plan.window.unit_shift) > opts->limit_bytes)
+        error = ENOMEM;
+    if (error == 0)
+        error = -source->verbs->take(source, bytes, os_page_bytes(), &plan.span);
+    if (error) {
+        errno = error;
+        return NULL;
+    }
+    pool = plan.span.start;
+    *pool = plan;
+    local_init(pool, &pool->home, LOCK_PERCPU_HOME);
+    local_init(pool, &pool->reserve, LOCK_PERCPU_RESERVE);
+    size_store_relaxed(&pool->mapped_bytes, bytes);
+    size_store_relaxed(&pool->meta_bytes, bytes);
+    size_store_relaxed(&pool->peak_bytes, bytes);
+    return pool;
+}
+
+struct quire_percpu *quire_percpu_create(const struct quire_percpu_opts *opts)
+{
+    static const struct quire_percpu_opts defaults;
+    int kept = errno;
+    struct quire_percpu *pool = pool_new(opts ? opts : &defaults);
+    if (!pool)
+        return NULL;
+    if (!pool_register(pool)) {
+        pool_memory_give(pool);
+        errno = ENOMEM;
+        return NULL;
+    }
+    if (pool->reserve_words) {
+        u32_store_relaxed(&pool->reserve_low, 1);
+        percpu_reserve_fill(pool);
+        if (u32_load_relaxed(&pool->reserve_low) != 0) {
+            quire_percpu_destroy(pool);
+            errno = ENOMEM;
+            return NULL;
+        }
+    }
+    errno = kept;
+    return pool;
+}
+
+/* ---- end ---- */
+
+static void pool_unregister(struct quire_percpu *pool)
+{
+    percpu_pools_lock();
+    struct quire_percpu *seen = pools.first;
+    while (seen && seen != pool)
+        seen = seen->next;
+    if (unlikely(!seen))
+        percpu_refuse(NULL, PERCPU_E5, (uintptr_t)pool);
+    if (pool->prev)
+        pool->prev->next = pool->next;
+    else
+        pools.first = pool->next;
+    if (pool->next)
+        pool->next->prev = pool->prev;
+    percpu_thread_forget(pool);
+    bits_clear_one(pools.ids, pool->id);
+    percpu_pools_unlock();
+}
+
+void quire_percpu_destroy(struct quire_percpu *pool)
+{
+    if (!pool)
+        return;
+    int kept = errno;
+    pool_unregister(pool);
+    while (pool->all)
+        percpu_chunk_delete(pool->all);
+    struct quire_source *source = quire_source_default();
+    for (struct percpu_local *local = percpu_locals(pool), *next; local; local = next) {
+        struct quire_span span = local->span;
+        next = local->next;
+        source->verbs->give(source, &span);
+    }
+    pool_memory_give(pool);
+    errno = kept;
+}

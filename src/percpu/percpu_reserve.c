@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+/*
+ * percpu_reserve.c - a chunk that is kept for those who must not wait; and giving idle memory back.
+ *
+ *     quire_percpu_alloc_nowait() --takes--> reserve --less than reserve_words left--> its chunks become home's, a new one takes their place
+ *
+ * The refill is done by whoever comes next and may wait.
+ *
+ * Locks: home's, then the reserve's.  Not here: allocating from it (percpu_alloc.c).
+ */
+#include <errno.h>
+
+#include "os/os.h"
+#include "percpu/percpu_internal.h"
+
+void percpu_reserve_fill(struct quire_percpu *pool)
+{
+    struct percpu_local *home = &pool->home, *reserve = &pool->reserve;
+    u32_store_relaxed(&pool->reserve_low, 0);
+    struct percpu_chunk *chunk = percpu_chunk_new(pool);
+    if (!chunk) {
+        u32_store_relaxed(&pool->reserve_low, 1);
+        return;
+    }
+    percpu_visit(home);
+    percpu_visit(reserve);
+    if (reserve->chunks == 0 || percpu_local_free_words(reserve) < pool->reserve_words) {
+        for (unsigned class = 0; class < PERCPU_CLASSES; class++)
+            while (reserve->list[class]) {
+                struct percpu_chunk *old = reserve->list[class];
+                percpu_chunk_unlink(reserve, old);
+                percpu_chunk_link(home, old);
+            }
+        percpu_chunk_link(reserve, chunk);
+        chunk = NULL;
+    }
+    percpu_release(reserve);
+    percpu_release(home);
+    if (chunk)
+        percpu_chunk_delete(chunk); /* another was faster */
+}
+
+/* ---- giving back ---- */
+
+/* The pages of written units on which nothing lives. */
+static size_t chunk_trim(const struct percpu_chunk *chunk)
+{
+    const struct quire_percpu *pool = chunk->pool;
+    size_t bytes = 0, run, page = os_page_bytes();
+    for (size_t at = bitmap_next_free(&chunk->map, 0, &run); at != BITMAP_NONE; at = bitmap_next_free(&chunk->map, at + run, &run)) {
+        size_t from = align_up(at << WORD_LOG2, page), to = align_down((at + run) << WORD_LOG2, page);
+        for (uint32_t w = 0; w * 64 < pool->units && from < to; w++)
+            for (uint64_t units = u64_load_relaxed(&chunk->written[w]); units; units &= units - 1) {
+                char *start = percpu_unit(chunk, w * 64 + bits_lowest(units)) + from;
+                size_t resident = os_resident_bytes(start, to - from);
+                if (resident && os_discard(start, to - from) == 0)
+                    bytes += resident;
+            }
+    }
+    return bytes;
+}
+
+static size_t local_trim(struct percpu_local *local)
+{
+    struct quire_percpu *pool = local->pool;
+    size_t bytes = 0;
+    percpu_visit(local);
+    percpu_inbox_drain(local);
+    struct percpu_chunk *chunk = local == &pool->reserve ? NULL : local->list[percpu_class_empty(pool)];
+    for (; chunk; chunk = chunk->next)
+        bytes += chunk->objects == 0 ? os_resident_bytes(chunk->span.start, chunk->span.bytes) : 0;
+    if (local != &pool->reserve)
+        percpu_empties_give(local);
+    for (unsigned class = 0; class < PERCPU_CLASSES && pool->own_memory; class++)
+        for (chunk = local->list[class]; chunk; chunk = chunk->next)
+            bytes += chunk_trim(chunk);
+    percpu_release(local);
+    return bytes;
+}
+
+size_t quire_percpu_trim(struct quire_percpu *pool)
+{
+    int kept = errno;
+    size_t bytes = local_trim(&pool->home) + local_trim(&pool->reserve);
+    for (struct percpu_local *local = percpu_locals(pool); local; local = local->next)
+        bytes += local_trim(local);
+    if (u32_load_relaxed(&pool->reserve_low) != 0)
+        percpu_reserve_fill(pool);
+    errno = kept;
+    return bytes;
+}

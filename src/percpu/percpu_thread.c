@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: MIT
+/*
+ * percpu_thread.c - which thread has which local, and what it is inside of.
+ *
+ *     percpu_thread_self ---> table[pool id] ---> local      made at the thread's first allocation from the pool
+ *
+ * A thread that ends gives its chunks to home, where the others find them, and its locals, empty, to later threads.  A thread that cannot have a
+ * table (no memory, or it is in its last destructors) works in home.
+ *
+ * Invariant T1: a local with a thread stands in that thread's table and in no other.
+ *
+ * Locks: the pools' lock against pools that end; records, for the list of tables.  Not here: what is done inside.
+ */
+#include <string.h>
+
+#include "os/os.h"
+#include "percpu/percpu_internal.h"
+
+static struct percpu_thread thread_none; /* an empty table, for threads without one: never written */
+THREAD_LOCAL struct percpu_thread *percpu_thread_self __attribute__((tls_model("initial-exec"))) = &thread_none;
+
+static struct {
+    struct lock lock;
+    struct percpu_thread *all, *unused;
+} records = {.lock = LOCK_INIT(LOCK_PERCPU_RECORDS)};
+
+/* What this thread is inside of, for percpu_refuse(): its own local and home at most. */
+enum { HELD_MAX = 3 };
+static THREAD_LOCAL struct percpu_local *held[HELD_MAX] __attribute__((tls_model("initial-exec")));
+static THREAD_LOCAL unsigned held_count __attribute__((tls_model("initial-exec")));
+
+void percpu_holding_set(struct percpu_local *local)
+{
+    held[held_count++] = local;
+}
+
+void percpu_release(struct percpu_local *local)
+{
+    held_count--;
+    bias_drop(&local->bias, percpu_has_thread(local));
+}
+
+void percpu_let_go(void)
+{
+    while (held_count > 0)
+        percpu_release(held[held_count - 1]);
+}
+
+void percpu_visit(struct percpu_local *local)
+{
+    bias_visit(&local->bias);
+    percpu_holding_set(local);
+}
+
+bool percpu_visit_owner(struct percpu_chunk *chunk, struct percpu_local *owner)
+{
+    percpu_visit(owner);
+    if (percpu_owner(chunk) == owner)
+        return true;
+    percpu_release(owner);
+    return false;
+}
+
+/* ---- tables ---- */
+
+/* Its chunks are home's from now on; nobody puts anything into its inbox any more. */
+static void local_leave(struct percpu_local *local)
+{
+    struct quire_percpu *pool = local->pool;
+    bias_take(&local->bias);
+    percpu_holding_set(local);
+    lock_take(&local->inbox_lock);
+    addr_store_relaxed(&local->thread, 0);
+    lock_drop(&local->inbox_lock);
+    percpu_inbox_drain(local);
+    percpu_empties_give(local);
+    percpu_visit(&pool->home);
+    for (unsigned class = 0; class < PERCPU_CLASSES; class++)
+        while (local->list[class]) {
+            struct percpu_chunk *chunk = local->list[class];
+            percpu_chunk_unlink(local, chunk);
+            percpu_chunk_link(&pool->home, chunk);
+        }
+    percpu_release(&pool->home);
+    percpu_release(local);
+    lock_take(&pool->lock);
+    local->unused_next = pool->unused;
+    pool->unused = local;
+    lock_drop(&pool->lock);
+}
+
+static void thread_end(void *record)
+{
+    struct percpu_thread *thread = record;
+    percpu_thread_self = &thread_none;
+    percpu_pools_lock();
+    for (struct quire_percpu *pool = percpu_pools_first(); pool; pool = pool->next)
+        if (thread->table[pool->id]) {
+            local_leave(thread->table[pool->id]);
+            thread->table[pool->id] = NULL;
+        }
+    percpu_pools_unlock();
+    lock_take(&records.lock);
+    thread->free_next = records.unused;
+    records.unused = thread;
+    lock_drop(&records.lock);
+}
+
+static struct percpu_thread *record_new(void)
+{
+    void *memory;
+    lock_take(&records.lock);
+    struct percpu_thread *thread = records.unused;
+    if (thread) {
+        records.unused = thread->free_next;
+    } else if (os_map(align_up(sizeof *thread, os_page_bytes()), os_page_bytes(), &memory) == 0) {
+        thread = memory; /* address space: the table is touched as far as it is used */
+        thread->next = records.all;
+        records.all = thread;
+    }
+    lock_drop(&records.lock);
+    return thread;
+}
+
+/* This thread's table; NULL: it cannot have one. */
+static struct percpu_thread *thread_get(void)
+{
+    struct percpu_thread *thread = percpu_thread_self;
+    if (likely(thread != &thread_none))
+        return thread;
+    thread = record_new();
+    if (!thread)
+        return NULL;
+    if (os_at_thread_exit(thread_end, thread) != 0) {
+        lock_take(&records.lock);
+        thread->free_next = records.unused;
+        records.unused = thread;
+        lock_drop(&records.lock);
+        return NULL;
+    }
+    return percpu_thread_self = thread;
+}
+
+/* ---- locals ---- */
+
+static struct percpu_local *local_new(struct quire_percpu *pool)
+{
+    struct quire_source *source = quire_source_default();
+    struct quire_span span;
+    size_t bytes = align_up(sizeof(struct percpu_local), os_page_bytes());
+    if (!percpu_charge(pool, bytes))
+        return NULL;
+    if (source->verbs->take(source, bytes, os_page_bytes(), &span) != 0) {
+        percpu_discharge(pool, bytes);
+        return NULL;
+    }
+    struct percpu_local *local = span.start;
+    memset(local, 0, sizeof *local);
+    local->pool = pool;
+    local->span = span;
+    local->bias = (struct bias)BIAS_INIT(LOCK_PERCPU_LOCAL);
+    local->inbox_lock = (struct lock)LOCK_INIT(LOCK_PERCPU_INBOX);
+    size_add_relaxed(&pool->meta_bytes, bytes);
+    return local;
+}
+
+static struct percpu_local *local_get(struct quire_percpu *pool)
+{
+    lock_take(&pool->lock);
+    struct percpu_local *local = pool->unused;
+    if (local)
+        pool->unused = local->unused_next;
+    lock_drop(&pool->lock);
+    if (local)
+        return local;
+    local = local_new(pool);
+    if (local) {
+        lock_take(&pool->lock);
+        percpu_locals_add_locked(pool, local);
+        lock_drop(&pool->lock);
+    }
+    return local;
+}
+
+struct percpu_local *percpu_hold(struct quire_percpu *pool)
+{
+    struct percpu_thread *thread = thread_get();
+    struct percpu_local *local = thread ? thread->table[pool->id] : NULL;
+    bool bind = thread && !local;
+    if (bind)
+        local = local_get(pool);
+    if (!local) {
+        percpu_visit(&pool->home);
+        return &pool->home;
+    }
+    bias_take(&local->bias);
+    percpu_holding_set(local);
+    if (bind) {
+        addr_store_relaxed(&local->thread, (uintptr_t)thread);
+        thread->table[pool->id] = local;
+    }
+    return local;
+}
+
+void percpu_thread_forget(struct quire_percpu *pool)
+{
+    for (struct percpu_local *local = percpu_locals(pool); local; local = local->next) {
+        struct percpu_thread *thread = (struct percpu_thread *)addr_load_relaxed(&local->thread);
+        if (thread)
+            thread->table[pool->id] = NULL;
+    }
+}
+
+/* ---- the child of a fork ---- */
+
+bool percpu_thread_is_left(uintptr_t thread)
+{
+    return thread == (uintptr_t)percpu_thread_self;
+}
+
+/* This thread is the only one left: the others' tables are empty, and free for use. */
+bool percpu_threads_after_fork(void)
+{
+    bool inside = lock_reset(&records.lock);
+    records.unused = NULL;
+    held_count = 0;
+    for (struct percpu_thread *thread = records.all; thread; thread = thread->next) {
+        if (thread == percpu_thread_self)
+            continue;
+        for (struct quire_percpu *pool = percpu_pools_first(); pool; pool = pool->next)
+            thread->table[pool->id] = NULL;
+        thread->free_next = records.unused;
+        records.unused = thread;
+    }
+    return inside;
+}
