@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: MIT
+"""test_examples - the programs of examples/ that count: they build against an installed Quire, and what they print is right."""
+
+import os
+import re
+import signal
+import subprocess
+import urllib.error
+import urllib.request
+
+import pytest
+from test_install import STRICT, libdir, pkg_config, run
+
+# One line of Prometheus' text format: a comment, or name{labels} value.
+METRIC = re.compile(r'# (HELP|TYPE) \w+ .+|[a-z_]+(\{\w+="[^"]*"(,\w+="[^"]*")*\})? [0-9.]+')
+COUNTED = re.compile(r"8 threads added (\d+), the counters say (\d+): (\d+) of 100000 are exact")
+
+
+@pytest.fixture(params=["-std=c11", "-std=gnu17"])
+def build(request, prefix, root, tmp_path):
+    """Compiles an example; the program with the environment it runs in."""
+
+    def compile_one(name):
+        program = tmp_path / name
+        source = root / "examples" / f"{name}.c"
+        flags = pkg_config(prefix, "--cflags", "--libs")
+        run("gcc", request.param, "-O2", *STRICT, source, "-o", program, "-pthread", *flags)
+        return program
+
+    return compile_one
+
+
+@pytest.fixture
+def environment(prefix):
+    return {**os.environ, "LD_LIBRARY_PATH": str(libdir(prefix))}
+
+
+def test_the_counter_example_counts_every_word_of_every_thread(build, environment):
+    assert run(build("counter"), env=environment) == "6000000 words, 23200000 letters\n"
+
+
+def test_the_histogram_example_says_what_is_usual_and_what_is_rare(build, environment):
+    lines = run(build("histogram"), env=environment).splitlines()
+    assert re.fullmatch(r"400000 calls of \d+ ns on average", lines[0])
+    rows = [re.fullmatch(r" *([\d.]+) % took at most (\d+) ns", line) for line in lines[1:]]
+    assert [row.group(1) for row in rows] == ["50.0", "90.0", "99.0", "99.9", "100.0"]
+    times = [int(row.group(2)) for row in rows]
+    assert times == sorted(times)
+
+
+@pytest.mark.parametrize("tunable", ["", "glibc.pthread.rseq=0"])
+def test_the_stats_server_reads_itself_and_every_counter_is_exact(build, environment, tunable):
+    environment["GLIBC_TUNABLES"] = tunable
+    output = run(build("stats_server"), "--seconds", "1", "--selftest", env=environment)
+    assert int(re.match(r"read (\d+) times over the socket", output).group(1)) > 0
+    added, counted, exact = COUNTED.search(output).groups()
+    assert added == counted and int(added) > 0
+    assert exact == "100000"
+
+
+def test_the_stats_server_speaks_prometheus_while_it_counts_and_ends_when_asked(build, environment):
+    command = [build("stats_server")]
+    server = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        url = server.stderr.readline().strip()
+        first, second = (fetch(url) for _ in range(2))
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(url.replace("/metrics", "/"), timeout=60)
+        server.send_signal(signal.SIGTERM)
+        output = server.communicate(timeout=60)[0]
+    finally:
+        server.kill()
+    assert [line for line in first if not METRIC.fullmatch(line)] == []
+    assert total(second) > total(first) > 0, "it went on counting"
+    assert "stats_server_request_seconds_count 1" in second, "the first request's time is in the second"
+    assert "stats_server_pool_objects 100001" in second
+    added, counted, exact = COUNTED.search(output).groups()
+    assert (counted, exact) == (added, "100000")
+    assert server.returncode == 0
+
+
+def test_the_stats_server_says_what_it_can_be_told(build, environment):
+    done = subprocess.run([build("stats_server"), "--what"], env=environment, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == "usage: stats_server [--port N] [--seconds N] [--selftest]\n"
+
+
+def test_the_small_examples_are_short(root):
+    for name in ("counter", "histogram"):
+        assert (root / "examples" / f"{name}.c").read_text().count("\n") <= 60
+
+
+def fetch(url):
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        return answer.read().decode().splitlines()
+
+
+def total(lines):
+    values = [int(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("demo_requests_total{")]
+    assert len(values) == 100000
+    return sum(values)
