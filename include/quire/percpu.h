@@ -12,8 +12,9 @@
  *     quire_percpu_free(pool, hits);
  *     quire_percpu_destroy(pool);
  *
- * Freeing twice, freeing or using what this pool has not handed out, or a place inside an object stops the process with one line that names the
- * pool, the address and what was broken: "percpu E1" to "percpu E5".
+ * Freeing twice, freeing a place inside an object, freeing or using what is none of this pool's stops the process with one line that names the pool,
+ * the address and what was broken: "percpu E1" to "percpu E5".
+ * A member of an object: a ref whose bits are moved by its offset; good for everything but quire_percpu_free() and _owns().
  *
  * Threads: every function but destroy may be called from any thread at any time.  What one copy holds is changed by quire_percpu_add(), _cmpxchg(),
  * _push() and _pop() only as one whole step; who writes through quire_percpu_at() orders that with the rest himself.
@@ -156,7 +157,7 @@ QUIRE_API bool quire_percpu_cmpxchg(struct quire_percpu *pool, struct quire_perc
 /* Put a node onto this CPU's list; the node's first word becomes the link.  The object is one pointer, NULL at the start.  MT-Safe. */
 QUIRE_API void quire_percpu_push(struct quire_percpu *pool, struct quire_percpu_ref list, void *node);
 
-/* Take the node that was put onto this CPU's list last.  NULL: it is empty (others' may not be).  MT-Safe. */
+/* Take the node that was put onto this CPU's list last.  NULL: it is empty (others' may not be); it never fails otherwise.  MT-Safe. */
 QUIRE_API void *quire_percpu_pop(struct quire_percpu *pool, struct quire_percpu_ref list);
 
 /* True when `ref` is a live object of this pool; any bits may be asked about.  MT-Safe. */

@@ -26,13 +26,13 @@ ptrdiff_t os_rseq_offset(void);
 bool os_rseq_works(void);
 
 #if QUIRE_CPU_X86_64
-/* *expected = word; word = desired, if that is what was expected; else *differs is true. */
-static inline bool os_rseq_cmpxchg(const struct quire_percpu_window *window, uintptr_t bits, intptr_t *expected, intptr_t desired, bool *differs)
+/* *seen = word; word = change[1], if it was change[0]; else *differs is true. */
+static inline bool os_rseq_cmpxchg(const struct quire_percpu_window *window, uintptr_t bits, const intptr_t change[2], intptr_t *seen, bool *differs)
 {
     __asm__ goto(QUIRE_RSEQ_BEGIN QUIRE_RSEQ_UNIT
-                 "movq (%[word], %%rax), %%rdx\n\tmovq %%rdx, (%[out])\n\tcmpq %[seen], %%rdx\n\tjne %l[other]\n\tmovq %[desired], (%[word], %%rax)\n3:\n\t" QUIRE_RSEQ_DESCRIPTOR
+                 "movq (%[word], %%rax), %%rdx\n\tmovq %%rdx, (%[out])\n\tcmpq %[expected], %%rdx\n\tjne %l[other]\n\tmovq %[desired], (%[word], %%rax)\n3:\n\t" QUIRE_RSEQ_DESCRIPTOR
                  :
-                 : QUIRE_RSEQ_INPUTS, [seen] "r"(*expected), [out] "r"(expected), [desired] "r"(desired)
+                 : QUIRE_RSEQ_INPUTS, [expected] "r"(change[0]), [out] "r"(seen), [desired] "r"(change[1])
                  : QUIRE_RSEQ_CLOBBERS, "rdx"
                  : away, other);
     return true;
@@ -70,12 +70,12 @@ away:
 }
 #endif
 #if QUIRE_CPU_AARCH64
-static inline bool os_rseq_cmpxchg(const struct quire_percpu_window *window, uintptr_t bits, intptr_t *expected, intptr_t desired, bool *differs)
+static inline bool os_rseq_cmpxchg(const struct quire_percpu_window *window, uintptr_t bits, const intptr_t change[2], intptr_t *seen, bool *differs)
 {
     __asm__ goto(QUIRE_RSEQ_BEGIN QUIRE_RSEQ_UNIT
-                 "ldr x10, [%[word], x9]\n\tstr x10, [%[out]]\n\tcmp x10, %[seen]\n\tb.ne %l[other]\n\tstr %[desired], [%[word], x9]\n3:\n\t" QUIRE_RSEQ_DESCRIPTOR
+                 "ldr x10, [%[word], x9]\n\tstr x10, [%[out]]\n\tcmp x10, %[expected]\n\tb.ne %l[other]\n\tstr %[desired], [%[word], x9]\n3:\n\t" QUIRE_RSEQ_DESCRIPTOR
                  :
-                 : QUIRE_RSEQ_INPUTS, [seen] "r"(*expected), [out] "r"(expected), [desired] "r"(desired)
+                 : QUIRE_RSEQ_INPUTS, [expected] "r"(change[0]), [out] "r"(seen), [desired] "r"(change[1])
                  : QUIRE_RSEQ_CLOBBERS
                  : away, other);
     return true;

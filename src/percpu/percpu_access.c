@@ -89,15 +89,16 @@ static void list_lock_drop(atomic_u32 *lock)
 
 bool quire_percpu_cmpxchg(struct quire_percpu *pool, struct quire_percpu_ref ref, intptr_t *expected, intptr_t desired)
 {
+    const intptr_t change[2] = {*expected, desired}; /* what a sequence that starts anew compares with */
     for (;;) {
         bool differs = false;
-        if (pool->rseq && likely(os_rseq_cmpxchg(&pool->window, ref.bits, expected, desired, &differs)))
+        if (pool->rseq && likely(os_rseq_cmpxchg(&pool->window, ref.bits, change, expected, &differs)))
             return !differs;
         atomic_addr *word = word_for_atomics(pool, ref.bits);
         if (!word)
             continue;
         atomic_u32 *lock = list_lock(pool, word);
-        uintptr_t seen = (uintptr_t)*expected;
+        uintptr_t seen = (uintptr_t)change[0];
         list_lock_take(lock);
         bool done = addr_cas_acquire(word, &seen, (uintptr_t)desired); /* acquire [percpu-node] */
         list_lock_drop(lock);
@@ -134,7 +135,10 @@ void *quire_percpu_pop(struct quire_percpu *pool, struct quire_percpu_ref list)
         atomic_u32 *lock = list_lock(pool, word);
         list_lock_take(lock);
         uintptr_t head = addr_load_acquire(word); /* acquire [percpu-node] */
-        while (head && !addr_cas_acquire(word, &head, *(uintptr_t *)head)) { /* acquire [percpu-node] */
+        for (; head; head = addr_load_acquire(word)) { /* acquire [percpu-node] */
+            uintptr_t seen = head, next = *(uintptr_t *)head;
+            if (addr_cas_acquire(word, &seen, next)) /* acquire [percpu-node] */
+                break;
         }
         list_lock_drop(lock);
         return (void *)head;

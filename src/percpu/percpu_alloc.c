@@ -36,16 +36,18 @@ static COLD void tell_allocated(const struct percpu_chunk *chunk, size_t idx, si
 
 static inline uintptr_t chunk_alloc(struct percpu_local *local, struct percpu_chunk *chunk, const struct percpu_want *want)
 {
-    size_t idx = bitmap_alloc(&chunk->map, want->run, want->align_log2);
+    size_t idx = bitmap_alloc(&chunk->map, want->run, want->align_log2 <= chunk->grain_log2 ? 0 : want->align_log2);
     if (unlikely(idx == BITMAP_NONE))
         return 0;
+    if (want->grain_log2 < chunk->grain_log2)
+        chunk->grain_log2 = want->grain_log2;
     chunk->live_words += want->run;
     chunk->objects++;
     local->live_words += want->run;
     local->allocs++;
     if (++local->objects > local->objects_peak)
         local->objects_peak = local->objects;
-    if (unlikely(sanitize_watched()))
+    if (unlikely(local->pool->watched))
         tell_allocated(chunk, idx, want->run);
     return (uintptr_t)chunk->base + (idx << WORD_LOG2);
 }
@@ -151,22 +153,21 @@ static COLD struct quire_percpu_ref alloc_slow(struct quire_percpu *pool, const 
 }
 
 /* 0, or what is wrong with it. */
-static COLD int want_odd(const struct quire_percpu *pool, size_t bytes, size_t align_bytes, struct percpu_want *out)
-{
-    if (!is_pow2(align_bytes) || align_bytes > os_page_bytes())
-        return EINVAL;
-    if (bytes > (pool->unit_words << WORD_LOG2) - os_page_bytes())
-        return ENOMEM;
-    out->run = bytes ? (bytes + 3) >> WORD_LOG2 : 1;
-    out->align_log2 = align_bytes <= 4 ? 0 : log2_floor(align_bytes) - WORD_LOG2;
-    return 0;
-}
-
 static inline int want_make(const struct quire_percpu *pool, size_t bytes, size_t align_bytes, struct percpu_want *out)
 {
     if (align_bytes == 0)
         align_bytes = bytes < 8 ? 4 : 8;
-    return want_odd(pool, bytes, align_bytes, out);
+    else if (unlikely(!is_pow2(align_bytes) || align_bytes > pool->align_bytes_max))
+        return EINVAL;
+    if (unlikely(bytes - 1 >= pool->object_bytes_max)) {
+        if (bytes != 0)
+            return ENOMEM;
+        bytes = 1;
+    }
+    out->run = (bytes + 3) >> WORD_LOG2;
+    out->align_log2 = align_bytes <= 4 ? 0 : bits_lowest(align_bytes) - WORD_LOG2;
+    out->grain_log2 = bits_lowest(out->run);
+    return 0;
 }
 
 struct quire_percpu_ref quire_percpu_alloc(struct quire_percpu *pool, size_t bytes, size_t align_bytes)

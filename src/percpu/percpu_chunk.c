@@ -112,7 +112,7 @@ static void span_prepare(const struct quire_percpu *pool, const struct quire_spa
         return;
     sanitize_no_access(span->start, span->bytes);
     for (uint32_t unit = 0; unit < pool->units; unit++)
-        sanitize_defined((char *)span->start + ((size_t)unit << pool->window.unit_shift), (size_t)1 << WORD_LOG2);
+        sanitize_defined((char *)span->start + ((size_t)unit << pool->window.unit_shift), (size_t)FIRST_WORDS << WORD_LOG2);
 }
 
 static struct percpu_chunk *chunk_make(struct quire_percpu *pool, const struct quire_span *span, const struct quire_span *meta)
@@ -129,7 +129,8 @@ static struct percpu_chunk *chunk_make(struct quire_percpu *pool, const struct q
     chunk->meta = *meta;
     chunk->written = (atomic_u64 *)(void *)(chunk + 1);
     bitmap_init(&chunk->map, chunk->written + (pool->units + 63) / 64, pool->unit_words);
-    bitmap_alloc(&chunk->map, 1, 0); /* word 0 */
+    bitmap_alloc(&chunk->map, FIRST_WORDS, 0);
+    chunk->grain_log2 = GRAIN_LOG2;
     chunk->class = percpu_class_empty(pool);
     return chunk;
 }
@@ -150,7 +151,7 @@ struct percpu_chunk *percpu_chunk_new(struct quire_percpu *pool)
     if (pagemap_set(chunk->base, os_page_bytes(), owner_make(chunk, OWNER_PERCPU)) != 0)
         goto no_pagemap;
     all_enter(pool, chunk);
-    size_add_relaxed(&pool->meta_bytes, pool->chunk_meta_bytes + ((size_t)pool->units << WORD_LOG2));
+    size_add_relaxed(&pool->meta_bytes, pool->chunk_meta_bytes + ((size_t)pool->units * FIRST_WORDS << WORD_LOG2));
     size_max_relaxed(&pool->chunks_peak, size_add_relaxed(&pool->chunks, 1) + 1);
     size_max_relaxed(&pool->peak_bytes, size_load_relaxed(&pool->mapped_bytes));
     return chunk;
@@ -175,7 +176,7 @@ void percpu_chunk_delete(struct percpu_chunk *chunk)
     pool->source->verbs->give(pool->source, &span);
     metas->verbs->give(metas, &meta);
     size_sub_relaxed(&pool->chunks, 1);
-    size_sub_relaxed(&pool->meta_bytes, pool->chunk_meta_bytes + ((size_t)pool->units << WORD_LOG2));
+    size_sub_relaxed(&pool->meta_bytes, pool->chunk_meta_bytes + ((size_t)pool->units * FIRST_WORDS << WORD_LOG2));
     percpu_discharge(pool, span.bytes + meta.bytes);
 }
 

@@ -23,10 +23,11 @@ static void chunk_repair(struct percpu_chunk *chunk)
     bitmap_rebuild(&chunk->map);
     chunk->objects = 0;
     chunk->live_words = 0;
-    for (size_t at = bitmap_next_taken(&chunk->map, 1, &run); at != BITMAP_NONE; at = bitmap_next_taken(&chunk->map, at + run, &run)) {
+    for (size_t at = bitmap_next_taken(&chunk->map, FIRST_WORDS, &run); at != BITMAP_NONE; at = bitmap_next_taken(&chunk->map, at + run, &run)) {
         chunk->objects++;
         chunk->live_words += run;
     }
+    chunk->grain_log2 = 0;
     chunk->class = percpu_class_floor(bitmap_longest_hint(&chunk->map));
 }
 
@@ -58,7 +59,7 @@ static void pool_rebuild(struct quire_percpu *pool)
         chunk_repair(chunk);
         percpu_chunk_link(owner ? owner : &pool->home, chunk);
         mapped += chunk->span.bytes + chunk->meta.bytes;
-        meta += chunk->meta.bytes + ((size_t)pool->units << WORD_LOG2);
+        meta += chunk->meta.bytes + ((size_t)pool->units * FIRST_WORDS << WORD_LOG2);
         chunks++;
     }
     size_store_relaxed(&pool->mapped_bytes, mapped);

@@ -34,7 +34,7 @@ static NOINLINE size_t free_written(struct percpu_chunk *chunk, size_t idx, size
     if (run == 0)
         return 0;
     percpu_chunk_clear(chunk, idx, run);
-    if (unlikely(sanitize_watched()))
+    if (unlikely(chunk->pool->watched))
         tell_freed(chunk, idx, run);
     return bitmap_free_merged(&chunk->map, idx, merged);
 }
@@ -42,9 +42,9 @@ static NOINLINE size_t free_written(struct percpu_chunk *chunk, size_t idx, size
 bool percpu_local_free(struct percpu_local *local, struct percpu_chunk *chunk, uintptr_t bits, bool *emptied)
 {
     size_t idx = percpu_index(local->pool, bits), merged = 0, run = 0;
-    if (unlikely(idx == 0 || (bits & (((uintptr_t)1 << WORD_LOG2) - 1)) != 0))
+    if (unlikely(idx < FIRST_WORDS || (bits & (((uintptr_t)1 << WORD_LOG2) - 1)) != 0))
         return false;
-    if (u32_load_relaxed(&chunk->any_written) == 0 && likely(!sanitize_watched()))
+    if (u32_load_relaxed(&chunk->any_written) == 0 && likely(!local->pool->watched))
         run = bitmap_free_merged(&chunk->map, idx, &merged);
     else
         run = free_written(chunk, idx, &merged);
@@ -57,6 +57,8 @@ bool percpu_local_free(struct percpu_local *local, struct percpu_chunk *chunk, u
     if (unlikely(percpu_class_floor(merged) > chunk->class))
         percpu_chunk_reclass(local, chunk, merged);
     *emptied = --chunk->objects == 0;
+    if (unlikely(*emptied))
+        chunk->grain_log2 = GRAIN_LOG2;
     return true;
 }
 
@@ -67,13 +69,13 @@ static COLD void refuse(const struct percpu_chunk *chunk, uintptr_t bits)
     size_t idx = percpu_index(pool, bits);
     if (bits & (((uintptr_t)1 << WORD_LOG2) - 1))
         percpu_refuse(pool, PERCPU_E3, bits);
-    percpu_refuse(pool, idx != 0 && !bitmap_taken(&chunk->map, idx) ? PERCPU_E1 : PERCPU_E2, bits);
+    percpu_refuse(pool, idx >= FIRST_WORDS && !bitmap_taken(&chunk->map, idx) ? PERCPU_E1 : PERCPU_E2, bits);
 }
 
 /* It has no object left: it stands in the class of the empty ones. */
 static void empty_give(struct percpu_local *local, struct percpu_chunk *chunk)
 {
-    size_t words = local->pool->unit_words - 1;
+    size_t words = local->pool->unit_words - FIRST_WORDS;
     if (!percpu_empty_goes(percpu_local_free_words(local) - words, words))
         return;
     percpu_chunk_unlink(local, chunk);

@@ -9,13 +9,13 @@
  *        +----------------+--------------+-+----------------+------------------+
  *        | unit of CPU 0  | unit of CPU 1  |  ...           | the shared copy  |      one span; a ref is an address in unit 0
  *        +----------------+----------------+----------------+------------------+
- *         word 0: first byte: this CPU has written here by a sequence; then objects
+ *         the first 64 bytes: a byte that says that this CPU has written here by a sequence; then objects
  *
  * A local is one thread's set of chunks; only its thread allocates from it, by a lock that favours it (bias.h).  Home has the chunks that ended
  * threads left, the reserve those of quire_percpu_alloc_nowait(): both by their plain lock.
  *
  * Invariants, checked by percpu_look.c:
- *   P1  the chunk's bitmap holds (its own check), and word 0 is taken
+ *   P1  the chunk's bitmap holds (its own check), its first words are taken, and every run begins and ends at a multiple of 2^grain_log2
  *   P2  live_words and objects of a chunk are what its bitmap says; those of a local are the sums of its chunks'
  *   P3  a chunk is on the list of its class, which promises no less than its longest free run
  *   P4  every free word is zero in every copy
@@ -45,7 +45,9 @@ enum {
     PERCPU_INBOX = 64,      /* frees by others before one of them must visit */
     PERCPU_INBOX_DRAIN = 32, /* as many make the owner look on its short way */
     PERCPU_LIST_LOCKS = 8,
-    WORD_LOG2 = 2           /* a bit of the map is a word of 4 bytes */
+    WORD_LOG2 = 2,          /* a bit of the map is a word of 4 bytes */
+    GRAIN_LOG2 = 4,         /* a unit's first 64 bytes are not for objects */
+    FIRST_WORDS = 1 << GRAIN_LOG2
 };
 
 #define PERCPU_E1 "E1 free of an object that is free already"
@@ -69,6 +71,7 @@ struct percpu_chunk {
     /* the owner's */
     struct percpu_chunk *next, *prev;
     uint32_t class;
+    uint32_t grain_log2; /* of all runs since the chunk was empty: an alignment up to it needs no search of its own */
     uint32_t objects;
     size_t live_words;
     struct bitmap map;
@@ -105,6 +108,8 @@ struct quire_percpu {
     uint32_t id;
     uint32_t units;          /* CPUs, and the shared copy */
     bool rseq, own_memory;   /* sequences work; chunks are anonymous memory that nobody else uses */
+    bool watched;            /* sanitize_watched() */
+    size_t align_bytes_max, object_bytes_max;
     size_t unit_words, chunk_meta_bytes, limit_bytes, reserve_words;
     struct quire_span span;
     struct quire_source *source;
@@ -123,7 +128,7 @@ struct quire_percpu {
 
 struct percpu_want {
     size_t run;
-    unsigned align_log2;
+    unsigned align_log2, grain_log2; /* grain: the run is a multiple of 2^grain */
 };
 
 /* A thread's table of its locals, by the pools' ids. */
@@ -175,7 +180,7 @@ void percpu_chunk_link(struct percpu_local *local, struct percpu_chunk *chunk);
 void percpu_chunk_unlink(struct percpu_local *local, struct percpu_chunk *chunk);
 static inline unsigned percpu_class_empty(const struct quire_percpu *pool)
 {
-    return percpu_class_floor(pool->unit_words - 1);
+    return percpu_class_floor(pool->unit_words - FIRST_WORDS);
 }
 void percpu_chunk_reclass(struct percpu_local *local, struct percpu_chunk *chunk, size_t longest);
 /* The unit may hold anything from now on; `sequence`: sequences may take the short way there. */
@@ -198,7 +203,7 @@ static inline char *percpu_unit(const struct percpu_chunk *chunk, uint32_t unit)
 
 static inline size_t percpu_local_free_words(const struct percpu_local *local)
 {
-    return local->chunks * (local->pool->unit_words - 1) - local->live_words;
+    return local->chunks * (local->pool->unit_words - FIRST_WORDS) - local->live_words;
 }
 
 /* ---- percpu_alloc.c, percpu_free.c: inside a local ---- */

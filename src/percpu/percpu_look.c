@@ -61,8 +61,8 @@ static size_t median_words(const struct sizes *sizes)
 static void look_at_chunk(struct look *look, const struct percpu_chunk *chunk)
 {
     struct quire_percpu_stats *out = look->stats;
-    size_t run, end = 1, longest = bitmap_longest_hint(&chunk->map) << WORD_LOG2;
-    for (size_t at = bitmap_next_taken(&chunk->map, 1, &run); at != BITMAP_NONE; at = bitmap_next_taken(&chunk->map, end, &run)) {
+    size_t run, end = FIRST_WORDS, longest = bitmap_longest_hint(&chunk->map) << WORD_LOG2;
+    for (size_t at = bitmap_next_taken(&chunk->map, FIRST_WORDS, &run); at != BITMAP_NONE; at = bitmap_next_taken(&chunk->map, end, &run)) {
         size_t gap_bytes = (at - end) << WORD_LOG2;
         out->fragments += gap_bytes != 0;
         out->fragments_bytes += gap_bytes;
@@ -143,11 +143,13 @@ NO_SANITIZE static bool free_is_zero(const struct percpu_chunk *chunk)
 
 static const char *check_chunk(const struct percpu_local *local, const struct percpu_chunk *chunk)
 {
-    size_t run, words = 0, objects = 0;
-    if (bitmap_check(&chunk->map) || !bitmap_taken(&chunk->map, 0))
+    size_t run, words = 0, objects = 0, edges = 0;
+    if (bitmap_check(&chunk->map) || bitmap_run(&chunk->map, 0) != FIRST_WORDS)
         return "percpu P1";
-    for (size_t at = bitmap_next_taken(&chunk->map, 1, &run); at != BITMAP_NONE; at = bitmap_next_taken(&chunk->map, at + run, &run))
-        words += run, objects++;
+    for (size_t at = bitmap_next_taken(&chunk->map, FIRST_WORDS, &run); at != BITMAP_NONE; at = bitmap_next_taken(&chunk->map, at + run, &run))
+        words += run, objects++, edges |= at | run;
+    if (edges & (((size_t)1 << chunk->grain_log2) - 1))
+        return "percpu P1";
     if (words != chunk->live_words || objects != chunk->objects)
         return "percpu P2";
     if (chunk->class < percpu_class_floor(bitmap_longest_hint(&chunk->map)))
@@ -196,7 +198,7 @@ bool quire_percpu_owns(const struct quire_percpu *pool, struct quire_percpu_ref 
 {
     struct percpu_chunk *chunk = ref.bits ? percpu_chunk_find(pool, ref.bits) : NULL;
     size_t idx = percpu_index(pool, ref.bits);
-    if (!chunk || idx == 0 || (ref.bits & (((uintptr_t)1 << WORD_LOG2) - 1)))
+    if (!chunk || idx < FIRST_WORDS || (ref.bits & (((uintptr_t)1 << WORD_LOG2) - 1)))
         return false;
     for (;;) {
         struct percpu_local *owner = percpu_owner(chunk);

@@ -14,6 +14,7 @@
 #include "base/panic.h"
 #include "os/os.h"
 #include "os/os_rseq.h"
+#include "os/sanitize.h"
 #include "percpu/percpu_internal.h"
 
 enum { UNIT_SHIFT_DEFAULT = 20, UNIT_SHIFT_MAX = 30, CPUS_MAX = 1 << 16 };
@@ -129,6 +130,9 @@ static int pool_plan(const struct quire_percpu_opts *opts, struct quire_percpu *
     if (shift == 0 || opts->reserve_bytes > unit_bytes - os_page_bytes())
         return EINVAL;
     pool->units = cpus + 1;
+    pool->watched = sanitize_watched();
+    pool->align_bytes_max = os_page_bytes();
+    pool->object_bytes_max = unit_bytes - os_page_bytes();
     pool->rseq = os_rseq_works();
     pool->window.rseq_offset = os_rseq_offset();
     pool->window.unit_shift = shift;
