@@ -53,6 +53,8 @@ int os_unmap(void *start, size_t bytes);
 int os_discard(void *start, size_t bytes);
 int os_advise_huge(void *start, size_t bytes);
 int os_advise_nohuge(void *start, size_t bytes);
+/* Give these pages their memory now, in one go; an old kernel does it one by one, when they are written. */
+int os_populate(void *start, size_t bytes);
 /* How many bytes of these pages are in memory (pages that were only read count too); 0 where that cannot be asked. */
 size_t os_resident_bytes(void *start, size_t bytes);
 /* Out of core dumps, and in again. */

@@ -172,6 +172,15 @@ int os_advise_nohuge(void *start, size_t bytes)
     return outcome(madvise(start, bytes, MADV_NOHUGEPAGE), kept);
 }
 
+int os_populate(void *start, size_t bytes)
+{
+    enum { POPULATE_WRITE = 23 }; /* MADV_POPULATE_WRITE, Linux 5.14 */
+    int kept = errno;
+    if (os_fault(OS_ADVISE))
+        return -ENOMEM;
+    return outcome(madvise(start, bytes, POPULATE_WRITE), kept);
+}
+
 size_t os_resident_bytes(void *start, size_t bytes)
 {
     enum { PAGES_AT_ONCE = 1024 };

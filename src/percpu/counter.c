@@ -11,8 +11,8 @@
  *     +------------+
  *
  * Invariants:
- *   C1  an even read_ns belongs to the read_sum beside it, which was begun at or after that time
- *   C2  read_ns, but for its lowest bit, only rises: whoever sees the same even time before and after it read read_sum has a pair
+ *   C1  read_sum was begun at or after read_ns, when that is even: who sees the time sees this sum, or a later one
+ *   C2  one thread at a time, the one that made read_ns odd, writes read_sum and the next time; times only rise
  *
  * Locks: none, and nobody waits: who finds read_ns odd, or loses it to another, adds up for himself.  A reader that a fork cut off in the middle leaves
  * read_ns odd in the child, where every read is a sum from then on: right, and only dearer.
@@ -76,8 +76,8 @@ static intptr_t read_slow(struct quire_counter *counter, uint64_t seen_ns, uint6
 {
     intptr_t sum = quire_counter_sum(counter); /* begun after now_ns was read: C1 */
     if (!counter_read_is_fresh(seen_ns, now_ns) && !(seen_ns & COUNTER_READ_BUSY) &&
-        u64_cas_acquire(read_ns_of(counter), &seen_ns, seen_ns | COUNTER_READ_BUSY)) { /* acquire [counter-read] */
-        addr_store_release(read_sum_of(counter), (uintptr_t)sum); /* release [counter-read-sum] */
+        u64_cas_acquire(read_ns_of(counter), &seen_ns, seen_ns | COUNTER_READ_BUSY)) { /* acquire [counter-read]: C2 */
+        addr_store_relaxed(read_sum_of(counter), (uintptr_t)sum);
         u64_store_release(read_ns_of(counter), now_ns & ~COUNTER_READ_BUSY); /* release [counter-read] */
     }
     return sum;
@@ -89,10 +89,7 @@ intptr_t quire_counter_read(struct quire_counter *counter)
         return quire_counter_sum(counter);
     uint64_t now_ns = os_time_ns();
     uint64_t seen_ns = u64_load_acquire(read_ns_of(counter)); /* acquire [counter-read] */
-    if (likely(counter_read_is_fresh(seen_ns, now_ns))) {
-        uintptr_t sum = addr_load_acquire(read_sum_of(counter)); /* acquire [counter-read-sum] */
-        if (likely(u64_load_relaxed(read_ns_of(counter)) == seen_ns)) /* C2 */
-            return (intptr_t)sum;
-    }
+    if (likely(counter_read_is_fresh(seen_ns, now_ns)))
+        return (intptr_t)addr_load_relaxed(read_sum_of(counter)); /* C1 */
     return read_slow(counter, seen_ns, now_ns);
 }

@@ -14,7 +14,6 @@
 #define QUIRE_PERCPU_INLINE 0 /* here is the function itself */
 #include <errno.h>
 
-#include "base/compiler.h"
 #include "percpu/histogram_buckets.h"
 
 int quire_histogram_init(struct quire_histogram *histogram, struct quire_percpu *pool, unsigned precision_bits)
@@ -24,9 +23,7 @@ int quire_histogram_init(struct quire_histogram *histogram, struct quire_percpu 
         errno = EINVAL;
         return -1;
     }
-    /* In lines of its own: nobody else's counter shares one with it. */
-    struct quire_percpu_ref ref =
-        quire_percpu_alloc(pool, histogram_bucket_count(precision_bits) * sizeof(intptr_t), CACHE_LINE_BYTES);
+    struct quire_percpu_ref ref = quire_percpu_alloc(pool, histogram_bucket_count(precision_bits) * sizeof(intptr_t), 0);
     if (!ref.bits)
         return -1;
     *histogram = (struct quire_histogram){pool, ref, precision_bits};

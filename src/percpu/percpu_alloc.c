@@ -17,49 +17,68 @@
 #include "percpu/percpu_internal.h"
 
 /* The first chunk of a class from `class` on. */
-static inline struct percpu_chunk *first_from(const struct percpu_local *local, unsigned class)
+static inline struct percpu_chunk *first_from(const struct percpu_local *local, unsigned grain, unsigned class)
 {
     for (unsigned w = class / 64; w < PERCPU_CLASSES / 64; w++) {
-        uint64_t filled = local->filled[w] & (w == class / 64 ? bits_from(class % 64) : ~UINT64_C(0));
+        uint64_t filled = local->filled[grain][w] & (w == class / 64 ? bits_from(class % 64) : ~UINT64_C(0));
         if (filled)
-            return local->list[w * 64 + bits_lowest(filled)];
+            return local->list[grain][w * 64 + bits_lowest(filled)];
     }
     return NULL;
 }
 
 /* For AddressSanitizer and Valgrind: the object's copies may be used, and hold zeros. */
-static COLD void tell_allocated(const struct percpu_chunk *chunk, size_t idx, size_t run)
+static COLD void tell_allocated(const struct percpu_chunk *chunk, size_t offset, size_t bytes)
 {
     for (uint32_t unit = 0; unit < chunk->pool->units; unit++)
-        sanitize_defined(percpu_unit(chunk, unit) + (idx << WORD_LOG2), run << WORD_LOG2);
+        sanitize_defined(percpu_unit(chunk, unit) + offset, bytes);
+}
+
+/* In bits of a chunk of this grain: the run, and how many of them are sure to hold an aligned one. */
+static inline size_t run_of(const struct percpu_want *want, unsigned grain)
+{
+    return want->words >> (2 * grain);
+}
+
+static inline unsigned align_of(const struct percpu_want *want, unsigned grain)
+{
+    unsigned bit_log2 = WORD_LOG2 + 2 * grain;
+    return want->align_log2 > bit_log2 ? want->align_log2 - bit_log2 : 0;
+}
+
+static inline unsigned class_of(const struct percpu_want *want, unsigned grain)
+{
+    return percpu_class_ceil(run_of(want, grain) + ((size_t)1 << align_of(want, grain)) - 1);
 }
 
 static inline uintptr_t chunk_alloc(struct percpu_local *local, struct percpu_chunk *chunk, const struct percpu_want *want)
 {
-    size_t idx = bitmap_alloc(&chunk->map, want->run, want->align_log2 <= chunk->grain_log2 ? 0 : want->align_log2);
+    size_t idx = bitmap_alloc(&chunk->map, run_of(want, chunk->grain), want->align_log2 <= chunk->edge_log2 ? 0 : align_of(want, chunk->grain));
     if (unlikely(idx == BITMAP_NONE))
         return 0;
-    if (want->grain_log2 < chunk->grain_log2)
-        chunk->grain_log2 = want->grain_log2;
-    chunk->live_words += want->run;
+    if (unlikely(want->edge_log2 < chunk->edge_log2))
+        chunk->edge_log2 = want->edge_log2;
+    chunk->live_words += want->words;
     chunk->objects++;
-    local->live_words += want->run;
+    local->live_words += want->words;
     local->allocs++;
     if (++local->objects > local->objects_peak)
         local->objects_peak = local->objects;
     if (unlikely(local->pool->watched))
-        tell_allocated(chunk, idx, want->run);
-    return (uintptr_t)chunk->base + (idx << WORD_LOG2);
+        tell_allocated(chunk, idx << chunk->bit_log2, want->words << WORD_LOG2);
+    return (uintptr_t)chunk->base + (idx << chunk->bit_log2);
 }
 
+/* From chunks of the object's own grain, then from finer ones. */
 uintptr_t percpu_local_alloc(struct percpu_local *local, const struct percpu_want *want)
 {
-    /* With so many words together there is an aligned place among them. */
-    unsigned class = percpu_class_ceil(want->run + ((size_t)1 << want->align_log2) - 1);
-    for (;;) {
-        struct percpu_chunk *chunk = first_from(local, class);
-        if (unlikely(!chunk))
-            return 0;
+    for (unsigned grain = want->grain;;) {
+        struct percpu_chunk *chunk = first_from(local, grain, class_of(want, grain));
+        if (unlikely(!chunk)) {
+            if (grain-- == 0)
+                return 0;
+            continue;
+        }
         uintptr_t bits = chunk_alloc(local, chunk, want);
         if (likely(bits != 0))
             return bits;
@@ -75,7 +94,7 @@ static void rotate(struct percpu_local *local, struct percpu_chunk *chunk)
         last = last->next;
     if (last == chunk)
         return;
-    local->list[chunk->class] = chunk->next;
+    local->list[chunk->grain][chunk->class] = chunk->next;
     chunk->next->prev = NULL;
     last->next = chunk;
     chunk->prev = last;
@@ -85,20 +104,19 @@ static void rotate(struct percpu_local *local, struct percpu_chunk *chunk)
 /* A few of the chunks that may have room, and need not. */
 uintptr_t percpu_local_alloc_tight(struct percpu_local *local, const struct percpu_want *want)
 {
-    unsigned from = percpu_class_floor(want->run), to = percpu_class_ceil(want->run + ((size_t)1 << want->align_log2) - 1);
     int looks = PERCPU_LOOKS;
-    for (unsigned class = from; class < to && looks > 0; class++)
-        for (struct percpu_chunk *chunk = local->list[class], *next; chunk && looks > 0; chunk = next) {
-            next = chunk->next;
-            looks--;
-            uintptr_t bits = chunk_alloc(local, chunk, want);
-            if (bits)
-                return bits;
-            unsigned was = chunk->class;
-            percpu_chunk_reclass(local, chunk, bitmap_longest_hint(&chunk->map));
-            if (chunk->class == was)
-                rotate(local, chunk);
-        }
+    for (unsigned grain = want->grain + 1; grain-- > 0;)
+        for (unsigned class = percpu_class_floor(run_of(want, grain)), to = class_of(want, grain); class < to && looks > 0; class++)
+            for (struct percpu_chunk *chunk = local->list[grain][class], *next; chunk && looks > 0; chunk = next) {
+                next = chunk->next;
+                looks--;
+                uintptr_t bits = chunk_alloc(local, chunk, want);
+                if (bits)
+                    return bits;
+                percpu_chunk_reclass(local, chunk, bitmap_longest_hint(&chunk->map));
+                if (chunk->class == class)
+                    rotate(local, chunk);
+            }
     return 0;
 }
 
@@ -133,7 +151,7 @@ static COLD uintptr_t alloc_held(struct quire_percpu *pool, struct percpu_local 
         bits = alloc_from_home(pool, local, want);
     if (bits)
         return bits;
-    struct percpu_chunk *chunk = percpu_chunk_new(pool);
+    struct percpu_chunk *chunk = percpu_chunk_new(pool, local->chunks ? want->grain : 0);
     if (!chunk)
         return 0;
     percpu_chunk_link(local, chunk);
@@ -164,9 +182,10 @@ static inline int want_make(const struct quire_percpu *pool, size_t bytes, size_
             return ENOMEM;
         bytes = 1;
     }
-    out->run = (bytes + 3) >> WORD_LOG2;
-    out->align_log2 = align_bytes <= 4 ? 0 : bits_lowest(align_bytes) - WORD_LOG2;
-    out->grain_log2 = bits_lowest(out->run);
+    out->words = (bytes + 3) >> WORD_LOG2;
+    out->grain = percpu_grain(out->words);
+    out->align_log2 = bits_lowest(align_bytes);
+    out->edge_log2 = bits_lowest(out->words) + WORD_LOG2;
     return 0;
 }
 

@@ -3,7 +3,7 @@
  * percpu_chunk.c - a chunk: one unit for each CPU, a map of what is taken in all of them, and which of them were ever written.
  *
  *     span     | unit 0 | unit 1 | ... | shared copy |      aligned to a unit; memory only where something was written
- *     meta     | percpu_chunk | written | bitmap ... |      one bit for each 4 bytes of a unit, two maps of them, hints
+ *     meta     | percpu_chunk | written | bitmap ... |      a bit for each 4, 16 or 64 bytes of a unit, two maps of them, hints
  *
  * Memory is committed by writing.  Allocating writes to no unit; freeing reads the copies of the units that were written and clears what is not
  * zero.  A unit counts as written from its first sequence on (percpu_chunk_touch), or when quire_percpu_at() has handed out an address in it.
@@ -19,15 +19,20 @@
 
 /* ---- lists ---- */
 
-void percpu_chunk_link(struct percpu_local *local, struct percpu_chunk *chunk)
+static void enter_list(struct percpu_local *local, struct percpu_chunk *chunk)
 {
-    struct percpu_chunk **head = &local->list[chunk->class];
+    struct percpu_chunk **head = &local->list[chunk->grain][chunk->class];
     chunk->prev = NULL;
     chunk->next = *head;
     if (*head)
         (*head)->prev = chunk;
     *head = chunk;
-    bits_set_one(local->filled, chunk->class);
+    bits_set_one(local->filled[chunk->grain], chunk->class);
+}
+
+void percpu_chunk_link(struct percpu_local *local, struct percpu_chunk *chunk)
+{
+    enter_list(local, chunk);
     local->chunks++;
     local->objects += chunk->objects;
     local->objects_peak = local->objects > local->objects_peak ? local->objects : local->objects_peak;
@@ -40,11 +45,11 @@ static void leave_list(struct percpu_local *local, struct percpu_chunk *chunk)
     if (chunk->prev)
         chunk->prev->next = chunk->next;
     else
-        local->list[chunk->class] = chunk->next;
+        local->list[chunk->grain][chunk->class] = chunk->next;
     if (chunk->next)
         chunk->next->prev = chunk->prev;
-    if (!local->list[chunk->class])
-        bits_clear_one(local->filled, chunk->class);
+    if (!local->list[chunk->grain][chunk->class])
+        bits_clear_one(local->filled[chunk->grain], chunk->class);
 }
 
 void percpu_chunk_unlink(struct percpu_local *local, struct percpu_chunk *chunk)
@@ -62,13 +67,17 @@ void percpu_chunk_reclass(struct percpu_local *local, struct percpu_chunk *chunk
         return;
     leave_list(local, chunk);
     chunk->class = class;
-    struct percpu_chunk **head = &local->list[class];
-    chunk->prev = NULL;
-    chunk->next = *head;
-    if (*head)
-        (*head)->prev = chunk;
-    *head = chunk;
-    bits_set_one(local->filled, class);
+    enter_list(local, chunk);
+}
+
+void percpu_chunks_move(struct percpu_local *from, struct percpu_local *to)
+{
+    FOR_EACH_LIST(grain, class)
+        while (from->list[grain][class]) {
+            struct percpu_chunk *chunk = from->list[grain][class];
+            percpu_chunk_unlink(from, chunk);
+            percpu_chunk_link(to, chunk);
+        }
 }
 
 /* ---- life ---- */
@@ -115,7 +124,7 @@ static void span_prepare(const struct quire_percpu *pool, const struct quire_spa
         sanitize_defined((char *)span->start + ((size_t)unit << pool->window.unit_shift), (size_t)FIRST_WORDS << WORD_LOG2);
 }
 
-static struct percpu_chunk *chunk_make(struct quire_percpu *pool, const struct quire_span *span, const struct quire_span *meta)
+static struct percpu_chunk *chunk_make(struct quire_percpu *pool, const struct quire_span *span, const struct quire_span *meta, unsigned grain)
 {
     sanitize_undefined(meta->start, meta->bytes);
     if (!(meta->flags & QUIRE_SPAN_ZERO))
@@ -128,30 +137,35 @@ static struct percpu_chunk *chunk_make(struct quire_percpu *pool, const struct q
     chunk->span = *span;
     chunk->meta = *meta;
     chunk->written = (atomic_u64 *)(void *)(chunk + 1);
-    bitmap_init(&chunk->map, chunk->written + (pool->units + 63) / 64, pool->unit_words);
-    bitmap_alloc(&chunk->map, FIRST_WORDS, 0);
-    chunk->grain_log2 = GRAIN_LOG2;
-    chunk->class = percpu_class_empty(pool);
+    chunk->grain = grain;
+    chunk->bit_log2 = WORD_LOG2 + 2 * grain;
+    bitmap_init(&chunk->map, chunk->written + (pool->units + 63) / 64, pool->unit_words >> (2 * grain));
+    bitmap_alloc(&chunk->map, (size_t)FIRST_WORDS >> (2 * grain), 0);
+    chunk->edge_log2 = EDGE_LOG2;
+    chunk->class = percpu_class_empty(pool, grain);
     return chunk;
 }
 
-struct percpu_chunk *percpu_chunk_new(struct quire_percpu *pool)
+struct percpu_chunk *percpu_chunk_new(struct quire_percpu *pool, unsigned grain)
 {
     struct quire_span span, meta;
     struct quire_source *metas = quire_source_default();
     size_t bytes = (size_t)pool->units << pool->window.unit_shift, align = (size_t)1 << pool->window.unit_shift;
-    if (!percpu_charge(pool, bytes + pool->chunk_meta_bytes))
+    size_t meta_bytes = pool->chunk_meta_bytes[grain];
+    if (!percpu_charge(pool, bytes + meta_bytes))
         return NULL;
-    if (metas->verbs->take(metas, pool->chunk_meta_bytes, os_page_bytes(), &meta) != 0)
+    if (metas->verbs->take(metas, meta_bytes, os_page_bytes(), &meta) != 0)
         goto no_meta;
     if (pool->source->verbs->take(pool->source, bytes, align, &span) != 0)
         goto no_span;
     span_prepare(pool, &span);
-    struct percpu_chunk *chunk = chunk_make(pool, &span, &meta);
+    if (size_load_relaxed(&pool->chunks) != 0 && (meta.flags & QUIRE_SPAN_ZERO))
+        (void)os_populate(meta.start, meta.bytes); /* the pool is growing: the map will be written all over */
+    struct percpu_chunk *chunk = chunk_make(pool, &span, &meta, grain);
     if (pagemap_set(chunk->base, os_page_bytes(), owner_make(chunk, OWNER_PERCPU)) != 0)
         goto no_pagemap;
     all_enter(pool, chunk);
-    size_add_relaxed(&pool->meta_bytes, pool->chunk_meta_bytes + ((size_t)pool->units * FIRST_WORDS << WORD_LOG2));
+    size_add_relaxed(&pool->meta_bytes, meta_bytes + ((size_t)pool->units * FIRST_WORDS << WORD_LOG2));
     size_max_relaxed(&pool->chunks_peak, size_add_relaxed(&pool->chunks, 1) + 1);
     size_max_relaxed(&pool->peak_bytes, size_load_relaxed(&pool->mapped_bytes));
     return chunk;
@@ -161,7 +175,7 @@ no_pagemap:
 no_span:
     metas->verbs->give(metas, &meta);
 no_meta:
-    percpu_discharge(pool, bytes + pool->chunk_meta_bytes);
+    percpu_discharge(pool, bytes + meta_bytes);
     return NULL;
 }
 
@@ -176,7 +190,7 @@ void percpu_chunk_delete(struct percpu_chunk *chunk)
     pool->source->verbs->give(pool->source, &span);
     metas->verbs->give(metas, &meta);
     size_sub_relaxed(&pool->chunks, 1);
-    size_sub_relaxed(&pool->meta_bytes, pool->chunk_meta_bytes + ((size_t)pool->units * FIRST_WORDS << WORD_LOG2));
+    size_sub_relaxed(&pool->meta_bytes, meta.bytes + ((size_t)pool->units * FIRST_WORDS << WORD_LOG2));
     percpu_discharge(pool, span.bytes + meta.bytes);
 }
 
@@ -207,11 +221,11 @@ static void clear_written(char *copy, size_t bytes)
     }
 }
 
-void percpu_chunk_clear(struct percpu_chunk *chunk, size_t idx, size_t run)
+void percpu_chunk_clear(struct percpu_chunk *chunk, size_t offset, size_t bytes)
 {
     for (uint32_t w = 0; w * 64 < chunk->pool->units; w++)
         for (uint64_t units = u64_load_relaxed(&chunk->written[w]); units; units &= units - 1)
-            clear_written(percpu_unit(chunk, w * 64 + bits_lowest(units)) + (idx << WORD_LOG2), run << WORD_LOG2);
+            clear_written(percpu_unit(chunk, w * 64 + bits_lowest(units)) + offset, bytes);
 }
 
 /* ---- whose is this ref? ---- */

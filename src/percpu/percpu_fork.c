@@ -14,29 +14,29 @@
  *
  * Locks: none: there is one thread.  Not here: the parent, which notices nothing.
  */
+#include <string.h>
+
 #include "os/os.h"
 #include "percpu/percpu_internal.h"
 
 static void chunk_repair(struct percpu_chunk *chunk)
 {
-    size_t run;
+    size_t run, first = (size_t)FIRST_WORDS >> (2 * chunk->grain);
     bitmap_rebuild(&chunk->map);
     chunk->objects = 0;
     chunk->live_words = 0;
-    for (size_t at = bitmap_next_taken(&chunk->map, FIRST_WORDS, &run); at != BITMAP_NONE; at = bitmap_next_taken(&chunk->map, at + run, &run)) {
+    for (size_t at = bitmap_next_taken(&chunk->map, first, &run); at != BITMAP_NONE; at = bitmap_next_taken(&chunk->map, at + run, &run)) {
         chunk->objects++;
-        chunk->live_words += run;
+        chunk->live_words += run << (2 * chunk->grain);
     }
-    chunk->grain_log2 = 0;
+    chunk->edge_log2 = chunk->bit_log2;
     chunk->class = percpu_class_floor(bitmap_longest_hint(&chunk->map));
 }
 
 static void local_empty(struct percpu_local *local)
 {
-    for (unsigned class = 0; class < PERCPU_CLASSES; class++)
-        local->list[class] = NULL;
-    for (unsigned w = 0; w < PERCPU_CLASSES / 64; w++)
-        local->filled[w] = 0;
+    memset(local->list, 0, sizeof local->list);
+    memset(local->filled, 0, sizeof local->filled);
     local->chunks = 0;
     local->objects = local->live_words = 0;
 }
@@ -72,12 +72,7 @@ static void local_orphan(struct quire_percpu *pool, struct percpu_local *local)
 {
     addr_store_relaxed(&local->thread, 0);
     percpu_inbox_drain(local);
-    for (unsigned class = 0; class < PERCPU_CLASSES; class++)
-        while (local->list[class]) {
-            struct percpu_chunk *chunk = local->list[class];
-            percpu_chunk_unlink(local, chunk);
-            percpu_chunk_link(&pool->home, chunk);
-        }
+    percpu_chunks_move(local, &pool->home);
     local->unused_next = pool->unused;
     pool->unused = local;
 }

@@ -16,14 +16,15 @@
 #include <errno.h>
 #include <string.h>
 
+#include "os/os.h"
 #include "os/sanitize.h"
 #include "percpu/percpu_internal.h"
 
 /* For AddressSanitizer and Valgrind. */
-static COLD void tell_freed(const struct percpu_chunk *chunk, size_t idx, size_t run)
+static COLD void tell_freed(const struct percpu_chunk *chunk, size_t offset, size_t bytes)
 {
     for (uint32_t unit = 0; unit < chunk->pool->units; unit++)
-        sanitize_no_access(percpu_unit(chunk, unit) + (idx << WORD_LOG2), run << WORD_LOG2);
+        sanitize_no_access(percpu_unit(chunk, unit) + offset, bytes);
 }
 
 /* Where clearing has to come before the bits: the run, then all in order. */
@@ -33,16 +34,16 @@ static NOINLINE size_t free_written(struct percpu_chunk *chunk, size_t idx, size
     *merged = 0;
     if (run == 0)
         return 0;
-    percpu_chunk_clear(chunk, idx, run);
+    percpu_chunk_clear(chunk, idx << chunk->bit_log2, run << chunk->bit_log2);
     if (unlikely(chunk->pool->watched))
-        tell_freed(chunk, idx, run);
+        tell_freed(chunk, idx << chunk->bit_log2, run << chunk->bit_log2);
     return bitmap_free_merged(&chunk->map, idx, merged);
 }
 
 bool percpu_local_free(struct percpu_local *local, struct percpu_chunk *chunk, uintptr_t bits, bool *emptied)
 {
-    size_t idx = percpu_index(local->pool, bits), merged = 0, run = 0;
-    if (unlikely(idx < FIRST_WORDS || (bits & (((uintptr_t)1 << WORD_LOG2) - 1)) != 0))
+    size_t offset = percpu_offset(local->pool, bits), idx = offset >> chunk->bit_log2, merged = 0, run = 0;
+    if (unlikely(!percpu_offset_fits(chunk, offset)))
         return false;
     if (u32_load_relaxed(&chunk->any_written) == 0 && likely(!local->pool->watched))
         run = bitmap_free_merged(&chunk->map, idx, &merged);
@@ -50,6 +51,7 @@ bool percpu_local_free(struct percpu_local *local, struct percpu_chunk *chunk, u
         run = free_written(chunk, idx, &merged);
     if (unlikely(run == 0))
         return false;
+    run <<= 2 * chunk->grain;
     chunk->live_words -= run;
     local->live_words -= run;
     local->objects--;
@@ -58,7 +60,7 @@ bool percpu_local_free(struct percpu_local *local, struct percpu_chunk *chunk, u
         percpu_chunk_reclass(local, chunk, merged);
     *emptied = --chunk->objects == 0;
     if (unlikely(*emptied))
-        chunk->grain_log2 = GRAIN_LOG2;
+        chunk->edge_log2 = EDGE_LOG2;
     return true;
 }
 
@@ -66,10 +68,10 @@ bool percpu_local_free(struct percpu_local *local, struct percpu_chunk *chunk, u
 static COLD void refuse(const struct percpu_chunk *chunk, uintptr_t bits)
 {
     const struct quire_percpu *pool = chunk->pool;
-    size_t idx = percpu_index(pool, bits);
+    size_t offset = percpu_offset(pool, bits);
     if (bits & (((uintptr_t)1 << WORD_LOG2) - 1))
         percpu_refuse(pool, PERCPU_E3, bits);
-    percpu_refuse(pool, idx >= FIRST_WORDS && !bitmap_taken(&chunk->map, idx) ? PERCPU_E1 : PERCPU_E2, bits);
+    percpu_refuse(pool, percpu_offset_fits(chunk, offset) && !bitmap_taken(&chunk->map, offset >> chunk->bit_log2) ? PERCPU_E1 : PERCPU_E2, bits);
 }
 
 /* It has no object left: it stands in the class of the empty ones. */
@@ -82,16 +84,20 @@ static void empty_give(struct percpu_local *local, struct percpu_chunk *chunk)
     percpu_chunk_delete(chunk);
 }
 
-void percpu_empties_give(struct percpu_local *local)
+size_t percpu_empties_give(struct percpu_local *local)
 {
+    size_t bytes = 0;
     struct percpu_chunk *next;
-    for (struct percpu_chunk *chunk = local->list[percpu_class_empty(local->pool)]; chunk; chunk = next) {
-        next = chunk->next;
-        if (chunk->objects == 0) {
+    for (unsigned grain = 0; grain < PERCPU_GRAINS; grain++)
+        for (struct percpu_chunk *chunk = local->list[grain][percpu_class_empty(local->pool, grain)]; chunk; chunk = next) {
+            next = chunk->next;
+            if (chunk->objects != 0)
+                continue;
+            bytes += os_resident_bytes(chunk->span.start, chunk->span.bytes);
             percpu_chunk_unlink(local, chunk);
             percpu_chunk_delete(chunk);
         }
-    }
+    return bytes;
 }
 
 static void free_held(struct percpu_local *local, uintptr_t bits)

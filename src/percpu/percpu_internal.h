@@ -4,7 +4,7 @@
  *
  *     struct quire_percpu (a pool)
  *       locals ---> percpu_local (thread 1) ---> percpu_local (thread 2)      and two of the pool's own: home, reserve
- *                     list[class] ---> percpu_chunk <-> percpu_chunk
+ *                     list[grain][class] ---> percpu_chunk <-> percpu_chunk
  *                                        |
  *        +----------------+--------------+-+----------------+------------------+
  *        | unit of CPU 0  | unit of CPU 1  |  ...           | the shared copy  |      one span; a ref is an address in unit 0
@@ -15,7 +15,7 @@
  * threads left, the reserve those of quire_percpu_alloc_nowait(): both by their plain lock.
  *
  * Invariants, checked by percpu_look.c:
- *   P1  the chunk's bitmap holds (its own check), its first words are taken, and every run begins and ends at a multiple of 2^grain_log2
+ *   P1  the chunk's bitmap holds (its own check), its first 64 bytes are taken, and every run begins and ends at a multiple of 2^edge_log2 bytes
  *   P2  live_words and objects of a chunk are what its bitmap says; those of a local are the sums of its chunks'
  *   P3  a chunk is on the list of its class, which promises no less than its longest free run
  *   P4  every free word is zero in every copy
@@ -45,9 +45,9 @@ enum {
     PERCPU_INBOX = 64,      /* frees by others before one of them must visit */
     PERCPU_INBOX_DRAIN = 32, /* as many make the owner look on its short way */
     PERCPU_LIST_LOCKS = 8,
-    WORD_LOG2 = 2,          /* a bit of the map is a word of 4 bytes */
-    GRAIN_LOG2 = 4,         /* a unit's first 64 bytes are not for objects */
-    FIRST_WORDS = 1 << GRAIN_LOG2
+    WORD_LOG2 = 2,           /* sizes are counted in words of 4 bytes */
+    EDGE_LOG2 = 6,           /* a unit's first 64 bytes are not for objects */
+    FIRST_WORDS = 1 << (EDGE_LOG2 - WORD_LOG2)
 };
 
 #define PERCPU_E1 "E1 free of an object that is free already"
@@ -63,6 +63,7 @@ struct percpu_chunk {
     /* fixed at birth */
     struct quire_percpu *pool;
     char *base;          /* unit 0 */
+    uint32_t grain, bit_log2; /* a bit of the map is 1 << bit_log2 bytes: 4, 16 or 64 */
     struct quire_span span, meta;
     atomic_u64 *written; /* a bit for each unit that may hold anything but zeros; any thread sets, the owner clears */
     atomic_addr owner;   /* struct percpu_local *; changes under the old owner's lock and the new one's */
@@ -71,7 +72,7 @@ struct percpu_chunk {
     /* the owner's */
     struct percpu_chunk *next, *prev;
     uint32_t class;
-    uint32_t grain_log2; /* of all runs since the chunk was empty: an alignment up to it needs no search of its own */
+    uint32_t edge_log2; /* of all runs since the chunk was empty, in bytes: an alignment up to it needs no search of its own */
     uint32_t objects;
     size_t live_words;
     struct bitmap map;
@@ -87,8 +88,8 @@ struct percpu_local {
     struct percpu_local *unused_next;
     struct quire_span span;
     /* under the bias */
-    uint64_t filled[PERCPU_CLASSES / 64]; /* classes with a chunk */
-    struct percpu_chunk *list[PERCPU_CLASSES];
+    uint64_t filled[PERCPU_GRAINS][PERCPU_CLASSES / 64]; /* classes with a chunk */
+    struct percpu_chunk *list[PERCPU_GRAINS][PERCPU_CLASSES];
     uint32_t chunks;
     size_t objects, objects_peak, live_words;
     uint64_t allocs, frees;
@@ -110,7 +111,7 @@ struct quire_percpu {
     bool rseq, own_memory;   /* sequences work; chunks are anonymous memory that nobody else uses */
     bool watched;            /* sanitize_watched() */
     size_t align_bytes_max, object_bytes_max;
-    size_t unit_words, chunk_meta_bytes, limit_bytes, reserve_words;
+    size_t unit_words, chunk_meta_bytes[PERCPU_GRAINS], limit_bytes, reserve_words;
     struct quire_span span;
     struct quire_source *source;
     char name[PERCPU_NAME_BYTES];
@@ -127,8 +128,8 @@ struct quire_percpu {
 };
 
 struct percpu_want {
-    size_t run;
-    unsigned align_log2, grain_log2; /* grain: the run is a multiple of 2^grain */
+    size_t words;
+    unsigned grain, align_log2, edge_log2; /* the alignment in bytes; the size is a multiple of 2^edge_log2 bytes */
 };
 
 /* A thread's table of its locals, by the pools' ids. */
@@ -174,26 +175,36 @@ static inline struct percpu_local *percpu_locals(const struct quire_percpu *pool
 __attribute__((noreturn, cold)) void percpu_refuse(const struct quire_percpu *pool, const char *what, uintptr_t bits);
 
 /* ---- percpu_chunk.c: a chunk's life, and its place in a local ---- */
-struct percpu_chunk *percpu_chunk_new(struct quire_percpu *pool);
+struct percpu_chunk *percpu_chunk_new(struct quire_percpu *pool, unsigned grain);
 void percpu_chunk_delete(struct percpu_chunk *chunk); /* not listed */
 void percpu_chunk_link(struct percpu_local *local, struct percpu_chunk *chunk);
 void percpu_chunk_unlink(struct percpu_local *local, struct percpu_chunk *chunk);
-static inline unsigned percpu_class_empty(const struct quire_percpu *pool)
+/* Chunks without an object are in this class, and others. */
+static inline unsigned percpu_class_empty(const struct quire_percpu *pool, unsigned grain)
 {
-    return percpu_class_floor(pool->unit_words - FIRST_WORDS);
+    return percpu_class_floor((pool->unit_words - FIRST_WORDS) >> (2 * grain));
 }
+/* fn for each chunk that is listed. */
+#define FOR_EACH_LIST(grain, class) for (unsigned grain = 0; grain < PERCPU_GRAINS; grain++) for (unsigned class = 0; class < PERCPU_CLASSES; class++)
+void percpu_chunks_move(struct percpu_local *from, struct percpu_local *to);
 void percpu_chunk_reclass(struct percpu_local *local, struct percpu_chunk *chunk, size_t longest);
 /* The unit may hold anything from now on; `sequence`: sequences may take the short way there. */
 void percpu_chunk_touch(struct percpu_chunk *chunk, uint32_t unit, bool sequence);
-void percpu_chunk_clear(struct percpu_chunk *chunk, size_t idx, size_t run);
+void percpu_chunk_clear(struct percpu_chunk *chunk, size_t offset, size_t bytes);
 /* The chunk of a ref, without looking whether it is an object; NULL: none of this pool. */
 struct percpu_chunk *percpu_chunk_find(const struct quire_percpu *pool, uintptr_t bits);
 /* The same; stops the process (E2, E3, E4). */
 struct percpu_chunk *percpu_chunk_verify(const struct quire_percpu *pool, uintptr_t bits);
 
-static inline size_t percpu_index(const struct quire_percpu *pool, uintptr_t bits)
+static inline size_t percpu_offset(const struct quire_percpu *pool, uintptr_t bits)
 {
-    return (bits & ~pool->window.unit_mask) >> WORD_LOG2;
+    return bits & ~pool->window.unit_mask;
+}
+
+/* Where an object could begin. */
+static inline bool percpu_offset_fits(const struct percpu_chunk *chunk, size_t offset)
+{
+    return offset >= (size_t)1 << EDGE_LOG2 && (offset & (((size_t)1 << chunk->bit_log2) - 1)) == 0;
 }
 
 static inline char *percpu_unit(const struct percpu_chunk *chunk, uint32_t unit)
@@ -213,7 +224,8 @@ uintptr_t percpu_local_alloc_tight(struct percpu_local *local, const struct perc
 bool percpu_local_free(struct percpu_local *local, struct percpu_chunk *chunk, uintptr_t bits, bool *emptied);
 /* What others have freed. */
 void percpu_inbox_drain(struct percpu_local *local);
-void percpu_empties_give(struct percpu_local *local); /* all of them */
+/* All chunks without an object go; bytes that were in memory. */
+size_t percpu_empties_give(struct percpu_local *local);
 
 /* ---- percpu_thread.c ---- */
 /* The calling thread's local with its bias taken, made if need be; or home. */

@@ -61,13 +61,14 @@ static size_t median_words(const struct sizes *sizes)
 static void look_at_chunk(struct look *look, const struct percpu_chunk *chunk)
 {
     struct quire_percpu_stats *out = look->stats;
-    size_t run, end = FIRST_WORDS, longest = bitmap_longest_hint(&chunk->map) << WORD_LOG2;
-    for (size_t at = bitmap_next_taken(&chunk->map, FIRST_WORDS, &run); at != BITMAP_NONE; at = bitmap_next_taken(&chunk->map, end, &run)) {
-        size_t gap_bytes = (at - end) << WORD_LOG2;
+    unsigned log2 = chunk->bit_log2;
+    size_t run, end = (size_t)FIRST_WORDS >> (2 * chunk->grain), longest = bitmap_longest_hint(&chunk->map) << log2;
+    for (size_t at = bitmap_next_taken(&chunk->map, end, &run); at != BITMAP_NONE; at = bitmap_next_taken(&chunk->map, end, &run)) {
+        size_t gap_bytes = (at - end) << log2;
         out->fragments += gap_bytes != 0;
         out->fragments_bytes += gap_bytes;
         out->fragment_bytes_max = gap_bytes > out->fragment_bytes_max ? gap_bytes : out->fragment_bytes_max;
-        count_object(&look->sizes, run);
+        count_object(&look->sizes, run << (2 * chunk->grain));
         end = at + run;
     }
     out->longest_free_bytes = longest > out->longest_free_bytes ? longest : out->longest_free_bytes;
@@ -88,8 +89,8 @@ static void look_at_local(struct look *look, struct percpu_local *local)
     out->chunks += local->chunks;
     out->allocs += local->allocs;
     out->frees += local->frees;
-    for (unsigned class = 0; class < PERCPU_CLASSES; class++)
-        for (struct percpu_chunk *chunk = local->list[class]; chunk; chunk = chunk->next)
+    FOR_EACH_LIST(grain, class)
+        for (struct percpu_chunk *chunk = local->list[grain][class]; chunk; chunk = chunk->next)
             look_at_chunk(look, chunk);
     if (local == &local->pool->reserve)
         out->reserve_bytes = percpu_local_free_words(local) << WORD_LOG2;
@@ -133,8 +134,8 @@ NO_SANITIZE static bool free_is_zero(const struct percpu_chunk *chunk)
     for (size_t at = bitmap_next_free(&chunk->map, 0, &run); at != BITMAP_NONE; at = bitmap_next_free(&chunk->map, at + run, &run))
         for (uint32_t w = 0; w * 64 < chunk->pool->units; w++)
             for (uint64_t units = u64_load_relaxed(&chunk->written[w]); units; units &= units - 1) {
-                const uint32_t *word = (const uint32_t *)(const void *)percpu_unit(chunk, w * 64 + bits_lowest(units)) + at;
-                for (size_t i = 0; i < run; i++)
+                const uint32_t *word = (const void *)(percpu_unit(chunk, w * 64 + bits_lowest(units)) + (at << chunk->bit_log2));
+                for (size_t i = 0; i < run << (2 * chunk->grain); i++)
                     if (word[i])
                         return false;
             }
@@ -143,12 +144,12 @@ NO_SANITIZE static bool free_is_zero(const struct percpu_chunk *chunk)
 
 static const char *check_chunk(const struct percpu_local *local, const struct percpu_chunk *chunk)
 {
-    size_t run, words = 0, objects = 0, edges = 0;
-    if (bitmap_check(&chunk->map) || bitmap_run(&chunk->map, 0) != FIRST_WORDS)
+    size_t run, words = 0, objects = 0, edges = 0, first = (size_t)FIRST_WORDS >> (2 * chunk->grain);
+    if (bitmap_check(&chunk->map) || bitmap_run(&chunk->map, 0) != first)
         return "percpu P1";
-    for (size_t at = bitmap_next_taken(&chunk->map, FIRST_WORDS, &run); at != BITMAP_NONE; at = bitmap_next_taken(&chunk->map, at + run, &run))
-        words += run, objects++, edges |= at | run;
-    if (edges & (((size_t)1 << chunk->grain_log2) - 1))
+    for (size_t at = bitmap_next_taken(&chunk->map, first, &run); at != BITMAP_NONE; at = bitmap_next_taken(&chunk->map, at + run, &run))
+        words += run << (2 * chunk->grain), objects++, edges |= (at | run) << chunk->bit_log2;
+    if (edges & (((size_t)1 << chunk->edge_log2) - 1))
         return "percpu P1";
     if (words != chunk->live_words || objects != chunk->objects)
         return "percpu P2";
@@ -167,11 +168,11 @@ static const char *check_local(struct percpu_local *local, size_t *chunk_bytes)
     size_t words = 0, objects = 0, chunks = 0;
     percpu_visit(local);
     percpu_inbox_drain(local);
-    for (unsigned class = 0; class < PERCPU_CLASSES && !error; class++) {
-        if ((local->list[class] != NULL) != bits_test(local->filled, class))
+    FOR_EACH_LIST(grain, class) {
+        if ((local->list[grain][class] != NULL) != bits_test(local->filled[grain], class))
             error = "percpu P3";
-        for (struct percpu_chunk *chunk = local->list[class]; chunk && !error; chunk = chunk->next) {
-            error = chunk->class != class ? "percpu P3" : check_chunk(local, chunk);
+        for (struct percpu_chunk *chunk = local->list[grain][class]; chunk && !error; chunk = chunk->next) {
+            error = chunk->class != class || chunk->grain != grain ? "percpu P3" : check_chunk(local, chunk);
             words += chunk->live_words, objects += chunk->objects, chunks++;
             *chunk_bytes += chunk->span.bytes + chunk->meta.bytes;
         }
@@ -197,9 +198,9 @@ const char *quire_percpu_check(struct quire_percpu *pool)
 bool quire_percpu_owns(const struct quire_percpu *pool, struct quire_percpu_ref ref)
 {
     struct percpu_chunk *chunk = ref.bits ? percpu_chunk_find(pool, ref.bits) : NULL;
-    size_t idx = percpu_index(pool, ref.bits);
-    if (!chunk || idx < FIRST_WORDS || (ref.bits & (((uintptr_t)1 << WORD_LOG2) - 1)))
+    if (!chunk || !percpu_offset_fits(chunk, percpu_offset(pool, ref.bits)))
         return false;
+    size_t idx = percpu_offset(pool, ref.bits) >> chunk->bit_log2;
     for (;;) {
         struct percpu_local *owner = percpu_owner(chunk);
         if (owner == percpu_mine(pool) && bias_enter(&owner->bias)) {

@@ -2,6 +2,9 @@
 /*
  * percpu_policy.h - which chunk first, and which may go: pure functions of small arguments.
  *
+ * A bit of a chunk's map stands for 4, 16 or 64 bytes.  A thread's first chunk is of 4, so that a small pool has one; the others are of the most
+ * that divides the object they are made for: then nothing is wasted, and a map is a fourth or a sixteenth as large.
+ *
  * Chunks are listed by the class of their longest free run: 1, 2 ... 7, then four classes to each power of two.  The smallest class that is sure to
  * have room is taken first: the fullest chunk that will do.
  */
@@ -17,7 +20,7 @@
 extern "C" {
 #endif
 
-enum { PERCPU_CLASSES = 128, PERCPU_LOOKS = 8 /* chunks tried that may have room and need not */ };
+enum { PERCPU_GRAINS = 3, PERCPU_CLASSES = 128, PERCPU_LOOKS = 8 /* chunks tried that may have room and need not */ };
 
 /* The class of chunks whose longest free run is `run` words; 0: none. */
 static inline unsigned percpu_class_floor(size_t run)
@@ -35,6 +38,12 @@ static inline unsigned percpu_class_ceil(size_t run)
         return (unsigned)run;
     unsigned e = log2_floor(run);
     return percpu_class_floor(run) + ((run & (((size_t)1 << (e - 2)) - 1)) != 0);
+}
+
+/* The coarsest grain of which an object of so many words is a whole number: 0 (4 bytes), 1 (16), 2 (64). */
+static inline unsigned percpu_grain(size_t words)
+{
+    return words % 4 ? 0 : words % 16 ? 1 : 2;
 }
 
 /* A chunk has become empty.  It goes if the thread's others have room for an eighth of a unit: so the next allocation does not bring it back. */

@@ -86,9 +86,9 @@ void percpu_locals_add_locked(struct quire_percpu *pool, struct percpu_local *lo
 
 /* ---- birth ---- */
 
-static size_t chunk_meta_bytes(uint32_t units, size_t unit_words)
+static size_t chunk_meta_bytes(uint32_t units, size_t unit_bits)
 {
-    size_t bytes = sizeof(struct percpu_chunk) + (units + 63) / 64 * sizeof(uint64_t) + bitmap_memory_bytes(unit_words);
+    size_t bytes = sizeof(struct percpu_chunk) + (units + 63) / 64 * sizeof(uint64_t) + bitmap_memory_bytes(unit_bits);
     return align_up(bytes, os_page_bytes());
 }
 
@@ -139,7 +139,8 @@ static int pool_plan(const struct quire_percpu_opts *opts, struct quire_percpu *
     pool->window.unit_mask = ~(uintptr_t)(unit_bytes - 1);
     pool->window.cpus = cpus;
     pool->unit_words = unit_bytes >> WORD_LOG2;
-    pool->chunk_meta_bytes = chunk_meta_bytes(pool->units, pool->unit_words);
+    for (unsigned grain = 0; grain < PERCPU_GRAINS; grain++)
+        pool->chunk_meta_bytes[grain] = chunk_meta_bytes(pool->units, pool->unit_words >> (2 * grain));
     pool->limit_bytes = opts->limit_bytes;
     pool->reserve_words = (opts->reserve_bytes + 3) >> WORD_LOG2;
     pool->own_memory = !opts->source || opts->source == quire_source_default() || opts->source == quire_source_anon();

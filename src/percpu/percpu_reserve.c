@@ -17,7 +17,7 @@ void percpu_reserve_fill(struct quire_percpu *pool)
 {
     struct percpu_local *home = &pool->home, *reserve = &pool->reserve;
     u32_store_relaxed(&pool->reserve_low, 0);
-    struct percpu_chunk *chunk = percpu_chunk_new(pool);
+    struct percpu_chunk *chunk = percpu_chunk_new(pool, 0);
     if (!chunk) {
         u32_store_relaxed(&pool->reserve_low, 1);
         return;
@@ -25,12 +25,7 @@ void percpu_reserve_fill(struct quire_percpu *pool)
     percpu_visit(home);
     percpu_visit(reserve);
     if (reserve->chunks == 0 || percpu_local_free_words(reserve) < pool->reserve_words) {
-        for (unsigned class = 0; class < PERCPU_CLASSES; class++)
-            while (reserve->list[class]) {
-                struct percpu_chunk *old = reserve->list[class];
-                percpu_chunk_unlink(reserve, old);
-                percpu_chunk_link(home, old);
-            }
+        percpu_chunks_move(reserve, home);
         percpu_chunk_link(reserve, chunk);
         chunk = NULL;
     }
@@ -47,8 +42,9 @@ static size_t chunk_trim(const struct percpu_chunk *chunk)
 {
     const struct quire_percpu *pool = chunk->pool;
     size_t bytes = 0, run, page = os_page_bytes();
+    unsigned log2 = chunk->bit_log2;
     for (size_t at = bitmap_next_free(&chunk->map, 0, &run); at != BITMAP_NONE; at = bitmap_next_free(&chunk->map, at + run, &run)) {
-        size_t from = align_up(at << WORD_LOG2, page), to = align_down((at + run) << WORD_LOG2, page);
+        size_t from = align_up(at << log2, page), to = align_down((at + run) << log2, page);
         for (uint32_t w = 0; w * 64 < pool->units && from < to; w++)
             for (uint64_t units = u64_load_relaxed(&chunk->written[w]); units; units &= units - 1) {
                 char *start = percpu_unit(chunk, w * 64 + bits_lowest(units)) + from;
@@ -66,13 +62,10 @@ static size_t local_trim(struct percpu_local *local)
     size_t bytes = 0;
     percpu_visit(local);
     percpu_inbox_drain(local);
-    struct percpu_chunk *chunk = local == &pool->reserve ? NULL : local->list[percpu_class_empty(pool)];
-    for (; chunk; chunk = chunk->next)
-        bytes += chunk->objects == 0 ? os_resident_bytes(chunk->span.start, chunk->span.bytes) : 0;
     if (local != &pool->reserve)
-        percpu_empties_give(local);
-    for (unsigned class = 0; class < PERCPU_CLASSES && pool->own_memory; class++)
-        for (chunk = local->list[class]; chunk; chunk = chunk->next)
+        bytes += percpu_empties_give(local);
+    FOR_EACH_LIST(grain, class)
+        for (struct percpu_chunk *chunk = local->list[grain][class]; chunk && pool->own_memory; chunk = chunk->next)
             bytes += chunk_trim(chunk);
     percpu_release(local);
     return bytes;

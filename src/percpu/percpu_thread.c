@@ -75,12 +75,7 @@ static void local_leave(struct percpu_local *local)
     percpu_inbox_drain(local);
     percpu_empties_give(local);
     percpu_visit(&pool->home);
-    for (unsigned class = 0; class < PERCPU_CLASSES; class++)
-        while (local->list[class]) {
-            struct percpu_chunk *chunk = local->list[class];
-            percpu_chunk_unlink(local, chunk);
-            percpu_chunk_link(&pool->home, chunk);
-        }
+    percpu_chunks_move(local, &pool->home);
     percpu_release(&pool->home);
     percpu_release(local);
     lock_take(&pool->lock);
