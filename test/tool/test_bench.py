@@ -13,14 +13,16 @@ import pytest
 import toolkit
 
 import bench_arena
+import bench_chart
 import bench_figures
+import bench_percpu
 import bench_run
 import bench_slab
-import bench_slab_text
 import cmd_bench
 
-# Both drivers, answering at once.  FAKE_SLAB is the slab's speed at 1, 2, 4, 8, 16 threads, FAKE_SLAB_OVERHEAD
-# its bytes above an element's own.
+# All drivers, answering at once.  FAKE_SLAB is the slab's speed at 1, 2, 4, 8, 16 threads, FAKE_SLAB_OVERHEAD
+# its bytes above an element's own; FAKE_FREE_MS is what freeing a million per-CPU objects at random takes,
+# FAKE_512 a call with 512 CPUs.
 DRIVER = """#!/bin/sh
 driver=${0##*/}
 while [ $# -gt 0 ]; do
@@ -29,12 +31,15 @@ while [ $# -gt 0 ]; do
     --callers) callers=$2 ;;
     --threads) threads=$2 ;;
     --workload) workload=$2 ;;
+    --object) object=$2 ;;
+    --count) count=$2 ;;
     esac
     shift
 done
 case $kind,$LD_PRELOAD in
 arena,*) name=quire-arena ;;
 slab,*) name=quire-slab ;;
+percpu,*) name=quire-percpu ;;
 malloc,*mimalloc*) name=mimalloc ;;
 malloc,*jemalloc*) name=jemalloc ;;
 malloc,*) name=libc ;;
@@ -44,8 +49,10 @@ esac
 [ "$FAKE_HANG" ] && exec sleep 60
 [ "$FAKE_CRASH" = "$driver" ] && { echo "out of memory" >&2; exit 1; }
 speeds=${FAKE_SLAB:-160 160 158 156 152} ns=${FAKE_ARENA_NS:-2e6} above=${FAKE_SLAB_OVERHEAD:-0.5}
+free=${FAKE_FREE_MS:-10}
 case $name in
-libc) speeds="40 40 40 40 40" ns=20e6 above=16 ;;
+libc) speeds="40 40 40 40 40" ns=20e6 above=16 free=40 ;;
+area-map) free=900 ;;
 mimalloc) speeds="150 150 150 150 150" ns=6e6 above=16 ;;
 jemalloc) speeds="60 60 55 50 45" ns=11e6 above=16 ;;
 none) speeds="230 230 230 230 230" ;;
@@ -56,6 +63,27 @@ slab,stress)
     set -- $speeds
     case $threads in 2) shift ;; 4) shift 2 ;; 8) shift 3 ;; 16) shift 4 ;; esac
     figure='"m_pairs_per_cpu_s":'$1 ;;
+percpu,objects)
+    [ "$count" = 1000000 ] || free=2 # a fifth of them
+    figure='"object_bytes":'$object',"count":'$count',"measured":20000,"alloc_ms":5,"free_in_order_ms":1,"free_alternating_ms":1'
+    figure=$figure',"free_reverse_ms":1,"free_random_ms":'$free ;;
+percpu,aligned)
+    echo '{"allocator":"'$name'","align_bytes":4,"alloc_ms":10}'
+    figure='"align_bytes":8,"alloc_ms":12,"over_plain":1.2,"measured":50000,"projected_ms":600000' ;;
+percpu,grow)
+    for objects in 10000 100000; do
+        for cpus in 2 512; do
+            alloc=20
+            [ "$cpus" = 512 ] && alloc=${FAKE_512:-20}
+            echo '{"allocator":"'$name'","cpus":'$cpus',"count":'$objects',"alloc_ns":'$alloc',"free_in_order_ns":20,"free_random_ns":30}'
+            [ "$name" = libc ] && break
+        done
+    done
+    exit 0 ;;
+percpu,add)
+    for kind in quire-percpu thread-local shared-atomic mutex; do echo '{"allocator":"'$kind'","rseq":1,"ns_per_add":1}'; done
+    echo '{"allocator":"quire-percpu","rseq":0,"ns_per_add":7}'
+    exit 0 ;;
 slab,full) figure='"overhead_bytes_per_element":'$above',"held_freed_bytes":3145728,"held_trimmed_bytes":1048576' ;;
 *) figure='"cold_cpu_ms":5,"warm_cpu_ms":1,"free_cpu_ms":2,"held_freed_mib":3,"held_trimmed_mib":4' ;;
 esac
@@ -69,7 +97,7 @@ def bench(tmp_path, monkeypatch, capsys):
     (status, stdout, stderr)."""
     folder = tmp_path / "build" / "bench"
     folder.mkdir(parents=True)
-    for name in ("query", "slab"):
+    for name in ("query", "slab", "percpu"):
         driver = folder / name
         driver.write_text(DRIVER)
         driver.chmod(driver.stat().st_mode | stat.S_IXUSR)
@@ -126,7 +154,7 @@ def test_json_is_alone_on_stdout_and_has_units_in_its_keys(bench):
 
 def lines_of(out, name):
     """The lines of the slab's part that begin with a name."""
-    part = out[out.index("Slab (Array Allocator)") :]
+    part = out[out.index("Slab (Array Allocator)") : out.index("Per-CPU (")]
     return [line for line in part.splitlines() if line.startswith(name)]
 
 
@@ -179,7 +207,8 @@ def test_the_curve_falls_when_16_threads_do_less_than_nine_tenths_of_one(
 
 
 def test_the_chart_puts_each_allocator_at_its_height_and_side_by_side_in_one_cell():
-    drawn = bench_slab_text.chart({"quire-slab": [100, 100, 100, 90, 20], "libc": [20] * 5})
+    series = {"quire-slab": [100, 100, 100, 90, 20], "libc": [20] * 5}
+    drawn = bench_chart.chart(series, bench_slab.THREADS, "a chart")
     rows = {line.split("|")[0].strip(): line.split("|")[1] for line in drawn.splitlines()[1:-3]}
     columns = {
         letter: [
@@ -195,17 +224,70 @@ def test_the_chart_puts_each_allocator_at_its_height_and_side_by_side_in_one_cel
 
 
 def test_allocators_of_one_first_letter_get_different_letters():
-    letters = bench_slab_text._letters(["quire-slab", "snmalloc", "smalloc", "mimalloc", "libc"])
+    letters = bench_chart._letters(["quire-slab", "snmalloc", "smalloc", "mimalloc", "libc"])
     assert len(set(letters.values())) == 5
 
 
 def test_a_burst_takes_at_most_a_quarter_of_the_free_memory(monkeypatch, tmp_path):
-    assert bench_slab._burst_count(full=False) <= 200_000
+    assert bench_slab.burst_count_of(full=False) <= 200_000
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 9 kB\nMemAvailable:  400000 kB\n")
     real = open
     monkeypatch.setattr("builtins.open", lambda p, *a, **k: real(meminfo, *a, **k))
-    assert bench_slab._burst_count(full=True) == 100_000
+    assert bench_slab.burst_count_of(full=True) == 100_000
+
+
+# ---- the per-CPU tables ----
+
+
+def percpu_part(out):
+    return out[out.index("Per-CPU (") :]
+
+
+def test_both_kernel_tables_stand_beside_libc_the_peers_and_the_area_map(bench):
+    part = percpu_part(bench()[1])
+    table = part[: part.index("1,000,000 objects of 4 bytes")]
+    cells = {line[:14].strip(): line[14:].split() for line in table.splitlines()}
+    assert cells["quire-percpu"][:3] == ["5", "/", "10"]
+    assert cells["libc"][:3] == ["5", "/", "40"]
+    assert cells["area map *"][:3] == ["5", "/", "900"]
+    assert "mimalloc" in cells and "jemalloc" in cells
+    assert cells["area map"][:3] == ["335", "/", "4960"]
+    assert cells["bitmap"][:3] == ["725", "/", "70"]
+    assert "4 bytes: 1.00 [1.00 to 1.00] of libc's time to allocate, 0.25 [0.25 to 0.25] to" in part
+
+
+def test_fewer_objects_than_a_million_are_scaled_to_a_million(bench):
+    rows = json.loads(bench("--json")[1])["percpu"]["rows"]
+    (large,) = (r for r in rows if (r["allocator"], r["object_bytes"]) == ("quire-percpu", 1024))
+    assert large["alloc_ms"]["median"] == 25  # 5 for the 200,000
+    assert large["free_worst_ms"]["median"] == 10
+    assert large["worst_order"] == "random"
+
+
+def test_the_contrived_alignment_case_says_how_far_the_area_map_came(bench):
+    part = percpu_part(bench()[1])
+    assert "50,000 in 0.0 s; all of them would take about 10 minutes" in part
+    assert "all in 12.0 [12.0 to 12.0] ms: 1.20 [1.20 to 1.20] times as long" in part
+    assert "area map 52 minutes, bitmap 14 s" in part
+
+
+@pytest.mark.parametrize(
+    ("ns", "share", "said"), [("30", "1.25", "does not grow"), ("31", "1.27", "GROWS")]
+)
+def test_cost_grows_when_the_most_objects_and_cpus_take_a_quarter_longer(
+    bench, monkeypatch, ns, share, said
+):
+    monkeypatch.setenv("FAKE_512", ns)
+    part = percpu_part(bench()[1])
+    assert f"take {share} [{share} to {share}] times as long" in part
+    assert f"cost {said} (bar: {bench_percpu.GROWTH_BAR})" in part
+    assert "2 2 CPUs  5 512 CPUs  l libc" in part
+
+
+def test_adding_is_that_with_restartable_sequences(bench):
+    add = json.loads(bench("--json")[1])["percpu"]["add"]
+    assert add["quire-percpu"] == {"median": 1, "low": 1, "high": 1}
 
 
 # ---- what it refuses to believe ----
@@ -265,14 +347,25 @@ def test_a_slab_that_needs_more_memory_than_the_baseline_is_status_1(bench, monk
     ]
 
 
-def test_a_baseline_from_before_the_slab_compares_the_arena_and_says_so(bench, tmp_path):
+@pytest.mark.parametrize(
+    ("part", "name"), [("array_allocator", "slab"), ("percpu", "per-CPU allocator")]
+)
+def test_a_baseline_from_before_a_part_compares_the_others_and_says_so(bench, tmp_path, part, name):
     bench("--save", "base.json")
     saved = json.loads((tmp_path / "base.json").read_text())
-    del saved["array_allocator"]
+    del saved[part]
     (tmp_path / "base.json").write_text(json.dumps(saved))
     status, out, _ = bench("--baseline", "base.json")
     assert status == 0
-    assert "only the arena compares" in out
+    assert f"from before there was a {name}: that is not compared" in out
+
+
+def test_freeing_per_cpu_objects_that_became_slower_is_status_1(bench, monkeypatch):
+    bench("--save", "base.json")
+    monkeypatch.setenv("FAKE_FREE_MS", "20")
+    status, out, _ = bench("--baseline", "base.json")
+    assert status == 1
+    assert "of 4 bytes: to free them takes 0.50 of libc's time, it was 0.25" in out
 
 
 def test_saving_overwrites_only_when_told_to(bench, tmp_path):
@@ -303,7 +396,7 @@ def test_an_unknown_table_is_refused_with_the_tables_there_are(bench):
     assert "there are: seeds" in refused.value.text()
 
 
-@pytest.mark.parametrize("driver", ["query", "slab"])
+@pytest.mark.parametrize("driver", ["query", "slab", "percpu"])
 def test_a_driver_that_fails_ends_with_its_reason(bench, monkeypatch, driver):
     monkeypatch.setenv("FAKE_CRASH", driver)
     with pytest.raises(bench_run.QuireError) as failed:
@@ -319,7 +412,7 @@ def test_a_driver_that_hangs_is_ended_and_named(bench, monkeypatch):
     assert "the benchmark under libc did not end" in failed.value.text()
 
 
-@pytest.mark.parametrize("driver", ["query", "slab"])
+@pytest.mark.parametrize("driver", ["query", "slab", "percpu"])
 def test_a_driver_that_is_not_built_is_named_before_anything_runs(
     bench, monkeypatch, tmp_path, driver
 ):

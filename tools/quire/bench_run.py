@@ -6,7 +6,8 @@ bench_run.py - one benchmark process under one allocator, and rounds of them unt
     Budget         ──> round, round, ...          at least ROUNDS_MIN
 
 Invariants: B1  a figure under a peer's name was measured in a process whose malloc is that peer's.
-Not here: which processes (bench_arena.py, bench_slab.py), medians (bench_figures.py).
+Not here: which processes (bench_arena.py, bench_slab.py, bench_percpu.py), medians
+(bench_figures.py).
 """
 
 import json
@@ -53,6 +54,11 @@ class Cast:
 
 def process(cast, name, argv):
     """What one process printed as JSON: one figure."""
+    return process_rows(cast, name, argv)[0]
+
+
+def process_rows(cast, name, argv):
+    """The same of a process that prints several, a line each."""
     try:
         done = subprocess.run(
             argv,
@@ -73,7 +79,7 @@ def process(cast, name, argv):
             why=done.stderr.strip() or "it said nothing",
             fix=" ".join(argv),
         )
-    return json.loads(done.stdout)
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def sweep(cast, entries):

@@ -44,7 +44,7 @@ def measure(cast, budget_s, full):
     """What --json has under "array_allocator"."""
     driver = bench_run.find_driver("slab")
     speed = _speed_rounds(cast, driver, budget_s * (1 - MEMORY_PART))
-    burst_count = _burst_count(full)
+    burst_count = burst_count_of(full)
     memory = _memory_rounds(cast, driver, burst_count, budget_s * MEMORY_PART)
     names = cast.names(OURS)
     return {
@@ -102,7 +102,7 @@ def _argv(driver, workload, name, threads, **numbers):
     return [str(word) for word in argv]
 
 
-def _burst_count(full):
+def burst_count_of(full):
     """As many as a quarter of the free memory has room for."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:

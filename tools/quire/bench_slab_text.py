@@ -2,20 +2,14 @@
 """
 bench_slab_text.py - the Array Allocator's table, its curve and its memory, for people.
 
-     160 |      S        S        S       the curve: a letter an allocator, a column a number of
-     140 |      m        m        m       threads, side by side where they fall into one cell
-         +---------------------------
-                1        2        4
-
-Not here: figures (bench_slab.py).
+Not here: figures (bench_slab.py), drawing (bench_chart.py).
 """
 
 import bench_slab
+from bench_chart import COLUMN_WIDTH, chart
 from bench_figures import interval_kind, spread
 from bench_slab import NONE, OURS, SPEED, THREADS, TOUCH
 
-CHART_LINES = 12
-COLUMN_WIDTH = 9
 LABELS = {NONE: "no allocator", TOUCH: "fresh memory"}
 MIB = 1048576
 
@@ -26,7 +20,7 @@ def counted(threads):
 
 def text(table):
     return "\n\n".join(
-        [_head(table), _table(table), chart(_series(table)), verdict(table["curve"]), memory(table)]
+        [_head(table), _table(table), curve(table), verdict(table["curve"]), memory(table)]
     )
 
 
@@ -70,42 +64,9 @@ def _series(table):
     return series
 
 
-def chart(series):
+def curve(table):
     """The scaling curve in text."""
-    letters, step = _letters(series), _step(max(max(values) for values in series.values()))
-    cells = {}
-    for name, values in series.items():
-        for column, value in enumerate(values):
-            cells.setdefault((round(value / step), column), []).append(letters[name])
-    lines = ["M pairs per CPU-second over threads"]
-    for level in range(max(line for line, _ in cells), -1, -1):
-        drawn = "".join(
-            f"{''.join(cells.get((level, column), [])):^{COLUMN_WIDTH}}"
-            for column in range(len(THREADS))
-        )
-        lines.append(f"{level * step:5} |{drawn}".rstrip())
-    lines.append(f"{'':5} +" + "-" * COLUMN_WIDTH * len(THREADS))
-    lines.append((f"{'':7}" + "".join(f"{t:^{COLUMN_WIDTH}}" for t in THREADS)).rstrip())
-    lines.append(f"{'':7}" + "  ".join(f"{letter} {name}" for name, letter in letters.items()))
-    return "\n".join(lines)
-
-
-def _letters(series):
-    """One letter an allocator: S the slab, others the first of their letters that is free."""
-    letters = {OURS: "S"}
-    for name in series:
-        if name not in letters:
-            free = [c for c in name if c.isalpha() and c not in letters.values()]
-            letters[name] = free[0] if free else "?"
-    return letters
-
-
-def _step(most):
-    """A round number of which about CHART_LINES make the highest figure."""
-    for step in (1, 2, 5, 10, 20, 25, 50, 100, 200, 500):
-        if most / step <= CHART_LINES:
-            return step
-    return 1000
+    return chart(_series(table), THREADS, "M pairs per CPU-second over threads")
 
 
 def verdict(curve):

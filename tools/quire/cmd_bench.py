@@ -2,8 +2,9 @@
 """
 cmd_bench.py - the headline tables of the systems Quire replaces, beside this machine's figures.
 
-    the arena's table  (bench_arena.py)   ┐ each in interleaved rounds of processes (bench_run.py)
-    the slab's tables  (bench_slab.py)    ┘
+    the arena's table     (bench_arena.py)   ┐
+    the slab's tables     (bench_slab.py)    ├ each in interleaved rounds of processes (bench_run.py)
+    the per-CPU tables    (bench_percpu.py)  ┘
         -> medians and intervals, ratios within a round -> text, --json, --save, --baseline
 
 Invariants: B1  a figure under a peer's name was measured in a process whose malloc is that peer's.
@@ -16,6 +17,8 @@ import os
 import time
 
 import bench_arena
+import bench_percpu
+import bench_percpu_text
 import bench_run
 import bench_slab
 import bench_slab_text
@@ -27,7 +30,7 @@ HELP = "published figures of the systems Quire replaces, beside this machine's"
 SCHEMA = "quire.bench/1"
 TABLES = ["seeds"]
 QUICK_S, FULL_S = 60, 420
-ARENA_PART = 0.4  # of the time; the slab has the rest
+ARENA_PART, SLAB_PART, PERCPU_PART = 0.25, 0.4, 0.35  # of the time
 
 
 def add_arguments(parser):
@@ -36,7 +39,7 @@ def add_arguments(parser):
         nargs="?",
         default="seeds",
         metavar="TABLE",
-        help="seeds (default): the arena's and the slab's headline tables",
+        help="seeds (default): the headline tables of arena, slab and per-CPU",
     )
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--quick", action="store_true", help="about a minute (default)")
@@ -48,7 +51,7 @@ def add_arguments(parser):
     parser.add_argument(
         "--baseline",
         metavar="FILE",
-        help="compare with a saved run; exit 1 when the arena or the slab has become slower",
+        help="compare with a saved run; exit 1 when one of ours has become slower",
     )
     parser.add_argument("-f", "--force", action="store_true", help="let --save overwrite")
 
@@ -100,13 +103,14 @@ def load_baseline(path):
 
 
 def measure(budget_s, full):
-    """Both tables; the result is what --json prints.  The arena's stand at its top level."""
-    for driver in ("query", "slab"):
+    """All tables; the result is what --json prints.  The arena's stand at its top level."""
+    for driver in ("query", "slab", "percpu"):
         bench_run.find_driver(driver)  # before a minute is spent
     cast = bench_run.Cast(peers.installed())
     load_before, began = os.getloadavg()[0], time.monotonic()
     arena = bench_arena.measure(cast, budget_s * ARENA_PART)
-    slab = bench_slab.measure(cast, budget_s * (1 - ARENA_PART), full)
+    slab = bench_slab.measure(cast, budget_s * SLAB_PART, full)
+    percpu = bench_percpu.measure(cast, budget_s * PERCPU_PART, full)
     return {
         "schema": SCHEMA,
         "table": "seeds",
@@ -117,6 +121,7 @@ def measure(budget_s, full):
         "refused": cast.refused,
         "rows": arena["rows"],
         "array_allocator": slab,
+        "percpu": percpu,
     }
 
 
@@ -142,13 +147,21 @@ def text(result):
         f"{m['cpu_model']}, {m['cpus_usable']} CPUs, {m['kernel']}, {m['libc']}, load"
         f" {m['load_average_before']} before; {result['seconds']:.0f} s"
     ] + [f"left out: {name}: {why}" for name, why in result["refused"].items()]
-    parts = [bench_arena.text(result), bench_slab_text.text(result["array_allocator"])]
+    parts = [
+        bench_arena.text(result),
+        bench_slab_text.text(result["array_allocator"]),
+        bench_percpu_text.text(result["percpu"]),
+    ]
     return "\n\n".join(["\n".join(lines), *parts])
 
 
 def regressions(result, baseline):
     """[sentence]: what lies wholly on the worse side of the baseline's intervals."""
-    return bench_arena.regressions(result, baseline) + bench_slab.regressions(result, baseline)
+    return [
+        sentence
+        for part in (bench_arena, bench_slab, bench_percpu)
+        for sentence in part.regressions(result, baseline)
+    ]
 
 
 def comparison_text(result, baseline, slower):
@@ -159,8 +172,9 @@ def comparison_text(result, baseline, slower):
     ]
     if where["cpu_model"] != result["machine"]["cpu_model"]:
         lines.append("          another machine: only the ratios compare")
-    if "array_allocator" not in baseline:
-        lines.append("          it is from before there was a slab: only the arena compares")
+    for part, name in (("array_allocator", "slab"), ("percpu", "per-CPU allocator")):
+        if part not in baseline:
+            lines.append(f"          it is from before there was a {name}: that is not compared")
     return "\n".join(
         lines + ([f"SLOWER    {line}" for line in slower] or ["no slower than the baseline"])
     )
