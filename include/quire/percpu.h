@@ -62,7 +62,7 @@ struct quire_percpu_opts {
 /* One snapshot.  mapped_bytes == live_bytes + free_bytes + meta_bytes, always; all three are of all copies together. */
 struct quire_percpu_stats {
     size_t mapped_bytes;       /* address space of the copies, and bookkeeping; memory only where it was written */
-    size_t live_bytes;         /* live objects, rounded up to 4 bytes, times copies, the shared one included */
+    size_t live_bytes;         /* live objects, rounded up to 4 bytes (where there are many, to their alignment), times copies, the shared one included */
     size_t free_bytes;
     size_t meta_bytes;         /* bookkeeping */
     size_t live_objects;
@@ -87,7 +87,8 @@ struct quire_percpu_stats {
 
 /*
  * A new pool.  NULL with errno: ENOMEM (no memory, limit_bytes less than one chunk, some 4,000 pools alive), EINVAL (flags not 0, chunk_bytes or
- * reserve_bytes too large).  Nothing leaks on failure.  Cost: one OS page; with reserve_bytes a chunk.  MT-Safe.
+ * reserve_bytes too large).  Nothing leaks on failure.  Cost: some 30 KiB of address space, touched as far as used; with reserve_bytes a chunk.
+ * MT-Safe.
  */
 QUIRE_API struct quire_percpu *quire_percpu_create(const struct quire_percpu_opts *opts);
 

@@ -14,18 +14,7 @@
 
 #include "os/os.h"
 #include "os/sanitize.h"
-#include "percpu/percpu_internal.h"
-
-/* The first chunk of a class from `class` on. */
-static inline struct percpu_chunk *first_from(const struct percpu_local *local, unsigned grain, unsigned class)
-{
-    for (unsigned w = class / 64; w < PERCPU_CLASSES / 64; w++) {
-        uint64_t filled = local->filled[grain][w] & (w == class / 64 ? bits_from(class % 64) : ~UINT64_C(0));
-        if (filled)
-            return local->list[grain][w * 64 + bits_lowest(filled)];
-    }
-    return NULL;
-}
+#include "percpu/percpu_page.h"
 
 /* For AddressSanitizer and Valgrind: the object's copies may be used, and hold zeros. */
 static COLD void tell_allocated(const struct percpu_chunk *chunk, size_t offset, size_t bytes)
@@ -51,6 +40,23 @@ static inline unsigned class_of(const struct percpu_want *want, unsigned grain)
     return percpu_class_ceil(run_of(want, grain) + ((size_t)1 << align_of(want, grain)) - 1);
 }
 
+static inline void count_allocated(struct percpu_local *local, struct percpu_chunk *chunk)
+{
+    chunk->objects++;
+    if (++local->objects > local->objects_peak)
+        local->objects_peak = local->objects;
+}
+
+static ALWAYS_INLINE uintptr_t page_alloc(struct percpu_local *local, struct percpu_page *page)
+{
+    struct percpu_chunk *chunk = page->chunk;
+    size_t offset = percpu_page_alloc(local, page);
+    count_allocated(local, chunk);
+    if (unlikely(local->pool->watched))
+        tell_allocated(chunk, offset, (size_t)page->words << WORD_LOG2);
+    return (uintptr_t)chunk->base + offset;
+}
+
 static inline uintptr_t chunk_alloc(struct percpu_local *local, struct percpu_chunk *chunk, const struct percpu_want *want)
 {
     size_t idx = bitmap_alloc(&chunk->map, run_of(want, chunk->grain), want->align_log2 <= chunk->edge_log2 ? 0 : align_of(want, chunk->grain));
@@ -59,21 +65,19 @@ static inline uintptr_t chunk_alloc(struct percpu_local *local, struct percpu_ch
     if (unlikely(want->edge_log2 < chunk->edge_log2))
         chunk->edge_log2 = want->edge_log2;
     chunk->live_words += want->words;
-    chunk->objects++;
     local->live_words += want->words;
-    local->allocs++;
-    if (++local->objects > local->objects_peak)
-        local->objects_peak = local->objects;
+    percpu_mapped_add(local, want->words, 1);
+    count_allocated(local, chunk);
     if (unlikely(local->pool->watched))
         tell_allocated(chunk, idx << chunk->bit_log2, want->words << WORD_LOG2);
     return (uintptr_t)chunk->base + (idx << chunk->bit_log2);
 }
 
-/* From chunks of the object's own grain, then from finer ones. */
-uintptr_t percpu_local_alloc(struct percpu_local *local, const struct percpu_want *want)
+/* From the maps of the object's own grain, then from finer ones. */
+static uintptr_t maps_alloc(struct percpu_local *local, const struct percpu_want *want)
 {
     for (unsigned grain = want->grain;;) {
-        struct percpu_chunk *chunk = first_from(local, grain, class_of(want, grain));
+        struct percpu_chunk *chunk = percpu_chunk_first(local, grain, class_of(want, grain));
         if (unlikely(!chunk)) {
             if (grain-- == 0)
                 return 0;
@@ -84,6 +88,27 @@ uintptr_t percpu_local_alloc(struct percpu_local *local, const struct percpu_wan
             return bits;
         percpu_chunk_reclass(local, chunk, bitmap_longest_hint(&chunk->map));
     }
+}
+
+static inline bool popular(const struct percpu_local *local, const struct percpu_want *want)
+{
+    return want->slot_words <= PERCPU_PAGED_WORDS && percpu_popular(local->mapped[want->words], want->words);
+}
+
+static ALWAYS_INLINE struct percpu_page *partial_page(const struct percpu_local *local, const struct percpu_want *want)
+{
+    return likely(want->slot_words <= PERCPU_PAGED_WORDS) ? local->partial[want->slot_words] : NULL;
+}
+
+/* Where it belongs: in a page, if there are many of its size, or in a map. */
+static uintptr_t place_alloc(struct percpu_local *local, const struct percpu_want *want)
+{
+    struct percpu_page *page = partial_page(local, want);
+    if (!page && !popular(local, want))
+        return maps_alloc(local, want);
+    if (!page)
+        page = percpu_page_new(local, (uint32_t)want->slot_words);
+    return page ? page_alloc(local, page) : 0;
 }
 
 /* The first to be asked next time is another. */
@@ -102,7 +127,7 @@ static void rotate(struct percpu_local *local, struct percpu_chunk *chunk)
 }
 
 /* A few of the chunks that may have room, and need not. */
-uintptr_t percpu_local_alloc_tight(struct percpu_local *local, const struct percpu_want *want)
+static uintptr_t tight_alloc(struct percpu_local *local, const struct percpu_want *want)
 {
     int looks = PERCPU_LOOKS;
     for (unsigned grain = want->grain + 1; grain-- > 0;)
@@ -120,10 +145,13 @@ uintptr_t percpu_local_alloc_tight(struct percpu_local *local, const struct perc
     return 0;
 }
 
+/* Anywhere at all in these chunks. */
 static uintptr_t alloc_anywhere(struct percpu_local *local, const struct percpu_want *want)
 {
-    uintptr_t bits = percpu_local_alloc(local, want);
-    return bits ? bits : percpu_local_alloc_tight(local, want);
+    uintptr_t bits = place_alloc(local, want);
+    if (!bits && popular(local, want))
+        bits = maps_alloc(local, want);
+    return bits ? bits : tight_alloc(local, want);
 }
 
 /* From a chunk that an ended thread has left, which is this thread's from then on. */
@@ -133,7 +161,9 @@ static uintptr_t alloc_from_home(struct quire_percpu *pool, struct percpu_local 
     if (local == home)
         return 0;
     percpu_visit(home);
-    uintptr_t bits = alloc_anywhere(home, want);
+    uintptr_t bits = place_alloc(home, want);
+    if (!bits)
+        bits = tight_alloc(home, want);
     if (bits) {
         struct percpu_chunk *chunk = percpu_chunk_find(pool, bits);
         percpu_chunk_unlink(home, chunk);
@@ -143,18 +173,27 @@ static uintptr_t alloc_from_home(struct quire_percpu *pool, struct percpu_local 
     return bits;
 }
 
+/* The local lacks a chunk: a paged one for a size of which there are many; the first of all is for anything. */
+static unsigned chunk_kind(const struct percpu_local *local, const struct percpu_want *want)
+{
+    if (popular(local, want))
+        return percpu_paged_kind(want->slot_words);
+    return local->chunks ? want->grain : 0;
+}
+
 static COLD uintptr_t alloc_held(struct quire_percpu *pool, struct percpu_local *local, const struct percpu_want *want)
 {
     percpu_inbox_drain(local);
-    uintptr_t bits = alloc_anywhere(local, want);
+    uintptr_t bits = place_alloc(local, want);
+    if (!bits)
+        bits = tight_alloc(local, want);
     if (!bits)
         bits = alloc_from_home(pool, local, want);
     if (bits)
         return bits;
-    struct percpu_chunk *chunk = percpu_chunk_new(pool, local->chunks ? want->grain : 0);
-    if (!chunk)
-        return 0;
-    percpu_chunk_link(local, chunk);
+    struct percpu_chunk *chunk = percpu_chunk_new(pool, chunk_kind(local, want));
+    if (chunk)
+        percpu_chunk_link(local, chunk);
     return alloc_anywhere(local, want);
 }
 
@@ -184,6 +223,7 @@ static inline int want_make(const struct quire_percpu *pool, size_t bytes, size_
     }
     out->words = (bytes + 3) >> WORD_LOG2;
     out->grain = percpu_grain(out->words);
+    out->slot_words = align_up(out->words, align_bytes < 8 ? 1 : align_bytes >> WORD_LOG2);
     out->align_log2 = bits_lowest(align_bytes);
     out->edge_log2 = bits_lowest(out->words) + WORD_LOG2;
     return 0;
@@ -198,10 +238,11 @@ struct quire_percpu_ref quire_percpu_alloc(struct quire_percpu *pool, size_t byt
         return (struct quire_percpu_ref){0};
     }
     struct percpu_local *local = percpu_mine(pool);
+    struct percpu_page *page;
     if (likely(local && bias_enter(&local->bias))) {
         uintptr_t bits = 0;
         if (likely(u32_load_relaxed(&local->inbox_count) < PERCPU_INBOX_DRAIN && u32_load_relaxed(&pool->reserve_low) == 0))
-            bits = percpu_local_alloc(local, &want);
+            bits = likely((page = partial_page(local, &want)) != NULL) ? page_alloc(local, page) : place_alloc(local, &want);
         bias_leave(&local->bias);
         if (likely(bits != 0))
             return (struct quire_percpu_ref){bits};

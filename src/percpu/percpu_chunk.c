@@ -15,7 +15,7 @@
 #include "os/os.h"
 #include "os/sanitize.h"
 #include "pages/source_internal.h"
-#include "percpu/percpu_internal.h"
+#include "percpu/percpu_page.h"
 
 /* ---- lists ---- */
 
@@ -30,10 +30,31 @@ static void enter_list(struct percpu_local *local, struct percpu_chunk *chunk)
     bits_set_one(local->filled[chunk->grain], chunk->class);
 }
 
+/* The chunk comes to the local (1), or leaves it (-1): its pages' lists, and how many of each size are in maps. */
+static void objects_follow(struct percpu_local *local, struct percpu_chunk *chunk, int change)
+{
+    size_t bytes;
+    if (!percpu_is_paged(chunk->grain)) {
+        for (size_t at = percpu_chunk_next(chunk, 0, &bytes); chunk->objects && at != SIZE_MAX; at = percpu_chunk_next(chunk, at + bytes, &bytes))
+            percpu_mapped_add(local, bytes >> WORD_LOG2, change);
+        return;
+    }
+    for (size_t i = 0; i < percpu_pages_of(chunk->pool); i++) {
+        struct percpu_page *page = percpu_page_of(chunk, i);
+        if (page->words && page->filled && change > 0)
+            percpu_page_enter(local, page);
+        else if (page->words && page->filled)
+            percpu_page_leave(local, page);
+    }
+}
+
 void percpu_chunk_link(struct percpu_local *local, struct percpu_chunk *chunk)
 {
     enter_list(local, chunk);
+    objects_follow(local, chunk, 1);
     local->chunks++;
+    local->paged_chunks += percpu_is_paged(chunk->grain);
+    local->free_pages[chunk->grain] += chunk->free_page_count;
     local->objects += chunk->objects;
     local->objects_peak = local->objects > local->objects_peak ? local->objects : local->objects_peak;
     local->live_words += chunk->live_words;
@@ -55,7 +76,12 @@ static void leave_list(struct percpu_local *local, struct percpu_chunk *chunk)
 void percpu_chunk_unlink(struct percpu_local *local, struct percpu_chunk *chunk)
 {
     leave_list(local, chunk);
+    objects_follow(local, chunk, -1);
     local->chunks--;
+    local->paged_chunks -= percpu_is_paged(chunk->grain);
+    local->free_pages[chunk->grain] -= chunk->free_page_count;
+    if (local->seen && *percpu_seen(local, (uintptr_t)chunk->base) == chunk)
+        *percpu_seen(local, (uintptr_t)chunk->base) = NULL;
     local->objects -= chunk->objects;
     local->live_words -= chunk->live_words;
 }
@@ -138,11 +164,21 @@ static struct percpu_chunk *chunk_make(struct quire_percpu *pool, const struct q
     chunk->meta = *meta;
     chunk->written = (atomic_u64 *)(void *)(chunk + 1);
     chunk->grain = grain;
+    chunk->class = percpu_class_empty(pool, grain);
+    void *rest = chunk->written + (pool->units + 63) / 64;
+    if (percpu_is_paged(grain)) {
+        size_t pages = percpu_pages_of(pool);
+        chunk->free_pages = rest;
+        chunk->pages = (char *)align_up((uintptr_t)(chunk->free_pages + (pages + 63) / 64), CACHE_LINE_BYTES);
+        chunk->page_stride = percpu_page_stride(grain);
+        chunk->free_page_count = (uint32_t)pages;
+        bits_set(chunk->free_pages, 0, pages);
+        return chunk;
+    }
     chunk->bit_log2 = WORD_LOG2 + 2 * grain;
-    bitmap_init(&chunk->map, chunk->written + (pool->units + 63) / 64, pool->unit_words >> (2 * grain));
+    bitmap_init(&chunk->map, rest, pool->unit_words >> (2 * grain));
     bitmap_alloc(&chunk->map, (size_t)FIRST_WORDS >> (2 * grain), 0);
     chunk->edge_log2 = EDGE_LOG2;
-    chunk->class = percpu_class_empty(pool, grain);
     return chunk;
 }
 
@@ -159,13 +195,13 @@ struct percpu_chunk *percpu_chunk_new(struct quire_percpu *pool, unsigned grain)
     if (pool->source->verbs->take(pool->source, bytes, align, &span) != 0)
         goto no_span;
     span_prepare(pool, &span);
-    if (size_load_relaxed(&pool->chunks) != 0 && (meta.flags & QUIRE_SPAN_ZERO))
+    if (size_load_relaxed(&pool->chunks) != 0 && !percpu_is_paged(grain) && (meta.flags & QUIRE_SPAN_ZERO))
         (void)os_populate(meta.start, meta.bytes); /* the pool is growing: the map will be written all over */
     struct percpu_chunk *chunk = chunk_make(pool, &span, &meta, grain);
     if (pagemap_set(chunk->base, os_page_bytes(), owner_make(chunk, OWNER_PERCPU)) != 0)
         goto no_pagemap;
     all_enter(pool, chunk);
-    size_add_relaxed(&pool->meta_bytes, meta_bytes + ((size_t)pool->units * FIRST_WORDS << WORD_LOG2));
+    size_add_relaxed(&pool->meta_bytes, meta_bytes);
     size_max_relaxed(&pool->chunks_peak, size_add_relaxed(&pool->chunks, 1) + 1);
     size_max_relaxed(&pool->peak_bytes, size_load_relaxed(&pool->mapped_bytes));
     return chunk;
@@ -190,7 +226,7 @@ void percpu_chunk_delete(struct percpu_chunk *chunk)
     pool->source->verbs->give(pool->source, &span);
     metas->verbs->give(metas, &meta);
     size_sub_relaxed(&pool->chunks, 1);
-    size_sub_relaxed(&pool->meta_bytes, meta.bytes + ((size_t)pool->units * FIRST_WORDS << WORD_LOG2));
+    size_sub_relaxed(&pool->meta_bytes, meta.bytes);
     percpu_discharge(pool, span.bytes + meta.bytes);
 }
 
@@ -226,6 +262,44 @@ void percpu_chunk_clear(struct percpu_chunk *chunk, size_t offset, size_t bytes)
     for (uint32_t w = 0; w * 64 < chunk->pool->units; w++)
         for (uint64_t units = u64_load_relaxed(&chunk->written[w]); units; units &= units - 1)
             clear_written(percpu_unit(chunk, w * 64 + bits_lowest(units)) + offset, bytes);
+}
+
+/* ---- its objects ---- */
+
+static size_t next_in_pages(const struct percpu_chunk *chunk, size_t from, size_t *bytes)
+{
+    size_t pages = percpu_pages_of(chunk->pool);
+    for (size_t i = from / PERCPU_PAGE_BYTES; i < pages; i++) {
+        const struct percpu_page *page = percpu_page_of(chunk, i);
+        if (page->words == 0)
+            continue;
+        size_t slot_bytes = (size_t)page->words << WORD_LOG2, slot = from <= page->start ? 0 : (from - page->start + slot_bytes - 1) / slot_bytes;
+        for (; slot < page->slots; slot++)
+            if (!percpu_page_is_free(page, (uint32_t)slot)) {
+                *bytes = slot_bytes;
+                return page->start + slot * slot_bytes;
+            }
+    }
+    return SIZE_MAX;
+}
+
+size_t percpu_chunk_next(const struct percpu_chunk *chunk, size_t from, size_t *bytes)
+{
+    if (percpu_is_paged(chunk->grain))
+        return next_in_pages(chunk, from, bytes);
+    size_t run, edge = (size_t)1 << EDGE_LOG2, bit = (size_t)1 << chunk->bit_log2;
+    size_t at = bitmap_next_taken(&chunk->map, align_up(from < edge ? edge : from, bit) >> chunk->bit_log2, &run);
+    *bytes = run << chunk->bit_log2;
+    return at == BITMAP_NONE ? SIZE_MAX : at << chunk->bit_log2;
+}
+
+bool percpu_chunk_has(const struct percpu_chunk *chunk, size_t offset)
+{
+    if (!percpu_is_paged(chunk->grain))
+        return percpu_offset_fits(chunk, offset) && bitmap_run(&chunk->map, offset >> chunk->bit_log2) != 0;
+    const struct percpu_page *page = percpu_page_at(chunk, offset);
+    uint32_t slot = page->words ? percpu_page_slot(page, offset) : page->slots;
+    return page->words && slot < page->slots && !percpu_page_is_free(page, slot);
 }
 
 /* ---- whose is this ref? ---- */

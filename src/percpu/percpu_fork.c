@@ -17,27 +17,61 @@
 #include <string.h>
 
 #include "os/os.h"
-#include "percpu/percpu_internal.h"
+#include "percpu/percpu_page.h"
+
+/* A page that was being cut or given up has no object: it is nobody's. */
+static void pages_repair(struct percpu_chunk *chunk)
+{
+    size_t pages = percpu_pages_of(chunk->pool);
+    chunk->free_page_count = 0;
+    for (size_t i = 0; i < pages; i++) {
+        struct percpu_page *page = percpu_page_of(chunk, i);
+        uint32_t free = 0;
+        page->filled = 0;
+        for (unsigned w = 0; w < page->free_words && page->words; w++) {
+            free += bits_count(page->free[w]);
+            page->filled |= (uint32_t)(page->free[w] != 0) << w;
+        }
+        page->used = (uint16_t)(page->words ? page->slots - free : 0);
+        if (page->used == 0 || bits_test(chunk->free_pages, i)) {
+            memset(page->free, 0, page->free_words * sizeof *page->free);
+            page->words = 0;
+            page->filled = 0;
+            bits_set_one(chunk->free_pages, i);
+            chunk->free_page_count++;
+        }
+    }
+    chunk->class = percpu_class_floor(chunk->free_page_count);
+}
 
 static void chunk_repair(struct percpu_chunk *chunk)
 {
-    size_t run, first = (size_t)FIRST_WORDS >> (2 * chunk->grain);
-    bitmap_rebuild(&chunk->map);
+    if (percpu_is_paged(chunk->grain)) {
+        pages_repair(chunk);
+    } else {
+        bitmap_rebuild(&chunk->map);
+        chunk->edge_log2 = chunk->bit_log2;
+        chunk->class = percpu_class_floor(bitmap_longest_hint(&chunk->map));
+    }
+    size_t bytes;
     chunk->objects = 0;
     chunk->live_words = 0;
-    for (size_t at = bitmap_next_taken(&chunk->map, first, &run); at != BITMAP_NONE; at = bitmap_next_taken(&chunk->map, at + run, &run)) {
+    for (size_t at = percpu_chunk_next(chunk, 0, &bytes); at != SIZE_MAX; at = percpu_chunk_next(chunk, at + bytes, &bytes)) {
         chunk->objects++;
-        chunk->live_words += run << (2 * chunk->grain);
+        chunk->live_words += bytes >> WORD_LOG2;
     }
-    chunk->edge_log2 = chunk->bit_log2;
-    chunk->class = percpu_class_floor(bitmap_longest_hint(&chunk->map));
 }
 
 static void local_empty(struct percpu_local *local)
 {
     memset(local->list, 0, sizeof local->list);
     memset(local->filled, 0, sizeof local->filled);
-    local->chunks = 0;
+    if (local->seen)
+        memset(local->seen, 0, PERCPU_SEEN * sizeof(struct percpu_chunk *));
+    memset(local->partial, 0, sizeof local->partial);
+    memset(local->mapped, 0, sizeof local->mapped);
+    local->chunks = local->paged_chunks = 0;
+    memset(local->free_pages, 0, sizeof local->free_pages);
     local->objects = local->live_words = 0;
 }
 
@@ -59,7 +93,7 @@ static void pool_rebuild(struct quire_percpu *pool)
         chunk_repair(chunk);
         percpu_chunk_link(owner ? owner : &pool->home, chunk);
         mapped += chunk->span.bytes + chunk->meta.bytes;
-        meta += chunk->meta.bytes + ((size_t)pool->units * FIRST_WORDS << WORD_LOG2);
+        meta += chunk->meta.bytes;
         chunks++;
     }
     size_store_relaxed(&pool->mapped_bytes, mapped);

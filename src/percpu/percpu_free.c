@@ -18,7 +18,7 @@
 
 #include "os/os.h"
 #include "os/sanitize.h"
-#include "percpu/percpu_internal.h"
+#include "percpu/percpu_page.h"
 
 /* For AddressSanitizer and Valgrind. */
 static COLD void tell_freed(const struct percpu_chunk *chunk, size_t offset, size_t bytes)
@@ -40,30 +40,64 @@ static NOINLINE size_t free_written(struct percpu_chunk *chunk, size_t idx, size
     return bitmap_free_merged(&chunk->map, idx, merged);
 }
 
-bool percpu_local_free(struct percpu_local *local, struct percpu_chunk *chunk, uintptr_t bits, bool *emptied)
+/* Words that were freed; 0: refused. */
+static inline size_t map_free(struct percpu_local *local, struct percpu_chunk *chunk, size_t offset)
 {
-    size_t offset = percpu_offset(local->pool, bits), idx = offset >> chunk->bit_log2, merged = 0, run = 0;
+    size_t idx = offset >> chunk->bit_log2, merged = 0, run = 0;
     if (unlikely(!percpu_offset_fits(chunk, offset)))
-        return false;
+        return 0;
     if (u32_load_relaxed(&chunk->any_written) == 0 && likely(!local->pool->watched))
         run = bitmap_free_merged(&chunk->map, idx, &merged);
     else
         run = free_written(chunk, idx, &merged);
     if (unlikely(run == 0))
-        return false;
+        return 0;
     run <<= 2 * chunk->grain;
     chunk->live_words -= run;
     local->live_words -= run;
-    local->objects--;
-    local->frees++;
+    percpu_mapped_add(local, run, -1);
     if (unlikely(percpu_class_floor(merged) > chunk->class))
         percpu_chunk_reclass(local, chunk, merged);
-    *emptied = --chunk->objects == 0;
-    if (unlikely(*emptied))
+    if (unlikely(chunk->objects == 1))
         chunk->edge_log2 = EDGE_LOG2;
-    return true;
+    return run;
 }
 
+static ALWAYS_INLINE size_t page_free(struct percpu_local *local, struct percpu_chunk *chunk, size_t offset)
+{
+    struct percpu_page *page = percpu_page_at(chunk, offset);
+    uint32_t words = page->words;
+    if (unlikely(words == 0))
+        return 0;
+    uint32_t slot = percpu_page_slot(page, offset);
+    if (unlikely(slot == page->slots || percpu_page_is_free(page, slot)))
+        return 0;
+    if (unlikely(u32_load_relaxed(&chunk->any_written) != 0 || local->pool->watched)) {
+        percpu_chunk_clear(chunk, offset, (size_t)words << WORD_LOG2);
+        if (local->pool->watched)
+            tell_freed(chunk, offset, (size_t)words << WORD_LOG2);
+        atomic_fence_signal(); /* cleared first, for the child of a fork */
+    }
+    percpu_page_free(local, page, slot);
+    if (unlikely(page->used == 0))
+        percpu_page_delete(local, page);
+    return words;
+}
+
+bool percpu_local_free(struct percpu_local *local, struct percpu_chunk *chunk, uintptr_t bits, bool *emptied)
+{
+    size_t offset = percpu_offset(local->pool, bits), words;
+    if (likely(percpu_is_paged(chunk->grain)))
+        words = page_free(local, chunk, offset);
+    else
+        words = map_free(local, chunk, offset);
+    if (unlikely(words == 0))
+        return false;
+    local->objects--;
+    local->frees++;
+    *emptied = --chunk->objects == 0;
+    return true;
+}
 /* What is wrong with a ref of this chunk that could not be freed. */
 static COLD void refuse(const struct percpu_chunk *chunk, uintptr_t bits)
 {
@@ -71,14 +105,22 @@ static COLD void refuse(const struct percpu_chunk *chunk, uintptr_t bits)
     size_t offset = percpu_offset(pool, bits);
     if (bits & (((uintptr_t)1 << WORD_LOG2) - 1))
         percpu_refuse(pool, PERCPU_E3, bits);
-    percpu_refuse(pool, percpu_offset_fits(chunk, offset) && !bitmap_taken(&chunk->map, offset >> chunk->bit_log2) ? PERCPU_E1 : PERCPU_E2, bits);
+    bool free = false;
+    if (!percpu_is_paged(chunk->grain)) {
+        free = percpu_offset_fits(chunk, offset) && !bitmap_taken(&chunk->map, offset >> chunk->bit_log2);
+    } else if (offset >= (size_t)1 << EDGE_LOG2) {
+        const struct percpu_page *page = percpu_page_at(chunk, offset);
+        free = page->words == 0 || percpu_page_slot(page, offset) != page->slots;
+    }
+    percpu_refuse(pool, free ? PERCPU_E1 : PERCPU_E2, bits);
 }
 
 /* It has no object left: it stands in the class of the empty ones. */
 static void empty_give(struct percpu_local *local, struct percpu_chunk *chunk)
 {
-    size_t words = local->pool->unit_words - FIRST_WORDS;
-    if (!percpu_empty_goes(percpu_local_free_words(local) - words, words))
+    size_t words = local->pool->unit_words - FIRST_WORDS, pages = percpu_pages_of(local->pool);
+    if (percpu_is_paged(chunk->grain) ? !percpu_empty_goes(local->free_pages[chunk->grain] - pages, pages)
+                                     : !percpu_empty_goes(percpu_local_free_words(local) - words, words))
         return;
     percpu_chunk_unlink(local, chunk);
     percpu_chunk_delete(chunk);
@@ -88,7 +130,7 @@ size_t percpu_empties_give(struct percpu_local *local)
 {
     size_t bytes = 0;
     struct percpu_chunk *next;
-    for (unsigned grain = 0; grain < PERCPU_GRAINS; grain++)
+    for (unsigned grain = 0; grain < PERCPU_KINDS; grain++)
         for (struct percpu_chunk *chunk = local->list[grain][percpu_class_empty(local->pool, grain)]; chunk; chunk = next) {
             next = chunk->next;
             if (chunk->objects != 0)
@@ -175,14 +217,26 @@ static COLD void emptied_slow(struct quire_percpu *pool, uintptr_t bits)
     errno = kept;
 }
 
+/* The chunk, if it is one of this local's. */
+static inline struct percpu_chunk *mine_at(struct percpu_local *local, uintptr_t bits)
+{
+    struct percpu_chunk **seen = percpu_seen(local, bits), *chunk = *seen;
+    if (likely(chunk && (uintptr_t)chunk->base == (bits & local->pool->window.unit_mask)))
+        return chunk;
+    chunk = percpu_chunk_find(local->pool, bits);
+    if (!chunk || (struct percpu_local *)addr_load_relaxed(&chunk->owner) != local)
+        return NULL;
+    return *seen = chunk;
+}
+
 void quire_percpu_free(struct quire_percpu *pool, struct quire_percpu_ref ref)
 {
     if (unlikely(ref.bits == 0))
         return;
-    struct percpu_chunk *chunk = percpu_chunk_find(pool, ref.bits);
     struct percpu_local *local = percpu_mine(pool);
-    if (likely(chunk && local && (struct percpu_local *)addr_load_relaxed(&chunk->owner) == local && bias_enter(&local->bias))) {
-        bool emptied = false, freed = percpu_local_free(local, chunk, ref.bits, &emptied);
+    if (likely(local && bias_enter(&local->bias))) {
+        struct percpu_chunk *chunk = mine_at(local, ref.bits);
+        bool emptied = false, freed = likely(chunk != NULL) && percpu_local_free(local, chunk, ref.bits, &emptied);
         bias_leave(&local->bias);
         if (likely(freed && !emptied))
             return;

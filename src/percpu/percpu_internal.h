@@ -16,7 +16,7 @@
  *
  * Invariants, checked by percpu_look.c:
  *   P1  the chunk's bitmap holds (its own check), its first 64 bytes are taken, and every run begins and ends at a multiple of 2^edge_log2 bytes
- *   P2  live_words and objects of a chunk are what its bitmap says; those of a local are the sums of its chunks'
+ *   P2  live_words and objects of a chunk are what its map or its pages say; those of a local are the sums of its chunks'
  *   P3  a chunk is on the list of its class, which promises no less than its longest free run
  *   P4  every free word is zero in every copy
  *   P5  the page map says that the chunk's first page is the chunk's; its owner is the local that lists it
@@ -45,6 +45,7 @@ enum {
     PERCPU_INBOX = 64,      /* frees by others before one of them must visit */
     PERCPU_INBOX_DRAIN = 32, /* as many make the owner look on its short way */
     PERCPU_LIST_LOCKS = 8,
+    PERCPU_SEEN = 1024,
     WORD_LOG2 = 2,           /* sizes are counted in words of 4 bytes */
     EDGE_LOG2 = 6,           /* a unit's first 64 bytes are not for objects */
     FIRST_WORDS = 1 << (EDGE_LOG2 - WORD_LOG2)
@@ -58,12 +59,17 @@ enum {
 
 struct percpu_thread;
 struct percpu_local;
+struct percpu_page;
 
 struct percpu_chunk {
     /* fixed at birth */
     struct quire_percpu *pool;
     char *base;          /* unit 0 */
-    uint32_t grain, bit_log2; /* a bit of the map is 1 << bit_log2 bytes: 4, 16 or 64 */
+    uint32_t grain, bit_log2; /* a bit of the map is 1 << bit_log2 bytes: 4, 16 or 64; or a paged kind: pages instead of a map */
+    char *pages;              /* struct percpu_page, so far apart: */
+    size_t page_stride;
+    uint64_t *free_pages;     /* the owner's, with their count */
+    uint32_t free_page_count;
     struct quire_span span, meta;
     atomic_u64 *written; /* a bit for each unit that may hold anything but zeros; any thread sets, the owner clears */
     atomic_addr owner;   /* struct percpu_local *; changes under the old owner's lock and the new one's */
@@ -74,7 +80,7 @@ struct percpu_chunk {
     uint32_t class;
     uint32_t edge_log2; /* of all runs since the chunk was empty, in bytes: an alignment up to it needs no search of its own */
     uint32_t objects;
-    size_t live_words;
+    size_t live_words; /* of a chunk with a map */
     struct bitmap map;
     /* any thread */
     atomic_u32 any_written; /* is any bit of `written` set? */
@@ -88,11 +94,16 @@ struct percpu_local {
     struct percpu_local *unused_next;
     struct quire_span span;
     /* under the bias */
-    uint64_t filled[PERCPU_GRAINS][PERCPU_CLASSES / 64]; /* classes with a chunk */
-    struct percpu_chunk *list[PERCPU_GRAINS][PERCPU_CLASSES];
-    uint32_t chunks;
-    size_t objects, objects_peak, live_words;
-    uint64_t allocs, frees;
+    uint64_t filled[PERCPU_KINDS][PERCPU_CLASSES / 64]; /* classes with a chunk */
+    struct percpu_chunk *list[PERCPU_KINDS][PERCPU_CLASSES];
+    struct percpu_page *partial[PERCPU_PAGED_WORDS + 1]; /* by size, in words */
+    uint32_t mapped[PERCPU_PAGED_WORDS + 1];             /* objects of the size that are not in pages */
+    uint32_t chunks, paged_chunks;               /* all; of these, the paged ones */
+    size_t free_pages[PERCPU_KINDS];             /* of the paged ones together */
+    size_t objects, objects_peak;
+    size_t live_words;                           /* of the others */
+    uint64_t frees; /* of objects that were in these chunks */
+    struct percpu_chunk **seen; /* chunks that objects were freed in, by address; NULL: not a thread's */
     /* frees by other threads */
     struct lock inbox_lock;
     atomic_u32 inbox_count;
@@ -111,7 +122,7 @@ struct quire_percpu {
     bool rseq, own_memory;   /* sequences work; chunks are anonymous memory that nobody else uses */
     bool watched;            /* sanitize_watched() */
     size_t align_bytes_max, object_bytes_max;
-    size_t unit_words, chunk_meta_bytes[PERCPU_GRAINS], limit_bytes, reserve_words;
+    size_t unit_words, chunk_meta_bytes[PERCPU_KINDS], limit_bytes, reserve_words;
     struct quire_span span;
     struct quire_source *source;
     char name[PERCPU_NAME_BYTES];
@@ -130,6 +141,7 @@ struct quire_percpu {
 struct percpu_want {
     size_t words;
     unsigned grain, align_log2, edge_log2; /* the alignment in bytes; the size is a multiple of 2^edge_log2 bytes */
+    size_t slot_words;                     /* the size, rounded up to the alignment */
 };
 
 /* A thread's table of its locals, by the pools' ids. */
@@ -180,12 +192,18 @@ void percpu_chunk_delete(struct percpu_chunk *chunk); /* not listed */
 void percpu_chunk_link(struct percpu_local *local, struct percpu_chunk *chunk);
 void percpu_chunk_unlink(struct percpu_local *local, struct percpu_chunk *chunk);
 /* Chunks without an object are in this class, and others. */
+static inline size_t percpu_pages_of(const struct quire_percpu *pool)
+{
+    return (pool->unit_words << WORD_LOG2) / PERCPU_PAGE_BYTES;
+}
 static inline unsigned percpu_class_empty(const struct quire_percpu *pool, unsigned grain)
 {
+    if (percpu_is_paged(grain))
+        return percpu_class_floor(percpu_pages_of(pool));
     return percpu_class_floor((pool->unit_words - FIRST_WORDS) >> (2 * grain));
 }
 /* fn for each chunk that is listed. */
-#define FOR_EACH_LIST(grain, class) for (unsigned grain = 0; grain < PERCPU_GRAINS; grain++) for (unsigned class = 0; class < PERCPU_CLASSES; class++)
+#define FOR_EACH_LIST(grain, class) for (unsigned grain = 0; grain < PERCPU_KINDS; grain++) for (unsigned class = 0; class < PERCPU_CLASSES; class++)
 void percpu_chunks_move(struct percpu_local *from, struct percpu_local *to);
 void percpu_chunk_reclass(struct percpu_local *local, struct percpu_chunk *chunk, size_t longest);
 /* The unit may hold anything from now on; `sequence`: sequences may take the short way there. */
@@ -201,10 +219,27 @@ static inline size_t percpu_offset(const struct quire_percpu *pool, uintptr_t bi
     return bits & ~pool->window.unit_mask;
 }
 
-/* Where an object could begin. */
+/* Chunks of the local that were met lately: an unlinked one is never there. */
+static inline struct percpu_chunk **percpu_seen(struct percpu_local *local, uintptr_t bits)
+{
+    return &local->seen[(bits >> local->pool->window.unit_shift) % PERCPU_SEEN];
+}
+
+/* Where an object could begin in a chunk with a map. */
 static inline bool percpu_offset_fits(const struct percpu_chunk *chunk, size_t offset)
 {
     return offset >= (size_t)1 << EDGE_LOG2 && (offset & (((size_t)1 << chunk->bit_log2) - 1)) == 0;
+}
+
+/* The first chunk of a kind, of a class from `class` on. */
+static inline struct percpu_chunk *percpu_chunk_first(const struct percpu_local *local, unsigned grain, unsigned class)
+{
+    for (unsigned w = class / 64; w < PERCPU_CLASSES / 64; w++) {
+        uint64_t filled = local->filled[grain][w] & (w == class / 64 ? bits_from(class % 64) : ~UINT64_C(0));
+        if (filled)
+            return local->list[grain][w * 64 + bits_lowest(filled)];
+    }
+    return NULL;
 }
 
 static inline char *percpu_unit(const struct percpu_chunk *chunk, uint32_t unit)
@@ -212,14 +247,24 @@ static inline char *percpu_unit(const struct percpu_chunk *chunk, uint32_t unit)
     return chunk->base + ((size_t)unit << chunk->pool->window.unit_shift);
 }
 
+/* Free in the local's maps. */
 static inline size_t percpu_local_free_words(const struct percpu_local *local)
 {
-    return local->chunks * (local->pool->unit_words - FIRST_WORDS) - local->live_words;
+    return (local->chunks - local->paged_chunks) * (local->pool->unit_words - FIRST_WORDS) - local->live_words;
 }
 
+/* The first live object of a chunk at or behind `from`, an offset in the unit; its size.  SIZE_MAX: there is none. */
+size_t percpu_chunk_next(const struct percpu_chunk *chunk, size_t from, size_t *bytes);
+/* Is there one that begins just there? */
+bool percpu_chunk_has(const struct percpu_chunk *chunk, size_t offset);
+
 /* ---- percpu_alloc.c, percpu_free.c: inside a local ---- */
-uintptr_t percpu_local_alloc(struct percpu_local *local, const struct percpu_want *want);
-uintptr_t percpu_local_alloc_tight(struct percpu_local *local, const struct percpu_want *want);
+/* An object of a map left the local, or came to it. */
+static inline void percpu_mapped_add(struct percpu_local *local, size_t words, int change)
+{
+    if (words <= PERCPU_PAGED_WORDS)
+        local->mapped[words] += (uint32_t)change;
+}
 /* False: refused, nothing has changed.  *emptied: the chunk has no object left. */
 bool percpu_local_free(struct percpu_local *local, struct percpu_chunk *chunk, uintptr_t bits, bool *emptied);
 /* What others have freed. */

@@ -13,7 +13,7 @@
 
 #include "os/os.h"
 #include "os/sanitize.h"
-#include "percpu/percpu_internal.h"
+#include "percpu/percpu_page.h"
 
 enum { EXACT_WORDS = 256 };
 
@@ -57,19 +57,27 @@ static size_t median_words(const struct sizes *sizes)
     return 0;
 }
 
+/* The largest object that the chunk has room for. */
+static size_t longest_bytes(const struct percpu_chunk *chunk)
+{
+    if (percpu_is_paged(chunk->grain))
+        return chunk->free_page_count ? (size_t)PERCPU_PAGED_WORDS << WORD_LOG2 : 0;
+    return bitmap_longest_hint(&chunk->map) << chunk->bit_log2;
+}
+
 /* The objects of a chunk, and the free runs between them. */
 static void look_at_chunk(struct look *look, const struct percpu_chunk *chunk)
 {
     struct quire_percpu_stats *out = look->stats;
-    unsigned log2 = chunk->bit_log2;
-    size_t run, end = (size_t)FIRST_WORDS >> (2 * chunk->grain), longest = bitmap_longest_hint(&chunk->map) << log2;
-    for (size_t at = bitmap_next_taken(&chunk->map, end, &run); at != BITMAP_NONE; at = bitmap_next_taken(&chunk->map, end, &run)) {
-        size_t gap_bytes = (at - end) << log2;
+    size_t bytes, end = (size_t)1 << EDGE_LOG2, longest = longest_bytes(chunk);
+    for (size_t at = percpu_chunk_next(chunk, end, &bytes); at != SIZE_MAX; at = percpu_chunk_next(chunk, end, &bytes)) {
+        size_t gap_bytes = at - end;
         out->fragments += gap_bytes != 0;
         out->fragments_bytes += gap_bytes;
         out->fragment_bytes_max = gap_bytes > out->fragment_bytes_max ? gap_bytes : out->fragment_bytes_max;
-        count_object(&look->sizes, run << (2 * chunk->grain));
-        end = at + run;
+        count_object(&look->sizes, bytes >> WORD_LOG2);
+        out->live_bytes += bytes;
+        end = at + bytes;
     }
     out->longest_free_bytes = longest > out->longest_free_bytes ? longest : out->longest_free_bytes;
     out->empty_chunks += chunk->objects == 0;
@@ -84,10 +92,8 @@ static void look_at_local(struct look *look, struct percpu_local *local)
     percpu_inbox_drain(local);
     out->live_objects += local->objects;
     out->live_objects_peak += local->objects_peak;
-    out->live_bytes += local->live_words << WORD_LOG2;
-    out->unit_free_bytes += percpu_local_free_words(local) << WORD_LOG2;
     out->chunks += local->chunks;
-    out->allocs += local->allocs;
+    out->allocs += local->objects + local->frees;
     out->frees += local->frees;
     FOR_EACH_LIST(grain, class)
         for (struct percpu_chunk *chunk = local->list[grain][class]; chunk; chunk = chunk->next)
@@ -108,6 +114,7 @@ void quire_percpu_stats(const struct quire_percpu *pool_, struct quire_percpu_st
         look_at_local(&look, local);
         out->owners += percpu_has_thread(local);
     }
+    out->unit_free_bytes = out->chunks * ((pool->unit_words - FIRST_WORDS) << WORD_LOG2) - out->live_bytes;
     out->live_bytes *= pool->units;
     out->meta_bytes = size_load_relaxed(&pool->meta_bytes);
     out->mapped_bytes = size_load_relaxed(&pool->mapped_bytes);
@@ -128,34 +135,72 @@ void quire_percpu_stats(const struct quire_percpu *pool_, struct quire_percpu_st
 /* ---- invariants ---- */
 
 /* P4, where anything may be written. */
-NO_SANITIZE static bool free_is_zero(const struct percpu_chunk *chunk)
+NO_SANITIZE static bool zero_between(const struct percpu_chunk *chunk, size_t from, size_t to)
 {
-    size_t run;
-    for (size_t at = bitmap_next_free(&chunk->map, 0, &run); at != BITMAP_NONE; at = bitmap_next_free(&chunk->map, at + run, &run))
-        for (uint32_t w = 0; w * 64 < chunk->pool->units; w++)
-            for (uint64_t units = u64_load_relaxed(&chunk->written[w]); units; units &= units - 1) {
-                const uint32_t *word = (const void *)(percpu_unit(chunk, w * 64 + bits_lowest(units)) + (at << chunk->bit_log2));
-                for (size_t i = 0; i < run << (2 * chunk->grain); i++)
-                    if (word[i])
-                        return false;
-            }
+    for (uint32_t w = 0; w * 64 < chunk->pool->units; w++)
+        for (uint64_t units = u64_load_relaxed(&chunk->written[w]); units; units &= units - 1) {
+            const uint32_t *word = (const void *)percpu_unit(chunk, w * 64 + bits_lowest(units));
+            for (size_t i = from >> WORD_LOG2; i < to >> WORD_LOG2; i++)
+                if (word[i])
+                    return false;
+        }
     return true;
 }
 
-static const char *check_chunk(const struct percpu_local *local, const struct percpu_chunk *chunk)
+static const char *check_pages(const struct percpu_local *local, const struct percpu_chunk *chunk)
 {
-    size_t run, words = 0, objects = 0, edges = 0, first = (size_t)FIRST_WORDS >> (2 * chunk->grain);
-    if (bitmap_check(&chunk->map) || bitmap_run(&chunk->map, 0) != first)
+    size_t pages = percpu_pages_of(chunk->pool), free_pages = 0;
+    for (size_t i = 0; i < pages; i++) {
+        const struct percpu_page *page = percpu_page_of(chunk, i);
+        bool free = bits_test(chunk->free_pages, i);
+        free_pages += free;
+        if (free != (page->words == 0))
+            return "percpu G2";
+        if (free)
+            continue;
+        size_t free_slots = 0;
+        for (unsigned w = 0; w < page->free_words; w++) {
+            free_slots += bits_count(page->free[w]);
+            if ((page->free[w] != 0) != (page->filled >> w & 1))
+                return "percpu G1";
+        }
+        if (free_slots + page->used != page->slots)
+            return "percpu G1";
+        if (page->used == 0 || (page->filled && !page->prev && local->partial[page->words] != page))
+            return "percpu G2";
+    }
+    return free_pages == chunk->free_page_count && chunk->class == percpu_class_floor(free_pages) ? NULL : "percpu G2";
+}
+
+static const char *check_map(const struct percpu_chunk *chunk)
+{
+    size_t bytes, edges = 0;
+    if (bitmap_check(&chunk->map) || bitmap_run(&chunk->map, 0) != (size_t)FIRST_WORDS >> (2 * chunk->grain))
         return "percpu P1";
-    for (size_t at = bitmap_next_taken(&chunk->map, first, &run); at != BITMAP_NONE; at = bitmap_next_taken(&chunk->map, at + run, &run))
-        words += run << (2 * chunk->grain), objects++, edges |= (at | run) << chunk->bit_log2;
+    for (size_t at = percpu_chunk_next(chunk, 0, &bytes); at != SIZE_MAX; at = percpu_chunk_next(chunk, at + bytes, &bytes))
+        edges |= at | bytes;
     if (edges & (((size_t)1 << chunk->edge_log2) - 1))
         return "percpu P1";
-    if (words != chunk->live_words || objects != chunk->objects)
+    return chunk->class < percpu_class_floor(bitmap_longest_hint(&chunk->map)) ? "percpu P3" : NULL;
+}
+
+static const char *check_chunk(const struct percpu_local *local, const struct percpu_chunk *chunk, size_t *live_words)
+{
+    size_t bytes, words = 0, objects = 0, end = (size_t)1 << EDGE_LOG2;
+    const char *error = percpu_is_paged(chunk->grain) ? check_pages(local, chunk) : check_map(chunk);
+    bool zero = true, look = !sanitize_watched();
+    for (size_t at = percpu_chunk_next(chunk, end, &bytes); at != SIZE_MAX && !error; at = percpu_chunk_next(chunk, end, &bytes)) {
+        words += bytes >> WORD_LOG2, objects++;
+        zero = zero && (!look || zero_between(chunk, end, at));
+        end = at + bytes;
+    }
+    if (error)
+        return error;
+    if (!percpu_is_paged(chunk->grain))
+        *live_words += words;
+    if ((!percpu_is_paged(chunk->grain) && words != chunk->live_words) || objects != chunk->objects)
         return "percpu P2";
-    if (chunk->class < percpu_class_floor(bitmap_longest_hint(&chunk->map)))
-        return "percpu P3";
-    if (!sanitize_watched() && !free_is_zero(chunk))
+    if (!zero || (look && !zero_between(chunk, end, chunk->pool->unit_words << WORD_LOG2)))
         return "percpu P4";
     if (percpu_owner(chunk) != local || pagemap_find(chunk->base) != owner_make(chunk, OWNER_PERCPU))
         return "percpu P5";
@@ -172,8 +217,8 @@ static const char *check_local(struct percpu_local *local, size_t *chunk_bytes)
         if ((local->list[grain][class] != NULL) != bits_test(local->filled[grain], class))
             error = "percpu P3";
         for (struct percpu_chunk *chunk = local->list[grain][class]; chunk && !error; chunk = chunk->next) {
-            error = chunk->class != class || chunk->grain != grain ? "percpu P3" : check_chunk(local, chunk);
-            words += chunk->live_words, objects += chunk->objects, chunks++;
+            error = chunk->class != class || chunk->grain != grain ? "percpu P3" : check_chunk(local, chunk, &words);
+            objects += chunk->objects, chunks++;
             *chunk_bytes += chunk->span.bytes + chunk->meta.bytes;
         }
     }
@@ -198,13 +243,13 @@ const char *quire_percpu_check(struct quire_percpu *pool)
 bool quire_percpu_owns(const struct quire_percpu *pool, struct quire_percpu_ref ref)
 {
     struct percpu_chunk *chunk = ref.bits ? percpu_chunk_find(pool, ref.bits) : NULL;
-    if (!chunk || !percpu_offset_fits(chunk, percpu_offset(pool, ref.bits)))
+    if (!chunk)
         return false;
-    size_t idx = percpu_offset(pool, ref.bits) >> chunk->bit_log2;
+    size_t offset = percpu_offset(pool, ref.bits);
     for (;;) {
         struct percpu_local *owner = percpu_owner(chunk);
-        if (owner == percpu_mine(pool) && bias_enter(&owner->bias)) {
-            bool mine = bitmap_run(&chunk->map, idx) != 0;
+        if (owner == percpu_mine(pool) && u32_load_relaxed(&owner->inbox_count) == 0 && bias_enter(&owner->bias)) {
+            bool mine = percpu_chunk_has(chunk, offset);
             bias_leave(&owner->bias);
             return mine;
         }
@@ -212,7 +257,7 @@ bool quire_percpu_owns(const struct quire_percpu *pool, struct quire_percpu_ref 
             continue;
         percpu_inbox_drain(owner);
         chunk = percpu_chunk_find(pool, ref.bits); /* it may have been empty, and gone */
-        bool live = chunk && percpu_owner(chunk) == owner && bitmap_run(&chunk->map, idx) != 0;
+        bool live = chunk && percpu_owner(chunk) == owner && percpu_chunk_has(chunk, offset);
         percpu_release(owner);
         return live;
     }

@@ -5,6 +5,8 @@
  * A bit of a chunk's map stands for 4, 16 or 64 bytes.  A thread's first chunk is of 4, so that a small pool has one; the others are of the most
  * that divides the object they are made for: then nothing is wasted, and a map is a fourth or a sixteenth as large.
  *
+ * Of a small size that a thread has many of, the further ones lie in pages of that size alone (percpu_page.h).
+ *
  * Chunks are listed by the class of their longest free run: 1, 2 ... 7, then four classes to each power of two.  The smallest class that is sure to
  * have room is taken first: the fullest chunk that will do.
  */
@@ -20,7 +22,16 @@
 extern "C" {
 #endif
 
-enum { PERCPU_GRAINS = 3, PERCPU_CLASSES = 128, PERCPU_LOOKS = 8 /* chunks tried that may have room and need not */ };
+enum {
+    PERCPU_GRAINS = 3, /* kinds of chunks with a map of their own: 0, 1, 2 */
+    PERCPU_PAGED,      /* kinds that are cut into pages of one size each: of any number of objects, */
+    PERCPU_PAGED_64,   /* and of 64 at most */
+    PERCPU_KINDS,
+    PERCPU_PAGE_BYTES = 8192,
+    PERCPU_PAGED_WORDS = 256, /* the largest object in pages: 1 KiB */
+    PERCPU_POPULAR_BYTES = 4096,     PERCPU_CLASSES = 128,
+    PERCPU_LOOKS = 8 /* chunks tried that may have room and need not */
+};
 
 /* The class of chunks whose longest free run is `run` words; 0: none. */
 static inline unsigned percpu_class_floor(size_t run)
@@ -46,10 +57,27 @@ static inline unsigned percpu_grain(size_t words)
     return words % 4 ? 0 : words % 16 ? 1 : 2;
 }
 
-/* A chunk has become empty.  It goes if the thread's others have room for an eighth of a unit: so the next allocation does not bring it back. */
-static inline bool percpu_empty_goes(size_t others_free_words, size_t unit_words)
+/* A page of few objects needs little bookkeeping. */
+static inline unsigned percpu_paged_kind(size_t words)
 {
-    return others_free_words >= unit_words / 8;
+    return PERCPU_PAGE_BYTES / 4 / words > 64 ? PERCPU_PAGED : PERCPU_PAGED_64;
+}
+
+static inline bool percpu_is_paged(unsigned kind)
+{
+    return kind >= PERCPU_PAGED;
+}
+
+/* The local has so many objects of a size in maps: the next gets a page.  What the page wastes is then at most what the size has. */
+static inline bool percpu_popular(size_t objects, size_t words)
+{
+    return words <= PERCPU_PAGED_WORDS && objects * words * 4 >= PERCPU_POPULAR_BYTES;
+}
+
+/* A chunk has become empty.  It goes if the thread's others of its kind have room for an eighth of it: so the next allocation does not bring it back. */
+static inline bool percpu_empty_goes(size_t others_free, size_t room)
+{
+    return others_free >= room / 8;
 }
 
 #ifdef __cplusplus

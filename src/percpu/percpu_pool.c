@@ -15,7 +15,7 @@
 #include "os/os.h"
 #include "os/os_rseq.h"
 #include "os/sanitize.h"
-#include "percpu/percpu_internal.h"
+#include "percpu/percpu_page.h"
 
 enum { UNIT_SHIFT_DEFAULT = 20, UNIT_SHIFT_MAX = 30, CPUS_MAX = 1 << 16 };
 
@@ -86,15 +86,15 @@ void percpu_locals_add_locked(struct quire_percpu *pool, struct percpu_local *lo
 
 /* ---- birth ---- */
 
-static size_t chunk_meta_bytes(uint32_t units, size_t unit_bits)
+static size_t chunk_meta_bytes(uint32_t units, size_t map_bytes)
 {
-    size_t bytes = sizeof(struct percpu_chunk) + (units + 63) / 64 * sizeof(uint64_t) + bitmap_memory_bytes(unit_bits);
+    size_t bytes = sizeof(struct percpu_chunk) + (units + 63) / 64 * sizeof(uint64_t) + map_bytes;
     return align_up(bytes, os_page_bytes());
 }
 
 static size_t chunk_all_bytes(uint32_t units, unsigned shift)
 {
-    return ((size_t)units << shift) + chunk_meta_bytes(units, (size_t)1 << (shift - WORD_LOG2));
+    return ((size_t)units << shift) + chunk_meta_bytes(units, bitmap_memory_bytes((size_t)1 << (shift - WORD_LOG2)));
 }
 
 /* log2 of the unit: what was asked for and a page; or the default, smaller where a quarter of the limit asks for it.  0: no such unit. */
@@ -140,7 +140,11 @@ static int pool_plan(const struct quire_percpu_opts *opts, struct quire_percpu *
     pool->window.cpus = cpus;
     pool->unit_words = unit_bytes >> WORD_LOG2;
     for (unsigned grain = 0; grain < PERCPU_GRAINS; grain++)
-        pool->chunk_meta_bytes[grain] = chunk_meta_bytes(pool->units, pool->unit_words >> (2 * grain));
+        pool->chunk_meta_bytes[grain] = chunk_meta_bytes(pool->units, bitmap_memory_bytes(pool->unit_words >> (2 * grain)));
+    size_t pages = unit_bytes / PERCPU_PAGE_BYTES;
+    for (unsigned kind = PERCPU_PAGED; kind < PERCPU_KINDS; kind++)
+        pool->chunk_meta_bytes[kind] =
+            chunk_meta_bytes(pool->units, (pages + 63) / 64 * sizeof(uint64_t) + CACHE_LINE_BYTES + pages * percpu_page_stride(kind));
     pool->limit_bytes = opts->limit_bytes;
     pool->reserve_words = (opts->reserve_bytes + 3) >> WORD_LOG2;
     pool->own_memory = !opts->source || opts->source == quire_source_default() || opts->source == quire_source_anon();

@@ -37,23 +37,32 @@ void percpu_reserve_fill(struct quire_percpu *pool)
 
 /* ---- giving back ---- */
 
-/* The pages of written units on which nothing lives. */
+/* These bytes of all written units, which are free: whole pages of them. */
+static size_t gap_trim(const struct percpu_chunk *chunk, size_t from, size_t to)
+{
+    size_t bytes = 0;
+    from = align_up(from, os_page_bytes());
+    to = align_down(to, os_page_bytes());
+    for (uint32_t w = 0; w * 64 < chunk->pool->units && from < to; w++)
+        for (uint64_t units = u64_load_relaxed(&chunk->written[w]); units; units &= units - 1) {
+            char *start = percpu_unit(chunk, w * 64 + bits_lowest(units)) + from;
+            size_t resident = os_resident_bytes(start, to - from);
+            if (resident && os_discard(start, to - from) == 0)
+                bytes += resident;
+        }
+    return bytes;
+}
+
 static size_t chunk_trim(const struct percpu_chunk *chunk)
 {
-    const struct quire_percpu *pool = chunk->pool;
-    size_t bytes = 0, run, page = os_page_bytes();
-    unsigned log2 = chunk->bit_log2;
-    for (size_t at = bitmap_next_free(&chunk->map, 0, &run); at != BITMAP_NONE; at = bitmap_next_free(&chunk->map, at + run, &run)) {
-        size_t from = align_up(at << log2, page), to = align_down((at + run) << log2, page);
-        for (uint32_t w = 0; w * 64 < pool->units && from < to; w++)
-            for (uint64_t units = u64_load_relaxed(&chunk->written[w]); units; units &= units - 1) {
-                char *start = percpu_unit(chunk, w * 64 + bits_lowest(units)) + from;
-                size_t resident = os_resident_bytes(start, to - from);
-                if (resident && os_discard(start, to - from) == 0)
-                    bytes += resident;
-            }
+    size_t freed = 0, end = (size_t)1 << EDGE_LOG2, bytes;
+    if (u32_load_relaxed(&chunk->any_written) == 0)
+        return 0;
+    for (size_t at = percpu_chunk_next(chunk, end, &bytes); at != SIZE_MAX; at = percpu_chunk_next(chunk, end, &bytes)) {
+        freed += gap_trim(chunk, end, at);
+        end = at + bytes;
     }
-    return bytes;
+    return freed + gap_trim(chunk, end, chunk->pool->unit_words << WORD_LOG2);
 }
 
 static size_t local_trim(struct percpu_local *local)

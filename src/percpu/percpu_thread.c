@@ -142,7 +142,7 @@ static struct percpu_local *local_new(struct quire_percpu *pool)
 {
     struct quire_source *source = quire_source_default();
     struct quire_span span;
-    size_t bytes = align_up(sizeof(struct percpu_local), os_page_bytes());
+    size_t bytes = align_up(sizeof(struct percpu_local) + PERCPU_SEEN * sizeof(struct percpu_chunk *), os_page_bytes());
     if (!percpu_charge(pool, bytes))
         return NULL;
     if (source->verbs->take(source, bytes, os_page_bytes(), &span) != 0) {
@@ -150,7 +150,9 @@ static struct percpu_local *local_new(struct quire_percpu *pool)
         return NULL;
     }
     struct percpu_local *local = span.start;
-    memset(local, 0, sizeof *local);
+    if (!(span.flags & QUIRE_SPAN_ZERO))
+        memset(local, 0, bytes);
+    local->seen = (struct percpu_chunk **)(void *)(local + 1);
     local->pool = pool;
     local->span = span;
     local->bias = (struct bias)BIAS_INIT(LOCK_PERCPU_LOCAL);

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+/*
+ * percpu_page.c - a page's life: nobody's, a size's, nobody's again.
+ *
+ *     free_pages of the chunk ---percpu_page_new()---> partial list of its size <---> full, on no list
+ *              ^                                              |
+ *              +--------------percpu_page_delete()------------+  its last object was freed
+ *
+ * A paged chunk is listed by how many free pages it has, where others are listed by their longest free run.
+ *
+ * Locks: the local's.  Not here: slots (percpu_page.h).
+ */
+#include <string.h>
+
+#include "percpu/percpu_page.h"
+
+void percpu_page_enter(struct percpu_local *local, struct percpu_page *page)
+{
+    struct percpu_page **head = &local->partial[page->words];
+    page->prev = NULL;
+    page->next = *head;
+    if (*head)
+        (*head)->prev = page;
+    *head = page;
+}
+
+void percpu_page_leave(struct percpu_local *local, struct percpu_page *page)
+{
+    if (page->prev)
+        page->prev->next = page->next;
+    else
+        local->partial[page->words] = page->next;
+    if (page->next)
+        page->next->prev = page->prev;
+}
+
+static void free_pages_set(struct percpu_local *local, struct percpu_chunk *chunk, int change)
+{
+    chunk->free_page_count += (uint32_t)change;
+    local->free_pages[chunk->grain] += (size_t)change;
+    percpu_chunk_reclass(local, chunk, chunk->free_page_count);
+}
+
+static void page_cut(struct percpu_page *page, struct percpu_chunk *chunk, uint32_t index, uint32_t words)
+{
+    uint32_t first = index == 0 ? 1U << EDGE_LOG2 : 0;
+    page->chunk = chunk;
+    page->start = index * PERCPU_PAGE_BYTES + first;
+    page->words = (uint16_t)words;
+    page->slots = (uint16_t)(((PERCPU_PAGE_BYTES - first) >> WORD_LOG2) / words);
+    page->used = 0;
+    page->free_words = chunk->grain == PERCPU_PAGED_64 ? 1 : PAGE_FREE_WORDS;
+    page->reciprocal = ((UINT64_C(1) << 32) + words - 1) / words;
+    uint32_t whole = page->slots / 64, rest = page->slots % 64;
+    for (uint32_t w = 0; w < whole; w++)
+        page->free[w] = ~UINT64_C(0);
+    if (rest)
+        page->free[whole] = bits_low(rest);
+    page->filled = (uint32_t)bits_low(whole + (rest != 0));
+}
+
+struct percpu_page *percpu_page_new(struct percpu_local *local, uint32_t words)
+{
+    struct percpu_chunk *chunk = percpu_chunk_first(local, percpu_paged_kind(words), 1);
+    if (!chunk)
+        return NULL;
+    uint32_t w = 0;
+    while (chunk->free_pages[w] == 0)
+        w++;
+    uint32_t index = w * 64 + bits_lowest(chunk->free_pages[w]);
+    chunk->free_pages[w] &= chunk->free_pages[w] - 1;
+    struct percpu_page *page = percpu_page_of(chunk, index);
+    page_cut(page, chunk, index, words);
+    free_pages_set(local, chunk, -1);
+    percpu_page_enter(local, page);
+    return page;
+}
+
+void percpu_page_delete(struct percpu_local *local, struct percpu_page *page)
+{
+    struct percpu_chunk *chunk = page->chunk;
+    percpu_page_leave(local, page);
+    memset(page->free, 0, page->free_words * sizeof *page->free);
+    page->words = 0;
+    page->filled = 0;
+    bits_set_one(chunk->free_pages, (size_t)((char *)page - chunk->pages) / chunk->page_stride);
+    free_pages_set(local, chunk, 1);
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+/*
+ * percpu_page.h - pages of objects of one size, for the sizes that a thread has many of.
+ *
+ *     paged chunk, unit      | page 0    | page 1    | page 2    | ...  8 KiB each
+ *     percpu_page                words 16    words 3     words 0         out of line, one for each
+ *                                free 0..128 free 0..682 (nobody's)      a bit for each slot; `filled`: words of these bits that are not 0
+ *
+ * Taking a slot is two counts of trailing zeros; giving one back is one bit, which tells at once whether it was free already.  A page serves a size
+ * while it holds an object of it.
+ *
+ * Invariants:
+ *   G1  slots - used is the number of bits of `free`; filled says which of its words are not 0
+ *   G2  a page with a free slot and one that is not is on the partial list of its size; of pages that are all free none is anybody's
+ *
+ * For percpu*.c only.  Not here: which sizes get pages (percpu_policy.h), pages that come and go (percpu_page.c).
+ */
+#ifndef QUIRE_PERCPU_PAGE_H
+#define QUIRE_PERCPU_PAGE_H
+
+#include "percpu/percpu_internal.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { PAGE_FREE_WORDS = 32 };
+STATIC_ASSERT(PAGE_FREE_WORDS * 64 == PERCPU_PAGE_BYTES >> WORD_LOG2, "a bit for each word of a page, should that be its size");
+
+struct percpu_page {
+    struct percpu_chunk *chunk;
+    struct percpu_page *next, *prev; /* of the partial list */
+    uint32_t start;                  /* of slot 0, in the unit */
+    uint16_t words, slots, used;     /* words: of a slot; 0: nobody's */
+    uint16_t free_words;             /* that there are of `free`: 1 or PAGE_FREE_WORDS */
+    uint64_t reciprocal;             /* n * reciprocal >> 32 is n / words, for n < 2^16 */
+    uint32_t filled;
+    uint64_t free[PAGE_FREE_WORDS];  /* its first word in the same cache line as all that */
+};
+STATIC_ASSERT(offsetof(struct percpu_page, free) <= CACHE_LINE_BYTES - sizeof(uint64_t), "a page of few objects is one cache line");
+
+static inline size_t percpu_page_stride(unsigned kind)
+{
+    return kind == PERCPU_PAGED_64 ? CACHE_LINE_BYTES : align_up(sizeof(struct percpu_page), CACHE_LINE_BYTES);
+}
+
+static inline struct percpu_page *percpu_page_of(const struct percpu_chunk *chunk, size_t index)
+{
+    return (struct percpu_page *)(void *)(chunk->pages + index * chunk->page_stride);
+}
+
+/* A page for objects of so many words, from a paged chunk of the local's; NULL: none has a free one. */
+struct percpu_page *percpu_page_new(struct percpu_local *local, uint32_t words);
+/* It has no object left: nobody's. */
+void percpu_page_delete(struct percpu_local *local, struct percpu_page *page);
+void percpu_page_enter(struct percpu_local *local, struct percpu_page *page);
+void percpu_page_leave(struct percpu_local *local, struct percpu_page *page);
+
+static inline struct percpu_page *percpu_page_at(const struct percpu_chunk *chunk, size_t offset)
+{
+    return percpu_page_of(chunk, offset / PERCPU_PAGE_BYTES);
+}
+
+/* The slot that begins there; slots: none does. */
+static inline uint32_t percpu_page_slot(const struct percpu_page *page, size_t offset)
+{
+    uint64_t n = (uint64_t)(offset - page->start) >> WORD_LOG2; /* wraps below the start: too large */
+    uint32_t slot = (uint32_t)((n & 0xffff) * page->reciprocal >> 32);
+    return likely(n < PERCPU_PAGE_BYTES >> WORD_LOG2 && (uint64_t)slot * page->words == n && slot < page->slots) ? slot : page->slots;
+}
+
+static inline bool percpu_page_is_free(const struct percpu_page *page, uint32_t slot)
+{
+    return page->free[slot / 64] >> (slot % 64) & 1;
+}
+
+/* A page with a free slot: the slot's offset in the unit. */
+static ALWAYS_INLINE size_t percpu_page_alloc(struct percpu_local *local, struct percpu_page *page)
+{
+    unsigned w = bits_lowest(page->filled), b = bits_lowest(page->free[w]);
+    page->free[w] &= page->free[w] - 1;
+    page->used++;
+    if (unlikely(page->free[w] == 0)) {
+        page->filled &= page->filled - 1;
+        if (page->filled == 0)
+            percpu_page_leave(local, page);
+    }
+    return page->start + ((size_t)(w * 64 + b) * page->words << WORD_LOG2);
+}
+
+/* A slot that is not free. */
+static ALWAYS_INLINE void percpu_page_free(struct percpu_local *local, struct percpu_page *page, uint32_t slot)
+{
+    if (unlikely(page->filled == 0))
+        percpu_page_enter(local, page);
+    page->free[slot / 64] |= UINT64_C(1) << (slot % 64);
+    page->filled |= UINT32_C(1) << (slot / 64);
+    page->used--;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
