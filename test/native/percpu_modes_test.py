@@ -2,38 +2,10 @@
 """Per-CPU objects give the same results in every mode: with the kernel's restartable sequences, without them for each reason there is, and on one CPU."""
 import os
 import shutil
-import subprocess
 
 import pytest
 from outside_kit import build, run  # noqa: F401 (build is a fixture)
-
-WITHOUT_RSEQ = ["env", "GLIBC_TUNABLES=glibc.pthread.rseq=0"]
-SKIPPED = 77
-THREADS, COUNTERS, STEPS, NODES, BUCKETS = 4, 64, 20000, 300, 8
-
-
-def results():
-    """What the mixture comes to, by plain arithmetic."""
-    sums = [0] * COUNTERS
-    for thread in range(THREADS):
-        for step in range(STEPS):
-            sums[(step * 7 + thread) % COUNTERS] += step - 3 * thread
-    least, most = min(sums), max(sums)
-    mixed = 0
-    for value in sums:
-        mixed = (mixed * 31 + value) % 2**64
-    buckets = [(value - least) * BUCKETS // (most - least + 1) for value in sums]
-    return (
-        f"sums {least} to {most}, hash {mixed:016x}\n"
-        f"histogram {' '.join(str(buckets.count(k)) for k in range(BUCKETS))}\n"
-        f"exchanged {THREADS * STEPS // 4 * 5}\n"
-        f"nodes {NODES} of {NODES}, values {sum(range(NODES))}\n"
-        f"live {COUNTERS + 4}, check sound\n"
-        "live 4 after the frees\n"
-    )
-
-
-RESULTS = results()
+from percpu_kit import RESULTS, SKIPPED, WITHOUT_RSEQ, libc_registers
 
 
 def expect_results(sequences, *command):
@@ -43,14 +15,6 @@ def expect_results(sequences, *command):
     assert (done.returncode, done.stdout) == (0, RESULTS), done.stderr
     if sequences:
         assert f"sequences: {sequences}\n" in done.stderr
-
-
-def libc_registers():
-    """True when this libc registers an area for its threads here: glibc 2.35 or later, and a kernel that takes it."""
-    if not shutil.which("getconf"):
-        return False
-    version = subprocess.run(["getconf", "GNU_LIBC_VERSION"], capture_output=True, text=True, check=False).stdout.split()
-    return len(version) == 2 and tuple(map(int, version[1].split(".")[:2])) >= (2, 35) and "rseq=0" not in os.environ.get("GLIBC_TUNABLES", "")
 
 
 @pytest.mark.parametrize("flag", ["-DQUIRE_PERCPU_INLINE=1", "-DQUIRE_PERCPU_INLINE=0"])

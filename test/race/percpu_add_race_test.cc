@@ -80,10 +80,10 @@ void adds_are_exact(os_rseq_mode mode, unsigned workers, quire_percpu_opts opts 
 
 /* ---- cmpxchg ---- */
 
-/* Adds one to this CPU's copy, whatever it is. */
+/* Adds one to this CPU's copy, whatever it is; the first guess is wrong. */
 void increment(quire_percpu *pool, quire_percpu_ref ref)
 {
-    intptr_t seen = 0;
+    intptr_t seen = -1;
     while (!quire_percpu_cmpxchg(pool, ref, &seen, seen + 1)) {
     }
 }

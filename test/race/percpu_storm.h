@@ -13,10 +13,6 @@
 
 #include <sys/prctl.h>
 
-#ifndef sigev_notify_thread_id
-#define sigev_notify_thread_id _sigev_un._tid
-#endif
-
 class Storm {
 public:
     /* What the handler calls, on each thread that is in a storm; nullptr: nothing. */
@@ -52,7 +48,7 @@ public:
             struct sigevent event = {};
             event.sigev_notify = SIGEV_THREAD_ID;
             event.sigev_signo = SIGRTMIN + 1;
-            event.sigev_notify_thread_id = thread_id();
+            event._sigev_un._tid = thread_id(); /* older libcs have no name for it */
             struct itimerspec every = {{0, PERIOD_NS}, {0, PERIOD_NS}};
             EXPECT_EQ(timer_create(CLOCK_MONOTONIC, &event, &timer), 0);
             EXPECT_EQ(timer_settime(timer, 0, &every, nullptr), 0);
