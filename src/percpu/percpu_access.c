@@ -107,12 +107,12 @@ bool quire_percpu_cmpxchg(struct quire_percpu *pool, struct quire_percpu_ref ref
     }
 }
 
-void quire_percpu_push(struct quire_percpu *pool, struct quire_percpu_ref list, void *node)
+static NOINLINE void push_slow(struct quire_percpu *pool, uintptr_t list, void *node)
 {
     for (;;) {
-        if (pool->rseq && likely(os_rseq_push(&pool->window, list.bits, node)))
+        if (pool->rseq && os_rseq_push(&pool->window, list, node))
             return;
-        atomic_addr *word = word_for_atomics(pool, list.bits);
+        atomic_addr *word = word_for_atomics(pool, list);
         if (!word)
             continue;
         uintptr_t head = addr_load_relaxed(word);
@@ -123,13 +123,19 @@ void quire_percpu_push(struct quire_percpu *pool, struct quire_percpu_ref list, 
     }
 }
 
-void *quire_percpu_pop(struct quire_percpu *pool, struct quire_percpu_ref list)
+void quire_percpu_push(struct quire_percpu *pool, struct quire_percpu_ref list, void *node)
+{
+    if (unlikely(!os_rseq_push(&pool->window, list.bits, node)))
+        push_slow(pool, list.bits, node);
+}
+
+static NOINLINE void *pop_slow(struct quire_percpu *pool, uintptr_t list)
 {
     for (;;) {
         void *node = NULL;
-        if (pool->rseq && likely(os_rseq_pop(&pool->window, list.bits, &node)))
+        if (pool->rseq && os_rseq_pop(&pool->window, list, &node))
             return node;
-        atomic_addr *word = word_for_atomics(pool, list.bits);
+        atomic_addr *word = word_for_atomics(pool, list);
         if (!word)
             continue;
         atomic_u32 *lock = list_lock(pool, word);
@@ -143,6 +149,12 @@ void *quire_percpu_pop(struct quire_percpu *pool, struct quire_percpu_ref list)
         list_lock_drop(lock);
         return (void *)head;
     }
+}
+
+void *quire_percpu_pop(struct quire_percpu *pool, struct quire_percpu_ref list)
+{
+    void *node;
+    return likely(os_rseq_pop(&pool->window, list.bits, &node)) ? node : pop_slow(pool, list.bits);
 }
 
 /* ---- one copy, all copies ---- */

@@ -188,8 +188,10 @@ struct percpu_chunk *percpu_chunk_new(struct quire_percpu *pool, unsigned grain)
     struct quire_source *metas = quire_source_default();
     size_t bytes = (size_t)pool->units << pool->window.unit_shift, align = (size_t)1 << pool->window.unit_shift;
     size_t meta_bytes = pool->chunk_meta_bytes[grain];
+    u32_add_relaxed(&pool->changing, 1);
+    struct percpu_chunk *chunk = NULL;
     if (!percpu_charge(pool, bytes + meta_bytes))
-        return NULL;
+        goto no_room;
     if (metas->verbs->take(metas, meta_bytes, os_page_bytes(), &meta) != 0)
         goto no_meta;
     if (pool->source->verbs->take(pool->source, bytes, align, &span) != 0)
@@ -197,13 +199,13 @@ struct percpu_chunk *percpu_chunk_new(struct quire_percpu *pool, unsigned grain)
     span_prepare(pool, &span);
     if (size_load_relaxed(&pool->chunks) != 0 && !percpu_is_paged(grain) && (meta.flags & QUIRE_SPAN_ZERO))
         (void)os_populate(meta.start, meta.bytes); /* the pool is growing: the map will be written all over */
-    struct percpu_chunk *chunk = chunk_make(pool, &span, &meta, grain);
+    chunk = chunk_make(pool, &span, &meta, grain);
     if (pagemap_set(chunk->base, os_page_bytes(), owner_make(chunk, OWNER_PERCPU)) != 0)
         goto no_pagemap;
     all_enter(pool, chunk);
     size_add_relaxed(&pool->meta_bytes, meta_bytes);
     size_max_relaxed(&pool->chunks_peak, size_add_relaxed(&pool->chunks, 1) + 1);
-    size_max_relaxed(&pool->peak_bytes, size_load_relaxed(&pool->mapped_bytes));
+    u32_sub_relaxed(&pool->changing, 1);
     return chunk;
 no_pagemap:
     sanitize_defined(span.start, span.bytes);
@@ -212,6 +214,8 @@ no_span:
     metas->verbs->give(metas, &meta);
 no_meta:
     percpu_discharge(pool, bytes + meta_bytes);
+no_room:
+    u32_sub_relaxed(&pool->changing, 1);
     return NULL;
 }
 
@@ -220,6 +224,7 @@ void percpu_chunk_delete(struct percpu_chunk *chunk)
     struct quire_percpu *pool = chunk->pool;
     struct quire_source *metas = quire_source_default();
     struct quire_span span = chunk->span, meta = chunk->meta;
+    u32_add_relaxed(&pool->changing, 1);
     all_leave(pool, chunk);
     pagemap_clear(chunk->base, os_page_bytes());
     sanitize_undefined(span.start, span.bytes);
@@ -228,6 +233,7 @@ void percpu_chunk_delete(struct percpu_chunk *chunk)
     size_sub_relaxed(&pool->chunks, 1);
     size_sub_relaxed(&pool->meta_bytes, meta.bytes);
     percpu_discharge(pool, span.bytes + meta.bytes);
+    u32_sub_relaxed(&pool->changing, 1);
 }
 
 /* ---- what is written ---- */
@@ -244,15 +250,19 @@ void percpu_chunk_touch(struct percpu_chunk *chunk, uint32_t unit, bool sequence
         __atomic_store_n(percpu_unit(chunk, unit), 1, __ATOMIC_RELAXED);
 }
 
-/* Zero, but for what is zero already: a page that was never written stays without memory. */
+/* Zero, but for pages that are zero already: one that was never written stays without memory. */
 static void clear_written(char *copy, size_t bytes)
 {
-    for (size_t at = 0; at < bytes; at += (size_t)1 << WORD_LOG2) {
-        uint32_t word;
-        memcpy(&word, copy + at, sizeof word);
-        if (word) {
-            memset(copy + at, 0, bytes - at);
-            return;
+    for (char *end = copy + bytes, *stop; copy < end; copy = stop) {
+        stop = (char *)align_down((uintptr_t)copy + os_page_bytes(), os_page_bytes());
+        stop = stop < end ? stop : end;
+        for (char *at = copy; at < stop; at += (size_t)1 << WORD_LOG2) {
+            uint32_t word;
+            memcpy(&word, at, sizeof word);
+            if (word) {
+                memset(at, 0, (size_t)(stop - at));
+                break;
+            }
         }
     }
 }
@@ -316,13 +326,23 @@ struct percpu_chunk *percpu_chunk_find(const struct quire_percpu *pool, uintptr_
     return likely(chunk && chunk->pool == pool) ? chunk : NULL;
 }
 
+/* Nobody's, or another pool's, perhaps one of other units. */
+static COLD void refuse_stranger(const struct quire_percpu *pool, uintptr_t bits)
+{
+    bool others = false;
+    percpu_let_go();
+    percpu_pools_lock();
+    for (const struct quire_percpu *other = percpu_pools_first(); other && !others; other = other->next)
+        others = percpu_chunk_find(other, bits) != NULL;
+    percpu_pools_unlock();
+    percpu_refuse(pool, others ? PERCPU_E4 : PERCPU_E2, bits);
+}
+
 struct percpu_chunk *percpu_chunk_verify(const struct quire_percpu *pool, uintptr_t bits)
 {
     struct percpu_chunk *chunk = chunk_at(pool, bits);
-    if (unlikely(!chunk))
-        percpu_refuse(pool, PERCPU_E2, bits);
-    if (unlikely(chunk->pool != pool))
-        percpu_refuse(pool, PERCPU_E4, bits);
+    if (unlikely(!chunk || chunk->pool != pool))
+        refuse_stranger(pool, bits);
     if (unlikely(bits & (((uintptr_t)1 << WORD_LOG2) - 1)))
         percpu_refuse(pool, PERCPU_E3, bits);
     return chunk;

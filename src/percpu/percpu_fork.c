@@ -119,7 +119,8 @@ static bool local_reset(struct percpu_local *local)
 
 static bool pool_reset(struct quire_percpu *pool)
 {
-    bool inside = lock_reset(&pool->lock);
+    bool inside = lock_reset(&pool->lock) || u32_load_relaxed(&pool->changing) != 0;
+    u32_store_relaxed(&pool->changing, 0);
     inside |= local_reset(&pool->home);
     inside |= local_reset(&pool->reserve);
     for (struct percpu_local *local = percpu_locals(pool); local; local = local->next)

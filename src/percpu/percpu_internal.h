@@ -130,6 +130,7 @@ struct quire_percpu {
     /* any thread */
     atomic_size mapped_bytes, meta_bytes, peak_bytes, chunks, chunks_peak;
     atomic_u32 reserve_low;
+    atomic_u32 changing; /* threads between charging for memory and listing it, or the other way round */
     atomic_addr locals;
     struct lock lock;
     struct percpu_chunk *all;

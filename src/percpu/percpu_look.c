@@ -207,7 +207,7 @@ static const char *check_chunk(const struct percpu_local *local, const struct pe
     return NULL;
 }
 
-static const char *check_local(struct percpu_local *local, size_t *chunk_bytes)
+static const char *check_local(struct percpu_local *local)
 {
     const char *error = NULL;
     size_t words = 0, objects = 0, chunks = 0;
@@ -219,7 +219,6 @@ static const char *check_local(struct percpu_local *local, size_t *chunk_bytes)
         for (struct percpu_chunk *chunk = local->list[grain][class]; chunk && !error; chunk = chunk->next) {
             error = chunk->class != class || chunk->grain != grain ? "percpu P3" : check_chunk(local, chunk, &words);
             objects += chunk->objects, chunks++;
-            *chunk_bytes += chunk->span.bytes + chunk->meta.bytes;
         }
     }
     if (!error && (words != local->live_words || objects != local->objects || chunks != local->chunks))
@@ -228,16 +227,30 @@ static const char *check_local(struct percpu_local *local, size_t *chunk_bytes)
     return error;
 }
 
+/* P6, if nobody was about to change it. */
+static const char *check_sums(struct quire_percpu *pool)
+{
+    lock_take(&pool->lock);
+    size_t before = size_load_relaxed(&pool->mapped_bytes), meta = pool->span.bytes, bytes = 0;
+    for (struct percpu_local *local = percpu_locals(pool); local; local = local->next)
+        meta += local->span.bytes;
+    for (struct percpu_chunk *chunk = pool->all; chunk; chunk = chunk->all_next) {
+        bytes += chunk->span.bytes;
+        meta += chunk->meta.bytes;
+    }
+    bool right = before == bytes + meta && size_load_relaxed(&pool->meta_bytes) == meta;
+    bool still = u32_load_relaxed(&pool->changing) == 0 && size_load_relaxed(&pool->mapped_bytes) == before;
+    lock_drop(&pool->lock);
+    return (still && !right) || (pool->limit_bytes && before > pool->limit_bytes) ? "percpu P6" : NULL;
+}
+
 const char *quire_percpu_check(struct quire_percpu *pool)
 {
-    size_t chunk_bytes = 0;
-    const char *error = check_local(&pool->home, &chunk_bytes);
-    error = error ? error : check_local(&pool->reserve, &chunk_bytes);
+    const char *error = check_local(&pool->home);
+    error = error ? error : check_local(&pool->reserve);
     for (struct percpu_local *local = percpu_locals(pool); local && !error; local = local->next)
-        error = check_local(local, &chunk_bytes);
-    if (!error && pool->limit_bytes && size_load_relaxed(&pool->mapped_bytes) > pool->limit_bytes)
-        error = "percpu P6";
-    return error;
+        error = check_local(local);
+    return error ? error : check_sums(pool);
 }
 
 bool quire_percpu_owns(const struct quire_percpu *pool, struct quire_percpu_ref ref)

@@ -70,6 +70,7 @@ bool percpu_charge(struct quire_percpu *pool, size_t bytes)
         if (bytes > room || mapped > room - bytes)
             return false;
     while (!size_cas_relaxed(&pool->mapped_bytes, &mapped, mapped + bytes));
+    size_max_relaxed(&pool->peak_bytes, mapped + bytes);
     return true;
 }
 

@@ -170,12 +170,14 @@ static struct percpu_local *local_get(struct quire_percpu *pool)
     lock_drop(&pool->lock);
     if (local)
         return local;
+    u32_add_relaxed(&pool->changing, 1);
     local = local_new(pool);
     if (local) {
         lock_take(&pool->lock);
         percpu_locals_add_locked(pool, local);
         lock_drop(&pool->lock);
     }
+    u32_sub_relaxed(&pool->changing, 1);
     return local;
 }
 
