@@ -54,11 +54,18 @@ def test_an_ordinary_end_leaves_an_exit_mark_and_the_status_is_the_programs(tmp_
     assert facts["cpu_s"] > 0 and facts["wall_s"] > 0 and facts["peak_rss_bytes"] > 1 << 20
 
 
+def wait_for(condition, seconds=10):
+    until_s = time.monotonic() + seconds
+    while not condition() and time.monotonic() < until_s:
+        time.sleep(0.005)
+
+
 def test_a_program_killed_at_a_random_moment_leaves_a_readable_trace(tmp_path, busy):
     for attempt in range(8):
         trace = tmp_path / f"{attempt}.qtr"
         env = {**os.environ, "LD_PRELOAD": str(RECORDER), "QUIRE_RECORD": str(trace)}
         child = subprocess.Popen([busy, "return", "100000000"], env=env)
+        wait_for(trace.exists)  # on a busy machine it may begin late
         time.sleep(0.05 + 0.03 * attempt)
         child.kill()
         child.wait()

@@ -4,8 +4,30 @@
 
 #include <algorithm>
 #include <memory>
+#include <sys/times.h>
 
 namespace {
+/* Time of all CPUs since the system began, in ticks: the whole, and what other processes, the kernel and other machines had of it. */
+struct Ticks {
+    uint64_t all = 0, others = 0;
+    static Ticks now()
+    {
+        Ticks ticks;
+        if (FILE *file = fopen("/proc/stat", "re")) {
+            unsigned long user = 0, nice = 0, system = 0, idle = 0, wait = 0, irq = 0, softirq = 0, steal = 0;
+            if (fscanf(file, "cpu %lu %lu %lu %lu %lu %lu %lu %lu", &user, &nice, &system, &idle, &wait, &irq, &softirq, &steal) == 8) {
+                ticks.others = user + nice + system + irq + softirq + steal;
+                ticks.all = ticks.others + idle + wait;
+            }
+            fclose(file);
+        }
+        struct tms own = {};
+        times(&own);
+        ticks.others -= uint64_t(own.tms_utime + own.tms_stime);
+        return ticks;
+    }
+};
+
 struct Share {
     uint64_t count = 0, longest_ns = 0;
 };
@@ -57,8 +79,14 @@ TEST(SlabFairness, of_sixty_four_threads_none_waits_a_second_and_none_gets_less_
     if (memory_is_watched())
         GTEST_SKIP() << "who is watched is slower than any bound on time";
     uint64_t longest_ns = 0, look_ns = 0, least = 0, mean = 1;
-    for (int attempt = 0; attempt < 3; attempt++) { /* another program may have had the machine */
-        std::vector<Share> shares = shares_of(64, test_long() ? 30000 : 3000);
+    /* Of three attempts none counts during which other programs had a tenth of the machine. */
+    for (int counted = 0, attempts = 0; counted < 3; attempts++) {
+        if (attempts == (test_long() ? 5 : 8))
+            GTEST_SKIP() << "the machine is too busy with other programs to tell";
+        const Ticks before = Ticks::now();
+        std::vector<Share> shares = shares_of(64, test_long() ? 30000 : 2000);
+        const Ticks after = Ticks::now();
+        counted += after.others - before.others <= (after.all - before.all) / 10;
         longest_ns = 0, mean = 0, least = UINT64_MAX;
         look_ns = shares.back().longest_ns;
         EXPECT_GT(shares.back().count, 0u);
@@ -99,9 +127,9 @@ TEST(SlabFairness, memory_is_flat_while_the_defragmenter_goes_on_and_off_under_s
         });
     size_t halves[2] = {0, 0};
     /* As the source sees it: asking the slab would hold the threads up. */
-    const uint64_t start_ns = os_time_ns(), run_ns = uint64_t(test_long() ? 60000 : 4000) * 1000000;
+    const uint64_t start_ns = os_time_ns(), run_ns = uint64_t(test_long() ? 60000 : 2000) * 1000000;
     unsigned switches = 0;
-    for (uint64_t now_ns; (now_ns = os_time_ns()) < start_ns + run_ns; switches++) {
+    for (uint64_t now_ns; (now_ns = os_time_ns()) < start_ns + run_ns || switches < 100; switches++) {
         quire_slab_set_defrag(slab, switches % 2);
         sleep_ms(3);
         struct quire_source_stats s;
@@ -109,7 +137,6 @@ TEST(SlabFairness, memory_is_flat_while_the_defragmenter_goes_on_and_off_under_s
         if (now_ns > start_ns + run_ns / 5)
             halves[now_ns > start_ns + run_ns * 3 / 5] = std::max(halves[now_ns > start_ns + run_ns * 3 / 5], s.taken_bytes);
     }
-    EXPECT_GT(switches, 100u);
     stop = true;
     for (auto &thread : workers)
         thread.join();

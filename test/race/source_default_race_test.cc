@@ -106,7 +106,9 @@ TEST(SourceDefaultRace, children_forked_from_busy_threads_can_take_and_give)
             while (!stop)
                 churn(t + 1, 50);
         });
-    for (int i = 0; i < 200; i++) {
+    /* Short: a fork of a process that AddressSanitizer watches takes a tenth of a second. */
+    const int forks = test_long() ? 1000 : BUILT_WITH_ASAN ? 25 : 75;
+    for (int i = 0; i < forks; i++) {
         pid_t child = fork();
         ASSERT_GE(child, 0);
         if (child == 0) {

@@ -57,6 +57,8 @@ TEST(Arena, after_the_last_arena_and_two_decays_the_memory_is_back)
         EXPECT_GE(rss_bytes(), start + 70 * mib);
     }
     sleep_ms(1200);
+    for (int late = 0; late < 200 && rss_bytes() > start + 2 * mib; late++)
+        sleep_ms(10); /* a late thread on a busy machine */
     EXPECT_LE(rss_bytes(), start + 2 * mib);
     quire_source_set_decay(quire_source_default(), 1000000000);
 }

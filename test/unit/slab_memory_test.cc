@@ -4,7 +4,6 @@
 
 #include <fstream>
 #include <random>
-#include <sstream>
 #include <string>
 #include <thread>
 
@@ -31,9 +30,7 @@ std::string vm_flags(const void *p)
     bool inside = false;
     for (std::string line; std::getline(smaps, line);) {
         unsigned long start, end;
-        char dash;
-        std::istringstream words(line);
-        if (words >> std::hex >> start >> dash >> end && dash == '-')
+        if (sscanf(line.c_str(), "%lx-%lx ", &start, &end) == 2)
             inside = uintptr_t(p) >= start && uintptr_t(p) < end;
         else if (inside && line.rfind("VmFlags:", 0) == 0)
             return line + " ";

