@@ -51,6 +51,7 @@ static const struct option options[] = {{"workload", required_argument, NULL, 'w
                                         {"count", required_argument, NULL, 'c'},    {"rounds", required_argument, NULL, 'r'},
                                         {"cpus", required_argument, NULL, 'u'},     {"written", required_argument, NULL, 'n'},
                                         {"area-count", required_argument, NULL, 'e'}, {"limit-ms", required_argument, NULL, 'l'},
+                                        {"fill-mib", required_argument, NULL, 'f'},
                                         {"without-rseq", no_argument, NULL, 's'},   {"migrate", no_argument, NULL, 'm'},
                                         {"json", no_argument, NULL, 'j'},           {"help", no_argument, NULL, 'h'},
                                         {NULL, 0, NULL, 0}};
@@ -63,6 +64,7 @@ static const char usage[] = "usage: percpu --workload NAME [options]\n"
                             "  --threads N    of one number of threads only          --written N    objects: written on N CPUs before they are freed\n"
                             "  --area-count N objects of the area map, default 100,000; its figures are scaled to the others' number\n"
                             "  --limit-ms N   aligned: the area map stops after so long, default 2000\n"
+                            "  --fill-mib N   churn: of each copy, default 8\n"
                             "  --without-rseq threads without restartable sequences  --migrate      add, list: threads are moved all the time\n"
                             "  --json         one object a row\n";
 
@@ -70,7 +72,8 @@ static void options_read(struct percpu_config *config, int argc, char **argv)
 {
     opterr = 0; /* the message is ours */
     size_t *const numbers[] = {['t'] = &config->threads, ['o'] = &config->object_bytes, ['c'] = &config->count,      ['r'] = &config->rounds,
-                               ['u'] = &config->cpus,    ['n'] = &config->written,      ['e'] = &config->area_count, ['l'] = &config->limit_ms};
+                               ['u'] = &config->cpus,    ['n'] = &config->written,      ['e'] = &config->area_count, ['l'] = &config->limit_ms,
+                               ['f'] = &config->fill_mib};
     bool *const flags[] = {['s'] = &config->without_rseq, ['m'] = &config->migrate, ['j'] = &config->json};
     for (int letter; (letter = getopt_long(argc, argv, "", options, NULL)) != -1;) {
         if (letter == '?') {

@@ -2,14 +2,15 @@
 /*
  * percpu_churn.c - objects come and go: the workloads `churn` and `threads`.
  *
- *   churn     chunks filled with objects of 4 bytes to 1 KiB; a random part freed, until they are 50 % or 95 % full; then one object at random is
- *             freed and one of another size allocated, again and again.  How full they are at the end stands in the row: it is the allocator's
- *             business whether it finds room or takes another chunk
+ *   churn     8 MiB of each copy (--fill-mib) filled with objects of 4 bytes to 1 KiB; a random part freed, until it is 50 % or 95 % full; then one
+ *             object at random is freed and one of another size allocated, again and again.  How full chunks are at the end stands in the row:
+ *             it is the allocator's business whether it finds room, takes another chunk, or empties one
  *   threads   each thread allocates 1,000 objects and frees them, over one pool; pairs a CPU-second, and in relation to one thread
  */
 #include "percpu_driver.h"
 
-enum { PAIRS = 500000, FILL_BYTES = 32 << 20, SIZE_WORDS_MAX = 256, WORD_BYTES = 4, TOP_UPS_MAX = 8 };
+enum { PAIRS = 500000, FILL_MIB = 8, SIZE_WORDS_MAX = 256, WORD_BYTES = 4, MEAN_BYTES = (1 + SIZE_WORDS_MAX) * WORD_BYTES / 2 };
+enum { FITS_PERCENT = 98, TOP_UPS_MAX = 40 };
 enum { BATCH = 1000, THREAD_PAIRS = 4000000, OBJECT_BYTES = 64 };
 static const unsigned percents[] = {50, 95};
 static const size_t thread_counts[] = {1, 2, 8};
@@ -18,7 +19,7 @@ enum { PERCENTS = sizeof percents / sizeof percents[0], THREAD_COUNTS = sizeof t
 struct board {
     struct percpu_place *place;
     uintptr_t *bits;
-    size_t live, room;
+    size_t live, full; /* full: so many fit into the chunks, on average */
     uint64_t state;
 };
 
@@ -49,16 +50,15 @@ static double full_percent(const struct percpu_place *place)
 /* Chunks as full as they shall be, and no longer fresh. */
 ALWAYS_INLINE void prepare(enum percpu_kind kind, struct board *board, unsigned percent)
 {
-    size_t full = FILL_BYTES / (SIZE_WORDS_MAX / 2 * WORD_BYTES);
-    while (board->live < full)
+    while (board->live < board->full * FITS_PERCENT / 100)
         board->bits[board->live++] = take_any(kind, board);
     percpu_shuffle(board->bits, board->live, &board->state);
-    while (board->live > full * percent / 100)
+    while (board->live > board->full * percent / 100)
         percpu_give(kind, board->place, board->bits[--board->live]);
     exchange(kind, board, board->live);
     for (int i = 0; kind == KIND_PERCPU && i < TOP_UPS_MAX && full_percent(board->place) < percent - 1; i++) {
         size_t more = board->live / 100 + 1;
-        for (size_t j = 0; j < more && board->live < board->room; j++)
+        for (size_t j = 0; j < more && board->live < 2 * board->full; j++)
             board->bits[board->live++] = take_any(kind, board);
         exchange(kind, board, more);
     }
@@ -75,9 +75,10 @@ ALWAYS_INLINE double churn_kind(enum percpu_kind kind, struct board *board, unsi
 /* Nanoseconds a pair; how full it was at the end in *full. */
 static double churn_once(const struct percpu_config *config, enum percpu_kind kind, unsigned percent, double *full)
 {
-    size_t room = 2 * FILL_BYTES / (SIZE_WORDS_MAX / 2 * WORD_BYTES), pairs = config->count ? config->count : PAIRS;
-    struct percpu_place place = percpu_place_open(config, kind, WORD_BYTES, 2 * FILL_BYTES / WORD_BYTES);
-    struct board board = {.place = &place, .bits = bench_scratch(room, sizeof(uintptr_t)), .room = room, .state = 88172645463325252u};
+    size_t fill_bytes = (config->fill_mib ? config->fill_mib : FILL_MIB) << 20, fits = fill_bytes / MEAN_BYTES;
+    size_t pairs = config->count ? config->count : PAIRS;
+    struct percpu_place place = percpu_place_open(config, kind, WORD_BYTES, 2 * fill_bytes / WORD_BYTES);
+    struct board board = {.place = &place, .bits = bench_scratch(2 * fits, sizeof(uintptr_t)), .full = fits, .state = 88172645463325252u};
     double ns = kind == KIND_PERCPU   ? churn_kind(KIND_PERCPU, &board, percent, pairs)
                 : kind == KIND_MALLOC ? churn_kind(KIND_MALLOC, &board, percent, pairs)
                                       : churn_kind(KIND_AREA_MAP, &board, percent, pairs / 10 + 1);
@@ -86,7 +87,7 @@ static double churn_once(const struct percpu_config *config, enum percpu_kind ki
     while (board.live > 0)
         percpu_give(kind, &place, board.bits[--board.live]);
     percpu_place_close(&place, 0);
-    bench_scratch_free(board.bits, room, sizeof(uintptr_t));
+    bench_scratch_free(board.bits, 2 * fits, sizeof(uintptr_t));
     return ns;
 }
 

@@ -39,7 +39,7 @@ enum { AREA_MAP_CPUS = 2, ROUNDS_MAX = 99, PERCPU_THREADS_MAX = 64 };
 struct percpu_config {
     const char *workload;
     unsigned kinds; /* a bit for each kind that takes part */
-    size_t threads, object_bytes, count, rounds, cpus, written, area_count, limit_ms;
+    size_t threads, object_bytes, count, rounds, cpus, written, area_count, limit_ms, fill_mib;
     bool all, without_rseq, migrate, json; /* all: no --allocator was given */
 };
 
