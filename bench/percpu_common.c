@@ -3,6 +3,7 @@
  * percpu_common.c - what the workloads of the driver `percpu` share: places, threads and who moves them, the head of a row, a process without
  * restartable sequences.
  */
+#include <malloc.h>
 #include <sched.h>
 #include <spawn.h>
 #include <stdatomic.h>
@@ -46,6 +47,8 @@ static struct quire_percpu *pool_open(unsigned cpus)
 struct percpu_place percpu_place_open(const struct percpu_config *config, enum percpu_kind kind, size_t object_bytes, size_t count)
 {
     struct percpu_place place = {.kind = kind};
+    if (kind == KIND_MALLOC)
+        malloc_trim(0); /* libc's heap begins anew, as the others do: its lists would keep the order in which the last pass freed */
     if (kind == KIND_PERCPU)
         place.pool = pool_open((unsigned)config->cpus);
     if (kind == KIND_AREA_MAP) {
