@@ -31,9 +31,8 @@ def main(root, arguments):
     kinds, suites = kinds_and_suites(root)
     options = _parse(arguments, {*kinds, *suites, *PRESETS, "checks"})
     packages = {**venv.TOOL, **venv.TEST}
-    needs.ensure(
-        root, needs.BUILD + needs.TEST + venv.packages_missing(root, packages), needs.PEERS
-    )
+    required = needs.BUILD + needs.TEST + venv.packages_missing(root, packages)
+    needs.ensure(root, required, needs.optional_for_tests())
     started = time.monotonic()
     with build.lock(root):
         venv.ensure(root, packages)

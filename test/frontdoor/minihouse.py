@@ -115,7 +115,7 @@ class House:
     def install_all(self):
         from frontdoor import needs
 
-        names = needs.BUILD + needs.PEERS + needs.TEST
+        names = needs.BUILD + needs.PEERS + needs.TEST + needs.CROSS
         (self.state / "installed").write_text("\n".join(names) + "\n")
 
     def uninstall(self, *names):

@@ -236,3 +236,17 @@ def test_a_front_door_that_a_test_run_started_does_not_wait_for_it(house):
     )
     done = house.run("test", "tool")
     assert done.returncode == 0, done.stdout
+
+
+def test_the_cross_compiler_is_left_out_where_apt_would_remove_a_package_for_it(house, monkeypatch):
+    from frontdoor import needs
+
+    monkeypatch.setenv("PATH", f"{house.bin}:/usr/bin:/bin")
+    monkeypatch.setenv("HOUSE", str(house.state))
+    monkeypatch.setattr(needs.platform, "machine", lambda: "x86_64")
+    assert needs.optional_for_tests() == needs.PEERS + needs.CROSS
+    with open(house.state / "installed", "a") as installed:
+        installed.write("gcc-multilib\n")
+    assert needs.optional_for_tests() == needs.PEERS
+    monkeypatch.setattr(needs.platform, "machine", lambda: "aarch64")
+    assert needs.optional_for_tests() == needs.PEERS
