@@ -108,10 +108,14 @@ void percpu_chunks_move(struct percpu_local *from, struct percpu_local *to)
 
 /* ---- life ---- */
 
-/* One store puts it on the list, and one takes it off. */
-static void all_enter(struct quire_percpu *pool, struct percpu_chunk *chunk)
+/* One store puts it on the list, and one takes it off.  Whoever finds it in the page map under this lock finds it whole. */
+static bool all_enter(struct quire_percpu *pool, struct percpu_chunk *chunk)
 {
     lock_take(&pool->lock);
+    if (pagemap_set(chunk->base, os_page_bytes(), owner_make(chunk, OWNER_PERCPU)) != 0) {
+        lock_drop(&pool->lock);
+        return false;
+    }
     chunk->all_prev = NULL;
     chunk->all_next = pool->all;
     if (pool->all)
@@ -119,6 +123,7 @@ static void all_enter(struct quire_percpu *pool, struct percpu_chunk *chunk)
     atomic_fence_signal();
     pool->all = chunk;
     lock_drop(&pool->lock);
+    return true;
 }
 
 static void all_leave(struct quire_percpu *pool, struct percpu_chunk *chunk)
@@ -130,6 +135,7 @@ static void all_leave(struct quire_percpu *pool, struct percpu_chunk *chunk)
         pool->all = chunk->all_next;
     if (chunk->all_next)
         chunk->all_next->all_prev = chunk->all_prev;
+    pagemap_clear(chunk->base, os_page_bytes());
     lock_drop(&pool->lock);
 }
 
@@ -200,9 +206,8 @@ struct percpu_chunk *percpu_chunk_new(struct quire_percpu *pool, unsigned grain)
     if (size_load_relaxed(&pool->chunks) != 0 && !percpu_is_paged(grain) && (meta.flags & QUIRE_SPAN_ZERO))
         (void)os_populate(meta.start, meta.bytes); /* the pool is growing: the map will be written all over */
     chunk = chunk_make(pool, &span, &meta, grain);
-    if (pagemap_set(chunk->base, os_page_bytes(), owner_make(chunk, OWNER_PERCPU)) != 0)
+    if (!all_enter(pool, chunk))
         goto no_pagemap;
-    all_enter(pool, chunk);
     size_add_relaxed(&pool->meta_bytes, meta_bytes);
     size_max_relaxed(&pool->chunks_peak, size_add_relaxed(&pool->chunks, 1) + 1);
     u32_sub_relaxed(&pool->changing, 1);
@@ -226,7 +231,6 @@ void percpu_chunk_delete(struct percpu_chunk *chunk)
     struct quire_span span = chunk->span, meta = chunk->meta;
     u32_add_relaxed(&pool->changing, 1);
     all_leave(pool, chunk);
-    pagemap_clear(chunk->base, os_page_bytes());
     sanitize_undefined(span.start, span.bytes);
     pool->source->verbs->give(pool->source, &span);
     metas->verbs->give(metas, &meta);
@@ -324,6 +328,15 @@ struct percpu_chunk *percpu_chunk_find(const struct quire_percpu *pool, uintptr_
 {
     struct percpu_chunk *chunk = chunk_at(pool, bits);
     return likely(chunk && chunk->pool == pool) ? chunk : NULL;
+}
+
+struct percpu_local *percpu_chunk_owner_of(struct quire_percpu *pool, uintptr_t bits, struct percpu_chunk **chunk)
+{
+    lock_take(&pool->lock);
+    *chunk = percpu_chunk_find(pool, bits);
+    struct percpu_local *owner = *chunk ? percpu_owner(*chunk) : NULL; /* none yet: it is being made */
+    lock_drop(&pool->lock);
+    return owner;
 }
 
 /* Nobody's, or another pool's, perhaps one of other units. */

@@ -210,8 +210,8 @@ static COLD void emptied_slow(struct quire_percpu *pool, uintptr_t bits)
 {
     int kept = errno;
     struct percpu_local *local = percpu_hold(pool);
-    struct percpu_chunk *chunk = percpu_chunk_find(pool, bits);
-    if (chunk && percpu_owner(chunk) == local && chunk->objects == 0)
+    struct percpu_chunk *chunk;
+    if (percpu_chunk_owner_of(pool, bits, &chunk) == local && chunk->objects == 0)
         empty_give(local, chunk);
     percpu_release(local);
     errno = kept;

@@ -94,7 +94,7 @@ struct percpu_local {
     struct percpu_local *unused_next;
     struct quire_span span;
     /* under the bias */
-    uint64_t filled[PERCPU_KINDS][PERCPU_CLASSES / 64]; /* classes with a chunk */
+    uint64_t filled[PERCPU_KINDS][(PERCPU_CLASSES + 63) / 64]; /* classes with a chunk */
     struct percpu_chunk *list[PERCPU_KINDS][PERCPU_CLASSES];
     struct percpu_page *partial[PERCPU_PAGED_WORDS + 1]; /* by size, in words */
     uint32_t mapped[PERCPU_PAGED_WORDS + 1];             /* objects of the size that are not in pages */
@@ -212,6 +212,9 @@ void percpu_chunk_touch(struct percpu_chunk *chunk, uint32_t unit, bool sequence
 void percpu_chunk_clear(struct percpu_chunk *chunk, size_t offset, size_t bytes);
 /* The chunk of a ref, without looking whether it is an object; NULL: none of this pool. */
 struct percpu_chunk *percpu_chunk_find(const struct quire_percpu *pool, uintptr_t bits);
+/* The same for any bits, while chunks come and go: its owner, NULL if there is none.  The chunk stays while that is visited, and is to be asked for
+ * again then. */
+struct percpu_local *percpu_chunk_owner_of(struct quire_percpu *pool, uintptr_t bits, struct percpu_chunk **chunk);
 /* The same; stops the process (E2, E3, E4). */
 struct percpu_chunk *percpu_chunk_verify(const struct quire_percpu *pool, uintptr_t bits);
 
@@ -235,7 +238,7 @@ static inline bool percpu_offset_fits(const struct percpu_chunk *chunk, size_t o
 /* The first chunk of a kind, of a class from `class` on. */
 static inline struct percpu_chunk *percpu_chunk_first(const struct percpu_local *local, unsigned grain, unsigned class)
 {
-    for (unsigned w = class / 64; w < PERCPU_CLASSES / 64; w++) {
+    for (unsigned w = class / 64; w < (PERCPU_CLASSES + 63) / 64; w++) {
         uint64_t filled = local->filled[grain][w] & (w == class / 64 ? bits_from(class % 64) : ~UINT64_C(0));
         if (filled)
             return local->list[grain][w * 64 + bits_lowest(filled)];

@@ -253,25 +253,19 @@ const char *quire_percpu_check(struct quire_percpu *pool)
     return error ? error : check_sums(pool);
 }
 
-bool quire_percpu_owns(const struct quire_percpu *pool, struct quire_percpu_ref ref)
+bool quire_percpu_owns(const struct quire_percpu *pool_, struct quire_percpu_ref ref)
 {
-    struct percpu_chunk *chunk = ref.bits ? percpu_chunk_find(pool, ref.bits) : NULL;
-    if (!chunk)
-        return false;
-    size_t offset = percpu_offset(pool, ref.bits);
-    for (;;) {
-        struct percpu_local *owner = percpu_owner(chunk);
-        if (owner == percpu_mine(pool) && u32_load_relaxed(&owner->inbox_count) == 0 && bias_enter(&owner->bias)) {
-            bool mine = percpu_chunk_has(chunk, offset);
-            bias_leave(&owner->bias);
-            return mine;
-        }
-        if (!percpu_visit_owner(chunk, owner))
-            continue;
+    struct quire_percpu *pool = percpu_mutable(pool_);
+    struct percpu_chunk *chunk;
+    struct percpu_local *owner;
+    while ((owner = percpu_chunk_owner_of(pool, ref.bits, &chunk)) != NULL) {
+        percpu_visit(owner);
         percpu_inbox_drain(owner);
-        chunk = percpu_chunk_find(pool, ref.bits); /* it may have been empty, and gone */
-        bool live = chunk && percpu_owner(chunk) == owner && percpu_chunk_has(chunk, offset);
+        bool still = percpu_chunk_owner_of(pool, ref.bits, &chunk) == owner;
+        bool live = still && percpu_chunk_has(chunk, percpu_offset(pool, ref.bits));
         percpu_release(owner);
-        return live;
+        if (still)
+            return live;
     }
+    return false;
 }

@@ -43,7 +43,7 @@ static void free_pages_set(struct percpu_local *local, struct percpu_chunk *chun
 
 static void page_cut(struct percpu_page *page, struct percpu_chunk *chunk, uint32_t index, uint32_t words)
 {
-    uint32_t first = index == 0 ? 1U << EDGE_LOG2 : 0;
+    uint32_t even = words & -words, first = index ? 0 : (uint32_t)align_up(1U << EDGE_LOG2, even << WORD_LOG2); /* slots keep their alignment */
     page->chunk = chunk;
     page->start = index * PERCPU_PAGE_BYTES + first;
     page->words = (uint16_t)words;

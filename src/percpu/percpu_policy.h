@@ -29,7 +29,7 @@ enum {
     PERCPU_KINDS,
     PERCPU_PAGE_BYTES = 8192,
     PERCPU_PAGED_WORDS = 256, /* the largest object in pages: 1 KiB */
-    PERCPU_POPULAR_BYTES = 4096,     PERCPU_CLASSES = 128,
+    PERCPU_POPULAR_BYTES = 4096,     PERCPU_CLASSES = 96,
     PERCPU_LOOKS = 8 /* chunks tried that may have room and need not */
 };
 

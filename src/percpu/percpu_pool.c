@@ -17,7 +17,7 @@
 #include "os/sanitize.h"
 #include "percpu/percpu_page.h"
 
-enum { UNIT_SHIFT_DEFAULT = 20, UNIT_SHIFT_MAX = 30, CPUS_MAX = 1 << 16 };
+enum { UNIT_SHIFT_DEFAULT = 20, UNIT_SHIFT_MAX = 26, CPUS_MAX = 1 << 16 };
 
 static struct {
     struct lock lock;
@@ -185,19 +185,25 @@ static void pool_memory_give(struct quire_percpu *pool)
 static struct quire_percpu *pool_new(const struct quire_percpu_opts *opts)
 {
     struct quire_source *source = quire_source_default();
-    struct quire_percpu plan = {.lock = LOCK_INIT(LOCK_PERCPU_POOL)}, *pool;
-    int error = pool_plan(opts, &plan);
-    size_t bytes = align_up(sizeof *pool, os_page_bytes());
-    if (error == 0 && opts->limit_bytes != 0 && bytes + chunk_all_bytes(plan.units, plan.window.unit_shift) > opts->limit_bytes)
-        error = ENOMEM;
-    if (error == 0)
-        error = -source->verbs->take(source, bytes, os_page_bytes(), &plan.span);
-    if (error) {
+    struct quire_span span;
+    size_t bytes = align_up(sizeof(struct quire_percpu), os_page_bytes());
+    errno = -source->verbs->take(source, bytes, os_page_bytes(), &span);
+    if (errno)
+        return NULL;
+    struct quire_percpu *pool = span.start;
+    if (!(span.flags & QUIRE_SPAN_ZERO))
+        memset(pool, 0, bytes);
+    pool->span = span;
+    pool->lock = (struct lock)LOCK_INIT(LOCK_PERCPU_POOL);
+    errno = pool_plan(opts, pool);
+    if (errno == 0 && opts->limit_bytes != 0 && bytes + chunk_all_bytes(pool->units, pool->window.unit_shift) > opts->limit_bytes)
+        errno = ENOMEM;
+    if (errno) {
+        int error = errno;
+        source->verbs->give(source, &span);
         errno = error;
         return NULL;
     }
-    pool = plan.span.start;
-    *pool = plan;
     local_init(pool, &pool->home, LOCK_PERCPU_HOME);
     local_init(pool, &pool->reserve, LOCK_PERCPU_RESERVE);
     size_store_relaxed(&pool->mapped_bytes, bytes);

@@ -48,7 +48,10 @@ void percpu_let_go(void)
 
 void percpu_visit(struct percpu_local *local)
 {
-    bias_visit(&local->bias);
+    if (addr_load_relaxed(&local->thread) == (uintptr_t)percpu_thread_self)
+        bias_take(&local->bias); /* the thread that it favours is not inside */
+    else
+        bias_visit(&local->bias);
     percpu_holding_set(local);
 }
 
