@@ -38,10 +38,10 @@ struct board {
 static _Thread_local intptr_t own_word;
 static _Thread_local struct node *own_list;
 
-ALWAYS_INLINE void add_one(enum percpu_kind kind, const struct percpu_place *place, struct board *board)
+ALWAYS_INLINE void add_one(enum percpu_kind kind, struct quire_percpu *pool, struct quire_percpu_ref ref, struct board *board)
 {
     if (kind == KIND_PERCPU)
-        quire_percpu_add(place->pool, board->ref, 1);
+        quire_percpu_add(pool, ref, 1);
     if (kind == KIND_LOCAL) {
         own_word++;
         __asm__ volatile("" : : : "memory");
@@ -57,10 +57,12 @@ ALWAYS_INLINE void add_one(enum percpu_kind kind, const struct percpu_place *pla
 
 ALWAYS_INLINE void *add_loop(enum percpu_kind kind, struct percpu_worker *w)
 {
-    uint64_t count = w->count, began = bench_thread_ns();
     struct board *board = w->shared;
+    struct quire_percpu *pool = w->place->pool;
+    struct quire_percpu_ref ref = board->ref; /* in registers, as a counter's address is */
+    uint64_t count = w->count, began = bench_thread_ns();
     for (uint64_t i = 0; i < count; i++)
-        add_one(kind, w->place, board);
+        add_one(kind, pool, ref, board);
     w->cpu_ns = bench_thread_ns() - began;
     w->done = count;
     atomic_fetch_add_explicit(&board->sum, own_word, memory_order_relaxed);
