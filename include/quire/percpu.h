@@ -76,7 +76,7 @@ struct quire_percpu_stats {
     size_t empty_chunks;       /* of these, chunks without a live object */
     size_t copies_written;     /* units, of all chunks, in which something was ever written or may have been */
     uint64_t allocs, frees;    /* successful ones, ever */
-    size_t unit_free_bytes;    /* free in the units of one CPU, of all chunks together: fragments included */
+    size_t unit_free_bytes;    /* free in the units of one CPU, of all chunks together: fragments, and the first 64 bytes of each */
     size_t longest_free_bytes; /* the largest object that fits without a new chunk */
     size_t fragments;          /* free runs before the end of a chunk's last object */
     size_t fragments_bytes, fragment_bytes_max; /* their sum, and the largest */

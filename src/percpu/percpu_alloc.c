@@ -161,9 +161,7 @@ static uintptr_t alloc_from_home(struct quire_percpu *pool, struct percpu_local 
     if (local == home)
         return 0;
     percpu_visit(home);
-    uintptr_t bits = place_alloc(home, want);
-    if (!bits)
-        bits = tight_alloc(home, want);
+    uintptr_t bits = alloc_anywhere(home, want);
     if (bits) {
         struct percpu_chunk *chunk = percpu_chunk_find(pool, bits);
         percpu_chunk_unlink(home, chunk);

@@ -58,7 +58,7 @@ static void chunk_repair(struct percpu_chunk *chunk)
     chunk->live_words = 0;
     for (size_t at = percpu_chunk_next(chunk, 0, &bytes); at != SIZE_MAX; at = percpu_chunk_next(chunk, at + bytes, &bytes)) {
         chunk->objects++;
-        chunk->live_words += bytes >> WORD_LOG2;
+        chunk->live_words += percpu_is_paged(chunk->grain) ? 0 : bytes >> WORD_LOG2;
     }
 }
 

@@ -45,7 +45,7 @@ enum {
     PERCPU_INBOX = 64,      /* frees by others before one of them must visit */
     PERCPU_INBOX_DRAIN = 32, /* as many make the owner look on its short way */
     PERCPU_LIST_LOCKS = 8,
-    PERCPU_SEEN = 1024,
+    PERCPU_SEEN = 256,
     WORD_LOG2 = 2,           /* sizes are counted in words of 4 bytes */
     EDGE_LOG2 = 6,           /* a unit's first 64 bytes are not for objects */
     FIRST_WORDS = 1 << (EDGE_LOG2 - WORD_LOG2)

@@ -114,7 +114,7 @@ void quire_percpu_stats(const struct quire_percpu *pool_, struct quire_percpu_st
         look_at_local(&look, local);
         out->owners += percpu_has_thread(local);
     }
-    out->unit_free_bytes = out->chunks * ((pool->unit_words - FIRST_WORDS) << WORD_LOG2) - out->live_bytes;
+    out->unit_free_bytes = out->chunks * (pool->unit_words << WORD_LOG2) - out->live_bytes;
     out->live_bytes *= pool->units;
     out->meta_bytes = size_load_relaxed(&pool->meta_bytes);
     out->mapped_bytes = size_load_relaxed(&pool->mapped_bytes);

@@ -146,8 +146,11 @@ static struct percpu_local *local_new(struct quire_percpu *pool)
     struct quire_source *source = quire_source_default();
     struct quire_span span;
     size_t bytes = align_up(sizeof(struct percpu_local) + PERCPU_SEEN * sizeof(struct percpu_chunk *), os_page_bytes());
-    if (!percpu_charge(pool, bytes))
+    /* Under a limit a set of chunks without room for a chunk would be no use, and in the others' way. */
+    size_t chunk_bytes = ((size_t)pool->units << pool->window.unit_shift) + pool->chunk_meta_bytes[0];
+    if (!percpu_charge(pool, bytes + chunk_bytes))
         return NULL;
+    percpu_discharge(pool, chunk_bytes);
     if (source->verbs->take(source, bytes, os_page_bytes(), &span) != 0) {
         percpu_discharge(pool, bytes);
         return NULL;
