@@ -117,8 +117,7 @@ def _round(cast, driver, full):
             figures[("grow", name, figure["cpus"], figure["count"])] = figure
     argv = [driver, "--json", "--workload", "add", "--threads", ADD_THREADS, "--count", ADD_COUNT]
     for figure in bench_run.process_rows(cast, OURS, [*map(str, argv), "--rounds", "1"]):
-        if figure["rseq"] or figure["allocator"] != OURS:
-            figures[("add", figure["allocator"])] = figure
+        figures.setdefault(("add", figure["allocator"]), figure)  # without rseq: last, or all
     return figures
 
 
