@@ -65,13 +65,13 @@ void expect_exact(quire_percpu *pool, uint64_t adds)
     EXPECT_EQ(sum, adds);
 }
 
-void adds_are_exact(os_rseq_mode mode, unsigned workers, quire_percpu_opts opts = {})
+void adds_are_exact(os_rseq_mode mode, unsigned workers, uint64_t steps_min, quire_percpu_opts opts = {})
 {
     SCOPED_TRACE(name_of(mode));
     Mode set(mode);
     Pool pool(opts);
     set_up(pool);
-    Done done = storm_over(workers, scaled(100000), scaled(600), add_in_handler, [](unsigned w, uint64_t i) {
+    Done done = storm_over(workers, steps_min, scaled(500), add_in_handler, [](unsigned w, uint64_t i) {
         static const intptr_t values[] = {1, BIG, 2 - BIG};
         quire_percpu_add(field.pool, field.counters[(i + w) % OBJECTS], values[i % 3]);
     });
@@ -165,8 +165,16 @@ Storm::Body in_handler(os_rseq_mode mode, Storm::Body body) { return mode == OS_
 TEST(PercpuAddRace, sums_are_exact_whoever_is_moved_or_interrupted)
 {
     for (os_rseq_mode mode : MODES)
-        for (unsigned workers : {1u, 2u, 8u})
-            adds_are_exact(mode, workers);
+        for (unsigned workers : {1u, 8u})
+            adds_are_exact(mode, workers, scaled(100000));
+}
+
+TEST(PercpuAddRace, a_thousand_million_adds_by_64_threads_are_exact)
+{
+    if (!test_long())
+        GTEST_SKIP() << "part of the long run (QUIRE_TEST_LONG=1)";
+    for (os_rseq_mode mode : MODES)
+        adds_are_exact(mode, 64, 1000000000 / 3 / 64 + 1);
 }
 
 TEST(PercpuAddRace, sums_are_exact_where_cpus_have_no_copy_of_their_own)
@@ -174,7 +182,50 @@ TEST(PercpuAddRace, sums_are_exact_where_cpus_have_no_copy_of_their_own)
     quire_percpu_opts opts = {};
     opts.cpus = 1;
     for (os_rseq_mode mode : MODES)
-        adds_are_exact(mode, 4, opts);
+        adds_are_exact(mode, 4, scaled(100000), opts);
+}
+
+namespace {
+/* This thread has no area from here on; false: the kernel does not take it away. */
+bool lose_area(const quire_percpu *pool)
+{
+    constexpr int UNREGISTER = 1;
+    constexpr uint32_t SIGNATURE = QUIRE_CPU_X86_64 ? 0x53053053u : 0xd428bc00u;
+    char *area = static_cast<char *>(__builtin_thread_pointer()) + reinterpret_cast<const quire_percpu_window *>(pool)->rseq_offset;
+    return syscall(SYS_rseq, area, 32, UNREGISTER, SIGNATURE) == 0;
+}
+} // namespace
+
+TEST(PercpuAddRace, threads_whose_area_was_taken_away_lose_nothing_beside_those_that_have_one)
+{
+    if (!os_rseq_works())
+        GTEST_SKIP() << "this system or this build has no sequences";
+    Pool pool;
+    set_up(pool);
+    quire_percpu_ref list = pool.take(sizeof(void *));
+    std::atomic<bool> refused{false};
+    static thread_local bool lost;
+    Done done = storm_over(4, scaled(30000), scaled(300), add_in_handler, [&](unsigned w, uint64_t i) {
+        if (w % 2 && !lost)
+            lost = lose_area(pool), refused = refused || !lost;
+        if (i % 5 == 0)
+            increment(pool, field.counters[i % OBJECTS]);
+        else
+            quire_percpu_add(pool, field.counters[i % OBJECTS], 1);
+        if (w == 1 && i < 10)
+            quire_percpu_push(pool, list, new Node());
+    });
+    if (refused)
+        GTEST_SKIP() << "this libc's area cannot be taken away";
+    expect_exact(pool, done.all());
+    size_t found = 0;
+    std::thread([&] {
+        ASSERT_TRUE(lose_area(pool));
+        while (Node *node = static_cast<Node *>(quire_percpu_pop(pool, list)))
+            delete node, found++;
+    }).join();
+    EXPECT_EQ(found, 10u) << "all of them share one copy";
+    EXPECT_EQ(quire_percpu_sum(pool, list), 0);
 }
 
 TEST(PercpuAddRace, nothing_is_lost_when_the_first_write_of_a_cpu_is_raced_for)

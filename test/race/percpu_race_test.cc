@@ -207,6 +207,37 @@ TEST(PercpuRace, an_object_is_owned_until_it_is_freed_whoever_asks)
     EXPECT_EQ(pool.live(), 0u);
 }
 
+TEST(PercpuRace, whoever_asks_about_an_address_gets_an_answer_while_chunks_come_and_go_there)
+{
+    for (size_t chunk_bytes : {os_page_bytes(), size_t(1) << 20}) {
+        quire_percpu_opts opts = {};
+        opts.chunk_bytes = chunk_bytes;
+        Pool pool(opts);
+        std::atomic<uintptr_t> last{0};
+        auto ask = [&] { /* by threads that never allocate, and so have no chunks of their own */
+            for (uintptr_t offset : {0, 64, 5000})
+                quire_percpu_owns(pool, {last + offset});
+            sched_yield();
+        };
+        Noise on;
+        Beside beside({ask, ask});
+        std::vector<std::thread> threads;
+        for (unsigned t = 0; t < 3; t++)
+            threads.emplace_back([&, t] {
+                for (unsigned i = 0; i < scaled(2000); i++) {
+                    quire_percpu_ref ref = quire_percpu_alloc(pool, chunk_bytes - os_page_bytes() / 2, 0);
+                    last = ref.bits;
+                    EXPECT_TRUE(quire_percpu_owns(pool, ref));
+                    quire_percpu_free(pool, ref);
+                    if (i % 8 == t)
+                        quire_percpu_trim(pool);
+                }
+            });
+        for (auto &thread : threads)
+            thread.join();
+    }
+}
+
 TEST(PercpuRace, the_reserve_is_full_again_after_everybody_was_at_it)
 {
     for (os_rseq_mode mode : MODES) {

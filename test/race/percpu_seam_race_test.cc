@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: MIT
+/*
+ * Every pair of operations, the second done whole at every atomic step of the first; and a fork at every step of every operation.
+ *
+ *     A:  -- step 0 -- step 1 -- ... -- step k  .........................  go on --
+ *     B:                                        -- the other operation --
+ *
+ * Where B has to wait for A (A is inside its chunks) A goes on after PATIENCE_NS.  Only the `check` builds have the steps.
+ */
+#include "race/percpu_operations.h"
+
+namespace {
+class PercpuSeam {
+public:
+    static constexpr uint64_t PATIENCE_NS = 400000;
+
+    static void reset() { state = RUNNING; }
+    /* On A: stop at step k of what follows. */
+    static void arm(int k) { countdown = k; }
+    /* On A, when the operation is over. */
+    static void disarm()
+    {
+        countdown = -1;
+        int running = RUNNING;
+        state.compare_exchange_strong(running, PASSED);
+    }
+    /* On B: until A has stopped at its step, or is past the operation without having come to it. */
+    static void wait_for_stop()
+    {
+        while (state == RUNNING)
+            sched_yield();
+    }
+    static void go_on()
+    {
+        int stopped = STOPPED;
+        state.compare_exchange_strong(stopped, GOING);
+    }
+    static bool is_passed() { return state == PASSED; }
+    /* The hook of atomic steps. */
+    static void step()
+    {
+        if (countdown < 0 || countdown-- > 0)
+            return;
+        state = STOPPED;
+        for (uint64_t until_ns = os_time_ns() + patience_ns; state == STOPPED && os_time_ns() < until_ns;)
+            sched_yield();
+    }
+    static inline uint64_t patience_ns = PATIENCE_NS;
+
+private:
+    enum { RUNNING, STOPPED, GOING, PASSED };
+    static inline std::atomic<int> state{RUNNING};
+    static inline thread_local int countdown = -1;
+};
+
+/* The end of a thread is the last of its destructors: this one runs in every round there is, and disarms in the last. */
+class End {
+public:
+    static void watch()
+    {
+        static const int made = pthread_key_create(&key, run);
+        EXPECT_EQ(made, 0);
+        pthread_setspecific(key, reinterpret_cast<void *>(uintptr_t(PTHREAD_DESTRUCTOR_ITERATIONS)));
+    }
+
+private:
+    static inline pthread_key_t key;
+    static void run(void *rounds_left)
+    {
+        if (uintptr_t left = reinterpret_cast<uintptr_t>(rounds_left) - 1)
+            pthread_setspecific(key, reinterpret_cast<void *>(left));
+        else
+            PercpuSeam::disarm();
+    }
+};
+
+/* A, stopped at step k of `x`. */
+void run_armed(const PercpuOperation &x, int k, quire_percpu *pool, PercpuOwner &me, PercpuOwner &other)
+{
+    if (x.ends)
+        End::watch();
+    PercpuSeam::arm(k);
+    x.run(pool, me, other);
+    if (!x.ends)
+        PercpuSeam::disarm();
+}
+
+void set_up_for(const PercpuOperation &x, quire_percpu *pool, PercpuOwner &me)
+{
+    if (x.newcomer)
+        std::thread([&] { me.set_up(pool); }).join();
+    else
+        me.set_up(pool);
+}
+
+class PercpuExperiment {
+public:
+    PercpuExperiment(const PercpuOperation &x_, const PercpuOperation &y_) : x(x_), y(y_), pool(eight_a_chunk()) {}
+
+    /* True when x came to its step k. */
+    bool run(int k)
+    {
+        PercpuSeam::reset();
+        std::thread second([this] {
+            set_up_for(y, pool, b);
+            meet();
+            PercpuSeam::wait_for_stop();
+            if (y.ends)
+                std::thread([&] { b.take(pool, 40, 3); }).join(); /* a thread that begins and ends here */
+            y.run(pool, b, a);
+            PercpuSeam::go_on();
+        });
+        std::thread first([this, k] {
+            set_up_for(x, pool, a);
+            meet();
+            run_armed(x, k, pool, a, b);
+        });
+        first.join(), second.join();
+        bool came = !PercpuSeam::is_passed();
+        verify();
+        return came;
+    }
+
+private:
+    void meet()
+    {
+        for (met++; met < 2;)
+            sched_yield();
+    }
+    void verify()
+    {
+        size_t live = 0;
+        EXPECT_STREQ(quire_percpu_check(pool), nullptr);
+        for (PercpuOwner *owner : {&a, &b})
+            owner->each([&](PercpuObject &object) { live += !is_none(object.ref); });
+        EXPECT_EQ(pool.live(), live);
+        for (PercpuOwner *owner : {&a, &b})
+            owner->each([&](PercpuObject &object) { PercpuOwner::let_go(pool, object); });
+        quire_percpu_trim(pool);
+        EXPECT_EQ(pool.live(), 0u);
+        EXPECT_EQ(stats_of(pool).chunks, 1u) << "the reserve's";
+    }
+
+    const PercpuOperation &x, &y;
+    Pool pool;
+    PercpuOwner a, b;
+    std::atomic<int> met{0};
+};
+
+/* ---- fork at a step ---- */
+
+enum { ALL_GOOD = 0, CHECK_FAILED = 10, OTHERS_PAINT, STATS_WRONG, NO_MEMORY, NOT_OWNED };
+
+/* What an operation was at is lost or whole; everything else is as it was. */
+bool is_touched(int i, bool others) { return others ? i == OTHER_ONE || i == OTHER_LONE : i == OWN_ONE || i == OWN_LONE; }
+
+int child_of_a_seam(quire_percpu *pool, PercpuOwner &a, PercpuOwner &b)
+{
+    if (quire_percpu_check(pool)) {
+        fprintf(stderr, "in the child: %s\n", quire_percpu_check(pool));
+        return CHECK_FAILED;
+    }
+    PercpuStats s = stats_of(pool);
+    if (s.mapped_bytes != s.live_bytes + s.free_bytes + s.meta_bytes)
+        return STATS_WRONG;
+    int found = ALL_GOOD;
+    for (PercpuOwner *owner : {&a, &b})
+        for (int i = 0; i < OWNED; i++) {
+            PercpuObject &object = owner->objects[i];
+            if (is_none(object.ref) || is_touched(i, owner == &b))
+                continue;
+            if (!quire_percpu_owns(pool, object.ref))
+                return NOT_OWNED;
+            if (!is_as_left(pool, object))
+                found = OTHERS_PAINT;
+            quire_percpu_free(pool, object.ref);
+        }
+    for (int i = 0; i < 300; i++) {
+        quire_percpu_ref ref = quire_percpu_alloc(pool, 100, 0);
+        if (is_none(ref))
+            return NO_MEMORY;
+        if (quire_percpu_sum(pool, ref) != 0)
+            return OTHERS_PAINT;
+        quire_percpu_add(pool, ref, i);
+    }
+    quire_percpu_trim(pool);
+    if (quire_percpu_check(pool))
+        return CHECK_FAILED;
+    quire_percpu_destroy(pool);
+    return found;
+}
+
+/* Fork while A is at step k of an operation; false when it has no such step. */
+bool fork_at(const PercpuOperation &x, int k)
+{
+    Pool pool(eight_a_chunk());
+    PercpuOwner a, b;
+    b.set_up(pool);
+    PercpuSeam::reset();
+    std::thread first([&] {
+        set_up_for(x, pool, a);
+        run_armed(x, k, pool, a, b);
+    });
+    PercpuSeam::wait_for_stop();
+    bool came = !PercpuSeam::is_passed();
+    int status = came ? status_of_child([&] { return set_noise(nullptr), child_of_a_seam(pool, a, b); }) : ALL_GOOD;
+    EXPECT_EQ(status, ALL_GOOD) << "fork at step " << k << " of: " << x.name;
+    PercpuSeam::go_on();
+    first.join();
+    EXPECT_STREQ(quire_percpu_check(pool), nullptr);
+    return came;
+}
+
+/* What a panic, which nothing comes back from, has to say beside its own line. */
+char at_work[200];
+void say_what_was_at_work(const char *, const void *)
+{
+    fprintf(stderr, "%s\n", at_work);
+}
+
+int next_step(int k, int dense)
+{
+    return k + 1 + k / (test_long() ? 1000 : dense);
+}
+} // namespace
+
+TEST(PercpuSeam, every_operation_at_every_step_of_every_other)
+{
+    if (!QUIRE_CHECK)
+        GTEST_SKIP() << "the check build has the steps";
+    quire_on_panic(say_what_was_at_work);
+    Noise steps(PercpuSeam::step);
+    int experiments = 0;
+    for (const PercpuOperation &x : percpu_operations)
+        for (const PercpuOperation &y : percpu_operations)
+            for (int k = 0; k < 3000; k = next_step(k, BUILT_WITH_TSAN || BUILT_WITH_ASAN ? 1 : 3)) {
+                snprintf(at_work, sizeof at_work, "%s, at step %d of: %s", y.name, k, x.name);
+                SCOPED_TRACE(at_work);
+                experiments++;
+                if (!PercpuExperiment(x, y).run(k))
+                    break;
+                if (HasFailure())
+                    return;
+            }
+    quire_on_panic(nullptr);
+    RecordProperty("experiments", experiments);
+}
+
+TEST(PercpuSeam, a_fork_at_every_step_of_every_operation)
+{
+    if (BUILT_WITH_TSAN || BUILT_WITH_ASAN || !QUIRE_CHECK)
+        GTEST_SKIP() << "a child of a busy process waits for locks of the sanitizer's own; and the check build has the steps";
+    quire_on_panic(say_what_was_at_work);
+    Noise steps(PercpuSeam::step);
+    PercpuSeam::patience_ns = 10000000000u; /* until the child has ended */
+    int forks = 0;
+    for (const PercpuOperation &x : percpu_operations)
+        for (int k = 0; k < 3000 && !x.ends; k = next_step(k, 10)) {
+            snprintf(at_work, sizeof at_work, "fork at step %d of: %s", k, x.name);
+            if (!fork_at(x, k))
+                break;
+            forks++;
+            if (HasFailure())
+                return;
+        }
+    PercpuSeam::patience_ns = PercpuSeam::PATIENCE_NS;
+    quire_on_panic(nullptr);
+    RecordProperty("forks", forks);
+}
