@@ -30,7 +30,7 @@ def test_a_sequence_is_restarted_wherever_it_is_disturbed_and_the_result_is_exac
         instructions, inside, restarted, committed = step_through(build("percpu_step", flag), disturbance, state, operation, handler)
         assert instructions > inside >= INSIDE_LEAST
         assert restarted == inside
-        assert committed > 0
+        assert committed > 0 or (operation, state) == ("pop", "cold")  # an empty list: nothing to commit
 
 
 @pytest.mark.parametrize("state", ["hot", "cold"])
