@@ -10,7 +10,7 @@
 #include "percpu_driver.h"
 
 enum { PAIRS = 500000, FILL_MIB = 8, SIZE_WORDS_MAX = 256, WORD_BYTES = 4, MEAN_BYTES = (1 + SIZE_WORDS_MAX) * WORD_BYTES / 2 };
-enum { FITS_PERCENT = 98, TOP_UPS_MAX = 40 };
+enum { FITS_PERCENT = 98, TOP_UPS_MAX = 400, ROOM = 4 };
 enum { BATCH = 1000, THREAD_PAIRS = 4000000, OBJECT_BYTES = 64 };
 static const unsigned percents[] = {50, 95};
 static const size_t thread_counts[] = {1, 2, 8};
@@ -58,7 +58,7 @@ ALWAYS_INLINE void prepare(enum percpu_kind kind, struct board *board, unsigned 
     exchange(kind, board, board->live);
     for (int i = 0; kind == KIND_PERCPU && i < TOP_UPS_MAX && full_percent(board->place) < percent - 1; i++) {
         size_t more = board->live / 100 + 1;
-        for (size_t j = 0; j < more && board->live < 2 * board->full; j++)
+        for (size_t j = 0; j < more && board->live < ROOM * board->full; j++)
             board->bits[board->live++] = take_any(kind, board);
         exchange(kind, board, more);
     }
@@ -78,7 +78,7 @@ static double churn_once(const struct percpu_config *config, enum percpu_kind ki
     size_t fill_bytes = (config->fill_mib ? config->fill_mib : FILL_MIB) << 20, fits = fill_bytes / MEAN_BYTES;
     size_t pairs = config->count ? config->count : PAIRS;
     struct percpu_place place = percpu_place_open(config, kind, WORD_BYTES, 2 * fill_bytes / WORD_BYTES);
-    struct board board = {.place = &place, .bits = bench_scratch(2 * fits, sizeof(uintptr_t)), .full = fits, .state = 88172645463325252u};
+    struct board board = {.place = &place, .bits = bench_scratch(ROOM * fits, sizeof(uintptr_t)), .full = fits, .state = 88172645463325252u};
     double ns = kind == KIND_PERCPU   ? churn_kind(KIND_PERCPU, &board, percent, pairs)
                 : kind == KIND_MALLOC ? churn_kind(KIND_MALLOC, &board, percent, pairs)
                                       : churn_kind(KIND_AREA_MAP, &board, percent, pairs / 10 + 1);
@@ -87,7 +87,7 @@ static double churn_once(const struct percpu_config *config, enum percpu_kind ki
     while (board.live > 0)
         percpu_give(kind, &place, board.bits[--board.live]);
     percpu_place_close(&place, 0);
-    bench_scratch_free(board.bits, 2 * fits, sizeof(uintptr_t));
+    bench_scratch_free(board.bits, ROOM * fits, sizeof(uintptr_t));
     return ns;
 }
 
