@@ -111,3 +111,46 @@ inline quire_percpu_opts eight_a_chunk()
     opts.reserve_bytes = os_page_bytes() / 4;
     return opts;
 }
+
+enum { CHILD_IS_GOOD = 0, CHILD_CHECK_FAILED = 10, CHILD_SAW_OTHERS_PAINT, CHILD_STATS_WRONG, CHILD_HAD_NO_MEMORY, CHILD_OWNS_NOT };
+
+/* ---- the child of a fork in the middle of an operation ---- */
+
+/* What an operation was at is lost or whole; everything else is as it was. */
+inline bool is_touched_by_operation(int i, bool others) { return others ? i == OTHER_ONE || i == OTHER_LONE : i == OWN_ONE || i == OWN_LONE; }
+
+inline int child_of_an_operation(quire_percpu *pool, PercpuOwner &a, PercpuOwner &b)
+{
+    if (quire_percpu_check(pool)) {
+        fprintf(stderr, "in the child: %s\n", quire_percpu_check(pool));
+        return CHILD_CHECK_FAILED;
+    }
+    PercpuStats s = stats_of(pool);
+    if (s.mapped_bytes != s.live_bytes + s.free_bytes + s.meta_bytes)
+        return CHILD_STATS_WRONG;
+    int found = CHILD_IS_GOOD;
+    for (PercpuOwner *owner : {&a, &b})
+        for (int i = 0; i < OWNED; i++) {
+            PercpuObject &object = owner->objects[i];
+            if (is_none(object.ref) || is_touched_by_operation(i, owner == &b))
+                continue;
+            if (!quire_percpu_owns(pool, object.ref))
+                return CHILD_OWNS_NOT;
+            if (!is_as_left(pool, object))
+                found = CHILD_SAW_OTHERS_PAINT;
+            quire_percpu_free(pool, object.ref);
+        }
+    for (int i = 0; i < 300; i++) {
+        quire_percpu_ref ref = quire_percpu_alloc(pool, 100, 0);
+        if (is_none(ref))
+            return CHILD_HAD_NO_MEMORY;
+        if (quire_percpu_sum(pool, ref) != 0)
+            return CHILD_SAW_OTHERS_PAINT;
+        quire_percpu_add(pool, ref, i);
+    }
+    quire_percpu_trim(pool);
+    if (quire_percpu_check(pool))
+        return CHILD_CHECK_FAILED;
+    quire_percpu_destroy(pool);
+    return found;
+}

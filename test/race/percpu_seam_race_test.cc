@@ -149,47 +149,6 @@ private:
 
 /* ---- fork at a step ---- */
 
-enum { ALL_GOOD = 0, CHECK_FAILED = 10, OTHERS_PAINT, STATS_WRONG, NO_MEMORY, NOT_OWNED };
-
-/* What an operation was at is lost or whole; everything else is as it was. */
-bool is_touched(int i, bool others) { return others ? i == OTHER_ONE || i == OTHER_LONE : i == OWN_ONE || i == OWN_LONE; }
-
-int child_of_a_seam(quire_percpu *pool, PercpuOwner &a, PercpuOwner &b)
-{
-    if (quire_percpu_check(pool)) {
-        fprintf(stderr, "in the child: %s\n", quire_percpu_check(pool));
-        return CHECK_FAILED;
-    }
-    PercpuStats s = stats_of(pool);
-    if (s.mapped_bytes != s.live_bytes + s.free_bytes + s.meta_bytes)
-        return STATS_WRONG;
-    int found = ALL_GOOD;
-    for (PercpuOwner *owner : {&a, &b})
-        for (int i = 0; i < OWNED; i++) {
-            PercpuObject &object = owner->objects[i];
-            if (is_none(object.ref) || is_touched(i, owner == &b))
-                continue;
-            if (!quire_percpu_owns(pool, object.ref))
-                return NOT_OWNED;
-            if (!is_as_left(pool, object))
-                found = OTHERS_PAINT;
-            quire_percpu_free(pool, object.ref);
-        }
-    for (int i = 0; i < 300; i++) {
-        quire_percpu_ref ref = quire_percpu_alloc(pool, 100, 0);
-        if (is_none(ref))
-            return NO_MEMORY;
-        if (quire_percpu_sum(pool, ref) != 0)
-            return OTHERS_PAINT;
-        quire_percpu_add(pool, ref, i);
-    }
-    quire_percpu_trim(pool);
-    if (quire_percpu_check(pool))
-        return CHECK_FAILED;
-    quire_percpu_destroy(pool);
-    return found;
-}
-
 /* Fork while A is at step k of an operation; false when it has no such step. */
 bool fork_at(const PercpuOperation &x, int k)
 {
@@ -203,8 +162,8 @@ bool fork_at(const PercpuOperation &x, int k)
     });
     PercpuSeam::wait_for_stop();
     bool came = !PercpuSeam::is_passed();
-    int status = came ? status_of_child([&] { return set_noise(nullptr), child_of_a_seam(pool, a, b); }) : ALL_GOOD;
-    EXPECT_EQ(status, ALL_GOOD) << "fork at step " << k << " of: " << x.name;
+    int status = came ? status_of_child([&] { return set_noise(nullptr), child_of_an_operation(pool, a, b); }) : CHILD_IS_GOOD;
+    EXPECT_EQ(status, CHILD_IS_GOOD) << "fork at step " << k << " of: " << x.name;
     PercpuSeam::go_on();
     first.join();
     EXPECT_STREQ(quire_percpu_check(pool), nullptr);

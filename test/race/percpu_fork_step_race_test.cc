@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT
+/*
+ * A fork while another thread is at any instruction of an operation: the thread runs it one instruction at a time (the processor's trap flag), stops
+ * in the signal handler of the trap, and the first thread forks.
+ *
+ *     thread        -- instruction -- trap, waits ................ -- instruction -- trap ...
+ *     first thread                    fork, child uses the pool, ends
+ *
+ * Only operations of the library stand between begin and end: nothing that holds a lock of libc's, for which fork would wait.  No sequence either:
+ * it would be restarted by each trap.
+ */
+#include "race/percpu_operations.h"
+
+#include <ucontext.h>
+
+#if QUIRE_CPU_X86_64
+namespace {
+class Steps {
+public:
+    /* On the thread: from the next instruction on each is a trap.  It stops at the first ones, then less and less often; not at all past the last. */
+    static void begin(uint64_t last_)
+    {
+        count = 0;
+        next = 1;
+        last = last_;
+        __asm__ volatile("lea -128(%%rsp), %%rsp\n\tpushfq\n\torq $0x100, (%%rsp)\n\tpopfq\n\tlea 128(%%rsp), %%rsp" ::: "memory", "cc");
+    }
+    static void end()
+    {
+        __asm__ volatile("lea -128(%%rsp), %%rsp\n\tpushfq\n\tandq $~0x100, (%%rsp)\n\tpopfq\n\tlea 128(%%rsp), %%rsp" ::: "memory", "cc");
+        state = ENDED;
+    }
+    static uint64_t counted() { return count; }
+
+    /* On the first thread: until the other has stopped; false: it is past the end. */
+    static bool wait_for_stop()
+    {
+        while (state == RUNNING)
+            usleep(20);
+        return state == STOPPED;
+    }
+    static void go_on() { state = RUNNING; }
+    static void handle_traps()
+    {
+        struct sigaction action = {};
+        action.sa_sigaction = trap;
+        action.sa_flags = SA_SIGINFO;
+        EXPECT_EQ(sigaction(SIGTRAP, &action, nullptr), 0);
+        state = RUNNING;
+    }
+
+private:
+    enum { RUNNING, STOPPED, ENDED };
+    static inline std::atomic<int> state{RUNNING};
+    static inline uint64_t count, next, last; /* the thread's */
+
+    static void trap(int, siginfo_t *, void *context)
+    {
+        if (++count >= last)
+            static_cast<ucontext_t *>(context)->uc_mcontext.gregs[REG_EFL] &= ~0x100; /* a trap costs 20 us where a hypervisor sees it first */
+        if (count < next)
+            return;
+        next += 1 + count / (test_long() ? 100 : 4);
+        state = STOPPED;
+        while (state == STOPPED)
+            usleep(20);
+    }
+};
+
+struct Stepped {
+    const char *name;
+    void (*run)(quire_percpu *pool, PercpuOwner &me, PercpuOwner &other);
+};
+
+void free_raw(quire_percpu *pool, PercpuObject &object) { quire_percpu_free(pool, object.ref); }
+
+/* What is had is lost to the test: the pool's end takes it. */
+const Stepped stepped[] = {
+    {"alloc", [](quire_percpu *pool, PercpuOwner &, PercpuOwner &) { quire_percpu_alloc(pool, 40, 0); }},
+    {"alloc, aligned", [](quire_percpu *pool, PercpuOwner &, PercpuOwner &) { quire_percpu_alloc(pool, 200, 256); }},
+    {"alloc of a new chunk", [](quire_percpu *pool, PercpuOwner &, PercpuOwner &) { quire_percpu_alloc(pool, os_page_bytes(), 0); }},
+    {"nowait", [](quire_percpu *pool, PercpuOwner &, PercpuOwner &) { quire_percpu_alloc_nowait(pool, 600, 0); }},
+    {"free of one's own", [](quire_percpu *pool, PercpuOwner &me, PercpuOwner &) { free_raw(pool, me.objects[OWN_ONE]); }},
+    {"free of the last of one's own chunk", [](quire_percpu *pool, PercpuOwner &me, PercpuOwner &) { free_raw(pool, me.objects[OWN_LONE]); }},
+    {"free of another's", [](quire_percpu *pool, PercpuOwner &, PercpuOwner &other) { free_raw(pool, other.objects[OTHER_ONE]); }},
+    {"free of the last of another's chunk", [](quire_percpu *pool, PercpuOwner &, PercpuOwner &other) { free_raw(pool, other.objects[OTHER_LONE]); }},
+    {"free of more than an inbox holds",
+     [](quire_percpu *pool, PercpuOwner &, PercpuOwner &other) {
+         for (PercpuObject &object : other.many)
+             free_raw(pool, object);
+     }},
+    {"trim", [](quire_percpu *pool, PercpuOwner &, PercpuOwner &) { quire_percpu_trim(pool); }},
+    {"the first add of a chunk", [](quire_percpu *pool, PercpuOwner &me, PercpuOwner &) { quire_percpu_add(pool, me.fresh[0].ref, 5); }},
+};
+
+class SteppedRun {
+public:
+    SteppedRun(const Stepped &x_) : x(x_), pool(eight_a_chunk()) {}
+
+    /* The forks that were made, up to the last instruction named. */
+    unsigned run(uint64_t last)
+    {
+        Steps::handle_traps();
+        std::atomic<bool> leave{false};
+        unsigned forks = 0;
+        b.set_up(pool);
+        std::thread thread([&] {
+            a.set_up(pool);
+            PercpuObject object = {}; /* in a chunk that nobody has written */
+            object.ref = quire_percpu_alloc(pool, stats_of(pool).unit_bytes, 0);
+            a.fresh.push_back(object);
+            Steps::begin(last);
+            x.run(pool, a, b);
+            Steps::end();
+            while (!leave)
+                usleep(20);
+        });
+        for (; Steps::wait_for_stop(); Steps::go_on()) {
+            uint64_t at = Steps::counted();
+            EXPECT_EQ(status_of_child([this] { return child_of_an_operation(pool, a, b); }), CHILD_IS_GOOD) << "fork at instruction " << at << " of: " << x.name;
+            forks++;
+        }
+        leave = true;
+        thread.join();
+        EXPECT_STREQ(quire_percpu_check(pool), nullptr);
+        return forks;
+    }
+
+private:
+    const Stepped &x;
+    Pool pool;
+    PercpuOwner a, b;
+};
+} // namespace
+
+TEST(PercpuFork, at_any_instruction_of_an_operation)
+{
+    if (BUILT_WITH_TSAN || BUILT_WITH_ASAN)
+        GTEST_SKIP() << "a child of a busy process waits for locks of the sanitizer's own";
+    Mode set(OS_RSEQ_OFF);
+    for (const Stepped &x : stepped) {
+        SteppedRun(x).run(1); /* once, so that what the first call finds has been found */
+        unsigned forks = SteppedRun(x).run(test_long() ? 100000 : 4000);
+        EXPECT_GT(forks, 10u) << x.name;
+        RecordProperty(x.name, int(forks));
+        if (HasFailure())
+            return;
+    }
+    signal(SIGTRAP, SIG_DFL);
+}
+#endif
