@@ -57,17 +57,13 @@ away:
 
 static inline bool os_rseq_pop(const struct quire_percpu_window *window, uintptr_t bits, void **out)
 {
-    void *node;
     __asm__ goto(QUIRE_RSEQ_BEGIN QUIRE_RSEQ_UNIT
-                 "movq (%[word], %%rax), %[node]\n\ttestq %[node], %[node]\n\tje %l[empty]\n\tmovq (%[node]), %%rdx\n\tmovq %%rdx, (%[word], %%rax)\n3:\n\t" QUIRE_RSEQ_DESCRIPTOR
-                 : [node] "=&r"(node)
-                 : QUIRE_RSEQ_INPUTS
+                 "movq (%[word], %%rax), %%rdx\n\tmovq %%rdx, (%[out])\n\ttestq %%rdx, %%rdx\n\tje %l[empty]\n\tmovq (%%rdx), %%rdx\n\tmovq %%rdx, (%[word], %%rax)\n3:\n\t" QUIRE_RSEQ_DESCRIPTOR
+                 :
+                 : QUIRE_RSEQ_INPUTS, [out] "r"(out) /* by memory: gcc 12 mistakes labels of an asm that has results */
                  : QUIRE_RSEQ_CLOBBERS, "rdx"
                  : away, empty);
-    *out = node;
-    return true;
 empty:
-    *out = NULL;
     return true;
 away:
     return false;
@@ -104,17 +100,13 @@ away:
 
 static inline bool os_rseq_pop(const struct quire_percpu_window *window, uintptr_t bits, void **out)
 {
-    void *node;
     __asm__ goto(QUIRE_RSEQ_BEGIN QUIRE_RSEQ_UNIT
-                 "ldr %[node], [%[word], x9]\n\tcbz %[node], %l[empty]\n\tldr x10, [%[node]]\n\tstr x10, [%[word], x9]\n3:\n\t" QUIRE_RSEQ_DESCRIPTOR
-                 : [node] "=&r"(node)
-                 : QUIRE_RSEQ_INPUTS
+                 "ldr x10, [%[word], x9]\n\tstr x10, [%[out]]\n\tcbz x10, %l[empty]\n\tldr x10, [x10]\n\tstr x10, [%[word], x9]\n3:\n\t" QUIRE_RSEQ_DESCRIPTOR
+                 :
+                 : QUIRE_RSEQ_INPUTS, [out] "r"(out)
                  : QUIRE_RSEQ_CLOBBERS
                  : away, empty);
-    *out = node;
-    return true;
 empty:
-    *out = NULL;
     return true;
 away:
     return false;
