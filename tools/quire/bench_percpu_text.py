@@ -42,7 +42,7 @@ def _objects(table):
     measured = min(row["measured"] for row in table["rows"] if row["allocator"] == AREA_MAP)
     lines += [
         f"{'':14} * built here after its description; {measured:,} objects, scaled to a million.",
-        f"{'':14}   It and all but libc and ours: once.",
+        f"{'':14}   It and the peers were measured once, before the rounds.",
         f"{'':14}   malloc has one copy of an object, the others have one for each CPU.",
         f"{'':14}   {published['source']}: another machine, the worst order of each",
     ]
