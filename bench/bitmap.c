@@ -15,7 +15,7 @@
 #include "base/bitmap.h"
 #include "bench.h"
 
-enum { RUNS = 5, COUNT = 1000000, CHURN_PAIRS = 500000, CHURN_BITS = 1 << 20, CHURN_RUN_MAX = 256 };
+enum { RUNS = 5, COUNT = 1000000, CHURN_PAIRS = 500000, CHURN_RUN_MAX = 256 };
 enum order { IN_ORDER, ALTERNATING, REVERSE, RANDOM, ORDERS };
 static const char *const order_names[] = {"in order", "every second first", "in reverse", "at random"};
 
@@ -127,11 +127,11 @@ static void alignment(void)
 }
 
 /* One free and one alloc of random length, at random, in a map that stays about `percent` full. */
-static double churn_once(size_t percent)
+static double churn_once(size_t bits, size_t percent)
 {
     size_t n = 0, used = 0;
-    fresh(CHURN_BITS);
-    for (size_t want = (size_t)CHURN_BITS * percent / 100; used < want; n++) {
+    fresh(bits);
+    for (size_t want = bits * percent / 100; used < want; n++) {
         size_t run = 1 + random_next() % CHURN_RUN_MAX;
         taken[n] = bitmap_alloc(&map, run, 0);
         if (taken[n] == BITMAP_NONE)
@@ -149,15 +149,18 @@ static double churn_once(size_t percent)
     return (double)(bench_thread_ns() - began) / CHURN_PAIRS;
 }
 
-static void churn(void)
+static void churn(unsigned bits_log2)
 {
+    static const size_t percent[] = {50, 95};
     double ns[2][RUNS];
-    for (int r = 0; r < RUNS; r++) {
-        ns[0][r] = churn_once(50);
-        ns[1][r] = churn_once(95);
+    char name[80];
+    for (int r = 0; r < RUNS; r++)
+        for (int i = 0; i < 2; i++)
+            ns[i][r] = churn_once((size_t)1 << bits_log2, percent[i]);
+    for (int i = 0; i < 2; i++) {
+        snprintf(name, sizeof name, "free + alloc of 1 .. 256 at random, 2^%u bits, %zu %% full", bits_log2, percent[i]);
+        row(name, bench_median(ns[i], RUNS));
     }
-    row("free + alloc of 1 .. 256 at random, half full", bench_median(ns[0], RUNS));
-    row("free + alloc of 1 .. 256 at random, 95 % full", bench_median(ns[1], RUNS));
 }
 
 /* A call's cost must not depend on how large the map is. */
@@ -189,7 +192,8 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof runs / sizeof runs[0]; i++)
         runs_of(runs[i]);
     alignment();
-    churn();
+    for (unsigned bits_log2 = 18; bits_log2 <= 20; bits_log2++)
+        churn(bits_log2);
     sizes();
     free(memory);
     return 0;
