@@ -12,8 +12,9 @@
  *     quire_percpu_free(pool, hits);
  *     quire_percpu_destroy(pool);
  *
- * Freeing twice, freeing a place inside an object, freeing or using what is none of this pool's stops the process with one line that names the pool,
- * the address and what was broken: "percpu E1" to "percpu E5".
+ * Freeing twice, freeing a place inside an object, freeing what is none of this pool's stops the process with one line that names the pool, the
+ * address and what was broken: "percpu E1" to "percpu E5"; so does asking for a copy or the sum of what is none of its objects' memory.  Adding,
+ * cmpxchg, push and pop look at a CPU's first write into a chunk only.
  * A member of an object: a ref whose bits are moved by its offset; good for everything but quire_percpu_free() and _owns().
  *
  * Threads: every function but destroy may be called from any thread at any time.  What one copy holds is changed by quire_percpu_add(), _cmpxchg(),
@@ -50,7 +51,8 @@ struct quire_percpu_ref {
 /* All zero, or NULL in place of the struct: the defaults. */
 struct quire_percpu_opts {
     const char *name;            /* NULL: none.  Copied, cut to 31 bytes */
-    struct quire_source *source; /* NULL: anonymous memory straight from the system, without huge pages.  Must outlive the pool */
+    struct quire_source *source; /* NULL: anonymous memory straight from the system, without huge pages.  Others may commit more than what is written:
+                                    file and memfd sources all, decorated ones by huge pages.  Must outlive the pool */
     size_t chunk_bytes;          /* the largest object that one CPU's part of a chunk, its unit, must hold; with a page it is rounded up to a power of
                                     two.  0: units of 1 MiB, or less where limit_bytes asks for it */
     unsigned cpus;               /* copies; 0: as many as the system may ever have */
@@ -107,14 +109,15 @@ QUIRE_API struct quire_percpu_ref quire_percpu_alloc(struct quire_percpu *pool, 
 
 /*
  * The same without a system call and without waiting: from the chunks that the calling thread has, then from the pool's reserve.  {0} with errno as
- * quire_percpu_alloc(); ENOMEM also when both are used up, or somebody else is at them this moment.  The reserve is filled again by the next
+ * quire_percpu_alloc(); ENOMEM also when both are used up, or somebody else is at them this moment.  One that began to wait for this thread's chunks or
+ * the reserve meanwhile is woken by the system.  The reserve is filled again by the next
  * quire_percpu_alloc(), _free() that gives a chunk back, or _trim().  MT-Safe.
  */
 QUIRE_API struct quire_percpu_ref quire_percpu_alloc_nowait(struct quire_percpu *pool, size_t bytes, size_t align_bytes);
 
 /*
  * Free an object: {0} is left alone; errno is kept.  An object that is free already stops the process ("percpu E1"), and so does what was never
- * handed out or lies inside an object ("percpu E2"), is not a multiple of 4 ("percpu E3"), or belongs to another pool ("percpu E4").  Copies that
+ * handed out, lies inside an object, or was freed with its whole chunk ("percpu E2"), is not a multiple of 4 ("percpu E3"), or belongs to another pool ("percpu E4").  Copies that
  * were written are cleared.  Cost: as allocating, and reading the copies of the CPUs that ever wrote into the chunk.  MT-Safe.
  */
 QUIRE_API void quire_percpu_free(struct quire_percpu *pool, struct quire_percpu_ref ref);

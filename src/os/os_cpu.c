@@ -42,7 +42,7 @@ static __thread int fake_plus_1 __attribute__((tls_model("initial-exec")));
 
 void os_cpu_fake(int id)
 {
-    fake_plus_1 = id + 1;
+    fake_plus_1 = (int)((unsigned)id + 1);
 }
 
 unsigned os_cpu_id(void)

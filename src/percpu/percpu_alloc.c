@@ -111,21 +111,6 @@ static uintptr_t place_alloc(struct percpu_local *local, const struct percpu_wan
     return page ? page_alloc(local, page) : 0;
 }
 
-/* The first to be asked next time is another. */
-static void rotate(struct percpu_local *local, struct percpu_chunk *chunk)
-{
-    struct percpu_chunk *last = chunk;
-    while (last->next)
-        last = last->next;
-    if (last == chunk)
-        return;
-    local->list[chunk->grain][chunk->class] = chunk->next;
-    chunk->next->prev = NULL;
-    last->next = chunk;
-    chunk->prev = last;
-    chunk->next = NULL;
-}
-
 /* A few of the chunks that may have room, and need not. */
 static uintptr_t tight_alloc(struct percpu_local *local, const struct percpu_want *want)
 {
@@ -140,7 +125,7 @@ static uintptr_t tight_alloc(struct percpu_local *local, const struct percpu_wan
                     return bits;
                 percpu_chunk_reclass(local, chunk, bitmap_longest_hint(&chunk->map));
                 if (chunk->class == class)
-                    rotate(local, chunk);
+                    percpu_chunk_last(local, chunk);
             }
     return 0;
 }
@@ -195,12 +180,27 @@ static COLD uintptr_t alloc_held(struct quire_percpu *pool, struct percpu_local 
     return alloc_anywhere(local, want);
 }
 
+/* No chunk can be had: from what other threads have.  The object is theirs then, as far as chunks go. */
+static COLD uintptr_t alloc_from_others(struct quire_percpu *pool, const struct percpu_want *want)
+{
+    uintptr_t bits = 0;
+    for (struct percpu_local *other = percpu_locals(pool); other && !bits; other = other->next) {
+        percpu_visit(other);
+        percpu_inbox_drain(other);
+        bits = alloc_anywhere(other, want);
+        percpu_release(other);
+    }
+    return bits;
+}
+
 static COLD struct quire_percpu_ref alloc_slow(struct quire_percpu *pool, const struct percpu_want *want)
 {
     int kept = errno;
     struct percpu_local *local = percpu_hold(pool);
     uintptr_t bits = alloc_held(pool, local, want);
     percpu_release(local);
+    if (unlikely(!bits))
+        bits = alloc_from_others(pool, want);
     if (unlikely(u32_load_relaxed(&pool->reserve_low) != 0))
         percpu_reserve_fill(pool);
     errno = bits ? kept : ENOMEM;

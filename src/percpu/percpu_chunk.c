@@ -22,7 +22,7 @@
 static void enter_list(struct percpu_local *local, struct percpu_chunk *chunk)
 {
     struct percpu_chunk **head = &local->list[chunk->grain][chunk->class];
-    chunk->prev = NULL;
+    chunk->prev = *head ? (*head)->prev : chunk;
     chunk->next = *head;
     if (*head)
         (*head)->prev = chunk;
@@ -63,14 +63,26 @@ void percpu_chunk_link(struct percpu_local *local, struct percpu_chunk *chunk)
 
 static void leave_list(struct percpu_local *local, struct percpu_chunk *chunk)
 {
-    if (chunk->prev)
-        chunk->prev->next = chunk->next;
+    struct percpu_chunk **head = &local->list[chunk->grain][chunk->class], *follower = chunk->next ? chunk->next : *head;
+    follower->prev = chunk->prev; /* of the last one's: the first */
+    if (*head == chunk)
+        *head = chunk->next;
     else
-        local->list[chunk->grain][chunk->class] = chunk->next;
-    if (chunk->next)
-        chunk->next->prev = chunk->prev;
-    if (!local->list[chunk->grain][chunk->class])
+        chunk->prev->next = chunk->next;
+    if (!*head)
         bits_clear_one(local->filled[chunk->grain], chunk->class);
+}
+
+void percpu_chunk_last(struct percpu_local *local, struct percpu_chunk *chunk)
+{
+    struct percpu_chunk **head = &local->list[chunk->grain][chunk->class];
+    leave_list(local, chunk);
+    enter_list(local, chunk);
+    if (!chunk->next)
+        return;
+    *head = chunk->next; /* the first of a ring becomes its last */
+    chunk->prev->next = chunk;
+    chunk->next = NULL;
 }
 
 void percpu_chunk_unlink(struct percpu_local *local, struct percpu_chunk *chunk)
@@ -139,14 +151,47 @@ static void all_leave(struct quire_percpu *pool, struct percpu_chunk *chunk)
     lock_drop(&pool->lock);
 }
 
+/* Zero, but for pages that are zero already: one that was never written stays without memory. */
+static void clear_written(char *copy, size_t bytes)
+{
+    for (char *end = copy + bytes, *stop; copy < end; copy = stop) {
+        stop = (char *)align_down((uintptr_t)copy + os_page_bytes(), os_page_bytes());
+        stop = stop < end ? stop : end;
+        for (char *at = copy; at < stop; at += (size_t)1 << WORD_LOG2) {
+            uint32_t word;
+            memcpy(&word, at, sizeof word);
+            if (word) {
+                memset(at, 0, (size_t)(stop - at));
+                break;
+            }
+        }
+    }
+}
+
+/* A span of the pool's source.  What was somebody's gives its memory up first: clearing then finds little to clear. */
+static bool span_take(const struct quire_percpu *pool, struct quire_span *span)
+{
+    const struct quire_source_verbs *verbs = pool->source->verbs;
+    size_t unit_bytes = (size_t)1 << pool->window.unit_shift, bytes = pool->units * unit_bytes;
+    if (verbs->take(pool->source, bytes, unit_bytes, span) != 0)
+        return false;
+    if (span->flags & QUIRE_SPAN_ZERO)
+        return true;
+    verbs->idle(pool->source, span->start, bytes);
+    if (verbs->busy(pool->source, span->start, bytes) == 0)
+        return true;
+    verbs->give(pool->source, span);
+    return false;
+}
+
 /* Zero, and no huge pages: a huge page would commit units that nobody writes. */
 static void span_prepare(const struct quire_percpu *pool, const struct quire_span *span)
 {
     if (pool->own_memory && os_huge_bytes() != 0)
         (void)os_advise_nohuge(span->start, span->bytes);
     if (!(span->flags & QUIRE_SPAN_ZERO)) {
-        sanitize_undefined(span->start, span->bytes);
-        memset(span->start, 0, span->bytes);
+        sanitize_defined(span->start, span->bytes);
+        clear_written(span->start, span->bytes);
     }
     os_name(span->start, span->bytes, "quire:percpu");
     if (!sanitize_watched())
@@ -192,7 +237,7 @@ struct percpu_chunk *percpu_chunk_new(struct quire_percpu *pool, unsigned grain)
 {
     struct quire_span span, meta;
     struct quire_source *metas = quire_source_default();
-    size_t bytes = (size_t)pool->units << pool->window.unit_shift, align = (size_t)1 << pool->window.unit_shift;
+    size_t bytes = (size_t)pool->units << pool->window.unit_shift;
     size_t meta_bytes = pool->chunk_meta_bytes[grain];
     u32_add_relaxed(&pool->changing, 1);
     struct percpu_chunk *chunk = NULL;
@@ -200,7 +245,7 @@ struct percpu_chunk *percpu_chunk_new(struct quire_percpu *pool, unsigned grain)
         goto no_room;
     if (metas->verbs->take(metas, meta_bytes, os_page_bytes(), &meta) != 0)
         goto no_meta;
-    if (pool->source->verbs->take(pool->source, bytes, align, &span) != 0)
+    if (!span_take(pool, &span))
         goto no_span;
     span_prepare(pool, &span);
     if (size_load_relaxed(&pool->chunks) != 0 && !percpu_is_paged(grain) && (meta.flags & QUIRE_SPAN_ZERO))
@@ -210,6 +255,7 @@ struct percpu_chunk *percpu_chunk_new(struct quire_percpu *pool, unsigned grain)
         goto no_pagemap;
     size_add_relaxed(&pool->meta_bytes, meta_bytes);
     size_max_relaxed(&pool->chunks_peak, size_add_relaxed(&pool->chunks, 1) + 1);
+    percpu_charged(pool);
     u32_sub_relaxed(&pool->changing, 1);
     return chunk;
 no_pagemap:
@@ -231,6 +277,9 @@ void percpu_chunk_delete(struct percpu_chunk *chunk)
     struct quire_span span = chunk->span, meta = chunk->meta;
     u32_add_relaxed(&pool->changing, 1);
     all_leave(pool, chunk);
+    for (uint32_t unit = 0; unit < pool->units; unit++)
+        if (u64_load_relaxed(&chunk->written[unit / 64]) >> (unit % 64) & 1)
+            sanitize_root(percpu_unit(chunk, unit), (size_t)1 << pool->window.unit_shift, false);
     sanitize_undefined(span.start, span.bytes);
     pool->source->verbs->give(pool->source, &span);
     metas->verbs->give(metas, &meta);
@@ -246,29 +295,13 @@ void percpu_chunk_touch(struct percpu_chunk *chunk, uint32_t unit, bool sequence
 {
     atomic_u64 *word = &chunk->written[unit / 64];
     uint64_t bit = UINT64_C(1) << (unit % 64);
-    if (!(u64_load_relaxed(word) & bit)) {
-        u64_or_seq_cst(word, bit);
-        u32_store_relaxed(&chunk->any_written, 1);
+    if (!(u64_load_acquire(word) & bit)) {          /* acquire [percpu-written] */
+        u32_store_relaxed(&chunk->any_written, 1); /* first: who sees the bit sees this */
+        if (!(u64_or_seq_cst(word, bit) & bit))    /* release [percpu-written] */
+            sanitize_root(percpu_unit(chunk, unit), (size_t)1 << chunk->pool->window.unit_shift, true);
     }
     if (sequence)
-        __atomic_store_n(percpu_unit(chunk, unit), 1, __ATOMIC_RELAXED);
-}
-
-/* Zero, but for pages that are zero already: one that was never written stays without memory. */
-static void clear_written(char *copy, size_t bytes)
-{
-    for (char *end = copy + bytes, *stop; copy < end; copy = stop) {
-        stop = (char *)align_down((uintptr_t)copy + os_page_bytes(), os_page_bytes());
-        stop = stop < end ? stop : end;
-        for (char *at = copy; at < stop; at += (size_t)1 << WORD_LOG2) {
-            uint32_t word;
-            memcpy(&word, at, sizeof word);
-            if (word) {
-                memset(at, 0, (size_t)(stop - at));
-                break;
-            }
-        }
-    }
+        __atomic_store_n(percpu_unit(chunk, unit), 1, __ATOMIC_RELEASE);
 }
 
 void percpu_chunk_clear(struct percpu_chunk *chunk, size_t offset, size_t bytes)
@@ -342,12 +375,14 @@ struct percpu_local *percpu_chunk_owner_of(struct quire_percpu *pool, uintptr_t 
 /* Nobody's, or another pool's, perhaps one of other units. */
 static COLD void refuse_stranger(const struct quire_percpu *pool, uintptr_t bits)
 {
-    bool others = false;
+    bool others = false, mine = percpu_pools_are_mine();
     percpu_let_go();
-    percpu_pools_lock();
+    if (!mine)
+        percpu_pools_lock();
     for (const struct quire_percpu *other = percpu_pools_first(); other && !others; other = other->next)
         others = percpu_chunk_find(other, bits) != NULL;
-    percpu_pools_unlock();
+    if (!mine)
+        percpu_pools_unlock();
     percpu_refuse(pool, others ? PERCPU_E4 : PERCPU_E2, bits);
 }
 

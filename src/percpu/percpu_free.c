@@ -126,20 +126,19 @@ static void empty_give(struct percpu_local *local, struct percpu_chunk *chunk)
     percpu_chunk_delete(chunk);
 }
 
-size_t percpu_empties_give(struct percpu_local *local)
+void percpu_empties_give(struct percpu_local *local, size_t *bytes)
 {
-    size_t bytes = 0;
     struct percpu_chunk *next;
     for (unsigned grain = 0; grain < PERCPU_KINDS; grain++)
         for (struct percpu_chunk *chunk = local->list[grain][percpu_class_empty(local->pool, grain)]; chunk; chunk = next) {
             next = chunk->next;
             if (chunk->objects != 0)
                 continue;
-            bytes += os_resident_bytes(chunk->span.start, chunk->span.bytes);
+            if (bytes)
+                *bytes += os_resident_bytes(chunk->span.start, chunk->span.bytes);
             percpu_chunk_unlink(local, chunk);
             percpu_chunk_delete(chunk);
         }
-    return bytes;
 }
 
 static void free_held(struct percpu_local *local, uintptr_t bits)

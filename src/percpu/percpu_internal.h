@@ -76,7 +76,7 @@ struct percpu_chunk {
     /* under the pool's lock: can be walked forwards at any moment, also by the child of a fork */
     struct percpu_chunk *all_next, *all_prev;
     /* the owner's */
-    struct percpu_chunk *next, *prev;
+    struct percpu_chunk *next, *prev; /* of its list; the first one's prev is the last */
     uint32_t class;
     uint32_t edge_log2; /* of all runs since the chunk was empty, in bytes: an alignment up to it needs no search of its own */
     uint32_t objects;
@@ -178,6 +178,9 @@ void percpu_pools_lock(void);
 void percpu_pools_unlock(void);
 struct quire_percpu *percpu_pools_first(void);
 bool percpu_charge(struct quire_percpu *pool, size_t bytes);
+void percpu_charged(struct quire_percpu *pool);
+bool percpu_has_room(const struct quire_percpu *pool, size_t bytes);
+bool percpu_pools_are_mine(void); /* the lock */
 void percpu_discharge(struct quire_percpu *pool, size_t bytes);
 void percpu_locals_add_locked(struct quire_percpu *pool, struct percpu_local *local);
 static inline struct percpu_local *percpu_locals(const struct quire_percpu *pool)
@@ -205,6 +208,7 @@ static inline unsigned percpu_class_empty(const struct quire_percpu *pool, unsig
 }
 /* fn for each chunk that is listed. */
 #define FOR_EACH_LIST(grain, class) for (unsigned grain = 0; grain < PERCPU_KINDS; grain++) for (unsigned class = 0; class < PERCPU_CLASSES; class++)
+void percpu_chunk_last(struct percpu_local *local, struct percpu_chunk *chunk); /* the last of its list to be asked */
 void percpu_chunks_move(struct percpu_local *from, struct percpu_local *to);
 void percpu_chunk_reclass(struct percpu_local *local, struct percpu_chunk *chunk, size_t longest);
 /* The unit may hold anything from now on; `sequence`: sequences may take the short way there. */
@@ -273,8 +277,8 @@ static inline void percpu_mapped_add(struct percpu_local *local, size_t words, i
 bool percpu_local_free(struct percpu_local *local, struct percpu_chunk *chunk, uintptr_t bits, bool *emptied);
 /* What others have freed. */
 void percpu_inbox_drain(struct percpu_local *local);
-/* All chunks without an object go; bytes that were in memory. */
-size_t percpu_empties_give(struct percpu_local *local);
+/* All chunks without an object go; to *bytes, if not NULL, is added what of them was in memory. */
+void percpu_empties_give(struct percpu_local *local, size_t *bytes);
 
 /* ---- percpu_thread.c ---- */
 /* The calling thread's local with its bias taken, made if need be; or home. */

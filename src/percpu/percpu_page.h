@@ -64,7 +64,7 @@ static inline struct percpu_page *percpu_page_at(const struct percpu_chunk *chun
 /* The slot that begins there; slots: none does. */
 static inline uint32_t percpu_page_slot(const struct percpu_page *page, size_t offset)
 {
-    uint64_t n = (uint64_t)(offset - page->start) >> WORD_LOG2; /* wraps below the start: too large */
+    uint64_t from = offset - page->start, n = from >> WORD_LOG2 | from << (64 - WORD_LOG2); /* odd, or below the start: too large */
     uint32_t slot = (uint32_t)((n & 0xffff) * page->reciprocal >> 32);
     return likely(n < PERCPU_PAGE_BYTES >> WORD_LOG2 && (uint64_t)slot * page->words == n && slot < page->slots) ? slot : page->slots;
 }

@@ -38,6 +38,11 @@ void percpu_pools_unlock(void)
     lock_drop(&pools.lock);
 }
 
+bool percpu_pools_are_mine(void)
+{
+    return addr_load_relaxed(&pools.holder) == (uintptr_t)&percpu_thread_self;
+}
+
 struct quire_percpu *percpu_pools_first(void)
 {
     return pools.first;
@@ -56,12 +61,18 @@ void percpu_refuse(const struct quire_percpu *pool, const char *what, uintptr_t 
 {
     /* The hook may look at pools: it must not find this thread inside. */
     percpu_let_go();
-    if (addr_load_relaxed(&pools.holder) == (uintptr_t)&percpu_thread_self)
+    if (percpu_pools_are_mine())
         percpu_pools_unlock();
     panic("percpu", pool && pool->name[0] ? pool->name : NULL, what, (const void *)bits);
 }
 
 /* ---- memory ---- */
+
+/* What was charged for has been had. */
+void percpu_charged(struct quire_percpu *pool)
+{
+    size_max_relaxed(&pool->peak_bytes, size_load_relaxed(&pool->mapped_bytes));
+}
 
 bool percpu_charge(struct quire_percpu *pool, size_t bytes)
 {
@@ -70,8 +81,13 @@ bool percpu_charge(struct quire_percpu *pool, size_t bytes)
         if (bytes > room || mapped > room - bytes)
             return false;
     while (!size_cas_relaxed(&pool->mapped_bytes, &mapped, mapped + bytes));
-    size_max_relaxed(&pool->peak_bytes, mapped + bytes);
     return true;
+}
+
+bool percpu_has_room(const struct quire_percpu *pool, size_t bytes)
+{
+    size_t mapped = size_load_relaxed(&pool->mapped_bytes);
+    return pool->limit_bytes == 0 || (mapped <= pool->limit_bytes && bytes <= pool->limit_bytes - mapped);
 }
 
 void percpu_discharge(struct quire_percpu *pool, size_t bytes)

@@ -22,6 +22,7 @@ void percpu_reserve_fill(struct quire_percpu *pool)
         u32_store_relaxed(&pool->reserve_low, 1);
         return;
     }
+    (void)os_populate(chunk->meta.start, chunk->meta.bytes); /* nobody who takes from it shall enter the kernel */
     percpu_visit(home);
     percpu_visit(reserve);
     if (reserve->chunks == 0 || percpu_local_free_words(reserve) < pool->reserve_words) {
@@ -72,7 +73,7 @@ static size_t local_trim(struct percpu_local *local)
     percpu_visit(local);
     percpu_inbox_drain(local);
     if (local != &pool->reserve)
-        bytes += percpu_empties_give(local);
+        percpu_empties_give(local, &bytes);
     FOR_EACH_LIST(grain, class)
         for (struct percpu_chunk *chunk = local->list[grain][class]; chunk && pool->own_memory; chunk = chunk->next)
             bytes += chunk_trim(chunk);

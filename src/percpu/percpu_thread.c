@@ -16,7 +16,8 @@
 #include "os/os.h"
 #include "percpu/percpu_internal.h"
 
-static struct percpu_thread thread_none; /* an empty table, for threads without one: never written */
+/* Empty tables, never written: of threads that have none yet, and of threads that have ended but for destructors of others. */
+static struct percpu_thread thread_none, thread_ended;
 THREAD_LOCAL struct percpu_thread *percpu_thread_self __attribute__((tls_model("initial-exec"))) = &thread_none;
 
 static struct {
@@ -76,7 +77,7 @@ static void local_leave(struct percpu_local *local)
     addr_store_relaxed(&local->thread, 0);
     lock_drop(&local->inbox_lock);
     percpu_inbox_drain(local);
-    percpu_empties_give(local);
+    percpu_empties_give(local, NULL);
     percpu_visit(&pool->home);
     percpu_chunks_move(local, &pool->home);
     percpu_release(&pool->home);
@@ -90,7 +91,7 @@ static void local_leave(struct percpu_local *local)
 static void thread_end(void *record)
 {
     struct percpu_thread *thread = record;
-    percpu_thread_self = &thread_none;
+    percpu_thread_self = &thread_ended;
     percpu_pools_lock();
     for (struct quire_percpu *pool = percpu_pools_first(); pool; pool = pool->next)
         if (thread->table[pool->id]) {
@@ -125,7 +126,7 @@ static struct percpu_thread *thread_get(void)
 {
     struct percpu_thread *thread = percpu_thread_self;
     if (likely(thread != &thread_none))
-        return thread;
+        return thread == &thread_ended ? NULL : thread;
     thread = record_new();
     if (!thread)
         return NULL;
@@ -148,9 +149,8 @@ static struct percpu_local *local_new(struct quire_percpu *pool)
     size_t bytes = align_up(sizeof(struct percpu_local) + PERCPU_SEEN * sizeof(struct percpu_chunk *), os_page_bytes());
     /* Under a limit a set of chunks without room for a chunk would be no use, and in the others' way. */
     size_t chunk_bytes = ((size_t)pool->units << pool->window.unit_shift) + pool->chunk_meta_bytes[0];
-    if (!percpu_charge(pool, bytes + chunk_bytes))
+    if (!percpu_has_room(pool, bytes + chunk_bytes) || !percpu_charge(pool, bytes))
         return NULL;
-    percpu_discharge(pool, chunk_bytes);
     if (source->verbs->take(source, bytes, os_page_bytes(), &span) != 0) {
         percpu_discharge(pool, bytes);
         return NULL;
@@ -164,6 +164,7 @@ static struct percpu_local *local_new(struct quire_percpu *pool)
     local->bias = (struct bias)BIAS_INIT(LOCK_PERCPU_LOCAL);
     local->inbox_lock = (struct lock)LOCK_INIT(LOCK_PERCPU_INBOX);
     size_add_relaxed(&pool->meta_bytes, bytes);
+    percpu_charged(pool);
     return local;
 }
 
