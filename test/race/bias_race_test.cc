@@ -101,7 +101,7 @@ void expect_exclusion(unsigned visitors, uint64_t visits_min)
 TEST(BiasRace, the_favoured_thread_and_visitors_are_never_inside_together)
 {
     for (unsigned visitors : {0u, 1u, 3u, 8u})
-        expect_exclusion(visitors, scaled(10000));
+        expect_exclusion(visitors, scaled(6000));
 }
 
 TEST(BiasRace, nor_with_noise_at_every_step)

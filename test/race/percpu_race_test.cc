@@ -35,17 +35,17 @@ void expect_sound_now(quire_percpu *pool)
 
 TEST(PercpuRace, no_object_has_two_owners_whoever_frees_it)
 {
-    everything({}, 20000);
+    everything({}, 15000);
 }
 
 TEST(PercpuRace, chunks_of_one_page_come_and_go_under_every_mix)
 {
-    everything(small_units(), 20000);
+    everything(small_units(), 15000);
 }
 
 TEST(PercpuRace, trim_by_two_strangers_takes_nothing_that_lives)
 {
-    everything(small_units(4), 16000, false, [](quire_percpu *pool) -> std::vector<std::function<void()>> {
+    everything(small_units(4), 12000, false, [](quire_percpu *pool) -> std::vector<std::function<void()>> {
         auto trim = [pool] { quire_percpu_trim(pool), sched_yield(); };
         return {trim, trim};
     });
@@ -53,7 +53,7 @@ TEST(PercpuRace, trim_by_two_strangers_takes_nothing_that_lives)
 
 TEST(PercpuRace, statistics_add_up_and_checks_hold_at_every_moment_of_the_mix)
 {
-    everything(small_units(), 16000, false, [](quire_percpu *pool) -> std::vector<std::function<void()>> {
+    everything(small_units(), 12000, false, [](quire_percpu *pool) -> std::vector<std::function<void()>> {
         return {[pool] { expect_sound_now(pool); }, [pool] { EXPECT_STREQ(quire_percpu_check(pool), nullptr), sched_yield(); }};
     });
 }
@@ -62,7 +62,7 @@ TEST(PercpuRace, nowait_and_the_filling_of_the_reserve_share_nothing)
 {
     quire_percpu_opts opts = small_units(4);
     opts.reserve_bytes = 2 * os_page_bytes();
-    everything(opts, 16000, true, [](quire_percpu *pool) -> std::vector<std::function<void()>> { return {[pool] { quire_percpu_trim(pool), sched_yield(); }}; });
+    everything(opts, 12000, true, [](quire_percpu *pool) -> std::vector<std::function<void()>> { return {[pool] { quire_percpu_trim(pool), sched_yield(); }}; });
 }
 
 TEST(PercpuRace, a_limit_that_is_reached_by_all_at_once_is_kept_and_costs_nothing)
