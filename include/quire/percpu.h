@@ -23,8 +23,8 @@
  * which all such threads share and quire_percpu_sum() counts.
  * Without the kernel's restartable sequences (an old libc, the tunable glibc.pthread.rseq=0, valgrind) every function gives the same results by
  * atomic instructions.  Only the area that glibc has registered is used.
- * Signals and fork: add, sum and at may be called from a signal handler; cmpxchg, push and pop too, where restartable sequences work; the others
- * not.  After fork the child goes on with copies of its own.
+ * Signals and fork: add, sum and at may be called from a signal handler; cmpxchg, push and pop too, where restartable sequences work
+ * and the thread's CPU has a copy; the others not.  After fork the child goes on with copies of its own.
  * A program that takes quire_percpu_add() inline must not be unloaded (dlclose) while a thread that called it lives; QUIRE_PERCPU_INLINE 0 makes calls of it.
  */
 #ifndef QUIRE_PERCPU_H
@@ -84,12 +84,12 @@ struct quire_percpu_stats {
     size_t fragments_bytes, fragment_bytes_max; /* their sum, and the largest */
     size_t object_bytes_min, object_bytes_median, object_bytes_max; /* of the live ones; 0: there are none */
     size_t reserve_bytes;      /* ready for quire_percpu_alloc_nowait() alone */
-    size_t owners;             /* sets of chunks: one for each thread that allocates here, or that did and has ended */
+    size_t owners;             /* sets of chunks: one for each thread that allocates here */
 };
 
 /*
- * A new pool.  NULL with errno: ENOMEM (no memory, limit_bytes less than one chunk, some 4,000 pools alive), EINVAL (flags not 0, chunk_bytes or
- * reserve_bytes too large).  Nothing leaks on failure.  Cost: some 30 KiB of address space, touched as far as used; with reserve_bytes a chunk.
+ * A new pool.  NULL with errno: ENOMEM (no memory, limit_bytes less than one chunk, some 4,000 pools alive), EINVAL (flags not 0, chunk_bytes,
+ * reserve_bytes or cpus too large).  Nothing leaks on failure.  Cost: some 30 KiB of address space, touched as far as used; with reserve_bytes a chunk.
  * MT-Safe.
  */
 QUIRE_API struct quire_percpu *quire_percpu_create(const struct quire_percpu_opts *opts);
@@ -128,11 +128,11 @@ QUIRE_API void quire_percpu_free(struct quire_percpu *pool, struct quire_percpu_
  */
 QUIRE_API void *quire_percpu_at(const struct quire_percpu *pool, struct quire_percpu_ref ref, unsigned cpu);
 
-/* How many copies there are for quire_percpu_at(): ids 0 .. n-1.  MT-Safe. */
+/* How many copies there are for quire_percpu_at(): ids 0 .. n-1.  Cost: a load.  MT-Safe. */
 QUIRE_API unsigned quire_percpu_cpus(const struct quire_percpu *pool);
 
 /*
- * Add to this CPU's copy, an intptr_t, which wraps around.  Nothing is ever lost or counted twice, also when the thread is moved or interrupted in the
+ * Add to this CPU's copy, an intptr_t (of 8 bytes, at a multiple of 8), which wraps around.  Nothing is ever lost or counted twice, also when the thread is moved or interrupted in the
  * middle.  Cost: about 1 ns; without restartable sequences one atomic instruction.  MT-Safe.
  */
 QUIRE_API void quire_percpu_add(struct quire_percpu *pool, struct quire_percpu_ref ref, intptr_t value);
@@ -164,7 +164,7 @@ QUIRE_API void quire_percpu_push(struct quire_percpu *pool, struct quire_percpu_
 /* Take the node that was put onto this CPU's list last.  NULL: it is empty (others' may not be); it never fails otherwise.  MT-Safe. */
 QUIRE_API void *quire_percpu_pop(struct quire_percpu *pool, struct quire_percpu_ref list);
 
-/* True when `ref` is a live object of this pool; any bits may be asked about.  MT-Safe. */
+/* True when `ref` is a live object of this pool; any bits may be asked about.  Cost: a lock, and that of the chunk's owner.  MT-Safe. */
 QUIRE_API bool quire_percpu_owns(const struct quire_percpu *pool, struct quire_percpu_ref ref);
 
 /*

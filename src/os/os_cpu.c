@@ -63,10 +63,11 @@ unsigned os_cpu_id_roughly(void)
     enum { CALLS = 16 };
     static __thread unsigned id __attribute__((tls_model("initial-exec")));
     static __thread unsigned left __attribute__((tls_model("initial-exec")));
-    if (__builtin_expect(left == 0 || fake_plus_1 != 0, 0)) {
+    unsigned calls = left; /* read once: a signal's handler may come here in between */
+    if (__builtin_expect(calls == 0 || fake_plus_1 != 0, 0)) {
         id = os_cpu_id();
-        left = CALLS;
+        calls = CALLS;
     }
-    left--;
+    left = calls - 1;
     return id;
 }

@@ -153,6 +153,8 @@ static int exit_key(void (*fn)(void *), pthread_key_t *out)
         pthread_key_t key;
         if (claimed && pthread_key_create(&key, fn) == 0)
             __atomic_store_n(&exits[i].key_plus_1, (uint32_t)key + 1, __ATOMIC_RELEASE);
+        else if (claimed)
+            __atomic_store_n(&exits[i].fn, NULL, __ATOMIC_RELEASE); /* no key left: later, perhaps */
         uint32_t known = __atomic_load_n(&exits[i].key_plus_1, __ATOMIC_ACQUIRE);
         *out = known - 1;
         return known ? 0 : -ENOMEM;

@@ -239,7 +239,7 @@ struct quire_percpu_ref quire_percpu_alloc(struct quire_percpu *pool, size_t byt
     struct percpu_page *page;
     if (likely(local && bias_enter(&local->bias))) {
         uintptr_t bits = 0;
-        if (likely(u32_load_relaxed(&local->inbox_count) < PERCPU_INBOX_DRAIN && u32_load_relaxed(&pool->reserve_low) == 0))
+        if (likely(u32_load_relaxed(&local->inbox_count) < PERCPU_INBOX_DRAIN && u32_load_relaxed(&pool->reserve_low) != 1))
             bits = likely((page = partial_page(local, &want)) != NULL) ? page_alloc(local, page) : place_alloc(local, &want);
         bias_leave(&local->bias);
         if (likely(bits != 0))

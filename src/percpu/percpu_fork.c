@@ -133,12 +133,11 @@ static bool pool_reset(struct quire_percpu *pool)
 static void after_fork(void)
 {
     bias_after_fork();
+    percpu_give_chunks(false);
     bool inside = percpu_pools_after_fork();
     inside |= percpu_threads_after_fork();
-    for (struct quire_percpu *pool = percpu_pools_first(); pool; pool = pool->next)
-        inside |= pool_reset(pool);
     for (struct quire_percpu *pool = percpu_pools_first(); pool; pool = pool->next) {
-        if (inside)
+        if (pool_reset(pool) || inside)
             pool_rebuild(pool);
         pool->unused = NULL;
         for (struct percpu_local *local = percpu_locals(pool); local; local = local->next) {
@@ -148,6 +147,7 @@ static void after_fork(void)
                 local_orphan(pool, local);
         }
     }
+    percpu_give_chunks(true);
 }
 
 static __attribute__((constructor)) void percpu_at_load(void)

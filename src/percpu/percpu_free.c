@@ -115,12 +115,24 @@ static COLD void refuse(const struct percpu_chunk *chunk, uintptr_t bits)
     percpu_refuse(pool, free ? PERCPU_E1 : PERCPU_E2, bits);
 }
 
-/* It has no object left: it stands in the class of the empty ones. */
-static void empty_give(struct percpu_local *local, struct percpu_chunk *chunk)
+static bool giving = true;
+
+void percpu_give_chunks(bool give)
+{
+    giving = give;
+}
+
+/* It has no object left. */
+static inline bool empty_goes(const struct percpu_local *local, const struct percpu_chunk *chunk)
 {
     size_t words = local->pool->unit_words - FIRST_WORDS, pages = percpu_pages_of(local->pool);
-    if (percpu_is_paged(chunk->grain) ? !percpu_empty_goes(local->free_pages[chunk->grain] - pages, pages)
-                                     : !percpu_empty_goes(percpu_local_free_words(local) - words, words))
+    return percpu_is_paged(chunk->grain) ? percpu_empty_goes(local->free_pages[chunk->grain] - pages, pages)
+                                         : percpu_empty_goes(percpu_local_free_words(local) - words, words);
+}
+
+static void empty_give(struct percpu_local *local, struct percpu_chunk *chunk)
+{
+    if (!empty_goes(local, chunk) || !giving)
         return;
     percpu_chunk_unlink(local, chunk);
     percpu_chunk_delete(chunk);
@@ -145,6 +157,8 @@ static void free_held(struct percpu_local *local, uintptr_t bits)
 {
     struct percpu_chunk *chunk = percpu_chunk_verify(local->pool, bits);
     bool emptied = false;
+    if (unlikely(percpu_owner(chunk) != local)) /* freed twice: its chunk went, and another's came there */
+        percpu_refuse(local->pool, PERCPU_E2, bits);
     if (unlikely(!percpu_local_free(local, chunk, bits, &emptied)))
         refuse(chunk, bits);
     if (unlikely(emptied))
@@ -175,6 +189,7 @@ static bool inbox_put(struct percpu_local *owner, const struct percpu_chunk *chu
     uint32_t count = u32_load_relaxed(&owner->inbox_count);
     if (count < PERCPU_INBOX && percpu_has_thread(owner) && percpu_owner(chunk) == owner) {
         owner->inbox[count] = bits;
+        atomic_fence_signal();
         u32_store_relaxed(&owner->inbox_count, count + 1);
         put = true;
     }
@@ -236,6 +251,7 @@ void quire_percpu_free(struct quire_percpu *pool, struct quire_percpu_ref ref)
     if (likely(local && bias_enter(&local->bias))) {
         struct percpu_chunk *chunk = mine_at(local, ref.bits);
         bool emptied = false, freed = likely(chunk != NULL) && percpu_local_free(local, chunk, ref.bits, &emptied);
+        emptied = unlikely(emptied) && empty_goes(local, chunk);
         bias_leave(&local->bias);
         if (likely(freed && !emptied))
             return;

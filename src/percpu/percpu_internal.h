@@ -45,7 +45,7 @@ enum {
     PERCPU_INBOX = 64,      /* frees by others before one of them must visit */
     PERCPU_INBOX_DRAIN = 32, /* as many make the owner look on its short way */
     PERCPU_LIST_LOCKS = 8,
-    PERCPU_SEEN = 256,
+    PERCPU_SEEN = 256, /* 2^8 */
     WORD_LOG2 = 2,           /* sizes are counted in words of 4 bytes */
     EDGE_LOG2 = 6,           /* a unit's first 64 bytes are not for objects */
     FIRST_WORDS = 1 << (EDGE_LOG2 - WORD_LOG2)
@@ -104,8 +104,8 @@ struct percpu_local {
     size_t live_words;                           /* of the others */
     uint64_t frees; /* of objects that were in these chunks */
     struct percpu_chunk **seen; /* chunks that objects were freed in, by address; NULL: not a thread's */
-    /* frees by other threads */
-    struct lock inbox_lock;
+    /* frees by other threads, on lines of their own */
+    CACHE_ALIGNED struct lock inbox_lock;
     atomic_u32 inbox_count;
     uintptr_t inbox[PERCPU_INBOX];
 };
@@ -126,10 +126,10 @@ struct quire_percpu {
     struct quire_span span;
     struct quire_source *source;
     char name[PERCPU_NAME_BYTES];
+    atomic_u32 reserve_low;           /* 1: to be filled; 2: that failed, whoever goes the long way tries again */
     struct quire_percpu *next, *prev; /* all pools */
     /* any thread */
-    atomic_size mapped_bytes, meta_bytes, peak_bytes, chunks, chunks_peak;
-    atomic_u32 reserve_low;
+    CACHE_ALIGNED atomic_size mapped_bytes, meta_bytes, peak_bytes, chunks, chunks_peak;
     atomic_u32 changing; /* threads between charging for memory and listing it, or the other way round */
     atomic_addr locals;
     struct lock lock;
@@ -230,7 +230,7 @@ static inline size_t percpu_offset(const struct quire_percpu *pool, uintptr_t bi
 /* Chunks of the local that were met lately: an unlinked one is never there. */
 static inline struct percpu_chunk **percpu_seen(struct percpu_local *local, uintptr_t bits)
 {
-    return &local->seen[(bits >> local->pool->window.unit_shift) % PERCPU_SEEN];
+    return &local->seen[(bits >> local->pool->window.unit_shift) * UINT64_C(0x9e3779b97f4a7c15) >> (64 - 8)];
 }
 
 /* Where an object could begin in a chunk with a map. */
@@ -277,6 +277,8 @@ static inline void percpu_mapped_add(struct percpu_local *local, size_t words, i
 bool percpu_local_free(struct percpu_local *local, struct percpu_chunk *chunk, uintptr_t bits, bool *emptied);
 /* What others have freed. */
 void percpu_inbox_drain(struct percpu_local *local);
+/* In the child of a fork, until all is in order again: sources may not be. */
+void percpu_give_chunks(bool give);
 /* All chunks without an object go; to *bytes, if not NULL, is added what of them was in memory. */
 void percpu_empties_give(struct percpu_local *local, size_t *bytes);
 

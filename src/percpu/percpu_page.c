@@ -44,9 +44,10 @@ static void free_pages_set(struct percpu_local *local, struct percpu_chunk *chun
 static void page_cut(struct percpu_page *page, struct percpu_chunk *chunk, uint32_t index, uint32_t words)
 {
     uint32_t even = words & -words, first = index ? 0 : (uint32_t)align_up(1U << EDGE_LOG2, even << WORD_LOG2); /* slots keep their alignment */
+    page->words = 0; /* for the child of a fork: nobody's until it is whole */
+    atomic_fence_signal();
     page->chunk = chunk;
     page->start = index * PERCPU_PAGE_BYTES + first;
-    page->words = (uint16_t)words;
     page->slots = (uint16_t)(((PERCPU_PAGE_BYTES - first) >> WORD_LOG2) / words);
     page->used = 0;
     page->free_words = chunk->grain == PERCPU_PAGED_64 ? 1 : PAGE_FREE_WORDS;
@@ -57,6 +58,8 @@ static void page_cut(struct percpu_page *page, struct percpu_chunk *chunk, uint3
     if (rest)
         page->free[whole] = bits_low(rest);
     page->filled = (uint32_t)bits_low(whole + (rest != 0));
+    atomic_fence_signal();
+    page->words = (uint16_t)words;
 }
 
 struct percpu_page *percpu_page_new(struct percpu_local *local, uint32_t words)
@@ -80,8 +83,9 @@ void percpu_page_delete(struct percpu_local *local, struct percpu_page *page)
 {
     struct percpu_chunk *chunk = page->chunk;
     percpu_page_leave(local, page);
-    memset(page->free, 0, page->free_words * sizeof *page->free);
     page->words = 0;
+    atomic_fence_signal();
+    memset(page->free, 0, page->free_words * sizeof *page->free);
     page->filled = 0;
     bits_set_one(chunk->free_pages, (size_t)((char *)page - chunk->pages) / chunk->page_stride);
     free_pages_set(local, chunk, 1);

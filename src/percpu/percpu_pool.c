@@ -185,6 +185,7 @@ static bool pool_register(struct quire_percpu *pool)
         pool->next = pools.first;
         if (pools.first)
             pools.first->prev = pool;
+        atomic_fence_signal(); /* the child of a fork walks the list */
         pools.first = pool;
     }
     percpu_pools_unlock();

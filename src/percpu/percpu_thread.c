@@ -115,6 +115,7 @@ static struct percpu_thread *record_new(void)
     } else if (os_map(align_up(sizeof *thread, os_page_bytes()), os_page_bytes(), &memory) == 0) {
         thread = memory; /* address space: the table is touched as far as it is used */
         thread->next = records.all;
+        atomic_fence_signal(); /* the child of a fork walks the list */
         records.all = thread;
     }
     lock_drop(&records.lock);
