@@ -279,6 +279,43 @@ TEST(PercpuAddRace, a_sum_taken_meanwhile_is_one_that_there_was_between)
     }
 }
 
+namespace {
+/* All that a handler may do, whatever it has interrupted. */
+void look_in_handler()
+{
+    quire_percpu_ref ref = field.counters[handler_adds % OBJECTS];
+    add_in_handler();
+    quire_percpu_sum(field.pool, ref);
+    const intptr_t *copy = static_cast<const intptr_t *>(quire_percpu_at(field.pool, ref, 0));
+    (void)__atomic_load_n(copy, __ATOMIC_RELAXED);
+}
+} // namespace
+
+TEST(PercpuAddRace, handlers_add_sum_and_look_whatever_they_interrupt)
+{
+    for (os_rseq_mode mode : MODES) {
+        SCOPED_TRACE(name_of(mode));
+        Mode set(mode);
+        Pool pool(small_units());
+        set_up(pool);
+        Done done = storm_over(4, scaled(1000), scaled(500), look_in_handler, [&](unsigned w, uint64_t i) {
+            quire_percpu_add(pool, field.counters[(i + w) % OBJECTS], 1);
+            quire_percpu_ref refs[12];
+            for (quire_percpu_ref &ref : refs)
+                ref = quire_percpu_alloc(pool, 8 + i % 700, 0), quire_percpu_add(pool, ref, 1);
+            if (i % 50 == w)
+                quire_percpu_trim(pool);
+            if (i % 50 == w + 10) {
+                EXPECT_GE(stats_of(pool).live_objects, OBJECTS);
+            }
+            for (quire_percpu_ref ref : refs)
+                quire_percpu_free(pool, ref);
+        });
+        expect_exact(pool, done.all());
+        EXPECT_EQ(pool.live(), OBJECTS);
+    }
+}
+
 TEST(PercpuAddRace, every_compare_and_exchange_that_succeeded_counts_once)
 {
     for (os_rseq_mode mode : MODES)
