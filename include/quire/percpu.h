@@ -68,7 +68,7 @@ struct quire_percpu_stats {
     size_t free_bytes;
     size_t meta_bytes;         /* bookkeeping */
     size_t live_objects;
-    size_t live_objects_peak;  /* exact while one thread allocates, else never too low */
+    size_t live_objects_peak;  /* exact while one set of chunks serves all, else never too low */
     size_t limit_bytes;        /* 0: none */
     size_t peak_bytes;         /* the most that mapped_bytes has been */
     size_t unit_bytes;         /* the largest object */
@@ -83,7 +83,7 @@ struct quire_percpu_stats {
     size_t fragments;          /* free runs before the end of a chunk's last object */
     size_t fragments_bytes, fragment_bytes_max; /* their sum, and the largest */
     size_t object_bytes_min, object_bytes_median, object_bytes_max; /* of the live ones; 0: there are none */
-    size_t reserve_bytes;      /* ready for quire_percpu_alloc_nowait() alone */
+    size_t reserve_bytes;      /* the largest object that is kept for quire_percpu_alloc_nowait() alone */
     size_t owners;             /* sets of chunks: one for each thread that allocates here */
 };
 

@@ -56,7 +56,7 @@ void percpu_chunk_link(struct percpu_local *local, struct percpu_chunk *chunk)
     local->paged_chunks += percpu_is_paged(chunk->grain);
     local->free_pages[chunk->grain] += chunk->free_page_count;
     local->objects += chunk->objects;
-    local->objects_peak = local->objects > local->objects_peak ? local->objects : local->objects_peak;
+    local->objects_peak += chunk->objects; /* as much as the last owner's went down by */
     local->live_words += chunk->live_words;
     addr_store_release(&chunk->owner, (uintptr_t)local); /* release [percpu-owner] */
 }
@@ -95,6 +95,7 @@ void percpu_chunk_unlink(struct percpu_local *local, struct percpu_chunk *chunk)
     if (local->seen && *percpu_seen(local, (uintptr_t)chunk->base) == chunk)
         *percpu_seen(local, (uintptr_t)chunk->base) = NULL;
     local->objects -= chunk->objects;
+    local->objects_peak -= chunk->objects;
     local->live_words -= chunk->live_words;
 }
 

@@ -181,6 +181,18 @@ void percpu_inbox_drain(struct percpu_local *local)
         free_held(local, inbox[i]);
 }
 
+/* Seen from outside: the bit of a live object stays as it is, whatever its owner does beside it.  A free one is for a visit to settle. */
+NO_SANITIZE static bool seems_free(const struct percpu_chunk *chunk, size_t offset)
+{
+    if (percpu_is_paged(chunk->grain)) {
+        const struct percpu_page *page = (const void *)(chunk->pages + offset / PERCPU_PAGE_BYTES * chunk->page_stride);
+        size_t words = page->words, n = (offset - page->start) >> WORD_LOG2;
+        return words == 0 || n % words != 0 || n / words >= page->slots || (page->free[n / words / 64] >> (n / words % 64) & 1);
+    }
+    size_t idx = offset >> chunk->bit_log2;
+    return !((chunk->map.taken[idx / 64] & chunk->map.starts[idx / 64]) >> (idx % 64) & 1);
+}
+
 /* False: it is full, its owner has no thread, or the chunk has another owner now. */
 static bool inbox_put(struct percpu_local *owner, const struct percpu_chunk *chunk, uintptr_t bits)
 {
@@ -205,7 +217,7 @@ static COLD void free_slow(struct quire_percpu *pool, uintptr_t bits)
     struct percpu_chunk *chunk = percpu_chunk_verify(pool, bits);
     for (;;) {
         struct percpu_local *owner = percpu_owner(chunk), *mine = percpu_mine(pool);
-        if (owner != mine && bias_works() && inbox_put(owner, chunk, bits))
+        if (owner != mine && bias_works() && !seems_free(chunk, percpu_offset(pool, bits)) && inbox_put(owner, chunk, bits))
             break;
         if (!percpu_visit_owner(chunk, owner))
             continue;
@@ -228,6 +240,8 @@ static COLD void emptied_slow(struct quire_percpu *pool, uintptr_t bits)
     if (percpu_chunk_owner_of(pool, bits, &chunk) == local && chunk->objects == 0)
         empty_give(local, chunk);
     percpu_release(local);
+    if (u32_load_relaxed(&pool->reserve_low) != 0)
+        percpu_reserve_fill(pool);
     errno = kept;
 }
 
@@ -248,7 +262,8 @@ void quire_percpu_free(struct quire_percpu *pool, struct quire_percpu_ref ref)
     if (unlikely(ref.bits == 0))
         return;
     struct percpu_local *local = percpu_mine(pool);
-    if (likely(local && bias_enter(&local->bias))) {
+    /* What others freed is looked at first, or a second free of the same object would not be seen. */
+    if (likely(local && u32_load_relaxed(&local->inbox_count) == 0 && bias_enter(&local->bias))) {
         struct percpu_chunk *chunk = mine_at(local, ref.bits);
         bool emptied = false, freed = likely(chunk != NULL) && percpu_local_free(local, chunk, ref.bits, &emptied);
         emptied = unlikely(emptied) && empty_goes(local, chunk);

@@ -296,6 +296,8 @@ bool percpu_thread_is_left(uintptr_t thread);
 
 /* ---- percpu_reserve.c ---- */
 void percpu_reserve_fill(struct quire_percpu *pool);
+/* The longest free run. */
+size_t percpu_reserve_words(const struct percpu_local *reserve);
 
 bool percpu_pools_after_fork(void);
 

@@ -99,7 +99,7 @@ static void look_at_local(struct look *look, struct percpu_local *local)
         for (struct percpu_chunk *chunk = local->list[grain][class]; chunk; chunk = chunk->next)
             look_at_chunk(look, chunk);
     if (local == &local->pool->reserve)
-        out->reserve_bytes = percpu_local_free_words(local) << WORD_LOG2;
+        out->reserve_bytes = percpu_reserve_words(local) << WORD_LOG2;
     percpu_release(local);
 }
 

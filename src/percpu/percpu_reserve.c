@@ -13,6 +13,17 @@
 #include "os/os.h"
 #include "percpu/percpu_internal.h"
 
+size_t percpu_reserve_words(const struct percpu_local *reserve)
+{
+    size_t longest = 0;
+    FOR_EACH_LIST(grain, class)
+        for (const struct percpu_chunk *chunk = reserve->list[grain][class]; chunk && !percpu_is_paged(grain); chunk = chunk->next) {
+            size_t words = bitmap_longest_hint(&chunk->map) << (2 * grain);
+            longest = words > longest ? words : longest;
+        }
+    return longest;
+}
+
 void percpu_reserve_fill(struct quire_percpu *pool)
 {
     struct percpu_local *home = &pool->home, *reserve = &pool->reserve;
@@ -27,7 +38,7 @@ void percpu_reserve_fill(struct quire_percpu *pool)
     (void)os_populate(chunk->meta.start, chunk->meta.bytes); /* nobody who takes from it shall enter the kernel */
     percpu_visit(home);
     percpu_visit(reserve);
-    if (reserve->chunks == 0 || percpu_local_free_words(reserve) < pool->reserve_words) {
+    if (percpu_reserve_words(reserve) < pool->reserve_words + (os_page_bytes() >> WORD_LOG2)) { /* any alignment */
         percpu_chunks_move(reserve, home);
         percpu_chunk_link(reserve, chunk);
         chunk = NULL;
