@@ -4,7 +4,7 @@
  * the program's own and without, a third of them with threads that take turns.
  *
  *     CC=clang CXX=clang++ cmake --preset fuzz && cmake --build --preset fuzz
- *     build/fuzz/fuzz/percpu_fuzz -max_len=4096 -max_total_time=600
+ *     build/fuzz/fuzz/percpu_fuzz -max_len=4096 -len_control=0 -max_total_time=600
  *
  * At its end it prints how many steps it ran.
  */
@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     bool threads = bytes.below(3) == 1;
     os_rseq_mode mode = bytes.below(2) ? OS_RSEQ_FAKE : OS_RSEQ_OFF;
     PercpuModel<Bytes> model(percpu_setup(bytes, mode, threads), bytes);
-    for (; bytes.more(); fuzz_steps++)
+    for (; model.alive() && bytes.more(); fuzz_steps++)
         model.step(bytes);
     model.end();
     return 0;

@@ -49,6 +49,9 @@ public:
     PercpuModel(const PercpuModel &) = delete;
     PercpuModel &operator=(const PercpuModel &) = delete;
 
+    /* False: the pool could not be had, and there is nothing to step through. */
+    bool alive() const { return pool != nullptr; }
+
     /* The end of a program: every copy is as it was, the figures agree, and all memory is back. */
     void end()
     {
@@ -67,8 +70,6 @@ public:
 
     void step(Choices &random)
     {
-        if (!pool)
-            return;
         unsigned op = unsigned(random.below(100));
         if (op < 28)
             allocate(random);
@@ -184,6 +185,7 @@ private:
         index[ref.bits] = live.size();
         live.push_back({ref, bytes, PLAIN, std::vector<Copy>(cpus + 1)});
         live_words += (bytes + 3) / 4;
+        peak = std::max(peak, live.size());
         verify_object(live.back()); /* zero on every CPU */
     }
 
@@ -417,9 +419,9 @@ private:
         for (const auto &[bits, k] : index)
             figures.add(bits, live[k].bytes);
         figures.agree(seen, setup.opts.reserve_bytes);
-        peak = std::max(peak, live.size());
         MUST(seen.allocs == allocs && seen.frees == frees);
         MUST(seen.live_objects_peak >= peak);
+        MUST(seen.live_objects_peak == peak || !workers.empty() || setup.opts.reserve_bytes);
         MUST(seen.limit_bytes == setup.opts.limit_bytes && (seen.limit_bytes == 0 || seen.peak_bytes <= seen.limit_bytes));
         MUST(seen.cpus == cpus && seen.owners <= workers.size() + 3);
         if (source.source())

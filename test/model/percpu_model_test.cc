@@ -11,7 +11,7 @@ void run_program(uint64_t seed, unsigned steps, os_rseq_mode mode, bool threads)
 {
     Random random(seed);
     PercpuModel<Random> model(percpu_setup(random, mode, threads), random);
-    for (unsigned i = 0; i < steps; i++) {
+    for (unsigned i = 0; i < steps && model.alive(); i++) {
         model.step(random);
         if (i % 256 == 0)
             model.verify();

@@ -28,8 +28,8 @@ template <typename Choices> PercpuSetup percpu_setup(Choices &random, os_rseq_mo
     const size_t page = os_page_bytes();
     setup.mode = mode;
     setup.opts.name = random.below(2) ? "model" : nullptr;
-    setup.opts.chunk_bytes = random.below(8) ? page * (size_t(1) << random.below(5)) - random.below(2) * page / 2 : random.below(300) * 1024;
-    setup.opts.cpus = unsigned(random.below(8) ? 1 + random.below(6) : 1 + random.below(150));
+    setup.opts.chunk_bytes = random.below(8) == 7 ? random.below(300) * 1024 : page * (size_t(1) << random.below(5)) - random.below(2) * page / 2;
+    setup.opts.cpus = 1 + unsigned(random.below(8) == 7 ? random.below(150) : random.below(6));
     setup.opts.limit_bytes = random.below(4) ? 0 : page * random.below(4000);
     setup.opts.reserve_bytes = random.below(3) ? 0 : random.below(page);
     setup.source = random.below(2) ? SlabSource::NONE : SlabSource::Kind(random.below(SlabSource::KINDS));

@@ -143,6 +143,18 @@ TEST_F(PercpuMemory, a_hundred_thousand_objects_on_64_cpus_of_which_two_write_ar
     EXPECT_LE(rss_bytes() - rss, 1u * 1000 * 1000);
 }
 
+TEST_F(PercpuMemory, a_pool_that_nobody_allocates_from_is_three_pages)
+{
+    quire_source_trim(quire_source_default());
+    std::vector<quire_percpu *> pools(200);
+    size_t rss = rss_bytes();
+    for (quire_percpu *&pool : pools)
+        pool = quire_percpu_create(nullptr);
+    EXPECT_LE(rss_bytes() - rss, 200 * 3 * page + 128 * kib);
+    for (quire_percpu *pool : pools)
+        quire_percpu_destroy(pool);
+}
+
 /* ---- giving back ---- */
 
 TEST_F(PercpuMemory, after_a_random_nine_tenths_are_freed_trim_gives_back_half_of_what_packing_would)

@@ -119,6 +119,21 @@ TEST_P(PercpuOps, neighbours_are_not_touched)
     EXPECT_TRUE(pool.holds(refs[2], 8, 0x22));
 }
 
+TEST_P(PercpuOps, members_of_an_object_are_refs_that_are_moved)
+{
+    Pool pool({.chunk_bytes = unit_of(64 << 10), .cpus = 4});
+    Ref object = pool.alloc(5 * sizeof(intptr_t));
+    auto member = [&](unsigned k) { return Ref{object.bits + k * sizeof(intptr_t)}; };
+    for (int i = 0; i < 100; i++)
+        for (unsigned k = 0; k < 5; k++)
+            quire_percpu_add(pool, member(k), intptr_t(k));
+    for (unsigned k = 0; k < 5; k++) {
+        EXPECT_EQ(quire_percpu_sum(pool, member(k)), 100 * intptr_t(k));
+        EXPECT_EQ(pool.at(member(k), 2), pool.at(object, 2) + k * sizeof(intptr_t));
+    }
+    pool.free(object);
+}
+
 TEST_P(PercpuOps, a_million_adds_from_threads_that_wander_are_exact)
 {
     Pool pool;

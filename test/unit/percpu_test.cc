@@ -89,12 +89,12 @@ TEST(Percpu, the_largest_object_is_at_least_what_was_asked_for_and_its_unit_a_po
     }
 }
 
-TEST(Percpu, creating_costs_one_os_page_and_with_a_reserve_a_chunk)
+TEST(Percpu, creating_costs_32_kib_of_address_space_and_with_a_reserve_a_chunk)
 {
     struct quire_source *count = quire_source_count(quire_source_anon());
     {
         Pool pool({.source = count});
-        EXPECT_LE(pool.stats().mapped_bytes, page);
+        EXPECT_LE(pool.stats().mapped_bytes, 32 * kib);
         EXPECT_EQ(pool.stats().chunks, 0u);
         EXPECT_EQ(source_stats(count).taken_bytes, 0u);
         Pool reserved({.source = count, .reserve_bytes = 1000});
