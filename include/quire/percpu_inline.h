@@ -46,7 +46,7 @@ struct quire_percpu_window {
     ".pushsection __rseq_cs, \"aw?\"\n\t.balign 32\n7:\t.long 0, 0\n\t.quad 2b, 3b - 2b, 4f\n\t.popsection\n\t"                                      \
     ".pushsection .text.quire_rseq, \"ax?\"\n\t.inst 0xd428bc00\n4:\tb 1b\n\t.popsection\n\t"
 #define QUIRE_RSEQ_BEGIN "1:\tadrp x9, 7f\n\tadd x9, x9, :lo12:7f\n\tstr x9, [%[area], #8]\n2:\tldr w9, [%[area], #4]\n\t"
-#define QUIRE_RSEQ_UNIT "cmp w9, %w[cpus]\n\tb.hs %l[away]\n\tlsl x9, x9, %x[shift]\n\tldrb w10, [%[unit], x9]\n\tcbz w10, %l[away]\n\t"
+#define QUIRE_RSEQ_UNIT "cmp w9, %w[cpus]\n\tb.hs %l[away]\n\tlsl x9, x9, %x[shift]\n\tadd x10, %[unit], x9\n\tldarb w10, [x10]\n\tcbz w10, %l[away]\n\t"
 #define QUIRE_RSEQ_INPUTS                                                                                                                           \
     [area] "r"((char *)__builtin_thread_pointer() + window->rseq_offset), [cpus] "r"(window->cpus), [shift] "r"((uint64_t)window->unit_shift),      \
         [unit] "r"(bits & window->unit_mask), [word] "r"(bits)

@@ -98,6 +98,11 @@ static ALWAYS_INLINE void cpu_pause(void)
         atomic_noise();                                                                            \
         return __atomic_fetch_sub(&p->word, value, __ATOMIC_RELAXED);                              \
     }                                                                                              \
+    static ALWAYS_INLINE type w##_sub_release(atomic_##w *p, type value)                           \
+    {                                                                                              \
+        atomic_noise();                                                                            \
+        return __atomic_fetch_sub(&p->word, value, __ATOMIC_RELEASE);                              \
+    }                                                                                              \
     static ALWAYS_INLINE type w##_or_seq_cst(atomic_##w *p, type value)                            \
     {                                                                                              \
         atomic_noise();                                                                            \

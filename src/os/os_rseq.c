@@ -46,8 +46,8 @@ bool os_rseq_works(void)
 {
     if (__atomic_load_n(&forced, __ATOMIC_RELAXED) != OS_RSEQ_AUTO)
         return __atomic_load_n(&forced, __ATOMIC_RELAXED) == OS_RSEQ_FAKE;
-    if (sanitize_race_watched() || &__rseq_size == NULL || __rseq_size == 0)
-        return false; /* ThreadSanitizer cannot see into a sequence */
+    if (sanitize_watched() || sanitize_race_watched() || &__rseq_size == NULL || __rseq_size == 0)
+        return false; /* no sanitizer sees into a sequence */
     const struct area *area = (const void *)((const char *)__builtin_thread_pointer() + __rseq_offset);
     return (int32_t)__atomic_load_n(&area->cpu_id, __ATOMIC_RELAXED) >= 0;
 }

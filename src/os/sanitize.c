@@ -24,6 +24,8 @@
 void __asan_poison_memory_region(const volatile void *start, size_t bytes) __attribute__((weak));
 void __asan_unpoison_memory_region(const volatile void *start, size_t bytes) __attribute__((weak));
 
+void __asan_load8(void *word) __attribute__((weak));
+
 /* LeakSanitizer's (sanitizer/lsan_interface.h) and ThreadSanitizer's (sanitizer/tsan_interface.h). */
 void __lsan_register_root_region(const void *start, size_t bytes) __attribute__((weak));
 void __lsan_unregister_root_region(const void *start, size_t bytes) __attribute__((weak));
@@ -71,6 +73,12 @@ void sanitize_defined(const void *start, size_t bytes)
     if (&__asan_unpoison_memory_region != NULL)
         __asan_unpoison_memory_region(start, bytes);
     VALGRIND_MAKE_MEM_DEFINED(start, bytes);
+}
+
+void sanitize_read_word(const void *word)
+{
+    if (&__asan_load8 != NULL)
+        __asan_load8((void *)(uintptr_t)word);
 }
 
 void sanitize_root(const void *start, size_t bytes, bool live)

@@ -29,6 +29,8 @@ void sanitize_begin_of_use(const void *key);
 void sanitize_no_access(const void *start, size_t bytes);
 void sanitize_undefined(const void *start, size_t bytes);
 void sanitize_defined(const void *start, size_t bytes);
+/* As if the program read this word itself: what the library or a sequence does to it, AddressSanitizer does not see. */
+void sanitize_read_word(const void *word);
 
 #ifdef __cplusplus
 }

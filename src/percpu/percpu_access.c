@@ -19,12 +19,13 @@
 
 #include "os/os.h"
 #include "os/os_rseq.h"
+#include "os/sanitize.h"
 #include "percpu/percpu_internal.h"
 
 static inline bool unit_touched(const struct quire_percpu *pool, uintptr_t bits, uint32_t unit)
 {
     const char *base = (const char *)(bits & pool->window.unit_mask) + ((size_t)unit << pool->window.unit_shift);
-    return __atomic_load_n(base, __ATOMIC_RELAXED) != 0;
+    return __atomic_load_n(base, __ATOMIC_ACQUIRE) != 0; /* what touched it comes before what is written there */
 }
 
 /* The first write of a CPU into a chunk. */
@@ -49,7 +50,10 @@ static inline atomic_addr *word_for_atomics(const struct quire_percpu *pool, uin
         touch_slow(pool, bits, unit);
     if (pool->rseq && unit != pool->window.cpus)
         return NULL;
-    return (atomic_addr *)(bits + ((size_t)unit << pool->window.unit_shift));
+    atomic_addr *word = (atomic_addr *)(bits + ((size_t)unit << pool->window.unit_shift));
+    if (unlikely(pool->watched))
+        sanitize_read_word(word);
+    return word;
 }
 
 void quire_percpu_add(struct quire_percpu *pool, struct quire_percpu_ref ref, intptr_t value)
@@ -181,8 +185,10 @@ intptr_t quire_percpu_sum(const struct quire_percpu *pool, struct quire_percpu_r
     uintptr_t sum = 0;
     for (uint32_t w = 0; w * 64 < pool->units; w++)
         for (uint64_t units = u64_load_relaxed(&chunk->written[w]); units; units &= units - 1) {
-            size_t unit = w * 64 + bits_lowest(units);
-            sum += addr_load_relaxed((const atomic_addr *)(ref.bits + (unit << pool->window.unit_shift)));
+            const atomic_addr *word = (const atomic_addr *)(ref.bits + ((size_t)(w * 64 + bits_lowest(units)) << pool->window.unit_shift));
+            if (unlikely(pool->watched))
+                sanitize_read_word(word);
+            sum += addr_load_relaxed(word);
         }
     return (intptr_t)sum;
 }

@@ -257,7 +257,7 @@ struct percpu_chunk *percpu_chunk_new(struct quire_percpu *pool, unsigned grain)
     size_add_relaxed(&pool->meta_bytes, meta_bytes);
     size_max_relaxed(&pool->chunks_peak, size_add_relaxed(&pool->chunks, 1) + 1);
     percpu_charged(pool);
-    u32_sub_relaxed(&pool->changing, 1);
+    u32_sub_release(&pool->changing, 1); /* release [percpu-changing] */
     return chunk;
 no_pagemap:
     sanitize_defined(span.start, span.bytes);
@@ -267,7 +267,7 @@ no_span:
 no_meta:
     percpu_discharge(pool, bytes + meta_bytes);
 no_room:
-    u32_sub_relaxed(&pool->changing, 1);
+    u32_sub_release(&pool->changing, 1); /* release [percpu-changing] */
     return NULL;
 }
 
@@ -287,7 +287,7 @@ void percpu_chunk_delete(struct percpu_chunk *chunk)
     size_sub_relaxed(&pool->chunks, 1);
     size_sub_relaxed(&pool->meta_bytes, meta.bytes);
     percpu_discharge(pool, span.bytes + meta.bytes);
-    u32_sub_relaxed(&pool->changing, 1);
+    u32_sub_release(&pool->changing, 1); /* release [percpu-changing] */
 }
 
 /* ---- what is written ---- */

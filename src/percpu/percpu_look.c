@@ -231,6 +231,7 @@ static const char *check_local(struct percpu_local *local)
 static const char *check_sums(struct quire_percpu *pool)
 {
     lock_take(&pool->lock);
+    bool calm = u32_load_acquire(&pool->changing) == 0; /* acquire [percpu-changing]: whoever begins after this waits for the lock */
     size_t before = size_load_relaxed(&pool->mapped_bytes), meta = pool->span.bytes, bytes = 0;
     for (struct percpu_local *local = percpu_locals(pool); local; local = local->next)
         meta += local->span.bytes;
@@ -239,7 +240,7 @@ static const char *check_sums(struct quire_percpu *pool)
         meta += chunk->meta.bytes;
     }
     bool right = before == bytes + meta && size_load_relaxed(&pool->meta_bytes) == meta;
-    bool still = u32_load_relaxed(&pool->changing) == 0 && size_load_relaxed(&pool->mapped_bytes) == before;
+    bool still = calm && u32_load_relaxed(&pool->changing) == 0 && size_load_relaxed(&pool->mapped_bytes) == before;
     lock_drop(&pool->lock);
     return (still && !right) || (pool->limit_bytes && before > pool->limit_bytes) ? "percpu P6" : NULL;
 }

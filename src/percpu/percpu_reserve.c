@@ -32,7 +32,7 @@ void percpu_reserve_fill(struct quire_percpu *pool)
     struct percpu_chunk *chunk = percpu_chunk_new(pool, 0);
     if (!chunk) {
         u32_store_relaxed(&pool->reserve_low, 2);
-        u32_sub_relaxed(&pool->changing, 1);
+        u32_sub_release(&pool->changing, 1); /* release [percpu-changing] */
         return;
     }
     (void)os_populate(chunk->meta.start, chunk->meta.bytes); /* nobody who takes from it shall enter the kernel */
@@ -47,7 +47,7 @@ void percpu_reserve_fill(struct quire_percpu *pool)
     percpu_release(home);
     if (chunk)
         percpu_chunk_delete(chunk); /* another was faster */
-    u32_sub_relaxed(&pool->changing, 1);
+    u32_sub_release(&pool->changing, 1); /* release [percpu-changing] */
 }
 
 /* ---- giving back ---- */

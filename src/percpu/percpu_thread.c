@@ -185,7 +185,7 @@ static struct percpu_local *local_get(struct quire_percpu *pool)
         percpu_locals_add_locked(pool, local);
         lock_drop(&pool->lock);
     }
-    u32_sub_relaxed(&pool->changing, 1);
+    u32_sub_release(&pool->changing, 1); /* release [percpu-changing] */
     return local;
 }
 
