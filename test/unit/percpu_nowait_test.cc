@@ -143,7 +143,8 @@ TEST(PercpuNowaitCount, the_filter_counts_a_call)
         (void)getppid();
         return leave(0);
     });
-    EXPECT_TRUE(status == CALLED_THE_KERNEL || status == CHILD_SKIPS) << status;
+    /* Where a sanitizer holds signals back, the call that may not be is the end at once. */
+    EXPECT_TRUE(status == CALLED_THE_KERNEL || status == CHILD_SKIPS || status == 128 + SIGSYS) << status;
 }
 
 /* ---- what it gives ---- */
