@@ -32,42 +32,19 @@ void bias_after_fork(void)
 }
 
 /* Y1: after the barrier the favoured thread has seen that the short way is closed, or we see it inside. */
-static bool wait_outside(const struct bias *bias, bool patient)
-{
-    for (int i = 0; u32_load_acquire(&bias->active) != 0; i++) { /* acquire [bias-active] */
-        if (i < PATIENCE_SPINS)
-            cpu_pause();
-        else if (patient)
-            os_sleep_ns(NAP_NS);
-        else
-            return false;
-    }
-    return true;
-}
-
-static bool close_locked(struct bias *bias, bool patient)
-{
-    if (u32_load_relaxed(&bias->open) == 0)
-        return true;
-    u32_store_relaxed(&bias->open, 0);
-    os_barrier();
-    return wait_outside(bias, patient);
-}
-
 void bias_visit(struct bias *bias)
 {
     lock_take(&bias->lock);
-    (void)close_locked(bias, true);
-}
-
-bool bias_visit_try(struct bias *bias)
-{
-    if (!lock_try(&bias->lock))
-        return false;
-    if (close_locked(bias, false))
-        return true;
-    bias_drop(bias, true);
-    return false;
+    if (u32_load_relaxed(&bias->open) == 0)
+        return;
+    u32_store_relaxed(&bias->open, 0);
+    os_barrier();
+    for (int i = 0; u32_load_acquire(&bias->active) != 0; i++) { /* acquire [bias-active] */
+        if (i < PATIENCE_SPINS)
+            cpu_pause();
+        else
+            os_sleep_ns(NAP_NS);
+    }
 }
 
 bool bias_reset(struct bias *bias)

@@ -62,9 +62,8 @@ static inline void bias_take(struct bias *bias)
     lock_take(&bias->lock);
 }
 
-/* The lock, with the short way closed and the favoured thread outside.  _try: false when that would mean to wait. */
+/* The lock, with the short way closed and the favoured thread outside. */
 void bias_visit(struct bias *bias);
-bool bias_visit_try(struct bias *bias);
 
 /* After bias_take(), bias_visit().  `favours`: a thread is favoured from now on. */
 static inline void bias_drop(struct bias *bias, bool favours)

@@ -49,11 +49,7 @@ void visit(Guarded &g, uint64_t seed, const std::atomic<bool> &stop, std::atomic
 {
     Random random(seed);
     while (!stop) {
-        bool patient = random.below(2) == 0;
-        if (patient)
-            bias_visit(&g.bias);
-        else if (!bias_visit_try(&g.bias))
-            continue;
+        bias_visit(&g.bias);
         g.change(random.below(8) == 0);
         visits++;
         bias_drop(&g.bias, random.below(4) != 0); /* sometimes the favoured thread has to open its way itself */

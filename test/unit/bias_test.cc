@@ -62,7 +62,6 @@ TEST(Bias, while_a_visitor_is_inside_the_short_way_is_closed)
         sched_yield();
     EXPECT_FALSE(bias_enter(&f.bias));
     EXPECT_FALSE(lock_try(&f.bias.lock)) << "and so is the long one";
-    EXPECT_FALSE(bias_visit_try(&f.bias));
     stage = 2;
     visitor.join();
     EXPECT_EQ(bias_enter(&f.bias), bias_works());
@@ -87,24 +86,6 @@ TEST(Bias, a_visitor_waits_until_the_favoured_thread_is_outside)
     bias_leave(&f.bias);
     visitor.join();
     EXPECT_TRUE(inside);
-}
-
-TEST(Bias, who_does_not_want_to_wait_is_sent_away_and_leaves_the_short_way_open)
-{
-    Favouring f;
-    if (!bias_enter(&f.bias))
-        GTEST_SKIP() << ONE_WAY;
-    std::thread([&] { EXPECT_FALSE(bias_visit_try(&f.bias)); }).join();
-    bias_leave(&f.bias);
-    EXPECT_FALSE(lock_held(&f.bias.lock));
-    ASSERT_TRUE(bias_enter(&f.bias));
-    bias_leave(&f.bias);
-    std::thread([&] {
-        ASSERT_TRUE(bias_visit_try(&f.bias));
-        bias_drop(&f.bias, true);
-    }).join();
-    EXPECT_TRUE(bias_enter(&f.bias));
-    bias_leave(&f.bias);
 }
 
 TEST(Bias, after_a_fork_it_is_a_free_lock_and_says_whether_somebody_was_inside)
