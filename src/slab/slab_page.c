@@ -301,7 +301,7 @@ void slab_page_give(struct slab_local *local, struct slab_page *page, bool cold)
     local->given_bytes += span.bytes;
     pagemap_clear(span.start, span.bytes);
     __atomic_store_n(&page->slot_count, 0, __ATOMIC_RELAXED); /* a late free by another thread looks whether the page is still here */
-    __atomic_store_n(&page->slots, NULL, __ATOMIC_RELAXED);
+    __atomic_store_n(&page->slots, NULL, __ATOMIC_RELEASE);   /* release [slab-went]: what was collected of it */
     sanitize_undefined(span.start, span.bytes);
     sanitize_root(span.start, span.bytes, false);
     if (slab->flags & QUIRE_SLAB_DONT_DUMP)

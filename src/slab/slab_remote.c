@@ -80,11 +80,12 @@ void slab_settlers_after_fork(void)
 
 /*
  * The page went.  After the or, as a rule: what was freed was its last, and its owner, told of it by an earlier notice or by a refill, was faster
- * than we.  Before it, if there was nothing live: then the bits stand in an unused header, where nobody else puts any.
+ * than we.  Before it, if there was nothing live: then the bits stand in a header without slots, where nobody else puts any and nobody collects.
  */
 static NOINLINE bool page_went(struct slab_page *page, unsigned word, uint64_t bits, struct slab_doubt *doubt)
 {
-    if (__atomic_load_n(&page->state, __ATOMIC_ACQUIRE) == PAGE_UNUSED && (u64_load_seq_cst(&page->pair[word].remote) & bits))
+    bool slotless = !__atomic_load_n(&page->slots, __ATOMIC_ACQUIRE); /* acquire [slab-went] */
+    if (slotless && (u64_load_seq_cst(&page->pair[word].remote) & bits))
         slab_refuse(page->slab, SLAB_E1, doubt->first + bits_lowest(bits) * page->slab->slot_bytes);
     doubt->bits = 0;
     return true;
@@ -105,7 +106,7 @@ bool slab_remote_free(struct slab_page *page, unsigned word, uint64_t bits, stru
         slab_unmark_bits(page, word, bits);
     uint64_t twice = u64_or_seq_cst(&page->pair[word].remote, bits) & bits; /* release [slab-remote] */
     if (unlikely(twice))
-        slab_refuse_bits(page, word, twice);
+        slab_refuse(page->slab, SLAB_E1, doubt->first + bits_lowest(twice) * page->slab->slot_bytes);
     if (unlikely(__atomic_load_n(&page->slots, __ATOMIC_RELAXED) != slots))
         return page_went(page, word, bits, doubt);
     doubt->bits = seems_not_live(page, word) & bits;
