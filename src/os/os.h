@@ -112,6 +112,8 @@ void os_cpu_fake(int id);
 uint64_t os_time_ns(void); /* monotonic */
 int os_entropy(void *out, size_t bytes);
 void os_write_stderr(const char *text, size_t bytes);
+/* Write all of it, however often that is interrupted.  0, or the errno of write(2), negative; a part may have been written. */
+int os_write(int fd, const char *text, size_t bytes);
 /* Sleep while *word == expected, at most timeout_ns (0: no limit); wakes on os_futex_wake, on signals, and for no reason. */
 void os_futex_wait(uint32_t *word, uint32_t expected, uint64_t timeout_ns);
 void os_futex_wake(uint32_t *word, int count);
@@ -122,6 +124,7 @@ int os_after_fork_in_child(void (*fn)(void));
 /* Call fn(arg) when this thread ends; one arg for each fn, of which there are four at most.  -ENOMEM. */
 int os_at_thread_exit(void (*fn)(void *), void *arg);
 uint64_t os_thread_id(void);
+uint64_t os_process_id(void);
 void os_sleep_ns(uint64_t ns);
 void os_yield(void);
 /* After os_barrier() every other thread of the process has passed a full memory barrier: theirs can be for the compiler only.  -ENOSYS where the

@@ -35,19 +35,27 @@ int os_entropy(void *out, size_t bytes)
     return error;
 }
 
-void os_write_stderr(const char *text, size_t bytes)
+int os_write(int fd, const char *text, size_t bytes)
 {
-    int kept = errno;
-    while (bytes > 0) {
-        ssize_t put = write(2, text, bytes);
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put <= 0)
-            break;
-        text += put;
-        bytes -= (size_t)put;
+    int kept = errno, error = 0;
+    while (bytes > 0 && error == 0) {
+        ssize_t put = write(fd, text, bytes);
+        if (put < 0) {
+            error = errno == EINTR ? 0 : -errno;
+        } else if (put == 0) {
+            error = -EIO; /* not a byte and no reason: trying again would be for ever */
+        } else {
+            text += put;
+            bytes -= (size_t)put;
+        }
     }
     errno = kept;
+    return error;
+}
+
+void os_write_stderr(const char *text, size_t bytes)
+{
+    (void)os_write(2, text, bytes);
 }
 
 void os_futex_wait(uint32_t *word, uint32_t expected, uint64_t timeout_ns)
@@ -121,6 +129,11 @@ int os_after_fork_in_child(void (*fn)(void))
 uint64_t os_thread_id(void)
 {
     return (uint64_t)syscall(SYS_gettid);
+}
+
+uint64_t os_process_id(void)
+{
+    return (uint64_t)getpid();
 }
 
 void os_sleep_ns(uint64_t ns)

@@ -128,6 +128,7 @@ struct quire_percpu {
     char name[PERCPU_NAME_BYTES];
     atomic_u32 reserve_low;           /* 1: to be filled; 2: that failed, whoever goes the long way tries again */
     struct quire_percpu *next, *prev; /* all pools */
+    uint64_t birth;                   /* which pool of the process it is, from 1; never used twice */
     /* any thread */
     CACHE_ALIGNED atomic_size mapped_bytes, meta_bytes, peak_bytes, chunks, chunks_peak;
     atomic_u32 changing; /* threads between charging for memory and listing it, or the other way round */
@@ -177,6 +178,8 @@ static inline struct quire_percpu *percpu_mutable(const struct quire_percpu *poo
 void percpu_pools_lock(void);
 void percpu_pools_unlock(void);
 struct quire_percpu *percpu_pools_first(void);
+/* fn for each pool, the youngest first, until it returns false.  Under the pools' lock: fn may look at the pool and do nothing else. */
+void percpu_each(bool (*fn)(const struct quire_percpu *pool, void *arg), void *arg);
 bool percpu_charge(struct quire_percpu *pool, size_t bytes);
 void percpu_charged(struct quire_percpu *pool);
 bool percpu_has_room(const struct quire_percpu *pool, size_t bytes);

@@ -23,6 +23,7 @@ static struct {
     struct lock lock;
     atomic_addr holder;
     struct quire_percpu *first;
+    uint64_t births;
     uint64_t ids[PERCPU_IDS_MAX / 64];
 } pools = {.lock = LOCK_INIT(LOCK_PERCPU_POOLS)};
 
@@ -46,6 +47,14 @@ bool percpu_pools_are_mine(void)
 struct quire_percpu *percpu_pools_first(void)
 {
     return pools.first;
+}
+
+void percpu_each(bool (*fn)(const struct quire_percpu *pool, void *arg), void *arg)
+{
+    percpu_pools_lock();
+    for (const struct quire_percpu *pool = pools.first; pool && fn(pool, arg); pool = pool->next) {
+    }
+    percpu_pools_unlock();
 }
 
 bool percpu_pools_after_fork(void)
@@ -182,6 +191,7 @@ static bool pool_register(struct quire_percpu *pool)
         }
     if (found) {
         bits_set_one(pools.ids, pool->id);
+        pool->birth = ++pools.births;
         pool->next = pools.first;
         if (pools.first)
             pools.first->prev = pool;

@@ -151,6 +151,7 @@ struct CACHE_ALIGNED quire_slab {
     char *bump, *bump_end;     /* room for locals */
     /* under the registry's lock */
     struct quire_slab *next, *prev;
+    uint64_t birth; /* which slab of the process it is, from 1; never used twice */
     /* under the lock of slab_by_size.c */
     uint32_t shared_size, shared_count;
 };
@@ -234,6 +235,8 @@ bool slab_registry_try(void);
 void slab_registry_unlock(void);
 void slab_registry_let_go(void); /* if this thread has it */
 struct quire_slab *slab_registry_first(void);
+/* fn for each slab, the youngest first, until it returns false.  Under the registry's lock: fn may look at the slab and do nothing else. */
+void slab_each(bool (*fn)(const struct quire_slab *slab, void *arg), void *arg);
 bool slab_registry_after_fork(void);
 extern atomic_u32 slab_pending; /* some slab has something for the next tick */
 

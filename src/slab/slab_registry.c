@@ -20,6 +20,7 @@ static struct {
     struct quire_slab *slabs;
     uint64_t ids[IDS_MAX / WORD_BITS];
     uint32_t ids_from; /* the first word that may have room */
+    uint64_t births;
 } registry = {.lock = LOCK_INIT(LOCK_REGISTRY)};
 atomic_u32 slab_pending;
 
@@ -52,6 +53,14 @@ void slab_registry_let_go(void)
 struct quire_slab *slab_registry_first(void)
 {
     return registry.slabs;
+}
+
+void slab_each(bool (*fn)(const struct quire_slab *slab, void *arg), void *arg)
+{
+    slab_registry_lock();
+    for (const struct quire_slab *slab = registry.slabs; slab && fn(slab, arg); slab = slab->next) {
+    }
+    slab_registry_unlock();
 }
 
 bool slab_registry_after_fork(void)
@@ -90,6 +99,7 @@ int slab_register(struct quire_slab *slab)
     uint32_t id = id_new_locked();
     if (id != SLAB_ID_NONE) {
         slab->id = id;
+        slab->birth = ++registry.births;
         slab->prev = NULL;
         slab->next = registry.slabs;
         if (registry.slabs)

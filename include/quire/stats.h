@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+/*
+ * quire/stats.h - what every object of the process holds, written to a file descriptor.
+ *
+ * Use it for a page of metrics, a report at exit, a dump on a signal that the program waits for, or from a debugger (`call quire_stats_write(2, 0)`).
+ * It shows the process-wide sources, every slab, every per-CPU pool and every heap, with the blocks of each size, named as their creators named
+ * them, with sums that add up.  Arenas are for one thread each and in no list, so that threads with an arena each never meet: their memory is in the
+ * default source's taken_bytes and not shown by itself.
+ *
+ *     quire_stats_write(2, QUIRE_STATS_TEXT);               // a table for people
+ *     int fd = open("metrics.prom", O_WRONLY | O_CREAT | O_TRUNC, 0644);
+ *     if (quire_stats_write(fd, QUIRE_STATS_PROMETHEUS) != 0)
+ *         perror("metrics.prom");
+ *     close(fd);
+ *
+ * doc/stats.md lists what is written, in each format.
+ *
+ * Threads: any thread may write at any time, several at once too; objects may be created, used and destroyed meanwhile.  No lock is held
+ * while anything is written, so that a reader who is slow stops nobody but the caller.
+ * Signals and fork: not to be called from a signal handler.  The child of a fork writes what it has itself.
+ */
+#ifndef QUIRE_STATS_H
+#define QUIRE_STATS_H
+
+#include <quire/export.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Formats. */
+#define QUIRE_STATS_TEXT 0u       /* aligned columns of bytes and counts, a sum under each kind */
+#define QUIRE_STATS_JSON 1u       /* one object, "schema": "quire.stats/1"; every field of the structs of statistics under its own name */
+#define QUIRE_STATS_PROMETHEUS 2u /* the text exposition format 0.0.4 */
+
+/*
+ * Write the statistics of all objects to `fd`.  Returns 0 with errno as it was, or -1 with errno: EINVAL (no such format), or that of write(2): EBADF, EIO, ENOSPC,
+ * EPIPE (after SIGPIPE, where that is not ignored), EAGAIN (a descriptor that does not wait is full); a part may have been written by then.  Interrupted and short
+ * writes go on.  Allocates nothing: neither from malloc nor from a source; some 20 KiB of stack.  Each object is shown as it was at one moment, different objects at
+ * moments that follow each other; objects that come or go meanwhile may be missing.  Prometheus' values are of one moment while there are at
+ * most 32 objects of their kind, else each metric is of its own.  Cost: the statistics of every object, and a system call for each 4 KiB.
+ * MT-Safe.
+ */
+QUIRE_API int quire_stats_write(int fd, uint32_t format);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
