@@ -33,6 +33,10 @@ enum lock_rank {
     LOCK_PERCPU_RECORDS, /* percpu/percpu_thread.c: the list of threads' tables */
     LOCK_PERCPU_POOL,  /* percpu/percpu_pool.c: a pool's chunks and locals */
     LOCK_PERCPU_INBOX, /* percpu/percpu_free.c: frees by other threads */
+    LOCK_HEAPS,        /* heap/heap.c: all heaps */
+    LOCK_HEAP_LOCAL,   /* heap/heap_thread.c: one thread's pages of one heap */
+    LOCK_HEAP_IDLE,    /* heap/heap_thread.c: those of a thread that ended, and home */
+    LOCK_HEAP,         /* heap/heap.c: one heap's headers, large blocks and idle locals */
     LOCK_FILE,         /* pages/source_file.c, source_fixed.c: a source of the user's */
     LOCK_LIMBO,        /* pages/limbo.c: the `check` build's queue */
     LOCK_SHARD,        /* pages/source_default.c: one CPU's warm spans */
@@ -92,6 +96,14 @@ static ALWAYS_INLINE void lock_drop(struct lock *lock)
         lock_told_drop(lock);
     if (unlikely(u32_exchange_release(&lock->word, 0) == 2)) /* release [lock] */
         lock_wake(lock);
+}
+
+/* The lock, held, has another rank from now on. */
+static inline void lock_rerank(struct lock *lock, uint32_t rank)
+{
+    lock_rank_drop(lock);
+    lock->rank = rank;
+    lock_rank_take(lock);
 }
 
 static inline bool lock_held(const struct lock *lock)

@@ -48,6 +48,10 @@ int os_commit(void *start, size_t bytes);
 /* Zeroed anonymous memory, readable and writable, aligned to a page (or more).  -ENOMEM. */
 int os_map(size_t bytes, size_t align_bytes, void **out);
 int os_unmap(void *start, size_t bytes);
+/* A mapping of os_map() gets another size, and other addresses where it must; what is new is zero.  -ENOMEM: it is as it was. */
+int os_remap(void *start, size_t bytes, size_t new_bytes, void **out);
+/* These pages cannot be touched from now on; or can again.  -ENOMEM. */
+int os_guard(void *start, size_t bytes, bool on);
 /* The memory of these anonymous private pages goes back to the system; they read as zero afterwards.  Works where unmapping cannot, and by
  * mapping anew where madvise is not allowed. */
 int os_discard(void *start, size_t bytes);
@@ -65,6 +69,9 @@ void os_name(void *start, size_t bytes, const char *name);
 /* libc's page-aligned memory, not zeroed. */
 int os_libc_alloc(size_t bytes, size_t align_bytes, void **out);
 void os_libc_free(void *start);
+/* Only in the library that defines malloc: libc's, past our own. */
+int os_libc_own_alloc(size_t bytes, size_t align_bytes, void **out);
+void os_libc_own_free(void *start);
 
 /* ---- files (os_file.c) ---- */
 
@@ -95,6 +102,24 @@ int os_unlink(int dirfd, const char *name);
 /* Try to lock the whole file, shared or exclusive, without waiting: -EWOULDBLOCK. */
 int os_flock(int fd, bool exclusive);
 void os_close(int fd);
+
+/* ---- the process (os_process.c) ---- */
+
+/* A small file, as much of it as fits, with a 0 behind.  How many bytes, or -errno. */
+int os_read_text(const char *path, char *text, size_t bytes);
+uint64_t os_cpu_time_ns(void); /* of all its threads */
+void os_program_path(char *path, size_t bytes);
+/* Runs with more rights than its user, who must not tell it what to do. */
+bool os_is_privileged(void);
+/* Create or empty a file that the user named.  A descriptor, or -errno. */
+int os_report_open(const char *path);
+/* Which file a descriptor is of; false: it is closed. */
+struct os_identity {
+    uint64_t device, inode;
+};
+bool os_fd_identity(int fd, struct os_identity *out);
+/* A copy that is not inherited, with a number from `least` up, out of the program's way; -1: there is no room. */
+int os_fd_keep(int fd, int least);
 
 /* ---- CPUs (os_cpu.c) ---- */
 

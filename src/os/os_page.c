@@ -145,6 +145,28 @@ int os_unmap(void *start, size_t bytes)
     return outcome(munmap(start, bytes), kept);
 }
 
+int os_remap(void *start, size_t bytes, size_t new_bytes, void **out)
+{
+    if (os_fault(OS_MAP))
+        return -ENOMEM;
+    int kept = errno;
+    void *moved = mremap(start, bytes, new_bytes, MREMAP_MAYMOVE);
+    errno = kept;
+    if (moved == MAP_FAILED)
+        return -ENOMEM;
+    *out = moved;
+    return 0;
+}
+
+int os_guard(void *start, size_t bytes, bool on)
+{
+    if (os_fault(OS_PROTECT))
+        return -ENOMEM;
+    int kept = errno, error = mprotect(start, bytes, on ? PROT_NONE : PROT_READ | PROT_WRITE) == 0 ? 0 : -ENOMEM;
+    errno = kept;
+    return error;
+}
+
 int os_discard(void *start, size_t bytes)
 {
     int kept = errno, result;
@@ -221,11 +243,16 @@ void os_name(void *start, size_t bytes, const char *name)
     errno = kept;
 }
 
+/* Where the process's malloc is our own, its library defines these two: libc's allocator by its other names. */
+extern int os_libc_own_alloc(size_t bytes, size_t align_bytes, void **out) __attribute__((weak, visibility("hidden")));
+extern void os_libc_own_free(void *start) __attribute__((weak, visibility("hidden")));
+
 int os_libc_alloc(size_t bytes, size_t align_bytes, void **out)
 {
     if (os_fault(OS_LIBC))
         return -ENOMEM;
-    int kept = errno, error = posix_memalign(out, align_bytes, bytes);
+    int kept = errno;
+    int error = os_libc_own_alloc ? -os_libc_own_alloc(bytes, align_bytes, out) : posix_memalign(out, align_bytes, bytes);
     errno = kept;
     return -error;
 }
@@ -233,6 +260,9 @@ int os_libc_alloc(size_t bytes, size_t align_bytes, void **out)
 void os_libc_free(void *start)
 {
     int kept = errno;
-    free(start);
+    if (os_libc_own_free)
+        os_libc_own_free(start);
+    else
+        free(start);
     errno = kept;
 }

@@ -29,6 +29,8 @@ static struct {
     atomic_u32 changed; /* the decay was set: a futex word that ends a tick's sleep */
     atomic_u64 decay_ns_plus_1;
     atomic_u64 ticked_ns; /* ALONE: when it last ticked */
+    atomic_u32 is_deferred, is_due;
+    atomic_size floor_bytes_more; /* than REAPER_FLOOR_BYTES */
 } reaper;
 
 enum { GUESTS_MAX = 4 };
@@ -66,7 +68,7 @@ size_t reaper_guests_trim(void)
 
 static bool work_left(void)
 {
-    return source_default_idle_bytes() > REAPER_FLOOR_BYTES || guests_pending();
+    return source_default_idle_bytes() > REAPER_FLOOR_BYTES + size_load_relaxed(&reaper.floor_bytes_more) || guests_pending();
 }
 
 /* A tick that returns nothing may only have aged its pages; after the second the system is refusing: ask it less and less often. */
@@ -103,9 +105,9 @@ static void reaper_main(void *unused)
     }
 }
 
-static COLD void reaper_wake_slow(uint32_t seen)
+static COLD void start_or_wake(uint32_t seen)
 {
-    if (seen == REAPER_NONE && u32_cas_relaxed(&reaper.state, &seen, REAPER_TICKING)) {
+    if (seen== REAPER_NONE && u32_cas_relaxed(&reaper.state, &seen, REAPER_TICKING)) {
         if (os_thread_start(reaper_main, NULL) != 0) {
             u64_store_relaxed(&reaper.ticked_ns, os_time_ns());
             u32_store_relaxed(&reaper.state, REAPER_ALONE);
@@ -113,6 +115,29 @@ static COLD void reaper_wake_slow(uint32_t seen)
     } else if (seen == REAPER_ASLEEP && u32_cas_relaxed(&reaper.state, &seen, REAPER_TICKING)) {
         os_futex_wake(&reaper.state.word, 1);
     }
+}
+
+static COLD void reaper_wake_slow(uint32_t seen)
+{
+    if (seen == REAPER_NONE && u32_load_relaxed(&reaper.is_deferred)) {
+        u32_store_relaxed(&reaper.is_due, 1);
+        return;
+    }
+    start_or_wake(seen);
+}
+
+void reaper_defer(size_t floor_bytes)
+{
+    u32_store_relaxed(&reaper.is_deferred, 1);
+    size_store_relaxed(&reaper.floor_bytes_more, floor_bytes > REAPER_FLOOR_BYTES ? floor_bytes - REAPER_FLOOR_BYTES : 0);
+}
+
+void reaper_start_due(void)
+{
+    if (likely(u32_load_relaxed(&reaper.is_due) == 0) || source_default_idle_bytes() <= REAPER_FLOOR_BYTES + size_load_relaxed(&reaper.floor_bytes_more))
+        return;
+    u32_store_relaxed(&reaper.is_due, 0);
+    start_or_wake(u32_load_relaxed(&reaper.state));
 }
 
 void reaper_wake(void)
@@ -130,7 +155,7 @@ void reaper_tick_if_alone(void)
     if (now - last < tick_ns() || !u64_cas_relaxed(&reaper.ticked_ns, &last, now))
         return;
     source_default_tick();
-    if (os_thread_start(reaper_main, NULL) == 0) /* one can be had by now */
+    if (!u32_load_relaxed(&reaper.is_deferred) && os_thread_start(reaper_main, NULL) == 0) /* one can be had by now */
         u32_store_relaxed(&reaper.state, REAPER_TICKING);
 }
 

@@ -37,6 +37,12 @@ bool reaper_keeps_nothing(void);
 void reaper_wake(void);
 /* Where no thread can be had, callers tick on their slow paths. */
 void reaper_tick_if_alone(void);
+/*
+ * For a library whose allocators serve malloc: starting a thread allocates.  From now on reaper_wake() starts none; reaper_start_due(), called
+ * where nothing is held, does.
+ */
+void reaper_defer(size_t floor_bytes); /* idle memory up to floor_bytes is not worth a thread */
+void reaper_start_due(void);
 void reaper_set_decay(uint64_t decay_ns);
 void reaper_after_fork(void);
 

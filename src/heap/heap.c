@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: MIT
+/*
+ * heap.c - heaps: their birth and end, and what they hold of memory.
+ *
+ *     heap_of_process (static) ---> newest heap ---> ... ---> oldest heap        serial: never used twice, so that what a thread remembers
+ *                                                                                of a heap that is gone is never taken for another's
+ *
+ * Locks: heaps, the lowest of the heap's; a heap's own for its lists.  Not here: locals (heap_thread.c), pages (heap_page.c).
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "base/panic.h"
+#include "heap/heap_internal.h"
+#include "os/os.h"
+#include "os/sanitize.h"
+
+struct quire_heap heap_of_process = {.serial = 1, .lock = LOCK_INIT(LOCK_HEAP)};
+atomic_u32 heap_is_ready;
+
+static struct {
+    struct lock lock;
+    uint64_t serial;
+    uintptr_t key;
+} heaps = {.lock = LOCK_INIT(LOCK_HEAPS), .serial = 1};
+
+/* A word of zeros for bins without a page. */
+static uint64_t no_slots;
+
+void heap_bins_clear(struct heap_local *local)
+{
+    for (unsigned c = 0; c < HEAP_CLASSES; c++)
+        local->bin[c] = (struct heap_bin){.word = &no_slots, .slot_bytes = heap_class_bytes(c)};
+}
+
+void heap_local_init(struct heap_local *local, struct quire_heap *heap)
+{
+    local->heap = heap;
+    local->bias = (struct bias)BIAS_INIT(LOCK_HEAP_LOCAL);
+    heap_bins_clear(local);
+}
+
+/* ---- memory ---- */
+
+bool heap_charge(struct quire_heap *heap, size_t bytes)
+{
+    size_t mapped = size_load_relaxed(&heap->mapped_bytes), room = heap->limit_bytes ? heap->limit_bytes : SIZE_MAX;
+    do
+        if (bytes > room || mapped > room - bytes)
+            return false;
+    while (!size_cas_relaxed(&heap->mapped_bytes, &mapped, mapped + bytes));
+    size_max_relaxed(&heap->peak_bytes, mapped + bytes);
+    return true;
+}
+
+void heap_discharge(struct quire_heap *heap, size_t bytes)
+{
+    size_sub_relaxed(&heap->mapped_bytes, bytes);
+}
+
+/* ---- the heap of the process ---- */
+
+static void key_make(void)
+{
+    uintptr_t key = 0;
+    if (heaps.key)
+        return;
+    if (os_entropy(&key, sizeof key) != 0)
+        key = (uintptr_t)os_time_ns() * (uintptr_t)UINT64_C(0x9e3779b97f4a7c15) ^ (uintptr_t)&key;
+    heaps.key = key | 1;
+}
+
+/* What links of freed blocks are hidden by. */
+uintptr_t heap_key(void)
+{
+    return heaps.key;
+}
+
+static void heap_init(struct quire_heap *heap, const struct quire_heap_opts *opts)
+{
+    heap->flags = opts->flags;
+    heap->limit_bytes = opts->limit_bytes;
+    heap->source = opts->source ? opts->source : quire_source_default();
+    heap->own_memory = heap->source == quire_source_default() || heap->source == quire_source_anon();
+    heap->tail_bytes = (opts->flags & QUIRE_HEAP_SECURE ? HEAP_CANARY_BYTES : 0U) + (sanitize_watched() ? REDZONE_BYTES : 0U);
+    heap->lock = (struct lock)LOCK_INIT(LOCK_HEAP);
+    if (opts->name)
+        strncpy(heap->name, opts->name, HEAP_NAME_BYTES - 1);
+    heap_local_init(&heap->home, heap);
+    heap->home.bias.lock.rank = LOCK_HEAP_IDLE;
+    addr_store_release(&heap->locals, (uintptr_t)&heap->home); /* release [heap-locals] */
+}
+
+void heap_default_configure(const struct quire_heap_opts *opts)
+{
+    lock_take(&heaps.lock);
+    if (u32_load_relaxed(&heap_is_ready) == 0) {
+        key_make();
+        heap_init(&heap_of_process, opts);
+        u32_store_release(&heap_is_ready, 1); /* release [heap-ready] */
+    }
+    lock_drop(&heaps.lock);
+}
+
+struct quire_heap *quire_heap_default(void)
+{
+    static const struct quire_heap_opts defaults;
+    if (unlikely(u32_load_acquire(&heap_is_ready) == 0)) /* acquire [heap-ready] */
+        heap_default_configure(&defaults);
+    return &heap_of_process;
+}
+
+const char *heap_name(const struct quire_heap *heap)
+{
+    return heap->name[0] ? heap->name : NULL;
+}
+
+void heap_refuse(const struct quire_heap *heap, const char *what, const void *address)
+{
+    /* The hook may look at heaps, and allocate: it must not find this thread inside. */
+    if (heap_tls.held)
+        heap_release(heap_tls.held);
+    panic("heap", heap ? heap_name(heap) : NULL, what, address);
+}
+
+/* ---- heaps of the user's ---- */
+
+struct quire_heap *quire_heap_create(const struct quire_heap_opts *opts)
+{
+    static const struct quire_heap_opts defaults;
+    opts = opts ? opts : &defaults;
+    (void)quire_heap_default();
+    if (opts->flags & ~QUIRE_HEAP_SECURE) {
+        errno = EINVAL;
+        return NULL;
+    }
+    struct quire_source *source = quire_source_default();
+    struct quire_span span;
+    size_t bytes = align_up(sizeof(struct quire_heap), os_page_bytes());
+    int error = opts->limit_bytes && opts->limit_bytes < bytes ? -ENOMEM : source->verbs->take(source, bytes, os_page_bytes(), &span);
+    if (error) {
+        errno = -error;
+        return NULL;
+    }
+    struct quire_heap *heap = span.start;
+    if (!(span.flags & QUIRE_SPAN_ZERO))
+        memset(heap, 0, bytes);
+    heap_init(heap, opts);
+    heap->span = span;
+    size_store_relaxed(&heap->mapped_bytes, bytes);
+    size_store_relaxed(&heap->meta_bytes, bytes);
+    size_store_relaxed(&heap->peak_bytes, bytes);
+    lock_take(&heaps.lock);
+    heap->serial = ++heaps.serial;
+    heap->next = heap_of_process.next;
+    atomic_fence_signal(); /* the child of a fork walks the list */
+    heap_of_process.next = heap;
+    lock_drop(&heaps.lock);
+    return heap;
+}
+
+static void heap_unlist(struct quire_heap *heap)
+{
+    lock_take(&heaps.lock);
+    struct quire_heap **link = &heap_of_process.next;
+    while (*link && *link != heap)
+        link = &(*link)->next;
+    bool found = *link != NULL;
+    if (found)
+        *link = heap->next;
+    lock_drop(&heaps.lock);
+    if (unlikely(!found))
+        heap_refuse(NULL, HEAP_E5, heap);
+}
+
+void quire_heap_destroy(struct quire_heap *heap)
+{
+    if (!heap || heap == &heap_of_process)
+        return;
+    int kept = errno;
+    heap_unlist(heap);
+    heap_larges_destroy(heap);
+    heap_pages_destroy(heap);
+    heap_chunks_destroy(heap);
+    struct quire_source *source = quire_source_default();
+    for (struct heap_local *local = heap_locals(heap), *next; local; local = next) {
+        struct quire_span span = local->span;
+        next = local->next;
+        heap_late_destroy(local);
+        if (local != &heap->home)
+            source->verbs->give(source, &span);
+    }
+    struct quire_span span = heap->span;
+    source->verbs->give(source, &span);
+    heap_thread_outside();
+    errno = kept;
+}
+
+void heap_list_lock(void)
+{
+    (void)quire_heap_default();
+    lock_take(&heaps.lock);
+}
+
+void heap_list_unlock(void)
+{
+    lock_drop(&heaps.lock);
+}
+
+void heap_each(void (*fn)(struct quire_heap *heap, void *arg), void *arg)
+{
+    heap_list_lock();
+    for (struct quire_heap *heap = &heap_of_process; heap; heap = heap->next)
+        fn(heap, arg);
+    heap_list_unlock();
+}
+
+/* ---- the child of a fork ---- */
+
+/* This thread is the only one left; what others had is idle. */
+static void after_fork(void)
+{
+    bias_after_fork();
+    lock_reset(&heaps.lock);
+    for (struct quire_heap *heap = &heap_of_process; heap && u32_load_relaxed(&heap_is_ready); heap = heap->next)
+        heap_threads_after_fork(heap);
+}
+
+static __attribute__((constructor)) void heap_at_load(void)
+{
+    (void)os_after_fork_in_child(after_fork);
+}

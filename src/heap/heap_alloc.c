@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT
+/*
+ * heap_alloc.c - allocating a block.
+ *
+ *     quire_heap_alloc:  (1) the size's class; (2) into the thread's local by its bias; (3) the lowest free bit of the bin's word
+ *     then               (4) the next word of the page; (5) the next page, under the local's lock; (6) everybody's free pages, and once more
+ *
+ * Locks: none on the short way.  Not here: pages (heap_page.c), blocks above 32 KiB (heap_large.c).
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "heap/heap_internal.h"
+#include "os/os.h"
+#include "os/sanitize.h"
+
+/* NULL: not this way. */
+static ALWAYS_INLINE void *alloc_quick(struct heap_local *local, unsigned class)
+{
+    struct heap_bin *bin = &local->bin[class];
+    if (unlikely(!bias_enter(&local->bias)))
+        return NULL;
+    void *p = NULL;
+    uint64_t bits = *bin->word;
+    if (likely(bits != 0) || heap_next_word(bin)) {
+        bits = *bin->word;
+        *bin->word = bits & (bits - 1);
+        p = bin->base + (size_t)bits_lowest(bits) * bin->slot_bytes;
+    }
+    bias_leave(&local->bias);
+    return p;
+}
+
+/* One request in each page that is opened is looked at, for the estimate of what rounding costs. */
+static void rounding_note(struct heap_bin *bin, size_t bytes)
+{
+    int64_t seen = (int64_t)(bin->slot_bytes - bytes) * 16, mean = bin->rounding16;
+    bin->rounding16 = (uint32_t)(mean + (seen - mean) / 8);
+}
+
+static void *alloc_inside(struct heap_local *local, unsigned class, size_t bytes)
+{
+    struct heap_bin *bin = &local->bin[class];
+    if (*bin->word == 0 && !heap_next_word(bin)) {
+        if (!heap_next_page(local, class))
+            return NULL;
+        rounding_note(bin, bytes);
+    }
+    unsigned bit;
+    if (heap_is_secure(local->heap)) {
+        uint64_t *word = heap_secure_pick(bin, &bit);
+        *word &= ~(UINT64_C(1) << bit);
+        return heap_slot_at(bin->page, (uint32_t)(word - bin->page->free) * WORD_BITS + bit);
+    }
+    bit = bits_lowest(*bin->word);
+    *bin->word &= *bin->word - 1;
+    return bin->base + (size_t)bit * bin->slot_bytes;
+}
+
+static void handed_out(const struct quire_heap *heap, void *p, size_t slot_bytes)
+{
+    sanitize_undefined(p, slot_bytes - heap->tail_bytes);
+    if (heap_is_secure(heap))
+        heap_secure_handed_out(p, slot_bytes);
+}
+
+/* A slot of a class; NULL: there is no memory. */
+static void *alloc_class(struct quire_heap *heap, unsigned class, size_t bytes)
+{
+    void *p = NULL;
+    for (int tries = 0; tries < 2 && !p; tries++) {
+        if (tries > 0 && heap_trim_all() + quire_source_trim(heap->source) == 0)
+            break;
+        struct heap_local *local = heap_hold(heap);
+        p = alloc_inside(local, class, bytes);
+        heap_release(local);
+    }
+    heap_thread_outside();
+    if (!p)
+        errno = ENOMEM;
+    else if (unlikely(heap->tail_bytes != 0))
+        handed_out(heap, p, heap_class_bytes(class));
+    return p;
+}
+
+static NOINLINE void *alloc_slow(struct quire_heap *heap, size_t bytes)
+{
+    if (heap == &heap_of_process)
+        (void)quire_heap_default();
+    if (bytes > HEAP_SMALL_MAX || bytes + heap->tail_bytes > HEAP_SMALL_MAX)
+        return heap_large_alloc(heap, bytes, HEAP_SLOT_ALIGN, false);
+    return alloc_class(heap, heap_class_of(bytes + heap->tail_bytes), bytes);
+}
+
+void *quire_heap_alloc(struct quire_heap *heap, size_t bytes)
+{
+    if (likely(bytes <= HEAP_SMALL_MAX)) {
+        void *p = alloc_quick(heap_mine(heap), heap_class_of(bytes));
+        if (likely(p != NULL))
+            return p;
+    }
+    return alloc_slow(heap, bytes);
+}
+
+void *heap_malloc(size_t bytes)
+{
+    if (likely(bytes <= HEAP_SMALL_MAX)) {
+        void *p = alloc_quick(heap_tls.self, heap_class_of(bytes));
+        if (likely(p != NULL))
+            return p;
+    }
+    return alloc_slow(&heap_of_process, bytes);
+}
+
+static NOINLINE void *zero_large(struct quire_heap *heap, size_t bytes)
+{
+    if (heap == &heap_of_process)
+        (void)quire_heap_default();
+    return heap_large_alloc(heap, bytes, HEAP_SLOT_ALIGN, true);
+}
+
+static ALWAYS_INLINE void *alloc_zero(struct quire_heap *heap, struct heap_local *local, size_t bytes)
+{
+    if (unlikely(bytes > HEAP_SMALL_MAX))
+        return zero_large(heap, bytes);
+    void *p = alloc_quick(local, heap_class_of(bytes));
+    if (unlikely(p == NULL))
+        p = alloc_slow(heap, bytes);
+    return likely(p != NULL) ? memset(p, 0, bytes) : NULL;
+}
+
+void *heap_malloc_zero(size_t bytes)
+{
+    return alloc_zero(&heap_of_process, heap_tls.self, bytes);
+}
+
+void *quire_heap_alloc_zero(struct quire_heap *heap, size_t count, size_t bytes)
+{
+    size_t all;
+    if (unlikely(!mul_checked(count, bytes, &all))) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return alloc_zero(heap, heap_mine(heap), all);
+}
+
+void *quire_heap_alloc_aligned(struct quire_heap *heap, size_t bytes, size_t align_bytes)
+{
+    if (!is_pow2(align_bytes)) {
+        errno = EINVAL;
+        return NULL;
+    }
+    if (align_bytes <= HEAP_SLOT_ALIGN)
+        return quire_heap_alloc(heap, bytes);
+    if (heap == &heap_of_process)
+        (void)quire_heap_default();
+    unsigned class = HEAP_CLASSES;
+    if (align_bytes <= os_page_bytes() && bytes <= HEAP_SMALL_MAX)
+        class = heap_class_aligned(bytes + heap->tail_bytes, align_bytes);
+    if (class == HEAP_CLASSES)
+        return heap_large_alloc(heap, bytes, align_bytes, false);
+    void *p = alloc_quick(heap_mine(heap), class);
+    return likely(p != NULL) ? p : alloc_class(heap, class, bytes);
+}
+
+void *heap_malloc_aligned(size_t bytes, size_t align_bytes)
+{
+    return quire_heap_alloc_aligned(&heap_of_process, bytes, align_bytes);
+}

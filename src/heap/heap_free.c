@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT
+/*
+ * heap_free.c - giving a block back.
+ *
+ *     quire_heap_free:  (1) the page map finds the page's header; (2) it is this thread's; (3) the slot, and that one begins there, by one
+ *                       multiplication; (4) its bit is not set: set it; (5) count down
+ *     another's:        heap_remote.c       large: heap_large.c       what is no live block: one line, and the process stops
+ *
+ * Locks: none on the short way.  Not here: what becomes of the page (heap_page.c).
+ */
+#include <errno.h>
+
+#include "heap/heap_internal.h"
+#include "os/os.h"
+#include "os/sanitize.h"
+
+void heap_slot_free(struct heap_local *local, struct heap_page *page, uint32_t slot)
+{
+    uint64_t *word = &page->free[slot / WORD_BITS], bit = UINT64_C(1) << slot % WORD_BITS;
+    if (unlikely(*word & bit))
+        heap_refuse(local->heap, HEAP_E1, heap_slot_at(page, slot));
+    *word |= bit;
+    if (unlikely(--page->until == 0))
+        heap_page_due(local, page);
+}
+
+/* Slot 0 of a large block stands for all of it. */
+struct heap_page *heap_page_verify(const struct quire_heap *heap, const void *p, uint32_t *slot)
+{
+    struct heap_page *page = heap_page_find(p);
+    if (unlikely(!page))
+        heap_refuse(heap, heap && heap_large_is_gone(heap, p) ? HEAP_E1 : HEAP_E2, p);
+    if (unlikely(heap && heap_of_page(page) != heap))
+        heap_refuse(heap, HEAP_E4, p);
+    bool is_large = heap_is_large(page);
+    *slot = is_large ? 0 : heap_slot_of(page, p);
+    if (unlikely(is_large ? p != heap_large_start(page) : *slot >= page->slots))
+        heap_refuse(heap_of_page(page), HEAP_E3, p);
+    return page;
+}
+
+/* With its owner at rest: exact, and nothing is written into the block. */
+static void free_visiting(struct heap_page *page, const void *p, uint32_t slot)
+{
+    for (;;) {
+        struct heap_local *owner = heap_owner(page);
+        heap_visit(owner);
+        bool is_owner = heap_page_find(p) == page && heap_owner(page) == owner;
+        if (is_owner && heap_is_secure(owner->heap))
+            heap_secure_free(owner, page, slot);
+        else if (is_owner)
+            heap_slot_free(owner, page, slot);
+        heap_release(owner);
+        if (is_owner)
+            return;
+        if (heap_page_find(p) != page)
+            heap_refuse(owner->heap, HEAP_E1, p); /* its page went meanwhile: somebody else has freed it too */
+    }
+}
+
+static NOINLINE void free_slow(struct quire_heap *heap, void *p)
+{
+    if (!p)
+        return;
+    int kept = errno;
+    uint32_t slot;
+    struct heap_page *page = heap_page_verify(heap, p, &slot);
+    if (heap_is_large(page)) {
+        heap_large_free(page, p);
+    } else if (heap->tail_bytes != 0) {
+        sanitize_no_access(p, page->slot_bytes);
+        free_visiting(page, p, slot);
+    } else {
+        struct heap_local *local = heap_hold(heap);
+        if (heap_owner(page) == local)
+            heap_slot_free(local, page, slot);
+        else
+            heap_out_add(local, heap_owner(page), p);
+        heap_release(local);
+    }
+    heap_thread_outside();
+    errno = kept;
+}
+
+/* Another's page. */
+static NOINLINE void free_other(struct quire_heap *heap, struct heap_local *local, struct heap_page *page, void *p)
+{
+    if (heap_is_large(page) || heap_of_page(page) != heap || heap_slot_of(page, p) >= page->slots || !bias_enter(&local->bias)) {
+        free_slow(heap, p);
+        return;
+    }
+    if (unlikely(heap_out_is_twice(p))) {
+        bias_leave(&local->bias);
+        heap_refuse(heap, HEAP_E1, p);
+    }
+    heap_out_add(local, heap_owner(page), p);
+    bias_leave(&local->bias);
+}
+
+static ALWAYS_INLINE void free_quick(struct quire_heap *heap, struct heap_local *local, void *p)
+{
+    struct heap_page *page = heap_page_find(p);
+    if (unlikely(page == NULL)) {
+        free_slow(heap, p);
+        return;
+    }
+    if (unlikely(addr_load_relaxed(&page->owner) != (uintptr_t)local)) {
+        free_other(heap, local, page, p);
+        return;
+    }
+    uint32_t slot = heap_slot_of(page, p);
+    if (likely(slot < page->slots) && likely(bias_enter(&local->bias))) {
+        uint64_t *word = &page->free[slot / WORD_BITS], bits = *word, bit = UINT64_C(1) << slot % WORD_BITS;
+        if (likely((bits & bit) == 0)) {
+            *word = bits | bit;
+            if (unlikely(--page->until == 0))
+                heap_page_due(local, page);
+            bias_leave(&local->bias);
+            return;
+        }
+        bias_leave(&local->bias);
+    }
+    free_slow(heap, p);
+}
+
+void quire_heap_free(struct quire_heap *heap, void *p)
+{
+    free_quick(heap, heap_mine(heap), p);
+}
+
+void heap_free_any(void *p)
+{
+    free_quick(&heap_of_process, heap_tls.self, p);
+}

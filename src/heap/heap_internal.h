@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: MIT
+/*
+ * heap_internal.h - the structs of a heap, and who may touch what.
+ *
+ *     struct quire_heap
+ *       locals ---> heap_local (thread 1) ---> heap_local (idle) ---> ...        each with a bin for each size:
+ *                     bin[class]: word, base ----> the word of the current page that slots are taken from
+ *                                 page ----------> heap_page (header)            partial ---> heap_page <-> heap_page
+ *                                                    | start
+ *                                                    v
+ *                                                  | slot | slot | slot | ...    a span; the page map leads back to the header
+ *
+ * A page is its owner's, a local: only who is inside the local (bias.h) touches its bits.  A free bit is a slot that may be handed out; there is
+ * no other list of free slots.
+ *
+ *     state      of its bin       `until`, counted down by frees, at 0 the page is looked at
+ *     CURRENT    the one in use   as good as never
+ *     FULL       on no list       frees until it is worth going back to
+ *     PARTIAL    on the list      live blocks: at 0 it is empty, and goes back to the source
+ *     LARGE      one block, of no local; on the heap's list
+ *
+ * Invariants, checked by heap_look.c:
+ *   P1  a free bit is one of the page's slots
+ *   P2  until of a PARTIAL page is slots - free bits; 1 for an empty one (in the child of a fork)
+ *   P3  a bin's current page and those of its list are its local's, of its size, and in that state
+ *   P4  the page map leads from the page's first address to the header
+ *   P5  mapped_bytes is the sum of all pages, large blocks and bookkeeping, and not above limit_bytes
+ *
+ * Locks, in the order of their ranks: heaps < a local's bias < an idle local's < a heap's.  No lock is waited for inside a local by the short way
+ * but those of the page source and a heap's.
+ */
+#ifndef QUIRE_HEAP_HEAP_INTERNAL_H
+#define QUIRE_HEAP_HEAP_INTERNAL_H
+
+#include <quire/heap.h>
+
+#include "base/bias.h"
+#include "heap/heap_size.h"
+#include "pages/pagemap.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    HEAP_NAME_BYTES = 32,
+    HEAP_HEADER_KINDS = 4,
+    HEAP_OUT = 3,        /* owners that frees are gathered for */
+    HEAP_OUT_BLOCKS = 32, /* at most, for each of them */
+    HEAP_SEEN = 8,
+    HEAP_GONE = 64, /* addresses of large blocks freed last */
+    HEAP_LATE = 128 /* blocks whose reuse a secure heap puts off, for each local */
+};
+
+#define HEAP_E1 "E1 the block is free already"
+#define HEAP_E2 "E2 not an address of a heap"
+#define HEAP_E3 "E3 inside a block"
+#define HEAP_E4 "E4 a block of another heap"
+#define HEAP_E5 "E5 not a live heap"
+#define HEAP_E6 "E6 a freed block was written to"
+#define HEAP_E7 "E7 written past the end of the block"
+
+enum heap_state { HEAP_UNUSED, HEAP_CURRENT, HEAP_FULL, HEAP_PARTIAL, HEAP_LARGE };
+
+struct heap_chunk;
+
+struct CACHE_ALIGNED heap_page {
+    /* fixed while the page is in use: what a free by any thread reads */
+    struct quire_span span; /* span.start: the first slot, or the large block, but for a secure heap's guard */
+    atomic_addr owner;      /* struct heap_local *; changes while the old one is idle; of a large block: struct quire_heap *, with LARGE_OWNER */
+    uint32_t reciprocal;    /* 2^32 / slot_bytes, rounded up */
+    uint32_t slot_bytes;
+    uint32_t slots;
+    uint16_t words;
+    uint8_t class;
+    uint8_t state;    /* by the owner */
+    size_t asked_bytes; /* large: what was asked for */
+    /* the owner's */
+    CACHE_ALIGNED uint32_t until;
+    uint8_t kind;      /* of header */
+    uint8_t is_mapped; /* large: by itself, not by the source */
+    uint16_t guard_shift; /* large, secure: log2 of the guards; 0: none */
+    struct heap_page *next, *prev;
+    struct heap_chunk *chunk;
+    uint64_t free[]; /* a bit for each slot; of a secure heap as many again: freed, but not to be handed out yet */
+};
+
+/* The slots of one size. */
+struct heap_bin {
+    uint64_t *word; /* never NULL: where there is no page, a word of zeros */
+    char *base;     /* the slot of its lowest bit */
+    struct heap_page *page, *partial;
+    uint32_t slot_bytes;
+    uint32_t rounding16; /* what requests leave of a slot, a mean of the last ones looked at, in 1/16 bytes */
+    uint32_t pages, pages_peak;
+};
+
+/* Blocks that this thread has freed and another local owns, linked through their first words. */
+struct heap_out {
+    struct heap_local *to;
+    void *first, *last;
+    size_t count;
+};
+
+struct heap_local {
+    struct bias bias;
+    struct quire_heap *heap;
+    atomic_addr thread;       /* whose it is; 0: idle.  Changes under the bias */
+    struct heap_local *next;  /* of the heap's locals: only grows */
+    struct heap_local *idle_next;
+    struct quire_span span;
+    struct heap_late *late; /* secure */
+    struct heap_out out[HEAP_OUT];
+    struct heap_bin bin[HEAP_CLASSES];
+    CACHE_ALIGNED atomic_addr inbox; /* blocks that others have freed, linked */
+};
+
+/* Headers come from chunks of one kind. */
+struct heap_chunk {
+    struct heap_chunk *next;
+    struct quire_span span;
+    uint32_t stride_bytes, count, kind;
+    uint32_t cut;  /* headers that were ever used: those behind are untouched */
+    uint32_t used;
+};
+
+struct quire_heap {
+    /* fixed at birth */
+    uint64_t serial;
+    uint32_t flags;
+    bool own_memory; /* anonymous memory that nobody else uses: large blocks may be mapped alone */
+    uint32_t tail_bytes; /* of every small block, not the user's: the canary, or a sanitizer's; 0: there is a short way */
+    size_t limit_bytes;
+    struct quire_source *source;
+    struct quire_span span; /* of this struct; the default heap has none */
+    char name[HEAP_NAME_BYTES];
+    struct quire_heap *next; /* all heaps */
+    /* any thread */
+    CACHE_ALIGNED atomic_size mapped_bytes, meta_bytes, peak_bytes;
+    atomic_addr locals;
+    atomic_u32 idle_count;
+    CACHE_ALIGNED struct lock lock;
+    struct heap_chunk *chunks;
+    struct heap_page *unused[HEAP_HEADER_KINDS];
+    struct heap_page *large;
+    struct heap_local *idle;
+    uintptr_t gone[HEAP_GONE];
+    uint32_t gone_next;
+    struct heap_local home; /* of threads that have none: no memory for one, or in their last destructors */
+};
+
+STATIC_ASSERT(sizeof(struct heap_local) <= 4096, "a thread costs one small page");
+STATIC_ASSERT(sizeof(struct heap_page) % 8 == 0 && offsetof(struct heap_page, free) == 96, "three kinds of headers are sized for it");
+
+enum { LARGE_OWNER = 1 }; /* low bit of `owner` */
+
+/* ---- a thread's way to its locals ---- */
+struct heap_tls {
+    struct heap_local *self; /* of the default heap */
+    struct {
+        uint64_t serial;
+        struct heap_local *local;
+    } seen[HEAP_SEEN];
+    struct heap_local *held;  /* by its lock */
+    uint64_t random;          /* secure: the last one */
+    bool registered, is_ended, has_work; /* has_work: the reaper is to be woken, outside */
+};
+extern THREAD_LOCAL struct heap_tls heap_tls __attribute__((tls_model("initial-exec")));
+extern struct heap_local heap_local_none;
+extern struct quire_heap heap_of_process;
+extern atomic_u32 heap_is_ready; /* the default heap */
+
+static ALWAYS_INLINE struct heap_local *heap_mine(const struct quire_heap *heap)
+{
+    if (likely(heap == &heap_of_process))
+        return heap_tls.self;
+    return heap_tls.seen[heap->serial % HEAP_SEEN].serial == heap->serial ? heap_tls.seen[heap->serial % HEAP_SEEN].local : &heap_local_none;
+}
+
+static inline uintptr_t heap_thread_id(void)
+{
+    return (uintptr_t)&heap_tls;
+}
+
+static inline struct quire_heap *heap_mutable(const struct quire_heap *heap)
+{
+    return (struct quire_heap *)(uintptr_t)heap;
+}
+
+/* ---- heap_thread.c ---- */
+/* The calling thread's local with its bias taken, made if need be; or home. */
+struct heap_local *heap_hold(struct quire_heap *heap);
+void heap_release(struct heap_local *local);
+void heap_visit(struct heap_local *local); /* anybody's, the caller's own too; heap_release() ends it */
+bool heap_idle_try(struct heap_local *local); /* an idle one, if nobody is at it, while another is held; heap_idle_drop() */
+void heap_idle_drop(struct heap_local *local);
+void heap_thread_outside(void); /* what had to wait until nothing is held */
+void heap_threads_after_fork(struct quire_heap *heap);
+static inline struct heap_local *heap_locals(const struct quire_heap *heap)
+{
+    return (struct heap_local *)addr_load_acquire(&heap->locals); /* acquire [heap-locals] */
+}
+static inline bool heap_is_idle(const struct heap_local *local)
+{
+    return addr_load_relaxed(&local->thread) == 0;
+}
+
+/* ---- heap.c ---- */
+void heap_default_configure(const struct quire_heap_opts *opts); /* before its first use */
+void heap_list_lock(void); /* no heap, and no chunk of headers, goes */
+void heap_list_unlock(void);
+void heap_each(void (*fn)(struct quire_heap *heap, void *arg), void *arg); /* with the heaps' lock */
+const char *heap_name(const struct quire_heap *heap); /* NULL: none */
+void heap_bins_clear(struct heap_local *local); /* no page */
+void heap_local_init(struct heap_local *local, struct quire_heap *heap);
+bool heap_charge(struct quire_heap *heap, size_t bytes);
+void heap_discharge(struct quire_heap *heap, size_t bytes);
+/* Stops the process; lets go of what this thread holds first. */
+__attribute__((noreturn, cold)) void heap_refuse(const struct quire_heap *heap, const char *what, const void *address);
+uintptr_t heap_key(void);
+
+/* ---- heap_meta.c: headers ---- */
+struct heap_page *heap_header_new(struct quire_heap *heap, uint32_t words);
+void heap_header_delete(struct quire_heap *heap, struct heap_page *page);
+size_t heap_chunks_trim(struct quire_heap *heap);
+void heap_chunks_destroy(struct quire_heap *heap);
+void heap_chunks_after_fork(struct quire_heap *heap);
+static inline struct heap_page *heap_header_at(const struct heap_chunk *chunk, uint32_t idx)
+{
+    return (struct heap_page *)(uintptr_t)((uintptr_t)chunk + align_up(sizeof *chunk, CACHE_LINE_BYTES) + (size_t)idx * chunk->stride_bytes);
+}
+bool heap_meta_take(struct quire_heap *heap, size_t bytes, struct quire_span *span);
+void heap_meta_give(struct quire_heap *heap, const struct quire_span *span);
+
+/* ---- heap_page.c: inside a local ---- */
+uint32_t heap_page_live(const struct heap_page *page);
+bool heap_next_word(struct heap_bin *bin);
+/* A page with a free slot becomes the bin's current one; false: there is no memory. */
+bool heap_next_page(struct heap_local *local, unsigned class);
+/* until came to 0: the last look at the page, it may be gone. */
+void heap_page_due(struct heap_local *local, struct heap_page *page);
+size_t heap_local_trim(struct heap_local *local); /* current pages without a block go */
+void heap_page_to_partial(struct heap_local *local, struct heap_page *page); /* or away, if it is empty */
+void heap_local_settle(struct heap_local *local); /* no page is current any more */
+void heap_page_enter(struct heap_local *local, struct heap_page *page, unsigned state);
+void heap_page_leave(struct heap_local *local, struct heap_page *page);
+void heap_pages_destroy(struct quire_heap *heap);
+
+/* Who only looks reads it before it is inside. */
+static inline unsigned heap_state(const struct heap_page *page)
+{
+    return __atomic_load_n(&page->state, __ATOMIC_RELAXED);
+}
+
+static inline void heap_state_set(struct heap_page *page, unsigned state)
+{
+    __atomic_store_n(&page->state, (uint8_t)state, __ATOMIC_RELAXED);
+}
+
+/* The slot of an address; at least page->slots: none begins there. */
+static ALWAYS_INLINE uint32_t heap_slot_of(const struct heap_page *page, const void *p)
+{
+    uint64_t offset = (uint64_t)((const char *)p - (const char *)page->span.start);
+    uint32_t slot = (uint32_t)(offset * page->reciprocal >> 32);
+    return likely((uint64_t)slot * page->slot_bytes == offset) ? slot : UINT32_MAX;
+}
+
+static inline char *heap_slot_at(const struct heap_page *page, uint32_t slot)
+{
+    return (char *)page->span.start + (size_t)slot * page->slot_bytes;
+}
+
+static inline bool heap_is_large(const struct heap_page *page)
+{
+    return (addr_load_relaxed(&page->owner) & LARGE_OWNER) != 0;
+}
+
+static inline struct heap_local *heap_owner(const struct heap_page *page)
+{
+    return (struct heap_local *)addr_load_acquire(&page->owner); /* acquire [heap-owner] */
+}
+
+static inline struct quire_heap *heap_of_page(const struct heap_page *page)
+{
+    uintptr_t owner = addr_load_acquire(&page->owner); /* acquire [heap-owner] */
+    if (owner & LARGE_OWNER)
+        return (struct quire_heap *)(owner & ~(uintptr_t)LARGE_OWNER);
+    return ((struct heap_local *)owner)->heap;
+}
+
+/* ---- heap_free.c ---- */
+/* The page of any address, NULL when it is none of a heap's. */
+static ALWAYS_INLINE struct heap_page *heap_page_find(const void *p)
+{
+    owner_t owner = pagemap_find(p);
+    return likely(owner_kind(owner) == OWNER_HEAP) ? (struct heap_page *)owner_object(owner) : NULL;
+}
+/* The page of a block that is to be freed or looked at; stops the process for what is none. */
+struct heap_page *heap_page_verify(const struct quire_heap *heap, const void *p, uint32_t *slot);
+/* Inside the page's local: the slot is free from now on.  The last look at the page: it may be gone. */
+void heap_slot_free(struct heap_local *local, struct heap_page *page, uint32_t slot);
+
+/* ---- heap_remote.c ---- */
+void heap_out_add(struct heap_local *local, struct heap_local *to, void *p); /* inside `local` */
+void heap_out_flush(struct heap_local *local);
+bool heap_out_is_twice(const void *p); /* the block is on its way already */
+void heap_inbox_drain(struct heap_local *local);
+
+/* ---- heap_large.c ---- */
+void *heap_large_alloc(struct quire_heap *heap, size_t bytes, size_t align_bytes, bool zero);
+void heap_large_free(struct heap_page *page, void *p);
+void *heap_large_resize(struct heap_page *page, size_t bytes); /* NULL: not this way */
+size_t heap_large_bytes(const struct heap_page *page);
+char *heap_large_start(const struct heap_page *page);
+bool heap_large_owns(struct quire_heap *heap, const void *p);
+bool heap_large_is_gone(const struct quire_heap *heap, const void *p);
+void heap_larges_destroy(struct quire_heap *heap);
+
+/* ---- heap_alloc.c: the default heap's fast ways, for the preload library ---- */
+void *heap_malloc(size_t bytes);
+void *heap_malloc_zero(size_t bytes);
+void heap_free_any(void *p);
+void *heap_malloc_aligned(size_t bytes, size_t align_bytes);
+
+/* ---- heap_secure.c: inside a local of a secure heap, or home ---- */
+enum { HEAP_CANARY_BYTES = 8 };
+uint64_t *heap_secure_pick(struct heap_bin *bin, unsigned *bit);
+void heap_secure_handed_out(void *p, size_t slot_bytes);
+void heap_secure_verify(const struct quire_heap *heap, const void *p, size_t slot_bytes);
+void heap_secure_free(struct heap_local *local, struct heap_page *page, uint32_t slot);
+void heap_secure_flush(struct heap_local *local);
+void heap_late_destroy(struct heap_local *local);
+static inline bool heap_is_secure(const struct quire_heap *heap)
+{
+    return (heap->flags & QUIRE_HEAP_SECURE) != 0;
+}
+
+/* ---- heap_look.c: with the heaps' lock ---- */
+void heap_stats_locked(struct quire_heap *heap, struct quire_heap_stats *out);
+void heap_class_stats_locked(struct quire_heap *heap, unsigned index, struct quire_heap_class_stats *out);
+
+/* ---- heap_trim.c ---- */
+size_t heap_trim_all(void);
+void heap_work_is_due(void); /* inside: there may be memory to give back later */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

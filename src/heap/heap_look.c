@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: MIT
+/*
+ * heap_look.c - looking at a heap: walk, statistics, check, owns.
+ *
+ *     heaps' lock held: no heap and no chunk of headers goes      each page: its local is visited, then asked again whose it is
+ *
+ * Blocks on their way to their owner are brought there first.
+ *
+ * Locks: heaps, then one local after the other, the heap's for its large blocks.  Not here: anything that the fast ways call.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "heap/heap_internal.h"
+#include "os/os.h"
+
+struct look {
+    int (*fn)(struct heap_page *page, void *arg);
+    void *arg;
+    struct heap_local *in; /* visited at the moment */
+};
+
+static void look_into(struct look *look, struct heap_local *local)
+{
+    if (look->in == local)
+        return;
+    if (look->in)
+        heap_release(look->in);
+    look->in = local;
+    if (local)
+        heap_visit(local);
+}
+
+static int look_at(struct look *look, struct heap_page *page)
+{
+    for (;;) {
+        unsigned state = heap_state(page);
+        if (state == HEAP_UNUSED || state == HEAP_LARGE || heap_is_large(page))
+            return 0;
+        struct heap_local *owner = heap_owner(page);
+        look_into(look, owner);
+        state = heap_state(page);
+        if (heap_owner(page) == owner)
+            return state == HEAP_UNUSED || state == HEAP_LARGE ? 0 : look->fn(page, look->arg);
+    }
+}
+
+/* A chunk, and how many of its headers were ever used; no chunk goes while the heaps' lock is held. */
+static uint32_t chunk_cut(struct quire_heap *heap, struct heap_chunk **chunk)
+{
+    lock_take(&heap->lock);
+    *chunk = *chunk ? (*chunk)->next : heap->chunks;
+    uint32_t cut = *chunk ? (*chunk)->cut : 0;
+    lock_drop(&heap->lock);
+    return cut;
+}
+
+/* fn for every page of small blocks, inside its local, until it returns something else than 0. */
+static int pages_each(struct quire_heap *heap, int (*fn)(struct heap_page *page, void *arg), void *arg)
+{
+    struct look look = {fn, arg, NULL};
+    struct heap_chunk *chunk = NULL;
+    int result = 0;
+    do {
+        look_into(&look, NULL);
+        uint32_t cut = chunk_cut(heap, &chunk);
+        for (uint32_t i = 0; i < cut && !result; i++)
+            result = look_at(&look, heap_header_at(chunk, i));
+    } while (chunk && !result);
+    look_into(&look, NULL);
+    return result;
+}
+
+static void all_home(struct quire_heap *heap)
+{
+    for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
+        heap_visit(local);
+        heap_secure_flush(local);
+        heap_out_flush(local);
+        heap_release(local);
+    }
+    for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
+        heap_visit(local);
+        heap_inbox_drain(local);
+        heap_release(local);
+    }
+}
+
+static bool is_live(const struct heap_page *page, uint32_t slot)
+{
+    return !(page->free[slot / WORD_BITS] >> slot % WORD_BITS & 1);
+}
+
+/* ---- walk ---- */
+
+struct walk {
+    int (*fn)(void *p, size_t bytes, void *arg);
+    void *arg;
+    size_t tail_bytes;
+};
+
+static int walk_page(struct heap_page *page, void *arg)
+{
+    struct walk *walk = arg;
+    int result = 0;
+    for (uint32_t slot = 0; slot < page->slots && !result; slot++)
+        if (is_live(page, slot))
+            result = walk->fn(heap_slot_at(page, slot), page->slot_bytes - walk->tail_bytes, walk->arg);
+    return result;
+}
+
+static int walk_larges(struct quire_heap *heap, const struct walk *walk)
+{
+    int result = 0;
+    lock_take(&heap->lock);
+    for (const struct heap_page *page = heap->large; page && !result; page = page->next)
+        result = walk->fn(heap_large_start(page), heap_large_bytes(page), walk->arg);
+    lock_drop(&heap->lock);
+    return result;
+}
+
+int quire_heap_walk(struct quire_heap *heap, int (*fn)(void *p, size_t bytes, void *arg), void *arg)
+{
+    struct walk walk = {fn, arg, heap->tail_bytes};
+    heap_list_lock();
+    all_home(heap);
+    int result = pages_each(heap, walk_page, &walk);
+    if (!result)
+        result = walk_larges(heap, &walk);
+    heap_list_unlock();
+    heap_thread_outside();
+    return result;
+}
+
+bool quire_heap_owns(const struct quire_heap *heap, const void *p)
+{
+    const struct heap_page *page = heap_page_find(p);
+    if (!page || heap_is_large(page))
+        return heap_large_owns(heap_mutable(heap), p);
+    uint64_t offset = (uint64_t)((const char *)p - (const char *)page->span.start);
+    uint32_t slot = (uint32_t)(offset * page->reciprocal >> 32);
+    if (heap_of_page(page) != heap || slot >= page->slots)
+        return false;
+    return !(__atomic_load_n(&page->free[slot / WORD_BITS], __ATOMIC_RELAXED) >> slot % WORD_BITS & 1);
+}
+
+/* ---- statistics ---- */
+
+struct sums {
+    size_t live_bytes, free_bytes, live_blocks, pages, rounding16;
+    struct quire_heap_class_stats *class; /* of one class alone */
+    unsigned index;
+};
+
+static int sum_page(struct heap_page *page, void *arg)
+{
+    struct sums *sums = arg;
+    size_t live = heap_page_live(page);
+    if (sums->class && page->class != sums->index)
+        return 0;
+    sums->live_blocks += live;
+    sums->live_bytes += live * page->slot_bytes;
+    sums->free_bytes += page->span.bytes - live * page->slot_bytes;
+    sums->rounding16 += live * heap_owner(page)->bin[page->class].rounding16;
+    sums->pages++;
+    return 0;
+}
+
+static void sum_larges(struct quire_heap *heap, struct quire_heap_stats *out)
+{
+    size_t asked = 0, guards = 0;
+    lock_take(&heap->lock);
+    for (const struct heap_page *page = heap->large; page; page = page->next) {
+        out->large_blocks++;
+        out->large_bytes += heap_large_bytes(page);
+        guards += page->span.bytes - heap_large_bytes(page);
+        asked += page->asked_bytes;
+    }
+    lock_drop(&heap->lock);
+    out->free_bytes += guards;
+    out->rounding_bytes += out->large_bytes - asked;
+}
+
+static void caches_count(struct heap_local *locals, struct quire_heap_stats *out)
+{
+    for (const struct heap_local *local = locals; local; local = local->next)
+        out->caches += local->span.bytes != 0;
+}
+
+void heap_stats_locked(struct quire_heap *heap, struct quire_heap_stats *out)
+{
+    struct sums sums = {0};
+    memset(out, 0, sizeof *out);
+    all_home(heap);
+    pages_each(heap, sum_page, &sums);
+    out->free_bytes = sums.free_bytes;
+    out->rounding_bytes = sums.rounding16 / 16;
+    sum_larges(heap, out);
+    caches_count(heap_locals(heap), out);
+    out->pages = sums.pages;
+    out->live_bytes = sums.live_bytes + out->large_bytes;
+    out->live_blocks = sums.live_blocks + out->large_blocks;
+    out->meta_bytes = size_load_relaxed(&heap->meta_bytes);
+    out->mapped_bytes = out->live_bytes + out->free_bytes + out->meta_bytes;
+    out->peak_bytes = size_load_relaxed(&heap->peak_bytes);
+    out->limit_bytes = heap->limit_bytes;
+}
+
+void quire_heap_stats(const struct quire_heap *heap, struct quire_heap_stats *out)
+{
+    heap_list_lock();
+    heap_stats_locked(heap_mutable(heap), out);
+    heap_list_unlock();
+    heap_thread_outside();
+}
+
+void heap_class_stats_locked(struct quire_heap *heap, unsigned index, struct quire_heap_class_stats *out)
+{
+    struct sums sums = {.class = out, .index = index};
+    pages_each(heap, sum_page, &sums);
+    *out = (struct quire_heap_class_stats){.slot_bytes = heap_class_bytes(index), .live_blocks = sums.live_blocks};
+    out->page_bytes = sums.live_bytes + sums.free_bytes;
+    out->rounding_bytes = sums.rounding16 / 16;
+    size_t bytes = heap_page_bytes(out->slot_bytes, os_page_bytes());
+    for (struct heap_local *local = heap_locals(heap); local; local = local->next)
+        out->peak_bytes += __atomic_load_n(&local->bin[index].pages_peak, __ATOMIC_RELAXED) * bytes;
+}
+
+int quire_heap_class_stats(const struct quire_heap *heap, unsigned index, struct quire_heap_class_stats *out)
+{
+    if (index >= HEAP_CLASSES) {
+        errno = EINVAL;
+        return -1;
+    }
+    heap_list_lock();
+    all_home(heap_mutable(heap));
+    heap_class_stats_locked(heap_mutable(heap), index, out);
+    heap_list_unlock();
+    heap_thread_outside();
+    return 0;
+}
+
+/* ---- check ---- */
+
+static int check_page(struct heap_page *page, void *arg)
+{
+    const char **broken = arg;
+    uint64_t behind = page->slots % WORD_BITS ? ~bits_low(page->slots % WORD_BITS) : 0;
+    if (page->words != (page->slots + WORD_BITS - 1) / WORD_BITS || (page->free[page->words - 1] & behind))
+        *broken = "heap P1";
+    else if (page->state == HEAP_PARTIAL && (page->until == 0 || page->until != (heap_page_live(page) ? heap_page_live(page) : 1)))
+        *broken = "heap P2";
+    else if (owner_object(pagemap_find(page->span.start)) != page)
+        *broken = "heap P4";
+    return *broken != NULL;
+}
+
+static bool bin_is_sound(const struct heap_local *local, unsigned class)
+{
+    const struct heap_bin *bin = &local->bin[class];
+    const struct heap_page *page = bin->page, *prev = NULL;
+    if (page && (page->state != HEAP_CURRENT || heap_owner(page) != local || page->class != class))
+        return false;
+    for (page = bin->partial; page; prev = page, page = page->next)
+        if (page->state != HEAP_PARTIAL || heap_owner(page) != local || page->class != class || page->prev != prev)
+            return false;
+    return true;
+}
+
+static bool locals_are_sound(struct quire_heap *heap)
+{
+    bool sound = true;
+    for (struct heap_local *local = heap_locals(heap); local && sound; local = local->next) {
+        heap_visit(local);
+        for (unsigned c = 0; c < HEAP_CLASSES && sound; c++)
+            sound = bin_is_sound(local, c);
+        heap_release(local);
+    }
+    return sound;
+}
+
+static bool larges_are_sound(struct quire_heap *heap)
+{
+    bool sound = true;
+    const struct heap_page *prev = NULL;
+    lock_take(&heap->lock);
+    for (const struct heap_page *page = heap->large; page && sound; prev = page, page = page->next)
+        sound = page->prev == prev && page->state == HEAP_LARGE && heap_page_find(heap_large_start(page)) == page;
+    lock_drop(&heap->lock);
+    return sound;
+}
+
+/* Sums can be judged only while nobody else is at work. */
+static bool is_alone(struct quire_heap *heap)
+{
+    for (struct heap_local *local = heap_locals(heap); local; local = local->next)
+        if (!heap_is_idle(local) && addr_load_relaxed(&local->thread) != heap_thread_id())
+            return false;
+    return true;
+}
+
+const char *quire_heap_check(struct quire_heap *heap)
+{
+    const char *broken = NULL;
+    struct quire_heap_stats stats;
+    heap_list_lock();
+    pages_each(heap, check_page, &broken);
+    if (!broken && !locals_are_sound(heap))
+        broken = "heap P3";
+    if (!broken && !larges_are_sound(heap))
+        broken = "heap L1";
+    heap_stats_locked(heap, &stats);
+    size_t mapped = size_load_relaxed(&heap->mapped_bytes);
+    if (!broken && ((is_alone(heap) && stats.mapped_bytes != mapped) || (heap->limit_bytes && mapped > heap->limit_bytes)))
+        broken = "heap P5";
+    heap_list_unlock();
+    heap_thread_outside();
+    return broken;
+}

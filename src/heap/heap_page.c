@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: MIT
+/*
+ * heap_page.c - a page's life.
+ *
+ *                 heap_next_page()                    no free slot left                   so many frees
+ *     (source) ---------------------> CURRENT ---------------------------> FULL -------------------------+
+ *         ^                             ^  |                                                            v
+ *         |                             |  +--- heap_local_settle() ---------------------------------> PARTIAL
+ *         |                             +------------ heap_next_page() ----------------------------------|
+ *         +------------------------------------------ its last block was freed --------------------------+
+ *
+ * Which page next is looked for in this order: the fullest of the first few of the bin's list; one of an idle local's; a new one.
+ *
+ * Locks: inside the page's local.  Not here: single slots (heap_alloc.c, heap_free.c).
+ */
+#include <string.h>
+
+#include "heap/heap_internal.h"
+#include "os/os.h"
+#include "os/sanitize.h"
+
+enum { LOOK_AT = 4, NEVER = 0x7fffffff, IDLE_TRIES = 4 };
+
+uint32_t heap_page_live(const struct heap_page *page)
+{
+    uint32_t free = 0;
+    for (unsigned w = 0; w < page->words; w++)
+        free += bits_count(page->free[w]);
+    return page->slots - free;
+}
+
+/* ---- a bin's list ---- */
+
+void heap_page_enter(struct heap_local *local, struct heap_page *page, unsigned state)
+{
+    struct heap_bin *bin = &local->bin[page->class];
+    heap_state_set(page, state);
+    if (state != HEAP_PARTIAL)
+        return;
+    page->prev = NULL;
+    page->next = bin->partial;
+    if (bin->partial)
+        bin->partial->prev = page;
+    bin->partial = page;
+}
+
+void heap_page_leave(struct heap_local *local, struct heap_page *page)
+{
+    if (page->state != HEAP_PARTIAL)
+        return;
+    if (page->prev)
+        page->prev->next = page->next;
+    else
+        local->bin[page->class].partial = page->next;
+    if (page->next)
+        page->next->prev = page->prev;
+}
+
+/* ---- coming and going ---- */
+
+static void page_setup(struct heap_page *page, struct heap_local *local, unsigned class)
+{
+    uint32_t slot_bytes = local->bin[class].slot_bytes;
+    size_t slots = page->span.bytes / slot_bytes;
+    page->slots = slots < HEAP_SLOTS_MAX ? (uint32_t)slots : HEAP_SLOTS_MAX;
+    page->words = (uint16_t)((page->slots + WORD_BITS - 1) / WORD_BITS);
+    page->slot_bytes = slot_bytes;
+    page->reciprocal = (uint32_t)(((UINT64_C(1) << 32) + slot_bytes - 1) / slot_bytes);
+    page->class = (uint8_t)class;
+    memset(page->free, 0xff, page->words * sizeof *page->free);
+    if (page->slots % WORD_BITS)
+        page->free[page->words - 1] = bits_low(page->slots % WORD_BITS);
+    if (heap_is_secure(local->heap))
+        memset(page->free + page->words, 0, page->words * sizeof *page->free);
+}
+
+static struct heap_page *page_new(struct heap_local *local, unsigned class)
+{
+    struct quire_heap *heap = local->heap;
+    size_t slot_bytes = local->bin[class].slot_bytes, bytes = heap_page_bytes(slot_bytes, os_page_bytes());
+    uint32_t words = (uint32_t)(bytes / slot_bytes + WORD_BITS - 1) / WORD_BITS * (heap_is_secure(heap) ? 2 : 1);
+    struct quire_span span;
+    if (!heap_charge(heap, bytes))
+        return NULL;
+    if (heap->source->verbs->take(heap->source, bytes, os_page_bytes(), &span) != 0) {
+        heap_discharge(heap, bytes);
+        return NULL;
+    }
+    struct heap_page *page = heap_header_new(heap, words);
+    if (page) {
+        page->span = span;
+        page_setup(page, local, class);
+        addr_store_release(&page->owner, (uintptr_t)local); /* release [heap-owner] */
+    }
+    if (!page || pagemap_set(span.start, span.bytes, owner_make(page, OWNER_HEAP)) != 0) {
+        if (page)
+            heap_header_delete(heap, page);
+        heap_discharge(heap, bytes);
+        heap->source->verbs->give(heap->source, &span);
+        return NULL;
+    }
+    sanitize_no_access(span.start, span.bytes);
+    sanitize_root(span.start, span.bytes, true);
+    struct heap_bin *bin = &local->bin[class];
+    if (++bin->pages > bin->pages_peak)
+        bin->pages_peak = bin->pages;
+    heap_work_is_due();
+    return page;
+}
+
+/* An empty page, on no list, goes back to the source. */
+static void page_give(struct quire_heap *heap, struct heap_page *page)
+{
+    struct quire_span span = page->span;
+    pagemap_clear(span.start, span.bytes);
+    sanitize_undefined(span.start, span.bytes);
+    sanitize_root(span.start, span.bytes, false);
+    heap_header_delete(heap, page);
+    heap_discharge(heap, span.bytes);
+    heap->source->verbs->give(heap->source, &span);
+    heap_work_is_due();
+}
+
+static void page_retire(struct heap_local *local, struct heap_page *page)
+{
+    local->bin[page->class].pages--;
+    page_give(local->heap, page);
+}
+
+void heap_pages_destroy(struct quire_heap *heap)
+{
+    for (struct heap_chunk *chunk = heap->chunks; chunk; chunk = chunk->next)
+        for (uint32_t i = 0; i < chunk->cut; i++) {
+            struct heap_page *page = heap_header_at(chunk, i);
+            if (page->state != HEAP_UNUSED)
+                page_give(heap, page);
+        }
+}
+
+/* ---- which slots next ---- */
+
+static inline void bin_point(struct heap_bin *bin, unsigned word)
+{
+    bin->word = &bin->page->free[word];
+    bin->base = heap_slot_at(bin->page, word * WORD_BITS);
+}
+
+/* The next word of the current page with a free slot, upwards and around; false: there is none. */
+NOINLINE bool heap_next_word(struct heap_bin *bin)
+{
+    const struct heap_page *page = bin->page;
+    if (unlikely(!page))
+        return false;
+    unsigned at = (unsigned)(bin->word - page->free), word = at;
+    do {
+        word = word + 1 < page->words ? word + 1 : 0;
+        if (page->free[word] != 0) {
+            bin_point(bin, word);
+            return true;
+        }
+    } while (word != at);
+    return false;
+}
+
+static void bin_set(struct heap_bin *bin, struct heap_page *page)
+{
+    unsigned word = 0;
+    while (page->free[word] == 0)
+        word++;
+    heap_state_set(page, HEAP_CURRENT);
+    page->until = NEVER;
+    bin->page = page;
+    bin_point(bin, word);
+}
+
+/* A bin without a current page; its pages stay. */
+static void bin_unset(struct heap_bin *bin)
+{
+    static uint64_t no_slots;
+    bin->page = NULL;
+    bin->word = &no_slots;
+}
+
+/* The fullest of the first few: the others get time to become empty. */
+static struct heap_page *partial_pick(const struct heap_bin *bin)
+{
+    struct heap_page *best = bin->partial, *page = best;
+    for (int i = 0; page && i < LOOK_AT; i++, page = page->next)
+        if (page->until > best->until)
+            best = page;
+    return best;
+}
+
+/* A page with room that nobody has any more. */
+static struct heap_page *adopt_from(struct heap_local *local, struct heap_local *idle, unsigned class)
+{
+    if (!heap_idle_try(idle))
+        return NULL;
+    heap_inbox_drain(idle);
+    struct heap_page *page = partial_pick(&idle->bin[class]);
+    if (page) {
+        heap_page_leave(idle, page);
+        idle->bin[class].pages--;
+        addr_store_release(&page->owner, (uintptr_t)local); /* release [heap-owner] */
+        if (++local->bin[class].pages > local->bin[class].pages_peak)
+            local->bin[class].pages_peak = local->bin[class].pages;
+    }
+    heap_idle_drop(idle);
+    return page;
+}
+
+static struct heap_page *adopt(struct heap_local *local, unsigned class)
+{
+    struct quire_heap *heap = local->heap;
+    struct heap_page *page = NULL;
+    if (likely(u32_load_relaxed(&heap->idle_count) == 0) || heap_tls.held != local)
+        return NULL;
+    struct heap_local *idle = heap_locals(heap);
+    for (int tries = 0; idle && !page && tries < IDLE_TRIES; idle = idle->next)
+        if (heap_is_idle(idle) && idle->bin[class].pages != 0) {
+            page = adopt_from(local, idle, class);
+            tries++;
+        }
+    return page;
+}
+
+static void current_is_full(struct heap_bin *bin)
+{
+    struct heap_page *page = bin->page;
+    if (!page)
+        return;
+    heap_state_set(page, HEAP_FULL);
+    page->until = heap_rejoin_frees(page->slots);
+    bin_unset(bin);
+}
+
+bool heap_next_page(struct heap_local *local, unsigned class)
+{
+    struct heap_bin *bin = &local->bin[class];
+    heap_inbox_drain(local);
+    if (heap_next_word(bin))
+        return true;
+    current_is_full(bin);
+    struct heap_page *page = partial_pick(bin);
+    if (page)
+        heap_page_leave(local, page);
+    else
+        page = adopt(local, class);
+    if (!page)
+        page = page_new(local, class);
+    if (!page)
+        return false;
+    bin_set(bin, page);
+    return true;
+}
+
+/* ---- which page is empty ---- */
+
+/* On no list.  With the free slots it has now it waits for use, or is empty. */
+void heap_page_to_partial(struct heap_local *local, struct heap_page *page)
+{
+    uint32_t live = heap_page_live(page);
+    if (live == 0) {
+        page_retire(local, page);
+    } else if (live == page->slots) {
+        heap_state_set(page, HEAP_FULL);
+        page->until = heap_rejoin_frees(page->slots);
+    } else {
+        page->until = live;
+        heap_page_enter(local, page, HEAP_PARTIAL);
+    }
+}
+
+void heap_page_due(struct heap_local *local, struct heap_page *page)
+{
+    if (page->state == HEAP_CURRENT) {
+        page->until = NEVER;
+        return;
+    }
+    heap_page_leave(local, page);
+    heap_page_to_partial(local, page);
+}
+
+void heap_local_settle(struct heap_local *local)
+{
+    for (unsigned c = 0; c < HEAP_CLASSES; c++) {
+        struct heap_page *page = local->bin[c].page;
+        if (!page)
+            continue;
+        bin_unset(&local->bin[c]);
+        heap_page_to_partial(local, page);
+    }
+}
+
+size_t heap_local_trim(struct heap_local *local)
+{
+    size_t before = size_load_relaxed(&local->heap->mapped_bytes);
+    for (unsigned c = 0; c < HEAP_CLASSES; c++) {
+        struct heap_page *page = local->bin[c].page;
+        if (!page || heap_page_live(page) != 0)
+            continue;
+        bin_unset(&local->bin[c]);
+        page_retire(local, page);
+    }
+    size_t after = size_load_relaxed(&local->heap->mapped_bytes);
+    return before > after ? before - after : 0;
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+/*
+ * heap_realloc.c - a block gets another size.
+ *
+ *     fits where it is, and would not leave half of it empty ----> the same block
+ *     large to large ----> heap_large_resize(): in place, or moved by the system
+ *     otherwise ----> a new block, a copy, the old one freed
+ *
+ * Locks: none of its own.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "heap/heap_internal.h"
+#include "os/sanitize.h"
+
+static size_t usable(const struct heap_page *page)
+{
+    return heap_is_large(page) ? heap_large_bytes(page) : page->slot_bytes - heap_of_page(page)->tail_bytes;
+}
+
+size_t quire_heap_usable_bytes(const void *p)
+{
+    uint32_t slot;
+    return p ? usable(heap_page_verify(NULL, p, &slot)) : 0;
+}
+
+struct quire_heap *quire_heap_of(const void *p)
+{
+    struct heap_page *page = heap_page_find(p);
+    if (!page)
+        return NULL;
+    struct quire_heap *heap = heap_of_page(page);
+    return quire_heap_owns(heap, p) ? heap : NULL;
+}
+
+static void *move(struct quire_heap *heap, void *p, size_t had, size_t bytes)
+{
+    void *fresh = quire_heap_alloc(heap, bytes);
+    if (!fresh)
+        return NULL;
+    memcpy(fresh, p, had < bytes ? had : bytes);
+    quire_heap_free(heap, p);
+    return fresh;
+}
+
+static bool slot_is_free(const struct heap_page *page, uint32_t slot)
+{
+    return !heap_is_large(page) && (__atomic_load_n(&page->free[slot / WORD_BITS], __ATOMIC_RELAXED) >> slot % WORD_BITS & 1);
+}
+
+void *quire_heap_realloc(struct quire_heap *heap, void *p, size_t bytes)
+{
+    if (!p)
+        return quire_heap_alloc(heap, bytes);
+    uint32_t slot;
+    struct heap_page *page = heap_page_verify(heap, p, &slot);
+    if (unlikely(slot_is_free(page, slot)))
+        heap_refuse(heap, HEAP_E1, p);
+    size_t had = usable(page);
+    if (heap_is_large(page)) {
+        int kept = errno;
+        void *same = heap_large_resize(page, bytes);
+        heap_thread_outside();
+        errno = kept;
+        if (same)
+            return same;
+    } else if (bytes <= had && (bytes >= had / 2 || had <= HEAP_SLOT_ALIGN)) {
+        return p;
+    }
+    return move(heap, p, had, bytes);
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+/*
+ * heap_remote.c - blocks freed by another thread than the one that has their page.
+ *
+ *     thread that frees:  out[owner]:  first --> block --> block --> last         up to 32 blocks, then
+ *                                                                                one atomic operation:
+ *     owner:              inbox -----> block --> ... --> block                    drained when it needs a page, and by visitors
+ *
+ * The first word of a block on its way is the next block's address, hidden by a key of the process; the second says so, and is cleared when it
+ * arrives.  A page cannot go while one of its blocks is on its way: its bit is not set.  A page that changed its owner meanwhile: passed on.
+ *
+ * Seen here: a second free of a block on its way (E1, by the second word), one that the owner had freed itself or that arrives twice (E1, by its
+ * bit), a block that was written to on its way (E6).
+ *
+ * Locks: none: the inbox is a list that many push on and one takes whole.  Not here: the owner's own frees (heap_free.c).
+ */
+#include "heap/heap_internal.h"
+#include "os/sanitize.h"
+
+struct on_its_way {
+    uintptr_t next, mark;
+};
+
+static inline uintptr_t mark_of(const void *p)
+{
+    return (uintptr_t)p ^ ~heap_key();
+}
+
+bool heap_out_is_twice(const void *p)
+{
+    const struct on_its_way *block = p;
+    return block->mark == mark_of(p);
+}
+
+static void link_set(void *p, const void *next)
+{
+    struct on_its_way *block = p;
+    block->next = (uintptr_t)next ^ heap_key();
+    block->mark = mark_of(p);
+}
+
+/* A list of blocks, first to last, to their owner. */
+static void push(struct heap_local *to, void *first, void *last)
+{
+    uintptr_t head = addr_load_relaxed(&to->inbox);
+    do
+        link_set(last, (void *)head);
+    while (!addr_cas_release(&to->inbox, &head, (uintptr_t)first)); /* release [heap-inbox] */
+}
+
+static void out_send(struct heap_local *local, struct heap_out *out)
+{
+    struct heap_local *to = out->to;
+    if (out->count == 0)
+        return;
+    push(to, out->first, out->last);
+    out->count = 0;
+    if (unlikely(heap_is_idle(to)) && to != local && heap_idle_try(to)) {
+        heap_inbox_drain(to);
+        heap_idle_drop(to);
+    }
+}
+
+void heap_out_add(struct heap_local *local, struct heap_local *to, void *p)
+{
+    struct heap_out *out = &local->out[(uintptr_t)to / sizeof(struct heap_local) % HEAP_OUT];
+    if (unlikely(heap_out_is_twice(p)))
+        heap_refuse(local->heap, HEAP_E1, p);
+    if (unlikely(out->to != to)) {
+        out_send(local, out);
+        out->to = to;
+    }
+    link_set(p, out->first);
+    if (out->count++ == 0) {
+        out->last = p;
+        heap_work_is_due();
+    }
+    out->first = p;
+    if (unlikely(out->count == HEAP_OUT_BLOCKS))
+        out_send(local, out);
+}
+
+void heap_out_flush(struct heap_local *local)
+{
+    for (int i = 0; i < HEAP_OUT; i++)
+        out_send(local, &local->out[i]);
+}
+
+/* A block that is on its way has arrived at `local`.  Returns the next. */
+static void *arrive(struct heap_local *local, void *p, const void *before)
+{
+    struct heap_page *page = heap_page_find(p);
+    uint32_t slot = page && !heap_is_large(page) ? heap_slot_of(page, p) : UINT32_MAX;
+    if (unlikely(!page || slot >= page->slots))
+        heap_refuse(local->heap, HEAP_E6, before);
+    struct heap_local *owner = heap_owner(page);
+    struct on_its_way *block = p;
+    bool is_free = owner == local && (page->free[slot / WORD_BITS] >> slot % WORD_BITS & 1);
+    if (unlikely(block->mark != mark_of(p) || is_free))
+        heap_refuse(local->heap, is_free ? HEAP_E1 : HEAP_E6, p);
+    void *next = (void *)(block->next ^ heap_key());
+    if (likely(owner == local)) {
+        block->mark = 0;
+        heap_slot_free(local, page, slot);
+    } else {
+        push(owner, p, p);
+    }
+    return next;
+}
+
+void heap_inbox_drain(struct heap_local *local)
+{
+    if (addr_load_relaxed(&local->inbox) == 0)
+        return;
+    void *p = (void *)addr_exchange_acquire(&local->inbox, 0); /* acquire [heap-inbox] */
+    for (const void *before = p; p;) {
+        void *next = arrive(local, p, before);
+        before = p;
+        p = next;
+    }
+}

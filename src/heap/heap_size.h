@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+/*
+ * heap_size.h - size classes, and how large their pages are: pure functions.
+ *
+ *     16 32 48 ... 512     every multiple of 16              classes 0 .. 31
+ *     576 640 ... 1024     eight steps to each doubling      classes 32 .. 79
+ *     ...     32768        at most 12.5 % more than asked for
+ */
+#ifndef QUIRE_HEAP_HEAP_SIZE_H
+#define QUIRE_HEAP_HEAP_SIZE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/align.h"
+#include "base/bits.h"
+#include "base/compiler.h"
+
+enum {
+    HEAP_SLOT_ALIGN = 16,
+    HEAP_FINE_MAX = 512,
+    HEAP_FINE_CLASSES = HEAP_FINE_MAX / HEAP_SLOT_ALIGN,
+    HEAP_SMALL_MAX = 32768,
+    HEAP_CLASSES = HEAP_FINE_CLASSES + 6 * 8,
+    HEAP_SLOTS_MAX = 4096 /* in a page */
+};
+
+/* The class of a request, which is at most HEAP_SMALL_MAX. */
+static ALWAYS_INLINE unsigned heap_class_of(size_t bytes)
+{
+    size_t below = bytes - (bytes != 0);
+    if (likely(bytes <= HEAP_FINE_MAX))
+        return (unsigned)(below / HEAP_SLOT_ALIGN);
+    unsigned log2 = bits_highest(below);
+    return HEAP_FINE_CLASSES + (log2 - 9) * 8 + (unsigned)(below >> (log2 - 3) & 7);
+}
+
+static inline uint32_t heap_class_bytes(unsigned class)
+{
+    if (class < HEAP_FINE_CLASSES)
+        return (class + 1) * HEAP_SLOT_ALIGN;
+    unsigned step = class - HEAP_FINE_CLASSES;
+    return (9 + step % 8) << (6 + step / 8);
+}
+
+/* The first class from that of `bytes` on whose slots are all multiples of align_bytes, at most an OS page; HEAP_CLASSES: there is none. */
+static inline unsigned heap_class_aligned(size_t bytes, size_t align_bytes)
+{
+    if (bytes > HEAP_SMALL_MAX)
+        return HEAP_CLASSES;
+    unsigned class = heap_class_of(bytes);
+    while (class < HEAP_CLASSES && heap_class_bytes(class) % align_bytes != 0)
+        class++;
+    return class;
+}
+
+/* A page: 64 slots where that is between 16 and 64 KiB, eight slots at least, whole OS pages; smaller sizes never more slots than bits. */
+static inline size_t heap_page_bytes(size_t slot_bytes, size_t os_page_bytes)
+{
+    size_t bytes = slot_bytes * 64;
+    bytes = bytes < (16 << 10) ? 16 << 10 : bytes > (64 << 10) ? 64 << 10 : bytes;
+    bytes = bytes < slot_bytes * 8 ? slot_bytes * 8 : bytes;
+    return align_up(bytes, os_page_bytes);
+}
+
+/* A page that was full is asked for slots again after so many frees: one by one would cost a change of page for each. */
+static inline uint32_t heap_rejoin_frees(uint32_t slots)
+{
+    return slots < 32 ? 1 : slots / 16;
+}
+
+#endif

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: MIT
+/*
+ * heap_thread.c - which thread has which local.
+ *
+ *     heap_tls.self ---> its local of the default heap         heap_tls.seen[] ---> those of others, by the heap's serial
+ *
+ *     made, or an idle one taken over with all its pages, at the first operation; left whole, idle, when the thread ends.  A thread that cannot
+ *     have one (no memory, or it is in its last destructors) works in home.
+ *
+ * Invariant T1: a local with a thread is used by the short way by that thread alone; an idle one, and home, by their locks.
+ *
+ * Locks: heaps, against heaps that end.  Not here: what is done inside.
+ */
+#include <string.h>
+
+#include "heap/heap_internal.h"
+#include "os/os.h"
+#include "pages/reaper.h"
+
+/* Its short way is closed for good. */
+struct heap_local heap_local_none;
+THREAD_LOCAL struct heap_tls heap_tls __attribute__((tls_model("initial-exec"))) = {.self = &heap_local_none};
+
+void heap_release(struct heap_local *local)
+{
+    heap_tls.held = NULL;
+    bias_drop(&local->bias, !heap_is_idle(local));
+}
+
+void heap_visit(struct heap_local *local)
+{
+    if (addr_load_relaxed(&local->thread) == heap_thread_id())
+        bias_take(&local->bias); /* the thread that it favours is not inside */
+    else
+        bias_visit(&local->bias);
+    heap_tls.held = local;
+}
+
+/* Two locks of one rank are never held: who is in an idle local, or home, leaves the others alone. */
+bool heap_idle_try(struct heap_local *local)
+{
+    if (heap_tls.held && heap_tls.held->bias.lock.rank != LOCK_HEAP_LOCAL)
+        return false;
+    if (!heap_is_idle(local) || !lock_try(&local->bias.lock))
+        return false;
+    if (heap_is_idle(local))
+        return true;
+    lock_drop(&local->bias.lock);
+    return false;
+}
+
+void heap_idle_drop(struct heap_local *local)
+{
+    lock_drop(&local->bias.lock);
+}
+
+void heap_thread_outside(void)
+{
+    if (unlikely(heap_tls.has_work)) {
+        heap_tls.has_work = false;
+        reaper_wake();
+    }
+    reaper_start_due();
+}
+
+/* ---- a thread's end ---- */
+
+static void local_leave(struct heap_local *local)
+{
+    struct quire_heap *heap = local->heap;
+    bias_take(&local->bias);
+    heap_tls.held = local;
+    heap_out_flush(local);
+    heap_secure_flush(local);
+    heap_inbox_drain(local);
+    heap_local_settle(local);
+    addr_store_relaxed(&local->thread, 0);
+    lock_rerank(&local->bias.lock, LOCK_HEAP_IDLE);
+    heap_release(local);
+    lock_take(&heap->lock);
+    local->idle_next = heap->idle;
+    heap->idle = local;
+    lock_drop(&heap->lock);
+    u32_add_relaxed(&heap->idle_count, 1);
+}
+
+static struct heap_local *local_find(const struct quire_heap *heap)
+{
+    struct heap_local *local = heap_locals(heap);
+    while (local && addr_load_relaxed(&local->thread) != heap_thread_id())
+        local = local->next;
+    return local;
+}
+
+static void leave_heap(struct quire_heap *heap, void *unused)
+{
+    (void)unused;
+    struct heap_local *local = local_find(heap);
+    if (local)
+        local_leave(local);
+}
+
+static void thread_end(void *tls)
+{
+    (void)tls;
+    heap_tls.is_ended = true;
+    heap_tls.self = &heap_local_none;
+    memset(heap_tls.seen, 0, sizeof heap_tls.seen);
+    heap_each(leave_heap, NULL);
+    heap_thread_outside();
+}
+
+/* ---- a thread's locals ---- */
+
+static struct heap_local *local_new(struct quire_heap *heap)
+{
+    struct quire_span span;
+    if (!heap_meta_take(heap, align_up(sizeof(struct heap_local), os_page_bytes()), &span))
+        return NULL;
+    struct heap_local *local = span.start;
+    if (!(span.flags & QUIRE_SPAN_ZERO))
+        memset(local, 0, sizeof *local);
+    heap_local_init(local, heap);
+    local->span = span;
+    bias_take(&local->bias);
+    lock_take(&heap->lock);
+    local->next = heap_locals(heap);
+    addr_store_release(&heap->locals, (uintptr_t)local); /* release [heap-locals] */
+    lock_drop(&heap->lock);
+    return local;
+}
+
+/* One that an ended thread left. */
+static struct heap_local *local_take_over(struct quire_heap *heap)
+{
+    if (u32_load_relaxed(&heap->idle_count) == 0)
+        return NULL;
+    lock_take(&heap->lock);
+    struct heap_local *local = heap->idle;
+    if (local) {
+        heap->idle = local->idle_next;
+        u32_sub_relaxed(&heap->idle_count, 1);
+    }
+    lock_drop(&heap->lock);
+    if (local) {
+        bias_take(&local->bias);
+        lock_rerank(&local->bias.lock, LOCK_HEAP_LOCAL);
+    }
+    return local;
+}
+
+/* Its bias is taken.  NULL: home it is. */
+static struct heap_local *local_bind(struct quire_heap *heap)
+{
+    struct heap_local *local = local_take_over(heap);
+    if (!local)
+        local = local_new(heap);
+    if (!local)
+        return NULL;
+    addr_store_relaxed(&local->thread, heap_thread_id());
+    return local;
+}
+
+/* Registering may itself allocate: then the thread has its local already when it comes back. */
+static bool thread_may_have_one(void)
+{
+    if (heap_tls.is_ended)
+        return false;
+    if (likely(heap_tls.registered))
+        return true;
+    heap_tls.registered = true;
+    if (os_at_thread_exit(thread_end, &heap_tls) != 0)
+        heap_tls.registered = false;
+    return heap_tls.registered;
+}
+
+static struct heap_local *remember(struct quire_heap *heap, struct heap_local *local)
+{
+    if (heap == &heap_of_process) {
+        heap_tls.self = local;
+    } else {
+        heap_tls.seen[heap->serial % HEAP_SEEN].serial = heap->serial;
+        heap_tls.seen[heap->serial % HEAP_SEEN].local = local;
+    }
+    return local;
+}
+
+struct heap_local *heap_hold(struct quire_heap *heap)
+{
+    struct heap_local *local = heap_mine(heap);
+    if (local == &heap_local_none) {
+        bool may = thread_may_have_one();
+        local = may ? local_find(heap) : &heap->home;
+        if (!local && (local = local_bind(heap)) != NULL)
+            return heap_tls.held = remember(heap, local);
+        if (!local)
+            local = &heap->home;
+        else if (local != &heap->home)
+            remember(heap, local);
+    }
+    bias_take(&local->bias);
+    return heap_tls.held = local;
+}
+
+/* ---- the child of a fork ---- */
+
+/* A thread that forks inside an operation (from a signal handler) goes on with it in the child. */
+static bool is_mine_and_inside(const struct heap_local *local)
+{
+    return addr_load_relaxed(&local->thread) == heap_thread_id() && (heap_tls.held == local || u32_load_relaxed(&local->bias.active) != 0);
+}
+
+static void page_repair(struct quire_heap *heap, struct heap_page *page)
+{
+    if (owner_object(pagemap_find(page->span.start)) != page && !heap_is_large(page)) {
+        heap_state_set(page, HEAP_UNUSED); /* it was coming or going */
+        return;
+    }
+    size_add_relaxed(&heap->mapped_bytes, page->span.bytes);
+    if (page->state == HEAP_LARGE) {
+        page->prev = NULL;
+        page->next = heap->large;
+        if (heap->large)
+            heap->large->prev = page;
+        heap->large = page;
+        return;
+    }
+    struct heap_local *owner = heap_owner(page);
+    if (is_mine_and_inside(owner))
+        return;
+    owner->bin[page->class].pages++;
+    heap_state_set(page, HEAP_FULL);
+    page->until = heap_rejoin_frees(page->slots);
+    if (heap_page_live(page) < page->slots) {
+        uint32_t live = heap_page_live(page);
+        page->until = live ? live : 1; /* an empty one stays: sources may not be in order yet */
+        heap_page_enter(owner, page, HEAP_PARTIAL);
+    }
+}
+
+/* Everything anew from the headers and their bits, which are always whole. */
+static void heap_repair(struct quire_heap *heap)
+{
+    size_t meta = heap->span.bytes;
+    for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
+        meta += local->span.bytes;
+        if (!is_mine_and_inside(local))
+            heap_bins_clear(local);
+    }
+    for (struct heap_chunk *chunk = heap->chunks; chunk; chunk = chunk->next)
+        meta += chunk->span.bytes;
+    size_store_relaxed(&heap->meta_bytes, meta);
+    size_store_relaxed(&heap->mapped_bytes, meta);
+    heap->large = NULL;
+    for (struct heap_chunk *chunk = heap->chunks; chunk; chunk = chunk->next)
+        for (uint32_t i = 0; i < chunk->cut; i++)
+            if (heap_header_at(chunk, i)->state != HEAP_UNUSED)
+                page_repair(heap, heap_header_at(chunk, i));
+    heap_chunks_after_fork(heap);
+}
+
+void heap_threads_after_fork(struct quire_heap *heap)
+{
+    heap->idle = NULL;
+    u32_store_relaxed(&heap->idle_count, 0);
+    lock_reset(&heap->lock);
+    for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
+        if (is_mine_and_inside(local))
+            continue;
+        bias_reset(&local->bias);
+        bool is_mine = addr_load_relaxed(&local->thread) == heap_thread_id();
+        if (is_mine) {
+            bias_open(&local->bias);
+        } else if (local != &heap->home) {
+            addr_store_relaxed(&local->thread, 0);
+            local->bias.lock.rank = LOCK_HEAP_IDLE;
+            local->idle_next = heap->idle;
+            heap->idle = local;
+            u32_add_relaxed(&heap->idle_count, 1);
+        }
+    }
+    heap_repair(heap);
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+/*
+ * heap_trim.c - memory that threads hold and do not use goes back.
+ *
+ *     pages that become empty go back at once; what is left are bins' current pages without a block, blocks parked on their way to another
+ *     thread, and chunks of headers: looked after by the clock of the page source (reaper.h) while there is anything to do
+ *
+ * Locks: heaps, then each local in turn.  Not here: which page is empty (heap_page.c).
+ */
+#include "heap/heap_internal.h"
+#include "os/os.h"
+#include "pages/reaper.h"
+
+static atomic_u32 pending;
+
+void heap_work_is_due(void)
+{
+    if (likely(u32_load_relaxed(&pending) != 0))
+        return;
+    u32_store_relaxed(&pending, 1);
+    heap_tls.has_work = true;
+}
+
+/* Blocks on their way first: they may be what keeps others' pages. */
+static void heap_trim_one(struct quire_heap *heap, void *freed)
+{
+    size_t before = size_load_relaxed(&heap->mapped_bytes);
+    for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
+        heap_visit(local);
+        heap_secure_flush(local);
+        heap_out_flush(local);
+        heap_release(local);
+    }
+    for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
+        heap_visit(local);
+        heap_inbox_drain(local);
+        heap_local_trim(local);
+        heap_release(local);
+    }
+    heap_chunks_trim(heap);
+    size_t after = size_load_relaxed(&heap->mapped_bytes);
+    *(size_t *)freed += before > after ? before - after : 0;
+}
+
+/* Nothing while this thread is inside: the source asks for memory that we are getting from it. */
+size_t heap_trim_all(void)
+{
+    size_t freed = 0;
+    if (!heap_tls.held && u32_load_relaxed(&heap_tls.self->bias.active) == 0)
+        heap_each(heap_trim_one, &freed);
+    return freed;
+}
+
+size_t quire_heap_trim(struct quire_heap *heap)
+{
+    size_t freed = 0;
+    (void)quire_heap_default();
+    heap_trim_one(heap, &freed);
+    heap_thread_outside();
+    quire_source_trim(heap->source);
+    return freed;
+}
+
+static bool tick_is_due(void)
+{
+    return u32_load_relaxed(&pending) != 0;
+}
+
+/* What is allocated or freed while we look makes another tick due. */
+static size_t tick(void)
+{
+    u32_store_relaxed(&pending, 0);
+    atomic_fence_seq_cst();
+    size_t freed = heap_trim_all();
+    if (freed != 0)
+        u32_store_relaxed(&pending, 1);
+    return freed;
+}
+
+static const struct reaper_guest guest = {tick_is_due, tick, heap_trim_all};
+
+static __attribute__((constructor)) void heap_trim_at_load(void)
+{
+    reaper_join(&guest);
+}
