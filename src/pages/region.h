@@ -46,6 +46,9 @@ struct region_stats {
 void region_stats(struct region_stats *out);
 size_t region_idle_bytes(void);
 size_t region_peak_bytes(void);
+/* How much of the regions is in memory, asked of the kernel; and whether this address is of one. */
+size_t region_resident_bytes(void);
+bool region_holds(const void *address);
 const char *region_check(void);
 void region_after_fork(void);
 /* What the CPUs' caches may hold in all, and whether anything may stay idle at all (decay 0: nothing). */

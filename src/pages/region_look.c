@@ -29,6 +29,38 @@ size_t region_peak_bytes(void)
     return stats.out_bytes_peak;
 }
 
+/* Where region number i is, and how much of it may be written; 0: there is none. */
+static size_t region_extent(uint32_t i, char **start)
+{
+    size_t bytes = 0;
+    lock_take(&regions.lock);
+    if (i < regions.count) {
+        *start = regions.by_id[i]->start;
+        bytes = regions.by_id[i]->committed_pages << os_page_shift();
+    }
+    lock_drop(&regions.lock);
+    return bytes;
+}
+
+size_t region_resident_bytes(void)
+{
+    size_t resident = 0, bytes;
+    char *start;
+    for (uint32_t i = 0; (bytes = region_extent(i, &start)) != 0; i++)
+        resident += os_resident_bytes(start, bytes);
+    return resident;
+}
+
+bool region_holds(const void *address)
+{
+    size_t bytes;
+    char *start;
+    for (uint32_t i = 0; (bytes = region_extent(i, &start)) != 0; i++)
+        if ((uintptr_t)address - (uintptr_t)start < bytes)
+            return true;
+    return false;
+}
+
 /* S2 for one region: every idle page is free and committed, every aged one idle. */
 static const char *region_check_locked(const struct region *region, size_t *idle_pages)
 {

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+/*
+ * os_process.c - what a process can ask about itself, and descriptors that outlive what the program does to its own.
+ *
+ * Locks: none.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "os/os.h"
+
+int os_read_text(const char *path, char *text, size_t bytes)
+{
+    int kept = errno, error = 0;
+    size_t used = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        error = -errno;
+    while (!error && used < bytes - 1) {
+        ssize_t got = read(fd, text + used, bytes - 1 - used);
+        if (got < 0 && errno != EINTR)
+            error = -errno;
+        if (got == 0)
+            break;
+        used += got > 0 ? (size_t)got : 0;
+    }
+    if (fd >= 0)
+        close(fd);
+    text[used] = 0;
+    errno = kept;
+    return error ? error : (int)used;
+}
+
+uint64_t os_cpu_time_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+void os_program_path(char *path, size_t bytes)
+{
+    int kept = errno;
+    ssize_t got = readlink("/proc/self/exe", path, bytes - 1);
+    path[got > 0 ? got : 0] = 0;
+    errno = kept;
+}
+
+bool os_is_privileged(void)
+{
+    return getauxval(AT_SECURE) != 0;
+}
+
+int os_report_open(const char *path)
+{
+    int kept = errno;
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
+    int result = fd < 0 ? -errno : fd;
+    errno = kept;
+    return result;
+}
+
+bool os_fd_identity(int fd, struct os_identity *out)
+{
+    struct stat is;
+    int kept = errno;
+    bool is_open = fstat(fd, &is) == 0;
+    errno = kept;
+    *out = is_open ? (struct os_identity){is.st_dev, is.st_ino} : (struct os_identity){0, 0};
+    return is_open;
+}
+
+int os_fd_keep(int fd, int least)
+{
+    int kept = errno;
+    struct rlimit limit;
+    bool has_room = getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur > (rlim_t)least;
+    int copy = has_room ? fcntl(fd, F_DUPFD_CLOEXEC, least) : -1;
+    errno = kept;
+    return copy;
+}

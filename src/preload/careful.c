@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+/*
+ * careful.c - the long way of each call: the first one, and every one where something stands between the caller and the heap.
+ *
+ *     UNASKED --> set up, then as below        PASSES  --> libc
+ *     SERVES  --> the heap                     BESIDE  --> the heap; what is not the heap's is libc's
+ *     CAREFUL --> every Nth call checks the heap, sized frees are compared with the block, then the heap
+ *
+ * Invariants, checked here:
+ *   M1  a block is deleted with a size that it can have been asked for with
+ *
+ * Locks: none.  Not here: the short ways (malloc.c).
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdint.h>
+
+#include <quire/heap.h>
+
+#include "base/panic.h"
+#include "heap/heap_internal.h"
+#include "preload/preload.h"
+
+/* A block that the heap does not know: handed out by libc before us or beside us. */
+static bool is_libcs(const void *p, enum preload_mode mode)
+{
+    return (mode == PRELOAD_PASSES || mode == PRELOAD_BESIDE) && libc_is_there() && quire_heap_of(p) == NULL;
+}
+
+static void check_now_and_then(enum preload_mode mode)
+{
+    static atomic_u64 calls;
+    if (mode != PRELOAD_CAREFUL || preload_conf.check_every == 0 || u64_add_relaxed(&calls, 1) % preload_conf.check_every != 0)
+        return;
+    const char *broken = quire_heap_check(quire_heap_default());
+    if (broken)
+        panic("malloc", NULL, broken, quire_heap_default());
+}
+
+void *careful_alloc(size_t bytes)
+{
+    enum preload_mode mode = preload_ready();
+    if (mode == PRELOAD_PASSES)
+        return libc_alloc(bytes);
+    check_now_and_then(mode);
+    return heap_malloc(bytes);
+}
+
+void *careful_alloc_zero(size_t count, size_t bytes)
+{
+    enum preload_mode mode = preload_ready();
+    if (mode == PRELOAD_PASSES)
+        return libc_alloc_zero(count, bytes);
+    check_now_and_then(mode);
+    return quire_heap_alloc_zero(quire_heap_default(), count, bytes);
+}
+
+void *careful_alloc_aligned(size_t bytes, size_t align_bytes)
+{
+    enum preload_mode mode = preload_ready();
+    if (mode == PRELOAD_PASSES)
+        return libc_alloc_aligned(bytes, align_bytes);
+    check_now_and_then(mode);
+    return heap_malloc_aligned(bytes, align_bytes);
+}
+
+void *careful_realloc(void *p, size_t bytes)
+{
+    enum preload_mode mode = preload_ready();
+    if (p ? is_libcs(p, mode) : mode == PRELOAD_PASSES)
+        return libc_realloc(p, bytes);
+    check_now_and_then(mode);
+    return quire_heap_realloc(quire_heap_default(), p, bytes);
+}
+
+void careful_free(void *p)
+{
+    if (!p)
+        return;
+    enum preload_mode mode = preload_ready();
+    if (is_libcs(p, mode)) {
+        libc_free(p);
+        return;
+    }
+    check_now_and_then(mode);
+    heap_free_any(p);
+}
+
+void careful_free_sized(void *p, size_t bytes)
+{
+    if (p && preload_ready() == PRELOAD_CAREFUL && bytes > quire_heap_usable_bytes(p))
+        panic("malloc", NULL, "M1 deleted with a size larger than the block", p);
+    careful_free(p);
+}
+
+size_t careful_usable_bytes(void *p)
+{
+    return p && is_libcs(p, preload_ready()) ? libc_usable_bytes(p) : quire_heap_usable_bytes(p);
+}

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: MIT
+/*
+ * conf.c - reads QUIRE_CONF="key:value,key:value".
+ *
+ *     stats:exit=/tmp/%p.txt,limit:2G
+ *     |key| |--- value ---|  |key|
+ *
+ * A key alone is key:1.  Sizes take K M G T (with or without B, iB), times ns us ms s; both are whole numbers.  The last of two equal keys
+ * counts.  A mistake costs its own key only: the program runs on with the others.
+ *
+ * The list KEYS is the one place where a key, its default and its help stand.
+ *
+ * Locks: none; the caller sees to it that it runs once.  Not here: where the text comes from, what the settings do (start.c).
+ */
+#include <string.h>
+
+#include "look/look_out.h"
+#include "preload/conf.h"
+
+enum kind { KIND_FLAG, KIND_SIZE, KIND_TIME, KIND_COUNT, KIND_WHEN, KIND_FORMAT, KIND_FILE, KIND_HELP };
+
+/* key, kind, field, what it looks like, default, help */
+#define KEYS(X)                                                                                                                            \
+    X("stats", KIND_WHEN, stats_at_exit, "exit[=FILE]", "off", "print a report when the program ends")                                     \
+    X("stats_file", KIND_FILE, file, "FILE", "standard error", "where the report goes; %p is the process's number")                        \
+    X("stats_format", KIND_FORMAT, format, "text|json|prom", "text", "how the report is written")                                          \
+    X("leaks", KIND_FLAG, leaks, "0|1", "0", "report the blocks that are live when the program ends")                                      \
+    X("limit", KIND_SIZE, limit_bytes, "SIZE", "0 (none)", "memory the heap may hold; beyond it malloc fails with ENOMEM")                 \
+    X("decay", KIND_TIME, decay_ns, "TIME", "1s", "how long idle memory stays warm; 0: given back at once, and no thread of ours")         \
+    X("secure", KIND_FLAG, secure, "0|1", "0", "canaries, random order, zeroed frees, late reuse, guard pages")                            \
+    X("check", KIND_COUNT, check_every, "N", "0 (off)", "check the whole heap at every Nth call and at exit, and the sizes of deletes")    \
+    X("passthrough", KIND_FLAG, passthrough, "0|1", "0", "hand everything to libc's allocator, to see whether a fault is Quire's")         \
+    X("help", KIND_HELP, file, "1", "0", "print this list")
+
+struct key {
+    const char *name;
+    enum kind kind;
+    size_t offset;
+    const char *look, *start, *help;
+};
+static const struct key keys[] = {
+#define KEY_ROW(name, kind, field, look, start, help) {name, kind, offsetof(struct conf, field), look, start, help},
+    KEYS(KEY_ROW)
+#undef KEY_ROW
+};
+enum { KEY_COUNT = sizeof keys / sizeof keys[0], NAME_BYTES_MAX = 16, SHOWN_BYTES_MAX = 64 };
+
+/* A part of the text that is being read; it has no end mark of its own. */
+struct piece {
+    const char *at;
+    size_t bytes;
+};
+
+static char lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
+
+static bool piece_is(struct piece piece, const char *word)
+{
+    size_t i = 0;
+    for (; i < piece.bytes && word[i]; i++)
+        if (lower(piece.at[i]) != word[i])
+            return false;
+    return i == piece.bytes && !word[i];
+}
+
+static struct piece piece_cut(struct piece *rest, char separator)
+{
+    struct piece first = *rest;
+    const char *found = rest->bytes ? memchr(rest->at, separator, rest->bytes) : NULL;
+    first.bytes = found ? (size_t)(found - rest->at) : rest->bytes;
+    rest->at += first.bytes + (found != NULL);
+    rest->bytes -= first.bytes + (found != NULL);
+    return first;
+}
+
+static void out_piece(struct out *out, struct piece piece)
+{
+    out_text(out, "\"");
+    for (size_t i = 0; i < piece.bytes && i < SHOWN_BYTES_MAX; i++)
+        out_char(out, piece.at[i] >= ' ' && piece.at[i] != 127 ? piece.at[i] : '?');
+    out_text(out, piece.bytes > SHOWN_BYTES_MAX ? "...\"" : "\"");
+}
+
+/* How many letters are to be put in, left out or exchanged to make one of the other. */
+static unsigned edit_distance(struct piece a, const char *b)
+{
+    unsigned row[NAME_BYTES_MAX + 1], b_bytes = (unsigned)strlen(b);
+    for (unsigned j = 0; j <= b_bytes; j++)
+        row[j] = j;
+    for (size_t i = 0; i < a.bytes; i++) {
+        unsigned diagonal = row[0];
+        row[0] = (unsigned)i + 1;
+        for (unsigned j = 1; j <= b_bytes; j++) {
+            unsigned exchanged = diagonal + (lower(a.at[i]) != b[j - 1]), shorter = row[j] + 1, longer = row[j - 1] + 1;
+            diagonal = row[j];
+            row[j] = exchanged < shorter ? exchanged : shorter;
+            row[j] = row[j] < longer ? row[j] : longer;
+        }
+    }
+    return row[b_bytes];
+}
+
+static const char *nearest_key(struct piece name)
+{
+    unsigned least = 3 + (name.bytes > 6); /* more than two or three slips are another word */
+    const char *nearest = NULL;
+    for (size_t i = 0; i < KEY_COUNT && name.bytes <= 2 * NAME_BYTES_MAX; i++) {
+        unsigned distance = edit_distance(name, keys[i].name);
+        if (distance < least && distance < name.bytes) {
+            least = distance;
+            nearest = keys[i].name;
+        }
+    }
+    return nearest;
+}
+
+static void complain_key(struct piece name, int fd)
+{
+    struct out out;
+    out_begin(&out, fd);
+    out_text(&out, "quire: QUIRE_CONF: there is no key ");
+    out_piece(&out, name);
+    const char *near = nearest_key(name);
+    if (near) {
+        out_text(&out, "; did you mean \"");
+        out_text(&out, near);
+        out_text(&out, "\"?");
+    }
+    out_text(&out, "; QUIRE_CONF=help prints all keys\n");
+    (void)out_end(&out);
+}
+
+static void complain_value(const struct key *key, struct piece value, int fd)
+{
+    struct out out;
+    out_begin(&out, fd);
+    out_text(&out, "quire: QUIRE_CONF: ");
+    out_text(&out, key->name);
+    out_text(&out, " cannot be ");
+    out_piece(&out, value);
+    out_text(&out, "; write ");
+    out_text(&out, key->name);
+    out_text(&out, ":");
+    out_text(&out, key->look);
+    out_text(&out, key->kind == KIND_SIZE ? ", such as 64K or 2G" : key->kind == KIND_TIME ? ", such as 100ms or 2s" : "");
+    out_text(&out, "\n");
+    (void)out_end(&out);
+}
+
+static void print_help(int fd)
+{
+    struct out out;
+    out_begin(&out, fd);
+    out_text(&out, "quire: QUIRE_CONF=\"key:value,key:value\"; sizes take K M G T, times ns us ms s\n");
+    for (size_t i = 0; i < KEY_COUNT; i++) {
+        size_t width = strlen(keys[i].name) + 1 + strlen(keys[i].look);
+        out_text(&out, "  ");
+        out_text(&out, keys[i].name);
+        out_text(&out, ":");
+        out_text(&out, keys[i].look);
+        for (; width < 28; width++)
+            out_text(&out, " ");
+        out_text(&out, keys[i].help);
+        out_text(&out, " (default: ");
+        out_text(&out, keys[i].start);
+        out_text(&out, ")\n");
+    }
+    (void)out_end(&out);
+}
+
+struct unit {
+    const char *name;
+    uint64_t factor;
+};
+static const struct unit size_units[] = {{"", 1}, {"b", 1}, {"k", 1u << 10}, {"m", 1u << 20}, {"g", 1u << 30}, {"t", UINT64_C(1) << 40},
+    {"kb", 1u << 10}, {"mb", 1u << 20}, {"gb", 1u << 30}, {"tb", UINT64_C(1) << 40},
+    {"kib", 1u << 10}, {"mib", 1u << 20}, {"gib", 1u << 30}, {"tib", UINT64_C(1) << 40}, {NULL, 0}};
+static const struct unit time_units[] = {{"ns", 1}, {"us", 1000}, {"ms", 1000000}, {"s", 1000000000u}, {NULL, 0}};
+static const struct unit no_units[] = {{"", 1}, {NULL, 0}};
+
+static bool parse_number(struct piece value, const struct unit *units, uint64_t *out)
+{
+    uint64_t n = 0;
+    size_t i = 0;
+    for (; i < value.bytes && value.at[i] >= '0' && value.at[i] <= '9'; i++)
+        if (__builtin_mul_overflow(n, (uint64_t)10, &n) || __builtin_add_overflow(n, (uint64_t)(value.at[i] - '0'), &n))
+            return false;
+    if (i == 0)
+        return false;
+    struct piece unit = {value.at + i, value.bytes - i};
+    *out = n;
+    if (n == 0 && unit.bytes == 0)
+        return true; /* 0 is 0 in any unit */
+    for (; units->name; units++)
+        if (piece_is(unit, units->name))
+            return !__builtin_mul_overflow(n, units->factor, out);
+    return false;
+}
+
+static bool parse_flag(struct piece value, bool *out)
+{
+    static const char on[][5] = {"1", "on", "yes", "true"}, off[][6] = {"0", "off", "no", "false"};
+    for (size_t i = 0; i < 4; i++) {
+        if (piece_is(value, on[i]) || piece_is(value, off[i])) {
+            *out = piece_is(value, on[i]);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool parse_file(struct piece value, char file[CONF_FILE_BYTES])
+{
+    if (value.bytes == 0 || value.bytes >= CONF_FILE_BYTES)
+        return false;
+    memcpy(file, value.at, value.bytes);
+    file[value.bytes] = 0;
+    return true;
+}
+
+static bool parse_when(struct piece value, struct conf *conf)
+{
+    struct piece word = piece_cut(&value, '=');
+    bool flag = false;
+    if (value.bytes != 0 && (!piece_is(word, "exit") || !parse_file(value, conf->file)))
+        return false;
+    if (!piece_is(word, "exit") && !parse_flag(word, &flag))
+        return false;
+    conf->stats_at_exit = flag || piece_is(word, "exit");
+    return true;
+}
+
+static bool parse_format(struct piece value, uint32_t *out)
+{
+    static const char names[][11] = {"text", "json", "prom"};
+    for (uint32_t i = 0; i < 3; i++) {
+        if (piece_is(value, names[i])) {
+            *out = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool parse_value(const struct key *key, struct piece value, struct conf *conf, int fd)
+{
+    void *field = (char *)conf + key->offset;
+    bool flag = false;
+    switch (key->kind) {
+    case KIND_FLAG:
+        return parse_flag(value, field);
+    case KIND_SIZE:
+        return parse_number(value, size_units, field);
+    case KIND_TIME:
+        return parse_number(value, time_units, field) && (conf->decay_is_set = true);
+    case KIND_COUNT:
+        return parse_number(value, no_units, field);
+    case KIND_WHEN:
+        return parse_when(value, conf);
+    case KIND_FORMAT:
+        return parse_format(value, field);
+    case KIND_FILE:
+        return parse_file(value, field);
+    case KIND_HELP:
+        if (parse_flag(value, &flag) && flag)
+            print_help(fd);
+        return true;
+    }
+    return false;
+}
+
+/* A key without a value is switched on, where that means something. */
+static bool parse_bare(const struct key *key, struct conf *conf, int fd)
+{
+    bool has_switch = key->kind == KIND_FLAG || key->kind == KIND_WHEN || key->kind == KIND_COUNT || key->kind == KIND_HELP;
+    return has_switch && parse_value(key, (struct piece){"1", 1}, conf, fd);
+}
+
+static const struct key *key_find(struct piece name)
+{
+    for (size_t i = 0; i < KEY_COUNT; i++)
+        if (piece_is(name, keys[i].name))
+            return &keys[i];
+    return NULL;
+}
+
+static struct piece trimmed(struct piece piece)
+{
+    while (piece.bytes && (piece.at[0] == ' ' || piece.at[0] == '\n'))
+        piece = (struct piece){piece.at + 1, piece.bytes - 1};
+    while (piece.bytes && (piece.at[piece.bytes - 1] == ' ' || piece.at[piece.bytes - 1] == '\n'))
+        piece.bytes--;
+    return piece;
+}
+
+void conf_parse(struct conf *conf, const char *text, int fd)
+{
+    struct piece rest = {text, strlen(text)};
+    while (rest.bytes) {
+        struct piece value = trimmed(piece_cut(&rest, ','));
+        if (value.bytes == 0)
+            continue;
+        bool is_bare = memchr(value.at, ':', value.bytes) == NULL;
+        struct piece name = trimmed(piece_cut(&value, ':'));
+        const struct key *key = key_find(name);
+        struct conf before = *conf;
+        if (!key) {
+            complain_key(name, fd);
+        } else if (!(is_bare ? parse_bare(key, conf, fd) : parse_value(key, trimmed(value), conf, fd))) {
+            *conf = before;
+            complain_value(key, trimmed(value), fd);
+        }
+    }
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+/*
+ * conf.h - what QUIRE_CONF asks for.
+ */
+#ifndef QUIRE_PRELOAD_CONF_H
+#define QUIRE_PRELOAD_CONF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum conf_format { CONF_TEXT, CONF_JSON, CONF_PROMETHEUS };
+enum { CONF_FILE_BYTES = 512 };
+
+/* All zero: the defaults. */
+struct conf {
+    bool stats_at_exit;
+    bool leaks;
+    bool secure;
+    bool passthrough;
+    bool decay_is_set;
+    uint32_t format;      /* enum conf_format */
+    uint64_t check_every; /* 0: never, and not at exit */
+    uint64_t limit_bytes; /* 0: none */
+    uint64_t decay_ns;
+    char file[CONF_FILE_BYTES]; /* empty: standard error */
+};
+
+/*
+ * Read "key:value,key:value".  What cannot be understood is said on `fd`, a line each, and left out.  Neither allocates nor asks the locale.
+ */
+void conf_parse(struct conf *conf, const char *text, int fd);
+
+#endif

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+/*
+ * leaks.c - what is still live when the program ends, added up by size.
+ *
+ *     walk --> | size | size | size | ...  LEAK_SIZES_MAX, then only the sums --> most bytes first
+ *
+ * A block that is live at the end need not be lost: what libc and the loader keep for themselves is among them.
+ *
+ * Locks: those of a walk.
+ */
+#include <string.h>
+
+#include <quire/heap.h>
+
+#include "preload/preload.h"
+
+static int leak_add(void *p, size_t bytes, void *arg)
+{
+    struct leaks *leaks = arg;
+    leaks->bytes += bytes;
+    leaks->blocks++;
+    size_t i = 0;
+    while (i < leaks->sizes && leaks->of[i].size_bytes != bytes)
+        i++;
+    if (i == LEAK_SIZES_MAX)
+        return 0;
+    if (i == leaks->sizes) {
+        leaks->sizes++;
+        leaks->of[i].size_bytes = bytes;
+        leaks->of[i].example = p;
+    }
+    leaks->of[i].count++;
+    return 0;
+}
+
+static size_t weight(const struct leak *leak)
+{
+    return leak->size_bytes * leak->count;
+}
+
+void leaks_collect(struct leaks *out)
+{
+    memset(out, 0, sizeof *out);
+    (void)quire_heap_walk(quire_heap_default(), leak_add, out);
+    for (size_t i = 1; i < out->sizes; i++) {
+        struct leak moved = out->of[i];
+        size_t at = i;
+        for (; at > 0 && weight(&out->of[at - 1]) < weight(&moved); at--)
+            out->of[at] = out->of[at - 1];
+        out->of[at] = moved;
+    }
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+/*
+ * libc.c - the way to libc's own allocator, past the names that we have taken.
+ *
+ *     glibc exports its malloc a second time as __libc_malloc and so on: those names nobody takes.
+ *
+ * On a libc without them the references are NULL, libc_is_there() says so, and passthrough is refused.
+ *
+ * Locks: none.  Not here: when libc is asked (careful.c).
+ */
+#include <dlfcn.h>
+#include <errno.h>
+
+#include "os/os.h"
+#include "preload/preload.h"
+
+extern void *__libc_malloc(size_t bytes) __attribute__((weak));
+extern void *__libc_calloc(size_t count, size_t bytes) __attribute__((weak));
+extern void *__libc_realloc(void *p, size_t bytes) __attribute__((weak));
+extern void *__libc_memalign(size_t align_bytes, size_t bytes) __attribute__((weak));
+extern void __libc_free(void *p) __attribute__((weak));
+
+bool libc_is_there(void)
+{
+    return __libc_malloc && __libc_calloc && __libc_realloc && __libc_memalign && __libc_free;
+}
+
+void *libc_alloc(size_t bytes)
+{
+    return __libc_malloc(bytes);
+}
+
+void *libc_alloc_zero(size_t count, size_t bytes)
+{
+    return __libc_calloc(count, bytes);
+}
+
+void *libc_alloc_aligned(size_t bytes, size_t align_bytes)
+{
+    return __libc_memalign(align_bytes, bytes);
+}
+
+void *libc_realloc(void *p, size_t bytes)
+{
+    return __libc_realloc(p, bytes);
+}
+
+void libc_free(void *p)
+{
+    int kept = errno;
+    __libc_free(p);
+    errno = kept;
+}
+
+size_t libc_usable_bytes(void *p)
+{
+    static atomic_addr found;
+    uintptr_t usable = addr_load_relaxed(&found);
+    if (usable == 0) {
+        usable = (uintptr_t)dlsym(RTLD_NEXT, "malloc_usable_size");
+        addr_store_relaxed(&found, usable);
+    }
+    return usable ? ((size_t(*)(void *))usable)(p) : 0;
+}
+
+/* The source of libc's memory must not come round to us: os_page.c asks for these. */
+int os_libc_own_alloc(size_t bytes, size_t align_bytes, void **out)
+{
+    *out = __libc_memalign ? __libc_memalign(align_bytes, bytes) : NULL;
+    return *out ? 0 : -ENOMEM;
+}
+
+void os_libc_own_free(void *start)
+{
+    if (__libc_free)
+        __libc_free(start);
+}

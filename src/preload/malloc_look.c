@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+/*
+ * malloc_look.c - libc's names that look at the allocator or tidy it: malloc_trim, mallinfo, mallinfo2, malloc_stats.
+ *
+ * The fields of mallinfo say of the default heap:
+ *     arena     mapped, but for large blocks         hblkhd    large blocks, in bytes; hblks: their number
+ *     uordblks  live, rounding included              fordblks  free slots and bookkeeping
+ *     keepcost  what the source keeps warm
+ *
+ * Locks: none.
+ */
+#include <limits.h>
+#include <malloc.h>
+#include <unistd.h>
+
+#include <quire/heap.h>
+#include <quire/source.h>
+
+#include "preload/preload.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+EXPORT int malloc_trim(size_t pad_bytes)
+{
+    (void)pad_bytes;
+    preload_ready();
+    return quire_heap_trim(quire_heap_default()) != 0;
+}
+
+EXPORT struct mallinfo2 mallinfo2(void)
+{
+    struct quire_heap_stats heap;
+    struct quire_source_stats source;
+    preload_ready();
+    quire_heap_stats(quire_heap_default(), &heap);
+    quire_source_stats(quire_source_default(), &source);
+    return (struct mallinfo2){
+        .arena = heap.mapped_bytes - heap.large_bytes,
+        .ordblks = heap.pages,
+        .hblks = heap.large_blocks,
+        .hblkhd = heap.large_bytes,
+        .usmblks = heap.peak_bytes,
+        .uordblks = heap.live_bytes,
+        .fordblks = heap.free_bytes + heap.meta_bytes,
+        .keepcost = source.idle_bytes,
+    };
+}
+
+static int cut(size_t n)
+{
+    return n > INT_MAX ? INT_MAX : (int)n;
+}
+
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations" /* libc's header says so of mallinfo, for its narrow fields */
+EXPORT struct mallinfo mallinfo(void)
+{
+    struct mallinfo2 wide = mallinfo2();
+    return (struct mallinfo){
+        .arena = cut(wide.arena),
+        .ordblks = cut(wide.ordblks),
+        .hblks = cut(wide.hblks),
+        .hblkhd = cut(wide.hblkhd),
+        .usmblks = cut(wide.usmblks),
+        .uordblks = cut(wide.uordblks),
+        .fordblks = cut(wide.fordblks),
+        .keepcost = cut(wide.keepcost),
+    };
+}
+
+EXPORT void malloc_stats(void)
+{
+    preload_ready();
+    report_text(STDERR_FILENO);
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: MIT
+/*
+ * new.c - C++'s names, in C: every form of operator new and delete, without needing libstdc++.
+ *
+ *     new(n) --- a block ---> done
+ *        | none
+ *        v
+ *     new_slow()   is there a new-handler?  call it and try again;  none: throw std::bad_alloc
+ *
+ * The handler and the throwing are the C++ library's: found as weak references where the program is linked with it, else by asking the loader
+ * for one that was loaded later.  Exceptions pass through these frames (-fexceptions).  A nothrow form must swallow what the handler throws,
+ * which C cannot: with a handler set it hands over to the C++ library's own, which calls our throwing form back and catches.
+ *
+ *     _Znw new   _Zna new[]   _Zdl delete   _Zda delete[]   m size_t   St11align_val_t   RKSt9nothrow_t   Pv void *
+ *
+ * Locks: none.  Not here: what delete(p, size) compares (careful.c).
+ */
+#include <dlfcn.h>
+#include <stdlib.h>
+
+#include "base/align.h"
+#include "base/panic.h"
+#include "heap/heap_internal.h"
+#include "preload/preload.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define UNUSED __attribute__((unused))
+STATIC_ASSERT(sizeof(size_t) == sizeof(unsigned long), "size_t is mangled as m");
+#pragma GCC diagnostic ignored "-Wmissing-prototypes" /* the compiler of C++ knows these names by itself */
+
+typedef void new_handler(void);
+extern new_handler *_ZSt15get_new_handlerv(void) __attribute__((weak));
+extern void _ZSt17__throw_bad_allocv(void) __attribute__((weak));
+
+/* A function of the C++ library that this process has loaded, by whatever way. */
+static uintptr_t cxx_function(const char *name)
+{
+    static const char libraries[][16] = {"libstdc++.so.6", "libc++.so.1", "libc++abi.so.1"};
+    for (size_t i = 0; i < sizeof libraries / sizeof libraries[0]; i++) {
+        void *library = dlopen(libraries[i], RTLD_LAZY | RTLD_NOLOAD);
+        uintptr_t found = library ? (uintptr_t)dlsym(library, name) : 0;
+        if (library)
+            dlclose(library);
+        if (found)
+            return found;
+    }
+    return 0;
+}
+
+static new_handler *handler_now(void)
+{
+    new_handler *(*get)(void) = _ZSt15get_new_handlerv;
+    if (!get)
+        get = (new_handler * (*)(void)) cxx_function("_ZSt15get_new_handlerv");
+    return get ? get() : NULL;
+}
+
+static __attribute__((noreturn)) void throw_bad_alloc(size_t bytes)
+{
+    void (*thrower)(void) = _ZSt17__throw_bad_allocv;
+    if (!thrower)
+        thrower = (void (*)(void))cxx_function("_ZSt17__throw_bad_allocv");
+    if (!thrower)
+        thrower = (void (*)(void))cxx_function("_ZNSt3__117__throw_bad_allocEv");
+    if (thrower)
+        thrower();
+    panic("malloc", NULL, "operator new has no memory, and nobody is there to throw std::bad_alloc", (const void *)bytes);
+}
+
+/* align_bytes 0: none was asked for. */
+static COLD void *new_slow(size_t bytes, size_t align_bytes)
+{
+    for (;;) {
+        new_handler *handler = align_bytes == 0 || is_pow2(align_bytes) ? handler_now() : NULL;
+        if (!handler)
+            throw_bad_alloc(bytes);
+        handler();
+        void *p = align_bytes == 0 ? malloc(bytes) : aligned_alloc(align_bytes, bytes);
+        if (p)
+            return p;
+    }
+}
+
+static ALWAYS_INLINE void *new_quick(size_t bytes)
+{
+    return preload_serves() ? heap_malloc(bytes) : careful_alloc(bytes);
+}
+
+/* ---- new ---- */
+
+EXPORT void *_Znwm(size_t bytes)
+{
+    void *p = new_quick(bytes);
+    return likely(p != NULL) ? p : new_slow(bytes, 0);
+}
+
+EXPORT void *_Znam(size_t bytes)
+{
+    void *p = new_quick(bytes);
+    return likely(p != NULL) ? p : new_slow(bytes, 0);
+}
+
+EXPORT void *_ZnwmSt11align_val_t(size_t bytes, size_t align_bytes)
+{
+    void *p = aligned_alloc(align_bytes, bytes);
+    return likely(p != NULL) ? p : new_slow(bytes, align_bytes);
+}
+
+EXPORT void *_ZnamSt11align_val_t(size_t bytes, size_t align_bytes)
+{
+    void *p = aligned_alloc(align_bytes, bytes);
+    return likely(p != NULL) ? p : new_slow(bytes, align_bytes);
+}
+
+/* ---- new (std::nothrow) ---- */
+
+static COLD void *nothrow_slow(const char *name, size_t bytes, const void *tag)
+{
+    uintptr_t library = handler_now() ? cxx_function(name) : 0;
+    return library ? ((void *(*)(size_t, const void *))library)(bytes, tag) : NULL;
+}
+
+static COLD void *nothrow_aligned_slow(const char *name, size_t bytes, size_t align_bytes, const void *tag)
+{
+    uintptr_t library = handler_now() ? cxx_function(name) : 0;
+    return library ? ((void *(*)(size_t, size_t, const void *))library)(bytes, align_bytes, tag) : NULL;
+}
+
+EXPORT void *_ZnwmRKSt9nothrow_t(size_t bytes, const void *tag)
+{
+    void *p = new_quick(bytes);
+    return likely(p != NULL) ? p : nothrow_slow("_ZnwmRKSt9nothrow_t", bytes, tag);
+}
+
+EXPORT void *_ZnamRKSt9nothrow_t(size_t bytes, const void *tag)
+{
+    void *p = new_quick(bytes);
+    return likely(p != NULL) ? p : nothrow_slow("_ZnamRKSt9nothrow_t", bytes, tag);
+}
+
+EXPORT void *_ZnwmSt11align_val_tRKSt9nothrow_t(size_t bytes, size_t align_bytes, const void *tag)
+{
+    void *p = aligned_alloc(align_bytes, bytes);
+    return likely(p != NULL) ? p : nothrow_aligned_slow("_ZnwmSt11align_val_tRKSt9nothrow_t", bytes, align_bytes, tag);
+}
+
+EXPORT void *_ZnamSt11align_val_tRKSt9nothrow_t(size_t bytes, size_t align_bytes, const void *tag)
+{
+    void *p = aligned_alloc(align_bytes, bytes);
+    return likely(p != NULL) ? p : nothrow_aligned_slow("_ZnamSt11align_val_tRKSt9nothrow_t", bytes, align_bytes, tag);
+}
+
+/* ---- delete: what is said besides the pointer is for the careful ---- */
+
+static ALWAYS_INLINE void delete_quick(void *p)
+{
+    if (preload_serves())
+        heap_free_any(p);
+    else
+        careful_free(p);
+}
+
+static ALWAYS_INLINE void delete_sized_quick(void *p, size_t bytes)
+{
+    if (preload_serves())
+        heap_free_any(p);
+    else
+        careful_free_sized(p, bytes);
+}
+
+EXPORT void _ZdlPv(void *p)
+{
+    delete_quick(p);
+}
+
+EXPORT void _ZdaPv(void *p)
+{
+    delete_quick(p);
+}
+
+EXPORT void _ZdlPvm(void *p, size_t bytes)
+{
+    delete_sized_quick(p, bytes);
+}
+
+EXPORT void _ZdaPvm(void *p, size_t bytes)
+{
+    delete_sized_quick(p, bytes);
+}
+
+EXPORT void _ZdlPvRKSt9nothrow_t(void *p, UNUSED const void *tag)
+{
+    delete_quick(p);
+}
+
+EXPORT void _ZdaPvRKSt9nothrow_t(void *p, UNUSED const void *tag)
+{
+    delete_quick(p);
+}
+
+EXPORT void _ZdlPvSt11align_val_t(void *p, UNUSED size_t align_bytes)
+{
+    delete_quick(p);
+}
+
+EXPORT void _ZdaPvSt11align_val_t(void *p, UNUSED size_t align_bytes)
+{
+    delete_quick(p);
+}
+
+EXPORT void _ZdlPvmSt11align_val_t(void *p, size_t bytes, UNUSED size_t align_bytes)
+{
+    delete_sized_quick(p, bytes);
+}
+
+EXPORT void _ZdaPvmSt11align_val_t(void *p, size_t bytes, UNUSED size_t align_bytes)
+{
+    delete_sized_quick(p, bytes);
+}
+
+EXPORT void _ZdlPvSt11align_val_tRKSt9nothrow_t(void *p, UNUSED size_t align_bytes, UNUSED const void *tag)
+{
+    delete_quick(p);
+}
+
+EXPORT void _ZdaPvSt11align_val_tRKSt9nothrow_t(void *p, UNUSED size_t align_bytes, UNUSED const void *tag)
+{
+    delete_quick(p);
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+/*
+ * preload.h - what the files of libquire-malloc.so know of each other.
+ *
+ *     malloc.c  new.c           libc's and C++'s names: one compare, then the heap
+ *          |
+ *     start.c  conf.c           the first call: reads QUIRE_CONF, sets the default heap up
+ *     careful.c                 every other mode: checks, passthrough, a process whose malloc is somebody else's
+ *     libc.c                    the way to libc's own allocator
+ *     report*.c rss.c leaks.c   at exit
+ */
+#ifndef QUIRE_PRELOAD_PRELOAD_H
+#define QUIRE_PRELOAD_PRELOAD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/atomic.h"
+#include "preload/conf.h"
+
+/* Who answers a call of malloc. */
+enum preload_mode {
+    PRELOAD_UNASKED,  /* nobody has called yet */
+    PRELOAD_SERVES,   /* the default heap, by the short way */
+    PRELOAD_CAREFUL,  /* the default heap, with checks round it */
+    PRELOAD_PASSES,   /* libc: QUIRE_CONF=passthrough */
+    PRELOAD_BESIDE,   /* the default heap, but the process's malloc is another: blocks of others come to our free */
+};
+extern atomic_u32 preload_mode;
+extern struct conf preload_conf; /* written before the mode is, then fixed */
+
+static ALWAYS_INLINE bool preload_serves(void)
+{
+    return likely(u32_load_relaxed(&preload_mode) == PRELOAD_SERVES);
+}
+
+/* ---- start.c ---- */
+/* The mode, with everything set up that it needs.  Cheap after the first call. */
+enum preload_mode preload_ready(void);
+uint64_t preload_start_ns(void);
+/* 1 when this library serves the process's malloc; 0: another does, or libc by passthrough.  For `quire check`, by dlsym. */
+__attribute__((visibility("default"))) int quire_malloc_serving(void);
+
+/* ---- careful.c: the long way of each call, in any mode; `careful_alloc` and its like set errno ---- */
+void *careful_alloc(size_t bytes);
+void *careful_alloc_zero(size_t count, size_t bytes);
+void *careful_alloc_aligned(size_t bytes, size_t align_bytes);
+void *careful_realloc(void *p, size_t bytes);
+void careful_free(void *p);
+/* The caller says how large the block was made, and at which alignment (0: none said). */
+void careful_free_sized(void *p, size_t bytes);
+size_t careful_usable_bytes(void *p);
+
+/* ---- libc.c ---- */
+bool libc_is_there(void);
+void *libc_alloc(size_t bytes);
+void *libc_alloc_zero(size_t count, size_t bytes);
+void *libc_alloc_aligned(size_t bytes, size_t align_bytes);
+void *libc_realloc(void *p, size_t bytes);
+void libc_free(void *p);
+size_t libc_usable_bytes(void *p);
+
+/* ---- report.c ---- */
+/* The report that `conf` asks for, to its file. */
+void report_at_exit(void);
+/* Standard error is kept for the report: programs close theirs before the end. */
+void report_keep_stderr(void);
+/* The same as text, now. */
+void report_text(int fd);
+
+/* ---- rss.c ---- */
+struct rss {
+    size_t rss_bytes, rss_peak_bytes;
+    size_t live_bytes, rounding_bytes, page_slack_bytes, cached_bytes, metadata_bytes, untouched_bytes, not_ours_bytes;
+};
+/* live + rounding + page_slack + cached + metadata - untouched + not_ours == rss */
+void rss_explain(struct rss *out);
+
+/* ---- leaks.c ---- */
+enum { LEAK_SIZES_MAX = 64 };
+struct leaks {
+    size_t bytes, blocks, sizes;
+    struct leak {
+        size_t size_bytes, count;
+        const void *example;
+    } of[LEAK_SIZES_MAX]; /* most bytes first; what does not fit is only in the sums */
+};
+void leaks_collect(struct leaks *out);
+
+#endif

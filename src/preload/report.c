@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+/*
+ * report.c - the report when the program ends: where it goes, and as what.
+ *
+ *     atexit, after all destructors --> the whole heap checked, if asked --> file or standard error --> text | JSON | Prometheus
+ *
+ * Programs close their standard error before they end (coreutils do), and the number may be another file's by then.  So the descriptor is kept
+ * under a high number from the start, and whichever of the two is used must still be the same file.
+ *
+ * Locks: none.  Not here: what is said (report_text.c, report_json.c).
+ */
+#include <errno.h>
+#include <string.h>
+
+#include <quire/heap.h>
+#include <quire/stats.h>
+
+#include "base/panic.h"
+#include "os/os.h"
+#include "preload/preload.h"
+#include "preload/report.h"
+
+enum { STDERR = 2, KEPT_FD = 900, PATH_BYTES = CONF_FILE_BYTES + 64 };
+
+static struct {
+    int fd; /* 0: none */
+    struct os_identity file;
+} kept_stderr;
+
+void report_keep_stderr(void)
+{
+    if (!os_fd_identity(STDERR, &kept_stderr.file))
+        return;
+    int fd = os_fd_keep(STDERR, KEPT_FD);
+    kept_stderr.fd = fd > 0 ? fd : STDERR;
+}
+
+static bool is_kept(int fd)
+{
+    struct os_identity now;
+    return os_fd_identity(fd, &now) && now.device == kept_stderr.file.device && now.inode == kept_stderr.file.inode;
+}
+
+/* FILE with %p as the process's number. */
+static bool path_of(const char *file, char path[PATH_BYTES])
+{
+    size_t used = 0;
+    for (; *file && used < PATH_BYTES - 24; file++) {
+        bool is_percent = file[0] == '%' && file[1] == '%';
+        if (file[0] != '%' || is_percent || file[1] != 'p') {
+            path[used++] = *file;
+            file += is_percent;
+            continue;
+        }
+        char digits[24];
+        size_t at = sizeof digits;
+        for (uint64_t pid = os_process_id(); pid != 0; pid /= 10)
+            digits[--at] = (char)('0' + pid % 10);
+        memcpy(path + used, digits + at, sizeof digits - at);
+        used += sizeof digits - at;
+        file++;
+    }
+    path[used] = 0;
+    return *file == 0;
+}
+
+static int report_open(const struct conf *conf)
+{
+    char path[PATH_BYTES];
+    if (!conf->file[0])
+        return kept_stderr.fd && is_kept(kept_stderr.fd) ? kept_stderr.fd : is_kept(STDERR) ? STDERR : -1;
+    int fd = path_of(conf->file, path) ? os_report_open(path) : -ENAMETOOLONG;
+    if (fd < 0) {
+        struct out out;
+        out_begin(&out, STDERR);
+        out_text(&out, "quire: the report cannot be written to ");
+        out_name_text(&out, conf->file);
+        out_text(&out, ": ");
+        out_text(&out, strerrordesc_np(-fd));
+        out_text(&out, "; set stats_file in QUIRE_CONF to a file that can\n");
+        (void)out_end(&out);
+    }
+    return fd;
+}
+
+void report_collect(struct report *report)
+{
+    memset(report, 0, sizeof *report);
+    report->time_wall_ns = os_time_ns() - preload_start_ns();
+    report->time_cpu_ns = os_cpu_time_ns();
+    os_program_path(report->program, sizeof report->program);
+    report->pid = os_process_id();
+    report->passes = preload_ready() == PRELOAD_PASSES;
+    rss_explain(&report->rss);
+    if (report->passes)
+        return;
+    quire_heap_stats(quire_heap_default(), &report->heap);
+    quire_source_stats(quire_source_default(), &report->source);
+    if (preload_conf.leaks)
+        leaks_collect(&report->leaks);
+}
+
+void report_text(int fd)
+{
+    struct report report;
+    report_collect(&report);
+    report_print(&report, fd);
+    if (!report.passes)
+        (void)quire_stats_write(fd, QUIRE_STATS_TEXT);
+}
+
+void report_at_exit(void)
+{
+    if (preload_conf.check_every && preload_ready() != PRELOAD_PASSES) {
+        const char *broken = quire_heap_check(quire_heap_default());
+        if (broken)
+            panic("malloc", NULL, broken, quire_heap_default());
+    }
+    if (!preload_conf.stats_at_exit)
+        return;
+    int kept = errno, fd = report_open(&preload_conf);
+    if (fd >= 0 && preload_conf.format == CONF_TEXT) {
+        report_text(fd);
+    } else if (fd >= 0) {
+        struct report report;
+        report_collect(&report);
+        if (preload_conf.format == CONF_JSON)
+            report_print_json(&report, fd);
+        else
+            report_print_prometheus(&report, fd);
+    }
+    if (fd >= 0 && preload_conf.file[0])
+        os_close(fd);
+    errno = kept;
+}

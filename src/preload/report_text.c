@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+/*
+ * report_text.c - the report for people.
+ *
+ * Every line begins with "quire:", so that it can be told from the program's own.
+ *
+ * Locks: none.
+ */
+#include "preload/report.h"
+#include "preload/say.h"
+
+enum { SIZE_COLUMNS = 8, LEAKS_SHOWN = 10 };
+
+static void print_head(const struct report *report, struct out *out)
+{
+    const char *name = report->program;
+    for (const char *at = name; *at; at++)
+        if (*at == '/')
+            name = at + 1;
+    out_text(out, "quire: ");
+    out_name_text(out, name);
+    out_char(out, '[');
+    out_number(out, report->pid);
+    out_text(out, "]: ");
+    say_time(out, report->time_wall_ns);
+    out_text(out, ", CPU ");
+    say_time(out, report->time_cpu_ns);
+    out_text(out, "; memory ");
+    say_size(out, report->rss.rss_bytes, 0);
+    out_text(out, ", at most ");
+    say_size(out, report->rss.rss_peak_bytes, 0);
+    out_text(out, report->passes ? "; malloc was libc's (passthrough)\n" : "\n");
+}
+
+static void print_heap(const struct report *report, struct out *out)
+{
+    out_text(out, "quire: heap: ");
+    out_number(out, report->heap.live_blocks);
+    out_text(out, " live blocks, ");
+    say_size(out, report->heap.live_bytes, 0);
+    out_text(out, "; held ");
+    say_size(out, report->heap.mapped_bytes, 0);
+    out_text(out, ", at most ");
+    say_size(out, report->heap.peak_bytes, 0);
+    if (report->heap.limit_bytes) {
+        out_text(out, ", limit ");
+        say_size(out, report->heap.limit_bytes, 0);
+    }
+    out_text(out, "\nquire: memory explained:\n");
+#define ROW(field, sign, words)                                                                    \
+    out_text(out, "quire:   " sign);                                                               \
+    say_size(out, report->rss.field, SIZE_COLUMNS);                                                \
+    out_text(out, "  " words "\n");
+    REPORT_RSS(ROW)
+#undef ROW
+    out_text(out, "quire:   =");
+    say_size(out, report->rss.rss_bytes, SIZE_COLUMNS);
+    out_text(out, "  in memory (RSS)\n");
+}
+
+static void print_leaks(const struct leaks *leaks, struct out *out)
+{
+    out_text(out, "quire: live at the end: ");
+    out_number(out, leaks->blocks);
+    out_text(out, " blocks, ");
+    say_size(out, leaks->bytes, 0);
+    out_char(out, '\n');
+    for (size_t i = 0; i < leaks->sizes && i < LEAKS_SHOWN; i++) {
+        out_text(out, "quire:   ");
+        out_number_right(out, leaks->of[i].count, SIZE_COLUMNS);
+        out_text(out, " of ");
+        say_size(out, leaks->of[i].size_bytes, 0);
+        out_text(out, ", such as ");
+        say_hex(out, (uintptr_t)leaks->of[i].example);
+        out_char(out, '\n');
+    }
+}
+
+void report_print(const struct report *report, int fd)
+{
+    struct out out;
+    out_begin(&out, fd);
+    print_head(report, &out);
+    if (!report->passes)
+        print_heap(report, &out);
+    if (!report->passes && preload_conf.leaks)
+        print_leaks(&report->leaks, &out);
+    (void)out_end(&out);
+}

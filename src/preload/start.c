@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT
+/*
+ * start.c - the first call of malloc: QUIRE_CONF is read and the default heap set up, before any block is handed out.
+ *
+ *     ld.so ----------> constructors -------------> main ... exit handlers -> destructors -> the report
+ *       ^ first malloc     ^ at_load(): is the process's malloc ours?
+ *
+ * The first call comes from inside ld.so, before libc's constructors: `environ` is still empty then, and the kernel's copy is read.  The exit
+ * handler is registered by a constructor, before libc registers the one that runs the destructors, so it runs after all of them.
+ *
+ * Invariants:
+ *   preload_conf is written once, by the thread that leaves PRELOAD_UNASKED; all others read it after an acquire of the mode.
+ *
+ * Locks: none that a fork could leave held: `starter` is a thread's id, and a child of a fork in the middle starts anew.
+ * Not here: what the settings look like (conf.c).
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <quire/source.h>
+
+#include "heap/heap_internal.h"
+#include "os/os.h"
+#include "preload/preload.h"
+
+atomic_u32 preload_mode;
+struct conf preload_conf;
+static atomic_u64 starter; /* the thread that sets things up; 0: nobody */
+static uint64_t start_ns;
+
+enum { ENVIRON_BYTES = 128 << 10 };
+static const char variable[] = "QUIRE_CONF=";
+
+uint64_t preload_start_ns(void)
+{
+    return start_ns;
+}
+
+/* The value in the kernel's copy of the environment, read into `memory`. */
+static const char *value_from_kernel(char *memory)
+{
+    int used = os_read_text("/proc/self/environ", memory, ENVIRON_BYTES);
+    for (int at = 0; at < used; at += (int)strlen(memory + at) + 1)
+        if (strncmp(memory + at, variable, sizeof variable - 1) == 0)
+            return memory + at + sizeof variable - 1;
+    return NULL;
+}
+
+/* A program that runs with more rights than its user must not be told by him what to do. */
+static void conf_read(void)
+{
+    if (os_is_privileged())
+        return;
+    const char *text = environ ? getenv("QUIRE_CONF") : NULL;
+    void *memory = NULL;
+    if (!environ && os_map(ENVIRON_BYTES, os_page_bytes(), &memory) == 0)
+        text = value_from_kernel(memory);
+    if (text)
+        conf_parse(&preload_conf, text, 2);
+    if (memory)
+        os_unmap(memory, ENVIRON_BYTES);
+}
+
+static void say(const char *line)
+{
+    os_write_stderr(line, strlen(line));
+}
+
+static enum preload_mode mode_from_conf(void)
+{
+    if (preload_conf.passthrough && libc_is_there())
+        return PRELOAD_PASSES;
+    if (preload_conf.passthrough)
+        say("quire: QUIRE_CONF: passthrough needs glibc, whose allocator has a second name; this libc has none: going on with Quire\n");
+    return preload_conf.check_every || preload_conf.secure ? PRELOAD_CAREFUL : PRELOAD_SERVES;
+}
+
+static void heap_set_up(void)
+{
+    struct quire_heap_opts opts = {.limit_bytes = (size_t)preload_conf.limit_bytes, .flags = preload_conf.secure ? QUIRE_HEAP_SECURE : 0};
+    heap_default_configure(&opts);
+    if (preload_conf.decay_is_set && quire_source_set_decay(quire_source_default(), preload_conf.decay_ns) != 0)
+        say("quire: QUIRE_CONF: decay can be an hour at most; it stays at 1s\n");
+}
+
+static COLD enum preload_mode preload_start(void)
+{
+    int kept = errno;
+    uint64_t nobody = 0, self = os_thread_id();
+    if (u64_cas_acquire(&starter, &nobody, self)) {
+        start_ns = os_time_ns();
+        conf_read();
+        enum preload_mode mode = mode_from_conf();
+        heap_set_up();
+        if (preload_conf.leaks)
+            preload_conf.stats_at_exit = true;
+        if (preload_conf.stats_at_exit && !preload_conf.file[0])
+            report_keep_stderr();
+        u32_store_release(&preload_mode, mode); /* release [preload-mode] */
+    } else if (nobody == self) {
+        return PRELOAD_SERVES; /* a call from inside the setting up: the heap as it is */
+    }
+    while (u32_load_acquire(&preload_mode) == PRELOAD_UNASKED) /* acquire [preload-mode] */
+        os_yield();
+    errno = kept;
+    return (enum preload_mode)u32_load_relaxed(&preload_mode);
+}
+
+enum preload_mode preload_ready(void)
+{
+    uint32_t mode = u32_load_acquire(&preload_mode); /* acquire [preload-mode] */
+    return likely(mode != PRELOAD_UNASKED) ? (enum preload_mode)mode : preload_start();
+}
+
+int quire_malloc_serving(void)
+{
+    enum preload_mode mode = preload_ready();
+    return mode == PRELOAD_SERVES || mode == PRELOAD_CAREFUL;
+}
+
+static void at_exit(void *unused)
+{
+    (void)unused;
+    report_at_exit();
+}
+
+extern int __cxa_atexit(void (*fn)(void *), void *arg, void *dso);
+
+/* Loaded by dlopen, or behind a program that brings its own malloc, we see blocks of others. */
+static bool is_process_malloc(void)
+{
+    void *first = dlsym(RTLD_DEFAULT, "malloc");
+    return !first || first == (void *)(uintptr_t)malloc;
+}
+
+static __attribute__((constructor)) void at_load(void)
+{
+    uint32_t mode = preload_ready();
+    if (mode != PRELOAD_PASSES && !is_process_malloc())
+        u32_store_release(&preload_mode, PRELOAD_BESIDE); /* release [preload-mode] */
+    if (preload_conf.stats_at_exit || preload_conf.check_every)
+        (void)__cxa_atexit(at_exit, NULL, NULL); /* not this library's: those run when it is closed */
+}
