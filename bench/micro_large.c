@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+/*
+ * micro_large.c - blocks of 64 KiB to 32 MiB that come and go, and blocks that grow by realloc.
+ *
+ *   realloc   400 vectors by half to 64 KiB, at random in turn; then 8 buffers by 16 KiB to 4 MiB; then one by doubling to 64 MiB
+ *
+ * Every OS page of every block is written once; content of the first and the last word must have moved with it.
+ */
+#include <string.h>
+
+#include "micro_driver.h"
+
+enum { VECTORS = 400, VECTOR_BYTES_MAX = 65536, VECTOR_PASSES = 12 };
+enum { BUFFERS = 8, BUFFER_STEP_BYTES = 16384, BUFFER_BYTES_MAX = 4 << 20, BUFFER_PASSES = 3, DOUBLED_BYTES_MAX = 64 << 20 };
+enum { LARGE_SLOTS = 12, LARGE_COUNT = 1500, LARGE_LOG2_MIN = 16, LARGE_DOUBLINGS = 9 };
+
+/* `old_bytes` long; what is new is touched. */
+static char *grown(char *block, size_t old_bytes, size_t bytes)
+{
+    block = realloc(block, bytes);
+    if (!block)
+        bench_die("out of memory");
+    if (old_bytes && (block[0] != 7 || block[old_bytes - 1] != 7))
+        bench_die("realloc lost what the block held");
+    for (size_t at = old_bytes; at < bytes; at += 4096)
+        block[at] = 1;
+    block[0] = block[bytes - 1] = 7;
+    return block;
+}
+
+static size_t vectors(void)
+{
+    static struct {
+        char *block;
+        size_t bytes;
+    } vector[VECTORS];
+    uint64_t state = 88172645463325252u;
+    size_t ops = 0, full = 0;
+    memset(vector, 0, sizeof vector);
+    while (full < VECTORS) {
+        size_t i = bench_random(&state) % VECTORS, bytes = vector[i].bytes;
+        if (bytes >= VECTOR_BYTES_MAX)
+            continue;
+        size_t more = bytes ? bytes + bytes / 2 : 16;
+        vector[i].block = grown(vector[i].block, bytes, more);
+        vector[i].bytes = more;
+        full += more >= VECTOR_BYTES_MAX;
+        ops++;
+    }
+    for (size_t i = 0; i < VECTORS; i++)
+        free(vector[i].block);
+    return ops;
+}
+
+static size_t buffers(void)
+{
+    char *buffer[BUFFERS] = {0};
+    size_t ops = 0;
+    for (size_t bytes = 0; bytes < BUFFER_BYTES_MAX; bytes += BUFFER_STEP_BYTES)
+        for (size_t i = 0; i < BUFFERS; i++, ops++)
+            buffer[i] = grown(buffer[i], bytes, bytes + BUFFER_STEP_BYTES);
+    for (size_t i = 0; i < BUFFERS; i++)
+        free(buffer[i]);
+    return ops;
+}
+
+void micro_realloc(const struct micro_config *config)
+{
+    size_t ops = 0, vector_passes = micro_count(config, VECTOR_PASSES * 100) / 100;
+    micro_begin();
+    for (size_t i = 0; i <= vector_passes; i++)
+        ops += vectors();
+    for (size_t i = 0; i < BUFFER_PASSES; i++)
+        ops += buffers();
+    char *doubled = NULL;
+    for (size_t bytes = 64, old_bytes = 0; bytes <= DOUBLED_BYTES_MAX; old_bytes = bytes, bytes *= 2, ops++)
+        doubled = grown(doubled, old_bytes, bytes);
+    free(doubled);
+    micro_row(config, ops);
+}
+
+void micro_large(const struct micro_config *config)
+{
+    void *slots[LARGE_SLOTS] = {0};
+    uint64_t state = 88172645463325252u;
+    size_t count = micro_count(config, LARGE_COUNT);
+    micro_begin();
+    for (size_t i = 0; i < count; i++) {
+        uint64_t random = bench_random(&state);
+        void **slot = &slots[random % LARGE_SLOTS];
+        size_t base_bytes = (size_t)1 << (LARGE_LOG2_MIN + (random >> 16) % LARGE_DOUBLINGS);
+        free(*slot);
+        *slot = micro_block(base_bytes + (random >> 32) % base_bytes);
+    }
+    for (size_t i = 0; i < LARGE_SLOTS; i++)
+        free(slots[i]);
+    micro_row(config, count);
+}
