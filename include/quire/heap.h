@@ -68,7 +68,7 @@ struct quire_heap_class_stats {
     size_t slot_bytes;
     size_t live_blocks;
     size_t page_bytes; /* what its pages hold */
-    size_t peak_bytes; /* the most that page_bytes has been, each thread's peak by itself */
+    size_t peak_bytes; /* the most that page_bytes has been */
     size_t rounding_bytes; /* as in quire_heap_stats */
 };
 

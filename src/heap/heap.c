@@ -30,7 +30,7 @@ static uint64_t no_slots;
 void heap_bins_clear(struct heap_local *local)
 {
     for (unsigned c = 0; c < HEAP_CLASSES; c++)
-        local->bin[c] = (struct heap_bin){.word = &no_slots, .slot_bytes = heap_class_bytes(c)};
+        local->bin[c] = (struct heap_bin){.word = &no_slots, .slot_bytes = (uint16_t)heap_class_bytes(c)};
 }
 
 void heap_local_init(struct heap_local *local, struct quire_heap *heap)
@@ -196,6 +196,12 @@ void quire_heap_destroy(struct quire_heap *heap)
     errno = kept;
 }
 
+/* Rises with each heap that is made, and is never used twice. */
+uint64_t heap_birth(const struct quire_heap *heap)
+{
+    return heap->serial;
+}
+
 void heap_list_lock(void)
 {
     (void)quire_heap_default();
@@ -210,8 +216,9 @@ void heap_list_unlock(void)
 void heap_each(void (*fn)(struct quire_heap *heap, void *arg), void *arg)
 {
     heap_list_lock();
-    for (struct quire_heap *heap = &heap_of_process; heap; heap = heap->next)
+    for (struct quire_heap *heap = heap_of_process.next; heap; heap = heap->next)
         fn(heap, arg);
+    fn(&heap_of_process, arg);
     heap_list_unlock();
 }
 

@@ -20,10 +20,11 @@ static ALWAYS_INLINE void *alloc_quick(struct heap_local *local, unsigned class)
     struct heap_bin *bin = &local->bin[class];
     if (unlikely(!bias_enter(&local->bias)))
         return NULL;
-    void *p = NULL;
-    uint64_t bits = *bin->word;
-    if (likely(bits != 0) || heap_next_word(bin)) {
-        bits = *bin->word;
+    void *p = bin->hot;
+    if (p) {
+        bin->hot = NULL;
+    } else if (likely(*bin->word != 0) || heap_next_word(bin)) {
+        uint64_t bits = *bin->word;
         *bin->word = bits & (bits - 1);
         p = bin->base + (size_t)bits_lowest(bits) * bin->slot_bytes;
     }
@@ -35,7 +36,7 @@ static ALWAYS_INLINE void *alloc_quick(struct heap_local *local, unsigned class)
 static void rounding_note(struct heap_bin *bin, size_t bytes)
 {
     int64_t seen = (int64_t)(bin->slot_bytes - bytes) * 16, mean = bin->rounding16;
-    bin->rounding16 = (uint32_t)(mean + (seen - mean) / 8);
+    bin->rounding16 = (uint16_t)(mean + (seen - mean) / 8);
 }
 
 static void *alloc_inside(struct heap_local *local, unsigned class, size_t bytes)
@@ -75,7 +76,7 @@ static void *alloc_class(struct quire_heap *heap, unsigned class, size_t bytes)
         p = alloc_inside(local, class, bytes);
         heap_release(local);
     }
-    heap_thread_outside();
+    heap_thread_allocated(heap);
     if (!p)
         errno = ENOMEM;
     else if (unlikely(heap->tail_bytes != 0))

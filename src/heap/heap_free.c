@@ -17,7 +17,7 @@
 void heap_slot_free(struct heap_local *local, struct heap_page *page, uint32_t slot)
 {
     uint64_t *word = &page->free[slot / WORD_BITS], bit = UINT64_C(1) << slot % WORD_BITS;
-    if (unlikely(*word & bit))
+    if (unlikely(*word & bit) || unlikely(local->bin[page->class].hot == heap_slot_at(page, slot)))
         heap_refuse(local->heap, HEAP_E1, heap_slot_at(page, slot));
     *word |= bit;
     if (unlikely(--page->until == 0))
@@ -111,7 +111,13 @@ static ALWAYS_INLINE void free_quick(struct quire_heap *heap, struct heap_local 
     uint32_t slot = heap_slot_of(page, p);
     if (likely(slot < page->slots) && likely(bias_enter(&local->bias))) {
         uint64_t *word = &page->free[slot / WORD_BITS], bits = *word, bit = UINT64_C(1) << slot % WORD_BITS;
-        if (likely((bits & bit) == 0)) {
+        struct heap_bin *bin = &local->bin[page->class];
+        if (likely((bits & bit) == 0) && likely(bin->hot != p)) {
+            if (!bin->hot) {
+                bin->hot = p;
+                bias_leave(&local->bias);
+                return;
+            }
             *word = bits | bit;
             if (unlikely(--page->until == 0))
                 heap_page_due(local, page);

@@ -89,10 +89,10 @@ struct CACHE_ALIGNED heap_page {
 struct heap_bin {
     uint64_t *word; /* never NULL: where there is no page, a word of zeros */
     char *base;     /* the slot of its lowest bit */
+    void *hot;  /* freed last, and handed out first; its bit says that it is not free.  NULL: none */
     struct heap_page *page, *partial;
-    uint32_t slot_bytes;
-    uint32_t rounding16; /* what requests leave of a slot, a mean of the last ones looked at, in 1/16 bytes */
-    uint32_t pages, pages_peak;
+    uint16_t slot_bytes;
+    uint16_t rounding16; /* what requests leave of a slot, a mean of the last ones looked at, in 1/16 bytes */
 };
 
 /* Blocks that this thread has freed and another local owns, linked through their first words. */
@@ -139,6 +139,9 @@ struct quire_heap {
     CACHE_ALIGNED atomic_size mapped_bytes, meta_bytes, peak_bytes;
     atomic_addr locals;
     atomic_u32 idle_count;
+    struct {
+        atomic_size pages, peak;
+    } of_class[HEAP_CLASSES];
     CACHE_ALIGNED struct lock lock;
     struct heap_chunk *chunks;
     struct heap_page *unused[HEAP_HEADER_KINDS];
@@ -195,6 +198,7 @@ void heap_visit(struct heap_local *local); /* anybody's, the caller's own too; h
 bool heap_idle_try(struct heap_local *local); /* an idle one, if nobody is at it, while another is held; heap_idle_drop() */
 void heap_idle_drop(struct heap_local *local);
 void heap_thread_outside(void); /* what had to wait until nothing is held */
+void heap_thread_allocated(const struct quire_heap *heap); /* the same, after memory was had */
 void heap_threads_after_fork(struct quire_heap *heap);
 static inline struct heap_local *heap_locals(const struct quire_heap *heap)
 {
@@ -209,7 +213,8 @@ static inline bool heap_is_idle(const struct heap_local *local)
 void heap_default_configure(const struct quire_heap_opts *opts); /* before its first use */
 void heap_list_lock(void); /* no heap, and no chunk of headers, goes */
 void heap_list_unlock(void);
-void heap_each(void (*fn)(struct quire_heap *heap, void *arg), void *arg); /* with the heaps' lock */
+void heap_each(void (*fn)(struct quire_heap *heap, void *arg), void *arg); /* with the heaps' lock; newest first, the default heap last */
+uint64_t heap_birth(const struct quire_heap *heap);
 const char *heap_name(const struct quire_heap *heap); /* NULL: none */
 void heap_bins_clear(struct heap_local *local); /* no page */
 void heap_local_init(struct heap_local *local, struct quire_heap *heap);
@@ -241,6 +246,7 @@ bool heap_next_page(struct heap_local *local, unsigned class);
 void heap_page_due(struct heap_local *local, struct heap_page *page);
 size_t heap_local_trim(struct heap_local *local); /* current pages without a block go */
 void heap_page_to_partial(struct heap_local *local, struct heap_page *page); /* or away, if it is empty */
+void heap_hot_flush(struct heap_local *local); /* what waits to be handed out again is free */
 void heap_local_settle(struct heap_local *local); /* no page is current any more */
 void heap_page_enter(struct heap_local *local, struct heap_page *page, unsigned state);
 void heap_page_leave(struct heap_local *local, struct heap_page *page);
@@ -320,6 +326,7 @@ void heap_larges_destroy(struct quire_heap *heap);
 void *heap_malloc(size_t bytes);
 void *heap_malloc_zero(size_t bytes);
 void heap_free_any(void *p);
+void *heap_realloc_any(void *p, size_t bytes);
 void *heap_malloc_aligned(size_t bytes, size_t align_bytes);
 
 /* ---- heap_secure.c: inside a local of a secure heap, or home ---- */
@@ -337,7 +344,7 @@ static inline bool heap_is_secure(const struct quire_heap *heap)
 
 /* ---- heap_look.c: with the heaps' lock ---- */
 void heap_stats_locked(struct quire_heap *heap, struct quire_heap_stats *out);
-void heap_class_stats_locked(struct quire_heap *heap, unsigned index, struct quire_heap_class_stats *out);
+void heap_classes_stats_locked(struct quire_heap *heap, struct quire_heap_class_stats out[HEAP_CLASSES]);
 
 /* ---- heap_trim.c ---- */
 size_t heap_trim_all(void);

@@ -173,7 +173,7 @@ void *heap_large_alloc(struct quire_heap *heap, size_t bytes, size_t align_bytes
     void *p = large_try(heap, bytes, align_bytes, &is_zero);
     if (!p && all_bytes(bytes, guard_wanted(heap, align_bytes)) != 0 && heap_trim_all() + quire_source_trim(heap->source) != 0)
         p = large_try(heap, bytes, align_bytes, &is_zero);
-    heap_thread_outside();
+    heap_thread_allocated(heap);
     if (!p) {
         errno = ENOMEM;
         return NULL;

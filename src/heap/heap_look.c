@@ -82,6 +82,7 @@ static void all_home(struct quire_heap *heap)
     for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
         heap_visit(local);
         heap_inbox_drain(local);
+        heap_hot_flush(local);
         heap_release(local);
     }
 }
@@ -148,20 +149,23 @@ bool quire_heap_owns(const struct quire_heap *heap, const void *p)
 
 struct sums {
     size_t live_bytes, free_bytes, live_blocks, pages, rounding16;
-    struct quire_heap_class_stats *class; /* of one class alone */
-    unsigned index;
+    struct quire_heap_class_stats *class; /* of each; NULL: not asked for */
 };
 
 static int sum_page(struct heap_page *page, void *arg)
 {
     struct sums *sums = arg;
-    size_t live = heap_page_live(page);
-    if (sums->class && page->class != sums->index)
-        return 0;
+    size_t live = heap_page_live(page), rounding16 = live * heap_owner(page)->bin[page->class].rounding16;
+    if (sums->class) {
+        struct quire_heap_class_stats *class = &sums->class[page->class];
+        class->live_blocks += live;
+        class->page_bytes += page->span.bytes;
+        class->rounding_bytes += rounding16 / 16;
+    }
     sums->live_blocks += live;
     sums->live_bytes += live * page->slot_bytes;
     sums->free_bytes += page->span.bytes - live * page->slot_bytes;
-    sums->rounding16 += live * heap_owner(page)->bin[page->class].rounding16;
+    sums->rounding16 += rounding16;
     sums->pages++;
     return 0;
 }
@@ -214,29 +218,30 @@ void quire_heap_stats(const struct quire_heap *heap, struct quire_heap_stats *ou
     heap_thread_outside();
 }
 
-void heap_class_stats_locked(struct quire_heap *heap, unsigned index, struct quire_heap_class_stats *out)
+void heap_classes_stats_locked(struct quire_heap *heap, struct quire_heap_class_stats out[HEAP_CLASSES])
 {
-    struct sums sums = {.class = out, .index = index};
+    struct sums sums = {.class = out};
+    for (unsigned c = 0; c < HEAP_CLASSES; c++) {
+        size_t peak = size_load_relaxed(&heap->of_class[c].peak);
+        out[c] = (struct quire_heap_class_stats){.slot_bytes = heap_class_bytes(c)};
+        out[c].peak_bytes = peak * heap_page_bytes(out[c].slot_bytes, os_page_bytes());
+    }
+    all_home(heap);
     pages_each(heap, sum_page, &sums);
-    *out = (struct quire_heap_class_stats){.slot_bytes = heap_class_bytes(index), .live_blocks = sums.live_blocks};
-    out->page_bytes = sums.live_bytes + sums.free_bytes;
-    out->rounding_bytes = sums.rounding16 / 16;
-    size_t bytes = heap_page_bytes(out->slot_bytes, os_page_bytes());
-    for (struct heap_local *local = heap_locals(heap); local; local = local->next)
-        out->peak_bytes += __atomic_load_n(&local->bin[index].pages_peak, __ATOMIC_RELAXED) * bytes;
 }
 
 int quire_heap_class_stats(const struct quire_heap *heap, unsigned index, struct quire_heap_class_stats *out)
 {
+    struct quire_heap_class_stats all[HEAP_CLASSES];
     if (index >= HEAP_CLASSES) {
         errno = EINVAL;
         return -1;
     }
     heap_list_lock();
-    all_home(heap_mutable(heap));
-    heap_class_stats_locked(heap_mutable(heap), index, out);
+    heap_classes_stats_locked(heap_mutable(heap), all);
     heap_list_unlock();
     heap_thread_outside();
+    *out = all[index];
     return 0;
 }
 

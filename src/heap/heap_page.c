@@ -101,9 +101,7 @@ static struct heap_page *page_new(struct heap_local *local, unsigned class)
     }
     sanitize_no_access(span.start, span.bytes);
     sanitize_root(span.start, span.bytes, true);
-    struct heap_bin *bin = &local->bin[class];
-    if (++bin->pages > bin->pages_peak)
-        bin->pages_peak = bin->pages;
+    size_max_relaxed(&heap->of_class[class].peak, size_add_relaxed(&heap->of_class[class].pages, 1) + 1);
     heap_work_is_due();
     return page;
 }
@@ -123,7 +121,7 @@ static void page_give(struct quire_heap *heap, struct heap_page *page)
 
 static void page_retire(struct heap_local *local, struct heap_page *page)
 {
-    local->bin[page->class].pages--;
+    size_sub_relaxed(&local->heap->of_class[page->class].pages, 1);
     page_give(local->heap, page);
 }
 
@@ -200,10 +198,7 @@ static struct heap_page *adopt_from(struct heap_local *local, struct heap_local 
     struct heap_page *page = partial_pick(&idle->bin[class]);
     if (page) {
         heap_page_leave(idle, page);
-        idle->bin[class].pages--;
         addr_store_release(&page->owner, (uintptr_t)local); /* release [heap-owner] */
-        if (++local->bin[class].pages > local->bin[class].pages_peak)
-            local->bin[class].pages_peak = local->bin[class].pages;
     }
     heap_idle_drop(idle);
     return page;
@@ -217,7 +212,7 @@ static struct heap_page *adopt(struct heap_local *local, unsigned class)
         return NULL;
     struct heap_local *idle = heap_locals(heap);
     for (int tries = 0; idle && !page && tries < IDLE_TRIES; idle = idle->next)
-        if (heap_is_idle(idle) && idle->bin[class].pages != 0) {
+        if (heap_is_idle(idle) && (__atomic_load_n(&idle->bin[class].partial, __ATOMIC_RELAXED) || addr_load_relaxed(&idle->inbox) != 0)) {
             page = adopt_from(local, idle, class);
             tries++;
         }
@@ -279,6 +274,18 @@ void heap_page_due(struct heap_local *local, struct heap_page *page)
     }
     heap_page_leave(local, page);
     heap_page_to_partial(local, page);
+}
+
+void heap_hot_flush(struct heap_local *local)
+{
+    for (unsigned c = 0; c < HEAP_CLASSES; c++) {
+        void *p = local->bin[c].hot;
+        if (!p)
+            continue;
+        struct heap_page *page = heap_page_find(p);
+        local->bin[c].hot = NULL;
+        heap_slot_free(local, page, heap_slot_of(page, p));
+    }
 }
 
 void heap_local_settle(struct heap_local *local)

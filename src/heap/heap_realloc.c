@@ -19,10 +19,20 @@ static size_t usable(const struct heap_page *page)
     return heap_is_large(page) ? heap_large_bytes(page) : page->slot_bytes - heap_of_page(page)->tail_bytes;
 }
 
+static bool slot_is_free(const struct heap_page *page, uint32_t slot)
+{
+    return !heap_is_large(page) && (__atomic_load_n(&page->free[slot / WORD_BITS], __ATOMIC_RELAXED) >> slot % WORD_BITS & 1);
+}
+
 size_t quire_heap_usable_bytes(const void *p)
 {
     uint32_t slot;
-    return p ? usable(heap_page_verify(NULL, p, &slot)) : 0;
+    if (!p)
+        return 0;
+    struct heap_page *page = heap_page_verify(NULL, p, &slot);
+    if (unlikely(slot_is_free(page, slot)))
+        heap_refuse(heap_of_page(page), HEAP_E1, p);
+    return usable(page);
 }
 
 struct quire_heap *quire_heap_of(const void *p)
@@ -42,11 +52,6 @@ static void *move(struct quire_heap *heap, void *p, size_t had, size_t bytes)
     memcpy(fresh, p, had < bytes ? had : bytes);
     quire_heap_free(heap, p);
     return fresh;
-}
-
-static bool slot_is_free(const struct heap_page *page, uint32_t slot)
-{
-    return !heap_is_large(page) && (__atomic_load_n(&page->free[slot / WORD_BITS], __ATOMIC_RELAXED) >> slot % WORD_BITS & 1);
 }
 
 void *quire_heap_realloc(struct quire_heap *heap, void *p, size_t bytes)
@@ -69,4 +74,9 @@ void *quire_heap_realloc(struct quire_heap *heap, void *p, size_t bytes)
         return p;
     }
     return move(heap, p, had, bytes);
+}
+
+void *heap_realloc_any(void *p, size_t bytes)
+{
+    return quire_heap_realloc(&heap_of_process, p, bytes);
 }

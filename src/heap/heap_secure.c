@@ -89,8 +89,22 @@ static struct heap_late *late_of(struct heap_local *local)
     return local->late;
 }
 
+/* It was zeroed when it was freed. */
+static void verify_zero(const struct quire_heap *heap, const char *p, size_t bytes)
+{
+    uint64_t all = 0, word;
+    for (size_t at = 0; at < bytes; at += sizeof word) {
+        memcpy(&word, p + at, sizeof word);
+        all |= word;
+    }
+    if (unlikely(all != 0))
+        heap_refuse(heap, HEAP_E6, p);
+}
+
 static void release_one(struct heap_local *local, struct heap_page *page, uint32_t slot)
 {
+    if (!sanitize_watched())
+        verify_zero(local->heap, heap_slot_at(page, slot), page->slot_bytes);
     *late_word(page, slot) &= ~(UINT64_C(1) << slot % WORD_BITS);
     heap_slot_free(local, page, slot);
 }

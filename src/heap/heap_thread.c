@@ -17,6 +17,8 @@
 #include "os/os.h"
 #include "pages/reaper.h"
 
+enum { WORTH_A_THREAD_BYTES = 4 << 20 };
+
 /* Its short way is closed for good. */
 struct heap_local heap_local_none;
 THREAD_LOCAL struct heap_tls heap_tls __attribute__((tls_model("initial-exec"))) = {.self = &heap_local_none};
@@ -24,7 +26,7 @@ THREAD_LOCAL struct heap_tls heap_tls __attribute__((tls_model("initial-exec")))
 void heap_release(struct heap_local *local)
 {
     heap_tls.held = NULL;
-    bias_drop(&local->bias, !heap_is_idle(local));
+    bias_drop(&local->bias, !heap_is_idle(local) && local->heap->tail_bytes == 0);
 }
 
 void heap_visit(struct heap_local *local)
@@ -54,13 +56,25 @@ void heap_idle_drop(struct heap_local *local)
     lock_drop(&local->bias.lock);
 }
 
+static void wake(void)
+{
+    if (likely(!heap_tls.has_work))
+        return;
+    heap_tls.has_work = false;
+    reaper_wake();
+}
+
 void heap_thread_outside(void)
 {
-    if (unlikely(heap_tls.has_work)) {
-        heap_tls.has_work = false;
-        reaper_wake();
-    }
-    reaper_start_due();
+    wake();
+    reaper_start_due(true);
+}
+
+void heap_thread_allocated(const struct quire_heap *heap)
+{
+    wake();
+    if (size_load_relaxed(&heap->mapped_bytes) > WORTH_A_THREAD_BYTES)
+        reaper_start_due(false);
 }
 
 /* ---- a thread's end ---- */
@@ -73,6 +87,7 @@ static void local_leave(struct heap_local *local)
     heap_out_flush(local);
     heap_secure_flush(local);
     heap_inbox_drain(local);
+    heap_hot_flush(local);
     heap_local_settle(local);
     addr_store_relaxed(&local->thread, 0);
     lock_rerank(&local->bias.lock, LOCK_HEAP_IDLE);
@@ -228,7 +243,7 @@ static void page_repair(struct quire_heap *heap, struct heap_page *page)
     struct heap_local *owner = heap_owner(page);
     if (is_mine_and_inside(owner))
         return;
-    owner->bin[page->class].pages++;
+    size_add_relaxed(&heap->of_class[page->class].pages, 1);
     heap_state_set(page, HEAP_FULL);
     page->until = heap_rejoin_frees(page->slots);
     if (heap_page_live(page) < page->slots) {
@@ -238,15 +253,29 @@ static void page_repair(struct quire_heap *heap, struct heap_page *page)
     }
 }
 
+static void hot_to_bits(struct heap_local *local)
+{
+    for (unsigned c = 0; c < HEAP_CLASSES; c++) {
+        void *p = local->bin[c].hot;
+        struct heap_page *page = p ? heap_page_find(p) : NULL;
+        if (page)
+            bits_set_one(page->free, heap_slot_of(page, p));
+    }
+}
+
 /* Everything anew from the headers and their bits, which are always whole. */
 static void heap_repair(struct quire_heap *heap)
 {
     size_t meta = heap->span.bytes;
     for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
         meta += local->span.bytes;
-        if (!is_mine_and_inside(local))
+        if (!is_mine_and_inside(local)) {
+            hot_to_bits(local);
             heap_bins_clear(local);
+        }
     }
+    for (unsigned c = 0; c < HEAP_CLASSES; c++)
+        size_store_relaxed(&heap->of_class[c].pages, 0);
     for (struct heap_chunk *chunk = heap->chunks; chunk; chunk = chunk->next)
         meta += chunk->span.bytes;
     size_store_relaxed(&heap->meta_bytes, meta);
@@ -269,8 +298,10 @@ void heap_threads_after_fork(struct quire_heap *heap)
             continue;
         bias_reset(&local->bias);
         bool is_mine = addr_load_relaxed(&local->thread) == heap_thread_id();
-        if (is_mine) {
+        if (is_mine && heap->tail_bytes == 0) {
             bias_open(&local->bias);
+        } else if (is_mine) {
+            continue;
         } else if (local != &heap->home) {
             addr_store_relaxed(&local->thread, 0);
             local->bias.lock.rank = LOCK_HEAP_IDLE;

@@ -149,6 +149,8 @@ int os_after_fork_in_child(void (*fn)(void));
 /* Call fn(arg) when this thread ends; one arg for each fn, of which there are four at most.  -ENOMEM. */
 int os_at_thread_exit(void (*fn)(void *), void *arg);
 uint64_t os_thread_id(void);
+/* The process has never had a second thread, or has none any more; false where libc does not say. */
+bool os_is_single_threaded(void);
 uint64_t os_process_id(void);
 void os_sleep_ns(uint64_t ns);
 void os_yield(void);

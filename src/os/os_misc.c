@@ -200,3 +200,11 @@ void os_barrier(void)
         os_sleep_ns(1000000); /* a filter took it away since os_barrier_init(): a millisecond empties every store buffer */
     errno = kept;
 }
+
+/* glibc since 2.32. */
+extern char __libc_single_threaded __attribute__((weak));
+
+bool os_is_single_threaded(void)
+{
+    return &__libc_single_threaded != NULL && __libc_single_threaded != 0;
+}

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/atomic.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -25,8 +27,31 @@ static inline void *owner_object(owner_t owner) { return (void *)(owner & ~(uint
 int pagemap_set(const void *start, size_t bytes, owner_t owner);
 /* They belong to nobody; only for pages that pagemap_set() took. */
 void pagemap_clear(const void *start, size_t bytes);
-/* The owner of this address, 0 when nobody's.  Three dependent loads. */
-owner_t pagemap_find(const void *address);
+/* ---- how it is made, so that looking costs no call (pagemap.c) ---- */
+enum { PAGEMAP_LEVEL_BITS = 18, PAGEMAP_LEVELS = 2, PAGEMAP_ENTRIES = 1 << PAGEMAP_LEVEL_BITS, PAGEMAP_KIND_MASK = 7 };
+struct pagemap_table {
+    atomic_addr entry[PAGEMAP_ENTRIES];
+};
+extern struct pagemap_table pagemap_root;
+extern uint32_t pagemap_shift; /* 0 before the first entry is made */
+
+static inline bool pagemap_is_table(uintptr_t entry)
+{
+    return entry != 0 && (entry & PAGEMAP_KIND_MASK) == 0;
+}
+
+/* The owner of this address, 0 when nobody's.  Two dependent loads. */
+static ALWAYS_INLINE owner_t pagemap_find(const void *address)
+{
+    uintptr_t page = (uintptr_t)address >> __atomic_load_n(&pagemap_shift, __ATOMIC_RELAXED);
+    if (unlikely(page >> (PAGEMAP_LEVELS * PAGEMAP_LEVEL_BITS)))
+        return 0;
+    uintptr_t entry = addr_load_acquire(&pagemap_root.entry[page >> PAGEMAP_LEVEL_BITS]); /* acquire [pagemap-table] acquire [pagemap-owner] */
+    if (unlikely(!pagemap_is_table(entry)))
+        return entry;
+    const struct pagemap_table *leaf = (const struct pagemap_table *)entry;
+    return addr_load_acquire(&leaf->entry[page & (PAGEMAP_ENTRIES - 1)]); /* acquire [pagemap-owner] */
+}
 /* Bytes of memory that the table may hold. */
 size_t pagemap_meta_bytes(void);
 void pagemap_after_fork(void);

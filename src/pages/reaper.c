@@ -66,9 +66,14 @@ size_t reaper_guests_trim(void)
     return freed;
 }
 
+static bool idle_is_worth_it(void)
+{
+    return source_default_idle_bytes() > REAPER_FLOOR_BYTES + size_load_relaxed(&reaper.floor_bytes_more);
+}
+
 static bool work_left(void)
 {
-    return source_default_idle_bytes() > REAPER_FLOOR_BYTES + size_load_relaxed(&reaper.floor_bytes_more) || guests_pending();
+    return idle_is_worth_it() || guests_pending();
 }
 
 /* A tick that returns nothing may only have aged its pages; after the second the system is refusing: ask it less and less often. */
@@ -107,7 +112,7 @@ static void reaper_main(void *unused)
 
 static COLD void start_or_wake(uint32_t seen)
 {
-    if (seen== REAPER_NONE && u32_cas_relaxed(&reaper.state, &seen, REAPER_TICKING)) {
+    if (seen == REAPER_NONE && u32_cas_relaxed(&reaper.state, &seen, REAPER_TICKING)) {
         if (os_thread_start(reaper_main, NULL) != 0) {
             u64_store_relaxed(&reaper.ticked_ns, os_time_ns());
             u32_store_relaxed(&reaper.state, REAPER_ALONE);
@@ -132,9 +137,12 @@ void reaper_defer(size_t floor_bytes)
     size_store_relaxed(&reaper.floor_bytes_more, floor_bytes > REAPER_FLOOR_BYTES ? floor_bytes - REAPER_FLOOR_BYTES : 0);
 }
 
-void reaper_start_due(void)
+void reaper_start_due(bool after_free)
 {
-    if (likely(u32_load_relaxed(&reaper.is_due) == 0) || source_default_idle_bytes() <= REAPER_FLOOR_BYTES + size_load_relaxed(&reaper.floor_bytes_more))
+    if (likely(u32_load_relaxed(&reaper.is_deferred) == 0) || u32_load_relaxed(&reaper.is_due) == 0)
+        return;
+    bool alone = os_is_single_threaded();
+    if (alone ? !idle_is_worth_it() : after_free)
         return;
     u32_store_relaxed(&reaper.is_due, 0);
     start_or_wake(u32_load_relaxed(&reaper.state));

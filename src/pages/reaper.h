@@ -39,10 +39,10 @@ void reaper_wake(void);
 void reaper_tick_if_alone(void);
 /*
  * For a library whose allocators serve malloc: starting a thread allocates.  From now on reaper_wake() starts none; reaper_start_due(), called
- * where nothing is held, does.
+ * where nothing is held, does: for a process of one thread when there is idle memory, for others before that.
  */
 void reaper_defer(size_t floor_bytes); /* idle memory up to floor_bytes is not worth a thread */
-void reaper_start_due(void);
+void reaper_start_due(bool after_free); /* a free may come from where libc holds the locks that a new thread needs */
 void reaper_set_decay(uint64_t decay_ns);
 void reaper_after_fork(void);
 
