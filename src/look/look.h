@@ -50,9 +50,9 @@ struct look_kind {
 };
 
 /* All kinds, in the order in which they are shown. */
-enum { LOOK_KINDS = 3 };
+enum { LOOK_KINDS = 5 };
 extern const struct look_kind *const look_kinds[LOOK_KINDS];
-extern const struct look_kind look_source_kind, look_slab_kind, look_percpu_kind;
+extern const struct look_kind look_source_kind, look_slab_kind, look_percpu_kind, look_heap_kind, look_heap_class_kind;
 
 /* An entry of a list of look_fields.h as a field, and as a value of `stats`, which a collector has. */
 #define LOOK_FIELD(field, role, column, what) {#field, role, column, what},

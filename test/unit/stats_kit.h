@@ -20,6 +20,8 @@
 
 #include <quire/stats.h>
 
+namespace stats_kit { /* other tests have tables and heaps of their own */
+
 inline std::string contents(int fd)
 {
     std::string text(static_cast<size_t>(lseek(fd, 0, SEEK_END)), 0);
@@ -367,3 +369,5 @@ private:
         rows.push_back(row);
     }
 };
+
+} // namespace stats_kit

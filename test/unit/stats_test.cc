@@ -1,63 +1,14 @@
 // SPDX-License-Identifier: MIT
-/* Each sentence of quire/stats.h: what is written in each format, that it adds up, and what the caller is told. */
+/* What quire_stats_write() shows: every object, in each format, under its name, with sums that add up. */
 #include <gtest/gtest.h>
 
-#include <csignal>
-#include <fcntl.h>
-#include <poll.h>
-#include <pthread.h>
-#include <sys/wait.h>
+#include "unit/stats_scope.h"
 
-#include <quire/percpu.h>
-#include <quire/slab.h>
-
-#include "support.h"
-#include "unit/stats_kit.h"
+using namespace stats_kit;
 
 namespace {
-const uint32_t formats[] = {QUIRE_STATS_TEXT, QUIRE_STATS_JSON, QUIRE_STATS_PROMETHEUS};
-const char *const kinds[] = {"sources", "slabs", "percpu"};
-const std::map<std::string, std::string> singular = {{"sources", "source"}, {"slabs", "slab"}, {"percpu", "percpu"}};
-
-/* A slab, or a pool, with some live things in it. */
-struct Nodes {
-    quire_slab *slab;
-    explicit Nodes(const char *name, size_t elements = 100, size_t bytes = 72)
-    {
-        quire_slab_opts opts = {};
-        opts.name = name;
-        slab = quire_slab_create(bytes, &opts);
-        for (size_t i = 0; i < elements; i++)
-            EXPECT_NE(quire_slab_alloc(slab), nullptr);
-    }
-    Nodes(const Nodes &) = delete;
-    ~Nodes() { quire_slab_destroy(slab); }
-};
-
-struct Counters {
-    quire_percpu *pool;
-    explicit Counters(const char *name, size_t objects = 10)
-    {
-        quire_percpu_opts opts = {};
-        opts.name = name;
-        opts.chunk_bytes = 16384;
-        opts.cpus = 2;
-        pool = quire_percpu_create(&opts);
-        for (size_t i = 0; i < objects; i++)
-            quire_percpu_add(pool, quire_percpu_alloc(pool, 8, 0), 1);
-    }
-    Counters(const Counters &) = delete;
-    ~Counters() { quire_percpu_destroy(pool); }
-};
-
-std::vector<const Json *> named(const Json &all, const std::string &kind, const std::string &name)
-{
-    std::vector<const Json *> found;
-    for (const Json &object : all[kind].items)
-        if (object["name"].string == name)
-            found.push_back(&object);
-    return found;
-}
+const char *const kinds[] = {"sources", "slabs", "percpu", "heaps", "heap_classes"};
+const std::map<std::string, std::string> singular = {{"sources", "source"}, {"slabs", "slab"}, {"percpu", "percpu"}, {"heaps", "heap"}, {"heap_classes", "heap_class"}};
 
 size_t text_count(const std::string &name)
 {
@@ -124,6 +75,70 @@ TEST(Stats, json_says_what_the_objects_own_statistics_say)
     EXPECT_EQ(all["process"].number, static_cast<uint64_t>(getpid()));
 }
 
+TEST(Stats, a_heap_is_shown_with_the_blocks_of_each_size)
+{
+    Heap heap("sizes");
+    for (int i = 0; i < 100; i++)
+        heap.alloc(48);
+    for (int i = 0; i < 30; i++)
+        heap.alloc(1000);
+    heap.alloc(100000);
+    Json all = Json::parse(written(QUIRE_STATS_JSON));
+    struct quire_heap_stats stats;
+    quire_heap_stats(heap.heap, &stats);
+    const Json &whole = *named(all, "heaps", "sizes").at(0);
+    EXPECT_EQ(whole["live_blocks"].number, 131u);
+    EXPECT_EQ(whole["mapped_bytes"].number, stats.mapped_bytes);
+    EXPECT_EQ(whole["large_bytes"].number, stats.large_bytes);
+    std::map<uint64_t, uint64_t> live;
+    uint64_t pages_bytes = 0;
+    for (const Json *line : named(all, "heap_classes", "sizes")) {
+        EXPECT_TRUE(live.emplace((*line)["slot_bytes"].number, (*line)["live_blocks"].number).second) << "a size twice";
+        EXPECT_EQ((*line)["id"].number, whole["id"].number);
+        pages_bytes += (*line)["page_bytes"].number;
+    }
+    EXPECT_EQ(live, (std::map<uint64_t, uint64_t>{{48, 100}, {1024, 30}})) << "a size that never had a page has no line";
+    EXPECT_EQ(pages_bytes + whole["large_bytes"].number, whole["live_bytes"].number + whole["free_bytes"].number);
+    EXPECT_EQ(prometheus_count("quire_heap_class_live_blocks", "sizes"), 2u);
+    EXPECT_EQ(text_count("sizes"), 3u) << "the heap and two sizes";
+}
+
+TEST(Stats, the_heap_of_the_process_is_called_default_and_is_always_there)
+{
+    void *p = quire_heap_alloc(quire_heap_default(), 3000);
+    Json all = Json::parse(written(QUIRE_STATS_JSON));
+    ASSERT_EQ(named(all, "heaps", "default").size(), 1u);
+    EXPECT_EQ((*named(all, "heaps", "default")[0])["id"].number, 1u);
+    uint64_t live = 0;
+    for (const Json *line : named(all, "heap_classes", "default"))
+        live += (*line)["slot_bytes"].number == 3072 ? (*line)["live_blocks"].number : 0;
+    EXPECT_EQ(live, 1u);
+    quire_heap_free(quire_heap_default(), p);
+}
+
+TEST(Stats, more_sizes_and_heaps_than_are_looked_at_together_are_each_shown_once)
+{
+    std::vector<std::unique_ptr<Heap>> heaps;
+    for (int i = 0; i < 40; i++)
+        heaps.push_back(std::make_unique<Heap>(("heap " + std::to_string(i)).c_str()));
+    for (size_t bytes = 16; bytes <= 32768; bytes += 16) { /* all 80 sizes, in two of them */
+        heaps[3]->alloc(bytes);
+        heaps[30]->alloc(bytes);
+    }
+    heaps[20]->alloc(1);
+    Json all = Json::parse(written(QUIRE_STATS_JSON));
+    Prometheus::parse(written(QUIRE_STATS_PROMETHEUS)); /* throws when a series is there twice */
+    for (int i = 0; i < 40; i++) {
+        std::string name = "heap " + std::to_string(i);
+        EXPECT_EQ(named(all, "heaps", name).size(), 1u) << name;
+        auto lines = named(all, "heap_classes", name);
+        ASSERT_EQ(lines.size(), i == 3 || i == 30 ? 80u : i == 20 ? 1u : 0u) << name;
+        for (size_t c = 1; c < lines.size(); c++)
+            EXPECT_LT((*lines[c - 1])["slot_bytes"].number, (*lines[c])["slot_bytes"].number);
+    }
+    EXPECT_EQ(prometheus_count("quire_heap_class_page_bytes", "heap 30"), 80u);
+}
+
 TEST(Stats, objects_of_one_name_and_those_without_are_told_apart_by_their_ids)
 {
     Nodes a("twin"), b("twin"), c(nullptr), d("");
@@ -183,6 +198,11 @@ TEST(Stats, more_objects_than_are_looked_at_together_are_each_shown_once)
 TEST(Stats, parts_are_the_whole_and_sums_are_the_sums)
 {
     Nodes a("sum a", 1000), b("sum b", 10, 5000);
+    Heap e("sum e"), f("sum f");
+    for (size_t bytes = 1; bytes < 100000; bytes += bytes / 2 + 1) {
+        e.alloc(bytes);
+        quire_heap_free(f.heap, f.alloc(bytes));
+    }
     Counters c("sum c"), d("sum d", 300);
     Json all = Json::parse(written(QUIRE_STATS_JSON));
     for (const char *kind : kinds) {
@@ -206,6 +226,9 @@ TEST(Stats, the_tables_columns_add_up_to_their_last_row)
 {
     Nodes a("row a", 1000), b("row b", 10, 5000);
     Counters c("row c");
+    Heap d("row d");
+    d.alloc(100);
+    d.alloc(1000);
     auto tables = Table::parse(written(QUIRE_STATS_TEXT));
     for (const char *kind : kinds) {
         const Table &table = tables.at(kind);
@@ -244,19 +267,22 @@ TEST(Stats, every_field_of_json_that_is_no_sum_of_parts_is_a_metric)
 {
     Nodes nodes("fields");
     Counters counters("fields");
+    Heap heap("fields");
+    heap.alloc(1);
     Json all = Json::parse(written(QUIRE_STATS_JSON));
     Prometheus metrics = Prometheus::parse(written(QUIRE_STATS_PROMETHEUS));
     for (const char *kind : kinds) {
         std::string prefix = "quire_" + singular.at(kind) + "_";
         std::set<std::string> states;
-        for (const auto &sample : metrics.metrics.at(prefix + "bytes").samples)
+        for (const auto &sample : metrics.metrics[prefix + "bytes"].samples) /* classes have none */
             states.insert(sample.labels.at("state") + "_bytes");
         for (const auto &member : all[kind].items.at(0).members)
-            if (member.first != "name" && member.first != "id" && member.first != "mapped_bytes" && !states.count(member.first)) {
+            if (member.first != "name" && member.first != "id" && member.first != "mapped_bytes" && member.first != "slot_bytes" && !states.count(member.first)) {
                 bool is_there = metrics.metrics.count(prefix + member.first) || metrics.metrics.count(prefix + member.first + "_total");
                 EXPECT_TRUE(is_there) << kind << " " << member.first;
             }
     }
+    metrics.metrics.erase("quire_heap_class_bytes");
     for (const auto &metric : metrics.metrics) {
         bool rises = metric.second.type == "counter", says_so = metric.first.size() > 6 && metric.first.compare(metric.first.size() - 6, 6, "_total") == 0;
         EXPECT_EQ(rises, says_so) << metric.first;
@@ -302,235 +328,5 @@ TEST(Stats, what_a_name_says_is_read_back_from_each_format)
         EXPECT_EQ(named(Json::parse(written(QUIRE_STATS_JSON)), "slabs", row.json).size(), 1u) << row.json;
         EXPECT_EQ(prometheus_count("quire_slab_pages", row.prometheus), 1u) << row.prometheus;
         EXPECT_EQ(text_count(row.text), 1u) << row.text;
-    }
-}
-
-/* ---- what the caller is told ---- */
-
-TEST(Stats, errno_is_left_as_it_was)
-{
-    for (uint32_t format : formats) {
-        int fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
-        errno = 77;
-        EXPECT_EQ(quire_stats_write(fd, format), 0);
-        EXPECT_EQ(errno, 77);
-        close(fd);
-    }
-}
-
-TEST(Stats, a_format_that_is_none_is_einval_and_nothing_is_written)
-{
-    int fd = memfd_create("stats", MFD_CLOEXEC);
-    for (uint32_t format : {3u, 4u, 0x80000000u, 0xffffffffu}) {
-        errno = 0;
-        EXPECT_EQ(quire_stats_write(fd, format), -1);
-        EXPECT_EQ(errno, EINVAL);
-    }
-    EXPECT_EQ(contents(fd), "");
-    close(fd);
-}
-
-TEST(Stats, what_write_refuses_is_the_callers_to_see)
-{
-    signal(SIGPIPE, SIG_IGN);
-    int full = open("/dev/full", O_WRONLY | O_CLOEXEC), read_only = open("/dev/null", O_RDONLY | O_CLOEXEC), ends[2];
-    ASSERT_EQ(pipe(ends), 0);
-    close(ends[0]);
-    struct {
-        int fd, error;
-    } table[] = {{-1, EBADF}, {read_only, EBADF}, {full, ENOSPC}, {ends[1], EPIPE}};
-    for (const auto &row : table)
-        for (uint32_t format : formats) {
-            errno = 0;
-            EXPECT_EQ(quire_stats_write(row.fd, format), -1);
-            EXPECT_EQ(errno, row.error);
-        }
-    close(full);
-    close(read_only);
-    close(ends[1]);
-    signal(SIGPIPE, SIG_DFL);
-}
-
-TEST(Stats, a_descriptor_that_does_not_wait_is_eagain_when_it_is_full)
-{
-    std::vector<std::unique_ptr<Nodes>> many;
-    for (int i = 0; i < 100; i++)
-        many.push_back(std::make_unique<Nodes>("eagain", 0));
-    int ends[2];
-    ASSERT_EQ(pipe2(ends, O_NONBLOCK | O_CLOEXEC), 0);
-    fcntl(ends[1], F_SETPIPE_SZ, 4096);
-    EXPECT_EQ(quire_stats_write(ends[1], QUIRE_STATS_JSON), -1);
-    EXPECT_EQ(errno, EAGAIN);
-    close(ends[0]);
-    close(ends[1]);
-}
-
-/* ---- interrupted, slow ---- */
-
-namespace {
-/* Writes into a pipe that holds one page, from a thread of its own, until it is read to the end. */
-struct Slow {
-    int ends[2], result = -2;
-    pthread_t thread;
-    uint32_t format;
-    explicit Slow(uint32_t format_) : format(format_)
-    {
-        EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
-        fcntl(ends[1], F_SETPIPE_SZ, 4096);
-        pthread_create(&thread, nullptr, write, this);
-    }
-    ~Slow() { close(ends[0]); }
-    static void *write(void *arg)
-    {
-        Slow *slow = static_cast<Slow *>(arg);
-        slow->result = quire_stats_write(slow->ends[1], slow->format);
-        close(slow->ends[1]);
-        return nullptr;
-    }
-    bool wait_full()
-    {
-        struct pollfd can_write = {ends[1], POLLOUT, 0};
-        for (int tries = 0; tries < 5000 && poll(&can_write, 1, 0) == 1; tries++)
-            usleep(1000);
-        return poll(&can_write, 1, 0) == 0;
-    }
-    template <class Between> std::string read_all(size_t bytes, Between between)
-    {
-        std::string text, part(bytes, 0);
-        for (ssize_t got; (got = ::read(ends[0], &part[0], bytes)) > 0; between())
-            text.append(part, 0, static_cast<size_t>(got));
-        pthread_join(thread, nullptr);
-        return text;
-    }
-};
-} // namespace
-
-TEST(Stats, short_writes_and_interrupted_ones_go_on)
-{
-    struct sigaction action = {}, before;
-    action.sa_handler = [](int) {}; /* without SA_RESTART: a write that waits fails with EINTR, or is short */
-    sigaction(SIGUSR1, &action, &before);
-    std::vector<std::unique_ptr<Nodes>> many;
-    for (int i = 0; i < 40; i++)
-        many.push_back(std::make_unique<Nodes>(("slow " + std::to_string(i)).c_str(), 0));
-    Slow slow(QUIRE_STATS_JSON);
-    ASSERT_TRUE(slow.wait_full());
-    std::string text = slow.read_all(700, [&] { pthread_kill(slow.thread, SIGUSR1); });
-    EXPECT_EQ(slow.result, 0);
-    Json all = Json::parse(text);
-    for (int i = 0; i < 40; i++)
-        EXPECT_EQ(named(all, "slabs", "slow " + std::to_string(i)).size(), 1u);
-    sigaction(SIGUSR1, &before, nullptr);
-}
-
-TEST(Stats, a_reader_who_is_slow_stops_nobody_else)
-{
-    std::vector<std::unique_ptr<Nodes>> many;
-    for (int i = 0; i < 100; i++)
-        many.push_back(std::make_unique<Nodes>("waiting", 1));
-    for (uint32_t format : formats) {
-        Slow slow(format);
-        ASSERT_TRUE(slow.wait_full());
-        Nodes nodes("meanwhile");
-        Counters counters("meanwhile");
-        std::thread([&] { quire_slab_free(nodes.slab, quire_slab_alloc(nodes.slab)); }).join(); /* its end takes the registry's lock */
-        quire_slab_trim(nodes.slab);
-        many.pop_back();
-        many.erase(many.begin());
-        slow.read_all(4096, [] {});
-        EXPECT_EQ(slow.result, 0);
-    }
-}
-
-/* ---- nothing is allocated, nothing is held ---- */
-
-TEST(Stats, nothing_is_allocated)
-{
-    Nodes nodes("frugal");
-    Counters counters("frugal");
-    int fd = memfd_create("stats", MFD_CLOEXEC);
-    for (uint32_t format : formats)
-        EXPECT_EQ(quire_stats_write(fd, format), 0);
-    quire_source_set_decay(quire_source_default(), 0); /* the reaper is still */
-    for (uint32_t format : formats) {
-        struct quire_source_stats before, after;
-        quire_source_stats(quire_source_default(), &before);
-        os_fault_set(OS_MAP, 0, false);
-        os_fault_set(OS_LIBC, 0, false);
-        EXPECT_EQ(quire_stats_write(fd, format), 0);
-        EXPECT_EQ(os_fault_set(OS_MAP, 0, false), 0u);
-        EXPECT_EQ(os_fault_set(OS_LIBC, 0, false), 0u);
-        quire_source_stats(quire_source_default(), &after);
-        EXPECT_EQ(after.takes, before.takes);
-        EXPECT_EQ(after.taken_bytes, before.taken_bytes);
-    }
-    quire_source_set_decay(quire_source_default(), 1000000000u);
-    close(fd);
-}
-
-TEST(Stats, when_there_is_no_memory_all_is_still_written)
-{
-    Nodes nodes("poor");
-    Fault map(OS_MAP, 1, true), libc(OS_LIBC, 1, true);
-    int fd = memfd_create("stats", MFD_CLOEXEC);
-    for (uint32_t format : formats)
-        EXPECT_EQ(quire_stats_write(fd, format), 0);
-    close(fd);
-}
-
-TEST(Stats, a_walks_function_may_write_them)
-{
-    Nodes nodes("walked", 3);
-    int fd = memfd_create("stats", MFD_CLOEXEC);
-    auto visit = [](void *, void *arg) { return quire_stats_write(*static_cast<int *>(arg), QUIRE_STATS_TEXT); };
-    EXPECT_EQ(quire_slab_walk(nodes.slab, visit, &fd), 0);
-    close(fd);
-}
-
-TEST(Stats, the_child_of_a_fork_writes_its_own)
-{
-    Nodes nodes("parent's");
-    int fd = memfd_create("stats", MFD_CLOEXEC);
-    pid_t child = fork();
-    if (child == 0)
-        _exit(quire_stats_write(fd, QUIRE_STATS_JSON) != 0);
-    int status;
-    waitpid(child, &status, 0);
-    EXPECT_EQ(status, 0);
-    Json all = Json::parse(contents(fd));
-    EXPECT_EQ(all["process"].number, static_cast<uint64_t>(child));
-    EXPECT_EQ(named(all, "slabs", "parent's").size(), 1u);
-    close(fd);
-}
-
-TEST(Stats, objects_may_come_go_and_be_used_meanwhile)
-{
-    struct Threads : std::vector<std::thread> {
-        std::atomic<bool> stop{false};
-        ~Threads()
-        {
-            stop = true;
-            for (std::thread &thread : *this)
-                thread.join();
-        }
-    };
-    Nodes shared("shared");
-    Threads threads;
-    for (int t = 0; t < 3; t++)
-        threads.emplace_back([&, t] {
-            while (!threads.stop) {
-                Nodes nodes(t == 0 ? "coming" : nullptr, 50);
-                Counters counters("going", 5);
-                void *element = quire_slab_alloc(shared.slab);
-                quire_slab_free(shared.slab, element);
-            }
-        });
-    for (int round = 0; round < (test_long() ? 2000 : 60); round++) {
-        Json all = Json::parse(written(QUIRE_STATS_JSON));
-        Prometheus::parse(written(QUIRE_STATS_PROMETHEUS));
-        Table::parse(written(QUIRE_STATS_TEXT));
-        ASSERT_EQ(named(all, "slabs", "shared").size(), 1u) << "it was there from beginning to end";
-        for (const Json &slab : all["slabs"].items)
-            ASSERT_EQ(slab["mapped_bytes"].number, slab["live_bytes"].number + slab["free_bytes"].number + slab["meta_bytes"].number);
     }
 }
