@@ -123,7 +123,11 @@ void quire_percpu_stats(const struct quire_percpu *pool_, struct quire_percpu_st
         out->mapped_bytes = out->live_bytes + out->meta_bytes;
     out->free_bytes = out->mapped_bytes - out->live_bytes - out->meta_bytes;
     out->peak_bytes = size_load_relaxed(&pool->peak_bytes);
+    if (out->peak_bytes < out->mapped_bytes)
+        out->peak_bytes = out->mapped_bytes; /* charged for, but not had yet */
     out->chunks_peak = size_load_relaxed(&pool->chunks_peak);
+    if (out->chunks_peak < out->chunks)
+        out->chunks_peak = out->chunks; /* a chunk that went from one owner to the other while we looked is in the sum twice */
     out->limit_bytes = pool->limit_bytes;
     out->cpus = pool->window.cpus;
     out->unit_bytes = (pool->unit_words << WORD_LOG2) - os_page_bytes();
