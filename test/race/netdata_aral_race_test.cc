@@ -40,6 +40,9 @@ template <typename Body> void in_threads(unsigned count, Body body)
         thread.join();
 }
 
+/* What tests do so and so often they do a quarter of the times where every access is watched, but in the long run. */
+template <typename Count> Count part(Count count) { return memory_is_watched() && !test_long() ? count / 4 : count; }
+
 bool is_zero(const AralStats &stats)
 {
     static const AralStats zero = {};
@@ -63,7 +66,7 @@ TEST(AralRace, elements_that_others_free_unmark_and_count_are_never_lost_or_doub
         set_noise(noise);
         in_threads(threads, [&](unsigned t) {
             Random random(t + 1);
-            for (unsigned step = 0; step < 64000 / threads; step++) {
+            for (unsigned step = 0; step < part(64000u) / threads; step++) {
                 bool marked = random.below(2) == 0;
                 uint64_t *p = static_cast<uint64_t *>(marked ? aral_mallocz_marked(ar) : aral_mallocz(ar));
                 for (int i = 0; i < 6; i++)
@@ -104,7 +107,7 @@ TEST(AralRace, unmarking_meets_the_free_of_the_same_element)
             if (void *p = shared.load())
                 aral_unmark_allocation(ar, p); /* it may be free by now, or marked again: one mark is gone then, and nothing else */
     });
-    for (int round = 0; round < 20000; round++) {
+    for (int round = 0; round < part(20000); round++) {
         void *p = aral_mallocz_marked(ar), *neighbour = aral_mallocz_marked(ar);
         shared = p;
         if (round % 3 == 0)
@@ -148,7 +151,7 @@ TEST(AralRace, arrays_by_size_are_shared_by_all_who_hold_them_and_gone_afterward
     set_noise(noise);
     in_threads(8, [](unsigned t) {
         Random random(t + 1);
-        for (int round = 0; round < 300; round++) {
+        for (int round = 0; round < part(300); round++) {
             size_t size = 60 + random.below(4);
             ARAL *ar = aral_by_size_acquire(size), *again = aral_by_size_acquire(size);
             ASSERT_EQ(ar, again);
@@ -174,7 +177,7 @@ TEST(AralRace, the_page_size_is_set_while_arrays_come_and_go)
     });
     in_threads(4, [](unsigned t) {
         Random random(t + 1);
-        for (int round = 0; round < 100; round++) {
+        for (int round = 0; round < part(100); round++) {
             ARAL *ar = array_of("pages", 100);
             for (size_t i = random.below(2000); i > 0; i--)
                 aral_mallocz(ar);
@@ -212,7 +215,7 @@ TEST(AralRace, a_page_size_set_at_any_moment_of_a_creation_holds_for_the_array)
         GTEST_SKIP() << "only the check build stops at atomic steps";
     const size_t least = 16 << 10, count = 4 * least;
     bool reached = true;
-    for (unsigned nth = 1; reached; nth++) {
+    for (unsigned nth = 1; reached; nth += memory_is_watched() && !test_long() ? 3 : 1) {
         Seam here;
         here.nth = nth;
         seam = &here;
@@ -259,7 +262,7 @@ TEST(AralRace, the_child_of_a_fork_uses_every_array_whatever_others_were_doing)
                 aral_destroy(ar);
             }
         });
-    for (int round = 0; round < (test_long() ? 1000 : 60); round++) {
+    for (int round = 0; round < (test_long() ? 1000 : BUILT_WITH_ASAN ? 15 : 40); round++) {
         pid_t child = fork();
         if (child == 0) {
             alarm(30); /* a lock that nobody will ever drop */

@@ -236,19 +236,19 @@ TEST(PercpuFork, children_of_eight_busy_threads_use_and_end_the_pool)
 {
     if (forks_are_beyond_the_sanitizer())
         GTEST_SKIP() << NOT_HERE;
-    fork_under_load(OS_RSEQ_AUTO, test_long() ? 2000 : 120, true);
+    fork_under_load(OS_RSEQ_AUTO, test_long() ? 2000 : 60, true);
 }
 
 TEST(PercpuFork, and_so_they_do_without_sequences)
 {
     if (forks_are_beyond_the_sanitizer())
         GTEST_SKIP() << NOT_HERE;
-    fork_under_load(OS_RSEQ_OFF, test_long() ? 1000 : 60, true);
+    fork_under_load(OS_RSEQ_OFF, test_long() ? 1000 : 30, true);
 }
 
 TEST(PercpuFork, a_thread_that_is_not_the_first_may_fork_too)
 {
     if (forks_are_beyond_the_sanitizer())
         GTEST_SKIP() << NOT_HERE;
-    fork_under_load(OS_RSEQ_AUTO, test_long() ? 1000 : 40, false);
+    fork_under_load(OS_RSEQ_AUTO, test_long() ? 1000 : 20, false);
 }

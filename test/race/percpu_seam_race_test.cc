@@ -192,7 +192,7 @@ TEST(PercpuSeam, every_operation_at_every_step_of_every_other)
     int experiments = 0;
     for (const PercpuOperation &x : percpu_operations)
         for (const PercpuOperation &y : percpu_operations)
-            for (int k = 0; k < 3000; k = next_step(k, BUILT_WITH_TSAN || BUILT_WITH_ASAN ? 1 : 3)) {
+            for (int k = 0; k < 3000; k = memory_is_watched() && !test_long() ? 3 * k + 2 : next_step(k, 2)) {
                 snprintf(at_work, sizeof at_work, "%s, at step %d of: %s", y.name, k, x.name);
                 SCOPED_TRACE(at_work);
                 experiments++;

@@ -210,14 +210,14 @@ TEST(SlabFork, children_of_eight_busy_threads_use_and_end_the_slab)
 {
     if (BUILT_WITH_TSAN || BUILT_WITH_ASAN) /* a child of their busy processes waits for locks of theirs */
         GTEST_SKIP() << NOT_UNDER_TSAN;
-    fork_under_load(test_long() ? 1000 : 40, true);
+    fork_under_load(test_long() ? 1000 : 15, true);
 }
 
 TEST(SlabFork, a_thread_that_is_not_the_first_may_fork_too)
 {
     if (BUILT_WITH_TSAN || BUILT_WITH_ASAN) /* a child of their busy processes waits for locks of theirs */
         GTEST_SKIP() << NOT_UNDER_TSAN;
-    fork_under_load(test_long() ? 1000 : 20, false);
+    fork_under_load(test_long() ? 1000 : 8, false);
 }
 
 TEST(SlabFork, at_every_step_of_every_operation)

@@ -71,7 +71,7 @@ TEST(SourceDefaultRace, no_page_has_two_owners_while_threads_churn_and_memory_de
         set_noise(noise);
         std::vector<std::thread> all;
         for (unsigned t = 0; t < threads; t++)
-            all.emplace_back(churn, threads * 100 + t, 6000 / threads + 500);
+            all.emplace_back(churn, threads * 100 + t, (BUILT_WITH_ASAN && !test_long() ? 2000 : 6000) / threads + 500);
         for (int i = 0; i < 20; i++) {
             quire_source_trim(source);
             EXPECT_EQ(quire_source_check(source), nullptr);
@@ -107,7 +107,7 @@ TEST(SourceDefaultRace, children_forked_from_busy_threads_can_take_and_give)
                 churn(t + 1, 50);
         });
     /* Short: a fork of a process that AddressSanitizer watches takes a tenth of a second. */
-    const int forks = test_long() ? 1000 : BUILT_WITH_ASAN ? 25 : 75;
+    const int forks = test_long() ? 1000 : BUILT_WITH_ASAN ? 8 : 25;
     for (int i = 0; i < forks; i++) {
         pid_t child = fork();
         ASSERT_GE(child, 0);

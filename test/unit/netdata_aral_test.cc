@@ -299,7 +299,7 @@ TEST(Aral, an_array_for_one_thread_does_the_same)
 TEST(Aral, pages_stay_out_of_core_dumps_when_asked)
 {
     ARAL *secret = array_of(1000, {.dont_dump = true}), *open = array_of(1000);
-    for (char *p : take(secret, 500))
+    for (char *p : take(secret, 100))
         ASSERT_NE(vm_flags(p).find(" dd"), std::string::npos);
     if (!memory_is_watched()) {
         for (char *p : take(open, 100))

@@ -294,7 +294,8 @@ TEST(SourceDefault, a_child_of_a_fork_can_go_on_at_once)
 {
     quire_span kept = take(16 * page);
     memset(kept.start, 0x5a, kept.bytes);
-    for (int i = 0; i < 50; i++)
+    const int children = memory_is_watched() && !test_long() ? 10 : 50;
+    for (int i = 0; i < children; i++)
         in_child([&] {
             EXPECT_EQ(static_cast<char *>(kept.start)[page], 0x5a);
             give(kept);
