@@ -97,7 +97,7 @@ enum look_role { LOOK_WHOLE, LOOK_PART, LOOK_COUNT, LOOK_LEVEL, LOOK_EVENTS, LOO
     X(slot_bytes, LOOK_KEY, 1, "the size of the blocks")                                           \
     X(live_blocks, LOOK_COUNT, 1, "blocks handed out and not freed")                               \
     X(page_bytes, LOOK_COUNT, 1, "what the pages of this size hold")                               \
-    X(peak_bytes, LOOK_LEVEL, 1, "the most that page_bytes has been, each thread's peak by itself") \
+    X(peak_bytes, LOOK_LEVEL, 1, "the most that page_bytes has been")                              \
     X(rounding_bytes, LOOK_COUNT, 1, "of the live blocks, what nobody asked for: an estimate")
 
 #endif

@@ -2,10 +2,10 @@
 /*
  * look_heap.c - every heap of the process, and the blocks of each size in it, for those who show them.
  *
- *     heap_each() --- name, serial, heap_stats_locked() ---> struct look_object               of the heaps
+ *     heap_each() --- name, birth, heap_stats_locked() ---> struct look_object               of the heaps
  *                 '-- heap_classes_stats_locked() ---> a struct look_object for each size that ever had a page
  *
- *     order    (the default heap first, then the youngest to the oldest) * 256 + 255 - class: falls, as heap_each() and classes come
+ *     order    birth * 256 + 255 - class: falls, as heap_each() and the classes come
  *
  * Locks: the heaps', for a batch of statistics.  A thread that ends and a tick wait for it.
  * Not here: what the statistics are (heap/heap_look.c).
@@ -14,7 +14,6 @@
 #include "look/look.h"
 
 enum { CLASS_BITS = 8 };
-#define DEFAULT_ORDER (UINT64_C(1) << 55) /* above every serial */
 STATIC_ASSERT(HEAP_CLASSES < 1 << CLASS_BITS, "a class fits into an order's low bits");
 
 static const struct look_field fields[] = {LOOK_HEAP_FIELDS(LOOK_FIELD)};
@@ -27,14 +26,13 @@ STATIC_ASSERT((int)HEAP_NAME_BYTES <= (int)LOOK_NAME_BYTES, "and for the name");
 /* Of the heap's first class, or of the heap. */
 static uint64_t order_of(const struct quire_heap *heap)
 {
-    uint64_t order = heap == &heap_of_process ? DEFAULT_ORDER : heap->serial;
-    return order << CLASS_BITS | ((1 << CLASS_BITS) - 1);
+    return heap_birth(heap) << CLASS_BITS | ((1 << CLASS_BITS) - 1);
 }
 
 static void describe(struct look_object *object, const struct quire_heap *heap)
 {
     const char *name = heap_name(heap);
-    object->id = heap->serial;
+    object->id = heap_birth(heap);
     look_name_copy(object, !name && heap == &heap_of_process ? "default" : name);
 }
 
