@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """test_examples - the programs of examples/ that count: they build against an installed Quire, and what they print is right."""
 
+import json
 import os
 import re
 import signal
@@ -88,8 +89,31 @@ def test_the_stats_server_says_what_it_can_be_told(build, environment):
 
 
 def test_the_small_examples_are_short(root):
-    for name in ("counter", "histogram"):
-        assert (root / "examples" / f"{name}.c").read_text().count("\n") <= 60
+    for name, lines in (("counter", 60), ("histogram", 60), ("heap", 40), ("stats", 40)):
+        assert (root / "examples" / f"{name}.c").read_text().count("\n") <= lines
+
+
+def test_the_heap_example_keeps_its_budget(build, environment):
+    lines = run(build("heap"), env=environment).splitlines()
+    assert lines[0] == "4499 characters"
+    blocks = int(re.fullmatch(r"(\d+) blocks of 1000 bytes, then the budget is used up: within it", lines[1]).group(1))
+    assert 800 < blocks < 1024
+    assert lines[2] == "the text is the session's"
+
+
+def test_the_stats_example_shows_its_objects_in_each_format(build, environment):
+    program = build("stats")
+    text = run(program, env=environment).splitlines()
+    assert [line for line in text if line.endswith('"connections"')] != []
+    values = json.loads(run(program, "json", env=environment))
+    (slab,), (pool,) = values["slabs"], values["percpu"]
+    assert (slab["name"], slab["live_elements"]) == ("connections", 1000)
+    assert (pool["name"], pool["live_objects"]) == ("counters", 1000)
+    metrics = run(program, "prometheus", env=environment).splitlines()
+    assert [line for line in metrics if not METRIC.fullmatch(line)] == []
+    assert 'quire_slab_live_elements{name="connections",id="1"} 1000' in metrics
+    done = subprocess.run([program, "xml"], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
 
 
 def fetch(url):
