@@ -54,13 +54,14 @@ static inline unsigned heap_class_aligned(size_t bytes, size_t align_bytes)
     return class;
 }
 
-/* A page: 64 slots where that is between 16 and 64 KiB, eight slots at least, whole OS pages; smaller sizes never more slots than bits. */
+/* A page: 64 slots where that is between 16 and 64 KiB, eight slots at least; a power of two, as the source likes it, and whole OS pages. */
 static inline size_t heap_page_bytes(size_t slot_bytes, size_t os_page_bytes)
 {
     size_t bytes = slot_bytes * 64;
     bytes = bytes < (16 << 10) ? 16 << 10 : bytes > (64 << 10) ? 64 << 10 : bytes;
     bytes = bytes < slot_bytes * 8 ? slot_bytes * 8 : bytes;
-    return align_up(bytes, os_page_bytes);
+    bytes = (size_t)1 << log2_ceil(bytes);
+    return bytes < os_page_bytes ? os_page_bytes : bytes;
 }
 
 /* A page that was full is asked for slots again after so many frees: one by one would cost a change of page for each. */

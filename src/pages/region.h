@@ -20,6 +20,8 @@ enum span_origin { SPAN_REGION, SPAN_DIRECT, SPAN_LIBC };
 
 /* How much may stay idle in the regions, as a pure function of the peak and of what the CPUs' caches may hold. */
 size_t region_idle_bytes_max(size_t peak_bytes, size_t cached_bytes_max);
+/* Under a malloc what is given back is soon wanted again, in another size: nothing goes before the clock says so. */
+void region_keep_all(void);
 
 /* -ENOMEM only after a trim, plain mmap and libc's malloc have failed too. */
 int region_take(size_t bytes, size_t align_bytes, struct quire_span *out);

@@ -18,10 +18,17 @@
 
 enum { DISCARD_PAGES_MAX = 64 };
 
-/* A quarter of the peak and 8 MiB for the process; the CPUs' caches are part of it, and their contents may have raised the peak. */
+static atomic_u32 keep_all; /* 1: as much as the peak */
+
+void region_keep_all(void)
+{
+    u32_store_relaxed(&keep_all, 1);
+}
+
+/* A quarter of the peak (all of it under a malloc) and 8 MiB for the process; the CPUs' caches are part of it, and their contents may have raised the peak. */
 size_t region_idle_bytes_max(size_t peak_bytes, size_t cached_bytes_max)
 {
-    size_t all = peak_bytes / 4 + 8 * MIB, cached = cached_bytes_max + cached_bytes_max / 4;
+    size_t all = peak_bytes / (u32_load_relaxed(&keep_all) ? 1 : 4) + 8 * MIB, cached = cached_bytes_max + cached_bytes_max / 4;
     return all > cached ? all - cached : 0;
 }
 

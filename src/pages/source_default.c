@@ -323,6 +323,12 @@ static size_t default_trim(struct quire_source *source)
     return freed + region_trim();
 }
 
+void source_default_serve_malloc(void)
+{
+    reaper_defer((size_t)2 << 20);
+    region_keep_all();
+}
+
 void source_default_set_keep(bool keep)
 {
     if (u32_load_acquire(&shard_count) == 0) /* acquire [shards-ready] */

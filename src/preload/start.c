@@ -24,6 +24,7 @@
 
 #include "heap/heap_internal.h"
 #include "os/os.h"
+#include "pages/source_internal.h"
 #include "preload/preload.h"
 
 atomic_u32 preload_mode;
@@ -81,6 +82,7 @@ static enum preload_mode mode_from_conf(void)
 static void heap_set_up(void)
 {
     struct quire_heap_opts opts = {.limit_bytes = (size_t)preload_conf.limit_bytes, .flags = preload_conf.secure ? QUIRE_HEAP_SECURE : 0};
+    source_default_serve_malloc();
     heap_default_configure(&opts);
     if (preload_conf.decay_is_set && quire_source_set_decay(quire_source_default(), preload_conf.decay_ns) != 0)
         say("quire: QUIRE_CONF: decay can be an hour at most; it stays at 1s\n");
