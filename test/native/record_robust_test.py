@@ -11,6 +11,8 @@ import time
 import pytest
 from record_kit import ANALYSER, RECORDER, analyse, analyse_raw, build, record, site
 
+TEST_LONG = bool(os.environ.get("QUIRE_TEST_LONG"))
+
 BUSY = r"""
 #include <signal.h>
 #include <stdlib.h>
@@ -321,7 +323,7 @@ def real_trace(tmp_path_factory):
 def test_a_trace_cut_off_anywhere_gives_what_is_left_of_it_or_one_line(tmp_path, real_trace):
     data, draw = real_trace.read_bytes(), random.Random(1)
     whole = analyse(real_trace)["trace"]["events"]
-    offsets = [1199, 4096, 4100, 4160, len(data) - 1, len(data) - 70000] + [draw.randrange(len(data)) for _ in range(30)]
+    offsets = [1199, 4096, 4100, 4160, len(data) - 1, len(data) - 70000] + [draw.randrange(len(data)) for _ in range(300 if TEST_LONG else 10)]
     seen = set()
     for offset in offsets:
         (tmp_path / "cut.qtr").write_bytes(data[:offset])
@@ -338,7 +340,7 @@ def test_a_trace_cut_off_anywhere_gives_what_is_left_of_it_or_one_line(tmp_path,
 
 def test_no_flipped_bit_crashes_the_reader_or_makes_it_eat_memory(tmp_path, real_trace):
     data, draw = real_trace.read_bytes(), random.Random(2)
-    for attempt in range(75):
+    for attempt in range(750 if TEST_LONG else 30):
         damaged = bytearray(data)
         for _ in range(draw.choice([1, 1, 8])):
             where = draw.randrange(1176) if attempt % 3 == 0 else draw.randrange(4096, len(data))

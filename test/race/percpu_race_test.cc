@@ -5,7 +5,7 @@
 #include <set>
 
 namespace {
-constexpr unsigned THREADS[] = {2, 8, 32};
+const std::vector<unsigned> THREADS = memory_is_watched() && !test_long() ? std::vector<unsigned>{2, 8} : std::vector<unsigned>{2, 8, 32};
 
 /* The whole mix at 2, 8 and 32 threads in both modes, with `others(pool)` beside it. */
 using Others = std::function<std::vector<std::function<void()>>(quire_percpu *)>;

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """test_replay - the replayer: what it does with each op, with threads, with allocators that lie, with damaged programs."""
 
+import os
 import random
 
 import pytest
@@ -259,7 +260,7 @@ def test_a_program_with_flipped_bytes_never_crashes_the_replayer(tmp_path):
     chance = random.Random(3)
     whole = churn(rounds=1).bytes()
     path = tmp_path / "p.qrp"
-    for _ in range(60):
+    for _ in range(600 if os.environ.get("QUIRE_TEST_LONG") else 24):
         damaged = bytearray(whole)
         # Only the head and the threads: flipped sizes would merely ask for much memory.
         damaged[chance.randrange(0, 96)] ^= 1 << chance.randrange(8)

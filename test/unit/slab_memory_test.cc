@@ -346,7 +346,8 @@ TEST(SlabDump, memory_that_a_slab_hid_from_dumps_and_gave_back_is_dumped_again)
     }
     Slab plain(1000);
     size_t hidden = 0;
+    const size_t every = (memory_is_watched() ? 16 : 1) * page; /* a sanitizer's process has thousands of lines to read each time */
     for (void *p : plain.alloc(3000))
-        hidden += uintptr_t(p) % page < 1024 && vm_flags(p).find(" dd ") != std::string::npos;
+        hidden += uintptr_t(p) % every < 1024 && vm_flags(p).find(" dd ") != std::string::npos;
     EXPECT_EQ(hidden, 0u);
 }
