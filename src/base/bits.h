@@ -39,7 +39,10 @@ static inline unsigned bits_ones_at_bottom(uint64_t word)
 
 static inline uint32_t bits_count(uint64_t word)
 {
-    return (uint32_t)__builtin_popcountll(word);
+    word -= word >> 1 & UINT64_C(0x5555555555555555); /* the builtin is a call where the processor is not known to have it */
+    word = (word & UINT64_C(0x3333333333333333)) + (word >> 2 & UINT64_C(0x3333333333333333));
+    word = (word + (word >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+    return (uint32_t)(word * UINT64_C(0x0101010101010101) >> 56);
 }
 
 /* Ones from `bit` (0..63) upwards. */

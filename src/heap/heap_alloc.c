@@ -14,16 +14,32 @@
 #include "os/os.h"
 #include "os/sanitize.h"
 
-/* NULL: not this way. */
+/* NULL: not this way, nothing has changed.  Calls nothing, so that nothing has to be saved. */
 static ALWAYS_INLINE void *alloc_quick(struct heap_local *local, unsigned class)
 {
     struct heap_bin *bin = &local->bin[class];
     if (unlikely(!bias_enter(&local->bias)))
         return NULL;
     void *p = bin->hot;
+    uint64_t bits;
     if (p) {
         bin->hot = NULL;
-    } else if (likely(*bin->word != 0) || heap_next_word(bin)) {
+    } else if (likely((bits = *bin->word) != 0)) {
+        *bin->word = bits & (bits - 1);
+        p = bin->base + (size_t)bits_lowest(bits) * bin->slot_bytes;
+    }
+    bias_leave(&local->bias);
+    return p;
+}
+
+/* The next word of the bin's page, still by the short way. */
+static void *alloc_next_word(struct heap_local *local, unsigned class)
+{
+    struct heap_bin *bin = &local->bin[class];
+    void *p = NULL;
+    if (unlikely(!bias_enter(&local->bias)))
+        return NULL;
+    if (heap_next_word(bin)) {
         uint64_t bits = *bin->word;
         *bin->word = bits & (bits - 1);
         p = bin->base + (size_t)bits_lowest(bits) * bin->slot_bytes;
@@ -65,17 +81,37 @@ static void handed_out(const struct quire_heap *heap, void *p, size_t slot_bytes
         heap_secure_handed_out(p, slot_bytes);
 }
 
+static void *alloc_held(struct quire_heap *heap, unsigned class, size_t bytes)
+{
+    struct heap_local *local = heap_hold(heap);
+    void *p = alloc_inside(local, class, bytes);
+    heap_release(local);
+    return p;
+}
+
+/* The last resort: what others hold comes back, and pages with a few free slots that wait for more are asked. */
+static COLD void *alloc_desperate(struct quire_heap *heap, unsigned class, size_t bytes)
+{
+    heap_trim_all();
+    quire_source_trim(heap->source);
+    heap_list_lock();
+    struct heap_local *local = heap_hold(heap);
+    heap_rejoin_all(local, class);
+    void *p = alloc_inside(local, class, bytes);
+    heap_release(local);
+    heap_list_unlock();
+    return p;
+}
+
 /* A slot of a class; NULL: there is no memory. */
 static void *alloc_class(struct quire_heap *heap, unsigned class, size_t bytes)
 {
-    void *p = NULL;
-    for (int tries = 0; tries < 2 && !p; tries++) {
-        if (tries > 0 && heap_trim_all() + quire_source_trim(heap->source) == 0)
-            break;
-        struct heap_local *local = heap_hold(heap);
-        p = alloc_inside(local, class, bytes);
-        heap_release(local);
-    }
+    void *p = alloc_next_word(heap_mine(heap), class);
+    if (likely(p != NULL))
+        return p;
+    p = alloc_held(heap, class, bytes);
+    if (unlikely(!p))
+        p = alloc_desperate(heap, class, bytes);
     heap_thread_allocated(heap);
     if (!p)
         errno = ENOMEM;

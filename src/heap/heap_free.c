@@ -39,12 +39,24 @@ struct heap_page *heap_page_verify(const struct quire_heap *heap, const void *p,
     return page;
 }
 
-/* With its owner at rest: exact, and nothing is written into the block. */
+bool heap_slot_is_free(const struct heap_page *page, uint32_t slot)
+{
+    if (heap_is_large(page))
+        return false;
+    const struct heap_local *owner = heap_owner(page);
+    uint64_t bits = __atomic_load_n(&page->free[slot / WORD_BITS], __ATOMIC_RELAXED);
+    if (heap_is_secure(owner->heap))
+        bits |= __atomic_load_n(&page->free[page->words + slot / WORD_BITS], __ATOMIC_RELAXED);
+    return (bits >> slot % WORD_BITS & 1) || __atomic_load_n(&owner->bin[page->class].hot, __ATOMIC_RELAXED) == heap_slot_at(page, slot);
+}
+
+/* With its owner at rest and nothing on its way: exact, and nothing is written into the block. */
 static void free_visiting(struct heap_page *page, const void *p, uint32_t slot)
 {
     for (;;) {
         struct heap_local *owner = heap_owner(page);
         heap_visit(owner);
+        heap_inbox_drain(owner);
         bool is_owner = heap_page_find(p) == page && heap_owner(page) == owner;
         if (is_owner && heap_is_secure(owner->heap))
             heap_secure_free(owner, page, slot);
@@ -56,6 +68,15 @@ static void free_visiting(struct heap_page *page, const void *p, uint32_t slot)
         if (heap_page_find(p) != page)
             heap_refuse(owner->heap, HEAP_E1, p); /* its page went meanwhile: somebody else has freed it too */
     }
+}
+
+/* A block that looks as if it were on its way: it is, or its memory was once, under another heap, and was never written since. */
+static void free_doubtful(struct quire_heap *heap, struct heap_page *page, const void *p, uint32_t slot)
+{
+    struct heap_local *local = heap_hold(heap);
+    heap_out_flush(local);
+    heap_release(local);
+    free_visiting(page, p, slot);
 }
 
 static NOINLINE void free_slow(struct quire_heap *heap, void *p)
@@ -70,6 +91,8 @@ static NOINLINE void free_slow(struct quire_heap *heap, void *p)
     } else if (heap->tail_bytes != 0) {
         sanitize_no_access(p, page->slot_bytes);
         free_visiting(page, p, slot);
+    } else if (heap_out_is_twice(p)) {
+        free_doubtful(heap, page, p, slot);
     } else {
         struct heap_local *local = heap_hold(heap);
         if (heap_owner(page) == local)
@@ -85,25 +108,29 @@ static NOINLINE void free_slow(struct quire_heap *heap, void *p)
 /* Another's page. */
 static NOINLINE void free_other(struct quire_heap *heap, struct heap_local *local, struct heap_page *page, void *p)
 {
-    if (heap_is_large(page) || heap_of_page(page) != heap || heap_slot_of(page, p) >= page->slots || !bias_enter(&local->bias)) {
+    struct heap_local *owner = heap_owner(page);
+    if (heap_is_large(page) || owner->heap != heap || heap_slot_of(page, p) >= page->slots || heap_out_is_twice(p) || !bias_enter(&local->bias)) {
         free_slow(heap, p);
         return;
     }
-    if (unlikely(heap_out_is_twice(p))) {
-        bias_leave(&local->bias);
-        heap_refuse(heap, HEAP_E1, p);
-    }
-    heap_out_add(local, heap_owner(page), p);
+    heap_out_add(local, owner, p);
+    bias_leave(&local->bias);
+}
+
+static NOINLINE void due_and_leave(struct heap_local *local, struct heap_page *page)
+{
+    heap_page_due(local, page);
     bias_leave(&local->bias);
 }
 
 static ALWAYS_INLINE void free_quick(struct quire_heap *heap, struct heap_local *local, void *p)
 {
-    struct heap_page *page = heap_page_find(p);
-    if (unlikely(page == NULL)) {
+    owner_t found = pagemap_find(p);
+    if (unlikely(owner_kind(found) != OWNER_HEAP)) {
         free_slow(heap, p);
         return;
     }
+    struct heap_page *page = (struct heap_page *)(found - OWNER_HEAP);
     if (unlikely(addr_load_relaxed(&page->owner) != (uintptr_t)local)) {
         free_other(heap, local, page, p);
         return;
@@ -119,9 +146,10 @@ static ALWAYS_INLINE void free_quick(struct quire_heap *heap, struct heap_local 
                 return;
             }
             *word = bits | bit;
-            if (unlikely(--page->until == 0))
-                heap_page_due(local, page);
-            bias_leave(&local->bias);
+            if (likely(--page->until != 0))
+                bias_leave(&local->bias);
+            else
+                due_and_leave(local, page);
             return;
         }
         bias_leave(&local->bias);

@@ -242,6 +242,7 @@ uint32_t heap_page_live(const struct heap_page *page);
 bool heap_next_word(struct heap_bin *bin);
 /* A page with a free slot becomes the bin's current one; false: there is no memory. */
 bool heap_next_page(struct heap_local *local, unsigned class);
+void heap_rejoin_all(struct heap_local *local, unsigned class); /* with the heaps' lock */
 /* until came to 0: the last look at the page, it may be gone. */
 void heap_page_due(struct heap_local *local, struct heap_page *page);
 size_t heap_local_trim(struct heap_local *local); /* current pages without a block go */
@@ -302,6 +303,8 @@ static ALWAYS_INLINE struct heap_page *heap_page_find(const void *p)
     return likely(owner_kind(owner) == OWNER_HEAP) ? (struct heap_page *)owner_object(owner) : NULL;
 }
 /* The page of a block that is to be freed or looked at; stops the process for what is none. */
+/* As far as another than its owner can see it. */
+bool heap_slot_is_free(const struct heap_page *page, uint32_t slot);
 struct heap_page *heap_page_verify(const struct quire_heap *heap, const void *p, uint32_t *slot);
 /* Inside the page's local: the slot is free from now on.  The last look at the page: it may be gone. */
 void heap_slot_free(struct heap_local *local, struct heap_page *page, uint32_t slot);

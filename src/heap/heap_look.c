@@ -142,7 +142,7 @@ bool quire_heap_owns(const struct quire_heap *heap, const void *p)
     uint32_t slot = (uint32_t)(offset * page->reciprocal >> 32);
     if (heap_of_page(page) != heap || slot >= page->slots)
         return false;
-    return !(__atomic_load_n(&page->free[slot / WORD_BITS], __ATOMIC_RELAXED) >> slot % WORD_BITS & 1);
+    return !heap_slot_is_free(page, slot);
 }
 
 /* ---- statistics ---- */

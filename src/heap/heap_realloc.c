@@ -19,18 +19,13 @@ static size_t usable(const struct heap_page *page)
     return heap_is_large(page) ? heap_large_bytes(page) : page->slot_bytes - heap_of_page(page)->tail_bytes;
 }
 
-static bool slot_is_free(const struct heap_page *page, uint32_t slot)
-{
-    return !heap_is_large(page) && (__atomic_load_n(&page->free[slot / WORD_BITS], __ATOMIC_RELAXED) >> slot % WORD_BITS & 1);
-}
-
 size_t quire_heap_usable_bytes(const void *p)
 {
     uint32_t slot;
     if (!p)
         return 0;
     struct heap_page *page = heap_page_verify(NULL, p, &slot);
-    if (unlikely(slot_is_free(page, slot)))
+    if (unlikely(heap_slot_is_free(page, slot)))
         heap_refuse(heap_of_page(page), HEAP_E1, p);
     return usable(page);
 }
@@ -60,7 +55,7 @@ void *quire_heap_realloc(struct quire_heap *heap, void *p, size_t bytes)
         return quire_heap_alloc(heap, bytes);
     uint32_t slot;
     struct heap_page *page = heap_page_verify(heap, p, &slot);
-    if (unlikely(slot_is_free(page, slot)))
+    if (unlikely(heap_slot_is_free(page, slot)))
         heap_refuse(heap, HEAP_E1, p);
     size_t had = usable(page);
     if (heap_is_large(page)) {

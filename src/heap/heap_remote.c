@@ -9,8 +9,8 @@
  * The first word of a block on its way is the next block's address, hidden by a key of the process; the second says so, and is cleared when it
  * arrives.  A page cannot go while one of its blocks is on its way: its bit is not set.  A page that changed its owner meanwhile: passed on.
  *
- * Seen here: a second free of a block on its way (E1, by the second word), one that the owner had freed itself or that arrives twice (E1, by its
- * bit), a block that was written to on its way (E6).
+ * Seen here: a second free of a block on its way (by the second word it is suspected; then all is brought home and the bit decides: E1), one that
+ * the owner had freed itself or that arrives twice (E1, by its bit), a block that was written to on its way (E6).
  *
  * Locks: none: the inbox is a list that many push on and one takes whole.  Not here: the owner's own frees (heap_free.c).
  */
@@ -64,8 +64,6 @@ static void out_send(struct heap_local *local, struct heap_out *out)
 void heap_out_add(struct heap_local *local, struct heap_local *to, void *p)
 {
     struct heap_out *out = &local->out[(uintptr_t)to / sizeof(struct heap_local) % HEAP_OUT];
-    if (unlikely(heap_out_is_twice(p)))
-        heap_refuse(local->heap, HEAP_E1, p);
     if (unlikely(out->to != to)) {
         out_send(local, out);
         out->to = to;

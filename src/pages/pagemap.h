@@ -43,7 +43,7 @@ static inline bool pagemap_is_table(uintptr_t entry)
 /* The owner of this address, 0 when nobody's.  Two dependent loads. */
 static ALWAYS_INLINE owner_t pagemap_find(const void *address)
 {
-    uintptr_t page = (uintptr_t)address >> __atomic_load_n(&pagemap_shift, __ATOMIC_RELAXED);
+    uintptr_t page = (uintptr_t)address >> (CPU_X86_64 ? 12 : __atomic_load_n(&pagemap_shift, __ATOMIC_RELAXED));
     if (unlikely(page >> (PAGEMAP_LEVELS * PAGEMAP_LEVEL_BITS)))
         return 0;
     uintptr_t entry = addr_load_acquire(&pagemap_root.entry[page >> PAGEMAP_LEVEL_BITS]); /* acquire [pagemap-table] acquire [pagemap-owner] */
