@@ -3,6 +3,7 @@
 #
 #   P/include/quire/            public headers                    P/bin/quire              the tool's command
 #   P/lib/libquire.{so,a}       the library                       P/share/quire/tool/      the tool, in Python
+#   P/lib/libquire-malloc.so    the same as the program's malloc
 #   P/lib/cmake/quire/          find_package(quire)               P/libexec/quire/         its native helpers
 #   P/lib/pkgconfig/quire.pc    pkg-config quire                  P/share/doc/quire/       documents, P/share/man/
 #
@@ -21,6 +22,11 @@ add_library(quire::quire ALIAS quire)
 add_library(quire::static ALIAS quire_static)
 set_target_properties(quire_static PROPERTIES EXPORT_NAME static)
 install(TARGETS quire quire_static EXPORT quire-targets)
+if(TARGET quire_malloc)
+  add_library(quire::malloc ALIAS quire_malloc)
+  set_target_properties(quire_malloc PROPERTIES EXPORT_NAME malloc)
+  install(TARGETS quire_malloc EXPORT quire-targets)
+endif()
 install(EXPORT quire-targets NAMESPACE quire:: DESTINATION ${QUIRE_CMAKE_DIR})
 install(DIRECTORY include/quire DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 
