@@ -49,6 +49,12 @@ static inline uint64_t bench_random(uint64_t *state)
     return *state;
 }
 
+/* A number below `count`, which has at most 32 bits, from the upper half of a random one: no division, which would cost as much as what is measured. */
+static inline size_t bench_below(uint64_t random, size_t count)
+{
+    return (size_t)((random >> 32) * count >> 32);
+}
+
 /* The compiler must believe that `p` is used. */
 static inline void bench_use(const void *p)
 {

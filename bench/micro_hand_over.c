@@ -47,7 +47,7 @@ static void *produce(void *arg)
             lane_wait(lane, &lane->emptied, crate - CRATES + 1);
         for (size_t i = 0; i < CRATE; i++) {
             uint64_t random = bench_random(&state);
-            lane->blocks[crate % CRATES][i] = micro_block(8 * (1 + random % (random & 64 ? 8 : 48)));
+            lane->blocks[crate % CRATES][i] = micro_block(8 * (1 + bench_below(random, random & 64 ? 8 : 48)));
         }
         lane_count(lane, &lane->filled);
     }

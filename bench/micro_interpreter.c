@@ -11,9 +11,11 @@
 
 #include "micro_driver.h"
 
-enum { OBJECTS = 2600000, YOUNG = 256, OLD = 100000, SWEEP = 100000 };
+enum { OBJECTS = 2600000, YOUNG = 256, OLD = 100000, SWEEP = 100000, SIZES = 4096, OLD_SHARE = 410 /* of 4096 */ };
 
-size_t micro_object_bytes(uint64_t random)
+static uint16_t object_bytes[SIZES];
+
+static size_t draw_bytes(uint64_t random)
 {
     uint32_t share = (uint32_t)random % 1000, fine = (uint32_t)(random >> 32);
     if (share < 630)
@@ -23,6 +25,16 @@ size_t micro_object_bytes(uint64_t random)
     if (share < 880)
         return 33 + fine % 64;
     return share < 960 ? 97 + fine % 128 : 225 + fine % 288;
+}
+
+size_t micro_object_bytes(uint64_t random)
+{
+    if (!object_bytes[0]) {
+        uint64_t state = 2463534242;
+        for (size_t i = 0; i < SIZES; i++)
+            object_bytes[i] = (uint16_t)draw_bytes(bench_random(&state));
+    }
+    return object_bytes[random % SIZES];
 }
 
 static void *object(uint64_t random)
@@ -43,7 +55,7 @@ void micro_interpreter(const struct micro_config *config)
     micro_begin();
     for (size_t i = 0; i < count; i++) {
         uint64_t random = bench_random(&state);
-        void **place = (random >> 20) % 10 == 0 ? &old[(random >> 24) % OLD] : &young[i % YOUNG];
+        void **place = (random >> 16) % 4096 < OLD_SHARE ? &old[bench_below(random, OLD)] : &young[i % YOUNG];
         free(*place);
         *place = object(random);
     }
@@ -63,8 +75,8 @@ void micro_sweeps(const struct micro_config *config)
     for (size_t i = 0; i < count; i++) {
         uint64_t random = bench_random(&state);
         void *born = object(random);
-        if ((random >> 20) % 10 == 0) {
-            void **place = &old[(random >> 24) % OLD], *last = *place;
+        if ((random >> 16) % 4096 < OLD_SHARE) {
+            void **place = &old[bench_below(random, OLD)], *last = *place;
             *place = born;
             born = last;
         }

@@ -31,7 +31,7 @@ void micro_one(const struct micro_config *config)
     uint64_t state = 88172645463325252u;
     micro_begin();
     for (size_t i = 0; i < count; i++) {
-        void **block = &blocks[bench_random(&state) % ONE_LIVE];
+        void **block = &blocks[bench_below(bench_random(&state), ONE_LIVE)];
         free(*block);
         *block = micro_block(ONE_BYTES);
     }
@@ -62,8 +62,10 @@ static void pass(size_t rows, size_t shares, size_t allocations)
     uint64_t state = 88172645463325252u;
     for (size_t i = 0; i < allocations; i++) {
         uint64_t random = bench_random(&state);
-        struct ring *ring = &rings[row_of_share[(uint32_t)random % shares]];
-        size_t at = ring->forever ? ring->next++ % ring->count : (random >> 32) % ring->count;
+        struct ring *ring = &rings[row_of_share[bench_below(random << 32, shares)]];
+        size_t at = ring->forever ? ring->next : bench_below(random, ring->count);
+        if (ring->forever)
+            ring->next = ring->next + 1 < ring->count ? ring->next + 1 : 0;
         free(ring->blocks[at]);
         ring->blocks[at] = micro_block(ring->size_bytes);
     }

@@ -21,7 +21,7 @@ struct chain {
 
 static size_t request_bytes(uint64_t random)
 {
-    return random % 16 == 0 ? 512 + (random >> 32) % 1536 : 8 + (random >> 32) % 248;
+    return random % 16 == 0 ? 512 + random / 16 % 1024 : 8 + random / 16 % 256;
 }
 
 static void *serve(void *arg)
@@ -29,7 +29,7 @@ static void *serve(void *arg)
     struct chain *chain = arg;
     for (size_t i = 0; i < chain->replaced; i++) {
         uint64_t random = bench_random(&chain->state);
-        void **block = &chain->blocks[(random >> 8) % LIVE];
+        void **block = &chain->blocks[bench_below(random, LIVE)];
         free(*block);
         *block = micro_block(request_bytes(random));
     }

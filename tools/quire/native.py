@@ -14,6 +14,7 @@ import subprocess
 
 from errors import EnvironmentLacks, QuireError
 
+MULTIARCH = f"{os.uname().machine}-linux-gnu"
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -38,6 +39,16 @@ def helper(name):
         why=f"looked in {', '.join(directories())}",
         fix="cmake --preset release && cmake --build --preset release   (./quire does this by itself)",
     )
+
+
+def library(name):
+    """The path of one of our shared libraries, as built or as installed; None when it is nowhere."""
+    for place in directories():
+        for folder in ("..", "../../lib", "../../lib64", "../../lib/" + MULTIARCH):
+            path = os.path.normpath(os.path.join(place, folder, name))
+            if os.path.isfile(path):
+                return path
+    return None
 
 
 def call(name, args, env=None):

@@ -25,6 +25,9 @@ ALLOCATOR_LIBRARIES = (
     "librpmalloc",
     "libtbbmalloc_proxy",
 )
+OWN_MALLOC_FIX = (
+    "build the program with libc's malloc (many have a configure option for it) and try that"
+)
 LIBC_NAMES = ("libc.so", "ld-linux", "libc-2", "ld-2", "linux-vdso", "ld-musl")
 
 
@@ -115,9 +118,17 @@ def libraries(path):
     return found
 
 
+class Unfit(EnvironmentLacks):
+    """A program that a preloaded library does not reach: exit 3, and the reason without the program's name."""
+
+    def __init__(self, name, reason, fix):
+        super().__init__(f"{name} cannot be traced: {reason}", fix=fix)
+        self.reason = reason
+
+
 def refuse(name, reason, fix):
     """Ends with exit 3: this program cannot be traced."""
-    raise EnvironmentLacks(f"{name} cannot be traced: {reason}", fix=fix)
+    raise Unfit(name, reason, fix)
 
 
 def check_privileges(path, name):
@@ -137,11 +148,16 @@ def check_privileges(path, name):
         )
 
 
+def check_own_malloc(path, name, file):
+    """Programs with a malloc inside never call a preloaded one."""
+    if file.defines_malloc:
+        refuse(name, f"{path} has its own malloc inside, so a preloaded one is never called", OWN_MALLOC_FIX)
+
+
 def check_malloc(path, name, file):
     """Programs whose malloc is not libc's hide what they do from a preloaded library, or are not libc's customers."""
-    fix = "build the program with libc's malloc (many have a configure option for it) and try that"
-    if file.defines_malloc:
-        refuse(name, f"{path} has its own malloc inside, so a preloaded one is never called", fix)
+    fix = OWN_MALLOC_FIX
+    check_own_malloc(path, name, file)
     for library in libraries(path):
         base = os.path.basename(library)
         if base.startswith(ALLOCATOR_LIBRARIES):
@@ -155,6 +171,13 @@ def check_malloc(path, name, file):
 
 def resolve(argv):
     """The Target of a command line; QuireError 126/127 or EnvironmentLacks when it cannot be traced."""
+    target, file = resolve_for_preload(argv)
+    check_malloc(target.binary, argv[0], file)
+    return target
+
+
+def resolve_for_preload(argv):
+    """The Target and its Elf, of a program that a preloaded malloc can serve: another's malloc among its libraries is no hindrance."""
     path = locate(argv[0])
     binary = binary_of(path)
     if not os.access(binary, os.R_OK):
@@ -178,5 +201,5 @@ def resolve(argv):
             "link it dynamically (without -static) and try again",
         )
     check_privileges(binary, argv[0])
-    check_malloc(binary, argv[0], file)
-    return Target(list(argv), path, binary)
+    check_own_malloc(binary, argv[0], file)
+    return Target(list(argv), path, binary), file

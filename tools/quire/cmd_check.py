@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: MIT
+"""
+cmd_check.py - `quire check -- PROGRAM`: is Quire, or another preloaded malloc, really serving there?
+
+    LD_PRELOAD set: that one is asked about;  not set: libquire-malloc.so, as `quire run` would preload it
+    --pid N: a process that runs
+
+Exit: 0 it serves, 1 it does not, and why.  The program is not run.
+Not here: asking the loader (serving.py, bindings.py).
+"""
+
+import json
+import os
+
+import serving
+import target as targets
+from errors import EXIT_CONDITION_FALSE, EXIT_OK, QuireError, UsageError
+
+HELP = "is Quire (or another preloaded malloc) really serving a program? says why not"
+TAKES_PROGRAM = True
+EPILOG = """The program is not run: the dynamic loader is asked what it would bind. With LD_PRELOAD set the library named
+there is asked about, else libquire-malloc.so. Exit: 0 it serves, 1 it does not; 126, 127 when there is no such program."""
+
+PASSTHROUGH_WORDS = ("1", "true", "yes", "on")
+
+
+def add_arguments(parser):
+    """Options of `check`."""
+    parser.add_argument("--pid", type=int, metavar="N", help="a running process instead of a program")
+    parser.add_argument(
+        "--preload", metavar="LIB", help="ask about this library (default: see below)"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help='JSON alone on stdout, "schema":"quire.check/1"'
+    )
+
+
+def passthrough():
+    """Whether QUIRE_CONF tells the library to hand everything to libc."""
+    for part in os.environ.get("QUIRE_CONF", "").split(","):
+        key, _, value = part.strip().partition(":")
+        if key == "passthrough":
+            return value in PASSTHROUGH_WORDS
+    return False
+
+
+def library_asked_about(args):
+    """--preload, else the first of LD_PRELOAD, else ours."""
+    if args.preload:
+        if not os.path.exists(args.preload):
+            raise UsageError(f"no such library: {args.preload}")
+        return os.path.abspath(args.preload)
+    first = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
+    return first[0] if first else serving.drop_in()
+
+
+def mapped(pid):
+    """Files that a process has mapped, and its program."""
+    try:
+        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
+            words = [line.split(None, 5) for line in file]
+        return {w[5].strip() for w in words if len(w) == 6}, os.readlink(f"/proc/{pid}/exe")
+    except FileNotFoundError:
+        raise UsageError(f"there is no process {pid}", fix="ps -e") from None
+    except PermissionError:
+        raise QuireError(
+            f"process {pid} may not be looked at", "it is another user's", "the same as its user, or root"
+        ) from None
+
+
+def running(pid, args):
+    """The Answer for a process: the library is mapped there, and nothing of its own comes before."""
+    files, program = mapped(pid)
+    wanted = os.path.basename(args.preload or serving.LIBRARY)
+    found = [f for f in files if os.path.basename(f).startswith(wanted)]
+    if not found:
+        fix = f"quire run -- {program}" if wanted == serving.LIBRARY else ""
+        return serving.Answer(False, "", f"{wanted} is not in process {pid}", fix), program
+    file = targets.elf.read(program)
+    if file and file.defines_malloc:
+        return serving.Answer(False, program, f"{program} has its own malloc inside", ""), program
+    return serving.Answer(True, found[0]), program
+
+
+def run(args):
+    """Asks, says, 0 or 1."""
+    if bool(args.program) == (args.pid is not None):
+        raise UsageError(
+            "no program to check" if not args.program else "a program or --pid, not both",
+            fix="quire check -- PROGRAM   or   quire check --pid N",
+        )
+    if args.pid is not None:
+        answer, name = running(args.pid, args)
+    else:
+        name = args.program[0]
+        library = library_asked_about(args)
+        answer = serving.ask(args.program, library)
+    if answer.serves and passthrough() and serving.LIBRARY in os.path.basename(answer.owner):
+        answer = serving.Answer(
+            False, "", "QUIRE_CONF says passthrough: everything goes on to libc", "unset QUIRE_CONF"
+        )
+    say(args, name, answer)
+    return EXIT_OK if answer.serves else EXIT_CONDITION_FALSE
+
+
+def say(args, name, answer):
+    """The answer on stdout."""
+    if args.json:
+        document = {
+            "schema": "quire.check/1",
+            "program": name,
+            "serves": answer.serves,
+            "malloc_library": answer.owner or None,
+            "reason": answer.reason or None,
+            "fix": answer.fix or None,
+        }
+        print(json.dumps(document, indent=1))
+    elif answer.serves:
+        print(f"{name}: malloc is served by {answer.owner}")
+    else:
+        print(f"{name}: NOT served: {answer.reason}")
+        if answer.fix:
+            print(f"  fix: {answer.fix}")

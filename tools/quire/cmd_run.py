@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: MIT
+"""
+cmd_run.py - `quire run -- PROGRAM`: the program under libquire-malloc.so, with a report when it ends.
+
+    refuse what it cannot serve -> LD_PRELOAD, QUIRE_CONF -> the program, with our streams -> its report (JSON) -> text, JSON or Prometheus
+                                                                                           -> --fail-on conditions
+
+Exit: the program's own status, 128+n on a signal; 1 when it ended well but a --fail-on condition holds; 125 the tool failed, 126, 127; 3 when
+it cannot be served.  Only the standard library is imported.
+Not here: what the report says (runreport.py), what the library writes (src/preload/report.c).
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import namedtuple
+
+import conditions
+import launch
+import runreport
+import serving
+import ui
+from errors import EXIT_CONDITION_FALSE, EXIT_OK, EnvironmentLacks, QuireError, UsageError
+
+HELP = "run a program under libquire-malloc.so, with a report at exit"
+TAKES_PROGRAM = True
+EPILOG = """The report goes to standard error, or to a file: --stats=json:FILE. QUIRE_CONF goes on to the program, with what
+the options say added. Conditions: peak, rss, live, heap, leaks (bytes: K M G), blocks, time, cpu (s, ms), fragmentation (%);
+> >= < <= == !=. Exit: the program's own status; 128+n when signal n ended it; 1 when it ended with 0 but a condition holds."""
+
+FORMATS = ("text", "json", "prom")
+SIZE = re.compile(r"^[0-9]+[KMGT]?$")
+FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+Ended = namedtuple("Ended", "pid status wall_s cpu_s peak_rss_bytes")
+
+
+def add_arguments(parser):
+    """Options of `run`."""
+    parser.add_argument("--limit", metavar="SIZE", help="most memory, as 512M or 2G: ENOMEM past it")
+    parser.add_argument(
+        "--stats", default="text", metavar="FORMAT[:FILE]", help="text (default), json or prom; to FILE"
+    )
+    parser.add_argument("--leaks", action="store_true", help="list blocks that are live at exit")
+    parser.add_argument(
+        "--secure", action="store_true", help="canaries, guards, random order, zero on free, late reuse"
+    )
+    parser.add_argument(
+        "--fail-on",
+        action="append",
+        default=[],
+        metavar="COND",
+        help="exit 1 when it holds at exit, as 'peak>24M'; may be repeated",
+    )
+    parser.add_argument("-f", "--force", action="store_true", help="replace FILE when it exists")
+
+
+def split_stats(args):
+    """(format, file or None) of --stats, checked before anything runs."""
+    form, _, path = args.stats.partition(":")
+    if form not in FORMATS:
+        raise UsageError(
+            f"--stats: there is no format `{form}`", f"there are: {', '.join(FORMATS)}", "quire run --help"
+        )
+    if path and os.path.lexists(path) and not args.force:
+        raise UsageError(f"{path} exists", "nothing is overwritten unasked", "add -f, or choose another name")
+    folder = os.path.dirname(os.path.abspath(path)) if path else "."
+    if path and not os.access(folder, os.W_OK):
+        raise EnvironmentLacks(f"cannot write into {folder}", "no such directory, or no permission", "another place: --stats=json:/tmp/report.json")
+    return form, path or None
+
+
+def configuration(args, form, folder):
+    """QUIRE_CONF for the program: the user's, then ours, which wins."""
+    parts = [os.environ["QUIRE_CONF"]] if os.environ.get("QUIRE_CONF") else []
+    parts += ["stats:exit", f"stats_format:{'prom' if form == 'prom' else 'json'}"]
+    parts.append(f"stats_file:{folder}/%p")
+    parts += [f"limit:{args.limit}"] * bool(args.limit)
+    parts += ["leaks:1"] * args.leaks + ["secure:1"] * args.secure
+    return ",".join(parts)
+
+
+def environment(library, conf):
+    """The program's environment: ours first among what is preloaded."""
+    others = os.environ.get("LD_PRELOAD")
+    return {
+        **os.environ,
+        "LD_PRELOAD": f"{library}:{others}" if others else library,
+        "QUIRE_CONF": conf,
+    }
+
+
+def execute(target, env):
+    """The program with our own streams; signals meant for it go on to it, Ctrl-C reaches it anyway."""
+    sys.stdout.flush()
+    began_s = time.monotonic()
+    try:
+        process = subprocess.Popen(target.argv, executable=target.path, env=env)
+    except OSError as error:
+        raise QuireError(f"cannot execute {target.path}", error.strerror, exit_code=126) from error
+    old = {n: signal.signal(n, lambda n, _: process.send_signal(n)) for n in FORWARDED}
+    old[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        _, status, usage = os.wait4(process.pid, 0)
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return Ended(
+        process.pid,
+        process.returncode,
+        time.monotonic() - began_s,
+        usage.ru_utime + usage.ru_stime,
+        usage.ru_maxrss * 1024,
+    )
+
+
+def collect(folder, pid):
+    """(report of the main process, [reports of others]) as bytes; the largest of the others when the main one left none."""
+    texts = {}
+    for name in os.listdir(folder):
+        with open(os.path.join(folder, name), "rb") as file:
+            texts[name] = file.read()
+    return texts.pop(str(pid), None), list(texts.values())
+
+
+def parsed(texts):
+    """Those that are whole."""
+    found = []
+    for text in texts:
+        try:
+            document = json.loads(text)
+        except ValueError:
+            continue
+        if document.get("schema") == "quire.exit/1":
+            found.append(document)
+    return found
+
+
+def write(path, text):
+    """To the file, else to standard error."""
+    if path is None:
+        print(text, file=sys.stderr, flush=True)
+        return
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text + "\n")
+
+
+def run(args):
+    """Runs one program."""
+    if not args.program:
+        raise UsageError("no program to run", fix="quire run -- PROGRAM ARGS")
+    if args.limit and not SIZE.match(args.limit):
+        raise UsageError(f"--limit: `{args.limit}` is no size", "a number, then K, M, G or T", "--limit 2G")
+    form, path = split_stats(args)
+    wanted = [conditions.parse(text) for text in args.fail_on]
+    if wanted and form == "prom":
+        raise UsageError("--fail-on reads the JSON report", fix="--stats=json:FILE, or text")
+    if any(c.key in conditions.LEAKS for c in wanted):
+        args.leaks = True
+    library = serving.drop_in()
+    answer = serving.ask(args.program, library)
+    if not answer.serves:
+        raise EnvironmentLacks(f"{args.program[0]} cannot be served: {answer.reason}", fix=answer.fix)
+    with tempfile.TemporaryDirectory(prefix="quire-run-") as folder:
+        env = environment(library, configuration(args, form, folder))
+        ended = execute(answer.target, env)
+        main, others = collect(folder, ended.pid)
+    return report(args, form, path, (answer.target, ended, main, others), wanted)
+
+
+def report(args, form, path, outcome, wanted):
+    """Says what there is to say; the exit status."""
+    target, ended, main, others = outcome
+    if ended.status < 0:
+        ui.note(f"{target.name} {launch.describe(ended.status)}")
+    if form == "prom":
+        write(path, (main or b"".join(others[:1])).decode("utf-8", "replace").rstrip())
+        return launch.exit_code(ended.status)
+    rest = sorted(parsed(others), key=lambda d: d.get("rss_peak_bytes", 0), reverse=True)
+    document = next(iter(parsed([main] if main else [])), None)
+    full = runreport.document(target, ended, document, rest)
+    full["failed"] = [c.text for c in wanted if conditions.holds(c, full, target.name)]
+    write(path, json.dumps(full, indent=1) if form == "json" else "\n".join(runreport.text(full)))
+    for text in full["failed"]:
+        ui.note(f"--fail-on: {text} holds")
+    status = launch.exit_code(ended.status)
+    return EXIT_CONDITION_FALSE if status == EXIT_OK and full["failed"] else status

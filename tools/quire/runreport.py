@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: MIT
+"""
+runreport.py - what `quire run` says of a program that ended: as text, and as "quire.run/1".
+
+    the library's report ("quire.exit/1", one a process) + how it ended -> document -> lines
+
+RSS explained: live + rounding + page slack + cached + metadata - not in memory + not ours == RSS.
+Not here: running (cmd_run.py), measuring (the library, in the process itself).
+"""
+
+import launch
+import ui
+
+CLASSES_SHOWN = 12
+LEAKS_SHOWN = 10
+OTHERS_SHOWN = 5
+
+EXPLAINED = [
+    ("live_bytes", "+", "live, as asked for"),
+    ("rounding_bytes", "+", "rounding up to sizes"),
+    ("page_slack_bytes", "+", "page slack: free slots"),
+    ("cached_bytes", "+", "cached, ready for reuse"),
+    ("metadata_bytes", "+", "metadata"),
+    ("untouched_bytes", "-", "of these not in memory"),
+    ("not_ours_bytes", "+", "not ours: program, libraries, stacks, its own mappings"),
+]
+
+
+def document(target, ended, report, others):
+    """Everything, for --stats=json."""
+    peak = report["rss_peak_bytes"] if report and "rss_peak_bytes" in report else ended.peak_rss_bytes
+    return {
+        "schema": "quire.run/1",
+        "program": target.binary,
+        "command": target.argv,
+        "status": launch.exit_code(ended.status),
+        "ended": launch.describe(ended.status),
+        "wall_s": round(ended.wall_s, 6),
+        "cpu_s": round(ended.cpu_s, 6),
+        "peak_rss_bytes": peak,
+        "fragmentation_percent": fragmentation(report),
+        "report": report,
+        "other_processes": others,
+    }
+
+
+def fragmentation(report):
+    """Of what pages of small blocks hold at exit, the part that nobody uses; None without a report or pages."""
+    heap = (report or {}).get("heap")
+    if not heap:
+        return None
+    held = heap["live_bytes"] - heap["large_bytes"] + heap["free_bytes"]
+    return round(100 * heap["free_bytes"] / held, 2) if held else 0.0
+
+
+def text(full):
+    """Lines for people."""
+    name = " ".join(full["command"])
+    report, whose = full["report"], ""
+    if report is None and full["other_processes"]:
+        report = full["other_processes"][0]
+        whose = f"{report.get('program', '?')}[{report.get('pid', '?')}]"
+    lines = [
+        ui.shorten(f"quire run: {name}", ui.width()),
+        f"  {full['ended']}; {ui.seconds(full['wall_s'])}, CPU {ui.seconds(full['cpu_s'])};"
+        f" at most {ui.size(full['peak_rss_bytes'])} in memory",
+    ]
+    if whose:
+        lines.append(f"  it left no report of its own (ended by _exit or a signal); the largest process that did: {whose}")
+    if report is None:
+        lines.append("  no report: it ended by a signal or by _exit")
+    elif report.get("passthrough"):
+        lines.append("  QUIRE_CONF says passthrough: libc served it, there is nothing to report")
+    else:
+        lines += heap_lines(report, fragmentation(report))
+        lines += explained_lines(report.get("rss_explained"))
+        lines += class_lines(report.get("classes", []))
+        lines += leak_lines(report)
+    return lines + other_lines(full["other_processes"])
+
+
+def heap_lines(report, fragmentation_percent):
+    """The heap in two lines."""
+    heap = report["heap"]
+    limit = f", limit {ui.size(heap['limit_bytes'])}" if heap["limit_bytes"] else ""
+    secure = "; secure" if report.get("secure") else ""
+    return [
+        f"  heap: {ui.count(heap['live_blocks'])} blocks, {ui.size(heap['live_bytes'])} live at exit; held"
+        f" {ui.size(heap['mapped_bytes'])}, at most {ui.size(heap['peak_bytes'])}{limit}{secure}",
+        f"  fragmentation at exit: {ui.percent(fragmentation_percent)} of the pages of small blocks is free",
+    ]
+
+
+def explained_lines(explained):
+    """Where the resident memory is."""
+    if not explained:
+        return []
+    lines = ["", "  RSS explained"]
+    for key, sign, words in EXPLAINED:
+        if explained.get(key):
+            lines.append(f"  {sign} {ui.size(explained[key]):>9}  {words}")
+    return lines + [f"  = {ui.size(explained['rss_bytes']):>9}  in memory at exit"]
+
+
+def class_lines(classes):
+    """Size classes, those that held most first."""
+    shown = sorted(classes, key=lambda c: c["peak_bytes"], reverse=True)[:CLASSES_SHOWN]
+    rows = [
+        [ui.count(c["slot_bytes"]), ui.count(c["live_blocks"]), ui.size(c["live_blocks"] * c["slot_bytes"]), ui.size(c["peak_bytes"])]
+        for c in shown
+    ]
+    if not rows:
+        return []
+    more = len(classes) - len(shown)
+    lines = ["", *ui.table(["size", "live", "live bytes", "peak held"], rows, align="rrrr")]
+    return lines + [f"  and {more} smaller" if more > 1 else "  and one smaller"] * (more > 0)
+
+
+def leak_lines(report):
+    """What was live at exit, with --leaks."""
+    if "leaked_blocks" not in report:
+        return []
+    if not report["leaked_blocks"]:
+        return ["", "  no block is live at exit"]
+    lines = [
+        "",
+        f"  live at exit: {ui.count(report['leaked_blocks'])} blocks, {ui.size(report['leaked_bytes'])}",
+    ]
+    for leak in report.get("leaks", [])[:LEAKS_SHOWN]:
+        lines.append(f"    {ui.count(leak['count']):>8} of {ui.count(leak['size_bytes'])} bytes, one at {leak['address']}")
+    return lines + ["  who allocated them: quire record, then quire advise"]
+
+
+def other_lines(others):
+    """Other processes of the program."""
+    if not others:
+        return []
+    lines = ["", f"  {len(others)} other process{'es' * (len(others) > 1)} of it left a report, the largest first"]
+    for one in others[:OTHERS_SHOWN]:
+        lines.append(
+            f"    {one.get('program', '?')}[{one.get('pid', '?')}]: CPU {ui.seconds(one.get('time_cpu_ns', 0) / 1e9)},"
+            f" at most {ui.size(one.get('rss_peak_bytes', 0))}"
+        )
+    return lines

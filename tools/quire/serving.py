@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: MIT
+"""
+serving.py - is a preloaded library really the one that serves a program's malloc?
+
+    program -> static? setuid? own malloc inside? (target.py) -> whose malloc does the loader give it? (bindings.py) -> Answer
+
+Invariants: V1  yes is said only when the loader said so of every binding of malloc.
+Not here: what is done with the answer (cmd_check.py, cmd_run.py).
+"""
+
+import os
+from collections import namedtuple
+
+import bindings
+import native
+import target as targets
+from errors import EnvironmentLacks
+
+LIBRARY = "libquire-malloc.so"
+
+# `owner`: the file whose malloc it is; `reason`, `fix`: when it is not the library's.
+Answer = namedtuple("Answer", "serves owner reason fix target", defaults=("", "", "", None))
+
+
+def drop_in():
+    """The path of libquire-malloc.so; EnvironmentLacks when it is not built."""
+    path = native.library(LIBRARY)
+    if path:
+        return path
+    raise EnvironmentLacks(
+        f"{LIBRARY} is not built",
+        why="looked beside the tool's helpers and in lib/",
+        fix="cmake --preset release && cmake --build --preset release   (./quire does this by itself)",
+    )
+
+
+def same(path, other):
+    """Whether two paths are one file; a bare name, as LD_PRELOAD may have it, is any file of that name."""
+    if "/" not in other:
+        return os.path.basename(path) == other
+    return os.path.realpath(path) == os.path.realpath(other)
+
+
+def ask(argv, library, environment=None):
+    """The Answer for a command line and a library to preload; errors of a program that is not there go through."""
+    try:
+        target, _ = targets.resolve_for_preload(argv)
+    except targets.Unfit as unfit:
+        return Answer(False, "", unfit.reason, unfit.fix)
+    found, complaints = bindings.of(target.binary, library, environment)
+    owners = sorted({to for source, to, symbol in found if symbol == "malloc" and not same(source, to)})
+    wrong = [owner for owner in owners if not same(owner, library)]
+    if complaints:
+        return Answer(False, "", complaints[0], "ldd " + library, target)
+    if not owners:
+        reason = "the loader did not say whose malloc it is: it is not glibc's, or nothing there calls malloc"
+        return Answer(False, "", reason, f"ldd {target.binary}", target)
+    if wrong:
+        reason = f"the loader gives it the malloc of {wrong[0]}"
+        return Answer(False, wrong[0], reason, f"LD_DEBUG=bindings {argv[0]}   (and look for malloc)", target)
+    return Answer(True, owners[0], "", "", target)
