@@ -8,6 +8,8 @@
 #include <pthread.h>
 #include <sys/wait.h>
 
+#include <quire/quire.h>
+
 #include "support.h"
 #include "unit/stats_scope.h"
 
@@ -199,6 +201,51 @@ TEST(StatsWrite, a_walks_function_may_write_them)
     auto visit = [](void *, void *arg) { return quire_stats_write(*static_cast<int *>(arg), QUIRE_STATS_TEXT); };
     EXPECT_EQ(quire_slab_walk(nodes.slab, visit, &fd), 0);
     close(fd);
+}
+
+namespace {
+int hook_fd;
+
+/* What a child does that must end by a trap, with the statistics written by the hook. */
+template <class Misuse> std::string written_by_the_hook(Misuse misuse)
+{
+    hook_fd = memfd_create("stats", MFD_CLOEXEC);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(20); /* a hook that waits for a lock would wait for ever */
+        close(2);  /* the line of the refusal is the death tests' */
+        quire_on_panic([](const char *, const void *) {
+            for (uint32_t format : stats_formats)
+                if (quire_stats_write(hook_fd, format) != 0)
+                    _exit(1);
+        });
+        misuse();
+        _exit(2);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) != SIGALRM) << status;
+    std::string text = contents(hook_fd);
+    close(hook_fd);
+    return text;
+}
+} // namespace
+
+TEST(StatsWrite, the_hook_of_a_refusal_may_write_them)
+{
+    Nodes nodes("refused", 1);
+    Heap heap("refused");
+    void *element = quire_slab_alloc(nodes.slab), *block = heap.alloc(100);
+    std::vector<std::function<void()>> misuses = {
+        [&] { quire_slab_free(nodes.slab, element), quire_slab_free(nodes.slab, element); },
+        [&] { quire_heap_free(heap.heap, block), quire_heap_free(heap.heap, block); },
+        [&] { quire_heap_free(heap.heap, &element); },
+    };
+    for (const auto &misuse : misuses) {
+        std::string text = written_by_the_hook(misuse);
+        EXPECT_NE(text.find("\"refused\""), std::string::npos);
+        EXPECT_NE(text.find("quire.stats/1"), std::string::npos);
+    }
 }
 
 TEST(StatsWrite, the_child_of_a_fork_writes_its_own)
