@@ -89,6 +89,29 @@ const char *bench_malloc_name(void)
     return strncmp(file, "libc.so", 7) == 0 ? "libc" : file;
 }
 
+void bench_give_back(void)
+{
+    /* Each by its own call, where it is loaded; libc's last, which does nothing where malloc is another's. */
+    void (*collect)(bool) = NULL;
+    void (*release)(void) = NULL;
+    int (*control)(const char *, void *, size_t *, void *, size_t) = NULL;
+    int (*trim)(size_t) = NULL;
+    *(void **)&collect = dlsym(RTLD_DEFAULT, "mi_collect");
+    *(void **)&release = dlsym(RTLD_DEFAULT, "MallocExtension_ReleaseFreeMemory");
+    *(void **)&control = dlsym(RTLD_DEFAULT, "mallctl");
+    *(void **)&trim = dlsym(RTLD_DEFAULT, "malloc_trim");
+    if (collect)
+        collect(true);
+    if (release)
+        release();
+    if (control) {
+        control("thread.tcache.flush", NULL, NULL, NULL, 0);
+        control("arena.4096.purge", NULL, NULL, NULL, 0); /* 4096: all arenas */
+    }
+    if (trim)
+        trim(0);
+}
+
 const char *bench_text(int argc, char **argv, const char *name, const char *fallback)
 {
     for (int i = 1; i + 1 < argc; i++)

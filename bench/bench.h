@@ -21,6 +21,8 @@ size_t bench_rss_bytes(void);
 size_t bench_vma_count(void);
 /* "libc", "mimalloc", "jemalloc", "tcmalloc" or the file name of the library in which malloc lies. */
 const char *bench_malloc_name(void);
+/* Whoever serves malloc gives free memory back to the system, by the call it has for that. */
+void bench_give_back(void);
 /* The value of `--name VALUE` or of `--name` alone; else `fallback`.  Numbers must be whole and positive, or the program ends with status 2. */
 uint64_t bench_number(int argc, char **argv, const char *name, uint64_t fallback);
 const char *bench_text(int argc, char **argv, const char *name, const char *fallback);

@@ -37,6 +37,7 @@ static const struct workload workloads[] = {
     {"threads", micro_threads, 8, "10,000 threads, each leaves blocks behind for others to free"},
     {"interpreter", micro_interpreter, 1, "1 to 512 bytes, 90 % die young"},
     {"sweeps", micro_sweeps, 1, "the same, garbage freed in sweeps"},
+    {"session", micro_session, 1, "an interpreter loads, answers requests, gives its memory back"},
     {"flood", micro_flood, 2, "2,000,000 blocks freed by another thread, twice"},
     {"lists", micro_lists, 1, "time to walk lists that were made after churn"},
     {"trees", micro_trees, 1, "time to walk a tree that was made after churn"},

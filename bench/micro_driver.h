@@ -48,6 +48,8 @@ void micro_large(const struct micro_config *config);
 /* micro_interpreter.c */
 void micro_interpreter(const struct micro_config *config);
 void micro_sweeps(const struct micro_config *config);
+/* micro_session.c */
+void micro_session(const struct micro_config *config);
 /* micro_walk.c */
 void micro_lists(const struct micro_config *config);
 void micro_trees(const struct micro_config *config);

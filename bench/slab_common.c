@@ -2,7 +2,6 @@
 /*
  * slab_common.c - what the workloads of the driver `slab` share: threads, the head of a row, how each allocator gives memory back.
  */
-#include <dlfcn.h>
 #include <string.h>
 
 #include <quire/source.h>
@@ -43,25 +42,7 @@ void slab_give_back(enum slab_kind kind, struct quire_slab *slab)
         quire_source_trim(quire_source_default());
         return;
     }
-    /* Each by its own call, where it is loaded; libc's last, which does nothing where malloc is another's. */
-    void (*collect)(bool) = NULL;
-    void (*release)(void) = NULL;
-    int (*control)(const char *, void *, size_t *, void *, size_t) = NULL;
-    int (*trim)(size_t) = NULL;
-    *(void **)&collect = dlsym(RTLD_DEFAULT, "mi_collect");
-    *(void **)&release = dlsym(RTLD_DEFAULT, "MallocExtension_ReleaseFreeMemory");
-    *(void **)&control = dlsym(RTLD_DEFAULT, "mallctl");
-    *(void **)&trim = dlsym(RTLD_DEFAULT, "malloc_trim");
-    if (collect)
-        collect(true);
-    if (release)
-        release();
-    if (control) {
-        control("thread.tcache.flush", NULL, NULL, NULL, 0);
-        control("arena.4096.purge", NULL, NULL, NULL, 0); /* 4096: all arenas */
-    }
-    if (trim)
-        trim(0);
+    bench_give_back();
 }
 
 void slab_workers_start(struct slab_worker *workers, size_t count, struct slab_worker like, void *(*run)(void *worker))
