@@ -22,7 +22,8 @@ import cmd_bench
 
 # All drivers, answering at once.  FAKE_SLAB is the slab's speed at 1, 2, 4, 8, 16 threads, FAKE_SLAB_OVERHEAD
 # its bytes above an element's own; FAKE_FREE_MS is what freeing a million per-CPU objects at random takes,
-# FAKE_512 a call with 512 CPUs.
+# FAKE_512 a call with 512 CPUs; FAKE_HEAP the drop-in's time for a small program of which libc takes 200, FAKE_HELD what
+# it holds after freeing.
 DRIVER = """#!/bin/sh
 driver=${0##*/}
 while [ $# -gt 0 ]; do
@@ -36,10 +37,12 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
+[ "$driver" = micro ] && kind=malloc
 case $kind,$LD_PRELOAD in
 arena,*) name=quire-arena ;;
 slab,*) name=quire-slab ;;
 percpu,*) name=quire-percpu ;;
+malloc,*quire-malloc*) name=libquire-malloc ;;
 malloc,*mimalloc*) name=mimalloc ;;
 malloc,*jemalloc*) name=jemalloc ;;
 malloc,*) name=libc ;;
@@ -51,7 +54,8 @@ esac
 speeds=${FAKE_SLAB:-160 160 158 156 152} ns=${FAKE_ARENA_NS:-2e6} above=${FAKE_SLAB_OVERHEAD:-0.5}
 free=${FAKE_FREE_MS:-10}
 case $name in
-libc) speeds="40 40 40 40 40" ns=20e6 above=16 free=40 ;;
+libc) speeds="40 40 40 40 40" ns=20e6 above=16 free=40 heap=200 ;;
+libquire-malloc) heap=${FAKE_HEAP:-50} ;;
 area-map) free=900 ;;
 mimalloc) speeds="150 150 150 150 150" ns=6e6 above=16 ;;
 jemalloc) speeds="60 60 55 50 45" ns=11e6 above=16 ;;
@@ -84,6 +88,10 @@ percpu,add)
     for kind in quire-percpu thread-local shared-atomic mutex; do echo '{"allocator":"'$kind'","rseq":1,"ns_per_add":1}'; done
     [ "$FAKE_NO_RSEQ" ] || echo '{"allocator":"quire-percpu","rseq":0,"ns_per_add":7}'
     exit 0 ;;
+micro,*)
+    figure='"threads":1,"ops":100,"cpu_ns":'${heap:-100}',"ns_per_op":'${heap:-100}',"peak_rss_bytes":1048576,"requests_per_cpu_s":900'
+    figure=$figure',"load_bytes":41943040,"libraries_bytes":157286400,"test_bytes":262144000,"given_back_bytes":1048576'
+    figure=$figure',"thread_bytes":9000,"held_bytes":'${FAKE_HELD:-1000}',"last_to_second":1.01,"leaked_bytes":0' ;;
 slab,full) figure='"overhead_bytes_per_element":'$above',"held_freed_bytes":3145728,"held_trimmed_bytes":1048576' ;;
 *) figure='"cold_cpu_ms":5,"warm_cpu_ms":1,"free_cpu_ms":2,"held_freed_mib":3,"held_trimmed_mib":4' ;;
 esac
@@ -97,7 +105,8 @@ def bench(tmp_path, monkeypatch, capsys):
     (status, stdout, stderr)."""
     folder = tmp_path / "build" / "bench"
     folder.mkdir(parents=True)
-    for name in ("query", "slab", "percpu"):
+    (tmp_path / "build" / "libquire-malloc.so").write_text("")
+    for name in ("query", "slab", "percpu", "micro"):
         driver = folder / name
         driver.write_text(DRIVER)
         driver.chmod(driver.stat().st_mode | stat.S_IXUSR)
@@ -350,7 +359,8 @@ def test_a_slab_that_needs_more_memory_than_the_baseline_is_status_1(bench, monk
 
 
 @pytest.mark.parametrize(
-    ("part", "name"), [("array_allocator", "slab"), ("percpu", "per-CPU allocator")]
+    ("part", "name"),
+    [("array_allocator", "slab"), ("percpu", "per-CPU allocator"), ("heap", "heap")],
 )
 def test_a_baseline_from_before_a_part_compares_the_others_and_says_so(bench, tmp_path, part, name):
     bench("--save", "base.json")
@@ -389,6 +399,93 @@ def test_a_baseline_that_is_none_is_refused_before_anything_runs(
         bench("--baseline", "base.json")
 
 
+# ---- the heap's table, and mallocs side by side ----
+
+
+def test_the_heaps_table_has_the_session_of_every_malloc_beside_what_was_published(bench):
+    _, out, _ = bench()
+    part = out[out.index("Heap (BiBOP)") :]
+    for words in ("libc", "mimalloc", "jemalloc", "drop-in", "18.93", "giving back", "never"):
+        assert words in part
+    assert "interpreter: the drop-in is 4.00 [4.00 to 4.00] times as fast as libc (bar: 2.0)" in part
+
+
+def test_json_has_the_heaps_requests_and_memory_with_units(bench):
+    heap = json.loads(bench("--json")[1])["heap"]
+    row = {r["allocator"]: r for r in heap["session"]}["libquire-malloc"]
+    assert row["given_back_bytes"] == 1048576 and row["requests_per_cpu_s"]["median"] == 900
+    assert [r["line"] for r in heap["traces"] if r["allocator"] == "libc"] == [
+        "interpreter",
+        "sweeps",
+    ]
+
+
+def test_an_interpreter_that_became_slower_on_the_heap_is_status_1(bench, monkeypatch):
+    bench("--save", "base.json")
+    monkeypatch.setenv("FAKE_HEAP", "80")
+    status, out, _ = bench("--baseline", "base.json")
+    assert status == 1
+    assert "heap, interpreter: 2.50 times as fast as libc, it was 4.00" in out
+
+
+def test_small_programs_have_a_line_each_with_ratios_means_and_what_stays(bench):
+    status, out, _ = bench("micro", "--lines", "one,producer/8,lists,freed")
+    assert status == 0
+    for line in ("one", "producer/8", "lists", "mean of micro"):
+        assert f"\n{line}" in out
+    assert "\ntwo decays after freeing everything" in out
+    assert "The drop-in holds every bar." in out
+    assert "\nrealloc" not in out
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "said"),
+    [
+        ("FAKE_HEAP", "250", "one, CPU: 1.25, bar 1.10"),
+        ("FAKE_HEAP", "160", "micro, mean CPU: 0.80, bar 0.70"),
+        ("FAKE_HELD", "52428800", "two decays after freeing everything: 50.00, bar 4.00"),
+    ],
+)
+def test_a_bar_that_the_drop_in_misses_is_named_with_both_figures(
+    bench, monkeypatch, variable, value, said
+):
+    monkeypatch.setenv(variable, value)
+    assert said in bench("micro", "--lines", "one,freed")[1]
+
+
+def test_a_drop_in_that_is_not_really_loaded_is_left_out(bench, monkeypatch):
+    monkeypatch.setenv("FAKE_UNLOADED", "libquire-malloc")
+    _, out, err = bench("micro", "--lines", "one")
+    assert "libquire-malloc is left out: preloaded, but malloc was libc's" in err
+    assert "drop-in holds" not in out
+
+
+def test_a_small_program_that_became_slower_than_the_baseline_is_status_1(bench, monkeypatch):
+    bench("micro", "--lines", "one", "--save", "base.json")
+    monkeypatch.setenv("FAKE_HEAP", "70")
+    status, out, _ = bench("micro", "--lines", "one", "--baseline", "base.json")
+    assert status == 1
+    assert "micro one: 0.35 of libc's CPU, it was 0.25" in out
+
+
+def test_a_baseline_of_another_table_is_refused(bench):
+    bench("micro", "--lines", "one", "--save", "base.json")
+    with pytest.raises(cmd_bench.UsageError) as refused:
+        bench("--baseline", "base.json")
+    assert "quire bench micro --baseline base.json" in refused.value.text()
+
+
+def test_an_unknown_line_is_refused_with_the_lines_there_are(bench):
+    with pytest.raises(cmd_bench.UsageError) as refused:
+        bench("micro", "--lines", "won")
+    assert "one, jq, python3" in refused.value.text()
+
+
+def test_lines_belong_to_micro_and_apps_alone(bench):
+    with pytest.raises(cmd_bench.UsageError):
+        bench("seeds", "--lines", "one")
+
+
 # ---- what goes wrong ----
 
 
@@ -398,7 +495,7 @@ def test_an_unknown_table_is_refused_with_the_tables_there_are(bench):
     assert "there are: seeds" in refused.value.text()
 
 
-@pytest.mark.parametrize("driver", ["query", "slab", "percpu"])
+@pytest.mark.parametrize("driver", ["query", "slab", "percpu", "micro"])
 def test_a_driver_that_fails_ends_with_its_reason(bench, monkeypatch, driver):
     monkeypatch.setenv("FAKE_CRASH", driver)
     with pytest.raises(bench_run.QuireError) as failed:
@@ -414,7 +511,7 @@ def test_a_driver_that_hangs_is_ended_and_named(bench, monkeypatch):
     assert "the benchmark under libc did not end" in failed.value.text()
 
 
-@pytest.mark.parametrize("driver", ["query", "slab", "percpu"])
+@pytest.mark.parametrize("driver", ["query", "slab", "percpu", "micro"])
 def test_a_driver_that_is_not_built_is_named_before_anything_runs(
     bench, monkeypatch, tmp_path, driver
 ):

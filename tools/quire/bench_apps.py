@@ -83,6 +83,11 @@ def measure(cast, budget_s, full, only=None):
     }
 
 
+def lines():
+    """Names of all lines."""
+    return list(APPS)
+
+
 def sort_out(only):
     """Lines that can run here, and the packages of those that cannot."""
     chosen = {n: a for n, a in APPS.items() if not only or n in only}

@@ -53,6 +53,7 @@ MEMORY_WORDS = {
     "leaked": ("left by 10,000 threads that ended", "MiB", MIB),
 }
 DRIFT_SECONDS_QUICK, DRIFT_SECONDS_FULL = 2, 24
+PERCENT_QUICK = 40  # of a program's operations
 BARS = {"cpu": 0.70, "rss": 1.15, "line": 1.10, "seed": 0.50, "walk": 1.00}
 BARS_MEMORY = {"once": 20e3, "freed": 4 * MIB, "idle": 4 * MIB, "drift": 1.05, "leaked": 4 * MIB}
 
@@ -60,17 +61,18 @@ BARS_MEMORY = {"once": 20e3, "freed": 4 * MIB, "idle": 4 * MIB, "drift": 1.05, "
 def measure(cast, budget_s, full, only=None):
     """What --json has of this table."""
     driver = bench_run.find_driver("micro")
+    percent = "100" if full else str(PERCENT_QUICK)
     timed = {n: a for n, a in {**MICRO, **SEED, **WALKS}.items() if not only or n in only}
 
     def one_round():
         entries = [
-            ((line, name), name, [driver, "--json", "--workload", *arguments])
+            ((line, name), name, [driver, "--json", "--percent", percent, "--workload", *arguments])
             for line, arguments in timed.items()
             for name in cast.names()
         ]
         return bench_run.sweep(cast, entries)
 
-    samples = bench_run.rounds(one_round, budget_s, "small programs")
+    samples = bench_run.rounds(one_round, budget_s, "small programs") if timed else []
     held = _memory(cast, driver, full, only)
     names = cast.names()
     table = bench_mallocs.rows(samples, timed, names)
@@ -80,6 +82,11 @@ def measure(cast, budget_s, full, only=None):
         "means": bench_mallocs.means(table, MICRO),
         "memory": held,
     }
+
+
+def lines():
+    """Names of all lines."""
+    return [*MICRO, *SEED, *WALKS, *MEMORY]
 
 
 def _memory(cast, driver, full, only):

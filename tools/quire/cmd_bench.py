@@ -4,7 +4,9 @@ cmd_bench.py - the headline tables of the systems Quire replaces, beside this ma
 
     the arena's table     (bench_arena.py)   ┐
     the slab's tables     (bench_slab.py)    ├ each in interleaved rounds of processes (bench_run.py)
-    the per-CPU tables    (bench_percpu.py)  ┘
+    the per-CPU tables    (bench_percpu.py)  │
+    the heap's table      (bench_heap.py)    ┘
+    micro, apps: mallocs side by side (bench_micro.py, bench_apps.py)
         -> medians and intervals, ratios within a round -> text, --json, --save, --baseline
 
 Invariants: B1  a figure under a peer's name was measured in a process whose malloc is that peer's.
@@ -16,7 +18,11 @@ import json
 import os
 import time
 
+import bench_apps
 import bench_arena
+import bench_heap
+import bench_mallocs
+import bench_micro
 import bench_percpu
 import bench_percpu_text
 import bench_run
@@ -28,9 +34,10 @@ from errors import EXIT_CONDITION_FALSE, EXIT_OK, UsageError
 
 HELP = "published figures of the systems Quire replaces, beside this machine's"
 SCHEMA = "quire.bench/1"
-TABLES = ["seeds"]
+MALLOCS = {"micro": bench_micro, "apps": bench_apps}  # under each malloc; the others are "seeds"
+TABLES = ["seeds", *MALLOCS]
 QUICK_S, FULL_S = 60, 420
-ARENA_PART, SLAB_PART, PERCPU_PART = 0.25, 0.4, 0.35  # of the time
+ARENA_PART, SLAB_PART, PERCPU_PART, HEAP_PART = 0.2, 0.35, 0.3, 0.15  # of the time
 
 
 def add_arguments(parser):
@@ -39,11 +46,15 @@ def add_arguments(parser):
         nargs="?",
         default="seeds",
         metavar="TABLE",
-        help="seeds (default): the headline tables of arena, slab and per-CPU",
+        help="seeds (default): the headline tables of arena, slab, per-CPU and heap; micro, apps: small"
+        " programs, real ones under each malloc",
     )
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--quick", action="store_true", help="about a minute (default)")
+    length.add_argument("--quick", action="store_true", help="about a minute (default); micro and apps two or three")
     length.add_argument("--full", action="store_true", help="about 7 minutes, narrower intervals")
+    parser.add_argument(
+        "--lines", metavar="A,B", help="of micro and apps only these lines (an empty name lists them)"
+    )
     parser.add_argument("--json", action="store_true", help="JSON instead of the tables")
     parser.add_argument(
         "--save", metavar="FILE", help="also write the JSON to FILE, for a later --baseline"
@@ -69,8 +80,12 @@ def run(args):
             why="nothing is overwritten unasked",
             fix=f"quire bench --save {args.save} -f",
         )
-    baseline = load_baseline(args.baseline) if args.baseline else None
-    result = measure(budget_s=FULL_S if args.full else QUICK_S, full=args.full)
+    lines = chosen_lines(args)
+    baseline = load_baseline(args.baseline, args.table) if args.baseline else None
+    if args.table in MALLOCS:
+        result = measure_mallocs(args.table, args.full, lines)
+    else:
+        result = measure(budget_s=FULL_S if args.full else QUICK_S, full=args.full)
     if args.save:
         with open(args.save, "w", encoding="utf-8") as file:
             json.dump(result, file, indent=1)
@@ -84,8 +99,23 @@ def run(args):
     return EXIT_CONDITION_FALSE if slower else EXIT_OK
 
 
-def load_baseline(path):
-    """A run that --save wrote."""
+def chosen_lines(args):
+    """The lines that --lines names, or None for all."""
+    if args.lines is None:
+        return None
+    if args.table not in MALLOCS:
+        raise UsageError(f"--lines: {args.table} has none", fix=f"quire bench {' | '.join(MALLOCS)}")
+    known, wanted = MALLOCS[args.table].lines(), [w.strip() for w in args.lines.split(",")]
+    for name in wanted:
+        if name not in known:
+            raise UsageError(
+                f"quire bench {args.table}: there is no line `{name}`", f"there are: {', '.join(known)}"
+            )
+    return set(wanted)
+
+
+def load_baseline(path, table="seeds"):
+    """A run of that table that --save wrote."""
     try:
         with open(path, encoding="utf-8") as file:
             saved = json.load(file)
@@ -99,18 +129,42 @@ def load_baseline(path):
             why=f"its schema is not {SCHEMA}",
             fix=f"quire bench --save {path} -f",
         )
+    if saved.get("table", "seeds") != table:
+        raise UsageError(
+            f"{path} is of another table",
+            why=f"it was saved by `quire bench {saved['table']}`",
+            fix=f"quire bench {saved['table']} --baseline {path}",
+        )
     return saved
+
+
+def measure_mallocs(table, full, lines):
+    """One of MALLOCS; the result is what --json prints."""
+    cast = bench_mallocs.cast()
+    load_before, began = os.getloadavg()[0], time.monotonic()
+    found = MALLOCS[table].measure(cast, FULL_S if full else 0, full, lines)
+    return {
+        "schema": SCHEMA,
+        "table": table,
+        "machine": machine(load_before),
+        "rounds": found["rounds"],
+        "seconds": round(time.monotonic() - began, 1),
+        "refused": cast.refused,
+        "allocators": cast.names(),
+        table: found,
+    }
 
 
 def measure(budget_s, full):
     """All tables; the result is what --json prints.  The arena's stand at its top level."""
-    for driver in ("query", "slab", "percpu"):
+    for driver in ("query", "slab", "percpu", "micro"):
         bench_run.find_driver(driver)  # before a minute is spent
     cast = bench_run.Cast(peers.installed())
     load_before, began = os.getloadavg()[0], time.monotonic()
     arena = bench_arena.measure(cast, budget_s * ARENA_PART)
     slab = bench_slab.measure(cast, budget_s * SLAB_PART, full)
     percpu = bench_percpu.measure(cast, budget_s * PERCPU_PART, full)
+    heap = bench_heap.measure(budget_s * HEAP_PART, cast.refused)
     return {
         "schema": SCHEMA,
         "table": "seeds",
@@ -122,6 +176,7 @@ def measure(budget_s, full):
         "rows": arena["rows"],
         "array_allocator": slab,
         "percpu": percpu,
+        "heap": heap,
     }
 
 
@@ -147,19 +202,25 @@ def text(result):
         f"{m['cpu_model']}, {m['cpus_usable']} CPUs, {m['kernel']}, {m['libc']}, load"
         f" {m['load_average_before']} before; {result['seconds']:.0f} s"
     ] + [f"left out: {name}: {why}" for name, why in result["refused"].items()]
+    if result["table"] in MALLOCS:
+        found = MALLOCS[result["table"]].text(result[result["table"]], result["allocators"])
+        return "\n\n".join(["\n".join(lines), found])
     parts = [
         bench_arena.text(result),
         bench_slab_text.text(result["array_allocator"]),
         bench_percpu_text.text(result["percpu"]),
+        bench_heap.text(result["heap"]),
     ]
     return "\n\n".join(["\n".join(lines), *parts])
 
 
 def regressions(result, baseline):
     """[sentence]: what lies wholly on the worse side of the baseline's intervals."""
+    if result["table"] in MALLOCS:
+        return MALLOCS[result["table"]].regressions(result, baseline)
     return [
         sentence
-        for part in (bench_arena, bench_slab, bench_percpu)
+        for part in (bench_arena, bench_slab, bench_percpu, bench_heap)
         for sentence in part.regressions(result, baseline)
     ]
 
@@ -172,8 +233,8 @@ def comparison_text(result, baseline, slower):
     ]
     if where["cpu_model"] != result["machine"]["cpu_model"]:
         lines.append("          another machine: only the ratios compare")
-    for part, name in (("array_allocator", "slab"), ("percpu", "per-CPU allocator")):
-        if part not in baseline:
+    for part, name in (("array_allocator", "slab"), ("percpu", "per-CPU allocator"), ("heap", "heap")):
+        if part in result and part not in baseline:
             lines.append(f"          it is from before there was a {name}: that is not compared")
     return "\n".join(
         lines + ([f"SLOWER    {line}" for line in slower] or ["no slower than the baseline"])
