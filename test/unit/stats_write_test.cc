@@ -6,10 +6,12 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <quire/quire.h>
 
+#include "look/look_out.h"
 #include "support.h"
 #include "unit/stats_scope.h"
 
@@ -75,18 +77,42 @@ TEST(StatsWrite, a_descriptor_that_does_not_wait_is_eagain_when_it_is_full)
     close(ends[1]);
 }
 
+TEST(StatsWrite, after_the_first_failure_nothing_is_written_also_if_it_could_be)
+{
+    int ends[2];
+    char drain[8192];
+    ASSERT_EQ(pipe2(ends, O_NONBLOCK | O_CLOEXEC), 0);
+    fcntl(ends[1], F_SETPIPE_SZ, 4096);
+    struct out out;
+    out_begin(&out, ends[1]);
+    for (int i = 0; i < 3 * OUT_BYTES; i++)
+        out_char(&out, 'a'); /* the first buffer fills the pipe, the second is refused */
+    EXPECT_EQ(read(ends[0], drain, sizeof drain), 4096);
+    for (int i = 0; i < 3 * OUT_BYTES; i++)
+        out_char(&out, 'b');
+    EXPECT_EQ(out_end(&out), -EAGAIN);
+    EXPECT_EQ(read(ends[0], drain, sizeof drain), -1) << "a hole in the middle would be worse than an end";
+    close(ends[0]);
+    close(ends[1]);
+}
+
 /* ---- interrupted, slow ---- */
 
 namespace {
-/* Writes into a pipe that holds one page, from a thread of its own, until it is read to the end. */
+/* Writes into a pipe that holds one page, or into a socket that holds less and takes a part of a write, from a thread of its own, until it is
+ * read to the end. */
 struct Slow {
     int ends[2], result = -2;
     pthread_t thread;
     uint32_t format;
-    explicit Slow(uint32_t format_) : format(format_)
+    explicit Slow(uint32_t format_, bool is_socket = false) : format(format_)
     {
-        EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
-        fcntl(ends[1], F_SETPIPE_SZ, 4096);
+        int least = 1;
+        EXPECT_EQ(is_socket ? socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) : pipe2(ends, O_CLOEXEC), 0);
+        if (is_socket)
+            setsockopt(ends[1], SOL_SOCKET, SO_SNDBUF, &least, sizeof least);
+        else
+            fcntl(ends[1], F_SETPIPE_SZ, 4096);
         pthread_create(&thread, nullptr, write, this);
     }
     ~Slow() { close(ends[0]); }
@@ -123,13 +149,15 @@ TEST(StatsWrite, short_writes_and_interrupted_ones_go_on)
     std::vector<std::unique_ptr<Nodes>> many;
     for (int i = 0; i < 40; i++)
         many.push_back(std::make_unique<Nodes>(("slow " + std::to_string(i)).c_str(), 0));
-    Slow slow(QUIRE_STATS_JSON);
-    ASSERT_TRUE(slow.wait_full());
-    std::string text = slow.read_all(700, [&] { pthread_kill(slow.thread, SIGUSR1); });
-    EXPECT_EQ(slow.result, 0);
-    Json all = Json::parse(text);
-    for (int i = 0; i < 40; i++)
-        EXPECT_EQ(named(all, "slabs", "slow " + std::to_string(i)).size(), 1u);
+    for (bool is_socket : {false, true}) {
+        Slow slow(QUIRE_STATS_JSON, is_socket);
+        ASSERT_TRUE(slow.wait_full());
+        std::string text = slow.read_all(700, [&] { pthread_kill(slow.thread, SIGUSR1), usleep(100); });
+        EXPECT_EQ(slow.result, 0);
+        Json all = Json::parse(text);
+        for (int i = 0; i < 40; i++)
+            EXPECT_EQ(named(all, "slabs", "slow " + std::to_string(i)).size(), 1u);
+    }
     sigaction(SIGUSR1, &before, nullptr);
 }
 
