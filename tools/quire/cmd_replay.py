@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """
-cmd_replay.py - `quire replay TRACE`: the recorded operations through libc, the installed peers and the advised mix.
+cmd_replay.py - `quire replay TRACE`: the recorded operations through libc, the installed peers, the drop-in and the advised mix.
 
 Not here: the program's own run time, so no share of it and no verdict (cmd_try.py has both).
 """
@@ -19,7 +19,7 @@ import ui
 from cli import nearest
 from errors import UsageError
 
-HELP = "replay a trace through libc, every installed peer and the advised mix"
+HELP = "replay a trace through libc, every installed peer, the drop-in and the advised mix"
 SECONDS_DEFAULT = 30
 
 
@@ -27,7 +27,7 @@ def add_arguments(parser):
     """Options of `replay`."""
     parser.add_argument("trace", metavar="TRACE", help="a .qtr file")
     parser.add_argument(
-        "--allocator", metavar="A,B", help="only these besides libc: peers by name, mix"
+        "--allocator", metavar="A,B", help="only these besides libc: peers by name, drop-in, mix"
     )
     parser.add_argument("--rounds", type=int, metavar="N", help="exactly so many rounds")
     parser.add_argument(
@@ -45,8 +45,8 @@ def add_arguments(parser):
 def choose(names, plan_path):
     """Peers and plan from --allocator; everything there is without it."""
     if names is None:
-        return peers.installed(), plan_path
-    have = {p.name: p for p in peers.installed()}
+        return peers.with_drop_in(), plan_path
+    have = {p.name: p for p in peers.with_drop_in()}
     wanted = [n for n in names.split(",") if n]
     for name in wanted:
         if name not in have and name not in ("libc", "mix"):

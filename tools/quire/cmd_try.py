@@ -162,7 +162,7 @@ def measure_all(report, folder, args):
     report.mix = mix.choose(report.recording, folder, args.rounds)
     report.planned = report.mix.planned
     report.rows = advice.sites(report.recording, report.planned)
-    chosen = measure.backends(peers.installed(), report.mix.path)
+    chosen = measure.backends(peers.with_drop_in(), report.mix.path)
     limits = measure.Limits(args.rounds, args.time_limit)
     report.settle(measure.replay(report.recording.program, chosen, limits, report.settle))
 

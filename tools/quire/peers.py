@@ -13,7 +13,11 @@ import glob
 import os
 from collections import namedtuple
 
+import native
+
 Peer = namedtuple("Peer", "name path")
+
+DROP_IN = "drop-in"  # libquire-malloc.so in a table of allocators
 
 # name, file patterns (the first that matches wins), Debian package or None
 KNOWN = [
@@ -52,6 +56,12 @@ def installed():
     """Every known peer that has a file here."""
     found = [(name, find(patterns)) for name, patterns, _ in KNOWN]
     return [Peer(name, path) for name, path in found if path]
+
+
+def with_drop_in():
+    """The same and libquire-malloc.so, where it is built: what replaces malloc without a change of the program."""
+    library = native.library("libquire-malloc.so")
+    return installed() + ([Peer(DROP_IN, library)] if library else [])
 
 
 def missing_packages():

@@ -9,6 +9,7 @@ Not here: finding it out (cmd_try.py), the tables that other commands print too 
 
 import advice
 import launch
+import peers
 import render
 import tracefile
 import ui
@@ -158,9 +159,10 @@ class Report:
         if today_s is not None and self.outcome.program_with(peer.name) >= today_s.value:
             return []
         saved = render.interval(saving, ui.percent)
-        return [
-            f"  Without changing the program: {peer.name} saves {saved}. LD_PRELOAD={peer.library}"
-        ]
+        how = f"LD_PRELOAD={peer.library}"
+        if peer.name == peers.DROP_IN:
+            how = f"{render.command()} run -- {' '.join(self.target.argv)}"
+        return [f"  Without changing the program: {peer.name} saves {saved}. {how}"]
 
     def _detail_text(self):
         lines = render.allocators_text(self.outcome)
