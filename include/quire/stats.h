@@ -35,12 +35,12 @@ extern "C" {
 #define QUIRE_STATS_PROMETHEUS 2u /* the text exposition format 0.0.4 */
 
 /*
- * Write the statistics of all objects to `fd`.  Returns 0 with errno as it was, or -1 with errno: EINVAL (no such format), or that of write(2): EBADF, EIO, ENOSPC,
- * EPIPE (after SIGPIPE, where that is not ignored), EAGAIN (a descriptor that does not wait is full); a part may have been written by then.  Interrupted and short
- * writes go on.  Allocates nothing: neither from malloc nor from a source; some 20 KiB of stack.  Each object is shown as it was at one moment, different objects at
- * moments that follow each other; objects that come or go meanwhile may be missing.  Prometheus' values are of one moment while there are at
- * most 32 objects of their kind, else each metric is of its own.  Cost: the statistics of every object, and a system call for each 4 KiB.
- * MT-Safe.
+ * Write the statistics of all objects to `fd`.  Returns 0 with errno as it was, or -1 with errno: EINVAL (no such format), or that of write(2): EBADF,
+ * EIO, ENOSPC, EPIPE (after SIGPIPE, where that is not ignored), EAGAIN (a descriptor that does not wait is full); a part may have been written by
+ * then.  Interrupted and short writes go on.  Allocates nothing: neither from malloc nor from a source; takes some 20 KiB of stack.  Each object is
+ * shown as it was at one moment, different objects at moments that follow each other; those that come or go meanwhile may be missing.  In
+ * Prometheus' format the values of an object are of one moment while its kind has fewer than 32 objects (or sizes), else each metric's is of its own, but for
+ * the parts of its memory.  Cost: the statistics of every object, and a system call for each 4 KiB.  MT-Safe.
  */
 QUIRE_API int quire_stats_write(int fd, uint32_t format);
 

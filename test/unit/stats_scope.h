@@ -24,6 +24,7 @@ struct Nodes {
         for (size_t i = 0; i < elements; i++)
             EXPECT_NE(quire_slab_alloc(slab), nullptr);
     }
+    explicit Nodes(const quire_slab_opts &opts) : slab(quire_slab_create(64, &opts)) {}
     Nodes(const Nodes &) = delete;
     ~Nodes() { quire_slab_destroy(slab); }
 };

@@ -303,8 +303,21 @@ TEST(StatsWrite, objects_may_come_go_and_be_used_meanwhile)
                 thread.join();
         }
     };
+    quire_slab_opts alone = {};
+    alone.name = "alone";
+    alone.flags = QUIRE_SLAB_SINGLE_THREAD;
+    Nodes unlocked(alone);
     Nodes shared("shared");
     Threads threads;
+    threads.emplace_back([&] { /* promises one thread to the slab; who looks is none that uses it */
+        std::vector<void *> elements(300);
+        while (!threads.stop) {
+            for (void *&element : elements)
+                element = quire_slab_alloc(unlocked.slab);
+            for (void *element : elements)
+                quire_slab_free(unlocked.slab, element);
+        }
+    });
     for (int t = 0; t < 3; t++)
         threads.emplace_back([&, t] {
             while (!threads.stop) {
