@@ -20,10 +20,10 @@ static ALWAYS_INLINE void *alloc_quick(struct heap_local *local, unsigned class)
     struct heap_bin *bin = &local->bin[class];
     if (unlikely(!bias_enter(&local->bias)))
         return NULL;
-    void *p = bin->hot;
+    void *p = NULL;
     uint64_t bits;
-    if (p) {
-        bin->hot = NULL;
+    if (likely(local->warm[class].count != 0)) {
+        p = heap_warm_pop(&local->warm[class]);
     } else if (likely((bits = *bin->word) != 0)) {
         *bin->word = bits & (bits - 1);
         p = bin->base + (size_t)bits_lowest(bits) * bin->slot_bytes;
@@ -58,6 +58,8 @@ static void rounding_note(struct heap_bin *bin, size_t bytes)
 static void *alloc_inside(struct heap_local *local, unsigned class, size_t bytes)
 {
     struct heap_bin *bin = &local->bin[class];
+    if (local->warm[class].count != 0)
+        return heap_warm_pop(&local->warm[class]);
     if (*bin->word == 0 && !heap_next_word(bin)) {
         if (!heap_next_page(local, class))
             return NULL;

@@ -17,7 +17,7 @@
 void heap_slot_free(struct heap_local *local, struct heap_page *page, uint32_t slot)
 {
     uint64_t *word = &page->free[slot / WORD_BITS], bit = UINT64_C(1) << slot % WORD_BITS;
-    if (unlikely(*word & bit) || unlikely(local->bin[page->class].hot == heap_slot_at(page, slot)))
+    if (unlikely(*word & bit) || unlikely(heap_warm_has(&local->warm[page->class], heap_slot_at(page, slot))))
         heap_refuse(local->heap, HEAP_E1, heap_slot_at(page, slot));
     *word |= bit;
     if (unlikely(--page->until == 0))
@@ -47,7 +47,10 @@ bool heap_slot_is_free(const struct heap_page *page, uint32_t slot)
     uint64_t bits = __atomic_load_n(&page->free[slot / WORD_BITS], __ATOMIC_RELAXED);
     if (heap_is_secure(owner->heap))
         bits |= __atomic_load_n(&page->free[page->words + slot / WORD_BITS], __ATOMIC_RELAXED);
-    return (bits >> slot % WORD_BITS & 1) || __atomic_load_n(&owner->bin[page->class].hot, __ATOMIC_RELAXED) == heap_slot_at(page, slot);
+    bool is_warm = false;
+    for (int i = 0; i < HEAP_WARM; i++)
+        is_warm |= __atomic_load_n(&owner->warm[page->class].p[i], __ATOMIC_RELAXED) == heap_slot_at(page, slot);
+    return is_warm || (bits >> slot % WORD_BITS & 1);
 }
 
 /* With its owner at rest and nothing on its way: exact, and nothing is written into the block. */
@@ -138,10 +141,10 @@ static ALWAYS_INLINE void free_quick(struct quire_heap *heap, struct heap_local 
     uint32_t slot = heap_slot_of(page, p);
     if (likely(slot < page->slots) && likely(bias_enter(&local->bias))) {
         uint64_t *word = &page->free[slot / WORD_BITS], bits = *word, bit = UINT64_C(1) << slot % WORD_BITS;
-        struct heap_bin *bin = &local->bin[page->class];
-        if (likely((bits & bit) == 0) && likely(bin->hot != p)) {
-            if (!bin->hot) {
-                bin->hot = p;
+        struct heap_warm *warm = &local->warm[page->class];
+        if (likely((bits & bit) == 0) && likely(!heap_warm_has(warm, p))) {
+            if (warm->count < HEAP_WARM) {
+                warm->p[warm->count++] = p;
                 bias_leave(&local->bias);
                 return;
             }

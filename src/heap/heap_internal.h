@@ -10,8 +10,8 @@
  *                                                    v
  *                                                  | slot | slot | slot | ...    a span; the page map leads back to the header
  *
- * A page is its owner's, a local: only who is inside the local (bias.h) touches its bits.  A free bit is a slot that may be handed out; there is
- * no other list of free slots.
+ * A page is its owner's, a local: only who is inside the local (bias.h) touches its bits.  A free bit is a slot that may be handed out.  The few of each
+ * size that were freed last wait in one cache line (warm) and go first; the bits are asked only when a size has none of these.
  *
  *     state      of its bin       `until`, counted down by frees, at 0 the page is looked at
  *     CURRENT    the one in use   as good as never
@@ -20,7 +20,7 @@
  *     LARGE      one block, of no local; on the heap's list
  *
  * Invariants, checked by heap_look.c:
- *   P1  a free bit is one of the page's slots
+ *   P1  a free bit is one of the page's slots, and none that is warm
  *   P2  until of a PARTIAL page is slots - free bits; 1 for an empty one (in the child of a fork)
  *   P3  a bin's current page and those of its list are its local's, of its size, and in that state
  *   P4  the page map leads from the page's first address to the header
@@ -47,6 +47,7 @@ enum {
     HEAP_HEADER_KINDS = 4,
     HEAP_OUT = 3,        /* owners that frees are gathered for */
     HEAP_OUT_BLOCKS = 32, /* at most, for each of them */
+    HEAP_WARM = 7, /* slots of a size: a cache line */
     HEAP_SEEN = 8,
     HEAP_GONE = 64, /* addresses of large blocks freed last */
     HEAP_LATE = 128 /* blocks whose reuse a secure heap puts off, for each local */
@@ -89,10 +90,15 @@ struct CACHE_ALIGNED heap_page {
 struct heap_bin {
     uint64_t *word; /* never NULL: where there is no page, a word of zeros */
     char *base;     /* the slot of its lowest bit */
-    void *hot;  /* freed last, and handed out first; its bit says that it is not free.  NULL: none */
     struct heap_page *page, *partial;
     uint16_t slot_bytes;
     uint16_t rounding16; /* what requests leave of a slot, a mean of the last ones looked at, in 1/16 bytes */
+};
+
+/* The slots of a size that were freed last: handed out first, the last one first.  Their bits say that they are not free. */
+struct CACHE_ALIGNED heap_warm {
+    uint64_t count;
+    void *p[HEAP_WARM]; /* NULL from `count` on */
 };
 
 /* Blocks that this thread has freed and another local owns, linked through their first words. */
@@ -113,6 +119,7 @@ struct heap_local {
     struct heap_out out[HEAP_OUT];
     struct heap_bin bin[HEAP_CLASSES];
     CACHE_ALIGNED atomic_addr inbox; /* blocks that others have freed, linked */
+    struct heap_warm warm[HEAP_CLASSES];
 };
 
 /* Headers come from chunks of one kind. */
@@ -152,7 +159,7 @@ struct quire_heap {
     struct heap_local home; /* of threads that have none: no memory for one, or in their last destructors */
 };
 
-STATIC_ASSERT(sizeof(struct heap_local) <= 4096, "a thread costs one small page");
+STATIC_ASSERT(offsetof(struct heap_local, warm) <= 4096, "a thread that only allocates costs one small page");
 STATIC_ASSERT(sizeof(struct heap_page) % 8 == 0 && offsetof(struct heap_page, free) == 96, "three kinds of headers are sized for it");
 
 enum { LARGE_OWNER = 1 }; /* low bit of `owner` */
@@ -247,11 +254,29 @@ void heap_rejoin_all(struct heap_local *local, unsigned class); /* with the heap
 void heap_page_due(struct heap_local *local, struct heap_page *page);
 size_t heap_local_trim(struct heap_local *local); /* current pages without a block go */
 void heap_page_to_partial(struct heap_local *local, struct heap_page *page); /* or away, if it is empty */
-void heap_hot_flush(struct heap_local *local); /* what waits to be handed out again is free */
+void heap_warm_flush(struct heap_local *local);
 void heap_local_settle(struct heap_local *local); /* no page is current any more */
 void heap_page_enter(struct heap_local *local, struct heap_page *page, unsigned state);
 void heap_page_leave(struct heap_local *local, struct heap_page *page);
 void heap_pages_destroy(struct quire_heap *heap);
+
+/* There is one. */
+static ALWAYS_INLINE void *heap_warm_pop(struct heap_warm *warm)
+{
+    uint64_t last = warm->count - 1;
+    void *p = warm->p[last];
+    warm->p[last] = NULL;
+    warm->count = last;
+    return p;
+}
+
+static ALWAYS_INLINE bool heap_warm_has(const struct heap_warm *warm, const void *p)
+{
+    /* One by one: a wide load would wait for the narrow stores before it. */
+    void *const *w = warm->p;
+    return unlikely(w[0] == p) || unlikely(w[1] == p) || unlikely(w[2] == p) || unlikely(w[3] == p) || unlikely(w[4] == p) || unlikely(w[5] == p) ||
+           unlikely(w[6] == p);
+}
 
 /* Who only looks reads it before it is inside. */
 static inline unsigned heap_state(const struct heap_page *page)

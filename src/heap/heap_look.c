@@ -82,7 +82,7 @@ static void all_home(struct quire_heap *heap)
     for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
         heap_visit(local);
         heap_inbox_drain(local);
-        heap_hot_flush(local);
+        heap_warm_flush(local);
         heap_release(local);
     }
 }
@@ -260,6 +260,19 @@ static int check_page(struct heap_page *page, void *arg)
     return *broken != NULL;
 }
 
+static bool warm_is_sound(const struct heap_local *local, unsigned class)
+{
+    const struct heap_warm *warm = &local->warm[class];
+    bool sound = warm->count <= HEAP_WARM;
+    for (uint64_t i = 0; i < HEAP_WARM && sound; i++) {
+        const struct heap_page *page = warm->p[i] ? heap_page_find(warm->p[i]) : NULL;
+        sound = (i < warm->count) == (warm->p[i] != NULL);
+        if (sound && warm->p[i])
+            sound = page && heap_owner(page) == local && page->class == class && is_live(page, heap_slot_of(page, warm->p[i]));
+    }
+    return sound;
+}
+
 static bool bin_is_sound(const struct heap_local *local, unsigned class)
 {
     const struct heap_bin *bin = &local->bin[class];
@@ -278,7 +291,7 @@ static bool locals_are_sound(struct quire_heap *heap)
     for (struct heap_local *local = heap_locals(heap); local && sound; local = local->next) {
         heap_visit(local);
         for (unsigned c = 0; c < HEAP_CLASSES && sound; c++)
-            sound = bin_is_sound(local, c);
+            sound = bin_is_sound(local, c) && warm_is_sound(local, c);
         heap_release(local);
     }
     return sound;

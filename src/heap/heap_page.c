@@ -287,16 +287,14 @@ void heap_page_due(struct heap_local *local, struct heap_page *page)
     heap_page_to_partial(local, page);
 }
 
-void heap_hot_flush(struct heap_local *local)
+void heap_warm_flush(struct heap_local *local)
 {
-    for (unsigned c = 0; c < HEAP_CLASSES; c++) {
-        void *p = local->bin[c].hot;
-        if (!p)
-            continue;
-        struct heap_page *page = heap_page_find(p);
-        local->bin[c].hot = NULL;
-        heap_slot_free(local, page, heap_slot_of(page, p));
-    }
+    for (unsigned c = 0; c < HEAP_CLASSES; c++)
+        while (local->warm[c].count != 0) {
+            void *p = heap_warm_pop(&local->warm[c]);
+            struct heap_page *page = heap_page_find(p);
+            heap_slot_free(local, page, heap_slot_of(page, p));
+        }
 }
 
 void heap_local_settle(struct heap_local *local)

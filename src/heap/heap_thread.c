@@ -87,7 +87,7 @@ static void local_leave(struct heap_local *local)
     heap_out_flush(local);
     heap_secure_flush(local);
     heap_inbox_drain(local);
-    heap_hot_flush(local);
+    heap_warm_flush(local);
     heap_local_settle(local);
     addr_store_relaxed(&local->thread, 0);
     lock_rerank(&local->bias.lock, LOCK_HEAP_IDLE);
@@ -253,14 +253,16 @@ static void page_repair(struct quire_heap *heap, struct heap_page *page)
     }
 }
 
-static void hot_to_bits(struct heap_local *local)
+static void warm_to_bits(struct heap_local *local)
 {
-    for (unsigned c = 0; c < HEAP_CLASSES; c++) {
-        void *p = local->bin[c].hot;
-        struct heap_page *page = p ? heap_page_find(p) : NULL;
-        if (page)
-            bits_set_one(page->free, heap_slot_of(page, p));
-    }
+    for (unsigned c = 0; c < HEAP_CLASSES; c++)
+        for (int i = 0; i < HEAP_WARM; i++) {
+            void *p = local->warm[c].p[i];
+            struct heap_page *page = p ? heap_page_find(p) : NULL;
+            if (page)
+                bits_set_one(page->free, heap_slot_of(page, p));
+        }
+    memset(local->warm, 0, sizeof local->warm);
 }
 
 /* Everything anew from the headers and their bits, which are always whole. */
@@ -270,7 +272,7 @@ static void heap_repair(struct quire_heap *heap)
     for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
         meta += local->span.bytes;
         if (!is_mine_and_inside(local)) {
-            hot_to_bits(local);
+            warm_to_bits(local);
             heap_bins_clear(local);
         }
     }

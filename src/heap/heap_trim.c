@@ -34,7 +34,7 @@ static void heap_trim_one(struct quire_heap *heap, void *freed)
     for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
         heap_visit(local);
         heap_inbox_drain(local);
-        heap_hot_flush(local);
+        heap_warm_flush(local);
         heap_local_trim(local);
         heap_release(local);
     }
