@@ -140,15 +140,15 @@ static ALWAYS_INLINE void free_quick(struct quire_heap *heap, struct heap_local 
     }
     uint32_t slot = heap_slot_of(page, p);
     if (likely(slot < page->slots) && likely(bias_enter(&local->bias))) {
-        uint64_t *word = &page->free[slot / WORD_BITS], bits = *word, bit = UINT64_C(1) << slot % WORD_BITS;
-        struct heap_warm *warm = &local->warm[page->class];
-        if (likely((bits & bit) == 0) && likely(!heap_warm_has(warm, p))) {
+        uint64_t *word = &page->free[slot / WORD_BITS], bits = *word;
+        struct heap_warm *warm = heap_warm_of(local, page);
+        if (likely((bits >> slot % WORD_BITS & 1) == 0) && likely(!heap_warm_has(warm, p))) {
             if (warm->count < HEAP_WARM) {
                 warm->p[warm->count++] = p;
                 bias_leave(&local->bias);
                 return;
             }
-            *word = bits | bit;
+            *word = bits | UINT64_C(1) << slot % WORD_BITS;
             if (likely(--page->until != 0))
                 bias_leave(&local->bias);
             else

@@ -69,12 +69,13 @@ struct CACHE_ALIGNED heap_page {
     /* fixed while the page is in use: what a free by any thread reads */
     struct quire_span span; /* span.start: the first slot, or the large block, but for a secure heap's guard */
     atomic_addr owner;      /* struct heap_local *; changes while the old one is idle; of a large block: struct quire_heap *, with LARGE_OWNER */
-    uint32_t reciprocal;    /* 2^32 / slot_bytes, rounded up */
+    uint64_t reciprocal;    /* 2^64 / slot_bytes, rounded up */
     uint32_t slot_bytes;
     uint32_t slots;
     uint16_t words;
+    uint16_t warm_at;       /* where in a local the warm slots of its size are */
     uint8_t class;
-    uint8_t state;    /* by the owner */
+    uint8_t state;          /* by the owner */
     size_t asked_bytes; /* large: what was asked for */
     /* the owner's */
     CACHE_ALIGNED uint32_t until;
@@ -289,12 +290,19 @@ static inline void heap_state_set(struct heap_page *page, unsigned state)
     __atomic_store_n(&page->state, (uint8_t)state, __ATOMIC_RELAXED);
 }
 
-/* The slot of an address; at least page->slots: none begins there. */
+/*
+ * The slot of an address; UINT32_MAX: none begins there.  An offset times the reciprocal is the slot, and a fraction: less than the reciprocal just
+ * where the division has no rest (Lemire, Kaser, Kurz: "Faster remainder by direct computation").
+ */
 static ALWAYS_INLINE uint32_t heap_slot_of(const struct heap_page *page, const void *p)
 {
-    uint64_t offset = (uint64_t)((const char *)p - (const char *)page->span.start);
-    uint32_t slot = (uint32_t)(offset * page->reciprocal >> 32);
-    return likely((uint64_t)slot * page->slot_bytes == offset) ? slot : UINT32_MAX;
+    unsigned __int128 product = (unsigned __int128)page->reciprocal * (uint64_t)((const char *)p - (const char *)page->span.start);
+    return likely((uint64_t)product < page->reciprocal) ? (uint32_t)(product >> 64) : UINT32_MAX;
+}
+
+static ALWAYS_INLINE struct heap_warm *heap_warm_of(struct heap_local *local, const struct heap_page *page)
+{
+    return (struct heap_warm *)(void *)((char *)local + page->warm_at);
 }
 
 static inline char *heap_slot_at(const struct heap_page *page, uint32_t slot)

@@ -138,8 +138,7 @@ bool quire_heap_owns(const struct quire_heap *heap, const void *p)
     const struct heap_page *page = heap_page_find(p);
     if (!page || heap_is_large(page))
         return heap_large_owns(heap_mutable(heap), p);
-    uint64_t offset = (uint64_t)((const char *)p - (const char *)page->span.start);
-    uint32_t slot = (uint32_t)(offset * page->reciprocal >> 32);
+    uint32_t slot = (uint32_t)((size_t)((const char *)p - (const char *)page->span.start) / page->slot_bytes);
     if (heap_of_page(page) != heap || slot >= page->slots)
         return false;
     return !heap_slot_is_free(page, slot);

@@ -65,7 +65,8 @@ static void page_setup(struct heap_page *page, struct heap_local *local, unsigne
     page->slots = slots < HEAP_SLOTS_MAX ? (uint32_t)slots : HEAP_SLOTS_MAX;
     page->words = (uint16_t)((page->slots + WORD_BITS - 1) / WORD_BITS);
     page->slot_bytes = slot_bytes;
-    page->reciprocal = (uint32_t)(((UINT64_C(1) << 32) + slot_bytes - 1) / slot_bytes);
+    page->reciprocal = UINT64_MAX / slot_bytes + 1;
+    page->warm_at = (uint16_t)(offsetof(struct heap_local, warm) + class * sizeof(struct heap_warm));
     page->class = (uint8_t)class;
     memset(page->free, 0xff, page->words * sizeof *page->free);
     if (page->slots % WORD_BITS)
