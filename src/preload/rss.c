@@ -19,6 +19,7 @@
 
 #include "base/align.h"
 #include "os/os.h"
+#include "pages/pagemap.h"
 #include "pages/region.h"
 #include "preload/preload.h"
 
@@ -58,6 +59,13 @@ static int add_resident(void *p, size_t bytes, void *arg)
     return 0;
 }
 
+/* The page map books whole tables; in memory are the pages whose entries were written: a page for each 2 MiB. */
+static size_t pagemap_touched(size_t taken_bytes)
+{
+    size_t covered_bytes = os_page_bytes() / sizeof(owner_t) * os_page_bytes();
+    return (taken_bytes / covered_bytes + 2) * os_page_bytes();
+}
+
 static size_t less(size_t a, size_t b)
 {
     return a > b ? a - b : 0;
@@ -78,7 +86,7 @@ void rss_explain(struct rss *out)
     out->live_bytes = less(heap.live_bytes, heap.rounding_bytes);
     out->page_slack_bytes = heap.free_bytes;
     out->cached_bytes = source.idle_bytes;
-    out->metadata_bytes = heap.meta_bytes + source.meta_bytes;
+    out->metadata_bytes = heap.meta_bytes + less(source.meta_bytes, pagemap_meta_bytes()) + pagemap_touched(source.taken_bytes + source.idle_bytes);
     size_t booked = out->live_bytes + out->rounding_bytes + out->page_slack_bytes + out->cached_bytes;
     out->untouched_bytes = less(booked, resident);
     size_t ours = booked - out->untouched_bytes + out->metadata_bytes;

@@ -131,11 +131,20 @@ static void at_exit(void *unused)
 
 extern int __cxa_atexit(void (*fn)(void *), void *arg, void *dso);
 
-/* Loaded by dlopen, or behind a program that brings its own malloc, we see blocks of others. */
+/*
+ * Loaded by dlopen, or behind a program that brings its own malloc, we see blocks of others.  The address alone does not tell: a program that
+ * is not position-independent shows its own way station for malloc, behind which we are.  So a block is asked for.
+ */
 static bool is_process_malloc(void)
 {
-    void *first = dlsym(RTLD_DEFAULT, "malloc");
-    return !first || first == (void *)(uintptr_t)malloc;
+    void *(*first_malloc)(size_t) = (void *(*)(size_t))(uintptr_t)dlsym(RTLD_DEFAULT, "malloc");
+    void (*first_free)(void *) = (void (*)(void *))(uintptr_t)dlsym(RTLD_DEFAULT, "free");
+    if (!first_malloc || !first_free || first_malloc == malloc)
+        return true;
+    void *block = first_malloc(1);
+    bool is_ours = !block || quire_heap_of(block) != NULL;
+    first_free(block);
+    return is_ours;
 }
 
 static __attribute__((constructor)) void at_load(void)

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: MIT
+"""malloc before main, in constructors, plug-ins and last destructors, across forks, with signals, and without memory."""
+
+import pytest
+from preload_kit import assert_sound, run
+
+
+@pytest.mark.parametrize("conf", ["", "check:50", "secure:1", "passthrough:1"])
+@pytest.mark.parametrize("group", [["before_main"], ["at_exit"], ["exit_while_busy"], ["small_stacks"], ["cancel", "30"]])
+def test_blocks_are_sound_whenever_they_are_asked_for(build, group, conf):
+    assert_sound(run(build("life.c"), *group, conf=conf))
+
+
+@pytest.mark.parametrize("conf", ["", "check:50"])
+def test_a_plug_in_may_come_and_go_with_blocks_of_both_sides(build, conf):
+    plugin = build("plugin.c", "-shared", "-fPIC")
+    assert_sound(run(build("life.c"), "plugin", plugin, conf=conf))
+
+
+def test_the_last_destructors_of_threads_allocate_and_nothing_is_lost(build):
+    assert_sound(run(build("life.c"), "key_destructors", 300))
+
+
+def test_threads_that_end_with_live_blocks_cost_nothing_that_stays(build):
+    assert_sound(run(build("life.c"), "many_threads", 3000))
+
+
+@pytest.mark.parametrize("conf", ["", "secure:1"])
+def test_children_forked_from_busy_threads_allocate(build, conf):
+    assert_sound(run(build("life.c"), "fork", 150, conf=conf))
+
+
+def test_fork_with_streams_in_use_does_not_hang(build):
+    assert_sound(run(build("life.c"), "fork_stdio", 20))
+
+
+def test_signals_at_twenty_kilohertz_disturb_nothing(build):
+    assert_sound(run(build("life.c"), "signals", 400))
+
+
+def test_malloc_in_a_signal_handler_which_is_forbidden_never_hangs(build):
+    done = run(build("life.c"), "signal_handler", 300, timeout=20)
+    assert done.stdout == "sound\n" or done.stderr.startswith("quire: heap: E"), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("mib", [40, 200])
+def test_a_limited_address_space_is_enomem_and_no_crash(build, mib):
+    assert_sound(run(build("life.c"), "address_space", mib))
+
+
+@pytest.mark.parametrize("conf", ["limit:1M", "limit:32M", "limit:32M,secure:1", "limit:32M,check:500"])
+def test_a_limit_is_enomem_and_what_was_freed_can_be_had_again(build, conf):
+    assert_sound(run(build("life.c"), "limit", conf=conf))
+
+
+def test_libc_may_free_the_vectors_of_its_cached_stacks_under_its_lock(build):
+    assert_sound(run(build("life.c"), "stacks_are_cached", 4))
+
+
+@pytest.mark.parametrize("conf", ["decay:200ms", "decay:0"])
+def test_what_was_freed_goes_back_to_the_system(build, conf):
+    assert_sound(run(build("life.c"), "give_back", conf=conf))
