@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: MIT
+"""test_check - quire check: who serves malloc is what the loader says, and every no has its reason."""
+
+import ctypes.util
+import json
+import os
+import subprocess
+
+import pytest
+import toolkit
+from toolkit import quire
+
+import bindings
+
+PROGRAM = (
+    "#include <stdlib.h>\n#include <unistd.h>\n"
+    "int main(int c, char **v) { free(malloc(9)); if (c > 1) { write(1, v[1], 1); pause(); } return 3; }"
+)
+LIBRARY = "#include <stddef.h>\nvoid *malloc(size_t n) { return 0; }"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    if not (toolkit.BUILD / "libquire-malloc.so").exists():
+        pytest.skip("libquire-malloc.so is not built")
+    return toolkit.build(tmp_path_factory.mktemp("check"), PROGRAM)
+
+
+def answer(tmp_path, *words, **options):
+    """(status, the JSON)."""
+    done = quire(tmp_path, "check", "--json", *words, **options)
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_a_plain_program_is_served_by_the_drop_in(tmp_path, program):
+    status, said = answer(tmp_path, "--", program)
+    assert (status, said["serves"], said["schema"]) == (0, True, "quire.check/1")
+    assert os.path.realpath(said["malloc_library"]) == os.path.realpath(
+        toolkit.BUILD / "libquire-malloc.so"
+    )
+
+
+def test_the_program_is_not_run(tmp_path):
+    source = '#include <stdio.h>\n#include <stdlib.h>\nint main(void) { free(malloc(1)); fclose(fopen("ran", "w")); }'
+    program = toolkit.build(tmp_path, source)
+    quire(tmp_path, "check", "--", program)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_program_without_a_malloc_call_of_its_own_is_served_through_libc(tmp_path, program):
+    quiet = toolkit.build(tmp_path, '#include <stdio.h>\nint main(void) { puts("x"); }', "quiet")
+    assert answer(tmp_path, "--", quiet)[0] == 0
+
+
+def test_a_static_program_is_not_served(tmp_path, program):
+    static = toolkit.build(tmp_path, PROGRAM, "static", ["-static"])
+    status, said = answer(tmp_path, "--", static)
+    assert status == 1 and "static binary" in said["reason"]
+
+
+def test_a_setuid_program_is_not_served(tmp_path, program):
+    other = toolkit.build(tmp_path, PROGRAM, "setuid")
+    other.chmod(0o4755)
+    status, said = answer(tmp_path, "--", other)
+    assert status == 1 and "setuid" in said["reason"]
+
+
+def test_a_program_with_a_malloc_inside_is_not_served(tmp_path, program):
+    own = toolkit.build(tmp_path, LIBRARY + " int main(void) { return 0; }", "own")
+    status, said = answer(tmp_path, "--", own)
+    assert status == 1 and "own malloc inside" in said["reason"]
+
+
+def test_a_preload_that_the_environment_has_is_the_one_that_is_asked_about(tmp_path, program):
+    (tmp_path / "other.c").write_text(LIBRARY)
+    other = tmp_path / "libother.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-w", "-fno-builtin", str(tmp_path / "other.c"), "-o", str(other)], check=True)
+    assert bindings.malloc_owner(str(program), str(other)) == str(other)
+    status, said = answer(
+        tmp_path, "--preload", toolkit.BUILD / "libquire-malloc.so", "--", program
+    )
+    assert status == 0 and "libquire-malloc" in said["malloc_library"]
+
+
+def test_a_library_without_malloc_does_not_serve(tmp_path, program):
+    maths = ctypes.util.find_library("m")
+    path = next(p for p in _loaded(program) if "libc.so" in p).replace("libc.so.6", maths)
+    status, said = answer(tmp_path, "--preload", path, "--", program)
+    assert status == 1 and "the loader gives it the malloc of" in said["reason"]
+
+
+def _loaded(program):
+    done = subprocess.run(["ldd", program], capture_output=True, text=True)
+    return [w for line in done.stdout.splitlines() for w in line.split() if w.startswith("/")]
+
+
+def test_a_library_that_cannot_be_loaded_is_the_reason_given(tmp_path, program):
+    (tmp_path / "broken.so").write_text("no library")
+    status, said = answer(tmp_path, "--preload", tmp_path / "broken.so", "--", program)
+    assert status == 1 and "broken.so" in said["reason"]
+
+
+def test_passthrough_is_not_serving(tmp_path, program):
+    status, said = answer(tmp_path, "--", program, environment={"QUIRE_CONF": "passthrough:1"})
+    assert status == 1 and "passthrough" in said["reason"]
+
+
+def test_a_program_that_is_not_there_is_127(tmp_path, program):
+    assert quire(tmp_path, "check", "--", "no-such-program-here").returncode == 127
+
+
+@pytest.mark.parametrize("preloaded", [True, False])
+def test_a_running_process_is_served_when_the_library_is_in_it(tmp_path, program, preloaded):
+    env = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+    if preloaded:
+        env["LD_PRELOAD"] = str(toolkit.BUILD / "libquire-malloc.so")
+    with subprocess.Popen([program, "x"], env=env, stdout=subprocess.PIPE) as process:
+        process.stdout.read(1)
+        status, said = answer(tmp_path, "--pid", process.pid)
+        process.kill()
+    assert status == (0 if preloaded else 1)
+    assert preloaded or "is not in process" in said["reason"]
+
+
+def test_a_process_that_is_not_there_is_a_usage_error(tmp_path, program):
+    assert quire(tmp_path, "check", "--pid", 4194304 + 7).returncode == 2
+
+
+def test_the_answer_in_words_has_the_fix(tmp_path, program):
+    done = quire(tmp_path, "check", "--", program)
+    assert done.stdout.startswith(f"{program}: malloc is served by ")
+    static = toolkit.build(tmp_path, PROGRAM, "static", ["-static"])
+    done = quire(tmp_path, "check", "--", static)
+    assert "NOT served" in done.stdout and "  fix: " in done.stdout

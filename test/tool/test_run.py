@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: MIT
+"""test_run - quire run: status and streams go through, the report adds up, conditions are judged, what cannot be served is refused."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import toolkit
+from toolkit import quire
+
+import conditions
+import runreport
+from errors import QuireError, UsageError
+
+PROGRAM = """
+#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+    char *kept[64];
+    const char *what = argc > 1 ? argv[1] : "";
+    for (int i = 0; i < 64; i++) memset(kept[i] = malloc(1000), 1, 1000);
+    for (int i = strcmp(what, "leak") ? 0 : 3; i < 64; i++) free(kept[i]);
+    if (!strcmp(what, "large")) { char *p = malloc(64 << 20); if (!p) { puts("refused"); return 9; } memset(p, 1, 64 << 20); free(p); }
+    if (!strcmp(what, "abort")) abort();
+    if (!strcmp(what, "_exit")) _exit(5);
+    if (!strcmp(what, "sleep")) pause();
+    if (!strcmp(what, "echo")) { char line[64]; while (fgets(line, sizeof line, stdin)) fputs(line, stdout); }
+    return !strcmp(what, "fail") ? 7 : 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    if not (toolkit.BUILD / "libquire-malloc.so").exists():
+        pytest.skip("libquire-malloc.so is not built")
+    return toolkit.build(tmp_path_factory.mktemp("run"), PROGRAM)
+
+
+def report(tmp_path, program, *words, options=()):
+    """(the finished process, its JSON report)."""
+    done = quire(
+        tmp_path, "run", "--stats=json:report.json", "-f", *options, "--", program, *words
+    )
+    return done, json.loads((tmp_path / "report.json").read_text())
+
+
+# ---- status and streams ----
+
+
+@pytest.mark.parametrize(("word", "status"), [("", 0), ("fail", 7), ("_exit", 5), ("abort", 134)])
+def test_the_status_of_the_program_goes_through(tmp_path, program, word, status):
+    assert quire(tmp_path, "run", "--", program, word).returncode == status
+
+
+def test_the_programs_streams_are_its_own_and_the_report_is_on_standard_error(tmp_path, program):
+    done = quire(tmp_path, "run", "--", program, "echo", input="one\ntwo\n")
+    assert done.stdout == "one\ntwo\n"
+    assert "RSS explained" in done.stderr
+
+
+def test_a_program_that_is_not_there_is_127_and_one_that_may_not_run_126(tmp_path, program):
+    (tmp_path / "plain").write_text("no program")
+    assert quire(tmp_path, "run", "--", "no-such-program-here").returncode == 127
+    assert quire(tmp_path, "run", "--", "./plain").returncode == 126
+
+
+def test_a_signal_for_the_tool_goes_on_to_the_program(tmp_path, program):
+    env = {**os.environ, "QUIRE_BUILD_DIR": str(toolkit.BUILD)}
+    words = [sys.executable, str(toolkit.TOOL), "run", "--", str(program), "sleep"]
+    process = subprocess.Popen(words, env=env, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 20
+    while time.monotonic() < until and not _children(process.pid):
+        time.sleep(0.05)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=20)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "ended by SIGTERM" in said
+
+
+def _children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+        found = file.read().split()
+    names = []
+    for child in found:
+        with open(f"/proc/{child}/comm", encoding="ascii") as file:
+            names.append(file.read().strip())
+    return [n for n in names if n == "program"]
+
+
+# ---- the report ----
+
+
+def test_resident_memory_is_explained_and_the_parts_add_up(tmp_path, program):
+    _, full = report(tmp_path, program)
+    parts = full["report"]["rss_explained"]
+    total = sum(
+        (-1 if sign == "-" else 1) * parts[key] for key, sign, _ in runreport.EXPLAINED
+    )
+    assert full["schema"] == "quire.run/1"
+    assert total == parts["rss_bytes"]
+    assert full["peak_rss_bytes"] >= parts["rss_bytes"] > 0
+
+
+def test_the_size_class_of_what_was_allocated_is_there_with_its_peak(tmp_path, program):
+    _, full = report(tmp_path, program)
+    slots = {c["slot_bytes"]: c for c in full["report"]["classes"]}
+    mine = slots[min(s for s in slots if s >= 1000)]
+    assert mine["slot_bytes"] <= 1125 and mine["peak_bytes"] >= 64 * 1000
+
+
+def test_leaks_are_counted_and_listed_when_asked_for(tmp_path, program):
+    done, full = report(tmp_path, program, "leak", options=["--leaks"])
+    mine = [k for k in full["report"]["leaks"] if 1000 <= k["size_bytes"] <= 1125]
+    assert done.returncode == 0 and mine[0]["count"] == 3
+    text = quire(tmp_path, "run", "--leaks", "--", program, "leak").stderr
+    assert "3 of 1,0" in text
+
+
+def test_a_limit_is_an_allocation_that_fails_and_no_crash(tmp_path, program):
+    done = quire(tmp_path, "run", "--limit", "32M", "--", program, "large")
+    assert (done.returncode, done.stdout) == (9, "refused\n")
+
+
+def test_secure_is_said_in_the_report(tmp_path, program):
+    _, full = report(tmp_path, program, options=["--secure"])
+    assert full["report"]["secure"] is True
+
+
+def test_prometheus_is_its_text_format(tmp_path, program):
+    done = quire(tmp_path, "run", "--stats=prom:r.prom", "--", program)
+    text = (tmp_path / "r.prom").read_text()
+    assert done.returncode == 0 and "# TYPE quire_exit_rss_peak_bytes gauge" in text
+
+
+def test_a_report_of_a_shells_child_stands_for_the_shell(tmp_path, program):
+    done = quire(tmp_path, "run", "--", "sh", "-c", f"{program}; kill -9 $$")
+    assert done.returncode == 137
+    assert "the largest process that did" in done.stderr and "heap:" in done.stderr
+
+
+def test_a_program_that_ends_by_a_signal_has_its_end_told_without_a_report(tmp_path, program):
+    done = quire(tmp_path, "run", "--", program, "abort")
+    assert "ended by SIGABRT" in done.stderr
+
+
+def test_a_report_never_overwrites_a_file_unasked(tmp_path, program):
+    (tmp_path / "mine").write_text("precious")
+    done = quire(tmp_path, "run", "--stats=json:mine", "--", program)
+    assert done.returncode == 2 and (tmp_path / "mine").read_text() == "precious"
+
+
+# ---- conditions ----
+
+
+@pytest.mark.parametrize(
+    ("condition", "status"),
+    [("peak>1K", 1), ("peak>1G", 0), ("leaks>=3000", 1), ("blocks<1", 0), ("time>60s", 0)],
+)
+def test_a_condition_that_holds_is_status_1(tmp_path, program, condition, status):
+    done = quire(tmp_path, "run", "--fail-on", condition, "--", program, "leak")
+    assert done.returncode == status
+    assert (f"--fail-on: {condition} holds" in done.stderr) == (status == 1)
+
+
+def test_the_programs_own_failure_comes_before_a_condition(tmp_path, program):
+    assert quire(tmp_path, "run", "--fail-on", "peak>1K", "--", program, "fail").returncode == 7
+
+
+def test_a_condition_without_a_report_to_judge_is_the_tools_failure(tmp_path, program):
+    done = quire(tmp_path, "run", "--fail-on", "live>1", "--", program, "_exit")
+    assert done.returncode == 125 and "cannot be judged" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("peak", "is no condition"),
+        ("peek>1M", "did you mean `peak`?"),
+        ("peak>1ms", "units: B, K, M, G, T"),
+        ("time>1M", "units: s, ms, us"),
+    ],
+)
+def test_a_condition_that_says_nothing_is_refused_with_what_would_do(text, said):
+    with pytest.raises(UsageError) as refused:
+        conditions.parse(text)
+    assert said in refused.value.text()
+
+
+@pytest.mark.parametrize(
+    ("text", "peak", "held"),
+    [
+        ("peak>24M", 24 << 20, False),
+        ("peak>24M", (24 << 20) + 1, True),
+        ("peak >= 24M", 24 << 20, True),
+        ("peak<1K", 1023, True),
+        ("peak==1.5K", 1536, True),
+        ("peak!=1536", 1536, False),
+    ],
+)
+def test_conditions_compare_with_units_of_1024(text, peak, held):
+    assert conditions.holds(conditions.parse(text), {"peak_rss_bytes": peak}, "x") is held
+
+
+def test_a_condition_on_what_the_report_lacks_names_the_program():
+    with pytest.raises(QuireError) as failed:
+        conditions.holds(conditions.parse("live>1"), {"report": None}, "jq")
+    assert "jq left no report" in failed.value.text()
+
+
+# ---- refusals ----
+
+
+def test_a_static_program_is_refused_with_the_reason(tmp_path, program):
+    static = toolkit.build(tmp_path, "int main(void) { return 0; }", "static", ["-static"])
+    done = quire(tmp_path, "run", "--", static)
+    assert done.returncode == 3 and "static binary" in done.stderr
+
+
+def test_a_program_with_a_malloc_inside_is_refused_with_the_reason(tmp_path, program):
+    source = "#include <stddef.h>\nvoid *malloc(size_t n) { static char a[9999]; return a; } int main(void) { return !malloc(1); }"
+    own = toolkit.build(tmp_path, source, "own")
+    done = quire(tmp_path, "run", "--", own)
+    assert done.returncode == 3 and "own malloc inside" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--stats=xml"], "there are: text, json, prom"),
+        (["--limit", "lots"], "is no size"),
+        (["--stats=prom", "--fail-on", "peak>1M"], "reads the JSON report"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_before_anything_runs(
+    tmp_path, program, options, said
+):
+    done = quire(tmp_path, "run", *options, "--", program, "fail")
+    assert done.returncode == 2 and said in done.stderr
+
+
+def test_run_and_check_import_only_the_standard_library():
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import cmd_run, cmd_check;"
+        "bad = {'numpy', 'rich', 'matplotlib', 'jinja2'} & set(sys.modules); sys.exit(bool(bad))"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(toolkit.TOOL)]).returncode == 0
