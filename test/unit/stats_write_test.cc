@@ -292,17 +292,21 @@ TEST(StatsWrite, the_child_of_a_fork_writes_its_own)
     close(fd);
 }
 
+namespace {
+/* Threads that go on until the end of a scope, however it ends. */
+struct Threads : std::vector<std::thread> {
+    std::atomic<bool> stop{false};
+    ~Threads()
+    {
+        stop = true;
+        for (std::thread &thread : *this)
+            thread.join();
+    }
+};
+} // namespace
+
 TEST(StatsWrite, objects_may_come_go_and_be_used_meanwhile)
 {
-    struct Threads : std::vector<std::thread> {
-        std::atomic<bool> stop{false};
-        ~Threads()
-        {
-            stop = true;
-            for (std::thread &thread : *this)
-                thread.join();
-        }
-    };
     quire_slab_opts alone = {};
     alone.name = "alone";
     alone.flags = QUIRE_SLAB_SINGLE_THREAD;
@@ -338,5 +342,51 @@ TEST(StatsWrite, objects_may_come_go_and_be_used_meanwhile)
         for (const Json &slab : all["slabs"].items)
             ASSERT_EQ(slab["mapped_bytes"].number, slab["live_bytes"].number + slab["free_bytes"].number + slab["meta_bytes"].number);
         ASSERT_EQ(named(all, "heaps", "default").size(), 1u);
+    }
+}
+
+TEST(StatsWrite, the_child_of_a_fork_writes_whatever_others_were_doing)
+{
+    Nodes nodes("busy", 0);
+    Counters counters("busy", 0);
+    Heap heap("busy");
+    std::atomic<void *> passed{nullptr}; /* blocks and elements go from thread to thread */
+    Threads threads;
+    for (int t = 0; t < 3; t++)
+        threads.emplace_back([&, t] {
+            Random random(static_cast<uint64_t>(t));
+            std::vector<void *> blocks(64), elements(64);
+            std::vector<quire_percpu_ref> refs(64);
+            while (!threads.stop) {
+                size_t i = random.below(64);
+                quire_heap_free(heap.heap, blocks[i]);
+                blocks[i] = passed.exchange(heap.alloc(16 + random.below(2000)));
+                quire_slab_free(nodes.slab, elements[i]);
+                elements[i] = quire_slab_alloc(nodes.slab);
+                quire_percpu_free(counters.pool, refs[i]);
+                refs[i] = quire_percpu_alloc(counters.pool, 8, 0);
+                if (random.below(100) == 0) {
+                    Nodes passing("passing", 3);
+                    Heap also("passing");
+                    also.alloc(10);
+                }
+            }
+        });
+    for (int round = 0; round < (test_long() ? 500 : 15); round++) {
+        int fd = memfd_create("stats", MFD_CLOEXEC), status;
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(20);
+            for (uint32_t format : stats_formats)
+                if (quire_stats_write(fd, format) != 0)
+                    _exit(1);
+            _exit(ftruncate(fd, 0) != 0 || lseek(fd, 0, SEEK_SET) != 0 || quire_stats_write(fd, QUIRE_STATS_JSON) != 0);
+        }
+        waitpid(child, &status, 0);
+        ASSERT_EQ(status, 0);
+        Json all = Json::parse(contents(fd));
+        for (const char *kind : {"slabs", "percpu", "heaps"})
+            EXPECT_EQ(named(all, kind, "busy").size(), 1u);
+        close(fd);
     }
 }
