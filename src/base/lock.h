@@ -79,6 +79,23 @@ static ALWAYS_INLINE bool lock_try(struct lock *lock)
     return true;
 }
 
+/* The same for a lock whose rank may change: false also if it has another rank by now. */
+static inline bool lock_try_if(struct lock *lock, uint32_t rank)
+{
+    uint32_t expected = 0;
+    if (u32_load_relaxed(&lock->word) != 0 || !u32_cas_acquire(&lock->word, &expected, 1)) /* acquire [lock] */
+        return false;
+    if (unlikely(lock->rank != rank)) {
+        if (unlikely(u32_exchange_release(&lock->word, 0) == 2)) /* release [lock] */
+            lock_wake(lock);
+        return false;
+    }
+    lock_rank_take(lock);
+    if (unlikely(lock_watched))
+        lock_told_take(lock);
+    return true;
+}
+
 static ALWAYS_INLINE void lock_take(struct lock *lock)
 {
     uint32_t expected = 0;

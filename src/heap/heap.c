@@ -20,6 +20,7 @@ atomic_u32 heap_is_ready;
 
 static struct {
     struct lock lock;
+    atomic_addr holder; /* a thread's id */
     uint64_t serial;
     uintptr_t key;
 } heaps = {.lock = LOCK_INIT(LOCK_HEAPS), .serial = 1};
@@ -118,8 +119,9 @@ const char *heap_name(const struct quire_heap *heap)
 void heap_refuse(const struct quire_heap *heap, const char *what, const void *address)
 {
     /* The hook may look at heaps, and allocate: it must not find this thread inside. */
-    if (heap_tls.held)
-        heap_release(heap_tls.held);
+    heap_let_go();
+    if (addr_load_relaxed(&heaps.holder) == heap_thread_id())
+        heap_list_unlock();
     panic("heap", heap ? heap_name(heap) : NULL, what, address);
 }
 
@@ -206,10 +208,12 @@ void heap_list_lock(void)
 {
     (void)quire_heap_default();
     lock_take(&heaps.lock);
+    addr_store_relaxed(&heaps.holder, heap_thread_id());
 }
 
 void heap_list_unlock(void)
 {
+    addr_store_relaxed(&heaps.holder, 0);
     lock_drop(&heaps.lock);
 }
 
@@ -229,6 +233,7 @@ static void after_fork(void)
 {
     bias_after_fork();
     lock_reset(&heaps.lock);
+    addr_store_relaxed(&heaps.holder, 0);
     for (struct quire_heap *heap = &heap_of_process; heap && u32_load_relaxed(&heap_is_ready); heap = heap->next)
         heap_threads_after_fork(heap);
 }

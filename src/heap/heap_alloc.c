@@ -25,7 +25,7 @@ static ALWAYS_INLINE void *alloc_quick(struct heap_local *local, unsigned class)
     if (likely(local->warm[class].count != 0)) {
         p = heap_warm_pop(&local->warm[class]);
     } else if (likely((bits = *bin->word) != 0)) {
-        *bin->word = bits & (bits - 1);
+        heap_bits_set(bin->word, bits & (bits - 1));
         p = bin->base + (size_t)bits_lowest(bits) * bin->slot_bytes;
     }
     bias_leave(&local->bias);
@@ -41,7 +41,7 @@ static void *alloc_next_word(struct heap_local *local, unsigned class)
         return NULL;
     if (heap_next_word(bin)) {
         uint64_t bits = *bin->word;
-        *bin->word = bits & (bits - 1);
+        heap_bits_set(bin->word, bits & (bits - 1));
         p = bin->base + (size_t)bits_lowest(bits) * bin->slot_bytes;
     }
     bias_leave(&local->bias);
@@ -68,19 +68,20 @@ static void *alloc_inside(struct heap_local *local, unsigned class, size_t bytes
     unsigned bit;
     if (heap_is_secure(local->heap)) {
         uint64_t *word = heap_secure_pick(bin, &bit);
-        *word &= ~(UINT64_C(1) << bit);
+        heap_bits_set(word, *word & ~(UINT64_C(1) << bit));
         return heap_slot_at(bin->page, (uint32_t)(word - bin->page->free) * WORD_BITS + bit);
     }
     bit = bits_lowest(*bin->word);
-    *bin->word &= *bin->word - 1;
+    heap_bits_set(bin->word, *bin->word & (*bin->word - 1));
     return bin->base + (size_t)bit * bin->slot_bytes;
 }
 
 static void handed_out(const struct quire_heap *heap, void *p, size_t slot_bytes)
 {
-    sanitize_undefined(p, slot_bytes - heap->tail_bytes);
+    sanitize_undefined(p, slot_bytes);
     if (heap_is_secure(heap))
         heap_secure_handed_out(p, slot_bytes);
+    sanitize_no_access((char *)p + slot_bytes - heap->tail_bytes, heap->tail_bytes);
 }
 
 static void *alloc_held(struct quire_heap *heap, unsigned class, size_t bytes)

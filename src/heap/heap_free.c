@@ -19,7 +19,7 @@ void heap_slot_free(struct heap_local *local, struct heap_page *page, uint32_t s
     uint64_t *word = &page->free[slot / WORD_BITS], bit = UINT64_C(1) << slot % WORD_BITS;
     if (unlikely(*word & bit) || unlikely(heap_warm_has(&local->warm[page->class], heap_slot_at(page, slot))))
         heap_refuse(local->heap, HEAP_E1, heap_slot_at(page, slot));
-    *word |= bit;
+    heap_bits_set(word, *word | bit);
     if (unlikely(--page->until == 0))
         heap_page_due(local, page);
 }
@@ -112,7 +112,8 @@ static NOINLINE void free_slow(struct quire_heap *heap, void *p)
 static NOINLINE void free_other(struct quire_heap *heap, struct heap_local *local, struct heap_page *page, void *p)
 {
     struct heap_local *owner = heap_owner(page);
-    if (heap_is_large(page) || owner->heap != heap || heap_slot_of(page, p) >= page->slots || heap_out_is_twice(p) || !bias_enter(&local->bias)) {
+    if (heap_is_large(page) || owner->heap != heap || heap_slot_of(page, p) >= page->slots || heap->tail_bytes != 0 || heap_out_is_twice(p) ||
+        !bias_enter(&local->bias)) {
         free_slow(heap, p);
         return;
     }
@@ -124,6 +125,9 @@ static NOINLINE void due_and_leave(struct heap_local *local, struct heap_page *p
 {
     heap_page_due(local, page);
     bias_leave(&local->bias);
+    int kept = errno;
+    heap_thread_outside();
+    errno = kept;
 }
 
 static ALWAYS_INLINE void free_quick(struct quire_heap *heap, struct heap_local *local, void *p)
@@ -144,11 +148,11 @@ static ALWAYS_INLINE void free_quick(struct quire_heap *heap, struct heap_local 
         struct heap_warm *warm = heap_warm_of(local, page);
         if (likely((bits >> slot % WORD_BITS & 1) == 0) && likely(!heap_warm_has(warm, p))) {
             if (warm->count < HEAP_WARM) {
-                warm->p[warm->count++] = p;
+                __atomic_store_n(&warm->p[warm->count++], p, __ATOMIC_RELAXED);
                 bias_leave(&local->bias);
                 return;
             }
-            *word = bits | UINT64_C(1) << slot % WORD_BITS;
+            heap_bits_set(word, bits | UINT64_C(1) << slot % WORD_BITS);
             if (likely(--page->until != 0))
                 bias_leave(&local->bias);
             else

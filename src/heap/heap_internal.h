@@ -147,6 +147,8 @@ struct quire_heap {
     CACHE_ALIGNED atomic_size mapped_bytes, meta_bytes, peak_bytes;
     atomic_addr locals;
     atomic_u32 idle_count;
+    atomic_u32 changes;  /* of large blocks, finished */
+    atomic_u32 changing; /* threads between charging for a large block and listing it, or the other way round */
     struct {
         atomic_size pages, peak;
     } of_class[HEAP_CLASSES];
@@ -173,6 +175,7 @@ struct heap_tls {
         struct heap_local *local;
     } seen[HEAP_SEEN];
     struct heap_local *held;  /* by its lock */
+    struct heap_local *idle;  /* the same, beside it */
     uint64_t random;          /* secure: the last one */
     bool registered, is_ended, has_work; /* has_work: the reaper is to be woken, outside */
 };
@@ -205,6 +208,7 @@ void heap_release(struct heap_local *local);
 void heap_visit(struct heap_local *local); /* anybody's, the caller's own too; heap_release() ends it */
 bool heap_idle_try(struct heap_local *local); /* an idle one, if nobody is at it, while another is held; heap_idle_drop() */
 void heap_idle_drop(struct heap_local *local);
+void heap_let_go(void);
 void heap_thread_outside(void); /* what had to wait until nothing is held */
 void heap_thread_allocated(const struct quire_heap *heap); /* the same, after memory was had */
 void heap_threads_after_fork(struct quire_heap *heap);
@@ -266,7 +270,7 @@ static ALWAYS_INLINE void *heap_warm_pop(struct heap_warm *warm)
 {
     uint64_t last = warm->count - 1;
     void *p = warm->p[last];
-    warm->p[last] = NULL;
+    __atomic_store_n(&warm->p[last], NULL, __ATOMIC_RELAXED);
     warm->count = last;
     return p;
 }
@@ -279,15 +283,21 @@ static ALWAYS_INLINE bool heap_warm_has(const struct heap_warm *warm, const void
            unlikely(w[6] == p);
 }
 
+/* Words of bits, and warm slots, are written inside the local only; others that only guess read them. */
+static ALWAYS_INLINE void heap_bits_set(uint64_t *word, uint64_t bits)
+{
+    __atomic_store_n(word, bits, __ATOMIC_RELAXED);
+}
+
 /* Who only looks reads it before it is inside. */
 static inline unsigned heap_state(const struct heap_page *page)
 {
-    return __atomic_load_n(&page->state, __ATOMIC_RELAXED);
+    return __atomic_load_n(&page->state, __ATOMIC_ACQUIRE); /* acquire [heap-state] */
 }
 
 static inline void heap_state_set(struct heap_page *page, unsigned state)
 {
-    __atomic_store_n(&page->state, (uint8_t)state, __ATOMIC_RELAXED);
+    __atomic_store_n(&page->state, (uint8_t)state, __ATOMIC_RELEASE); /* release [heap-state] */
 }
 
 /*
@@ -325,7 +335,7 @@ static inline struct quire_heap *heap_of_page(const struct heap_page *page)
     uintptr_t owner = addr_load_acquire(&page->owner); /* acquire [heap-owner] */
     if (owner & LARGE_OWNER)
         return (struct quire_heap *)(owner & ~(uintptr_t)LARGE_OWNER);
-    return ((struct heap_local *)owner)->heap;
+    return likely(owner != 0) ? ((struct heap_local *)owner)->heap : NULL; /* 0: the page of a wild pointer went this moment */
 }
 
 /* ---- heap_free.c ---- */
@@ -373,6 +383,9 @@ void heap_secure_verify(const struct quire_heap *heap, const void *p, size_t slo
 void heap_secure_free(struct heap_local *local, struct heap_page *page, uint32_t slot);
 void heap_secure_flush(struct heap_local *local);
 void heap_late_destroy(struct heap_local *local);
+size_t heap_late_bytes(const struct heap_local *local);
+void heap_late_drop(struct heap_local *local);
+void heap_late_to_bits(struct heap_page *page);
 static inline bool heap_is_secure(const struct quire_heap *heap)
 {
     return (heap->flags & QUIRE_HEAP_SECURE) != 0;

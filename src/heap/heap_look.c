@@ -310,6 +310,8 @@ static bool larges_are_sound(struct quire_heap *heap)
 /* Sums can be judged only while nobody else is at work. */
 static bool is_alone(struct quire_heap *heap)
 {
+    if (u32_load_seq_cst(&heap->changing) != 0)
+        return false;
     for (struct heap_local *local = heap_locals(heap); local; local = local->next)
         if (!heap_is_idle(local) && addr_load_relaxed(&local->thread) != heap_thread_id())
             return false;
@@ -326,9 +328,12 @@ const char *quire_heap_check(struct quire_heap *heap)
         broken = "heap P3";
     if (!broken && !larges_are_sound(heap))
         broken = "heap L1";
+    uint32_t changes = u32_load_seq_cst(&heap->changes);
+    bool alone = is_alone(heap);
     heap_stats_locked(heap, &stats);
     size_t mapped = size_load_relaxed(&heap->mapped_bytes);
-    if (!broken && ((is_alone(heap) && stats.mapped_bytes != mapped) || (heap->limit_bytes && mapped > heap->limit_bytes)))
+    alone = alone && is_alone(heap) && u32_load_seq_cst(&heap->changes) == changes;
+    if (!broken && ((alone && stats.mapped_bytes != mapped) || (heap->limit_bytes && mapped > heap->limit_bytes)))
         broken = "heap P5";
     heap_list_unlock();
     heap_thread_outside();

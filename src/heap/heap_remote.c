@@ -48,19 +48,24 @@ static void push(struct heap_local *to, void *first, void *last)
     while (!addr_cas_release(&to->inbox, &head, (uintptr_t)first)); /* release [heap-inbox] */
 }
 
+/* The chain is gone before it is sent: the child of a fork must not send it once more. */
 static void out_send(struct heap_local *local, struct heap_out *out)
 {
     struct heap_local *to = out->to;
-    if (out->count == 0)
+    void *first = out->first;
+    if (!first)
         return;
-    push(to, out->first, out->last);
+    out->first = NULL;
     out->count = 0;
+    atomic_fence_signal();
+    push(to, first, out->last);
     if (unlikely(heap_is_idle(to)) && to != local && heap_idle_try(to)) {
         heap_inbox_drain(to);
         heap_idle_drop(to);
     }
 }
 
+/* `first` is what makes a block part of the chain, so that a fork finds it whole. */
 void heap_out_add(struct heap_local *local, struct heap_local *to, void *p)
 {
     struct heap_out *out = &local->out[(uintptr_t)to / sizeof(struct heap_local) % HEAP_OUT];
@@ -68,13 +73,14 @@ void heap_out_add(struct heap_local *local, struct heap_local *to, void *p)
         out_send(local, out);
         out->to = to;
     }
-    link_set(p, out->first);
-    if (out->count++ == 0) {
+    if (!out->first) {
         out->last = p;
         heap_work_is_due();
     }
+    link_set(p, out->first);
+    atomic_fence_signal();
     out->first = p;
-    if (unlikely(out->count == HEAP_OUT_BLOCKS))
+    if (unlikely(++out->count >= HEAP_OUT_BLOCKS))
         out_send(local, out);
 }
 

@@ -105,7 +105,7 @@ static void release_one(struct heap_local *local, struct heap_page *page, uint32
 {
     if (!sanitize_watched())
         verify_zero(local->heap, heap_slot_at(page, slot), page->slot_bytes);
-    *late_word(page, slot) &= ~(UINT64_C(1) << slot % WORD_BITS);
+    heap_bits_set(late_word(page, slot), *late_word(page, slot) & ~(UINT64_C(1) << slot % WORD_BITS));
     heap_slot_free(local, page, slot);
 }
 
@@ -129,7 +129,7 @@ void heap_secure_free(struct heap_local *local, struct heap_page *page, uint32_t
     uint32_t due_slot = late->block[at].slot;
     late->block[at].page = page;
     late->block[at].slot = slot;
-    *late_word(page, slot) |= bit;
+    heap_bits_set(late_word(page, slot), *late_word(page, slot) | bit);
     if (due_page)
         release_one(local, due_page, due_slot);
 }
@@ -141,6 +141,26 @@ void heap_secure_flush(struct heap_local *local)
         local->late->block[i].page = NULL;
         if (page)
             release_one(local, page, local->late->block[i].slot);
+    }
+}
+
+size_t heap_late_bytes(const struct heap_local *local)
+{
+    return local->late ? local->late->span.bytes : 0;
+}
+
+/* In the child of a fork: what another thread kept back is free; its ring may be torn. */
+void heap_late_drop(struct heap_local *local)
+{
+    if (local->late)
+        memset(local->late->block, 0, sizeof local->late->block);
+}
+
+void heap_late_to_bits(struct heap_page *page)
+{
+    for (unsigned w = 0; w < page->words; w++) {
+        page->free[w] |= page->free[page->words + w];
+        page->free[page->words + w] = 0;
     }
 }
 

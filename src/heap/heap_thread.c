@@ -41,19 +41,34 @@ void heap_visit(struct heap_local *local)
 /* Two locks of one rank are never held: who is in an idle local, or home, leaves the others alone. */
 bool heap_idle_try(struct heap_local *local)
 {
-    if (heap_tls.held && heap_tls.held->bias.lock.rank != LOCK_HEAP_LOCAL)
+    if (heap_tls.idle || (heap_tls.held && heap_tls.held->bias.lock.rank != LOCK_HEAP_LOCAL))
         return false;
-    if (!heap_is_idle(local) || !lock_try(&local->bias.lock))
+    if (!heap_is_idle(local) || !lock_try_if(&local->bias.lock, LOCK_HEAP_IDLE))
         return false;
+    heap_tls.idle = local;
     if (heap_is_idle(local))
         return true;
-    lock_drop(&local->bias.lock);
+    heap_idle_drop(local);
     return false;
 }
 
 void heap_idle_drop(struct heap_local *local)
 {
+    heap_tls.idle = NULL;
     lock_drop(&local->bias.lock);
+}
+
+/* Whatever this thread is in the middle of: the process is about to stop, and the hook must find everything open. */
+void heap_let_go(void)
+{
+    if (heap_tls.idle)
+        heap_idle_drop(heap_tls.idle);
+    if (heap_tls.held)
+        heap_release(heap_tls.held);
+    bias_leave(&heap_tls.self->bias);
+    for (int i = 0; i < HEAP_SEEN; i++)
+        if (heap_tls.seen[i].local)
+            bias_leave(&heap_tls.seen[i].local->bias);
 }
 
 static void wake(void)
@@ -225,29 +240,43 @@ static bool is_mine_and_inside(const struct heap_local *local)
     return addr_load_relaxed(&local->thread) == heap_thread_id() && (heap_tls.held == local || u32_load_relaxed(&local->bias.active) != 0);
 }
 
+/* It was coming, going or moving. */
+static bool is_torn(const struct heap_page *page)
+{
+    const void *start = heap_is_large(page) ? heap_large_start(page) : page->span.start;
+    return owner_object(pagemap_find(start)) != page || (heap_is_large(page) && page->state != HEAP_LARGE);
+}
+
+static void large_repair(struct quire_heap *heap, struct heap_page *page)
+{
+    page->prev = NULL;
+    page->next = heap->large;
+    if (heap->large)
+        heap->large->prev = page;
+    heap->large = page;
+}
+
 static void page_repair(struct quire_heap *heap, struct heap_page *page)
 {
-    if (owner_object(pagemap_find(page->span.start)) != page && !heap_is_large(page)) {
-        heap_state_set(page, HEAP_UNUSED); /* it was coming or going */
+    if (is_torn(page)) {
+        heap_state_set(page, HEAP_UNUSED);
         return;
     }
     size_add_relaxed(&heap->mapped_bytes, page->span.bytes);
     if (page->state == HEAP_LARGE) {
-        page->prev = NULL;
-        page->next = heap->large;
-        if (heap->large)
-            heap->large->prev = page;
-        heap->large = page;
+        large_repair(heap, page);
         return;
     }
     struct heap_local *owner = heap_owner(page);
+    size_add_relaxed(&heap->of_class[page->class].pages, 1);
     if (is_mine_and_inside(owner))
         return;
-    size_add_relaxed(&heap->of_class[page->class].pages, 1);
+    if (heap_is_secure(heap) && addr_load_relaxed(&owner->thread) != heap_thread_id())
+        heap_late_to_bits(page);
     heap_state_set(page, HEAP_FULL);
     page->until = heap_rejoin_frees(page->slots);
-    if (heap_page_live(page) < page->slots) {
-        uint32_t live = heap_page_live(page);
+    uint32_t live = heap_page_live(page);
+    if (live < page->slots) {
         page->until = live ? live : 1; /* an empty one stays: sources may not be in order yet */
         heap_page_enter(owner, page, HEAP_PARTIAL);
     }
@@ -270,7 +299,9 @@ static void heap_repair(struct quire_heap *heap)
 {
     size_t meta = heap->span.bytes;
     for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
-        meta += local->span.bytes;
+        meta += local->span.bytes + heap_late_bytes(local);
+        if (addr_load_relaxed(&local->thread) != heap_thread_id())
+            heap_late_drop(local);
         if (!is_mine_and_inside(local)) {
             warm_to_bits(local);
             heap_bins_clear(local);

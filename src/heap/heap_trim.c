@@ -55,8 +55,9 @@ size_t heap_trim_all(void)
 size_t quire_heap_trim(struct quire_heap *heap)
 {
     size_t freed = 0;
-    (void)quire_heap_default();
+    heap_list_lock();
     heap_trim_one(heap, &freed);
+    heap_list_unlock();
     heap_thread_outside();
     quire_source_trim(heap->source);
     return freed;
