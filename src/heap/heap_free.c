@@ -39,7 +39,7 @@ struct heap_page *heap_page_verify(const struct quire_heap *heap, const void *p,
     return page;
 }
 
-bool heap_slot_is_free(const struct heap_page *page, uint32_t slot)
+NO_SANITIZE bool heap_slot_is_free(const struct heap_page *page, uint32_t slot)
 {
     if (heap_is_large(page))
         return false;

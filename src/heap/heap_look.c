@@ -133,7 +133,8 @@ int quire_heap_walk(struct quire_heap *heap, int (*fn)(void *p, size_t bytes, vo
     return result;
 }
 
-bool quire_heap_owns(const struct quire_heap *heap, const void *p)
+/* The header may be a going page's: a guess then, as the address is. */
+NO_SANITIZE bool quire_heap_owns(const struct quire_heap *heap, const void *p)
 {
     const struct heap_page *page = heap_page_find(p);
     if (!page || heap_is_large(page))

@@ -13,8 +13,6 @@
  *
  * Locks: inside the page's local.  Not here: single slots (heap_alloc.c, heap_free.c).
  */
-#include <string.h>
-
 #include "heap/heap_internal.h"
 #include "os/os.h"
 #include "os/sanitize.h"
@@ -68,11 +66,12 @@ static void page_setup(struct heap_page *page, struct heap_local *local, unsigne
     page->reciprocal = UINT64_MAX / slot_bytes + 1;
     page->warm_at = (uint16_t)(offsetof(struct heap_local, warm) + class * sizeof(struct heap_warm));
     page->class = (uint8_t)class;
-    memset(page->free, 0xff, page->words * sizeof *page->free);
+    for (unsigned w = 0; w < page->words; w++)
+        heap_bits_set(&page->free[w], ~UINT64_C(0));
     if (page->slots % WORD_BITS)
-        page->free[page->words - 1] = bits_low(page->slots % WORD_BITS);
-    if (heap_is_secure(local->heap))
-        memset(page->free + page->words, 0, page->words * sizeof *page->free);
+        heap_bits_set(&page->free[page->words - 1], bits_low(page->slots % WORD_BITS));
+    for (unsigned w = 0; w < page->words && heap_is_secure(local->heap); w++)
+        heap_bits_set(&page->free[page->words + w], 0);
 }
 
 static struct heap_page *page_new(struct heap_local *local, unsigned class)
@@ -205,6 +204,12 @@ static struct heap_page *adopt_from(struct heap_local *local, struct heap_local 
     return page;
 }
 
+/* A guess, before the lock is asked for. */
+static NO_SANITIZE bool may_have_room(const struct heap_local *idle, unsigned class)
+{
+    return heap_is_idle(idle) && (__atomic_load_n(&idle->bin[class].partial, __ATOMIC_RELAXED) || addr_load_relaxed(&idle->inbox) != 0);
+}
+
 static struct heap_page *adopt(struct heap_local *local, unsigned class)
 {
     struct quire_heap *heap = local->heap;
@@ -213,7 +218,7 @@ static struct heap_page *adopt(struct heap_local *local, unsigned class)
         return NULL;
     struct heap_local *idle = heap_locals(heap);
     for (int tries = 0; idle && !page && tries < IDLE_TRIES; idle = idle->next)
-        if (heap_is_idle(idle) && (__atomic_load_n(&idle->bin[class].partial, __ATOMIC_RELAXED) || addr_load_relaxed(&idle->inbox) != 0)) {
+        if (may_have_room(idle, class)) {
             page = adopt_from(local, idle, class);
             tries++;
         }
