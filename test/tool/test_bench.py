@@ -2,15 +2,14 @@
 """test_bench - quire bench: what it runs, what it refuses to believe, what it prints, and when it
 says slower."""
 
-import argparse
 import json
 import os
-import stat
 import subprocess
 import sys
 
 import pytest
 import toolkit
+from benchkit import bench  # noqa: F401  (a fixture)
 
 import bench_arena
 import bench_chart
@@ -19,119 +18,6 @@ import bench_percpu
 import bench_run
 import bench_slab
 import cmd_bench
-
-# All drivers, answering at once.  FAKE_SLAB is the slab's speed at 1, 2, 4, 8, 16 threads, FAKE_SLAB_OVERHEAD
-# its bytes above an element's own; FAKE_FREE_MS is what freeing a million per-CPU objects at random takes,
-# FAKE_512 a call with 512 CPUs; FAKE_HEAP the drop-in's time for a small program of which libc takes 200, FAKE_HELD what
-# it holds after freeing.
-DRIVER = """#!/bin/sh
-driver=${0##*/}
-while [ $# -gt 0 ]; do
-    case $1 in
-    --allocator) kind=$2 ;;
-    --callers) callers=$2 ;;
-    --threads) threads=$2 ;;
-    --workload) workload=$2 ;;
-    --object) object=$2 ;;
-    --count) count=$2 ;;
-    esac
-    shift
-done
-[ "$driver" = micro ] && kind=malloc
-case $kind,$LD_PRELOAD in
-arena,*) name=quire-arena ;;
-slab,*) name=quire-slab ;;
-percpu,*) name=quire-percpu ;;
-malloc,*quire-malloc*) name=libquire-malloc ;;
-malloc,*mimalloc*) name=mimalloc ;;
-malloc,*jemalloc*) name=jemalloc ;;
-malloc,*) name=libc ;;
-*) name=$kind ;;
-esac
-[ "$name" = "$FAKE_UNLOADED" ] && name=libc
-[ "$FAKE_HANG" ] && exec sleep 60
-[ "$FAKE_CRASH" = "$driver" ] && { echo "out of memory" >&2; exit 1; }
-speeds=${FAKE_SLAB:-160 160 158 156 152} ns=${FAKE_ARENA_NS:-2e6} above=${FAKE_SLAB_OVERHEAD:-0.5}
-free=${FAKE_FREE_MS:-10}
-case $name in
-libc) speeds="40 40 40 40 40" ns=20e6 above=16 free=40 heap=200 ;;
-libquire-malloc) heap=${FAKE_HEAP:-50} ;;
-area-map) free=900 ;;
-mimalloc) speeds="150 150 150 150 150" ns=6e6 above=16 ;;
-jemalloc) speeds="60 60 55 50 45" ns=11e6 above=16 ;;
-none) speeds="230 230 230 230 230" ;;
-esac
-case $driver,$workload in
-query,*) figure='"cpu_ns_per_query":'$ns',"queries_per_s":5,"response_ns":{"min":1e6,"avg":2e6,"max":3e6}' ;;
-slab,stress)
-    set -- $speeds
-    case $threads in 2) shift ;; 4) shift 2 ;; 8) shift 3 ;; 16) shift 4 ;; esac
-    figure='"m_pairs_per_cpu_s":'$1 ;;
-percpu,objects)
-    [ "$count" = 1000000 ] || free=2 # a fifth of them
-    figure='"object_bytes":'$object',"count":'$count',"measured":20000,"alloc_ms":5,"free_in_order_ms":1,"free_alternating_ms":1'
-    figure=$figure',"free_reverse_ms":1,"free_random_ms":'$free ;;
-percpu,aligned)
-    echo '{"allocator":"'$name'","align_bytes":4,"alloc_ms":10}'
-    figure='"align_bytes":8,"alloc_ms":12,"over_plain":1.2,"measured":50000,"projected_ms":600000' ;;
-percpu,grow)
-    for objects in 10000 100000; do
-        for cpus in 2 512; do
-            alloc=20
-            [ "$cpus" = 512 ] && alloc=${FAKE_512:-20}
-            echo '{"allocator":"'$name'","cpus":'$cpus',"count":'$objects',"alloc_ns":'$alloc',"free_in_order_ns":20,"free_random_ns":30}'
-            [ "$name" = libc ] && break
-        done
-    done
-    exit 0 ;;
-percpu,add)
-    for kind in quire-percpu thread-local shared-atomic mutex; do echo '{"allocator":"'$kind'","rseq":1,"ns_per_add":1}'; done
-    [ "$FAKE_NO_RSEQ" ] || echo '{"allocator":"quire-percpu","rseq":0,"ns_per_add":7}'
-    exit 0 ;;
-micro,*)
-    figure='"threads":1,"ops":100,"cpu_ns":'${heap:-100}',"ns_per_op":'${heap:-100}',"peak_rss_bytes":1048576,"requests_per_cpu_s":900'
-    figure=$figure',"load_bytes":41943040,"libraries_bytes":157286400,"test_bytes":262144000,"given_back_bytes":1048576'
-    figure=$figure',"thread_bytes":9000,"held_bytes":'${FAKE_HELD:-1000}',"last_to_second":1.01,"leaked_bytes":0' ;;
-slab,full) figure='"overhead_bytes_per_element":'$above',"held_freed_bytes":3145728,"held_trimmed_bytes":1048576' ;;
-*) figure='"cold_cpu_ms":5,"warm_cpu_ms":1,"free_cpu_ms":2,"held_freed_mib":3,"held_trimmed_mib":4' ;;
-esac
-echo '{"allocator":"'$name'",'"$figure"'}'
-"""
-
-
-@pytest.fixture
-def bench(tmp_path, monkeypatch, capsys):
-    """bench(arguments...) runs the command in this process over drivers that answer at once;
-    (status, stdout, stderr)."""
-    folder = tmp_path / "build" / "bench"
-    folder.mkdir(parents=True)
-    (tmp_path / "build" / "libquire-malloc.so").write_text("")
-    for name in ("query", "slab", "percpu", "micro"):
-        driver = folder / name
-        driver.write_text(DRIVER)
-        driver.chmod(driver.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setenv("QUIRE_BUILD_DIR", str(tmp_path / "build"))
-    measure = cmd_bench.measure
-    monkeypatch.setattr(cmd_bench, "measure", lambda budget_s, full: measure(0, full))
-    monkeypatch.setattr(bench_run, "ROUNDS_MIN", 1)
-    monkeypatch.setattr(
-        cmd_bench.peers,
-        "installed",
-        lambda: [
-            cmd_bench.peers.Peer(n, f"/nonexistent/lib{n}.so.2") for n in ("mimalloc", "jemalloc")
-        ],
-    )
-    monkeypatch.chdir(tmp_path)
-
-    def run(*arguments):
-        parser = argparse.ArgumentParser()
-        cmd_bench.add_arguments(parser)
-        status = cmd_bench.run(parser.parse_args(arguments))
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return run
-
 
 # ---- the arena's table ----
 
@@ -397,93 +283,6 @@ def test_a_baseline_that_is_none_is_refused_before_anything_runs(
         (tmp_path / "base.json").write_text(content)
     with pytest.raises(cmd_bench.UsageError):
         bench("--baseline", "base.json")
-
-
-# ---- the heap's table, and mallocs side by side ----
-
-
-def test_the_heaps_table_has_the_session_of_every_malloc_beside_what_was_published(bench):
-    _, out, _ = bench()
-    part = out[out.index("Heap (BiBOP)") :]
-    for words in ("libc", "mimalloc", "jemalloc", "drop-in", "18.93", "giving back", "never"):
-        assert words in part
-    assert "interpreter: the drop-in is 4.00 [4.00 to 4.00] times as fast as libc (bar: 2.0)" in part
-
-
-def test_json_has_the_heaps_requests_and_memory_with_units(bench):
-    heap = json.loads(bench("--json")[1])["heap"]
-    row = {r["allocator"]: r for r in heap["session"]}["libquire-malloc"]
-    assert row["given_back_bytes"] == 1048576 and row["requests_per_cpu_s"]["median"] == 900
-    assert [r["line"] for r in heap["traces"] if r["allocator"] == "libc"] == [
-        "interpreter",
-        "sweeps",
-    ]
-
-
-def test_an_interpreter_that_became_slower_on_the_heap_is_status_1(bench, monkeypatch):
-    bench("--save", "base.json")
-    monkeypatch.setenv("FAKE_HEAP", "80")
-    status, out, _ = bench("--baseline", "base.json")
-    assert status == 1
-    assert "heap, interpreter: 2.50 times as fast as libc, it was 4.00" in out
-
-
-def test_small_programs_have_a_line_each_with_ratios_means_and_what_stays(bench):
-    status, out, _ = bench("micro", "--lines", "one,producer/8,lists,freed")
-    assert status == 0
-    for line in ("one", "producer/8", "lists", "mean of micro"):
-        assert f"\n{line}" in out
-    assert "\ntwo decays after freeing everything" in out
-    assert "The drop-in holds every bar." in out
-    assert "\nrealloc" not in out
-
-
-@pytest.mark.parametrize(
-    ("variable", "value", "said"),
-    [
-        ("FAKE_HEAP", "250", "one, CPU: 1.25, bar 1.10"),
-        ("FAKE_HEAP", "160", "micro, mean CPU: 0.80, bar 0.70"),
-        ("FAKE_HELD", "52428800", "two decays after freeing everything: 50.00, bar 4.00"),
-    ],
-)
-def test_a_bar_that_the_drop_in_misses_is_named_with_both_figures(
-    bench, monkeypatch, variable, value, said
-):
-    monkeypatch.setenv(variable, value)
-    assert said in bench("micro", "--lines", "one,freed")[1]
-
-
-def test_a_drop_in_that_is_not_really_loaded_is_left_out(bench, monkeypatch):
-    monkeypatch.setenv("FAKE_UNLOADED", "libquire-malloc")
-    _, out, err = bench("micro", "--lines", "one")
-    assert "libquire-malloc is left out: preloaded, but malloc was libc's" in err
-    assert "drop-in holds" not in out
-
-
-def test_a_small_program_that_became_slower_than_the_baseline_is_status_1(bench, monkeypatch):
-    bench("micro", "--lines", "one", "--save", "base.json")
-    monkeypatch.setenv("FAKE_HEAP", "70")
-    status, out, _ = bench("micro", "--lines", "one", "--baseline", "base.json")
-    assert status == 1
-    assert "micro one: 0.35 of libc's CPU, it was 0.25" in out
-
-
-def test_a_baseline_of_another_table_is_refused(bench):
-    bench("micro", "--lines", "one", "--save", "base.json")
-    with pytest.raises(cmd_bench.UsageError) as refused:
-        bench("--baseline", "base.json")
-    assert "quire bench micro --baseline base.json" in refused.value.text()
-
-
-def test_an_unknown_line_is_refused_with_the_lines_there_are(bench):
-    with pytest.raises(cmd_bench.UsageError) as refused:
-        bench("micro", "--lines", "won")
-    assert "one, jq, python3" in refused.value.text()
-
-
-def test_lines_belong_to_micro_and_apps_alone(bench):
-    with pytest.raises(cmd_bench.UsageError):
-        bench("seeds", "--lines", "one")
 
 
 # ---- what goes wrong ----
