@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT
+/* Children of a process whose threads are all at work in a heap: the child frees what it found, allocates, looks, and ends the heap; the parent sees nothing. */
+#include "race/heap_race.h"
+
+namespace {
+enum { ALL_GOOD = 0, CHECK_FAILED = 10, SUM_WRONG, NO_MEMORY, OTHERS_PAINT, WALK_WRONG, STILL_THERE, THREAD_FAILED };
+
+struct World {
+    quire_heap *heap;
+    Table table;
+    std::vector<void *> lasting;
+    size_t bytes_max;
+};
+
+bool is_sound(quire_heap *heap, const char *when)
+{
+    const char *wrong = quire_heap_check(heap);
+    if (wrong)
+        fprintf(stderr, "child, %s: %s\n", when, wrong);
+    return !wrong;
+}
+
+/* Allocates, verifies and frees `count` of all sizes. */
+int child_allocates(quire_heap *heap, size_t count)
+{
+    std::vector<void *> mine;
+    for (size_t i = 0; i < count; i++) {
+        size_t bytes = i % 100 == 99 ? 50000 + i * 100 : 16 + i * 37 % 3000;
+        void *p = quire_heap_alloc(heap, bytes);
+        if (!p)
+            return NO_MEMORY;
+        heap_paint(p, bytes, i);
+        mine.push_back(p);
+    }
+    for (size_t i = 0; i < count; i++) {
+        if (stamp_of(mine[i]) != i || !heap_is_painted(mine[i]))
+            return OTHERS_PAINT;
+        quire_heap_free(heap, mine[i]);
+    }
+    return ALL_GOOD;
+}
+
+/* The blocks that a walk shows can be read to their end. */
+int touch(void *p, size_t bytes, void *sum)
+{
+    *static_cast<size_t *>(sum) += *static_cast<unsigned char *>(p) + size_t(static_cast<unsigned char *>(p)[bytes - 1]);
+    return 0;
+}
+
+int child_lives(World &world)
+{
+    quire_heap *heap = world.heap;
+    if (!is_sound(heap, "at once"))
+        return CHECK_FAILED;
+    HeapStats s = stats_of(heap);
+    if (!adds_up(s) || s.live_blocks < world.lasting.size() + world.table.count())
+        return SUM_WRONG;
+    size_t sum = 0;
+    if (quire_heap_walk(heap, touch, &sum) != 0 || heap_visited(heap) != s.live_blocks)
+        return WALK_WRONG;
+    for (size_t i = 0; i < Table::PLACES; i++)
+        if (void *p = world.table.swap(i, nullptr)) { /* of threads that are gone */
+            if (!heap_is_painted(p))
+                return OTHERS_PAINT;
+            quire_heap_free(heap, p);
+        }
+    if (int found = child_allocates(heap, 500))
+        return found;
+    int found = ALL_GOOD;
+    std::thread([&] { found = child_allocates(heap, 300); }).join();
+    if (found)
+        return found;
+    for (void *p : world.lasting) {
+        if (!heap_is_painted(p) || stamp_of(p) != 1)
+            return OTHERS_PAINT;
+        quire_heap_free(heap, p);
+    }
+    quire_heap_trim(heap);
+    if (!is_sound(heap, "used"))
+        return CHECK_FAILED;
+    if (!adds_up(stats_of(heap)))
+        return SUM_WRONG;
+    quire_heap_destroy(heap);
+    quire_heap *next = quire_heap_create(nullptr);
+    found = next ? child_allocates(next, 300) : NO_MEMORY;
+    quire_heap_destroy(next);
+    return found;
+}
+
+/* `forks` children, each tenth of which has one that does the same, while four threads work; the process's own heap is used by all as well. */
+void fork_under_load(quire_heap_opts opts, size_t bytes_max, unsigned forks, bool from_main)
+{
+    Heap heap(opts);
+    World world = {heap, {}, {}, bytes_max};
+    for (size_t i = 0; i < 500; i++) {
+        world.lasting.push_back(quire_heap_alloc(heap, 16 + i));
+        heap_paint(world.lasting.back(), 16 + i, 1);
+    }
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> workers;
+    for (unsigned t = 0; t < 4; t++)
+        workers.emplace_back([&, t] {
+            while (!stop) {
+                HeapWorker worker({heap, &world.table, bytes_max}, t + 1);
+                for (int i = 0; i < 2000 && !stop; i++)
+                    worker.step();
+            }
+        });
+    auto fork_all = [&] {
+        HeapWorker worker({heap, &world.table, bytes_max}, 99); /* the forking thread has blocks of its own */
+        for (unsigned i = 0; i < forks && !::testing::Test::HasFailure(); i++) {
+            for (int k = 0; k < 20; k++)
+                worker.step();
+            int status = status_of_child([&] { return i % 10 ? child_lives(world) : status_of_child([&] { return child_lives(world); }); });
+            EXPECT_EQ(status, ALL_GOOD) << "fork " << i;
+        }
+    };
+    if (from_main)
+        fork_all();
+    else
+        std::thread(fork_all).join();
+    stop = true;
+    for (auto &thread : workers)
+        thread.join();
+    EXPECT_EQ(heap.live(), world.table.count() + world.lasting.size()) << "the parent went on unharmed";
+    heap_table_drain(world.table, heap);
+    for (void *p : world.lasting)
+        quire_heap_free(heap, p);
+    EXPECT_EQ(heap.live(), 0u);
+}
+
+bool forks_are_beyond_the_sanitizer() { return BUILT_WITH_TSAN || BUILT_WITH_ASAN; } /* a child of their busy processes waits for locks of theirs */
+const char *const NOT_HERE = "a child of a busy process waits for locks of the sanitizer's own";
+} // namespace
+
+TEST(HeapFork, children_of_four_busy_threads_allocate_and_free)
+{
+    if (forks_are_beyond_the_sanitizer())
+        GTEST_SKIP() << NOT_HERE;
+    fork_under_load({}, 2000, test_long() ? 10000 : 60, true);
+}
+
+TEST(HeapFork, and_so_they_do_where_most_blocks_are_large)
+{
+    if (forks_are_beyond_the_sanitizer())
+        GTEST_SKIP() << NOT_HERE;
+    fork_under_load({}, 1000000, test_long() ? 2000 : 20, true);
+}
+
+TEST(HeapFork, and_in_a_secure_heap)
+{
+    if (forks_are_beyond_the_sanitizer())
+        GTEST_SKIP() << NOT_HERE;
+    fork_under_load(heap_flags(QUIRE_HEAP_SECURE), 2000, test_long() ? 2000 : 20, true);
+}
+
+TEST(HeapFork, a_thread_that_is_not_the_first_may_fork_too)
+{
+    if (forks_are_beyond_the_sanitizer())
+        GTEST_SKIP() << NOT_HERE;
+    fork_under_load({}, 2000, test_long() ? 2000 : 20, false);
+}
+
+TEST(HeapFork, children_of_threads_that_free_each_others_blocks_find_every_list_whole)
+{
+    if (forks_are_beyond_the_sanitizer())
+        GTEST_SKIP() << NOT_HERE;
+    /* Nothing but frees of others' blocks: whoever is stopped by the fork is in the middle of one. */
+    constexpr unsigned THREADS = 4;
+    Heap heap;
+    std::atomic<void *> places[THREADS][64] = {};
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> workers;
+    for (unsigned t = 0; t < THREADS; t++)
+        workers.emplace_back([&, t] {
+            for (size_t i = 0; !stop; i++) {
+                void *p = quire_heap_alloc(heap, 16 + i % 4 * 16);
+                p = places[t][i % 64].exchange(p);
+                quire_heap_free(heap, p);
+                quire_heap_free(heap, places[(t + 1 + i / 64 % 3) % THREADS][i % 64].exchange(nullptr));
+            }
+        });
+    for (unsigned i = 0; i < (test_long() ? 10000 : 200) && !HasFailure(); i++) {
+        int status = status_of_child([&] {
+            if (!is_sound(heap, "at once"))
+                return int(CHECK_FAILED);
+            for (auto &list : places)
+                for (auto &place : list)
+                    quire_heap_free(heap, place.load());
+            HeapStats s = stats_of(heap);
+            if (!adds_up(s) || s.live_blocks > THREADS * (3 + 100) + 1000)
+                return int(SUM_WRONG);
+            return child_allocates(heap, 100);
+        });
+        EXPECT_EQ(status, ALL_GOOD) << "fork " << i;
+    }
+    stop = true;
+    for (auto &thread : workers)
+        thread.join();
+    for (auto &list : places)
+        for (auto &place : list)
+            quire_heap_free(heap, place.load());
+    EXPECT_EQ(heap.live(), 0u);
+}
