@@ -57,6 +57,20 @@ def test_a_cmake_project_builds_and_runs_with_the_static_library(outside):
     assert not any("quire" in name for name in libraries_of(outside / "outside_static"))
 
 
+def test_a_cmake_project_that_links_quire_malloc_has_its_malloc_replaced(outside):
+    program = outside / "outside_malloc"
+    assert "libquire-malloc.so.0" in libraries_of(program)
+    done = subprocess.run([program], env={**os.environ, "QUIRE_CONF": "stats:exit"}, capture_output=True, text=True, check=True)
+    assert done.stdout == "arena works\n"
+    assert "quire: heap:" in done.stderr
+
+
+def test_pkg_config_tells_what_to_preload(prefix):
+    library = Path(pkg_config(prefix, "--variable=malloc_library")[0])
+    done = subprocess.run(["/bin/echo", "hello"], env={**os.environ, "LD_PRELOAD": str(library), "QUIRE_CONF": "stats:exit"}, capture_output=True, text=True, check=True)
+    assert (done.stdout, "quire: echo[" in done.stderr) == ("hello\n", True)
+
+
 def test_pkg_config_builds_and_runs_with_the_shared_library(prefix, tmp_path):
     program = tmp_path / "outside"
     run(
