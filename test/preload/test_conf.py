@@ -80,6 +80,13 @@ def test_the_language_of_the_user_changes_nothing():
     assert done.stderr.startswith('quire: QUIRE_CONF: there is no key "5M"')
 
 
+def test_a_first_call_before_libc_knows_the_environment_reads_it_all_the_same(build):
+    first = build("first.c", "-shared", "-fPIC", "-Wl,-z,initfirst")
+    done = run("/bin/true", conf="limt:1", env={"LD_PRELOAD": f"{LIBRARY} {first}"})
+    assert done.returncode == 0
+    assert done.stderr.startswith('quire: QUIRE_CONF: there is no key "limt"'), done.stderr
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a program with more rights than its user")
 def test_a_privileged_program_is_not_told_by_its_user(build, tmp_path):
     """Linked rather than preloaded: the loader drops LD_PRELOAD there by itself."""
