@@ -68,7 +68,9 @@ def thinned(rows):
     kept = dict(rows.most_common(ROWS_MAX))
     for (size, life), count in rows.items():
         if (size, life) not in kept:
-            near = min(kept, key=lambda k: (k[1] != life, abs(k[0].bit_length() - size.bit_length())))
+            near = min(
+                kept, key=lambda k: (k[1] != life, abs(k[0].bit_length() - size.bit_length()))
+            )
             kept[near] += count
     return kept
 

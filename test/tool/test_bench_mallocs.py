@@ -9,12 +9,15 @@ from benchkit import bench  # noqa: F401  (a fixture)
 import bench_mallocs
 import cmd_bench
 
+
 def test_the_heaps_table_has_the_session_of_every_malloc_beside_what_was_published(bench):
     _, out, _ = bench()
     part = out[out.index("Heap (BiBOP)") :]
     for words in ("libc", "mimalloc", "jemalloc", "drop-in", "18.93", "giving back", "never"):
         assert words in part
-    assert "interpreter: the drop-in is 4.00 [4.00 to 4.00] times as fast as libc (bar: 2.0)" in part
+    assert (
+        "interpreter: the drop-in is 4.00 [4.00 to 4.00] times as fast as libc (bar: 2.0)" in part
+    )
 
 
 def test_json_has_the_heaps_requests_and_memory_with_units(bench):
@@ -114,7 +117,9 @@ def test_a_mean_is_geometric_and_over_the_lines_of_its_set_alone():
 
 
 def test_the_best_peer_is_neither_libc_nor_ours():
-    means = {n: {"cpu": c} for n, c in (("libc", 1), ("libquire-malloc", 0.1), ("p", 0.9), ("q", 0.8))}
+    means = {
+        n: {"cpu": c} for n, c in (("libc", 1), ("libquire-malloc", 0.1), ("p", 0.9), ("q", 0.8))
+    }
     assert bench_mallocs.best_peer(means) == "q"
     assert bench_mallocs.best_peer({"libc": {"cpu": 1}}) is None
 

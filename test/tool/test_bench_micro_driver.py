@@ -17,7 +17,11 @@ import bindings
 MICRO = toolkit.BUILD / "bench" / "micro"
 TIMED = toolkit.BUILD / "bench" / "timed"
 DROP_IN = toolkit.BUILD / "libquire-malloc.so"
-WORKLOADS = {a[0]: a for part in (bench_micro.MICRO, bench_micro.SEED, bench_micro.WALKS) for a in part.values()}
+WORKLOADS = {
+    a[0]: a
+    for part in (bench_micro.MICRO, bench_micro.SEED, bench_micro.WALKS)
+    for a in part.values()
+}
 
 
 def micro(*words, preload=None):

@@ -74,7 +74,19 @@ def test_a_program_with_a_malloc_inside_is_not_served(tmp_path, program):
 def test_a_preload_that_the_environment_has_is_the_one_that_is_asked_about(tmp_path, program):
     (tmp_path / "other.c").write_text(LIBRARY)
     other = tmp_path / "libother.so"
-    subprocess.run(["cc", "-shared", "-fPIC", "-w", "-fno-builtin", str(tmp_path / "other.c"), "-o", str(other)], check=True)
+    subprocess.run(
+        [
+            "cc",
+            "-shared",
+            "-fPIC",
+            "-w",
+            "-fno-builtin",
+            str(tmp_path / "other.c"),
+            "-o",
+            str(other),
+        ],
+        check=True,
+    )
     assert bindings.malloc_owner(str(program), str(other)) == str(other)
     status, said = answer(
         tmp_path, "--preload", toolkit.BUILD / "libquire-malloc.so", "--", program

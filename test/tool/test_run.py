@@ -46,9 +46,7 @@ def program(tmp_path_factory):
 
 def report(tmp_path, program, *words, options=()):
     """(the finished process, its JSON report)."""
-    done = quire(
-        tmp_path, "run", "--stats=json:report.json", "-f", *options, "--", program, *words
-    )
+    done = quire(tmp_path, "run", "--stats=json:report.json", "-f", *options, "--", program, *words)
     return done, json.loads((tmp_path / "report.json").read_text())
 
 
@@ -102,9 +100,7 @@ def _children(pid):
 def test_resident_memory_is_explained_and_the_parts_add_up(tmp_path, program):
     _, full = report(tmp_path, program)
     parts = full["report"]["rss_explained"]
-    total = sum(
-        (-1 if sign == "-" else 1) * parts[key] for key, sign, _ in runreport.EXPLAINED
-    )
+    total = sum((-1 if sign == "-" else 1) * parts[key] for key, sign, _ in runreport.EXPLAINED)
     assert full["schema"] == "quire.run/1"
     assert total == parts["rss_bytes"]
     assert full["peak_rss_bytes"] >= parts["rss_bytes"] > 0

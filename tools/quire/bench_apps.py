@@ -109,7 +109,11 @@ def sort_out(only):
 
 def programs(app):
     """The programs a line needs."""
-    return [app.program, "redis-benchmark", "redis-cli"] if app.program == "redis-server" else [app.program]
+    return (
+        [app.program, "redis-benchmark", "redis-cli"]
+        if app.program == "redis-server"
+        else [app.program]
+    )
 
 
 def library_of(cast, name, libc):
@@ -131,7 +135,13 @@ def one_round(cast, timed, folder, served):
         for name in names:
             if line == "git gc":
                 bench_apps_inputs.fresh_repository(folder)
-            command = [timed, "--preload", library_of(cast, name, libc), "--out", f"{folder}/figures"]
+            command = [
+                timed,
+                "--preload",
+                library_of(cast, name, libc),
+                "--out",
+                f"{folder}/figures",
+            ]
             run = run_redis if line == "redis" else run_app
             run(command, APPS[line], folder)
             figures[line, name] = read(folder, line, name)
@@ -146,7 +156,11 @@ def read(folder, line, name):
         raise QuireError(
             f"{line} failed under {name} (status {figure['status']})",
             why="it runs under libc" if name != LIBC else "it fails under libc too",
-            fix=f"quire check -- {APPS[line].program}" if name == OURS else f"{APPS[line].program} --version",
+            fix=(
+                f"quire check -- {APPS[line].program}"
+                if name == OURS
+                else f"{APPS[line].program} --version"
+            ),
         )
     return figure
 
@@ -195,9 +209,11 @@ def run_redis(command, app, folder):
 def wait_for(socket, server):
     """Until redis answers."""
     until = time.monotonic() + REDIS_PATIENCE_S
-    while not os.path.exists(socket) or subprocess.run(
-        ["redis-cli", "-s", socket, "ping"], capture_output=True
-    ).stdout.strip() != b"PONG":
+    while (
+        not os.path.exists(socket)
+        or subprocess.run(["redis-cli", "-s", socket, "ping"], capture_output=True).stdout.strip()
+        != b"PONG"
+    ):
         if time.monotonic() > until or server.poll() is not None:
             raise QuireError("redis-server did not answer", why="it ended, or took over 10 s")
         time.sleep(0.02)
@@ -207,7 +223,10 @@ def text(table, names):
     """The table for people."""
     parts = [
         bench_mallocs.text(
-            table["rows"], names, "Programs: CPU time and peak memory, times libc's", table["rounds"]
+            table["rows"],
+            names,
+            "Programs: CPU time and peak memory, times libc's",
+            table["rounds"],
         )
         + "\n"
         + bench_mallocs.means_text("geometric mean", table["means"], names)

@@ -143,7 +143,9 @@ def c_source():
 
 def cc_source():
     """Templates of the standard library, each with its own types."""
-    body = ["#include <algorithm>\n#include <map>\n#include <memory>\n#include <string>\n#include <vector>"]
+    body = [
+        "#include <algorithm>\n#include <map>\n#include <memory>\n#include <string>\n#include <vector>"
+    ]
     for i in range(CC_CLASSES):
         body.append(
             f"struct key{i} {{ int a; bool operator<(const key{i} &o) const {{ return a < o.a; }} }};\n"

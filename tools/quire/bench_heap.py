@@ -110,11 +110,15 @@ def _published(table):
     for row in published["rows"]:
         speed = "about half" if row["requests_per_s"] is None else f"{row['requests_per_s']:.2f}"
         a, b, c = row["memory_mb"]
-        lines.append(f"{row['allocator']:12} {speed:>28} {'':8}          MB {a:6} {b:10} {c:7} {'never':>12}")
+        lines.append(
+            f"{row['allocator']:12} {speed:>28} {'':8}          MB {a:6} {b:10} {c:7} {'never':>12}"
+        )
     lines.append(published["again"])
     for row in published["again_rows"]:
         a, b, c = row["memory_mb"]
-        lines.append(f"{row['allocator']:12} {'':28} {'':8}          MB {a:6} {b:10} {c:7} {'never':>12}")
+        lines.append(
+            f"{row['allocator']:12} {'':28} {'':8}          MB {a:6} {b:10} {c:7} {'never':>12}"
+        )
     return "\n".join(lines)
 
 
@@ -124,7 +128,9 @@ def _traces(table):
     for row in table["traces"]:
         by_name.setdefault(row["allocator"], []).append(row)
     for name, found in by_name.items():
-        lines.append(f"{short(name):15}" + "".join(f"{spread(row['ns_per_op'], 1):>32}" for row in found))
+        lines.append(
+            f"{short(name):15}" + "".join(f"{spread(row['ns_per_op'], 1):>32}" for row in found)
+        )
     for row in table["traces"]:
         if row["allocator"] == OURS:
             lines.append(

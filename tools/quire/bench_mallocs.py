@@ -32,7 +32,9 @@ def cast():
         found = [*found, peers.Peer(OURS, library)]
     everyone = bench_run.Cast(found)
     if not library:
-        everyone.refused[OURS] = "it is not built: cmake --preset release && cmake --build --preset release"
+        everyone.refused[OURS] = (
+            "it is not built: cmake --preset release && cmake --build --preset release"
+        )
     return everyone
 
 

@@ -111,7 +111,9 @@ def _memory(cast, driver, full, only):
 
 def verdicts(table):
     """[(what, ours, bar, held)]: each bar of the heap, where ours was measured."""
-    mine = {r["line"]: r["cpu_ratio_to_libc"]["median"] for r in table["rows"] if r["allocator"] == OURS}
+    mine = {
+        r["line"]: r["cpu_ratio_to_libc"]["median"] for r in table["rows"] if r["allocator"] == OURS
+    }
     found = []
     if OURS in table["means"]:
         found.append(("micro, mean CPU", table["means"][OURS]["cpu"], BARS["cpu"]))
@@ -130,7 +132,10 @@ def text(table, names):
     """The table for people."""
     parts = [
         bench_mallocs.text(
-            table["rows"], names, "Small programs: CPU time and peak memory, times libc's", table["rounds"]
+            table["rows"],
+            names,
+            "Small programs: CPU time and peak memory, times libc's",
+            table["rounds"],
         )
         + "\n"
         + bench_mallocs.means_text("mean of micro", table["means"], names),
@@ -166,5 +171,3 @@ def _verdict_text(table):
 def regressions(result, baseline):
     """[sentence] of ours that became worse."""
     return bench_mallocs.regressions(result["micro"]["rows"], baseline["micro"]["rows"], "micro")
-
-

@@ -26,7 +26,9 @@ PASSTHROUGH_WORDS = ("1", "true", "yes", "on")
 
 def add_arguments(parser):
     """Options of `check`."""
-    parser.add_argument("--pid", type=int, metavar="N", help="a running process instead of a program")
+    parser.add_argument(
+        "--pid", type=int, metavar="N", help="a running process instead of a program"
+    )
     parser.add_argument(
         "--preload", metavar="LIB", help="ask about this library (default: see below)"
     )
@@ -64,7 +66,9 @@ def mapped(pid):
         raise UsageError(f"there is no process {pid}", fix="ps -e") from None
     except PermissionError:
         raise QuireError(
-            f"process {pid} may not be looked at", "it is another user's", "the same as its user, or root"
+            f"process {pid} may not be looked at",
+            "it is another user's",
+            "the same as its user, or root",
         ) from None
 
 

@@ -42,13 +42,20 @@ Ended = namedtuple("Ended", "pid status wall_s cpu_s peak_rss_bytes")
 
 def add_arguments(parser):
     """Options of `run`."""
-    parser.add_argument("--limit", metavar="SIZE", help="most memory, as 512M or 2G: ENOMEM past it")
     parser.add_argument(
-        "--stats", default="text", metavar="FORMAT[:FILE]", help="text (default), json or prom; to FILE"
+        "--limit", metavar="SIZE", help="most memory, as 512M or 2G: ENOMEM past it"
+    )
+    parser.add_argument(
+        "--stats",
+        default="text",
+        metavar="FORMAT[:FILE]",
+        help="text (default), json or prom; to FILE",
     )
     parser.add_argument("--leaks", action="store_true", help="list blocks that are live at exit")
     parser.add_argument(
-        "--secure", action="store_true", help="canaries, guards, random order, zero on free, late reuse"
+        "--secure",
+        action="store_true",
+        help="canaries, guards, random order, zero on free, late reuse",
     )
     parser.add_argument(
         "--fail-on",
@@ -65,13 +72,21 @@ def split_stats(args):
     form, _, path = args.stats.partition(":")
     if form not in FORMATS:
         raise UsageError(
-            f"--stats: there is no format `{form}`", f"there are: {', '.join(FORMATS)}", "quire run --help"
+            f"--stats: there is no format `{form}`",
+            f"there are: {', '.join(FORMATS)}",
+            "quire run --help",
         )
     if path and os.path.lexists(path) and not args.force:
-        raise UsageError(f"{path} exists", "nothing is overwritten unasked", "add -f, or choose another name")
+        raise UsageError(
+            f"{path} exists", "nothing is overwritten unasked", "add -f, or choose another name"
+        )
     folder = os.path.dirname(os.path.abspath(path)) if path else "."
     if path and not os.access(folder, os.W_OK):
-        raise EnvironmentLacks(f"cannot write into {folder}", "no such directory, or no permission", "another place: --stats=json:/tmp/report.json")
+        raise EnvironmentLacks(
+            f"cannot write into {folder}",
+            "no such directory, or no permission",
+            "another place: --stats=json:/tmp/report.json",
+        )
     return form, path or None
 
 
@@ -156,7 +171,9 @@ def run(args):
     if not args.program:
         raise UsageError("no program to run", fix="quire run -- PROGRAM ARGS")
     if args.limit and not SIZE.match(args.limit):
-        raise UsageError(f"--limit: `{args.limit}` is no size", "a number, then K, M, G or T", "--limit 2G")
+        raise UsageError(
+            f"--limit: `{args.limit}` is no size", "a number, then K, M, G or T", "--limit 2G"
+        )
     form, path = split_stats(args)
     wanted = [conditions.parse(text) for text in args.fail_on]
     if wanted and form == "prom":
@@ -166,7 +183,9 @@ def run(args):
     library = serving.drop_in()
     answer = serving.ask(args.program, library)
     if not answer.serves:
-        raise EnvironmentLacks(f"{args.program[0]} cannot be served: {answer.reason}", fix=answer.fix)
+        raise EnvironmentLacks(
+            f"{args.program[0]} cannot be served: {answer.reason}", fix=answer.fix
+        )
     with tempfile.TemporaryDirectory(prefix="quire-run-") as folder:
         env = environment(library, configuration(args, form, folder))
         ended = execute(answer.target, env)

@@ -56,7 +56,9 @@ def parse(text):
     units = KEYS[key][0]
     if unit not in units:
         known = ", ".join(u for u in units if u) or "none"
-        raise UsageError(f"--fail-on: `{unit}` is no unit of {key}", f"units: {known}", "quire run --help")
+        raise UsageError(
+            f"--fail-on: `{unit}` is no unit of {key}", f"units: {known}", "quire run --help"
+        )
     return Condition(key, compare, float(number) * units[unit], text)
 
 

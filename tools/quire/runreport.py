@@ -28,7 +28,9 @@ EXPLAINED = [
 
 def document(target, ended, report, others):
     """Everything, for --stats=json."""
-    peak = report["rss_peak_bytes"] if report and "rss_peak_bytes" in report else ended.peak_rss_bytes
+    peak = (
+        report["rss_peak_bytes"] if report and "rss_peak_bytes" in report else ended.peak_rss_bytes
+    )
     return {
         "schema": "quire.run/1",
         "program": target.binary,
@@ -66,7 +68,9 @@ def text(full):
         f" at most {ui.size(full['peak_rss_bytes'])} in memory",
     ]
     if whose:
-        lines.append(f"  it left no report of its own (ended by _exit or a signal); the largest process that did: {whose}")
+        lines.append(
+            f"  it left no report of its own (ended by _exit or a signal); the largest process that did: {whose}"
+        )
     if report is None:
         lines.append("  no report: it ended by a signal or by _exit")
     elif report.get("passthrough"):
@@ -106,7 +110,12 @@ def class_lines(classes):
     """Size classes, those that held most first."""
     shown = sorted(classes, key=lambda c: c["peak_bytes"], reverse=True)[:CLASSES_SHOWN]
     rows = [
-        [ui.count(c["slot_bytes"]), ui.count(c["live_blocks"]), ui.size(c["live_blocks"] * c["slot_bytes"]), ui.size(c["peak_bytes"])]
+        [
+            ui.count(c["slot_bytes"]),
+            ui.count(c["live_blocks"]),
+            ui.size(c["live_blocks"] * c["slot_bytes"]),
+            ui.size(c["peak_bytes"]),
+        ]
         for c in shown
     ]
     if not rows:
@@ -127,7 +136,9 @@ def leak_lines(report):
         f"  live at exit: {ui.count(report['leaked_blocks'])} blocks, {ui.size(report['leaked_bytes'])}",
     ]
     for leak in report.get("leaks", [])[:LEAKS_SHOWN]:
-        lines.append(f"    {ui.count(leak['count']):>8} of {ui.count(leak['size_bytes'])} bytes, one at {leak['address']}")
+        lines.append(
+            f"    {ui.count(leak['count']):>8} of {ui.count(leak['size_bytes'])} bytes, one at {leak['address']}"
+        )
     return lines + ["  who allocated them: quire record, then quire advise"]
 
 
@@ -135,7 +146,10 @@ def other_lines(others):
     """Other processes of the program."""
     if not others:
         return []
-    lines = ["", f"  {len(others)} other process{'es' * (len(others) > 1)} of it left a report, the largest first"]
+    lines = [
+        "",
+        f"  {len(others)} other process{'es' * (len(others) > 1)} of it left a report, the largest first",
+    ]
     for one in others[:OTHERS_SHOWN]:
         lines.append(
             f"    {one.get('program', '?')}[{one.get('pid', '?')}]: CPU {ui.seconds(one.get('time_cpu_ns', 0) / 1e9)},"

@@ -48,7 +48,9 @@ def ask(argv, library, environment=None):
     except targets.Unfit as unfit:
         return Answer(False, "", unfit.reason, unfit.fix)
     found, complaints = bindings.of(target.binary, library, environment)
-    owners = sorted({to for source, to, symbol in found if symbol == "malloc" and not same(source, to)})
+    owners = sorted(
+        {to for source, to, symbol in found if symbol == "malloc" and not same(source, to)}
+    )
     wrong = [owner for owner in owners if not same(owner, library)]
     if complaints:
         return Answer(False, "", complaints[0], "ldd " + library, target)
@@ -57,5 +59,7 @@ def ask(argv, library, environment=None):
         return Answer(False, "", reason, f"ldd {target.binary}", target)
     if wrong:
         reason = f"the loader gives it the malloc of {wrong[0]}"
-        return Answer(False, wrong[0], reason, f"LD_DEBUG=bindings {argv[0]}   (and look for malloc)", target)
+        return Answer(
+            False, wrong[0], reason, f"LD_DEBUG=bindings {argv[0]}   (and look for malloc)", target
+        )
     return Answer(True, owners[0], "", "", target)
