@@ -17,7 +17,7 @@ resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # some programs here stop them
 PROGRAMS = ROOT / "test" / "preload" / "programs"
 WARNINGS = ["-Wall", "-Wextra", "-Wno-deprecated-declarations", "-Wno-use-after-free", "-Wno-unused-parameter"]
 # The compiler must not know what malloc is: it would leave calls out.
-FLAGS = ["-O1", "-g", "-fno-builtin", *WARNINGS, "-I", str(ROOT / "include")]
+FLAGS = ["-O1", "-g", "-fno-builtin", "-D_GNU_SOURCE", *WARNINGS, "-I", str(ROOT / "include")]
 
 
 @pytest.fixture(scope="session")
