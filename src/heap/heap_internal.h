@@ -278,9 +278,11 @@ static ALWAYS_INLINE void *heap_warm_pop(struct heap_warm *warm)
 static ALWAYS_INLINE bool heap_warm_has(const struct heap_warm *warm, const void *p)
 {
     /* One by one: a wide load would wait for the narrow stores before it. */
-    void *const *w = warm->p;
-    return unlikely(w[0] == p) || unlikely(w[1] == p) || unlikely(w[2] == p) || unlikely(w[3] == p) || unlikely(w[4] == p) || unlikely(w[5] == p) ||
-           unlikely(w[6] == p);
+#pragma GCC unroll 8
+    for (int i = 0; i < HEAP_WARM; i++)
+        if (unlikely(warm->p[i] == p))
+            return true;
+    return false;
 }
 
 /* Words of bits, and warm slots, are written inside the local only; others that only guess read them. */

@@ -44,9 +44,8 @@ static inline bool pagemap_is_table(uintptr_t entry)
 static ALWAYS_INLINE owner_t pagemap_find(const void *address)
 {
     uintptr_t page = (uintptr_t)address >> (CPU_X86_64 ? 12 : __atomic_load_n(&pagemap_shift, __ATOMIC_RELAXED));
-    if (unlikely(page >> (PAGEMAP_LEVELS * PAGEMAP_LEVEL_BITS)))
-        return 0;
-    uintptr_t entry = addr_load_acquire(&pagemap_root.entry[page >> PAGEMAP_LEVEL_BITS]); /* acquire [pagemap-table] acquire [pagemap-owner] */
+    /* An address above all that can be mapped is taken for a lower one: its owner finds that it lies outside. */
+    uintptr_t entry = addr_load_acquire(&pagemap_root.entry[page >> PAGEMAP_LEVEL_BITS & (PAGEMAP_ENTRIES - 1)]); /* acquire [pagemap-table] acquire [pagemap-owner] */
     if (unlikely(!pagemap_is_table(entry)))
         return entry;
     const struct pagemap_table *leaf = (const struct pagemap_table *)entry;
