@@ -45,6 +45,7 @@ extern "C" {
 enum {
     HEAP_NAME_BYTES = 32,
     HEAP_HEADER_KINDS = 4,
+    HEAP_HEADER_ALIGN = 128, /* two lines, which processors like to fetch together */
     HEAP_OUT = 3,        /* owners that frees are gathered for */
     HEAP_OUT_BLOCKS = 32, /* at most, for each of them */
     HEAP_WARM = 7, /* slots of a size: a cache line */
@@ -216,7 +217,7 @@ static inline struct heap_local *heap_locals(const struct quire_heap *heap)
 {
     return (struct heap_local *)addr_load_acquire(&heap->locals); /* acquire [heap-locals] */
 }
-static inline bool heap_is_idle(const struct heap_local *local)
+static ALWAYS_INLINE bool heap_is_idle(const struct heap_local *local)
 {
     return addr_load_relaxed(&local->thread) == 0;
 }
@@ -242,9 +243,9 @@ void heap_header_delete(struct quire_heap *heap, struct heap_page *page);
 size_t heap_chunks_trim(struct quire_heap *heap);
 void heap_chunks_destroy(struct quire_heap *heap);
 void heap_chunks_after_fork(struct quire_heap *heap);
-static inline struct heap_page *heap_header_at(const struct heap_chunk *chunk, uint32_t idx)
+static ALWAYS_INLINE struct heap_page *heap_header_at(const struct heap_chunk *chunk, uint32_t idx)
 {
-    return (struct heap_page *)(uintptr_t)((uintptr_t)chunk + align_up(sizeof *chunk, CACHE_LINE_BYTES) + (size_t)idx * chunk->stride_bytes);
+    return (struct heap_page *)(uintptr_t)((uintptr_t)chunk + align_up(sizeof *chunk, HEAP_HEADER_ALIGN) + (size_t)idx * chunk->stride_bytes);
 }
 bool heap_meta_take(struct quire_heap *heap, size_t bytes, struct quire_span *span);
 void heap_meta_give(struct quire_heap *heap, const struct quire_span *span);
@@ -292,7 +293,7 @@ static ALWAYS_INLINE void heap_bits_set(uint64_t *word, uint64_t bits)
 }
 
 /* Who only looks reads it before it is inside. */
-static inline unsigned heap_state(const struct heap_page *page)
+static ALWAYS_INLINE unsigned heap_state(const struct heap_page *page)
 {
     return __atomic_load_n(&page->state, __ATOMIC_ACQUIRE); /* acquire [heap-state] */
 }
@@ -317,22 +318,22 @@ static ALWAYS_INLINE struct heap_warm *heap_warm_of(struct heap_local *local, co
     return (struct heap_warm *)(void *)((char *)local + page->warm_at);
 }
 
-static inline char *heap_slot_at(const struct heap_page *page, uint32_t slot)
+static ALWAYS_INLINE char *heap_slot_at(const struct heap_page *page, uint32_t slot)
 {
     return (char *)page->span.start + (size_t)slot * page->slot_bytes;
 }
 
-static inline bool heap_is_large(const struct heap_page *page)
+static ALWAYS_INLINE bool heap_is_large(const struct heap_page *page)
 {
     return (addr_load_relaxed(&page->owner) & LARGE_OWNER) != 0;
 }
 
-static inline struct heap_local *heap_owner(const struct heap_page *page)
+static ALWAYS_INLINE struct heap_local *heap_owner(const struct heap_page *page)
 {
     return (struct heap_local *)addr_load_acquire(&page->owner); /* acquire [heap-owner] */
 }
 
-static inline struct quire_heap *heap_of_page(const struct heap_page *page)
+static ALWAYS_INLINE struct quire_heap *heap_of_page(const struct heap_page *page)
 {
     uintptr_t owner = addr_load_acquire(&page->owner); /* acquire [heap-owner] */
     if (owner & LARGE_OWNER)
@@ -388,7 +389,7 @@ void heap_late_destroy(struct heap_local *local);
 size_t heap_late_bytes(const struct heap_local *local);
 void heap_late_drop(struct heap_local *local);
 void heap_late_to_bits(struct heap_page *page);
-static inline bool heap_is_secure(const struct quire_heap *heap)
+static ALWAYS_INLINE bool heap_is_secure(const struct quire_heap *heap)
 {
     return (heap->flags & QUIRE_HEAP_SECURE) != 0;
 }

@@ -327,10 +327,11 @@ const char *quire_heap_check(struct quire_heap *heap)
     pages_each(heap, check_page, &broken);
     if (!broken && !locals_are_sound(heap))
         broken = "heap P3";
-    if (!broken && !larges_are_sound(heap))
-        broken = "heap L1";
+    /* A large block that moves this moment is judged the next time. */
     uint32_t changes = u32_load_seq_cst(&heap->changes);
-    bool alone = is_alone(heap);
+    bool alone = is_alone(heap), larges = larges_are_sound(heap);
+    if (!broken && !larges && u32_load_seq_cst(&heap->changing) == 0 && u32_load_seq_cst(&heap->changes) == changes)
+        broken = "heap L1";
     heap_stats_locked(heap, &stats);
     size_t mapped = size_load_relaxed(&heap->mapped_bytes);
     alone = alone && is_alone(heap) && u32_load_seq_cst(&heap->changes) == changes;

@@ -6,9 +6,9 @@
  *
  *     kind   words       a header's bytes
  *     0      up to 4     128                most sizes: 256 slots
- *     1      up to 12    192
- *     2      up to 20    256
- *     3      up to 128   1152               secure heaps, and systems with large OS pages
+ *     1      up to 20    256
+ *     2      up to 36    384
+ *     3      up to 128   1152, at 128     secure heaps, and systems with large OS pages
  *
  * Headers are used lowest address first, and a chunk without one in use goes back when memory is given back.
  *
@@ -21,7 +21,7 @@
 
 enum { CHUNK_BYTES = 32 << 10 };
 
-static const uint16_t kind_words[HEAP_HEADER_KINDS] = {4, 12, 20, 128};
+static const uint16_t kind_words[HEAP_HEADER_KINDS] = {4, 20, 36, 128};
 
 bool heap_meta_take(struct quire_heap *heap, size_t bytes, struct quire_span *span)
 {
@@ -50,8 +50,8 @@ static bool chunk_new_locked(struct quire_heap *heap, uint32_t kind)
     if (!heap_meta_take(heap, align_up(CHUNK_BYTES, os_page_bytes()), &span))
         return false;
     struct heap_chunk *chunk = span.start;
-    uint32_t stride = (uint32_t)align_up(sizeof(struct heap_page) + kind_words[kind] * sizeof(uint64_t), CACHE_LINE_BYTES);
-    size_t room = span.bytes - align_up(sizeof *chunk, CACHE_LINE_BYTES);
+    uint32_t stride = (uint32_t)align_up(sizeof(struct heap_page) + kind_words[kind] * sizeof(uint64_t), HEAP_HEADER_ALIGN);
+    size_t room = span.bytes - align_up(sizeof *chunk, HEAP_HEADER_ALIGN);
     bool is_zero = (span.flags & QUIRE_SPAN_ZERO) != 0;
     *chunk = (struct heap_chunk){.next = heap->chunks, .span = span, .stride_bytes = stride, .count = (uint32_t)(room / stride), .kind = kind};
     for (uint32_t i = 0; i < chunk->count && !is_zero; i++)

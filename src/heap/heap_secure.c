@@ -119,7 +119,8 @@ void heap_secure_free(struct heap_local *local, struct heap_page *page, uint32_t
     heap_secure_verify(local->heap, p, page->slot_bytes);
     memset(p, 0, page->slot_bytes);
     sanitize_no_access(p, page->slot_bytes);
-    struct heap_late *late = late_of(local);
+    /* An idle local's pages may become another's: nothing of them may wait here. */
+    struct heap_late *late = heap_is_idle(local) ? NULL : late_of(local);
     if (!late) {
         heap_slot_free(local, page, slot);
         return;

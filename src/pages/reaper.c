@@ -19,6 +19,7 @@
 #include "base/atomic.h"
 #include "os/os.h"
 #include "pages/reaper.h"
+#include "pages/region.h"
 #include "pages/source_internal.h"
 
 enum reaper_state { REAPER_NONE, REAPER_TICKING, REAPER_ASLEEP, REAPER_ALONE };
@@ -142,7 +143,7 @@ void reaper_start_due(bool after_free)
     if (likely(u32_load_relaxed(&reaper.is_deferred) == 0) || u32_load_relaxed(&reaper.is_due) == 0)
         return;
     bool alone = os_is_single_threaded();
-    if (alone ? !idle_is_worth_it() : after_free)
+    if (alone ? region_idle_bytes() <= REAPER_FLOOR_BYTES + size_load_relaxed(&reaper.floor_bytes_more) : after_free)
         return;
     u32_store_relaxed(&reaper.is_due, 0);
     start_or_wake(u32_load_relaxed(&reaper.state));
