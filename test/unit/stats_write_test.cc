@@ -263,11 +263,19 @@ TEST(StatsWrite, the_hook_of_a_refusal_may_write_them)
 {
     Nodes nodes("refused", 1);
     Heap heap("refused");
-    void *element = quire_slab_alloc(nodes.slab), *block = heap.alloc(100);
+    void *element = quire_slab_alloc(nodes.slab), *block = heap.alloc(100), *first = heap.alloc(200), *second = heap.alloc(200);
     std::vector<std::function<void()>> misuses = {
         [&] { quire_slab_free(nodes.slab, element), quire_slab_free(nodes.slab, element); },
         [&] { quire_heap_free(heap.heap, block), quire_heap_free(heap.heap, block); },
         [&] { quire_heap_free(heap.heap, &element); },
+        [&] { /* found while the registry's lock is held: a block was written to on its way to its thread */
+            std::thread([&] {
+                quire_heap_free(heap.heap, first);
+                quire_heap_free(heap.heap, second);
+                memset(second, 1, 16);
+                quire_stats_write(2, QUIRE_STATS_TEXT);
+            }).join();
+        },
     };
     for (const auto &misuse : misuses) {
         std::string text = written_by_the_hook(misuse);
