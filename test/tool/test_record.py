@@ -108,7 +108,7 @@ def test_a_trace_that_does_not_exist_is_a_usage_error(tmp_path):
     assert done.returncode == 2 and "no such trace" in done.stderr
 
 
-def test_replay_measures_libc_every_peer_and_the_mix(a_trace):
+def test_replay_measures_libc_every_peer_the_drop_in_and_the_mix(a_trace):
     import peers
 
     done = quire(a_trace.parent, "replay", "--rounds", 2, "--json", a_trace)
@@ -116,7 +116,7 @@ def test_replay_measures_libc_every_peer_and_the_mix(a_trace):
     document = json.loads(done.stdout)
     assert document["schema"] == "quire.replay/1" and document["rounds"] == 2
     names = [row["name"] for row in document["allocators"]]
-    assert names == ["libc"] + [p.name for p in peers.installed()] + ["mix"]
+    assert names == ["libc"] + [p.name for p in peers.with_drop_in()] + ["mix"]
     for row, peer in zip(document["allocators"][1:], peers.installed()):
         assert os.path.realpath(peer.path) == row["library"]
         assert (
