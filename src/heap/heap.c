@@ -119,7 +119,7 @@ const char *heap_name(const struct quire_heap *heap)
 void heap_refuse(const struct quire_heap *heap, const char *what, const void *address)
 {
     /* The hook may look at heaps, and allocate: it must not find this thread inside. */
-    heap_let_go();
+    heap_let_go(heap);
     if (addr_load_relaxed(&heaps.holder) == heap_thread_id())
         heap_list_unlock();
     panic("heap", heap ? heap_name(heap) : NULL, what, address);
@@ -186,7 +186,7 @@ void quire_heap_destroy(struct quire_heap *heap)
     heap_chunks_destroy(heap);
     struct quire_source *source = quire_source_default();
     for (struct heap_local *local = heap_locals(heap), *next; local; local = next) {
-        struct quire_span span = local->span;
+        struct quire_span span = heap_local_span(local);
         next = local->next;
         heap_late_destroy(local);
         if (local != &heap->home)

@@ -106,7 +106,7 @@ struct CACHE_ALIGNED heap_warm {
 /* Blocks that this thread has freed and another local owns, linked through their first words. */
 struct heap_out {
     struct heap_local *to;
-    void *first, *last;
+    void *first, *second, *last; /* second: what first is linked to */
     size_t count;
 };
 
@@ -116,13 +116,18 @@ struct heap_local {
     atomic_addr thread;       /* whose it is; 0: idle.  Changes under the bias */
     struct heap_local *next;  /* of the heap's locals: only grows */
     struct heap_local *idle_next;
-    struct quire_span span;
+    uint32_t span_bytes, span_cookie; /* of the span that begins here; 0: home */
     struct heap_late *late; /* secure */
     struct heap_out out[HEAP_OUT];
     struct heap_bin bin[HEAP_CLASSES];
     CACHE_ALIGNED atomic_addr inbox; /* blocks that others have freed, linked */
     struct heap_warm warm[HEAP_CLASSES];
 };
+
+static inline struct quire_span heap_local_span(struct heap_local *local)
+{
+    return (struct quire_span){local, local->span_bytes, 0, local->span_cookie};
+}
 
 /* Headers come from chunks of one kind. */
 struct heap_chunk {
@@ -209,7 +214,7 @@ void heap_release(struct heap_local *local);
 void heap_visit(struct heap_local *local); /* anybody's, the caller's own too; heap_release() ends it */
 bool heap_idle_try(struct heap_local *local); /* an idle one, if nobody is at it, while another is held; heap_idle_drop() */
 void heap_idle_drop(struct heap_local *local);
-void heap_let_go(void);
+void heap_let_go(const struct quire_heap *heap);
 void heap_thread_outside(void); /* what had to wait until nothing is held */
 void heap_thread_allocated(const struct quire_heap *heap); /* the same, after memory was had */
 void heap_threads_after_fork(struct quire_heap *heap);
@@ -358,6 +363,7 @@ void heap_slot_free(struct heap_local *local, struct heap_page *page, uint32_t s
 /* ---- heap_remote.c ---- */
 void heap_out_add(struct heap_local *local, struct heap_local *to, void *p); /* inside `local` */
 void heap_out_flush(struct heap_local *local);
+void heap_out_after_fork(struct heap_local *local);
 bool heap_out_is_twice(const void *p); /* the block is on its way already */
 void heap_inbox_drain(struct heap_local *local);
 

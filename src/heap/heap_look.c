@@ -188,7 +188,7 @@ static void sum_larges(struct quire_heap *heap, struct quire_heap_stats *out)
 static void caches_count(struct heap_local *locals, struct quire_heap_stats *out)
 {
     for (const struct heap_local *local = locals; local; local = local->next)
-        out->caches += local->span.bytes != 0;
+        out->caches += local->span_bytes != 0;
 }
 
 void heap_stats_locked(struct quire_heap *heap, struct quire_heap_stats *out)

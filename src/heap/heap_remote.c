@@ -39,6 +39,11 @@ static void link_set(void *p, const void *next)
     block->mark = mark_of(p);
 }
 
+static void *link_of(const struct on_its_way *block)
+{
+    return (void *)(block->next ^ heap_key());
+}
+
 /* A list of blocks, first to last, to their owner. */
 static void push(struct heap_local *to, void *first, void *last)
 {
@@ -48,6 +53,23 @@ static void push(struct heap_local *to, void *first, void *last)
     while (!addr_cas_release(&to->inbox, &head, (uintptr_t)first)); /* release [heap-inbox] */
 }
 
+/* Two threads that free one block at the same moment both see it live, and the link written last stays: the other finds its own gone. */
+static void verify_first(const struct heap_local *local, const struct heap_out *out)
+{
+    const struct on_its_way *block = out->first;
+    const void *next = link_of(block);
+    if (unlikely(next != out->second))
+        heap_refuse(local->heap, !next || heap_page_find(next) ? HEAP_E1 : HEAP_E6, out->first);
+}
+
+/* In the child of a fork, of a thread that is no more: what it was adding is there or not. */
+void heap_out_after_fork(struct heap_local *local)
+{
+    for (int i = 0; i < HEAP_OUT; i++)
+        if (local->out[i].first)
+            local->out[i].second = link_of(local->out[i].first);
+}
+
 /* The chain is gone before it is sent: the child of a fork must not send it once more. */
 static void out_send(struct heap_local *local, struct heap_out *out)
 {
@@ -55,6 +77,7 @@ static void out_send(struct heap_local *local, struct heap_out *out)
     void *first = out->first;
     if (!first)
         return;
+    verify_first(local, out);
     out->first = NULL;
     out->count = 0;
     atomic_fence_signal();
@@ -73,12 +96,15 @@ void heap_out_add(struct heap_local *local, struct heap_local *to, void *p)
         out_send(local, out);
         out->to = to;
     }
-    if (!out->first) {
+    if (out->first) {
+        verify_first(local, out);
+    } else {
         out->last = p;
         heap_work_is_due();
     }
     link_set(p, out->first);
     atomic_fence_signal();
+    out->second = out->first;
     out->first = p;
     if (unlikely(++out->count >= HEAP_OUT_BLOCKS))
         out_send(local, out);
@@ -102,7 +128,7 @@ static void *arrive(struct heap_local *local, void *p, const void *before)
     bool is_free = owner == local && (page->free[slot / WORD_BITS] >> slot % WORD_BITS & 1);
     if (unlikely(block->mark != mark_of(p) || is_free))
         heap_refuse(local->heap, is_free ? HEAP_E1 : HEAP_E6, p);
-    void *next = (void *)(block->next ^ heap_key());
+    void *next = link_of(block);
     if (likely(owner == local)) {
         block->mark = 0;
         heap_slot_free(local, page, slot);

@@ -59,16 +59,15 @@ void heap_idle_drop(struct heap_local *local)
 }
 
 /* Whatever this thread is in the middle of: the process is about to stop, and the hook must find everything open. */
-void heap_let_go(void)
+void heap_let_go(const struct quire_heap *heap)
 {
     if (heap_tls.idle)
         heap_idle_drop(heap_tls.idle);
     if (heap_tls.held)
         heap_release(heap_tls.held);
     bias_leave(&heap_tls.self->bias);
-    for (int i = 0; i < HEAP_SEEN; i++)
-        if (heap_tls.seen[i].local)
-            bias_leave(&heap_tls.seen[i].local->bias);
+    if (heap)
+        bias_leave(&heap_mine(heap)->bias);
 }
 
 static void wake(void)
@@ -151,7 +150,8 @@ static struct heap_local *local_new(struct quire_heap *heap)
     if (!(span.flags & QUIRE_SPAN_ZERO))
         memset(local, 0, sizeof *local);
     heap_local_init(local, heap);
-    local->span = span;
+    local->span_bytes = (uint32_t)span.bytes;
+    local->span_cookie = span.cookie;
     bias_take(&local->bias);
     lock_take(&heap->lock);
     local->next = heap_locals(heap);
@@ -299,7 +299,7 @@ static void heap_repair(struct quire_heap *heap)
 {
     size_t meta = heap->span.bytes;
     for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
-        meta += local->span.bytes + heap_late_bytes(local);
+        meta += local->span_bytes + heap_late_bytes(local);
         if (addr_load_relaxed(&local->thread) != heap_thread_id())
             heap_late_drop(local);
         if (!is_mine_and_inside(local)) {
@@ -338,6 +338,7 @@ void heap_threads_after_fork(struct quire_heap *heap)
         } else if (local != &heap->home) {
             addr_store_relaxed(&local->thread, 0);
             local->bias.lock.rank = LOCK_HEAP_IDLE;
+            heap_out_after_fork(local);
             local->idle_next = heap->idle;
             heap->idle = local;
             u32_add_relaxed(&heap->idle_count, 1);
