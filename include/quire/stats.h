@@ -18,6 +18,7 @@
  * Threads: any thread may write at any time, several at once too; objects may be created, used and destroyed meanwhile.  No lock is held
  * while anything is written, so that a reader who is slow stops nobody but the caller.
  * Signals and fork: not to be called from a signal handler.  The child of a fork writes what it has itself.
+ * In the function of quire_on_panic() it looks at the object in question too: one whose memory was overwritten may end the process half-way.
  */
 #ifndef QUIRE_STATS_H
 #define QUIRE_STATS_H
