@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * Two threads free one block at the same moment: one wins, the other stops the process, at once or when what strangers freed comes home.  In a
- * few of the races of two strangers, which are over in nanoseconds, it may be that one free is lost; but nobody gets the block twice.
+ * Two threads free one block at the same moment: one wins, the other stops the process, at once or when what strangers freed comes home.
  *
  * Every race has a child of its own.  A child first runs races that are none (the two free neighbours), in which nothing may be found, then the
  * double free, then whatever brings home what strangers freed.  Looking is what a hook may do: it must find nothing held.
@@ -24,7 +23,7 @@ struct Race {
 /* In the child. */
 std::atomic<void *> doubled{nullptr};
 std::atomic<bool> over{false};
-quire_heap *fought, *bystander;
+quire_heap *bystander;
 int to_parent = STDERR_FILENO; /* for what is wrong; the line of every panic goes nowhere */
 
 void on_panic(const char *message, const void *address)
@@ -39,7 +38,6 @@ void on_panic(const char *message, const void *address)
     size_t live = stats_of(bystander).live_blocks;
     if (live != 3 || wrong)
         dprintf(to_parent, "in the hook: another heap has %zu blocks, not 3; check: %s\n", live, wrong ? wrong : "sound"), exit_now(BYSTANDER_HARMED);
-    stats_of(fought); /* whatever it says: nobody may hang */
     exit_now(over ? LATER : AT_ONCE);
 }
 
@@ -51,7 +49,7 @@ public:
         bytes = sizes[race.seed % 5];
         quire_heap_opts opts = {};
         opts.name = "race";
-        fought = heap = quire_heap_create(&opts);
+        heap = quire_heap_create(&opts);
         bystander = quire_heap_create(nullptr);
         if (race.who == OWNER_ENDED)
             std::thread([this] { fill(); }).join();
@@ -182,7 +180,7 @@ TEST(HeapDoubleFreeRace, of_two_frees_at_the_same_moment_one_stops_the_process)
             ADD_FAILURE() << words(race, outcome);
     }
     EXPECT_EQ(missed, 0u);
-    EXPECT_LE(silent, races / 5);
+    EXPECT_EQ(silent, 0u);
     RecordProperty("races", int(races));
     RecordProperty("seen_at_once", int(at_once));
     RecordProperty("seen_later", int(later));

@@ -114,7 +114,7 @@ TEST(HeapRace, looking_goes_on_while_headers_of_hundreds_of_pages_come_and_go)
     Decay decay(0); /* what goes is unmapped at once */
     Heap heap;
     auto come_and_go = [&](unsigned) {
-        for (unsigned round = 0; round < scaled(300); round++)
+        for (unsigned round = 0; round < scaled(100); round++)
             fill_and_empty(heap, 9000, 2048);
     };
     heap_in_threads(2, come_and_go,
