@@ -77,7 +77,7 @@ QUIRE_API struct quire_heap *quire_heap_default(void);
 
 /*
  * A new heap.  NULL with errno: ENOMEM (no memory, or a limit_bytes less than its bookkeeping), EINVAL (unknown flags).  Nothing leaks on
- * failure.  Cost: two OS pages.  MT-Safe.
+ * failure.  Cost: three OS pages.  MT-Safe.
  */
 QUIRE_API struct quire_heap *quire_heap_create(const struct quire_heap_opts *opts);
 

@@ -14,7 +14,7 @@
 #include "os/os.h"
 #include "os/sanitize.h"
 
-void heap_slot_free(struct heap_local *local, struct heap_page *page, uint32_t slot)
+void heap_slot_free(struct heap_local *local, struct heap_page *page, size_t slot)
 {
     uint64_t *word = &page->free[slot / WORD_BITS], bit = UINT64_C(1) << slot % WORD_BITS;
     if (unlikely(*word & bit) || unlikely(heap_warm_has(&local->warm[page->class], heap_slot_at(page, slot))))
@@ -25,7 +25,7 @@ void heap_slot_free(struct heap_local *local, struct heap_page *page, uint32_t s
 }
 
 /* Slot 0 of a large block stands for all of it. */
-struct heap_page *heap_page_verify(const struct quire_heap *heap, const void *p, uint32_t *slot)
+struct heap_page *heap_page_verify(const struct quire_heap *heap, const void *p, size_t *slot)
 {
     struct heap_page *page = heap_page_find(p);
     if (unlikely(!page))
@@ -39,7 +39,7 @@ struct heap_page *heap_page_verify(const struct quire_heap *heap, const void *p,
     return page;
 }
 
-NO_SANITIZE bool heap_slot_is_free(const struct heap_page *page, uint32_t slot)
+NO_SANITIZE bool heap_slot_is_free(const struct heap_page *page, size_t slot)
 {
     if (heap_is_large(page))
         return false;
@@ -54,7 +54,7 @@ NO_SANITIZE bool heap_slot_is_free(const struct heap_page *page, uint32_t slot)
 }
 
 /* With its owner at rest and nothing on its way: exact, and nothing is written into the block. */
-static void free_visiting(struct heap_page *page, const void *p, uint32_t slot)
+static void free_visiting(struct heap_page *page, const void *p, size_t slot)
 {
     for (;;) {
         struct heap_local *owner = heap_owner(page);
@@ -74,7 +74,7 @@ static void free_visiting(struct heap_page *page, const void *p, uint32_t slot)
 }
 
 /* A block that looks as if it were on its way: it is, or its memory was once, under another heap, and was never written since. */
-static void free_doubtful(struct quire_heap *heap, struct heap_page *page, const void *p, uint32_t slot)
+static void free_doubtful(struct quire_heap *heap, struct heap_page *page, const void *p, size_t slot)
 {
     struct heap_local *local = heap_hold(heap);
     heap_out_flush(local);
@@ -87,7 +87,7 @@ static NOINLINE void free_slow(struct quire_heap *heap, void *p)
     if (!p)
         return;
     int kept = errno;
-    uint32_t slot;
+    size_t slot;
     struct heap_page *page = heap_page_verify(heap, p, &slot);
     if (heap_is_large(page)) {
         heap_large_free(page, p);
@@ -132,7 +132,7 @@ static NOINLINE void due_and_leave(struct heap_local *local, struct heap_page *p
 
 static ALWAYS_INLINE void free_quick(struct quire_heap *heap, struct heap_local *local, void *p)
 {
-    owner_t found = pagemap_find(p);
+    owner_t found = pagemap_find_mappable(p); /* one that cannot be mapped lies outside the page that is found */
     if (unlikely(owner_kind(found) != OWNER_HEAP)) {
         free_slow(heap, p);
         return;
@@ -142,7 +142,7 @@ static ALWAYS_INLINE void free_quick(struct quire_heap *heap, struct heap_local 
         free_other(heap, local, page, p);
         return;
     }
-    uint32_t slot = heap_slot_of(page, p);
+    size_t slot = heap_slot_of(page, p);
     if (likely(slot < page->slots) && likely(bias_enter(&local->bias))) {
         uint64_t *word = &page->free[slot / WORD_BITS], bits = *word;
         struct heap_warm *warm = heap_warm_of(local, page);

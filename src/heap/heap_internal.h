@@ -309,13 +309,13 @@ static inline void heap_state_set(struct heap_page *page, unsigned state)
 }
 
 /*
- * The slot of an address; UINT32_MAX: none begins there.  An offset times the reciprocal is the slot, and a fraction: less than the reciprocal just
+ * The slot of an address; SIZE_MAX: none begins there.  An offset times the reciprocal is the slot, and a fraction: less than the reciprocal just
  * where the division has no rest (Lemire, Kaser, Kurz: "Faster remainder by direct computation").
  */
-static ALWAYS_INLINE uint32_t heap_slot_of(const struct heap_page *page, const void *p)
+static ALWAYS_INLINE size_t heap_slot_of(const struct heap_page *page, const void *p)
 {
     unsigned __int128 product = (unsigned __int128)page->reciprocal * (uint64_t)((const char *)p - (const char *)page->span.start);
-    return likely((uint64_t)product < page->reciprocal) ? (uint32_t)(product >> 64) : UINT32_MAX;
+    return likely((uint64_t)product < page->reciprocal) ? (size_t)(product >> 64) : SIZE_MAX;
 }
 
 static ALWAYS_INLINE struct heap_warm *heap_warm_of(struct heap_local *local, const struct heap_page *page)
@@ -323,9 +323,9 @@ static ALWAYS_INLINE struct heap_warm *heap_warm_of(struct heap_local *local, co
     return (struct heap_warm *)(void *)((char *)local + page->warm_at);
 }
 
-static ALWAYS_INLINE char *heap_slot_at(const struct heap_page *page, uint32_t slot)
+static ALWAYS_INLINE char *heap_slot_at(const struct heap_page *page, size_t slot)
 {
-    return (char *)page->span.start + (size_t)slot * page->slot_bytes;
+    return (char *)page->span.start + slot * page->slot_bytes;
 }
 
 static ALWAYS_INLINE bool heap_is_large(const struct heap_page *page)
@@ -355,10 +355,10 @@ static ALWAYS_INLINE struct heap_page *heap_page_find(const void *p)
 }
 /* The page of a block that is to be freed or looked at; stops the process for what is none. */
 /* As far as another than its owner can see it. */
-bool heap_slot_is_free(const struct heap_page *page, uint32_t slot);
-struct heap_page *heap_page_verify(const struct quire_heap *heap, const void *p, uint32_t *slot);
+bool heap_slot_is_free(const struct heap_page *page, size_t slot);
+struct heap_page *heap_page_verify(const struct quire_heap *heap, const void *p, size_t *slot);
 /* Inside the page's local: the slot is free from now on.  The last look at the page: it may be gone. */
-void heap_slot_free(struct heap_local *local, struct heap_page *page, uint32_t slot);
+void heap_slot_free(struct heap_local *local, struct heap_page *page, size_t slot);
 
 /* ---- heap_remote.c ---- */
 void heap_out_add(struct heap_local *local, struct heap_local *to, void *p); /* inside `local` */
@@ -389,7 +389,7 @@ enum { HEAP_CANARY_BYTES = 8 };
 uint64_t *heap_secure_pick(struct heap_bin *bin, unsigned *bit);
 void heap_secure_handed_out(void *p, size_t slot_bytes);
 void heap_secure_verify(const struct quire_heap *heap, const void *p, size_t slot_bytes);
-void heap_secure_free(struct heap_local *local, struct heap_page *page, uint32_t slot);
+void heap_secure_free(struct heap_local *local, struct heap_page *page, size_t slot);
 void heap_secure_flush(struct heap_local *local);
 void heap_late_destroy(struct heap_local *local);
 size_t heap_late_bytes(const struct heap_local *local);

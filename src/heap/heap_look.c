@@ -87,7 +87,7 @@ static void all_home(struct quire_heap *heap)
     }
 }
 
-static bool is_live(const struct heap_page *page, uint32_t slot)
+static bool is_live(const struct heap_page *page, size_t slot)
 {
     return !(page->free[slot / WORD_BITS] >> slot % WORD_BITS & 1);
 }
@@ -104,7 +104,7 @@ static int walk_page(struct heap_page *page, void *arg)
 {
     struct walk *walk = arg;
     int result = 0;
-    for (uint32_t slot = 0; slot < page->slots && !result; slot++)
+    for (size_t slot = 0; slot < page->slots && !result; slot++)
         if (is_live(page, slot))
             result = walk->fn(heap_slot_at(page, slot), page->slot_bytes - walk->tail_bytes, walk->arg);
     return result;
@@ -139,7 +139,7 @@ NO_SANITIZE bool quire_heap_owns(const struct quire_heap *heap, const void *p)
     const struct heap_page *page = heap_page_find(p);
     if (!page || heap_is_large(page))
         return heap_large_owns(heap_mutable(heap), p);
-    uint32_t slot = (uint32_t)((size_t)((const char *)p - (const char *)page->span.start) / page->slot_bytes);
+    size_t slot = (size_t)((const char *)p - (const char *)page->span.start) / page->slot_bytes;
     if (heap_of_page(page) != heap || slot >= page->slots)
         return false;
     return !heap_slot_is_free(page, slot);

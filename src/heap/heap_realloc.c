@@ -19,15 +19,28 @@ static size_t usable(const struct heap_page *page)
     return heap_is_large(page) ? heap_large_bytes(page) : page->slot_bytes - heap_of_page(page)->tail_bytes;
 }
 
-size_t quire_heap_usable_bytes(const void *p)
+static NOINLINE size_t usable_slow(const void *p)
 {
-    uint32_t slot;
+    size_t slot;
     if (!p)
         return 0;
     struct heap_page *page = heap_page_verify(NULL, p, &slot);
     if (unlikely(heap_slot_is_free(page, slot)))
         heap_refuse(heap_of_page(page), HEAP_E1, p);
     return usable(page);
+}
+
+/* Some programs ask at every allocation and every free: the thread's own blocks of the default heap are answered at once. */
+size_t quire_heap_usable_bytes(const void *p)
+{
+    const struct heap_page *page = heap_page_find(p);
+    struct heap_local *local = heap_tls.self;
+    if (unlikely(!page) || addr_load_relaxed(&page->owner) != (uintptr_t)local || heap_of_process.tail_bytes != 0)
+        return usable_slow(p);
+    size_t slot = heap_slot_of(page, p);
+    if (unlikely(slot >= page->slots) || unlikely(page->free[slot / WORD_BITS] >> slot % WORD_BITS & 1) || heap_warm_has(heap_warm_of(local, page), p))
+        return usable_slow(p);
+    return page->slot_bytes;
 }
 
 struct quire_heap *quire_heap_of(const void *p)
@@ -53,7 +66,7 @@ void *quire_heap_realloc(struct quire_heap *heap, void *p, size_t bytes)
 {
     if (!p)
         return quire_heap_alloc(heap, bytes);
-    uint32_t slot;
+    size_t slot;
     struct heap_page *page = heap_page_verify(heap, p, &slot);
     if (unlikely(heap_slot_is_free(page, slot)))
         heap_refuse(heap, HEAP_E1, p);

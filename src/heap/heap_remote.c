@@ -120,7 +120,7 @@ void heap_out_flush(struct heap_local *local)
 static void *arrive(struct heap_local *local, void *p, const void *before)
 {
     struct heap_page *page = heap_page_find(p);
-    uint32_t slot = page && !heap_is_large(page) ? heap_slot_of(page, p) : UINT32_MAX;
+    size_t slot = page && !heap_is_large(page) ? heap_slot_of(page, p) : SIZE_MAX;
     if (unlikely(!page || slot >= page->slots))
         heap_refuse(local->heap, HEAP_E6, before);
     struct heap_local *owner = heap_owner(page);

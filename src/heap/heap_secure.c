@@ -23,7 +23,7 @@ struct heap_late {
     uint64_t random;
     struct {
         struct heap_page *page;
-        uint32_t slot;
+        size_t slot;
     } block[HEAP_LATE];
 };
 
@@ -73,7 +73,7 @@ uint64_t *heap_secure_pick(struct heap_bin *bin, unsigned *bit)
 
 /* ---- late reuse ---- */
 
-static uint64_t *late_word(struct heap_page *page, uint32_t slot)
+static uint64_t *late_word(struct heap_page *page, size_t slot)
 {
     return &page->free[page->words + slot / WORD_BITS];
 }
@@ -101,7 +101,7 @@ static void verify_zero(const struct quire_heap *heap, const char *p, size_t byt
         heap_refuse(heap, HEAP_E6, p);
 }
 
-static void release_one(struct heap_local *local, struct heap_page *page, uint32_t slot)
+static void release_one(struct heap_local *local, struct heap_page *page, size_t slot)
 {
     if (!sanitize_watched())
         verify_zero(local->heap, heap_slot_at(page, slot), page->slot_bytes);
@@ -109,7 +109,7 @@ static void release_one(struct heap_local *local, struct heap_page *page, uint32
     heap_slot_free(local, page, slot);
 }
 
-void heap_secure_free(struct heap_local *local, struct heap_page *page, uint32_t slot)
+void heap_secure_free(struct heap_local *local, struct heap_page *page, size_t slot)
 {
     uint64_t bit = UINT64_C(1) << slot % WORD_BITS;
     char *p = heap_slot_at(page, slot);
@@ -127,7 +127,7 @@ void heap_secure_free(struct heap_local *local, struct heap_page *page, uint32_t
     }
     uint32_t at = late->next++ % HEAP_LATE;
     struct heap_page *due_page = late->block[at].page;
-    uint32_t due_slot = late->block[at].slot;
+    size_t due_slot = late->block[at].slot;
     late->block[at].page = page;
     late->block[at].slot = slot;
     heap_bits_set(late_word(page, slot), *late_word(page, slot) | bit);

@@ -40,17 +40,24 @@ static inline bool pagemap_is_table(uintptr_t entry)
     return entry != 0 && (entry & PAGEMAP_KIND_MASK) == 0;
 }
 
-/* The owner of this address, 0 when nobody's.  Two dependent loads. */
-static ALWAYS_INLINE owner_t pagemap_find(const void *address)
+/* The owner of this address, 0 when nobody's, if it is one that can be mapped; of another, the owner of some that can. */
+static ALWAYS_INLINE owner_t pagemap_find_mappable(const void *address)
 {
     uintptr_t page = (uintptr_t)address >> (CPU_X86_64 ? 12 : __atomic_load_n(&pagemap_shift, __ATOMIC_RELAXED));
-    /* An address above all that can be mapped is taken for a lower one: its owner finds that it lies outside. */
     uintptr_t entry = addr_load_acquire(&pagemap_root.entry[page >> PAGEMAP_LEVEL_BITS & (PAGEMAP_ENTRIES - 1)]); /* acquire [pagemap-table] acquire [pagemap-owner] */
     if (unlikely(!pagemap_is_table(entry)))
         return entry;
     const struct pagemap_table *leaf = (const struct pagemap_table *)entry;
     return addr_load_acquire(&leaf->entry[page & (PAGEMAP_ENTRIES - 1)]); /* acquire [pagemap-owner] */
 }
+
+/* The owner of any address, 0 when nobody's.  Two dependent loads. */
+static ALWAYS_INLINE owner_t pagemap_find(const void *address)
+{
+    uintptr_t page = (uintptr_t)address >> (CPU_X86_64 ? 12 : __atomic_load_n(&pagemap_shift, __ATOMIC_RELAXED));
+    return unlikely(page >> (PAGEMAP_LEVELS * PAGEMAP_LEVEL_BITS)) ? 0 : pagemap_find_mappable(address);
+}
+
 /* Bytes of memory that the table may hold. */
 size_t pagemap_meta_bytes(void);
 void pagemap_after_fork(void);
