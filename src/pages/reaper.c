@@ -143,7 +143,7 @@ void reaper_start_due(bool after_free)
     if (likely(u32_load_relaxed(&reaper.is_deferred) == 0) || u32_load_relaxed(&reaper.is_due) == 0)
         return;
     bool alone = os_is_single_threaded();
-    if (alone ? region_idle_bytes() <= REAPER_FLOOR_BYTES + size_load_relaxed(&reaper.floor_bytes_more) : after_free)
+    if (alone ? region_idle_bytes_roughly() <= REAPER_FLOOR_BYTES + size_load_relaxed(&reaper.floor_bytes_more) : after_free)
         return;
     u32_store_relaxed(&reaper.is_due, 0);
     start_or_wake(u32_load_relaxed(&reaper.state));

@@ -47,6 +47,7 @@ struct region_stats {
 };
 void region_stats(struct region_stats *out);
 size_t region_idle_bytes(void);
+size_t region_idle_bytes_roughly(void);
 size_t region_peak_bytes(void);
 /* How much of the regions is in memory, asked of the kernel; and whether this address is of one. */
 size_t region_resident_bytes(void);

@@ -193,7 +193,7 @@ static NOINLINE void default_give_slow(const struct quire_span *span)
 {
     region_give(span, true);
     u64_add_relaxed(&slow.gives, 1);
-    if (region_idle_bytes() > REAPER_FLOOR_BYTES)
+    if (region_idle_bytes_roughly() > REAPER_FLOOR_BYTES)
         reaper_wake();
     reaper_tick_if_alone();
 }
