@@ -38,7 +38,8 @@ extern "C" {
 /*
  * Write the statistics of all objects to `fd`.  Returns 0 with errno as it was, or -1 with errno: EINVAL (no such format), or that of write(2): EBADF,
  * EIO, ENOSPC, EPIPE (after SIGPIPE, where that is not ignored), EAGAIN (a descriptor that does not wait is full); a part may have been written by
- * then.  Interrupted and short writes go on.  Allocates nothing: neither from malloc nor from a source; takes some 20 KiB of stack.  Each object is
+ * then.  Interrupted and short writes go on.  Allocates nothing: neither from malloc nor from a source; takes some 20 KiB of stack.  What threads have
+ * freed of each other's is brought home first, and memory that becomes free by that may start the default source's clock (quire/source.h).  Each object is
  * shown as it was at one moment, different objects at moments that follow each other; those that come or go meanwhile may be missing.  In
  * Prometheus' format the values of an object are of one moment while its kind has fewer than 32 objects (or sizes), else each metric's is of its own, but for
  * the parts of its memory.  Cost: the statistics of every object, and a system call for each 4 KiB.  MT-Safe.
