@@ -20,6 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <quire/heap.h>
 #include <quire/source.h>
 
 #include "heap/heap_internal.h"

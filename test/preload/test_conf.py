@@ -9,7 +9,7 @@ import stat
 import subprocess
 
 import pytest
-from preload_kit import LIBRARY, PYTHON, environment, run
+from preload_kit import LIBRARY, PYTHON, ROOT, environment, run
 
 
 def report(*command, conf, tmp_path):
@@ -73,6 +73,8 @@ def test_help_prints_every_key_with_its_default():
     keys = {row.split(":")[0].strip() for row in rows}
     assert keys == {"stats", "stats_file", "stats_format", "leaks", "limit", "decay", "secure", "check", "passthrough", "help"}
     assert all("(default: " in row for row in rows)
+    document = (ROOT / "doc" / "malloc.md").read_text()
+    assert [key for key in keys if f"| `{key}` |" not in document] == []
 
 
 def test_the_language_of_the_user_changes_nothing():

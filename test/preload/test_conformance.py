@@ -4,7 +4,7 @@
 import subprocess
 
 import pytest
-from preload_kit import LIBRARY, assert_sound, run
+from preload_kit import LIBRARY, PYTHON, assert_sound, run
 
 GROUPS = ["huge", "far", "aligned", "bad_alignment", "zero", "overflow", "realloc", "zeroed", "look"]
 LIBC_DIFFERS = {"far", "look", "bad_alignment"}  # of its own: no EINVAL from aligned_alloc before 2.38, other sums
@@ -28,6 +28,12 @@ def test_new_and_delete_in_all_forms_do_what_cxx_says(build, conf):
 
 def test_a_new_handler_that_frees_memory_lets_new_succeed(build):
     assert_sound(run(build("cxx.cc"), "limit", conf="limit:64M"))
+
+
+def test_operator_new_finds_a_cxx_library_that_was_opened_late_and_locally(build):
+    late = build("late.cc", "-shared", "-fPIC")
+    done = run(PYTHON, "-c", f"import ctypes; print(ctypes.CDLL({str(late)!r}, mode=ctypes.RTLD_LOCAL).late_new())")
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
 
 
 def test_a_program_linked_with_the_library_is_served_without_preloading(build):
