@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT
+/* The kinds of misuse that only a secure heap stops (heap_death_test.cc numbers them), and random corruptions, which no heap may survive wrongly. */
+#include "death/heap_death.h"
+
+#include <csignal>
+#include <map>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+namespace {
+
+const Way secure = {"secure", QUIRE_HEAP_SECURE, false};
+const std::string e7 = heap_line("E7 written past the end of the block");
+
+/* Two blocks beside each other, the lower one first. */
+std::pair<char *, char *> neighbours(Scene &s, size_t bytes)
+{
+    std::map<char *, bool> blocks;
+    for (char *p : s.alloc_many(2000, bytes))
+        blocks[p] = true;
+    size_t slot = SIZE_MAX;
+    for (auto at = std::next(blocks.begin()); at != blocks.end(); ++at)
+        slot = std::min(slot, size_t(at->first - std::prev(at)->first));
+    for (auto &[p, live] : blocks)
+        if (blocks.count(p + slot))
+            return {p, p + slot};
+    return {nullptr, nullptr};
+}
+
+} // namespace
+
+TEST(HeapSecureDeathTest, kind_27_written_past_its_end)
+{
+    if (memory_is_watched() && !BUILT_WITH_TSAN)
+        GTEST_SKIP() << "those who watch say it themselves, at the write";
+    for (size_t bytes : {size_t(0), size_t(24), size_t(100), size_t(1000), size_t(20000)})
+        for (ptrdiff_t past : {0, 7})
+            EXPECT_DEATH(
+                {
+                    Scene s(secure);
+                    char *p = s.alloc(bytes);
+                    stray_change(p, ptrdiff_t(quire_heap_usable_bytes(p)) + past);
+                    s.free(p);
+                },
+                e7);
+    auto past_its_end = [](Scene &s) {
+        char *p = s.alloc(100);
+        stray_change(p, ptrdiff_t(quire_heap_usable_bytes(p)));
+        return p;
+    };
+    EXPECT_DEATH(
+        {
+            Scene s(secure);
+            s.free_there(past_its_end(s));
+        },
+        e7);
+    EXPECT_DEATH(
+        {
+            Scene s(secure);
+            quire_heap_realloc(s.heap, past_its_end(s), 5000);
+        },
+        e7);
+}
+
+TEST(HeapSecureDeathTest, kind_28_written_before_its_start)
+{
+    if (memory_is_watched() && !BUILT_WITH_TSAN)
+        GTEST_SKIP() << "those who watch say it themselves, at the write";
+    EXPECT_DEATH(
+        {
+            Scene s(secure);
+            auto pair = neighbours(s, 56);
+            for (int at = 1; at <= 8; at++)
+                stray_change(pair.second, -at);
+            s.free(pair.second);
+            s.free(pair.first);
+        },
+        e7);
+}
+
+TEST(HeapSecureDeathTest, kind_29_written_into_a_block_of_no_bytes)
+{
+    if (memory_is_watched() && !BUILT_WITH_TSAN)
+        GTEST_SKIP() << "those who watch say it themselves, at the write";
+    EXPECT_DEATH(
+        {
+            Scene s(secure);
+            char *p = s.alloc(0);
+            for (int at = 0; at < 16; at++)
+                stray_write(p, at, 'A');
+            s.free(p);
+        },
+        e7);
+}
+
+TEST(HeapSecureDeathTest, kind_30_written_after_it_was_freed)
+{
+    if (memory_is_watched() && !BUILT_WITH_TSAN)
+        GTEST_SKIP() << "those who watch say it themselves, at the write";
+    for (ptrdiff_t at : {0, 1, 50, 99})
+        EXPECT_DEATH(
+            {
+                Scene s(secure);
+                char *p = s.alloc(100);
+                s.free(p);
+                stray_write(p, at, 'A');
+                for (int i = 0; i < 5000; i++) /* it is seen at the latest when the slot is used again */
+                    s.free(s.alloc(100));
+                s.alloc_many(5000, 100);
+            },
+            heap_line("E[67] [a-z ]+"));
+}
+
+TEST(HeapSecureDeathTest, large_blocks_have_pages_round_them_that_cannot_be_touched)
+{
+    if (BUILT_WITH_ASAN || BUILT_WITH_TSAN)
+        GTEST_SKIP() << "sanitizers say something else";
+    for (size_t bytes : {size_t(40000), size_t(1) << 20}) {
+        auto touch = [bytes](bool behind) {
+            Scene s(secure);
+            char *p = s.alloc(bytes);
+            stray_write(p, behind ? ptrdiff_t(quire_heap_usable_bytes(p)) : -1, 'A');
+        };
+        EXPECT_EXIT(touch(true), testing::KilledBySignal(SIGSEGV), "^$") << bytes;
+        EXPECT_EXIT(touch(false), testing::KilledBySignal(SIGSEGV), "^$") << bytes;
+    }
+}
+
+/* ---- stray writes into free memory: sound afterwards, or stopped; never a block in another's place ---- */
+
+namespace {
+
+struct Progress {
+    uint64_t next_seed, overlaps;
+};
+
+struct Corruption {
+    explicit Corruption(uint64_t seed) : random(seed)
+    {
+        quire_heap_opts opts = {};
+        opts.flags = random.below(4) == 0 ? QUIRE_HEAP_SECURE : 0;
+        heap = quire_heap_create(&opts);
+    }
+
+    /* Blocks come and go; some of the freed ones are written to.  Returns false when a block lies in another. */
+    bool run(Worker &other)
+    {
+        for (int i = 0; i < 60; i++)
+            if (!alloc())
+                return false;
+        bool by_another = random.below(16) == 0; /* then what is written to may be on its way, and mostly stops the process */
+        for (int i = 0; i < 30; i++) {
+            auto victim = std::next(live.begin(), long(random.below(live.size())));
+            freed.push_back(*victim);
+            live.erase(victim);
+        }
+        auto free_all = [&] {
+            for (auto &[p, bytes] : freed)
+                quire_heap_free(heap, p);
+        };
+        if (by_another)
+            other.run(free_all);
+        else
+            free_all();
+        for (uint64_t i = 0, writes = 1 + random.below(20); i < writes; i++) {
+            auto &[p, bytes] = freed[random.below(freed.size())];
+            if (bytes < 20000) /* the memory of large ones is gone */
+                stray_write(p, ptrdiff_t(random.below(std::max<size_t>(bytes, 8))), char(random.next()));
+        }
+        for (int i = 0; i < 120; i++)
+            if (!alloc())
+                return false;
+        bool sound = quire_heap_check(heap) == nullptr;
+        quire_heap_destroy(heap);
+        return sound;
+    }
+
+private:
+    bool alloc()
+    {
+        size_t bytes = random.below(10) ? random.below(200) : random.below(20000);
+        char *p = static_cast<char *>(quire_heap_alloc(heap, bytes));
+        if (!p || !quire_heap_owns(heap, p))
+            return false;
+        auto after = live.lower_bound(p);
+        if ((after != live.end() && after->first < p + bytes) || (after != live.begin() && std::prev(after)->first + std::prev(after)->second > p))
+            return false;
+        live[p] = quire_heap_usable_bytes(p);
+        memset(p, 1, live[p]);
+        return true;
+    }
+
+    Random random;
+    quire_heap *heap;
+    std::map<char *, size_t> live; /* start -> usable bytes */
+    std::vector<std::pair<char *, size_t>> freed;
+};
+
+} // namespace
+
+TEST(HeapCorruptionDeathTest, random_writes_into_freed_blocks_leave_the_heap_sound_or_stop_it)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "those who watch stop every such write themselves";
+    const uint64_t seeds = test_long() ? 100000 : 2000;
+    auto *progress = static_cast<Progress *>(mmap(nullptr, sizeof(Progress), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    ASSERT_NE(progress, MAP_FAILED);
+    uint64_t stopped = 0;
+    while (progress->next_seed < seeds) {
+        pid_t child = fork(); /* goes on until it is stopped; the next one begins behind */
+        if (child == 0) {
+            Worker *other = new Worker;
+            if (!freopen("/dev/null", "w", stderr))
+                _exit(1);
+            while (progress->next_seed < seeds)
+                if (!Corruption(progress->next_seed++).run(*other))
+                    progress->overlaps++;
+            _exit(0);
+        }
+        int status = 0;
+        ASSERT_EQ(waitpid(child, &status, 0), child);
+        if (WIFSIGNALED(status)) {
+            stopped++;
+            EXPECT_TRUE(WTERMSIG(status) == SIGILL || WTERMSIG(status) == SIGTRAP) << "seed " << progress->next_seed - 1 << ": signal " << WTERMSIG(status);
+        } else {
+            ASSERT_EQ(WEXITSTATUS(status), 0);
+        }
+    }
+    EXPECT_EQ(progress->overlaps, 0u);
+    EXPECT_LT(stopped, seeds / 3) << "most of them do no harm";
+    RecordProperty("stopped", std::to_string(stopped));
+    munmap(progress, sizeof(Progress));
+}

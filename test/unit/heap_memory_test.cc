@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: MIT
+/* What a heap holds beyond its blocks, and when it gives it back. */
+#include <gtest/gtest.h>
+
+#include <random>
+#include <thread>
+
+#include "model/slab_worker.h"
+#include "unit/heap_scope.h"
+
+namespace {
+const size_t page = os_page_bytes();
+const size_t mib = 1 << 20;
+
+class HeapMemory : public testing::Test {
+protected:
+    void SetUp() override
+    {
+        if (memory_is_watched())
+            GTEST_SKIP() << "shadow memory and red zones are memory too";
+    }
+};
+
+/* Every so-manieth block freed, in no order. */
+Blocks thin_out(const Heap &heap, Blocks blocks, size_t keep_one_in)
+{
+    std::mt19937_64 order(1);
+    Blocks rest;
+    for (size_t i = 0; i < blocks.size(); i += keep_one_in)
+        rest.push_back(blocks[i]), blocks[i] = nullptr;
+    std::shuffle(blocks.begin(), blocks.end(), order);
+    heap.free(blocks);
+    return rest;
+}
+} // namespace
+
+/* ---- how much ---- */
+
+TEST_F(HeapMemory, creating_costs_two_os_pages_and_a_first_block_little_more)
+{
+    Heap heap;
+    EXPECT_LE(heap.stats().mapped_bytes, 4 * page);
+    heap.alloc(10);
+    EXPECT_LE(heap.stats().mapped_bytes, 32 * page) << "most of it untouched";
+}
+
+TEST_F(HeapMemory, small_blocks_cost_at_most_one_fiftieth_above_payload)
+{
+    for (size_t bytes : {size_t(16), size_t(48), size_t(64), size_t(128), size_t(512), size_t(2048)}) {
+        Heap heap;
+        size_t count = 8 * mib / bytes;
+        heap.alloc_many(count, bytes);
+        EXPECT_LE(heap.stats().mapped_bytes, count * bytes + count * bytes / (bytes < 32 ? 25 : 50) + 64 * page) << bytes;
+    }
+}
+
+TEST_F(HeapMemory, a_thread_that_allocates_once_costs_twenty_kilobytes)
+{
+    Heap heap;
+    heap.alloc(10);
+    std::vector<std::unique_ptr<Worker>> threads;
+    for (int i = 0; i < 64; i++)
+        threads.push_back(std::make_unique<Worker>());
+    size_t rss = rss_bytes();
+    for (auto &thread : threads)
+        thread->run([&] { memset(heap.alloc(100), 1, 100); });
+    EXPECT_LE(rss_bytes() - rss, 64 * 20480u + mib / 4);
+}
+
+TEST_F(HeapMemory, a_thousand_threads_after_one_another_leave_no_more_than_one)
+{
+    Heap heap;
+    Blocks kept;
+    auto one = [&] { std::thread([&] { kept.push_back(heap.alloc(1000)), quire_heap_free(heap, heap.alloc(30)); }).join(); };
+    for (int i = 0; i < 10; i++)
+        one();
+    size_t mapped = heap.stats().mapped_bytes;
+    for (int i = 0; i < 990; i++)
+        one();
+    EXPECT_LE(heap.stats().mapped_bytes, mapped + 2 * mib) << "a mebibyte is what they keep alive";
+    heap.free(kept);
+    quire_heap_trim(heap);
+    EXPECT_LE(heap.stats().mapped_bytes, mib / 2);
+}
+
+/* ---- giving back ---- */
+
+TEST_F(HeapMemory, is_all_back_after_freeing_and_a_trim)
+{
+    quire_source_trim(quire_source_default());
+    Blocks blocks(200000, &blocks); /* its own pages are there from now on */
+    size_t rss = rss_bytes();
+    Heap heap;
+    for (size_t i = 0; i < blocks.size(); i++)
+        memset(blocks[i] = heap.alloc(16 + i % 900), 1, 16 + i % 900);
+    EXPECT_GE(rss_bytes(), rss + 60 * mib);
+    std::mt19937_64 order(1);
+    std::shuffle(blocks.begin(), blocks.end(), order);
+    heap.free(blocks);
+    EXPECT_GT(quire_heap_trim(heap), 0u);
+    EXPECT_LE(heap.stats().mapped_bytes, mib);
+    EXPECT_LE(rss_bytes(), rss + 2 * mib);
+}
+
+TEST_F(HeapMemory, two_decays_after_freeing_everything_it_is_back_without_a_trim)
+{
+    Decay decay(100000000);
+    quire_source_trim(quire_source_default());
+    Blocks blocks(100000, &blocks);
+    size_t rss = rss_bytes();
+    Heap heap;
+    for (void *&p : blocks)
+        memset(p = heap.alloc(400), 1, 400);
+    Blocks large = heap.alloc_many(20, mib);
+    size_t peak = rss_bytes();
+    EXPECT_GE(peak, rss + 55 * mib);
+    heap.free(blocks);
+    heap.free(large);
+    EXPECT_TRUE(within_ms(3000, [&] { return rss_bytes() < rss + 4 * mib; })) << (rss_bytes() - rss) / mib << " MiB of " << (peak - rss) / mib;
+}
+
+TEST_F(HeapMemory, blocks_freed_by_another_thread_are_given_back_too)
+{
+    quire_source_trim(quire_source_default());
+    Blocks blocks(100000, &blocks);
+    size_t rss = rss_bytes();
+    Heap heap;
+    for (void *&p : blocks)
+        memset(p = heap.alloc(400), 1, 400);
+    Worker().run([&] { heap.free(blocks); });
+    quire_heap_trim(heap);
+    EXPECT_LE(heap.stats().mapped_bytes, mib);
+    EXPECT_LE(rss_bytes(), rss + 2 * mib);
+}
+
+TEST_F(HeapMemory, what_is_left_sparse_is_used_before_more_is_taken)
+{
+    Heap heap;
+    Blocks blocks = heap.alloc_many(50000, 200), rest = thin_out(heap, blocks, 10);
+    size_t mapped = heap.stats().mapped_bytes;
+    Blocks again = heap.alloc_many(44000, 200);
+    EXPECT_LE(heap.stats().mapped_bytes, mapped + mapped / 20 + 16 * page);
+    for (size_t i = 0; i < rest.size(); i++)
+        ASSERT_TRUE(holds_only(rest[i], 200, char(i * 10)));
+    heap.free(again), heap.free(rest);
+}
+
+TEST_F(HeapMemory, churn_with_drifting_sizes_stays_flat)
+{
+    Heap heap;
+    Random random(2);
+    Blocks blocks(20000, nullptr);
+    size_t mapped[4] = {};
+    for (size_t quarter = 0; quarter < 4; quarter++)
+        for (size_t step = 0; step < 150000; step++) {
+            size_t k = random.below(blocks.size()), middle = 40 + (quarter * 150000 + step) / 1000;
+            quire_heap_free(heap, blocks[k]);
+            blocks[k] = heap.alloc(middle + random.below(middle));
+            if (step % 10000 == 0)
+                mapped[quarter] = std::max(mapped[quarter], heap.stats().mapped_bytes);
+        }
+    size_t live = heap.stats().live_bytes;
+    EXPECT_LE(heap.stats().mapped_bytes, live + live / 2) << "sizes grew all the time: old pages are drained";
+    heap.free(blocks);
+}
+
+TEST(HeapTrim, says_how_many_bytes_and_gives_nothing_twice)
+{
+    Heap heap;
+    Blocks blocks = heap.alloc_many(5000, 500), large = heap.alloc_many(3, mib);
+    size_t full = heap.stats().mapped_bytes;
+    heap.free(blocks), heap.free(large);
+    quire_heap_trim(heap);
+    HeapStats after = heap.stats();
+    EXPECT_LT(after.mapped_bytes, full / 4);
+    quire_heap_trim(heap);
+    EXPECT_EQ(heap.stats().mapped_bytes, after.mapped_bytes);
+    heap.alloc_many(100, 500);
+}
+
+TEST(HeapTrim, gives_a_sleeping_threads_free_pages_back)
+{
+    Heap heap;
+    Worker sleeper;
+    sleeper.run([&] {
+        for (int i = 0; i < 3; i++)
+            heap.free(heap.alloc_many(5000, 500));
+    });
+    quire_heap_trim(heap);
+    EXPECT_LE(heap.stats().mapped_bytes, mib / 2);
+    sleeper.run([&] { heap.free(heap.alloc_many(5000, 500)); });
+    EXPECT_EQ(quire_heap_check(heap), nullptr);
+}
+
+TEST(HeapTrim, gives_pages_back_that_others_emptied_for_a_sleeping_thread)
+{
+    Heap heap;
+    Worker sleeper, other;
+    Blocks blocks;
+    sleeper.run([&] { blocks = heap.alloc_many(5000, 500); });
+    other.run([&] { heap.free(blocks); });
+    quire_heap_trim(heap);
+    EXPECT_LE(heap.stats().mapped_bytes, mib / 2);
+    EXPECT_EQ(heap.stats().live_blocks, 0u);
+}
+
+TEST(HeapTrim, gives_back_what_an_ended_thread_left)
+{
+    Heap heap;
+    Blocks blocks;
+    std::thread([&] { blocks = heap.alloc_many(5000, 500); }).join();
+    heap.free(blocks);
+    quire_heap_trim(heap);
+    EXPECT_LE(heap.stats().mapped_bytes, mib / 2);
+}
+
+TEST(HeapTrim, leaves_live_blocks_as_they_are)
+{
+    Heap heap;
+    Blocks blocks = heap.alloc_many(3000, 500), rest = thin_out(heap, blocks, 4);
+    quire_heap_trim(heap);
+    for (size_t i = 0; i < rest.size(); i++)
+        ASSERT_TRUE(holds_only(rest[i], 500, char(i * 4)));
+    EXPECT_EQ(heap.stats().live_blocks, rest.size());
+}
+
+TEST(HeapTrim, of_an_empty_heap_and_of_one_that_is_full_does_no_harm)
+{
+    Heap heap;
+    quire_heap_trim(heap);
+    Blocks blocks = heap.alloc_many(1000, 64);
+    quire_heap_trim(heap);
+    EXPECT_EQ(heap.stats().live_blocks, 1000u);
+    quire_heap_trim(quire_heap_default());
+    EXPECT_EQ(quire_heap_check(quire_heap_default()), nullptr);
+}

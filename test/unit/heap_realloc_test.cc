@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: MIT
+/* quire_heap_realloc(): what stays, what moves, what is kept when there is no memory. */
+#include <gtest/gtest.h>
+
+#include "model/slab_worker.h"
+#include "unit/heap_scope.h"
+
+namespace {
+const size_t mib = 1 << 20;
+
+char *grow(quire_heap *heap, char *p, size_t bytes) { return static_cast<char *>(quire_heap_realloc(heap, p, bytes)); }
+} // namespace
+
+TEST(HeapRealloc, null_is_an_allocation)
+{
+    Heap heap;
+    char *p = grow(heap, nullptr, 100);
+    ASSERT_NE(p, nullptr);
+    fill(p, 100, 1);
+    EXPECT_EQ(heap.stats().live_blocks, 1u);
+    quire_heap_free(heap, p);
+    p = grow(heap, nullptr, 0);
+    EXPECT_NE(p, nullptr);
+    quire_heap_free(heap, p);
+    p = grow(heap, nullptr, mib);
+    EXPECT_GE(quire_heap_usable_bytes(p), mib);
+    quire_heap_free(heap, p);
+}
+
+TEST(HeapRealloc, to_no_bytes_is_a_block_of_the_least_size_and_never_null)
+{
+    Heap heap;
+    for (size_t bytes : {size_t(0), size_t(1), size_t(100), size_t(5000), size_t(100000), 3 * mib}) {
+        char *p = grow(heap, heap.alloc(bytes), 0);
+        ASSERT_NE(p, nullptr) << bytes;
+        EXPECT_LE(quire_heap_usable_bytes(p), 64u) << "of " << bytes << " nothing is kept";
+        EXPECT_EQ(heap.stats().live_blocks, 1u);
+        p = grow(heap, p, bytes);
+        ASSERT_NE(p, nullptr);
+        memset(p, 1, bytes);
+        quire_heap_free(heap, p);
+    }
+}
+
+TEST(HeapRealloc, a_block_that_fits_where_it_is_stays_there)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "those who watch want blocks as long as was asked for";
+    Heap heap;
+    for (size_t bytes : {size_t(10), size_t(100), size_t(700), size_t(10000), size_t(50000)}) {
+        char *p = heap.alloc(bytes);
+        uintptr_t at = uintptr_t(p);
+        fill(p, bytes, 1);
+        size_t usable = quire_heap_usable_bytes(p);
+        p = grow(heap, p, usable);
+        EXPECT_EQ(uintptr_t(p), at) << bytes << " to " << usable;
+        p = grow(heap, p, bytes);
+        EXPECT_EQ(uintptr_t(p), at);
+        EXPECT_TRUE(holds(p, bytes, 1));
+        quire_heap_free(heap, p);
+    }
+}
+
+TEST(HeapRealloc, from_every_size_to_every_size_keeps_what_fits)
+{
+    Heap heap;
+    const size_t sizes[] = {0, 1, 15, 16, 17, 48, 100, 500, 513, 1000, 4096, 5000, 20000, SMALL_BYTES_MAX, SMALL_BYTES_MAX + 1, 100000, mib - 1, mib, 3 * mib};
+    for (size_t from : sizes)
+        for (size_t to : sizes) {
+            char *p = heap.alloc(from);
+            fill(p, from, from + to);
+            p = grow(heap, p, to);
+            ASSERT_NE(p, nullptr) << from << " to " << to;
+            ASSERT_EQ(uintptr_t(p) % 16, 0u);
+            ASSERT_GE(quire_heap_usable_bytes(p), to);
+            ASSERT_TRUE(holds(p, std::min(from, to), from + to)) << from << " to " << to;
+            fill(p, to, to);
+            ASSERT_TRUE(quire_heap_of(p) == heap && quire_heap_owns(heap, p));
+            ASSERT_EQ(heap.stats().live_blocks, 1u);
+            quire_heap_free(heap, p);
+        }
+    EXPECT_EQ(quire_heap_check(heap), nullptr);
+}
+
+TEST(HeapRealloc, a_buffer_that_doubles_to_64_mebibytes_and_shrinks_again_is_whole_at_every_step)
+{
+    Heap heap;
+    char *p = heap.alloc(1);
+    uint64_t words = 0;
+    auto word = [&](size_t i) { return i * 0x9e3779b97f4a7c15u; };
+    for (size_t bytes = 16; bytes <= 64 * mib; bytes *= 2) {
+        p = grow(heap, p, bytes);
+        ASSERT_NE(p, nullptr);
+        for (; words < bytes / 8; words += bytes < mib ? 1 : 512) /* one in each page when it is large */
+            reinterpret_cast<uint64_t *>(p)[words] = word(words);
+        ASSERT_EQ(quire_heap_check(heap), nullptr) << bytes;
+    }
+    for (size_t bytes = 64 * mib; bytes >= 16; bytes /= 2) {
+        p = grow(heap, p, bytes);
+        ASSERT_NE(p, nullptr);
+        for (size_t i = 0; i < bytes / 8; i += bytes > 2 * mib || i * 8 >= mib / 2 ? 512 : 1)
+            ASSERT_EQ(reinterpret_cast<uint64_t *>(p)[i], word(i)) << bytes << " at word " << i;
+        ASSERT_EQ(quire_heap_check(heap), nullptr) << bytes;
+        ASSERT_LE(heap.stats().live_bytes, std::max<size_t>(2 * bytes, 4096)) << "what is cut off is given back";
+    }
+    quire_heap_free(heap, p);
+}
+
+TEST(HeapRealloc, a_string_that_grows_by_small_steps_is_copied_few_times)
+{
+    Heap heap;
+    char *p = nullptr;
+    size_t moves = 0;
+    uintptr_t at = 0;
+    for (size_t bytes = 1; bytes <= 100000; bytes += bytes < 2000 ? 1 : 97) {
+        p = grow(heap, p, bytes);
+        ASSERT_NE(p, nullptr);
+        p[bytes - 1] = char(bytes);
+        ASSERT_EQ(p[0], 1);
+        moves += uintptr_t(p) != at;
+        at = uintptr_t(p);
+    }
+    if (!memory_is_watched()) {
+        EXPECT_LE(moves, 120u) << "no more than there are sizes on the way";
+    }
+    quire_heap_free(heap, p);
+}
+
+TEST(HeapRealloc, many_large_blocks_grow_beside_each_other)
+{
+    Heap heap;
+    const size_t count = 12;
+    char *blocks[count] = {};
+    size_t bytes[count] = {};
+    Random random(3);
+    for (int step = 0; step < 200; step++) {
+        size_t k = random.below(count), to = bytes[k] + random.below(400000);
+        if (to > 3 * mib)
+            to = random.below(50000);
+        blocks[k] = grow(heap, blocks[k], to);
+        ASSERT_NE(blocks[k], nullptr);
+        for (size_t at = 0; at < std::min(to, bytes[k]); at += 4096)
+            ASSERT_EQ(blocks[k][at], char(k + 1));
+        for (size_t at = 0; at < to; at += 4096)
+            blocks[k][at] = char(k + 1);
+        bytes[k] = to;
+        ASSERT_EQ(quire_heap_check(heap), nullptr);
+    }
+    for (char *p : blocks)
+        quire_heap_free(heap, p);
+    EXPECT_EQ(heap.stats().live_blocks, 0u);
+}
+
+TEST(HeapRealloc, by_another_thread_than_allocated_it)
+{
+    Heap heap;
+    Worker other;
+    for (size_t from : {size_t(50), size_t(3000), size_t(60000)})
+        for (size_t to : {size_t(10), size_t(500), size_t(20000), size_t(200000)}) {
+            char *p = heap.alloc(from);
+            fill(p, from, to);
+            other.run([&] { p = grow(heap, p, to); });
+            ASSERT_TRUE(p && holds(p, std::min(from, to), to)) << from << " to " << to;
+            EXPECT_EQ(heap.stats().live_blocks, 1u);
+            quire_heap_free(heap, p);
+        }
+    EXPECT_EQ(heap.stats().live_blocks, 0u);
+}
+
+TEST(HeapRealloc, over_the_limit_the_block_is_as_it_was)
+{
+    Heap heap({.limit_bytes = 2 * mib});
+    for (size_t bytes : {size_t(100), size_t(20000), size_t(200000)}) {
+        char *p = heap.alloc(bytes);
+        fill(p, bytes, 9);
+        errno = 0;
+        EXPECT_EQ(grow(heap, p, 4 * mib), nullptr);
+        EXPECT_EQ(errno, ENOMEM);
+        EXPECT_EQ(heap.stats().live_blocks, 1u);
+        p = unknown(p);
+        EXPECT_TRUE(holds(p, bytes, 9));
+        p = grow(heap, p, bytes + 50);
+        ASSERT_TRUE(p && holds(p, bytes, 9)) << "and can be had as long as there is room";
+        quire_heap_free(heap, p);
+    }
+}
+
+TEST(HeapRealloc, a_large_block_grown_under_a_limit_is_on_the_account_with_its_new_size)
+{
+    Heap heap({.limit_bytes = 16 * mib});
+    char *p = heap.alloc(mib);
+    p = grow(heap, p, 6 * mib);
+    ASSERT_NE(p, nullptr);
+    EXPECT_GE(heap.stats().large_bytes, 6 * mib);
+    EXPECT_EQ(heap.stats().large_blocks, 1u);
+    EXPECT_EQ(quire_heap_alloc(heap, 12 * mib), nullptr);
+    p = grow(heap, p, mib);
+    ASSERT_NE(p, nullptr);
+    EXPECT_LE(heap.stats().large_bytes, 2 * mib);
+    EXPECT_NE(quire_heap_alloc(heap, 10 * mib), nullptr) << "what it shrank by is room";
+    quire_heap_free(heap, p);
+}

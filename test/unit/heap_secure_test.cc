@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+/* QUIRE_HEAP_SECURE: the same promises, and what it adds that can be seen without a misuse. */
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "model/slab_worker.h"
+#include "unit/heap_scope.h"
+
+namespace {
+const size_t mib = 1 << 20;
+const quire_heap_opts secure = {.name = "vault", .flags = QUIRE_HEAP_SECURE};
+} // namespace
+
+TEST(HeapSecure, blocks_of_every_size_are_aligned_whole_and_writable_to_their_last_byte)
+{
+    Heap heap(secure);
+    std::vector<std::pair<char *, size_t>> blocks;
+    for (size_t bytes = 0; bytes <= 3000; bytes += bytes < 300 ? 1 : 31)
+        blocks.push_back({heap.alloc(bytes), bytes});
+    for (size_t bytes : {size_t(5000), SMALL_BYTES_MAX - 16, SMALL_BYTES_MAX - 8, SMALL_BYTES_MAX - 1, SMALL_BYTES_MAX, SMALL_BYTES_MAX + 1, size_t(100000), mib})
+        blocks.push_back({heap.alloc(bytes), bytes});
+    for (size_t align = 1; align <= mib; align *= 2)
+        for (size_t bytes : {size_t(0), size_t(24), size_t(1000), size_t(50000)}) {
+            blocks.push_back({static_cast<char *>(quire_heap_alloc_aligned(heap, bytes, align)), bytes});
+            ASSERT_TRUE(blocks.back().first && uintptr_t(blocks.back().first) % align == 0) << bytes << " aligned to " << align;
+        }
+    for (size_t i = 0; i < blocks.size(); i++) {
+        size_t usable = quire_heap_usable_bytes(blocks[i].first);
+        ASSERT_EQ(uintptr_t(blocks[i].first) % 16, 0u);
+        ASSERT_GE(usable, blocks[i].second);
+        fill(blocks[i].first, usable, i);
+    }
+    EXPECT_EQ(heap.walk().size(), blocks.size());
+    for (size_t i = 0; i < blocks.size(); i++) {
+        ASSERT_TRUE(holds(blocks[i].first, quire_heap_usable_bytes(blocks[i].first), i)) << blocks[i].second;
+        ASSERT_TRUE(quire_heap_owns(heap, blocks[i].first));
+        quire_heap_free(heap, blocks[i].first);
+    }
+    EXPECT_EQ(heap.stats().live_blocks, 0u);
+}
+
+TEST(HeapSecure, slots_come_in_no_order_and_another_one_in_each_heap)
+{
+    std::set<std::vector<long>> orders;
+    for (int round = 0; round < 5; round++) {
+        Heap heap(secure);
+        Blocks blocks = heap.alloc_many(20, 64);
+        EXPECT_FALSE(std::is_sorted(blocks.begin(), blocks.end()));
+        std::vector<long> order;
+        for (void *p : blocks)
+            order.push_back(static_cast<char *>(p) - static_cast<char *>(blocks[0]));
+        orders.insert(order);
+        heap.free(blocks);
+    }
+    EXPECT_GE(orders.size(), 4u);
+}
+
+TEST(HeapSecure, a_freed_block_is_not_the_next_one_handed_out)
+{
+    Heap heap(secure);
+    heap.alloc_many(500, 64);
+    size_t at_once = 0;
+    for (int i = 0; i < 200; i++) {
+        uintptr_t at = uintptr_t(heap.alloc(64));
+        quire_heap_free(heap, reinterpret_cast<void *>(at));
+        at_once += uintptr_t(heap.alloc(64)) == at;
+    }
+    EXPECT_LE(at_once, 2u);
+}
+
+TEST(HeapSecure, what_was_in_a_freed_block_is_gone_for_the_next_one)
+{
+    Heap heap(secure);
+    for (size_t bytes : {size_t(16), size_t(100), size_t(1000), size_t(20000)}) {
+        size_t count = bytes > 10000 ? 20 : 1000;
+        for (int round = 0; round < 3; round++) {
+            Blocks blocks;
+            for (size_t i = 0; i < count; i++) {
+                blocks.push_back(heap.alloc(bytes));
+                if (!memory_is_watched()) {
+                    ASSERT_EQ(memmem(unknown(blocks.back()), bytes, "^^^^", 4), nullptr) << bytes << " in round " << round;
+                }
+                memset(blocks.back(), '^', bytes);
+            }
+            Worker().run([&] {
+                for (size_t i = 0; i < count / 2; i++)
+                    quire_heap_free(heap, blocks[i]);
+            });
+            for (size_t i = count / 2; i < count; i++)
+                quire_heap_free(heap, blocks[i]);
+        }
+    }
+}
+
+TEST(HeapSecure, a_freed_block_reads_as_zero_as_long_as_it_can_be_read)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "those who watch forbid the look";
+    Heap heap(secure);
+    heap.alloc_many(100, 100);
+    char *p = heap.alloc(100);
+    memset(p, 0x5e, 100);
+    quire_heap_free(heap, p);
+    EXPECT_EQ(memchr(unknown(p), 0x5e, 100), nullptr);
+}
+
+TEST(HeapSecure, statistics_limits_and_reallocation_are_as_ever)
+{
+    Heap heap({.name = "vault", .limit_bytes = 4 * mib, .flags = QUIRE_HEAP_SECURE});
+    for (size_t bytes : {size_t(30), size_t(1000), size_t(60000)}) {
+        Blocks blocks = heap.alloc_until_refused(bytes);
+        EXPECT_GE(blocks.size() * bytes, memory_is_watched() ? mib / 2 : mib) << bytes;
+        EXPECT_EQ(heap.stats().live_blocks, blocks.size());
+        EXPECT_LE(heap.stats().peak_bytes, 4 * mib);
+        heap.free(blocks);
+        EXPECT_EQ(heap.stats().live_blocks, 0u);
+    }
+    char *p = nullptr;
+    size_t last = 0;
+    for (size_t bytes = 1; bytes < mib; bytes = bytes * 3 / 2 + 1) {
+        p = static_cast<char *>(quire_heap_realloc(heap, p, bytes));
+        ASSERT_TRUE(p && holds(p, last, 3)) << bytes;
+        fill(p, bytes, 3);
+        last = bytes;
+    }
+    for (size_t bytes = last; bytes > 0; bytes /= 2) {
+        p = static_cast<char *>(quire_heap_realloc(heap, p, bytes));
+        ASSERT_TRUE(p && holds(p, bytes, 3)) << bytes;
+    }
+    quire_heap_free(heap, p);
+}
+
+TEST(HeapSecure, memory_comes_back_in_the_end)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "shadow memory is memory too";
+    Heap heap(secure);
+    size_t rss = rss_bytes();
+    heap.free(heap.alloc_many(50000, 400));
+    heap.free(heap.alloc_many(20, mib));
+    quire_heap_trim(heap);
+    EXPECT_LE(heap.stats().mapped_bytes, 2 * mib);
+    EXPECT_LE(rss_bytes(), rss + 4 * mib);
+}
