@@ -46,7 +46,8 @@ struct HeapOwner {
             fresh.push_back(p);
         }
     }
-    void resize(quire_heap *heap, int i, size_t bytes)
+    /* The owner's block becomes one of `me`, whose thread this is. */
+    void resize(quire_heap *heap, int i, size_t bytes, HeapOwner &me)
     {
         size_t had = heap_bytes_of(blocks[i]);
         void *p = quire_heap_realloc(heap, blocks[i], bytes);
@@ -54,7 +55,7 @@ struct HeapOwner {
         EXPECT_TRUE(heap_is_painted(p, std::min(had, bytes)));
         blocks[i] = nullptr;
         heap_paint(p, bytes, reinterpret_cast<uintptr_t>(p));
-        fresh.push_back(p);
+        me.fresh.push_back(p);
     }
 };
 
@@ -76,12 +77,12 @@ inline const HeapOperation heap_operations[] = {
     {"free of a page of one's own", [](quire_heap *heap, HeapOwner &me, HeapOwner &) { me.drop_all(heap, OWN_FIRST, OWN_END); }},
     {"free of another's", [](quire_heap *heap, HeapOwner &, HeapOwner &other) { other.drop(heap, OTHER_LATER); }},
     {"free of a page of another's", [](quire_heap *heap, HeapOwner &, HeapOwner &other) { other.drop_all(heap, OTHER_FIRST, OTHER_END); }},
-    {"resize", [](quire_heap *heap, HeapOwner &me, HeapOwner &) { me.resize(heap, OWN_LATER, 20000); }},
-    {"resize of another's", [](quire_heap *heap, HeapOwner &, HeapOwner &other) { other.resize(heap, OTHER_LATER, 20000); }},
+    {"resize", [](quire_heap *heap, HeapOwner &me, HeapOwner &) { me.resize(heap, OWN_LATER, 20000, me); }},
+    {"resize of another's", [](quire_heap *heap, HeapOwner &me, HeapOwner &other) { other.resize(heap, OTHER_LATER, 20000, me); }},
     {"alloc of a large one", [](quire_heap *heap, HeapOwner &me, HeapOwner &) { me.take(heap, 1, HEAP_OPERATION_LARGE); }},
     {"free of a large one", [](quire_heap *heap, HeapOwner &me, HeapOwner &) { me.drop(heap, OWN_LARGE); }},
     {"free of another's large one", [](quire_heap *heap, HeapOwner &, HeapOwner &other) { other.drop(heap, OTHER_LARGE); }},
-    {"growth of a large one", [](quire_heap *heap, HeapOwner &me, HeapOwner &) { me.resize(heap, OWN_LARGE, 2000000); }},
+    {"growth of a large one", [](quire_heap *heap, HeapOwner &me, HeapOwner &) { me.resize(heap, OWN_LARGE, 2000000, me); }},
     {"trim", [](quire_heap *heap, HeapOwner &, HeapOwner &) { quire_heap_trim(heap); }},
     {"statistics", [](quire_heap *heap, HeapOwner &, HeapOwner &) { EXPECT_TRUE(adds_up(stats_of(heap))); }},
     {"check", [](quire_heap *heap, HeapOwner &, HeapOwner &) { EXPECT_STREQ(quire_heap_check(heap), nullptr) << heap_at_work; }},

@@ -313,7 +313,7 @@ TEST(HeapThreads, statistics_walks_and_checks_while_threads_come_and_go)
     heap_in_threads(
         2,
         [&](unsigned) {
-            threads_in_turn(scaled(300), 3, [&](unsigned t) {
+            threads_in_turn(scaled(120), 3, [&](unsigned t) {
                 std::vector<void *> mine;
                 for (size_t i = 0; i < 30; i++)
                     mine.push_back(painted(heap, 16 + (t + i) % 40 * 32));
