@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * libc.c - the way to libc's own allocator, past the names that we have taken.
+ * libc.c - the way to libc's own allocator, past the names that we have taken; or to the malloc that the process has instead.
  *
- *     glibc exports its malloc a second time as __libc_malloc and so on: those names nobody takes.
+ *     passthrough: glibc exports its malloc a second time as __libc_malloc and so on: those names nobody takes
+ *     beside another malloc: what free(), realloc() and malloc_usable_size() mean to the rest of the process
  *
  * On a libc without them the references are NULL, libc_is_there() says so, and passthrough is refused.
  *
@@ -19,6 +20,18 @@ extern void *__libc_calloc(size_t count, size_t bytes) __attribute__((weak));
 extern void *__libc_realloc(void *p, size_t bytes) __attribute__((weak));
 extern void *__libc_memalign(size_t align_bytes, size_t bytes) __attribute__((weak));
 extern void __libc_free(void *p) __attribute__((weak));
+
+/* NULL: libc's. */
+static struct {
+    void *(*realloc)(void *p, size_t bytes);
+    void (*free)(void *p);
+} process;
+
+void libc_is_not_the_malloc(void)
+{
+    process.realloc = (void *(*)(void *, size_t))(uintptr_t)dlsym(RTLD_DEFAULT, "realloc");
+    process.free = (void (*)(void *))(uintptr_t)dlsym(RTLD_DEFAULT, "free");
+}
 
 bool libc_is_there(void)
 {
@@ -42,13 +55,16 @@ void *libc_alloc_aligned(size_t bytes, size_t align_bytes)
 
 void *libc_realloc(void *p, size_t bytes)
 {
-    return __libc_realloc(p, bytes);
+    return process.realloc ? process.realloc(p, bytes) : __libc_realloc(p, bytes);
 }
 
 void libc_free(void *p)
 {
     int kept = errno;
-    __libc_free(p);
+    if (process.free)
+        process.free(p);
+    else
+        __libc_free(p);
     errno = kept;
 }
 
@@ -57,7 +73,7 @@ size_t libc_usable_bytes(void *p)
     static atomic_addr found;
     uintptr_t usable = addr_load_relaxed(&found);
     if (usable == 0) {
-        usable = (uintptr_t)dlsym(RTLD_NEXT, "malloc_usable_size");
+        usable = (uintptr_t)dlsym(process.free ? RTLD_DEFAULT : RTLD_NEXT, "malloc_usable_size");
         addr_store_relaxed(&found, usable);
     }
     return usable ? ((size_t(*)(void *))usable)(p) : 0;

@@ -53,6 +53,8 @@ void careful_free_sized(void *p, size_t bytes);
 size_t careful_usable_bytes(void *p);
 
 /* ---- libc.c ---- */
+/* Blocks that are not ours are those of whoever serves the process. */
+void libc_is_not_the_malloc(void);
 bool libc_is_there(void);
 void *libc_alloc(size_t bytes);
 void *libc_alloc_zero(size_t count, size_t bytes);

@@ -151,8 +151,10 @@ static bool is_process_malloc(void)
 static __attribute__((constructor)) void at_load(void)
 {
     uint32_t mode = preload_ready();
-    if (mode != PRELOAD_PASSES && !is_process_malloc())
+    if (mode != PRELOAD_PASSES && !is_process_malloc()) {
+        libc_is_not_the_malloc();
         u32_store_release(&preload_mode, PRELOAD_BESIDE); /* release [preload-mode] */
+    }
     if (preload_conf.stats_at_exit || preload_conf.check_every)
         (void)__cxa_atexit(at_exit, NULL, NULL); /* not this library's: those run when it is closed */
 }

@@ -188,6 +188,11 @@ def test_a_program_can_be_asked_whether_we_serve():
     assert run(PYTHON, "-c", ASK, conf="passthrough:1").stdout == "0\n"
 
 
+def test_a_program_with_a_malloc_of_its_own_keeps_it_and_is_told_apart(build):
+    done = run(build("own_malloc.c"), conf="stats:exit")
+    assert (done.returncode, done.stdout) == (0, "sound\n"), done.stderr
+
+
 def test_a_library_opened_late_serves_nobody_and_frees_what_libc_allocated():
     code = (
         f"import ctypes; q = ctypes.CDLL({str(LIBRARY)!r}, mode=ctypes.RTLD_LOCAL); c = ctypes.CDLL(None)\n"
