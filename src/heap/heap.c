@@ -59,6 +59,18 @@ void heap_discharge(struct quire_heap *heap, size_t bytes)
     size_sub_relaxed(&heap->mapped_bytes, bytes);
 }
 
+/* Whoever adds up must know whether the sums held still: what threads do that have no local of this heap is seen only here. */
+void heap_change_begin(struct quire_heap *heap)
+{
+    u32_add_seq_cst(&heap->changing, 1);
+}
+
+void heap_change_end(struct quire_heap *heap)
+{
+    u32_add_seq_cst(&heap->changes, 1);
+    u32_add_seq_cst(&heap->changing, UINT32_MAX);
+}
+
 /* ---- the heap of the process ---- */
 
 static void key_make(void)

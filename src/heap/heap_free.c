@@ -56,7 +56,9 @@ NO_SANITIZE bool heap_slot_is_free(const struct heap_page *page, size_t slot)
 /* With its owner at rest and nothing on its way: exact, and nothing is written into the block. */
 static void free_visiting(struct heap_page *page, const void *p, size_t slot)
 {
-    for (;;) {
+    struct quire_heap *heap = heap_of_page(page);
+    heap_change_begin(heap);
+    for (bool done = false; !done;) {
         struct heap_local *owner = heap_owner(page);
         heap_visit(owner);
         heap_inbox_drain(owner);
@@ -66,11 +68,11 @@ static void free_visiting(struct heap_page *page, const void *p, size_t slot)
         else if (is_owner)
             heap_slot_free(owner, page, slot);
         heap_release(owner);
-        if (is_owner)
-            return;
-        if (heap_page_find(p) != page)
-            heap_refuse(owner->heap, HEAP_E1, p); /* its page went meanwhile: somebody else has freed it too */
+        done = is_owner;
+        if (!done && heap_page_find(p) != page)
+            heap_refuse(heap, HEAP_E1, p); /* its page went meanwhile: somebody else has freed it too */
     }
+    heap_change_end(heap);
 }
 
 /* A block that looks as if it were on its way: it is, or its memory was once, under another heap, and was never written since. */

@@ -153,8 +153,8 @@ struct quire_heap {
     CACHE_ALIGNED atomic_size mapped_bytes, meta_bytes, peak_bytes;
     atomic_addr locals;
     atomic_u32 idle_count;
-    atomic_u32 changes;  /* of large blocks, finished */
-    atomic_u32 changing; /* threads between charging for a large block and listing it, or the other way round */
+    atomic_u32 changes;  /* finished: by threads without a local, and of large blocks */
+    atomic_u32 changing; /* begun and not finished */
     struct {
         atomic_size pages, peak;
     } of_class[HEAP_CLASSES];
@@ -183,6 +183,7 @@ struct heap_tls {
     struct heap_local *held;  /* by its lock */
     struct heap_local *idle;  /* the same, beside it */
     uint64_t random;          /* secure: the last one */
+    bool is_counted;          /* works in home */
     bool registered, is_ended, has_work; /* has_work: the reaper is to be woken, outside */
 };
 extern THREAD_LOCAL struct heap_tls heap_tls __attribute__((tls_model("initial-exec")));
@@ -238,6 +239,8 @@ void heap_bins_clear(struct heap_local *local); /* no page */
 void heap_local_init(struct heap_local *local, struct quire_heap *heap);
 bool heap_charge(struct quire_heap *heap, size_t bytes);
 void heap_discharge(struct quire_heap *heap, size_t bytes);
+void heap_change_begin(struct quire_heap *heap);
+void heap_change_end(struct quire_heap *heap);
 /* Stops the process; lets go of what this thread holds first. */
 __attribute__((noreturn, cold)) void heap_refuse(const struct quire_heap *heap, const char *what, const void *address);
 uintptr_t heap_key(void);

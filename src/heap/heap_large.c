@@ -36,18 +36,6 @@ size_t heap_large_bytes(const struct heap_page *page)
     return page->span.bytes - 2 * guard_bytes(page);
 }
 
-/* Whoever adds up must know whether the sums held still. */
-static void change_begin(struct quire_heap *heap)
-{
-    u32_add_seq_cst(&heap->changing, 1);
-}
-
-static void change_end(struct quire_heap *heap)
-{
-    u32_add_seq_cst(&heap->changes, 1);
-    u32_add_seq_cst(&heap->changing, UINT32_MAX);
-}
-
 /* ---- memory ---- */
 
 static bool is_alone(const struct heap_page *page)
@@ -182,11 +170,11 @@ static void *large_try(struct quire_heap *heap, size_t bytes, size_t align_bytes
 void *heap_large_alloc(struct quire_heap *heap, size_t bytes, size_t align_bytes, bool zero)
 {
     bool is_zero = false;
-    change_begin(heap);
+    heap_change_begin(heap);
     void *p = large_try(heap, bytes, align_bytes, &is_zero);
     if (!p && all_bytes(bytes, guard_wanted(heap, align_bytes)) != 0 && heap_trim_all() + quire_source_trim(heap->source) != 0)
         p = large_try(heap, bytes, align_bytes, &is_zero);
-    change_end(heap);
+    heap_change_end(heap);
     heap_thread_allocated(heap);
     if (!p) {
         errno = ENOMEM;
@@ -202,7 +190,7 @@ void *heap_large_alloc(struct quire_heap *heap, size_t bytes, size_t align_bytes
 void heap_large_free(struct heap_page *page, void *p)
 {
     struct quire_heap *heap = heap_of_page(page);
-    change_begin(heap);
+    heap_change_begin(heap);
     if (!delist(heap, page, p))
         heap_refuse(heap, HEAP_E1, p);
     struct quire_span span = page->span;
@@ -214,7 +202,7 @@ void heap_large_free(struct heap_page *page, void *p)
     memory_give(heap, &span, alone);
     heap_header_delete(heap, page);
     heap_discharge(heap, span.bytes);
-    change_end(heap);
+    heap_change_end(heap);
     heap_work_is_due();
 }
 
@@ -296,14 +284,14 @@ void *heap_large_resize(struct heap_page *page, size_t bytes)
     void *p = NULL;
     if (all == 0 || bytes <= HEAP_SMALL_MAX || sanitize_watched())
         return NULL;
-    change_begin(heap);
+    heap_change_begin(heap);
     if (all == had || (!is_alone(page) && all < had && all >= had / 2))
         p = heap_large_start(page);
     else if (is_alone(page))
         p = remap(heap, page, all);
     else if (all > had && all >= ALONE_BYTES && heap->own_memory && !heap_is_secure(heap))
         p = to_alone(heap, page, all);
-    change_end(heap);
+    heap_change_end(heap);
     if (p) {
         lock_take(&heap->lock);
         page->asked_bytes = bytes;

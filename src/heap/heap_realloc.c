@@ -30,8 +30,11 @@ static NOINLINE size_t usable_slow(const void *p)
     return usable(page);
 }
 
-/* Some programs ask at every allocation and every free: the thread's own blocks of the default heap are answered at once. */
-size_t quire_heap_usable_bytes(const void *p)
+/*
+ * Some programs ask at every allocation and every free: the thread's own blocks of the default heap are answered at once.  A visitor may be writing
+ * other bits of the same word; the one of a live block of our own stands still.
+ */
+NO_SANITIZE size_t quire_heap_usable_bytes(const void *p)
 {
     const struct heap_page *page = heap_page_find(p);
     struct heap_local *local = heap_tls.self;

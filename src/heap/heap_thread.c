@@ -26,6 +26,10 @@ THREAD_LOCAL struct heap_tls heap_tls __attribute__((tls_model("initial-exec")))
 void heap_release(struct heap_local *local)
 {
     heap_tls.held = NULL;
+    if (unlikely(heap_tls.is_counted)) {
+        heap_tls.is_counted = false;
+        heap_change_end(local->heap);
+    }
     bias_drop(&local->bias, !heap_is_idle(local) && local->heap->tail_bytes == 0);
 }
 
@@ -191,6 +195,14 @@ static struct heap_local *local_bind(struct quire_heap *heap)
     return local;
 }
 
+static struct heap_local *local_bind_counted(struct quire_heap *heap)
+{
+    heap_change_begin(heap);
+    struct heap_local *local = local_bind(heap);
+    heap_change_end(heap);
+    return local;
+}
+
 /* Registering may itself allocate: then the thread has its local already when it comes back. */
 static bool thread_may_have_one(void)
 {
@@ -221,12 +233,16 @@ struct heap_local *heap_hold(struct quire_heap *heap)
     if (local == &heap_local_none) {
         bool may = thread_may_have_one();
         local = may ? local_find(heap) : &heap->home;
-        if (!local && (local = local_bind(heap)) != NULL)
+        if (!local && (local = local_bind_counted(heap)) != NULL)
             return heap_tls.held = remember(heap, local);
         if (!local)
             local = &heap->home;
         else if (local != &heap->home)
             remember(heap, local);
+    }
+    if (unlikely(local == &heap->home)) {
+        heap_change_begin(heap);
+        heap_tls.is_counted = true;
     }
     bias_take(&local->bias);
     return heap_tls.held = local;
@@ -325,6 +341,7 @@ void heap_threads_after_fork(struct quire_heap *heap)
 {
     heap->idle = NULL;
     u32_store_relaxed(&heap->idle_count, 0);
+    u32_store_relaxed(&heap->changing, 0);
     lock_reset(&heap->lock);
     for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
         if (is_mine_and_inside(local))
