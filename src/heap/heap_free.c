@@ -132,14 +132,16 @@ static NOINLINE void due_and_leave(struct heap_local *local, struct heap_page *p
     errno = kept;
 }
 
+enum { KIND_BITS = 7 };
+
 static ALWAYS_INLINE void free_quick(struct quire_heap *heap, struct heap_local *local, void *p)
 {
     owner_t found = pagemap_find_mappable(p); /* one that cannot be mapped lies outside the page that is found */
-    if (unlikely(owner_kind(found) != OWNER_HEAP)) {
+    struct heap_page *page = (struct heap_page *)(found - OWNER_HEAP);
+    if (unlikely(((uintptr_t)page & KIND_BITS) != 0)) { /* another's, or nobody's */
         free_slow(heap, p);
         return;
     }
-    struct heap_page *page = (struct heap_page *)(found - OWNER_HEAP);
     if (unlikely(addr_load_relaxed(&page->owner) != (uintptr_t)local)) {
         free_other(heap, local, page, p);
         return;
