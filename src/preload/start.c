@@ -2,11 +2,12 @@
 /*
  * start.c - the first call of malloc: QUIRE_CONF is read and the default heap set up, before any block is handed out.
  *
- *     ld.so ----------> constructors -------------> main ... exit handlers -> destructors -> the report
- *       ^ first malloc     ^ at_load(): is the process's malloc ours?
+ *     ld.so ---> our constructor ---> libc's, all others' ---> main ... exit handlers -> destructors -> the report
+ *       ^ first malloc, perhaps  ^ at_load(): is the process's malloc ours?
  *
- * The first call comes from inside ld.so, before libc's constructors: `environ` is still empty then, and the kernel's copy is read.  The exit
- * handler is registered by a constructor, before libc registers the one that runs the destructors, so it runs after all of them.
+ * `environ` is still empty then: the loader's list is read, or, for a call out of ld.so itself, the kernel's copy.  The exit handler is registered
+ * by our constructor, before libc registers the one that runs the destructors, so it runs after all of them.  And our repairs in the child of
+ * a fork come before the handlers of libraries that allocate there.
  *
  * Invariants:
  *   preload_conf is written once, by the thread that leaves PRELOAD_UNASKED; all others read it after an acquire of the mode.
@@ -32,6 +33,7 @@ atomic_u32 preload_mode;
 struct conf preload_conf;
 static atomic_u64 starter; /* the thread that sets things up; 0: nobody */
 static uint64_t start_ns;
+static char **environ_of_loader;
 
 enum { ENVIRON_BYTES = 128 << 10 };
 static const char variable[] = "QUIRE_CONF=";
@@ -39,6 +41,14 @@ static const char variable[] = "QUIRE_CONF=";
 uint64_t preload_start_ns(void)
 {
     return start_ns;
+}
+
+static const char *value_from_list(char **list)
+{
+    for (; *list; list++)
+        if (strncmp(*list, variable, sizeof variable - 1) == 0)
+            return *list + sizeof variable - 1;
+    return NULL;
 }
 
 /* The value in the kernel's copy of the environment, read into `memory`. */
@@ -56,9 +66,10 @@ static void conf_read(void)
 {
     if (os_is_privileged())
         return;
-    const char *text = environ ? getenv("QUIRE_CONF") : NULL;
+    char **list = environ ? environ : environ_of_loader;
+    const char *text = list ? value_from_list(list) : NULL;
     void *memory = NULL;
-    if (!environ && os_map(ENVIRON_BYTES, os_page_bytes(), &memory) == 0)
+    if (!list && os_map(ENVIRON_BYTES, os_page_bytes(), &memory) == 0)
         text = value_from_kernel(memory);
     if (text)
         conf_parse(&preload_conf, text, 2);
@@ -148,8 +159,12 @@ static bool is_process_malloc(void)
     return is_ours;
 }
 
-static __attribute__((constructor)) void at_load(void)
+/* Before all other constructors, libc's too (-z initfirst): glibc hands them what main will get. */
+static __attribute__((constructor)) void at_load(int count, char **words, char **list)
 {
+    (void)count;
+    (void)words;
+    environ_of_loader = libc_is_there() ? list : NULL;
     uint32_t mode = preload_ready();
     if (mode != PRELOAD_PASSES && !is_process_malloc()) {
         libc_is_not_the_malloc();

@@ -2,7 +2,7 @@
 """malloc before main, in constructors, plug-ins and last destructors, across forks, with signals, and without memory."""
 
 import pytest
-from preload_kit import assert_sound, run
+from preload_kit import LIBRARY, assert_sound, run
 
 
 @pytest.mark.parametrize("conf", ["", "check:50", "secure:1", "passthrough:1"])
@@ -35,6 +35,12 @@ def test_threads_that_end_with_live_blocks_cost_nothing_that_stays(build):
 @pytest.mark.parametrize("conf", ["", "secure:1"])
 def test_children_forked_from_busy_threads_allocate(build, conf):
     assert_sound(run(build("life.c"), "fork", 60, conf=conf))
+
+
+def test_the_handlers_of_other_libraries_allocate_in_the_child(build):
+    """Preloaded behind us it is initialised before us, but for our -z initfirst: its handler would find what vanished threads held."""
+    handler = build("at_fork.c", "-shared", "-fPIC")
+    assert_sound(run(build("life.c"), "fork", 60, env={"LD_PRELOAD": f"{LIBRARY} {handler}"}))
 
 
 def test_fork_with_streams_in_use_does_not_hang(build):
