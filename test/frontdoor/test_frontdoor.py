@@ -107,7 +107,7 @@ def test_a_missing_peer_that_may_not_be_installed_is_said_and_the_command_goes_o
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["env"], ["check"], ["--help"], ["try", "--help"], ["tyr"]]
+    "arguments", [[], ["env"], ["check", "--help"], ["--help"], ["try", "--help"], ["tyr"]]
 )
 def test_what_needs_no_set_up_gets_none(house, arguments):
     house.uninstall("cmake", "gcc")
