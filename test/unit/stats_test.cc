@@ -2,6 +2,9 @@
 /* What quire_stats_write() shows: every object, in each format, under its name, with sums that add up. */
 #include <gtest/gtest.h>
 
+#include <memory>
+#include <set>
+
 #include "os/sanitize.h"
 #include "unit/stats_scope.h"
 

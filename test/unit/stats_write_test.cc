@@ -2,12 +2,16 @@
 /* How quire_stats_write() writes: what its caller is told, slow readers, no memory, other threads. */
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <csignal>
 #include <fcntl.h>
+#include <functional>
+#include <memory>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <thread>
 
 #include <quire/quire.h>
 
