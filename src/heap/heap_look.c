@@ -45,16 +45,6 @@ static int look_at(struct look *look, struct heap_page *page)
     }
 }
 
-/* A chunk, and how many of its headers were ever used; no chunk goes while the heaps' lock is held. */
-static uint32_t chunk_cut(struct quire_heap *heap, struct heap_chunk **chunk)
-{
-    lock_take(&heap->lock);
-    *chunk = *chunk ? (*chunk)->next : heap->chunks;
-    uint32_t cut = *chunk ? (*chunk)->cut : 0;
-    lock_drop(&heap->lock);
-    return cut;
-}
-
 /* fn for every page of small blocks, inside its local, until it returns something else than 0. */
 static int pages_each(struct quire_heap *heap, int (*fn)(struct heap_page *page, void *arg), void *arg)
 {
@@ -63,7 +53,7 @@ static int pages_each(struct quire_heap *heap, int (*fn)(struct heap_page *page,
     int result = 0;
     do {
         look_into(&look, NULL);
-        uint32_t cut = chunk_cut(heap, &chunk);
+        uint32_t cut = heap_chunk_next(heap, &chunk);
         for (uint32_t i = 0; i < cut && !result; i++)
             result = look_at(&look, heap_header_at(chunk, i));
     } while (chunk && !result);

@@ -150,6 +150,15 @@ size_t heap_chunks_trim(struct quire_heap *heap)
     return freed;
 }
 
+uint32_t heap_chunk_next(struct quire_heap *heap, struct heap_chunk **chunk)
+{
+    lock_take(&heap->lock);
+    *chunk = *chunk ? (*chunk)->next : heap->chunks;
+    uint32_t cut = *chunk ? (*chunk)->cut : 0;
+    lock_drop(&heap->lock);
+    return cut;
+}
+
 void heap_chunks_destroy(struct quire_heap *heap)
 {
     for (struct heap_chunk *chunk = heap->chunks, *next; chunk; chunk = next) {

@@ -258,8 +258,9 @@ bool heap_next_page(struct heap_local *local, unsigned class)
 /* Every page of a class that has a free slot is on the list. */
 void heap_rejoin_all(struct heap_local *local, unsigned class)
 {
-    for (struct heap_chunk *chunk = local->heap->chunks; chunk; chunk = chunk->next)
-        for (uint32_t i = 0; i < chunk->cut; i++) {
+    struct heap_chunk *chunk = NULL;
+    for (uint32_t cut; (cut = heap_chunk_next(local->heap, &chunk)), chunk;)
+        for (uint32_t i = 0; i < cut; i++) {
             struct heap_page *page = heap_header_at(chunk, i);
             if (heap_state(page) == HEAP_FULL && heap_owner(page) == local && page->class == class && heap_page_live(page) < page->slots)
                 heap_page_to_partial(local, page);
