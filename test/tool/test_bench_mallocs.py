@@ -96,6 +96,16 @@ def test_lines_belong_to_micro_and_apps_alone(bench):
         bench("seeds", "--lines", "one")
 
 
+def test_secure_is_the_same_library_told_so_and_is_no_peer(bench, monkeypatch):
+    monkeypatch.setenv("QUIRE_CONF", "passthrough:1")
+    _, out, _ = bench("micro", "--lines", "one", "--secure")
+    assert " drop-in" in out and " secure" in out
+    cast = bench_mallocs.cast(secure=True)
+    assert cast.environment("quire-secure")["QUIRE_CONF"] == "secure:1"
+    assert "QUIRE_CONF" not in cast.environment("libquire-malloc")
+    assert bench_mallocs.best_peer({"libc": {"cpu": 1}, "quire-secure": {"cpu": 0.1}}) is None
+
+
 # ---- means, and what is worst ----
 
 

@@ -76,6 +76,7 @@ def measure(cast, budget_s, full, only=None):
     table = bench_mallocs.rows(samples, present, names)
     return {
         "rounds": len(samples),
+        "whole": only is None,
         "rows": table,
         "means": bench_mallocs.means(table, present),
         "missing_packages": missing,
@@ -143,7 +144,7 @@ def one_round(cast, timed, folder, served):
                 f"{folder}/figures",
             ]
             run = run_redis if line == "redis" else run_app
-            run(command, APPS[line], folder)
+            run(command, APPS[line], folder, environment(cast, name, APPS[line]))
             figures[line, name] = read(folder, line, name)
     return figures
 
@@ -165,18 +166,19 @@ def read(folder, line, name):
     return figure
 
 
-def environment(app):
-    """Ours, without what would let another malloc in."""
-    clean = {key: value for key, value in os.environ.items() if key not in bench_run.MEDDLING}
-    return {**clean, **app.environment}
+def environment(cast, name, app):
+    """The allocator's, without the library: that is for the program alone, not for `timed`."""
+    env = {**cast.environment(name), **app.environment}
+    env.pop("LD_PRELOAD", None)
+    return env
 
 
-def run_app(command, app, folder):
+def run_app(command, app, folder, env):
     """One run; its output goes nowhere."""
     subprocess.run(
         [*command, "--", app.program, *app.arguments],
         cwd=folder,
-        env=environment(app),
+        env=env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -184,13 +186,13 @@ def run_app(command, app, folder):
     )
 
 
-def run_redis(command, app, folder):
+def run_redis(command, app, folder, env):
     """The server under a malloc, asked over a socket of its own by a client under libc."""
     socket = f"{folder}/redis.socket"
     words = ["--port", "0", "--unixsocket", socket, "--save", "", "--dir", folder]
     server = subprocess.Popen(
         [*command, "--", app.program, *words],
-        env=environment(app),
+        env=env,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -240,10 +242,10 @@ def text(table, names):
 
 
 def verdict(table):
-    """Whether the drop-in holds its bars, when it was measured."""
+    """Whether the drop-in holds its bars, when all was measured."""
     mine, best = table["means"].get(OURS), bench_mallocs.best_peer(table["means"])
-    if not mine:
-        return []
+    if not mine or not table["whole"]:
+        return []  # the bars are for all programs together
     said = f"The drop-in's peak memory is {mine['rss']:.2f} of libc's (bar: {BARS['rss']})"
     if best:
         said += f", its CPU time {mine['cpu']:.3f}; the best peer's, {best}'s, {table['means'][best]['cpu']:.3f}"

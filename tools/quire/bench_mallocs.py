@@ -19,18 +19,35 @@ import peers
 from bench_figures import interval_kind, ratio, values, with_interval
 from bench_run import LIBC
 
-OURS = "libquire-malloc"
+OURS, SECURE = "libquire-malloc", "quire-secure"
+SHORT = {OURS: "drop-in", SECURE: "secure"}
 CPU, RSS = "cpu_ns", "peak_rss_bytes"
 MIB = 1048576
 
 
-def cast():
+class Cast(bench_run.Cast):
+    """Who is measured; SECURE is the same library told to be."""
+
+    def environment(self, name):
+        """Nothing but the malloc's own library, and what SECURE is told."""
+        told = {"QUIRE_CONF": "secure:1"} if name == SECURE else {}
+        return {**super().environment(name), **told}
+
+    def admit(self, name, figure):
+        """B1; a secure heap is served by the same library."""
+        if name == SECURE and figure["allocator"] == OURS:
+            return True
+        return super().admit(name, figure)
+
+
+def cast(secure=False):
     """libc, the installed peers and libquire-malloc; the last is named as refused when it is not built."""
     found = peers.installed()
     library = native.library(f"{OURS}.so")
     if library:
-        found = [*found, peers.Peer(OURS, library)]
-    everyone = bench_run.Cast(found)
+        ours = [OURS, SECURE] if secure else [OURS]
+        found = [*found, *(peers.Peer(name, library) for name in ours)]
+    everyone = Cast(found)
     if not library:
         everyone.refused[OURS] = (
             "it is not built: cmake --preset release && cmake --build --preset release"
@@ -82,7 +99,7 @@ def means(table, lines):
 
 def best_peer(means_of):
     """The peer with the lowest mean of CPU time, or None."""
-    rivals = {n: m["cpu"] for n, m in means_of.items() if n not in (LIBC, OURS)}
+    rivals = {n: m["cpu"] for n, m in means_of.items() if n not in (LIBC, OURS, SECURE)}
     return min(rivals, key=rivals.get) if rivals else None
 
 
@@ -109,7 +126,7 @@ def text(table, names, title, rounds):
 
 def short(name):
     """A name that fits a column."""
-    return "drop-in" if name == OURS else name[:12]
+    return SHORT.get(name, name[:12])
 
 
 def pair(row):

@@ -23,7 +23,7 @@ ROUNDS_MIN = 3
 PROCESS_LIMIT_S = 60
 LIBC = "libc"
 # What would let another malloc in, or change the one that is measured.
-MEDDLING = ("LD_PRELOAD", "MALLOC_CONF", "GLIBC_TUNABLES")
+MEDDLING = ("LD_PRELOAD", "MALLOC_CONF", "GLIBC_TUNABLES", "QUIRE_CONF")
 
 
 class Cast:

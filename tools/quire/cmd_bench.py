@@ -55,6 +55,9 @@ def add_arguments(parser):
     parser.add_argument(
         "--lines", metavar="A,B", help="of micro and apps only these lines (an empty name lists them)"
     )
+    parser.add_argument(
+        "--secure", action="store_true", help="micro and apps: also the drop-in with secure:1"
+    )
     parser.add_argument("--json", action="store_true", help="JSON instead of the tables")
     parser.add_argument(
         "--save", metavar="FILE", help="also write the JSON to FILE, for a later --baseline"
@@ -83,7 +86,7 @@ def run(args):
     lines = chosen_lines(args)
     baseline = load_baseline(args.baseline, args.table) if args.baseline else None
     if args.table in MALLOCS:
-        result = measure_mallocs(args.table, args.full, lines)
+        result = measure_mallocs(args, lines)
     else:
         result = measure(budget_s=FULL_S if args.full else QUICK_S, full=args.full)
     if args.save:
@@ -138,9 +141,9 @@ def load_baseline(path, table="seeds"):
     return saved
 
 
-def measure_mallocs(table, full, lines):
+def measure_mallocs(args, lines):
     """One of MALLOCS; the result is what --json prints."""
-    cast = bench_mallocs.cast()
+    table, full, cast = args.table, args.full, bench_mallocs.cast(args.secure)
     load_before, began = os.getloadavg()[0], time.monotonic()
     found = MALLOCS[table].measure(cast, FULL_S if full else 0, full, lines)
     return {
