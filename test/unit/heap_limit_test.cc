@@ -45,7 +45,7 @@ TEST(HeapLimit, any_limit_makes_a_heap_that_heeds_it_or_none)
 
 TEST(HeapLimit, is_used_nearly_in_full_never_passed_and_the_heap_stays_usable)
 {
-    for (size_t limit : {mib, memory_is_watched() ? 2 * mib : 8 * mib})
+    for (size_t limit : {mib, memory_is_watched() ? mib / 2 : 8 * mib})
         for (size_t bytes : {size_t(16), size_t(64), size_t(1000), size_t(8200), size_t(40000)}) {
             Heap heap({.name = "tenant", .limit_bytes = limit});
             Blocks blocks = heap.alloc_until_refused(bytes);
@@ -84,7 +84,7 @@ TEST(HeapLimit, a_block_that_anybody_frees_makes_room_at_once)
 TEST(HeapLimit, pages_of_one_size_that_are_empty_are_room_for_another_size)
 {
     Heap heap({.limit_bytes = 4 * mib});
-    for (size_t bytes : {size_t(32), size_t(2000), size_t(100000), size_t(500), 2 * mib, size_t(48)}) {
+    for (size_t bytes : {size_t(200), size_t(2000), size_t(100000), size_t(500), 2 * mib, size_t(148)}) {
         Blocks blocks = heap.alloc_until_refused(bytes);
         EXPECT_GE(blocks.size() * bytes, memory_is_watched() ? mib / 2 : 2 * mib) << bytes;
         heap.free(blocks);
