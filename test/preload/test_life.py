@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """malloc before main, in constructors, plug-ins and last destructors, across forks, with signals, and without memory."""
 
+import shutil
+
 import pytest
 from preload_kit import LIBRARY, assert_sound, run
 
@@ -59,6 +61,27 @@ def test_a_limited_address_space_is_enomem_and_no_crash(build, mib):
 @pytest.mark.parametrize("conf", ["limit:1M", "limit:32M", "limit:32M,secure:1", "limit:32M,check:500"])
 def test_a_limit_is_enomem_and_what_was_freed_can_be_had_again(build, conf):
     assert_sound(run(build("life.c"), "limit", conf=conf))
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
+@pytest.mark.parametrize(
+    ("call", "places"),
+    [
+        ("mmap", "13 15 16+ 17 18 19 20+"), ("mprotect", "4 5+ 6 7+"), ("munmap", "1 2+ 4 5+"), ("madvise", "1+ 2 7+ 20"), ("mremap", "1+ 2"),
+        ("getrandom", "1"), ("membarrier", "1"),
+    ],
+)  # fmt: skip
+def test_whatever_the_kernel_refuses_malloc_says_null_or_serves(build, call, places, tmp_path):
+    """Earlier calls are the loader's, which gives up by itself."""
+    program, refusals = build("life.c"), 0
+    for when in places.split():
+        words = ["strace", "-f", "-qq", "-o", tmp_path / "log", "-E", f"LD_PRELOAD={LIBRARY}", "-e", f"trace={call}"]
+        done = run(*words, "-e", f"inject={call}:error=ENOMEM:when={when}", program, "refused", env={"LD_PRELOAD": ""})
+        if "shared librar" in done.stderr or "cannot be preloaded" in done.stderr or "TLS" in done.stderr:
+            continue  # the loader was refused, before the program began
+        assert_sound(done)
+        refusals += "(INJECTED)" in (tmp_path / "log").read_text()
+    assert refusals > 0, f"{call} was never refused"
 
 
 def test_libc_may_free_the_vectors_of_its_cached_stacks_under_its_lock(build):

@@ -3,7 +3,7 @@
  * life - malloc at unusual moments of a program's life; each group by its name, below.
  *
  *     before_main  key_destructors  at_exit  plugin PATH  many_threads COUNT  fork COUNT  fork_stdio  signals  signal_handler
- *     address_space  limit  small_stacks  cancel  stacks_are_cached  give_back  exit_while_busy
+ *     address_space  limit  refused  small_stacks  cancel  stacks_are_cached  give_back  exit_while_busy
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -28,7 +28,8 @@ static volatile bool stop;
 static __attribute__((constructor)) void at_load(void)
 {
     from_constructor = malloc(1000);
-    memset(from_constructor, 9, 1000);
+    if (from_constructor)
+        memset(from_constructor, 9, 1000);
     free(realloc(malloc(10), 100000));
 }
 
@@ -370,6 +371,23 @@ static void limit(int unused)
     refused_then_fine();
 }
 
+/* The kernel refuses now and then (a tracer does): a block or NULL, never harm. */
+static void refused(int unused)
+{
+    (void)unused;
+    churn(11, 1000);
+    char *p = NULL;
+    for (size_t n = 1000; n < 8 << 20; n *= 2) {
+        char *q = realloc(p, n);
+        p = q ? q : p;
+        if (q)
+            memset(q, 1, n);
+    }
+    free(p);
+    (void)malloc_trim(0);
+    churn(12, 1000);
+}
+
 static void *deep_churn(void *unused)
 {
     churn(7, 20000);
@@ -475,7 +493,7 @@ int main(int count, char **words)
         void (*run)(int number);
     } groups[] = {{"before_main", before_main}, {"key_destructors", key_destructors}, {"at_exit", at_exit}, {"many_threads", many_threads},
         {"fork", fork_often}, {"fork_stdio", fork_stdio}, {"signals", signals}, {"signal_handler", signal_handler},
-        {"address_space", address_space}, {"limit", limit}, {"small_stacks", small_stacks}, {"cancel", cancel},
+        {"address_space", address_space}, {"limit", limit}, {"refused", refused}, {"small_stacks", small_stacks}, {"cancel", cancel},
         {"stacks_are_cached", stacks_are_cached}, {"give_back", give_back}, {"exit_while_busy", exit_while_busy}};
     if (count == 3 && strcmp(words[1], "plugin") == 0) {
         plugin(words[2]);
