@@ -4,6 +4,8 @@
 
 #include <cerrno>
 #include <functional>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <thread>
 #include <vector>
 
@@ -346,6 +348,39 @@ TEST(HeapFault, with_nothing_left_of_the_default_source_every_call_is_enomem_and
     EXPECT_EQ(quire_heap_check(kept), nullptr);
     quire_heap_destroy(kept);
     EXPECT_EQ(quire_source_check(quire_source_default()), nullptr);
+}
+
+TEST(HeapFault, a_process_that_may_map_no_more_gets_null_and_lives_on)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "those who watch map memory too";
+    for (size_t bytes : {size_t(50), size_t(5000), size_t(100000), 3 * mib}) {
+        pid_t child = fork();
+        if (child == 0) {
+            struct rlimit limit = {mapped_bytes() + 64 * mib, mapped_bytes() + 64 * mib};
+            setrlimit(RLIMIT_AS, &limit);
+            quire_heap_opts opts = {};
+            opts.source = quire_source_anon(); /* the default one may have reserved more before */
+            quire_heap *heap = quire_heap_create(&opts);
+            std::vector<void *> blocks;
+            blocks.reserve(200 * mib / bytes);
+            errno = 0;
+            for (void *p; heap && blocks.size() < blocks.capacity() && (p = quire_heap_alloc(heap, bytes));)
+                blocks.push_back(memset(p, 1, bytes));
+            bool refused = errno == ENOMEM && blocks.size() * bytes > 16 * mib;
+            quire_heap_free(heap, blocks.back());
+            blocks.back() = quire_heap_alloc(heap, bytes);
+            refused = refused && blocks.back() && !quire_heap_check(heap);
+            for (void *p : blocks)
+                quire_heap_free(heap, p);
+            quire_heap_trim(heap);
+            void *other_size = quire_heap_alloc(heap, bytes / 2);
+            _exit(refused && other_size && !quire_heap_check(heap) ? 0 : 1);
+        }
+        int status = 0;
+        waitpid(child, &status, 0);
+        EXPECT_EQ(status, 0) << bytes;
+    }
 }
 
 TEST(HeapFault, a_heap_over_a_budget_takes_no_more_and_gives_all_back)
