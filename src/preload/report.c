@@ -109,16 +109,9 @@ void report_text(int fd)
         (void)quire_stats_write(fd, QUIRE_STATS_TEXT);
 }
 
-void report_at_exit(void)
+static void report_write(void)
 {
-    if (preload_conf.check_every && preload_ready() != PRELOAD_PASSES) {
-        const char *broken = quire_heap_check(quire_heap_default());
-        if (broken)
-            panic("malloc", NULL, broken, quire_heap_default());
-    }
-    if (!preload_conf.stats_at_exit)
-        return;
-    int kept = errno, fd = report_open(&preload_conf);
+    int fd = report_open(&preload_conf);
     if (fd >= 0 && preload_conf.format == CONF_TEXT) {
         report_text(fd);
     } else if (fd >= 0) {
@@ -131,5 +124,34 @@ void report_at_exit(void)
     }
     if (fd >= 0 && preload_conf.file[0])
         os_close(fd);
+}
+
+/* Any thread may end the program, also one with 16 KiB of stack: there the report is written by a thread of ours. */
+static atomic_u32 written;
+
+static void write_on_own_stack(void *unused)
+{
+    (void)unused;
+    report_write();
+    u32_store_release(&written, 1); /* release [report-written] */
+    os_futex_wake(&written.word, 1);
+}
+
+void report_at_exit(void)
+{
+    if (preload_conf.check_every && preload_ready() != PRELOAD_PASSES) {
+        const char *broken = quire_heap_check(quire_heap_default());
+        if (broken)
+            panic("malloc", NULL, broken, quire_heap_default());
+    }
+    if (!preload_conf.stats_at_exit)
+        return;
+    int kept = errno;
+    bool is_main = os_thread_id() == os_process_id();
+    if (is_main || os_thread_start(write_on_own_stack, NULL) != 0)
+        report_write();
+    else
+        while (u32_load_acquire(&written) == 0) /* acquire [report-written] */
+            os_futex_wait(&written.word, 0, 0);
     errno = kept;
 }

@@ -26,6 +26,13 @@ def test_the_report_is_written_while_other_threads_go_on(build, tmp_path):
         assert report.stat().st_size > 500
 
 
+def test_a_thread_with_little_stack_may_end_the_program_and_the_report_is_written(build, tmp_path):
+    report = tmp_path / "report"
+    for conf in ("", f"stats:exit={report},leaks:1"):
+        assert_sound(run(build("life.c"), "exit_from_small_stack", conf=conf))
+    assert "live at the end:" in report.read_text()
+
+
 def test_the_last_destructors_of_threads_allocate_and_nothing_is_lost(build):
     assert_sound(run(build("life.c"), "key_destructors", 300))
 

@@ -3,7 +3,7 @@
  * life - malloc at unusual moments of a program's life; each group by its name, below.
  *
  *     before_main  key_destructors  at_exit  plugin PATH  many_threads COUNT  fork COUNT  fork_stdio  signals  signal_handler
- *     address_space  limit  refused  small_stacks  cancel  stacks_are_cached  give_back  exit_while_busy
+ *     address_space  limit  refused  small_stacks  exit_from_small_stack  cancel  stacks_are_cached  give_back  exit_while_busy
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -407,6 +407,24 @@ static void small_stacks(int unused)
     }
 }
 
+static void *ends_the_program(void *unused)
+{
+    (void)unused;
+    free(malloc(100));
+    exit(must_end());
+}
+
+static void exit_from_small_stack(int unused)
+{
+    (void)unused;
+    pthread_t thread;
+    pthread_attr_t small;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 16 << 10);
+    pthread_create(&thread, &small, ends_the_program, NULL);
+    pthread_join(thread, NULL);
+}
+
 static void cancel(int count)
 {
     for (int i = 0; i < count; i++) {
@@ -493,7 +511,7 @@ int main(int count, char **words)
         void (*run)(int number);
     } groups[] = {{"before_main", before_main}, {"key_destructors", key_destructors}, {"at_exit", at_exit}, {"many_threads", many_threads},
         {"fork", fork_often}, {"fork_stdio", fork_stdio}, {"signals", signals}, {"signal_handler", signal_handler},
-        {"address_space", address_space}, {"limit", limit}, {"refused", refused}, {"small_stacks", small_stacks}, {"cancel", cancel},
+        {"address_space", address_space}, {"limit", limit}, {"refused", refused}, {"small_stacks", small_stacks}, {"exit_from_small_stack", exit_from_small_stack}, {"cancel", cancel},
         {"stacks_are_cached", stacks_are_cached}, {"give_back", give_back}, {"exit_while_busy", exit_while_busy}};
     if (count == 3 && strcmp(words[1], "plugin") == 0) {
         plugin(words[2]);
