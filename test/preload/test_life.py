@@ -62,12 +62,12 @@ def test_signals_at_twenty_kilohertz_disturb_nothing(build):
 
 @pytest.mark.parametrize("mib", [40, 200])
 def test_a_limited_address_space_is_enomem_and_no_crash(build, mib):
-    assert_sound(run(build("life.c"), "address_space", mib))
+    assert_sound(run(build("shortage.c"), "address_space", mib))
 
 
 @pytest.mark.parametrize("conf", ["limit:1M", "limit:32M", "limit:32M,secure:1", "limit:32M,check:500"])
 def test_a_limit_is_enomem_and_what_was_freed_can_be_had_again(build, conf):
-    assert_sound(run(build("life.c"), "limit", conf=conf))
+    assert_sound(run(build("shortage.c"), "limit", conf=conf))
 
 
 @pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
@@ -80,7 +80,7 @@ def test_a_limit_is_enomem_and_what_was_freed_can_be_had_again(build, conf):
 )  # fmt: skip
 def test_whatever_the_kernel_refuses_malloc_says_null_or_serves(build, call, places, tmp_path):
     """Earlier calls are the loader's, which gives up by itself."""
-    program, refusals = build("life.c"), 0
+    program, refusals = build("shortage.c"), 0
     for when in places.split():
         words = ["strace", "-f", "-qq", "-o", tmp_path / "log", "-E", f"LD_PRELOAD={LIBRARY}", "-e", f"trace={call}"]
         done = run(*words, "-e", f"inject={call}:error=ENOMEM:when={when}", program, "refused", env={"LD_PRELOAD": ""})
@@ -97,4 +97,4 @@ def test_libc_may_free_the_vectors_of_its_cached_stacks_under_its_lock(build):
 
 @pytest.mark.parametrize("conf", ["decay:200ms", "decay:0"])
 def test_what_was_freed_goes_back_to_the_system(build, conf):
-    assert_sound(run(build("life.c"), "give_back", conf=conf))
+    assert_sound(run(build("shortage.c"), "give_back", conf=conf))

@@ -3,7 +3,7 @@
  * life - malloc at unusual moments of a program's life; each group by its name, below.
  *
  *     before_main  key_destructors  at_exit  plugin PATH  many_threads COUNT  fork COUNT  fork_stdio  signals  signal_handler
- *     address_space  limit  refused  small_stacks  exit_from_small_stack  cancel  stacks_are_cached  give_back  exit_while_busy
+ *     small_stacks  exit_from_small_stack  cancel  stacks_are_cached  exit_while_busy
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -14,16 +14,15 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "churn.h"
 #include "must.h"
 
 static char *from_constructor;
-static volatile bool stop;
 
 static __attribute__((constructor)) void at_load(void)
 {
@@ -31,46 +30,6 @@ static __attribute__((constructor)) void at_load(void)
     if (from_constructor)
         memset(from_constructor, 9, 1000);
     free(realloc(malloc(10), 100000));
-}
-
-static long resident_kib(void)
-{
-    long pages = 0, rss = 0;
-    FILE *file = fopen("/proc/self/statm", "r");
-    if (!file || fscanf(file, "%ld %ld", &pages, &rss) != 2)
-        return 0;
-    fclose(file);
-    return rss * (sysconf(_SC_PAGESIZE) / 1024);
-}
-
-static void sleep_ms(long ms)
-{
-    struct timespec t = {ms / 1000, ms % 1000 * 1000000};
-    while (nanosleep(&t, &t) != 0)
-        ;
-}
-
-/* Allocates, verifies and frees blocks of many sizes; live ones are kept in a ring. */
-static void churn(unsigned seed, int steps)
-{
-    enum { RING = 64 };
-    unsigned char *ring[RING] = {NULL};
-    size_t bytes[RING] = {0};
-    uint32_t random = seed * 2654435761u + 1;
-    for (int i = 0; i < steps && !stop; i++) {
-        random = random * 1664525u + 1013904223u;
-        unsigned at = random >> 26;
-        if (ring[at] && (ring[at][0] != (unsigned char)at || ring[at][bytes[at] - 1] != (unsigned char)at))
-            MUST(false, "a block of %zu bytes was written to by somebody else", bytes[at]);
-        free(ring[at]);
-        bytes[at] = (random >> 8) % ((random & 127) == 0 ? 100000 : 600) + 1;
-        ring[at] = malloc(bytes[at]);
-        if (!ring[at])
-            continue;
-        ring[at][0] = ring[at][bytes[at] - 1] = (unsigned char)at;
-    }
-    for (int at = 0; at < RING; at++)
-        free(ring[at]);
 }
 
 static void *churn_thread(void *seed)
@@ -320,73 +279,7 @@ static void signal_handler(int ms)
     with_signals(handle_with_malloc, ms);
 }
 
-/* ---- no memory ---- */
-
-static void refused_then_fine(void)
-{
-    enum { BLOCKS = 100000 };
-    static char *blocks[BLOCKS];
-    int had = 0;
-    errno = 0;
-    for (; had < BLOCKS && (blocks[had] = malloc(10000)) != NULL; had++)
-        blocks[had][0] = 1;
-    MUST(had < BLOCKS && errno == ENOMEM, "%d blocks, errno %d", had, errno);
-    for (size_t n = 16; n < ((size_t)1 << 40); n *= 4) {
-        char *p = malloc(n);
-        free(realloc(p, n * 2) ? NULL : p);
-        errno = 0;
-        MUST(calloc(n, 1 << 20) == NULL || n < 1 << 10, "calloc(%zu)", n);
-    }
-    for (int i = 0; i < had; i++)
-        free(blocks[i]);
-    char *p = malloc(100000);
-    MUST(p, "after freeing %d blocks", had);
-    free(p);
-}
-
-static void *thread_without_memory(void *out)
-{
-    *(bool *)out = malloc(64) != NULL || errno == ENOMEM;
-    return NULL;
-}
-
-static void address_space(int mib)
-{
-    struct rlimit limit = {(rlim_t)mib << 20, (rlim_t)mib << 20};
-    setrlimit(RLIMIT_AS, &limit);
-    pthread_t thread;
-    bool is_fine = true;
-    pthread_attr_t small;
-    pthread_attr_init(&small);
-    pthread_attr_setstacksize(&small, 64 << 10);
-    if (pthread_create(&thread, &small, thread_without_memory, &is_fine) == 0)
-        pthread_join(thread, NULL);
-    MUST(is_fine, "a thread's first malloc");
-    refused_then_fine();
-}
-
-static void limit(int unused)
-{
-    (void)unused;
-    refused_then_fine();
-}
-
-/* The kernel refuses now and then (a tracer does): a block or NULL, never harm. */
-static void refused(int unused)
-{
-    (void)unused;
-    churn(11, 1000);
-    char *p = NULL;
-    for (size_t n = 1000; n < 8 << 20; n *= 2) {
-        char *q = realloc(p, n);
-        p = q ? q : p;
-        if (q)
-            memset(q, 1, n);
-    }
-    free(p);
-    (void)malloc_trim(0);
-    churn(12, 1000);
-}
+/* ---- threads ---- */
 
 static void *deep_churn(void *unused)
 {
@@ -478,23 +371,6 @@ static void stacks_are_cached(int rounds)
     }
 }
 
-static void give_back(int unused)
-{
-    (void)unused;
-    enum { BLOCKS = 300000 };
-    char **blocks = malloc(BLOCKS * sizeof *blocks);
-    long before = resident_kib();
-    for (int i = 0; i < BLOCKS; i++)
-        memset(blocks[i] = malloc(400), 1, 400);
-    long peak = resident_kib();
-    for (int i = 0; i < BLOCKS; i++)
-        free(blocks[i]);
-    for (int waited = 0; waited < 50 && resident_kib() > before + 10 * 1024; waited++)
-        sleep_ms(100);
-    MUST(peak > before + 100 * 1024, "peak %ld KiB", peak);
-    MUST(resident_kib() <= before + 10 * 1024, "%ld KiB after %ld, peak %ld", resident_kib(), before, peak);
-}
-
 static void exit_while_busy(int unused)
 {
     (void)unused;
@@ -511,8 +387,8 @@ int main(int count, char **words)
         void (*run)(int number);
     } groups[] = {{"before_main", before_main}, {"key_destructors", key_destructors}, {"at_exit", at_exit}, {"many_threads", many_threads},
         {"fork", fork_often}, {"fork_stdio", fork_stdio}, {"signals", signals}, {"signal_handler", signal_handler},
-        {"address_space", address_space}, {"limit", limit}, {"refused", refused}, {"small_stacks", small_stacks}, {"exit_from_small_stack", exit_from_small_stack}, {"cancel", cancel},
-        {"stacks_are_cached", stacks_are_cached}, {"give_back", give_back}, {"exit_while_busy", exit_while_busy}};
+        {"small_stacks", small_stacks}, {"exit_from_small_stack", exit_from_small_stack}, {"cancel", cancel},
+        {"stacks_are_cached", stacks_are_cached}, {"exit_while_busy", exit_while_busy}};
     if (count == 3 && strcmp(words[1], "plugin") == 0) {
         plugin(words[2]);
         return must_end();
