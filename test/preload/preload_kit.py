@@ -14,6 +14,7 @@ BUILD = ROOT / "build" / "release"
 LIBRARY = Path(os.environ.get("QUIRE_MALLOC", BUILD / "libquire-malloc.so"))
 PYTHON = "/usr/bin/python3"  # not a shell script that looks for one
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # some programs here stop themselves
+assert LIBRARY.exists(), f"{LIBRARY} is not built, and the loader would pass over it in silence; run ./quire test preload"
 PROGRAMS = ROOT / "test" / "preload" / "programs"
 WARNINGS = ["-Wall", "-Wextra", "-Wno-deprecated-declarations", "-Wno-use-after-free", "-Wno-unused-parameter"]
 # The compiler must not know what malloc is: it would leave calls out.
