@@ -117,7 +117,7 @@ QUIRE_API void quire_heap_free(struct quire_heap *heap, void *p);
 /* How many bytes of the block may be used; 0 for NULL.  Stops the process ("heap E2", "heap E3") for what is no block.  Cost: a few loads.  MT-Safe. */
 QUIRE_API size_t quire_heap_usable_bytes(const void *p);
 
-/* The heap that a live block is of; NULL: of none; it never fails.  Any address may be asked about.  Cost: a few loads.  MT-Safe. */
+/* The heap that a live block is of; NULL: of none; it never fails.  Any address may be asked about.  Cost: a lock, a few loads.  MT-Safe. */
 QUIRE_API struct quire_heap *quire_heap_of(const void *p);
 
 /* Give all free pages back to the source, other threads' too, and what the source keeps idle to the system.  Returns bytes.  Cost: some microseconds for each thread.  MT-Safe. */
@@ -130,7 +130,7 @@ QUIRE_API size_t quire_heap_trim(struct quire_heap *heap);
  */
 QUIRE_API int quire_heap_walk(struct quire_heap *heap, int (*fn)(void *p, size_t bytes, void *arg), void *arg);
 
-/* True for an address inside a live block of this heap; any address may be asked about.  Cost: a few loads, or a lock and a pass over the large blocks.  MT-Safe. */
+/* True for an address inside a live block of this heap; any address may be asked about.  Cost: a lock, a few loads, and a pass over the large blocks for what is in no small one.  MT-Safe. */
 QUIRE_API bool quire_heap_owns(const struct quire_heap *heap, const void *p);
 
 /* Fill `out` with a snapshot.  Cost: a pass over the pages, each thread waiting while its own are visited.  MT-Safe. */

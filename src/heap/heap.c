@@ -195,6 +195,8 @@ void quire_heap_destroy(struct quire_heap *heap)
     heap_unlist(heap);
     heap_larges_destroy(heap);
     heap_pages_destroy(heap);
+    heap_list_lock(); /* whoever asks whose an address is may have found a header of ours: it is done with it now */
+    heap_list_unlock();
     heap_chunks_destroy(heap);
     struct quire_source *source = quire_source_default();
     for (struct heap_local *local = heap_locals(heap), *next; local; local = next) {

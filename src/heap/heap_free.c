@@ -39,11 +39,8 @@ struct heap_page *heap_page_verify(const struct quire_heap *heap, const void *p,
     return page;
 }
 
-NO_SANITIZE bool heap_slot_is_free(const struct heap_page *page, size_t slot)
+NO_SANITIZE bool heap_slot_is_free_in(const struct heap_local *owner, const struct heap_page *page, size_t slot)
 {
-    if (heap_is_large(page))
-        return false;
-    const struct heap_local *owner = heap_owner(page);
     uint64_t bits = __atomic_load_n(&page->free[slot / WORD_BITS], __ATOMIC_RELAXED);
     if (heap_is_secure(owner->heap))
         bits |= __atomic_load_n(&page->free[page->words + slot / WORD_BITS], __ATOMIC_RELAXED);
@@ -51,6 +48,11 @@ NO_SANITIZE bool heap_slot_is_free(const struct heap_page *page, size_t slot)
     for (int i = 0; i < HEAP_WARM; i++)
         is_warm |= __atomic_load_n(&owner->warm[page->class].p[i], __ATOMIC_RELAXED) == heap_slot_at(page, slot);
     return is_warm || (bits >> slot % WORD_BITS & 1);
+}
+
+bool heap_slot_is_free(const struct heap_page *page, size_t slot)
+{
+    return !heap_is_large(page) && heap_slot_is_free_in(heap_owner(page), page, slot);
 }
 
 /* With its owner at rest and nothing on its way: exact, and nothing is written into the block. */

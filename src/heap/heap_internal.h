@@ -361,6 +361,7 @@ static ALWAYS_INLINE struct heap_page *heap_page_find(const void *p)
 /* The page of a block that is to be freed or looked at; stops the process for what is none. */
 /* As far as another than its owner can see it. */
 bool heap_slot_is_free(const struct heap_page *page, size_t slot);
+bool heap_slot_is_free_in(const struct heap_local *owner, const struct heap_page *page, size_t slot);
 struct heap_page *heap_page_verify(const struct quire_heap *heap, const void *p, size_t *slot);
 /* Inside the page's local: the slot is free from now on.  The last look at the page: it may be gone. */
 void heap_slot_free(struct heap_local *local, struct heap_page *page, size_t slot);

@@ -56,14 +56,14 @@ static void memory_give(struct quire_heap *heap, const struct quire_span *span, 
         heap->source->verbs->give(heap->source, span);
 }
 
-/* Guards are advisory: where the system has no more mappings to give, the block is had without. */
-static void guards_set(struct heap_page *page, bool on)
+/* Guards are advisory: where the system has no more mappings to give, the block is had without.  False: not done. */
+static bool guards_set(struct heap_page *page, bool on)
 {
     size_t guard = guard_bytes(page);
     if (guard == 0)
-        return;
-    (void)os_guard(page->span.start, guard, on);
-    (void)os_guard((char *)page->span.start + page->span.bytes - guard, guard, on);
+        return true;
+    bool first = os_guard(page->span.start, guard, on) == 0;
+    return os_guard((char *)page->span.start + page->span.bytes - guard, guard, on) == 0 && first;
 }
 
 /* ---- the list ---- */
@@ -119,7 +119,7 @@ static int block_publish(struct quire_heap *heap, struct heap_page *page, size_t
     int error = pagemap_set(heap_large_start(page), os_page_bytes(), owner_make(page, OWNER_HEAP));
     if (error)
         return error;
-    guards_set(page, true);
+    (void)guards_set(page, true);
     enlist(heap, page);
     sanitize_root(heap_large_start(page), heap_large_bytes(page), true);
     return 0;
@@ -195,13 +195,17 @@ void heap_large_free(struct heap_page *page, void *p)
         heap_refuse(heap, HEAP_E1, p);
     struct quire_span span = page->span;
     bool alone = is_alone(page);
-    guards_set(page, false);
+    bool usable = guards_set(page, false);
     pagemap_clear(p, os_page_bytes());
     sanitize_root(p, heap_large_bytes(page), false);
     sanitize_undefined(p, heap_large_bytes(page));
-    memory_give(heap, &span, alone);
     heap_header_delete(heap, page);
-    heap_discharge(heap, span.bytes);
+    if (usable) {
+        memory_give(heap, &span, alone);
+        heap_discharge(heap, span.bytes);
+    } else {
+        size_add_relaxed(&heap->meta_bytes, span.bytes); /* nobody could touch the guards: lost, and counted */
+    }
     heap_change_end(heap);
     heap_work_is_due();
 }

@@ -123,16 +123,43 @@ int quire_heap_walk(struct quire_heap *heap, int (*fn)(void *p, size_t bytes, vo
     return result;
 }
 
-/* The header may be a going page's: a guess then, as the address is. */
-NO_SANITIZE bool quire_heap_owns(const struct quire_heap *heap, const void *p)
+/* The header may be a going page's: a guess then, as the address is.  With the heaps' lock, so that it is a header still.  NULL: not in a small block. */
+static NO_SANITIZE struct quire_heap *small_at(const void *p)
 {
     const struct heap_page *page = heap_page_find(p);
-    if (!page || heap_is_large(page))
-        return heap_large_owns(heap_mutable(heap), p);
-    size_t slot = (size_t)((const char *)p - (const char *)page->span.start) / page->slot_bytes;
-    if (heap_of_page(page) != heap || slot >= page->slots)
-        return false;
-    return !heap_slot_is_free(page, slot);
+    uintptr_t owner = page ? addr_load_acquire(&page->owner) : 0; /* acquire [heap-owner] */
+    size_t slot_bytes = owner && !(owner & LARGE_OWNER) ? page->slot_bytes : 0;
+    if (slot_bytes == 0)
+        return NULL;
+    struct heap_local *local = (struct heap_local *)owner;
+    size_t slot = (size_t)((const char *)p - (const char *)page->span.start) / slot_bytes;
+    return slot < page->slots && !heap_slot_is_free_in(local, page, slot) ? local->heap : NULL;
+}
+
+/* The heap that has a large block at this page, or had one. */
+static NO_SANITIZE struct quire_heap *large_at(const void *p)
+{
+    const struct heap_page *page = heap_page_find(p);
+    uintptr_t owner = page ? addr_load_acquire(&page->owner) : 0; /* acquire [heap-owner] */
+    return owner & LARGE_OWNER ? (struct quire_heap *)(owner & ~(uintptr_t)LARGE_OWNER) : NULL;
+}
+
+struct quire_heap *quire_heap_of(const void *p)
+{
+    heap_list_lock();
+    struct quire_heap *heap = small_at(p);
+    if (!heap && (heap = large_at(p)) != NULL && !heap_large_owns(heap, p))
+        heap = NULL;
+    heap_list_unlock();
+    return heap;
+}
+
+bool quire_heap_owns(const struct quire_heap *heap, const void *p)
+{
+    heap_list_lock();
+    bool owns = small_at(p) == heap || heap_large_owns(heap_mutable(heap), p);
+    heap_list_unlock();
+    return owns;
 }
 
 /* ---- statistics ---- */

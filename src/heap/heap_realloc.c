@@ -46,15 +46,6 @@ NO_SANITIZE size_t quire_heap_usable_bytes(const void *p)
     return page->slot_bytes;
 }
 
-struct quire_heap *quire_heap_of(const void *p)
-{
-    struct heap_page *page = heap_page_find(p);
-    if (!page)
-        return NULL;
-    struct quire_heap *heap = heap_of_page(page);
-    return quire_heap_owns(heap, p) ? heap : NULL;
-}
-
 static void *move(struct quire_heap *heap, void *p, size_t had, size_t bytes)
 {
     void *fresh = quire_heap_alloc(heap, bytes);
