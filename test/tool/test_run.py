@@ -137,6 +137,13 @@ def test_prometheus_is_its_text_format(tmp_path, program):
     assert done.returncode == 0 and "# TYPE quire_exit_rss_peak_bytes gauge" in text
 
 
+@pytest.mark.parametrize("name", ["50%p", "a,b"])
+def test_a_report_is_found_wherever_temporary_files_are(tmp_path, program, name):
+    (tmp_path / name).mkdir()
+    done = quire(tmp_path, "run", "--", program, environment={"TMPDIR": str(tmp_path / name)})
+    assert done.returncode == 0 and "RSS explained" in done.stderr
+
+
 def test_a_report_of_a_shells_child_stands_for_the_shell(tmp_path, program):
     done = quire(tmp_path, "run", "--", "sh", "-c", f"{program}; kill -9 $$")
     assert done.returncode == 137

@@ -94,7 +94,7 @@ def configuration(args, form, folder):
     """QUIRE_CONF for the program: the user's, then ours, which wins."""
     parts = [os.environ["QUIRE_CONF"]] if os.environ.get("QUIRE_CONF") else []
     parts += ["stats:exit", f"stats_format:{'prom' if form == 'prom' else 'json'}"]
-    parts.append(f"stats_file:{folder}/%p")
+    parts.append(f"stats_file:{folder.replace('%', '%%')}/%p")
     parts += [f"limit:{args.limit}"] * bool(args.limit)
     parts += ["leaks:1"] * args.leaks + ["secure:1"] * args.secure
     return ",".join(parts)
@@ -186,7 +186,9 @@ def run(args):
         raise EnvironmentLacks(
             f"{args.program[0]} cannot be served: {answer.reason}", fix=answer.fix
         )
-    with tempfile.TemporaryDirectory(prefix="quire-run-") as folder:
+    # QUIRE_CONF cannot name a file with a comma.
+    place = "/tmp" if "," in tempfile.gettempdir() else None
+    with tempfile.TemporaryDirectory(prefix="quire-run-", dir=place) as folder:
         env = environment(library, configuration(args, form, folder))
         ended = execute(answer.target, env)
         main, others = collect(folder, ended.pid)
