@@ -67,11 +67,12 @@ void churn(unsigned seed, unsigned steps)
 TEST(SourceDefaultRace, no_page_has_two_owners_while_threads_churn_and_memory_decays)
 {
     ASSERT_EQ(quire_source_set_decay(source, 2000000), 0); /* the reaper ticks all the time */
+    const bool is_short = memory_is_watched() && !test_long();
     for (unsigned threads : {2u, 8u, 32u}) {
         set_noise(noise);
         std::vector<std::thread> all;
         for (unsigned t = 0; t < threads; t++)
-            all.emplace_back(churn, threads * 100 + t, (BUILT_WITH_ASAN && !test_long() ? 2000 : 6000) / threads + 500);
+            all.emplace_back(churn, threads * 100 + t, is_short ? 1000 / threads + 100 : 6000 / threads + 500);
         for (int i = 0; i < 20; i++) {
             quire_source_trim(source);
             EXPECT_EQ(quire_source_check(source), nullptr);
