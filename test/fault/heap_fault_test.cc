@@ -72,23 +72,29 @@ std::vector<Block> allocate(quire_heap *heap, size_t count, Failures &failures)
     return blocks;
 }
 
-/* Each to another size: up, down, across the border of large, and far up. */
+/* A block gets another size, or stays as it is. */
+void resize(quire_heap *heap, Block &block, size_t bytes, Failures &failures)
+{
+    char first = block.bytes ? block.p[0] : 0;
+    errno = 0;
+    void *p = quire_heap_realloc(heap, block.p, bytes);
+    if (failures.sees(p)) {
+        EXPECT_TRUE(block.bytes == 0 || *static_cast<char *>(p) == first);
+        block = {static_cast<char *>(p), bytes};
+        write(block);
+    }
+    expect_whole(block);
+}
+
+/* Up, down, across the border of large; a few far up, where the system moves them, and down again. */
 void reallocate(quire_heap *heap, std::vector<Block> &blocks, Failures &failures)
 {
     const size_t sizes[] = {20, 600, 40000, 300000, 3000, 100};
-    for (size_t i = 0; i < blocks.size(); i += 5) {
-        expect_whole(blocks[i]);
-        size_t bytes = sizes[i / 5 % 6];
-        char first = blocks[i].bytes ? blocks[i].p[0] : 0;
-        errno = 0;
-        void *p = quire_heap_realloc(heap, blocks[i].p, bytes);
-        if (failures.sees(p)) {
-            EXPECT_TRUE(blocks[i].bytes == 0 || *static_cast<char *>(p) == first);
-            blocks[i] = {static_cast<char *>(p), bytes};
-            write(blocks[i]);
-        }
-        expect_whole(blocks[i]);
-    }
+    for (size_t i = 0; i < blocks.size(); i += 5)
+        resize(heap, blocks[i], sizes[i / 5 % 6], failures);
+    for (size_t i = 0; i < blocks.size(); i += 33)
+        for (size_t bytes : {size_t(50000), size_t(400000), size_t(900000), size_t(450000), size_t(70000), 10 + i})
+            resize(heap, blocks[i], bytes, failures);
 }
 
 void free_some(quire_heap *heap, const std::vector<Block> &blocks, size_t from, size_t to)

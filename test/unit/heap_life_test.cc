@@ -58,6 +58,28 @@ TEST(HeapLife, the_default_heap_is_always_the_same_and_is_not_destroyed)
     EXPECT_NE(heap, other.operator quire_heap *());
 }
 
+TEST(HeapLife, the_default_heap_serves_every_function)
+{
+    quire_heap *heap = quire_heap_default();
+    for (size_t bytes : {size_t(0), size_t(1), size_t(100), size_t(5000), size_t(100000), mib}) {
+        char *p = static_cast<char *>(quire_heap_alloc_zero(heap, 1, bytes));
+        ASSERT_TRUE(p && holds_only(p, bytes, 0)) << bytes;
+        size_t usable = quire_heap_usable_bytes(p);
+        EXPECT_GE(usable, bytes);
+        fill(p, bytes, bytes);
+        p = static_cast<char *>(quire_heap_realloc(heap, p, 3 * bytes + 1));
+        ASSERT_TRUE(p && holds(p, bytes, bytes)) << bytes;
+        Worker().run([&] { EXPECT_GE(quire_heap_usable_bytes(p), 3 * bytes + 1) << "asked by another thread"; });
+        void *aligned = quire_heap_alloc_aligned(heap, bytes, 8192);
+        EXPECT_EQ(uintptr_t(aligned) % 8192, 0u);
+        HeapStats stats = heap_stats(heap);
+        EXPECT_GE(stats.live_blocks, 2u);
+        quire_heap_free(heap, p), quire_heap_free(heap, aligned);
+        EXPECT_EQ(heap_stats(heap).live_blocks, stats.live_blocks - 2);
+        EXPECT_EQ(quire_heap_check(heap), nullptr);
+    }
+}
+
 TEST(HeapLife, three_hundred_heaps_at_once_are_strangers_to_each_other)
 {
     const size_t count = 300;
