@@ -137,28 +137,28 @@ TEST(HeapFork, children_of_four_busy_threads_allocate_and_free)
 {
     if (forks_are_beyond_the_sanitizer())
         GTEST_SKIP() << NOT_HERE;
-    fork_under_load({}, 2000, test_long() ? 10000 : 40, true);
+    fork_under_load({}, 2000, test_long() ? 10000 : 25, true);
 }
 
 TEST(HeapFork, and_so_they_do_where_most_blocks_are_large)
 {
     if (forks_are_beyond_the_sanitizer())
         GTEST_SKIP() << NOT_HERE;
-    fork_under_load({}, 1000000, test_long() ? 2000 : 20, true);
+    fork_under_load({}, 1000000, test_long() ? 2000 : 12, true);
 }
 
 TEST(HeapFork, and_in_a_secure_heap)
 {
     if (forks_are_beyond_the_sanitizer())
         GTEST_SKIP() << NOT_HERE;
-    fork_under_load(heap_flags(QUIRE_HEAP_SECURE), 2000, test_long() ? 2000 : 20, true);
+    fork_under_load(heap_flags(QUIRE_HEAP_SECURE), 2000, test_long() ? 2000 : 12, true);
 }
 
 TEST(HeapFork, a_thread_that_is_not_the_first_may_fork_too)
 {
     if (forks_are_beyond_the_sanitizer())
         GTEST_SKIP() << NOT_HERE;
-    fork_under_load({}, 2000, test_long() ? 2000 : 20, false);
+    fork_under_load({}, 2000, test_long() ? 2000 : 8, false);
 }
 
 TEST(HeapFork, children_of_threads_that_free_each_others_blocks_find_every_list_whole)
@@ -180,7 +180,7 @@ TEST(HeapFork, children_of_threads_that_free_each_others_blocks_find_every_list_
                 quire_heap_free(heap, places[(t + 1 + i / 64 % 3) % THREADS][i % 64].exchange(nullptr));
             }
         });
-    for (unsigned i = 0; i < (test_long() ? 10000 : 100) && !HasFailure(); i++) {
+    for (unsigned i = 0; i < (test_long() ? 10000 : 60) && !HasFailure(); i++) {
         int status = status_of_child([&] {
             if (!is_sound(heap, "at once"))
                 return int(CHECK_FAILED);

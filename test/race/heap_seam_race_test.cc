@@ -154,7 +154,7 @@ TEST(HeapSeam, every_operation_at_every_step_of_every_other)
     int experiments = 0, pairs = 0;
     for (const HeapOperation &x : heap_operations)
         for (const HeapOperation &y : heap_operations)
-            for (int k = test_long() || ++pairs % (memory_is_watched() ? 11 : 4) == 0 ? 0 : 3000; k < 3000; k = next_step(k)) {
+            for (int k = test_long() || ++pairs % (memory_is_watched() ? 11 : 6) == 0 ? 0 : 3000; k < 3000; k = next_step(k)) {
                 snprintf(heap_at_work, sizeof heap_at_work, "%s, at step %d of: %s", y.name, k, x.name);
                 SCOPED_TRACE(heap_at_work);
                 experiments++;

@@ -165,7 +165,7 @@ TEST(HeapThreads, three_hundred_cancelled_ones_leave_nothing_out_of_reach)
             all[t].heap = heap, all[t].left = &left, all[t].seed = round * 3 + t;
             ASSERT_EQ(pthread_create(&threads[t], nullptr, Cancelled::run, &all[t]), 0);
         }
-        usleep(300 + round * 7 % 500);
+        usleep(100 + round * 7 % 300);
         for (pthread_t thread : threads)
             EXPECT_EQ(pthread_cancel(thread), 0);
         for (pthread_t thread : threads) {
