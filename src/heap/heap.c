@@ -62,6 +62,7 @@ void heap_discharge(struct quire_heap *heap, size_t bytes)
 /* Whoever adds up must know whether the sums held still: what threads do that have no local of this heap is seen only here. */
 void heap_change_begin(struct quire_heap *heap)
 {
+    heap_tls.inside++;
     u32_add_seq_cst(&heap->changing, 1);
 }
 
@@ -69,6 +70,7 @@ void heap_change_end(struct quire_heap *heap)
 {
     u32_add_seq_cst(&heap->changes, 1);
     u32_add_seq_cst(&heap->changing, UINT32_MAX);
+    heap_tls.inside--;
 }
 
 /* ---- the heap of the process ---- */
@@ -134,6 +136,7 @@ void heap_refuse(const struct quire_heap *heap, const char *what, const void *ad
     heap_let_go(heap);
     if (addr_load_relaxed(&heaps.holder) == heap_thread_id())
         heap_list_unlock();
+    heap_tls.inside = 0;
     panic("heap", heap ? heap_name(heap) : NULL, what, address);
 }
 
@@ -221,6 +224,7 @@ uint64_t heap_birth(const struct quire_heap *heap)
 void heap_list_lock(void)
 {
     (void)quire_heap_default();
+    heap_tls.inside++;
     lock_take(&heaps.lock);
     addr_store_relaxed(&heaps.holder, heap_thread_id());
 }
@@ -229,6 +233,7 @@ void heap_list_unlock(void)
 {
     addr_store_relaxed(&heaps.holder, 0);
     lock_drop(&heaps.lock);
+    heap_tls.inside--;
 }
 
 void heap_each(void (*fn)(struct quire_heap *heap, void *arg), void *arg)

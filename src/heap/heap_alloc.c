@@ -87,6 +87,8 @@ static void handed_out(const struct quire_heap *heap, void *p, size_t slot_bytes
 static void *alloc_held(struct quire_heap *heap, unsigned class, size_t bytes)
 {
     struct heap_local *local = heap_hold(heap);
+    if (unlikely(!local))
+        return NULL;
     void *p = alloc_inside(local, class, bytes);
     heap_release(local);
     return p;
@@ -95,10 +97,12 @@ static void *alloc_held(struct quire_heap *heap, unsigned class, size_t bytes)
 /* The last resort: what others hold comes back, and pages with a few free slots that wait for more are asked. */
 static COLD void *alloc_desperate(struct quire_heap *heap, unsigned class, size_t bytes)
 {
+    if (heap_is_inside())
+        return NULL;
     heap_trim_all();
     quire_source_trim(heap->source);
     heap_list_lock();
-    struct heap_local *local = heap_hold(heap);
+    struct heap_local *local = heap_hold_with_list(heap);
     heap_rejoin_all(local, class);
     void *p = alloc_inside(local, class, bytes);
     heap_release(local);

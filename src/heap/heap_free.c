@@ -81,6 +81,8 @@ static void free_visiting(struct heap_page *page, const void *p, size_t slot)
 static void free_doubtful(struct quire_heap *heap, struct heap_page *page, const void *p, size_t slot)
 {
     struct heap_local *local = heap_hold(heap);
+    if (unlikely(!local))
+        return;
     heap_out_flush(local);
     heap_release(local);
     free_visiting(page, p, slot);
@@ -88,7 +90,7 @@ static void free_doubtful(struct quire_heap *heap, struct heap_page *page, const
 
 static NOINLINE void free_slow(struct quire_heap *heap, void *p)
 {
-    if (!p)
+    if (!p || heap_is_inside())
         return;
     int kept = errno;
     size_t slot;
@@ -127,7 +129,9 @@ static NOINLINE void free_other(struct quire_heap *heap, struct heap_local *loca
 
 static NOINLINE void due_and_leave(struct heap_local *local, struct heap_page *page)
 {
+    heap_tls.inside++;
     heap_page_due(local, page);
+    heap_tls.inside--;
     bias_leave(&local->bias);
     int kept = errno;
     heap_thread_outside();

@@ -183,6 +183,7 @@ struct heap_tls {
     struct heap_local *held;  /* by its lock */
     struct heap_local *idle;  /* the same, beside it */
     uint64_t random;          /* secure: the last one */
+    uint32_t inside;          /* of what takes other locks than a local's */
     bool is_counted;          /* works in home */
     bool registered, is_ended, has_work; /* has_work: the reaper is to be woken, outside */
 };
@@ -209,8 +210,16 @@ static inline struct quire_heap *heap_mutable(const struct quire_heap *heap)
 }
 
 /* ---- heap_thread.c ---- */
-/* The calling thread's local with its bias taken, made if need be; or home. */
+/*
+ * The calling thread's local with its bias taken, made if need be; or home.  NULL: the thread is inside already, which is a signal handler's forbidden
+ * call; it gets no memory, and frees nothing, but it does not wait for itself.
+ */
 struct heap_local *heap_hold(struct quire_heap *heap);
+struct heap_local *heap_hold_with_list(struct quire_heap *heap); /* the same for who has the heaps' lock */
+static inline bool heap_is_inside(void)
+{
+    return heap_tls.held != NULL || heap_tls.inside != 0;
+}
 void heap_release(struct heap_local *local);
 void heap_visit(struct heap_local *local); /* anybody's, the caller's own too; heap_release() ends it */
 bool heap_idle_try(struct heap_local *local); /* an idle one, if nobody is at it, while another is held; heap_idle_drop() */

@@ -170,6 +170,10 @@ static void *large_try(struct quire_heap *heap, size_t bytes, size_t align_bytes
 void *heap_large_alloc(struct quire_heap *heap, size_t bytes, size_t align_bytes, bool zero)
 {
     bool is_zero = false;
+    if (unlikely(heap_is_inside())) {
+        errno = ENOMEM;
+        return NULL;
+    }
     heap_change_begin(heap);
     void *p = large_try(heap, bytes, align_bytes, &is_zero);
     if (!p && all_bytes(bytes, guard_wanted(heap, align_bytes)) != 0 && heap_trim_all() + quire_source_trim(heap->source) != 0)
@@ -232,28 +236,37 @@ static void *moved(struct quire_heap *heap, struct heap_page *page, void *start,
     return start;
 }
 
-/* A block that is mapped alone: the system moves it. */
+/* The system moves the pages onto addresses that have an owner already: nothing has to be undone.  NULL: it is as it was. */
+static void *move_alone(struct heap_page *page, size_t bytes)
+{
+    void *to;
+    if (os_reserve(bytes, os_page_bytes(), &to) != 0)
+        return NULL;
+    bool has_owner = pagemap_set(to, os_page_bytes(), owner_make(page, OWNER_HEAP)) == 0;
+    if (has_owner && os_remap(page->span.start, page->span.bytes, bytes, to) == 0) {
+        pagemap_clear(page->span.start, os_page_bytes());
+        return to;
+    }
+    if (has_owner)
+        pagemap_clear(to, os_page_bytes()); /* the system may have unmapped `to` before it failed: no second time, it may be another's by now */
+    else
+        (void)os_unmap(to, bytes);
+    return NULL;
+}
+
+/* A block that is mapped alone: in place where that is possible, as for all that shrink. */
 static void *remap(struct quire_heap *heap, struct heap_page *page, size_t bytes)
 {
-    void *old = page->span.start, *start;
     size_t old_bytes = page->span.bytes;
+    void *start = page->span.start;
     if (bytes > old_bytes && !heap_charge(heap, bytes - old_bytes))
         return NULL;
-    pagemap_clear(old, os_page_bytes());
-    bool done = os_remap(old, old_bytes, bytes, &start) == 0;
-    if (done && pagemap_set(start, os_page_bytes(), owner_make(page, OWNER_HEAP)) != 0) {
-        void *back;
-        if (os_remap(start, bytes, old_bytes, &back) == 0)
-            start = back;
-        done = false;
-        moved(heap, page, start, old_bytes);
-    }
-    if (!done) {
-        (void)pagemap_set(page->span.start, os_page_bytes(), owner_make(page, OWNER_HEAP)); /* its table is there */
-        if (bytes > old_bytes)
-            heap_discharge(heap, bytes - old_bytes);
+    if (os_remap(start, old_bytes, bytes, NULL) != 0)
+        start = bytes > old_bytes ? move_alone(page, bytes) : NULL;
+    if (!start && bytes > old_bytes)
+        heap_discharge(heap, bytes - old_bytes);
+    if (!start)
         return NULL;
-    }
     if (bytes < old_bytes)
         heap_discharge(heap, old_bytes - bytes);
     return moved(heap, page, start, bytes);

@@ -229,6 +229,11 @@ static struct heap_local *remember(struct quire_heap *heap, struct heap_local *l
 
 struct heap_local *heap_hold(struct quire_heap *heap)
 {
+    return unlikely(heap_is_inside()) ? NULL : heap_hold_with_list(heap);
+}
+
+struct heap_local *heap_hold_with_list(struct quire_heap *heap)
+{
     struct heap_local *local = heap_mine(heap);
     if (local == &heap_local_none) {
         bool may = thread_may_have_one();

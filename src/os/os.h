@@ -48,8 +48,9 @@ int os_commit(void *start, size_t bytes);
 /* Zeroed anonymous memory, readable and writable, aligned to a page (or more).  -ENOMEM. */
 int os_map(size_t bytes, size_t align_bytes, void **out);
 int os_unmap(void *start, size_t bytes);
-/* A mapping of os_map() gets another size, and other addresses where it must; what is new is zero.  -ENOMEM: it is as it was. */
-int os_remap(void *start, size_t bytes, size_t new_bytes, void **out);
+/* A mapping of os_map() gets another size; what is new is zero.  `to` NULL: where it is; else it moves onto these `new_bytes`, which are the
+ * caller's (os_reserve()) and may be gone after a failure.  -ENOMEM: it is as it was. */
+int os_remap(void *start, size_t bytes, size_t new_bytes, void *to);
 /* These pages cannot be touched from now on; or can again.  -ENOMEM. */
 int os_guard(void *start, size_t bytes, bool on);
 /* The memory of these anonymous private pages goes back to the system; they read as zero afterwards.  Works where unmapping cannot, and by

@@ -145,17 +145,14 @@ int os_unmap(void *start, size_t bytes)
     return outcome(munmap(start, bytes), kept);
 }
 
-int os_remap(void *start, size_t bytes, size_t new_bytes, void **out)
+int os_remap(void *start, size_t bytes, size_t new_bytes, void *to)
 {
     if (os_fault(OS_MAP))
         return -ENOMEM;
     int kept = errno;
-    void *moved = mremap(start, bytes, new_bytes, MREMAP_MAYMOVE);
+    void *moved = to ? mremap(start, bytes, new_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) : mremap(start, bytes, new_bytes, 0);
     errno = kept;
-    if (moved == MAP_FAILED)
-        return -ENOMEM;
-    *out = moved;
-    return 0;
+    return moved == MAP_FAILED ? -ENOMEM : 0;
 }
 
 int os_guard(void *start, size_t bytes, bool on)
