@@ -2,6 +2,7 @@
 /* What a heap tells of itself: walk, owns, of, statistics, classes. */
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include <quire/arena.h>
@@ -171,6 +172,36 @@ TEST(HeapLook, any_address_may_be_asked_about)
     free(libc);
     quire_slab_destroy(slab);
     quire_arena_destroy(arena);
+}
+
+TEST(HeapLook, any_address_may_be_asked_about_while_pages_come_and_go)
+{
+    Decay decay(0);
+    Heap heap;
+    std::atomic<void *> places[64] = {};
+    std::atomic<bool> done{false};
+    std::thread asks([&] {
+        for (size_t i = 0; !done; i++) {
+            void *p = places[i % 64];
+            quire_heap *found = quire_heap_of(p); /* whatever is there now: ours, or nothing */
+            EXPECT_TRUE(!found || found == heap || found == quire_heap_default());
+            quire_heap_owns(heap, p);
+        }
+    });
+    for (size_t round = 0; round < (memory_is_watched() ? 20u : 300u); round++) {
+        Blocks blocks;
+        for (size_t i = 0; i < 640; i++) {
+            blocks.push_back(heap.alloc(16 + round % 40 * 50 + (i % 200 == 0) * 40000));
+            if (i % 10 == 0)
+                places[i / 10] = blocks.back();
+        }
+        heap.free(blocks);
+        quire_heap_trim(heap);
+        quire_source_trim(quire_source_default());
+    }
+    done = true;
+    asks.join();
+    EXPECT_EQ(heap.stats().live_blocks, 0u);
 }
 
 TEST(HeapLook, random_addresses_are_owned_exactly_when_a_block_is_there)
