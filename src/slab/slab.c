@@ -200,11 +200,11 @@ static void home_layout(struct quire_slab *slab, bool with_slots)
         slab->bump = at + skip;
         slab->bump_end = end;
     }
-    *home = (struct slab_page){.home = 1, .words_max = slots / WORD_BITS + 1};
+    *home = (struct slab_page){.home = 1, .slab = slab, .words_max = slots / WORD_BITS + 1};
     home->marks = slab->markable && slots ? (atomic_u64 *)(void *)&home->pair[home->words_max] : NULL;
     for (uint32_t w = 0; w < home->words_max && slots; w++)
         u64_store_relaxed(&home->pair[w].remote, 0);
-    slab_page_setup(home, local, at + skip, slots);
+    slab_page_setup(home, at + skip, slots);
     home->slot_count = slots;
     slab_set_state(home, PAGE_FULL);
     if (slots) {

@@ -264,7 +264,7 @@ size_t slab_header_bytes(const struct quire_slab *slab, uint32_t words);
 /* ---- slab_page.c: the life of a page; the caller has its local ---- */
 
 struct slab_page *slab_page_new(struct slab_local *local, unsigned lane);
-void slab_page_setup(struct slab_page *page, struct slab_local *local, char *slots, uint32_t slot_count);
+void slab_page_setup(struct slab_page *page, char *slots, uint32_t slot_count);
 void slab_page_give(struct slab_local *local, struct slab_page *page, bool cold);
 void slab_cache_forget(struct slab_local *local, const struct slab_page *page);
 /* Slots were freed: it may have room again, or nothing live. */

@@ -203,9 +203,8 @@ void slab_local_follow(struct slab_local *local)
 /* ---- coming and going ---- */
 
 /* Slots behind the last stay not free for ever. */
-void slab_page_setup(struct slab_page *page, struct slab_local *local, char *slots, uint32_t slot_count)
+void slab_page_setup(struct slab_page *page, char *slots, uint32_t slot_count)
 {
-    page->slab = local->slab;
     __atomic_store_n(&page->slots, slots, __ATOMIC_RELAXED); /* before slot_count: who has an old address of this header must not find it in bounds */
     __atomic_store_n(&page->slot_count, slot_count, __ATOMIC_RELEASE);
     page->words = (slot_count + WORD_BITS - 1) / WORD_BITS;
@@ -266,8 +265,7 @@ static struct slab_page *page_new(struct slab_local *local, unsigned lane, size_
         (void)os_advise_dontdump(span.start, span.bytes);
     page->span = span;
     page->lane = (uint8_t)lane;
-    page->home = 0;
-    slab_page_setup(page, local, span.start, (uint32_t)slots);
+    slab_page_setup(page, span.start, (uint32_t)slots);
     sanitize_no_access(span.start, span.bytes);
     sanitize_root(span.start, span.bytes, true);
     addr_store_release(&page->owner, (uintptr_t)local); /* release [slab-owner] */
