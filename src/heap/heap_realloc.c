@@ -77,8 +77,3 @@ void *quire_heap_realloc(struct quire_heap *heap, void *p, size_t bytes)
     }
     return move(heap, p, had, bytes);
 }
-
-void *heap_realloc_any(void *p, size_t bytes)
-{
-    return quire_heap_realloc(&heap_of_process, p, bytes);
-}
