@@ -1,30 +1,10 @@
 // SPDX-License-Identifier: MIT
 /* Threads that begin, end, are cancelled, and allocate in their last destructors: what they leave is had again by others. */
 #include "race/heap_race.h"
-
-#include <mutex>
+#include "race/thread_kit.h"
 
 namespace {
 constexpr size_t BYTES = 64;
-
-/* What ended threads left for others to free. */
-class Left {
-public:
-    void add(void *p)
-    {
-        std::lock_guard<std::mutex> guard(mutex);
-        list.push_back(p);
-    }
-    std::vector<void *> take_all()
-    {
-        std::lock_guard<std::mutex> guard(mutex);
-        return std::move(list);
-    }
-
-private:
-    std::mutex mutex;
-    std::vector<void *> list;
-};
 
 void *painted(quire_heap *heap, size_t bytes = BYTES)
 {
@@ -44,25 +24,6 @@ size_t free_all(quire_heap *heap, const std::vector<void *> &list)
     return list.size();
 }
 
-/* `count` threads, `at_once` of them at a time. */
-template <class Body> void threads_in_turn(unsigned count, unsigned at_once, const Body &body)
-{
-    for (unsigned done = 0; done < count; done += at_once) {
-        std::vector<std::thread> threads;
-        for (unsigned t = 0; t < at_once; t++)
-            threads.emplace_back(body, done + t);
-        for (auto &thread : threads)
-            thread.join();
-    }
-}
-
-void expect_flat(size_t rss_before, size_t growth_max)
-{
-    if (!memory_is_watched()) {
-        EXPECT_LT(rss_bytes(), rss_before + growth_max);
-    }
-}
-
 /* Nothing lives, few sets of pages were ever made, and the memory goes back. */
 void expect_nothing_left(quire_heap *heap, size_t caches_max)
 {
@@ -79,7 +40,7 @@ void expect_nothing_left(quire_heap *heap, size_t caches_max)
 TEST(HeapThreads, ten_thousand_short_ones_that_hand_blocks_over_lose_nothing_and_memory_stays_flat)
 {
     Heap heap;
-    Left left;
+    Left<void *> left;
     size_t freed = 0;
     const unsigned threads = BUILT_WITH_TSAN ? 500 : BUILT_WITH_ASAN ? 2000 : test_long() ? 20000 : 10000;
     auto life = [&](unsigned t) {
@@ -121,7 +82,7 @@ TEST(HeapThreads, what_ended_threads_left_is_had_again_by_those_that_come)
 namespace {
 struct Cancelled {
     quire_heap *heap;
-    Left *left;
+    Left<void *> *left;
     std::vector<void *> mine;
     unsigned seed;
     static void clean(void *self_)
@@ -156,7 +117,7 @@ TEST(HeapThreads, three_hundred_cancelled_ones_leave_nothing_out_of_reach)
     if (BUILT_WITH_ASAN)
         GTEST_SKIP() << "AddressSanitizer takes the stack of a cancelled thread for one in use";
     Heap heap;
-    Left left;
+    Left<void *> left;
     size_t rss = rss_bytes();
     for (unsigned round = 0; round < (BUILT_WITH_TSAN ? 30u : 300u) / 3; round++) {
         Cancelled all[3];
@@ -308,7 +269,7 @@ TEST(HeapThreads, destructors_that_run_after_the_librarys_own_may_allocate_and_f
 TEST(HeapThreads, statistics_walks_and_checks_while_threads_come_and_go)
 {
     Heap heap;
-    Left left;
+    Left<void *> left;
     Noise on;
     heap_in_threads(
         2,

@@ -1,29 +1,9 @@
 // SPDX-License-Identifier: MIT
 /* Threads that begin and end while others free what they allocated: their chunks are had again, what lies in their inboxes is freed. */
 #include "race/percpu_race.h"
-
-#include <mutex>
+#include "race/thread_kit.h"
 
 namespace {
-/* What ended threads left for others to free. */
-class Left {
-public:
-    void add(quire_percpu_ref ref)
-    {
-        std::lock_guard<std::mutex> guard(mutex);
-        list.push_back(ref);
-    }
-    std::vector<quire_percpu_ref> take_all()
-    {
-        std::lock_guard<std::mutex> guard(mutex);
-        return std::move(list);
-    }
-
-private:
-    std::mutex mutex;
-    std::vector<quire_percpu_ref> list;
-};
-
 /* Each holds its own bits, over all CPUs. */
 quire_percpu_ref marked(quire_percpu *pool, size_t bytes = 64)
 {
@@ -41,18 +21,6 @@ size_t free_all(quire_percpu *pool, const std::vector<quire_percpu_ref> &list)
         quire_percpu_free(pool, ref);
     }
     return list.size();
-}
-
-/* `count` threads, `at_once` of them at a time. */
-template <class Body> void threads_in_turn(unsigned count, unsigned at_once, const Body &body)
-{
-    for (unsigned done = 0; done < count; done += at_once) {
-        std::vector<std::thread> threads;
-        for (unsigned t = 0; t < at_once; t++)
-            threads.emplace_back(body, done + t);
-        for (auto &thread : threads)
-            thread.join();
-    }
 }
 
 void expect_nothing_left(quire_percpu *pool)
@@ -100,7 +68,7 @@ TEST(PercpuThreads, thousands_of_short_ones_lose_nothing_and_chunks_stay_flat)
         SCOPED_TRACE(name_of(mode));
         Mode set(mode);
         Pool pool(small_units());
-        Left left;
+        Left<quire_percpu_ref> left;
         auto life = [&](unsigned t) {
             std::vector<quire_percpu_ref> mine;
             for (size_t i = 0; i < 20; i++)
@@ -223,7 +191,7 @@ TEST(PercpuThreads, statistics_and_checks_while_threads_come_and_go)
         SCOPED_TRACE(name_of(mode));
         Mode set(mode);
         Pool pool(small_units());
-        Left left;
+        Left<quire_percpu_ref> left;
         Noise on;
         Beside beside({[&] {
                            PercpuStats s = stats_of(pool);
@@ -250,7 +218,7 @@ constexpr unsigned ROUNDS = BUILT_WITH_TSAN ? 2 : PTHREAD_DESTRUCTOR_ITERATIONS;
 /* Allocates and frees in a destructor that runs when the thread's own things are gone already, again and again. */
 struct Last {
     quire_percpu *pool;
-    Left *left;
+    Left<quire_percpu_ref> *left;
     pthread_key_t key;
     std::atomic<unsigned> runs{0};
 };
@@ -278,7 +246,7 @@ TEST(PercpuThreads, last_destructors_may_still_allocate_and_free)
         SCOPED_TRACE(name_of(mode));
         Mode set(mode);
         Pool pool(small_units());
-        Left left;
+        Left<quire_percpu_ref> left;
         Last last = {pool, &left, 0, {}};
         ASSERT_EQ(pthread_key_create(&last.key, run_last), 0);
         const unsigned threads = scaled(200);

@@ -1,30 +1,10 @@
 // SPDX-License-Identifier: MIT
 /* Threads that begin, end, are cancelled, sleep, and allocate in their last destructors: what they leave is had again by others. */
 #include "race/slab_race.h"
-
-#include <mutex>
+#include "race/thread_kit.h"
 
 namespace {
 constexpr size_t BYTES = 64;
-
-/* What ended threads left for others to free. */
-class Left {
-public:
-    void add(void *p)
-    {
-        std::lock_guard<std::mutex> guard(mutex);
-        list.push_back(p);
-    }
-    std::vector<void *> take_all()
-    {
-        std::lock_guard<std::mutex> guard(mutex);
-        return std::move(list);
-    }
-
-private:
-    std::mutex mutex;
-    std::vector<void *> list;
-};
 
 /* Verified and freed one by one; how many there were. */
 size_t free_all(quire_slab *slab, const std::vector<void *> &list)
@@ -45,25 +25,6 @@ void *painted(quire_slab *slab)
     return p;
 }
 
-/* `count` threads, `at_once` of them at a time. */
-template <class Body> void threads_in_turn(unsigned count, unsigned at_once, const Body &body)
-{
-    for (unsigned done = 0; done < count; done += at_once) {
-        std::vector<std::thread> threads;
-        for (unsigned t = 0; t < at_once; t++)
-            threads.emplace_back(body, done + t);
-        for (auto &thread : threads)
-            thread.join();
-    }
-}
-
-void expect_flat(size_t rss_before, size_t growth_max)
-{
-    if (!memory_is_watched()) {
-        EXPECT_LT(rss_bytes(), rss_before + growth_max);
-    }
-}
-
 /* Nothing lives, few sets of pages were ever made, and the memory goes back. */
 void expect_nothing_left(quire_slab *slab, size_t caches_max)
 {
@@ -79,7 +40,7 @@ void expect_nothing_left(quire_slab *slab, size_t caches_max)
 TEST(SlabThreads, ten_thousand_short_ones_lose_nothing_and_memory_stays_flat)
 {
     Slab slab(BYTES);
-    Left left;
+    Left<void *> left;
     size_t freed = 0;
     unsigned threads = BUILT_WITH_TSAN ? 1000 : test_long() ? 20000 : 10000;
     auto life = [&](unsigned t) {
@@ -106,7 +67,7 @@ TEST(SlabThreads, ten_thousand_short_ones_lose_nothing_and_memory_stays_flat)
 TEST(SlabThreads, live_elements_of_all_ended_threads_are_found_again)
 {
     Slab slab(BYTES);
-    Left left;
+    Left<void *> left;
     threads_in_turn(scaled(1000), 8, [&](unsigned t) {
         for (unsigned i = 0; i < 1 + t % 100; i++)
             left.add(painted(slab));
@@ -123,7 +84,7 @@ TEST(SlabThreads, live_elements_of_all_ended_threads_are_found_again)
 namespace {
 struct Cancelled {
     quire_slab *slab;
-    Left *left;
+    Left<void *> *left;
     std::vector<void *> mine;
     unsigned seed;
     static void clean(void *self_)
@@ -158,7 +119,7 @@ TEST(SlabThreads, three_hundred_cancelled_ones_leave_nothing_out_of_reach)
     if (BUILT_WITH_ASAN)
         GTEST_SKIP() << "AddressSanitizer takes the stack of a cancelled thread for one in use";
     Slab slab(BYTES);
-    Left left;
+    Left<void *> left;
     size_t rss = rss_bytes();
     for (unsigned round = 0; round < (BUILT_WITH_TSAN ? 30u : 300u) / 3; round++) {
         Cancelled all[3];
