@@ -236,21 +236,26 @@ static void *moved(struct quire_heap *heap, struct heap_page *page, void *start,
     return start;
 }
 
-/* The system moves the pages onto addresses that have an owner already: nothing has to be undone.  NULL: it is as it was. */
+/*
+ * The system moves the pages onto addresses that have an owner already.  The old ones are nobody's before they go: the moment they are free another
+ * thread may have them.  NULL: it is as it was.
+ */
 static void *move_alone(struct heap_page *page, size_t bytes)
 {
-    void *to;
+    owner_t owner = owner_make(page, OWNER_HEAP);
+    void *from = page->span.start, *to;
     if (os_reserve(bytes, os_page_bytes(), &to) != 0)
         return NULL;
-    bool has_owner = pagemap_set(to, os_page_bytes(), owner_make(page, OWNER_HEAP)) == 0;
-    if (has_owner && os_remap(page->span.start, page->span.bytes, bytes, to) == 0) {
-        pagemap_clear(page->span.start, os_page_bytes());
-        return to;
-    }
-    if (has_owner)
-        pagemap_clear(to, os_page_bytes()); /* the system may have unmapped `to` before it failed: no second time, it may be another's by now */
-    else
+    if (pagemap_set(to, os_page_bytes(), owner) != 0) {
         (void)os_unmap(to, bytes);
+        return NULL;
+    }
+    pagemap_clear(from, os_page_bytes());
+    if (os_remap(from, page->span.bytes, bytes, to) == 0)
+        return to;
+    (void)pagemap_set(from, os_page_bytes(), owner); /* its table is there */
+    if (pagemap_find(to) == owner)
+        pagemap_clear(to, os_page_bytes()); /* and no unmapping: the system may have done that before it failed, and given it to another */
     return NULL;
 }
 
