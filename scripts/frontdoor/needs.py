@@ -25,7 +25,10 @@ BUILD = [
 ]  # fmt: skip
 # jq is no peer, but the program of the README's example.
 PEERS = ["libmimalloc2.0", "libjemalloc2", "libtcmalloc-minimal4", "jq"]
-TEST = ["libgtest-dev", "valgrind", "strace", "sqlite3", "procps"]
+TEST = [
+    "libgtest-dev", "valgrind", "strace", "sqlite3", "procps", "gdb", "scdoc", "man-db",
+    "chromium", "chromium-driver",
+]  # fmt: skip
 # The other processor's compiler and an emulator of it: 54 MiB, about 15 s.  Its tests are skipped
 # without.
 CROSS = ["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross", "qemu-user"]
@@ -36,6 +39,8 @@ APT_LISTS = Path("/var/lib/apt/lists")
 _COMMAND_OF = {
     "cmake": "cmake", "ninja-build": "ninja", "gcc": "gcc", "g++": "g++", "pkg-config": "pkg-config",
     "valgrind": "valgrind", "strace": "strace", "sqlite3": "sqlite3", "jq": "jq", "procps": "ps",
+    "gdb": "gdb", "scdoc": "scdoc", "man-db": "man", "chromium": "chromium",
+    "chromium-driver": "chromedriver",
     "gcc-aarch64-linux-gnu": "aarch64-linux-gnu-gcc", "qemu-user": "qemu-aarch64",
     "libc6-dev-arm64-cross": "aarch64-linux-gnu-gcc",
 }  # fmt: skip

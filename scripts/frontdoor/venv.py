@@ -7,15 +7,26 @@ process is started). The Python it is made from: the one that runs ./quire when 
 else Debian's, which needs python3-venv.
 """
 
+import os
 import subprocess
 import sys
 
 from frontdoor import say
 
-TOOL = {}  # so far the tool imports the standard library alone, so `./quire try` needs no .venv
-TEST = {"pytest": "pytest>=7,<9"}
+TOOL = {
+    "jinja2": "jinja2>=3.1,<4",
+    "matplotlib": "matplotlib>=3.8,<4",
+    "numpy": "numpy>=1.26,<3",
+    "rich": "rich>=13,<16",
+}
+TEST = {
+    "mkdocs": "mkdocs>=1.6,<2",
+    "pytest": "pytest>=7,<9",
+    "selenium": "selenium>=4.20,<5",
+}
 VERSION_MIN = (3, 11)
 DEBIAN_PYTHON = "/usr/bin/python3"
+PIP_INSTALL = ["-m", "pip", "install", "--quiet", "--retries", "1", "--disable-pip-version-check"]
 _CAN_MAKE_ONE = f"import sys, venv, ensurepip; sys.exit(sys.version_info < {VERSION_MIN})"
 
 
@@ -47,31 +58,48 @@ def ensure(root, requirements):
     are none."""
     if not requirements:
         return
-    log = root / "build" / "log" / "venv.txt"
-    if not _is_whole(root):
-        maker = _maker()
-        if maker is None:
-            raise say.Stopped(
-                f"no Python 3.11 or later here can make a virtual environment ({sys.executable} and"
-                f" {DEBIAN_PYTHON} cannot); install python3-venv"
-            )
-        log = say.fresh_log(root, "venv")
-        _must(root, [maker, "-m", "venv", "--clear", root / ".venv"], "making .venv")
+    whole = _is_whole(root)
     absent = _absent(root, requirements)
+    if absent and os.environ.get("QUIRE_NO_INSTALL", "0") != "0":
+        wanted = " ".join(f"'{requirements[name]}'" for name in absent)
+        raise say.Stopped(
+            "some Python packages are missing and may not be installed from here (QUIRE_NO_INSTALL"
+            f" is set); this installs them:\n{_hand_line(wanted)}"
+        )
+    if not whole:
+        _make(root)
+        absent = _absent(root, requirements)
     if absent:
-        command = [
-            python_of(root),
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-        ]
+        command = [python_of(root), *PIP_INSTALL]
         _must(
             root,
             command + [requirements[name] for name in absent],
             f"installing {' '.join(absent)} into .venv",
         )
+
+
+def ensure_if_possible(root, requirements):
+    """The same for what a command can do without: a line says what it goes without."""
+    try:
+        ensure(root, requirements)
+    except say.Stopped as stopped:
+        reason = str(stopped).splitlines()[0].rstrip(":")
+        say.line(f"going on without {' '.join(requirements)}, so without pictures: {reason}")
+
+
+def _hand_line(wanted):
+    return f"python3 -m venv .venv && .venv/bin/pip install {wanted}"
+
+
+def _make(root):
+    maker = _maker()
+    if maker is None:
+        raise say.Stopped(
+            f"no Python 3.11 or later here can make a virtual environment ({sys.executable} and"
+            f" {DEBIAN_PYTHON} cannot); install python3-venv"
+        )
+    say.fresh_log(root, "venv")
+    _must(root, [maker, "-m", "venv", "--clear", root / ".venv"], "making .venv")
 
 
 def _must(root, command, title):

@@ -63,6 +63,13 @@ exec "$@"
 }
 
 
+def python_packages():
+    """What the front door wants in .venv."""
+    from frontdoor import venv
+
+    return [*venv.TOOL, *venv.TEST]
+
+
 class House:
     def __init__(self, folder, python=sys.executable):
         self.python = python
@@ -90,7 +97,7 @@ class House:
         self.write("scripts/check.py", "print('checks: 3 passed, 0 failed')\n")
         for name, text in FAKES.items():
             self.program(self.bin / name, text)
-        self.fill_venv("pip", "rich", "pytest")
+        self.fill_venv("pip", *python_packages())
         (self.state / "calls").touch()
         self.install_all()
 

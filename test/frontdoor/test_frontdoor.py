@@ -202,6 +202,33 @@ def test_only_the_package_that_is_missing_is_fetched_into_the_venv(house, monkey
     assert [command[-1] for command in commands] == ["rich>=13"]
 
 
+def unpack(house, name):
+    shutil.rmtree(next((house.root / ".venv").glob(f"lib/python3*/site-packages/{name}-*")))
+
+
+def test_try_goes_on_without_its_pictures(house):
+    unpack(house, "matplotlib")
+    done = house.run("try", "jq", QUIRE_NO_INSTALL="1")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "tool: try jq\n"
+    assert "so without pictures" in done.stderr
+
+
+def test_report_is_nothing_without_its_packages_and_says_how_to_get_them(house):
+    unpack(house, "jinja2")
+    done = house.run("report", "jq.qtr", QUIRE_NO_INSTALL="1")
+    assert done.returncode == 3
+    assert ".venv/bin/pip install 'jinja2>=3.1,<4'" in done.stderr
+    assert done.stdout == ""
+
+
+def test_run_and_record_ask_for_no_python_package(house):
+    unpack(house, "rich")
+    for command in ("run", "record", "advise"):
+        done = house.run(command, QUIRE_NO_INSTALL="1")
+        assert done.returncode == 0 and "rich" not in done.stderr
+
+
 def test_without_a_python_that_makes_environments_debians_is_asked_for(house, monkeypatch):
     from frontdoor import venv
 
@@ -214,6 +241,7 @@ def test_without_a_python_that_makes_environments_debians_is_asked_for(house, mo
 def test_a_python_that_is_too_old_is_refused_with_the_way_out(house, monkeypatch):
     from frontdoor import say, venv
 
+    unpack(house, "rich")
     monkeypatch.setattr(venv, "VERSION_MIN", (99, 0))
     with pytest.raises(say.Stopped) as stopped:
         venv.tool_python(house.root)
