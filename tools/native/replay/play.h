@@ -16,6 +16,7 @@ enum play_backend {
 struct play_opts {
     enum play_backend backend;
     bool verify; // write whole objects and check both ends: thorough, and no measurement
+    struct timeline *timeline;
 };
 
 struct play_result {
