@@ -170,7 +170,7 @@ def verdict(saving_percent, memory_percent):
 def judge(outcome, program_peak_bytes):
     """The verdict on one program."""
     if not outcome.series.has("mix"):
-        return Verdict(NO, "no call site fits an arena, or gains by a slab")
+        return Verdict(NO, "no call site gains by an arena, a slab or a heap")
     if outcome.today_s is not None:
         found = verdict(outcome.saving_today_percent, 0)
         return found._replace(reason="against the allocator it has today, " + found.reason)

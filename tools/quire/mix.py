@@ -2,8 +2,8 @@
 """
 mix.py - the advised mix: which parts of a plan go into it, and what each part saves.
 
-    plan:   arenas | recycling slots | slabs          each part a few lines of the plan file
-    pilot:  libc   arenas   arenas + slots   arenas + slabs         a few replays of each
+    plan:   arenas | recycling slots | slabs | heap          each part a few lines of the plan file
+    pilot:  libc   arenas   arenas + slots   arenas + slabs   arenas + heap      a few replays of each
     mix:    arenas, and those of the other parts that gain          measured anew, by more rounds (measure.py)
 
 Where arenas fit but lose time, a plan without them is looked at too.
@@ -20,7 +20,7 @@ import measure
 ROUNDS_MIN, ROUNDS_MAX = 3, 7
 SECONDS_MAX = 5.0
 GAINS_SHARE_MIN = 2 / 3
-CLASSES = {"arena": "arena", "slot": "recycling slot", "slab": "slab"}
+CLASSES = {"arena": "arena", "slot": "recycling slot", "slab": "slab", "heap": "heap"}
 
 # saved_ns: an Estimate, CPU time of one run that this part saves; gains: whether it is in the mix.
 Part = namedtuple("Part", "ops saved_ns gains")
@@ -74,12 +74,12 @@ def write_part(text, words, path):
 
 def variants(text, words, folder):
     """
-    A Series without runs yet: libc, the arenas, and the arenas with each other part, beside empty runs. A slab's steps
-    are as many as libc's, so its empty run is the one without the slab.
+    A Series without runs yet: libc, the arenas, and the arenas with each other part, beside empty runs. The steps of
+    slabs and of the heap are as many as libc's, so their empty run is the one without them.
     """
     base = {"arena"} & words
     named = {"base": base} if base else {}
-    named.update({word: base | {word} for word in ("slot", "slab") if word in words})
+    named.update({word: base | {word} for word in ("slot", "slab", "heap") if word in words})
     paths = {name: write_part(text, part, f"{folder}/plan.{name}") for name, part in named.items()}
     chosen = measure.backends([], None)
     chosen += [measure.Backend(name, None, path, False) for name, path in paths.items()]

@@ -20,6 +20,7 @@ HOW = {
     "slab": "quire_slab, elements of one size, freed in any order",
     "recycling slot": "quire_slab too: one element, used again and again",
     "heap": "any size, any time: quire_heap, or the drop-in without a change of the code",
+    "leave alone": "too few calls, or too large blocks, to gain anything",
 }
 NO_GAIN = "fits, but no gain was measured: leave it alone"
 
@@ -126,14 +127,14 @@ def saves_much(mix):
 
     def much(site):
         saved_ns = mix.saving_ns(site)
-        return saved_ns is not None and saved_ns > 0.1 * mix.saved_ns()
+        return saved_ns is not None and saved_ns > max(0.0, 0.1 * mix.saved_ns())
 
     return much
 
 
 def unserved(site):
     """Why nothing is saved at a site."""
-    return "drop-in" if site.klass == "heap" else "no gain"
+    return "" if site.klass == "leave alone" else "no gain"
 
 
 def fits(site):
@@ -245,7 +246,7 @@ def classes_text(sites, mix=None):
         part = 100 * sum(s.allocs for s in sites if s.klass == name) / total
         if part >= 0.5:
             number = sum(1 for s in sites if s.klass == name)
-            if mix and name != "heap" and not mix.serves(name):
+            if mix and name != "leave alone" and not mix.serves(name):
                 how = NO_GAIN
             lines.append(
                 f"  {name:<15} {ui.percent(part):>6} of the allocations, {number} call site{'s' * (number != 1)}: {how}"

@@ -36,6 +36,7 @@ struct slot_state {
     uint32_t slab;     // + 1; 0: of no slab
     uint32_t toucher;  // thread + 1; 0: nobody yet
     uint32_t posts;
+    bool heap; // of the default heap
     bool filled;
 };
 
@@ -59,9 +60,6 @@ struct compiler {
     uint64_t *last;         // by thread: position of its last op
     uint8_t *posts;         // by position, a bit: the slot is touched next by another thread
     uint32_t before_thread; // of the op before this one in the global order
-    uint64_t live_bytes;    // that the program asked for, up to here
-    struct timeline *timeline;
-    uint32_t samples; // placed so far
 };
 
 static void append(struct compiler *c, uint32_t thread, struct step step) {
@@ -216,6 +214,17 @@ static void serve_by_slab(struct compiler *c, struct step *step, uint32_t slab) 
     c->out->ops_on_slabs++;
 }
 
+/* Turns a step of libc's into the default heap's. */
+static void serve_by_heap(struct compiler *c, struct step *step) {
+    static const uint8_t kinds[] = {[STEP_ALLOC] = STEP_HEAP_ALLOC,
+                                    [STEP_CALLOC] = STEP_HEAP_CALLOC,
+                                    [STEP_ALIGNED] = STEP_HEAP_ALIGNED,
+                                    [STEP_REALLOC] = STEP_HEAP_REALLOC,
+                                    [STEP_FREE] = STEP_HEAP_FREE};
+    step->kind = kinds[step->kind];
+    c->out->ops_on_heap++;
+}
+
 static void birth(struct compiler *c, const struct stream_op *op, struct slot_state *slot) {
     static const uint8_t libc_kinds[] = {
         [QRP_ALLOC] = STEP_ALLOC, [QRP_CALLOC] = STEP_CALLOC, [QRP_ALLOC_ALIGNED] = STEP_ALIGNED};
@@ -243,6 +252,9 @@ static void birth(struct compiler *c, const struct stream_op *op, struct slot_st
         serve_by_slab(c, &step, slot->slab);
         c->out->slab_objects[slot->slab - 1]++;
     }
+    slot->heap = c->plan->class_of_site[op->op->site] == PLAN_HEAP;
+    if (slot->heap)
+        serve_by_heap(c, &step);
     if (op->size_bytes > UINT32_MAX)
         append(c, op->thread,
                (struct step){.kind = STEP_WIDE, .size = (uint32_t)(op->size_bytes >> 32)});
@@ -250,7 +262,6 @@ static void birth(struct compiler *c, const struct stream_op *op, struct slot_st
     slot->filled = true;
     slot->instance = instance;
     slot->bytes = op->size_bytes;
-    c->live_bytes += op->size_bytes;
 }
 
 static const char *resize(struct compiler *c, const struct stream_op *op, struct slot_state *slot) {
@@ -271,13 +282,14 @@ static const char *resize(struct compiler *c, const struct stream_op *op, struct
         slot->slab = fits ? slot->slab : 0;
         c->out->ops_on_slabs++;
     }
+    if (slot->heap)
+        serve_by_heap(c, &step);
     if (slot->instance || op->size_bytes > UINT32_MAX)
         append(c, op->thread,
                (struct step){.kind = STEP_WIDE,
                              .size = (uint32_t)(op->size_bytes >> 32),
                              .old = saturate(slot->bytes)});
     append(c, op->thread, step);
-    c->live_bytes += op->size_bytes - slot->bytes;
     slot->bytes = op->size_bytes;
     return NULL;
 }
@@ -286,13 +298,14 @@ static void death(struct compiler *c, const struct stream_op *op, struct slot_st
     struct step step = {
         .kind = STEP_FREE, .slot = op->op->slot, .old = saturate(slot->bytes)};
     slot->filled = false;
-    c->live_bytes -= slot->bytes;
     if (slot->instance) {
         arena_death(c, op, slot->instance - 1);
         return;
     }
     if (slot->slab)
         serve_by_slab(c, &step, slot->slab);
+    if (slot->heap)
+        serve_by_heap(c, &step);
     append(c, op->thread, step);
 }
 
@@ -329,18 +342,6 @@ static void order_threads(struct compiler *c, const struct stream_op *op) {
         append(c, op->thread, (struct step){.kind = STEP_THREAD_AWAIT, .slot = before});
 }
 
-/* A sample after this op, when the next one is due. */
-static void place_sample(struct compiler *c, const struct stream_op *op) {
-    struct timeline *timeline = c->timeline;
-    uint64_t ops = c->stream->header->ops;
-    if (c->samples == timeline->count ||
-        op->position * (__uint128_t)timeline->count < ops * (__uint128_t)(c->samples + 1))
-        return;
-    timeline->samples[c->samples].ops = c->out->ops;
-    timeline->samples[c->samples].live_bytes = c->live_bytes;
-    append(c, op->thread, (struct step){.kind = STEP_SAMPLE, .slot = c->samples++});
-}
-
 static const char *compile_all(struct compiler *c) {
     struct stream_walk walk;
     struct stream_op op;
@@ -360,15 +361,12 @@ static const char *compile_all(struct compiler *c) {
             append(
                 c, op.thread,
                 (struct step){.kind = STEP_SLOT_POST, .slot = op.op->slot, .size = ++slot->posts});
-        place_sample(c, &op);
     }
     stream_walk_end(&walk);
-    c->timeline->count = c->samples;
     return wrong;
 }
 
-const char *compile(struct compiled *out, const struct stream *stream, const struct plan *plan,
-                    struct timeline *timeline) {
+const char *compile(struct compiled *out, const struct stream *stream, const struct plan *plan) {
     uint32_t threads = stream->header->threads;
     size_t instances = (size_t)threads * plan->arenas;
     *out = (struct compiled){.threads = threads,
@@ -381,11 +379,7 @@ const char *compile(struct compiled *out, const struct stream *stream, const str
     out->steps = stream_memory(threads, sizeof *out->steps);
     out->lane = stream_memory(threads, sizeof *out->lane);
     out->turn = stream_memory(threads, sizeof *out->turn);
-    struct compiler c = {.out = out,
-                         .stream = stream,
-                         .plan = plan,
-                         .before_thread = NOBODY,
-                         .timeline = timeline};
+    struct compiler c = {.out = out, .stream = stream, .plan = plan, .before_thread = NOBODY};
     c.slots = stream_memory((size_t)stream->header->slots, sizeof *c.slots);
     c.instances = stream_memory(instances, sizeof *c.instances);
     c.instance_of = stream_memory(instances, sizeof *c.instance_of);

@@ -14,7 +14,6 @@
 
 #include "replay/plan.h"
 #include "replay/stream.h"
-#include "replay/timeline.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,6 +36,11 @@ enum step_kind {
     STEP_SLAB_FREE,     // slot, old, slab
     STEP_SLAB_KEEP,     // slot, size, old: resized to what the element holds as well
     STEP_SLAB_LEAVE,    // slot, size, old, slab: resized to more than that, so it moves to libc
+    STEP_HEAP_ALLOC,    // slot, size
+    STEP_HEAP_CALLOC,   // likewise
+    STEP_HEAP_ALIGNED,  // likewise, align_log2
+    STEP_HEAP_REALLOC,  // slot, size, old
+    STEP_HEAP_FREE,     // slot, old
     STEP_WIDE,          // for the next step: size = high half of its size, old = its old size
     STEP_SLOT_AWAIT,    // slot, size: the count to await
     STEP_SLOT_POST,     // slot, size: the count to post
@@ -44,7 +48,6 @@ enum step_kind {
     STEP_DEATH_POST,    // arena
     STEP_THREAD_START,  // slot: the thread
     STEP_THREAD_AWAIT,  // slot: the thread whose end is awaited
-    STEP_SAMPLE,        // slot: the sample of the timeline
 };
 
 struct step {
@@ -78,6 +81,7 @@ struct compiled {
     bool slots_shared;
     uint64_t ops;
     uint64_t ops_on_slabs;
+    uint64_t ops_on_heap;
     uint64_t ops_dropped;   // ops that made no sense: free of nothing, alloc over a live object
     uint64_t arena_creates; // generations of all arenas
     uint64_t largest_bytes;
@@ -86,9 +90,5 @@ struct compiled {
 
 enum { LANES_MAX = 512, LANES_GUESSED_MAX = 64 };
 
-/*
- * NULL when done, else why it cannot be replayed (static text).  The timeline's samples get their
- * ops and live bytes; there are fewer of them where the program has fewer ops.
- */
-const char *compile(struct compiled *out, const struct stream *stream, const struct plan *plan,
-                    struct timeline *timeline);
+/* NULL when done, else why it cannot be replayed (static text). */
+const char *compile(struct compiled *out, const struct stream *stream, const struct plan *plan);

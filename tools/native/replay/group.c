@@ -80,7 +80,7 @@ static size_t unite(const struct spans *a, const struct spans *b, struct span *o
 
 static void give_to(struct plan *plan, uint32_t site_idx, int32_t arena) {
     plan->arena_of_site[site_idx] = arena;
-    plan->class_of_site[site_idx] = arena == PLAN_STAYS ? PLAN_HEAP : PLAN_ARENA;
+    plan->class_of_site[site_idx] = arena == PLAN_STAYS ? PLAN_LEFT : PLAN_ARENA;
 }
 
 static const struct spans *spans_of(const struct group *group, uint32_t thread) {

@@ -43,11 +43,11 @@ static const char *define_slab(struct plan *plan, uint32_t slab, uint32_t elemen
     return NULL;
 }
 
-/* `site N arena K`, `site N slab K`, `site N slot K` */
+/* `site N arena K`, `site N slab K`, `site N slot K`, `site N heap 0` */
 static const char *place_site(struct plan *plan, uint32_t site, const char *word, uint32_t where) {
     if (site >= plan->sites)
         return "names a site that the program does not have";
-    if (plan->class_of_site[site] != PLAN_HEAP)
+    if (plan->class_of_site[site] != PLAN_LEFT)
         return "places a site twice";
     if (strcmp(word, "arena") == 0) {
         if (where >= PLAN_ARENAS_MAX)
@@ -56,6 +56,10 @@ static const char *place_site(struct plan *plan, uint32_t site, const char *word
         plan->arenas = where + 1 > plan->arenas ? where + 1 : plan->arenas;
         plan->class_of_site[site] = PLAN_ARENA;
         return NULL;
+    }
+    if (strcmp(word, "heap") == 0) {
+        plan->class_of_site[site] = PLAN_HEAP;
+        return where == 0 ? NULL : "names a second heap";
     }
     if (where >= plan->slabs || plan->element_bytes[where] == 0)
         return "names a slab before it says how large its elements are";
@@ -73,10 +77,10 @@ static const char *take_line(struct plan *plan, FILE *file, bool *ended) {
         return NULL;
     if (got == 4 && strcmp(what, "slab") == 0 && strcmp(word, "bytes") == 0)
         return define_slab(plan, number, value);
-    bool placed =
-        strcmp(word, "arena") == 0 || strcmp(word, "slab") == 0 || strcmp(word, "slot") == 0;
+    bool placed = strcmp(word, "arena") == 0 || strcmp(word, "slab") == 0 ||
+                  strcmp(word, "slot") == 0 || strcmp(word, "heap") == 0;
     if (got != 4 || strcmp(what, "site") != 0 || !placed)
-        return "has a line that is neither `site N arena|slab|slot K` nor `slab K bytes E`";
+        return "has a line that is neither `site N arena|slab|slot|heap K` nor `slab K bytes E`";
     return place_site(plan, number, word, value);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * plan.h - which call sites leave libc, and for which arena or slab.
+ * plan.h - which call sites leave libc, and for which arena, slab or heap.
  *
  *   quire-plan 1          the file: one line a site, the rest of the sites stay where they are
  *   site 17 arena 0
@@ -8,6 +8,7 @@
  *   slab 0 bytes 64       before the sites that it serves
  *   site 5 slab 0         many objects of nearly one size
  *   site 9 slot 0         one object at a time, in each thread: an element that is used again
+ *   site 7 heap 0         any size, any time: the default heap, the only one
  *
  * Not here: choosing (group.c, slabs.c), what an arena's life is (compile.c).
  */
@@ -17,8 +18,8 @@
 
 enum { PLAN_STAYS = -1, PLAN_ARENAS_MAX = 4096, PLAN_SLABS_MAX = 4096 };
 
-/* What serves the objects of a site best. */
-enum plan_class { PLAN_HEAP, PLAN_ARENA, PLAN_SLAB, PLAN_SLOT };
+/* What serves the objects of a site best; PLAN_LEFT: leave it alone, with libc. */
+enum plan_class { PLAN_LEFT, PLAN_ARENA, PLAN_SLAB, PLAN_SLOT, PLAN_HEAP };
 
 struct plan {
     int32_t *arena_of_site;  // by site: an arena or PLAN_STAYS

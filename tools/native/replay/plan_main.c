@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * plan_main.c - quire-plan: which sites of a recorded program an arena or a slab can serve.
+ * plan_main.c - quire-plan: what serves each site of a recorded program best.
  *
  *   quire-plan [--plan FILE] [--waste-percent N] [--no-arenas] PROGRAM.qrp
  *       ->  JSON on stdout, and a plan file
@@ -9,6 +9,7 @@
  * Not here: names of sites (the analyser has them), which parts of the plan gain (the quire tool).
  */
 #include "replay/group.h"
+#include "replay/rest.h"
 #include "replay/slabs.h"
 
 #include <getopt.h>
@@ -22,6 +23,7 @@ struct request {
     const char *plan_path;
     struct group_rules rules;
     struct slab_rules slab_rules;
+    struct rest_rules rest_rules;
     bool no_arenas; // as if none fitted: to see what slabs alone would do
 };
 
@@ -33,12 +35,14 @@ static const struct request defaults = {
                    .live_min = 16,
                    .slot_variety_max = 4,
                    .element_bytes_max = 64 << 10,
-                   .idle_slack_bytes = 256 << 10}};
+                   .idle_slack_bytes = 256 << 10},
+    .rest_rules = {.allocs_min = 64, .mean_bytes_max = 32 << 10}};
 
-static const char *const class_names[] = {[PLAN_HEAP] = "heap",
+static const char *const class_names[] = {[PLAN_LEFT] = "leave alone",
                                           [PLAN_ARENA] = "arena",
                                           [PLAN_SLAB] = "slab",
-                                          [PLAN_SLOT] = "recycling slot"};
+                                          [PLAN_SLOT] = "recycling slot",
+                                          [PLAN_HEAP] = "heap"};
 
 static int fail(const char *what, const char *why) {
     fprintf(stderr, "%s %s\n", what, why);
@@ -161,6 +165,8 @@ static bool write_plan(const struct plan *plan, const char *path) {
         else if (plan->slab_of_site[s] != PLAN_STAYS)
             fprintf(file, "site %u %s %d\n", s,
                     plan->class_of_site[s] == PLAN_SLAB ? "slab" : "slot", plan->slab_of_site[s]);
+        else if (plan->class_of_site[s] == PLAN_HEAP)
+            fprintf(file, "site %u heap 0\n", s);
     }
     bool written = !ferror(file);
     return fclose(file) == 0 && written;
@@ -175,6 +181,7 @@ static void choose_and_print(struct plan *plan, struct forecast *out, const stru
     if (!request->no_arenas)
         group_sites(plan, out, stream, &facts, &request->rules);
     slab_sites(plan, &facts, &request->slab_rules);
+    rest_sites(plan, &facts, &request->rest_rules);
     forecast(out, stream, plan);
     print_all(&facts, plan, out);
 }

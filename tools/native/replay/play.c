@@ -19,6 +19,7 @@
 #include "replay/touch.h"
 
 #include <quire/arena.h>
+#include <quire/heap.h>
 #include <quire/slab.h>
 
 #include <fcntl.h>
@@ -123,6 +124,16 @@ ALWAYS_INLINE void step_birth(struct lane *lane, const struct step *step, uint64
     case STEP_SLAB_CALLOC:
         object = quire_slab_alloc_zero(player->slabs[step->slab]);
         break;
+    case STEP_HEAP_ALLOC:
+        object = quire_heap_alloc(quire_heap_default(), (size_t)bytes);
+        break;
+    case STEP_HEAP_CALLOC:
+        object = quire_heap_alloc_zero(quire_heap_default(), 1, (size_t)bytes);
+        break;
+    case STEP_HEAP_ALIGNED:
+        object = quire_heap_alloc_aligned(quire_heap_default(), (size_t)bytes,
+                                          (size_t)1 << step->align_log2);
+        break;
     case STEP_ARENA_CALLOC:
         object = quire_arena_alloc_zero(player->arenas[step->old], 1, bytes ? (size_t)bytes : 1);
         break;
@@ -151,6 +162,8 @@ ALWAYS_INLINE void *resized(struct player *player, const struct step *step, uint
     switch (step->kind) {
     case STEP_REALLOC:
         return realloc(object, bytes ? (size_t)bytes : 1);
+    case STEP_HEAP_REALLOC:
+        return quire_heap_realloc(quire_heap_default(), object, (size_t)bytes);
     case STEP_SLAB_KEEP:
         return object;
     case STEP_SLAB_LEAVE:
@@ -199,6 +212,8 @@ ALWAYS_INLINE void step_free(struct lane *lane, const struct step *step, bool nu
         lane->corrupt++;
     if (step->kind == STEP_SLAB_FREE)
         quire_slab_free(lane->player->slabs[step->slab], object);
+    else if (step->kind == STEP_HEAP_FREE)
+        quire_heap_free(quire_heap_default(), object);
     else
         free(object);
 }
@@ -236,9 +251,6 @@ static void step_order(struct player *player, const struct step *step) {
     case STEP_THREAD_START:
         gate_post(&player->start_gates[step->slot], 1);
         break;
-    case STEP_SAMPLE:
-        timeline_take(player->opts->timeline, step->slot);
-        break;
     default:
         gate_await(&player->end_gates[step->slot], 1);
         break;
@@ -262,16 +274,21 @@ ALWAYS_INLINE void run_steps(struct lane *lane, const struct steps *steps, bool 
         case STEP_ARENA_ALIGNED:
         case STEP_SLAB_ALLOC:
         case STEP_SLAB_CALLOC:
+        case STEP_HEAP_ALLOC:
+        case STEP_HEAP_CALLOC:
+        case STEP_HEAP_ALIGNED:
             step_birth(lane, step, bytes, null);
             break;
         case STEP_REALLOC:
         case STEP_ARENA_RESIZE:
         case STEP_SLAB_KEEP:
         case STEP_SLAB_LEAVE:
+        case STEP_HEAP_REALLOC:
             step_resize(lane, step, bytes, old_bytes, null);
             break;
         case STEP_FREE:
         case STEP_SLAB_FREE:
+        case STEP_HEAP_FREE:
             step_free(lane, step, null);
             break;
         case STEP_ARENA_CREATE:
@@ -429,7 +446,6 @@ static void run_measured(struct player *player, struct lane *lanes, struct play_
     warm_machine(player->compiled->peak_live_bytes);
     reset_peak();
     result->base_rss_bytes = status_bytes("VmRSS:");
-    timeline_base(player->opts->timeline);
     uint64_t cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID), wall_ns = clock_ns(CLOCK_MONOTONIC);
     if (player->opts->backend != PLAY_NULL)
         create_slabs(player);

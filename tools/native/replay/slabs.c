@@ -51,12 +51,12 @@ static bool varies_little(const struct site_facts *site, const struct slab_rules
 static enum plan_class class_of(const struct site_facts *site, const struct slab_rules *rules) {
     if (site->allocs < rules->allocs_min || site->over_aligned ||
         site->largest_bytes > rules->element_bytes_max)
-        return PLAN_HEAP;
+        return PLAN_LEFT;
     if (is_one_at_a_time(site))
-        return varies_little(site, rules) ? PLAN_SLOT : PLAN_HEAP;
+        return varies_little(site, rules) ? PLAN_SLOT : PLAN_LEFT;
     if (site->peak_live >= rules->live_min && is_nearly_one_size(site, rules))
         return PLAN_SLAB;
-    return PLAN_HEAP;
+    return PLAN_LEFT;
 }
 
 /* The slab for such elements, a new one if need be; PLAN_STAYS when there are too many. */
@@ -100,7 +100,7 @@ static void give_up(struct plan *plan, int32_t slab) {
         if (plan->slab_of_site[s] != slab)
             continue;
         plan->slab_of_site[s] = PLAN_STAYS;
-        plan->class_of_site[s] = PLAN_HEAP;
+        plan->class_of_site[s] = PLAN_LEFT;
     }
 }
 
@@ -133,7 +133,7 @@ void slab_sites(struct plan *plan, const struct facts *facts, const struct slab_
         if (plan->arena_of_site[s] != PLAN_STAYS)
             continue;
         enum plan_class class = class_of(site, rules);
-        if (class == PLAN_HEAP)
+        if (class == PLAN_LEFT)
             continue;
         int32_t slab = slab_for(plan, (uint32_t)slot_bytes(site->largest_bytes), class);
         if (slab == PLAN_STAYS)
