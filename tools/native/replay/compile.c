@@ -60,6 +60,9 @@ struct compiler {
     uint64_t *last;         // by thread: position of its last op
     uint8_t *posts;         // by position, a bit: the slot is touched next by another thread
     uint32_t before_thread; // of the op before this one in the global order
+    uint64_t live_bytes;    // that the program asked for, up to here
+    struct timeline *timeline;
+    uint32_t samples; // placed so far
 };
 
 static void append(struct compiler *c, uint32_t thread, struct step step) {
@@ -262,6 +265,7 @@ static void birth(struct compiler *c, const struct stream_op *op, struct slot_st
     slot->filled = true;
     slot->instance = instance;
     slot->bytes = op->size_bytes;
+    c->live_bytes += op->size_bytes;
 }
 
 static const char *resize(struct compiler *c, const struct stream_op *op, struct slot_state *slot) {
@@ -290,6 +294,7 @@ static const char *resize(struct compiler *c, const struct stream_op *op, struct
                              .size = (uint32_t)(op->size_bytes >> 32),
                              .old = saturate(slot->bytes)});
     append(c, op->thread, step);
+    c->live_bytes += op->size_bytes - slot->bytes;
     slot->bytes = op->size_bytes;
     return NULL;
 }
@@ -298,6 +303,7 @@ static void death(struct compiler *c, const struct stream_op *op, struct slot_st
     struct step step = {
         .kind = STEP_FREE, .slot = op->op->slot, .old = saturate(slot->bytes)};
     slot->filled = false;
+    c->live_bytes -= slot->bytes;
     if (slot->instance) {
         arena_death(c, op, slot->instance - 1);
         return;
@@ -342,6 +348,18 @@ static void order_threads(struct compiler *c, const struct stream_op *op) {
         append(c, op->thread, (struct step){.kind = STEP_THREAD_AWAIT, .slot = before});
 }
 
+/* A sample after this op, when the next one is due. */
+static void place_sample(struct compiler *c, const struct stream_op *op) {
+    struct timeline *timeline = c->timeline;
+    uint64_t ops = c->stream->header->ops;
+    if (c->samples == timeline->count ||
+        op->position * (__uint128_t)timeline->count < ops * (__uint128_t)(c->samples + 1))
+        return;
+    timeline->samples[c->samples].ops = c->out->ops;
+    timeline->samples[c->samples].live_bytes = c->live_bytes;
+    append(c, op->thread, (struct step){.kind = STEP_SAMPLE, .slot = c->samples++});
+}
+
 static const char *compile_all(struct compiler *c) {
     struct stream_walk walk;
     struct stream_op op;
@@ -361,12 +379,15 @@ static const char *compile_all(struct compiler *c) {
             append(
                 c, op.thread,
                 (struct step){.kind = STEP_SLOT_POST, .slot = op.op->slot, .size = ++slot->posts});
+        place_sample(c, &op);
     }
     stream_walk_end(&walk);
+    c->timeline->count = c->samples;
     return wrong;
 }
 
-const char *compile(struct compiled *out, const struct stream *stream, const struct plan *plan) {
+const char *compile(struct compiled *out, const struct stream *stream, const struct plan *plan,
+                    struct timeline *timeline) {
     uint32_t threads = stream->header->threads;
     size_t instances = (size_t)threads * plan->arenas;
     *out = (struct compiled){.threads = threads,
@@ -379,7 +400,11 @@ const char *compile(struct compiled *out, const struct stream *stream, const str
     out->steps = stream_memory(threads, sizeof *out->steps);
     out->lane = stream_memory(threads, sizeof *out->lane);
     out->turn = stream_memory(threads, sizeof *out->turn);
-    struct compiler c = {.out = out, .stream = stream, .plan = plan, .before_thread = NOBODY};
+    struct compiler c = {.out = out,
+                         .stream = stream,
+                         .plan = plan,
+                         .before_thread = NOBODY,
+                         .timeline = timeline};
     c.slots = stream_memory((size_t)stream->header->slots, sizeof *c.slots);
     c.instances = stream_memory(instances, sizeof *c.instances);
     c.instance_of = stream_memory(instances, sizeof *c.instance_of);

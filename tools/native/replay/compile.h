@@ -14,6 +14,7 @@
 
 #include "replay/plan.h"
 #include "replay/stream.h"
+#include "replay/timeline.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -48,6 +49,7 @@ enum step_kind {
     STEP_DEATH_POST,    // arena
     STEP_THREAD_START,  // slot: the thread
     STEP_THREAD_AWAIT,  // slot: the thread whose end is awaited
+    STEP_SAMPLE,        // slot: the sample of the timeline
 };
 
 struct step {
@@ -90,5 +92,9 @@ struct compiled {
 
 enum { LANES_MAX = 512, LANES_GUESSED_MAX = 64 };
 
-/* NULL when done, else why it cannot be replayed (static text). */
-const char *compile(struct compiled *out, const struct stream *stream, const struct plan *plan);
+/*
+ * NULL when done, else why it cannot be replayed (static text).  The timeline's samples get their
+ * ops and live bytes; there are fewer of them where the program has fewer ops.
+ */
+const char *compile(struct compiled *out, const struct stream *stream, const struct plan *plan,
+                    struct timeline *timeline);

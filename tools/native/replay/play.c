@@ -251,6 +251,9 @@ static void step_order(struct player *player, const struct step *step) {
     case STEP_THREAD_START:
         gate_post(&player->start_gates[step->slot], 1);
         break;
+    case STEP_SAMPLE:
+        timeline_take(player->opts->timeline, step->slot);
+        break;
     default:
         gate_await(&player->end_gates[step->slot], 1);
         break;
@@ -446,6 +449,7 @@ static void run_measured(struct player *player, struct lane *lanes, struct play_
     warm_machine(player->compiled->peak_live_bytes);
     reset_peak();
     result->base_rss_bytes = status_bytes("VmRSS:");
+    timeline_base(player->opts->timeline);
     uint64_t cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID), wall_ns = clock_ns(CLOCK_MONOTONIC);
     if (player->opts->backend != PLAY_NULL)
         create_slabs(player);

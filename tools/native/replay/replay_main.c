@@ -2,7 +2,8 @@
 /*
  * replay_main.c - quire-replay: one measurement of one recorded program with one allocator.
  *
- *   quire-replay [--null] [--plan FILE] [--expect-malloc LIBRARY] [--verify] PROGRAM.qrp -> JSON
+ *   quire-replay [--null] [--plan FILE] [--expect-malloc LIBRARY] [--verify] [--timeline N]
+ *                PROGRAM.qrp -> JSON
  *
  * The allocator is the process's own: libc's, or whatever LD_PRELOAD put in its place.  Which one
  * it really is is read from the process itself, and --expect-malloc turns a wrong one into an
@@ -25,12 +26,14 @@ struct request {
     const char *program_path;
     const char *plan_path;
     const char *expect_path;
+    uint32_t samples;
+    struct timeline timeline;
     struct play_opts play;
 };
 
 static int usage(void) {
     fputs("usage: quire-replay [--null] [--plan FILE] [--expect-malloc LIBRARY] [--verify] "
-          "PROGRAM.qrp\n",
+          "[--timeline N] PROGRAM.qrp\n",
           stderr);
     return 2;
 }
@@ -40,11 +43,19 @@ static int fail(const char *what, const char *why) {
     return 1;
 }
 
+static bool parse_samples(const char *text, uint32_t *samples) {
+    char *end;
+    unsigned long value = strtoul(text, &end, 10);
+    *samples = (uint32_t)value;
+    return end != text && *end == '\0' && value > 0 && value <= TIMELINE_SAMPLES_MAX;
+}
+
 static int parse(struct request *request, int argc, char **argv) {
     static const struct option options[] = {{"null", no_argument, NULL, 'n'},
                                             {"plan", required_argument, NULL, 'p'},
                                             {"expect-malloc", required_argument, NULL, 'e'},
                                             {"verify", no_argument, NULL, 'v'},
+                                            {"timeline", required_argument, NULL, 't'},
                                             {NULL, 0, NULL, 0}};
     int option;
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -56,7 +67,7 @@ static int parse(struct request *request, int argc, char **argv) {
             request->expect_path = optarg;
         else if (option == 'v')
             request->play.verify = true;
-        else
+        else if (option != 't' || !parse_samples(optarg, &request->samples))
             return usage();
     }
     if (optind + 1 != argc)
@@ -94,7 +105,7 @@ static bool is_mapped(const char *path) {
 
 /* The measurement is over: what is printed from here on may use any allocator. */
 static int report(const struct play_result *result, const struct compiled *compiled,
-                  const char *library) {
+                  const struct timeline *timeline, const char *library) {
     printf("{\"schema\":\"quire.replay-run/1\",\"malloc_library\":\"");
     for (const char *c = library; *c; c++)
         printf(*c == '"' || *c == '\\' || (unsigned char)*c < 32 ? "?" : "%c", *c);
@@ -107,9 +118,11 @@ static int report(const struct play_result *result, const struct compiled *compi
            compiled->arenas, (unsigned long long)compiled->arena_creates,
            (unsigned long long)compiled->ops_on_slabs, (unsigned long long)compiled->ops_on_heap,
            compiled->all_start ? "false" : "true");
-    printf("\"base_rss_bytes\":%llu,\"peak_rss_bytes\":%llu,\"failures\":%llu,\"corrupt\":%llu}\n",
+    printf("\"base_rss_bytes\":%llu,\"peak_rss_bytes\":%llu,\"failures\":%llu,\"corrupt\":%llu",
            (unsigned long long)result->base_rss_bytes, (unsigned long long)result->peak_rss_bytes,
            (unsigned long long)result->failures, (unsigned long long)result->corrupt);
+    timeline_print(timeline, stdout);
+    puts("}");
     if (fflush(stdout) != 0)
         return fail("quire-replay", "cannot write its result");
     if (result->corrupt)
@@ -142,10 +155,12 @@ int main(int argc, char **argv) {
     plan_begin(&plan, stream.header->sites);
     if (request.plan_path && (wrong = plan_read(&plan, request.plan_path)) != NULL)
         return fail(request.plan_path, wrong);
-    wrong = compile(&compiled, &stream, &plan);
+    timeline_begin(&request.timeline, request.samples, library, request.plan_path != NULL);
+    request.play.timeline = &request.timeline;
+    wrong = compile(&compiled, &stream, &plan, &request.timeline);
     if (!wrong)
         wrong = play(&result, &compiled, &request.play);
     if (wrong)
         return fail(request.program_path, wrong);
-    return report(&result, &compiled, library);
+    return report(&result, &compiled, &request.timeline, library);
 }
