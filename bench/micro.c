@@ -28,6 +28,7 @@ static const struct workload workloads[] = {
     {"jq", micro_mixed, 1, "sizes and lives as recorded of jq"},
     {"python3", micro_mixed, 1, "as recorded of python3"},
     {"cc1", micro_mixed, 1, "as recorded of gcc's compiler"},
+    {"replace", micro_replace, 1, "--live blocks of 64 bytes a thread, a random one replaced: cost over what lives"},
     {"producer", micro_producer, 2, "half of the threads allocate, the other half frees"},
     {"server", micro_server, 4, "threads come and go, live blocks are handed to the next"},
     {"scratch", micro_scratch, 4, "small blocks handed to threads, freed there, then written often"},
@@ -106,7 +107,7 @@ void micro_thread(pthread_t *thread, void *(*run)(void *arg), void *arg)
 
 static void help(void)
 {
-    printf("usage: micro --workload NAME [--threads N] [--percent N] [--seconds N] [--json]\n\n");
+    printf("usage: micro --workload NAME [--threads N] [--percent N] [--seconds N] [--live N] [--json]\n\n");
     for (size_t i = 0; i < WORKLOADS; i++)
         printf("  %-12s %s\n", workloads[i].name, workloads[i].about);
     printf("\nmalloc here is that of: %s\n", bench_malloc_name());
@@ -134,6 +135,7 @@ int main(int argc, char **argv)
         .threads = bench_number(argc, argv, "--threads", workload->threads),
         .percent = bench_number(argc, argv, "--percent", 100),
         .seconds = bench_number(argc, argv, "--seconds", 8),
+        .live = bench_number(argc, argv, "--live", 10000),
         .json = bench_flag(argc, argv, "--json"),
     };
     workload->run(&config);

@@ -18,6 +18,7 @@ struct micro_config {
     size_t threads;
     size_t percent; /* of the usual number of operations */
     size_t seconds; /* `drift` alone */
+    size_t live;    /* `replace` alone: blocks a thread */
     bool json;
 };
 
@@ -34,6 +35,8 @@ size_t micro_object_bytes(uint64_t random);
 /* micro_mixed.c */
 void micro_one(const struct micro_config *config);
 void micro_mixed(const struct micro_config *config);
+/* micro_replace.c */
+void micro_replace(const struct micro_config *config);
 /* micro_hand_over.c */
 void micro_producer(const struct micro_config *config);
 void micro_flood(const struct micro_config *config);

@@ -8,6 +8,8 @@
  *
  *     query --callers 8 --rounds 20 --allocator arena --json
  *
+ * --charts N: fewer or more than 1000, for queries of other sizes; beyond 1000 their texts repeat.
+ *
  * One process measures one allocator, so that none inherits the other's memory; the caller interleaves processes and takes medians.
  */
 #include <pthread.h>
@@ -19,7 +21,7 @@
 
 #include "bench.h"
 
-enum { CHARTS = 1000, DIMENSIONS = 100, TEXT_BYTES = 32, VALUES = 8, WARM_UPS = 4 };
+enum { CHARTS = 1000, DIMENSIONS = 100, CHARTS_MAX = 1000000, TEXTS = CHARTS * DIMENSIONS, TEXT_BYTES = 32, VALUES = 8, WARM_UPS = 4, OBJECTS = 5 };
 
 struct metric {
     uint64_t first_s, last_s, updates;
@@ -33,11 +35,12 @@ struct dimension {
     uint32_t priority, flags;
 };
 
-static char ids[CHARTS * DIMENSIONS][TEXT_BYTES], names[CHARTS * DIMENSIONS][TEXT_BYTES];
+static int dimensions = TEXTS; /* of a query */
+static char ids[TEXTS][TEXT_BYTES], names[TEXTS][TEXT_BYTES];
 
 static void texts_prepare(void)
 {
-    for (int i = 0; i < CHARTS * DIMENSIONS; i++) {
+    for (int i = 0; i < TEXTS; i++) {
         snprintf(ids[i], TEXT_BYTES, "chart_%04d.dimension_%03d", i / DIMENSIONS, i % DIMENSIONS);
         snprintf(names[i], TEXT_BYTES, "core %d utilisation of %d", i % DIMENSIONS, i / DIMENSIONS);
     }
@@ -55,11 +58,11 @@ static struct dimension *dimension_fill(struct dimension *d, int i)
 static struct dimension *build_arena(struct quire_arena *arena)
 {
     struct dimension *list = NULL, **tail = &list;
-    for (int i = 0; i < CHARTS * DIMENSIONS; i++) {
+    for (int i = 0; i < dimensions; i++) {
         struct dimension *d = quire_arena_alloc(arena, sizeof *d);
         d->metric = quire_arena_alloc(arena, sizeof *d->metric);
-        d->id = quire_arena_strdup(arena, ids[i]);
-        d->name = quire_arena_strdup(arena, names[i]);
+        d->id = quire_arena_strdup(arena, ids[i % TEXTS]);
+        d->name = quire_arena_strdup(arena, names[i % TEXTS]);
         d->values = quire_arena_alloc_zero(arena, VALUES, sizeof *d->values);
         d->next = NULL;
         *tail = dimension_fill(d, i);
@@ -71,11 +74,11 @@ static struct dimension *build_arena(struct quire_arena *arena)
 static struct dimension *build_malloc(void)
 {
     struct dimension *list = NULL, **tail = &list;
-    for (int i = 0; i < CHARTS * DIMENSIONS; i++) {
+    for (int i = 0; i < dimensions; i++) {
         struct dimension *d = malloc(sizeof *d);
         d->metric = malloc(sizeof *d->metric);
-        d->id = strdup(ids[i]);
-        d->name = strdup(names[i]);
+        d->id = strdup(ids[i % TEXTS]);
+        d->name = strdup(names[i % TEXTS]);
         d->values = calloc(VALUES, sizeof *d->values);
         d->next = NULL;
         *tail = dimension_fill(d, i);
@@ -100,7 +103,7 @@ static void free_malloc(struct dimension *list)
 struct caller {
     pthread_t thread;
     bool arena;
-    uint64_t rounds, cpu_ns, response_ns_min, response_ns_max, response_ns_sum;
+    uint64_t rounds, warm_ups, cpu_ns, response_ns_min, response_ns_max, response_ns_sum;
 };
 static pthread_barrier_t start_line;
 
@@ -120,7 +123,7 @@ static void query(bool with_arena)
 static void *caller_main(void *arg)
 {
     struct caller *caller = arg;
-    for (int i = 0; i < WARM_UPS; i++)
+    for (uint64_t i = 0; i < caller->warm_ups; i++)
         query(caller->arena); /* not counted: the first faults of a process are the system's, and those of a virtual machine its host's */
     pthread_barrier_wait(&start_line);
     uint64_t cpu = bench_thread_ns();
@@ -143,11 +146,16 @@ int main(int argc, char **argv)
     uint64_t rounds = bench_number(argc, argv, "--rounds", 20);
     bool arena = strcmp(bench_text(argc, argv, "--allocator", "malloc"), "arena") == 0;
     struct caller *all = calloc(callers, sizeof *all);
+    uint64_t charts = bench_number(argc, argv, "--charts", CHARTS);
+    if (charts > CHARTS_MAX)
+        bench_usage("more than a million charts", "--charts 1000");
+    dimensions = (int)charts * DIMENSIONS;
     texts_prepare();
     pthread_barrier_init(&start_line, NULL, (unsigned)callers + 1);
     for (size_t i = 0; i < callers; i++) {
         all[i].arena = arena;
         all[i].rounds = rounds;
+        all[i].warm_ups = bench_number(argc, argv, "--warm-ups", WARM_UPS);
         pthread_create(&all[i].thread, NULL, caller_main, &all[i]);
     }
     pthread_barrier_wait(&start_line);
@@ -163,9 +171,9 @@ int main(int argc, char **argv)
     uint64_t queries = callers * rounds;
     const char *name = arena ? "quire-arena" : bench_malloc_name();
     if (bench_flag(argc, argv, "--json"))
-        printf("{\"allocator\":\"%s\",\"callers\":%zu,\"queries\":%lu,\"cpu_ns_per_query\":%lu,\"wall_ns_per_query\":%lu,\"queries_per_s\":%.1f,"
+        printf("{\"allocator\":\"%s\",\"callers\":%zu,\"objects\":%d,\"queries\":%lu,\"cpu_ns_per_query\":%lu,\"wall_ns_per_query\":%lu,\"queries_per_s\":%.1f,"
                "\"response_ns\":{\"min\":%lu,\"avg\":%lu,\"max\":%lu}}\n",
-               name, callers, queries, cpu / queries, wall / queries, (double)queries * 1e9 / (double)wall, min, sum / queries, max);
+               name, callers, dimensions * OBJECTS, queries, cpu / queries, wall / queries, (double)queries * 1e9 / (double)wall, min, sum / queries, max);
     else
         printf("%-12s %2zu callers  %8.3f ms CPU a query  %7.1f queries/s\n", name, callers, (double)cpu / (double)queries / 1e6,
                (double)queries * 1e9 / (double)wall);

@@ -8,6 +8,7 @@
  *   workload   what                                                               in
  *   stress     the Array Allocator's stress test: blocks, strides, refills        slab_speed.c
  *   sizes      the same for elements of 8 to 8200 bytes
+ *   replace    `count` elements live, a random one freed and allocated again
  *   single     alloc + free under the promise of one thread at a time
  *   pairs      the same without the promise
  *   remote     every free by another thread                                       slab_remote.c
@@ -32,6 +33,7 @@ static const struct workload {
     void (*run)(const struct slab_config *config);
     bool without; /* also without an allocator: none, touch */
 } workloads[] = {{"stress", slab_stress, true},     {"sizes", slab_sizes, true}, {"single", slab_single, false},
+                 {"replace", slab_replace, true},
                  {"pairs", slab_single, false},     {"remote", slab_remote, false},    {"exchange", slab_remote, false}, {"burst", slab_burst, true},
                  {"full", slab_full, false},        {"fragment", slab_fragment, false}, {"many", slab_many, false}};
 
@@ -40,19 +42,21 @@ static const struct option options[] = {{"workload", required_argument, NULL, 'w
                                         {"batch", required_argument, NULL, 'b'},      {"count", required_argument, NULL, 'c'},
                                         {"round", required_argument, NULL, 'o'},      {"rounds", required_argument, NULL, 'r'},
                                         {"defrag", no_argument, NULL, 'd'},           {"single", no_argument, NULL, 's'},
-                                        {"single-calls", no_argument, NULL, 'l'},     {"decay", no_argument, NULL, 'y'},
+                                        {"single-calls", no_argument, NULL, 'l'},     {"file", required_argument, NULL, 'f'},
+                                        {"decay", no_argument, NULL, 'y'},
                                         {"json", no_argument, NULL, 'j'},             {"help", no_argument, NULL, 'h'},
                                         {NULL, 0, NULL, 0}};
 
 static const char usage[] = "usage: slab --workload NAME [--allocator slab|malloc|none|touch] [options]\n"
-                            "  workloads     stress sizes single pairs remote exchange burst full fragment many\n"
-                            "  --allocator   slab (default); malloc: whichever is loaded; none: stress and sizes; touch: burst\n"
+                            "  workloads     stress sizes replace single pairs remote exchange burst full fragment many\n"
+                            "  --allocator   slab (default); malloc: whichever is loaded; none: stress, sizes, replace; touch: burst\n"
                             "  --threads N   default 1, remote and exchange 2      --element BYTES   size of an element\n"
                             "  --batch N     default 1; more: by the slab's batch calls   --single-calls   never by those\n"
                             "  --count N     elements (a thread in stress and sizes)      --rounds N       how often\n"
                             "  --round N     fragment: elements freed and allocated in a round, default 1 % of all\n"
                             "  --defrag      a slab with the defragmenter on              --single         one with the promise of one thread\n"
-                            "  --decay       memory: look again after two decays          --json           one object a row\n";
+                            "  --decay       memory: look again after two decays          --json           one object a row\n"
+                            "  --file DIR    a slab whose pages are files there, shared with children\n";
 
 static void allocator_set(struct slab_config *config, const char *name)
 {
@@ -88,6 +92,8 @@ static const char *options_read(struct slab_config *config, int argc, char **arg
             config->workload = optarg;
         else if (letter == 'a')
             allocator = optarg;
+        else if (letter == 'f')
+            config->file = optarg;
         else if (optarg)
             *numbers[letter] = bench_whole(optarg);
         else

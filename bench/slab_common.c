@@ -8,12 +8,29 @@
 
 #include "slab_driver.h"
 
+static struct quire_source *files; /* of --file; NULL: the default source */
+
+static void files_end(void)
+{
+    quire_source_destroy(files);
+}
+
+static void files_open(const char *directory)
+{
+    files = quire_source_file(directory, "bench");
+    if (!files)
+        bench_usage("no pages in files there", "--file DIR, a directory that may be written");
+    atexit(files_end);
+}
+
 struct quire_slab *slab_make(const struct slab_config *config, size_t element_bytes, uint32_t flags)
 {
     if (config->kind != KIND_SLAB)
         return NULL;
     flags |= (config->defrag ? QUIRE_SLAB_DEFRAG : 0u) | (config->single ? QUIRE_SLAB_SINGLE_THREAD : 0u);
-    struct quire_slab *slab = quire_slab_create(element_bytes, &(struct quire_slab_opts){.name = "bench", .flags = flags});
+    if (config->file && !files)
+        files_open(config->file);
+    struct quire_slab *slab = quire_slab_create(element_bytes, &(struct quire_slab_opts){.name = "bench", .source = files, .flags = flags});
     if (!slab)
         bench_die("no slab: out of memory");
     return slab;

@@ -34,6 +34,7 @@ struct slab_config {
     enum slab_kind kind;
     size_t threads, element_bytes, batch, count, round, rounds;
     bool defrag, single, single_calls, decay, json;
+    const char *file; /* directory for pages in files; NULL: the default source */
 };
 
 /* One thread of a workload.  Its function fills in the last three. */
@@ -51,6 +52,7 @@ struct slab_worker {
 /* The workloads: each prints its rows. */
 void slab_stress(const struct slab_config *config);
 void slab_sizes(const struct slab_config *config);
+void slab_replace(const struct slab_config *config);
 void slab_single(const struct slab_config *config);
 void slab_remote(const struct slab_config *config);
 void slab_burst(const struct slab_config *config);

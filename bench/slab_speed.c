@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * slab_speed.c - the workloads in which a thread frees what it allocated: `stress`, `sizes`, `single`, `pairs`.
+ * slab_speed.c - the workloads in which a thread frees what it allocated: `stress`, `sizes`, `replace`, `single`, `pairs`.
  *
  *   one round of `stress`, over an array of `count` elements a thread; # is freed and allocated again, in this order:
  *
@@ -11,6 +11,8 @@
  * Elements are written whole when allocated and verified whole before they are freed.  With --allocator none the same happens on an array: what
  * is left when allocating costs nothing.
  *
+ * `replace`: `count` elements a thread, of which a random one is freed and allocated again, `rounds` times: whether a pair costs more where more live.
+ *
  * `single` and `pairs`: `batch` elements allocated, the first word of each written, then freed in the same order; the former under the slab's
  * promise of one thread at a time, the latter without it.
  *
@@ -20,7 +22,7 @@
 
 #include "slab_driver.h"
 
-enum { ELEMENTS = 10000, WARM_UPS = 3, STRESS_ROUNDS = 2000, BATCH_MAX = 1 << 20, SINGLE_PAIRS = 20000000, THREADS_MAX = 512 };
+enum { ELEMENTS = 10000, WARM_UPS = 3, STRESS_ROUNDS = 2000, REPLACE_ROUNDS = 10000000, BATCH_MAX = 1 << 20, SINGLE_PAIRS = 20000000, THREADS_MAX = 512 };
 enum { MEMORY_BYTES_MAX = 40 << 20 };
 
 /* start, length of a run, distance of two runs */
@@ -105,6 +107,42 @@ static void *stress_none(void *worker)
     return stress_thread(KIND_NONE, worker);
 }
 
+ALWAYS_INLINE void *replace_thread(enum slab_kind kind, struct slab_worker *w)
+{
+    struct board board = {.elements = bench_scratch(w->count, sizeof(char *)),
+                          .array = kind == KIND_NONE ? bench_scratch(w->count, w->element_bytes) : NULL};
+    uint64_t state = 88172645463325252u + w->idx * 1000003u;
+    for (size_t i = 0; i < w->count; i++)
+        fill(kind, w, &board, i);
+    pthread_barrier_wait(w->line);
+    uint64_t began = bench_thread_ns();
+    for (uint64_t r = 0; r < w->rounds; r++) {
+        size_t i = bench_below(bench_random(&state), w->count);
+        empty(kind, w, &board, i);
+        fill(kind, w, &board, i);
+    }
+    w->cpu_ns = bench_thread_ns() - began;
+    w->pairs = w->rounds;
+    for (size_t i = 0; i < w->count; i++)
+        empty(kind, w, &board, i);
+    return NULL;
+}
+
+static void *replace_slab(void *worker)
+{
+    return replace_thread(KIND_SLAB, worker);
+}
+
+static void *replace_malloc(void *worker)
+{
+    return replace_thread(KIND_MALLOC, worker);
+}
+
+static void *replace_none(void *worker)
+{
+    return replace_thread(KIND_NONE, worker);
+}
+
 static void speed_row(const struct slab_config *config, const struct slab_worker *sum, uint64_t process_ns)
 {
     double ns = (double)sum->cpu_ns / (double)sum->pairs;
@@ -118,22 +156,36 @@ static void speed_row(const struct slab_config *config, const struct slab_worker
     bench_row_close();
 }
 
-static void stress(const struct slab_config *config, size_t element_bytes, size_t count)
+/* All threads of a workload and its row; `rounds` are those of all together, where nobody asked for other. */
+static void speed(const struct slab_config *config, struct slab_worker like, void *(*run)(void *), uint64_t rounds)
 {
-    static void *(*const run[])(void *) = {[KIND_SLAB] = stress_slab, [KIND_MALLOC] = stress_malloc, [KIND_NONE] = stress_none};
     static struct slab_worker workers[THREADS_MAX];
-    uint64_t rounds = config->rounds ? config->rounds : STRESS_ROUNDS / config->threads;
-    struct quire_slab *slab = slab_make(config, element_bytes, 0);
-    struct slab_worker like = {.config = config, .slab = slab, .element_bytes = element_bytes, .count = count, .rounds = rounds ? rounds : 1};
+    like.config = config;
+    like.rounds = config->rounds ? config->rounds : rounds / config->threads;
+    like.rounds = like.rounds ? like.rounds : 1;
     if (config->threads > THREADS_MAX)
         bench_usage("more than 512 threads", "--threads 16");
-    slab_workers_start(workers, config->threads, like, run[config->kind]);
+    like.slab = slab_make(config, like.element_bytes, 0);
+    slab_workers_start(workers, config->threads, like, run);
     pthread_barrier_wait(workers[0].line);
     uint64_t began = bench_process_ns();
     slab_workers_end(workers, config->threads);
     speed_row(config, &workers[0], bench_process_ns() - began);
-    slab_sound(slab, 0);
-    quire_slab_destroy(slab);
+    slab_sound(like.slab, 0);
+    quire_slab_destroy(like.slab);
+}
+
+static void stress(const struct slab_config *config, size_t element_bytes, size_t count)
+{
+    static void *(*const run[])(void *) = {[KIND_SLAB] = stress_slab, [KIND_MALLOC] = stress_malloc, [KIND_NONE] = stress_none};
+    speed(config, (struct slab_worker){.element_bytes = element_bytes, .count = count}, run[config->kind], STRESS_ROUNDS);
+}
+
+void slab_replace(const struct slab_config *config)
+{
+    static void *(*const run[])(void *) = {[KIND_SLAB] = replace_slab, [KIND_MALLOC] = replace_malloc, [KIND_NONE] = replace_none};
+    size_t element_bytes = config->element_bytes ? config->element_bytes : 64, count = config->count ? config->count : ELEMENTS;
+    speed(config, (struct slab_worker){.element_bytes = element_bytes, .count = count}, run[config->kind], REPLACE_ROUNDS);
 }
 
 void slab_stress(const struct slab_config *config)

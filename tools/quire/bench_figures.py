@@ -21,10 +21,10 @@ def with_interval(values):
     """{"median", "low", "high"} of some numbers."""
     ordered = sorted(values)
     outside = (1 - CONFIDENCE) / 2
-    cut, tail = 0, 0.5 ** len(ordered)
+    cut, tail = 0, 1 / (1 << len(ordered))
     while tail <= outside and cut < len(ordered) // 2:
         cut += 1
-        tail += comb(len(ordered), cut) * 0.5 ** len(ordered)
+        tail += comb(len(ordered), cut) / (1 << len(ordered))
     cut = max(cut - 1, 0)
     return {"median": median(ordered), "low": ordered[cut], "high": ordered[-1 - cut]}
 

@@ -54,7 +54,8 @@ MEMORY_WORDS = {
 }
 DRIFT_SECONDS_QUICK, DRIFT_SECONDS_FULL = 2, 20
 MEMORY_LIMIT_S = 300  # it sleeps, and drifts for some 20 s of CPU time on a machine that may be busy
-PERCENT_QUICK = 40  # of a program's operations
+MEMORY_AT_ONCE = 3  # processes of which only the memory is asked
+PERCENT_QUICK = 20  # of a program's operations
 BARS = {"cpu": 0.70, "rss": 1.15, "line": 1.10, "seed": 0.50, "walk": 1.00}
 BARS_MEMORY = {"once": 20e3, "freed": 4 * MIB, "idle": 4 * MIB, "drift": 1.05, "leaked": 4 * MIB}
 
@@ -91,7 +92,7 @@ def lines():
 
 
 def _memory(cast, driver, full, only):
-    """{line: {allocator: figure}}: one process each, they sleep or take long."""
+    """{line: {allocator: figure}}: one process each, a few at a time: they sleep or take long."""
     seconds = str(DRIFT_SECONDS_FULL if full else DRIFT_SECONDS_QUICK)
     lines = {n: a for n, a in MEMORY.items() if not only or n in only}
     entries = [
@@ -99,7 +100,7 @@ def _memory(cast, driver, full, only):
         for line, arguments in lines.items()
         for name in cast.names()
     ]
-    figures = bench_run.sweep(cast, entries, MEMORY_LIMIT_S)
+    figures = bench_run.sweep_together(cast, entries, MEMORY_LIMIT_S, MEMORY_AT_ONCE)
     return {
         line: {
             name: figures[line, name][MEMORY_FIELDS[line]]

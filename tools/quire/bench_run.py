@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import native
 from errors import EnvironmentLacks, QuireError
@@ -93,6 +94,18 @@ def sweep(cast, entries, limit_s=None):
         if cast.admit(name, figure):
             figures[key] = figure
     return figures
+
+
+def sweep_together(cast, entries, limit_s, workers):
+    """The same of processes that mostly sleep, or of which only the memory is asked: several at a time."""
+    entries = [entry for entry in entries if entry[1] not in cast.refused]
+    with ThreadPoolExecutor(workers) as pool:
+        found = list(pool.map(lambda entry: process(cast, entry[1], entry[2], limit_s), entries))
+    return {
+        key: figure
+        for (key, name, _), figure in zip(entries, found)
+        if cast.admit(name, figure)
+    }
 
 
 def rounds(one_round, budget_s, what):

@@ -6,7 +6,8 @@ cmd_bench.py - the headline tables of the systems Quire replaces, beside this ma
     the slab's tables     (bench_slab.py)    ├ each in interleaved rounds of processes (bench_run.py)
     the per-CPU tables    (bench_percpu.py)  │
     the heap's table      (bench_heap.py)    ┘
-    micro, apps: mallocs side by side (bench_micro.py, bench_apps.py)
+    micro, apps: mallocs side by side (bench_micro.py, bench_apps.py); scale: all four over threads,
+    objects and CPUs (bench_scale.py)
         -> medians and intervals, ratios within a round -> text, --json, --save, --baseline
 
 Invariants: B1  a figure under a peer's name was measured in a process whose malloc is that peer's.
@@ -26,6 +27,8 @@ import bench_micro
 import bench_percpu
 import bench_percpu_text
 import bench_run
+import bench_scale
+import bench_scale_text
 import bench_slab
 import bench_slab_text
 import cmd_env
@@ -34,9 +37,13 @@ from errors import EXIT_CONDITION_FALSE, EXIT_OK, UsageError
 
 HELP = "published figures of the systems Quire replaces, beside this machine's"
 SCHEMA = "quire.bench/1"
-MALLOCS = {"micro": bench_micro, "apps": bench_apps}  # under each malloc; the others are "seeds"
-TABLES = ["seeds", *MALLOCS]
-QUICK_S, FULL_S = 60, 420
+# Tables of one module each; the others are "seeds".
+SINGLE = {"micro": bench_micro, "apps": bench_apps, "scale": bench_scale}
+TEXT = {"micro": bench_micro.text, "apps": bench_apps.text, "scale": bench_scale_text.text}
+TABLES = ["seeds", *SINGLE]
+# Of rounds; what stands around them has QUICK_LIMIT_S to end in, on two CPUs that nothing else uses.
+QUICK_S = {"seeds": 50, "micro": 28, "apps": 46, "scale": 48}
+QUICK_LIMIT_S, FULL_S = 60, 420
 ARENA_PART, SLAB_PART, PERCPU_PART, HEAP_PART = 0.2, 0.35, 0.3, 0.15  # of the time
 
 
@@ -47,13 +54,13 @@ def add_arguments(parser):
         default="seeds",
         metavar="TABLE",
         help="seeds (default): the headline tables of arena, slab, per-CPU and heap; micro, apps: small"
-        " programs, real ones under each malloc",
+        " programs, real ones under each malloc; scale: over threads, objects and CPUs",
     )
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--quick", action="store_true", help="about a minute (default); micro and apps two or three")
+    length.add_argument("--quick", action="store_true", help="under a minute (default)")
     length.add_argument("--full", action="store_true", help="about 7 minutes, narrower intervals")
     parser.add_argument(
-        "--lines", metavar="A,B", help="of micro and apps only these lines (an empty name lists them)"
+        "--lines", metavar="A,B", help="not of seeds: only these lines (an empty name lists them)"
     )
     parser.add_argument(
         "--secure", action="store_true", help="micro and apps: also the drop-in with secure:1"
@@ -85,10 +92,10 @@ def run(args):
         )
     lines = chosen_lines(args)
     baseline = load_baseline(args.baseline, args.table) if args.baseline else None
-    if args.table in MALLOCS:
-        result = measure_mallocs(args, lines)
+    if args.table in SINGLE:
+        result = measure_single(args, lines)
     else:
-        result = measure(budget_s=FULL_S if args.full else QUICK_S, full=args.full)
+        result = measure(budget_s=FULL_S if args.full else QUICK_S["seeds"], full=args.full)
     if args.save:
         with open(args.save, "w", encoding="utf-8") as file:
             json.dump(result, file, indent=1)
@@ -106,9 +113,9 @@ def chosen_lines(args):
     """The lines that --lines names, or None for all."""
     if args.lines is None:
         return None
-    if args.table not in MALLOCS:
-        raise UsageError(f"--lines: {args.table} has none", fix=f"quire bench {' | '.join(MALLOCS)}")
-    known, wanted = MALLOCS[args.table].lines(), [w.strip() for w in args.lines.split(",")]
+    if args.table not in SINGLE:
+        raise UsageError(f"--lines: {args.table} has none", fix=f"quire bench {' | '.join(SINGLE)}")
+    known, wanted = SINGLE[args.table].lines(), [w.strip() for w in args.lines.split(",")]
     for name in wanted:
         if name not in known:
             raise UsageError(
@@ -141,11 +148,11 @@ def load_baseline(path, table="seeds"):
     return saved
 
 
-def measure_mallocs(args, lines):
-    """One of MALLOCS; the result is what --json prints."""
+def measure_single(args, lines):
+    """One of SINGLE; the result is what --json prints."""
     table, full, cast = args.table, args.full, bench_mallocs.cast(args.secure)
     load_before, began = os.getloadavg()[0], time.monotonic()
-    found = MALLOCS[table].measure(cast, FULL_S if full else 0, full, lines)
+    found = SINGLE[table].measure(cast, FULL_S if full else QUICK_S[table], full, lines)
     return {
         "schema": SCHEMA,
         "table": table,
@@ -205,8 +212,8 @@ def text(result):
         f"{m['cpu_model']}, {m['cpus_usable']} CPUs, {m['kernel']}, {m['libc']}, load"
         f" {m['load_average_before']} before; {result['seconds']:.0f} s"
     ] + [f"left out: {name}: {why}" for name, why in result["refused"].items()]
-    if result["table"] in MALLOCS:
-        found = MALLOCS[result["table"]].text(result[result["table"]], result["allocators"])
+    if result["table"] in SINGLE:
+        found = TEXT[result["table"]](result[result["table"]], result["allocators"])
         return "\n\n".join(["\n".join(lines), found])
     parts = [
         bench_arena.text(result),
@@ -219,8 +226,8 @@ def text(result):
 
 def regressions(result, baseline):
     """[sentence]: what lies wholly on the worse side of the baseline's intervals."""
-    if result["table"] in MALLOCS:
-        return MALLOCS[result["table"]].regressions(result, baseline)
+    if result["table"] in SINGLE:
+        return SINGLE[result["table"]].regressions(result, baseline)
     return [
         sentence
         for part in (bench_arena, bench_slab, bench_percpu, bench_heap)
