@@ -5,7 +5,8 @@
 #   P/lib/libquire.{so,a}       the library                       P/share/quire/tool/      the tool, in Python
 #   P/lib/libquire-malloc.so    the same as the program's malloc
 #   P/lib/cmake/quire/          find_package(quire)               P/libexec/quire/         its native helpers
-#   P/lib/pkgconfig/quire.pc    pkg-config quire                  P/share/doc/quire/       documents, P/share/man/
+#   P/lib/pkgconfig/quire.pc    pkg-config quire                  P/share/doc/quire/       documents
+#   P/share/man/man{1,3,7}/         manual pages, where scdoc is
 #
 # Nothing that is installed knows P: the whole prefix can be moved.
 # Included by the top CMakeLists.txt after every target is there.
@@ -40,7 +41,17 @@ install(FILES ${PROJECT_BINARY_DIR}/packaging/quire.pc DESTINATION ${QUIRE_PC_DI
 
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY doc/ DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN man EXCLUDE)
-install(DIRECTORY doc/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
+
+# The manual is made while it is installed: it asks the tool's commands for their options, and no build should wait for that.
+find_program(QUIRE_SCDOC scdoc DOC "Makes the manual pages")
+find_package(Python3 3.11 COMPONENTS Interpreter QUIET)
+if(QUIRE_SCDOC AND Python3_Interpreter_FOUND)
+  install(CODE "execute_process(COMMAND_ERROR_IS_FATAL ANY
+    COMMAND ${Python3_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/scripts/manual/pages.py ${PROJECT_BINARY_DIR}/manual --scdoc ${QUIRE_SCDOC})")
+  install(DIRECTORY ${PROJECT_BINARY_DIR}/manual/ DESTINATION ${CMAKE_INSTALL_MANDIR} FILES_MATCHING PATTERN "*.[137]" PATTERN scd EXCLUDE)
+else()
+  message(STATUS "no manual pages: they need scdoc (apt-get install scdoc) and Python 3.11")
+endif()
 
 # Every program and library that tools/native and bench build is a helper of the tool; none of them is of use by itself.
 function(quire_install_helpers directory destination)
