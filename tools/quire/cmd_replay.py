@@ -40,6 +40,7 @@ def add_arguments(parser):
     parser.add_argument(
         "--json", action="store_true", help='JSON alone on stdout, "schema":"quire.replay/1"'
     )
+    tracefile.add_wrapper_option(parser)
 
 
 def choose(names, plan_path):
@@ -66,7 +67,7 @@ def run(args):
     native.helper("quire-replay")
     chosen, _ = choose(args.allocator, "")
     with tempfile.TemporaryDirectory(prefix="quire-") as folder:
-        recording = tracefile.analyse(args.trace, folder)
+        recording = tracefile.analyse(args.trace, folder, args.wrapper)
         wanted = args.allocator is None or "mix" in args.allocator.split(",")
         advised = mix.choose(recording, folder, args.rounds).path if wanted else None
         chosen, plan_path = choose(args.allocator, advised)

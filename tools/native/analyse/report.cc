@@ -120,6 +120,8 @@ void site_write(const Report &report, uint32_t id, FILE *to) {
     std::fprintf(to, "    {\n      %s, \"function\": %s, \"file\": %s, \"line\": %d, \"module\": %s,\n",
                  member("id", id).c_str(), quoted(site.function).c_str(), quoted(site.file).c_str(), site.line,
                  quoted(site.module).c_str());
+    std::fprintf(to, "      \"inlined\": %s, \"key\": \"%016llx\", %s,\n", site.inlined ? "true" : "false",
+                 static_cast<unsigned long long>(site.key), member("frame", report.sites->own_frame(site)).c_str());
     std::fprintf(to, "      \"stack\": %s,\n", list(report.sites->stack_text(site)).c_str());
     std::fprintf(to, "      %s, %s, %s, %s, %s,\n", member("count", life.count).c_str(),
                  member("bytes", life.bytes).c_str(), member("zeroed", life.zeroed).c_str(),

@@ -55,6 +55,15 @@ std::string plain_name(const std::string &name) {
     return end == std::string::npos || end == 0 ? name : name.substr(0, end);
 }
 
+/* FNV-1a: no secret is kept, and two of 100,000 sites meet once in a billion programs. */
+uint64_t hash_of(const std::string &text) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (unsigned char c : text) {
+        hash = (hash ^ c) * 0x100000001b3u;
+    }
+    return hash;
+}
+
 }  // namespace
 
 void Sites::stack_add(uint32_t id, const uint64_t *ips, unsigned count) {
@@ -178,6 +187,8 @@ void Sites::settle() {
             site.file = frame->file;
             site.module = frame->module;
             site.line = frame->line;
+            site.inlined = frame->inlined;
+            site.key = hash_of(key);
             site.stack = stack;
             sites_.push_back(site);
         }
@@ -191,6 +202,21 @@ void Sites::used(uint32_t stack_id, uint64_t count) {
         sites_[number].stack_uses = count;
         sites_[number].stack = stacks_[stack_id];
     }
+}
+
+size_t Sites::own_frame(const Site &site) {
+    const Frame *own = nullptr;
+    size_t address = site.stack.empty() ? 0 : first_own(site.stack, &own);
+    size_t line = 0;
+    for (size_t i = 0; i <= address && i < site.stack.size(); i++) {
+        for (const Frame &frame : symbols_.at(site.stack[i])) {
+            if (&frame == own) {
+                return line;
+            }
+            line++;
+        }
+    }
+    return 0;
 }
 
 std::vector<std::string> Sites::stack_text(const Site &site) {

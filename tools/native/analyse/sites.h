@@ -22,6 +22,8 @@ namespace quire {
 struct Site {
     std::string function, file, module;
     int line = 0;
+    bool inlined = false;         // the function, into its caller
+    uint64_t key = 0;             // the same in every trace of one program: of the places that tell sites apart
     std::vector<uint64_t> stack;  // return addresses of the stack that stands for the site
     uint64_t stack_uses = 0;
 };
@@ -38,6 +40,8 @@ class Sites {
     void used(uint32_t stack_id, uint64_t count);
     const std::vector<Site> &all() const { return sites_; }
     std::vector<std::string> stack_text(const Site &site);
+    /* Which of the lines of stack_text() is the site's own function. */
+    size_t own_frame(const Site &site);
 
   private:
     bool is_wrapper(const Frame &frame) const;

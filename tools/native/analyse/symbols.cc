@@ -60,10 +60,11 @@ std::string Frame::text() const {
     if (function.empty()) {
         return module.empty() ? hex(offset) : module + "+" + hex(offset);
     }
+    std::string name = inlined ? function + " (inlined)" : function;
     if (!file.empty()) {
-        return function + " (" + base_name(file) + ":" + std::to_string(line) + ")";
+        return name + " (" + base_name(file) + ":" + std::to_string(line) + ")";
     }
-    return inlined ? function : function + "+" + hex(offset) + " (" + module + ")";
+    return inlined ? name : name + "+" + hex(offset) + " (" + module + ")";
 }
 
 struct Symbols::Module {

@@ -27,7 +27,7 @@ struct Frame {
     uint64_t symbol_start = 0;   // 0 when inlined or unknown
     uint64_t symbol_bytes = 0;
 
-    std::string text() const;    // "function (file:line)", "function+0x1c (module)" or "module+0x1234"
+    std::string text() const;    // "function (file:line)", "function (inlined) (file:line)", "function+0x1c (module)" or "module+0x1234"
 };
 
 class Symbols {
