@@ -111,6 +111,7 @@ void Life::grow_live(SiteLife &site, uint64_t bytes) {
     totals_.live_bytes += bytes;
     if (totals_.live_bytes > totals_.peak_live_bytes) {
         totals_.peak_live_bytes = totals_.live_bytes;
+        totals_.peak_event = totals_.events;
         peaks_++;
     }
 }
@@ -178,8 +179,11 @@ void Life::allocate(const qtr_event &event) {
     grow_live(site, event.size);
     uint32_t slot = program_ != nullptr ? program_->fill(event, number) : 0;
     objects_[index] = {event.address, event.size,   event.tick,   totals_.allocations, number,
-                       slot,          event.thread, event.thread, false};
+                       slot,          event.thread, event.thread, event.stack,         false};
     put(event.address, index);
+    if (watcher_ != nullptr) {
+        watcher_->born(objects_[index]);
+    }
     if (event.stack < STACKS_MAX) {
         if (event.stack >= stack_uses_.size()) {
             stack_uses_.resize(event.stack + 1024u);
@@ -205,6 +209,9 @@ void Life::die(uint32_t index, const qtr_event &event) {
     }
     if (program_ != nullptr) {
         program_->empty(event.thread, object.site, object.slot, (crossed ? 1u : 0u) | (object.shared ? 2u : 0u));
+    }
+    if (watcher_ != nullptr) {
+        watcher_->died(object, event.tick);
     }
     free_objects_.push_back(index);
 }
@@ -254,9 +261,13 @@ void Life::realloc_end(const qtr_event &event) {
     } else {
         shrink_live(site, object.size - event.size);
     }
+    uint64_t size_before = object.size;
     object.size = event.size;
     object.address = event.address;
     put(event.address, index);
+    if (watcher_ != nullptr) {
+        watcher_->resized(object, size_before);
+    }
     if (program_ != nullptr) {
         program_->resize(event, object.site, object.slot, crossed);
     }
@@ -281,6 +292,9 @@ void Life::event(const qtr_event &event) {
         break;
     default:
         release(event);
+    }
+    if (watcher_ != nullptr) {
+        watcher_->after(event);
     }
 }
 

@@ -48,7 +48,24 @@ struct LifeTotals {
     uint64_t unknown_frees = 0;  // of blocks the trace does not know: dropped
     uint64_t missed_frees = 0;   // an address was handed out again without a free between
     uint64_t live = 0, live_bytes = 0, peak_live_bytes = 0, peak_live = 0;
+    uint64_t peak_event = 0;  // number of the event after which peak_live_bytes were live first
     uint64_t threads = 0;
+};
+
+struct LiveObject {
+    uint64_t address, size, birth_tick, birth_number;
+    uint32_t site, slot, thread, birth_thread, stack;
+    bool shared;  // touched by two threads
+};
+
+/* Who else wants to know: told after Life's own figures are up to date. */
+class LifeWatcher {
+  public:
+    virtual ~LifeWatcher() = default;
+    virtual void born(const LiveObject &object) = 0;
+    virtual void resized(const LiveObject &object, uint64_t size_before) = 0;
+    virtual void died(const LiveObject &object, uint64_t tick) = 0;
+    virtual void after(const qtr_event &event) = 0;
 };
 
 class Life {
@@ -56,16 +73,20 @@ class Life {
     Life(Sites &sites, ProgramWriter *program, double tick_ns);
     void event(const qtr_event &event);
     void settle();  // after the last event
+    void watch(LifeWatcher *watcher) { watcher_ = watcher; }
     const LifeTotals &totals() const { return totals_; }
     const std::vector<SiteLife> &sites() const { return lives_; }
     const std::vector<uint64_t> &stack_uses() const { return stack_uses_; }
+    template <typename Visit> void each_live(Visit visit) const {
+        for (const Place &place : table_) {
+            if (place.address != 0) {
+                visit(objects_[place.object]);
+            }
+        }
+    }
 
   private:
-    struct Object {
-        uint64_t address, size, birth_tick, birth_number;
-        uint32_t site, slot, thread, birth_thread;
-        bool shared;  // touched by two threads
-    };
+    using Object = LiveObject;
     struct Place {
         uint64_t address;  // 0: free
         uint32_t object;
@@ -89,6 +110,7 @@ class Life {
 
     Sites &sites_;
     ProgramWriter *program_;
+    LifeWatcher *watcher_ = nullptr;
     double tick_ns_;
     LifeTotals totals_;
     uint64_t peaks_ = 1;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 /*
- * main.cc - quire-analyse TRACE --sites FILE.json --program FILE.qrp [--wrapper NAME]...
+ * main.cc - quire-analyse TRACE --sites FILE.json --program FILE.qrp --profile FILE.json [--wrapper NAME]...
  *
  *   trace -> definitions -> symbols -> sites -> events, once -> sites.json and program.qrp
+ *                                               once more     -> profile.json, where it is wanted
  *
  * Exit status: 0 done, also for a trace that is cut short (the JSON's note says so); 2 usage; 3 the trace cannot be read or a
  * file cannot be written.
@@ -14,20 +15,23 @@
 #include <string>
 #include <vector>
 
+#include "profile.h"
 #include "report.h"
 
 namespace {
 
 const char usage_text[] =
-    "usage: quire-analyse TRACE [--sites FILE.json] [--program FILE.qrp] [--wrapper NAME]...\n"
+    "usage: quire-analyse TRACE [--sites FILE.json] [--program FILE.qrp] [--profile FILE.json]\n"
+    "                           [--wrapper NAME]...\n"
     "  --sites FILE     allocation sites as JSON; - for standard output, which is also the default\n"
     "  --program FILE   the stream of calls for quire-replay\n"
+    "  --profile FILE   what pictures need: live bytes over time, size by lifetime, stacks, occupancy\n"
     "  --wrapper NAME   a function of the program that only wraps malloc: its callers are the sites\n";
 
 constexpr uint32_t THREADS_MAX = 1u << 20;  // whose kernel ids are kept
 
 struct Arguments {
-    std::string trace, sites, program;
+    std::string trace, sites, program, profile;
     std::vector<std::string> wrappers;
 };
 
@@ -40,7 +44,7 @@ int complain(const std::string &text, int status) {
 int arguments_parse(int count, char **values, Arguments &arguments) {
     for (int i = 1; i < count; i++) {
         std::string word = values[i];
-        if (word == "--sites" || word == "--program" || word == "--wrapper") {
+        if (word == "--sites" || word == "--program" || word == "--profile" || word == "--wrapper") {
             if (i + 1 == count) {
                 return complain(word + " needs a value\n" + usage_text, 2);
             }
@@ -48,7 +52,8 @@ int arguments_parse(int count, char **values, Arguments &arguments) {
             if (word == "--wrapper") {
                 arguments.wrappers.push_back(value);
             } else {
-                (word == "--sites" ? arguments.sites : arguments.program) = value;
+                std::string &file = word == "--sites" ? arguments.sites : word == "--program" ? arguments.program : arguments.profile;
+                file = value;
             }
         } else if (word.size() > 1 && word[0] == '-') {
             return complain("unknown option " + word + "\n" + usage_text, 2);
@@ -96,7 +101,8 @@ int write_all(const Arguments &arguments, const quire::Report &report, quire::Pr
             return complain("cannot write " + error, 3);
         }
     }
-    bool to_stdout = arguments.sites == "-" || (arguments.sites.empty() && arguments.program.empty());
+    bool wants_other = !arguments.program.empty() || !arguments.profile.empty();
+    bool to_stdout = arguments.sites == "-" || (arguments.sites.empty() && !wants_other);
     if (!to_stdout && arguments.sites.empty()) {
         return 0;
     }
@@ -106,33 +112,66 @@ int write_all(const Arguments &arguments, const quire::Report &report, quire::Pr
     return ok ? 0 : complain("cannot write " + arguments.sites + ": " + std::strerror(errno), 3);
 }
 
+/* Every event through one Life, in order; false without memory for the merge. */
+bool play(qtr_reader *reader, quire::Life &life) {
+    qtr_merge *merge = nullptr;
+    if (qtr_merge_begin(reader, &merge) != 0) {
+        return false;
+    }
+    qtr_event event;
+    while (qtr_merge_next(merge, &event)) {
+        life.event(event);
+    }
+    qtr_merge_end(merge);
+    return true;
+}
+
+/* The second pass.  The first one's Life is gone by now: they never need memory at the same time. */
+int profile(const Arguments &arguments, qtr_reader *reader, Definitions &definitions, const quire::ProfileWanted &wanted) {
+    quire::Life life(definitions.sites, nullptr, wanted.tick_ns);
+    quire::Profile profile(life, wanted);
+    life.watch(&profile);
+    if (!play(reader, life)) {
+        return complain(arguments.trace + ": no memory to read it", 3);
+    }
+    profile.settle();
+    FILE *to = std::fopen(arguments.profile.c_str(), "we");
+    bool ok = to != nullptr && quire::profile_write(profile, definitions.sites, definitions.symbols, to);
+    ok = to != nullptr && std::fclose(to) == 0 && ok;
+    return ok ? 0 : complain("cannot write " + arguments.profile + ": " + std::strerror(errno), 3);
+}
+
+/* The first pass, and what it writes. */
+int analyse_once(const Arguments &arguments, qtr_reader *reader, Definitions &definitions, quire::ProfileWanted &wanted) {
+    std::string error;
+    quire::ProgramWriter program(arguments.program);
+    quire::ProgramWriter *writer = arguments.program.empty() ? nullptr : &program;
+    if (writer != nullptr && !writer->open(error)) {
+        return complain("cannot write " + error, 3);
+    }
+    quire::Life life(definitions.sites, writer, qtr_tick_ns(reader));
+    if (!play(reader, life)) {
+        return complain(arguments.trace + ": no memory to read it", 3);
+    }
+    life.settle();
+    wanted = quire::profile_wanted(life, reader);
+    quire::Report report = {reader, &definitions.symbols, &definitions.sites, &life};
+    return write_all(arguments, report, writer, definitions);
+}
+
 int analyse(const Arguments &arguments, qtr_reader *reader) {
     Definitions definitions;
     for (const std::string &name : arguments.wrappers) {
         definitions.sites.wrapper_add(name);
     }
     qtr_meta_visitor visitor = {stack_defined, module_defined, thread_defined, &definitions};
-    qtr_merge *merge = nullptr;
-    if (qtr_meta_each(reader, &visitor) != 0 || qtr_merge_begin(reader, &merge) != 0) {
+    if (qtr_meta_each(reader, &visitor) != 0) {
         return complain(arguments.trace + ": no memory to read it", 3);
     }
     definitions.sites.settle();
-    std::string error;
-    quire::ProgramWriter program(arguments.program);
-    quire::ProgramWriter *wanted = arguments.program.empty() ? nullptr : &program;
-    if (wanted != nullptr && !program.open(error)) {
-        qtr_merge_end(merge);
-        return complain("cannot write " + error, 3);
-    }
-    quire::Life life(definitions.sites, wanted, qtr_tick_ns(reader));
-    qtr_event event;
-    while (qtr_merge_next(merge, &event)) {
-        life.event(event);
-    }
-    qtr_merge_end(merge);
-    life.settle();
-    quire::Report report = {reader, &definitions.symbols, &definitions.sites, &life};
-    return write_all(arguments, report, wanted, definitions);
+    quire::ProfileWanted wanted;
+    int status = analyse_once(arguments, reader, definitions, wanted);
+    return status != 0 || arguments.profile.empty() ? status : profile(arguments, reader, definitions, wanted);
 }
 
 }  // namespace

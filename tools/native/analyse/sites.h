@@ -39,6 +39,7 @@ class Sites {
     uint32_t of(uint32_t stack_id) { return stack_id < site_of_.size() ? site_of_[stack_id] : 0; }
     void used(uint32_t stack_id, uint64_t count);
     const std::vector<Site> &all() const { return sites_; }
+    const std::vector<std::vector<uint64_t>> &stacks() const { return stacks_; }
     std::vector<std::string> stack_text(const Site &site);
     /* Which of the lines of stack_text() is the site's own function. */
     size_t own_frame(const Site &site);
