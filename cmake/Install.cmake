@@ -46,9 +46,10 @@ install(DIRECTORY doc/ DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTER
 find_program(QUIRE_SCDOC scdoc DOC "Makes the manual pages")
 find_package(Python3 3.11 COMPONENTS Interpreter QUIET)
 if(QUIRE_SCDOC AND Python3_Interpreter_FOUND)
+  install(CODE "file(REMOVE_RECURSE ${PROJECT_BINARY_DIR}/manual)")
   install(CODE "execute_process(COMMAND_ERROR_IS_FATAL ANY
     COMMAND ${Python3_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/scripts/manual/pages.py ${PROJECT_BINARY_DIR}/manual --scdoc ${QUIRE_SCDOC})")
-  install(DIRECTORY ${PROJECT_BINARY_DIR}/manual/ DESTINATION ${CMAKE_INSTALL_MANDIR} FILES_MATCHING PATTERN "*.[137]" PATTERN scd EXCLUDE)
+  install(DIRECTORY ${PROJECT_BINARY_DIR}/manual/ DESTINATION ${CMAKE_INSTALL_MANDIR} FILES_MATCHING PATTERN "*.[137]")
 else()
   message(STATUS "no manual pages: they need scdoc (apt-get install scdoc) and Python 3.11")
 endif()

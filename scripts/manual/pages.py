@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: MIT
 """pages - makes the manual: each doc/man/NAME.N.scd with its directives carried out, then by scdoc.
 
-    doc/man/*.scd --(directives)--> OUT/scd/*.scd --(scdoc)--> OUT/manN/NAME.N
-    each function of a header page -------------------------> OUT/man3/FUNCTION.3, one line that
-                                                              leads to it
+    doc/man/*.scd --(directives)--> scdoc's text --(scdoc)--> OUT/manN/NAME.N
+    each function of a header page --> OUT/man3/FUNCTION.3, one line that leads to the page
 
 A directive is a line of its own:
 
@@ -100,18 +99,15 @@ def functions_of(text):
 def make(out, scdoc):
     """Writes every page; returns what scdoc complained about."""
     complaints = []
-    (out / "scd").mkdir(parents=True, exist_ok=True)
     for source in sorted(SOURCES.glob("*.scd")):
         text = source.read_text(encoding="utf-8")
-        expanded = expand(text)
-        (out / "scd" / source.name).write_text(expanded, encoding="utf-8")
-        done = subprocess.run([scdoc], input=expanded.encode(), capture_output=True)
+        done = subprocess.run([scdoc], input=expand(text).encode(), capture_output=True)
         if done.returncode != 0 or done.stderr:
             complaints.append(f"{source.name}: {done.stderr.decode().strip()}")
             continue
         name, section = source.name[:-4].rsplit(".", 1)
         folder = out / f"man{section}"
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{name}.{section}").write_bytes(done.stdout)
         for function in functions_of(text):
             (folder / f"{function}.{section}").write_text(f".so man{section}/{name}.{section}\n")

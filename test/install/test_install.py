@@ -232,3 +232,12 @@ def test_the_installed_tool_tries_a_program(prefix, tmp_path):
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["schema"] == "quire.try/1"
+
+
+def test_the_manual_is_installed_where_man_looks(prefix):
+    done = subprocess.run(
+        ["man", "-M", prefix / "share" / "man", "quire_slab_create"], capture_output=True, text=True
+    )
+    assert "quire-slab - elements of one size" in done.stdout
+    for page in ("man1/quire-try.1", "man7/quire-conf.7", "man3/quire-arena.3"):
+        assert (prefix / "share" / "man" / page).is_file()
