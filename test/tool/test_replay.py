@@ -281,7 +281,7 @@ def test_a_program_with_flipped_bytes_never_crashes_the_replayer(tmp_path):
         "quire-plan 1\nslab 0 bytes 0\nsite 1 slab 0\n",
         "quire-plan 1\nslab 5000 bytes 64\n",
         "quire-plan 1\nslab 0 bytes 64\nsite 1 slab 0\nsite 1 arena 0\n",
-        "quire-plan 1\nslab 0 bytes 64\nsite 1 heap 0\n",
+        "quire-plan 1\nslab 0 bytes 64\nsite 1 pool 0\n",
         "quire-plan 1\nslab 0 bytes 64\nsite 1\n",
     ],
 )

@@ -13,11 +13,16 @@
  * Files without runs get an order by letting each thread go on as long as the state of the slots
  * allows (an alloc needs an empty slot, a free one that is filled, by an object of the same site).
  *
+ * Memory: PIECES_BYTES for a walk and a few bytes a thread, and 4 bytes a slot while an order is
+ * guessed.  All of a walk's memory is resident from its beginning, so that a replay's growth is
+ * the allocator's alone; nothing of the file is mapped for the same reason.
+ *
  * Locks: none; read only once open.
  * Not here: the meaning of a whole program (compile.c, generations.c).
  */
 #include "replay/stream.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,9 +33,12 @@
 
 // Every slot needs an op that fills it; a site is a place in a program.
 enum { SLOTS_MAX = 1 << 30, SITES_MAX = 1 << 24 };
+// What is read at a time.
+enum { READ_OPS = 1 << 16, READ_RUNS = 1 << 14, PIECES_BYTES = 4 << 20, PIECE_OPS_MIN = 16 };
 
 /* What the slots hold while an order is guessed. */
 struct guess {
+    struct stream_ops ops;
     uint64_t *next;   // by thread
     uint32_t *holder; // by slot: site + 1, 0 when empty
     struct qrp_run *runs;
@@ -56,31 +64,41 @@ void stream_memory_give(void *memory, size_t count, size_t bytes) {
     munmap(memory, total_bytes ? total_bytes : 1);
 }
 
-static const char *map_file(const char *path, const unsigned char **data, size_t *bytes) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+/* Reads it all; a file that shrinks under our hands ends the process. */
+static void read_at(int fd, void *to, size_t bytes, uint64_t at) {
+    unsigned char *next = to;
+    while (bytes > 0) {
+        ssize_t got = pread(fd, next, bytes, (off_t)at);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0) {
+            dprintf(2, "the recorded program cannot be read any more: %s\n",
+                    got < 0 ? strerror(errno) : "it became shorter");
+            exit(1);
+        }
+        next += got;
+        at += (uint64_t)got;
+        bytes -= (size_t)got;
+    }
+}
+
+static const char *open_file(const char *path, struct stream *stream, uint64_t *bytes) {
+    stream->fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (stream->fd < 0)
         return "cannot be opened";
     struct stat st;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
-        close(fd);
+    if (fstat(stream->fd, &st) != 0 || !S_ISREG(st.st_mode))
         return "is not a regular file";
-    }
-    *bytes = (size_t)st.st_size;
-    if (*bytes < sizeof(struct qrp_header)) {
-        close(fd);
+    *bytes = (uint64_t)st.st_size;
+    if (*bytes < sizeof(struct qrp_header))
         return "is too short to be a replay program";
-    }
-    void *map = mmap(NULL, *bytes, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, 0);
-    close(fd);
-    if (map == MAP_FAILED)
-        return "cannot be mapped";
-    *data = map;
     return NULL;
 }
 
-/* Lays the sections over the mapped file. */
-static const char *lay_out(struct stream *stream, const unsigned char *data, size_t bytes) {
-    const struct qrp_header *header = (const void *)data;
+/* Where the sections lie; header and threads into memory. */
+static const char *lay_out(struct stream *stream, uint64_t bytes) {
+    struct qrp_header *header = stream_memory(1, sizeof *header);
+    read_at(stream->fd, header, sizeof *header, 0);
     if (memcmp(header->magic, QRP_MAGIC, sizeof header->magic) != 0)
         return "is not a replay program";
     if (header->version != QRP_VERSION)
@@ -95,10 +113,12 @@ static const char *lay_out(struct stream *stream, const unsigned char *data, siz
     rest_bytes -= threads_bytes + header->ops * sizeof(struct qrp_op);
     if (header->runs > rest_bytes / sizeof(struct qrp_run))
         return "is truncated";
+    struct qrp_thread *threads = stream_memory(header->threads, sizeof *threads);
+    read_at(stream->fd, threads, (size_t)threads_bytes, sizeof *header);
     stream->header = header;
-    stream->threads = (const void *)(data + sizeof *header);
-    stream->ops = (const void *)(data + sizeof *header + threads_bytes);
-    stream->runs = (const void *)(stream->ops + header->ops);
+    stream->threads = threads;
+    stream->ops_at = sizeof *header + threads_bytes;
+    stream->runs_at = stream->ops_at + header->ops * sizeof(struct qrp_op);
     stream->runs_count = (size_t)header->runs;
     return NULL;
 }
@@ -110,40 +130,117 @@ static const char *check_threads(const struct stream *stream) {
         if (thread->first_op != covered || thread->ops > stream->header->ops - covered)
             return "is damaged (S1: a thread's ops)";
         covered += thread->ops;
-        if (thread->ops && stream->ops[covered - 1].kind == QRP_SIZE_HI)
+        if (thread->ops == 0)
+            continue;
+        struct qrp_op last;
+        read_at(stream->fd, &last, sizeof last,
+                stream->ops_at + (covered - 1) * sizeof(struct qrp_op));
+        if (last.kind == QRP_SIZE_HI)
             return "is damaged (S1: a size without an op)";
     }
     return covered == stream->header->ops ? NULL : "is damaged (S1: ops of no thread)";
 }
 
+static bool op_sound(const struct qrp_op *op, const struct qrp_header *header) {
+    return op->kind >= QRP_ALLOC && op->kind <= QRP_SIZE_HI && op->slot < header->slots &&
+           op->site < header->sites && op->align_log2 <= 40;
+}
+
 static const char *check_ops(const struct stream *stream) {
     const struct qrp_header *header = stream->header;
-    for (uint64_t i = 0; i < header->ops; i++) {
-        const struct qrp_op *op = &stream->ops[i];
-        if (op->kind == QRP_SIZE_HI)
-            continue;
-        if (op->kind < QRP_ALLOC || op->kind > QRP_SIZE_HI || op->slot >= header->slots ||
-            op->site >= header->sites || op->align_log2 > 40)
-            return "is damaged (S2: an op)";
+    struct qrp_op *buffer = stream_memory(READ_OPS, sizeof *buffer);
+    const char *wrong = NULL;
+    for (uint64_t i = 0; i < header->ops && !wrong; i += READ_OPS) {
+        size_t count = header->ops - i < READ_OPS ? (size_t)(header->ops - i) : READ_OPS;
+        read_at(stream->fd, buffer, count * sizeof *buffer, stream->ops_at + i * sizeof *buffer);
+        for (size_t k = 0; k < count && !wrong; k++)
+            if (!op_sound(&buffer[k], header))
+                wrong = "is damaged (S2: an op)";
     }
-    return NULL;
+    stream_memory_give(buffer, READ_OPS, sizeof *buffer);
+    return wrong;
+}
+
+/* The run at this place; the walk's buffer moves on when it has to. */
+static const struct qrp_run *run_at(struct stream_walk *walk, size_t idx) {
+    const struct stream *stream = walk->stream;
+    if (stream->runs)
+        return &stream->runs[idx];
+    if (idx - walk->runs_first >= walk->runs_held) {
+        size_t left = stream->runs_count - idx;
+        walk->runs_first = idx;
+        walk->runs_held = left < READ_RUNS ? left : READ_RUNS;
+        read_at(stream->fd, walk->runs_buffer, walk->runs_held * sizeof(struct qrp_run),
+                stream->runs_at + idx * sizeof(struct qrp_run));
+    }
+    return &walk->runs_buffer[idx - walk->runs_first];
 }
 
 static const char *check_runs(const struct stream *stream) {
     uint32_t threads = stream->header->threads;
     uint64_t *sums = stream_memory(threads, sizeof *sums);
+    struct stream_walk walk;
     const char *wrong = NULL;
+    stream_walk_begin(&walk, stream);
     for (size_t i = 0; i < stream->runs_count && !wrong; i++) {
-        if (stream->runs[i].thread >= threads)
+        const struct qrp_run *run = run_at(&walk, i);
+        if (run->thread >= threads)
             wrong = "is damaged (S3: a run of no thread)";
         else
-            sums[stream->runs[i].thread] += stream->runs[i].ops;
+            sums[run->thread] += run->ops;
     }
+    stream_walk_end(&walk);
     for (uint32_t t = 0; t < threads && !wrong; t++)
         if (sums[t] != stream->threads[t].ops)
             wrong = "is damaged (S3: runs and ops differ)";
     stream_memory_give(sums, threads, sizeof *sums);
     return wrong;
+}
+
+/* Ops that fit into each thread's buffer. */
+static uint32_t piece_ops(const struct stream *stream) {
+    uint64_t longest = 1, each;
+    for (uint32_t t = 0; t < stream->header->threads; t++)
+        if (stream->threads[t].ops > longest)
+            longest = stream->threads[t].ops;
+    each = PIECES_BYTES / sizeof(struct qrp_op) / (stream->header->threads + 1ull);
+    if (each < PIECE_OPS_MIN)
+        each = PIECE_OPS_MIN;
+    return (uint32_t)(each < longest ? each : longest);
+}
+
+static void ops_begin(struct stream_ops *ops, const struct stream *stream) {
+    size_t threads = stream->header->threads;
+    *ops = (struct stream_ops){.stream = stream, .room = piece_ops(stream)};
+    ops->pieces = stream_memory(threads, sizeof *ops->pieces);
+    ops->buffer = stream_memory(threads * ops->room, sizeof *ops->buffer);
+    memset(ops->buffer, 0, threads * ops->room * sizeof *ops->buffer);
+}
+
+static void ops_end(struct stream_ops *ops) {
+    size_t threads = ops->stream->header->threads;
+    stream_memory_give(ops->pieces, threads, sizeof *ops->pieces);
+    stream_memory_give(ops->buffer, threads * ops->room, sizeof *ops->buffer);
+}
+
+static const struct qrp_op *piece_read(struct stream_ops *ops, uint32_t thread, uint64_t idx) {
+    const struct qrp_thread *range = &ops->stream->threads[thread];
+    struct stream_piece *piece = &ops->pieces[thread];
+    struct qrp_op *buffer = &ops->buffer[(size_t)thread * ops->room];
+    uint64_t left = range->ops - idx;
+    piece->first = idx;
+    piece->count = left < ops->room ? (uint32_t)left : ops->room;
+    read_at(ops->stream->fd, buffer, piece->count * sizeof *buffer,
+            ops->stream->ops_at + (range->first_op + idx) * sizeof *buffer);
+    return buffer;
+}
+
+/* The thread's op of that index, which must be one it has. */
+static inline const struct qrp_op *op_at(struct stream_ops *ops, uint32_t thread, uint64_t idx) {
+    const struct stream_piece *piece = &ops->pieces[thread];
+    if (__builtin_expect(idx - piece->first >= piece->count, 0))
+        return piece_read(ops, thread, idx);
+    return &ops->buffer[(size_t)thread * ops->room + (size_t)(idx - piece->first)];
 }
 
 static void guess_add_run(struct guess *guess, uint32_t thread, uint32_t ops) {
@@ -161,15 +258,14 @@ static void guess_add_run(struct guess *guess, uint32_t thread, uint32_t ops) {
 }
 
 /* Lets one thread go on; `force` takes its first op whatever the slots say.  Ops taken. */
-static uint32_t guess_advance(struct guess *guess, const struct stream *stream, uint32_t thread,
-                              bool force) {
-    const struct qrp_thread *range = &stream->threads[thread];
+static uint32_t guess_advance(struct guess *guess, uint32_t thread, bool force) {
+    const struct qrp_thread *range = &guess->ops.stream->threads[thread];
     uint32_t taken = 0;
-    while (guess->next[thread] < range->ops && taken < UINT32_MAX) {
-        const struct qrp_op *op = &stream->ops[range->first_op + guess->next[thread]];
+    while (guess->next[thread] < range->ops && taken < UINT32_MAX - 1) {
+        const struct qrp_op *op = op_at(&guess->ops, thread, guess->next[thread]);
         uint32_t step = 1;
         if (op->kind == QRP_SIZE_HI) {
-            op++;
+            op = op_at(&guess->ops, thread, guess->next[thread] + 1);
             step = 2;
         }
         uint32_t *holder = &guess->holder[op->slot];
@@ -189,12 +285,13 @@ static void guess_order(struct stream *stream) {
     size_t slots = (size_t)stream->header->slots;
     struct guess guess = {.next = stream_memory(threads, sizeof(uint64_t)),
                           .holder = stream_memory(slots, sizeof(uint32_t))};
+    ops_begin(&guess.ops, stream);
     uint64_t left = stream->header->ops;
     bool force = false;
     while (left > 0) {
         uint64_t before = left;
         for (uint32_t t = 0; t < threads && left > 0; t++) {
-            uint32_t taken = guess_advance(&guess, stream, t, force);
+            uint32_t taken = guess_advance(&guess, t, force);
             if (taken == 0)
                 continue;
             guess_add_run(&guess, t, taken);
@@ -203,6 +300,7 @@ static void guess_order(struct stream *stream) {
         }
         force = left == before;
     }
+    ops_end(&guess.ops);
     stream_memory_give(guess.next, threads, sizeof(uint64_t));
     stream_memory_give(guess.holder, slots, sizeof(uint32_t));
     stream->runs = guess.runs;
@@ -211,12 +309,11 @@ static void guess_order(struct stream *stream) {
 }
 
 const char *stream_open(struct stream *stream, const char *path) {
-    const unsigned char *data = NULL;
-    size_t bytes = 0;
-    *stream = (struct stream){0};
-    const char *wrong = map_file(path, &data, &bytes);
+    uint64_t bytes = 0;
+    *stream = (struct stream){.fd = -1};
+    const char *wrong = open_file(path, stream, &bytes);
     if (!wrong)
-        wrong = lay_out(stream, data, bytes);
+        wrong = lay_out(stream, bytes);
     if (!wrong)
         wrong = check_threads(stream);
     if (!wrong)
@@ -231,21 +328,23 @@ const char *stream_open(struct stream *stream, const char *path) {
 void stream_walk_begin(struct stream_walk *walk, const struct stream *stream) {
     *walk = (struct stream_walk){.stream = stream};
     walk->next = stream_memory(stream->header->threads, sizeof *walk->next);
+    walk->runs_buffer = stream_memory(READ_RUNS, sizeof *walk->runs_buffer);
+    memset(walk->runs_buffer, 0, READ_RUNS * sizeof *walk->runs_buffer);
+    ops_begin(&walk->ops, stream);
 }
 
 bool stream_walk_next(struct stream_walk *walk, struct stream_op *out) {
-    const struct stream *stream = walk->stream;
     uint64_t size_high = 0;
     for (;;) {
         while (walk->run_left == 0) {
-            if (walk->run_idx == stream->runs_count)
+            if (walk->run_idx == walk->stream->runs_count)
                 return false;
-            walk->run_left = stream->runs[walk->run_idx++].ops;
+            const struct qrp_run *run = run_at(walk, walk->run_idx++);
+            walk->run_left = run->ops;
+            walk->run_thread = run->thread;
         }
-        uint32_t thread = stream->runs[walk->run_idx - 1].thread;
-        const struct qrp_op *op =
-            &stream->ops[stream->threads[thread].first_op + walk->next[thread]];
-        walk->next[thread]++;
+        uint32_t thread = walk->run_thread;
+        const struct qrp_op *op = op_at(&walk->ops, thread, walk->next[thread]++);
         walk->run_left--;
         walk->position++;
         if (op->kind == QRP_SIZE_HI) {
@@ -258,5 +357,7 @@ bool stream_walk_next(struct stream_walk *walk, struct stream_op *out) {
 }
 
 void stream_walk_end(struct stream_walk *walk) {
+    ops_end(&walk->ops);
+    stream_memory_give(walk->runs_buffer, READ_RUNS, sizeof *walk->runs_buffer);
     stream_memory_give(walk->next, walk->stream->header->threads, sizeof *walk->next);
 }
