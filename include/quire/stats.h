@@ -5,7 +5,7 @@
  * Use it for a page of metrics, a report at exit, a dump on a signal that the program waits for, or from a debugger (`call quire_stats_write(2, 0)`).
  * It shows the process-wide sources, every slab, every per-CPU pool and every heap, with the blocks of each size, named as their creators named
  * them, with sums that add up.  Arenas are for one thread each and in no list, so that threads with an arena each never meet: their memory is in the
- * default source's taken_bytes and not shown by itself.
+ * default source's taken_bytes and not shown by itself.  Only where QUIRE_CONF has `top` are those with a name listed, and shown too.
  *
  *     quire_stats_write(2, QUIRE_STATS_TEXT);               // a table for people
  *     int fd = open("metrics.prom", O_WRONLY | O_CREAT | O_TRUNC, 0644);

@@ -22,7 +22,7 @@
  *   A5  mapped == used + free + lost + meta, and no more than the limit
  *   A6  the cursor is a multiple of 16
  *
- * Locks: none: one thread at a time.
+ * Locks: none: one thread at a time.  Named ones take the list's at their birth and end, where it is kept (arena_list.c).
  * Not here: where spans come from and how large they are (arena_span.c), looking (arena_look.c), going back (arena_back.c).
  */
 #define QUIRE_ARENA_INLINE 0 /* here is the function itself */
@@ -66,6 +66,8 @@ void arena_enter(struct quire_arena *arena, struct arena_span *span, char *curso
     arena->span_end = arena_span_end(span);
     arena->window.end = arena->watched ? cursor : arena->span_end;
     arena->zero_from = span->zero_from;
+    arena->data = arena_span_data(arena, span);
+    arena->used_before = span->used_before;
 }
 
 struct quire_arena *quire_arena_create(const struct quire_arena_opts *opts)
@@ -112,6 +114,7 @@ struct quire_arena *quire_arena_create(const struct quire_arena_opts *opts)
         sanitize_no_access(data - REDZONE_BYTES, (size_t)(arena->span_end - data) + REDZONE_BYTES);
         sanitize_root(span.start, span.bytes, true);
     }
+    arena_list_enter(arena);
     return arena;
 }
 
@@ -121,6 +124,7 @@ void quire_arena_destroy(struct quire_arena *arena)
         return;
     int kept = errno;
     arena_verify(arena, "A1 destroyed: not a live arena");
+    arena_list_leave(arena);
     quire_arena_reset(arena);
     (void)quire_arena_trim(arena);
     if (arena->rewound_span)

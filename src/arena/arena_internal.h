@@ -62,6 +62,11 @@ struct quire_arena {
     size_t span_bytes_max, limit_bytes;
     struct quire_source *source;
     char name[ARENA_NAME_BYTES];
+    /* for arena_list.c: of the current span, so that others need not look into it; and where the arena stands on the list */
+    char *data;
+    size_t used_before;
+    struct quire_arena *list_next, *list_prev;
+    uint64_t list_order; /* which named arena of the process it is, from 1; 0: on no list */
 };
 
 /* What is before the first block of a span: its header, and when somebody watches a red zone. */
@@ -109,6 +114,21 @@ struct arena_span *arena_large_new(struct quire_arena *arena, size_t room);
 struct arena_span *arena_span_take(struct quire_arena *arena, size_t bytes, size_t least);
 void arena_span_give(struct quire_arena *arena, struct arena_span *span);
 size_t arena_list_give(struct quire_arena *arena, struct arena_span **list);
+
+/* arena_list.c: named arenas, where somebody wants to see them */
+struct arena_glance {
+    uint64_t order;
+    char name[ARENA_NAME_BYTES];
+    struct arena_figures {
+        size_t mapped_bytes, live_bytes, free_bytes, peak_bytes, limit_bytes, large_blocks;
+    } figures;
+};
+void arena_list_begin(void); /* from now on; those that are there already are left out */
+bool arena_list_is_on(void);
+void arena_list_enter(struct quire_arena *arena); /* if it has a name, and lists are kept */
+void arena_list_leave(struct quire_arena *arena);
+/* fn for each, the youngest first, until it returns false; it must not call an arena. */
+void arena_list_each(bool (*fn)(const struct arena_glance *glance, void *arg), void *arg);
 
 /* arena.c */
 void arena_verify(const struct quire_arena *arena, const char *what);

@@ -36,6 +36,7 @@
 
 #include "base/bias.h"
 #include "heap/heap_size.h"
+#include "pages/page_look.h"
 #include "pages/pagemap.h"
 
 #ifdef __cplusplus
@@ -416,6 +417,7 @@ static ALWAYS_INLINE bool heap_is_secure(const struct quire_heap *heap)
 
 /* ---- heap_look.c: with the heaps' lock ---- */
 void heap_stats_locked(struct quire_heap *heap, struct quire_heap_stats *out);
+void heap_pages_look_locked(struct quire_heap *heap, page_look_fn *fn, void *arg); /* every page, and large blocks */
 void heap_classes_stats_locked(struct quire_heap *heap, struct quire_heap_class_stats out[HEAP_CLASSES]);
 
 /* ---- heap_trim.c ---- */

@@ -123,6 +123,41 @@ int quire_heap_walk(struct quire_heap *heap, int (*fn)(void *p, size_t bytes, vo
     return result;
 }
 
+/* ---- pages, for a picture ---- */
+
+STATIC_ASSERT(HEAP_SLOTS_MAX <= PAGE_LOOK_WORDS * WORD_BITS, "a picture has room for a page");
+
+struct picture {
+    page_look_fn *fn;
+    void *arg;
+};
+
+static int picture_page(struct heap_page *page, void *arg)
+{
+    const struct picture *picture = arg;
+    struct page_look seen = {.start = page->span.start, .bytes = page->span.bytes, .slot_bytes = page->slot_bytes, .slots = page->slots};
+    for (unsigned w = 0; w < page->words; w++)
+        seen.live[w] = ~page->free[w];
+    if (page->slots % WORD_BITS)
+        seen.live[page->words - 1] &= bits_low(page->slots % WORD_BITS);
+    picture->fn(&seen, picture->arg);
+    return 0;
+}
+
+void heap_pages_look_locked(struct quire_heap *heap, page_look_fn *fn, void *arg)
+{
+    struct picture picture = {fn, arg};
+    all_home(heap);
+    pages_each(heap, picture_page, &picture);
+    lock_take(&heap->lock);
+    for (const struct heap_page *page = heap->large; page; page = page->next) {
+        struct page_look seen = {.start = heap_large_start(page), .bytes = heap_large_bytes(page), .slot_bytes = heap_large_bytes(page), .slots = 1};
+        seen.live[0] = 1;
+        fn(&seen, arg);
+    }
+    lock_drop(&heap->lock);
+}
+
 /* The header may be a going page's: a guess then, as the address is.  With the heaps' lock, so that it is a header still.  NULL: not in a small block. */
 static NO_SANITIZE struct quire_heap *small_at(const void *p)
 {

@@ -2,7 +2,7 @@
 /*
  * look.h - all kinds of objects made alike: a name, a number, and a row of values that the kind's fields explain.
  *
- *     look_slab.c  look_percpu.c  look_heap.c  look_source.c      registries, under their locks
+ *     look_slab.c  look_percpu.c  look_heap.c  look_source.c  look_arena.c      registries, under their locks
  *              \         |            |          /
  *               look_roll  (32 objects at a time, copied)         no lock
  *              /         |            |
@@ -50,9 +50,10 @@ struct look_kind {
 };
 
 /* All kinds, in the order in which they are shown. */
-enum { LOOK_KINDS = 5 };
+enum { LOOK_KINDS = 6 };
 extern const struct look_kind *const look_kinds[LOOK_KINDS];
-extern const struct look_kind look_source_kind, look_slab_kind, look_percpu_kind, look_heap_kind, look_heap_class_kind;
+extern const struct look_kind look_source_kind, look_arena_kind, look_slab_kind, look_percpu_kind, look_heap_kind, look_heap_class_kind;
+bool look_is_shown(const struct look_kind *kind); /* false: arenas, where nobody lists them */
 
 /* An entry of a list of look_fields.h as a field, and as a value of `stats`, which a collector has. */
 #define LOOK_FIELD(field, role, column, what) {#field, role, column, what},

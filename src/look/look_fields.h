@@ -36,6 +36,14 @@ enum look_role { LOOK_WHOLE, LOOK_PART, LOOK_COUNT, LOOK_LEVEL, LOOK_EVENTS, LOO
     X(gives, LOOK_EVENTS, 0, "spans given back")                                                   \
     X(failures, LOOK_EVENTS, 1, "spans refused")
 
+#define LOOK_ARENA_FIELDS(X)                                                                       \
+    X(mapped_bytes, LOOK_WHOLE, 1, "held from the source: live and free")                          \
+    X(live_bytes, LOOK_PART, 1, "handed out since the last reset, rounded up to 16 bytes")         \
+    X(free_bytes, LOOK_PART, 1, "room, ends of spans that a request did not fit in, headers")      \
+    X(peak_bytes, LOOK_LEVEL, 1, "the most that mapped_bytes has been")                            \
+    X(limit_bytes, LOOK_LEVEL, 0, "the most it may hold; 0: no limit")                             \
+    X(large_blocks, LOOK_COUNT, 1, "blocks with a span of their own")
+
 #define LOOK_SLAB_FIELDS(X)                                                                        \
     X(mapped_bytes, LOOK_WHOLE, 1, "held from the source and for bookkeeping: live, free and meta") \
     X(live_bytes, LOOK_PART, 1, "slots of live elements")                                          \

@@ -14,7 +14,7 @@
 
 #include "look/look.h"
 
-const struct look_kind *const look_kinds[LOOK_KINDS] = {&look_source_kind, &look_slab_kind, &look_percpu_kind, &look_heap_kind, &look_heap_class_kind};
+const struct look_kind *const look_kinds[LOOK_KINDS] = {&look_source_kind, &look_arena_kind, &look_slab_kind, &look_percpu_kind, &look_heap_kind, &look_heap_class_kind};
 
 void look_name_copy(struct look_object *object, const char *name)
 {

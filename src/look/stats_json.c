@@ -69,11 +69,15 @@ void stats_json(struct out *out, struct look_roll *roll)
     out_text(out, "\", \"process\": ");
     out_number(out, os_process_id());
     for (unsigned k = 0; k < LOOK_KINDS; k++) {
+        if (!look_is_shown(look_kinds[k]))
+            continue;
         look_roll_init(roll, look_kinds[k]);
         array(out, roll, &sums[k]);
     }
     out_text(out, ",\n\"sums\": {");
     for (unsigned k = 0; k < LOOK_KINDS; k++) {
+        if (!look_is_shown(look_kinds[k]))
+            continue;
         if (k)
             out_char(out, ',');
         sum_line(out, look_kinds[k], &sums[k]);

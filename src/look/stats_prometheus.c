@@ -102,6 +102,8 @@ void stats_prometheus(struct out *out, struct look_roll *roll)
     out_text(out, "\"} 1\n");
     for (unsigned k = 0; k < LOOK_KINDS; k++) {
         const struct look_kind *kind = look_kinds[k];
+        if (!look_is_shown(kind))
+            continue;
         look_roll_init(roll, kind);
         if (has_parts(kind))
             metric(out, roll, NULL);

@@ -95,5 +95,6 @@ void stats_text(struct out *out, struct look_roll *roll)
     out_number(out, os_process_id());
     out_char(out, '\n');
     for (unsigned k = 0; k < LOOK_KINDS; k++)
-        table(out, roll, look_kinds[k]);
+        if (look_is_shown(look_kinds[k]))
+            table(out, roll, look_kinds[k]);
 }

@@ -78,6 +78,8 @@ void os_libc_own_free(void *start);
 
 /* Make a directory, its parents excepted; one that exists is left as it is. */
 int os_dir_create(const char *path, unsigned mode);
+/* It is this user's, and nobody else may read it or write in it. */
+bool os_dir_is_private(int dirfd);
 /* Open a directory, refusing a symbolic link as its last component.  Returns a descriptor. */
 int os_dir_open(const char *path);
 /* Create a new file 0600 in `dirfd`: never follows a link, never opens what exists (-EEXIST). */
@@ -100,6 +102,8 @@ bool os_file_is(int fd, int dirfd, const char *name);
 /* Call fn with the name of everything in a directory; fn may remove it.  Allocates nothing. */
 int os_dir_each(int dirfd, void (*fn)(const char *name, void *arg), void *arg);
 int os_unlink(int dirfd, const char *name);
+/* In one step: whoever opens `to` has the old file or the new one, whole. */
+int os_rename(int dirfd, const char *from, const char *to);
 /* Try to lock the whole file, shared or exclusive, without waiting: -EWOULDBLOCK. */
 int os_flock(int fd, bool exclusive);
 void os_close(int fd);
@@ -112,6 +116,9 @@ uint64_t os_cpu_time_ns(void); /* of all its threads */
 void os_program_path(char *path, size_t bytes);
 /* Runs with more rights than its user, who must not tell it what to do. */
 bool os_is_privileged(void);
+uint64_t os_user_id(void); /* the effective one */
+/* A variable of the environment; NULL: not set, or the program runs with more rights than its user.  Not before the libc is set up. */
+const char *os_setting(const char *name);
 /* Create or empty a file that the user named.  A descriptor, or -errno. */
 int os_report_open(const char *path);
 /* Which file a descriptor is of; false: it is closed. */

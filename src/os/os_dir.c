@@ -62,6 +62,15 @@ int os_dir_create(const char *path, unsigned mode)
     return error;
 }
 
+bool os_dir_is_private(int dirfd)
+{
+    int kept = errno;
+    struct stat st;
+    bool is_private = fstat(dirfd, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() && (st.st_mode & 077) == 0;
+    errno = kept;
+    return is_private;
+}
+
 bool os_file_is_ours(int dirfd, const char *name)
 {
     int kept = errno;

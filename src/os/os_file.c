@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -158,6 +159,16 @@ int os_unlink(int dirfd, const char *name)
     if (os_fault(OS_UNLINK))
         return -EACCES;
     int error = unlinkat(dirfd, name, 0) ? -errno : 0;
+    errno = kept;
+    return error;
+}
+
+int os_rename(int dirfd, const char *from, const char *to)
+{
+    int kept = errno;
+    if (os_fault(OS_OPEN))
+        return -EACCES;
+    int error = renameat(dirfd, from, dirfd, to) ? -errno : 0;
     errno = kept;
     return error;
 }

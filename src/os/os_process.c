@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/resource.h>
@@ -55,6 +56,16 @@ void os_program_path(char *path, size_t bytes)
 bool os_is_privileged(void)
 {
     return getauxval(AT_SECURE) != 0;
+}
+
+uint64_t os_user_id(void)
+{
+    return (uint64_t)geteuid();
+}
+
+const char *os_setting(const char *name)
+{
+    return environ ? secure_getenv(name) : NULL;
 }
 
 int os_report_open(const char *path)

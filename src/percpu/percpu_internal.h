@@ -32,6 +32,7 @@
 #include "base/bias.h"
 #include "base/bitmap.h"
 #include "base/bits.h"
+#include "pages/page_look.h"
 #include "pages/pagemap.h"
 #include "percpu/percpu_policy.h"
 
@@ -180,6 +181,8 @@ void percpu_pools_unlock(void);
 struct quire_percpu *percpu_pools_first(void);
 /* fn for each pool, the youngest first, until it returns false.  Under the pools' lock: fn may look at the pool and do nothing else. */
 void percpu_each(bool (*fn)(const struct quire_percpu *pool, void *arg), void *arg);
+/* fn for each chunk, one CPU's unit, with its owner visited; with the pools' lock, so that the pool stays. */
+void percpu_pages_look(const struct quire_percpu *pool, page_look_fn *fn, void *arg);
 bool percpu_charge(struct quire_percpu *pool, size_t bytes);
 void percpu_charged(struct quire_percpu *pool);
 bool percpu_has_room(const struct quire_percpu *pool, size_t bytes);

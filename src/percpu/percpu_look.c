@@ -136,6 +136,47 @@ void quire_percpu_stats(const struct quire_percpu *pool_, struct quire_percpu_st
     out->object_bytes_median = median_words(&look.sizes) << WORD_LOG2;
 }
 
+/* ---- chunks, for a picture ---- */
+
+enum { PICTURE_SLOTS_MAX = PAGE_LOOK_WORDS * 64 };
+
+struct picture {
+    page_look_fn *fn;
+    void *arg;
+};
+
+static void picture_chunk(const struct picture *picture, const struct percpu_chunk *chunk)
+{
+    size_t unit_bytes = chunk->pool->unit_words << WORD_LOG2, slot_bytes = (size_t)1 << EDGE_LOG2, bytes;
+    while (unit_bytes / slot_bytes > PICTURE_SLOTS_MAX)
+        slot_bytes *= 2;
+    struct page_look seen = {.start = chunk->base, .bytes = unit_bytes, .slot_bytes = slot_bytes, .slots = unit_bytes / slot_bytes};
+    for (size_t at = percpu_chunk_next(chunk, (size_t)1 << EDGE_LOG2, &bytes); at != SIZE_MAX; at = percpu_chunk_next(chunk, at + bytes, &bytes))
+        for (size_t slot = at / slot_bytes; slot <= (at + bytes - 1) / slot_bytes; slot++)
+            seen.live[slot / 64] |= UINT64_C(1) << slot % 64;
+    picture->fn(&seen, picture->arg);
+}
+
+static void picture_local(const struct picture *picture, struct percpu_local *local)
+{
+    percpu_visit(local);
+    percpu_inbox_drain(local);
+    FOR_EACH_LIST(grain, class)
+        for (const struct percpu_chunk *chunk = local->list[grain][class]; chunk; chunk = chunk->next)
+            picture_chunk(picture, chunk);
+    percpu_release(local);
+}
+
+void percpu_pages_look(const struct quire_percpu *pool_, page_look_fn *fn, void *arg)
+{
+    struct quire_percpu *pool = percpu_mutable(pool_);
+    struct picture picture = {fn, arg};
+    picture_local(&picture, &pool->home);
+    picture_local(&picture, &pool->reserve);
+    for (struct percpu_local *local = percpu_locals(pool); local; local = local->next)
+        picture_local(&picture, local);
+}
+
 /* ---- invariants ---- */
 
 /* P4, where anything may be written. */

@@ -14,10 +14,11 @@
  */
 #include <string.h>
 
+#include "look/live.h"
 #include "look/look_out.h"
 #include "preload/conf.h"
 
-enum kind { KIND_FLAG, KIND_SIZE, KIND_TIME, KIND_COUNT, KIND_WHEN, KIND_FORMAT, KIND_FILE, KIND_HELP };
+enum kind { KIND_FLAG, KIND_SIZE, KIND_TIME, KIND_COUNT, KIND_WHEN, KIND_FORMAT, KIND_FILE, KIND_EVERY, KIND_HELP };
 
 /* key, kind, field, what it looks like, default, help */
 #define KEYS(X)                                                                                                                            \
@@ -30,6 +31,7 @@ enum kind { KIND_FLAG, KIND_SIZE, KIND_TIME, KIND_COUNT, KIND_WHEN, KIND_FORMAT,
     X("secure", KIND_FLAG, secure, "0|1", "0", "canaries, random order, zeroed frees, late reuse, guard pages")                            \
     X("check", KIND_COUNT, check_every, "N", "0 (off)", "check the whole heap at every Nth call and at exit, and the sizes of deletes")    \
     X("passthrough", KIND_FLAG, passthrough, "0|1", "0", "hand everything to libc's allocator, to see whether a fault is Quire's")         \
+    X("top", KIND_EVERY, top_ns, "0|1|TIME", "0 (off)", "show this process to `quire top` and `quire map`, every second or so often")        \
     X("help", KIND_HELP, file, "1", "0", "print this list")
 
 struct key {
@@ -144,7 +146,7 @@ static void complain_value(const struct key *key, struct piece value, int fd)
     out_text(&out, key->name);
     out_text(&out, ":");
     out_text(&out, key->look);
-    out_text(&out, key->kind == KIND_SIZE ? ", such as 64K or 2G" : key->kind == KIND_TIME ? ", such as 100ms or 2s" : "");
+    out_text(&out, key->kind == KIND_SIZE ? ", such as 64K or 2G" : key->kind == KIND_TIME || key->kind == KIND_EVERY ? ", such as 100ms or 2s" : "");
     out_text(&out, "\n");
     (void)out_end(&out);
 }
@@ -263,6 +265,8 @@ static bool parse_value(const struct key *key, struct piece value, struct conf *
         return parse_format(value, field);
     case KIND_FILE:
         return parse_file(value, field);
+    case KIND_EVERY:
+        return live_conf_value(value.at, value.bytes, field);
     case KIND_HELP:
         if (parse_flag(value, &flag) && flag)
             print_help(fd);
@@ -274,7 +278,7 @@ static bool parse_value(const struct key *key, struct piece value, struct conf *
 /* A key without a value is switched on, where that means something. */
 static bool parse_bare(const struct key *key, struct conf *conf, int fd)
 {
-    bool has_switch = key->kind == KIND_FLAG || key->kind == KIND_WHEN || key->kind == KIND_COUNT || key->kind == KIND_HELP;
+    bool has_switch = key->kind == KIND_FLAG || key->kind == KIND_WHEN || key->kind == KIND_COUNT || key->kind == KIND_EVERY || key->kind == KIND_HELP;
     return has_switch && parse_value(key, (struct piece){"1", 1}, conf, fd);
 }
 

@@ -23,6 +23,7 @@ struct conf {
     uint64_t check_every; /* 0: never, and not at exit */
     uint64_t limit_bytes; /* 0: none */
     uint64_t decay_ns;
+    uint64_t top_ns; /* 0: not shown */
     char file[CONF_FILE_BYTES]; /* empty: standard error */
 };
 

@@ -25,6 +25,7 @@
 #include <quire/source.h>
 
 #include "heap/heap_internal.h"
+#include "look/live.h"
 #include "os/os.h"
 #include "pages/source_internal.h"
 #include "preload/preload.h"
@@ -172,4 +173,5 @@ static __attribute__((constructor)) void at_load(int count, char **words, char *
     }
     if (preload_conf.stats_at_exit || preload_conf.check_every)
         (void)__cxa_atexit(at_exit, NULL, NULL); /* not this library's: those run when it is closed */
+    live_ask(preload_conf.top_ns);
 }

@@ -16,6 +16,7 @@
 #include "base/bits.h"
 #include "base/compiler.h"
 #include "base/lock.h"
+#include "pages/page_look.h"
 #include "slab/slab_policy.h"
 
 #ifdef __cplusplus
@@ -237,6 +238,8 @@ void slab_registry_let_go(void); /* if this thread has it */
 struct quire_slab *slab_registry_first(void);
 /* fn for each slab, the youngest first, until it returns false.  Under the registry's lock: fn may look at the slab and do nothing else. */
 void slab_each(bool (*fn)(const struct quire_slab *slab, void *arg), void *arg);
+/* fn for each page, under its local's chain lock; with the registry's lock, so that the slab stays. */
+void slab_pages_look(const struct quire_slab *slab, page_look_fn *fn, void *arg);
 bool slab_registry_after_fork(void);
 extern atomic_u32 slab_pending; /* some slab has something for the next tick */
 

@@ -64,6 +64,25 @@ void quire_slab_stats(const struct quire_slab *slab, struct quire_slab_stats *ou
         out->peak_bytes = out->mapped_bytes; /* a page that one thread gave up and another took while we looked is in the sum twice */
 }
 
+/* ---- pages, for a picture ---- */
+
+STATIC_ASSERT((int)PAGE_LOOK_WORDS >= (int)WORD_BITS, "a picture has room for a page");
+
+void slab_pages_look(const struct quire_slab *slab, page_look_fn *fn, void *arg)
+{
+    for (struct slab_local *local = slab_locals(slab); local; local = local->next) {
+        lock_take(&local->chain);
+        for (const struct slab_page *page = local->all; page; page = page->all_next) {
+            struct page_look seen = {.start = page->slots, .slot_bytes = slab->slot_bytes, .slots = page->slot_count};
+            seen.bytes = page->home ? slab_slots_bytes(page) : page->span.bytes;
+            for (unsigned w = 0; w < page->words; w++)
+                seen.live[w] = live_bits(page, w);
+            fn(&seen, arg);
+        }
+        lock_drop(&local->chain);
+    }
+}
+
 /* ---- walking ---- */
 
 struct walk {

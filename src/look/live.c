@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT
+/*
+ * live.c - the thread that shows this process to others, and its end.
+ *
+ *     load: QUIRE_CONF has top?   no: nothing more, for ever: no thread, no file, no system call
+ *                                 yes: arenas are listed, and a thread begins
+ *
+ *     thread:  [page]..tick..tick..[asked? answer]..tick..[page]..        a tick is the interval, or 50 ms where that is longer
+ *     fork:    the child has a thread of its own, which waits for a tick first: most children are another program by then
+ *     exit:    no page any more; after kill -9 and _exit it stays, and `quire top` removes it
+ *
+ * Invariants:
+ *   the page is written by the process that it is of: in the child of a fork the name is another before anything is written
+ *   after the end nothing is written: busy is set before the state is read, and the end reads it after it has set the state
+ *
+ * Locks: none is held while anything is written (stats.c).  Not here: files (live_place.c), what is shown (stats_json.c, live_map.c).
+ */
+#include <string.h>
+
+#include <quire/quire.h>
+
+#include "arena/arena_internal.h"
+#include "base/atomic.h"
+#include "look/live.h"
+#include "look/look.h"
+#include "look/look_out.h"
+#include "os/os.h"
+
+#define TICK_NS_MAX UINT64_C(50000000)
+enum { STAT_BYTES = 1024, PROGRAM_BYTES = 1024, END_WAITS_MAX = 1000, START_TIME_FIELD = 22 };
+
+enum live_state { LIVE_OFF, LIVE_ON, LIVE_ENDED };
+
+static struct {
+    atomic_u32 state, busy;
+    uint64_t interval_ns; /* fixed before the thread begins */
+    bool has_loaded, has_complained;
+    struct live_place place;
+} live;
+
+/* ---- the page ---- */
+
+/* When the process began, in the kernel's ticks: with its number it is no other's. */
+static uint64_t started_ticks(void)
+{
+    char text[STAT_BYTES];
+    if (os_read_text("/proc/self/stat", text, sizeof text) < 0)
+        return 0;
+    const char *at = strrchr(text, ')'); /* the program's name may hold anything */
+    uint64_t ticks = 0;
+    for (int field = 2; at && field < START_TIME_FIELD; field++) {
+        at = strchr(at, ' ');
+        at += at != NULL;
+    }
+    for (; at && *at >= '0' && *at <= '9'; at++)
+        ticks = ticks * 10 + (uint64_t)(*at - '0');
+    return ticks;
+}
+
+static void member(struct out *out, const char *name, uint64_t n)
+{
+    out_text(out, ", \"");
+    out_text(out, name);
+    out_text(out, "\": ");
+    out_number(out, n);
+}
+
+static void page(struct out *out, const void *unused)
+{
+    char program[PROGRAM_BYTES];
+    struct look_roll roll;
+    (void)unused;
+    os_program_path(program, sizeof program);
+    out_text(out, "{\"schema\": \"quire.live/1\", \"program\": ");
+    out_name_json(out, program);
+    member(out, "process", os_process_id());
+    member(out, "started_ticks", started_ticks());
+    member(out, "interval_ns", live.interval_ns);
+    member(out, "written_ns", os_time_ns());
+    out_text(out, ",\n\"stats\": ");
+    stats_json(out, &roll);
+    out_text(out, "}\n");
+}
+
+static void prometheus(struct out *out, const void *unused)
+{
+    struct look_roll roll;
+    (void)unused;
+    stats_prometheus(out, &roll);
+}
+
+static void complain(int error)
+{
+    struct out out;
+    if (live.has_complained)
+        return;
+    live.has_complained = true;
+    out_begin(&out, 2);
+    out_text(&out, "quire: top: this process cannot show itself in ");
+    out_name_text(&out, live.place.dir[0] ? live.place.dir : "/dev/shm, $TMPDIR or /tmp");
+    out_text(&out, ": ");
+    out_text(&out, strerrordesc_np(-error));
+    out_text(&out, "; it goes on without; to mend it, set TMPDIR to a directory with room\n");
+    (void)out_end(&out);
+}
+
+static void answer(const struct live_question *question)
+{
+    static const struct {
+        const char *kind;
+        live_writer *fn;
+    } known[] = {{"stats", page}, {"prom", prometheus}, {"map", live_map}};
+    for (size_t i = 0; i < LOOK_COUNT_OF(known); i++)
+        if (strcmp(question->kind, known[i].kind) == 0) {
+            int error = live_place_write(&live.place, question->token, known[i].fn, NULL);
+            if (error)
+                complain(error);
+        }
+}
+
+/* ---- the thread ---- */
+
+/* One turn, unless the end has come. */
+static bool turn(bool is_due)
+{
+    struct live_question question;
+    (void)u32_add_seq_cst(&live.busy, 1); /* the end writes the state, then reads this */
+    bool goes_on = u32_load_seq_cst(&live.state) == LIVE_ON;
+    int error = goes_on && is_due ? live_place_write(&live.place, "json", page, NULL) : 0;
+    if (error)
+        complain(error);
+    if (goes_on && live_place_asked(&live.place, &question))
+        answer(&question);
+    (void)u32_sub_release(&live.busy, 1); /* release [live-busy] */
+    return goes_on;
+}
+
+static void publish(bool is_child)
+{
+    uint64_t tick_ns = live.interval_ns < TICK_NS_MAX ? live.interval_ns : TICK_NS_MAX;
+    if (is_child)
+        os_sleep_ns(tick_ns);
+    for (uint64_t due_ns = os_time_ns();;) {
+        uint64_t now_ns = os_time_ns();
+        bool is_due = now_ns >= due_ns;
+        if (!turn(is_due))
+            return;
+        due_ns = is_due ? now_ns + live.interval_ns : due_ns;
+        os_sleep_ns(tick_ns);
+    }
+}
+
+static void thread_main(void *unused)
+{
+    (void)unused;
+    publish(false);
+}
+
+static void child_main(void *unused)
+{
+    (void)unused;
+    publish(true);
+}
+
+/* ---- begin, fork, end ---- */
+
+static void after_fork(void)
+{
+    if (u32_load_relaxed(&live.state) != LIVE_ON)
+        return;
+    u32_store_relaxed(&live.busy, 0);
+    (void)os_thread_start(child_main, NULL);
+}
+
+/* Behind all other repairs of a fork's child (they are registered by constructors that come before): starting a thread allocates. */
+static void begin(void)
+{
+    if (u32_load_relaxed(&live.state) != LIVE_OFF)
+        return;
+    u32_store_relaxed(&live.state, LIVE_ON);
+    arena_list_begin();
+    (void)os_after_fork_in_child(after_fork);
+    int error = os_thread_start(thread_main, NULL);
+    if (error)
+        complain(error);
+}
+
+void live_ask(uint64_t interval_ns)
+{
+    live.interval_ns = interval_ns;
+    if (live.has_loaded && interval_ns)
+        begin();
+}
+
+static __attribute__((constructor)) void live_at_load(void)
+{
+    const char *conf = live.interval_ns ? NULL : os_setting("QUIRE_CONF");
+    live.has_loaded = true;
+    if (conf)
+        live.interval_ns = live_conf_find(conf, 2);
+    if (live.interval_ns)
+        begin();
+}
+
+static __attribute__((destructor)) void live_at_end(void)
+{
+    if (u32_load_relaxed(&live.state) != LIVE_ON)
+        return;
+    u32_store_relaxed(&live.state, LIVE_ENDED);
+    atomic_fence_seq_cst();
+    for (int i = 0; i < END_WAITS_MAX && u32_load_acquire(&live.busy) != 0; i++) /* acquire [live-busy] */
+        os_sleep_ns(1000000);
+    live_place_remove(&live.place, "json");
+    live_place_remove(&live.place, "ask");
+    live_place_remove(&live.place, "new");
+}
