@@ -80,7 +80,14 @@ static size_t unite(const struct spans *a, const struct spans *b, struct span *o
 
 static void give_to(struct plan *plan, uint32_t site_idx, int32_t arena) {
     plan->arena_of_site[site_idx] = arena;
-    plan->class_of_site[site_idx] = arena == PLAN_STAYS ? PLAN_LEFT : PLAN_ARENA;
+    plan->class_of_site[site_idx] = PLAN_ARENA;
+    plan->refusal_of_site[site_idx] = REFUSED_NOT;
+}
+
+static void refuse(struct plan *plan, uint32_t site_idx, enum plan_refusal why) {
+    plan->arena_of_site[site_idx] = PLAN_STAYS;
+    plan->class_of_site[site_idx] = PLAN_LEFT;
+    plan->refusal_of_site[site_idx] = (uint8_t)why;
 }
 
 static const struct spans *spans_of(const struct group *group, uint32_t thread) {
@@ -173,8 +180,11 @@ static void place_founders(struct chooser *c) {
     for (uint32_t i = 0; i < c->busy_count; i++) {
         const struct site_facts *site = &c->facts->sites[c->busy[i]];
         struct group own = single(site);
-        if (!fits_alone(c, site, &own))
+        if (!fits_alone(c, site, &own)) {
+            bool few = !worth_creating(c, own.objects, own.generations);
+            refuse(c->plan, c->busy[i], few ? REFUSED_FEW : REFUSED_WASTE);
             continue;
+        }
         uint32_t at = 0;
         for (; at < c->groups_count; at++) {
             struct group merged = merge(&c->groups[at], &own, false);
@@ -185,6 +195,8 @@ static void place_founders(struct chooser *c) {
             join(c, c->busy[i], at, &own);
         else if (c->groups_count < GROUPS_MAX)
             found(c, c->busy[i], &own);
+        else
+            refuse(c->plan, c->busy[i], REFUSED_CROWD);
     }
 }
 
@@ -239,6 +251,8 @@ static void list_candidates(struct chooser *c) {
         const struct site_facts *site = &c->facts->sites[s];
         if (site->candidate && !site->resized_elsewhere)
             c->busy[c->busy_count++] = s;
+        else
+            refuse(c->plan, s, site->candidate ? REFUSED_RESIZED : REFUSED_RARE);
     }
 }
 
@@ -257,7 +271,7 @@ static bool drop_most_wasteful(struct plan *plan, const struct facts *facts) {
     }
     if (worst == UINT32_MAX)
         return false;
-    give_to(plan, worst, PLAN_STAYS);
+    refuse(plan, worst, REFUSED_BUDGET);
     return true;
 }
 
@@ -276,7 +290,7 @@ static bool drop_idle_openers(const struct chooser *c, const struct forecast *ou
         if (c->plan->arena_of_site[s] == PLAN_STAYS ||
             worth_creating(c, opener->objects, opener->generations))
             continue;
-        give_to(c->plan, s, PLAN_STAYS);
+        refuse(c->plan, s, REFUSED_OPENER);
         dropped = true;
     }
     return dropped;

@@ -28,6 +28,7 @@ void plan_begin(struct plan *plan, uint32_t sites) {
     plan->class_of_site = stream_memory(sites, sizeof *plan->class_of_site);
     plan->element_bytes = stream_memory(PLAN_SLABS_MAX, sizeof *plan->element_bytes);
     plan->class_of_slab = stream_memory(PLAN_SLABS_MAX, sizeof *plan->class_of_slab);
+    plan->refusal_of_site = stream_memory(sites, sizeof *plan->refusal_of_site);
     for (uint32_t s = 0; s < sites; s++)
         plan->arena_of_site[s] = plan->slab_of_site[s] = PLAN_STAYS;
 }
@@ -104,5 +105,6 @@ void plan_end(struct plan *plan) {
     stream_memory_give(plan->slab_of_site, plan->sites, sizeof *plan->slab_of_site);
     stream_memory_give(plan->class_of_site, plan->sites, sizeof *plan->class_of_site);
     stream_memory_give(plan->element_bytes, PLAN_SLABS_MAX, sizeof *plan->element_bytes);
+    stream_memory_give(plan->refusal_of_site, plan->sites, sizeof *plan->refusal_of_site);
     stream_memory_give(plan->class_of_slab, PLAN_SLABS_MAX, sizeof *plan->class_of_slab);
 }

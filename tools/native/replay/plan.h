@@ -21,12 +21,25 @@ enum { PLAN_STAYS = -1, PLAN_ARENAS_MAX = 4096, PLAN_SLABS_MAX = 4096 };
 /* What serves the objects of a site best; PLAN_LEFT: leave it alone, with libc. */
 enum plan_class { PLAN_LEFT, PLAN_ARENA, PLAN_SLAB, PLAN_SLOT, PLAN_HEAP };
 
+/* Why a site has no arena; words for each in plan_main.c. */
+enum plan_refusal {
+    REFUSED_NOT,     // it has one, or arenas were not asked about
+    REFUSED_RARE,    // allocates too seldom to be looked at
+    REFUSED_RESIZED, // another thread resizes its objects
+    REFUSED_FEW,     // its generations have few objects
+    REFUSED_WASTE,   // its generations hold much that is dead
+    REFUSED_OPENER,  // it would open arenas for few objects
+    REFUSED_BUDGET,  // it wastes most of those that together waste too much
+    REFUSED_CROWD,   // there are as many arenas as can be
+};
+
 struct plan {
     int32_t *arena_of_site;  // by site: an arena or PLAN_STAYS
     int32_t *slab_of_site;   // by site: a slab or PLAN_STAYS
     uint8_t *class_of_site;  // by site: enum plan_class
     uint32_t *element_bytes; // by slab, PLAN_SLABS_MAX entries; 0: no such slab
     uint8_t *class_of_slab;  // by slab: PLAN_SLAB or PLAN_SLOT; only in a plan that is being made
+    uint8_t *refusal_of_site; // enum plan_refusal; only in a plan that is being made
     uint32_t sites;
     uint32_t arenas;
     uint32_t slabs;

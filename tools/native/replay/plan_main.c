@@ -8,6 +8,7 @@
  * Exit: 0 done (also when no site fits), 1 cannot be read or written, 2 usage.
  * Not here: names of sites (the analyser has them), which parts of the plan gain (the quire tool).
  */
+#include "replay/evidence.h"
 #include "replay/group.h"
 #include "replay/rest.h"
 #include "replay/slabs.h"
@@ -43,6 +44,16 @@ static const char *const class_names[] = {[PLAN_LEFT] = "leave alone",
                                           [PLAN_SLAB] = "slab",
                                           [PLAN_SLOT] = "recycling slot",
                                           [PLAN_HEAP] = "heap"};
+
+static const char *const refusal_words[] = {
+    [REFUSED_RARE] = "it is not among the busiest sites",
+    [REFUSED_RESIZED] = "another thread resizes its objects",
+    [REFUSED_FEW] = "its generations have few objects",
+    [REFUSED_WASTE] = "its generations would hold much that is dead",
+    [REFUSED_OPENER] = "it would open arenas for few objects",
+    [REFUSED_BUDGET] = "with it all arenas together would hold too much that is dead",
+    [REFUSED_CROWD] = "there are as many arenas as can be",
+};
 
 static int fail(const char *what, const char *why) {
     fprintf(stderr, "%s %s\n", what, why);
@@ -101,23 +112,40 @@ static void print_sites(const struct facts *facts, const struct plan *plan) {
                (u64_print)site->generations, site->threads);
         print_place("arena", plan->arena_of_site[s]);
         print_place("slab", plan->slab_of_site[s]);
+        const char *refused = refusal_words[plan->refusal_of_site[s]];
+        printf("\"no_arena\":%s%s%s,", refused ? "\"" : "", refused ? refused : "null",
+               refused ? "\"" : "");
         printf("\"class\":\"%s\"}", class_names[plan->class_of_site[s]]);
         comma = ",";
     }
     printf("]");
 }
 
-static void print_arenas(const struct forecast *forecast, const struct plan *plan) {
+static void print_arenas(const struct forecast *forecast, const struct plan *plan,
+                         const struct evidence_all *evidence) {
     const char *comma = "";
     printf("\"arenas\":[");
     for (uint32_t a = 0; a < plan->arenas; a++) {
         const struct forecast_arena *arena = &forecast->arenas[a];
         if (arena->objects == 0)
             continue;
-        printf("%s\n{\"arena\":%u,\"objects\":%llu,\"generations\":%llu,\"peak_bytes\":%llu,"
-               "\"instances\":%u}",
-               comma, a, (u64_print)arena->objects, (u64_print)arena->generations,
+        printf("%s\n{\"arena\":%u,\"peak_bytes\":%llu,\"instances\":%u,", comma, a,
                (u64_print)arena->peak_bytes, arena->instances);
+        evidence_print(&evidence->subjects[a]);
+        printf("}");
+        comma = ",";
+    }
+    printf("],");
+}
+
+/* Busy sites without an arena, and what speaks against one. */
+static void print_refused(const struct evidence_all *evidence) {
+    const char *comma = "";
+    printf("\"refused\":[");
+    for (uint32_t i = evidence->arenas; i < evidence->count; i++) {
+        printf("%s\n{\"site\":%u,", comma, evidence->subjects[i].site);
+        evidence_print(&evidence->subjects[i]);
+        printf("}");
         comma = ",";
     }
     printf("],");
@@ -139,14 +167,15 @@ static void print_slabs(const struct forecast *forecast, const struct plan *plan
 }
 
 static void print_all(const struct facts *facts, const struct plan *plan,
-                      const struct forecast *forecast) {
+                      const struct forecast *forecast, const struct evidence_all *evidence) {
     printf("{\"schema\":\"quire.plan/1\",\"allocs\":%llu,\"frees\":%llu,\"resizes\":%llu,",
            (u64_print)facts->allocs, (u64_print)facts->frees, (u64_print)facts->resizes);
     printf("\"peak_live_bytes\":%llu,\"peak_planned_bytes\":%llu,\"arena_peak_bytes\":%llu,"
            "\"arena_live_peak_bytes\":%llu,\n",
            (u64_print)forecast->peak_live_bytes, (u64_print)forecast->peak_planned_bytes,
            (u64_print)forecast->arena_peak_bytes, (u64_print)forecast->arena_live_peak_bytes);
-    print_arenas(forecast, plan);
+    print_arenas(forecast, plan, evidence);
+    print_refused(evidence);
     print_slabs(forecast, plan);
     print_sites(facts, plan);
     printf("}\n");
@@ -183,7 +212,9 @@ static void choose_and_print(struct plan *plan, struct forecast *out, const stru
     slab_sites(plan, &facts, &request->slab_rules);
     rest_sites(plan, &facts, &request->rest_rules);
     forecast(out, stream, plan);
-    print_all(&facts, plan, out);
+    struct evidence_all evidence;
+    evidence_gather(&evidence, stream, plan, &facts);
+    print_all(&facts, plan, out, &evidence);
 }
 
 int main(int argc, char **argv) {
