@@ -65,6 +65,11 @@ def percent(value):
     return f"{value:.0f} %" if abs(value) >= 10 else f"{value:.1f} %"
 
 
+def printable(text):
+    """The text with what a terminal would obey, or not show, written out: `\\x1b`, `\\n`."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def shorten(text, room):
     """At most `room` characters; what is cut shows as an ellipsis."""
     return text if len(text) <= room else text[: max(0, room - 1)] + "…"
