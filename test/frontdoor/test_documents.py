@@ -5,21 +5,79 @@ there to be typed."""
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-DOCUMENTS = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "doc/index.md", "doc/performance.md"]
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted(
+    str(path.relative_to(ROOT))
+    for pattern in ("*.md", "doc/**/*.md", "bench/*.md", "examples/**/*.md")
+    for path in ROOT.glob(pattern)
+    if path.name != "template.md"
+)
 
 
 def text_of(root, name):
     return (root / name).read_text(encoding="utf-8")
 
 
+def prose_of(text):
+    """A document without its code."""
+    return re.sub(r"`[^`\n]*`", "", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE))
+
+
+def anchors_of(text):
+    """What the headings of a document are called in links."""
+    headings = re.findall(r"^#+ +(.*)$", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("name", DOCUMENTS)
-def test_every_link_of_a_document_leads_to_a_file(root, name):
-    targets = re.findall(r"\]\(([^)#]+)", text_of(root, name))
-    inside = [target for target in targets if "://" not in target]
-    assert [target for target in inside if not ((root / name).parent / target).exists()] == []
+def test_every_link_of_a_document_leads_to_a_file_and_its_heading(root, name):
+    text = text_of(root, name)
+    wrong = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose_of(text)):
+        path, _, anchor = target.partition("#")
+        file = (root / name).parent / path if path else root / name
+        if "://" in target:
+            continue
+        if not file.exists() or (anchor and anchor not in anchors_of(file.read_text(encoding="utf-8"))):
+            wrong.append(target)
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_every_file_that_a_document_names_exists(root, name):
+    folders = r"(?:doc|src|include|tools|test|bench|examples|scripts|cmake|packaging|fuzz)"
+    named = re.findall(rf"`({folders}/[\w./-]+\.\w+|{folders}/(?:[\w-]+/)*)`", text_of(root, name))
+    assert [path for path in named if "noun" not in path and not (root / path).exists()] == []
+
+
+def test_the_documents_are_a_site_without_a_warning_that_fetches_nothing(root, tmp_path):
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", tmp_path / "site"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    pages = list((tmp_path / "site").rglob("*.html"))
+    assert len(pages) > 30
+    fetched = re.compile(r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"(?:https?:)?//(?!localhost)[^\"]*\"")
+    canonical = 'rel="canonical"'
+    for page in pages:
+        found = [tag for tag in fetched.findall(page.read_text(encoding="utf-8")) if canonical not in tag]
+        assert found == [], page.name
+
+
+def test_every_decision_stands_in_the_list_of_decisions(root):
+    listed = re.findall(r"^- (\d+)\. \[([^\]]+)\]\((\S+)\)$", text_of(root, "doc/adr/index.md"), re.MULTILINE)
+    kept = [path.name for path in sorted((root / "doc/adr").glob("0*.md"))]
+    assert [file for _, _, file in listed] == kept
+    for number, title, file in listed:
+        assert text_of(root, f"doc/adr/{file}").startswith(f"# {number}. {title}\n")
+
+
+def test_the_list_of_documents_has_every_document(root):
+    index = text_of(root, "doc/index.md") + text_of(root, "mkdocs.yml")
+    assert [path.name for path in (root / "doc").glob("*.md") if path.name not in index] == []
 
 
 def test_the_readme_opens_with_one_sentence_and_four_allocators(root):
