@@ -24,7 +24,23 @@ EVENTS_MIN = 2000
 SHOWN_SHARE_MIN = 0.005
 
 Verdict = namedtuple("Verdict", "word reason")
-Site = namedtuple("Site", "id name where stack klass arena slab allocs bytes peak_live ops elsewhere")
+SITE_FACTS = "id name where stack klass arena slab allocs bytes peak_live ops elsewhere"
+# What is known of it besides: `caller` called it, `frame` is its own place in the stack, `no_arena` why it has none.
+SITE_MORE = {
+    "key": "",
+    "path": "",
+    "line": 0,
+    "inlined": False,
+    "frame": 0,
+    "frees": 0,
+    "resizes": 0,
+    "largest": 0,
+    "peak_live_bytes": 0,
+    "generations": 0,
+    "threads": 0,
+    "no_arena": None,
+}
+Site = namedtuple("Site", f"{SITE_FACTS} {' '.join(SITE_MORE)}", defaults=SITE_MORE.values())
 
 
 def plan(recording, path, waste_percent=None, no_arenas=False):
@@ -65,6 +81,18 @@ def sites(recording, planned):
                 facts["peak_live"],
                 facts["allocs"] + facts["frees"] + facts["resizes"],
                 facts["frees_elsewhere"],
+                named.get("key", ""),
+                named.get("file", ""),
+                named.get("line", 0),
+                named.get("inlined", False),
+                named.get("frame", 0),
+                facts["frees"],
+                facts["resizes"],
+                facts["largest_bytes"],
+                facts["peak_live_bytes"],
+                facts["generations"],
+                facts["threads"],
+                facts["no_arena"],
             )
         )
     return sorted(rows, key=lambda r: r.allocs, reverse=True)

@@ -10,6 +10,8 @@ import json
 import tempfile
 
 import advice
+import advise_evidence
+import advise_wrappers
 import mix
 import render
 import tracefile
@@ -46,7 +48,9 @@ def document(recording, mixed, rows):
         "arenas": mixed.planned["arenas"],
         "slabs": mixed.planned["slabs"],
         "parts": render.parts_json(mixed),
-        "sites": render.sites_json(rows, mixed),
+        "sites": render.sites_json(rows, mixed, limit=None),
+        "refused": mixed.planned["refused"],
+        "wrappers": advise_wrappers.document(rows),
     }
 
 
@@ -54,12 +58,12 @@ def text(recording, mixed, rows, limit):
     """One trace as lines."""
     planned = mixed.planned
     lines = [
-        ui.bold(f"{recording.command}"),
-        f"  {ui.count(planned['allocs'])} allocations, {len(rows)} call sites, "
+        ui.bold(ui.printable(recording.command)),
+        f"  {ui.count(planned['allocs'])} allocations, {ui.count(len(rows))} call site{'s' * (len(rows) != 1)}, "
         f"at most {ui.size(planned['peak_live_bytes'])} live",
     ]
     if recording.facts.get("note"):
-        lines.append(f"  note: {recording.facts['note']}")
+        lines.append(f"  note: {ui.printable(recording.facts['note'])}")
     lines += [""] + render.classes_text(rows, mixed)
     placed = render.arenas_text(planned, rows) + render.slabs_text(planned, rows, mixed)
     if placed:
@@ -69,9 +73,11 @@ def text(recording, mixed, rows, limit):
         )
     lines += ["", "Call sites (saves: CPU time of one run, an estimate)"]
     lines += render.sites_text(rows, render.saves_time(mixed), limit, render.saves_much(mixed))
+    lines += advise_wrappers.text(rows) + advise_evidence.text(planned, rows)
     for site in rows[: min(limit, 5)]:
         if site.stack:
-            lines += ["", f"  {site.name}"] + [f"    {frame}" for frame in site.stack[:6]]
+            frames = [f"    {ui.printable(frame)}" for frame in site.stack[:6]]
+            lines += ["", f"  {render.called(site)}"] + frames
     return lines
 
 

@@ -148,7 +148,23 @@ def fits(site):
 
 def caller(site):
     """The function that called the site's, to tell equal sites apart; empty when unknown."""
-    return site.stack[1].split(" (")[0].split("(")[0] if len(site.stack) > 1 else ""
+    above = site.stack[site.frame + 1 :]
+    return short_frame(above[0]) if above else ""
+
+
+def short_frame(frame):
+    """A line of a stack without arguments, files and offsets: `parse`, `jq+0x1234`."""
+    name = frame.split(" (")[0]
+    return name.split("(")[0] if not name.startswith("(") else name
+
+
+def called(site, number=1):
+    """`inner (inlined) file.c:9 < outer`, or how many callers there are."""
+    said = f"{site.name} (inlined) {site.where}" if site.inlined else f"{site.name} {site.where}"
+    if number > 1:
+        return ui.printable(f"{said.strip()}, {number} callers")
+    above = caller(site)
+    return ui.printable(f"{said.strip()} < {above}" if above else said.strip())
 
 
 def gather(sites):
@@ -175,12 +191,8 @@ def sites_text(sites, saves=None, limit=8, matters=lambda site: False):
         busy = place < limit and (site.allocs >= 0.005 * total or place == 0)
         if not busy and not matters(site):
             continue
-        called = f"{site.name} {site.where}".strip()
-        called += (
-            f", {number} callers" if number > 1 else f" < {caller(site)}" if caller(site) else ""
-        )
         row = [
-            called,
+            called(site, number),
             ui.percent(100 * site.allocs / total),
             ui.size(site.bytes / max(1, site.allocs)),
             ui.count(site.peak_live),
@@ -214,7 +226,7 @@ def arenas_text(planned, sites):
             else f"created and destroyed {ui.count(times)} times"
         )
         lines.append(
-            f"  arena {arena['arena']}: {', '.join(names[:3])}{more}; {life}, at most {ui.size(arena['peak_bytes'])}"
+            f"  arena {arena['arena']}: {ui.printable(', '.join(names[:3]))}{more}; {life}, at most {ui.size(arena['peak_bytes'])}"
         )
     return lines
 
@@ -223,8 +235,12 @@ def slabs_text(planned, sites, mix):
     """A line for each slab that serves something that matters."""
     lines = []
     worth = [s for s in planned["slabs"] if s["objects"] >= 0.005 * planned["allocs"]]
+    sites_of = {}
+    for site in sites:
+        if site.slab is not None and mix.serves(site.klass):
+            sites_of.setdefault(site.slab, []).append(site)
     for slab in sorted(worth, key=lambda s: s["objects"], reverse=True):
-        served = [s for s in sites if s.slab == slab["slab"] and mix.serves(s.klass)]
+        served = sites_of.get(slab["slab"])
         if not served or len(lines) == SLABS_SHOWN:
             continue
         names = list(dict.fromkeys(s.name.split("(")[0] for s in served))
@@ -232,7 +248,7 @@ def slabs_text(planned, sites, mix):
         elsewhere = 100 * sum(s.elsewhere for s in served) / sum(s.allocs for s in served)
         crossing = f", {ui.percent(elsewhere)} freed by another thread" if elsewhere >= 0.5 else ""
         lines.append(
-            f"  slab {slab['slab']}: {', '.join(names[:3])}{more}; elements of {slab['element_bytes']} bytes, "
+            f"  slab {slab['slab']}: {ui.printable(', '.join(names[:3]))}{more}; elements of {slab['element_bytes']} bytes, "
             f"at most {ui.count(slab['peak_live'])} alive{crossing}"
         )
     return lines + [SLAB_CALLS] * bool(lines)
@@ -305,20 +321,32 @@ def allocators_json(outcome):
     return rows
 
 
+def advised(site, mix):
+    """What to do at a site: its class where that gains, else nothing."""
+    return site.klass if mix is None or mix.serves(site.klass) else "leave alone"
+
+
 def sites_json(sites, mix=None, outcome=None, limit=100):
-    """Call sites as JSON."""
+    """Call sites as JSON; limit None: all."""
     rows = []
     for site in sites[:limit]:
         row = {
             "id": site.id,
             "function": site.name,
             "where": site.where,
+            "file": site.path,
+            "line": site.line,
+            "inlined": site.inlined,
+            "key": site.key,
             "class": site.klass,
+            "advice": advised(site, mix),
+            "no_arena": site.no_arena,
             "arena": site.arena,
             "slab": site.slab,
             "served": mix.serves(site.klass) if mix else False,
             "allocations": site.allocs,
             "bytes": site.bytes,
+            "largest_bytes": site.largest,
             "peak_live_objects": site.peak_live,
             "freed_by_other_threads": site.elsewhere,
             "stack": site.stack,
