@@ -13,31 +13,34 @@
  * owner's next op; by the killer if the owner ended.
  *
  * Invariants:
- *   C1  every await waits for something earlier in the global order, so no replay can deadlock
+ *   C1  every await waits for something earlier in the global order, so no replay can deadlock:
+ *       what is in an earlier window has been done, what is in this one comes
  *   C2  each instance's creates and destroys alternate, and all its objects die between them
- *   C3  threads that share a lane never overlap
+ *   C3  a window ends before an op whose steps might not fit into the pool
  *
- * Locks: none; one thread, before the replay.
- * Not here: carrying the steps out (play.c).
+ * Memory: WINDOW_CHUNKS, 32 bytes a slot, resident from the beginning: the replay's resident set
+ * must not grow by ours.
+ * Locks: none; one thread, while all others wait.
+ * Not here: carrying the steps out (carry.c).
  */
 #include "replay/compile.h"
 
 #include <assert.h>
 #include <string.h>
 
-// A slab's elements are aligned to 16 bytes, as malloc's blocks are.
-enum { NOBODY = UINT32_MAX, SLAB_ALIGN_LOG2 = 4 };
+enum { NOBODY = UINT32_MAX };
 
-static_assert(PLAN_SLABS_MAX <= UINT16_MAX, "a step has 16 bits for its slab");
+static_assert(PLAN_SLABS_MAX < UINT16_MAX, "a step has 16 bits for its slab, a slot for slab + 1");
 
 struct slot_state {
     uint64_t bytes;
     uint32_t instance; // + 1; 0: of no arena
-    uint32_t slab;     // + 1; 0: of no slab
     uint32_t toucher;  // thread + 1; 0: nobody yet
+    uint32_t birth_thread;
     uint32_t posts;
-    bool heap; // of the default heap
+    uint16_t slab; // + 1; 0: of no slab
     bool filled;
+    bool heap; // of the default heap
 };
 
 struct instance_state {
@@ -52,106 +55,31 @@ struct compiler {
     struct compiled *out;
     const struct stream *stream;
     const struct plan *plan;
+    const struct compile_opts *opts;
+    struct stream_walk walk;
     struct slot_state *slots;
     struct instance_state *instances;
-    uint32_t *instance_of;  // by arena * threads + thread: instance + 1
     uint32_t *pending;      // by thread: how many instances wait to be destroyed by it
-    uint64_t *first;        // by thread: position of its first op, 0: none
-    uint64_t *last;         // by thread: position of its last op
-    uint8_t *posts;         // by position, a bit: the slot is touched next by another thread
+    uint32_t pending_most;  // of any thread at any time so far
     uint32_t before_thread; // of the op before this one in the global order
+    uint32_t samples;       // placed so far
     uint64_t live_bytes;    // that the program asked for, up to here
-    struct timeline *timeline;
-    uint32_t samples; // placed so far
 };
 
 static void append(struct compiler *c, uint32_t thread, struct step step) {
-    struct steps *steps = &c->out->steps[thread];
-    if (steps->count == steps->room) {
-        size_t room = steps->room ? steps->room * 2 : 1u << 16;
-        struct step *at = stream_memory(room, sizeof *at);
-        if (steps->room) {
-            memcpy(at, steps->at, steps->count * sizeof *at);
-            stream_memory_give(steps->at, steps->room, sizeof *at);
-        }
-        steps->at = at;
-        steps->room = room;
-    }
-    steps->at[steps->count++] = step;
+    step_append(&c->out->pool, &c->out->lists[thread], step);
 }
 
 static uint32_t saturate(uint64_t bytes) {
     return bytes < UINT32_MAX ? (uint32_t)bytes : UINT32_MAX;
 }
 
-/* Pass 1: who touches a slot next, and when threads begin and end. */
-static void look_ahead(struct compiler *c) {
-    uint64_t *last_touch = stream_memory((size_t)c->stream->header->slots, sizeof *last_touch);
-    uint32_t *toucher = stream_memory((size_t)c->stream->header->slots, sizeof *toucher);
-    struct stream_walk walk;
-    struct stream_op op;
-    stream_walk_begin(&walk, c->stream);
-    while (stream_walk_next(&walk, &op)) {
-        uint32_t slot = op.op->slot;
-        if (toucher[slot] && toucher[slot] != op.thread + 1) {
-            c->posts[last_touch[slot] / 8] |= (uint8_t)(1u << (last_touch[slot] % 8));
-            c->out->slots_shared = true;
-        }
-        toucher[slot] = op.thread + 1;
-        last_touch[slot] = op.position;
-        if (!c->first[op.thread])
-            c->first[op.thread] = op.position;
-        c->last[op.thread] = op.position;
-    }
-    stream_walk_end(&walk);
-    stream_memory_give(last_touch, (size_t)c->stream->header->slots, sizeof *last_touch);
-    stream_memory_give(toucher, (size_t)c->stream->header->slots, sizeof *toucher);
-}
-
-/* Threads in order of their first op; threads without any are left out. */
-static void order_turns(struct compiler *c) {
-    struct stream_walk walk;
-    struct stream_op op;
-    stream_walk_begin(&walk, c->stream);
-    while (c->out->turns < c->out->threads && stream_walk_next(&walk, &op))
-        if (c->first[op.thread] == op.position)
-            c->out->turn[c->out->turns++] = op.thread;
-    stream_walk_end(&walk);
-}
-
-/* Gives each thread a lane: the first one whose threads have all ended (C3), else a new one. */
-static const char *assign_lanes(struct compiler *c) {
-    uint64_t busy_until[LANES_MAX];
-    struct compiled *out = c->out;
-    for (uint32_t i = 0; i < out->turns; i++) {
-        uint32_t thread = out->turn[i], lane = 0;
-        // A guessed order tells nothing about overlaps: all side by side, as long as that is few.
-        bool may_share = !c->stream->order_guessed || out->lanes >= LANES_GUESSED_MAX;
-        while (lane < out->lanes && !(may_share && busy_until[lane] < c->first[thread]))
-            lane++;
-        if (lane == LANES_MAX)
-            return "has more threads alive at once than can be replayed (512)";
-        if (lane == out->lanes)
-            out->lanes++;
-        busy_until[lane] = c->last[thread];
-        out->lane[thread] = lane;
-    }
-    if (out->lanes == 0)
-        out->lanes = 1;
-    return NULL;
-}
-
 /* The arena instance of a site's objects when this thread allocates them; 0: libc. */
-static uint32_t instance_for(struct compiler *c, uint32_t site, uint32_t thread) {
+static uint32_t instance_for(const struct compiler *c, uint32_t site, uint32_t thread) {
     int32_t arena = c->plan->arena_of_site[site];
     if (arena == PLAN_STAYS)
         return 0;
-    uint32_t *known = &c->instance_of[(size_t)arena * c->out->threads + thread];
-    if (*known == 0) {
-        *known = ++c->out->arenas;
-        c->instances[*known - 1].owner = thread;
-    }
-    return *known;
+    return c->out->ahead.instance_of[(size_t)arena * c->out->threads + thread];
 }
 
 static void destroy_instance(struct compiler *c, uint32_t thread, uint32_t instance_idx) {
@@ -168,7 +96,7 @@ static void destroy_instance(struct compiler *c, uint32_t thread, uint32_t insta
 
 /* Destroys what other threads ended since this thread's last op. */
 static void flush_pending(struct compiler *c, uint32_t thread) {
-    for (uint32_t i = 0; i < c->out->arenas && c->pending[thread]; i++) {
+    for (uint32_t i = 0; i < c->out->ahead.instances && c->pending[thread]; i++) {
         if (c->instances[i].owner != thread || !c->instances[i].ended_elsewhere)
             continue;
         destroy_instance(c, thread, i);
@@ -188,22 +116,14 @@ static void arena_death(struct compiler *c, const struct stream_op *op, uint32_t
         return;
     if (op->thread == instance->owner) {
         destroy_instance(c, op->thread, instance_idx);
-    } else if (op->position > c->last[instance->owner]) {
+    } else if (op->position > c->out->ahead.last[instance->owner]) {
         append(c, op->thread, (struct step){.kind = STEP_THREAD_AWAIT, .slot = instance->owner});
         destroy_instance(c, op->thread, instance_idx);
     } else {
         instance->ended_elsewhere = true;
-        c->pending[instance->owner]++;
+        if (++c->pending[instance->owner] > c->pending_most)
+            c->pending_most = c->pending[instance->owner];
     }
-}
-
-/* The slab + 1 for a new object of the site; 0: none, or its elements are too small for it. */
-static uint32_t slab_for(const struct compiler *c, const struct stream_op *op) {
-    int32_t slab = c->plan->slab_of_site[op->op->site];
-    if (slab == PLAN_STAYS || op->size_bytes > c->plan->element_bytes[slab] ||
-        op->op->align_log2 > SLAB_ALIGN_LOG2)
-        return 0;
-    return (uint32_t)slab + 1;
 }
 
 /* Turns a step of libc's into the slab's. */
@@ -250,11 +170,9 @@ static void birth(struct compiler *c, const struct stream_op *op, struct slot_st
         step.kind = arena_kinds[op->op->kind];
         step.old = instance - 1;
     }
-    slot->slab = instance ? 0 : slab_for(c, op);
-    if (slot->slab) {
+    slot->slab = instance ? 0 : (uint16_t)slab_for(c->plan, op);
+    if (slot->slab)
         serve_by_slab(c, &step, slot->slab);
-        c->out->slab_objects[slot->slab - 1]++;
-    }
     slot->heap = c->plan->class_of_site[op->op->site] == PLAN_HEAP;
     if (slot->heap)
         serve_by_heap(c, &step);
@@ -264,6 +182,7 @@ static void birth(struct compiler *c, const struct stream_op *op, struct slot_st
     append(c, op->thread, step);
     slot->filled = true;
     slot->instance = instance;
+    slot->birth_thread = op->thread;
     slot->bytes = op->size_bytes;
     c->live_bytes += op->size_bytes;
 }
@@ -304,6 +223,7 @@ static void death(struct compiler *c, const struct stream_op *op, struct slot_st
         .kind = STEP_FREE, .slot = op->op->slot, .old = saturate(slot->bytes)};
     slot->filled = false;
     c->live_bytes -= slot->bytes;
+    c->out->frees_elsewhere += op->thread != slot->birth_thread;
     if (slot->instance) {
         arena_death(c, op, slot->instance - 1);
         return;
@@ -324,8 +244,6 @@ static const char *compile_op(struct compiler *c, const struct stream_op *op) {
         return NULL;
     }
     c->out->ops++;
-    if (op->size_bytes > c->out->largest_bytes && op->op->kind != QRP_FREE)
-        c->out->largest_bytes = op->size_bytes;
     if (op->op->kind == QRP_REALLOC)
         return resize(c, op, slot);
     if (op->op->kind != QRP_FREE) {
@@ -338,19 +256,20 @@ static const char *compile_op(struct compiler *c, const struct stream_op *op) {
 
 /* A thread's first op starts it, another's last op is awaited by whoever comes next. */
 static void order_threads(struct compiler *c, const struct stream_op *op) {
+    const struct outlook *ahead = &c->out->ahead;
     uint32_t before = c->before_thread;
     c->before_thread = op->thread;
     if (before == NOBODY || before == op->thread || c->stream->order_guessed)
         return;
-    if (c->first[op->thread] == op->position)
+    if (ahead->first[op->thread] == op->position)
         append(c, before, (struct step){.kind = STEP_THREAD_START, .slot = op->thread});
-    if (c->last[before] < op->position && c->out->lane[before] != c->out->lane[op->thread])
+    if (ahead->last[before] < op->position && ahead->lane[before] != ahead->lane[op->thread])
         append(c, op->thread, (struct step){.kind = STEP_THREAD_AWAIT, .slot = before});
 }
 
 /* A sample after this op, when the next one is due. */
 static void place_sample(struct compiler *c, const struct stream_op *op) {
-    struct timeline *timeline = c->timeline;
+    struct timeline *timeline = c->opts->timeline;
     uint64_t ops = c->stream->header->ops;
     if (c->samples == timeline->count ||
         op->position * (__uint128_t)timeline->count < ops * (__uint128_t)(c->samples + 1))
@@ -360,70 +279,81 @@ static void place_sample(struct compiler *c, const struct stream_op *op) {
     append(c, op->thread, (struct step){.kind = STEP_SAMPLE, .slot = c->samples++});
 }
 
-static const char *compile_all(struct compiler *c) {
-    struct stream_walk walk;
-    struct stream_op op;
-    const char *wrong = NULL;
-    stream_walk_begin(&walk, c->stream);
-    while (!wrong && stream_walk_next(&walk, &op)) {
-        struct slot_state *slot = &c->slots[op.op->slot];
-        order_threads(c, &op);
-        flush_pending(c, op.thread);
-        if (slot->toucher && slot->toucher != op.thread + 1)
-            append(
-                c, op.thread,
-                (struct step){.kind = STEP_SLOT_AWAIT, .slot = op.op->slot, .size = slot->posts});
-        slot->toucher = op.thread + 1;
-        wrong = compile_op(c, &op);
-        if (c->posts && c->posts[op.position / 8] >> (op.position % 8) & 1)
-            append(
-                c, op.thread,
-                (struct step){.kind = STEP_SLOT_POST, .slot = op.op->slot, .size = ++slot->posts});
-        place_sample(c, &op);
-    }
-    stream_walk_end(&walk);
-    c->timeline->count = c->samples;
+/* The op and what it waits for and posts. */
+static const char *compile_next(struct compiler *c, const struct stream_op *op) {
+    struct slot_state *slot = &c->slots[op->op->slot];
+    uint32_t slot_idx = op->op->slot;
+    order_threads(c, op);
+    flush_pending(c, op->thread);
+    if (slot->toucher && slot->toucher != op->thread + 1)
+        append(c, op->thread,
+               (struct step){.kind = STEP_SLOT_AWAIT, .slot = slot_idx, .size = slot->posts});
+    slot->toucher = op->thread + 1;
+    const char *wrong = compile_op(c, op);
+    if (c->out->ahead.posts[op->position / 8] >> (op->position % 8) & 1)
+        append(c, op->thread,
+               (struct step){.kind = STEP_SLOT_POST, .slot = slot_idx, .size = ++slot->posts});
+    place_sample(c, op);
     return wrong;
 }
 
-const char *compile(struct compiled *out, const struct stream *stream, const struct plan *plan,
-                    struct timeline *timeline) {
-    uint32_t threads = stream->header->threads;
-    size_t instances = (size_t)threads * plan->arenas;
-    *out = (struct compiled){.threads = threads,
+/* Whether the steps of any op fit still (C3): few, but for two for each instance to destroy. */
+static bool has_room(const struct compiler *c) {
+    return step_chunks_left(&c->out->pool) > 4 + c->pending_most * 2 / (CHUNK_STEPS / 2);
+}
+
+const char *compile_window(struct compiled *out) {
+    struct compiler *c = out->compiler;
+    uint64_t left = c->opts->window_ops ? c->opts->window_ops : UINT64_MAX;
+    const char *wrong = NULL;
+    struct stream_op op;
+    memset(out->lists, 0, out->threads * sizeof *out->lists);
+    out->pool.used = 0;
+    out->windows++;
+    if (!has_room(c))
+        return "ends too many arenas at once to be replayed";
+    while (!wrong && left-- > 0 && has_room(c)) {
+        out->more = stream_walk_next(&c->walk, &op);
+        if (!out->more) {
+            c->opts->timeline->count = c->samples;
+            break;
+        }
+        wrong = compile_next(c, &op);
+        out->position = op.position;
+    }
+    for (uint32_t t = 0; t < out->threads; t++)
+        step_close(&out->lists[t]);
+    return wrong;
+}
+
+static void start_walk(struct compiler *c) {
+    const struct outlook *ahead = &c->out->ahead;
+    size_t slots = c->out->slots;
+    c->slots = stream_memory(slots, sizeof *c->slots);
+    memset(c->slots, 0, slots * sizeof *c->slots);
+    c->instances = stream_memory(ahead->instances, sizeof *c->instances);
+    for (uint32_t i = 0; i < ahead->instances; i++)
+        c->instances[i].owner = ahead->owner[i];
+    c->pending = stream_memory(c->out->threads, sizeof *c->pending);
+    stream_walk_begin(&c->walk, c->stream);
+}
+
+const char *compile_begin(struct compiled *out, const struct stream *stream,
+                          const struct plan *plan, const struct compile_opts *opts) {
+    *out = (struct compiled){.threads = stream->header->threads,
                              .slots = (size_t)stream->header->slots,
                              .peak_live_bytes = stream->header->peak_live_bytes,
                              .all_start = stream->order_guessed,
                              .slabs = plan->slabs,
                              .element_bytes = plan->element_bytes};
-    out->slab_objects = stream_memory(plan->slabs, sizeof *out->slab_objects);
-    out->steps = stream_memory(threads, sizeof *out->steps);
-    out->lane = stream_memory(threads, sizeof *out->lane);
-    out->turn = stream_memory(threads, sizeof *out->turn);
-    struct compiler c = {.out = out,
-                         .stream = stream,
-                         .plan = plan,
-                         .before_thread = NOBODY,
-                         .timeline = timeline};
-    c.slots = stream_memory((size_t)stream->header->slots, sizeof *c.slots);
-    c.instances = stream_memory(instances, sizeof *c.instances);
-    c.instance_of = stream_memory(instances, sizeof *c.instance_of);
-    c.pending = stream_memory(threads, sizeof *c.pending);
-    c.first = stream_memory(threads, sizeof *c.first);
-    c.last = stream_memory(threads, sizeof *c.last);
-    size_t posts_bytes = (size_t)(stream->header->ops / 8 + 1);
-    c.posts = stream_memory(posts_bytes, 1);
-    look_ahead(&c);
-    order_turns(&c);
-    const char *wrong = assign_lanes(&c);
-    if (!wrong)
-        wrong = compile_all(&c);
-    stream_memory_give(c.slots, (size_t)stream->header->slots, sizeof *c.slots);
-    stream_memory_give(c.instances, instances, sizeof *c.instances);
-    stream_memory_give(c.instance_of, instances, sizeof *c.instance_of);
-    stream_memory_give(c.pending, threads, sizeof *c.pending);
-    stream_memory_give(c.first, threads, sizeof *c.first);
-    stream_memory_give(c.last, threads, sizeof *c.last);
-    stream_memory_give(c.posts, posts_bytes, 1);
-    return wrong;
+    const char *wrong = outlook(&out->ahead, stream, plan);
+    if (wrong)
+        return wrong;
+    step_pool_begin(&out->pool, WINDOW_CHUNKS);
+    out->lists = stream_memory(out->threads, sizeof *out->lists);
+    out->compiler = stream_memory(1, sizeof *out->compiler);
+    *out->compiler = (struct compiler){
+        .out = out, .stream = stream, .plan = plan, .opts = opts, .before_thread = NOBODY};
+    start_walk(out->compiler);
+    return compile_window(out);
 }

@@ -29,5 +29,5 @@ struct play_result {
 };
 
 /* NULL when it ran, else why it could not (static text). */
-const char *play(struct play_result *result, const struct compiled *compiled,
+const char *play(struct play_result *result, struct compiled *compiled,
                  const struct play_opts *opts);

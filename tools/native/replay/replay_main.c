@@ -3,7 +3,7 @@
  * replay_main.c - quire-replay: one measurement of one recorded program with one allocator.
  *
  *   quire-replay [--null] [--plan FILE] [--expect-malloc LIBRARY] [--verify] [--timeline N]
- *                PROGRAM.qrp -> JSON
+ *                [--window OPS] PROGRAM.qrp -> JSON
  *
  * The allocator is the process's own: libc's, or whatever LD_PRELOAD put in its place.  Which one
  * it really is is read from the process itself, and --expect-malloc turns a wrong one into an
@@ -26,14 +26,15 @@ struct request {
     const char *program_path;
     const char *plan_path;
     const char *expect_path;
-    uint32_t samples;
+    uint64_t samples;
     struct timeline timeline;
+    struct compile_opts compile;
     struct play_opts play;
 };
 
 static int usage(void) {
     fputs("usage: quire-replay [--null] [--plan FILE] [--expect-malloc LIBRARY] [--verify] "
-          "[--timeline N] PROGRAM.qrp\n",
+          "[--timeline N] [--window OPS] PROGRAM.qrp\n",
           stderr);
     return 2;
 }
@@ -43,11 +44,10 @@ static int fail(const char *what, const char *why) {
     return 1;
 }
 
-static bool parse_samples(const char *text, uint32_t *samples) {
+static bool parse_count(const char *text, uint64_t most, uint64_t *count) {
     char *end;
-    unsigned long value = strtoul(text, &end, 10);
-    *samples = (uint32_t)value;
-    return end != text && *end == '\0' && value > 0 && value <= TIMELINE_SAMPLES_MAX;
+    *count = strtoull(text, &end, 10);
+    return end != text && *end == '\0' && *text != '-' && *count > 0 && *count <= most;
 }
 
 static int parse(struct request *request, int argc, char **argv) {
@@ -56,6 +56,7 @@ static int parse(struct request *request, int argc, char **argv) {
                                             {"expect-malloc", required_argument, NULL, 'e'},
                                             {"verify", no_argument, NULL, 'v'},
                                             {"timeline", required_argument, NULL, 't'},
+                                            {"window", required_argument, NULL, 'w'},
                                             {NULL, 0, NULL, 0}};
     int option;
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
@@ -67,7 +68,9 @@ static int parse(struct request *request, int argc, char **argv) {
             request->expect_path = optarg;
         else if (option == 'v')
             request->play.verify = true;
-        else if (option != 't' || !parse_samples(optarg, &request->samples))
+        else if (option == 'w' && parse_count(optarg, UINT64_MAX, &request->compile.window_ops))
+            continue;
+        else if (option != 't' || !parse_count(optarg, TIMELINE_SAMPLES_MAX, &request->samples))
             return usage();
     }
     if (optind + 1 != argc)
@@ -109,24 +112,38 @@ static int report(const struct play_result *result, const struct compiled *compi
     printf("{\"schema\":\"quire.replay-run/1\",\"malloc_library\":\"");
     for (const char *c = library; *c; c++)
         printf(*c == '"' || *c == '\\' || (unsigned char)*c < 32 ? "?" : "%c", *c);
-    printf("\",\"cpu_ns\":%llu,\"wall_ns\":%llu,\"ops\":%llu,\"ops_dropped\":%llu,\"threads\":%u,"
-           "\"lanes\":%u,",
-           (unsigned long long)result->cpu_ns, (unsigned long long)result->wall_ns,
-           (unsigned long long)compiled->ops, (unsigned long long)compiled->ops_dropped,
-           compiled->turns, compiled->lanes);
-    printf("\"arenas\":%u,\"arena_generations\":%llu,\"ops_on_slabs\":%llu,\"ops_on_heap\":%llu,\"order_known\":%s,",
-           compiled->arenas, (unsigned long long)compiled->arena_creates,
-           (unsigned long long)compiled->ops_on_slabs, (unsigned long long)compiled->ops_on_heap,
-           compiled->all_start ? "false" : "true");
-    printf("\"base_rss_bytes\":%llu,\"peak_rss_bytes\":%llu,\"failures\":%llu,\"corrupt\":%llu",
-           (unsigned long long)result->base_rss_bytes, (unsigned long long)result->peak_rss_bytes,
-           (unsigned long long)result->failures, (unsigned long long)result->corrupt);
+    putchar('"');
+    const struct {
+        const char *name;
+        uint64_t value;
+    } figures[] = {
+        {"cpu_ns", result->cpu_ns},
+        {"wall_ns", result->wall_ns},
+        {"ops", compiled->ops},
+        {"ops_dropped", compiled->ops_dropped},
+        {"frees_elsewhere", compiled->frees_elsewhere},
+        {"windows", compiled->windows},
+        {"threads", compiled->ahead.turns},
+        {"lanes", compiled->ahead.lanes},
+        {"arenas", compiled->ahead.instances},
+        {"arena_generations", compiled->arena_creates},
+        {"ops_on_slabs", compiled->ops_on_slabs},
+        {"ops_on_heap", compiled->ops_on_heap},
+        {"base_rss_bytes", result->base_rss_bytes},
+        {"peak_rss_bytes", result->peak_rss_bytes},
+        {"failures", result->failures},
+        {"corrupt", result->corrupt},
+    };
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++)
+        printf(",\"%s\":%llu", figures[i].name, (unsigned long long)figures[i].value);
+    printf(",\"order_known\":%s", compiled->all_start ? "false" : "true");
     timeline_print(timeline, stdout);
     puts("}");
     if (fflush(stdout) != 0)
         return fail("quire-replay", "cannot write its result");
+    bool mixed = compiled->ahead.instances || compiled->ops_on_slabs || compiled->ops_on_heap;
     if (result->corrupt)
-        return fail(compiled->arenas || compiled->ops_on_slabs || compiled->ops_on_heap ? "the advised mix" : library,
+        return fail(mixed ? "the advised mix" : library,
                     "let live objects overlap, or lost their contents");
     return 0;
 }
@@ -155,9 +172,10 @@ int main(int argc, char **argv) {
     plan_begin(&plan, stream.header->sites);
     if (request.plan_path && (wrong = plan_read(&plan, request.plan_path)) != NULL)
         return fail(request.plan_path, wrong);
-    timeline_begin(&request.timeline, request.samples, library, request.plan_path != NULL);
-    request.play.timeline = &request.timeline;
-    wrong = compile(&compiled, &stream, &plan, &request.timeline);
+    timeline_begin(&request.timeline, (uint32_t)request.samples, library,
+                   request.plan_path != NULL);
+    request.play.timeline = request.compile.timeline = &request.timeline;
+    wrong = compile_begin(&compiled, &stream, &plan, &request.compile);
     if (!wrong)
         wrong = play(&result, &compiled, &request.play);
     if (wrong)
