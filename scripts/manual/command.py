@@ -54,7 +54,7 @@ def options(name):
 
 
 def _head(action):
-    metavar = action.metavar or action.dest.upper()
+    metavar = action.metavar or "|".join(action.choices or [action.dest.upper()])
     if not action.option_strings:
         return f"_{scd.escape(metavar)}_"
     value = "" if action.nargs == 0 else f" _{scd.escape(metavar)}_"
