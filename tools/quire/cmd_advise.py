@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: MIT
 """
 cmd_advise.py - `quire advise TRACE...`: call sites, their classes, which of them an arena or a slab serves, and
-roughly what each saves.
+roughly what each saves. Several traces of one program: what they agree on.
 
 Not here: the saving of the whole beside other allocators (cmd_replay.py), the verdict (cmd_try.py).
 """
 
 import json
+import os
 import tempfile
 
 import advice
 import advise_evidence
+import advise_intersect
 import advise_wrappers
 import mix
 import render
@@ -81,18 +83,41 @@ def text(recording, mixed, rows, limit):
     return lines
 
 
+def judge(path, folder, args):
+    """One trace: its recording, the mix that is advised, its sites."""
+    recording = tracefile.analyse(path, folder, args.wrapper)
+    mixed = mix.choose(recording, folder, waste_percent=args.waste_percent)
+    return advise_intersect.Judged(recording, mixed, advice.sites(recording, mixed.planned))
+
+
+def together(judged):
+    """What several traces have in common, and the lines that say why there is nothing; both empty for one trace."""
+    if len(judged) < 2:
+        return None, []
+    programs = advise_intersect.other_programs(judged)
+    if len(programs) > 1:
+        named = ui.printable(", ".join(programs))
+        return None, [f"These are traces of different programs ({named}): each is judged alone."]
+    return advise_intersect.Intersection(judged), []
+
+
 def run(args):
-    """Judges each trace."""
-    documents = []
+    """Judges each trace, and what all of them have in common."""
+    judged = []
     with tempfile.TemporaryDirectory(prefix="quire-") as folder:
-        for path in args.traces:
-            recording = tracefile.analyse(path, folder, args.wrapper)
-            mixed = mix.choose(recording, folder, waste_percent=args.waste_percent)
-            rows = advice.sites(recording, mixed.planned)
-            if args.json:
-                documents.append(document(recording, mixed, rows))
-            else:
-                print("\n".join(text(recording, mixed, rows, args.sites)))
+        for number, path in enumerate(args.traces):
+            own = os.path.join(folder, str(number))
+            os.mkdir(own)
+            judged.append(judge(path, own, args))
+    common, apart = together(judged)
     if args.json:
-        print(json.dumps({"schema": "quire.advise/1", "traces": documents}, indent=1))
+        result = {"schema": "quire.advise/1", "traces": [document(*one) for one in judged]}
+        if len(judged) > 1:
+            result["intersection"] = common.document() if common else None
+        print(json.dumps(result, indent=1))
+        return 0
+    parts = [text(*one, args.sites) for one in judged]
+    parts += [advise_intersect.text(common, args.sites)] if common else []
+    parts += [apart] if apart else []
+    print("\n\n".join("\n".join(lines) for lines in parts))
     return 0
