@@ -2,7 +2,7 @@
 """
 cmd_try.py - `quire try -- PROGRAM`: would an allocator of this library help this program, where, and by how much?
 
-    check -> run alone (time) -> record -> analyse -> advise -> replay in rounds -> verdict
+    check -> run alone (time) -> record -> analyse -> advise -> replay in rounds -> verdict -> HTML page
 
 The program runs at least twice, with the same input; its output is hidden, its exit status becomes ours.
 Not here: each of the steps (target.py, launch.py, tracefile.py, advice.py, measure.py) and the words (tryreport.py).
@@ -19,6 +19,7 @@ import measure
 import mix
 import native
 import peers
+import report_try
 import target as targets
 import tracefile
 import tryreport
@@ -76,6 +77,9 @@ def add_arguments(parser):
         help="keep the trace there (default: PROGRAM.qtr, made unique)",
     )
     parser.add_argument("-f", "--force", action="store_true", help="replace FILE when it exists")
+    parser.add_argument(
+        "--no-report", action="store_true", help="write no HTML page beside the trace"
+    )
     tracefile.add_wrapper_option(parser)
 
 
@@ -205,6 +209,8 @@ def run(args):
     target = find_target(args)
     with tempfile.TemporaryDirectory(prefix="quire-") as folder:
         report = try_program(target, args, folder)
+        if not args.no_report:
+            report_try.write(report, args.wrapper, folder)
     if args.json:
         print(json.dumps(report.document(), indent=1))
     else:

@@ -41,9 +41,9 @@ def backends(peers, plan):
     return chosen
 
 
-def run_once(program, backend, verify=False):
-    """One replay; its figures. A peer that does not really serve malloc is an error."""
-    arguments = [program]
+def run_once(program, backend, verify=False, extra=()):
+    """One replay; its figures. A peer that does not really serve malloc is an error. extra: options of quire-replay."""
+    arguments = [program, *extra]
     if backend.plan:
         arguments += ["--plan", backend.plan]
     if backend.null:

@@ -71,9 +71,9 @@ Bar = namedtuple("Bar", "name value low high colour", defaults=(None, None, "s0"
 Heat = namedtuple("Heat", "columns rows values")
 
 FORMS = {
-    "count": lambda v: ui.count(v) if abs(v) < 1e5 else f"{v / 1e6:g} M",
+    "count": lambda v: ui.count(v) if abs(v) < 1e6 else f"{v / 1e6:g} M",
     "size": lambda v: ui.size(v).replace(".0 ", " "),
-    "seconds": ui.seconds,
+    "seconds": lambda v: ui.seconds(v).replace(".0 ", " ").replace(".00 ", " "),
     "percent": ui.percent,
     "plain": lambda v: f"{v:,.3g}" if abs(v) < 1000 else f"{v:,.0f}",
 }
@@ -301,7 +301,7 @@ def bars(rows, axes):
     form = FORMS[axes.x_form]
     wide = min(2.6, max(len(row.name) for row in rows) * CHAR_INCHES + 0.15)
     axes.height_in = 0.3 * len(rows) + 0.62
-    drawn, plot = figure(axes, (wide, 0.95, 0.06, 0.5))
+    drawn, plot = figure(axes, (wide, 0.8, 0.06, 0.5))
     places = list(range(len(rows)))
     plot.barh(
         places,

@@ -36,6 +36,7 @@ class Report:
         self.rows = []
         self.outcome = None
         self.verdict = None
+        self.page = None  # path of the HTML page, once it is written
 
     @property
     def crashed(self):
@@ -77,10 +78,15 @@ class Report:
         """The report as lines."""
         lines = [ui.bold("quire try: " + " ".join(self.target.argv)), ""]
         if self.crashed:
-            return lines + self._crash_text()
-        if self.too_small:
-            return lines + self._small_text()
-        return lines + self._facts_text() + self._verdict_text() + self._detail_text()
+            lines += self._crash_text()
+        elif self.too_small:
+            lines += self._small_text()
+        else:
+            lines += self._facts_text() + self._verdict_text() + self._detail_text()
+        return lines + self._page_text()
+
+    def _page_text(self):
+        return ["", f"report: {tracefile.shown(self.page)}"] if self.page else []
 
     def _python_text(self):
         if not self.timing.today:
@@ -283,6 +289,7 @@ class Report:
             "version": VERSION,
             "program": self._program_json(),
             "trace": self._trace_json(),
+            "report": self.page,
         }
         if self.crashed:
             result["verdict"] = {

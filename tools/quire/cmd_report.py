@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: MIT
+"""
+cmd_report.py - `quire report TRACE|try.json`: one HTML file, or an export for another tool; two inputs: their difference.
+
+    one input   -> report_subject -> report_page -> FILE.html
+    --export    -> exports_pprof, exports_text   -> FILE or stdout
+    two inputs  -> report_diff                   -> FILE.html or --text
+
+Not here: any of these steps.
+"""
+
+import os
+import sys
+import tempfile
+
+import exports_text
+import report_inputs
+import report_page
+import report_subject
+import tracefile
+import ui
+from errors import EnvironmentLacks, UsageError
+
+HELP = "a trace or a result as one HTML file, or as pprof, folded stacks, speedscope, CSV; two: their difference"
+EXPORTS = ("pprof", "folded", "speedscope", "csv")
+SECONDS_DEFAULT = 10
+
+
+def add_arguments(parser):
+    """Options of `report`."""
+    parser.add_argument(
+        "inputs",
+        nargs="+",
+        metavar="INPUT",
+        help="a .qtr file, or what `try --json` or `bench --json` printed; two of a kind: what changed from A to B",
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="write there, - for stdout (default: INPUT.html, made unique)"
+    )
+    parser.add_argument("-f", "--force", action="store_true", help="replace FILE when it exists")
+    parser.add_argument("--export", choices=EXPORTS, help="not a page, but a file for another tool")
+    parser.add_argument("--text", action="store_true", help="the difference of two inputs as text")
+    parser.add_argument(
+        "--no-replay", action="store_true", help="do not replay the trace: no figures of allocators"
+    )
+    parser.add_argument("--rounds", type=int, metavar="N", help="exactly so many rounds of replays")
+    parser.add_argument(
+        "--time-limit",
+        type=float,
+        default=SECONDS_DEFAULT,
+        metavar="S",
+        help=f"begin no round of replays after S seconds ({SECONDS_DEFAULT})",
+    )
+    tracefile.add_wrapper_option(parser)
+
+
+def refuse_wrong(args):
+    """Combinations that mean nothing."""
+    if len(args.inputs) > 2:
+        raise UsageError("quire report: one input, or two to compare", fix="quire report --help")
+    if args.export and len(args.inputs) > 1:
+        raise UsageError("--export takes one trace", fix=f"quire report {args.inputs[0]} --export {args.export}")
+    if args.text and len(args.inputs) < 2:
+        raise UsageError(
+            "--text is for two inputs",
+            "one trace as text is what `advise` prints",
+            f"quire advise {args.inputs[0]}",
+        )
+    if args.rounds is not None and args.rounds < 1:
+        raise UsageError("--rounds must be at least 1")
+
+
+def unique(stem, ending):
+    """STEM.ENDING, or the first STEM.N.ENDING that does not exist yet."""
+    number, path = 0, f"{stem}.{ending}"
+    while os.path.lexists(path):
+        number += 1
+        path = f"{stem}.{number}.{ending}"
+    return path
+
+
+def write(path, content, force):
+    """A file that was not there before (unless `force`), or stdout for `-`."""
+    data = content if isinstance(content, bytes) else content.encode("utf-8", "replace")
+    if path == "-":
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        with open(path, "wb" if force else "xb") as file:
+            file.write(data)
+    except FileExistsError as error:
+        raise UsageError(
+            f"{path} exists already",
+            "a file is never overwritten by itself",
+            "add -f to replace it, or choose another name: -o FILE",
+        ) from error
+    except OSError as error:
+        raise EnvironmentLacks(
+            f"cannot write {path}", error.strerror, "another place: -o /tmp/report.html"
+        ) from error
+
+
+def stem_of(path):
+    """A path without its last ending, in this directory."""
+    return os.path.splitext(os.path.basename(path))[0] or "report"
+
+
+def export(args, folder):
+    """One of EXPORTS."""
+    what = report_inputs.read(args.inputs[0])
+    if what.kind != "trace":
+        raise UsageError("--export takes a trace (.qtr)", f"{args.inputs[0]} is {what.kind} JSON")
+    if args.export == "pprof":
+        import exports_pprof as maker
+    else:
+        maker = exports_text
+    content = maker.export(args.export, report_subject.exported(what.path, args.wrapper, folder))
+    to_terminal = sys.stdout.isatty() and args.output is None
+    path = unique(stem_of(what.path), exports_text.ENDINGS[args.export]) if to_terminal else args.output or "-"
+    write(path, content, args.force)
+    if path != "-":
+        ui.note(f"{args.export}: {path}")
+    return 0
+
+
+def compare(args, folder):
+    """Two inputs."""
+    import report_diff
+
+    documents = [report_inputs.read(path) for path in args.inputs]
+    found = report_diff.difference(documents, args.wrapper, folder)
+    if args.text:
+        print("\n".join(report_diff.text(found)))
+        return 0
+    report_page.need_packages()
+    names = "-".join(stem_of(path) for path in args.inputs)
+    finish(args, report_diff.page(found), unique(names, "html"))
+    return 0
+
+
+def finish(args, content, path):
+    """The page into its file, and its name on stdout."""
+    path = args.output or path
+    write(path, content, args.force)
+    if path != "-":
+        print(f"report: {path}")
+
+
+def run(args):
+    """One report."""
+    refuse_wrong(args)
+    with tempfile.TemporaryDirectory(prefix="quire-") as folder:
+        if args.export:
+            return export(args, folder)
+        if len(args.inputs) == 2:
+            return compare(args, folder)
+        what = report_inputs.read(args.inputs[0])
+        report_page.need_packages()
+        if what.kind == "bench":
+            raise UsageError(
+                "one `bench` result has no page of its own",
+                "two of them can be compared",
+                f"quire report {what.path} OTHER.json",
+            )
+        if what.kind == "trace":
+            document = report_subject.of_trace(what.path, args, folder)
+        else:
+            document = report_subject.of_json(what.path, what.document, folder)
+        finish(args, report_page.page(document), unique(stem_of(what.path), "html"))
+    return 0

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: MIT
+"""
+report_try.py - the last step of `try`: its page, beside the trace.
+
+    PROGRAM.qtr -> PROGRAM.html, or PROGRAM.1.html ... : a page is never overwritten
+
+Whatever is missing for the page, `try` still has its text: the reason becomes one note.
+Not here: what is on the page (report_page.py).
+"""
+
+import os
+
+import report_page
+import report_subject
+import ui
+from errors import QuireError
+
+
+def place(trace):
+    """A file of its own beside the trace, opened for writing."""
+    stem, number = os.path.splitext(trace)[0], 0
+    while True:
+        path = f"{stem}.{number}.html" if number else f"{stem}.html"
+        try:
+            return open(path, "x", encoding="utf-8", errors="replace")
+        except FileExistsError:
+            number += 1
+
+
+def write(report, wrappers, folder):
+    """Writes the page and tells the report its path; `folder` still has the files of this try."""
+    missing = report_page.lacking()
+    if missing:
+        ui.note(f"no HTML report: that needs {', '.join(missing)}: python3 -m pip install {' '.join(missing)}")
+        return
+    ui.note("writing the report")
+    try:
+        with place(report.recording.path) as file:
+            report.page = file.name
+            try:
+                file.write(report_page.page(report_subject.of_try(report, wrappers, folder)))
+            except BaseException:
+                report.page = None
+                os.unlink(file.name)
+                raise
+    except (QuireError, OSError) as error:
+        said = error.text() if isinstance(error, QuireError) else error.strerror
+        ui.note(f"no HTML report: {said}")

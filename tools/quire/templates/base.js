@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT */
+/* base.js - only comforts: the page says everything without it.  Sorting, filtering, zooming, what the pointer is on. */
+"use strict";
+(function () {
+  document.documentElement.classList.add("has-js");
+  var tip = document.getElementById("tip");
+
+  function say(text, event) {
+    tip.textContent = text;
+    tip.style.display = text ? "block" : "none";
+    if (text) {
+      var x = Math.min(event.clientX + 14, window.innerWidth - tip.offsetWidth - 8);
+      var y = event.clientY + 18;
+      if (y + tip.offsetHeight > window.innerHeight) { y = event.clientY - tip.offsetHeight - 10; }
+      tip.style.left = Math.max(4, x) + "px";
+      tip.style.top = y + "px";
+    }
+  }
+
+  /* Tables: a click on a column's name sorts by it; data-key is what a cell is sorted by. */
+  function key(row, column) {
+    var cell = row.cells[column], given = cell.getAttribute("data-key");
+    return given === null ? cell.textContent.trim().toLowerCase() : parseFloat(given);
+  }
+  function sort(table, column, heading) {
+    var up = heading.getAttribute("aria-sort") === "descending";
+    table.querySelectorAll("th").forEach(function (th) { th.removeAttribute("aria-sort"); });
+    heading.setAttribute("aria-sort", up ? "ascending" : "descending");
+    var body = table.tBodies[0], rows = Array.from(body.rows);
+    rows.sort(function (a, b) {
+      var x = key(a, column), y = key(b, column);
+      return (x < y ? -1 : x > y ? 1 : 0) * (up ? 1 : -1);
+    });
+    rows.forEach(function (row) { body.appendChild(row); });
+  }
+  document.querySelectorAll("table.sortable").forEach(function (table) {
+    Array.from(table.tHead.rows[0].cells).forEach(function (th, column) {
+      var button = document.createElement("button");
+      button.textContent = th.textContent;
+      th.textContent = "";
+      th.appendChild(button);
+      button.addEventListener("click", function () { sort(table, column, th); });
+    });
+  });
+
+  document.querySelectorAll("input[data-filters]").forEach(function (input) {
+    var table = document.getElementById(input.getAttribute("data-filters"));
+    var count = document.getElementById(input.getAttribute("data-filters") + "-count");
+    input.addEventListener("input", function () {
+      var wanted = input.value.toLowerCase(), shown = 0, rows = Array.from(table.tBodies[0].rows);
+      rows.forEach(function (row) {
+        row.hidden = row.textContent.toLowerCase().indexOf(wanted) < 0;
+        shown += row.hidden ? 0 : 1;
+      });
+      if (count) { count.textContent = shown + " of " + rows.length; }
+    });
+  });
+
+  /* Flame graphs: a click makes a box as wide as the picture. */
+  function zoom(svg, target) {
+    var width = parseFloat(svg.getAttribute("data-width"));
+    var left = parseFloat(target.dataset.x), share = parseFloat(target.dataset.w), depth = +target.dataset.d;
+    svg.querySelectorAll("g").forEach(function (g) {
+      var x = (parseFloat(g.dataset.x) - left) / share, w = parseFloat(g.dataset.w) / share;
+      var above = +g.dataset.d < depth && x <= 1e-9 && x + w >= 1 - 1e-9;
+      if (above) { x = 0; w = 1; }
+      var hidden = !above && (x + w <= 1e-6 || x >= 1 - 1e-6 || (+g.dataset.d < depth));
+      g.style.display = hidden ? "none" : "";
+      g.classList.toggle("faded", above);
+      if (hidden) { return; }
+      var rect = g.querySelector("rect"), text = g.querySelector("text");
+      rect.setAttribute("x", (x * width).toFixed(2));
+      rect.setAttribute("width", Math.max(0.4, w * width - 0.6).toFixed(2));
+      text.setAttribute("x", (x * width + 4).toFixed(2));
+      var name = g.dataset.name, room = Math.floor((w * width - 6) / 6.3);
+      text.textContent = room < 3 ? "" : name.length <= room ? name : name.slice(0, room - 1) + "…";
+    });
+    svg.dataset.zoomed = depth;
+  }
+  document.querySelectorAll("svg.flame").forEach(function (svg) {
+    svg.querySelectorAll("g").forEach(function (g) {
+      var title = g.querySelector("title");
+      g.dataset.tip = title.textContent;
+      g.dataset.name = title.textContent.split("\n")[0];
+      title.remove();  /* our own pointer text takes its place */
+    });
+    svg.addEventListener("click", function (event) {
+      var g = event.target.closest("g");
+      if (g) { zoom(svg, g); }
+    });
+    svg.addEventListener("mousemove", function (event) {
+      var g = event.target.closest("g");
+      say(g ? g.dataset.tip : "", event);
+    });
+    svg.addEventListener("mouseleave", function (event) { say("", event); });
+  });
+  document.querySelectorAll("button[data-reset]").forEach(function (button) {
+    button.addEventListener("click", function () {
+      var svg = document.getElementById(button.getAttribute("data-reset")).querySelector("svg.flame");
+      if (svg) { zoom(svg, svg.querySelector("g")); }
+    });
+  });
+
+  /* Maps: which block the pointer is on, from the raw figures. */
+  var raw = document.getElementById("raw");
+  var data = raw ? JSON.parse(raw.textContent) : null;
+  function shown(bytes) {
+    return bytes >= 1e6 ? (bytes / 1e6).toFixed(1) + " MB" : bytes >= 1e3 ? (bytes / 1e3).toFixed(1) + " KB" : bytes + " B";
+  }
+  function siteName(id) {
+    var lists = [data.profile.sites, data.findings.sites || []];
+    for (var i = 0; i < lists.length; i++) {
+      for (var k = 0; k < lists[i].length; k++) {
+        if (lists[i][k].id === id) { return lists[i][k].function; }
+      }
+    }
+    return "site " + id;
+  }
+  function square(svg, event) {
+    var at = svg.createSVGPoint();
+    at.x = event.clientX;
+    at.y = event.clientY;
+    at = at.matrixTransform(svg.getScreenCTM().inverse());
+    var map = data.profile[svg.dataset.map], found = "";
+    svg.querySelectorAll("g[data-region]").forEach(function (g) {
+      var row = Math.floor((at.y - +g.dataset.top) / 10), column = Math.floor(at.x / 10);
+      var blocks = map.regions[+g.dataset.region].blocks, block = blocks[row * 96 + column];
+      if (row >= 0 && column >= 0 && column < 96 && block) {
+        var part = Math.round(100 * block[0] / map.block_bytes);
+        found = shown(map.block_bytes) + ", " + part + " % live" + (block[0] ? "\nmostly " + siteName(block[1]) : "");
+      }
+    });
+    say(found, event);
+  }
+  document.querySelectorAll("svg.map").forEach(function (svg) {
+    svg.addEventListener("mousemove", function (event) { square(svg, event); });
+    svg.addEventListener("mouseleave", function (event) { say("", event); });
+  });
+})();
