@@ -65,6 +65,14 @@ def test_a_page_speaks_of_no_option_that_its_command_does_not_have(name):
     assert used <= known
 
 
+def test_every_condition_of_run_is_explained(manual):
+    from conditions import KEYS  # the tool's modules are found once command has looked for them
+
+    section = re.search(r"^CONDITIONS$(.*?)^\S", shown(manual, "quire-run.1"), re.DOTALL | re.MULTILINE).group(1)
+    heads = re.findall(r"^ {7}([a-z, ]+)$", section, re.MULTILINE)
+    assert {word for head in heads for word in head.split(", ")} == set(KEYS)
+
+
 def test_the_first_page_lists_every_command(manual):
     listed = re.findall(r"^ {7}quire-(\w+)\(1\)$", shown(manual, "quire.1"), re.MULTILINE)
     assert sorted(listed) == sorted(COMMANDS)
@@ -142,3 +150,35 @@ def test_every_page_that_a_page_points_at_exists_or_is_the_systems(manual):
     for path in sorted(pages.SOURCES.glob("*.scd")):
         for name, section in re.findall(r"(quire(?:-\w+)?)\((\d)\)", plain(pages.expand(path.read_text()))):
             assert f"{name}.{section}" in ours, f"{path.name}: {name}({section})"
+
+
+# What the headers' examples take for granted.
+GIVEN = """
+struct point { int x, y; };
+struct node { struct node *next; };
+"""
+
+
+def test_the_example_of_every_header_compiles(root, tmp_path):
+    functions, includes = [], []
+    for path in sorted((root / "include").rglob("*.h")):
+        name = str(path.relative_to(root / "include"))
+        opening = header.items_of(path.read_text(encoding="utf-8"))[0]
+        lines = [line[4:] for line in opening if re.match(r" {4}\S.*;|^ {4}(if|    )", line)]
+        if name in INNER_HEADERS:
+            continue
+        assert lines, f"{name} has no example"
+        includes.append(f"#include <{name}>")
+        code = "\n".join(line for line in lines if line.strip() != "...").replace("!= 0) ...", "!= 0) return;")
+        free = {"histogram": "struct quire_percpu *pool, uint64_t begin_ns, uint64_t end_ns"}.get(path.stem, "void")
+        if code.startswith("static void note"):
+            code, *rest = code.split("\n", 1)
+            functions.append(code)
+            code = rest[0]
+        functions.append(f"void example_{path.stem}({free})\n{{\n{code}\n}}")
+    system = ["stdio.h", "stdint.h", "syslog.h", "fcntl.h", "unistd.h"]
+    source = tmp_path / "examples.c"
+    source.write_text("\n".join([f"#include <{name}>" for name in system] + includes + [GIVEN, *functions]))
+    command = ["gcc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-variable", "-fsyntax-only"]
+    done = subprocess.run([*command, f"-I{root / 'include'}", source], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
