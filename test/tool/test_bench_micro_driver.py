@@ -110,9 +110,21 @@ def test_the_inputs_of_the_programs_are_the_same_each_time(tmp_path):
         (tmp_path / name).mkdir()
         bench_apps_inputs.write(str(tmp_path / name))
     names = sorted(os.listdir(tmp_path / "a"))
-    assert names == sorted(os.listdir(tmp_path / "b")) and len(names) == 9
+    assert names == sorted(os.listdir(tmp_path / "b")) and len(names) == 11
     for name in names:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_a_quick_run_has_fewer_turns_over_the_same_data(tmp_path):
+    for name, quick in (("full", False), ("quick", True)):
+        (tmp_path / name).mkdir()
+        bench_apps_inputs.write(str(tmp_path / name), quick)
+    text = {n: (tmp_path / n / "trees.lua").read_text() for n in ("full", "quick")}
+    assert "turn = 1, 24 do" in text["full"] and "turn = 1, 7 do" in text["quick"]
+    data = [(tmp_path / n / "in.json").read_bytes() for n in ("full", "quick")]
+    assert data[0] == data[1]
+    left = [f.name for f in tmp_path.glob("*/*") if f.suffix != ".json" and "@" in f.read_text()]
+    assert set(left) <= {"words.pl"}  # Perl's own arrays
 
 
 def test_a_program_that_is_missing_is_left_out_with_its_package(monkeypatch):

@@ -35,11 +35,7 @@ APPS = {
     "python malloc": App("python3", "python3", ["json.in.py", "in.json"], {"PYTHONMALLOC": "malloc"}),
     "sqlite3": App("sqlite3", "sqlite3", [":memory:", ".read rows.sql"]),
     "redis": App("redis-server", "redis-server redis-tools", []),
-    "jq": App(
-        "jq",
-        "jq",
-        ['[range(4) as $k | .[] | {n: .name, t: (.tags | join("-")), s: (.score * $k)}] | group_by(.t) | map({k: .[0].t, c: length})', "in.json"],
-    ),
+    "jq": App("jq", "jq", ["-f", "groups.jq", "in.json"]),
     "gcc": App("gcc", "gcc", ["-O2", "-c", "in.c", "-o", "in.o"]),
     "g++": App("g++", "g++", ["-O1", "-std=c++17", "-c", "in.cc", "-o", "in.oo"]),
     "git gc": App("git", "git", ["-C", "fresh", "-c", "pack.threads=2", "gc", "-q"]),
@@ -47,7 +43,7 @@ APPS = {
     "perl": App("perl", "perl", ["words.pl"]),
     "ruby": App("ruby", "ruby", ["trees.rb"]),
 }  # fmt: skip
-REDIS_ASKS = ["-n", "60000", "-c", "20", "-P", "8", "-r", "50000", "-d", "120", "-q"]
+REDIS_ASKS = ["-c", "20", "-P", "8", "-r", "50000", "-d", "120", "-q"]
 REDIS_ASKS += ["-t", "set,get,lpush,lrange_100,hset,sadd,incr"]
 REDIS_PATIENCE_S = 10
 BARS = {"rss": 1.05}
@@ -65,9 +61,9 @@ def measure(cast, budget_s, full, only=None):
         ui.note(f"left out; to have them: apt-get install -y {' '.join(missing)}")
     libc = bindings.libc_path()
     with tempfile.TemporaryDirectory(prefix="quire-apps-") as folder:
-        bench_apps_inputs.write(folder)
+        bench_apps_inputs.write(folder, quick=not full)
         if "git gc" in present:
-            bench_apps_inputs.repository(folder)
+            bench_apps_inputs.repository(folder, quick=not full)
         served = {n: [w for w in cast.names() if serves(cast, n, w, libc)] for n in present}
         samples = bench_run.rounds(
             lambda: one_round(cast, timed, folder, turned(served)), budget_s, "programs"
@@ -199,7 +195,8 @@ def run_redis(command, app, folder, env):
     try:
         wait_for(socket, server)
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "check": True}
-        subprocess.run(["redis-benchmark", "-s", socket, *REDIS_ASKS], timeout=60, **quiet)
+        asked = ["-n", bench_apps_inputs.redis_requests(folder), *REDIS_ASKS]
+        subprocess.run(["redis-benchmark", "-s", socket, *asked], timeout=60, **quiet)
         subprocess.run(["redis-cli", "-s", socket, "shutdown", "nosave"], timeout=10, **quiet)
         server.wait(timeout=REDIS_PATIENCE_S)
     finally:

@@ -2,15 +2,17 @@
 """
 bench_apps_inputs.py - what the programs of `quire bench apps` are given to do, the same on every machine.
 
-    folder/ in.json  in.c  in.cc  objects.py  json.py  rows.sql  trees.lua  words.pl  words.rb  repository/
+    folder/ in.json  in.c  in.cc  objects.py  json.py  rows.sql  trees.lua  words.pl  words.rb  groups.jq  repository/
 
-Everything is written by rules with fixed seeds; nothing is fetched.
+Everything is written by rules with fixed seeds; nothing is fetched.  A quick run has fewer turns over the
+same data, so that peaks stay what they are, and smaller sources for the compilers.
 Not here: how the programs are called (bench_apps.py).
 """
 
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 
@@ -26,7 +28,7 @@ def build(depth):
 def total(node):
     return 1 + total(node.left) + total(node.right) if node.left else 1
 keep, words = build(13), {}
-for turn in range(25):
+for turn in range(@25:4@):
     assert total(build(12)) == 8191
     for i in range(20000):
         words[f"key{i * 7 % 30011}"] = (i, [turn])
@@ -37,7 +39,7 @@ JSON_PY = """
 import json, sys
 with open(sys.argv[1]) as file:
     text = file.read()
-for turn in range(6):
+for turn in range(@6:1@):
     records = json.loads(text)
     groups = {}
     for r in records:
@@ -47,8 +49,8 @@ print(len(out), len(groups))
 """
 SQL = """
 create table item(id integer primary key, name text, price real, stamp text);
-with recursive n(i) as (select 1 union all select i + 1 from n where i < 220000)
- insert into item select i, 'name' || (i * 7919 % 220000), i * 1.5, hex(i) || '-' || (i % 97) from n;
+with recursive n(i) as (select 1 union all select i + 1 from n where i < @220000:60000@)
+ insert into item select i, 'name' || (i * 7919 % @220000:60000@), i * 1.5, hex(i) || '-' || (i % 97) from n;
 create index by_name on item(name);
 select count(*), sum(price) from item where name like 'name12%';
 select stamp, count(*) from item group by substr(stamp, 1, 3) order by 2 desc limit 3;
@@ -64,7 +66,7 @@ local function build(depth)
 end
 local function count(t) return t.left and 1 + count(t.left) + count(t.right) or 1 end
 local keep, words = build(14), {}
-for turn = 1, 24 do
+for turn = 1, @24:7@ do
   assert(count(build(12)) == 8191)
   for i = 1, 20000 do words["key" .. (i * 7 % 30011)] = {i, turn, tostring(i)} end
 end
@@ -72,7 +74,7 @@ print(count(keep))
 """
 PERL = """
 my %words; my @keep; my $text = join ' ', map { "word" . ($_ * 7919 % 5003) } 1 .. 60000;
-for my $turn (1 .. 14) {
+for my $turn (1 .. @14:3@) {
   for my $w (split / /, $text) { push @{ $words{$w} }, length($w) + $turn }
   my @sorted = sort { $a cmp $b } keys %words;
   push @keep, { map { $_ => join(',', @{ $words{$_} }[0 .. 3]) } @sorted[0 .. 500] };
@@ -85,17 +87,28 @@ Node = Struct.new(:left, :right, :name)
 def build(depth) = depth.zero? ? Node.new : Node.new(build(depth - 1), build(depth - 1), "n#{depth}")
 def count(n) = n.left ? 1 + count(n.left) + count(n.right) : 1
 keep, words = build(13), {}
-12.times do |turn|
+@12:4@.times do |turn|
   raise unless count(build(12)) == 8191
   20000.times { |i| words["key#{i * 7 % 30011} with a longer tail"] = [i, turn, i.to_s * 8] }
   words.select! { |_, v| v[0] % 3 != 0 }
 end
 puts count(keep), words.size
 """
-C_FUNCTIONS, CC_CLASSES, RECORDS, FILES = 150, 8, 9000, 300
+JQ = """
+[range(@4:1@) as $k | .[] | {n: .name, t: (.tags | join("-")), s: (.score * $k)}]
+ | group_by(.t) | map({k: .[0].t, c: length})
+"""
+REDIS = "@60000:10000@"
+C_FUNCTIONS, CC_CLASSES, RECORDS, FILES = (150, 30), (8, 1), 9000, (300, 100)  # full, quick
+BY_LENGTH = re.compile("@([0-9]+):([0-9]+)@")  # in a text: a full run's number, a quick one's
 
 
-def write(folder):
+def of_length(text, quick):
+    """A program's text with the numbers of that length."""
+    return BY_LENGTH.sub(lambda m: m.group(2 if quick else 1), text)
+
+
+def write(folder, quick=False):
     """All inputs into a folder."""
     texts = {
         "objects.py": OBJECTS_PY,
@@ -104,13 +117,21 @@ def write(folder):
         "trees.lua": LUA,
         "words.pl": PERL,
         "trees.rb": RUBY,
-        "in.c": c_source(),
-        "in.cc": cc_source(),
+        "groups.jq": JQ,
+        "redis.requests": REDIS,
+        "in.c": c_source(C_FUNCTIONS[quick]),
+        "in.cc": cc_source(CC_CLASSES[quick]),
         "in.json": json.dumps(records()),
     }
     for name, text in texts.items():
         with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-            file.write(text)
+            file.write(of_length(text, quick))
+
+
+def redis_requests(folder):
+    """How many of each kind."""
+    with open(os.path.join(folder, "redis.requests"), encoding="ascii") as file:
+        return file.read()
 
 
 def records():
@@ -127,10 +148,10 @@ def records():
     ]
 
 
-def c_source():
+def c_source(functions):
     """Functions with loops, a switch and lists."""
     body = ["#include <stdio.h>", "#include <stdlib.h>", "#include <string.h>"]
-    for i in range(C_FUNCTIONS):
+    for i in range(functions):
         body.append(
             f"struct s{i} {{ int a; char *b; struct s{i} *next; }};\n"
             f"static int f{i}(struct s{i} *p, int n) {{ int t = 0; for (int i = 0; i < n; i++) {{\n"
@@ -141,12 +162,12 @@ def c_source():
     return "\n".join(body) + "\n"
 
 
-def cc_source():
+def cc_source(classes):
     """Templates of the standard library, each with its own types."""
     body = [
         "#include <algorithm>\n#include <map>\n#include <memory>\n#include <string>\n#include <vector>"
     ]
-    for i in range(CC_CLASSES):
+    for i in range(classes):
         body.append(
             f"struct key{i} {{ int a; bool operator<(const key{i} &o) const {{ return a < o.a; }} }};\n"
             f"int use{i}(int n) {{ std::map<key{i}, std::vector<std::string>> m;\n"
@@ -157,7 +178,7 @@ def cc_source():
     return "\n".join(body) + "\n"
 
 
-def repository(folder):
+def repository(folder, quick=False):
     """A git repository with some hundred commits' worth of loose objects."""
     place = os.path.join(folder, "repository")
     os.makedirs(place)
@@ -176,7 +197,7 @@ def repository(folder):
 
     git("init", "-q")
     for commit in range(6):
-        for number in range(FILES):
+        for number in range(FILES[quick]):
             with open(os.path.join(place, f"file{number}.txt"), "w", encoding="ascii") as file:
                 file.write("".join(f"line {rng.randrange(500)} {commit}\n" for _ in range(150)))
         git("add", "-A")

@@ -40,6 +40,11 @@ def ratio(samples, key, base, field):
     return with_interval([a / b for a, b in pairs])
 
 
+def tight(interval, factor):
+    """The same in another unit."""
+    return {part: value * factor for part, value in interval.items()}
+
+
 def spread(interval, digits=2):
     """1.13 [1.08 to 1.20]"""
     return "{:.{d}f} [{:.{d}f} to {:.{d}f}]".format(

@@ -55,7 +55,7 @@ MEMORY_WORDS = {
 DRIFT_SECONDS_QUICK, DRIFT_SECONDS_FULL = 2, 20
 MEMORY_LIMIT_S = 300  # it sleeps, and drifts for some 20 s of CPU time on a machine that may be busy
 MEMORY_AT_ONCE = 3  # processes of which only the memory is asked
-PERCENT_QUICK = 20  # of a program's operations
+PERCENT_QUICK = 15  # of a program's operations
 BARS = {"cpu": 0.70, "rss": 1.15, "line": 1.10, "seed": 0.50, "walk": 1.00}
 BARS_MEMORY = {"once": 20e3, "freed": 4 * MIB, "idle": 4 * MIB, "drift": 1.05, "leaked": 4 * MIB}
 

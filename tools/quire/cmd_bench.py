@@ -15,12 +15,14 @@ Invariants: B1  a figure under a peer's name was measured in a process whose mal
 Not here: the workloads (bench/*.c), statistics of intervals (bench_figures.py).
 """
 
+import importlib.util
 import json
 import os
 import time
 
 import bench_apps
 import bench_arena
+import bench_document
 import bench_heap
 import bench_mallocs
 import bench_micro
@@ -33,7 +35,8 @@ import bench_slab
 import bench_slab_text
 import cmd_env
 import peers
-from errors import EXIT_CONDITION_FALSE, EXIT_OK, UsageError
+import ui
+from errors import EXIT_CONDITION_FALSE, EXIT_OK, EnvironmentLacks, UsageError
 
 HELP = "published figures of the systems Quire replaces, beside this machine's"
 SCHEMA = "quire.bench/1"
@@ -41,8 +44,9 @@ SCHEMA = "quire.bench/1"
 SINGLE = {"micro": bench_micro, "apps": bench_apps, "scale": bench_scale}
 TEXT = {"micro": bench_micro.text, "apps": bench_apps.text, "scale": bench_scale_text.text}
 TABLES = ["seeds", *SINGLE]
+DOCUMENT = "document"
 # Of rounds; what stands around them has QUICK_LIMIT_S to end in, on two CPUs that nothing else uses.
-QUICK_S = {"seeds": 50, "micro": 28, "apps": 46, "scale": 48}
+QUICK_S = {"seeds": 50, "micro": 28, "apps": 42, "scale": 48}
 QUICK_LIMIT_S, FULL_S = 60, 420
 ARENA_PART, SLAB_PART, PERCPU_PART, HEAP_PART = 0.2, 0.35, 0.3, 0.15  # of the time
 
@@ -54,7 +58,8 @@ def add_arguments(parser):
         default="seeds",
         metavar="TABLE",
         help="seeds (default): the headline tables of arena, slab, per-CPU and heap; micro, apps: small"
-        " programs, real ones under each malloc; scale: over threads, objects and CPUs",
+        " programs, real ones under each malloc; scale: over threads, objects and CPUs; document: saved"
+        " runs as doc/performance.md",
     )
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--quick", action="store_true", help="under a minute (default)")
@@ -74,16 +79,29 @@ def add_arguments(parser):
         metavar="FILE",
         help="compare with a saved run; exit 1 when one of ours has become slower",
     )
-    parser.add_argument("-f", "--force", action="store_true", help="let --save overwrite")
+    parser.add_argument("--svg", metavar="DIR", help="also draw the figures, an SVG file each, into DIR")
+    parser.add_argument(
+        "--data", metavar="DIR", help="document: the saved runs (default: the checkout's doc/performance)"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="document: where to (default: doc/performance.md)"
+    )
+    parser.add_argument(
+        "-f", "--force", action="store_true", help="let --save, --svg and document overwrite"
+    )
 
 
 def run(args):
+    if args.table == DOCUMENT:
+        return bench_document.run(args)
     if args.table not in TABLES:
         raise UsageError(
             f"quire bench: there is no table `{args.table}`",
-            why=f"there are: {', '.join(TABLES)}",
+            why=f"there are: {', '.join([*TABLES, DOCUMENT])}",
             fix="quire bench --help",
         )
+    if args.svg:
+        require_pictures()
     if args.save and os.path.exists(args.save) and not args.force:
         raise UsageError(
             f"{args.save} exists",
@@ -96,9 +114,15 @@ def run(args):
         result = measure_single(args, lines)
     else:
         result = measure(budget_s=FULL_S if args.full else QUICK_S["seeds"], full=args.full)
+        result.update(circumstances(args))
     if args.save:
         with open(args.save, "w", encoding="utf-8") as file:
-            json.dump(result, file, indent=1)
+            file.write(bench_document.saved_text(result))
+    if args.svg:
+        import bench_plots  # and matplotlib with it
+
+        for path in bench_plots.write(result, args.svg, args.force):
+            ui.note(f"drawn: {path}")
     slower = regressions(result, baseline) if baseline else []
     if args.json:
         print(json.dumps({**result, "regressions": slower} if baseline else result, indent=1))
@@ -107,6 +131,14 @@ def run(args):
         if baseline:
             print(comparison_text(result, baseline, slower))
     return EXIT_CONDITION_FALSE if slower else EXIT_OK
+
+
+def require_pictures():
+    """Before a minute is spent."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise EnvironmentLacks(
+            "--svg needs matplotlib", why="it draws the pictures", fix="apt-get install -y python3-matplotlib"
+        )
 
 
 def chosen_lines(args):
@@ -158,10 +190,23 @@ def measure_single(args, lines):
         "table": table,
         "machine": machine(load_before),
         "rounds": found["rounds"],
+        **circumstances(args),
         "seconds": round(time.monotonic() - began, 1),
         "refused": cast.refused,
         "allocators": cast.names(),
         table: found,
+    }
+
+
+def circumstances(args):
+    """When, and by which command."""
+    words = ["./quire", "bench", args.table, "--full" if args.full else "--quick"]
+    words += ["--lines", f"'{args.lines}'"] if args.lines else []
+    words += ["--secure"] if args.secure else []
+    return {
+        "date": time.strftime("%Y-%m-%d"),
+        "command": " ".join(words),
+        "missing_packages": peers.missing_packages(),
     }
 
 
@@ -201,6 +246,8 @@ def machine(load_before):
         "cpus_usable",
         "os_page_bytes",
         "thp_enabled",
+        "memory_bytes",
+        "peers",
     )
     return {**{key: facts[key] for key in wanted}, "load_average_before": round(load_before, 2)}
 
@@ -212,6 +259,8 @@ def text(result):
         f"{m['cpu_model']}, {m['cpus_usable']} CPUs, {m['kernel']}, {m['libc']}, load"
         f" {m['load_average_before']} before; {result['seconds']:.0f} s"
     ] + [f"left out: {name}: {why}" for name, why in result["refused"].items()]
+    if result.get("missing_packages"):
+        lines.append(f"peers that are not here: apt-get install -y {' '.join(result['missing_packages'])}")
     if result["table"] in SINGLE:
         found = TEXT[result["table"]](result[result["table"]], result["allocators"])
         return "\n\n".join(["\n".join(lines), found])
