@@ -92,6 +92,35 @@ def test_the_readme_opens_with_one_sentence_and_four_allocators(root):
     ]
 
 
+def test_every_command_of_the_tool_is_in_the_readme_and_no_other(root):
+    table = text_of(root, "README.md").split("| command | does |")[1].split("\n\n")[0]
+    named = set()
+    for row in table.splitlines():
+        if cell := re.match(r"\| (`\./quire .*?) \|", row):
+            named |= {word.split()[0] for word in re.findall(r"`(?:\./quire )?([a-z][\w-]*)[^`]*`", cell.group(1))}
+    assert named - {"test"} == {path.stem[4:] for path in (root / "tools" / "quire").glob("cmd_*.py")}
+
+
+# What the README's pieces of code take for granted.
+GIVEN = """
+struct node { struct node *next; };
+struct quire_counter requests;
+struct quire_histogram times_ns;
+"""
+
+
+def test_the_readmes_code_compiles(root, tmp_path):
+    pieces = re.findall(r"^```c\n(.*?)^```", text_of(root, "README.md"), re.DOTALL | re.MULTILINE)
+    includes = {line for piece in pieces for line in piece.splitlines() if line.startswith("#include")}
+    bodies = ["\n".join(line for line in piece.splitlines() if line not in includes) for piece in pieces]
+    functions = [f"void piece{n}(uint64_t ns)\n{{\n(void)ns;\n{body}\n}}" for n, body in enumerate(bodies)]
+    source = tmp_path / "readme.c"
+    source.write_text("\n".join(["#include <stdio.h>", *sorted(includes), GIVEN, *functions]))
+    command = ["gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-variable", "-fsyntax-only"]
+    done = subprocess.run([*command, f"-I{root / 'include'}", source], capture_output=True, text=True)
+    assert (done.returncode, done.stderr, len(pieces) >= 5) == (0, "", True)
+
+
 def test_every_script_that_contributors_are_told_of_exists_and_none_is_left_out(root):
     told = set(re.findall(r"scripts/(check_\w+\.py)", text_of(root, "CONTRIBUTING.md")))
     assert told == {path.name for path in (root / "scripts").glob("check_*.py")}
