@@ -12,6 +12,7 @@ Not here: other formats (exports_text.py).
 """
 
 import gzip
+import os
 
 from report_flame import CUT
 
@@ -70,12 +71,11 @@ def value_type(strings, name, unit):
     return number(1, strings.number(name)) + number(2, strings.number(unit))
 
 
-def mappings(profile, strings):
-    """({module: id}, fields): a mapping a module, without addresses but with names."""
-    ids = {}
-    for function in profile["functions"]:
-        if function[3]:
-            ids.setdefault(function[3], len(ids) + 1)
+def mappings(exported, strings):
+    """({module: id}, fields): a mapping a module, without addresses but with names; the program's own is the first."""
+    profile, program = exported["profile"], os.path.basename(exported["command"].split(" ")[0])
+    modules = {function[3] for function in profile["functions"] if function[3]}
+    ids = {name: i for i, name in enumerate(sorted(modules, key=lambda m: (m != program, m)), 1)}
     fields = [
         block(3, number(1, i) + number(5, strings.number(name)) + number(7, 1) + number(9, 1))
         for name, i in ids.items()
@@ -126,7 +126,7 @@ def samples(profile):
 def export(_, exported):
     """The file's bytes."""
     profile, strings = exported["profile"], Strings()
-    modules, mapped = mappings(profile, strings)
+    modules, mapped = mappings(exported, strings)
     types = b"".join(block(1, value_type(strings, name, unit)) for name, unit, _ in TYPES)
     body = types + samples(profile) + mapped + locations(profile, modules)
     body += functions(profile, strings)
