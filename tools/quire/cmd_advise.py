@@ -8,6 +8,7 @@ Not here: the saving of the whole beside other allocators (cmd_replay.py), the v
 
 import json
 import os
+import sys
 import tempfile
 
 import advice
@@ -15,9 +16,11 @@ import advise_evidence
 import advise_intersect
 import advise_wrappers
 import mix
+import patch
 import render
 import tracefile
 import ui
+from errors import UsageError
 
 HELP = "for each call site of a trace: its class, and what an arena or a slab would save there"
 
@@ -38,6 +41,19 @@ def add_arguments(parser):
     parser.add_argument(
         "--sites", type=int, default=25, metavar="N", help="how many call sites to show (25)"
     )
+    parser.add_argument(
+        "--patch",
+        metavar="SITE",
+        help="the change of one site as code, for C and for C++; SITE: a function, FILE:LINE, or the number in the JSON",
+    )
+
+
+def print_patch(judged, args):
+    """The change of one site; 1 when there is nothing to change."""
+    found = patch.document(*judged, args.patch)
+    sys.stdout.reconfigure(errors="surrogateescape")  # a source file's bytes go out as they came in
+    print(json.dumps(found, indent=1) if args.json else "\n".join(patch.text(found)))
+    return 0 if found["c"] else 1
 
 
 def document(recording, mixed, rows):
@@ -103,12 +119,16 @@ def together(judged):
 
 def run(args):
     """Judges each trace, and what all of them have in common."""
+    if args.patch and len(args.traces) > 1:
+        raise UsageError("--patch takes one trace", fix=f"{render.command()} advise --patch SITE TRACE")
     judged = []
     with tempfile.TemporaryDirectory(prefix="quire-") as folder:
         for number, path in enumerate(args.traces):
             own = os.path.join(folder, str(number))
             os.mkdir(own)
             judged.append(judge(path, own, args))
+    if args.patch:
+        return print_patch(judged[0], args)
     common, apart = together(judged)
     if args.json:
         result = {"schema": "quire.advise/1", "traces": [document(*one) for one in judged]}
