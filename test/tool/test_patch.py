@@ -92,7 +92,8 @@ class item final {
   public:
     item *next;
     unsigned value;
-    explicit item(unsigned v) : next(nullptr), value(v) {}
+    char text[32];
+    explicit item(unsigned v) : next(nullptr), value(v), text() {}
 };
 static item *heads[64];
 __attribute__((noinline)) node *parse(node *next) {
