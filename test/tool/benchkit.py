@@ -6,6 +6,8 @@ Not here: tests (test_bench.py, test_bench_mallocs.py).
 """
 
 import argparse
+import json
+import os
 import stat
 
 import pytest
@@ -17,7 +19,8 @@ import cmd_bench
 # All drivers, answering at once.  FAKE_SLAB is the slab's speed at 1, 2, 4, 8, 16 threads, FAKE_SLAB_OVERHEAD
 # its bytes above an element's own; FAKE_FREE_MS is what freeing a million per-CPU objects at random takes,
 # FAKE_512 a call with 512 CPUs; FAKE_HEAP the drop-in's time for a small program of which libc takes 200, FAKE_HELD what
-# it holds after freeing.
+# it holds after freeing; FAKE_REMOTE the slab's pairs when others free, FAKE_FRAGMENT what it holds of a tenth that lives,
+# FAKE_ARENA_OPERATION the arena's calls.
 DRIVER = """#!/bin/sh
 driver=${0##*/}
 while [ $# -gt 0 ]; do
@@ -42,6 +45,7 @@ malloc,*quire-malloc*) name=libquire-malloc ;;
 malloc,*mimalloc*) name=mimalloc ;;
 malloc,*jemalloc*) name=jemalloc ;;
 malloc,*) name=libc ;;
+local,*) name=thread-local ;;
 *) name=$kind ;;
 esac
 [ "$name" = "$FAKE_UNLOADED" ] && name=libc
@@ -63,6 +67,29 @@ slab,stress)
     set -- $speeds
     case $threads in 2) shift ;; 4) shift 2 ;; 8) shift 3 ;; 16) shift 4 ;; esac
     figure='"m_pairs_per_cpu_s":'$1 ;;
+arena,*)
+    for row in "create + destroy" "alloc 64" "reset after 1000 blocks" "mark, alloc 64, rewind"; do
+        echo '{"row":"'$row'","cpu_ns":'${FAKE_ARENA_OPERATION:-5}'}'
+    done
+    exit 0 ;;
+slab,remote)
+    speed=50
+    [ "$name" = quire-slab ] && speed=${FAKE_REMOTE:-100}
+    figure='"m_pairs_per_cpu_s":'$speed ;;
+slab,fragment)
+    held=10
+    [ "$name" = quire-slab ] && held=${FAKE_FRAGMENT:-2}
+    figure='"held_over_live":'$held',"held_over_live_trimmed":'$held ;;
+percpu,churn)
+    for n in 50 95; do echo '{"allocator":"'$name'","full_percent":'$n',"ns_per_pair":40}'; done
+    exit 0 ;;
+percpu,list) figure='"ns_per_push_pop":4' ;;
+percpu,memory)
+    echo '{"allocator":"'$name'","what":"resident","object_bytes":64,"resident_mib":2.2,"payload_mib":2}'
+    for n in 64 256 1024 4096; do
+        echo '{"allocator":"'$name'","what":"returned","object_bytes":'$n',"returned_of_possible":0.9}'
+    done
+    exit 0 ;;
 slab,replace) figure='"ns_per_pair":20,"m_pairs_per_cpu_s":50' ;;
 percpu,threads)
     for n in 1 $threads; do echo '{"allocator":"'$name'","threads":'$n',"m_pairs_per_cpu_s":50}'; done
@@ -102,6 +129,25 @@ echo '{"allocator":"'$name'",'"$figure"'}'
 """
 
 
+ANSWERS = {}  # of the driver: it says the same to the same words, and is asked thousands of times
+
+
+def remembering(process_rows):
+    """The same, asking a process only for what none was asked for."""
+
+    def answer(cast, name, argv, limit_s=None):
+        words = [os.path.basename(word) for word in argv]
+        if "--file" in words:
+            words[words.index("--file") + 1] = "FOLDER"
+        told = sorted((k, v) for k, v in os.environ.items() if k.startswith("FAKE_"))
+        key = json.dumps([name, name in cast.path_of, words, told])
+        if key not in ANSWERS:
+            ANSWERS[key] = json.dumps(process_rows(cast, name, argv, limit_s))
+        return json.loads(ANSWERS[key])
+
+    return answer
+
+
 @pytest.fixture
 def bench(tmp_path, monkeypatch, capsys):
     """bench(arguments...) runs the command in this process over drivers that answer at once;
@@ -109,13 +155,14 @@ def bench(tmp_path, monkeypatch, capsys):
     folder = tmp_path / "build" / "bench"
     folder.mkdir(parents=True)
     (tmp_path / "build" / "libquire-malloc.so").write_text("")
-    for name in ("query", "slab", "percpu", "micro"):
+    for name in ("query", "slab", "percpu", "micro", "arena"):
         driver = folder / name
         driver.write_text(DRIVER)
         driver.chmod(driver.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("QUIRE_BUILD_DIR", str(tmp_path / "build"))
     monkeypatch.setattr(cmd_bench, "QUICK_S", dict.fromkeys(cmd_bench.QUICK_S, 0))
     monkeypatch.setattr(bench_run, "ROUNDS_MIN", 1)
+    monkeypatch.setattr(bench_run, "process_rows", remembering(bench_run.process_rows))
     monkeypatch.setattr(
         cmd_bench.peers,
         "installed",

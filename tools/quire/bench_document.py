@@ -20,6 +20,7 @@ import bench_apps
 import bench_arena
 import bench_heap
 import bench_micro
+import bench_more_text
 import bench_percpu_text
 import bench_scale
 import bench_scale_text
@@ -32,7 +33,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 DATA = os.path.normpath(os.path.join(HERE, "..", "..", "doc", "performance"))
 TEMPLATE = "template.md.in"
 RUNS = ["seeds", "micro", "apps", "scale", "secure"]  # NAME.json; secure is `bench apps --secure`
-DIGITS = 6
+DIGITS = 8
 MARK = re.compile(r"\{\{([^{}]+)\}\}")
 
 
@@ -127,7 +128,7 @@ def read(path):
 
 
 def saved_text(result):
-    """JSON for people's differences: an innermost object a line, six digits."""
+    """JSON for people's differences: an innermost object a line, eight digits."""
     text = json.dumps(rounded(result), indent=1)
     return re.sub(r"\{[^{}\[\]]*\}", lambda m: " ".join(m.group().split()), text) + "\n"
 
@@ -177,13 +178,14 @@ def block(result, text):
 
 
 def seeds(saved, words):
-    """{{seeds arena}}: one part of `bench seeds`."""
+    """{{seeds arena}}: one part of `bench seeds`; {{seeds more slab}}: its smaller tables of that name."""
     result = saved("seeds")
     parts = {
         "arena": lambda: bench_arena.text(result),
         "slab": lambda: bench_slab_text.text(result["array_allocator"]),
         "percpu": lambda: bench_percpu_text.text(result["percpu"]),
         "heap": lambda: bench_heap.text(result["heap"]),
+        "more": lambda: bench_more_text.text(result["more"], words[1]),
     }
     return block(result, parts[words[0]]())
 

@@ -18,6 +18,7 @@ SESSION, TRACES = "session", ("interpreter", "sweeps")
 REQUESTS = "requests_per_cpu_s"
 PHASES = ["load_bytes", "libraries_bytes", "test_bytes", "given_back_bytes"]
 BAR_TIMES = 2.0
+TRACE_PERCENT_QUICK = "50"
 
 # BiBOP: 100 requests, 10 at once, as published; and the same experiment built again on a system of today.
 PUBLISHED = {
@@ -34,7 +35,7 @@ PUBLISHED = {
 }
 
 
-def measure(budget_s, refused):
+def measure(budget_s, refused, full):
     """What --json has under "heap"; its cast is its own: the drop-in is a malloc like its peers."""
     cast = bench_mallocs.cast()
     cast.refused.update(refused)
@@ -42,7 +43,7 @@ def measure(budget_s, refused):
 
     def one_round():
         entries = [
-            ((line, name), name, [driver, "--json", "--workload", line])
+            ((line, name), name, [driver, "--json", "--workload", line, *shorter(line, full)])
             for line in (SESSION, *TRACES)
             for name in cast.names()
         ]
@@ -57,6 +58,11 @@ def measure(budget_s, refused):
         "session": [session_row(samples, name) for name in names],
         "traces": [trace_row(samples, line, name) for line in TRACES for name in names],
     }
+
+
+def shorter(line, full):
+    """Fewer operations in a quick run; a session's memory is published, and stays what it is."""
+    return [] if full or line == SESSION else ["--percent", TRACE_PERCENT_QUICK]
 
 
 def session_row(samples, name):

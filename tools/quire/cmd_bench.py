@@ -5,7 +5,8 @@ cmd_bench.py - the headline tables of the systems Quire replaces, beside this ma
     the arena's table     (bench_arena.py)   ┐
     the slab's tables     (bench_slab.py)    ├ each in interleaved rounds of processes (bench_run.py)
     the per-CPU tables    (bench_percpu.py)  │
-    the heap's table      (bench_heap.py)    ┘
+    the heap's table      (bench_heap.py)    │
+    the smaller tables    (bench_more.py)    ┘
     micro, apps: mallocs side by side (bench_micro.py, bench_apps.py); scale: all four over threads,
     objects and CPUs (bench_scale.py)
         -> medians and intervals, ratios within a round -> text, --json, --save, --baseline
@@ -26,6 +27,8 @@ import bench_document
 import bench_heap
 import bench_mallocs
 import bench_micro
+import bench_more
+import bench_more_text
 import bench_percpu
 import bench_percpu_text
 import bench_run
@@ -48,7 +51,8 @@ DOCUMENT = "document"
 # Of rounds; what stands around them has QUICK_LIMIT_S to end in, on two CPUs that nothing else uses.
 QUICK_S = {"seeds": 50, "micro": 28, "apps": 42, "scale": 48}
 QUICK_LIMIT_S, FULL_S = 60, 420
-ARENA_PART, SLAB_PART, PERCPU_PART, HEAP_PART = 0.2, 0.35, 0.3, 0.15  # of the time
+# Of the time.
+ARENA_PART, SLAB_PART, PERCPU_PART, HEAP_PART, MORE_PART = 0.16, 0.3, 0.25, 0.15, 0.14
 
 
 def add_arguments(parser):
@@ -115,6 +119,7 @@ def run(args):
     else:
         result = measure(budget_s=FULL_S if args.full else QUICK_S["seeds"], full=args.full)
         result.update(circumstances(args))
+    result = bench_document.rounded(result)  # as it is saved: what is equal stays equal
     if args.save:
         with open(args.save, "w", encoding="utf-8") as file:
             file.write(bench_document.saved_text(result))
@@ -212,14 +217,15 @@ def circumstances(args):
 
 def measure(budget_s, full):
     """All tables; the result is what --json prints.  The arena's stand at its top level."""
-    for driver in ("query", "slab", "percpu", "micro"):
+    for driver in ("query", "slab", "percpu", "micro", "arena"):
         bench_run.find_driver(driver)  # before a minute is spent
     cast = bench_run.Cast(peers.installed())
     load_before, began = os.getloadavg()[0], time.monotonic()
     arena = bench_arena.measure(cast, budget_s * ARENA_PART)
     slab = bench_slab.measure(cast, budget_s * SLAB_PART, full)
     percpu = bench_percpu.measure(cast, budget_s * PERCPU_PART, full)
-    heap = bench_heap.measure(budget_s * HEAP_PART, cast.refused)
+    heap = bench_heap.measure(budget_s * HEAP_PART, cast.refused, full)
+    more = bench_more.measure(cast, budget_s * MORE_PART, full)
     return {
         "schema": SCHEMA,
         "table": "seeds",
@@ -232,6 +238,7 @@ def measure(budget_s, full):
         "array_allocator": slab,
         "percpu": percpu,
         "heap": heap,
+        "more": more,
     }
 
 
@@ -269,6 +276,7 @@ def text(result):
         bench_slab_text.text(result["array_allocator"]),
         bench_percpu_text.text(result["percpu"]),
         bench_heap.text(result["heap"]),
+        "The smaller tables: " + bench_more_text.text(result["more"]),
     ]
     return "\n\n".join(["\n".join(lines), *parts])
 
@@ -279,7 +287,7 @@ def regressions(result, baseline):
         return SINGLE[result["table"]].regressions(result, baseline)
     return [
         sentence
-        for part in (bench_arena, bench_slab, bench_percpu, bench_heap)
+        for part in (bench_arena, bench_slab, bench_percpu, bench_heap, bench_more)
         for sentence in part.regressions(result, baseline)
     ]
 
@@ -292,7 +300,7 @@ def comparison_text(result, baseline, slower):
     ]
     if where["cpu_model"] != result["machine"]["cpu_model"]:
         lines.append("          another machine: only the ratios compare")
-    for part, name in (("array_allocator", "slab"), ("percpu", "per-CPU allocator"), ("heap", "heap")):
+    for part, name in (("array_allocator", "slab"), ("percpu", "per-CPU allocator"), ("heap", "heap"), ("more", "table of the smaller ones")):
         if part in result and part not in baseline:
             lines.append(f"          it is from before there was a {name}: that is not compared")
     return "\n".join(
