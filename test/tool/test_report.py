@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: MIT
+"""test_report - the page of `report` and `try`: one file, nothing loaded, every name harmless, every section there."""
+
+import base64
+import html.parser
+import json
+import os
+import pathlib
+import re
+import shutil
+
+import pytest
+import reportkit
+from toolkit import quire
+
+import report_page
+import report_subject
+import report_try
+
+SECTIONS = "verdict cost live sizes rss map flame sites limits machine rawdata".split()
+LOADING = {"src", "href", "xlink:href", "srcset", "action", "data", "poster", "background"}
+
+
+class Elements(html.parser.HTMLParser):
+    """Element names, sections and whatever an attribute may load; fails on markup that a browser would have to mend."""
+
+    VOID = {"meta", "link", "br", "input", "img"}
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.names, self.ids, self.loads, self.handlers, self.open = {}, [], [], [], []
+        self.words = []
+        self.feed(text)
+        self.close()
+        assert self.open == [], self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.names[tag] = self.names.get(tag, 0) + 1
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value)
+            if name in LOADING:
+                self.loads.append(value)
+            if name.startswith("on"):
+                self.handlers.append((tag, name))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            # </p> may be implied; nothing else is in these pages
+            assert self.open[-1] == tag, (tag, self.open[-3:])
+            self.open.pop()
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+@pytest.fixture(scope="module")
+def text():
+    return reportkit.trace_page().read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def elements(text):
+    return Elements(text)
+
+
+def test_a_page_of_a_trace_has_every_section(elements):
+    assert [name for name in elements.ids if name in SECTIONS] == SECTIONS
+    assert elements.names["svg"] >= 8
+
+
+def test_a_page_loads_nothing(text, elements):
+    allowed = [v for v in elements.loads if v.startswith(("#", "data:"))]
+    assert elements.loads == allowed
+    assert "url(http" not in text and "@import" not in text
+    assert "link" not in elements.names or elements.names["link"] == 1
+
+
+def test_identifiers_in_a_page_are_unique(elements):
+    assert len(elements.ids) == len(set(elements.ids))
+
+
+def test_names_with_markup_stand_in_the_page_as_text_alone(text, elements):
+    assert elements.names["script"] == 2  # the raw data and the comforts
+    assert "img" not in elements.names and elements.handlers == []
+    assert "alert(1)" in "".join(elements.words)
+    assert "\033" not in text and "\u202e" not in text
+    assert "␛[31mred" in text and "make_box&lt;int&gt;" in text
+
+
+def test_raw_data_in_a_page_is_whole_and_can_be_taken_away(elements):
+    document = reportkit.raw(reportkit.trace_page())
+    assert document["schema"] == "quire.report/1"
+    assert reportkit.HOSTILE[0] in document["title"]
+    address = next(v for v in elements.loads if v.startswith("data:application/json;base64,"))
+    assert json.loads(base64.b64decode(address.split(",", 1)[1])) == document
+
+
+def test_a_page_says_what_the_trace_says(elements):
+    sites, _ = reportkit.profile()
+    said = " ".join("".join(elements.words).split())
+    assert f"{sites['trace']['allocations']:,}" in said
+    assert "No verdict" in said
+    document = reportkit.raw(reportkit.trace_page())
+    names = {row["name"] for row in document["findings"]["allocators"]}
+    assert {"libc", "drop-in"} <= names and "libc" in document["timelines"]
+    for figures in document["timelines"].values():
+        assert figures["timeline"] and figures["largest"][2] > 0
+
+
+def test_a_trace_without_replays_still_makes_a_page(tmp_path):
+    done = quire(tmp_path, "report", reportkit.trace(), "--no-replay")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "report: boxes.html\n"
+    found = Elements((tmp_path / "boxes.html").read_text(encoding="utf-8"))
+    assert [name for name in found.ids if name in SECTIONS] == SECTIONS
+    assert "Nothing was replayed" in "".join(found.words)
+    again = quire(tmp_path, "report", reportkit.trace(), "--no-replay")
+    assert again.stdout == "report: boxes.1.html\n"
+
+
+def test_no_file_is_overwritten_without_force(tmp_path):
+    kept = tmp_path / "mine.html"
+    kept.write_text("mine")
+    done = quire(tmp_path, "report", reportkit.trace(), "--no-replay", "-o", kept)
+    assert done.returncode == 2 and "exists already" in done.stderr and "-f" in done.stderr
+    assert kept.read_text() == "mine"
+    forced = quire(tmp_path, "report", reportkit.trace(), "--no-replay", "-o", kept, "-f")
+    assert forced.returncode == 0 and kept.read_text().startswith("<!doctype html>")
+
+
+def test_try_writes_its_page_beside_the_trace_and_says_so():
+    done, document = reportkit.tried()
+    page = pathlib.Path(document["report"])
+    assert page.parent == reportkit.folder() / "tried" and page.suffix == ".html"
+    assert pathlib.Path(document["trace"]["path"]).with_suffix(".html") == page
+    carried = reportkit.raw(page)
+    assert carried["findings"]["verdict"] == document["verdict"]
+    assert document["verdict"]["word"] in page.read_text(encoding="utf-8")
+    assert "writing the report" in done.stderr
+
+
+def test_a_result_of_try_makes_a_page_from_its_json_and_its_trace(tmp_path):
+    reportkit.tried()
+    done = quire(tmp_path, "report", reportkit.folder() / "tried" / "try.json", "-o", "a.html")
+    assert done.returncode == 0, done.stderr
+    carried = reportkit.raw(tmp_path / "a.html")
+    assert carried["profile"]["stacks"] and carried["findings"]["schema"] == "quire.try/1"
+
+
+def test_a_result_of_try_without_its_trace_says_what_is_missing(tmp_path):
+    _, document = reportkit.tried()
+    document = {**document, "trace": {**document["trace"], "path": str(tmp_path / "gone.qtr")}}
+    (tmp_path / "try.json").write_text(json.dumps(document))
+    done = quire(tmp_path, "report", "try.json")
+    assert done.returncode == 0, done.stderr
+    found = Elements((tmp_path / "try.html").read_text(encoding="utf-8"))
+    assert [name for name in found.ids if name in SECTIONS] == SECTIONS
+    assert "The trace is not there any more" in "".join(found.words)
+
+
+def test_try_without_a_page_when_asked(tmp_path):
+    shutil.copy(reportkit.program(), tmp_path / "boxes")
+    done = quire(tmp_path, "try", "--no-report", "--rounds", 1, "--", tmp_path / "boxes")
+    assert done.returncode == 0, done.stderr
+    assert "report:" not in done.stdout
+    assert [p.name for p in tmp_path.glob("*.html")] == []
+
+
+def test_try_without_the_packages_keeps_its_text_and_notes_what_is_missing(monkeypatch, capsys):
+    monkeypatch.setattr(report_page, "lacking", lambda: ["jinja2"])
+    report_try.write(None, (), "")
+    said = capsys.readouterr()
+    assert said.out == "" and "no HTML report: that needs jinja2" in said.err
+
+
+def test_report_without_the_packages_names_the_command_that_brings_them(monkeypatch):
+    monkeypatch.setattr(report_page, "lacking", lambda: ["jinja2", "numpy"])
+    with pytest.raises(report_page.EnvironmentLacks) as failed:
+        report_page.need_packages()
+    assert failed.value.exit_code == 3 and "pip install jinja2 numpy" in failed.value.fix
+
+
+def test_a_page_beside_a_trace_takes_a_name_that_is_free(tmp_path):
+    trace = str(tmp_path / "x.qtr")
+    names = []
+    for _ in range(3):
+        with report_try.place(trace) as file:
+            names.append(os.path.basename(file.name))
+    assert names == ["x.html", "x.1.html", "x.2.html"]
+
+
+@pytest.mark.parametrize(
+    "content, why",
+    [
+        (b"", "neither a trace nor JSON"),
+        (b"\x7fELF", "neither a trace nor JSON"),
+        (b"[]", "JSON without a schema"),
+        (b'{"schema": "quire.env/1"}', "quire.env/1"),
+    ],
+)
+def test_what_is_no_input_is_refused_with_the_reason(tmp_path, content, why):
+    (tmp_path / "x").write_bytes(content)
+    done = quire(tmp_path, "report", "x")
+    assert done.returncode == 2 and why in done.stderr and "fix:" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_damaged_trace_is_refused_or_reported_on_but_never_a_traceback(tmp_path):
+    whole = reportkit.trace().read_bytes()
+    for end in (8, 2000, len(whole) // 2):
+        (tmp_path / "cut.qtr").write_bytes(whole[:end])
+        done = quire(tmp_path, "report", "cut.qtr", "--no-replay", "-o", f"{end}.html")
+        assert done.returncode in (0, 2), done.stderr
+        assert "Traceback" not in done.stderr
+        assert (tmp_path / f"{end}.html").exists() == (done.returncode == 0)
+
+
+def test_heavy_stacks_stay_and_the_others_are_one_sum(monkeypatch):
+    monkeypatch.setattr(report_subject, "STACKS_KEPT", 1)
+    _, whole = reportkit.profile()
+    few = report_subject.bounded(whole)
+    assert len(few["stacks"]) == 2 < len(whole["stacks"])
+    for column in range(1, 8):
+        assert sum(s[column] for s in few["stacks"]) == sum(s[column] for s in whole["stacks"])
+
+
+def test_clean_shows_control_characters_and_leaves_everything_else():
+    assert report_page.clean("a\033[1m\n\x7f\u202eb ö 漢") == "a␛[1m␊\ufffd\ufffdb ö 漢"
+    assert report_page.clean(7) == 7
+
+
+def test_json_in_a_page_cannot_end_its_element():
+    text = report_page.json_text({"a": "</script><!--", "b": "&amp;"})
+    assert not re.search("[<>&]", text)
+    assert json.loads(text) == {"a": "</script><!--", "b": "&amp;"}
+
+
+def test_many_figures_are_packed_for_the_way():
+    name, address = report_page.download({"a": "x" * report_page.DOWNLOAD_PLAIN_BYTES_MAX})
+    assert name.endswith(".gz") and len(address) < 10_000
