@@ -19,7 +19,6 @@ def test_the_help_lists_every_command_file_with_its_line(tmp_path):
     for path in TOOL.glob("cmd_*.py"):
         name = path.stem[4:]
         assert re.search(rf"^  {name} +\w", done.stdout, re.M), name
-    assert not re.search(r"^  (top|map|report) ", done.stdout, re.M)
 
 
 def test_an_unknown_command_gets_a_suggestion_and_exit_2(tmp_path):

@@ -98,7 +98,8 @@ def test_rounds_go_on_only_while_the_verdict_is_open_and_there_is_time():
 
     assert rounds(free, settled, 0.1) == measure.ROUNDS_USUAL
     assert rounds(free, open_still, 0.1) == measure.ROUNDS_MAX
-    assert rounds(free, open_still, 50) == measure.ROUNDS_MIN
+    assert rounds(free, open_still, 25) == measure.ROUNDS_MIN
+    assert rounds(free, open_still, 50) == 4 and rounds(free, open_still, 500) == 1
     assert rounds(free, open_still, 5) == 20
     assert rounds(fixed, settled, 50) == 7
 

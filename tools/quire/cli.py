@@ -22,6 +22,7 @@ import os
 import signal
 import sys
 
+import stops
 from errors import (
     EXIT_OK,
     EXIT_SIGNAL_BASE,
@@ -137,7 +138,34 @@ def dispatch(argv):
     return module.run(parse(module, name, argv[1:]))
 
 
+def hold_standard_streams():
+    """Streams that our caller closed become /dev/null, so that no file of ours takes their numbers."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))
+
+
+def say_unprintable_names():
+    """Names that are no valid text (arguments, files) are shown escaped instead of ending us."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def main(argv):
+    """One command line from beginning to end; its exit code."""
+    hold_standard_streams()
+    say_unprintable_names()
+    with stops.raised():
+        return guarded(argv)
+
+
+def guarded(argv):
     """`dispatch`, with errors turned into a message on stderr and an exit code."""
     try:
         code = dispatch(argv)
@@ -146,9 +174,11 @@ def main(argv):
     except QuireError as error:
         print(error.text(), file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
-        print("quire: interrupted", file=sys.stderr)
-        return EXIT_SIGNAL_BASE + signal.SIGINT
+    except KeyboardInterrupt as stop:
+        number = signal.Signals(getattr(stop, "number", signal.SIGINT))
+        why = "interrupted" if number == signal.SIGINT else f"ended by {number.name}"
+        print(f"quire: {why}", file=sys.stderr)
+        return EXIT_SIGNAL_BASE + number
     except BrokenPipeError:
         # The reader of our output went away (`| head`): nothing to say, and nobody to say it to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

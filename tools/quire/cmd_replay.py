@@ -35,7 +35,7 @@ def add_arguments(parser):
         type=float,
         default=SECONDS_DEFAULT,
         metavar="S",
-        help="begin no round after S seconds (30)",
+        help="replay for S seconds at most (30)",
     )
     parser.add_argument(
         "--json", action="store_true", help='JSON alone on stdout, "schema":"quire.replay/1"'
@@ -62,8 +62,7 @@ def choose(names, plan_path):
 
 def run(args):
     """Replays one trace."""
-    if args.rounds is not None and args.rounds < 1:
-        raise UsageError("--rounds must be at least 1")
+    measure.check_limits(args)
     native.helper("quire-replay")
     chosen, _ = choose(args.allocator, "")
     with tempfile.TemporaryDirectory(prefix="quire-") as folder:
@@ -95,13 +94,9 @@ def run(args):
             )
         )
         return 0
-    print(
-        ui.bold(f"{recording.command}: {ui.count(series.ops())} operations, {series.rounds} rounds")
-    )
+    what = ui.printable(recording.command)
+    head = f"{what}: {ui.count(series.ops())} operations, {series.rounds} rounds"
     rows = [[r[0], r[1], r[4]] for r in render.allocator_rows(outcome)]
-    print(
-        "\n".join(
-            ui.table(["allocator", "ns per operation (95 %)", "peak memory"], rows, flexible=1)
-        )
-    )
+    table = ui.table(["allocator", "ns per operation (95 %)", "peak memory"], rows, flexible=1)
+    print("\n".join(ui.fit([ui.bold(head)]) + table))
     return 0

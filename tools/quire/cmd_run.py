@@ -13,19 +13,15 @@ Not here: what the report says (runreport.py), what the library writes (src/prel
 import json
 import os
 import re
-import signal
-import subprocess
 import sys
 import tempfile
-import time
-from collections import namedtuple
 
 import conditions
 import launch
 import runreport
 import serving
 import ui
-from errors import EXIT_CONDITION_FALSE, EXIT_OK, EnvironmentLacks, QuireError, UsageError
+from errors import EXIT_CONDITION_FALSE, EXIT_OK, EnvironmentLacks, UsageError
 
 HELP = "run a program under libquire-malloc.so, with a report at exit"
 TAKES_PROGRAM = True
@@ -35,9 +31,6 @@ the options say added. Conditions: peak, rss, live, heap, leaks (bytes: K M G), 
 
 FORMATS = ("text", "json", "prom")
 SIZE = re.compile(r"^[0-9]+[KMGT]?$")
-FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-
-Ended = namedtuple("Ended", "pid status wall_s cpu_s peak_rss_bytes")
 
 
 def add_arguments(parser):
@@ -110,31 +103,6 @@ def environment(library, conf):
     }
 
 
-def execute(target, env):
-    """The program with our own streams; signals meant for it go on to it, Ctrl-C reaches it anyway."""
-    sys.stdout.flush()
-    began_s = time.monotonic()
-    try:
-        process = subprocess.Popen(target.argv, executable=target.path, env=env)
-    except OSError as error:
-        raise QuireError(f"cannot execute {target.path}", error.strerror, exit_code=126) from error
-    old = {n: signal.signal(n, lambda n, _: process.send_signal(n)) for n in FORWARDED}
-    old[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        _, status, usage = os.wait4(process.pid, 0)
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return Ended(
-        process.pid,
-        process.returncode,
-        time.monotonic() - began_s,
-        usage.ru_utime + usage.ru_stime,
-        usage.ru_maxrss * 1024,
-    )
-
-
 def collect(folder, pid):
     """(report of the main process, [reports of others]) as bytes; the largest of the others when the main one left none."""
     texts = {}
@@ -162,7 +130,7 @@ def write(path, text):
     if path is None:
         print(text, file=sys.stderr, flush=True)
         return
-    with open(path, "w", encoding="utf-8") as file:
+    with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(text + "\n")
 
 
@@ -190,7 +158,7 @@ def run(args):
     place = "/tmp" if "," in tempfile.gettempdir() else None
     with tempfile.TemporaryDirectory(prefix="quire-run-", dir=place) as folder:
         env = environment(library, configuration(args, form, folder))
-        ended = execute(answer.target, env)
+        ended = launch.visible(answer.target, env)
         main, others = collect(folder, ended.pid)
     return report(args, form, path, (answer.target, ended, main, others), wanted)
 

@@ -19,6 +19,7 @@ import measure
 import mix
 import native
 import peers
+import render
 import report_try
 import target as targets
 import tracefile
@@ -68,7 +69,7 @@ def add_arguments(parser):
         type=float,
         default=SECONDS_DEFAULT,
         metavar="S",
-        help="begin no round of replays after S seconds (25)",
+        help="replay for S seconds at most (25), and the program alone for a part of that",
     )
     parser.add_argument(
         "-o",
@@ -95,8 +96,9 @@ def find_target(args):
     return demo
 
 
-def time_alone(target, source, progress):
+def time_alone(target, source, progress, seconds):
     """The program's own time: several runs when it is quick. For CPython also with its own allocator, in turns."""
+    most_s = min(ALONE_SECONDS_MAX, seconds)
     runs, today = [], []
     with_today = target.is_python and "PYTHONMALLOC" not in os.environ
     while len(runs) < ALONE_RUNS_MAX:
@@ -107,7 +109,7 @@ def time_alone(target, source, progress):
         runs.append(ran)
         if with_today and ran.status >= 0:
             today.append(launch.hidden(target, source, launch.environment(malloc_python=False)))
-        if ran.status < 0 or sum(r.wall_s for r in runs) + ran.wall_s > ALONE_SECONDS_MAX:
+        if ran.status < 0 or sum(r.wall_s for r in runs) + ran.wall_s > most_s:
             break
     return Timing(runs, today)
 
@@ -168,19 +170,25 @@ def measure_all(report, folder, args):
     report.rows = advice.sites(report.recording, report.planned)
     chosen = measure.backends(peers.with_drop_in(), report.mix.path)
     limits = measure.Limits(args.rounds, args.time_limit)
-    report.settle(measure.replay(report.recording.program, chosen, limits, report.settle))
+    series = measure.replay(report.recording.program, chosen, limits, report.settle)
+    report.settle(series)
+    if args.rounds is None and series.rounds < measure.ROUNDS_JUDGED_MIN:
+        reason = f"only {series.rounds} rounds of replays fitted into the time: --time-limit {args.time_limit * 4:.0f}"
+        report.verdict = advice.Verdict(advice.INCONCLUSIVE, reason)
 
 
-def try_program(target, args, folder):
-    """Everything between the checks and the printing; a tryreport.Report."""
-    report = tryreport.Report(target)
+def try_program(report, args, folder):
+    """Everything between the checks and the printing, into the report."""
+    target = report.target
     progress = ui.Progress(ALONE_RUNS_MAX + 4)
     source = launch.Input()
     if args.program:
         source.capture()
     path = tracefile.output_path(args, target.name)
-    report.timing = time_alone(target, source, progress)
+    report.timing = time_alone(target, source, progress, args.time_limit)
     progress.step("recording it")
+    tracefile.clear(path)
+    report.trace_path = path
     report.recorded = record(target, source, path)
     progress.step("reading the trace")
     recordings = tracefile.analyse_family(path, folder, args.wrapper)
@@ -197,24 +205,44 @@ def try_program(target, args, folder):
         progress.done()
         measure_all(report, folder, args)
     progress.done()
-    return report
+
+
+def say_what_is_kept(report):
+    """After a stop: the traces that were recorded so far are there, and good for something."""
+    for path in tracefile.family(report.trace_path) if report.trace_path else []:
+        ui.note(f"the trace so far is kept: {render.command()} advise {tracefile.shown(path)}")
 
 
 def run(args):
     """Tries one program."""
-    if args.rounds is not None and args.rounds < 1:
-        raise UsageError("--rounds must be at least 1")
+    measure.check_limits(args)
     for helper in ("libquire-record.so", "quire-analyse", "quire-plan", "quire-replay"):
         native.helper(helper)
     target = find_target(args)
+    report = tryreport.Report(target)
+    try:
+        carry_out(report, args)
+    except KeyboardInterrupt:
+        say_what_is_kept(report)
+        raise
+    return status(report, args)
+
+
+def carry_out(report, args):
+    """Tries, writes the page, prints."""
     with tempfile.TemporaryDirectory(prefix="quire-") as folder:
-        report = try_program(target, args, folder)
+        try_program(report, args, folder)
         if not args.no_report:
             report_try.write(report, args.wrapper, folder)
     if args.json:
         print(json.dumps(report.document(), indent=1))
     else:
-        print("\n".join(report.text()))
+        print("\n".join(ui.fit(report.text())))
+
+
+def status(report, args):
+    """The exit status: the program's own, but for what the tracer did to it and for --strict."""
+    target = report.target
     if report.crashed and not launch.crashed(report.timing.runs[0].status):
         raise QuireError(
             f"{target.name} {launch.describe(report.recorded.status)} under the tracer but not alone",
@@ -222,7 +250,7 @@ def run(args):
             f"keep the trace {tracefile.shown(report.recording.path)} and report it",
             EXIT_TOOL_FAILED,
         )
-    status = launch.exit_code(report.recorded.status)
-    if status == EXIT_OK and args.strict and report.inconclusive:
+    code = launch.exit_code(report.recorded.status)
+    if code == EXIT_OK and args.strict and report.inconclusive:
         return EXIT_INCONCLUSIVE
-    return status
+    return code

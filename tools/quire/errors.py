@@ -10,6 +10,8 @@ Every error says what failed, why, and the command that mends it.
 Not here: the messages themselves; they stand where the failure is seen.
 """
 
+from ui import printable
+
 EXIT_OK = 0
 EXIT_CONDITION_FALSE = 1
 EXIT_USAGE = 2
@@ -36,11 +38,11 @@ class QuireError(Exception):
 
     def text(self):
         """The message as it is printed on stderr."""
-        lines = [f"quire: {self.what}"]
+        lines = [f"quire: {printable(self.what)}"]
         if self.why:
-            lines.append(f"  why: {self.why}")
+            lines.append(f"  why: {printable(self.why)}")
         if self.fix:
-            lines.append(f"  fix: {self.fix}")
+            lines.append(f"  fix: {printable(self.fix)}")
         return "\n".join(lines)
 
 

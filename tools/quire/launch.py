@@ -5,6 +5,7 @@ launch.py - runs the user's program: alone, or under the tracer; each time with 
     stdin     a file: each run reads it from the same place;  a pipe: kept in a temporary file;  a terminal: /dev/null
     stdout    of measured runs: a pipe that is read and thrown away (not /dev/null: some programs notice and do less)
     stderr    of measured runs: kept, shown when the program fails
+    session   of measured runs: their own, without a terminal; they end when we are stopped (stops.py)
 
 Not here: whether the program can be traced (target.py), what the trace says (tracefile.py).
 """
@@ -22,10 +23,11 @@ import time
 from collections import namedtuple
 
 import native
+import stops
 from errors import EXIT_SIGNAL_BASE, QuireError
 from ui import note
 
-Ran = namedtuple("Ran", "status wall_s cpu_s peak_rss_bytes stderr")
+Ran = namedtuple("Ran", "status wall_s cpu_s peak_rss_bytes stderr pid")
 
 STDERR_KEPT_BYTES = 4096
 STDIN_PATIENCE_S = 2
@@ -106,12 +108,8 @@ def _drain(fd):
 
 
 def _wait(process):
-    """Waits with resource usage; Ctrl-C is the program's business, ours is to see how it ends."""
-    old = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        _, status, usage = os.wait4(process.pid, 0)
-    finally:
-        signal.signal(signal.SIGINT, old)
+    """How it ended, and what it used."""
+    _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     return process.returncode, usage
 
@@ -139,38 +137,47 @@ def environment(malloc_python=True, trace=None, limit_bytes=None):
     return env
 
 
+def _last_words(errors):
+    """The end of what a program wrote to its standard error."""
+    size = errors.seek(0, os.SEEK_END)
+    errors.seek(max(0, size - STDERR_KEPT_BYTES))
+    return errors.read().decode("utf-8", "replace")
+
+
 def hidden(target, source, env):
     """One run whose output nobody sees; how it ended and what it cost."""
-    reader, writer = os.pipe()  # the caller sees no output, so Ctrl-C in such a run is meant for us
     with tempfile.TemporaryFile() as errors:
         stdin = source.open()
+        reader, writer = os.pipe()
         began_s = time.monotonic()
-        process = _spawn(target, env, stdin=stdin, stdout=writer, stderr=errors)
-        os.close(writer)
-        os.close(stdin)
+        try:
+            process = _spawn(
+                target, env, stdin=stdin, stdout=writer, stderr=errors, start_new_session=True
+            )
+        finally:
+            os.close(writer)
+            os.close(stdin)
         drain = threading.Thread(target=_drain, args=(reader,), daemon=True)
         drain.start()
-        status, usage = _wait(process)
+        try:
+            status, usage = _wait(process)
+        except stops.Stopped as stop:
+            stops.end_group(process, stop.number)
+            raise
         wall_s = time.monotonic() - began_s
         drain.join(timeout=5)
-        size = errors.seek(0, os.SEEK_END)
-        errors.seek(max(0, size - STDERR_KEPT_BYTES))
-        said = errors.read().decode("utf-8", "replace")
-    if status == -signal.SIGINT:
-        raise KeyboardInterrupt
-    return Ran(status, wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024, said)
+        said = _last_words(errors)
+    cpu_s = usage.ru_utime + usage.ru_stime
+    return Ran(status, wall_s, cpu_s, usage.ru_maxrss * 1024, said, process.pid)
 
 
 def visible(target, env):
-    """One run with our own streams, untouched."""
+    """One run with our own streams, untouched; signals meant for it go on to it."""
     sys.stdout.flush()
     began_s = time.monotonic()
     process = _spawn(target, env)
-    status, usage = _wait(process)
-    return Ran(
-        status,
-        time.monotonic() - began_s,
-        usage.ru_utime + usage.ru_stime,
-        usage.ru_maxrss * 1024,
-        "",
-    )
+    with stops.passed_on(process):
+        status, usage = _wait(process)
+    wall_s = time.monotonic() - began_s
+    cpu_s = usage.ru_utime + usage.ru_stime
+    return Ran(status, wall_s, cpu_s, usage.ru_maxrss * 1024, "", process.pid)

@@ -20,16 +20,26 @@ from statistics import median
 
 import native
 import ui
-from errors import QuireError
+from errors import QuireError, UsageError
 
 ROUNDS_MIN = 5
 ROUNDS_USUAL = 15
 ROUNDS_MAX = 31
+ROUNDS_JUDGED_MIN = 3
+PATIENCE = 2
 CONFIDENCE = 0.95
 
 Backend = namedtuple("Backend", "name library plan null")
 Estimate = namedtuple("Estimate", "value low high")
 Limits = namedtuple("Limits", "rounds seconds")
+
+
+def check_limits(args):
+    """--rounds and --time-limit of a command make sense, or it ends here."""
+    if args.rounds is not None and args.rounds < 1:
+        raise UsageError("--rounds must be at least 1")
+    if not 0 < args.time_limit < float("inf"):
+        raise UsageError("--time-limit must be a number of seconds above 0")
 
 
 def backends(peers, plan):
@@ -146,8 +156,11 @@ def wants_more(number, spent_s, limits, is_settled):
     """Whether to begin round `number` (from 0) after so many seconds."""
     if limits.rounds:
         return number < limits.rounds
-    if number < ROUNDS_MIN:
+    if number == 0:
         return True
+    if number < ROUNDS_MIN:
+        # The first rounds are worth some patience, but a long program's must end too.
+        return spent_s + spent_s / number <= PATIENCE * limits.seconds
     if number >= ROUNDS_MAX or spent_s + spent_s / number > limits.seconds:
         return False
     # One look half-way, not one a round: to stop at the first good moment would flatter the verdict.

@@ -93,7 +93,8 @@ def pilot(program, series, rounds):
     """A few rounds of the variants, into the Series."""
     began_s, most = time.monotonic(), min(ROUNDS_MAX, max(ROUNDS_MIN, rounds or ROUNDS_MAX))
     while series.rounds < most:
-        if series.rounds >= ROUNDS_MIN and time.monotonic() - began_s > SECONDS_MAX:
+        patience = 1 if series.rounds >= ROUNDS_MIN else measure.PATIENCE
+        if series.rounds and time.monotonic() - began_s > patience * SECONDS_MAX:
             break
         measure.run_round(program, series.backends, series)
     return series

@@ -72,7 +72,7 @@ def default_path(name):
     """NAME.qtr here, or the first NAME.N.qtr that does not exist yet."""
     safe = "".join(c if c.isalnum() or c in "._+-" else "_" for c in name) or "program"
     number, path = 0, f"{safe}.qtr"
-    while os.path.lexists(path):
+    while os.path.lexists(path) or family(path):
         number += 1
         path = f"{safe}.{number}.qtr"
     return path
@@ -82,17 +82,16 @@ def output_path(args, name):
     """Where the trace goes: -o FILE (refused when it exists, unless -f), else a name of its own."""
     path = os.path.abspath(args.output or default_path(name))
     folder = os.path.dirname(path)
-    if os.path.lexists(path):
+    there = [path] if os.path.lexists(path) else family(path)
+    if there:
         if not args.force:
             raise UsageError(
-                f"{args.output} exists already",
+                f"{shown(there[0])} exists already",
                 "a trace is never overwritten by itself",
                 "add -f to replace it, or choose another name",
             )
-        if not os.path.isfile(path):
+        if not os.path.isfile(there[0]):
             raise UsageError(f"{args.output} is not a regular file", fix="choose another name")
-        for old in family(path):
-            os.unlink(old)
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
         raise EnvironmentLacks(
             f"cannot write a trace into {folder}",
@@ -100,6 +99,12 @@ def output_path(args, name):
             "give another place: -o /tmp/program.qtr",
         )
     return path
+
+
+def clear(path):
+    """Makes room for a recording that `output_path` allowed: what -f replaces stays until now."""
+    for old in family(path):
+        os.unlink(old)
 
 
 def family(path):
@@ -153,7 +158,8 @@ def analyse(path, folder, wrappers=()):
             "record again: quire record -- PROGRAM ARGS",
             exit_code=2,
         ) from error
-    with open(sites, encoding="utf-8") as file:
+    # Names of functions and files are bytes; what is no text is shown escaped.
+    with open(sites, encoding="utf-8", errors="backslashreplace") as file:
         return Recording(path, json.load(file), program)
 
 

@@ -36,6 +36,7 @@ class Report:
         self.rows = []
         self.outcome = None
         self.verdict = None
+        self.trace_path = None  # since recording began
         self.page = None  # path of the HTML page, once it is written
 
     @property
@@ -76,7 +77,7 @@ class Report:
 
     def text(self):
         """The report as lines."""
-        lines = [ui.bold("quire try: " + " ".join(self.target.argv)), ""]
+        lines = [ui.bold("quire try: " + ui.printable(" ".join(self.target.argv))), ""]
         if self.crashed:
             lines += self._crash_text()
         elif self.too_small:

@@ -5,16 +5,18 @@ ui.py - how things are said: numbers with units, tables, progress.
     results  -> stdout                 progress, notes -> stderr
     on a terminal: one progress line with the time left;  elsewhere: one line a step
 
-NO_COLOR and TERM=dumb switch colours and the moving line off; COLUMNS is the width of tables.
+NO_COLOR and TERM=dumb switch colours and the moving line off; COLUMNS is the width of tables, and of prose on a
+terminal. A table that is too wide even with its flexible column cut becomes a list: one block a row.
 Not here: what is said.
 """
 
 import os
 import shutil
 import sys
+import textwrap
 import time
 
-WIDTH_MIN = 60
+WIDTH_MIN = 30
 WIDTH_MAX = 160
 
 
@@ -82,7 +84,9 @@ def table(header, rows, flexible=0, align=None):
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
     total = sum(widths) + 2 * (len(widths) - 1) + 2
     if total > width():
-        widths[flexible] = max(12, widths[flexible] - (total - width()))
+        widths[flexible] = min(widths[flexible], max(12, widths[flexible] - (total - width())))
+        if sum(widths) + 2 * len(widths) > width():
+            return stacked(cells, flexible)
     lines = []
     for row in cells:
         row[flexible] = shorten(row[flexible], widths[flexible])
@@ -91,9 +95,45 @@ def table(header, rows, flexible=0, align=None):
     return lines
 
 
+def stacked(cells, title):
+    """A table whose rows are too wide, as blocks: column `title` on top, then a line for each other that says anything."""
+    lines = []
+    names = cells[0]
+    room = max(len(name) for name in names)
+    for row in cells[1:]:
+        lines.append("  " + shorten(row[title], width() - 2))
+        for at, (name, cell) in enumerate(zip(names, row)):
+            if at != title and cell:
+                line = f"    {name.ljust(room)}  {cell}"
+                lines += [line] if len(line) <= width() else [f"    {name}", f"      {cell}"]
+    return lines
+
+
+def fit(lines, stream=None):
+    """The lines, those that are too long for a terminal folded at spaces under their own beginning."""
+    stream = stream or sys.stdout
+    if not stream.isatty():
+        return list(lines)
+    folded = []
+    for line in lines:
+        hang = " " * (len(line) - len(line.lstrip()) + 2)
+        if len(line.replace("\033[1m", "").replace("\033[0m", "")) <= width():
+            folded.append(line)
+            continue
+        folded += textwrap.wrap(
+            line,
+            width(),
+            subsequent_indent=hang,
+            break_long_words=False,
+            break_on_hyphens=False,
+            drop_whitespace=True,
+        )
+    return folded
+
+
 def note(text):
     """One line for the user that is no result."""
-    print(f"quire: {text}", file=sys.stderr, flush=True)
+    print("\n".join(fit([f"quire: {printable(text)}"], sys.stderr)), file=sys.stderr, flush=True)
 
 
 class Progress:
@@ -109,14 +149,15 @@ class Progress:
 
     def step(self, text, quiet_repeat=False):
         """Begins a step. Elsewhere than on a terminal a repeated text is printed once."""
-        left = ""
+        text, left = printable(text), ""
         if self.taken:
             each_s = (time.monotonic() - self.began_s) / self.taken
             left = f"  about {max(1, round(each_s * (self.steps - self.taken)))} s left"
         if self.live:
             done = int(20 * self.taken / self.steps)
             line = f"[{'#' * done}{'.' * (20 - done)}] {text}{left}"
-            self.stream.write("\r\033[K" + line[: width() - 1])
+            room = min(width(), shutil.get_terminal_size((100, 24)).columns) - 1
+            self.stream.write("\r\033[K" + line[:room])
             self.stream.flush()
         elif not (quiet_repeat and text in self.said):
             print(f"quire: {text}", file=self.stream, flush=True)
