@@ -20,7 +20,6 @@ import mix
 import native
 import peers
 import render
-import report_try
 import target as targets
 import tracefile
 import tryreport
@@ -233,6 +232,8 @@ def carry_out(report, args):
     with tempfile.TemporaryDirectory(prefix="quire-") as folder:
         try_program(report, args, folder)
         if not args.no_report:
+            import report_try  # here: pictures take longer to load than all the rest
+
             report_try.write(report, args.wrapper, folder)
     if args.json:
         print(json.dumps(report.document(), indent=1))

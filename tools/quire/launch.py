@@ -175,8 +175,9 @@ def visible(target, env):
     """One run with our own streams, untouched; signals meant for it go on to it."""
     sys.stdout.flush()
     began_s = time.monotonic()
-    process = _spawn(target, env)
-    with stops.passed_on(process):
+    with stops.Relay() as relay:
+        process = _spawn(target, env)
+        relay.adopt(process)
         status, usage = _wait(process)
     wall_s = time.monotonic() - began_s
     cpu_s = usage.ru_utime + usage.ru_stime

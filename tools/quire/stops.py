@@ -53,16 +53,35 @@ def raised():
             signal.signal(number, handler)
 
 
-@contextlib.contextmanager
-def passed_on(process):
-    """Signals go to a visible program in here; Ctrl-C at a terminal reaches it without us."""
-    before = {n: signal.signal(n, lambda n, _: process.send_signal(n)) for n in FORWARDED}
-    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
+class Relay:
+    """Passes signals on to a visible program, from before it is started; Ctrl-C at a terminal reaches it without us."""
+
+    def __init__(self):
+        self.process = None
+        self.early = []
+        self.before = {}
+
+    def __enter__(self):
+        for number in (signal.SIGINT, *FORWARDED):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self.before[number] = signal.signal(number, self._take)
+        return self
+
+    def __exit__(self, *_):
+        for number, handler in self.before.items():
             signal.signal(number, handler)
+
+    def _take(self, number, _frame):
+        if self.process is None:
+            self.early.append(number)
+        elif number != signal.SIGINT:
+            self.process.send_signal(number)
+
+    def adopt(self, process):
+        """From now on this program gets them, and what came too early."""
+        self.process = process
+        for number in self.early:
+            process.send_signal(number)
 
 
 def _signal_group(process, number):
