@@ -38,7 +38,7 @@ def actual(command):
 def predicted(command):
     """Percent of CPU time that each peer saves, as `try` says."""
     with tempfile.TemporaryDirectory() as folder:
-        done = quire(os.getcwd(), "try", "--json", "-o", f"{folder}/t.qtr", "--", *command)
+        done = quire(os.getcwd(), "try", "--json", "--no-report", "-o", f"{folder}/t.qtr", "--", *command)
         document = json.loads(done.stdout)
     return {row["name"]: row["saving_percent"]["value"] for row in document["allocators"]}
 

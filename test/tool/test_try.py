@@ -139,7 +139,7 @@ def test_python_is_seen_through_its_own_allocator_and_that_is_said(tmp_path, big
         "import json, sys\nprint(len(json.dumps(json.load(open(sys.argv[1])))))\n"
     )
     (tmp_path / "some.json").write_text(json.dumps(json.loads(big_json.read_text())[:2500]))
-    done = quire(tmp_path, "try", "--rounds", 2, "--", "python3", "load.py", "some.json")
+    done = quire(tmp_path, "try", "--no-report", "--rounds", 2, "--", "python3", "load.py", "some.json")
     assert done.returncode == 0, done.stderr
     assert "PYTHONMALLOC=malloc was set" in done.stdout and "own allocator" in done.stdout
     document = json.loads(quire(tmp_path, "advise", "--json", "python3.qtr").stdout)
@@ -168,14 +168,14 @@ def test_gcc_is_left_alone_and_its_busiest_process_is_looked_at(tmp_path):
 
 
 def test_a_program_that_does_nothing_is_not_worth_looking_at(tmp_path):
-    done = quire(tmp_path, "try", "--", "true")
+    done = quire(tmp_path, "try", "--no-report", "--", "true")
     assert done.returncode == 0 and "othing worth looking at" in done.stdout
     assert try_json(tmp_path, "true")["verdict"]["reason"] == "nothing worth looking at"
 
 
 def test_the_bundled_demo_is_a_yes(tmp_path):
     for _attempt in range(3):  # another program may have had the machine: then it says so
-        done = quire(tmp_path, "try", "--json", "--rounds", 9, "-f")
+        done = quire(tmp_path, "try", "--no-report", "--json", "--rounds", 9, "-f")
         assert done.returncode == 0, done.stderr
         document = json.loads(done.stdout)
         if document["verdict"]["word"] != advice.INCONCLUSIVE:
@@ -222,7 +222,7 @@ def test_the_report_says_how_to_change_a_slabs_site(tmp_path, monkeypatch):
     program = build(tmp_path, LIST)
     said = []
     monkeypatch.setattr("builtins.print", lambda *words, **_: said.extend(map(str, words)))
-    assert cli.main(["try", "--rounds", "1", "--", str(program)]) == 0
+    assert cli.main(["try", "--no-report", "--rounds", "1", "--", str(program)]) == 0
     text = "\n".join(said)
     assert "elements of 48 bytes, at most 501 alive" in text
     assert "quire_slab_alloc for malloc, quire_slab_free for free" in text
@@ -240,7 +240,7 @@ def test_a_threaded_program_is_replayed_with_its_threads(tmp_path):
 
 def test_a_crash_gives_its_status_and_the_trace_so_far(tmp_path):
     program = build(tmp_path, CRASH, name="crash")
-    done = quire(tmp_path, "try", "--", program)
+    done = quire(tmp_path, "try", "--no-report", "--", program)
     assert done.returncode == 139
     assert "SIGSEGV" in done.stdout and "trace so far: 5,000 allocations" in done.stdout
     assert (tmp_path / "crash.qtr").exists()
@@ -250,14 +250,14 @@ def test_a_crash_gives_its_status_and_the_trace_so_far(tmp_path):
 
 def test_the_programs_own_failure_is_passed_through(tmp_path):
     done = quire(
-        tmp_path, "try", "--rounds", 1, "--", "jq", "-n", '[range(3000)|tostring]|error("no luck")'
+        tmp_path, "try", "--no-report", "--rounds", 1, "--", "jq", "-n", '[range(3000)|tostring]|error("no luck")'
     )
     assert done.returncode == 5
     assert "exit status 5" in done.stdout and "no luck" in done.stdout
 
 
 def test_standard_input_is_given_to_every_run(tmp_path, big_json):
-    command = ["try", "--json", "--rounds", 1, "--", "jq", "length"]
+    command = ["try", "--no-report", "--json", "--rounds", 1, "--", "jq", "length"]
     piped = quire(tmp_path, *command, input=big_json.read_text())
     assert piped.returncode == 0, piped.stderr
     with open(big_json, encoding="utf-8") as file:
@@ -268,7 +268,7 @@ def test_standard_input_is_given_to_every_run(tmp_path, big_json):
 
 def test_json_is_alone_on_stdout_and_progress_is_not(tmp_path):
     done = quire(
-        tmp_path, "try", "--json", "--rounds", 1, "--", "jq", "-n", "[range(3000)|tostring]"
+        tmp_path, "try", "--no-report", "--json", "--rounds", 1, "--", "jq", "-n", "[range(3000)|tostring]"
     )
     json.loads(done.stdout)
     assert "recording it" in done.stderr and "\033" not in done.stderr
@@ -284,14 +284,14 @@ def test_strict_turns_an_inconclusive_verdict_into_exit_4(tmp_path, monkeypatch)
     )
     import cli
 
-    arguments = ["try", "--rounds", "1", "--", "jq", "-n", "[range(3000)|tostring]|length"]
+    arguments = ["try", "--no-report", "--rounds", "1", "--", "jq", "-n", "[range(3000)|tostring]|length"]
     assert cli.main(arguments[:1] + ["--strict"] + arguments[1:]) == 4
     assert cli.main(arguments) == 0
     assert cmd_try.EXIT_INCONCLUSIVE == 4
 
 
 def test_a_trace_of_only_a_part_of_the_run_gives_no_no(tmp_path):
-    words = ["try", "--json", "--rounds", 1, "--", "jq", "-n", "[range(200000)|tostring]|length"]
+    words = ["try", "--no-report", "--json", "--rounds", 1, "--", "jq", "-n", "[range(200000)|tostring]|length"]
     done = quire(tmp_path, *words, environment={"QUIRE_RECORD_LIMIT": "400K"})
     document = json.loads(done.stdout)
     assert "QUIRE_RECORD_LIMIT" in document["trace"]["note"]
@@ -324,7 +324,7 @@ def test_a_full_disk_is_said_and_the_program_is_not_disturbed(tmp_path):
             timeout=60,
         )
 
-    recorded, tried = run("record"), run("try")
+    recorded, tried = run("record"), run("try --no-report")
     assert recorded.stdout == "20000\n" and recorded.returncode == 0
     assert "only the beginning: the disk was full" in recorded.stderr
     assert tried.returncode == 3 and "the disk was full" in tried.stderr and "-o " in tried.stderr
@@ -333,7 +333,7 @@ def test_a_full_disk_is_said_and_the_program_is_not_disturbed(tmp_path):
 def test_ctrl_c_ends_the_trial(tmp_path):
     env = {**os.environ, "QUIRE_BUILD_DIR": str(BUILD)}
     process = subprocess.Popen(
-        [sys.executable, str(TOOL), "try", "--", "sleep", "30"],
+        [sys.executable, str(TOOL), "try", "--no-report", "--", "sleep", "30"],
         cwd=tmp_path,
         env=env,
         stderr=subprocess.PIPE,

@@ -44,7 +44,7 @@ def quire(folder, *words, environment=None, **options):
 
 def try_json(folder, *command, rounds=3, status=0):
     """`quire try --json` on a command: its document, after the exit status was what it should be."""
-    done = quire(folder, "try", "--json", "--rounds", rounds, "--", *command)
+    done = quire(folder, "try", "--json", "--no-report", "--rounds", rounds, "--", *command)
     assert done.returncode == status, done.stderr + done.stdout
     return json.loads(done.stdout)
 
