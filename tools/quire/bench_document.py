@@ -33,6 +33,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 DATA = os.path.normpath(os.path.join(HERE, "..", "..", "doc", "performance"))
 TEMPLATE = "template.md.in"
 RUNS = ["seeds", "micro", "apps", "scale", "secure"]  # NAME.json; secure is `bench apps --secure`
+LICENCE = "<!-- SPDX-License-Identifier: MIT -->\n"  # of the template: a source
 DIGITS = 8
 MARK = re.compile(r"\{\{([^{}]+)\}\}")
 
@@ -99,7 +100,8 @@ def document(data):
             )
         return BLOCKS[words[0]](saved, words[1:])
 
-    return MARK.sub(replaced, read(os.path.join(data, TEMPLATE)))
+    text = read(os.path.join(data, TEMPLATE)).removeprefix(LICENCE)
+    return MARK.sub(replaced, text)
 
 
 def load(data, name):

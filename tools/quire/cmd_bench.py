@@ -19,6 +19,7 @@ Not here: the workloads (bench/*.c), statistics of intervals (bench_figures.py).
 import importlib.util
 import json
 import os
+import shlex
 import time
 
 import bench_apps
@@ -206,7 +207,7 @@ def measure_single(args, lines):
 def circumstances(args):
     """When, and by which command."""
     words = ["./quire", "bench", args.table, "--full" if args.full else "--quick"]
-    words += ["--lines", f"'{args.lines}'"] if args.lines else []
+    words += ["--lines", shlex.quote(args.lines)] if args.lines else []
     words += ["--secure"] if args.secure else []
     return {
         "date": time.strftime("%Y-%m-%d"),
@@ -259,6 +260,12 @@ def machine(load_before):
     return {**{key: facts[key] for key in wanted}, "load_average_before": round(load_before, 2)}
 
 
+def missing_text(result):
+    """The line that would bring more peers, if there are more."""
+    packages = " ".join(result.get("missing_packages", []))
+    return [f"peers that are not here: apt-get install -y {packages}"] if packages else []
+
+
 def text(result):
     """Everything, for people."""
     m = result["machine"]
@@ -266,8 +273,7 @@ def text(result):
         f"{m['cpu_model']}, {m['cpus_usable']} CPUs, {m['kernel']}, {m['libc']}, load"
         f" {m['load_average_before']} before; {result['seconds']:.0f} s"
     ] + [f"left out: {name}: {why}" for name, why in result["refused"].items()]
-    if result.get("missing_packages"):
-        lines.append(f"peers that are not here: apt-get install -y {' '.join(result['missing_packages'])}")
+    lines += missing_text(result)
     if result["table"] in SINGLE:
         found = TEXT[result["table"]](result[result["table"]], result["allocators"])
         return "\n\n".join(["\n".join(lines), found])
