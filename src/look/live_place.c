@@ -61,13 +61,15 @@ static int dir_open(const char *dir)
     return fd;
 }
 
-/* The first that will do, and from then on that one. */
+/* The first that will do, and that one as long as it does. */
 static int place_open(struct live_place *place)
 {
     const char *parents[] = {"/dev/shm", os_setting("TMPDIR"), "/tmp"};
     int fd = -ENOENT;
     if (place->dir[0])
-        return dir_open(place->dir);
+        fd = dir_open(place->dir);
+    if (fd < 0)
+        place->dir[0] = 0; /* the program has another root or another user by now */
     for (int i = 0; i < 3 && fd < 0; i++) {
         if (!parents[i] || !append(place->dir, LIVE_DIR_BYTES, parents[i]) || !append(place->dir, LIVE_DIR_BYTES, "/quire.") ||
             !append_number(place->dir, LIVE_DIR_BYTES, os_user_id()))

@@ -26,8 +26,7 @@ WORD_BITS = 64
 HEAP_UNUSED, LARGE_OWNER, HEAP_SECURE = 0, 1, 1
 PERCPU_PAGE_BYTES, PERCPU_EDGE_BYTES = 8192, 64
 MAP_SLOTS_MAX = 4096
-CHAIN_MAX = 1 << 22
-BAR = 48
+CHAIN_MAX, BAR = 1 << 22, 48
 
 
 class Struct:
@@ -119,7 +118,7 @@ def chain(first, name, link):
 
 def bits_of(found):
     """64-bit words as one number, the first word lowest."""
-    return int.from_bytes(bytes(found), "little")
+    return int.from_bytes(found.tobytes(), "little")
 
 
 class Page:
@@ -159,7 +158,7 @@ def slab_page(thing, page):
     """A slab's page: live is what is not free, not freed by others, and not only claimed."""
     slots, slot_bytes = page["slot_count"], thing[3]["slot_bytes"]
     pairs = words(page.end_of("pair"), 2 * page["words"])
-    free, remote = bits_of(bytes(pairs[0::2].tobytes())), bits_of(bytes(pairs[1::2].tobytes()))
+    free, remote = bits_of(pairs[0::2]), bits_of(pairs[1::2])
     claimed = page["claimed"]
     if claimed < page["words"] and page["avail"]:
         free |= words(page["avail"], 1)[0] << WORD_BITS * claimed
@@ -224,9 +223,9 @@ def heap_page(thing, page, idle):
         guard = 1 << page["guard_shift"] if page["guard_shift"] else 0
         return Page(thing, start + guard, size - 2 * guard, size - 2 * guard, 1, 1)
     slots, slot_bytes, count = page["slots"], page["slot_bytes"], page["words"]
-    free = bits_of(words(page.end_of("free"), count).tobytes())
+    free = bits_of(words(page.end_of("free"), count))
     if thing[3]["flags"] & HEAP_SECURE:
-        free |= bits_of(words(page.end_of("free") + 8 * count, count).tobytes())
+        free |= bits_of(words(page.end_of("free") + 8 * count, count))
     for i in range(bisect.bisect_left(idle, start), bisect.bisect_left(idle, start + slots * slot_bytes)):
         free |= 1 << (idle[i] - start) // slot_bytes
     return Page(thing, start, size, slot_bytes, slots, ~free & ((1 << slots) - 1))
@@ -270,7 +269,7 @@ def paged_objects(chunk):
         start, size, slots, free_words = (int.from_bytes(raw[a : a + b], "little") for a, b in fields.values())
         if not size:
             continue
-        free = bits_of(words(chunk["pages"] + i * chunk["page_stride"] + offset, free_words).tobytes())
+        free = bits_of(words(chunk["pages"] + i * chunk["page_stride"] + offset, free_words))
         for slot in range(slots):
             if not free >> slot & 1:
                 yield start + slot * size * 4, size * 4
@@ -280,8 +279,8 @@ def mapped_objects(chunk):
     """(offset, bytes) of the objects of a chunk with a map."""
     count = -(-chunk["map.bits"] // WORD_BITS)
     every = (1 << chunk["map.bits"]) - 1
-    taken = bits_of(words(chunk["map.taken"], count).tobytes()) & every
-    starts = bits_of(words(chunk["map.starts"], count).tobytes()) & taken
+    taken = bits_of(words(chunk["map.taken"], count)) & every
+    starts = bits_of(words(chunk["map.starts"], count)) & taken
     first = PERCPU_EDGE_BYTES >> chunk["bit_log2"]
     begins = [i for i, bit in enumerate(f"{starts:b}"[::-1]) if bit == "1" and i >= first] if starts else []
     ends = ~taken & every | 1 << chunk["map.bits"]
@@ -293,11 +292,6 @@ def mapped_objects(chunk):
         yield begin << chunk["bit_log2"], (end - begin) << chunk["bit_log2"]
 
 
-def chunk_objects(chunk):
-    """(offset, bytes) of the live objects of a chunk."""
-    return mapped_objects(chunk) if chunk["map.taken"] else paged_objects(chunk)
-
-
 def percpu_pages(thing):
     """One CPU's unit of each chunk of one pool."""
     unit_bytes, slot_bytes = thing[3]["unit_words"] * 4, PERCPU_EDGE_BYTES
@@ -305,7 +299,7 @@ def percpu_pages(thing):
         slot_bytes *= 2
     for chunk in chain(thing[3]["all"], "percpu_chunk", "all_next"):
         live = 0
-        for at, size in chunk_objects(chunk):
+        for at, size in (mapped_objects if chunk["map.taken"] else paged_objects)(chunk):
             live |= mark(slot_bytes, at, size)
         yield Page(thing, chunk["base"], unit_bytes, slot_bytes, unit_bytes // slot_bytes, live)
 
@@ -374,15 +368,11 @@ def said(name):
     return "".join(c if c.isprintable() else "?" for c in name) or "-"
 
 
-def arena_used_bytes(arena):
-    """What an arena has handed out."""
-    return arena["used_before"] + arena["window.cursor"] - arena["data"] + arena["large_bytes"]
-
-
 def object_rows():
     """(kind, name, id, address, bytes, live bytes, pages) of every object."""
     for kind, name, number, arena in arenas():
-        yield kind, name, number, arena.address, arena["mapped_bytes"], arena_used_bytes(arena), ""
+        used = arena["used_before"] + arena["window.cursor"] - arena["data"] + arena["large_bytes"]
+        yield kind, name, number, arena.address, arena["mapped_bytes"], used, ""
     for thing in paged_things():
         pages = list(PAGES[thing[0]](thing))
         held = sum(p.bytes for p in pages)
@@ -395,7 +385,7 @@ def percpu_slot(chunk, address):
     pool = Seen("quire_percpu", chunk["pool"])
     unit_bytes = 1 << pool["window.unit_shift"]
     unit, offset = divmod(address - chunk["base"], unit_bytes)
-    for at, size in chunk_objects(chunk):
+    for at, size in (mapped_objects if chunk["map.taken"] else paged_objects)(chunk):
         if at <= offset < at + size:
             return pool, f"unit {unit}, object at offset {at:#x} of {size} bytes, live"
     return pool, f"unit {unit}, offset {offset:#x}: no live object"

@@ -136,7 +136,8 @@ def all_pages():
         for path in glob.glob(f"{folder}/*.json"):
             page = read(path) if os.path.basename(path)[:-5].isdigit() else None
             if page and is_alive(page):
-                found.setdefault(page.pid, page)
+                known = found.get(page.pid)
+                found[page.pid] = known if known and known.age_s < page.age_s else page
             elif page:
                 tidy(page)
     return [found[pid] for pid in sorted(found)]
@@ -157,10 +158,10 @@ def of_pid(pid):
     if not os.path.exists(f"/proc/{pid}"):
         raise UsageError(f"there is no process {pid}", fix="quire top   (lists those that show themselves)")
     for root, number in (("", pid), (f"/proc/{pid}/root", inner_pid(pid))):
-        for folder in folders(root):
-            page = read(f"{folder}/{number}.json")
-            if page and page.started_ticks == started_ticks(pid):
-                return page
+        pages = [read(f"{folder}/{number}.json") for folder in folders(root)]
+        ours = [p for p in pages if p and p.started_ticks == started_ticks(pid)]
+        if ours:
+            return min(ours, key=lambda p: p.age_s)  # who has another user by now had two
     owner = os.stat(f"/proc/{pid}").st_uid
     if os.geteuid() not in (0, owner):
         raise EnvironmentLacks(
