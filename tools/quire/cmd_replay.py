@@ -97,6 +97,6 @@ def run(args):
     what = ui.printable(recording.command)
     head = f"{what}: {ui.count(series.ops())} operations, {series.rounds} rounds"
     rows = [[r[0], r[1], r[4]] for r in render.allocator_rows(outcome)]
-    table = ui.table(["allocator", "ns per operation (95 %)", "peak memory"], rows, flexible=1)
+    table = ui.table(["allocator", "ns per operation (95 %)", "peak memory"], rows)
     print("\n".join(ui.fit([ui.bold(head)]) + table))
     return 0

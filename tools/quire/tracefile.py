@@ -43,6 +43,15 @@ class Recording:
         """How many operations were recorded."""
         return self.facts.get("events", 0)
 
+    def nameless(self):
+        """Files whose code allocates but has no names: stripped programs and libraries, busiest first."""
+        found = {}
+        for site in sorted(self.sites.values(), key=lambda s: s["count"], reverse=True):
+            file = os.path.basename(site.get("module") or "")
+            if file and site["function"].startswith(file + "+0x"):
+                found.setdefault(file)
+        return list(found)
+
     @property
     def command(self):
         """The recorded command line as one string."""

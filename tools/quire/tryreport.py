@@ -113,7 +113,7 @@ class Report:
             f"  {self.target.name} ended with {launch.describe(self.recorded.status)}; this command ends with it too."
         ]
         said = self.timing.runs[0].stderr.strip().splitlines()
-        return lines + [f"    it said: {line}" for line in said[-3:]]
+        return lines + [f"    it said: {ui.printable(line)}" for line in said[-3:]]
 
     def _share_text(self):
         share = self.outcome.share_percent
@@ -168,7 +168,7 @@ class Report:
         saved = render.interval(saving, ui.percent)
         how = f"LD_PRELOAD={peer.library}"
         if peer.name == peers.DROP_IN:
-            how = f"{render.command()} run -- {' '.join(self.target.argv)}"
+            how = f"{render.command()} run -- {ui.printable(' '.join(self.target.argv))}"
         return [f"  Without changing the program: {peer.name} saves {saved}. {how}"]
 
     def _detail_text(self):
@@ -185,6 +185,7 @@ class Report:
                 render.saves_percent(self.mix, self.outcome),
                 matters=render.saves_much(self.mix),
             )
+            + self._nameless_text()
             + render.classes_text(self.rows, self.mix)
             + render.arenas_text(self.planned, self.rows)
             + render.slabs_text(self.planned, self.rows, self.mix)
@@ -193,6 +194,15 @@ class Report:
             f"  - {spot}" for spot in render.blind_spots()
         ]
         return lines + self._next_text()
+
+    def _nameless_text(self):
+        files = self.recording.nameless()
+        if not files:
+            return []
+        return [
+            f"  {ui.printable(', '.join(files[:3]))} has no names for its code (it is stripped): places are shown as file + offset. "
+            "For names build it with -g and do not strip it, or install its debug package (PACKAGE-dbgsym, PACKAGE-debuginfo)."
+        ]
 
     def _next_text(self):
         commands = render.next_commands(tracefile.shown(self.recording.path))
@@ -218,7 +228,7 @@ class Report:
             "No verdict on a run that was cut short."
         ]
         said = self.recorded.stderr.strip().splitlines()
-        lines += [f"    it said: {line}" for line in said[-3:]]
+        lines += [f"    it said: {ui.printable(line)}" for line in said[-3:]]
         lines.append(
             f"  The trace so far: {ui.count(facts['allocations'])} allocations, {ui.count(facts['frees'])} frees, "
             f"at most {ui.size(facts['peak_live_bytes'])} live, in {tracefile.shown(self.recording.path)}."

@@ -86,7 +86,7 @@ def table(header, rows, flexible=0, align=None):
     if total > width():
         widths[flexible] = min(widths[flexible], max(12, widths[flexible] - (total - width())))
         if sum(widths) + 2 * len(widths) > width():
-            return stacked(cells, flexible)
+            return stacked(cells)
     lines = []
     for row in cells:
         row[flexible] = shorten(row[flexible], widths[flexible])
@@ -95,15 +95,15 @@ def table(header, rows, flexible=0, align=None):
     return lines
 
 
-def stacked(cells, title):
-    """A table whose rows are too wide, as blocks: column `title` on top, then a line for each other that says anything."""
+def stacked(cells):
+    """A table whose rows are too wide, as blocks: the first column on top, then a line for each other that says anything."""
     lines = []
     names = cells[0]
     room = max(len(name) for name in names)
     for row in cells[1:]:
-        lines.append("  " + shorten(row[title], width() - 2))
+        lines.append("  " + shorten(row[0], width() - 2))
         for at, (name, cell) in enumerate(zip(names, row)):
-            if at != title and cell:
+            if at > 0 and cell:
                 line = f"    {name.ljust(room)}  {cell}"
                 lines += [line] if len(line) <= width() else [f"    {name}", f"      {cell}"]
     return lines
@@ -154,9 +154,11 @@ class Progress:
             each_s = (time.monotonic() - self.began_s) / self.taken
             left = f"  about {max(1, round(each_s * (self.steps - self.taken)))} s left"
         if self.live:
-            done = int(20 * self.taken / self.steps)
-            line = f"[{'#' * done}{'.' * (20 - done)}] {text}{left}"
             room = min(width(), shutil.get_terminal_size((100, 24)).columns) - 1
+            bar = min(20, room // 5)
+            done = int(bar * self.taken / self.steps)
+            said = shorten(text, room - bar - 3 - len(left))
+            line = f"[{'#' * done}{'.' * (bar - done)}] {said}{left}"
             self.stream.write("\r\033[K" + line[:room])
             self.stream.flush()
         elif not (quiet_repeat and text in self.said):

@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: MIT
+"""test_manners - streams, exit codes, terminals of any width and none, names of any bytes, files that are there already."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+from manners import COLOUR, Running, environment
+from toolkit import BUILD, TOOL, build, quire
+
+CHURN = """
+#include <stdlib.h>
+#include <string.h>
+int main(void) {
+    for (int i = 0; i < 4000; i++) { char *p = malloc(20 + i % 50); memset(p, 1, 20); free(p); }
+    return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def churn(tmp_path_factory):
+    """A program that allocates a little, and a trace of it."""
+    folder = tmp_path_factory.mktemp("churn")
+    program = build(folder, CHURN, name="churn")
+    done = quire(folder, "record", "-o", "churn.qtr", "--", program)
+    assert done.returncode == 0, done.stderr
+    return program, folder / "churn.qtr"
+
+
+def raw(folder, *words, env=None, **streams):
+    """`quire WORDS` with streams as given; the finished process."""
+    argv = [sys.executable, str(TOOL), *words]
+    return subprocess.run(argv, cwd=folder, env=environment(**(env or {})), timeout=100, **streams)
+
+
+# streams
+
+
+@pytest.mark.parametrize("command", ["try", "replay", "advise", "check", "env"])
+def test_json_is_alone_on_standard_output(tmp_path, churn, command):
+    program, trace = churn
+    words = {
+        "try": ["--rounds", 1, "--no-report", "--", program],
+        "replay": ["--rounds", 1, "--allocator", "libc", trace],
+        "advise": [trace],
+        "check": ["--", program],
+        "env": [],
+    }
+    done = quire(tmp_path, command, "--json", *words[command])
+    document = json.loads(done.stdout)
+    assert document["schema"].startswith("quire.") and "\033" not in done.stderr
+
+
+def test_a_programs_own_output_is_left_alone_by_record_and_run(tmp_path):
+    for command in ("record", "run"):
+        done = quire(tmp_path, command, "--", "sh", "-c", "echo out; echo err >&2; exit 7")
+        assert (done.returncode, done.stdout) == (7, "out\n") and "err" in done.stderr
+
+
+def test_a_result_that_cannot_be_written_is_an_error(tmp_path, churn):
+    with open("/dev/full", "w", encoding="ascii") as full:
+        done = raw(tmp_path, "advise", str(churn[1]), stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 125 and b"No space left" in done.stderr
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(tmp_path, churn):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = raw(tmp_path, "advise", str(churn[1]), stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert done.returncode == 141 and b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_hindrance(tmp_path, churn, closed):
+    command = f"exec {sys.executable} {TOOL} record -o {tmp_path}/t.qtr -- {churn[0]} {closed}"
+    done = subprocess.run(["sh", "-c", command], env=environment(), capture_output=True, timeout=60)
+    assert done.returncode == 0 and b"Traceback" not in done.stderr
+    assert (tmp_path / "t.qtr").exists()
+
+
+# exit codes
+
+
+@pytest.mark.parametrize(
+    "words, code",
+    [
+        (["try", "--rounds", "0"], 2),
+        (["replay", "--time-limit", "-1", "x.qtr"], 2),
+        (["replay", "no-such.qtr"], 2),
+        (["record", "--", "no-such-program"], 127),
+        (["try", "--", "no-such-program"], 127),
+        (["run", "--", "/etc/passwd"], 126),
+        (["record", "--", "/tmp"], 126),
+        (["check", "--", "true", "--pid"], 0),
+        (["record", "--", "sh", "-c", "kill -9 $$"], 137),
+        (["run", "--", "sh", "-c", "exit 44"], 44),
+        (["record", "-o", "/nowhere/x.qtr", "--", "true"], 3),
+    ],
+)
+def test_each_end_has_its_exit_code_and_every_error_a_reason(tmp_path, words, code):
+    done = quire(tmp_path, *words)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    if code in (2, 3, 126, 127):
+        assert done.stdout == "" and done.stderr.startswith("quire: ")
+        assert len(done.stderr.splitlines()) >= 2 or "at least" in done.stderr or "above" in done.stderr
+
+
+# terminals
+
+
+def lines_on(folder, columns, *words, env=None):
+    """What a terminal of that width was sent, as lines; colours taken out."""
+    running = Running(folder, *words, columns=columns, env=env)
+    assert running.end() == 0, running.said
+    return running.said.replace("\r\n", "\n").split("\n"), running.said
+
+
+def too_wide(lines, columns):
+    """Lines that stick out, but for words (a path, a command) that are never broken."""
+    shown = [COLOUR.sub("", line.split("\033[K")[-1]) for line in lines]
+    wide = [line for line in shown if len(line) > columns]
+    return [line for line in wide if len(max(line.split(), key=len)) <= columns - 8]
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_nothing_is_wider_than_the_terminal(tmp_path, churn, columns):
+    words = ["try", "--rounds", "1", "--no-report", "--", churn[0]]
+    lines, said = lines_on(tmp_path, columns, *words)
+    assert "\033[" in said and not too_wide(lines, columns)
+
+
+def test_on_a_terminal_progress_is_one_line_that_goes_away(tmp_path, churn):
+    words = ["replay", "--rounds", "2", "--allocator", "libc", churn[1]]
+    _, said = lines_on(tmp_path, 80, *words)
+    assert "\r\033[K[" in said and " s left" in said
+    assert said.rindex("\r\033[K") > said.rindex("replaying")
+
+
+@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_a_terminal_that_wants_no_colour_gets_neither_colour_nor_movement(tmp_path, churn, env):
+    words = ["replay", "--rounds", "1", "--allocator", "libc", churn[1]]
+    _, said = lines_on(tmp_path, 80, *words, env=env)
+    assert "\033" not in said and "quire: replaying" in said
+
+
+def test_columns_wins_over_the_terminal_and_holds_without_one(tmp_path, churn):
+    words = ["replay", "--rounds", "1", "--allocator", "libc", churn[1]]
+    lines, _ = lines_on(tmp_path, 200, *words, env={"COLUMNS": "40"})
+    assert not too_wide(lines, 40)
+    done = quire(tmp_path, *words, environment={"COLUMNS": "40"})
+    assert "ns per operation" in done.stdout
+    assert max(map(len, done.stdout.splitlines()[1:])) <= 40
+
+
+# files
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["record", "-o", "FILE", "--", "true"],
+        ["try", "-o", "FILE", "--", "true"],
+        ["run", "--stats=json:FILE", "--", "true"],
+        ["bench", "micro", "--save", "FILE"],
+    ],
+)
+def test_no_file_is_overwritten_unasked(tmp_path, words):
+    (tmp_path / "FILE").write_text("mine")
+    done = quire(tmp_path, *words)
+    assert done.returncode == 2 and "FILE" in done.stderr and "-f" in done.stderr
+    assert (tmp_path / "FILE").read_text() == "mine" and os.listdir(tmp_path) == ["FILE"]
+
+
+def test_traces_of_further_processes_are_not_overwritten_either(tmp_path):
+    (tmp_path / "t.qtr.123").write_text("mine")
+    done = quire(tmp_path, "try", "-o", "t.qtr", "--", "true")
+    assert done.returncode == 2 and "t.qtr.123" in done.stderr
+    (tmp_path / "true.qtr.5").write_text("mine")
+    assert quire(tmp_path, "try", "--no-report", "--", "true").returncode == 0
+    assert (tmp_path / "true.qtr.5").read_text() == "mine" and (tmp_path / "true.1.qtr").exists()
+
+
+def test_what_force_replaces_stays_until_there_is_something_new(tmp_path):
+    (tmp_path / "t.qtr").write_text("mine")
+    assert quire(tmp_path, "record", "-f", "-o", "t.qtr", "--", "/etc/passwd").returncode == 126
+    assert (tmp_path / "t.qtr").read_text() == "mine"
+    assert quire(tmp_path, "record", "-f", "-o", "t.qtr", "--", "true").returncode == 0
+    assert (tmp_path / "t.qtr").read_bytes()[:6] == b"QTRACE"
+
+
+@pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("unshare"), reason="needs root to mount a small disk"
+)
+@pytest.mark.parametrize("command", ["advise", "replay"])
+def test_a_full_folder_for_temporary_files_is_said(tmp_path, churn, command):
+    (tmp_path / "small").mkdir()
+    script = (
+        f"mount -t tmpfs -o size=16k none small && exec env TMPDIR=small {sys.executable} {TOOL} "
+        f"{command} {churn[1]}"
+    )
+    argv = ["unshare", "-m", "sh", "-c", script]
+    done = subprocess.run(argv, cwd=tmp_path, env=environment(), capture_output=True, timeout=60)
+    if b"mount:" in done.stderr:
+        pytest.skip("no small disk can be mounted here")
+    assert done.returncode == 3 and b"TMPDIR=/var/tmp" in done.stderr, done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+# names
+
+
+ODD_NAME = b"a<b>&amp;\x1b[31mred\ntwo\xfflines\"and\\"
+
+
+def test_a_name_of_any_bytes_is_shown_escaped_and_never_obeyed(tmp_path, churn):
+    program = os.fsencode(tmp_path) + b"/" + ODD_NAME
+    shutil.copy(churn[0], program)
+    words = [b"try", b"--rounds", b"1", b"--no-report", b"--", program, b"\x1b[2J\xff"]
+    done = raw(tmp_path, *words, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    for text in (done.stdout, done.stderr):
+        assert b"\x1b" not in text and b"Traceback" not in text
+        text.decode("utf-8")
+    assert rb"\x1b[2J" in done.stdout
+    (trace,) = tmp_path.glob("*.qtr")
+    document = json.loads(quire(tmp_path, "advise", "--json", trace).stdout)
+    assert document["traces"][0]["facts"]["allocations"] == 4000
+    words = ["replay", "--rounds", "1", "--allocator", "libc", trace]
+    replayed = raw(tmp_path, *words, capture_output=True)
+    assert replayed.returncode == 0 and b"\x1b" not in replayed.stdout + replayed.stderr
+
+
+@pytest.mark.parametrize("command", ["try", "record", "run", "check", "replay", "advise"])
+def test_errors_about_odd_names_are_escaped_too(tmp_path, command):
+    words = [command.encode()] + ([] if command in ("replay", "advise") else [b"--"]) + [ODD_NAME]
+    done = raw(tmp_path, *words, capture_output=True)
+    assert done.returncode in (2, 127), done.stderr
+    assert b"\x1b" not in done.stderr and b"Traceback" not in done.stderr
+    assert done.stderr.startswith(b"quire: ")
+
+
+# symbols
+
+
+def test_a_stripped_program_is_told_by_module_and_offset_and_how_to_get_names(tmp_path, churn):
+    program = tmp_path / "bare"
+    subprocess.run(["strip", "-o", program, churn[0]], check=True)
+    done = quire(tmp_path, "try", "--rounds", 1, "--no-report", "--", program)
+    assert done.returncode == 0 and "bare+0x" in done.stdout
+    assert "debug" in done.stdout and "-g" in done.stdout
+
+
+def test_no_debuginfo_server_is_asked(tmp_path, churn):
+    program = tmp_path / "bare"
+    subprocess.run(["strip", "-o", program, churn[0]], check=True)
+    quire(tmp_path, "record", "-o", "bare.qtr", "--", program)
+    # A server that accepts and never answers: whoever asks it waits.
+    script = "import socket,sys; s=socket.socket(); s.bind(('127.0.0.1',0)); s.listen(1); print(s.getsockname()[1],flush=True); s.settimeout(30); s.accept(); print('asked',flush=True)"
+    server = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    url = f"http://127.0.0.1:{server.stdout.readline().strip()}/"
+    began_s = time.monotonic()
+    env = {"DEBUGINFOD_URLS": url, "HOME": str(tmp_path)}
+    done = quire(tmp_path, "advise", "bare.qtr", environment=env)
+    assert done.returncode == 0 and time.monotonic() - began_s < 10
+    server.kill()
+    assert "asked" not in server.communicate()[0]
+
+
+# time
+
+
+def test_a_time_limit_bounds_the_replays_of_a_slow_program(tmp_path):
+    # So many operations that a round of replays takes longer than the limit.
+    program = build(tmp_path, CHURN.replace("4000", "300000"), name="slow")
+    words = ["try", "--time-limit", 0.05, "--no-report", "--json", "--", program]
+    began_s = time.monotonic()
+    done = quire(tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["rounds"] <= 2 and time.monotonic() - began_s < 30
+    assert document["verdict"]["word"] == "INCONCLUSIVE"
+    assert "--time-limit" in document["verdict"]["reason"]
