@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import readme
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted(
@@ -99,6 +100,12 @@ def test_every_command_of_the_tool_is_in_the_readme_and_no_other(root):
         if cell := re.match(r"\| (`\./quire .*?) \|", row):
             named |= {word.split()[0] for word in re.findall(r"`(?:\./quire )?([a-z][\w-]*)[^`]*`", cell.group(1))}
     assert named - {"test"} == {path.stem[4:] for path in (root / "tools" / "quire").glob("cmd_*.py")}
+
+
+def test_the_readmes_measurement_is_that_of_the_saved_run(root):
+    text = text_of(root, "README.md")
+    fresh = readme.replaced(readme.MEASUREMENT, text, readme.measurement(readme.saved()))
+    assert text == fresh, "python3 scripts/readme.py writes it again"
 
 
 # What the README's pieces of code take for granted.

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""readme - the figures of the README, by the commands that stand beside them.
+
+    doc/performance/seeds.json --> the one measurement
+    ./quire try -- jq . big.json (with --run) --> the sample of `try`, and its pictures in doc/pictures
+
+    scripts/readme.py            after `quire bench seeds --save doc/performance/seeds.json -f`
+    scripts/readme.py --run      also tries jq again; half a minute
+
+Not here: doc/performance.md (`quire bench document`), doc/examples.md (scripts/manual/examples.py).
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+SAMPLE = re.compile(r"(<!-- output of: \./quire try -- jq \. big\.json -->\n```text\n).*?(\n```\n)", re.DOTALL)
+MEASUREMENT = re.compile(r"(<!-- measurement -->\n).*?(\n<!-- end of measurement -->)", re.DOTALL)
+OURS = "quire-arena"
+
+
+def in_ms(ns):
+    return f"{ns / 1e6:.3g}"
+
+
+def measurement(seeds):
+    """The README's paragraph out of a saved run of `quire bench seeds`."""
+    cost = {(row["allocator"], row["callers"]): row["cpu_ns_per_query"]["median"] for row in seeds["rows"]}
+    peers = [name for name, callers in cost if callers == 1 and name not in (OURS, "libc")]
+    peer = min(peers, key=lambda name: cost[name, 1])
+    one, eight = ([in_ms(cost[name, callers]) for name in (OURS, peer, "libc")] for callers in (1, 8))
+    machine, seconds = seeds["machine"], f"{seeds['seconds']:.0f} s"
+    return (
+        f"**One measurement** ({seeds['date']}, {machine['cpus_usable']} CPUs, `{seeds['command']}`, {seconds}, load"
+        f" {machine['load_average_before']} before): a query of 500,000 objects, all touched,\n"
+        f"takes {one[0]} ms of CPU time with an arena, {one[1]} ms with {peer} and {one[2]} ms with libc's malloc and"
+        f" free; eight of them at once {eight[0]}, {eight[1]} and {eight[2]} ms each.\n"
+        "Two decays (2 s) after the last arena is gone, so is its memory."
+    )
+
+
+def saved():
+    return json.loads((ROOT / "doc" / "performance" / "seeds.json").read_text(encoding="utf-8"))
+
+
+def replaced(pattern, text, words):
+    return pattern.sub(lambda match: match.group(1) + words + match.group(2), text)
+
+
+def tried(folder):
+    """What `try` prints for the README's example, run in `folder`; its page stays there."""
+    with open(folder / "big.json", "wb") as big:
+        subprocess.run([sys.executable, ROOT / "examples" / "big_json.py"], stdout=big, check=True)
+    command = [ROOT / "quire", "try", "--", "jq", ".", "big.json"]
+    return subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def main():
+    parser = argparse.ArgumentParser(description="the figures of the README")
+    parser.add_argument("--run", action="store_true", help="try jq again, and draw it")
+    options = parser.parse_args()
+    text = replaced(MEASUREMENT, README.read_text(encoding="utf-8"), measurement(saved()))
+    if options.run:
+        with tempfile.TemporaryDirectory(prefix="quire-") as name:
+            text = replaced(SAMPLE, text, tried(Path(name)).rstrip("\n"))
+            drawing = [ROOT / ".venv/bin/python", ROOT / "scripts/pictures.py"]
+            subprocess.run([*drawing, Path(name) / "jq.html", ROOT / "doc" / "pictures"], check=True)
+    README.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
