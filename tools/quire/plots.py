@@ -16,6 +16,7 @@ import html
 import io
 import logging
 import re
+import warnings
 from collections import namedtuple
 from dataclasses import dataclass
 
@@ -223,7 +224,9 @@ def legend(plot, number):
 def finish(drawn, axes):
     """The drawing as a Picture."""
     sink = io.StringIO()
-    drawn.savefig(sink, format="svg", transparent=True, metadata={"Date": None})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a glyph that matplotlib's font lacks: the reader's font has it
+        drawn.savefig(sink, format="svg", transparent=True, metadata={"Date": None})
     return Picture(axes.name, axes.title or axes.y or axes.name, sink.getvalue())
 
 

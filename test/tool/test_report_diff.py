@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: MIT
+"""test_report_diff - `report A B`: what grew is told, what did not is not, and only like is compared with like."""
+
+import copy
+import json
+
+import pytest
+import reportkit
+from toolkit import build, quire
+
+import report_diff
+from report_inputs import Input
+
+GROWING = """
+#include <stdlib.h>
+static void *kept[%d];
+__attribute__((noinline)) void *keeper(void) { return malloc(100); }
+__attribute__((noinline)) void *steady(void) { return malloc(10); }
+int main(void) {
+    for (int i = 0; i < %d; i++) kept[i] = keeper();
+    for (int i = 0; i < 50; i++) free(steady());
+    return kept[0] == 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def traces():
+    """Two traces of one program that keeps 30 objects, then 80, at the same line."""
+    folder = reportkit.folder() / "diff"
+    folder.mkdir(exist_ok=True)
+    for name, number in (("a", 30), ("b", 80)):
+        (folder / name).mkdir(exist_ok=True)
+        program = build(folder / name, GROWING % (number, number), "grower")
+        done = quire(folder, "record", "-f", "-o", f"{name}.qtr", "--", program)
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+def bench(cost, low, high):
+    """A result of `bench` with one figure."""
+    row = {"case": "one", "allocator": "libc", "cpu_ns": {"median": cost, "low": low, "high": high}}
+    return {"schema": "quire.bench/1", "table": "micro", "micro": {"rows": [row]}}
+
+
+def compared(tmp_path, a, b):
+    """The text of two documents' difference."""
+    (tmp_path / "a.json").write_text(json.dumps(a))
+    (tmp_path / "b.json").write_text(json.dumps(b))
+    done = quire(tmp_path, "report", "a.json", "b.json", "--text")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_what_grew_between_two_traces_is_told_by_site(traces):
+    done = quire(traces, "report", "a.qtr", "b.qtr", "--text")
+    assert done.returncode == 0, done.stderr
+    line = next(x for x in done.stdout.splitlines() if "keeper" in x)
+    assert line.count("+5.0 KB") == 2 and " 30 " in line and " 80 " in line
+    assert "steady" not in done.stdout
+    assert "+50 (" in next(x for x in done.stdout.splitlines() if "allocations" in x)
+
+
+def test_a_difference_makes_a_page_with_its_figures(traces, tmp_path):
+    done = quire(tmp_path, "report", traces / "a.qtr", traces / "b.qtr")
+    assert done.returncode == 0 and done.stdout == "report: a-b.html\n", done.stderr
+    document = reportkit.raw(tmp_path / "a-b.html")
+    assert document["schema"] == "quire.report-difference/1" and document["kind"] == "trace"
+    grown = {s["function"]: s["b"][0] - s["a"][0] for s in document["sites"]}
+    assert grown["keeper"] == 50
+    text = (tmp_path / "a-b.html").read_text()
+    assert "<svg" in text and "keeper" in text and "http://www.w3.org" in text
+
+
+def test_a_trace_differs_in_nothing_from_itself(traces):
+    done = quire(traces, "report", "a.qtr", "a.qtr", "--text")
+    assert done.returncode == 0
+    assert "0 of 7 figures changed; 0 call sites differ." in done.stdout
+
+
+def test_only_intervals_that_do_not_meet_are_a_change(tmp_path):
+    noisy = compared(tmp_path, bench(100, 90, 120), bench(110, 95, 130))
+    assert "0 of 1 figures changed" in noisy and "within noise" in noisy
+    clear = compared(tmp_path, bench(100, 90, 120), bench(150, 121, 160))
+    assert "1 of 1 figures changed" in clear and "+50 %" in clear
+    faster = compared(tmp_path, bench(100, 90, 120), bench(50, 40, 89))
+    assert "-50 %" in faster
+
+
+def test_two_results_of_try_are_compared_figure_by_figure(tmp_path):
+    _, document = reportkit.tried()
+    slower = copy.deepcopy(document)
+    for row in slower["allocators"]:
+        if row["name"] == "libc":
+            row["cpu_ns_per_op"] = {"value": 9000.0, "low": 8999.0, "high": 9001.0}
+    slower["sites"][0]["allocations"] += 7
+    slower["sites"][0]["bytes"] += 700
+    said = compared(tmp_path, document, slower)
+    assert "1 call sites differ" in said and "+700 B" in said
+    changed = next(x for x in said.splitlines() if "libc: one operation" in x)
+    assert "9000.0 ns" in changed and "within noise" not in changed
+    assert "no interval" in next(x for x in said.splitlines() if "CPU time of the program" in x)
+
+
+def test_figures_that_only_one_has_are_named(tmp_path):
+    other = bench(1, 1, 1)
+    other["micro"]["rows"][0]["allocator"] = "mimalloc"
+    said = compared(tmp_path, bench(1, 1, 1), other)
+    assert "A alone: micro one libc cpu_ns" in said and "B alone: micro one mimalloc cpu_ns" in said
+
+
+def test_unlike_things_are_not_compared(traces, tmp_path):
+    (tmp_path / "b.json").write_text(json.dumps(bench(1, 1, 1)))
+    done = quire(tmp_path, "report", traces / "a.qtr", "b.json", "--text")
+    assert done.returncode == 2 and "nothing to compare" in done.stderr
+    (tmp_path / "c.json").write_text(json.dumps({**bench(1, 1, 1), "table": "apps"}))
+    done = quire(tmp_path, "report", "b.json", "c.json")
+    assert done.returncode == 2 and "two tables" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words, why",
+    [
+        (["a", "b", "c"], "one input, or two"),
+        (["a", "--text"], "--text is for two"),
+        (["a", "b", "--export", "csv"], "--export takes one trace"),
+        (["a", "--export", "svg"], "invalid choice"),
+        (["a", "--rounds", "0"], "--rounds must be"),
+        (["no-such-file"], "no such file"),
+        (["."], "a directory"),
+    ],
+)
+def test_wrong_words_end_with_what_is_wrong(tmp_path, words, why):
+    done = quire(tmp_path, "report", *words)
+    assert done.returncode == 2 and why in done.stderr and done.stdout == ""
+
+
+def test_names_in_a_difference_are_harmless(tmp_path):
+    site = {
+        "function": "<b>\033[1m",
+        "where": "<i>",
+        "allocations": 5,
+        "bytes": 50,
+        "stack": ["<script>alert(1)</script>"],
+    }
+    _, document = reportkit.tried()
+    a, b = {**document, "sites": [site]}, {**document, "sites": [{**site, "bytes": 60}]}
+    inputs = [Input("try", "<a>.json", a), Input("try", "b\033.json", b)]
+    found = report_diff.difference(inputs, (), str(tmp_path))
+    text = "\n".join(report_diff.text(found))
+    assert "\033[1m" not in text and "<b>␛[1m" in text
+    page = report_diff.page(found)
+    assert "<b>␛" not in page and "&lt;b&gt;␛[1m" in page and "\033" not in page
