@@ -123,16 +123,30 @@ def tidy(page):
     if page.age_s <= 3 * page.interval_s:
         return
     for path in glob.glob(glob.escape(page.sibling("")) + "*"):
-        try:
-            os.unlink(path)
-        except OSError:
-            pass
+        unlink(path)
+
+
+def unlink(path):
+    """Removes a file if it is there and may be removed."""
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+def sweep(folder):
+    """Answers that nobody took, of processes that are gone."""
+    for path in glob.glob(f"{folder}/*.*"):
+        pid = os.path.basename(path).split(".")[0]
+        if not path.endswith(".json") and pid.isdigit() and started_ticks(pid) is None:
+            unlink(path)
 
 
 def all_pages():
     """Pages of all processes that run, by number; pages of others are tidied away."""
     found = {}
     for folder in folders():
+        sweep(folder)
         for path in glob.glob(f"{folder}/*.json"):
             page = read(path) if os.path.basename(path)[:-5].isdigit() else None
             if page and is_alive(page):
@@ -210,9 +224,10 @@ def ask(page, kind, patience_s=ANSWER_S):
             asked_s = time.monotonic()
         got = read_small(path)
         if got is not None:
-            os.unlink(path)
+            unlink(path)
             return got[0]
         time.sleep(LOOK_S)
+    unlink(page.sibling("ask"))  # nobody would read the answer
     return None
 
 

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: MIT
+"""
+live_kit.py - a process that shows itself, for the tests of top, map and core files.
+
+    build(folder) -> the program of programs/shown.c;  Shown(program) -> started, ready, its page there;  end(): a line on its standard input
+
+Not here: what is tested.
+"""
+
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import toolkit
+
+import live_page
+
+SOURCE = pathlib.Path(__file__).parent / "programs" / "shown.c"
+INCLUDE = toolkit.ROOT / "include"
+PATIENCE_S = 20.0
+
+
+def wait_until(what, patience_s=PATIENCE_S):
+    """What `what` returns as soon as that is true; fails when it never is."""
+    end_s = time.monotonic() + patience_s
+    while time.monotonic() < end_s:
+        found = what()
+        if found:
+            return found
+        time.sleep(0.01)
+    raise AssertionError("it did not happen")
+
+
+def compile_c(folder, source, name, libraries):
+    """A C file made into a program, warnings refused."""
+    words = ["cc", "-O1", "-g", "-Wall", "-Wextra", "-Werror", f"-I{INCLUDE}", str(source), "-o", str(folder / name)]
+    subprocess.run([*words, *libraries], check=True)
+    return folder / name
+
+
+def build(folder):
+    """programs/shown.c with libquire.so."""
+    return compile_c(folder, SOURCE, "shown", [f"-L{toolkit.BUILD}", "-lquire", "-lpthread", f"-Wl,-rpath,{toolkit.BUILD}"])
+
+
+def build_static(folder, source=SOURCE, name="shown-static"):
+    """A program with libquire.a."""
+    return compile_c(folder, source, name, [str(toolkit.BUILD / "libquire.a"), "-lpthread"])
+
+
+def page_of(pid):
+    """The newest page of a process that runs, or None."""
+    pages = [live_page.read(f"{folder}/{pid}.json") for folder in live_page.folders()]
+    return min((p for p in pages if p and live_page.is_alive(p)), key=lambda p: p.age_s, default=None)
+
+
+class Shown:
+    """A process with a page."""
+
+    def __init__(self, command, conf="top:20ms", page=True, **options):
+        environment = {**os.environ, **options.pop("environment", {}), "QUIRE_CONF": conf}
+        if conf is None:
+            del environment["QUIRE_CONF"]
+        self.process = subprocess.Popen(
+            list(map(str, command)), env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options
+        )
+        self.pid = self.process.pid
+        self.said = []
+        if page:
+            wait_until(lambda: page_of(self.pid) or self.process.poll() is not None)
+
+    def ready(self):
+        """Waits until the program has said what it has to."""
+        for line in self.process.stdout:
+            if line == "ready\n":
+                return self
+            self.said.append(line.split())
+        raise AssertionError("it ended before it was ready")
+
+    def page(self):
+        """Its page."""
+        return page_of(self.pid)
+
+    def end(self):
+        """Lets it end; its status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.stdin.close()
+        status = self.process.wait(PATIENCE_S)
+        self.process.stdout.close()
+        return status
+
+    def kill(self, number=signal.SIGKILL):
+        """A signal, and its status."""
+        self.process.send_signal(number)
+        self.process.stdin.close()
+        return self.process.wait(PATIENCE_S)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()

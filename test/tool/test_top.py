@@ -1,0 +1,442 @@
+# SPDX-License-Identifier: MIT
+"""test_top - quire top: what a process shows of itself is right, is its user's alone, and goes when it goes."""
+
+import json
+import os
+import pathlib
+import re
+import resource
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+
+import live_kit
+import pytest
+import toolkit
+from live_kit import Shown, page_of, wait_until
+from toolkit import quire
+
+import live_page
+import live_view
+
+SAMPLE = re.compile(r'^quire_[a-z_]+(\{([a-z_]+="(\\.|[^"\\])*",?)*\})? \d+$')
+PRELOAD = str(toolkit.BUILD / "libquire-malloc.so")
+PYTHON = [sys.executable, "-c"]
+WAIT = "import sys; print('ready', flush=True); sys.stdin.readline()"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    if not (toolkit.BUILD / "libquire.so").exists():
+        pytest.skip("libquire.so is not built")
+    return tmp_path_factory.mktemp("top")
+
+
+@pytest.fixture(scope="module")
+def program(folder):
+    return live_kit.build(folder)
+
+
+@pytest.fixture(scope="module")
+def shown(program):
+    with Shown([program]) as process:
+        yield process.ready()
+
+
+def preloaded(code, conf="top:20ms", **options):
+    """A Python program on Quire's malloc."""
+    return Shown([*PYTHON, code], conf, environment={"LD_PRELOAD": PRELOAD}, **options)
+
+
+def top_json(folder, *words):
+    done = quire(folder, "top", "--json", *words)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+# ---- the page ----
+
+
+def test_the_page_is_its_users_alone(shown):
+    page = wait_until(shown.page)
+    assert stat.S_IMODE(os.stat(page.path).st_mode) == 0o600
+    assert stat.S_IMODE(os.stat(os.path.dirname(page.path)).st_mode) == 0o700
+    assert os.stat(page.path).st_uid == os.geteuid()
+
+
+def test_whoever_reads_the_page_while_it_is_written_has_a_whole_one(program):
+    with Shown([program], "top:10ms") as process:
+        process.ready()
+        path, moments = wait_until(process.page).path, set()
+        for _ in range(3000):
+            with open(path, encoding="utf-8") as file:
+                moments.add(json.load(file)["written_ns"])
+        assert len(moments) > 1
+
+
+def test_every_object_is_there_with_sums_that_add_up(folder, shown):
+    document = top_json(folder, shown.pid)
+    assert document["schema"] == "quire.top/1"
+    (process,) = document["processes"]
+    stats = process["stats"]
+    assert (process["process"], process["program"]) == (shown.pid, shown.process.args[0])
+    names = {kind: [o["name"] for o in stats[kind]] for kind in ("arenas", "slabs", "percpu", "heaps")}
+    assert names["arenas"] == ["[red]query[/red] \x1b[31m"]
+    assert (names["slabs"], names["percpu"], names["heaps"]) == (["nodes"], ["counters"], ["strings", "default"])
+    for kind in ("arenas", "slabs", "percpu", "heaps"):
+        for o in stats[kind]:
+            assert o["mapped_bytes"] == o["live_bytes"] + o["free_bytes"] + o.get("meta_bytes", 0), o
+    assert stats["arenas"][0]["live_bytes"] == 1008 + 9008
+    assert stats["slabs"][0]["live_elements"] == 2000
+    assert stats["heaps"][0]["live_blocks"] == 4001
+
+
+def test_names_can_do_nothing_to_a_terminal_or_to_markup(folder, shown):
+    done = quire(folder, "top", shown.pid, "--once")
+    assert done.returncode == 0 and "\x1b" not in done.stdout
+    assert "[red]query[/red] ?[31m" in done.stdout
+
+
+def test_the_live_table_takes_no_name_for_markup(shown):
+    rich_console = pytest.importorskip("rich.console")
+    page = wait_until(shown.page)
+    console = rich_console.Console(width=120, force_terminal=True, color_system=None, file=open(os.devnull, "w"))
+    with console.capture() as captured:
+        console.print(live_view.rich_table(page, live_view.rows(page), 50))
+    assert "[red]query[/red] ?[31m" in captured.get()
+
+
+def test_prometheus_text_is_what_the_library_writes_and_says_the_same_as_json(folder, shown):
+    done = quire(folder, "top", shown.pid, "--prom")
+    assert done.returncode == 0, done.stderr
+    values = {}
+    for line in done.stdout.splitlines():
+        if not line.startswith("# "):
+            assert SAMPLE.match(line), line
+            key, _, value = line.rpartition(" ")
+            assert key not in values
+            values[key] = int(value)
+        else:
+            assert re.match(r"# (HELP|TYPE) quire_[a-z_]+ .+", line)
+    stats = top_json(folder, shown.pid)["processes"][0]["stats"]
+    slab = stats["slabs"][0]
+    assert values['quire_slab_bytes{name="nodes",id="1",state="live"}'] == slab["live_bytes"]
+    assert values['quire_slab_live_elements{name="nodes",id="1"}'] == slab["live_elements"]
+    assert any(k.startswith('quire_arena_bytes{name="[red]query[/red] ?[31m"') for k in values)
+
+
+def test_the_list_has_the_process_and_a_name_finds_it(folder, shown):
+    assert str(shown.pid) in quire(folder, "top").stdout
+    assert shown.pid in [p["process"] for p in top_json(folder)["processes"]]
+    assert f"shown[{shown.pid}]" in quire(folder, "top", "shown", "--once").stdout
+
+
+def test_rates_are_of_what_changed_between_two_pages(shown):
+    page = wait_until(shown.page)
+    later = live_page.Page(page.path, json.loads(json.dumps(page.document)), 0)
+    later.document["written_ns"] += 2 * 10**9
+    later.stats["slabs"][0]["live_elements"] += 100
+    later.stats["slabs"][0]["mapped_bytes"] += 8192
+    row = next(r for r in live_view.rows(later, page) if r.kind == "slabs")
+    assert (row.count_per_s, row.held_per_s) == (50, 4096)
+    assert all(r.count_per_s is None for r in live_view.rows(later))
+
+
+# ---- off, and what must not be ----
+
+
+@pytest.mark.parametrize("conf", [None, "", "top:0", "limit:2G", "top:20ms"])
+def test_only_with_top_there_is_a_page_and_a_thread(folder, conf):
+    load = f"import ctypes; ctypes.CDLL({str(toolkit.BUILD / 'libquire.so')!r})\n"
+    on = conf == "top:20ms"
+    with Shown([*PYTHON, load + WAIT], conf, page=on) as process:
+        process.ready()
+        assert len(os.listdir(f"/proc/{process.pid}/task")) == 1 + on
+        assert (page_of(process.pid) is not None) == on
+        assert process.end() == 0
+
+
+def test_without_top_no_system_call_is_about_it(folder, program):
+    strace = subprocess.run(["sh", "-c", "command -v strace"], capture_output=True, text=True).stdout.strip()
+    if not strace:
+        pytest.skip("strace is not installed")
+    traces = {}
+    for conf in ("limit:2G", "top:20ms"):
+        log = folder / f"strace-{conf[:3]}"
+        subprocess.run(
+            [strace, "-f", "-o", log, program],
+            env={**os.environ, "QUIRE_CONF": conf},
+            input="\n",
+            text=True,
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )
+        traces[conf] = log.read_text()
+    assert "/quire." in traces["top:20ms"]
+    assert not re.search(r"/quire\.|/dev/shm|mkdir|rename|/proc/self/(stat|exe)", traces["limit:2G"])
+
+
+def test_a_mistake_in_top_is_one_line_and_the_program_runs_on(program):
+    with Shown([program], "top:soon", page=False, stderr=subprocess.PIPE) as process:
+        process.ready()
+        assert process.end() == 0
+        assert process.process.stderr.read().count("\n") == 1
+
+
+def test_the_drop_in_complains_of_a_mistake_as_of_others():
+    with preloaded(WAIT, "top:soon", page=False, stderr=subprocess.PIPE) as process:
+        process.ready()
+        assert process.end() == 0
+        assert 'quire: QUIRE_CONF: top cannot be "soon"; write top:0|1|TIME, such as 100ms' in process.process.stderr.read()
+
+
+def test_a_program_with_more_rights_than_its_user_shows_nothing(program):
+    if os.geteuid() != 0:
+        pytest.skip("only root can make one")
+    with tempfile.TemporaryDirectory(dir="/tmp") as open_folder:
+        os.chmod(open_folder, 0o755)
+        private = live_kit.build_static(pathlib.Path(open_folder))
+        os.chmod(private, 0o4755)
+        with Shown([private], page=False, user=65534, group=65534) as process:
+            process.ready()
+            if os.stat(f"/proc/{process.pid}").st_uid != 0:
+                pytest.skip("programs in /tmp may not be setuid here")
+            time.sleep(0.15)
+            assert page_of(process.pid) is None and len(os.listdir(f"/proc/{process.pid}/task")) <= 2
+
+
+# ---- ends, forks, other programs ----
+
+
+def test_the_page_goes_when_the_program_ends(program):
+    with Shown([program]) as process:
+        process.ready()
+        path = wait_until(process.page).path
+        assert process.end() == 0
+        assert not os.path.exists(path)
+
+
+def test_what_a_killed_process_leaves_is_not_listed_and_goes(folder, program):
+    with Shown([program]) as process:
+        process.ready()
+        path = wait_until(process.page).path
+        process.kill()
+        assert os.path.exists(path)
+        assert process.pid not in [p["process"] for p in top_json(folder)["processes"]]
+        time.sleep(0.1)
+        quire(folder, "top")
+        assert not os.path.exists(path)
+
+
+def test_an_answer_that_nobody_took_goes_when_its_process_has(folder, program):
+    with Shown([program]) as process:
+        process.ready()
+        path = wait_until(process.page).sibling("0abc")
+        live_page.put_question(process.page(), "stats", "0abc")
+        wait_until(lambda: os.path.exists(path))
+        quire(folder, "top")
+        assert os.path.exists(path)
+        assert process.end() == 0
+    quire(folder, "top")
+    assert not os.path.exists(path)
+
+
+@pytest.mark.parametrize("question", ["", "map", "map ../x", "map json", "map ask", "map new", "stats " + "a" * 99, "MAP 1", "\0", "what 1f"])
+def test_a_question_that_is_none_is_not_answered(program, question):
+    with Shown([program], "top:10ms") as process:
+        process.ready()
+        page = wait_until(process.page)
+        with open(page.sibling("ask"), "w", encoding="ascii") as file:
+            file.write(question)
+        wait_until(lambda: not os.path.exists(page.sibling("ask")))
+        before = process.page().written_s
+        wait_until(lambda: process.page().written_s > before)
+        folder = os.path.dirname(page.path)
+        names = {f.partition(".")[2] for f in os.listdir(folder) if f.startswith(f"{process.pid}.")}
+        assert names <= {"json", "new"}
+        assert process.end() == 0
+
+
+def test_a_number_that_is_used_again_is_not_taken_for_the_process(shown):
+    page = wait_until(shown.page)
+    other = live_page.Page(page.path, {**page.document, "started_ticks": page.started_ticks + 1}, 0)
+    assert live_page.is_alive(page) and not live_page.is_alive(other)
+
+
+def test_the_child_of_a_fork_has_a_page_of_its_own_and_the_parent_keeps_its():
+    code = "import os, sys\nchild = os.fork()\nif not child: sys.stdin.readline(); os._exit(0)\nprint(child, flush=True)\n" + WAIT
+    with preloaded(code) as process:
+        process.ready()
+        child = int(process.said[0][0])
+        page = wait_until(lambda: page_of(child))
+        assert page.stats["process"] == child
+        assert wait_until(process.page).stats["process"] == process.pid
+        assert process.end() == 0
+
+
+def test_a_daemon_shows_itself_when_its_parent_has_ended():
+    code = "import os, sys, time\nif os.fork(): os._exit(0)\nos.setsid(); print(os.getpid(), flush=True); time.sleep(60)"
+    with preloaded(code, page=False) as process:
+        child = int(process.process.stdout.readline())
+        try:
+            wait_until(lambda: page_of(child))
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def test_programs_that_are_started_by_one_that_shows_itself_run(folder):
+    code = "import subprocess; print(sum(subprocess.call(['sh', '-c', 'ls / | wc -l >/dev/null']) for _ in range(5)), flush=True)\n" + WAIT
+    with preloaded(code) as process:
+        process.ready()
+        assert process.said == [["0"]]
+        assert process.end() == 0
+
+
+def test_a_program_may_close_every_descriptor():
+    with preloaded("import os; print('ready', flush=True); os.closerange(0, 4096)\nwhile True: __import__('time').sleep(1)") as process:
+        process.ready()
+        before = wait_until(process.page).written_s
+        wait_until(lambda: process.page().written_s > before)
+        assert process.process.poll() is None
+
+
+def test_a_program_may_have_another_user_or_another_root_by_now(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("only root can change its user")
+    with preloaded("import os; os.setuid(65534)\n" + WAIT) as process:
+        process.ready()
+        wait_until(lambda: page_of(process.pid).path.endswith(f"quire.65534/{process.pid}.json"))
+        assert process.end() == 0
+    with preloaded(f"import os, sys; os.chroot({str(tmp_path)!r}); os.chdir('/')\n" + WAIT, stderr=subprocess.PIPE) as process:
+        process.ready()
+        time.sleep(0.2)
+        assert process.end() == 0
+        assert process.process.stderr.read().count("quire: top: this process cannot show itself") == 1
+
+
+def test_no_room_for_the_page_is_one_line_and_the_program_runs_on(program):
+    small = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))  # noqa: E731
+    with Shown([program], page=False, preexec_fn=small, stderr=subprocess.PIPE) as process:
+        process.ready()
+        time.sleep(0.15)
+        assert process.end() == 0
+        said = process.process.stderr.read()
+        assert said.count("\n") == 1 and "cannot show itself in /dev/shm/quire." in said and "File too large" in said
+
+
+def test_a_library_that_is_closed_goes_on_showing_its_process(folder):
+    code = f"import ctypes, _ctypes\n_ctypes.dlclose(ctypes.CDLL({str(toolkit.BUILD / 'libquire.so')!r})._handle)\n" + WAIT
+    with Shown([*PYTHON, code]) as process:
+        process.ready()
+        before = wait_until(process.page).written_s
+        wait_until(lambda: process.page().written_s > before)
+        assert process.end() == 0
+
+
+@pytest.mark.parametrize("kind", ["arena", "slab"])
+def test_a_program_with_the_static_library_and_one_kind_of_object_shows_itself(tmp_path, kind):
+    create = {"arena": 'quire_arena_create(&(struct quire_arena_opts){.name = "one"})', "slab": 'quire_slab_create(9, &(struct quire_slab_opts){.name = "one"})'}
+    source = tmp_path / "one.c"
+    source.write_text(f'#include <quire/{kind}.h>\n#include <stdio.h>\nint main(void) {{ struct quire_{kind} *p = {create[kind]}; puts("ready"); fflush(stdout); getchar(); return !p; }}\n')
+    with Shown([live_kit.build_static(tmp_path, source, "one")]) as process:
+        process.ready()
+        wait_until(lambda: [o["name"] for o in process.page().stats[f"{kind}s"]] == ["one"])
+        assert process.end() == 0
+
+
+# ---- what is said when it cannot be ----
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["99999999"], 2, "there is no process 99999999"),
+        (["1"], 3, "process 1 "),
+        (["no-such-program"], 3, "no process called no-such-program shows itself"),
+        (["--prom"], 2, "--prom needs a process"),
+        (["1", "--prom", "--json"], 2, "not both"),
+        (["--sort", "colour"], 2, "there is no key `colour`"),
+        (["--interval", "0"], 2, "--interval can be"),
+    ],
+)
+def test_what_cannot_be_is_said_with_what_mends_it(folder, words, status, said):
+    done = quire(folder, "top", *words)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert said in done.stderr
+
+
+def test_another_users_process_is_said_to_be_that(shown, monkeypatch):
+    wait_until(shown.page)
+    monkeypatch.setattr(live_page.os, "geteuid", lambda: 54321)
+    with pytest.raises(live_page.EnvironmentLacks) as refused:
+        live_page.of_pid(shown.pid)
+    assert "another user's" in refused.value.why and refused.value.fix == f"sudo quire top {shown.pid}"
+
+
+def test_a_directory_that_others_may_enter_is_not_believed(tmp_path):
+    ours = tmp_path / f"quire.{os.geteuid()}"
+    ours.mkdir(mode=0o700)
+    assert live_page.is_private(str(ours))
+    ours.chmod(0o755)
+    assert not live_page.is_private(str(ours))
+    (tmp_path / "link").symlink_to(ours)
+    assert not live_page.is_private(str(tmp_path / "link"))
+
+
+def test_a_process_that_is_stopped_shows_its_last_page(folder, program):
+    with Shown([program]) as process:
+        process.ready()
+        wait_until(process.page)
+        process.process.send_signal(signal.SIGSTOP)
+        page = process.page()
+        assert live_page.ask(page, "map", 0.3) is None
+        assert not os.path.exists(page.sibling("ask"))
+        assert live_page.refresh(page, 0.2).stats == page.stats
+        assert process.end() == 0
+
+
+# ---- the live view ----
+
+
+def drive(process, key):
+    """`quire top PID` in a terminal until it ends by `key` ("" for the process's end): (status, output, terminal as before)."""
+    import pty
+    import select
+    import termios
+
+    ours, theirs = pty.openpty()
+    before = termios.tcgetattr(theirs)
+    env = {**os.environ, "QUIRE_BUILD_DIR": str(toolkit.BUILD), "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "30"}
+    command = [sys.executable, str(toolkit.TOOL), "top", str(process.pid), "--interval", "0.1"]
+    view = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True)
+    seen, sent, end_s = b"", False, time.monotonic() + 20
+    while view.poll() is None and time.monotonic() < end_s:
+        if select.select([ours], [], [], 0.05)[0]:
+            seen += os.read(ours, 65536)
+        if b"nodes" in seen and b"q ends" in seen and not sent:
+            sent = True
+            if key == "\x03":
+                view.send_signal(signal.SIGINT)
+            elif key:
+                os.write(ours, key.encode())
+            else:
+                process.kill()
+    while select.select([ours], [], [], 0.05)[0]:
+        seen += os.read(ours, 65536)
+    same = termios.tcgetattr(theirs) == before
+    os.close(ours)
+    os.close(theirs)
+    return view.wait(1), seen.decode(errors="replace"), same
+
+
+@pytest.mark.parametrize(("key", "status", "said"), [("q", 0, ""), ("\x03", 130, "interrupted"), ("", 0, "has ended")])
+def test_the_live_view_ends_and_leaves_the_terminal_as_it_was(program, key, status, said):
+    pytest.importorskip("rich")
+    with Shown([program]) as process:
+        process.ready()
+        ended, seen, same = drive(process, key)
+        assert (ended, same) == (status, True), seen[-500:]
+        assert "\x1b[?1049h" in seen and "\x1b[?1049l" in seen and said in seen.rpartition("\x1b[?1049l")[2]
