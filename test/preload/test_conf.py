@@ -19,7 +19,7 @@ def report(*command, conf, tmp_path):
     return json.loads(file.read_text())
 
 
-@pytest.mark.parametrize("conf", ["", "limit:2G", "limit:64MiB,decay:100ms", "decay:0", "secure:off", "leaks:0,,check:0,", " limit : 1g "])
+@pytest.mark.parametrize("conf", ["", "limit:2G", "limit:64MiB,decay:100ms", "decay:0", "secure:off", "leaks:0,,check:0,", " limit : 1g ", "top:0", "top:off,limit:1G"])
 def test_what_is_understood_is_not_spoken_of(conf):
     done = run("/bin/true", conf=conf)
     assert (done.returncode, done.stderr) == (0, "")
@@ -71,7 +71,7 @@ def test_help_prints_every_key_with_its_default():
     assert done.returncode == 0
     rows = done.stderr.splitlines()[1:]
     keys = {row.split(":")[0].strip() for row in rows}
-    assert keys == {"stats", "stats_file", "stats_format", "leaks", "limit", "decay", "secure", "check", "passthrough", "help"}
+    assert keys == {"stats", "stats_file", "stats_format", "leaks", "limit", "decay", "secure", "check", "passthrough", "top", "help"}
     assert all("(default: " in row for row in rows)
     document = (ROOT / "doc" / "malloc.md").read_text()
     assert [key for key in keys if f"| `{key}` |" not in document] == []
