@@ -27,6 +27,7 @@ HEAT_LEVELS = 9
 TICKS_MAX = 10
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 FONT_POINTS = 9
+WIDE_POINTS = 600  # from here on a narrow window scrolls a chart rather than to shrink it
 CHAR_INCHES = 0.078
 
 LIGHT = {
@@ -116,7 +117,7 @@ class Picture:
         else:
             drawn, ground = self.inline(), "var(--q-paper)"
             drawn = drawn.replace("</title>", f"</title><style>{variables('svg')}</style>", 1)
-        drawn = drawn.replace(' class="plot"', f' style="background:{ground}"', 1)
+        drawn = re.sub(' class="plot[^"]*"', f' style="background:{ground}"', drawn, count=1)
         return '<?xml version="1.0" encoding="utf-8"?>\n' + drawn + "\n"
 
 
@@ -156,7 +157,7 @@ def tidy(svg, name, title):
     svg = re.sub(r"\s*\n\s*", "\n", svg)
     box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
     head = (
-        f'<svg class="plot" xmlns="http://www.w3.org/2000/svg" '
+        f'<svg class="plot{" wide" * (float(box.group(1)) > WIDE_POINTS)}" xmlns="http://www.w3.org/2000/svg" '
         f'xmlns:xlink="http://www.w3.org/1999/xlink" role="img" '
         f'viewBox="0 0 {box.group(1)} {box.group(2)}" '
         f'font-family="{FONT}" stroke-linejoin="round" stroke-linecap="butt"><title>{html.escape(title)}</title>'

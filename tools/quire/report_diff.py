@@ -138,23 +138,34 @@ def sum_sites(rows):
     return found
 
 
+def function_of(frame):
+    """The name in a line of a stack: without its place, which moves with every change of the source."""
+    name = re.sub(r"(\+0x[0-9a-f]+)? \([^()]*\)$", "", frame)
+    return name.removesuffix(" (inlined)")
+
+
+def site_key(site):
+    """A site by the names of its function and its callers, so that it is the same one after lines have moved."""
+    own = site.get("frame", 0)
+    return (site["function"], *(function_of(frame) for frame in site["stack"][own : own + 3]))
+
+
 def trace_sites(recording):
-    """Sites of a trace; `key` is the same in every trace of one program."""
+    """Sites of a trace."""
     rows = []
     for site in recording.document["sites"]:
         where = f"{site['file'].rsplit('/', 1)[-1]}:{site['line']}" if site["file"] else site["module"]
         row = Site(site["function"], where, site["count"], site["bytes"], site["bytes_at_program_peak"])
-        rows.append((site.get("key") or (site["function"], where), row))
+        rows.append((site_key(site), row))
     return sum_sites(rows)
 
 
 def try_sites(document):
-    """Sites of a `try`, by function, line and callers' names."""
+    """Sites of a `try`."""
     rows = []
     for site in document.get("sites", []):
-        callers = tuple(re.split(r" \(|\+0x", frame)[0] for frame in site["stack"][:3])
         row = Site(site["function"], site["where"], site["allocations"], site["bytes"], 0)
-        rows.append(((site["function"], site["where"], callers), row))
+        rows.append((site_key(site), row))
     return sum_sites(rows)
 
 

@@ -205,18 +205,19 @@ def class_rows(sites):
 def rss_rows(timelines):
     """Explained memory with widths for the bars."""
     found = report_rss.explain(timelines)
-    widest = max([sum(p.bytes for p in one.parts) for one in found] + [1])
+    widest = max([one.rss_bytes for one in found] + [1])
     for one in found:
         yield {
             "name": one.name,
             "rss": ui.size(one.rss_bytes),
+            "width": 100 * one.rss_bytes / widest,
             "absent": ui.size(one.absent_bytes) if one.absent_bytes else "",
             "parts": [
                 {
                     "word": p.word,
                     "text": ui.size(p.bytes),
                     "colour": p.colour,
-                    "width": 100 * p.bytes / widest,
+                    "width": 100 * p.bytes / max(1, one.rss_bytes),
                 }
                 for p in one.parts
             ],

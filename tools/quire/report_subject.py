@@ -24,6 +24,7 @@ import render
 import tracefile
 import ui
 from errors import QuireError
+from version import VERSION
 
 SCHEMA = "quire.report/1"
 SAMPLES = 160
@@ -85,6 +86,7 @@ def subject(title, findings, rest):
     return {
         "schema": SCHEMA,
         "title": title,
+        "version": VERSION,
         "made": time.strftime("%Y-%m-%d %H:%M %Z"),
         "findings": findings,
         **rest,
