@@ -5,7 +5,7 @@
 #   P/lib/libquire.{so,a}       the library                       P/share/quire/tool/      the tool, in Python
 #   P/lib/libquire-malloc.so    the same as the program's malloc
 #   P/lib/cmake/quire/          find_package(quire)               P/libexec/quire/         its native helpers
-#   P/lib/pkgconfig/quire.pc    pkg-config quire                  P/share/doc/quire/       documents
+#   P/lib/pkgconfig/quire.pc    pkg-config quire                  P/share/doc/quire/       documents, examples
 #   P/share/man/man{1,3,7}/         manual pages, where scdoc is
 #
 # Nothing that is installed knows P: the whole prefix can be moved.
@@ -39,8 +39,10 @@ install(FILES ${PROJECT_BINARY_DIR}/packaging/quire-config.cmake ${PROJECT_BINAR
 configure_file(packaging/quire.pc.in ${PROJECT_BINARY_DIR}/packaging/quire.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/packaging/quire.pc DESTINATION ${QUIRE_PC_DIR})
 
-install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(DIRECTORY doc/ DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN man EXCLUDE)
+# As they lie in the checkout, so that their links to each other lead somewhere.
+install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY doc examples DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING
+  PATTERN "*.md" PATTERN "*.svg" PATTERN "*.json" PATTERN "*.[ch]" PATTERN "*.py" PATTERN "*.sh" PATTERN man EXCLUDE)
 
 # The manual is made while it is installed: it asks the tool's commands for their options, and no build should wait for that.
 find_program(QUIRE_SCDOC scdoc DOC "Makes the manual pages")

@@ -241,3 +241,13 @@ def test_the_manual_is_installed_where_man_looks(prefix):
     assert "quire-slab - elements of one size" in done.stdout
     for page in ("man1/quire-try.1", "man7/quire-conf.7", "man3/quire-arena.3"):
         assert (prefix / "share" / "man" / page).is_file()
+
+
+def test_the_installed_documents_lead_to_each_other(prefix):
+    folder = prefix / "share" / "doc" / "quire"
+    documents = [folder / "README.md", *(folder / "doc").rglob("*.md")]
+    assert len(documents) > 30
+    for document in documents:
+        prose = re.sub(r"`[^`\n]*`|^```.*?^```", "", document.read_text(), flags=re.DOTALL | re.MULTILINE)
+        for target in re.findall(r"\]\(([^)#\s]+)", prose):
+            assert "://" in target or (document.parent / target).exists(), f"{document.name}: {target}"
