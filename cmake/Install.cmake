@@ -74,6 +74,7 @@ endfunction()
 if(QUIRE_BUILD_TOOLS AND EXISTS ${PROJECT_SOURCE_DIR}/tools/native/CMakeLists.txt)
   quire_install_helpers(${PROJECT_SOURCE_DIR}/tools/native ${QUIRE_HELPER_DIR})
   install(DIRECTORY tools/quire/ DESTINATION ${QUIRE_TOOL_DIR} PATTERN __pycache__ EXCLUDE)
+  install(DIRECTORY tools/gdb/ DESTINATION ${CMAKE_INSTALL_DATADIR}/quire/gdb FILES_MATCHING PATTERN "*.py") # the tool looks beside itself
   install(DIRECTORY tools/gdb/ DESTINATION ${QUIRE_TOOL_DIR}/../gdb PATTERN __pycache__ EXCLUDE) # the tool looks there, beside its own
   configure_file(packaging/quire.in ${PROJECT_BINARY_DIR}/packaging/quire @ONLY)
   install(PROGRAMS ${PROJECT_BINARY_DIR}/packaging/quire DESTINATION ${CMAKE_INSTALL_BINDIR})

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -251,3 +252,9 @@ def test_the_installed_documents_lead_to_each_other(prefix):
         prose = re.sub(r"`[^`\n]*`|^```.*?^```", "", document.read_text(), flags=re.DOTALL | re.MULTILINE)
         for target in re.findall(r"\]\(([^)#\s]+)", prose):
             assert "://" in target or (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def test_the_installed_tool_finds_its_script_for_gdb(prefix):
+    tool = prefix / "share" / "quire" / "tool"
+    asked = "import corefile, os; print(os.path.isfile(corefile.SCRIPT))"
+    assert run(sys.executable, "-B", "-c", asked, env={**os.environ, "PYTHONPATH": str(tool)}) == "True\n"
