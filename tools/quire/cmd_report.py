@@ -32,13 +32,17 @@ def add_arguments(parser):
         "inputs",
         nargs="+",
         metavar="INPUT",
-        help="a .qtr file, or what `try --json` or `bench --json` printed; two of a kind: what changed from A to B",
+        help="a .qtr file, or what `try --json`, `bench --json` or `map --json` printed;"
+        " two of a kind (not of map): what changed from A to B",
     )
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="write there, - for stdout (default: INPUT.html, made unique)"
     )
     parser.add_argument("-f", "--force", action="store_true", help="replace FILE when it exists")
     parser.add_argument("--export", choices=EXPORTS, help="not a page, but a file for another tool")
+    parser.add_argument(
+        "--svg", metavar="DIR", help="not a page, but its pictures, each as a file in DIR"
+    )
     parser.add_argument("--text", action="store_true", help="the difference of two inputs as text")
     parser.add_argument(
         "--no-replay", action="store_true", help="do not replay the trace: no figures of allocators"
@@ -66,6 +70,8 @@ def refuse_wrong(args):
             "one trace as text is what `advise` prints",
             f"quire advise {args.inputs[0]}",
         )
+    if args.svg and (args.export or len(args.inputs) > 1):
+        raise UsageError("--svg takes one input and no --export", fix="quire report --help")
     if args.rounds is not None and args.rounds < 1:
         raise UsageError("--rounds must be at least 1")
 
@@ -129,6 +135,9 @@ def compare(args, folder):
     import report_diff
 
     documents = [report_inputs.read(path) for path in args.inputs]
+    for what in documents:
+        if what.kind == "map":
+            raise UsageError("two maps are not compared", f"{what.path} is of `map`", f"quire report {what.path}")
     found = report_diff.difference(documents, args.wrapper, folder)
     if args.text:
         print("\n".join(report_diff.text(found)))
@@ -137,6 +146,25 @@ def compare(args, folder):
     names = "-".join(stem_of(path) for path in args.inputs)
     finish(args, report_diff.page(found), unique(names, "html"))
     return 0
+
+
+def pictures(args, document):
+    """The pictures as files."""
+    import report_svg
+
+    os.makedirs(args.svg, exist_ok=True)
+    for name, content in report_svg.files(document).items():
+        path = os.path.join(args.svg, name)
+        write(path, content, args.force)
+        print(f"picture: {path}")
+    return 0
+
+
+def document_of(what, args, folder):
+    """The document of a trace or a try."""
+    if what.kind == "trace":
+        return report_subject.of_trace(what.path, args, folder)
+    return report_subject.of_json(what.path, what.document, folder)
 
 
 def finish(args, content, path):
@@ -157,15 +185,20 @@ def run(args):
             return compare(args, folder)
         what = report_inputs.read(args.inputs[0])
         report_page.need_packages()
-        if what.kind == "bench":
+        if what.kind == "bench" or (what.kind == "map" and args.svg):
             raise UsageError(
-                "one `bench` result has no page of its own",
-                "two of them can be compared",
-                f"quire report {what.path} OTHER.json",
+                f"one result of `{what.kind}` has no {'pictures' if args.svg else 'page'} of its own",
+                "two of `bench` can be compared, one of `map` has a page",
+                "quire report --help",
             )
-        if what.kind == "trace":
-            document = report_subject.of_trace(what.path, args, folder)
-        else:
-            document = report_subject.of_json(what.path, what.document, folder)
-        finish(args, report_page.page(document), unique(stem_of(what.path), "html"))
+        path = unique(stem_of(what.path), "html")
+        if what.kind == "map":
+            import report_slots
+
+            finish(args, report_slots.page(what.document), path)
+            return 0
+        document = document_of(what, args, folder)
+        if args.svg:
+            return pictures(args, document)
+        finish(args, report_page.page(document), path)
     return 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """
-report_inputs.py - what a file given to `report` is: a trace, or the JSON of `try` or `bench`.
+report_inputs.py - what a file given to `report` is: a trace, or the JSON of `try`, `bench` or `map`.
 
-    read(path) -> Input(kind, path, document)      kind: "trace", "try", "bench"; document: the JSON, or None for a trace
+    read(path) -> Input(kind, path, document)      kind: "trace", "try", "bench", "map"; document: the JSON, or None for a trace
 
 Not here: what is in it (report_subject.py, report_diff.py).
 """
@@ -22,7 +22,7 @@ def refuse(path, why):
     """Not something that `report` takes."""
     return QuireError(
         f"{tracefile.shown(path)} is nothing that `report` reads: {why}",
-        fix="give a trace (.qtr), or what `quire try --json` or `quire bench --json` printed",
+        fix="give a trace (.qtr), or what `quire try --json`, `bench --json` or `map --json` printed",
         exit_code=2,
     )
 
@@ -46,7 +46,7 @@ def read(path):
     except ValueError as error:
         raise refuse(path, "neither a trace nor JSON") from error
     schema = document.get("schema", "") if isinstance(document, dict) else ""
-    for kind in ("try", "bench"):
+    for kind in ("try", "bench", "map"):
         if str(schema).startswith(f"quire.{kind}/"):
             return Input(kind, path, document)
     raise refuse(path, f"JSON with the schema {schema!r}" if schema else "JSON without a schema")
