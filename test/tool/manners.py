@@ -43,6 +43,11 @@ def terminal(columns):
     return controller, terminal_end
 
 
+def listening():
+    """A suite that runs in the background has Ctrl-C ignored, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Running:
     """One `quire` that runs; its output is read as it comes."""
 
@@ -54,7 +59,7 @@ class Running:
         argv = [sys.executable, str(TOOL), *map(str, words)]
         streams = {"stdin": end if columns else subprocess.DEVNULL, "stdout": end, "stderr": end}
         self.process = subprocess.Popen(
-            argv, cwd=folder, env=env, start_new_session=True, **streams
+            argv, cwd=folder, env=env, start_new_session=True, preexec_fn=listening, **streams
         )
         os.close(end)
         self.said = ""

@@ -44,7 +44,8 @@ def quire(folder, *words, environment=None, **options):
 
 def try_json(folder, *command, rounds=3, status=0):
     """`quire try --json` on a command: its document, after the exit status was what it should be."""
-    done = quire(folder, "try", "--json", "--no-report", "--rounds", rounds, "--", *command)
+    words = ["try", "--json", "--no-report", "--rounds", rounds, "--time-limit", 0.5]
+    done = quire(folder, *words, "--", *command)
     assert done.returncode == status, done.stderr + done.stdout
     return json.loads(done.stdout)
 
