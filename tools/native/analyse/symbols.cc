@@ -10,6 +10,8 @@
  */
 #include "symbols.h"
 
+#include "symbol_table.h"
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -72,6 +74,7 @@ struct Symbols::Module {
     std::string path, build_id;
     Dwfl *dwfl = nullptr;
     Dwfl_Module *opened = nullptr;
+    SymbolTable names;
     bool tried = false;
 
     Module() = default;
@@ -114,21 +117,19 @@ void Symbols::Module::open(std::string &note) {
         return;
     }
     opened = module;
+    names.fill(module);
 }
 
 void Symbols::Module::symbol_into(Frame &frame, uint64_t address) const {
-    GElf_Off offset = 0;
-    GElf_Sym symbol;
-    std::memset(&symbol, 0, sizeof symbol);
-    const char *name = dwfl_module_addrinfo(opened, address, &offset, &symbol, nullptr, nullptr, nullptr);
-    if (name == nullptr || (symbol.st_size != 0 ? offset >= symbol.st_size : offset > 4096)) {
+    const SymbolTable::Symbol *symbol = names.at(address);
+    if (symbol == nullptr) {
         return;  // the nearest symbol ends before: some static function without a name
     }
-    std::string text = name;
+    std::string text = symbol->name;
     frame.function = demangled(text.substr(0, text.find('@')).c_str());  // without a symbol version
-    frame.offset = offset + 1;
-    frame.symbol_start = address - offset;
-    frame.symbol_bytes = symbol.st_size;
+    frame.offset = address - symbol->start + 1;
+    frame.symbol_start = symbol->start;
+    frame.symbol_bytes = symbol->bytes;
 }
 
 namespace {
