@@ -95,7 +95,7 @@ percpu,threads)
     for n in 1 $threads; do echo '{"allocator":"'$name'","threads":'$n',"m_pairs_per_cpu_s":50}'; done
     exit 0 ;;
 percpu,objects)
-    [ "$count" = 1000000 ] || free=2 # a fifth of them
+    [ "$count" = 1000000 ] || free=2 # a tenth of them
     figure='"object_bytes":'$object',"count":'$count',"measured":20000,"alloc_ms":5,"free_in_order_ms":1,"free_alternating_ms":1'
     figure=$figure',"free_reverse_ms":1,"free_random_ms":'$free ;;
 percpu,aligned)

@@ -17,8 +17,9 @@ from bench_run import LIBC
 CALLERS = [1, 8]
 OURS = "quire-arena"
 CPU = "cpu_ns_per_query"
-# For each caller: long enough to time, short enough for many rounds.
-QUERIES_BY_CALLERS = {1: 16, 8: 5}
+# For each caller: long enough to time, short enough for many rounds; and before the clock starts.
+QUERIES_BY_CALLERS = {True: {1: 16, 8: 5}, False: {1: 8, 8: 3}}  # full, quick
+WARM_UPS = {True: 4, False: 2}
 
 # One Way Allocator: 256 queries over 1000 charts of 100 dimensions on 24 cores, as published.
 PUBLISHED = {
@@ -33,13 +34,13 @@ PUBLISHED = {
 }  # fmt: skip
 
 
-def measure(cast, budget_s):
+def measure(cast, budget_s, full):
     """{"rounds", "rows"}: what --json has of this table."""
     driver = bench_run.find_driver("query")
 
     def one_round():
         entries = [
-            ((name, callers), name, _argv(driver, name, callers))
+            ((name, callers), name, _argv(driver, name, callers, full))
             for callers in CALLERS
             for name in cast.names(OURS)
         ]
@@ -53,12 +54,11 @@ def measure(cast, budget_s):
     }
 
 
-def _argv(driver, name, callers):
+def _argv(driver, name, callers, full):
     kind = "arena" if name == OURS else "malloc"
-    queries = QUERIES_BY_CALLERS[callers]
-    return [
-        driver, "--json", "--callers", str(callers), "--rounds", str(queries), "--allocator", kind
-    ]  # fmt: skip
+    words = ["--callers", callers, "--rounds", QUERIES_BY_CALLERS[full][callers]]
+    words += ["--warm-ups", WARM_UPS[full], "--allocator", kind]
+    return [driver, "--json", *map(str, words)]
 
 
 def row(samples, name, callers, names):
