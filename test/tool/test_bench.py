@@ -244,6 +244,47 @@ def test_a_slab_that_needs_more_memory_than_the_baseline_is_status_1(bench, monk
     ]
 
 
+def doctored(saved, words, factor):
+    """The same with an interval, or a number, at the end of a path made larger or smaller."""
+    place = saved
+    for word in words[:-1]:
+        place = (
+            next(r for r in place if r["allocator"] == word) if isinstance(place, list) else place[word]
+        )
+    value = place[words[-1]]
+    place[words[-1]] = (
+        {k: v * factor for k, v in value.items()} if isinstance(value, dict) else value * factor
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "worse_than", "said"),
+    [
+        (("percpu", "aligned", "over_plain"), 0.5, "at multiples of 8"),
+        (("percpu", "growth", "ratio"), 0.5, "most objects and CPUs"),
+        (("percpu", "add", "ratio_to_local"), 0.5, "adding to a counter"),
+        (("array_allocator", "memory", "burst", "quire-slab", "cold_cpu_ms_ratio_to_libc"), 0.5, "cold"),
+        (("array_allocator", "memory", "burst", "quire-slab", "warm_cpu_ms_ratio_to_libc"), 0.5, "warm"),
+        (("array_allocator", "memory", "burst", "quire-slab", "held_trimmed_mib"), -1, "MiB stay"),
+        (("heap", "session", "libquire-malloc", "ratio_to_libc"), 2, "heap, requests"),
+        (("heap", "session", "libquire-malloc", "test_bytes"), 0.5, "heap, memory after test"),
+    ],
+)
+def test_a_baseline_doctored_to_be_better_is_status_1_and_one_to_be_worse_is_not(
+    bench, tmp_path, words, worse_than, said
+):
+    bench("--save", "base.json")
+    saved = json.loads((tmp_path / "base.json").read_text())
+    doctored(saved, words, worse_than)
+    (tmp_path / "base.json").write_text(json.dumps(saved))
+    status, out, _ = bench("--baseline", "base.json")
+    slower = [line for line in out.splitlines() if line.startswith("SLOWER")]
+    assert status == 1 and len(slower) == 1 and said in slower[0]
+    doctored(saved, words, 1 / worse_than**2 if worse_than > 0 else -9)
+    (tmp_path / "base.json").write_text(json.dumps(saved))
+    assert bench("--baseline", "base.json")[0] == 0
+
+
 @pytest.mark.parametrize(
     ("part", "name"),
     [("array_allocator", "slab"), ("percpu", "per-CPU allocator"), ("heap", "heap")],

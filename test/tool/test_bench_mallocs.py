@@ -78,6 +78,18 @@ def test_a_small_program_that_became_slower_than_the_baseline_is_status_1(bench,
     assert "micro one: 0.35 of libc's CPU, it was 0.25" in out
 
 
+def test_memory_that_stays_and_grew_is_status_1_and_a_little_more_is_not(bench, monkeypatch):
+    monkeypatch.setenv("FAKE_HELD", "3000000")
+    bench("micro", "--lines", "freed,drift", "--save", "base.json")
+    monkeypatch.setenv("FAKE_HELD", "3500000")
+    assert bench("micro", "--lines", "freed,drift", "--baseline", "base.json")[0] == 0
+    monkeypatch.setenv("FAKE_HELD", "9000000")
+    status, out, _ = bench("micro", "--lines", "freed,drift", "--baseline", "base.json")
+    assert status == 1
+    assert "micro, memory two decays after freeing everything: 8.58 MiB, it was 2.86" in out
+    assert out.count("SLOWER") == 1
+
+
 def test_a_baseline_of_another_table_is_refused(bench):
     bench("micro", "--lines", "one", "--save", "base.json")
     with pytest.raises(cmd_bench.UsageError) as refused:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """test_bench_scale - quire bench scale: which points, whose figures, what is called slower, and the drivers behind it."""
 
+import argparse
 import json
 import subprocess
 
@@ -141,6 +142,23 @@ def test_every_process_of_a_round_answers_with_its_allocator_at_its_point():
         figure = bench_scale.one_figure(cast, key, name, argv)
         assert figure["allocator"] == name or name == bench_mallocs.OURS
         assert 0 < figure["ns"] < 100_000
+
+
+def test_a_real_quick_run_ends_with_a_figure_at_every_point_and_is_its_own_baseline(
+    monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setitem(cmd_bench.QUICK_S, "scale", 0)
+    monkeypatch.setattr(bench_run, "ROUNDS_MIN", 1)
+    parser = argparse.ArgumentParser()
+    cmd_bench.add_arguments(parser)
+    saved = str(tmp_path / "run.json")
+    words = ["scale", "--quick", "--lines", "cpus", "--json", "--save", saved]
+    assert cmd_bench.run(parser.parse_args(words)) == 0
+    result = json.loads(capsys.readouterr().out)
+    ours = rows_of(result, "cpus", "percpu", "quire-percpu")
+    assert [r["at"] for r in ours] == [1, 4, 16, 64, 256]
+    assert all(0 < r["ns"]["median"] < 10_000 for r in ours)
+    assert cmd_bench.regressions(result, cmd_bench.load_baseline(saved, "scale")) == []
 
 
 @pytest.mark.parametrize("charts", [2, 20, 2000])

@@ -18,6 +18,7 @@ SESSION, TRACES = "session", ("interpreter", "sweeps")
 REQUESTS = "requests_per_cpu_s"
 PHASES = ["load_bytes", "libraries_bytes", "test_bytes", "given_back_bytes"]
 BAR_TIMES = 2.0
+MEMORY_DOUBT = (1.1, 2 * MIB)  # times, bytes
 TRACE_PERCENT_QUICK = "50"
 
 # BiBOP: 100 requests, 10 at once, as published; and the same experiment built again on a system of today.
@@ -150,6 +151,31 @@ def regressions(result, baseline):
     now, old = result.get("heap"), baseline.get("heap")
     if not now or not old:
         return []
+    return _slower_session(now, old) + _slower_traces(now, old)
+
+
+def _slower_session(now, old):
+    """Requests, relative to libc's; and memory, where it grew by more than is in doubt."""
+    mine, before = (
+        next((r for r in part["session"] if r["allocator"] == OURS), None) for part in (now, old)
+    )
+    if not mine or not before:
+        return []
+    found = []
+    if mine["ratio_to_libc"]["high"] < before["ratio_to_libc"]["low"]:
+        found.append(
+            f"heap, requests: {mine['ratio_to_libc']['median']:.2f} times libc's, it was"
+            f" {before['ratio_to_libc']['median']:.2f}"
+        )
+    return found + [
+        f"heap, memory after {phase.removesuffix('_bytes').replace('_', ' ')}:"
+        f" {mine[phase] / MIB:.0f} MiB, it was {before[phase] / MIB:.0f}"
+        for phase in PHASES
+        if mine[phase] > before[phase] * MEMORY_DOUBT[0] + MEMORY_DOUBT[1]
+    ]
+
+
+def _slower_traces(now, old):
     before = {r["line"]: r["times_libc"] for r in old["traces"] if r["allocator"] == OURS}
     return [
         f"heap, {row['line']}: {row['times_libc']['median']:.2f} times as fast as libc, it was"

@@ -57,6 +57,10 @@ MEMORY_LIMIT_S = 300  # it sleeps, and drifts for some 20 s of CPU time on a mac
 MEMORY_AT_ONCE = 3  # processes of which only the memory is asked
 PERCENT_QUICK = 15  # of a program's operations
 BARS = {"cpu": 0.70, "rss": 1.15, "line": 1.10, "seed": 0.50, "walk": 1.00}
+# (times, bytes) of a saved figure that are in doubt anyway: each is of one process.
+MEMORY_DOUBT = {
+    "once": (1.25, 2e3), "freed": (1.25, MIB), "idle": (1.25, MIB), "drift": (1.05, 0), "leaked": (1.25, MIB),
+}  # fmt: skip
 BARS_MEMORY = {"once": 20e3, "freed": 4 * MIB, "idle": 4 * MIB, "drift": 1.05, "leaked": 4 * MIB}
 
 
@@ -172,4 +176,13 @@ def _verdict_text(table):
 
 def regressions(result, baseline):
     """[sentence] of ours that became worse."""
-    return bench_mallocs.regressions(result["micro"]["rows"], baseline["micro"]["rows"], "micro")
+    now, old = result["micro"], baseline["micro"]
+    return bench_mallocs.regressions(now["rows"], old["rows"], "micro") + [
+        f"micro, memory {words}: {held[OURS] / scale:.2f} {unit}, it was"
+        f" {old['memory'][line][OURS] / scale:.2f}"
+        for line, held in now["memory"].items()
+        for words, unit, scale in [MEMORY_WORDS[line]]
+        if OURS in held
+        and OURS in old["memory"].get(line, {})
+        and held[OURS] > old["memory"][line][OURS] * MEMORY_DOUBT[line][0] + MEMORY_DOUBT[line][1]
+    ]

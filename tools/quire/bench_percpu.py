@@ -67,6 +67,7 @@ def measure(cast, budget_s, full):
         "add": {
             "threads": ADD_THREADS,
             **{n: with_interval(values(samples, ("add", n), "ns_per_add")) for n in COUNTERS},
+            "ratio_to_local": ratio(samples, ("add", OURS), ("add", "thread-local"), "ns_per_add"),
         },
     }
 
@@ -217,4 +218,19 @@ def regressions(result, baseline):
                     f" {line[field]['median']:.2f} of libc's time, it was"
                     f" {was[field]['median']:.2f}"
                 )
-    return found
+    return found + _slower_elsewhere(now, old)
+
+
+def _slower_elsewhere(now, old):
+    """The same of the contrived alignment, of growth and of counters: each a ratio of ours to ours, or to a thread's own word."""
+    places = (
+        ("aligned", "over_plain", "at multiples of 8, times as long as at multiples of 4"),
+        ("growth", "ratio", "most objects and CPUs, times as long a call as the fewest"),
+        ("add", "ratio_to_local", "adding to a counter, times a thread's own word"),
+    )
+    return [
+        f"per-CPU, {words}: {share['median']:.2f}, it was {was['median']:.2f}"
+        for part, field, words in places
+        for share, was in [(now[part].get(field), old[part].get(field))]
+        if share and was and share["low"] > was["high"]
+    ]

@@ -32,6 +32,9 @@ BURST_FIELDS = [
     "cold_cpu_ms", "warm_cpu_ms", "free_cpu_ms", "held_freed_mib", "held_trimmed_mib",
 ]  # fmt: skip
 
+BURST_RATIOS = {"cold_cpu_ms": "cold", "warm_cpu_ms": "warm"}
+HELD_DOUBT_BYTES = 4 << 20
+
 # Array Allocator: 10,000 elements a thread on 24 cores, all threads together, as published.
 PUBLISHED = {
     "source": "published with the Array Allocator: 24 cores, all threads together, a second of"
@@ -146,10 +149,14 @@ def curve(samples):
 
 def memory_row(samples, workload, name, fields):
     key = (workload, name)
-    return {
+    figures = {
         "allocator": name,
         **{field: with_interval(values(samples, key, field)) for field in fields},
     }
+    if workload == "burst" and name != TOUCH:
+        for field in BURST_RATIOS:
+            figures[f"{field}_ratio_to_libc"] = ratio(samples, key, (workload, LIBC), field)
+    return figures
 
 
 def regressions(result, baseline):
@@ -172,6 +179,26 @@ def regressions(result, baseline):
         found.append(
             f"slab: {share['median']:.2f} bytes an element above its own, it was"
             f" {was['median']:.2f}"
+        )
+    return found + _slower_burst(now, old)
+
+
+def _slower_burst(now, old):
+    """A burst's times relative to libc's; and what stays when all was freed and given back."""
+    mine, before = (
+        {r["allocator"]: r for r in part["memory"]["burst"]}.get(OURS, {}) for part in (now, old)
+    )
+    found = []
+    for field, words in BURST_RATIOS.items():
+        share, was = (row.get(f"{field}_ratio_to_libc") for row in (mine, before))
+        if share and was and share["low"] > was["high"]:
+            found.append(
+                f"slab, a burst, {words}: {share['median']:.2f} of libc's time, it was {was['median']:.2f}"
+            )
+    held, was = (row.get("held_trimmed_mib") for row in (mine, before))
+    if held and was and (held["low"] - was["high"]) * (1 << 20) > HELD_DOUBT_BYTES:
+        found.append(
+            f"slab, a burst: {held['median']:.1f} MiB stay, it was {was['median']:.1f}"
         )
     return found
 
