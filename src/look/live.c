@@ -21,6 +21,7 @@
 
 #include "arena/arena_internal.h"
 #include "base/atomic.h"
+#include "base/lock.h"
 #include "look/live.h"
 #include "look/look.h"
 #include "look/look_out.h"
@@ -166,8 +167,8 @@ static void child_main(void *unused)
 
 static void after_fork(void)
 {
-    if (u32_load_relaxed(&live.state) != LIVE_ON)
-        return;
+    if (u32_load_relaxed(&live.state) != LIVE_ON || BUILT_WITH_TSAN || lock_watched)
+        return; /* ThreadSanitizer ends a fork's child that starts a thread */
     u32_store_relaxed(&live.busy, 0);
     (void)os_thread_start(child_main, NULL);
 }

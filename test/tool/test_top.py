@@ -347,6 +347,18 @@ def test_a_program_with_the_static_library_and_one_kind_of_object_shows_itself(t
         assert process.end() == 0
 
 
+def test_a_process_in_a_container_is_found_by_its_number_outside(folder, program):
+    inside = ["unshare", "--pid", "--mount", "--fork", "--mount-proc", "sh", "-c", f"mount -t tmpfs none /dev/shm && exec {program}"]
+    if subprocess.run([*inside[:5], "mount", "-t", "tmpfs", "none", "/dev/shm"], capture_output=True).returncode != 0:
+        pytest.skip("namespaces may not be made here")
+    with Shown(inside, page=False) as process:
+        process.ready()
+        (pid,) = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        wait_until(lambda: pathlib.Path(f"/proc/{pid}/root/dev/shm/quire.{os.geteuid()}/1.json").exists())
+        (found,) = top_json(folder, pid)["processes"]
+        assert found["stats"]["process"] == 1 and [o["name"] for o in found["stats"]["slabs"]] == ["nodes"]
+
+
 # ---- what is said when it cannot be ----
 
 

@@ -84,23 +84,30 @@ def read(path):
         return None
 
 
-def is_private(folder):
-    """Whether a directory is of the user whose number it bears, and closed to others."""
+def is_private(folder, owner=None):
+    """Whether a directory is of `owner`, or else of the user whose number it bears, and closed to others."""
     try:
         status = os.lstat(folder)
     except OSError:
         return False
-    owner = folder.rpartition(".")[2]
+    owner = folder.rpartition(".")[2] if owner is None else str(owner)
     closed = stat.S_ISDIR(status.st_mode) and not status.st_mode & 0o077
     return closed and owner == str(status.st_uid)
 
 
-def folders(root=""):
-    """Directories of pages that we may look into; root: as a process in another mount namespace sees it."""
+def folders():
+    """Directories of pages that we may look into."""
     user = "*" if os.geteuid() == 0 else str(os.geteuid())
     bases = dict.fromkeys(["/dev/shm", os.environ.get("TMPDIR") or "/tmp", "/tmp"])
-    found = [f for base in bases for f in sorted(glob.glob(f"{root}{base}/quire.{user}"))]
+    found = [f for base in bases for f in sorted(glob.glob(f"{base}/quire.{user}"))]
     return [f for f in found if is_private(f)]
+
+
+def folders_of(pid):
+    """The same as a process in another mount namespace sees them; users may have other numbers there."""
+    owner = os.stat(f"/proc/{pid}").st_uid
+    found = [f for base in ("/dev/shm", "/tmp") for f in sorted(glob.glob(f"/proc/{pid}/root{base}/quire.*"))]
+    return [f for f in found if is_private(f, owner)]
 
 
 def started_ticks(pid):
@@ -167,27 +174,32 @@ def inner_pid(pid):
         return pid
 
 
+def newest(places, number, pid):
+    """The newest page of a process among directories; who has another user by now has two."""
+    pages = [read(f"{folder}/{number}.json") for folder in places]
+    ours = [p for p in pages if p and p.started_ticks == started_ticks(pid)]
+    return min(ours, key=lambda p: p.age_s, default=None)
+
+
 def of_pid(pid):
     """The page of one process, also of a container's; an error that says why there is none."""
     if not os.path.exists(f"/proc/{pid}"):
         raise UsageError(f"there is no process {pid}", fix="quire top   (lists those that show themselves)")
-    for root, number in (("", pid), (f"/proc/{pid}/root", inner_pid(pid))):
-        pages = [read(f"{folder}/{number}.json") for folder in folders(root)]
-        ours = [p for p in pages if p and p.started_ticks == started_ticks(pid)]
-        if ours:
-            return min(ours, key=lambda p: p.age_s)  # who has another user by now had two
-    owner = os.stat(f"/proc/{pid}").st_uid
-    if os.geteuid() not in (0, owner):
+    page = newest(folders(), pid, pid)
+    if not page and os.geteuid() not in (0, os.stat(f"/proc/{pid}").st_uid):
         raise EnvironmentLacks(
             f"process {pid} may not be looked at",
             why="it is another user's, and only that user and root may read its page",
             fix=f"sudo quire top {pid}",
         )
-    raise EnvironmentLacks(
-        f"process {pid} does not show itself",
-        why="it was not started with QUIRE_CONF=top:1, does not use Quire, or is another program by now (exec)",
-        fix=HOW_TO_START,
-    )
+    page = page or newest(folders_of(pid), inner_pid(pid), pid)
+    if not page:
+        raise EnvironmentLacks(
+            f"process {pid} does not show itself",
+            why="it was not started with QUIRE_CONF=top:1, does not use Quire, or is another program by now (exec)",
+            fix=HOW_TO_START,
+        )
+    return page
 
 
 def find(word):
