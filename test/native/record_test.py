@@ -95,7 +95,8 @@ def test_inlined_functions_are_frames_of_their_own(tmp_path):
     _, trace = record(tmp_path, [build(tmp_path, source)])
     makes = [entry for entry in analyse(trace)["sites"] if entry["function"] == "make"]
     assert sum(entry["count"] for entry in makes) == 500
-    assert any(text.startswith("phase (program.c:") for text in makes[0]["stack"])
+    assert makes[0]["stack"][0] == "make (inlined) (program.c:4)" and makes[0]["inlined"]
+    assert any(text.startswith(("phase (program.c:", "phase (inlined) (program.c:")) for text in makes[0]["stack"])
 
 
 def test_a_stripped_program_still_has_distinct_sites(tmp_path):

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from qrp import CALLOC, Program
 from test_replay import churn, crossing, plan, slab_plan
-from toolkit import BUILD, native, native_json
+from toolkit import BUILD, build, native, native_json
 
 import peers
 
@@ -179,3 +179,42 @@ def test_threads_sample_at_their_own_points(tmp_path):
 def test_counts_that_make_no_sense_are_a_usage_error(tmp_path, words):
     path = churn(rounds=1).write(tmp_path / "p.qrp")
     assert native("quire-replay", *words, path).returncode == 2
+
+
+HANDED_OVER = """
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+enum { COUNT = 400000 };
+static _Atomic(void *) ring[256];
+static void *eat(void *arg) {
+    for (int i = 0; i < COUNT; i++) {
+        void *p;
+        while (!(p = atomic_exchange(&ring[i % 256], NULL))) ;
+        free(p);
+    }
+    return arg;
+}
+int main(void) {
+    pthread_t eater;
+    pthread_create(&eater, NULL, eat, NULL);
+    for (int i = 0; i < COUNT; i++) {
+        void *p = malloc(16 + i % 100);
+        while (atomic_load(&ring[i % 256])) ;
+        atomic_store(&ring[i % 256], p);
+    }
+    return pthread_join(eater, NULL);
+}
+"""
+
+
+def test_slots_of_objects_that_change_hands_are_used_again_at_last(tmp_path):
+    program = build(tmp_path, HANDED_OVER, flags=["-pthread"])
+    trace, path = tmp_path / "t.qtr", tmp_path / "p.qrp"
+    env = {"LD_PRELOAD": str(BUILD / "tools" / "libquire-record.so"), "QUIRE_RECORD": str(trace)}
+    subprocess.run([program], env={**os.environ, **env}, check=True, timeout=60)
+    assert native("quire-analyse", trace, "--program", path).returncode == 0
+    slots = int.from_bytes(path.read_bytes()[24:32], "little")
+    assert 256 << 10 < slots < (256 << 10) + 2000
+    whole, parts = both(path, 100_000)
+    assert whole["frees_elsewhere"] == parts["frees_elsewhere"] == 400_000

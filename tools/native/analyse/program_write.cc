@@ -5,8 +5,9 @@
  *   thread 1: [4096 ops] [4096 ops] open      full blocks go to a nameless file as they fill;
  *   thread 2: [4096 ops] open                 at the end they are copied out, one thread after the other
  *
- * Invariants: Q1 to Q5 of program.h.  A slot is reused only by the thread that filled and emptied it, newest first, and
- * never after a second thread touched it (Q4): waiting for "filled" then cannot see a neighbour in time.
+ * Invariants: Q1 to Q6 of program.h.  A slot is reused by the thread that filled and emptied it, newest first.  One that a
+ * second thread touched is reused by anyone, but only after SHARED_REST others of its kind were emptied (Q4): whoever waits
+ * for the old object's end then never waits in earnest, and slots are as many as live objects, not as objects.
  * Memory: 64 KiB a thread, the free slots, and 8 bytes for each turn of the threads, up to RUNS_MAX turns.
  */
 #include "program_write.h"
@@ -18,6 +19,7 @@ namespace quire {
 
 namespace {
 constexpr size_t BLOCK_OPS = 4096;
+constexpr size_t SHARED_REST = 256u << 10;
 constexpr size_t RUNS_MAX = 32u << 20;  // 256 MiB: threads that take turns at every call, for 32 M turns
 }
 
@@ -86,6 +88,20 @@ void ProgramWriter::put_sized(uint32_t number, qrp_op op, uint64_t size) {
     put(number, op);
 }
 
+uint32_t ProgramWriter::slot_take(Thread &of) {
+    uint32_t slot = slots_;
+    if (!of.free_slots.empty()) {
+        slot = of.free_slots.back();
+        of.free_slots.pop_back();
+    } else if (shared_free_.size() > SHARED_REST) {
+        slot = shared_free_.front();
+        shared_free_.pop_front();
+    } else {
+        slots_++;
+    }
+    return slot;
+}
+
 uint32_t ProgramWriter::fill(const qtr_event &event, uint32_t site) {
     Thread &of = thread(event.thread);
     qrp_op op;
@@ -93,12 +109,7 @@ uint32_t ProgramWriter::fill(const qtr_event &event, uint32_t site) {
     op.kind = event.kind == QTR_CALLOC ? QRP_CALLOC : event.kind == QTR_ALIGNED ? QRP_ALLOC_ALIGNED : QRP_ALLOC;
     op.align_log2 = static_cast<uint8_t>(event.align_log2);
     op.site = site;
-    if (of.free_slots.empty()) {
-        op.slot = slots_++;
-    } else {
-        op.slot = of.free_slots.back();
-        of.free_slots.pop_back();
-    }
+    op.slot = slot_take(of);
     put_sized(event.thread, op, event.size);
     return op.slot;
 }
@@ -123,6 +134,8 @@ void ProgramWriter::empty(uint32_t number, uint32_t site, uint32_t slot, unsigne
     put(number, op);
     if ((flags & 2) == 0) {
         thread(number).free_slots.push_back(slot);
+    } else {
+        shared_free_.push_back(slot);
     }
 }
 

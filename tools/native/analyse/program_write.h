@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,7 @@ class ProgramWriter {
         uint64_t ops = 0;
     };
     Thread &thread(uint32_t number);
+    uint32_t slot_take(Thread &of);
     void put(uint32_t number, const qrp_op &op);
     void note_order(uint32_t number);
     void put_sized(uint32_t number, qrp_op op, uint64_t size);
@@ -54,6 +56,7 @@ class ProgramWriter {
     std::vector<Thread> threads_;
     uint64_t ops_ = 0;
     uint32_t slots_ = 0;
+    std::deque<uint32_t> shared_free_;  // that two threads touched, longest empty first
     std::vector<qrp_run> runs_;  // the global order; given up, and left out of the file, past RUNS_MAX
     bool runs_given_up_ = false;
 };

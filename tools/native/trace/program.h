@@ -14,8 +14,8 @@
  *   Q2  slot < slots and site < sites in every op
  *   Q3  in the recorded order a slot is filled by kind 1, 2 or 3, then resized by any number of kind 4, then
  *       emptied by kind 5; kind 6 belongs to the op that follows it in the same thread and carries its slot and site
- *   Q4  a slot that two threads ever touch holds one object in the whole program and is never reused,
- *       so "wait until the slot is filled" is all that a cross-thread op needs
+ *   Q4  a slot that two threads touched is reused only after many others of its kind were emptied: a filler that waits
+ *       for the emptying of the object before hardly ever waits long
  *   Q5  an op that fills a slot never has QRP_CROSS_THREAD
  *   Q6  the runs, if there are any, tell the global order: each is the next `ops` ops of a thread; together they are all ops
  *
