@@ -139,5 +139,5 @@ def run(args):
     parts = [text(*one, args.sites) for one in judged]
     parts += [advise_intersect.text(common, args.sites)] if common else []
     parts += [apart] if apart else []
-    print("\n\n".join("\n".join(lines) for lines in parts))
+    print("\n\n".join("\n".join(ui.fit(lines)) for lines in parts))
     return 0

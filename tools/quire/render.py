@@ -175,6 +175,9 @@ def gather(sites):
         groups.setdefault(alike, []).append(site)
     rows = []
     for same in groups.values():
+        if len(same) == 1:
+            rows.append((1, same[0]))
+            continue
         total = {
             key: sum(getattr(s, key) for s in same)
             for key in ("allocs", "bytes", "peak_live", "ops", "elsewhere")
@@ -186,11 +189,12 @@ def gather(sites):
 def sites_text(sites, saves=None, limit=8, matters=lambda site: False):
     """The table of call sites, busiest first; `saves` says what each saves, `matters` which are shown however few their calls."""
     total = max(1, sum(s.allocs for s in sites))
-    rows = []
+    rows, shown_sites, shown_allocs = [], 0, 0
     for place, (number, site) in enumerate(gather(sites)):
         busy = place < limit and (site.allocs >= 0.005 * total or place == 0)
         if not busy and not matters(site):
             continue
+        shown_sites, shown_allocs = shown_sites + number, shown_allocs + site.allocs
         row = [
             called(site, number),
             ui.percent(100 * site.allocs / total),
@@ -202,7 +206,12 @@ def sites_text(sites, saves=None, limit=8, matters=lambda site: False):
     header = ["call site", "of allocs", "mean size", "live at peak", "fits"] + (
         ["saves"] if saves else []
     )
-    return ui.table(header, rows, align="lrrrlr"[: len(header)])
+    lines = ui.table(header, rows, align="lrrrlr"[: len(header)])
+    left = len(sites) - shown_sites
+    if left > 0:
+        part = ui.percent(100 * (total - shown_allocs) / total)
+        lines.append(f"  and {ui.count(left)} more call sites, {part} of the allocations together")
+    return lines
 
 
 def arenas_text(planned, sites):
@@ -265,7 +274,7 @@ def classes_text(sites, mix=None):
             if mix and name != "leave alone" and not mix.serves(name):
                 how = NO_GAIN
             lines.append(
-                f"  {name:<15} {ui.percent(part):>6} of the allocations, {number} call site{'s' * (number != 1)}: {how}"
+                f"  {name:<15} {ui.percent(part):>6} of the allocations, {ui.count(number)} call site{'s' * (number != 1)}: {how}"
             )
     return lines
 
