@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
 """test_advise_replay - what the replay makes of a plan's heap, and of frees in other threads."""
 
+import json
 import random
 
 import pytest
 from qrp import CALLOC, Program
-from toolkit import native, native_json
+from toolkit import build, native, native_json, quire
 
 
 def any_size(count=4000, threads=1, seed=3):
@@ -62,3 +63,54 @@ def test_a_plan_with_a_second_heap_is_refused(tmp_path):
     path = any_size(count=10).write(tmp_path / "p.qrp", runs=True)
     done = native("quire-replay", "--plan", tmp_path / "plan", path)
     assert done.returncode == 1 and "names a second heap" in done.stderr
+
+
+HANDED_OVER = """
+#include <pthread.h>
+#include <stdlib.h>
+static void *_Atomic mail[64];
+static void *give(void *arg) {
+    for (int i = 0; i < 4000; i++) {
+        void *mine = malloc(40 + i % 30), *old;
+        ((char *)mine)[0] = 1;
+        old = __atomic_exchange_n((void **)&mail[i % 64], mine, __ATOMIC_SEQ_CST);
+        free(old);
+    }
+    return arg;
+}
+int main(void) {
+    pthread_t t[3];
+    for (int i = 0; i < 3; i++) pthread_create(&t[i], NULL, give, NULL);
+    for (int i = 0; i < 3; i++) pthread_join(t[i], NULL);
+    for (int i = 0; i < 64; i++) free(mail[i]);
+    return 0;
+}
+"""
+
+
+def test_the_replay_frees_as_often_in_another_thread_as_the_recorded_program(tmp_path):
+    program = build(tmp_path, HANDED_OVER, flags=["-pthread"])
+    assert quire(tmp_path, "record", "-o", "p.qtr", "--", program).returncode == 0
+    sites, replayable = tmp_path / "p.json", tmp_path / "p.qrp"
+    done = native("quire-analyse", tmp_path / "p.qtr", "--sites", sites, "--program", replayable)
+    assert done.returncode == 0, done.stderr
+    recorded = sum(s["cross_thread_frees"] for s in json.loads(sites.read_text())["sites"])
+    planned = native_json("quire-plan", replayable)
+    replayed = native_json("quire-replay", "--verify", replayable)
+    assert recorded > 100  # main's last 64, and what one thread took from another
+    assert replayed["frees_elsewhere"] == recorded
+    assert sum(s["frees_elsewhere"] for s in planned["sites"]) == recorded
+    assert replayed["corrupt"] == replayed["ops_dropped"] == 0
+
+
+@pytest.mark.parametrize("word", ["heap", "slab"])
+def test_a_plan_keeps_the_frees_in_other_threads(tmp_path, word):
+    program, count = Program(reuse=False), 0
+    for number in range(3000):
+        slot = program.alloc(number % 3, site=1, size=48)
+        program.free((number + number % 2) % 3, slot)
+        count += number % 2
+    path = program.write(tmp_path / "p.qrp", runs=True)
+    (tmp_path / "plan").write_text(f"quire-plan 1\nslab 0 bytes 48\nsite 1 {word} 0\n")
+    figures = native_json("quire-replay", "--verify", "--plan", tmp_path / "plan", path)
+    assert figures["frees_elsewhere"] == count == 1500 and figures["corrupt"] == 0
