@@ -59,7 +59,7 @@ def next_commands(trace):
     """The next three commands."""
     return [
         (f"{command()} replay {trace} --rounds 25", "the same replay with tighter intervals"),
-        (f"{command()} advise {trace}", "every call site with its class and its stack"),
+        (f"{command()} advise {trace}", "every call site; with --patch SITE its change as code"),
         (f"{command()} bench seeds", "what arenas, slabs and per-CPU pools do on this machine, by themselves"),
     ]
 

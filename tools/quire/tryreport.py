@@ -8,6 +8,7 @@ Not here: finding it out (cmd_try.py), the tables that other commands print too 
 """
 
 import advice
+import advise_wrappers
 import launch
 import peers
 import render
@@ -186,6 +187,7 @@ class Report:
                 matters=render.saves_much(self.mix),
             )
             + self._nameless_text()
+            + advise_wrappers.text(self.rows)
             + render.classes_text(self.rows, self.mix)
             + render.arenas_text(self.planned, self.rows)
             + render.slabs_text(self.planned, self.rows, self.mix)
