@@ -13,6 +13,7 @@ import pytest
 import reportkit
 from toolkit import quire
 
+import cmd_report
 import report_page
 import report_subject
 import report_try
@@ -95,6 +96,19 @@ def test_names_with_markup_stand_in_the_page_as_text_alone(text, elements):
     assert "␛[31mred" in text and "make_box&lt;int&gt;" in text
 
 
+def test_a_page_says_what_would_live_in_an_arena_and_how_to_get_there(elements):
+    said = " ".join("".join(elements.words).split())
+    assert "What would live in arenas" in said and "generations of" in said
+    assert " --patch " in said
+
+
+def test_sites_that_do_next_to_nothing_are_folded_but_there():
+    row = {"share": 50.0, "saving_key": 3.0}
+    few = {"share": 0.01, "saving_key": -1e9}
+    dear = {"share": 0.01, "saving_key": 0.5}
+    assert report_page.folded([row, few, dear]) == ([row, dear], [few])
+
+
 def test_raw_data_in_a_page_is_whole_and_can_be_taken_away(elements):
     document = reportkit.raw(reportkit.trace_page())
     assert document["schema"] == "quire.report/1"
@@ -122,8 +136,6 @@ def test_a_trace_without_replays_still_makes_a_page(tmp_path):
     found = Elements((tmp_path / "boxes.html").read_text(encoding="utf-8"))
     assert [name for name in found.ids if name in SECTIONS] == SECTIONS
     assert "Nothing was replayed" in "".join(found.words)
-    again = quire(tmp_path, "report", reportkit.trace(), "--no-replay")
-    assert again.stdout == "report: boxes.1.html\n"
 
 
 def test_no_file_is_overwritten_without_force(tmp_path):
@@ -132,8 +144,12 @@ def test_no_file_is_overwritten_without_force(tmp_path):
     done = quire(tmp_path, "report", reportkit.trace(), "--no-replay", "-o", kept)
     assert done.returncode == 2 and "exists already" in done.stderr and "-f" in done.stderr
     assert kept.read_text() == "mine"
-    forced = quire(tmp_path, "report", reportkit.trace(), "--no-replay", "-o", kept, "-f")
-    assert forced.returncode == 0 and kept.read_text().startswith("<!doctype html>")
+    words = ("--export", "csv", "-o", kept, "-f")
+    assert quire(tmp_path, "report", reportkit.trace(), *words).returncode == 0
+    assert kept.read_text().startswith("id,function,")
+    with pytest.raises(cmd_report.UsageError):
+        cmd_report.write(str(kept), "late", force=False)
+    assert cmd_report.unique(str(tmp_path / "mine"), "html") == str(tmp_path / "mine.1.html")
 
 
 def test_try_writes_its_page_beside_the_trace_and_says_so():
@@ -217,10 +233,11 @@ def test_a_damaged_trace_is_refused_or_reported_on_but_never_a_traceback(tmp_pat
     whole = reportkit.trace().read_bytes()
     for end in (8, 2000, len(whole) // 2):
         (tmp_path / "cut.qtr").write_bytes(whole[:end])
-        done = quire(tmp_path, "report", "cut.qtr", "--no-replay", "-o", f"{end}.html")
+        more = ("--no-replay",) if end == len(whole) // 2 else ("--export", "speedscope")
+        done = quire(tmp_path, "report", "cut.qtr", "-o", f"{end}.out", *more)
         assert done.returncode in (0, 2), done.stderr
         assert "Traceback" not in done.stderr
-        assert (tmp_path / f"{end}.html").exists() == (done.returncode == 0)
+        assert (tmp_path / f"{end}.out").exists() == (done.returncode == 0)
 
 
 def test_heavy_stacks_stay_and_the_others_are_one_sum(monkeypatch):

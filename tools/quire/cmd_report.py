@@ -74,6 +74,8 @@ def refuse_wrong(args):
         raise UsageError("--svg takes one input and no --export", fix="quire report --help")
     if args.rounds is not None and args.rounds < 1:
         raise UsageError("--rounds must be at least 1")
+    if args.output not in (None, "-") and os.path.lexists(args.output) and not args.force:
+        raise refuse_existing(args.output)  # before any work is done for it
 
 
 def unique(stem, ending):
@@ -83,6 +85,15 @@ def unique(stem, ending):
         number += 1
         path = f"{stem}.{number}.{ending}"
     return path
+
+
+def refuse_existing(path):
+    """The answer to a file that is there already."""
+    return UsageError(
+        f"{path} exists already",
+        "a file is never overwritten by itself",
+        "add -f to replace it, or choose another name: -o FILE",
+    )
 
 
 def write(path, content, force):
@@ -96,11 +107,7 @@ def write(path, content, force):
         with open(path, "wb" if force else "xb") as file:
             file.write(data)
     except FileExistsError as error:
-        raise UsageError(
-            f"{path} exists already",
-            "a file is never overwritten by itself",
-            "add -f to replace it, or choose another name: -o FILE",
-        ) from error
+        raise refuse_existing(path) from error
     except OSError as error:
         raise EnvironmentLacks(
             f"cannot write {path}", error.strerror, "another place: -o /tmp/report.html"

@@ -22,7 +22,7 @@ SHARE_MIN = 0.0012
 DEPTH_MAX = 48
 CHAR_WIDTH = 6.3
 METRICS = {
-    "live": ("live at the peak", 5, ui.size),
+    "live": ("bytes live at the peak", 5, ui.size),
     "bytes": ("bytes allocated", 2, ui.size),
     "count": ("allocations", 1, ui.count),
 }

@@ -23,6 +23,7 @@ import ui
 from errors import EnvironmentLacks
 
 TEMPLATES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "templates")
+SHARE_SHOWN_MIN_PERCENT = 0.1  # of the allocations; call sites below that, which save nothing either, are folded
 DOWNLOAD_PLAIN_BYTES_MAX = 500_000
 VERDICT_CLASSES = {"YES": "yes", "NO, leave it alone": "no", "INCONCLUSIVE": "open"}
 NEEDED = ("jinja2", "matplotlib", "numpy")
@@ -190,21 +191,39 @@ def site_rows(document):
     return rows
 
 
-def class_rows(sites):
+def class_rows(sites, findings):
     """How much each class serves, and how to change the code for it."""
+    served = {part["class"]: part["served"] for part in findings.get("parts", [])}
     total = max(1, sum(row["allocations"] for row in sites))
     rows = []
     for name, how in render.HOW.items():
         same = [row for row in sites if row["class"] == name]
         part = 100 * sum(row["allocations"] for row in same) / total
         if same:
-            rows.append({"name": name, "part": part, "text": ui.percent(part), "how": how, "n": len(same)})
+            how = how if served.get(name, True) else render.NO_GAIN
+            rows.append({"name": name, "text": ui.percent(part), "how": how, "n": len(same)})
     return rows
 
 
-def rss_rows(timelines):
+def folded(sites):
+    """(rows that are shown, rows that do next to nothing)"""
+    few = [r for r in sites if r["share"] < SHARE_SHOWN_MIN_PERCENT and r["saving_key"] <= 0]
+    return [r for r in sites if r not in few], few
+
+
+def rss_sentence(found):
+    """What the bars tell, in one sentence."""
+    parts = []
+    for one in found:
+        live = one.parts[0].bytes
+        extra = max(0, one.rss_bytes - live)
+        parts.append((extra, f"{one.name} {ui.size(extra)} ({ui.percent(100 * extra / max(1, live))})"))
+    said = ", ".join(text for _, text in sorted(parts, key=lambda p: p[0]))
+    return f"Held beyond the {ui.size(found[0].parts[0].bytes)} that live, least first: {said}."
+
+
+def rss_rows(found):
     """Explained memory with widths for the bars."""
-    found = report_rss.explain(timelines)
     widest = max([one.rss_bytes for one in found] + [1])
     for one in found:
         yield {
@@ -255,6 +274,8 @@ def pictures(document):
 def view(document):
     """What the template shows."""
     sites = site_rows(document)
+    shown_sites, few_sites = folded(sites)
+    explained = report_rss.explain(document["timelines"])
     name, address = download(document)
     return {
         "document": document,
@@ -263,9 +284,11 @@ def view(document):
         "verdict": verdict(document["findings"]),
         "drawn": pictures(document),
         "allocators": allocator_rows(document["findings"]),
-        "sites": sites,
-        "classes": class_rows(sites),
-        "rss": list(rss_rows(document["timelines"])),
+        "sites": shown_sites,
+        "classes": class_rows(sites, document["findings"]),
+        "few_sites": few_sites,
+        "rss": list(rss_rows(explained)),
+        "rss_sentence": rss_sentence(explained) if explained else "",
         "rss_words": report_rss.WORDS,
         "rss_colours": report_rss.COLOURS,
         "raw": json_text(document),

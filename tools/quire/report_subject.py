@@ -21,6 +21,7 @@ import mix
 import native
 import peers
 import render
+import report_advice
 import tracefile
 import ui
 from errors import QuireError
@@ -83,6 +84,7 @@ def timelines(program, plan, skip=()):
 
 def subject(title, findings, rest):
     """The document."""
+    findings.setdefault("advice", None)
     return {
         "schema": SCHEMA,
         "title": title,
@@ -103,6 +105,7 @@ def of_try(report, wrappers, folder):
         runs = timelines(recording.program, report.mix.path, skip)
     whole = profile(recording.path, folder, wrappers)
     findings = report.document()
+    findings["advice"] = report_advice.advice_of(report.mix, report.rows, recording.path)
     rest = {"facts": recording.facts, "profile": bounded(whole), "timelines": runs}
     return subject(" ".join(report.target.argv), findings, rest)
 
@@ -146,6 +149,7 @@ def replayed(recording, findings, args, folder):
         allocators=table,
         parts=render.parts_json(mixed),
         sites=render.sites_json(rows, mixed, limit=SITES_KEPT),
+        advice=report_advice.advice_of(mixed, rows, recording.path),
         arenas=mixed.planned["arenas"],
         slabs=mixed.planned["slabs"],
     )

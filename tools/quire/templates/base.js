@@ -44,15 +44,22 @@
   });
 
   document.querySelectorAll("input[data-filters]").forEach(function (input) {
-    var table = document.getElementById(input.getAttribute("data-filters"));
-    var count = document.getElementById(input.getAttribute("data-filters") + "-count");
+    var name = input.getAttribute("data-filters"), count = document.getElementById(name + "-count");
+    var tables = document.querySelectorAll("table[data-filter=" + name + "]");
     input.addEventListener("input", function () {
-      var wanted = input.value.toLowerCase(), shown = 0, rows = Array.from(table.tBodies[0].rows);
-      rows.forEach(function (row) {
-        row.hidden = row.textContent.toLowerCase().indexOf(wanted) < 0;
-        shown += row.hidden ? 0 : 1;
+      var wanted = input.value.toLowerCase(), shown = 0, all = 0;
+      tables.forEach(function (table) {
+        var here = 0;
+        Array.from(table.tBodies[0].rows).forEach(function (row) {
+          row.hidden = row.textContent.toLowerCase().indexOf(wanted) < 0;
+          here += row.hidden ? 0 : 1;
+          all++;
+        });
+        shown += here;
+        var fold = table.closest("details");
+        if (fold) { fold.open = wanted !== "" && here > 0; }  /* what is found must be seen */
       });
-      if (count) { count.textContent = shown + " of " + rows.length; }
+      if (count) { count.textContent = shown + " of " + all; }
     });
   });
 
