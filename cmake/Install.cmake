@@ -42,7 +42,7 @@ install(FILES ${PROJECT_BINARY_DIR}/packaging/quire.pc DESTINATION ${QUIRE_PC_DI
 # As they lie in the checkout, so that their links to each other lead somewhere.
 install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY doc examples DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING
-  PATTERN "*.md" PATTERN "*.svg" PATTERN "*.json" PATTERN "*.[ch]" PATTERN "*.py" PATTERN "*.sh" PATTERN man EXCLUDE)
+  PATTERN "*.md" PATTERN "*.svg" PATTERN "*.json" PATTERN "*.[ch]" PATTERN "*.py" PATTERN "*.sh" PATTERN "*.sed" PATTERN man EXCLUDE)
 
 # The manual is made while it is installed: it asks the tool's commands for their options, and no build should wait for that.
 find_program(QUIRE_SCDOC scdoc DOC "Makes the manual pages")
