@@ -20,7 +20,10 @@
 
 #include <string.h>
 
-enum { SPANS_MAX = 1 << 15, CANDIDATES_MAX = 160, CANDIDATE_ALLOCS_MIN = 64 };
+enum { SPANS_MAX = 1 << 15, SPANS_MIN = 1 << 10, CANDIDATES_MAX = 160, CANDIDATE_ALLOCS_MIN = 64 };
+
+// Spans of all sites and threads together: 192 MB, as long as SPANS_MIN for each is not more.
+enum { SPANS_ALL = 8 << 20 };
 
 /* One thread's open generation of one site. */
 struct open_spans {
@@ -43,6 +46,7 @@ struct gatherer {
     struct slot_owner *slots;
     struct open_spans *open; // by candidate number * threads + thread
     uint32_t *candidate_idx; // by site: + 1
+    size_t spans_max;        // of one site and thread
 };
 
 static size_t slots_count(const struct stream *stream) {
@@ -129,6 +133,12 @@ static uint32_t choose_candidates(struct gatherer *g) {
     return count;
 }
 
+/* Rounded down to an even number: neighbours are joined two by two. */
+static size_t spans_max_of(size_t open_count) {
+    size_t share = open_count ? SPANS_ALL / open_count & ~(size_t)1 : SPANS_MAX;
+    return share > SPANS_MAX ? SPANS_MAX : share < SPANS_MIN ? SPANS_MIN : share;
+}
+
 static void join_neighbours(struct open_spans *open) {
     struct spans *spans = open->spans;
     for (size_t i = 0; i < spans->count / 2; i++) {
@@ -140,17 +150,17 @@ static void join_neighbours(struct open_spans *open) {
 }
 
 /* A birth where nothing lived: a generation in a new span, or in the last when spans are joined. */
-static void begin_generation(struct open_spans *open, uint64_t position) {
+static void begin_generation(struct open_spans *open, uint64_t position, size_t spans_max) {
     struct spans *spans = open->spans;
     if (!spans->at) {
-        spans->at = stream_memory(SPANS_MAX, sizeof *spans->at);
+        spans->at = stream_memory(spans_max, sizeof *spans->at);
         open->per_span = 1;
     }
     if (spans->count > 0 && open->in_span < open->per_span) {
         open->in_span++;
         return;
     }
-    if (spans->count == SPANS_MAX)
+    if (spans->count == spans_max)
         join_neighbours(open);
     spans->at[spans->count++] = (struct span){.start = position, .end = UINT64_MAX};
     open->in_span = 1;
@@ -186,7 +196,7 @@ static void span_op(struct gatherer *g, const struct stream_op *op, uint32_t can
         }
         *slot = (struct slot_owner){.owner = op->thread, .filled = true};
         if (open->live++ == 0) {
-            begin_generation(open, op->position);
+            begin_generation(open, op->position, g->spans_max);
             site->generations++;
         }
     }
@@ -220,6 +230,7 @@ void facts_gather(struct facts *facts, const struct stream *stream) {
     count_all(&g);
     uint32_t candidates = choose_candidates(&g);
     size_t open_count = (size_t)candidates * threads;
+    g.spans_max = spans_max_of(open_count);
     g.open = stream_memory(open_count, sizeof *g.open);
     memset(g.slots, 0, slots_count(stream) * sizeof *g.slots);
     span_all(&g);
