@@ -91,6 +91,25 @@ def test_the_document_goes_where_it_is_told_and_overwrites_nothing_unasked(bench
     assert page.read_text() == "mine"
 
 
+def test_measure_saves_every_run_and_makes_the_document_of_them(bench, copy, tmp_path, monkeypatch):
+    monkeypatch.setattr(cmd_bench.SINGLE["apps"], "measure", lambda *a: saved_apps(copy))
+    page = tmp_path / "page.md"
+    with pytest.raises(cmd_bench.UsageError):  # the runs are there
+        bench("document", "--measure", "--data", str(copy), "-o", str(page))
+    (copy / "micro.json").write_text("{}")
+    status, _, err = bench("document", "--measure", "--data", str(copy), "-o", str(page), "-f")
+    assert status == 0 and err.count("quire: measuring ") >= 5
+    assert json.loads((copy / "micro.json").read_text())["table"] == "micro"
+    secure = json.loads((copy / "secure.json").read_text())
+    assert secure["command"] == "./quire bench apps --quick --lines jq,perl,sqlite3 --secure"
+    assert page.read_text() != (DOC / "performance.md").read_text()
+
+
+def saved_apps(folder):
+    """What measuring the programs gives, without running them."""
+    return json.loads((folder / "apps.json").read_text())["apps"]
+
+
 def test_saved_numbers_have_eight_digits_and_an_interval_a_line():
     text = bench_document.saved_text({"a": {"median": 1 / 3, "low": 1, "high": 2}, "n": 123456789012})
     assert '"a": { "median": 0.33333333, "low": 1, "high": 2 }' in text

@@ -11,7 +11,7 @@ Not here: the workload (bench/query.c), intervals and ratios (bench_figures.py).
 from statistics import median
 
 import bench_run
-from bench_figures import interval_kind, ratio, spread, values, with_interval
+from bench_figures import above, interval_kind, ratio, spread, values, with_interval
 from bench_run import LIBC
 
 CALLERS = [1, 8]
@@ -91,7 +91,7 @@ def regressions(result, baseline):
         old = before.get((now["allocator"], now["callers"]))
         if now["allocator"] != OURS or old is None:
             continue
-        if now["cpu_ratio_to_libc"]["low"] > old["cpu_ratio_to_libc"]["high"]:
+        if above(now["cpu_ratio_to_libc"], old["cpu_ratio_to_libc"]):
             a, b = now["cpu_ratio_to_libc"]["median"], old["cpu_ratio_to_libc"]["median"]
             found.append(f"{now['callers']} callers: {a:.3f} of libc's CPU, it was {b:.3f}")
     return found

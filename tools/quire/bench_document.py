@@ -32,7 +32,8 @@ from errors import EXIT_OK, UsageError
 HERE = os.path.dirname(os.path.abspath(__file__))
 DATA = os.path.normpath(os.path.join(HERE, "..", "..", "doc", "performance"))
 TEMPLATE = "template.md.in"
-RUNS = ["seeds", "micro", "apps", "scale", "secure"]  # NAME.json; secure is `bench apps --secure`
+RUNS = ["seeds", "micro", "apps", "scale", "secure"]  # NAME.json; secure: SECURE
+SECURE = {"table": "apps", "lines": "jq,perl,sqlite3", "secure": True}
 LICENCE = "<!-- SPDX-License-Identifier: MIT -->\n"  # of the template: a source
 DIGITS = 8
 MARK = re.compile(r"\{\{([^{}]+)\}\}")

@@ -15,6 +15,7 @@ from math import comb
 from statistics import median
 
 CONFIDENCE = 0.95
+MARGIN = 0.1
 
 
 def with_interval(values):
@@ -38,6 +39,16 @@ def ratio(samples, key, base, field):
     """One key against another, within each round."""
     pairs = [(s[key][field], s[base][field]) for s in samples if key in s and base in s]
     return with_interval([a / b for a, b in pairs])
+
+
+def above(now, was):
+    """Whether an interval lies wholly above another, and by more than MARGIN: what is left between two quiet runs of the same."""
+    return now["low"] > was["high"] * (1 + MARGIN)
+
+
+def below(now, was):
+    """The same downwards."""
+    return now["high"] < was["low"] * (1 - MARGIN)
 
 
 def tight(interval, factor):

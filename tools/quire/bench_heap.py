@@ -10,7 +10,7 @@ Not here: the workloads (bench/micro_session.c, micro_interpreter.c), ratios (be
 
 import bench_mallocs
 import bench_run
-from bench_figures import interval_kind, ratio, spread, values, with_interval
+from bench_figures import below, interval_kind, ratio, spread, values, with_interval
 from bench_mallocs import CPU, MIB, OURS, middle, short
 from bench_run import LIBC
 
@@ -162,7 +162,7 @@ def _slower_session(now, old):
     if not mine or not before:
         return []
     found = []
-    if mine["ratio_to_libc"]["high"] < before["ratio_to_libc"]["low"]:
+    if below(mine["ratio_to_libc"], before["ratio_to_libc"]):
         found.append(
             f"heap, requests: {mine['ratio_to_libc']['median']:.2f} times libc's, it was"
             f" {before['ratio_to_libc']['median']:.2f}"
@@ -183,5 +183,5 @@ def _slower_traces(now, old):
         for row in now["traces"]
         if row["allocator"] == OURS
         and row["line"] in before
-        and row["times_libc"]["high"] < before[row["line"]]["low"]
+        and below(row["times_libc"], before[row["line"]])
     ]

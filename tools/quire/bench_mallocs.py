@@ -16,7 +16,7 @@ from statistics import median
 import bench_run
 import native
 import peers
-from bench_figures import interval_kind, ratio, values, with_interval
+from bench_figures import above, interval_kind, ratio, values, with_interval
 from bench_run import LIBC
 
 OURS, SECURE = "libquire-malloc", "quire-secure"
@@ -167,7 +167,7 @@ def regressions(rows_now, rows_before, what):
             continue
         for kind, words in (("cpu", "CPU"), ("rss", "peak memory")):
             share, was = row[f"{kind}_ratio_to_libc"], old[f"{kind}_ratio_to_libc"]
-            if share["low"] > was["high"]:
+            if above(share, was):
                 found.append(
                     f"{what} {row['line']}: {share['median']:.2f} of libc's {words}, it was"
                     f" {was['median']:.2f}"

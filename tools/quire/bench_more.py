@@ -19,12 +19,11 @@ import tempfile
 from collections import namedtuple
 
 import bench_run
-from bench_figures import ratio, values, with_interval
+from bench_figures import above, below, ratio, values, with_interval
 from bench_run import LIBC
 
 ARENA, SLAB, PERCPU, AREA_MAP = "quire-arena", "quire-slab", "quire-percpu", "area-map"
 DEFRAG, FILES = f"{SLAB} defrag", f"{SLAB} files"  # the first word is whose it is
-DOUBTFUL_SHARE = 0.02  # of a figure without anything to compare with: memory, and time of ours alone
 
 Probe = namedtuple("Probe", "table allocator argv picks")
 # `base`: whom a ratio is taken to, or None; `less`: whether less is better; `published`: words.
@@ -268,5 +267,5 @@ def regressions(result, baseline):
 def worse(now, was, less_is_better):
     """Whether an interval lies wholly on the worse side of another, and by more than what is in doubt anyway."""
     if less_is_better:
-        return now["low"] > was["high"] * (1 + DOUBTFUL_SHARE)
-    return now["high"] < was["low"] * (1 - DOUBTFUL_SHARE)
+        return above(now, was)
+    return below(now, was)

@@ -18,7 +18,7 @@ from statistics import median
 
 import bench_run
 import bench_slab
-from bench_figures import ratio, values, with_interval
+from bench_figures import above, ratio, values, with_interval
 from bench_run import LIBC
 
 OURS, AREA_MAP = "quire-percpu", "area-map"
@@ -212,7 +212,7 @@ def regressions(result, baseline):
         if line["allocator"] != OURS or not was:
             continue
         for field, what in (("alloc_ratio_to_libc", "allocate"), ("free_ratio_to_libc", "free")):
-            if line[field]["low"] > was[field]["high"]:
+            if above(line[field], was[field]):
                 found.append(
                     f"per-CPU objects of {line['object_bytes']} bytes: to {what} them takes"
                     f" {line[field]['median']:.2f} of libc's time, it was"
@@ -232,5 +232,5 @@ def _slower_elsewhere(now, old):
         f"per-CPU, {words}: {share['median']:.2f}, it was {was['median']:.2f}"
         for part, field, words in places
         for share, was in [(now[part].get(field), old[part].get(field))]
-        if share and was and share["low"] > was["high"]
+        if share and was and above(share, was)
     ]

@@ -139,7 +139,7 @@ def find_driver(name):
 def _progress(what, count, seconds, budget_s):
     """A line that rewrites itself on a terminal; nothing elsewhere but one line at the start."""
     if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
-        line = f"quire: {what}: {count} rounds, {seconds:.0f} of about {budget_s:.0f} s"
+        line = f"quire: {what}: {count} rounds, {seconds:.0f} of about {max(budget_s, 0):.0f} s"
         print(f"\r\033[K{line if count else ''}", end="", file=sys.stderr, flush=True)
     elif count == 1:
-        print(f"quire: measuring {what}, about {budget_s:.0f} s", file=sys.stderr, flush=True)
+        print(f"quire: measuring {what}, about {max(budget_s, 0):.0f} s", file=sys.stderr, flush=True)

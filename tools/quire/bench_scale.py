@@ -17,7 +17,7 @@ import os
 
 import bench_mallocs
 import bench_run
-from bench_figures import ratio, values, with_interval
+from bench_figures import above, ratio, values, with_interval
 from bench_run import LIBC
 
 OURS = {
@@ -252,7 +252,7 @@ def regressions(result, baseline):
         if now["allocator"] != OURS[now["part"]] or not old:
             continue
         share, was = now["ratio_to_libc"], old["ratio_to_libc"]
-        if share["low"] > was["high"]:
+        if above(share, was):
             found.append(
                 f"scale, {now['part']}, {now['at']:,} {now['axis']}: {share['median']:.2f} of libc's"
                 f" time, it was {was['median']:.2f}"

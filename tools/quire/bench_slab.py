@@ -13,7 +13,7 @@ Not here: the workloads (bench/slab_*.c), intervals and ratios (bench_figures.py
 from statistics import median
 
 import bench_run
-from bench_figures import ratio, values, with_interval
+from bench_figures import above, below, ratio, values, with_interval
 from bench_run import LIBC
 
 OURS, NONE, TOUCH = "quire-slab", "none", "touch"
@@ -169,7 +169,7 @@ def regressions(result, baseline):
     found = []
     for row in now["rows"]:
         was, share = before.get((row["allocator"], row["threads"])), row["ratio_to_libc"]
-        if row["allocator"] == OURS and was and share["high"] < was["low"]:
+        if row["allocator"] == OURS and was and below(share, was):
             found.append(
                 f"slab, threads {row['threads']}: {share['median']:.2f} times libc's pairs, it was"
                 f" {was['median']:.2f}"
@@ -191,7 +191,7 @@ def _slower_burst(now, old):
     found = []
     for field, words in BURST_RATIOS.items():
         share, was = (row.get(f"{field}_ratio_to_libc") for row in (mine, before))
-        if share and was and share["low"] > was["high"]:
+        if share and was and above(share, was):
             found.append(
                 f"slab, a burst, {words}: {share['median']:.2f} of libc's time, it was {was['median']:.2f}"
             )

@@ -16,6 +16,7 @@ Invariants: B1  a figure under a peer's name was measured in a process whose mal
 Not here: the workloads (bench/*.c), statistics of intervals (bench_figures.py).
 """
 
+import argparse
 import importlib.util
 import json
 import os
@@ -89,6 +90,9 @@ def add_arguments(parser):
         "--data", metavar="DIR", help="document: the saved runs (default: the checkout's doc/performance)"
     )
     parser.add_argument(
+        "--measure", action="store_true", help="document: first measure and save every run it is made of"
+    )
+    parser.add_argument(
         "-o", "--output", metavar="FILE", help="document: where to (default: doc/performance.md)"
     )
     parser.add_argument(
@@ -98,7 +102,11 @@ def add_arguments(parser):
 
 def run(args):
     if args.table == DOCUMENT:
+        if args.measure:
+            measure_document(args)
         return bench_document.run(args)
+    if args.measure:
+        raise UsageError("--measure belongs to document", fix="quire bench document --measure -f")
     if args.table not in TABLES:
         raise UsageError(
             f"quire bench: there is no table `{args.table}`",
@@ -137,6 +145,16 @@ def run(args):
         if baseline:
             print(comparison_text(result, baseline, slower))
     return EXIT_CONDITION_FALSE if slower else EXIT_OK
+
+
+def measure_document(args):
+    """Every run of the document, saved beside its template; five minutes on a machine with nothing else to do."""
+    data = args.data or bench_document.DATA
+    for name in bench_document.RUNS:
+        words = bench_document.SECURE if name == "secure" else {"table": name}
+        path = os.path.join(data, f"{name}.json")
+        ui.note(f"measuring {name} for {path}")
+        run(argparse.Namespace(**{**vars(args), "measure": False, "save": path, **words}))
 
 
 def require_pictures():
