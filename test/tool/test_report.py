@@ -263,3 +263,23 @@ def test_json_in_a_page_cannot_end_its_element():
 def test_many_figures_are_packed_for_the_way():
     name, address = report_page.download({"a": "x" * report_page.DOWNLOAD_PLAIN_BYTES_MAX})
     assert name.endswith(".gz") and len(address) < 10_000
+
+
+def test_of_several_processes_the_largest_trace_is_named(tmp_path, capsys):
+    first, other = tmp_path / "x.qtr", tmp_path / "x.qtr.77"
+    first.write_bytes(b"1")
+    other.write_bytes(b"22")
+    report_subject.note_others(str(first))
+    said = capsys.readouterr().err
+    assert "2 processes were recorded" in said and f"report {other}" in said
+    report_subject.note_others(str(other))
+    assert capsys.readouterr().err == ""
+
+
+def test_arguments_that_are_no_utf8_make_a_page(tmp_path):
+    program = os.fsencode(reportkit.program())
+    done = quire(tmp_path, "record", "-o", "x.qtr", "--", os.fsdecode(program), "\udcff\udcfe")
+    assert done.returncode == 0, done.stderr
+    done = quire(tmp_path, "report", "x.qtr", "--no-replay")
+    assert done.returncode == 0, done.stderr
+    assert "\ufffd\ufffd" in (tmp_path / "x.html").read_bytes().decode("utf-8")

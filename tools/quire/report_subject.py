@@ -110,9 +110,22 @@ def of_try(report, wrappers, folder):
     return subject(" ".join(report.target.argv), findings, rest)
 
 
+def note_others(path):
+    """A run of several processes has a trace each: which one is the largest."""
+    others = tracefile.family(path)
+    largest = max(others, key=os.path.getsize)
+    if largest != path:
+        shown = tracefile.shown(largest)
+        ui.note(
+            f"{len(others)} processes were recorded, this is the first of them; most was recorded of"
+            f" another: {render.command()} report {shown}"
+        )
+
+
 def of_trace(path, args, folder):
     """From a trace alone: its replays, but no run of the program, so no verdict."""
     recording = tracefile.analyse(path, folder, args.wrapper)
+    note_others(path)
     findings = {"schema": None, "verdict": None, "trace": {"path": path, **recording.facts}}
     findings["cannot_show"] = render.blind_spots()
     findings["next"] = [c for c, _ in render.next_commands(tracefile.shown(path))]
