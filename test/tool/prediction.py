@@ -5,47 +5,51 @@ prediction.py - is the prediction true? What `try` says beside what the program 
     python3 test/tool/prediction.py --pairs FOLDER       the advised mix: a program with malloc, and changed as advised (prediction_pairs.py)
     python3 test/tool/prediction.py -- jq . big.json     the peers: preloaded
 
-    program    program    try     program    program         half of the rounds before `try`, half after it,
-    changed    changed   (15)     changed    changed         so that a machine that drifts meets all alike
+    record, plan, choose the mix as `try` does; then in each round, one beside the other:
+    replays:  libc  null  mix  mix-null      the program      the changed program
 
+so that a machine that drifts or is busy meets all of them alike. The prediction comes from `try`'s own code (mix, measure, advice).
 Not a test: it takes minutes and a quiet machine. doc/prediction.md shows its output.
 """
 
 import argparse
 import datetime
-import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections import namedtuple
 
 from prediction_pairs import made
-from toolkit import BUILD, TOOL
 
+import advice
 import launch
 import measure
+import mix
 import peers
 import target as targets
+import tracefile
 
-ROUNDS = 30
+ROUNDS = 15
 SMALL_PERCENT = 3.0
 
 Row = namedtuple("Row", "name said done ratio holds")
 
 
-def predicted(command, source=None, rounds=15):
-    """The document of `quire try --json`."""
-    with tempfile.TemporaryDirectory() as folder, open(source or os.devnull, "rb") as stdin:
-        words = ["try", "--json", "--rounds", str(rounds), "-o", f"{folder}/t.qtr", "--", *command]
-        env = {**os.environ, "QUIRE_BUILD_DIR": str(BUILD)}
-        done = subprocess.run(
-            [sys.executable, str(TOOL), *words], stdin=stdin, stdout=subprocess.PIPE, env=env, check=False
-        )
-        if done.returncode:
-            sys.exit(f"`try` of {command[0]} ended with {done.returncode}")
-        return json.loads(done.stdout)
+def recorded(command, source, folder):
+    """One recorded run of a command, analysed."""
+    path = f"{folder}/t.qtr"
+    ran = launch.hidden(targets.resolve(command), source, launch.environment(trace=path))
+    if ran.status != 0:
+        sys.exit(f"{command[0]} failed: {ran.stderr}")
+    return tracefile.analyse(path, folder)
+
+
+def input_of(source):
+    """A standard input: a file's, or none."""
+    found = launch.Input()
+    found.path = source or os.devnull
+    return found
 
 
 class Stopwatch:
@@ -53,14 +57,14 @@ class Stopwatch:
 
     def __init__(self, variants, source=None):
         self.variants = variants
-        self.source = launch.Input()
-        self.source.path = source or os.devnull
+        self.source = input_of(source)
         self.times = {name: [] for name, _, _ in variants}
 
     def run(self, rounds):
         """So many rounds; every other one backwards."""
-        for number in range(rounds):
-            for name, command, env in self.variants[:: -1 if number % 2 else 1]:
+        for _ in range(rounds):
+            backwards = len(self.times[self.variants[0][0]]) % 2
+            for name, command, env in self.variants[:: -1 if backwards else 1]:
                 program = targets.resolve(command)
                 ran = launch.hidden(program, self.source, {**os.environ, **env})
                 if ran.status != 0:
@@ -91,14 +95,16 @@ def judge(said, done):
 
 def pair_row(pair, rounds):
     """One program measured: predicted beside done."""
-    watch = Stopwatch(
-        [("malloc", pair.before + pair.arguments, {}), ("advised", pair.after + pair.arguments, {})],
-        pair.source,
-    )
-    watch.run(rounds // 2)
-    document = predicted(pair.before + pair.arguments, pair.source)
-    watch.run(rounds - rounds // 2)
-    said = measure.Estimate(*(document["saving_percent"][k] for k in ("value", "low", "high")))
+    variants = [("malloc", pair.before), ("advised", pair.after)]
+    watch = Stopwatch([(name, command + pair.arguments, {}) for name, command in variants], pair.source)
+    with tempfile.TemporaryDirectory() as folder:
+        recording = recorded(pair.before + pair.arguments, watch.source, folder)
+        chosen = measure.backends([], mix.choose(recording, folder).path)
+        series = measure.Series(chosen)
+        for _ in range(rounds):
+            measure.run_round(recording.program, chosen, series)
+            watch.run(1)
+    said = advice.Outcome(series, watch.times["malloc"]).saving_percent
     done = watch.saved_percent("advised")
     return Row(pair.name, said, done, *judge(said, done))
 
@@ -119,15 +125,21 @@ def print_pairs(folder, rounds, only):
 
 
 def print_peers(command, rounds):
-    """One row for each peer: what `try` says, what preloading does."""
-    watch = Stopwatch(
-        [("libc", command, {})] + [(p.name, command, {"LD_PRELOAD": p.path}) for p in peers.installed()]
-    )
-    watch.run(rounds)
-    says = {r["name"]: r["saving_percent"]["value"] for r in predicted(command)["allocators"]}
+    """One row for each peer: what the replay says, what preloading does."""
+    found = peers.installed()
+    watch = Stopwatch([("libc", command, {})] + [(p.name, command, {"LD_PRELOAD": p.path}) for p in found])
+    with tempfile.TemporaryDirectory() as folder:
+        recording = recorded(command, watch.source, folder)
+        active = measure.backends(found, None)
+        series = measure.Series(active)
+        for _ in range(rounds):
+            active = measure.run_round(recording.program, active, series)
+            watch.run(1)
+    outcome = advice.Outcome(series, watch.times["libc"])
     print(f"{'peer':12} {'try says':>9} {'preloading':>11}   saved of the CPU time of: {' '.join(command)}")
-    for peer in peers.installed():
-        print(f"{peer.name:12} {says[peer.name]:8.1f}% {watch.saved_percent(peer.name).value:10.1f}%")
+    for peer in found:
+        says, does = outcome.saving_with(peer.name).value, watch.saved_percent(peer.name).value
+        print(f"{peer.name:12} {says:8.1f}% {does:10.1f}%")
 
 
 def main():
