@@ -356,6 +356,14 @@ def test_nothing_that_a_terminal_obeys_reaches_it_from_a_program(tmp_path):
     assert document["traces"][0]["facts"]["command"][0].endswith(name)
 
 
+def test_a_stack_is_shown_from_the_last_wrapper_to_main():
+    frames = ["malloc (x)", "operator new+0x1 (x)", "f (x.c:1)", "main (x.c:9)", "__libc_start_call_main (y.h:58)"]
+    site = named(1, "f", frame=2, stack=frames)
+    assert [line.strip() for line in render.stack_text(site)] == frames[1:4]
+    assert render.caller(site) == "main"
+    assert render.caller(site._replace(name="main", frame=3)) == ""
+
+
 def test_cpp_names_are_shortened_to_what_tells_them_apart():
     assert render.short_frame("ns::f<int>(std::vector<int> const&) (x.cc:3)") == "ns::f<int>"
     assert render.short_frame("cc1+0x19a") == "cc1+0x19a"

@@ -294,6 +294,41 @@ def test_without_the_source_there_is_code_and_no_diff(c_program):
     assert any("/nowhere/any.c" in note for note in found["notes"])
 
 
+LIST = "std::__cxx11::list<int, std::allocator<int> >::push_back(int&&) (inlined) (stl_list.h:1311)"
+
+
+@pytest.mark.parametrize(
+    "frame, said",
+    [
+        (LIST, "std::list"),
+        ("std::__cxx11::basic_string<char, std::char_traits<char> >::reserve(unsigned long)+0x5 (x)", "std::string"),
+        ("std::make_unique<Square, int&>(int&) (inlined) (unique_ptr.h:1065)", ""),
+        ("xmalloc+0x1 (prog)", ""),
+    ],
+)
+def test_the_container_whose_memory_it_is_is_told_in_cpp(frame, said):
+    site = site_named("fill", path="/nowhere/x.cc", line=3, frame=1)
+    site = site._replace(stack=[frame, "fill (x.cc:3)", "main (x.cc:9)"])
+    assert patch.container(site) == said
+    made = patch.Change("fill", "slab", "", 48, "", site, [])
+    told = " ".join(patch.notes(made, patch_mix(gains=True)))
+    if said:
+        assert f"memory of {said}: give it fill_allocator" in told
+    else:
+        assert "gets the base fill_element" in told
+
+
+def patch_mix(gains):
+    part = cmd_advise.mix.Part(1, None, gains)
+    return cmd_advise.mix.Mix({}, None, {"slab": part})
+
+
+def test_a_change_that_was_not_measured_to_gain_says_so():
+    made = patch.Change("f", "slab", "", 48, "", site_named("f"), [])
+    assert any("No gain was measured" in note for note in patch.notes(made, patch_mix(gains=False)))
+    assert not any("No gain" in note for note in patch.notes(made, patch_mix(gains=True)))
+
+
 def site_named(name, **facts):
     known = {"key": "", "path": "", "line": 0, **facts}
     site = advice.Site(7, name, "", [], "slab", None, 0, 100, 4800, 50, 200, 0)

@@ -94,8 +94,7 @@ def text(recording, mixed, rows, limit):
     lines += advise_wrappers.text(rows) + advise_evidence.text(planned, rows)
     for site in rows[: min(limit, 5)]:
         if site.stack:
-            frames = [f"    {ui.printable(frame)}" for frame in site.stack[:6]]
-            lines += ["", f"  {render.called(site)}"] + frames
+            lines += ["", f"  {render.called(site)}"] + render.stack_text(site)
     return lines
 
 

@@ -24,6 +24,11 @@ from errors import UsageError
 
 PAGE_BYTES = 4096
 
+CONTAINER = re.compile(
+    r"std::(?:__cxx11::)?(list|forward_list|vector|deque|map|multimap|set|multiset|basic_string"
+    r"|unordered_map|unordered_multimap|unordered_set|unordered_multiset)<"
+)
+
 # `name`: a C identifier for all that is generated; `about`: the figures, one line; `bytes`: of an element or a phase.
 Change = namedtuple("Change", "name klass about bytes type site others")
 
@@ -116,22 +121,56 @@ def common_frame(sites):
     return common[-1] if common else ""
 
 
+def container(site):
+    """The standard container whose memory this is, or nothing: the last wrapper before the site's own frame."""
+    for frame in reversed(site.stack[: site.frame]):
+        found = CONTAINER.search(frame)
+        if found:
+            return "std::" + found.group(1).replace("basic_string", "string")
+    return ""
+
+
+def phase_notes(change, cpp):
+    """Where an arena begins and ends."""
+    frame = common_frame([change.site] + change.others)
+    below = f"All of them are made below {frame or 'code without names'}."
+    if cpp:
+        return [
+            f"Phase: a variable `{change.name}_phase phase;` before the first of these objects is made, whose scope ends once all "
+            f"are dead. {below}",
+            "Each `delete` of these objects goes.",
+        ]
+    return [
+        f"Phase: {change.name}_begin() before the first of these objects is made, {change.name}_end() once all are dead. {below}",
+        f"Their free() calls go, or become {change.name}_free(), which does nothing.",
+    ]
+
+
+def class_notes(change, cpp):
+    """What else changes for a slab, or for the heap."""
+    if not cpp:
+        once = [f"{change.name}_begin() once, at the start of the program."] * (change.klass != "heap")
+        return once + [
+            f"Each free() of these objects becomes {change.name}_free(): a trace does not tell where they are."
+        ]
+    return [f"The class of these objects gets the base {change.name}_element: its `new` and `delete` stay as they are."]
+
+
 def notes(change, mixed):
     """What the code does not say by itself."""
-    said = []
+    said, cpp = [], patch_source.is_cpp(change.site.path)
     if not mixed.serves(change.klass):
         said.append("No gain was measured here: the change fits, but it may not pay.")
+    held = container(change.site) if cpp else ""
     if change.klass == "arena":
-        frame = common_frame([change.site] + change.others)
-        said.append(
-            f"Phase: {change.name}_begin() before the first of these objects is made, {change.name}_end() once all are dead. "
-            f"All of them are made below {frame or 'code without names'}."
-        )
-        said.append("Their free() calls go, or become " + change.name + "_free(), which does nothing.")
-    elif change.klass != "heap":
-        said.append(f"{change.name}_begin() once, at the start of the program.")
-    if change.klass != "arena":
-        said.append(f"Each free() of these objects becomes {change.name}_free(): a trace does not tell where they are.")
+        said += phase_notes(change, cpp)
+    elif not held:
+        said += class_notes(change, cpp)
+    if held:
+        how = f"the memory_resource (as std::pmr::{held[5:]})"
+        if patch_c.HEADERS[change.klass] == "slab":
+            how = f"{change.name}_allocator"
+        said.append(f"This is memory of {held}: give it {how}.")
     if change.others:
         names = list(dict.fromkeys(render.called(site) for site in change.others))
         more = f" and {len(names) - 4} more" if len(names) > 4 else ""

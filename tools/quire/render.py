@@ -14,6 +14,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ARENAS_SHOWN = 5
 SLABS_SHOWN = 5
 
+FRAMES_SHOWN = 6
+
+# What calls main and threads' functions: no caller worth a name.
+RUNTIME = ("__libc_start", "_start", "start_thread", "clone", "__clone")
+
 SLAB_CALLS = "  a slab: quire_slab_create(bytes, NULL) once, quire_slab_alloc for malloc, quire_slab_free for free"
 HOW = {
     "arena": "quire_arena, one alloc, one destroy",
@@ -149,7 +154,17 @@ def fits(site):
 def caller(site):
     """The function that called the site's, to tell equal sites apart; empty when unknown."""
     above = site.stack[site.frame + 1 :]
-    return short_frame(above[0]) if above else ""
+    return short_frame(above[0]) if above and not above[0].startswith(RUNTIME) else ""
+
+
+def stack_text(site):
+    """The stack of a site: from the last wrapper to `main`, names shortened to the window."""
+    lines = []
+    for frame in site.stack[max(0, site.frame - 1) :]:
+        if frame.startswith(RUNTIME) or len(lines) == FRAMES_SHOWN:
+            break
+        lines.append("    " + ui.shorten(ui.printable(frame), ui.width() - 4))
+    return lines
 
 
 def short_frame(frame):
