@@ -73,7 +73,7 @@ TABLES = {
 }  # fmt: skip
 
 # (quick, full)
-QUERY_CHARTS, QUERY_CHARTS_FULL, QUERY_BYTES = 20, 1000, 24_000  # of a chart
+QUERY_CHARTS = (20, 200)  # published with 1000: 256 such queries hold 6 GB
 REMOTE = (300_000, 2_000_000)
 FRAGMENT = (200_000, 1_000_000)
 FILE_ROUNDS = (80, 400)
@@ -167,20 +167,12 @@ def _arena_probes(cast, full):
     names = ("create + destroy", "alloc 64", "reset after 1000 blocks", "mark, alloc 64, rewind")
     picks = {name: field("cpu_ns", row=name) for name in names}
     yield Probe("arena_operations", ARENA, [bench_run.find_driver("arena"), "--json"], picks)
-    charts = query_charts(full)
+    charts = QUERY_CHARTS[full]
     words = [bench_run.find_driver("query"), "--json", "--callers", 256, "--rounds", 1]
     words += ["--warm-ups", 1, "--charts", charts, "--allocator"]
     line = {f"of {charts} charts": field("cpu_ns_per_query", 1e-6)}
     for name in cast.names(ARENA):
         yield Probe("arena_256", name, [*words, "arena" if name == ARENA else "malloc"], line)
-
-
-def query_charts(full):
-    """As published, where a quarter of the free memory has room for 256 such queries."""
-    with open("/proc/meminfo", encoding="ascii") as file:
-        free_kib = {line.split(":")[0]: int(line.split()[1]) for line in file}["MemAvailable"]
-    fits = 256 * QUERY_CHARTS_FULL * QUERY_BYTES < free_kib * 1024 // 2
-    return QUERY_CHARTS_FULL if full and fits else QUERY_CHARTS
 
 
 def _slab(name, workload, *words):

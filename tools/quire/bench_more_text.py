@@ -8,7 +8,7 @@ Not here: figures (bench_more.py), the headline tables' words (bench_arena.py, b
 from bench_figures import interval_kind, spread
 from bench_more import TABLES
 
-COLUMN, LABEL = 20, 26
+COLUMN, LABEL = 12, 24
 
 
 def text(found, prefix=""):
@@ -28,20 +28,36 @@ def table(name, rows):
         return ""
     what = TABLES[name]
     names = list(dict.fromkeys(row["allocator"] for row in rows))
-    lines = [f"{what.title}; {what.unit}", " " * LABEL + "".join(f"{n:>{COLUMN}}" for n in names)]
+    width = {name: max(COLUMN, len(name) + 2) for name in names}
+    lines = [
+        f"{what.title}; {what.unit}",
+        " " * LABEL + "".join(f"{name:>{width[name]}}" for name in names),
+    ]
     for line in dict.fromkeys(row["line"] for row in rows):
         by_name = {row["allocator"]: row for row in rows if row["line"] == line}
-        cells = "".join(f"{cell(by_name.get(n)):>{COLUMN}}" for n in names)
-        lines.append(f"{line:{LABEL}}{cells}".rstrip())
+        cells = "".join(f"{cell(by_name.get(n)):>{width[n]}}" for n in names)
+        said = "" if what.base else f"   {interval(by_name)}"
+        lines.append(f"{line:{LABEL}}{cells}{said}".rstrip())
     lines += ratios(what, rows)
     return "\n".join([*lines, f"  {what.published}"])
 
 
+def digits(value):
+    """As many as a figure deserves."""
+    return 1 if value >= 10 else 2
+
+
 def cell(row):
-    """A figure with as many digits as it deserves, and its range."""
-    if row is None:
-        return "-"
-    return spread(row["value"], 1 if row["value"]["median"] >= 10 else 2).replace(" to ", "-")
+    """The median."""
+    value = row["value"]["median"] if row else 0
+    return f"{value:.{digits(value)}f}" if row else "-"
+
+
+def interval(by_name):
+    """Ours, of a table without ratios."""
+    (row,) = (r for r in by_name.values() if r["allocator"].startswith("quire-"))
+    low, high = (row["value"][end] for end in ("low", "high"))
+    return f"[{low:.{digits(high)}f} to {high:.{digits(high)}f}]"
 
 
 def ratios(what, rows):
