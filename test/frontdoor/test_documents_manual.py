@@ -61,7 +61,7 @@ def test_a_page_speaks_of_no_option_that_its_command_does_not_have(name):
     _, actions = command.actions(name)
     known = {option for action in actions for option in action.option_strings} | {"--"}
     lines = [line for line in source_of(f"quire-{name}.1").splitlines() if f"quire {name}" in line]
-    used = {word for line in lines for word in re.findall(r"(?<![\w-])--?[a-z][\w-]*", plain(line).split(" -- ")[0])}
+    used = {word for line in lines for word in re.findall(r"(?<![\w-])--?[a-z][\w-]*", re.split(" -- | [|] ", plain(line))[0])}
     assert used <= known
 
 
