@@ -302,6 +302,16 @@ def test_a_function_that_looks_like_a_wrapper_is_suggested_and_looked_through(sh
     assert through["traces"][0]["wrappers"] == []
 
 
+def test_a_place_without_a_name_is_no_wrapper_that_could_be_named():
+    def callers(name):
+        stacks = [[name, f"user{i} (x.c:{i})"] for i in range(9)]
+        return [named(i, name, stack=stack) for i, stack in enumerate(stacks)]
+
+    assert advise_wrappers.candidates(callers("grab")) == [("grab", 9, 9000)]
+    assert advise_wrappers.candidates(callers("libx.so.1+0x12a32")) == []
+    assert advise_wrappers.candidates(callers("grab")[:5]) == []
+
+
 def test_replay_and_try_look_through_a_wrapper_too(shop):
     words = ["--json", "--rounds", 1, "--wrapper", "grab"]
     replayed = quire(shop, "replay", *words, "--allocator", "libc,mix", "a.qtr")

@@ -14,6 +14,7 @@ import render
 import ui
 
 CALLERS_MIN = 6
+NAMELESS = "+0x"  # a place in a stripped file: there is no name to give
 SHARE_MIN = 0.03
 
 
@@ -22,6 +23,8 @@ def candidates(rows):
     total = sum(site.allocs for site in rows)
     functions = {}
     for site in rows:
+        if NAMELESS in site.name:
+            continue
         places, callers, allocs = functions.setdefault(site.name, [set(), set(), [0]])
         places.add((site.path, site.where))
         if render.caller(site):
