@@ -182,6 +182,15 @@ def test_a_result_of_try_without_its_trace_says_what_is_missing(tmp_path):
     assert "The trace is not there any more" in "".join(found.words)
 
 
+def test_a_trace_that_is_of_another_run_by_now_is_left_out(tmp_path, capsys):
+    known = {"allocations": 3}
+    assert report_subject.of_trace_of(str(reportkit.trace()), known, str(tmp_path)) is None
+    assert "is of another run" in capsys.readouterr().err
+    (tmp_path / "x.qtr").write_bytes(b"no trace")
+    assert report_subject.of_trace_of(str(tmp_path / "x.qtr"), known, str(tmp_path)) is None
+    assert "without its trace" in capsys.readouterr().err
+
+
 def test_try_without_a_page_when_asked(tmp_path):
     shutil.copy(reportkit.program(), tmp_path / "boxes")
     done = quire(tmp_path, "try", "--no-report", "--rounds", 1, "--", tmp_path / "boxes")
@@ -220,6 +229,7 @@ def test_a_page_beside_a_trace_takes_a_name_that_is_free(tmp_path):
         (b"\x7fELF", "neither a trace nor JSON"),
         (b"[]", "JSON without a schema"),
         (b'{"schema": "quire.env/1"}', "quire.env/1"),
+        (b'{"schema": "quire.try/1", "program": {}}', "without `trace`"),
     ],
 )
 def test_what_is_no_input_is_refused_with_the_reason(tmp_path, content, why):

@@ -226,6 +226,6 @@ def test_an_export_never_fills_a_terminal(tmp_path):
 
 
 def test_an_export_of_what_is_no_trace_is_refused(tmp_path):
-    (tmp_path / "x.json").write_text('{"schema": "quire.bench/1"}')
+    (tmp_path / "x.json").write_text('{"schema": "quire.bench/1", "table": "micro"}')
     done = quire(tmp_path, "report", "x.json", "--export", "csv")
     assert done.returncode == 2 and "takes a trace" in done.stderr

@@ -14,6 +14,8 @@ import tracefile
 from errors import QuireError, UsageError
 
 Input = namedtuple("Input", "kind path document")
+# Without these a document was cut, or made by hand.
+NEEDED = {"try": {"program", "trace", "verdict"}, "bench": {"table"}, "map": {"pages", "program", "process"}}
 TRACE_MAGIC = b"QTRACE\r\n"
 JSON_BYTES_MAX = 256 << 20
 
@@ -48,5 +50,8 @@ def read(path):
     schema = document.get("schema", "") if isinstance(document, dict) else ""
     for kind in ("try", "bench", "map"):
         if str(schema).startswith(f"quire.{kind}/"):
+            lacks = sorted(NEEDED[kind] - document.keys())
+            if lacks:
+                raise refuse(path, f"{schema} without `{lacks[0]}`")
             return Input(kind, path, document)
     raise refuse(path, f"JSON with the schema {schema!r}" if schema else "JSON without a schema")

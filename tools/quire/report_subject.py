@@ -55,6 +55,14 @@ def profile(path, folder, wrappers=()):
         return json.load(file)
 
 
+def analysed(path, folder, wrappers=()):
+    """(Recording, profile) of a trace, by one run of the analyser."""
+    out = os.path.join(folder, "profile.json")
+    recording = tracefile.analyse(path, folder, wrappers, profile=out)
+    with open(out, encoding="utf-8") as file:
+        return recording, json.load(file)
+
+
 def bounded(whole):
     """The profile with its heaviest stacks alone; the others are one sum, so that totals stay."""
     stacks = sorted(whole["stacks"][:-1], key=lambda s: (s[5], s[2]), reverse=True)
@@ -124,7 +132,7 @@ def note_others(path):
 
 def of_trace(path, args, folder):
     """From a trace alone: its replays, but no run of the program, so no verdict."""
-    recording = tracefile.analyse(path, folder, args.wrapper)
+    recording, whole = analysed(path, folder, args.wrapper)
     note_others(path)
     findings = {"schema": None, "verdict": None, "trace": {"path": path, **recording.facts}}
     findings["cannot_show"] = render.blind_spots()
@@ -135,11 +143,7 @@ def of_trace(path, args, folder):
     elif recording.events:
         planned = advice.plan(recording, f"{folder}/plan")
         findings["sites"] = render.sites_json(advice.sites(recording, planned), limit=SITES_KEPT)
-    rest = {
-        "facts": recording.facts,
-        "profile": bounded(profile(path, folder, args.wrapper)),
-        "timelines": runs,
-    }
+    rest = {"facts": recording.facts, "profile": bounded(whole), "timelines": runs}
     return subject(recording.command, findings, rest)
 
 
@@ -169,6 +173,23 @@ def replayed(recording, findings, args, folder):
     return timelines(recording.program, mixed.path, series.failed)
 
 
+def of_trace_of(trace, known, folder):
+    """What the trace of a `try` adds to its JSON; None, with a note, when it is another one by now."""
+    try:
+        recording, whole = analysed(trace, folder)
+    except QuireError as error:
+        ui.note(f"without its trace: {error.what}: {error.why}")
+        return None
+    if recording.facts.get("allocations") != known.get("allocations"):
+        ui.note(f"without its trace: {tracefile.shown(trace)} is of another run")
+        return None
+    return {
+        "facts": recording.facts,
+        "profile": bounded(whole),
+        "timelines": timelines(recording.program, None),
+    }
+
+
 def of_json(path, document, folder):
     """From what `try --json` printed; with its trace where that is still there."""
     rest = {"facts": document.get("trace", {}), "profile": None, "timelines": {}}
@@ -176,21 +197,16 @@ def of_json(path, document, folder):
     if trace and not os.path.isabs(trace):
         trace = os.path.join(os.path.dirname(os.path.abspath(path)), trace)
     if trace and os.path.exists(trace):
-        recording = tracefile.analyse(trace, folder)
-        rest = {
-            "facts": recording.facts,
-            "profile": bounded(profile(trace, folder)),
-            "timelines": timelines(recording.program, None),
-        }
+        rest = of_trace_of(trace, document["trace"], folder) or rest
     return subject(" ".join(document["program"]["argv"]), document, rest)
 
 
 def exported(path, wrappers, folder):
     """What exports need: the whole profile and the sites, nothing left out."""
-    recording = tracefile.analyse(path, folder, wrappers)
+    recording, whole = analysed(path, folder, wrappers)
     return {
         "command": recording.command,
         "facts": recording.facts,
-        "sites": list(recording.document["sites"]),
-        "profile": profile(path, folder, wrappers),
+        "sites": recording.document["sites"],
+        "profile": whole,
     }

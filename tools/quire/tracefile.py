@@ -141,8 +141,11 @@ def shown(path):
     return path if relative.startswith("..") else relative
 
 
-def analyse(path, folder, wrappers=()):
-    """Runs the analyser; a Recording with its products in `folder`. Unreadable traces end with one clear line."""
+def analyse(path, folder, wrappers=(), profile=None):
+    """
+    Runs the analyser; a Recording with its products in `folder`. Unreadable traces end with one clear line.
+    `profile`: a file for what pictures need, in the same run.
+    """
     if not os.path.exists(path):
         raise QuireError(
             f"no such trace: {path}", fix="record one: quire record -- PROGRAM ARGS", exit_code=2
@@ -150,6 +153,7 @@ def analyse(path, folder, wrappers=()):
     stem = os.path.join(folder, os.path.basename(path))
     sites, program = stem + ".sites.json", stem + ".qrp"
     arguments = [path, "--sites", sites, "--program", program]
+    arguments += ["--profile", profile] if profile else []
     for name in wrappers:
         arguments += ["--wrapper", name]
     try:
