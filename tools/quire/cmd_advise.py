@@ -98,9 +98,15 @@ def text(recording, mixed, rows, limit):
     return lines
 
 
-def judge(path, folder, args):
+def judge(path, folder, args, progress):
     """One trace: its recording, the mix that is advised, its sites."""
+    shown = ui.printable(tracefile.shown(path))
+    progress.step(f"reading {shown}")
     recording = tracefile.analyse(path, folder, args.wrapper)
+    if args.patch:  # a name that is wrong is said before anything is measured
+        planned = advice.plan(recording, os.path.join(folder, "first.plan"))
+        patch.find(advice.sites(recording, planned), args.patch)
+    progress.step(f"replaying the parts of the plan for {shown} a few times, to see which of them gain")
     mixed = mix.choose(recording, folder, waste_percent=args.waste_percent)
     return advise_intersect.Judged(recording, mixed, advice.sites(recording, mixed.planned))
 
@@ -120,12 +126,15 @@ def run(args):
     """Judges each trace, and what all of them have in common."""
     if args.patch and len(args.traces) > 1:
         raise UsageError("--patch takes one trace", fix=f"{render.command()} advise --patch SITE TRACE")
-    judged = []
+    judged, progress = [], ui.Progress(2 * len(args.traces))
     with tempfile.TemporaryDirectory(prefix="quire-") as folder:
-        for number, path in enumerate(args.traces):
-            own = os.path.join(folder, str(number))
-            os.mkdir(own)
-            judged.append(judge(path, own, args))
+        try:
+            for number, path in enumerate(args.traces):
+                own = os.path.join(folder, str(number))
+                os.mkdir(own)
+                judged.append(judge(path, own, args, progress))
+        finally:
+            progress.done()
     if args.patch:
         return print_patch(judged[0], args)
     common, apart = together(judged)
