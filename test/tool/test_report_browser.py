@@ -10,6 +10,8 @@ import pytest
 import reportkit
 from toolkit import ROOT, quire
 
+import report_page
+
 webdriver = pytest.importorskip("selenium.webdriver", reason="pip install selenium")
 from selenium.webdriver.chrome.options import Options  # noqa: E402
 from selenium.webdriver.chrome.service import Service  # noqa: E402
@@ -245,3 +247,24 @@ def test_the_page_of_a_difference_answers(browser):
     table.find_elements(By.CSS_SELECTOR, "th button")[1].click()
     keys = [c.get_attribute("data-key") for c in table.find_elements(By.CSS_SELECTOR, "td:nth-child(2)")]
     assert [float(k) for k in keys] == sorted((float(k) for k in keys), reverse=True)
+
+
+def test_a_search_finds_folded_sites_and_opens_them(browser):
+    document = reportkit.raw(reportkit.trace_page())
+    document["profile"] = None  # its pictures are of no interest here
+    document["findings"]["allocators"] = []
+    small = {**document["findings"]["sites"][-1], "allocations": 1, "class": "leave alone"}
+    small.pop("saving_cpu_s", None)
+    document["findings"]["sites"] += [{**small, "function": f"rare_{i}"} for i in range(5)]
+    page = reportkit.folder() / "folded.html"
+    page.write_text(report_page.page(document), encoding="utf-8")
+    load(browser, page)
+    assert errors(browser) == []
+    fold = browser.find_element(By.ID, "few-sites")
+    assert not fold.find_element(By.TAG_NAME, "table").is_displayed()
+    field = browser.find_element(By.CSS_SELECTOR, "input[data-filters=site-table]")
+    field.send_keys("rare_3")
+    shown = [r.text for r in fold.find_elements(By.CSS_SELECTOR, "tbody tr") if r.is_displayed()]
+    assert len(shown) == 1 and "rare_3" in shown[0]
+    field.send_keys("nowhere")
+    assert not fold.find_element(By.TAG_NAME, "table").is_displayed()

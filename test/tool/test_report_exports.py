@@ -229,3 +229,16 @@ def test_an_export_of_what_is_no_trace_is_refused(tmp_path):
     (tmp_path / "x.json").write_text('{"schema": "quire.bench/1", "table": "micro"}')
     done = quire(tmp_path, "report", "x.json", "--export", "csv")
     assert done.returncode == 2 and "takes a trace" in done.stderr
+
+
+def test_a_full_disk_leaves_no_half_file(tmp_path):
+    target = tmp_path / "x.csv"
+    # The limit of a process stands for the disk.
+    late = "import resource, signal, sys; sys.path.insert(0, sys.argv[1])\n"
+    late += "import cmd_report, errors\n"
+    late += "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+    late += "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+    late += "try: cmd_report.write(sys.argv[2], 'x' * 5000, False)\n"
+    late += "except errors.EnvironmentLacks as error: sys.exit(error.exit_code)\n"
+    done = subprocess.run([sys.executable, "-c", late, str(TOOL), str(target)])
+    assert done.returncode == 3 and not target.exists()

@@ -9,6 +9,7 @@ cmd_report.py - `quire report TRACE|try.json`: one HTML file, or an export for a
 Not here: any of these steps.
 """
 
+import errno
 import os
 import sys
 import tempfile
@@ -109,6 +110,8 @@ def write(path, content, force):
     except FileExistsError as error:
         raise refuse_existing(path) from error
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            os.unlink(path)  # half a file helps nobody
         raise EnvironmentLacks(
             f"cannot write {path}", error.strerror, "another place: -o /tmp/report.html"
         ) from error
