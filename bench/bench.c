@@ -75,7 +75,8 @@ size_t bench_vma_count(void)
 
 const char *bench_malloc_name(void)
 {
-    static const char *const known[] = {"mimalloc", "jemalloc", "tcmalloc", "libquire-malloc"};
+    /* As the tool names its peers (tools/quire/peers.py). */
+    static const char *const known[] = {"mimalloc", "jemalloc", "tcmalloc", "libquire-malloc", "snmalloc", "rpmalloc", "tbbmalloc", "hardened_malloc"};
     Dl_info info;
     void *(*function)(size_t) = malloc;
     void *address;

@@ -19,7 +19,7 @@ double bench_median(double *values, size_t count);
 size_t bench_rss_bytes(void);
 /* Lines of /proc/self/maps. */
 size_t bench_vma_count(void);
-/* "libc", "mimalloc", "jemalloc", "tcmalloc" or the file name of the library in which malloc lies. */
+/* "libc", "mimalloc" or another known one, or the file name of the library in which malloc lies. */
 const char *bench_malloc_name(void);
 /* Whoever serves malloc gives free memory back to the system, by the call it has for that. */
 void bench_give_back(void);

@@ -3,6 +3,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 
 import pytest
@@ -13,6 +14,7 @@ import bench_apps_inputs
 import bench_micro
 import bench_run
 import bindings
+import peers
 
 MICRO = toolkit.BUILD / "bench" / "micro"
 TIMED = toolkit.BUILD / "bench" / "timed"
@@ -49,6 +51,36 @@ def test_the_malloc_that_is_preloaded_is_the_one_that_is_named(workload):
         pytest.skip("libquire-malloc.so is not built")
     figure = micro("--workload", workload, "--percent", 1, preload=DROP_IN)
     assert figure["allocator"] == "libquire-malloc"
+
+
+FORWARDS = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stddef.h>
+void *malloc(size_t bytes)
+{
+    static void *(*real)(size_t);
+    if (!real)
+        *(void **)&real = dlsym(RTLD_NEXT, "malloc");
+    return real(bytes);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def forwarding_library(tmp_path_factory):
+    """A malloc of its own that asks libc's."""
+    place = tmp_path_factory.mktemp("library")
+    return toolkit.build(place, FORWARDS, "any.so", ["-shared", "-fPIC", "-ldl"])
+
+
+@pytest.mark.parametrize(("name", "patterns"), [(n, p) for n, p, _ in peers.KNOWN])
+def test_every_peer_that_the_tool_knows_is_known_to_the_driver_by_its_file(
+    forwarding_library, tmp_path, name, patterns
+):
+    library = tmp_path / patterns[0].replace("so.*", "so.2").replace("*", "")
+    shutil.copy(forwarding_library, library)
+    assert micro("--workload", "one", "--percent", 1, preload=library)["allocator"] == name
 
 
 def test_the_memory_of_threads_and_of_drifting_sizes_is_told(tmp_path):

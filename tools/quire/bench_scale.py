@@ -45,7 +45,6 @@ HEAP_PERCENT, HEAP_THREAD_LIVE = 5, 10_000
 CHART_OBJECTS = 500
 ARENA_OBJECTS = 1_000_000  # built and thrown away in one process
 REPLACED = 300_000
-GROW_FIRST = 10_000  # the driver's row with the fewest, unless it is asked for fewer still
 OBJECT_BYTES_ALL = 160  # memory that the greediest allocator takes for an object, its own list included
 
 

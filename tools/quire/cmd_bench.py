@@ -129,6 +129,8 @@ def run(args):
         result = measure(budget_s=FULL_S if args.full else QUICK_S["seeds"], full=args.full)
         result.update(circumstances(args))
     result = bench_document.rounded(result)  # as it is saved: what is equal stays equal
+    if not args.full and result["seconds"] > QUICK_LIMIT_S:
+        ui.note(f"that took {result['seconds']:.0f} s: something else keeps the CPUs busy, figures swing")
     if args.save:
         with open(args.save, "w", encoding="utf-8") as file:
             file.write(bench_document.saved_text(result))
