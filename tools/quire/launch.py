@@ -144,25 +144,31 @@ def _last_words(errors):
     return errors.read().decode("utf-8", "replace")
 
 
+def _spawn_hidden(target, source, env, errors):
+    """A program in a session of its own, and the end of the pipe that it writes to."""
+    reader, writer = os.pipe()
+    stdin = source.open()
+    streams = {"stdin": stdin, "stdout": writer, "stderr": errors}
+    try:
+        return _spawn(target, env, start_new_session=True, **streams), reader
+    finally:
+        os.close(writer)
+        os.close(stdin)
+
+
 def hidden(target, source, env):
     """One run whose output nobody sees; how it ended and what it cost."""
     with tempfile.TemporaryFile() as errors:
-        stdin = source.open()
-        reader, writer = os.pipe()
-        began_s = time.monotonic()
+        process, began_s = None, time.monotonic()
         try:
-            process = _spawn(
-                target, env, stdin=stdin, stdout=writer, stderr=errors, start_new_session=True
-            )
-        finally:
-            os.close(writer)
-            os.close(stdin)
-        drain = threading.Thread(target=_drain, args=(reader,), daemon=True)
-        drain.start()
-        try:
+            with stops.held():
+                process, reader = _spawn_hidden(target, source, env, errors)
+            drain = threading.Thread(target=_drain, args=(reader,), daemon=True)
+            drain.start()
             status, usage = _wait(process)
         except stops.Stopped as stop:
-            stops.end_group(process, stop.number)
+            if process:
+                stops.end_group(process, stop.number)
             raise
         wall_s = time.monotonic() - began_s
         drain.join(timeout=5)

@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 
+import stops
 from errors import EnvironmentLacks, QuireError
 
 MULTIARCH = f"{os.uname().machine}-linux-gnu"
@@ -54,13 +55,23 @@ def library(name):
 def call(name, args, env=None):
     """Runs a helper; its stdout. What it says on stderr becomes the error's reason."""
     argv = [helper(name)] + [str(a) for a in args]
-    done = subprocess.run(argv, capture_output=True, text=True, errors="replace", env=env)
-    if done.returncode != 0:
-        said = done.stderr.strip().splitlines()
-        ended = f"exit {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
+    process = None
+    try:
+        with stops.held():
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+            process = subprocess.Popen(argv, text=True, errors="replace", env=env, **pipes)
+        printed, complaints = process.communicate()
+    except BaseException:
+        if process:
+            process.kill()
+            process.wait()
+        raise
+    if process.returncode != 0:
+        code, said = process.returncode, complaints.strip().splitlines()
+        ended = f"exit {code}" if code > 0 else f"signal {-code}"
         reason = said[-1].removeprefix(f"{name}: ") if said else "it said nothing"
         raise QuireError(f"{name} failed ({ended})", why=reason)
-    return done.stdout
+    return printed
 
 
 def call_json(name, args, env=None):

@@ -31,11 +31,30 @@ class Stopped(KeyboardInterrupt):
         self.number = number
 
 
+# Signals that came while held() was on; None: it is not, and they raise at once.
+_held = None
+
+
 def _raise(number, _frame):
     for other in SIGNALS:
         if signal.getsignal(other) is _raise:
             signal.signal(other, signal.SIG_IGN)
-    raise Stopped(number)
+    if _held is None:
+        raise Stopped(number)
+    _held.append(number)
+
+
+@contextlib.contextmanager
+def held():
+    """A stop waits until the end of this: for steps that must not be left half done, as starting a program."""
+    global _held
+    _held = []
+    try:
+        yield
+    finally:
+        came, _held = _held, None
+    if came:
+        raise Stopped(came[0])
 
 
 @contextlib.contextmanager
