@@ -53,6 +53,7 @@ static bool range_reserve_locked(void)
         void *start;
         if (os_reserve(range_bytes[i], region_bytes, &start) == 0) {
             os_name(start, range_bytes[i], "quire");
+            (void)os_advise_dontdump(start, range_bytes[i]); /* or who writes a core file by hand (gcore) would read all of it */
             regions.range_next = start;
             regions.range_end = regions.range_next + range_bytes[i];
             regions.range_region_bytes = region_bytes;
@@ -122,9 +123,11 @@ static int region_commit_locked(struct region *region, size_t end)
         target = end;
         error = os_commit(from, (target - region->committed_pages) << shift);
     }
-    if (!error)
-        region->committed_pages = target;
-    return error;
+    if (error)
+        return error;
+    (void)os_advise_dump(from, (target - region->committed_pages) << shift); /* refused: core files lack these pages */
+    region->committed_pages = target;
+    return 0;
 }
 
 static void sums_out_locked(size_t bytes)

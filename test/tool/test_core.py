@@ -105,6 +105,23 @@ def test_where_gdb_is_missing_the_command_that_brings_it_is_said(tmp_path, core)
     assert done.returncode == 3 and "apt-get install -y gdb" in done.stderr
 
 
+def test_a_core_file_taken_of_a_running_process_is_small_and_as_good(tmp_path):
+    if not shutil.which("gcore"):
+        pytest.skip("needs gdb")
+    program = live_kit.build(tmp_path)
+    with Shown([program, "plain"], cwd=tmp_path) as process:
+        process.ready()
+        wanted = json.loads(live_page.must_answer(wait_until(process.page), "map"))
+        command = ["gcore", "-o", str(tmp_path / "taken"), str(process.process.pid)]
+        subprocess.run(command, capture_output=True, check=True, timeout=60, stdin=subprocess.DEVNULL)
+    path = next(tmp_path.glob("taken.*"))
+    assert path.stat().st_blocks * 512 < 256 << 20  # not what was only reserved: 64 GiB of addresses
+    done = quire(tmp_path, "map", path, "--json")
+    assert done.returncode == 0, done.stderr
+    pages = lambda document: {page["address"]: page["live"] for page in document["pages"]}  # noqa: E731
+    assert pages(json.loads(done.stdout)) == pages(wanted)
+
+
 def test_a_program_without_quire_has_no_pages_and_says_so(tmp_path):
     if not shutil.which("gdb") or not cores_go_beside_the_program():
         pytest.skip("needs gdb, and core files beside their programs")
