@@ -4,17 +4,18 @@
  *
  *   text -> tree of nodes -> tree of its derivative -> both evaluated at some points -> both dropped -> next text
  *
- *     cc -O2 tree_advised.c -lquire -o tree_advised && ./tree_advised 2000
+ *     cc -O2 tree_advised.c -lquire -o tree_advised && ./tree_advised 20000
  *
  * This is tree_malloc.c with the advice of `./quire try` carried out: the nodes and names of a formula are born and die together, so
- * one arena holds them.  The two differ in new_node, new_name and solve, and drop is gone.
+ * one arena holds them.  The two differ in new_node, new_name and solve; drop_all, and the list that it
+ * needs, are gone.
  */
 #include <quire/arena.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { FORMULAS_DEFAULT = 2000, TERMS = 700, POINTS = 8, TEXT_BYTES = 64 << 10, NAMES = 4 };
+enum { FORMULAS_DEFAULT = 20000, TERMS = 60, POINTS = 5, TEXT_BYTES = 8 << 10, NAMES = 4 };
 
 struct node {
     char kind; // + - * for two branches, n a number, x y z w a name

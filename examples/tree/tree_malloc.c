@@ -4,30 +4,35 @@
  *
  *   text -> tree of nodes -> tree of its derivative -> both evaluated at some points -> both dropped -> next text
  *
- *     cc -O2 tree_malloc.c -o tree_malloc && ./tree_malloc 2000
- *     ./quire try -- ./tree_malloc 2000
+ *     cc -O2 tree_malloc.c -o tree_malloc && ./tree_malloc 20000
+ *     ./quire try -- ./tree_malloc 20000
  *
  * With malloc and free.  tree_advised.c is this program with the advice carried out: the nodes and names of a formula are born and
- * die together, so one arena holds them.  The two differ in new_node, new_name and solve, and drop is gone there.
+ * die together, so one arena holds them.  The two differ in new_node, new_name and solve; drop_all, and
+ * the list that it needs, are gone there.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { FORMULAS_DEFAULT = 2000, TERMS = 700, POINTS = 8, TEXT_BYTES = 64 << 10, NAMES = 4 };
+enum { FORMULAS_DEFAULT = 20000, TERMS = 60, POINTS = 5, TEXT_BYTES = 8 << 10, NAMES = 4 };
 
 struct node {
     char kind; // + - * for two branches, n a number, x y z w a name
     double number;
     char *name;
     struct node *left, *right;
+    struct node *older; // all nodes of the formula at hand, newest first
 };
+
+static struct node *newest;
 
 static struct node *new_node(char kind, struct node *left, struct node *right) {
     struct node *node = malloc(sizeof *node);
     if (!node)
         exit(1);
-    *node = (struct node){.kind = kind, .left = left, .right = right};
+    *node = (struct node){.kind = kind, .left = left, .right = right, .older = newest};
+    newest = node;
     return node;
 }
 
@@ -40,13 +45,13 @@ static char *new_name(const char *from, size_t bytes) {
     return name;
 }
 
-static void drop(struct node *node) {
-    if (!node)
-        return;
-    drop(node->left);
-    drop(node->right);
-    free(node->name);
-    free(node);
+static void drop_all(void) {
+    while (newest) {
+        struct node *older = newest->older;
+        free(newest->name);
+        free(newest);
+        newest = older;
+    }
 }
 
 static struct node *number_node(double number) {
@@ -174,8 +179,7 @@ static double solve(const char *text) {
         double values[NAMES] = {0.25 * point, 0.5, 0.125 * point, 0.75};
         sum += evaluate(formula, values) + evaluate(slope, values);
     }
-    drop(slope);
-    drop(formula);
+    drop_all();
     return sum;
 }
 

@@ -70,7 +70,7 @@ def made(folder, only=()):
         ("jq", fetched, [".", str(big_json)], None),
         ("sqlite3", fetched, [":memory:"], str(sql)),
         ("server", compiled, ["30000"], None),
-        ("tree", compiled, ["400"], None),
+        ("tree", compiled, ["4000"], None),
     )
     pairs = []
     for name, maker, arguments, source in wanted:

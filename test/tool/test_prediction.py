@@ -12,7 +12,7 @@ from toolkit import ROOT, quire
 
 import measure
 
-NAMES = {"server": "1500", "tree": "40"}
+NAMES = {"server": "1500", "tree": "400"}
 WARNINGS = "-std=c11 -O2 -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wconversion -Werror".split()
 
 
