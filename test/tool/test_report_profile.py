@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
 """test_report_profile - `quire-analyse --profile`: its second pass says the same as the first, and its pictures' figures are right."""
 
+import json
 import random
+import subprocess
 
 import pytest
 import reportkit
-from toolkit import native
+from toolkit import BUILD, build, native, quire
 
 import report_flame
 import report_map
@@ -111,3 +113,30 @@ def test_a_profile_alone_prints_no_sites(tmp_path):
     assert done.returncode == 0 and done.stdout == ""
     done = native("quire-analyse", reportkit.trace(), "--profile", tmp_path / "no" / "p.json")
     assert done.returncode == 3 and "cannot write" in done.stderr
+
+
+def test_a_block_that_is_only_asked_for_costs_no_time_and_is_left_out(tmp_path):
+    source = "#include <stdlib.h>\nint main(void) { char *p = malloc(3ul << 30); return p == 0 || p[0]; }\n"
+    program = build(tmp_path, source)
+    done = quire(tmp_path, "record", "-o", "x.qtr", "--", program)
+    assert done.returncode == 0, done.stderr
+    assert native("quire-analyse", tmp_path / "x.qtr", "--profile", tmp_path / "p.json").returncode == 0
+    found = json.loads((tmp_path / "p.json").read_text())["occupancy_at_peak"]
+    live = sum(b[0] for r in found["regions"] for b in r["blocks"])
+    assert live == (256 << 20) and found["left_out_bytes"] == (3 << 30) - live
+    assert sum(len(r["blocks"]) for r in found["regions"]) <= 2048 + 64
+
+
+def test_a_damaged_trace_gives_a_profile_or_a_reason_in_bounded_memory(tmp_path):
+    whole, draw = reportkit.trace().read_bytes(), random.Random(11)
+    for _ in range(15):
+        damaged = bytearray(whole)
+        for _ in range(draw.choice([1, 4, 40])):
+            damaged[draw.randrange(len(whole))] ^= 1 << draw.randrange(8)
+        (tmp_path / "x.qtr").write_bytes(damaged)
+        tool = BUILD / "tools" / "quire-analyse"
+        words = f"ulimit -v 3000000; exec {tool} x.qtr --profile p.json"
+        done = subprocess.run(["sh", "-c", words], cwd=tmp_path, capture_output=True, timeout=30)
+        assert done.returncode in (0, 3), done.stderr
+        if done.returncode == 0:
+            json.loads((tmp_path / "p.json").read_text())

@@ -72,6 +72,7 @@ def summary(occupancy):
         "held_bytes": held,
         "share_percent": 100 * sum(blocks) / held if held else 0.0,
         "empty_bytes": sum(1 for b in blocks if b == 0) * occupancy["block_bytes"],
+        "left_out_bytes": occupancy["left_out_bytes"],
         "regions": len(occupancy["regions"]),
         "regions_left_out": max(0, len(occupancy["regions"]) - REGIONS_SHOWN),
     }

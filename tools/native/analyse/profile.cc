@@ -10,7 +10,8 @@
  *   F2  the cells' counts, with those that live to the end, are the program's allocations
  *   F3  the last sample's live bytes are what is live at the end
  *
- * Memory: 56 bytes a stack, a sample or a matrix of fixed size, and for a moment 40 bytes a page that holds live bytes.
+ * Memory: 56 bytes a stack, a sample or a matrix of fixed size, and for a moment about 64 bytes a page
+ * that holds live bytes, of at most PAGES_MAX pages.
  * Locks: none.  Not here: the objects (life.cc), JSON (profile_write.cc).
  */
 #include "profile.h"
@@ -24,6 +25,8 @@ namespace {
 constexpr uint8_t none = 255;
 constexpr uint32_t STACKS_MAX = 1u << 20;  // more than any recorder numbers
 constexpr unsigned PAGE_LOG2 = 12;
+constexpr uint64_t OBJECT_PAGES_MAX = 1u << 16;  // of one object: a terabyte may be asked for and never be touched
+constexpr size_t PAGES_MAX = 1u << 20;           // of all: 4 GiB
 constexpr uint64_t BLOCKS_WANTED = 2048;
 constexpr uint64_t GAP_PAGES_MAX = 16;  // more empty pages than that part two regions
 constexpr size_t REGIONS_MAX = 64;
@@ -47,16 +50,23 @@ void weigh(Occupancy::Block &into, uint32_t site, uint64_t weight) {
     }
 }
 
-void page_add(Pages &pages, const LiveObject &object) {
-    uint64_t from = object.address, end = object.address + std::max<uint64_t>(object.size, 1);
-    while (from < end) {
+/* How many of the object's bytes found no place. */
+uint64_t page_add(Pages &pages, const LiveObject &object) {
+    uint64_t left = std::min(object.size, OBJECT_PAGES_MAX << PAGE_LOG2), missed = object.size - left;
+    for (uint64_t from = object.address; left > 0;) {
         uint64_t page = from >> PAGE_LOG2;
-        uint64_t stop = std::min(end, (page + 1) << PAGE_LOG2);
-        Occupancy::Block &block = pages[page];
-        block.bytes += stop - from;
-        weigh(block, object.site, stop - from);
-        from = stop;
+        uint64_t bytes = std::min(left, (uint64_t{1} << PAGE_LOG2) - (from & ((uint64_t{1} << PAGE_LOG2) - 1)));
+        if (pages.size() < PAGES_MAX || pages.count(page) != 0) {
+            Occupancy::Block &block = pages[page];
+            block.bytes += bytes;
+            weigh(block, object.site, bytes);
+        } else {
+            missed += bytes;
+        }
+        from += bytes;  // modulo 2^64 in a damaged trace
+        left -= bytes;
     }
+    return missed;
 }
 
 struct Run {
@@ -78,7 +88,8 @@ std::vector<Run> runs_of(const std::vector<uint64_t> &numbers) {
 
 Occupancy occupancy(const Life &life) {
     Pages pages;
-    life.each_live([&](const LiveObject &object) { page_add(pages, object); });
+    Occupancy result;
+    life.each_live([&](const LiveObject &object) { result.left_out_bytes += page_add(pages, object); });
     std::vector<uint64_t> numbers;
     numbers.reserve(pages.size());
     for (const auto &page : pages) {
@@ -89,10 +100,12 @@ Occupancy occupancy(const Life &life) {
     std::sort(runs.begin(), runs.end(), [](const Run &a, const Run &b) {
         return a.pages != b.pages ? a.pages > b.pages : a.first < b.first;
     });
-    Occupancy result;
     uint64_t total = 0;
     for (size_t i = 0; i < runs.size(); i++) {
-        (i < REGIONS_MAX ? total : result.left_out_pages) += runs[i].pages;
+        total += i < REGIONS_MAX ? runs[i].pages : 0;
+        for (size_t at = runs[i].first; i >= REGIONS_MAX && at < runs[i].end; at++) {
+            result.left_out_bytes += pages[numbers[at]].bytes;
+        }
     }
     while (total / result.block_pages > BLOCKS_WANTED) {
         result.block_pages *= 2;

@@ -55,7 +55,8 @@ struct Occupancy {
         uint64_t first_page;
         std::vector<Block> blocks;
     };
-    uint64_t block_pages = 1, left_out_pages = 0;
+    uint64_t block_pages = 1;
+    uint64_t left_out_bytes = 0;  // live, but in none of the regions
     std::vector<Region> regions;
 };
 

@@ -108,7 +108,7 @@ void sites_write(const Profile &profile, const Sites &sites, FILE *to) {
 void occupancy_write(const char *name, const Occupancy &map, FILE *to) {
     std::fprintf(to, "\"%s\":{\"block_bytes\":%llu,\"left_out_bytes\":%llu,\"regions\":[", name,
                  static_cast<unsigned long long>(map.block_pages << 12),
-                 static_cast<unsigned long long>(map.left_out_pages << 12));
+                 static_cast<unsigned long long>(map.left_out_bytes));
     for (size_t r = 0; r < map.regions.size(); r++) {
         const Occupancy::Region &region = map.regions[r];
         std::fprintf(to, "%s\n{\"address\":\"0x%llx\",\"blocks\":[", r > 0 ? "," : "",
