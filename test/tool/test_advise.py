@@ -145,6 +145,24 @@ def test_the_rest_is_the_heaps_and_what_cannot_gain_is_left_alone(tmp_path):
     assert path.read_text() == "quire-plan 1\nsite 1 heap 0\n"
 
 
+def test_rare_sites_of_one_busy_line_are_the_heaps_together(tmp_path):
+    program = Program(sites=40)
+    for site in range(1, 31):
+        for _ in range(5):
+            program.free(0, program.alloc(0, site=site))
+    program.free(0, program.alloc(0, site=35, size=100))
+    program.free(0, program.alloc(0, site=1, size=50))
+    named_sites = {s: {"function": "copy", "file": "x.c", "line": 3} for s in range(1, 31)}
+    named_sites[35] = {"function": "once", "file": "x.c", "line": 9}
+    recording = namedtuple("R", "program sites")(program.write(tmp_path / "p.qrp", runs=True), named_sites)
+    document = advice.plan(recording, tmp_path / "plan")
+    classes = {s["site"]: s["class"] for s in document["sites"]}
+    assert {classes[site] for site in range(1, 31)} == {"heap"} and classes[35] == "leave alone"
+    assert (tmp_path / "plan").read_text().count(" heap 0\n") == 30
+    figures = native_json("quire-replay", "--verify", "--plan", tmp_path / "plan", recording.program)
+    assert figures["ops_on_heap"] == 2 * 151 and figures["ops"] == 2 * 152
+
+
 # several traces
 
 

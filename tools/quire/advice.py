@@ -48,7 +48,32 @@ def plan(recording, path, waste_percent=None, no_arenas=False):
     arguments = ["--plan", path] + ["--no-arenas"] * no_arenas
     if waste_percent is not None:
         arguments += ["--waste-percent", waste_percent]
-    return native.call_json("quire-plan", arguments + [recording.program])
+    planned = native.call_json("quire-plan", arguments + [recording.program])
+    lines = heap_lines(recording, planned)
+    with open(path, "a", encoding="ascii") as file:
+        file.writelines(f"site {number} heap 0\n" for number in lines)
+    return planned
+
+
+def heap_lines(recording, planned):
+    """
+    Sites that allocate too seldom for a class of their own, one for each caller, may together be a busy line: the heap's.
+    Their class is changed in the plan; their numbers.
+    """
+    rules, together = planned["rules"], {}
+    for facts in planned["sites"]:
+        named = recording.sites.get(facts["site"])
+        mean_bytes = facts["bytes"] / max(1, facts["allocs"] + facts["resizes"])
+        if named and facts["class"] == "leave alone" and mean_bytes <= rules["mean_bytes_max"]:
+            line = (named.get("function"), named.get("file"), named.get("line"))
+            together.setdefault(line, []).append(facts)
+    moved = []
+    for same in together.values():
+        if sum(facts["allocs"] for facts in same) >= rules["allocs_min"]:
+            for facts in same:
+                facts["class"] = "heap"
+                moved.append(facts["site"])
+    return moved
 
 
 def where(named):

@@ -166,6 +166,12 @@ static void print_slabs(const struct forecast *forecast, const struct plan *plan
     printf("],");
 }
 
+/* The bounds that the caller applies to the sites of one line together. */
+static void print_rules(const struct rest_rules *rules) {
+    printf("\"rules\":{\"allocs_min\":%llu,\"mean_bytes_max\":%llu},",
+           (u64_print)rules->allocs_min, (u64_print)rules->mean_bytes_max);
+}
+
 static void print_all(const struct facts *facts, const struct plan *plan,
                       const struct forecast *forecast, const struct evidence_all *evidence) {
     printf("{\"schema\":\"quire.plan/1\",\"allocs\":%llu,\"frees\":%llu,\"resizes\":%llu,",
@@ -174,6 +180,7 @@ static void print_all(const struct facts *facts, const struct plan *plan,
            "\"arena_live_peak_bytes\":%llu,\n",
            (u64_print)forecast->peak_live_bytes, (u64_print)forecast->peak_planned_bytes,
            (u64_print)forecast->arena_peak_bytes, (u64_print)forecast->arena_live_peak_bytes);
+    print_rules(&defaults.rest_rules);
     print_arenas(forecast, plan, evidence);
     print_refused(evidence);
     print_slabs(forecast, plan);
