@@ -12,6 +12,7 @@ import os
 
 import report_page
 import report_subject
+import stops
 import ui
 from errors import QuireError
 
@@ -27,6 +28,18 @@ def place(trace):
             number += 1
 
 
+def keep(report, text):
+    """The page into a file, whole or not at all."""
+    with place(report.recording.path) as file:
+        try:
+            file.write(text)
+            file.flush()
+        except OSError:
+            os.unlink(file.name)
+            raise
+        report.page = file.name
+
+
 def write(report, wrappers, folder):
     """Writes the page and tells the report its path; `folder` still has the files of this try."""
     missing = report_page.lacking()
@@ -35,14 +48,9 @@ def write(report, wrappers, folder):
         return
     ui.note("writing the report")
     try:
-        with place(report.recording.path) as file:
-            report.page = file.name
-            try:
-                file.write(report_page.page(report_subject.of_try(report, wrappers, folder)))
-            except BaseException:
-                report.page = None
-                os.unlink(file.name)
-                raise
+        text = report_page.page(report_subject.of_try(report, wrappers, folder))
+        with stops.held():  # no half page
+            keep(report, text)
     except (QuireError, OSError) as error:
         said = error.text() if isinstance(error, QuireError) else error.strerror
         ui.note(f"no HTML report: {said}")
