@@ -6,7 +6,9 @@ Not here: the figures (measure.py), the rules (advice.py).
 """
 
 import os
+import re
 
+import cxxnames
 import ui
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -18,6 +20,9 @@ FRAMES_SHOWN = 6
 
 # What calls main and threads' functions: no caller worth a name.
 RUNTIME = ("__libc_start", "_start", "start_thread", "clone", "__clone")
+
+# What stands behind a function in a line of a stack.
+FRAME_END = re.compile(r"(?: \(inlined\))?(?: \([^()]*\))?$")
 
 SLAB_CALLS = "  a slab: quire_slab_create(bytes, NULL) once, quire_slab_alloc for malloc, quire_slab_free for free"
 HOW = {
@@ -163,19 +168,19 @@ def stack_text(site):
     for frame in site.stack[max(0, site.frame - 1) :]:
         if frame.startswith(RUNTIME) or len(lines) == FRAMES_SHOWN:
             break
-        lines.append("    " + ui.shorten(ui.printable(frame), ui.width() - 4))
+        lines.append("    " + ui.shorten(ui.printable(cxxnames.tidy(frame)), ui.width() - 4))
     return lines
 
 
 def short_frame(frame):
     """A line of a stack without arguments, files and offsets: `parse`, `jq+0x1234`."""
-    name = frame.split(" (")[0]
-    return name.split("(")[0] if not name.startswith("(") else name
+    return cxxnames.brief(FRAME_END.sub("", frame))
 
 
 def called(site, number=1):
     """`inner (inlined) file.c:9 < outer`, or how many callers there are."""
-    said = f"{site.name} (inlined) {site.where}" if site.inlined else f"{site.name} {site.where}"
+    name = cxxnames.brief(site.name)
+    said = f"{name} (inlined) {site.where}" if site.inlined else f"{name} {site.where}"
     if number > 1:
         return ui.printable(f"{said.strip()}, {number} callers")
     above = caller(site)

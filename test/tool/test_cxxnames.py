@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: MIT
+"""
+test_cxxnames.py - C++ names as tables and stacks show them.
+
+Not here: where they are shown (test_advise.py, test_report.py).
+"""
+
+import pytest
+import toolkit  # noqa: F401  (puts the tool into the path)
+
+import cxxnames
+
+STRING = "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >"
+PAIR = "std::pair<std::string const, std::vector<int, std::allocator<int> > >"
+
+
+@pytest.mark.parametrize(
+    "whole, tidy",
+    [
+        (f"Book::add(int, {STRING} const&)", "Book::add(int, std::string const&)"),
+        ("std::vector<A<long>, std::allocator<A<long> > >::grow()", "std::vector<A<long>>::grow()"),
+        (f"std::map<int, int, std::less<int>, std::allocator<{PAIR} > >::clear()", "std::map<int, int>::clear()"),
+        ("f(A<int, std::hash<int>, B>)", "f(A<int, B>)"),
+        ("x, std::less<int", "x"),
+        ("a < b", "a < b"),
+        ("jq+0x1234", "jq+0x1234"),
+    ],
+)
+def test_template_arguments_nobody_writes_are_left_out(whole, tidy):
+    assert cxxnames.tidy(whole) == tidy
+
+
+@pytest.mark.parametrize(
+    "whole, brief",
+    [
+        (f"Book::add(int, {STRING} const&)", "Book::add"),
+        (f"void {STRING}::_M_construct<char*>(char*, char*, std::forward_iterator_tag)", "std::string::_M_construct<char*>"),
+        ("std::thread& std::vector<std::thread>::emplace_back<void (&)(int), int>(int&&)", "std::vector<std::thread>::emplace_back<…>"),
+        ("main::{lambda(int)#1}::operator()(int) const", "main::{lambda(int)#1}::operator()"),
+        ("(anonymous namespace)::parse(char const*)", "(anonymous namespace)::parse"),
+        ("std::ostream& operator<< <int>(std::ostream&, int)", "operator<< <int>"),
+        ("Iter::operator->() const", "Iter::operator->"),
+        ("Big::operator unsigned long() const", "Big::operator unsigned long"),
+        ("operator new(unsigned long)", "operator new"),
+        ("decltype(auto) make<int>(int)", "make<int>"),
+        ("parse(int) [clone .cold]", "parse"),
+    ],
+)
+def test_a_brief_name_has_neither_result_nor_arguments(whole, brief):
+    assert cxxnames.brief(whole) == brief
+
+
+@pytest.mark.parametrize(
+    "name", ["main", "libxml2.so.2+0x1316be", "<T as core::Trait>::make", "a<b", "", "(", "f>>(", "x)", "\x01" + "0\x02", "(x)"]
+)
+def test_what_is_no_cxx_function_comes_back_as_it_is(name):
+    assert cxxnames.brief(name) == name
