@@ -44,13 +44,13 @@ class Recording:
         return self.facts.get("events", 0)
 
     def nameless(self):
-        """Files whose code allocates but has no names: stripped programs and libraries, busiest first."""
-        found = {}
+        """Files without names that make a hundredth of the allocations: stripped programs and libraries, busiest first."""
+        found, total = {}, sum(site["count"] for site in self.sites.values())
         for site in sorted(self.sites.values(), key=lambda s: s["count"], reverse=True):
             file = os.path.basename(site.get("module") or "")
             if file and site["function"].startswith(file + "+0x"):
-                found.setdefault(file)
-        return list(found)
+                found[file] = found.get(file, 0) + site["count"]
+        return [file for file, count in found.items() if 100 * count >= total]
 
     @property
     def command(self):

@@ -201,9 +201,11 @@ class Report:
         files = self.recording.nameless()
         if not files:
             return []
+        named = ui.printable(", ".join(files[:3]))
+        have = "has no names for its code (it is" if len(files) == 1 else "have no names for their code (they are"
         return [
-            f"  {ui.printable(', '.join(files[:3]))} has no names for its code (it is stripped): places are shown as file + offset. "
-            "For names build it with -g and do not strip it, or install its debug package (PACKAGE-dbgsym, PACKAGE-debuginfo)."
+            f"  {named} {have} stripped): places are shown as file + offset. "
+            "For names build with -g and without stripping, or install the debug package (PACKAGE-dbgsym, PACKAGE-debuginfo)."
         ]
 
     def _next_text(self):
