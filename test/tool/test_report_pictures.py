@@ -11,6 +11,7 @@ from toolkit import quire
 
 import plots
 import report_figures
+import report_page
 import report_rss
 import report_slots
 
@@ -148,3 +149,11 @@ def test_many_pages_are_a_square_each(mapped):
     many = [{**mapped["pages"][0], "live": n % 9} for n in range(100)]
     drawn = report_slots.svg(many)
     assert drawn.count("M") == 100 and "100 pages of 64 B" in drawn
+
+
+def test_a_replay_of_which_no_sample_met_a_live_block_is_still_explained():
+    nothing = {"largest": [5, 0, 0], "timeline": [[5, 0, 0]]}
+    found = report_rss.explain({"libc": nothing, "jemalloc": {**nothing, "largest": [5, 0, 4096]}})
+    said = report_page.rss_sentence(found)
+    assert said == "Held beyond the 0 B that live, least first: libc 0 B, jemalloc 4.1 KB."
+    assert [row["parts"] for row in report_page.rss_rows(found)][0] == []

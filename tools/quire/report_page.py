@@ -215,11 +215,12 @@ def rss_sentence(found):
     """What the bars tell, in one sentence."""
     parts = []
     for one in found:
-        live = one.parts[0].bytes
+        live = one.live_bytes
         extra = max(0, one.rss_bytes - live)
-        parts.append((extra, f"{one.name} {ui.size(extra)} ({ui.percent(100 * extra / max(1, live))})"))
+        part = f" ({ui.percent(100 * extra / live)})" if live else ""
+        parts.append((extra, f"{one.name} {ui.size(extra)}{part}"))
     said = ", ".join(text for _, text in sorted(parts, key=lambda p: p[0]))
-    return f"Held beyond the {ui.size(found[0].parts[0].bytes)} that live, least first: {said}."
+    return f"Held beyond the {ui.size(found[0].live_bytes)} that live, least first: {said}."
 
 
 def rss_rows(found):

@@ -23,7 +23,7 @@ WORDS = {
 COLOURS = dict(zip(WORDS, ("s0", "s3", "s1", "s2", "s4", "s6", "s7", "s7")))
 
 Part = namedtuple("Part", "word bytes colour")
-Explained = namedtuple("Explained", "name rss_bytes parts absent_bytes")
+Explained = namedtuple("Explained", "name rss_bytes live_bytes parts absent_bytes")
 
 
 def close(name, rss_bytes, parts):
@@ -32,7 +32,7 @@ def close(name, rss_bytes, parts):
     absent = max(0, total - rss_bytes)
     parts = {**parts, "other": max(0, rss_bytes - total)}
     rows = [Part(word, parts[word], COLOURS[word]) for word in WORDS if parts.get(word)]
-    return Explained(name, rss_bytes, rows, absent)
+    return Explained(name, rss_bytes, parts["live"], rows, absent)
 
 
 def libc(figures):
