@@ -66,7 +66,7 @@ def test_a_result_that_cannot_be_written_is_an_error(tmp_path, churn):
     with open("/dev/full", "w", encoding="ascii") as full:
         done = raw(tmp_path, "advise", str(churn[1]), stdout=full, stderr=subprocess.PIPE)
     assert done.returncode == 125 and b"No space left" in done.stderr
-    assert done.stderr.count(b"\n") == 1
+    assert b"Traceback" not in done.stderr and b"Exception ignored" not in done.stderr
 
 
 def test_a_reader_that_goes_away_ends_it_quietly(tmp_path, churn):
