@@ -293,3 +293,17 @@ def test_arguments_that_are_no_utf8_make_a_page(tmp_path):
     done = quire(tmp_path, "report", "x.qtr", "--no-replay")
     assert done.returncode == 0, done.stderr
     assert "\ufffd\ufffd" in (tmp_path / "x.html").read_bytes().decode("utf-8")
+
+
+def test_what_a_reader_of_the_figures_must_know_is_said():
+    program = {"cpu_s": 1.0, "own_allocator_cpu_s": 0.5, "status": 3, "status_text": "exit status 3"}
+    today = {"value": -4.0, "low": -5.0, "high": -3.0}
+    findings = {"program": program, "trace": {"process_count": 2}, "saving_today_percent": today}
+    document = {"findings": findings, "facts": {"note": "cut"}}
+    said = " ".join(report_page.circumstances(document))
+    for words in ("not whole: cut.", "PYTHONMALLOC", "takes 500 ms", "2 processes", "exit status 3"):
+        assert words in said
+    assert ("-4.0 %", "against its own allocator", "-5.0 % to -3.0 %") in report_page.tiles(document)
+    program.update(own_allocator_cpu_s=None, status=0)
+    document = {"findings": {"program": program}, "facts": {}}
+    assert report_page.circumstances(document) == []

@@ -14,6 +14,7 @@ import json
 import os
 import unicodedata
 
+import cxxnames
 import render
 import report_figures as figures
 import report_flame as flame
@@ -103,10 +104,37 @@ def tiles(document):
         if key in findings:
             both = interval(findings[key], ui.percent)
             rows.append((both["value"], name, both["range"]))
+    if own_allocator_s(findings) is not None and "saving_today_percent" in findings:
+        both = interval(findings["saving_today_percent"], ui.percent)
+        rows.append((both["value"], "against its own allocator", both["range"]))
     threads = facts.get("threads")
     if threads:
         rows.append((ui.count(threads), "thread" + "s" * (threads != 1), ""))
     return rows
+
+
+def own_allocator_s(findings):
+    """CPU time with the allocator that the program brings along (CPython); None for other programs."""
+    return findings.get("program", {}).get("own_allocator_cpu_s")
+
+
+def circumstances(document):
+    """Sentences about the run that a reader of the figures must know."""
+    findings, facts, said = document["findings"], document["facts"], []
+    if facts.get("note"):
+        said.append(f"The trace is not whole: {facts['note']}.")
+    if own_allocator_s(findings) is not None:
+        said.append(
+            "PYTHONMALLOC=malloc was set for all these runs: CPython's own allocator would hide what the program "
+            f"does. With that, as it runs today, it takes {ui.seconds(own_allocator_s(findings))}: "
+            "the verdict compares with it."
+        )
+    count = findings.get("trace", {}).get("process_count") or 1
+    if count > 1:
+        said.append(f"It ran {count} processes; this is the one that allocates most.")
+    if findings.get("program", {}).get("status"):
+        said.append(f"The program ended with {findings['program']['status_text']}.")
+    return said
 
 
 def verdict(findings):
@@ -173,7 +201,7 @@ def site_rows(document):
         saving, saving_key = site_saving(site)
         rows.append(
             {
-                "function": site["function"],
+                "function": cxxnames.brief(site["function"]),
                 "where": site.get("where") or "",
                 "class": site["class"],
                 "fits": fits(site),
@@ -185,7 +213,7 @@ def site_rows(document):
                 "peak": site["peak_live_objects"],
                 "saving": saving,
                 "saving_key": saving_key,
-                "stack": site.get("stack", []),
+                "stack": [cxxnames.tidy(frame) for frame in site.get("stack", [])],
             }
         )
     return rows
@@ -282,6 +310,7 @@ def view(document):
         "document": document,
         "findings": document["findings"],
         "tiles": tiles(document),
+        "circumstances": circumstances(document),
         "verdict": verdict(document["findings"]),
         "drawn": pictures(document),
         "allocators": allocator_rows(document["findings"]),
@@ -319,6 +348,7 @@ def environment():
         count=ui.count,
         percent=ui.percent,
         site_name=figures.site_name,
+        brief=cxxnames.brief,
     )
     return made
 
