@@ -108,6 +108,13 @@ def test_lines_belong_to_micro_and_apps_alone(bench):
         bench("seeds", "--lines", "one")
 
 
+@pytest.mark.parametrize("table", ["seeds", "scale"])
+def test_secure_belongs_to_mallocs_alone(bench, table):
+    with pytest.raises(cmd_bench.UsageError) as refused:
+        bench(table, "--secure")
+    assert "micro | apps" in refused.value.text()
+
+
 def test_secure_is_the_same_library_told_so_and_is_no_peer(bench, monkeypatch):
     monkeypatch.setenv("QUIRE_CONF", "passthrough:1")
     _, out, _ = bench("micro", "--lines", "one", "--secure")

@@ -49,6 +49,7 @@ SCHEMA = "quire.bench/1"
 SINGLE = {"micro": bench_micro, "apps": bench_apps, "scale": bench_scale}
 TEXT = {"micro": bench_micro.text, "apps": bench_apps.text, "scale": bench_scale_text.text}
 TABLES = ["seeds", *SINGLE]
+SECURE_TABLES = ["micro", "apps"]
 DOCUMENT = "document"
 # Of rounds; what stands around them has QUICK_LIMIT_S to end in, on two CPUs that nothing else uses.
 QUICK_S = {"seeds": 48, "micro": 28, "apps": 42, "scale": 45}
@@ -112,6 +113,10 @@ def run(args):
             f"quire bench: there is no table `{args.table}`",
             why=f"there are: {', '.join([*TABLES, DOCUMENT])}",
             fix="quire bench --help",
+        )
+    if args.secure and args.table not in SECURE_TABLES:
+        raise UsageError(
+            f"--secure: {args.table} has no secure heap in it", fix=f"quire bench {' | '.join(SECURE_TABLES)}"
         )
     if args.svg:
         require_pictures()
