@@ -137,6 +137,14 @@ def test_nothing_is_wider_than_the_terminal(tmp_path, churn, columns):
     assert "\033[" in said and not too_wide(lines, columns)
 
 
+@pytest.mark.parametrize(
+    "words", [["--help"], ["env"], ["check", "--", "ls"], ["run", "--", "true"]]
+)
+def test_short_answers_fit_a_narrow_terminal_too(tmp_path, words):
+    lines, _ = lines_on(tmp_path, 40, *words)
+    assert len(lines) > 2 and not too_wide(lines, 40)
+
+
 def test_on_a_terminal_progress_is_one_line_that_goes_away(tmp_path, churn):
     words = ["replay", "--rounds", "2", "--allocator", "libc", churn[1]]
     _, said = lines_on(tmp_path, 80, *words)
@@ -230,6 +238,9 @@ def test_a_name_of_any_bytes_is_shown_escaped_and_never_obeyed(tmp_path, churn):
         assert b"\x1b" not in text and b"Traceback" not in text
         text.decode("utf-8")
     assert rb"\x1b[2J" in done.stdout
+    for command in (b"run", b"check"):
+        done = raw(tmp_path, command, b"--", program, capture_output=True)
+        assert done.returncode == 0 and b"\x1b" not in done.stdout + done.stderr, command
     (trace,) = tmp_path.glob("*.qtr")
     document = json.loads(quire(tmp_path, "advise", "--json", trace).stdout)
     assert document["traces"][0]["facts"]["allocations"] == 4000

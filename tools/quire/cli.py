@@ -23,6 +23,7 @@ import signal
 import sys
 
 import stops
+import ui
 from errors import (
     EXIT_OK,
     EXIT_SIGNAL_BASE,
@@ -123,7 +124,7 @@ def overview():
 def dispatch(argv):
     """Runs one command line and returns its exit code."""
     if not argv or argv[0] in ("-h", "--help", "help"):
-        print(overview())
+        ui.say(overview().splitlines())
         return EXIT_OK if argv else EXIT_USAGE
     if argv[0] in ("-V", "--version"):
         print(f"quire {VERSION}")
@@ -172,7 +173,7 @@ def guarded(argv):
         sys.stdout.flush()
         return code
     except QuireError as error:
-        print(error.text(), file=sys.stderr)
+        ui.say(error.text().splitlines(), sys.stderr)
         return error.exit_code
     except KeyboardInterrupt as stop:
         number = signal.Signals(getattr(stop, "number", signal.SIGINT))
@@ -184,6 +185,6 @@ def guarded(argv):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_SIGNAL_BASE + signal.SIGPIPE
     except OSError as error:
-        where = f" ({error.filename})" if error.filename else ""
+        where = f" ({ui.printable(str(error.filename))})" if error.filename else ""
         print(f"quire: {error.strerror or error}{where}", file=sys.stderr)
         return EXIT_TOOL_FAILED

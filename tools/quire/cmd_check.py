@@ -14,6 +14,7 @@ import os
 
 import serving
 import target as targets
+import ui
 from errors import EXIT_CONDITION_FALSE, EXIT_OK, QuireError, UsageError
 
 HELP = "is Quire (or another preloaded malloc) really serving a program? says why not"
@@ -120,8 +121,8 @@ def say(args, name, answer):
         }
         print(json.dumps(document, indent=1))
     elif answer.serves:
-        print(f"{name}: malloc is served by {answer.owner}")
+        ui.say([f"{ui.printable(name)}: malloc is served by {ui.printable(answer.owner)}"])
     else:
-        print(f"{name}: NOT served: {answer.reason}")
+        ui.say([f"{ui.printable(name)}: NOT served: {ui.printable(answer.reason)}"])
         if answer.fix:
-            print(f"  fix: {answer.fix}")
+            ui.say([f"  fix: {ui.printable(answer.fix)}"])

@@ -19,6 +19,7 @@ import sys
 
 import native
 import peers
+import ui
 from version import VERSION
 
 HELP = "what this machine has and what is missing, to paste into a report"
@@ -58,10 +59,10 @@ def run(args):
     width = max(len(label) for _, label, _ in found)
     for key, label, value in found:
         text = size_text(value) if key in IN_BYTES else "none" if value is None else value
-        print(f"{label:<{width}}  {text}")
+        ui.say([f"{label:<{width}}  {text}"])
     print()
     for what, why, fix in missing:
-        print(f"missing: {what}: {why}\n    {fix}")
+        ui.say([f"missing: {what}: {why}", f"    {fix}"])
     if not missing:
         print("missing: nothing")
     return 0

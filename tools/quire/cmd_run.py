@@ -175,7 +175,11 @@ def report(args, form, path, outcome, wanted):
     document = next(iter(parsed([main] if main else [])), None)
     full = runreport.document(target, ended, document, rest)
     full["failed"] = [c.text for c in wanted if conditions.holds(c, full, target.name)]
-    write(path, json.dumps(full, indent=1) if form == "json" else "\n".join(runreport.text(full)))
+    lines = [json.dumps(full, indent=1)]
+    if form == "text":
+        lines = [ui.printable(line) for line in runreport.text(full)]
+        lines = lines if path else ui.fit(lines, sys.stderr)
+    write(path, "\n".join(lines))
     for text in full["failed"]:
         ui.note(f"--fail-on: {text} holds")
     status = launch.exit_code(ended.status)

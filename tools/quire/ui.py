@@ -131,9 +131,14 @@ def fit(lines, stream=None):
     return folded
 
 
+def say(lines, stream=None):
+    """Lines of a result, folded where a terminal is narrow."""
+    print("\n".join(fit(lines, stream)), file=stream or sys.stdout, flush=stream is not None)
+
+
 def note(text):
     """One line for the user that is no result."""
-    print("\n".join(fit([f"quire: {printable(text)}"], sys.stderr)), file=sys.stderr, flush=True)
+    say([f"quire: {printable(text)}"], sys.stderr)
 
 
 class Progress:
