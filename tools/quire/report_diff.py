@@ -12,6 +12,7 @@ Not here: pictures' drawing (plots.py), the page's frame (templates/diff.html).
 import re
 from collections import namedtuple
 
+import cxxnames
 import render
 import report_page
 import report_subject
@@ -292,7 +293,7 @@ def site_table(found):
     rows = []
     for r in found.sites[:SITES_SHOWN]:
         row = [
-            report_page.clean(f"{r.name} {r.where}".strip()),
+            report_page.clean(f"{cxxnames.brief(r.name)} {r.where}".strip()),
             ui.count(r.before.allocations),
             ui.count(r.after.allocations),
             signed(r.grown[1], ui.size),

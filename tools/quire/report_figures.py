@@ -9,6 +9,7 @@ Each function gives a plots.Picture, or None where the document lacks the figure
 Not here: drawing (plots.py), flame graph and map (report_flame.py, report_map.py).
 """
 
+import cxxnames
 import plots
 import ui
 
@@ -103,7 +104,7 @@ def live_areas(profile):
 
 def site_name(site):
     """A call site in one word or two."""
-    name = site["function"].split("(")[0] or site["function"]
+    name = cxxnames.brief(site["function"])
     return f"{name}:{site['line']}" if site.get("line") else name
 
 

@@ -14,6 +14,7 @@ Not here: where stacks come from (the helper quire-analyse).
 import html
 import zlib
 
+import cxxnames
 import ui
 
 WIDTH = 1100
@@ -100,8 +101,8 @@ def fit(name, width):
 def box(entry, root, form, clean):
     """One rectangle with its name and its title."""
     node, depth, left, share = entry
-    name = clean(node.name)
-    said = f"{name}\n{form(node.total)}, {ui.percent(100 * node.total / root.total)}"
+    name = cxxnames.brief(node.name)
+    said = f"{clean(cxxnames.tidy(node.name))}\n{form(node.total)}, {ui.percent(100 * node.total / root.total)}"
     if node.module:
         said += f"\n{clean(node.module)}"
     x, width, y = left * WIDTH, share * WIDTH, depth * ROW
@@ -109,7 +110,7 @@ def box(entry, root, form, clean):
         f'<g class="{tint(node)}" data-d="{depth}" data-x="{left:.6f}" data-w="{share:.6f}">'
         f"<title>{html.escape(said)}</title>"
         f'<rect x="{x:.1f}" y="{y}" width="{max(0.4, width - 0.6):.1f}" height="{ROW - 1}"/>'
-        f'<text x="{x + 4:.1f}" y="{y + 13}">{html.escape(fit(name, width))}</text></g>'
+        f'<text x="{x + 4:.1f}" y="{y + 13}">{html.escape(fit(clean(name), width))}</text></g>'
     )
 
 
