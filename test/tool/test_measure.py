@@ -86,6 +86,13 @@ def test_what_the_replayer_itself_costs_is_taken_away_from_both_sides():
     assert outcome.ns_per_op("libc").value == pytest.approx(400e3)
 
 
+def test_nobody_saves_more_than_all_of_the_run_time():
+    # A program as quick as its own malloc: noise alone would put the interval past all of it.
+    outcome = advice.Outcome(series_of([900e6, 1100e6, 1300e6], [0] * 3, [1e6] * 3, [0] * 3), [1.0, 0.9, 1.1])
+    assert outcome.share_percent.high == 100 and outcome.saving_percent == (100, outcome.saving_percent.low, 100)
+    assert 80 < outcome.saving_percent.low < 100
+
+
 def test_rounds_go_on_only_while_the_verdict_is_open_and_there_is_time():
     free, fixed = measure.Limits(None, 100), measure.Limits(7, 0.001)
     settled, open_still = (lambda: True), (lambda: False)

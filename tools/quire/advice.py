@@ -159,14 +159,15 @@ class Outcome:
         return Estimate(share * middle, share * (middle - down), share * (middle + up))
 
     def of_program(self, values_ns):
-        """Nanoseconds as percent of the program's CPU time; the interval takes in the program's own noise."""
+        """Nanoseconds as percent of the program's CPU time, at most all; the interval takes in the program's own noise."""
         middle, low, high = (v / 1e9 for v in estimate(values_ns))
         times = [max(t, 1e-6) for t in self.program_s]
-        return Estimate(
+        shares = (
             100 * middle / times[0],
             min(100 * low / t for t in times),
             max(100 * high / t for t in times),
         )
+        return Estimate(*(min(share, 100.0) for share in shares))
 
     def ns_per_op(self, name):
         """Nanoseconds of allocation for each operation, over the rounds."""
