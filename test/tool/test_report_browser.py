@@ -189,7 +189,8 @@ def test_a_page_follows_the_readers_colours(browser, word):
     theme(browser, word)
     try:
         load(browser, reportkit.trace_page())
-        assert (lightness(browser, "body") > 0.8) == (word == "light")
+        for selector in ("body", ".tile"):
+            assert (lightness(browser, selector) > 0.8) == (word == "light")
         text = browser.find_element(By.CSS_SELECTOR, "svg.plot text")
         fill = text.value_of_css_property("fill").split("(")[1].rstrip(")").split(",")
         assert (sum(float(w) for w in fill[:3]) / 3 > 128) == (word == "dark")

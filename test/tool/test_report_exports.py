@@ -242,3 +242,10 @@ def test_a_full_disk_leaves_no_half_file(tmp_path):
     late += "except errors.EnvironmentLacks as error: sys.exit(error.exit_code)\n"
     done = subprocess.run([sys.executable, "-c", late, str(TOOL), str(target)])
     assert done.returncode == 3 and not target.exists()
+
+
+def test_a_name_with_the_separator_or_a_line_end_stays_one_frame():
+    function = ["a;b\nc d", "", 0, "m", False]
+    profile = {"stacks": [[[0], 1, 8, 0, 0, 0, 0, 0]], "locations": [[0]], "functions": [function]}
+    exported = {"profile": {**profile, "frames_max": 24}, "command": "m", "facts": {}, "sites": []}
+    assert exports_text.folded(exported) == "a:b?c d 8\n"
