@@ -187,6 +187,13 @@ def test_no_file_is_overwritten_unasked(tmp_path, words):
     assert (tmp_path / "FILE").read_text() == "mine" and os.listdir(tmp_path) == ["FILE"]
 
 
+def test_of_several_processes_one_is_looked_at_and_the_way_to_the_others_is_told(tmp_path, churn):
+    line = f"{churn[0]}; {churn[0]}; exit 0"
+    done = quire(tmp_path, "try", "--rounds", 1, "--no-report", "--", "sh", "-c", line)
+    assert "looked at: churn, which allocates most" in done.stdout
+    assert f"record -- sh -c '{line}' keeps a trace of each" in done.stdout
+
+
 def test_traces_of_further_processes_are_not_overwritten_either(tmp_path):
     (tmp_path / "t.qtr.123").write_text("mine")
     done = quire(tmp_path, "try", "-o", "t.qtr", "--", "true")

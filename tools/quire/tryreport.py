@@ -7,6 +7,8 @@ tryreport.py - everything that one `try` found out, as text and as JSON ("quire.
 Not here: finding it out (cmd_try.py), the tables that other commands print too (render.py).
 """
 
+import shlex
+
 import advice
 import advise_wrappers
 import launch
@@ -104,7 +106,9 @@ class Report:
             return []
         return [
             f"  It ran {self.process_count} processes; looked at: {self.recording.executable}, "
-            "which allocates most. Times are of all of them."
+            "which allocates most. Times are of all of them.",
+            f"  The others: {render.command()} record -- {ui.printable(shlex.join(self.target.argv))} keeps a trace of each, "
+            f"{render.command()} report TRACE looks into one.",
         ]
 
     def _status_text(self):
@@ -169,7 +173,7 @@ class Report:
         saved = render.interval(saving, ui.percent)
         how = f"LD_PRELOAD={peer.library}"
         if peer.name == peers.DROP_IN:
-            how = f"{render.command()} run -- {ui.printable(' '.join(self.target.argv))}"
+            how = f"{render.command()} run -- {ui.printable(shlex.join(self.target.argv))}"
         return [f"  Without changing the program: {peer.name} saves {saved}. {how}"]
 
     def _detail_text(self):
