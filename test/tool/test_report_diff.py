@@ -96,7 +96,7 @@ def test_two_results_of_try_are_compared_figure_by_figure(tmp_path):
     slower["sites"][0]["allocations"] += 7
     slower["sites"][0]["bytes"] += 700
     said = compared(tmp_path, document, slower)
-    assert "1 call sites differ" in said and "+700 B" in said
+    assert "1 call site differs" in said and "+700 B" in said
     changed = next(x for x in said.splitlines() if "libc: one operation" in x)
     assert "9000.0 ns" in changed and "within noise" not in changed
     assert "no interval" in next(x for x in said.splitlines() if "CPU time of the program" in x)

@@ -28,7 +28,8 @@ from errors import EXIT_OK, EXIT_SIGNAL_BASE, EnvironmentLacks, UsageError
 HELP = "live named arenas, slabs, per-CPU pools and heaps of a running process"
 EPILOG = f"""The process shows itself when it was started so:
   {live_page.HOW_TO_START}
-Without PID: which processes do. Keys: q ends, as Ctrl-C does; c shows the sizes of heaps; s sorts by the next key."""
+Without PID: which processes do. Keys: q ends, as Ctrl-C does; c shows the sizes of heaps; s sorts by the next key.
+Of arenas those with a name are shown (.name in struct quire_arena_opts), of all other kinds those without one too."""
 INTERVAL_S_MIN, INTERVAL_S_MAX = 0.05, 3600.0
 LINES_AROUND = 4  # the headline, the table's head, the last line, one for the cursor
 

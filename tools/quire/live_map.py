@@ -147,7 +147,7 @@ def text(document, in_full=False, stream=None):
     if not pages:
         return ["no slab, per-CPU pool or heap has a page"]
     held, objects = sum(p["page_bytes"] for p in pages), len(list(grouped(pages)))
-    lines.append(f"together: {objects} objects, {len(pages)} pages and large blocks, {ui.size(held)}")
+    lines.append(f"together: {objects} object{'s' * (objects != 1)}, {len(pages)} page{'s' * (len(pages) != 1)} and large blocks, {ui.size(held)}")
     lines.append(f"signs: |{marks}| from no slot live to all of them")
     if document.get("pages_left_out"):
         lines.append(f"left out, for want of room: {ui.count(document['pages_left_out'])} pages")

@@ -265,7 +265,7 @@ def summary(found):
     if any(row.before.low is not None for row in found.figures):
         said += ": counts, and those whose intervals do not meet"
     if found.kind != "bench":
-        said += f"; {len(found.sites)} call sites differ"
+        said += f"; {len(found.sites)} call site{'s differ' if len(found.sites) != 1 else ' differs'}"
     return said + "."
 
 
