@@ -161,7 +161,8 @@ def check_malloc(path, name, file):
     for library in libraries(path):
         base = os.path.basename(library)
         if base.startswith(ALLOCATOR_LIBRARIES):
-            refuse(name, f"it is linked with {base}, which serves malloc instead of libc", fix)
+            reason = f"it is linked with {base}, which serves malloc instead of libc"
+            refuse(name, reason, fix + ", or see it on Quire's heap as it is: `quire run` takes it")
         if base.startswith(LIBC_NAMES):
             continue
         other = elf.read(library)
