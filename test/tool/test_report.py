@@ -96,6 +96,11 @@ def test_names_with_markup_stand_in_the_page_as_text_alone(text, elements):
     assert "␛[31mred" in text and "make_box&lt;int&gt;" in text
 
 
+def test_cxx_names_are_short_in_the_table_and_whole_in_the_flame_graphs_titles(text):
+    assert '<summary><code>make_box&lt;int&gt;</code>' in text
+    assert "<title>box&lt;int&gt;* make_box&lt;int&gt;(box&lt;int&gt;*)" in text
+
+
 def test_a_page_says_what_would_live_in_an_arena_and_how_to_get_there(elements):
     said = " ".join("".join(elements.words).split())
     assert "What would live in arenas" in said and "generations of" in said
