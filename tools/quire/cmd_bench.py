@@ -108,6 +108,30 @@ def run(args):
         return bench_document.run(args)
     if args.measure:
         raise UsageError("--measure belongs to document", fix="quire bench document --measure -f")
+    refuse_nonsense(args)
+    lines = chosen_lines(args)
+    baseline = load_baseline(args.baseline, args.table) if args.baseline else None
+    if args.table in SINGLE:
+        result = measure_single(args, lines)
+    else:
+        result = measure(budget_s=FULL_S if args.full else QUICK_S["seeds"], full=args.full)
+        result.update(circumstances(args))
+    result = bench_document.rounded(result)  # as it is saved: what is equal stays equal
+    if not args.full and result["seconds"] > QUICK_LIMIT_S:
+        ui.note(f"that took {result['seconds']:.0f} s: something else keeps the CPUs busy, figures swing")
+    keep(args, result)
+    slower = regressions(result, baseline) if baseline else []
+    if args.json:
+        print(json.dumps({**result, "regressions": slower} if baseline else result, indent=1))
+    else:
+        print(text(result))
+        if baseline:
+            print(comparison_text(result, baseline, slower))
+    return EXIT_CONDITION_FALSE if slower else EXIT_OK
+
+
+def refuse_nonsense(args):
+    """What cannot be done, before a minute is spent."""
     if args.table not in TABLES:
         raise UsageError(
             f"quire bench: there is no table `{args.table}`",
@@ -126,16 +150,10 @@ def run(args):
             why="nothing is overwritten unasked",
             fix=f"quire bench --save {args.save} -f",
         )
-    lines = chosen_lines(args)
-    baseline = load_baseline(args.baseline, args.table) if args.baseline else None
-    if args.table in SINGLE:
-        result = measure_single(args, lines)
-    else:
-        result = measure(budget_s=FULL_S if args.full else QUICK_S["seeds"], full=args.full)
-        result.update(circumstances(args))
-    result = bench_document.rounded(result)  # as it is saved: what is equal stays equal
-    if not args.full and result["seconds"] > QUICK_LIMIT_S:
-        ui.note(f"that took {result['seconds']:.0f} s: something else keeps the CPUs busy, figures swing")
+
+
+def keep(args, result):
+    """The saved run and the pictures, where they were asked for."""
     if args.save:
         with open(args.save, "w", encoding="utf-8") as file:
             file.write(bench_document.saved_text(result))
@@ -144,14 +162,6 @@ def run(args):
 
         for path in bench_plots.write(result, args.svg, args.force):
             ui.note(f"drawn: {path}")
-    slower = regressions(result, baseline) if baseline else []
-    if args.json:
-        print(json.dumps({**result, "regressions": slower} if baseline else result, indent=1))
-    else:
-        print(text(result))
-        if baseline:
-            print(comparison_text(result, baseline, slower))
-    return EXIT_CONDITION_FALSE if slower else EXIT_OK
 
 
 def measure_document(args):
