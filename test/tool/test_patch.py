@@ -406,3 +406,12 @@ def test_names_that_the_source_has_already_are_not_taken(tmp_path):
 def test_a_patch_takes_one_trace(tmp_path):
     done = quire(tmp_path, "advise", "--patch", "f", "a.qtr", "b.qtr")
     assert done.returncode == 2 and "one trace" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "wanted", ["make_box<int>", "shop::make_box<int>", "shop::box<int>* shop::make_box<int>(std::vector<int>&)"]
+)
+def test_a_site_is_found_by_its_name_as_the_tables_show_it(wanted):
+    name = "shop::box<int>* shop::make_box<int>(std::vector<int, std::allocator<int> >&)"
+    site = advice.Site(7, name, "", [], "slab", None, 0, 100, 4800, 50, 200, 0)
+    assert patch.find([site], wanted) == [site]

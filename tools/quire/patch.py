@@ -14,6 +14,7 @@ import sys
 from collections import namedtuple
 
 import advise_evidence
+import cxxnames
 import patch_c
 import patch_cpp
 import patch_source
@@ -35,11 +36,12 @@ Change = namedtuple("Change", "name klass about bytes type site others")
 
 def matches(site, wanted):
     """Whether SITE means this one: its number, its function, or its file and line."""
-    plain = site.name.split("(")[0]
+    plain, brief = site.name.split("(")[0], cxxnames.brief(site.name)
     placed = f"{site.path}:{site.line}" if site.line else ""
     return (
-        wanted in (str(site.id), site.name, plain, site.where)
+        wanted in (str(site.id), site.name, plain, brief, cxxnames.tidy(site.name), site.where)
         or plain.endswith("::" + wanted)
+        or brief.endswith("::" + wanted)
         or (":" in wanted and "/" in wanted and placed.endswith("/" + wanted.lstrip("./")))
         or placed == wanted
     )
@@ -50,7 +52,7 @@ def find(rows, wanted):
     found = [site for site in rows if matches(site, wanted)]
     if found:
         return found
-    names = {word: None for site in rows[:2000] for word in (site.name.split("(")[0], site.where)}
+    names = {word: None for site in rows[:2000] for word in (cxxnames.brief(site.name), site.where)}
     raise UsageError(
         f"no call site `{wanted}` in this trace",
         nearest(wanted, list(names)) or "give its number in the JSON, its function, or its FILE:LINE",
