@@ -3,10 +3,13 @@
 
 import os
 import signal
+import subprocess
 
 import pytest
 from manners import Running
 from toolkit import build
+
+import stops
 
 # Allocates, then stays until it is killed: it ignores what a program can ignore. A child of its own stays too.
 STUBBORN = """
@@ -88,7 +91,7 @@ def test_a_stop_of_a_program_that_is_seen_is_the_programs_own_business(tmp_path,
     script = "trap 'echo tidy; exit 9' INT TERM; echo ready; while :; do sleep 0.05; done"
     for number in (signal.SIGINT, signal.SIGTERM):
         running = Running(tmp_path, command, "--", "sh", "-c", script)
-        assert running.until("ready").stop(number) == 9
+        assert running.until("ready").stop(number) == 9, running.said
         assert "tidy" in running.said and running.leftovers() == []
 
 
@@ -111,3 +114,14 @@ def test_a_stop_that_was_ignored_for_us_stays_ignored(tmp_path, programs):
         signal.signal(signal.SIGHUP, before)
     running.until("recording it")
     assert running.stop(signal.SIGHUP) == 0, running.said
+
+
+def test_a_signal_that_comes_when_the_program_has_just_ended_takes_nothing_from_it():
+    with subprocess.Popen(["sh", "-c", "exit 9"]) as process, stops.Relay() as relay:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # ended, but nobody has asked how
+        relay.early.append(signal.SIGINT)
+        relay.adopt(process)
+        os.kill(os.getpid(), signal.SIGTERM)
+        _, status, _ = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 9

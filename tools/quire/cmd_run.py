@@ -10,6 +10,7 @@ it cannot be served.  Only the standard library is imported.
 Not here: what the report says (runreport.py), what the library writes (src/preload/report.c).
 """
 
+import contextlib
 import json
 import os
 import re
@@ -107,7 +108,8 @@ def collect(folder, pid):
     """(report of the main process, [reports of others]) as bytes; the largest of the others when the main one left none."""
     texts = {}
     for name in os.listdir(folder):
-        with open(os.path.join(folder, name), "rb") as file:
+        # Processes that outlive the main one may still be writing theirs.
+        with contextlib.suppress(FileNotFoundError), open(os.path.join(folder, name), "rb") as file:
             texts[name] = file.read()
     return texts.pop(str(pid), None), list(texts.values())
 
@@ -156,7 +158,9 @@ def run(args):
         )
     # QUIRE_CONF cannot name a file with a comma.
     place = "/tmp" if "," in tempfile.gettempdir() else None
-    with tempfile.TemporaryDirectory(prefix="quire-run-", dir=place) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="quire-run-", dir=place, ignore_cleanup_errors=True
+    ) as folder:
         env = environment(library, configuration(args, form, folder))
         ended = launch.visible(answer.target, env)
         main, others = collect(folder, ended.pid)

@@ -94,13 +94,19 @@ class Relay:
         if self.process is None:
             self.early.append(number)
         elif number != signal.SIGINT:
-            self.process.send_signal(number)
+            self._pass_on(number)
+
+    def _pass_on(self, number):
+        """Not Popen.send_signal(): that would reap a program that has just ended, and its usage with it."""
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self.process.pid, number)
 
     def adopt(self, process):
         """From now on this program gets them, and what came too early."""
         self.process = process
         for number in self.early:
-            process.send_signal(number)
+            self._pass_on(number)
 
 
 def _signal_group(process, number):
