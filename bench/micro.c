@@ -7,7 +7,7 @@
  *
  * Invariants: M1  between micro_begin() and micro_row() the harness itself allocates nothing by malloc.
  *             M2  the choices are the same in every process: they come from bench_random() with a fixed seed.
- * Not here: the workloads (micro_*.c), running them under each allocator (tools/quire/bench_micro.py).
+ * Not here: the workloads (micro_*.c), running them under each allocator (tools/quire/bench/micro.py).
  */
 #include "micro_driver.h"
 

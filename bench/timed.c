@@ -8,7 +8,7 @@
  * and peak include the program's own children that it waited for; the peak is that of the largest process.
  *
  * Exit: 0 when the program could be started and waited for, whatever its status; 125 when not.
- * Not here: several rounds, medians (tools/quire/bench_apps.py).
+ * Not here: several rounds, medians (tools/quire/bench/apps.py).
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -6,7 +6,7 @@
     .venv/bin/python scripts/pictures.py jq.html doc/pictures
 
 Drawn again from the figures in the page, so that a picture is of the run that the page is of.
-Not here: drawing (tools/quire/plots.py, report_figures.py), benchmarks (`quire bench --svg`).
+Not here: drawing (tools/quire/report/plots.py, report/figures.py), benchmarks (`quire bench --svg`).
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tools" / "quire"))
-import report_figures as figures  # noqa: E402 - after the path
+import report.figures as figures  # noqa: E402 - after the path
 
 EMBEDDED = re.compile(r'<script type="application/json"[^>]*>(.*?)</script>', re.DOTALL)
 

@@ -13,7 +13,7 @@ import stat
 import pytest
 import toolkit  # noqa: F401  (makes the tool's modules importable)
 
-import bench_run
+import bench.run as bench_run
 import cmd_bench
 
 # All drivers, answering at once.  FAKE_SLAB is the slab's speed at 1, 2, 4, 8, 16 threads, FAKE_SLAB_OVERHEAD

@@ -15,7 +15,7 @@ import time
 
 import toolkit
 
-import live_page
+import live.page as live_page
 
 SOURCE = pathlib.Path(__file__).parent / "programs" / "shown.c"
 INCLUDE = toolkit.ROOT / "include"

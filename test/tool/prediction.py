@@ -22,10 +22,10 @@ from collections import namedtuple
 
 from prediction_pairs import made
 
-import advice
+import advise.advice as advice
 import launch
 import measure
-import mix
+import advise.mix as mix
 import peers
 import target as targets
 import tracefile

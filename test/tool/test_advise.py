@@ -10,10 +10,10 @@ import pytest
 from qrp import Program
 from toolkit import build, native, native_json, quire
 
-import advice
-import advise_evidence
-import advise_intersect
-import advise_wrappers
+import advise.advice as advice
+import advise.evidence as advise_evidence
+import advise.intersect as advise_intersect
+import advise.wrappers as advise_wrappers
 import render
 import ui
 

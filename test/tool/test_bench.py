@@ -11,12 +11,12 @@ import pytest
 import toolkit
 from benchkit import bench  # noqa: F401  (a fixture)
 
-import bench_arena
-import bench_chart
-import bench_figures
-import bench_percpu
-import bench_run
-import bench_slab
+import bench.arena as bench_arena
+import bench.chart as bench_chart
+import bench.figures as bench_figures
+import bench.percpu as bench_percpu
+import bench.run as bench_run
+import bench.slab as bench_slab
 import cmd_bench
 
 # ---- the arena's table ----

@@ -10,7 +10,7 @@ import pytest
 import toolkit
 from benchkit import bench  # noqa: F401  (a fixture)
 
-import bench_document
+import bench.document as bench_document
 import cmd_bench
 import peers
 

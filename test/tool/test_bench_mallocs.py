@@ -6,7 +6,7 @@ import json
 import pytest
 from benchkit import bench  # noqa: F401  (a fixture)
 
-import bench_mallocs
+import bench.mallocs as bench_mallocs
 import cmd_bench
 
 

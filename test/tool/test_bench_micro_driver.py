@@ -9,10 +9,10 @@ import subprocess
 import pytest
 import toolkit
 
-import bench_apps
-import bench_apps_inputs
-import bench_micro
-import bench_run
+import bench.apps as bench_apps
+import bench.apps_inputs as bench_apps_inputs
+import bench.micro as bench_micro
+import bench.run as bench_run
 import bindings
 import peers
 

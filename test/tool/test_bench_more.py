@@ -7,8 +7,8 @@ import tempfile
 import pytest
 from benchkit import bench  # noqa: F401  (a fixture)
 
-import bench_more
-import bench_run
+import bench.more as bench_more
+import bench.run as bench_run
 
 
 def rows_of(result, table):

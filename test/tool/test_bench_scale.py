@@ -9,9 +9,9 @@ import pytest
 import toolkit
 from benchkit import bench  # noqa: F401  (a fixture)
 
-import bench_mallocs
-import bench_run
-import bench_scale
+import bench.mallocs as bench_mallocs
+import bench.run as bench_run
+import bench.scale as bench_scale
 import cmd_bench
 
 

@@ -15,8 +15,8 @@ import toolkit
 from live_kit import Shown, wait_until
 from toolkit import quire
 
-import corefile
-import live_page
+import live.corefile as corefile
+import live.page as live_page
 
 SCRIPT = toolkit.ROOT / "tools" / "gdb" / "quire_gdb.py"
 

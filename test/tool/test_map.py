@@ -9,8 +9,8 @@ import toolkit
 from live_kit import Shown, wait_until
 from toolkit import quire
 
-import live_map
-import live_page
+import live.map as live_map
+import live.page as live_page
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ import random
 import pytest
 import toolkit  # noqa: F401  (puts the tool into the path)
 
-import advice
+import advise.advice as advice
 import measure
-import mix
+import advise.mix as mix
 import render
 from measure import Estimate, estimate
 

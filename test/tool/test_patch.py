@@ -8,12 +8,12 @@ import subprocess
 import pytest
 from toolkit import BUILD, ROOT, build, quire
 
-import advice
+import advise.advice as advice
 import cmd_advise
-import patch
-import patch_c
-import patch_cpp
-import patch_source
+import patch.code as patch
+import patch.c as patch_c
+import patch.cpp as patch_cpp
+import patch.source as patch_source
 import tracefile
 from errors import UsageError
 

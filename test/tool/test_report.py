@@ -14,9 +14,9 @@ import reportkit
 from toolkit import quire
 
 import cmd_report
-import report_page
-import report_subject
-import report_try
+import report.page as report_page
+import report.subject as report_subject
+import report.trial as report_try
 
 SECTIONS = "verdict cost live sizes rss map flame sites limits machine rawdata".split()
 LOADING = {"src", "href", "xlink:href", "srcset", "action", "data", "poster", "background"}

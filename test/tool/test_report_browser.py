@@ -10,7 +10,7 @@ import pytest
 import reportkit
 from toolkit import ROOT, quire
 
-import report_page
+import report.page as report_page
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="pip install selenium")
 from selenium.webdriver.chrome.options import Options  # noqa: E402

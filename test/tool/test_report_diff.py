@@ -8,8 +8,8 @@ import pytest
 import reportkit
 from toolkit import build, quire
 
-import report_diff
-from report_inputs import Input
+import report.diff as report_diff
+from report.inputs import Input
 
 GROWING = """
 #include <stdlib.h>

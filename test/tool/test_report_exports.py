@@ -14,8 +14,8 @@ import pytest
 import reportkit
 from toolkit import BUILD, TOOL, quire
 
-import exports_pprof
-import exports_text
+import report.exports_pprof as exports_pprof
+import report.exports_text as exports_text
 
 
 def varint(data, at):

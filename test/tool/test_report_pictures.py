@@ -9,11 +9,11 @@ import pytest
 import reportkit
 from toolkit import quire
 
-import plots
-import report_figures
-import report_page
-import report_rss
-import report_slots
+import report.plots as plots
+import report.figures as report_figures
+import report.page as report_page
+import report.rss as report_rss
+import report.slots as report_slots
 
 SVG = "{http://www.w3.org/2000/svg}"
 

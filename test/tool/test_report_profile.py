@@ -9,8 +9,8 @@ import pytest
 import reportkit
 from toolkit import BUILD, build, native, quire
 
-import report_flame
-import report_map
+import report.flame as report_flame
+import report.map as report_map
 
 ALLOCATIONS = reportkit.ROUNDS * (reportkit.BOXES + 1) + reportkit.LEAKS
 BOX_BYTES = 48

@@ -19,8 +19,8 @@ import toolkit
 from live_kit import Shown, page_of, wait_until
 from toolkit import quire
 
-import live_page
-import live_view
+import live.page as live_page
+import live.view as live_view
 
 SAMPLE = re.compile(r'^quire_[a-z_]+(\{([a-z_]+="(\\.|[^"\\])*",?)*\})? \d+$')
 PRELOAD = str(toolkit.BUILD / "libquire-malloc.so")

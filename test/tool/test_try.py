@@ -11,7 +11,7 @@ import sys
 import pytest
 from toolkit import BUILD, TOOL, build, quire, try_json
 
-import advice
+import advise.advice as advice
 
 INSERTS = (
     "create table t(a,b); with recursive n(i) as (select 1 union all select i+1 from n where i<20000) "
@@ -209,7 +209,7 @@ def test_a_list_and_its_temporary_are_placed_on_slabs(tmp_path):
 
 
 def test_the_report_says_how_to_change_a_slabs_site(tmp_path, monkeypatch):
-    import mix
+    import advise.mix as mix
 
     def all_gain(*arguments):
         parts = weigh(*arguments)

@@ -11,12 +11,12 @@ import os
 import sys
 import tempfile
 
-import advice
-import advise_evidence
-import advise_intersect
-import advise_wrappers
-import mix
-import patch
+import advise.advice as advice
+import advise.evidence as advise_evidence
+import advise.intersect as advise_intersect
+import advise.wrappers as advise_wrappers
+import advise.mix as mix
+import patch.code as patch
 import render
 import tracefile
 import ui

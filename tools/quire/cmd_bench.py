@@ -2,18 +2,18 @@
 """
 cmd_bench.py - the headline tables of the systems Quire replaces, beside this machine's figures.
 
-    the arena's table     (bench_arena.py)   ┐
-    the slab's tables     (bench_slab.py)    ├ each in interleaved rounds of processes (bench_run.py)
-    the per-CPU tables    (bench_percpu.py)  │
-    the heap's table      (bench_heap.py)    │
-    the smaller tables    (bench_more.py)    ┘
-    micro, apps: mallocs side by side (bench_micro.py, bench_apps.py); scale: all four over threads,
-    objects and CPUs (bench_scale.py)
+    the arena's table     (bench/arena.py)   ┐
+    the slab's tables     (bench/slab.py)    ├ each in interleaved rounds of processes (bench/run.py)
+    the per-CPU tables    (bench/percpu.py)  │
+    the heap's table      (bench/heap.py)    │
+    the smaller tables    (bench/more.py)    ┘
+    micro, apps: mallocs side by side (bench/micro.py, bench/apps.py); scale: all four over threads,
+    objects and CPUs (bench/scale.py)
         -> medians and intervals, ratios within a round -> text, --json, --save, --baseline
 
 Invariants: B1  a figure under a peer's name was measured in a process whose malloc is that peer's.
             B2  a ratio is taken between processes of one round, never between medians.
-Not here: the workloads (bench/*.c), statistics of intervals (bench_figures.py).
+Not here: the workloads (bench/*.c), statistics of intervals (bench/figures.py).
 """
 
 import argparse
@@ -23,21 +23,21 @@ import os
 import shlex
 import time
 
-import bench_apps
-import bench_arena
-import bench_document
-import bench_heap
-import bench_mallocs
-import bench_micro
-import bench_more
-import bench_more_text
-import bench_percpu
-import bench_percpu_text
-import bench_run
-import bench_scale
-import bench_scale_text
-import bench_slab
-import bench_slab_text
+import bench.apps as bench_apps
+import bench.arena as bench_arena
+import bench.document as bench_document
+import bench.heap as bench_heap
+import bench.mallocs as bench_mallocs
+import bench.micro as bench_micro
+import bench.more as bench_more
+import bench.more_text as bench_more_text
+import bench.percpu as bench_percpu
+import bench.percpu_text as bench_percpu_text
+import bench.run as bench_run
+import bench.scale as bench_scale
+import bench.scale_text as bench_scale_text
+import bench.slab as bench_slab
+import bench.slab_text as bench_slab_text
 import cmd_env
 import peers
 import ui
@@ -158,7 +158,7 @@ def keep(args, result):
         with open(args.save, "w", encoding="utf-8") as file:
             file.write(bench_document.saved_text(result))
     if args.svg:
-        import bench_plots  # and matplotlib with it
+        import bench.plots as bench_plots  # and matplotlib with it
 
         for path in bench_plots.write(result, args.svg, args.force):
             ui.note(f"drawn: {path}")

@@ -6,15 +6,15 @@ cmd_map.py - `quire map PID|CORE`: a picture of which slots live.
     CORE    gdb reads a core file, with tools/gdb/quire_gdb.py
     both    quire.map/1 -> text, or --json
 
-Not here: asking (live_page.py), core files (corefile.py), pictures (live_map.py).
+Not here: asking (live/page.py), core files (live/corefile.py), pictures (live/map.py).
 """
 
 import json
 import os
 
-import corefile
-import live_map
-import live_page
+import live.corefile as corefile
+import live.map as live_map
+import live.page as live_page
 from errors import EXIT_OK, UsageError
 
 HELP = "a picture of which slots live, of a running process or a core file"

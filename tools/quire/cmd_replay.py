@@ -8,9 +8,9 @@ Not here: the program's own run time, so no share of it and no verdict (cmd_try.
 import json
 import tempfile
 
-import advice
+import advise.advice as advice
 import measure
-import mix
+import advise.mix as mix
 import native
 import peers
 import render

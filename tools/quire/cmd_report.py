@@ -14,10 +14,10 @@ import os
 import sys
 import tempfile
 
-import exports_text
-import report_inputs
-import report_page
-import report_subject
+import report.exports_text as exports_text
+import report.inputs as report_inputs
+import report.page as report_page
+import report.subject as report_subject
 import tracefile
 import ui
 from errors import EnvironmentLacks, UsageError
@@ -128,7 +128,7 @@ def export(args, folder):
     if what.kind != "trace":
         raise UsageError("--export takes a trace (.qtr)", f"{args.inputs[0]} is {what.kind} JSON")
     if args.export == "pprof":
-        import exports_pprof as maker
+        import report.exports_pprof as maker
     else:
         maker = exports_text
     content = maker.export(args.export, report_subject.exported(what.path, args.wrapper, folder))
@@ -142,7 +142,7 @@ def export(args, folder):
 
 def compare(args, folder):
     """Two inputs."""
-    import report_diff
+    import report.diff as report_diff
 
     documents = [report_inputs.read(path) for path in args.inputs]
     for what in documents:
@@ -160,7 +160,7 @@ def compare(args, folder):
 
 def pictures(args, document):
     """The pictures as files."""
-    import report_svg
+    import report.svg as report_svg
 
     os.makedirs(args.svg, exist_ok=True)
     for name, content in report_svg.files(document).items():
@@ -203,7 +203,7 @@ def run(args):
             )
         path = unique(stem_of(what.path), "html")
         if what.kind == "map":
-            import report_slots
+            import report.slots as report_slots
 
             finish(args, report_slots.page(what.document), path)
             return 0

@@ -6,7 +6,7 @@ cmd_top.py - `quire top [PID|NAME]`: what the objects of a running process hold.
     --once: one look    --json: quire.top/1    --prom: what quire_stats_write() writes for Prometheus
 
 The terminal is put back as it was, whichever way it ends.
-Not here: pages (live_page.py), rows (live_view.py).
+Not here: pages (live/page.py), rows (live/view.py).
 """
 
 import contextlib
@@ -20,8 +20,8 @@ import termios
 import time
 import tty
 
-import live_page
-import live_view
+import live.page as live_page
+import live.view as live_view
 import ui
 from errors import EXIT_OK, EXIT_SIGNAL_BASE, EnvironmentLacks, UsageError
 

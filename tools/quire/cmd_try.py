@@ -5,7 +5,7 @@ cmd_try.py - `quire try -- PROGRAM`: would an allocator of this library help thi
     check -> run alone (time) -> record -> analyse -> advise -> replay in rounds -> verdict -> HTML page
 
 The program runs at least twice, with the same input; its output is hidden, its exit status becomes ours.
-Not here: each of the steps (target.py, launch.py, tracefile.py, advice.py, measure.py) and the words (tryreport.py).
+Not here: each of the steps (target.py, launch.py, tracefile.py, advise/advice.py, measure.py) and the words (tryreport.py).
 """
 
 import json
@@ -13,10 +13,10 @@ import os
 import tempfile
 from collections import namedtuple
 
-import advice
+import advise.advice as advice
 import launch
 import measure
-import mix
+import advise.mix as mix
 import native
 import peers
 import render
@@ -232,7 +232,7 @@ def carry_out(report, args):
     with tempfile.TemporaryDirectory(prefix="quire-") as folder:
         try_program(report, args, folder)
         if not args.no_report:
-            import report_try  # here: pictures take longer to load than all the rest
+            import report.trial as report_try  # here: pictures take longer to load than all the rest
 
             report_try.write(report, args.wrapper, folder)
     if args.json:

@@ -9,7 +9,7 @@ measure.py - replays in interleaved rounds, and what can honestly be said of the
 
 Each replay is a process of its own, so that no allocator inherits another's heap.
 Intervals are order statistics of the median (no assumption about the noise), 95 % or the whole range where rounds are few.
-Not here: the replayer (a C helper), verdicts (advice.py).
+Not here: the replayer (a C helper), verdicts (advise/advice.py).
 """
 
 import math

@@ -2,7 +2,7 @@
 """
 render.py - what `try`, `replay` and `advise` print: as text, and as JSON with units in its key names.
 
-Not here: the figures (measure.py), the rules (advice.py).
+Not here: the figures (measure.py), the rules (advise/advice.py).
 """
 
 import os

@@ -7,7 +7,7 @@ tracefile.py - trace files: their names, and what the analyser makes of them.
     quire-analyse -> sites (JSON: who allocates, quire.sites/1) + program (.qrp: what to replay)
 
 Nothing is ever overwritten without -f.
-Not here: recording (launch.py), judging (advice.py).
+Not here: recording (launch.py), judging (advise/advice.py).
 """
 
 import glob

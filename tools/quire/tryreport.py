@@ -9,8 +9,8 @@ Not here: finding it out (cmd_try.py), the tables that other commands print too 
 
 import shlex
 
-import advice
-import advise_wrappers
+import advise.advice as advice
+import advise.wrappers as advise_wrappers
 import launch
 import peers
 import render

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: MIT
+"""
+document.py - `quire bench document`: saved runs and prose become doc/performance.md.
+
+    doc/performance/ template.md.in     prose, with {{seeds arena}}, {{scale threads}}, {{machine}}, ... where figures go
+                     seeds.json ...     runs that `quire bench TABLE --save` wrote
+        -> doc/performance.md, and doc/performance/*.svg
+
+The text is made of the saved runs alone: whoever changes a figure by hand changes it until the next run of this.
+Not here: measuring (cmd_bench.py), the tables' words (bench_*_text.py), pictures (bench/plots.py).
+"""
+
+import importlib.util
+import json
+import os
+import re
+import sys
+
+import bench.apps as bench_apps
+import bench.arena as bench_arena
+import bench.heap as bench_heap
+import bench.micro as bench_micro
+import bench.more_text as bench_more_text
+import bench.percpu_text as bench_percpu_text
+import bench.scale as bench_scale
+import bench.scale_text as bench_scale_text
+import bench.slab_text as bench_slab_text
+import ui
+from cmd_env import size_text
+from errors import EXIT_OK, UsageError
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+DATA = os.path.normpath(os.path.join(HERE, "..", "..", "..", "doc", "performance"))
+TEMPLATE = "template.md.in"
+RUNS = ["seeds", "micro", "apps", "scale", "secure"]  # NAME.json; secure: SECURE
+SECURE = {"table": "apps", "lines": "jq,perl,sqlite3", "secure": True}
+LICENCE = "<!-- SPDX-License-Identifier: MIT -->\n"  # of the template: a source
+DIGITS = 8
+MARK = re.compile(r"\{\{([^{}]+)\}\}")
+
+
+def run(args):
+    """Writes the document and its pictures."""
+    data = args.data or DATA
+    output = args.output or os.path.join(data, "..", "performance.md")
+    text = document(data)
+    if output == "-":
+        sys.stdout.write(text)
+        return EXIT_OK
+    if os.path.exists(output) and not args.force:
+        raise UsageError(
+            f"{os.path.normpath(output)} exists",
+            why="nothing is overwritten unasked",
+            fix="quire bench document -f",
+        )
+    draw(data)
+    with open(output, "w", encoding="utf-8") as file:
+        file.write(text)
+    ui.note(f"written: {os.path.normpath(output)}")
+    return EXIT_OK
+
+
+def draw(data):
+    """The pictures beside the runs, those that the template shows."""
+    if importlib.util.find_spec("matplotlib") is None:
+        ui.note("no matplotlib: the pictures stay as they are; apt-get install -y python3-matplotlib")
+        return
+    import bench.plots as bench_plots
+
+    shown = shown_pictures(data)
+    for name in RUNS:
+        if name == "secure":
+            continue
+        for picture in bench_plots.pictures(load(data, name)):
+            if picture.name in shown:
+                with open(os.path.join(data, f"{picture.name}.svg"), "w", encoding="utf-8") as file:
+                    file.write(picture.file())
+
+
+def shown_pictures(data):
+    """Names of the pictures that the document shows."""
+    return set(re.findall(r"\]\(performance/([\w-]+)\.svg\)", document(data)))
+
+
+def document(data):
+    """The whole text."""
+    runs = {}
+
+    def saved(name):
+        if name not in runs:
+            runs[name] = load(data, name)
+        return runs[name]
+
+    def replaced(mark):
+        words = mark.group(1).split()
+        if words[0] not in BLOCKS:
+            raise UsageError(
+                f"{TEMPLATE} asks for {mark.group()}",
+                why=f"there are: {', '.join(BLOCKS)}",
+                fix=f"mend {os.path.join(data, TEMPLATE)}",
+            )
+        return BLOCKS[words[0]](saved, words[1:])
+
+    text = read(os.path.join(data, TEMPLATE)).removeprefix(LICENCE)
+    return MARK.sub(replaced, text)
+
+
+def load(data, name):
+    """One saved run."""
+    path = os.path.join(data, f"{name}.json")
+    try:
+        return json.loads(read(path))
+    except ValueError as problem:
+        raise UsageError(
+            f"{path} is no saved run", why=str(problem), fix=f"quire bench {name} --save {path} -f"
+        ) from None
+
+
+def read(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except OSError as problem:
+        name = os.path.basename(path).removesuffix(".json")
+        table = "apps --lines jq,perl,sqlite3 --secure" if name == "secure" else name
+        raise UsageError(
+            f"cannot read {path}",
+            why=problem.strerror,
+            fix=f"quire bench {table} --save {path}" if path.endswith(".json") else "--data DIR",
+        ) from None
+
+
+def saved_text(result):
+    """JSON for people's differences: an innermost object a line, eight digits."""
+    text = json.dumps(rounded(result), indent=1)
+    return re.sub(r"\{[^{}\[\]]*\}", lambda m: " ".join(m.group().split()), text) + "\n"
+
+
+def rounded(value):
+    """Numbers with the digits that mean something."""
+    if isinstance(value, dict):
+        return {key: rounded(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [rounded(one) for one in value]
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+
+
+# ---- what stands for a mark; saved(NAME) is a run ----
+
+
+def machine(saved, _):
+    """{{machine}}: a table of what was measured where."""
+    m = saved("seeds")["machine"]
+    peers = ", ".join(
+        f"{name} ({os.path.basename(path)})" for name, path in re.findall(r"(\S+) \((\S+)\)", m["peers"])
+    )
+    rows = [
+        ("dates", ", ".join(sorted({saved(name)["date"] for name in RUNS}))),
+        ("processor", f"{m['cpu_model']}, {m['cpus_usable']} CPUs"),
+        ("memory", f"{size_text(m['memory_bytes'])}, OS pages of {size_text(m['os_page_bytes'])}"),
+        ("system", f"{m['system']}, {m['kernel']}, {m['libc']}"),
+        ("huge pages", f"`{m['thp_enabled']}`"),
+        ("peers", peers or "none"),
+        ("load before", ", ".join(f"{n} {saved(n)['machine']['load_average_before']}" for n in RUNS)),
+    ]
+    return "| | |\n|---|---|\n" + "\n".join(f"| {a} | {b} |" for a, b in rows)
+
+
+def provenance(result):
+    """Where a block's figures are from."""
+    load = result["machine"]["load_average_before"]
+    return (
+        f"`{result['command']}`, {result['date']}, {result['seconds']:.0f} s, {result['rounds']} rounds,"
+        f" load {load} before:"
+    )
+
+
+def block(result, text):
+    """A table as printed, and its source."""
+    return f"{provenance(result)}\n\n```text\n{text.rstrip()}\n```"
+
+
+def seeds(saved, words):
+    """{{seeds arena}}: one part of `bench seeds`; {{seeds more slab}}: its smaller tables of that name."""
+    result = saved("seeds")
+    parts = {
+        "arena": lambda: bench_arena.text(result),
+        "slab": lambda: bench_slab_text.text(result["array_allocator"]),
+        "percpu": lambda: bench_percpu_text.text(result["percpu"]),
+        "heap": lambda: bench_heap.text(result["heap"]),
+        "more": lambda: bench_more_text.text(result["more"], words[1]),
+    }
+    return block(result, parts[words[0]]())
+
+
+def micro(saved, _):
+    result = saved("micro")
+    return block(result, bench_micro.text(result["micro"], result["allocators"]))
+
+
+def apps(saved, words):
+    """{{apps}}, or {{apps secure}}: the run with the secure heap beside the others."""
+    result = saved(words[0] if words else "apps")
+    return block(result, bench_apps.text(result["apps"], result["allocators"]))
+
+
+def scale(saved, words):
+    """{{scale threads}}: the pictures of one axis, and our figures as a table."""
+    result, axis = saved("scale"), words[0]
+    table, points = result["scale"], result["scale"]["points"][axis]
+    parts = [provenance(result)]
+    for part in bench_scale.AXES[axis]:
+        title = bench_scale_text.title(axis, part)
+        parts.append(f"![{title}](performance/scale-{axis}-{part}.svg)")
+    head = [bench_scale_text.OVER[axis], *(f"{at:,}" for at in points), "last / first", "of libc's"]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for part in bench_scale.AXES[axis]:
+        for name, rows in bench_scale_text.series(table, axis, part).items():
+            cells = [f"{row[bench_scale.NS]['median']:.1f}" for row in rows]
+            cells += [f"{rows[-1][key]['median']:.2f}" for key in ("ratio_to_first", "ratio_to_libc")]
+            lines.append(f"| {part}: {bench_scale_text.NAMES.get(name, name)} | {' | '.join(cells)} |")
+    return "\n\n".join([*parts, "\n".join(lines)])
+
+
+def picture(_, words):
+    """{{picture seeds-arena A query}}: a picture by name, and its words."""
+    return f"![{' '.join(words[1:])}](performance/{words[0]}.svg)"
+
+
+def value(saved, words):
+    """{{value arena-1-libc}}: one figure within a sentence or a table."""
+    return VALUES[words[0]](saved)
+
+
+def arena_ratio(callers, field):
+    """Ours at so many callers."""
+
+    def figure(saved):
+        (row,) = (
+            r
+            for r in saved("seeds")["rows"]
+            if (r["allocator"], r["callers"]) == (bench_arena.OURS, callers)
+        )
+        return f"{row[field]['median']:.3f}" if field in row else "no peer here"
+
+    return figure
+
+
+def mean(table, kind, name=bench_micro.OURS):
+    """A geometric mean of a table."""
+    return lambda saved: f"{saved(table)[table]['means'][name][kind]:.2f}"
+
+
+BLOCKS = {
+    "machine": machine,
+    "seeds": seeds,
+    "micro": micro,
+    "apps": apps,
+    "scale": scale,
+    "picture": picture,
+    "value": value,
+}
+VALUES = {
+    "arena-1-libc": arena_ratio(1, "cpu_ratio_to_libc"),
+    "arena-1-best": arena_ratio(1, "cpu_ratio_to_best_peer"),
+    "arena-8-libc": arena_ratio(8, "cpu_ratio_to_libc"),
+    "arena-8-best": arena_ratio(8, "cpu_ratio_to_best_peer"),
+    "micro-cpu": mean("micro", "cpu"),
+    "micro-memory": mean("micro", "rss"),
+    "apps-cpu": mean("apps", "cpu"),
+    "apps-memory": mean("apps", "rss"),
+}

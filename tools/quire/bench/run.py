@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: MIT
+"""
+run.py - one benchmark process under one allocator, and rounds of them until the time is up.
+
+    sweep(entries) ──> [process, process, ...]    one round, interleaved: drift hits all alike
+    Budget         ──> round, round, ...          at least ROUNDS_MIN
+
+Invariants: B1  a figure under a peer's name was measured in a process whose malloc is that peer's.
+Not here: which processes (bench/arena.py, bench/slab.py, bench/percpu.py), medians
+(bench/figures.py).
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import native
+from errors import EnvironmentLacks, QuireError
+
+ROUNDS_MIN = 3
+PROCESS_LIMIT_S = 60
+LIBC = "libc"
+# What would let another malloc in, or change the one that is measured.
+MEDDLING = ("LD_PRELOAD", "MALLOC_CONF", "GLIBC_TUNABLES", "QUIRE_CONF")
+
+
+class Cast:
+    """Who is measured: libc, the installed peers, and ours.  `refused` grows as peers turn out not
+    to be loaded."""
+
+    def __init__(self, installed):
+        self.path_of = {peer.name: peer.path for peer in installed}
+        self.refused = {}
+
+    def names(self, *ours):
+        return [n for n in (LIBC, *self.path_of, *ours) if n not in self.refused]
+
+    def environment(self, name):
+        """Nothing but the peer's library may be preloaded there."""
+        clean = {key: value for key, value in os.environ.items() if key not in MEDDLING}
+        return {**clean, "LD_PRELOAD": self.path_of[name]} if name in self.path_of else clean
+
+    def admit(self, name, figure):
+        """B1: whether the figure is that allocator's; says so once when it is not."""
+        if figure["allocator"] == name:
+            return True
+        if name not in self.refused:
+            self.refused[name] = f"preloaded, but malloc was {figure['allocator']}'s"
+            print(f"quire: {name} is left out: {self.refused[name]}", file=sys.stderr)
+        return False
+
+
+def process(cast, name, argv, limit_s=None):
+    """What one process printed as JSON: one figure."""
+    return process_rows(cast, name, argv, limit_s)[0]
+
+
+def process_rows(cast, name, argv, limit_s=None):
+    """The same of a process that prints several, a line each; PROCESS_LIMIT_S unless it is a long one."""
+    limit_s = limit_s or PROCESS_LIMIT_S
+    try:
+        done = subprocess.run(
+            argv,
+            capture_output=True,
+            text=True,
+            env=cast.environment(name),
+            timeout=limit_s,
+        )
+    except subprocess.TimeoutExpired:
+        raise QuireError(
+            f"the benchmark under {name} did not end in {limit_s} s",
+            why="it should take a small part of that",
+            fix=" ".join(argv),
+        ) from None
+    if done.returncode != 0:
+        raise QuireError(
+            f"the benchmark failed under {name} (status {done.returncode})",
+            why=done.stderr.strip() or "it said nothing",
+            fix=" ".join(argv),
+        )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def sweep(cast, entries, limit_s=None):
+    """One round: {key: figure} of [(key, name, argv)]."""
+    figures = {}
+    for key, name, argv in entries:
+        if name in cast.refused:
+            continue
+        figure = process(cast, name, argv, limit_s)
+        if cast.admit(name, figure):
+            figures[key] = figure
+    return figures
+
+
+def sweep_together(cast, entries, limit_s, workers):
+    """The same of processes that mostly sleep, or of which only the memory is asked: several at a time."""
+    entries = [entry for entry in entries if entry[1] not in cast.refused]
+    with ThreadPoolExecutor(workers) as pool:
+        found = list(pool.map(lambda entry: process(cast, entry[1], entry[2], limit_s), entries))
+    return {
+        key: figure
+        for (key, name, _), figure in zip(entries, found)
+        if cast.admit(name, figure)
+    }
+
+
+def rounds(one_round, budget_s, what):
+    """[one_round(), ...] until the next would not fit into the budget, ROUNDS_MIN at least."""
+    samples, began, round_s = [], time.monotonic(), 0.0
+    while len(samples) < ROUNDS_MIN or time.monotonic() - began + round_s < budget_s:
+        round_began = time.monotonic()
+        samples.append(one_round())
+        round_s = time.monotonic() - round_began
+        _progress(what, len(samples), time.monotonic() - began, budget_s)
+    _progress(what, None, 0, 0)
+    return samples
+
+
+def find_driver(name):
+    """bench/NAME of the checkout's build, or of the installation."""
+    for place in native.directories():
+        for candidate in (
+            os.path.join(place, "..", "bench", name),
+            os.path.join(place, "bench", name),
+        ):
+            if os.access(os.path.normpath(candidate), os.X_OK):
+                return os.path.normpath(candidate)
+    raise EnvironmentLacks(
+        f"the benchmark driver `{name}` is not built",
+        why="looked beside the tool's helpers",
+        fix="cmake --preset release && cmake --build --preset release",
+    )
+
+
+def _progress(what, count, seconds, budget_s):
+    """A line that rewrites itself on a terminal; nothing elsewhere but one line at the start."""
+    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        line = f"quire: {what}: {count} rounds, {seconds:.0f} of about {max(budget_s, 0):.0f} s"
+        print(f"\r\033[K{line if count else ''}", end="", file=sys.stderr, flush=True)
+    elif count == 1:
+        print(f"quire: measuring {what}, about {max(budget_s, 0):.0f} s", file=sys.stderr, flush=True)

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: MIT
+"""live - what a running process shows of itself, and what a core file holds."""

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: MIT
+"""
+figures.py - the charts of a report, from its document.
+
+    findings.allocators  -> time, memory (bars with intervals)        profile.samples -> live bytes by site (areas)
+    profile + timelines  -> live bytes and resident memory (lines)    size_lifetime   -> heat maps
+
+Each function gives a plots.Picture, or None where the document lacks the figures.
+Not here: drawing (report/plots.py), flame graph and map (report/flame.py, report/map.py).
+"""
+
+import cxxnames
+import report.plots as plots
+import ui
+
+HEAT_SITES = 4
+AREA_SITES = 7
+WIDE, HALF = 10.4, 6.0  # inches of a chart as wide as the page, and of one of two beside each other
+LIFE_WORDS = [(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1, "ns")]
+OURS = {"advised mix", "mix", "drop-in"}
+
+
+def shown_name(name):
+    """An allocator's name for readers."""
+    return "advised mix" if name == "mix" else name
+
+
+def measured(findings):
+    """The allocators that have figures."""
+    return [row for row in findings.get("allocators", []) if "error" not in row]
+
+
+def colour(name):
+    """Ours stand out."""
+    return "s0" if name in OURS else "s7"
+
+
+def time_bars(findings):
+    """Nanoseconds of an operation for each allocator."""
+    rows = []
+    for row in measured(findings):
+        cost, name = row["cpu_ns_per_op"], shown_name(row["name"])
+        rows.append(plots.Bar(name, cost["value"], cost["low"], cost["high"], colour(name)))
+    if not rows:
+        return None
+    title = "CPU time of an operation, each allocator, with 95 % intervals"
+    return plots.bars(rows, plots.Axes("time", title, x="ns per operation", x_form="plain", width_in=HALF))
+
+
+def memory_bars(findings):
+    """Peak memory of each allocator's replay."""
+    rows = [
+        plots.Bar(
+            shown_name(row["name"]),
+            row["replay_peak_rss_bytes"],
+            colour=colour(shown_name(row["name"])),
+        )
+        for row in measured(findings)
+    ]
+    if not rows:
+        return None
+    title = "Peak resident memory of the replay, each allocator"
+    return plots.bars(rows, plots.Axes("memory", title, x="peak resident memory", x_form="size", width_in=HALF))
+
+
+def live_lines(profile, timelines):
+    """Recorded live bytes, and what each allocator held for them."""
+    samples = profile["samples"]
+    xs = [0] + [s[0] for s in samples]
+    series = [plots.Series("live, as asked for", xs, [0] + [s[3] for s in samples], colour="ink")]
+    for place, (name, figures) in enumerate(timelines.items()):
+        points = [[0, 0, 0]] + figures["timeline"]
+        line = plots.Series(
+            shown_name(name),
+            [p[0] for p in points],
+            [p[2] for p in points],
+            colour=f"s{place % plots.SERIES_MAX}",
+        )
+        series.append(line)
+    title = "Live bytes, and resident memory of each allocator's replay, over the operations"
+    axes = plots.Axes("live", title, x="operations", y="bytes", y_form="size")
+    axes.width_in, axes.height_in = WIDE, 3.6
+    return plots.lines(series, axes)
+
+
+def live_areas(profile):
+    """Live bytes by call site over time."""
+    samples = profile["samples"]
+    names = [site_name(site) for site in profile["sites"]]
+    peaks = [max(s[5][i] for s in samples) for i in range(len(names))]
+    shown = sorted(range(len(names)), key=lambda i: -peaks[i])[:AREA_SITES]
+    shown = [i for i in shown if peaks[i] > 0]
+    if not shown or samples[-1][1] == 0:
+        return None
+    xs = [s[1] / 1e9 for s in samples]
+    series = [plots.Series(ui.shorten(names[i], 26), xs, [s[5][i] for s in samples]) for i in shown]
+    rest = [max(0, s[2] - sum(s[5][i] for i in shown)) for s in samples]
+    series.append(plots.Series("all others", xs, rest, colour="s7"))
+    title = "Live bytes by call site over the time of the recorded run"
+    axes = plots.Axes("sites-live", title, x="time of the recorded run", x_form="seconds")
+    axes.y, axes.y_form, axes.width_in, axes.height_in = "live bytes", "size", WIDE, 3.4
+    return plots.areas(series, axes)
+
+
+def site_name(site):
+    """A call site in one word or two."""
+    name = cxxnames.brief(site["function"])
+    return f"{name}:{site['line']}" if site.get("line") else name
+
+
+def power(value, words=LIFE_WORDS):
+    """2**value nanoseconds."""
+    number = 2.0**value
+    for unit, word in words:
+        if number >= unit:
+            return f"{number / unit:.0f} {word}"
+    return "0"
+
+
+def size_word(value):
+    """2**value bytes."""
+    number = 2**value
+    for word in ("B", "K", "M", "G"):
+        if number < 1024 or word == "G":
+            break
+        number //= 1024
+    return f"{number} {word}"
+
+
+def heat_of(cells, whole, axes):
+    """Size by lifetime, objects that live to the end in the last column; the scales are those of the whole program."""
+    if not cells:
+        return None
+    sizes = [c[0] for c in whole]
+    lives = [c[1] for c in whole if c[1] >= 0] or [0]
+    low, high = min(sizes), max(sizes)
+    first, last = min(lives), max(lives)
+    columns = [power(v) for v in range(first, last + 1)]
+    columns += ["end"] if any(c[1] < 0 for c in whole) else []
+    values = [[None] * len(columns) for _ in range(low, high + 1)]
+    for size, life, count, _ in cells:
+        values[size - low][life - first if life >= 0 else -1] = count
+    rows = [size_word(v) for v in range(low, high + 1)]
+    axes.x, axes.y = "lifetime", "size"
+    return plots.heat(plots.Heat(columns, rows, values), axes)
+
+
+def heat_whole(profile):
+    """Size by lifetime of the whole program."""
+    axes = plots.Axes("heat", "Objects by size and lifetime, whole program", width_in=WIDE)
+    axes.height_in = 3.4
+    return heat_of(profile["size_lifetime"], profile["size_lifetime"], axes)
+
+
+def heat_sites(profile):
+    """The same for the sites with most objects: [(site, picture)]."""
+    sites = [s for s in profile["sites"] if s["size_lifetime"]]
+    sites.sort(key=lambda s: -sum(c[2] for c in s["size_lifetime"]))
+    found = []
+    for place, site in enumerate(sites[:HEAT_SITES]):
+        title = f"Objects by size and lifetime, {site_name(site)}"
+        axes = plots.Axes(f"heat{place}", title, width_in=HALF, height_in=2.3)
+        found.append((site, heat_of(site["size_lifetime"], profile["size_lifetime"], axes)))
+    return found

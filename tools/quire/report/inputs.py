@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: MIT
+"""
+inputs.py - what a file given to `report` is: a trace, or the JSON of `try`, `bench` or `map`.
+
+    read(path) -> Input(kind, path, document)      kind: "trace", "try", "bench", "map"; document: the JSON, or None for a trace
+
+Not here: what is in it (report/subject.py, report/diff.py).
+"""
+
+import json
+from collections import namedtuple
+
+import tracefile
+from errors import QuireError, UsageError
+
+Input = namedtuple("Input", "kind path document")
+# Without these a document was cut, or made by hand.
+NEEDED = {"try": {"program", "trace", "verdict"}, "bench": {"table"}, "map": {"pages", "program", "process"}}
+TRACE_MAGIC = b"QTRACE\r\n"
+JSON_BYTES_MAX = 256 << 20
+
+
+def refuse(path, why):
+    """Not something that `report` takes."""
+    return QuireError(
+        f"{tracefile.shown(path)} is nothing that `report` reads: {why}",
+        fix="give a trace (.qtr), or what `quire try --json`, `bench --json` or `map --json` printed",
+        exit_code=2,
+    )
+
+
+def read(path):
+    """The input, by what the file holds, not by its name."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(len(TRACE_MAGIC))
+            if head == TRACE_MAGIC:
+                return Input("trace", path, None)
+            data = head + file.read(JSON_BYTES_MAX)
+    except IsADirectoryError as error:
+        raise refuse(path, "a directory") from error
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"no such file: {path}", fix="record a trace: quire record -- PROGRAM ARGS"
+        ) from error
+    try:
+        document = json.loads(data)
+    except ValueError as error:
+        raise refuse(path, "neither a trace nor JSON") from error
+    schema = document.get("schema", "") if isinstance(document, dict) else ""
+    for kind in ("try", "bench", "map"):
+        if str(schema).startswith(f"quire.{kind}/"):
+            lacks = sorted(NEEDED[kind] - document.keys())
+            if lacks:
+                raise refuse(path, f"{schema} without `{lacks[0]}`")
+            return Input(kind, path, document)
+    raise refuse(path, f"JSON with the schema {schema!r}" if schema else "JSON without a schema")

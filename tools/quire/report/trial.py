@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: MIT
+"""
+trial.py - the last step of `try`: its page, beside the trace.
+
+    PROGRAM.qtr -> PROGRAM.html, or PROGRAM.1.html ... : a page is never overwritten
+
+Whatever is missing for the page, `try` still has its text: the reason becomes one note.
+Not here: what is on the page (report/page.py).
+"""
+
+import os
+
+import report.page as report_page
+import report.subject as report_subject
+import stops
+import ui
+from errors import QuireError
+
+
+def place(trace):
+    """A file of its own beside the trace, opened for writing."""
+    stem, number = os.path.splitext(trace)[0], 0
+    while True:
+        path = f"{stem}.{number}.html" if number else f"{stem}.html"
+        try:
+            return open(path, "x", encoding="utf-8", errors="replace")
+        except FileExistsError:
+            number += 1
+
+
+def keep(report, text):
+    """The page into a file, whole or not at all."""
+    with place(report.recording.path) as file:
+        try:
+            file.write(text)
+            file.flush()
+        except OSError:
+            os.unlink(file.name)
+            raise
+        report.page = file.name
+
+
+def write(report, wrappers, folder):
+    """Writes the page and tells the report its path; `folder` still has the files of this try."""
+    missing = report_page.lacking()
+    if missing:
+        ui.note(f"no HTML report: that needs {', '.join(missing)}: python3 -m pip install {' '.join(missing)}")
+        return
+    ui.note("writing the report")
+    try:
+        text = report_page.page(report_subject.of_try(report, wrappers, folder))
+        with stops.held():  # no half page
+            keep(report, text)
+    except (QuireError, OSError) as error:
+        said = error.text() if isinstance(error, QuireError) else error.strerror
+        ui.note(f"no HTML report: {said}")
