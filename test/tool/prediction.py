@@ -15,7 +15,6 @@ Not a test: it takes minutes and a quiet machine. doc/prediction.md shows its ou
 import argparse
 import datetime
 import os
-import statistics
 import sys
 import tempfile
 from collections import namedtuple
@@ -72,11 +71,9 @@ class Stopwatch:
                 self.times[name].append(ran.cpu_s)
 
     def saved_percent(self, name):
-        """What a variant saves of the first one's CPU time: the median of its rounds' differences."""
+        """What a variant saves of the first one's CPU time, each round for itself: a slow minute is slow for both."""
         base = self.times[self.variants[0][0]]
-        median = statistics.median(base)
-        differences = [100 * (a - b) / median for a, b in zip(base, self.times[name])]
-        return measure.estimate(differences)
+        return measure.estimate([100 * (1 - b / a) for a, b in zip(base, self.times[name])])
 
 
 def judge(said, done):

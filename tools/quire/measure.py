@@ -6,6 +6,7 @@ measure.py - replays in interleaved rounds, and what can honestly be said of the
     round 2:        null  mimalloc  jemalloc  mix  mix-null  libc          every round begins one further on
     ...
     net(libc) = libc - null        net(mix) = mix - mix-null               what the replayer itself costs is taken away
+    saved(mix) = libc - mix                                                what both do cancels
 
 Each replay is a process of its own, so that no allocator inherits another's heap.
 Intervals are order statistics of the median (no assumption about the noise), 95 % or the whole range where rounds are few.
@@ -101,10 +102,8 @@ def estimate(values):
 class Series:
     """Figures of all rounds, by backend."""
 
-    def __init__(self, chosen, empties=None):
-        """`empties`: the backends whose empty run is not `null`, and which it is."""
+    def __init__(self, chosen):
         self.backends = chosen
-        self.empties = empties or {"mix": "mix-null"}
         self.runs = {b.name: [] for b in chosen}
         self.failed = {}
 
@@ -123,8 +122,15 @@ class Series:
 
     def net_ns(self, name):
         """CPU time of allocation alone, each round for itself."""
-        empty = self.empties.get(name, "null")
+        empty = "mix-null" if name == "mix" else "null"
         return [a - b for a, b in zip(self.column(name, "cpu_ns"), self.column(empty, "cpu_ns"))]
+
+    def saved_ns(self, name, before="libc"):
+        """
+        CPU time of a whole replay less than another's, each round for itself. Steps that both take cancel; a free that
+        an arena makes needless goes with its step, which stands for the program's own way to the object that it frees.
+        """
+        return [a - b for a, b in zip(self.column(before, "cpu_ns"), self.column(name, "cpu_ns"))]
 
     def peak_bytes(self, name):
         """Median peak memory of a backend's replay."""

@@ -129,7 +129,7 @@ class Report:
             )
         return (
             f"  Allocation is {render.interval(share, ui.percent)} of the run time: "
-            "the most that any allocator could save."
+            "the most that another malloc could save."
         )
 
     def _facts_text(self):

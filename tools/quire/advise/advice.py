@@ -132,13 +132,12 @@ class Outcome:
         self.program_cpu_s, self.today_cpu_s = list(program_cpu_s), list(today_cpu_s)
         self.today_s = estimate(today_cpu_s) if today_cpu_s else None
         self.program_s = estimate(program_cpu_s)
-        libc_ns = series.net_ns("libc")
-        self.share_percent = self.of_program(libc_ns)
+        self.share_percent = self.of_program(series.net_ns("libc"))
         self.saving_s = Estimate(0.0, 0.0, 0.0)
         self.saving_percent = Estimate(0.0, 0.0, 0.0)
         self.memory_saved_bytes = 0
         if series.has("mix"):
-            saved_ns = [a - b for a, b in zip(libc_ns, series.net_ns("mix"))]
+            saved_ns = series.saved_ns("mix")
             self.saving_s = Estimate(*(v / 1e9 for v in estimate(saved_ns)))
             self.saving_percent = self.of_program(saved_ns)
             self.memory_saved_bytes = series.peak_bytes("libc") - series.peak_bytes("mix")
@@ -176,12 +175,9 @@ class Outcome:
 
     def program_with(self, name):
         """The program's CPU time if this backend served it."""
-        difference_s = (
-            median(a - b for a, b in zip(self.series.net_ns(name), self.series.net_ns("libc")))
-            / 1e9
-        )
-        # Where the replay is dearer than the program (tryreport says so) a difference can exceed it.
-        return max(0.0, self.program_s.value + difference_s)
+        saved_s = median(self.series.saved_ns(name)) / 1e9
+        # Where the replay is dearer than the program (tryreport says so) it can exceed it.
+        return max(0.0, self.program_s.value - saved_s)
 
     def best_peer(self):
         """The peer that saves most, and its saving; (None, None) when none was measured."""
@@ -194,9 +190,7 @@ class Outcome:
 
     def saving_with(self, name):
         """Percent of the program's CPU time that this backend saves."""
-        return self.of_program(
-            [a - b for a, b in zip(self.series.net_ns("libc"), self.series.net_ns(name))]
-        )
+        return self.of_program(self.series.saved_ns(name))
 
 
 def verdict(saving_percent, memory_percent):

@@ -74,19 +74,15 @@ def write_part(text, words, path):
 
 def variants(text, words, folder):
     """
-    A Series without runs yet: libc, the arenas, and the arenas with each other part, beside empty runs. The steps of
-    slabs and of the heap are as many as libc's, so their empty run is the one without them.
+    A Series without runs yet: libc, the arenas, and the arenas with each other part. No empty runs: only differences
+    are asked for.
     """
     base = {"arena"} & words
     named = {"base": base} if base else {}
     named.update({word: base | {word} for word in ("slot", "slab", "heap") if word in words})
     paths = {name: write_part(text, part, f"{folder}/plan.{name}") for name, part in named.items()}
-    chosen = measure.backends([], None)
-    chosen += [measure.Backend(name, None, path, False) for name, path in paths.items()]
-    if not base:
-        return measure.Series(chosen)
-    chosen.append(measure.Backend("base-null", None, paths["base"], True))
-    return measure.Series(chosen, {name: "base-null" for name in named})
+    chosen = [b for b in measure.backends([], None) if not b.null]
+    return measure.Series(chosen + [measure.Backend(name, None, path, False) for name, path in paths.items()])
 
 
 def pilot(program, series, rounds):
@@ -103,12 +99,9 @@ def pilot(program, series, rounds):
 def weigh(series, words, ops):
     """The parts by class: each saves what it takes less than the pilot without it."""
     parts = {}
-    without = series.net_ns("base" if series.has("base") else "libc")
+    without = "base" if series.has("base") else "libc"
     for word in words:
-        before, after = without, series.net_ns("base" if word == "arena" else word)
-        if word == "arena":
-            before = series.net_ns("libc")
-        saved = [a - b for a, b in zip(before, after)]
+        saved = series.saved_ns("base") if word == "arena" else series.saved_ns(word, without)
         steady = sum(s > 0 for s in saved) >= GAINS_SHARE_MIN * len(saved)
         parts[CLASSES[word]] = Part(ops.get(CLASSES[word], 0), measure.estimate(saved), steady)
     return parts
