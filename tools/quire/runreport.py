@@ -72,7 +72,7 @@ def text(full):
             f"  it left no report of its own (ended by _exit or a signal); the largest process that did: {whose}"
         )
     if report is None:
-        lines.append("  no report: it ended by a signal or by _exit")
+        lines.append("  no report: it ended by a signal or by _exit; while it runs, QUIRE_CONF=top:1 and quire top show it")
     elif report.get("passthrough"):
         lines.append("  QUIRE_CONF says passthrough: libc served it, there is nothing to report")
     else:

@@ -183,8 +183,10 @@ class Report:
             "`program` is its CPU time if that allocator served it.",
             "",
         ]
+        leave = self.verdict.word == advice.NO
+        heading = "Where it allocates, and what would fit: not worth a change" if leave else "Where"
         lines += (
-            [ui.bold("Where")]
+            [ui.bold(heading)]
             + render.sites_text(
                 self.rows,
                 render.saves_percent(self.mix, self.outcome),
