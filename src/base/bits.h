@@ -26,15 +26,10 @@ static inline unsigned bits_highest(uint64_t word) /* word != 0 */
     return 63U - (unsigned)__builtin_clzll(word);
 }
 
-/* How many one bits stand together at the top, and at the bottom, of a word. */
+/* How many one bits stand together at the top of a word. */
 static inline unsigned bits_ones_at_top(uint64_t word)
 {
     return ~word ? (unsigned)__builtin_clzll(~word) : 64;
-}
-
-static inline unsigned bits_ones_at_bottom(uint64_t word)
-{
-    return ~word ? (unsigned)__builtin_ctzll(~word) : 64;
 }
 
 static inline uint32_t bits_count(uint64_t word)

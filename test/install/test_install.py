@@ -256,5 +256,5 @@ def test_the_installed_documents_lead_to_each_other(prefix):
 
 def test_the_installed_tool_finds_its_script_for_gdb(prefix):
     tool = prefix / "share" / "quire" / "tool"
-    asked = "import corefile, os; print(os.path.isfile(corefile.SCRIPT))"
+    asked = "import live.corefile as corefile, os; print(os.path.isfile(corefile.SCRIPT))"
     assert run(sys.executable, "-B", "-c", asked, env={**os.environ, "PYTHONPATH": str(tool)}) == "True\n"

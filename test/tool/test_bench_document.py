@@ -82,13 +82,16 @@ def test_a_run_that_was_never_saved_is_named_with_the_command_that_saves_it(copy
 
 def test_the_document_goes_where_it_is_told_and_overwrites_nothing_unasked(bench, copy, tmp_path):
     assert bench("document", "--data", str(copy), "-o", "-")[1] == (DOC / "performance.md").read_text()
-    page = tmp_path / "page.md"
+    (tmp_path / "else").mkdir()
+    page, picture = tmp_path / "else" / "page.md", tmp_path / "else" / "performance" / "apps-cpu.svg"
     assert bench("document", "--data", str(copy), "-o", str(page))[0] == 0
-    assert page.read_text() == (DOC / "performance.md").read_text()
-    page.write_text("mine")
-    with pytest.raises(cmd_bench.UsageError):
-        bench("document", "--data", str(copy), "-o", str(page))
-    assert page.read_text() == "mine"
+    assert page.read_text() == (DOC / "performance.md").read_text() and "<svg" in picture.read_text()
+    for mine in (page, picture):
+        page.unlink(missing_ok=True)
+        mine.write_text("mine")
+        with pytest.raises(cmd_bench.UsageError):
+            bench("document", "--data", str(copy), "-o", str(page))
+        assert mine.read_text() == "mine"
 
 
 def test_measure_saves_every_run_and_makes_the_document_of_them(bench, copy, tmp_path, monkeypatch):

@@ -55,3 +55,8 @@ def test_a_brief_name_has_neither_result_nor_arguments(whole, brief):
 )
 def test_what_is_no_cxx_function_comes_back_as_it_is(name):
     assert cxxnames.brief(name) == name
+
+
+def test_a_name_that_holds_our_own_mark_stays_as_it_is():
+    name = "f\x019\x02(int)"
+    assert cxxnames.brief(name) == name

@@ -291,9 +291,10 @@ def test_of_several_processes_the_largest_trace_is_named(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_arguments_that_are_no_utf8_make_a_page(tmp_path):
+@pytest.mark.parametrize("odd", [b"\xff\xfe", b"\xed\xa0\x80", b"\xe0\x80\x80", b"\xf4\x90\x80\x80"])
+def test_arguments_that_are_no_utf8_make_a_page(tmp_path, odd):
     program = os.fsencode(reportkit.program())
-    done = quire(tmp_path, "record", "-o", "x.qtr", "--", os.fsdecode(program), "\udcff\udcfe")
+    done = quire(tmp_path, "record", "-o", "x.qtr", "--", os.fsdecode(program), os.fsdecode(odd))
     assert done.returncode == 0, done.stderr
     done = quire(tmp_path, "report", "x.qtr", "--no-replay")
     assert done.returncode == 0, done.stderr

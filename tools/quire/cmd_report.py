@@ -2,14 +2,14 @@
 """
 cmd_report.py - `quire report TRACE|try.json`: one HTML file, or an export for another tool; two inputs: their difference.
 
-    one input   -> report_subject -> report_page -> FILE.html
-    --export    -> exports_pprof, exports_text   -> FILE or stdout
-    two inputs  -> report_diff                   -> FILE.html or --text
+    one input   -> report/subject.py -> report/page.py            -> FILE.html
+    --export    -> report/exports_pprof.py, report/exports_text.py -> FILE or stdout
+    two inputs  -> report/diff.py                                 -> FILE.html or --text
 
 Not here: any of these steps.
 """
 
-import errno
+import contextlib
 import os
 import sys
 import tempfile
@@ -97,6 +97,22 @@ def refuse_existing(path):
     )
 
 
+def write_whole(path, data, force):
+    """A file that is there whole or not at all; an old one stays until then, or for ever unless `force`."""
+    path = os.path.realpath(path)
+    draft = f"{path}.{os.getpid()}.new"
+    try:
+        with open(draft, "xb") as file:
+            file.write(data)
+        if force:
+            os.replace(draft, path)
+        else:
+            os.link(draft, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(draft)
+
+
 def write(path, content, force):
     """A file that was not there before (unless `force`), or stdout for `-`."""
     data = content if isinstance(content, bytes) else content.encode("utf-8", "replace")
@@ -104,14 +120,17 @@ def write(path, content, force):
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         return
+    if os.path.lexists(path) and not force:
+        raise refuse_existing(path)
     try:
-        with open(path, "wb" if force else "xb") as file:
-            file.write(data)
+        if os.path.lexists(path) and not os.path.isfile(path):
+            with open(path, "wb") as device:
+                device.write(data)
+        else:
+            write_whole(path, data, force)
     except FileExistsError as error:
         raise refuse_existing(path) from error
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            os.unlink(path)  # half a file helps nobody
         raise EnvironmentLacks(
             f"cannot write {path}", error.strerror, "another place: -o /tmp/report.html"
         ) from error
@@ -188,6 +207,17 @@ def finish(args, content, path):
 def run(args):
     """One report."""
     refuse_wrong(args)
+    try:
+        return carry_out(args)
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        if all(report_inputs.read(path).kind == "trace" for path in args.inputs):
+            raise  # our own mistake
+        named = " and ".join(args.inputs)
+        raise report_inputs.refuse(named, f"a part of it is missing or another ({error!r})") from error
+
+
+def carry_out(args):
+    """What the inputs and options ask for."""
     with tempfile.TemporaryDirectory(prefix="quire-") as folder:
         if args.export:
             return export(args, folder)

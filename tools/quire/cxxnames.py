@@ -54,6 +54,8 @@ def _closing(text, start):
 @functools.lru_cache(maxsize=65536)
 def brief(name):
     """A function's name without its result, its arguments and long template arguments; others as they are."""
+    if "\x01" in name:  # our own mark below
+        return name
     kept = []
 
     def hold(match):

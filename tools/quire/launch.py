@@ -166,9 +166,9 @@ def hidden(target, source, env):
             drain = threading.Thread(target=_drain, args=(reader,), daemon=True)
             drain.start()
             status, usage = _wait(process)
-        except stops.Stopped as stop:
+        except BaseException as error:
             if process:
-                stops.end_group(process, stop.number)
+                stops.end_group(process, getattr(error, "number", signal.SIGTERM))
             raise
         wall_s = time.monotonic() - began_s
         drain.join(timeout=5)

@@ -37,6 +37,7 @@ NO_GAIN = "fits, but no gain was measured: leave it alone"
 BLIND_SPOTS = [
     "cache effects of where objects lie: the replay touches each object once, the program does more",
     "per-CPU use, and waiting that is not about memory: threads keep their own order and hand-overs, not their timing",
+    "whether the program goes on visiting what an arena makes needless to free: the way there is counted as saved, too",
     "allocations that never reach malloc: mmap, the stack, an allocator of the program's own",
 ]
 HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"

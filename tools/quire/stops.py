@@ -53,8 +53,8 @@ def held():
         yield
     finally:
         came, _held = _held, None
-    if came:
-        raise Stopped(came[0])
+        if came:
+            raise Stopped(came[0])
 
 
 @contextlib.contextmanager

@@ -108,9 +108,8 @@ ALWAYS_INLINE void step_birth(struct lane *lane, const struct step *step, uint64
 static void *leave_slab(struct quire_slab *slab, const struct step *step, void *element,
                         uint64_t bytes) {
     void *moved = malloc((size_t)bytes);
-    if (moved == NULL)
-        return NULL;
-    memcpy(moved, element, step->old);
+    if (moved)
+        memcpy(moved, element, step->old);
     quire_slab_free(slab, element);
     return moved;
 }
@@ -147,6 +146,8 @@ ALWAYS_INLINE void step_resize(struct lane *lane, const struct step *step, uint6
         void *moved = resized(player, step, bytes, old_bytes);
         if (__builtin_expect(moved == NULL, 0)) {
             lane->failures++;
+            if (step->kind == STEP_SLAB_LEAVE) // its element is gone, and libc's free is not to have it
+                player->objects[step->slot] = NULL;
             return;
         }
         object = moved;

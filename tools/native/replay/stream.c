@@ -342,6 +342,7 @@ bool stream_walk_next(struct stream_walk *walk, struct stream_op *out) {
             const struct qrp_run *run = run_at(walk, walk->run_idx++);
             walk->run_left = run->ops;
             walk->run_thread = run->thread;
+            size_high = 0; // Q6, whatever a damaged file says
         }
         uint32_t thread = walk->run_thread;
         const struct qrp_op *op = op_at(&walk->ops, thread, walk->next[thread]++);

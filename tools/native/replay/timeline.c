@@ -27,6 +27,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#define NONE_TAKEN UINT32_MAX // the sample that is none
+
 static uint64_t rss_bytes(const struct timeline *timeline) {
     char text[128];
     ssize_t got = pread(timeline->statm_fd, text, sizeof text - 1, 0);
@@ -58,7 +60,7 @@ static void find_tellers(struct timeline *timeline, const char *library, bool wi
 
 void timeline_begin(struct timeline *timeline, uint32_t count, const char *library,
                     bool with_plan) {
-    *timeline = (struct timeline){.count = count, .taken_idx = count, .stats_fd = -1};
+    *timeline = (struct timeline){.count = count, .taken_idx = NONE_TAKEN, .stats_fd = -1};
     if (count == 0)
         return;
     timeline->samples = stream_memory(count, sizeof *timeline->samples);
@@ -93,7 +95,7 @@ void timeline_take(struct timeline *timeline, uint32_t sample_idx) {
     if (__atomic_exchange_n(&timeline->look_lock, 1, __ATOMIC_ACQUIRE) != 0)
         return;
     uint32_t before_idx = timeline->taken_idx;
-    if (before_idx == timeline->count ||
+    if (before_idx == NONE_TAKEN ||
         sample->live_bytes > timeline->samples[before_idx].live_bytes) {
         look_closely(timeline);
         timeline->taken_idx = sample_idx;
@@ -130,7 +132,7 @@ void timeline_print(const struct timeline *timeline, FILE *to) {
         print_sample(&timeline->samples[i], to);
     }
     fputc(']', to);
-    if (timeline->taken_idx == timeline->count)
+    if (timeline->taken_idx == NONE_TAKEN)
         return;
     fputs(",\"largest\":", to);
     print_sample(&timeline->samples[timeline->taken_idx], to);

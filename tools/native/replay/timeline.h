@@ -40,7 +40,7 @@ struct malloc_info {
 struct timeline {
     struct sample *samples; // filled by the compiler but for rss_bytes; NULL: no timeline wanted
     uint32_t count;
-    uint32_t taken_idx; // of the sample that was looked at closely; `count`: none yet
+    uint32_t taken_idx; // of the sample that was looked at closely; UINT32_MAX: none yet
     uint64_t base_rss_bytes;
     int statm_fd;
     int stats_fd; // a nameless file with quire_stats_write()'s JSON; -1: nobody writes it

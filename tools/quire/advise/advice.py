@@ -21,7 +21,6 @@ YES, NO, INCONCLUSIVE = "YES", "NO, leave it alone", "INCONCLUSIVE"
 SAVING_PERCENT_MIN = 3.0
 MEMORY_PERCENT_MIN = 10.0
 EVENTS_MIN = 2000
-SHOWN_SHARE_MIN = 0.005
 
 Verdict = namedtuple("Verdict", "word reason")
 SITE_FACTS = "id name where stack klass arena slab allocs bytes peak_live ops elsewhere"

@@ -7,7 +7,7 @@ document.py - `quire bench document`: saved runs and prose become doc/performanc
         -> doc/performance.md, and doc/performance/*.svg
 
 The text is made of the saved runs alone: whoever changes a figure by hand changes it until the next run of this.
-Not here: measuring (cmd_bench.py), the tables' words (bench_*_text.py), pictures (bench/plots.py).
+Not here: measuring (cmd_bench.py), the tables' words (bench/*_text.py), pictures (bench/plots.py).
 """
 
 import importlib.util
@@ -47,33 +47,36 @@ def run(args):
     if output == "-":
         sys.stdout.write(text)
         return EXIT_OK
-    if os.path.exists(output) and not args.force:
-        raise UsageError(
-            f"{os.path.normpath(output)} exists",
-            why="nothing is overwritten unasked",
-            fix="quire bench document -f",
-        )
-    draw(data)
+    pictures = os.path.join(os.path.dirname(output) or ".", "performance")  # where the document's links lead
+    for path in (output, *(os.path.join(pictures, f"{name}.svg") for name in shown_pictures(data))):
+        if os.path.exists(path) and not args.force:
+            raise UsageError(
+                f"{os.path.normpath(path)} exists",
+                why="nothing is overwritten unasked",
+                fix="quire bench document -f",
+            )
+    draw(data, pictures)
     with open(output, "w", encoding="utf-8") as file:
         file.write(text)
     ui.note(f"written: {os.path.normpath(output)}")
     return EXIT_OK
 
 
-def draw(data):
-    """The pictures beside the runs, those that the template shows."""
+def draw(data, folder):
+    """Into the folder the pictures that the template shows."""
     if importlib.util.find_spec("matplotlib") is None:
         ui.note("no matplotlib: the pictures stay as they are; apt-get install -y python3-matplotlib")
         return
     import bench.plots as bench_plots
 
     shown = shown_pictures(data)
+    os.makedirs(folder, exist_ok=True)
     for name in RUNS:
         if name == "secure":
             continue
         for picture in bench_plots.pictures(load(data, name)):
             if picture.name in shown:
-                with open(os.path.join(data, f"{picture.name}.svg"), "w", encoding="utf-8") as file:
+                with open(os.path.join(folder, f"{picture.name}.svg"), "w", encoding="utf-8") as file:
                     file.write(picture.file())
 
 

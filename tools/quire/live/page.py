@@ -218,11 +218,11 @@ def find(word):
 def put_question(page, kind, token):
     """PID.ask, in one step; the process's user is to read it, also when root asks."""
     draft = page.sibling(f"ask-{token}")
+    owner = os.stat(os.path.dirname(draft))
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
         file.write(f"{kind} {token}\n")
-    owner = os.stat(os.path.dirname(draft))
-    if os.geteuid() == 0 and owner.st_uid != 0:
-        os.chown(draft, owner.st_uid, owner.st_gid)
+        if os.geteuid() == 0 and owner.st_uid != 0:
+            os.fchown(file.fileno(), owner.st_uid, owner.st_gid)  # not by name: whose directory it is may change it
     os.rename(draft, page.sibling("ask"))
 
 

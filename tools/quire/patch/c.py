@@ -8,6 +8,8 @@ so that a call of malloc becomes NAME_alloc and needs no other change.
 Not here: what the names and sizes are (patch/code.py), C++ (patch/cpp.py).
 """
 
+import patch.source as patch_source
+
 TOP = """/* quire_{name}.h - {purpose}
  *
  * {place}
@@ -184,7 +186,7 @@ def code(change):
         "upper": change.name.upper(),
         "bytes": change.bytes,
         "purpose": PURPOSES[change.klass] + ".",
-        "place": commented(f"{change.site.name} {change.site.path}:{change.site.line}".strip(" :0")) + element,
+        "place": commented(patch_source.place(change.site)) + element,
         "about": commented(change.about),
         "what": HEADERS[change.klass],
         "header": HEADERS[change.klass],

@@ -10,6 +10,7 @@ Not here: what the names and sizes are (patch/code.py), C (patch/c.py).
 """
 
 import patch.c as patch_c
+import patch.source as patch_source
 
 TOP = """// quire_{name}.hpp - {purpose}
 //
@@ -188,7 +189,7 @@ BODIES = {"arena": ARENA, "slab": SLAB, "recycling slot": SLAB, "heap": HEAP}
 def code(change):
     """The header's text."""
     element = f"; the objects are {change.type}" if change.type else ""
-    place = f"{change.site.name} {change.site.path}:{change.site.line}".strip(" :0") + element
+    place = patch_source.place(change.site) + element
     values = {
         "name": change.name,
         "upper": change.name.upper(),

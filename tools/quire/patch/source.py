@@ -20,6 +20,8 @@ SOURCE_BYTES_MAX = 8 << 20
 
 # How far from the recorded line the call may stand: compilers name the line of an argument, or of the statement.
 NEARBY = (0, 1, -1, 2, -2, 3, -3)
+# Beyond one of these is another statement.
+STATEMENT_ENDS = re.compile(r"[;{}]")
 
 GENERATED = "begin|end|alloc|alloc_zero|strdup|free|resize|realloc|arena|slab|phase|element|allocator|heap|memory"
 CALLS = re.compile(r"(?<![\w.:>])(?:std::)?(\w*?(malloc|calloc|strdup|Malloc|Calloc|Strdup))\s*\(")
@@ -34,6 +36,12 @@ Diff = namedtuple("Diff", "text folder notes")
 def is_cpp(path):
     """Whether a source file is C++, by its name."""
     return path.endswith(CPP_ENDINGS)
+
+
+def place(site):
+    """A site for people: function, file and line, as far as they are known."""
+    where = f"{site.path}:{site.line}" if site.path and site.line else site.path
+    return f"{site.name} {where}".strip()
 
 
 def read(path):
@@ -57,7 +65,8 @@ def find_call(lines, line):
     """(index, match) of the call that allocates, on or near a line counted from 1; nothing when there is none."""
     for step in NEARBY:
         index = line - 1 + step
-        if 0 <= index < len(lines):
+        between = "".join(lines[max(0, min(line - 1, index)) : max(line - 1, index)])
+        if 0 <= index < len(lines) and not STATEMENT_ENDS.search(between):
             match = CALLS.search(lines[index]) or NEW.search(lines[index])
             if match:
                 return index, match

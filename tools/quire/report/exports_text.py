@@ -2,7 +2,7 @@
 """
 exports_text.py - a trace's stacks as folded lines, as speedscope's JSON, and its call sites as CSV.
 
-    quire.profile/1 + call sites (report_subject.exported)  ->  export(kind, exported) -> text
+    quire.profile/1 + call sites (report/subject.py)  ->  export(kind, exported) -> text
 
 Folded: `main;parse;list 4096`, outermost first, bytes allocated (flamegraph.pl, inferno).  speedscope: four profiles of
 the same stacks (bytes and objects allocated, and live at the peak).  CSV: one line a site.

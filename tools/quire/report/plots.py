@@ -9,7 +9,7 @@ plots.py - charts as SVG, for pages and for files: lines, steps, bars with inter
 Text stays text, identifiers are unique by the picture's name, and the same figures give the same bytes.
 matplotlib draws with stand-in colours; each becomes `var(--q-NAME)` afterwards, so one drawing serves both themes.
 
-Not here: which figures (report/figures.py, bench_*), flame graphs and maps (report/flame.py, report/map.py).
+Not here: which figures (report/figures.py, bench/plots.py), flame graphs and maps (report/flame.py, report/map.py).
 """
 
 import html
@@ -171,7 +171,7 @@ def figure(axes, margins):
     import matplotlib
     from matplotlib.figure import Figure
 
-    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "quire"})
+    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "quire", "text.parse_math": False})
     drawn = Figure(figsize=(axes.width_in, axes.height_in))
     drawn.patch.set_alpha(0)
     left, right, top, bottom = margins
@@ -204,6 +204,11 @@ def label(plot, axes):
             axis.get_major_locator().set_params(nbins=6)
         axis.set_major_formatter(lambda value, _, form=form: FORMS[form](value))
         axis.set_minor_formatter(lambda value, _: "")
+
+
+def in_legend(name):
+    """A name as it is; matplotlib leaves out those that begin with an underscore, so that one has nothing wide in front."""
+    return "\u200b" + name if name.startswith("_") else name
 
 
 def legend(plot, number):
@@ -259,7 +264,7 @@ def lines(series, axes, steps=False):
             one.ys,
             color=colour,
             linewidth=1.6,
-            label=one.name,
+            label=in_legend(one.name),
             linestyle="--" if one.dashed else "-",
             marker="o" if len(one.xs) <= 24 and not steps else None,
             markersize=3.5,
@@ -289,7 +294,7 @@ def areas(series, axes):
         series[0].xs,
         *[one.ys for one in series],
         colors=[colour_of(one, i) for i, one in enumerate(series)],
-        labels=[one.name for one in series],
+        labels=[in_legend(one.name) for one in series],
         alpha=0.85,
         linewidth=0,
     )

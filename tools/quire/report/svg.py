@@ -2,7 +2,7 @@
 """
 svg.py - the pictures of a page as files of their own, for a README or a document.
 
-    quire.report/1 -> report_page.pictures -> DIR/time.svg  memory.svg  live.svg ...  flame-live.svg  map-peak.svg
+    quire.report/1 -> report/page.py -> DIR/time.svg  memory.svg  live.svg ...  flame-live.svg  map-peak.svg
 
 Each follows its viewer's light or dark.  Not here: drawing.
 """

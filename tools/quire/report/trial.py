@@ -51,6 +51,6 @@ def write(report, wrappers, folder):
         text = report_page.page(report_subject.of_try(report, wrappers, folder))
         with stops.held():  # no half page
             keep(report, text)
-    except (QuireError, OSError) as error:
-        said = error.text() if isinstance(error, QuireError) else error.strerror
+    except Exception as error:  # whatever it is: the verdict is not to be lost for a picture
+        said = error.text() if isinstance(error, QuireError) else getattr(error, "strerror", None) or repr(error)
         ui.note(f"no HTML report: {said}")

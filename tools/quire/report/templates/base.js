@@ -128,7 +128,10 @@
     at.x = event.clientX;
     at.y = event.clientY;
     at = at.matrixTransform(svg.getScreenCTM().inverse());
-    var map = data.profile[svg.dataset.map], found = "";
+    var map = data.profile && data.profile[svg.dataset.map], found = "";
+    if (!map) {
+      return;
+    }
     svg.querySelectorAll("g[data-region]").forEach(function (g) {
       var row = Math.floor((at.y - +g.dataset.top) / 10), column = Math.floor(at.x / 10);
       var blocks = map.regions[+g.dataset.region].blocks, block = blocks[row * 96 + column];
