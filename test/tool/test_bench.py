@@ -124,7 +124,7 @@ def test_allocators_of_one_first_letter_get_different_letters():
 
 
 def test_a_burst_takes_at_most_a_quarter_of_the_free_memory(monkeypatch, tmp_path):
-    assert bench_slab.burst_count_of(full=False) <= 100_000
+    assert bench_slab.burst_count_of(full=False) <= 50_000
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal: 9 kB\nMemAvailable:  400000 kB\n")
     real = open
@@ -155,8 +155,8 @@ def test_both_kernel_tables_stand_beside_libc_the_peers_and_the_area_map(bench):
 def test_fewer_objects_than_a_million_are_scaled_to_a_million(bench):
     rows = json.loads(bench("--json")[1])["percpu"]["rows"]
     (large,) = (r for r in rows if (r["allocator"], r["object_bytes"]) == ("quire-percpu", 1024))
-    assert large["alloc_ms"]["median"] == 50  # 5 for the 100,000
-    assert large["free_worst_ms"]["median"] == 20  # 2 for them
+    assert large["alloc_ms"]["median"] == 100  # 5 for the 50,000
+    assert large["free_worst_ms"]["median"] == 40  # 2 for them
     assert large["worst_order"] == "random"
 
 
