@@ -110,3 +110,13 @@ def test_a_tool_without_its_helpers_says_how_to_build_them(tmp_path):
         [sys.executable, str(copy), "try", "--", "true"], capture_output=True, text=True, env=env
     )
     assert done.returncode == 3 and "cmake --build --preset release" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("try", "--time-limit", "-1"), ("replay", "--time-limit", "nan"), ("report", "--time-limit", "soon")]
+    + [("advise", "--sites", "0"), ("advise", "--waste-percent", "-5"), ("record", "--limit-bytes", "0")],
+)
+def test_numbers_that_make_no_sense_are_usage_errors(tmp_path, words):
+    done = quire(tmp_path, *words, "x.qtr")
+    assert done.returncode == 2 and words[1] in done.stderr and "Traceback" not in done.stderr

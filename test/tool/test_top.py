@@ -452,3 +452,15 @@ def test_the_live_view_ends_and_leaves_the_terminal_as_it_was(program, key, stat
         ended, seen, same = drive(process, key)
         assert (ended, same) == (status, True), seen[-500:]
         assert "\x1b[?1049h" in seen and "\x1b[?1049l" in seen and said in seen.rpartition("\x1b[?1049l")[2]
+
+
+def test_under_the_drop_in_a_program_linked_with_the_library_has_one_page_with_all_of_its_objects(program):
+    drop_in = {"LD_PRELOAD": str(toolkit.BUILD / "libquire-malloc.so")}
+    with Shown([program], environment=drop_in) as process:
+        process.ready()
+        seen = set()
+        for _ in range(40):
+            page = process.page()
+            seen.add(json.dumps(sorted(s["name"] for s in page.stats["slabs"])))
+            time.sleep(0.01)
+    assert seen == {'["nodes"]'}

@@ -17,6 +17,7 @@ import advise.intersect as advise_intersect
 import advise.wrappers as advise_wrappers
 import advise.mix as mix
 import patch.code as patch
+import options
 import render
 import tracefile
 import ui
@@ -34,12 +35,12 @@ def add_arguments(parser):
     tracefile.add_wrapper_option(parser)
     parser.add_argument(
         "--waste-percent",
-        type=int,
+        type=options.at_least(0),
         metavar="N",
         help="how much more than the peak of live bytes arenas may hold (25)",
     )
     parser.add_argument(
-        "--sites", type=int, default=25, metavar="N", help="how many call sites to show (25)"
+        "--sites", type=options.at_least(1), default=25, metavar="N", help="how many call sites to show (25)"
     )
     parser.add_argument(
         "--patch",

@@ -9,6 +9,7 @@ Not here: what the trace says (cmd_advise.py, cmd_replay.py).
 import os
 
 import launch
+import options
 import target as targets
 import tracefile
 import ui
@@ -28,7 +29,7 @@ def add_arguments(parser):
     )
     parser.add_argument("-f", "--force", action="store_true", help="replace FILE when it exists")
     parser.add_argument(
-        "--limit-bytes", type=int, metavar="N", help="stop recording when the trace is so large"
+        "--limit-bytes", type=options.at_least(1), metavar="N", help="stop recording when the trace is so large"
     )
 
 

@@ -12,6 +12,7 @@ import advise.advice as advice
 import measure
 import advise.mix as mix
 import native
+import options
 import peers
 import render
 import tracefile
@@ -32,7 +33,7 @@ def add_arguments(parser):
     parser.add_argument("--rounds", type=int, metavar="N", help="exactly so many rounds")
     parser.add_argument(
         "--time-limit",
-        type=float,
+        type=options.at_least(0, float),
         default=SECONDS_DEFAULT,
         metavar="S",
         help="replay for S seconds at most (30)",

@@ -14,6 +14,7 @@ import os
 import sys
 import tempfile
 
+import options
 import report.exports_text as exports_text
 import report.inputs as report_inputs
 import report.page as report_page
@@ -51,7 +52,7 @@ def add_arguments(parser):
     parser.add_argument("--rounds", type=int, metavar="N", help="exactly so many rounds of replays")
     parser.add_argument(
         "--time-limit",
-        type=float,
+        type=options.at_least(0, float),
         default=SECONDS_DEFAULT,
         metavar="S",
         help=f"begin no round of replays after S seconds ({SECONDS_DEFAULT})",

@@ -18,6 +18,7 @@ import launch
 import measure
 import advise.mix as mix
 import native
+import options
 import peers
 import render
 import target as targets
@@ -65,7 +66,7 @@ def add_arguments(parser):
     )
     parser.add_argument(
         "--time-limit",
-        type=float,
+        type=options.at_least(0, float),
         default=SECONDS_DEFAULT,
         metavar="S",
         help="replay for S seconds at most (25), and the program alone for a part of that",
