@@ -206,6 +206,8 @@ def test_a_cpp_program_with_the_change_compiles_and_does_what_it_did(
 ):
     found = patch.document(*cpp_program, site)
     assert found["class"] == klass and found["header"].endswith(".hpp")
+    headings = [line for line in patch.text(found) if ": save as " in line]
+    assert headings[0].startswith("C++:") and headings[1].startswith("C:")
     change(tmp_path / "new", found, place / "list.cc")
     words = ["g++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", *INCLUDE, *macros]
     compiled(tmp_path / "new", *words, "list.cc", "-o", "list", *LINK)

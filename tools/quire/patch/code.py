@@ -224,8 +224,12 @@ def text(found):
     if found["c"] is None:
         return lines + [f"  {note}" for note in found["notes"]]
     stem = found["header"].rsplit(".", 1)[0]
-    lines += ["  " + found["about"], "", ui.bold(f"C: save as {stem}.h"), ""] + found["c"].splitlines()
-    lines += ["", ui.bold(f"C++: save as {stem}.hpp"), ""] + found["cpp"].splitlines() + [""]
+    headers = [("C", f"{stem}.h", found["c"]), ("C++", f"{stem}.hpp", found["cpp"])]
+    if found["header"].endswith(".hpp"):  # the site's own language first
+        headers.reverse()
+    lines += ["  " + found["about"], ""]
+    for language, name, code in headers:
+        lines += [ui.bold(f"{language}: save as {name}"), "", *code.splitlines(), ""]
     if found["diff"]:
         lines += [ui.bold(f"The change, in {ui.printable(found['diff_folder'])}: patch -p0"), ""]
         # Another program may read it: its bytes are the file's own, but for a terminal.
