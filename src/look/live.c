@@ -167,9 +167,9 @@ static void child_main(void *unused)
 
 static void after_fork(void)
 {
+    u32_store_relaxed(&live.busy, 0); /* the thread that was is not in the child */
     if (u32_load_relaxed(&live.state) != LIVE_ON || BUILT_WITH_TSAN || lock_watched)
         return; /* ThreadSanitizer ends a fork's child that starts a thread */
-    u32_store_relaxed(&live.busy, 0);
     (void)os_thread_start(child_main, NULL);
 }
 

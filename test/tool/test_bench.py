@@ -417,3 +417,9 @@ def test_the_command_is_listed_and_explains_itself():
     )
     assert done.returncode == 0
     assert "--baseline FILE" in done.stdout
+
+
+def test_a_place_that_cannot_be_written_is_said_before_anything_is_measured(bench, tmp_path, capsys):
+    with pytest.raises(cmd_bench.EnvironmentLacks):
+        bench("--save", str(tmp_path / "nowhere" / "run.json"))
+    assert "measuring" not in capsys.readouterr().err

@@ -150,6 +150,10 @@ def refuse_nonsense(args):
             why="nothing is overwritten unasked",
             fix=f"quire bench --save {args.save} -f",
         )
+    if args.save and not os.access(os.path.dirname(os.path.abspath(args.save)), os.W_OK):
+        raise EnvironmentLacks(
+            f"cannot write {args.save}", "no such directory, or no permission", "another place: --save /tmp/run.json"
+        )
 
 
 def keep(args, result):
