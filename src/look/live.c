@@ -58,14 +58,6 @@ static uint64_t started_ticks(void)
     return ticks;
 }
 
-static void member(struct out *out, const char *name, uint64_t n)
-{
-    out_text(out, ", \"");
-    out_text(out, name);
-    out_text(out, "\": ");
-    out_number(out, n);
-}
-
 static void page(struct out *out, const void *unused)
 {
     char program[PROGRAM_BYTES];
@@ -74,10 +66,10 @@ static void page(struct out *out, const void *unused)
     os_program_path(program, sizeof program);
     out_text(out, "{\"schema\": \"quire.live/1\", \"program\": ");
     out_name_json(out, program);
-    member(out, "process", os_process_id());
-    member(out, "started_ticks", started_ticks());
-    member(out, "interval_ns", live.interval_ns);
-    member(out, "written_ns", os_time_ns());
+    out_member(out, "process", os_process_id());
+    out_member(out, "started_ticks", started_ticks());
+    out_member(out, "interval_ns", live.interval_ns);
+    out_member(out, "written_ns", os_time_ns());
     out_text(out, ",\n\"stats\": ");
     stats_json(out, &roll);
     out_text(out, "}\n");

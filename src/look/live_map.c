@@ -94,14 +94,6 @@ static void look_heap(struct quire_heap *heap, void *arg)
 
 /* ---- writing ---- */
 
-static void member(struct out *out, const char *name, uint64_t n)
-{
-    out_text(out, ", \"");
-    out_text(out, name);
-    out_text(out, "\": ");
-    out_number(out, n);
-}
-
 static void hex(struct out *out, uint64_t n)
 {
     int shift = 60;
@@ -128,14 +120,14 @@ static void row_line(struct out *out, const struct map_row *row)
     out_text(out, row->kind);
     out_text(out, "\", \"name\": ");
     out_name_json(out, row->name);
-    member(out, "id", row->id);
+    out_member(out, "id", row->id);
     out_text(out, ", \"address\": \"0x");
     hex(out, (uintptr_t)row->start);
     out_char(out, '"');
-    member(out, "page_bytes", row->bytes);
-    member(out, "slot_bytes", row->slot_bytes);
-    member(out, "slots", row->slots);
-    member(out, "live", live);
+    out_member(out, "page_bytes", row->bytes);
+    out_member(out, "slot_bytes", row->slot_bytes);
+    out_member(out, "slots", row->slots);
+    out_member(out, "live", live);
     out_text(out, ", \"bits\": \"");
     bits(out, row);
     out_text(out, "\"}");
@@ -146,7 +138,7 @@ static void document(struct out *out, const struct map *map)
     out_text(out, "{\"schema\": \"quire.map/1\", \"version\": \"");
     out_text(out, quire_version());
     out_char(out, '"');
-    member(out, "process", os_process_id());
+    out_member(out, "process", os_process_id());
     out_text(out, ",\n\"pages\": [");
     for (size_t at = 0; at < map->used_bytes;) {
         const struct map_row *row = (const struct map_row *)(const void *)(map->rows + at);
@@ -155,7 +147,7 @@ static void document(struct out *out, const struct map *map)
         at += sizeof *row + row->words * sizeof row->live[0];
     }
     out_char(out, ']');
-    member(out, "pages_left_out", map->left_out);
+    out_member(out, "pages_left_out", map->left_out);
     out_text(out, "}\n");
 }
 

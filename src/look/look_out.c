@@ -71,6 +71,14 @@ void out_number(struct out *out, uint64_t n)
     out_text(out, digits.text + digits.from);
 }
 
+void out_member(struct out *out, const char *name, uint64_t n)
+{
+    out_text(out, ", \"");
+    out_text(out, name);
+    out_text(out, "\": ");
+    out_number(out, n);
+}
+
 void out_text_right(struct out *out, const char *text, unsigned width)
 {
     size_t length = strlen(text);

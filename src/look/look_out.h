@@ -32,6 +32,7 @@ int out_end(struct out *out); /* what is left, then 0 or a negative errno */
 void out_text(struct out *out, const char *text);
 void out_char(struct out *out, char c);
 void out_number(struct out *out, uint64_t n);
+void out_member(struct out *out, const char *name, uint64_t n); /* , "NAME": N   of a JSON object */
 /* Right-aligned in `width` columns; wider ones have one space before them all the same. */
 void out_number_right(struct out *out, uint64_t n, unsigned width);
 void out_text_right(struct out *out, const char *text, unsigned width);

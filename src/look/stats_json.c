@@ -16,21 +16,13 @@
 #include "look/look_out.h"
 #include "os/os.h"
 
-static void member(struct out *out, const char *name, uint64_t value)
-{
-    out_text(out, ", \"");
-    out_text(out, name);
-    out_text(out, "\": ");
-    out_number(out, value);
-}
-
 static void object_line(struct out *out, const struct look_kind *kind, const struct look_object *object)
 {
     out_text(out, "{\"name\": ");
     out_name_json(out, object->name);
-    member(out, "id", object->id);
+    out_member(out, "id", object->id);
     for (unsigned f = 0; f < kind->field_count; f++)
-        member(out, kind->fields[f].name, object->values[f]);
+        out_member(out, kind->fields[f].name, object->values[f]);
     out_char(out, '}');
 }
 
@@ -57,7 +49,7 @@ static void sum_line(struct out *out, const struct look_kind *kind, const struct
     out_number(out, sum->objects);
     for (unsigned f = 0; f < kind->field_count; f++)
         if (look_adds_up(kind->fields[f].role))
-            member(out, kind->fields[f].name, sum->values[f]);
+            out_member(out, kind->fields[f].name, sum->values[f]);
     out_char(out, '}');
 }
 

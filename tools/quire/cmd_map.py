@@ -15,6 +15,7 @@ import os
 import live.corefile as corefile
 import live.map as live_map
 import live.page as live_page
+import ui
 from errors import EXIT_OK, UsageError
 
 HELP = "a picture of which slots live, of a running process or a core file"
@@ -50,7 +51,7 @@ def run(args):
     document = document_of(args)
     pages = [p for p in document["pages"] if live_map.matches(p, args.object)]
     if args.object and not pages:
-        names = sorted({f"{p['kind']}:{live_map.printable(p['name']) or p['id']}" for p in document["pages"]})
+        names = sorted({f"{p['kind']}:{ui.masked(p['name']) or p['id']}" for p in document["pages"]})
         raise UsageError(f"no object `{args.object}` has a page", why=f"there are: {', '.join(names[:20]) or 'none'}")
     document["pages"] = pages
     if args.json:

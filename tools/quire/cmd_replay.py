@@ -12,7 +12,6 @@ import advise.advice as advice
 import measure
 import advise.mix as mix
 import native
-import options
 import peers
 import render
 import tracefile
@@ -33,7 +32,7 @@ def add_arguments(parser):
     parser.add_argument("--rounds", type=int, metavar="N", help="exactly so many rounds")
     parser.add_argument(
         "--time-limit",
-        type=options.at_least(0, float),
+        type=float,
         default=SECONDS_DEFAULT,
         metavar="S",
         help="replay for S seconds at most (30)",

@@ -14,7 +14,7 @@ import os
 import sys
 import tempfile
 
-import options
+import measure
 import report.exports_text as exports_text
 import report.inputs as report_inputs
 import report.page as report_page
@@ -52,7 +52,7 @@ def add_arguments(parser):
     parser.add_argument("--rounds", type=int, metavar="N", help="exactly so many rounds of replays")
     parser.add_argument(
         "--time-limit",
-        type=options.at_least(0, float),
+        type=float,
         default=SECONDS_DEFAULT,
         metavar="S",
         help=f"begin no round of replays after S seconds ({SECONDS_DEFAULT})",
@@ -74,8 +74,7 @@ def refuse_wrong(args):
         )
     if args.svg and (args.export or len(args.inputs) > 1):
         raise UsageError("--svg takes one input and no --export", fix="quire report --help")
-    if args.rounds is not None and args.rounds < 1:
-        raise UsageError("--rounds must be at least 1")
+    measure.check_limits(args)
     if args.output not in (None, "-") and os.path.lexists(args.output) and not args.force:
         raise refuse_existing(args.output)  # before any work is done for it
 

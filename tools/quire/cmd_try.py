@@ -18,7 +18,6 @@ import launch
 import measure
 import advise.mix as mix
 import native
-import options
 import peers
 import render
 import target as targets
@@ -66,7 +65,7 @@ def add_arguments(parser):
     )
     parser.add_argument(
         "--time-limit",
-        type=options.at_least(0, float),
+        type=float,
         default=SECONDS_DEFAULT,
         metavar="S",
         help="replay for S seconds at most (25), and the program alone for a part of that",

@@ -4,21 +4,21 @@ options.py - numbers on the command line, with what they may be.
 
     parser.add_argument("--sites", type=options.at_least(1))        --sites -3  ->  usage error, exit 2
 
-Not here: which options there are (cmd_*.py).
+Not here: which options there are (cmd_*.py), --rounds and --time-limit (measure.check_limits).
 """
 
 import argparse
 
 
-def at_least(least, kind=int):
-    """For argparse's `type`: numbers of that kind from `least` on."""
+def at_least(least):
+    """For argparse's `type`: whole numbers from `least` on."""
 
     def number(text):
         try:
-            value = kind(text)
+            value = int(text)
         except ValueError as error:
-            raise argparse.ArgumentTypeError(f"{text!r} is no number") from error
-        if not value >= least:  # also what is no number at all: nan
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from error
+        if value < least:
             raise argparse.ArgumentTypeError(f"{text} is less than {least}")
         return value
 

@@ -72,6 +72,11 @@ def printable(text):
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def masked(text):
+    """The same with a `?` for each: where a name must stay as wide as it is, or is one cell of a format."""
+    return "".join(c if c.isprintable() else "?" for c in str(text))
+
+
 def shorten(text, room):
     """At most `room` characters; what is cut shows as an ellipsis."""
     return text if len(text) <= room else text[: max(0, room - 1)] + "…"

@@ -14,7 +14,6 @@ import os
 import sys
 
 import ui
-from live.view import printable
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 ASCII = " .:-=+*%#"
@@ -124,7 +123,7 @@ def object_lines(key, pages, marks, in_full):
     large = [p for p in pages if p["slots"] == 1]
     slots, live = sum(p["slots"] for p in small), sum(p["live"] for p in small)
     held = sum(p["page_bytes"] for p in pages)
-    head = f"{KIND_WORDS.get(kind, kind)} {printable(name) or '-'} (id {number}): {ui.size(held)}"
+    head = f"{KIND_WORDS.get(kind, kind)} {ui.masked(name) or '-'} (id {number}): {ui.size(held)}"
     lines = [f"{head} in {len(small)} pages, {ui.count(live)} of {ui.count(slots)} slots live, {percent(live, slots)}"]
     if in_full or len(small) <= PAGES_IN_FULL:
         lines += [page_line(p, marks) for p in small]

@@ -62,16 +62,11 @@ SORT_KEYS = ("kind", "bytes", "live", "count", "change", "name")
 Row = namedtuple("Row", "kind name id held live free count held_per_s count_per_s")
 
 
-def printable(text):
-    """A name that can do nothing to a terminal."""
-    return "".join(c if c.isprintable() else "?" for c in str(text))
-
-
 def label(kind, thing):
     """How an object is called in a row."""
     if kind == "heap_classes":
-        return f"  {printable(thing['name']) or '-'} / {thing['slot_bytes']} B"
-    return printable(thing["name"]) or "-"
+        return f"  {ui.masked(thing['name']) or '-'} / {thing['slot_bytes']} B"
+    return ui.masked(thing["name"]) or "-"
 
 
 def identity(kind, thing):
@@ -148,7 +143,7 @@ def headline(page):
     source = next((o for o in page.stats.get("sources", []) if o["name"] == "default"), None)
     held = f", {ui.size(KINDS['sources'][0](source))} from the default source" if source else ""
     late = f", not heard of for {ui.seconds(page.age_s)}" if page.age_s > 2 + 2 * page.interval_s else ""
-    return f"{printable(os.path.basename(page.program)) or '?'}[{page.pid}]{held}{late}"
+    return f"{ui.masked(os.path.basename(page.program)) or '?'}[{page.pid}]{held}{late}"
 
 
 def text(page, found):
@@ -164,7 +159,7 @@ def list_text(pages):
         held = sum(KINDS["sources"][0](o) for o in page.stats.get("sources", []))
         made = sum(sums.get(k, {}).get("objects", 0) for k in ("arenas", "slabs", "percpu", "heaps"))
         table.append(
-            [str(page.pid), printable(page.program) or "?", ui.size(held), str(made), ui.seconds(page.age_s)]
+            [str(page.pid), ui.masked(page.program) or "?", ui.size(held), str(made), ui.seconds(page.age_s)]
         )
     return ui.table(["PID", "program", "holds", "objects", "seen before"], table, flexible=1, align="rlrrr")
 

@@ -13,6 +13,7 @@ import csv
 import io
 import json
 
+import ui
 from report.flame import frames
 from version import VERSION
 
@@ -49,11 +50,6 @@ COLUMNS = [
 ]
 
 
-def printable(name):
-    """A name without what would end a line or a cell."""
-    return "".join(c if c.isprintable() else "?" for c in name)
-
-
 def allocated(stack):
     """Bytes of a stack's blocks, with what reallocs added to them."""
     return stack[2] + stack[3]
@@ -66,7 +62,7 @@ def folded(exported):
         weight = allocated(stack)
         if weight:
             names = [n for n, _ in frames(exported["profile"], stack)] or [UNKNOWN]
-            key = ";".join(printable(n).replace(";", ":") for n in names)
+            key = ";".join(ui.masked(n).replace(";", ":") for n in names)
             lines[key] = lines.get(key, 0) + weight
     return "".join(f"{key} {weight}\n" for key, weight in sorted(lines.items()))
 
@@ -94,7 +90,7 @@ def speedscope(exported):
     def number(frame):
         if frame not in numbers:
             numbers[frame] = len(listed)
-            listed.append({"name": printable(frame[0]), **({"file": printable(frame[1])} if frame[1] else {})})
+            listed.append({"name": ui.masked(frame[0]), **({"file": ui.masked(frame[1])} if frame[1] else {})})
         return numbers[frame]
 
     samples = [
@@ -114,7 +110,7 @@ def speedscope(exported):
 
 def guarded(value):
     """A cell; a name that a spreadsheet would take for a formula gets a quote."""
-    text = printable(str(value))
+    text = ui.masked(str(value))
     return f"'{text}" if isinstance(value, str) and text[:1] in ("=", "+", "-", "@") else text
 
 
