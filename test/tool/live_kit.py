@@ -68,6 +68,7 @@ class Shown:
         )
         self.pid = self.process.pid
         self.said = []
+        self.ready_s = 0.0
         if page:
             wait_until(lambda: page_of(self.pid) or self.process.poll() is not None)
 
@@ -75,13 +76,15 @@ class Shown:
         """Waits until the program has said what it has to."""
         for line in self.process.stdout:
             if line == "ready\n":
+                self.ready_s = time.monotonic()
                 return self
             self.said.append(line.split())
         raise AssertionError("it ended before it was ready")
 
     def page(self):
-        """Its page."""
-        return page_of(self.pid)
+        """Its page; None until one has been written since it was ready: an older one may be of before its objects were made."""
+        page = page_of(self.pid)
+        return page if page and page.written_s > self.ready_s else None
 
     def end(self):
         """Lets it end; its status."""

@@ -343,7 +343,7 @@ def test_a_program_with_the_static_library_and_one_kind_of_object_shows_itself(t
     source.write_text(f'#include <quire/{kind}.h>\n#include <stdio.h>\nint main(void) {{ struct quire_{kind} *p = {create[kind]}; puts("ready"); fflush(stdout); getchar(); return !p; }}\n')
     with Shown([live_kit.build_static(tmp_path, source, "one")]) as process:
         process.ready()
-        wait_until(lambda: [o["name"] for o in process.page().stats[f"{kind}s"]] == ["one"])
+        assert [o["name"] for o in wait_until(process.page).stats[f"{kind}s"]] == ["one"]
         assert process.end() == 0
 
 
@@ -458,6 +458,7 @@ def test_under_the_drop_in_a_program_linked_with_the_library_has_one_page_with_a
     drop_in = {"LD_PRELOAD": str(toolkit.BUILD / "libquire-malloc.so")}
     with Shown([program], environment=drop_in) as process:
         process.ready()
+        wait_until(process.page)
         seen = set()
         for _ in range(40):
             page = process.page()
