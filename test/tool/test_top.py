@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """test_top - quire top: what a process shows of itself is right, is its user's alone, and goes when it goes."""
 
+import contextlib
+import glob
 import json
 import os
 import pathlib
@@ -12,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 
 import live_kit
 import pytest
@@ -71,10 +74,14 @@ def test_whoever_reads_the_page_while_it_is_written_has_a_whole_one(program):
     with Shown([program], "top:10ms") as process:
         process.ready()
         path, moments = wait_until(process.page).path, set()
-        for _ in range(3000):
-            with open(path, encoding="utf-8") as file:
-                moments.add(json.load(file)["written_ns"])
-        assert len(moments) > 1
+
+        def many_reads():
+            for _ in range(500):
+                with open(path, encoding="utf-8") as file:
+                    moments.add(json.load(file)["written_ns"])
+            return len(moments) > 9
+
+        wait_until(many_reads)
 
 
 def test_every_object_is_there_with_sums_that_add_up(folder, shown):
@@ -166,14 +173,12 @@ def test_without_top_no_system_call_is_about_it(folder, program):
     traces = {}
     for conf in ("limit:2G", "top:20ms"):
         log = folder / f"strace-{conf[:3]}"
-        subprocess.run(
-            [strace, "-f", "-o", log, program],
-            env={**os.environ, "QUIRE_CONF": conf},
-            input="\n",
-            text=True,
-            stdout=subprocess.DEVNULL,
-            check=True,
-        )
+        with Shown([strace, "-f", "-o", log, program], conf, page=False) as process:
+            process.ready()
+            (traced,) = live_kit.children_of(process.pid)
+            if conf == "top:20ms":
+                wait_until(lambda: page_of(traced))  # noqa: B023 - called here only
+            assert process.end() == 0
         traces[conf] = log.read_text()
     assert "/quire." in traces["top:20ms"]
     assert not re.search(r"/quire\.|/dev/shm|mkdir|rename|/proc/self/(stat|exe)", traces["limit:2G"])
@@ -226,9 +231,12 @@ def test_what_a_killed_process_leaves_is_not_listed_and_goes(folder, program):
         process.kill()
         assert os.path.exists(path)
         assert process.pid not in [p["process"] for p in top_json(folder)["processes"]]
-        time.sleep(0.1)
-        quire(folder, "top")
-        assert not os.path.exists(path)
+
+        def goes():
+            quire(folder, "top")
+            return not os.path.exists(path)
+
+        wait_until(goes)  # not before it is older than three intervals
 
 
 def test_an_answer_that_nobody_took_goes_when_its_process_has(folder, program):
@@ -249,8 +257,9 @@ def test_a_question_that_is_none_is_not_answered(program, question):
     with Shown([program], "top:10ms") as process:
         process.ready()
         page = wait_until(process.page)
-        with open(page.sibling("ask"), "w", encoding="ascii") as file:
-            file.write(question)
+        draft = page.sibling("ask-draft")
+        pathlib.Path(draft).write_text(question, encoding="ascii")
+        os.rename(draft, page.sibling("ask"))
         wait_until(lambda: not os.path.exists(page.sibling("ask")))
         before = process.page().written_s
         wait_until(lambda: process.page().written_s > before)
@@ -306,24 +315,27 @@ def test_a_program_may_close_every_descriptor():
 def test_a_program_may_have_another_user_or_another_root_by_now(tmp_path):
     if os.geteuid() != 0:
         pytest.skip("only root can change its user")
-    with preloaded("import os; os.setuid(65534)\n" + WAIT) as process:
+    with preloaded("import os, sys; sys.stdin.readline(); os.setuid(65534)\n" + WAIT) as process:
+        process.tell("it may leave: it has a page")
         process.ready()
-        wait_until(lambda: page_of(process.pid).path.endswith(f"quire.65534/{process.pid}.json"))
+        wait_until(lambda: (page := process.page()) and page.path.endswith(f"quire.65534/{process.pid}.json"))
         assert process.end() == 0
-    with preloaded(f"import os, sys; os.chroot({str(tmp_path)!r}); os.chdir('/')\n" + WAIT, stderr=subprocess.PIPE) as process:
-        process.ready()
-        time.sleep(0.2)
+    leave = f"import os, sys; sys.stdin.readline(); os.chroot({str(tmp_path)!r}); os.chdir('/')\n"
+    with preloaded(leave + WAIT, stderr=subprocess.PIPE) as process:
+        process.tell("it may leave: it has a page")
+        said = process.complaint()
         assert process.end() == 0
-        assert process.process.stderr.read().count("quire: top: this process cannot show itself") == 1
+        said += process.process.stderr.read()
+        assert said.count("quire: top: this process cannot show itself") == 1
 
 
 def test_no_room_for_the_page_is_one_line_and_the_program_runs_on(program):
     small = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))  # noqa: E731
     with Shown([program], page=False, preexec_fn=small, stderr=subprocess.PIPE) as process:
         process.ready()
-        time.sleep(0.15)
+        said = process.complaint()
         assert process.end() == 0
-        said = process.process.stderr.read()
+        said += process.process.stderr.read()
         assert said.count("\n") == 1 and "cannot show itself in /dev/shm/quire." in said and "File too large" in said
 
 
@@ -353,8 +365,9 @@ def test_a_process_in_a_container_is_found_by_its_number_outside(folder, program
         pytest.skip("namespaces may not be made here")
     with Shown(inside, page=False) as process:
         process.ready()
-        (pid,) = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        wait_until(lambda: pathlib.Path(f"/proc/{pid}/root/dev/shm/quire.{os.geteuid()}/1.json").exists())
+        (pid,) = live_kit.children_of(process.pid)
+        inner = f"/proc/{pid}/root/dev/shm/quire.{os.geteuid()}/1.json"
+        wait_until(lambda: (page := live_page.read(inner)) and page.written_s > process.ready_s)
         (found,) = top_json(folder, pid)["processes"]
         assert found["stats"]["process"] == 1 and [o["name"] for o in found["stats"]["slabs"]] == ["nodes"]
 
@@ -401,13 +414,27 @@ def test_a_directory_that_others_may_enter_is_not_believed(tmp_path):
 def test_a_process_that_is_stopped_shows_its_last_page(folder, program):
     with Shown([program]) as process:
         process.ready()
-        wait_until(process.page)
         process.process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: live_kit.is_stopped(process.pid))
         page = process.page()
         assert live_page.ask(page, "map", 0.3) is None
         assert not os.path.exists(page.sibling("ask"))
         assert live_page.refresh(page, 0.2).stats == page.stats
         assert process.end() == 0
+
+
+def test_an_answer_that_came_while_the_asker_was_stopped_is_taken(shown, monkeypatch):
+    page = wait_until(shown.page)
+
+    def long_sleep(_):
+        """As if nothing of ours had run until long after our patience."""
+        wait_until(lambda: glob.glob(page.sibling("?" * 16)))
+        clock.monotonic = lambda: time.monotonic() + 100
+
+    clock = types.SimpleNamespace(sleep=long_sleep, monotonic=time.monotonic)
+    monkeypatch.setattr(live_page, "time", clock)
+    assert json.loads(live_page.ask(page, "map"))["schema"] == "quire.map/1"
+    assert not glob.glob(page.sibling("?" * 16))
 
 
 # ---- the live view ----
@@ -424,7 +451,7 @@ def drive(process, key):
     env = {**os.environ, "QUIRE_BUILD_DIR": str(toolkit.BUILD), "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "30"}
     command = [sys.executable, str(toolkit.TOOL), "top", str(process.pid), "--interval", "0.1"]
     view = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True)
-    seen, sent, end_s = b"", False, time.monotonic() + 20
+    seen, sent, end_s = b"", False, time.monotonic() + live_kit.PATIENCE_S
     while view.poll() is None and time.monotonic() < end_s:
         if select.select([ours], [], [], 0.05)[0]:
             seen += os.read(ours, 65536)
@@ -436,12 +463,14 @@ def drive(process, key):
                 os.write(ours, key.encode())
             else:
                 process.kill()
-    while select.select([ours], [], [], 0.05)[0]:
-        seen += os.read(ours, 65536)
-    same = termios.tcgetattr(theirs) == before
-    os.close(ours)
+    view.kill()  # one that should have ended by now
+    status, same = view.wait(), termios.tcgetattr(theirs) == before
     os.close(theirs)
-    return view.wait(1), seen.decode(errors="replace"), same
+    with contextlib.suppress(OSError):  # what a terminal reads as when nobody has it open and all has been read
+        while more := os.read(ours, 65536):
+            seen += more
+    os.close(ours)
+    return status, seen.decode(errors="replace"), same
 
 
 @pytest.mark.parametrize(("key", "status", "said"), [("q", 0, ""), ("\x03", 130, "interrupted"), ("", 0, "has ended")])

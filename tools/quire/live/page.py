@@ -227,20 +227,25 @@ def put_question(page, kind, token):
 
 
 def ask(page, kind, patience_s=ANSWER_S):
-    """What the process answers to `stats`, `prom` or `map`; None when it does not in time."""
+    """
+    What the process answers to `stats`, `prom` or `map`; None when it does not in time. Whoever was stopped meanwhile
+    looks once more when the time is over: the answer may be there.
+    """
     token = secrets.token_hex(8)
     path, began_s, asked_s = page.sibling(token), time.monotonic(), None
-    while time.monotonic() - began_s < patience_s:
-        if asked_s is None or time.monotonic() - asked_s > ASK_AGAIN_S:
-            put_question(page, kind, token)
-            asked_s = time.monotonic()
+    while True:
+        is_over = time.monotonic() - began_s >= patience_s
         got = read_small(path)
         if got is not None:
             unlink(path)
             return got[0]
+        if is_over:
+            unlink(page.sibling("ask"))  # nobody would read the answer
+            return None
+        if asked_s is None or time.monotonic() - asked_s > ASK_AGAIN_S:
+            put_question(page, kind, token)
+            asked_s = time.monotonic()
         time.sleep(LOOK_S)
-    unlink(page.sibling("ask"))  # nobody would read the answer
-    return None
 
 
 def must_answer(page, kind):
