@@ -2,13 +2,9 @@
 """
 cmd_bench.py - the headline tables of the systems Quire replaces, beside this machine's figures.
 
-    the arena's table     (bench/arena.py)   ┐
-    the slab's tables     (bench/slab.py)    ├ each in interleaved rounds of processes (bench/run.py)
-    the per-CPU tables    (bench/percpu.py)  │
-    the heap's table      (bench/heap.py)    │
-    the smaller tables    (bench/more.py)    ┘
-    micro, apps: mallocs side by side (bench/micro.py, bench/apps.py); scale: all four over threads,
-    objects and CPUs (bench/scale.py)
+    seeds: the headline tables (bench/seeds.py)                        ┐
+    micro, apps: mallocs side by side (bench/micro.py, bench/apps.py)  ├ each in interleaved rounds of processes (bench/run.py)
+    scale: all four over threads, objects and CPUs (bench/scale.py)    ┘ that end before --time-limit (bench/limit.py)
         -> medians and intervals, ratios within a round -> text, --json, --save, --baseline
 
 Invariants: B1  a figure under a peer's name was measured in a process whose malloc is that peer's.
@@ -24,24 +20,19 @@ import shlex
 import time
 
 import bench.apps as bench_apps
-import bench.arena as bench_arena
 import bench.document as bench_document
-import bench.heap as bench_heap
+import bench.limit as bench_limit
 import bench.mallocs as bench_mallocs
 import bench.micro as bench_micro
-import bench.more as bench_more
-import bench.more_text as bench_more_text
-import bench.percpu as bench_percpu
-import bench.percpu_text as bench_percpu_text
 import bench.run as bench_run
 import bench.scale as bench_scale
 import bench.scale_text as bench_scale_text
-import bench.slab as bench_slab
-import bench.slab_text as bench_slab_text
+import bench.seeds as bench_seeds
 import cmd_env
 import peers
 import ui
 from errors import EXIT_CONDITION_FALSE, EXIT_OK, EnvironmentLacks, UsageError
+from measure import check_time_limit
 
 HELP = "published figures of the systems Quire replaces, beside this machine's"
 SCHEMA = "quire.bench/1"
@@ -54,8 +45,6 @@ DOCUMENT = "document"
 # Of rounds; what stands around them has QUICK_LIMIT_S to end in, on two CPUs that nothing else uses.
 QUICK_S = {"seeds": 38, "micro": 28, "apps": 42, "scale": 45}
 QUICK_LIMIT_S, FULL_S = 60, 420
-# Of the time.
-ARENA_PART, SLAB_PART, PERCPU_PART, HEAP_PART, MORE_PART = 0.16, 0.3, 0.25, 0.15, 0.14
 
 
 def add_arguments(parser):
@@ -71,6 +60,12 @@ def add_arguments(parser):
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--quick", action="store_true", help="under a minute (default)")
     length.add_argument("--full", action="store_true", help="about 7 minutes, narrower intervals")
+    parser.add_argument(
+        "--time-limit",
+        type=float,
+        metavar="S",
+        help="end within S seconds: fewer rounds than planned, and what has no time for one is named",
+    )
     parser.add_argument(
         "--lines", metavar="A,B", help="not of seeds: only these lines (an empty name lists them)"
     )
@@ -102,7 +97,10 @@ def add_arguments(parser):
 
 
 def run(args):
+    if args.time_limit is not None:
+        check_time_limit(args.time_limit)
     if args.table == DOCUMENT:
+        refuse_limited_document(args)
         if args.measure:
             measure_document(args)
         return bench_document.run(args)
@@ -111,16 +109,17 @@ def run(args):
     refuse_nonsense(args)
     lines = chosen_lines(args)
     baseline = load_baseline(args.baseline, args.table) if args.baseline else None
-    if args.table in SINGLE:
-        result = measure_single(args, lines)
-    else:
-        result = measure(budget_s=FULL_S if args.full else QUICK_S["seeds"], full=args.full)
-        result.update(circumstances(args))
+    end_s = bench_limit.END_S + (bench_limit.PICTURES_S if args.svg else 0)
+    limit = bench_limit.Limit(args.time_limit, end_s)
+    result = measure_single(args, lines, limit) if args.table in SINGLE else measure(args, limit)
+    refuse_nothing(result)
     result = bench_document.rounded(result)  # as it is saved: what is equal stays equal
     if not args.full and result["seconds"] > QUICK_LIMIT_S:
         ui.note(f"that took {result['seconds']:.0f} s: something else keeps the CPUs busy, figures swing")
     keep(args, result)
     slower = regressions(result, baseline) if baseline else []
+    if result["not_measured"]:
+        ui.note(not_measured_text(result))
     if args.json:
         print(json.dumps({**result, "regressions": slower} if baseline else result, indent=1))
     else:
@@ -154,6 +153,30 @@ def refuse_nonsense(args):
         raise EnvironmentLacks(
             f"cannot write {args.save}", "no such directory, or no permission", "another place: --save /tmp/run.json"
         )
+
+
+def refuse_limited_document(args):
+    """A document is made of whole runs."""
+    if args.time_limit is not None:
+        raise UsageError(
+            "--time-limit: document is made of whole runs", fix=f"quire bench {' | '.join(TABLES)} --time-limit S"
+        )
+
+
+def refuse_nothing(result):
+    """A time limit that leaves nothing to print."""
+    found = result.get(result["table"], result)
+    if not found["rows"] and not found.get("memory"):
+        raise nothing_measured(result["table"], result["time_limit_s"])
+
+
+def nothing_measured(table, limit_s):
+    """The answer to a limit that is too small."""
+    return UsageError(
+        f"nothing could be measured within --time-limit {limit_s:g}",
+        why="the first round alone takes longer",
+        fix=f"quire bench {table} --time-limit {QUICK_LIMIT_S}",
+    )
 
 
 def keep(args, result):
@@ -225,11 +248,14 @@ def load_baseline(path, table="seeds"):
     return saved
 
 
-def measure_single(args, lines):
+def measure_single(args, lines, limit):
     """One of SINGLE; the result is what --json prints."""
-    table, full, cast = args.table, args.full, bench_mallocs.cast(args.secure)
+    table, full, cast = args.table, args.full, bench_mallocs.cast(args.secure, limit)
     load_before, began = os.getloadavg()[0], time.monotonic()
-    found = SINGLE[table].measure(cast, FULL_S if full else QUICK_S[table], full, lines)
+    try:
+        found = SINGLE[table].measure(cast, FULL_S if full else QUICK_S[table], full, lines)
+    except bench_limit.OutOfTime:
+        raise nothing_measured(table, limit.seconds) from None
     return {
         "schema": SCHEMA,
         "table": table,
@@ -238,6 +264,7 @@ def measure_single(args, lines):
         **circumstances(args),
         "seconds": round(time.monotonic() - began, 1),
         "refused": cast.refused,
+        "not_measured": found.pop("not_measured", []),
         "allocators": cast.names(),
         table: found,
     }
@@ -248,37 +275,25 @@ def circumstances(args):
     words = ["./quire", "bench", args.table, "--full" if args.full else "--quick"]
     words += ["--lines", shlex.quote(args.lines)] if args.lines else []
     words += ["--secure"] if args.secure else []
+    words += ["--time-limit", f"{args.time_limit:g}"] if args.time_limit else []
     return {
+        "time_limit_s": args.time_limit,
         "date": time.strftime("%Y-%m-%d"),
         "command": " ".join(words),
         "missing_packages": peers.missing_packages(),
     }
 
 
-def measure(budget_s, full):
-    """All tables; the result is what --json prints.  The arena's stand at its top level."""
-    for driver in ("query", "slab", "percpu", "micro", "arena"):
-        bench_run.find_driver(driver)  # before a minute is spent
-    cast = bench_run.Cast(peers.installed())
-    load_before, began = os.getloadavg()[0], time.monotonic()
-    arena = bench_arena.measure(cast, budget_s * ARENA_PART, full)
-    slab = bench_slab.measure(cast, budget_s * SLAB_PART, full)
-    percpu = bench_percpu.measure(cast, budget_s * PERCPU_PART, full)
-    heap = bench_heap.measure(budget_s * HEAP_PART, cast.refused, full)
-    more = bench_more.measure(cast, budget_s * MORE_PART, full)
+def measure(args, limit):
+    """The seeds; the result is what --json prints.  The arena's stand at its top level."""
+    load_before = os.getloadavg()[0]
+    found = bench_seeds.measure(FULL_S if args.full else QUICK_S["seeds"], args.full, limit)
     return {
         "schema": SCHEMA,
         "table": "seeds",
-        "published": bench_arena.PUBLISHED,
         "machine": machine(load_before),
-        "rounds": arena["rounds"],
-        "seconds": round(time.monotonic() - began, 1),
-        "refused": cast.refused,
-        "rows": arena["rows"],
-        "array_allocator": slab,
-        "percpu": percpu,
-        "heap": heap,
-        "more": more,
+        **circumstances(args),
+        **found,
     }
 
 
@@ -313,28 +328,28 @@ def text(result):
         f" {m['load_average_before']} before; {result['seconds']:.0f} s"
     ] + [f"left out: {name}: {why}" for name, why in result["refused"].items()]
     lines += missing_text(result)
+    lines += [not_measured_text(result)] if result.get("not_measured") else []
     if result["table"] in SINGLE:
         found = TEXT[result["table"]](result[result["table"]], result["allocators"])
         return "\n\n".join(["\n".join(lines), found])
-    parts = [
-        bench_arena.text(result),
-        bench_slab_text.text(result["array_allocator"]),
-        bench_percpu_text.text(result["percpu"]),
-        bench_heap.text(result["heap"]),
-        "The smaller tables: " + bench_more_text.text(result["more"]),
-    ]
-    return "\n\n".join(["\n".join(lines), *parts])
+    return "\n\n".join(["\n".join(lines), *bench_seeds.texts(result)])
+
+
+def not_measured_text(result):
+    """What there was no time for."""
+    return f"no time within --time-limit {result['time_limit_s']:g} for: {', '.join(result['not_measured'])}"
 
 
 def regressions(result, baseline):
-    """[sentence]: what lies wholly on the worse side of the baseline's intervals."""
-    if result["table"] in SINGLE:
-        return SINGLE[result["table"]].regressions(result, baseline)
-    return [
-        sentence
-        for part in (bench_arena, bench_slab, bench_percpu, bench_heap, bench_more)
-        for sentence in part.regressions(result, baseline)
-    ]
+    """[sentence]: what lies wholly on the worse side of the baseline's intervals; of too few rounds nothing does."""
+    if result["table"] not in SINGLE:
+        return bench_seeds.regressions(result, baseline)
+    return [] if too_few(result, baseline) else SINGLE[result["table"]].regressions(result, baseline)
+
+
+def too_few(result, baseline):
+    """Whether one of them was cut so short that its intervals say nothing."""
+    return 0 < min(result["rounds"], baseline["rounds"]) < bench_run.ROUNDS_MIN  # 0: of memory alone
 
 
 def comparison_text(result, baseline, slower):
@@ -345,9 +360,17 @@ def comparison_text(result, baseline, slower):
     ]
     if where["cpu_model"] != result["machine"]["cpu_model"]:
         lines.append("          another machine: only the ratios compare")
-    for part, name in (("array_allocator", "slab"), ("percpu", "per-CPU allocator"), ("heap", "heap"), ("more", "table of the smaller ones")):
-        if part in result and part not in baseline:
-            lines.append(f"          it is from before there was a {name}: that is not compared")
+    lines += [f"          {one}" for one in not_compared(result, baseline)]
     return "\n".join(
         lines + ([f"SLOWER    {line}" for line in slower] or ["no slower than the baseline"])
     )
+
+
+def not_compared(result, baseline):
+    """[sentence]: what cannot be called slower, and why."""
+    if result["table"] not in SINGLE:
+        return bench_seeds.compared(result, baseline)[1]
+    if too_few(result, baseline):
+        return [f"fewer than {bench_run.ROUNDS_MIN} rounds: nothing is compared"]
+    left_out = [*result["not_measured"], *baseline.get("not_measured", [])]
+    return [f"one of the runs had no time for {', '.join(left_out)}: not compared"] if left_out else []

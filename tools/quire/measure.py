@@ -39,7 +39,12 @@ def check_limits(args):
     """--rounds and --time-limit of a command make sense, or it ends here."""
     if args.rounds is not None and args.rounds < 1:
         raise UsageError("--rounds must be at least 1")
-    if not 0 < args.time_limit < float("inf"):
+    check_time_limit(args.time_limit)
+
+
+def check_time_limit(seconds):
+    """--time-limit alone."""
+    if not 0 < seconds < float("inf"):
         raise UsageError("--time-limit must be a number of seconds above 0")
 
 

@@ -9,9 +9,11 @@ Invariants: B1  before the first round the loader is asked whose malloc each pro
 Not here: what the programs are given (bench/apps_inputs.py), ratios (bench/mallocs.py), asking the loader (bindings.py).
 """
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -22,6 +24,7 @@ import bench.mallocs as bench_mallocs
 import bench.run as bench_run
 import bindings
 import ui
+from bench.limit import OutOfTime
 from bench.mallocs import OURS
 from bench.run import LIBC
 from errors import EnvironmentLacks, QuireError
@@ -45,7 +48,7 @@ APPS = {
 }  # fmt: skip
 REDIS_ASKS = ["-c", "20", "-P", "8", "-r", "50000", "-d", "120", "-q"]
 REDIS_ASKS += ["-t", "set,get,lpush,lrange_100,hset,sadd,incr"]
-REDIS_PATIENCE_S = 10
+REDIS_PATIENCE_S, REDIS_ASKED_S = 10, 60
 BARS = {"rss": 1.05}
 
 
@@ -63,19 +66,22 @@ def measure(cast, budget_s, full, only=None):
     with tempfile.TemporaryDirectory(prefix="quire-apps-") as folder:
         bench_apps_inputs.write(folder, quick=not full)
         if "git gc" in present:
-            bench_apps_inputs.repository(folder, quick=not full)
+            bench_apps_inputs.repository(folder, quick=not full, check=cast.limit.check)
         served = {n: [w for w in cast.names() if serves(cast, n, w, libc)] for n in present}
-        samples = bench_run.rounds(
-            lambda: one_round(cast, timed, folder, turned(served)), budget_s, "programs"
+        cast.limit.plan(budget_s)
+        samples = bench_run.rounds_or_part(
+            lambda: one_round(cast, timed, folder, turned(served)), budget_s, "programs", cast.limit
         )
     names = cast.names()
-    table = bench_mallocs.rows(samples, present, names)
+    left_out = [n for n, mine in served.items() if not all((n, name) in samples[0] for name in mine)]
+    table = bench_mallocs.rows(samples, [n for n in present if n not in left_out], names)
     return {
         "rounds": len(samples),
-        "whole": only is None,
+        "whole": only is None and not left_out,
         "rows": table,
         "means": bench_mallocs.means(table, present),
         "missing_packages": missing,
+        "not_measured": left_out,
         "not_serving": {
             n: [w for w in names if w not in served[n]]
             for n in present
@@ -120,6 +126,7 @@ def library_of(cast, name, libc):
 
 def serves(cast, line, name, libc):
     """B1, by the loader's own account."""
+    cast.limit.check()
     library = library_of(cast, name, libc)
     owner = bindings.malloc_owner(shutil.which(APPS[line].program), library)
     return owner is not None and os.path.realpath(owner) == os.path.realpath(library)
@@ -127,22 +134,29 @@ def serves(cast, line, name, libc):
 
 def one_round(cast, timed, folder, served):
     """{(line, allocator): figure}."""
-    libc, figures = bindings.libc_path(), {}
-    for line, names in served.items():
-        for name in names:
-            if line == "git gc":
-                bench_apps_inputs.fresh_repository(folder)
-            command = [
-                timed,
-                "--preload",
-                library_of(cast, name, libc),
-                "--out",
-                f"{folder}/figures",
-            ]
-            run = run_redis if line == "redis" else run_app
-            run(command, APPS[line], folder, environment(cast, name, APPS[line]))
-            figures[line, name] = read(folder, line, name)
-    return figures
+    return bench_run.collect(
+        ((line, name), lambda: one_figure(cast, timed, folder, (line, name)))
+        for line, names in served.items()
+        for name in names
+    )
+
+
+def one_figure(cast, timed, folder, key):
+    """One program under one allocator."""
+    line, name = key
+    cast.limit.check()
+    if line == "git gc":
+        bench_apps_inputs.fresh_repository(folder)
+    preload = library_of(cast, name, bindings.libc_path())
+    command = [timed, "--preload", preload, "--out", f"{folder}/figures"]
+    process = start(command, APPS[line], folder, environment(cast, name, APPS[line]))
+    try:
+        if line == "redis":
+            ask_redis(process, folder, cast.limit)
+        waited(process, cast.limit, line)
+    finally:
+        end(process)
+    return read(folder, line, name)
 
 
 def read(folder, line, name):
@@ -169,40 +183,62 @@ def environment(cast, name, app):
     return env
 
 
-def run_app(command, app, folder, env):
-    """One run; its output goes nowhere."""
-    subprocess.run(
-        [*command, "--", app.program, *app.arguments],
+def start(command, app, folder, env):
+    """One run; its output goes nowhere. A session of its own: one kill reaches all its processes."""
+    words = redis_words(folder) if app.program == "redis-server" else app.arguments
+    return subprocess.Popen(
+        [*command, "--", app.program, *words],
         cwd=folder,
         env=env,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        check=True,
+        start_new_session=True,
     )
 
 
-def run_redis(command, app, folder, env):
-    """The server under a malloc, asked over a socket of its own by a client under libc."""
-    socket = f"{folder}/redis.socket"
-    words = ["--port", "0", "--unixsocket", socket, "--save", "", "--dir", folder]
-    server = subprocess.Popen(
-        [*command, "--", app.program, *words],
-        env=env,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+def waited(process, limit, line):
+    """Until it has ended by itself."""
     try:
-        wait_for(socket, server)
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "check": True}
-        asked = ["-n", bench_apps_inputs.redis_requests(folder), *REDIS_ASKS]
-        subprocess.run(["redis-benchmark", "-s", socket, *asked], timeout=60, **quiet)
-        subprocess.run(["redis-cli", "-s", socket, "shutdown", "nosave"], timeout=10, **quiet)
-        server.wait(timeout=REDIS_PATIENCE_S)
-    finally:
-        if server.poll() is None:
-            server.kill()
-            server.wait()
+        status = process.wait(None if limit.seconds is None else max(limit.left_s(), 0))
+    except subprocess.TimeoutExpired:
+        raise OutOfTime() from None
+    if status != 0:
+        raise QuireError(f"{line} could not be started", why=f"bench/timed ended with status {status}")
+
+
+def end(process):
+    """Nothing of it is left, whyever we go on."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def redis_words(folder):
+    """A server that keeps nothing and listens on a socket of its own."""
+    return ["--port", "0", "--unixsocket", f"{folder}/redis.socket", "--save", "", "--dir", folder]
+
+
+def ask_redis(server, folder, limit):
+    """A client under libc asks it, then tells it to end."""
+    socket = f"{folder}/redis.socket"
+    wait_for(socket, server)
+    asked = ["-n", bench_apps_inputs.redis_requests(folder), *REDIS_ASKS]
+    client(["redis-benchmark", "-s", socket, *asked], REDIS_ASKED_S, limit)
+    client(["redis-cli", "-s", socket, "shutdown", "nosave"], REDIS_PATIENCE_S, limit)
+
+
+def client(argv, patience_s, limit):
+    """One run of a client."""
+    left_s = limit.left_s()
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "check": True}
+    try:
+        subprocess.run(argv, timeout=max(min(patience_s, left_s), 0), **quiet)
+    except subprocess.TimeoutExpired:
+        if left_s < patience_s:
+            raise OutOfTime() from None
+        raise QuireError(f"{argv[0]} did not end in {patience_s} s", why="redis-server did not answer") from None
 
 
 def wait_for(socket, server):

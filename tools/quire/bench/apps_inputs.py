@@ -178,8 +178,8 @@ def cc_source(classes):
     return "\n".join(body) + "\n"
 
 
-def repository(folder, quick=False):
-    """A git repository with some hundred commits' worth of loose objects."""
+def repository(folder, quick=False, check=lambda: None):
+    """A git repository with some hundred commits' worth of loose objects; `check` may end it between two steps."""
     place = os.path.join(folder, "repository")
     os.makedirs(place)
     rng = random.Random(7)
@@ -193,6 +193,7 @@ def repository(folder, quick=False):
     who = ["-c", "user.name=bench", "-c", "user.email=bench@example.org", "-c", "gc.auto=0"]
 
     def git(*words):
+        check()
         subprocess.run(["git", *who, *words], cwd=place, env=env, check=True, capture_output=True)
 
     git("init", "-q")

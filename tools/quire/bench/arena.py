@@ -46,7 +46,7 @@ def measure(cast, budget_s, full):
         ]
         return bench_run.sweep(cast, entries)
 
-    samples = bench_run.rounds(one_round, budget_s, "the arena")
+    samples = bench_run.rounds(one_round, budget_s, "the arena", cast.limit)
     names = cast.names(OURS)
     return {
         "rounds": len(samples),

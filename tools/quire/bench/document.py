@@ -112,11 +112,16 @@ def load(data, name):
     """One saved run."""
     path = os.path.join(data, f"{name}.json")
     try:
-        return json.loads(read(path))
+        saved = json.loads(read(path))
     except ValueError as problem:
         raise UsageError(
             f"{path} is no saved run", why=str(problem), fix=f"quire bench {name} --save {path} -f"
         ) from None
+    if saved.get("time_limit_s"):
+        raise UsageError(
+            f"{path} is not a whole run", why="it was cut by --time-limit", fix=f"quire bench {name} --save {path} -f"
+        )
+    return saved
 
 
 def read(path):

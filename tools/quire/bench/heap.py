@@ -36,10 +36,10 @@ PUBLISHED = {
 }
 
 
-def measure(budget_s, refused, full):
+def measure(others, budget_s, full):
     """What --json has under "heap"; its cast is its own: the drop-in is a malloc like its peers."""
-    cast = bench_mallocs.cast()
-    cast.refused.update(refused)
+    cast = bench_mallocs.cast(limit=others.limit)
+    cast.refused.update(others.refused)
     driver = bench_run.find_driver("micro")
 
     def one_round():
@@ -50,7 +50,7 @@ def measure(budget_s, refused, full):
         ]
         return bench_run.sweep(cast, entries)
 
-    samples = bench_run.rounds(one_round, budget_s, "the heap")
+    samples = bench_run.rounds(one_round, budget_s, "the heap", cast.limit)
     names = cast.names()
     return {
         "published": PUBLISHED,

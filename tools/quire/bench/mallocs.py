@@ -40,19 +40,25 @@ class Cast(bench_run.Cast):
         return super().admit(name, figure)
 
 
-def cast(secure=False):
+def cast(secure=False, limit=None):
     """libc, the installed peers and libquire-malloc; the last is named as refused when it is not built."""
     found = peers.installed()
     library = native.library(f"{OURS}.so")
     if library:
         ours = [OURS, SECURE] if secure else [OURS]
         found = [*found, *(peers.Peer(name, library) for name in ours)]
-    everyone = Cast(found)
+    everyone = Cast(found, limit)
     if not library:
         everyone.refused[OURS] = (
             "it is not built: cmake --preset release && cmake --build --preset release"
         )
     return everyone
+
+
+def whole_lines(samples, lines, names):
+    """(those lines of which a round has every allocator, the others)"""
+    whole = [n for n in lines if any(all((n, name) in sample for name in names) for sample in samples)]
+    return whole, [line for line in lines if line not in whole]
 
 
 def rows(samples, lines, names, extras=()):

@@ -54,6 +54,7 @@ MEMORY_WORDS = {
 }
 DRIFT_SECONDS_QUICK, DRIFT_SECONDS_FULL = 2, 20
 MEMORY_LIMIT_S = 300  # it sleeps, and drifts for some 20 s of CPU time on a machine that may be busy
+MEMORY_S = {False: 18, True: 150}  # quick, full: what that takes, with a limit
 MEMORY_AT_ONCE = 3  # processes of which only the memory is asked
 PERCENT_QUICK = 15  # of a program's operations
 BARS = {"cpu": 0.70, "rss": 1.15, "line": 1.10, "seed": 0.50, "walk": 1.00}
@@ -78,15 +79,18 @@ def measure(cast, budget_s, full, only=None):
         ]
         return bench_run.sweep(cast, entries)
 
-    samples = bench_run.rounds(one_round, budget_s, "small programs") if timed else []
+    cast.limit.plan(budget_s + MEMORY_S[full])
+    samples = bench_run.rounds_or_part(one_round, budget_s, "small programs", cast.limit) if timed else []
     held = _memory(cast, driver, full, only)
     names = cast.names()
-    table = bench_mallocs.rows(samples, timed, names)
+    whole, left_out = bench_mallocs.whole_lines(samples, timed, names)
+    table = bench_mallocs.rows(samples, whole, names)
     return {
         "rounds": len(samples),
         "rows": table,
         "means": bench_mallocs.means(table, MICRO),
         "memory": held,
+        "not_measured": left_out + [n for n in MEMORY if n not in held and (not only or n in only)],
     }
 
 
@@ -96,7 +100,7 @@ def lines():
 
 
 def _memory(cast, driver, full, only):
-    """{line: {allocator: figure}}: one process each, a few at a time: they sleep or take long."""
+    """{line: {allocator: figure}}: one process each, a few at a time: they sleep or take long. Lines that all had time for."""
     seconds = str(DRIFT_SECONDS_FULL if full else DRIFT_SECONDS_QUICK)
     lines = {n: a for n, a in MEMORY.items() if not only or n in only}
     entries = [
@@ -112,6 +116,7 @@ def _memory(cast, driver, full, only):
             if (line, name) in figures
         }
         for line in lines
+        if all((line, name) in figures for name in cast.names())
     }
 
 

@@ -89,7 +89,7 @@ def measure(cast, budget_s, full):
     """What --json has under "more"."""
     with tempfile.TemporaryDirectory(prefix="quire-bench-", dir=files_place()) as folder:
         samples = bench_run.rounds(
-            lambda: one_round(cast, probes(cast, full, folder)), budget_s, "the smaller tables"
+            lambda: one_round(cast, probes(cast, full, folder)), budget_s, "the smaller tables", cast.limit
         )
     found = {}
     for probe in probes(cast, full, ""):

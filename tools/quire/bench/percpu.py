@@ -55,7 +55,7 @@ def measure(cast, budget_s, full):
     slow = _aligned(cast, driver, AREA_MAP, ("--limit-ms", limit_ms))
     others = _others(cast, driver, full)
     budget_s -= time.monotonic() - began
-    samples = bench_run.rounds(lambda: _round(cast, driver, full), budget_s, "per-CPU")
+    samples = bench_run.rounds(lambda: _round(cast, driver, full), budget_s, "per-CPU", cast.limit)
     samples[0].update(others)
     names = [AREA_MAP, *cast.names(OURS)]
     return {

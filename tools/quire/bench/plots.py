@@ -67,6 +67,8 @@ def of_scale(result):
     for axis, points in table["points"].items():
         for part in bench_scale.AXES[axis]:
             found = bench_scale_text.series(table, axis, part)
+            if not found:
+                continue  # no time for it
             curves = [
                 curve(bench_scale_text.NAMES.get(name, name), points, [row[NS] for row in rows])
                 for name, rows in found.items()
@@ -94,7 +96,20 @@ def wide(curves):
 
 
 def of_seeds(result):
-    slab = [r for r in result["array_allocator"]["rows"] if r["allocator"] != NONE]
+    drawn = [arena_bars(result["rows"])]
+    if "array_allocator" in result:
+        drawn.append(slab_curves(result["array_allocator"]["rows"]))
+    if "heap" in result:
+        drawn.append(bars("seeds-heap", "An interpreter's requests", "requests a CPU-second", [
+            (short(r["allocator"]), r["allocator"], r["requests_per_cpu_s"])
+            for r in result["heap"]["session"]
+        ]))  # fmt: skip
+    return drawn
+
+
+def slab_curves(rows):
+    """Pairs over threads, ours first."""
+    slab = [r for r in rows if r["allocator"] != NONE]
     names = sorted(dict.fromkeys(r["allocator"] for r in slab), key=lambda n: colour(n) != OURS_COLOUR)
     curves = [
         curve(name, THREADS, [r[SPEED] for r in slab if r["allocator"] == name]) for name in names
@@ -103,14 +118,7 @@ def of_seeds(result):
         "seeds-slab", title="The Array Allocator's stress test", x="threads", y="M pairs a CPU-second",
         x_log=True,
     )  # fmt: skip
-    return [
-        arena_bars(result["rows"]),
-        plots.lines(curves, axes),
-        bars("seeds-heap", "An interpreter's requests", "requests a CPU-second", [
-            (short(r["allocator"]), r["allocator"], r["requests_per_cpu_s"])
-            for r in result["heap"]["session"]
-        ]),
-    ]  # fmt: skip
+    return plots.lines(curves, axes)
 
 
 def arena_bars(rows):

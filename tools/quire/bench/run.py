@@ -3,11 +3,11 @@
 run.py - one benchmark process under one allocator, and rounds of them until the time is up.
 
     sweep(entries) ──> [process, process, ...]    one round, interleaved: drift hits all alike
-    Budget         ──> round, round, ...          at least ROUNDS_MIN
+    rounds(...)    ──> round, round, ...          at least ROUNDS_MIN, but none beyond a --time-limit
 
 Invariants: B1  a figure under a peer's name was measured in a process whose malloc is that peer's.
 Not here: which processes (bench/arena.py, bench/slab.py, bench/percpu.py), medians
-(bench/figures.py).
+(bench/figures.py), how much time is left (bench/limit.py).
 """
 
 import json
@@ -18,6 +18,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import native
+import ui
+from bench.limit import Limit, OutOfTime
 from errors import EnvironmentLacks, QuireError
 
 ROUNDS_MIN = 3
@@ -28,10 +30,11 @@ MEDDLING = ("LD_PRELOAD", "MALLOC_CONF", "GLIBC_TUNABLES", "QUIRE_CONF")
 
 
 class Cast:
-    """Who is measured: libc, the installed peers, and ours.  `refused` grows as peers turn out not
-    to be loaded."""
+    """Who is measured, and until when: libc, the installed peers, and ours.  `refused` grows as
+    peers turn out not to be loaded."""
 
-    def __init__(self, installed):
+    def __init__(self, installed, limit=None):
+        self.limit = limit or Limit()
         self.path_of = {peer.name: peer.path for peer in installed}
         self.refused = {}
 
@@ -60,16 +63,19 @@ def process(cast, name, argv, limit_s=None):
 
 def process_rows(cast, name, argv, limit_s=None):
     """The same of a process that prints several, a line each; PROCESS_LIMIT_S unless it is a long one."""
-    limit_s = limit_s or PROCESS_LIMIT_S
+    limit_s, left_s = limit_s or PROCESS_LIMIT_S, cast.limit.left_s()
+    cast.limit.check()
     try:
         done = subprocess.run(
             argv,
             capture_output=True,
             text=True,
             env=cast.environment(name),
-            timeout=limit_s,
+            timeout=min(limit_s, left_s),
         )
     except subprocess.TimeoutExpired:
+        if left_s < limit_s:
+            raise OutOfTime() from None
         raise QuireError(
             f"the benchmark under {name} did not end in {limit_s} s",
             why="it should take a small part of that",
@@ -86,38 +92,79 @@ def process_rows(cast, name, argv, limit_s=None):
 
 def sweep(cast, entries, limit_s=None):
     """One round: {key: figure} of [(key, name, argv)]."""
+    return collect(
+        (key, lambda: admitted(cast, name, process(cast, name, argv, limit_s)))
+        for key, name, argv in entries
+        if name not in cast.refused
+    )
+
+
+def admitted(cast, name, figure):
+    """The figure, or None when it is another allocator's."""
+    return figure if cast.admit(name, figure) else None
+
+
+def collect(pairs):
+    """{key: figure} of (key, function that measures it), without those that are None; what there is of it when time is up."""
     figures = {}
-    for key, name, argv in entries:
-        if name in cast.refused:
-            continue
-        figure = process(cast, name, argv, limit_s)
-        if cast.admit(name, figure):
+    for key, measured in pairs:
+        try:
+            figure = measured()
+        except OutOfTime:
+            raise OutOfTime(figures) from None
+        if figure is not None:
             figures[key] = figure
     return figures
 
 
 def sweep_together(cast, entries, limit_s, workers):
-    """The same of processes that mostly sleep, or of which only the memory is asked: several at a time."""
+    """The same of processes that mostly sleep, or of which only the memory is asked: several at a time. Without those that were out of time."""
+
+    def one(entry):
+        try:
+            return process(cast, entry[1], entry[2], limit_s)
+        except OutOfTime:
+            return None
+
     entries = [entry for entry in entries if entry[1] not in cast.refused]
     with ThreadPoolExecutor(workers) as pool:
-        found = list(pool.map(lambda entry: process(cast, entry[1], entry[2], limit_s), entries))
+        found = list(pool.map(one, entries))
     return {
         key: figure
         for (key, name, _), figure in zip(entries, found)
-        if cast.admit(name, figure)
+        if figure is not None and cast.admit(name, figure)
     }
 
 
-def rounds(one_round, budget_s, what):
-    """[one_round(), ...] until the next would not fit into the budget, ROUNDS_MIN at least."""
+def rounds(one_round, budget_s, what, limit=None):
+    """[one_round(), ...] until the next would not fit into the budget, ROUNDS_MIN at least; under a
+    limit as many of these as fit.  OutOfTime when that is none."""
+    limit = limit or Limit()
     samples, began, round_s = [], time.monotonic(), 0.0
-    while len(samples) < ROUNDS_MIN or time.monotonic() - began + round_s < budget_s:
-        round_began = time.monotonic()
-        samples.append(one_round())
-        round_s = time.monotonic() - round_began
-        _progress(what, len(samples), time.monotonic() - began, budget_s)
-    _progress(what, None, 0, 0)
+    spent_s, shown_s = 0.0, min(budget_s, limit.room_s(budget_s))
+    try:
+        while not samples or (
+            spent_s + round_s < limit.room_s(budget_s)
+            and (len(samples) < ROUNDS_MIN or spent_s + round_s < budget_s)
+        ):
+            samples.append(one_round())
+            now_s = time.monotonic() - began
+            spent_s, round_s = now_s, now_s - spent_s
+            _progress(what, len(samples), spent_s, shown_s)
+    except OutOfTime:
+        if not samples:
+            raise
+    finally:
+        _progress(what, None, 0, 0)
     return samples
+
+
+def rounds_or_part(one_round, budget_s, what, limit):
+    """The same; of a first round that was cut, what there is of it."""
+    try:
+        return rounds(one_round, budget_s, what, limit)
+    except OutOfTime as cut:
+        return [cut.found]
 
 
 def find_driver(name):
@@ -138,7 +185,7 @@ def find_driver(name):
 
 def _progress(what, count, seconds, budget_s):
     """A line that rewrites itself on a terminal; nothing elsewhere but one line at the start."""
-    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+    if sys.stderr.isatty() and not ui.plain_terminal():
         line = f"quire: {what}: {count} rounds, {seconds:.0f} of about {max(budget_s, 0):.0f} s"
         print(f"\r\033[K{line if count else ''}", end="", file=sys.stderr, flush=True)
     elif count == 1:

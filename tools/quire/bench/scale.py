@@ -54,23 +54,32 @@ def measure(cast, budget_s, full, only=None):
     points = points_of(full)
 
     def one_round():
-        entries, figures = plan(cast, axes, points, full), {}
-        for key, name, argv in entries:
-            if name not in cast.refused:
-                figure = one_figure(cast, key, name, argv)
-                if cast.admit(name, figure):
-                    figures[key] = figure
-        return figures
+        return bench_run.collect(
+            (key, lambda: bench_run.admitted(cast, name, one_figure(cast, key, name, argv)))
+            for key, name, argv in plan(cast, axes, points, full)
+            if name not in cast.refused
+        )
 
-    samples = bench_run.rounds(one_round, budget_s, "scale")
+    cast.limit.plan(budget_s)
+    samples = bench_run.rounds_or_part(one_round, budget_s, "scale", cast.limit)
+    curves = {(axis, part): cast_of(cast, part) for axis, parts in axes.items() for part in parts}
+    whole = {
+        (axis, part): names
+        for (axis, part), names in curves.items()
+        if all((axis, part, name, at) in samples[0] for name in names for at in points[axis])
+    }
     rows = [
         row(samples, axis, part, name, at, points[axis])
-        for axis, parts in axes.items()
-        for part in parts
-        for name in cast_of(cast, part)
+        for (axis, part), names in whole.items()
+        for name in names
         for at in points[axis]
     ]
-    return {"rounds": len(samples), "points": {a: points[a] for a in axes}, "rows": rows}
+    return {
+        "rounds": len(samples),
+        "points": {a: points[a] for a in axes},
+        "rows": rows,
+        "not_measured": [f"{part} over {axis}" for axis, part in curves if (axis, part) not in whole],
+    }
 
 
 def lines():

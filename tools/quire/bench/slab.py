@@ -81,7 +81,7 @@ def _speed_rounds(cast, driver, budget_s, stress):
         ]
         return bench_run.sweep(cast, entries)
 
-    return bench_run.rounds(one_round, budget_s, "the slab")
+    return bench_run.rounds(one_round, budget_s, "the slab", cast.limit)
 
 
 def _memory_rounds(cast, driver, burst_count, budget_s):
@@ -95,7 +95,7 @@ def _memory_rounds(cast, driver, burst_count, budget_s):
         ]
         return bench_run.sweep(cast, entries)
 
-    return bench_run.rounds(one_round, budget_s, "the slab's memory")
+    return bench_run.rounds(one_round, budget_s, "the slab's memory", cast.limit)
 
 
 def _argv(driver, workload, name, threads, **numbers):
