@@ -26,6 +26,7 @@ import native
 import stops
 from errors import EXIT_SIGNAL_BASE, QuireError
 from ui import note
+from witness import Witness
 
 Ran = namedtuple("Ran", "status wall_s cpu_s peak_rss_bytes stderr pid")
 
@@ -98,6 +99,7 @@ def crashed(status):
         signal.SIGTERM,
         signal.SIGHUP,
         signal.SIGPIPE,
+        *stops.OWN,
     )
 
 
@@ -107,8 +109,13 @@ def _drain(fd):
     os.close(fd)
 
 
-def _wait(process):
-    """How it ended, and what it used."""
+def _wait(process, watch, is_for_us):
+    """How it ended, and what it used; signals that are `is_for_us` alone go on to it meanwhile."""
+    while not os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+        for number in watch.take():
+            if is_for_us(number):
+                os.kill(process.pid, number)  # it is there: nobody but us waits for it
+        watch.sleep()
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     return process.returncode, usage
@@ -161,11 +168,12 @@ def hidden(target, source, env):
     with tempfile.TemporaryFile() as errors:
         process, began_s = None, time.monotonic()
         try:
-            with stops.held():
-                process, reader = _spawn_hidden(target, source, env, errors)
-            drain = threading.Thread(target=_drain, args=(reader,), daemon=True)
-            drain.start()
-            status, usage = _wait(process)
+            with stops.Watch(stops.OWN) as watch:
+                with stops.held():
+                    process, reader = _spawn_hidden(target, source, env, errors)
+                drain = threading.Thread(target=_drain, args=(reader,), daemon=True)
+                drain.start()
+                status, usage = _wait(process, watch, lambda number: True)
         except BaseException as error:
             if process:
                 stops.end_group(process, getattr(error, "number", signal.SIGTERM))
@@ -178,13 +186,12 @@ def hidden(target, source, env):
 
 
 def visible(target, env):
-    """One run with our own streams, untouched; signals meant for it go on to it."""
+    """One run with our own streams, untouched; a signal that reaches us alone goes on to it."""
     sys.stdout.flush()
-    began_s = time.monotonic()
-    with stops.Relay() as relay:
+    with stops.Watch(stops.SIGNALS) as watch, Witness() as witness:
+        began_s = time.monotonic()
         process = _spawn(target, env)
-        relay.adopt(process)
-        status, usage = _wait(process)
-    wall_s = time.monotonic() - began_s
+        status, usage = _wait(process, watch, lambda number: not witness.saw(number))
+        wall_s = time.monotonic() - began_s
     cpu_s = usage.ru_utime + usage.ru_stime
     return Ran(status, wall_s, cpu_s, usage.ru_maxrss * 1024, "", process.pid)

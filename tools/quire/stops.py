@@ -1,24 +1,26 @@
 # SPDX-License-Identifier: MIT
 """
-stops.py - how a command is stopped: Ctrl-C, SIGTERM, SIGHUP; and programs that must not outlive it.
+stops.py - how a command is stopped: Ctrl-C, kill, a terminal that closes; and programs that must not outlive it.
 
     signal -> Stopped, raised wherever we are -> programs ended, temporary folders gone -> exit 128+n
               (the first one; further ones are ignored while we tidy up, which takes at most GRACE_S a program)
 
-    hidden programs   lead a session of their own: no terminal to wait for, and one kill reaches all their processes
-    visible programs  share our terminal: Ctrl-C reaches them anyway, other signals are passed on
+    hidden programs   lead a session of their own: no terminal to wait for, and one kill reaches all their processes;
+                      SIGUSR1 and SIGUSR2 are theirs, any other ends us and them
+    visible programs  share our terminal and process group: what reaches us alone (witness.py) is passed on
 
 Not here: starting programs (launch.py), what is said at the end (cli.py).
 """
 
 import contextlib
 import os
+import select
 import signal
 import threading
 import time
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+OWN = (signal.SIGUSR1, signal.SIGUSR2)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, *OWN)
 GRACE_S = 2.0
 POLL_S = 0.02
 
@@ -34,11 +36,15 @@ class Stopped(KeyboardInterrupt):
 # Signals that came while held() was on; None: it is not, and they raise at once.
 _held = None
 
+# One came: the next ones change nothing.
+_stopping = False
+
 
 def _raise(number, _frame):
-    for other in SIGNALS:
-        if signal.getsignal(other) is _raise:
-            signal.signal(other, signal.SIG_IGN)
+    global _stopping
+    if _stopping:
+        return
+    _stopping = True
     if _held is None:
         raise Stopped(number)
     _held.append(number)
@@ -60,7 +66,8 @@ def held():
 @contextlib.contextmanager
 def raised():
     """Signals become Stopped in here; those that our caller had ignored (nohup) stay so."""
-    before = {}
+    global _stopping
+    before, _stopping = {}, False
     if threading.current_thread() is threading.main_thread():
         for number in SIGNALS:
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
@@ -72,41 +79,49 @@ def raised():
             signal.signal(number, handler)
 
 
-class Relay:
-    """Passes signals on to a visible program, from before it is started; Ctrl-C at a terminal reaches it without us."""
+class Watch:
+    """
+    Signals for a program that runs, from before it is started until it has ended; sleep() until one comes, or a child ends.
+    A handler only notes them: one that came between a look and the sleep still ends the sleep.
+    """
 
-    def __init__(self):
-        self.process = None
-        self.early = []
+    def __init__(self, numbers):
+        self.numbers = numbers
+        self.came = []
         self.before = {}
 
     def __enter__(self):
-        for number in (signal.SIGINT, *FORWARDED):
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                self.before[number] = signal.signal(number, self._take)
+        self.reader, self.writer = os.pipe()
+        os.set_blocking(self.reader, False)
+        os.set_blocking(self.writer, False)
+        self.wakeup = signal.set_wakeup_fd(self.writer, warn_on_full_buffer=False)
+        # SIGCHLD also where our caller ignores it: there would be nothing to wait for.
+        for number in (signal.SIGCHLD, *self.numbers):
+            if number == signal.SIGCHLD or signal.getsignal(number) is not signal.SIG_IGN:
+                self.before[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(self, *_):
         for number, handler in self.before.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(self.wakeup)
+        os.close(self.reader)
+        os.close(self.writer)
 
-    def _take(self, number, _frame):
-        if self.process is None:
-            self.early.append(number)
-        elif number != signal.SIGINT:
-            self._pass_on(number)
+    def _note(self, number, _frame):
+        if number != signal.SIGCHLD:
+            self.came.append(number)
 
-    def _pass_on(self, number):
-        """Not Popen.send_signal(): that would reap a program that has just ended, and its usage with it."""
-        if self.process.returncode is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(self.process.pid, number)
+    def sleep(self):
+        """Until a signal comes that was not looked at, or a child ends."""
+        select.select([self.reader], [], [])
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.reader, 1 << 16)
 
-    def adopt(self, process):
-        """From now on this program gets them, and what came too early."""
-        self.process = process
-        for number in self.early:
-            self._pass_on(number)
+    def take(self):
+        """What came since the last look, each signal once, in order."""
+        came, self.came = self.came, []
+        return list(dict.fromkeys(came))
 
 
 def _signal_group(process, number):
