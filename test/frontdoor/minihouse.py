@@ -139,7 +139,7 @@ class House:
         for path in [self.root.parent, *self.root.parent.rglob("*")]:
             path.chmod(0o777 if path.is_dir() or os.access(path, os.X_OK) else 0o666)
 
-    def run(self, *arguments, user=None, timeout=60, **environment):
+    def run(self, *arguments, user=None, timeout=300, **environment):
         """Runs ./quire there with the fakes first in PATH; returns the finished process."""
         env = {
             k: v

@@ -18,7 +18,7 @@ STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 
 def run(*command, **options):
     done = subprocess.run(
-        [str(word) for word in command], capture_output=True, text=True, timeout=120, **options
+        [str(word) for word in command], capture_output=True, text=True, timeout=300, **options
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout
@@ -229,7 +229,7 @@ def test_the_installed_tool_tries_a_program(prefix, tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["schema"] == "quire.try/1"

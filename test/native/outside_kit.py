@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from record_kit import BUILD, ROOT
+from record_kit import BUILD, HANGS_S, ROOT
 
 PROGRAMS = ROOT / "test" / "native" / "programs"
 LIBRARY = BUILD / "libquire.a"
@@ -27,7 +27,7 @@ def build(tmp_path_factory):
     return compile_one
 
 
-def run(*command, timeout=120):
+def run(*command, timeout=HANGS_S):
     # Sanitizers want the addresses where they expect them, whatever the kernel's randomisation.
     words = ["setarch", "-R", *command] if shutil.which("setarch") else command
     return subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=timeout, check=False)

@@ -50,7 +50,7 @@ def test_for_aarch64_each_sequence_is_as_the_kernel_wants_it(program):
 
 @needs(CC, QEMU)
 def test_on_aarch64_without_sequences_the_results_are_the_same(program):
-    done = subprocess.run([QEMU, program], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([QEMU, program], capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stdout) == (0, RESULTS), done.stderr
     assert "sequences: never\n" in done.stderr
 

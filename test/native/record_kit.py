@@ -15,6 +15,7 @@ BUILD = pathlib.Path(os.environ.get("QUIRE_BUILD_DIR", ROOT / "build" / "release
 RECORDER = BUILD / "tools" / "libquire-record.so"
 ANALYSER = BUILD / "tools" / "quire-analyse"
 MEMORY_LIMIT_BYTES = 2 << 30
+HANGS_S = 300  # whoever takes longer hangs: nothing here takes a tenth of it on a quiet machine
 
 
 def build(folder, source, name="program", flags=(), language="c"):
@@ -31,7 +32,7 @@ def record(folder, command, trace=None, environment=None, **options):
     """Run `command` under the recorder; (finished process, path of the trace)."""
     trace = trace or folder / "trace.qtr"
     env = {**os.environ, "LD_PRELOAD": str(RECORDER), "QUIRE_RECORD": str(trace), **(environment or {})}
-    done = subprocess.run([str(word) for word in command], env=env, capture_output=True, text=True, timeout=60,
+    done = subprocess.run([str(word) for word in command], env=env, capture_output=True, text=True, timeout=HANGS_S,
                           cwd=options.pop("cwd", folder), **options)
     return done, trace
 
@@ -41,7 +42,7 @@ def limit_memory():
 
 
 def analyse_raw(trace, *options):
-    return subprocess.run([str(ANALYSER), str(trace), *map(str, options)], capture_output=True, text=True, timeout=60,
+    return subprocess.run([str(ANALYSER), str(trace), *map(str, options)], capture_output=True, text=True, timeout=HANGS_S,
                           errors="replace", preexec_fn=limit_memory)
 
 

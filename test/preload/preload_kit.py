@@ -40,7 +40,7 @@ def environment(conf=None, **more):
     return {**kept, "LD_PRELOAD": str(LIBRARY), **({"QUIRE_CONF": conf} if conf is not None else {}), **more}
 
 
-def run(*command, conf=None, timeout=60, env=None, **options):
+def run(*command, conf=None, timeout=300, env=None, **options):
     """The command under the library."""
     return subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=timeout, check=False, env={**environment(conf), **(env or {})}, **options)
 

@@ -50,7 +50,7 @@ class Core:
         for command in commands:
             words += ["-ex", command]
         done = subprocess.run(
-            [*words, str(self.program), str(self.path)], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL
+            [*words, str(self.program), str(self.path)], capture_output=True, text=True, timeout=toolkit.HANGS_S, stdin=subprocess.DEVNULL
         )
         return done.stdout + done.stderr
 
@@ -113,7 +113,7 @@ def test_a_core_file_taken_of_a_running_process_is_small_and_as_good(tmp_path):
         process.ready()
         wanted = json.loads(live_page.must_answer(wait_until(process.page), "map"))
         command = ["gcore", "-o", str(tmp_path / "taken"), str(process.process.pid)]
-        subprocess.run(command, capture_output=True, check=True, timeout=60, stdin=subprocess.DEVNULL)
+        subprocess.run(command, capture_output=True, check=True, timeout=toolkit.HANGS_S, stdin=subprocess.DEVNULL)
     path = next(tmp_path.glob("taken.*"))
     assert path.stat().st_blocks * 512 < 256 << 20  # not what was only reserved: 64 GiB of addresses
     done = quire(tmp_path, "map", path, "--json")

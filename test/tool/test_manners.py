@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from manners import COLOUR, Running, environment
-from toolkit import BUILD, TOOL, build, quire
+from toolkit import BUILD, HANGS_S, TOOL, build, quire
 
 CHURN = """
 #include <stdlib.h>
@@ -34,7 +34,7 @@ def churn(tmp_path_factory):
 def raw(folder, *words, env=None, **streams):
     """`quire WORDS` with streams as given; the finished process."""
     argv = [sys.executable, str(TOOL), *words]
-    return subprocess.run(argv, cwd=folder, env=environment(**(env or {})), timeout=100, **streams)
+    return subprocess.run(argv, cwd=folder, env=environment(**(env or {})), timeout=HANGS_S, **streams)
 
 
 # streams
@@ -79,7 +79,7 @@ def test_a_reader_that_goes_away_ends_it_quietly(tmp_path, churn):
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams_are_no_hindrance(tmp_path, churn, closed):
     command = f"exec {sys.executable} {TOOL} record -o {tmp_path}/t.qtr -- {churn[0]} {closed}"
-    done = subprocess.run(["sh", "-c", command], env=environment(), capture_output=True, timeout=60)
+    done = subprocess.run(["sh", "-c", command], env=environment(), capture_output=True, timeout=HANGS_S)
     assert done.returncode == 0 and b"Traceback" not in done.stderr
     assert (tmp_path / "t.qtr").exists()
 
@@ -221,7 +221,7 @@ def test_a_full_folder_for_temporary_files_is_said(tmp_path, churn, command):
         f"{command} {churn[1]}"
     )
     argv = ["unshare", "-m", "sh", "-c", script]
-    done = subprocess.run(argv, cwd=tmp_path, env=environment(), capture_output=True, timeout=60)
+    done = subprocess.run(argv, cwd=tmp_path, env=environment(), capture_output=True, timeout=HANGS_S)
     if b"mount:" in done.stderr:
         pytest.skip("no small disk can be mounted here")
     assert done.returncode == 3 and b"TMPDIR=/var/tmp" in done.stderr, done.stderr

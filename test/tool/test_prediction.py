@@ -8,7 +8,7 @@ import subprocess
 import pytest
 from prediction import Stopwatch, judge
 from prediction_pairs import compiled, write_sql
-from toolkit import ROOT, quire
+from toolkit import HANGS_S, ROOT, quire
 
 import measure
 
@@ -36,7 +36,7 @@ def advised(pair):
 
 def output(program, size):
     """What a program prints."""
-    return subprocess.run([program, size], capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run([program, size], capture_output=True, text=True, check=True, timeout=HANGS_S).stdout
 
 
 def test_both_versions_of_an_example_print_the_same(pair):

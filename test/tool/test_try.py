@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from toolkit import BUILD, TOOL, build, quire, try_json
+from toolkit import BUILD, HANGS_S, TOOL, build, quire, try_json
 
 import advise.advice as advice
 
@@ -323,7 +323,7 @@ def test_a_full_disk_is_said_and_the_program_is_not_disturbed(tmp_path):
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
-            timeout=60,
+            timeout=HANGS_S,
         )
 
     recorded, tried = run("record"), run("try --no-report")

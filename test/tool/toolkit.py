@@ -15,6 +15,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tools" / "quire"
 BUILD = pathlib.Path(os.environ.get("QUIRE_BUILD_DIR", ROOT / "build" / "release")).resolve()
+HANGS_S = 300  # whoever takes longer hangs: nothing here takes a tenth of it on a quiet machine
 
 sys.path.insert(0, str(TOOL))
 
@@ -37,7 +38,7 @@ def quire(folder, *words, environment=None, **options):
         env=env,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=HANGS_S,
         **options,
     )
 
@@ -50,7 +51,7 @@ def try_json(folder, *command, rounds=3, status=0):
     return json.loads(done.stdout)
 
 
-def native(name, *words, environment=None, timeout=60):
+def native(name, *words, environment=None, timeout=HANGS_S):
     """One helper run; the finished process."""
     return subprocess.run(
         [str(BUILD / "tools" / name), *map(str, words)],
