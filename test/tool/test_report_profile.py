@@ -75,6 +75,19 @@ def test_occupancy_holds_the_live_bytes_of_its_moment(sites, profile):
         assert all(b[0] <= found["block_bytes"] for r in found["regions"] for b in r["blocks"])
 
 
+def test_a_block_is_its_pages_and_a_page_its_grains(profile):
+    found = profile["occupancy_at_peak"]
+    each = found["block_bytes"] // found["page_bytes"]
+    assert found["page_bytes"] == 4096
+    for region in found["regions"]:
+        assert -(-len(region["pages"]) // each) == len(region["blocks"])
+        for i, block in enumerate(region["blocks"]):
+            assert sum(p[0] for p in region["pages"][i * each : (i + 1) * each]) == block[0]
+        for live_bytes, _, grains in region["pages"]:
+            touched = int(grains[::-1] or "0", 16).bit_count()
+            assert touched <= live_bytes <= 16 * touched and not grains.endswith("0") and len(grains) <= 64
+
+
 def test_a_flame_graph_is_as_wide_as_its_parts(profile):
     root = report_flame.tree(profile, 1)
     assert root.total == sum(s[1] for s in profile["stacks"])
@@ -125,6 +138,9 @@ def test_a_block_that_is_only_asked_for_costs_no_time_and_is_left_out(tmp_path):
     live = sum(b[0] for r in found["regions"] for b in r["blocks"])
     assert live == (256 << 20) and found["left_out_bytes"] == (3 << 30) - live
     assert sum(len(r["blocks"]) for r in found["regions"]) <= 2048 + 64
+    pages = [p for r in found["regions"] for p in r["pages"]]
+    assert len(pages) <= 32768 + 64 and found["page_bytes"] == 8192
+    assert sum(p[0] for p in pages) == live and not any(p[2] for p in pages)
 
 
 def test_a_damaged_trace_gives_a_profile_or_a_reason_in_bounded_memory(tmp_path):

@@ -9,8 +9,9 @@
  *   F1  the stacks' allocations and bytes are the sites' counts and bytes
  *   F2  the cells' counts, with those that live to the end, are the program's allocations
  *   F3  the last sample's live bytes are what is live at the end
+ *   F4  a block's live bytes are those of its pages
  *
- * Memory: 56 bytes a stack, a sample or a matrix of fixed size, and for a moment about 64 bytes a page
+ * Memory: 56 bytes a stack, a sample or a matrix of fixed size, and for a moment about 96 bytes a page
  * that holds live bytes, of at most PAGES_MAX pages.
  * Locks: none.  Not here: the objects (life.cc), JSON (profile_write.cc).
  */
@@ -27,7 +28,10 @@ constexpr uint32_t STACKS_MAX = 1u << 20;  // more than any recorder numbers
 constexpr unsigned PAGE_LOG2 = 12;
 constexpr uint64_t OBJECT_PAGES_MAX = 1u << 16;  // of one object: a terabyte may be asked for and never be touched
 constexpr size_t PAGES_MAX = 1u << 20;           // of all: 4 GiB
-constexpr uint64_t BLOCKS_WANTED = 2048;
+constexpr uint64_t BLOCKS_WANTED = 2048;  // seen at once
+constexpr uint64_t PAGES_WANTED = 32768;  // seen by zooming in: 128 MiB by single pages
+constexpr unsigned GRAIN_LOG2 = 4;
+static_assert(GRAINS << GRAIN_LOG2 == 1u << PAGE_LOG2, "grains are a page");
 constexpr uint64_t GAP_PAGES_MAX = 16;  // more empty pages than that part two regions
 constexpr size_t REGIONS_MAX = 64;
 constexpr unsigned UNTIL_END = PROFILE_LOG2S - 1;
@@ -36,7 +40,7 @@ unsigned log2_of(uint64_t value) {
     return value == 0 ? 0 : 63u - static_cast<unsigned>(__builtin_clzll(value));
 }
 
-using Pages = std::unordered_map<uint64_t, Occupancy::Block>;
+using Pages = std::unordered_map<uint64_t, Occupancy::Page>;
 
 /* Majority vote: what is left of the heaviest site after every other took its weight away. */
 void weigh(Occupancy::Block &into, uint32_t site, uint64_t weight) {
@@ -50,16 +54,26 @@ void weigh(Occupancy::Block &into, uint32_t site, uint64_t weight) {
     }
 }
 
+/* Marks the grains that `bytes` bytes from offset `from` lie in. */
+void mark(Occupancy::Page &page, uint64_t from, uint64_t bytes) {
+    uint64_t first = from >> GRAIN_LOG2, last = (from + bytes - 1) >> GRAIN_LOG2;
+    for (uint64_t word = first / 64; word <= last / 64; word++) {
+        uint64_t low = std::max(first, word * 64), high = std::min(last, word * 64 + 63);
+        page.grains[word] |= ~uint64_t{0} >> (63 - (high - low)) << (low % 64);
+    }
+}
+
 /* How many of the object's bytes found no place. */
 uint64_t page_add(Pages &pages, const LiveObject &object) {
     uint64_t left = std::min(object.size, OBJECT_PAGES_MAX << PAGE_LOG2), missed = object.size - left;
     for (uint64_t from = object.address; left > 0;) {
-        uint64_t page = from >> PAGE_LOG2;
-        uint64_t bytes = std::min(left, (uint64_t{1} << PAGE_LOG2) - (from & ((uint64_t{1} << PAGE_LOG2) - 1)));
+        uint64_t page = from >> PAGE_LOG2, offset = from & ((uint64_t{1} << PAGE_LOG2) - 1);
+        uint64_t bytes = std::min(left, (uint64_t{1} << PAGE_LOG2) - offset);
         if (pages.size() < PAGES_MAX || pages.count(page) != 0) {
-            Occupancy::Block &block = pages[page];
-            block.bytes += bytes;
-            weigh(block, object.site, bytes);
+            Occupancy::Page &into = pages[page];
+            into.bytes += bytes;
+            weigh(into, object.site, bytes);
+            mark(into, offset, bytes);
         } else {
             missed += bytes;
         }
@@ -86,6 +100,39 @@ std::vector<Run> runs_of(const std::vector<uint64_t> &numbers) {
     return runs;
 }
 
+void merge(Occupancy::Block &into, const Occupancy::Block &page) {
+    into.bytes += page.bytes;
+    weigh(into, page.site, page.weight);
+}
+
+/* The least power of two that puts `total` together to no more than `wanted`. */
+uint64_t together(uint64_t total, uint64_t wanted) {
+    uint64_t pages = 1;
+    while (total / pages > wanted) {
+        pages *= 2;
+    }
+    return pages;
+}
+
+/* One run's blocks and pages. */
+Occupancy::Region region_of(const Run &run, const std::vector<uint64_t> &numbers, const Pages &pages,
+                            const Occupancy &map) {
+    Occupancy::Region region = {numbers[run.first], {}, {}};
+    region.blocks.resize((run.pages + map.block_pages - 1) / map.block_pages);
+    region.pages.resize((run.pages + map.page_pages - 1) / map.page_pages);
+    for (size_t i = run.first; i < run.end; i++) {
+        uint64_t at = numbers[i] - region.first_page;
+        const Occupancy::Page &page = pages.at(numbers[i]);
+        merge(region.blocks[at / map.block_pages], page);
+        if (map.page_pages == 1) {
+            region.pages[at] = page;
+        } else {
+            merge(region.pages[at / map.page_pages], page);
+        }
+    }
+    return region;
+}
+
 Occupancy occupancy(const Life &life) {
     Pages pages;
     Occupancy result;
@@ -107,20 +154,11 @@ Occupancy occupancy(const Life &life) {
             result.left_out_bytes += pages[numbers[at]].bytes;
         }
     }
-    while (total / result.block_pages > BLOCKS_WANTED) {
-        result.block_pages *= 2;
-    }
+    result.block_pages = together(total, BLOCKS_WANTED);
+    result.page_pages = together(total, PAGES_WANTED);
     runs.resize(std::min(runs.size(), REGIONS_MAX));
     for (const Run &run : runs) {
-        Occupancy::Region region = {numbers[run.first], {}};
-        region.blocks.resize((run.pages + result.block_pages - 1) / result.block_pages);
-        for (size_t i = run.first; i < run.end; i++) {
-            Occupancy::Block &block = region.blocks[(numbers[i] - region.first_page) / result.block_pages];
-            const Occupancy::Block &page = pages[numbers[i]];
-            block.bytes += page.bytes;
-            weigh(block, page.site, page.weight);
-        }
-        result.regions.push_back(std::move(region));
+        result.regions.push_back(region_of(run, numbers, pages, result));
     }
     return result;
 }

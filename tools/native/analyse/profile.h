@@ -45,17 +45,24 @@ struct SizeLifetime {
     std::vector<Cell> cells = std::vector<Cell>(size_t{PROFILE_LOG2S} * PROFILE_LOG2S);
 };
 
-/* Where live blocks lie: runs of blocks, each of so many OS pages. */
+constexpr unsigned GRAINS = 256;  // of a page: 16 bytes each
+
+/* Where live blocks lie: runs of blocks, each of so many OS pages; the same runs by pages, many more than blocks. */
 struct Occupancy {
     struct Block {
         uint64_t bytes = 0, weight = 0;
         uint32_t site = 0;  // whose bytes are most, by majority vote
     };
+    struct Page : Block {
+        uint64_t grains[GRAINS / 64] = {};  // which of its 16 bytes hold live ones: bit i is grain i
+    };
     struct Region {
         uint64_t first_page;
         std::vector<Block> blocks;
+        std::vector<Page> pages;
     };
     uint64_t block_pages = 1;
+    uint64_t page_pages = 1;      // OS pages in one of `pages`: 1, but in a large map; grains are known where it is 1
     uint64_t left_out_bytes = 0;  // live, but in none of the regions
     std::vector<Region> regions;
 };

@@ -104,10 +104,29 @@ void sites_write(const Profile &profile, const Sites &sites, FILE *to) {
     std::fputs("]", to);
 }
 
+/* Which grains live, four a digit, the first one its lowest bit; no zeros at the end: as bits in "quire.map/1". */
+std::string grains_text(const Occupancy::Page &page) {
+    std::string text;
+    for (unsigned i = 0; i < GRAINS; i += 4) {
+        text += "0123456789abcdef"[page.grains[i / 64] >> (i % 64) & 15];
+    }
+    text.resize(text.find_last_not_of('0') + 1);
+    return text;
+}
+
+/* A region's pages: [live bytes, site, grains] each. */
+void pages_write(const std::vector<Occupancy::Page> &pages, FILE *to) {
+    for (size_t i = 0; i < pages.size(); i++) {
+        std::fprintf(to, "%s[%llu,%u,\"%s\"]", i > 0 ? "," : "", static_cast<unsigned long long>(pages[i].bytes),
+                     pages[i].site, grains_text(pages[i]).c_str());
+    }
+}
+
 /* A region's blocks: [live bytes, site] each. */
 void occupancy_write(const char *name, const Occupancy &map, FILE *to) {
-    std::fprintf(to, "\"%s\":{\"block_bytes\":%llu,\"left_out_bytes\":%llu,\"regions\":[", name,
+    std::fprintf(to, "\"%s\":{\"block_bytes\":%llu,\"page_bytes\":%llu,\"left_out_bytes\":%llu,\"regions\":[", name,
                  static_cast<unsigned long long>(map.block_pages << 12),
+                 static_cast<unsigned long long>(map.page_pages << 12),
                  static_cast<unsigned long long>(map.left_out_bytes));
     for (size_t r = 0; r < map.regions.size(); r++) {
         const Occupancy::Region &region = map.regions[r];
@@ -117,6 +136,8 @@ void occupancy_write(const char *name, const Occupancy &map, FILE *to) {
             std::fprintf(to, "%s[%llu,%u]", i > 0 ? "," : "", static_cast<unsigned long long>(region.blocks[i].bytes),
                          region.blocks[i].site);
         }
+        std::fputs("],\"pages\":[", to);
+        pages_write(region.pages, to);
         std::fputs("]}", to);
     }
     std::fputs("]}", to);
