@@ -60,6 +60,11 @@ def ensure(root, preset):
             )
 
 
+def is_new(root, preset):
+    """Whether that was never built here."""
+    return not (root / "build" / preset / "build.ninja").exists()
+
+
 def commands(root, preset):
     """[(command, title)]: what brings build/PRESET up to date."""
     folder = root / "build" / preset
@@ -71,7 +76,7 @@ def commands(root, preset):
         steps = [
             (prefix + configure + ["--fresh"], f"configuring {preset} again, for its new place")
         ]
-    elif not (folder / "build.ninja").exists():
+    elif is_new(root, preset):
         steps = [(prefix + configure, f"configuring {preset}")]
     return steps + [(prefix + ["cmake", "--build", folder], f"building {preset}")]
 

@@ -5,15 +5,19 @@ takes no time.
     quire: building release ... 12.3 s
     quire: installing cmake gcc ... failed
 
-A step's line appears once it has taken QUIET_S; what is quicker than that is not worth a line.  The
-command's own output goes to a log under build/log and is shown when the step fails.
+A step's line appears once it has taken QUIET_S; what is quicker than that is not worth a line.  On
+a terminal it moves until the step has ended (progress.py).  The command's own output goes to a log
+under build/log and is shown when the step fails.
 """
 
 import subprocess
 import sys
 import time
 
+from frontdoor import progress
+
 QUIET_S = 0.4
+MOVES_S = 0.2
 TAIL_LINES = 25
 
 
@@ -32,7 +36,6 @@ def line(text):
 
 def run(command, title, log):
     """Runs a command as a step with its output in the file `log`; returns its exit status."""
-    started = time.monotonic()
     log.parent.mkdir(parents=True, exist_ok=True)
     try:
         output = open(log, "ab")
@@ -43,11 +46,12 @@ def run(command, title, log):
     with output:
         output.write(f"$ {' '.join(map(str, command))}\n".encode())
         output.flush()
+        line = progress.Line(title, log) if progress.is_live() else None
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
         )
         try:
-            status = _wait(process, title, started)
+            status = _wait(process, title, line)
         except BaseException:
             process.terminate()
             process.wait()
@@ -55,19 +59,34 @@ def run(command, title, log):
     return status
 
 
-def _wait(process, title, started):
+def _wait(process, title, line):
+    """Until it has ended; `line` moves meanwhile, if there is one."""
+    started = time.monotonic()
     try:
-        status, shown = process.wait(timeout=QUIET_S), False
+        return process.wait(timeout=QUIET_S)
     except subprocess.TimeoutExpired:
-        print(f"quire: {title} ...", end="", file=sys.stderr, flush=True)
-        status, shown = process.wait(), True
-    if shown:
-        print(
-            f" {time.monotonic() - started:.1f} s" if status == 0 else " failed",
-            file=sys.stderr,
-            flush=True,
-        )
+        pass
+    head = f"quire: {title} ..."
+    if line:
+        status = _moving(process, line)
+    else:
+        print(head, end="", file=sys.stderr, flush=True)
+        status, head = process.wait(), ""
+    end = f"{time.monotonic() - started:.1f} s" if status == 0 else "failed"
+    print(f"{head} {end}", file=sys.stderr, flush=True)
     return status
+
+
+def _moving(process, line):
+    try:
+        while True:
+            line.show()
+            try:
+                return process.wait(timeout=MOVES_S)
+            except subprocess.TimeoutExpired:
+                continue
+    finally:
+        line.clear()
 
 
 def tail(log):

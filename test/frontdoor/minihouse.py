@@ -139,20 +139,23 @@ class House:
         for path in [self.root.parent, *self.root.parent.rglob("*")]:
             path.chmod(0o777 if path.is_dir() or os.access(path, os.X_OK) else 0o666)
 
+    def environment(self, **told):
+        """The fakes first in PATH, and what a test says."""
+        meddling = ("QUIRE_NO_INSTALL", "QUIRE_LOCK_HELD", "CI", "NO_COLOR", "COLUMNS", "TERM")
+        env = {k: v for k, v in os.environ.items() if k not in meddling}
+        return env | {"PATH": f"{self.bin}:/usr/bin:/bin", "HOUSE": str(self.state), **told}
+
+    def command(self, *arguments):
+        """What runs ./quire there."""
+        return ["/usr/bin/python3", str(self.root / "quire"), *arguments]
+
     def run(self, *arguments, user=None, timeout=300, **environment):
         """Runs ./quire there with the fakes first in PATH; returns the finished process."""
-        env = {
-            k: v
-            for k, v in os.environ.items()
-            if k not in ("QUIRE_NO_INSTALL", "QUIRE_LOCK_HELD", "CI")
-        }
-        env |= {"PATH": f"{self.bin}:/usr/bin:/bin", "HOUSE": str(self.state), **environment}
-        command = ["/usr/bin/python3", str(self.root / "quire"), *arguments]
         return subprocess.run(
-            command,
+            self.command(*arguments),
             capture_output=True,
             text=True,
-            env=env,
+            env=self.environment(**environment),
             stdin=subprocess.DEVNULL,
             user=user,
             cwd="/",
