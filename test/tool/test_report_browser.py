@@ -1,96 +1,27 @@
 # SPDX-License-Identifier: MIT
 """test_report_browser - the pages in headless Chromium: nothing is fetched, nothing fails, everything answers, and without scripts all is there."""
 
-import json
 import os
 import shutil
-import tempfile
 
 import pytest
 import reportkit
-from toolkit import ROOT, quire
+from browserkit import (  # noqa: F401 - the fixture is found by its name
+    ARTEFACTS,
+    ActionChains,
+    By,
+    browser,
+    errors,
+    load,
+    requests,
+    screenshot,
+    theme,
+)
+from toolkit import quire
 
 import report.page as report_page
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="pip install selenium")
-from selenium.webdriver.chrome.options import Options  # noqa: E402
-from selenium.webdriver.chrome.service import Service  # noqa: E402
-from selenium.webdriver.common.action_chains import ActionChains  # noqa: E402
-from selenium.webdriver.common.by import By  # noqa: E402
-
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-ARTEFACTS = ROOT / "build" / "test-artefacts"
 SECTIONS = "verdict cost live sizes rss map flame sites limits machine rawdata".split()
-
-pytestmark = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER), reason="apt-get install chromium chromium-driver"
-)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    options = Options()
-    options.binary_location = CHROMIUM
-    folder = tempfile.mkdtemp(prefix="quire-chromium-")
-    for word in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--disable-background-networking",
-        "--disable-component-update",
-        f"--user-data-dir={folder}",
-        "--window-size=1200,900",
-    ):
-        options.add_argument(word)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(service=Service(DRIVER), options=options)
-    driver.set_page_load_timeout(30)
-    yield driver
-    driver.quit()
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def load(browser, page):
-    """Opens a page as a new one, its logs empty before."""
-    browser.get("about:blank")
-    browser.get_log("browser")
-    browser.get_log("performance")
-    browser.get(f"file://{page}")
-
-
-def requests(browser):
-    """Addresses that were asked for since the last look."""
-    found = []
-    for entry in browser.get_log("performance"):
-        message = json.loads(entry["message"])["message"]
-        if message["method"] == "Network.requestWillBeSent":
-            found.append(message["params"]["request"]["url"])
-    return found
-
-
-def errors(browser):
-    """What the console complained about."""
-    return [e["message"] for e in browser.get_log("browser") if e["level"] != "INFO"]
-
-
-def theme(browser, word):
-    """The colours that the page's reader prefers."""
-    features = [{"name": "prefers-color-scheme", "value": word}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-
-
-def screenshot(browser, name):
-    """A picture of the whole page, kept for people to look at."""
-    ARTEFACTS.mkdir(parents=True, exist_ok=True)
-    size = browser.execute_cdp_cmd("Page.getLayoutMetrics", {})["cssContentSize"]
-    clip = {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], 9000), "scale": 1}
-    shot = {"clip": clip, "captureBeyondViewport": True}
-    import base64
-
-    data = base64.b64decode(browser.execute_cdp_cmd("Page.captureScreenshot", shot)["data"])
-    (ARTEFACTS / name).write_bytes(data)
-    return data
 
 
 def lightness(browser, selector):

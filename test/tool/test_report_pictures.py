@@ -140,14 +140,14 @@ def test_a_map_makes_a_page_of_its_slots(tmp_path, mapped):
 
 def test_each_slot_of_a_small_page_is_a_square(mapped):
     assert report_slots.shares(mapped["pages"][0]) == [1, 1, 1, 1, 1, 0, 0, 0]
-    drawn = report_slots.svg(mapped["pages"][:1])
+    drawn = report_slots.svg(report_slots.numbered(mapped["pages"][:1]))
     full, void = (re.search(f'class="{c}" d="([^"]*)"', drawn).group(1) for c in ("h8", "void"))
     assert full.count("M") == 5 and void.count("M") == 3
 
 
 def test_many_pages_are_a_square_each(mapped):
     many = [{**mapped["pages"][0], "live": n % 9} for n in range(100)]
-    drawn = report_slots.svg(many)
+    drawn = report_slots.svg(report_slots.numbered(many))
     assert drawn.count("M") == 100 and "100 pages of 64 B" in drawn
 
 

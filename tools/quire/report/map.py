@@ -4,6 +4,7 @@ map.py - where live bytes lie in the address range: a square a block, the darker
 
     quire.profile/1 occupancy -> regions, widest first -> rows of squares, grouped by shade -> SVG
 
+Scripts zoom into it: templates/map.js, by the same squares.
 A square that is only outlined holds nothing live, and yet lies between others that do: memory that fragmentation keeps.
 Not here: slots of a running process (cmd_map.py).
 """
@@ -17,6 +18,10 @@ SQUARE = 10
 LABEL = 14
 LEVELS = 9
 REGIONS_SHOWN = 12
+ZOOM_WORDS = (
+    "+ and − zoom; so do a pinch, and the wheel once the map was clicked. A drag or the arrow keys move, Home shows all."
+    " What the pointer or the arrow keys are on is said beside it."
+)
 
 
 def level(share):

@@ -17,6 +17,7 @@ import unicodedata
 import cxxnames
 import render
 import report.figures as figures
+import report.depth as report_depth
 import report.flame as flame
 import report.map as report_map
 import report.rss as report_rss
@@ -278,7 +279,13 @@ def maps(profile):
     for key, title in (("occupancy_at_peak", "At the peak"), ("occupancy_at_end", "At the end")):
         picture = report_map.svg(profile[key], key)
         rows.append(
-            {"title": title, "svg": picture, "sum": report_map.summary(profile[key]), "key": key}
+            {
+                "title": title,
+                "svg": picture,
+                "sum": report_map.summary(profile[key]),
+                "depth": report_depth.words(profile[key]) if picture else "",
+                "key": key,
+            }
         )
     return rows
 
@@ -302,10 +309,11 @@ def pictures(document):
 
 def view(document):
     """What the template shows."""
+    document = report_depth.document(document)
     sites = site_rows(document)
     shown_sites, few_sites = folded(sites)
     explained = report_rss.explain(document["timelines"])
-    name, address = download(document)
+    name, address = download(report_depth.without(document))
     return {
         "document": document,
         "findings": document["findings"],
@@ -325,6 +333,7 @@ def view(document):
         "download_name": name,
         "download": address,
         "command": render.command(),
+        "zoom_words": report_map.ZOOM_WORDS,
     }
 
 

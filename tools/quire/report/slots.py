@@ -31,13 +31,20 @@ def shares(page):
     ]
 
 
+def numbered(pages):
+    """Pages that know their place in the document, by which a zoom finds their slots."""
+    return [{**page, "number": i} for i, page in enumerate(pages)]
+
+
 def strip(page, top):
     """One page: its words, then its slots."""
+    number = page["number"]
     words = (
         f"{page['address']}  {ui.size(page['page_bytes'])}, {page['slots']} x {page['slot_bytes']} B, "
         f"{ui.count(page['live'])} live"
     )
     drawn, height = report_map.squares({"blocks": [[s, 0] for s in shares(page)]}, 1, top + LABEL)
+    drawn = f'<g data-top="{top + LABEL}" data-page="{number}">{drawn}</g>'
     return f'<text x="0" y="{top + 10}">{html.escape(words)}</text>{drawn}', LABEL + height + GAP
 
 
@@ -47,6 +54,8 @@ def grid(pages, top):
     words = f"{len(pages)} pages of {pages[0]['slot_bytes']} B: {ui.count(live)} of {ui.count(slots)} slots live"
     blocks = [[p["live"] / max(1, p["slots"]), 0] for p in pages]
     drawn, height = report_map.squares({"blocks": blocks}, 1, top + LABEL)
+    numbers = " ".join(str(p["number"]) for p in pages)
+    drawn = f'<g data-top="{top + LABEL}" data-pages="{numbers}">{drawn}</g>'
     return f'<text x="0" y="{top + 10}">{html.escape(words)}</text>{drawn}', LABEL + height + GAP
 
 
@@ -69,7 +78,7 @@ def svg(pages):
 def objects(document):
     """What the template shows of each object."""
     rows = []
-    for (kind, name, number), pages in live_map.grouped(document["pages"]):
+    for (kind, name, number), pages in live_map.grouped(numbered(document["pages"])):
         small = [p for p in pages if p["slots"] != 1]
         large = [p for p in pages if p["slots"] == 1]
         slots, live = sum(p["slots"] for p in small), sum(p["live"] for p in small)
@@ -100,5 +109,6 @@ def page(document):
         "raw": report_page.json_text(document),
         "download": address,
         "download_name": name,
+        "zoom_words": report_map.ZOOM_WORDS,
     }
     return report_page.page(document, "slots.html", values)

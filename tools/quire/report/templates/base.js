@@ -108,42 +108,5 @@
     });
   });
 
-  /* Maps: which block the pointer is on, from the raw figures. */
-  var raw = document.getElementById("raw");
-  var data = raw ? JSON.parse(raw.textContent) : null;
-  function shown(bytes) {
-    return bytes >= 1e6 ? (bytes / 1e6).toFixed(1) + " MB" : bytes >= 1e3 ? (bytes / 1e3).toFixed(1) + " KB" : bytes + " B";
-  }
-  function siteName(id) {
-    var lists = [data.profile.sites, data.findings.sites || []];
-    for (var i = 0; i < lists.length; i++) {
-      for (var k = 0; k < lists[i].length; k++) {
-        if (lists[i][k].id === id) { return lists[i][k].function; }
-      }
-    }
-    return "site " + id;
-  }
-  function square(svg, event) {
-    var at = svg.createSVGPoint();
-    at.x = event.clientX;
-    at.y = event.clientY;
-    at = at.matrixTransform(svg.getScreenCTM().inverse());
-    var map = data.profile && data.profile[svg.dataset.map], found = "";
-    if (!map) {
-      return;
-    }
-    svg.querySelectorAll("g[data-region]").forEach(function (g) {
-      var row = Math.floor((at.y - +g.dataset.top) / 10), column = Math.floor(at.x / 10);
-      var blocks = map.regions[+g.dataset.region].blocks, block = blocks[row * 96 + column];
-      if (row >= 0 && column >= 0 && column < 96 && block) {
-        var part = Math.round(100 * block[0] / map.block_bytes);
-        found = shown(map.block_bytes) + ", " + part + " % live" + (block[0] ? "\nmostly " + siteName(block[1]) : "");
-      }
-    });
-    say(found, event);
-  }
-  document.querySelectorAll("svg.map").forEach(function (svg) {
-    svg.addEventListener("mousemove", function (event) { square(svg, event); });
-    svg.addEventListener("mouseleave", function (event) { say("", event); });
-  });
+  window.quireSay = say;  /* for the maps, templates/map.js */
 })();
