@@ -24,11 +24,13 @@ import bench.document as bench_document
 import bench.limit as bench_limit
 import bench.mallocs as bench_mallocs
 import bench.micro as bench_micro
+import bench.pictures as bench_pictures
 import bench.run as bench_run
 import bench.scale as bench_scale
 import bench.scale_text as bench_scale_text
 import bench.seeds as bench_seeds
 import cmd_env
+import outputs
 import peers
 import ui
 from errors import EXIT_CONDITION_FALSE, EXIT_OK, EnvironmentLacks, UsageError
@@ -102,6 +104,7 @@ def run(args):
     if args.table == DOCUMENT:
         refuse_limited_document(args)
         if args.measure:
+            bench_document.check_before_measuring(args)
             measure_document(args)
         return bench_document.run(args)
     if args.measure:
@@ -143,16 +146,9 @@ def refuse_nonsense(args):
         )
     if args.svg:
         require_pictures()
-    if args.save and os.path.exists(args.save) and not args.force:
-        raise UsageError(
-            f"{args.save} exists",
-            why="nothing is overwritten unasked",
-            fix=f"quire bench --save {args.save} -f",
-        )
-    if args.save and not os.access(os.path.dirname(os.path.abspath(args.save)), os.W_OK):
-        raise EnvironmentLacks(
-            f"cannot write {args.save}", "no such directory, or no permission", "another place: --save /tmp/run.json"
-        )
+        outputs.check_folder(args.svg, bench_pictures.files(args.table), args.force)
+    if args.save:
+        outputs.check_file(args.save, args.force, "another place: --save /tmp/run.json")
 
 
 def refuse_limited_document(args):

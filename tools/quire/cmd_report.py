@@ -15,6 +15,7 @@ import sys
 import tempfile
 
 import measure
+import outputs
 import report.exports_text as exports_text
 import report.inputs as report_inputs
 import report.page as report_page
@@ -24,6 +25,8 @@ import ui
 from errors import EnvironmentLacks, UsageError
 
 HELP = "a trace or a result as one HTML file, or as pprof, folded stacks, speedscope, CSV; two: their difference"
+# Of --svg, as report/svg.py makes them.
+PICTURES = ("time.svg", "memory.svg", "live.svg", "areas.svg", "heat.svg", "flame-*.svg", "map-*.svg")
 EXPORTS = ("pprof", "folded", "speedscope", "csv")
 SECONDS_DEFAULT = 10
 
@@ -75,8 +78,16 @@ def refuse_wrong(args):
     if args.svg and (args.export or len(args.inputs) > 1):
         raise UsageError("--svg takes one input and no --export", fix="quire report --help")
     measure.check_limits(args)
-    if args.output not in (None, "-") and os.path.lexists(args.output) and not args.force:
-        raise refuse_existing(args.output)  # before any work is done for it
+
+
+def refuse_outputs(args):
+    """What could not be written in the end, before any work is done for it."""
+    if args.svg:
+        outputs.check_folder(args.svg, PICTURES, args.force)
+    elif args.output:
+        outputs.check_file(args.output, args.force)
+    elif not args.export and not args.text:
+        outputs.check_file(unique("report", "html"), args.force)  # of whatever name, in this directory
 
 
 def unique(stem, ending):
@@ -86,15 +97,6 @@ def unique(stem, ending):
         number += 1
         path = f"{stem}.{number}.{ending}"
     return path
-
-
-def refuse_existing(path):
-    """The answer to a file that is there already."""
-    return UsageError(
-        f"{path} exists already",
-        "a file is never overwritten by itself",
-        "add -f to replace it, or choose another name: -o FILE",
-    )
 
 
 def write_whole(path, data, force):
@@ -121,7 +123,7 @@ def write(path, content, force):
         sys.stdout.buffer.flush()
         return
     if os.path.lexists(path) and not force:
-        raise refuse_existing(path)
+        raise outputs.refuse_existing(path)
     try:
         if os.path.lexists(path) and not os.path.isfile(path):
             with open(path, "wb") as device:
@@ -129,7 +131,7 @@ def write(path, content, force):
         else:
             write_whole(path, data, force)
     except FileExistsError as error:
-        raise refuse_existing(path) from error
+        raise outputs.refuse_existing(path) from error
     except OSError as error:
         raise EnvironmentLacks(
             f"cannot write {path}", error.strerror, "another place: -o /tmp/report.html"
@@ -182,7 +184,9 @@ def pictures(args, document):
     import report.svg as report_svg
 
     os.makedirs(args.svg, exist_ok=True)
-    for name, content in report_svg.files(document).items():
+    drawn = report_svg.files(document)
+    outputs.check_folder(args.svg, list(drawn), args.force)  # all of them or none
+    for name, content in drawn.items():
         path = os.path.join(args.svg, name)
         write(path, content, args.force)
         print(f"picture: {path}")
@@ -207,6 +211,7 @@ def finish(args, content, path):
 def run(args):
     """One report."""
     refuse_wrong(args)
+    refuse_outputs(args)
     try:
         return carry_out(args)
     except (KeyError, TypeError, IndexError, AttributeError) as error:

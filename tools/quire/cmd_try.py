@@ -180,10 +180,10 @@ def try_program(report, args, folder):
     """Everything between the checks and the printing, into the report."""
     target = report.target
     progress = ui.Progress(ALONE_RUNS_MAX + 4)
+    path = tracefile.output_path(args, target.name)
     source = launch.Input()
     if args.program:
         source.capture()
-    path = tracefile.output_path(args, target.name)
     report.timing = time_alone(target, source, progress, args.time_limit)
     progress.step("recording it")
     tracefile.clear(path)

@@ -22,9 +22,11 @@ import bench.heap as bench_heap
 import bench.micro as bench_micro
 import bench.more_text as bench_more_text
 import bench.percpu_text as bench_percpu_text
+import bench.pictures as bench_pictures
 import bench.scale as bench_scale
 import bench.scale_text as bench_scale_text
 import bench.slab_text as bench_slab_text
+import outputs
 import ui
 from cmd_env import size_text
 from errors import EXIT_OK, UsageError
@@ -47,19 +49,34 @@ def run(args):
     if output == "-":
         sys.stdout.write(text)
         return EXIT_OK
-    pictures = os.path.join(os.path.dirname(output) or ".", "performance")  # where the document's links lead
-    for path in (output, *(os.path.join(pictures, f"{name}.svg") for name in shown_pictures(data))):
-        if os.path.exists(path) and not args.force:
-            raise UsageError(
-                f"{os.path.normpath(path)} exists",
-                why="nothing is overwritten unasked",
-                fix="quire bench document -f",
-            )
+    pictures = beside(output)
+    check(output, [f"{name}.svg" for name in shown_pictures(data)], args.force)
     draw(data, pictures)
     with open(output, "w", encoding="utf-8") as file:
         file.write(text)
     ui.note(f"written: {os.path.normpath(output)}")
     return EXIT_OK
+
+
+def beside(output):
+    """Where the document's links lead."""
+    return os.path.join(os.path.dirname(output) or ".", "performance")
+
+
+def check(output, pictures, force):
+    """Whether the document and its pictures may be written."""
+    outputs.check_file(os.path.normpath(output), force, "another place: -o /tmp/performance.md")
+    outputs.check_folder(os.path.normpath(beside(output)), pictures, force)
+
+
+def check_before_measuring(args):
+    """The same before there is anything to draw, and of the runs."""
+    data = args.data or DATA
+    output = args.output or os.path.join(data, "..", "performance.md")
+    outputs.check_folder(data, [f"{name}.json" for name in RUNS], args.force)
+    if output != outputs.STDOUT:
+        every = [file for table in RUNS if table != "secure" for file in bench_pictures.files(table)]
+        check(output, every, args.force)
 
 
 def draw(data, folder):

@@ -14,13 +14,13 @@ import os
 
 import bench.scale as bench_scale
 import bench.scale_text as bench_scale_text
+import outputs
 import report.plots as plots
 from bench.arena import CPU
 from bench.figures import tight
 from bench.mallocs import short
 from bench.scale import NS
 from bench.slab import NONE, SPEED, THREADS
-from errors import UsageError
 
 COLOUR = {"libc": "s7", "mimalloc": "s1", "jemalloc": "s2", "tcmalloc": "s3", "tbbmalloc": "s4"}
 OURS_COLOUR, OTHERS_COLOUR = "s0", "s5"
@@ -37,11 +37,7 @@ def write(result, folder, force=False):
     """Writes them as files that follow the viewer's light or dark; [path]."""
     os.makedirs(folder, exist_ok=True)
     drawn = [(os.path.join(folder, f"{one.name}.svg"), one) for one in pictures(result)]
-    for path, _ in drawn:
-        if os.path.exists(path) and not force:
-            raise UsageError(
-                f"{path} exists", why="nothing is overwritten unasked", fix="the same with -f"
-            )
+    outputs.check_folder(folder, [os.path.basename(path) for path, _ in drawn], force)
     for path, one in drawn:
         with open(path, "w", encoding="utf-8") as file:
             file.write(one.file())

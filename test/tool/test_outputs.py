@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: MIT
+"""test_outputs - what cannot be written in the end is refused before any work: files that exist, places that do not."""
+
+import os
+
+import pytest
+from benchkit import bench  # noqa: F401  (a fixture)
+
+import bench.document as bench_document
+import bench.pictures as bench_pictures
+import cli
+import cmd_bench
+import cmd_report
+import report.svg as report_svg
+import toolkit  # noqa: F401  (makes the tool's modules importable)
+from errors import EnvironmentLacks, UsageError
+
+PROGRAM = ["--", "sh", "-c", "echo ran >ran"]
+# Each with a file that would be overwritten; inputs that are not there: whoever looked at them first would say so.
+WRITES = {
+    "mine.html": ["report", "absent.qtr", "-o", "mine.html"],
+    "mine.folded": ["report", "absent.qtr", "--export", "folded", "-o", "mine.folded"],
+    "difference.html": ["report", "absent.json", "other.json", "-o", "difference.html"],
+    "pictures/live.svg": ["report", "absent.qtr", "--svg", "pictures"],
+    "pictures/flame-live.svg": ["report", "absent.qtr", "--svg", "pictures"],
+    "mine.qtr": ["record", "-o", "mine.qtr", *PROGRAM],
+    "tried.qtr": ["try", "-o", "tried.qtr", *PROGRAM],
+    "mine.json": ["run", "--stats=json:mine.json", *PROGRAM],
+    "run.json": ["bench", "micro", "--save", "run.json"],
+    "drawn/micro-cpu.svg": ["bench", "micro", "--svg", "drawn"],
+    "drawn/scale-cpus-percpu.svg": ["bench", "scale", "--svg", "drawn"],
+    "data/scale.json": ["bench", "document", "--measure", "--data", "data", "-o", "page.md"],
+    "page.md": ["bench", "document", "--measure", "--data", "data", "-o", "page.md"],
+    "performance/apps-cpu.svg": ["bench", "document", "--measure", "--data", "data", "-o", "page.md"],
+}
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """An empty directory to work in, where nothing may be measured."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cmd_bench, "measure", lambda *a: pytest.fail("measured"))
+    monkeypatch.setattr(cmd_bench, "measure_single", lambda *a: pytest.fail("measured"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_file_that_exists_is_refused_before_anything_is_read_run_or_measured(place, name):
+    mine = place / name
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("precious")
+    with pytest.raises(UsageError) as refused:
+        cli.dispatch(WRITES[name])
+    assert f"{os.path.basename(name)} exists" in refused.value.text()
+    assert mine.read_text() == "precious" and not (place / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["report", "absent.qtr", "-o", "nowhere/page.html"],
+        ["record", "-o", "nowhere/mine.qtr", *PROGRAM],
+        ["try", "-o", "nowhere/mine.qtr", *PROGRAM],
+        ["run", "--stats=text:nowhere/report", *PROGRAM],
+        ["bench", "micro", "--save", "nowhere/run.json"],
+    ],
+)
+def test_a_place_that_is_not_there_is_said_before_anything_is_read_run_or_measured(place, words):
+    with pytest.raises(EnvironmentLacks) as lacking:
+        cli.dispatch(words)
+    assert "nowhere" in lacking.value.text() and not (place / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["report", "absent.qtr", "-o", "there"],
+        ["report", "absent.qtr", "--svg", "file"],
+        ["bench", "micro", "--svg", "file/pictures"],
+        ["bench", "micro", "--save", "there", "-f"],
+    ],
+)
+def test_a_directory_is_no_file_and_a_file_no_directory(place, words):
+    (place / "there").mkdir()
+    (place / "file").write_text("mine")
+    with pytest.raises(UsageError):
+        cli.dispatch(words)
+    assert (place / "file").read_text() == "mine"
+
+
+def test_pictures_of_other_names_in_the_directory_are_no_reason_to_refuse(place):
+    (place / "pictures").mkdir()
+    (place / "pictures" / "holiday.svg").write_text("mine")
+    for words in (["report", "absent.qtr", "--svg", "pictures"], ["report", "absent.qtr", "-f", "-o", "mine"]):
+        with pytest.raises(UsageError) as refused:
+            cli.dispatch(words)
+        assert "absent.qtr" in refused.value.text()
+
+
+def test_the_names_that_are_asked_for_are_those_that_are_drawn(monkeypatch):
+    class Drawn:
+        file = staticmethod(str)
+
+    names = ("time", "memory", "live", "areas", "heat")
+    drawn = {name: Drawn for name in names}
+    drawn |= {"flames": [{"key": "live", "svg": "x"}], "maps": [{"key": "at_peak", "svg": "x"}]}
+    monkeypatch.setattr(report_svg.report_page, "pictures", lambda document: drawn)
+    monkeypatch.setattr(report_svg, "styled", str)
+    for name in report_svg.files({}):
+        assert any(cmd_report.outputs.fnmatch.fnmatchcase(name, wanted) for wanted in cmd_report.PICTURES)
+    assert len(report_svg.files({})) == len(names) + 2
+
+
+def test_a_benchmarks_pictures_are_those_whose_names_were_asked_for(bench, tmp_path):
+    bench("scale", "--lines", "cpus", "--svg", "drawn")
+    assert {path.name for path in (tmp_path / "drawn").iterdir()} <= set(bench_pictures.files("scale"))
+    shown = bench_document.shown_pictures(bench_document.DATA)
+    every = {name for table in cmd_bench.TABLES for name in bench_pictures.files(table)}
+    assert {f"{name}.svg" for name in shown} <= every

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT
+"""
+outputs.py - may the files that a command writes at its end be written? Asked before any of its work is done.
+
+    -o FILE     there already, without -f  ->  usage error, exit 2         a directory  ->  the same
+                no directory to hold it, or no permission  ->  exit 3
+    --svg DIR   the same of every picture that it may get
+
+What is written later checks again: somebody else may have been quicker.
+Not here: writing (cmd_report.py, cmd_bench.py), the names of traces (tracefile.py).
+"""
+
+import fnmatch
+import os
+
+from errors import EnvironmentLacks, UsageError
+
+STDOUT = "-"
+
+
+def refuse_existing(path):
+    """The answer to a file that is there already."""
+    return UsageError(
+        f"{path} exists already",
+        "a file is never overwritten by itself",
+        "add -f to replace it, or choose another name",
+    )
+
+
+def check_file(path, force, fix="another place: -o /tmp/report.html"):
+    """A file that will be written, or stdout."""
+    if path == STDOUT:
+        return
+    if os.path.isdir(path):
+        raise UsageError(f"{path} is a directory", fix="a file in it: -o " + os.path.join(path, "NAME"))
+    if os.path.lexists(path) and not force:
+        raise refuse_existing(path)
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
+        raise EnvironmentLacks(f"cannot write {path}", "no such directory, or no permission", fix)
+
+
+def check_folder(folder, names, force):
+    """A folder, made when it is not there, that gets some files of these names (`*` may be anything)."""
+    above = os.path.abspath(folder)
+    while not os.path.lexists(above):
+        above = os.path.dirname(above)
+    if not os.path.isdir(above):
+        raise UsageError(f"{above} is no directory", fix="choose another name")
+    if not os.access(above, os.W_OK):
+        raise EnvironmentLacks(f"cannot write into {folder}", "no permission", "another place: --svg /tmp/pictures")
+    there = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    for name in there if not force else []:
+        if any(fnmatch.fnmatchcase(name, wanted) for wanted in names):
+            raise refuse_existing(os.path.join(folder, name))
