@@ -51,7 +51,7 @@ def strip(page, top):
 def grid(pages, top):
     """Many pages of one size: a square each."""
     slots, live = sum(p["slots"] for p in pages), sum(p["live"] for p in pages)
-    words = f"{len(pages)} pages of {pages[0]['slot_bytes']} B: {ui.count(live)} of {ui.count(slots)} slots live"
+    words = f"{ui.count(len(pages))} page{'s' * (len(pages) > 1)} of {pages[0]['slot_bytes']} B: {ui.count(live)} of {ui.count(slots)} slots live"
     blocks = [[p["live"] / max(1, p["slots"]), 0] for p in pages]
     drawn, height = report_map.squares({"blocks": blocks}, 1, top + LABEL)
     numbers = " ".join(str(p["number"]) for p in pages)
@@ -88,7 +88,7 @@ def objects(document):
                 "name": name or "-",
                 "id": number,
                 "held": ui.size(sum(p["page_bytes"] for p in pages)),
-                "pages": len(small),
+                "pages": ui.count(len(small)) + " page" + "s" * (len(small) != 1) if small else "",
                 "slots": ui.count(slots),
                 "live": ui.count(live),
                 "share": live_map.percent(live, slots),

@@ -9,7 +9,7 @@
 "use strict";
 (function () {
   var COLUMNS = 96, PITCH = 10, SIDE = 8, SHADES = 9;  /* as in report/map.py */
-  var OPEN_PX = 5, ZOOM_MAX = 256, HEIGHT_PX_MIN = 400, STEP = 2, TAP_PX = 4, INSET = 0.9;
+  var OPEN_PX = 5, ZOOM_MAX = 256, HEIGHT_PX_MIN = 400, HEIGHT_OF_WINDOW_MAX = 0.75, ALL_FROM = 0.999, STEP = 2, TAP_PX = 4, INSET = 0.9;
   var GRAINS = 256, GRAIN_BYTES = 16;
   var NS = "http://www.w3.org/2000/svg";
   var data = JSON.parse(document.getElementById("raw").textContent);
@@ -196,7 +196,10 @@
     var W = svg.viewBox.baseVal.width, H = svg.viewBox.baseVal.height, view = { x: 0, y: 0, w: W };
     var cursor = null, fingers = {}, moved = 0, deep = made("g", svg, "deep"), says, buttons = [];
 
-    function height() { return Math.max(H, HEIGHT_PX_MIN * W / Math.max(HEIGHT_PX_MIN, svg.getBoundingClientRect().width)) / W; }
+    function height() {  /* of a zoomed map, as a part of its width: neither a slit nor taller than the window */
+      var width = Math.max(1, svg.getBoundingClientRect().width), most = Math.max(HEIGHT_PX_MIN, window.innerHeight * HEIGHT_OF_WINDOW_MAX);
+      return between(HEIGHT_PX_MIN, H / W * width, most) / width;
+    }
     function scale() { return view.w < W ? svg.getBoundingClientRect().width / view.w : 0; }  /* 0: nothing opens while all is seen */
     function tall() { return view.w < W ? view.w * height() : H; }
     function here() { return cursor && find(groups, cursor.x, cursor.y, scale()); }
@@ -217,33 +220,44 @@
       buttons[0].disabled = W / view.w >= ZOOM_MAX;
       buttons[1].disabled = buttons[2].disabled = view.w >= W;
     }
-    /* `at` comes to lie at the share (fx, fy) of the picture's window. */
-    function look(wide, at, fx, fy) {
-      view.w = between(W / ZOOM_MAX, wide, W);
+    /* `at` comes to lie in the middle, or where `event` is on the screen. */
+    function look(wide, at, event) {
+      var before = view.w < W, box, high, fx = 0.5, fy = 0.5;
+      view.w = wide > W * ALL_FROM ? W : Math.max(W / ZOOM_MAX, wide);
       svg.classList.toggle("zoomed", view.w < W);
-      var high = tall();
+      box = svg.getBoundingClientRect();
+      high = tall();
+      if (event) {
+        fx = between(0, (event.clientX - box.left) / box.width, 1);
+        fy = between(0, (event.clientY - box.top) / (high / view.w * box.width), 1);
+      }
       view.x = between(0, at.x - fx * view.w, W - view.w);
       view.y = between(0, at.y - fy * high, Math.max(0, H - high));
       redraw();
+      if (before !== view.w < W && event) {  /* a tall picture has become a window, or the other way round: what was there stays there */
+        box = svg.getBoundingClientRect();
+        window.scrollBy(0, box.top + (at.y - view.y) * box.width / view.w - event.clientY);
+      } else if (!before && view.w < W) {
+        svg.scrollIntoView({ block: "nearest" });
+      }
     }
-    function all() { look(W, { x: 0, y: 0 }, 0, 0); }
-    function middle() { return { x: view.x + view.w / 2, y: view.y + tall() / 2 }; }
+    function all() { look(W, { x: 0, y: 0 }); }
+    function middle() {  /* of what is on the screen */
+      var box = svg.getBoundingClientRect(), frame = svg.parentElement.getBoundingClientRect();
+      var left = Math.max(box.left, frame.left), right = Math.min(box.right, frame.right), high = Math.max(0, box.top), low = Math.min(box.bottom, window.innerHeight);
+      return point({ clientX: (left + right) / 2, clientY: low > high ? (high + low) / 2 : (box.top + box.bottom) / 2 });
+    }
     function settle() {  /* a cursor for those who have no pointer */
       if (!cursor) {
-        var spot = nearest(groups, middle().x, middle().y);
+        var seen = middle(), spot = nearest(groups, seen.x, seen.y);
         cursor = { x: spot.x + spot.side / 2, y: spot.y + spot.side / 2 };
       }
     }
     function zoom(factor) {
       settle();
-      look(view.w / factor, cursor, 0.5, 0.5);
+      look(view.w / factor, cursor);
     }
-    function zoomAt(factor, event) {
-      var at = point(event), wide = between(W / ZOOM_MAX, view.w / factor, W), box;
-      svg.classList.toggle("zoomed", wide < W);
-      box = svg.getBoundingClientRect();
-      look(wide, at, (event.clientX - box.left) / box.width, (event.clientY - box.top) / (box.width * height()));
-    }
+    function zoomAt(factor, event) { look(view.w / factor, point(event), event); }
     function step(dx, dy) {
       settle();
       var from = here() || nearest(groups, cursor.x, cursor.y), x = from.x + from.side / 2, y = from.y + from.side / 2, to = null;
@@ -254,7 +268,7 @@
         to = find(groups, x, y, scale());
       }
       cursor = { x: to.x + to.side / 2, y: to.y + to.side / 2 };
-      look(view.w, cursor, 0.5, 0.5);
+      look(view.w, cursor);
     }
     var keys = {
       "+": function () { zoom(STEP); }, "=": function () { zoom(STEP); }, "-": function () { zoom(1 / STEP); }, "_": function () { zoom(1 / STEP); },
@@ -293,14 +307,13 @@
       });
       svg.addEventListener("pointermove", function (event) {
         if (!fingers[event.pointerId]) { return; }
-        var before = pair(), at = point(before), after, box;
+        var before = pair(), at = point(before), after;
         fingers[event.pointerId] = event;
         after = pair();
         moved += Math.hypot(after.clientX - before.clientX, after.clientY - before.clientY);
         if (moved < TAP_PX || (view.w >= W && !before.apart)) { return; }
         svg.setPointerCapture(event.pointerId);
-        box = svg.getBoundingClientRect();
-        look(view.w * (before.apart ? before.apart / Math.max(1, after.apart) : 1), at, (after.clientX - box.left) / box.width, (after.clientY - box.top) / box.height);
+        look(view.w * (before.apart ? before.apart / Math.max(1, after.apart) : 1), at, after);
       });
       ["pointerup", "pointercancel"].forEach(function (name) {
         svg.addEventListener(name, function (event) {
