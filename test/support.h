@@ -56,6 +56,9 @@ inline size_t count_lines(const char *path)
     return lines;
 }
 
+/* A decay that no test is long enough for: the default source's clock stands still (still_clock.cc). */
+constexpr uint64_t DECAY_STILL_NS = UINT64_C(3600) * 1000000000;
+
 /* The nth system call of one kind fails while this lives. */
 class Fault {
 public:

@@ -265,7 +265,7 @@ TEST(AralRace, the_child_of_a_fork_uses_every_array_whatever_others_were_doing)
     for (int round = 0; round < (test_long() ? 1000 : BUILT_WITH_ASAN ? 15 : 40); round++) {
         pid_t child = fork();
         if (child == 0) {
-            alarm(30); /* a lock that nobody will ever drop */
+            alarm(100); /* a lock that nobody will ever drop */
             aral_optimal_malloc_page_size_set(16 << 10);
             ARAL *ar = array_of("child", 24), *shared = aral_by_size_acquire(100);
             for (int i = 0; i < 100; i++)

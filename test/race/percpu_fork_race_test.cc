@@ -182,7 +182,7 @@ int status_of_child_of(World &world, const std::function<int()> &body)
 {
     pid_t pid = fork();
     if (pid == 0) {
-        alarm(60);
+        alarm(100);
         exit_now(body());
     }
     world.pause = true;

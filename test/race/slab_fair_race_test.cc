@@ -56,14 +56,14 @@ std::vector<Share> shares_of(unsigned threads, unsigned ms)
             shares[t] = mine;
         });
     all.emplace_back([&] {
-        while (!stop) {
-            Share &mine = shares[threads];
+        Share &mine = shares[threads];
+        do { /* a machine so busy that it does not begin before the end: once all the same */
             uint64_t start_ns = os_time_ns();
             mine.count % 2 ? (void)quire_slab_trim(slab) : (void)stats_of(slab);
             mine.longest_ns = std::max(mine.longest_ns, os_time_ns() - start_ns);
             mine.count++;
             sleep_ms(50);
-        }
+        } while (!stop);
     });
     sleep_ms(ms);
     stop = true;
@@ -111,26 +111,24 @@ namespace {
 /* The most that the source had taken in the first half of the run and in the second. */
 struct Halves {
     size_t bytes[2] = {0, 0};
-    unsigned looks[2] = {0, 0};
-    bool are_flat() const { return looks[0] >= 5 && looks[1] >= 5 && bytes[1] <= bytes[0] + bytes[0] / 4 + (size_t(128) << 10); }
+    bool are_flat() const { return bytes[0] > 0 && bytes[1] <= bytes[0] + bytes[0] / 4 + (size_t(128) << 10); }
 };
 
 /* As the source sees it: asking the slab would hold the threads up. */
 Halves switch_defragmenter(quire_slab *slab, quire_source *account, uint64_t run_ns)
 {
-    Halves halves;
-    const uint64_t start_ns = os_time_ns();
-    unsigned switches = 0;
-    for (uint64_t now_ns; (now_ns = os_time_ns()) < start_ns + run_ns || switches < 100; switches++) {
-        quire_slab_set_defrag(slab, switches % 2);
+    std::vector<size_t> seen;
+    for (const uint64_t start_ns = os_time_ns(); os_time_ns() < start_ns + run_ns || seen.size() < 100;) {
+        quire_slab_set_defrag(slab, seen.size() % 2);
         sleep_ms(3);
         struct quire_source_stats s;
         quire_source_stats(account, &s);
-        if (now_ns <= start_ns + run_ns / 5)
-            continue;
-        const bool second = now_ns > start_ns + run_ns * 3 / 5;
-        halves.bytes[second] = std::max(halves.bytes[second], s.taken_bytes);
-        halves.looks[second]++;
+        seen.push_back(s.taken_bytes);
+    }
+    Halves halves; /* of what came after a fifth, by looks: by the clock a busy machine might leave one of them without any */
+    for (size_t i = seen.size() / 5; i < seen.size(); i++) {
+        size_t &most = halves.bytes[i > seen.size() * 3 / 5];
+        most = std::max(most, seen[i]);
     }
     return halves;
 }
@@ -154,14 +152,14 @@ TEST(SlabFairness, memory_is_flat_while_the_defragmenter_goes_on_and_off_under_s
             while (!stop)
                 worker.step();
         });
-    /* On a busy machine the threads may not all have begun in the first half, or nobody have looked. */
+    /* On a busy machine the threads may not all have begun in the first half. */
     Halves halves;
     for (int attempts = 0; attempts < 4 && !halves.are_flat(); attempts++)
         halves = switch_defragmenter(slab, account, uint64_t(test_long() ? 60000 : 1200) * 1000000);
     stop = true;
     for (auto &thread : workers)
         thread.join();
-    EXPECT_TRUE(halves.are_flat()) << halves.bytes[0] << " bytes, then " << halves.bytes[1] << "; looks " << halves.looks[0] << " and " << halves.looks[1];
+    EXPECT_TRUE(halves.are_flat()) << halves.bytes[0] << " bytes, then " << halves.bytes[1];
     settle(job);
     quire_slab_trim(slab);
     EXPECT_LE(stats_of(slab).mapped_bytes, size_t(256) << 10);

@@ -64,7 +64,7 @@ public:
 class Decay {
 public:
     explicit Decay(uint64_t ns) { EXPECT_EQ(quire_source_set_decay(quire_source_default(), ns), 0); }
-    ~Decay() { quire_source_set_decay(quire_source_default(), 1000000000); }
+    ~Decay() { quire_source_set_decay(quire_source_default(), DECAY_STILL_NS); }
 };
 
 inline SlabStats stats_of(const quire_slab *slab)
@@ -314,7 +314,7 @@ inline void settle(const Worker::Job &job)
 }
 
 /* A forked child's exit status, or 128 + the signal that ended it; a child that hangs is ended by SIGALRM. */
-inline int status_of_child(const std::function<int()> &body, unsigned seconds_max = 60)
+inline int status_of_child(const std::function<int()> &body, unsigned seconds_max = 150)
 {
     pid_t pid = fork();
     if (pid == 0) {

@@ -376,7 +376,6 @@ TEST(SlabThreads, trim_gives_back_what_others_freed_of_a_sleeping_thread)
 
 TEST(SlabThreads, two_decays_give_back_what_others_freed_of_a_sleeping_thread_without_a_call)
 {
-    Decay decay(100000000);
     quire_source_trim(quire_source_default());
     size_t before = taken_bytes();
     Slab slab(BYTES);
@@ -386,8 +385,8 @@ TEST(SlabThreads, two_decays_give_back_what_others_freed_of_a_sleeping_thread_wi
         for (size_t i = t; i < owner.elements.size(); i += 4)
             quire_slab_free(slab, owner.elements[i]);
     });
-    sleep_ms(200);
-    for (int late = 0; late < 200 && taken_bytes() > before + (size_t(128) << 10); late++)
+    Decay decay(100000000);
+    for (int late = 0; late < 6000 && taken_bytes() > before + (size_t(128) << 10); late++)
         sleep_ms(5); /* a late thread on a busy machine */
     EXPECT_LE(taken_bytes(), before + (size_t(128) << 10));
 }

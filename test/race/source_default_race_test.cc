@@ -84,7 +84,7 @@ TEST(SourceDefaultRace, no_page_has_two_owners_while_threads_churn_and_memory_de
         set_noise(nullptr);
         EXPECT_EQ(quire_source_check(source), nullptr);
     }
-    quire_source_set_decay(source, 1000000000);
+    quire_source_set_decay(source, DECAY_STILL_NS);
     struct quire_source_stats stats;
     for (int i = 0; i < 1000; i++) { /* what the reaper is carrying home at this moment counts as taken */
         quire_source_stats(source, &stats);
@@ -113,7 +113,7 @@ TEST(SourceDefaultRace, children_forked_from_busy_threads_can_take_and_give)
         pid_t child = fork();
         ASSERT_GE(child, 0);
         if (child == 0) {
-            alarm(20);
+            alarm(100);
             bool good = quire_source_check(source) == nullptr;
             quire_span a, b;
             for (int k = 0; k < 20; k++) {

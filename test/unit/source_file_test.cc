@@ -116,7 +116,7 @@ TEST_F(SourceFile, never_touches_what_planted_links_point_to)
 TEST_F(SourceFile, does_not_wait_at_planted_fifos)
 {
     ASSERT_EQ(mkfifo(directory.at("span.0").c_str(), 0600), 0);
-    alarm(20);
+    alarm(100);
     quire_source *source = make();
     ASSERT_EQ(take(source, page, &span), 0);
     EXPECT_EQ(span.cookie, 1u);

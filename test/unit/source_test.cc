@@ -371,7 +371,7 @@ TEST(SourceFixed, serves_a_child_forked_while_other_threads_hold_its_lock)
         });
     for (int round = 0; round < 100; round++) {
         int status = in_child([&] {
-            alarm(20); /* a lock that nobody holds any longer */
+            alarm(100); /* a lock that nobody holds any longer */
             quire_span span;
             for (int i = 0; i < 20; i++) {
                 if (take(source, 5 * page, &span) != 0)

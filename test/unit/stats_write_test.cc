@@ -212,7 +212,7 @@ TEST(StatsWrite, nothing_is_allocated)
         EXPECT_EQ(after.takes, before.takes);
         EXPECT_EQ(after.taken_bytes, before.taken_bytes);
     }
-    quire_source_set_decay(quire_source_default(), 1000000000u);
+    quire_source_set_decay(quire_source_default(), DECAY_STILL_NS);
     close(fd);
 }
 
@@ -244,7 +244,7 @@ template <class Misuse> std::string written_by_the_hook(Misuse misuse)
     hook_fd = memfd_create("stats", MFD_CLOEXEC);
     pid_t child = fork();
     if (child == 0) {
-        alarm(20); /* a hook that waits for a lock would wait for ever */
+        alarm(100); /* a hook that waits for a lock would wait for ever */
         close(2);  /* the line of the refusal is the death tests' */
         quire_on_panic([](const char *, const void *) {
             struct quire_heap_stats stats;
@@ -401,7 +401,7 @@ TEST(StatsWrite, the_child_of_a_fork_writes_whatever_others_were_doing)
         int fd = memfd_create("stats", MFD_CLOEXEC), status;
         pid_t child = fork();
         if (child == 0) {
-            alarm(20);
+            alarm(100);
             for (uint32_t format : stats_formats)
                 if (quire_stats_write(fd, format) != 0)
                     _exit(1);

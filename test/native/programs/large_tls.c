@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 /*
  * large_tls.c - a program with more thread-local storage than a small stack holds: idle memory goes back all the same, without another call.
- * Prints how many KiB more than at the start are resident two decays after an arena of 6 MiB is gone.
+ * Prints how many KiB more than at the start are resident after an arena of 6 MiB is gone: two decays later, or when they are few, half a minute
+ * later at the latest: the thread that gives them back may have to wait for a CPU.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +34,8 @@ int main(void)
     memset(quire_arena_alloc(arena, 3 << 20), 1, 3 << 20);
     quire_arena_destroy(arena);
     struct timespec two_decays = {1, 200000000};
-    nanosleep(&two_decays, NULL);
+    for (int waits = 0; waits < 25 && (waits == 0 || rss_kib() - start >= 2048); waits++)
+        nanosleep(&two_decays, NULL);
     printf("%ld\n", rss_kib() - start);
     return 0;
 }

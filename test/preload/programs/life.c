@@ -180,7 +180,7 @@ static void fork_often(int count)
     for (int i = 0; i < count; i++) {
         pid_t child = fork();
         if (child == 0) {
-            alarm(10);
+            alarm(100);
             for (int j = 0; j < BUSY; j++)
                 busy[j] = 0;
             churn((unsigned)i, 300);
@@ -219,7 +219,7 @@ static void fork_stdio(int count)
         fflush(NULL);
         pid_t child = fork();
         if (child == 0) {
-            alarm(10);
+            alarm(100);
             free(malloc(100));
             fflush(NULL);
             _exit(0);
@@ -261,6 +261,8 @@ static void with_signals(void (*handler)(int), int ms)
     for (uintptr_t i = 0; i < 2; i++)
         pthread_create(&threads[i], NULL, churn_thread, (void *)i);
     sleep_ms(ms);
+    for (int waited = 0; waited < 20000 && handled <= ms / 10; waited++) /* a machine that was elsewhere meanwhile */
+        sleep_ms(1);
     stop = true;
     for (int i = 0; i < 2; i++)
         pthread_join(threads[i], NULL);
@@ -358,7 +360,7 @@ static void stacks_are_cached(int rounds)
         pthread_barrier_destroy(&barrier);
         pid_t child = fork(); /* in which no thread of ours runs yet */
         if (child == 0) {
-            alarm(10);
+            alarm(100);
             for (int i = 0; i < THREADS; i++)
                 pthread_create(&threads[i], NULL, leaves_a_block, NULL);
             for (int i = 0; i < THREADS; i++)

@@ -91,7 +91,7 @@ static void give_back(int unused)
     long peak = resident_kib();
     for (int i = 0; i < BLOCKS; i++)
         free(blocks[i]);
-    for (int waited = 0; waited < 50 && resident_kib() > before + 10 * 1024; waited++)
+    for (int waited = 0; waited < 300 && resident_kib() > before + 10 * 1024; waited++)
         sleep_ms(100);
     MUST(peak > before + 100 * 1024, "peak %ld KiB", peak);
     MUST(resident_kib() <= before + 10 * 1024, "%ld KiB after %ld, peak %ld", resident_kib(), before, peak);
