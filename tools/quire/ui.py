@@ -10,6 +10,7 @@ terminal. A table that is too wide even with its flexible column cut becomes a l
 Not here: what is said.
 """
 
+import contextlib
 import os
 import shutil
 import sys
@@ -28,6 +29,19 @@ def plain_terminal():
 def width():
     """Columns that a table may take."""
     return max(WIDTH_MIN, min(WIDTH_MAX, shutil.get_terminal_size((100, 24)).columns))
+
+
+@contextlib.contextmanager
+def columns(number):
+    """width() is that in here."""
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = str(number)
+    try:
+        yield
+    finally:
+        os.environ.pop("COLUMNS")
+        if before is not None:
+            os.environ["COLUMNS"] = before
 
 
 def bold(text, stream=None):

@@ -38,6 +38,7 @@ RUNS = ["seeds", "micro", "apps", "scale", "secure"]  # NAME.json; secure: SECUR
 SECURE = {"table": "apps", "lines": "jq,perl,sqlite3", "secure": True}
 LICENCE = "<!-- SPDX-License-Identifier: MIT -->\n"  # of the template: a source
 DIGITS = 8
+PAGE_COLUMNS = 100  # whatever terminal it is made on
 MARK = re.compile(r"\{\{([^{}]+)\}\}")
 
 
@@ -122,7 +123,8 @@ def document(data):
         return BLOCKS[words[0]](saved, words[1:])
 
     text = read(os.path.join(data, TEMPLATE)).removeprefix(LICENCE)
-    return MARK.sub(replaced, text)
+    with ui.columns(PAGE_COLUMNS):
+        return MARK.sub(replaced, text)
 
 
 def load(data, name):

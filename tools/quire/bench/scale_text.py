@@ -2,14 +2,13 @@
 """
 scale_text.py - what `quire bench scale` found, for people: a chart in text for each part of each axis.
 
-    Slab: ns a pair over threads          chart, then one line of words on our own curve
+    Slab: ns a pair over threads          chart, its figures, then one line of words on our own curve
 
 Not here: figures (bench/scale.py), drawing (bench/chart.py), pictures (bench/plots.py).
 """
 
-from bench.chart import chart
+from bench.chart import chart, figure_lines
 from bench.figures import interval_kind, spread
-from bench.run import LIBC
 from bench.scale import NS, OURS
 
 WHAT = {
@@ -57,12 +56,8 @@ def one(table, axis, part):
     """A chart and what it says."""
     found, points = series(table, axis, part), table["points"][axis]
     medians = {NAMES.get(name, name): [row[NS]["median"] for row in rows] for name, rows in found.items()}
-    drawn = chart(medians, [f"{at:,}" for at in points], title(axis, part))
-    lines = [drawn]
-    for name in (NAMES.get(OURS[part], OURS[part]), LIBC):
-        if name in medians:
-            cells = "".join(f"{ns:9.1f}" for ns in medians[name])
-            lines.append(f"{'':7}{cells}  {name}")
+    columns = [f"{at:,}" for at in points]
+    lines = [chart(medians, columns, title(axis, part)), *figure_lines(medians, columns)]
     if OURS[part] in found:
         last = found[OURS[part]][-1]
         lines.append(
