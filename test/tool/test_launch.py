@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""test_launch - a program under `run` and `record` gets each signal once, whoever sent it to whom, and ends in its own way."""
+"""test_launch - a program under `run` and `record` gets each signal once, whoever sent it to whom, ends in its own way, and is charged with no memory but its own."""
 
 import errno
 import json
@@ -11,7 +11,10 @@ import subprocess
 import pytest
 import toolkit
 from manners import Running, environment
-from toolkit import build, quire
+from toolkit import build, native, quire
+
+import launch
+import target as targets
 
 # Says each signal that it gets; a line on its input, or SIGUSR2, ends it after all that have come.
 COUNTS = """
@@ -39,9 +42,27 @@ int main(void) {
 NUMBERS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1]
 
 
+NAMESPACE = ["unshare", "--pid", "--fork", "--kill-child"]
+
+
+def namespaces():
+    """Whether a process namespace is to be had here."""
+    found = shutil.which("unshare")
+    return found and subprocess.run([*NAMESPACE, "true"], capture_output=True).returncode == 0
+
+
 @pytest.fixture(scope="module")
 def counts(tmp_path_factory):
     return build(tmp_path_factory.mktemp("launch"), COUNTS, "counts")
+
+
+def name_of(pid):
+    """Of a process; empty when it has just ended, as the launcher may."""
+    try:
+        with open(f"/proc/{pid}/comm", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 def end_of(running):
@@ -81,10 +102,8 @@ def test_what_is_sent_first_to_the_group_and_then_to_the_tool_comes_twice(tmp_pa
 
 def test_signals_still_come_when_the_witness_was_killed(tmp_path, counts):
     running = Running(tmp_path, "record", "--", counts).until("ready")
-    for pid in running.marked():
-        with open(f"/proc/{pid}/comm", encoding="ascii") as file:
-            if file.read().strip() == "quire-witness":
-                os.kill(int(pid), signal.SIGKILL)
+    witnesses = [pid for pid in running.marked() if name_of(pid) == "quire-witness"]
+    os.kill(int(witnesses[0]), signal.SIGKILL)
     running.send(signal.SIGINT).until("got 2.")
     assert end_of(running) == (9, [1, 0, 0, 0, 0]), running.said
 
@@ -118,11 +137,10 @@ def test_a_caller_that_ignores_ended_children_gets_the_status_all_the_same(tmp_p
 
 
 def test_as_first_process_of_a_container_a_stop_is_passed_on(tmp_path):
-    own = ["unshare", "--pid", "--fork", "--kill-child"]
-    if not shutil.which("unshare") or subprocess.run([*own, "true"], capture_output=True).returncode:
+    if not namespaces():
         pytest.skip("no process namespace of its own to be had")
     script = "trap 'echo tidy; exit 9' TERM; echo ready; while :; do sleep 0.05; done"
-    argv = [*own, toolkit.sys.executable, str(toolkit.TOOL), "record", "--", "sh", "-c", script]
+    argv = [*NAMESPACE, toolkit.sys.executable, str(toolkit.TOOL), "record", "--", "sh", "-c", script]
     with subprocess.Popen(argv, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"ready\n"
         with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="ascii") as file:
@@ -143,3 +161,53 @@ def test_a_program_that_cannot_be_executed_is_126_with_the_reason(tmp_path):
     done = quire(tmp_path, "record", "--", odd)
     assert done.returncode == 126, done.stderr
     assert "cannot execute" in done.stderr and os.strerror(errno.ENOENT) in done.stderr
+
+
+# ---- what it used, and how it is started ----
+
+MEGABYTE = """
+#include <stdlib.h>
+#include <string.h>
+int main(void) { volatile char *p = malloc(1 << 20); memset((char *)p, 1, 1 << 20); return p[9] != 1; }
+"""
+
+
+@pytest.mark.parametrize("way", ["hidden", "visible"])
+def test_the_peak_memory_of_a_small_program_is_its_own_and_not_that_of_who_started_it(tmp_path, way):
+    ours = bytearray(b"x" * (64 << 20))
+    target = targets.resolve([str(build(tmp_path, MEGABYTE))])
+    if way == "hidden":
+        ran = launch.hidden(target, launch.Input(), dict(os.environ))
+    else:
+        ran = launch.visible(target, dict(os.environ))
+    assert ran.status == 0 and 1 << 20 <= ran.peak_rss_bytes < 12 << 20 < len(ours)
+    assert ran.cpu_s > 0 and ran.wall_s > 0
+
+
+def test_a_hidden_program_is_our_child_and_leads_a_session(tmp_path):
+    ask = "import os, sys; print(os.getppid(), os.getpid() == os.getpgrp() == os.getsid(0), file=sys.stderr)"
+    ran = launch.hidden(targets.resolve(["python3", "-c", ask]), launch.Input(), dict(os.environ))
+    assert ran.stderr == f"{os.getpid()} True\n"
+
+
+def test_a_signal_that_comes_before_the_program_is_there_is_its_end(tmp_path, monkeypatch):
+    helper = tmp_path / "quire-launch"
+    helper.write_text("#!/bin/sh\nkill -TERM $$\n")
+    helper.chmod(0o755)
+    monkeypatch.setattr(launch.native, "helper", lambda name: str(helper))
+    ran = launch.hidden(targets.resolve(["true"]), launch.Input(), dict(os.environ))
+    assert ran.status == -signal.SIGTERM
+
+
+def test_the_launcher_becomes_the_program_where_it_cannot_make_a_sibling():
+    # The first process of a namespace has none.
+    if not namespaces():
+        pytest.skip("no process namespace of its own to be had")
+    words = ["2", "here", "A=b", "--", "/bin/sh", "sh", "-c", "echo $$ $A; exit 7"]
+    done = subprocess.run([*NAMESPACE, str(toolkit.BUILD / "tools" / "quire-launch"), *words], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr.split()[0]) == (7, "1 b\n", "1")
+
+
+def test_the_launcher_says_why_a_program_could_not_be_executed():
+    done = native("quire-launch", "1", "here", "--", "/no/such/program", "x")
+    assert int(done.stdout.split()[2]) == errno.ENOENT

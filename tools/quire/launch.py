@@ -6,6 +6,7 @@ launch.py - runs the user's program: alone, or under the tracer; each time with 
     stdout    of measured runs: a pipe that is read and thrown away (not /dev/null: some programs notice and do less)
     stderr    of measured runs: kept, shown when the program fails
     session   of measured runs: their own, without a terminal; they end when we are stopped (stops.py)
+    memory    the program's own: a native helper that is gone when it runs starts it, for what we hold would count as its peak
 
 Not here: whether the program can be traced (target.py), what the trace says (tracefile.py).
 """
@@ -109,23 +110,82 @@ def _drain(fd):
     os.close(fd)
 
 
-def _wait(process, watch, is_for_us):
-    """How it ended, and what it used; signals that are `is_for_us` alone go on to it meanwhile."""
-    while not os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-        for number in watch.take():
-            if is_for_us(number):
-                os.kill(process.pid, number)  # it is there: nobody but us waits for it
-        watch.sleep()
-    _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return process.returncode, usage
+class Program:
+    """A program that runs, a child of ours; as subprocess.Popen, but it also tells what was used."""
+
+    def __init__(self, launcher, pid, began_ns):
+        self.launcher = launcher
+        self.pid = pid
+        self.began_ns = began_ns
+        self.returncode = None
+        if pid != launcher.pid:
+            launcher.wait()
+
+    def poll(self):
+        """How it ended; None while it runs."""
+        if self.returncode is None and self._look(os.WNOHANG):
+            self.wait()
+        return self.returncode
+
+    def wait(self):
+        """How it ended, once it has."""
+        if self.returncode is None:
+            self._look(0)
+            self.wall_s = (time.monotonic_ns() - self.began_ns) / 1e9
+            _, status, self.usage = os.wait4(self.pid, 0)
+            self.returncode = os.waitstatus_to_exitcode(status)
+            if self.pid == self.launcher.pid:
+                self.launcher.returncode = self.returncode
+        return self.returncode
+
+    def _look(self, options):
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT | options)
+
+    def attend(self, watch, is_for_us):
+        """Until it has ended; signals that are `is_for_us` alone go on to it meanwhile."""
+        while self.poll() is None:
+            for number in watch.take():
+                if is_for_us(number):
+                    os.kill(self.pid, number)  # it is there: only poll() takes its end
+            watch.sleep()
+
+    def ran(self, said=""):
+        """The figures of one that has ended."""
+        cpu_s = self.usage.ru_utime + self.usage.ru_stime
+        peak_bytes = self.usage.ru_maxrss * 1024
+        return Ran(self.returncode, self.wall_s, cpu_s, peak_bytes, said, self.pid)
 
 
-def _spawn(target, env, **streams):
+def _popen_launcher(command, env, streams):
+    """The launcher, and what the program's process told of itself: "PID NS", an errno after it when exec failed."""
+    reader, writer = os.pipe()
+    with open(reader, "rb") as told:
+        try:
+            argv = [native.helper("quire-launch"), str(writer), *command]
+            launcher = subprocess.Popen(argv, env=env, pass_fds=(writer,), **streams)
+        finally:
+            os.close(writer)
+        return launcher, [int(word) for word in told.read().split()]
+
+
+def _spawn(target, env, where="here", **streams):
+    """
+    The program as a Program. Not Popen: its peak memory would begin with ours. `where`: in our session and process group
+    ("here"), or in a "session" of its own. A launcher that a signal ended first stands for the program.
+    """
+    began_ns = time.monotonic_ns()
+    loader = [f"{name}={value}" for name, value in env.items() if name.startswith("LD_")]
+    rest = {name: value for name, value in env.items() if not name.startswith("LD_")}
     try:
-        return subprocess.Popen(target.argv, executable=target.path, env=env, **streams)
+        command = [where, *loader, "--", target.path, *target.argv]
+        launcher, told = _popen_launcher(command, rest, streams)
+        program = Program(launcher, *(told[:2] or (launcher.pid, began_ns)))
+        if len(told) > 2:
+            program.wait()
+            raise OSError(told[2], os.strerror(told[2]))
     except OSError as error:
         raise QuireError(f"cannot execute {target.path}", error.strerror, exit_code=126) from error
+    return program
 
 
 def environment(malloc_python=True, trace=None, limit_bytes=None):
@@ -157,7 +217,7 @@ def _spawn_hidden(target, source, env, errors):
     stdin = source.open()
     streams = {"stdin": stdin, "stdout": writer, "stderr": errors}
     try:
-        return _spawn(target, env, start_new_session=True, **streams), reader
+        return _spawn(target, env, "session", **streams), reader
     finally:
         os.close(writer)
         os.close(stdin)
@@ -165,33 +225,26 @@ def _spawn_hidden(target, source, env, errors):
 
 def hidden(target, source, env):
     """One run whose output nobody sees; how it ended and what it cost."""
-    with tempfile.TemporaryFile() as errors:
-        process, began_s = None, time.monotonic()
+    with tempfile.TemporaryFile() as errors, stops.Watch(stops.OWN) as watch:
+        program = None
         try:
-            with stops.Watch(stops.OWN) as watch:
-                with stops.held():
-                    process, reader = _spawn_hidden(target, source, env, errors)
-                drain = threading.Thread(target=_drain, args=(reader,), daemon=True)
-                drain.start()
-                status, usage = _wait(process, watch, lambda number: True)
+            with stops.held():
+                program, reader = _spawn_hidden(target, source, env, errors)
+            drain = threading.Thread(target=_drain, args=(reader,), daemon=True)
+            drain.start()
+            program.attend(watch, lambda number: True)
         except BaseException as error:
-            if process:
-                stops.end_group(process, getattr(error, "number", signal.SIGTERM))
+            if program:
+                stops.end_group(program, getattr(error, "number", signal.SIGTERM))
             raise
-        wall_s = time.monotonic() - began_s
         drain.join(timeout=5)
-        said = _last_words(errors)
-    cpu_s = usage.ru_utime + usage.ru_stime
-    return Ran(status, wall_s, cpu_s, usage.ru_maxrss * 1024, said, process.pid)
+        return program.ran(_last_words(errors))
 
 
 def visible(target, env):
     """One run with our own streams, untouched; a signal that reaches us alone goes on to it."""
     sys.stdout.flush()
     with stops.Watch(stops.SIGNALS) as watch, Witness() as witness:
-        began_s = time.monotonic()
-        process = _spawn(target, env)
-        status, usage = _wait(process, watch, lambda number: not witness.saw(number))
-        wall_s = time.monotonic() - began_s
-    cpu_s = usage.ru_utime + usage.ru_stime
-    return Ran(status, wall_s, cpu_s, usage.ru_maxrss * 1024, "", process.pid)
+        program = _spawn(target, env)
+        program.attend(watch, lambda number: not witness.saw(number))
+    return program.ran()
