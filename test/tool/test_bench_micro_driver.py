@@ -32,7 +32,7 @@ def micro(*words, preload=None):
     if preload:
         env["LD_PRELOAD"] = str(preload)
     done = subprocess.run(
-        [MICRO, "--json", *map(str, words)], capture_output=True, text=True, env=env, timeout=60
+        [MICRO, "--json", *map(str, words)], capture_output=True, text=True, env=env, timeout=300
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -18,7 +18,7 @@ def percpu(*words, environment=None):
         [PERCPU, *map(str, words)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         env={**os.environ, **(environment or {})},
     )
 
@@ -30,6 +30,7 @@ def percpu_rows(workload, *words, **options):
 
 
 ALLOCATORS = ["quire-percpu", "libc", "area-map"]
+ATTEMPTS = 5
 COUNTERS = ["quire-percpu", "thread-local", "shared-atomic", "mutex"]
 
 
@@ -49,16 +50,35 @@ def test_objects_has_each_size_for_each_allocator_and_its_share_of_libc():
     assert ours["alloc_over_malloc"] == pytest.approx(ours["alloc_ms"] / libc["alloc_ms"], 0.05)
 
 
+def at_least_times(factor, measured):
+    """Whether the second time is so many times the first, each the best of up to ATTEMPTS: a disturbed one decides nothing."""
+    best = [float("inf")] * 2
+    for _ in range(ATTEMPTS):
+        best = [min(pair) for pair in zip(best, measured())]
+        if best[1] > factor * best[0]:
+            return True
+    return False
+
+
 def test_the_area_map_gets_fewer_objects_and_its_time_is_scaled():
     words = ("--object", 4, "--allocator", "area-map", "--area-count", 1000)
-    small, large = (percpu_rows("objects", *words, "--count", n) for n in (1000, 1000000))
-    assert [r["measured"] for r in (*small, *large)] == [1000, 1000]
-    assert large[0]["free_worst_ms"] > 100 * small[0]["free_worst_ms"]
+
+    def worst_ms():
+        small, large = (percpu_rows("objects", *words, "--count", n) for n in (1000, 1000000))
+        assert [r["measured"] for r in (*small, *large)] == [1000, 1000]
+        return small[0]["free_worst_ms"], large[0]["free_worst_ms"]
+
+    assert at_least_times(100, worst_ms)
 
 
 def test_the_area_map_frees_small_objects_in_reverse_dearly():
-    (row,) = percpu_rows("objects", "--object", 4, "--allocator", "area-map", "--count", 20000)
-    assert row["free_reverse_ms"] > 3 * row["free_in_order_ms"]
+    words = ("--object", 4, "--allocator", "area-map", "--count", 20000)
+
+    def free_ms():
+        (row,) = percpu_rows("objects", *words)
+        return row["free_in_order_ms"], row["free_reverse_ms"]
+
+    assert at_least_times(3, free_ms)
 
 
 def test_objects_that_were_written_are_cleared_when_they_are_freed():

@@ -19,7 +19,7 @@ def slab(*words, environment=None):
         [SLAB, *map(str, words)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         env={**os.environ, **(environment or {})},
     )
 
