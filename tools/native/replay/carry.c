@@ -182,6 +182,10 @@ ALWAYS_INLINE void step_arena(struct lane *lane, const struct step *step, bool n
     struct quire_arena **arena = &lane->player->arenas[step->slot];
     if (null)
         return;
+    if (step->kind == STEP_ARENA_RESET) {
+        quire_arena_reset(*arena);
+        return;
+    }
     if (step->kind == STEP_ARENA_DESTROY) {
         quire_arena_destroy(*arena);
         *arena = NULL;
@@ -255,6 +259,7 @@ ALWAYS_INLINE void run_steps(struct lane *lane, const struct step *step, bool nu
             break;
         case STEP_ARENA_CREATE:
         case STEP_ARENA_DESTROY:
+        case STEP_ARENA_RESET:
             step_arena(lane, step, null);
             break;
         case STEP_JUMP:

@@ -10,12 +10,13 @@
  * A slab belongs to all threads and to the whole run: it is created before the first step.
  * An arena instance belongs to the thread that allocates in it.  It is created before the first
  * object of a generation and destroyed after the death of the last: by its owner, at once or at the
- * owner's next op; by the killer if the owner ended.
+ * owner's next op; by the killer if the owner ended.  One that the plan keeps is reset instead, and
+ * created only once.
  *
  * Invariants:
  *   C1  every await waits for something earlier in the global order, so no replay can deadlock:
  *       what is in an earlier window has been done, what is in this one comes
- *   C2  each instance's creates and destroys alternate, and all its objects die between them
+ *   C2  each instance's creates and destroys (or resets) alternate, and all its objects die between them
  *   C3  a window ends before an op whose steps might not fit into the pool
  *
  * Memory: WINDOW_CHUNKS, 32 bytes a slot, resident from the beginning: the replay's resident set
@@ -48,6 +49,8 @@ struct instance_state {
     uint32_t owner;
     uint32_t deaths_elsewhere;
     bool open;
+    bool kept;            // its arena stays between generations, and is reset
+    bool created;         // it is there
     bool ended_elsewhere; // the owner destroys it at its next op
 };
 
@@ -82,14 +85,16 @@ static uint32_t instance_for(const struct compiler *c, uint32_t site, uint32_t t
     return c->out->ahead.instance_of[(size_t)arena * c->out->threads + thread];
 }
 
-static void destroy_instance(struct compiler *c, uint32_t thread, uint32_t instance_idx) {
+static void end_instance(struct compiler *c, uint32_t thread, uint32_t instance_idx) {
     struct instance_state *instance = &c->instances[instance_idx];
     if (instance->deaths_elsewhere)
         append(c, thread,
                (struct step){.kind = STEP_DEATH_AWAIT,
                              .slot = instance_idx,
                              .size = instance->deaths_elsewhere});
-    append(c, thread, (struct step){.kind = STEP_ARENA_DESTROY, .slot = instance_idx});
+    uint8_t kind = instance->kept ? STEP_ARENA_RESET : STEP_ARENA_DESTROY;
+    append(c, thread, (struct step){.kind = kind, .slot = instance_idx});
+    instance->created = instance->kept;
     instance->open = false;
     instance->ended_elsewhere = false;
 }
@@ -99,7 +104,7 @@ static void flush_pending(struct compiler *c, uint32_t thread) {
     for (uint32_t i = 0; i < c->out->ahead.instances && c->pending[thread]; i++) {
         if (c->instances[i].owner != thread || !c->instances[i].ended_elsewhere)
             continue;
-        destroy_instance(c, thread, i);
+        end_instance(c, thread, i);
         c->pending[thread]--;
     }
 }
@@ -115,10 +120,10 @@ static void arena_death(struct compiler *c, const struct stream_op *op, uint32_t
     if (instance->live > 0)
         return;
     if (op->thread == instance->owner) {
-        destroy_instance(c, op->thread, instance_idx);
+        end_instance(c, op->thread, instance_idx);
     } else if (op->position > c->out->ahead.last[instance->owner]) {
         append(c, op->thread, (struct step){.kind = STEP_THREAD_AWAIT, .slot = instance->owner});
-        destroy_instance(c, op->thread, instance_idx);
+        end_instance(c, op->thread, instance_idx);
     } else {
         instance->ended_elsewhere = true;
         if (++c->pending[instance->owner] > c->pending_most)
@@ -162,9 +167,12 @@ static void birth(struct compiler *c, const struct stream_op *op, struct slot_st
     if (instance) {
         struct instance_state *state = &c->instances[instance - 1];
         if (!state->open) {
-            append(c, op->thread, (struct step){.kind = STEP_ARENA_CREATE, .slot = instance - 1});
-            state->open = true;
-            c->out->arena_creates++;
+            if (!state->created)
+                append(c, op->thread,
+                       (struct step){.kind = STEP_ARENA_CREATE, .slot = instance - 1});
+            state->kept = c->plan->kept_of_arena[c->plan->arena_of_site[op->op->site]];
+            state->created = state->open = true;
+            c->out->arena_generations++;
         }
         state->live++;
         step.kind = arena_kinds[op->op->kind];

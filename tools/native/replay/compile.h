@@ -40,7 +40,7 @@ struct compiled {
     uint64_t ops_on_heap;
     uint64_t ops_dropped;     // ops that made no sense: free of nothing, alloc over a live object
     uint64_t frees_elsewhere; // by another thread than the one that allocated
-    uint64_t arena_creates;   // generations of all arenas
+    uint64_t arena_generations; // of all arenas
     struct compiler *compiler;
 };
 

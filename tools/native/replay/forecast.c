@@ -71,6 +71,11 @@ static void birth(struct forecaster *f, const struct stream_op *op, struct objec
     arena->objects++;
 }
 
+/* Of an object that has one. */
+static struct forecast_arena *arena_of(struct forecaster *f, const struct object *object) {
+    return &f->out->arenas[(object->instance - 1) / f->threads];
+}
+
 /* The object has `bytes` now: at birth, or resized. */
 static void grow(struct forecaster *f, const struct stream_op *op, struct object *object) {
     f->live_bytes += op->size_bytes - object->bytes;
@@ -86,8 +91,12 @@ static void grow(struct forecaster *f, const struct stream_op *op, struct object
         instance->held_bytes += added_bytes;
         f->held_bytes += added_bytes;
         f->arena_live_bytes += op->size_bytes - object->bytes;
-        raise_to(&f->out->arenas[(object->instance - 1) / f->threads].peak_bytes,
-                 instance->held_bytes);
+        struct forecast_arena *arena = arena_of(f, object);
+        arena->held_bytes += added_bytes;
+        arena->live_bytes += op->size_bytes - object->bytes;
+        raise_to(&arena->peak_bytes, instance->held_bytes);
+        raise_to(&arena->held_peak_bytes, arena->held_bytes);
+        raise_to(&arena->live_peak_bytes, arena->live_bytes);
     }
     if (object->slab)
         f->slab_live_bytes += op->size_bytes - object->bytes;
@@ -105,10 +114,13 @@ static void death(struct forecaster *f, struct object *object) {
     if (!object->instance)
         return;
     struct instance *instance = &f->instances[object->instance - 1];
+    struct forecast_arena *arena = arena_of(f, object);
     f->arena_live_bytes -= object->bytes;
+    arena->live_bytes -= object->bytes;
     if (--instance->live > 0)
         return;
     f->held_bytes -= instance->held_bytes;
+    arena->held_bytes -= instance->held_bytes;
     instance->held_bytes = 0;
 }
 

@@ -5,13 +5,19 @@
  *
  *   walk 1: counts, sizes, peaks  ->  candidates (the sites that matter)  ->  walk 2: their spans
  *
- * A site with very many generations keeps at most SPANS_MAX spans a thread: when they are full,
- * neighbours are joined two by two.  A joined span is longer and heavier than its parts, so a
- * judgement made with it errs to the careful side.
+ * A site with very many generations keeps at most SPANS_MAX spans a thread.  When one is full, all
+ * sites are thinned: half of all windows of ops are given up, and generations that touch none
+ * of the others are no longer kept.  So what is kept of two sites can be compared one by one.
+ *
+ *   windows     |  kept  |        |        |  kept  |           those given up are scattered: a
+ *   site 4      [--] [--]   .  .     .    .   [--] [-]          program that repeats itself every
+ *   site 5       [-]  [-]   .  .     .    .    [-]  []          4,096 ops is seen at all its points
+ *   site 6      [-------------------------------------]   long ones touch a kept window, all of them
  *
  * Invariants:
  *   N1  spans of one site and thread do not overlap and are in order
- *   N2  the bytes of a site's spans add up to what its arenas would have taken
+ *   N2  the bytes of a site's spans, and those skipped, add up to what its arenas would have taken
+ *   N3  a generation is kept if it touches a kept window; also the first one of each site and thread
  *
  * Locks: none; one thread.
  * Not here: time; the replay measures that.
@@ -23,15 +29,13 @@
 enum { SPANS_MAX = 1 << 15, SPANS_MIN = 1 << 10, CANDIDATES_MAX = 160, CANDIDATE_ALLOCS_MIN = 64 };
 
 // Spans of all sites and threads together: 192 MB, as long as SPANS_MIN for each is not more.
-enum { SPANS_ALL = 8 << 20 };
+enum { SPANS_ALL = 6 << 20 };
 
 /* One thread's open generation of one site. */
 struct open_spans {
     struct spans *spans;
     uint64_t live;
     uint64_t last_slot; // + 1: the object allocated last, which can grow in place
-    uint32_t per_span;  // generations in one span
-    uint32_t in_span;
 };
 
 struct slot_owner {
@@ -46,7 +50,11 @@ struct gatherer {
     struct slot_owner *slots;
     struct open_spans *open; // by candidate number * threads + thread
     uint32_t *candidate_idx; // by site: + 1
-    size_t spans_max;        // of one site and thread
+    uint64_t *clock;         // by thread: its ops so far
+    size_t open_count;
+    size_t spans_max; // of one site and thread
+    uint16_t window_log2;
+    uint16_t thinned_log2;
 };
 
 static size_t slots_count(const struct stream *stream) {
@@ -133,37 +141,70 @@ static uint32_t choose_candidates(struct gatherer *g) {
     return count;
 }
 
-/* Rounded down to an even number: neighbours are joined two by two. */
 static size_t spans_max_of(size_t open_count) {
-    size_t share = open_count ? SPANS_ALL / open_count & ~(size_t)1 : SPANS_MAX;
+    size_t share = open_count ? SPANS_ALL / open_count : SPANS_MAX;
     return share > SPANS_MAX ? SPANS_MAX : share < SPANS_MIN ? SPANS_MIN : share;
 }
 
-static void join_neighbours(struct open_spans *open) {
-    struct spans *spans = open->spans;
-    for (size_t i = 0; i < spans->count / 2; i++) {
-        struct span a = spans->at[2 * i], b = spans->at[2 * i + 1];
-        spans->at[i] = (struct span){a.start, b.end, a.bytes + b.bytes};
-    }
-    spans->count /= 2;
-    open->per_span *= 2;
+/*
+ * As large as can be, since what crosses a window's edge may be kept of one site and not of another.
+ * A generation takes two ops or more, so two windows' fit, and window 0 is always kept.
+ */
+static uint16_t window_log2_of(size_t spans_max) {
+    return (uint16_t)(62 - __builtin_clzll((unsigned long long)spans_max));
 }
 
-/* A birth where nothing lived: a generation in a new span, or in the last when spans are joined. */
-static void begin_generation(struct open_spans *open, uint64_t position, size_t spans_max) {
-    struct spans *spans = open->spans;
-    if (!spans->at) {
-        spans->at = stream_memory(spans_max, sizeof *spans->at);
-        open->per_span = 1;
+/* Scattered, and those of a higher level are among those of each lower one. */
+static bool window_is_kept(uint64_t window, uint32_t thinned_log2) {
+    return thinned_log2 == 0 || window * 0x9E3779B97F4A7C15ull >> (64 - thinned_log2) == 0;
+}
+
+static bool is_kept(const struct gatherer *g, const struct span *span) {
+    uint64_t window = span->start >> g->window_log2, last = span->end >> g->window_log2;
+    if ((last - window) >> g->thinned_log2 >= 64)
+        return true; // surely one of so many
+    for (; window <= last; window++)
+        if (window_is_kept(window, g->thinned_log2))
+            return true;
+    return false;
+}
+
+/* Spans that are not kept at this level leave their bytes with the one before them. */
+static void thin(const struct gatherer *g, struct spans *spans) {
+    size_t kept = spans->count > 0;
+    for (size_t i = 1; i < spans->count; i++) {
+        if (is_kept(g, &spans->at[i]))
+            spans->at[kept++] = spans->at[i];
+        else
+            spans->at[kept - 1].skipped_bytes += spans->at[i].bytes + spans->at[i].skipped_bytes;
     }
-    if (spans->count > 0 && open->in_span < open->per_span) {
-        open->in_span++;
+    spans->count = kept;
+}
+
+static void thin_all(struct gatherer *g) {
+    g->thinned_log2++;
+    for (size_t i = 0; i < g->open_count; i++)
+        if (g->open[i].spans)
+            thin(g, g->open[i].spans);
+}
+
+/* A birth where nothing lived. */
+static void begin_generation(struct gatherer *g, struct spans *spans, uint64_t now) {
+    if (!spans->at)
+        spans->at = stream_memory(g->spans_max, sizeof *spans->at);
+    while (spans->count == g->spans_max)
+        thin_all(g);
+    spans->at[spans->count++] = (struct span){.start = now, .end = UINT64_MAX};
+}
+
+static void end_generation(struct gatherer *g, struct spans *spans, uint64_t now) {
+    struct span *span = &spans->at[spans->count - 1];
+    span->end = now;
+    spans->length += now - span->start;
+    if (spans->count == 1 || is_kept(g, span))
         return;
-    }
-    if (spans->count == spans_max)
-        join_neighbours(open);
-    spans->at[spans->count++] = (struct span){.start = position, .end = UINT64_MAX};
-    open->in_span = 1;
+    span[-1].skipped_bytes += span->bytes;
+    spans->count--;
 }
 
 /* Walk 2, one op of a candidate. */
@@ -179,7 +220,7 @@ static void span_op(struct gatherer *g, const struct stream_op *op, uint32_t can
     if (op->op->kind == QRP_FREE) {
         slot->filled = false;
         if (--open->live == 0)
-            open->spans->at[open->spans->count - 1].end = op->position;
+            end_generation(g, open->spans, g->clock[owner]);
         return;
     }
     uint64_t added_bytes = slot_bytes(op->size_bytes);
@@ -196,7 +237,7 @@ static void span_op(struct gatherer *g, const struct stream_op *op, uint32_t can
         }
         *slot = (struct slot_owner){.owner = op->thread, .filled = true};
         if (open->live++ == 0) {
-            begin_generation(open, op->position, g->spans_max);
+            begin_generation(g, open->spans, g->clock[owner]);
             site->generations++;
         }
     }
@@ -205,7 +246,7 @@ static void span_op(struct gatherer *g, const struct stream_op *op, uint32_t can
     slot->bytes = op->size_bytes;
     struct span *span = &open->spans->at[open->spans->count - 1];
     span->bytes += added_bytes;
-    span->end = UINT64_MAX;
+    raise_to(&open->spans->heaviest_bytes, span->bytes);
 }
 
 static void span_all(struct gatherer *g) {
@@ -214,10 +255,21 @@ static void span_all(struct gatherer *g) {
     stream_walk_begin(&walk, g->stream);
     while (stream_walk_next(&walk, &op)) {
         uint32_t idx = g->candidate_idx[op.op->site];
+        g->clock[op.thread]++;
         if (idx)
             span_op(g, &op, idx - 1);
     }
     stream_walk_end(&walk);
+    for (size_t i = 0; i < g->open_count; i++) {
+        struct spans *spans = g->open[i].spans;
+        if (!spans)
+            continue;
+        spans->window_log2 = g->window_log2;
+        spans->thinned_log2 = g->thinned_log2;
+        spans->until = g->clock[spans->thread];
+        if (g->open[i].live > 0)
+            spans->length += spans->until - spans->at[spans->count - 1].start;
+    }
 }
 
 void facts_gather(struct facts *facts, const struct stream *stream) {
@@ -227,14 +279,17 @@ void facts_gather(struct facts *facts, const struct stream *stream) {
     struct gatherer g = {.stream = stream, .facts = facts};
     g.slots = stream_memory(slots_count(stream), sizeof *g.slots);
     g.candidate_idx = stream_memory(sites, sizeof *g.candidate_idx);
+    g.clock = stream_memory(threads, sizeof *g.clock);
     count_all(&g);
     uint32_t candidates = choose_candidates(&g);
-    size_t open_count = (size_t)candidates * threads;
-    g.spans_max = spans_max_of(open_count);
-    g.open = stream_memory(open_count, sizeof *g.open);
+    g.open_count = (size_t)candidates * threads;
+    g.spans_max = spans_max_of(g.open_count);
+    g.window_log2 = window_log2_of(g.spans_max);
+    g.open = stream_memory(g.open_count, sizeof *g.open);
     memset(g.slots, 0, slots_count(stream) * sizeof *g.slots);
     span_all(&g);
-    stream_memory_give(g.open, open_count, sizeof *g.open);
+    stream_memory_give(g.open, g.open_count, sizeof *g.open);
     stream_memory_give(g.slots, slots_count(stream), sizeof *g.slots);
     stream_memory_give(g.candidate_idx, sites, sizeof *g.candidate_idx);
+    stream_memory_give(g.clock, threads, sizeof *g.clock);
 }

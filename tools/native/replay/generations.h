@@ -16,15 +16,25 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One generation, in positions of the global order. */
+/*
+ * One generation, in ops of the thread that allocates: that it had to wait while others ran does not
+ * make a generation longer.
+ */
 struct span {
     uint64_t start;
     uint64_t end;
-    uint64_t bytes; // all that was allocated in it: what an arena would hold
+    uint64_t bytes;         // all that was allocated in it: what an arena would hold
+    uint64_t skipped_bytes; // the same of the generations after it that were not kept
 };
 
+/* The generations of one site, or of several together, in one thread; a sample of them where they are very many. */
 struct spans {
     uint32_t thread;
+    uint16_t window_log2;    // whether a generation is kept is decided for 2^so many ops
+    uint16_t thinned_log2;   // of 2^so many windows one was kept
+    uint64_t until;          // ops of the thread in all
+    uint64_t heaviest_bytes; // of all generations, kept or not
+    uint64_t length;         // of all generations together
     struct span *at;
     size_t count;
 };
@@ -65,7 +75,11 @@ void facts_gather(struct facts *facts, const struct stream *stream);
 struct forecast_arena {
     uint64_t objects;
     uint64_t generations;
-    uint64_t peak_bytes; // of one instance
+    uint64_t peak_bytes;      // of one instance
+    uint64_t held_bytes;      // by all instances, when the program ends
+    uint64_t held_peak_bytes; // by all instances at once
+    uint64_t live_bytes;      // of their objects, when the program ends
+    uint64_t live_peak_bytes;
     uint32_t instances;
 };
 

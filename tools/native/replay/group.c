@@ -7,7 +7,8 @@
  *   site C     . . . . . . . . .  .           pass through it: it may ride along.
  *
  * Steps:  1. sites whose own generations fit an arena (many objects, little waste) found arenas;
- *            a site whose phases coincide with a known arena's joins it
+ *            a site whose phases coincide with a known arena's joins it; sites whose own generations
+ *            have few objects found one together where their phases coincide (group_circle.c)
  *         2. the others join the arena that they make least heavier, within the budget
  *         3. a site that opens arenas for a few objects leaves; while the forecast of the whole
  *            plan is over the budget, the most wasteful site leaves
@@ -20,63 +21,26 @@
  * Not here: whether the plan is faster; the replay says that.
  */
 #include "replay/group.h"
+#include "replay/group_circle.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 enum { GROUPS_MAX = 48, PHASE_SLACK_BYTES = 64 << 10 };
 
-/* Sites that share an arena, as far as it is known. */
-struct group {
-    struct spans *spans; // by thread that allocates
-    size_t spans_count;
-    uint64_t held_bytes; // heaviest span, summed over threads
-    uint64_t generations;
-    uint64_t objects;
-    bool owned; // the spans are this group's own memory
-};
+// An arena that is kept between its generations: in one thread, in all of them, and how often it must be used again.
+enum { KEPT_BYTES_MAX = 64 << 10, KEPT_ALL_BYTES_MAX = 1 << 20, KEPT_GENERATIONS_MIN = 8 };
 
 struct chooser {
     struct plan *plan;
     const struct facts *facts;
     const struct group_rules *rules;
-    struct group groups[GROUPS_MAX];
+    struct phases groups[GROUPS_MAX]; // of the sites that share an arena
     uint32_t groups_count;
     uint32_t *busy; // candidates in the order of the step
     uint32_t busy_count;
     uint64_t held_bytes;
     uint64_t live_bytes; // sum of the sites' own peaks
 };
-
-static uint64_t max_u64(uint64_t a, uint64_t b) {
-    return a > b ? a : b;
-}
-
-/* The union of two lists of spans; those that touch become one.  No `out`: only counted. */
-static size_t unite(const struct spans *a, const struct spans *b, struct span *out,
-                    uint64_t *heaviest) {
-    size_t ia = 0, ib = 0, count = 0;
-    struct span now = {0};
-    uint64_t heavy = 0;
-    while (ia < a->count || ib < b->count) {
-        bool from_a = ib == b->count || (ia < a->count && a->at[ia].start <= b->at[ib].start);
-        const struct span *next = from_a ? &a->at[ia++] : &b->at[ib++];
-        if (count > 0 && next->start <= now.end) {
-            now.end = max_u64(now.end, next->end);
-            now.bytes += next->bytes;
-        } else {
-            if (count > 0 && out)
-                out[count - 1] = now;
-            now = *next;
-            count++;
-        }
-        heavy = max_u64(heavy, now.bytes);
-    }
-    if (count > 0 && out)
-        out[count - 1] = now;
-    *heaviest = heavy;
-    return count;
-}
 
 static void give_to(struct plan *plan, uint32_t site_idx, int32_t arena) {
     plan->arena_of_site[site_idx] = arena;
@@ -90,46 +54,6 @@ static void refuse(struct plan *plan, uint32_t site_idx, enum plan_refusal why) 
     plan->refusal_of_site[site_idx] = (uint8_t)why;
 }
 
-static const struct spans *spans_of(const struct group *group, uint32_t thread) {
-    static const struct spans none = {0};
-    for (size_t i = 0; i < group->spans_count; i++)
-        if (group->spans[i].thread == thread)
-            return &group->spans[i];
-    return &none;
-}
-
-/* What a and b would be as one.  Without `keep` the numbers alone. */
-static struct group merge(const struct group *a, const struct group *b, bool keep) {
-    struct group merged = {.objects = a->objects + b->objects, .owned = keep};
-    if (keep)
-        merged.spans = stream_memory(a->spans_count + b->spans_count, sizeof *merged.spans);
-    for (size_t i = 0; i < a->spans_count + b->spans_count; i++) {
-        bool from_a = i < a->spans_count;
-        const struct spans *one = from_a ? &a->spans[i] : &b->spans[i - a->spans_count];
-        const struct spans *other = from_a ? spans_of(b, one->thread) : spans_of(a, one->thread);
-        if (!from_a && other->count > 0)
-            continue; // met already, from a's side
-        struct span *at = keep ? stream_memory(one->count + other->count, sizeof *at) : NULL;
-        uint64_t heaviest;
-        size_t count = unite(one, other, at, &heaviest);
-        merged.held_bytes += heaviest;
-        merged.generations += count;
-        if (keep)
-            merged.spans[merged.spans_count++] = (struct spans){one->thread, at, count};
-    }
-    return merged;
-}
-
-static struct group single(const struct site_facts *site) {
-    static const struct group nothing = {0};
-    struct group own = {.spans = site->spans, .spans_count = site->threads};
-    struct group measured = merge(&own, &nothing, false);
-    own.held_bytes = measured.held_bytes;
-    own.generations = site->generations;
-    own.objects = site->allocs;
-    return own;
-}
-
 static bool worth_creating(const struct chooser *c, uint64_t objects, uint64_t generations) {
     return objects >= generations * c->rules->generation_objects_min;
 }
@@ -140,36 +64,33 @@ static uint64_t budget(const struct chooser *c, uint64_t live_bytes) {
 
 /* Step 1: does the site fit an arena by itself? */
 static bool fits_alone(const struct chooser *c, const struct site_facts *site,
-                       const struct group *own) {
+                       const struct phases *own) {
     uint64_t allowed =
         site->peak_live_bytes + site->peak_live_bytes / 100 * c->rules->waste_percent;
-    return worth_creating(c, own->objects, own->generations) &&
+    return worth_creating(c, site->allocs, site->generations) &&
            own->held_bytes <= allowed + PHASE_SLACK_BYTES;
 }
 
 /* Same phases: together they begin and end no more often, and hold no more, than apart. */
-static bool coincide(const struct group *a, const struct group *b, const struct group *merged) {
-    uint64_t more = max_u64(a->generations, b->generations);
+static bool coincide(const struct phases *a, const struct phases *b, const struct phases *merged) {
+    uint64_t more = a->generations > b->generations ? a->generations : b->generations;
     uint64_t apart_bytes = a->held_bytes + b->held_bytes;
     return merged->generations <= more + more / 20 &&
            merged->held_bytes <= apart_bytes + apart_bytes / 20 + PHASE_SLACK_BYTES;
 }
 
 static void join(struct chooser *c, uint32_t site_idx, uint32_t group_idx,
-                 const struct group *own) {
-    struct group *group = &c->groups[group_idx];
-    struct group merged = merge(group, own, true);
+                 const struct phases *own) {
+    struct phases *group = &c->groups[group_idx];
+    struct phases merged = phases_merge(group, own, true);
     c->held_bytes += merged.held_bytes - group->held_bytes;
     c->live_bytes += c->facts->sites[site_idx].peak_live_bytes;
-    if (group->owned) {
-        for (size_t i = 0; i < group->spans_count; i++)
-            stream_memory_give(group->spans[i].at, group->spans[i].count, sizeof(struct span));
-    }
+    phases_give(group);
     *group = merged;
     give_to(c->plan, site_idx, (int32_t)group_idx);
 }
 
-static void found(struct chooser *c, uint32_t site_idx, const struct group *own) {
+static void found(struct chooser *c, uint32_t site_idx, const struct phases *own) {
     c->held_bytes += own->held_bytes;
     c->live_bytes += c->facts->sites[site_idx].peak_live_bytes;
     give_to(c->plan, site_idx, (int32_t)c->groups_count);
@@ -179,15 +100,15 @@ static void found(struct chooser *c, uint32_t site_idx, const struct group *own)
 static void place_founders(struct chooser *c) {
     for (uint32_t i = 0; i < c->busy_count; i++) {
         const struct site_facts *site = &c->facts->sites[c->busy[i]];
-        struct group own = single(site);
+        struct phases own = phases_of_site(site);
         if (!fits_alone(c, site, &own)) {
-            bool few = !worth_creating(c, own.objects, own.generations);
+            bool few = !worth_creating(c, site->allocs, site->generations);
             refuse(c->plan, c->busy[i], few ? REFUSED_FEW : REFUSED_WASTE);
             continue;
         }
         uint32_t at = 0;
         for (; at < c->groups_count; at++) {
-            struct group merged = merge(&c->groups[at], &own, false);
+            struct phases merged = phases_merge(&c->groups[at], &own, false);
             if (coincide(&c->groups[at], &own, &merged))
                 break;
         }
@@ -200,16 +121,64 @@ static void place_founders(struct chooser *c) {
     }
 }
 
+/* Its objects are few in a generation, and no founder's phases are its own: it would ride there. */
+static bool may_join_circle(const struct chooser *c, uint32_t site_idx) {
+    if (c->plan->refusal_of_site[site_idx] != REFUSED_FEW)
+        return false;
+    struct phases own = phases_of_site(&c->facts->sites[site_idx]);
+    for (uint32_t at = 0; at < c->groups_count; at++)
+        if (phases_keep_time(&c->groups[at], &own))
+            return false;
+    return true;
+}
+
+/* The sites of one circle get an arena. */
+static void place_circle(struct chooser *c, const int32_t *circle_of_site, int32_t circle) {
+    uint32_t group_idx = c->groups_count;
+    for (uint32_t i = 0; i < c->busy_count; i++) {
+        uint32_t site_idx = c->busy[i];
+        if (circle_of_site[site_idx] != circle)
+            continue;
+        struct phases own = phases_of_site(&c->facts->sites[site_idx]);
+        if (group_idx == GROUPS_MAX)
+            refuse(c->plan, site_idx, REFUSED_CROWD);
+        else if (group_idx == c->groups_count)
+            found(c, site_idx, &own);
+        else
+            join(c, site_idx, group_idx, &own);
+    }
+}
+
+static void place_circles(struct chooser *c, const struct stream *stream) {
+    uint32_t *sites = stream_memory(c->busy_count, sizeof *sites), count = 0;
+    int32_t *circle_of_site = stream_memory(c->facts->sites_count, sizeof *circle_of_site);
+    for (uint32_t i = 0; i < c->busy_count; i++)
+        if (may_join_circle(c, c->busy[i]))
+            sites[count++] = c->busy[i];
+    struct circle_search search = {.stream = stream,
+                                   .facts = c->facts,
+                                   .sites = sites,
+                                   .sites_count = count,
+                                   .waste_percent = c->rules->waste_percent,
+                                   .slack_bytes = PHASE_SLACK_BYTES,
+                                   .generation_objects_min = c->rules->generation_objects_min};
+    uint32_t circles = circles_find(circle_of_site, &search);
+    for (uint32_t circle = 0; circle < circles; circle++)
+        place_circle(c, circle_of_site, (int32_t)circle);
+    stream_memory_give(sites, c->busy_count, sizeof *sites);
+    stream_memory_give(circle_of_site, c->facts->sites_count, sizeof *circle_of_site);
+}
+
 static void place_riders(struct chooser *c) {
     for (uint32_t i = 0; i < c->busy_count; i++) {
         const struct site_facts *site = &c->facts->sites[c->busy[i]];
         if (c->plan->arena_of_site[c->busy[i]] != PLAN_STAYS)
             continue;
-        struct group own = single(site);
+        struct phases own = phases_of_site(site);
         uint32_t best = GROUPS_MAX;
         uint64_t best_bytes = UINT64_MAX;
         for (uint32_t at = 0; at < c->groups_count; at++) {
-            struct group merged = merge(&c->groups[at], &own, false);
+            struct phases merged = phases_merge(&c->groups[at], &own, false);
             uint64_t added_bytes = merged.held_bytes - c->groups[at].held_bytes;
             if (added_bytes >= best_bytes || !worth_creating(c, merged.objects, merged.generations))
                 continue;
@@ -305,6 +274,7 @@ void group_sites(struct plan *plan, struct forecast *out, const struct stream *s
     sorting = facts;
     qsort(c->busy, c->busy_count, sizeof *c->busy, by_allocs);
     place_founders(c);
+    place_circles(c, stream);
     qsort(c->busy, c->busy_count, sizeof *c->busy, by_waste);
     place_riders(c);
     plan->arenas = c->groups_count;
@@ -314,4 +284,18 @@ void group_sites(struct plan *plan, struct forecast *out, const struct stream *s
            (over_budget(c, out) && drop_most_wasteful(plan, facts)));
     stream_memory_give(c->busy, facts->sites_count, sizeof *c->busy);
     stream_memory_give(c, 1, sizeof *c);
+}
+
+/*
+ * To create and destroy an arena costs as much as ten small objects do with malloc; to reset it,
+ * next to nothing.  But what is reset holds its memory: large arenas, and rare ones, are destroyed.
+ */
+void group_keep_arenas(struct plan *plan, const struct forecast *walked) {
+    for (uint32_t a = 0; a < plan->arenas; a++) {
+        const struct forecast_arena *arena = &walked->arenas[a];
+        plan->kept_of_arena[a] = arena->instances > 0 && arena->peak_bytes <= KEPT_BYTES_MAX &&
+                                 arena->peak_bytes * arena->instances <= KEPT_ALL_BYTES_MAX &&
+                                 arena->generations >=
+                                     (uint64_t)arena->instances * KEPT_GENERATIONS_MIN;
+    }
 }

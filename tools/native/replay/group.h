@@ -17,3 +17,6 @@ struct group_rules {
 /* Gives sites to arenas; every site stays where none fits.  `out`: what the plan will need. */
 void group_sites(struct plan *plan, struct forecast *out, const struct stream *stream,
                  const struct facts *facts, const struct group_rules *rules);
+
+/* Which arenas stay between their generations, from the forecast of the whole plan. */
+void group_keep_arenas(struct plan *plan, const struct forecast *walked);

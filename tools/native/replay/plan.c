@@ -28,6 +28,7 @@ void plan_begin(struct plan *plan, uint32_t sites) {
     plan->class_of_site = stream_memory(sites, sizeof *plan->class_of_site);
     plan->element_bytes = stream_memory(PLAN_SLABS_MAX, sizeof *plan->element_bytes);
     plan->class_of_slab = stream_memory(PLAN_SLABS_MAX, sizeof *plan->class_of_slab);
+    plan->kept_of_arena = stream_memory(PLAN_ARENAS_MAX, sizeof *plan->kept_of_arena);
     plan->refusal_of_site = stream_memory(sites, sizeof *plan->refusal_of_site);
     for (uint32_t s = 0; s < sites; s++)
         plan->arena_of_site[s] = plan->slab_of_site[s] = PLAN_STAYS;
@@ -41,6 +42,14 @@ static const char *define_slab(struct plan *plan, uint32_t slab, uint32_t elemen
         return "has a slab whose elements no slab can have";
     plan->element_bytes[slab] = element_bytes;
     plan->slabs = slab + 1 > plan->slabs ? slab + 1 : plan->slabs;
+    return NULL;
+}
+
+/* `arena K kept 1` */
+static const char *keep_arena(struct plan *plan, uint32_t arena, uint32_t kept) {
+    if (arena >= PLAN_ARENAS_MAX)
+        return "names more arenas than can be";
+    plan->kept_of_arena[arena] = kept != 0;
     return NULL;
 }
 
@@ -78,10 +87,12 @@ static const char *take_line(struct plan *plan, FILE *file, bool *ended) {
         return NULL;
     if (got == 4 && strcmp(what, "slab") == 0 && strcmp(word, "bytes") == 0)
         return define_slab(plan, number, value);
+    if (got == 4 && strcmp(what, "arena") == 0 && strcmp(word, "kept") == 0)
+        return keep_arena(plan, number, value);
     bool placed = strcmp(word, "arena") == 0 || strcmp(word, "slab") == 0 ||
                   strcmp(word, "slot") == 0 || strcmp(word, "heap") == 0;
     if (got != 4 || strcmp(what, "site") != 0 || !placed)
-        return "has a line that is neither `site N arena|slab|slot|heap K` nor `slab K bytes E`";
+        return "has a line that is none of `site N arena|slab|slot|heap K`, `slab K bytes E`, `arena K kept 1`";
     return place_site(plan, number, word, value);
 }
 
@@ -105,6 +116,7 @@ void plan_end(struct plan *plan) {
     stream_memory_give(plan->slab_of_site, plan->sites, sizeof *plan->slab_of_site);
     stream_memory_give(plan->class_of_site, plan->sites, sizeof *plan->class_of_site);
     stream_memory_give(plan->element_bytes, PLAN_SLABS_MAX, sizeof *plan->element_bytes);
+    stream_memory_give(plan->kept_of_arena, PLAN_ARENAS_MAX, sizeof *plan->kept_of_arena);
     stream_memory_give(plan->refusal_of_site, plan->sites, sizeof *plan->refusal_of_site);
     stream_memory_give(plan->class_of_slab, PLAN_SLABS_MAX, sizeof *plan->class_of_slab);
 }

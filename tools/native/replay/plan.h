@@ -5,6 +5,7 @@
  *   quire-plan 1          the file: one line a site, the rest of the sites stay where they are
  *   site 17 arena 0
  *   site 4 arena 0        two sites may share one arena
+ *   arena 0 kept 1        its generations are small: it stays, and is reset after each of them
  *   slab 0 bytes 64       before the sites that it serves
  *   site 5 slab 0         many objects of nearly one size
  *   site 9 slot 0         one object at a time, in each thread: an element that is used again
@@ -39,6 +40,7 @@ struct plan {
     uint8_t *class_of_site;  // by site: enum plan_class
     uint32_t *element_bytes; // by slab, PLAN_SLABS_MAX entries; 0: no such slab
     uint8_t *class_of_slab;  // by slab: PLAN_SLAB or PLAN_SLOT; only in a plan that is being made
+    uint8_t *kept_of_arena;  // by arena, PLAN_ARENAS_MAX entries: reset, not destroyed
     uint8_t *refusal_of_site; // enum plan_refusal; only in a plan that is being made
     uint32_t sites;
     uint32_t arenas;

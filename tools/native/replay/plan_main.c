@@ -129,8 +129,9 @@ static void print_arenas(const struct forecast *forecast, const struct plan *pla
         const struct forecast_arena *arena = &forecast->arenas[a];
         if (arena->objects == 0)
             continue;
-        printf("%s\n{\"arena\":%u,\"peak_bytes\":%llu,\"instances\":%u,", comma, a,
-               (u64_print)arena->peak_bytes, arena->instances);
+        printf("%s\n{\"arena\":%u,\"kept\":%s,\"peak_bytes\":%llu,\"instances\":%u,", comma, a,
+               plan->kept_of_arena[a] ? "true" : "false", (u64_print)arena->peak_bytes,
+               arena->instances);
         evidence_print(&evidence->subjects[a]);
         printf("}");
         comma = ",";
@@ -193,6 +194,9 @@ static bool write_plan(const struct plan *plan, const char *path) {
     if (!file)
         return false;
     fprintf(file, "quire-plan 1\n");
+    for (uint32_t arena = 0; arena < plan->arenas; arena++)
+        if (plan->kept_of_arena[arena])
+            fprintf(file, "arena %u kept 1\n", arena);
     for (uint32_t slab = 0; slab < plan->slabs; slab++)
         fprintf(file, "slab %u bytes %u\n", slab, plan->element_bytes[slab]);
     for (uint32_t s = 0; s < plan->sites; s++) {
@@ -219,6 +223,7 @@ static void choose_and_print(struct plan *plan, struct forecast *out, const stru
     slab_sites(plan, &facts, &request->slab_rules);
     rest_sites(plan, &facts, &request->rest_rules);
     forecast(out, stream, plan);
+    group_keep_arenas(plan, out);
     struct evidence_all evidence;
     evidence_gather(&evidence, stream, plan, &facts);
     print_all(&facts, plan, out, &evidence);

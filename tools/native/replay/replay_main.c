@@ -126,7 +126,7 @@ static int report(const struct play_result *result, const struct compiled *compi
         {"threads", compiled->ahead.turns},
         {"lanes", compiled->ahead.lanes},
         {"arenas", compiled->ahead.instances},
-        {"arena_generations", compiled->arena_creates},
+        {"arena_generations", compiled->arena_generations},
         {"ops_on_slabs", compiled->ops_on_slabs},
         {"ops_on_heap", compiled->ops_on_heap},
         {"base_rss_bytes", result->base_rss_bytes},

@@ -25,6 +25,7 @@ enum step_kind {
     STEP_FREE,          // slot, old
     STEP_ARENA_CREATE,  // arena
     STEP_ARENA_DESTROY, // arena
+    STEP_ARENA_RESET,   // arena
     STEP_ARENA_ALLOC,   // slot, size, arena in old
     STEP_ARENA_CALLOC,  // likewise
     STEP_ARENA_ALIGNED, // likewise, align_log2
