@@ -205,3 +205,27 @@ def test_a_program_that_is_ended_leaves_no_process_behind():
     bench_apps.end(process)
     assert os.read(reading, 1) == b""  # nobody holds the other end any more
     os.close(reading)
+
+
+# ---- progress ----
+
+
+@pytest.mark.parametrize(
+    ("count", "spent_s", "budget_s", "line"),
+    [
+        (0, 0, 20, "[....................] the slab, about 20 s left"),
+        (1, 5, 20, "[#####...............] the slab: 1 round, about 15 s left"),
+        (3, 30, 20, "[####################] the slab: 3 rounds"),
+        (2, 3, 0, "[....................] the slab: 2 rounds"),
+    ],
+)
+def test_a_bar_says_how_much_is_done_and_what_is_left(count, spent_s, budget_s, line):
+    assert bench_run.bar("the slab", count, spent_s, budget_s) == line
+
+
+def test_each_part_is_said_when_it_begins_and_once(bench):
+    _, _, err = bench("micro", "--lines", "one,once")
+    assert err.splitlines() == [
+        "quire: measuring small programs, about 0 s",
+        "quire: measuring memory that stays, about 18 s",
+    ]

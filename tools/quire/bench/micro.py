@@ -108,7 +108,10 @@ def _memory(cast, driver, full, only):
         for line, arguments in lines.items()
         for name in cast.names()
     ]
+    shown_s = min(MEMORY_S[full], max(cast.limit.left_s(), 0))
+    bench_run.progress("memory that stays", 0 if entries else None, 0, shown_s)
     figures = bench_run.sweep_together(cast, entries, MEMORY_LIMIT_S, MEMORY_AT_ONCE)
+    bench_run.progress("memory that stays", None, 0, 0)
     return {
         line: {
             name: figures[line, name][MEMORY_FIELDS[line]]

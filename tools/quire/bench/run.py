@@ -24,6 +24,7 @@ from errors import EnvironmentLacks, QuireError
 
 ROUNDS_MIN = 3
 PROCESS_LIMIT_S = 60
+BAR_CELLS = 20
 LIBC = "libc"
 # What would let another malloc in, or change the one that is measured.
 MEDDLING = ("LD_PRELOAD", "MALLOC_CONF", "GLIBC_TUNABLES", "QUIRE_CONF")
@@ -143,6 +144,7 @@ def rounds(one_round, budget_s, what, limit=None):
     samples, began, round_s = [], time.monotonic(), 0.0
     spent_s, shown_s = 0.0, min(budget_s, limit.room_s(budget_s))
     try:
+        progress(what, 0, 0, shown_s)
         while not samples or (
             spent_s + round_s < limit.room_s(budget_s)
             and (len(samples) < ROUNDS_MIN or spent_s + round_s < budget_s)
@@ -150,12 +152,12 @@ def rounds(one_round, budget_s, what, limit=None):
             samples.append(one_round())
             now_s = time.monotonic() - began
             spent_s, round_s = now_s, now_s - spent_s
-            _progress(what, len(samples), spent_s, shown_s)
+            progress(what, len(samples), spent_s, shown_s)
     except OutOfTime:
         if not samples:
             raise
     finally:
-        _progress(what, None, 0, 0)
+        progress(what, None, 0, 0)
     return samples
 
 
@@ -183,10 +185,18 @@ def find_driver(name):
     )
 
 
-def _progress(what, count, seconds, budget_s):
-    """A line that rewrites itself on a terminal; nothing elsewhere but one line at the start."""
+def progress(what, count, spent_s, budget_s):
+    """A bar that moves on a terminal, None takes it away; elsewhere one line, at the start."""
     if sys.stderr.isatty() and not ui.plain_terminal():
-        line = f"quire: {what}: {count} rounds, {seconds:.0f} of about {max(budget_s, 0):.0f} s"
-        print(f"\r\033[K{line if count else ''}", end="", file=sys.stderr, flush=True)
-    elif count == 1:
+        line = "" if count is None else ui.shorten(bar(what, count, spent_s, max(budget_s, 0)), ui.width() - 1)
+        print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+    elif count == 0:
         print(f"quire: measuring {what}, about {max(budget_s, 0):.0f} s", file=sys.stderr, flush=True)
+
+
+def bar(what, count, spent_s, budget_s):
+    """[######..............] the slab: 3 rounds, about 20 s left"""
+    cells = min(BAR_CELLS, round(BAR_CELLS * spent_s / budget_s)) if budget_s else 0
+    left_s = f", about {budget_s - spent_s:.0f} s left" if budget_s - spent_s >= 1 else ""
+    rounds_done = f": {count} round{'s' * (count != 1)}" if count else ""
+    return f"[{'#' * cells}{'.' * (BAR_CELLS - cells)}] {what}{rounds_done}{left_s}"
