@@ -22,6 +22,7 @@ import live.page as live_page
 
 SOURCE = pathlib.Path(__file__).parent / "programs" / "shown.c"
 INCLUDE = toolkit.ROOT / "include"
+NAME = f"shown-{os.getpid()}"  # nobody else's, should the tests run twice at once
 PATIENCE_S = 60.0
 
 
@@ -45,7 +46,7 @@ def compile_c(folder, source, name, libraries):
 
 def build(folder):
     """programs/shown.c with libquire.so."""
-    return compile_c(folder, SOURCE, "shown", [f"-L{toolkit.BUILD}", "-lquire", "-lpthread", f"-Wl,-rpath,{toolkit.BUILD}"])
+    return compile_c(folder, SOURCE, NAME, [f"-L{toolkit.BUILD}", "-lquire", "-lpthread", f"-Wl,-rpath,{toolkit.BUILD}"])
 
 
 def build_static(folder, source=SOURCE, name="shown-static"):

@@ -138,6 +138,20 @@ def test_signals_that_come_before_or_after_a_look_end_the_sleep_and_none_is_lost
         assert process.returncode == 0 and watch.take() == []
 
 
+@pytest.mark.parametrize(
+    ("lives", "sent"),
+    [([False], [signal.SIGTERM]), ([True, True, True, False], [signal.SIGTERM, signal.SIGKILL])],
+)
+def test_a_group_is_killed_only_while_it_is_there_and_is_gone_in_the_end(monkeypatch, lives, sent):
+    looks, signals = iter(lives), []
+    monkeypatch.setattr(stops, "GRACE_S", 0)
+    monkeypatch.setattr(stops, "_group_lives", lambda _: next(looks))
+    monkeypatch.setattr(stops, "_signal_group", lambda _, number: signals.append(number))
+    with subprocess.Popen(["true"]) as process:
+        stops.end_group(process)
+    assert signals == sent and list(looks) == []
+
+
 @pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGHUP])
 def test_any_signal_that_ends_a_try_ends_its_program_too(tmp_path, programs, number):
     words = ("try", "--no-report", "-o", "t.qtr", "--", programs["stubborn"], "alone")

@@ -22,6 +22,7 @@ import time
 OWN = (signal.SIGUSR1, signal.SIGUSR2)
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, *OWN)
 GRACE_S = 2.0
+DEATH_S = 2.0  # what was killed needs a CPU to go, and may write until then; zombies that a container leaves do not go
 POLL_S = 0.02
 
 
@@ -139,11 +140,20 @@ def _group_lives(process):
     return True
 
 
+def _is_gone(process, patience_s):
+    """Whether its group is gone, now or within that time."""
+    until_s = time.monotonic() + patience_s
+    while lives := _group_lives(process):
+        if time.monotonic() >= until_s:
+            break
+        time.sleep(POLL_S)
+    return not lives
+
+
 def end_group(process, number=signal.SIGTERM):
     """Ends a hidden program and all that it started: asked first, killed after GRACE_S."""
     _signal_group(process, number)
-    until_s = time.monotonic() + GRACE_S
-    while _group_lives(process) and time.monotonic() < until_s:
-        time.sleep(POLL_S)
-    _signal_group(process, signal.SIGKILL)
+    if not _is_gone(process, GRACE_S):
+        _signal_group(process, signal.SIGKILL)
+        _is_gone(process, DEATH_S)
     process.wait()
