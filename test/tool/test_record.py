@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: MIT
 """test_record - `quire record`: the program is as it was, the trace is kept and never overwritten; and traces that are none."""
 
+import argparse
 import json
 import os
 import resource
 
 import pytest
 from toolkit import build, quire
+
+import options
 
 CRASH = """
 #include <stdlib.h>
@@ -65,6 +68,23 @@ def test_a_place_where_nothing_can_be_written_is_an_error_before_the_program_run
     done = quire(tmp_path, "record", "-o", "nowhere/t.qtr", "--", "touch", "ran")
     assert done.returncode == 3 and "nowhere" in done.stderr
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["", "-", ".", "/dev/null"])
+def test_a_trace_needs_the_name_of_a_file_and_no_advice_that_cannot_work(tmp_path, name):
+    done = quire(tmp_path, "record", "-o", name, "--", "sh", "-c", "echo ran")
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert "-f" not in done.stderr and list(tmp_path.iterdir()) == []
+
+
+def test_the_largest_size_of_a_trace_has_units_and_a_least(tmp_path):
+    assert options.size(1)("512M") == 512 << 20 and options.size(1)("9") == 9
+    for text in ("131K", "1.5M", "-1M", "M"):
+        with pytest.raises(argparse.ArgumentTypeError):
+            options.size(132 << 10)(text)
+    assert quire(tmp_path, "record", "--limit-bytes", "10", "--", "true").returncode == 2
+    done = quire(tmp_path, "record", "--limit-bytes", "132K", "-o", "t.qtr", "--", "true")
+    assert done.returncode == 0 and "trace: t.qtr" in done.stderr, done.stderr
 
 
 def test_a_file_size_limit_neither_kills_the_program_nor_loses_the_trace(tmp_path):

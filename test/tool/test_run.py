@@ -2,14 +2,13 @@
 """test_run - quire run: status and streams go through, the report adds up, conditions are judged, what cannot be served is refused."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import toolkit
+from manners import Running
 from toolkit import quire
 
 import conditions
@@ -30,7 +29,8 @@ int main(int argc, char **argv)
     if (!strcmp(what, "large")) { char *p = malloc(64 << 20); if (!p) { puts("refused"); return 9; } memset(p, 1, 64 << 20); free(p); }
     if (!strcmp(what, "abort")) abort();
     if (!strcmp(what, "_exit")) _exit(5);
-    if (!strcmp(what, "sleep")) pause();
+    if (!strcmp(what, "_exit0")) _exit(0);
+    if (!strcmp(what, "sleep")) { puts("ready"); fflush(stdout); pause(); }
     if (!strcmp(what, "echo")) { char line[64]; while (fgets(line, sizeof line, stdin)) fputs(line, stdout); }
     return !strcmp(what, "fail") ? 7 : 0;
 }
@@ -71,27 +71,9 @@ def test_a_program_that_is_not_there_is_127_and_one_that_may_not_run_126(tmp_pat
 
 
 def test_a_signal_for_the_tool_goes_on_to_the_program(tmp_path, program):
-    env = {**os.environ, "QUIRE_BUILD_DIR": str(toolkit.BUILD)}
-    words = [sys.executable, str(toolkit.TOOL), "run", "--", str(program), "sleep"]
-    process = subprocess.Popen(words, env=env, stderr=subprocess.PIPE, text=True)
-    until = time.monotonic() + 20
-    while time.monotonic() < until and not _children(process.pid):
-        time.sleep(0.05)
-    time.sleep(0.2)
-    process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=20)
-    assert process.returncode == 128 + signal.SIGTERM
-    assert "ended by SIGTERM" in said
-
-
-def _children(pid):
-    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
-        found = file.read().split()
-    names = []
-    for child in found:
-        with open(f"/proc/{child}/comm", encoding="ascii") as file:
-            names.append(file.read().strip())
-    return [n for n in names if n == "program"]
+    running = Running(tmp_path, "run", "--", program, "sleep").until("ready")
+    assert running.stop(signal.SIGTERM) == 128 + signal.SIGTERM
+    assert "ended by SIGTERM" in running.said
 
 
 # ---- the report ----
@@ -161,6 +143,20 @@ def test_a_report_never_overwrites_a_file_unasked(tmp_path, program):
     assert done.returncode == 2 and (tmp_path / "mine").read_text() == "precious"
 
 
+def test_a_directory_for_the_report_is_refused_before_anything_runs(tmp_path, program):
+    done = quire(tmp_path, "run", "-f", "--stats=json:.", "--", program, "echo", input="ran\n")
+    assert (done.returncode, done.stdout) == (2, "") and "is a directory" in done.stderr
+
+
+@pytest.mark.parametrize(("word", "status"), [("", 125), ("fail", 7)])
+def test_a_report_that_cannot_be_written_names_its_file_and_takes_no_failure_away(
+    tmp_path, program, word, status
+):
+    done = quire(tmp_path, "run", "-f", "--stats=json:/dev/full", "--", program, word)
+    assert done.returncode == status
+    assert "cannot write the report to /dev/full" in done.stderr and "fix:" in done.stderr
+
+
 # ---- conditions ----
 
 
@@ -178,9 +174,16 @@ def test_the_programs_own_failure_comes_before_a_condition(tmp_path, program):
     assert quire(tmp_path, "run", "--fail-on", "peak>1K", "--", program, "fail").returncode == 7
 
 
+@pytest.mark.parametrize(("script", "status"), [("kill -9 $$", 137), ("exit 7", 7)])
+def test_a_condition_takes_no_status_from_a_program_that_ended_badly(tmp_path, script, status):
+    done = quire(tmp_path, "run", "--fail-on", "leaks>1T", "--", "sh", "-c", script)
+    assert done.returncode == status and "quire run: sh" in done.stderr
+
+
 def test_a_condition_without_a_report_to_judge_is_the_tools_failure(tmp_path, program):
-    done = quire(tmp_path, "run", "--fail-on", "live>1", "--", program, "_exit")
+    done = quire(tmp_path, "run", "--fail-on", "live>1", "--", program, "_exit0")
     assert done.returncode == 125 and "cannot be judged" in done.stderr
+    assert quire(tmp_path, "run", "--fail-on", "live>1", "--", program, "_exit").returncode == 5
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,9 @@ EPILOG = """The trace is NAME.qtr in this directory unless -o says otherwise; fu
 get NAME.qtr.PID. Exit: the program's own status; 128+n when signal n ended it; 126, 127 when it cannot be run;
 3 when it cannot be traced."""
 
+# The header's page and two blocks: what a trace takes at once (tools/native/record/file.c).
+TRACE_BYTES_MIN = os.sysconf("SC_PAGE_SIZE") + (128 << 10)
+
 
 def add_arguments(parser):
     """Options of `record`."""
@@ -29,7 +32,10 @@ def add_arguments(parser):
     )
     parser.add_argument("-f", "--force", action="store_true", help="replace FILE when it exists")
     parser.add_argument(
-        "--limit-bytes", type=options.at_least(1), metavar="N", help="stop recording when the trace is so large"
+        "--limit-bytes",
+        type=options.size(TRACE_BYTES_MIN),
+        metavar="SIZE",
+        help="stop recording when the trace is so large, as 500M or 2G",
     )
 
 

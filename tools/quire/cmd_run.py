@@ -5,24 +5,24 @@ cmd_run.py - `quire run -- PROGRAM`: the program under libquire-malloc.so, with 
     refuse what it cannot serve -> LD_PRELOAD, QUIRE_CONF -> the program, with our streams -> its report (JSON) -> text, JSON or Prometheus
                                                                                            -> --fail-on conditions
 
-Exit: the program's own status, 128+n on a signal; 1 when it ended well but a --fail-on condition holds; 125 the tool failed, 126, 127; 3 when
-it cannot be served.  Only the standard library is imported.
+Exit: the program's own status, 128+n on a signal; of one that ended well: 1 when a --fail-on condition holds, 125 when it cannot be judged or the
+report not be written; 126, 127; 3 when it cannot be served.  Only the standard library is imported.
 Not here: what the report says (runreport.py), what the library writes (src/preload/report.c).
 """
 
 import contextlib
 import json
 import os
-import re
 import sys
 import tempfile
 
 import conditions
 import launch
+import options
 import runreport
 import serving
 import ui
-from errors import EXIT_CONDITION_FALSE, EXIT_OK, EnvironmentLacks, UsageError
+from errors import EXIT_CONDITION_FALSE, EXIT_OK, EnvironmentLacks, QuireError, UsageError
 
 HELP = "run a program under libquire-malloc.so, with a report at exit"
 TAKES_PROGRAM = True
@@ -31,7 +31,6 @@ the options say added. Conditions: peak, rss, live, heap, leaks (bytes: K M G), 
 > >= < <= == !=. Exit: the program's own status; 128+n when signal n ended it; 1 when it ended with 0 but a condition holds."""
 
 FORMATS = ("text", "json", "prom")
-SIZE = re.compile(r"^[0-9]+[KMGT]?$")
 
 
 def add_arguments(parser):
@@ -70,6 +69,9 @@ def split_stats(args):
             f"there are: {', '.join(FORMATS)}",
             "quire run --help",
         )
+    if path and os.path.isdir(path):
+        fix = f"a file in it: --stats={form}:{os.path.join(path, 'report')}"
+        raise UsageError(f"--stats: {path} is a directory", fix=fix)
     if path and os.path.lexists(path) and not args.force:
         raise UsageError(
             f"{path} exists", "nothing is overwritten unasked", "add -f, or choose another name"
@@ -128,19 +130,24 @@ def parsed(texts):
 
 
 def write(path, text):
-    """To the file, else to standard error."""
+    """To the file, else to standard error; an error when the file cannot be written."""
     if path is None:
         print(text, file=sys.stderr, flush=True)
-        return
-    with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
-        file.write(text + "\n")
+        return None
+    try:
+        with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
+            file.write(text + "\n")
+    except OSError as error:
+        what = f"cannot write the report to {path}"
+        return QuireError(what, error.strerror, "another place: --stats=json:/tmp/report.json")
+    return None
 
 
 def run(args):
     """Runs one program."""
     if not args.program:
         raise UsageError("no program to run", fix="quire run -- PROGRAM ARGS")
-    if args.limit and not SIZE.match(args.limit):
+    if args.limit and not options.SIZE.match(args.limit):
         raise UsageError(
             f"--limit: `{args.limit}` is no size", "a number, then K, M, G or T", "--limit 2G"
         )
@@ -173,18 +180,39 @@ def report(args, form, path, outcome, wanted):
     if ended.status < 0:
         ui.note(f"{target.name} {launch.describe(ended.status)}")
     if form == "prom":
-        write(path, (main or b"".join(others[:1])).decode("utf-8", "replace").rstrip())
-        return launch.exit_code(ended.status)
+        text = (main or b"".join(others[:1])).decode("utf-8", "replace").rstrip()
+        return passed_on(ended, write(path, text), None)
     rest = sorted(parsed(others), key=lambda d: d.get("rss_peak_bytes", 0), reverse=True)
     document = next(iter(parsed([main] if main else [])), None)
     full = runreport.document(target, ended, document, rest)
-    full["failed"] = [c.text for c in wanted if conditions.holds(c, full, target.name)]
+    full["failed"], unjudged = judged(wanted, full, target.name)
     lines = [json.dumps(full, indent=1)]
     if form == "text":
         lines = [ui.printable(line) for line in runreport.text(full)]
         lines = lines if path else ui.fit(lines, sys.stderr)
-    write(path, "\n".join(lines))
+    unwritten = write(path, "\n".join(lines))
     for text in full["failed"]:
         ui.note(f"--fail-on: {text} holds")
-    status = launch.exit_code(ended.status)
+    status = passed_on(ended, unwritten, unjudged)
     return EXIT_CONDITION_FALSE if status == EXIT_OK and full["failed"] else status
+
+
+def judged(wanted, full, name):
+    """([texts of conditions that hold], the error of the first that the report says nothing of)."""
+    held, unjudged = [], None
+    for condition in wanted:
+        try:
+            held += [condition.text] * conditions.holds(condition, full, name)
+        except QuireError as error:
+            unjudged = unjudged or error
+    return held, unjudged
+
+
+def passed_on(ended, unwritten, unjudged):
+    """The program's own status; of one that ended well, what we could not do is the error."""
+    status = launch.exit_code(ended.status)
+    if status == EXIT_OK and (unwritten or unjudged):
+        raise unwritten or unjudged
+    if unwritten:
+        ui.say(unwritten.text().splitlines(), sys.stderr)
+    return status

@@ -2,12 +2,14 @@
 """
 options.py - numbers on the command line, with what they may be.
 
-    parser.add_argument("--sites", type=options.at_least(1))        --sites -3  ->  usage error, exit 2
+    parser.add_argument("--sites", type=options.at_least(1))               --sites -3          ->  usage error, exit 2
+    parser.add_argument("--limit-bytes", type=options.size(1 << 20))       --limit-bytes 512M  ->  536870912
 
 Not here: which options there are (cmd_*.py), --rounds and --time-limit (measure.check_limits).
 """
 
 import argparse
+import re
 
 
 def at_least(least):
@@ -20,6 +22,25 @@ def at_least(least):
             raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from error
         if value < least:
             raise argparse.ArgumentTypeError(f"{text} is less than {least}")
+        return value
+
+    return number
+
+
+SIZE = re.compile(r"^([0-9]+)([KMGT]?)$")
+UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
+
+
+def size(least):
+    """For argparse's `type`: bytes from `least` on, as 1000000, 512M or 2G."""
+
+    def number(text):
+        found = SIZE.match(text)
+        if not found:
+            raise argparse.ArgumentTypeError(f"{text!r} is no size: a number, then K, M, G or T")
+        value = int(found[1]) << UNITS[found[2]]
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{text} is less than {least} bytes")
         return value
 
     return number

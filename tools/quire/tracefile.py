@@ -89,18 +89,21 @@ def default_path(name):
 
 def output_path(args, name):
     """Where the trace goes: -o FILE (refused when it exists, unless -f), else a name of its own."""
+    if args.output in ("", "-"):
+        why = "" if not args.output else "standard output is the program's own"
+        raise UsageError("-o: a trace needs the name of a file", why, "-o program.qtr")
     path = os.path.abspath(args.output or default_path(name))
     folder = os.path.dirname(path)
     there = [path] if os.path.lexists(path) else family(path)
     if there:
+        if not os.path.isfile(there[0]):
+            raise UsageError(f"{args.output} is not a regular file", fix="choose another name")
         if not args.force:
             raise UsageError(
                 f"{shown(there[0])} exists already",
                 "a trace is never overwritten by itself",
                 "add -f to replace it, or choose another name",
             )
-        if not os.path.isfile(there[0]):
-            raise UsageError(f"{args.output} is not a regular file", fix="choose another name")
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
         raise EnvironmentLacks(
             f"cannot write a trace into {folder}",
