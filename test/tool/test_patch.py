@@ -249,6 +249,32 @@ def test_the_cpp_header_of_each_class_compiles_and_serves_containers(tmp_path, c
     output(tmp_path, "use")
 
 
+NESTED = """
+#include "quire_f.hpp"
+#include <cstring>
+static void *phase(bool within) {
+    f_phase outer;
+    char *text = static_cast<char *>(f_alloc(100));
+    std::memset(text, 7, 100);
+    if (within) { f_phase inner; std::memset(f_alloc(100), 9, 100); }
+    return text[99] == 7 ? text : nullptr;
+}
+int main() { void *first = phase(false), *again = phase(true); return !(first && first == again && phase(true)); }
+"""
+
+
+def test_a_small_phase_keeps_its_arena_for_the_next_and_one_within_another_has_its_own(tmp_path, c_program):
+    kept = patch.document(*c_program, "parse")
+    assert "quire_arena_reset" in kept["c"] and "parse_quit" in kept["c"] and "std::exchange" in kept["cpp"]
+    made = patch.Change("f", "arena", "", 4096, "", site_named("f"), [])
+    assert "quire_arena_reset" not in patch_c.code(made) + patch_cpp.code(made)
+    (tmp_path / "quire_f.hpp").write_text(patch_cpp.code(made._replace(kept=True)))
+    (tmp_path / "use.cc").write_text(NESTED)
+    words = ["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", *INCLUDE, "use.cc", "-o", "use", *LINK]
+    compiled(tmp_path, *words)
+    output(tmp_path, "use")
+
+
 def test_the_code_tells_the_figures_the_place_and_the_type(c_program, place):
     found = patch.document(*c_program, "parse")
     assert "struct node" in found["c"] and f"{place}/shop.c:" in found["c"]

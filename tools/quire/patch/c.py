@@ -2,7 +2,7 @@
 """
 c.py - the advice on a site as a C header: functions of one shape for all classes.
 
-    NAME_begin  NAME_alloc  NAME_alloc_zero  NAME_strdup  NAME_free  NAME_end
+    NAME_begin  NAME_end  NAME_alloc  NAME_alloc_zero  NAME_strdup  NAME_free
 
 so that a call of malloc becomes NAME_alloc and needs no other change.
 Not here: what the names and sizes are (patch/code.py), C++ (patch/cpp.py).
@@ -26,7 +26,7 @@ TOP = """/* quire_{name}.h - {purpose}
 
 """
 
-ARENA = """/* One for each thread: an arena is for one thread at a time. */
+PHASE_LARGE = """/* One for each thread: an arena is for one thread at a time. */
 static _Thread_local struct quire_arena *{name}_arena;
 
 /* Where the phase begins.  0, or -1 with errno ENOMEM. */
@@ -37,7 +37,47 @@ static inline int {name}_begin(void)
     return {name}_arena != NULL ? 0 : -1;
 }}
 
-/* In place of malloc, within the phase. */
+/* Where the phase ends: all of them are dead.  The phases are large, or rare: their memory is given back. */
+static inline void {name}_end(void)
+{{
+    quire_arena_destroy({name}_arena);
+    {name}_arena = NULL;
+}}
+
+"""
+
+PHASE_SMALL = """/* One for each thread: an arena is for one thread at a time. */
+static _Thread_local struct quire_arena *{name}_arena;
+
+/*
+ * Where the phase begins.  0, or -1 with errno ENOMEM.  The phases are small and many: to create and destroy an arena for
+ * each would cost as much as ten small objects do, so the first phase of a thread makes it and all others find it empty.
+ */
+static inline int {name}_begin(void)
+{{
+    const struct quire_arena_opts opts = {{.name = "{name}", .size_hint_bytes = {bytes}}};
+    if ({name}_arena == NULL)
+        {name}_arena = quire_arena_create(&opts);
+    return {name}_arena != NULL ? 0 : -1;
+}}
+
+/* Where the phase ends: all of them are dead.  Their memory stays for the next one: at most {bytes} bytes were seen. */
+static inline void {name}_end(void)
+{{
+    if ({name}_arena != NULL)
+        quire_arena_reset({name}_arena);
+}}
+
+/* Where a thread ends that does not end with the program: gives that memory back. */
+static inline void {name}_quit(void)
+{{
+    quire_arena_destroy({name}_arena);
+    {name}_arena = NULL;
+}}
+
+"""
+
+ARENA = """/* In place of malloc, within the phase. */
 static inline void *{name}_alloc(size_t bytes)
 {{
     return quire_arena_alloc({name}_arena, bytes);
@@ -65,13 +105,6 @@ static inline char *{name}_strdup(const char *string)
 static inline void {name}_free(void *p)
 {{
     (void)p;
-}}
-
-/* Where the phase ends: all of them are dead. */
-static inline void {name}_end(void)
-{{
-    quire_arena_destroy({name}_arena);
-    {name}_arena = NULL;
 }}
 """
 
@@ -191,4 +224,5 @@ def code(change):
         "what": HEADERS[change.klass],
         "header": HEADERS[change.klass],
     }
-    return (TOP + BODIES[change.klass] + END).format(**values)
+    phase = (PHASE_SMALL if change.kept else PHASE_LARGE) if change.klass == "arena" else ""
+    return (TOP + phase + BODIES[change.klass] + END).format(**values)

@@ -30,8 +30,9 @@ CONTAINER = re.compile(
     r"|unordered_map|unordered_multimap|unordered_set|unordered_multiset)<"
 )
 
-# `name`: a C identifier for all that is generated; `about`: the figures, one line; `bytes`: of an element or a phase.
-Change = namedtuple("Change", "name klass about bytes type site others")
+# `name`: a C identifier for all that is generated; `about`: the figures, one line; `bytes`: of an element or a phase;
+# `kept`: the arena stays between its phases.
+Change = namedtuple("Change", "name klass about bytes type site others kept", defaults=[False])
 
 
 def matches(site, wanted):
@@ -108,6 +109,7 @@ def change_of(planned, rows, site):
         patch_source.type_of(site),
         site,
         others,
+        any(arena["arena"] == site.arena and arena["kept"] for arena in planned["arenas"]),
     )
 
 
@@ -145,7 +147,7 @@ def phase_notes(change, cpp):
     return [
         f"Phase: {change.name}_begin() before the first of these objects is made, {change.name}_end() once all are dead. {below}",
         f"Their free() calls go, or become {change.name}_free(), which does nothing.",
-    ]
+    ] + [f"{change.name}_quit() where a thread ends before the program does."] * change.kept
 
 
 def class_notes(change, cpp):

@@ -24,11 +24,44 @@ TOP = """// quire_{name}.hpp - {purpose}
 #include <memory_resource>
 #include <new>
 #include <quire/{header}.h>
+#include <utility>
 
 """
 
+# The life of the phase's arena: its birth, its end, where it waits for the next phase.
+LIFE_LARGE = {
+    "why": "The phases are large, or rare: their memory is given back when they end.",
+    "take": "nullptr",
+    "end": "        quire_arena_destroy(arena_);",
+    "keeper": "",
+}
+LIFE_SMALL = {
+    "why": "The phases are small and many: to create and destroy an arena for each would cost as much as ten small objects do, so each\n"
+    "// thread keeps one for its next phase, empty; a phase within a phase has its own.",
+    "take": "std::exchange(idle(), nullptr)",
+    "end": """        if (idle() == nullptr) {{
+            quire_arena_reset(arena_);
+            idle() = arena_;
+        }} else {{
+            quire_arena_destroy(arena_);
+        }}""",
+    "keeper": """    // The arena of this thread that no phase uses; it goes with the thread.
+    static quire_arena *&idle()
+    {{
+        struct keeper {{
+            quire_arena *arena = nullptr;
+            ~keeper() {{ quire_arena_destroy(arena); }}
+        }};
+        static thread_local keeper kept;
+        return kept.arena;
+    }}
+
+""",
+}
+
 ARENA = """// The phase: a variable where it begins; all objects go when the variable does.  Their delete goes: call a destructor that
 // does more than free memory by hand, p->~T().
+// {why}
 class {name}_phase final : public std::pmr::memory_resource {{
   public:
     {name}_phase()
@@ -36,7 +69,9 @@ class {name}_phase final : public std::pmr::memory_resource {{
         quire_arena_opts opts{{}};
         opts.name = "{name}";
         opts.size_hint_bytes = {bytes};
-        arena_ = quire_arena_create(&opts);
+        arena_ = {take};
+        if (arena_ == nullptr)
+            arena_ = quire_arena_create(&opts);
         if (arena_ == nullptr)
             throw std::bad_alloc();
         outer_ = current();
@@ -47,7 +82,7 @@ class {name}_phase final : public std::pmr::memory_resource {{
     ~{name}_phase() override
     {{
         current() = outer_;
-        quire_arena_destroy(arena_);
+{end}
     }}
 
     // The innermost phase of this thread.
@@ -58,7 +93,7 @@ class {name}_phase final : public std::pmr::memory_resource {{
     }}
 
   private:
-    void *do_allocate(std::size_t bytes, std::size_t align_bytes) override
+{keeper}    void *do_allocate(std::size_t bytes, std::size_t align_bytes) override
     {{
         void *p = quire_arena_alloc_aligned(arena_, bytes, align_bytes);
         if (p == nullptr)
@@ -199,4 +234,6 @@ def code(change):
         "about": patch_c.commented(change.about),
         "header": patch_c.HEADERS[change.klass],
     }
+    life = LIFE_SMALL if change.kept else LIFE_LARGE
+    values.update({part: text.format(**values) for part, text in life.items()})
     return (TOP + BODIES[change.klass] + patch_c.END).format(**values)
