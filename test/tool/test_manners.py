@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """test_manners - streams, exit codes, terminals of any width and none, names of any bytes, files that are there already."""
 
+import errno
 import json
 import os
 import shutil
@@ -64,8 +65,36 @@ def test_a_programs_own_output_is_left_alone_by_record_and_run(tmp_path):
 def test_a_result_that_cannot_be_written_is_an_error(tmp_path, churn):
     with open("/dev/full", "w", encoding="ascii") as full:
         done = raw(tmp_path, "advise", str(churn[1]), stdout=full, stderr=subprocess.PIPE)
-    assert done.returncode == 125 and b"No space left" in done.stderr
+    assert done.returncode == 3 and b"No space left" in done.stderr and b"fix: " in done.stderr
     assert b"Traceback" not in done.stderr and b"Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words, status",
+    [
+        (["run", "--", "sh", "-c", "exit 44"], 44),
+        (["record", "--", "sh", "-c", "exit 44"], 44),
+        (["try", "--rounds", "1", "--no-report", "--", "sh", "-c", "exit 44"], 44),
+        (["run", "--", "sh", "-c", "kill -9 $$"], 137),
+        (["bogus"], 2),
+    ],
+)
+@pytest.mark.parametrize("closed", [False, True])
+def test_the_exit_status_is_the_same_where_diagnostics_cannot_be_written(tmp_path, words, status, closed):
+    command = [sys.executable, str(TOOL), *words]
+    with open("/dev/full", "w", encoding="ascii") as full:
+        shut = (lambda: os.close(2)) if closed else None
+        done = subprocess.run(command, cwd=tmp_path, env=environment(), stderr=full, stdout=subprocess.DEVNULL, preexec_fn=shut, timeout=HANGS_S)
+    assert done.returncode == status
+
+
+@pytest.mark.parametrize("command, status", [("advise", 3), ("report", 3), ("bench", 3), ("run", 125), ("try", 125)])
+def test_what_the_system_refuses_is_said_with_what_to_do(command, status):
+    import cli
+
+    error = cli.of_system(PermissionError(errno.EACCES, "Permission denied", "x.qtr"), command)
+    assert error.exit_code == status
+    assert error.text().splitlines() == [f"quire: {command} cannot use x.qtr", "  why: Permission denied", "  fix: ls -ld x.qtr   (who may?)"]
 
 
 def test_a_reader_that_goes_away_ends_it_quietly(tmp_path, churn):
@@ -243,12 +272,13 @@ def test_a_name_of_any_bytes_is_shown_escaped_and_never_obeyed(tmp_path, churn):
     for text in (done.stdout, done.stderr):
         assert b"\x1b" not in text and b"Traceback" not in text
         text.decode("utf-8")
-    assert rb"\x1b[2J" in done.stdout
+    assert rb"\x1b[2J\xff" in done.stdout
     for command in (b"run", b"check"):
         done = raw(tmp_path, command, b"--", program, capture_output=True)
         assert done.returncode == 0 and b"\x1b" not in done.stdout + done.stderr, command
     (trace,) = tmp_path.glob("*.qtr")
     document = json.loads(quire(tmp_path, "advise", "--json", trace).stdout)
+    json.dumps(document, ensure_ascii=False).encode()  # no half characters
     assert document["traces"][0]["facts"]["allocations"] == 4000
     words = ["replay", "--rounds", "1", "--allocator", "libc", trace]
     replayed = raw(tmp_path, *words, capture_output=True)

@@ -23,6 +23,13 @@ def test_the_interval_of_few_rounds_is_their_whole_range():
     assert estimate(values) == Estimate(4, 1, 7)
 
 
+@pytest.mark.parametrize("rounds, said", [(1, "no interval"), (2, "whole range"), (5, "whole range"), (6, "95 %"), (31, "95 %")])
+def test_an_interval_is_called_what_it_is(rounds, said):
+    assert said in measure.interval_kind(rounds)
+    values = [chance.random() for chance in [random.Random(rounds)] for _ in range(rounds)]
+    assert (" to " in render.interval(estimate(values), str)) == (rounds > 1)
+
+
 def test_the_interval_of_many_rounds_leaves_out_outliers():
     values = list(range(1, 15)) + [1000]
     assert estimate(values).high < 1000

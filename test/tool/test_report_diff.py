@@ -109,6 +109,21 @@ def test_figures_that_only_one_has_are_named(tmp_path):
     assert "A alone: micro one libc cpu_ns" in said and "B alone: micro one mimalloc cpu_ns" in said
 
 
+@pytest.mark.parametrize("text, why", [('{"schema": "quire.bench/9", "table": "micro"}', "quire.bench/9"), ("[" * 100000, "neither"), ("[1]", "without a schema")])
+def test_a_document_of_another_version_or_none_is_refused(tmp_path, text, why):
+    (tmp_path / "x.json").write_text(text)
+    done = quire(tmp_path, "report", "x.json")
+    assert done.returncode == 2 and why in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("part", [{"threads": "x"}, {"peak_live_bytes": [[]]}])
+def test_a_try_with_nonsense_in_it_is_refused(tmp_path, part):
+    document = {"schema": "quire.try/1", "program": {"argv": ["x"]}, "trace": {"path": "x.qtr", "allocations": 5, **part}, "verdict": {"word": "YES"}}
+    (tmp_path / "x.json").write_text(json.dumps(document))
+    done = quire(tmp_path, "report", "x.json")
+    assert done.returncode == 2 and "is nothing that `report` reads" in done.stderr and "Traceback" not in done.stderr
+
+
 def test_unlike_things_are_not_compared(traces, tmp_path):
     (tmp_path / "b.json").write_text(json.dumps(bench(1, 1, 1)))
     done = quire(tmp_path, "report", traces / "a.qtr", "b.json", "--text")

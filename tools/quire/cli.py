@@ -17,7 +17,9 @@ Not here: what any command does, nor setting up a checkout (the front door `quir
 
 import argparse
 import difflib
+import errno
 import importlib
+import io
 import os
 import signal
 import sys
@@ -29,6 +31,7 @@ from errors import (
     EXIT_SIGNAL_BASE,
     EXIT_TOOL_FAILED,
     EXIT_USAGE,
+    EnvironmentLacks,
     QuireError,
     UsageError,
 )
@@ -151,6 +154,24 @@ def hold_standard_streams():
             setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))
 
 
+class Diagnostics(io.FileIO):
+    """Standard error: what nobody can take (a full disk, a closed pipe) is dropped, and the exit status says the rest."""
+
+    def write(self, data):
+        """As if all of it had been written."""
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)
+
+
+def drop_unwritable_diagnostics():
+    """A command ends with its own status also where its diagnostics cannot be written."""
+    if sys.stderr is sys.__stderr__:
+        raw = io.BufferedWriter(Diagnostics(sys.stderr.fileno(), "w", closefd=False))
+        sys.stderr = io.TextIOWrapper(raw, sys.stderr.encoding, line_buffering=True)
+
+
 def say_unprintable_names():
     """Names that are no valid text (arguments, files) are shown escaped instead of ending us."""
     for stream in (sys.stdout, sys.stderr):
@@ -161,6 +182,7 @@ def say_unprintable_names():
 def main(argv):
     """One command line from beginning to end; its exit code."""
     hold_standard_streams()
+    drop_unwritable_diagnostics()
     say_unprintable_names()
     with stops.raised():
         return guarded(argv)
@@ -185,6 +207,25 @@ def guarded(argv):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_SIGNAL_BASE + signal.SIGPIPE
     except OSError as error:
-        where = f" ({ui.printable(str(error.filename))})" if error.filename else ""
-        print(f"quire: {error.strerror or error}{where}", file=sys.stderr)
-        return EXIT_TOOL_FAILED
+        found = of_system(error, argv[0])
+        ui.say(found.text().splitlines(), sys.stderr)
+        return found.exit_code
+
+
+def of_system(error, name):
+    """What the system refused a command, as an error of ours: 125 where the status is a program's, else the environment's."""
+    place = str(error.filename) if error.filename else "its output"
+    fixes = {
+        errno.ENOSPC: "make room there, or choose another place",
+        errno.EDQUOT: "make room there, or choose another place",
+        errno.EACCES: f"ls -ld {place}   (who may?)",
+        errno.EPERM: f"ls -ld {place}   (who may?)",
+        errno.EMFILE: "ulimit -n 4096   and again",
+    }
+    takes_program = name in command_names() and getattr(load(name), "TAKES_PROGRAM", False)
+    return EnvironmentLacks(
+        f"{name} cannot use {place}",
+        error.strerror or str(error),
+        fixes.get(error.errno, "another file or place"),
+        EXIT_TOOL_FAILED if takes_program else None,
+    )

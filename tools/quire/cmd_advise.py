@@ -6,7 +6,6 @@ roughly what each saves. Several traces of one program: what they agree on.
 Not here: the saving of the whole beside other allocators (cmd_replay.py), the verdict (cmd_try.py).
 """
 
-import json
 import os
 import sys
 import tempfile
@@ -53,7 +52,7 @@ def print_patch(judged, args):
     """The change of one site; 1 when there is nothing to change."""
     found = patch.document(*judged, args.patch)
     sys.stdout.reconfigure(errors="surrogateescape")  # a source file's bytes go out as they came in
-    print(json.dumps(found, indent=1) if args.json else "\n".join(patch.text(found)))
+    print(ui.json_text(found) if args.json else "\n".join(patch.text(found)))
     return 0 if found["c"] else 1
 
 
@@ -143,7 +142,7 @@ def run(args):
         result = {"schema": "quire.advise/1", "traces": [document(*one) for one in judged]}
         if len(judged) > 1:
             result["intersection"] = common.document() if common else None
-        print(json.dumps(result, indent=1))
+        print(ui.json_text(result))
         return 0
     parts = [text(*one, args.sites) for one in judged]
     parts += [advise_intersect.text(common, args.sites)] if common else []

@@ -9,7 +9,6 @@ Exit: 0 it serves, 1 it does not, and why.  The program is not run.
 Not here: asking the loader (serving.py, bindings.py).
 """
 
-import json
 import os
 
 import serving
@@ -119,7 +118,7 @@ def say(args, name, answer):
             "reason": answer.reason or None,
             "fix": answer.fix or None,
         }
-        print(json.dumps(document, indent=1))
+        print(ui.json_text(document))
     elif answer.serves:
         ui.say([f"{ui.printable(name)}: malloc is served by {ui.printable(answer.owner)}"])
     else:

@@ -5,7 +5,6 @@ cmd_replay.py - `quire replay TRACE`: the recorded operations through libc, the 
 Not here: the program's own run time, so no share of it and no verdict (cmd_try.py has both).
 """
 
-import json
 import tempfile
 
 import advise.advice as advice
@@ -17,7 +16,7 @@ import render
 import tracefile
 import ui
 from cli import nearest
-from errors import UsageError
+from errors import EnvironmentLacks, UsageError
 
 HELP = "replay a trace through libc, every installed peer, the drop-in and the advised mix"
 SECONDS_DEFAULT = 30
@@ -67,6 +66,12 @@ def run(args):
     chosen, _ = choose(args.allocator, "")
     with tempfile.TemporaryDirectory(prefix="quire-") as folder:
         recording = tracefile.analyse(args.trace, folder, args.wrapper)
+        if not recording.events:
+            raise EnvironmentLacks(
+                f"nothing to replay in {tracefile.shown(args.trace)}",
+                recording.facts.get("note") or "the program never called malloc",
+                f"{render.command()} record -- PROGRAM ARGS",
+            )
         wanted = args.allocator is None or "mix" in args.allocator.split(",")
         advised = mix.choose(recording, folder, args.rounds).path if wanted else None
         chosen, plan_path = choose(args.allocator, advised)
@@ -81,22 +86,14 @@ def run(args):
         for row in rows:
             row.pop("program_cpu_s", None)
             row.pop("saving_percent", None)
-        print(
-            json.dumps(
-                {
-                    "schema": "quire.replay/1",
-                    "trace": args.trace,
-                    "rounds": series.rounds,
-                    "ops": series.ops(),
-                    "allocators": rows,
-                },
-                indent=1,
-            )
-        )
+        head = {"schema": "quire.replay/1", "trace": args.trace, "rounds": series.rounds, "ops": series.ops()}
+        print(ui.json_text({**head, "allocators": rows}))
         return 0
     what = ui.printable(recording.command)
-    head = f"{what}: {ui.count(series.ops())} operations, {series.rounds} rounds"
+    plural = "s" * (series.rounds != 1)
+    head = f"{what}: {ui.count(series.ops())} operations, {series.rounds} round{plural}; {measure.interval_kind(series.rounds)}"
+    notes = [f"  note: {ui.printable(note)}" for note in [recording.facts.get("note")] if note]
     rows = [[r[0], r[1], r[4]] for r in render.allocator_rows(outcome)]
-    table = ui.table(["allocator", "ns per operation (95 %)", "peak memory"], rows)
-    print("\n".join(ui.fit([ui.bold(head)]) + table))
+    table = ui.table(["allocator", "ns per operation", "peak memory"], rows)
+    print("\n".join(ui.fit([ui.bold(head)] + notes) + table))
     return 0

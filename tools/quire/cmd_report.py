@@ -22,7 +22,7 @@ import report.page as report_page
 import report.subject as report_subject
 import tracefile
 import ui
-from errors import EnvironmentLacks, UsageError
+from errors import EnvironmentLacks, QuireError, UsageError
 
 HELP = "a trace or a result as one HTML file, or as pprof, folded stacks, speedscope, CSV; two: their difference"
 # Of --svg, as report/svg.py makes them.
@@ -214,9 +214,11 @@ def run(args):
     refuse_outputs(args)
     try:
         return carry_out(args)
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
+    except (QuireError, OSError):
+        raise
+    except Exception as error:
         if all(report_inputs.read(path).kind == "trace" for path in args.inputs):
-            raise  # our own mistake
+            raise  # our own mistake; in a document anything may stand where anything else should
         named = " and ".join(args.inputs)
         raise report_inputs.refuse(named, f"a part of it is missing or another ({error!r})") from error
 

@@ -8,7 +8,6 @@ The program runs at least twice, with the same input; its output is hidden, its 
 Not here: each of the steps (target.py, launch.py, tracefile.py, advise/advice.py, measure.py) and the words (tryreport.py).
 """
 
-import json
 import os
 import tempfile
 from collections import namedtuple
@@ -161,6 +160,14 @@ def refuse_unseen(target, recording, ran):
         )
 
 
+def too_few(rounds, args):
+    """Why so few rounds give no verdict, and what gives one."""
+    number = f"{rounds} round{'s' * (rounds != 1)} of replays"
+    if args.rounds is not None:
+        return f"{number} cannot be told from noise: --rounds {measure.ROUNDS_USUAL}"
+    return f"only {number} fitted into the time: --time-limit {max(SECONDS_DEFAULT, args.time_limit * 4):.0f}"
+
+
 def measure_all(report, folder, args):
     """Plan, replays and verdict, into the report."""
     ui.note("replaying the parts of the plan a few times, to see which of them gain")
@@ -171,9 +178,8 @@ def measure_all(report, folder, args):
     limits = measure.Limits(args.rounds, args.time_limit)
     series = measure.replay(report.recording.program, chosen, limits, report.settle)
     report.settle(series)
-    if args.rounds is None and series.rounds < measure.ROUNDS_JUDGED_MIN:
-        reason = f"only {series.rounds} rounds of replays fitted into the time: --time-limit {args.time_limit * 4:.0f}"
-        report.verdict = advice.Verdict(advice.INCONCLUSIVE, reason)
+    if series.rounds < measure.ROUNDS_JUDGED_MIN:
+        report.verdict = advice.Verdict(advice.INCONCLUSIVE, too_few(series.rounds, args))
 
 
 def try_program(report, args, folder):
@@ -236,7 +242,7 @@ def carry_out(report, args):
 
             report_try.write(report, args.wrapper, folder)
     if args.json:
-        print(json.dumps(report.document(), indent=1))
+        print(ui.json_text(report.document()))
     else:
         print("\n".join(ui.fit(report.text())))
 

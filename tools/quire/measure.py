@@ -27,6 +27,7 @@ ROUNDS_MIN = 5
 ROUNDS_USUAL = 15
 ROUNDS_MAX = 31
 ROUNDS_JUDGED_MIN = 3
+ROUNDS_95_MIN = 6  # of fewer, the whole range holds the median less often than that
 PATIENCE = 2
 CONFIDENCE = 0.95
 
@@ -102,6 +103,13 @@ def estimate(values):
     ordered = sorted(values)
     cut = rank(len(ordered))
     return Estimate(median(ordered), ordered[cut], ordered[-1 - cut])
+
+
+def interval_kind(rounds):
+    """What an interval of so many rounds is."""
+    if rounds < 2:
+        return "one round has no interval"
+    return "95 % intervals" if rounds >= ROUNDS_95_MIN else f"intervals are the whole range of the {rounds}"
 
 
 class Series:

@@ -62,7 +62,9 @@ def command():
 
 
 def interval(value, form):
-    """`12 % (11 % to 13 %)`"""
+    """`12 % (11 % to 13 %)`; of one round `12 %`"""
+    if value.low == value.high:
+        return form(value.value)
     return f"{form(value.value)} ({form(value.low)} to {form(value.high)})"
 
 
@@ -92,7 +94,7 @@ def allocator_rows(outcome):
         rows.append(
             [
                 name,
-                f"{cost.value:.1f} ({cost.low:.1f} to {cost.high:.1f})",
+                interval(cost, "{:.1f}".format),
                 ui.seconds(outcome.program_with(backend.name)),
                 saving,
                 ui.size(outcome.series.peak_bytes(backend.name)),

@@ -12,6 +12,7 @@ import shlex
 import advise.advice as advice
 import advise.wrappers as advise_wrappers
 import launch
+import measure
 import peers
 import render
 import tracefile
@@ -178,8 +179,9 @@ class Report:
 
     def _detail_text(self):
         lines = render.allocators_text(self.outcome)
+        rounds = self.outcome.series.rounds
         lines += [
-            f"  {self.outcome.series.rounds} interleaved rounds; medians, 95 % intervals; "
+            f"  {rounds} interleaved round{'s' * (rounds != 1)}; medians, {measure.interval_kind(rounds)}; "
             "`program` is its CPU time if that allocator served it.",
             "",
         ]

@@ -11,7 +11,9 @@ Not here: what is said.
 """
 
 import contextlib
+import json
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -81,9 +83,23 @@ def percent(value):
     return f"{value:.0f} %" if abs(value) >= 10 else f"{value:.1f} %"
 
 
+def escape(char):
+    """What a terminal would obey, or not show, written out; also a byte that is no text, as Python keeps it in names."""
+    if "\udc80" <= char <= "\udcff":
+        return f"\\x{ord(char) - 0xDC00:02x}"
+    return char.encode("unicode_escape").decode()
+
+
 def printable(text):
-    """The text with what a terminal would obey, or not show, written out: `\\x1b`, `\\n`."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    """The text with what a terminal would obey, or not show, written out: `\\x1b`, `\\n`, `\\xe9`."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else escape(c) for c in text)
+
+
+def json_text(document):
+    """A document as JSON that strict readers take: bytes that are no text as in `printable`, not as half a character."""
+    pair_or_backslash, byte = r"\\u(?:d[89ab]..\\ud[c-f]..)|\\\\", r"\\udc([89a-f][0-9a-f])"
+    said = json.dumps(document, indent=1)
+    return re.sub(f"{pair_or_backslash}|{byte}", lambda m: rf"\\x{m[1]}" if m[1] else m[0], said)
 
 
 def masked(text):

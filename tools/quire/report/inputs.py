@@ -16,6 +16,7 @@ from errors import QuireError, UsageError
 Input = namedtuple("Input", "kind path document")
 # Without these a document was cut, or made by hand.
 NEEDED = {"try": {"program", "trace", "verdict"}, "bench": {"table"}, "map": {"pages", "program", "process"}}
+SCHEMAS = {kind: f"quire.{kind}/1" for kind in NEEDED}
 TRACE_MAGIC = b"QTRACE\r\n"
 JSON_BYTES_MAX = 256 << 20
 
@@ -45,11 +46,13 @@ def read(path):
         ) from error
     try:
         document = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise refuse(path, "neither a trace nor JSON") from error
     schema = document.get("schema", "") if isinstance(document, dict) else ""
-    for kind in ("try", "bench", "map"):
+    for kind, newest in SCHEMAS.items():
         if str(schema).startswith(f"quire.{kind}/"):
+            if schema != newest:
+                raise refuse(path, f"it is {schema}, and this version of quire reads {newest}")
             lacks = sorted(NEEDED[kind] - document.keys())
             if lacks:
                 raise refuse(path, f"{schema} without `{lacks[0]}`")
