@@ -132,6 +132,13 @@ class House:
     def flag(self, name):
         (self.state / name).touch()
 
+    def be_quiet(self):
+        """However busy the machine is, no step takes so long here that a line is said of it."""
+        say = self.root / "scripts" / "frontdoor" / "say.py"
+        text = say.read_text(encoding="utf-8")
+        assert "\nQUIET_S = 0.4\n" in text
+        say.write_text(text.replace("\nQUIET_S = 0.4\n", "\nQUIET_S = 400\n"), encoding="utf-8")
+
     def calls(self):
         return (self.state / "calls").read_text().splitlines()
 

@@ -134,6 +134,7 @@ def cpu_seconds(run):
 
 def test_the_second_run_takes_under_a_second_and_fetches_nothing(house):
     """A second where Python itself starts in 10 ms: of the machine, of which others may have a part."""
+    house.be_quiet()
     house.run("try")
     house.flag("no-network")
     bare = ["/usr/bin/python3", "-S", "-c", "pass"]

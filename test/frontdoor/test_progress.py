@@ -90,6 +90,7 @@ def test_a_terminal_that_is_to_stay_plain_gets_a_line_a_step(slow, told):
 
 def test_the_first_run_says_that_it_is_one_and_the_second_says_nothing(tmp_path):
     house = House(tmp_path)
+    house.be_quiet()
     assert "quire: the first run here sets up and builds" in house.run("try").stderr
     assert house.run("try").stderr == ""
 
