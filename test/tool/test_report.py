@@ -112,7 +112,15 @@ def test_sites_that_do_next_to_nothing_are_folded_but_there():
     row = {"share": 50.0, "saving_key": 3.0}
     few = {"share": 0.01, "saving_key": -1e9}
     dear = {"share": 0.01, "saving_key": 0.5}
-    assert report_page.folded([row, few, dear]) == ([row, dear], [few])
+    nothing = {"share": 0.01, "saving_key": 0.04, "saving": "~ 0.0 %"}
+    assert report_page.folded([row, few, dear, nothing]) == ([row, dear], [few, nothing])
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(0, "0.0 %"), (0.01, "< 0.1 %"), (3.26, "3.3 %"), (70.2, "70 %"), (99.99, "99.9 %"), (100, "100 %")]
+)
+def test_a_share_of_the_allocations_is_never_rounded_to_all_or_nothing(value, expected):
+    assert report_page.share(value) == expected
 
 
 def test_raw_data_in_a_page_is_whole_and_can_be_taken_away(elements):

@@ -11,7 +11,9 @@ Not here: the figures (report/subject.py), the pictures (report/figures.py, repo
 import base64
 import gzip
 import json
+import math
 import os
+import re
 import unicodedata
 
 import cxxnames
@@ -25,7 +27,7 @@ import ui
 from errors import EnvironmentLacks
 
 TEMPLATES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "templates")
-SHARE_SHOWN_MIN_PERCENT = 0.1  # of the allocations; call sites below that, which save nothing either, are folded
+SHARE_SHOWN_MIN_PERCENT = 0.1  # of the allocations; call sites below that, which save nothing (or 0.0 %) either, are folded
 DOWNLOAD_PLAIN_BYTES_MAX = 500_000
 VERDICT_CLASSES = {"YES": "yes", "NO, leave it alone": "no", "INCONCLUSIVE": "open"}
 NEEDED = ("jinja2", "matplotlib", "numpy")
@@ -193,6 +195,13 @@ def site_saving(site):
     return "", -1e9
 
 
+def share(value):
+    """A share in percent, never rounded up to all or down to nothing."""
+    if 0 < value < 0.05:
+        return "< 0.1 %"
+    return f"{math.floor(value * 10) / 10:.1f} %" if 99.5 <= value < 100 else ui.percent(value)
+
+
 def site_rows(document):
     """The table of call sites."""
     sites = document["findings"].get("sites", [])
@@ -207,7 +216,7 @@ def site_rows(document):
                 "class": site["class"],
                 "fits": fits(site),
                 "share": 100 * site["allocations"] / total,
-                "share_text": ui.percent(100 * site["allocations"] / total),
+                "share_text": share(100 * site["allocations"] / total),
                 "allocations": site["allocations"],
                 "mean": ui.size(site["bytes"] / max(1, site["allocations"])),
                 "mean_bytes": site["bytes"] / max(1, site["allocations"]),
@@ -230,13 +239,14 @@ def class_rows(sites, findings):
         part = 100 * sum(row["allocations"] for row in same) / total
         if same:
             how = how if served.get(name, True) else render.NO_GAIN
-            rows.append({"name": name, "text": ui.percent(part), "how": how, "n": len(same)})
+            rows.append({"name": name, "text": share(part), "how": how, "n": len(same)})
     return rows
 
 
 def folded(sites):
     """(rows that are shown, rows that do next to nothing)"""
-    few = [r for r in sites if r["share"] < SHARE_SHOWN_MIN_PERCENT and r["saving_key"] <= 0]
+    little = [r for r in sites if r["share"] < SHARE_SHOWN_MIN_PERCENT]
+    few = [r for r in little if r["saving_key"] <= 0 or not re.search("[1-9]", r.get("saving", "1"))]
     return [r for r in sites if r not in few], few
 
 
