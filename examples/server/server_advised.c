@@ -45,7 +45,7 @@ struct session {
 
 static struct session *sessions[SESSIONS];
 static unsigned long long checksum;
-static struct quire_arena *arena; // of the request at hand
+static struct quire_arena *arena; // of the request at hand: small, so it is kept and reset
 
 static void *xmalloc(size_t bytes) {
     void *memory = quire_arena_alloc(arena, bytes);
@@ -193,16 +193,17 @@ int main(int argc, char **argv) {
     long requests = argc > 1 ? strtol(argv[1], NULL, 10) : REQUESTS_DEFAULT;
     static char text[TEXT_BYTES];
     unsigned random = 42;
+    arena = quire_arena_create(NULL);
+    if (!arena)
+        exit(1);
     for (long now = 0; now < requests; now++) {
         write_request(text, &random);
-        arena = quire_arena_create(NULL);
-        if (!arena)
-            exit(1);
         struct request *request = parse(text);
         answer(request, session_of(request, now), now);
         send_off(request);
-        quire_arena_destroy(arena);
+        quire_arena_reset(arena);
     }
+    quire_arena_destroy(arena);
     printf("%ld requests, checksum %llu\n", requests, checksum);
     return 0;
 }

@@ -7,8 +7,8 @@
  *     cc -O2 tree_advised.c -lquire -o tree_advised && ./tree_advised 20000
  *
  * This is tree_malloc.c with the advice of `./quire try` carried out: the nodes and names of a formula are born and die together, so
- * one arena holds them.  The two differ in new_node, new_name and solve; drop_all, and the list that it
- * needs, are gone.
+ * one arena holds them.  The two differ in new_node, new_name, solve and main; drop_all, and the list that
+ * it needs, are gone.
  */
 #include <quire/arena.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ struct node {
     struct node *left, *right;
 };
 
-static struct quire_arena *arena; // of the formula at hand
+static struct quire_arena *arena; // of the formula at hand: small, so it is kept and reset
 
 static struct node *new_node(char kind, struct node *left, struct node *right) {
     struct node *node = quire_arena_alloc(arena, sizeof *node);
@@ -161,9 +161,6 @@ static void write_formula(char *text, unsigned *random) {
 }
 
 static double solve(const char *text) {
-    arena = quire_arena_create(NULL);
-    if (!arena)
-        exit(1);
     struct node *formula = parse_formula(text);
     struct node *slope = derive(formula, "x_1");
     double sum = 0;
@@ -171,7 +168,7 @@ static double solve(const char *text) {
         double values[NAMES] = {0.25 * point, 0.5, 0.125 * point, 0.75};
         sum += evaluate(formula, values) + evaluate(slope, values);
     }
-    quire_arena_destroy(arena);
+    quire_arena_reset(arena);
     return sum;
 }
 
@@ -180,10 +177,14 @@ int main(int argc, char **argv) {
     static char text[TEXT_BYTES];
     unsigned random = 42;
     double sum = 0;
+    arena = quire_arena_create(NULL);
+    if (!arena)
+        exit(1);
     for (long i = 0; i < formulas; i++) {
         write_formula(text, &random);
         sum += solve(text);
     }
+    quire_arena_destroy(arena);
     printf("%ld formulas, sum %.6f\n", formulas, sum);
     return 0;
 }

@@ -119,7 +119,7 @@ def test_kinds_that_live_one_after_the_other_or_by_chance_at_once_share_nothing(
 def test_large_generations_and_rare_ones_are_destroyed_not_kept(tmp_path):
     program = Program()
     for _ in range(20):
-        request(program, [1], each=100, size=1000)
+        request(program, [1], each=100, size=2000)
     for _ in range(7):
         request(program, [2], each=100, size=16)
     document = planned(tmp_path, program)

@@ -28,7 +28,7 @@
 enum { GROUPS_MAX = 48, PHASE_SLACK_BYTES = 64 << 10 };
 
 // An arena that is kept between its generations: in one thread, in all of them, and how often it must be used again.
-enum { KEPT_BYTES_MAX = 64 << 10, KEPT_ALL_BYTES_MAX = 1 << 20, KEPT_GENERATIONS_MIN = 8 };
+enum { KEPT_BYTES_MAX = 128 << 10, KEPT_ALL_BYTES_MAX = 1 << 20, KEPT_GENERATIONS_MIN = 8 };
 
 struct chooser {
     struct plan *plan;
