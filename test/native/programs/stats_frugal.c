@@ -12,6 +12,7 @@
 #include <quire/heap.h>
 #include <quire/percpu.h>
 #include <quire/slab.h>
+#include <quire/source.h>
 #include <quire/stats.h>
 
 extern void *__libc_malloc(size_t bytes), *__libc_calloc(size_t count, size_t bytes), *__libc_realloc(void *p, size_t bytes);
@@ -48,6 +49,9 @@ static void say(const char *word)
 
 int main(void)
 {
+    /* The thread that gives idle memory back stands still: who met it at a lock would make a system call more. */
+    if (quire_source_set_decay(quire_source_default(), 3600000000000) != 0)
+        return 1;
     struct quire_slab *slab = quire_slab_create(40, &(struct quire_slab_opts){.name = "slab"});
     struct quire_percpu *pool = quire_percpu_create(&(struct quire_percpu_opts){.name = "pool"});
     struct quire_heap *heap = quire_heap_create(&(struct quire_heap_opts){.name = "heap"});
