@@ -152,6 +152,15 @@ def test_a_group_is_killed_only_while_it_is_there_and_is_gone_in_the_end(monkeyp
     assert signals == sent and list(looks) == []
 
 
+def test_a_zombie_that_nobody_reaps_is_no_member_to_wait_for(monkeypatch):
+    with subprocess.Popen(["sleep", "600"], start_new_session=True) as process:
+        monkeypatch.setattr(process, "poll", lambda: None)  # what would reap it
+        assert stops._group_lives(process)
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert not stops._group_lives(process)
+
+
 @pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGHUP])
 def test_any_signal_that_ends_a_try_ends_its_program_too(tmp_path, programs, number):
     words = ("try", "--no-report", "-o", "t.qtr", "--", programs["stubborn"], "alone")

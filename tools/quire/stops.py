@@ -130,6 +130,16 @@ def _signal_group(process, number):
         os.killpg(process.pid, number)
 
 
+def _acts(pid, group):
+    """Whether this process is of the group and could still do something: no zombie, which PID 1 of many a container never reaps."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            state, _, its_group = file.read().rpartition(b")")[2].split()[:3]
+    except (OSError, ValueError):
+        return False
+    return int(its_group) == group and state not in (b"Z", b"X")
+
+
 def _group_lives(process):
     """Whether any process of the group is there that could still do something."""
     process.poll()
@@ -137,7 +147,7 @@ def _group_lives(process):
         os.killpg(process.pid, 0)
     except (ProcessLookupError, PermissionError):
         return False
-    return True
+    return any(_acts(pid, process.pid) for pid in filter(str.isdigit, os.listdir("/proc")))
 
 
 def _is_gone(process, patience_s):
