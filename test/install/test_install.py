@@ -235,6 +235,16 @@ def test_the_installed_tool_tries_a_program(prefix, tmp_path):
     assert json.loads(done.stdout)["schema"] == "quire.try/1"
 
 
+def test_the_installed_tool_starts_programs_by_its_own_helpers(prefix, tmp_path):
+    words = ["run", "--stats=json:report.json", "--", "sh", "-c", "echo ran; kill -9 $$"]
+    done = subprocess.run(
+        [prefix / "bin" / "quire", *words], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (137, "ran\n"), done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert 0 < report["peak_rss_bytes"] < 10 << 20  # the shell's; Python alone holds more
+
+
 def test_the_manual_is_installed_where_man_looks(prefix):
     done = subprocess.run(
         ["man", "-M", prefix / "share" / "man", "quire_slab_create"], capture_output=True, text=True
