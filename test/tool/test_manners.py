@@ -231,6 +231,33 @@ def test_traces_of_further_processes_are_not_overwritten_either(tmp_path):
     assert (tmp_path / "true.qtr.5").read_text() == "mine" and (tmp_path / "true.1.qtr").exists()
 
 
+def test_two_that_record_at_once_have_a_trace_each(tmp_path, monkeypatch):
+    import tracefile
+
+    monkeypatch.setattr(tracefile, "held", [])
+    assert tracefile.hold(str(tmp_path / "sh.qtr"))  # another command, which has not begun to record yet
+    words = ["record", "--", "sh", "-c", "exit 0"]
+    done = quire(tmp_path, *words)
+    assert done.returncode == 0 and [p.name for p in tmp_path.iterdir()] == ["sh.1.qtr"], done.stderr
+    for force in ([], ["-f"]):
+        done = quire(tmp_path, "record", "-o", "sh.qtr", *force, "--", "sh", "-c", "exit 0")
+        assert done.returncode == 2 and "is being recorded by another command" in done.stderr
+    tracefile.held.pop().close()
+    assert quire(tmp_path, *words).returncode == 0 and (tmp_path / "sh.qtr").exists()
+
+
+def test_a_trace_that_has_appeared_since_is_left_alone(tmp_path):
+    import tracefile
+
+    path = tmp_path / "x.qtr"
+    path.write_bytes(b"other's")
+    with pytest.raises(tracefile.UsageError):
+        tracefile.clear(str(path), False)
+    assert path.exists()
+    tracefile.clear(str(path), True)
+    assert not path.exists()
+
+
 def test_what_force_replaces_stays_until_there_is_something_new(tmp_path):
     (tmp_path / "t.qtr").write_text("mine")
     assert quire(tmp_path, "record", "-f", "-o", "t.qtr", "--", "/etc/passwd").returncode == 126

@@ -50,7 +50,7 @@ def run(args):
         ui.note(
             "PYTHONMALLOC=malloc is set for this run: CPython's own allocator would hide what it does"
         )
-    tracefile.clear(path)
+    tracefile.clear(path, args.force)
     ran = launch.visible(target, env)
     found = tracefile.family(path)
     if ran.status < 0:

@@ -192,7 +192,7 @@ def try_program(report, args, folder):
         source.capture()
     report.timing = time_alone(target, source, progress, args.time_limit)
     progress.step("recording it")
-    tracefile.clear(path)
+    tracefile.clear(path, args.force)
     report.trace_path = path
     report.recorded = record(target, source, path)
     progress.step("reading the trace")

@@ -6,13 +6,17 @@ tracefile.py - trace files: their names, and what the analyser makes of them.
        |
     quire-analyse -> sites (JSON: who allocates, quire.sites/1) + program (.qrp: what to replay)
 
-Nothing is ever overwritten without -f.
+Nothing is ever overwritten without -f.  Two that record at the same time never have one name: it is held from when it is
+chosen until the command ends, by an abstract socket, which the kernel takes back from whoever is killed.
 Not here: recording (launch.py), judging (advise/advice.py).
 """
 
+import errno
 import glob
+import hashlib
 import json
 import os
+import socket
 
 import native
 from errors import EnvironmentLacks, QuireError, UsageError
@@ -26,6 +30,9 @@ STOPS = {
     4: "the file was replaced or removed",
     5: "the recorder ran out of memory",
 }
+
+
+held = []  # sockets: names that are ours
 
 
 class Recording:
@@ -77,18 +84,32 @@ def add_wrapper_option(parser):
     )
 
 
+def hold(path):
+    """Keeps a trace's name from all others that record, until this process ends; False: somebody has it."""
+    folder = os.stat(os.path.dirname(os.path.abspath(path)))
+    name = f"{folder.st_dev}:{folder.st_ino}:{os.path.basename(path)}"
+    lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        lock.bind("\0quire-trace-" + hashlib.blake2b(os.fsencode(name), digest_size=20).hexdigest())
+    except OSError as error:
+        lock.close()
+        return error.errno != errno.EADDRINUSE
+    held.append(lock)
+    return True
+
+
 def default_path(name):
-    """NAME.qtr here, or the first NAME.N.qtr that does not exist yet."""
+    """NAME.qtr here, or the first NAME.N.qtr that neither exists nor is held; it is ours from now on."""
     safe = "".join(c if c.isalnum() or c in "._+-" else "_" for c in name) or "program"
     number, path = 0, f"{safe}.qtr"
-    while os.path.lexists(path) or family(path):
+    while os.path.lexists(path) or family(path) or not hold(path):
         number += 1
         path = f"{safe}.{number}.qtr"
     return path
 
 
 def output_path(args, name):
-    """Where the trace goes: -o FILE (refused when it exists, unless -f), else a name of its own."""
+    """Where the trace goes, ours from now on: -o FILE (refused when it exists, unless -f), else a name of its own."""
     if args.output in ("", "-"):
         why = "" if not args.output else "standard output is the program's own"
         raise UsageError("-o: a trace needs the name of a file", why, "-o program.qtr")
@@ -110,12 +131,18 @@ def output_path(args, name):
             "no such directory, or no permission",
             "give another place: -o /tmp/program.qtr",
         )
+    if args.output and not hold(path):
+        raise UsageError(
+            f"{shown(path)} is being recorded by another command", fix="wait for it, or choose another name"
+        )
     return path
 
 
-def clear(path):
+def clear(path, force):
     """Makes room for a recording that `output_path` allowed: what -f replaces stays until now."""
     for old in family(path):
+        if not force:
+            raise UsageError(f"{shown(old)} has appeared", "a trace is never overwritten by itself", "try again")
         os.unlink(old)
 
 
