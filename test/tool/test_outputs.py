@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """test_outputs - what cannot be written in the end is refused before any work: files that exist, places that do not."""
 
+import argparse
 import os
 
 import pytest
@@ -117,3 +118,12 @@ def test_a_benchmarks_pictures_are_those_whose_names_were_asked_for(bench, tmp_p
     shown = bench_document.shown_pictures(bench_document.DATA)
     every = {name for table in cmd_bench.TABLES for name in bench_pictures.files(table)}
     assert {f"{name}.svg" for name in shown} <= every
+
+
+def test_a_device_is_written_to_and_never_replaced(place):
+    args = argparse.Namespace(svg=None, output="/dev/null", force=False, export=None, text=False)
+    cmd_report.refuse_outputs(args)
+    cmd_report.write("/dev/null", "page", force=False)
+    assert not os.path.isfile("/dev/null") and not list(place.iterdir())
+    with pytest.raises(EnvironmentLacks):
+        cmd_report.write("/dev/full", "page", force=False)

@@ -9,7 +9,6 @@ cmd_report.py - `quire report TRACE|try.json`: one HTML file, or an export for a
 Not here: any of these steps.
 """
 
-import contextlib
 import os
 import sys
 import tempfile
@@ -99,22 +98,6 @@ def unique(stem, ending):
     return path
 
 
-def write_whole(path, data, force):
-    """A file that is there whole or not at all; an old one stays until then, or for ever unless `force`."""
-    path = os.path.realpath(path)
-    draft = f"{path}.{os.getpid()}.new"
-    try:
-        with open(draft, "xb") as file:
-            file.write(data)
-        if force:
-            os.replace(draft, path)
-        else:
-            os.link(draft, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(draft)
-
-
 def write(path, content, force):
     """A file that was not there before (unless `force`), or stdout for `-`."""
     data = content if isinstance(content, bytes) else content.encode("utf-8", "replace")
@@ -122,14 +105,15 @@ def write(path, content, force):
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         return
-    if os.path.lexists(path) and not force:
+    device = os.path.exists(path) and not os.path.isfile(path)
+    if os.path.lexists(path) and not force and not device:
         raise outputs.refuse_existing(path)
     try:
-        if os.path.lexists(path) and not os.path.isfile(path):
-            with open(path, "wb") as device:
-                device.write(data)
+        if device:
+            with open(path, "wb") as file:
+                file.write(data)
         else:
-            write_whole(path, data, force)
+            outputs.write_whole(path, data, force)
     except FileExistsError as error:
         raise outputs.refuse_existing(path) from error
     except OSError as error:

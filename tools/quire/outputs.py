@@ -6,10 +6,11 @@ outputs.py - may the files that a command writes at its end be written? Asked be
                 no directory to hold it, or no permission  ->  exit 3
     --svg DIR   the same of every picture that it may get
 
-What is written later checks again: somebody else may have been quicker.
-Not here: writing (cmd_report.py, cmd_bench.py), the names of traces (tracefile.py).
+What is written later checks again: somebody else may have been quicker. A device (/dev/full) is no file to be replaced: it is written to.
+Not here: what is written (cmd_report.py, cmd_bench.py, report/trial.py), the names of traces (tracefile.py).
 """
 
+import contextlib
 import fnmatch
 import os
 
@@ -32,7 +33,9 @@ def check_file(path, force, fix="another place: -o /tmp/report.html"):
     if path == STDOUT:
         return
     if os.path.isdir(path):
-        raise UsageError(f"{path} is a directory", fix="a file in it: -o " + os.path.join(path, "NAME"))
+        raise UsageError(f"{path} is a directory", fix=f"name a file in it: {os.path.join(path, 'NAME')}")
+    if os.path.exists(path) and not os.path.isfile(path):
+        return
     if os.path.lexists(path) and not force:
         raise refuse_existing(path)
     folder = os.path.dirname(os.path.abspath(path))
@@ -53,3 +56,19 @@ def check_folder(folder, names, force):
     for name in there if not force else []:
         if any(fnmatch.fnmatchcase(name, wanted) for wanted in names):
             raise refuse_existing(os.path.join(folder, name))
+
+
+def write_whole(path, data, force):
+    """A file that is there whole or not at all; an old one stays until then, or for ever unless `force`."""
+    path = os.path.realpath(path)
+    draft = f"{path}.{os.getpid()}.new"
+    try:
+        with open(draft, "xb") as file:
+            file.write(data)
+        if force:
+            os.replace(draft, path)
+        else:
+            os.link(draft, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(draft)
