@@ -322,6 +322,9 @@
           if (tapped) { cursor = point(event); redraw(); }
         });
       });
+      svg.addEventListener("touchmove", function (event) {  /* two fingers are ours, one scrolls the page until the map is zoomed */
+        if (event.cancelable && (event.touches.length > 1 || view.w < W)) { event.preventDefault(); }
+      }, { passive: false });
       svg.addEventListener("mousemove", function (event) {
         var at = point(event), spot = find(groups, at.x, at.y, scale());
         window.quireSay(spot ? spot.node.text() : "", event);
