@@ -112,8 +112,29 @@ def test_the_live_table_takes_no_name_for_markup(shown):
     page = wait_until(shown.page)
     console = rich_console.Console(width=120, force_terminal=True, color_system=None, file=open(os.devnull, "w"))
     with console.capture() as captured:
-        console.print(live_view.rich_table(page, live_view.rows(page), 50))
+        console.print(live_view.rich_table(page, live_view.rows(page), 50, 120))
     assert "[red]query[/red] ?[31m" in captured.get()
+
+
+@pytest.mark.parametrize(("width", "dropped"), [(200, []), (80, []), (60, ["id", "free", "count/s"]), (20, list(live_view.DROPPED_FIRST))])
+def test_a_narrow_window_goes_without_columns_and_cuts_no_figure(shown, width, dropped):
+    rich_console = pytest.importorskip("rich.console")
+    page = wait_until(shown.page)
+    found = [row._replace(name="a name of thirty-one letters " * 3, held_per_s=None, count_per_s=None) for row in live_view.rows(page)]
+    assert [h for h in dropped if h in drawn(rich_console, page, found, width).splitlines()[1].split()] == []
+    if width > 40:
+        said = drawn(rich_console, page, found, width)
+        for row in found:
+            assert live_view.cells(row)[3] in said and live_view.cells(row)[6] in said, said
+        assert all(len(line) <= width for line in said.splitlines())
+
+
+def drawn(rich_console, page, found, width):
+    """The live view's table as text."""
+    console = rich_console.Console(width=width, force_terminal=True, color_system=None, file=open(os.devnull, "w"))
+    with console.capture() as captured:
+        console.print(live_view.rich_table(page, found, 50, width))
+    return captured.get()
 
 
 def test_prometheus_text_is_what_the_library_writes_and_says_the_same_as_json(folder, shown):

@@ -152,9 +152,10 @@ def run_live(args, page):
     now, before = live_page.refresh(page), None
     with keys_at_once() as keys, Live(console=Console(), screen=True, auto_refresh=False) as live:
         while now is not None:
-            room = max(1, shutil.get_terminal_size().lines - LINES_AROUND)
+            window = shutil.get_terminal_size()
+            room = max(1, window.lines - LINES_AROUND)
             found = live_view.ordered(live_view.rows(now, before, args.classes), args.sort)
-            live.update(live_view.rich_table(now, found, room), refresh=True)
+            live.update(live_view.rich_table(now, found, room, window.columns), refresh=True)
             due_s = time.monotonic() + args.interval
             key = key_within(keys, args.interval)
             if not obey(args, key):

@@ -57,6 +57,10 @@ SINGULAR = {
 }
 HEADER = ["object", "kind", "id", "holds", "live", "free", "count", "holds/s", "count/s"]
 ALIGN = "llrrrrrrr"
+# A narrow window goes without these, in this order, before a figure is cut; names need as much as NAME_WIDTH_MIN.
+DROPPED_FIRST = ("id", "free", "count/s", "kind", "count", "live")
+NAME_WIDTH_MIN = 12
+GAP = 2  # as rich has it
 SORT_KEYS = ("kind", "bytes", "live", "count", "change", "name")
 
 Row = namedtuple("Row", "kind name id held live free count held_per_s count_per_s")
@@ -164,18 +168,33 @@ def list_text(pages):
     return ui.table(["PID", "program", "holds", "objects", "seen before"], table, flexible=1, align="rlrrr")
 
 
-def rich_table(page, found, room):
-    """The page for a terminal, `room` rows high."""
+def columns_that_fit(words, width):
+    """Numbers of the columns that a window has room for, figures whole; the first takes what is left."""
+    widths = [max(len(row[i]) for row in words) for i in range(len(HEADER))]
+    kept, least = list(range(len(HEADER))), min(widths[0], NAME_WIDTH_MIN)
+    for name in DROPPED_FIRST:
+        if least + sum(widths[i] + GAP for i in kept[1:]) <= width:
+            break
+        kept.remove(HEADER.index(name))
+    return kept
+
+
+def rich_table(page, found, room, width):
+    """The page for a terminal, `room` rows high and `width` columns wide."""
     from rich.table import Table  # only the live view needs it
     from rich.text import Text
 
     table = Table(title=Text(headline(page)), title_justify="left", expand=True, box=None, pad_edge=False)
-    for name, side in zip(HEADER, ALIGN):
-        table.add_column(name, justify="right" if side == "r" else "left", no_wrap=True, overflow="ellipsis")
-    for row in found[:room]:
-        words = cells(row)
+    words = [cells(row) for row in found[:room]]
+    kept = columns_that_fit([HEADER, *words], width)
+    widths = [max(len(row[i]) for row in [HEADER, *words]) for i in kept]
+    widths[0] = max(1, min(widths[0], width - sum(w + GAP for w in widths[1:])))
+    for i in kept:
+        table.add_column(HEADER[i], justify="right" if ALIGN[i] == "r" else "left", no_wrap=True, overflow="ellipsis")
+    for row, line in zip(found, words):
+        line[0] = ui.shorten(line[0], widths[0])
         colours = [None] * 7 + [change_colour(row.held_per_s), change_colour(row.count_per_s)]
-        table.add_row(*(Text(w, style=c or "") for w, c in zip(words, colours)))
+        table.add_row(*(Text(line[i], style=colours[i] or "") for i in kept))
     hidden = len(found) - room
     table.caption = Text(f"{hidden} more below; " * (hidden > 0) + "q ends")
     table.caption_justify = "left"
