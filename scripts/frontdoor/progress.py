@@ -9,7 +9,7 @@
 
 On a terminal the line is rewritten in place; NO_COLOR and TERM=dumb switch that off, COLUMNS is its
 width. Elsewhere there is no such line: say.py has one a step.
-Not here: running the command (say.py).
+Not here: running the command, writing the line (say.py).
 """
 
 import os
@@ -66,16 +66,10 @@ class Line:
         self.title, self.log, self.began_s = title, log, time.monotonic()
         self.offset = log.stat().st_size
 
-    def show(self):
-        """Draws it over what was there."""
+    def text(self):
+        """What it says now."""
         with open(self.log, "rb") as output:
             output.seek(self.offset)
             said = output.read().decode("utf-8", "replace")
         columns = shutil.get_terminal_size((80, 24)).columns
-        line = text(self.title, counted(said), time.monotonic() - self.began_s, columns)
-        print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
-
-    @staticmethod
-    def clear():
-        """Takes it away."""
-        print("\r\033[K", end="", file=sys.stderr, flush=True)
+        return text(self.title, counted(said), time.monotonic() - self.began_s, columns)

@@ -10,6 +10,8 @@ a terminal it moves until the step has ended (progress.py).  The command's own o
 under build/log and is shown when the step fails.
 """
 
+import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -30,8 +32,25 @@ class Stopped(Exception):
         self.status = status
 
 
+def hold_standard_streams():
+    """Streams that our caller closed become /dev/null, so that no file of ours takes their numbers."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
+    sys.stdout = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)
+    sys.stderr = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)
+
+
+def put(text):
+    """Text on stderr; what it cannot take is lost, and changes no exit status."""
+    with contextlib.suppress(OSError):
+        os.write(sys.stderr.fileno(), text.encode("utf-8", "replace"))
+
+
 def line(text):
-    print(f"quire: {text}", file=sys.stderr, flush=True)
+    put(f"quire: {text}\n")
 
 
 def run(command, title, log):
@@ -70,23 +89,23 @@ def _wait(process, title, line):
     if line:
         status = _moving(process, line)
     else:
-        print(head, end="", file=sys.stderr, flush=True)
+        put(head)
         status, head = process.wait(), ""
     end = f"{time.monotonic() - started:.1f} s" if status == 0 else "failed"
-    print(f"{head} {end}", file=sys.stderr, flush=True)
+    put(f"{head} {end}\n")
     return status
 
 
 def _moving(process, line):
     try:
         while True:
-            line.show()
+            put(f"\r\033[K{line.text()}")
             try:
                 return process.wait(timeout=MOVES_S)
             except subprocess.TimeoutExpired:
                 continue
     finally:
-        line.clear()
+        put("\r\033[K")
 
 
 def tail(log):

@@ -112,7 +112,8 @@ def _must(root, command, title):
 
 
 def _is_whole(root):
-    return python_of(root).exists() and _has(root, "pip")
+    # Not Path.exists(): that raises where the link leads into somebody else's home.
+    return os.access(python_of(root), os.X_OK) and _has(root, "pip")
 
 
 def _absent(root, requirements):

@@ -289,3 +289,39 @@ def test_the_cross_compiler_is_left_out_where_apt_would_remove_a_package_for_it(
     assert needs.optional_for_tests() == needs.PEERS
     monkeypatch.setattr(needs.platform, "machine", lambda: "aarch64")
     assert needs.optional_for_tests() == needs.PEERS
+
+
+@as_root_only
+def test_an_environment_that_leads_into_somebody_elses_home_counts_as_none(public_house, tmp_path):
+    python = public_house.root / ".venv" / "bin" / "python"
+    python.unlink()
+    tmp_path.chmod(0o700)
+    python.symlink_to(tmp_path / "python3")
+    done = public_house.run("env", user=NOBODY)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "tool: env\n", "")
+
+
+@pytest.mark.parametrize("words", [["try"], ["try", "five"]])
+@pytest.mark.parametrize("stderr", ["2>&-", "2>/dev/full", "0<&- 2>&-"])
+def test_a_status_does_not_change_when_stderr_cannot_be_written(house, words, stderr):
+    command = " ".join(map(str, house.command(*words)))
+    done = subprocess.run(
+        f"{command} {stderr}", shell=True, stdout=subprocess.PIPE, text=True, env=house.environment()
+    )
+    assert (done.returncode, done.stdout) == (5 if "five" in words else 0, f"tool: {' '.join(words)}\n")
+
+
+def test_something_missing_is_status_3_also_when_it_cannot_be_said(house):
+    house.uninstall("cmake")
+    command = " ".join(map(str, house.command("try")))
+    done = subprocess.run(f"{command} 2>/dev/full", shell=True, env=house.environment(QUIRE_NO_INSTALL="1"))
+    assert done.returncode == 3
+
+
+def test_an_interrupt_before_there_is_anybody_to_catch_it_is_no_traceback(house):
+    text = (house.root / "quire").read_text()
+    early = text.replace("from frontdoor import (", "os.kill(os.getpid(), signal.SIGINT)\nfrom frontdoor import (", 1)
+    assert early != text
+    (house.root / "quire").write_text(early)
+    done = house.run("try")
+    assert done.returncode == -2 and done.stderr == ""
