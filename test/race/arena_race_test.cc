@@ -17,7 +17,7 @@ void noise()
     thread_local uint64_t state = reinterpret_cast<uintptr_t>(&state);
     state = state * 6364136223846793005u + 1442695040888963407u;
     if ((state >> 40) % 20 == 0)
-        sched_yield();
+        yield_sparingly();
 }
 } // namespace
 

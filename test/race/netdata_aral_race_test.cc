@@ -23,7 +23,7 @@ void noise()
     thread_local uint64_t state = reinterpret_cast<uintptr_t>(&state);
     state = state * 6364136223846793005u + 1442695040888963407u;
     if ((state >> 40) % 20 == 0)
-        sched_yield();
+        yield_sparingly();
 }
 
 ARAL *array_of(const char *name, size_t size, AralStats *stats = nullptr, size_t page_bytes = 0)

@@ -51,7 +51,7 @@ inline void noise()
         state = reinterpret_cast<uintptr_t>(&state) | 1;
     state = state * 6364136223846793005u + 1442695040888963407u;
     if ((state >> 40) % 20 == 0)
-        sched_yield();
+        yield_sparingly();
 }
 
 class Noise {

@@ -22,7 +22,7 @@ void noise()
 {
     noise_state = noise_state * 6364136223846793005u + 1442695040888963407u;
     if ((noise_state >> 40) % 20 == 0)
-        sched_yield();
+        yield_sparingly();
 }
 
 struct Owned {
