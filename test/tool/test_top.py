@@ -418,7 +418,7 @@ def test_another_users_process_is_said_to_be_that(shown, monkeypatch):
     monkeypatch.setattr(live_page.os, "geteuid", lambda: 54321)
     with pytest.raises(live_page.EnvironmentLacks) as refused:
         live_page.of_pid(shown.pid)
-    assert "another user's" in refused.value.why and refused.value.fix == f"sudo quire top {shown.pid}"
+    assert "another user's" in refused.value.why and refused.value.fix == "the same command with sudo"
 
 
 def test_a_directory_that_others_may_enter_is_not_believed(tmp_path):

@@ -56,13 +56,15 @@ def locate(name):
     path = shutil.which(name)
     if path:
         return path
+    if not name:
+        raise QuireError("program not found: its name is empty", "a shell's variable that is not set?", "quire --help", EXIT_NOT_FOUND)
     if os.path.isdir(name) or os.path.exists(name) and ("/" in name or name in os.listdir(".")):
         why = (
             "it is a directory"
             if os.path.isdir(name)
             else "its execute permission is missing, or it is not in PATH"
         )
-        fix = f"chmod +x {name}   then: quire try -- {name if '/' in name else './' + name}"
+        fix = f"chmod +x {name}   if it is a program, and call it {name if '/' in name else './' + name}"
         raise QuireError(
             f"cannot execute {name}", why, "" if os.path.isdir(name) else fix, EXIT_CANNOT_EXECUTE
         )

@@ -22,6 +22,8 @@ import native
 from errors import EnvironmentLacks, QuireError, UsageError
 
 ANALYSED_MAX = 6
+# Of a file's name: endings (.qtr, .PID, .sites.json) must have room.
+NAME_CHARS_MAX = 200
 HEADER_BYTES_READ = 136
 STOPS = {
     1: "the disk was full",
@@ -100,7 +102,7 @@ def hold(path):
 
 def default_path(name):
     """NAME.qtr here, or the first NAME.N.qtr that neither exists nor is held; it is ours from now on."""
-    safe = "".join(c if c.isalnum() or c in "._+-" else "_" for c in name) or "program"
+    safe = "".join(c if c.isalnum() or c in "._+-" else "_" for c in name)[:NAME_CHARS_MAX] or "program"
     number, path = 0, f"{safe}.qtr"
     while os.path.lexists(path) or family(path) or not hold(path):
         number += 1
@@ -180,7 +182,7 @@ def analyse(path, folder, wrappers=(), profile=None):
         raise QuireError(
             f"no such trace: {path}", fix="record one: quire record -- PROGRAM ARGS", exit_code=2
         )
-    stem = os.path.join(folder, os.path.basename(path))
+    stem = os.path.join(folder, os.path.basename(path)[-NAME_CHARS_MAX:])
     sites, program = stem + ".sites.json", stem + ".qrp"
     arguments = [path, "--sites", sites, "--program", program]
     arguments += ["--profile", profile] if profile else []

@@ -190,7 +190,7 @@ def of_pid(pid):
         raise EnvironmentLacks(
             f"process {pid} may not be looked at",
             why="it is another user's, and only that user and root may read its page",
-            fix=f"sudo quire top {pid}",
+            fix="the same command with sudo",
         )
     page = page or newest(folders_of(pid), inner_pid(pid), pid)
     if not page:
