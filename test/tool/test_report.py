@@ -15,6 +15,7 @@ from toolkit import quire
 
 import cmd_report
 import report.depth as report_depth
+import packages
 import report.page as report_page
 import report.subject as report_subject
 import report.trial as report_try
@@ -225,7 +226,7 @@ def test_report_without_the_packages_names_the_command_that_brings_them(monkeypa
     monkeypatch.setattr(report_page, "lacking", lambda: ["jinja2", "numpy"])
     with pytest.raises(report_page.EnvironmentLacks) as failed:
         report_page.need_packages()
-    assert failed.value.exit_code == 3 and "pip install jinja2 numpy" in failed.value.fix
+    assert failed.value.exit_code == 3 and packages.install_line(["jinja2", "numpy"]) in failed.value.fix
 
 
 def test_a_page_beside_a_trace_takes_a_name_that_is_free(tmp_path):

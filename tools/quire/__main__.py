@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Entry point: `python3 tools/quire ARGS`.  Not here: anything but finding the package, and a Ctrl-C before that is done."""
+"""Entry point: `python3 tools/quire ARGS`.  Not here: anything but finding the package, a Ctrl-C before that is done, and the name we
+were called by (QUIRE_TYPED, from ./quire or the installed script)."""
 
 import os
 import signal
@@ -8,6 +9,7 @@ import sys
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while modules are loaded ends us without a word; then see stops.py
 
+sys.argv[0] = os.environ.pop("QUIRE_TYPED", "") or sys.argv[0]  # render.command() repeats it; no program that we start sees it
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import cli  # noqa: E402  (the path above must be set first)

@@ -31,6 +31,7 @@ import bench.scale_text as bench_scale_text
 import bench.seeds as bench_seeds
 import cmd_env
 import outputs
+import packages
 import peers
 import ui
 from errors import EXIT_CONDITION_FALSE, EXIT_OK, EnvironmentLacks, UsageError
@@ -201,7 +202,7 @@ def require_pictures():
     """Before a minute is spent."""
     if importlib.util.find_spec("matplotlib") is None:
         raise EnvironmentLacks(
-            "--svg needs matplotlib", why="it draws the pictures", fix="apt-get install -y python3-matplotlib"
+            "--svg needs matplotlib", why="it draws the pictures", fix=packages.install_line(["matplotlib"])
         )
 
 

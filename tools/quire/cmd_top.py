@@ -22,6 +22,7 @@ import tty
 
 import live.page as live_page
 import live.view as live_view
+import packages
 import ui
 from errors import EXIT_OK, EXIT_SIGNAL_BASE, EnvironmentLacks, UsageError
 
@@ -147,7 +148,7 @@ def run_live(args, page):
         from rich.live import Live
     except ImportError:
         raise EnvironmentLacks(
-            "the live view needs rich", fix=f"pip install rich   or: quire top {page.pid} --once"
+            "the live view needs rich", fix=f"{packages.install_line(['rich'])}   or: quire top {page.pid} --once"
         ) from None
     now, before = live_page.refresh(page), None
     with keys_at_once() as keys, Live(console=Console(), screen=True, auto_refresh=False) as live:

@@ -7,6 +7,9 @@ Not here: the figures (measure.py), the rules (advise/advice.py).
 
 import os
 import re
+import shlex
+import shutil
+import sys
 
 import cxxnames
 import ui
@@ -57,8 +60,14 @@ def blind_spots(huge_pages=HUGE_PAGES):
 
 
 def command():
-    """How this tool is called from here: ./quire in a checkout, quire when installed."""
-    return "./quire" if os.path.exists(os.path.join(HERE, "..", "..", "quire")) else "quire"
+    """How the user called this tool: `quire` where the shell finds it by that name, else the path that was typed."""
+    typed = sys.argv[0]
+    if os.path.basename(typed) != "quire" or not os.path.isfile(typed):  # python3 tools/quire
+        return "./quire" if os.path.isfile(os.path.join(HERE, "..", "..", "quire")) else "quire"
+    found = shutil.which("quire")
+    if found and os.path.realpath(found) == os.path.realpath(typed):
+        return "quire"
+    return shlex.quote(typed if os.path.dirname(typed) else f"./{typed}")
 
 
 def interval(value, form):

@@ -27,6 +27,7 @@ import bench.scale as bench_scale
 import bench.scale_text as bench_scale_text
 import bench.slab_text as bench_slab_text
 import outputs
+import packages
 import ui
 from cmd_env import size_text
 from errors import EXIT_OK, UsageError
@@ -83,7 +84,7 @@ def check_before_measuring(args):
 def draw(data, folder):
     """Into the folder the pictures that the template shows."""
     if importlib.util.find_spec("matplotlib") is None:
-        ui.note("no matplotlib: the pictures stay as they are; apt-get install -y python3-matplotlib")
+        ui.note(f"no matplotlib: the pictures stay as they are; {packages.install_line(['matplotlib'])}")
         return
     import bench.plots as bench_plots
 

@@ -17,6 +17,7 @@ import re
 import unicodedata
 
 import cxxnames
+import packages
 import render
 import report.figures as figures
 import report.depth as report_depth
@@ -46,7 +47,7 @@ def need_packages():
     if missing:
         raise EnvironmentLacks(
             f"no page without the Python package{'s' * (len(missing) > 1)} {', '.join(missing)}",
-            fix=f"python3 -m pip install {' '.join(missing)}   (./quire does this by itself)",
+            fix=f"{packages.install_line(missing)}   (./quire in a checkout does this by itself)",
         )
 
 

@@ -10,6 +10,7 @@ Not here: what is on the page (report/page.py).
 
 import os
 
+import packages
 import report.page as report_page
 import report.subject as report_subject
 import stops
@@ -44,7 +45,7 @@ def write(report, wrappers, folder):
     """Writes the page and tells the report its path; `folder` still has the files of this try."""
     missing = report_page.lacking()
     if missing:
-        ui.note(f"no HTML report: that needs {', '.join(missing)}: python3 -m pip install {' '.join(missing)}")
+        ui.note(f"no HTML report: that needs {', '.join(missing)}: {packages.install_line(missing)}")
         return
     ui.note("writing the report")
     try:
