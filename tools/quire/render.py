@@ -264,7 +264,7 @@ def arenas_text(planned, sites):
         life = (
             "created once"
             if times == arena["instances"]
-            else f"created and destroyed {ui.count(times)} times"
+            else f"{'reset' if arena.get('kept') else 'created and destroyed'} {ui.count(times)} times"
         )
         lines.append(
             f"  arena {arena['arena']}: {ui.printable(', '.join(names[:3]))}{more}; {life}, at most {ui.size(arena['peak_bytes'])}"
