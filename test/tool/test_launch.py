@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 
 import pytest
 import toolkit
@@ -128,19 +129,16 @@ def test_a_signal_that_is_ignored_for_us_is_ignored_for_the_program(tmp_path, co
 
 
 def test_a_caller_that_ignores_ended_children_gets_the_status_all_the_same(tmp_path):
-    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    try:
-        running = Running(tmp_path, "run", "--", "sh", "-c", "exit 9")
-    finally:
-        signal.signal(signal.SIGCHLD, before)
-    assert running.end() == 9, running.said
+    words = ["env", "--ignore-signal=CHLD", sys.executable, str(toolkit.TOOL), "record", "--", "sh", "-c", "exit 9"]
+    done = subprocess.run(words, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 9, done.stderr
 
 
 def test_as_first_process_of_a_container_a_stop_is_passed_on(tmp_path):
     if not namespaces():
         pytest.skip("no process namespace of its own to be had")
     script = "trap 'echo tidy; exit 9' TERM; echo ready; while :; do sleep 0.05; done"
-    argv = [*NAMESPACE, toolkit.sys.executable, str(toolkit.TOOL), "record", "--", "sh", "-c", script]
+    argv = [*NAMESPACE, sys.executable, str(toolkit.TOOL), "record", "--", "sh", "-c", script]
     with subprocess.Popen(argv, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE) as process:
         assert process.stdout.readline() == b"ready\n"
         with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="ascii") as file:

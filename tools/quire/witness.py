@@ -16,7 +16,7 @@ import subprocess
 
 import native
 
-PATIENCE_S = 5
+PATIENCE_S = 30
 
 
 class Witness:
