@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import shutil
+import types
 
 import pytest
 import reportkit
@@ -217,7 +218,7 @@ def test_try_without_a_page_when_asked(tmp_path):
 
 def test_try_without_the_packages_keeps_its_text_and_notes_what_is_missing(monkeypatch, capsys):
     monkeypatch.setattr(report_page, "lacking", lambda: ["jinja2"])
-    report_try.write(None, (), "")
+    report_try.write(None, None, "")
     said = capsys.readouterr()
     assert said.out == "" and "no HTML report: that needs jinja2" in said.err
 
@@ -236,6 +237,14 @@ def test_a_page_beside_a_trace_takes_a_name_that_is_free(tmp_path):
         with report_try.place(trace) as file:
             names.append(os.path.basename(file.name))
     assert names == ["x.html", "x.1.html", "x.2.html"]
+
+
+def test_a_trace_that_is_replaced_takes_its_page_with_it(tmp_path):
+    (tmp_path / "x.html").write_text("of the trace before")
+    tried = types.SimpleNamespace(recording=types.SimpleNamespace(path=str(tmp_path / "x.qtr")), page=None)
+    report_try.replace(tried, "of this one")
+    assert [p.name for p in tmp_path.iterdir()] == ["x.html"] and tried.page == str(tmp_path / "x.html")
+    assert (tmp_path / "x.html").read_text() == "of this one"
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def add_arguments(parser):
         metavar="FILE",
         help="keep the trace there (default: PROGRAM.qtr, made unique)",
     )
-    parser.add_argument("-f", "--force", action="store_true", help="replace FILE when it exists")
+    parser.add_argument("-f", "--force", action="store_true", help="replace FILE, and the page beside it, when they exist")
     parser.add_argument(
         "--no-report", action="store_true", help="write no HTML page beside the trace"
     )
@@ -240,7 +240,7 @@ def carry_out(report, args):
         if not args.no_report:
             import report.trial as report_try  # here: pictures take longer to load than all the rest
 
-            report_try.write(report, args.wrapper, folder)
+            report_try.write(report, args, folder)
     if args.json:
         print(ui.json_text(report.document()))
     else:

@@ -2,7 +2,7 @@
 """
 trial.py - the last step of `try`: its page, beside the trace.
 
-    PROGRAM.qtr -> PROGRAM.html, or PROGRAM.1.html ... : a page is never overwritten
+    PROGRAM.qtr -> PROGRAM.html, or PROGRAM.1.html ... : a page is never overwritten, but by -f, as its trace
 
 Whatever is missing for the page, `try` still has its text: the reason becomes one note.
 Not here: what is on the page (report/page.py).
@@ -10,6 +10,7 @@ Not here: what is on the page (report/page.py).
 
 import os
 
+import outputs
 import packages
 import report.page as report_page
 import report.subject as report_subject
@@ -29,8 +30,14 @@ def place(trace):
             number += 1
 
 
+def replace(report, text):
+    """The page in the place of the one that was beside the trace."""
+    report.page = os.path.splitext(report.recording.path)[0] + ".html"
+    outputs.write_whole(report.page, text.encode("utf-8", "replace"), True)
+
+
 def keep(report, text):
-    """The page into a file, whole or not at all."""
+    """The page into a file of its own, whole or not at all."""
     with place(report.recording.path) as file:
         try:
             file.write(text)
@@ -41,7 +48,7 @@ def keep(report, text):
         report.page = file.name
 
 
-def write(report, wrappers, folder):
+def write(report, args, folder):
     """Writes the page and tells the report its path; `folder` still has the files of this try."""
     missing = report_page.lacking()
     if missing:
@@ -49,9 +56,9 @@ def write(report, wrappers, folder):
         return
     ui.note("writing the report")
     try:
-        text = report_page.page(report_subject.of_try(report, wrappers, folder))
+        text = report_page.page(report_subject.of_try(report, args.wrapper, folder))
         with stops.held():  # no half page
-            keep(report, text)
+            (replace if args.force else keep)(report, text)
     except Exception as error:  # whatever it is: the verdict is not to be lost for a picture
         said = error.text() if isinstance(error, QuireError) else getattr(error, "strerror", None) or repr(error)
         ui.note(f"no HTML report: {said}")
