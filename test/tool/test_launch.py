@@ -153,6 +153,18 @@ def test_a_program_is_a_child_of_the_tool_in_its_process_group_and_session(tmp_p
     assert running.end() == 0 and "True\n" in running.said
 
 
+def test_a_program_gets_the_descriptors_that_its_caller_gave_and_none_of_ours(tmp_path):
+    (tmp_path / "given").write_text("read\n")
+    script = "cat /dev/fd/$0; for fd in /dev/fd/*; do echo ${fd##*/}; done"
+    with open(tmp_path / "given") as given:
+        number = given.fileno()
+        done = quire(tmp_path, "run", "--", "bash", "-c", script, number, pass_fds=(number,))
+    numbers = done.stdout.split()
+    assert numbers[0] == "read" and str(number) in numbers, done.stderr
+    # One is the shell's own, which reads the directory.
+    assert len(set(numbers[1:]) - {"0", "1", "2", str(number)}) <= 1
+
+
 def test_a_program_that_cannot_be_executed_is_126_with_the_reason(tmp_path):
     flags = ["-Wl,--dynamic-linker=/no/such/ld.so"]
     odd = build(tmp_path, "int main(void) { return 0; }", "odd", flags)

@@ -148,6 +148,11 @@ def test_a_directory_for_the_report_is_refused_before_anything_runs(tmp_path, pr
     assert (done.returncode, done.stdout) == (2, "") and "is a directory" in done.stderr
 
 
+def test_a_report_goes_to_a_device_without_force(tmp_path, program):
+    done = quire(tmp_path, "run", "--stats=json:/dev/stderr", "--", program)
+    assert done.returncode == 0 and json.loads(done.stderr)["schema"] == "quire.run/1"
+
+
 @pytest.mark.parametrize(("word", "status"), [("", 125), ("fail", 7)])
 def test_a_report_that_cannot_be_written_names_its_file_and_takes_no_failure_away(
     tmp_path, program, word, status

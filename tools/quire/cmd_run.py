@@ -72,7 +72,8 @@ def split_stats(args):
     if path and os.path.isdir(path):
         fix = f"a file in it: --stats={form}:{os.path.join(path, 'report')}"
         raise UsageError(f"--stats: {path} is a directory", fix=fix)
-    if path and os.path.lexists(path) and not args.force:
+    # A FIFO or /dev/stderr loses nothing.
+    if path and os.path.lexists(path) and not args.force and not special(path):
         raise UsageError(
             f"{path} exists", "nothing is overwritten unasked", "add -f, or choose another name"
         )
@@ -84,6 +85,11 @@ def split_stats(args):
             "another place: --stats=json:/tmp/report.json",
         )
     return form, path or None
+
+
+def special(path):
+    """Whether writing there overwrites nothing: a FIFO, a device."""
+    return os.path.exists(path) and not os.path.isfile(path)
 
 
 def configuration(args, form, folder):

@@ -159,10 +159,13 @@ class Program:
 def _popen_launcher(command, env, streams):
     """The launcher, and what the program's process told of itself: "PID NS", an errno after it when exec failed."""
     reader, writer = os.pipe()
+    # Here: also the descriptors that our caller gave us for it, as a shell's <(...); ours are closed by exec.
+    kept = {"close_fds": False} if command[0] == "here" else {"pass_fds": (writer,)}
+    os.set_inheritable(writer, True)
     with open(reader, "rb") as told:
         try:
             argv = [native.helper("quire-launch"), str(writer), *command]
-            launcher = subprocess.Popen(argv, env=env, pass_fds=(writer,), **streams)
+            launcher = subprocess.Popen(argv, env=env, **kept, **streams)
         finally:
             os.close(writer)
         return launcher, [int(word) for word in told.read().split()]
