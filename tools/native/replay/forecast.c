@@ -150,7 +150,8 @@ void forecast(struct forecast *out, const struct stream *stream, const struct pl
     *out = (struct forecast){.arenas = out->arenas, .openers = out->openers, .slabs = out->slabs};
     memset(out->arenas, 0, plan->arenas * sizeof *out->arenas);
     memset(out->openers, 0, plan->sites * sizeof *out->openers);
-    memset(out->slabs, 0, plan->slabs * sizeof *out->slabs);
+    if (plan->slabs)
+        memset(out->slabs, 0, plan->slabs * sizeof *out->slabs);
     f.instances = stream_memory(instances, sizeof *f.instances);
     f.objects = stream_memory(slots, sizeof *f.objects);
     struct stream_walk walk;

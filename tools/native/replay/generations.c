@@ -26,7 +26,7 @@
 
 #include <string.h>
 
-enum { SPANS_MAX = 1 << 15, SPANS_MIN = 1 << 10, CANDIDATES_MAX = 160, CANDIDATE_ALLOCS_MIN = 64 };
+enum { SPANS_MAX = 1 << 15, SPANS_MIN = 1 << 9, CANDIDATES_MAX = 160, CANDIDATE_ALLOCS_MIN = 64 };
 
 // Spans of all sites and threads together: 192 MB, as long as SPANS_MIN for each is not more.
 enum { SPANS_ALL = 6 << 20 };

@@ -103,7 +103,7 @@ struct forecast {
     uint64_t arena_live_peak_bytes;  // live objects of the same sites at once, as recorded
     struct forecast_arena *arenas;   // the caller's, PLAN_ARENAS_MAX entries
     struct forecast_opener *openers; // by site; the caller's
-    struct forecast_slab *slabs;     // the caller's, PLAN_SLABS_MAX entries
+    struct forecast_slab *slabs;     // the caller's, PLAN_SLABS_MAX entries; NULL for a plan without
 };
 
 void forecast(struct forecast *out, const struct stream *stream, const struct plan *plan);
