@@ -3,7 +3,7 @@
  * shown.c - a program with one object of each kind, for those who look at it from outside.
  *
  * Prints `NAME ADDRESS live|free` lines, then "ready", and waits for a line on standard input before it ends.
- * Names hold what a terminal and a markup language would take for theirs.
+ * Names hold what a terminal and a markup language would take for theirs.  What is once shown stays: empty pages are not given back meanwhile.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -15,6 +15,7 @@
 #include <quire/heap.h>
 #include <quire/percpu.h>
 #include <quire/slab.h>
+#include <quire/source.h>
 
 enum { ELEMENTS = 3000, BLOCKS = 5000, OBJECTS = 400 };
 
@@ -36,6 +37,8 @@ int main(int count, char **words)
 {
     pthread_t thread;
     char line[16];
+    if (quire_source_set_decay(quire_source_default(), 3600000000000) != 0)
+        return 1;
     struct quire_arena *arena = quire_arena_create(&(struct quire_arena_opts){.name = "[red]query[/red] \x1b[31m"});
     struct quire_arena *unnamed = quire_arena_create(NULL);
     slab = quire_slab_create(72, &(struct quire_slab_opts){.name = "nodes"});
