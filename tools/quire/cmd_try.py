@@ -215,7 +215,7 @@ def try_program(report, args, folder):
 def say_what_is_kept(report):
     """After a stop: the traces that were recorded so far are there, and good for something."""
     for path in tracefile.family(report.trace_path) if report.trace_path else []:
-        ui.note(f"the trace so far is kept: {render.command()} advise {tracefile.shown(path)}")
+        ui.note(f"the trace so far is kept: {render.command()} advise {tracefile.typed(path)}")
 
 
 def run(args):

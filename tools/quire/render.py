@@ -129,7 +129,9 @@ def saves_percent(mix, outcome):
 
     def said(site):
         saving = site_saving(site, mix, outcome)
-        return unserved(site) if saving is None else "~ " + ui.percent(saving)
+        if saving is None:
+            return unserved(site)
+        return "~ " + ui.percent(saving) if saving > 0 else "no gain"
 
     return said
 
@@ -396,6 +398,7 @@ def sites_json(sites, mix=None, outcome=None, limit=100):
             saved_ns = mix.saving_ns(site, outcome.saving_s.value * 1e9 if outcome else None)
             row["saving_cpu_s"] = None if saved_ns is None else round(saved_ns / 1e9, 9)
         if mix and outcome:
-            row["saving_percent"] = site_saving(site, mix, outcome)
+            saving = site_saving(site, mix, outcome)
+            row["saving_percent"] = None if saving is None else round(saving, 3)
         rows.append(row)
     return rows

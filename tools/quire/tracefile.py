@@ -16,6 +16,7 @@ import glob
 import hashlib
 import json
 import os
+import shlex
 import socket
 
 import native
@@ -171,6 +172,11 @@ def shown(path):
     """A path as the user would type it from here."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative
+
+
+def typed(path):
+    """The same as a word of a command line."""
+    return shlex.quote(shown(path))
 
 
 def analyse(path, folder, wrappers=(), profile=None):

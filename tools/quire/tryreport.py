@@ -150,8 +150,9 @@ class Report:
         lines = [ui.bold(f"  {self.verdict.word}") + f": {self.verdict.reason}."]
         if outcome.series.has("mix"):
             before, after = (outcome.series.peak_bytes(name) for name in ("libc", "mix"))
+            gains = outcome.saving_percent.value > 0
             lines.append(
-                f"  The advised mix saves {render.interval(outcome.saving_percent, ui.percent)} "
+                f"  The advised mix {'saves' if gains else 'saves nothing:'} {render.interval(outcome.saving_percent, ui.percent)} "
                 f"of the run time, {ui.seconds(outcome.saving_s.value)} of "
                 f"{ui.seconds(outcome.program_s.value)}; peak heap {ui.size(after)} instead of "
                 f"{ui.size(before)}."
@@ -217,7 +218,7 @@ class Report:
         ]
 
     def _next_text(self):
-        commands = render.next_commands(tracefile.shown(self.recording.path))
+        commands = render.next_commands(tracefile.typed(self.recording.path))
         room = max(len(c) for c, _ in commands)
         return ["", ui.bold("Next")] + [f"  {c.ljust(room)}   {why}" for c, why in commands]
 
@@ -249,7 +250,7 @@ class Report:
             lines += [""] + render.sites_text(self.rows, limit=5)
         return lines + [
             "",
-            f"  {render.command()} advise {tracefile.shown(self.recording.path)}   every call site so far",
+            f"  {render.command()} advise {tracefile.typed(self.recording.path)}   every call site so far",
         ]
 
     # JSON
@@ -331,5 +332,5 @@ class Report:
         if self.mix:
             result["parts"] = render.parts_json(self.mix)
         result["cannot_show"] = render.blind_spots()
-        result["next"] = [c for c, _ in render.next_commands(tracefile.shown(self.recording.path))]
+        result["next"] = [c for c, _ in render.next_commands(tracefile.typed(self.recording.path))]
         return result

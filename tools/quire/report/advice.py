@@ -17,7 +17,7 @@ PATCHES_SHOWN = 4
 def patches(sites, trace):
     """The commands that print the change for the busiest of some sites."""
     rows = sorted(sites, key=lambda s: s.allocs, reverse=True)[:PATCHES_SHOWN]
-    shown = tracefile.shown(trace)
+    shown = tracefile.typed(trace)
     return [
         {
             "site": advise_evidence.name_of(site),

@@ -123,7 +123,7 @@ def note_others(path):
     others = tracefile.family(path)
     largest = max(others, key=os.path.getsize)
     if largest != path:
-        shown = tracefile.shown(largest)
+        shown = tracefile.typed(largest)
         ui.note(
             f"{len(others)} processes were recorded, this is the first of them; most was recorded of"
             f" another: {render.command()} report {shown}"
@@ -136,7 +136,7 @@ def of_trace(path, args, folder):
     note_others(path)
     findings = {"schema": None, "verdict": None, "trace": {"path": path, **recording.facts}}
     findings["cannot_show"] = render.blind_spots()
-    findings["next"] = [c for c, _ in render.next_commands(tracefile.shown(path))]
+    findings["next"] = [c for c, _ in render.next_commands(tracefile.typed(path))]
     runs = {}
     if recording.events and not args.no_replay:
         runs = replayed(recording, findings, args, folder)
