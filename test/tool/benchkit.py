@@ -160,6 +160,7 @@ def bench(tmp_path, monkeypatch, capsys):
         driver.write_text(DRIVER)
         driver.chmod(driver.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("QUIRE_BUILD_DIR", str(tmp_path / "build"))
+    monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setattr(cmd_bench, "QUICK_S", dict.fromkeys(cmd_bench.QUICK_S, 0))
     monkeypatch.setattr(bench_run, "ROUNDS_MIN", 1)
     monkeypatch.setattr(bench_run, "process_rows", remembering(bench_run.process_rows))

@@ -3,8 +3,10 @@
 
 import pytest
 import toolkit  # noqa: F401  (makes the tool's modules importable)
+from benchkit import bench  # noqa: F401  (a fixture)
 
 import bench.chart as bench_chart
+import bench.fold as bench_fold
 import ui
 
 SIX = {"quire-percpu": 18.2, "libc": 30, "mimalloc": 18.4, "jemalloc": 18.1, "tcmalloc": 18.6, "tbbmalloc": 18.0}
@@ -89,3 +91,59 @@ def test_a_width_that_was_asked_for_ends_with_its_block(monkeypatch):
     with ui.columns(42):
         assert ui.width() == 42
     assert "COLUMNS" not in bench_chart.ui.os.environ
+
+
+# ---- text that is too wide for the window ----
+
+TABLE = """medians of 3 interleaved rounds, the malloc in it checked
+
+                CPU ms  queries/s
+libc              23.8       14.5   published
+quire-arena        2.1      116.3
+two threads: the arena takes 0.35 of mimalloc's CPU, that of the best peer-to-be
+  12 |  S
+     +-----------------------------------------------
+x      a sentence that is longer than any column has room for"""
+
+
+def test_tables_are_folded_by_columns_prose_at_spaces_and_charts_not_at_all(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "34")
+    assert bench_fold.folded(TABLE).splitlines() == [
+        "medians of 3 interleaved rounds,",
+        "  the malloc in it checked",
+        "",
+        "                CPU ms  queries/s",
+        "libc              23.8       14.5",
+        "quire-arena        2.1      116.3",
+        "libc          published",
+        "two threads: the arena takes 0.35",
+        "  of mimalloc's CPU, that of the",
+        "  best peer-to-be",
+        "  12 |  S",
+        "     +-----------------------------------------------",
+        "x      a sentence that is longer",
+        "  than any column has room for",
+    ]
+
+
+def test_a_file_has_no_width_and_what_fits_stays_as_it_is(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert bench_fold.folded(TABLE * 9) == TABLE * 9
+    monkeypatch.setenv("COLUMNS", "100")
+    assert bench_fold.folded(TABLE) == TABLE
+
+
+@pytest.mark.parametrize("table", ["seeds", "scale"])
+def test_every_table_fits_a_window_of_sixty_columns(bench, monkeypatch, table):
+    monkeypatch.setenv("COLUMNS", "60")
+    _, out, _ = bench(table)
+    assert [line for line in out.splitlines() if len(line) > 60] == []
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_help_texts_are_filled_to_the_window_and_commands_in_them_stay_lines(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = "One sentence that is\nbroken somewhere for no reason at all, as in a file.\n  quire run -- PROGRAM\nMore."
+    lines = ui.reflowed(text).splitlines()
+    assert all(len(line) < columns for line in lines)
+    assert lines[-2:] == ["  quire run -- PROGRAM", "More."] and len(lines) == {40: 4, 80: 3}[columns]

@@ -159,7 +159,7 @@ def test_without_matplotlib_svg_is_refused_with_its_package_before_anything_runs
     monkeypatch.setattr(cmd_bench, "measure_single", lambda *a: pytest.fail("measured"))
     with pytest.raises(cmd_bench.EnvironmentLacks) as lacking:
         bench("scale", "--svg", "drawn")
-    assert "apt-get install -y python3-matplotlib" in lacking.value.text()
+    assert cmd_bench.packages.install_line(["matplotlib"]) in lacking.value.text()
 
 
 # ---- peers that are not here ----

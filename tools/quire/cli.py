@@ -87,8 +87,8 @@ def parse(module, name, argv):
     parser = Parser(
         prog=f"quire {name}",
         usage=usage if takes_program else None,
-        description=module.HELP,
-        epilog=getattr(module, "EPILOG", None),
+        description=ui.reflowed(module.HELP),
+        epilog=ui.reflowed(getattr(module, "EPILOG", "")),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

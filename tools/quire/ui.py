@@ -11,6 +11,7 @@ Not here: what is said.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -164,6 +165,17 @@ def fit(lines, stream=None):
             drop_whitespace=True,
         )
     return folded
+
+
+def reflowed(text):
+    """Paragraphs of a help text filled to the width; lines that are indented stay lines, folded where they must be."""
+    found = []
+    for indented, lines in itertools.groupby((text or "").splitlines(), lambda line: line.startswith(" ")):
+        parts = list(lines) if indented else [" ".join(lines)]
+        for part in parts:
+            hang = " " * (len(part) - len(part.lstrip()) + 2) * indented
+            found += textwrap.wrap(part, width() - 2, subsequent_indent=hang, break_long_words=False, break_on_hyphens=False) or [""]
+    return "\n".join(found)
 
 
 def say(lines, stream=None):
