@@ -133,8 +133,16 @@ def test_a_report_of_a_shells_child_stands_for_the_shell(tmp_path, program):
 
 
 def test_a_program_that_ends_by_a_signal_has_its_end_told_without_a_report(tmp_path, program):
-    done = quire(tmp_path, "run", "--", program, "abort")
-    assert "ended by SIGABRT" in done.stderr
+    for options in ([], ["--stats=json:report.json"]):
+        done = quire(tmp_path, "run", *options, "--", program, "abort")
+        assert done.stderr.count("ended by SIGABRT") == 1, done.stderr
+
+
+def test_a_file_for_the_report_in_quire_conf_is_said_to_be_left_alone(tmp_path, program):
+    for conf, said in (("leaks:1,stats:exit=mine", True), ("stats:exit", False)):
+        done = quire(tmp_path, "run", "--", program, environment={"QUIRE_CONF": conf})
+        assert done.returncode == 0 and not (tmp_path / "mine").exists()
+        assert ("--stats=text:FILE" in done.stderr) is said
 
 
 def test_a_report_never_overwrites_a_file_unasked(tmp_path, program):

@@ -13,6 +13,7 @@ Not here: what the report says (runreport.py), what the library writes (src/prel
 import contextlib
 import json
 import os
+import re
 import sys
 import tempfile
 
@@ -31,6 +32,7 @@ the options say added. Conditions: peak, rss, live, heap, leaks (bytes: K M G), 
 > >= < <= == !=. Exit: the program's own status; 128+n when signal n ended it; 1 when it ended with 0 but a condition holds."""
 
 FORMATS = ("text", "json", "prom")
+WRITES_FILE = re.compile(r"(^|,)\s*(stats:exit=|stats_file:)")
 
 
 def add_arguments(parser):
@@ -90,6 +92,12 @@ def split_stats(args):
 def special(path):
     """Whether writing there overwrites nothing: a FIFO, a device."""
     return os.path.exists(path) and not os.path.isfile(path)
+
+
+def say_whose_report():
+    """A file that the user's QUIRE_CONF names stays unwritten: there is one report, and this command takes it."""
+    if WRITES_FILE.search(os.environ.get("QUIRE_CONF", "")):
+        ui.note("the file for the report in QUIRE_CONF is not written: here it is --stats=text:FILE")
 
 
 def configuration(args, form, folder):
@@ -169,6 +177,7 @@ def run(args):
         raise EnvironmentLacks(
             f"{args.program[0]} cannot be served: {answer.reason}", fix=answer.fix
         )
+    say_whose_report()
     # QUIRE_CONF cannot name a file with a comma.
     place = "/tmp" if "," in tempfile.gettempdir() else None
     with tempfile.TemporaryDirectory(
@@ -183,7 +192,7 @@ def run(args):
 def report(args, form, path, outcome, wanted):
     """Says what there is to say; the exit status."""
     target, ended, main, others = outcome
-    if ended.status < 0:
+    if ended.status < 0 and (path or form != "text"):  # else the report says it
         ui.note(f"{target.name} {launch.describe(ended.status)}")
     if form == "prom":
         text = (main or b"".join(others[:1])).decode("utf-8", "replace").rstrip()
