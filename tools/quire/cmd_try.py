@@ -18,6 +18,7 @@ import measure
 import advise.mix as mix
 import native
 import peers
+import preloaded
 import render
 import target as targets
 import tracefile
@@ -44,8 +45,9 @@ ALONE_RUNS_MAX = 11
 ALONE_SECONDS_MAX = 4.0
 HIDDEN_ALLOCATOR_BYTES = 64 << 20
 
-# `today`: runs of CPython with its own allocator, which is what its users have; empty for other programs.
-Timing = namedtuple("Timing", "runs today")
+# `runs`: on libc's malloc. `today`: as its users have it, where that is CPython's own allocator or one of `mallocs`, the
+# libraries that LD_PRELOAD brings in its place; else empty.
+Timing = namedtuple("Timing", "runs today mallocs", defaults=((),))
 
 
 def add_arguments(parser):
@@ -95,26 +97,28 @@ def find_target(args):
 
 
 def time_alone(target, source, progress, seconds):
-    """The program's own time: several runs when it is quick. For CPython also with its own allocator, in turns."""
+    """The program's own time: several runs when it is quick. In turns with the allocator it has today, if that is not libc's."""
     most_s = min(ALONE_SECONDS_MAX, seconds)
     runs, today = [], []
-    with_today = target.is_python and "PYTHONMALLOC" not in os.environ
+    mallocs = preloaded.mallocs(target.binary)
+    with_today = mallocs or target.is_python and "PYTHONMALLOC" not in os.environ
     while len(runs) < ALONE_RUNS_MAX:
         progress.step(
             f"running {target.name} alone, for its time (its output is hidden)", quiet_repeat=True
         )
-        ran = launch.hidden(target, source, launch.environment())
+        ran = launch.hidden(target, source, preloaded.without(launch.environment(), mallocs))
         runs.append(ran)
         if with_today and ran.status >= 0:
             today.append(launch.hidden(target, source, launch.environment(malloc_python=False)))
         if ran.status < 0 or sum(r.wall_s for r in runs) + ran.wall_s > most_s:
             break
-    return Timing(runs, today)
+    return Timing(runs, today, mallocs)
 
 
-def record(target, source, path):
-    """The recorded run."""
-    ran = launch.hidden(target, source, launch.environment(trace=path))
+def record(target, source, path, mallocs=()):
+    """The recorded run, without the preloaded `mallocs`."""
+    environment = preloaded.without(launch.environment(trace=path), mallocs)
+    ran = launch.hidden(target, source, environment)
     if tracefile.family(path):
         return ran
     said = [line for line in ran.stderr.splitlines() if line.startswith("quire record: ")]
@@ -194,7 +198,7 @@ def try_program(report, args, folder):
     progress.step("recording it")
     tracefile.clear(path, args.force)
     report.trace_path = path
-    report.recorded = record(target, source, path)
+    report.recorded = record(target, source, path, report.timing.mallocs)
     progress.step("reading the trace")
     recordings = tracefile.analyse_family(path, folder, args.wrapper)
     report.recording, report.processes = recordings[0], recordings

@@ -7,6 +7,7 @@ tryreport.py - everything that one `try` found out, as text and as JSON ("quire.
 Not here: finding it out (cmd_try.py), the tables that other commands print too (render.py).
 """
 
+import os
 import shlex
 
 import advise.advice as advice
@@ -93,12 +94,28 @@ class Report:
     def _page_text(self):
         return ["", f"report: {tracefile.shown(self.page)}"] if self.page else []
 
-    def _python_text(self):
+    @property
+    def today_allocator(self):
+        """What serves the program as it is started today, in words; None: libc's malloc, as in every other run."""
+        if not self.timing.today:
+            return None
+        names = [ui.printable(os.path.basename(path)) for path in self.timing.mallocs]
+        return names[0] if names else "CPython's own allocator"
+
+    def _today_text(self):
         if not self.timing.today:
             return []
-        return [
-            "  PYTHONMALLOC=malloc was set for all these runs: CPython's own allocator would hide what the program does.",
-            f"  With CPython's own allocator, as it runs today, it takes {ui.seconds(self.outcome.today_s.value)}: "
+        lines = []
+        if self.target.is_python:
+            lines.append(
+                "  PYTHONMALLOC=malloc was set for all these runs: CPython's own allocator would hide what the program does."
+            )
+        if self.timing.mallocs:
+            lines.append(
+                f"  LD_PRELOAD gives it {self.today_allocator}: all these runs were without that, on libc's malloc."
+            )
+        return lines + [
+            f"  With {self.today_allocator}, as it runs today, it takes {ui.seconds(self.outcome.today_s.value)}: "
             "the verdict compares with that.",
         ]
 
@@ -143,7 +160,7 @@ class Report:
         ]
         if facts.get("note"):
             lines.append(f"  The trace is not whole: {facts['note']}.")
-        return lines + self._process_text() + self._python_text() + self._status_text() + [""]
+        return lines + self._process_text() + self._today_text() + self._status_text() + [""]
 
     def _verdict_text(self):
         outcome = self.outcome
@@ -159,7 +176,7 @@ class Report:
             )
             if outcome.today_s is not None:
                 against = render.interval(outcome.saving_today_percent, ui.percent)
-                lines.append(f"  Against its own allocator that is {against}.")
+                lines.append(f"  Against {self.today_allocator} that is {against}.")
         return lines + self._peer_text() + [""]
 
     def _peer_text(self):
@@ -169,13 +186,16 @@ class Report:
             return []
         if saving.value <= self.outcome.saving_percent.value:
             return []
-        today_s = self.outcome.today_s
-        if today_s is not None and self.outcome.program_with(peer.name) >= today_s.value:
-            return []
+        if self.outcome.today_s is not None:
+            saving = self.outcome.saving_today_with(peer.name)
+            if saving.low < advice.SAVING_PERCENT_MIN:
+                return []
         saved = render.interval(saving, ui.percent)
         how = f"LD_PRELOAD={peer.library}"
         if peer.name == peers.DROP_IN:
             how = f"{render.command()} run -- {ui.printable(shlex.join(self.target.argv))}"
+        if self.outcome.today_s is not None and self.target.is_python:
+            how = f"PYTHONMALLOC=malloc {how}"
         return [f"  Without changing the program: {peer.name} saves {saved}. {how}"]
 
     def _detail_text(self):
@@ -268,6 +288,7 @@ class Report:
             "traced_cpu_s": round(self.recorded.cpu_s, 6),
             "traced_wall_s": round(self.recorded.wall_s, 6),
             "python_malloc_set": self.target.is_python,
+            "today_allocator": self.today_allocator,
             "own_allocator_cpu_s": (
                 round(median(r.cpu_s for r in self.timing.today), 6) if self.timing.today else None
             ),

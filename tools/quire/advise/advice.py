@@ -126,7 +126,7 @@ class Outcome:
     """What the replays say about the program; every time is CPU time."""
 
     def __init__(self, series, program_cpu_s, today_cpu_s=()):
-        """`today_cpu_s`: runs with the allocator that the program has today, where that is not libc's (CPython)."""
+        """`today_cpu_s`: runs with the allocator that the program has today, where that is not libc's (CPython's own, a preloaded one)."""
         self.series = series
         self.program_cpu_s, self.today_cpu_s = list(program_cpu_s), list(today_cpu_s)
         self.today_s = estimate(today_cpu_s) if today_cpu_s else None
@@ -144,11 +144,16 @@ class Outcome:
     @property
     def saving_today_percent(self):
         """The mix's saving against the program as it runs today, its own allocator included."""
-        if self.today_s is None:
-            return self.saving_percent
+        return self.saving_percent if self.today_s is None else self._against_today(self.saving_s)
+
+    def saving_today_with(self, name):
+        """The same for a backend that replaces malloc as a whole."""
+        return self._against_today(Estimate(*(v / 1e9 for v in estimate(self.series.saved_ns(name)))))
+
+    def _against_today(self, saved):
+        """A saving in seconds against libc as percent of the program as it runs today."""
         # The runs took turns, so each pair met the same weather: its difference is what its own allocator saves already.
         ahead = estimate([a - b for a, b in zip(self.program_cpu_s, self.today_cpu_s)])
-        saved = self.saving_s
         middle = saved.value - ahead.value
         # Two independent uncertainties add as squares.
         down = math.hypot(saved.value - saved.low, ahead.high - ahead.value)

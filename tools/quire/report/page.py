@@ -110,7 +110,7 @@ def tiles(document):
             rows.append((both["value"], name, both["range"]))
     if own_allocator_s(findings) is not None and "saving_today_percent" in findings:
         both = interval(findings["saving_today_percent"], ui.percent)
-        rows.append((both["value"], "against its own allocator", both["range"]))
+        rows.append((both["value"], f"against {today_allocator(findings)}", both["range"]))
     threads = facts.get("threads")
     if threads:
         rows.append((ui.count(threads), "thread" + "s" * (threads != 1), ""))
@@ -118,8 +118,13 @@ def tiles(document):
 
 
 def own_allocator_s(findings):
-    """CPU time with the allocator that the program brings along (CPython); None for other programs."""
+    """CPU time with the allocator that the program has today, CPython's own or a preloaded one; None for other programs."""
     return findings.get("program", {}).get("own_allocator_cpu_s")
+
+
+def today_allocator(findings):
+    """Its name; results of versions that knew CPython's alone have none."""
+    return findings.get("program", {}).get("today_allocator") or "CPython's own allocator"
 
 
 def circumstances(document):
@@ -128,9 +133,12 @@ def circumstances(document):
     if facts.get("note"):
         said.append(f"The trace is not whole: {facts['note']}.")
     if own_allocator_s(findings) is not None:
+        name = today_allocator(findings)
+        why = f"LD_PRELOAD gives the program {name}: all these runs were without that, on libc's malloc."
+        if name == "CPython's own allocator":
+            why = "PYTHONMALLOC=malloc was set for all these runs: CPython's own allocator would hide what the program does."
         said.append(
-            "PYTHONMALLOC=malloc was set for all these runs: CPython's own allocator would hide what the program "
-            f"does. With that, as it runs today, it takes {ui.seconds(own_allocator_s(findings))}: "
+            f"{why} With {name}, as it runs today, it takes {ui.seconds(own_allocator_s(findings))}: "
             "the verdict compares with it."
         )
     count = findings.get("trace", {}).get("process_count") or 1
