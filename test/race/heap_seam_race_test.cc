@@ -35,7 +35,7 @@ private:
     void meet()
     {
         for (met++; met < 2;)
-            sched_yield();
+            wait_a_moment();
     }
     void verify()
     {

@@ -28,7 +28,7 @@ public:
     static void wait_for_stop()
     {
         while (state == RUNNING)
-            sched_yield();
+            wait_a_moment();
     }
     static void go_on()
     {
@@ -43,7 +43,7 @@ public:
             return;
         state = STOPPED;
         for (uint64_t until_ns = os_time_ns() + patience_ns; state == STOPPED && os_time_ns() < until_ns;)
-            sched_yield();
+            wait_a_moment();
     }
     static inline uint64_t patience_ns = PATIENCE_NS;
 
@@ -125,7 +125,7 @@ private:
     void meet()
     {
         for (met++; met < 2;)
-            sched_yield();
+            wait_a_moment();
     }
     void verify()
     {

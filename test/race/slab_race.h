@@ -43,6 +43,22 @@ inline unsigned scaled(unsigned count)
     return (test_long() ? count * 50 : count) / divisor + (count % divisor != 0);
 }
 
+/*
+ * Who waits for another thread of ours: that one runs now.  Where other programs want the CPU each yield waits for their turns, too; whoever sleeps
+ * instead is let in before them when it wakes.
+ */
+inline void wait_a_moment()
+{
+    static thread_local bool is_crowded = false;
+    if (is_crowded) {
+        usleep(50);
+        return;
+    }
+    uint64_t start_ns = os_time_ns();
+    sched_yield();
+    is_crowded = os_time_ns() - start_ns > 1000000;
+}
+
 /* At one of twenty atomic steps the thread lets another run: on few cores nothing else makes races meet. */
 inline void noise()
 {

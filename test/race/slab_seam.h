@@ -32,7 +32,7 @@ public:
     static void wait_for_stop()
     {
         while (state == RUNNING)
-            sched_yield();
+            wait_a_moment();
     }
     static void go_on()
     {
@@ -48,7 +48,7 @@ public:
             return;
         state = STOPPED;
         for (uint64_t until_ns = os_time_ns() + PATIENCE_NS; state == STOPPED && os_time_ns() < until_ns;)
-            sched_yield();
+            wait_a_moment();
     }
 
 private:

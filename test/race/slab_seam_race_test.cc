@@ -25,7 +25,7 @@ private:
     {
         met++;
         while (met < count)
-            sched_yield();
+            wait_a_moment();
     }
 
     void side(const Operation &op, Owner &me, Owner &other, bool is_first)
