@@ -100,6 +100,21 @@ def test_a_program_that_has_moved_is_asked_for_and_can_be_given(tmp_path, core):
         moved.rename(core.program)
 
 
+def test_another_program_than_that_of_the_core_file_is_refused(tmp_path, core):
+    done = quire(tmp_path, "map", core.path, "--exe", "/bin/ls")
+    assert done.returncode == 2 and "is no core file of /bin/ls" in done.stderr, done.stderr
+    assert f"--exe {os.path.realpath(core.program)}" in done.stderr
+
+
+@pytest.mark.parametrize("part", [0.0, 0.5])
+def test_a_core_file_that_is_cut_off_is_said_to_be(tmp_path, core, part):
+    cut = tmp_path / "cut"
+    with open(core.path, "rb") as whole:
+        cut.write_bytes(whole.read(4096 + int(part * min(core.path.stat().st_size, 1 << 20))))
+    done = quire(tmp_path, "map", cut)
+    assert done.returncode in (2, 3) and "the core file is cut off" in done.stderr, done.stderr
+
+
 def test_where_gdb_is_missing_the_command_that_brings_it_is_said(tmp_path, core):
     done = quire(tmp_path, "map", core.path, environment={"PATH": str(tmp_path)})
     assert done.returncode == 3 and "apt-get install -y gdb" in done.stderr
@@ -122,13 +137,13 @@ def test_a_core_file_taken_of_a_running_process_is_small_and_as_good(tmp_path):
     assert pages(json.loads(done.stdout)) == pages(wanted)
 
 
-def test_a_program_without_quire_has_no_pages_and_says_so(tmp_path):
+def test_a_core_file_of_a_program_without_quire_says_so(tmp_path):
     if not shutil.which("gdb") or not cores_go_beside_the_program():
         pytest.skip("needs gdb, and core files beside their programs")
     program = toolkit.build(tmp_path, "#include <stdlib.h>\nint main(void) { abort(); }")
     subprocess.run([program], cwd=tmp_path, preexec_fn=allow_core)
     done = quire(tmp_path, "map", next(tmp_path.glob("core*")))
-    assert done.returncode == 0 and "no slab, per-CPU pool or heap has a page" in done.stdout
+    assert done.returncode == 3 and "no libquire in it" in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("contents", [b"", b"text", b"\x7fELF\x02\x01" + bytes(58), b"\x7fELF\x01\x01" + bytes(100)])

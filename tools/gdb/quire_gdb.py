@@ -27,6 +27,7 @@ HEAP_UNUSED, LARGE_OWNER, HEAP_SECURE = 0, 1, 1
 PERCPU_PAGE_BYTES, PERCPU_EDGE_BYTES = 8192, 64
 MAP_SLOTS_MAX = 4096
 CHAIN_MAX, BAR = 1 << 22, 48
+ANCHORS = (("pagemap_root", "pagemap.c"), ("registry", "slab_registry.c"), ("heap_of_process", "heap.c"))
 
 
 class Struct:
@@ -440,6 +441,8 @@ class QuireCommand(gdb.Command):
     def invoke(self, words_, from_tty):
         """Runs the command; what is missing is one line."""
         try:
+            if not any(variables(name, file) for name, file in ANCHORS):
+                raise gdb.GdbError("quire: there is no libquire in it, or one without debug information")
             self.say(gdb.string_to_argv(words_))
         except gdb.MemoryError as error:
             raise gdb.GdbError(f"quire: memory is not in the core file: {error}") from None
@@ -479,12 +482,8 @@ class QuireMap(QuireCommand):
         things = [t for t in paged_things() if wanted in (None, t[1], str(t[2]))]
         pages = [page for thing in things for page in PAGES[thing[0]](thing)]
         if file:
-            document = {
-                "schema": "quire.map/1",
-                "process": gdb.selected_inferior().pid,
-                "pages": [p.document() for p in pages],
-                "pages_left_out": 0,
-            }
+            document = {"schema": "quire.map/1", "process": gdb.selected_inferior().pid}
+            document.update(pages=[p.document() for p in pages], pages_left_out=0)
             with open(file, "w", encoding="utf-8") as out:
                 json.dump(document, out)
             return
