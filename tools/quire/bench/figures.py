@@ -4,30 +4,21 @@ figures.py - from the rounds of a benchmark to medians with intervals and ratios
 
     samples: one {key: figure} a round  ->  values, ratios  ->  {"median", "low", "high"}
 
-An interval is that of the median by order statistics, at least 95 % where there are six rounds or
-more, else the whole range.
+An interval is what measure.estimate says it is.
 
 Invariants: B2  a ratio is taken between processes of one round, never between medians.
 Not here: running anything (bench/run.py), the tables (bench/arena.py, bench/slab.py).
 """
 
-from math import comb
-from statistics import median
+from measure import ROUNDS_95_MIN, estimate
 
-CONFIDENCE = 0.95
 MARGIN = 0.1
 
 
 def with_interval(values):
     """{"median", "low", "high"} of some numbers."""
-    ordered = sorted(values)
-    outside = (1 - CONFIDENCE) / 2
-    cut, tail = 0, 1 / (1 << len(ordered))
-    while tail <= outside and cut < len(ordered) // 2:
-        cut += 1
-        tail += comb(len(ordered), cut) / (1 << len(ordered))
-    cut = max(cut - 1, 0)
-    return {"median": median(ordered), "low": ordered[cut], "high": ordered[-1 - cut]}
+    found = estimate(values)
+    return {"median": found.value, "low": found.low, "high": found.high}
 
 
 def values(samples, key, field):
@@ -64,4 +55,4 @@ def spread(interval, digits=2):
 
 
 def interval_kind(rounds):
-    return "95 % interval" if rounds >= 6 else "whole range"
+    return "95 % interval" if rounds >= ROUNDS_95_MIN else "whole range"
