@@ -10,8 +10,10 @@ The witness is a native helper in our group; without an answer (it was killed) e
 Not here: taking signals, passing them on (stops.py, launch.py).
 """
 
+import contextlib
+import os
+import select
 import signal
-import socket
 import subprocess
 
 import native
@@ -23,32 +25,43 @@ class Witness:
     """The helper, while a program runs in our process group."""
 
     def __init__(self):
-        self.channel = None
-        self.process = None
+        self.asks = self.hears = self.process = None
 
     def __enter__(self):
-        self.channel, its_end = socket.socketpair()
-        self.channel.settimeout(PATIENCE_S)
-        argv = [native.helper("quire-witness"), str(its_end.fileno())]
+        its_in, self.asks = os.pipe()
+        self.hears, its_out = os.pipe()
+        argv = [native.helper("quire-witness"), str(its_in), str(its_out)]
         null = {name: subprocess.DEVNULL for name in ("stdin", "stdout", "stderr")}
         # Blocked from its first moment on: one that came before it blocked them itself would end it.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            with its_end:
-                self.process = subprocess.Popen(argv, pass_fds=(its_end.fileno(),), **null)
+            self.process = subprocess.Popen(argv, pass_fds=(its_in, its_out), **null)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            os.close(its_in)
+            os.close(its_out)
         return self
 
     def __exit__(self, *_):
-        self.channel.close()
+        self._dismiss()
         self.process.wait()
+
+    def _dismiss(self):
+        """It ends when nobody can ask any more."""
+        if self.asks is not None:
+            os.close(self.asks)
+            os.close(self.hears)
+        self.asks = None
 
     def saw(self, number):
         """Whether the signal that we have just got went to our whole group."""
-        try:
-            self.channel.sendall(bytes([number]))
-            return self.channel.recv(1) == b"\1"
-        except OSError:
-            self.channel.close()  # an answer that comes late would be taken for the next one
+        if self.asks is None:
             return False
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self.asks, bytes([number]))
+            if select.select([self.hears], [], [], PATIENCE_S)[0]:
+                answer = os.read(self.hears, 1)
+                if answer:
+                    return answer == b"\1"
+        self._dismiss()  # an answer that comes late would be taken for the next one
+        return False

@@ -7,13 +7,13 @@
  *
  *   tool --number of a signal--> witness --1: it came here too, 0: it did not--> tool
  *
- * `quire-witness FD` has every signal blocked (from before its exec, else the first could kill it)
- * and takes one only when asked for it. No race with the question: kill() and the terminal hold the
+ * `quire-witness IN OUT` has every signal blocked (from before its exec, else the first could kill
+ * it) and takes one only when asked for it. No race with the question: kill() and the terminal hold the
  * kernel's lock of the process tree while they go through a group, and begin with its youngest. Who
  * signals process by process (an init that ends a cgroup) may reach the tool first, therefore
  * PATIENCE_NS.
  *
- * Ends when FD does, however the tool ended.
+ * Ends when IN does, however the tool ended.
  * Not here: what is done with the answer (tools/quire/stops.py).
  */
 #include <errno.h>
@@ -43,14 +43,14 @@ int main(int argc, char **argv)
 {
     sigset_t all;
     unsigned char number, answer;
-    if (argc != 2)
+    if (argc != 3)
         return 2;
     sigfillset(&all);
     sigprocmask(SIG_BLOCK, &all, NULL);
-    int fd = atoi(argv[1]);
-    while (read(fd, &number, 1) == 1) {
+    int in = atoi(argv[1]), out = atoi(argv[2]);
+    while (read(in, &number, 1) == 1) {
         answer = came(number);
-        if (write(fd, &answer, 1) != 1)
+        if (write(out, &answer, 1) != 1)
             break;
     }
     return 0;
