@@ -311,15 +311,25 @@ def test_saving_overwrites_only_when_told_to(bench, tmp_path):
     assert bench("--save", "mine.json", "-f")[0] == 0
 
 
-@pytest.mark.parametrize("content", [None, "not json", "[]", '{"schema": "quire.try/1"}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        None, "not json", "[]", "[" * 100_000, '{"schema": "quire.try/1"}', '{"schema": "quire.bench/1"}',
+        '{"schema": "quire.bench/1", "rounds": 3, "rows": [{}], "machine": {"cpu_model": "x", "cpus_usable": 2}}',
+        '{"schema": "quire.bench/1", "rounds": 3, "rows": [], "machine": "x"}',
+    ],
+    ids="absent text list deep try empty row machine".split(),
+)  # fmt: skip
 def test_a_baseline_that_is_none_is_refused_before_anything_runs(
     bench, tmp_path, monkeypatch, content
 ):
     monkeypatch.setattr(cmd_bench, "measure", lambda *a: pytest.fail("measured"))
     if content is not None:
         (tmp_path / "base.json").write_text(content)
-    with pytest.raises(cmd_bench.UsageError):
+    with pytest.raises(cmd_bench.UsageError) as refused:
         bench("--baseline", "base.json")
+    assert "quire bench seeds --save before.json" in refused.value.text()  # never over what is there
+    assert "Errno" not in refused.value.text()
 
 
 # ---- what goes wrong ----

@@ -77,6 +77,7 @@ def test_a_place_that_is_not_there_is_said_before_anything_is_read_run_or_measur
     [
         ["report", "absent.qtr", "-o", "there"],
         ["report", "absent.qtr", "--svg", "file"],
+        ["bench", "micro", "--svg", "file"],
         ["bench", "micro", "--svg", "file/pictures"],
         ["bench", "micro", "--save", "there", "-f"],
     ],
@@ -123,7 +124,20 @@ def test_a_benchmarks_pictures_are_those_whose_names_were_asked_for(bench, tmp_p
 def test_a_device_is_written_to_and_never_replaced(place):
     args = argparse.Namespace(svg=None, output="/dev/null", force=False, export=None, text=False)
     cmd_report.refuse_outputs(args)
-    cmd_report.write("/dev/null", "page", force=False)
+    cmd_report.outputs.write("/dev/null", "page", force=False)
     assert not os.path.isfile("/dev/null") and not list(place.iterdir())
     with pytest.raises(EnvironmentLacks):
-        cmd_report.write("/dev/full", "page", force=False)
+        cmd_report.outputs.write("/dev/full", "page", force=False)
+
+
+def test_a_benchmark_that_cannot_be_saved_in_the_end_is_printed_all_the_same(bench, capsys):
+    with pytest.raises(EnvironmentLacks) as lacking:
+        bench("micro", "--lines", "one", "--save", "/dev/full")
+    assert "cannot write /dev/full" in lacking.value.text() and "--save /tmp/run.json" in lacking.value.text()
+    assert "\none " in capsys.readouterr().out
+
+
+def test_what_belongs_to_the_document_alone_is_refused_elsewhere(place):
+    for words in (["--data", "data"], ["-o", "page.md"]):
+        with pytest.raises(UsageError):
+            cli.dispatch(["bench", "micro", *words])

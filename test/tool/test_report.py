@@ -165,7 +165,7 @@ def test_no_file_is_overwritten_without_force(tmp_path):
     assert quire(tmp_path, "report", reportkit.trace(), *words).returncode == 0
     assert kept.read_text().startswith("id,function,")
     with pytest.raises(cmd_report.UsageError):
-        cmd_report.write(str(kept), "late", force=False)
+        cmd_report.outputs.write(str(kept), "late", force=False)
     assert cmd_report.unique(str(tmp_path / "mine"), "html") == str(tmp_path / "mine.1.html")
 
 

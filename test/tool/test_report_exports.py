@@ -238,7 +238,7 @@ def test_a_full_disk_leaves_no_half_file(tmp_path):
     late += "import cmd_report, errors\n"
     late += "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
     late += "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
-    late += "try: cmd_report.write(sys.argv[2], 'x' * 5000, False)\n"
+    late += "try: cmd_report.outputs.write(sys.argv[2], 'x' * 5000, False)\n"
     late += "except errors.EnvironmentLacks as error: sys.exit(error.exit_code)\n"
     done = subprocess.run([sys.executable, "-c", late, str(TOOL), str(target)])
     assert done.returncode == 3 and not target.exists()

@@ -46,6 +46,8 @@ TEXT = {"micro": bench_micro.text, "apps": bench_apps.text, "scale": bench_scale
 TABLES = ["seeds", *SINGLE]
 SECURE_TABLES = ["micro", "apps"]
 DOCUMENT = "document"
+SAVED_ELSEWHERE = "another place: --save /tmp/run.json"
+DAMAGES = (KeyError, TypeError, ValueError, AttributeError, IndexError)
 # Of rounds; what stands around them has QUICK_LIMIT_S to end in, on two CPUs that nothing else uses.
 QUICK_S = {"seeds": 38, "micro": 28, "apps": 42, "scale": 45}
 QUICK_LIMIT_S, FULL_S, FULL_LIMIT_S = 60, 420, 600
@@ -121,7 +123,6 @@ def run(args):
     result = bench_document.rounded(result)  # as it is saved: what is equal stays equal
     if result["seconds"] > (FULL_LIMIT_S if args.full else QUICK_LIMIT_S):
         ui.note(f"that took {result['seconds']:.0f} s: something else keeps the CPUs busy, figures swing")
-    keep(args, result)
     slower = regressions(result, baseline) if baseline else []
     if result["not_measured"]:
         ui.note(not_measured_text(result))
@@ -131,6 +132,7 @@ def run(args):
         print(bench_fold.folded(text(result)))
         if baseline:
             print(bench_fold.folded(comparison_text(result, baseline, slower)))
+    keep(args, result)  # last: what cannot be written costs nobody the figures
     return EXIT_CONDITION_FALSE if slower else EXIT_OK
 
 
@@ -142,6 +144,10 @@ def refuse_nonsense(args):
             why=f"there are: {', '.join([*TABLES, DOCUMENT])}",
             fix="quire bench --help",
         )
+    if args.data or args.output:
+        raise UsageError(
+            "--data and -o belong to document", fix=f"quire bench {args.table} --save FILE   or: quire bench document"
+        )
     if args.secure and args.table not in SECURE_TABLES:
         raise UsageError(
             f"--secure: {args.table} has no secure heap in it", fix=f"quire bench {' | '.join(SECURE_TABLES)}"
@@ -150,7 +156,7 @@ def refuse_nonsense(args):
         require_pictures()
         outputs.check_folder(args.svg, bench_pictures.files(args.table), args.force)
     if args.save:
-        outputs.check_file(args.save, args.force, "another place: --save /tmp/run.json")
+        outputs.check_file(args.save, args.force, SAVED_ELSEWHERE)
 
 
 def refuse_limited_document(args):
@@ -180,8 +186,7 @@ def nothing_measured(table, limit_s):
 def keep(args, result):
     """The saved run and the pictures, where they were asked for."""
     if args.save:
-        with open(args.save, "w", encoding="utf-8") as file:
-            file.write(bench_document.saved_text(result))
+        outputs.write(args.save, bench_document.saved_text(result), args.force, SAVED_ELSEWHERE)
     if args.svg:
         import bench.plots as bench_plots  # and matplotlib with it
 
@@ -196,7 +201,8 @@ def measure_document(args):
         words = bench_document.SECURE if name == "secure" else {"table": name}
         path = os.path.join(data, f"{name}.json")
         ui.note(f"measuring {name} for {path}")
-        run(argparse.Namespace(**{**vars(args), "measure": False, "save": path, **words}))
+        words = {**words, "measure": False, "data": None, "output": None, "save": path}
+        run(argparse.Namespace(**{**vars(args), **words}))
 
 
 def require_pictures():
@@ -224,25 +230,26 @@ def chosen_lines(args):
 
 def load_baseline(path, table="seeds"):
     """A run of that table that --save wrote."""
+    fix = f"quire bench {table} --save before.json   then: --baseline before.json"
     try:
         with open(path, encoding="utf-8") as file:
             saved = json.load(file)
-    except (OSError, ValueError) as problem:
-        raise UsageError(
-            f"cannot read the baseline {path}", why=str(problem), fix=f"quire bench --save {path}"
-        ) from None
+    except (OSError, ValueError, RecursionError) as problem:
+        why = getattr(problem, "strerror", None) or f"it is no JSON: {problem}"
+        raise UsageError(f"cannot read the baseline {path}", why, fix) from None
     if not isinstance(saved, dict) or saved.get("schema") != SCHEMA:
-        raise UsageError(
-            f"{path} is no saved benchmark",
-            why=f"its schema is not {SCHEMA}",
-            fix=f"quire bench --save {path} -f",
-        )
+        raise UsageError(f"{path} is no saved benchmark", f"its schema is not {SCHEMA}", fix)
     if saved.get("table", "seeds") != table:
         raise UsageError(
             f"{path} is of another table",
             why=f"it was saved by `quire bench {saved['table']}`",
             fix=f"quire bench {saved['table']} --baseline {path}",
         )
+    try:  # before a minute is spent: whatever will be asked of it
+        itself = {"not_measured": [], **saved, "table": table}
+        comparison_text(itself, saved, regressions(itself, saved))
+    except DAMAGES as problem:
+        raise UsageError(f"{path} is damaged", f"a part of it is missing or another ({problem!r})", fix) from None
     return saved
 
 

@@ -98,30 +98,6 @@ def unique(stem, ending):
     return path
 
 
-def write(path, content, force):
-    """A file that was not there before (unless `force`), or stdout for `-`."""
-    data = content if isinstance(content, bytes) else content.encode("utf-8", "replace")
-    if path == "-":
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-        return
-    device = os.path.exists(path) and not os.path.isfile(path)
-    if os.path.lexists(path) and not force and not device:
-        raise outputs.refuse_existing(path)
-    try:
-        if device:
-            with open(path, "wb") as file:
-                file.write(data)
-        else:
-            outputs.write_whole(path, data, force)
-    except FileExistsError as error:
-        raise outputs.refuse_existing(path) from error
-    except OSError as error:
-        raise EnvironmentLacks(
-            f"cannot write {path}", error.strerror, "another place: -o /tmp/report.html"
-        ) from error
-
-
 def stem_of(path):
     """A path without its last ending, in this directory."""
     return os.path.splitext(os.path.basename(path))[0] or "report"
@@ -139,7 +115,7 @@ def export(args, folder):
     content = maker.export(args.export, report_subject.exported(what.path, args.wrapper, folder))
     to_terminal = sys.stdout.isatty() and args.output is None
     path = unique(stem_of(what.path), exports_text.ENDINGS[args.export]) if to_terminal else args.output or "-"
-    write(path, content, args.force)
+    outputs.write(path, content, args.force)
     if path != "-":
         ui.note(f"{args.export}: {path}")
     return 0
@@ -172,7 +148,7 @@ def pictures(args, document):
     outputs.check_folder(args.svg, list(drawn), args.force)  # all of them or none
     for name, content in drawn.items():
         path = os.path.join(args.svg, name)
-        write(path, content, args.force)
+        outputs.write(path, content, args.force)
         print(f"picture: {path}")
     return 0
 
@@ -187,7 +163,7 @@ def document_of(what, args, folder):
 def finish(args, content, path):
     """The page into its file, and its name on stdout."""
     path = args.output or path
-    write(path, content, args.force)
+    outputs.write(path, content, args.force)
     if path != "-":
         print(f"report: {path}")
 

@@ -7,16 +7,18 @@ outputs.py - may the files that a command writes at its end be written? Asked be
     --svg DIR   the same of every picture that it may get
 
 What is written later checks again: somebody else may have been quicker. A device (/dev/full) is no file to be replaced: it is written to.
-Not here: what is written (cmd_report.py, cmd_bench.py, report/trial.py), the names of traces (tracefile.py).
+Not here: what stands in them (cmd_report.py, cmd_bench.py, report/trial.py), the names of traces (tracefile.py).
 """
 
 import contextlib
 import fnmatch
 import os
+import sys
 
 from errors import EnvironmentLacks, UsageError
 
 STDOUT = "-"
+ELSEWHERE = "another place: -o /tmp/report.html"
 
 
 def refuse_existing(path):
@@ -28,7 +30,7 @@ def refuse_existing(path):
     )
 
 
-def check_file(path, force, fix="another place: -o /tmp/report.html"):
+def check_file(path, force, fix=ELSEWHERE):
     """A file that will be written, or stdout."""
     if path == STDOUT:
         return
@@ -72,3 +74,25 @@ def write_whole(path, data, force):
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(draft)
+
+
+def write(path, content, force, fix=ELSEWHERE):
+    """A file that was not there before (unless `force`), a device, or stdout for `-`."""
+    data = content if isinstance(content, bytes) else content.encode("utf-8", "replace")
+    if path == STDOUT:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return
+    is_device = os.path.exists(path) and not os.path.isfile(path)
+    if os.path.lexists(path) and not force and not is_device:
+        raise refuse_existing(path)
+    try:
+        if is_device:
+            with open(path, "wb") as file:
+                file.write(data)
+        else:
+            write_whole(path, data, force)
+    except FileExistsError as error:
+        raise refuse_existing(path) from error
+    except OSError as error:
+        raise EnvironmentLacks(f"cannot write {path}", error.strerror, fix) from error

@@ -244,7 +244,7 @@ def sites_text(sites, saves=None, limit=8, matters=lambda site: False):
     left = len(sites) - shown_sites
     if left > 0:
         part = ui.percent(100 * (total - shown_allocs) / total)
-        lines.append(f"  and {ui.count(left)} more call sites, {part} of the allocations together")
+        lines.append(f"  and {ui.count(left)} more call site{'s' * (left != 1)}, {part} of the allocations together")
     return lines
 
 
