@@ -138,3 +138,67 @@ TEST(SlabSeam, every_operation_at_every_step_of_every_other_when_empty_pages_go_
         GTEST_SKIP() << "part of the long run there (QUIRE_TEST_LONG=1)";
     every_pair(QUIRE_SLAB_KEEP_NOTHING);
 }
+
+namespace {
+/* A check that stops at step k, while one thread gives two of its three pages back and another takes as many; true when it came to that step. */
+bool check_while_pages_go_round(int k, bool taker_is_first)
+{
+    enum { THREE_PAGES = 24, BEGUN = 2, GIVEN, TAKEN, OVER };
+    Slab slab(OPERATION_BYTES, eight_a_page(QUIRE_SLAB_KEEP_NOTHING));
+    std::atomic<int> stage{0};
+    auto wait_for = [&](int wanted) {
+        while (stage < wanted)
+            wait_a_moment();
+    };
+    auto fill = [&](std::vector<void *> &list) {
+        while (list.size() < THREE_PAGES)
+            list.push_back(quire_slab_alloc(slab));
+    };
+    std::vector<void *> given, taken;
+    Seam::reset();
+    auto give = [&] {
+        fill(given);
+        stage++;
+        Seam::wait_for_stop();
+        for (void *p : given)
+            quire_slab_free(slab, p);
+        stage = GIVEN;
+        wait_for(TAKEN);
+        Seam::go_on();
+        wait_for(OVER);
+    };
+    auto take = [&] {
+        taken.push_back(quire_slab_alloc(slab));
+        stage++;
+        wait_for(GIVEN);
+        fill(taken);
+        stage = TAKEN;
+        wait_for(OVER);
+    };
+    std::thread first(taker_is_first ? std::function<void()>(take) : give);
+    while (stage < 1)
+        wait_a_moment();
+    std::thread second(taker_is_first ? std::function<void()>(give) : take);
+    wait_for(BEGUN);
+    Seam::arm(k);
+    EXPECT_STREQ(quire_slab_check(slab), nullptr) << "at step " << k;
+    Seam::disarm();
+    bool came = !Seam::is_passed();
+    wait_for(TAKEN);
+    stage = OVER;
+    first.join(), second.join();
+    for (void *p : taken)
+        quire_slab_free(slab, p);
+    return came;
+}
+} // namespace
+
+TEST(SlabSeam, a_check_takes_no_page_that_went_from_thread_to_thread_for_a_wrong_sum)
+{
+    if (!QUIRE_CHECK)
+        GTEST_SKIP() << "the check build has the steps";
+    Noise steps(Seam::step);
+    for (bool taker_is_first : {true, false})
+        for (int k = 0; check_while_pages_go_round(k, taker_is_first) && !HasFailure(); k++)
+            ;
+}
