@@ -13,11 +13,9 @@ Not here: recording (launch.py), judging (advise/advice.py).
 
 import errno
 import glob
-import hashlib
 import json
 import os
 import shlex
-import socket
 
 import native
 from errors import EnvironmentLacks, QuireError, UsageError
@@ -89,6 +87,9 @@ def add_wrapper_option(parser):
 
 def hold(path):
     """Keeps a trace's name from all others that record, until this process ends; False: somebody has it."""
+    import hashlib  # here: who only reads traces needs neither
+    import socket
+
     folder = os.stat(os.path.dirname(os.path.abspath(path)))
     name = f"{folder.st_dev}:{folder.st_ino}:{os.path.basename(path)}"
     lock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
