@@ -389,6 +389,12 @@ def test_the_interval_of_a_median_is_that_of_the_binomial_table(count, low, high
     assert (interval["low"], interval["high"]) == (low, high)
 
 
+def test_one_round_is_said_to_have_no_interval(bench):
+    kinds = [bench_figures.interval_kind(rounds) for rounds in (1, 2, 5, 6)]
+    assert kinds == ["one round: no interval", "whole range", "whole range", "95 % interval"]
+    assert "[one round: no interval]" in bench("scale", "--lines", "cpus")[1]
+
+
 def test_ratios_are_taken_within_a_round():
     def figure(cpu):
         return {

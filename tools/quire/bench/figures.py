@@ -55,4 +55,7 @@ def spread(interval, digits=2):
 
 
 def interval_kind(rounds):
+    """What stands in brackets."""
+    if rounds == 1:
+        return "one round: no interval"
     return "95 % interval" if rounds >= ROUNDS_95_MIN else "whole range"
