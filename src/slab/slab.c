@@ -37,7 +37,8 @@ enum { FLAGS_KNOWN = QUIRE_SLAB_DEFRAG | QUIRE_SLAB_SINGLE_THREAD | QUIRE_SLAB_D
 
 static void *slab_alloc_slow(struct quire_slab *slab);
 
-void *quire_slab_alloc(struct quire_slab *slab)
+/* Where the code begins in its cache line is worth a tenth of a pair: it must not depend on what stands before it. */
+CACHE_ALIGNED void *quire_slab_alloc(struct quire_slab *slab)
 {
     struct slab_thread *thread = slab_thread_self;
     slab_enter(thread);
@@ -47,7 +48,7 @@ void *quire_slab_alloc(struct quire_slab *slab)
         uint64_t avail = u64_load_relaxed(&lane->avail);
         if (likely(avail != 0)) {
             u64_store_relaxed(&lane->avail, avail & (avail - 1));
-            void *element = lane->base + (size_t)__builtin_ctzll(avail) * slab->slot_bytes;
+            void *element = lane->base + bits_lowest(avail) * slab->slot_bytes;
             slab_leave(thread);
             return element;
         }

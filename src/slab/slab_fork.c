@@ -25,13 +25,13 @@ static void page_repair(struct slab_page *page)
         u64_store_relaxed(&page->pair[w].remote, 0);
         free_count += bits_count(free);
     }
-    page->used = (uint32_t)page->slot_count - free_count;
+    slab_set_used(page, (uint32_t)page->slot_count - free_count);
     u32_store_relaxed(&page->queued, 0);
     u32_store_relaxed(&page->claims, 0);
     slab_set_claimed(page, SLAB_WORD_NONE);
     slab_page_enter_all(local, page);
     slab_set_state(page, PAGE_FULL);
-    if (page->used == 0 && !page->home) { /* kept, whatever the slab's flags are: nothing is given back here */
+    if (slab_used(page) == 0 && !page->home) { /* kept, whatever the slab's flags are: nothing is given back here */
         slab_set_state(page, PAGE_EMPTY);
         slab_list_push(&local->empty, page);
         local->empties++;

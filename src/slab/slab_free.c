@@ -2,8 +2,10 @@
 /*
  * slab_free.c - giving an element back.
  *
- *     quire_slab_free:  (1) the thread's own page by a table of 64, checked by the page's bounds; (2) the slot, and that one begins
- *                       there, by one multiplication; (3) not free, not freed by others, not claimed; (4) set its bit
+ *     quire_slab_free:  (1) the thread's own page by a table of 128, checked by the page's bounds; (2) the slot, and that one begins
+ *                       there, by one multiplication; (3) not free, not freed by others, not claimed; (4) set its bit;
+ *                       (5) one count down, at 0 the page is looked at
+ *     a batch:          elements of one word that follow each other are gathered: (2) for each, the rest once for all of them
  *     the long way:     the page map finds the page of any address; own page: as above; another's: slab_remote.c
  *
  * Locks: none on the short way.  Not here: what becomes of the page (slab_page.c).
@@ -74,27 +76,24 @@ bool slab_slot_is_free(const struct slab_page *page, size_t slot)
     return (slab_not_live(page, (unsigned)(slot / WORD_BITS)) & bit_of(slot)) != 0;
 }
 
-/* What a free finds out beside setting the slot's bit. */
-enum freed { FREED, FREED_FIRST, FREED_NOT }; /* FIRST: of its word; NOT: it is not live */
-
-static ALWAYS_INLINE enum freed free_bit(struct slab_page *page, size_t slot)
+/* Sets the slot's bit; who calls takes it off page->due.  False: it is not live. */
+static ALWAYS_INLINE bool free_bit(struct slab_page *page, size_t slot)
 {
-    unsigned word = (unsigned)slot / WORD_BITS;
-    struct slab_pair *pair = &page->pair[word];
+    size_t at = slot / (WORD_BITS / sizeof(struct slab_pair)) & ~(sizeof(struct slab_pair) - 1);
+    struct slab_pair *pair = (struct slab_pair *)(void *)((char *)page->pair + at);
     uint64_t free = u64_load_relaxed(&pair->free), not_live = free | u64_load_relaxed(&pair->remote);
-    if (unlikely(word == page->word))
+    if (unlikely((uint32_t)at == page->claimed_at))
         not_live |= u64_load_relaxed((const atomic_u64 *)addr_load_relaxed(&page->avail));
-    if (unlikely(not_live >> slot % WORD_BITS & 1))
-        return FREED_NOT;
+    if (unlikely(not_live & bit_of(slot)))
+        return false;
     u64_store_release(&pair->free, free | bit_of(slot)); /* release [slab-claim] */
-    page->used--;
-    return unlikely(free == 0) ? FREED_FIRST : FREED;
+    return true;
 }
 
 /* The page may have had no room before, or have nothing live now.  The last look at it: it may be gone. */
 static void page_changed(struct slab_local *local, struct slab_page *page, size_t slot)
 {
-    if (page->used != 0 && page->lane == LANE_ORDINARY && u64_load_relaxed(&local->lane[LANE_ORDINARY].avail) == 0 &&
+    if (slab_used(page) != 0 && page->lane == LANE_ORDINARY && u64_load_relaxed(&local->lane[LANE_ORDINARY].avail) == 0 &&
         slab_lane_turn(local, page, (unsigned)(slot / WORD_BITS)))
         return;
     slab_page_freed(local, page);
@@ -104,8 +103,9 @@ void slab_free_owned(struct slab_local *local, struct slab_page *page, size_t sl
 {
     if (unlikely(page->lane == LANE_MARKED))
         slab_unmark_bits(page, (unsigned)(slot / WORD_BITS), bit_of(slot));
-    if (unlikely(free_bit(page, slot) == FREED_NOT))
+    if (unlikely(!free_bit(page, slot)))
         slab_refuse(page->slab, SLAB_E1, slab_slot_at(page, slot));
+    page->due--;
     slab_page_rejoin(local, page);
     page_changed(local, page, slot);
 }
@@ -215,84 +215,88 @@ static NOINLINE void free_more(struct slab_page *page, size_t slot)
     errno = kept;
 }
 
-void quire_slab_free(struct quire_slab *slab, void *element)
+/* The code begins on a cache line, whatever stands before it: see quire_slab_alloc(). */
+CACHE_ALIGNED void quire_slab_free(struct quire_slab *slab, void *element)
 {
     struct slab_thread *thread = slab_thread_self;
     slab_enter(thread);
     struct slab_page *page = thread->cache[slab_cache_idx(slab, element)];
-    size_t slot = slab_slot_of(slab, page, element);
-    if (likely(page->slab == slab) && likely(slot < page->slot_count)) {
-        enum freed freed = free_bit(page, slot);
-        if (likely(freed == FREED) && likely(page->used != 0)) {
+    size_t slot = slab_slot_from(slab, page->slots, element);
+    if (likely(page->slab == slab) && likely(slot < page->slot_count) && likely(free_bit(page, slot))) {
+        if (likely(--page->due != 0))
             slab_leave(thread);
-            return;
-        }
-        if (freed != FREED_NOT) {
+        else
             free_more(page, slot);
-            return;
-        }
+        return;
     }
     free_slow(slab, element);
 }
 
 /* ---- batches ---- */
 
-/* Others' elements of one word that follow each other, freed by one atomic or. */
+/* Elements of one word that follow each other, freed together: by one store, or where the page is another's by one atomic or. */
 struct gathered {
-    struct slab_page *page;
-    char *first; /* slot of the word */
-    unsigned word;
+    char *first;  /* slot of the word */
+    size_t slots; /* of the word; 0: nothing is gathered */
     uint64_t bits;
+    struct slab_page *page; /* what is gathered keeps it from going away */
+    unsigned word;
+    bool own;
 };
 
-/* Bits that are gathered keep their page from going away. */
-static bool gathered_flush(struct gathered *g, struct slab_doubt *doubt)
+static void gathered_free_own(struct slab_local *local, const struct gathered *g)
 {
-    uint64_t bits = g->bits;
-    g->bits = 0;
-    doubt->first = g->first;
-    return bits == 0 || likely(slab_remote_free(g->page, g->word, bits, doubt));
+    struct slab_page *page = g->page;
+    struct slab_pair *pair = &page->pair[g->word];
+    uint64_t free = u64_load_relaxed(&pair->free), not_live = free | u64_load_relaxed(&pair->remote) | slab_claimed(page, g->word);
+    if (unlikely(not_live & g->bits))
+        slab_refuse_bits(page, g->word, not_live & g->bits);
+    if (unlikely(page->lane == LANE_MARKED))
+        slab_unmark_bits(page, g->word, g->bits);
+    u64_store_release(&pair->free, free | g->bits); /* release [slab-claim] */
+    bool is_due = slab_used_less(page, bits_count(g->bits));
+    slab_page_rejoin(local, page);
+    if (unlikely(is_due))
+        page_changed(local, page, (size_t)g->word * WORD_BITS);
 }
 
-/* False: not added, because there is a doubt about those before it. */
-static bool gathered_add(struct gathered *g, struct slab_place place, void *element, struct slab_doubt *doubt)
+/* False: there is a doubt. */
+static bool gathered_flush(struct slab_local *local, struct gathered *g, struct slab_doubt *doubt)
 {
-    struct slab_page *page = place.page;
-    size_t slot = place.slot;
-    if (g->page != page || g->word != slot / WORD_BITS) {
-        if (!gathered_flush(g, doubt))
-            return false;
-        g->page = page;
-        g->word = (unsigned)(slot / WORD_BITS);
-        g->first = word_start(page->slab, element, slot);
+    bool done = true;
+    if (g->slots != 0 && g->own) {
+        gathered_free_own(local, g);
+    } else if (g->slots != 0) {
+        doubt->first = g->first;
+        done = slab_remote_free(g->page, g->word, g->bits, doubt);
     }
-    if (unlikely(g->bits & bit_of(slot)))
-        slab_refuse(page->slab, SLAB_E1, element);
-    g->bits |= bit_of(slot);
-    return true;
+    g->slots = 0;
+    return done;
 }
 
-static bool batch_free_one(struct slab_local *local, struct gathered *g, void *element, struct slab_doubt *doubt)
+/* An element of another word.  False: not added, because there is a doubt about those before it. */
+static NOINLINE bool gathered_begin(struct slab_local *local, struct gathered *g, void *element, struct slab_doubt *doubt)
 {
-    struct quire_slab *slab = local->slab;
-    struct slab_page *page = local->cache[slab_cache_idx(slab, element)];
-    size_t slot = slab_slot_of(slab, page, element);
-    enum freed freed = likely(page->slab == slab) && likely(slot < page->slot_count) ? free_bit(page, slot) : FREED_NOT;
-    if (likely(freed != FREED_NOT)) {
-        if (unlikely(freed == FREED_FIRST) || unlikely(page->used == 0))
-            page_changed(local, page, slot);
-        return true;
+    const struct quire_slab *slab = local->slab;
+    if (unlikely(!gathered_flush(local, g, doubt)))
+        return false;
+    struct slab_place place = {.page = local->cache[slab_cache_idx(slab, element)]};
+    place.slot = slab_slot_of(slab, place.page, element);
+    g->own = true;
+    if (unlikely(place.page->slab != slab) || unlikely(place.slot >= place.page->slot_count)) {
+        const char *refused = slab_locate(slab, element, &place);
+        if (unlikely(refused != NULL))
+            slab_refuse(slab, refused, element);
+        g->own = slab_owner(place.page) == local;
+        if (g->own)
+            cache_fill(slab_thread_self, local, slab, element);
     }
-    if (g->bits != 0 && (slot = slab_slot_of(slab, g->page, element)) < g->page->slot_count)
-        return gathered_add(g, (struct slab_place){g->page, slot}, element, doubt);
-    struct slab_place place;
-    const char *refused = slab_locate(slab, element, &place);
-    if (unlikely(refused != NULL))
-        slab_refuse(slab, refused, element);
-    if (slab_owner(place.page) != local)
-        return gathered_add(g, place, element, doubt);
-    slab_free_owned(local, place.page, place.slot);
-    cache_fill(slab_thread_self, local, slab, element);
+    g->page = place.page;
+    g->word = (unsigned)(place.slot / WORD_BITS);
+    g->first = word_start(slab, element, place.slot);
+    size_t left = __atomic_load_n(&place.page->slot_count, __ATOMIC_RELAXED) - (size_t)g->word * WORD_BITS;
+    g->slots = left < WORD_BITS ? left : WORD_BITS;
+    g->bits = bit_of(place.slot);
     return true;
 }
 
@@ -308,18 +312,43 @@ static bool slab_join(struct quire_slab *slab)
 /* So long a batch at once that a visitor does not wait for long. */
 enum { BATCH_AT_ONCE = 4096 };
 
+/* One of these elements, which are all of the gathered word, is there twice. */
+static COLD void gathered_refuse(const struct quire_slab *slab, const struct gathered *g, void **elements)
+{
+    uint64_t bits = g->bits, bit;
+    for (size_t i = 0;; i++, bits |= bit) {
+        bit = bit_of(slab_slot_from(slab, g->first, elements[i]));
+        if (bits & bit)
+            slab_refuse(slab, SLAB_E1, elements[i]);
+    }
+}
+
+/* Adds elements of the same word, as many as follow each other.  Alone and on a cache line: the loop is worth a sixth of a pair where it falls well. */
+static NOINLINE CACHE_ALIGNED size_t gathered_add(const struct quire_slab *slab, struct gathered *g, void **elements, size_t count)
+{
+    uint64_t bits = g->bits;
+    size_t slots = g->slots, i = 0;
+    const char *first = g->first;
+    for (size_t slot; i < count && (slot = slab_slot_from(slab, first, elements[i])) < slots; i++)
+        bits |= bit_of(slot);
+    if (i > 0 && unlikely(bits_count(bits) != bits_count(g->bits) + i))
+        gathered_refuse(slab, g, elements);
+    g->bits = bits;
+    return i;
+}
+
 /* Returns how many are freed; fewer than `count` when there is a doubt to settle first. */
 static size_t batch_free(struct slab_local *local, void **elements, size_t count, struct slab_doubt *doubt)
 {
-    struct gathered g = {.bits = 0};
-    size_t done = 0;
-    while (done < count && (!elements[done] || batch_free_one(local, &g, elements[done], doubt)))
-        done++;
-    if (done == count && !gathered_flush(&g, doubt))
-        return count;
-    if (done == count)
+    struct gathered g = {.slots = 0};
+    for (size_t i = 0; i < count; i++) {
+        if (elements[i] && unlikely(!gathered_begin(local, &g, elements[i], doubt)))
+            return i;
+        i += gathered_add(local->slab, &g, elements + i + 1, count - i - 1);
+    }
+    if (likely(gathered_flush(local, &g, doubt)))
         doubt->bits = 0;
-    return done;
+    return count;
 }
 
 void quire_slab_free_batch(struct quire_slab *slab, void **elements, size_t count)

@@ -27,6 +27,7 @@ enum { SLAB_NAME_BYTES = 32, SLAB_CACHE = 128, SLAB_RECORD_BYTES = 128 << 10, SL
 /* The id of a slab that is no more, or not yet. */
 #define SLAB_ID_NONE UINT32_MAX
 #define SLAB_WORD_NONE UINT32_MAX
+#define SLAB_NEVER (UINT32_C(1) << 30)
 
 /*
  * Sixty-four slots.  `free` is the owner's: one bit for each slot that is neither live nor claimed.  `remote` is everybody else's: one bit for
@@ -41,9 +42,10 @@ enum slab_state { PAGE_UNUSED, PAGE_FULL, PAGE_PARTIAL, PAGE_CURRENT, PAGE_EMPTY
 /* The header of a page, out of the slots' way.  Its memory stays a header until every thread has been seen outside the slab (slab_meta.c). */
 struct CACHE_ALIGNED slab_page {
     /* the owner: whoever has its local */
-    uint32_t used;  /* slots that are live, freed by others and not collected, or claimed */
-    uint32_t from;  /* the word after the last one claimed: where the search for room begins */
-    uint32_t word;  /* the claimed one, for the owner's eyes; SLAB_WORD_NONE */
+    uint32_t due;    /* counted down by the owner's frees: at 0 it is looked at whether the state changes */
+    uint32_t beside; /* slab_used() is the sum of both, modulo 2^32 */
+    uint32_t from;   /* the word after the last one claimed: where the search for room begins */
+    uint32_t claimed_at; /* where in `pair` the claimed word is, for the owner's eyes */
     uint8_t state, bucket, lane, home; /* home: it lies in the slab's own span and never goes back */
     struct slab_page *next, *prev;         /* of a lane's list, of the empty ones, of unused headers */
     struct slab_page *all_next, *all_prev; /* of the local's pages: changed under local->chain */
@@ -194,7 +196,7 @@ static ALWAYS_INLINE struct slab_local *slab_local_of(const struct quire_slab *s
 /* Where a page of the slab at this address is cached: small pages of several slabs that lie together do not meet. */
 static ALWAYS_INLINE size_t slab_cache_idx(const struct quire_slab *slab, const void *address)
 {
-    return (((uintptr_t)address >> SLAB_CACHE_SHIFT) + slab->id) & (SLAB_CACHE - 1);
+    return ((uint32_t)((uintptr_t)address >> SLAB_CACHE_SHIFT) + slab->id) & (SLAB_CACHE - 1);
 }
 
 /* An operation the long way, with this thread's record locked.  bound: with a local of the slab; NULL then means no memory. */
@@ -375,11 +377,15 @@ void slab_after_fork(void);
  * inverse and rotating maps the 2^64 offsets one to one, and q * slot_bytes to q: so nothing else can come out below slot_count.
  * (Exact division: Granlund and Montgomery 1994, section 9; Warren, Hacker's Delight, 10-17.)
  */
+static ALWAYS_INLINE size_t slab_slot_from(const struct quire_slab *slab, const char *slots, const void *p)
+{
+    uint64_t product = ((uintptr_t)p - (uintptr_t)slots) * slab->inverse;
+    return product >> (slab->twos & 63) | product << (-slab->twos & 63);
+}
+
 static ALWAYS_INLINE size_t slab_slot_of(const struct quire_slab *slab, const struct slab_page *page, const void *p)
 {
-    const char *slots = __atomic_load_n(&page->slots, __ATOMIC_RELAXED); /* it may be going, when a doubt is settled */
-    uint64_t product = (uint64_t)((const char *)p - slots) * slab->inverse;
-    return product >> (slab->twos & 63) | product << (-slab->twos & 63);
+    return slab_slot_from(slab, __atomic_load_n(&page->slots, __ATOMIC_RELAXED), p); /* it may be going, when a doubt is settled */
 }
 
 static inline char *slab_slot_at(const struct slab_page *page, size_t slot)
@@ -421,14 +427,44 @@ static ALWAYS_INLINE uint64_t slab_claimed(const struct slab_page *page, unsigne
 
 static inline void slab_set_claimed(struct slab_page *page, unsigned word)
 {
-    page->word = word;
+    page->claimed_at = word * (uint32_t)sizeof(struct slab_pair); /* of SLAB_WORD_NONE: past every word */
     u32_store_release(&page->claimed, word); /* release [slab-claim] */
+}
+
+/* Slots that are live, freed by others and not collected, or claimed. */
+static inline uint32_t slab_used(const struct slab_page *page)
+{
+    return page->due + page->beside;
+}
+
+/* A full page is looked at when the next slot is freed, one with room when nothing is live, and others never: a page is claimed from again before. */
+static inline void slab_set_used(struct slab_page *page, uint32_t used)
+{
+    page->due = page->state == PAGE_FULL ? 1 : page->state == PAGE_PARTIAL ? used : SLAB_NEVER;
+    page->beside = used - page->due;
+}
+
+/* So many were claimed; of a current page. */
+static inline void slab_used_more(struct slab_page *page, uint32_t count)
+{
+    page->beside += page->due - SLAB_NEVER + count;
+    page->due = SLAB_NEVER;
+}
+
+/* So many were freed.  True: the page is to be looked at. */
+static ALWAYS_INLINE bool slab_used_less(struct slab_page *page, uint32_t count)
+{
+    bool is_due = page->due <= count;
+    page->due -= count;
+    return is_due;
 }
 
 /* The owner's, but a drain looks at pages that may have become another's: see drain_taken(). */
 static inline void slab_set_state(struct slab_page *page, enum slab_state state)
 {
+    uint32_t used = slab_used(page);
     __atomic_store_n(&page->state, (uint8_t)state, __ATOMIC_RELAXED);
+    slab_set_used(page, used);
 }
 
 static inline size_t slab_slots_bytes(const struct slab_page *page)
@@ -438,7 +474,7 @@ static inline size_t slab_slots_bytes(const struct slab_page *page)
 
 static inline bool slab_page_has_room(const struct slab_page *page)
 {
-    return page->used < page->slot_count;
+    return slab_used(page) < page->slot_count;
 }
 
 /* The newest local. */

@@ -214,19 +214,27 @@ static bool is_listed(const struct slab_local *local, const struct slab_page *pa
     case PAGE_CURRENT:
         return lane->page == page;
     case PAGE_EMPTY:
-        if (page->used != 0)
+        if (slab_used(page) != 0)
             return false;
         break;
     case PAGE_PARTIAL:
-        if (!slab_page_has_room(page) || (page->used == 0 && !page->home) || (lane->filled >> page->bucket & 1) == 0)
+        if (!slab_page_has_room(page) || (slab_used(page) == 0 && !page->home) || (lane->filled >> page->bucket & 1) == 0)
             return false;
-        if (local->defrag && slab_bucket(page->used, (uint32_t)page->slot_count) > page->bucket)
+        if (local->defrag && slab_bucket(slab_used(page), (uint32_t)page->slot_count) > page->bucket)
             return false;
         break;
     default:
         return false;
     }
     return (page->prev ? page->prev->next == page : list->first == page) && (page->next ? page->next->prev == page : list->last == page);
+}
+
+/* Of a page that is claimed from, or empty: no more than all its slots can be freed before it is counted anew. */
+static bool is_seen_in_time(const struct slab_page *page)
+{
+    if (page->state == PAGE_FULL)
+        return page->due == 1;
+    return page->state == PAGE_PARTIAL ? page->beside == 0 : SLAB_NEVER - page->due <= SLAB_SLOTS_MAX;
 }
 
 static const char *page_check(const struct slab_local *local, const struct slab_page *page)
@@ -240,10 +248,12 @@ static const char *page_check(const struct slab_local *local, const struct slab_
         if (wrong)
             return wrong;
     }
-    if (page->used != page->slot_count - free_count)
+    if (slab_used(page) != page->slot_count - free_count)
         return "slab P2 used is slots less free bits";
-    if (page->state == PAGE_FULL ? free_count != 0 : page->state == PAGE_EMPTY && page->used != 0)
+    if (page->state == PAGE_FULL ? free_count != 0 : page->state == PAGE_EMPTY && slab_used(page) != 0)
         return "slab P3 full is without free bits, empty is without use";
+    if (!is_seen_in_time(page))
+        return "slab P7 the free that changes a page's state is noticed";
     return is_listed(local, page) ? NULL : "slab P5 a page is on the list of its state";
 }
 

@@ -23,6 +23,8 @@
  *   P4  no slot is two of: free, claimed, freed by others
  *   P5  a page is on the list of its state, and in the bucket of its fullness or above
  *   P6  mapped == live + free + meta, and no more than the limit
+ *   P7  the owner's frees count a page's `due` down to 0 just when its state may change: at the next one of a full page, at the last live slot
+ *       of a partial one
  *
  * Locks: none: the caller has the local.  Not here: allocating from a page (slab_refill.c), others' frees (slab_remote.c).
  */
@@ -111,7 +113,7 @@ bool slab_page_leave_all(struct slab_local *local, struct slab_page *page)
 
 static unsigned bucket_of(const struct slab_local *local, const struct slab_page *page)
 {
-    return local->defrag ? slab_bucket(page->used, (uint32_t)page->slot_count) : 0;
+    return local->defrag ? slab_bucket(slab_used(page), (uint32_t)page->slot_count) : 0;
 }
 
 void slab_page_link(struct slab_local *local, struct slab_page *page)
@@ -138,7 +140,7 @@ static struct slab_page *fullest_of(struct slab_page *best, int count)
 {
     struct slab_page *page = best;
     for (int i = 1; i < count && page && (page = page->next) != NULL; i++)
-        if (slab_fuller(page->used, (uint32_t)page->slot_count, best->used, (uint32_t)best->slot_count))
+        if (slab_fuller(slab_used(page), (uint32_t)page->slot_count, slab_used(best), (uint32_t)best->slot_count))
             best = page;
     return best;
 }
@@ -146,7 +148,7 @@ static struct slab_page *fullest_of(struct slab_page *best, int count)
 static struct slab_page *pick_near(struct slab_lane *lane)
 {
     struct slab_page *first = lane->bucket[0].first;
-    if (first && slab_bucket(first->used, (uint32_t)first->slot_count) == SLAB_BUCKETS - 1)
+    if (first && slab_bucket(slab_used(first), (uint32_t)first->slot_count) == SLAB_BUCKETS - 1)
         return first; /* full enough not to look at others */
     return fullest_of(first, SLAB_LOOK_PAGES);
 }
@@ -160,7 +162,7 @@ static struct slab_page *pick_fullest(struct slab_local *local, struct slab_lane
     while (lane->filled) {
         unsigned bucket = bits_highest(lane->filled);
         struct slab_page *page = lane->bucket[bucket].first;
-        if (slab_bucket(page->used, (uint32_t)page->slot_count) >= bucket)
+        if (slab_bucket(slab_used(page), (uint32_t)page->slot_count) >= bucket)
             return fullest_of(page, SLAB_LOOK_CLOSELY);
         slab_page_unlink(local, page);
         slab_page_link(local, page);
@@ -208,7 +210,7 @@ void slab_page_setup(struct slab_page *page, char *slots, uint32_t slot_count)
     __atomic_store_n(&page->slots, slots, __ATOMIC_RELAXED); /* before slot_count: who has an old address of this header must not find it in bounds */
     __atomic_store_n(&page->slot_count, slot_count, __ATOMIC_RELEASE);
     page->words = (slot_count + WORD_BITS - 1) / WORD_BITS;
-    page->used = 0;
+    slab_set_used(page, 0);
     page->pins = 0;
     slab_set_claimed(page, SLAB_WORD_NONE);
     for (unsigned w = 0; w < page->words; w++) {
@@ -369,7 +371,7 @@ void slab_page_freed(struct slab_local *local, struct slab_page *page)
 {
     if (page->state == PAGE_FULL && slab_page_has_room(page))
         slab_page_link(local, page);
-    if (page->state == PAGE_PARTIAL && page->used == 0 && !page->home) {
+    if (page->state == PAGE_PARTIAL && slab_used(page) == 0 && !page->home) {
         slab_page_unlink(local, page);
         empties_push(local, page);
     }
@@ -386,7 +388,7 @@ void slab_lane_detach(struct slab_local *local, unsigned number)
     slab_claims_begin(page);
     if (avail) {
         u64_store_release(&lane->pair->free, u64_load_relaxed(&lane->pair->free) | avail); /* release [slab-claim] */
-        page->used -= bits_count(avail);
+        (void)slab_used_less(page, bits_count(avail));
     }
     u64_store_relaxed(&lane->avail, 0);
     slab_set_claimed(page, SLAB_WORD_NONE);

@@ -38,7 +38,7 @@ static void claim(struct slab_lane *lane, struct slab_page *page)
     slab_set_claimed(page, word);
     u64_store_release(&lane->avail, free | taken); /* release [slab-claim] */
     slab_claims_end(page);
-    page->used += bits_count(free);
+    slab_used_more(page, bits_count(free));
     u64_store_release(&pair->free, 0); /* release [slab-claim] */
     if (taken == 0 && (page->slab->flags & QUIRE_SLAB_SINGLE_THREAD))
         return; /* nobody else, by promise */
@@ -127,21 +127,32 @@ void *slab_local_alloc(struct slab_local *local, unsigned number)
     return take(local, lane, avail);
 }
 
+/* Up to `count` of the claimed word, which has some. */
+static size_t take_many(struct slab_lane *lane, void **elements, size_t count, size_t slot_bytes)
+{
+    uint64_t avail = u64_load_relaxed(&lane->avail), lowest = avail & -avail;
+    size_t many = bits_count(avail), n = count < many ? count : many;
+    char *element = lane->base + bits_lowest(avail) * slot_bytes;
+    if (((avail + lowest) & avail) == 0) { /* they lie in a row */
+        for (size_t i = 0; i < n; i++, element += slot_bytes)
+            elements[i] = element;
+        avail = n < many ? avail & -(lowest << n) : 0;
+    } else {
+        for (size_t i = 0; i < n; i++, avail &= avail - 1)
+            elements[i] = lane->base + bits_lowest(avail) * slot_bytes;
+    }
+    u64_store_relaxed(&lane->avail, avail);
+    return n;
+}
+
 static size_t alloc_batch(struct slab_local *local, void **elements, size_t count, bool own)
 {
     struct slab_lane *lane = &local->lane[LANE_ORDINARY];
     size_t got = 0, slot_bytes = local->slab->slot_bytes;
     while (got < count) {
-        uint64_t avail = u64_load_relaxed(&lane->avail);
-        if (avail == 0) {
-            if (!refill(local, LANE_ORDINARY, own))
-                break;
-            avail = u64_load_relaxed(&lane->avail);
-        }
-        char *base = lane->base;
-        for (; avail && got < count; avail &= avail - 1)
-            elements[got++] = base + bits_lowest(avail) * slot_bytes;
-        u64_store_relaxed(&lane->avail, avail);
+        if (u64_load_relaxed(&lane->avail) == 0 && !refill(local, LANE_ORDINARY, own))
+            break;
+        got += take_many(lane, elements + got, count - got, slot_bytes);
     }
     return got;
 }

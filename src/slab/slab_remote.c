@@ -178,7 +178,7 @@ void slab_collect(struct slab_local *local, struct slab_page *page)
             slab_refuse_bits(page, w, taken & known);
         u64_store_release(&pair->free, free | taken);  /* release [slab-claim] */
         u64_and_acq_rel(&pair->remote, ~taken);        /* acquire [slab-remote] */
-        page->used -= bits_count(taken);
+        (void)slab_used_less(page, bits_count(taken));
     }
     slab_page_rejoin(local, page);
     slab_page_freed(local, page); /* the last look at it: it may be gone */

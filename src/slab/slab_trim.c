@@ -21,7 +21,7 @@
 /* Nothing in the lane's page is live. */
 static bool lane_is_idle(const struct slab_lane *lane)
 {
-    return lane->page && lane->page->used == bits_count(u64_load_relaxed(&lane->avail));
+    return lane->page && slab_used(lane->page) == bits_count(u64_load_relaxed(&lane->avail));
 }
 
 /* The same as at the last tick. */

@@ -83,8 +83,18 @@ TEST_F(SlabCheck, sees_a_wrong_number_of_used_slots)
 {
     for (uint8_t state : {PAGE_FULL, PAGE_PARTIAL, PAGE_CURRENT}) {
         struct slab_page *page = page_in(state);
-        Changed<uint32_t> more(page->used, page->used + 1);
+        Changed<uint32_t> more(page->beside, page->beside + 1);
         EXPECT_EQ(verdict(), "slab P2");
+    }
+}
+
+TEST_F(SlabCheck, sees_a_page_whose_change_of_state_would_go_unnoticed)
+{
+    for (uint8_t state : {PAGE_FULL, PAGE_PARTIAL, PAGE_CURRENT}) {
+        struct slab_page *page = page_in(state);
+        Changed<uint32_t> later(page->due, page->due + 5000);
+        Changed<uint32_t> as_many_used(page->beside, page->beside - 5000);
+        EXPECT_EQ(verdict(), "slab P7");
     }
 }
 

@@ -198,6 +198,32 @@ TEST(Slab, what_a_batch_brought_may_be_freed_alone_and_the_other_way_round)
     EXPECT_EQ(slab.stats().live_elements, 0u);
 }
 
+TEST(Slab, a_batch_may_mix_elements_of_two_threads_in_any_order)
+{
+    const size_t count = 1409; /* a prime: every step below meets each element once */
+    Worker other;
+    for (size_t step : {size_t(1), size_t(7), size_t(64), count - 1}) {
+        Slab slab(16);
+        Elements elements = slab.alloc(705), batch;
+        other.run([&] {
+            for (void *p : slab.alloc(count - 705))
+                elements.push_back(p);
+        });
+        for (size_t i = 0; i < 1000; i++) {
+            batch.push_back(elements[i * step % count]);
+            elements[i * step % count] = nullptr;
+            if (i % 10 == 0)
+                batch.push_back(nullptr);
+        }
+        quire_slab_free_batch(slab, batch.data(), batch.size());
+        elements.erase(std::remove(elements.begin(), elements.end(), nullptr), elements.end());
+        EXPECT_EQ(slab.walk(), sorted(elements)) << "those of the batch are freed, and no other";
+        EXPECT_EQ(quire_slab_check(slab), nullptr);
+        other.run([&] { quire_slab_free_batch(slab, elements.data(), elements.size()); });
+        EXPECT_EQ(slab.stats().live_elements, 0u);
+    }
+}
+
 /* ---- freeing ---- */
 
 TEST(Slab, freeing_null_does_nothing_and_freeing_and_destroying_keep_errno)
