@@ -293,6 +293,8 @@ void slab_queue(struct slab_page *page);
 void slab_refuse_remote(struct slab_page *page, unsigned word);
 /* Slots, counted from `first`, whose free by another thread needs a second look: freed says whether their bits are set already. */
 struct slab_doubt {
+    struct slab_page *page; /* where the bits were set, if freed */
+    unsigned word;
     char *first;
     uint64_t bits;
     bool freed;

@@ -100,6 +100,8 @@ bool slab_remote_free(struct slab_page *page, unsigned word, uint64_t bits, stru
     const char *slots = doubt->first - (size_t)word * WORD_BITS * page->slab->slot_bytes;
     doubt->bits = bits;
     doubt->freed = false;
+    doubt->page = page;
+    doubt->word = word;
     if (unlikely(seems_not_live(page, word) & bits))
         return doubt_begin();
     if (unlikely(page->marks != NULL))
@@ -132,12 +134,24 @@ static bool settle_at_rest(struct slab_page *page, size_t slot, bool freed)
     return true;
 }
 
-static void settle_one(struct quire_slab *slab, void *element, bool freed)
+/* The page went after its owner had looked for late frees, with nothing live, and before our bit was set: there it stands, in an unused header. */
+static bool stands_in_unused(const struct slab_doubt *doubt, uint64_t bit)
 {
+    struct slab_visit visit;
+    slab_visit_begin(&visit, slab_owner(doubt->page)); /* it may be on its way still */
+    bool slotless = !__atomic_load_n(&doubt->page->slots, __ATOMIC_ACQUIRE); /* acquire [slab-went] */
+    bool stands = slotless && (u64_load_seq_cst(&doubt->page->pair[doubt->word].remote) & bit) != 0;
+    slab_visit_end(&visit);
+    return stands;
+}
+
+static void settle_one(struct quire_slab *slab, const struct slab_doubt *doubt, unsigned number)
+{
+    void *element = doubt->first + number * slab->slot_bytes;
     struct slab_visit visit;
     struct slab_place place;
     const char *refused;
-    bool twice = false;
+    bool twice = false, freed = doubt->freed;
     for (;;) {
         refused = slab_locate(slab, element, &place);
         if (refused)
@@ -149,7 +163,7 @@ static void settle_one(struct quire_slab *slab, void *element, bool freed)
         if (owned)
             break;
     }
-    if (twice)
+    if (twice || (freed && (refused || place.page != doubt->page) && stands_in_unused(doubt, UINT64_C(1) << number)))
         slab_refuse(slab, SLAB_E1, element);
     if (refused && !freed) /* the page of an element that is freed already may be gone */
         slab_refuse(slab, refused, element);
@@ -160,7 +174,7 @@ void slab_settle(struct quire_slab *slab, struct slab_doubt doubt)
     if (doubt.bits == 0)
         return;
     for (; doubt.bits; doubt.bits &= doubt.bits - 1)
-        settle_one(slab, doubt.first + bits_lowest(doubt.bits) * slab->slot_bytes, doubt.freed);
+        settle_one(slab, &doubt, bits_lowest(doubt.bits));
     u32_sub_relaxed(&settlers, 1);
 }
 
