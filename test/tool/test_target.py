@@ -76,6 +76,21 @@ def test_a_file_that_is_no_program_is_126(tmp_path):
     assert done.returncode == 126 and "neither" in done.stderr
 
 
+def test_a_program_that_is_cut_off_is_126(tmp_path):
+    with open("/bin/sh", "rb") as whole:
+        (tmp_path / "cut").write_bytes(whole.read(100))
+    (tmp_path / "cut").chmod(0o755)
+    done = quire(tmp_path, "try", "--", "./cut")
+    assert done.returncode == 126 and "is cut off" in done.stderr
+
+
+def test_a_script_whose_interpreter_is_missing_is_named(tmp_path):
+    (tmp_path / "script").write_text("#!/nowhere/interpreter\n")
+    (tmp_path / "script").chmod(0o755)
+    done = quire(tmp_path, "try", "--", "./script")
+    assert done.returncode == 127 and "cannot execute ./script" in done.stderr and "names /nowhere/interpreter" in done.stderr
+
+
 def test_a_directory_is_126(tmp_path):
     done = quire(tmp_path, "try", "--", str(tmp_path))
     assert done.returncode == 126 and "directory" in done.stderr

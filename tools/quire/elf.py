@@ -27,8 +27,10 @@ class Elf:
         self.defines_malloc = False
         with open(path, "rb") as file:
             self.data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+        self.cut = True  # until its segments have been read: the kernel takes no such file
         try:
             self._segments()
+            self.cut = False
             self._sections()
         except (struct.error, IndexError, UnicodeDecodeError):
             pass  # damaged: the loader will say so better than this can

@@ -98,7 +98,11 @@ def binary_of(path):
         interpreter = interpreter_of(path)
         if interpreter is None:
             return path
-        path = locate(interpreter)
+        try:
+            path = locate(interpreter)
+        except QuireError as error:
+            why = f"its first line names {interpreter}, which is not there or no program"
+            raise QuireError(f"cannot execute {path}", why, f"head -1 {path}", error.exit_code) from error
     return path
 
 
@@ -190,10 +194,10 @@ def resolve_for_preload(argv):
             f"ls -l {binary}",
         )
     file = elf.read(binary)
-    if file is None:
+    if file is None or file.cut:
         raise QuireError(
             f"cannot execute {argv[0]}",
-            f"{binary} is neither a 64-bit ELF program nor a script with #!",
+            f"{binary} is cut off" if file else f"{binary} is neither a 64-bit ELF program nor a script with #!",
             f"file {binary}",
             EXIT_CANNOT_EXECUTE,
         )
