@@ -3,6 +3,7 @@
 prediction_pairs.py - programs with malloc and the same programs changed as advised: builds them, writes their inputs.
 
     examples/server  examples/tree           compiled from this checkout
+    programs/requests.c                      in its shapes, with -DARENA=0 and -DARENA=1; only those that are named
     examples/advised/{jq,sqlite3}.sh         fetch Debian's source by name and change it: need the network
 
 Not here: running or judging them (prediction.py).
@@ -16,6 +17,7 @@ from collections import namedtuple
 
 from toolkit import BUILD, ROOT
 
+SHAPES, REQUESTS = ("ten", "three", "two", "threads"), "1000000"
 STATEMENTS, ROWS = 480, 300
 
 # before, after: the commands without `arguments`; source: a file for standard input, or None.
@@ -29,6 +31,18 @@ def compiled(folder, name):
         path = folder / f"{name}_{kind}"
         source = ROOT / "examples" / name / f"{name}_{kind}.c"
         command = ["cc", "-std=c11", "-O2", "-g", f"-I{ROOT}/include", str(source), *more]
+        subprocess.run([*command, "-o", str(path)], check=True)
+        paths.append(path)
+    return paths
+
+
+def shaped(folder, name):
+    """The request server, whatever its shape is called: likewise."""
+    paths = []
+    for arena, kind in enumerate(("malloc", "advised")):
+        path = folder / f"{name}_{kind}"
+        source = ROOT / "test" / "tool" / "programs" / "requests.c"
+        command = ["cc", "-O2", "-g", f"-DARENA={arena}", f"-I{ROOT}/include", str(source), str(BUILD / "libquire.a"), "-lpthread"]
         subprocess.run([*command, "-o", str(path)], check=True)
         paths.append(path)
     return paths
@@ -71,10 +85,11 @@ def made(folder, only=()):
         ("sqlite3", fetched, [":memory:"], str(sql)),
         ("server", compiled, ["30000"], None),
         ("tree", compiled, ["4000"], None),
+        *((shape, shaped, [shape, REQUESTS], None) for shape in SHAPES),
     )
     pairs = []
     for name, maker, arguments, source in wanted:
-        if only and name not in only:
+        if name not in only if only else name in SHAPES:
             continue
         before, after = (str(path) for path in maker(folder, name))
         pairs.append(Pair(name, [before], [after], arguments, source))

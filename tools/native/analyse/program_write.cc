@@ -5,7 +5,7 @@
  *   thread 1: [4096 ops] [4096 ops] open      full blocks go to a nameless file as they fill;
  *   thread 2: [4096 ops] open                 at the end they are copied out, one thread after the other
  *
- * Invariants: Q1 to Q6 of program.h.  A slot is reused by the thread that filled and emptied it, newest first.  One that a
+ * Invariants: Q1 to Q7 of program.h.  A slot is reused by the thread that filled and emptied it, newest first.  One that a
  * second thread touched is reused by anyone, but only after SHARED_REST others of its kind were emptied (Q4): whoever waits
  * for the old object's end then never waits in earnest, and slots are as many as live objects, not as objects.
  * Memory: 64 KiB a thread, the free slots, and 8 bytes for each turn of the threads, up to RUNS_MAX turns.
@@ -19,6 +19,7 @@ namespace quire {
 
 namespace {
 constexpr size_t BLOCK_OPS = 4096;
+constexpr uint32_t SLOTS_AT_ONCE = 16;
 constexpr size_t SHARED_REST = 256u << 10;
 constexpr size_t RUNS_MAX = 32u << 20;  // 256 MiB: threads that take turns at every call, for 32 M turns
 }
@@ -89,16 +90,19 @@ void ProgramWriter::put_sized(uint32_t number, qrp_op op, uint64_t size) {
 }
 
 uint32_t ProgramWriter::slot_take(Thread &of) {
-    uint32_t slot = slots_;
-    if (!of.free_slots.empty()) {
-        slot = of.free_slots.back();
-        of.free_slots.pop_back();
-    } else if (shared_free_.size() > SHARED_REST) {
-        slot = shared_free_.front();
+    if (of.free_slots.empty() && shared_free_.size() > SHARED_REST) {
+        uint32_t slot = shared_free_.front();
         shared_free_.pop_front();
-    } else {
-        slots_++;
+        return slot;
     }
+    if (of.free_slots.empty()) {
+        slots_ += SLOTS_AT_ONCE;
+        for (uint32_t i = 1; i <= SLOTS_AT_ONCE; i++) {
+            of.free_slots.push_back(slots_ - i);
+        }
+    }
+    uint32_t slot = of.free_slots.back();
+    of.free_slots.pop_back();
     return slot;
 }
 

@@ -24,10 +24,10 @@
 
 ALWAYS_INLINE unsigned char *null_address(struct lane *lane, uint64_t bytes) {
     if (bytes > RING_BYTES / 2)
-        return lane->player->region;
+        return lane->player->region + (size_t)(lane->idx % REGION_SHIFTS) * LINE_BYTES;
     if (lane->ring_cursor + bytes > RING_BYTES)
         lane->ring_cursor = 0;
-    unsigned char *at = lane->player->ring + lane->ring_cursor;
+    unsigned char *at = lane->ring + lane->ring_cursor;
     lane->ring_cursor += ((uint32_t)bytes + 15) & ~15u;
     return at;
 }

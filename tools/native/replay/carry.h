@@ -12,8 +12,8 @@
 
 #include <pthread.h>
 
-// PLAY_NULL: the ring stays in the first-level cache; larger objects share one warm region.
-enum { RING_BYTES = 32 << 10, REGION_BYTES_MAX = 64 << 20 };
+// PLAY_NULL: each lane's ring stays in the first-level cache; larger objects share one warm region, each lane on lines of its own.
+enum { RING_BYTES = 32 << 10, REGION_BYTES_MAX = 64 << 20, LINE_BYTES = 64, REGION_SHIFTS = 64 };
 
 struct player {
     struct compiled *compiled;
@@ -29,11 +29,10 @@ struct player {
     struct gate go;              // counts windows
     struct gate done;            // counts lanes, in each window
     bool over;                   // no window follows
-    unsigned char *ring;
     unsigned char *region;
 };
 
-/* What one lane writes. */
+/* What one lane writes, on lines of its own. */
 struct lane {
     struct player *player;
     uint64_t failures;
@@ -41,7 +40,8 @@ struct lane {
     uint32_t ring_cursor;
     uint32_t idx;
     pthread_t handle;
-};
+    unsigned char *ring;
+} __attribute__((aligned(LINE_BYTES)));
 
 /* As the player's options say: with the allocators, or on addresses that cost nothing. */
 void carry_out(struct lane *lane, const struct step *first);

@@ -123,10 +123,9 @@ static void prepare(struct player *player) {
         uint64_t region_bytes = compiled->ahead.largest_bytes;
         if (region_bytes > REGION_BYTES_MAX)
             region_bytes = REGION_BYTES_MAX;
-        player->ring = stream_memory(RING_BYTES + 16, 1);
-        player->region = stream_memory((size_t)region_bytes + 16, 1);
-        memset(player->ring, 1, RING_BYTES + 16);
-        memset(player->region, 1, (size_t)region_bytes + 16);
+        region_bytes += REGION_SHIFTS * LINE_BYTES;
+        player->region = stream_memory((size_t)region_bytes, 1);
+        memset(player->region, 1, (size_t)region_bytes);
     }
     for (uint32_t i = 0; i < compiled->ahead.turns; i++)
         if (i == 0 || compiled->all_start)
@@ -152,6 +151,18 @@ static void warm_machine(uint64_t peak_live_bytes) {
     memset(memory, 1, (size_t)bytes);
     __asm__ volatile("" ::"r"(memory) : "memory"); // else the writes could be left out
     munmap(memory, (size_t)bytes);
+}
+
+static struct lane *make_lanes(struct player *player, uint32_t count) {
+    struct lane *lanes = stream_memory(count, sizeof *lanes);
+    for (uint32_t i = 0; i < count; i++) {
+        lanes[i] = (struct lane){.player = player, .idx = i};
+        if (player->opts->backend == PLAY_NULL) {
+            lanes[i].ring = stream_memory(RING_BYTES + LINE_BYTES, 1);
+            memset(lanes[i].ring, 1, RING_BYTES + LINE_BYTES);
+        }
+    }
+    return lanes;
 }
 
 /* As a program would at its start: under the clock, and in the peak of memory. */
@@ -206,9 +217,7 @@ const char *play(struct play_result *result, struct compiled *compiled,
     *result = (struct play_result){0};
     struct player player = {.compiled = compiled, .opts = opts};
     prepare(&player);
-    struct lane *lanes = stream_memory(lanes_count, sizeof *lanes);
-    for (uint32_t i = 0; i < lanes_count; i++)
-        lanes[i] = (struct lane){.player = &player, .idx = i};
+    struct lane *lanes = make_lanes(&player, lanes_count);
     const char *wrong = start_lanes(lanes, lanes_count);
     if (!wrong)
         wrong = run_all(&player, lanes, result);
