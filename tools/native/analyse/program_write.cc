@@ -19,7 +19,6 @@ namespace quire {
 
 namespace {
 constexpr size_t BLOCK_OPS = 4096;
-constexpr uint32_t SLOTS_AT_ONCE = 16;
 constexpr size_t SHARED_REST = 256u << 10;
 constexpr size_t RUNS_MAX = 32u << 20;  // 256 MiB: threads that take turns at every call, for 32 M turns
 }
@@ -96,8 +95,8 @@ uint32_t ProgramWriter::slot_take(Thread &of) {
         return slot;
     }
     if (of.free_slots.empty()) {
-        slots_ += SLOTS_AT_ONCE;
-        for (uint32_t i = 1; i <= SLOTS_AT_ONCE; i++) {
+        slots_ += QRP_SLOTS_SIDE_BY_SIDE;
+        for (uint32_t i = 1; i <= QRP_SLOTS_SIDE_BY_SIDE; i++) {
             of.free_slots.push_back(slots_ - i);
         }
     }

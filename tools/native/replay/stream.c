@@ -108,7 +108,8 @@ static const char *lay_out(struct stream *stream, uint64_t bytes) {
     if (threads_bytes > rest_bytes ||
         header->ops > (rest_bytes - threads_bytes) / sizeof(struct qrp_op))
         return "is truncated";
-    if (header->slots > header->ops || header->slots > SLOTS_MAX || header->sites > SITES_MAX)
+    uint64_t slots_most = header->ops + (uint64_t)header->threads * QRP_SLOTS_SIDE_BY_SIDE;
+    if (header->slots > slots_most || header->slots > SLOTS_MAX || header->sites > SITES_MAX)
         return "is damaged (S2: more slots or sites than can be)";
     rest_bytes -= threads_bytes + header->ops * sizeof(struct qrp_op);
     if (header->runs > rest_bytes / sizeof(struct qrp_run))

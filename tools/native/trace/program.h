@@ -18,7 +18,7 @@
  *       for the emptying of the object before hardly ever waits long
  *   Q5  an op that fills a slot never has QRP_CROSS_THREAD
  *   Q6  the runs, if there are any, tell the global order: each is the next `ops` ops of a thread; together they are all ops
- *   Q7  a thread's first slots come 16 side by side: the replayer's addresses of 16 slots are two cache lines, and threads that write
+ *   Q7  a thread's first slots come QRP_SLOTS_SIDE_BY_SIDE at once: the replayer's addresses of 16 slots are two cache lines, and threads that write
  *       to one line take it from each other at every step, which is no cost of the program's
  *
  * Objects alive at the end have no free: the replayer frees or drops them as it likes, outside its clock.
@@ -32,6 +32,7 @@
 
 #define QRP_MAGIC   "QRP1\0\0\0"  // eight bytes with the terminator
 #define QRP_VERSION 1u
+#define QRP_SLOTS_SIDE_BY_SIDE 16u
 
 struct qrp_header {
     char magic[8];
