@@ -10,7 +10,7 @@ import sys
 
 import pytest
 from manners import COLOUR, Running, environment
-from toolkit import BUILD, HANGS_S, TOOL, build, quire
+from toolkit import HANGS_S, TOOL, build, quire
 
 CHURN = """
 #include <stdlib.h>

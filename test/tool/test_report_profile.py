@@ -12,7 +12,6 @@ from toolkit import BUILD, build, native, quire
 import report.flame as report_flame
 import report.map as report_map
 
-ALLOCATIONS = reportkit.ROUNDS * (reportkit.BOXES + 1) + reportkit.LEAKS
 BOX_BYTES = 48
 
 

@@ -21,7 +21,7 @@ import report.page as report_page
 import report.subject as report_subject
 import tracefile
 import ui
-from errors import EnvironmentLacks, QuireError, UsageError
+from errors import QuireError, UsageError
 
 HELP = "a trace or a result as one HTML file, or as pprof, folded stacks, speedscope, CSV; two: their difference"
 # Of --svg, as report/svg.py makes them.

@@ -30,7 +30,6 @@ from errors import (
     EXIT_TOOL_FAILED,
     EnvironmentLacks,
     QuireError,
-    UsageError,
 )
 
 HELP = "record, replay and advise one program: would it gain, where, and by how much?"
