@@ -48,7 +48,7 @@ def test_a_program_on_another_malloc_is_compared_with_that_and_it_is_said(tmp_pa
     words = ("try", "--no-report", "--rounds", 1, "--time-limit", 0.05, "--", program)
     done = quire(tmp_path, *words, environment={"LD_PRELOAD": "libjemalloc.so.2"})
     assert done.returncode == 0, done.stderr
-    assert "LD_PRELOAD gives it libjemalloc.so.2: all these runs were without that" in done.stdout
+    assert "LD_PRELOAD gives it libjemalloc.so.2: all other runs were without that" in done.stdout
     assert "With libjemalloc.so.2, as it runs today, it takes" in done.stdout
     runs = (tmp_path / "log").read_text()
     assert runs == "lj" * (len(runs) // 2) + "l"  # in turns, and recorded on libc's

@@ -2,17 +2,19 @@
 """
 cmd_try.py - `quire try -- PROGRAM`: would an allocator of this library help this program, where, and by how much?
 
-    check -> run alone (time) -> record -> analyse -> advise -> replay in rounds -> verdict -> HTML page
+    check -> run alone -> record -> analyse -> advise -> replay -> run it under each allocator, in rounds -> verdict -> HTML page
 
-The program runs at least twice, with the same input; its output is hidden, its exit status becomes ours.
-Not here: each of the steps (target.py, launch.py, tracefile.py, advise/advice.py, measure.py) and the words (tryreport.py).
+What can be run is run: each malloc is preloaded into the real program, and the advice is carried out in it. The replays choose the plan,
+and say what cannot be run. The program's output is hidden, its exit status becomes ours.
+Not here: each of the steps (target.py, launch.py, tracefile.py, advise/, measure.py, rounds.py), what they found (finding.py), the words (tryreport.py).
 """
 
 import os
 import tempfile
-from collections import namedtuple
+import time
 
 import advise.advice as advice
+import finding
 import launch
 import measure
 import advise.mix as mix
@@ -20,6 +22,9 @@ import native
 import peers
 import preloaded
 import render
+import rounds
+import sampling
+import sequential
 import target as targets
 import tracefile
 import tryreport
@@ -30,23 +35,19 @@ from errors import (
     EXIT_TOOL_FAILED,
     EnvironmentLacks,
     QuireError,
+    UsageError,
 )
 
-HELP = "record, replay and advise one program: would it gain, where, and by how much?"
+HELP = "run one program under each allocator, record and advise: would it gain, where, and by how much?"
 TAKES_PROGRAM = True
 EPILOG = """Nothing after `try`: a small demo program is tried.
-The program runs at least twice (alone for its time, then under the tracer), each time with the same
-standard input; its output is hidden. Exit: the program's own status, 128+n when signal n ended it; 126, 127
-when it cannot be run; 3 when it cannot be traced; with --strict 4 when the verdict is INCONCLUSIVE."""
+The program runs many times (the first line says how often, and for how long), each time with the same
+standard input; its output is hidden. A program that changes what it works on: --prepare and --cleanup put
+it back; one that may run only once: --once. Exit: the program's own status, 128+n when signal n ended it;
+126, 127 when it cannot be run; 3 when it cannot be traced; with --strict 4 when the verdict is INCONCLUSIVE."""
 
-SECONDS_DEFAULT = 25
-ALONE_RUNS_MAX = 11
-ALONE_SECONDS_MAX = 4.0
+REPLAY_SHARE, LOOK_SHARE, KEEP_SHARE = 0.1, 0.05, 0.1  # of the time limit; the rest, and what they leave, is for the rounds
 HIDDEN_ALLOCATOR_BYTES = 64 << 20
-
-# `runs`: on libc's malloc. `today`: as its users have it, where that is CPython's own allocator or one of `mallocs`, the
-# libraries that LD_PRELOAD brings in its place; else empty.
-Timing = namedtuple("Timing", "runs today mallocs", defaults=((),))
 
 
 def add_arguments(parser):
@@ -61,15 +62,17 @@ def add_arguments(parser):
         "--rounds",
         type=int,
         metavar="N",
-        help="exactly N rounds of replays (default: 5 to 31, as time allows)",
+        help="exactly N rounds, each of one run under each allocator (default: until the verdict is settled, 5 to 60)",
     )
     parser.add_argument(
         "--time-limit",
         type=float,
-        default=SECONDS_DEFAULT,
         metavar="S",
-        help="replay for S seconds at most (25), and the program alone for a part of that",
+        help="take about S seconds at most, in all (60; for a program of over a second 30 more for each further second)",
     )
+    parser.add_argument("--once", action="store_true", help="run the program only once, recorded: all figures are modelled")
+    parser.add_argument("--prepare", metavar="CMD", help="a shell command before each run, not timed")
+    parser.add_argument("--cleanup", metavar="CMD", help="a shell command after each run, not timed")
     parser.add_argument(
         "-o",
         "--output",
@@ -81,6 +84,16 @@ def add_arguments(parser):
         "--no-report", action="store_true", help="write no HTML page beside the trace"
     )
     tracefile.add_wrapper_option(parser)
+
+
+def check_arguments(args):
+    """Options that make no sense together."""
+    if args.rounds is not None and args.rounds < 1:
+        raise UsageError("--rounds must be at least 1")
+    if args.time_limit is not None:
+        measure.check_time_limit(args.time_limit)
+    if args.once and args.rounds is not None:
+        raise UsageError("--once runs the program once: there are no rounds", fix="leave out one of the two")
 
 
 def find_target(args):
@@ -95,29 +108,11 @@ def find_target(args):
     return demo
 
 
-def time_alone(target, source, progress, seconds):
-    """The program's own time: several runs when it is quick. In turns with the allocator it has today, if that is not libc's."""
-    most_s = min(ALONE_SECONDS_MAX, seconds)
-    runs, today = [], []
-    mallocs = preloaded.mallocs(target.binary)
-    with_today = mallocs or target.is_python and "PYTHONMALLOC" not in os.environ
-    while len(runs) < ALONE_RUNS_MAX:
-        progress.step(
-            f"running {target.name} alone, for its time (its output is hidden)", quiet_repeat=True
-        )
-        ran = launch.hidden(target, source, preloaded.without(launch.environment(), mallocs))
-        runs.append(ran)
-        if with_today and ran.status >= 0:
-            today.append(launch.hidden(target, source, launch.environment(malloc_python=False)))
-        if ran.status < 0 or sum(r.wall_s for r in runs) + ran.wall_s > most_s:
-            break
-    return Timing(runs, today, mallocs)
-
-
-def record(target, source, path, mallocs=()):
-    """The recorded run, without the preloaded `mallocs`."""
-    environment = preloaded.without(launch.environment(trace=path), mallocs)
-    ran = launch.hidden(target, source, environment)
+def record(contest, path):
+    """The recorded run, without the malloc that LD_PRELOAD brings."""
+    target = contest.target
+    environment = preloaded.without(launch.environment(trace=path), contest.mallocs)
+    ran = contest.hooks.around(lambda: launch.hidden(target, contest.source, environment))
     if tracefile.family(path):
         return ran
     said = [line for line in ran.stderr.splitlines() if line.startswith("quire record: ")]
@@ -163,56 +158,98 @@ def refuse_unseen(target, recording, ran):
         )
 
 
-def too_few(rounds, args):
-    """Why so few rounds give no verdict, and what gives one."""
-    number = f"{rounds} round{'s' * (rounds != 1)} of replays"
-    if args.rounds is not None:
-        return f"{number} cannot be told from noise: --rounds {measure.ROUNDS_USUAL}"
-    return f"only {number} fitted into the time: --time-limit {max(SECONDS_DEFAULT, args.time_limit * 4):.0f}"
+def untraced_s(report):
+    """CPU time of a program that may run only once: that of the recorded run, less what recording its operations costs."""
+    libc = measure.Backend("libc", None, None, False)
+    plain, traced = (measure.run_once(report.recording.program, libc, traced=t)["cpu_ns"] for t in (False, True))
+    return max(report.recorded.cpu_s - (traced - plain) / 1e9, report.recorded.cpu_s / 4)
 
 
-def measure_all(report, folder, args):
-    """Plan, replays and verdict, into the report."""
+def model(report, folder, args, limit_s):
+    """The plan, and its replays, into the report."""
     ui.note("replaying the parts of the plan a few times, to see which of them gain")
     report.mix = mix.choose(report.recording, folder, args.rounds)
     report.planned = report.mix.planned
     report.rows = advice.sites(report.recording, report.planned)
     chosen = measure.backends(peers.with_drop_in(), report.mix.path)
-    limits = measure.Limits(args.rounds, args.time_limit)
-    series = measure.replay(report.recording.program, chosen, limits, report.settle)
-    report.settle(series)
-    if series.rounds < measure.ROUNDS_JUDGED_MIN:
-        report.verdict = advice.Verdict(advice.INCONCLUSIVE, too_few(series.rounds, args))
+    limits = measure.Limits(min(args.rounds, measure.ROUNDS_MIN) if args.rounds else None, REPLAY_SHARE * limit_s)
+    return measure.replay(report.recording.program, chosen, limits)
+
+
+def say_runs(report, limit_s, args):
+    """How often the program will run, before it does."""
+    contest, wall_s = report.contest, max(report.contest.first.wall_s, 1e-3)
+    runs = max(sequential.ROUNDS_MIN * 3, int(0.7 * limit_s / wall_s))
+    runs = min(runs, len(contest.rows) * (args.rounds or sequential.LOOKS[-1]))
+    each = " ".join(f"; {w} runs `{c}` each time" for w, c in (("--prepare", args.prepare), ("--cleanup", args.cleanup)) if c)
+    ui.note(
+        f"{contest.target.name} takes {ui.seconds(wall_s)}: it will run up to {runs} times, for {limit_s:.0f} s in all "
+        f"(--time-limit S){each}"
+    )
+
+
+def measure_all(report, folder, args, ends_s):
+    """Plan, replays, looks, rounds and verdict, into the report."""
+    contest, limit_s = report.contest, report.limit_s
+    series = model(report, folder, args, limit_s)
+    if args.once:
+        outcome = advice.Outcome(series, [untraced_s(report)])
+        report.finding = finding.Finding(None, outcome, cpu_s=outcome.program_s.value)
+        return
+    ui.note("looking at where it spends its time")
+    looks = sampling.Looks(contest).run(LOOK_SHARE * limit_s)
+
+    def found():
+        outcome = advice.Outcome(series, contest.column(rounds.LIBC, "cpu_s"))
+        report.finding = finding.Finding(contest, outcome, looks.share_percent)
+        return report.finding
+
+    left_s = ends_s - KEEP_SHARE * limit_s - time.monotonic()
+    rounds.compete(contest, max(left_s, 0.3 * limit_s), args.rounds, lambda: found().settled())
+    found()
+
+
+def begin(report, args):
+    """The first run of the program, and how long all of it may take."""
+    source = launch.Input()
+    if args.program:
+        source.capture()
+    target = report.target
+    hooks = rounds.Hooks(args.prepare, args.cleanup)
+    report.contest = contest = rounds.Contest(target, source, preloaded.mallocs(target.binary), hooks)
+    if args.once:
+        report.limit_s = args.time_limit or rounds.SECONDS_USUAL
+        return
+    ui.note(f"running {target.name} alone, for its time (its output is hidden)")
+    contest.begin()
+    report.limit_s = args.time_limit or rounds.usual_limit_s(contest.first.wall_s)
+    contest.enter(rounds.rows(target, peers.with_drop_in(), contest.mallocs))
+    say_runs(report, report.limit_s, args)
 
 
 def try_program(report, args, folder):
     """Everything between the checks and the printing, into the report."""
-    target = report.target
-    progress = ui.Progress(ALONE_RUNS_MAX + 4)
-    path = tracefile.output_path(args, target.name)
-    source = launch.Input()
-    if args.program:
-        source.capture()
-    report.timing = time_alone(target, source, progress, args.time_limit)
-    progress.step("recording it")
+    began_s = time.monotonic()
+    path = tracefile.output_path(args, report.target.name)
+    begin(report, args)
+    ui.note("recording it")
     tracefile.clear(path, args.force)
     report.trace_path = path
-    report.recorded = record(target, source, path, report.timing.mallocs)
-    progress.step("reading the trace")
+    report.recorded = record(report.contest, path)
+    ui.note("reading the trace")
     recordings = tracefile.analyse_family(path, folder, args.wrapper)
     report.recording, report.processes = recordings[0], recordings
     report.process_count = len(tracefile.family(path))
     keep_one(path, report.recording)
     if report.crashed or report.too_small:
         if not report.crashed:
-            refuse_unseen(target, report.recording, report.recorded)
+            refuse_unseen(report.target, report.recording, report.recorded)
         if report.crashed and report.recording.events:
             report.planned = advice.plan(report.recording, f"{folder}/plan")
             report.rows = advice.sites(report.recording, report.planned)
     else:
-        progress.done()
-        measure_all(report, folder, args)
-    progress.done()
+        measure_all(report, folder, args, began_s + report.limit_s)
+        report.settle(args)
 
 
 def say_what_is_kept(report):
@@ -223,8 +260,8 @@ def say_what_is_kept(report):
 
 def run(args):
     """Tries one program."""
-    measure.check_limits(args)
-    for helper in ("libquire-record.so", "quire-analyse", "quire-plan", "quire-replay"):
+    check_arguments(args)
+    for helper in ("libquire-record.so", "quire-analyse", "quire-plan", "quire-replay", sampling.LIBRARY):
         native.helper(helper)
     target = find_target(args)
     report = tryreport.Report(target)
@@ -253,7 +290,7 @@ def carry_out(report, args):
 def status(report, args):
     """The exit status: the program's own, but for what the tracer did to it and for --strict."""
     target = report.target
-    if report.crashed and not launch.crashed(report.timing.runs[0].status):
+    if report.crashed and report.contest.first and not launch.crashed(report.contest.first.status):
         raise QuireError(
             f"{target.name} {launch.describe(report.recorded.status)} under the tracer but not alone",
             "that is a fault of the tracer, or of the program's that it brings to light",

@@ -15,6 +15,7 @@ Not here: the replayer (a C helper), verdicts (advise/advice.py).
 
 import math
 import os
+import tempfile
 import time
 from collections import namedtuple
 from statistics import median
@@ -58,8 +59,8 @@ def backends(peers, plan):
     return chosen
 
 
-def run_once(program, backend, verify=False, extra=()):
-    """One replay; its figures. A peer that does not really serve malloc is an error. extra: options of quire-replay."""
+def run_once(program, backend, verify=False, extra=(), traced=False):
+    """One replay; its figures. A peer that does not really serve malloc is an error. extra: options of quire-replay. traced: recorded as a program is."""
     arguments = [program, *extra]
     if backend.plan:
         arguments += ["--plan", backend.plan]
@@ -75,6 +76,8 @@ def run_once(program, backend, verify=False, extra=()):
     if backend.library:
         env["LD_PRELOAD"] = backend.library
         arguments += ["--expect-malloc", backend.library]
+    if traced:
+        return _traced(arguments, env)
     figures = native.call_json("quire-replay", arguments, env)
     if not backend.library and not os.path.basename(figures["malloc_library"]).startswith(
         ("libc.", "libc-", "ld-musl")
@@ -85,6 +88,13 @@ def run_once(program, backend, verify=False, extra=()):
             "look at /etc/ld.so.preload",
         )
     return figures
+
+
+def _traced(arguments, env):
+    """A replay under the recorder; its trace is thrown away."""
+    with tempfile.TemporaryDirectory(prefix="quire-") as folder:
+        env = {**env, "LD_PRELOAD": native.helper("libquire-record.so"), "QUIRE_RECORD": f"{folder}/t.qtr"}
+        return native.call_json("quire-replay", arguments, env)
 
 
 def rank(rounds):

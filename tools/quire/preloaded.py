@@ -29,6 +29,11 @@ def without(environment, mallocs):
     return {**rest, "LD_PRELOAD": ":".join(kept)} if kept else rest
 
 
+def first(environment, library):
+    """The environment with this library preloaded before all others."""
+    return {**environment, "LD_PRELOAD": ":".join([library] + entries(environment))}
+
+
 def mallocs(binary, environment=None):
     """Paths of the preloaded libraries whose malloc a program would get: the first, behind it the next, and so on."""
     environment = dict(os.environ if environment is None else environment)

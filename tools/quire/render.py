@@ -38,9 +38,9 @@ HOW = {
 NO_GAIN = "fits, but no gain was measured: leave it alone"
 
 BLIND_SPOTS = [
-    "cache effects of where objects lie: the replay touches each object once, the program does more",
-    "per-CPU use, and waiting that is not about memory: threads keep their own order and hand-overs, not their timing",
-    "whether the program goes on visiting what an arena makes needless to free: the way there is counted as saved, too",
+    "what is modelled knows no cache effects of where objects lie: the replay touches each object once, the program does more",
+    "per-CPU use, and, where it is modelled, waiting that is not about memory: threads keep their order and hand-overs, not their timing",
+    "whether changed code goes on visiting what an arena makes needless to free: the model counts the way there as saved, too",
     "allocations that never reach malloc: mmap, the stack, an allocator of the program's own",
 ]
 HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
@@ -112,23 +112,17 @@ def allocator_rows(outcome):
     return rows
 
 
-def allocators_text(outcome):
-    """The table of allocators."""
-    header = ["allocator", "ns per operation", "program", "saves", "peak memory"]
-    return ui.table(header, allocator_rows(outcome), flexible=1)
+def site_saving(site, mix, saved_s, program_s):
+    """A site's part of what the advice saves, percent of the run time; None when the mix leaves it alone."""
+    saved_ns = mix.saving_ns(site, saved_s * 1e9)
+    return None if saved_ns is None else 100 * saved_ns / 1e9 / max(program_s, 1e-6)
 
 
-def site_saving(site, mix, outcome):
-    """A site's part of the mix's saving, percent of the run time; None when the mix leaves it alone."""
-    saved_ns = mix.saving_ns(site, outcome.saving_s.value * 1e9)
-    return None if saved_ns is None else 100 * saved_ns / 1e9 / max(outcome.program_s.value, 1e-6)
-
-
-def saves_percent(mix, outcome):
+def saves_percent(mix, saved_s, program_s):
     """What to print as saved by a site: of the run time."""
 
     def said(site):
-        saving = site_saving(site, mix, outcome)
+        saving = site_saving(site, mix, saved_s, program_s)
         if saving is None:
             return unserved(site)
         return "~ " + ui.percent(saving) if saving > 0 else "no gain"
@@ -369,8 +363,8 @@ def advised(site, mix):
     return site.klass if mix is None or mix.serves(site.klass) else "leave alone"
 
 
-def sites_json(sites, mix=None, outcome=None, limit=100):
-    """Call sites as JSON; limit None: all."""
+def sites_json(sites, mix=None, times=None, limit=100):
+    """Call sites as JSON; limit None: all. times: what the advice saves, and what the program takes, in seconds."""
     rows = []
     for site in sites[:limit]:
         row = {
@@ -395,10 +389,10 @@ def sites_json(sites, mix=None, outcome=None, limit=100):
             "stack": site.stack,
         }
         if mix:
-            saved_ns = mix.saving_ns(site, outcome.saving_s.value * 1e9 if outcome else None)
+            saved_ns = mix.saving_ns(site, times[0] * 1e9 if times else None)
             row["saving_cpu_s"] = None if saved_ns is None else round(saved_ns / 1e9, 9)
-        if mix and outcome:
-            saving = site_saving(site, mix, outcome)
+        if mix and times:
+            saving = site_saving(site, mix, *times)
             row["saving_percent"] = None if saving is None else round(saving, 3)
         rows.append(row)
     return rows

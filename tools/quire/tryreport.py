@@ -2,9 +2,9 @@
 """
 tryreport.py - everything that one `try` found out, as text and as JSON ("quire.try/1").
 
-    Report: target, timing, recorded run, recording  ->  crashed? | too small? | outcome and verdict
+    Report: target, runs, recorded run, recording  ->  crashed? | too small? | finding and verdict
 
-Not here: finding it out (cmd_try.py), the tables that other commands print too (render.py).
+Not here: finding it out (cmd_try.py, finding.py), the table of allocators (trytable.py), the tables that other commands print too (render.py).
 """
 
 import os
@@ -13,16 +13,18 @@ import shlex
 import advise.advice as advice
 import advise.wrappers as advise_wrappers
 import launch
-import measure
 import peers
 import render
+import rounds
+import sequential
 import tracefile
+import trytable
 import ui
 from statistics import median
+
+from measure import Estimate
 from version import VERSION
 
-# Beyond that the replay is dearer than what it models: figures are ratios between allocators, no more.
-SHARE_PERCENT_SANE = 95
 NOTHING = "nothing worth looking at"
 
 
@@ -31,7 +33,8 @@ class Report:
 
     def __init__(self, target):
         self.target = target
-        self.timing = None
+        self.contest = None
+        self.limit_s = 0.0
         self.recorded = None
         self.recording = None
         self.processes = []
@@ -39,7 +42,7 @@ class Report:
         self.planned = None
         self.mix = None
         self.rows = []
-        self.outcome = None
+        self.finding = None
         self.verdict = None
         self.trace_path = None  # since recording began
         self.page = None  # path of the HTML page, once it is written
@@ -62,21 +65,44 @@ class Report:
         )
 
     @property
-    def program_cpu_s(self):
-        """CPU time of the untraced runs."""
-        return [run.cpu_s for run in self.timing.runs]
+    def runs(self):
+        """The runs on libc's malloc without the tracer; with --once the recorded one."""
+        contest = self.contest
+        return contest.runs[rounds.LIBC] or [contest.first or self.recorded]
 
-    def settle(self, series):
-        """The verdict, from the replays; whether it is one that more rounds would not change."""
-        self.outcome = advice.Outcome(
-            series, self.program_cpu_s, [run.cpu_s for run in self.timing.today]
-        )
-        peak_bytes = max(run.peak_rss_bytes for run in self.timing.runs)
-        self.verdict = advice.judge(self.outcome, peak_bytes)
-        if self.verdict.word == advice.NO and self.recording.facts.get("lost_events", 0):
+    @property
+    def outcome(self):
+        """What the replays said, or None."""
+        return self.finding.outcome if self.finding else None
+
+    def settle(self, args):
+        """The verdict, from what was found."""
+        self.verdict = self.finding.verdict.verdict
+        if self.verdict.word == advice.NO and self.recording.facts.get("lost_events", 0) and not self.finding.measured:
             reason = "the trace holds only a part of the run, and that part would not gain"
             self.verdict = advice.Verdict(advice.INCONCLUSIVE, reason)
-        return self.verdict.word != advice.INCONCLUSIVE
+        if self.finding.measured and self.contest.rounds < sequential.ROUNDS_MIN:
+            self.verdict = advice.Verdict(advice.INCONCLUSIVE, self._too_few(args))
+        elif self.verdict.word == advice.INCONCLUSIVE and self.finding.measured:
+            self.verdict = self.verdict._replace(reason=self._open())
+
+    def _too_few(self, args):
+        """Why so few rounds give no verdict, and what gives one."""
+        number = self.contest.rounds
+        said = f"{number} round{'s' * (number != 1)} cannot be told from noise"
+        if args.rounds is not None:
+            return f"{said}: --rounds {sequential.LOOKS[1]}"
+        return f"{said}: --time-limit {self.limit_s * sequential.LOOKS[1] / max(1, number):.0f}"
+
+    def _open(self):
+        """Why the verdict is open, and what would settle it."""
+        saving, least = self.finding.verdict.saving, f"{advice.SAVING_PERCENT_MIN:.0f} %"
+        wanted_s = self.finding.seconds_wanted(self.limit_s)
+        if wanted_s:
+            return f"{trytable.percent(saving)} saved, {least} or not: --time-limit {wanted_s:.0f} should settle it"
+        if saving.high - saving.low <= advice.SAVING_PERCENT_MIN:
+            return f"{trytable.percent(saving)} saved: it lies at the threshold of {least}"
+        return f"{trytable.percent(saving)} saved: the runs of this program scatter more than that"
 
     # text
 
@@ -97,26 +123,24 @@ class Report:
     @property
     def today_allocator(self):
         """What serves the program as it is started today, in words; None: libc's malloc, as in every other run."""
-        if not self.timing.today:
+        if not self.contest.has(rounds.TODAY):
             return None
-        names = [ui.printable(os.path.basename(path)) for path in self.timing.mallocs]
+        names = [ui.printable(os.path.basename(path)) for path in self.contest.mallocs]
         return names[0] if names else "CPython's own allocator"
 
     def _today_text(self):
-        if not self.timing.today:
+        if not self.today_allocator:
             return []
         lines = []
         if self.target.is_python:
             lines.append(
-                "  PYTHONMALLOC=malloc was set for all these runs: CPython's own allocator would hide what the program does."
+                "  PYTHONMALLOC=malloc was set for all other runs: CPython's own allocator would hide what the program does."
             )
-        if self.timing.mallocs:
-            lines.append(
-                f"  LD_PRELOAD gives it {self.today_allocator}: all these runs were without that, on libc's malloc."
-            )
+        if self.contest.mallocs:
+            lines.append(f"  LD_PRELOAD gives it {self.today_allocator}: all other runs were without that.")
+        today_s = self.contest.middle(rounds.TODAY, "cpu_s")
         return lines + [
-            f"  With {self.today_allocator}, as it runs today, it takes {ui.seconds(self.outcome.today_s.value)}: "
-            "the verdict compares with that.",
+            f"  With {self.today_allocator}, as it runs today, it takes {ui.seconds(today_s)}: the verdict compares with that."
         ]
 
     def _process_text(self):
@@ -135,84 +159,100 @@ class Report:
         lines = [
             f"  {self.target.name} ended with {launch.describe(self.recorded.status)}; this command ends with it too."
         ]
-        said = self.timing.runs[0].stderr.strip().splitlines()
+        said = self.runs[0].stderr.strip().splitlines()
         return lines + [f"    it said: {ui.printable(line)}" for line in said[-3:]]
 
     def _share_text(self):
-        share = self.outcome.share_percent
-        if share.value > SHARE_PERCENT_SANE:
-            return (
-                "  Allocation is nearly all of the run time. (The replay even takes "
-                f"{ui.percent(share.value)} of it: it runs with colder caches than the program.)"
-            )
-        return (
-            f"  Allocation is {render.interval(share, ui.percent)} of the run time: "
-            "the most that another malloc could save."
-        )
+        found = self.finding
+        share, model = render.interval(found.share_percent, ui.percent), ui.percent(found.modelled_share.value)
+        if found.sampled is None:
+            return [f"  Allocation is about {share} of that, by the model: the program was not looked at."]
+        if not found.disagree:
+            return [f"  Allocation is {share} of that, by looking at the program while it ran."]
+        seen = ui.percent(found.sampled.value)
+        return [
+            f"  Allocation is {share} of that. (Looking at the program says {seen}, the replay {model}: they differ by more than a third, "
+            "so the lower one counts.)"
+        ]
 
     def _facts_text(self):
-        facts, outcome = self.recording.facts, self.outcome
+        facts, found = self.recording.facts, self.finding
         threads = facts.get("threads", 1)
         lines = [
-            f"  {ui.count(facts['allocations'])} allocations in {ui.seconds(outcome.program_s.value)} of CPU time, "
+            f"  {ui.count(facts['allocations'])} allocations in {ui.seconds(found.program_s.value)} of CPU time, "
             f"{threads} thread{'s' * (threads != 1)}, at most {ui.size(facts['peak_live_bytes'])} live at once.",
-            self._share_text(),
-        ]
+        ] + self._share_text()
         if facts.get("note"):
             lines.append(f"  The trace is not whole: {facts['note']}.")
         return lines + self._process_text() + self._today_text() + self._status_text() + [""]
 
     def _verdict_text(self):
-        outcome = self.outcome
+        judged = self.finding.verdict
         lines = [ui.bold(f"  {self.verdict.word}") + f": {self.verdict.reason}."]
-        if outcome.series.has("mix"):
-            before, after = (outcome.series.peak_bytes(name) for name in ("libc", "mix"))
-            gains = outcome.saving_percent.value > 0
-            lines.append(
-                f"  The advised mix {'saves' if gains else 'saves nothing:'} {render.interval(outcome.saving_percent, ui.percent)} "
-                f"of the run time, {ui.seconds(outcome.saving_s.value)} of "
-                f"{ui.seconds(outcome.program_s.value)}; peak heap {ui.size(after)} instead of "
-                f"{ui.size(before)}."
-            )
-            if outcome.today_s is not None:
-                against = render.interval(outcome.saving_today_percent, ui.percent)
-                lines.append(f"  Against {self.today_allocator} that is {against}.")
-        return lines + self._peer_text() + [""]
+        if judged.name and self.verdict.word != advice.INCONCLUSIVE:
+            lines.append(self._saved_text(judged))
+        if self.finding.measured and judged.name == rounds.STEERED:
+            lines += self._preload_text()
+        return lines + [""]
 
-    def _peer_text(self):
-        """What a peer would save without any change, where that is worth saying."""
-        peer, saving = self.outcome.best_peer()
-        if peer is None or saving.low < advice.SAVING_PERCENT_MIN:
+    def _saved_text(self, judged):
+        """What the row that decides saves, and how to have it."""
+        who = trytable.shown(judged.name)
+        against = f" (against {self.today_allocator})" if self.today_allocator else ""
+        gains = "saves" if judged.saving.value > 0 else "saves nothing:"
+        said = f"  {who[0].upper()}{who[1:]} {gains} {trytable.percent(judged.saving)} of the CPU time{against}"
+        if judged.verdict.word != advice.YES or not self.finding.measured:
+            return said + "."
+        return f"{said}: {self.how(judged.name)}"
+
+    def how(self, name):
+        """The command that has a row's saving without a change of the program."""
+        words = ui.printable(shlex.join(self.target.argv))
+        if name == peers.DROP_IN:
+            how = f"{render.command()} run -- {words}"
+        else:
+            row = next(r for r in self.contest.rows if r.name == name)
+            how = f"LD_PRELOAD={row.library} {words}"
+        return f"PYTHONMALLOC=malloc {how}" if self.target.is_python and self.today_allocator else how
+
+    def _preload_text(self):
+        """What the best preload saves, beside the advice."""
+        best = self.finding.best_preload()
+        if best is None:
             return []
-        if saving.value <= self.outcome.saving_percent.value:
+        saving = self.finding.saving(best.name, self.finding.base)
+        if saving.low <= 0:
             return []
-        if self.outcome.today_s is not None:
-            saving = self.outcome.saving_today_with(peer.name)
-            if saving.low < advice.SAVING_PERCENT_MIN:
-                return []
-        saved = render.interval(saving, ui.percent)
-        how = f"LD_PRELOAD={peer.library}"
-        if peer.name == peers.DROP_IN:
-            how = f"{render.command()} run -- {ui.printable(shlex.join(self.target.argv))}"
-        if self.outcome.today_s is not None and self.target.is_python:
-            how = f"PYTHONMALLOC=malloc {how}"
-        return [f"  Without changing the program: {peer.name} saves {saved}. {how}"]
+        return [f"  The best other malloc, {best.name}, saves {trytable.percent(saving)}: {self.how(best.name)}"]
+
+    def _rounds_text(self):
+        """How the figures came about."""
+        if not self.finding.measured:
+            return [
+                "  The program ran once, recorded: its CPU time is that of the recorded run less what recording costs, all other figures "
+                "are modelled by replays, and their intervals hold the error that the model usually has.",
+            ]
+        number = self.contest.rounds
+        lines = [
+            f"  {number} round{'s' * (number != 1)} of the program itself, each allocator once a round, in random order; medians; "
+            f"{sequential.kind(number)}."
+        ]
+        error = self.finding.model_error_max
+        if error is not None:
+            lines.append(
+                f"  The model (a replay of the recorded operations) was wrong by up to {error:.1f} points here; intervals of what is modelled hold that."
+            )
+        return lines
 
     def _detail_text(self):
-        lines = render.allocators_text(self.outcome)
-        rounds = self.outcome.series.rounds
-        lines += [
-            f"  {rounds} interleaved round{'s' * (rounds != 1)}; medians, {measure.interval_kind(rounds)}; "
-            "`program` is its CPU time if that allocator served it.",
-            "",
-        ]
+        lines = trytable.text(self.finding, self.today_allocator) + self._rounds_text() + [""]
         leave = self.verdict.word == advice.NO
         heading = "Where it allocates, and what would fit: not worth a change" if leave else "Where"
         lines += (
             [ui.bold(heading)]
             + render.sites_text(
                 self.rows,
-                render.saves_percent(self.mix, self.outcome),
+                render.saves_percent(self.mix, self.site_total_s, self.finding.program_s.value),
                 matters=render.saves_much(self.mix),
             )
             + self._nameless_text()
@@ -225,6 +265,16 @@ class Report:
             f"  - {spot}" for spot in render.blind_spots()
         ]
         return lines + self._next_text()
+
+    @property
+    def site_total_s(self):
+        """What all call sites of the plan save together, in seconds: measured where the advice was carried out."""
+        found = self.finding
+        if found.has(rounds.STEERED):
+            saving = found.saving(rounds.STEERED)
+        else:
+            saving = found.mix_saving
+        return saving.value / 100 * found.program_s.value if saving else 0.0
 
     def _nameless_text(self):
         files = self.recording.nameless()
@@ -246,7 +296,7 @@ class Report:
         facts = self.recording.facts
         lines = [
             f"  Nothing worth looking at: {self.target.name} makes {ui.count(facts['allocations'])} allocations "
-            f"in {ui.seconds(median(self.program_cpu_s))} of CPU time."
+            f"in {ui.seconds(median(r.cpu_s for r in self.runs))} of CPU time."
         ]
         return (
             lines
@@ -276,13 +326,13 @@ class Report:
     # JSON
 
     def _program_json(self):
-        runs = self.timing.runs
+        runs, has_today = self.runs, self.today_allocator is not None
         return {
             "argv": self.target.argv,
             "status": launch.exit_code(self.recorded.status),
             "status_text": launch.describe(self.recorded.status),
             "runs": len(runs),
-            "cpu_s": round(median(self.program_cpu_s), 6),
+            "cpu_s": round(self.finding.program_s.value if self.finding else median(r.cpu_s for r in runs), 6),
             "wall_s": round(median(r.wall_s for r in runs), 6),
             "peak_rss_bytes": max(r.peak_rss_bytes for r in runs),
             "traced_cpu_s": round(self.recorded.cpu_s, 6),
@@ -290,7 +340,7 @@ class Report:
             "python_malloc_set": self.target.is_python,
             "today_allocator": self.today_allocator,
             "own_allocator_cpu_s": (
-                round(median(r.cpu_s for r in self.timing.today), 6) if self.timing.today else None
+                round(self.contest.middle(rounds.TODAY, "cpu_s"), 6) if has_today else None
             ),
         }
 
@@ -315,16 +365,31 @@ class Report:
             },
         }
 
-    def _outcome_json(self):
-        outcome = self.outcome
+    def _finding_json(self):
+        found, judged = self.finding, self.finding.verdict
+        name, saving = judged.name or rounds.LIBC, judged.saving
+        if found.measured and judged.name:
+            against_libc = found.saving(name)
+            memory_bytes = found.memory_percent(name) / 100 * self.contest.middle(found.base, "peak_rss_bytes")
+        else:
+            against_libc, memory_bytes = saving, 0
+        seconds = (v / 100 * found.program_s.value for v in against_libc)
         return {
-            "allocation_share_percent": render.estimate_json(outcome.share_percent),
-            "saving_percent": render.estimate_json(outcome.saving_percent),
-            "saving_today_percent": render.estimate_json(outcome.saving_today_percent),
-            "saving_cpu_s": render.estimate_json(outcome.saving_s),
-            "peak_memory_saved_bytes": int(outcome.memory_saved_bytes),
-            "rounds": outcome.series.rounds,
-            "allocators": render.allocators_json(outcome),
+            "allocation_share_percent": render.estimate_json(found.share_percent),
+            "allocation_share_sampled_percent": found.sampled and render.estimate_json(found.sampled),
+            "allocation_share_modelled_percent": render.estimate_json(found.modelled_share),
+            "most_saving_percent": round(found.most_percent, 3),
+            "saving_percent": render.estimate_json(against_libc),
+            "saving_of": judged.name,
+            "saving_today_percent": render.estimate_json(saving),
+            "saving_cpu_s": render.estimate_json(Estimate(*seconds)),
+            "measured": found.measured,
+            "model_error_percent": found.model_error_max and round(found.model_error_max, 3),
+            "peak_memory_saved_bytes": int(memory_bytes),
+            "rounds": self.contest.rounds,
+            "replay_rounds": self.outcome.series.rounds,
+            "time_limit_s": self.limit_s,
+            "allocators": trytable.json_rows(found),
         }
 
     def document(self):
@@ -345,11 +410,11 @@ class Report:
             result["verdict"] = {"word": advice.NO, "reason": NOTHING}
         else:
             result["verdict"] = {"word": self.verdict.word, "reason": self.verdict.reason}
-            result.update(self._outcome_json())
+            result.update(self._finding_json())
         if self.planned:
             result["arenas"] = self.planned["arenas"]
             result["slabs"] = self.planned["slabs"]
-            result["sites"] = render.sites_json(self.rows, self.mix, self.outcome)
+            result["sites"] = render.sites_json(self.rows, self.mix, self.finding and (self.site_total_s, self.finding.program_s.value))
         if self.mix:
             result["parts"] = render.parts_json(self.mix)
         result["cannot_show"] = render.blind_spots()

@@ -11,23 +11,31 @@ Not here: drawing (report/plots.py), flame graph and map (report/flame.py, repor
 
 import cxxnames
 import report.plots as plots
+import trytable
 import ui
 
 HEAT_SITES = 4
 AREA_SITES = 7
 WIDE, HALF = 10.4, 6.0  # inches of a chart as wide as the page, and of one of two beside each other
 LIFE_WORDS = [(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1, "ns")]
-OURS = {"advised mix", "mix", "drop-in"}
+OURS = {"advice carried out", "advice in the code", "advised mix", "mix", "drop-in"}
 
 
-def shown_name(name):
-    """An allocator's name for readers."""
+def shown_name(name, findings=None):
+    """An allocator's name for readers. The mix of a `try` stands beside what was run, that of a trace beside replays alone."""
+    if findings and findings.get("schema"):
+        return trytable.shown(name, findings.get("program", {}).get("today_allocator") or "the allocator of today")
     return "advised mix" if name == "mix" else name
 
 
-def measured(findings):
+def with_figures(findings):
     """The allocators that have figures."""
     return [row for row in findings.get("allocators", []) if "error" not in row]
+
+
+def was_run(findings):
+    """Whether the program itself was run under each allocator, and not only its trace replayed."""
+    return bool(findings.get("measured"))
 
 
 def colour(name):
@@ -36,10 +44,12 @@ def colour(name):
 
 
 def time_bars(findings):
-    """Nanoseconds of an operation for each allocator."""
+    """The program's CPU time under each allocator; of a trace alone the nanoseconds of an operation."""
+    if was_run(findings):
+        return program_bars(findings)
     rows = []
-    for row in measured(findings):
-        cost, name = row["cpu_ns_per_op"], shown_name(row["name"])
+    for row in with_figures(findings):
+        cost, name = row["cpu_ns_per_op"], shown_name(row["name"], findings)
         rows.append(plots.Bar(name, cost["value"], cost["low"], cost["high"], colour(name)))
     if not rows:
         return None
@@ -47,19 +57,29 @@ def time_bars(findings):
     return plots.bars(rows, plots.Axes("time", title, x="ns per operation", x_form="plain", width_in=HALF))
 
 
+def program_bars(findings):
+    """CPU time of the program: that of libc's malloc less what each row saves, with the interval of the saving."""
+    rows, base_s = [], findings["program"]["cpu_s"]
+    for row in with_figures(findings):
+        saving = row["saving_percent"]
+        middle, high, low = (base_s * (1 - saving[end] / 100) for end in ("value", "low", "high"))
+        name = shown_name(row["name"], findings)
+        rows.append(plots.Bar(name, middle, max(0.0, low), high, colour(name)))
+    title = "CPU time of the program under each allocator, with intervals"
+    return plots.bars(rows, plots.Axes("time", title, x="CPU time", x_form="seconds", width_in=HALF))
+
+
 def memory_bars(findings):
-    """Peak memory of each allocator's replay."""
-    rows = [
-        plots.Bar(
-            shown_name(row["name"]),
-            row["replay_peak_rss_bytes"],
-            colour=colour(shown_name(row["name"])),
-        )
-        for row in measured(findings)
-    ]
+    """Peak memory under each allocator: the program's own, or its replay's."""
+    key = "peak_rss_bytes" if was_run(findings) else "replay_peak_rss_bytes"
+    rows = []
+    for row in with_figures(findings):
+        name = shown_name(row["name"], findings)
+        if key in row:
+            rows.append(plots.Bar(name, row[key], colour=colour(name)))
     if not rows:
         return None
-    title = "Peak resident memory of the replay, each allocator"
+    title = f"Peak resident memory of the {'program' if was_run(findings) else 'replay'}, each allocator"
     return plots.bars(rows, plots.Axes("memory", title, x="peak resident memory", x_form="size", width_in=HALF))
 
 

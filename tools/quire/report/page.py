@@ -103,7 +103,7 @@ def tiles(document):
         rows.append((ui.seconds(findings["program"]["cpu_s"]), "CPU time, untraced", ""))
     for key, name in (
         ("allocation_share_percent", "of it is allocation"),
-        ("saving_percent", "saved by the advised mix"),
+        ("saving_percent", f"saved by the {saver(findings)}"),
     ):
         if key in findings:
             both = interval(findings[key], ui.percent)
@@ -115,6 +115,11 @@ def tiles(document):
     if threads:
         rows.append((ui.count(threads), "thread" + "s" * (threads != 1), ""))
     return rows
+
+
+def saver(findings):
+    """Whose saving it is that the verdict stands on; results of versions that only replayed stood on the mix."""
+    return figures.shown_name(findings.get("saving_of") or "mix", findings)
 
 
 def own_allocator_s(findings):
@@ -134,9 +139,9 @@ def circumstances(document):
         said.append(f"The trace is not whole: {facts['note']}.")
     if own_allocator_s(findings) is not None:
         name = today_allocator(findings)
-        why = f"LD_PRELOAD gives the program {name}: all these runs were without that, on libc's malloc."
+        why = f"LD_PRELOAD gives the program {name}: all other runs were without that."
         if name == "CPython's own allocator":
-            why = "PYTHONMALLOC=malloc was set for all these runs: CPython's own allocator would hide what the program does."
+            why = "PYTHONMALLOC=malloc was set for all other runs: CPython's own allocator would hide what the program does."
         said.append(
             f"{why} With {name}, as it runs today, it takes {ui.seconds(own_allocator_s(findings))}: "
             "the verdict compares with it."
@@ -166,26 +171,39 @@ def allocator_rows(findings):
     """The table under the bars."""
     rows = []
     for row in findings.get("allocators", []):
-        name = figures.shown_name(row["name"])
+        name = figures.shown_name(row["name"], findings)
         if "error" in row:
             rows.append({"name": name, "error": row["error"]})
             continue
-        program_s, saving = row.get("program_cpu_s"), row.get("saving_percent")
+        program_s, saving, cost = row.get("program_cpu_s"), row.get("saving_percent"), row.get("cpu_ns_per_op")
+        memory_bytes = row.get("peak_rss_bytes") if figures.was_run(findings) else row.get("replay_peak_rss_bytes")
+        error = row.get("model_error_percent")
         rows.append(
             {
                 "name": name,
-                "cost": interval(row["cpu_ns_per_op"], nanoseconds),
-                "cost_ns": row["cpu_ns_per_op"]["value"],
+                "cost": interval(cost, nanoseconds) if cost else None,
+                "cost_ns": cost["value"] if cost else 1e98,
                 "program_s": program_s or 0,
                 "saving_key": saving["value"] if saving else 0,
-                "memory_bytes": row["replay_peak_rss_bytes"],
+                "memory_bytes": memory_bytes or 0,
                 "program": ui.seconds(program_s) if program_s is not None else "",
+                "wall_s": row.get("program_wall_s") or 0,
+                "wall": ui.seconds(row["program_wall_s"]) if row.get("program_wall_s") else "",
                 "saving": interval(saving, ui.percent) if saving and name != "libc" else None,
-                "memory": ui.size(row["replay_peak_rss_bytes"]),
+                "memory": ui.size(memory_bytes) if memory_bytes else "",
                 "library": row.get("library") or "",
+                "source": source(row, error),
+                "error_key": abs(error) if error is not None else -1,
             }
         )
     return rows
+
+
+def source(row, error):
+    """Where a row's saving comes from, and how far the model is off."""
+    if row.get("measured"):
+        return "measured" if error is None else f"measured; the model was off by {error:+.1f} points"
+    return "modelled" if error is None else f"modelled, ±{abs(error):.1f} points"
 
 
 def fits(site):
@@ -341,6 +359,7 @@ def view(document):
         "verdict": verdict(document["findings"]),
         "drawn": pictures(document),
         "allocators": allocator_rows(document["findings"]),
+        "measured": figures.was_run(document["findings"]),
         "sites": shown_sites,
         "classes": class_rows(sites, document["findings"]),
         "few_sites": few_sites,

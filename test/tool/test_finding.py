@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: MIT
+"""test_finding - what runs and replays make together: the verdict of what was run, the model with its error."""
+
+import pytest
+from test_measure import run_of
+from test_rounds import Acted, Fake
+
+import advise.advice as advice
+import finding
+import measure
+import rounds
+import trytable
+from finding import Finding
+from measure import Estimate
+
+REPLAYS = {"libc": 500e6, "null": 100e6, "a": 300e6, "mix": 200e6, "mix-null": 80e6}
+
+
+def contest_of(number=8, **costs):
+    contest = Acted({"libc": 1.0, **costs})
+    for turn in range(number):
+        wobble = 1 + (turn % 3) / 1000
+        contest.costs = {name: cost * wobble for name, cost in {"libc": 1.0, **costs}.items()}
+        contest.run_round()
+    return contest
+
+
+def outcome_of(contest, **replays):
+    series = measure.Series([measure.Backend("libc", None, None, False), measure.Backend("null", None, None, True)])
+    costs = {**REPLAYS, **replays}
+    for name in costs:
+        series.runs[name] = [run_of(costs[name] + wobble) for wobble in (0, 1e5, 2e5, -1e5, 1e4)]
+    library = [measure.Backend(n, f"/{n}.so", None, False) for n in costs if n not in ("libc", "null", "mix", "mix-null")]
+    series.backends += library + [measure.Backend("mix", None, "plan", False), measure.Backend("mix-null", None, "plan", True)]
+    return advice.Outcome(series, contest.column("libc", "cpu_s") if contest else [1.0])
+
+
+def found_of(contest, sampled=None, **replays):
+    return Finding(contest, outcome_of(contest, **replays), sampled)
+
+
+def test_the_verdict_stands_on_what_was_run_whatever_the_model_says():
+    assert found_of(contest_of(a=0.99)).verdict.verdict.word == advice.NO  # the model says 20 % for a and 30 % for the mix
+    yes = found_of(contest_of(a=0.9), a=495e6).verdict
+    assert (yes.name, yes.verdict.word) == ("a", advice.YES) and yes.saving.value == pytest.approx(10)
+
+
+def test_the_advice_carried_out_comes_before_the_preloads_and_any_gain_makes_a_yes():
+    both = found_of(contest_of(a=0.8, steered=0.9)).verdict
+    assert both.name == "steered" and both.saving.value == pytest.approx(10)
+    other = found_of(contest_of(a=0.8, steered=1.2)).verdict
+    assert (other.name, other.verdict.word) == ("a", advice.YES)
+
+
+def test_the_models_error_is_what_it_says_of_a_row_that_was_run_less_what_the_run_says():
+    found = found_of(contest_of(a=0.9))
+    assert found.model_error("a") == pytest.approx(10, abs=0.1) and found.model_error_max == found.model_error("a")
+    assert found.model_error("libc") is None and found.model_error("steered") is None
+    assert found.mix_saving.value == pytest.approx(30, abs=0.1)
+    assert found.mix_saving.low < 20.1 and found.mix_saving.high > 39.9
+
+
+def test_where_nothing_was_run_the_usual_error_stands_in_every_interval():
+    found = Finding(None, outcome_of(None), cpu_s=1.0)
+    assert not found.measured and found.model_error_max is None
+    assert found.mix_saving.low < 30 * (1 - finding.ERROR_USUAL) + 1 and found.mix_saving.high > 30 * (1 + finding.ERROR_USUAL) - 1
+    assert found.verdict.name == "mix"
+    assert all(row["measured"] is False for row in trytable.json_rows(found))
+
+
+def test_where_looks_and_replay_differ_by_over_a_third_the_lower_share_counts_and_the_model_shrinks():
+    found = found_of(contest_of(a=0.9), Estimate(20.0, 18.0, 22.0))
+    assert found.disagree and found.share_percent.value == 20.0 and found.scale == pytest.approx(0.5, abs=0.01)
+    assert found.mix_saving.value == pytest.approx(15, abs=0.2)
+    near = found_of(contest_of(a=0.9), Estimate(35.0, 33.0, 37.0))
+    assert not near.disagree and near.share_percent.value == 35.0 and near.scale == 1.0
+    more = found_of(contest_of(a=0.9), Estimate(80.0, 78.0, 82.0))
+    assert more.disagree and more.share_percent.value == pytest.approx(40, abs=0.1) and more.scale == 1.0
+
+
+def test_the_most_that_can_be_saved_is_never_less_than_what_a_row_saves():
+    found = found_of(contest_of(a=0.4, steered=0.3), Estimate(35.0, 33.0, 37.0))
+    assert found.most_percent == pytest.approx(70)
+
+
+def test_a_program_with_an_allocator_of_its_own_is_judged_against_that():
+    contest = contest_of(a=0.8, today=0.7)
+    found = found_of(contest)
+    assert found.base == rounds.TODAY and found.verdict.verdict.word == advice.NO
+    assert found.verdict.saving.value < 0 < found.saving("a").value
+
+
+def test_memory_alone_can_make_a_yes():
+    contest = contest_of(a=1.0)
+    contest.runs["a"] = [Fake(r.cpu_s, r.wall_s, 0, 800_000) for r in contest.runs["a"]]
+    found = found_of(contest)
+    assert found.verdict.verdict.word == advice.YES and "memory" in found.verdict.verdict.reason
+
+
+def test_rounds_go_on_while_the_verdict_is_open():
+    clear, few = contest_of(a=0.8), contest_of(number=4, a=0.8)
+    assert found_of(clear).settled() and not found_of(few).settled()
+    torn = contest_of(a=0.97)
+    for turn, ran in enumerate(torn.runs["a"]):
+        torn.runs["a"][turn] = Fake(ran.cpu_s * (1 + (turn % 5 - 2) / 100), 1.0)
+    assert not found_of(torn).settled()
+
+
+def test_the_time_that_would_settle_it_is_told_where_there_is_such_a_time():
+    contest = contest_of(number=12, a=0.96)
+    for turn, ran in enumerate(contest.runs["a"]):
+        contest.runs["a"][turn] = Fake(ran.cpu_s * (1 + (turn % 5 - 2) / 80), 1.0)
+    found = found_of(contest)
+    assert found.verdict.verdict.word == advice.INCONCLUSIVE
+    assert 60 < found.seconds_wanted(60) <= 300
+
+
+def test_rows_say_what_was_measured_and_how_far_the_model_is_off():
+    rows = {row["name"]: row for row in trytable.json_rows(found_of(contest_of(a=0.9, steered=0.85)))}
+    assert [rows[n]["measured"] for n in ("libc", "a", "steered", "mix")] == [True, True, True, False]
+    assert rows["a"]["model_error_percent"] == pytest.approx(10, abs=0.1) and rows["steered"]["model_error_percent"] is None
+    assert rows["mix"]["model_error_percent"] == pytest.approx(10, abs=0.1)
+    assert rows["steered"]["saving_percent"]["value"] == pytest.approx(15)
+    text = "\n".join(trytable.text(found_of(contest_of(a=0.9, steered=0.85)), None))
+    assert "advice carried out" in text and "modelled" in text

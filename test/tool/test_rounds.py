@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: MIT
+"""test_rounds - the program itself under each allocator: order, failures, time, and what is done around each run."""
+
+from collections import namedtuple
+
+import pytest
+from toolkit import build
+
+import launch
+import peers
+import rounds
+import target as targets
+from errors import QuireError
+
+SAY = """
+#include <stdio.h>
+#include <stdlib.h>
+int main(void) {
+    FILE *f = fopen("said", "a");
+    fprintf(f, "%s|%s\\n", getenv("LD_PRELOAD") ? getenv("LD_PRELOAD") : "", getenv("EXTRA") ? getenv("EXTRA") : "");
+    free(malloc(getenv("EXTRA") ? 1 : 2));
+    return getenv("EXTRA") ? 7 : 0;
+}
+"""
+Fake = namedtuple("Fake", "cpu_s wall_s status peak_rss_bytes", defaults=(0, 1_000_000))
+
+
+def contest_of(argv, **more):
+    return rounds.Contest(targets.resolve([str(w) for w in argv]), launch.Input(), **more)
+
+
+class Acted(rounds.Contest):
+    """A contest whose runs are made up: CPU seconds by row."""
+
+    def __init__(self, costs, status=None):
+        super().__init__(namedtuple("T", "name is_python")("prog", False), None)
+        self.costs, self.status = costs, status or {}
+        self.first = Fake(1.0, 1.0)
+        self.rows = [rounds.Row(n, None if n in (rounds.LIBC, rounds.TODAY) else f"/{n}.so") for n in costs]
+        self.runs = {n: [] for n in costs}
+        self.order = []
+        self.clock = 0.0
+
+    def run_once(self, row):
+        self.order.append(row.name)
+        cost = self.costs[row.name]
+        self.clock += cost
+        self.spent_s += cost
+        return Fake(cost, cost, self.status.get(row.name, 0))
+
+
+@pytest.fixture
+def fake_time(monkeypatch):
+    def of(contest):
+        monkeypatch.setattr(rounds.time, "monotonic", lambda: contest.clock)
+        return contest
+
+    return of
+
+
+def test_each_row_runs_once_a_round_with_its_own_library(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    contest = contest_of([build(tmp_path, SAY)])
+    contest.begin()
+    found = peers.installed()[:2]
+    contest.enter(rounds.rows(contest.target, found, []))
+    for _ in range(3):
+        contest.run_round()
+    said = [line.split("|")[0] for line in (tmp_path / "said").read_text().splitlines()][1:]
+    wanted = sorted(["", *(p.path for p in found)])
+    assert [sorted(said[i : i + 3]) for i in (0, 3, 6)] == [wanted] * 3
+    assert contest.rounds == 3 and not contest.failed
+
+
+def test_a_row_in_which_the_program_ends_otherwise_is_out_with_the_reason(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    contest = contest_of([build(tmp_path, SAY)])
+    contest.begin()
+    odd = rounds.Row("odd", None, lambda env: {**env, "EXTRA": "1"})
+    contest.enter([rounds.Row(rounds.LIBC, None), odd])
+    contest.run_round()
+    contest.run_round()
+    assert contest.failed == {"odd": "with it the program ends with exit status 7"}
+    assert not contest.has("odd") and len(contest.runs["odd"]) == 1 and contest.rounds == 2
+
+
+def test_a_library_that_would_not_serve_the_program_is_out_before_the_first_round(tmp_path):
+    contest = contest_of([build(tmp_path, SAY)])
+    contest.enter([rounds.Row(rounds.LIBC, None), rounds.Row("no malloc", "libm.so.6")])
+    assert "malloc would come from" in contest.failed["no malloc"]
+    assert [r.name for r in contest.active()] == [rounds.LIBC]
+
+
+def test_the_order_is_drawn_anew_in_each_round():
+    contest = Acted({"libc": 1.0, "a": 1.0, "b": 1.0, "c": 1.0})
+    for _ in range(12):
+        contest.run_round()
+    orders = {tuple(contest.order[i : i + 4]) for i in range(0, 48, 4)}
+    assert all(sorted(o) == ["a", "b", "c", "libc"] for o in orders) and len(orders) > 4
+
+
+def test_savings_are_told_pair_by_pair():
+    contest = Acted({"libc": 1.0, "a": 0.8})
+    for scale in (1.0, 2.0, 1.5, 1.0, 3.0):
+        contest.costs = {"libc": scale, "a": 0.8 * scale}
+        contest.run_round()
+    assert contest.saved_percent("a").value == pytest.approx(20)
+    assert contest.saved_percent("a").low == pytest.approx(20)
+    assert contest.best_preload().name == "a"
+
+
+def test_rounds_end_when_the_verdict_is_settled_at_a_look(fake_time):
+    contest = fake_time(Acted({"libc": 0.1, "a": 0.1}))
+    asked = []
+    rounds.compete(contest, 100, None, lambda: asked.append(contest.rounds) or contest.rounds >= 12)
+    assert contest.rounds == 12 and asked == [5, 8, 12]
+
+
+def test_rounds_end_with_the_time_and_never_take_more_than_sixty(fake_time):
+    contest = fake_time(Acted({"libc": 1.0, "a": 1.0}))
+    rounds.compete(contest, 21, None, lambda: False)
+    assert contest.rounds == 10
+    contest = fake_time(Acted({"libc": 0.001, "a": 0.001}))
+    rounds.compete(contest, 1e9, None, lambda: False)
+    assert contest.rounds == 60
+
+
+def test_a_long_program_has_five_rounds_of_the_rows_that_decide(fake_time):
+    costs = {"libc": 10.0, "steered": 8.0, "bad": 12.0, "good": 9.0, "worse": 11.0}
+    contest = fake_time(Acted(costs))
+    rounds.compete(contest, 200, None, lambda: True)
+    assert {n: len(r) for n, r in contest.runs.items()} == {"libc": 5, "steered": 5, "good": 5, "bad": 1, "worse": 1}
+    assert contest.clock <= 200
+
+
+def test_a_number_of_rounds_is_kept_whatever_it_takes(fake_time):
+    contest = fake_time(Acted({"libc": 10.0, "a": 9.0}))
+    rounds.compete(contest, 1, 3, lambda: True)
+    assert contest.rounds == 3
+
+
+def test_a_round_without_an_answer_in_time_ends_even_the_first_five(fake_time):
+    contest = fake_time(Acted({"libc": 100.0, "a": 100.0}))
+    rounds.compete(contest, 150, None, lambda: False)
+    assert contest.rounds == 1
+
+
+@pytest.mark.parametrize("wall_s, limit_s", [(0.01, 60), (0.2, 60), (1, 60), (5, 180), (10, 330)])
+def test_the_usual_time_limit_grows_with_the_program(wall_s, limit_s):
+    assert rounds.usual_limit_s(wall_s) == limit_s
+
+
+def test_hooks_run_around_each_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    hooks = rounds.Hooks("echo prepare >>log; rm -f said", "echo cleanup >>log; test -f said")
+    contest = contest_of([build(tmp_path, SAY)], hooks=hooks)
+    contest.begin()
+    contest.run_once(rounds.Row(rounds.LIBC, None))
+    assert (tmp_path / "log").read_text().split() == ["prepare", "cleanup"] * 2
+
+
+def test_a_hook_that_fails_ends_the_command_with_what_it_said(tmp_path):
+    contest = contest_of([build(tmp_path, SAY)], hooks=rounds.Hooks("echo no such luck >&2; exit 3"))
+    with pytest.raises(QuireError) as caught:
+        contest.begin()
+    assert "--prepare" in caught.value.what and caught.value.why == "no such luck"

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: MIT
+"""
+finding.py - what one `try` found: what the runs measured, what the replay modelled, how wrong the model is here, the verdict.
+
+    rounds.Contest  (the program itself)   ->  saved by each malloc, and by the advice carried out         measured
+    advice.Outcome  (replays of its trace) ->  saved by the advice put into the code                       modelled
+    sampling.Looks  (the program itself)   ->  share of allocation; checks the replay's
+
+    error of the model = what it says of a row that was run, less what the run says; in points of the program's CPU time
+    interval of a modelled figure = its own, wider on both sides by the largest such error; by ERROR_USUAL of the figure
+    where nothing was run
+
+The verdict stands on what was run.  Only where nothing could be run (--once) it stands on the model.
+Not here: statistics (sequential.py), the rule for one row (advise/advice.py), words (tryreport.py).
+"""
+
+from collections import namedtuple
+
+import advise.advice as advice
+import sequential
+from measure import Estimate, estimate
+from rounds import LIBC, STEERED, TODAY
+
+# Of a modelled saving, where no run of the program tells how wrong it is: doc/prediction.md has where that comes from.
+ERROR_USUAL = 0.6
+SHARE_TOLERANCE = 1 / 3
+
+Judged = namedtuple("Judged", "name saving memory_percent verdict")
+
+
+class Finding:
+    """One program's figures. contest: None where the program ran only once; cpu_s then stands for its own time."""
+
+    def __init__(self, contest, outcome, sampled=None, cpu_s=None):
+        self.contest, self.outcome = contest, outcome
+        self.sampled = sampled
+        self.measured = contest is not None and contest.rounds > 0
+        self.program_s = estimate(contest.column(LIBC, "cpu_s") if self.measured else [cpu_s])
+
+    # what was run
+
+    @property
+    def base(self):
+        """The row that the verdict compares with: the allocator of today."""
+        return TODAY if self.measured and self.contest.has(TODAY) else LIBC
+
+    def saving(self, name, before=LIBC, last=True):
+        """Measured saving of a row, percent."""
+        return self.contest.saved_percent(name, before, last=last)
+
+    def has(self, name):
+        """Whether a row was run."""
+        return self.measured and self.contest.has(name)
+
+    def memory_percent(self, name):
+        """Peak memory that a row saves."""
+        before, after = (self.contest.middle(n, "peak_rss_bytes") for n in (self.base, name))
+        return 100 * (before - after) / max(1, before)
+
+    def best_preload(self):
+        """The row of the best malloc that can be preloaded, or None."""
+        return self.contest.best_preload(self.base) if self.measured else None
+
+    # what was modelled
+
+    @property
+    def has_model(self):
+        """Whether there are replays."""
+        return self.outcome is not None
+
+    @property
+    def modelled_share(self):
+        """The replay's share of allocation."""
+        return self.outcome.share_percent
+
+    def model_error(self, name):
+        """Points by which the replay's saving of a row differs from the measured one; None where one of them is missing."""
+        if not self.has_model or not self.has(name) or not self.outcome.series.has(name) or name == LIBC:
+            return None
+        return self.outcome.saving_with(name).value - self.saving(name).value
+
+    @property
+    def model_error_max(self):
+        """The largest of them; None where nothing was run."""
+        errors = [self.model_error(r.name) for r in self.contest.rows] if self.measured else []
+        return max((abs(e) for e in errors if e is not None), default=None)
+
+    @property
+    def disagree(self):
+        """Whether the looks at the program and the replay differ in the share of allocation by more than a third."""
+        if self.sampled is None or not self.has_model:
+            return False
+        one, other = self.sampled.value, self.modelled_share.value
+        apart = self.sampled.low > self.modelled_share.high or self.sampled.high < self.modelled_share.low
+        return apart and abs(one - other) > SHARE_TOLERANCE * max(one, other)
+
+    @property
+    def share_percent(self):
+        """The share of allocation: looked at, where possible; the lower where looks and replay disagree."""
+        if self.sampled is None:
+            return self.modelled_share
+        if self.disagree and self.modelled_share.value < self.sampled.value:
+            return self.modelled_share
+        return self.sampled
+
+    @property
+    def scale(self):
+        """What a modelled saving is multiplied by: the replay's share is larger than what was seen in the program."""
+        if not self.disagree or self.sampled.value >= self.modelled_share.value:
+            return 1.0
+        return self.sampled.value / self.modelled_share.value
+
+    def modelled(self, found):
+        """A replay's saving as it may be said: scaled, with the model's error in its interval."""
+        value = self.scale * found.value
+        error = self.model_error_max
+        if error is None:
+            error = ERROR_USUAL * abs(value)
+        reach = [self.scale * abs(v - found.value) for v in (found.low, found.high)]
+        return Estimate(value, value - reach[0] - error, min(100.0, value + reach[1] + error))
+
+    @property
+    def mix_saving(self):
+        """What the advice saves when it is put into the code; None when there is none."""
+        return self.modelled(self.outcome.saving_percent) if self.has_model and self.outcome.series.has("mix") else None
+
+    # both
+
+    @property
+    def most_percent(self):
+        """The most that another malloc could save: the share, and never less than what a row does save."""
+        saved = [self.saving(r.name).value for r in self.contest.preloads()] if self.measured else []
+        if self.has(STEERED):
+            saved.append(self.saving(STEERED).value)
+        return max([self.share_percent.value] + saved)
+
+    def judged(self):
+        """The rows that the verdict hangs on, most important first."""
+        if not self.measured:
+            saving = self.mix_saving
+            return [Judged("mix", saving, 0, advice.verdict(saving, 0))] if saving else []
+        names = [STEERED] if self.has(STEERED) else []
+        best = self.best_preload()
+        rows = []
+        for name in names + ([best.name] if best else []):
+            saving, memory = self.saving(name, self.base), self.memory_percent(name)
+            rows.append(Judged(name, saving, memory, advice.verdict(saving, memory)))
+        return rows
+
+    @property
+    def verdict(self):
+        """YES as soon as one row gains; else INCONCLUSIVE as long as one may; else NO. A Judged."""
+        rows = self.judged()
+        if not rows:
+            nothing = advice.Verdict(advice.NO, "no call site gains by an arena, a slab or a heap")
+            return Judged(None, Estimate(0.0, 0.0, 0.0), 0, nothing)
+        order = [advice.YES, advice.INCONCLUSIVE, advice.NO]
+        return min(rows, key=lambda row: order.index(row.verdict.word))  # the first of equals
+
+    def settled(self):
+        """Whether more rounds would neither change the verdict nor tell much more."""
+        if self.contest.rounds < sequential.ROUNDS_MIN:
+            return False
+        best = self.best_preload()
+        names = {STEERED} & set(self.contest.runs) | ({best.name} if best else set())
+        savings = [self.saving(n, self.base, last=False) for n in names if self.has(n)]
+        words = [advice.verdict(s, 0).word for s in savings]
+        narrow = all(s.high - s.low <= max(3.0, 0.3 * abs(s.value)) for s in savings)
+        return narrow and advice.INCONCLUSIVE not in words
+
+    def seconds_wanted(self, limit_s):
+        """The time limit that would settle an INCONCLUSIVE verdict, if the scatter stays; None when none in reach would."""
+        found = self.verdict.saving
+        number = sequential.more_rounds(found, advice.SAVING_PERCENT_MIN, self.contest.rounds)
+        wanted_s = limit_s * (number or 0) / max(1, self.contest.rounds)
+        return wanted_s if number and number <= sequential.LOOKS[-1] and wanted_s <= 20 * limit_s else None

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: MIT
+"""
+rounds.py - the program itself under each allocator, in rounds; each allocator once a round, in an order drawn anew.
+
+    round 1:  tcmalloc  libc  steered  mimalloc  drop-in  jemalloc
+    round 2:  libc  drop-in  mimalloc  jemalloc  steered  tcmalloc         --prepare before, --cleanup after each run
+    ...
+    saved(row) = 1 - CPU time(row) / CPU time(libc), each round for itself: a slow minute is slow for both
+
+Where the time does not suffice for ROUNDS_ALL rounds of all rows, the rows that decide go on alone after the first.
+A row in which the program ends otherwise than on libc's malloc is out, with the reason.
+Not here: intervals (sequential.py), what is made of them (advise/advice.py), how a program is started (launch.py).
+"""
+
+import os
+import random
+import subprocess
+import time
+from collections import namedtuple
+from statistics import median
+
+import bindings
+import launch
+import preloaded
+import sequential
+import serving
+import ui
+from errors import QuireError
+
+LIBC, TODAY, STEERED = "libc", "today", "steered"
+ROUNDS_ALL = 6  # as many rounds of all rows must fit, or the rows that decide go on alone
+SECONDS_USUAL, SECONDS_MORE = 60, 30  # for a program of up to a second; for each second beyond that
+
+# library: what is preloaded, None for libc's own malloc and for the allocator of today; dress: makes the run's environment of the
+# plain one, where more than a preload is needed.
+Row = namedtuple("Row", "name library dress", defaults=(None,))
+
+
+def usual_limit_s(wall_s):
+    """Seconds that all of `try` may take, by the program's own time."""
+    return SECONDS_USUAL + SECONDS_MORE * max(0.0, wall_s - 1)
+
+
+class Hooks:
+    """--prepare and --cleanup: shell commands around each run, not timed."""
+
+    def __init__(self, prepare=None, cleanup=None):
+        self.prepare, self.cleanup = prepare, cleanup
+
+    def around(self, run):
+        """The run's result, its hooks carried out."""
+        self._call("--prepare", self.prepare)
+        try:
+            return run()
+        finally:
+            self._call("--cleanup", self.cleanup)
+
+    @staticmethod
+    def _call(option, command):
+        if not command:
+            return
+        done = subprocess.run(
+            ["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
+        )
+        if done.returncode:
+            said = done.stderr.strip().splitlines()[-1:] or [launch.describe(launch.exit_code(done.returncode))]
+            raise QuireError(f"{option} `{command}` failed", said[0], f"run it alone: sh -c '{command}'")
+
+
+def rows(target, peers, mallocs, steered=None):
+    """What a round runs: libc, the allocator of today where that is another, each peer, and the advice carried out."""
+    chosen = [Row(LIBC, None)]
+    if mallocs or target.is_python and "PYTHONMALLOC" not in os.environ:
+        chosen.append(Row(TODAY, None))
+    chosen += [Row(peer.name, peer.path) for peer in peers]
+    return chosen + ([steered] if steered else [])
+
+
+class Contest:
+    """The program's runs by row. `today`: as it is started today, its own allocator or the preloaded one included."""
+
+    def __init__(self, target, source, mallocs=(), hooks=None):
+        self.target, self.source, self.mallocs = target, source, list(mallocs)
+        self.hooks = hooks or Hooks()
+        self.rows = [Row(LIBC, None)]
+        self.runs = {LIBC: []}
+        self.failed = {}
+        self.first = None  # the first run of all: its time plans the others, and warms the caches
+        self.spent_s = 0.0
+        self.chance = random.Random(1)
+
+    # running
+
+    def environment(self, row):
+        """What a row's run gets."""
+        if row.name == TODAY:
+            return launch.environment(malloc_python=False)
+        env = preloaded.without(launch.environment(), self.mallocs)
+        if row.dress:
+            return row.dress(env)
+        return preloaded.first(env, row.library) if row.library else env
+
+    def run_once(self, row):
+        """One run of one row."""
+        began_s = time.monotonic()
+        ran = self.hooks.around(lambda: launch.hidden(self.target, self.source, self.environment(row)))
+        self.spent_s += time.monotonic() - began_s
+        return ran
+
+    def begin(self):
+        """The first run, on libc's malloc."""
+        self.first = self.run_once(self.rows[0])
+        return self.first
+
+    def enter(self, chosen):
+        """The rows of all rounds; those that would not serve the program are out before the first."""
+        self.rows = list(chosen)
+        self.runs = {row.name: [] for row in chosen}
+        for row in chosen:
+            if row.library:
+                owner = bindings.malloc_owner(self.target.binary, row.library, preloaded.without(launch.environment(), self.mallocs))
+                if owner and not serving.same(owner, row.library):
+                    self.failed[row.name] = f"malloc would come from {owner}"
+
+    def active(self, among=None):
+        """Rows that still run."""
+        return [r for r in self.rows if r.name not in self.failed and (among is None or r.name in among)]
+
+    def run_round(self, among=None):
+        """Each row once."""
+        turn = self.active(among)
+        self.chance.shuffle(turn)
+        for row in turn:
+            ran = self.run_once(row)
+            if ran.status != self.first.status and row.name not in (LIBC, TODAY):
+                self.failed[row.name] = f"with it the program ends with {launch.describe(ran.status)}"
+            self.runs[row.name].append(ran)
+
+    # looking
+
+    @property
+    def rounds(self):
+        """Rounds of the rows that ran in all."""
+        return len(self.runs[LIBC])
+
+    def has(self, name):
+        """Whether a row has figures."""
+        return bool(self.runs.get(name)) and name not in self.failed
+
+    def column(self, name, key):
+        """One figure of one row over its rounds."""
+        return [getattr(ran, key) for ran in self.runs[name]]
+
+    def middle(self, name, key):
+        """Its median."""
+        return median(self.column(name, key))
+
+    def saved_percent(self, name, before=LIBC, key="cpu_s", last=True):
+        """What a row saves of another's CPU time (or `key`), an Estimate in percent; rounds that both were in."""
+        pairs = zip(self.column(before, key), self.column(name, key))
+        return sequential.estimate([100 * (1 - b / max(a, 1e-6)) for a, b in pairs], last)
+
+    def preloads(self):
+        """Rows of a preloaded malloc, the drop-in with them."""
+        return [r for r in self.rows if r.library and r.name != STEERED and self.has(r.name)]
+
+    def best_preload(self, before=LIBC):
+        """The preload that saves most; None when there is none."""
+        return max(self.preloads(), key=lambda r: self.saved_percent(r.name, before).value, default=None)
+
+    def deciders(self):
+        """Names of the rows that the verdict hangs on: both that are compared with, the best preload, the advice carried out."""
+        best = self.best_preload()
+        return {LIBC, TODAY, STEERED} | ({best.name} if best else set())
+
+
+def affordable(contest, among, left_s):
+    """Whether another round of these rows ends within the time, going by the runs so far."""
+    runs = sum(len(done) for done in contest.runs.values())
+    return contest.spent_s / max(1, runs) * len(contest.active(among)) <= left_s
+
+
+def compete(contest, limit_s, number, is_settled):
+    """
+    `number` rounds; without that until the verdict is settled at a look, or no further round fits into `limit_s`, but up to twice
+    that for the first ROUNDS_MIN rounds of the rows that decide.
+    """
+    progress = ui.Progress(number or sequential.LOOKS[-1])
+    began_s, among = time.monotonic(), None
+    contest.spent_s = 0.0
+    while contest.rounds < (number or sequential.LOOKS[-1]):
+        spent_s = time.monotonic() - began_s
+        if contest.rounds == 1 and not number and spent_s * ROUNDS_ALL > limit_s:
+            among = contest.deciders()
+        if contest.rounds and not number:
+            enough = contest.rounds >= sequential.ROUNDS_MIN
+            if not affordable(contest, among, (1 if enough else 2) * limit_s - spent_s):
+                break
+            if sequential.is_look(contest.rounds) and is_settled():
+                break
+        names = ", ".join(r.name for r in contest.active(among))
+        progress.step(f"running {contest.target.name} with {names}", quiet_repeat=True)
+        contest.run_round(among)
+    progress.done()

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: MIT
+"""
+trytable.py - the table of a `try`: each allocator, what it took and saved, and what the model had said; as text and as JSON.
+
+    run in the program itself:  libc, the allocator of today, each preload, the advice carried out        measured
+    replayed:                   the advice put into the code; with --once all of them                       modelled
+
+Not here: the figures (finding.py, rounds.py, measure.py).
+"""
+
+import render
+import ui
+from rounds import LIBC, STEERED, TODAY
+
+CODE = "advice in the code"
+CARRIED_OUT = "advice carried out"
+WORDS = {
+    "drop-in": "drop-in: Quire's heap in the place of malloc (libquire-malloc.so), the program as it is",
+    STEERED: f"{CARRIED_OUT}: libquire-steer.so serves the call sites below as advised, the program as it is",
+    "mix": f"{CODE}: the same as a change of the code, with the frees gone that it makes needless; modelled by a replay",
+}
+
+
+def shown(name, today="the allocator of today"):
+    """A row's name for readers."""
+    return {STEERED: CARRIED_OUT, "mix": CODE, TODAY: today}.get(name, name)
+
+
+def percent(value):
+    """A saving with its interval."""
+    return render.interval(value, ui.percent)
+
+
+def measured_row(finding, row, today):
+    """Cells of a row that was run."""
+    contest, name = finding.contest, row.name
+    if not contest.has(name):
+        return [shown(name, today), "left out: " + contest.failed.get(name, "it did not run"), "", "", "", ""]
+    error = finding.model_error(name)
+    said = "" if error is None else ui.percent(finding.saving(name).value + error)
+    return [
+        shown(name, today),
+        ui.seconds(contest.middle(name, "cpu_s")),
+        "" if name == LIBC else percent(finding.saving(name)),
+        ui.seconds(contest.middle(name, "wall_s")),
+        ui.size(contest.middle(name, "peak_rss_bytes")),
+        said,
+    ]
+
+
+def modelled_row(finding, name):
+    """Cells of a row that was only replayed."""
+    saving = modelled_saving(finding, name)
+    program_s = finding.program_s.value * (1 - saving.value / 100)
+    said = "" if name == LIBC else percent(saving)
+    return [shown(name), ui.seconds(program_s), said, "", "", "modelled"]
+
+
+def modelled_saving(finding, name):
+    """What a row saves by the model, its error included."""
+    return finding.mix_saving if name == "mix" else finding.modelled(finding.outcome.saving_with(name))
+
+
+def replayed(finding):
+    """Names of the replayed rows, in the table's order; those that were run stand for themselves."""
+    series = finding.outcome.series
+    names = [b.name for b in series.backends if not b.null and series.has(b.name)]
+    return [n for n in names if not finding.measured or n == "mix"]
+
+
+def text(finding, today):
+    """The table, and what its names mean."""
+    rows = [measured_row(finding, row, today) for row in finding.contest.rows] if finding.measured else []
+    rows += [modelled_row(finding, name) for name in replayed(finding)]
+    header = ["allocator", "CPU time", "saves", "wall time", "peak memory", "the model said"]
+    names = {row.name for row in finding.contest.rows} if finding.measured else set()
+    meanings = [f"  {WORDS[n]}" for n in WORDS if n in names or n in replayed(finding)]
+    return ui.table(header, rows, flexible=1) + meanings
+
+
+# JSON
+
+
+def replay_json(finding, name):
+    """What the replays have of a row, whether it was run or not."""
+    series = finding.outcome.series
+    if not series.has(name):
+        return {}
+    return {
+        "library": series.runs[name][0]["malloc_library"],
+        "cpu_ns_per_op": render.estimate_json(finding.outcome.ns_per_op(name)),
+        "modelled_saving_percent": render.estimate_json(finding.outcome.saving_with(name)),
+        "replay_peak_rss_bytes": int(series.peak_bytes(name)),
+        "failures": sum(series.column(name, "failures")),
+    }
+
+
+def measured_json(finding, row):
+    """A row that was run."""
+    contest, name = finding.contest, row.name
+    start = {"name": name, "library": row.library, **replay_json(finding, name), "measured": True}
+    if not contest.has(name):
+        return {**start, "error": contest.failed.get(name, "it did not run")}
+    error = finding.model_error(name)
+    return {
+        **start,
+        "rounds": len(contest.runs[name]),
+        "program_cpu_s": round(contest.middle(name, "cpu_s"), 6),
+        "program_wall_s": round(contest.middle(name, "wall_s"), 6),
+        "peak_rss_bytes": int(contest.middle(name, "peak_rss_bytes")),
+        "saving_percent": render.estimate_json(finding.saving(name)),
+        "saving_wall_percent": render.estimate_json(contest.saved_percent(name, key="wall_s")),
+        "model_error_percent": None if error is None else round(error, 3),
+    }
+
+
+def modelled_json(finding, name):
+    """A row that was only replayed; its interval holds the model's error."""
+    error, saving = finding.model_error_max, modelled_saving(finding, name)
+    return {
+        "name": name,
+        **replay_json(finding, name),
+        "measured": False,
+        "program_cpu_s": round(finding.program_s.value * (1 - saving.value / 100), 6),
+        "saving_percent": render.estimate_json(saving),
+        "model_error_percent": None if error is None else round(error, 3),
+    }
+
+
+def failed_json(finding):
+    """Rows whose replay failed, where they were not run either."""
+    failed = finding.outcome.series.failed if not finding.measured else {}
+    return [{"name": name, "measured": False, "error": why} for name, why in failed.items()]
+
+
+def json_rows(finding):
+    """The table as JSON."""
+    rows = [measured_json(finding, row) for row in finding.contest.rows] if finding.measured else []
+    return rows + [modelled_json(finding, name) for name in replayed(finding)] + failed_json(finding)
