@@ -52,6 +52,56 @@ def test_a_program_without_a_malloc_call_of_its_own_is_served_through_libc(tmp_p
     assert answer(tmp_path, "--", quiet)[0] == 0
 
 
+TAKES_ADDRESS = """
+#include <stdlib.h>
+#include <string.h>
+extern void *borrowed(size_t n);
+int main(void) { void *(*volatile served)(size_t) = malloc; char *p = served(100000), *q = borrowed(50); memset(p, 1, 100000); free(p); free(q); return p && q ? 5 : 1; }
+"""
+BORROWER = "#include <stdlib.h>\nvoid *(*volatile found)(size_t) = malloc; void *borrowed(size_t n) { return found(n); }"
+
+
+@pytest.fixture
+def lender(tmp_path, program):
+    """A program whose file has a value for malloc, the entry of its own jump table; its library's pointer leads there."""
+    library = toolkit.build(tmp_path, BORROWER, "libborrower.so", ["-shared", "-fPIC"])
+    flags = ["-no-pie", "-fno-pie", library, f"-Wl,-rpath,{tmp_path}"]
+    lender = toolkit.build(tmp_path, TAKES_ADDRESS, "lender", flags)
+    table = subprocess.run(["readelf", "-W", "--dyn-syms", lender], capture_output=True, text=True, check=True).stdout
+    (entry,) = [line.split() for line in table.splitlines() if " malloc" in line]
+    assert int(entry[1], 16) > 0 and entry[6] == "UND"
+    return lender
+
+
+def test_a_program_at_a_fixed_place_that_takes_mallocs_address_is_served(tmp_path, lender):
+    status, said = answer(tmp_path, "--", lender)
+    assert (status, said["serves"]) == (0, True), said["reason"]
+    assert "libc.so" in bindings.malloc_owner(str(lender), environment={"PATH": os.environ["PATH"]})
+    done = quire(tmp_path, "run", "--stats=json:report.json", "--", lender)
+    assert done.returncode == 5, done.stderr
+    assert json.loads((tmp_path / "report.json").read_text())["report"]["heap"]["peak_bytes"] > 100000
+    done = quire(tmp_path, "record", "--", lender)
+    assert done.returncode == 5 and "cannot be traced" not in done.stderr
+
+
+def test_a_process_at_a_fixed_place_that_takes_mallocs_address_is_served_while_it_runs(tmp_path, program):
+    source = PROGRAM.replace("free(malloc(9))", "void *(*volatile served)(size_t) = malloc; free(served(9))")
+    other = toolkit.build(tmp_path, source, "fixed", ["-no-pie", "-fno-pie"])
+    env = {**os.environ, "LD_PRELOAD": str(toolkit.BUILD / "libquire-malloc.so")}
+    with subprocess.Popen([other, "x"], env=env, stdout=subprocess.PIPE) as process:
+        process.stdout.read(1)
+        status, said = answer(tmp_path, "--pid", process.pid)
+        process.kill()
+    assert (status, said["serves"]) == (0, True)
+
+
+def test_a_program_at_a_fixed_place_with_a_malloc_inside_is_not_served(tmp_path, program):
+    source = LIBRARY + " int main(void) { void *(*volatile served)(size_t) = malloc; return !served; }"
+    own = toolkit.build(tmp_path, source, "own", ["-no-pie", "-fno-pie", "-rdynamic"])
+    status, said = answer(tmp_path, "--", own)
+    assert status == 1 and "own malloc inside" in said["reason"]
+
+
 def test_a_static_program_is_not_served(tmp_path, program):
     static = toolkit.build(tmp_path, PROGRAM, "static", ["-static"])
     status, said = answer(tmp_path, "--", static)

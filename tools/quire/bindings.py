@@ -14,15 +14,16 @@ import os
 import re
 import subprocess
 
+import elf
+
 PATIENCE_S = 20
 LINE = re.compile(
-    r"binding file (?P<from>\S+) \[\d+\] to (?P<to>\S+) \[\d+\]: normal symbol `(?P<symbol>\w+)'"
+    r"binding file (?P<from>\S+) \[\d+\] to (?P<to>\S+) \[\d+\]: normal symbol `malloc'"
 )
-FAMILY = ("malloc", "free", "calloc", "realloc")
 
 
 def of(path, preload=None, environment=None):
-    """[(from, to, symbol)] of the malloc family's bindings, and what the loader complained about."""
+    """[(from, to)] of malloc's bindings, and what the loader complained about."""
     env = dict(os.environ if environment is None else environment)
     env.update(
         LD_TRACE_LOADED_OBJECTS="1", LD_BIND_NOW="1", LD_WARN="1", LD_DEBUG="bindings", LC_ALL="C"
@@ -45,17 +46,27 @@ def of(path, preload=None, environment=None):
     found, complaints = [], []
     for line in done.stderr.splitlines():
         match = LINE.search(line)
-        if match and match["symbol"] in FAMILY:
-            found.append((match["from"], match["to"], match["symbol"]))
+        if match:
+            found.append((match["from"], match["to"]))
         elif "ERROR: ld.so" in line:
             complaints.append(line.split("ERROR: ")[1])
-    return found, complaints
+    lent = {to for _, to in found if _lends(to)}
+    return [(source, to) for source, to in found if to not in lent], complaints
+
+
+def _lends(path):
+    """Whether a binding to that file goes on to where the file's own call of malloc goes (elf.py)."""
+    try:
+        file = elf.read(path)
+    except OSError:
+        return False
+    return bool(file) and file.lends_malloc and not file.defines_malloc
 
 
 def malloc_owner(path, preload=None, environment=None):
     """The file whose malloc the program's calls reach; None when no call is bound (a static program)."""
     found, _ = of(path, preload, environment)
-    owners = [to for _, to, symbol in found if symbol == "malloc"]
+    owners = [to for _, to in found]
     return max(set(owners), key=owners.count) if owners else None
 
 

@@ -2,7 +2,10 @@
 """
 elf.py - what a program file says about itself: static or not, its libraries, whether it brings its own malloc.
 
-    file -> Elf(interpreter, needed, defines_malloc)  or None when it is no 64-bit little-endian ELF file
+    file -> Elf(interpreter, needed, defines_malloc, lends_malloc)  or None when it is no 64-bit little-endian ELF file
+
+A program that is not position independent and takes malloc's address has a *canonical PLT entry*: an undefined symbol with a
+value, to which the loader binds everybody's pointers. That is no malloc of its own; the entry jumps to whoever serves the program.
 
 Not here: what follows from it (target.py).
 """
@@ -24,7 +27,7 @@ class Elf:
         self.interpreter = ""
         self.dynamic = False
         self.needed = []
-        self.defines_malloc = False
+        self.defines_malloc = self.lends_malloc = False
         with open(path, "rb") as file:
             self.data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         self.cut = True  # until its segments have been read: the kernel takes no such file
@@ -81,10 +84,9 @@ class Elf:
         ]
         for _, kind, _, _, at, in_file, link, _, _, _ in headers:
             if kind in (SHT_SYMTAB, SHT_DYNSYM) and link < number:
-                if self._has_malloc(at, in_file, headers[link][4], headers[link][5]):
-                    self.defines_malloc = True
+                self._look_for_malloc(at, in_file, headers[link][4], headers[link][5])
 
-    def _has_malloc(self, at, in_file, strings, strings_bytes):
+    def _look_for_malloc(self, at, in_file, strings, strings_bytes):
         table = self.data[strings : strings + strings_bytes]
         wanted = set()
         # Every place where the bytes stand: a name may be the tail of a longer one (linkers share strings).
@@ -93,12 +95,12 @@ class Elf:
             wanted.add(found)
             found = table.find(b"malloc\0", found + 1)
         if not wanted:
-            return False
+            return
         symbols = self.data[at : at + in_file - in_file % SYMBOL_BYTES]
-        for name, info, _, section, _, _ in struct.iter_unpack("<IBBHQQ", symbols):
-            if name in wanted and section != 0 and info & 15 in (STT_FUNC, STT_GNU_IFUNC):
-                return True
-        return False
+        for name, info, _, section, value, _ in struct.iter_unpack("<IBBHQQ", symbols):
+            if name in wanted and info & 15 in (STT_FUNC, STT_GNU_IFUNC):
+                self.defines_malloc |= section != 0
+                self.lends_malloc |= section == 0 and value != 0
 
 
 def read(path):

@@ -48,9 +48,7 @@ def ask(argv, library, environment=None):
     except targets.Unfit as unfit:
         return Answer(False, "", unfit.reason, unfit.fix)
     found, complaints = bindings.of(target.binary, library, environment)
-    owners = sorted(
-        {to for source, to, symbol in found if symbol == "malloc" and not same(source, to)}
-    )
+    owners = sorted({to for source, to in found if not same(source, to)})
     wrong = [owner for owner in owners if not same(owner, library)]
     if complaints:
         return Answer(False, "", complaints[0], "ldd " + library, target)
