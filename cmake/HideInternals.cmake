@@ -1,19 +1,32 @@
 # SPDX-License-Identifier: MIT
 # libquire.a with its inner names made local: a program that is linked with it may have a panic() of its own.
 #
-#     many objects, hidden names global  --ld -r-->  one object  --objcopy --localize-hidden-->  public names only
+#     many objects, hidden names global  --cc -r-->  one object  --objcopy --localize-hidden-->  public names only
+#
+# The compiler links, not ld alone: with -flto only it knows how to make code of the objects.
 #
 # Included beside the target quire_static, it adds the step to its build; the step runs this same file as a script.
 if(CMAKE_SCRIPT_MODE_FILE)
-  execute_process(COMMAND ${LD} -r -o quire.o --whole-archive ${ARCHIVE} COMMAND_ERROR_IS_FATAL ANY)
-  execute_process(COMMAND ${OBJCOPY} --localize-hidden quire.o COMMAND_ERROR_IS_FATAL ANY)
+  function(must)
+    execute_process(COMMAND ${ARGV} RESULT_VARIABLE status)
+    if(status)
+      message(FATAL_ERROR "failed: ${ARGV}")
+    endif()
+  endfunction()
+  must(${LD} -r -nostdlib -o quire.o -Wl,--whole-archive ${ARCHIVE} -Wl,--no-whole-archive)
+  must(${OBJCOPY} --localize-hidden quire.o)
   file(REMOVE ${ARCHIVE})
-  execute_process(COMMAND ${AR} rcsD ${ARCHIVE} quire.o COMMAND_ERROR_IS_FATAL ANY)
+  must(${AR} rcsD ${ARCHIVE} quire.o)
   file(REMOVE quire.o)
   return()
 endif()
 
+separate_arguments(flags NATIVE_COMMAND "${CMAKE_C_FLAGS}")
+set(linker ${CMAKE_C_COMPILER} ${flags})
+if(CMAKE_C_COMPILER_ID STREQUAL GNU)
+  list(APPEND linker -flinker-output=nolto-rel)
+endif()
 add_custom_command(TARGET quire_static POST_BUILD VERBATIM
-  COMMAND ${CMAKE_COMMAND} -D ARCHIVE=$<TARGET_FILE:quire_static> -D LD=${CMAKE_LINKER} -D OBJCOPY=${CMAKE_OBJCOPY} -D AR=${CMAKE_AR}
+  COMMAND ${CMAKE_COMMAND} -D ARCHIVE=$<TARGET_FILE:quire_static> "-DLD=${linker}" -D OBJCOPY=${CMAKE_OBJCOPY} -D AR=${CMAKE_AR}
           -P ${CMAKE_CURRENT_LIST_FILE}
   WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})

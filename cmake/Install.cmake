@@ -12,6 +12,10 @@
 # Included by the top CMakeLists.txt after every target is there.
 include(CMakePackageConfigHelpers)
 
+set(QUIRE_PC_LIBS_PRIVATE " -lpthread -Wl,-z,nodelete")
+if(NOT QUIRE_WITH_SHARED)
+  set(QUIRE_PC_LIBS ${QUIRE_PC_LIBS_PRIVATE}) # who links the static library names what it needs
+endif()
 set(QUIRE_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/quire)
 set(QUIRE_PC_DIR ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 set(QUIRE_TOOL_DIR ${CMAKE_INSTALL_DATADIR}/quire/tool)
@@ -19,15 +23,13 @@ set(QUIRE_HELPER_DIR libexec/quire) # the tool looks there, three directories ab
 file(RELATIVE_PATH QUIRE_PREFIX_FROM_PC /p/${QUIRE_PC_DIR} /p)
 file(RELATIVE_PATH QUIRE_TOOL_FROM_BIN /p/${CMAKE_INSTALL_BINDIR} /p/${QUIRE_TOOL_DIR})
 
-add_library(quire::quire ALIAS quire)
-add_library(quire::static ALIAS quire_static)
-set_target_properties(quire_static PROPERTIES EXPORT_NAME static)
-install(TARGETS quire quire_static EXPORT quire-targets)
-if(TARGET quire_malloc)
-  add_library(quire::malloc ALIAS quire_malloc)
-  set_target_properties(quire_malloc PROPERTIES EXPORT_NAME malloc)
-  install(TARGETS quire_malloc EXPORT quire-targets)
-endif()
+foreach(target quire quire_static quire_malloc)
+  if(TARGET ${target})
+    install(TARGETS ${target} EXPORT quire-targets)
+    string(REPLACE quire_ "" name ${target}) # quire::quire, quire::static, quire::malloc
+    set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
+  endif()
+endforeach()
 install(EXPORT quire-targets NAMESPACE quire:: DESTINATION ${QUIRE_CMAKE_DIR})
 install(DIRECTORY include/quire DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 
@@ -49,8 +51,11 @@ find_program(QUIRE_SCDOC scdoc DOC "Makes the manual pages")
 find_package(Python3 3.11 COMPONENTS Interpreter QUIET)
 if(QUIRE_SCDOC AND Python3_Interpreter_FOUND)
   install(CODE "file(REMOVE_RECURSE ${PROJECT_BINARY_DIR}/manual)")
-  install(CODE "execute_process(COMMAND_ERROR_IS_FATAL ANY
-    COMMAND ${Python3_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/scripts/manual/pages.py ${PROJECT_BINARY_DIR}/manual --scdoc ${QUIRE_SCDOC})")
+  install(CODE "execute_process(RESULT_VARIABLE status
+    COMMAND ${Python3_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/scripts/manual/pages.py ${PROJECT_BINARY_DIR}/manual --scdoc ${QUIRE_SCDOC})
+  if(status)
+    message(FATAL_ERROR \"the manual could not be made\")
+  endif()")
   install(DIRECTORY ${PROJECT_BINARY_DIR}/manual/ DESTINATION ${CMAKE_INSTALL_MANDIR} FILES_MATCHING PATTERN "*.[137]")
 else()
   message(STATUS "no manual pages: they need scdoc (apt-get install scdoc) and Python 3.11")
@@ -71,7 +76,7 @@ function(quire_install_helpers directory destination)
   endforeach()
 endfunction()
 
-if(QUIRE_BUILD_TOOLS AND EXISTS ${PROJECT_SOURCE_DIR}/tools/native/CMakeLists.txt)
+if(QUIRE_WITH_TOOLS)
   quire_install_helpers(${PROJECT_SOURCE_DIR}/tools/native ${QUIRE_HELPER_DIR})
   install(DIRECTORY tools/quire/ DESTINATION ${QUIRE_TOOL_DIR} PATTERN __pycache__ EXCLUDE)
   install(DIRECTORY tools/gdb/ DESTINATION ${CMAKE_INSTALL_DATADIR}/quire/gdb FILES_MATCHING PATTERN "*.py") # the tool looks beside itself
@@ -79,6 +84,6 @@ if(QUIRE_BUILD_TOOLS AND EXISTS ${PROJECT_SOURCE_DIR}/tools/native/CMakeLists.tx
   configure_file(packaging/quire.in ${PROJECT_BINARY_DIR}/packaging/quire @ONLY)
   install(PROGRAMS ${PROJECT_BINARY_DIR}/packaging/quire DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
-if(QUIRE_BUILD_BENCH AND EXISTS ${PROJECT_SOURCE_DIR}/bench/CMakeLists.txt)
+if(QUIRE_WITH_BENCH)
   quire_install_helpers(${PROJECT_SOURCE_DIR}/bench ${QUIRE_HELPER_DIR}/bench)
 endif()

@@ -20,6 +20,8 @@ TOOL = {
     "rich": "rich>=13,<16",
 }
 TEST = {
+    "cmake": "cmake>=3.16,<3.17",  # the oldest that may build the library
+    "meson": "meson>=1,<2",
     "mkdocs": "mkdocs>=1.6,<2",
     "pytest": "pytest>=7,<9",
     "selenium": "selenium>=4.20,<5",

@@ -102,7 +102,7 @@ size_t aral_optimal_malloc_page_size_set(size_t size)
 
 static ARAL *by_size_new(size_t size)
 {
-    char name[ARAL_MAX_NAME + 1];
+    char name[sizeof "by-size-18446744073709551615"];
     snprintf(name, sizeof name, "by-size-%zu", size);
     ARAL *ar = aral_create(name, size, 0, 0, &registry.by_size_stats, NULL, NULL, false, false, false);
     ar->acquired = 1;

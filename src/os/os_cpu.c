@@ -50,7 +50,7 @@ unsigned os_cpu_id(void)
     if (__builtin_expect(fake_plus_1 != 0, 0))
         return (unsigned)(fake_plus_1 - 1);
     if (__builtin_expect(&__rseq_size != NULL && __rseq_size != 0, 1)) {
-        const volatile int32_t *area = (const volatile int32_t *)(const void *)((char *)__builtin_thread_pointer() + __rseq_offset);
+        const volatile int32_t *area = (const volatile int32_t *)(const void *)(os_thread_pointer() + __rseq_offset);
         int32_t id = area[1];
         if (__builtin_expect(id >= 0, 1))
             return (unsigned)id;

@@ -39,7 +39,7 @@ void os_cpu_fake_set(int id)
 
 static ptrdiff_t offset_of(const struct area *area)
 {
-    return (const char *)area - (const char *)__builtin_thread_pointer();
+    return (const char *)area - os_thread_pointer();
 }
 
 bool os_rseq_works(void)
@@ -48,7 +48,7 @@ bool os_rseq_works(void)
         return __atomic_load_n(&forced, __ATOMIC_RELAXED) == OS_RSEQ_FAKE;
     if (sanitize_watched() || sanitize_race_watched() || &__rseq_size == NULL || __rseq_size == 0)
         return false; /* no sanitizer sees into a sequence */
-    const struct area *area = (const void *)((const char *)__builtin_thread_pointer() + __rseq_offset);
+    const struct area *area = (const void *)(os_thread_pointer() + __rseq_offset);
     return (int32_t)__atomic_load_n(&area->cpu_id, __ATOMIC_RELAXED) >= 0;
 }
 

@@ -37,7 +37,7 @@ static COLD void touch_slow(const struct quire_percpu *pool, uintptr_t bits, uin
 /* The CPU in the thread's area: not a CPU's id where none is registered. */
 static inline uint32_t area_cpu(const struct quire_percpu *pool)
 {
-    const char *area = (const char *)__builtin_thread_pointer() + pool->window.rseq_offset;
+    const char *area = os_thread_pointer() + pool->window.rseq_offset;
     return __atomic_load_n((const uint32_t *)(const void *)(area + 4), __ATOMIC_RELAXED);
 }
 

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: MIT
+"""test_builds - the library builds where it is taken: as a packager does it, by the oldest CMake, as a part of other projects, with other compilers.
+
+A copy of the source, so that no build can lean on this checkout.  Every compiler and every kind of build: QUIRE_TEST_LONG=1.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_install import HERE, STRICT, libraries_of, run
+
+FILES = ["CMakeLists.txt", "meson.build", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"]
+FOLDERS = ["include", "src", "cmake", "packaging", "tools", "bench", "scripts", "doc", "examples"]
+LIBRARY_ALONE = ["-DQUIRE_BUILD_TOOLS=OFF"]
+KINDS = ["Debug", "Release", "RelWithDebInfo", "MinSizeRel"]
+LONG = os.environ.get("QUIRE_TEST_LONG", "0") != "0"
+COMPILERS = [f"{name}-{n}" for name, first, last in (("gcc", 9, 14), ("clang", 13, 19)) for n in range(first, last + 1)]
+FLAGS = ["-O0", "-O1", "-O2 -D_FORTIFY_SOURCE=3", "-O3 -march=native", "-O2 -flto"]
+OLD_CMAKE = Path(sys.executable).with_name("cmake")
+
+
+def copy(root, folder):
+    for name in FOLDERS:
+        shutil.copytree(root / name, folder / name)
+    for name in FILES:
+        shutil.copy(root / name, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    return copy(HERE.parent.parent, tmp_path_factory.mktemp("source") / "quire")
+
+
+def cmake(source, build, *options, program="cmake"):
+    """Configured and built; what was printed. No launcher and no flags of the environment's: compilers' own words."""
+    clean = {k: v for k, v in os.environ.items() if k not in ("CFLAGS", "CXXFLAGS", "LDFLAGS")}
+    said = run(program, "-S", source, "-B", build, "-G", "Ninja", *options, env=clean)
+    said += run(program, "--build", build, env=clean)
+    said = re.sub(r"lto-wrapper: warning: using serial compilation.*", "", said)  # -flto without a number: the caller's
+    assert "warning" not in said.lower(), said
+    return said
+
+
+def works(program):
+    assert run(program) == "arena works\n"
+
+
+def test_a_packagers_release_build_has_everything_and_no_warning_with_the_oldest_cmake(source, tmp_path):
+    assert re.search(r"\b3\.16\.", run(OLD_CMAKE, "--version"))
+    cmake(source, tmp_path / "b", "-DCMAKE_BUILD_TYPE=Release", program=OLD_CMAKE)
+    run(OLD_CMAKE, "--install", tmp_path / "b", "--prefix", tmp_path / "p")
+    assert (tmp_path / "p/bin/quire").exists() and list((tmp_path / "p").rglob("libquire-malloc.so"))
+    assert "-Werror" not in (tmp_path / "b/build.ninja").read_text()
+
+
+@pytest.mark.parametrize("kind", KINDS if LONG else ["MinSizeRel"])
+def test_each_kind_of_build_has_no_warning(source, tmp_path, kind):
+    cmake(source, tmp_path, f"-DCMAKE_BUILD_TYPE={kind}", *LIBRARY_ALONE)
+
+
+@pytest.mark.parametrize("flags", FLAGS if LONG else [])
+@pytest.mark.parametrize("compiler", [c for c in COMPILERS if shutil.which(c)])
+def test_each_compiler_builds_it_with_each_flag(source, tmp_path, compiler, flags):
+    if compiler in ("gcc-9", "gcc-10", "gcc-11"):
+        flags = flags.replace("SOURCE=3", "SOURCE=2")  # they have no 3
+    if compiler.startswith("clang") and "-flto" in flags:
+        flags += f" -fuse-ld=lld-{compiler[6:]}"
+        if not shutil.which(f"ld.lld-{compiler[6:]}"):
+            pytest.skip("clang's -flto needs its own linker")
+    cmake(source, tmp_path / "b", f"-DCMAKE_C_COMPILER={compiler}", f"-DCMAKE_C_FLAGS={flags}", *LIBRARY_ALONE)
+    program = tmp_path / "outside"
+    run(compiler, "-I", source / "include", HERE / "outside.c", tmp_path / "b/libquire.a", "-pthread", "-o", program)
+    works(program)
+    preload = {**os.environ, "LD_PRELOAD": str(tmp_path / "b/libquire-malloc.so"), "QUIRE_CONF": "check:10"}
+    assert run("sort", HERE / "outside.c", env=preload).count("\n") == (HERE / "outside.c").read_text().count("\n")
+
+
+def test_link_time_optimisation_leaves_the_archive_usable(source, tmp_path):
+    cmake(source, tmp_path / "b", "-DCMAKE_C_FLAGS=-O1 -flto", "-DBUILD_SHARED_LIBS=OFF", *LIBRARY_ALONE)
+    program = tmp_path / "outside"
+    run("gcc", "-I", source / "include", HERE / "outside.c", tmp_path / "b/libquire.a", "-pthread", "-o", program)
+    works(program)
+    inner = re.findall(r" [TDB] (\w+)$", run("nm", tmp_path / "b/libquire.a"), re.MULTILINE)
+    assert [name for name in inner if not name.startswith(("quire_", "onewayalloc_", "aral_"))] == []
+
+
+def test_two_builds_in_two_folders_are_the_same_bytes(source, tmp_path):
+    """Neither the place of the source nor that of the build is in them."""
+    sums = []
+    for place in ("a", "a/much/longer/one"):
+        (tmp_path / place).mkdir(parents=True, exist_ok=True)
+        copied = copy(source, tmp_path / place / "source")
+        build = tmp_path / place / "build"
+        kind = "Release" if LONG else ""  # the same places, in a third of the time
+        cmake(copied, build, f"-DCMAKE_BUILD_TYPE={kind}", "-DCMAKE_C_COMPILER_LAUNCHER=", *LIBRARY_ALONE)
+        made = ["libquire.a", *(f"libquire{kind}.so" for kind in ("", "-malloc"))]
+        sums.append({name: hashlib.sha256((build / name).read_bytes()).hexdigest() for name in made})
+    assert sums[0] == sums[1]
+
+
+TAKEN_BY = {
+    "add_subdirectory": "add_subdirectory(@SOURCE@ quire)",
+    "FetchContent": "include(FetchContent)\nFetchContent_Declare(quire URL file://@ARCHIVE@)\nFetchContent_MakeAvailable(quire)",
+}
+PROJECT = """
+cmake_minimum_required(VERSION 3.16)
+project(outside LANGUAGES C)
+option(BUILD_TESTING "an outer project's own" ON)
+@TAKE@
+add_executable(outside @HERE@/outside.c)
+target_link_libraries(outside PRIVATE quire::quire)
+install(TARGETS outside)
+"""
+
+
+@pytest.mark.parametrize("way, shared", [("FetchContent", None), ("add_subdirectory", "ON"), ("add_subdirectory", "OFF")])
+def test_a_project_that_takes_the_source_gets_the_library_alone(source, tmp_path, way, shared):
+    archive = shutil.make_archive(str(tmp_path / "quire"), "gztar", source.parent, source.name) if way == "FetchContent" else ""
+    text = PROJECT.replace("@TAKE@", TAKEN_BY[way]).replace("@SOURCE@", str(source)).replace("@ARCHIVE@", archive)
+    (tmp_path / "CMakeLists.txt").write_text(text.replace("@HERE@", str(HERE)))
+    build = tmp_path / "b"
+    cmake(tmp_path, build, *([f"-DBUILD_SHARED_LIBS={shared}"] if shared else []), program=OLD_CMAKE)
+    works(build / "outside")
+    assert ("libquire.so.0" in libraries_of(build / "outside")) == (shared == "ON")
+    assert len(list(build.rglob("libquire.so*"))) == (3 if shared == "ON" else 0)
+    run(OLD_CMAKE, "--install", build, "--prefix", tmp_path / "p")
+    assert [p.name for p in (tmp_path / "p").rglob("*") if p.is_file()] == ["outside"]
+    assert not (build / "compile_commands.json").exists()
+
+
+def test_an_installed_static_library_is_found_by_both_ways_and_needs_no_more_words(source, tmp_path):
+    prefix = tmp_path / "p"
+    cmake(source, tmp_path / "b", "-DBUILD_SHARED_LIBS=OFF", "-DCMAKE_POSITION_INDEPENDENT_CODE=OFF", *LIBRARY_ALONE)
+    run("cmake", "--install", tmp_path / "b", "--prefix", prefix)
+    assert list(prefix.rglob("*.so*")) == []
+    assert "-fPIC" not in (tmp_path / "b/build.ninja").read_text()
+    user = tmp_path / "user"
+    user.mkdir()
+    text = PROJECT.replace("@TAKE@", "find_package(quire REQUIRED)").replace("@HERE@", str(HERE))
+    (user / "CMakeLists.txt").write_text(text)
+    cmake(user, user / "b", f"-DCMAKE_PREFIX_PATH={prefix}")
+    works(user / "b/outside")
+    path = {**os.environ, "PKG_CONFIG_PATH": str(next(prefix.rglob("quire.pc")).parent)}
+    words = run("pkg-config", "--cflags", "--libs", "quire", env=path).split()
+    run("gcc", *STRICT, "-no-pie", HERE / "outside.c", "-o", user / "outside", *words)
+    works(user / "outside")
+
+
+@pytest.mark.parametrize("kind", ["static", "shared"])
+def test_a_meson_project_takes_it_by_a_wrap(source, tmp_path, kind):
+    meson = Path(sys.executable).with_name("meson")
+    archive = shutil.make_archive(str(tmp_path / "quire"), "gztar", source.parent, source.name)
+    (tmp_path / "subprojects").mkdir()
+    digest = hashlib.sha256(Path(archive).read_bytes()).hexdigest()
+    (tmp_path / "subprojects/quire.wrap").write_text(
+        f"[wrap-file]\ndirectory = quire\nsource_url = file://{archive}\nsource_filename = quire.tar.gz\nsource_hash = {digest}\n"
+        "[provide]\ndependency_names = quire\n"
+    )
+    shutil.copy(HERE / "outside.c", tmp_path)
+    (tmp_path / "meson.build").write_text(
+        "project('outside', 'c')\nexecutable('outside', 'outside.c', dependencies: dependency('quire'))\n"
+    )
+    said = run(meson, "setup", tmp_path / "b", tmp_path, "-Dbuildtype=plain", f"-Ddefault_library={kind}")
+    said += run("ninja", "-C", tmp_path / "b")
+    assert "warning:" not in said, said
+    works(tmp_path / "b/outside")
+
+
+def test_meson_and_cmake_say_the_same_version(root):
+    said = [re.search(pattern, (root / name).read_text()).group(1) for name, pattern in
+            (("CMakeLists.txt", r"VERSION ([\d.]+) DESCRIPTION"), ("meson.build", r"version: '([\d.]+)'"))]
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("standard", ["c++11", "c++14", "c++17", "c++20"])
+def test_the_c_headers_serve_cpp_from_11_on(root, tmp_path, standard):
+    headers = sorted(p.relative_to(root / "include") for p in (root / "include").rglob("*.h"))
+    file = tmp_path / "all.cpp"
+    file.write_text("".join(f"#include <{h}>\n" for h in headers) + "int main() { return 0; }\n")
+    run("g++", f"-std={standard}", *STRICT, "-fsyntax-only", "-I", root / "include", file)
+
+
+def test_without_what_the_tools_need_it_is_the_library_alone(root, tmp_path):
+    """No pkg-config, no C++ compiler: a line says what is left out, and the build goes on."""
+    said = run("cmake", "-S", root, "-B", tmp_path, "-G", "Ninja", "-DPKG_CONFIG_EXECUTABLE=/nowhere/pkg-config")
+    assert "the library alone" in said
+    targets = run("cmake", "--build", tmp_path, "--target", "help")
+    assert "quire_static" in targets and "quire-record" not in targets
+
+
+def test_warnings_are_errors_for_developers(root, tmp_path):
+    subprocess.run(["cmake", "--preset", "release", "-B", tmp_path], cwd=root, check=True, capture_output=True)
+    assert "-Werror" in (tmp_path / "build.ninja").read_text()
