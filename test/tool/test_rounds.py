@@ -134,6 +134,13 @@ def test_a_long_program_has_five_rounds_of_the_rows_that_decide(fake_time):
     assert contest.clock <= 200
 
 
+def test_what_the_replay_promised_helps_to_choose_the_preload_that_goes_on(fake_time):
+    contest = fake_time(Acted({"libc": 10.0, "lucky": 8.9, "good": 9.0}))
+    rounds.compete(contest, 100, None, lambda: True, {"lucky": -5.0, "good": 12.0}.get)
+    assert {n: len(r) for n, r in contest.runs.items()} == {"libc": 5, "good": 5, "lucky": 1}
+    assert contest.best_preload().name == "good"  # a row of one round is not compared with those of five
+
+
 def test_a_number_of_rounds_is_kept_whatever_it_takes(fake_time):
     contest = fake_time(Acted({"libc": 10.0, "a": 9.0}))
     rounds.compete(contest, 1, 3, lambda: True)

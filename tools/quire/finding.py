@@ -159,7 +159,7 @@ class Finding:
 
     def settled(self):
         """Whether more rounds would neither change the verdict nor tell much more."""
-        if self.contest.rounds < sequential.ROUNDS_MIN:
+        if not self.measured or self.contest.rounds < sequential.ROUNDS_MIN:
             return False
         best = self.best_preload()
         names = {STEERED} & set(self.contest.runs) | ({best.name} if best else set())

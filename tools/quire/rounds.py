@@ -164,14 +164,18 @@ class Contest:
         """Rows of a preloaded malloc, the drop-in with them."""
         return [r for r in self.rows if r.library and r.name != STEERED and self.has(r.name)]
 
-    def best_preload(self, before=LIBC):
-        """The preload that saves most; None when there is none."""
-        return max(self.preloads(), key=lambda r: self.saved_percent(r.name, before).value, default=None)
+    def best_preload(self, before=LIBC, promise=lambda name: None):
+        """
+        The preload that saves most, of those that ran in every round; None when there is none. promise: what else is known of
+        a row's saving, or None; it counts as much as what was measured, and helps where that is a round or two.
+        """
 
-    def deciders(self):
-        """Names of the rows that the verdict hangs on: both that are compared with, the best preload, the advice carried out."""
-        best = self.best_preload()
-        return {LIBC, TODAY, STEERED} | ({best.name} if best else set())
+        def expected(row):
+            saving, promised = self.saved_percent(row.name, before).value, promise(row.name)
+            return saving if promised is None else (saving + promised) / 2
+
+        whole = [r for r in self.preloads() if len(self.runs[r.name]) == self.rounds]
+        return max(whole, key=expected, default=None)
 
 
 def affordable(contest, among, left_s):
@@ -180,10 +184,11 @@ def affordable(contest, among, left_s):
     return contest.spent_s / max(1, runs) * len(contest.active(among)) <= left_s
 
 
-def compete(contest, limit_s, number, is_settled):
+def compete(contest, limit_s, number, is_settled, promise=lambda name: None):
     """
     `number` rounds; without that until the verdict is settled at a look, or no further round fits into `limit_s`, but up to twice
-    that for the first ROUNDS_MIN rounds of the rows that decide.
+    that for the first ROUNDS_MIN rounds of the rows that decide: both that are compared with, the advice carried out, the best
+    preload as far as one round and the `promise` of each tell.
     """
     progress = ui.Progress(number or sequential.LOOKS[-1])
     began_s, among = time.monotonic(), None
@@ -191,7 +196,8 @@ def compete(contest, limit_s, number, is_settled):
     while contest.rounds < (number or sequential.LOOKS[-1]):
         spent_s = time.monotonic() - began_s
         if contest.rounds == 1 and not number and spent_s * ROUNDS_ALL > limit_s:
-            among = contest.deciders()
+            best = contest.best_preload(promise=promise)
+            among = {LIBC, TODAY, STEERED} | ({best.name} if best else set())
         if contest.rounds and not number:
             enough = contest.rounds >= sequential.ROUNDS_MIN
             if not affordable(contest, among, (1 if enough else 2) * limit_s - spent_s):
