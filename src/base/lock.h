@@ -33,6 +33,9 @@ enum lock_rank {
     LOCK_PERCPU_RECORDS, /* percpu/percpu_thread.c: the list of threads' tables */
     LOCK_PERCPU_POOL,  /* percpu/percpu_pool.c: a pool's chunks and locals */
     LOCK_PERCPU_INBOX, /* percpu/percpu_free.c: frees by other threads */
+    LOCK_STEER,        /* steer/steer_site.c: call sites that are met for the first time */
+    LOCK_STEER_THREADS, /* steer/steer_thread.c: the list of threads' records */
+    LOCK_STEER_POOL,   /* steer/steer_chunk.c: chunks that no thread owns */
     LOCK_HEAPS,        /* heap/heap.c: all heaps */
     LOCK_HEAP_LOCAL,   /* heap/heap_thread.c: one thread's pages of one heap */
     LOCK_HEAP_IDLE,    /* heap/heap_thread.c: those of a thread that ended, and home */

@@ -140,9 +140,9 @@ static NOINLINE void due_and_leave(struct heap_local *local, struct heap_page *p
 
 enum { KIND_BITS = 7 };
 
-static ALWAYS_INLINE void free_quick(struct quire_heap *heap, struct heap_local *local, void *p)
+/* `found`: the owner that the page map knows; of an address that cannot be mapped, one outside of which it lies. */
+static ALWAYS_INLINE void free_quick(struct quire_heap *heap, struct heap_local *local, owner_t found, void *p)
 {
-    owner_t found = pagemap_find_mappable(p); /* one that cannot be mapped lies outside the page that is found */
     struct heap_page *page = (struct heap_page *)(found - OWNER_HEAP);
     if (unlikely(((uintptr_t)page & KIND_BITS) != 0)) { /* another's, or nobody's */
         free_slow(heap, p);
@@ -176,10 +176,15 @@ static ALWAYS_INLINE void free_quick(struct quire_heap *heap, struct heap_local 
 
 void quire_heap_free(struct quire_heap *heap, void *p)
 {
-    free_quick(heap, heap_mine(heap), p);
+    free_quick(heap, heap_mine(heap), pagemap_find_mappable(p), p);
 }
 
 void heap_free_any(void *p)
 {
-    free_quick(&heap_of_process, heap_tls.self, p);
+    free_quick(&heap_of_process, heap_tls.self, pagemap_find_mappable(p), p);
+}
+
+void heap_free_found(uintptr_t found, void *p)
+{
+    free_quick(&heap_of_process, heap_tls.self, found, p);
 }

@@ -397,6 +397,7 @@ void heap_larges_destroy(struct quire_heap *heap);
 void *heap_malloc(size_t bytes);
 void *heap_malloc_zero(size_t bytes);
 void heap_free_any(void *p);
+void heap_free_found(uintptr_t found, void *p); /* the page map has been asked already */
 void *heap_malloc_aligned(size_t bytes, size_t align_bytes);
 
 /* ---- heap_secure.c: inside a local of a secure heap, or home ---- */

@@ -4,6 +4,7 @@
  *
  *     UNASKED --> set up, then as below        PASSES  --> libc
  *     SERVES  --> the heap                     BESIDE  --> the heap; what is not the heap's is libc's
+ *     STEERS  --> what needs no site: the heap; blocks given back or resized: whoever's they are
  *     CAREFUL --> every Nth call checks the heap, sized frees are compared with the block, then the heap
  *
  * Invariants, checked here:
@@ -70,7 +71,7 @@ void *careful_realloc(void *p, size_t bytes)
     if (p ? is_libcs(p, mode) : mode == PRELOAD_PASSES)
         return libc_realloc(p, bytes);
     check_now_and_then(mode);
-    return quire_heap_realloc(quire_heap_default(), p, bytes);
+    return mode >= PRELOAD_STEERS && p ? steer_realloc(p, bytes) : quire_heap_realloc(quire_heap_default(), p, bytes);
 }
 
 void careful_free(void *p)
@@ -83,7 +84,12 @@ void careful_free(void *p)
         return;
     }
     check_now_and_then(mode);
-    heap_free_any(p);
+    if (mode == PRELOAD_TIMES)
+        steer_free_timed(p);
+    else if (mode == PRELOAD_STEERS)
+        steer_free(p);
+    else
+        heap_free_any(p);
 }
 
 void careful_free_sized(void *p, size_t bytes)
@@ -95,5 +101,8 @@ void careful_free_sized(void *p, size_t bytes)
 
 size_t careful_usable_bytes(void *p)
 {
-    return p && is_libcs(p, preload_ready()) ? libc_usable_bytes(p) : quire_heap_usable_bytes(p);
+    enum preload_mode mode = preload_ready();
+    if (mode >= PRELOAD_STEERS && p)
+        return steer_usable_bytes(p);
+    return p && is_libcs(p, mode) ? libc_usable_bytes(p) : quire_heap_usable_bytes(p);
 }

@@ -31,6 +31,9 @@ enum kind { KIND_FLAG, KIND_SIZE, KIND_TIME, KIND_COUNT, KIND_WHEN, KIND_FORMAT,
     X("secure", KIND_FLAG, secure, "0|1", "0", "canaries, random order, zeroed frees, late reuse, guard pages")                            \
     X("check", KIND_COUNT, check_every, "N", "0 (off)", "check the whole heap at every Nth call and at exit, and the sizes of deletes")    \
     X("passthrough", KIND_FLAG, passthrough, "0|1", "0", "hand everything to libc's allocator, to see whether a fault is Quire's")         \
+    X("plan", KIND_FILE, plan, "FILE", "none", "serve each call site as this plan says (quire advise -o)")                                 \
+    X("plan_control", KIND_FLAG, plan_control, "0|1", "0", "find each call's site, and serve all by the heap: what finding costs")         \
+    X("plan_timed", KIND_FLAG, plan_timed, "0|1", "0", "time one in 64 of the frees that arenas make needless")                           \
     X("top", KIND_EVERY, top_ns, "0|1|TIME", "0 (off)", "show this process to `quire top` and `quire map`, every second or so often")        \
     X("help", KIND_HELP, file, "1", "0", "print this list")
 

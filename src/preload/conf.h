@@ -24,7 +24,9 @@ struct conf {
     uint64_t limit_bytes; /* 0: none */
     uint64_t decay_ns;
     uint64_t top_ns; /* 0: not shown */
+    bool plan_control, plan_timed;
     char file[CONF_FILE_BYTES]; /* empty: standard error */
+    char plan[CONF_FILE_BYTES]; /* empty: none */
 };
 
 /*

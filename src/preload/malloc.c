@@ -5,6 +5,9 @@
  *     malloc(n) ---- the heap serves? ----> heap_malloc(n)      one compare and a jump
  *                          | no
  *                          v
+ *                    by a plan? ----------> steer_alloc(n, caller)
+ *                          | no
+ *                          v
  *                    careful_alloc(n)       the first call, checks, passthrough
  *
  * What POSIX, C11 and C23 leave open is decided as glibc does it: malloc(0) is a block of its own; realloc(p, 0) frees p and returns NULL, errno
@@ -28,29 +31,29 @@
 
 EXPORT void *malloc(size_t bytes)
 {
-    return preload_serves() ? heap_malloc(bytes) : careful_alloc(bytes);
+    if (preload_serves())
+        return heap_malloc(bytes);
+    return preload_steers() ? steer_alloc(bytes, STEER_CALLER) : careful_alloc(bytes);
 }
 
 EXPORT void free(void *p)
 {
-    if (preload_serves())
-        heap_free_any(p);
-    else
-        careful_free(p);
+    preload_free(p);
 }
 
 EXPORT void *calloc(size_t count, size_t bytes)
 {
     size_t product;
     if (unlikely(__builtin_mul_overflow(count, bytes, &product)) || !preload_serves())
-        return careful_alloc_zero(count, bytes);
+        return preload_steers() && !__builtin_mul_overflow(count, bytes, &product) ? steer_alloc_zero(product, STEER_CALLER)
+                                                                                   : careful_alloc_zero(count, bytes);
     return heap_malloc_zero(product);
 }
 
 EXPORT void *realloc(void *p, size_t bytes)
 {
     if (unlikely(!p))
-        return malloc(bytes);
+        return preload_steers() ? steer_alloc(bytes, STEER_CALLER) : malloc(bytes);
     if (unlikely(bytes == 0)) {
         free(p);
         return NULL;

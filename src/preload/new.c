@@ -81,22 +81,24 @@ static COLD void *new_slow(size_t bytes, size_t align_bytes)
     }
 }
 
-static ALWAYS_INLINE void *new_quick(size_t bytes)
+static ALWAYS_INLINE void *new_quick(size_t bytes, struct steer_call call)
 {
-    return preload_serves() ? heap_malloc(bytes) : careful_alloc(bytes);
+    if (preload_serves())
+        return heap_malloc(bytes);
+    return preload_steers() ? steer_alloc(bytes, call) : careful_alloc(bytes);
 }
 
 /* ---- new ---- */
 
 EXPORT void *_Znwm(size_t bytes)
 {
-    void *p = new_quick(bytes);
+    void *p = new_quick(bytes, STEER_CALLER);
     return likely(p != NULL) ? p : new_slow(bytes, 0);
 }
 
 EXPORT void *_Znam(size_t bytes)
 {
-    void *p = new_quick(bytes);
+    void *p = new_quick(bytes, STEER_CALLER);
     return likely(p != NULL) ? p : new_slow(bytes, 0);
 }
 
@@ -128,13 +130,13 @@ static COLD void *nothrow_aligned_slow(const char *name, size_t bytes, size_t al
 
 EXPORT void *_ZnwmRKSt9nothrow_t(size_t bytes, const void *tag)
 {
-    void *p = new_quick(bytes);
+    void *p = new_quick(bytes, STEER_CALLER);
     return likely(p != NULL) ? p : nothrow_slow("_ZnwmRKSt9nothrow_t", bytes, tag);
 }
 
 EXPORT void *_ZnamRKSt9nothrow_t(size_t bytes, const void *tag)
 {
-    void *p = new_quick(bytes);
+    void *p = new_quick(bytes, STEER_CALLER);
     return likely(p != NULL) ? p : nothrow_slow("_ZnamRKSt9nothrow_t", bytes, tag);
 }
 
@@ -154,16 +156,13 @@ EXPORT void *_ZnamSt11align_val_tRKSt9nothrow_t(size_t bytes, size_t align_bytes
 
 static ALWAYS_INLINE void delete_quick(void *p)
 {
-    if (preload_serves())
-        heap_free_any(p);
-    else
-        careful_free(p);
+    preload_free(p);
 }
 
 static ALWAYS_INLINE void delete_sized_quick(void *p, size_t bytes)
 {
-    if (preload_serves())
-        heap_free_any(p);
+    if (preload_serves() || preload_steers())
+        preload_free(p);
     else
         careful_free_sized(p, bytes);
 }

@@ -7,6 +7,7 @@
  *     start.c  conf.c           the first call: reads QUIRE_CONF, sets the default heap up
  *     careful.c                 every other mode: checks, passthrough, a process whose malloc is somebody else's
  *     libc.c                    the way to libc's own allocator
+ *     steer/                    by a plan: which call site is this? an arena, a slab or the heap
  *     report*.c rss.c leaks.c   at exit
  */
 #ifndef QUIRE_PRELOAD_PRELOAD_H
@@ -17,7 +18,9 @@
 #include <stdint.h>
 
 #include "base/atomic.h"
+#include "heap/heap_internal.h"
 #include "preload/conf.h"
+#include "steer/steer.h"
 
 /* Who answers a call of malloc. */
 enum preload_mode {
@@ -26,6 +29,8 @@ enum preload_mode {
     PRELOAD_CAREFUL,  /* the default heap, with checks round it */
     PRELOAD_PASSES,   /* libc: QUIRE_CONF=passthrough */
     PRELOAD_BESIDE,   /* the default heap, but the process's malloc is another: blocks of others come to our free */
+    PRELOAD_STEERS,   /* by a plan: arenas and slabs for some call sites, the default heap for the rest */
+    PRELOAD_TIMES,    /* the same, and some frees are timed */
 };
 extern atomic_u32 preload_mode;
 extern struct conf preload_conf; /* written before the mode is, then fixed */
@@ -35,10 +40,18 @@ static ALWAYS_INLINE bool preload_serves(void)
     return likely(u32_load_relaxed(&preload_mode) == PRELOAD_SERVES);
 }
 
+/* Behind preload_serves(), with the caller's frame. */
+static ALWAYS_INLINE bool preload_steers(void)
+{
+    return u32_load_relaxed(&preload_mode) >= PRELOAD_STEERS;
+}
+
 /* ---- start.c ---- */
 /* The mode, with everything set up that it needs.  Cheap after the first call. */
 enum preload_mode preload_ready(void);
 uint64_t preload_start_ns(void);
+/* Why the plan that was asked for is not in force; "": it is, or none was. */
+const char *preload_plan_refused(void);
 /* 1 when this library serves the process's malloc; 0: another does, or libc by passthrough.  For `quire check`, by dlsym. */
 __attribute__((visibility("default"))) int quire_malloc_serving(void);
 
@@ -51,6 +64,16 @@ void careful_free(void *p);
 /* The caller says how large the block was made, and at which alignment (0: none said). */
 void careful_free_sized(void *p, size_t bytes);
 size_t careful_usable_bytes(void *p);
+
+static ALWAYS_INLINE void preload_free(void *p)
+{
+    if (preload_serves())
+        heap_free_any(p);
+    else if (u32_load_relaxed(&preload_mode) == PRELOAD_STEERS)
+        steer_free(p);
+    else
+        careful_free(p);
+}
 
 /* ---- libc.c ---- */
 /* Blocks that are not ours are those of whoever serves the process. */

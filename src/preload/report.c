@@ -98,6 +98,8 @@ void report_collect(struct report *report)
     quire_source_stats(quire_source_default(), &report->source);
     if (preload_conf.leaks)
         leaks_collect(&report->leaks);
+    if (preload_conf.plan[0])
+        steer_stats(&report->plan);
 }
 
 void report_text(int fd)

@@ -21,6 +21,7 @@ struct report {
     struct quire_heap_stats heap;
     struct quire_source_stats source;
     struct leaks leaks;
+    struct steer_stats plan; /* of a plan, where one was asked for */
 };
 void report_collect(struct report *report);
 
@@ -39,6 +40,10 @@ void report_collect(struct report *report);
     X(peak_bytes) X(limit_bytes) X(pages) X(caches)
 #define REPORT_SOURCE(X) X(taken_bytes) X(idle_bytes) X(meta_bytes) X(reserved_bytes) X(peak_bytes)
 #define REPORT_CLASS(X) X(slot_bytes) X(live_blocks) X(page_bytes) X(peak_bytes) X(rounding_bytes)
+
+#define REPORT_PLAN(X)                                                                                                                     \
+    X(blocks) X(bytes) X(fallbacks) X(live_blocks) X(held_bytes) X(peak_bytes) X(needless_frees) X(sent_back) X(learnt) X(timed_frees) X(timed_ns)
+#define REPORT_PLAN_SITE(X) X(blocks) X(bytes) X(fallbacks)
 
 void report_print(const struct report *report, int fd);
 void report_print_json(const struct report *report, int fd);

@@ -108,6 +108,34 @@ static void json_leaks(const struct leaks *leaks, struct out *out)
     out_char(out, ']');
 }
 
+static void json_plan(const struct steer_stats *plan, struct out *out)
+{
+    struct steer_site_stats site;
+    key(out, "plan", false);
+    out_text(out, "{\"file\":");
+    out_name_json(out, preload_conf.plan);
+    key(out, "refused", false);
+    out_name_json(out, preload_plan_refused());
+    key(out, "control", false);
+    out_text(out, preload_conf.plan_control ? "true" : "false");
+#define MEMBER(field) member(out, #field, plan->field, false);
+    REPORT_PLAN(MEMBER)
+#undef MEMBER
+    key(out, "sites", false);
+    out_char(out, '[');
+    for (uint32_t i = 0; steer_site_stats(i, &site); i++) {
+        out_text(out, i ? ",{" : "{");
+        member(out, "site", site.number, true);
+#define MEMBER(field) member(out, #field, site.field, false);
+        REPORT_PLAN_SITE(MEMBER)
+#undef MEMBER
+        key(out, "sent_back", false);
+        out_text(out, site.pool == 0 && !preload_conf.plan_control ? "true" : "false");
+        out_char(out, '}');
+    }
+    out_text(out, "]}");
+}
+
 void report_print_json(const struct report *report, int fd)
 {
     struct out out;
@@ -119,6 +147,8 @@ void report_print_json(const struct report *report, int fd)
     }
     if (!report->passes && preload_conf.leaks)
         json_leaks(&report->leaks, &out);
+    if (!report->passes && preload_conf.plan[0])
+        json_plan(&report->plan, &out);
     out_text(&out, "}\n");
     (void)out_end(&out);
 }

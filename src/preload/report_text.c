@@ -9,7 +9,7 @@
 #include "preload/report.h"
 #include "preload/say.h"
 
-enum { SIZE_COLUMNS = 8, LEAKS_SHOWN = 10 };
+enum { SIZE_COLUMNS = 8, LEAKS_SHOWN = 10, SITES_SHOWN = 10 };
 
 static void print_head(const struct report *report, struct out *out)
 {
@@ -76,6 +76,39 @@ static void print_leaks(const struct leaks *leaks, struct out *out)
     }
 }
 
+static void print_plan(const struct steer_stats *plan, struct out *out)
+{
+    struct steer_site_stats site;
+    if (preload_plan_refused()[0]) {
+        out_text(out, "quire: plan: not used: ");
+        out_text(out, preload_plan_refused());
+        out_char(out, '\n');
+        return;
+    }
+    out_text(out, "quire: plan: ");
+    out_number(out, plan->blocks);
+    out_text(out, " blocks, ");
+    say_size(out, plan->bytes, 0);
+    out_text(out, ", of ");
+    out_number(out, plan->sites);
+    out_text(out, " call sites by their arenas; at most ");
+    say_size(out, plan->peak_bytes, 0);
+    out_text(out, " held; ");
+    out_number(out, plan->fallbacks);
+    out_text(out, " blocks by the heap instead; ");
+    out_number(out, plan->sent_back);
+    out_text(out, " arenas sent back to it\n");
+    for (uint32_t i = 0; i < SITES_SHOWN && steer_site_stats(i, &site); i++) {
+        out_text(out, "quire:   site ");
+        out_number(out, site.number);
+        out_text(out, ": ");
+        out_number(out, site.blocks);
+        out_text(out, " blocks, ");
+        say_size(out, site.bytes, 0);
+        out_text(out, site.pool == 0 && !preload_conf.plan_control ? "; sent back to the heap\n" : "\n");
+    }
+}
+
 void report_print(const struct report *report, int fd)
 {
     struct out out;
@@ -85,5 +118,7 @@ void report_print(const struct report *report, int fd)
         print_heap(report, &out);
     if (!report->passes && preload_conf.leaks)
         print_leaks(&report->leaks, &out);
+    if (!report->passes && preload_conf.plan[0])
+        print_plan(&report->plan, &out);
     (void)out_end(&out);
 }

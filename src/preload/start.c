@@ -26,6 +26,7 @@
 
 #include "heap/heap_internal.h"
 #include "look/live.h"
+#include "look/look_out.h"
 #include "os/os.h"
 #include "pages/source_internal.h"
 #include "preload/preload.h"
@@ -83,12 +84,48 @@ static void say(const char *line)
     os_write_stderr(line, strlen(line));
 }
 
+/* ---- a plan ---- */
+
+static char plan_refused[STEER_WHY_BYTES];
+
+const char *preload_plan_refused(void)
+{
+    return plan_refused;
+}
+
+static void plan_say(void)
+{
+    struct out out;
+    out_begin(&out, 2);
+    out_text(&out, "quire: QUIRE_CONF: the plan ");
+    out_name_text(&out, preload_conf.plan);
+    out_text(&out, " is not used: ");
+    out_text(&out, plan_refused);
+    out_text(&out, "; the heap serves every call\n");
+    (void)out_end(&out);
+}
+
+/* What the heap promises besides holds for blocks of the heap. */
+static bool plan_in_force(void)
+{
+    const struct steer_opts opts = {.control = preload_conf.plan_control};
+    if (preload_conf.limit_bytes || preload_conf.leaks || preload_conf.secure || preload_conf.check_every)
+        strcpy(plan_refused, "limit, leaks, secure and check are for the heap alone");
+    else if (steer_start(preload_conf.plan, &opts, plan_refused))
+        return true;
+    if (strcmp(plan_refused, STEER_OTHER_PROGRAM) != 0) /* one that the program has started, perhaps */
+        plan_say();
+    return false;
+}
+
 static enum preload_mode mode_from_conf(void)
 {
     if (preload_conf.passthrough && libc_is_there())
         return PRELOAD_PASSES;
     if (preload_conf.passthrough)
         say("quire: QUIRE_CONF: passthrough needs glibc, whose allocator has a second name; this libc has none: going on with Quire\n");
+    if (preload_conf.plan[0] && plan_in_force())
+        return preload_conf.plan_timed ? PRELOAD_TIMES : PRELOAD_STEERS;
     return preload_conf.check_every || preload_conf.secure ? PRELOAD_CAREFUL : PRELOAD_SERVES;
 }
 
@@ -133,7 +170,7 @@ enum preload_mode preload_ready(void)
 int quire_malloc_serving(void)
 {
     enum preload_mode mode = preload_ready();
-    return mode == PRELOAD_SERVES || mode == PRELOAD_CAREFUL;
+    return mode == PRELOAD_SERVES || mode == PRELOAD_CAREFUL || mode >= PRELOAD_STEERS;
 }
 
 static void at_exit(void *unused)

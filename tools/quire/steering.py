@@ -19,9 +19,252 @@ steering.py - the advice carried out on the unmodified program: plan files, and 
            sites             [{"site": n, "blocks": n, "bytes": n, "fallbacks": n, "sent_back": bool}]
            refused           why the library served everything from the heap; "" when it took the plan
     plan = steering.read(path)         a plan file, checked; QuireError (exit 3, one line) when it is damaged or of a newer version
-    matched = steering.match(plan, target)  the plan for the files that are there now: the same, or its sites found again by function and
-                                       line; QuireError (exit 3) with what differs when nothing can be found again
 
 The saving with the frees in place is what the run under environment() measures; without them it is that and needless_free_ns more.
-Not here: which site goes where (advise/mix.py), what the library does with a plan (src/steer/).
+Not here: which site goes where (advise/mix.py), what the file looks like (steerplan.py), what the library does with it (src/steer/), a plan of
+another build (rebuilt.py).
 """
+
+import json
+import os
+import re
+from collections import namedtuple
+
+import serving
+from steerplan import Frame, Module, Plan, Pool, Site, read  # read: for callers
+from version import VERSION
+
+LEVELS_MAX = 5
+MAJORITY_PERCENT = 95
+POOLS_MAX = 63
+CXX_LIBRARY = re.compile(r"lib(stdc\+\+|c\+\+|c\+\+abi)\.so")
+
+Written = namedtuple("Written", "path sites steered_allocs allocs left")
+Counters = namedtuple(
+    "Counters", "blocks bytes needless_frees needless_free_ns fallbacks sites refused"
+)
+
+
+class Way:
+    """One stack that led to malloc: its frames from malloc's caller on, and how far apart their return addresses lay."""
+
+    def __init__(self, stack, frames, pool):
+        self.site = stack["site"]
+        self.allocs = stack["allocs"]
+        self.pool = pool
+        self.frames = stack["frames"]
+        seen = {tuple(slots) for slots in stack["slots"]}
+        self.steps = [self._step(seen, level) for level in range(1, len(self.frames))]
+        first = frames[self.frames[0]]
+        # Our operator new is in the library: its caller is malloc's here.
+        if first["function"].startswith("operator new") and CXX_LIBRARY.search(first["module_path"]) and len(self.frames) > 1:
+            self.frames, self.steps = self.frames[1:], self.steps[1:]
+            if self.steps and self.steps[0] is not None:
+                self.steps[0] -= 1  # counted from the word behind the return address
+
+    @staticmethod
+    def _step(seen, level):
+        """Words from one return address to the next; None: it was not always the same, or is not known."""
+        steps = set()
+        for slots in seen:
+            here, below = slots[level - 1], slots[level - 2] if level > 1 else 0
+            steps.add(here - below if here >= 0 and below >= 0 else None)
+        return steps.pop() if len(steps) == 1 else None
+
+
+class Tree:
+    """Which return addresses have to be looked at to tell the pools apart: paths, as short as can be."""
+
+    def __init__(self, ways):
+        self.paths = []  # (site, [frame, (step, frame), ...])
+        self.left = {}  # site: why its blocks, or some of them, stay with the heap
+        self._part(ways, 0, [])
+
+    def _part(self, ways, level, path):
+        groups = {}
+        for way in ways:
+            groups.setdefault(way.frames[level], []).append(way)
+        for frame, group in groups.items():
+            step = (group[0].steps[level - 1], frame) if level else (0, frame)
+            self._settle(group, level, path + [step])
+
+    def _settle(self, group, level, path):
+        weights = {}
+        for way in group:
+            weights[way.pool] = weights.get(way.pool, 0) + way.allocs
+        pool = max(weights, key=weights.get)
+        if len(weights) > 1:
+            why = self._no_deeper(group, level)
+            if not why:
+                self._part(group, level + 1, path)
+                return
+            if 100 * weights[pool] < MAJORITY_PERCENT * sum(weights.values()):
+                pool = 0
+            for way in group:
+                if way.pool and way.pool != pool:
+                    self.left[way.site] = why
+        if pool:
+            sites = {}
+            for way in group:
+                sites[way.site] = sites.get(way.site, 0) + way.allocs * (way.pool == pool)
+            self.paths.append((max(sites, key=sites.get), path))
+
+    @staticmethod
+    def _no_deeper(group, level):
+        """Why the next return address cannot be looked at; None: it can."""
+        if level + 1 >= LEVELS_MAX:
+            return "its callers are the same for more return addresses than are looked at"
+        if any(level + 1 >= len(way.frames) for way in group):
+            return "its stack ends where others go on"
+        steps = {way.steps[level] for way in group}
+        if steps == {None} or None in steps or len(steps) > 1:
+            return "its wrapper's frame is not always of one size"
+        if not 0 < max(steps) <= 512:
+            return "its wrapper's frame is too large"
+        return None
+
+
+def placed(plan_path):
+    """{site: arena} of a plan file of quire-plan's; slabs and slots are the heap's pages of one size."""
+    arenas = {}
+    with open(plan_path, encoding="ascii") as file:
+        for line in file:
+            words = line.split()
+            if words[0] == "site" and words[2] == "arena":
+                arenas[int(words[1])] = int(words[3])
+    return arenas
+
+
+def reason(facts, klass):
+    """Why a site is where it is, in words."""
+    if klass == "arena":
+        times = facts["generations"]
+        return f"its blocks die together, {times} time{'s' * (times != 1)}"
+    if klass in ("slab", "recycling slot"):
+        return f"{klass}: the heap's pages of one size"
+    return facts["no_arena"] or "leave alone"
+
+
+def site_line(recording, facts, pool):
+    """One site for the plan file."""
+    named = recording.sites.get(facts["site"], {})
+    where = f"{named.get('function', '?')}"
+    if named.get("file"):
+        where += f" at {os.path.basename(named['file'])}:{named.get('line', 0)}"
+    klass = "arena" if pool else facts["class"] if facts["class"] != "arena" else "heap"
+    return Site(facts["site"], pool, facts["allocs"], facts["bytes"], where, reason(facts, klass), [])
+
+
+def write_plan(recording, mixed, path):
+    """Writes the plan of the mix for the library; a Written."""
+    with open(recording.paths, encoding="utf-8", errors="backslashreplace") as file:
+        ways = json.load(file)
+    for frame in ways["frames"]:
+        frame["module_path"] = ways["modules"][frame["module"]]["path"]
+    arenas = placed(mixed.path) if mixed.path else {}
+    busiest = {}
+    for facts in mixed.planned["sites"]:
+        if facts["site"] in arenas:
+            arena = arenas[facts["site"]]
+            busiest[arena] = busiest.get(arena, 0) + facts["allocs"]
+    order = sorted(busiest, key=busiest.get, reverse=True)[:POOLS_MAX]
+    pool_of = {arena: number + 1 for number, arena in enumerate(order)}
+    known = [w for w in ways["stacks"] if all(nameable(ways, f) for f in w["frames"][:1])]
+    stacks = [Way(w, ways["frames"], pool_of.get(arenas.get(w["site"]), 0)) for w in known]
+    tree = Tree(stacks)
+    plan = assemble(recording, mixed.planned, ways, (arenas, pool_of, order), tree)
+    plan.write(path)
+    steered = [site for site in plan.sites if site.pool]
+    return Written(
+        path,
+        len(steered),
+        sum(site.allocs for site in steered),
+        sum(site.allocs for site in plan.sites),
+        sorted(tree.left.items()),
+    )
+
+
+def nameable(ways, number):
+    """Whether a return address can be known again: it lies in a file with a build id."""
+    return bool(ways["modules"][ways["frames"][number]["module"]]["build_id"])
+
+
+def assemble(recording, planned, ways, placing, tree):
+    """The Plan of a tree."""
+    arenas, pool_of, order = placing
+    plan = Plan(f"quire {VERSION}", recording.command)
+    frames, modules = {}, {}
+
+    def module_of(number):
+        if number not in modules:
+            modules[number] = len(modules)
+            plan.modules.append(Module(ways["modules"][number]["build_id"], ways["modules"][number]["path"]))
+        return modules[number]
+
+    def frame_of(number):
+        if number not in frames:
+            frame = ways["frames"][number]
+            frames[number] = len(frames)
+            plan.frames.append(
+                Frame(module_of(frame["module"]), frame["offset"], frame["from_function"], frame["function_bytes"], frame["lines"])
+            )
+        return frames[number]
+
+    peaks = {arena["arena"]: arena["peak_bytes"] for arena in planned["arenas"]}
+    plan.pools = [Pool("arena", peaks.get(arena, 0)) for arena in order]
+    paths = {}
+    for site, path in tree.paths:
+        if all(nameable(ways, frame) for _, frame in path):
+            paths.setdefault(site, []).append([(step, frame_of(frame)) for step, frame in path])
+    for number, module in enumerate(ways["modules"]):
+        if module["path"] == ways["program"] and module["build_id"]:
+            plan.program = module_of(number)
+    for facts in sorted(planned["sites"], key=lambda f: f["allocs"], reverse=True):
+        pool = pool_of.get(arenas.get(facts["site"]), 0) if facts["site"] in paths else 0
+        site = site_line(recording, facts, pool)
+        if pool == 0 and facts["site"] in tree.left:
+            site = site._replace(reason=f"left to the heap: {tree.left[facts['site']]}")
+        elif pool == 0 and facts["site"] in arenas:
+            site = site._replace(reason="found by another site's return addresses, which go to the same arena")
+        plan.sites.append(site._replace(paths=paths.get(facts["site"], []) if pool else []))
+    return plan
+
+
+def environment(base, path, report=None, control=False, timed=False):
+    """`base` with the library preloaded and the plan in QUIRE_CONF."""
+    if "," in path or "," in (report or ""):
+        raise ValueError("QUIRE_CONF cannot name a file with a comma")
+    parts = [base["QUIRE_CONF"]] if base.get("QUIRE_CONF") else []
+    parts.append(f"plan:{path}")
+    parts += ["plan_control:1"] * control + ["plan_timed:1"] * timed
+    if report:
+        parts += ["stats:exit", "stats_format:json", f"stats_file:{report}"]
+    others = base.get("LD_PRELOAD")
+    library = serving.drop_in()
+    return {
+        **base,
+        "LD_PRELOAD": f"{library}:{others}" if others else library,
+        "QUIRE_CONF": ",".join(parts),
+    }
+
+
+def counters_of(document):
+    """The Counters of a report (quire.exit/1); None: no plan was asked for."""
+    said = document.get("plan")
+    if said is None:
+        return None
+    needless_ns = None
+    if said["timed_frees"]:
+        needless_ns = said["timed_ns"] * said["needless_frees"] / said["timed_frees"]
+    return Counters(
+        said["blocks"], said["bytes"], said["needless_frees"], needless_ns, said["fallbacks"], said["sites"], said["refused"]
+    )
+
+
+def counters(path):
+    """The same of a report's file."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return counters_of(json.load(file))
+    except (OSError, ValueError):
+        return None

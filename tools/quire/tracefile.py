@@ -37,12 +37,13 @@ held = []  # sockets: names that are ours
 
 
 class Recording:
-    """One analysed trace: `facts` about the run, `sites` by id, and the replay program's path."""
+    """One analysed trace: `facts` about the run, `sites` by id; files: the replay program, the ways to each site (steering.py)."""
 
-    def __init__(self, path, document, program):
+    def __init__(self, path, document, program, paths=None):
         self.path = path
         self.document = document
         self.program = program
+        self.paths = paths
         self.facts = document.get("trace", document)
         self.sites = {site["id"]: site for site in document.get("sites", [])}
 
@@ -190,8 +191,8 @@ def analyse(path, folder, wrappers=(), profile=None):
             f"no such trace: {path}", fix="record one: quire record -- PROGRAM ARGS", exit_code=2
         )
     stem = os.path.join(folder, os.path.basename(path)[-NAME_CHARS_MAX:])
-    sites, program = stem + ".sites.json", stem + ".qrp"
-    arguments = [path, "--sites", sites, "--program", program]
+    sites, program, paths = stem + ".sites.json", stem + ".qrp", stem + ".paths.json"
+    arguments = [path, "--sites", sites, "--program", program, "--paths", paths]
     arguments += ["--profile", profile] if profile else []
     for name in wrappers:
         arguments += ["--wrapper", name]
@@ -212,7 +213,7 @@ def analyse(path, folder, wrappers=(), profile=None):
         ) from error
     # Names of functions and files are bytes; what is no text is shown escaped.
     with open(sites, encoding="utf-8", errors="backslashreplace") as file:
-        return Recording(path, json.load(file), program)
+        return Recording(path, json.load(file), program, paths)
 
 
 def analyse_family(path, folder, wrappers=()):

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "paths.h"
 #include "profile.h"
 #include "report.h"
 
@@ -22,16 +23,17 @@ namespace {
 
 const char usage_text[] =
     "usage: quire-analyse TRACE [--sites FILE.json] [--program FILE.qrp] [--profile FILE.json]\n"
-    "                           [--wrapper NAME]...\n"
+    "                           [--paths FILE.json] [--wrapper NAME]...\n"
     "  --sites FILE     allocation sites as JSON; - for standard output, which is also the default\n"
     "  --program FILE   the stream of calls for quire-replay\n"
     "  --profile FILE   what pictures need: live bytes over time, size by lifetime, stacks, occupancy\n"
+    "  --paths FILE     return addresses that lead to malloc: by what a call site is known again\n"
     "  --wrapper NAME   a function of the program that only wraps malloc: its callers are the sites\n";
 
 constexpr uint32_t THREADS_MAX = 1u << 20;  // whose kernel ids are kept
 
 struct Arguments {
-    std::string trace, sites, program, profile;
+    std::string trace, sites, program, profile, paths;
     std::vector<std::string> wrappers;
 };
 
@@ -44,7 +46,7 @@ int complain(const std::string &text, int status) {
 int arguments_parse(int count, char **values, Arguments &arguments) {
     for (int i = 1; i < count; i++) {
         std::string word = values[i];
-        if (word == "--sites" || word == "--program" || word == "--profile" || word == "--wrapper") {
+        if (word == "--sites" || word == "--program" || word == "--profile" || word == "--paths" || word == "--wrapper") {
             if (i + 1 == count) {
                 return complain(word + " needs a value\n" + usage_text, 2);
             }
@@ -52,7 +54,10 @@ int arguments_parse(int count, char **values, Arguments &arguments) {
             if (word == "--wrapper") {
                 arguments.wrappers.push_back(value);
             } else {
-                std::string &file = word == "--sites" ? arguments.sites : word == "--program" ? arguments.program : arguments.profile;
+                std::string &file = word == "--sites"     ? arguments.sites
+                                    : word == "--program" ? arguments.program
+                                    : word == "--paths"   ? arguments.paths
+                                                          : arguments.profile;
                 file = value;
             }
         } else if (word.size() > 1 && word[0] == '-') {
@@ -81,6 +86,10 @@ void module_defined(void *arg, const qtr_meta_module *module, const char *path) 
     static_cast<Definitions *>(arg)->symbols.module_add(*module, path);
 }
 
+void slots_defined(void *arg, const qtr_meta_slots *slots) {
+    static_cast<Definitions *>(arg)->sites.slots_add(*slots);
+}
+
 void thread_defined(void *arg, const qtr_meta_thread *thread) {
     std::vector<uint32_t> &tids = static_cast<Definitions *>(arg)->tids;
     if (thread->head.number < THREADS_MAX) {
@@ -101,7 +110,15 @@ int write_all(const Arguments &arguments, const quire::Report &report, quire::Pr
             return complain("cannot write " + error, 3);
         }
     }
-    bool wants_other = !arguments.program.empty() || !arguments.profile.empty();
+    if (!arguments.paths.empty()) {
+        FILE *to = std::fopen(arguments.paths.c_str(), "we");
+        bool ok = to != nullptr && quire::paths_write(report, to);
+        ok = to != nullptr && std::fclose(to) == 0 && ok;
+        if (!ok) {
+            return complain("cannot write " + arguments.paths + ": " + std::strerror(errno), 3);
+        }
+    }
+    bool wants_other = !arguments.program.empty() || !arguments.profile.empty() || !arguments.paths.empty();
     bool to_stdout = arguments.sites == "-" || (arguments.sites.empty() && !wants_other);
     if (!to_stdout && arguments.sites.empty()) {
         return 0;
@@ -164,7 +181,7 @@ int analyse(const Arguments &arguments, qtr_reader *reader) {
     for (const std::string &name : arguments.wrappers) {
         definitions.sites.wrapper_add(name);
     }
-    qtr_meta_visitor visitor = {stack_defined, module_defined, thread_defined, &definitions};
+    qtr_meta_visitor visitor = {stack_defined, module_defined, thread_defined, &definitions, slots_defined};
     if (qtr_meta_each(reader, &visitor) != 0) {
         return complain(arguments.trace + ": no memory to read it", 3);
     }

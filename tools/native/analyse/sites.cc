@@ -13,6 +13,7 @@
  */
 #include "sites.h"
 
+#include <algorithm>
 #include <set>
 
 namespace quire {
@@ -168,6 +169,7 @@ void Sites::settle() {
     sites_.assign(1, Site());
     sites_[0].function = "(unknown)";
     site_of_.assign(stacks_.size(), 0);
+    telling_.assign(stacks_.size(), 0);
     std::unordered_map<std::string, uint32_t> numbers;
     for (size_t id = 0; id < stacks_.size(); id++) {
         const std::vector<uint64_t> &stack = stacks_[id];
@@ -193,6 +195,7 @@ void Sites::settle() {
             sites_.push_back(site);
         }
         site_of_[id] = inserted.first->second;
+        telling_[id] = static_cast<uint32_t>(std::min(stack.size(), at + 3));
     }
 }
 

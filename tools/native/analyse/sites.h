@@ -33,6 +33,10 @@ class Sites {
     explicit Sites(Symbols &symbols) : symbols_(symbols) {}
     void wrapper_add(const std::string &name) { wrappers_.insert(name); }
     void stack_add(uint32_t id, const uint64_t *ips, unsigned count);
+    void slots_add(const qtr_meta_slots &slots) { slots_[slots.head.number].push_back(slots); }
+    const std::unordered_map<uint32_t, std::vector<qtr_meta_slots>> &slots() const { return slots_; }
+    /* How many of a stack's innermost frames tell its site apart. */
+    size_t telling(uint32_t stack_id) { return stack_id < telling_.size() ? telling_[stack_id] : 0; }
     /* After all stacks are known: folds wrappers and numbers the sites. */
     void settle();
     /* The site of a stack; site 0 stands for stacks that are not known. */
@@ -57,6 +61,8 @@ class Sites {
     std::unordered_set<uint64_t> forwarders_;  // symbol starts
     std::vector<std::vector<uint64_t>> stacks_;
     std::vector<uint32_t> site_of_;
+    std::vector<uint32_t> telling_;
+    std::unordered_map<uint32_t, std::vector<qtr_meta_slots>> slots_;
     std::vector<Site> sites_;
 };
 

@@ -216,6 +216,26 @@ Symbols::Module *Symbols::module_of(uint64_t address) {
     return nullptr;
 }
 
+Origin Symbols::origin(uint64_t return_address) {
+    Origin origin;
+    const Module *module = module_of(return_address - 1);
+    origin.offset = return_address;
+    if (module != nullptr) {
+        origin.path = module->path;
+        origin.offset = return_address - module->bias;
+        for (unsigned char byte : module->build_id) {
+            char digits[3];
+            std::snprintf(digits, sizeof digits, "%02x", byte);
+            origin.build_id += digits;
+        }
+    }
+    return origin;
+}
+
+std::string Symbols::program() const {
+    return modules_.empty() ? "" : modules_[0]->path;  // the loader lists it first
+}
+
 const std::vector<Frame> &Symbols::at(uint64_t return_address) {
     auto found = known_.find(return_address);
     if (found != known_.end()) {

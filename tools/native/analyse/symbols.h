@@ -30,6 +30,13 @@ struct Frame {
     std::string text() const;    // "function (file:line)", "function (inlined) (file:line)", "function+0x1c (module)" or "module+0x1234"
 };
 
+/* The file that an address was in. */
+struct Origin {
+    std::string path;      // "" for code that no file holds
+    std::string build_id;  // hexadecimal
+    uint64_t offset = 0;   // of the address, in the file's own addresses
+};
+
 class Symbols {
   public:
     Symbols();
@@ -37,6 +44,8 @@ class Symbols {
     void module_add(const qtr_meta_module &record, const char *path);
     /* Frames at a return address; never empty.  The reference stays valid. */
     const std::vector<Frame> &at(uint64_t return_address);
+    Origin origin(uint64_t return_address);
+    std::string program() const;  // the path of the file that was executed
     const std::string &note() const { return note_; }
 
   private:

@@ -96,6 +96,15 @@ void rec_meta_stack(uint32_t id, const uintptr_t *ips, unsigned count) {
     }
 }
 
+void rec_meta_slots(uint32_t id, const uint16_t words[QTR_SLOTS_MAX]) {
+    struct qtr_meta_slots *record = record_begin(sizeof *record);
+    if (record != NULL) {
+        record->head = (struct qtr_meta){.kind = QTR_META_SLOTS, .bytes = (uint16_t)sizeof *record, .number = id};
+        memcpy(record->words, words, sizeof record->words);
+        record_end(sizeof *record);
+    }
+}
+
 void rec_meta_thread(const struct rec_thread *thread) {
     struct qtr_meta_thread *record = record_begin(sizeof *record);
     if (record != NULL) {

@@ -117,6 +117,7 @@ uintptr_t rec_bounds_high(const struct rec_bounds *bounds, uintptr_t sp);
 bool rec_meta_start(void);
 void rec_meta_forget(void);
 void rec_meta_stack(uint32_t id, const uintptr_t *ips, unsigned count);
+void rec_meta_slots(uint32_t id, const uint16_t words[QTR_SLOTS_MAX]);
 void rec_meta_thread(const struct rec_thread *thread);
 bool rec_meta_module_known(uintptr_t ip);  // is ip in a loaded file?  Then that file is in the trace
 void rec_meta_modules_changed(void);

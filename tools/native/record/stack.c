@@ -42,7 +42,10 @@ struct rec_stack_cache {
 struct table_entry {
     _Atomic uint64_t hash;
     uint32_t id;
+    uint32_t slots_hash;  // of where its return addresses lay; SLOTS_DIFFER: not always at the same places, which the trace says
 };
+
+enum { SLOTS_DIFFER = 0 };
 
 struct walk {
     uintptr_t ip[QTR_FRAMES_MAX];
@@ -148,7 +151,35 @@ static struct table_entry *table_place(uint64_t hash) {
     }
 }
 
-static uint32_t number_new(uint64_t hash, const struct walk *walk) {
+/* How far up from malloc's caller the next return addresses lie. */
+static void slots_of(const struct walk *walk, uintptr_t sp, uint16_t words[QTR_SLOTS_MAX]) {
+    for (unsigned i = 0; i < QTR_SLOTS_MAX; i++) {
+        bool known = i + 1 < walk->count && walk->slot[i + 1] > sp && walk->cacheable;
+        uintptr_t up = known ? (walk->slot[i + 1] - sp) / SLOT_STEP : QTR_SLOT_NONE;
+        words[i] = (uint16_t)(up < QTR_SLOT_NONE ? up : QTR_SLOT_NONE);
+    }
+}
+
+static uint32_t slots_hash(const uint16_t words[QTR_SLOTS_MAX]) {
+    uint64_t hash = 0;
+    for (unsigned i = 0; i < QTR_SLOTS_MAX; i++) {
+        hash = (hash ^ words[i]) * 0x9fb21c651e98df25u;
+    }
+    return (uint32_t)(hash >> 32) | 1;
+}
+
+/* A known stack whose return addresses lay elsewhere this time: said once. */
+static __attribute__((noinline)) void slots_differ(struct table_entry *entry, const uint16_t words[QTR_SLOTS_MAX]) {
+    if (rec_lock_try()) {
+        if (entry->slots_hash != SLOTS_DIFFER) {
+            rec_meta_slots(entry->id, words);
+            entry->slots_hash = SLOTS_DIFFER;
+        }
+        rec_unlock();
+    }
+}
+
+static uint32_t number_new(uint64_t hash, const struct walk *walk, const uint16_t words[QTR_SLOTS_MAX]) {
     uint32_t id = 0;
     if (!rec_lock_try()) {
         return 0;
@@ -160,7 +191,9 @@ static uint32_t number_new(uint64_t hash, const struct walk *walk) {
         id = ++stacks;
         rec_header->stacks = id;
         rec_meta_stack(id, walk->ip, walk->count);
+        rec_meta_slots(id, words);
         entry->id = id;
+        entry->slots_hash = slots_hash(words);
         atomic_store_explicit(&entry->hash, hash, memory_order_release);
     }
     rec_unlock();
@@ -177,9 +210,14 @@ static __attribute__((noinline)) uint32_t stack_slow(struct rec_thread *thread, 
         return 0;
     }
     uint64_t hash = walk_hash(&walk);
-    const struct table_entry *known = table_place(hash);
-    uint32_t id = atomic_load_explicit(&known->hash, memory_order_relaxed) == hash ? known->id
-                                                                                   : number_new(hash, &walk);
+    uint16_t words[QTR_SLOTS_MAX];
+    slots_of(&walk, frame.sp, words);
+    struct table_entry *known = table_place(hash);
+    bool is_known = atomic_load_explicit(&known->hash, memory_order_relaxed) == hash;
+    uint32_t id = is_known ? known->id : number_new(hash, &walk, words);
+    if (is_known && known->slots_hash != SLOTS_DIFFER && known->slots_hash != slots_hash(words)) {
+        slots_differ(known, words);
+    }
     if (id == 0) {
         rec_header->unknown_stacks++;
     } else if (walk.cacheable) {

@@ -139,7 +139,10 @@ enum qtr_meta_kind {
     QTR_META_STACK = 1,
     QTR_META_MODULE = 2,
     QTR_META_THREAD_NAME = 3,
+    QTR_META_SLOTS = 4,
 };
+
+#define QTR_SLOTS_MAX 8u  // innermost frames whose places on the stack are kept
 
 struct qtr_meta {
     uint16_t kind;
@@ -151,6 +154,16 @@ struct qtr_meta_stack {
     struct qtr_meta head;
     uint64_t ip[];  // return addresses, innermost first; (bytes - 8) / 8 of them
 };
+
+/* Where the return addresses of a stack lay; once more for the same stack: they lay elsewhere another time. */
+struct qtr_meta_slots {
+    struct qtr_meta head;  // stack id
+    uint16_t words[QTR_SLOTS_MAX];  // of frames 1, 2 ... up from the stack pointer after malloc's return; QTR_SLOT_NONE: not known
+};
+
+#define QTR_SLOT_NONE 0xffffu
+
+static_assert(sizeof(struct qtr_meta_slots) == 24, "a slots record's size is the format");
 
 struct qtr_meta_module {
     struct qtr_meta head;

@@ -309,6 +309,12 @@ static bool record_visit(const struct qtr_meta *head, const struct qtr_meta_visi
         }
         return count > 0 && count <= QTR_FRAMES_MAX;
     }
+    if (head->kind == QTR_META_SLOTS && head->bytes == sizeof(struct qtr_meta_slots)) {
+        if (visitor->slots != NULL) {
+            visitor->slots(visitor->arg, (const struct qtr_meta_slots *)(const void *)head);
+        }
+        return true;
+    }
     if (head->kind == QTR_META_MODULE) {
         const struct qtr_meta_module *record = (const struct qtr_meta_module *)(const void *)head;
         size_t text = offsetof(struct qtr_meta_module, text);

@@ -44,6 +44,7 @@ struct qtr_meta_visitor {  // members may be NULL
     void (*module)(void *arg, const struct qtr_meta_module *module, const char *path);
     void (*thread)(void *arg, const struct qtr_meta_thread *thread);
     void *arg;
+    void (*slots)(void *arg, const struct qtr_meta_slots *slots);
 };
 
 int qtr_open(struct qtr_reader **reader, const char *path, char error[QTR_ERROR_BYTES]);

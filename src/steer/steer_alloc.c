@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: MIT
+/*
+ * steer_alloc.c - a block for a call site.
+ *
+ *     steer_alloc:  (1) the site of the call; (2) its pool: none, and it is the heap's block; (3) the cursor of this thread's lane moves up;
+ *                   (4) two bits say where the block begins and ends
+ *     then          (5) the next chunk; before it: do others hold too much of this arena that is dead?  Then its sites are the heap's for good
+ *
+ * A block needs no header: its end is a bit, so realloc and malloc_usable_size() know its size, and a free of what is no block is seen.
+ *
+ * Invariant: what a pool holds that is dead is at most STEER_WASTE_PERCENT of what lives there and STEER_WASTE_SLACK_BYTES, or it grows no more.
+ * Dead bytes are counted by blocks: those of a chunk are taken to be of one size.
+ *
+ * Locks: none on the short way.  Not here: free and realloc (steer_free.c).
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "os/os.h"
+#include "steer/steer_internal.h"
+
+enum { LOOKED_AT = 8 };
+
+/* The lane's list, in the order of stores that steer_thread.c's invariant asks for. */
+static void lane_add(struct steer_lane *lane, struct steer_chunk *chunk)
+{
+    chunk->prev = NULL;
+    chunk->next = lane->chunks;
+    if (chunk->next)
+        chunk->next->prev = chunk;
+    atomic_fence_signal();
+    lane->chunks = chunk;
+    lane->count++;
+}
+
+void steer_lane_drop(struct steer_lane *lane, struct steer_chunk *chunk)
+{
+    if (chunk->next)
+        chunk->next->prev = chunk->prev;
+    atomic_fence_signal();
+    *(chunk->prev ? &chunk->prev->next : &lane->chunks) = chunk->next;
+    atomic_fence_signal();
+    lane->count--;
+    if (lane->chunk == chunk) {
+        lane->chunk = NULL;
+        lane->cursor = lane->end = NULL;
+    }
+}
+
+/* ---- how much is dead ---- */
+
+static void weigh(const struct steer_chunk *chunk, uint64_t live, size_t *live_bytes, size_t *dead_bytes)
+{
+    size_t bytes = chunk->span.bytes, share = chunk->handed ? (size_t)((double)bytes * (double)live / (double)chunk->handed) : 0;
+    share = share < bytes ? share : bytes;
+    *live_bytes += share;
+    *dead_bytes += bytes - share;
+}
+
+/* Of one thread's full chunks, and of those that nobody owns. */
+size_t steer_pool_dead(unsigned pool_idx, const struct steer_lane *lane, size_t *live)
+{
+    struct steer_pool *pool = &steer_plan.pool[pool_idx];
+    size_t dead = 0;
+    *live = 0;
+    for (const struct steer_chunk *chunk = lane->chunks; chunk; chunk = chunk->next)
+        if (chunk != lane->chunk)
+            weigh(chunk, chunk->mine - steer_freed_by_others(chunk), live, &dead);
+    lock_take(&pool->lock);
+    for (const struct steer_chunk *chunk = pool->shared; chunk; chunk = chunk->next)
+        weigh(chunk, u64_load_relaxed(&chunk->balance), live, &dead);
+    lock_drop(&pool->lock);
+    return dead;
+}
+
+static bool holds_too_much(unsigned pool_idx, struct steer_lane *lane)
+{
+    size_t live, held = size_load_relaxed(&steer_plan.pool[pool_idx].held_bytes);
+    if (held <= STEER_WASTE_SLACK_BYTES || (lane->due && --lane->due != 0))
+        return false;
+    size_t dead = steer_pool_dead(pool_idx, lane, &live);
+    lane->due = (uint32_t)(live / steer_plan.pool[pool_idx].chunk_bytes / 8) + 1;
+    return dead > live / 100 * STEER_WASTE_PERCENT + STEER_WASTE_SLACK_BYTES;
+}
+
+static COLD void send_back(unsigned pool_idx)
+{
+    u32_store_relaxed(&steer_plan.pool[pool_idx].is_sent_back, 1);
+    for (uint32_t i = 0; i < steer_plan.sites; i++)
+        if (steer_plan.pool_first[i] == pool_idx)
+            __atomic_store_n(&steer_pool_of[TARGET_SITE + i], 0, __ATOMIC_RELAXED);
+}
+
+/* ---- the next chunk ---- */
+
+/* Chunks whose last blocks others freed; a few, and the oldest that were not looked at stay for the next time. */
+static void collect(struct steer_lane *lane)
+{
+    struct steer_chunk *chunk = lane->chunks, *next;
+    for (int i = 0; chunk && i < LOOKED_AT; i++, chunk = next) {
+        next = chunk->next;
+        if (chunk != lane->chunk && chunk->mine == steer_freed_by_others(chunk)) {
+            steer_lane_drop(lane, chunk);
+            steer_chunk_give(chunk);
+        }
+    }
+}
+
+/* The current chunk is full. */
+static void retire(struct steer_lane *lane, unsigned pool_idx)
+{
+    struct steer_chunk *chunk = lane->chunk;
+    chunk->handed = steer_chunk_handed(chunk);
+    if (u64_load_relaxed(&chunk->balance) != 0)
+        u32_store_relaxed(&steer_plan.pool[pool_idx].is_crossed, 1);
+    lane->chunk = NULL;
+    lane->cursor = lane->end = NULL;
+    if (u32_load_relaxed(&steer_plan.pool[pool_idx].is_crossed)) {
+        steer_lane_drop(lane, chunk);
+        steer_chunk_share(chunk);
+    }
+}
+
+static ALWAYS_INLINE void *bump(struct steer_lane *lane, size_t bytes)
+{
+    struct steer_chunk *chunk = lane->chunk;
+    char *p = lane->cursor;
+    size_t size = (bytes + STEER_GRAIN - 1) & ~(size_t)(STEER_GRAIN - 1);
+    size_t first = (size_t)(p - chunk->base) >> STEER_GRAIN_SHIFT, last = first + (size >> STEER_GRAIN_SHIFT) - 1;
+    lane->cursor = p + size;
+    struct steer_word *word = &chunk->word[first / WORD_BITS];
+    steer_bit_set(&word->live, word->live | UINT64_C(1) << first % WORD_BITS);
+    word = &chunk->word[last / WORD_BITS];
+    steer_bit_set(&word->last, word->last | UINT64_C(1) << last % WORD_BITS);
+    chunk->mine++;
+    return p;
+}
+
+static bool next_chunk(struct steer_lane *lane, unsigned pool_idx, struct steer_thread *self)
+{
+    if (lane->chunk && lane->chunk->mine == steer_freed_by_others(lane->chunk)) {
+        steer_chunk_clear(lane->chunk, lane->cursor);
+        lane->cursor = lane->chunk->base;
+        return true;
+    }
+    if (lane->chunk)
+        retire(lane, pool_idx);
+    collect(lane);
+    if (holds_too_much(pool_idx, lane)) {
+        send_back(pool_idx);
+        return false;
+    }
+    struct steer_chunk *chunk = steer_chunk_take(pool_idx, self);
+    if (!chunk)
+        return false;
+    lane_add(lane, chunk);
+    lane->chunk = chunk;
+    lane->cursor = chunk->base;
+    lane->end = chunk->base + ((size_t)chunk->grains << STEER_GRAIN_SHIFT);
+    return true;
+}
+
+static void *from_heap(struct steer_thread *self, unsigned site, size_t bytes)
+{
+    if (self)
+        self->count[site].fallbacks++;
+    return heap_malloc(bytes);
+}
+
+static NOINLINE void *alloc_slow(unsigned site, unsigned pool_idx, size_t bytes)
+{
+    int kept = errno;
+    struct steer_thread *self = steer_thread_get();
+    if (!self || bytes > steer_plan.pool[pool_idx].block_max || !next_chunk(&self->lane[pool_idx], pool_idx, self))
+        return from_heap(self, site, bytes);
+    errno = kept;
+    self->count[site].blocks++;
+    self->count[site].bytes += bytes;
+    return bump(&self->lane[pool_idx], bytes ? bytes : 1);
+}
+
+static ALWAYS_INLINE void *alloc_at(unsigned site, unsigned pool_idx, size_t bytes)
+{
+    struct steer_thread *self = steer_self;
+    struct steer_lane *lane = &self->lane[pool_idx];
+    size_t least = bytes | (bytes == 0);
+    if (unlikely(least > (size_t)(lane->end - lane->cursor)))
+        return alloc_slow(site, pool_idx, bytes);
+    self->count[site].blocks++;
+    self->count[site].bytes += bytes;
+    return bump(lane, least);
+}
+
+static ALWAYS_INLINE unsigned pool_of(unsigned site)
+{
+    return __atomic_load_n(&steer_pool_of[site], __ATOMIC_RELAXED);
+}
+
+/* The short way has no call in it: what is not found at once, or is a wrapper's, goes on here. */
+static NOINLINE void *alloc_anew(size_t bytes, struct steer_call call)
+{
+    unsigned site = steer_site_of(call), pool_idx = pool_of(site);
+    return pool_idx == 0 ? heap_malloc(bytes) : alloc_at(site, pool_idx, bytes);
+}
+
+void *steer_alloc(size_t bytes, struct steer_call call)
+{
+    unsigned site = steer_site_quick(call);
+    if (unlikely(site >= TARGET_NODE))
+        return alloc_anew(bytes, call);
+    unsigned pool_idx = pool_of(site);
+    return pool_idx == 0 ? heap_malloc(bytes) : alloc_at(site, pool_idx, bytes);
+}
+
+static NOINLINE void *alloc_zero_at(unsigned site, unsigned pool_idx, size_t bytes)
+{
+    void *p = alloc_at(site, pool_idx, bytes);
+    return likely(p != NULL) ? memset(p, 0, bytes) : NULL;
+}
+
+void *steer_alloc_zero(size_t bytes, struct steer_call call)
+{
+    unsigned site = steer_site_of(call), pool_idx = pool_of(site);
+    return pool_idx == 0 ? heap_malloc_zero(bytes) : alloc_zero_at(site, pool_idx, bytes);
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT
+/*
+ * steer_chunk.c - one span of blocks: taken, shared, given back.
+ *
+ *     owned: mine > 0, balance = - frees by others --share--> shared: balance = live blocks --0--> given back
+ *                  '--mine + balance == 0, found by the owner--> cleared (it is current), or given back
+ *
+ * The header and the bits stand at the front, a little further in each chunk than in the last, so that those of many chunks do not fall into one set
+ * of the cache.
+ *
+ * Locks: a pool's, for its shared chunks.  Not here: blocks (steer_alloc.c, steer_free.c).
+ */
+#include <string.h>
+
+#include "os/os.h"
+#include "steer/steer_internal.h"
+
+enum { COLOURS = 8, POPULATE_FROM_BYTES = 512 << 10 };
+
+static size_t bits_bytes(size_t words)
+{
+    return words * (sizeof(struct steer_word) + sizeof(uint64_t));
+}
+
+static void layout(struct steer_chunk *chunk, const struct quire_span *span)
+{
+    char *end = (char *)span->start + span->bytes, *bits = (char *)chunk + sizeof *chunk;
+    size_t words = (size_t)(end - bits) / (WORD_BITS * STEER_GRAIN) + 1;
+    chunk->span = *span;
+    chunk->remote = (atomic_u64 *)(bits + words * sizeof(struct steer_word));
+    chunk->base = (char *)align_up((uintptr_t)(bits + bits_bytes(words)), CACHE_LINE_BYTES);
+    chunk->grains = (uint32_t)((size_t)(end - chunk->base) >> STEER_GRAIN_SHIFT);
+}
+
+/* What comes back from others' hands is not zero; of a fresh span nothing has to be written. */
+static struct steer_chunk *chunk_begin(const struct quire_span *span)
+{
+    static atomic_u32 turn;
+    struct steer_chunk *chunk = (struct steer_chunk *)((char *)span->start + u32_add_relaxed(&turn, 1) % COLOURS * (size_t)CACHE_LINE_BYTES);
+    if (!(span->flags & QUIRE_SPAN_ZERO)) {
+        memset(chunk, 0, sizeof *chunk);
+        layout(chunk, span);
+        memset(chunk->word, 0, (size_t)(chunk->base - (char *)chunk->word));
+    }
+    layout(chunk, span);
+    return chunk;
+}
+
+struct steer_chunk *steer_chunk_take(unsigned pool_idx, struct steer_thread *owner)
+{
+    struct steer_pool *pool = &steer_plan.pool[pool_idx];
+    struct quire_source *source = quire_source_default();
+    struct quire_span span;
+    if (source->verbs->take(source, pool->chunk_bytes, os_page_bytes(), &span) != 0)
+        return NULL;
+    /* The recorded run needed as much, and this one is on its way there: the pages come together, which costs half. */
+    size_t held = size_load_relaxed(&pool->held_bytes);
+    if ((span.flags & QUIRE_SPAN_ZERO) && held >= POPULATE_FROM_BYTES && held + span.bytes <= pool->peak_bytes)
+        (void)os_populate(span.start, span.bytes);
+    struct steer_chunk *chunk = chunk_begin(&span);
+    chunk->pool = pool_idx;
+    addr_store_relaxed(&chunk->owner, (uintptr_t)owner);
+    if (pagemap_set(span.start, span.bytes, owner_make(chunk, OWNER_STEER)) != 0) {
+        source->verbs->give(source, &span);
+        return NULL;
+    }
+    size_max_relaxed(&pool->held_peak_bytes, size_add_relaxed(&pool->held_bytes, span.bytes) + span.bytes);
+    return chunk;
+}
+
+/* Another thread still looks at it?  Nobody has a live block in it, and who has none has no business here. */
+void steer_chunk_give(struct steer_chunk *chunk)
+{
+    struct quire_source *source = quire_source_default();
+    struct quire_span span = chunk->span;
+    size_sub_relaxed(&steer_plan.pool[chunk->pool].held_bytes, span.bytes);
+    pagemap_clear(span.start, span.bytes);
+    source->verbs->give(source, &span);
+}
+
+void steer_chunk_clear(struct steer_chunk *chunk, char *cursor)
+{
+    size_t words = ((size_t)(cursor - chunk->base) >> STEER_GRAIN_SHIFT) / WORD_BITS + 1;
+    size_t all = (size_t)((struct steer_word *)chunk->remote - chunk->word);
+    words = words < all ? words : all;
+    memset(chunk->word, 0, words * sizeof chunk->word[0]);
+    if (u64_load_relaxed(&chunk->balance) != 0) {
+        memset(chunk->remote, 0, words * sizeof chunk->remote[0]);
+        u64_store_relaxed(&chunk->balance, 0);
+    }
+    chunk->mine = 0;
+}
+
+static size_t words_of(const struct steer_chunk *chunk)
+{
+    return (chunk->grains + WORD_BITS - 1) / WORD_BITS;
+}
+
+uint64_t steer_chunk_live(const struct steer_chunk *chunk)
+{
+    uint64_t live = 0;
+    for (size_t i = 0; i < words_of(chunk); i++)
+        live += bits_count(steer_bits(&chunk->word[i].live) & ~u64_load_relaxed(&chunk->remote[i]));
+    return live;
+}
+
+uint64_t steer_chunk_handed(const struct steer_chunk *chunk)
+{
+    uint64_t handed = 0;
+    for (size_t i = 0; i < words_of(chunk); i++)
+        handed += bits_count(steer_bits(&chunk->word[i].last));
+    return handed;
+}
+
+/* ---- shared ---- */
+
+static void list_shared(struct steer_pool *pool, struct steer_chunk *chunk)
+{
+    lock_take(&pool->lock);
+    chunk->epoch = pool->epoch;
+    chunk->prev = NULL;
+    chunk->next = pool->shared;
+    if (chunk->next)
+        chunk->next->prev = chunk;
+    pool->shared = chunk;
+    lock_drop(&pool->lock);
+}
+
+/* A chunk that was listed before a fork in the middle of listing is in no list any more. */
+static void unlist_shared(struct steer_pool *pool, struct steer_chunk *chunk)
+{
+    lock_take(&pool->lock);
+    if (chunk->epoch == pool->epoch) {
+        *(chunk->prev ? &chunk->prev->next : &pool->shared) = chunk->next;
+        if (chunk->next)
+            chunk->next->prev = chunk->prev;
+    }
+    lock_drop(&pool->lock);
+}
+
+/* Its last block is gone.  What the bits say decides: a second free that was counted, too, must not take a living block's memory away. */
+void steer_chunk_dead(struct steer_chunk *chunk)
+{
+    for (size_t i = 0; i < words_of(chunk); i++) {
+        uint64_t live = steer_bits(&chunk->word[i].live) & ~u64_load_acquire(&chunk->remote[i]); /* acquire [steer-free] */
+        if (unlikely(live != 0))
+            heap_refuse(&heap_of_process, HEAP_E1, chunk->base + ((i * WORD_BITS + bits_lowest(live)) << STEER_GRAIN_SHIFT));
+    }
+    if (addr_load_relaxed(&chunk->owner) == 0)
+        unlist_shared(&steer_plan.pool[chunk->pool], chunk);
+    steer_chunk_give(chunk);
+}
+
+void steer_chunk_share(struct steer_chunk *chunk)
+{
+    uint64_t mine = chunk->mine;
+    list_shared(&steer_plan.pool[chunk->pool], chunk);
+    addr_store_relaxed(&chunk->owner, 0);
+    if (u64_add_seq_cst(&chunk->balance, mine) + mine == 0)
+        steer_chunk_dead(chunk);
+}
+
+void steer_pools_after_fork(void)
+{
+    for (uint32_t i = 1; i <= steer_plan.pools; i++) {
+        struct steer_pool *pool = &steer_plan.pool[i];
+        if (lock_reset(&pool->lock)) {
+            pool->shared = NULL;
+            pool->epoch++;
+        }
+    }
+}
