@@ -113,7 +113,15 @@ def check_whole(document):
     assert share["low"] <= share["value"] <= share["high"] <= 100 and share["high"] > 0
     names = [row["name"] for row in document["allocators"]]
     assert names[0] == "libc" and {"mimalloc", "jemalloc", "tcmalloc"} <= set(names)
-    assert all(row.get("failures") == 0 for row in document["allocators"])
+    rows = {row["name"]: row for row in document["allocators"]}
+    assert all(row["failures"] == 0 for row in rows.values() if "failures" in row)
+    for row in rows.values():
+        assert row["measured"] == (document["measured"] and row["name"] != "mix")
+        saving = row["saving_percent"]
+        assert saving["low"] <= saving["value"] <= saving["high"]
+        assert not row["measured"] or row["rounds"] == document["rounds"] and row["peak_rss_bytes"] > 0 < row["program_wall_s"]
+    if document["measured"] and document["saving_of"]:
+        assert document["saving_percent"] == rows[document["saving_of"]]["saving_percent"]
     classes = {"arena", "slab", "recycling slot", "heap", "leave alone"}
     assert {s["class"] for s in document["sites"]} <= classes
     gains = {part["class"]: part["served"] for part in document["parts"]}
@@ -361,6 +369,60 @@ def test_a_script_is_run_through_its_interpreter(tmp_path):
     script.chmod(0o755)
     document = try_json(tmp_path, script, rounds=1)
     assert "jq" in document["trace"]["processes"][0]["command"]
+
+
+def test_the_advice_is_carried_out_in_the_program_itself(tmp_path, big_json):
+    document = try_json(tmp_path, "jq", ".", big_json, rounds=5)
+    check_whole(document)
+    steered = document["steered"]
+    row = next(row for row in document["allocators"] if row["name"] == "steered")
+    assert steered["saving_percent"] == row["saving_percent"] and row["rounds"] == 5
+    assert steered["steered_allocations"] > 0.9 * document["trace"]["allocations"]
+    assert steered["needless_frees"] > 0.9 * steered["steered_allocations"] and not steered["refused"]
+    assert steered["saving_without_frees_percent"]["value"] > steered["saving_percent"]["value"]
+
+
+def test_a_program_that_may_run_only_once_does_and_all_is_modelled(tmp_path):
+    program = tmp_path / "count.sh"
+    program.write_text("#!/bin/sh\necho ran >>times\njq -n '[range(4000)|tostring]|length'\n")
+    program.chmod(0o755)
+    done = quire(tmp_path, "try", "--json", "--no-report", "--once", "--", program)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "times").read_text() == "ran\n"
+    document = json.loads(done.stdout)
+    check_whole(document)
+    assert not document["measured"] and document["model_error_percent"] is None and document["rounds"] == 0
+    mixed = next(row for row in document["allocators"] if row["name"] == "mimalloc")
+    own, modelled = mixed["saving_percent"], mixed["modelled_saving_percent"]
+    assert own["high"] - own["low"] > modelled["high"] - modelled["low"]
+    assert "modelled" in quire(tmp_path, "try", "--no-report", "--once", "--", program).stdout
+
+
+def test_prepare_and_cleanup_stand_around_each_run_and_are_said(tmp_path):
+    (tmp_path / "kept.txt").write_text("[1,2,3]")
+    program = tmp_path / "eats.sh"
+    program.write_text("#!/bin/sh\necho $# >>times\nmv in.txt out.txt && jq -n '[range(4000)|tostring]|length'\n")
+    program.chmod(0o755)
+    hooks = ("--prepare", "cp kept.txt in.txt", "--cleanup", "rm out.txt")
+    done = quire(tmp_path, "try", "--json", "--no-report", "--rounds", 2, *hooks, "--", program)
+    assert done.returncode == 0, done.stderr
+    assert "--prepare runs `cp kept.txt in.txt` each time" in done.stderr
+    assert json.loads(done.stdout)["program"]["status"] == 0 and not (tmp_path / "out.txt").exists()
+    assert len((tmp_path / "times").read_text().split()) > 2 * 5
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [(("--once", "--rounds", "3"), "--once runs the program once"), (("--time-limit", "0"), "--time-limit"), (("--rounds", "0"), "--rounds")],
+)
+def test_options_that_make_no_sense_together_are_refused_before_anything_runs(tmp_path, words, said):
+    done = quire(tmp_path, "try", *words, "--", "touch", "ran")
+    assert done.returncode == 2 and said in done.stderr and not (tmp_path / "ran").exists()
+
+
+def test_a_prepare_that_fails_ends_it_with_the_commands_own_words(tmp_path):
+    done = quire(tmp_path, "try", "--no-report", "--prepare", "cat nothing-there", "--", "true")
+    assert done.returncode != 0 and "--prepare" in done.stderr and "nothing-there" in done.stderr
 
 
 def test_all_defaults_suit_a_small_program(tmp_path):

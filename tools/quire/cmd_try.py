@@ -25,6 +25,8 @@ import render
 import rounds
 import sampling
 import sequential
+import serving
+import steering
 import target as targets
 import tracefile
 import tryreport
@@ -176,6 +178,22 @@ def model(report, folder, args, limit_s):
     return measure.replay(report.recording.program, chosen, limits)
 
 
+def steer(report, folder):
+    """The advice as a plan that is carried out in the program: one run that counts what a changed program would not do, and a row of its own."""
+    contest, path, counted = report.contest, f"{folder}/steered.plan", f"{folder}/steered.json"
+    if not report.mix.path:
+        return
+    written = steering.write_plan(report.recording, report.mix, path)
+    if not written.sites:
+        return
+    library = serving.drop_in()
+    timed = rounds.Row("timed", library, lambda env: steering.environment(env, path, report=counted, timed=True))
+    ui.note(f"carrying the advice out: {written.sites} call sites are served by arenas, the rest by Quire's heap")
+    contest.run_once(timed)
+    report.steered = finding.Steered(written, steering.counters(counted))
+    contest.add(rounds.Row(rounds.STEERED, library, lambda env: steering.environment(env, path)))
+
+
 def say_runs(report, limit_s, args):
     """How often the program will run, before it does."""
     contest, wall_s = report.contest, max(report.contest.first.wall_s, 1e-3)
@@ -196,12 +214,13 @@ def measure_all(report, folder, args, ends_s):
         outcome = advice.Outcome(series, [untraced_s(report)])
         report.finding = finding.Finding(None, outcome, cpu_s=outcome.program_s.value)
         return
+    steer(report, folder)
     ui.note("looking at where it spends its time")
     looks = sampling.Looks(contest).run(LOOK_SHARE * limit_s)
 
     def found():
         outcome = advice.Outcome(series, contest.column(rounds.LIBC, "cpu_s"))
-        report.finding = finding.Finding(contest, outcome, looks.share_percent)
+        report.finding = finding.Finding(contest, outcome, looks.share_percent, steered=report.steered)
         return report.finding
 
     replayed = advice.Outcome(series, [contest.first.cpu_s])

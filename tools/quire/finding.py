@@ -25,15 +25,17 @@ from rounds import LIBC, STEERED, TODAY
 ERROR_USUAL = 0.6
 SHARE_TOLERANCE = 1 / 3
 
+# The advice carried out: the plan as it was written (steering.Written), what one run counted (steering.Counters, or None).
+Steered = namedtuple("Steered", "written counted")
 Judged = namedtuple("Judged", "name saving memory_percent verdict")
 
 
 class Finding:
     """One program's figures. contest: None where the program ran only once; cpu_s then stands for its own time."""
 
-    def __init__(self, contest, outcome, sampled=None, cpu_s=None):
+    def __init__(self, contest, outcome, sampled=None, cpu_s=None, steered=None):
         self.contest, self.outcome = contest, outcome
-        self.sampled = sampled
+        self.sampled, self.steered = sampled, steered
         self.measured = contest is not None and contest.rounds > 0
         self.program_s = estimate(contest.column(LIBC, "cpu_s") if self.measured else [cpu_s])
 
@@ -60,6 +62,14 @@ class Finding:
     def best_preload(self):
         """The row of the best malloc that can be preloaded, or None."""
         return self.contest.best_preload(self.base) if self.measured else None
+
+    @property
+    def needless_percent(self):
+        """What the frees cost that changed code would not make, in percent of the CPU time; None where they were not timed."""
+        counted = self.steered.counted if self.steered else None
+        if counted is None or counted.needless_free_ns is None:
+            return None
+        return 100 * counted.needless_free_ns / 1e9 / max(self.program_s.value, 1e-6)
 
     # what was modelled
 

@@ -67,13 +67,12 @@ class Hooks:
             raise QuireError(f"{option} `{command}` failed", said[0], f"run it alone: sh -c '{command}'")
 
 
-def rows(target, peers, mallocs, steered=None):
-    """What a round runs: libc, the allocator of today where that is another, each peer, and the advice carried out."""
+def rows(target, peers, mallocs):
+    """What a round runs: libc, the allocator of today where that is another, each peer. The advice carried out comes later."""
     chosen = [Row(LIBC, None)]
     if mallocs or target.is_python and "PYTHONMALLOC" not in os.environ:
         chosen.append(Row(TODAY, None))
-    chosen += [Row(peer.name, peer.path) for peer in peers]
-    return chosen + ([steered] if steered else [])
+    return chosen + [Row(peer.name, peer.path) for peer in peers]
 
 
 class Contest:
@@ -114,13 +113,19 @@ class Contest:
 
     def enter(self, chosen):
         """The rows of all rounds; those that would not serve the program are out before the first."""
-        self.rows = list(chosen)
-        self.runs = {row.name: [] for row in chosen}
+        self.rows, self.runs = [], {}
         for row in chosen:
-            if row.library:
-                owner = bindings.malloc_owner(self.target.binary, row.library, preloaded.without(launch.environment(), self.mallocs))
-                if owner and not serving.same(owner, row.library):
-                    self.failed[row.name] = f"malloc would come from {owner}"
+            self.add(row)
+
+    def add(self, row):
+        """One more row, before the first round."""
+        self.rows.append(row)
+        self.runs[row.name] = []
+        if row.library:
+            plain = preloaded.without(launch.environment(), self.mallocs)
+            owner = bindings.malloc_owner(self.target.binary, row.library, plain)
+            if owner and not serving.same(owner, row.library):
+                self.failed[row.name] = f"malloc would come from {owner}"
 
     def active(self, among=None):
         """Rows that still run."""
