@@ -108,7 +108,7 @@ static void plan_say(void)
 /* What the heap promises besides holds for blocks of the heap. */
 static bool plan_in_force(void)
 {
-    const struct steer_opts opts = {.control = preload_conf.plan_control};
+    const struct steer_opts opts = {.control = preload_conf.plan_control, .counts = preload_conf.stats_at_exit};
     if (preload_conf.limit_bytes || preload_conf.leaks || preload_conf.secure || preload_conf.check_every)
         strcpy(plan_refused, "limit, leaks, secure and check are for the heap alone");
     else if (steer_start(preload_conf.plan, &opts, plan_refused))

@@ -33,6 +33,7 @@ enum { STEER_WHY_BYTES = 128 };
 /* All zero: a plan is carried out. */
 struct steer_opts {
     bool control; /* sites are found, and all of them served by the heap */
+    bool counts;  /* blocks and bytes are counted by site, at a nanosecond or two for each block */
 };
 
 /*
@@ -51,7 +52,7 @@ size_t steer_usable_bytes(const void *p);
 struct steer_site_stats {
     uint32_t number;    /* in the plan file */
     uint32_t pool;      /* which arena or slab; 0: sent back to the heap */
-    uint64_t blocks, bytes; /* handed out by its arena or slab; bytes as asked for */
+    uint64_t blocks, bytes; /* handed out by its arena or slab, where that is counted; bytes as asked for */
     uint64_t fallbacks; /* blocks that the heap gave although the plan says otherwise */
 };
 struct steer_stats {

@@ -3,13 +3,12 @@
  * steer_alloc.c - a block for a call site.
  *
  *     steer_alloc:  (1) the site of the call; (2) its pool: none, and it is the heap's block; (3) the cursor of this thread's lane moves up;
- *                   (4) two bits say where the block begins and ends
+ *                   (4) a byte says where the block begins and how large it is
  *     then          (5) the next chunk; before it: do others hold too much of this arena that is dead?  Then its sites are the heap's for good
  *
- * A block needs no header: its end is a bit, so realloc and malloc_usable_size() know its size, and a free of what is no block is seen.
+ * A block needs no header: realloc and malloc_usable_size() know its size by the tag, and a free of what is no block is seen.
  *
  * Invariant: what a pool holds that is dead is at most STEER_WASTE_PERCENT of what lives there and STEER_WASTE_SLACK_BYTES, or it grows no more.
- * Dead bytes are counted by blocks: those of a chunk are taken to be of one size.
  *
  * Locks: none on the short way.  Not here: free and realloc (steer_free.c).
  */
@@ -20,6 +19,8 @@
 #include "steer/steer_internal.h"
 
 enum { LOOKED_AT = 8 };
+
+size_t steer_quick_max = STEER_BLOCK_MAX;
 
 /* The lane's list, in the order of stores that steer_thread.c's invariant asks for. */
 static void lane_add(struct steer_lane *lane, struct steer_chunk *chunk)
@@ -43,34 +44,30 @@ void steer_lane_drop(struct steer_lane *lane, struct steer_chunk *chunk)
     lane->count--;
     if (lane->chunk == chunk) {
         lane->chunk = NULL;
-        lane->cursor = lane->end = NULL;
+        lane->tag = lane->end = NULL;
     }
 }
 
 /* ---- how much is dead ---- */
 
-static void weigh(const struct steer_chunk *chunk, uint64_t live, size_t *live_bytes, size_t *dead_bytes)
-{
-    size_t bytes = chunk->span.bytes, share = chunk->handed ? (size_t)((double)bytes * (double)live / (double)chunk->handed) : 0;
-    share = share < bytes ? share : bytes;
-    *live_bytes += share;
-    *dead_bytes += bytes - share;
-}
-
-/* Of one thread's full chunks, and of those that nobody owns. */
+/* Of one thread's full chunks, and of those that nobody owns: bytes. */
 size_t steer_pool_dead(unsigned pool_idx, const struct steer_lane *lane, size_t *live)
 {
     struct steer_pool *pool = &steer_plan.pool[pool_idx];
-    size_t dead = 0;
-    *live = 0;
-    for (const struct steer_chunk *chunk = lane->chunks; chunk; chunk = chunk->next)
-        if (chunk != lane->chunk)
-            weigh(chunk, chunk->mine - steer_freed_by_others(chunk), live, &dead);
+    uint64_t dead = 0, grains = 0;
+    for (const struct steer_chunk *chunk = lane->chunks; chunk; chunk = chunk->next) {
+        uint64_t freed = chunk == lane->chunk ? 0 : chunk->freed + steer_freed_by_others(chunk);
+        grains += chunk == lane->chunk ? 0 : chunk->grains;
+        dead += freed + (chunk == lane->chunk ? 0 : chunk->grains - chunk->used);
+    }
     lock_take(&pool->lock);
-    for (const struct steer_chunk *chunk = pool->shared; chunk; chunk = chunk->next)
-        weigh(chunk, u64_load_relaxed(&chunk->balance), live, &dead);
+    for (const struct steer_chunk *chunk = pool->shared; chunk; chunk = chunk->next) {
+        grains += chunk->grains;
+        dead += chunk->grains - u64_load_relaxed(&chunk->balance);
+    }
     lock_drop(&pool->lock);
-    return dead;
+    *live = (grains - dead) << STEER_GRAIN_SHIFT;
+    return dead << STEER_GRAIN_SHIFT;
 }
 
 static bool holds_too_much(unsigned pool_idx, struct steer_lane *lane)
@@ -99,7 +96,7 @@ static void collect(struct steer_lane *lane)
     struct steer_chunk *chunk = lane->chunks, *next;
     for (int i = 0; chunk && i < LOOKED_AT; i++, chunk = next) {
         next = chunk->next;
-        if (chunk != lane->chunk && chunk->mine == steer_freed_by_others(chunk)) {
+        if (chunk != lane->chunk && chunk->used == chunk->freed + steer_freed_by_others(chunk)) {
             steer_lane_drop(lane, chunk);
             steer_chunk_give(chunk);
         }
@@ -110,53 +107,48 @@ static void collect(struct steer_lane *lane)
 static void retire(struct steer_lane *lane, unsigned pool_idx)
 {
     struct steer_chunk *chunk = lane->chunk;
-    chunk->handed = steer_chunk_handed(chunk);
+    chunk->used = (uint32_t)steer_lane_used(lane);
     if (u64_load_relaxed(&chunk->balance) != 0)
         u32_store_relaxed(&steer_plan.pool[pool_idx].is_crossed, 1);
     lane->chunk = NULL;
-    lane->cursor = lane->end = NULL;
+    lane->tag = lane->end = NULL;
     if (u32_load_relaxed(&steer_plan.pool[pool_idx].is_crossed)) {
         steer_lane_drop(lane, chunk);
         steer_chunk_share(chunk);
     }
 }
 
-static ALWAYS_INLINE void *bump(struct steer_lane *lane, size_t bytes)
+static ALWAYS_INLINE void *bump(struct steer_lane *lane, size_t grains)
 {
-    struct steer_chunk *chunk = lane->chunk;
-    char *p = lane->cursor;
-    size_t size = (bytes + STEER_GRAIN - 1) & ~(size_t)(STEER_GRAIN - 1);
-    size_t first = (size_t)(p - chunk->base) >> STEER_GRAIN_SHIFT, last = first + (size >> STEER_GRAIN_SHIFT) - 1;
-    lane->cursor = p + size;
-    struct steer_word *word = &chunk->word[first / WORD_BITS];
-    steer_bit_set(&word->live, word->live | UINT64_C(1) << first % WORD_BITS);
-    word = &chunk->word[last / WORD_BITS];
-    steer_bit_set(&word->last, word->last | UINT64_C(1) << last % WORD_BITS);
-    chunk->mine++;
-    return p;
+    uint8_t *tag = lane->tag;
+    lane->tag = tag + grains;
+    steer_tag_set(tag, grains);
+    return (void *)(lane->shift + (uintptr_t)tag * STEER_GRAIN);
 }
 
 static bool next_chunk(struct steer_lane *lane, unsigned pool_idx, struct steer_thread *self)
 {
-    if (lane->chunk && lane->chunk->mine == steer_freed_by_others(lane->chunk)) {
-        steer_chunk_clear(lane->chunk, lane->cursor);
-        lane->cursor = lane->chunk->base;
+    struct steer_chunk *chunk = lane->chunk;
+    if (chunk && steer_lane_used(lane) == chunk->freed + steer_freed_by_others(chunk)) {
+        steer_chunk_clear(chunk, steer_lane_used(lane));
+        lane->tag = chunk->tags;
         return true;
     }
-    if (lane->chunk)
+    if (chunk)
         retire(lane, pool_idx);
     collect(lane);
     if (holds_too_much(pool_idx, lane)) {
         send_back(pool_idx);
         return false;
     }
-    struct steer_chunk *chunk = steer_chunk_take(pool_idx, self);
+    chunk = steer_chunk_take(pool_idx, self);
     if (!chunk)
         return false;
     lane_add(lane, chunk);
     lane->chunk = chunk;
-    lane->cursor = chunk->base;
-    lane->end = chunk->base + ((size_t)chunk->grains << STEER_GRAIN_SHIFT);
+    lane->tag = chunk->tags;
+    lane->end = chunk->tags + chunk->grains;
+    lane->shift = (uintptr_t)chunk->base - (uintptr_t)chunk->tags * STEER_GRAIN;
     return true;
 }
 
@@ -167,28 +159,40 @@ static void *from_heap(struct steer_thread *self, unsigned site, size_t bytes)
     return heap_malloc(bytes);
 }
 
+static ALWAYS_INLINE size_t grains_of(size_t bytes)
+{
+    return (bytes + STEER_GRAIN - 1) >> STEER_GRAIN_SHIFT;
+}
+
+static void count(struct steer_thread *self, unsigned site, size_t bytes)
+{
+    self->count[site].blocks++;
+    self->count[site].bytes += bytes;
+}
+
 static NOINLINE void *alloc_slow(unsigned site, unsigned pool_idx, size_t bytes)
 {
     int kept = errno;
     struct steer_thread *self = steer_thread_get();
-    if (!self || bytes > steer_plan.pool[pool_idx].block_max || !next_chunk(&self->lane[pool_idx], pool_idx, self))
+    if (!self || bytes > STEER_BLOCK_MAX || u32_load_relaxed(&steer_plan.pool[pool_idx].is_sent_back))
+        return from_heap(self, site, bytes);
+    struct steer_lane *lane = &self->lane[pool_idx];
+    size_t grains = grains_of(bytes | (bytes == 0));
+    if (grains > (size_t)(lane->end - lane->tag) && !next_chunk(lane, pool_idx, self))
         return from_heap(self, site, bytes);
     errno = kept;
-    self->count[site].blocks++;
-    self->count[site].bytes += bytes;
-    return bump(&self->lane[pool_idx], bytes ? bytes : 1);
+    if (steer_plan.counts)
+        count(self, site, bytes);
+    return bump(lane, grains);
 }
 
 static ALWAYS_INLINE void *alloc_at(unsigned site, unsigned pool_idx, size_t bytes)
 {
-    struct steer_thread *self = steer_self;
-    struct steer_lane *lane = &self->lane[pool_idx];
-    size_t least = bytes | (bytes == 0);
-    if (unlikely(least > (size_t)(lane->end - lane->cursor)))
+    struct steer_lane *lane = &steer_self->lane[pool_idx];
+    size_t least = bytes | (bytes == 0), grains = grains_of(least);
+    if (unlikely(least > steer_quick_max) || unlikely(grains > (size_t)(lane->end - lane->tag)))
         return alloc_slow(site, pool_idx, bytes);
-    self->count[site].blocks++;
-    self->count[site].bytes += bytes;
-    return bump(lane, least);
+    return bump(lane, grains);
 }
 
 static ALWAYS_INLINE unsigned pool_of(unsigned site)

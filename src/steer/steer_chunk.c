@@ -2,10 +2,10 @@
 /*
  * steer_chunk.c - one span of blocks: taken, shared, given back.
  *
- *     owned: mine > 0, balance = - frees by others --share--> shared: balance = live blocks --0--> given back
- *                  '--mine + balance == 0, found by the owner--> cleared (it is current), or given back
+ *     owned: used, freed; balance = - grains freed by others --share--> shared: balance = live grains --0--> given back
+ *                  '--used == freed - balance, found by the owner--> cleared (it is current), or given back
  *
- * The header and the bits stand at the front, a little further in each chunk than in the last, so that those of many chunks do not fall into one set
+ * The header and the tags stand at the front, a little further in each chunk than in the last, so that those of many chunks do not fall into one set
  * of the cache.
  *
  * Locks: a pool's, for its shared chunks.  Not here: blocks (steer_alloc.c, steer_free.c).
@@ -17,18 +17,13 @@
 
 enum { COLOURS = 8, POPULATE_FROM_BYTES = 512 << 10 };
 
-static size_t bits_bytes(size_t words)
-{
-    return words * (sizeof(struct steer_word) + sizeof(uint64_t));
-}
-
 static void layout(struct steer_chunk *chunk, const struct quire_span *span)
 {
-    char *end = (char *)span->start + span->bytes, *bits = (char *)chunk + sizeof *chunk;
-    size_t words = (size_t)(end - bits) / (WORD_BITS * STEER_GRAIN) + 1;
+    char *end = (char *)span->start + span->bytes;
     chunk->span = *span;
-    chunk->remote = (atomic_u64 *)(bits + words * sizeof(struct steer_word));
-    chunk->base = (char *)align_up((uintptr_t)(bits + bits_bytes(words)), CACHE_LINE_BYTES);
+    chunk->tags = (uint8_t *)(chunk + 1);
+    size_t grains = (size_t)(end - (char *)chunk->tags) / (STEER_GRAIN + 1);
+    chunk->base = (char *)align_up((uintptr_t)chunk->tags + grains, CACHE_LINE_BYTES);
     chunk->grains = (uint32_t)((size_t)(end - chunk->base) >> STEER_GRAIN_SHIFT);
 }
 
@@ -37,12 +32,12 @@ static struct steer_chunk *chunk_begin(const struct quire_span *span)
 {
     static atomic_u32 turn;
     struct steer_chunk *chunk = (struct steer_chunk *)((char *)span->start + u32_add_relaxed(&turn, 1) % COLOURS * (size_t)CACHE_LINE_BYTES);
-    if (!(span->flags & QUIRE_SPAN_ZERO)) {
+    bool is_zero = (span->flags & QUIRE_SPAN_ZERO) != 0;
+    if (!is_zero)
         memset(chunk, 0, sizeof *chunk);
-        layout(chunk, span);
-        memset(chunk->word, 0, (size_t)(chunk->base - (char *)chunk->word));
-    }
     layout(chunk, span);
+    if (!is_zero)
+        memset(chunk->tags, TAG_NONE, chunk->grains);
     return chunk;
 }
 
@@ -78,38 +73,27 @@ void steer_chunk_give(struct steer_chunk *chunk)
     source->verbs->give(source, &span);
 }
 
-void steer_chunk_clear(struct steer_chunk *chunk, char *cursor)
+void steer_chunk_clear(struct steer_chunk *chunk, size_t used)
 {
-    size_t words = ((size_t)(cursor - chunk->base) >> STEER_GRAIN_SHIFT) / WORD_BITS + 1;
-    size_t all = (size_t)((struct steer_word *)chunk->remote - chunk->word);
-    words = words < all ? words : all;
-    memset(chunk->word, 0, words * sizeof chunk->word[0]);
-    if (u64_load_relaxed(&chunk->balance) != 0) {
-        memset(chunk->remote, 0, words * sizeof chunk->remote[0]);
+    memset(chunk->tags, TAG_NONE, used);
+    if (u64_load_relaxed(&chunk->balance) != 0)
         u64_store_relaxed(&chunk->balance, 0);
-    }
-    chunk->mine = 0;
+    chunk->freed = 0;
+    chunk->used = 0;
 }
 
-static size_t words_of(const struct steer_chunk *chunk)
-{
-    return (chunk->grains + WORD_BITS - 1) / WORD_BITS;
-}
-
-uint64_t steer_chunk_live(const struct steer_chunk *chunk)
+uint64_t steer_chunk_live(const struct steer_chunk *chunk, uint64_t *blocks)
 {
     uint64_t live = 0;
-    for (size_t i = 0; i < words_of(chunk); i++)
-        live += bits_count(steer_bits(&chunk->word[i].live) & ~u64_load_relaxed(&chunk->remote[i]));
+    *blocks = 0;
+    for (size_t i = 0; i < chunk->grains; i++) {
+        unsigned tag = steer_tag(&chunk->tags[i]);
+        if (tag != TAG_NONE && tag != TAG_FREED) {
+            live += tag;
+            ++*blocks;
+        }
+    }
     return live;
-}
-
-uint64_t steer_chunk_handed(const struct steer_chunk *chunk)
-{
-    uint64_t handed = 0;
-    for (size_t i = 0; i < words_of(chunk); i++)
-        handed += bits_count(steer_bits(&chunk->word[i].last));
-    return handed;
 }
 
 /* ---- shared ---- */
@@ -138,22 +122,22 @@ static void unlist_shared(struct steer_pool *pool, struct steer_chunk *chunk)
     lock_drop(&pool->lock);
 }
 
-/* Its last block is gone.  What the bits say decides: a second free that was counted, too, must not take a living block's memory away. */
+/* Its last block is gone.  The tags decide: a second free that was counted, too, must not take a living block's memory away. */
 void steer_chunk_dead(struct steer_chunk *chunk)
 {
-    for (size_t i = 0; i < words_of(chunk); i++) {
-        uint64_t live = steer_bits(&chunk->word[i].live) & ~u64_load_acquire(&chunk->remote[i]); /* acquire [steer-free] */
-        if (unlikely(live != 0))
-            heap_refuse(&heap_of_process, HEAP_E1, chunk->base + ((i * WORD_BITS + bits_lowest(live)) << STEER_GRAIN_SHIFT));
+    for (size_t i = 0; i < chunk->grains; i++) {
+        unsigned tag = steer_tag(&chunk->tags[i]);
+        if (unlikely(tag != TAG_NONE && tag != TAG_FREED))
+            heap_refuse(&heap_of_process, HEAP_E1, chunk->base + (i << STEER_GRAIN_SHIFT));
     }
-    if (addr_load_relaxed(&chunk->owner) == 0)
-        unlist_shared(&steer_plan.pool[chunk->pool], chunk);
+    unlist_shared(&steer_plan.pool[chunk->pool], chunk);
     steer_chunk_give(chunk);
 }
 
+/* chunk->used is what was handed out. */
 void steer_chunk_share(struct steer_chunk *chunk)
 {
-    uint64_t mine = chunk->mine;
+    uint64_t mine = chunk->used - chunk->freed;
     list_shared(&steer_plan.pool[chunk->pool], chunk);
     addr_store_relaxed(&chunk->owner, 0);
     if (u64_add_seq_cst(&chunk->balance, mine) + mine == 0)

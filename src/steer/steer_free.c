@@ -2,9 +2,9 @@
 /*
  * steer_free.c - a block of a chunk is given back, gets another size, or is asked for its own.
  *
- *     steer_free:  (1) the page map finds the chunk, or it is the heap's; (2) a block begins there; (3) it is this thread's: its bit goes, count
- *                  down; (4) nothing lives there: the chunk is used anew, or goes
- *     another's:   its bit in `remote`, count down by an atomic instruction
+ *     steer_free:  (1) the page map finds the chunk, or it is the heap's; (2) a block begins there: its tag; (3) it is this thread's: the tag is
+ *                  that of a freed block, count it; (4) nothing lives there: the chunk is used anew, or goes
+ *     another's:   the same by atomic instructions
  *     misuse:      one line, and the process stops, as the heap says it: E1 freed twice, E3 inside a block
  *
  * Locks: none on the short way.
@@ -17,58 +17,52 @@
 
 enum { TIMED_EVERY = 64 };
 
-struct place {
-    struct steer_chunk *chunk;
-    struct steer_word *word;
-    size_t grain;
-    uint64_t bit;
-};
-
 static ALWAYS_INLINE struct steer_chunk *chunk_of(const void *p)
 {
     uintptr_t found = pagemap_find_mappable(p) - OWNER_STEER;
     return likely((found & PAGEMAP_KIND_MASK) == 0) ? (struct steer_chunk *)found : NULL;
 }
 
-/* Of a chunk of the page that p lies in; p itself may be any address of it. */
-static ALWAYS_INLINE struct place place_of(struct steer_chunk *chunk, const void *p)
+/* The tag of an address, whatever address it is. */
+static ALWAYS_INLINE uint8_t *tag_of(const struct steer_chunk *chunk, const void *p)
 {
     size_t offset = (size_t)((uintptr_t)p - (uintptr_t)chunk->base), grain = offset >> STEER_GRAIN_SHIFT;
     if (unlikely(offset % STEER_GRAIN != 0) || unlikely(grain >= chunk->grains))
         heap_refuse(&heap_of_process, HEAP_E3, p);
-    return (struct place){chunk, &chunk->word[grain / WORD_BITS], grain, UINT64_C(1) << grain % WORD_BITS};
+    return chunk->tags + grain;
 }
 
-static bool ends_at(const struct steer_chunk *chunk, size_t grain)
+static ALWAYS_INLINE bool is_live(unsigned tag)
 {
-    return steer_bits(&chunk->word[grain / WORD_BITS].last) >> grain % WORD_BITS & 1;
+    return tag - 1 < TAG_MAX;
 }
 
 /* A free block, or none at all. */
-static COLD __attribute__((noreturn)) void refuse(const struct place *at, const void *p)
+static COLD __attribute__((noreturn)) void refuse(unsigned tag, const void *p)
 {
-    bool begins = at->grain == 0 || ends_at(at->chunk, at->grain - 1);
-    heap_refuse(&heap_of_process, begins ? HEAP_E1 : HEAP_E3, p);
+    heap_refuse(&heap_of_process, tag == TAG_FREED ? HEAP_E1 : HEAP_E3, p);
 }
 
-static bool is_freed_by_others(const struct place *at)
-{
-    return u64_load_relaxed(&at->chunk->balance) != 0 && (u64_load_relaxed(&at->chunk->remote[at->grain / WORD_BITS]) & at->bit) != 0;
-}
-
-static bool is_live(const struct place *at)
-{
-    return (steer_bits(&at->word->live) & at->bit) != 0 && !is_freed_by_others(at);
-}
-
-/* Nothing lives in the chunk any more. */
-static NOINLINE void owned_dead(struct steer_chunk *chunk)
+/*
+ * As much is freed of the chunk as had been handed out when it was looked at last.  A last block that goes while others stay is taken back, as from
+ * a stack.
+ */
+static NOINLINE void owned_look(struct steer_chunk *chunk, uint8_t *at, unsigned grains)
 {
     struct steer_lane *lane = &steer_self->lane[chunk->pool];
-    bool is_wanted = !u32_load_relaxed(&steer_plan.pool[chunk->pool].is_sent_back);
-    if (likely(lane->chunk == chunk && is_wanted)) {
-        steer_chunk_clear(chunk, lane->cursor);
-        lane->cursor = chunk->base;
+    bool is_current = lane->chunk == chunk;
+    if (is_current && at + grains == lane->tag) {
+        lane->tag = at;
+        steer_tag_set(at, TAG_NONE);
+        chunk->freed -= grains;
+    }
+    if (is_current)
+        chunk->used = (uint32_t)steer_lane_used(lane);
+    if (chunk->used != chunk->freed + steer_freed_by_others(chunk))
+        return;
+    if (is_current && !u32_load_relaxed(&steer_plan.pool[chunk->pool].is_sent_back)) {
+        steer_chunk_clear(chunk, steer_lane_used(lane));
+        lane->tag = chunk->tags;
         return;
     }
     int kept = errno;
@@ -77,30 +71,32 @@ static NOINLINE void owned_dead(struct steer_chunk *chunk)
     errno = kept;
 }
 
-static NOINLINE void free_shared(const struct place *at, const void *p)
+static NOINLINE void free_shared(struct steer_chunk *chunk, uint8_t *at, const void *p)
 {
-    atomic_u64 *remote = &at->chunk->remote[at->grain / WORD_BITS];
-    if (unlikely((steer_bits(&at->word->live) & at->bit) == 0) || unlikely(u64_or_seq_cst(remote, at->bit) & at->bit))
-        refuse(at, p);
-    if (unlikely(u64_add_seq_cst(&at->chunk->balance, UINT64_MAX) == 1)) { /* release [steer-free] */
+    unsigned tag = __atomic_exchange_n(at, TAG_FREED, __ATOMIC_ACQ_REL);
+    if (unlikely(!is_live(tag)))
+        refuse(tag, p);
+    if (unlikely(u64_add_seq_cst(&chunk->balance, -(uint64_t)tag) == tag)) {
         int kept = errno;
-        steer_chunk_dead(at->chunk);
+        steer_chunk_dead(chunk);
         errno = kept;
     }
 }
 
 static ALWAYS_INLINE void free_at(struct steer_chunk *chunk, const void *p)
 {
-    struct place at = place_of(chunk, p);
+    uint8_t *at = tag_of(chunk, p);
     if (unlikely(addr_load_relaxed(&chunk->owner) != (uintptr_t)steer_self)) {
-        free_shared(&at, p);
+        free_shared(chunk, at, p);
         return;
     }
-    if (unlikely(!is_live(&at)))
-        refuse(&at, p);
-    steer_bit_set(&at.word->live, at.word->live & ~at.bit);
-    if (unlikely(--chunk->mine == steer_freed_by_others(chunk)))
-        owned_dead(chunk);
+    unsigned tag = steer_tag(at);
+    if (unlikely(!is_live(tag)))
+        refuse(tag, p);
+    steer_tag_set(at, TAG_FREED);
+    chunk->freed += tag;
+    if (unlikely(chunk->freed + steer_freed_by_others(chunk) >= chunk->used))
+        owned_look(chunk, at, tag);
 }
 
 void steer_free(void *p)
@@ -133,45 +129,29 @@ void steer_free_timed(void *p)
 
 /* ---- sizes ---- */
 
-static size_t bytes_at(const struct place *at)
+static uint8_t *live_tag(const struct steer_chunk *chunk, const void *p)
 {
-    size_t word = at->grain / WORD_BITS;
-    uint64_t ends = steer_bits(&at->chunk->word[word].last) & ~(at->bit - 1);
-    while (ends == 0)
-        ends = steer_bits(&at->chunk->word[++word].last);
-    return (word * WORD_BITS + bits_lowest(ends) - at->grain + 1) << STEER_GRAIN_SHIFT;
-}
-
-static struct place live_place(struct steer_chunk *chunk, const void *p)
-{
-    struct place at = place_of(chunk, p);
-    if (unlikely(!is_live(&at)))
-        refuse(&at, p);
+    uint8_t *at = tag_of(chunk, p);
+    if (unlikely(!is_live(steer_tag(at))))
+        refuse(steer_tag(at), p);
     return at;
 }
 
 size_t steer_usable_bytes(const void *p)
 {
     struct steer_chunk *chunk = chunk_of(p);
-    if (!chunk)
-        return quire_heap_usable_bytes(p);
-    struct place at = live_place(chunk, p);
-    return bytes_at(&at);
+    return chunk ? (size_t)steer_tag(live_tag(chunk, p)) << STEER_GRAIN_SHIFT : quire_heap_usable_bytes(p);
 }
 
 /* The last block of this thread's current chunk grows where it is. */
-static bool grow_last(const struct place *at, const char *p, size_t had, size_t bytes)
+static bool grow_last(const struct steer_chunk *chunk, uint8_t *at, size_t bytes)
 {
-    struct steer_lane *lane = &steer_self->lane[at->chunk->pool];
-    if (lane->chunk != at->chunk || p + had != lane->cursor || bytes - had > (size_t)(lane->end - lane->cursor))
+    struct steer_lane *lane = &steer_self->lane[chunk->pool];
+    size_t had = steer_tag(at), grains = (bytes + STEER_GRAIN - 1) >> STEER_GRAIN_SHIFT;
+    if (lane->chunk != chunk || at + had != lane->tag || grains - had > (size_t)(lane->end - lane->tag))
         return false;
-    size_t size = (bytes + STEER_GRAIN - 1) & ~(size_t)(STEER_GRAIN - 1);
-    size_t before = at->grain + (had >> STEER_GRAIN_SHIFT) - 1, after = at->grain + (size >> STEER_GRAIN_SHIFT) - 1;
-    struct steer_word *word = &at->chunk->word[before / WORD_BITS];
-    steer_bit_set(&word->last, word->last & ~(UINT64_C(1) << before % WORD_BITS));
-    word = &at->chunk->word[after / WORD_BITS];
-    steer_bit_set(&word->last, word->last | UINT64_C(1) << after % WORD_BITS);
-    lane->cursor += size - had;
+    steer_tag_set(at, grains);
+    lane->tag = at + grains;
     return true;
 }
 
@@ -181,11 +161,11 @@ void *steer_realloc(void *p, size_t bytes)
     struct steer_chunk *chunk = chunk_of(p);
     if (!chunk)
         return quire_heap_realloc(&heap_of_process, p, bytes);
-    struct place at = live_place(chunk, p);
-    size_t had = bytes_at(&at);
+    uint8_t *at = live_tag(chunk, p);
+    size_t had = (size_t)steer_tag(at) << STEER_GRAIN_SHIFT;
     if (bytes <= had && (bytes >= had / 2 || had <= 4 * STEER_GRAIN))
         return p;
-    if (bytes > had && bytes <= STEER_CHUNK_MAX && grow_last(&at, p, had, bytes))
+    if (bytes > had && bytes <= STEER_BLOCK_MAX && grow_last(chunk, at, bytes))
         return p;
     void *fresh = heap_malloc(bytes);
     if (!fresh)

@@ -8,20 +8,22 @@
  *                         node: how many words up the next return address lies ---> steer_slots[] again
  *
  *     steer_thread (one for each thread that allocates at a steered site)
- *       lane[pool]: cursor, end ---> chunk (current) <---> chunk <---> ...
- *                                      | a span: header, a bit for each grain, blocks
+ *       lane[pool]: tag, end ---> chunk (current) <---> chunk <---> ...
+ *                                   | a span: header, a byte for each grain of 16 bytes, blocks
  *
- *     chunk:  | header | live, last: 2 bits for 16 bytes | remote: 1 bit | block | block | ... |
- *                                                                        base          cursor   end
+ *     chunk:  | header | tags: a byte a grain | block | block | ... |
+ *                         3 0 0 1 255 2 0 ...   a block of 3 grains, one of 1, a freed one, one of 2
  *
- * A chunk is its owner's, a thread, which alone takes blocks from it and frees its own without an atomic instruction.  Others set a bit in
- * `remote` and count `balance` down.  When the owner lets go of a chunk (its thread ends, or others free in it) it adds what it counted itself to
- * `balance`: from then on the chunk is shared, all count there, and whoever comes to 0 gives the chunk back.
+ * A block's tag stands at its first grain: how many grains it has; TAG_FREED once it is freed; 0 inside of blocks and where none was yet.
+ *
+ * A chunk is its owner's, a thread, which alone takes blocks from it and frees its own without an atomic instruction.  Others exchange the tag and
+ * count grains down in `balance`.  When the owner lets go of a chunk (its thread ends, or others free in it) it adds what lives there by its own
+ * count to `balance`: from then on the chunk is shared, all count there, and whoever comes to 0 gives the chunk back.
  *
  * Invariants, checked by steer_look.c:
- *   S1  mine + balance of an owned chunk, balance of a shared one: its live blocks, live & ~remote
- *   S2  a live bit stands where a block begins: at grain 0, or behind a `last` bit
- *   S3  no bit is set from the cursor on
+ *   S1  the grains of live tags are those handed out, less those freed by the owner and, balance, by others; of a shared chunk: balance
+ *   S2  from a tag to the next there are as many grains as it says, or more
+ *   S3  no tag stands from the lane's place on
  *
  * Locks: steer (learning), steer threads (the list), a pool's (its shared chunks).  None is held while a block is handed out or freed.
  */
@@ -63,10 +65,8 @@ enum {
 enum steer_target { TARGET_UNKNOWN = 0, TARGET_HEAP = 1, TARGET_SITE = 2, TARGET_NODE = 1 << 15 };
 STATIC_ASSERT(TARGET_SITE + STEER_SITES_MAX < TARGET_NODE, "a target has 15 bits");
 
-struct steer_word {
-    uint64_t live; /* of 64 grains: where a block begins that its owner has not freed */
-    uint64_t last; /* where a block ends */
-};
+enum { TAG_NONE = 0, TAG_MAX = 254, TAG_FREED = 255 };
+STATIC_ASSERT(TAG_NONE == 0, "fresh memory is tagged so");
 
 struct steer_thread;
 
@@ -74,22 +74,22 @@ struct CACHE_ALIGNED steer_chunk {
     /* fixed while it is in use: what a free by any thread reads */
     struct quire_span span;
     char *base;
+    uint8_t *tags;
     uint32_t grains, pool;
-    atomic_u64 *remote;
     atomic_addr owner; /* struct steer_thread *; 0: shared */
-    /* the owner's */
-    CACHE_ALIGNED uint64_t mine; /* blocks handed out, less those that it freed itself */
-    uint64_t handed;             /* blocks handed out; of the current one: not kept */
+    /* the owner's, in grains */
+    CACHE_ALIGNED uint32_t freed; /* by the owner */
+    uint32_t used;  /* handed out; of the current chunk: when it was looked at last */
+    uint32_t epoch; /* of the pool's list; 0: not in it */
     struct steer_chunk *next, *prev; /* of the lane; of a shared one: of the pool, with its lock */
-    uint32_t epoch;              /* of the pool's list; 0: not in it */
     /* any thread */
     CACHE_ALIGNED atomic_u64 balance;
-    struct steer_word word[];
 };
 
 /* Where one thread's blocks of one pool come from. */
-struct steer_lane {
-    char *cursor, *end; /* of the current chunk; NULL: there is none */
+struct CACHE_ALIGNED steer_lane {
+    uint8_t *tag, *end; /* of the next block, and behind the last grain; of the current chunk, NULL: there is none */
+    uintptr_t shift;    /* a block lies at shift + its tag's address * STEER_GRAIN */
     struct steer_chunk *chunk, *chunks;
     uint32_t count, due; /* chunks; refills until the dead are counted */
 };
@@ -102,12 +102,13 @@ struct steer_thread {
     struct steer_lane lane[STEER_POOLS_MAX];
     struct steer_thread *next, *idle_next; /* all records: the list only grows */
     uint64_t frees, timed_frees, timed_ticks;
-    struct steer_count count[]; /* by target */
+    struct steer_count count[]; /* by target; blocks and bytes only where that was asked for */
 };
 
 struct CACHE_ALIGNED steer_pool {
     bool is_slab;
-    uint32_t chunk_bytes, block_max;
+    uint32_t chunk_bytes;
+    
     size_t peak_bytes; /* that the recorded run had */
     atomic_u32 is_crossed;  /* its blocks are freed by others */
     atomic_u32 is_sent_back;
@@ -120,7 +121,7 @@ struct CACHE_ALIGNED steer_pool {
 struct steer_plan {
     uint32_t sites, pools, nodes, modules;
     uint32_t program; /* the module of the program itself, and 1 more; 0: any program's plan */
-    bool control;
+    bool control, counts;
     uint64_t start_ns, start_ticks; /* when it came into force */
     struct steer_pool pool[STEER_POOLS_MAX];
     uint32_t number[STEER_SITES_MAX];       /* of a site, in the plan file */
@@ -198,12 +199,11 @@ bool steer_module_is_program(unsigned module);
 /* ---- steer_chunk.c ---- */
 struct steer_chunk *steer_chunk_take(unsigned pool, struct steer_thread *owner);
 void steer_chunk_give(struct steer_chunk *chunk);
-void steer_chunk_clear(struct steer_chunk *chunk, char *cursor);
+void steer_chunk_clear(struct steer_chunk *chunk, size_t used);
 /* The owner lets go of it; it may be gone. */
 void steer_chunk_share(struct steer_chunk *chunk);
 void steer_chunk_dead(struct steer_chunk *chunk); /* a shared one whose balance is 0 */
-uint64_t steer_chunk_live(const struct steer_chunk *chunk);
-uint64_t steer_chunk_handed(const struct steer_chunk *chunk);
+uint64_t steer_chunk_live(const struct steer_chunk *chunk, uint64_t *blocks); /* grains */
 void steer_pools_after_fork(void);
 
 static ALWAYS_INLINE uint64_t steer_freed_by_others(const struct steer_chunk *chunk)
@@ -217,6 +217,8 @@ struct steer_thread *steer_threads(void);
 void steer_threads_after_fork(void);
 
 /* ---- steer_alloc.c ---- */
+enum { STEER_BLOCK_MAX = TAG_MAX * STEER_GRAIN };
+extern size_t steer_quick_max; /* blocks up to here go the short way; 0: none does, all are counted */
 void steer_lane_drop(struct steer_lane *lane, struct steer_chunk *chunk); /* out of the list */
 size_t steer_pool_dead(unsigned pool, const struct steer_lane *lane, size_t *live);
 
@@ -230,13 +232,17 @@ static inline uint64_t steer_ticks(void)
 #endif
 }
 
-static ALWAYS_INLINE void steer_bit_set(uint64_t *word, uint64_t bits)
+static ALWAYS_INLINE void steer_tag_set(uint8_t *tag, size_t grains)
 {
-    __atomic_store_n(word, bits, __ATOMIC_RELAXED); /* others read single bits of it */
+    __atomic_store_n(tag, (uint8_t)grains, __ATOMIC_RELAXED);
 }
-static ALWAYS_INLINE uint64_t steer_bits(const uint64_t *word)
+static ALWAYS_INLINE unsigned steer_tag(const uint8_t *tag)
 {
-    return __atomic_load_n(word, __ATOMIC_RELAXED);
+    return __atomic_load_n(tag, __ATOMIC_RELAXED);
+}
+static ALWAYS_INLINE size_t steer_lane_used(const struct steer_lane *lane)
+{
+    return (size_t)(lane->tag - lane->chunk->tags);
 }
 
 #ifdef __cplusplus

@@ -11,13 +11,18 @@
 #include "os/os.h"
 #include "steer/steer_internal.h"
 
+static uint64_t load(const uint64_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_RELAXED);
+}
+
 static struct steer_count count_of(unsigned site)
 {
     struct steer_count sum = {0};
     for (const struct steer_thread *record = steer_threads(); record; record = record->next) {
-        sum.blocks += steer_bits(&record->count[site].blocks);
-        sum.bytes += steer_bits(&record->count[site].bytes);
-        sum.fallbacks += steer_bits(&record->count[site].fallbacks);
+        sum.blocks += load(&record->count[site].blocks);
+        sum.bytes += load(&record->count[site].bytes);
+        sum.fallbacks += load(&record->count[site].fallbacks);
     }
     return sum;
 }
@@ -31,31 +36,25 @@ bool steer_site_stats(uint32_t index, struct steer_site_stats *out)
     return true;
 }
 
-/* By their bits, which other threads may be changing. */
-static uint64_t live_of_lane(const struct steer_lane *lane)
+/* By their tags, which other threads may be changing. */
+static uint64_t live_of(const struct steer_chunk *chunk)
 {
-    uint64_t live = 0;
-    for (const struct steer_chunk *chunk = lane->chunks; chunk; chunk = chunk->next)
-        live += chunk->mine - steer_freed_by_others(chunk);
-    return live;
-}
-
-static uint64_t live_of_shared(struct steer_pool *pool)
-{
-    uint64_t live = 0;
-    lock_take(&pool->lock);
-    for (const struct steer_chunk *chunk = pool->shared; chunk; chunk = chunk->next)
-        live += u64_load_relaxed(&chunk->balance);
-    lock_drop(&pool->lock);
+    uint64_t live = 0, blocks;
+    for (; chunk; chunk = chunk->next) {
+        (void)steer_chunk_live(chunk, &blocks);
+        live += blocks;
+    }
     return live;
 }
 
 static void pool_stats(unsigned pool_idx, struct steer_stats *out, uint64_t *arena_live)
 {
     struct steer_pool *pool = &steer_plan.pool[pool_idx];
-    uint64_t live = live_of_shared(pool);
+    lock_take(&pool->lock);
+    uint64_t live = live_of(pool->shared);
+    lock_drop(&pool->lock);
     for (const struct steer_thread *record = steer_threads(); record; record = record->next)
-        live += live_of_lane(&record->lane[pool_idx]);
+        live += live_of(record->lane[pool_idx].chunks);
     out->live_blocks += live;
     out->held_bytes += size_load_relaxed(&pool->held_bytes);
     out->peak_bytes += size_load_relaxed(&pool->held_peak_bytes);
@@ -93,32 +92,31 @@ void steer_stats(struct steer_stats *out)
 
 /* ---- check ---- */
 
-static bool begins_and_ends(const struct steer_chunk *chunk, size_t grains)
+static const char *tags_check(const struct steer_chunk *chunk, size_t used, uint64_t live)
 {
-    for (size_t grain = 0; grain < chunk->grains; grain++) {
-        const struct steer_word *word = &chunk->word[grain / WORD_BITS];
-        uint64_t bit = UINT64_C(1) << grain % WORD_BITS;
-        if (grain >= grains && ((word->live | word->last) & bit) != 0)
-            return false;
-        bool begins = grain == 0 || (chunk->word[(grain - 1) / WORD_BITS].last >> (grain - 1) % WORD_BITS & 1) != 0;
-        if ((word->live & bit) != 0 && !begins)
-            return false;
+    uint64_t blocks;
+    if (steer_chunk_live(chunk, &blocks) != live)
+        return "steer S1";
+    for (size_t grain = 0, clear = 0; grain < chunk->grains; grain++) {
+        unsigned tag = steer_tag(&chunk->tags[grain]);
+        if (tag != TAG_NONE && grain >= used)
+            return "steer S3";
+        if (tag != TAG_NONE && grain < clear)
+            return "steer S2";
+        if (tag != TAG_NONE && tag != TAG_FREED)
+            clear = grain + tag;
     }
-    return true;
+    return NULL;
 }
 
 static const char *lane_check(const struct steer_lane *lane)
 {
-    for (const struct steer_chunk *chunk = lane->chunks; chunk; chunk = chunk->next) {
-        size_t grains = chunk == lane->chunk ? (size_t)(lane->cursor - chunk->base) >> STEER_GRAIN_SHIFT : chunk->grains;
-        if (chunk->mine - steer_freed_by_others(chunk) != steer_chunk_live(chunk))
-            return "steer S1";
-        if (!begins_and_ends(chunk, chunk->grains))
-            return "steer S2";
-        if (!begins_and_ends(chunk, grains))
-            return "steer S3";
+    const char *broken = NULL;
+    for (const struct steer_chunk *chunk = lane->chunks; chunk && !broken; chunk = chunk->next) {
+        size_t used = chunk == lane->chunk ? steer_lane_used(lane) : chunk->used;
+        broken = tags_check(chunk, used, used - chunk->freed - steer_freed_by_others(chunk));
     }
-    return NULL;
+    return broken;
 }
 
 static const char *shared_check(struct steer_pool *pool)
@@ -126,7 +124,7 @@ static const char *shared_check(struct steer_pool *pool)
     const char *broken = NULL;
     lock_take(&pool->lock);
     for (const struct steer_chunk *chunk = pool->shared; chunk && !broken; chunk = chunk->next)
-        broken = u64_load_relaxed(&chunk->balance) != steer_chunk_live(chunk) ? "steer S1" : !begins_and_ends(chunk, chunk->grains) ? "steer S2" : NULL;
+        broken = tags_check(chunk, chunk->used, u64_load_relaxed(&chunk->balance));
     lock_drop(&pool->lock);
     return broken;
 }

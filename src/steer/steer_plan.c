@@ -247,7 +247,6 @@ static bool read_pool(struct reading *r)
         return false;
     pool->peak_bytes = peak;
     pool->chunk_bytes = chunk_bytes_of(peak);
-    pool->block_max = pool->chunk_bytes / 8;
     return true;
 }
 

@@ -5,7 +5,7 @@
  *     steer_self ---> steer_nobody (empty lanes: every block goes the long way) ---> a record, at the first block of a steered site
  *
  * A thread that ends shares its chunks and leaves its record, with what it counted, to a later one.  In the child of a fork the other threads'
- * chunks are shared, too, counted anew by their bits: what such a thread was about to hand out is lost to the child, one block a thread.
+ * chunks are shared, too, counted anew by their tags: what such a thread was about to hand out is lost to the child, one block a thread.
  *
  * Invariant: a lane's list is whole when it is followed forwards, at any moment, so that a fork may come between any two instructions.
  *
@@ -34,7 +34,8 @@ static void lane_leave(struct steer_lane *lane)
 {
     while (lane->chunks) {
         struct steer_chunk *chunk = lane->chunks;
-        chunk->handed = steer_chunk_handed(chunk);
+        if (chunk == lane->chunk)
+            chunk->used = (uint32_t)steer_lane_used(lane);
         steer_lane_drop(lane, chunk);
         steer_chunk_share(chunk);
     }
@@ -103,9 +104,10 @@ struct steer_thread *steer_thread_get(void)
 static void lane_after_fork(struct steer_lane *lane)
 {
     for (struct steer_chunk *chunk = lane->chunks, *next; chunk; chunk = next) {
+        uint64_t blocks;
         next = chunk->next;
         chunk->epoch = 0;
-        u64_store_relaxed(&chunk->balance, steer_chunk_live(chunk));
+        u64_store_relaxed(&chunk->balance, steer_chunk_live(chunk, &blocks));
         addr_store_relaxed(&chunk->owner, 0);
     }
     memset(lane, 0, sizeof *lane);
