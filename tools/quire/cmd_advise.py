@@ -7,6 +7,7 @@ Not here: the saving of the whole beside other allocators (cmd_replay.py), the v
 """
 
 import os
+import shlex
 import sys
 import tempfile
 
@@ -18,9 +19,10 @@ import advise.mix as mix
 import patch.code as patch
 import options
 import render
+import steering
 import tracefile
 import ui
-from errors import UsageError
+from errors import EnvironmentLacks, UsageError
 
 HELP = "for each call site of a trace: its class, and what an arena or a slab would save there"
 
@@ -41,6 +43,13 @@ def add_arguments(parser):
     parser.add_argument(
         "--sites", type=options.at_least(1), default=25, metavar="N", help="how many call sites to show (25)"
     )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="write the plan there, for quire run --plan FILE: the advice carried out without a change of the program",
+    )
+    parser.add_argument("-f", "--force", action="store_true", help="replace FILE when it exists")
     parser.add_argument(
         "--patch",
         metavar="SITE",
@@ -111,6 +120,29 @@ def judge(path, folder, args, progress):
     return advise_intersect.Judged(recording, mixed, advice.sites(recording, mixed.planned))
 
 
+def check_output(args):
+    """Whether the plan can be written, before anything is measured."""
+    if args.output is None:
+        return
+    if len(args.traces) > 1:
+        raise UsageError("-o takes one trace", fix=f"{render.command()} advise -o FILE TRACE")
+    folder = os.path.dirname(os.path.abspath(args.output))
+    if os.path.isdir(args.output) or not os.path.isdir(folder) or not os.access(folder, os.W_OK):
+        raise EnvironmentLacks(f"cannot write a plan to {args.output}", "it is a directory, or there is none to put it in, or no permission", "another place: -o /tmp/program.plan")
+    if os.path.lexists(args.output) and not args.force:
+        raise UsageError(f"{args.output} exists", "nothing is overwritten unasked", "add -f, or choose another name")
+
+
+def write_plan(judged, path):
+    """The plan file of one trace, and a line about it."""
+    written = steering.write_plan(judged.recording, judged.mixed, path)
+    if not written.sites:
+        ui.note(f"{path}: a plan without a call site: an arena serves none better than the heap does")
+        return
+    share = ui.percent(100 * written.steered_allocs / max(1, written.allocs))
+    ui.note(f"{path}: {ui.count(written.sites)} call site{'s' * (written.sites > 1)}, {share} of the allocations; quire run --plan {shlex.quote(path)} -- PROGRAM")
+
+
 def together(judged):
     """What several traces have in common, and the lines that say why there is nothing; both empty for one trace."""
     if len(judged) < 2:
@@ -126,6 +158,7 @@ def run(args):
     """Judges each trace, and what all of them have in common."""
     if args.patch and len(args.traces) > 1:
         raise UsageError("--patch takes one trace", fix=f"{render.command()} advise --patch SITE TRACE")
+    check_output(args)
     judged, progress = [], ui.Progress(2 * len(args.traces))
     with tempfile.TemporaryDirectory(prefix="quire-") as folder:
         try:
@@ -135,6 +168,8 @@ def run(args):
                 judged.append(judge(path, own, args, progress))
         finally:
             progress.done()
+        if args.output:
+            write_plan(judged[0], args.output)
     if args.patch:
         return print_patch(judged[0], args)
     common, apart = together(judged)

@@ -14,14 +14,17 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import sys
 import tempfile
 
 import conditions
 import launch
 import options
+import rebuilt
 import runreport
 import serving
+import steerplan
 import ui
 from errors import EXIT_CONDITION_FALSE, EXIT_OK, EnvironmentLacks, QuireError, UsageError
 
@@ -58,6 +61,11 @@ def add_arguments(parser):
         default=[],
         metavar="COND",
         help="exit 1 when it holds at exit, as 'peak>24M'; may be repeated",
+    )
+    parser.add_argument(
+        "--plan",
+        metavar="FILE",
+        help="serve each call site as this plan says (quire advise -o FILE TRACE), without a change of the program",
     )
     parser.add_argument("-f", "--force", action="store_true", help="replace FILE when it exists")
 
@@ -100,12 +108,29 @@ def say_whose_report():
         ui.note("the file for the report in QUIRE_CONF is not written: here it is --stats=text:FILE")
 
 
-def configuration(args, form, folder):
+def plan_for(args, answer, folder):
+    """The plan as it holds for the program, a rebuilt.Matched; None: none is wanted. What it cannot go with is refused."""
+    if not args.plan:
+        return None
+    for wanted, option in ((args.limit, "--limit"), (args.leaks, "--leaks"), (args.secure, "--secure")):
+        if wanted:
+            raise UsageError(f"--plan and {option} do not go together: {option[2:]} is for the heap alone")
+    matched = rebuilt.match(steerplan.read(args.plan), answer.target.binary, folder)
+    if "," in os.path.abspath(matched.path):  # QUIRE_CONF cannot name it
+        shutil.copyfile(matched.path, os.path.join(folder, "the.plan"))
+        matched = matched._replace(path=os.path.join(folder, "the.plan"))
+    for line in matched.notes:
+        ui.note(f"--plan: {line}")
+    return matched
+
+
+def configuration(args, form, folder, matched=None):
     """QUIRE_CONF for the program: the user's, then ours, which wins."""
     parts = [os.environ["QUIRE_CONF"]] if os.environ.get("QUIRE_CONF") else []
     parts += ["stats:exit", f"stats_format:{'prom' if form == 'prom' else 'json'}"]
     parts.append(f"stats_file:{folder.replace('%', '%%')}/%p")
     parts += [f"limit:{args.limit}"] * bool(args.limit)
+    parts += [f"plan:{os.path.abspath(matched.path)}"] * bool(matched)
     parts += ["leaks:1"] * args.leaks + ["secure:1"] * args.secure
     return ",".join(parts)
 
@@ -180,18 +205,21 @@ def run(args):
     say_whose_report()
     # QUIRE_CONF cannot name a file with a comma.
     place = "/tmp" if "," in tempfile.gettempdir() else None
-    with tempfile.TemporaryDirectory(
-        prefix="quire-run-", dir=place, ignore_cleanup_errors=True
-    ) as folder:
-        env = environment(library, configuration(args, form, folder))
+    with (
+        tempfile.TemporaryDirectory(prefix="quire-run-", dir=place, ignore_cleanup_errors=True) as folder,
+        tempfile.TemporaryDirectory(prefix="quire-plan-", dir=place, ignore_cleanup_errors=True) as beside,
+    ):
+        matched = plan_for(args, answer, beside)
+        env = environment(library, configuration(args, form, folder, matched))
         ended = launch.visible(answer.target, env)
         main, others = collect(folder, ended.pid)
-    return report(args, form, path, (answer.target, ended, main, others), wanted)
+    plan = matched.plan if matched else None
+    return report(args, form, path, (answer.target, ended, main, others, plan), wanted)
 
 
 def report(args, form, path, outcome, wanted):
     """Says what there is to say; the exit status."""
-    target, ended, main, others = outcome
+    target, ended, main, others, plan = outcome
     if ended.status < 0 and (path or form != "text"):  # else the report says it
         ui.note(f"{target.name} {launch.describe(ended.status)}")
     if form == "prom":
@@ -200,6 +228,7 @@ def report(args, form, path, outcome, wanted):
     rest = sorted(parsed(others), key=lambda d: d.get("rss_peak_bytes", 0), reverse=True)
     document = next(iter(parsed([main] if main else [])), None)
     full = runreport.document(target, ended, document, rest)
+    runreport.name_sites([document, *rest], plan)
     full["failed"], unjudged = judged(wanted, full, target.name)
     lines = [json.dumps(full, indent=1)]
     if form == "text":

@@ -80,6 +80,7 @@ def text(full):
         lines += explained_lines(report.get("rss_explained"))
         lines += class_lines(report.get("classes", []))
         lines += leak_lines(report)
+        lines += plan_lines(report)
     return lines + other_lines(full["other_processes"])
 
 
@@ -93,6 +94,41 @@ def heap_lines(report, fragmentation_percent):
         f" {ui.size(heap['mapped_bytes'])}, at most {ui.size(heap['peak_bytes'])}{limit}{secure}",
         f"  fragmentation at exit: {ui.percent(fragmentation_percent)} of the pages of small blocks is free",
     ]
+
+
+def name_sites(reports, plan):
+    """The names that the plan has for its sites, into what reports say of them."""
+    names = {site.number: site.where for site in plan.sites} if plan else {}
+    for report in filter(None, reports):
+        for site in report.get("plan", {}).get("sites", []):
+            site["where"] = names.get(site["site"], "")
+
+
+def plan_lines(report):
+    """What became of the plan."""
+    plan = report.get("plan")
+    if plan is None:
+        return []
+    if plan["refused"]:
+        return ["", f"  plan: not used: {plan['refused']}; the heap served every call"]
+    sites = [site for site in plan["sites"] if site["blocks"] or site["fallbacks"]]
+    rows = [
+        [
+            ui.count(site["blocks"]),
+            ui.size(site["bytes"]),
+            ui.count(site["fallbacks"]),
+            (site.get("where") or f"site {site['site']}") + ", sent back to the heap" * site["sent_back"],
+        ]
+        for site in sorted(sites, key=lambda s: s["blocks"], reverse=True)[:CLASSES_SHOWN]
+    ]
+    lines = [
+        "",
+        f"  plan: {ui.count(plan['blocks'])} blocks, {ui.size(plan['bytes'])}, by arenas that held at most {ui.size(plan['peak_bytes'])};"
+        f" {ui.count(plan['fallbacks'])} by the heap instead",
+    ]
+    more = len(sites) - len(rows)
+    lines += ui.table(["by arenas", "bytes", "by the heap", "call site"], rows, align="rrrl") if rows else []
+    return lines + [f"  and {more} more call site{'s' * (more > 1)}"] * (more > 0)
 
 
 def explained_lines(explained):

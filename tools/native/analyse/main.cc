@@ -10,11 +10,13 @@
  */
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <string>
 #include <vector>
 
+#include "json_text.h"
 #include "paths.h"
 #include "profile.h"
 #include "report.h"
@@ -28,6 +30,7 @@ const char usage_text[] =
     "  --program FILE   the stream of calls for quire-replay\n"
     "  --profile FILE   what pictures need: live bytes over time, size by lifetime, stacks, occupancy\n"
     "  --paths FILE     return addresses that lead to malloc: by what a call site is known again\n"
+    "  --lines FILE     instead: what stands at the addresses of a program or library that standard input names, in hexadecimal\n"
     "  --wrapper NAME   a function of the program that only wraps malloc: its callers are the sites\n";
 
 constexpr uint32_t THREADS_MAX = 1u << 20;  // whose kernel ids are kept
@@ -176,6 +179,28 @@ int analyse_once(const Arguments &arguments, qtr_reader *reader, Definitions &de
     return write_all(arguments, report, writer, definitions);
 }
 
+/* What stands at addresses of a file, read from standard input: JSON, address: [function|file:line, ...], innermost first. */
+int lines_print(const std::string &path) {
+    quire::Symbols symbols;
+    qtr_meta_module whole = {};
+    whole.end = UINT64_MAX;
+    symbols.module_add(whole, path.c_str());
+    char word[32];
+    const char *comma = "{";
+    while (std::scanf("%31s", word) == 1) {
+        std::printf("%s\"%s\": [", comma, word);
+        const char *between = "";
+        for (const quire::Frame &frame : symbols.at(std::strtoull(word, nullptr, 16))) {
+            std::printf("%s%s", between, quire::quoted(frame.function + "|" + frame.file + ":" + std::to_string(frame.line)).c_str());
+            between = ", ";
+        }
+        std::printf("]");
+        comma = ",\n";
+    }
+    std::printf("%s}\n", comma[0] == '{' ? "{" : "");
+    return std::fflush(stdout) == 0 ? 0 : complain("cannot write", 3);
+}
+
 int analyse(const Arguments &arguments, qtr_reader *reader) {
     Definitions definitions;
     for (const std::string &name : arguments.wrappers) {
@@ -195,6 +220,9 @@ int analyse(const Arguments &arguments, qtr_reader *reader) {
 
 int main(int argc, char **argv) {
     Arguments arguments;
+    if (argc == 3 && std::strcmp(argv[1], "--lines") == 0) {
+        return lines_print(argv[2]);
+    }
     if (argc == 2 && std::strcmp(argv[1], "--help") == 0) {
         std::fputs(usage_text, stdout);
         return 0;
