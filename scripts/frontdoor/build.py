@@ -3,8 +3,9 @@
 so in a moment.
 
 No stamps of our own: ninja knows what is out of date, and configures again by itself when a
-CMakeLists.txt changed.  A build folder that was made for another place (a moved or copied checkout)
-is configured from the beginning.
+CMakeLists.txt changed.  What it cannot know is that a package came: what was looked for and missed (a
+library, scdoc) is looked for again when dpkg's database is younger than the configuration.  A build
+folder that was made for another place (a moved or copied checkout) is configured from the beginning.
 
 Locks: one front door at a time sets up and builds (build/.lock); a second one waits and says so,
 unless the first one started it (a test that runs ./quire): that would wait for ever.
@@ -18,6 +19,7 @@ import subprocess
 
 from frontdoor import say
 
+PACKAGES = "/var/lib/dpkg/status"
 HELD = "QUIRE_LOCK_HELD"
 
 
@@ -78,6 +80,8 @@ def commands(root, preset):
         ]
     elif is_new(root, preset):
         steps = [(prefix + configure, f"configuring {preset}")]
+    elif _packages_came_after(folder):
+        steps = [(prefix + configure, f"configuring {preset} again, for packages that came")]
     return steps + [(prefix + ["cmake", "--build", folder], f"building {preset}")]
 
 
@@ -87,6 +91,14 @@ def _is_elsewhere(root, folder):
     except OSError:
         return False
     return f"CMAKE_HOME_DIRECTORY:INTERNAL={root}\n" not in cache
+
+
+def _packages_came_after(folder):
+    """Every configuration writes its build.ninja anew, whatever it finds."""
+    try:
+        return os.stat(PACKAGES).st_mtime_ns > os.stat(folder / "build.ninja").st_mtime_ns
+    except OSError:
+        return False  # no Debian
 
 
 def without_aslr():

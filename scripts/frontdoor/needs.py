@@ -27,7 +27,7 @@ BUILD = [
 PEERS = ["libmimalloc2.0", "libjemalloc2", "libtcmalloc-minimal4", "jq"]
 TEST = [
     "libgtest-dev", "valgrind", "strace", "sqlite3", "procps", "gdb", "scdoc", "man-db",
-    "chromium", "chromium-driver",
+    "chromium", "chromium-driver", "patch",
 ]  # fmt: skip
 # The other processor's compiler and an emulator of it: 54 MiB, about 15 s.  Its tests are skipped
 # without.
@@ -40,7 +40,7 @@ _COMMAND_OF = {
     "cmake": "cmake", "ninja-build": "ninja", "gcc": "gcc", "g++": "g++", "pkg-config": "pkg-config",
     "valgrind": "valgrind", "strace": "strace", "sqlite3": "sqlite3", "jq": "jq", "procps": "ps",
     "gdb": "gdb", "scdoc": "scdoc", "man-db": "man", "chromium": "chromium",
-    "chromium-driver": "chromedriver",
+    "chromium-driver": "chromedriver", "patch": "patch",
     "gcc-aarch64-linux-gnu": "aarch64-linux-gnu-gcc", "qemu-user": "qemu-aarch64",
     "libc6-dev-arm64-cross": "aarch64-linux-gnu-gcc",
 }  # fmt: skip

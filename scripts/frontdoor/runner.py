@@ -6,6 +6,8 @@ A step runs commands with their output in build/log/STEP.txt and reads the count
 own closing line.
 Invariants: R1  status is None until the step has ended, then 0 or the status of what failed.
             R2  a step whose status is not 0 counts at least one failure, crash or not.
+            R3  what a step starts has every signal at its default, none blocked, and umask 022, whoever
+                called ./quire (nohup, a shell's background, cron).
 """
 
 import os
@@ -17,10 +19,22 @@ import time
 from frontdoor import build, say, venv
 
 LIMIT_S = 540
+NOW = "QUIRE_TEST_NOW"  # the file in which test/conftest.py writes which test runs
+_STARTED = re.compile(r"^ +Start +(\d+): (\S+)", re.MULTILINE)
+_ENDED = re.compile(r"^ *\d+/\d+ Test +#(\d+):", re.MULTILINE)
 _CTEST = re.compile(r"\d+% tests passed, (\d+) tests? failed out of (\d+)")
 _CHECKS = re.compile(r"checks: (\d+) passed, (\d+) failed")
 _PYTEST_COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed)")
 _PYTEST_NONE_COLLECTED = 5
+
+
+def begin_anew():
+    """R3, for everything that is started from here on."""
+    os.umask(0o022)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE}:
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)  # still ignored here; what is caught is at its default after an exec
 
 
 class Step:
@@ -150,6 +164,8 @@ class Pytest(Step):
             "--color=no",
             "-p",
             "no:cacheprovider",
+            "--confcutdir",
+            self.root / "test",
         ]
         return [
             command
@@ -190,11 +206,23 @@ def _run_logged(command, root, log):
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            env={**os.environ, NOW: str(log.with_suffix(".now"))},
         )
         try:
             return process.wait(timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            output.write(f"\nstopped: took longer than {LIMIT_S} s\n".encode())
+            output.write(f"\nstopped: took longer than {LIMIT_S} s; {running_in(log)}\n".encode())
             return 124
+
+
+def running_in(log):
+    """Which tests ran when a step was stopped, in words."""
+    now = log.with_suffix(".now")
+    if now.exists():
+        return f"the test that ran: {now.read_text(encoding='utf-8')}, for {time.time() - now.stat().st_mtime:.0f} s"
+    text = log.read_text(encoding="utf-8", errors="replace")
+    ended = set(_ENDED.findall(text))
+    names = [name for number, name in _STARTED.findall(text) if number not in ended]
+    return f"the tests that ran: {', '.join(names)}" if names else "its last line stands above"

@@ -33,6 +33,7 @@ def main(root, arguments):
     packages = {**venv.TOOL, **venv.TEST}
     required = needs.BUILD + needs.TEST + venv.packages_missing(root, packages)
     needs.ensure(root, required, needs.optional_for_tests())
+    runner.begin_anew()
     started = time.monotonic()
     with build.lock(root):
         venv.ensure(root, packages)

@@ -2,9 +2,13 @@
 """test_suite - ./quire test finds the tests, runs what was asked for, counts rightly, and fails
 when anything fails."""
 
+import re
+import shutil
+import subprocess
+
 import pytest
-from frontdoor import runner, suite
-from minihouse import House
+from frontdoor import build, runner, suite
+from minihouse import REAL_ROOT, House
 
 
 @pytest.fixture
@@ -79,6 +83,55 @@ def test_a_test_that_hangs_the_step_is_stopped(house, monkeypatch):
     log = house.root / "log.txt"
     assert runner._run_logged(["sleep", "30"], house.root, log) == 124
     assert "took longer than" in log.read_text()
+
+
+def test_a_step_whose_time_is_up_says_which_test_ran(house, monkeypatch):
+    monkeypatch.setattr(runner, "LIMIT_S", 3)
+    shutil.copy(REAL_ROOT / "test" / "conftest.py", house.root / "test" / "conftest.py")
+    house.write("test/tool/test_a.py", "import time\ndef test_a():\n    pass\ndef test_slow():\n    time.sleep(60)\n")
+    step = runner.Pytest(house.root, "tool", [])
+    step.run()
+    assert step.status == 124
+    assert re.search(r"the test that ran: \S*test_a.py::test_slow, for \d+ s", step.log.read_text())
+
+
+def test_of_ctest_the_tests_that_have_started_and_not_ended_are_named(house):
+    log = house.root / "log.txt"
+    log.write_text("    Start 1: unit.a\n    Start 12: unit.b\n 1/20 Test  #1: unit.a ....   Passed\n")
+    assert runner.running_in(log) == "the tests that ran: unit.b"
+
+
+SIGNALS = """
+import os, signal, subprocess
+def test_all_is_as_a_shell_would_have_it():
+    status = open("/proc/self/status").read()
+    words = dict(line.split(":\\t") for line in status.splitlines() if line.startswith("Sig"))
+    ignored = int(words["SigIgn"], 16) & ~(1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1)
+    assert (ignored, int(words["SigBlk"], 16), os.umask(0)) == (0, 0, 0o022)
+"""
+
+
+def test_tests_get_their_signals_and_umask_whoever_calls(house):
+    house.write("test/tool/test_a.py", SIGNALS)
+    command = " ".join(map(str, house.command("test", "tool")))
+    asked = f"umask 077; trap '' INT QUIT HUP TERM USR1; {command}"
+    done = subprocess.run(asked, shell=True, capture_output=True, text=True, env=house.environment())
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_packages_that_came_configure_again_and_once(house, monkeypatch):
+    packages = house.root / "status"
+    monkeypatch.setattr(build, "PACKAGES", packages)
+
+    def titles():
+        return [title for _, title in build.commands(house.root, "check")]
+
+    build.ensure(house.root, "check")
+    assert titles() == ["building check"]
+    packages.touch()
+    assert titles() == ["configuring check again, for packages that came", "building check"]
+    build.ensure(house.root, "check")
+    assert titles() == ["building check"]
 
 
 def test_a_word_that_names_nothing_is_refused_with_the_near_one(house):
