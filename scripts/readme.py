@@ -3,10 +3,10 @@
 """readme - the figures of the README, by the commands that stand beside them.
 
     doc/performance/seeds.json --> the one measurement
-    ./quire try -- jq . big.json (with --run) --> the sample of `try`, and its pictures in doc/pictures
+    ./quire try -- ./tree 20000 (with --run) --> the sample of `try`, and its pictures in doc/pictures
 
     scripts/readme.py            after `quire bench seeds --save doc/performance/seeds.json -f`
-    scripts/readme.py --run      also tries jq again; half a minute
+    scripts/readme.py --run      also tries the tree again; a minute
 
 Not here: doc/performance.md (`quire bench document`), doc/examples.md (scripts/manual/examples.py).
 """
@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-SAMPLE = re.compile(r"(<!-- output of: \./quire try -- jq \. big\.json -->\n```text\n).*?(\n```\n)", re.DOTALL)
+SAMPLE = re.compile(r"(<!-- output of: \./quire try -- \./tree 20000 -->\n```text\n).*?(\n```\n)", re.DOTALL)
 MEASUREMENT = re.compile(r"(<!-- measurement -->\n).*?(\n<!-- end of measurement -->)", re.DOTALL)
 OURS = "quire-arena"
 
@@ -56,23 +56,22 @@ def replaced(pattern, text, words):
 
 def tried(folder):
     """What `try` prints for the README's example, run in `folder`; its page stays there."""
-    with open(folder / "big.json", "wb") as big:
-        subprocess.run([sys.executable, ROOT / "examples" / "big_json.py"], stdout=big, check=True)
-    command = [ROOT / "quire", "try", "--", "jq", ".", "big.json"]
+    subprocess.run(["gcc", "-O2", "-g", ROOT / "examples" / "tree" / "tree_malloc.c", "-o", folder / "tree"], check=True)
+    command = [ROOT / "quire", "try", "--", "./tree", "20000"]
     said = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True, check=True).stdout
     return said.replace(str(ROOT / "quire"), "./quire")
 
 
 def main():
     parser = argparse.ArgumentParser(description="the figures of the README")
-    parser.add_argument("--run", action="store_true", help="try jq again, and draw it")
+    parser.add_argument("--run", action="store_true", help="try the tree again, and draw it")
     options = parser.parse_args()
     text = replaced(MEASUREMENT, README.read_text(encoding="utf-8"), measurement(saved()))
     if options.run:
         with tempfile.TemporaryDirectory(prefix="quire-") as name:
             text = replaced(SAMPLE, text, tried(Path(name)).rstrip("\n"))
             drawing = [ROOT / ".venv/bin/python", ROOT / "scripts/pictures.py"]
-            subprocess.run([*drawing, Path(name) / "jq.html", ROOT / "doc" / "pictures"], check=True)
+            subprocess.run([*drawing, Path(name) / "tree.html", ROOT / "doc" / "pictures"], check=True)
     README.write_text(text, encoding="utf-8")
 
 
