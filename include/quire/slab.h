@@ -53,6 +53,8 @@ struct quire_slab_opts {
 #define QUIRE_SLAB_DONT_DUMP 4u     /* keep out of core dumps */
 #define QUIRE_SLAB_KEEP_NOTHING 8u  /* every page that becomes empty goes back at once, unless it is the last; without: but for as many as were
                                        missed soon after they had gone back, which stay up to two decays */
+#define QUIRE_SLAB_EXACT 16u        /* no thread caches elements: each free is checked against its page, whatever was written into the element
+                                       since an earlier one; some 40 ns a call */
 
 /* One snapshot.  mapped_bytes == live_bytes + free_bytes + meta_bytes, always. */
 struct quire_slab_stats {

@@ -20,11 +20,8 @@ enum lock_rank {
     LOCK_COMPAT = 1,   /* compat/: the registries of another library's names */
     LOCK_BY_SIZE,      /* slab/slab_by_size.c: one shared slab for each size */
     LOCK_REGISTRY,     /* slab/slab_registry.c: all slabs */
-    LOCK_THREAD,       /* slab/slab_thread.c: one thread's sets of pages, for others than the thread */
-    LOCK_LOCAL,        /* slab/slab_thread.c: a set of pages that no thread has */
-    LOCK_MOVES,        /* slab/slab_trim.c: pages that go from one local to another, against walks */
-    LOCK_CHAIN,        /* slab/slab_page.c: which pages a local has, for those who look */
-    LOCK_SLAB,         /* slab/slab_meta.c: one slab's lists and headers */
+    LOCK_THREAD,       /* slab/slab_thread.c: one thread's caches, for others than the thread */
+    LOCK_SLAB,         /* slab/slab_page.c: one slab's pages and depot */
     LOCK_RECORDS,      /* slab/slab_thread.c: the list of threads' records */
     LOCK_PERCPU_POOLS, /* percpu/percpu_pool.c: all pools */
     LOCK_PERCPU_LOCAL, /* percpu/percpu_thread.c: one thread's chunks of one pool */

@@ -2,19 +2,17 @@
 /*
  * slab.c - elements of one size: making a slab, ending it, and the short way of an allocation.
  *
- *     thread --- table[slab's id] ---> its own pages, no lock, no atomic instruction
- *        |                                  |
- *        |  avail: slots of one word        |  free: a bit of the page's word        another thread's free: one atomic or,
- *        |  alloc: clear its lowest bit     |                                        collected by the owner at its next refill
- *        v                                  v
- *     quire_slab_alloc()                quire_slab_free() (slab_free.c)
+ *     thread --- caches[slab's id] ---> its magazine: free slots, no lock, no atomic instruction
+ *                                          |        ^
+ *     quire_slab_alloc(): the top one <----'        '---- quire_slab_free() (slab_free.c): the new top one
  *
- * The life of an element: (1) the thread's word has a slot left: clear its bit, done; (2) else the page's next word, what others have freed, the
- * next page, an empty one, a new one (slab_refill.c); (3) no memory: every thread is asked for what it does not need (slab_trim.c), then NULL.
+ * The life of an element: (1) the magazine's top slot carries its mark: take the mark off, done; (2) else another magazine, of the thread or of the
+ * slab, or slots of a page (slab_cache.c, slab_page.c); (3) no memory: every thread is asked for what it does not need (slab_trim.c), then NULL.
  *
  * Refusals, all before anything is changed:
  *   E1  an element that is free already      E2  not an address of any slab          E3  not where an element begins
  *   E4  an element of another slab           E5  what is called a slab is none       E6  released more often than acquired
+ *   E7  a free slot that is about to be handed out was written to, or freed twice
  *
  * Locks: none here; see slab_thread.c.  Not here: pages (slab_page.c), looking (slab_look.c).
  */
@@ -28,10 +26,7 @@
 #include "slab/slab_internal.h"
 #include "slab/slab_mark.h"
 
-STATIC_ASSERT(offsetof(struct slab_local, lane) == 0, "the short way finds the ordinary lane at once");
-STATIC_ASSERT(SLAB_SLOTS_MAX <= WORD_BITS * WORD_BITS, "one word says which words of a page have room");
-
-enum { FLAGS_KNOWN = QUIRE_SLAB_DEFRAG | QUIRE_SLAB_SINGLE_THREAD | QUIRE_SLAB_DONT_DUMP | QUIRE_SLAB_KEEP_NOTHING, HOME_SLOTS_LEAST = 4 };
+enum { FLAGS_KNOWN = QUIRE_SLAB_DEFRAG | QUIRE_SLAB_SINGLE_THREAD | QUIRE_SLAB_DONT_DUMP | QUIRE_SLAB_KEEP_NOTHING | QUIRE_SLAB_EXACT, HOME_SLOTS_LEAST = 4, FILL_BYTES = 16 << 10, STRAIGHT_BYTES = 32 << 10 };
 
 /* ---- the short way ---- */
 
@@ -42,15 +37,15 @@ CACHE_ALIGNED void *quire_slab_alloc(struct quire_slab *slab)
 {
     struct slab_thread *thread = slab_thread_self;
     slab_enter(thread);
-    uint32_t id = slab->id;
-    if (likely(id < u32_load_acquire(&thread->limit))) { /* acquire [slab-limit] */
-        struct slab_lane *lane = &thread->table[id]->lane[LANE_ORDINARY];
-        uint64_t avail = u64_load_relaxed(&lane->avail);
-        if (likely(avail != 0)) {
-            u64_store_relaxed(&lane->avail, avail & (avail - 1));
-            void *element = lane->base + bits_lowest(avail) * slab->slot_bytes;
+    struct slab_cache *cache = slab_cache_of(slab, thread);
+    if (likely(cache != NULL)) {
+        atomic_addr *top = (atomic_addr *)addr_load_relaxed(&cache->top) - 1;
+        atomic_u64 *slot = (atomic_u64 *)addr_load_relaxed(top);
+        if (likely(u64_load_relaxed(slot) == slab_mark_of(slot, cache->key))) {
+            addr_store_relaxed(&cache->top, (uintptr_t)top);
+            u64_store_relaxed(slot, 0);
             slab_leave(thread);
-            return element;
+            return slot;
         }
     }
     return slab_alloc_slow(slab);
@@ -68,37 +63,47 @@ void *slab_watched_alloc(const struct quire_slab *slab, void *element)
 /* What others give up may be taken by yet others first: how often to ask. */
 enum { ATTEMPTS_MAX = 64 };
 
-/* With the thread's record locked; when nothing is left, after all have been asked. */
-static size_t alloc_held(struct quire_slab *slab, void **elements, size_t count)
+void *slab_take_one(struct quire_slab *slab, unsigned lane)
 {
-    size_t got = 0;
-    for (int attempt = 0; got < count && attempt < ATTEMPTS_MAX; attempt++) {
-        struct slab_hold hold;
-        if (attempt > 0 && !slab_reclaim(slab, LANE_ORDINARY))
-            break;
-        struct slab_local *local = slab_hold(slab, &hold, true);
-        if (local)
-            got += slab_local_alloc_batch(local, elements + got, count - got);
-        slab_drop(&hold);
+    atomic_addr slot = {0};
+    slab_lock(slab);
+    struct slab_page *page = slab->lane[lane].current;
+    if (!page)
+        page = slab_page_next(slab, lane);
+    if (page) {
+        slab_page_take(page, &slot, 1, 0);
+        if (unlikely(lane == LANE_MARKED))
+            slab_mark_bit(page, (void *)slot.word);
+        slab->lane[lane].current = page;
+        if (page->free_count == 0 || u32_load_relaxed(&slab->defrag))
+            slab_currents_release(slab);
     }
-    if (unlikely(got < count))
-        got += slab_alloc_elsewhere(slab, elements + got, count - got);
-    for (size_t i = 0; unlikely(slab->watched) && i < got; i++)
-        slab_watched_alloc(slab, elements[i]);
-    if (got < count)
-        errno = ENOMEM;
-    return got;
+    slab_unlock(slab);
+    return (void *)slot.word;
+}
+
+void *slab_alloc_lane(struct quire_slab *slab, unsigned lane)
+{
+    for (int attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
+        void *bad = NULL;
+        struct slab_cache *cache = slab_hold(slab);
+        void *element = cache && lane == LANE_ORDINARY ? slab_cache_alloc(cache, &bad) : slab_take_one(slab, lane);
+        slab_drop();
+        if (unlikely(bad != NULL))
+            slab_refuse_slot(slab, bad);
+        if (likely(element != NULL))
+            return slab_watched_alloc(slab, element);
+        if (!slab_reclaim(slab, lane))
+            break;
+    }
+    errno = ENOMEM;
+    return NULL;
 }
 
 static NOINLINE void *slab_alloc_slow(struct quire_slab *slab)
 {
-    struct slab_thread *thread = slab_thread_self;
-    struct slab_local *local = slab_local_of(slab, thread);
-    void *element = local && local != &slab_local_none ? slab_local_alloc(local, LANE_ORDINARY) : NULL;
-    slab_leave(thread);
-    if (!element && alloc_held(slab, &element, 1) == 0)
-        return NULL;
-    return element;
+    slab_leave(slab_thread_self);
+    return slab_alloc_lane(slab, LANE_ORDINARY);
 }
 
 void *quire_slab_alloc_zero(struct quire_slab *slab)
@@ -107,25 +112,11 @@ void *quire_slab_alloc_zero(struct quire_slab *slab)
     return likely(element) ? memset(element, 0, slab->element_bytes) : NULL;
 }
 
-/* So many at once that a visitor does not wait for long. */
-enum { BATCH_AT_ONCE = 4096 };
-
 size_t quire_slab_alloc_batch(struct quire_slab *slab, void **elements, size_t count)
 {
     size_t got = 0;
-    while (got < count) {
-        size_t some = count - got < BATCH_AT_ONCE ? count - got : BATCH_AT_ONCE, had = 0;
-        struct slab_thread *thread = slab_thread_self;
-        slab_enter(thread);
-        if (likely(slab->id < u32_load_acquire(&thread->limit)) && thread->table[slab->id] != &slab_local_none) /* acquire [slab-limit] */
-            had = slab_local_alloc_batch(thread->table[slab->id], elements + got, some);
-        slab_leave(thread);
-        if (had < some)
-            had += alloc_held(slab, elements + got + had, some - had);
-        got += had;
-        if (had < some)
-            break;
-    }
+    while (got < count && (elements[got] = quire_slab_alloc(slab)) != NULL)
+        got++;
     return got;
 }
 
@@ -173,49 +164,35 @@ static uint64_t inverse_of(uint64_t odd)
     return inverse;
 }
 
-/* Local 0, the header of the home page, and on the default source the first elements lie behind the struct. */
+/* The header of the home page, and on the default source the first elements, lie behind the struct. */
 static void home_layout(struct quire_slab *slab, bool with_slots)
 {
-    char *at = (char *)(slab + 1), *end = (char *)slab->span.start + slab->span.bytes;
-    struct slab_local *local = (struct slab_local *)(void *)at;
-    slab_local_init(local, slab);
-    addr_store_release(&slab->locals, (uintptr_t)local); /* release [slab-locals] */
-    local->unbound_next = NULL;
-    at += sizeof *local;
-    slab->spare = (struct slab_local *)(void *)at;
-    at += sizeof *local;
+    char *at = (char *)(slab + 1), *end = (char *)slab->span.start + slab->span.bytes, *first = end;
     uint32_t slots = 0;
-    size_t align = slab->align_bytes > CACHE_LINE_BYTES ? slab->align_bytes : CACHE_LINE_BYTES, skip = 0;
+    size_t align = slab->align_bytes > CACHE_LINE_BYTES ? slab->align_bytes : CACHE_LINE_BYTES;
     if (with_slots && slab->slot_bytes < slab->span.bytes && slab->align_bytes <= os_page_bytes()) {
         uint32_t words = (uint32_t)((size_t)(end - at) / slab->slot_bytes / WORD_BITS + 1);
-        char *first = (char *)align_up((uintptr_t)at + slab_header_bytes(slab, words), align);
+        first = (char *)align_up((uintptr_t)at + slab_header_bytes(slab, words), align);
         slots = first < end ? (uint32_t)((size_t)(end - first) / slab->slot_bytes) : 0;
-        skip = (size_t)(first - at);
     }
+    slots = slots < HOME_SLOTS_LEAST ? 0 : slots < SLAB_SLOTS_MAX ? slots : SLAB_SLOTS_MAX;
     struct slab_page *home = slab->home = (struct slab_page *)(void *)at;
-    if (slots > SLAB_SLOTS_MAX)
-        slots = SLAB_SLOTS_MAX;
-    if (slots < HOME_SLOTS_LEAST) {
-        slots = 0;
-        skip = slab_header_bytes(slab, 0);
-        slab->bump = at + skip;
-        slab->bump_end = end;
-    }
-    *home = (struct slab_page){.home = 1, .slab = slab, .words_max = slots / WORD_BITS + 1};
-    home->marks = slab->markable && slots ? (atomic_u64 *)(void *)&home->pair[home->words_max] : NULL;
-    for (uint32_t w = 0; w < home->words_max && slots; w++)
-        u64_store_relaxed(&home->pair[w].remote, 0);
-    slab_page_setup(home, at + skip, slots);
-    home->slot_count = slots;
-    slab_set_state(home, PAGE_FULL);
+    *home = (struct slab_page){.home = 1, .slab = slab, .words_max = slots / WORD_BITS + 1, .state = PAGE_FULL};
+    home->marks = slab->markable && slots ? &home->free[home->words_max] : NULL;
     if (slots) {
-        slab_page_enter_all(local, home);
-        slab_page_link(local, home);
-        sanitize_no_access(home->slots, slab_slots_bytes(home));
-        size_sub_relaxed(&slab->meta_bytes, slab_slots_bytes(home));
+        slab_page_setup(home, first, slots);
+        slab_page_enter_all(home);
+        slab_page_link(home);
+        sanitize_no_access(first, slab_slots_bytes(home));
+        size_store_relaxed(&slab->meta_bytes, slab->span.bytes - slab_slots_bytes(home));
     }
-    slab->unbound = local;
-    u32_store_relaxed(&slab->unbound_count, 1);
+}
+
+/* A free slot can carry a mark, and one that is cached for a while is no great loss. */
+static bool has_marks(const struct quire_slab *slab)
+{
+    return !slab->watched && slab->slot_bytes % sizeof(uint64_t) == 0 && slab->align_bytes >= sizeof(uint64_t) && slab->slot_bytes <= STRAIGHT_BYTES &&
+           !(slab->flags & (QUIRE_SLAB_KEEP_NOTHING | QUIRE_SLAB_EXACT));
 }
 
 /* The options in the struct; 0 or the errno. */
@@ -238,7 +215,8 @@ static int options_read(struct quire_slab *slab, size_t element_bytes, const str
     if ((opts->flags & QUIRE_SLAB_DONT_DUMP) && slab->source == quire_source_default())
         slab->source = quire_source_anon(); /* neighbours of one kind make one mapping there; recycled spans would not */
     slab->lock.rank = LOCK_SLAB;
-    slab->moves.rank = LOCK_MOVES;
+    slab->divide = UINT64_MAX / slab->slot_bytes + 1;
+    slab->fill = slab->slot_bytes * SLAB_MAG_SLOTS < FILL_BYTES ? SLAB_MAG_SLOTS : slab->slot_bytes < FILL_BYTES / 4 ? FILL_BYTES / (uint32_t)slab->slot_bytes : 4;
     if (opts->name)
         strncpy(slab->name, opts->name, SLAB_NAME_BYTES - 1);
     u32_store_relaxed(&slab->defrag, (opts->flags & QUIRE_SLAB_DEFRAG) != 0);
@@ -250,16 +228,19 @@ static int options_read(struct quire_slab *slab, size_t element_bytes, const str
     return 0;
 }
 
-static struct quire_slab *create(size_t element_bytes, const struct quire_slab_opts *opts, bool markable)
+struct quire_slab *slab_create(size_t element_bytes, const struct quire_slab_opts *opts, bool markable, bool listed)
 {
     static const struct quire_slab_opts defaults;
-    struct quire_slab draft = {.id = SLAB_ID_NONE, .markable = markable};
+    struct quire_slab draft = {.offset = SLAB_OFFSET_NONE, .markable = markable};
     opts = opts ? opts : &defaults;
     errno = options_read(&draft, element_bytes, opts);
     if (errno)
         return NULL;
-    struct quire_source *source = quire_source_default();
+    draft.straight = !listed || !slab_threads_setup() || !has_marks(&draft);
     errno = ENOMEM;
+    if (!draft.straight && slab_mags_setup() != 0)
+        return NULL;
+    struct quire_source *source = quire_source_default();
     if (source->verbs->take(source, os_page_bytes(), os_page_bytes(), &draft.span) != 0)
         return NULL;
     struct quire_slab *slab = draft.span.start;
@@ -269,7 +250,7 @@ static struct quire_slab *create(size_t element_bytes, const struct quire_slab_o
     size_store_relaxed(&slab->peak_bytes, slab->span.bytes);
     size_store_relaxed(&slab->meta_bytes, slab->span.bytes);
     home_layout(slab, slab->source == source);
-    if (pagemap_set(slab, slab->span.bytes, owner_make(slab->home, OWNER_SLAB)) != 0 || slab_register(slab) != 0) {
+    if (pagemap_set(slab, slab->span.bytes, owner_make(slab->home, OWNER_SLAB)) != 0 || (listed && slab_register(slab) != 0)) {
         pagemap_clear(slab, slab->span.bytes);
         sanitize_undefined(slab, slab->span.bytes);
         source->verbs->give(source, &draft.span);
@@ -283,7 +264,7 @@ static struct quire_slab *create(size_t element_bytes, const struct quire_slab_o
 struct quire_slab *quire_slab_create(size_t element_bytes, const struct quire_slab_opts *opts)
 {
     int kept = errno;
-    struct quire_slab *slab = create(element_bytes, opts, false);
+    struct quire_slab *slab = slab_create(element_bytes, opts, false, true);
     errno = slab ? kept : errno;
     return slab;
 }
@@ -291,7 +272,7 @@ struct quire_slab *quire_slab_create(size_t element_bytes, const struct quire_sl
 struct quire_slab *slab_create_markable(size_t element_bytes, const struct quire_slab_opts *opts)
 {
     int kept = errno;
-    struct quire_slab *slab = create(element_bytes, opts, true);
+    struct quire_slab *slab = slab_create(element_bytes, opts, true, true);
     errno = slab ? kept : errno;
     return slab;
 }
@@ -305,17 +286,13 @@ void quire_slab_destroy(struct quire_slab *slab)
     if (slab->shared_count != 0)
         slab_refuse(slab, SLAB_E6, slab); /* it is for quire_slab_by_size_release() to end */
     slab_unregister(slab);
-    for (struct slab_local *local = slab_locals(slab); local; local = local->next)
-        for (struct slab_page *page = local->all, *next; page; page = next) {
-            next = page->all_next;
-            if (!page->home)
-                slab_page_give(local, page, false);
-        }
+    slab_depot_forget(slab);
+    slab_pages_destroy(slab);
     slab_registry_lock();
     if (slab->chunks)
         (void)slab_grace(true); /* others may have been looking whose an address is, and found a header of ours */
     slab_registry_unlock();
-    slab_chunks_destroy(slab);
+    slab_headers_give(slab, slab->chunks);
     struct quire_source *source = quire_source_default();
     struct quire_span span = slab->span;
     pagemap_clear(span.start, span.bytes);
@@ -329,4 +306,7 @@ void quire_slab_set_defrag(struct quire_slab *slab, uint32_t on)
 {
     slab_verify(slab);
     u32_store_relaxed(&slab->defrag, on != 0);
+    slab_registry_lock();
+    slab_collect(slab, true); /* from now on what is freed goes to its page, or to a magazine again */
+    slab_registry_unlock();
 }

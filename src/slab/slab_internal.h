@@ -2,10 +2,12 @@
 /*
  * slab_internal.h - what the files of the slab know together; nobody else includes it.
  *
- *     struct quire_slab --- locals ---> struct slab_local   one thread's pages of one slab (or nobody's, for the next thread)
- *                                         lane[0], lane[1]   where it allocates: ordinary elements, marked ones
- *                                         pages ----------> struct slab_page --- slots ---> the elements' memory
- *     struct slab_thread --- table[slab id] --> struct slab_local
+ *     struct slab_thread --- caches[slab id] ---> struct slab_cache     one thread's free slots of one slab
+ *                                                   cur, prev, own ---> struct slab_mag: an array of pointers to free slots
+ *     struct quire_slab --- depot --------------> struct slab_mag ...   full ones that no thread has
+ *                       --- all, lane, empty ---> struct slab_page ---> the elements' memory; one bit for each slot that is free in its page
+ *
+ * A slot is live, or free in its page (its bit), or in a magazine.  A slot that is free carries a mark in its first word, see slab_mark_of().
  */
 #ifndef QUIRE_SLAB_INTERNAL_H
 #define QUIRE_SLAB_INTERNAL_H
@@ -17,120 +19,110 @@
 #include "base/compiler.h"
 #include "base/lock.h"
 #include "pages/page_look.h"
+#include "pages/pagemap.h"
 #include "slab/slab_policy.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-enum { SLAB_NAME_BYTES = 32, SLAB_CACHE = 128, SLAB_RECORD_BYTES = 128 << 10, SLAB_CACHE_SHIFT = 15, SLAB_LANES = 2, LANE_ORDINARY = 0, LANE_MARKED = 1 };
-/* The id of a slab that is no more, or not yet. */
-#define SLAB_ID_NONE UINT32_MAX
-#define SLAB_WORD_NONE UINT32_MAX
-#define SLAB_NEVER (UINT32_C(1) << 30)
+enum { SLAB_NAME_BYTES = 32, SLAB_LANES = 2, LANE_ORDINARY = 0, LANE_MARKED = 1, SLAB_IDS_MAX = 16384 };
+/* Where the caches of a slab that is no more, or not yet, or that has none, would be. */
+#define SLAB_OFFSET_NONE UINT32_MAX
 
-/*
- * Sixty-four slots.  `free` is the owner's: one bit for each slot that is neither live nor claimed.  `remote` is everybody else's: one bit for
- * each live slot that another thread has freed, until the owner collects it.
- */
-struct slab_pair {
-    atomic_u64 free, remote;
+/* ---- magazines ---- */
+
+enum { SLAB_SMALL_SLOTS = 8, SLAB_MAG_SLOTS = 124 };
+
+/* Pointers to free slots, behind this; each slot's mark names the magazine by its key. */
+struct slab_mag {
+    struct slab_mag *next;
+    uint64_t key;
+    uint32_t room;
+    uint32_t count; /* but for a cache's current one: there `top` says it */
+    const void *below; /* &slab_nothing: what the top of an empty magazine points to never carries a mark */
 };
 
-enum slab_state { PAGE_UNUSED, PAGE_FULL, PAGE_PARTIAL, PAGE_CURRENT, PAGE_EMPTY };
+/* One thread's free slots of one slab. */
+struct slab_cache {
+    /* the thread's, or a visitor's */
+    atomic_addr top; /* atomic_addr *: behind the last slot of `cur` */
+    uint64_t key;    /* cur's */
+    atomic_addr *end; /* frees go no further; `cur` may have been filled further */
+    struct slab_mag *cur, *prev; /* prev: NULL, or full, or empty */
+    struct slab_mag *own, *spare; /* full ones before the slab's, and empty ones */
+    uint32_t owns, spares;
+    uint32_t demand; /* magazines had from the slab, less those given to it: a thread that only frees keeps none */
+    size_t run, run_most; /* slots missed since it last gave any to the pages; the most there were, since the slab's swing began */
+    struct slab_page *held; /* NULL, or the page that only this cache is filled from */
+    struct quire_slab *slab; /* NULL: not used yet */
+    struct slab_mag small;  /* the first magazine, for threads that hardly use the slab */
+    uintptr_t small_slot[SLAB_SMALL_SLOTS];
+};
+
+/* ---- pages ---- */
+
+enum slab_state { PAGE_UNUSED, PAGE_FULL, PAGE_PARTIAL, PAGE_HELD, PAGE_EMPTY };
 
 /* The header of a page, out of the slots' way.  Its memory stays a header until every thread has been seen outside the slab (slab_meta.c). */
 struct CACHE_ALIGNED slab_page {
-    /* the owner: whoever has its local */
-    uint32_t due;    /* counted down by the owner's frees: at 0 it is looked at whether the state changes */
-    uint32_t beside; /* slab_used() is the sum of both, modulo 2^32 */
-    uint32_t from;   /* the word after the last one claimed: where the search for room begins */
-    uint32_t claimed_at; /* where in `pair` the claimed word is, for the owner's eyes */
+    /* read by frees without a lock */
+    atomic_addr slots;
+    struct quire_slab *slab;
+    atomic_size carved; /* bytes of slots that may be freed the short way: those that were handed out once; 0 with marks */
+    /* under slab->lock */
+    uint32_t slot_count, free_count; /* slot_count 0: an unused header */
+    uint32_t reached; /* slots that were ever handed out */
+    uint32_t words, from; /* from: where the search for a free slot begins */
     uint8_t state, bucket, lane, home; /* home: it lies in the slab's own span and never goes back */
     struct slab_page *next, *prev;         /* of a lane's list, of the empty ones, of unused headers */
-    struct slab_page *all_next, *all_prev; /* of the local's pages: changed under local->chain */
-    uint32_t pins;                         /* walks that stand on it; under local->chain */
-    /* fixed while in use */
-    char *slots CACHE_ALIGNED;
-    struct quire_slab *slab;
-    size_t slot_count; /* 0: an unused header */
-    uint32_t words;
-    /* any thread */
-    atomic_addr owner;      /* struct slab_local * */
-    atomic_addr queue_next; /* struct slab_page *: on the owner's stack of pages freed into by others */
-    atomic_addr avail;          /* atomic_u64 *: what was not handed out yet of */
-    atomic_u32 claimed;         /* the word that the owner allocates from, for the others' */
-    atomic_u32 claims;          /* odd while the two above change */
-    atomic_u32 queued;
-    /* seldom */
-    struct quire_span span CACHE_ALIGNED;
+    struct slab_page *all_next, *all_prev; /* of the slab's pages */
+    uint32_t pins;                         /* walks that stand on it */
+    uint32_t words_max; /* room for words; fixed at the header's birth */
+    struct quire_span span;
     struct slab_chunk *chunk;
-    uint32_t words_max; /* room for pairs; fixed at the header's birth */
-    atomic_u64 *marks;  /* NULL, or a word for each pair */
-    struct slab_pair pair[];
+    uint64_t *marks; /* NULL, or a word for each word of `free` */
+    uint64_t free[];
 };
 
 struct slab_list {
     struct slab_page *first, *last;
 };
 
-/* Where a local allocates. */
+/* Pages with room. */
 struct slab_lane {
-    atomic_u64 avail; /* slots of the claimed word that were not handed out yet: other threads look whether a slot is free */
-    char *base;       /* the claimed word's first slot */
-    struct slab_pair *pair;
-    struct slab_page *page; /* the current page */
-    uint32_t filled;        /* buckets that are not empty */
-    struct slab_list bucket[SLAB_BUCKETS]; /* pages with room; without the defragmenter all in the first */
+    struct slab_page *current;             /* NULL, or on no list: single slots come from it until it is full */
+    uint32_t filled;                       /* buckets that are not empty */
+    struct slab_list bucket[SLAB_BUCKETS]; /* without the defragmenter all in the first */
 };
 
-struct slab_local {
-    /* whoever has the local: its thread, a visitor, a holder of `lock` when no thread has it */
-    struct slab_lane lane[SLAB_LANES];
-    struct slab_page **cache; /* the thread's; NULL: nobody's */
-    struct slab_page *all;
-    struct slab_list empty; /* newest first */
-    uint32_t empties, empties_low; /* low: the least since the last tick */
-    uint32_t keep;     /* how many to keep: so many were given back and then missed */
-    uint32_t returned; /* given back at once since the last tick, and not missed yet */
-    uint32_t pages, defrag;
-    size_t held_bytes, given_bytes; /* given: in all, back to the source */
-    uint64_t tick_avail[SLAB_LANES]; /* the lanes at the last tick: nothing has moved since if equal */
-    struct slab_page *tick_page[SLAB_LANES];
-    /* fixed at birth */
-    struct quire_slab *slab;
-    struct slab_local *next;
-    /* any thread */
-    struct lock lock, chain;
-    atomic_addr thread;                /* struct slab_thread *, 0: nobody's */
-    struct slab_local *unbound_next;   /* under slab->lock */
-    atomic_addr remote CACHE_ALIGNED;  /* struct slab_page *: pages that others have freed into */
-};
+/* ---- threads and slabs ---- */
 
 /* One thread's record.  Its memory stays a record for ever: an ended thread's serves the next. */
 struct CACHE_ALIGNED slab_thread {
-    atomic_u32 active; /* the thread is inside an operation */
-    atomic_u32 limit;  /* slab ids below it take the short way; 0 while somebody else is, or wants to be, inside the thread's locals */
-    atomic_addr remote; /* struct slab_page *: of another thread, the last that this one freed into; slab_grace() takes it away */
-    /* seldom; under lock */
+    atomic_u32 active;  /* the thread is inside an operation */
+    atomic_u32 limit;   /* caches at offsets below it take the short way; 0 while somebody else is, or wants to be, inside */
+    char *caches;       /* struct slab_cache, by slab id */
+    /* under lock */
     struct lock lock;
-    uint32_t fills; /* of the cache */
-    uint32_t count; /* entries of table that are set */
-    uint32_t bound;
-    struct slab_thread *next, *free_next; /* under the registry's lock */
-    struct slab_page *cache[SLAB_CACHE];  /* ordinary pages of the thread's locals, by address; never NULL */
-    struct slab_local *table[];           /* by slab id; &slab_local_none: none */
+    uint32_t count;          /* caches there are */
+    uint32_t holds, seen;    /* operations the long way; as many as there were at the last tick */
+    struct slab_thread *next, *free_next; /* under the records' lock */
 };
 
 struct CACHE_ALIGNED quire_slab {
-    /* fixed at birth */
+    /* fixed at birth; offset: until death */
+    uint32_t offset; /* of its caches, in a thread's; NONE: they are not used */
     uint32_t id;
-    uint32_t flags;
+    uint64_t divide; /* by slot_bytes: see slab_is_start() */
     size_t slot_bytes;
     uint64_t inverse; /* of slot_bytes' odd part, and the power of two beside it: see slab_slot_of() */
     uint32_t twos;
+    uint32_t flags;
     bool watched, markable;
+    bool straight; /* no magazines: every operation is settled on its page */
     uint32_t words_most; /* of the headers, so that one serves every page */
+    uint32_t fill; /* slots that a magazine gets at once from a page */
     size_t element_bytes, align_bytes, limit_bytes;
     struct quire_source *source;
     struct quire_span span; /* where this struct lies */
@@ -138,20 +130,29 @@ struct CACHE_ALIGNED quire_slab {
     struct slab_page *home;
     /* any thread */
     atomic_u32 defrag CACHE_ALIGNED;
-    atomic_u32 walkers;
     atomic_size page_bytes_most, page_bytes_least, first_bytes;
     atomic_size mapped_bytes, meta_bytes, peak_bytes;
-    atomic_u32 pending; /* something for the next tick: also of slabs on which no thread works */
+    atomic_u32 pending; /* something for the next tick */
+    atomic_u32 turning; /* 1: what is freed is allocated again, so large magazines and depots are worth it */
     /* under lock */
-    struct lock moves CACHE_ALIGNED; /* walks begin, and pages move between locals, one at a time */
-    struct lock lock;
-    atomic_addr locals; /* struct slab_local *: only grows */
-    struct slab_local *unbound;
-    struct slab_local *spare; /* for slab_reclaim(), which needs one when there is no memory */
-    atomic_u32 unbound_count;
+    struct lock lock CACHE_ALIGNED;
+    struct slab_mag *depot;
+    uint32_t depot_count;
+    size_t spilled;  /* slots that have gone back to their pages, and not been missed yet */
+    size_t swing;    /* how many slots are freed and then allocated, all threads together, as far as the pages see it */
+    struct slab_lane lane[SLAB_LANES];
+    struct slab_page *all;
+    struct slab_list empty; /* newest first */
+    uint32_t empties, empties_low; /* low: the least since the last tick */
+    uint32_t keep;     /* how many to keep: so many were given back and then missed */
+    uint32_t returned; /* given back at once since the last tick, and not missed yet */
+    uint32_t pages, filed_by_fullness; /* the lanes' buckets are in use */
+    bool wakes; /* a tick is wanted, when the lock is dropped */
+    uint64_t turns; /* how often it was locked */
+    size_t held_bytes;
+    size_t slots, free_slots; /* of all pages */
     struct slab_chunk *chunks;
     struct slab_page *headers; /* unused */
-    char *bump, *bump_end;     /* room for locals */
     /* under the registry's lock */
     struct quire_slab *next, *prev;
     uint64_t birth; /* which slab of the process it is, from 1; never used twice */
@@ -166,13 +167,12 @@ struct CACHE_ALIGNED quire_slab {
 #define SLAB_E4 "E4 an element of another slab"
 #define SLAB_E5 "E5 not a live slab"
 #define SLAB_E6 "E6 released more often than acquired"
+#define SLAB_E7 "E7 written to after it was freed, or freed twice"
 __attribute__((noreturn, cold)) void slab_refuse(const struct quire_slab *slab, const char *what, const void *address);
 
 /* ---- slab_thread.c ---- */
 
 extern THREAD_LOCAL struct slab_thread *slab_thread_self __attribute__((tls_model("initial-exec")));
-extern struct slab_local slab_local_none;
-extern struct slab_page slab_page_none;
 
 /* Begin and end an operation of this thread: no instruction of it moves out, and no other thread is inside meanwhile. */
 static ALWAYS_INLINE void slab_enter(struct slab_thread *thread)
@@ -186,45 +186,38 @@ static ALWAYS_INLINE void slab_leave(struct slab_thread *thread)
     u32_store_release(&thread->active, 0); /* release [slab-active] */
 }
 
-/* What the thread may use without a lock; &slab_local_none: nothing yet; NULL: it has to go the long way. */
-static ALWAYS_INLINE struct slab_local *slab_local_of(const struct quire_slab *slab, const struct slab_thread *thread)
+/* What the thread may use without a lock; NULL: it has to go the long way. */
+static ALWAYS_INLINE struct slab_cache *slab_cache_of(const struct quire_slab *slab, const struct slab_thread *thread)
 {
-    uint32_t id = slab->id;
-    return likely(id < u32_load_acquire(&thread->limit)) ? thread->table[id] : NULL; /* acquire [slab-limit] */
+    uint32_t offset = __atomic_load_n(&slab->offset, __ATOMIC_RELAXED);
+    if (unlikely(offset >= u32_load_acquire(&thread->limit))) /* acquire [slab-limit] */
+        return NULL;
+    return (struct slab_cache *)(void *)(thread->caches + offset);
 }
 
-/* Where a page of the slab at this address is cached: small pages of several slabs that lie together do not meet. */
-static ALWAYS_INLINE size_t slab_cache_idx(const struct quire_slab *slab, const void *address)
-{
-    return ((uint32_t)((uintptr_t)address >> SLAB_CACHE_SHIFT) + slab->id) & (SLAB_CACHE - 1);
-}
+/* An operation the long way: this thread's record is locked, so no header goes and nobody visits.  NULL: it has no cache, and does without. */
+struct slab_cache *slab_hold(struct quire_slab *slab);
+void slab_drop(void);
+void slab_lock(struct quire_slab *slab);
+void slab_unlock(struct quire_slab *slab);
 
-/* An operation the long way, with this thread's record locked.  bound: with a local of the slab; NULL then means no memory. */
-struct slab_hold {
-    struct slab_thread *thread;
-};
-struct slab_local *slab_hold(struct quire_slab *slab, struct slab_hold *hold, bool bound);
-void slab_drop(struct slab_hold *hold);
+/*
+ * fn for every thread's record, with the thread outside; under the registry's lock, not while this thread holds.  False: one was passed over, because
+ * it is inside an operation and does not come out soon (it waits for a CPU); never so if patient.
+ */
+typedef void slab_visit_fn(struct slab_thread *thread, void *arg);
+bool slab_visit_all(slab_visit_fn *fn, void *arg, bool patient);
+/* fn for every cache of the slab, its thread's record locked and the thread perhaps inside its short way; and in the visits of slab_visit_all(). */
+void slab_caches_look(const struct quire_slab *slab, void (*fn)(const struct slab_cache *cache, void *arg), void *arg);
+struct slab_cache *slab_visited_cache(const struct slab_thread *thread, const struct quire_slab *slab); /* NULL: it has none */
+void slab_thread_detach(struct slab_thread *thread); /* the visited thread has nothing left in its caches */
+size_t slab_thread_bytes(void); /* of all threads' caches */
 
-/* Be alone in a local, whoever has it.  Not while this thread is inside an operation. */
-struct slab_visit {
-    struct slab_local *local;
-    struct slab_thread *thread; /* NULL: nobody's */
-    struct slab_visit *outer;
-};
-/* False: the thread is inside an operation and does not come out soon (it waits for a CPU). */
-bool slab_visit_try(struct slab_visit *visit, struct slab_local *local, bool patient);
-void slab_visit_begin(struct slab_visit *visit, struct slab_local *local);
-void slab_visit_end(struct slab_visit *visit);
-
-void slab_threads_setup(void);
+bool slab_threads_setup(void); /* false: the system has no barrier, or somebody watches: no magazines */
 /* Every operation that was going on has ended when this returns true; patient: wait for it, also long.  Under the registry's lock. */
 bool slab_grace(bool patient);
-/* At this moment no other thread is inside an operation of any slab, as far as one can see without waiting. */
-bool slab_all_seem_outside(void);
-
 bool slab_threads_after_fork(void);
-bool slab_thread_is_left(const struct slab_thread *thread);
+void slab_threads_adopt(bool anew); /* in the child: what the vanished threads' caches hold goes to the pages; anew: everybody's is forgotten */
 bool slab_is_live(const struct quire_slab *slab);
 /* E5 when this is no live slab. */
 void slab_verify(const struct quire_slab *slab);
@@ -232,20 +225,19 @@ void slab_verify(const struct quire_slab *slab);
 /* ---- slab_registry.c ---- */
 
 int slab_register(struct quire_slab *slab);   /* gives it an id; -ENOMEM */
-void slab_unregister(struct quire_slab *slab); /* no thread's table knows it any more */
+void slab_unregister(struct quire_slab *slab); /* no thread's caches know it any more */
 void slab_registry_lock(void);
-bool slab_registry_try(void);
 void slab_registry_unlock(void);
 void slab_registry_let_go(void); /* if this thread has it */
 struct quire_slab *slab_registry_first(void);
 /* fn for each slab, the youngest first, until it returns false.  Under the registry's lock: fn may look at the slab and do nothing else. */
 void slab_each(bool (*fn)(const struct quire_slab *slab, void *arg), void *arg);
-/* fn for each page, under its local's chain lock; with the registry's lock, so that the slab stays. */
+/* fn for each page, under the slab's lock; with the registry's lock, so that the slab stays. */
 void slab_pages_look(const struct quire_slab *slab, page_look_fn *fn, void *arg);
 bool slab_registry_after_fork(void);
 extern atomic_u32 slab_pending; /* some slab has something for the next tick */
 
-/* ---- slab_meta.c ---- */
+/* ---- slab_meta.c; under slab->lock ---- */
 
 bool slab_charge(struct quire_slab *slab, size_t bytes); /* false: over the limit */
 void slab_charged(struct quire_slab *slab);
@@ -253,78 +245,69 @@ void slab_discharge(struct quire_slab *slab, size_t bytes);
 struct slab_page *slab_header_new(struct quire_slab *slab, uint32_t words);
 void slab_header_delete(struct slab_page *page);
 /* Chunks without a header in use: taken off the lists; then, after slab_grace(), given back, or without it, linked again. */
-bool slab_headers_idle(struct quire_slab *slab);
+bool slab_headers_idle(const struct quire_slab *slab);
 struct slab_chunk *slab_headers_unlink(struct quire_slab *slab);
 size_t slab_headers_give(struct quire_slab *slab, struct slab_chunk *idle);
 void slab_headers_relink(struct quire_slab *slab, struct slab_chunk *idle);
-struct slab_local *slab_spare_take(struct quire_slab *slab);
-void slab_chunks_destroy(struct quire_slab *slab);
 void slab_headers_each(struct quire_slab *slab, void (*fn)(struct slab_page *page));
 void slab_headers_after_fork(struct quire_slab *slab);
-struct slab_local *slab_local_new(struct quire_slab *slab);
-void slab_cache_clear(struct slab_local *local);
-void slab_local_init(struct slab_local *local, struct quire_slab *slab);
 size_t slab_header_bytes(const struct quire_slab *slab, uint32_t words);
 
-/* ---- slab_page.c: the life of a page; the caller has its local ---- */
+/* ---- slab_page.c: the life of a page; under slab->lock ---- */
 
-struct slab_page *slab_page_new(struct slab_local *local, unsigned lane);
 void slab_page_setup(struct slab_page *page, char *slots, uint32_t slot_count);
-void slab_page_give(struct slab_local *local, struct slab_page *page, bool cold);
-void slab_cache_forget(struct slab_local *local, const struct slab_page *page);
-/* Slots were freed: it may have room again, or nothing live. */
-void slab_page_freed(struct slab_local *local, struct slab_page *page);
-void slab_page_link(struct slab_local *local, struct slab_page *page);
-void slab_page_unlink(struct slab_local *local, struct slab_page *page);
-bool slab_page_leave_all(struct slab_local *local, struct slab_page *page); /* false: a walk stands on it */
-void slab_page_enter_all(struct slab_local *local, struct slab_page *page);
-void slab_lane_detach(struct slab_local *local, unsigned lane);
-/* cold: they have been idle for long enough already. */
-size_t slab_empties_give(struct slab_local *local, uint32_t count, bool cold);
-struct slab_page *slab_empty_pop(struct slab_local *local);
-void slab_local_follow(struct slab_local *local); /* the defragmenter was switched */
-struct slab_page *slab_page_pick(struct slab_local *local, unsigned lane);
+void slab_page_enter_all(struct slab_page *page);
+void slab_page_link(struct slab_page *page);
+void slab_page_unlink(struct slab_page *page);
+/* A page with room of the lane, or an empty one, or a new one: on no list, PAGE_HELD.  NULL: no memory. */
+struct slab_page *slab_page_next(struct quire_slab *slab, unsigned lane);
+void slab_currents_release(struct quire_slab *slab);
+/* Back on the list that its room says. */
+void slab_page_settle(struct slab_page *page);
+/* Up to `count` of its free slots are free no more; the last in the array is the lowest.  key: their marks'; 0: none. */
+uint32_t slab_page_take(struct slab_page *page, atomic_addr *slots, uint32_t count, uint64_t key);
+/* A slot is free in its page.  E1 if it was. */
+void slab_page_put(struct slab_page *page, size_t slot);
+/* The lane's or the slab's way of freeing changed: which slots may take the short way. */
+void slab_page_publish(struct slab_page *page);
+size_t slab_empties_give(struct quire_slab *slab, uint32_t count, bool cold);
+void slab_pages_destroy(struct quire_slab *slab);
 void slab_list_push(struct slab_list *list, struct slab_page *page);
-void slab_list_remove(struct slab_list *list, struct slab_page *page);
 
-/* ---- slab_remote.c ---- */
+/* ---- slab_mark.c: under slab->lock ---- */
 
-void slab_queue(struct slab_page *page);
-void slab_refuse_remote(struct slab_page *page, unsigned word);
-/* Slots, counted from `first`, whose free by another thread needs a second look: freed says whether their bits are set already. */
-struct slab_doubt {
-    struct slab_page *page; /* where the bits were set, if freed */
-    unsigned word;
-    char *first;
-    uint64_t bits;
-    bool freed;
-};
-bool slab_remote_free(struct slab_page *page, unsigned word, uint64_t bits, struct slab_doubt *doubt);
-/* Somebody is settling a doubt; to be asked after slab_grace(). */
-bool slab_is_settling(void);
-void slab_settlers_after_fork(void);
-/* Not inside an operation. */
-void slab_settle(struct quire_slab *slab, struct slab_doubt doubt);
-void slab_drain(struct slab_local *local);                              /* collect what others freed */
-void slab_collect(struct slab_local *local, struct slab_page *page);
-void slab_refuse_bits(struct slab_page *page, unsigned word, uint64_t bits); /* E1 for the lowest */
+void slab_page_rejoin(struct slab_page *page); /* a page of the marked lane, without a mark left, on no list */
+void slab_mark_bit(struct slab_page *page, const void *element);
+bool slab_unmark_bit(struct slab_page *page, size_t slot); /* false: there was none */
 
-/* ---- slab_mark.c ---- */
+/* ---- slab_cache.c ---- */
 
-/* The marks of these slots come off; false: there were none. */
-bool slab_unmark_bits(struct slab_page *page, unsigned word, uint64_t bits);
-/* A page of the marked lane without a mark left joins the ordinary ones. */
-void slab_page_rejoin(struct slab_local *local, struct slab_page *page);
+extern const atomic_u64 slab_nothing;
+extern uint64_t slab_key; /* of the process; 48 bits */
+int slab_mags_setup(void);
+/* In the child: somebody was at them; and, when no magazine is in use any more, all of their memory is free. */
+bool slab_mags_after_fork(void);
+void slab_mags_anew(void);
+size_t slab_mags_trim(void);
+void slab_cache_init(struct slab_cache *cache, struct quire_slab *slab); /* slab NULL: not used yet */
+/* The record of the cache's thread is locked.  NULL: no memory without asking others; *bad: or this slot is not as it was left. */
+void *slab_cache_alloc(struct slab_cache *cache, void **bad);
+void slab_cache_free(struct slab_cache *cache, void *element); /* which was found live */
+/* Everything to the pages; its thread is outside. */
+void slab_cache_flush(struct slab_cache *cache);
+void slab_cache_leave(struct slab_cache *cache); /* the thread ends: full magazines to the slab's depot */
+void slab_cache_forget(struct slab_cache *cache); /* what it holds is free already, or the slab ends: only its magazines go back */
+void slab_depot_flush(struct quire_slab *slab);  /* to the pages */
+void slab_depot_forget(struct quire_slab *slab);
+extern atomic_size slab_cached_bytes; /* that caches may hold, roughly: what was added to them since the last tick */
 
-/* ---- slab_refill.c ---- */
+/* ---- slab_cache_look.c; depots: under slab->lock; caches: their thread's record is locked ---- */
 
-/* An element from the local: `avail`, or from wherever.  NULL: no memory without asking others. */
-void *slab_local_alloc(struct slab_local *local, unsigned lane);
-/* After a free into the page, when the ordinary lane has nothing left.  False: not this page. */
-bool slab_lane_turn(struct slab_local *local, struct slab_page *page, unsigned word);
-size_t slab_local_alloc_batch(struct slab_local *local, void **elements, size_t count);
-/* Only from pages that the local has. */
-size_t slab_local_alloc_own(struct slab_local *local, void **elements, size_t count);
+size_t slab_cache_slots(const struct slab_cache *cache);
+size_t slab_cache_has(const struct slab_cache *cache, const void *slot); /* how often: more than once is a double free */
+size_t slab_depot_slots(const struct quire_slab *slab);
+size_t slab_depot_has(const struct quire_slab *slab, const void *slot);
+const char *slab_cache_check(const struct slab_cache *cache);
 
 /* ---- slab.c ---- */
 
@@ -332,10 +315,17 @@ size_t slab_local_alloc_own(struct slab_local *local, void **elements, size_t co
 void *slab_watched_alloc(const struct quire_slab *slab, void *element);
 /* Page sizes for a largest page; 0: default. */
 void slab_set_sizes(struct quire_slab *slab, size_t page_bytes_max);
+struct quire_slab *slab_create(size_t element_bytes, const struct quire_slab_opts *opts, bool markable, bool listed);
+/* An element straight from a page, and back; for those without a cache. */
+void *slab_take_one(struct quire_slab *slab, unsigned lane);
+/* After all have been asked; NULL with errno. */
+void *slab_alloc_lane(struct quire_slab *slab, unsigned lane);
+void slab_put_one(struct quire_slab *slab, void *element);
 
 /* ---- slab_look.c ---- */
 
 void slab_walks_after_fork(void);
+uint64_t slab_live_bits(const struct slab_page *page, unsigned word); /* under slab->lock */
 
 /* ---- slab_free.c ---- */
 
@@ -343,12 +333,11 @@ struct slab_place {
     struct slab_page *page;
     size_t slot;
 };
-/* Where `p` is in the slab, or the words of the refusal.  Inside an operation. */
+/* Where `p` is in the slab, or the words of the refusal.  While this thread holds, or the slab is locked. */
 const char *slab_locate(const struct quire_slab *slab, const void *p, struct slab_place *place);
-/* The slots of a word that are free, claimed or freed by others at one moment of the call; of any thread's page. */
-uint64_t slab_not_live(const struct slab_page *page, unsigned word);
-bool slab_slot_is_free(const struct slab_page *page, size_t slot);
-void slab_free_owned(struct slab_local *local, struct slab_page *page, size_t slot);
+
+/* A slot was not in its magazine as it was left there: E1 or E7.  Holding nothing. */
+__attribute__((noreturn, cold)) void slab_refuse_slot(struct quire_slab *slab, void *slot);
 
 /* ---- slab_by_size.c ---- */
 
@@ -357,20 +346,14 @@ void slab_by_size_after_fork(void);
 /* ---- slab_trim.c ---- */
 
 void slab_wake(struct quire_slab *slab); /* a tick is wanted */
-/* Locals that no thread has: one of them, and a list of them (through unbound_next). */
-struct slab_local *slab_unbound_pop(struct quire_slab *slab);
-void slab_unbound_push(struct quire_slab *slab, struct slab_local *locals);
-
-size_t slab_local_trim(struct slab_local *local);
-/* Ask all for what they do not need, and if that is nothing, for a page with room.  True: there is something to try again for. */
+/* Ask all for what they do not need.  True: there is something to try again for. */
 bool slab_reclaim(struct quire_slab *slab, unsigned lane);
-/* The last resort, for a thread that cannot even have a local: from the others', with them outside. */
-size_t slab_alloc_elsewhere(struct quire_slab *slab, void **elements, size_t count);
-void slab_steal(struct slab_local *local, unsigned lane);
+void slab_collect(struct quire_slab *slab, bool patient); /* what all threads have cached, to the pages; under the registry's lock */
 
 /* ---- slab_fork.c ---- */
 
 void slab_after_fork(void);
+void slab_repair(struct quire_slab *slab); /* nobody has any magazine of it */
 
 /* ---- small things ---- */
 
@@ -379,20 +362,44 @@ void slab_after_fork(void);
  * inverse and rotating maps the 2^64 offsets one to one, and q * slot_bytes to q: so nothing else can come out below slot_count.
  * (Exact division: Granlund and Montgomery 1994, section 9; Warren, Hacker's Delight, 10-17.)
  */
-static ALWAYS_INLINE size_t slab_slot_from(const struct quire_slab *slab, const char *slots, const void *p)
+static ALWAYS_INLINE size_t slab_slot_of(const struct quire_slab *slab, const struct slab_page *page, const void *p)
 {
-    uint64_t product = ((uintptr_t)p - (uintptr_t)slots) * slab->inverse;
+    uint64_t product = ((uintptr_t)p - addr_load_relaxed(&page->slots)) * slab->inverse;
     return product >> (slab->twos & 63) | product << (-slab->twos & 63);
 }
 
-static ALWAYS_INLINE size_t slab_slot_of(const struct quire_slab *slab, const struct slab_page *page, const void *p)
+static inline char *slab_slots(const struct slab_page *page)
 {
-    return slab_slot_from(slab, __atomic_load_n(&page->slots, __ATOMIC_RELAXED), p); /* it may be going, when a doubt is settled */
+    return (char *)addr_load_relaxed(&page->slots);
 }
 
 static inline char *slab_slot_at(const struct slab_page *page, size_t slot)
 {
-    return page->slots + slot * page->slab->slot_bytes;
+    return slab_slots(page) + slot * page->slab->slot_bytes;
+}
+
+/*
+ * What a free slot's first word is: its address, under the key of the magazine that it is, or was, in.  Magazines' keys differ from the process's in
+ * the upper 16 bits.  A live slot has such a word by chance once in 2^48: who meets one looks into all magazines before it is called free.
+ */
+static ALWAYS_INLINE uint64_t slab_mark_of(const void *slot, uint64_t key)
+{
+    return (uintptr_t)slot ^ key;
+}
+
+static inline bool slab_is_marked(const struct quire_slab *slab, const void *slot)
+{
+    return !slab->straight && (u64_load_relaxed((const atomic_u64 *)slot) ^ slab_mark_of(slot, slab_key)) << 16 == 0;
+}
+
+static inline atomic_addr *slab_mag_slots(const struct slab_mag *mag)
+{
+    return (atomic_addr *)(uintptr_t)(mag + 1);
+}
+
+static inline uint32_t slab_current_count(const struct slab_cache *cache)
+{
+    return (uint32_t)((atomic_addr *)addr_load_relaxed(&cache->top) - slab_mag_slots(cache->cur));
 }
 
 /* The bits of word number `word` that stand for slots. */
@@ -402,71 +409,14 @@ static inline uint64_t slab_word_bits(const struct slab_page *page, unsigned wor
     return bits_low(left < WORD_BITS ? (unsigned)left : WORD_BITS);
 }
 
-static inline struct slab_local *slab_owner(const struct slab_page *page)
-{
-    return (struct slab_local *)addr_load_acquire(&page->owner); /* acquire [slab-owner] */
-}
-
-/* Around a change of `claimed`, or of which word `avail` is about. */
-static inline void slab_claims_begin(struct slab_page *page)
-{
-    u32_store_relaxed(&page->claims, u32_load_relaxed(&page->claims) + 1);
-    atomic_fence_release();
-}
-
-static inline void slab_claims_end(struct slab_page *page)
-{
-    u32_store_release(&page->claims, u32_load_relaxed(&page->claims) + 1); /* release [slab-claims] */
-}
-
-/* Slots of a word that are claimed and not handed out; of another thread's page a guess, because the owner may be moving on. */
-static ALWAYS_INLINE uint64_t slab_claimed(const struct slab_page *page, unsigned word)
-{
-    if (likely(u32_load_acquire(&page->claimed) != word)) /* acquire [slab-claim] */
-        return 0;
-    return u64_load_acquire((const atomic_u64 *)addr_load_relaxed(&page->avail)); /* acquire [slab-claim] */
-}
-
-static inline void slab_set_claimed(struct slab_page *page, unsigned word)
-{
-    page->claimed_at = word * (uint32_t)sizeof(struct slab_pair); /* of SLAB_WORD_NONE: past every word */
-    u32_store_release(&page->claimed, word); /* release [slab-claim] */
-}
-
-/* Slots that are live, freed by others and not collected, or claimed. */
 static inline uint32_t slab_used(const struct slab_page *page)
 {
-    return page->due + page->beside;
+    return page->slot_count - page->free_count;
 }
 
-/* A full page is looked at when the next slot is freed, one with room when nothing is live, and others never: a page is claimed from again before. */
-static inline void slab_set_used(struct slab_page *page, uint32_t used)
+static inline bool slab_slot_is_free(const struct slab_page *page, size_t slot)
 {
-    page->due = page->state == PAGE_FULL ? 1 : page->state == PAGE_PARTIAL ? used : SLAB_NEVER;
-    page->beside = used - page->due;
-}
-
-/* So many were claimed; of a current page. */
-static inline void slab_used_more(struct slab_page *page, uint32_t count)
-{
-    page->beside += page->due - SLAB_NEVER + count;
-    page->due = SLAB_NEVER;
-}
-
-/* So many were freed.  True: the page is to be looked at. */
-static ALWAYS_INLINE bool slab_used_less(struct slab_page *page, uint32_t count)
-{
-    bool is_due = page->due <= count;
-    page->due -= count;
-    return is_due;
-}
-
-/* The owner's, but a drain looks at pages that may have become another's: see drain_taken(). */
-static inline void slab_set_state(struct slab_page *page, enum slab_state state)
-{
-    uint32_t used = slab_used(page);
-    __atomic_store_n(&page->state, (uint8_t)state, __ATOMIC_RELAXED);
-    slab_set_used(page, used);
+    return page->free[slot / WORD_BITS] >> slot % WORD_BITS & 1;
 }
 
 static inline size_t slab_slots_bytes(const struct slab_page *page)
@@ -474,15 +424,9 @@ static inline size_t slab_slots_bytes(const struct slab_page *page)
     return page->slot_count * page->slab->slot_bytes;
 }
 
-static inline bool slab_page_has_room(const struct slab_page *page)
+static inline size_t slab_page_bytes(const struct slab_page *page)
 {
-    return slab_used(page) < page->slot_count;
-}
-
-/* The newest local. */
-static inline struct slab_local *slab_locals(const struct quire_slab *slab)
-{
-    return (struct slab_local *)addr_load_acquire(&slab->locals); /* acquire [slab-locals] */
+    return page->home ? slab_slots_bytes(page) : page->span.bytes;
 }
 
 static inline bool slab_keeps_nothing(const struct quire_slab *slab)

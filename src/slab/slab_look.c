@@ -2,66 +2,102 @@
 /*
  * slab_look.c - what a slab holds: statistics, walking, owning, checking.
  *
- * Statistics and walks stop nobody: a local's chain of pages is theirs to read under local->chain, and the words of a page say at any moment which of
- * its slots are live.  mapped is summed, not read from a counter, so that the equation P6 holds in every snapshot; what threads do meanwhile
- * may be in it or not.
+ * A page's bits say which slots are free in it, marks in the slots which are in a magazine.  Statistics count the former under the slab's lock and add
+ * up what threads have cached; what threads do meanwhile may be in it or not.
  *
  * A walk looks at one page at a time and calls the user's function without a lock, so that it may use the slab; meanwhile a pin keeps the page.
- * A check visits every local (slab_thread.c): what it compares must be at rest.
+ * A check visits every thread (slab_thread.c): what it compares must be at rest.
  *
- * Locks: local->chain; visits.  Not here: anything that changes what is live.
+ * Locks: slab->lock; visits.  Not here: anything that changes what is live.
  */
 #include <errno.h>
-#include <string.h>
 
-#include "base/align.h"
 #include "pages/pagemap.h"
 #include "slab/slab_internal.h"
 
-/* The live slots of a word, also of a page in use. */
-static uint64_t live_bits(const struct slab_page *page, unsigned word)
+/* The live slots of a word. */
+NO_SANITIZE uint64_t slab_live_bits(const struct slab_page *page, unsigned word)
 {
-    return slab_word_bits(page, word) & ~slab_not_live(page, word);
+    uint64_t used = slab_word_bits(page, word) & ~page->free[word], live = used;
+    for (; used && !page->slab->straight; used &= used - 1)
+        if (slab_is_marked(page->slab, slab_slot_at(page, word * WORD_BITS + bits_lowest(used))))
+            live &= ~(used & -used);
+    return live;
 }
 
-static size_t live_count(const struct slab_page *page)
+static bool has_live(const struct slab_page *page)
 {
-    size_t live = 0;
     for (unsigned w = 0; w < page->words; w++)
-        live += bits_count(live_bits(page, w));
-    return live;
+        if (slab_live_bits(page, w))
+            return true;
+    return false;
 }
 
 /* ---- statistics ---- */
 
-static void local_stats(const struct slab_local *local, struct quire_slab_stats *out)
+struct counts {
+    size_t cached, caches;
+};
+
+static void count_cache(const struct slab_cache *cache, void *counts_)
 {
-    for (const struct slab_page *page = local->all; page; page = page->all_next) {
-        size_t live = live_count(page);
-        out->live_elements += live;
-        out->mapped_bytes += page->home ? slab_slots_bytes(page) : page->span.bytes;
-        out->pages++;
-        out->empty_pages += live == 0;
-    }
-    out->caches++;
+    struct counts *counts = counts_;
+    counts->cached += slab_cache_slots(cache);
+    counts->caches++;
 }
 
-void quire_slab_stats(const struct quire_slab *slab, struct quire_slab_stats *out)
+/* By the marks: every slot is looked at. */
+static size_t count_live(const struct quire_slab *slab)
 {
-    slab_verify(slab);
-    *out = (struct quire_slab_stats){.element_bytes = slab->element_bytes, .slot_bytes = slab->slot_bytes, .limit_bytes = slab->limit_bytes};
-    for (struct slab_local *local = slab_locals(slab); local; local = local->next) {
-        lock_take(&local->chain);
-        local_stats(local, out);
-        lock_drop(&local->chain);
+    size_t live = 0;
+    for (const struct slab_page *page = slab->all; page; page = page->all_next)
+        for (unsigned w = 0; w < page->words; w++)
+            live += bits_count(slab_live_bits(page, w));
+    return live;
+}
+
+/* By what threads say that they have cached, if nothing went from a page to a thread or back meanwhile; the slab is locked in the end. */
+static size_t count_locked(struct quire_slab *slab, size_t *caches)
+{
+    enum { LOOKS = 4 };
+    for (int looks = 0;; looks++) {
+        struct counts counts = {0, 0};
+        slab_lock(slab);
+        uint64_t turn = slab->turns + 1;
+        slab_unlock(slab);
+        slab_caches_look(slab, count_cache, &counts);
+        slab_lock(slab);
+        *caches = counts.caches + 1;
+        if (slab->turns == turn)
+            return slab->slots - slab->free_slots - slab_depot_slots(slab) - counts.cached;
+        if (looks == LOOKS)
+            return count_live(slab);
+        slab_unlock(slab);
+    }
+}
+
+static void stats_locked(const struct quire_slab *slab, struct quire_slab_stats *out)
+{
+    for (const struct slab_page *page = slab->all; page; page = page->all_next) {
+        out->mapped_bytes += slab_page_bytes(page);
+        out->pages++;
+        out->empty_pages += !has_live(page);
     }
     out->meta_bytes = size_load_relaxed(&slab->meta_bytes);
     out->mapped_bytes += out->meta_bytes;
     out->live_bytes = out->live_elements * slab->slot_bytes;
     out->free_bytes = out->mapped_bytes - out->meta_bytes - out->live_bytes;
     out->peak_bytes = size_load_relaxed(&slab->peak_bytes);
-    if (out->peak_bytes < out->mapped_bytes)
-        out->peak_bytes = out->mapped_bytes; /* a page that one thread gave up and another took while we looked is in the sum twice */
+}
+
+void quire_slab_stats(const struct quire_slab *slab, struct quire_slab_stats *out)
+{
+    struct quire_slab *locked = (struct quire_slab *)(uintptr_t)slab;
+    slab_verify(slab);
+    *out = (struct quire_slab_stats){.element_bytes = slab->element_bytes, .slot_bytes = slab->slot_bytes, .limit_bytes = slab->limit_bytes};
+    out->live_elements = count_locked(locked, &out->caches);
+    stats_locked(slab, out);
+    slab_unlock(locked);
 }
 
 /* ---- pages, for a picture ---- */
@@ -70,17 +106,15 @@ STATIC_ASSERT((int)PAGE_LOOK_WORDS >= (int)WORD_BITS, "a picture has room for a 
 
 void slab_pages_look(const struct quire_slab *slab, page_look_fn *fn, void *arg)
 {
-    for (struct slab_local *local = slab_locals(slab); local; local = local->next) {
-        lock_take(&local->chain);
-        for (const struct slab_page *page = local->all; page; page = page->all_next) {
-            struct page_look seen = {.start = page->slots, .slot_bytes = slab->slot_bytes, .slots = page->slot_count};
-            seen.bytes = page->home ? slab_slots_bytes(page) : page->span.bytes;
-            for (unsigned w = 0; w < page->words; w++)
-                seen.live[w] = live_bits(page, w);
-            fn(&seen, arg);
-        }
-        lock_drop(&local->chain);
+    struct quire_slab *locked = (struct quire_slab *)(uintptr_t)slab;
+    slab_lock(locked);
+    for (const struct slab_page *page = slab->all; page; page = page->all_next) {
+        struct page_look seen = {.start = slab_slots(page), .bytes = slab_page_bytes(page), .slot_bytes = slab->slot_bytes, .slots = page->slot_count};
+        for (unsigned w = 0; w < page->words; w++)
+            seen.live[w] = slab_live_bits(page, w);
+        fn(&seen, arg);
     }
+    slab_unlock(locked);
 }
 
 /* ---- walking ---- */
@@ -101,44 +135,27 @@ static THREAD_LOCAL struct walk *walks __attribute__((tls_model("initial-exec"))
 /* The child of a fork has only its own thread's walks. */
 void slab_walks_after_fork(void)
 {
-    for (struct walk *walk = walks; walk; walk = walk->outer) {
-        u32_add_relaxed(&walk->slab->walkers, 1);
+    for (struct walk *walk = walks; walk; walk = walk->outer)
         if (walk->page)
             walk->page->pins++;
-    }
-}
-
-static void walk_begin(struct walk *walk)
-{
-    walk->outer = walks;
-    walks = walk;
-    lock_take(&walk->slab->moves);
-    u32_add_relaxed(&walk->slab->walkers, 1);
-    lock_drop(&walk->slab->moves);
-}
-
-static void walk_end(struct walk *walk)
-{
-    walks = walk->outer;
-    u32_sub_relaxed(&walk->slab->walkers, 1);
 }
 
 /* Go on to the page after the pinned one, or the first; false at the end. */
-static bool walk_next(struct walk *walk, struct slab_local *local)
+static bool walk_next(struct walk *walk)
 {
-    lock_take(&local->chain);
-    struct slab_page *page = walk->page ? walk->page->all_next : local->all;
+    slab_lock(walk->slab);
+    struct slab_page *page = walk->page ? walk->page->all_next : walk->slab->all;
     if (walk->page)
         walk->page->pins--;
     if (page) {
         page->pins++;
-        walk->slots = page->slots;
+        walk->slots = slab_slots(page);
         walk->words = page->words;
         for (unsigned w = 0; w < page->words; w++)
-            walk->live[w] = live_bits(page, w);
+            walk->live[w] = slab_live_bits(page, w);
     }
     walk->page = page;
-    lock_drop(&local->chain);
+    slab_unlock(walk->slab);
     return page != NULL;
 }
 
@@ -160,17 +177,16 @@ int quire_slab_walk(struct quire_slab *slab, int (*fn)(void *element, void *arg)
         errno = EINVAL;
         return -1;
     }
-    walk_begin(&walk);
-    for (struct slab_local *local = slab_locals(slab); local && stop == 0; local = local->next) {
-        while (stop == 0 && walk_next(&walk, local))
-            stop = walk_page(&walk, slab->slot_bytes);
-        if (stop != 0) {
-            lock_take(&local->chain);
-            walk.page->pins--;
-            lock_drop(&local->chain);
-        }
+    walk.outer = walks;
+    walks = &walk;
+    while (stop == 0 && walk_next(&walk))
+        stop = walk_page(&walk, slab->slot_bytes);
+    if (stop != 0) {
+        slab_lock(slab);
+        walk.page->pins--;
+        slab_unlock(slab);
     }
-    walk_end(&walk);
+    walks = walk.outer;
     return stop;
 }
 
@@ -178,142 +194,108 @@ int quire_slab_walk(struct quire_slab *slab, int (*fn)(void *element, void *arg)
 
 bool quire_slab_owns(const struct quire_slab *slab, const void *p)
 {
-    struct slab_hold hold;
-    (void)slab_hold((struct quire_slab *)(uintptr_t)slab, &hold, false);
-    owner_t owner = pagemap_find(p);
+    struct quire_slab *locked = (struct quire_slab *)(uintptr_t)slab;
     bool owns = false;
+    (void)slab_hold(locked);
+    slab_lock(locked);
+    owner_t owner = pagemap_find(p);
     if (owner_kind(owner) == OWNER_SLAB) {
         const struct slab_page *page = owner_object(owner);
-        size_t slot = (size_t)((const char *)p - page->slots) / slab->slot_bytes;
+        size_t slot = ((uintptr_t)p - addr_load_relaxed(&page->slots)) / slab->slot_bytes;
         if (page->slab == slab && slot < page->slot_count)
-            owns = !slab_slot_is_free(page, slot);
+            owns = slab_live_bits(page, (unsigned)(slot / WORD_BITS)) >> slot % WORD_BITS & 1;
     }
-    slab_drop(&hold);
+    slab_unlock(locked);
+    slab_drop();
     return owns;
 }
 
 /* ---- checking ---- */
 
-static const char *word_check(const struct slab_page *page, unsigned w, uint32_t *free_count)
-{
-    uint64_t free = u64_load_relaxed(&page->pair[w].free), remote = u64_load_relaxed(&page->pair[w].remote), claimed = slab_claimed(page, w);
-    if (((free | remote | claimed) & ~slab_word_bits(page, w)) != 0 || (free & remote) != 0 || (free & claimed) != 0 || (remote & claimed) != 0)
-        return "slab P4 a slot is free, claimed or freed by others, and only one";
-    *free_count += bits_count(free);
-    return NULL;
-}
-
 /* The list that the page's state says has it. */
-static bool is_listed(const struct slab_local *local, const struct slab_page *page)
+static const char *listing_check(const struct slab_page *page)
 {
-    const struct slab_lane *lane = &local->lane[page->lane];
-    const struct slab_list *list = page->state == PAGE_EMPTY ? &local->empty : &lane->bucket[page->bucket];
-    switch (page->state) {
-    case PAGE_FULL:
-        return !slab_page_has_room(page);
-    case PAGE_CURRENT:
-        return lane->page == page;
-    case PAGE_EMPTY:
-        if (slab_used(page) != 0)
-            return false;
-        break;
-    case PAGE_PARTIAL:
-        if (!slab_page_has_room(page) || (slab_used(page) == 0 && !page->home) || (lane->filled >> page->bucket & 1) == 0)
-            return false;
-        if (local->defrag && slab_bucket(slab_used(page), (uint32_t)page->slot_count) > page->bucket)
-            return false;
-        break;
-    default:
-        return false;
-    }
-    return (page->prev ? page->prev->next == page : list->first == page) && (page->next ? page->next->prev == page : list->last == page);
+    static const char wrong[] = "slab P5 a page is on the list of its state";
+    const struct quire_slab *slab = page->slab;
+    const struct slab_lane *lane = &slab->lane[page->lane];
+    const struct slab_list *list = page->state == PAGE_EMPTY ? &slab->empty : &lane->bucket[page->bucket];
+    if (page->state == PAGE_FULL || page->state == PAGE_HELD)
+        return NULL;
+    if (page->state == PAGE_PARTIAL && (lane->filled >> page->bucket & 1) == 0)
+        return wrong;
+    if (page->state == PAGE_PARTIAL && slab->filed_by_fullness && slab_bucket(slab_used(page), page->slot_count) > page->bucket)
+        return wrong;
+    bool linked = (page->prev ? page->prev->next == page : list->first == page) && (page->next ? page->next->prev == page : list->last == page);
+    return linked ? NULL : wrong;
 }
 
-/* Of a page that is claimed from, or empty: no more than all its slots can be freed before it is counted anew. */
-static bool is_seen_in_time(const struct slab_page *page)
+static const char *page_check(const struct slab_page *page)
 {
-    if (page->state == PAGE_FULL)
-        return page->due == 1;
-    return page->state == PAGE_PARTIAL ? page->beside == 0 : SLAB_NEVER - page->due <= SLAB_SLOTS_MAX;
-}
-
-static const char *page_check(const struct slab_local *local, const struct slab_page *page)
-{
-    const char *start = page->home ? (const char *)page->slots : page->span.start;
-    if (owner_object(pagemap_find(start)) != page || slab_owner(page) != local || page->slab != local->slab)
-        return "slab P1 the page map knows the page";
     uint32_t free_count = 0;
+    bool behind = false;
+    if (owner_object(pagemap_find(slab_slots(page))) != page)
+        return "slab P1 the page map knows the page";
     for (unsigned w = 0; w < page->words; w++) {
-        const char *wrong = word_check(page, w, &free_count);
-        if (wrong)
-            return wrong;
+        behind |= (page->free[w] & ~slab_word_bits(page, w)) != 0;
+        free_count += bits_count(page->free[w]);
     }
-    if (slab_used(page) != page->slot_count - free_count)
-        return "slab P2 used is slots less free bits";
-    if (page->state == PAGE_FULL ? free_count != 0 : page->state == PAGE_EMPTY && slab_used(page) != 0)
-        return "slab P3 full is without free bits, empty is without use";
-    if (!is_seen_in_time(page))
-        return "slab P7 the free that changes a page's state is noticed";
-    return is_listed(local, page) ? NULL : "slab P5 a page is on the list of its state";
+    if (free_count != page->free_count || behind)
+        return "slab P2 free bits are counted, and stand for slots";
+    if (page->state == PAGE_UNUSED || (page->state == PAGE_FULL && free_count != 0) || (page->state == PAGE_EMPTY && free_count != page->slot_count) ||
+        (page->state == PAGE_PARTIAL && (free_count == 0 || (free_count == page->slot_count && !page->home))))
+        return "slab P3 full is without free bits, empty is without others";
+    return listing_check(page);
 }
 
-static const char *local_check(const struct slab_local *local)
+static const char *sums_check(const struct quire_slab *slab)
 {
     uint32_t pages = 0, empties = 0;
-    size_t held_bytes = 0;
-    for (const struct slab_page *page = local->all; page; page = page->all_next) {
-        const char *wrong = page_check(local, page);
-        if (wrong)
-            return wrong;
+    size_t slots = 0, free_slots = 0, held_bytes = 0, mapped = size_load_relaxed(&slab->meta_bytes);
+    for (const struct slab_page *page = slab->all; page; page = page->all_next) {
         pages++;
         empties += page->state == PAGE_EMPTY;
         held_bytes += page->span.bytes;
+        slots += page->slot_count;
+        free_slots += page->free_count;
+        mapped += slab_page_bytes(page);
     }
-    if (pages != local->pages || held_bytes != local->held_bytes || empties != local->empties || local->empties_low > empties)
-        return "slab P5 a local counts its pages";
-    return NULL;
+    if (pages != slab->pages || held_bytes != slab->held_bytes || slots != slab->slots || free_slots != slab->free_slots || empties != slab->empties || slab->empties_low > empties)
+        return "slab P5 a slab counts its pages";
+    size_t counted = size_load_relaxed(&slab->mapped_bytes);
+    bool is_within = slab->limit_bytes == 0 || counted <= slab->limit_bytes;
+    return mapped == counted && is_within ? NULL : "slab P6 mapped == live + free + meta, within the limit";
 }
 
-/* The counter that the limit goes by against the sum of what is there; true, too, when somebody is at work before, after, or in between. */
-static bool sums_agree(struct quire_slab *slab)
-{
-    size_t before = size_load_relaxed(&slab->mapped_bytes);
-    bool rest = slab_all_seem_outside();
-    struct quire_slab_stats stats;
-    quire_slab_stats(slab, &stats);
-    rest = rest && slab_all_seem_outside() && size_load_relaxed(&slab->mapped_bytes) == before;
-    return stats.mapped_bytes == stats.live_bytes + stats.free_bytes + stats.meta_bytes && (!rest || stats.mapped_bytes == before);
-}
+struct verdict {
+    struct quire_slab *slab;
+    const char *wrong;
+};
 
-/*
- * What is wrong is wrong in every look.  In a single one a thread may have given a page back and another have taken one just after we had passed
- * it by, both outside again by the end.
- */
-static const char *sums_check(struct quire_slab *slab)
+static void check_thread(struct slab_thread *thread, void *arg)
 {
-    enum { LOOKS = 10 };
-    bool agree = false;
-    for (int looks = 0; looks < LOOKS && !agree; looks++)
-        agree = sums_agree(slab);
-    bool is_within = slab->limit_bytes == 0 || size_load_relaxed(&slab->mapped_bytes) <= slab->limit_bytes;
-    return agree && is_within ? NULL : "slab P6 mapped == live + free + meta, within the limit";
+    struct verdict *verdict = arg;
+    const struct slab_cache *cache = slab_visited_cache(thread, verdict->slab);
+    if (!cache || verdict->wrong)
+        return;
+    slab_lock(verdict->slab);
+    verdict->wrong = slab_cache_check(cache);
+    slab_unlock(verdict->slab);
 }
 
 const char *quire_slab_check(struct quire_slab *slab)
 {
-    const char *wrong = NULL;
+    struct verdict verdict = {slab, NULL};
     slab_verify(slab);
-    for (struct slab_local *local = slab_locals(slab); local && !wrong; local = local->next) {
-        struct slab_visit visit;
-        slab_visit_begin(&visit, local);
-        wrong = local_check(local);
-        slab_visit_end(&visit);
-    }
-    if (wrong)
-        return wrong;
-    if (slab_registry_try()) { /* else there is a tick or a trim, and sums are not at rest */
-        wrong = sums_check(slab);
-        slab_registry_unlock();
-    }
-    return wrong;
+    slab_lock(slab);
+    for (const struct slab_page *page = slab->all; page && !verdict.wrong; page = page->all_next)
+        verdict.wrong = page_check(page);
+    if (!verdict.wrong)
+        verdict.wrong = sums_check(slab);
+    slab_unlock(slab);
+    if (verdict.wrong || slab->straight)
+        return verdict.wrong;
+    slab_registry_lock();
+    slab_visit_all(check_thread, &verdict, true);
+    slab_registry_unlock();
+    return verdict.wrong;
 }

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT
 /*
- * slab_meta.c - a slab's own memory: headers of pages, locals, and the sum of all it holds.
+ * slab_meta.c - a slab's own memory: headers of pages, and the sum of all it holds.
  *
- *     the slab's first OS page                                     chunks of headers, one OS page, then up to 64 KiB
- *     +------------+---------+-------------+---------------+       +-------+--------+--------+--------+
- *     | quire_slab | local 0 | home header | home slots    |       | chunk | header | header |  ...   |
- *     +------------+---------+-------------+---------------+       +-------+--------+--------+--------+
+ *     the slab's first OS page                           chunks of headers, one OS page, then up to 64 KiB
+ *     +------------+-------------+---------------+       +-------+--------+--------+--------+
+ *     | quire_slab | home header | home slots    |       | chunk | header | header |  ...   |
+ *     +------------+-------------+---------------+       +-------+--------+--------+--------+
  *
- * A small slab is one OS page in all: its first elements lie behind its struct.  More locals are cut from OS pages of their own and stay.
+ * A small slab is one OS page in all: its first elements lie behind its struct.
  *
- * A thread that frees another's element still looks at the page's header when the page may be gone already (slab_remote.c); so an unused
- * header stays a header, and its chunk goes back only after every operation that was going on has ended (slab_grace()).
+ * A thread may look at the header of a page that is going (an address was looked up just before); so an unused header stays a header, and its
+ * chunk goes back only after every operation that was going on has ended (slab_grace()).
  *
  * Invariants:
  *   H1  chunk->used is the number of its headers that are not on the list of unused ones
  *   H2  mapped_bytes is never above limit_bytes
  *
- * Locks: slab->lock.  Not here: pages (slab_page.c).
+ * Locks: slab->lock throughout.  Not here: pages (slab_page.c).
  */
 #include "base/align.h"
 #include "os/os.h"
@@ -37,10 +37,9 @@ struct CACHE_ALIGNED slab_chunk {
 bool slab_charge(struct quire_slab *slab, size_t bytes)
 {
     size_t mapped = size_load_relaxed(&slab->mapped_bytes), room = slab->limit_bytes ? slab->limit_bytes : SIZE_MAX;
-    do
-        if (bytes > room || mapped > room - bytes)
-            return false;
-    while (!size_cas_relaxed(&slab->mapped_bytes, &mapped, mapped + bytes));
+    if (bytes > room || mapped > room - bytes)
+        return false;
+    size_store_relaxed(&slab->mapped_bytes, mapped + bytes);
     return true;
 }
 
@@ -52,7 +51,7 @@ void slab_charged(struct quire_slab *slab)
 
 void slab_discharge(struct quire_slab *slab, size_t bytes)
 {
-    size_sub_relaxed(&slab->mapped_bytes, bytes);
+    size_store_relaxed(&slab->mapped_bytes, size_load_relaxed(&slab->mapped_bytes) - bytes);
 }
 
 /* Memory for bookkeeping comes from the default source, whatever the elements' source is: it must be private to the process. */
@@ -81,8 +80,7 @@ static void meta_give(struct quire_slab *slab, const struct quire_span *span)
 
 size_t slab_header_bytes(const struct quire_slab *slab, uint32_t words)
 {
-    size_t each = sizeof(struct slab_pair) + (slab->markable ? sizeof(atomic_u64) : 0);
-    return align_up(sizeof(struct slab_page) + words * each, CACHE_LINE_BYTES);
+    return align_up(sizeof(struct slab_page) + words * sizeof(uint64_t) * (slab->markable ? 2 : 1), CACHE_LINE_BYTES);
 }
 
 static struct slab_page *header_at(const struct slab_chunk *chunk, uint32_t i)
@@ -104,15 +102,13 @@ static struct slab_chunk *chunk_new(struct quire_slab *slab, uint32_t words)
     for (uint32_t i = 0; i < chunk->count; i++) {
         struct slab_page *page = header_at(chunk, i);
         *page = (struct slab_page){.chunk = chunk, .words_max = words, .slab = slab};
-        page->marks = slab->markable ? (atomic_u64 *)(void *)&page->pair[words] : NULL;
-        for (uint32_t w = 0; w < words; w++)
-            u64_store_relaxed(&page->pair[w].remote, 0);
+        page->marks = slab->markable ? &page->free[words] : NULL;
     }
     return chunk;
 }
 
 /* The first unused header with room for so many words. */
-static struct slab_page *unused_pop_locked(struct quire_slab *slab, uint32_t words)
+static struct slab_page *unused_pop(struct quire_slab *slab, uint32_t words)
 {
     struct slab_page **link = &slab->headers;
     while (*link && (*link)->words_max < words)
@@ -125,7 +121,7 @@ static struct slab_page *unused_pop_locked(struct quire_slab *slab, uint32_t wor
     return page;
 }
 
-static void chunk_add_locked(struct quire_slab *slab, struct slab_chunk *chunk)
+static void chunk_add(struct quire_slab *slab, struct slab_chunk *chunk)
 {
     chunk->next = slab->chunks;
     slab->chunks = chunk;
@@ -139,47 +135,37 @@ static void chunk_add_locked(struct quire_slab *slab, struct slab_chunk *chunk)
 struct slab_page *slab_header_new(struct quire_slab *slab, uint32_t words)
 {
     words = words > slab->words_most ? words : slab->words_most;
-    lock_take(&slab->lock);
-    struct slab_page *page = unused_pop_locked(slab, words);
+    struct slab_page *page = unused_pop(slab, words);
     if (!page) {
         struct slab_chunk *chunk = chunk_new(slab, words);
         if (chunk) {
-            chunk_add_locked(slab, chunk);
-            page = unused_pop_locked(slab, words);
+            chunk_add(slab, chunk);
+            page = unused_pop(slab, words);
         }
     }
-    lock_drop(&slab->lock);
     return page;
 }
 
 void slab_header_delete(struct slab_page *page)
 {
     struct quire_slab *slab = page->slab;
-    lock_take(&slab->lock);
     __atomic_store_n(&page->state, PAGE_UNUSED, __ATOMIC_RELEASE);
     page->next = slab->headers;
     slab->headers = page;
-    bool idle = --page->chunk->used == 0;
-    lock_drop(&slab->lock);
-    if (idle && u32_load_relaxed(&slab->pending) == 0)
-        slab_wake(slab);
+    if (--page->chunk->used == 0)
+        slab->wakes = true;
 }
 
-bool slab_headers_idle(struct quire_slab *slab)
+bool slab_headers_idle(const struct quire_slab *slab)
 {
     bool idle = false;
-    lock_take(&slab->lock);
-    for (struct slab_chunk *chunk = slab->chunks; chunk && !idle; chunk = chunk->next)
+    for (const struct slab_chunk *chunk = slab->chunks; chunk && !idle; chunk = chunk->next)
         idle = chunk->used == 0;
-    lock_drop(&slab->lock);
     return idle;
 }
 
-/*
- * Between grace and here a header may have been used and given up again: only chunks that have been idle since before the grace may go.
- * So: take them off the lists first (slab_headers_release's first half), grace, give.  See slab_trim.c.
- */
-static struct slab_chunk *idle_chunks_unlink_locked(struct quire_slab *slab)
+/* Between grace and giving a header may be used and given up again: so idle chunks are taken off the lists before the grace. */
+struct slab_chunk *slab_headers_unlink(struct quire_slab *slab)
 {
     struct slab_chunk *idle = NULL;
     for (struct slab_page **link = &slab->headers; *link;) {
@@ -201,22 +187,12 @@ static struct slab_chunk *idle_chunks_unlink_locked(struct quire_slab *slab)
     return idle;
 }
 
-struct slab_chunk *slab_headers_unlink(struct quire_slab *slab)
-{
-    lock_take(&slab->lock);
-    struct slab_chunk *idle = idle_chunks_unlink_locked(slab);
-    lock_drop(&slab->lock);
-    return idle;
-}
-
 void slab_headers_relink(struct quire_slab *slab, struct slab_chunk *idle)
 {
-    lock_take(&slab->lock);
     for (struct slab_chunk *next; idle; idle = next) {
         next = idle->next;
-        chunk_add_locked(slab, idle);
+        chunk_add(slab, idle);
     }
-    lock_drop(&slab->lock);
 }
 
 size_t slab_headers_give(struct quire_slab *slab, struct slab_chunk *idle)
@@ -231,73 +207,6 @@ size_t slab_headers_give(struct quire_slab *slab, struct slab_chunk *idle)
     return freed;
 }
 
-/* ---- locals ---- */
-
-void slab_local_init(struct slab_local *local, struct quire_slab *slab)
-{
-    *local = (struct slab_local){.slab = slab, .lock = LOCK_INIT(LOCK_LOCAL), .chain = LOCK_INIT(LOCK_CHAIN), .defrag = u32_load_relaxed(&slab->defrag)};
-}
-
-static struct slab_local *bump_locked(struct quire_slab *slab)
-{
-    if ((size_t)(slab->bump_end - slab->bump) < sizeof(struct slab_local))
-        return NULL;
-    struct slab_local *local = (struct slab_local *)(void *)slab->bump;
-    slab->bump += sizeof *local;
-    return local;
-}
-
-void slab_cache_clear(struct slab_local *local)
-{
-    for (int i = 0; local->cache && i < SLAB_CACHE; i++)
-        local->cache[i] = &slab_page_none;
-}
-
-static void local_publish_locked(struct quire_slab *slab, struct slab_local *local)
-{
-    slab_local_init(local, slab);
-    local->next = (struct slab_local *)addr_load_relaxed(&slab->locals);
-    addr_store_release(&slab->locals, (uintptr_t)local); /* release [slab-locals] */
-}
-
-/* An OS page that is only locals, linked nowhere but on the list of spans to give at the end. */
-struct slab_local *slab_local_new(struct quire_slab *slab)
-{
-    lock_take(&slab->lock);
-    struct slab_local *local = bump_locked(slab);
-    struct quire_span span;
-    if (!local && meta_take(slab, os_page_bytes(), &span)) {
-        struct slab_chunk *chunk = span.start; /* used for ever */
-        *chunk = (struct slab_chunk){.span = span, .used = 1, .next = slab->chunks};
-        slab->chunks = chunk;
-        slab->bump = (char *)(chunk + 1);
-        slab->bump_end = (char *)span.start + span.bytes;
-        local = bump_locked(slab);
-    }
-    if (local)
-        local_publish_locked(slab, local);
-    lock_drop(&slab->lock);
-    return local;
-}
-
-/* The one that is kept for when there is no memory. */
-struct slab_local *slab_spare_take(struct quire_slab *slab)
-{
-    lock_take(&slab->lock);
-    struct slab_local *local = slab->spare;
-    slab->spare = NULL;
-    if (local)
-        local_publish_locked(slab, local);
-    lock_drop(&slab->lock);
-    return local;
-}
-
-void slab_chunks_destroy(struct quire_slab *slab)
-{
-    slab_headers_give(slab, slab->chunks);
-    slab->chunks = NULL;
-}
-
 /* Call fn with every header in use whose page is still known as its. */
 void slab_headers_each(struct quire_slab *slab, void (*fn)(struct slab_page *page))
 {
@@ -309,7 +218,7 @@ void slab_headers_each(struct quire_slab *slab, void (*fn)(struct slab_page *pag
             if (owner_object(pagemap_find(page->span.start)) == page)
                 fn(page);
             else
-                slab_set_state(page, PAGE_UNUSED); /* it was coming or going */
+                page->state = PAGE_UNUSED; /* it was coming or going */
         }
 }
 
@@ -322,8 +231,6 @@ void slab_headers_after_fork(struct quire_slab *slab)
     size_store_relaxed(&slab->meta_bytes, meta_bytes);
     slab->headers = NULL;
     for (struct slab_chunk *chunk = slab->chunks; chunk; chunk = chunk->next) {
-        if (chunk->count == 0)
-            continue;
         chunk->used = 0;
         for (uint32_t i = chunk->count; i-- > 0;) {
             struct slab_page *page = header_at(chunk, i);

@@ -2,36 +2,31 @@
 /*
  * slab_page.c - the life of a page of slots.
  *
- *                 taken           last slot claimed          a slot is freed
- *     (source) ----------> CURRENT ---------------> FULL ---------------> PARTIAL
- *        ^                  ^   ^                                          |  |
- *        |                  |   '------------------------------------------'  | the last live slot is freed
- *        |   not needed     |  needed                                         v
+ *                 taken           last slot taken            a slot comes back
+ *     (source) ----------> HELD -----------------> FULL ---------------> PARTIAL
+ *        ^                  ^  ^                                          |  |
+ *        |                  |  '------------------------------------------'  | the last one comes back
+ *        |   not needed     |  needed                                        v
  *        '----------------- | ------------------------------------------- EMPTY
  *                           '----------------------------------------------'
  *
+ *     HELD is on no list: slots are being taken, or one cache alone is filled from it.
  *     EMPTY pages go back at once, but for one, until that proves wrong: for each that is missed soon after it went, one more is kept from then
  *     on, and given up again when a whole tick did not need it.
  *
- *     a slot:  free bit --claim--> claimed (in the lane's avail) --alloc--> live --free--> free bit
- *                                                                    '--free by others--> remote bit --collect--> free bit
- *
  * Invariants, checked by quire_slab_check():
  *   P1  the page map says that the page's addresses are the page's
- *   P2  used == slots - free bits
- *   P3  a page is full exactly when it has no free bits, and empty exactly when nothing in it is used
- *   P4  no slot is two of: free, claimed, freed by others
+ *   P2  free_count is the number of free bits, and none of these stands behind the last slot
+ *   P3  a page is full exactly when it has no free bits, and empty exactly when all its slots have one
+ *   P4  a slot in a magazine carries its mark and has no free bit (slab_cache.c)
  *   P5  a page is on the list of its state, and in the bucket of its fullness or above
  *   P6  mapped == live + free + meta, and no more than the limit
- *   P7  the owner's frees count a page's `due` down to 0 just when its state may change: at the next one of a full page, at the last live slot
- *       of a partial one
  *
- * Locks: none: the caller has the local.  Not here: allocating from a page (slab_refill.c), others' frees (slab_remote.c).
+ * Locks: slab->lock throughout.  Not here: magazines (slab_cache.c).
  */
 #include "base/align.h"
 #include "os/os.h"
 #include "os/sanitize.h"
-#include "pages/pagemap.h"
 #include "pages/reaper.h"
 #include "pages/source_internal.h"
 #include "slab/slab_internal.h"
@@ -47,7 +42,7 @@ void slab_list_push(struct slab_list *list, struct slab_page *page)
     list->first = page;
 }
 
-void slab_list_remove(struct slab_list *list, struct slab_page *page)
+static void list_remove(struct slab_list *list, struct slab_page *page)
 {
     if (page->prev)
         page->prev->next = page->next;
@@ -59,78 +54,55 @@ void slab_list_remove(struct slab_list *list, struct slab_page *page)
         list->last = page->prev;
 }
 
-/* ---- which pages a local has ---- */
+/* ---- all pages of the slab ---- */
 
-/* The chain through all_next is whole at every moment: the child of a fork may find it as it was in the middle of this. */
-void slab_page_enter_all(struct slab_local *local, struct slab_page *page)
+void slab_page_enter_all(struct slab_page *page)
 {
-    lock_take(&local->chain);
-    addr_store_release(&page->owner, (uintptr_t)local); /* release [slab-owner] */
+    struct quire_slab *slab = page->slab;
     page->all_prev = NULL;
-    page->all_next = local->all;
-    if (local->all)
-        local->all->all_prev = page;
-    __atomic_store_n(&local->all, page, __ATOMIC_RELEASE);
-    lock_drop(&local->chain);
-    local->pages++;
-    local->held_bytes += page->span.bytes;
+    page->all_next = slab->all;
+    if (slab->all)
+        slab->all->all_prev = page;
+    slab->all = page;
+    slab->pages++;
+    slab->slots += page->slot_count;
+    slab->free_slots += page->free_count;
+    slab->held_bytes += page->span.bytes;
 }
 
-/* The thread's shortcuts from address to page: one for each 32 KiB that the page touches. */
-void slab_cache_forget(struct slab_local *local, const struct slab_page *page)
+static void leave_all(struct slab_page *page)
 {
-    if (!local->cache)
-        return;
-    uintptr_t first = (uintptr_t)page->slots >> SLAB_CACHE_SHIFT, last = ((uintptr_t)page->slots + slab_slots_bytes(page)) >> SLAB_CACHE_SHIFT;
-    for (uintptr_t i = first; i <= last && i < first + SLAB_CACHE; i++) {
-        struct slab_page **entry = &local->cache[(i + local->slab->id) % SLAB_CACHE];
-        if (*entry == page)
-            *entry = &slab_page_none;
-    }
-}
-
-bool slab_page_leave_all(struct slab_local *local, struct slab_page *page)
-{
-    lock_take(&local->chain);
-    if (unlikely(page->pins != 0)) {
-        lock_drop(&local->chain);
-        return false;
-    }
+    struct quire_slab *slab = page->slab;
     if (page->all_prev)
-        __atomic_store_n(&page->all_prev->all_next, page->all_next, __ATOMIC_RELEASE);
+        page->all_prev->all_next = page->all_next;
     else
-        __atomic_store_n(&local->all, page->all_next, __ATOMIC_RELEASE);
+        slab->all = page->all_next;
     if (page->all_next)
         page->all_next->all_prev = page->all_prev;
-    lock_drop(&local->chain);
-    local->pages--;
-    local->held_bytes -= page->span.bytes;
-    slab_cache_forget(local, page);
-    return true;
+    slab->pages--;
+    slab->slots -= page->slot_count;
+    slab->free_slots -= page->free_count;
+    slab->held_bytes -= page->span.bytes;
 }
 
 /* ---- pages with room ---- */
 
-static unsigned bucket_of(const struct slab_local *local, const struct slab_page *page)
+void slab_page_link(struct slab_page *page)
 {
-    return local->defrag ? slab_bucket(slab_used(page), (uint32_t)page->slot_count) : 0;
-}
-
-void slab_page_link(struct slab_local *local, struct slab_page *page)
-{
-    struct slab_lane *lane = &local->lane[page->lane];
-    unsigned bucket = bucket_of(local, page);
-    slab_set_state(page, PAGE_PARTIAL);
+    struct quire_slab *slab = page->slab;
+    struct slab_lane *lane = &slab->lane[page->lane];
+    unsigned bucket = slab->filed_by_fullness ? slab_bucket(slab_used(page), page->slot_count) : 0;
+    page->state = PAGE_PARTIAL;
     page->bucket = (uint8_t)bucket;
     slab_list_push(&lane->bucket[bucket], page);
     lane->filled |= 1U << bucket;
 }
 
-void slab_page_unlink(struct slab_local *local, struct slab_page *page)
+void slab_page_unlink(struct slab_page *page)
 {
-    struct slab_lane *lane = &local->lane[page->lane];
+    struct slab_lane *lane = &page->slab->lane[page->lane];
     struct slab_list *list = &lane->bucket[page->bucket];
-    slab_list_remove(list, page);
+    list_remove(list, page);
     if (!list->first)
         lane->filled &= ~(1U << page->bucket);
 }
@@ -140,7 +112,7 @@ static struct slab_page *fullest_of(struct slab_page *best, int count)
 {
     struct slab_page *page = best;
     for (int i = 1; i < count && page && (page = page->next) != NULL; i++)
-        if (slab_fuller(slab_used(page), (uint32_t)page->slot_count, slab_used(best), (uint32_t)best->slot_count))
+        if (slab_fuller(slab_used(page), page->slot_count, slab_used(best), best->slot_count))
             best = page;
     return best;
 }
@@ -148,7 +120,7 @@ static struct slab_page *fullest_of(struct slab_page *best, int count)
 static struct slab_page *pick_near(struct slab_lane *lane)
 {
     struct slab_page *first = lane->bucket[0].first;
-    if (first && slab_bucket(slab_used(first), (uint32_t)first->slot_count) == SLAB_BUCKETS - 1)
+    if (first && slab_bucket(slab_used(first), first->slot_count) == SLAB_BUCKETS - 1)
         return first; /* full enough not to look at others */
     return fullest_of(first, SLAB_LOOK_PAGES);
 }
@@ -157,69 +129,72 @@ static struct slab_page *pick_near(struct slab_lane *lane)
  * The fullest of all, to an eighth, and of those the fullest of the first few: a page that has been freed into since it was filed goes down to where
  * it belongs, once for each eighth of it.
  */
-static struct slab_page *pick_fullest(struct slab_local *local, struct slab_lane *lane)
+static struct slab_page *pick_fullest(struct slab_lane *lane)
 {
     while (lane->filled) {
         unsigned bucket = bits_highest(lane->filled);
         struct slab_page *page = lane->bucket[bucket].first;
-        if (slab_bucket(slab_used(page), (uint32_t)page->slot_count) >= bucket)
+        if (slab_bucket(slab_used(page), page->slot_count) >= bucket)
             return fullest_of(page, SLAB_LOOK_CLOSELY);
-        slab_page_unlink(local, page);
-        slab_page_link(local, page);
+        slab_page_unlink(page);
+        slab_page_link(page);
     }
     return NULL;
 }
 
-struct slab_page *slab_page_pick(struct slab_local *local, unsigned number)
-{
-    if (unlikely(local->defrag != u32_load_relaxed(&local->slab->defrag)))
-        slab_local_follow(local);
-    struct slab_lane *lane = &local->lane[number];
-    struct slab_page *page = local->defrag ? pick_fullest(local, lane) : pick_near(lane);
-    if (page)
-        slab_page_unlink(local, page);
-    return page;
-}
-
 /* The defragmenter was switched: all pages with room are filed anew. */
-void slab_local_follow(struct slab_local *local)
+static void follow(struct quire_slab *slab)
 {
-    local->defrag = u32_load_relaxed(&local->slab->defrag);
+    slab->filed_by_fullness = u32_load_relaxed(&slab->defrag);
     for (unsigned number = 0; number < SLAB_LANES; number++) {
-        struct slab_lane *lane = &local->lane[number];
+        struct slab_lane *lane = &slab->lane[number];
         struct slab_page *all = NULL;
         for (unsigned bucket = 0; bucket < SLAB_BUCKETS; bucket++)
             for (struct slab_page *page; (page = lane->bucket[bucket].last) != NULL;) {
-                slab_list_remove(&lane->bucket[bucket], page);
+                list_remove(&lane->bucket[bucket], page);
                 page->next = all;
                 all = page;
             }
         lane->filled = 0;
         for (struct slab_page *next; all; all = next) {
             next = all->next;
-            slab_page_link(local, all);
+            slab_page_link(all);
         }
     }
 }
 
-/* ---- coming and going ---- */
+static struct slab_page *pick(struct quire_slab *slab, unsigned number)
+{
+    if (unlikely(slab->filed_by_fullness != u32_load_relaxed(&slab->defrag)))
+        follow(slab);
+    struct slab_lane *lane = &slab->lane[number];
+    struct slab_page *page = slab->filed_by_fullness ? pick_fullest(lane) : pick_near(lane);
+    if (page)
+        slab_page_unlink(page);
+    return page;
+}
 
-/* Slots behind the last stay not free for ever. */
+/* ---- coming ---- */
+
+void slab_page_publish(struct slab_page *page)
+{
+    const struct quire_slab *slab = page->slab;
+    bool is_short = !slab->straight && page->lane == LANE_ORDINARY && page->slot_count * slab->slot_bytes <= UINT32_MAX;
+    size_store_relaxed(&page->carved, is_short ? page->reached * slab->slot_bytes : 0);
+}
+
 void slab_page_setup(struct slab_page *page, char *slots, uint32_t slot_count)
 {
-    __atomic_store_n(&page->slots, slots, __ATOMIC_RELAXED); /* before slot_count: who has an old address of this header must not find it in bounds */
-    __atomic_store_n(&page->slot_count, slot_count, __ATOMIC_RELEASE);
+    size_store_relaxed(&page->carved, 0);
+    addr_store_relaxed(&page->slots, (uintptr_t)slots);
+    page->slot_count = page->free_count = slot_count;
     page->words = (slot_count + WORD_BITS - 1) / WORD_BITS;
-    slab_set_used(page, 0);
-    page->pins = 0;
-    slab_set_claimed(page, SLAB_WORD_NONE);
+    page->pins = page->reached = page->from = 0;
     for (unsigned w = 0; w < page->words; w++) {
-        slab_refuse_remote(page, w); /* of its last life */
-        u64_store_relaxed(&page->pair[w].free, slab_word_bits(page, w));
+        page->free[w] = slab_word_bits(page, w); /* those behind the last slot stay not free for ever */
         if (page->marks)
-            u64_store_relaxed(&page->marks[w], 0);
+            page->marks[w] = 0;
     }
-    page->from = 0;
 }
 
 static bool span_take(struct quire_slab *slab, size_t bytes, struct quire_span *span)
@@ -241,17 +216,15 @@ static void span_give(struct quire_slab *slab, const struct quire_span *span)
     slab->source->verbs->give(slab->source, span);
 }
 
-static size_t next_bytes(const struct slab_local *local, size_t least)
+static size_t next_bytes(const struct quire_slab *slab, size_t least)
 {
-    struct quire_slab *slab = local->slab;
     size_t most = size_load_relaxed(&slab->page_bytes_most), first = size_load_relaxed(&slab->first_bytes);
-    size_t held = local->defrag ? local->held_bytes / SLAB_DEFRAG_PAGES : local->held_bytes;
+    size_t held = u32_load_relaxed(&slab->defrag) ? slab->held_bytes / SLAB_DEFRAG_PAGES : slab->held_bytes;
     return slab_page_bytes_next(held > first ? held : first, least, most);
 }
 
-static struct slab_page *page_new(struct slab_local *local, unsigned lane, size_t bytes)
+static struct slab_page *page_new(struct quire_slab *slab, size_t bytes)
 {
-    struct quire_slab *slab = local->slab;
     struct quire_span span;
     if (!span_take(slab, bytes, &span))
         return NULL;
@@ -266,42 +239,129 @@ static struct slab_page *page_new(struct slab_local *local, unsigned lane, size_
     if (slab->flags & QUIRE_SLAB_DONT_DUMP)
         (void)os_advise_dontdump(span.start, span.bytes);
     page->span = span;
-    page->lane = (uint8_t)lane;
     slab_page_setup(page, span.start, (uint32_t)slots);
     sanitize_no_access(span.start, span.bytes);
     sanitize_root(span.start, span.bytes, true);
-    addr_store_release(&page->owner, (uintptr_t)local); /* release [slab-owner] */
-    __atomic_store_n(&page->state, PAGE_CURRENT, __ATOMIC_RELEASE); /* after the owner: see drain_taken() */
-    slab_page_enter_all(local, page);
+    __atomic_store_n(&page->state, PAGE_HELD, __ATOMIC_RELEASE);
+    slab_page_enter_all(page);
     return page;
 }
 
 /* A page of the size that is due, or when it cannot be had, of a smaller one, down to one slot. */
-struct slab_page *slab_page_new(struct slab_local *local, unsigned lane)
+static struct slab_page *page_new_due(struct quire_slab *slab)
 {
-    size_t least = size_load_relaxed(&local->slab->page_bytes_least), one = align_up(local->slab->slot_bytes, os_page_bytes());
-    size_t bytes = next_bytes(local, least);
-    struct slab_page *page = page_new(local, lane, bytes);
+    size_t least = size_load_relaxed(&slab->page_bytes_least), one = align_up(slab->slot_bytes, os_page_bytes());
+    size_t bytes = next_bytes(slab, least);
+    struct slab_page *page = page_new(slab, bytes);
     if (unlikely(!page) && bytes > least)
-        page = page_new(local, lane, least);
+        page = page_new(slab, least);
     if (unlikely(!page) && least > one)
-        page = page_new(local, lane, one);
-    if (page && local->returned != 0) { /* given back too early: the next time it is kept */
-        local->returned--;
-        local->keep++;
+        page = page_new(slab, one);
+    if (page && slab->returned != 0) { /* given back too early: the next time it is kept */
+        slab->returned--;
+        slab->keep++;
     }
     return page;
 }
 
-/* A page that is nobody's any more goes back to the source. */
-void slab_page_give(struct slab_local *local, struct slab_page *page, bool cold)
+static void empties_remove(struct quire_slab *slab, struct slab_page *page)
 {
-    struct quire_slab *slab = local->slab;
+    list_remove(&slab->empty, page);
+    if (--slab->empties < slab->empties_low)
+        slab->empties_low = slab->empties;
+}
+
+struct slab_page *slab_page_next(struct quire_slab *slab, unsigned lane)
+{
+    struct slab_page *page = pick(slab, lane);
+    if (!page && (page = slab->empty.first) != NULL)
+        empties_remove(slab, page);
+    if (!page)
+        page = page_new_due(slab);
+    if (!page)
+        return NULL;
+    page->state = PAGE_HELD;
+    if (page->lane != lane) {
+        page->lane = (uint8_t)lane;
+        slab_page_publish(page);
+    }
+    return page;
+}
+
+void slab_currents_release(struct quire_slab *slab)
+{
+    for (unsigned number = 0; number < SLAB_LANES; number++) {
+        struct slab_page *page = slab->lane[number].current;
+        slab->lane[number].current = NULL;
+        if (page) {
+            slab_page_rejoin(page);
+            slab_page_settle(page);
+        }
+    }
+}
+
+/* ---- slots ---- */
+
+/* The marks come first: a child that is forked in between finds the slot free, in whichever way (slab_fork.c). */
+uint32_t slab_page_take(struct slab_page *page, atomic_addr *slots, uint32_t count, uint64_t key)
+{
+    char *first = slab_slots(page);
+    size_t slot_bytes = page->slab->slot_bytes;
+    uint32_t n = count < page->free_count ? count : page->free_count, at = n, reached = page->reached;
+    unsigned w = page->from;
+    for (; at > 0; w++) {
+        w = w < page->words ? w : 0;
+        uint64_t free = page->free[w];
+        for (; free && at > 0; free &= free - 1) {
+            uint32_t slot = w * WORD_BITS + bits_lowest(free);
+            char *p = first + slot * slot_bytes;
+            if (slot >= reached)
+                reached = slot + 1;
+            else if (unlikely(!slab_is_marked(page->slab, p)) && !page->slab->straight)
+                slab_refuse(page->slab, SLAB_E7, p); /* it came back twice, and was had since; or was written to */
+            if (key)
+                u64_store_relaxed((atomic_u64 *)(void *)p, slab_mark_of(p, key));
+            addr_store_relaxed(&slots[--at], (uintptr_t)p);
+        }
+        atomic_fence_signal();
+        page->free[w] = free;
+        page->from = w;
+    }
+    page->free_count -= n;
+    page->slab->free_slots -= n;
+    if (reached != page->reached) {
+        page->reached = reached;
+        slab_page_publish(page);
+    }
+    return n;
+}
+
+void slab_page_put(struct slab_page *page, size_t slot)
+{
+    struct quire_slab *slab = page->slab;
+    uint64_t bit = UINT64_C(1) << slot % WORD_BITS;
+    if (unlikely(page->free[slot / WORD_BITS] & bit))
+        slab_refuse(slab, SLAB_E1, slab_slot_at(page, slot));
+    page->free[slot / WORD_BITS] |= bit;
+    page->free_count++;
+    slab->free_slots++;
+    if (page->state != PAGE_HELD && (page->state == PAGE_FULL || page->free_count == page->slot_count)) {
+        if (page->state == PAGE_PARTIAL)
+            slab_page_unlink(page);
+        slab_page_settle(page);
+    }
+}
+
+/* ---- going ---- */
+
+/* A page that is on no list goes back to the source. */
+static void page_give(struct slab_page *page, bool cold)
+{
+    struct quire_slab *slab = page->slab;
     struct quire_span span = page->span;
-    local->given_bytes += span.bytes;
     pagemap_clear(span.start, span.bytes);
-    __atomic_store_n(&page->slot_count, 0, __ATOMIC_RELAXED); /* a late free by another thread looks whether the page is still here */
-    __atomic_store_n(&page->slots, NULL, __ATOMIC_RELEASE);   /* release [slab-went]: what was collected of it */
+    size_store_relaxed(&page->carved, 0);
+    page->slot_count = 0;
     sanitize_undefined(span.start, span.bytes);
     sanitize_root(span.start, span.bytes, false);
     if (slab->flags & QUIRE_SLAB_DONT_DUMP)
@@ -314,88 +374,52 @@ void slab_page_give(struct slab_local *local, struct slab_page *page, bool cold)
         slab->source->verbs->give(slab->source, &span);
 }
 
-/* ---- empty pages ---- */
-
-static void empties_remove(struct slab_local *local, struct slab_page *page)
-{
-    slab_list_remove(&local->empty, page);
-    if (--local->empties < local->empties_low)
-        local->empties_low = local->empties;
-}
-
-struct slab_page *slab_empty_pop(struct slab_local *local)
-{
-    struct slab_page *page = local->empty.first;
-    if (page)
-        empties_remove(local, page);
-    return page;
-}
-
-/* Up to `count` of them, those that have waited longest first.  Returns bytes. */
-size_t slab_empties_give(struct slab_local *local, uint32_t count, bool cold)
+/* Up to `count` of the empty ones, those that have waited longest first.  Returns bytes. */
+size_t slab_empties_give(struct quire_slab *slab, uint32_t count, bool cold)
 {
     size_t freed = 0;
-    for (struct slab_page *page = local->empty.last, *prev; page && count > 0; page = prev) {
+    for (struct slab_page *page = slab->empty.last, *prev; page && count > 0; page = prev) {
         prev = page->prev;
-        if (!slab_page_leave_all(local, page))
+        if (page->pins)
             continue; /* later */
-        for (unsigned w = 0; w < page->words; w++)
-            slab_refuse_remote(page, w);
-        empties_remove(local, page);
+        leave_all(page);
+        empties_remove(slab, page);
         freed += page->span.bytes;
-        slab_page_give(local, page, cold);
+        page_give(page, cold);
         count--;
     }
     return freed;
 }
 
-static void empties_push(struct slab_local *local, struct slab_page *page)
+static void empties_push(struct quire_slab *slab, struct slab_page *page)
 {
-    slab_set_state(page, PAGE_EMPTY);
-    slab_list_push(&local->empty, page);
-    local->empties++;
-    if (slab_keeps_nothing(local->slab) || reaper_keeps_nothing()) {
-        uint32_t homes = local->slab->home && slab_owner(local->slab->home) == local && local->slab->home->slot_count != 0;
-        slab_empties_give(local, local->pages - homes > 1 ? local->empties : 0, false);
+    page->state = PAGE_EMPTY;
+    slab_list_push(&slab->empty, page);
+    slab->empties++;
+    if (slab_keeps_nothing(slab) || reaper_keeps_nothing()) {
+        slab_empties_give(slab, slab->pages - (slab->home->slot_count != 0) > 1 ? slab->empties : 0, false);
         return;
     }
-    if (local->empties > (local->defrag ? 0 : slab_empties_kept(local->keep)))
-        local->returned += slab_empties_give(local, 1, false) != 0;
-    if (unlikely(u32_load_relaxed(&local->slab->pending) == 0))
-        slab_wake(local->slab);
+    if (slab->empties > (u32_load_relaxed(&slab->defrag) ? 0 : slab_empties_kept(slab->keep)))
+        slab->returned += slab_empties_give(slab, 1, false) != 0;
+    slab->wakes = true; /* as soon as the lock is dropped */
 }
 
-/* ---- what a free changes ---- */
-
-void slab_page_freed(struct slab_local *local, struct slab_page *page)
+void slab_page_settle(struct slab_page *page)
 {
-    if (page->state == PAGE_FULL && slab_page_has_room(page))
-        slab_page_link(local, page);
-    if (page->state == PAGE_PARTIAL && slab_used(page) == 0 && !page->home) {
-        slab_page_unlink(local, page);
-        empties_push(local, page);
-    }
+    if (page->free_count == page->slot_count && !page->home)
+        empties_push(page->slab, page);
+    else if (page->free_count != 0)
+        slab_page_link(page);
+    else
+        page->state = PAGE_FULL;
 }
 
-/* The lane claims no longer; its page goes where its room says. */
-void slab_lane_detach(struct slab_local *local, unsigned number)
+void slab_pages_destroy(struct quire_slab *slab)
 {
-    struct slab_lane *lane = &local->lane[number];
-    struct slab_page *page = lane->page;
-    if (!page)
-        return;
-    uint64_t avail = u64_load_relaxed(&lane->avail);
-    slab_claims_begin(page);
-    if (avail) {
-        u64_store_release(&lane->pair->free, u64_load_relaxed(&lane->pair->free) | avail); /* release [slab-claim] */
-        (void)slab_used_less(page, bits_count(avail));
+    for (struct slab_page *page = slab->all, *next; page; page = next) {
+        next = page->all_next;
+        if (!page->home)
+            page_give(page, false);
     }
-    u64_store_relaxed(&lane->avail, 0);
-    slab_set_claimed(page, SLAB_WORD_NONE);
-    slab_claims_end(page);
-    lane->pair = NULL;
-    lane->page = NULL;
-    slab_set_state(page, PAGE_FULL);
-    slab_page_rejoin(local, page);
-    slab_page_freed(local, page);
 }

@@ -4,7 +4,7 @@
  *
  *     slabs: newest <-> ... <-> oldest           ids: one bit each, the lowest free one is taken: threads' tables stay short
  *
- * Who has the registry's lock knows that no slab ends, no thread gives its locals up, and no header stops being one.
+ * Who has the registry's lock knows that no slab ends, no thread gives its caches up, and no header stops being one.
  *
  * Locks: the registry's, the lowest of the slab's.  Not here: threads (slab_thread.c).
  */
@@ -12,7 +12,8 @@
 
 #include "slab/slab_internal.h"
 
-enum { IDS_MAX = (SLAB_RECORD_BYTES - sizeof(struct slab_thread)) / sizeof(struct slab_local *) / WORD_BITS * WORD_BITS };
+enum { IDS_MAX = SLAB_IDS_MAX };
+#define ID_NONE UINT32_MAX
 
 static struct {
     struct lock lock;
@@ -28,14 +29,6 @@ void slab_registry_lock(void)
 {
     lock_take(&registry.lock);
     addr_store_relaxed(&registry.holder, (uintptr_t)&slab_thread_self);
-}
-
-bool slab_registry_try(void)
-{
-    bool got = lock_try(&registry.lock);
-    if (got)
-        addr_store_relaxed(&registry.holder, (uintptr_t)&slab_thread_self);
-    return got;
 }
 
 void slab_registry_unlock(void)
@@ -82,7 +75,7 @@ static uint32_t id_new_locked(void)
             return w * WORD_BITS + bits_lowest(free);
         }
     }
-    return SLAB_ID_NONE;
+    return ID_NONE;
 }
 
 static void id_delete_locked(uint32_t id)
@@ -94,11 +87,12 @@ static void id_delete_locked(uint32_t id)
 
 int slab_register(struct quire_slab *slab)
 {
-    slab_threads_setup();
     slab_registry_lock();
     uint32_t id = id_new_locked();
-    if (id != SLAB_ID_NONE) {
+    if (id != ID_NONE) {
         slab->id = id;
+        if (!slab->straight)
+            slab->offset = id * (uint32_t)sizeof(struct slab_cache);
         slab->birth = ++registry.births;
         slab->prev = NULL;
         slab->next = registry.slabs;
@@ -107,31 +101,29 @@ int slab_register(struct quire_slab *slab)
         registry.slabs = slab;
     }
     slab_registry_unlock();
-    return id != SLAB_ID_NONE ? 0 : -ENOMEM;
+    return id != ID_NONE ? 0 : -ENOMEM;
 }
 
 /* The thread forgets a slab; by contract it is not inside it. */
-static void forget(struct slab_local *local, uint32_t id)
+static void forget(struct slab_thread *thread, void *slab)
 {
-    struct slab_visit visit;
-    slab_visit_begin(&visit, local);
-    if (visit.thread) {
-        visit.thread->table[id] = &slab_local_none;
-        visit.thread->bound--;
-        local->cache = NULL;
+    struct slab_cache *cache = slab_visited_cache(thread, slab);
+    if (cache) {
+        slab_cache_forget(cache);
+        slab_cache_init(cache, NULL);
     }
-    slab_visit_end(&visit);
 }
 
 void slab_unregister(struct quire_slab *slab)
 {
     slab_registry_lock();
     uint32_t id = slab->id;
-    if (unlikely(id == SLAB_ID_NONE))
+    if (unlikely(id == ID_NONE))
         slab_refuse(NULL, SLAB_E5, slab); /* ended by another thread at this moment */
-    slab->id = SLAB_ID_NONE;
-    for (struct slab_local *local = slab_locals(slab); local; local = local->next)
-        forget(local, id);
+    __atomic_store_n(&slab->offset, SLAB_OFFSET_NONE, __ATOMIC_RELAXED);
+    if (!slab->straight)
+        slab_visit_all(forget, slab, true);
+    slab->id = ID_NONE;
     id_delete_locked(id);
     if (slab->prev)
         slab->prev->next = slab->next;

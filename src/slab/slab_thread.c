@@ -1,67 +1,52 @@
 // SPDX-License-Identifier: MIT
 /*
- * slab_thread.c - which thread has which pages, and how another gets at them.
+ * slab_thread.c - each thread's record and caches, and how another gets at them.
  *
- *     thread T                                       visitor (trim, statistics, walk, the clock)
- *     active = 1                                     take T's lock
- *     id < limit ?  no: the long way, with the lock  limit = 0
- *     ... at its own pages, no atomic instruction    os_barrier(): T has seen limit 0, or is seen active
- *     active = 0                                     wait until active is 0; the same once more for the cache of pages
- *                                                    ... at T's pages
+ *     thread T                                       visitor (trim, the clock, a doubt, a check)
+ *     active = 1                                     limit = 0, for every thread
+ *     offset < limit ?  no: the long way, locked     os_barrier(): each has seen limit 0, or is seen active
+ *     ... at its own cache, no atomic instruction    for each T: take T's lock; wait until active is 0
+ *     active = 0                                     ... at T's caches
  *                                                    limit = as before; drop T's lock
  *
- * A lock that favours its thread: the thread pays two stores, the visitor a system call.  Where the system has no such barrier, and when a
- * sanitizer watches, the limit is 0 for good and every operation takes the thread's lock.
+ * A lock that favours its thread: the thread pays two stores, the visitor a system call for all threads together.  Where the system has no such
+ * barrier, and when a sanitizer watches, no thread has caches and every operation takes the slab's lock.
  *
- * A thread's record outlives it and serves a later thread.  A thread that has ended leaves its locals to the next that comes to the slab; until
- * then they are nobody's, and whoever wants in takes the local's own lock.  Threads that cannot have a record (no memory, or they are in their
- * last destructors) share one, under its lock.
+ * A thread's record outlives it and serves a later thread; its caches do not: they go back when it ends, and when it has not used them for a while.
+ * Threads that cannot have a record (no memory, or they are in their last destructors) share one without caches.
  *
  * Invariants:
- *   T1  a local is one thread's, or nobody's
- *   T2  local->thread changes only under the thread's lock and the local's
- *   T3  a thread inside an operation holds no lock of rank LOCK_THREAD or lower, and waits for none
+ *   T1  a thread inside an operation holds no lock, and waits for none
+ *   T2  caches are changed by their thread, inside or with its record locked, or by a visitor
  *
- * Locks: registry (slab_registry.c) < a thread's < a local's < a slab's < records.  Not here: what is done inside.
+ * Locks: registry (slab_registry.c) < a thread's < a slab's < records.  Not here: what is in a cache.
  */
 #include <errno.h>
+#include <string.h>
 
 #include "base/align.h"
 #include "base/panic.h"
 #include "os/os.h"
 #include "os/sanitize.h"
-#include "pages/pagemap.h"
 #include "slab/slab_internal.h"
 
 enum { PATIENCE_SPINS = 100, NAP_NS = 50000 };
 
-/* Not yet known, and known no longer. */
-#define NONE_4 &slab_page_none, &slab_page_none, &slab_page_none, &slab_page_none
-#define NONE_16 NONE_4, NONE_4, NONE_4, NONE_4
-#define NONE_32 NONE_16, NONE_16
-#define NONE_128 {NONE_32, NONE_32, NONE_32, NONE_32}
-STATIC_ASSERT(SLAB_CACHE == 128, "as many as NONE_128 names");
-struct slab_page slab_page_none;
-struct slab_local slab_local_none;
-static struct slab_thread thread_none = {.cache = NONE_128};
-static union {
-    struct slab_thread record;
-    char memory[SLAB_RECORD_BYTES];
-} shared = {.record = {.cache = NONE_128}};
-#define thread_shared (shared.record)
+static struct slab_thread thread_none;
+static struct slab_thread thread_shared;
 THREAD_LOCAL struct slab_thread *slab_thread_self __attribute__((tls_model("initial-exec"))) = &thread_none;
-
 
 static struct {
     struct lock lock;
     atomic_addr all; /* struct slab_thread *: only grows */
     struct slab_thread *unused;
+    struct slab_thread *bump, *bump_end; /* room for more */
     atomic_u32 ready; /* 0 not asked, 1 barriers work, 2 they do not */
 } records = {.lock = LOCK_INIT(LOCK_RECORDS)};
 
-/* What this thread is inside of, for slab_refuse(): the record that it has locked for an operation of its own, and its visits. */
+/* What this thread has locked, for slab_refuse(): a record, its own or a visited one, and a slab. */
 static THREAD_LOCAL struct slab_thread *holding __attribute__((tls_model("initial-exec")));
-static THREAD_LOCAL struct slab_visit *visiting __attribute__((tls_model("initial-exec")));
+static THREAD_LOCAL struct quire_slab *locking __attribute__((tls_model("initial-exec")));
 
 static struct slab_thread *records_first(void)
 {
@@ -75,7 +60,12 @@ static void record_publish_locked(struct slab_thread *thread)
     addr_store_release(&records.all, (uintptr_t)thread); /* release [slab-records] */
 }
 
-void slab_threads_setup(void)
+static bool barriers_work(void)
+{
+    return u32_load_acquire(&records.ready) == 1; /* acquire [slab-ready] */
+}
+
+bool slab_threads_setup(void)
 {
     lock_take(&records.lock);
     if (u32_load_relaxed(&records.ready) == 0) {
@@ -84,62 +74,28 @@ void slab_threads_setup(void)
         u32_store_release(&records.ready, barriers ? 1 : 2); /* release [slab-ready] */
     }
     lock_drop(&records.lock);
-}
-
-static bool barriers_work(void)
-{
-    return u32_load_acquire(&records.ready) == 1; /* acquire [slab-ready] */
-}
-
-/* Wait until the thread is outside; false: not within our patience. */
-static bool wait_inactive(const struct slab_thread *thread, bool patient)
-{
-    if (thread == &thread_shared)
-        return true; /* it works under its lock only */
-    for (int i = 0; u32_load_acquire(&thread->active) != 0; i++) { /* acquire [slab-active] */
-        if (i < PATIENCE_SPINS)
-            cpu_pause();
-        else if (patient)
-            os_sleep_ns(NAP_NS);
-        else
-            return false; /* it waits for a CPU: a nap may cost us a time slice, and there are other threads to see */
-    }
-    return true;
-}
-
-/* The thread has seen what we wrote, and what it was doing has ended. */
-static bool barrier_with(const struct slab_thread *thread, bool patient)
-{
-    if (thread == slab_thread_self)
-        return true;
-    if (barriers_work())
-        os_barrier();
-    return wait_inactive(thread, patient);
+    return barriers_work();
 }
 
 /* ---- a thread's record ---- */
 
 static uint32_t limit_of(const struct slab_thread *thread)
 {
-    return barriers_work() && thread != &thread_shared ? thread->count : 0;
+    return barriers_work() ? thread->count * (uint32_t)sizeof(struct slab_cache) : 0;
 }
 
-/* Both ends of a locked operation or visit. */
 static void thread_lock(struct slab_thread *thread)
 {
     lock_take(&thread->lock);
+    holding = thread;
 }
 
+/* Also the end of a visit. */
 static void thread_unlock(struct slab_thread *thread)
 {
+    holding = NULL;
     u32_store_release(&thread->limit, limit_of(thread)); /* release [slab-limit] */
     lock_drop(&thread->lock);
-}
-
-static void cache_clear(struct slab_thread *thread)
-{
-    for (int i = 0; i < SLAB_CACHE; i++)
-        thread->cache[i] = &slab_page_none;
 }
 
 static struct slab_thread *record_new(void)
@@ -147,12 +103,15 @@ static struct slab_thread *record_new(void)
     struct slab_thread *thread = NULL;
     void *memory;
     lock_take(&records.lock);
+    if (!records.unused && records.bump == records.bump_end && os_map(os_page_bytes(), os_page_bytes(), &memory) == 0) {
+        records.bump = memory;
+        records.bump_end = records.bump + os_page_bytes() / sizeof *thread;
+    }
     if (records.unused) {
         thread = records.unused;
         records.unused = thread->free_next;
-    } else if (os_map(align_up(SLAB_RECORD_BYTES, os_page_bytes()), os_page_bytes(), &memory) == 0) {
-        thread = memory; /* address space: the table is touched as far as it is used */
-        cache_clear(thread);
+    } else if (records.bump != records.bump_end) {
+        thread = records.bump++;
         record_publish_locked(thread);
     }
     lock_drop(&records.lock);
@@ -167,25 +126,58 @@ static void record_delete(struct slab_thread *thread)
     lock_drop(&records.lock);
 }
 
-/* The thread gives a local up, with all in it, for the next that comes. */
-static void unbind(struct slab_thread *thread, uint32_t id)
+static struct slab_cache *cache_at(const struct slab_thread *thread, uint32_t id)
 {
-    struct slab_local *local = thread->table[id];
-    struct quire_slab *slab = local->slab;
-    slab_drain(local);
-    for (unsigned lane = 0; lane < SLAB_LANES; lane++)
-        slab_lane_detach(local, lane);
-    bool left = local->empties != 0;
-    lock_take(&local->lock);
-    local->cache = NULL;
-    thread->table[id] = &slab_local_none;
-    thread->bound--;
-    addr_store_relaxed(&local->thread, 0);
-    lock_drop(&local->lock);
-    local->unbound_next = NULL;
-    slab_unbound_push(slab, local);
-    if (left)
-        slab_wake(slab);
+    return (struct slab_cache *)(void *)thread->caches + id;
+}
+
+static size_t caches_bytes(uint32_t count)
+{
+    return align_up(count * sizeof(struct slab_cache), os_page_bytes());
+}
+
+static void caches_delete(struct slab_thread *thread)
+{
+    if (thread->count)
+        os_unmap(thread->caches, caches_bytes(thread->count));
+    thread->caches = NULL;
+    thread->count = 0;
+}
+
+/* Moved, with the small magazines in them; the keys go along, and so do the marks. */
+static void caches_move(struct slab_cache *to, struct slab_cache *from, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        ptrdiff_t moved = (char *)&to[i] - (char *)&from[i];
+        memcpy(&to[i], &from[i], sizeof to[i]);
+        if (to[i].cur != &from[i].small)
+            continue;
+        to[i].cur = &to[i].small;
+        to[i].end = (atomic_addr *)(void *)((char *)to[i].end + moved);
+        addr_store_relaxed(&to[i].top, addr_load_relaxed(&to[i].top) + (uintptr_t)moved);
+    }
+}
+
+/* The record's caches reach to `id`; under its lock.  False: no memory. */
+static bool caches_grow(struct slab_thread *thread, uint32_t id)
+{
+    void *memory;
+    if (id < thread->count)
+        return true;
+    size_t bytes = caches_bytes(id + 1);
+    if (bytes < 2 * caches_bytes(thread->count))
+        bytes = 2 * caches_bytes(thread->count);
+    if (os_map(bytes, os_page_bytes(), &memory) != 0)
+        return false;
+    struct slab_cache *caches = memory;
+    uint32_t count = (uint32_t)(bytes / sizeof *caches);
+    caches_move(caches, (struct slab_cache *)(void *)thread->caches, thread->count);
+    for (uint32_t i = thread->count; i < count; i++)
+        slab_cache_init(&caches[i], NULL);
+    caches_delete(thread);
+    thread->caches = memory;
+    thread->count = count;
+    return true;
 }
 
 /* The thread ends; what its later destructors do goes through the shared record. */
@@ -195,13 +187,11 @@ static void thread_end(void *record)
     slab_thread_self = &thread_shared;
     slab_registry_lock(); /* no slab is destroyed meanwhile */
     thread_lock(thread);
-    holding = thread;
-    u32_store_relaxed(&thread->limit, 0);
-    cache_clear(thread);
-    for (uint32_t id = 0; id < thread->count && thread->bound != 0; id++)
-        if (thread->table[id] != &slab_local_none)
-            unbind(thread, id);
-    slab_drop(&(struct slab_hold){thread});
+    for (uint32_t id = 0; id < thread->count; id++)
+        if (cache_at(thread, id)->slab)
+            slab_cache_leave(cache_at(thread, id));
+    caches_delete(thread);
+    thread_unlock(thread);
     slab_registry_unlock();
     record_delete(thread);
 }
@@ -212,7 +202,7 @@ static struct slab_thread *thread_get(void)
     struct slab_thread *thread = slab_thread_self;
     if (likely(thread != &thread_none))
         return thread;
-    thread = record_new();
+    thread = barriers_work() ? record_new() : NULL;
     if (!thread)
         return &thread_shared;
     if (os_at_thread_exit(thread_end, thread) != 0) {
@@ -222,195 +212,182 @@ static struct slab_thread *thread_get(void)
     return slab_thread_self = thread;
 }
 
-/* The table is set as far as `id`; under the thread's lock. */
-static void table_grow(struct slab_thread *thread, uint32_t id)
-{
-    while (thread->count <= id)
-        thread->table[thread->count++] = &slab_local_none;
-}
-
-/* A local for the thread: one that an ended thread left, or a new one. */
-static struct slab_local *bind(struct quire_slab *slab, struct slab_thread *thread)
-{
-    struct slab_local *local = slab_unbound_pop(slab);
-    if (!local)
-        local = slab_local_new(slab);
-    if (!local)
-        return NULL;
-    lock_take(&local->lock); /* a visitor may be inside still */
-    addr_store_release(&local->thread, (uintptr_t)thread); /* release [slab-bound] */
-    lock_drop(&local->lock);
-    local->cache = thread->cache;
-    thread->table[slab->id] = local;
-    thread->bound++;
-    return local;
-}
-
 /* ---- operations the long way ---- */
 
-struct slab_local *slab_hold(struct quire_slab *slab, struct slab_hold *hold, bool bound)
+struct slab_cache *slab_hold(struct quire_slab *slab)
 {
     slab_verify(slab);
-    struct slab_thread *thread = hold->thread = thread_get();
+    struct slab_thread *thread = thread_get();
     thread_lock(thread);
-    holding = thread;
-    table_grow(thread, slab->id); /* also for a thread that only frees: then it takes the short way from now on */
-    struct slab_local *local = thread->table[slab->id];
-    if (local == &slab_local_none && bound)
-        local = bind(slab, thread);
-    return local;
+    if (slab->straight || thread == &thread_shared || !caches_grow(thread, slab->id))
+        return NULL;
+    thread->holds++;
+    struct slab_cache *cache = cache_at(thread, slab->id);
+    if (!cache->slab)
+        slab_cache_init(cache, slab);
+    return cache;
 }
 
-void slab_drop(struct slab_hold *hold)
+void slab_drop(void)
 {
-    holding = NULL;
-    thread_unlock(hold->thread);
+    thread_unlock(holding);
+}
+
+void slab_lock(struct quire_slab *slab)
+{
+    lock_take(&slab->lock);
+    locking = slab;
+}
+
+void slab_unlock(struct quire_slab *slab)
+{
+    bool wakes = slab->wakes;
+    locking = NULL;
+    slab->wakes = false;
+    slab->turns++;
+    lock_drop(&slab->lock);
+    if (unlikely(wakes))
+        slab_wake(slab);
 }
 
 void slab_refuse(const struct quire_slab *slab, const char *what, const void *address)
 {
     /* The hook may look at other slabs: it must not find this thread inside. */
     u32_store_release(&slab_thread_self->active, 0); /* release [slab-active] */
+    if (locking)
+        slab_unlock(locking);
     if (holding)
-        slab_drop(&(struct slab_hold){holding});
-    while (visiting)
-        slab_visit_end(visiting);
+        slab_drop();
     slab_registry_let_go();
     panic("slab", slab && slab->name[0] ? slab->name : NULL, what, address);
 }
 
 /* ---- visits ---- */
 
-/* Nobody's, or one whose thread has its lock taken by us; T2 says that it stays so. */
-static bool visit_lock(struct slab_visit *visit, bool patient)
+/* Wait until the thread is outside; false: not within our patience. */
+static bool wait_inactive(const struct slab_thread *thread, bool patient)
 {
-    for (;;) {
-        struct slab_thread *thread = visit->thread = (struct slab_thread *)addr_load_acquire(&visit->local->thread); /* acquire [slab-bound] */
-        struct lock *lock = thread ? &thread->lock : &visit->local->lock;
-        if (patient)
-            lock_take(lock);
-        else if (!lock_try(lock))
-            return false;
-        if ((struct slab_thread *)addr_load_relaxed(&visit->local->thread) == thread)
-            return true;
-        lock_drop(lock);
+    if (thread == &thread_shared || thread == slab_thread_self)
+        return true; /* one works under its lock only, the other is here */
+    for (int i = 0; u32_load_acquire(&thread->active) != 0; i++) { /* acquire [slab-active] */
+        if (i < PATIENCE_SPINS)
+            cpu_pause();
+        else if (patient)
+            os_sleep_ns(NAP_NS);
+        else
+            return false; /* it waits for a CPU: a nap may cost us a time slice, and there are other threads to see */
     }
-}
-
-/* Without a page in its cache the thread frees the long way.  An operation that had seen the old limit may have put one there since: again. */
-static bool cache_close(struct slab_thread *thread, bool patient)
-{
-    uint32_t fills;
-    do {
-        fills = __atomic_load_n(&thread->fills, __ATOMIC_RELAXED);
-        cache_clear(thread);
-        if (!barrier_with(thread, patient))
-            return false;
-    } while (__atomic_load_n(&thread->fills, __ATOMIC_RELAXED) != fills);
     return true;
 }
 
-bool slab_visit_try(struct slab_visit *visit, struct slab_local *local, bool patient)
+static bool visit(struct slab_thread *thread, slab_visit_fn *fn, void *arg, bool patient)
 {
-    visit->local = local;
-    if (!visit_lock(visit, patient))
+    if (patient)
+        lock_take(&thread->lock);
+    else if (!lock_try(&thread->lock))
         return false;
-    visit->outer = visiting;
-    visiting = visit;
-    if (visit->thread && u32_load_relaxed(&visit->thread->limit) != 0) {
-        u32_store_relaxed(&visit->thread->limit, 0);
-        if (!cache_close(visit->thread, patient)) {
-            slab_visit_end(visit);
-            return false;
-        }
+    holding = thread;
+    if (u32_load_relaxed(&thread->limit) != 0) { /* it went the long way since the barrier */
+        u32_store_relaxed(&thread->limit, 0);
+        os_barrier();
     }
-    return true;
+    bool out = wait_inactive(thread, patient);
+    if (out)
+        fn(thread, arg);
+    thread_unlock(thread);
+    return out;
 }
 
-void slab_visit_begin(struct slab_visit *visit, struct slab_local *local)
+bool slab_visit_all(slab_visit_fn *fn, void *arg, bool patient)
 {
-    (void)slab_visit_try(visit, local, true);
-}
-
-void slab_visit_end(struct slab_visit *visit)
-{
-    visiting = visit->outer;
-    if (visit->thread)
-        thread_unlock(visit->thread);
-    else
-        lock_drop(&visit->local->lock);
-}
-
-/* Every operation that was going on when this was called has ended. */
-static bool all_outside(bool patient)
-{
+    bool all = true;
+    for (struct slab_thread *thread = records_first(); thread; thread = thread->next)
+        u32_store_relaxed(&thread->limit, 0);
     if (barriers_work())
         os_barrier();
-    for (struct slab_thread *thread = records_first(); thread; thread = thread->next) {
-        if (patient)
-            lock_take(&thread->lock); /* whoever was inside the long way is out */
-        else if (!lock_try(&thread->lock))
-            return false;
-        bool out = wait_inactive(thread, patient);
-        lock_drop(&thread->lock);
-        if (!out)
-            return false;
-    }
-    return true;
+    for (struct slab_thread *thread = records_first(); thread; thread = thread->next)
+        all &= visit(thread, fn, arg, patient);
+    return all;
 }
 
-bool slab_all_seem_outside(void)
+struct slab_cache *slab_visited_cache(const struct slab_thread *thread, const struct quire_slab *slab)
 {
-    bool outside = true;
-    for (struct slab_thread *thread = records_first(); thread && outside; thread = thread->next) {
-        if (thread == slab_thread_self)
-            continue;
-        outside = u32_load_acquire(&thread->active) == 0 && !lock_held(&thread->lock); /* acquire [slab-active] */
-    }
-    return outside;
+    if (slab->straight || slab->id >= thread->count || cache_at(thread, slab->id)->slab != slab)
+        return NULL;
+    return cache_at(thread, slab->id);
 }
 
-/* Twice: an operation that found a page while it was in use may remember it (thread->remote) after it is gone; one that began with what was
- * remembered may still look at it. */
+void slab_caches_look(const struct quire_slab *slab, void (*fn)(const struct slab_cache *cache, void *arg), void *arg)
+{
+    for (struct slab_thread *thread = slab->straight ? NULL : records_first(); thread; thread = thread->next) {
+        lock_take(&thread->lock);
+        const struct slab_cache *cache = slab_visited_cache(thread, slab);
+        if (cache)
+            fn(cache, arg);
+        lock_drop(&thread->lock);
+    }
+}
+
+void slab_thread_detach(struct slab_thread *thread)
+{
+    caches_delete(thread);
+}
+
+static void look_away(struct slab_thread *thread, void *arg)
+{
+    (void)thread, (void)arg;
+}
+
+size_t slab_thread_bytes(void)
+{
+    size_t bytes = 0;
+    for (const struct slab_thread *thread = records_first(); thread; thread = thread->next)
+        bytes += caches_bytes(__atomic_load_n(&thread->count, __ATOMIC_RELAXED));
+    return bytes;
+}
+
 bool slab_grace(bool patient)
 {
-    if (!all_outside(patient))
-        return false;
-    for (struct slab_thread *thread = records_first(); thread; thread = thread->next)
-        addr_store_relaxed(&thread->remote, 0);
-    return all_outside(patient);
+    return slab_visit_all(look_away, NULL, patient);
 }
 
 /* ---- the child of a fork ---- */
 
-/* This thread is the only one left: the others' locals are nobody's.  True: one of them was inside an operation. */
+/* True: a thread that is no more was inside an operation. */
 bool slab_threads_after_fork(void)
 {
-    struct slab_thread *self = slab_thread_self;
     bool inside = lock_reset(&records.lock);
-    records.unused = NULL;
     if (u32_load_relaxed(&records.ready) == 1 && os_barrier_init() != 0)
         u32_store_relaxed(&records.ready, 2);
+    holding = NULL;
+    locking = NULL;
     for (struct slab_thread *thread = records_first(); thread; thread = thread->next) {
         inside |= lock_reset(&thread->lock);
-        if (thread != self)
+        if (thread != slab_thread_self)
             inside |= u32_load_relaxed(&thread->active) != 0;
         u32_store_relaxed(&thread->active, 0);
-        u32_store_relaxed(&thread->limit, limit_of(thread));
-        cache_clear(thread);
-        addr_store_relaxed(&thread->remote, 0);
-        if (thread == self || thread == &thread_shared)
-            continue;
-        for (uint32_t i = 0; i < thread->count; i++)
-            thread->table[i] = &slab_local_none;
-        thread->bound = 0;
-        thread->free_next = records.unused;
-        records.unused = thread;
     }
     return inside;
 }
 
-bool slab_thread_is_left(const struct slab_thread *thread)
+void slab_threads_adopt(bool anew)
 {
-    return thread == slab_thread_self || thread == &thread_shared;
+    bool without = !barriers_work();
+    records.unused = NULL;
+    for (struct slab_thread *thread = records_first(); thread; thread = thread->next) {
+        bool gone = thread != slab_thread_self && thread != &thread_shared;
+        for (uint32_t id = 0; id < thread->count; id++) {
+            struct slab_cache *cache = cache_at(thread, id);
+            if (cache->slab && anew)
+                slab_cache_init(cache, cache->slab);
+            else if (cache->slab && (gone || without))
+                slab_cache_flush(cache);
+        }
+        if (gone) {
+            caches_delete(thread);
+            thread->free_next = records.unused;
+            records.unused = thread;
+        }
+        u32_store_relaxed(&thread->limit, limit_of(thread));
+    }
 }
