@@ -443,3 +443,25 @@ def test_a_site_is_found_by_its_name_as_the_tables_show_it(wanted):
     name = "shop::box<int>* shop::make_box<int>(std::vector<int, std::allocator<int> >&)"
     site = advice.Site(7, name, "", [], "slab", None, 0, 100, 4800, 50, 200, 0)
     assert patch.find([site], wanted) == [site]
+
+
+def test_a_line_that_several_callers_reach_is_changed_once_and_not_said_to_be_unchanged(tmp_path):
+    source = tmp_path / "a.c"
+    source.write_text("#include <stdlib.h>\nstruct node { int a; };\nvoid *new_node(void) {\n    return malloc(sizeof(struct node));\n}\n")
+    sites = [site_named("new_node", path=str(source), line=4)._replace(id=number) for number in (1, 2)]
+    found = patch_source.diff(patch.Change("n", "arena", "", 64, "", sites[0], sites[1:]), sites)
+    assert found.text.count("+    return") == 1 and found.notes == []
+
+
+@pytest.mark.parametrize(
+    "stacks, said",
+    [
+        ([["malloc", "node", "parse", "main", "__libc_start_call_main"]], "parse"),
+        ([["malloc", "main", "__libc_start_call_main", "_start"]], "main"),
+        ([["malloc", "node", "main", "_start"], ["malloc", "main", "_start"]], "main"),
+        ([["malloc", "work", "start_thread", "clone3"], ["malloc", "work", "start_thread", "clone3"]], "work"),
+    ],
+)
+def test_a_phase_is_never_said_to_lie_in_what_calls_main(stacks, said):
+    sites = [advice.Site(i, s[1], "", s, "arena", 0, None, 9, 9, 9, 9, 0)._replace(frame=1) for i, s in enumerate(stacks)]
+    assert patch.common_frame(sites) == said

@@ -122,7 +122,10 @@ def common_frame(sites):
         while same < min(len(common), len(other)) and common[same] == other[same]:
             same += 1
         common = common[:same]
-    return common[-1] if common else ""
+    if common and not common[-1].startswith(render.RUNTIME):
+        return common[-1]
+    own = {site.stack[site.frame] for site in sites if len(site.stack) > site.frame}
+    return own.pop() if len(own) == 1 else "main" if common else ""  # only what calls main is common: main itself is the place
 
 
 def container(site):

@@ -134,10 +134,10 @@ def sketch(site):
 
 
 def change_lines(lines, change, sites):
-    """Changes the calls of these sites in place; what could not be changed, as notes."""
-    cpp, changed, notes = is_cpp(change.site.path), set(), []
+    """Changes the calls of these sites in place; what could not be changed, as notes. Sites of several callers are one call."""
+    cpp, changed, notes, before = is_cpp(change.site.path), set(), [], list(lines)
     for site in sites:
-        found = find_call(lines, site.line)
+        found = find_call(before, site.line)
         if found is None:
             notes.append(sketch(site))
             continue
