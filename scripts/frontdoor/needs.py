@@ -27,7 +27,7 @@ BUILD = [
 PEERS = ["libmimalloc2.0", "libjemalloc2", "libtcmalloc-minimal4", "jq"]
 TEST = [
     "libgtest-dev", "valgrind", "strace", "sqlite3", "procps", "gdb", "scdoc", "man-db",
-    "chromium", "chromium-driver", "patch",
+    "chromium", "chromium-driver", "patch", "libdebuginfod1",
 ]  # fmt: skip
 # The other processor's compiler and an emulator of it: 54 MiB, about 15 s.  Its tests are skipped
 # without.
@@ -55,6 +55,7 @@ _LIBRARY_OF = {
     "libmimalloc2.0": "libmimalloc.so.2",
     "libjemalloc2": "libjemalloc.so.2",
     "libtcmalloc-minimal4": "libtcmalloc_minimal.so.4",
+    "libdebuginfod1": "libdebuginfod.so.1",
 }
 
 

@@ -2,11 +2,15 @@
 """test_manners - streams, exit codes, terminals of any width and none, names of any bytes, files that are there already."""
 
 import errno
+import glob
+import http.server
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
+import threading
 
 import pytest
 from manners import COLOUR, Running, environment
@@ -332,19 +336,58 @@ def test_a_stripped_program_is_told_by_module_and_offset_and_how_to_get_names(tm
     assert "debug" in done.stdout and "-g" in done.stdout
 
 
-def test_no_debuginfo_server_is_asked(tmp_path, churn):
+def debuginfo_server(folder):
+    """A server of `debuginfo` files by build id, and the list of what it was asked for."""
+    asked = []
+
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            file = folder / self.path.strip("/").replace("/", "-")
+            self.send_response(200 if file.exists() else 404)
+            body = file.read_bytes() if file.exists() else b""
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server, asked
+
+
+@pytest.mark.skipif(not glob.glob("/usr/lib/*/libdebuginfod.so.1"), reason="needs libdebuginfod1")
+def test_a_debuginfo_server_is_asked_where_the_variable_names_one_and_only_there(tmp_path, churn):
     program = tmp_path / "bare"
     subprocess.run(["strip", "-o", program, churn[0]], check=True)
     quire(tmp_path, "record", "-o", "bare.qtr", "--", program)
-    # A server that accepts and never answers: whoever asks it waits.
-    script = "import socket,sys; s=socket.socket(); s.bind(('127.0.0.1',0)); s.listen(1); print(s.getsockname()[1],flush=True); s.settimeout(300); s.accept(); print('asked',flush=True)"
-    server = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
-    url = f"http://127.0.0.1:{server.stdout.readline().strip()}/"
-    env = {"DEBUGINFOD_URLS": url, "HOME": str(tmp_path)}
-    done = quire(tmp_path, "advise", "bare.qtr", environment=env)
-    assert done.returncode == 0
-    server.kill()
-    assert "asked" not in server.communicate()[0]
+    notes = subprocess.run(["readelf", "-n", program], capture_output=True, text=True, check=True).stdout
+    build_id = notes.split("Build ID: ")[1].split()[0]
+    (tmp_path / f"buildid-{build_id}-debuginfo").write_bytes(pathlib.Path(churn[0]).read_bytes())
+    server, asked = debuginfo_server(tmp_path)
+    url = f"http://127.0.0.1:{server.server_port}/"
+    try:
+        plain = quire(tmp_path, "advise", "bare.qtr", environment={"HOME": str(tmp_path), "DEBUGINFOD_URLS": ""})
+        assert plain.returncode == 0 and asked == [] and "bare+0x" in plain.stdout
+        named = quire(tmp_path, "advise", "bare.qtr", environment={"HOME": str(tmp_path), "DEBUGINFOD_URLS": url})
+        assert named.returncode == 0 and any(build_id in path for path in asked) and "bare+0x" not in named.stdout
+    finally:
+        server.shutdown()
+
+
+def test_a_place_without_a_name_is_told_by_the_exported_name_before_it(tmp_path):
+    source = "#include <stdlib.h>\nvoid *keep[5000];\n__attribute__((noinline)) void exported_one(void) { keep[0] = malloc(9); }\n"
+    source += "static __attribute__((noinline)) void *hidden(int i) { return keep[i] = malloc(20); }\n"
+    source += "int main(void) { exported_one(); for (int i = 1; i < 5000; i++) hidden(i); return 0; }\n"
+    program = build(tmp_path, source, flags=["-rdynamic", "-fno-inline", "-fno-toplevel-reorder"])
+    subprocess.run(["strip", program], check=True)
+    quire(tmp_path, "record", "-o", "x.qtr", "--", program)
+    done = quire(tmp_path, "advise", "--json", "x.qtr")
+    site = json.loads(done.stdout)["traces"][0]["sites"][0]
+    assert site["function"].startswith("program+0x") and site["where"] == "(after exported_one)"
+    assert any("(after exported_one)" in frame for frame in site["stack"])
 
 
 # time

@@ -93,9 +93,9 @@ void site_write(const Report &report, uint32_t id, FILE *to) {
     const Site &site = report.sites->all()[id];
     const SiteLife &life = report.life->sites()[id];
     const Generations &g = life.generations;
-    std::fprintf(to, "    {\n      %s, \"function\": %s, \"file\": %s, \"line\": %d, \"module\": %s,\n",
+    std::fprintf(to, "    {\n      %s, \"function\": %s, \"file\": %s, \"line\": %d, \"module\": %s, \"after\": %s,\n",
                  member("id", id).c_str(), quoted(site.function).c_str(), quoted(site.file).c_str(), site.line,
-                 quoted(site.module).c_str());
+                 quoted(site.module).c_str(), quoted(site.after).c_str());
     std::fprintf(to, "      \"inlined\": %s, \"key\": \"%016llx\", %s,\n", site.inlined ? "true" : "false",
                  static_cast<unsigned long long>(site.key), member("frame", report.sites->own_frame(site)).c_str());
     std::fprintf(to, "      \"stack\": %s,\n", list(report.sites->stack_text(site)).c_str());

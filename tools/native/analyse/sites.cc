@@ -185,7 +185,8 @@ void Sites::settle() {
         auto inserted = numbers.emplace(key, static_cast<uint32_t>(sites_.size()));
         if (inserted.second) {
             Site site;
-            site.function = !frame->function.empty() ? frame->function : frame->text();
+            site.after = frame->after;
+            site.function = !frame->function.empty() ? frame->function : frame->text().substr(0, frame->text().find(" (after "));
             site.file = frame->file;
             site.module = frame->module;
             site.line = frame->line;

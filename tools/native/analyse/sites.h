@@ -20,7 +20,7 @@
 namespace quire {
 
 struct Site {
-    std::string function, file, module;
+    std::string function, file, module, after;
     int line = 0;
     bool inlined = false;         // the function, into its caller
     uint64_t key = 0;             // the same in every trace of one program: of the places that tell sites apart

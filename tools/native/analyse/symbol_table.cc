@@ -47,13 +47,22 @@ void SymbolTable::fill(Dwfl_Module *module) {
     symbols_.erase(std::unique(symbols_.begin(), symbols_.end(), same), symbols_.end());
 }
 
+std::vector<SymbolTable::Symbol>::const_iterator SymbolTable::after(uint64_t address) const {
+    return std::upper_bound(symbols_.begin(), symbols_.end(), address,
+                            [](uint64_t value, const Symbol &symbol) { return value < symbol.start; });
+}
+
+const SymbolTable::Symbol *SymbolTable::before(uint64_t address) const {
+    auto next = after(address);
+    return next == symbols_.begin() ? nullptr : &*(next - 1);
+}
+
 const SymbolTable::Symbol *SymbolTable::at(uint64_t address) const {
-    auto after = std::upper_bound(symbols_.begin(), symbols_.end(), address,
-                                  [](uint64_t value, const Symbol &symbol) { return value < symbol.start; });
+    auto next = after(address);
     const Symbol *sizeless = nullptr;
-    size_t nearby = std::min<size_t>(ENCLOSING_MAX, static_cast<size_t>(after - symbols_.begin()));
+    size_t nearby = std::min<size_t>(ENCLOSING_MAX, static_cast<size_t>(next - symbols_.begin()));
     for (size_t i = 1; i <= nearby; i++) {
-        const Symbol &symbol = *(after - static_cast<ptrdiff_t>(i));
+        const Symbol &symbol = *(next - static_cast<ptrdiff_t>(i));
         uint64_t offset = address - symbol.start;
         if (symbol.bytes != 0 && offset < symbol.bytes) {
             return &symbol;

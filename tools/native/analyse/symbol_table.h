@@ -28,8 +28,11 @@ class SymbolTable {
     void fill(Dwfl_Module *module);
     /* The symbol that holds the address, or begins shortly before it and says no size; NULL: none. */
     const Symbol *at(uint64_t address) const;
+    /* The last one that begins before it, however far; NULL: none. */
+    const Symbol *before(uint64_t address) const;
 
   private:
+    std::vector<Symbol>::const_iterator after(uint64_t address) const;
     std::vector<Symbol> symbols_;
 };
 

@@ -5,7 +5,7 @@
  *   address -> module (last one loaded there) -> DWARF scopes -> inlined frames and line
  *                                             -> symbol table -> function and offset
  *
- * Each module is opened at its first address and no sooner.  No network: debuginfod is switched off.
+ * Each module is opened at its first address and no sooner.  No network, but where DEBUGINFOD_URLS asks for it: libdw then asks those servers.
  * Not here: what makes a site (sites.cc).
  */
 #include "symbols.h"
@@ -34,6 +34,11 @@ std::string demangled(const char *name) {
     return result;
 }
 
+/* Demangled, without a symbol version. */
+std::string plain_name(const std::string &symbol) {
+    return demangled(symbol.substr(0, symbol.find('@')).c_str());
+}
+
 std::string base_name(const std::string &path) {
     size_t slash = path.rfind('/');
     return slash == std::string::npos ? path : path.substr(slash + 1);
@@ -60,7 +65,7 @@ const Dwfl_Callbacks dwfl_callbacks = callbacks();
 
 std::string Frame::text() const {
     if (function.empty()) {
-        return module.empty() ? hex(offset) : module + "+" + hex(offset);
+        return (module.empty() ? hex(offset) : module + "+" + hex(offset)) + (after.empty() ? "" : " (after " + after + ")");
     }
     std::string name = inlined ? function + " (inlined)" : function;
     if (!file.empty()) {
@@ -122,11 +127,12 @@ void Symbols::Module::open(std::string &note) {
 
 void Symbols::Module::symbol_into(Frame &frame, uint64_t address) const {
     const SymbolTable::Symbol *symbol = names.at(address);
-    if (symbol == nullptr) {
-        return;  // the nearest symbol ends before: some static function without a name
+    if (symbol == nullptr) {  // the nearest symbol ends before: some static function without a name
+        const SymbolTable::Symbol *before = names.before(address);
+        frame.after = before != nullptr ? plain_name(before->name) : "";
+        return;
     }
-    std::string text = symbol->name;
-    frame.function = demangled(text.substr(0, text.find('@')).c_str());  // without a symbol version
+    frame.function = plain_name(symbol->name);
     frame.offset = address - symbol->start + 1;
     frame.symbol_start = symbol->start;
     frame.symbol_bytes = symbol->bytes;
@@ -191,10 +197,7 @@ void Symbols::Module::inlined_into(std::vector<Frame> &frames, uint64_t address)
     frames.push_back(outer);
 }
 
-Symbols::Symbols() {
-    unsetenv("DEBUGINFOD_URLS");
-}
-
+Symbols::Symbols() = default;
 Symbols::~Symbols() = default;
 
 void Symbols::module_add(const qtr_meta_module &record, const char *path) {

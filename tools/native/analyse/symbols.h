@@ -3,7 +3,8 @@
  * symbols.h - what stands at an address of the traced program: functions, innermost first, with inlined ones.
  *
  * Names come from the files that were loaded then, if they are still the same (build id): DWARF when there is any, else
- * .symtab or .dynsym, else "module+0xoffset".
+ * .symtab or .dynsym (also those of .gnu_debugdata, and what a debuginfod server has, where DEBUGINFOD_URLS names one), else
+ * "module+0xoffset" and the exported name before it.
  */
 #pragma once
 
@@ -20,6 +21,7 @@ namespace quire {
 struct Frame {
     std::string function;        // demangled; "" when no symbol covers the address
     std::string file;            // "" without debug information
+    std::string after;           // demangled; where `function` is empty: the last symbol that begins before, "" too when there is none
     std::string module;          // file name without its folder; "" for code that no file holds
     int line = 0;
     bool inlined = false;
@@ -27,7 +29,7 @@ struct Frame {
     uint64_t symbol_start = 0;   // 0 when inlined or unknown
     uint64_t symbol_bytes = 0;
 
-    std::string text() const;    // "function (file:line)", "function (inlined) (file:line)", "function+0x1c (module)" or "module+0x1234"
+    std::string text() const;    // "function (file:line)", "function (inlined) (file:line)", "function+0x1c (module)", "module+0x1234 (after name)" or "module+0x1234"
 };
 
 /* The file that an address was in. */

@@ -76,9 +76,9 @@ def heap_lines(recording, planned):
 
 
 def where(named):
-    """file:line of a site, or nothing."""
+    """file:line of a site; of a place without a name the exported one before it; or nothing."""
     if not named.get("file"):
-        return ""
+        return f"(after {named['after']})" if named.get("after") else ""
     return (
         f"{named['file'].rsplit('/', 1)[-1]}:{named['line']}"
         if named.get("line")
