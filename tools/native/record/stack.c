@@ -4,8 +4,12 @@
  *
  *   1. a cache of this thread: (return address, sp) -> the slots where that stack's return addresses lay.
  *      When every slot still holds its address the stack is the same one: a load and a compare a frame.
- *   2. else walk by the learnt rules (rules.c) and look the addresses' hash up in the process's table.
- *   3. a hash that is new gets the next number, and the trace a definition (meta.c).
+ *   2. else walk by the learnt rules (rules.c) until a frame of this thread's last walk is met, whose outer slots still hold their
+ *      addresses: recursion changes a few inner frames at a time.
+ *   3. look the addresses' hash up in the process's table; a hash that is new gets the next number, and the trace a definition (meta.c).
+ *
+ *   last walk    main | parse | value | list | value | list | value       outermost first; a step begins at the other end
+ *                                        ^ met here: what lies left of it stays, what lies right was walked anew
  *
  *   cache entry { ip sp | id n | low 32 bits of each address | slot offsets } x 1024, two for each call
  *
@@ -26,6 +30,9 @@
 #define TABLE       (1u << TABLE_LOG2)
 #define STACKS_MAX  (TABLE / 2)  // further ones get number 0, counted as unknown
 #define SLOT_STEP   8u
+#define STEPS_MAX   64u   // further than a stack is kept, so that the next walks have something to meet
+#define WALK_MAX    256u  // frames that are remembered
+#define SUM_FACTOR  UINT64_C(0x9fb21c651e98df25)
 
 struct cache_entry {
     uintptr_t ip, sp;
@@ -35,8 +42,19 @@ struct cache_entry {
     uint16_t offset[QTR_FRAMES_MAX];  // of a slot from sp, in words
 };
 
+/* One frame: its return address and where that lay (0: in no slot), sp and bp in it. */
+struct walked {
+    uintptr_t ip, slot, sp, bp;
+};
+
+/* `sum` of a frame: of the addresses from the outermost to it, so that those of any run of frames are two of them. */
 struct rec_stack_cache {
     struct cache_entry entry[CACHE];
+    struct walked step[STEPS_MAX];  // innermost first: this walk's, until they are put behind the last one's
+    struct walked last[WALK_MAX];
+    uint64_t sum[WALK_MAX];
+    unsigned count;  // frames of the last walk; 0: there is none
+    bool is_rooted;  // its first frame is the thread's outermost
 };
 
 struct table_entry {
@@ -47,12 +65,16 @@ struct table_entry {
 
 enum { SLOTS_DIFFER = 0 };
 
+/* A stack: the innermost of the last walk's frames, innermost first. */
 struct walk {
-    uintptr_t ip[QTR_FRAMES_MAX];
-    uintptr_t slot[QTR_FRAMES_MAX];
+    const struct walked *innermost;
     unsigned count;
     bool cacheable;
 };
+
+static const struct walked *frame_at(const struct walk *walk, unsigned place) {
+    return walk->innermost - place;
+}
 
 static struct table_entry *table;
 static uint32_t stacks;
@@ -104,41 +126,95 @@ static inline bool cache_holds(const struct cache_entry *entry, const struct rec
 static void cache_fill(struct cache_entry *entry, const struct rec_frame *frame, const struct walk *walk) {
     entry->ip = 0;
     for (unsigned i = 1; i < walk->count; i++) {
-        uintptr_t words = (walk->slot[i] - frame->sp) / SLOT_STEP;
+        uintptr_t words = (frame_at(walk, i)->slot - frame->sp) / SLOT_STEP;
         if (words > UINT16_MAX) {
             return;
         }
         entry->offset[i - 1] = (uint16_t)words;
-        entry->low_bits[i - 1] = (uint32_t)walk->ip[i];
+        entry->low_bits[i - 1] = (uint32_t)frame_at(walk, i)->ip;
     }
     entry->count = walk->count - 1;
     entry->sp = frame->sp;
     entry->ip = frame->ip;
 }
 
-/* False: a step could not be made just now. */
-static bool walk_by_rules(struct walk *walk, struct rec_frame frame, struct rec_bounds *bounds) {
-    for (walk->count = 0;;) {
-        walk->ip[walk->count++] = frame.ip;
-        if (walk->count == QTR_FRAMES_MAX) {
-            return true;
-        }
-        uintptr_t *slot = &walk->slot[walk->count];
-        enum rec_step step = rec_rules_step(&frame, bounds, slot);
-        if (step != REC_STEP_OK || frame.ip == 0) {
-            return step != REC_STEP_BUSY;
-        }
-        walk->cacheable = walk->cacheable && *slot != 0;
+/*
+ * Whether the stack from this frame outwards is the last walk's first `count` frames: as far as a stack is kept that has `steps` frames
+ * inside of it. The frame itself has to be in the same place, and all other slots hold what they held.
+ */
+static bool same_outside(const struct rec_stack_cache *cache, unsigned count, unsigned steps, const struct walked *frame) {
+    const struct walked *here = &cache->last[count - 1];
+    unsigned wanted = QTR_FRAMES_MAX - steps;
+    if (here->slot != frame->slot || here->ip != frame->ip || here->bp != frame->bp || (count < wanted && !cache->is_rooted)) {
+        return false;
     }
+    for (unsigned i = count < wanted ? count : wanted; i > 0; i--, here--) {
+        if (*(const uintptr_t *)here->slot != here->ip) {
+            return false;
+        }
+    }
+    return true;
 }
 
-static uint64_t walk_hash(const struct walk *walk) {
-    uint64_t hash = walk->count;
-    for (unsigned i = 0; i < walk->count; i++) {
-        hash = (hash ^ walk->ip[i]) * 0x9fb21c651e98df25u;
-        hash ^= hash >> 32;
+/* The steps behind the first `kept` frames of the last walk, and the sums on from there. */
+static void append(struct rec_stack_cache *cache, unsigned kept, unsigned steps) {
+    uint64_t sum = kept ? cache->sum[kept - 1] : 0;
+    while (steps-- > 0) {
+        uint64_t mixed = cache->step[steps].ip * UINT64_C(0x9e3779b97f4a7c15);
+        sum = sum * SUM_FACTOR + (mixed ^ mixed >> 29);
+        cache->sum[kept] = sum;
+        cache->last[kept++] = cache->step[steps];
     }
-    return hash | 1;  // 0 marks a free place
+    cache->count = kept;
+}
+
+/* False: a step could not be made just now. */
+static bool walk_by_rules(struct rec_stack_cache *cache, struct rec_frame frame, struct rec_bounds *bounds, bool *cacheable) {
+    unsigned kept = cache->count, steps = 0;
+    enum rec_step step = REC_STEP_OK;
+    uintptr_t slot = 0;
+    bool met = false;
+    while (step == REC_STEP_OK && frame.ip != 0 && steps < STEPS_MAX) {
+        cache->step[steps] = (struct walked){frame.ip, slot, frame.sp, frame.bp};
+        while (kept > 0 && cache->last[kept - 1].sp < frame.sp) {
+            kept--;
+        }
+        met = steps > 0 && steps < QTR_FRAMES_MAX && *cacheable && kept > 0 &&
+              same_outside(cache, kept, steps, &cache->step[steps]);
+        if (met) {
+            break;
+        }
+        steps++;
+        step = rec_rules_step(&frame, bounds, &slot);
+        *cacheable = *cacheable && (step != REC_STEP_OK || slot != 0);
+    }
+    cache->count = 0; /* what was there is half gone */
+    if (step == REC_STEP_BUSY) {
+        return false;
+    }
+    if (!met) {
+        kept = 0;
+        cache->is_rooted = step == REC_STEP_END || frame.ip == 0;
+    }
+    if (kept + steps > WALK_MAX) {
+        return walk_by_rules(cache, (struct rec_frame){cache->step[0].ip, cache->step[0].sp, cache->step[0].bp}, bounds, cacheable);
+    }
+    append(cache, kept, steps);
+    return true;
+}
+
+/* Of the innermost frames alone. */
+static uint64_t walk_hash(const struct rec_stack_cache *cache, unsigned count) {
+    uint64_t hash = cache->sum[cache->count - 1];
+    if (cache->count > count) {
+        uint64_t factor = 1;
+        for (unsigned i = 0; i < count; i++) {
+            factor *= SUM_FACTOR;
+        }
+        hash -= cache->sum[cache->count - 1 - count] * factor;
+    }
+    hash = (hash ^ hash >> 32 ^ count) * SUM_FACTOR;
+    return (hash ^ hash >> 29) | 1;  // 0 marks a free place
 }
 
 static struct table_entry *table_place(uint64_t hash) {
@@ -154,8 +230,8 @@ static struct table_entry *table_place(uint64_t hash) {
 /* How far up from malloc's caller the next return addresses lie. */
 static void slots_of(const struct walk *walk, uintptr_t sp, uint16_t words[QTR_SLOTS_MAX]) {
     for (unsigned i = 0; i < QTR_SLOTS_MAX; i++) {
-        bool known = i + 1 < walk->count && walk->slot[i + 1] > sp && walk->cacheable;
-        uintptr_t up = known ? (walk->slot[i + 1] - sp) / SLOT_STEP : QTR_SLOT_NONE;
+        bool known = i + 1 < walk->count && frame_at(walk, i + 1)->slot > sp && walk->cacheable;
+        uintptr_t up = known ? (frame_at(walk, i + 1)->slot - sp) / SLOT_STEP : QTR_SLOT_NONE;
         words[i] = (uint16_t)(up < QTR_SLOT_NONE ? up : QTR_SLOT_NONE);
     }
 }
@@ -190,7 +266,11 @@ static uint32_t number_new(uint64_t hash, const struct walk *walk, const uint16_
     } else if (stacks < STACKS_MAX) {
         id = ++stacks;
         rec_header->stacks = id;
-        rec_meta_stack(id, walk->ip, walk->count);
+        uintptr_t ips[QTR_FRAMES_MAX];
+        for (unsigned i = 0; i < walk->count; i++) {
+            ips[i] = frame_at(walk, i)->ip;
+        }
+        rec_meta_stack(id, ips, walk->count);
         rec_meta_slots(id, words);
         entry->id = id;
         entry->slots_hash = slots_hash(words);
@@ -204,12 +284,15 @@ static __attribute__((noinline)) uint32_t stack_slow(struct rec_thread *thread, 
                                                      struct cache_entry *entry) {
     struct rec_bounds bounds = {.thread_low = thread->stack_low, .thread_high = thread->stack_high};
     bounds.high = rec_bounds_high(&bounds, frame.sp);
+    struct rec_stack_cache *cache = thread->cache;
     struct walk walk = {.cacheable = bounds.high == bounds.thread_high};
-    if (!walk_by_rules(&walk, frame, &bounds)) {
+    if (!walk_by_rules(cache, frame, &bounds, &walk.cacheable)) {
         rec_header->unknown_stacks++;
         return 0;
     }
-    uint64_t hash = walk_hash(&walk);
+    walk.innermost = &cache->last[cache->count - 1];
+    walk.count = cache->count < QTR_FRAMES_MAX ? cache->count : QTR_FRAMES_MAX;
+    uint64_t hash = walk_hash(cache, walk.count);
     uint16_t words[QTR_SLOTS_MAX];
     slots_of(&walk, frame.sp, words);
     struct table_entry *known = table_place(hash);
@@ -224,6 +307,9 @@ static __attribute__((noinline)) uint32_t stack_slow(struct rec_thread *thread, 
         entry[1] = entry[0];
         entry->id = id;
         cache_fill(entry, &frame, &walk);
+    }
+    if (!walk.cacheable) {
+        cache->count = 0;
     }
     return id;
 }
