@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "heap/heap_internal.h"
 #include "os/os.h"
 #include "steer/steer_internal.h"
 
@@ -97,6 +98,7 @@ static void collect(struct steer_lane *lane)
     for (int i = 0; chunk && i < LOOKED_AT; i++, chunk = next) {
         next = chunk->next;
         if (chunk != lane->chunk && chunk->used == chunk->freed + steer_freed_by_others(chunk)) {
+            steer_chunk_verify(chunk);
             steer_lane_drop(lane, chunk);
             steer_chunk_give(chunk);
         }
@@ -130,6 +132,7 @@ static bool next_chunk(struct steer_lane *lane, unsigned pool_idx, struct steer_
 {
     struct steer_chunk *chunk = lane->chunk;
     if (chunk && steer_lane_used(lane) == chunk->freed + steer_freed_by_others(chunk)) {
+        steer_chunk_verify(chunk);
         steer_chunk_clear(chunk, steer_lane_used(lane));
         lane->tag = chunk->tags;
         return true;

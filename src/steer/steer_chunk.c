@@ -12,6 +12,7 @@
  */
 #include <string.h>
 
+#include "heap/heap_internal.h"
 #include "os/os.h"
 #include "steer/steer_internal.h"
 
@@ -122,14 +123,22 @@ static void unlist_shared(struct steer_pool *pool, struct steer_chunk *chunk)
     lock_drop(&pool->lock);
 }
 
-/* Its last block is gone.  The tags decide: a second free that was counted, too, must not take a living block's memory away. */
-void steer_chunk_dead(struct steer_chunk *chunk)
+/*
+ * By the count nothing lives in it.  Where several threads freed the tags decide: two frees of one block at the same moment may have been counted
+ * both, and must not take a living block's memory away.
+ */
+void steer_chunk_verify(const struct steer_chunk *chunk)
 {
     for (size_t i = 0; i < chunk->grains; i++) {
         unsigned tag = steer_tag(&chunk->tags[i]);
         if (unlikely(tag != TAG_NONE && tag != TAG_FREED))
             heap_refuse(&heap_of_process, HEAP_E1, chunk->base + (i << STEER_GRAIN_SHIFT));
     }
+}
+
+void steer_chunk_dead(struct steer_chunk *chunk)
+{
+    steer_chunk_verify(chunk);
     unlist_shared(&steer_plan.pool[chunk->pool], chunk);
     steer_chunk_give(chunk);
 }

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "heap/heap_internal.h"
 #include "os/os.h"
 #include "steer/steer_internal.h"
 
@@ -60,6 +61,8 @@ static NOINLINE void owned_look(struct steer_chunk *chunk, uint8_t *at, unsigned
         chunk->used = (uint32_t)steer_lane_used(lane);
     if (chunk->used != chunk->freed + steer_freed_by_others(chunk))
         return;
+    if (steer_freed_by_others(chunk) != 0)
+        steer_chunk_verify(chunk);
     if (is_current && !u32_load_relaxed(&steer_plan.pool[chunk->pool].is_sent_back)) {
         steer_chunk_clear(chunk, steer_lane_used(lane));
         lane->tag = chunk->tags;

@@ -32,9 +32,9 @@
 
 #include <quire/source.h>
 
-#include "base/bits.h"
+#include "base/align.h"
+#include "base/compiler.h"
 #include "base/lock.h"
-#include "heap/heap_internal.h"
 #include "os/os.h"
 #include "pages/pagemap.h"
 #include "steer/steer.h"
@@ -179,13 +179,13 @@ static ALWAYS_INLINE unsigned steer_find(unsigned node, uintptr_t ret)
 static ALWAYS_INLINE unsigned steer_site_quick(struct steer_call call)
 {
     uint64_t key = steer_key(0, call.ret), word = u64_load_relaxed(&steer_slots[steer_place(key)]);
-    return likely(word >> 16 == key) ? (unsigned)(word & UINT16_MAX) : TARGET_NODE;
+    return likely(word >> 16 == key) ? (unsigned)(word & UINT16_MAX) : (unsigned)TARGET_NODE;
 }
 unsigned steer_site_deep(unsigned target, const uintptr_t *frame);
 static ALWAYS_INLINE unsigned steer_site_of(struct steer_call call)
 {
     unsigned target = steer_find(0, call.ret);
-    return likely((target & TARGET_NODE) == 0) ? target : steer_site_deep(target, call.frame);
+    return likely(target < TARGET_NODE) ? target : steer_site_deep(target, call.frame);
 }
 uint32_t steer_learnt(void);
 void steer_sites_after_fork(void);
@@ -202,6 +202,7 @@ void steer_chunk_give(struct steer_chunk *chunk);
 void steer_chunk_clear(struct steer_chunk *chunk, size_t used);
 /* The owner lets go of it; it may be gone. */
 void steer_chunk_share(struct steer_chunk *chunk);
+void steer_chunk_verify(const struct steer_chunk *chunk); /* stops the process where a block lives in it */
 void steer_chunk_dead(struct steer_chunk *chunk); /* a shared one whose balance is 0 */
 uint64_t steer_chunk_live(const struct steer_chunk *chunk, uint64_t *blocks); /* grains */
 void steer_pools_after_fork(void);
