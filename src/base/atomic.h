@@ -42,6 +42,16 @@ static ALWAYS_INLINE void cpu_pause(void)
 #endif
 }
 
+/* One instruction that reads and writes, where there is one, and no atomic one: memory that was never touched is had by one fault. */
+static ALWAYS_INLINE void word_add_in_place(uint64_t *word, uint64_t n)
+{
+#if CPU_X86_64
+    __asm__ volatile("addq %1, %0" : "+m"(*word) : "r"(n) : "cc");
+#else
+    *(volatile uint64_t *)word += n;
+#endif
+}
+
 #define ATOMIC_WORDS(X) X(u32, uint32_t) X(u64, uint64_t) X(size, size_t) X(addr, uintptr_t)
 
 #define ATOMIC_WORD(w, type)                                                                       \

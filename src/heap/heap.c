@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/panic.h"
-#include "heap/heap_internal.h"
+#include "heap/heap_secure.h"
 #include "os/os.h"
 #include "os/sanitize.h"
 
@@ -30,13 +30,14 @@ static uint64_t no_slots;
 
 void heap_bins_clear(struct heap_local *local)
 {
-    for (unsigned c = 0; c < HEAP_CLASSES; c++)
+    for (unsigned c = 0; c < HEAP_BINS; c++)
         local->bin[c] = (struct heap_bin){.word = &no_slots, .slot_bytes = (uint16_t)heap_class_bytes(c)};
 }
 
 void heap_local_init(struct heap_local *local, struct quire_heap *heap)
 {
     local->heap = heap;
+    local->is_secure = heap_is_secure(heap);
     local->bias = (struct bias)BIAS_INIT(LOCK_HEAP_LOCAL);
     heap_bins_clear(local);
 }
@@ -97,7 +98,8 @@ static void heap_init(struct quire_heap *heap, const struct quire_heap_opts *opt
     heap->limit_bytes = opts->limit_bytes;
     heap->source = opts->source ? opts->source : quire_source_default();
     heap->own_memory = heap->source == quire_source_default() || heap->source == quire_source_anon();
-    heap->tail_bytes = (opts->flags & QUIRE_HEAP_SECURE ? HEAP_CANARY_BYTES : 0U) + (sanitize_watched() ? REDZONE_BYTES : 0U);
+    heap->is_watched = sanitize_watched();
+    heap->tail_bytes = (opts->flags & QUIRE_HEAP_SECURE ? HEAP_CANARY_BYTES : 0U) + (heap->is_watched ? REDZONE_BYTES : 0U);
     heap->lock = (struct lock)LOCK_INIT(LOCK_HEAP);
     if (opts->name)
         strncpy(heap->name, opts->name, HEAP_NAME_BYTES - 1);
@@ -151,10 +153,10 @@ struct quire_heap *quire_heap_create(const struct quire_heap_opts *opts)
         errno = EINVAL;
         return NULL;
     }
-    struct quire_source *source = quire_source_default();
     struct quire_span span;
     size_t bytes = align_up(sizeof(struct quire_heap), os_page_bytes());
-    int error = opts->limit_bytes && opts->limit_bytes < bytes ? -ENOMEM : source->verbs->take(source, bytes, os_page_bytes(), &span);
+    bool is_secure = (opts->flags & QUIRE_HEAP_SECURE) != 0;
+    int error = opts->limit_bytes && opts->limit_bytes < bytes ? -ENOMEM : heap_meta_map(is_secure, bytes, &span);
     if (error) {
         errno = -error;
         return NULL;
@@ -201,16 +203,17 @@ void quire_heap_destroy(struct quire_heap *heap)
     heap_list_lock(); /* whoever asks whose an address is may have found a header of ours: it is done with it now */
     heap_list_unlock();
     heap_chunks_destroy(heap);
-    struct quire_source *source = quire_source_default();
+    heap_sealed_destroy(heap);
+    bool is_secure = heap_is_secure(heap);
     for (struct heap_local *local = heap_locals(heap), *next; local; local = next) {
         struct quire_span span = heap_local_span(local);
         next = local->next;
         heap_late_destroy(local);
         if (local != &heap->home)
-            source->verbs->give(source, &span);
+            heap_meta_unmap(is_secure, &span);
     }
     struct quire_span span = heap->span;
-    source->verbs->give(source, &span);
+    heap_meta_unmap(is_secure, &span);
     heap_thread_outside();
     errno = kept;
 }
@@ -251,6 +254,7 @@ void heap_each(void (*fn)(struct quire_heap *heap, void *arg), void *arg)
 static void after_fork(void)
 {
     bias_after_fork();
+    heap_tls.random = 0; /* parent and child go different ways */
     lock_reset(&heaps.lock);
     addr_store_relaxed(&heaps.holder, 0);
     for (struct quire_heap *heap = &heap_of_process; heap && u32_load_relaxed(&heap_is_ready); heap = heap->next)

@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "heap/heap_internal.h"
+#include "heap/heap_secure.h"
 #include "os/os.h"
 #include "os/sanitize.h"
 
@@ -55,9 +55,21 @@ static void rounding_note(struct heap_bin *bin, size_t bytes)
     bin->rounding16 = (uint16_t)(mean + (seen - mean) / 8);
 }
 
+static void *secure_inside(struct heap_local *local, unsigned class, size_t bytes)
+{
+    struct heap_bin *bin = &local->bin[class];
+    void *p = heap_secure_take(bin);
+    if (p || !heap_next_page(local, class))
+        return p;
+    rounding_note(bin, bytes);
+    return heap_secure_take(bin);
+}
+
 static void *alloc_inside(struct heap_local *local, unsigned class, size_t bytes)
 {
     struct heap_bin *bin = &local->bin[class];
+    if (local->is_secure)
+        return secure_inside(local, class, bytes);
     if (local->warm[class].count != 0)
         return heap_warm_pop(&local->warm[class]);
     if (*bin->word == 0 && !heap_next_word(bin)) {
@@ -65,23 +77,19 @@ static void *alloc_inside(struct heap_local *local, unsigned class, size_t bytes
             return NULL;
         rounding_note(bin, bytes);
     }
-    unsigned bit;
-    if (heap_is_secure(local->heap)) {
-        uint64_t *word = heap_secure_pick(bin, &bit);
-        heap_bits_set(word, *word & ~(UINT64_C(1) << bit));
-        return heap_slot_at(bin->page, (uint32_t)(word - bin->page->free) * WORD_BITS + bit);
-    }
-    bit = bits_lowest(*bin->word);
+    unsigned bit = bits_lowest(*bin->word);
     heap_bits_set(bin->word, *bin->word & (*bin->word - 1));
     return bin->base + (size_t)bit * bin->slot_bytes;
 }
 
-static void handed_out(const struct quire_heap *heap, void *p, size_t slot_bytes)
+static void handed_out(const struct quire_heap *heap, void *p, unsigned class, size_t bytes)
 {
-    sanitize_undefined(p, slot_bytes);
-    if (heap_is_secure(heap))
-        heap_secure_handed_out(p, slot_bytes);
-    sanitize_no_access((char *)p + slot_bytes - heap->tail_bytes, heap->tail_bytes);
+    if (heap_is_secure(heap)) {
+        heap_secure_hand_out(heap, p, class, bytes);
+        return;
+    }
+    sanitize_undefined(p, heap_class_bytes(class));
+    sanitize_no_access((char *)p + heap_class_bytes(class) - heap->tail_bytes, heap->tail_bytes);
 }
 
 static void *alloc_held(struct quire_heap *heap, unsigned class, size_t bytes)
@@ -113,9 +121,13 @@ static COLD void *alloc_desperate(struct quire_heap *heap, unsigned class, size_
 /* A slot of a class; NULL: there is no memory. */
 static void *alloc_class(struct quire_heap *heap, unsigned class, size_t bytes)
 {
-    void *p = alloc_next_word(heap_mine(heap), class);
-    if (likely(p != NULL))
+    bool is_secure = heap_is_secure(heap);
+    void *p = is_secure ? heap_secure_take_quick(heap_mine(heap), class) : alloc_next_word(heap_mine(heap), class);
+    if (likely(p != NULL)) {
+        if (is_secure)
+            heap_secure_hand_out(heap, p, class, bytes);
         return p;
+    }
     p = alloc_held(heap, class, bytes);
     if (unlikely(!p))
         p = alloc_desperate(heap, class, bytes);
@@ -123,7 +135,7 @@ static void *alloc_class(struct quire_heap *heap, unsigned class, size_t bytes)
     if (!p)
         errno = ENOMEM;
     else if (unlikely(heap->tail_bytes != 0))
-        handed_out(heap, p, heap_class_bytes(class));
+        handed_out(heap, p, class, bytes);
     return p;
 }
 
@@ -133,6 +145,8 @@ static NOINLINE void *alloc_slow(struct quire_heap *heap, size_t bytes)
         (void)quire_heap_default();
     if (bytes > HEAP_SMALL_MAX || bytes + heap->tail_bytes > HEAP_SMALL_MAX)
         return heap_large_alloc(heap, bytes, HEAP_SLOT_ALIGN, false);
+    if (unlikely(bytes == 0) && heap_is_secure(heap) && !heap->is_watched)
+        return alloc_class(heap, HEAP_ZERO, 0);
     return alloc_class(heap, heap_class_of(bytes + heap->tail_bytes), bytes);
 }
 
@@ -156,6 +170,12 @@ void *heap_malloc(size_t bytes)
     return alloc_slow(&heap_of_process, bytes);
 }
 
+void *heap_malloc_secure(size_t bytes)
+{
+    void *p = heap_secure_malloc(bytes);
+    return likely(p != NULL) ? p : alloc_slow(&heap_of_process, bytes);
+}
+
 static NOINLINE void *zero_large(struct quire_heap *heap, size_t bytes)
 {
     if (heap == &heap_of_process)
@@ -170,7 +190,8 @@ static ALWAYS_INLINE void *alloc_zero(struct quire_heap *heap, struct heap_local
     void *p = alloc_quick(local, heap_class_of(bytes));
     if (unlikely(p == NULL))
         p = alloc_slow(heap, bytes);
-    return likely(p != NULL) ? memset(p, 0, bytes) : NULL;
+    bool is_zero = heap_is_secure(heap) && !heap->is_watched; /* S1 */
+    return likely(p != NULL) && !is_zero ? memset(p, 0, bytes) : p;
 }
 
 void *heap_malloc_zero(size_t bytes)
@@ -203,7 +224,7 @@ void *quire_heap_alloc_aligned(struct quire_heap *heap, size_t bytes, size_t ali
         class = heap_class_aligned(bytes + heap->tail_bytes, align_bytes);
     if (class == HEAP_CLASSES)
         return heap_large_alloc(heap, bytes, align_bytes, false);
-    void *p = alloc_quick(heap_mine(heap), class);
+    void *p = heap_is_secure(heap) ? NULL : alloc_quick(heap_mine(heap), class);
     return likely(p != NULL) ? p : alloc_class(heap, class, bytes);
 }
 

@@ -10,7 +10,7 @@
  */
 #include <errno.h>
 
-#include "heap/heap_internal.h"
+#include "heap/heap_secure.h"
 #include "os/os.h"
 #include "os/sanitize.h"
 
@@ -42,7 +42,7 @@ struct heap_page *heap_page_verify(const struct quire_heap *heap, const void *p,
 NO_SANITIZE bool heap_slot_is_free_in(const struct heap_local *owner, const struct heap_page *page, size_t slot)
 {
     uint64_t bits = __atomic_load_n(&page->free[slot / WORD_BITS], __ATOMIC_RELAXED);
-    if (heap_is_secure(owner->heap))
+    if (owner->is_secure)
         bits |= __atomic_load_n(&page->free[page->words + slot / WORD_BITS], __ATOMIC_RELAXED);
     bool is_warm = false;
     for (int i = 0; i < HEAP_WARM; i++)
@@ -65,7 +65,7 @@ static void free_visiting(struct heap_page *page, const void *p, size_t slot)
         heap_visit(owner);
         heap_inbox_drain(owner);
         bool is_owner = heap_page_find(p) == page && heap_owner(page) == owner;
-        if (is_owner && heap_is_secure(owner->heap))
+        if (is_owner && owner->is_secure)
             heap_secure_free(owner, page, slot);
         else if (is_owner)
             heap_slot_free(owner, page, slot);
@@ -88,6 +88,30 @@ static void free_doubtful(struct quire_heap *heap, struct heap_page *page, const
     free_visiting(page, p, slot);
 }
 
+/* One that has no room for a link is freed by a visit, too. */
+static bool is_doubtful(const struct heap_page *page, const void *p, size_t slot)
+{
+    if (page->class == HEAP_ZERO)
+        return true;
+    return heap_out_is_twice(p) || (heap_page_is_secure(page) && heap_slot_is_free(page, slot));
+}
+
+static void free_held(struct quire_heap *heap, struct heap_page *page, void *p, size_t slot)
+{
+    struct heap_local *local = heap_hold(heap), *owner = heap_owner(page);
+    if (owner == local && local->is_secure) {
+        (void)heap_late_is_there(local);
+        heap_secure_free(local, page, slot);
+    } else if (owner == local) {
+        heap_slot_free(local, page, slot);
+    } else {
+        if (owner->is_secure)
+            heap_secure_wipe(page, slot);
+        heap_out_add(local, owner, p);
+    }
+    heap_release(local);
+}
+
 static NOINLINE void free_slow(struct quire_heap *heap, void *p)
 {
     if (!p || heap_is_inside())
@@ -97,18 +121,13 @@ static NOINLINE void free_slow(struct quire_heap *heap, void *p)
     struct heap_page *page = heap_page_verify(heap, p, &slot);
     if (heap_is_large(page)) {
         heap_large_free(page, p);
-    } else if (heap->tail_bytes != 0) {
+    } else if (heap->is_watched) {
         sanitize_no_access(p, page->slot_bytes);
         free_visiting(page, p, slot);
-    } else if (heap_out_is_twice(p)) {
+    } else if (is_doubtful(page, p, slot)) {
         free_doubtful(heap, page, p, slot);
     } else {
-        struct heap_local *local = heap_hold(heap);
-        if (heap_owner(page) == local)
-            heap_slot_free(local, page, slot);
-        else
-            heap_out_add(local, heap_owner(page), p);
-        heap_release(local);
+        free_held(heap, page, p, slot);
     }
     heap_thread_outside();
     errno = kept;
@@ -118,7 +137,12 @@ static NOINLINE void free_slow(struct quire_heap *heap, void *p)
 static NOINLINE void free_other(struct quire_heap *heap, struct heap_local *local, struct heap_page *page, void *p)
 {
     struct heap_local *owner = heap_owner(page);
-    if (heap_is_large(page) || owner->heap != heap || heap_slot_of(page, p) >= page->slots || heap->tail_bytes != 0 || heap_out_is_twice(p) ||
+    if (heap_page_is_secure(page)) {
+        if (unlikely(!heap_secure_free_quick(heap, local, page, p)))
+            free_slow(heap, p);
+        return;
+    }
+    if (heap_is_large(page) || owner->heap != heap || heap_slot_of(page, p) >= page->slots || heap->is_watched || heap_out_is_twice(p) ||
         !bias_enter(&local->bias)) {
         free_slow(heap, p);
         return;
@@ -140,6 +164,31 @@ static NOINLINE void due_and_leave(struct heap_local *local, struct heap_page *p
 
 enum { KIND_BITS = 7 };
 
+/* True: freed; false: not by the short way. */
+static ALWAYS_INLINE bool free_mine(struct heap_local *local, struct heap_page *page, void *p)
+{
+    size_t slot = heap_slot_of(page, p);
+    if (unlikely(slot >= page->slots) || unlikely(!bias_enter(&local->bias)))
+        return false;
+    uint64_t *word = &page->free[slot / WORD_BITS], bits = *word;
+    struct heap_warm *warm = heap_warm_of(local, page);
+    if (unlikely(bits >> slot % WORD_BITS & 1) || unlikely(heap_warm_has(warm, p))) {
+        bias_leave(&local->bias);
+        return false;
+    }
+    if (warm->count < HEAP_WARM) {
+        __atomic_store_n(&warm->p[warm->count++], p, __ATOMIC_RELAXED);
+        bias_leave(&local->bias);
+        return true;
+    }
+    heap_bits_set(word, bits | UINT64_C(1) << slot % WORD_BITS);
+    if (likely(--page->until != 0))
+        bias_leave(&local->bias);
+    else
+        due_and_leave(local, page);
+    return true;
+}
+
 /* `found`: the owner that the page map knows; of an address that cannot be mapped, one outside of which it lies. */
 static ALWAYS_INLINE void free_quick(struct quire_heap *heap, struct heap_local *local, owner_t found, void *p)
 {
@@ -152,26 +201,18 @@ static ALWAYS_INLINE void free_quick(struct quire_heap *heap, struct heap_local 
         free_other(heap, local, page, p);
         return;
     }
-    size_t slot = heap_slot_of(page, p);
-    if (likely(slot < page->slots) && likely(bias_enter(&local->bias))) {
-        uint64_t *word = &page->free[slot / WORD_BITS], bits = *word;
-        struct heap_warm *warm = heap_warm_of(local, page);
-        if (likely((bits >> slot % WORD_BITS & 1) == 0) && likely(!heap_warm_has(warm, p))) {
-            if (warm->count < HEAP_WARM) {
-                __atomic_store_n(&warm->p[warm->count++], p, __ATOMIC_RELAXED);
-                bias_leave(&local->bias);
-                return;
-            }
-            heap_bits_set(word, bits | UINT64_C(1) << slot % WORD_BITS);
-            if (likely(--page->until != 0))
-                bias_leave(&local->bias);
-            else
-                due_and_leave(local, page);
-            return;
-        }
-        bias_leave(&local->bias);
-    }
-    free_slow(heap, p);
+    if (unlikely(!free_mine(local, page, p)))
+        free_slow(heap, p);
+}
+
+/* The same for a block whose size is told: one more compare, in a line that is read anyhow. */
+bool heap_free_sized(void *p, size_t bytes)
+{
+    struct heap_local *local = heap_tls.self;
+    struct heap_page *page = (struct heap_page *)(pagemap_find_mappable(p) - OWNER_HEAP);
+    if (unlikely(((uintptr_t)page & KIND_BITS) != 0) || unlikely(addr_load_relaxed(&page->owner) != (uintptr_t)local))
+        return false;
+    return likely(bytes <= HEAP_SMALL_MAX) && likely(page->class == heap_class_of(bytes)) && likely(free_mine(local, page, p));
 }
 
 void quire_heap_free(struct quire_heap *heap, void *p)

@@ -19,6 +19,9 @@
  *     PARTIAL    on the list      live blocks: at 0 it is empty, and goes back to the source
  *     LARGE      one block, of no local; on the heap's list
  *
+ * A secure local's pages have a second row of bits: slots that are freed, but kept back (heap_secure.c).  Their `owner` has a bit set, so that no short
+ * way of the others meets them, and their bins show a word of zeros.
+ *
  * Invariants, checked by heap_look.c:
  *   P1  a free bit is one of the page's slots, and none that is warm
  *   P2  until of a PARTIAL page is slots - free bits; 1 for an empty one (in the child of a fork)
@@ -51,8 +54,7 @@ enum {
     HEAP_OUT_BLOCKS = 32, /* at most, for each of them */
     HEAP_WARM = 7, /* slots of a size: a cache line */
     HEAP_SEEN = 8,
-    HEAP_GONE = 64, /* addresses of large blocks freed last */
-    HEAP_LATE = 128 /* blocks whose reuse a secure heap puts off, for each local */
+    HEAP_GONE = 64 /* addresses of large blocks freed last */
 };
 
 #define HEAP_E1 "E1 the block is free already"
@@ -66,11 +68,12 @@ enum {
 enum heap_state { HEAP_UNUSED, HEAP_CURRENT, HEAP_FULL, HEAP_PARTIAL, HEAP_LARGE };
 
 struct heap_chunk;
+struct heap_late;
 
 struct CACHE_ALIGNED heap_page {
     /* fixed while the page is in use: what a free by any thread reads */
     struct quire_span span; /* span.start: the first slot, or the large block, but for a secure heap's guard */
-    atomic_addr owner;      /* struct heap_local *; changes while the old one is idle; of a large block: struct quire_heap *, with LARGE_OWNER */
+    atomic_addr owner;      /* struct heap_local *, secure: with SECURE_OWNER; changes while the old one is idle; large: struct quire_heap *, with LARGE_OWNER */
     uint64_t reciprocal;    /* 2^64 / slot_bytes, rounded up */
     uint32_t slot_bytes;
     uint32_t slots;
@@ -78,12 +81,12 @@ struct CACHE_ALIGNED heap_page {
     uint16_t warm_at;       /* where in a local the warm slots of its size are */
     uint8_t class;
     uint8_t state;          /* by the owner */
-    size_t asked_bytes; /* large: what was asked for */
+    size_t asked_bytes; /* large: what was asked for; of a sealed one the OS pages that this takes can be touched, and no other */
     /* the owner's */
     CACHE_ALIGNED uint32_t until;
     uint8_t kind;      /* of header */
     uint8_t is_mapped; /* large: by itself, not by the source */
-    uint16_t guard_shift; /* large, secure: log2 of the guards; 0: none */
+    uint8_t guard_shift; /* large, secure: log2 of the guards; 0: none */
     struct heap_page *next, *prev;
     struct heap_chunk *chunk;
     uint64_t free[]; /* a bit for each slot; of a secure heap as many again: freed, but not to be handed out yet */
@@ -91,11 +94,12 @@ struct CACHE_ALIGNED heap_page {
 
 /* The slots of one size. */
 struct heap_bin {
-    uint64_t *word; /* never NULL: where there is no page, a word of zeros */
+    uint64_t *word; /* never NULL: where there is no page, or it is a secure one, a word of zeros */
     char *base;     /* the slot of its lowest bit */
     struct heap_page *page, *partial;
     uint16_t slot_bytes;
     uint16_t rounding16; /* what requests leave of a slot, a mean of the last ones looked at, in 1/16 bytes */
+    uint16_t word_at;    /* secure: the word of the page that slots are taken from */
 };
 
 /* The slots of a size that were freed last: handed out first, the last one first.  Their bits say that they are not free. */
@@ -118,11 +122,12 @@ struct heap_local {
     struct heap_local *next;  /* of the heap's locals: only grows */
     struct heap_local *idle_next;
     uint32_t span_bytes, span_cookie; /* of the span that begins here; 0: home */
+    bool is_secure;
     struct heap_late *late; /* secure */
     struct heap_out out[HEAP_OUT];
-    struct heap_bin bin[HEAP_CLASSES];
+    struct heap_bin bin[HEAP_BINS];
     CACHE_ALIGNED atomic_addr inbox; /* blocks that others have freed, linked */
-    struct heap_warm warm[HEAP_CLASSES];
+    struct heap_warm warm[HEAP_BINS];
 };
 
 static inline struct quire_span heap_local_span(struct heap_local *local)
@@ -144,6 +149,7 @@ struct quire_heap {
     uint64_t serial;
     uint32_t flags;
     bool own_memory; /* anonymous memory that nobody else uses: large blocks may be mapped alone */
+    bool is_watched; /* by a sanitizer */
     uint32_t tail_bytes; /* of every small block, not the user's: the canary, or a sanitizer's; 0: there is a short way */
     size_t limit_bytes;
     struct quire_source *source;
@@ -154,7 +160,7 @@ struct quire_heap {
     CACHE_ALIGNED atomic_size mapped_bytes, meta_bytes, peak_bytes;
     atomic_addr locals;
     atomic_u32 idle_count;
-    atomic_u32 changes;  /* finished: by threads without a local, and of large blocks */
+    atomic_u32 changes;  /* finished: by threads without a local, of large blocks, and by visitors */
     atomic_u32 changing; /* begun and not finished */
     struct {
         atomic_size pages, peak;
@@ -166,13 +172,14 @@ struct quire_heap {
     struct heap_local *idle;
     uintptr_t gone[HEAP_GONE];
     uint32_t gone_next;
+    struct heap_sealed *sealed; /* secure: addresses of large blocks that nobody may use yet */
     struct heap_local home; /* of threads that have none: no memory for one, or in their last destructors */
 };
 
 STATIC_ASSERT(offsetof(struct heap_local, warm) <= 4096, "a thread that only allocates costs one small page");
 STATIC_ASSERT(sizeof(struct heap_page) % 8 == 0 && offsetof(struct heap_page, free) == 96, "three kinds of headers are sized for it");
 
-enum { LARGE_OWNER = 1 }; /* low bit of `owner` */
+enum { LARGE_OWNER = 1, SECURE_OWNER = 2, OWNER_BITS = 3 }; /* low bits of `owner` */
 
 /* ---- a thread's way to its locals ---- */
 struct heap_tls {
@@ -269,9 +276,12 @@ static ALWAYS_INLINE struct heap_page *heap_header_at(const struct heap_chunk *c
 }
 bool heap_meta_take(struct quire_heap *heap, size_t bytes, struct quire_span *span);
 void heap_meta_give(struct quire_heap *heap, const struct quire_span *span);
+/* The same without an account, for the heap itself.  0 or -errno. */
+int heap_meta_map(bool is_secure, size_t bytes, struct quire_span *span);
+void heap_meta_unmap(bool is_secure, const struct quire_span *span);
 
 /* ---- heap_page.c: inside a local ---- */
-uint32_t heap_page_live(const struct heap_page *page);
+uint32_t heap_page_live(const struct heap_page *page); /* slots without a free bit: live, warm, on their way, kept back */
 bool heap_next_word(struct heap_bin *bin);
 /* A page with a free slot becomes the bin's current one; false: there is no memory. */
 bool heap_next_page(struct heap_local *local, unsigned class);
@@ -350,7 +360,7 @@ static ALWAYS_INLINE bool heap_is_large(const struct heap_page *page)
 
 static ALWAYS_INLINE struct heap_local *heap_owner(const struct heap_page *page)
 {
-    return (struct heap_local *)addr_load_acquire(&page->owner); /* acquire [heap-owner] */
+    return (struct heap_local *)(addr_load_acquire(&page->owner) & ~(uintptr_t)OWNER_BITS); /* acquire [heap-owner] */
 }
 
 static ALWAYS_INLINE struct quire_heap *heap_of_page(const struct heap_page *page)
@@ -358,6 +368,7 @@ static ALWAYS_INLINE struct quire_heap *heap_of_page(const struct heap_page *pag
     uintptr_t owner = addr_load_acquire(&page->owner); /* acquire [heap-owner] */
     if (owner & LARGE_OWNER)
         return (struct quire_heap *)(owner & ~(uintptr_t)LARGE_OWNER);
+    owner &= ~(uintptr_t)SECURE_OWNER;
     return likely(owner != 0) ? ((struct heap_local *)owner)->heap : NULL; /* 0: the page of a wild pointer went this moment */
 }
 
@@ -389,31 +400,49 @@ void heap_large_free(struct heap_page *page, void *p);
 void *heap_large_resize(struct heap_page *page, size_t bytes); /* NULL: not this way */
 size_t heap_large_bytes(const struct heap_page *page);
 char *heap_large_start(const struct heap_page *page);
+size_t heap_large_held(const struct heap_page *page); /* what it counts in mapped_bytes */
 bool heap_large_owns(struct quire_heap *heap, const void *p);
 bool heap_large_is_gone(const struct quire_heap *heap, const void *p);
 void heap_larges_destroy(struct quire_heap *heap);
 
 /* ---- heap_alloc.c: the default heap's fast ways, for the preload library ---- */
 void *heap_malloc(size_t bytes);
+void *heap_malloc_secure(size_t bytes); /* the same, where the default heap is a secure one */
 void *heap_malloc_zero(size_t bytes);
 void heap_free_any(void *p);
 void heap_free_found(uintptr_t found, void *p); /* the page map has been asked already */
 void *heap_malloc_aligned(size_t bytes, size_t align_bytes);
+/*
+ * Was the block asked for with this size?  `align_bytes` 0: no alignment was asked for.  False only for one that was not: of a small block of a heap that
+ * is not secure its class is known, of all others the very size.  What is no block is free()'s to judge.
+ */
+bool heap_size_fits(const void *p, size_t bytes, size_t align_bytes);
+/* The same for a block that realloc() may have left where it was: then it is not quite full. */
+bool heap_size_may_fit(const void *p, size_t bytes);
+/* Frees a small block of the default heap that has this size; false: not this way. */
+bool heap_free_sized(void *p, size_t bytes);
 
-/* ---- heap_secure.c: inside a local of a secure heap, or home ---- */
-enum { HEAP_CANARY_BYTES = 8 };
-uint64_t *heap_secure_pick(struct heap_bin *bin, unsigned *bit);
-void heap_secure_handed_out(void *p, size_t slot_bytes);
-void heap_secure_verify(const struct quire_heap *heap, const void *p, size_t slot_bytes);
-void heap_secure_free(struct heap_local *local, struct heap_page *page, size_t slot);
-void heap_secure_flush(struct heap_local *local);
-void heap_late_destroy(struct heap_local *local);
-size_t heap_late_bytes(const struct heap_local *local);
-void heap_late_drop(struct heap_local *local);
-void heap_late_to_bits(struct heap_page *page);
+/* ---- heap_secure.h: what is different in a secure heap ---- */
 static ALWAYS_INLINE bool heap_is_secure(const struct quire_heap *heap)
 {
     return (heap->flags & QUIRE_HEAP_SECURE) != 0;
+}
+
+static ALWAYS_INLINE bool heap_page_is_secure(const struct heap_page *page)
+{
+    return (addr_load_relaxed(&page->owner) & SECURE_OWNER) != 0;
+}
+
+/* What `owner` says of a page of this local's. */
+static ALWAYS_INLINE uintptr_t heap_owner_word(const struct heap_local *local)
+{
+    return (uintptr_t)local | (local->is_secure ? SECURE_OWNER : 0);
+}
+
+/* The class that a page's memory is counted under. */
+static inline unsigned heap_stat_class(unsigned class)
+{
+    return class == HEAP_ZERO ? 0 : class;
 }
 
 /* ---- heap_look.c: with the heaps' lock ---- */

@@ -4,7 +4,8 @@
  *
  *     above 32 KiB           a span of the source, whole OS pages; the page map knows its first page only, so that huge sizes cost no more
  *     grown by realloc       mapped alone: grows, shrinks and moves by the system's page tables, without a copy
- *     of a secure heap       a page that cannot be touched before it and behind it
+ *     of a secure heap       sealed: mapped alone too, between pages that cannot be touched, some more of these behind; it grows into them, and moves as
+ *                            above; its addresses are kept back when it is freed or has moved (heap_sealed.c)
  *
  * Invariant L1: a large block is on its heap's list, and the page map leads from its first page to its header.
  *
@@ -14,16 +15,22 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "heap/heap_internal.h"
+#include "heap/heap_secure.h"
 #include "os/os.h"
 #include "os/sanitize.h"
 
 /* Blocks that have grown this large by realloc are likely to go on. */
-enum { ALONE_BYTES = 256 << 10 };
+enum { ALONE_BYTES = 256 << 10, GUARD_MORE = 8, GROW_MAX = 1 << 30 };
 
 static inline size_t guard_bytes(const struct heap_page *page)
 {
     return page->guard_shift ? (size_t)1 << page->guard_shift : 0;
+}
+
+/* Mapped alone, and with guards. */
+static inline bool is_sealed(const struct heap_page *page)
+{
+    return page->is_mapped && page->guard_shift;
 }
 
 char *heap_large_start(const struct heap_page *page)
@@ -33,7 +40,14 @@ char *heap_large_start(const struct heap_page *page)
 
 size_t heap_large_bytes(const struct heap_page *page)
 {
+    if (is_sealed(page))
+        return align_up(page->asked_bytes + (page->asked_bytes == 0), os_page_bytes());
     return page->span.bytes - 2 * guard_bytes(page);
+}
+
+size_t heap_large_held(const struct heap_page *page)
+{
+    return is_sealed(page) ? heap_large_bytes(page) : page->span.bytes;
 }
 
 /* ---- memory ---- */
@@ -48,9 +62,29 @@ static int memory_take(struct quire_heap *heap, struct quire_span *span, size_t 
     return heap->source->verbs->take(heap->source, bytes, align_bytes, span);
 }
 
+/* A secure block's mapping: all of it reserved, what is between the guards usable. */
+static int sealed_take(struct quire_heap *heap, struct quire_span *span, size_t guard, size_t bytes)
+{
+    void *start;
+    int error = os_reserve(span->bytes, guard, &start);
+    if (error) {
+        heap_sealed_flush(heap);
+        error = os_reserve(span->bytes, guard, &start);
+    }
+    if (error)
+        return error;
+    error = os_commit((char *)start + guard, bytes);
+    if (error)
+        (void)os_unmap(start, span->bytes);
+    *span = (struct quire_span){start, span->bytes, QUIRE_SPAN_ZERO, 0};
+    return error;
+}
+
 static void memory_give(struct quire_heap *heap, const struct quire_span *span, bool alone)
 {
-    if (alone)
+    if (alone && heap_is_secure(heap))
+        heap_sealed_put(heap, span->start, span->bytes);
+    else if (alone)
         (void)os_unmap(span->start, span->bytes);
     else
         heap->source->verbs->give(heap->source, span);
@@ -60,7 +94,7 @@ static void memory_give(struct quire_heap *heap, const struct quire_span *span, 
 static bool guards_set(struct heap_page *page, bool on)
 {
     size_t guard = guard_bytes(page);
-    if (guard == 0)
+    if (guard == 0 || is_alone(page))
         return true;
     bool first = os_guard(page->span.start, guard, on) == 0;
     return os_guard((char *)page->span.start + page->span.bytes - guard, guard, on) == 0 && first;
@@ -115,6 +149,7 @@ static int block_publish(struct quire_heap *heap, struct heap_page *page, size_t
     page->slots = 1;
     page->words = 0;
     page->slot_bytes = 0;
+    page->class = HEAP_BINS;
     addr_store_release(&page->owner, (uintptr_t)heap | LARGE_OWNER); /* release [heap-owner] */
     int error = pagemap_set(heap_large_start(page), os_page_bytes(), owner_make(page, OWNER_HEAP));
     if (error)
@@ -132,6 +167,12 @@ static size_t guard_wanted(const struct quire_heap *heap, size_t align_bytes)
     return !heap_is_secure(heap) ? 0 : align_bytes > page ? align_bytes : page;
 }
 
+/* A secure block is mapped alone where nobody else has the memory, or looks at it. */
+static bool is_to_be_sealed(const struct quire_heap *heap)
+{
+    return heap_is_secure(heap) && heap->own_memory && !heap->is_watched;
+}
+
 /* How much of the source a block needs; 0: it cannot be. */
 static size_t all_bytes(size_t bytes, size_t guard)
 {
@@ -143,24 +184,27 @@ static size_t all_bytes(size_t bytes, size_t guard)
 
 static void *large_try(struct quire_heap *heap, size_t bytes, size_t align_bytes, bool *is_zero)
 {
-    size_t os_page = os_page_bytes(), guard = guard_wanted(heap, align_bytes), all = all_bytes(bytes, guard);
-    if (all == 0 || align_bytes > PTRDIFF_MAX || !heap_charge(heap, all))
+    size_t os_page = os_page_bytes(), guard = guard_wanted(heap, align_bytes), all = all_bytes(bytes, guard), usable = all - 2 * guard;
+    bool alone = is_to_be_sealed(heap);
+    unsigned more = alone ? (unsigned)heap_secure_random() % GUARD_MORE : 0;
+    size_t held = alone ? usable : all;
+    if (all == 0 || align_bytes > PTRDIFF_MAX || !heap_charge(heap, held))
         return NULL;
-    struct quire_span span;
+    struct quire_span span = {.bytes = all + ((size_t)more << os_page_shift())};
     struct heap_page *page = heap_header_new(heap, 0);
-    int error = page ? memory_take(heap, &span, all, align_bytes > os_page ? align_bytes : os_page) : -ENOMEM;
+    int error = !page ? -ENOMEM : alone ? sealed_take(heap, &span, guard, usable) : memory_take(heap, &span, all, align_bytes > os_page ? align_bytes : os_page);
     if (error == 0) {
         page->span = span;
-        page->is_mapped = 0;
-        page->guard_shift = guard ? (uint16_t)log2_floor(guard) : 0;
+        page->is_mapped = alone;
+        page->guard_shift = guard ? (uint8_t)log2_floor(guard) : 0;
         error = block_publish(heap, page, bytes);
         if (error)
-            heap->source->verbs->give(heap->source, &span);
+            memory_give(heap, &span, alone);
     }
     if (error) {
         if (page)
             heap_header_delete(heap, page);
-        heap_discharge(heap, all);
+        heap_discharge(heap, held);
         return NULL;
     }
     *is_zero = (span.flags & QUIRE_SPAN_ZERO) != 0;
@@ -198,6 +242,7 @@ void heap_large_free(struct heap_page *page, void *p)
     if (!delist(heap, page, p))
         heap_refuse(heap, HEAP_E1, p);
     struct quire_span span = page->span;
+    size_t held = heap_large_held(page);
     bool alone = is_alone(page);
     bool usable = guards_set(page, false);
     pagemap_clear(p, os_page_bytes());
@@ -206,7 +251,7 @@ void heap_large_free(struct heap_page *page, void *p)
     heap_header_delete(heap, page);
     if (usable) {
         memory_give(heap, &span, alone);
-        heap_discharge(heap, span.bytes);
+        heap_discharge(heap, held);
     } else {
         size_add_relaxed(&heap->meta_bytes, span.bytes); /* nobody could touch the guards: lost, and counted */
     }
@@ -299,6 +344,62 @@ static void *to_alone(struct quire_heap *heap, struct heap_page *page, size_t by
     return start;
 }
 
+/* A sealed block moves onto addresses with as much again to grow into.  Where it was is kept back, if nobody else is there already. */
+static void *sealed_move(struct quire_heap *heap, struct heap_page *page, size_t had, size_t usable)
+{
+    size_t guard = guard_bytes(page), all = usable < GROW_MAX ? 2 * (usable + guard) : usable + 2 * guard;
+    owner_t owner = owner_make(page, OWNER_HEAP);
+    struct quire_span old = page->span;
+    char *from = heap_large_start(page);
+    void *start;
+    if (os_reserve(all, guard, &start) != 0)
+        return NULL;
+    char *to = (char *)start + guard;
+    if (pagemap_set(to, os_page_bytes(), owner) != 0) {
+        (void)os_unmap(start, all);
+        return NULL;
+    }
+    pagemap_clear(from, os_page_bytes());
+    if (os_remap(from, had, usable, to) != 0) {
+        (void)pagemap_set(from, os_page_bytes(), owner); /* its table is there */
+        if (pagemap_find(to) == owner)
+            pagemap_clear(to, os_page_bytes()); /* and no unmapping, as in move_alone(); the guards are address space only */
+        return NULL;
+    }
+    lock_take(&heap->lock);
+    page->span = (struct quire_span){start, all, 0, 0};
+    page->asked_bytes = usable;
+    lock_drop(&heap->lock);
+    if (os_reserve_at(from, had) == 0) {
+        heap_sealed_put(heap, old.start, old.bytes);
+    } else {
+        (void)os_unmap(old.start, guard);
+        (void)os_unmap(from + had, (size_t)((char *)old.start + old.bytes - (from + had)));
+    }
+    return to;
+}
+
+/* NULL: not this way. */
+static void *sealed_resize(struct quire_heap *heap, struct heap_page *page, size_t bytes)
+{
+    size_t had = heap_large_bytes(page), usable = align_up(bytes, os_page_bytes());
+    char *start = heap_large_start(page), *end = (char *)page->span.start + page->span.bytes - guard_bytes(page);
+    if (usable < had) {
+        if (os_seal(start + usable, had - usable) != 0)
+            return NULL;
+        heap_discharge(heap, had - usable);
+    } else if (usable > had) {
+        if (!heap_charge(heap, usable - had))
+            return NULL;
+        bool fits = usable <= (size_t)(end - start);
+        if (fits ? os_commit(start + had, usable - had) != 0 : (start = sealed_move(heap, page, had, usable)) == NULL) {
+            heap_discharge(heap, usable - had);
+            return NULL;
+        }
+    }
+    return start;
+}
+
 void *heap_large_resize(struct heap_page *page, size_t bytes)
 {
     struct quire_heap *heap = heap_of_page(page);
@@ -307,7 +408,9 @@ void *heap_large_resize(struct heap_page *page, size_t bytes)
     if (all == 0 || bytes <= HEAP_SMALL_MAX || sanitize_watched())
         return NULL;
     heap_change_begin(heap);
-    if (all == had || (!is_alone(page) && all < had && all >= had / 2))
+    if (is_sealed(page))
+        p = sealed_resize(heap, page, bytes);
+    else if (all == had || (!is_alone(page) && all < had && all >= had / 2))
         p = heap_large_start(page);
     else if (is_alone(page))
         p = remap(heap, page, all);

@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "heap/heap_internal.h"
+#include "heap/heap_secure.h"
 #include "os/os.h"
 
 struct look {
@@ -65,7 +65,6 @@ static void all_home(struct quire_heap *heap)
 {
     for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
         heap_visit(local);
-        heap_secure_flush(local);
         heap_out_flush(local);
         heap_release(local);
     }
@@ -79,7 +78,8 @@ static void all_home(struct quire_heap *heap)
 
 static bool is_live(const struct heap_page *page, size_t slot)
 {
-    return !(page->free[slot / WORD_BITS] >> slot % WORD_BITS & 1);
+    uint64_t late = heap_page_is_secure(page) ? page->free[page->words + slot / WORD_BITS] : 0;
+    return !((page->free[slot / WORD_BITS] | late) >> slot % WORD_BITS & 1);
 }
 
 /* ---- walk ---- */
@@ -90,13 +90,19 @@ struct walk {
     size_t tail_bytes;
 };
 
+static size_t walk_bytes(const struct heap_page *page, size_t slot, const struct walk *walk)
+{
+    bool is_exact = heap_page_is_secure(page) && !heap_of_page(page)->is_watched;
+    return is_exact ? heap_secure_asked_roughly(page, heap_slot_at(page, slot)) : page->slot_bytes - walk->tail_bytes;
+}
+
 static int walk_page(struct heap_page *page, void *arg)
 {
     struct walk *walk = arg;
     int result = 0;
     for (size_t slot = 0; slot < page->slots && !result; slot++)
         if (is_live(page, slot))
-            result = walk->fn(heap_slot_at(page, slot), page->slot_bytes - walk->tail_bytes, walk->arg);
+            result = walk->fn(heap_slot_at(page, slot), walk_bytes(page, slot, walk), walk->arg);
     return result;
 }
 
@@ -137,7 +143,7 @@ static int picture_page(struct heap_page *page, void *arg)
     const struct picture *picture = arg;
     struct page_look seen = {.start = page->span.start, .bytes = page->span.bytes, .slot_bytes = page->slot_bytes, .slots = page->slots};
     for (unsigned w = 0; w < page->words; w++)
-        seen.live[w] = ~page->free[w];
+        seen.live[w] = ~(page->free[w] | (heap_page_is_secure(page) ? page->free[page->words + w] : 0));
     if (page->slots % WORD_BITS)
         seen.live[page->words - 1] &= bits_low(page->slots % WORD_BITS);
     picture->fn(&seen, picture->arg);
@@ -166,7 +172,7 @@ static NO_SANITIZE struct quire_heap *small_at(const void *p)
     size_t slot_bytes = owner && !(owner & LARGE_OWNER) ? page->slot_bytes : 0;
     if (slot_bytes == 0)
         return NULL;
-    struct heap_local *local = (struct heap_local *)owner;
+    struct heap_local *local = (struct heap_local *)(owner & ~(uintptr_t)OWNER_BITS);
     size_t slot = (size_t)((const char *)p - (const char *)page->span.start) / slot_bytes;
     return slot < page->slots && !heap_slot_is_free_in(local, page, slot) ? local->heap : NULL;
 }
@@ -207,9 +213,9 @@ struct sums {
 static int sum_page(struct heap_page *page, void *arg)
 {
     struct sums *sums = arg;
-    size_t live = heap_page_live(page), rounding16 = live * heap_owner(page)->bin[page->class].rounding16;
+    size_t live = heap_page_live(page) - heap_late_count(page), rounding16 = live * heap_owner(page)->bin[page->class].rounding16;
     if (sums->class) {
-        struct quire_heap_class_stats *class = &sums->class[page->class];
+        struct quire_heap_class_stats *class = &sums->class[heap_stat_class(page->class)];
         class->live_blocks += live;
         class->page_bytes += page->span.bytes;
         class->rounding_bytes += rounding16 / 16;
@@ -229,7 +235,7 @@ static void sum_larges(struct quire_heap *heap, struct quire_heap_stats *out)
     for (const struct heap_page *page = heap->large; page; page = page->next) {
         out->large_blocks++;
         out->large_bytes += heap_large_bytes(page);
-        guards += page->span.bytes - heap_large_bytes(page);
+        guards += heap_large_held(page) - heap_large_bytes(page);
         asked += page->asked_bytes;
     }
     lock_drop(&heap->lock);
@@ -342,7 +348,7 @@ static bool locals_are_sound(struct quire_heap *heap)
     bool sound = true;
     for (struct heap_local *local = heap_locals(heap); local && sound; local = local->next) {
         heap_visit(local);
-        for (unsigned c = 0; c < HEAP_CLASSES && sound; c++)
+        for (unsigned c = 0; c < HEAP_BINS && sound; c++)
             sound = bin_is_sound(local, c) && warm_is_sound(local, c);
         heap_release(local);
     }

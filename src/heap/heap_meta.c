@@ -14,6 +14,7 @@
  *
  * Locks: the heap's.  Not here: what is in a header (heap_page.c, heap_large.c).
  */
+#include <errno.h>
 #include <string.h>
 
 #include "heap/heap_internal.h"
@@ -23,12 +24,38 @@ enum { CHUNK_BYTES = 32 << 10 };
 
 static const uint16_t kind_words[HEAP_HEADER_KINDS] = {4, 20, 36, 128};
 
-bool heap_meta_take(struct quire_heap *heap, size_t bytes, struct quire_span *span)
+/* A secure heap's bookkeeping is mapped apart from all blocks, and no stray write comes to it over the pages beside. */
+int heap_meta_map(bool is_secure, size_t bytes, struct quire_span *span)
 {
     struct quire_source *source = quire_source_default();
+    size_t guard = os_page_bytes();
+    void *start;
+    if (!is_secure)
+        return source->verbs->take(source, bytes, os_page_bytes(), span);
+    if (os_reserve(bytes + 2 * guard, guard, &start) != 0)
+        return -ENOMEM;
+    if (os_commit((char *)start + guard, bytes) != 0) {
+        (void)os_unmap(start, bytes + 2 * guard);
+        return -ENOMEM;
+    }
+    *span = (struct quire_span){(char *)start + guard, bytes, QUIRE_SPAN_ZERO, 0};
+    return 0;
+}
+
+void heap_meta_unmap(bool is_secure, const struct quire_span *span)
+{
+    struct quire_source *source = quire_source_default();
+    if (is_secure)
+        (void)os_unmap((char *)span->start - os_page_bytes(), span->bytes + 2 * os_page_bytes());
+    else
+        source->verbs->give(source, span);
+}
+
+bool heap_meta_take(struct quire_heap *heap, size_t bytes, struct quire_span *span)
+{
     if (!heap_charge(heap, bytes))
         return false;
-    if (source->verbs->take(source, bytes, os_page_bytes(), span) != 0) {
+    if (heap_meta_map(heap_is_secure(heap), bytes, span) != 0) {
         heap_discharge(heap, bytes);
         return false;
     }
@@ -38,10 +65,9 @@ bool heap_meta_take(struct quire_heap *heap, size_t bytes, struct quire_span *sp
 
 void heap_meta_give(struct quire_heap *heap, const struct quire_span *span)
 {
-    struct quire_source *source = quire_source_default();
     size_sub_relaxed(&heap->meta_bytes, span->bytes);
     heap_discharge(heap, span->bytes);
-    source->verbs->give(source, span);
+    heap_meta_unmap(heap_is_secure(heap), span);
 }
 
 static bool chunk_new_locked(struct quire_heap *heap, uint32_t kind)

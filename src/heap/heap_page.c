@@ -13,7 +13,10 @@
  *
  * Locks: inside the page's local.  Not here: single slots (heap_alloc.c, heap_free.c).
  */
-#include "heap/heap_internal.h"
+#include "heap/heap_secure.h"
+
+#include <string.h>
+
 #include "os/os.h"
 #include "os/sanitize.h"
 
@@ -70,38 +73,65 @@ static void page_setup(struct heap_page *page, struct heap_local *local, unsigne
         heap_bits_set(&page->free[w], ~UINT64_C(0));
     if (page->slots % WORD_BITS)
         heap_bits_set(&page->free[page->words - 1], bits_low(page->slots % WORD_BITS));
-    for (unsigned w = 0; w < page->words && heap_is_secure(local->heap); w++)
+    for (unsigned w = 0; w < page->words && local->is_secure; w++)
         heap_bits_set(&page->free[page->words + w], 0);
+}
+
+static size_t page_bytes(unsigned class, size_t slot_bytes)
+{
+    return class == HEAP_ZERO ? os_page_bytes() : heap_page_bytes(slot_bytes, os_page_bytes());
+}
+
+/* Blocks of no bytes lie where nobody can touch them; where the system does not do that, they are as others are. */
+static bool memory_take(struct quire_heap *heap, unsigned class, size_t bytes, struct quire_span *span)
+{
+    if (!heap_charge(heap, bytes))
+        return false;
+    if (heap->source->verbs->take(heap->source, bytes, os_page_bytes(), span) != 0) {
+        heap_discharge(heap, bytes);
+        return false;
+    }
+    if (class == HEAP_ZERO)
+        (void)os_guard(span->start, bytes, true);
+    return true;
+}
+
+static void memory_give(struct quire_heap *heap, unsigned class, const struct quire_span *span)
+{
+    if (class == HEAP_ZERO && os_guard(span->start, span->bytes, false) != 0) {
+        size_add_relaxed(&heap->meta_bytes, span->bytes); /* nobody could touch it: lost, and counted */
+        return;
+    }
+    heap_discharge(heap, span->bytes);
+    heap->source->verbs->give(heap->source, span);
 }
 
 static struct heap_page *page_new(struct heap_local *local, unsigned class)
 {
     struct quire_heap *heap = local->heap;
-    size_t slot_bytes = local->bin[class].slot_bytes, bytes = heap_page_bytes(slot_bytes, os_page_bytes());
-    uint32_t words = (uint32_t)(bytes / slot_bytes + WORD_BITS - 1) / WORD_BITS * (heap_is_secure(heap) ? 2 : 1);
+    size_t slot_bytes = local->bin[class].slot_bytes, bytes = page_bytes(class, slot_bytes);
+    uint32_t words = (uint32_t)(bytes / slot_bytes + WORD_BITS - 1) / WORD_BITS * (local->is_secure ? 2 : 1);
     struct quire_span span;
-    if (!heap_charge(heap, bytes))
+    if (!memory_take(heap, class, bytes, &span))
         return NULL;
-    if (heap->source->verbs->take(heap->source, bytes, os_page_bytes(), &span) != 0) {
-        heap_discharge(heap, bytes);
-        return NULL;
-    }
+    if (local->is_secure && class != HEAP_ZERO && !(span.flags & QUIRE_SPAN_ZERO))
+        memset(span.start, 0, bytes); /* S1 */
     struct heap_page *page = heap_header_new(heap, words);
     if (page) {
         page->span = span;
         page_setup(page, local, class);
-        addr_store_release(&page->owner, (uintptr_t)local); /* release [heap-owner] */
+        addr_store_release(&page->owner, heap_owner_word(local)); /* release [heap-owner] */
     }
     if (!page || pagemap_set(span.start, span.bytes, owner_make(page, OWNER_HEAP)) != 0) {
         if (page)
             heap_header_delete(heap, page);
-        heap_discharge(heap, bytes);
-        heap->source->verbs->give(heap->source, &span);
+        memory_give(heap, class, &span);
         return NULL;
     }
     sanitize_no_access(span.start, span.bytes);
     sanitize_root(span.start, span.bytes, true);
-    size_max_relaxed(&heap->of_class[class].peak, size_add_relaxed(&heap->of_class[class].pages, 1) + 1);
+    unsigned counted = heap_stat_class(class);
+    size_max_relaxed(&heap->of_class[counted].peak, size_add_relaxed(&heap->of_class[counted].pages, 1) + 1);
     heap_work_is_due();
     return page;
 }
@@ -110,18 +140,20 @@ static struct heap_page *page_new(struct heap_local *local, unsigned class)
 static void page_give(struct quire_heap *heap, struct heap_page *page)
 {
     struct quire_span span = page->span;
+    unsigned class = page->class;
     pagemap_clear(span.start, span.bytes);
     sanitize_undefined(span.start, span.bytes);
     sanitize_root(span.start, span.bytes, false);
     heap_header_delete(heap, page);
-    heap_discharge(heap, span.bytes);
-    heap->source->verbs->give(heap->source, &span);
+    memory_give(heap, class, &span);
     heap_work_is_due();
 }
 
 static void page_retire(struct heap_local *local, struct heap_page *page)
 {
-    size_sub_relaxed(&local->heap->of_class[page->class].pages, 1);
+    size_sub_relaxed(&local->heap->of_class[heap_stat_class(page->class)].pages, 1);
+    if (local->is_secure)
+        heap_secure_page_goes(local->heap, page);
     page_give(local->heap, page);
 }
 
@@ -168,7 +200,9 @@ static void bin_set(struct heap_bin *bin, struct heap_page *page)
     heap_state_set(page, HEAP_CURRENT);
     page->until = NEVER;
     bin->page = page;
-    bin_point(bin, word);
+    bin->word_at = (uint16_t)word;
+    if (!heap_page_is_secure(page))
+        bin_point(bin, word);
 }
 
 /* A bin without a current page; its pages stay. */
@@ -198,7 +232,7 @@ static struct heap_page *adopt_from(struct heap_local *local, struct heap_local 
     struct heap_page *page = partial_pick(&idle->bin[class]);
     if (page) {
         heap_page_leave(idle, page);
-        addr_store_release(&page->owner, (uintptr_t)local); /* release [heap-owner] */
+        addr_store_release(&page->owner, heap_owner_word(local)); /* release [heap-owner] */
     }
     heap_idle_drop(idle);
     return page;
@@ -239,7 +273,7 @@ bool heap_next_page(struct heap_local *local, unsigned class)
 {
     struct heap_bin *bin = &local->bin[class];
     heap_inbox_drain(local);
-    if (heap_next_word(bin))
+    if (local->is_secure ? heap_secure_has_room(bin) : heap_next_word(bin))
         return true;
     current_is_full(bin);
     struct heap_page *page = partial_pick(bin);
@@ -296,7 +330,7 @@ void heap_page_due(struct heap_local *local, struct heap_page *page)
 
 void heap_warm_flush(struct heap_local *local)
 {
-    for (unsigned c = 0; c < HEAP_CLASSES; c++)
+    for (unsigned c = 0; c < HEAP_BINS; c++)
         while (local->warm[c].count != 0) {
             void *p = heap_warm_pop(&local->warm[c]);
             struct heap_page *page = heap_page_find(p);
@@ -306,7 +340,7 @@ void heap_warm_flush(struct heap_local *local)
 
 void heap_local_settle(struct heap_local *local)
 {
-    for (unsigned c = 0; c < HEAP_CLASSES; c++) {
+    for (unsigned c = 0; c < HEAP_BINS; c++) {
         struct heap_page *page = local->bin[c].page;
         if (!page)
             continue;
@@ -318,7 +352,7 @@ void heap_local_settle(struct heap_local *local)
 size_t heap_local_trim(struct heap_local *local)
 {
     size_t before = size_load_relaxed(&local->heap->mapped_bytes);
-    for (unsigned c = 0; c < HEAP_CLASSES; c++) {
+    for (unsigned c = 0; c < HEAP_BINS; c++) {
         struct heap_page *page = local->bin[c].page;
         if (!page || heap_page_live(page) != 0)
             continue;

@@ -11,12 +11,15 @@
 #include <errno.h>
 #include <string.h>
 
-#include "heap/heap_internal.h"
+#include "heap/heap_secure.h"
 #include "os/sanitize.h"
 
-static size_t usable(const struct heap_page *page)
+static size_t usable(const struct heap_page *page, const void *p)
 {
-    return heap_is_large(page) ? heap_large_bytes(page) : page->slot_bytes - heap_of_page(page)->tail_bytes;
+    if (heap_is_large(page))
+        return heap_large_bytes(page);
+    const struct quire_heap *heap = heap_of_page(page);
+    return heap_page_is_secure(page) && !heap->is_watched ? heap_secure_asked(page, p) : page->slot_bytes - heap->tail_bytes;
 }
 
 static NOINLINE size_t usable_slow(const void *p)
@@ -27,7 +30,7 @@ static NOINLINE size_t usable_slow(const void *p)
     struct heap_page *page = heap_page_verify(NULL, p, &slot);
     if (unlikely(heap_slot_is_free(page, slot)))
         heap_refuse(heap_of_page(page), HEAP_E1, p);
-    return usable(page);
+    return usable(page, p);
 }
 
 /*
@@ -44,6 +47,42 @@ NO_SANITIZE size_t quire_heap_usable_bytes(const void *p)
     if (unlikely(slot >= page->slots) || unlikely(page->free[slot / WORD_BITS] >> slot % WORD_BITS & 1) || heap_warm_has(heap_warm_of(local, page), p))
         return usable_slow(p);
     return page->slot_bytes;
+}
+
+/* The page of a live block; NULL: it is none. */
+static const struct heap_page *page_if_live(const void *p)
+{
+    const struct heap_page *page = heap_page_find(p);
+    size_t slot = page && !heap_is_large(page) ? heap_slot_of(page, p) : SIZE_MAX;
+    bool is_live = page && (heap_is_large(page) ? p == heap_large_start(page) : slot < page->slots && !heap_slot_is_free(page, slot));
+    return is_live ? page : NULL;
+}
+
+/* What was asked for, exactly; SIZE_MAX: only the class is known. */
+static size_t asked_exactly(const struct heap_page *page, const void *p)
+{
+    if (heap_is_large(page))
+        return page->asked_bytes;
+    return heap_page_is_secure(page) && !heap_of_page(page)->is_watched ? heap_secure_asked(page, p) : SIZE_MAX;
+}
+
+bool heap_size_fits(const void *p, size_t bytes, size_t align_bytes)
+{
+    const struct heap_page *page = page_if_live(p);
+    size_t asked = page ? asked_exactly(page, p) : bytes, tail = page ? heap_of_page(page)->tail_bytes : 0;
+    if (asked != SIZE_MAX || bytes > HEAP_SMALL_MAX - tail)
+        return asked == bytes;
+    return page->class == (align_bytes > HEAP_SLOT_ALIGN ? heap_class_aligned(bytes + tail, align_bytes) : heap_class_of(bytes + tail));
+}
+
+bool heap_size_may_fit(const void *p, size_t bytes)
+{
+    const struct heap_page *page = page_if_live(p);
+    size_t asked = page ? asked_exactly(page, p) : bytes;
+    if (asked != SIZE_MAX)
+        return asked == bytes;
+    size_t room = page->slot_bytes - heap_of_page(page)->tail_bytes;
+    return bytes <= room && (bytes >= room / 2 || room <= HEAP_SLOT_ALIGN);
 }
 
 static void *move(struct quire_heap *heap, void *p, size_t had, size_t bytes)
@@ -64,7 +103,7 @@ void *quire_heap_realloc(struct quire_heap *heap, void *p, size_t bytes)
     struct heap_page *page = heap_page_verify(heap, p, &slot);
     if (unlikely(heap_slot_is_free(page, slot)))
         heap_refuse(heap, HEAP_E1, p);
-    size_t had = usable(page);
+    size_t had = usable(page, p);
     if (heap_is_large(page)) {
         int kept = errno;
         void *same = heap_large_resize(page, bytes);
@@ -72,6 +111,9 @@ void *quire_heap_realloc(struct quire_heap *heap, void *p, size_t bytes)
         errno = kept;
         if (same)
             return same;
+    } else if (heap_page_is_secure(page)) {
+        if (heap_secure_resize(page, p, bytes))
+            return p;
     } else if (bytes <= had && (bytes >= had / 2 || had <= HEAP_SLOT_ALIGN)) {
         return p;
     }

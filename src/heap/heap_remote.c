@@ -14,7 +14,7 @@
  *
  * Locks: none: the inbox is a list that many push on and one takes whole.  Not here: the owner's own frees (heap_free.c).
  */
-#include "heap/heap_internal.h"
+#include "heap/heap_secure.h"
 #include "os/sanitize.h"
 
 struct on_its_way {
@@ -125,13 +125,20 @@ static void *arrive(struct heap_local *local, void *p, const void *before)
         heap_refuse(local->heap, HEAP_E6, before);
     struct heap_local *owner = heap_owner(page);
     struct on_its_way *block = p;
-    bool is_free = owner == local && (page->free[slot / WORD_BITS] >> slot % WORD_BITS & 1);
+    bool is_secure = heap_page_is_secure(page);
+    uint64_t bits = page->free[slot / WORD_BITS] | (is_secure ? *heap_late_word(page, slot) : 0);
+    bool is_free = owner == local && (bits >> slot % WORD_BITS & 1);
     if (unlikely(block->mark != mark_of(p) || is_free))
         heap_refuse(local->heap, is_free ? HEAP_E1 : HEAP_E6, p);
     void *next = link_of(block);
     if (likely(owner == local)) {
         block->mark = 0;
-        heap_slot_free(local, page, slot);
+        if (unlikely(is_secure)) {
+            block->next = 0;
+            heap_secure_arrive(local, page, slot);
+        } else {
+            heap_slot_free(local, page, slot);
+        }
     } else {
         push(owner, p, p);
     }

@@ -1,174 +1,363 @@
 // SPDX-License-Identifier: MIT
 /*
- * heap_secure.c - what a heap with QUIRE_HEAP_SECURE does more.
+ * heap_secure.c - small blocks of a secure heap.
  *
- *     | the user's bytes             | canary |      of every small block: the key and the block's address
+ *     | what was asked for | slack: zero | canary |        a slot; a free one is zero from end to end
  *
- *     allocating   a random free slot of a random word of the page
- *     freeing      the canary is checked (E7), the block zeroed, and kept back until so many others were freed: a second row of bits says so
+ *     canary    0, then 2 bytes: the slack's length, then 5 that only the process's key, the address and the slack make
  *
- * Every operation takes the local's lock.
+ *     hand-out  a random bit of the page's word; the slot is still zero (E6), then the canary
+ *     free      the canary and the slack are as they were (E7), the slot is zeroed and kept back (heap_late.c)
+ *     remotely  the same by the thread that frees; the wiped block goes its owner's way (heap_remote.c), and is kept back there
  *
- * Locks: inside the local.  Not here: guards round large blocks (heap_large.c).
+ * The canary's lowest byte, the first behind the block, is zero: a string that fills its block ends there.  The slack is known, so that sizes are exact:
+ * what is usable is what was asked for, and a byte written behind it is seen at the free.
+ *
+ * Invariants:
+ *   S1  a slot whose free or late bit is set is zero, and stays so until it is handed out or its page goes
+ *
+ * Locks: inside the local, by its short way where that is open.  Not here: large blocks (heap_large.c, heap_sealed.c).
  */
+#include "heap/heap_secure.h"
+
+#include <errno.h>
 #include <string.h>
 
-#include "heap/heap_internal.h"
 #include "os/os.h"
 #include "os/sanitize.h"
 
-struct heap_late {
-    struct quire_span span;
-    uint32_t next;
-    uint64_t random;
-    struct {
-        struct heap_page *page;
-        size_t slot;
-    } block[HEAP_LATE];
-};
+enum { WINDOW = 16, TOUCH_BYTES = 4096, SLACK_SHIFT = 8, SLACK_MASK = 0xffff, SLACK_KEY_SHIFT = 40 };
 
-static uint64_t canary_of(const void *p)
+COLD uint64_t heap_secure_seed(void)
 {
-    return ((uint64_t)(uintptr_t)p * UINT64_C(0x9e3779b97f4a7c15)) ^ heap_key();
+    uint64_t seed = 0;
+    if (os_entropy(&seed, sizeof seed) != 0)
+        seed = (os_time_ns() ^ heap_key() ^ (uintptr_t)&heap_tls) * UINT64_C(0x9e3779b97f4a7c15);
+    return seed | 1;
 }
 
-static char *canary_at(const void *p, size_t slot_bytes)
+/* ---- canaries ---- */
+
+static inline uint64_t slack_hidden(uint64_t slack)
+{
+    return ((slack ^ heap_key() >> SLACK_KEY_SHIFT) & SLACK_MASK) << SLACK_SHIFT;
+}
+
+static inline uint64_t canary_of(const void *p, uint64_t slack)
+{
+    uint64_t hash = ((uint64_t)(uintptr_t)p ^ slack << 48) * UINT64_C(0x9e3779b97f4a7c15) ^ heap_key();
+    return (hash & ~UINT64_C(0xffffff)) | slack_hidden(slack);
+}
+
+static inline char *canary_at(const void *p, size_t slot_bytes)
 {
     return (char *)(uintptr_t)p + slot_bytes - HEAP_CANARY_BYTES;
 }
 
-void heap_secure_handed_out(void *p, size_t slot_bytes)
-{
-    uint64_t canary = canary_of(p);
-    memcpy(canary_at(p, slot_bytes), &canary, sizeof canary);
-}
-
-void heap_secure_verify(const struct quire_heap *heap, const void *p, size_t slot_bytes)
+static inline uint64_t canary_read(const void *p, size_t slot_bytes)
 {
     uint64_t canary;
     memcpy(&canary, canary_at(p, slot_bytes), sizeof canary);
-    if (unlikely(canary != canary_of(p)))
-        heap_refuse(heap, HEAP_E7, p);
+    return canary;
 }
 
-static uint64_t random_next(void)
+static inline void canary_write(void *p, size_t slot_bytes, size_t bytes)
 {
-    uint64_t x = heap_tls.random ? heap_tls.random : (os_time_ns() ^ heap_key());
-    x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-    return heap_tls.random = x;
+    uint64_t canary = canary_of(p, slot_bytes - HEAP_CANARY_BYTES - bytes);
+    memcpy(canary_at(p, slot_bytes), &canary, sizeof canary);
 }
 
-/* There is a free slot in the page. */
-uint64_t *heap_secure_pick(struct heap_bin *bin, unsigned *bit)
+/* How much was asked for; SIZE_MAX: the canary is broken. */
+static inline size_t asked_by_canary(const void *p, size_t slot_bytes)
 {
-    uint64_t random = random_next();
-    struct heap_page *page = bin->page;
-    unsigned word = (unsigned)(random >> 32) % page->words, turn = (unsigned)random % WORD_BITS;
-    while (page->free[word] == 0)
+    uint64_t canary = canary_read(p, slot_bytes), slack = (canary >> SLACK_SHIFT ^ heap_key() >> SLACK_KEY_SHIFT) & SLACK_MASK;
+    return likely(canary == canary_of(p, slack)) && likely(slack <= slot_bytes - HEAP_CANARY_BYTES) ? slot_bytes - HEAP_CANARY_BYTES - slack : SIZE_MAX;
+}
+
+/* Whole words, two at a time: a slot is a multiple of 16 bytes. */
+typedef uint64_t pair __attribute__((vector_size(16), aligned(16), may_alias));
+
+static inline bool is_zero(const char *p, size_t bytes)
+{
+    pair all = {0, 0};
+    for (size_t at = 0; at < bytes; at += sizeof all)
+        all |= *(const pair *)(const void *)(p + at);
+    return (all[0] | all[1]) == 0;
+}
+
+static inline bool is_zero_but_last(const char *p, size_t bytes)
+{
+    uint64_t last_but_one;
+    memcpy(&last_but_one, p + bytes - sizeof(pair), sizeof last_but_one);
+    return is_zero(p, bytes - sizeof(pair)) && last_but_one == 0;
+}
+
+/* The last `bytes` before `end`, at most 16 without a branch; `room` bytes before it are the block's. */
+static ALWAYS_INLINE bool slack_is_zero(const char *end, size_t bytes, size_t room)
+{
+    uint64_t high, low;
+    if (likely(bytes <= 16) && likely(room >= 16)) {
+        memcpy(&high, end - 8, 8);
+        memcpy(&low, end - 16, 8);
+        uint64_t of_high = bytes < 8 ? bytes : 8, of_low = bytes - of_high;
+        uint64_t seen = (high >> (64 - 8 * of_high) % 64 & (0 - (uint64_t)(of_high != 0))) | (low >> (64 - 8 * of_low) % 64 & (0 - (uint64_t)(of_low != 0)));
+        return seen == 0;
+    }
+    char all = 0;
+    for (size_t at = 1; at <= bytes; at++)
+        all = (char)(all | end[-(ptrdiff_t)at]);
+    return all == 0;
+}
+
+/* A slot: a multiple of 16 bytes. */
+static ALWAYS_INLINE void zero_slot(char *p, size_t bytes)
+{
+    if (unlikely(bytes > 256)) {
+        memset(p, 0, bytes);
+        return;
+    }
+    for (size_t at = 0; at < bytes; at += sizeof(pair)) {
+        *(pair *)(void *)(p + at) = (pair){0, 0};
+        __asm__ volatile("" ::: "memory"); /* or it becomes a call */
+    }
+}
+
+/* Which of the two it is that breaks a canary. */
+static COLD __attribute__((noreturn)) void refuse_broken(const struct heap_page *page, const char *p)
+{
+    size_t slot = heap_slot_of(page, p);
+    bool is_free = heap_slot_is_free(page, slot) || heap_out_is_twice(p) || is_zero(p, page->slot_bytes);
+    heap_refuse(heap_of_page(page), is_free ? HEAP_E1 : HEAP_E7, p);
+}
+
+size_t heap_secure_asked(const struct heap_page *page, const void *p)
+{
+    if (unlikely(page->class == HEAP_ZERO))
+        return 0;
+    size_t asked = asked_by_canary(p, page->slot_bytes);
+    if (unlikely(asked == SIZE_MAX))
+        refuse_broken(page, p);
+    return asked;
+}
+
+NO_SANITIZE size_t heap_secure_asked_roughly(const struct heap_page *page, const void *p)
+{
+    if (page->class == HEAP_ZERO)
+        return 0;
+    uint64_t canary;
+    __builtin_memcpy(&canary, canary_at(p, page->slot_bytes), sizeof canary);
+    uint64_t slack = (canary >> SLACK_SHIFT ^ heap_key() >> SLACK_KEY_SHIFT) & SLACK_MASK;
+    size_t room = page->slot_bytes - heap_of_page(page)->tail_bytes;
+    return canary == canary_of(p, slack) && slack <= room ? page->slot_bytes - HEAP_CANARY_BYTES - slack : room;
+}
+
+bool heap_secure_resize(const struct heap_page *page, void *p, size_t bytes)
+{
+    size_t room = page->slot_bytes - heap_of_page(page)->tail_bytes, had = heap_secure_asked(page, p);
+    if (page->class == HEAP_ZERO || bytes == 0 || bytes > room || (bytes < room / 2 && room > HEAP_SLOT_ALIGN) || heap_of_page(page)->is_watched)
+        return false;
+    if (bytes < had)
+        memset((char *)p + bytes, 0, had - bytes);
+    canary_write(p, page->slot_bytes, bytes);
+    return true;
+}
+
+/* ---- hand-out ---- */
+
+/* Another word of the page with a free slot, the first from a random one on. */
+static bool next_word(struct heap_bin *bin, uint64_t *bits)
+{
+    const struct heap_page *page = bin->page;
+    unsigned word = (unsigned)((uint64_t)heap_secure_random() * page->words >> 32);
+    for (unsigned tries = 0; tries < page->words; tries++) {
+        if (page->free[word] != 0) {
+            bin->word_at = (uint16_t)word;
+            *bits = page->free[word];
+            return true;
+        }
         word = word + 1 < page->words ? word + 1 : 0;
-    uint64_t bits = page->free[word], turned = turn ? bits >> turn | bits << (WORD_BITS - turn) : bits;
-    *bit = (bits_lowest(turned) + turn) % WORD_BITS;
-    return &page->free[word];
-}
-
-/* ---- late reuse ---- */
-
-static uint64_t *late_word(struct heap_page *page, size_t slot)
-{
-    return &page->free[page->words + slot / WORD_BITS];
-}
-
-static struct heap_late *late_of(struct heap_local *local)
-{
-    struct quire_span span;
-    if (!local->late && heap_meta_take(local->heap, align_up(sizeof(struct heap_late), os_page_bytes()), &span)) {
-        memset(span.start, 0, sizeof(struct heap_late));
-        local->late = span.start;
-        local->late->span = span;
     }
-    return local->late;
+    return false;
 }
 
-/* It was zeroed when it was freed. */
-static void verify_zero(const struct quire_heap *heap, const char *p, size_t bytes)
+static ALWAYS_INLINE void *take(struct heap_bin *bin)
 {
-    uint64_t all = 0, word;
-    for (size_t at = 0; at < bytes; at += sizeof word) {
-        memcpy(&word, p + at, sizeof word);
-        all |= word;
-    }
-    if (unlikely(all != 0))
+    struct heap_page *page = bin->page;
+    uint64_t bits = page ? page->free[bin->word_at] : 0;
+    if (bits == 0 && (!page || !next_word(bin, &bits)))
+        return NULL;
+    unsigned first = bits_lowest(bits), turn = heap_secure_random() % WINDOW;
+    uint64_t window = (bits >> first & ((1u << WINDOW) - 1)) * ((1u << WINDOW) + 1); /* twice: it is turned by a shift */
+    unsigned bit = first + (bits_lowest(window >> turn) + turn) % WINDOW;
+    heap_bits_set(&page->free[bin->word_at], bits & ~(UINT64_C(1) << bit));
+    return heap_slot_at(page, bin->word_at * (size_t)WORD_BITS + bit);
+}
+
+void *heap_secure_take_quick(struct heap_local *local, unsigned class)
+{
+    if (unlikely(!bias_enter(&local->bias)))
+        return NULL;
+    void *p = take(&local->bin[class]);
+    bias_leave(&local->bias);
+    return p;
+}
+
+void *heap_secure_take(struct heap_bin *bin)
+{
+    return take(bin);
+}
+
+bool heap_secure_has_room(const struct heap_bin *bin)
+{
+    return bin->page && heap_page_live(bin->page) < bin->page->slots;
+}
+
+static ALWAYS_INLINE void hand_out(const struct quire_heap *heap, void *p, size_t slot_bytes, size_t bytes)
+{
+    uint64_t *at = (uint64_t *)(void *)canary_at(p, slot_bytes), canary = canary_of(p, slot_bytes - HEAP_CANARY_BYTES - bytes);
+    /* Fresh memory is written first and read then: the other way the system would give it in two faults. */
+    for (size_t page = 0; unlikely(slot_bytes - page > TOUCH_BYTES); page += TOUCH_BYTES)
+        word_add_in_place((uint64_t *)(void *)((char *)p + page), 0);
+    word_add_in_place(at, canary);
+    if (unlikely(*at != canary) || unlikely(!is_zero_but_last(p, slot_bytes)))
         heap_refuse(heap, HEAP_E6, p);
 }
 
-static void release_one(struct heap_local *local, struct heap_page *page, size_t slot)
+void *heap_secure_malloc(size_t bytes)
 {
-    if (!sanitize_watched())
-        verify_zero(local->heap, heap_slot_at(page, slot), page->slot_bytes);
-    heap_bits_set(late_word(page, slot), *late_word(page, slot) & ~(UINT64_C(1) << slot % WORD_BITS));
-    heap_slot_free(local, page, slot);
+    struct heap_local *local = heap_tls.self;
+    if (unlikely(bytes - 1 >= HEAP_SMALL_MAX - HEAP_CANARY_BYTES) || unlikely(!bias_enter(&local->bias)))
+        return NULL;
+    struct heap_bin *bin = &local->bin[heap_class_of(bytes + HEAP_CANARY_BYTES)];
+    void *p = take(bin);
+    bias_leave(&local->bias);
+    if (likely(p != NULL))
+        hand_out(&heap_of_process, p, bin->slot_bytes, bytes);
+    return p;
+}
+
+void heap_secure_hand_out(const struct quire_heap *heap, void *p, unsigned class, size_t bytes)
+{
+    size_t slot_bytes = heap_class_bytes(class);
+    if (unlikely(class == HEAP_ZERO))
+        return;
+    if (unlikely(heap->is_watched))
+        sanitize_undefined(p, slot_bytes);
+    else if (unlikely(!is_zero(p, slot_bytes)))
+        heap_refuse(heap, HEAP_E6, p);
+    canary_write(p, slot_bytes, bytes);
+    if (unlikely(heap->is_watched))
+        sanitize_no_access((char *)p + slot_bytes - heap->tail_bytes, heap->tail_bytes);
+}
+
+/* ---- free ---- */
+
+static ALWAYS_INLINE void wipe(const struct heap_page *page, char *p)
+{
+    if (unlikely(page->class == HEAP_ZERO))
+        return;
+    size_t slot_bytes = page->slot_bytes, room = slot_bytes - HEAP_CANARY_BYTES, asked = asked_by_canary(p, slot_bytes);
+    if (unlikely(asked == SIZE_MAX))
+        refuse_broken(page, p);
+    if (unlikely(!slack_is_zero(p + room, room - asked, room)) && !heap_of_page(page)->is_watched)
+        heap_refuse(heap_of_page(page), HEAP_E7, p);
+    zero_slot(p, slot_bytes);
+}
+
+void heap_secure_wipe(struct heap_page *page, size_t slot)
+{
+    wipe(page, heap_slot_at(page, slot));
+}
+
+static ALWAYS_INLINE void release(struct heap_local *local, struct heap_page *page, size_t slot)
+{
+    uint64_t bit = UINT64_C(1) << slot % WORD_BITS, *late = heap_late_word(page, slot), *word = &page->free[slot / WORD_BITS];
+    heap_bits_set(word, *word | bit);
+    heap_bits_set(late, *late & ~bit);
+    if (unlikely(--page->until == 0))
+        heap_page_due(local, page);
+}
+
+static ALWAYS_INLINE void keep_back(struct heap_local *local, struct heap_page *page, size_t slot)
+{
+    uint64_t *late = heap_late_word(page, slot);
+    heap_bits_set(late, *late | UINT64_C(1) << slot % WORD_BITS);
+    /* An idle local's pages may become another's: nothing of them may wait here. */
+    if (unlikely(heap_is_idle(local) || !heap_late_is_there(local))) {
+        release(local, page, slot);
+        return;
+    }
+    struct heap_late_block due = heap_late_put(local, (struct heap_late_block){page, slot});
+    if (likely(due.page != NULL))
+        release(local, due.page, due.slot);
+}
+
+void heap_secure_arrive(struct heap_local *local, struct heap_page *page, size_t slot)
+{
+    keep_back(local, page, slot);
+}
+
+static ALWAYS_INLINE void free_inside(struct heap_local *local, struct heap_page *page, size_t slot)
+{
+    uint64_t bit = UINT64_C(1) << slot % WORD_BITS;
+    char *p = heap_slot_at(page, slot);
+    if (unlikely((page->free[slot / WORD_BITS] | *heap_late_word(page, slot)) & bit))
+        heap_refuse(local->heap, HEAP_E1, p);
+    if (unlikely(local->heap->is_watched))
+        sanitize_defined(p, page->slot_bytes);
+    wipe(page, p);
+    if (unlikely(local->heap->is_watched))
+        sanitize_no_access(p, page->slot_bytes);
+    keep_back(local, page, slot);
 }
 
 void heap_secure_free(struct heap_local *local, struct heap_page *page, size_t slot)
 {
-    uint64_t bit = UINT64_C(1) << slot % WORD_BITS;
-    char *p = heap_slot_at(page, slot);
-    if (unlikely((page->free[slot / WORD_BITS] | *late_word(page, slot)) & bit))
-        heap_refuse(local->heap, HEAP_E1, p);
-    sanitize_undefined(p, page->slot_bytes);
-    heap_secure_verify(local->heap, p, page->slot_bytes);
-    memset(p, 0, page->slot_bytes);
-    sanitize_no_access(p, page->slot_bytes);
-    /* An idle local's pages may become another's: nothing of them may wait here. */
-    struct heap_late *late = heap_is_idle(local) ? NULL : late_of(local);
-    if (!late) {
-        heap_slot_free(local, page, slot);
-        return;
+    free_inside(local, page, slot);
+}
+
+/* The long way once for each local: there its quarantine is made. */
+static bool free_mine(struct heap_local *local, struct heap_page *page, size_t slot)
+{
+    if (unlikely(!local->late) || unlikely(!bias_enter(&local->bias)))
+        return false;
+    heap_tls.inside++;
+    free_inside(local, page, slot);
+    heap_tls.inside--;
+    bias_leave(&local->bias);
+    if (unlikely(heap_tls.has_work)) {
+        int kept = errno;
+        heap_thread_outside();
+        errno = kept;
     }
-    uint32_t at = late->next++ % HEAP_LATE;
-    struct heap_page *due_page = late->block[at].page;
-    size_t due_slot = late->block[at].slot;
-    late->block[at].page = page;
-    late->block[at].slot = slot;
-    heap_bits_set(late_word(page, slot), *late_word(page, slot) | bit);
-    if (due_page)
-        release_one(local, due_page, due_slot);
+    return true;
+}
+
+bool heap_secure_free_quick(struct quire_heap *heap, struct heap_local *local, struct heap_page *page, void *p)
+{
+    struct heap_local *owner = heap_owner(page);
+    size_t slot = heap_slot_of(page, p);
+    if (unlikely(slot >= page->slots) || unlikely(owner->heap != heap))
+        return false;
+    if (likely(owner == local))
+        return free_mine(local, page, slot);
+    if (page->class == HEAP_ZERO || heap_slot_is_free_in(owner, page, slot) || heap_out_is_twice(p) || heap->is_watched || !bias_enter(&local->bias))
+        return false;
+    heap_secure_wipe(page, slot);
+    heap_out_add(local, owner, p);
+    bias_leave(&local->bias);
+    return true;
 }
 
 void heap_secure_flush(struct heap_local *local)
 {
-    for (uint32_t i = 0; local->late && i < HEAP_LATE; i++) {
-        struct heap_page *page = local->late->block[i].page;
-        local->late->block[i].page = NULL;
-        if (page)
-            release_one(local, page, local->late->block[i].slot);
-    }
+    for (struct heap_late_block due; (due = heap_late_get(local)).page;)
+        release(local, due.page, due.slot);
 }
 
-size_t heap_late_bytes(const struct heap_local *local)
+void heap_secure_page_goes(const struct quire_heap *heap, const struct heap_page *page)
 {
-    return local->late ? local->late->span.bytes : 0;
-}
-
-/* In the child of a fork: what another thread kept back is free; its ring may be torn. */
-void heap_late_drop(struct heap_local *local)
-{
-    if (local->late)
-        memset(local->late->block, 0, sizeof local->late->block);
-}
-
-void heap_late_to_bits(struct heap_page *page)
-{
-    for (unsigned w = 0; w < page->words; w++) {
-        page->free[w] |= page->free[page->words + w];
-        page->free[page->words + w] = 0;
-    }
-}
-
-void heap_late_destroy(struct heap_local *local)
-{
-    if (!local->late)
-        return;
-    struct quire_span span = local->late->span;
-    heap_meta_give(local->heap, &span);
+    for (size_t slot = 0; slot < page->slots && page->class != HEAP_ZERO && !heap->is_watched; slot++)
+        if (unlikely(!is_zero(heap_slot_at(page, slot), page->slot_bytes)))
+            heap_refuse(heap, HEAP_E6, heap_slot_at(page, slot));
 }

@@ -22,6 +22,8 @@ enum {
     HEAP_FINE_CLASSES = HEAP_FINE_MAX / HEAP_SLOT_ALIGN,
     HEAP_SMALL_MAX = 32768,
     HEAP_CLASSES = HEAP_FINE_CLASSES + 6 * 8,
+    HEAP_ZERO = HEAP_CLASSES, /* the class of blocks of no bytes, which no request of any size has */
+    HEAP_BINS,
     HEAP_SLOTS_MAX = 4096 /* in a page */
 };
 
@@ -37,6 +39,8 @@ static ALWAYS_INLINE unsigned heap_class_of(size_t bytes)
 
 static inline uint32_t heap_class_bytes(unsigned class)
 {
+    if (unlikely(class == HEAP_ZERO))
+        return HEAP_SLOT_ALIGN;
     if (class < HEAP_FINE_CLASSES)
         return (class + 1) * HEAP_SLOT_ALIGN;
     unsigned step = class - HEAP_FINE_CLASSES;

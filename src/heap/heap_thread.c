@@ -13,7 +13,7 @@
  */
 #include <string.h>
 
-#include "heap/heap_internal.h"
+#include "heap/heap_secure.h"
 #include "os/os.h"
 #include "pages/reaper.h"
 
@@ -30,7 +30,7 @@ void heap_release(struct heap_local *local)
         heap_tls.is_counted = false;
         heap_change_end(local->heap);
     }
-    bias_drop(&local->bias, !heap_is_idle(local) && local->heap->tail_bytes == 0);
+    bias_drop(&local->bias, !heap_is_idle(local));
 }
 
 void heap_visit(struct heap_local *local)
@@ -283,16 +283,16 @@ static void page_repair(struct quire_heap *heap, struct heap_page *page)
         heap_state_set(page, HEAP_UNUSED);
         return;
     }
-    size_add_relaxed(&heap->mapped_bytes, page->span.bytes);
+    size_add_relaxed(&heap->mapped_bytes, page->state == HEAP_LARGE ? heap_large_held(page) : page->span.bytes);
     if (page->state == HEAP_LARGE) {
         large_repair(heap, page);
         return;
     }
     struct heap_local *owner = heap_owner(page);
-    size_add_relaxed(&heap->of_class[page->class].pages, 1);
+    size_add_relaxed(&heap->of_class[heap_stat_class(page->class)].pages, 1);
     if (is_mine_and_inside(owner))
         return;
-    if (heap_is_secure(heap) && addr_load_relaxed(&owner->thread) != heap_thread_id())
+    if (owner->is_secure && addr_load_relaxed(&owner->thread) != heap_thread_id())
         heap_late_to_bits(page);
     heap_state_set(page, HEAP_FULL);
     page->until = heap_rejoin_frees(page->slots);
@@ -305,7 +305,7 @@ static void page_repair(struct quire_heap *heap, struct heap_page *page)
 
 static void warm_to_bits(struct heap_local *local)
 {
-    for (unsigned c = 0; c < HEAP_CLASSES; c++)
+    for (unsigned c = 0; c < HEAP_BINS; c++)
         for (int i = 0; i < HEAP_WARM; i++) {
             void *p = local->warm[c].p[i];
             struct heap_page *page = p ? heap_page_find(p) : NULL;
@@ -353,10 +353,8 @@ void heap_threads_after_fork(struct quire_heap *heap)
             continue;
         bias_reset(&local->bias);
         bool is_mine = addr_load_relaxed(&local->thread) == heap_thread_id();
-        if (is_mine && heap->tail_bytes == 0) {
+        if (is_mine) {
             bias_open(&local->bias);
-        } else if (is_mine) {
-            continue;
         } else if (local != &heap->home) {
             addr_store_relaxed(&local->thread, 0);
             local->bias.lock.rank = LOCK_HEAP_IDLE;

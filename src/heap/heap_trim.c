@@ -7,7 +7,7 @@
  *
  * Locks: heaps, then each local in turn.  Not here: which page is empty (heap_page.c).
  */
-#include "heap/heap_internal.h"
+#include "heap/heap_secure.h"
 #include "os/os.h"
 #include "pages/reaper.h"
 
@@ -21,13 +21,14 @@ void heap_work_is_due(void)
     heap_tls.has_work = true;
 }
 
-/* Blocks on their way first: they may be what keeps others' pages. */
-static void heap_trim_one(struct quire_heap *heap, void *freed)
+/* Blocks on their way first: they may be what keeps others' pages.  What a secure heap keeps back stays so at a tick: that is no idle memory. */
+static void give_back(struct quire_heap *heap, size_t *freed, bool is_tick)
 {
     size_t before = size_load_relaxed(&heap->mapped_bytes);
     for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
         heap_visit(local);
-        heap_secure_flush(local);
+        if (!is_tick)
+            heap_secure_flush(local);
         heap_out_flush(local);
         heap_release(local);
     }
@@ -40,16 +41,31 @@ static void heap_trim_one(struct quire_heap *heap, void *freed)
     }
     heap_chunks_trim(heap);
     size_t after = size_load_relaxed(&heap->mapped_bytes);
-    *(size_t *)freed += before > after ? before - after : 0;
+    *freed += before > after ? before - after : 0;
+}
+
+static void heap_trim_one(struct quire_heap *heap, void *freed)
+{
+    give_back(heap, freed, false);
+}
+
+static void heap_tick_one(struct quire_heap *heap, void *freed)
+{
+    give_back(heap, freed, true);
 }
 
 /* Nothing while this thread is inside: the source asks for memory that we are getting from it. */
-size_t heap_trim_all(void)
+static size_t trim_all(void (*one)(struct quire_heap *heap, void *freed))
 {
     size_t freed = 0;
     if (!heap_tls.held && u32_load_relaxed(&heap_tls.self->bias.active) == 0)
-        heap_each(heap_trim_one, &freed);
+        heap_each(one, &freed);
     return freed;
+}
+
+size_t heap_trim_all(void)
+{
+    return trim_all(heap_trim_one);
 }
 
 size_t quire_heap_trim(struct quire_heap *heap)
@@ -73,7 +89,7 @@ static size_t tick(void)
 {
     u32_store_relaxed(&pending, 0);
     atomic_fence_seq_cst();
-    size_t freed = heap_trim_all();
+    size_t freed = trim_all(heap_tick_one);
     if (freed != 0)
         u32_store_relaxed(&pending, 1);
     return freed;

@@ -65,6 +65,10 @@ int os_unmap(void *start, size_t bytes);
 int os_remap(void *start, size_t bytes, size_t new_bytes, void *to);
 /* These pages cannot be touched from now on; or can again.  -ENOMEM. */
 int os_guard(void *start, size_t bytes, bool on);
+/* The same for good, and their memory goes back: the addresses stay the caller's until os_unmap().  -ENOMEM. */
+int os_seal(void *start, size_t bytes);
+/* Address space without memory just here, if nobody has it.  -ENOMEM, -EEXIST. */
+int os_reserve_at(void *start, size_t bytes);
 /* The memory of these anonymous private pages goes back to the system; they read as zero afterwards.  Works where unmapping cannot, and by
  * mapping anew where madvise is not allowed. */
 int os_discard(void *start, size_t bytes);

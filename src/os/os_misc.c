@@ -29,8 +29,8 @@ int os_entropy(void *out, size_t bytes)
     if (os_fault(OS_ENTROPY))
         return -ENOSYS;
     int kept = errno;
-    ssize_t got = getrandom(out, bytes, GRND_NONBLOCK);
-    int error = got == (ssize_t)bytes ? 0 : got < 0 ? -errno : -EAGAIN;
+    long got = syscall(SYS_getrandom, out, bytes, GRND_NONBLOCK); /* libc's is a point of cancellation, and locks may be held here */
+    int error = got == (long)bytes ? 0 : got < 0 ? -errno : -EAGAIN;
     errno = kept;
     return error;
 }

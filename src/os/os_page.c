@@ -165,6 +165,27 @@ int os_guard(void *start, size_t bytes, bool on)
     return error;
 }
 
+int os_seal(void *start, size_t bytes)
+{
+    int kept = errno;
+    if (os_fault(OS_MAP))
+        return -ENOMEM;
+    return outcome(mmap(start, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == start ? 0 : -1, kept);
+}
+
+int os_reserve_at(void *start, size_t bytes)
+{
+    int kept = errno, flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    if (os_fault(OS_MAP))
+        return -ENOMEM;
+    void *got = mmap(start, bytes, PROT_NONE, flags | MAP_FIXED_NOREPLACE, -1, 0);
+    if (got != MAP_FAILED && got != start) { /* before Linux 4.17 it is a hint */
+        (void)munmap(got, bytes);
+        errno = EEXIST;
+    }
+    return outcome(got == start ? 0 : -1, kept);
+}
+
 int os_discard(void *start, size_t bytes)
 {
     int kept = errno, result;

@@ -5,10 +5,10 @@
  *     UNASKED --> set up, then as below        PASSES  --> libc
  *     SERVES  --> the heap                     BESIDE  --> the heap; what is not the heap's is libc's
  *     STEERS  --> what needs no site: the heap; blocks given back or resized: whoever's they are
- *     CAREFUL --> every Nth call checks the heap, sized frees are compared with the block, then the heap
+ *     CAREFUL --> every Nth call checks the heap, then the heap      SECURED --> the heap, which is a secure one
  *
  * Invariants, checked here:
- *   M1  a block is deleted with a size that it can have been asked for with
+ *   M1  a block is deleted with the size that it was asked for with
  *
  * Locks: none.  Not here: the short ways (malloc.c).
  */
@@ -40,6 +40,8 @@ static void check_now_and_then(enum preload_mode mode)
 
 void *careful_alloc(size_t bytes)
 {
+    if (likely(u32_load_relaxed(&preload_mode) == PRELOAD_SECURED))
+        return heap_malloc_secure(bytes);
     enum preload_mode mode = preload_ready();
     if (mode == PRELOAD_PASSES)
         return libc_alloc(bytes);
@@ -76,6 +78,10 @@ void *careful_realloc(void *p, size_t bytes)
 
 void careful_free(void *p)
 {
+    if (likely(u32_load_relaxed(&preload_mode) == PRELOAD_SECURED)) {
+        heap_free_any(p);
+        return;
+    }
     if (!p)
         return;
     enum preload_mode mode = preload_ready();
@@ -92,10 +98,10 @@ void careful_free(void *p)
         heap_free_any(p);
 }
 
-void careful_free_sized(void *p, size_t bytes)
+void careful_free_sized(void *p, size_t bytes, size_t align_bytes)
 {
-    if (p && preload_ready() == PRELOAD_CAREFUL && bytes > quire_heap_usable_bytes(p))
-        panic("malloc", NULL, "M1 deleted with a size larger than the block", p);
+    if (p && preload_ready() != PRELOAD_PASSES && !(align_bytes == CAREFUL_C ? heap_size_may_fit(p, bytes) : heap_size_fits(p, bytes, align_bytes)))
+        panic("malloc", NULL, "M1 deleted with another size than it was made with", p);
     careful_free(p);
 }
 

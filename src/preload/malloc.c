@@ -130,10 +130,8 @@ EXPORT size_t malloc_usable_size(void *p)
 EXPORT void free_sized(void *p, size_t bytes);
 EXPORT void free_sized(void *p, size_t bytes)
 {
-    if (preload_serves())
-        heap_free_any(p);
-    else
-        careful_free_sized(p, bytes);
+    if (unlikely(!preload_serves()) || unlikely(!heap_free_sized(p, bytes)))
+        careful_free_sized(p, bytes, CAREFUL_C);
 }
 
 EXPORT void free_aligned_sized(void *p, size_t align_bytes, size_t bytes);

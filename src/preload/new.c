@@ -161,10 +161,12 @@ static ALWAYS_INLINE void delete_quick(void *p)
 
 static ALWAYS_INLINE void delete_sized_quick(void *p, size_t bytes)
 {
-    if (preload_serves() || preload_steers())
+    if (preload_serves() && likely(heap_free_sized(p, bytes)))
+        return;
+    if (preload_steers())
         preload_free(p);
     else
-        careful_free_sized(p, bytes);
+        careful_free_sized(p, bytes, 0);
 }
 
 EXPORT void _ZdlPv(void *p)
@@ -207,14 +209,14 @@ EXPORT void _ZdaPvSt11align_val_t(void *p, UNUSED size_t align_bytes)
     delete_quick(p);
 }
 
-EXPORT void _ZdlPvmSt11align_val_t(void *p, size_t bytes, UNUSED size_t align_bytes)
+EXPORT void _ZdlPvmSt11align_val_t(void *p, size_t bytes, size_t align_bytes)
 {
-    delete_sized_quick(p, bytes);
+    careful_free_sized(p, bytes, align_bytes);
 }
 
-EXPORT void _ZdaPvmSt11align_val_t(void *p, size_t bytes, UNUSED size_t align_bytes)
+EXPORT void _ZdaPvmSt11align_val_t(void *p, size_t bytes, size_t align_bytes)
 {
-    delete_sized_quick(p, bytes);
+    careful_free_sized(p, bytes, align_bytes);
 }
 
 EXPORT void _ZdlPvSt11align_val_tRKSt9nothrow_t(void *p, UNUSED size_t align_bytes, UNUSED const void *tag)

@@ -27,6 +27,7 @@ enum preload_mode {
     PRELOAD_UNASKED,  /* nobody has called yet */
     PRELOAD_SERVES,   /* the default heap, by the short way */
     PRELOAD_CAREFUL,  /* the default heap, with checks round it */
+    PRELOAD_SECURED,  /* the default heap, made secure */
     PRELOAD_PASSES,   /* libc: QUIRE_CONF=passthrough */
     PRELOAD_BESIDE,   /* the default heap, but the process's malloc is another: blocks of others come to our free */
     PRELOAD_STEERS,   /* by a plan: arenas and slabs for some call sites, the default heap for the rest */
@@ -62,7 +63,8 @@ void *careful_alloc_aligned(size_t bytes, size_t align_bytes);
 void *careful_realloc(void *p, size_t bytes);
 void careful_free(void *p);
 /* The caller says how large the block was made, and at which alignment (0: none said). */
-void careful_free_sized(void *p, size_t bytes);
+enum { CAREFUL_C = 1 }; /* an alignment: it is C's, where a block may have been reallocated */
+void careful_free_sized(void *p, size_t bytes, size_t align_bytes);
 size_t careful_usable_bytes(void *p);
 
 static ALWAYS_INLINE void preload_free(void *p)

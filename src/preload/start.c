@@ -126,7 +126,7 @@ static enum preload_mode mode_from_conf(void)
         say("quire: QUIRE_CONF: passthrough needs glibc, whose allocator has a second name; this libc has none: going on with Quire\n");
     if (preload_conf.plan[0] && plan_in_force())
         return preload_conf.plan_timed ? PRELOAD_TIMES : PRELOAD_STEERS;
-    return preload_conf.check_every || preload_conf.secure ? PRELOAD_CAREFUL : PRELOAD_SERVES;
+    return preload_conf.check_every ? PRELOAD_CAREFUL : preload_conf.secure ? PRELOAD_SECURED : PRELOAD_SERVES;
 }
 
 static void heap_set_up(void)
@@ -170,7 +170,7 @@ enum preload_mode preload_ready(void)
 int quire_malloc_serving(void)
 {
     enum preload_mode mode = preload_ready();
-    return mode == PRELOAD_SERVES || mode == PRELOAD_CAREFUL || mode >= PRELOAD_STEERS;
+    return mode == PRELOAD_SERVES || mode == PRELOAD_CAREFUL || mode == PRELOAD_SECURED || mode >= PRELOAD_STEERS;
 }
 
 static void at_exit(void *unused)

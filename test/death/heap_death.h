@@ -75,6 +75,10 @@ __attribute__((noinline, no_sanitize("address"), no_sanitize("thread"))) inline 
 {
     static_cast<volatile char *>(p)[at] = value;
 }
+__attribute__((noinline, no_sanitize("address"), no_sanitize("thread"))) inline void stray_read(const void *p, ptrdiff_t at)
+{
+    (void)static_cast<const volatile char *>(p)[at];
+}
 __attribute__((noinline, no_sanitize("address"), no_sanitize("thread"))) inline void stray_change(void *p, ptrdiff_t at)
 {
     volatile char *byte = static_cast<volatile char *>(p) + at;

@@ -33,8 +33,8 @@ TEST(HeapSecureDeathTest, kind_27_written_past_its_end)
 {
     if (memory_is_watched() && !BUILT_WITH_TSAN)
         GTEST_SKIP() << "those who watch say it themselves, at the write";
-    for (size_t bytes : {size_t(0), size_t(24), size_t(100), size_t(1000), size_t(20000)})
-        for (ptrdiff_t past : {0, 7})
+    for (size_t bytes : std::vector<size_t>{1, 8, 9, 23, 24, 25, 31, 32, 33, 40, 100, 1000, 1001, 5000, 20000}) /* from no slack to much */
+        for (ptrdiff_t past : {0, 1, 7})
             EXPECT_DEATH(
                 {
                     Scene s(secure);
@@ -78,19 +78,22 @@ TEST(HeapSecureDeathTest, kind_28_written_before_its_start)
         e7);
 }
 
-TEST(HeapSecureDeathTest, kind_29_written_into_a_block_of_no_bytes)
+TEST(HeapSecureDeathTest, kind_29_a_block_of_no_bytes_is_touched)
 {
-    if (memory_is_watched() && !BUILT_WITH_TSAN)
+    if (memory_is_watched() || BUILT_WITH_TSAN)
         GTEST_SKIP() << "those who watch say it themselves, at the write";
-    EXPECT_DEATH(
-        {
+    for (ptrdiff_t at : {0, 15}) {
+        auto touch = [at](bool write) {
             Scene s(secure);
             char *p = s.alloc(0);
-            for (int at = 0; at < 16; at++)
+            if (write)
                 stray_write(p, at, 'A');
-            s.free(p);
-        },
-        e7);
+            else
+                stray_read(p, at);
+        };
+        EXPECT_EXIT(touch(true), testing::KilledBySignal(SIGSEGV), "^$") << at;
+        EXPECT_EXIT(touch(false), testing::KilledBySignal(SIGSEGV), "^$") << at;
+    }
 }
 
 TEST(HeapSecureDeathTest, kind_30_written_after_it_was_freed)
@@ -109,6 +112,60 @@ TEST(HeapSecureDeathTest, kind_30_written_after_it_was_freed)
                 s.alloc_many(5000, 100);
             },
             heap_line("E[67] [a-z ]+"));
+}
+
+/* One free of a check, or of statistics, must not be the end of what is kept back. */
+TEST(HeapSecureDeathTest, kind_30_also_when_somebody_looks_between)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "those who watch say it themselves, at the write";
+    const std::function<void(Scene &)> looks[] = {
+        [](Scene &s) { quire_heap_check(s.heap); }, [](Scene &s) { s.settle(); }, [](Scene &s) { quire_heap_trim(s.heap); },
+        [](Scene &s) { quire_heap_walk(s.heap, [](void *, size_t, void *) { return 0; }, nullptr); }};
+    for (auto &look : looks)
+        for (bool before : {true, false})
+            for (bool there : {true, false})
+                EXPECT_DEATH(
+                    {
+                        Scene s(secure);
+                        char *p = s.alloc(100);
+                        if (there)
+                            s.free_there(p);
+                        else
+                            s.free(p);
+                        if (before)
+                            look(s);
+                        stray_write(p, 50, 'A');
+                        look(s);
+                        for (int i = 0; i < 5000; i++)
+                            s.free(s.alloc(100));
+                        s.alloc_many(5000, 100);
+                    },
+                    heap_line("E6 [a-z ]+"));
+}
+
+TEST(HeapSecureDeathTest, a_large_block_cannot_be_touched_after_its_free_or_where_it_was)
+{
+    if (memory_is_watched() || BUILT_WITH_TSAN)
+        GTEST_SKIP() << "those who watch say it themselves";
+    auto touch = [](bool moved, bool write) {
+        Scene s(secure);
+        char *p = s.alloc(1 << 20), *stay = s.alloc(1 << 20);
+        uintptr_t at = uintptr_t(p) + 5000;
+        if (moved)
+            p = static_cast<char *>(quire_heap_realloc(s.heap, p, size_t(64) << 20));
+        else
+            s.free(p);
+        s.alloc_many(20, 1 << 20);
+        if (write)
+            stray_write(reinterpret_cast<char *>(at), 0, 'A');
+        else
+            stray_read(reinterpret_cast<char *>(at), 0);
+        s.free(stay);
+    };
+    for (bool moved : {false, true})
+        for (bool write : {false, true})
+            EXPECT_EXIT(touch(moved, write), testing::KilledBySignal(SIGSEGV), "^$") << moved << write;
 }
 
 TEST(HeapSecureDeathTest, large_blocks_have_pages_round_them_that_cannot_be_touched)
@@ -164,8 +221,8 @@ struct Corruption {
             free_all();
         for (uint64_t i = 0, writes = 1 + random.below(20); i < writes; i++) {
             auto &[p, bytes] = freed[random.below(freed.size())];
-            if (bytes < 20000) /* the memory of large ones is gone */
-                stray_write(p, ptrdiff_t(random.below(std::max<size_t>(bytes, 8))), char(random.next()));
+            if (bytes > 0 && bytes < 20000) /* the memory of large ones is gone, and those of no bytes have none */
+                stray_write(p, ptrdiff_t(random.below(bytes)), char(random.next()));
         }
         for (int i = 0; i < 120; i++)
             if (!alloc())

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+/*
+ * heap_late.c - the quarantine of a secure heap's small blocks: freed, wiped, and not handed out before others were freed.
+ *
+ *     freed ---> a random place of `mixed` ---what was there---> the end of `queue` ---its oldest---> a free bit
+ *
+ * The queue gives the least time, the random places make it unknown which block comes next.  Large slots have a shorter one: what is kept back
+ * is bounded by bytes, too.  A second row of bits in the page says which slots are here, so that the child of a fork, and those who look, need no queue.
+ *
+ * Locks: inside the local.  Not here: what is verified, and when (heap_secure.c).
+ */
+#include <string.h>
+
+#include "heap/heap_secure.h"
+#include "os/os.h"
+
+bool heap_late_is_there(struct heap_local *local)
+{
+    struct quire_span span;
+    if (likely(local->late != NULL))
+        return true;
+    if (heap_is_idle(local) || !heap_meta_take(local->heap, align_up(sizeof(struct heap_late), os_page_bytes()), &span))
+        return false;
+    struct heap_late *late = span.start;
+    memset(late, 0, sizeof *late);
+    late->span = span;
+    late->small.places = HEAP_LATE_MANY;
+    late->big.places = HEAP_LATE_FEW;
+    local->late = late;
+    return true;
+}
+
+static struct heap_late_block ring_get(struct heap_late_ring *ring)
+{
+    for (uint32_t i = 0; i < 2 * ring->places; i++) {
+        struct heap_late_block *place = i < ring->places ? &ring->queue[i] : &ring->mixed[i - ring->places], found = *place;
+        place->page = NULL;
+        if (found.page)
+            return found;
+    }
+    return (struct heap_late_block){NULL, 0};
+}
+
+struct heap_late_block heap_late_get(struct heap_local *local)
+{
+    struct heap_late_block none = {NULL, 0};
+    if (!local->late)
+        return none;
+    struct heap_late_block found = ring_get(&local->late->small);
+    return found.page ? found : ring_get(&local->late->big);
+}
+
+size_t heap_late_bytes(const struct heap_local *local)
+{
+    return local->late ? local->late->span.bytes : 0;
+}
+
+/* In the child of a fork: what another thread kept back is free; its rings may be torn. */
+void heap_late_drop(struct heap_local *local)
+{
+    if (!local->late)
+        return;
+    memset(local->late->small.mixed, 0, sizeof local->late->small.mixed);
+    memset(local->late->small.queue, 0, sizeof local->late->small.queue);
+    memset(local->late->big.mixed, 0, sizeof local->late->big.mixed);
+    memset(local->late->big.queue, 0, sizeof local->late->big.queue);
+}
+
+void heap_late_to_bits(struct heap_page *page)
+{
+    for (unsigned w = 0; w < page->words; w++) {
+        page->free[w] |= page->free[page->words + w];
+        page->free[page->words + w] = 0;
+    }
+}
+
+uint32_t heap_late_count(const struct heap_page *page)
+{
+    uint32_t count = 0;
+    for (unsigned w = 0; w < page->words && heap_page_is_secure(page); w++)
+        count += bits_count(page->free[page->words + w]);
+    return count;
+}
+
+void heap_late_destroy(struct heap_local *local)
+{
+    if (!local->late)
+        return;
+    struct quire_span span = local->late->span;
+    local->late = NULL;
+    heap_meta_give(local->heap, &span);
+}

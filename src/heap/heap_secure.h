@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+/*
+ * heap_secure.h - the seam between a heap and what a secure one does more.
+ *
+ *     heap_alloc.c     a slot: heap_secure_take()        handed out: heap_secure_hand_out()
+ *     heap_free.c      heap_secure_free() by whoever is inside the owner; heap_secure_wipe(), then on its way, by others
+ *     heap_realloc.c   heap_secure_asked(), heap_secure_resize()
+ *     heap_large.c     heap_sealed_put() in place of giving memory back
+ *
+ * What it asks of the engine below: an owner (a local) that one thread is inside of, pages with a row of free bits and one more of as many, and a call
+ * when a slot is free (heap_page_due()).
+ */
+#ifndef QUIRE_HEAP_HEAP_SECURE_H
+#define QUIRE_HEAP_HEAP_SECURE_H
+
+#include "heap/heap_internal.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- heap_secure.c: small blocks ---- */
+enum { HEAP_CANARY_BYTES = 8 };
+
+/* By the short way, or inside the local: a random free slot of the bin's page; NULL: it has none. */
+void *heap_secure_take_quick(struct heap_local *local, unsigned class);
+void *heap_secure_take(struct heap_bin *bin);
+bool heap_secure_has_room(const struct heap_bin *bin);
+void *heap_secure_malloc(size_t bytes); /* of the default heap, which is secure; NULL: not this way */
+/* A slot becomes a block: nobody has written to it since it was freed (else E6), and all of it is zero but the canary. */
+void heap_secure_hand_out(const struct quire_heap *heap, void *p, unsigned class, size_t bytes);
+/* By the thread that frees.  False: not this way, nothing has changed. */
+bool heap_secure_free_quick(struct quire_heap *heap, struct heap_local *local, struct heap_page *page, void *p);
+/* Inside the page's local: a live block is kept back. */
+void heap_secure_free(struct heap_local *local, struct heap_page *page, size_t slot);
+/* The block is verified and zeroed, by whatever thread. */
+void heap_secure_wipe(struct heap_page *page, size_t slot);
+/* Inside: a block that was wiped elsewhere. */
+void heap_secure_arrive(struct heap_local *local, struct heap_page *page, size_t slot);
+/* What was asked for; stops the process when the canary is broken. */
+size_t heap_secure_asked(const struct heap_page *page, const void *p);
+/* The same, never stopping: for those who look while others work. */
+size_t heap_secure_asked_roughly(const struct heap_page *page, const void *p);
+/* The block has `bytes` from now on, where it is; false: it does not fit, or leaves half of the slot empty. */
+bool heap_secure_resize(const struct heap_page *page, void *p, size_t bytes);
+/* All its slots are free: nobody has written to them (else E6). */
+void heap_secure_page_goes(const struct quire_heap *heap, const struct heap_page *page);
+/* 32 bits that cannot be guessed; the thread's own sequence (Marsaglia's xorshift64, its upper half). */
+uint64_t heap_secure_seed(void);
+static ALWAYS_INLINE uint32_t heap_secure_random(void)
+{
+    uint64_t x = heap_tls.random;
+    if (unlikely(x == 0))
+        x = heap_secure_seed();
+    x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+    heap_tls.random = x;
+    return (uint32_t)(x >> 32);
+}
+
+/* ---- heap_late.c: small blocks that are kept back ---- */
+enum { HEAP_LATE_FEW = 8, HEAP_LATE_MANY = 64, HEAP_LATE_SMALL_MAX = 1024 };
+bool heap_late_is_there(struct heap_local *local); /* made if need be; false: there is no memory, or it is an idle local's */
+/* Keep a block back; another may come out of it, whose page is not NULL then. */
+struct heap_late_block {
+    struct heap_page *page;
+    size_t slot;
+};
+struct heap_late_ring {
+    uint32_t next, places;
+    struct heap_late_block mixed[HEAP_LATE_MANY], queue[HEAP_LATE_MANY]; /* the first `places` of them */
+};
+struct heap_late {
+    struct quire_span span;
+    struct heap_late_ring small, big;
+};
+static ALWAYS_INLINE struct heap_late_block heap_late_put(struct heap_local *local, struct heap_late_block block)
+{
+    struct heap_late_ring *ring = likely(block.page->slot_bytes <= HEAP_LATE_SMALL_MAX) ? &local->late->small : &local->late->big;
+    struct heap_late_block *place = &ring->mixed[heap_secure_random() & (ring->places - 1)], moved = *place;
+    *place = block;
+    if (unlikely(!moved.page))
+        return moved;
+    place = &ring->queue[ring->next++ & (ring->places - 1)];
+    block = *place;
+    *place = moved;
+    return block;
+}
+struct heap_late_block heap_late_get(struct heap_local *local); /* any; page NULL: none is left */
+size_t heap_late_bytes(const struct heap_local *local);
+void heap_late_drop(struct heap_local *local);
+void heap_late_to_bits(struct heap_page *page);
+void heap_late_destroy(struct heap_local *local);
+void heap_secure_flush(struct heap_local *local); /* all that is kept back becomes free */
+uint32_t heap_late_count(const struct heap_page *page);
+
+static ALWAYS_INLINE uint64_t *heap_late_word(struct heap_page *page, size_t slot)
+{
+    return &page->free[page->words + slot / WORD_BITS];
+}
+
+/* ---- heap_sealed.c: addresses of large blocks that are kept back ---- */
+/* The mapping, guards and all, cannot be touched from now on and has no memory; it goes after some others. */
+void heap_sealed_put(struct quire_heap *heap, void *start, size_t bytes);
+void heap_sealed_flush(struct quire_heap *heap);
+void heap_sealed_destroy(struct quire_heap *heap);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: MIT
+"""The kinds of misuse in programs/misuse.cc, which of them stop the process where, and how one is run."""
+
+import re
+
+from preload_kit import PROGRAMS, complaints, run
+
+NAMES = re.findall(r"\bKIND\((\w+)\)", re.sub(r"#define KIND.*", "", (PROGRAMS / "misuse.cc").read_text()))
+ENDS = NAMES[NAMES.index("string_to_the_end") :]
+CAUGHT = NAMES[: len(NAMES) - len(ENDS)]
+REFUSED_PLAN = "quire: QUIRE_CONF: the plan "
+SIGSEGV, SIGBUS, SIGILL, SIGTRAP = 11, 7, 4, 5
+
+
+def said(done):
+    """A plan that is not used says so; that is no complaint about the program."""
+    return [line for line in complaints(done.stderr) if not line.startswith(REFUSED_PLAN)]
+
+
+def is_caught(done):
+    """Stopped by one line of ours, or by a fault at the very access; not by the program's own words."""
+    if "done" in done.stdout:
+        return False
+    if done.returncode in (-SIGILL, -SIGTRAP):
+        return len(said(done)) == 1
+    return done.returncode in (-REFUSED_PLAN = "quire: QUIRE_CONF: the plan "
+SIGSEGV, -SIGBUS) and said(done) == []
+
+
+def ends(done):
+    return (done.returncode, done.stdout, said(done)) == (0, "done\nsound\n", [])
+
+
+def try_kind(program, kind, conf):
+    return run(program, kind, conf=conf)

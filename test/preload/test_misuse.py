@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: MIT
+"""Misuse stops the program; and no option of QUIRE_CONF weakens another: each pair of them, each kind."""
+
+import itertools
+import re
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from misuse_kit import CAUGHT, ENDS, ends, is_caught, try_kind
+from preload_kit import ROOT
+
+KEYS = re.findall(r'^    X\("(\w+)", ', (ROOT / "src" / "preload" / "conf.c").read_text(), re.MULTILINE)
+# Each key set to what does most; %p keeps the processes' files apart.  help and passthrough are no ways to be served by the heap.
+ON = {
+    "stats": "stats:exit", "stats_file": "stats_file:/dev/null", "stats_format": "stats_format:json", "leaks": "leaks:1", "limit": "limit:1G", "decay": "decay:0",
+    "secure": "secure:1", "check": "check:1", "top": "top:1", "plan": "plan:/dev/null", "plan_control": "plan_control:1", "plan_timed": "plan_timed:1",
+}  # fmt: skip
+NOT_SERVED = {"help", "passthrough"}
+
+
+def wrong(program, conf, caught, at_the_end=ENDS):
+    """The kinds that came out otherwise."""
+    with ThreadPoolExecutor(2) as pool:
+        bad = [kind for kind, done in zip(caught, pool.map(lambda kind: try_kind(program, kind, conf), caught)) if not is_caught(done)]
+        return bad + [kind for kind, done in zip(at_the_end, pool.map(lambda kind: try_kind(program, kind, conf), at_the_end)) if not ends(done)]
+
+
+def test_every_key_has_its_place_in_the_matrix():
+    assert set(KEYS) == set(ON) | NOT_SERVED
+
+
+@pytest.mark.parametrize("kind", CAUGHT)
+def test_secure_every_kind_is_caught(build, kind):
+    done = try_kind(build("misuse.cc"), kind, "secure:1")
+    assert is_caught(done), (done.returncode, done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("kind", ENDS)
+def test_secure_what_is_right_goes_on(build, kind):
+    done = try_kind(build("misuse.cc"), kind, "secure:1")
+    assert ends(done), (done.returncode, done.stdout, done.stderr)
+
+
+# What a pair might take away from secure:1 is what the other key does to the heap: these kinds see each part of it.
+PARTS = [
+    "write_of_no_bytes", "overflow_small_1", "overflow_large_1", "twice_small_delayed", "twice_large", "read_after_free_large", "write_after_free_large_reuse",
+    "write_after_free_small", "write_after_free_small_reuse", "delete_with_too_small_a_size", "size_of_a_freed_block",
+]  # fmt: skip
+RIGHT = ["string_to_the_end", "freed_small_reads_as_zero", "freed_large_is_not_reused_at_once", "freed_small_is_not_reused_at_once", "array_grows"]
+
+
+@pytest.mark.parametrize(("one", "other"), list(itertools.combinations(sorted(ON), 2)))
+def test_no_option_weakens_another(build, one, other):
+    conf = f"{ON[one]},{ON[other]}"
+    if "secure" in (one, other):
+        assert wrong(build("misuse.cc"), conf, PARTS, RIGHT) == []
+    else:
+        assert wrong(build("misuse.cc"), conf, ["twice_small", "twice_large_delayed", "free_inside_small", "free_of_the_stack"], ["array_grows"]) == []
+
+
+@pytest.mark.parametrize("n", [1, 2, 1000])
+def test_a_check_at_every_nth_call_leaves_all_of_secure_as_it_is(build, n):
+    assert wrong(build("misuse.cc"), f"secure:1,check:{n}", CAUGHT) == []
