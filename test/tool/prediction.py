@@ -1,156 +1,175 @@
+#!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """
-prediction.py - is the prediction true? What `try` says beside what the program does.
+prediction.py - is it true? What `try` prints beside what plain runs of the same program say.
 
-    python3 test/tool/prediction.py --pairs FOLDER       the advised mix: a program with malloc, and changed as advised (prediction_pairs.py)
-    python3 test/tool/prediction.py -- jq . big.json     the peers: preloaded
+    python3 test/tool/prediction.py --programs -o open.json              the open programs of prediction_programs.py
+    python3 test/tool/prediction.py --programs --sealed -o sealed.json   the others: once, at the very end
+    python3 test/tool/prediction.py --pairs FOLDER -o pairs.json         programs changed as advised (prediction_pairs.py)
+    python3 test/tool/prediction.py --document open.json sealed.json     the Markdown again, nothing is run
 
-    record, plan, choose the mix as `try` does; then in each round, one beside the other:
-    replays:  libc  null  mix  mix-null      the program      the changed program
-
-so that a machine that drifts or is busy meets all of them alike. The prediction comes from `try`'s own code (mix, measure, advice).
-Not a test: it takes minutes and a quiet machine. doc/prediction.md shows its output.
+First `quire try --json --no-report`, then rounds of the program on libc's malloc and on each preload, which begin one further on each
+time; CPU time of the program and its children; medians.  FILE is written after each program: what stands in it is not run again.
+Not a test: it takes minutes and a quiet machine.  Not here: judging and tables (prediction_tables.py).
 """
 
 import argparse
 import datetime
+import json
 import os
+import pathlib
+import resource
+import subprocess
 import sys
-import tempfile
-from collections import namedtuple
 
+import prediction_programs as programs
+import prediction_tables as tables
 from prediction_pairs import made
+from toolkit import BUILD, TOOL
 
-import advise.advice as advice
-import launch
-import measure
-import advise.mix as mix
-import peers
-import target as targets
-import tracefile
-
-ROUNDS = 15
-SMALL_PERCENT = 3.0
-
-Row = namedtuple("Row", "name said done ratio holds")
+ROUNDS = 21
+MODELLED_ROW, CARRIED_OUT_ROW = "mix", "steered"
 
 
-def recorded(command, source, folder):
-    """One recorded run of a command, analysed."""
-    path = f"{folder}/t.qtr"
-    ran = launch.hidden(targets.resolve(command), source, launch.environment(trace=path))
-    if ran.status != 0:
-        sys.exit(f"{command[0]} failed: {ran.stderr}")
-    return tracefile.analyse(path, folder)
+def cpu_s(command, source=None, prepare=None, preload=None, stdout=None):
+    """CPU seconds of one run and its children; the program must succeed."""
+    if prepare:
+        subprocess.run(["/bin/sh", "-c", prepare], check=True)
+    env = {**os.environ, "PYTHONMALLOC": "malloc", **({"LD_PRELOAD": preload} if preload else {})}
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with open(source or os.devnull, "rb") as stdin:
+        subprocess.run(command, stdin=stdin, stdout=stdout or subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def input_of(source):
-    """A standard input: a file's, or none."""
-    found = launch.Input()
-    found.path = source or os.devnull
-    return found
+def in_rounds(runs, rounds):
+    """name -> CPU seconds of each round, of the runs {name: function}."""
+    names, times = list(runs), {name: [] for name in runs}
+    for number in range(rounds):
+        for i in range(len(names)):
+            name = names[(number + i) % len(names)]
+            times[name].append(runs[name]())
+    return times
 
 
-class Stopwatch:
-    """CPU seconds of some commands, run in turns; `variants`: (name, command, environment)."""
-
-    def __init__(self, variants, source=None):
-        self.variants = variants
-        self.source = input_of(source)
-        self.times = {name: [] for name, _, _ in variants}
-
-    def run(self, rounds):
-        """So many rounds; every other one backwards."""
-        for _ in range(rounds):
-            backwards = len(self.times[self.variants[0][0]]) % 2
-            for name, command, env in self.variants[:: -1 if backwards else 1]:
-                program = targets.resolve(command)
-                ran = launch.hidden(program, self.source, {**os.environ, **env})
-                if ran.status != 0:
-                    sys.exit(f"{name} failed: {ran.stderr}")
-                self.times[name].append(ran.cpu_s)
-
-    def saved_percent(self, name):
-        """What a variant saves of the first one's CPU time, each round for itself: a slow minute is slow for both."""
-        base = self.times[self.variants[0][0]]
-        return measure.estimate([100 * (1 - b / a) for a, b in zip(base, self.times[name])])
+def tried(command, source=None, prepare=None, time_limit_s=None):
+    """What `try` prints as JSON; None and its last words where it refuses."""
+    words = [sys.executable, str(TOOL), "try", "--json", "--no-report", "-f", "-o", str(programs.FOLDER / "try.qtr")]
+    words += ["--time-limit", str(time_limit_s)] if time_limit_s else []
+    words += ["--prepare", prepare] if prepare else []
+    env = {**os.environ, "QUIRE_BUILD_DIR": str(BUILD)}
+    programs.FOLDER.mkdir(parents=True, exist_ok=True)
+    with open(source or os.devnull, "rb") as stdin:
+        done = subprocess.run([*words, "--", *command], stdin=stdin, capture_output=True, text=True, env=env, check=False)
+    if not done.stdout:
+        return None, " ".join(done.stderr.strip().splitlines()[-2:])
+    return json.loads(done.stdout), ""
 
 
-def judge(said, done):
-    """How said compares with done, both Estimates in percent: the ratio, and whether the prediction holds."""
-    ratio = said.value / done.value if done.value else float("inf")
-    near = abs(said.value - done.value) <= abs(done.value) / 3
-    overlap = said.low <= done.high and done.low <= said.high
-    if near:
-        return ratio, "yes"
-    if max(abs(said.value), abs(done.value)) < SMALL_PERCENT and overlap:
-        return ratio, "intervals overlap"
-    return ratio, "no"
+def rows_of(document):
+    """Rows of a `try` with a saving: as they are stored; and sentences about those without one."""
+    rows, left_out = [], []
+    for row in document.get("allocators", []):
+        if row["name"] in ("libc", "today"):
+            continue
+        if "saving_percent" not in row:
+            left_out.append(f"{row['name']} left out: {row['error']}")
+            continue
+        modelled = row.get("modelled_saving_percent")
+        library = row.get("library") if row["measured"] and row["name"] != CARRIED_OUT_ROW else None
+        stored = {"name": row["name"], "library": library, "measured": row["measured"], "printed": row["saving_percent"]}
+        rows.append({**stored, "modelled": modelled and modelled["value"]})
+    return rows, left_out
 
 
-def pair_row(pair, rounds):
-    """One program measured: predicted beside done."""
-    variants = [("malloc", pair.before), ("advised", pair.after)]
-    watch = Stopwatch([(name, command + pair.arguments, {}) for name, command in variants], pair.source)
-    with tempfile.TemporaryDirectory() as folder:
-        recording = recorded(pair.before + pair.arguments, watch.source, folder)
-        chosen = measure.backends([], mix.choose(recording, folder).path)
-        series = measure.Series(chosen)
-        for _ in range(rounds):
-            measure.run_round(recording.program, chosen, series)
-            watch.run(1)
-    said = advice.Outcome(series, watch.times["malloc"]).saving_percent
-    done = watch.saved_percent("advised")
-    return Row(pair.name, said, done, *judge(said, done))
+def asked(command, source, prepare, args):
+    """The stored beginning of a program: what `try` says."""
+    document, refused = tried(command, source, prepare, args.time_limit)
+    if not document:
+        return {"rows": [], "left_out": [f"`try` refuses: {refused}"], "verdict": None}
+    rows, left_out = rows_of(document)
+    if not rows and not left_out:
+        left_out = [f"no rows: {document['verdict']['reason']}"]
+    return {"rows": rows, "left_out": left_out, "verdict": document["verdict"]["word"]}
 
 
-def shown(estimate):
-    """12.3 (10.1 to 13.0), with a sign that prints."""
-    return f"{estimate.value:.1f} ({estimate.low:.1f} to {estimate.high:.1f})".replace("-", "−")
+def program_measured(program, args):
+    """One program, tried and run."""
+    command, source, prepare = programs.ready(program, programs.FOLDER)
+    found = {"name": programs.name_of(program), "command": command, **asked(command, source, prepare, args)}
+    stdout = {"pipe": subprocess.PIPE, "null": subprocess.DEVNULL}[args.stdout]
+    preloads = {"libc": None, **{r["name"]: r["library"] for r in found["rows"] if r["library"]}}
+    runs = {name: lambda library=library: cpu_s(command, source, prepare, library, stdout) for name, library in preloads.items()}
+    return {**found, "times": in_rounds(runs, args.rounds)}
 
 
-def print_pairs(folder, rounds, only):
-    """The Markdown table of doc/prediction.md."""
-    print(f"{datetime.date.today()}, {rounds} rounds, load at the start {os.getloadavg()[0]:.1f}\n")
-    print("| program | `try` says, % | the changed program does, % | ratio | within a third |")
-    print("|---|---|---|---|---|")
-    for pair in made(folder, only):
-        row = pair_row(pair, rounds)
-        print(f"| {row.name} | {shown(row.said)} | {shown(row.done)} | {row.ratio:.2f} | {row.holds} |", flush=True)
+def pair_measured(pair, args):
+    """One program, tried; and run beside the one that was changed."""
+    before, after = pair.before + pair.arguments, pair.after + pair.arguments
+    found = {"name": pair.name, **asked(before, pair.source, None, args)}
+    found["rows"] = [r for r in found["rows"] if r["name"] in (MODELLED_ROW, CARRIED_OUT_ROW)]
+    runs = {"libc": lambda: cpu_s(before, pair.source), "changed": lambda: cpu_s(after, pair.source)}
+    return {**found, "times": in_rounds(runs, args.rounds)}
 
 
-def print_peers(command, rounds):
-    """One row for each peer: what the replay says, what preloading does."""
-    found = peers.installed()
-    watch = Stopwatch([("libc", command, {})] + [(p.name, command, {"LD_PRELOAD": p.path}) for p in found])
-    with tempfile.TemporaryDirectory() as folder:
-        recording = recorded(command, watch.source, folder)
-        active = measure.backends(found, None)
-        series = measure.Series(active)
-        for _ in range(rounds):
-            active = measure.run_round(recording.program, active, series)
-            watch.run(1)
-    outcome = advice.Outcome(series, watch.times["libc"])
-    print(f"{'peer':12} {'try says':>9} {'preloading':>11}   saved of the CPU time of: {' '.join(command)}")
-    for peer in found:
-        says, does = outcome.saving_with(peer.name).value, watch.saved_percent(peer.name).value
-        print(f"{peer.name:12} {says:8.1f}% {does:10.1f}%")
+def load():
+    """The machine's load of the last minute."""
+    return round(os.getloadavg()[0], 2)
+
+
+def begun(args):
+    """The stored run: as it stands in FILE, or a new one."""
+    if args.output.exists():
+        return json.loads(args.output.read_text(encoding="utf-8"))
+    new = {"schema": "quire.prediction/1", "date": str(datetime.date.today()), "rounds": args.rounds, "stdout": args.stdout}
+    return {**new, "time_limit_s": args.time_limit, "processors": len(os.sched_getaffinity(0)), "load": [load(), load()]}
+
+
+def carry_out(key, subjects, measured, args):
+    """Each that does not stand in FILE yet, one by one."""
+    run = begun(args)
+    there = run.setdefault(key, [])
+    for name, subject in subjects:
+        if any(p["name"] == name for p in there):
+            continue
+        print(f"prediction: {name}", file=sys.stderr, flush=True)
+        there.append(measured(subject, args))
+        run["load"][1] = load()
+        args.output.write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
+    print(tables.text([run]))
+
+
+def arguments():
+    """The command line."""
+    parser = argparse.ArgumentParser(description="what try prints, beside what the program does")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--programs", action="store_true", help="the open programs chosen by rule")
+    what.add_argument("--pairs", metavar="FOLDER", help="where changed programs are, or will be built")
+    what.add_argument("--document", nargs="+", type=pathlib.Path, metavar="FILE", help="print stored results")
+    parser.add_argument("--sealed", action="store_true", help="with --programs: the sealed ones instead")
+    parser.add_argument("--only", action="append", metavar="NAME", help="this one of them")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="plain rounds (21)")
+    parser.add_argument("--time-limit", type=float, metavar="S", help="of each try (its own choice)")
+    parser.add_argument("--stdout", choices=("null", "pipe"), default="null", help="where plain runs of --programs write (null)")
+    parser.add_argument("-o", "--output", type=pathlib.Path, metavar="FILE", help="results as JSON")
+    args = parser.parse_args()
+    if not args.document and not args.output:
+        parser.error("give -o FILE")
+    return args
 
 
 def main():
     """See the top."""
-    parser = argparse.ArgumentParser(description="what try says, beside what the program does")
-    parser.add_argument("--pairs", metavar="FOLDER", help="where changed programs are, or will be built")
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--only", action="append", metavar="NAME", help="with --pairs: this one")
-    parser.add_argument("command", nargs="*")
-    args = parser.parse_args()
-    if args.pairs:
-        print_pairs(args.pairs, args.rounds, args.only)
-    elif args.command:
-        print_peers(args.command, args.rounds)
+    args = arguments()
+    if args.document:
+        print(tables.text([json.loads(path.read_text(encoding="utf-8")) for path in args.document]))
+    elif args.pairs:
+        pairs = [(pair.name, pair) for pair in made(args.pairs, args.only or ())]
+        carry_out("pairs", pairs, pair_measured, args)
     else:
-        parser.error("give --pairs FOLDER, or -- PROGRAM ARGS")
+        named = [(programs.name_of(p), p) for p in programs.chosen(args.sealed)]
+        carry_out("programs", [(n, p) for n, p in named if not args.only or n in args.only], program_measured, args)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: MIT
-"""test_prediction - the examples that carry out an advice: same output, the advised class, fewer calls; and how a prediction is judged."""
+"""test_prediction - the examples that carry out an advice: same output, the advised class, fewer calls; the study of doc/prediction.md: rule, inputs, judging."""
 
 import json
+import random
 import re
 import subprocess
+import sys
+from itertools import islice
 
+import prediction
+import prediction_inputs as inputs
+import prediction_programs as programs
+import prediction_rule as rule
+import prediction_tables as tables
 import pytest
-from prediction import Stopwatch, judge
 from prediction_pairs import compiled, write_sql
 from toolkit import HANGS_S, ROOT, quire
-
-import measure
 
 NAMES = {"server": "1500", "tree": "400"}
 WARNINGS = "-std=c11 -O2 -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wconversion -Werror".split()
@@ -82,24 +87,202 @@ def test_the_examples_compile_without_a_warning(pair, tmp_path):
         subprocess.run(command, check=True)
 
 
-def test_a_prediction_within_a_third_holds_and_one_beyond_does_not():
-    def estimate(value, spread):
-        return measure.Estimate(value, value - spread, value + spread)
+def one(**changes):
+    """A stored program: two preloads that were run, one row that was not."""
+    told = {"value": 10.0, "low": 9.0, "high": 12.0}
+    rows = [
+        {"name": "a", "library": "a.so", "measured": True, "printed": told, "modelled": 20.0},
+        {"name": "b", "library": "b.so", "measured": True, "printed": told, "modelled": 5.0},
+        {"name": "mix", "library": None, "measured": False, "printed": told, "modelled": 10.0},
+    ]
+    times = {"libc": [1.0, 1.1, 0.9], "a": [0.885, 0.985, 0.785], "b": [0.7, 0.7, 0.7]}
+    return {"name": "p", "rows": rows, "left_out": ["c left out: it ends otherwise"], "times": times, **changes}
 
-    assert judge(estimate(8, 1), estimate(6.1, 1))[1] == "yes"
-    assert judge(estimate(8, 1), estimate(5.9, 1))[1] == "no"
-    assert judge(estimate(4, 9), estimate(8, 9))[1] == "no"
-    assert judge(estimate(1, 1), estimate(2.5, 1))[1] == "intervals overlap"
-    assert judge(estimate(0, 0.1), estimate(2.5, 1))[1] == "no"
-    assert judge(estimate(9, 1), estimate(10, 1))[0] == pytest.approx(0.9)
+
+def stored(**parts):
+    """A run as a file has it."""
+    conditions = {"date": "2026-01-01", "rounds": 3, "stdout": "null", "time_limit_s": None, "processors": 2, "load": [0.0, 0.5]}
+    return {"schema": "quire.prediction/1", **conditions, **parts}
 
 
-def test_the_stopwatch_sees_which_of_two_commands_takes_less():
+def test_a_printed_saving_is_a_hit_within_two_points_or_a_fifth_and_no_further():
+    assert tables.is_hit(1.0, 3.0) and not tables.is_hit(0.9, 3.0)
+    assert tables.is_hit(24.0, 20.0) and tables.is_hit(16.0, 20.0) and not tables.is_hit(24.1, 20.0)
+    assert tables.is_hit(-12.0, -10.0) and not tables.is_hit(-12.1, -10.0)
+
+
+def test_within_a_third_is_a_third_of_the_real_saving():
+    assert tables.is_within_a_third(8, 6.1) and not tables.is_within_a_third(8, 5.9)
+    assert not tables.is_within_a_third(1, 0)
+
+
+def test_a_real_saving_is_that_of_the_medians_and_its_halves_say_how_far_it_is_known():
+    assert tables.saved([1, 2, 99], [1, 1, 50]) == 50
+    assert tables.halves([1, 1, 1, 1], [0.8, 0.5, 0.8, 0.5]) == pytest.approx([20, 50])
+    assert tables.halves([1], [0.75]) == [25, 25]
+
+
+def test_the_model_s_error_is_in_points_and_in_parts_of_what_it_said():
+    wrong = tables.errors(list(tables.lines(one())))
+    assert wrong.number == 2
+    assert wrong.points == pytest.approx([20 - 11.5, 30 - 5])
+    assert wrong.relative == pytest.approx([8.5 / 20, 25 / 5])
+    assert tables.percentile([3, 1, 2], 0.9) == 3
+    assert tables.percentile(range(100), 0.9) == 90
+
+
+def test_the_document_counts_hits_and_misses_and_names_what_was_left_out():
+    text = tables.text([stored(programs=[one()])])
+    assert "| p | a | 10.0 (9.0 to 12.0) | 11.5 (10.5, 12.1) | hit | held | 20.0 |" in text
+    assert "| p | b | 10.0 (9.0 to 12.0) | 30.0 (26.3, 36.4) | **no hit** | **no held** | 5.0 |" in text
+    assert "| p | mix | 10.0 (9.0 to 12.0) modelled |" in text
+    assert "fifth: 1 of 2. The interval holds the real saving: 1 of 2." in text
+    assert "c left out: it ends otherwise" in text
+
+
+def test_the_document_of_two_files_is_one_table():
+    text = tables.text([stored(programs=[one()]), stored(programs=[one(name="q")])])
+    assert text.count("| program | row |") == 1
+    assert "2 of 4" in text and "| q | a |" in text
+
+
+def test_a_pair_is_judged_by_its_own_saving():
+    told = {"value": 10.0, "low": 1.0, "high": 19.0}
+    rows = [{"name": "mix", "printed": told}, {"name": "steered", "printed": {**told, "value": 29.0}}]
+    pair = {"name": "p", "rows": rows, "left_out": [], "times": {"libc": [1.0, 1.0], "changed": [0.7, 0.7]}}
+    text = tables.text([stored(pairs=[pair])])
+    assert "| p | 30.0 (30.0, 30.0) | mix | 10.0 (1.0 to 19.0) | **no** |" in text
+    assert "| steered | 29.0 (1.0 to 19.0) | yes |" in text
+
+
+def test_rows_of_a_try_are_kept_with_what_is_needed_to_run_them():
+    saving = {"value": 1.0, "low": 0.0, "high": 2.0}
+    document = {
+        "allocators": [
+            {"name": "libc", "library": None, "measured": True, "saving_percent": saving},
+            {"name": "jemalloc", "library": "j.so", "measured": True, "saving_percent": saving, "modelled_saving_percent": {**saving, "value": 4.0}},
+            {"name": "tcmalloc", "library": "t.so", "measured": True, "error": "with it the program ends with exit status 1"},
+            {"name": "steered", "library": "s.so", "measured": True, "saving_percent": saving},
+            {"name": "mix", "library": "libc.so", "measured": False, "saving_percent": saving, "modelled_saving_percent": saving},
+        ]
+    }
+    rows, left_out = prediction.rows_of(document)
+    assert [(r["name"], r["library"], r["modelled"]) for r in rows] == [("jemalloc", "j.so", 4.0), ("steered", None, None), ("mix", None, 1.0)]
+    assert left_out == ["tcmalloc left out: with it the program ends with exit status 1"]
+
+
+def test_plain_rounds_see_which_of_two_commands_takes_less():
     loop = "i=0; while [ $i -lt {} ]; do i=$((i+1)); done"
-    watch = Stopwatch([(n, ["sh", "-c", loop.format(n)], {}) for n in ("40000", "10000")])
-    watch.run(3)
-    assert watch.saved_percent("10000").value > 25
-    assert watch.saved_percent("40000").value == 0
+    runs = {n: lambda n=n: prediction.cpu_s(["sh", "-c", loop.format(n)]) for n in ("60000", "15000")}
+    times = prediction.in_rounds(runs, 3)
+    assert [len(seconds) for seconds in times.values()] == [3, 3]
+    assert tables.saved(times["60000"], times["15000"]) > 25
+
+
+def test_rounds_begin_one_further_on_each_time():
+    order = []
+    prediction.in_rounds({name: lambda name=name: order.append(name) for name in "abc"}, 3)
+    assert "".join(order) == "abcbcacab"
+
+
+def test_a_run_that_fails_is_no_measurement():
+    with pytest.raises(subprocess.CalledProcessError):
+        prediction.cpu_s(["false"])
+
+
+def test_a_stored_result_is_printed_again_without_running_anything(tmp_path):
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(stored(programs=[one()])))
+    command = [sys.executable, str(ROOT / "test" / "tool" / "prediction.py"), "--document", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANGS_S)
+    assert done.stdout == tables.text([stored(programs=[one()])]) + "\n"
+
+
+AVAILABLE = """Package: {a}
+Section: math
+Depends: libc (>= 2), tool | other
+
+Package: {b}
+Section: math
+Pre-Depends: tool:any
+Recommends: {a}, {a} (>= 2)
+Description: wants
+ Depends: nothing
+
+Package: {b}
+Section: math
+Depends: other
+
+Package: tool
+Section: text
+
+Package: other
+Section: contrib/text
+Depends: {a}
+
+Package: last
+Section: text
+Suggests: {b}
+"""
+
+
+def test_packages_stand_in_the_order_of_how_many_want_them():
+    order = rule.ranked(AVAILABLE.format(a="abacus", b="bee"), ["math", "text"])
+    assert order == {"math": [("abacus", 1), ("bee", 0)], "text": [("tool", 2), ("last", 0)]}
+
+
+def test_equals_stand_by_name():
+    order = rule.ranked("Package: b\nSection: math\n\nPackage: a\nSection: math\n", ["math"])
+    assert [name for name, _ in order["math"]] == ["a", "b"]
+
+
+def test_the_walk_ends_at_the_second_chosen_and_finds_who_has_no_reason():
+    chosen = [programs.Program("math", name, "", []) for name in ("two", "four")]
+    order = {"math": [(name, 9) for name in ("one", "two", "three", "four", "five")]}
+    fates = [(package, fate) for _, package, _, fate in programs.walk(order, chosen, {"one": "few"})]
+    assert fates == [("one", "few"), ("two", "chosen"), ("three", None), ("four", "chosen")]
+
+
+def test_each_section_has_two_programs_and_every_second_program_is_sealed():
+    assert [p.section for p in programs.PROGRAMS] == [s for s in [*rule.SECTIONS, "ours"] for _ in range(2)]
+    names = [programs.name_of(p) for p in programs.PROGRAMS]
+    assert len(set(names)) == len(names) == 28
+    opened, sealed = programs.chosen(False), programs.chosen(True)
+    assert [p for pair in zip(opened, sealed) for p in pair] == programs.PROGRAMS
+    assert not {p.package for p in programs.PROGRAMS} & set(programs.FALLEN)
+
+
+SCRIPTS = {"sums.awk", "maps.erl", "cells.m", "hashes.pl", "objects.py", "hashes.rb", "strings.i", "table.xsl", "maps.js"}  # nothing is drawn for these
+
+
+def test_every_input_has_a_writer_that_writes_the_same_again_and_is_read():
+    assert {name for p in programs.PROGRAMS for name in p.files} == set(inputs.WRITERS)
+    for name, writer in inputs.WRITERS.items():
+        first, again, other = (list(islice(writer(random.Random(seed)), 500)) for seed in (name, name, "other"))
+        assert first == again
+        assert (first == other) == (name in SCRIPTS), name
+
+
+def test_inputs_are_written_once_and_a_folder_gets_its_files(tmp_path):
+    inputs.write(tmp_path, ["modules/", "urls.curl"])
+    assert len(list((tmp_path / "modules").iterdir())) == 36
+    assert (tmp_path / "modules" / "m7.pc").read_text().startswith("prefix=/usr\n")
+    assert f"file://{tmp_path}/sums.awk?" in (tmp_path / "urls.curl").read_text()
+    (tmp_path / "urls.curl").write_text("kept")
+    inputs.write(tmp_path, ["modules/", "urls.curl"])
+    assert (tmp_path / "urls.curl").read_text() == "kept"
+
+
+def test_our_own_programs_compile_and_answer_the_same_each_time(tmp_path):
+    for program in programs.PROGRAMS[-2:]:
+        command, source, _ = programs.ready(program, tmp_path)
+        assert source is None
+        answers = {subprocess.run(command, capture_output=True, text=True, check=True, timeout=HANGS_S).stdout for _ in range(2)}
+        assert len(answers) == 1 and int(answers.pop()) > 1000
+
+
+def test_the_line_that_installs_names_each_package():
+    assert {p.package for p in programs.PROGRAMS[:-2]} - set(programs.apt_line().split()) == {"gnuplot"}
 
 
 def test_the_bulk_load_is_sql_that_answers(tmp_path):

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: MIT
+"""
+prediction_tables.py - what prediction.py measured, judged and as Markdown.
+
+    printed   what `try` printed of a row: value and interval           real   what plain runs say, percent of CPU time saved
+    hit       |printed - real| <= max(2 points, a fifth of the real one)
+    held      the interval holds the real one
+    error     what a replay said of a row (the model), less the real one
+
+Of the runs only medians are used here: nothing of the tool's own statistics.
+Not here: running anything (prediction.py).
+"""
+
+from collections import namedtuple
+from statistics import median
+
+POINTS, PART, THIRD = 2.0, 1 / 5, 1 / 3
+RELATIVE_FROM = 2.0  # points that the model must say before its error in percent of them means anything
+
+Line = namedtuple("Line", "program row printed real halves modelled measured")
+Errors = namedtuple("Errors", "number points relative")
+
+
+def saved(libc, other):
+    """Percent by which the median of some runs is below that of others."""
+    return 100 * (1 - median(other) / median(libc))
+
+
+def halves(libc, other):
+    """The same by the odd rounds and by the even ones: how far the truth itself is known."""
+    return sorted(saved(libc[i::2] or libc, other[i::2] or other) for i in (0, 1))
+
+
+def is_hit(printed, real):
+    """Whether a printed saving is the real one, for a reader."""
+    return abs(printed - real) <= max(POINTS, PART * abs(real))
+
+
+def is_held(interval, real):
+    """Whether an interval holds it."""
+    return interval["low"] <= real <= interval["high"]
+
+
+def is_within_a_third(said, real):
+    """How what is not measured is judged."""
+    return abs(said - real) <= THIRD * abs(real)
+
+
+def lines(program):
+    """A Line for each row of a stored program that both were told of and ran; without a real saving: the advice carried out."""
+    times = program["times"]
+    for row in program["rows"]:
+        other = times.get(row["name"])
+        real, both = (saved(times["libc"], other), halves(times["libc"], other)) if other else (None, None)
+        yield Line(program["name"], row["name"], row["printed"], real, both, row["modelled"], row["measured"])
+
+
+def percentile(values, part):
+    """The value that so large a part of them does not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(part * len(ordered)))] if ordered else None
+
+
+def errors(found):
+    """The model's errors on rows that were run: points, and as a part of what the model said."""
+    known = [line for line in found if line.modelled is not None and line.real is not None]
+    points = [abs(line.modelled - line.real) for line in known]
+    relative = [abs(line.modelled - line.real) / abs(line.modelled) for line in known if abs(line.modelled) >= RELATIVE_FROM]
+    return Errors(len(known), points, relative)
+
+
+# Markdown
+
+
+def number(value):
+    """One decimal, with a sign that prints."""
+    return "" if value is None else f"{value:.1f}".replace("-", "−")
+
+
+def interval(found):
+    """Value and interval of a printed saving."""
+    return f"{number(found['value'])} ({number(found['low'])} to {number(found['high'])})"
+
+
+def said(yes, word):
+    """A verdict as a cell: what goes wrong is what the eye looks for."""
+    return word if yes else f"**no {word}**"
+
+
+def program_rows(found):
+    """The table's rows."""
+    for line in found:
+        cells = [line.program, line.row, interval(line.printed) + ("" if line.measured else " modelled")]
+        if line.real is None:
+            cells += ["", "", "", ""]
+        else:
+            cells += [f"{number(line.real)} ({number(line.halves[0])}, {number(line.halves[1])})"]
+            cells += [said(is_hit(line.printed["value"], line.real), "hit"), said(is_held(line.printed, line.real), "held"), number(line.modelled)]
+        yield "| " + " | ".join(cells) + " |"
+
+
+def counts(found):
+    """How many hits, and how wrong the model is, as sentences."""
+    known = [line for line in found if line.real is not None]
+    wrong = errors(found)
+    hits = sum(is_hit(line.printed["value"], line.real) for line in known)
+    held = sum(is_held(line.printed, line.real) for line in known)
+    yield f"Within {POINTS:.0f} points or a fifth: {hits} of {len(known)}. The interval holds the real saving: {held} of {len(known)}."
+    if wrong.points:
+        usual, far = median(wrong.points), percentile(wrong.points, 0.9)
+        yield f"The model on the same {wrong.number} rows: wrong by {usual:.1f} points (median), {far:.1f} (90th percentile)."
+    if wrong.relative:
+        usual, far = median(wrong.relative), percentile(wrong.relative, 0.9)
+        yield f"In parts of what it said, {len(wrong.relative)} rows of {RELATIVE_FROM:.0f} points or more: {usual:.2f} (median), {far:.2f} (90th percentile)."
+
+
+def conditions(runs):
+    """When and how it was measured: a sentence a file."""
+    for run in runs:
+        yield (
+            f"{run['date']}: {run['rounds']} rounds with the output to {run['stdout']}, `try` with its usual time limit"
+            if run["time_limit_s"] is None
+            else f"{run['date']}: {run['rounds']} rounds with the output to {run['stdout']}, `try` with --time-limit {run['time_limit_s']:g}"
+        ) + f"; {run['processors']} processors, load {run['load'][0]:.1f} at the start and {run['load'][1]:.1f} at the end."
+
+
+def programs_text(runs):
+    """The table of programs under each preload."""
+    programs = [p for run in runs for p in run.get("programs", [])]
+    found = [line for p in programs if "rows" in p for line in lines(p)]
+    if programs:
+        yield "| program | row | `try` printed, % | real, % (odd rounds, even rounds) | within 2 points or a fifth | interval holds it | the model said, % |"
+        yield "|---|---|---|---|---|---|---|"
+        yield from program_rows(found)
+        yield ""
+        yield from counts(found)
+        for program in programs:
+            yield from (f"- {program['name']}: {why}" for why in program["left_out"])
+        yield ""
+
+
+def pairs_text(runs):
+    """The table of programs that were changed as advised."""
+    pairs = [p for run in runs for p in run.get("pairs", [])]
+    if pairs:
+        yield "| program | the changed program saves, % (odd rounds, even rounds) | row | `try` printed, % | within a third |"
+        yield "|---|---|---|---|---|"
+    for pair in pairs:
+        real = saved(pair["times"]["libc"], pair["times"]["changed"])
+        both = halves(pair["times"]["libc"], pair["times"]["changed"])
+        shown = f"{number(real)} ({number(both[0])}, {number(both[1])})"
+        for row in pair["rows"]:
+            near = "yes" if is_within_a_third(row["printed"]["value"], real) else "**no**"
+            yield f"| {pair['name']} | {shown} | {row['name']} | {interval(row['printed'])} | {near} |"
+        if not pair["rows"]:
+            yield f"| {pair['name']} | {shown} | none | {'; '.join(pair['left_out'])} | |"
+    if pairs:
+        yield ""
+
+
+def text(runs):
+    """All of it as Markdown."""
+    return "\n".join([*programs_text(runs), *pairs_text(runs), *conditions(runs)])
