@@ -23,6 +23,7 @@
 #include "os/os.h"
 #include "os/sanitize.h"
 #include "pages/pagemap.h"
+#include "slab/slab_gate.h"
 #include "slab/slab_internal.h"
 #include "slab/slab_mark.h"
 
@@ -30,25 +31,51 @@ enum { FLAGS_KNOWN = QUIRE_SLAB_DEFRAG | QUIRE_SLAB_SINGLE_THREAD | QUIRE_SLAB_D
 
 /* ---- the short way ---- */
 
-static void *slab_alloc_slow(struct quire_slab *slab);
+/* The top slot, if it is as it was left; the thread is inside. */
+static ALWAYS_INLINE bool alloc_short(struct slab_cache *cache, void **element)
+{
+    atomic_addr *top = (atomic_addr *)addr_load_relaxed(&cache->top) - 1;
+    atomic_u64 *slot = (atomic_u64 *)addr_load_relaxed(top);
+    if (unlikely(u64_load_relaxed(slot) != slab_mark_of(slot, cache->key)))
+        return false;
+    addr_store_relaxed(&cache->top, (uintptr_t)top);
+    u64_store_relaxed(slot, 0);
+    *element = slot;
+    return true;
+}
+
+/* Another magazine of the thread's own; or the slab has no gate. */
+static NOINLINE void *alloc_far(struct quire_slab *slab)
+{
+    struct slab_gate *gate = slab_enter(slab);
+    struct slab_cache *near = slab_gate_cache(gate);
+    void *slot;
+    bool done = near && slab_cache_turn(near) && alloc_short(near, &slot);
+    slab_leave(gate);
+    if (likely(done))
+        return slot;
+    struct slab_thread *thread = slab_thread_self;
+    struct slab_cache *cache = slab_enter_far(slab, thread);
+    if (likely(cache != NULL)) {
+        done = alloc_short(cache, &slot) || (slab_cache_turn(cache) && alloc_short(cache, &slot));
+        slab_leave_far(thread);
+        if (likely(done))
+            return slot;
+    }
+    return slab_alloc_lane(slab, LANE_ORDINARY);
+}
 
 /* Where the code begins in its cache line is worth a tenth of a pair: it must not depend on what stands before it. */
 CACHE_ALIGNED void *quire_slab_alloc(struct quire_slab *slab)
 {
-    struct slab_thread *thread = slab_thread_self;
-    slab_enter(thread);
-    struct slab_cache *cache = slab_cache_of(slab, thread);
-    if (likely(cache != NULL)) {
-        atomic_addr *top = (atomic_addr *)addr_load_relaxed(&cache->top) - 1;
-        atomic_u64 *slot = (atomic_u64 *)addr_load_relaxed(top);
-        if (likely(u64_load_relaxed(slot) == slab_mark_of(slot, cache->key))) {
-            addr_store_relaxed(&cache->top, (uintptr_t)top);
-            u64_store_relaxed(slot, 0);
-            slab_leave(thread);
-            return slot;
-        }
+    struct slab_gate *gate = slab_enter(slab);
+    void *slot;
+    if (likely(alloc_short((struct slab_cache *)addr_load_relaxed(&gate->cache), &slot))) {
+        slab_leave(gate);
+        return slot;
     }
-    return slab_alloc_slow(slab);
+    slab_leave(gate);
+    return alloc_far(slab);
 }
 
 void *slab_watched_alloc(const struct quire_slab *slab, void *element)
@@ -88,7 +115,10 @@ void *slab_alloc_lane(struct quire_slab *slab, unsigned lane)
         void *bad = NULL;
         struct slab_cache *cache = slab_hold(slab);
         void *element = cache && lane == LANE_ORDINARY ? slab_cache_alloc(cache, &bad) : slab_take_one(slab, lane);
+        bool outgrown = __atomic_load_n(&slab->outgrown, __ATOMIC_RELAXED); /* a hint */
         slab_drop();
+        if (unlikely(outgrown))
+            slab_outgrown_give(slab);
         if (unlikely(bad != NULL))
             slab_refuse_slot(slab, bad);
         if (likely(element != NULL))
@@ -98,12 +128,6 @@ void *slab_alloc_lane(struct quire_slab *slab, unsigned lane)
     }
     errno = ENOMEM;
     return NULL;
-}
-
-static NOINLINE void *slab_alloc_slow(struct quire_slab *slab)
-{
-    slab_leave(slab_thread_self);
-    return slab_alloc_lane(slab, LANE_ORDINARY);
 }
 
 void *quire_slab_alloc_zero(struct quire_slab *slab)
@@ -215,6 +239,8 @@ static int options_read(struct quire_slab *slab, size_t element_bytes, const str
     if ((opts->flags & QUIRE_SLAB_DONT_DUMP) && slab->source == quire_source_default())
         slab->source = quire_source_anon(); /* neighbours of one kind make one mapping there; recycled spans would not */
     slab->lock.rank = LOCK_SLAB;
+    slab_table_init(slab);
+    slab_gate_set(slab);
     slab->divide = UINT64_MAX / slab->slot_bytes + 1;
     slab->fill = slab->slot_bytes * SLAB_MAG_SLOTS < FILL_BYTES ? SLAB_MAG_SLOTS : slab->slot_bytes < FILL_BYTES / 4 ? FILL_BYTES / (uint32_t)slab->slot_bytes : 4;
     if (opts->name)

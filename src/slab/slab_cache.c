@@ -24,7 +24,7 @@
 #include "pages/reaper.h"
 #include "slab/slab_internal.h"
 
-enum { LARGE_BYTES = 64 << 10, SMALL_BYTES = 16 << 10, FILL_BYTES = 16 << 10, OWN_BYTES = 1 << 20, SPARSE_PARTS = 5, SPARSE_BYTES = 256 << 10 };
+enum { LARGE_BYTES = 64 << 10, SMALL_BYTES = 16 << 10, FILL_BYTES = 16 << 10, OWN_BYTES = 4 << 20, SPARSE_PARTS = 5, SPARSE_BYTES = 256 << 10 };
 
 STATIC_ASSERT(offsetof(struct slab_mag, below) + sizeof(void *) == sizeof(struct slab_mag), "what an empty magazine's top finds");
 STATIC_ASSERT(offsetof(struct slab_cache, small_slot) == offsetof(struct slab_cache, small) + sizeof(struct slab_mag), "the small magazine's slots");
@@ -234,24 +234,36 @@ static void wake(struct quire_slab *slab)
         slab_wake(slab);
 }
 
+/* `cur` is empty, and there is another of the thread's own: no lock is needed. */
+bool slab_cache_turn(struct slab_cache *cache)
+{
+    struct slab_mag *mag = cache->prev, *empty = cache->cur;
+    if (slab_current_count(cache) != 0)
+        return false;
+    if (mag && mag->count) {
+        cache->prev = empty;
+    } else if ((mag = cache->own) != NULL && empty != &cache->small) {
+        cache->own = mag->next;
+        cache->owns--;
+        empty->next = cache->spare; /* one more than there were: as many as it had magazines at most */
+        cache->spare = empty;
+        cache->spares++;
+    } else {
+        return false;
+    }
+    empty->count = 0;
+    set_current(cache, mag);
+    return true;
+}
+
 /* `cur` is empty. */
 static bool refill(struct slab_cache *cache)
 {
     struct quire_slab *slab = cache->slab;
-    struct slab_mag *mag = cache->prev;
+    struct slab_mag *mag;
     wake(slab);
-    if (mag && mag->count) {
-        cache->prev = cache->cur;
-        set_current(cache, mag);
+    if (slab_cache_turn(cache))
         return true;
-    }
-    if ((mag = cache->own) != NULL) {
-        cache->own = mag->next;
-        cache->owns--;
-        mag_delete(cache, cache->cur);
-        set_current(cache, mag);
-        return true;
-    }
     grow(cache);
     slab_lock(slab);
     bool filled = true;
@@ -285,21 +297,46 @@ void *slab_cache_alloc(struct slab_cache *cache, void **bad)
     return slot;
 }
 
+/* A full magazine stays with the thread, if it has allocated as much. */
+static bool keep(struct slab_cache *cache, struct slab_mag *full)
+{
+    if (cache->owns >= own_max(cache->slab) || cache->owns >= cache->demand)
+        return false;
+    full->next = cache->own;
+    cache->own = full;
+    cache->owns++;
+    size_add_relaxed(&slab_cached_bytes, full->count * cache->slab->slot_bytes);
+    return true;
+}
+
+/* `cur` is full, and one of the thread's own has room: no lock is needed. */
+bool slab_cache_return(struct slab_cache *cache)
+{
+    struct slab_mag *full = cache->cur, *prev = cache->prev, *empty = prev;
+    if (!prev || (atomic_addr *)addr_load_relaxed(&cache->top) < cache->end || cache->end == slab_mag_slots(full))
+        return false;
+    if (prev->count) {
+        empty = cache->spare;
+        if (!empty || !keep(cache, prev))
+            return false;
+        cache->spare = empty->next;
+        cache->spares--;
+    }
+    sync_current(cache);
+    cache->prev = full;
+    set_current(cache, empty);
+    return true;
+}
+
 /* A full magazine leaves the cache's two.  False: it went to the pages, and is empty. */
 static bool retire(struct slab_cache *cache, struct slab_mag *full)
 {
     struct quire_slab *slab = cache->slab;
-    uint32_t most = own_max(slab);
-    if (cache->owns < most && cache->owns < cache->demand) {
-        full->next = cache->own;
-        cache->own = full;
-        cache->owns++;
-        size_add_relaxed(&slab_cached_bytes, full->count * slab->slot_bytes);
+    if (keep(cache, full))
         return true;
-    }
     cache->demand -= cache->demand != 0;
     slab_lock(slab);
-    bool kept = slab->depot_count < 2 * most;
+    bool kept = slab->depot_count < 2 * own_max(slab);
     if (kept) {
         full->next = slab->depot;
         slab->depot = full;
@@ -315,7 +352,7 @@ static bool retire(struct slab_cache *cache, struct slab_mag *full)
 /* `cur` has no room for another. */
 static void overflow(struct slab_cache *cache)
 {
-    struct slab_mag *full = cache->cur, *prev = cache->prev, *leaving = prev, *empty = prev;
+    struct slab_mag *full = cache->cur, *prev = cache->prev, *leaving = prev, *empty;
     wake(cache->slab);
     if (full == &cache->small) {
         spill(cache->slab, full);
@@ -324,10 +361,11 @@ static void overflow(struct slab_cache *cache)
         grow(cache);
         return;
     }
-    if (!prev || prev->count) {
-        leaving = !prev && cache->demand == 0 ? full : prev; /* a thread that only frees has one */
-        empty = leaving && !retire(cache, leaving) ? leaving : mag_new(cache);
-    }
+    if (slab_cache_return(cache))
+        return;
+    if (!prev && cache->demand == 0)
+        leaving = full; /* a thread that only frees has one */
+    empty = leaving && !retire(cache, leaving) ? leaving : mag_new(cache);
     if (!empty && leaving != full)
         spill(cache->slab, empty = full);
     cache->prev = leaving != full && empty != full ? full : NULL;

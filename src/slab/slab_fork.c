@@ -63,6 +63,7 @@ void slab_repair(struct quire_slab *slab)
     if (slab->home->slot_count)
         page_repair(slab->home);
     slab_headers_each(slab, page_repair);
+    slab_table_anew(slab);
 }
 
 void slab_after_fork(void)
@@ -82,6 +83,9 @@ void slab_after_fork(void)
     bool straight = !slab_threads_setup(); /* the child has no barrier */
     for (struct quire_slab *slab = slab_registry_first(); slab; slab = slab->next) {
         slab->straight |= straight;
+        if (straight)
+            slab->offset = SLAB_OFFSET_NONE;
+        slab_gate_set(slab);
         u32_store_relaxed(&slab->pending, 0); /* there is no reaper: the next that has something for it wakes one */
         slab->wakes = false;
         page_unpin(slab->home);

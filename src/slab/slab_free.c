@@ -2,7 +2,7 @@
 /*
  * slab_free.c - giving an element back.
  *
- *     quire_slab_free:  (1) the page map finds the page of any address; (2) that an element begins there, by one multiplication; (3) its first word
+ *     quire_slab_free:  (1) a table finds the page, or the page map, which knows any address; (2) that an element begins there, by one multiplication; (3) its first word
  *                       does not say that it is free; (4) mark it, and put it on the thread's magazine
  *     the long way:     without a cache, or into a page with marks: the page's bit says whether it is free
  *     a doubt:          the word says that it is free, which a live element's may by chance: all magazines are looked through, all threads outside
@@ -15,6 +15,7 @@
 #include <errno.h>
 
 #include "os/sanitize.h"
+#include "slab/slab_gate.h"
 #include "slab/slab_internal.h"
 
 const char *slab_locate(const struct quire_slab *slab, const void *p, struct slab_place *place)
@@ -120,7 +121,6 @@ static bool free_held(struct quire_slab *slab, struct slab_cache *cache, void *e
 static NOINLINE void free_slow(struct quire_slab *slab, void *element)
 {
     int kept = errno;
-    slab_leave(slab_thread_self);
     for (bool done = element == NULL; !done;) {
         struct slab_cache *cache = slab_hold(slab);
         done = free_held(slab, cache, element);
@@ -131,29 +131,60 @@ static NOINLINE void free_slow(struct quire_slab *slab, void *element)
     errno = kept;
 }
 
+/* Nothing is wrong with the element, as far as one can see; the thread is inside. */
+static ALWAYS_INLINE bool free_short(const struct quire_slab *slab, struct slab_cache *cache, const struct slab_page *page, void *element)
+{
+    size_t offset = (uintptr_t)element - addr_load_relaxed(&page->slots);
+    if (unlikely(offset >= size_load_relaxed(&page->carved)) || unlikely(!slab_begins(slab, offset)))
+        return false;
+    atomic_addr *top = (atomic_addr *)addr_load_relaxed(&cache->top);
+    uint64_t mark = slab_mark_of(element, cache->key);
+    if (unlikely((uint32_t)u64_load_relaxed(element) == (uint32_t)mark) || unlikely(top >= cache->end))
+        return false;
+    u64_store_relaxed(element, mark);
+    addr_store_relaxed(top, (uintptr_t)element);
+    addr_store_relaxed(&cache->top, (uintptr_t)(top + 1));
+    return true;
+}
+
+/* By the page map. */
+static ALWAYS_INLINE bool free_mapped(const struct quire_slab *slab, struct slab_cache *cache, void *element)
+{
+    owner_t owner = pagemap_find(element);
+    const struct slab_page *page = owner_object(owner);
+    return likely(owner_kind(owner) == OWNER_SLAB) && likely(page->slab == slab) && free_short(slab, cache, page, element);
+}
+
+/* Into another magazine of the thread's own; or the page was not in the table, or the slab has no gate. */
+static NOINLINE void free_far(struct quire_slab *slab, void *element)
+{
+    struct slab_gate *gate = slab_enter(slab);
+    struct slab_cache *near = slab_gate_cache(gate);
+    bool done = near && (free_mapped(slab, near, element) || (slab_cache_return(near) && free_mapped(slab, near, element)));
+    slab_leave(gate);
+    if (likely(done))
+        return;
+    struct slab_thread *thread = slab_thread_self;
+    struct slab_cache *cache = slab_enter_far(slab, thread);
+    if (likely(cache != NULL)) {
+        done = free_mapped(slab, cache, element) || (slab_cache_return(cache) && free_mapped(slab, cache, element));
+        slab_leave_far(thread);
+        if (likely(done))
+            return;
+    }
+    free_slow(slab, element);
+}
+
 /* The code begins on a cache line, whatever stands before it: see quire_slab_alloc(). */
 CACHE_ALIGNED void quire_slab_free(struct quire_slab *slab, void *element)
 {
-    struct slab_thread *thread = slab_thread_self;
-    slab_enter(thread);
-    struct slab_cache *cache = slab_cache_of(slab, thread);
-    owner_t owner = pagemap_find(element);
-    if (likely(cache != NULL) && likely(owner_kind(owner) == OWNER_SLAB)) {
-        const struct slab_page *page = owner_object(owner);
-        size_t offset = (uintptr_t)element - addr_load_relaxed(&page->slots);
-        if (likely(page->slab == slab) && likely(offset < size_load_relaxed(&page->carved)) && likely(offset * slab->divide < slab->divide)) {
-            atomic_addr *top = (atomic_addr *)addr_load_relaxed(&cache->top);
-            uint64_t mark = slab_mark_of(element, cache->key);
-            if (likely((uint32_t)u64_load_relaxed(element) != (uint32_t)mark) && likely(top < cache->end)) {
-                u64_store_relaxed(element, mark);
-                addr_store_relaxed(top, (uintptr_t)element);
-                addr_store_relaxed(&cache->top, (uintptr_t)(top + 1));
-                slab_leave(thread);
-                return;
-            }
-        }
-    }
-    free_slow(slab, element);
+    struct slab_gate *gate = slab_enter(slab);
+    struct slab_table *table = (struct slab_table *)addr_load_acquire(&slab->table); /* acquire [slab-table] */
+    const struct slab_page *page = __atomic_load_n(slab_table_entry(table, (uintptr_t)element), __ATOMIC_RELAXED);
+    bool done = free_short(slab, (struct slab_cache *)addr_load_relaxed(&gate->cache), page, element);
+    slab_leave(gate);
+    if (unlikely(!done))
+        free_far(slab, element);
 }
 
 void quire_slab_free_batch(struct quire_slab *slab, void **elements, size_t count)

@@ -89,6 +89,16 @@ struct slab_list {
     struct slab_page *first, *last;
 };
 
+/*
+ * A slab's own way from an address to its page, shorter than the page map: direct-mapped by OS pages of 4 KiB.  What it has no room for, or lost to
+ * another, the page map finds.
+ */
+struct slab_table {
+    uintptr_t mask; /* of the entries' byte offsets */
+    struct slab_page *entry[];
+};
+enum { SLAB_TABLE_SHIFT = 12 };
+
 /* Pages with room. */
 struct slab_lane {
     struct slab_page *current;             /* NULL, or on no list: single slots come from it until it is full */
@@ -98,11 +108,15 @@ struct slab_lane {
 
 /* ---- threads and slabs ---- */
 
+struct slab_gate;
+
 /* One thread's record.  Its memory stays a record for ever: an ended thread's serves the next. */
 struct CACHE_ALIGNED slab_thread {
     atomic_u32 active;  /* the thread is inside an operation */
     atomic_u32 limit;   /* caches at offsets below it take the short way; 0 while somebody else is, or wants to be, inside */
     char *caches;       /* struct slab_cache, by slab id */
+    struct slab_gate *gates; /* ways to the first of them (slab_gate.h); NULL: the thread is no more.  Under the registry's lock */
+    atomic_u32 closed;  /* somebody closed the gates: whoever drops the lock opens them */
     /* under lock */
     struct lock lock;
     uint32_t count;          /* caches there are */
@@ -113,8 +127,10 @@ struct CACHE_ALIGNED slab_thread {
 struct CACHE_ALIGNED quire_slab {
     /* fixed at birth; offset: until death */
     uint32_t offset; /* of its caches, in a thread's; NONE: they are not used */
+    uint32_t gate;   /* of its gates, from any thread's pointer */
+    uint64_t divide; /* by slot_bytes: see slab_begins() */
+    atomic_addr table; /* struct slab_table *: changes under lock */
     uint32_t id;
-    uint64_t divide; /* by slot_bytes: see slab_is_start() */
     size_t slot_bytes;
     uint64_t inverse; /* of slot_bytes' odd part, and the power of two beside it: see slab_slot_of() */
     uint32_t twos;
@@ -148,6 +164,7 @@ struct CACHE_ALIGNED quire_slab {
     uint32_t returned; /* given back at once since the last tick, and not missed yet */
     uint32_t pages, filed_by_fullness; /* the lanes' buckets are in use */
     bool wakes; /* a tick is wanted, when the lock is dropped */
+    bool outgrown; /* there is a table to be given back */
     uint64_t turns; /* how often it was locked */
     size_t held_bytes;
     size_t slots, free_slots; /* of all pages */
@@ -174,27 +191,6 @@ __attribute__((noreturn, cold)) void slab_refuse(const struct quire_slab *slab, 
 
 extern THREAD_LOCAL struct slab_thread *slab_thread_self __attribute__((tls_model("initial-exec")));
 
-/* Begin and end an operation of this thread: no instruction of it moves out, and no other thread is inside meanwhile. */
-static ALWAYS_INLINE void slab_enter(struct slab_thread *thread)
-{
-    u32_store_relaxed(&thread->active, 1);
-    atomic_fence_signal(); /* visitors: os_barrier() */
-}
-
-static ALWAYS_INLINE void slab_leave(struct slab_thread *thread)
-{
-    u32_store_release(&thread->active, 0); /* release [slab-active] */
-}
-
-/* What the thread may use without a lock; NULL: it has to go the long way. */
-static ALWAYS_INLINE struct slab_cache *slab_cache_of(const struct quire_slab *slab, const struct slab_thread *thread)
-{
-    uint32_t offset = __atomic_load_n(&slab->offset, __ATOMIC_RELAXED);
-    if (unlikely(offset >= u32_load_acquire(&thread->limit))) /* acquire [slab-limit] */
-        return NULL;
-    return (struct slab_cache *)(void *)(thread->caches + offset);
-}
-
 /* An operation the long way: this thread's record is locked, so no header goes and nobody visits.  NULL: it has no cache, and does without. */
 struct slab_cache *slab_hold(struct quire_slab *slab);
 void slab_drop(void);
@@ -213,6 +209,7 @@ struct slab_cache *slab_visited_cache(const struct slab_thread *thread, const st
 void slab_thread_detach(struct slab_thread *thread); /* the visited thread has nothing left in its caches */
 size_t slab_thread_bytes(void); /* of all threads' caches */
 
+void slab_gate_set(struct quire_slab *slab); /* after its id: where its gates are */
 bool slab_threads_setup(void); /* false: the system has no barrier, or somebody watches: no magazines */
 /* Every operation that was going on has ended when this returns true; patient: wait for it, also long.  Under the registry's lock. */
 bool slab_grace(bool patient);
@@ -251,6 +248,8 @@ size_t slab_headers_give(struct quire_slab *slab, struct slab_chunk *idle);
 void slab_headers_relink(struct quire_slab *slab, struct slab_chunk *idle);
 void slab_headers_each(struct quire_slab *slab, void (*fn)(struct slab_page *page));
 void slab_headers_after_fork(struct quire_slab *slab);
+struct slab_table *slab_table_new(struct quire_slab *slab, size_t entries); /* its entries are for the caller to set */
+void slab_table_drop(struct quire_slab *slab, struct slab_table *table);
 size_t slab_header_bytes(const struct quire_slab *slab, uint32_t words);
 
 /* ---- slab_page.c: the life of a page; under slab->lock ---- */
@@ -274,6 +273,14 @@ size_t slab_empties_give(struct quire_slab *slab, uint32_t count, bool cold);
 void slab_pages_destroy(struct quire_slab *slab);
 void slab_list_push(struct slab_list *list, struct slab_page *page);
 
+/* ---- slab_table.c: under slab->lock ---- */
+
+void slab_table_init(struct quire_slab *slab);
+void slab_table_enter(struct slab_page *page);
+void slab_table_leave(const struct slab_page *page);
+void slab_table_fit(struct quire_slab *slab); /* to a slab that is much smaller now */
+void slab_table_anew(struct quire_slab *slab);
+
 /* ---- slab_mark.c: under slab->lock ---- */
 
 void slab_page_rejoin(struct slab_page *page); /* a page of the marked lane, without a mark left, on no list */
@@ -292,6 +299,9 @@ size_t slab_mags_trim(void);
 void slab_cache_init(struct slab_cache *cache, struct quire_slab *slab); /* slab NULL: not used yet */
 /* The record of the cache's thread is locked.  NULL: no memory without asking others; *bad: or this slot is not as it was left. */
 void *slab_cache_alloc(struct slab_cache *cache, void **bad);
+/* With the thread inside, or as the others: from one of its own magazines to the next, for an alloc, or a free.  False: that is not all there is to do. */
+bool slab_cache_turn(struct slab_cache *cache);
+bool slab_cache_return(struct slab_cache *cache);
 void slab_cache_free(struct slab_cache *cache, void *element); /* which was found live */
 /* Everything to the pages; its thread is outside. */
 void slab_cache_flush(struct slab_cache *cache);
@@ -348,6 +358,7 @@ void slab_by_size_after_fork(void);
 void slab_wake(struct quire_slab *slab); /* a tick is wanted */
 /* Ask all for what they do not need.  True: there is something to try again for. */
 bool slab_reclaim(struct quire_slab *slab, unsigned lane);
+void slab_outgrown_give(struct quire_slab *slab); /* holding nothing */
 void slab_collect(struct quire_slab *slab, bool patient); /* what all threads have cached, to the pages; under the registry's lock */
 
 /* ---- slab_fork.c ---- */
@@ -366,6 +377,18 @@ static ALWAYS_INLINE size_t slab_slot_of(const struct quire_slab *slab, const st
 {
     uint64_t product = ((uintptr_t)p - addr_load_relaxed(&page->slots)) * slab->inverse;
     return product >> (slab->twos & 63) | product << (-slab->twos & 63);
+}
+
+/* An element begins so many bytes behind the page's first: a multiple of slot_bytes, as both are below 2^32.  (Lemire, Kaser and Kurz 2019.) */
+static ALWAYS_INLINE bool slab_begins(const struct quire_slab *slab, size_t offset)
+{
+    return offset * slab->divide < slab->divide;
+}
+
+static ALWAYS_INLINE struct slab_page **slab_table_entry(struct slab_table *table, uintptr_t address)
+{
+    uintptr_t at = address >> (SLAB_TABLE_SHIFT - 3) & table->mask;
+    return (struct slab_page **)(void *)((char *)table->entry + at);
 }
 
 static inline char *slab_slots(const struct slab_page *page)

@@ -107,6 +107,26 @@ static struct slab_chunk *chunk_new(struct quire_slab *slab, uint32_t words)
     return chunk;
 }
 
+/* A table of pages: a chunk without headers. */
+struct slab_table *slab_table_new(struct quire_slab *slab, size_t entries)
+{
+    struct quire_span span;
+    size_t bytes = align_up(sizeof(struct slab_chunk) + sizeof(struct slab_table) + entries * sizeof(struct slab_page *), os_page_bytes());
+    if (!meta_take(slab, bytes, &span))
+        return NULL;
+    struct slab_chunk *chunk = span.start;
+    *chunk = (struct slab_chunk){.span = span, .used = 1, .next = slab->chunks};
+    slab->chunks = chunk;
+    return (struct slab_table *)(void *)(chunk + 1);
+}
+
+/* It is an idle chunk now. */
+void slab_table_drop(struct quire_slab *slab, struct slab_table *table)
+{
+    ((struct slab_chunk *)(void *)table - 1)->used = 0;
+    slab->outgrown = true;
+}
+
 /* The first unused header with room for so many words. */
 static struct slab_page *unused_pop(struct quire_slab *slab, uint32_t words)
 {
@@ -231,7 +251,7 @@ void slab_headers_after_fork(struct quire_slab *slab)
     size_store_relaxed(&slab->meta_bytes, meta_bytes);
     slab->headers = NULL;
     for (struct slab_chunk *chunk = slab->chunks; chunk; chunk = chunk->next) {
-        chunk->used = 0;
+        chunk->used = addr_load_relaxed(&slab->table) == (uintptr_t)(chunk + 1);
         for (uint32_t i = chunk->count; i-- > 0;) {
             struct slab_page *page = header_at(chunk, i);
             if (page->state != PAGE_UNUSED) {

@@ -244,6 +244,7 @@ static struct slab_page *page_new(struct quire_slab *slab, size_t bytes)
     sanitize_root(span.start, span.bytes, true);
     __atomic_store_n(&page->state, PAGE_HELD, __ATOMIC_RELEASE);
     slab_page_enter_all(page);
+    slab_table_enter(page);
     return page;
 }
 
@@ -361,6 +362,7 @@ static void page_give(struct slab_page *page, bool cold)
     struct quire_span span = page->span;
     pagemap_clear(span.start, span.bytes);
     size_store_relaxed(&page->carved, 0);
+    slab_table_leave(page);
     page->slot_count = 0;
     sanitize_undefined(span.start, span.bytes);
     sanitize_root(span.start, span.bytes, false);

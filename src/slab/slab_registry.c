@@ -93,6 +93,7 @@ int slab_register(struct quire_slab *slab)
         slab->id = id;
         if (!slab->straight)
             slab->offset = id * (uint32_t)sizeof(struct slab_cache);
+        slab_gate_set(slab);
         slab->birth = ++registry.births;
         slab->prev = NULL;
         slab->next = registry.slabs;
@@ -121,6 +122,7 @@ void slab_unregister(struct quire_slab *slab)
     if (unlikely(id == ID_NONE))
         slab_refuse(NULL, SLAB_E5, slab); /* ended by another thread at this moment */
     __atomic_store_n(&slab->offset, SLAB_OFFSET_NONE, __ATOMIC_RELAXED);
+    slab_gate_set(slab);
     if (!slab->straight)
         slab_visit_all(forget, slab, true);
     slab->id = ID_NONE;

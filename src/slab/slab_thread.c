@@ -3,11 +3,13 @@
  * slab_thread.c - each thread's record and caches, and how another gets at them.
  *
  *     thread T                                       visitor (trim, the clock, a doubt, a check)
- *     active = 1                                     limit = 0, for every thread
- *     offset < limit ?  no: the long way, locked     os_barrier(): each has seen limit 0, or is seen active
+ *     active = 1                                     close the gates of every thread
+ *     the gate's cache: none? the long way, locked   os_barrier(): each has seen its gates closed, or is seen active
  *     ... at its own cache, no atomic instruction    for each T: take T's lock; wait until active is 0
  *     active = 0                                     ... at T's caches
- *                                                    limit = as before; drop T's lock
+ *                                                    open the gates; drop T's lock
+ *
+ * Slabs whose ids are small have a gate each, in the thread's own storage; the others share the record's `active` and `limit`.
  *
  * A lock that favours its thread: the thread pays two stores, the visitor a system call for all threads together.  Where the system has no such
  * barrier, and when a sanitizer watches, no thread has caches and every operation takes the slab's lock.
@@ -28,6 +30,7 @@
 #include "base/panic.h"
 #include "os/os.h"
 #include "os/sanitize.h"
+#include "slab/slab_gate.h"
 #include "slab/slab_internal.h"
 
 enum { PATIENCE_SPINS = 100, NAP_NS = 50000 };
@@ -35,6 +38,14 @@ enum { PATIENCE_SPINS = 100, NAP_NS = 50000 };
 static struct slab_thread thread_none;
 static struct slab_thread thread_shared;
 THREAD_LOCAL struct slab_thread *slab_thread_self __attribute__((tls_model("initial-exec"))) = &thread_none;
+
+/* Nothing can be had from it, and it has room for nothing. */
+static const atomic_u64 *const below_none = &slab_nothing;
+struct slab_cache slab_cache_none = {.top = {(uintptr_t)(&below_none + 1)}};
+#define CLOSED_4 {{(uintptr_t)&slab_cache_none}, {0}}, {{(uintptr_t)&slab_cache_none}, {0}}, {{(uintptr_t)&slab_cache_none}, {0}}, {{(uintptr_t)&slab_cache_none}, {0}}
+#define CLOSED_16 CLOSED_4, CLOSED_4, CLOSED_4, CLOSED_4
+STATIC_ASSERT(SLAB_GATES == 32, "as many as are named here");
+THREAD_LOCAL struct slab_gate slab_gates[SLAB_GATES] __attribute__((tls_model("initial-exec"))) = {CLOSED_16, CLOSED_16};
 
 static struct {
     struct lock lock;
@@ -79,6 +90,32 @@ bool slab_threads_setup(void)
 
 /* ---- a thread's record ---- */
 
+static struct slab_cache *cache_at(const struct slab_thread *thread, uint32_t id)
+{
+    return (struct slab_cache *)(void *)thread->caches + id;
+}
+
+void slab_gate_set(struct quire_slab *slab)
+{
+    uint32_t number = slab->offset != SLAB_OFFSET_NONE && slab->id < SLAB_GATES ? slab->id : 0;
+    ptrdiff_t gate = (char *)&slab_gates[number] - (char *)__builtin_thread_pointer();
+    __atomic_store_n(&slab->gate, (uint32_t)(int32_t)gate, __ATOMIC_RELAXED);
+}
+
+static uint32_t gates_of(const struct slab_thread *thread)
+{
+    return !thread->gates ? 0 : thread->count < SLAB_GATES ? thread->count : SLAB_GATES;
+}
+
+/* With no lock, while the thread may be opening them: see visit().  Its operations have ended after a barrier, and wait_inactive(). */
+static void gates_close(struct slab_thread *thread)
+{
+    u32_store_relaxed(&thread->closed, 1);
+    u32_store_relaxed(&thread->limit, 0);
+    for (uint32_t i = 1; thread->gates && i < SLAB_GATES; i++)
+        addr_store_relaxed(&thread->gates[i].cache, (uintptr_t)&slab_cache_none);
+}
+
 static uint32_t limit_of(const struct slab_thread *thread)
 {
     return barriers_work() ? thread->count * (uint32_t)sizeof(struct slab_cache) : 0;
@@ -90,11 +127,28 @@ static void thread_lock(struct slab_thread *thread)
     holding = thread;
 }
 
+static bool is_open(const struct slab_thread *thread)
+{
+    bool open = u32_load_relaxed(&thread->limit) != 0;
+    for (uint32_t i = 1; thread->gates && i < SLAB_GATES; i++)
+        open |= addr_load_relaxed(&thread->gates[i].cache) != (uintptr_t)&slab_cache_none;
+    return open;
+}
+
+static void gates_open(struct slab_thread *thread)
+{
+    u32_store_relaxed(&thread->closed, 0);
+    u32_store_release(&thread->limit, limit_of(thread)); /* release [slab-limit] */
+    for (uint32_t i = 1; i < gates_of(thread) && barriers_work(); i++)
+        addr_store_release(&thread->gates[i].cache, (uintptr_t)(cache_at(thread, i)->slab ? cache_at(thread, i) : &slab_cache_none));
+}
+
 /* Also the end of a visit. */
 static void thread_unlock(struct slab_thread *thread)
 {
     holding = NULL;
-    u32_store_release(&thread->limit, limit_of(thread)); /* release [slab-limit] */
+    if (u32_load_relaxed(&thread->closed))
+        gates_open(thread);
     lock_drop(&thread->lock);
 }
 
@@ -124,11 +178,6 @@ static void record_delete(struct slab_thread *thread)
     thread->free_next = records.unused;
     records.unused = thread;
     lock_drop(&records.lock);
-}
-
-static struct slab_cache *cache_at(const struct slab_thread *thread, uint32_t id)
-{
-    return (struct slab_cache *)(void *)thread->caches + id;
 }
 
 static size_t caches_bytes(uint32_t count)
@@ -177,6 +226,7 @@ static bool caches_grow(struct slab_thread *thread, uint32_t id)
     caches_delete(thread);
     thread->caches = memory;
     thread->count = count;
+    u32_store_relaxed(&thread->closed, 1); /* all gates lead elsewhere now */
     return true;
 }
 
@@ -190,7 +240,9 @@ static void thread_end(void *record)
     for (uint32_t id = 0; id < thread->count; id++)
         if (cache_at(thread, id)->slab)
             slab_cache_leave(cache_at(thread, id));
+    gates_close(thread);
     caches_delete(thread);
+    thread->gates = NULL;
     thread_unlock(thread);
     slab_registry_unlock();
     record_delete(thread);
@@ -209,6 +261,7 @@ static struct slab_thread *thread_get(void)
         record_delete(thread);
         return &thread_shared;
     }
+    thread->gates = slab_gates;
     return slab_thread_self = thread;
 }
 
@@ -223,8 +276,10 @@ struct slab_cache *slab_hold(struct quire_slab *slab)
         return NULL;
     thread->holds++;
     struct slab_cache *cache = cache_at(thread, slab->id);
-    if (!cache->slab)
+    if (!cache->slab) {
         slab_cache_init(cache, slab);
+        u32_store_relaxed(&thread->closed, 1);
+    }
     return cache;
 }
 
@@ -254,6 +309,8 @@ void slab_refuse(const struct quire_slab *slab, const char *what, const void *ad
 {
     /* The hook may look at other slabs: it must not find this thread inside. */
     u32_store_release(&slab_thread_self->active, 0); /* release [slab-active] */
+    for (uint32_t i = 0; i < SLAB_GATES; i++)
+        slab_leave(&slab_gates[i]);
     if (locking)
         slab_unlock(locking);
     if (holding)
@@ -264,12 +321,20 @@ void slab_refuse(const struct quire_slab *slab, const char *what, const void *ad
 
 /* ---- visits ---- */
 
+static bool is_inside(const struct slab_thread *thread)
+{
+    uint32_t active = u32_load_acquire(&thread->active); /* acquire [slab-active] */
+    for (uint32_t i = 0; thread->gates && i < SLAB_GATES; i++)
+        active |= u32_load_acquire(&thread->gates[i].active); /* acquire [slab-active] */
+    return active != 0;
+}
+
 /* Wait until the thread is outside; false: not within our patience. */
 static bool wait_inactive(const struct slab_thread *thread, bool patient)
 {
     if (thread == &thread_shared || thread == slab_thread_self)
         return true; /* one works under its lock only, the other is here */
-    for (int i = 0; u32_load_acquire(&thread->active) != 0; i++) { /* acquire [slab-active] */
+    for (int i = 0; is_inside(thread); i++) {
         if (i < PATIENCE_SPINS)
             cpu_pause();
         else if (patient)
@@ -287,9 +352,10 @@ static bool visit(struct slab_thread *thread, slab_visit_fn *fn, void *arg, bool
     else if (!lock_try(&thread->lock))
         return false;
     holding = thread;
-    if (u32_load_relaxed(&thread->limit) != 0) { /* it went the long way since the barrier */
-        u32_store_relaxed(&thread->limit, 0);
-        os_barrier();
+    if (is_open(thread)) { /* it went the long way since the barrier */
+        gates_close(thread);
+        if (barriers_work())
+            os_barrier();
     }
     bool out = wait_inactive(thread, patient);
     if (out)
@@ -302,7 +368,7 @@ bool slab_visit_all(slab_visit_fn *fn, void *arg, bool patient)
 {
     bool all = true;
     for (struct slab_thread *thread = records_first(); thread; thread = thread->next)
-        u32_store_relaxed(&thread->limit, 0);
+        gates_close(thread);
     if (barriers_work())
         os_barrier();
     for (struct slab_thread *thread = records_first(); thread; thread = thread->next)
@@ -363,8 +429,8 @@ bool slab_threads_after_fork(void)
     locking = NULL;
     for (struct slab_thread *thread = records_first(); thread; thread = thread->next) {
         inside |= lock_reset(&thread->lock);
-        if (thread != slab_thread_self)
-            inside |= u32_load_relaxed(&thread->active) != 0;
+        if (thread != slab_thread_self) /* its storage is still where it was: no thread has begun since */
+            inside |= is_inside(thread);
         u32_store_relaxed(&thread->active, 0);
     }
     return inside;
@@ -385,9 +451,11 @@ void slab_threads_adopt(bool anew)
         }
         if (gone) {
             caches_delete(thread);
+            thread->gates = NULL;
             thread->free_next = records.unused;
             records.unused = thread;
         }
-        u32_store_relaxed(&thread->limit, limit_of(thread));
+        gates_close(thread);
+        gates_open(thread);
     }
 }

@@ -40,6 +40,7 @@ void slab_collect(struct quire_slab *slab, bool patient)
 static size_t headers_trim(struct quire_slab *slab, bool patient)
 {
     slab_lock(slab);
+    slab->outgrown = false;
     struct slab_chunk *idle = slab_headers_idle(slab) ? slab_headers_unlink(slab) : NULL;
     slab_unlock(slab);
     if (!idle)
@@ -55,6 +56,13 @@ static size_t headers_trim(struct quire_slab *slab, bool patient)
     return freed;
 }
 
+void slab_outgrown_give(struct quire_slab *slab)
+{
+    slab_registry_lock();
+    (void)headers_trim(slab, false);
+    slab_registry_unlock();
+}
+
 static size_t trim_locked(struct quire_slab *slab, bool patient)
 {
     size_t held = size_load_relaxed(&slab->mapped_bytes);
@@ -62,6 +70,7 @@ static size_t trim_locked(struct quire_slab *slab, bool patient)
     slab_lock(slab);
     slab_currents_release(slab);
     slab_empties_give(slab, slab->empties, true);
+    slab_table_fit(slab);
     slab->keep = slab->returned = 0;
     slab->spilled = slab->swing = 0;
     slab_unlock(slab);
@@ -148,6 +157,7 @@ static bool tick_slab(struct quire_slab *slab, bool flush)
     uint32_t aged = slab->empties_low;
     if (!slab_keeps_nothing(slab)) /* such a slab has given all but its last */
         slab_empties_give(slab, aged, true);
+    slab_table_fit(slab);
     slab->keep -= aged < slab->keep ? aged : slab->keep;
     slab->returned = 0;
     slab->spilled = slab->swing = 0;

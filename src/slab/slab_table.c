@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+/*
+ * slab_table.c - a slab's own way from an address to its page, shorter than the page map.
+ *
+ *     address >> 12 & mask  --->  the header of the page, or of one that has no slots       for any address: the header says whether it is right
+ *
+ * Direct-mapped by 4 KiB, with a word for each 4 KiB that the slab holds.  What a page has lost to another (the newer one wins), the page map finds.  A
+ * small slab has no table.
+ *
+ * Locks: slab->lock; frees read without one: an old table stays until every thread has been seen outside (slab_meta.c).
+ * Not here: looking (slab_free.c).
+ */
+#include "slab/slab_internal.h"
+
+enum { ENTRIES_LEAST = 256, WORTH_BYTES = 64 << 10, GROWTH = 4 };
+
+static struct slab_page page_none;
+static struct {
+    struct slab_table table;
+    struct slab_page *entry;
+} none = {{0}, &page_none};
+
+void slab_table_init(struct quire_slab *slab)
+{
+    addr_store_relaxed(&slab->table, (uintptr_t)&none);
+}
+
+static struct slab_table *table_of(const struct quire_slab *slab)
+{
+    return (struct slab_table *)addr_load_relaxed(&slab->table);
+}
+
+static size_t entries_of(const struct slab_table *table)
+{
+    return table->mask / sizeof table->entry[0] + 1;
+}
+
+/* From `was` (NULL: anything) to `page`, for all addresses of `of`. */
+static void set(struct slab_table *table, const struct slab_page *of, const struct slab_page *was, struct slab_page *page)
+{
+    const uintptr_t step = (uintptr_t)1 << SLAB_TABLE_SHIFT, from = (uintptr_t)slab_slots(of) & -step, to = (uintptr_t)slab_slots(of) + slab_slots_bytes(of);
+    for (size_t n = 0; table != &none.table && n < entries_of(table) && from + n * step < to; n++) {
+        struct slab_page **entry = slab_table_entry(table, from + n * step);
+        if (!was || *entry == was)
+            __atomic_store_n(entry, page, __ATOMIC_RELAXED);
+    }
+}
+
+static void fill(struct quire_slab *slab, struct slab_table *table)
+{
+    for (size_t i = 0; i < entries_of(table); i++)
+        __atomic_store_n(&table->entry[i], &page_none, __ATOMIC_RELAXED);
+    for (struct slab_page *page = slab->all; page; page = page->all_next)
+        set(table, page, NULL, page);
+}
+
+/* Where there is no memory for another one, the old one does. */
+static void replace(struct quire_slab *slab, size_t want)
+{
+    struct slab_table *old = table_of(slab), *table = &none.table;
+    size_t entries = ENTRIES_LEAST;
+    while (entries < want)
+        entries *= GROWTH;
+    if (want != 0) {
+        table = slab_table_new(slab, entries);
+        if (!table)
+            return;
+        table->mask = (entries - 1) * sizeof table->entry[0];
+        fill(slab, table);
+    }
+    addr_store_release(&slab->table, (uintptr_t)table); /* release [slab-table] */
+    if (old != &none.table)
+        slab_table_drop(slab, old);
+}
+
+static size_t want_of(const struct quire_slab *slab)
+{
+    return slab->straight || slab->held_bytes < WORTH_BYTES ? 0 : slab->held_bytes >> SLAB_TABLE_SHIFT;
+}
+
+void slab_table_enter(struct slab_page *page)
+{
+    struct quire_slab *slab = page->slab;
+    size_t want = want_of(slab);
+    if (want > entries_of(table_of(slab)))
+        replace(slab, want);
+    set(table_of(slab), page, NULL, page);
+}
+
+void slab_table_fit(struct quire_slab *slab)
+{
+    size_t want = want_of(slab);
+    if (table_of(slab) != &none.table && want * GROWTH * GROWTH < entries_of(table_of(slab)))
+        replace(slab, want);
+}
+
+void slab_table_leave(const struct slab_page *page)
+{
+    set(table_of(page->slab), page, page, &page_none);
+}
+
+void slab_table_anew(struct quire_slab *slab)
+{
+    if (table_of(slab) != &none.table)
+        fill(slab, table_of(slab));
+}
