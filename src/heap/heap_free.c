@@ -50,6 +50,13 @@ NO_SANITIZE bool heap_slot_is_free_in(const struct heap_local *owner, const stru
     return is_warm || (bits >> slot % WORD_BITS & 1);
 }
 
+const struct heap_strangers *heap_strangers;
+
+COLD bool heap_is_strangers(const struct quire_heap *heap, const void *p)
+{
+    return heap_strangers && heap == &heap_of_process && !heap_large_is_gone(heap, p) && heap_strangers->has(p);
+}
+
 bool heap_slot_is_free(const struct heap_page *page, size_t slot)
 {
     return !heap_is_large(page) && heap_slot_is_free_in(heap_owner(page), page, slot);
@@ -116,6 +123,10 @@ static NOINLINE void free_slow(struct quire_heap *heap, void *p)
 {
     if (!p || heap_is_inside())
         return;
+    if (unlikely(!heap_page_find(p)) && heap_is_strangers(heap, p)) {
+        heap_strangers->free(p);
+        return;
+    }
     int kept = errno;
     size_t slot;
     struct heap_page *page = heap_page_verify(heap, p, &slot);

@@ -384,6 +384,14 @@ static ALWAYS_INLINE struct heap_page *heap_page_find(const void *p)
 bool heap_slot_is_free(const struct heap_page *page, size_t slot);
 bool heap_slot_is_free_in(const struct heap_local *owner, const struct heap_page *page, size_t slot);
 struct heap_page *heap_page_verify(const struct quire_heap *heap, const void *p, size_t *slot);
+/* Blocks of libc's own malloc that come to the process's heap: a library that was bound past us handed them out.  Set once, by the preload library. */
+struct heap_strangers {
+    bool (*has)(const void *p);
+    void (*free)(void *p);
+    void *(*realloc)(void *p, size_t bytes);
+};
+extern const struct heap_strangers *heap_strangers; /* NULL: nobody's block is E2 */
+bool heap_is_strangers(const struct quire_heap *heap, const void *p);
 /* Inside the page's local: the slot is free from now on.  The last look at the page: it may be gone. */
 void heap_slot_free(struct heap_local *local, struct heap_page *page, size_t slot);
 

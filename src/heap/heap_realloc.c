@@ -99,6 +99,8 @@ void *quire_heap_realloc(struct quire_heap *heap, void *p, size_t bytes)
 {
     if (!p)
         return quire_heap_alloc(heap, bytes);
+    if (unlikely(!heap_page_find(p)) && heap_is_strangers(heap, p))
+        return heap_strangers->realloc(p, bytes);
     size_t slot;
     struct heap_page *page = heap_page_verify(heap, p, &slot);
     if (unlikely(heap_slot_is_free(page, slot)))

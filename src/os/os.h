@@ -130,6 +130,9 @@ void os_close(int fd);
 
 /* A small file, as much of it as fits, with a 0 behind.  How many bytes, or -errno. */
 int os_read_text(const char *path, char *text, size_t bytes);
+/* What kind of memory an address lies in, and the ends of its mapping; OS_MEMORY_NONE: it cannot be read. */
+enum os_memory { OS_MEMORY_NONE, OS_MEMORY_ANON, OS_MEMORY_BRK, OS_MEMORY_OTHER };
+enum os_memory os_memory_of(const void *p, uintptr_t *start, uintptr_t *end);
 uint64_t os_cpu_time_ns(void); /* of all its threads */
 void os_program_path(char *path, size_t bytes);
 /* Runs with more rights than its user, who must not tell it what to do. */

@@ -38,6 +38,57 @@ int os_read_text(const char *path, char *text, size_t bytes)
     return error ? error : (int)used;
 }
 
+static const char *hex(const char *at, uintptr_t *out)
+{
+    for (*out = 0; (*at >= '0' && *at <= '9') || (*at >= 'a' && *at <= 'f'); at++)
+        *out = *out * 16 + (uintptr_t)(*at <= '9' ? *at - '0' : *at - 'a' + 10);
+    return at;
+}
+
+/* "55d0c0a00000-55d0c0a21000 rw-p 00000000 00:00 0      [heap]" */
+static enum os_memory memory_in(const char *line, uintptr_t p, uintptr_t *start, uintptr_t *end)
+{
+    const char *at = hex(line, start);
+    if (*at != '-')
+        return OS_MEMORY_NONE;
+    at = hex(at + 1, end);
+    if (p < *start || p >= *end || at[0] != ' ' || at[1] != 'r')
+        return OS_MEMORY_NONE;
+    for (int field = 0; field < 4; field++) { /* rights, offset, device, inode */
+        at += strspn(at, " ");
+        at += strcspn(at, " ");
+    }
+    at += strspn(at, " ");
+    if (strcmp(at, "[heap]") == 0)
+        return OS_MEMORY_BRK;
+    return *at == 0 || strncmp(at, "[anon", 5) == 0 ? OS_MEMORY_ANON : OS_MEMORY_OTHER;
+}
+
+enum os_memory os_memory_of(const void *p, uintptr_t *start, uintptr_t *end)
+{
+    int kept = errno;
+    char text[1024], line[96];
+    size_t used = 0;
+    enum os_memory found = OS_MEMORY_NONE;
+    int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    ssize_t got;
+    while (fd >= 0 && !found && ((got = read(fd, text, sizeof text)) > 0 || (got < 0 && errno == EINTR)))
+        for (ssize_t i = 0; i < got && !found; i++) {
+            if (text[i] != '\n') {
+                line[used] = text[i];
+                used += used < sizeof line - 1;
+                continue;
+            }
+            line[used] = 0;
+            used = 0;
+            found = memory_in(line, (uintptr_t)p, start, end);
+        }
+    if (fd >= 0)
+        close(fd);
+    errno = kept;
+    return found;
+}
+
 uint64_t os_cpu_time_ns(void)
 {
     struct timespec t;

@@ -25,7 +25,9 @@
 /* A block that the heap does not know: handed out by libc before us or beside us. */
 static bool is_libcs(const void *p, enum preload_mode mode)
 {
-    return (mode == PRELOAD_PASSES || mode == PRELOAD_BESIDE) && libc_is_there() && quire_heap_of(p) == NULL;
+    if (heap_page_find(p) || !libc_is_there())
+        return false;
+    return mode == PRELOAD_PASSES || mode == PRELOAD_BESIDE || libc_has(p);
 }
 
 static void check_now_and_then(enum preload_mode mode)

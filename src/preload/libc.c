@@ -4,6 +4,7 @@
  *
  *     passthrough: glibc exports its malloc a second time as __libc_malloc and so on: those names nobody takes
  *     beside another malloc: what free(), realloc() and malloc_usable_size() mean to the rest of the process
+ *     strangers: a library that is bound past us (RTLD_DEEPBIND, dlmopen) has blocks of libc's; those that come to us go back to libc
  *
  * On a libc without them the references are NULL, libc_is_there() says so, and passthrough is refused.
  *
@@ -12,7 +13,10 @@
 #include <dlfcn.h>
 #include <errno.h>
 
+#include "base/align.h"
+#include "heap/heap_internal.h"
 #include "os/os.h"
+#include "pages/region.h"
 #include "preload/preload.h"
 
 extern void *__libc_malloc(size_t bytes) __attribute__((weak));
@@ -77,6 +81,42 @@ size_t libc_usable_bytes(void *p)
         addr_store_relaxed(&found, usable);
     }
     return usable ? ((size_t(*)(void *))usable)(p) : 0;
+}
+
+/* ---- strangers ---- */
+
+/* What glibc keeps in front of a block; the flags are the low bits of `size`. */
+struct chunk {
+    size_t before_bytes, size;
+};
+enum { IN_OTHER_ARENA = 4, IS_MAPPED = 2, FLAGS = 7, CHUNK_BYTES_MIN = 32 };
+/* Arenas but the first lie in areas of this alignment, which begin with: arena, area before, bytes. */
+static const size_t arena_area_bytes = (size_t)64 << 20;
+
+bool libc_has(const void *p)
+{
+    uintptr_t start, end, at = (uintptr_t)p;
+    if (!libc_is_there() || at % sizeof(struct chunk) != 0 || region_holds(p))
+        return false;
+    enum os_memory kind = os_memory_of(p, &start, &end);
+    if ((kind != OS_MEMORY_BRK && kind != OS_MEMORY_ANON) || at - start < sizeof(struct chunk))
+        return false;
+    const struct chunk *chunk = (const struct chunk *)p - 1;
+    size_t bytes = chunk->size & ~(size_t)FLAGS, pages = os_page_bytes() - 1;
+    if (bytes < CHUNK_BYTES_MIN || bytes > end - (uintptr_t)chunk)
+        return false;
+    if (chunk->size & IS_MAPPED)
+        return kind == OS_MEMORY_ANON && ((((uintptr_t)chunk - chunk->before_bytes) | (bytes + chunk->before_bytes)) & pages) == 0;
+    if (!(chunk->size & IN_OTHER_ARENA))
+        return kind == OS_MEMORY_BRK;
+    const uintptr_t *area = (const uintptr_t *)align_down(at, arena_area_bytes);
+    return kind == OS_MEMORY_ANON && (uintptr_t)area >= start && area[2] <= arena_area_bytes && at < (uintptr_t)area + area[2];
+}
+
+void libc_takes_its_own(void)
+{
+    static const struct heap_strangers strangers = {libc_has, libc_free, libc_realloc};
+    heap_strangers = &strangers;
 }
 
 /* The source of libc's memory must not come round to us: os_page.c asks for these. */

@@ -81,6 +81,9 @@ static ALWAYS_INLINE void preload_free(void *p)
 /* Blocks that are not ours are those of whoever serves the process. */
 void libc_is_not_the_malloc(void);
 bool libc_is_there(void);
+/* A live block of libc's own malloc, as far as what lies in front of it tells; such blocks are its to free from now on. */
+bool libc_has(const void *p);
+void libc_takes_its_own(void);
 void *libc_alloc(size_t bytes);
 void *libc_alloc_zero(size_t count, size_t bytes);
 void *libc_alloc_aligned(size_t bytes, size_t align_bytes);

@@ -208,6 +208,7 @@ static __attribute__((constructor)) void at_load(int count, char **words, char *
         libc_is_not_the_malloc();
         u32_store_release(&preload_mode, PRELOAD_BESIDE); /* release [preload-mode] */
     }
+    libc_takes_its_own();
     if (preload_conf.stats_at_exit || preload_conf.check_every)
         (void)__cxa_atexit(at_exit, NULL, NULL); /* not this library's: those run when it is closed */
     live_ask(preload_conf.top_ns);

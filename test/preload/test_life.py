@@ -19,6 +19,12 @@ def test_a_plug_in_may_come_and_go_with_blocks_of_both_sides(build, conf):
     assert_sound(run(build("life.c"), "plugin", plugin, conf=conf))
 
 
+@pytest.mark.parametrize("conf", [None, "secure:1", "check:1"])
+def test_blocks_that_libc_handed_out_past_us_go_back_to_libc(build, conf):
+    plugin = build("strangers_plugin.c", "-shared", "-fPIC")
+    assert_sound(run(build("strangers.c"), plugin, conf=conf))
+
+
 def test_the_report_is_written_while_other_threads_go_on(build, tmp_path):
     report = tmp_path / "report"
     for stats_format in ("text", "json", "prom"):

@@ -3,6 +3,8 @@
 
 #include <cerrno>
 #include <sched.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "os/os.h"
 #include "support.h"
@@ -132,4 +134,25 @@ TEST(Os, a_thread_starts_with_all_signals_blocked)
     sigset_t own;
     pthread_sigmask(SIG_SETMASK, nullptr, &own);
     EXPECT_FALSE(sigismember(&own, SIGTERM));
+}
+
+TEST(Os, memory_is_told_apart_as_the_kernel_names_it)
+{
+    uintptr_t start = 0, end = 0;
+    void *mapped = nullptr;
+    ASSERT_EQ(os_map(4 * os_page_bytes(), os_page_bytes(), &mapped), 0);
+    char *at = (char *)mapped + 100;
+    EXPECT_EQ(os_memory_of(at, &start, &end), OS_MEMORY_ANON);
+    EXPECT_LE(start, (uintptr_t)mapped);
+    EXPECT_GE(end, (uintptr_t)mapped + 4 * os_page_bytes());
+    ASSERT_EQ(mprotect(mapped, os_page_bytes(), PROT_NONE), 0);
+    EXPECT_EQ(os_memory_of(at, &start, &end), OS_MEMORY_NONE) << "it cannot be read";
+    ASSERT_EQ(os_unmap(mapped, 4 * os_page_bytes()), 0);
+    EXPECT_EQ(os_memory_of(at, &start, &end), OS_MEMORY_NONE);
+    EXPECT_EQ(os_memory_of("a constant", &start, &end), OS_MEMORY_OTHER);
+    EXPECT_EQ(os_memory_of(&start, &start, &end), OS_MEMORY_OTHER) << "a stack";
+    char *data_end = (char *)sbrk(os_page_bytes());
+    if (data_end != (char *)-1) { /* a sanitizer may keep it */
+        EXPECT_EQ(os_memory_of(data_end, &start, &end), OS_MEMORY_BRK);
+    }
 }

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+/*
+ * strangers.c - a library (strangers_plugin.c) is bound past the preloaded malloc and hands out libc's blocks: the program resizes and frees them.
+ */
+#include <dlfcn.h>
+#include <malloc.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "must.h"
+
+static void *(*alloc)(size_t), *(*aligned)(size_t);
+
+static void *use(void *unused)
+{
+    static const size_t sizes[] = {1, 24, 100, 5000, 120000, 300000, 5000000};
+    for (unsigned i = 0; i < 3 * sizeof sizes / sizeof *sizes; i++) {
+        size_t bytes = sizes[i / 3];
+        char *p = i % 3 == 1 ? aligned(bytes) : alloc(bytes);
+        MUST(malloc_usable_size(p) >= bytes && malloc_usable_size(p) < bytes + 2 * 4096, "%zu bytes are %zu", bytes, malloc_usable_size(p));
+        if (i % 3 == 2) {
+            p = realloc(p, 2 * bytes);
+            MUST(p && p[0] == 7 && p[bytes - 1] == 7, "%zu bytes", bytes);
+            memset(p, 1, 2 * bytes);
+            p = realloc(p, bytes);
+        }
+        free(p);
+        char *ours = malloc(bytes);
+        memset(ours, 2, bytes);
+        free(ours);
+    }
+    return unused;
+}
+
+int main(int count, char **words)
+{
+    void *plugin = dlopen(words[count - 1], RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+    MUST(plugin, "%s", dlerror());
+    alloc = (void *(*)(size_t))dlsym(plugin, "plugin_alloc");
+    aligned = (void *(*)(size_t))dlsym(plugin, "plugin_aligned");
+    MUST(((void *(*)(void))dlsym(plugin, "plugin_malloc"))() != (void *)malloc, "nothing here is strange");
+    use(NULL);
+    for (int i = 0; i < 4; i++) {
+        pthread_t thread; /* with an arena of its own */
+        int status = pthread_create(&thread, NULL, use, NULL);
+        MUST(status == 0 && pthread_join(thread, NULL) == 0, "thread %d", i);
+    }
+    return must_end();
+}
