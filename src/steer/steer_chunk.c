@@ -32,7 +32,7 @@ static void layout(struct steer_chunk *chunk, const struct quire_span *span)
 static struct steer_chunk *chunk_begin(const struct quire_span *span)
 {
     static atomic_u32 turn;
-    struct steer_chunk *chunk = (struct steer_chunk *)((char *)span->start + u32_add_relaxed(&turn, 1) % COLOURS * (size_t)CACHE_LINE_BYTES);
+    struct steer_chunk *chunk = (struct steer_chunk *)(void *)((char *)span->start + u32_add_relaxed(&turn, 1) % COLOURS * (size_t)CACHE_LINE_BYTES);
     bool is_zero = (span->flags & QUIRE_SPAN_ZERO) != 0;
     if (!is_zero)
         memset(chunk, 0, sizeof *chunk);
