@@ -8,7 +8,7 @@
  *                                                       '--record--> histogram of its own request times
  *
  *     stats_server [--port N] [--seconds N] [--selftest]      until Ctrl-C, or for N seconds; port 0 (the default): any free one
- *     curl -s localhost:PORT/metrics | head                   Prometheus text format
+ *     curl -s 127.0.0.1:PORT/metrics | head                   Prometheus text format
  *
  * At the end it compares every counter with what the updaters say they added: exit status 0 when all are exact.  --selftest also reads itself over its
  * socket all the time, sees that no counter ever goes back, and compares what the last reading says.
@@ -329,7 +329,7 @@ int main(int argc, char **argv)
     }
     if (failed)
         return fprintf(stderr, "stats_server: no thread: %s\n", strerror(failed)), 1;
-    fprintf(stderr, "http://localhost:%u/metrics\n", options.port);
+    fprintf(stderr, "http://127.0.0.1:%u/metrics\n", options.port);
 
     long readings = run(&options, &signals, reading);
     __atomic_store_n(&server.stop, 1, __ATOMIC_RELAXED);

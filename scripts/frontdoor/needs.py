@@ -29,6 +29,8 @@ TEST = [
     "libgtest-dev", "valgrind", "strace", "sqlite3", "procps", "gdb", "scdoc", "man-db",
     "chromium", "chromium-driver", "patch", "libdebuginfod1",
 ]  # fmt: skip
+# Programs of kinds that are rare: static, in Rust, with libraries opened past every preload, with another malloc.
+PROGRAMS = ["busybox-static", "ripgrep", "php-cli", "lua5.4"]
 # The other processor's compiler and an emulator of it: 54 MiB, about 15 s.  Its tests are skipped
 # without.
 CROSS = ["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross", "qemu-user"]
@@ -40,7 +42,7 @@ _COMMAND_OF = {
     "cmake": "cmake", "ninja-build": "ninja", "gcc": "gcc", "g++": "g++", "pkg-config": "pkg-config",
     "valgrind": "valgrind", "strace": "strace", "sqlite3": "sqlite3", "jq": "jq", "procps": "ps",
     "gdb": "gdb", "scdoc": "scdoc", "man-db": "man", "chromium": "chromium",
-    "chromium-driver": "chromedriver", "patch": "patch",
+    "chromium-driver": "chromedriver", "patch": "patch", "busybox-static": "busybox", "ripgrep": "rg", "php-cli": "php", "lua5.4": "lua5.4",
     "gcc-aarch64-linux-gnu": "aarch64-linux-gnu-gcc", "qemu-user": "qemu-aarch64",
     "libc6-dev-arm64-cross": "aarch64-linux-gnu-gcc",
 }  # fmt: skip
@@ -81,9 +83,9 @@ def ensure(root, required, optional):
 
 
 def optional_for_tests():
-    """Peers, and the cross compiler where Debian has it; apt would remove gcc-multilib for it."""
+    """Peers, programs to look at, and the cross compiler where Debian has it; apt would remove gcc-multilib for it."""
     may_have = platform.machine() == "x86_64" and missing(["gcc-multilib"])
-    return PEERS + (CROSS if may_have else [])
+    return PEERS + PROGRAMS + (CROSS if may_have else [])
 
 
 def missing(names):

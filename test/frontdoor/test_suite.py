@@ -79,20 +79,29 @@ def test_a_build_that_fails_fails_what_waits_for_it(house):
 
 
 def test_a_test_that_hangs_the_step_is_stopped(house, monkeypatch):
-    monkeypatch.setattr(runner, "LIMIT_S", 0.2)
+    monkeypatch.setattr(runner, "QUIET_S", 0.2)
     log = house.root / "log.txt"
     assert runner._run_logged(["sleep", "30"], house.root, log) == 124
     assert "took longer than" in log.read_text()
 
 
 def test_a_step_whose_time_is_up_says_which_test_ran(house, monkeypatch):
-    monkeypatch.setattr(runner, "LIMIT_S", 3)
+    monkeypatch.setattr(runner, "QUIET_S", 3)
     shutil.copy(REAL_ROOT / "test" / "conftest.py", house.root / "test" / "conftest.py")
     house.write("test/tool/test_a.py", "import time\ndef test_a():\n    pass\ndef test_slow():\n    time.sleep(60)\n")
     step = runner.Pytest(house.root, "tool", [])
     step.run()
     assert step.status == 124
     assert re.search(r"the test that ran: \S*test_a.py::test_slow, for \d+ s", step.log.read_text())
+
+
+def test_a_step_that_moves_goes_on_beyond_the_time_in_which_one_may_stand_still(house, monkeypatch):
+    monkeypatch.setattr(runner, "QUIET_S", 2)
+    house.write("test/tool/test_a.py", "import time, pytest\n@pytest.mark.parametrize('n', range(6))\ndef test_a(n):\n    time.sleep(0.7)\n")
+    shutil.copy(REAL_ROOT / "test" / "conftest.py", house.root / "test" / "conftest.py")
+    step = runner.Pytest(house.root, "tool", [])
+    step.run()
+    assert (step.status, step.passed) == (0, 6)
 
 
 def test_of_ctest_the_tests_that_have_started_and_not_ended_are_named(house):
