@@ -109,10 +109,15 @@ def test_a_static_program_is_not_served(tmp_path, program):
 
 
 def test_a_setuid_program_is_not_served(tmp_path, program):
-    other = toolkit.build(tmp_path, PROGRAM, "setuid")
-    other.chmod(0o4755)
+    other = toolkit.setuid_of_another(tmp_path, PROGRAM)
     status, said = answer(tmp_path, "--", other)
     assert status == 1 and "setuid" in said["reason"]
+
+
+def test_who_has_the_rights_of_a_setuid_program_already_is_served(tmp_path, program):
+    own = toolkit.build(tmp_path, PROGRAM, "setuid")
+    own.chmod(0o4755)
+    assert answer(tmp_path, "--", own)[0] == 0
 
 
 def test_a_program_with_a_malloc_inside_is_not_served(tmp_path, program):
@@ -194,3 +199,54 @@ def test_the_answer_in_words_has_the_fix(tmp_path, program):
     static = toolkit.build(tmp_path, PROGRAM, "static", ["-static"])
     done = quire(tmp_path, "check", "--", static)
     assert "NOT served" in done.stdout and "  fix: " in done.stdout
+
+
+@pytest.mark.parametrize("flags", ["RTLD_NOW | RTLD_DEEPBIND", "RTLD_LAZY | RTLD_GLOBAL | RTLD_DEEPBIND"])
+@pytest.mark.parametrize("table", [[], ["-fno-plt"], ["-Wl,-z,now"], ["-no-pie", "-O2"]])
+def test_a_program_that_opens_libraries_past_every_preload_is_refused_and_named(tmp_path, program, flags, table):
+    source = f"#define _GNU_SOURCE\n#include <dlfcn.h>\nint main(int c, char **v) {{ return c > 1 && !dlopen(v[1], {flags}); }}"
+    deep = toolkit.build(tmp_path, source, "deep", table)
+    status, said = answer(tmp_path, "--", deep)
+    assert status == 1 and "RTLD_DEEPBIND" in said["reason"] and str(deep) in said["reason"]
+    assert quire(tmp_path, "run", "--", deep).returncode == 3
+    plain = toolkit.build(tmp_path, source.replace(" | RTLD_DEEPBIND", ""), "plain", table)
+    assert answer(tmp_path, "--", plain)[0] == 0
+
+
+def test_a_go_program_is_told_about_its_collector(tmp_path, program):
+    marked = tmp_path / "go"
+    subprocess.run(["objcopy", f"--add-section=.go.buildinfo={__file__}", program, marked], check=True)
+    status, said = answer(tmp_path, "--", marked)
+    assert status == 1 and "garbage collector" in said["reason"] and "GOGC" in said["fix"]
+
+
+BIG_WITHOUT_MALLOC = """
+#include <string.h>
+#include <sys/mman.h>
+int main(int c, char **v) {
+    memset(mmap(0, 32 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 1, 32 << 20);
+    return c - 1;
+}"""
+
+
+def test_a_run_in_which_nothing_was_served_is_told_in_one_line(tmp_path, program):
+    big = toolkit.build(tmp_path, BIG_WITHOUT_MALLOC, "big")
+    done = quire(tmp_path, "run", "--stats=json:a.json", "--", big)
+    assert done.returncode == 0 and done.stderr.count("\n") == 1
+    assert f"nothing was served: {big} had" in done.stderr
+    assert quire(tmp_path, "run", "--strict", "--", big).returncode == 3
+    assert quire(tmp_path, "run", "--strict", "--", big, "more").returncode == 1, "the program's own status comes first"
+
+
+def test_a_run_that_becomes_a_static_program_is_told_by_strict(tmp_path, program):
+    static = toolkit.build(tmp_path, "int main(void) { return 0; }", "static", ["-static"])
+    source = "#include <unistd.h>\n#include <stdlib.h>\nint main(int c, char **v) { free(malloc(9)); return execv(v[1], v + 1); }"
+    becomes = toolkit.build(tmp_path, source, "becomes")
+    done = quire(tmp_path, "run", "--strict", "--", becomes, static)
+    assert done.returncode == 3 and "becomes left no report" in done.stderr
+
+
+def test_strict_takes_nothing_from_a_run_that_was_served(tmp_path, program):
+    done = quire(tmp_path, "run", "--strict", "--stats=json:a.json", "--", "sort", "/etc/passwd")
+    assert done.returncode == 0 and done.stderr == "" and json.loads((tmp_path / "a.json").read_text())["unserved"] is None
+    assert quire(tmp_path, "run", "--strict", "--stats=prom", "--", "true").returncode == 2

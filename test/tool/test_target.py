@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
 """test_target - programs that cannot be run or traced are refused at once, each with its reason and its exit status."""
 
-import os
-
 import pytest
+import toolkit
 from toolkit import build, quire
 
 import peers
@@ -41,8 +40,7 @@ def test_a_program_linked_with_another_allocator_is_refused(tmp_path):
 
 
 def test_a_setuid_program_is_refused(tmp_path):
-    program = build(tmp_path, "int main(void) { return 0; }")
-    os.chmod(program, 0o4755)
+    program = toolkit.setuid_of_another(tmp_path, "int main(void) { return 0; }")
     done = quire(tmp_path, "try", "--", program)
     assert done.returncode == 3 and "setuid" in done.stderr and "LD_PRELOAD" in done.stderr
 

@@ -12,6 +12,9 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
+NOBODY = 65534
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tools" / "quire"
 BUILD = pathlib.Path(os.environ.get("QUIRE_BUILD_DIR", ROOT / "build" / "release")).resolve()
@@ -78,3 +81,13 @@ def build(folder, source, name="program", flags=()):
         check=True,
     )
     return folder / name
+
+
+def setuid_of_another(folder, source):
+    """A program that runs with another user's rights; only root can make one."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root: a setuid program of somebody else")
+    path = build(folder, source, "setuid")
+    os.chown(path, NOBODY, -1)
+    path.chmod(0o4755)
+    return path

@@ -18,7 +18,8 @@ from errors import EXIT_CONDITION_FALSE, EXIT_OK, QuireError, UsageError
 
 HELP = "is Quire (or another preloaded malloc) really serving a program? says why not"
 TAKES_PROGRAM = True
-EPILOG = """The program is not run: the dynamic loader is asked what it would bind. With LD_PRELOAD set the library named
+EPILOG = """The program is not run: the dynamic loader is asked what it would bind. Scripts, shims (pyenv, rbenv, rustup) and wrappers
+(env, nice, nohup ...) are followed to what they execute, and that is what is judged. With LD_PRELOAD set the library named
 there is asked about, else libquire-malloc.so. Exit: 0 it serves, 1 it does not; 126, 127 when there is no such program."""
 
 PASSTHROUGH_WORDS = ("1", "true", "yes", "on")
@@ -115,6 +116,8 @@ def say(args, name, answer):
             "program": name,
             "serves": answer.serves,
             "malloc_library": answer.owner or None,
+            "judged": answer.target.binary if answer.target else None,
+            "sure": answer.target.sure if answer.target else True,
             "reason": answer.reason or None,
             "fix": answer.fix or None,
         }
@@ -125,3 +128,15 @@ def say(args, name, answer):
         ui.say([f"{ui.printable(name)}: NOT served: {ui.printable(answer.reason)}"])
         if answer.fix:
             ui.say([f"  fix: {ui.printable(answer.fix)}"])
+    if not args.json and answer.target and judged(name, answer.target):
+        ui.say(judged(name, answer.target))
+
+
+def judged(name, target):
+    """Lines on which process that is about, where it is not the file that was named."""
+    lines = []
+    if target.by:
+        lines.append(f"  judged: {ui.printable(target.binary)}, {target.by}")
+    if not target.sure:
+        lines.append(f"  only a run tells what {ui.printable(os.path.basename(target.binary))} executes in its place: quire run --strict -- {ui.printable(name)}")
+    return lines

@@ -6,7 +6,7 @@ cmd_run.py - `quire run -- PROGRAM`: the program under libquire-malloc.so, with 
                                                                                            -> --fail-on conditions
 
 Exit: the program's own status, 128+n on a signal; of one that ended well: 1 when a --fail-on condition holds, 125 when it cannot be judged or the
-report not be written; 126, 127; 3 when it cannot be served.  Only the standard library is imported.
+report not be written; 126, 127; 3 when it cannot be served, with --strict also when it was not.  Only the standard library is imported.
 Not here: what the report says (runreport.py), what the library writes (src/preload/report.c).
 """
 
@@ -26,7 +26,7 @@ import runreport
 import serving
 import steerplan
 import ui
-from errors import EXIT_CONDITION_FALSE, EXIT_OK, EnvironmentLacks, QuireError, UsageError
+from errors import EXIT_CONDITION_FALSE, EXIT_ENVIRONMENT, EXIT_OK, EnvironmentLacks, QuireError, UsageError
 
 HELP = "run a program under libquire-malloc.so, with a report at exit"
 TAKES_PROGRAM = True
@@ -67,6 +67,7 @@ def add_arguments(parser):
         metavar="FILE",
         help="serve each call site as this plan says (quire advise -o FILE TRACE), without a change of the program",
     )
+    parser.add_argument("--strict", action="store_true", help="exit 3 when the library served nothing, whatever `check` had said")
     parser.add_argument("-f", "--force", action="store_true", help="replace FILE when it exists")
 
 
@@ -130,7 +131,7 @@ def configuration(args, form, folder, matched=None):
     parts += ["stats:exit", f"stats_format:{'prom' if form == 'prom' else 'json'}"]
     parts.append(f"stats_file:{folder.replace('%', '%%')}/%p")
     parts += [f"limit:{args.limit}"] * bool(args.limit)
-    parts += [f"plan:{os.path.abspath(matched.path)}"] * bool(matched)
+    parts += [f"plan:{os.path.abspath(matched.path)}"] if matched else []
     parts += ["leaks:1"] * args.leaks + ["secure:1"] * args.secure
     return ",".join(parts)
 
@@ -192,6 +193,8 @@ def run(args):
         )
     form, path = split_stats(args)
     wanted = [conditions.parse(text) for text in args.fail_on]
+    if args.strict and form == "prom":
+        raise UsageError("--strict reads the JSON report", fix="--stats=json:FILE, or text")
     if wanted and form == "prom":
         raise UsageError("--fail-on reads the JSON report", fix="--stats=json:FILE, or text")
     if any(c.key in conditions.LEAKS for c in wanted):
@@ -237,7 +240,11 @@ def report(args, form, path, outcome, wanted):
     unwritten = write(path, "\n".join(lines))
     for text in full["failed"]:
         ui.note(f"--fail-on: {text} holds")
+    if full["unserved"] and (document or args.strict):  # else the report says that there is none
+        ui.note(ui.printable(f"nothing was served: {full['unserved']}"))
     status = passed_on(ended, unwritten, unjudged)
+    if args.strict and status == EXIT_OK and full["unserved"]:
+        return EXIT_ENVIRONMENT
     return EXIT_CONDITION_FALSE if status == EXIT_OK and full["failed"] else status
 
 

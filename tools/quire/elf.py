@@ -2,7 +2,7 @@
 """
 elf.py - what a program file says about itself: static or not, its libraries, whether it brings its own malloc.
 
-    file -> Elf(interpreter, needed, defines_malloc, lends_malloc)  or None when it is no 64-bit little-endian ELF file
+    file -> Elf(interpreter, needed, defines_malloc, lends_malloc, becomes_another)  or None when it is no 64-bit little-endian ELF file
 
 A program that is not position independent and takes malloc's address has a *canonical PLT entry*: an undefined symbol with a
 value, to which the loader binds everybody's pointers. That is no malloc of its own; the entry jumps to whoever serves the program.
@@ -17,6 +17,8 @@ PT_LOAD, PT_DYNAMIC, PT_INTERP = 1, 2, 3
 SHT_SYMTAB, SHT_DYNSYM = 2, 11
 DT_NULL, DT_NEEDED, DT_STRTAB = 0, 1, 5
 STT_FUNC, STT_GNU_IFUNC = 2, 10
+EXECUTES = {b"execve", b"execv", b"execvp", b"execvpe", b"execl", b"execlp", b"execle", b"fexecve"}
+STARTS = {b"fork", b"vfork", b"clone", b"posix_spawn", b"posix_spawnp", b"system", b"popen"}
 SYMBOL_BYTES = 24
 
 
@@ -28,6 +30,8 @@ class Elf:
         self.dynamic = False
         self.needed = []
         self.defines_malloc = self.lends_malloc = False
+        self.is_go = False
+        self.becomes_another = False  # it can execute another program, and not start one beside itself
         with open(path, "rb") as file:
             self.data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         self.cut = True  # until its segments have been read: the kernel takes no such file
@@ -82,25 +86,38 @@ class Elf:
         headers = [
             struct.unpack_from("<IIQQQQIIQQ", self.data, offset + i * each) for i in range(number)
         ]
-        for _, kind, _, _, at, in_file, link, _, _, _ in headers:
+        (names,) = struct.unpack_from("<H", self.data, 62)
+        names = headers[names][4] if names < number else None
+        for name, kind, _, _, at, in_file, link, _, _, _ in headers:
+            self.is_go |= names is not None and self._text(names + name) == ".go.buildinfo"
             if kind in (SHT_SYMTAB, SHT_DYNSYM) and link < number:
-                self._look_for_malloc(at, in_file, headers[link][4], headers[link][5])
+                self._look_at_symbols(at, in_file, self.data[headers[link][4] : headers[link][4] + headers[link][5]])
 
-    def _look_for_malloc(self, at, in_file, strings, strings_bytes):
-        table = self.data[strings : strings + strings_bytes]
-        wanted = set()
-        # Every place where the bytes stand: a name may be the tail of a longer one (linkers share strings).
-        found = table.find(b"malloc\0")
-        while found >= 0:
-            wanted.add(found)
-            found = table.find(b"malloc\0", found + 1)
-        if not wanted:
+    def _look_at_symbols(self, at, in_file, table):
+        malloc, executes, starts = _places(table, (b"malloc",)), _places(table, EXECUTES), _places(table, STARTS)
+        if not malloc and not executes:
             return
+        can_execute = can_start = False
         symbols = self.data[at : at + in_file - in_file % SYMBOL_BYTES]
         for name, info, _, section, value, _ in struct.iter_unpack("<IBBHQQ", symbols):
-            if name in wanted and info & 15 in (STT_FUNC, STT_GNU_IFUNC):
+            if name in malloc and info & 15 in (STT_FUNC, STT_GNU_IFUNC):
                 self.defines_malloc |= section != 0
                 self.lends_malloc |= section == 0 and value != 0
+            elif section == 0 and name:
+                can_execute |= name in executes
+                can_start |= name in starts
+        self.becomes_another |= can_execute and not can_start
+
+
+def _places(table, names):
+    """Every place where one of the names ends a string: a name may be the tail of a longer one (linkers share strings)."""
+    places = set()
+    for name in names:
+        found = table.find(name + b"\0")
+        while found >= 0:
+            places.add(found)
+            found = table.find(name + b"\0", found + 1)
+    return places
 
 
 def read(path):

@@ -14,6 +14,7 @@ import ui
 CLASSES_SHOWN = 12
 LEAKS_SHOWN = 10
 OTHERS_SHOWN = 5
+GREW_BYTES = 4 << 20  # a program that never asks malloc is smaller, code and all
 
 EXPLAINED = [
     ("live_bytes", "+", "live, as asked for"),
@@ -43,7 +44,18 @@ def document(target, ended, report, others):
         "fragmentation_percent": fragmentation(report),
         "report": report,
         "other_processes": others,
+        "unserved": unserved(target, ended, report, peak),
     }
+
+
+def unserved(target, ended, report, peak):
+    """Why the library served nothing in the program's own process; None when it did, or when nothing says so."""
+    if report is None:
+        dead = ended.status < 0
+        return None if dead else f"{target.name} left no report: it ended by _exit, or became a program that no preload reaches (a static one)"
+    if report.get("passthrough") or report["heap"]["peak_bytes"] or peak < GREW_BYTES:
+        return None
+    return f"{report['program']} had {ui.size(peak)} in memory and none of it from malloc: it has an allocator of its own"
 
 
 def fragmentation(report):

@@ -12,6 +12,7 @@ import os
 from collections import namedtuple
 
 import bindings
+import deepbind
 import native
 import target as targets
 from errors import EnvironmentLacks
@@ -47,6 +48,12 @@ def ask(argv, library, environment=None):
         target, _ = targets.resolve_for_preload(argv)
     except targets.Unfit as unfit:
         return Answer(False, "", unfit.reason, unfit.fix)
+    if deepbind.opens_past_preloads(target.binary):
+        reason = (
+            f"{target.binary} opens libraries with RTLD_DEEPBIND: these are bound to libc's malloc past every preload, and what one allocates the"
+            " other frees"
+        )
+        return Answer(False, "", reason, "a build of it that opens its libraries without RTLD_DEEPBIND", target)
     found, complaints = bindings.of(target.binary, library, environment)
     owners = sorted({to for source, to in found if not same(source, to)})
     wrong = [owner for owner in owners if not same(owner, library)]

@@ -2,7 +2,7 @@
 """
 target.py - the program to look at: found, and fit to be traced?
 
-    "jq" -> /usr/bin/jq -> (script? its interpreter ...) -> ELF file -> dynamic, not setuid, malloc from libc
+    "jq" -> /usr/bin/jq -> (script, wrapper, shim? what it executes: follow.py) -> ELF file -> dynamic, not setuid, malloc from libc
 
 The tracer is preloaded, so a program that no loader prepares, or that answers malloc itself, cannot be seen.
 Not here: running it (launch.py).
@@ -14,6 +14,7 @@ import stat
 import subprocess
 
 import elf
+import follow
 from errors import EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND, EnvironmentLacks, QuireError
 
 SCRIPT_DEPTH_MAX = 4
@@ -32,12 +33,13 @@ LIBC_NAMES = ("libc.so", "ld-linux", "libc-2", "ld-2", "linux-vdso", "ld-musl")
 
 
 class Target:
-    """A program: its arguments, and the ELF file that the kernel ends up with."""
+    """A program: its arguments, and the ELF file that its process ends up as; `by`: how, in words; not `sure`: as far as can be said before it runs."""
 
-    def __init__(self, argv, path, binary):
+    def __init__(self, argv, path, binary, by="", sure=True):
         self.argv = argv
         self.path = path
         self.binary = binary
+        self.by, self.sure = by, sure
         self.name = os.path.basename(argv[0])
 
     @property
@@ -138,10 +140,14 @@ def refuse(name, reason, fix):
 
 
 def check_privileges(path, name):
-    """Programs that run with more rights than their caller ignore LD_PRELOAD."""
-    mode = os.stat(path).st_mode
-    special = "setuid" if mode & stat.S_ISUID else "setgid" if mode & stat.S_ISGID else ""
-    if not special:
+    """Programs that run with more rights than their caller ignore LD_PRELOAD; who has these rights already gets none."""
+    about = os.stat(path)
+    special = ""
+    if about.st_mode & stat.S_ISUID and about.st_uid != os.geteuid():
+        special = "setuid"
+    elif about.st_mode & stat.S_ISGID and about.st_gid != os.getegid():
+        special = "setgid"
+    elif os.geteuid() != 0:
         try:
             special = "given file capabilities" if os.getxattr(path, "security.capability") else ""
         except OSError:
@@ -186,7 +192,9 @@ def resolve(argv):
 def resolve_for_preload(argv):
     """The Target and its Elf, of a program that a preloaded malloc can serve: another's malloc among its libraries is no hindrance."""
     path = locate(argv[0])
-    binary = binary_of(path)
+    binary_of(path)  # who has no interpreter is no program
+    chain = follow.follow(argv, interpreter_of)
+    binary = binary_of(chain.steps[-1].path)
     if not os.access(binary, os.R_OK):
         refuse(
             argv[0],
@@ -201,6 +209,12 @@ def resolve_for_preload(argv):
             f"file {binary}",
             EXIT_CANNOT_EXECUTE,
         )
+    if file.is_go:
+        refuse(
+            argv[0],
+            f"{binary} is a Go program: its memory is its garbage collector's, which asks the kernel and not malloc",
+            "GODEBUG=gctrace=1 shows what the collector does, GOGC and GOMEMLIMIT steer it",
+        )
     if file.static:
         refuse(
             argv[0],
@@ -209,4 +223,4 @@ def resolve_for_preload(argv):
         )
     check_privileges(binary, argv[0])
     check_own_malloc(binary, argv[0], file)
-    return Target(list(argv), path, binary), file
+    return Target(list(argv), path, binary, chain.steps[-1].by, chain.sure and not file.becomes_another), file

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: MIT
+"""test_follow - scripts, shims and wrappers are followed to the program that their process becomes, and that one is judged."""
+
+import json
+import os
+import shutil
+
+import pytest
+from toolkit import build, quire
+
+import follow
+import target
+
+HELLO = '#include <stdlib.h>\nint main(void) { char *volatile p = malloc(50000); p[0] = 1; free(p); return 0; }'
+
+
+@pytest.fixture
+def served(tmp_path):
+    return build(tmp_path, HELLO, "served")
+
+
+@pytest.fixture
+def static(tmp_path):
+    return build(tmp_path, HELLO, "static", ["-static"])
+
+
+def script(tmp_path, text, name="script", shell="#!/bin/sh"):
+    path = tmp_path / name
+    path.write_text(f"{shell}\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+def end_of(*argv):
+    chain = follow.follow(list(map(str, argv)), target.interpreter_of)
+    return chain.steps[-1].path, chain.sure
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'exec {there}/static "$@"',
+        'DIR={there}\nNAME=static\nexec "$DIR/$NAME" -x "$@"',
+        'here=$(dirname "$0")\nexec "$here"/static',
+        'exec "${{0%/*}}/static"',
+        'exec "${{SURELY_NOT_SET:-{there}/static}}" "$@"',
+        'if [ -n "$DEBUG" ]; then\n  exec /usr/bin/env -i nothing\nfi\nexec -a other {there}/static',
+        "# exec /bin/true\necho once; exec {there}/static",
+    ],
+)
+def test_a_script_is_judged_by_what_it_executes_in_the_end(tmp_path, static, text):
+    path = script(tmp_path, text.format(there=tmp_path))
+    assert end_of(path) == (str(static), True)
+    done = quire(tmp_path, "check", "--", path)
+    assert done.returncode == 1 and f"{static} is a static binary" in done.stdout
+
+
+def test_a_script_that_executes_what_nobody_knows_is_judged_as_its_shell_and_that_is_said(tmp_path, served):
+    path = script(tmp_path, 'exec "$(cat secret)" "$@"')
+    assert end_of(path) == (str(path), False)
+    done = quire(tmp_path, "check", "--", path)
+    assert done.returncode == 0 and "only a run tells what" in done.stdout
+    assert json.loads(quire(tmp_path, "check", "--json", "--", path).stdout)["sure"] is False
+
+
+def test_a_script_of_commands_is_its_shell(tmp_path):
+    assert end_of(script(tmp_path, "ls\ngrep exec /dev/null")) == (str(tmp_path / "script"), True)
+
+
+def test_scripts_that_lead_to_scripts_are_followed_and_circles_end(tmp_path, served):
+    script(tmp_path, f"exec {served}", "inner")
+    assert end_of(script(tmp_path, f"exec {tmp_path}/inner", "outer")) == (str(served), True)
+    circle = script(tmp_path, f"exec {tmp_path}/circle", "circle")
+    assert end_of(circle)[1] is False
+
+
+@pytest.mark.parametrize("words", [["env", "A=1"], ["env", "-u", "B", "A=1"], ["nice", "-n", "5"], ["nohup"], ["setsid"], ["stdbuf", "-oL"], ["taskset", "1"]])
+def test_commands_that_execute_their_arguments_are_followed(tmp_path, served, words):
+    if not shutil.which(words[0]):
+        pytest.skip(f"{words[0]} is not here")
+    assert end_of(*words, served, "x") == (str(served), True)
+
+
+def test_wrappers_of_wrappers_lead_to_the_last(tmp_path, static):
+    done = quire(tmp_path, "check", "--", "env", "A=1", "nice", "-n", "5", static)
+    assert done.returncode == 1 and f"{static} is a static binary" in done.stdout
+    done = quire(tmp_path, "run", "--", "env", "A=1", static)
+    assert done.returncode == 3
+
+
+def test_an_environment_that_is_emptied_takes_the_preload_away(tmp_path, served):
+    assert end_of("env", "-i", served)[1] is False
+    assert end_of("env", "-u", "LD_PRELOAD", served)[1] is False
+
+
+@pytest.mark.parametrize("manager", ["pyenv", "rbenv", "nodenv"])
+def test_a_shim_is_asked_of_its_version_manager(tmp_path, served, manager):
+    real = tmp_path / "versions" / "tool"
+    real.parent.mkdir()
+    shutil.copy(served, real)
+    script(tmp_path, f'[ "$1 $2" = "which tool" ] && echo {real}', manager)
+    shim = script(tmp_path, f'program="${{0##*/}}"\nexec "{tmp_path}/{manager}" exec "$program" "$@"', "tool", "#!/usr/bin/env bash")
+    assert end_of(shim) == (str(real), True)
+
+
+def test_a_proxy_of_rustup_is_asked_of_rustup(tmp_path, served):
+    real = tmp_path / "toolchain" / "rustc"
+    real.parent.mkdir()
+    shutil.copy(served, real)
+    rustup = build(tmp_path, f'#include <stdio.h>\nint main(void) {{ puts("{real}"); return 0; }}', "rustup")
+    os.symlink(rustup, tmp_path / "rustc")
+    assert end_of(tmp_path / "rustc") == (str(real), True)
+
+
+def test_a_program_that_can_only_become_another_is_not_promised(tmp_path):
+    source = "#include <unistd.h>\n#include <stdlib.h>\nint main(int c, char **v) { free(malloc(9)); return execv(v[1], v + 1); }"
+    becomes = build(tmp_path, source, "becomes")
+    done = quire(tmp_path, "check", "--", becomes)
+    assert done.returncode == 0 and "only a run tells what becomes executes" in done.stdout
+
+
+def test_a_script_of_another_language_is_its_interpreter(tmp_path):
+    assert end_of(script(tmp_path, "print(1)", shell="#!/usr/bin/perl"))[0] == "/usr/bin/perl"

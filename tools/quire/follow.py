@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: MIT
+"""
+follow.py - which program a command line ends up as, without running it: what is executed in place of what.
+
+    chromium  -> script of /bin/sh      its last `exec $LIBDIR/$APPNAME "$@"`     -> /usr/lib/chromium/chromium
+    python3   -> shim of pyenv          `pyenv which python3`                     -> /.../versions/3.11.7/bin/python3
+    rustc     -> rustup, by its name    `rustup which rustc`                      -> /.../toolchains/.../bin/rustc
+    env A=1 nice -n 5 jq .              commands that execute their arguments     -> /usr/bin/jq
+
+The process is the same all the way, so what matters for a preload is the last one.  A script's variables are followed where they are
+constants or parts of $0; where they are not, the chain ends at its shell, and `sure` is False.
+Not here: whether that program can be served (target.py, serving.py); processes that are started beside it.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections import namedtuple
+
+DEPTH_MAX = 8
+SCRIPT_BYTES_MAX = 1 << 20
+ASK_S = 10
+SHELLS = ("sh", "bash", "dash", "ksh", "zsh", "ash")
+# Commands that execute their arguments: options with a value of their own, and how many words come before the command.
+WRAPPERS = {
+    "env": ("u", 0), "nice": ("n", 0), "nohup": ("", 0), "setsid": ("", 0), "stdbuf": ("ioe", 0), "ionice": ("cnp", 0),
+    "taskset": ("", 1), "chrt": ("TPD", 1), "setarch": ("", 1), "linux64": ("", 0), "prlimit": ("", 0),
+}  # fmt: skip
+SHIM = re.compile(r'^\s*exec\s+"?([^\s"]+/(?:(?:py|rb|nod|j|pl|php|go)env|asdf))"?\s+exec\s', re.MULTILINE)
+WORD = r"(?:\"(?:\$\([^)\n]*\)|[^\"\n])*\"|'[^'\n]*'|\$\([^)\n]*\)|`[^`\n]*`|[^\s\"'`;&|<>()])+"
+ASSIGNED = re.compile(rf"^[ \t]*(?:export\s+|readonly\s+|local\s+)?(\w+)=({WORD})", re.MULTILINE)
+COMMAND = r"(?:^[ \t]*|[;{(]\s*|&&\s*|\|\|\s*|\b(?:then|else|do)\s+)"
+EXECUTED = re.compile(rf"{COMMAND}exec\s+(?:-a\s+\S+\s+|-[cl]+\s+)*({WORD})(?=\s|;|$)", re.MULTILINE)
+REFERENCE = re.compile(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))")
+PLACE_OF_0 = re.compile(r"\$\((?:dirname|readlink -f|realpath|basename) +(?:-- +)?\$0\)|`dirname \$0`|\$\{0%/\*\}|\$\{0##\*/\}")
+
+# `path`: the file that is executed; `by`: what leads there, in words.
+Step = namedtuple("Step", "path by")
+Chain = namedtuple("Chain", "steps sure")
+
+
+def follow(argv, interpreter_of):
+    """The Chain of a command line whose program is there; its last step is the process to judge."""
+    words, steps = list(argv), [Step(shutil.which(argv[0]) or argv[0], "")]
+    for _ in range(DEPTH_MAX):
+        path = steps[-1].path
+        words, by, sure = _next(path, words, interpreter_of)
+        if not words:
+            return Chain(steps, sure)
+        found = shutil.which(words[0])
+        if not found:
+            return Chain(steps, False)
+        steps.append(Step(found, by))
+    return Chain(steps, False)
+
+
+def _next(path, words, interpreter_of):
+    """(the command that is executed instead, what leads there, whether all was understood); [] at the end."""
+    interpreter = interpreter_of(path)
+    if interpreter is None:
+        return _behind_binary(path, words)
+    if os.path.basename(interpreter) not in SHELLS:
+        return [interpreter, path, *words[1:]], "the interpreter of a script", True
+    text = _text(path)
+    shim = SHIM.search(text)
+    if shim:
+        name = os.path.basename(path)
+        real = _asked([shim.group(1), "which", name], name)
+        return ([real, *words[1:]] if real else []), f"a shim of {os.path.basename(shim.group(1))}", bool(real)
+    executed = [_expanded(word, path, text[: at]) for word, at in _execs(text)]
+    for command in reversed(executed):
+        if command and os.path.basename(command) not in WRAPPERS and shutil.which(command):
+            return [command, *words[1:]], "executed by a script", True
+    return [], "", not executed
+
+
+def _behind_binary(path, words):
+    name, real = os.path.basename(words[0]), os.path.basename(os.path.realpath(path))
+    if real == "rustup" and name not in ("rustup", "rustup-init"):
+        tool = _asked([os.path.realpath(path), "which", name], name)
+        return ([tool, *words[1:]] if tool else []), "a proxy of rustup", bool(tool)
+    if name in WRAPPERS:
+        command = _argument(words[1:], *WRAPPERS[name])
+        loses_preload = name == "env" and {"-i", "-", "--ignore-environment", "LD_PRELOAD"} & set(words[1 : len(words) - len(command)])
+        return ([], "", False) if loses_preload else (command, f"executed by {name}", True)
+    return [], "", True
+
+
+def _argument(words, valued, before):
+    """The command among a wrapper's words."""
+    words = list(words)
+    while words and (words[0].startswith("-") or re.match(r"\w+=", words[0])):
+        word = words.pop(0)
+        if word == "--":
+            break
+        if len(word) == 2 and word[1] in valued and words:
+            words.pop(0)
+    return words[before:]
+
+
+def _text(path):
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(SCRIPT_BYTES_MAX)
+    except OSError:
+        return ""
+
+
+def _execs(text):
+    """(word, where) of every `exec`, comments left out; redirections of the shell itself (exec 3>&1) are none."""
+    found = [(m.group(1), m.start()) for m in EXECUTED.finditer(re.sub(r"(?m)^[ \t]*#.*", lambda m: " " * len(m.group()), text))]
+    return [(word, at) for word, at in found if not word.isdigit()]
+
+
+def _expanded(word, path, before):
+    """The word as the shell would have it, from what was assigned before; None where that is not known."""
+    values = {name: value for name, value in ASSIGNED.findall(before)}
+    return _value(word, values, path, DEPTH_MAX)
+
+
+def _value(word, values, path, depth):
+    if word.startswith("'"):
+        return word[1:-1]
+    word = word.replace('\\"', "").replace('"', "")
+    for text, value in (("dirname", os.path.dirname(path)), ("%/*", os.path.dirname(path)), ("basename", os.path.basename(path)),
+                        ("##*/", os.path.basename(path)), ("readlink", os.path.realpath(path)), ("realpath", os.path.realpath(path))):  # fmt: skip
+        word = PLACE_OF_0.sub(lambda m, t=text, v=value: v if t in m.group() else m.group(), word)
+    unknown = []
+
+    def put(match):
+        name, default = match.group(1) or match.group(3), match.group(2)
+        if name == "0":
+            return path
+        if name in values and depth:
+            value = _value(values[name], {k: v for k, v in values.items() if k != name}, path, depth - 1)
+        else:
+            value = os.environ.get(name, default)
+        unknown.extend([name] * (value is None))
+        return value or ""
+
+    word = REFERENCE.sub(put, word)
+    return None if unknown or "$" in word or "`" in word else word
+
+
+def _asked(command, name):
+    """The path that a version manager names; None when it names none, or the shim itself."""
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    path = done.stdout.strip()
+    return path if done.returncode == 0 and os.path.isabs(path) and os.path.basename(path) == name and os.access(path, os.X_OK) else None
