@@ -272,3 +272,45 @@ def test_run_and_check_import_only_the_standard_library():
         "bad = {'numpy', 'rich', 'matplotlib', 'jinja2'} & set(sys.modules); sys.exit(bool(bad))"
     )
     assert subprocess.run([sys.executable, "-c", code, str(toolkit.TOOL)]).returncode == 0
+
+
+LEAKY = """
+#include <stdlib.h>
+#include <string.h>
+static void *kept[1000];
+__attribute__((noinline)) static void *make_node(void) { return malloc(48); }
+__attribute__((noinline)) static void keep(void) { for (int i = 0; i < 1000; i++) kept[i] = make_node(); }
+__attribute__((noinline)) static void lose(void) { for (int i = 0; i < 500; i++) { volatile char *p = malloc(200); p[0] = 1; if (i % 10) free((void *)p); } }
+int main(void) { keep(); lose(); return 0; }
+"""
+
+
+@pytest.mark.parametrize("before", [[], ["env", "A=1"]])
+def test_leaks_come_with_the_stacks_that_allocated_them(tmp_path, before):
+    program = toolkit.build(tmp_path, LEAKY, "leaky")
+    done = quire(tmp_path, "run", "--leaks", "--stats=json:a.json", "--", *before, program)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((tmp_path / "a.json").read_text())
+    first, second = report["leak_sites"][:2]
+    assert (first["count"], first["bytes"]) == (1000, 48000) and (second["count"], second["bytes"]) == (50, 10000)
+    assert [frame.split()[0] for frame in first["stack"]] == ["make_node", "keep", "main"]
+    assert second["stack"][0] == "lose (leaky.c:7)" and report["leak_sites_note"] == ""
+    assert sum(site["count"] for site in report["leak_sites"]) == report["report"]["leaked_blocks"]
+
+
+def test_the_text_shows_who_allocated_what_was_live(tmp_path):
+    done = quire(tmp_path, "run", "--leaks", "--", toolkit.build(tmp_path, LEAKY, "leaky"))
+    assert "1,000 blocks, 48.0 KB: make_node (leaky.c:5)" in done.stderr and "< keep (leaky.c:6)" in done.stderr
+    assert list(tmp_path.glob("*.qtr*")) == []
+
+
+def test_leaks_without_a_recorder_are_the_sums_alone(tmp_path, monkeypatch):
+    import leaksites
+    from errors import EnvironmentLacks
+
+    def nowhere(name):
+        raise EnvironmentLacks(f"the helper {name} is not built")
+
+    monkeypatch.setattr(leaksites.native, "helper", nowhere)
+    assert leaksites.watching({"LD_PRELOAD": "x"}, str(tmp_path)) == {"LD_PRELOAD": "x"}
+    assert leaksites.collect(str(tmp_path), 1) == ([], "there are no stacks: the recorder was not loaded")

@@ -20,6 +20,7 @@ import tempfile
 
 import conditions
 import launch
+import leaksites
 import options
 import rebuilt
 import runreport
@@ -49,7 +50,11 @@ def add_arguments(parser):
         metavar="FORMAT[:FILE]",
         help="text (default), json or prom; to FILE",
     )
-    parser.add_argument("--leaks", action="store_true", help="list blocks that are live at exit")
+    parser.add_argument(
+        "--leaks",
+        action="store_true",
+        help="list blocks that are live at exit, and the stacks that allocated them (costs what `record` costs)",
+    )
     parser.add_argument(
         "--secure",
         action="store_true",
@@ -197,6 +202,7 @@ def run(args):
         raise UsageError("--strict reads the JSON report", fix="--stats=json:FILE, or text")
     if wanted and form == "prom":
         raise UsageError("--fail-on reads the JSON report", fix="--stats=json:FILE, or text")
+    stacks = args.leaks and form != "prom"
     if any(c.key in conditions.LEAKS for c in wanted):
         args.leaks = True
     library = serving.drop_in()
@@ -214,15 +220,16 @@ def run(args):
     ):
         matched = plan_for(args, answer, beside)
         env = environment(library, configuration(args, form, folder, matched))
-        ended = launch.visible(answer.target, env)
+        ended = launch.visible(answer.target, leaksites.watching(env, beside) if stacks else env)
         main, others = collect(folder, ended.pid)
+        leaks = leaksites.collect(beside, ended.pid) if stacks else None
     plan = matched.plan if matched else None
-    return report(args, form, path, (answer.target, ended, main, others, plan), wanted)
+    return report(args, form, path, (answer.target, ended, main, others, plan, leaks), wanted)
 
 
 def report(args, form, path, outcome, wanted):
     """Says what there is to say; the exit status."""
-    target, ended, main, others, plan = outcome
+    target, ended, main, others, plan, leaks = outcome
     if ended.status < 0 and (path or form != "text"):  # else the report says it
         ui.note(f"{target.name} {launch.describe(ended.status)}")
     if form == "prom":
@@ -232,6 +239,8 @@ def report(args, form, path, outcome, wanted):
     document = next(iter(parsed([main] if main else [])), None)
     full = runreport.document(target, ended, document, rest)
     runreport.name_sites([document, *rest], plan)
+    if leaks:
+        full["leak_sites"], full["leak_sites_note"] = leaks
     full["failed"], unjudged = judged(wanted, full, target.name)
     lines = [json.dumps(full, indent=1)]
     if form == "text":

@@ -13,6 +13,7 @@ import ui
 
 CLASSES_SHOWN = 12
 LEAKS_SHOWN = 10
+FRAMES_SHOWN = 6
 OTHERS_SHOWN = 5
 GREW_BYTES = 4 << 20  # a program that never asks malloc is smaller, code and all
 
@@ -92,6 +93,7 @@ def text(full):
         lines += explained_lines(report.get("rss_explained"))
         lines += class_lines(report.get("classes", []))
         lines += leak_lines(report)
+        lines += leak_site_lines(full)
         lines += plan_lines(report)
     return lines + other_lines(full["other_processes"])
 
@@ -187,7 +189,22 @@ def leak_lines(report):
         lines.append(
             f"    {ui.count(leak['count']):>8} of {ui.count(leak['size_bytes'])} bytes, one at {leak['address']}"
         )
-    return lines + ["  who allocated them: quire record, then quire advise"]
+    return lines
+
+
+def leak_site_lines(full):
+    """Who allocated what was live at exit."""
+    sites = full.get("leak_sites")
+    if sites is None or not full["report"] or not full["report"].get("leaked_blocks"):
+        return []
+    lines = ["", "  allocated by, most bytes first"]
+    for site in sites[:LEAKS_SHOWN]:
+        head, *callers = site["stack"][:FRAMES_SHOWN] or ["a place that is not known"]
+        lines.append(f"    {ui.count(site['count']):>8} blocks, {ui.size(site['bytes'])}: {head}")
+        lines += [f"{'':24}< {frame}" for frame in callers]
+    more = len(sites) - LEAKS_SHOWN
+    lines += [f"    and {more} more stacks: --stats=json has them"] * (more > 0)
+    return lines + [f"  {full['leak_sites_note']}"] * bool(full["leak_sites_note"])
 
 
 def other_lines(others):
