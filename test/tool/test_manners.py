@@ -282,7 +282,7 @@ def test_a_full_folder_for_temporary_files_is_said(tmp_path, churn, command):
     )
     argv = ["unshare", "-m", "sh", "-c", script]
     done = subprocess.run(argv, cwd=tmp_path, env=environment(), capture_output=True, timeout=HANGS_S)
-    if b"mount:" in done.stderr:
+    if b"mount:" in done.stderr or b"unshare:" in done.stderr:  # in a chroot there is no namespace of mounts to be had
         pytest.skip("no small disk can be mounted here")
     assert done.returncode == 3 and b"TMPDIR=/var/tmp" in done.stderr, done.stderr
     assert b"Traceback" not in done.stderr
