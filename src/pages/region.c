@@ -84,6 +84,25 @@ static struct region *region_map_new(size_t pages)
     return region;
 }
 
+/* Spans are cut from the lowest addresses up, so what is expected will lie there. */
+static void region_meet_locked(const struct region *region)
+{
+    size_t huge_bytes = os_huge_bytes(), bytes = huge_bytes ? align_down(regions.expect_bytes, huge_bytes) : 0;
+    size_t most = region->pages << os_page_shift();
+    if (region->kind == REGION_SMALL && bytes != 0)
+        (void)os_advise_huge(region->start, bytes < most ? bytes : most);
+    regions.expect_bytes = 0;
+}
+
+void region_expect(size_t bytes)
+{
+    lock_take(&regions.lock);
+    regions.expect_bytes = bytes;
+    if (regions.head[REGION_SMALL])
+        region_meet_locked(regions.head[REGION_SMALL]);
+    lock_drop(&regions.lock);
+}
+
 static struct region *region_create_locked(enum region_kind kind, size_t span_bytes)
 {
     if (regions.count == REGIONS_MAX || (regions.range_next == regions.range_end && !range_reserve_locked()))
@@ -102,6 +121,8 @@ static struct region *region_create_locked(enum region_kind kind, size_t span_by
     regions.sums.meta_bytes += region->meta_bytes;
     if (kind == REGION_HUGE)
         (void)os_advise_huge(region->start, regions.range_region_bytes); /* refused: ordinary pages will do */
+    else if (regions.expect_bytes != 0)
+        region_meet_locked(region);
     struct region **tail = &regions.head[kind];
     while (*tail)
         tail = &(*tail)->next;

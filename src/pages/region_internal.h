@@ -39,6 +39,7 @@ struct region_leaving {
 };
 
 struct regions {
+    size_t expect_bytes; /* region_expect(); 0: nothing, or done */
     struct lock lock;
     struct region *head[REGION_KINDS];
     struct region *by_id[REGIONS_MAX];

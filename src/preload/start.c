@@ -124,7 +124,7 @@ static enum preload_mode mode_from_conf(void)
         return PRELOAD_PASSES;
     if (preload_conf.passthrough)
         say("quire: QUIRE_CONF: passthrough needs glibc, whose allocator has a second name; this libc has none: going on with Quire\n");
-    if (preload_conf.plan[0] && plan_in_force())
+    if (preload_conf.plan[0] && plan_in_force() && steer_has_sites())
         return preload_conf.plan_timed ? PRELOAD_TIMES : PRELOAD_STEERS;
     return preload_conf.check_every ? PRELOAD_CAREFUL : preload_conf.secure ? PRELOAD_SECURED : PRELOAD_SERVES;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "os/os.h"
+#include "pages/region.h"
 #include "steer/steer_internal.h"
 
 static void after_fork(void)
@@ -38,6 +39,13 @@ bool steer_start(const char *path, const struct steer_opts *opts, char why[STEER
     steer_quick_max = opts->counts ? 0 : STEER_BLOCK_MAX;
     steer_plan.start_ns = os_time_ns();
     steer_plan.start_ticks = steer_ticks();
+    if (!opts->control)
+        region_expect(steer_plan.memory_bytes);
     (void)os_after_fork_in_child(after_fork);
     return true;
+}
+
+bool steer_has_sites(void)
+{
+    return steer_plan.sites != 0;
 }

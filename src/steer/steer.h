@@ -41,6 +41,9 @@ struct steer_opts {
  */
 bool steer_start(const char *path, const struct steer_opts *opts, char why[STEER_WHY_BYTES]);
 
+/* The plan has call sites.  False: all it says is how much memory will be wanted, and the heap serves every call. */
+bool steer_has_sites(void);
+
 /* ---- malloc and its like; of any address, also the heap's ---- */
 void *steer_alloc(size_t bytes, struct steer_call call);                  /* NULL and errno ENOMEM */
 void *steer_alloc_zero(size_t bytes, struct steer_call call);

@@ -16,7 +16,7 @@
 #include "os/os.h"
 #include "steer/steer_internal.h"
 
-enum { COLOURS = 8, POPULATE_FROM_BYTES = 512 << 10 };
+enum { COLOURS = 8 };
 
 static void layout(struct steer_chunk *chunk, const struct quire_span *span)
 {
@@ -49,10 +49,6 @@ struct steer_chunk *steer_chunk_take(unsigned pool_idx, struct steer_thread *own
     struct quire_span span;
     if (source->verbs->take(source, pool->chunk_bytes, os_page_bytes(), &span) != 0)
         return NULL;
-    /* The recorded run needed as much, and this one is on its way there: the pages come together, which costs half. */
-    size_t held = size_load_relaxed(&pool->held_bytes);
-    if ((span.flags & QUIRE_SPAN_ZERO) && held >= POPULATE_FROM_BYTES && held + span.bytes <= pool->peak_bytes)
-        (void)os_populate(span.start, span.bytes);
     struct steer_chunk *chunk = chunk_begin(&span);
     chunk->pool = pool_idx;
     addr_store_relaxed(&chunk->owner, (uintptr_t)owner);

@@ -121,6 +121,7 @@ struct CACHE_ALIGNED steer_pool {
 struct steer_plan {
     uint32_t sites, pools, nodes, modules;
     uint32_t program; /* the module of the program itself, and 1 more; 0: any program's plan */
+    size_t memory_bytes; /* that the recorded run needed */
     bool control, counts;
     uint64_t start_ns, start_ticks; /* when it came into force */
     struct steer_pool pool[STEER_POOLS_MAX];

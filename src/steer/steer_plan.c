@@ -6,6 +6,7 @@
  *     # whatever people are to know
  *     module 0 6a09e667f3bcc908b2fb1366ea957d3e /usr/lib/libjq.so.1
  *     program 0                                                 the module that is the program itself
+ *     memory 34600000                                           bytes that lived at the peak of the recorded run
  *     frame 0 module 0 offset 1c307 jv_string_sized+0x17        a return address: in which file, how far from its start
  *     frame 1 module 0 offset 9bdd parse_token+0x5d
  *     pool 1 arena peak 32900000
@@ -202,6 +203,15 @@ static bool read_module(struct reading *r)
     return module->id_bytes != 0 || fail(r, "a build id is missing");
 }
 
+static bool read_memory(struct reading *r)
+{
+    uint64_t bytes;
+    if (!take_number(r, 10, INT64_MAX, &bytes))
+        return false;
+    steer_plan.memory_bytes = bytes;
+    return true;
+}
+
 static bool read_frame(struct reading *r)
 {
     uint64_t number, module, offset;
@@ -275,7 +285,7 @@ static bool read_line(struct reading *r)
     static const struct {
         const char *word;
         bool (*read)(struct reading *r);
-    } kinds[] = {{"module", read_module}, {"program", read_program}, {"frame", read_frame}, {"pool", read_pool}, {"site", read_site}, {"path", read_path}};
+    } kinds[] = {{"module", read_module}, {"program", read_program}, {"memory", read_memory}, {"frame", read_frame}, {"pool", read_pool}, {"site", read_site}, {"path", read_path}};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         if (take_word(r, kinds[i].word))
             return kinds[i].read(r);

@@ -219,7 +219,7 @@ def note(path, image, finder, found, all_):
 def rewritten(plan, moved, changed):
     """The plan with the frames that were found; sites keep the paths that are whole."""
     fresh = Plan(f"{plan.maker or 'quire'}, matched to another build", plan.command)
-    fresh.program, fresh.pools = plan.program, plan.pools
+    fresh.program, fresh.pools, fresh.memory_bytes = plan.program, plan.pools, plan.memory_bytes
     fresh.modules = [
         Module(changed[i][1].build_id, m.path) if i in changed and changed[i][1] and changed[i][1].build_id else m for i, m in enumerate(plan.modules)
     ]

@@ -34,8 +34,10 @@ import serving
 from steerplan import Frame, Module, Plan, Pool, Site, read  # read: for callers
 from version import VERSION
 
-LEVELS_MAX = 5
-MAJORITY_PERCENT = 95
+LEVELS_MAX = 2  # return addresses that are looked at: each costs every call that comes that way two nanoseconds or three
+STEERED_PERCENT_MIN = 50  # of the blocks that come by a wrapper, or all of them go to the heap unasked
+STRANGERS_PERCENT_MAX = 10  # of the blocks of a return address that goes to one arena, those that the plan has elsewhere
+STRANGERS_SHARE_MAX = 1 / 8  # of the arena's peak: what these hold at their own
 POOLS_MAX = 63
 CXX_LIBRARY = re.compile(r"lib(stdc\+\+|c\+\+|c\+\+abi)\.so")
 
@@ -75,9 +77,11 @@ class Way:
 class Tree:
     """Which return addresses have to be looked at to tell the pools apart: paths, as short as can be."""
 
-    def __init__(self, ways):
+    def __init__(self, ways, peak_of_pool, peak_of_site):
         self.paths = []  # (site, [frame, (step, frame), ...])
         self.left = {}  # site: why its blocks, or some of them, stay with the heap
+        self.peak_of_pool = peak_of_pool
+        self.peak_of_site = peak_of_site
         self._part(ways, 0, [])
 
     def _part(self, ways, level, path):
@@ -92,17 +96,32 @@ class Tree:
         weights = {}
         for way in group:
             weights[way.pool] = weights.get(way.pool, 0) + way.allocs
-        pool = max(weights, key=weights.get)
-        if len(weights) > 1:
+        pool, allocs = max(weights, key=weights.get), sum(weights.values())
+        if len(weights) == 1:
+            self._end(group, pool, path)
+        elif self._tolerable(group, pool, weights[pool] / allocs):
+            self._end(group, pool, path, "it shares return addresses with blocks that mostly go elsewhere")
+        elif 100 * (allocs - weights.get(0, 0)) < STEERED_PERCENT_MIN * allocs:
+            self._end(group, 0, path, "most of what comes by its wrapper is the heap's: to look further would cost more")
+        else:
             why = self._no_deeper(group, level)
-            if not why:
+            if why:
+                self._end(group, 0, path, why)
+            else:
                 self._part(group, level + 1, path)
-                return
-            if 100 * weights[pool] < MAJORITY_PERCENT * sum(weights.values()):
-                pool = 0
-            for way in group:
-                if way.pool and way.pool != pool:
-                    self.left[way.site] = why
+
+    def _tolerable(self, group, pool, share):
+        """Whether all may go to one arena: strangers are few, and hold little at their peak."""
+        if not pool or 100 * (1 - share) > STRANGERS_PERCENT_MAX:
+            return False
+        strangers = {way.site for way in group if way.pool != pool}
+        return sum(self.peak_of_site.get(site, 0) for site in strangers) <= STRANGERS_SHARE_MAX * self.peak_of_pool[pool]
+
+    def _end(self, group, pool, path, why=None):
+        """All of the group go to a pool."""
+        for way in group:
+            if way.pool and way.pool != pool:
+                self.left[way.site] = why
         if pool:
             sites = {}
             for way in group:
@@ -171,7 +190,12 @@ def write_plan(recording, mixed, path):
     pool_of = {arena: number + 1 for number, arena in enumerate(order)}
     known = [w for w in ways["stacks"] if all(nameable(ways, f) for f in w["frames"][:1])]
     stacks = [Way(w, ways["frames"], pool_of.get(arenas.get(w["site"]), 0)) for w in known]
-    tree = Tree(stacks)
+    peaks = {arena["arena"]: arena["peak_bytes"] for arena in mixed.planned["arenas"]}
+    tree = Tree(
+        stacks,
+        {number: peaks.get(arena, 0) for arena, number in pool_of.items()},
+        {facts["site"]: facts["peak_live_bytes"] for facts in mixed.planned["sites"]},
+    )
     plan = assemble(recording, mixed.planned, ways, (arenas, pool_of, order), tree)
     plan.write(path)
     steered = [site for site in plan.sites if site.pool]
@@ -193,6 +217,7 @@ def assemble(recording, planned, ways, placing, tree):
     """The Plan of a tree."""
     arenas, pool_of, order = placing
     plan = Plan(f"quire {VERSION}", recording.command)
+    plan.memory_bytes = planned["peak_live_bytes"]
     frames, modules = {}, {}
 
     def module_of(number):

@@ -6,6 +6,7 @@ steerplan.py - plan files for the library that steers: what stands in them, writ
     # made by quire 0.1.0 from a run of: jq . big.json
     module 0 6a09e667f3bcc908 /usr/lib/libjq.so.1
     program 1
+    memory 34600000
     frame 0 module 0 offset 1c307 from 23 of 96 ["jv_string_sized|jv.c:1234"]
     pool 1 arena peak 32900000
     site 17 pool 1 allocs 260010 bytes 5720220 jv_string_sized at jv.c:1234: its blocks die together, 2 times
@@ -13,7 +14,7 @@ steerplan.py - plan files for the library that steers: what stands in them, writ
     site 4 heap allocs 1 bytes 72 main at main.c:9: it is not among the busiest sites
     end 9
 
-A frame is a return address: offset in its module, offset in its function and that function's size, and the lines that stand there, inlined
+memory: bytes that lived at the peak; as much comes in huge pages. A frame is a return address: offset in its module, offset in its function and that function's size, and the lines that stand there, inlined
 functions first. A path is frames from malloc's caller outwards; +N: the next return address lies N words further up.
 The library reads the same lines and believes nothing either (src/steer/steer_plan.c).
 Not here: which sites (steering.py).
@@ -37,6 +38,7 @@ Site = namedtuple("Site", "number pool allocs bytes where reason paths")  # pool
 
 MODULE = re.compile(r"module (\d+) ([0-9a-f]+) (.*)")
 PROGRAM = re.compile(r"program (\d+)")
+MEMORY = re.compile(r"memory (\d+)")
 FRAME = re.compile(r"frame (\d+) module (\d+) offset ([0-9a-f]+) from (\d+) of (\d+) (\[.*\])")
 POOL = re.compile(r"pool (\d+) (arena|slab) peak (\d+)")
 SITE = re.compile(r"site (\d+) (?:pool (\d+)|heap) allocs (\d+) bytes (\d+) (.*?): (.*)")
@@ -58,11 +60,13 @@ class Plan:
         self.path = None
         self.modules, self.frames, self.pools, self.sites = [], [], [], []
         self.program = None
+        self.memory_bytes = 0
 
     def lines(self):
         """Its lines, but for the first, the comments and the last."""
         lines = [f"module {i} {m.build_id} {one_line(m.path)}" for i, m in enumerate(self.modules)]
         lines += [f"program {self.program}"] if self.program is not None else []
+        lines += [f"memory {self.memory_bytes}"] if self.memory_bytes else []
         for i, f in enumerate(self.frames):
             names = json.dumps(f.lines, ensure_ascii=True)
             lines.append(f"frame {i} module {f.module} offset {f.offset:x} from {f.from_function} of {f.function_bytes} {names}")
@@ -123,6 +127,11 @@ class _Reader:
         self.need(int(found[1]) < len(self.plan.modules), "there is no such module")
         self.plan.program = int(found[1])
 
+    def memory(self, found):
+        """memory BYTES"""
+        self.need(int(found[1]) < 1 << 63, "a size is too large")
+        self.plan.memory_bytes = int(found[1])
+
     def frame(self, found):
         """frame NUMBER module NUMBER offset HEX from N of N LINES"""
         self.need(int(found[1]) == len(self.plan.frames) < FRAMES_MAX, "frames are numbered 0, 1, 2")
@@ -160,7 +169,7 @@ class _Reader:
 
     def line(self, line):
         """One of the kinds above."""
-        kinds = ((MODULE, self.module), (PROGRAM, self.program), (FRAME, self.frame), (POOL, self.pool), (SITE, self.site), (PATH, self.way))
+        kinds = ((MODULE, self.module), (PROGRAM, self.program), (MEMORY, self.memory), (FRAME, self.frame), (POOL, self.pool), (SITE, self.site), (PATH, self.way))
         for pattern, take in kinds:
             found = pattern.fullmatch(line)
             if found:
