@@ -17,12 +17,12 @@
 
 struct quire_heap heap_of_process = {.serial = 1, .lock = LOCK_INIT(LOCK_HEAP)};
 atomic_u32 heap_is_ready;
+uintptr_t heap_key_word;
 
 static struct {
     struct lock lock;
     atomic_addr holder; /* a thread's id */
     uint64_t serial;
-    uintptr_t key;
 } heaps = {.lock = LOCK_INIT(LOCK_HEAPS), .serial = 1};
 
 /* A word of zeros for bins without a page. */
@@ -79,17 +79,11 @@ void heap_change_end(struct quire_heap *heap)
 static void key_make(void)
 {
     uintptr_t key = 0;
-    if (heaps.key)
+    if (heap_key_word)
         return;
     if (os_entropy(&key, sizeof key) != 0)
         key = (uintptr_t)os_time_ns() * (uintptr_t)UINT64_C(0x9e3779b97f4a7c15) ^ (uintptr_t)&key;
-    heaps.key = key | 1;
-}
-
-/* What links of freed blocks are hidden by. */
-uintptr_t heap_key(void)
-{
-    return heaps.key;
+    heap_key_word = key | 1;
 }
 
 static void heap_init(struct quire_heap *heap, const struct quire_heap_opts *opts)

@@ -260,7 +260,12 @@ void heap_change_begin(struct quire_heap *heap);
 void heap_change_end(struct quire_heap *heap);
 /* Stops the process; lets go of what this thread holds first. */
 __attribute__((noreturn, cold)) void heap_refuse(const struct quire_heap *heap, const char *what, const void *address);
-uintptr_t heap_key(void);
+/* What links of freed blocks are hidden by, and canaries are made with: random, written once before the first block. */
+extern uintptr_t heap_key_word __attribute__((visibility("hidden")));
+static ALWAYS_INLINE uintptr_t heap_key(void)
+{
+    return heap_key_word;
+}
 
 /* ---- heap_meta.c: headers ---- */
 struct heap_page *heap_header_new(struct quire_heap *heap, uint32_t words);

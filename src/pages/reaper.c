@@ -9,7 +9,8 @@
  *     fork (child)              ALONE: callers tick on their slow paths, and try again for a thread after each
  *
  * A page is given back after more than one tick and at most two (region_idle.c); a tick is three quarters of the decay, so that "gone within
- * two decays" has room for a late thread.
+ * two decays" has room for a late thread.  Ticks begin at a fixed rate, however long one takes.  On a busy machine the thread may get little of a CPU: who
+ * comes to the source half a tick after a tick was due, and finds it not done, gives some of the memory back himself.
  *
  * No wake-up is lost: a giver makes memory idle under a lock, then reads the state; the reaper writes ASLEEP, then reads the idle bytes under
  * the same locks.  Whoever has the lock second sees what the other wrote.
@@ -30,6 +31,7 @@ static struct {
     atomic_u32 changed; /* the decay was set: a futex word that ends a tick's sleep */
     atomic_u64 decay_ns_plus_1;
     atomic_u64 ticked_ns; /* ALONE: when it last ticked */
+    atomic_u64 due_ns;    /* TICKING: when the next tick is to begin; 0: at no time */
     atomic_u32 is_deferred, is_due;
     atomic_size floor_bytes_more; /* than REAPER_FLOOR_BYTES */
 } reaper;
@@ -88,19 +90,31 @@ static uint64_t tick_ns(void)
     return ns > TICK_NS_LEAST ? ns : TICK_NS_LEAST;
 }
 
+/* The next tick begins one period after the last one did; after one that took most of it, a quarter of it from now. */
+static uint64_t due_after(uint64_t began_ns, uint64_t now, uint64_t period_ns)
+{
+    uint64_t due = began_ns ? began_ns + period_ns : now + period_ns, least = now + period_ns / 4;
+    return due > least ? due : least;
+}
+
 static void reaper_main(void *unused)
 {
     (void)unused;
     unsigned futile = 0;
+    uint64_t began_ns = 0;
     for (;;) {
         uint32_t changed = u32_load_relaxed(&reaper.changed);
         size_t idle_bytes = source_default_idle_bytes();
-        os_futex_wait(&reaper.changed.word, changed, tick_ns() << (futile > 1 ? futile - 1 : 0));
+        uint64_t now = os_time_ns(), due = due_after(began_ns, now, tick_ns() << (futile > 1 ? futile - 1 : 0));
+        u64_store_relaxed(&reaper.due_ns, due);
+        os_futex_wait(&reaper.changed.word, changed, due - now);
+        began_ns = os_time_ns();
         bool freed = guests_tick() != 0;
         freed |= source_default_tick() != 0 || source_default_idle_bytes() != idle_bytes || guests_pending();
         futile = freed ? 0 : futile < FUTILE_SHIFT_MAX ? futile + 1 : futile;
         if (work_left())
             continue;
+        u64_store_relaxed(&reaper.due_ns, 0);
         u32_store_release(&reaper.state, REAPER_ASLEEP);
         atomic_fence_seq_cst(); /* a guest writes "pending", then reads the state */
         uint32_t asleep = REAPER_ASLEEP;
@@ -108,6 +122,7 @@ static void reaper_main(void *unused)
             continue;
         while (u32_load_relaxed(&reaper.state) == REAPER_ASLEEP)
             os_futex_wait(&reaper.state.word, REAPER_ASLEEP, 0);
+        began_ns = 0;
     }
 }
 
@@ -156,9 +171,24 @@ void reaper_wake(void)
         reaper_wake_slow(seen);
 }
 
-void reaper_tick_if_alone(void)
+/* One at a time, and not for long: the caller wants memory, or is giving some back. */
+static COLD void help_if_late(void)
 {
-    if (likely(u32_load_relaxed(&reaper.state) != REAPER_ALONE))
+    static atomic_u32 helping;
+    uint64_t due = u64_load_relaxed(&reaper.due_ns), now = os_time_ns();
+    uint32_t nobody = 0;
+    if (due == 0 || now < due + tick_ns() / 2 || !u32_cas_acquire(&helping, &nobody, 1)) /* acquire [reaper-help] */
+        return;
+    source_default_help();
+    u32_store_release(&helping, 0); /* release [reaper-help] */
+}
+
+void reaper_tick_if_late(void)
+{
+    uint32_t state = u32_load_relaxed(&reaper.state);
+    if (state == REAPER_TICKING)
+        help_if_late();
+    if (likely(state != REAPER_ALONE))
         return;
     uint64_t now = os_time_ns(), last = u64_load_relaxed(&reaper.ticked_ns);
     if (now - last < tick_ns() || !u64_cas_relaxed(&reaper.ticked_ns, &last, now))

@@ -35,8 +35,8 @@ bool reaper_keeps_nothing(void);
 
 /* There is idle memory.  One load while the thread is ticking.  Hold no lock: it may start a thread. */
 void reaper_wake(void);
-/* Where no thread can be had, callers tick on their slow paths. */
-void reaper_tick_if_alone(void);
+/* On callers' slow paths: where no thread can be had they tick, and where it is late they help. */
+void reaper_tick_if_late(void);
 /*
  * For a library whose allocators serve malloc: starting a thread allocates.  From now on reaper_wake() starts none; reaper_start_due(), called
  * where nothing is held, does: for a process of one thread when there is idle memory, for others before that.

@@ -38,6 +38,7 @@ __attribute__((noreturn, cold)) void region_refuse(const void *start);
 
 /* One tick of the clock: idle memory that was already idle at the last tick goes back to the system.  Returns bytes. */
 size_t region_tick(void);
+size_t region_help(void); /* what a tick would discard, some of it */
 /* All idle memory goes back now. */
 size_t region_trim(void);
 

@@ -16,7 +16,7 @@
 #include "pages/lost.h"
 #include "pages/region_internal.h"
 
-enum { DISCARD_PAGES_MAX = 64 };
+enum { DISCARD_PAGES_MAX = 64, HELP_RUNS = 32, ALL_RUNS = 1 << 30 };
 
 static atomic_u32 keep_all; /* 1: as much as the peak */
 
@@ -58,10 +58,10 @@ static size_t discard_run_locked(struct region *region, struct pageset which, si
     return stop;
 }
 
-static size_t region_discard(struct region *region, bool only_aged)
+static size_t region_discard(struct region *region, bool only_aged, int runs)
 {
     size_t freed = 0, at = 0, end = 1;
-    while (at < end) {
+    for (; at < end && runs > 0; runs--) {
         lock_take(&regions.lock);
         at = discard_run_locked(region, only_aged ? region->aged : region->idle, at, &freed);
         end = region->committed_pages;
@@ -86,10 +86,21 @@ static size_t each_region(bool only_aged)
     uint32_t count = regions.count;
     lock_drop(&regions.lock);
     for (uint32_t i = 0; i < count; i++) {
-        freed += region_discard(regions.by_id[i], only_aged);
+        freed += region_discard(regions.by_id[i], only_aged, ALL_RUNS);
         if (only_aged)
             region_age(regions.by_id[i]);
     }
+    return freed;
+}
+
+size_t region_help(void)
+{
+    size_t freed = 0;
+    lock_take(&regions.lock);
+    uint32_t count = regions.count;
+    lock_drop(&regions.lock);
+    for (uint32_t i = 0; i < count && freed == 0; i++)
+        freed = region_discard(regions.by_id[i], true, HELP_RUNS);
     return freed;
 }
 

@@ -155,7 +155,7 @@ static NOINLINE int default_take_slow(size_t bytes, size_t align_bytes, struct q
 {
     if (u32_load_acquire(&shard_count) == 0) /* acquire [shards-ready] */
         default_setup();
-    reaper_tick_if_alone();
+    reaper_tick_if_late();
     int error = region_take(bytes, bin_of(bytes) < BINS && align_bytes < bytes ? bytes : align_bytes, out);
     u64_add_relaxed(error ? &slow.failures : &slow.takes, 1);
     shards_resize(u32_load_relaxed(&shard_count));
@@ -195,7 +195,7 @@ static NOINLINE void default_give_slow(const struct quire_span *span)
     u64_add_relaxed(&slow.gives, 1);
     if (region_idle_bytes_roughly() > REAPER_FLOOR_BYTES)
         reaper_wake();
-    reaper_tick_if_alone();
+    reaper_tick_if_late();
 }
 
 void source_default_give_now(const struct quire_span *span)
@@ -312,6 +312,11 @@ size_t source_default_tick(void)
     limbo_drain();
     size_t freed = shards_drain(false);
     return freed + region_tick();
+}
+
+void source_default_help(void)
+{
+    (void)region_help();
 }
 
 static size_t default_trim(struct quire_source *source)

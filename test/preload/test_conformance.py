@@ -6,8 +6,8 @@ import subprocess
 import pytest
 from preload_kit import LIBRARY, PYTHON, assert_sound, run
 
-GROUPS = ["huge", "far", "aligned", "bad_alignment", "zero", "overflow", "realloc", "zeroed", "look"]
-LIBC_DIFFERS = {"far", "look", "bad_alignment"}  # of its own: no EINVAL from aligned_alloc before 2.38, other sums
+GROUPS = ["huge", "far", "aligned", "any_size_aligned", "bad_alignment", "zero", "overflow", "realloc", "zeroed", "look", "tune", "information"]
+LIBC_DIFFERS = {"far", "look", "bad_alignment", "tune", "information"}  # of its own: no EINVAL from aligned_alloc before 2.38, other sums
 
 
 @pytest.mark.parametrize("conf", ["", "check:1000", "secure:1", "secure:1,check:1000,leaks:0,decay:0"])
@@ -49,7 +49,7 @@ def test_the_library_defines_the_allocator_s_names_and_its_own_and_no_others():
     others = {name for name in names if not name.startswith(("quire_", "aral_", "onewayalloc_", "_Zn", "_Zd"))}
     assert others == {
         "malloc", "free", "calloc", "realloc", "reallocarray", "aligned_alloc", "posix_memalign", "memalign", "valloc", "pvalloc", "malloc_usable_size",
-        "malloc_trim", "malloc_stats", "mallinfo", "mallinfo2", "free_sized", "free_aligned_sized",
+        "malloc_trim", "malloc_stats", "malloc_info", "mallopt", "mallinfo", "mallinfo2", "free_sized", "free_aligned_sized",
     }  # fmt: skip
     assert len([name for name in names if name.startswith("_Zn")]) == 8
     assert len([name for name in names if name.startswith("_Zd")]) == 12
@@ -58,3 +58,8 @@ def test_the_library_defines_the_allocator_s_names_and_its_own_and_no_others():
 def test_it_needs_no_library_but_libc():
     listed = subprocess.run(["readelf", "-d", LIBRARY], capture_output=True, text=True, check=True).stdout
     assert [line.split("[")[1].rstrip("]") for line in listed.splitlines() if "NEEDED" in line] == ["libc.so.6"]
+
+
+def test_what_mallopt_cannot_do_is_said_once(build):
+    done = run(build("edges.c"), "tune")
+    assert done.stderr.count("quire: mallopt: M_") == 1, done.stderr

@@ -8,6 +8,7 @@
 #include <malloc.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -270,12 +271,69 @@ static void look(void)
     MUST(malloc_trim(0) == 0 || malloc_trim(0) == 1, "malloc_trim");
 }
 
+/* Programs rely on it: a size that is no multiple of the alignment, and none at all. */
+static void any_size_aligned(void)
+{
+    for (size_t align = 1; align <= 65536; align *= 2) {
+        for (size_t n = 0; n < 100000; n = n * 3 + 1) {
+            errno = ERRNO_BEFORE;
+            void *p = aligned_alloc(align, n);
+            MUST(p && (uintptr_t)p % align == 0 && errno == ERRNO_BEFORE, "aligned_alloc(%zu, %zu) is %p, errno %d", align, n, p, errno);
+            free(p);
+        }
+    }
+}
+
+static void tune(void)
+{
+    MUST(mallopt(12345, 1) == 0, "an unknown parameter");
+    MUST(mallopt(M_TRIM_THRESHOLD, 0) == 1 && mallopt(M_TRIM_THRESHOLD, -1) == 1 && mallopt(M_TRIM_THRESHOLD, 1 << 20) == 1, "M_TRIM_THRESHOLD");
+    MUST(mallopt(M_MMAP_THRESHOLD, 1 << 20) == 1 && mallopt(M_ARENA_MAX, 1) == 1 && mallopt(M_PERTURB, 0) == 1, "others");
+    mallopt(M_TRIM_THRESHOLD, 0);
+    char *p[1000];
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 1000; i++)
+            memset(p[i] = malloc(20000), 1, 20000);
+        for (int i = 0; i < 1000; i++)
+            free(p[i]);
+    }
+    MUST(mallinfo2().keepcost < 1 << 20, "kept %zu", mallinfo2().keepcost);
+}
+
+static size_t number_behind(const char *text, const char *words)
+{
+    const char *found = strstr(text, words);
+    return found ? strtoull(found + strlen(words), NULL, 10) : SIZE_MAX;
+}
+
+static void information(void)
+{
+    static char text[1 << 16];
+    char *large = malloc(10 << 20), *small[100];
+    for (int i = 0; i < 100; i++)
+        small[i] = malloc(1000);
+    FILE *file = fmemopen(text, sizeof text, "w");
+    MUST(malloc_info(1, file) == EINVAL, "options");
+    MUST(malloc_info(0, file) == 0, "malloc_info");
+    fclose(file);
+    MUST(strncmp(text, "<malloc version=\"1\">", 20) == 0 && strstr(text, "</malloc>"), "%s", text);
+    MUST(number_behind(text, "type=\"mmap\" count=\"") == 1, "%s", text);
+    struct mallinfo2 info = mallinfo2();
+    size_t current = number_behind(text, "<system type=\"current\" size=\""), max = number_behind(text, "<system type=\"max\" size=\"");
+    MUST(current >= info.uordblks && current < info.arena + info.hblkhd + (1 << 20) && max >= current, "current %zu, max %zu", current, max);
+    size_t free_bytes = number_behind(text, "<total type=\"rest\" count=\"");
+    MUST(free_bytes != SIZE_MAX && free_bytes > 0, "%s", text);
+    for (int i = 0; i < 100; i++)
+        free(small[i]);
+    free(large);
+}
+
 int main(int count, char **words)
 {
     static const struct {
         const char *name;
         void (*run)(void);
-    } groups[] = {{"huge", huge}, {"far", far}, {"aligned", aligned}, {"bad_alignment", bad_alignment}, {"zero", zero}, {"overflow", overflow},
+    } groups[] = {{"huge", huge}, {"far", far}, {"aligned", aligned}, {"any_size_aligned", any_size_aligned}, {"tune", tune}, {"information", information}, {"bad_alignment", bad_alignment}, {"zero", zero}, {"overflow", overflow},
         {"realloc", realloc_keeps}, {"zeroed", zeroed}, {"look", look}};
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++)
         if (count == 2 && strcmp(words[1], groups[i].name) == 0) {
