@@ -88,12 +88,13 @@ static void key_make(void)
 
 static void heap_init(struct quire_heap *heap, const struct quire_heap_opts *opts)
 {
-    heap->flags = opts->flags;
+    heap->flags = opts->flags & ~(uint32_t)HEAP_SAMPLES;
     heap->limit_bytes = opts->limit_bytes;
     heap->source = opts->source ? opts->source : quire_source_default();
     heap->own_memory = heap->source == quire_source_default() || heap->source == quire_source_anon();
     heap->is_watched = sanitize_watched();
     heap->tail_bytes = (opts->flags & QUIRE_HEAP_SECURE ? HEAP_CANARY_BYTES : 0U) + (heap->is_watched ? REDZONE_BYTES : 0U);
+    heap->samples = (opts->flags & (HEAP_SAMPLES | QUIRE_HEAP_SECURE)) == HEAP_SAMPLES && !heap->is_watched;
     heap->lock = (struct lock)LOCK_INIT(LOCK_HEAP);
     if (opts->name)
         strncpy(heap->name, opts->name, HEAP_NAME_BYTES - 1);

@@ -147,6 +147,9 @@ static NOINLINE void *alloc_slow(struct quire_heap *heap, size_t bytes)
         return heap_large_alloc(heap, bytes, HEAP_SLOT_ALIGN, false);
     if (unlikely(bytes == 0) && heap_is_secure(heap) && !heap->is_watched)
         return alloc_class(heap, HEAP_ZERO, 0);
+    void *sampled = heap->samples ? heap_sample_alloc(heap, bytes) : NULL;
+    if (unlikely(sampled != NULL))
+        return sampled;
     return alloc_class(heap, heap_class_of(bytes + heap->tail_bytes), bytes);
 }
 

@@ -95,6 +95,11 @@ static void free_doubtful(struct quire_heap *heap, struct heap_page *page, const
     free_visiting(page, p, slot);
 }
 
+static bool is_sampled(const struct heap_page *page)
+{
+    return heap_page_is_secure(page) && heap_owner(page)->is_sample;
+}
+
 /* One that has no room for a link is freed by a visit, too. */
 static bool is_doubtful(const struct heap_page *page, const void *p, size_t slot)
 {
@@ -132,8 +137,9 @@ static NOINLINE void free_slow(struct quire_heap *heap, void *p)
     struct heap_page *page = heap_page_verify(heap, p, &slot);
     if (heap_is_large(page)) {
         heap_large_free(page, p);
-    } else if (heap->is_watched) {
-        sanitize_no_access(p, page->slot_bytes);
+    } else if (heap->is_watched || is_sampled(page)) {
+        if (heap->is_watched)
+            sanitize_no_access(p, page->slot_bytes);
         free_visiting(page, p, slot);
     } else if (is_doubtful(page, p, slot)) {
         free_doubtful(heap, page, p, slot);

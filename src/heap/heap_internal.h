@@ -100,6 +100,7 @@ struct heap_bin {
     uint16_t slot_bytes;
     uint16_t rounding16; /* what requests leave of a slot, a mean of the last ones looked at, in 1/16 bytes */
     uint16_t word_at;    /* secure: the word of the page that slots are taken from */
+    uint16_t sampled;    /* how often the short way has ended, up to a turn (heap_sample.c) */
 };
 
 /* The slots of a size that were freed last: handed out first, the last one first.  Their bits say that they are not free. */
@@ -122,7 +123,7 @@ struct heap_local {
     struct heap_local *next;  /* of the heap's locals: only grows */
     struct heap_local *idle_next;
     uint32_t span_bytes, span_cookie; /* of the span that begins here; 0: home */
-    bool is_secure;
+    bool is_secure, is_sample;
     struct heap_late *late; /* secure */
     struct heap_out out[HEAP_OUT];
     struct heap_bin bin[HEAP_BINS];
@@ -150,6 +151,7 @@ struct quire_heap {
     uint32_t flags;
     bool own_memory; /* anonymous memory that nobody else uses: large blocks may be mapped alone */
     bool is_watched; /* by a sanitizer */
+    bool samples;    /* some blocks are made as a secure heap's */
     uint32_t tail_bytes; /* of every small block, not the user's: the canary, or a sanitizer's; 0: there is a short way */
     size_t limit_bytes;
     struct quire_source *source;
@@ -158,7 +160,7 @@ struct quire_heap {
     struct quire_heap *next; /* all heaps */
     /* any thread */
     CACHE_ALIGNED atomic_size mapped_bytes, meta_bytes, peak_bytes;
-    atomic_addr locals;
+    atomic_addr locals, sample; /* sample: the local of sampled blocks */
     atomic_u32 idle_count;
     atomic_u32 changes;  /* finished: by threads without a local, of large blocks, and by visitors */
     atomic_u32 changing; /* begun and not finished */
@@ -246,6 +248,7 @@ static ALWAYS_INLINE bool heap_is_idle(const struct heap_local *local)
 }
 
 /* ---- heap.c ---- */
+enum { HEAP_SAMPLES = 1 << 16 }; /* a flag that is not for users: the default heap samples, where it serves malloc */
 void heap_default_configure(const struct quire_heap_opts *opts); /* before its first use */
 void heap_list_lock(void); /* no heap, and no chunk of headers, goes */
 void heap_list_unlock(void);
@@ -254,6 +257,7 @@ uint64_t heap_birth(const struct quire_heap *heap);
 const char *heap_name(const struct quire_heap *heap); /* NULL: none */
 void heap_bins_clear(struct heap_local *local); /* no page */
 void heap_local_init(struct heap_local *local, struct quire_heap *heap);
+struct heap_local *heap_local_make(struct quire_heap *heap); /* on no list; NULL: there is no memory */
 bool heap_charge(struct quire_heap *heap, size_t bytes);
 void heap_discharge(struct quire_heap *heap, size_t bytes);
 void heap_change_begin(struct quire_heap *heap);

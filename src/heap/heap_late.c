@@ -50,6 +50,23 @@ struct heap_late_block heap_late_get(struct heap_local *local)
     return found.page ? found : ring_get(&local->late->big);
 }
 
+static void ring_verify(const struct quire_heap *heap, const struct heap_late_ring *ring)
+{
+    for (uint32_t i = 0; i < 2 * ring->places; i++) {
+        const struct heap_late_block *place = i < ring->places ? &ring->queue[i] : &ring->mixed[i - ring->places];
+        if (place->page && unlikely(!heap_secure_is_clean(place->page, place->slot)))
+            heap_refuse(heap, HEAP_E6, heap_slot_at(place->page, place->slot));
+    }
+}
+
+void heap_late_verify(const struct heap_local *local)
+{
+    if (!local->late || local->heap->is_watched)
+        return;
+    ring_verify(local->heap, &local->late->small);
+    ring_verify(local->heap, &local->late->big);
+}
+
 size_t heap_late_bytes(const struct heap_local *local)
 {
     return local->late ? local->late->span.bytes : 0;

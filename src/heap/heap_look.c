@@ -246,7 +246,7 @@ static void sum_larges(struct quire_heap *heap, struct quire_heap_stats *out)
 static void caches_count(struct heap_local *locals, struct quire_heap_stats *out)
 {
     for (const struct heap_local *local = locals; local; local = local->next)
-        out->caches += local->span_bytes != 0;
+        out->caches += local->span_bytes != 0 && !local->is_sample;
 }
 
 void heap_stats_locked(struct quire_heap *heap, struct quire_heap_stats *out)
@@ -372,7 +372,7 @@ static bool is_alone(struct quire_heap *heap)
     if (u32_load_seq_cst(&heap->changing) != 0)
         return false;
     for (struct heap_local *local = heap_locals(heap); local; local = local->next)
-        if (!heap_is_idle(local) && addr_load_relaxed(&local->thread) != heap_thread_id())
+        if (!heap_is_idle(local) && !local->is_sample && addr_load_relaxed(&local->thread) != heap_thread_id())
             return false;
     return true;
 }

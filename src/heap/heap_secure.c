@@ -147,13 +147,13 @@ NO_SANITIZE size_t heap_secure_asked_roughly(const struct heap_page *page, const
     uint64_t canary;
     __builtin_memcpy(&canary, canary_at(p, page->slot_bytes), sizeof canary);
     uint64_t slack = (canary >> SLACK_SHIFT ^ heap_key() >> SLACK_KEY_SHIFT) & SLACK_MASK;
-    size_t room = page->slot_bytes - heap_of_page(page)->tail_bytes;
+    size_t room = page->slot_bytes - HEAP_CANARY_BYTES - (heap_of_page(page)->is_watched ? REDZONE_BYTES : 0U);
     return canary == canary_of(p, slack) && slack <= room ? page->slot_bytes - HEAP_CANARY_BYTES - slack : room;
 }
 
 bool heap_secure_resize(const struct heap_page *page, void *p, size_t bytes)
 {
-    size_t room = page->slot_bytes - heap_of_page(page)->tail_bytes, had = heap_secure_asked(page, p);
+    size_t room = page->slot_bytes - HEAP_CANARY_BYTES, had = heap_secure_asked(page, p);
     if (page->class == HEAP_ZERO || bytes == 0 || bytes > room || (bytes < room / 2 && room > HEAP_SLOT_ALIGN) || heap_of_page(page)->is_watched)
         return false;
     if (bytes < had)
@@ -337,7 +337,7 @@ bool heap_secure_free_quick(struct quire_heap *heap, struct heap_local *local, s
 {
     struct heap_local *owner = heap_owner(page);
     size_t slot = heap_slot_of(page, p);
-    if (unlikely(slot >= page->slots) || unlikely(owner->heap != heap))
+    if (unlikely(slot >= page->slots) || unlikely(owner->heap != heap) || unlikely(owner->is_sample))
         return false;
     if (likely(owner == local))
         return free_mine(local, page, slot);
@@ -355,9 +355,14 @@ void heap_secure_flush(struct heap_local *local)
         release(local, due.page, due.slot);
 }
 
+bool heap_secure_is_clean(const struct heap_page *page, size_t slot)
+{
+    return page->class == HEAP_ZERO || is_zero(heap_slot_at(page, slot), page->slot_bytes);
+}
+
 void heap_secure_page_goes(const struct quire_heap *heap, const struct heap_page *page)
 {
-    for (size_t slot = 0; slot < page->slots && page->class != HEAP_ZERO && !heap->is_watched; slot++)
-        if (unlikely(!is_zero(heap_slot_at(page, slot), page->slot_bytes)))
+    for (size_t slot = 0; slot < page->slots && !heap->is_watched; slot++)
+        if (unlikely(!heap_secure_is_clean(page, slot)))
             heap_refuse(heap, HEAP_E6, heap_slot_at(page, slot));
 }

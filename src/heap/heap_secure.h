@@ -91,12 +91,19 @@ void heap_late_drop(struct heap_local *local);
 void heap_late_to_bits(struct heap_page *page);
 void heap_late_destroy(struct heap_local *local);
 void heap_secure_flush(struct heap_local *local); /* all that is kept back becomes free */
+/* Nobody has written to what is kept back (else E6). */
+void heap_late_verify(const struct heap_local *local);
+bool heap_secure_is_clean(const struct heap_page *page, size_t slot);
 uint32_t heap_late_count(const struct heap_page *page);
 
 static ALWAYS_INLINE uint64_t *heap_late_word(struct heap_page *page, size_t slot)
 {
     return &page->free[page->words + slot / WORD_BITS];
 }
+
+/* ---- heap_sample.c ---- */
+/* A block made as a secure heap's is, of a heap that samples; NULL: it is not one that is to be, or there is no memory. */
+void *heap_sample_alloc(struct quire_heap *heap, size_t bytes);
 
 /* ---- heap_sealed.c: addresses of large blocks that are kept back ---- */
 /* The mapping, guards and all, cannot be touched from now on and has no memory; it goes after some others. */

@@ -30,7 +30,7 @@ void heap_release(struct heap_local *local)
         heap_tls.is_counted = false;
         heap_change_end(local->heap);
     }
-    bias_drop(&local->bias, !heap_is_idle(local));
+    bias_drop(&local->bias, !heap_is_idle(local) && !local->is_sample);
 }
 
 void heap_visit(struct heap_local *local)
@@ -145,7 +145,7 @@ static void thread_end(void *tls)
 
 /* ---- a thread's locals ---- */
 
-static struct heap_local *local_new(struct quire_heap *heap)
+struct heap_local *heap_local_make(struct quire_heap *heap)
 {
     struct quire_span span;
     if (!heap_meta_take(heap, align_up(sizeof(struct heap_local), os_page_bytes()), &span))
@@ -156,6 +156,14 @@ static struct heap_local *local_new(struct quire_heap *heap)
     heap_local_init(local, heap);
     local->span_bytes = (uint32_t)span.bytes;
     local->span_cookie = span.cookie;
+    return local;
+}
+
+static struct heap_local *local_new(struct quire_heap *heap)
+{
+    struct heap_local *local = heap_local_make(heap);
+    if (!local)
+        return NULL;
     bias_take(&local->bias);
     lock_take(&heap->lock);
     local->next = heap_locals(heap);
@@ -355,7 +363,7 @@ void heap_threads_after_fork(struct quire_heap *heap)
         bool is_mine = addr_load_relaxed(&local->thread) == heap_thread_id();
         if (is_mine) {
             bias_open(&local->bias);
-        } else if (local != &heap->home) {
+        } else if (local != &heap->home && !local->is_sample) {
             addr_store_relaxed(&local->thread, 0);
             local->bias.lock.rank = LOCK_HEAP_IDLE;
             heap_out_after_fork(local);

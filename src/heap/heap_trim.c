@@ -35,6 +35,7 @@ static void give_back(struct quire_heap *heap, size_t *freed, bool is_tick)
     for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
         heap_visit(local);
         heap_inbox_drain(local);
+        heap_late_verify(local);
         heap_warm_flush(local);
         heap_local_trim(local);
         heap_release(local);

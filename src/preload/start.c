@@ -131,7 +131,7 @@ static enum preload_mode mode_from_conf(void)
 
 static void heap_set_up(void)
 {
-    struct quire_heap_opts opts = {.limit_bytes = (size_t)preload_conf.limit_bytes, .flags = preload_conf.secure ? QUIRE_HEAP_SECURE : 0};
+    struct quire_heap_opts opts = {.limit_bytes = (size_t)preload_conf.limit_bytes, .flags = preload_conf.secure ? QUIRE_HEAP_SECURE : HEAP_SAMPLES};
     source_default_serve_malloc();
     heap_default_configure(&opts);
     if (preload_conf.decay_is_set && quire_source_set_decay(quire_source_default(), preload_conf.decay_ns) != 0)
