@@ -424,7 +424,7 @@ static void clear(struct slab_cache *cache, struct slab_mag *others)
     cache->run = cache->run_most = 0;
 }
 
-static void leave(struct slab_cache *cache, bool full_to_depot)
+static void leave(struct slab_cache *cache, bool to_depot)
 {
     struct quire_slab *slab = cache->slab;
     struct slab_mag *all = NULL, *empty = NULL, *next;
@@ -433,7 +433,7 @@ static void leave(struct slab_cache *cache, bool full_to_depot)
     release_held(cache);
     for (all = take_all(cache); all; all = next) {
         next = all->next;
-        if (full_to_depot && all->count == all->room && slab->depot_count < 2 * own_max(slab)) {
+        if (to_depot && all->count != 0 && slab->depot_count < 2 * own_max(slab)) {
             all->next = slab->depot;
             slab->depot = all;
             slab->depot_count++;

@@ -305,7 +305,7 @@ bool slab_cache_return(struct slab_cache *cache);
 void slab_cache_free(struct slab_cache *cache, void *element); /* which was found live */
 /* Everything to the pages; its thread is outside. */
 void slab_cache_flush(struct slab_cache *cache);
-void slab_cache_leave(struct slab_cache *cache); /* the thread ends: full magazines to the slab's depot */
+void slab_cache_leave(struct slab_cache *cache); /* the thread ends: its magazines to the slab's depot */
 void slab_cache_forget(struct slab_cache *cache); /* what it holds is free already, or the slab ends: only its magazines go back */
 void slab_depot_flush(struct quire_slab *slab);  /* to the pages */
 void slab_depot_forget(struct quire_slab *slab);

@@ -237,12 +237,14 @@ static void thread_end(void *record)
     slab_thread_self = &thread_shared;
     slab_registry_lock(); /* no slab is destroyed meanwhile */
     thread_lock(thread);
-    for (uint32_t id = 0; id < thread->count; id++)
-        if (cache_at(thread, id)->slab)
-            slab_cache_leave(cache_at(thread, id));
     gates_close(thread);
-    caches_delete(thread);
     thread->gates = NULL;
+    for (uint32_t id = 0; id < thread->count; id++)
+        if (cache_at(thread, id)->slab) {
+            slab_cache_leave(cache_at(thread, id));
+            slab_cache_init(cache_at(thread, id), NULL); /* for the next thread that has this record; a tick takes it */
+        }
+    thread->holds++;
     thread_unlock(thread);
     slab_registry_unlock();
     record_delete(thread);

@@ -85,7 +85,8 @@ INSTANTIATE_TEST_SUITE_P(By, SlabDeathTest,
                                          Way{"batch_of_theirs", 0, true, true}, Way{"free_by_one_thread", QUIRE_SLAB_SINGLE_THREAD, false, false},
                                          Way{"batch_by_one_thread", QUIRE_SLAB_SINGLE_THREAD, true, false},
                                          Way{"free_defragmented", QUIRE_SLAB_DEFRAG, false, false},
-                                         Way{"free_keeping_nothing", QUIRE_SLAB_KEEP_NOTHING, false, false}),
+                                         Way{"free_keeping_nothing", QUIRE_SLAB_KEEP_NOTHING, false, false},
+                                         Way{"free_exactly", QUIRE_SLAB_EXACT, false, false}, Way{"batch_of_theirs_exactly", QUIRE_SLAB_EXACT, true, true}),
                          [](const testing::TestParamInfo<Way> &info) { return info.param.name; });
 
 } // namespace
@@ -209,6 +210,51 @@ TEST_P(SlabDeathTest, freed_though_it_was_never_handed_out)
             scene.free(scene.alloc() + stats.slot_bytes); /* elements come in the order of their addresses here */
         },
         e1);
+}
+
+TEST_P(SlabDeathTest, freed_twice_after_it_was_written_to_in_between)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "the write is what they stop";
+    bool at_once = barrier_is_refused || (GetParam().flags & (QUIRE_SLAB_EXACT | QUIRE_SLAB_KEEP_NOTHING)) != 0;
+    EXPECT_DEATH(
+        {
+            Scene scene(GetParam());
+            char *p = scene.alloc();
+            scene.free(p);
+            memset(p, 1, 16);
+            scene.free(p);
+            if (at_once)
+                exit(0);
+            quire_slab_trim(scene.slab);
+            size_t out = 0; /* before its second copy is handed out */
+            for (int i = 0; i < 10000 && out < 2; i++)
+                out += scene.alloc() == p;
+        },
+        at_once ? e1 : line("E[17] [a-z, ]+"));
+}
+
+TEST(SlabUseAfterFreeDeathTest, an_element_written_to_after_it_was_freed_is_not_handed_out_again)
+{
+    quire_slab_opts opts = {};
+    opts.name = "conn";
+    for (bool through_a_page : {false, true}) {
+        if (barrier_is_refused || memory_is_watched())
+            GTEST_SKIP() << "only a cached element is marked";
+        EXPECT_DEATH(
+            {
+                quire_slab *slab = quire_slab_create(ELEMENT_BYTES, &opts);
+                quire_slab_alloc(slab);
+                char *p = static_cast<char *>(quire_slab_alloc(slab));
+                quire_slab_free(slab, p);
+                if (through_a_page)
+                    quire_slab_trim(slab);
+                p[3] ^= 1;
+                for (int i = 0; i < 10000; i++)
+                    quire_slab_alloc(slab);
+            },
+            line("E7 written to after it was freed, or freed twice"));
+    }
 }
 
 /* ---- E2 ---- */

@@ -52,6 +52,19 @@ def test_every_workload_runs_on_the_slab_and_on_malloc(workload, allocator):
     assert row[figure.get(workload, "m_pairs_per_cpu_s")] > 0
 
 
+@pytest.mark.parametrize("allocator", ["slab", "malloc"])
+@pytest.mark.parametrize("shape", ["local", "replace", "ring", "produce", "handover"])
+def test_every_shape_runs_on_the_slab_and_on_malloc(shape, allocator):
+    words = ["--shape", shape, "--allocator", allocator, "--threads", 2, "--cpu-ms", 30, "--count", 1000]
+    done = subprocess.run(
+        [toolkit.BUILD / "bench" / "shapes", "--json", *map(str, words)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    row = json.loads(done.stdout)
+    assert (row["workload"], row["allocator"]) == (shape, {"slab": "quire-slab", "malloc": "libc"}[allocator])
+    assert row["m_allocations_per_cpu_s"] > 0
+
+
 def test_sizes_has_a_row_for_each_element_size_within_40_mib():
     rows = slab_rows("sizes", "--rounds", 1, "--threads", 2)
     assert [r["element_bytes"] for r in rows] == [8, 16, 24, 64, 100, 256, 1024, 4096, 8200]

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT
+/* What threads cache of a slab: that a mark by chance does no harm, and that caches are bounded by use and not by threads. */
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+
+#include "model/slab_worker.h"
+#include "unit/slab_scope.h"
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wextra"
+#include "os/os.h"
+#include "slab/slab_internal.h"
+#pragma GCC diagnostic pop
+
+namespace {
+
+/* All that caches hold: slots, magazines' own memory not counted, and the threads' arrays of caches. */
+size_t cached_bytes(const std::vector<quire_slab *> &slabs)
+{
+    size_t bytes = slab_thread_bytes();
+    for (quire_slab *slab : slabs) {
+        auto add = [](const struct slab_cache *cache, void *sum) { *static_cast<size_t *>(sum) += slab_cache_slots(cache) * cache->slab->slot_bytes; };
+        slab_caches_look(slab, add, &bytes);
+        slab_lock(slab);
+        bytes += slab_depot_slots(slab) * slab->slot_bytes;
+        slab_unlock(slab);
+    }
+    return bytes;
+}
+
+/* The threads stay until the end of the scope, asleep. */
+class Sleepers {
+public:
+    template <typename Work> Sleepers(size_t count, const Work &work)
+    {
+        for (size_t i = 0; i < count; i++)
+            threads.emplace_back([this, work] {
+                work();
+                asleep++;
+                while (!awake)
+                    sleep_ms(20);
+            });
+        while (asleep != count)
+            sleep_ms(1);
+    }
+    ~Sleepers()
+    {
+        awake = true;
+        for (std::thread &thread : threads)
+            thread.join();
+    }
+
+private:
+    std::atomic<size_t> asleep{0};
+    std::atomic<bool> awake{false};
+    std::vector<std::thread> threads;
+};
+
+/* Magazines there are, unless somebody watches. */
+class SlabCache : public testing::Test {
+protected:
+    void SetUp() override
+    {
+        Slab slab(64);
+        if (static_cast<quire_slab *>(slab)->straight)
+            GTEST_SKIP() << "nothing is cached here";
+    }
+};
+
+uint64_t *words(void *p) { return static_cast<uint64_t *>(p); }
+
+} // namespace
+
+TEST_F(SlabCache, an_element_that_holds_the_very_mark_of_a_free_one_is_freed_all_the_same)
+{
+    Slab slab(64);
+    Elements elements = slab.alloc(300);
+    for (void *p : elements)
+        words(p)[0] = slab_mark_of(p, slab_key ^ UINT64_C(3) << 48);
+    EXPECT_EQ(slab.stats().live_elements, 300u);
+    slab.free(elements);
+    EXPECT_EQ(slab.stats().live_elements, 0u);
+    EXPECT_EQ(slab.walk(), Elements{});
+    EXPECT_EQ(slab.alloc(300).size(), 300u) << "and is handed out again";
+}
+
+TEST_F(SlabCache, a_thousand_idle_threads_that_used_ten_slabs_once_hold_64_kib_a_cpu_after_two_decays)
+{
+    std::vector<std::unique_ptr<Slab>> all;
+    std::vector<quire_slab *> slabs;
+    for (size_t i = 0; i < 10; i++) {
+        all.push_back(std::make_unique<Slab>(64 + 16 * i));
+        slabs.push_back(*all.back());
+    }
+    Sleepers threads(1000, [&] {
+        for (quire_slab *slab : slabs)
+            quire_slab_free(slab, quire_slab_alloc(slab));
+    });
+    const size_t allowed = size_t(64 << 10) * os_cpu_count();
+    EXPECT_GT(cached_bytes(slabs), 10 * allowed) << "before";
+    {
+        Decay decay(30000000);
+        quire_slab_free(slabs[0], quire_slab_alloc(slabs[0]));
+        EXPECT_TRUE(at_last([&] { return cached_bytes(slabs) <= allowed; })) << cached_bytes(slabs);
+    }
+    for (quire_slab *slab : slabs)
+        EXPECT_EQ(quire_slab_check(slab), nullptr);
+}
+
+TEST_F(SlabCache, what_busy_threads_have_cached_is_a_fiftieth_of_what_lives_and_64_kib_a_cpu_after_a_tick)
+{
+    Slab slab(64);
+    Elements live = slab.alloc(20000);
+    Sleepers threads(8, [&] {
+        for (int round = 0; round < 4; round++)
+            slab.free(slab.alloc(10000));
+    });
+    const size_t allowed = size_t(64 << 10) * os_cpu_count() + live.size() * 64 / 50;
+    EXPECT_GT(cached_bytes({slab}), 2 * allowed) << "they are made for that";
+    {
+        Decay decay(30000000);
+        EXPECT_TRUE(at_last([&] { return cached_bytes({slab}) <= allowed; })) << cached_bytes({slab});
+    }
+    EXPECT_EQ(slab.walk(), sorted(live));
+}
+
+TEST_F(SlabCache, threads_work_on_after_a_tick_has_taken_all_they_had)
+{
+    Decay decay(2000000);
+    Slab slab(64);
+    std::vector<std::unique_ptr<Worker>> workers(4);
+    for (auto &worker : workers)
+        worker = std::make_unique<Worker>();
+    for (int round = 0; round < 30; round++) {
+        for (auto &worker : workers)
+            worker->run([&] {
+                Elements mine = slab.alloc(2000);
+                for (void *p : mine)
+                    words(p)[0] = uintptr_t(p);
+                for (void *p : mine)
+                    ASSERT_EQ(words(p)[0], uintptr_t(p));
+                slab.free(mine);
+            });
+        sleep_ms(3);
+    }
+    EXPECT_EQ(slab.stats().live_elements, 0u);
+}
+
+TEST_F(SlabCache, more_slabs_than_a_thread_has_gates_are_all_cached)
+{
+    std::vector<std::unique_ptr<Slab>> all;
+    for (size_t i = 0; i < 100; i++)
+        all.push_back(std::make_unique<Slab>(64));
+    for (auto &slab : all)
+        slab->free(slab->alloc(50));
+    size_t cached = 0;
+    for (auto &slab : all)
+        cached += cached_bytes({*slab}) > slab_thread_bytes();
+    EXPECT_EQ(cached, all.size());
+}
