@@ -21,6 +21,7 @@ import pathlib
 import resource
 import subprocess
 import sys
+import tempfile
 
 import prediction_programs as programs
 import prediction_tables as tables
@@ -55,12 +56,11 @@ def in_rounds(runs, rounds):
 
 def tried(command, source=None, prepare=None, time_limit_s=None):
     """What `try` prints as JSON; None and its last words where it refuses."""
-    words = [sys.executable, str(TOOL), "try", "--json", "--no-report", "-f", "-o", str(programs.FOLDER / "try.qtr")]
-    words += ["--time-limit", str(time_limit_s)] if time_limit_s else []
-    words += ["--prepare", prepare] if prepare else []
     env = {**os.environ, "QUIRE_BUILD_DIR": str(BUILD)}
-    programs.FOLDER.mkdir(parents=True, exist_ok=True)
-    with open(source or os.devnull, "rb") as stdin:
+    with tempfile.TemporaryDirectory() as traces, open(source or os.devnull, "rb") as stdin:
+        words = [sys.executable, str(TOOL), "try", "--json", "--no-report", "-o", f"{traces}/t.qtr"]
+        words += ["--time-limit", str(time_limit_s)] if time_limit_s else []
+        words += ["--prepare", prepare] if prepare else []
         done = subprocess.run([*words, "--", *command], stdin=stdin, capture_output=True, text=True, env=env, check=False)
     if not done.stdout:
         return None, " ".join(done.stderr.strip().splitlines()[-2:])
@@ -79,7 +79,7 @@ def rows_of(document):
         modelled = row.get("modelled_saving_percent")
         library = row.get("library") if row["measured"] and row["name"] != CARRIED_OUT_ROW else None
         stored = {"name": row["name"], "library": library, "measured": row["measured"], "printed": row["saving_percent"]}
-        rows.append({**stored, "modelled": modelled and modelled["value"]})
+        rows.append({**stored, "rounds": row.get("rounds", 0), "modelled": modelled and modelled["value"]})
     return rows, left_out
 
 
@@ -87,11 +87,12 @@ def asked(command, source, prepare, args):
     """The stored beginning of a program: what `try` says."""
     document, refused = tried(command, source, prepare, args.time_limit)
     if not document:
-        return {"rows": [], "left_out": [f"`try` refuses: {refused}"], "verdict": None}
+        return {"rows": [], "left_out": [f"`try` refuses: {refused}"], "verdict": None, "shares": {}}
     rows, left_out = rows_of(document)
     if not rows and not left_out:
         left_out = [f"no rows: {document['verdict']['reason']}"]
-    return {"rows": rows, "left_out": left_out, "verdict": document["verdict"]["word"]}
+    shares = {how: (document.get(f"allocation_share_{how}_percent") or {}).get("value") for how in ("sampled", "modelled")}
+    return {"rows": rows, "left_out": left_out, "verdict": document["verdict"]["word"], "shares": shares}
 
 
 def program_measured(program, args):
@@ -101,7 +102,10 @@ def program_measured(program, args):
     stdout = {"pipe": subprocess.PIPE, "null": subprocess.DEVNULL}[args.stdout]
     preloads = {"libc": None, **{r["name"]: r["library"] for r in found["rows"] if r["library"]}}
     runs = {name: lambda library=library: cpu_s(command, source, prepare, library, stdout) for name, library in preloads.items()}
-    return {**found, "times": in_rounds(runs, args.rounds)}
+    try:
+        return {**found, "times": in_rounds(runs, args.rounds)}
+    except subprocess.CalledProcessError as error:
+        return {**found, "times": {}, "left_out": found["left_out"] + [f"a plain run failed: {error}"]}
 
 
 def pair_measured(pair, args):

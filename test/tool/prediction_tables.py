@@ -15,10 +15,11 @@ from collections import namedtuple
 from statistics import median
 
 POINTS, PART, THIRD = 2.0, 1 / 5, 1 / 3
+ROUNDS_FEW = 5  # below it there is no interval, only a range
 RELATIVE_FROM = 2.0  # points that the model must say before its error in percent of them means anything
 
-Line = namedtuple("Line", "program row printed real halves modelled measured")
-Errors = namedtuple("Errors", "number points relative")
+Line = namedtuple("Line", "program row printed real halves modelled measured rounds")
+Errors = namedtuple("Errors", "number points relative too_much")
 
 
 def saved(libc, other):
@@ -52,7 +53,7 @@ def lines(program):
     for row in program["rows"]:
         other = times.get(row["name"])
         real, both = (saved(times["libc"], other), halves(times["libc"], other)) if other else (None, None)
-        yield Line(program["name"], row["name"], row["printed"], real, both, row["modelled"], row["measured"])
+        yield Line(program["name"], row["name"], row["printed"], real, both, row["modelled"], row["measured"], row["rounds"])
 
 
 def percentile(values, part):
@@ -66,7 +67,7 @@ def errors(found):
     known = [line for line in found if line.modelled is not None and line.real is not None]
     points = [abs(line.modelled - line.real) for line in known]
     relative = [abs(line.modelled - line.real) / abs(line.modelled) for line in known if abs(line.modelled) >= RELATIVE_FROM]
-    return Errors(len(known), points, relative)
+    return Errors(len(known), points, relative, sum(line.modelled > line.real for line in known))
 
 
 # Markdown
@@ -90,7 +91,7 @@ def said(yes, word):
 def program_rows(found):
     """The table's rows."""
     for line in found:
-        cells = [line.program, line.row, interval(line.printed) + ("" if line.measured else " modelled")]
+        cells = [line.program, line.row, f"{interval(line.printed)}, {line.rounds} rounds" if line.measured else f"{interval(line.printed)}, modelled"]
         if line.real is None:
             cells += ["", "", "", ""]
         else:
@@ -99,19 +100,37 @@ def program_rows(found):
         yield "| " + " | ".join(cells) + " |"
 
 
+def hits_and_held(known):
+    """Both counts of rows that were run, as a sentence."""
+    hits = sum(is_hit(line.printed["value"], line.real) for line in known)
+    held = sum(is_held(line.printed, line.real) for line in known)
+    return f"Within {POINTS:.0f} points or a fifth: {hits} of {len(known)}. The interval holds the real saving: {held} of {len(known)}."
+
+
 def counts(found):
     """How many hits, and how wrong the model is, as sentences."""
     known = [line for line in found if line.real is not None]
+    few = [line for line in known if line.rounds < ROUNDS_FEW]
     wrong = errors(found)
-    hits = sum(is_hit(line.printed["value"], line.real) for line in known)
-    held = sum(is_held(line.printed, line.real) for line in known)
-    yield f"Within {POINTS:.0f} points or a fifth: {hits} of {len(known)}. The interval holds the real saving: {held} of {len(known)}."
+    yield hits_and_held(known)
+    if few:
+        yield f"Of these {len(few)} rows had fewer than {ROUNDS_FEW} rounds. {hits_and_held(few)}"
     if wrong.points:
         usual, far = median(wrong.points), percentile(wrong.points, 0.9)
-        yield f"The model on the same {wrong.number} rows: wrong by {usual:.1f} points (median), {far:.1f} (90th percentile)."
+        yield f"The model on the same {wrong.number} rows: wrong by {usual:.1f} points (median), {far:.1f} (90th percentile); too much in {wrong.too_much}."
     if wrong.relative:
         usual, far = median(wrong.relative), percentile(wrong.relative, 0.9)
         yield f"In parts of what it said, {len(wrong.relative)} rows of {RELATIVE_FROM:.0f} points or more: {usual:.2f} (median), {far:.2f} (90th percentile)."
+
+
+def shares_text(programs):
+    """What share of the CPU time allocation is, both ways that `try` has."""
+    yield "| program | verdict | share of allocation, looked at in the program, % | the model's, % |"
+    yield "|---|---|---|---|"
+    for program in programs:
+        shares = program["shares"]
+        yield f"| {program['name']} | {program['verdict'] or ''} | {number(shares.get('sampled'))} | {number(shares.get('modelled'))} |"
+    yield ""
 
 
 def conditions(runs):
@@ -134,6 +153,8 @@ def programs_text(runs):
         yield from program_rows(found)
         yield ""
         yield from counts(found)
+        yield ""
+        yield from shares_text(programs)
         for program in programs:
             yield from (f"- {program['name']}: {why}" for why in program["left_out"])
         yield ""

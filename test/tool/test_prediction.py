@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """test_prediction - the examples that carry out an advice: same output, the advised class, fewer calls; the study of doc/prediction.md: rule, inputs, judging."""
 
+import argparse
 import json
 import random
 import re
@@ -91,12 +92,12 @@ def one(**changes):
     """A stored program: two preloads that were run, one row that was not."""
     told = {"value": 10.0, "low": 9.0, "high": 12.0}
     rows = [
-        {"name": "a", "library": "a.so", "measured": True, "printed": told, "modelled": 20.0},
-        {"name": "b", "library": "b.so", "measured": True, "printed": told, "modelled": 5.0},
-        {"name": "mix", "library": None, "measured": False, "printed": told, "modelled": 10.0},
+        {"name": "a", "library": "a.so", "measured": True, "rounds": 8, "printed": told, "modelled": 20.0},
+        {"name": "b", "library": "b.so", "measured": True, "rounds": 1, "printed": told, "modelled": 5.0},
+        {"name": "mix", "library": None, "measured": False, "rounds": 0, "printed": told, "modelled": 10.0},
     ]
     times = {"libc": [1.0, 1.1, 0.9], "a": [0.885, 0.985, 0.785], "b": [0.7, 0.7, 0.7]}
-    return {"name": "p", "rows": rows, "left_out": ["c left out: it ends otherwise"], "times": times, **changes}
+    return {"name": "p", "rows": rows, "left_out": ["c left out: it ends otherwise"], "times": times, "verdict": "YES", "shares": {"sampled": 30.0, "modelled": None}, **changes}
 
 
 def stored(**parts):
@@ -124,7 +125,7 @@ def test_a_real_saving_is_that_of_the_medians_and_its_halves_say_how_far_it_is_k
 
 def test_the_model_s_error_is_in_points_and_in_parts_of_what_it_said():
     wrong = tables.errors(list(tables.lines(one())))
-    assert wrong.number == 2
+    assert wrong.number == 2 and wrong.too_much == 1
     assert wrong.points == pytest.approx([20 - 11.5, 30 - 5])
     assert wrong.relative == pytest.approx([8.5 / 20, 25 / 5])
     assert tables.percentile([3, 1, 2], 0.9) == 3
@@ -133,10 +134,12 @@ def test_the_model_s_error_is_in_points_and_in_parts_of_what_it_said():
 
 def test_the_document_counts_hits_and_misses_and_names_what_was_left_out():
     text = tables.text([stored(programs=[one()])])
-    assert "| p | a | 10.0 (9.0 to 12.0) | 11.5 (10.5, 12.1) | hit | held | 20.0 |" in text
-    assert "| p | b | 10.0 (9.0 to 12.0) | 30.0 (26.3, 36.4) | **no hit** | **no held** | 5.0 |" in text
-    assert "| p | mix | 10.0 (9.0 to 12.0) modelled |" in text
+    assert "| p | a | 10.0 (9.0 to 12.0), 8 rounds | 11.5 (10.5, 12.1) | hit | held | 20.0 |" in text
+    assert "| p | b | 10.0 (9.0 to 12.0), 1 rounds | 30.0 (26.3, 36.4) | **no hit** | **no held** | 5.0 |" in text
+    assert "| p | YES | 30.0 |  |" in text
+    assert "| p | mix | 10.0 (9.0 to 12.0), modelled |" in text
     assert "fifth: 1 of 2. The interval holds the real saving: 1 of 2." in text
+    assert "Of these 1 rows had fewer than 5 rounds. Within 2 points or a fifth: 0 of 1." in text
     assert "c left out: it ends otherwise" in text
 
 
@@ -188,6 +191,16 @@ def test_rounds_begin_one_further_on_each_time():
 def test_a_run_that_fails_is_no_measurement():
     with pytest.raises(subprocess.CalledProcessError):
         prediction.cpu_s(["false"])
+
+
+def test_a_program_that_fails_in_plain_runs_is_left_out_with_the_reason(tmp_path, monkeypatch):
+    monkeypatch.setattr(programs, "ready", lambda program, folder: (["false"], None, None))
+    monkeypatch.setattr(prediction, "asked", lambda *_: {"rows": one()["rows"], "left_out": [], "verdict": "NO", "shares": {}})
+    args = argparse.Namespace(stdout="null", rounds=2)
+    found = prediction.program_measured(programs.PROGRAMS[0], args)
+    assert "a plain run failed" in found["left_out"][0]
+    text = tables.text([stored(programs=[found])])
+    assert "0 of 0" in text and "a plain run failed" in text
 
 
 def test_a_stored_result_is_printed_again_without_running_anything(tmp_path):
