@@ -130,7 +130,6 @@ def shares_text(programs):
     for program in programs:
         shares = program["shares"]
         yield f"| {program['name']} | {program['verdict'] or ''} | {number(shares.get('sampled'))} | {number(shares.get('modelled'))} |"
-    yield ""
 
 
 def conditions(runs):
