@@ -37,7 +37,7 @@ class Acted(rounds.Contest):
         self.costs, self.status = costs, status or {}
         self.first = Fake(1.0, 1.0)
         self.rows = [rounds.Row(n, None if n in (rounds.LIBC, rounds.TODAY) else f"/{n}.so") for n in costs]
-        self.runs = {n: [] for n in costs}
+        self.runs, self.turns = {n: [] for n in costs}, {n: [] for n in costs}
         self.order = []
         self.clock = 0.0
 
@@ -105,8 +105,10 @@ def test_savings_are_told_pair_by_pair():
     for scale in (1.0, 2.0, 1.5, 1.0, 3.0):
         contest.costs = {"libc": scale, "a": 0.8 * scale}
         contest.run_round()
-    assert contest.saved_percent("a").value == pytest.approx(20)
-    assert contest.saved_percent("a").low == pytest.approx(20)
+    found = contest.saved_percent("a")
+    assert found.value == pytest.approx(20)
+    elsewhen = rounds.ELSEWHEN_POINTS + rounds.ELSEWHEN_SHARE * 20  # the rounds agree, but those of another hour might not
+    assert found.low == pytest.approx(20 - elsewhen) and found.high == pytest.approx(20 + elsewhen)
     assert contest.best_preload().name == "a"
 
 
@@ -130,8 +132,38 @@ def test_a_long_program_has_five_rounds_of_the_rows_that_decide(fake_time):
     costs = {"libc": 10.0, "steered": 8.0, "bad": 12.0, "good": 9.0, "worse": 11.0}
     contest = fake_time(Acted(costs))
     rounds.compete(contest, 200, None, lambda: True)
-    assert {n: len(r) for n, r in contest.runs.items()} == {"libc": 5, "steered": 5, "good": 5, "bad": 1, "worse": 1}
-    assert contest.clock <= 200
+    assert {n: len(r) for n, r in contest.runs.items()} == {"libc": 6, "steered": 5, "good": 5, "bad": 2, "worse": 2}
+    assert contest.clock <= 200 and contest.few == ["bad", "worse"]
+
+
+def test_rows_that_were_left_out_get_the_time_that_is_left_and_are_compared_with_libc_in_the_same_rounds(fake_time):
+    costs = {"libc": 1.0, "steered": 0.5, "bad": 5.0, "good": 0.6}
+    contest = fake_time(Acted(costs))
+    grown = contest.run_once
+
+    def slower_each_time(row):
+        ran = grown(row)
+        scale = 1 + len(contest.runs["libc"])
+        return ran._replace(cpu_s=ran.cpu_s * scale)
+
+    contest.run_once = slower_each_time
+    rounds.compete(contest, 41, None, lambda: True)
+    assert {n: len(r) for n, r in contest.runs.items()} == {"libc": 9, "steered": 5, "good": 5, "bad": 5}
+    assert contest.clock <= 41 and contest.few == []
+    assert set(contest.turns["bad"]) - set(contest.turns["good"]) == {5, 6, 7, 8}
+
+
+def test_a_row_of_few_rounds_has_a_wide_interval():
+    contest = Acted({"libc": 1.0, "a": 0.8, "late": 0.7})
+    for turn in range(8):
+        contest.costs = {"libc": 1.0, "a": 0.8 + turn / 100, "late": 0.7}
+        contest.run_round(None if turn == 0 else {"libc", "a"})
+    few, many = contest.saved_percent("late"), contest.saved_percent("a")
+    assert few.high - few.low > 2 * 6 and few.low < few.value < few.high
+    assert few.high - few.low > many.high - many.low
+    alone = Acted({"libc": 1.0, "a": 0.8})
+    alone.run_round()
+    assert alone.saved_percent("a").low < 5
 
 
 def test_what_the_replay_promised_helps_to_choose_the_preload_that_goes_on(fake_time):

@@ -21,8 +21,9 @@ import sequential
 from measure import Estimate, estimate
 from rounds import LIBC, STEERED, TODAY
 
-# Of a modelled saving, where no run of the program tells how wrong it is: doc/prediction.md has where that comes from.
-ERROR_USUAL = 0.6
+# How wrong a modelled saving may be where no run of the program tells: a part of it, and never less than some points. doc/prediction.md
+# has where they come from.
+ERROR_USUAL, ERROR_POINTS = 0.6, 5.0
 SHARE_TOLERANCE = 1 / 3
 
 # The advice carried out: the plan as it was written (steering.Written), what one run counted (steering.Counters, or None).
@@ -125,7 +126,7 @@ class Finding:
         value = self.scale * found.value
         error = self.model_error_max
         if error is None:
-            error = ERROR_USUAL * abs(value)
+            error = max(ERROR_POINTS, ERROR_USUAL * abs(value))
         reach = [self.scale * abs(v - found.value) for v in (found.low, found.high)]
         return Estimate(value, value - reach[0] - error, min(100.0, value + reach[1] + error))
 

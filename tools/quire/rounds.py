@@ -26,8 +26,13 @@ import sequential
 import serving
 import ui
 from errors import QuireError
+from measure import Estimate
 
 LIBC, TODAY, STEERED = "libc", "today", "steered"
+# Runs of another hour say something else: by so many points, and by so much of the saving, beyond the scatter of one hour's rounds.
+# From doc/prediction.md, where `try` and plain runs follow one another.
+ELSEWHEN_POINTS, ELSEWHEN_SHARE = 0.5, 0.03
+FEW_ROUNDS_POINTS = 20.0  # the reach of a single round of all rows, of which nothing else is known
 ROUNDS_ALL = 6  # as many rounds of all rows must fit, or the rows that decide go on alone
 SECONDS_USUAL, SECONDS_MORE = 60, 30  # for a program of up to a second; for each second beyond that
 
@@ -83,6 +88,7 @@ class Contest:
         self.hooks = hooks or Hooks()
         self.rows = [Row(LIBC, None)]
         self.runs = {LIBC: []}
+        self.turns = {LIBC: []}  # of each run: which round it was in
         self.failed = {}
         self.first = None  # the first run of all: its time plans the others, and warms the caches
         self.spent_s = 0.0
@@ -113,14 +119,14 @@ class Contest:
 
     def enter(self, chosen):
         """The rows of all rounds; those that would not serve the program are out before the first."""
-        self.rows, self.runs = [], {}
+        self.rows, self.runs, self.turns = [], {}, {}
         for row in chosen:
             self.add(row)
 
     def add(self, row):
         """One more row, before the first round."""
         self.rows.append(row)
-        self.runs[row.name] = []
+        self.runs[row.name], self.turns[row.name] = [], []
         if row.library:
             plain = preloaded.without(launch.environment(), self.mallocs)
             owner = bindings.malloc_owner(self.target.binary, row.library, plain)
@@ -131,15 +137,27 @@ class Contest:
         """Rows that still run."""
         return [r for r in self.rows if r.name not in self.failed and (among is None or r.name in among)]
 
+    @property
+    def few(self):
+        """Names of rows that have too few rounds to be judged, where others have enough."""
+        rows = [r.name for r in self.active() if len(self.runs[r.name]) < sequential.ROUNDS_MIN]
+        return rows if self.rounds >= sequential.ROUNDS_MIN else []
+
+    def behind(self, among):
+        """Names of the rows that were left out and have few rounds; they run beside libc's, which has as many once more."""
+        rows = set(self.few) - among
+        return rows | {LIBC} if rows else set()
+
     def run_round(self, among=None):
         """Each row once."""
-        turn = self.active(among)
-        self.chance.shuffle(turn)
-        for row in turn:
+        order, turn = self.active(among), self.rounds
+        self.chance.shuffle(order)
+        for row in order:
             ran = self.run_once(row)
             if ran.status != self.first.status and row.name not in (LIBC, TODAY):
                 self.failed[row.name] = f"with it the program ends with {launch.describe(ran.status)}"
             self.runs[row.name].append(ran)
+            self.turns[row.name].append(turn)
 
     # looking
 
@@ -162,8 +180,23 @@ class Contest:
 
     def saved_percent(self, name, before=LIBC, key="cpu_s", last=True):
         """What a row saves of another's CPU time (or `key`), an Estimate in percent; rounds that both were in."""
-        pairs = zip(self.column(before, key), self.column(name, key))
-        return sequential.estimate([100 * (1 - b / max(a, 1e-6)) for a, b in pairs], last)
+        found = sequential.estimate(self._savings(name, before, key), last)
+        reach = self._apart(name, before, key) + ELSEWHEN_POINTS + ELSEWHEN_SHARE * abs(found.value)
+        return Estimate(found.value, found.low - reach, found.high + reach)
+
+    def _savings(self, name, before, key):
+        base = dict(zip(self.turns[before], self.column(before, key)))
+        pairs = [(base[turn], value) for turn, value in zip(self.turns[name], self.column(name, key)) if turn in base]
+        return [100 * (1 - b / max(a, 1e-6)) for a, b in pairs]
+
+    def _apart(self, name, before, key):
+        """How far the mean of a row of few rounds may lie from what more would tell: by how much those of the other rows lie apart."""
+        number = len(self.runs[name])
+        if number >= sequential.ROUNDS_MIN or name == before:
+            return 0.0
+        wholes = [self._savings(n, before, key) for n in self.runs if n != before and self.has(n) and len(self.runs[n]) > 1]
+        spread = max((max(w) - min(w) for w in wholes), default=FEW_ROUNDS_POINTS)
+        return spread / number**0.5
 
     def preloads(self):
         """Rows of a preloaded malloc, the drop-in with them."""
@@ -171,7 +204,7 @@ class Contest:
 
     def best_preload(self, before=LIBC, promise=lambda name: None):
         """
-        The preload that saves most, of those that ran in every round; None when there is none. promise: what else is known of
+        The preload that saves most, of those that ran often enough to be judged, else of all; None when there is none. promise: what else is known of
         a row's saving, or None; it counts as much as what was measured, and helps where that is a round or two.
         """
 
@@ -179,8 +212,9 @@ class Contest:
             saving, promised = self.saved_percent(row.name, before).value, promise(row.name)
             return saving if promised is None else (saving + promised) / 2
 
-        whole = [r for r in self.preloads() if len(self.runs[r.name]) == self.rounds]
-        return max(whole, key=expected, default=None)
+        rows = self.preloads()
+        often = [r for r in rows if len(self.runs[r.name]) >= sequential.ROUNDS_MIN]
+        return max(often or rows, key=expected, default=None)
 
 
 def affordable(contest, among, left_s):
@@ -193,11 +227,16 @@ def compete(contest, limit_s, number, is_settled, promise=lambda name: None):
     """
     `number` rounds; without that until the verdict is settled at a look, or no further round fits into `limit_s`, but up to twice
     that for the first ROUNDS_MIN rounds of the rows that decide: both that are compared with, the advice carried out, the best
-    preload as far as one round and the `promise` of each tell.
+    preload as far as one round and the `promise` of each tell. The others get what time is left then.
     """
     progress = ui.Progress(number or sequential.LOOKS[-1])
     began_s, among = time.monotonic(), None
     contest.spent_s = 0.0
+
+    def run(names):
+        progress.step(f"running {contest.target.name} with {', '.join(r.name for r in contest.active(names))}", quiet_repeat=True)
+        contest.run_round(names)
+
     while contest.rounds < (number or sequential.LOOKS[-1]):
         spent_s = time.monotonic() - began_s
         if contest.rounds == 1 and not number and spent_s * ROUNDS_ALL > limit_s:
@@ -209,7 +248,7 @@ def compete(contest, limit_s, number, is_settled, promise=lambda name: None):
                 break
             if sequential.is_look(contest.rounds) and is_settled():
                 break
-        names = ", ".join(r.name for r in contest.active(among))
-        progress.step(f"running {contest.target.name} with {names}", quiet_repeat=True)
-        contest.run_round(among)
+        run(among)
+    while among and (few := contest.behind(among)) and affordable(contest, few, limit_s - (time.monotonic() - began_s)):
+        run(few)
     progress.done()

@@ -253,6 +253,8 @@ class Report:
             f"  {number} round{'s' * (number != 1)} of the program itself, each allocator once a round, in random order; medians; "
             f"{sequential.kind(number)}."
         ]
+        if self.contest.few:
+            lines.append(f"  No time was left for as many rounds of {', '.join(self.contest.few)}: their intervals are wide.")
         error = self.finding.model_error_max
         if error is not None:
             lines.append(
