@@ -37,6 +37,7 @@ from version import VERSION
 LEVELS_MAX = 2  # return addresses that are looked at: each costs every call that comes that way two nanoseconds or three
 STEERED_PERCENT_MIN = 50  # of the blocks that come by a wrapper, or all of them go to the heap unasked
 STRANGERS_PERCENT_MAX = 10  # of the blocks of a return address that goes to one arena, those that the plan has elsewhere
+POOL_BYTES_MIN = 256 << 10  # a call site whose blocks hold as much at their peak has chunks of its own: they lie beside each other
 STRANGERS_SHARE_MAX = 1 / 8  # of the arena's peak: what these hold at their own
 POOLS_MAX = 63
 CXX_LIBRARY = re.compile(r"lib(stdc\+\+|c\+\+|c\+\+abi)\.so")
@@ -45,6 +46,11 @@ Written = namedtuple("Written", "path sites steered_allocs allocs left")
 Counters = namedtuple(
     "Counters", "blocks bytes needless_frees needless_free_ns fallbacks sites refused"
 )
+
+
+# One way to an arena that is told from others: the site that allocates most there, the arena, what all its sites hold at their peaks, and
+# [(step, frame), ...].
+End = namedtuple("End", "site arena peak_bytes path")
 
 
 class Way:
@@ -78,7 +84,7 @@ class Tree:
     """Which return addresses have to be looked at to tell the pools apart: paths, as short as can be."""
 
     def __init__(self, ways, peak_of_pool, peak_of_site):
-        self.paths = []  # (site, [frame, (step, frame), ...])
+        self.ends = []  # End
         self.left = {}  # site: why its blocks, or some of them, stay with the heap
         self.peak_of_pool = peak_of_pool
         self.peak_of_site = peak_of_site
@@ -115,7 +121,7 @@ class Tree:
         if not pool or 100 * (1 - share) > STRANGERS_PERCENT_MAX:
             return False
         strangers = {way.site for way in group if way.pool != pool}
-        return sum(self.peak_of_site.get(site, 0) for site in strangers) <= STRANGERS_SHARE_MAX * self.peak_of_pool[pool]
+        return sum(self.peak_of_site.get(site, 0) for site in strangers) <= STRANGERS_SHARE_MAX * self.peak_of_pool.get(pool, 0)
 
     def _end(self, group, pool, path, why=None):
         """All of the group go to a pool."""
@@ -126,7 +132,8 @@ class Tree:
             sites = {}
             for way in group:
                 sites[way.site] = sites.get(way.site, 0) + way.allocs * (way.pool == pool)
-            self.paths.append((max(sites, key=sites.get), path))
+            peak_bytes = sum(self.peak_of_site.get(site, 0) for site in sites)
+            self.ends.append(End(max(sites, key=sites.get), pool, peak_bytes, path))
 
     @staticmethod
     def _no_deeper(group, level):
@@ -174,6 +181,23 @@ def site_line(recording, facts, pool):
     return Site(facts["site"], pool, facts["allocs"], facts["bytes"], where, reason(facts, klass), [])
 
 
+def pools_of(ends, order, peaks):
+    """(Pools, {site: pool}): large ends have one of their own, the others of an arena share one."""
+    pools, pool_of_end, shared = [], {}, {}
+    for end in sorted(ends, key=lambda e: e.peak_bytes, reverse=True):
+        if end.site in pool_of_end:
+            continue
+        own = end.peak_bytes >= POOL_BYTES_MIN and len(pools) < POOLS_MAX - len(order)
+        if not own and end.arena in shared:
+            pool_of_end[end.site] = shared[end.arena]
+            continue
+        pools.append(Pool("arena", end.peak_bytes if own else peaks.get(end.arena, 0)))
+        pool_of_end[end.site] = len(pools)
+        if not own:
+            shared[end.arena] = len(pools)
+    return pools, pool_of_end
+
+
 def write_plan(recording, mixed, path):
     """Writes the plan of the mix for the library; a Written."""
     with open(recording.paths, encoding="utf-8", errors="backslashreplace") as file:
@@ -186,17 +210,13 @@ def write_plan(recording, mixed, path):
         if facts["site"] in arenas:
             arena = arenas[facts["site"]]
             busiest[arena] = busiest.get(arena, 0) + facts["allocs"]
-    order = sorted(busiest, key=busiest.get, reverse=True)[:POOLS_MAX]
-    pool_of = {arena: number + 1 for number, arena in enumerate(order)}
+    order = sorted(busiest, key=busiest.get, reverse=True)[: POOLS_MAX // 2]
+    number_of = {arena: number + 1 for number, arena in enumerate(order)}
     known = [w for w in ways["stacks"] if all(nameable(ways, f) for f in w["frames"][:1])]
-    stacks = [Way(w, ways["frames"], pool_of.get(arenas.get(w["site"]), 0)) for w in known]
-    peaks = {arena["arena"]: arena["peak_bytes"] for arena in mixed.planned["arenas"]}
-    tree = Tree(
-        stacks,
-        {number: peaks.get(arena, 0) for arena, number in pool_of.items()},
-        {facts["site"]: facts["peak_live_bytes"] for facts in mixed.planned["sites"]},
-    )
-    plan = assemble(recording, mixed.planned, ways, (arenas, pool_of, order), tree)
+    stacks = [Way(w, ways["frames"], number_of.get(arenas.get(w["site"]), 0)) for w in known]
+    peaks = {number_of[arena["arena"]]: arena["peak_bytes"] for arena in mixed.planned["arenas"] if arena["arena"] in number_of}
+    tree = Tree(stacks, peaks, {facts["site"]: facts["peak_live_bytes"] for facts in mixed.planned["sites"]})
+    plan = assemble(recording, mixed.planned, ways, (arenas, pools_of(tree.ends, order, peaks)), tree)
     plan.write(path)
     steered = [site for site in plan.sites if site.pool]
     return Written(
@@ -215,7 +235,7 @@ def nameable(ways, number):
 
 def assemble(recording, planned, ways, placing, tree):
     """The Plan of a tree."""
-    arenas, pool_of, order = placing
+    arenas, (pools, pool_of_end) = placing
     plan = Plan(f"quire {VERSION}", recording.command)
     plan.memory_bytes = planned["peak_live_bytes"]
     frames, modules = {}, {}
@@ -235,17 +255,16 @@ def assemble(recording, planned, ways, placing, tree):
             )
         return frames[number]
 
-    peaks = {arena["arena"]: arena["peak_bytes"] for arena in planned["arenas"]}
-    plan.pools = [Pool("arena", peaks.get(arena, 0)) for arena in order]
+    plan.pools = pools
     paths = {}
-    for site, path in tree.paths:
-        if all(nameable(ways, frame) for _, frame in path):
-            paths.setdefault(site, []).append([(step, frame_of(frame)) for step, frame in path])
+    for end in tree.ends:
+        if all(nameable(ways, frame) for _, frame in end.path):
+            paths.setdefault(end.site, []).append([(step, frame_of(frame)) for step, frame in end.path])
     for number, module in enumerate(ways["modules"]):
         if module["path"] == ways["program"] and module["build_id"]:
             plan.program = module_of(number)
     for facts in sorted(planned["sites"], key=lambda f: f["allocs"], reverse=True):
-        pool = pool_of.get(arenas.get(facts["site"]), 0) if facts["site"] in paths else 0
+        pool = pool_of_end.get(facts["site"], 0) if facts["site"] in paths else 0
         site = site_line(recording, facts, pool)
         if pool == 0 and facts["site"] in tree.left:
             site = site._replace(reason=f"left to the heap: {tree.left[facts['site']]}")
