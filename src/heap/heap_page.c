@@ -248,7 +248,7 @@ static struct heap_page *adopt(struct heap_local *local, unsigned class)
 {
     struct quire_heap *heap = local->heap;
     struct heap_page *page = NULL;
-    if (likely(u32_load_relaxed(&heap->idle_count) == 0) || heap_tls.held != local)
+    if (likely(u32_load_relaxed(&heap->idle_count) == 0) || heap_tls.held != local || local->is_sample) /* the others' pages were never wiped */
         return NULL;
     struct heap_local *idle = heap_locals(heap);
     for (int tries = 0; idle && !page && tries < IDLE_TRIES; idle = idle->next)

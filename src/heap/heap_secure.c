@@ -241,13 +241,13 @@ void heap_secure_hand_out(const struct quire_heap *heap, void *p, unsigned class
     size_t slot_bytes = heap_class_bytes(class);
     if (unlikely(class == HEAP_ZERO))
         return;
-    if (unlikely(heap->is_watched))
-        sanitize_undefined(p, slot_bytes);
-    else if (unlikely(!is_zero(p, slot_bytes)))
-        heap_refuse(heap, HEAP_E6, p);
+    if (likely(!heap->is_watched)) {
+        hand_out(heap, p, slot_bytes, bytes);
+        return;
+    }
+    sanitize_undefined(p, slot_bytes);
     canary_write(p, slot_bytes, bytes);
-    if (unlikely(heap->is_watched))
-        sanitize_no_access((char *)p + slot_bytes - heap->tail_bytes, heap->tail_bytes);
+    sanitize_no_access((char *)p + slot_bytes - heap->tail_bytes, heap->tail_bytes);
 }
 
 /* ---- free ---- */
