@@ -136,10 +136,31 @@ void *quire_slab_alloc_zero(struct quire_slab *slab)
     return likely(element) ? memset(element, 0, slab->element_bytes) : NULL;
 }
 
+/* As many as the thread's current magazine has. */
+static size_t alloc_some(struct quire_slab *slab, void **elements, size_t count)
+{
+    struct slab_gate *gate = slab_enter(slab);
+    struct slab_cache *cache = (struct slab_cache *)addr_load_relaxed(&gate->cache);
+    atomic_addr *top = (atomic_addr *)addr_load_relaxed(&cache->top);
+    uint64_t key = cache->key;
+    size_t got = 0;
+    for (; got < count; got++, top--) {
+        atomic_u64 *slot = (atomic_u64 *)addr_load_relaxed(top - 1);
+        if (unlikely(u64_load_relaxed(slot) != slab_mark_of(slot, key)))
+            break;
+        u64_store_relaxed(slot, 0);
+        elements[got] = slot;
+    }
+    if (likely(got != 0))
+        addr_store_relaxed(&cache->top, (uintptr_t)top);
+    slab_leave(gate);
+    return got;
+}
+
 size_t quire_slab_alloc_batch(struct quire_slab *slab, void **elements, size_t count)
 {
     size_t got = 0;
-    while (got < count && (elements[got] = quire_slab_alloc(slab)) != NULL)
+    while ((got += alloc_some(slab, elements + got, count - got)) < count && (elements[got] = alloc_far(slab)) != NULL)
         got++;
     return got;
 }
@@ -206,6 +227,7 @@ static void home_layout(struct quire_slab *slab, bool with_slots)
     if (slots) {
         slab_page_setup(home, first, slots);
         slab_page_enter_all(home);
+        slab_table_enter(home);
         slab_page_link(home);
         sanitize_no_access(first, slab_slots_bytes(home));
         size_store_relaxed(&slab->meta_bytes, slab->span.bytes - slab_slots_bytes(home));
@@ -239,7 +261,6 @@ static int options_read(struct quire_slab *slab, size_t element_bytes, const str
     if ((opts->flags & QUIRE_SLAB_DONT_DUMP) && slab->source == quire_source_default())
         slab->source = quire_source_anon(); /* neighbours of one kind make one mapping there; recycled spans would not */
     slab->lock.rank = LOCK_SLAB;
-    slab_table_init(slab);
     slab_gate_set(slab);
     slab->divide = UINT64_MAX / slab->slot_bytes + 1;
     slab->fill = slab->slot_bytes * SLAB_MAG_SLOTS < FILL_BYTES ? SLAB_MAG_SLOTS : slab->slot_bytes < FILL_BYTES / 4 ? FILL_BYTES / (uint32_t)slab->slot_bytes : 4;
@@ -272,6 +293,7 @@ struct quire_slab *slab_create(size_t element_bytes, const struct quire_slab_opt
     struct quire_slab *slab = draft.span.start;
     sanitize_defined(slab, draft.span.bytes);
     *slab = draft;
+    slab_table_init(slab);
     size_store_relaxed(&slab->mapped_bytes, slab->span.bytes);
     size_store_relaxed(&slab->peak_bytes, slab->span.bytes);
     size_store_relaxed(&slab->meta_bytes, slab->span.bytes);

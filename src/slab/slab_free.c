@@ -131,17 +131,22 @@ static NOINLINE void free_slow(struct quire_slab *slab, void *element)
     errno = kept;
 }
 
-/* Nothing is wrong with the element, as far as one can see; the thread is inside. */
-static ALWAYS_INLINE bool free_short(const struct quire_slab *slab, struct slab_cache *cache, const struct slab_page *page, void *element)
+/* A live element of this page begins here, as far as one can see; key: of any magazine. */
+static ALWAYS_INLINE bool seems_live(const struct quire_slab *slab, const struct slab_page *page, const void *element, uint64_t key)
 {
     size_t offset = (uintptr_t)element - addr_load_relaxed(&page->slots);
-    if (unlikely(offset >= size_load_relaxed(&page->carved)) || unlikely(!slab_begins(slab, offset)))
-        return false;
+    return likely(offset < size_load_relaxed(&page->carved)) && likely(slab_begins(slab, offset)) &&
+           likely((uint32_t)u64_load_relaxed(element) != (uint32_t)slab_mark_of(element, key));
+}
+
+/* On the thread's magazine; the thread is inside. */
+static ALWAYS_INLINE bool free_short(const struct quire_slab *slab, struct slab_cache *cache, const struct slab_page *page, void *element)
+{
+    uint64_t key = cache->key;
     atomic_addr *top = (atomic_addr *)addr_load_relaxed(&cache->top);
-    uint64_t mark = slab_mark_of(element, cache->key);
-    if (unlikely((uint32_t)u64_load_relaxed(element) == (uint32_t)mark) || unlikely(top >= cache->end))
+    if (unlikely(!seems_live(slab, page, element, key)) || unlikely(top >= cache->end))
         return false;
-    u64_store_relaxed(element, mark);
+    u64_store_relaxed(element, slab_mark_of(element, key));
     addr_store_relaxed(top, (uintptr_t)element);
     addr_store_relaxed(&cache->top, (uintptr_t)(top + 1));
     return true;
@@ -187,8 +192,33 @@ CACHE_ALIGNED void quire_slab_free(struct quire_slab *slab, void *element)
         free_far(slab, element);
 }
 
+/* As many as go the short way; NULLs are done with. */
+static size_t free_some(struct quire_slab *slab, void **elements, size_t count)
+{
+    struct slab_gate *gate = slab_enter(slab);
+    struct slab_cache *cache = (struct slab_cache *)addr_load_relaxed(&gate->cache);
+    struct slab_table *table = (struct slab_table *)addr_load_acquire(&slab->table); /* acquire [slab-table] */
+    atomic_addr *top = (atomic_addr *)addr_load_relaxed(&cache->top), *end = cache->end;
+    uint64_t key = cache->key;
+    size_t i = 0;
+    for (; i < count && (top < end || !elements[i]); i++) {
+        void *element = elements[i];
+        const struct slab_page *page = __atomic_load_n(slab_table_entry(table, (uintptr_t)element), __ATOMIC_RELAXED);
+        if (!element)
+            continue;
+        if (unlikely(!seems_live(slab, page, element, key)))
+            break;
+        u64_store_relaxed(element, slab_mark_of(element, key));
+        addr_store_relaxed(top++, (uintptr_t)element);
+    }
+    if (likely(cache != &slab_cache_none))
+        addr_store_relaxed(&cache->top, (uintptr_t)top);
+    slab_leave(gate);
+    return i;
+}
+
 void quire_slab_free_batch(struct quire_slab *slab, void **elements, size_t count)
 {
-    for (size_t i = 0; i < count; i++)
-        quire_slab_free(slab, elements[i]);
+    for (size_t i = 0; (i += free_some(slab, elements + i, count - i)) < count; i++)
+        free_far(slab, elements[i]);
 }

@@ -97,7 +97,7 @@ struct slab_table {
     uintptr_t mask; /* of the entries' byte offsets */
     struct slab_page *entry[];
 };
-enum { SLAB_TABLE_SHIFT = 12 };
+enum { SLAB_TABLE_SHIFT = 12, SLAB_TABLE_LEAST = 32 };
 
 /* Pages with room. */
 struct slab_lane {
@@ -175,6 +175,7 @@ struct CACHE_ALIGNED quire_slab {
     uint64_t birth; /* which slab of the process it is, from 1; never used twice */
     /* under the lock of slab_by_size.c */
     uint32_t shared_size, shared_count;
+    uintptr_t small_table[1 + SLAB_TABLE_LEAST]; /* a struct slab_table */
 };
 
 /* ---- the words of a refusal ---- */

@@ -5,24 +5,20 @@
  *     address >> 12 & mask  --->  the header of the page, or of one that has no slots       for any address: the header says whether it is right
  *
  * Direct-mapped by 4 KiB, with a word for each 4 KiB that the slab holds.  What a page has lost to another (the newer one wins), the page map finds.  A
- * small slab has no table.
+ * small slab's lies in its struct.
  *
  * Locks: slab->lock; frees read without one: an old table stays until every thread has been seen outside (slab_meta.c).
  * Not here: looking (slab_free.c).
  */
 #include "slab/slab_internal.h"
 
-enum { ENTRIES_LEAST = 256, WORTH_BYTES = 64 << 10, GROWTH = 4 };
+enum { GROWTH = 4 };
 
 static struct slab_page page_none;
-static struct {
-    struct slab_table table;
-    struct slab_page *entry;
-} none = {{0}, &page_none};
 
-void slab_table_init(struct quire_slab *slab)
+static struct slab_table *small_of(struct quire_slab *slab)
 {
-    addr_store_relaxed(&slab->table, (uintptr_t)&none);
+    return (struct slab_table *)(void *)slab->small_table;
 }
 
 static struct slab_table *table_of(const struct quire_slab *slab)
@@ -39,7 +35,7 @@ static size_t entries_of(const struct slab_table *table)
 static void set(struct slab_table *table, const struct slab_page *of, const struct slab_page *was, struct slab_page *page)
 {
     const uintptr_t step = (uintptr_t)1 << SLAB_TABLE_SHIFT, from = (uintptr_t)slab_slots(of) & -step, to = (uintptr_t)slab_slots(of) + slab_slots_bytes(of);
-    for (size_t n = 0; table != &none.table && n < entries_of(table) && from + n * step < to; n++) {
+    for (size_t n = 0; n < entries_of(table) && from + n * step < to; n++) {
         struct slab_page **entry = slab_table_entry(table, from + n * step);
         if (!was || *entry == was)
             __atomic_store_n(entry, page, __ATOMIC_RELAXED);
@@ -54,28 +50,33 @@ static void fill(struct quire_slab *slab, struct slab_table *table)
         set(table, page, NULL, page);
 }
 
-/* Where there is no memory for another one, the old one does. */
-static void replace(struct quire_slab *slab, size_t want)
+void slab_table_init(struct quire_slab *slab)
 {
-    struct slab_table *old = table_of(slab), *table = &none.table;
-    size_t entries = ENTRIES_LEAST;
-    while (entries < want)
-        entries *= GROWTH;
-    if (want != 0) {
-        table = slab_table_new(slab, entries);
-        if (!table)
-            return;
-        table->mask = (entries - 1) * sizeof table->entry[0];
-        fill(slab, table);
-    }
+    struct slab_table *table = small_of(slab);
+    table->mask = (SLAB_TABLE_LEAST - 1) * sizeof table->entry[0];
+    fill(slab, table);
     addr_store_release(&slab->table, (uintptr_t)table); /* release [slab-table] */
-    if (old != &none.table)
-        slab_table_drop(slab, old);
 }
 
 static size_t want_of(const struct quire_slab *slab)
 {
-    return slab->straight || slab->held_bytes < WORTH_BYTES ? 0 : slab->held_bytes >> SLAB_TABLE_SHIFT;
+    return slab->straight ? 0 : slab->held_bytes >> SLAB_TABLE_SHIFT;
+}
+
+/* Where there is no memory for another one, the old one does. */
+static void replace(struct quire_slab *slab, size_t want)
+{
+    struct slab_table *old = table_of(slab), *table = small_of(slab);
+    size_t entries = SLAB_TABLE_LEAST;
+    while (entries < want)
+        entries *= GROWTH;
+    if (entries != SLAB_TABLE_LEAST && !(table = slab_table_new(slab, entries)))
+        return;
+    table->mask = (entries - 1) * sizeof table->entry[0];
+    fill(slab, table);
+    addr_store_release(&slab->table, (uintptr_t)table); /* release [slab-table] */
+    if (old != small_of(slab))
+        slab_table_drop(slab, old);
 }
 
 void slab_table_enter(struct slab_page *page)
@@ -90,7 +91,7 @@ void slab_table_enter(struct slab_page *page)
 void slab_table_fit(struct quire_slab *slab)
 {
     size_t want = want_of(slab);
-    if (table_of(slab) != &none.table && want * GROWTH * GROWTH < entries_of(table_of(slab)))
+    if (table_of(slab) != small_of(slab) && want * GROWTH * GROWTH < entries_of(table_of(slab)))
         replace(slab, want);
 }
 
@@ -101,6 +102,5 @@ void slab_table_leave(const struct slab_page *page)
 
 void slab_table_anew(struct quire_slab *slab)
 {
-    if (table_of(slab) != &none.table)
-        fill(slab, table_of(slab));
+    fill(slab, table_of(slab));
 }
