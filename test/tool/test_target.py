@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """test_target - programs that cannot be run or traced are refused at once, each with its reason and its exit status."""
 
+import json
+
 import pytest
 import toolkit
 from toolkit import build, quire
@@ -32,11 +34,38 @@ def test_a_program_with_its_own_malloc_inside_is_refused(tmp_path, flags):
     assert done.returncode == 3 and "its own malloc inside" in done.stderr
 
 
-def test_a_program_linked_with_another_allocator_is_refused(tmp_path):
+LINKED = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(void) {
+    Dl_info info;
+    dladdr((void *)dlsym(RTLD_DEFAULT, "malloc"), &info);
+    FILE *f = fopen("served", "a");
+    fprintf(f, "%s\\n", info.dli_fname);
+    fclose(f);
+    for (int i = 0; i < 5000; i++) free(malloc(100));
+    return 0;
+}
+"""
+
+
+def test_a_program_linked_with_another_allocator_is_tried_on_libcs_malloc_and_as_it_is(tmp_path):
     library = next(p.path for p in peers.installed() if p.name == "jemalloc")
-    program = build(tmp_path, "int main(void) { return 0; }", flags=["-Wl,--no-as-needed", library])
-    done = quire(tmp_path, "try", "--", program)
+    program = build(tmp_path, LINKED, flags=["-Wl,--no-as-needed", library])
+    done = quire(tmp_path, "record", "--", program)
     assert done.returncode == 3 and "libjemalloc" in done.stderr
+    done = quire(tmp_path, "try", "--no-report", "--json", "--rounds", 1, "--", program)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert "libjemalloc" in document["program"]["today_allocator"]
+    rows = {row["name"] for row in document["allocators"] if "error" not in row}
+    assert {"libc", "today", "mimalloc", "jemalloc", "drop-in"} <= rows
+    served = (tmp_path / "served").read_text()
+    assert "libc.so" in served and "mimalloc" in served and served.count("jemalloc") == 2
+    done = quire(tmp_path, "try", "--no-report", "--rounds", 1, "--", program)
+    assert "linked with libjemalloc" in done.stdout
 
 
 def test_a_setuid_program_is_refused(tmp_path):

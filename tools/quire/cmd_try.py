@@ -16,6 +16,7 @@ import time
 import advise.advice as advice
 import finding
 import launch
+import load
 import measure
 import advise.mix as mix
 import native
@@ -45,7 +46,7 @@ TAKES_PROGRAM = True
 EPILOG = """Nothing after `try`: a small demo program is tried.
 The program runs many times (the first line says how often, and for how long), each time with the same
 standard input; its output is hidden. A program that changes what it works on: --prepare and --cleanup put
-it back; one that may run only once: --once. Exit: the program's own status, 128+n when signal n ended it;
+it back; one that may run only once: --once. One that does not end by itself, as a server: --load CMD, or --duration S. Exit: the program's own status, 128+n when signal n ended it;
 126, 127 when it cannot be run; 3 when it cannot be traced; with --strict 4 when the verdict is INCONCLUSIVE."""
 
 REPLAY_SHARE, LOOK_SHARE, KEEP_SHARE = 0.1, 0.05, 0.1  # of the time limit; the rest, and what they leave, is for the rounds
@@ -85,6 +86,7 @@ def add_arguments(parser):
     parser.add_argument(
         "--no-report", action="store_true", help="write no HTML page beside the trace"
     )
+    load.add_options(parser)
     tracefile.add_wrapper_option(parser)
 
 
@@ -101,7 +103,7 @@ def check_arguments(args):
 def find_target(args):
     """The program to try: the user's, or the bundled demo."""
     if args.program:
-        return targets.resolve(args.program)
+        return targets.resolve(args.program, linked=True)
     ui.note(
         "no program given: trying the bundled demo, a small request server (yours: try -- PROGRAM ARGS)"
     )
@@ -113,8 +115,8 @@ def find_target(args):
 def record(contest, path):
     """The recorded run, without the malloc that LD_PRELOAD brings."""
     target = contest.target
-    environment = preloaded.without(launch.environment(trace=path), contest.mallocs)
-    ran = contest.hooks.around(lambda: launch.hidden(target, contest.source, environment))
+    environment = contest.plain(trace=path)
+    ran = contest.hooks.around(lambda: launch.hidden(target, contest.source, environment, contest.load))
     if tracefile.family(path):
         return ran
     said = [line for line in ran.stderr.splitlines() if line.startswith("quire record: ")]
@@ -240,7 +242,7 @@ def begin(report, args):
         source.capture()
     target = report.target
     hooks = rounds.Hooks(args.prepare, args.cleanup)
-    report.contest = contest = rounds.Contest(target, source, preloaded.mallocs(target.binary), hooks)
+    report.contest = contest = rounds.Contest(target, source, preloaded.mallocs(target.binary), hooks, load.of(args))
     if args.once:
         report.limit_s = args.time_limit or rounds.SECONDS_USUAL
         return

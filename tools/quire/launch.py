@@ -29,9 +29,11 @@ from errors import EXIT_SIGNAL_BASE, QuireError
 from ui import note
 from witness import Witness
 
-Ran = namedtuple("Ran", "status wall_s cpu_s peak_rss_bytes stderr pid")
+# served: what a load told (load.Served), where there was one
+Ran = namedtuple("Ran", "status wall_s cpu_s peak_rss_bytes stderr pid served", defaults=(None,))
 
 STDERR_KEPT_BYTES = 4096
+STDOUT_KEPT_BYTES = 4096  # for who waits for a line of it
 STDIN_PATIENCE_S = 2
 
 
@@ -104,9 +106,10 @@ def crashed(status):
     )
 
 
-def _drain(fd):
-    while os.read(fd, 1 << 16):
-        pass
+def _drain(fd, kept):
+    """Reads what a program writes, and keeps the last of it."""
+    while piece := os.read(fd, 1 << 16):
+        kept[:] = (kept + piece)[-STDOUT_KEPT_BYTES:]
     os.close(fd)
 
 
@@ -226,15 +229,19 @@ def _spawn_hidden(target, source, env, errors):
         os.close(stdin)
 
 
-def hidden(target, source, env):
-    """One run whose output nobody sees; how it ended and what it cost."""
+def hidden(target, source, env, load=None):
+    """One run whose output nobody sees; how it ended and what it cost. load: what is done while it runs (load.py), then it is ended."""
+    kept = bytearray()
     with tempfile.TemporaryFile() as errors, stops.Watch(stops.OWN) as watch:
         program = None
         try:
             with stops.held():
                 program, reader = _spawn_hidden(target, source, env, errors)
-            drain = threading.Thread(target=_drain, args=(reader,), daemon=True)
+            drain = threading.Thread(target=_drain, args=(reader, kept), daemon=True)
             drain.start()
+            if load:
+                served = load(program, target.name, lambda: _said(program, drain, kept, errors))
+                return _ended(program, served, errors)
             program.attend(watch, lambda number: True)
         except BaseException as error:
             if program:
@@ -242,6 +249,22 @@ def hidden(target, source, env):
             raise
         drain.join(timeout=5)
         return program.ran(_last_words(errors))
+
+
+def _said(program, drain, kept, errors):
+    """The last of what a program wrote so far, to either stream; all of it once it has ended."""
+    if program.poll() is not None:
+        drain.join(timeout=5)
+    return kept.decode("utf-8", "replace") + _last_words(errors)
+
+
+def _ended(program, served, errors):
+    """A program whose load is over: it is told to end; that it does so by our signal is no fault of its own."""
+    asked = program.poll() is None
+    stops.end_group(program)
+    ran = program.ran(_last_words(errors))
+    status = 0 if asked and -ran.status in (signal.SIGTERM, signal.SIGKILL) else ran.status
+    return ran._replace(status=status, cpu_s=served.cpu_s, wall_s=served.wall_s, served=served)
 
 
 def visible(target, env):

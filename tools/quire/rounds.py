@@ -75,7 +75,7 @@ class Hooks:
 def rows(target, peers, mallocs):
     """What a round runs: libc, the allocator of today where that is another, each peer. The advice carried out comes later."""
     chosen = [Row(LIBC, None)]
-    if mallocs or target.is_python and "PYTHONMALLOC" not in os.environ:
+    if mallocs or target.linked or target.is_python and "PYTHONMALLOC" not in os.environ:
         chosen.append(Row(TODAY, None))
     return chosen + [Row(peer.name, peer.path) for peer in peers]
 
@@ -83,9 +83,9 @@ def rows(target, peers, mallocs):
 class Contest:
     """The program's runs by row. `today`: as it is started today, its own allocator or the preloaded one included."""
 
-    def __init__(self, target, source, mallocs=(), hooks=None):
+    def __init__(self, target, source, mallocs=(), hooks=None, load=None):
         self.target, self.source, self.mallocs = target, source, list(mallocs)
-        self.hooks = hooks or Hooks()
+        self.hooks, self.load = hooks or Hooks(), load
         self.rows = [Row(LIBC, None)]
         self.runs = {LIBC: []}
         self.turns = {LIBC: []}  # of each run: which round it was in
@@ -100,15 +100,23 @@ class Contest:
         """What a row's run gets."""
         if row.name == TODAY:
             return launch.environment(malloc_python=False)
-        env = preloaded.without(launch.environment(), self.mallocs)
+        env = self.plain()
         if row.dress:
             return row.dress(env)
         return preloaded.first(env, row.library) if row.library else env
 
+    def plain(self, **more):
+        """The environment of a run on libc's malloc, also of a program that is preloaded or linked with another. more: launch.environment's."""
+        env = preloaded.without(launch.environment(**more), self.mallocs)
+        if not self.target.linked:
+            return env
+        parts = preloaded.entries(env)
+        return {**env, "LD_PRELOAD": ":".join(parts + [bindings.libc_path()])}
+
     def run_once(self, row):
         """One run of one row."""
         began_s = time.monotonic()
-        ran = self.hooks.around(lambda: launch.hidden(self.target, self.source, self.environment(row)))
+        ran = self.hooks.around(lambda: launch.hidden(self.target, self.source, self.environment(row), self.load))
         self.spent_s += time.monotonic() - began_s
         return ran
 
@@ -128,8 +136,7 @@ class Contest:
         self.rows.append(row)
         self.runs[row.name], self.turns[row.name] = [], []
         if row.library:
-            plain = preloaded.without(launch.environment(), self.mallocs)
-            owner = bindings.malloc_owner(self.target.binary, row.library, plain)
+            owner = bindings.malloc_owner(self.target.binary, row.library, self.plain())
             if owner and not serving.same(owner, row.library):
                 self.failed[row.name] = f"malloc would come from {owner}"
 

@@ -41,6 +41,7 @@ class Target:
         self.binary = binary
         self.by, self.sure = by, sure
         self.name = os.path.basename(argv[0])
+        self.linked = ""  # the library of an allocator that it is linked with, where libc's malloc has to be preloaded
 
     @property
     def is_python(self):
@@ -166,6 +167,11 @@ def check_own_malloc(path, name, file):
         refuse(name, f"{path} has its own malloc inside, so a preloaded one is never called", OWN_MALLOC_FIX)
 
 
+def linked_malloc(path):
+    """The allocator's library that a program is linked with, or nothing. What is preloaded comes before it."""
+    return next((library for library in libraries(path) if os.path.basename(library).startswith(ALLOCATOR_LIBRARIES)), "")
+
+
 def check_malloc(path, name, file):
     """Programs whose malloc is not libc's hide what they do from a preloaded library, or are not libc's customers."""
     fix = OWN_MALLOC_FIX
@@ -182,10 +188,16 @@ def check_malloc(path, name, file):
             refuse(name, f"its library {library} defines malloc", fix)
 
 
-def resolve(argv):
-    """The Target of a command line; QuireError 126/127 or EnvironmentLacks when it cannot be traced."""
+def resolve(argv, linked=False):
+    """
+    The Target of a command line; QuireError 126/127 or EnvironmentLacks when it cannot be traced. linked: one that is linked with an
+    allocator's library will do, its caller preloads libc's malloc before that.
+    """
     target, file = resolve_for_preload(argv)
-    check_malloc(target.binary, argv[0], file)
+    if linked:
+        target.linked = linked_malloc(target.binary)
+    if not target.linked:
+        check_malloc(target.binary, argv[0], file)
     return target
 
 

@@ -126,7 +126,7 @@ class Report:
         """What serves the program as it is started today, in words; None: libc's malloc, as in every other run."""
         if not self.contest.has(rounds.TODAY):
             return None
-        names = [ui.printable(os.path.basename(path)) for path in self.contest.mallocs]
+        names = [ui.printable(os.path.basename(path)) for path in self.contest.mallocs + [self.target.linked] if path]
         return names[0] if names else "CPython's own allocator"
 
     def _today_text(self):
@@ -139,6 +139,8 @@ class Report:
             )
         if self.contest.mallocs:
             lines.append(f"  LD_PRELOAD gives it {self.today_allocator}: all other runs were without that.")
+        if self.target.linked:
+            lines.append(f"  It is linked with {self.today_allocator}: libc's malloc was preloaded for the row `libc`.")
         today_s = self.contest.middle(rounds.TODAY, "cpu_s")
         return lines + [
             f"  With {self.today_allocator}, as it runs today, it takes {ui.seconds(today_s)}: the verdict compares with that."
@@ -263,7 +265,8 @@ class Report:
         return lines
 
     def _detail_text(self):
-        lines = trytable.text(self.finding, self.today_allocator) + self._rounds_text() + [""]
+        lines = trytable.text(self.finding, self.today_allocator) + trytable.served_text(self.finding, self.today_allocator)
+        lines += self._rounds_text() + [""]
         leave = self.verdict.word == advice.NO
         heading = "Where it allocates, and what would fit: not worth a change" if leave else "Where"
         lines += (

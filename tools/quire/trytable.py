@@ -8,6 +8,8 @@ trytable.py - the table of a `try`: each allocator, what it took and saved, and 
 Not here: the figures (finding.py, rounds.py, measure.py).
 """
 
+from statistics import median
+
 import render
 import ui
 from rounds import LIBC, STEERED, TODAY
@@ -78,6 +80,34 @@ def text(finding, today):
     return ui.table(header, rows, flexible=1) + meanings
 
 
+def served(finding, name):
+    """What the load told of a row: median requests a CPU-second, median latencies; None where it told nothing."""
+    runs = [run for run in finding.contest.runs[name] if run.served] if finding.has(name) else []
+    first = finding.contest.load.requests if finding.contest.load else None  # cpu_s is for as many
+    rates = [first / run.served.cpu_s for run in runs if run.served.requests] if first else []
+    shares = sorted({share for run in runs for share in run.served.latency_ms}, key=lambda s: float(s[1:]))
+    latency = {s: median(run.served.latency_ms[s] for run in runs if s in run.served.latency_ms) for s in shares}
+    return {"requests_per_cpu_s": median(rates) if rates else None, "latency_ms": latency} if rates or latency else None
+
+
+def served_text(finding, today):
+    """Requests a CPU-second and latency by allocator, where the load told them."""
+    if not finding.measured or not finding.contest.load:
+        return []
+    found = {row.name: served(finding, row.name) for row in finding.contest.rows}
+    found = {name: figures for name, figures in found.items() if figures}
+    if not found:
+        return ["  CPU time is that of the program during the load."]
+    shares = list(dict.fromkeys(share for figures in found.values() for share in figures["latency_ms"]))
+    rows = [
+        [shown(name, today), ui.count(f["requests_per_cpu_s"]) if f["requests_per_cpu_s"] else ""]
+        + [ui.seconds(f["latency_ms"][s] / 1e3) if s in f["latency_ms"] else "" for s in shares]
+        for name, f in found.items()
+    ]
+    head = ["under load", "requests a CPU-second"] + [f"latency {s}" for s in shares]
+    return ui.table(head, rows) + ["  CPU time is that of the program during the load, for as many requests as the first run had."]
+
+
 # JSON
 
 
@@ -109,6 +139,7 @@ def measured_json(finding, row):
         "program_wall_s": round(contest.middle(name, "wall_s"), 6),
         "peak_rss_bytes": int(contest.middle(name, "peak_rss_bytes")),
         "saving_percent": render.estimate_json(finding.saving(name)),
+        "under_load": served(finding, name),
         "saving_wall_percent": render.estimate_json(contest.saved_percent(name, key="wall_s")),
         "model_error_percent": None if error is None else round(error, 3),
     }

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: MIT
+"""test_load - programs that do not end by themselves: readiness, the load, its figures, every way it can fail."""
+
+import argparse
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+from toolkit import build, quire
+
+import launch
+import load
+import target as targets
+from errors import EnvironmentLacks, UsageError
+
+SERVER = """
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    int s = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+    setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(atoi(argv[1])), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    for (long i = 0, end = argc > 2 ? atol(argv[2]) : 0; i < end; i++) free(malloc(100)); /* at start, before the load */
+    if (bind(s, (void *)&a, sizeof a) || listen(s, 5)) { perror("bind"); return 1; }
+    printf("now listening\\n"); fflush(stdout);
+    for (;;) {
+        char byte, *list[64];
+        int c = accept(s, 0, 0);
+        while (c >= 0 && read(c, &byte, 1) == 1) {
+            if (byte == 'q') { fprintf(stderr, "asked to go\\n"); exit(4); }
+            for (int r = 0; r < 50; r++) {
+                for (int i = 0; i < 64; i++) { list[i] = malloc(20 + i); memset(list[i], r, 20); }
+                for (int i = 0; i < 64; i++) free(list[i]);
+            }
+            if (write(c, &byte, 1) != 1) break;
+        }
+        close(c);
+    }
+}
+"""
+CLIENT = """
+import socket, sys
+c = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+for i in range(int(sys.argv[2])):
+    c.send(b"x"); c.recv(1)
+print("requests:", sys.argv[2]); print("latency p50: 1.5 ms"); print("latency p99: 2 ms")
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("server")
+    (folder / "client.py").write_text(CLIENT)
+    return build(folder, SERVER, name="server"), folder / "client.py"
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def load_of(**options):
+    names = {"load": None, "duration": None, "ready_port": None, "ready_line": None, "ready_cmd": None}
+    return load.of(argparse.Namespace(**{**names, **options}))
+
+
+def one_run(program, port, driver, *more):
+    target = targets.resolve([str(program), str(port), *more])
+    return launch.hidden(target, launch.Input(), dict(os.environ), driver)
+
+
+def test_a_server_gets_a_verdict_from_what_it_did_under_the_load(tmp_path, server):
+    port = free_port()
+    words = ("--rounds", 5, "--ready-port", port, "--load", f"python3 {server[1]} {port} 40")
+    done = quire(tmp_path, "try", "--json", "--no-report", *words, "--", server[0], port)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["program"]["status"] == 0 and document["trace"]["allocations"] >= 40 * 50 * 64
+    rows = {row["name"]: row for row in document["allocators"]}
+    for name in ("libc", "drop-in", "steered"):
+        under = rows[name]["under_load"]
+        assert under["requests_per_cpu_s"] > 100 and under["latency_ms"] == {"p50": 1.5, "p99": 2.0}, name
+    assert subprocess.run(["pgrep", "-f", f"{server[0]} {port}"], capture_output=True).stdout == b""
+
+
+def test_only_what_is_used_during_the_load_counts(server):
+    port = free_port()
+    driver = load_of(load=f"python3 {server[1]} {port} 5", ready_port=port)
+    ran = one_run(server[0], port, driver, "30000000")
+    assert ran.status == 0 and ran.served.requests == 5
+    assert ran.cpu_s < 0.1  # the start alone takes more
+
+
+def test_a_faster_loads_cpu_time_is_for_as_many_requests_as_the_first_one_made(server):
+    port = free_port()
+    driver = load_of(load=f"python3 {server[1]} {port} 40", ready_port=port)
+    first = one_run(server[0], port, driver)
+    driver.command = driver.command.replace(" 40", " 400")
+    second = one_run(server[0], port, driver)
+    assert driver.requests == 40 and second.served.requests == 400
+    assert 0.2 < second.cpu_s / first.cpu_s < 5
+
+
+@pytest.mark.parametrize("ready", [{"ready_line": "now listening"}, {"ready_cmd": "true"}, {}])
+def test_readiness_is_seen_by_a_line_by_a_command_or_not_at_all(server, ready):
+    port = free_port()
+    command = f"for i in 1 2 3 4 5 6 7 8 9; do python3 {server[1]} {port} 3 2>/dev/null && exit 0; sleep 1; done; exit 1"
+    ran = one_run(server[0], port, load_of(load=command, **ready))
+    assert ran.status == 0 and ran.served.requests == 3
+
+
+def test_without_a_load_the_time_ends_it():
+    began_s = time.monotonic()
+    ran = launch.hidden(targets.resolve(["sleep", "1000"]), launch.Input(), dict(os.environ), load_of(duration=0.2))
+    assert ran.status == 0 and ran.wall_s >= 0.2 and time.monotonic() - began_s < 60
+    assert ran.served.requests is None and ran.served.latency_ms == {}
+
+
+def test_a_program_that_ends_otherwise_than_by_our_signal_keeps_its_status(server):
+    port = free_port()
+    ask = f"python3 -c \"import socket; c = socket.create_connection(('127.0.0.1', {port})); c.send(b'q'); c.recv(1)\""
+    with pytest.raises(EnvironmentLacks) as caught:
+        one_run(server[0], port, load_of(load=f"{ask}; true", ready_port=port))
+    assert "ended under the load" in caught.value.what and "asked to go" in caught.value.why
+
+
+def test_what_is_never_ready_or_ends_before_and_loads_that_fail_are_told_in_one_line(server, monkeypatch):
+    monkeypatch.setattr(load, "READY_S", 0.3)
+    port = free_port()
+    for options, what, why in (
+        ({"load": "true", "ready_line": "nobody says this"}, "was not ready", "nobody says this"),
+        ({"load": "true", "ready_port": free_port()}, "was not ready", "nothing listens"),
+        ({"load": "true", "ready_cmd": "false"}, "was not ready", "did not succeed"),
+        ({"load": "echo sorry >&2; exit 9", "ready_port": port}, "the load failed", "sorry"),
+    ):
+        with pytest.raises(EnvironmentLacks) as caught:
+            one_run(server[0], port, load_of(**options))
+        assert what in caught.value.what and why in caught.value.why
+        assert subprocess.run(["pgrep", "-f", f"{server[0]} {port}"], capture_output=True).stdout == b""
+    with pytest.raises(EnvironmentLacks) as caught:
+        launch.hidden(targets.resolve(["echo", "bye"]), launch.Input(), dict(os.environ), load_of(load="true", ready_line="never"))
+    assert "ended before it was ready" in caught.value.what and caught.value.why == "bye"
+
+
+def test_a_port_that_is_taken_is_refused_before_anything_runs():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen(1)
+        with pytest.raises(EnvironmentLacks) as caught:
+            load_of(load="true", ready_port=taken.getsockname()[1])
+    assert "is taken already" in caught.value.what
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"ready_port": 80}, {"load": "x", "duration": 1.0}, {"duration": 0.0}, {"load": "x", "ready_port": 1, "ready_line": "y"}, {"load": "x", "ready_port": 70000}],
+)
+def test_options_that_make_no_sense_together_are_refused(options):
+    with pytest.raises(UsageError):
+        load_of(**options)
+    assert load_of() is None
+
+
+@pytest.mark.parametrize(
+    "text, requests, latency",
+    [
+        ("  1,2\n  53211 requests in 2.00s, 43MB read\n     50%  635.00us\n     99%    1.20ms\n", 53211, {"p50": 0.635, "p99": 1.2}),
+        ("Complete requests:      1000\n  50%      2\n  99%     11\n", 1000, {"p50": 2.0, "p99": 11.0}),
+        ("number of transactions actually processed: 12345\n", 12345, {}),
+        ("requests: 100 total, 100 started\n", 100, {}),
+        ("requests: 7\nlatency p99.9: 3 s\n", 7, {"p99.9": 3000.0}),
+        ("nothing that is known\n", None, {}),
+    ],
+)
+def test_what_known_loads_print_is_understood(text, requests, latency):
+    assert load.counted(text) == requests
+    assert load.latencies(text) == pytest.approx(latency)
+
+
+def test_the_cpu_time_of_a_session_is_that_of_all_its_processes(tmp_path):
+    code = "import os, time\nfor _ in range(2):\n    if os.fork() == 0: break\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass\nprint('x', flush=True)\ntime.sleep(60)"
+    child = subprocess.Popen(["python3", "-c", code], stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        for _ in range(3):
+            child.stdout.readline()
+        assert load.cpu_s(child.pid) >= 0.9
+    finally:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
