@@ -59,8 +59,8 @@ std::string plain_name(const std::string &name) {
 /* FNV-1a: no secret is kept, and two of 100,000 sites meet once in a billion programs. */
 uint64_t hash_of(const std::string &text) {
     uint64_t hash = 0xcbf29ce484222325u;
-    for (unsigned char c : text) {
-        hash = (hash ^ c) * 0x100000001b3u;
+    for (char c : text) {
+        hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
     }
     return hash;
 }

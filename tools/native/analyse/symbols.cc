@@ -226,9 +226,9 @@ Origin Symbols::origin(uint64_t return_address) {
     if (module != nullptr) {
         origin.path = module->path;
         origin.offset = return_address - module->bias;
-        for (unsigned char byte : module->build_id) {
+        for (char byte : module->build_id) {
             char digits[3];
-            std::snprintf(digits, sizeof digits, "%02x", byte);
+            std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned char>(byte));
             origin.build_id += digits;
         }
     }
