@@ -208,12 +208,21 @@ def guarded(argv):
         return EXIT_SIGNAL_BASE + number
     except BrokenPipeError:
         # The reader of our output went away (`| head`): nothing to say, and nobody to say it to.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_unwritten_output()
         return EXIT_SIGNAL_BASE + signal.SIGPIPE
     except OSError as error:
         found = of_system(error, argv[0])
         ui.say(found.text().splitlines(), sys.stderr)
+        drop_unwritten_output()
         return found.exit_code
+
+
+def drop_unwritten_output():
+    """What cannot be written is not tried again when Python ends, which would change the exit code."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def of_system(error, name):
