@@ -22,7 +22,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 CODENAME, PACKAGES = "bookworm", "git,python3,ca-certificates"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SETTINGS = ("PIP_INDEX_URL", "PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "http_proxy", "https_proxy", "no_proxy")
-COPIED = ("/etc/resolv.conf", "/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
+COPIED = ("/etc/hosts", "/etc/resolv.conf", "/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
 MOUNTS = ("/proc", "/sys", "/dev")
 PROGRAM = """perl -e '$x{$_} = "a$_" for 1..200000; print scalar(keys %x), "\\n"'"""
 # In the background of a shell without job control: SIGINT and SIGQUIT are ignored there.

@@ -67,6 +67,11 @@ def test_a_script_of_commands_is_its_shell(tmp_path):
     assert end_of(script(tmp_path, "ls\ngrep exec /dev/null")) == (str(tmp_path / "script"), True)
 
 
+def test_an_exec_that_ends_with_a_message_is_not_what_the_script_becomes(tmp_path):
+    path = script(tmp_path, 'case $1 in --help) exec echo "usage" ;; esac\nexec 3>&1\nls "$@"')
+    assert end_of(path) == (str(path), True)
+
+
 def test_scripts_that_lead_to_scripts_are_followed_and_circles_end(tmp_path, served):
     script(tmp_path, f"exec {served}", "inner")
     assert end_of(script(tmp_path, f"exec {tmp_path}/inner", "outer")) == (str(served), True)

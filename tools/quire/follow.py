@@ -32,6 +32,9 @@ WORD = r"(?:\"(?:\$\([^)\n]*\)|[^\"\n])*\"|'[^'\n]*'|\$\([^)\n]*\)|`[^`\n]*`|[^\
 ASSIGNED = re.compile(rf"^[ \t]*(?:export\s+|readonly\s+|local\s+)?(\w+)=({WORD})", re.MULTILINE)
 COMMAND = r"(?:^[ \t]*|[;{(]\s*|&&\s*|\|\|\s*|\b(?:then|else|do)\s+)"
 EXECUTED = re.compile(rf"{COMMAND}exec\s+(?:-a\s+\S+\s+|-[cl]+\s+)*({WORD})(?=\s|;|$)", re.MULTILINE)
+COMMENT = re.compile(r"^[ \t]*#.*", re.MULTILINE)
+CLOSING = re.compile(r"\b(?:fi|done|esac)\b|;;|[\s})]")
+ARGUMENTS = re.compile(r"\$[@*1]|\$\{[@*1]")
 REFERENCE = re.compile(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))")
 PLACE_OF_0 = re.compile(r"\$\((?:dirname|readlink -f|realpath|basename) +(?:-- +)?\$0\)|`dirname \$0`|\$\{0%/\*\}|\$\{0##\*/\}")
 
@@ -108,9 +111,17 @@ def _text(path):
 
 
 def _execs(text):
-    """(word, where) of every `exec`, comments left out; redirections of the shell itself (exec 3>&1) are none."""
-    found = [(m.group(1), m.start()) for m in EXECUTED.finditer(re.sub(r"(?m)^[ \t]*#.*", lambda m: " " * len(m.group()), text))]
-    return [(word, at) for word, at in found if not word.isdigit()]
+    """
+    (word, where) of every `exec` that hands the script's arguments on, or is the last thing the script does; comments are left out, and so
+    are redirections of the shell itself (exec 3>&1) and what is executed to end with a message.
+    """
+    found, code = [], COMMENT.sub(lambda m: " " * len(m.group()), text).replace("\\\n", "  ")
+    for match in EXECUTED.finditer(code):
+        line_end = (code.find("\n", match.end()) + 1 or len(code) + 1) - 1
+        is_last = not CLOSING.sub("", code[line_end:])
+        if not match.group(1).isdigit() and (is_last or ARGUMENTS.search(code, match.end(), line_end)):
+            found.append((match.group(1), match.start()))
+    return found
 
 
 def _expanded(word, path, before):
