@@ -46,7 +46,7 @@ struct quire_heap_opts {
 };
 
 /* Flags. */
-#define QUIRE_HEAP_SECURE 1u /* random slot order, a canary behind every small block, freed blocks zeroed and reused late, guards round large ones */
+#define QUIRE_HEAP_SECURE 1u /* random order, canaries, freed blocks wiped, kept back and verified, guards round large ones; usable is what was asked for */
 
 /* One snapshot.  mapped_bytes == live_bytes + free_bytes + meta_bytes when nobody else uses the heap, and nearly so otherwise. */
 struct quire_heap_stats {
@@ -110,8 +110,8 @@ QUIRE_API void *quire_heap_realloc(struct quire_heap *heap, void *p, size_t byte
 
 /*
  * Give a block back, from any thread; NULL is left alone; errno is kept.  Stops the process: "heap E1" the block is free already, or was never handed out, "heap E2" not an
- * address of a heap, "heap E3" inside a block, "heap E4" another heap's, "heap E6" a link of a freed block was overwritten, "heap E7" (secure heaps) the
- * canary behind the block was.  Cost: about 2 ns on the thread that has its page; elsewhere one atomic operation for some thirty blocks.  MT-Safe.
+ * address of a heap, "heap E3" inside a block, "heap E4" another heap's, "heap E6" a freed block was written to, "heap E7" (secure heaps) one was past its
+ * end.  Cost: about 2 ns on the thread that has its page; elsewhere one atomic operation for some thirty blocks.  MT-Safe.
  */
 QUIRE_API void quire_heap_free(struct quire_heap *heap, void *p);
 

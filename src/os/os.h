@@ -19,7 +19,7 @@ extern "C" {
 
 /* ---- fault injection (os_fault.c) ---- */
 
-#define OS_CALLS(X) X(MAP) X(UNMAP) X(PROTECT) X(DISCARD) X(ADVISE) X(LIBC) X(OPEN) X(GROW) X(MEMFD) X(UNLINK) X(FLOCK) X(THREAD) X(ENTROPY) X(BARRIER)
+#define OS_CALLS(X) X(MAP) X(UNMAP) X(REMAP) X(SEAL) X(PROTECT) X(DISCARD) X(ADVISE) X(LIBC) X(OPEN) X(GROW) X(MEMFD) X(UNLINK) X(FLOCK) X(THREAD) X(ENTROPY) X(BARRIER)
 enum os_call {
 #define OS_CALL_ENUM(name) OS_##name,
     OS_CALLS(OS_CALL_ENUM)
@@ -29,6 +29,8 @@ enum os_call {
 
 /* From now on the nth call of `kind` (from 1) fails, and all later ones too if `onwards`; nth 0 ends it.  Returns calls seen since the last. */
 uint64_t os_fault_set(enum os_call kind, uint64_t nth, bool onwards);
+/* How many calls of `kind` were made to fail since this was last asked. */
+uint64_t os_fault_failed(enum os_call kind);
 /* True when this call has to fail.  For src/os only. */
 bool os_fault(enum os_call kind);
 

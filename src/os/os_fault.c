@@ -14,7 +14,7 @@
 static struct {
     uint32_t armed;
     struct {
-        uint64_t calls, nth;
+        uint64_t calls, nth, failed;
         uint32_t onwards;
     } kind[OS_CALL_COUNT];
 } fault;
@@ -38,5 +38,13 @@ bool os_fault(enum os_call kind)
         return false;
     uint64_t nth = LOAD(fault.kind[kind].nth);
     uint64_t call = __atomic_add_fetch(&fault.kind[kind].calls, 1, __ATOMIC_RELAXED);
-    return nth != 0 && (call == nth || (call > nth && LOAD(fault.kind[kind].onwards)));
+    bool fails = nth != 0 && (call == nth || (call > nth && LOAD(fault.kind[kind].onwards)));
+    if (fails)
+        (void)__atomic_add_fetch(&fault.kind[kind].failed, 1, __ATOMIC_RELAXED);
+    return fails;
+}
+
+uint64_t os_fault_failed(enum os_call kind)
+{
+    return __atomic_exchange_n(&fault.kind[kind].failed, 0, __ATOMIC_RELAXED);
 }

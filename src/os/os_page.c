@@ -148,7 +148,7 @@ int os_unmap(void *start, size_t bytes)
 
 int os_remap(void *start, size_t bytes, size_t new_bytes, void *to)
 {
-    if (os_fault(OS_MAP))
+    if (os_fault(OS_REMAP))
         return -ENOMEM;
     int kept = errno;
     void *moved = to ? mremap(start, bytes, new_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) : mremap(start, bytes, new_bytes, 0);
@@ -168,7 +168,7 @@ int os_guard(void *start, size_t bytes, bool on)
 int os_seal(void *start, size_t bytes)
 {
     int kept = errno;
-    if (os_fault(OS_MAP))
+    if (os_fault(OS_SEAL))
         return -ENOMEM;
     return outcome(mmap(start, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == start ? 0 : -1, kept);
 }
@@ -176,7 +176,7 @@ int os_seal(void *start, size_t bytes)
 int os_reserve_at(void *start, size_t bytes)
 {
     int kept = errno, flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-    if (os_fault(OS_MAP))
+    if (os_fault(OS_SEAL))
         return -ENOMEM;
     void *got = mmap(start, bytes, PROT_NONE, flags | MAP_FIXED_NOREPLACE, -1, 0);
     if (got != MAP_FAILED && got != start) { /* before Linux 4.17 it is a hint */

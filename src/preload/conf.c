@@ -28,8 +28,8 @@ enum kind { KIND_FLAG, KIND_SIZE, KIND_TIME, KIND_COUNT, KIND_WHEN, KIND_FORMAT,
     X("leaks", KIND_FLAG, leaks, "0|1", "0", "report the blocks that are live when the program ends")                                      \
     X("limit", KIND_SIZE, limit_bytes, "SIZE", "0 (none)", "memory the heap may hold; beyond it malloc fails with ENOMEM")                 \
     X("decay", KIND_TIME, decay_ns, "TIME", "1s", "how long idle memory stays warm; 0: given back at once, and no thread of ours")         \
-    X("secure", KIND_FLAG, secure, "0|1", "0", "canaries, random order, zeroed frees, late reuse, guard pages")                            \
-    X("check", KIND_COUNT, check_every, "N", "0 (off)", "check the whole heap at every Nth call and at exit, and the sizes of deletes")    \
+    X("secure", KIND_FLAG, secure, "0|1", "0", "canaries, random order, wiped and verified blocks, quarantine, guards")                            \
+    X("check", KIND_COUNT, check_every, "N", "0 (off)", "check the whole heap at every Nth call and at exit")    \
     X("passthrough", KIND_FLAG, passthrough, "0|1", "0", "hand everything to libc's allocator, to see whether a fault is Quire's")         \
     X("plan", KIND_FILE, plan, "FILE", "none", "serve each call site as this plan says (quire advise -o)")                                 \
     X("plan_control", KIND_FLAG, plan_control, "0|1", "0", "find each call's site, and serve all by the heap: what finding costs")         \
