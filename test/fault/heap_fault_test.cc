@@ -238,9 +238,13 @@ int every_path(uint32_t flags)
         return failures.count;
     std::vector<Block> blocks;
     for (size_t bytes : {size_t(0), size_t(100), size_t(4000), size_t(30000), size_t(50000), mib})
-        for (void *p : {quire_heap_alloc(heap, bytes), quire_heap_alloc_zero(heap, 1, bytes), quire_heap_alloc_aligned(heap, bytes, 8192)})
+        for (int way = 0; way < 3; way++) {
+            void *p = way == 0   ? quire_heap_alloc(heap, bytes)
+                      : way == 1 ? quire_heap_alloc_zero(heap, 1, bytes)
+                                 : quire_heap_alloc_aligned(heap, bytes, 8192);
             if (failures.sees(p))
                 blocks.push_back({static_cast<char *>(p), bytes}), write(blocks.back());
+        }
     for (size_t bytes : {size_t(50000), size_t(400000), size_t(900000), 4 * mib, 2 * mib, 300000 + 2 * mib, size_t(70000), size_t(40000)})
         for (size_t i = 1; i < blocks.size(); i += 6)
             resize(heap, blocks[i], bytes, failures);
