@@ -153,9 +153,10 @@ NO_SANITIZE size_t heap_secure_asked_roughly(const struct heap_page *page, const
 
 bool heap_secure_resize(const struct heap_page *page, void *p, size_t bytes)
 {
-    size_t room = page->slot_bytes - HEAP_CANARY_BYTES, had = heap_secure_asked(page, p);
+    size_t room = page->slot_bytes - HEAP_CANARY_BYTES;
     if (page->class == HEAP_ZERO || bytes == 0 || bytes > room || (bytes < room / 2 && room > HEAP_SLOT_ALIGN) || heap_of_page(page)->is_watched)
         return false;
+    size_t had = heap_secure_asked(page, p);
     if (bytes < had)
         memset((char *)p + bytes, 0, had - bytes);
     canary_write(p, page->slot_bytes, bytes);
