@@ -126,8 +126,8 @@ static void *arrive(struct heap_local *local, void *p, const void *before)
     struct heap_local *owner = heap_owner(page);
     struct on_its_way *block = p;
     bool is_secure = heap_page_is_secure(page);
-    uint64_t bits = page->free[slot / WORD_BITS] | (is_secure ? *heap_late_word(page, slot) : 0);
-    bool is_free = owner == local && (bits >> slot % WORD_BITS & 1);
+    uint64_t bits = owner != local ? 0 : page->free[slot / WORD_BITS] | (is_secure ? *heap_late_word(page, slot) : 0);
+    bool is_free = bits >> slot % WORD_BITS & 1;
     if (unlikely(block->mark != mark_of(p) || is_free))
         heap_refuse(local->heap, is_free ? HEAP_E1 : HEAP_E6, p);
     void *next = link_of(block);
