@@ -36,6 +36,7 @@ enum { RANGE_SIZES = sizeof range_bytes / sizeof range_bytes[0] };
 
 /* Committing in steps keeps mprotect rare; a step is address space and, without overcommit, a charge: so not too large. */
 static const size_t commit_step_bytes = 4 * MIB;
+#define EXPECT_SPARSE_BYTES (4 * MIB)
 
 static enum region_kind kind_of(size_t bytes)
 {
@@ -84,13 +85,16 @@ static struct region *region_map_new(size_t pages)
     return region;
 }
 
-/* Spans are cut from the lowest addresses up, so what is expected will lie there. */
+/*
+ * Spans are cut from the lowest addresses up, so what is expected will lie there.  Lowest of all lie the first pages of each size, of which much is
+ * never touched: these come as they are.
+ */
 static void region_meet_locked(const struct region *region)
 {
-    size_t huge_bytes = os_huge_bytes(), bytes = huge_bytes ? align_down(regions.expect_bytes, huge_bytes) : 0;
-    size_t most = region->pages << os_page_shift();
-    if (region->kind == REGION_SMALL && bytes != 0)
-        (void)os_advise_huge(region->start, bytes < most ? bytes : most);
+    size_t huge_bytes = os_huge_bytes(), first = align_up(EXPECT_SPARSE_BYTES, huge_bytes ? huge_bytes : 1), most = region->pages << os_page_shift();
+    size_t end = huge_bytes ? align_down(regions.expect_bytes < most ? regions.expect_bytes : most, huge_bytes) : 0;
+    if (region->kind == REGION_SMALL && end > first)
+        (void)os_advise_huge(region->start + first, end - first);
     regions.expect_bytes = 0;
 }
 

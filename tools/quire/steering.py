@@ -35,8 +35,11 @@ from steerplan import Frame, Module, Plan, Pool, Site, read  # read: for callers
 from version import VERSION
 
 LEVELS_MAX = 2  # return addresses that are looked at: each costs every call that comes that way two nanoseconds or three
-STEERED_PERCENT_MIN = 50  # of the blocks that come by a wrapper, or all of them go to the heap unasked
+STEERED_PERCENT_MIN = 80  # of the blocks that come by a wrapper, or all of them go to the heap unasked
 STRANGERS_PERCENT_MAX = 10  # of the blocks of a return address that goes to one arena, those that the plan has elsewhere
+TOGETHER_PERCENT_MIN = 80
+WHOLE_PERCENT_MIN = 25  # of all blocks: where fewer are steered, finding the sites of all others costs more than it saves
+SMALL_BYTES_MAX = 32 << 10  # larger blocks have mappings of their own, or may have
 POOL_BYTES_MIN = 256 << 10  # a call site whose blocks hold as much at their peak has chunks of its own: they lie beside each other
 STRANGERS_SHARE_MAX = 1 / 8  # of the arena's peak: what these hold at their own
 POOLS_MAX = 63
@@ -86,6 +89,7 @@ class Tree:
     def __init__(self, ways, peak_of_pool, peak_of_site):
         self.ends = []  # End
         self.left = {}  # site: why its blocks, or some of them, stay with the heap
+        self.steered = 0  # blocks
         self.peak_of_pool = peak_of_pool
         self.peak_of_site = peak_of_site
         self._part(ways, 0, [])
@@ -134,6 +138,13 @@ class Tree:
                 sites[way.site] = sites.get(way.site, 0) + way.allocs * (way.pool == pool)
             peak_bytes = sum(self.peak_of_site.get(site, 0) for site in sites)
             self.ends.append(End(max(sites, key=sites.get), pool, peak_bytes, path))
+            self.steered += sum(way.allocs for way in group)
+
+    def drop_if_few(self, allocs):
+        """No site is steered where all of them together allocate little."""
+        if 100 * self.steered < WHOLE_PERCENT_MIN * allocs:
+            self.left.update(dict.fromkeys((end.site for end in self.ends), "all call sites that could be steered allocate too little together"))
+            self.ends = []
 
     @staticmethod
     def _no_deeper(group, level):
@@ -159,6 +170,12 @@ def placed(plan_path):
             if words[0] == "site" and words[2] == "arena":
                 arenas[int(words[1])] = int(words[3])
     return arenas
+
+
+def dies_together(site):
+    """Whether most of what a site allocates in a generation lives at that generation's peak: else its chunks would hold what is dead."""
+    own = site["generations"]
+    return 100 * own["peak_live_bytes_sum"] >= TOGETHER_PERCENT_MIN * own["allocated_bytes_sum"]
 
 
 def reason(facts, klass):
@@ -205,6 +222,8 @@ def write_plan(recording, mixed, path):
     for frame in ways["frames"]:
         frame["module_path"] = ways["modules"][frame["module"]]["path"]
     arenas = placed(mixed.path) if mixed.path else {}
+    alone = {site for site in arenas if not dies_together(recording.sites[site])}
+    arenas = {site: arena for site, arena in arenas.items() if site not in alone}
     busiest = {}
     for facts in mixed.planned["sites"]:
         if facts["site"] in arenas:
@@ -216,7 +235,8 @@ def write_plan(recording, mixed, path):
     stacks = [Way(w, ways["frames"], number_of.get(arenas.get(w["site"]), 0)) for w in known]
     peaks = {number_of[arena["arena"]]: arena["peak_bytes"] for arena in mixed.planned["arenas"] if arena["arena"] in number_of}
     tree = Tree(stacks, peaks, {facts["site"]: facts["peak_live_bytes"] for facts in mixed.planned["sites"]})
-    plan = assemble(recording, mixed.planned, ways, (arenas, pools_of(tree.ends, order, peaks)), tree)
+    tree.drop_if_few(sum(way.allocs for way in stacks))
+    plan = assemble(recording, mixed.planned, ways, (arenas, alone, pools_of(tree.ends, order, peaks)), tree)
     plan.write(path)
     steered = [site for site in plan.sites if site.pool]
     return Written(
@@ -235,9 +255,9 @@ def nameable(ways, number):
 
 def assemble(recording, planned, ways, placing, tree):
     """The Plan of a tree."""
-    arenas, (pools, pool_of_end) = placing
+    arenas, alone, (pools, pool_of_end) = placing
     plan = Plan(f"quire {VERSION}", recording.command)
-    plan.memory_bytes = planned["peak_live_bytes"]
+    plan.memory_bytes = sum(site["bytes_at_program_peak"] for site in recording.sites.values() if site["sizes"]["max"] <= SMALL_BYTES_MAX)
     frames, modules = {}, {}
 
     def module_of(number):
@@ -268,6 +288,8 @@ def assemble(recording, planned, ways, placing, tree):
         site = site_line(recording, facts, pool)
         if pool == 0 and facts["site"] in tree.left:
             site = site._replace(reason=f"left to the heap: {tree.left[facts['site']]}")
+        elif facts["site"] in alone:
+            site = site._replace(reason="its blocks die one by one: its arena would hold what is dead")
         elif pool == 0 and facts["site"] in arenas:
             site = site._replace(reason="found by another site's return addresses, which go to the same arena")
         plan.sites.append(site._replace(paths=paths.get(facts["site"], []) if pool else []))
