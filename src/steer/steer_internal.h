@@ -224,10 +224,11 @@ extern size_t steer_quick_max; /* blocks up to here go the short way; 0: none do
 void steer_lane_drop(struct steer_lane *lane, struct steer_chunk *chunk); /* out of the list */
 size_t steer_pool_dead(unsigned pool, const struct steer_lane *lane, size_t *live);
 
-/* A clock that costs little. */
+/* A clock that costs little, read when all before it is done. */
 static inline uint64_t steer_ticks(void)
 {
 #if CPU_X86_64
+    __builtin_ia32_lfence();
     return __builtin_ia32_rdtsc();
 #else
     return os_time_ns();

@@ -88,7 +88,11 @@ def test_git_clones_and_packs_the_same_objects(tmp_path):
     compare(tmp_path, ["sh", "-c", script], cwd=tmp_path, least=20)
 
 
-@pytest.mark.parametrize("words", [("edges.c",), ("life.c", "key_destructors", "100"), ("life.c", "many_threads", "300"), ("life.c", "forks")])
+GROUPS = [("edges.c", group) for group in ("huge", "aligned", "zero", "overflow", "realloc", "zeroed")]
+GROUPS += [("life.c", *words) for words in (["before_main"], ["at_exit"], ["fork"], ["signals"], ["small_stacks"], ["key_destructors", "100"], ["many_threads", "300"], ["cancel", "30"])]
+
+
+@pytest.mark.parametrize("words", GROUPS)
 def test_what_malloc_must_be_it_is_under_a_wild_plan(build, tmp_path, words):
     """POSIX's corners, threads that end, forks: the programs that the drop-in is tested with."""
     command = [build(words[0]), *words[1:]]
@@ -107,7 +111,7 @@ def test_a_plan_that_is_damaged_is_said_in_one_line_and_the_heap_serves(tmp_path
 
 def test_a_plan_of_another_program_is_passed_over_in_silence(tmp_path):
     (tmp_path / "plan").write_text("quire-steer 1\nmodule 0 00112233 /usr/bin/nothing\nprogram 0\nend 2\n")
-    done = run("/bin/sh", "-c", "echo works", conf=f"plan:{tmp_path}/plan,stats:exit")
+    done = run("/usr/bin/env", "echo", "works", conf=f"plan:{tmp_path}/plan,stats:exit")
     assert done.stdout == "works\n"
     assert "plan: not used: it is of another program" in done.stderr
 

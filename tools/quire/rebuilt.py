@@ -6,14 +6,15 @@ rebuilt.py - a plan for the files that are there now: the recorded builds, or ot
                               --> another program: refused
                               --> another build: each return address is looked for by function and line -> a new plan, or refused with what differs
 
-A return address is found again where its function has the same name and size and a call ends at the same place in it; else where exactly one call of
-the function of that name stands on the recorded line, or where there are as many calls of that line as were recorded. How far apart return
+A return address is found again where its function has the same name and size and a call ends at the same place in it; else where the function's calls
+of what it called then (malloc and its like; the wrapper), on the recorded line, are as many as were recorded. How far apart return
 addresses lie on the stack is believed to be as it was: the library looks at run time, and what it does not know goes to the heap.
 Not here: the file's format (steerplan.py).
 """
 
 import json
 import os
+import re
 import struct
 import subprocess
 from collections import namedtuple
@@ -23,7 +24,9 @@ from errors import QuireError
 from steerplan import Frame, Module, Plan, one_line
 
 PT_LOAD, PT_NOTE, NT_GNU_BUILD_ID = 1, 4, 3
-SHT_SYMTAB, SHT_DYNSYM, STT_FUNC = 2, 11, 2
+SHT_SYMTAB, SHT_RELA, SHT_DYNSYM, STT_FUNC = 2, 4, 11, 2
+CLONE = re.compile(r"\.(constprop|part|isra|cold|lto_priv)(\.\d+)*")
+ALLOCATES = {"malloc", "calloc", "realloc", "reallocarray", "memalign", "aligned_alloc", "posix_memalign", "_Znwm", "_Znam"}
 
 Matched = namedtuple("Matched", "plan path notes")  # path: a plan file that holds for the files as they are
 
@@ -34,6 +37,8 @@ class Image:
     def __init__(self, path):
         self.build_id = ""
         self.functions = {}
+        self.name_at = {}  # of functions, by address
+        self.slots = {}  # of the table that calls of other files go through: address to name
         self.loads = []
         with open(path, "rb") as file:
             self.data = file.read()
@@ -69,13 +74,40 @@ class Image:
         for _, kind, _, _, at, in_file, link, _, _, _ in headers:
             if kind in (SHT_SYMTAB, SHT_DYNSYM) and link < number:
                 self._symbols(self.data[at : at + in_file - in_file % 24], headers[link][4])
+            elif kind == SHT_RELA and link < number and headers[link][1] == SHT_DYNSYM:
+                self._slots(self.data[at : at + in_file - in_file % 24], headers[link][4], headers[headers[link][6]][4])
+
+    def _name(self, at):
+        return self.data[at : self.data.index(b"\0", at)].decode("utf-8", "replace").split("@")[0]
 
     def _symbols(self, symbols, strings):
         for name, info, _, section, value, size in struct.iter_unpack("<IBBHQQ", symbols):
             if info & 15 == STT_FUNC and section and size:
-                end = self.data.index(b"\0", strings + name)
-                text = self.data[strings + name : end].decode("utf-8", "replace")
-                self.functions.setdefault(text.split("@")[0], set()).add((value, size))
+                text = whole(self._name(strings + name))
+                self.functions.setdefault(text, set()).add((value, size))
+                self.name_at[value] = text
+
+    def _slots(self, entries, symbols, strings):
+        for slot, info, _ in struct.iter_unpack("<QQq", entries):
+            if info >> 32:
+                (name,) = struct.unpack_from("<I", self.data, symbols + 24 * (info >> 32))
+                self.slots[slot] = self._name(strings + name)
+
+    def callee(self, address):
+        """The name of what the call that ends there calls (x86-64); "" when it cannot be said."""
+        code = self.code(address - 6, 6)
+        if len(code) == 6 and code[:2] == b"\xff\x15":
+            return self.slots.get(address + struct.unpack("<i", code[2:])[0], "")
+        if len(code) == 6 and code[1] == 0xE8:
+            return self._called(address + struct.unpack("<i", code[2:])[0])
+        return ""
+
+    def _called(self, address):
+        stub = self.code(address, 16)
+        jump = stub.find(b"\xff\x25")
+        if address not in self.name_at and 0 <= jump <= 5:  # a way station: jump by the table
+            return self.slots.get(address + jump + 6 + struct.unpack_from("<i", stub, jump + 2)[0], "")
+        return self.name_at.get(address, "")
 
     def code(self, address, size):
         """Bytes at an address of the file."""
@@ -113,17 +145,28 @@ def function_of(frame):
     return frame.lines[-1].split("|", 1)[0] if frame.lines else ""
 
 
+def whole(name):
+    """The function that a part or a clone was made of: f.constprop.0 is f."""
+    return CLONE.sub("", name)
+
+
 def plain(name):
     """A name as symbol tables have it, as far as that can be had from a demangled one."""
-    return name.split("(")[0]
+    return whole(name.split("(")[0])
+
+
+def alike(lines):
+    """Lines as they are compared between builds."""
+    return [whole(line.split("|", 1)[0]) + "|" + line.split("|", 1)[-1] for line in lines]
 
 
 class Finder:
     """Frames of one changed file found again in the file that is there."""
 
-    def __init__(self, path, image):
+    def __init__(self, path, image, called):
         self.path = path
         self.image = image
+        self.called = called  # {number of a frame: names of what it may have called}
         self.lost = []  # names of functions
 
     def find(self, frames):
@@ -132,7 +175,7 @@ class Finder:
         for number, frame in frames.items():
             name = plain(function_of(frame))
             places = self.image.functions.get(name, set()) if name else set()
-            at = self._same_shape(frame, places) or self._same_line(frame, places, frames)
+            at = self._same_shape(frame, places) or self._same_line(number, places, frames)
             if at:
                 found[number] = at
             else:
@@ -148,17 +191,29 @@ class Finder:
             return None
         return frame._replace(offset=address)
 
-    def _same_line(self, frame, places, frames):
+    def _same_line(self, number, places, frames):
+        frame = frames[number]
         if len(places) != 1 or not frame.lines[-1].rsplit(":", 1)[-1].strip("0"):
             return None
         ((start, size),) = places
         there = lines_of(self.path, self.image.returns(start, size))
-        here = sorted(a for a, names in there.items() if names == frame.lines)
-        same = sorted(f.offset for f in frames.values() if f.lines == frame.lines)
+        here = sorted(a for a, names in there.items() if alike(names) == alike(frame.lines) and self.image.callee(a) in self.called[number])
+        same = sorted(f.offset for i, f in frames.items() if alike(f.lines) == alike(frame.lines) and self.called[i] == self.called[number])
         if len(here) != len(same):
             return None
         address = here[same.index(frame.offset)]
         return Frame(frame.module, address, address - start, size, frame.lines)
+
+
+def called_by(plan):
+    """{number of a frame: names of functions}: malloc and its like by the first of a path, by others the function below."""
+    called = {number: set() for number in range(len(plan.frames))}
+    for site in plan.sites:
+        for path in site.paths:
+            called[path[0][1]] |= ALLOCATES
+            for (_, below), (_, frame) in zip(path, path[1:]):
+                called[frame].add(plain(function_of(plan.frames[below])))
+    return called
 
 
 def difference(plan, binary):
@@ -189,10 +244,10 @@ def match(plan, binary, folder):
         raise QuireError(f"{one_line(plan.path)} is a plan of another program: of {recorded}, not of {one_line(binary)}", exit_code=3)
     if not changed:
         return Matched(plan, plan.path, [])
-    moved, notes, frames = {}, [], dict(enumerate(plan.frames))
+    moved, notes, frames, called = {}, [], dict(enumerate(plan.frames)), called_by(plan)
     for number, (path, image) in changed.items():
         own = {i: f for i, f in frames.items() if f.module == number}
-        finder = Finder(path, image) if image else None
+        finder = Finder(path, image, called) if image else None
         found = finder.find(own) if image and image.build_id else {}
         moved.update({i: found.get(i) for i in own})
         if own:

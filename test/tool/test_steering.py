@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: MIT
+"""test_steering - plan files: written by advise, checked, matched to another build, carried out by run, counted."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+from toolkit import BUILD, build, quire
+
+import rebuilt
+import steering
+import steerplan
+from errors import QuireError
+
+# Two kinds of blocks that die together, by the hundred thousand, and one that does not.
+PROGRAM = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+struct node { struct node *next; char *text; long n; };
+static __attribute__((noinline)) char *copy(const char *text) { char *p = malloc(strlen(text) + 1); strcpy(p, text); return p; }
+static __attribute__((noinline)) struct node *node_new(struct node *next, long n) {
+    struct node *node = malloc(sizeof *node);
+    node->next = next; node->n = n; node->text = copy("some text");
+    return node;
+}
+int main(void) {
+    long sum = 0;
+    for (int round = 0; round < 5; round++) {
+        struct node *list = NULL;
+        for (long i = 0; i < 30000; i++) list = node_new(list, i);
+        while (list) { struct node *next = list->next; sum += list->n + strlen(list->text); free(list->text); free(list); list = next; }
+    }
+    char *one = malloc(100); sprintf(one, "%ld", sum); puts(one); free(one);
+    return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The program, its trace, its plan."""
+    folder = tmp_path_factory.mktemp("steer")
+    build(folder, PROGRAM)
+    assert quire(folder, "record", "-o", "t.qtr", "--", "./program").returncode == 0
+    done = quire(folder, "advise", "-o", "p.plan", "t.qtr")
+    assert done.returncode == 0, done.stderr
+    assert "p.plan: 2 call sites" in done.stderr
+    return folder
+
+
+def plan_of(made):
+    return steerplan.read(str(made / "p.plan"))
+
+
+def report_of(folder, plan, program="./program", **asked):
+    """What the library says of one run."""
+    env = steering.environment({}, str(plan), report=str(folder / "report.json"), **asked)
+    done = subprocess.run([program], cwd=folder, env=env, capture_output=True, text=True, check=True)
+    return done.stdout, steering.counters(str(folder / "report.json"))
+
+
+def test_a_plan_says_for_each_site_where_it_goes_and_why(made):
+    plan = plan_of(made)
+    steered = [site for site in plan.sites if site.pool]
+    assert [site.where.split(" at ")[0] for site in steered] == ["node_new", "copy"] or [site.where.split(" at ")[0] for site in steered] == ["copy", "node_new"]
+    assert all("die together, 5 times" in site.reason and site.allocs == 150000 for site in steered)
+    assert all(site.reason for site in plan.sites)
+    assert plan.modules[plan.program].path == str(made / "program")
+    assert steerplan.read(str(made / "p.plan")).text() == plan.text()
+
+
+def test_its_blocks_come_from_arenas_and_all_of_them_are_counted(made):
+    stdout, said = report_of(made, made / "p.plan")
+    assert stdout == "2251275000\n"
+    assert said.refused == "" and said.fallbacks == 0
+    assert said.blocks == said.needless_frees == 300000
+    assert said.bytes == 150000 * (24 + 10)
+    assert said.needless_free_ns is None
+    assert sorted(site["blocks"] for site in said.sites) == [150000, 150000]
+
+
+def test_the_control_finds_the_sites_and_has_everything_from_the_heap(made):
+    stdout, said = report_of(made, made / "p.plan", control=True)
+    assert stdout == "2251275000\n"
+    assert said.blocks == 0 and said.needless_frees == 0
+
+
+def test_needless_frees_are_timed_when_asked_for(made):
+    _, said = report_of(made, made / "p.plan", timed=True)
+    assert 0.3e6 < said.needless_free_ns < 300e6  # 300,000 of them: between 1 ns and 1 us each
+
+
+def test_run_carries_a_plan_out_and_says_so(made):
+    done = quire(made, "run", "--plan", "p.plan", "--", "./program")
+    assert (done.returncode, done.stdout) == (0, "2251275000\n")
+    assert "plan: 300,000 blocks" in done.stderr and "node_new at program.c:" in done.stderr
+    done = quire(made, "run", "--plan", "p.plan", "--stats=json:r.json", "-f", "--", "./program")
+    said = json.loads((made / "r.json").read_text())["report"]["plan"]
+    assert said["blocks"] == 300000 and {"node_new", "copy"} == {site["where"].split(" at ")[0] for site in said["sites"]}
+
+
+@pytest.mark.parametrize("option", ["--limit=1G", "--leaks", "--secure"])
+def test_what_is_for_the_heap_alone_does_not_go_with_a_plan(made, option):
+    done = quire(made, "run", "--plan", "p.plan", option, "--", "./program")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "do not go together" in done.stderr
+
+
+def refused(made, text, what):
+    """One line, exit 3, and the program is not run."""
+    (made / "bad.plan").write_text(text)
+    done = quire(made, "run", "--plan", "bad.plan", "--", "./program")
+    assert (done.returncode, done.stdout) == (3, ""), done.stderr
+    assert len(done.stderr.splitlines()) == 1 and what in done.stderr, done.stderr
+
+
+def test_a_bad_plan_is_refused_in_one_line(made):
+    good = (made / "p.plan").read_text()
+    refused(made, good[: len(good) // 2], "cut")
+    refused(made, "", "cut")
+    refused(made, good.replace("quire-steer 1", "quire-steer 7"), "it is a plan of version 7")
+    refused(made, good.replace("pool 1", "pool x"), "it is no line of a plan")
+    refused(made, good.replace("path 0", "path 77"), "there is no such frame")
+    refused(made, "\x7fELF\0\0", "it is no plan")
+    refused(made, good.replace("\nend ", "\nend 1"), "the number of lines is wrong")
+
+
+def test_a_plan_that_is_not_there_is_refused_in_one_line(made):
+    done = quire(made, "run", "--plan", "none.plan", "--", "./program")
+    assert done.returncode == 3 and len(done.stderr.splitlines()) == 1
+
+
+def test_a_plan_of_another_program_is_refused(made):
+    done = quire(made, "run", "--plan", "p.plan", "--", "/bin/echo", "hello")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "is a plan of another program" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def rebuild(made, folder, text=PROGRAM, flags=()):
+    """Another build of the program in a folder of its own, the same source name."""
+    folder.mkdir()
+    build(folder, text, flags=flags)
+    return str(folder / "program")
+
+
+def test_in_another_build_places_are_found_by_function_and_its_shape(made, tmp_path):
+    program = rebuild(made, tmp_path / "a", PROGRAM.replace("int main", "int more(int a) { return a * 3; }\nint main"))
+    matched = rebuilt.match(plan_of(made), program, str(tmp_path))
+    assert matched.path != str(made / "p.plan") and "2 of 2 places found again" in matched.notes[0]
+    stdout, said = report_of(tmp_path, matched.path, program)
+    assert stdout == "2251275000\n" and said.blocks == 300000
+
+
+def test_in_another_build_places_are_found_by_function_and_line(made, tmp_path):
+    (tmp_path / "a").mkdir()
+    shutil.copy(made / "program.c", tmp_path / "a" / "program.c")
+    program = tmp_path / "a" / "program"
+    command = ["cc", "-O2", "-g", "-w", "-fno-builtin", str(made / "program.c"), "-o", str(program)]
+    subprocess.run(command, check=True)
+    matched = rebuilt.match(plan_of(made), str(program), str(tmp_path))
+    stdout, said = report_of(tmp_path, matched.path, str(program))
+    assert stdout == "2251275000\n" and said.blocks == 300000, matched.notes
+
+
+def test_a_build_in_which_nothing_is_found_again_is_refused_with_what_differs(made, tmp_path):
+    program = rebuild(made, tmp_path / "a", "int main(void) { return 0; }\n")
+    with pytest.raises(QuireError) as caught:
+        rebuilt.match(plan_of(made), program, str(tmp_path))
+    assert caught.value.exit_code == 3
+    assert "none of its call sites is found again" in caught.value.what and "copy" in caught.value.what
+
+
+def test_advise_overwrites_no_plan_unasked(made):
+    done = quire(made, "advise", "-o", "p.plan", "t.qtr")
+    assert done.returncode == 2 and "exists" in done.stderr
+
+
+def ways(*stacks):
+    """Stacks of two frames, as steering.Way has them: (site, allocs, pool, first frame, second frame)."""
+    frames = [{"function": "f", "module_path": "/a"}] * 10
+    return [
+        steering.Way({"site": site, "allocs": allocs, "frames": [first, second, 9], "slots": [[3, 5, -1, -1, -1, -1, -1, -1]]}, frames, pool)
+        for site, allocs, pool, first, second in stacks
+    ]
+
+
+def ends_of(stacks, peaks=None):
+    tree = steering.Tree(ways(*stacks), {1: 1 << 20, 2: 1 << 20}, peaks or {})
+    return [(end.site, end.arena, end.path) for end in tree.ends], tree.left
+
+
+def test_one_return_address_is_enough_where_all_behind_it_go_to_one_arena():
+    assert ends_of([(1, 10, 1, 0, 1), (2, 20, 1, 0, 2)]) == ([(2, 1, [(0, 0)])], {})
+
+
+def test_a_wrappers_callers_are_told_apart_by_the_next_one():
+    ends, left = ends_of([(1, 10, 1, 0, 1), (2, 20, 2, 0, 2)])
+    assert sorted(ends) == [(1, 1, [(0, 0), (3, 1)]), (2, 2, [(0, 0), (3, 2)])] and left == {}
+
+
+def test_few_strangers_that_hold_little_go_along_and_many_or_large_ones_do_not():
+    stacks = [(1, 95, 1, 0, 1), (2, 5, 0, 0, 2)]
+    assert ends_of(stacks, {2: 100})[0] == [(1, 1, [(0, 0)])]
+    assert ends_of(stacks, {2: 1 << 20})[0] == [(1, 1, [(0, 0), (3, 1)])]
+
+
+def test_a_wrapper_that_is_mostly_the_heaps_is_left_to_it():
+    ends, left = ends_of([(1, 40, 1, 0, 1), (2, 60, 0, 0, 2)])
+    assert ends == [] and "most of what comes by its wrapper" in left[1]
+
+
+def test_a_wrapper_whose_frame_differs_in_size_is_left_to_the_heap():
+    mixed = ways((1, 90, 1, 0, 1), (2, 10, 2, 0, 2))
+    mixed[1].steps[0] = 7
+    tree = steering.Tree(mixed, {1: 0, 2: 0}, {2: 1 << 20})
+    assert tree.ends == [] and "not always of one size" in tree.left[1]
+
+
+def test_the_library_and_the_tool_read_the_same_plans(made, tmp_path):
+    """Lines taken out, doubled and cut: where the tool says yes the library does, and what it refuses the tool does, too."""
+    good = (made / "p.plan").read_text().splitlines(keepends=True)
+    library = {"LD_PRELOAD": str(BUILD / "libquire-malloc.so")}
+    for number in range(len(good)):
+        for text in (good[:number] + good[number + 1 :], good[:number] + [good[number]] + good[number:], good[:number] + [good[number][:9] + "\n"] + good[number + 1 :]):
+            path = tmp_path / "x.plan"
+            lines = [line for line in text if not line.startswith("end ")]
+            count = sum(not line.startswith("#") for line in lines) - 1
+            path.write_text("".join(lines) + f"end {max(count, 0)}\n")
+            try:
+                steerplan.read(str(path))
+                taken = True
+            except QuireError:
+                taken = False
+            done = subprocess.run(["/bin/true"], env={**os.environ, **library, "QUIRE_CONF": f"plan:{path}"}, capture_output=True, text=True, check=True)
+            assert not (taken and "is not used" in done.stderr), done.stderr
