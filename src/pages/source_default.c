@@ -151,12 +151,17 @@ static ALWAYS_INLINE struct shard *shard_lock(void)
     return NULL;
 }
 
+static size_t shards_drain(bool all);
+
 static NOINLINE int default_take_slow(size_t bytes, size_t align_bytes, struct quire_span *out)
 {
     if (u32_load_acquire(&shard_count) == 0) /* acquire [shards-ready] */
         default_setup();
     reaper_tick_if_late();
-    int error = region_take(bytes, bin_of(bytes) < BINS && align_bytes < bytes ? bytes : align_bytes, out);
+    size_t align = bin_of(bytes) < BINS && align_bytes < bytes ? bytes : align_bytes;
+    int error = region_take(bytes, align, out);
+    if (unlikely(error) && shards_drain(true) != 0) /* there is no more, but what lies warm with other CPUs */
+        error = region_take(bytes, align, out);
     u64_add_relaxed(error ? &slow.failures : &slow.takes, 1);
     shards_resize(u32_load_relaxed(&shard_count));
     if (!error)

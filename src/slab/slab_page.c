@@ -254,8 +254,10 @@ static struct slab_page *page_new_due(struct quire_slab *slab)
     size_t least = size_load_relaxed(&slab->page_bytes_least), one = align_up(slab->slot_bytes, os_page_bytes());
     size_t bytes = next_bytes(slab, least);
     struct slab_page *page = page_new(slab, bytes);
-    if (unlikely(!page) && bytes > least)
-        page = page_new(slab, least);
+    while (unlikely(!page) && bytes > least) {
+        bytes = bytes / 2 > least ? bytes / 2 : least;
+        page = page_new(slab, bytes);
+    }
     if (unlikely(!page) && least > one)
         page = page_new(slab, one);
     if (page && slab->returned != 0) { /* given back too early: the next time it is kept */
