@@ -16,6 +16,11 @@ from live_kit import Shown, wait_until
 import live.view as live_view
 
 
+@pytest.fixture(autouse=True)
+def a_terminal_that_is_not_dumb(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")  # on a dumb one rich takes 80 columns, whatever it is told
+
+
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
     return live_kit.build(tmp_path_factory.mktemp("top"))
