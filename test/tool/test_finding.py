@@ -45,9 +45,10 @@ def test_the_verdict_stands_on_what_was_run_whatever_the_model_says():
     assert (yes.name, yes.verdict.word) == ("a", advice.YES) and yes.saving.value == pytest.approx(10)
 
 
-def test_the_advice_carried_out_comes_before_the_preloads_and_any_gain_makes_a_yes():
-    both = found_of(contest_of(a=0.8, steered=0.9)).verdict
-    assert both.name == "steered" and both.saving.value == pytest.approx(10)
+def test_the_row_that_saves_most_stands_for_the_verdict_and_any_gain_makes_a_yes():
+    both = found_of(contest_of(a=0.9, steered=0.8)).verdict
+    assert both.name == "steered" and both.saving.value == pytest.approx(20)
+    assert found_of(contest_of(a=0.8, steered=0.9)).verdict.name == "a"
     other = found_of(contest_of(a=0.8, steered=1.2)).verdict
     assert (other.name, other.verdict.word) == ("a", advice.YES)
 

@@ -146,7 +146,7 @@ class Finding:
         return max([self.share_percent.value] + saved)
 
     def judged(self):
-        """The rows that the verdict hangs on, most important first."""
+        """The rows that the verdict hangs on."""
         if not self.measured:
             saving = self.mix_saving
             return [Judged("mix", saving, 0, advice.verdict(saving, 0))] if saving else []
@@ -160,13 +160,13 @@ class Finding:
 
     @property
     def verdict(self):
-        """YES as soon as one row gains; else INCONCLUSIVE as long as one may; else NO. A Judged."""
+        """YES as soon as one row gains; else INCONCLUSIVE as long as one may; else NO; of the row that saves most. A Judged."""
         rows = self.judged()
         if not rows:
             nothing = advice.Verdict(advice.NO, "no call site gains by an arena, a slab or a heap")
             return Judged(None, Estimate(0.0, 0.0, 0.0), 0, nothing)
         order = [advice.YES, advice.INCONCLUSIVE, advice.NO]
-        return min(rows, key=lambda row: order.index(row.verdict.word))  # the first of equals
+        return min(rows, key=lambda row: (order.index(row.verdict.word), -row.saving.value))
 
     def settled(self):
         """Whether more rounds would neither change the verdict nor tell much more."""

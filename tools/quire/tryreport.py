@@ -78,7 +78,10 @@ class Report:
 
     def settle(self, args):
         """The verdict, from what was found."""
-        self.verdict = self.finding.verdict.verdict
+        judged = self.finding.verdict
+        self.verdict = judged.verdict
+        if judged.name and self.verdict.word != advice.INCONCLUSIVE:
+            self.verdict = self.verdict._replace(reason=self._reason(judged))
         if self.verdict.word == advice.NO and self.recording.facts.get("lost_events", 0) and not self.finding.measured:
             reason = "the trace holds only a part of the run, and that part would not gain"
             self.verdict = advice.Verdict(advice.INCONCLUSIVE, reason)
@@ -190,34 +193,44 @@ class Report:
         return lines + self._process_text() + self._today_text() + self._status_text() + [""]
 
     def _verdict_text(self):
-        judged = self.finding.verdict
         lines = [ui.bold(f"  {self.verdict.word}") + f": {self.verdict.reason}."]
-        if judged.name and self.verdict.word != advice.INCONCLUSIVE:
-            lines.append(self._saved_text(judged))
-        if self.finding.measured and judged.name == rounds.STEERED:
-            lines += self._preload_text()
+        if self.finding.measured and self.verdict.word == advice.YES:
+            rows = sorted(self.finding.judged(), key=lambda row: row.verdict.word != advice.YES or -row.saving.value)
+            for row in rows:
+                lines += self._way_text(row)
         return lines + [""]
 
-    def _saved_text(self, judged):
-        """What the row that decides saves, and how to have it."""
-        who = trytable.shown(judged.name)
-        against = f" (against {self.today_allocator})" if self.today_allocator else ""
-        gains = "saves" if judged.saving.value > 0 else "saves nothing:"
-        said = f"  {who[0].upper()}{who[1:]} {gains} {trytable.percent(judged.saving)} of the CPU time{against}"
-        if judged.verdict.word != advice.YES or not self.finding.measured:
-            return said + "."
-        return f"{said}: {self.how(judged.name)}{self._needless_text(judged)}"
+    def _reason(self, judged):
+        """The verdict in one clause, the number first."""
+        saved = f"{trytable.percent(judged.saving)} of the CPU time"
+        who = "the advice in the code, by the model" if judged.name == "mix" else self._who(judged.name)
+        against = f", against {self.today_allocator}" if self.today_allocator else ""
+        if judged.verdict.word == advice.YES and judged.saving.low >= advice.SAVING_PERCENT_MIN:
+            return f"{saved} is saved by {who}{against}"
+        if judged.verdict.word == advice.YES:
+            return f"{judged.verdict.reason} with {who}{against}"
+        return f"{judged.verdict.reason}; most by {who}{against}: {saved}"
 
-    def _needless_text(self, judged):
-        """The second figure of the advice carried out."""
+    def _who(self, name):
+        """A row as the cause of a saving."""
+        if name == rounds.STEERED:
+            sites = self.steered.written.sites
+            return f"serving {sites} call site{'s' * (sites != 1)} as advised, the program as it is"
+        return f"{trytable.shown(name)} in the place of malloc, the program as it is"
+
+    def _way_text(self, row):
+        """How to have what a row saves."""
+        if row.saving.low <= 0:
+            return []
+        lines = [f"  {trytable.shown(row.name)}, {ui.percent(row.saving.value)}: {self.how(row.name)}"]
         needless = self.finding.needless_percent
-        if judged.name != rounds.STEERED or needless is None:
-            return ""
-        frees = ui.count(self.steered.counted.needless_frees)
-        return (
-            f"\n  Its {frees} frees of what lies in arenas are still called there, for {ui.percent(needless)}; "
-            f"without these calls, in changed code, it would save {ui.percent(judged.saving.value + needless)}."
-        )
+        if row.name == rounds.STEERED and needless is not None:
+            frees = ui.count(self.steered.counted.needless_frees)
+            lines.append(
+                f"    its {frees} frees of what lies in arenas are still called, for {ui.percent(needless)}: "
+                f"code without them would save {ui.percent(row.saving.value + needless)}"
+            )
+        return lines
 
     def how(self, name):
         """The command that has a row's saving without a change of the program."""
@@ -232,16 +245,6 @@ class Report:
             row = next(r for r in self.contest.rows if r.name == name)
             how = f"LD_PRELOAD={row.library} {words}"
         return f"PYTHONMALLOC=malloc {how}" if self.target.is_python and self.today_allocator else how
-
-    def _preload_text(self):
-        """What the best preload saves, beside the advice."""
-        best = self.finding.best_preload()
-        if best is None:
-            return []
-        saving = self.finding.saving(best.name, self.finding.base)
-        if saving.low <= 0:
-            return []
-        return [f"  The best other malloc, {best.name}, saves {trytable.percent(saving)}: {self.how(best.name)}"]
 
     def _rounds_text(self):
         """How the figures came about."""
