@@ -3,8 +3,9 @@
  * quire/slab.h - elements of one size, allocated and freed by any thread, in any order.
  *
  * Use a slab when many objects of one size live and die on their own: connections, nodes, buffers, messages between threads.  Nothing is added
- * to an element; allocating and freeing on one thread is a few instructions without an atomic one; a free from another thread is one atomic
- * operation; empty pages go back to the source, also while other threads sleep; a slab that needs them again and again learns to keep them a while.
+ * to an element; allocating and freeing is a few instructions without an atomic one, also on different threads; empty pages go back to the source,
+ * also while other threads sleep; a slab that needs them again and again learns to keep them a while.  What threads keep at hand is bounded by what
+ * lives, and by CPUs.
  *
  *     struct quire_slab *slab = quire_slab_create(sizeof(struct node), NULL);
  *     struct node *n = quire_slab_alloc(slab);
@@ -12,8 +13,8 @@
  *     quire_slab_free(slab, n);              // from any thread
  *     quire_slab_destroy(slab);              // frees what is left, at once
  *
- * Freeing twice, freeing what is no element of this slab, or a pointer into the middle of an element stops the process with one line that
- * names the slab, the address and what was broken: "slab E1" to "slab E5".
+ * Freeing twice, freeing what is no element of this slab, a pointer into the middle of an element, or writing into a free element's first word
+ * stops the process with one line that names the slab, the address and what was broken: "slab E1" to "slab E7".
  *
  * Threads: every function but destroy may be called from any thread at any time.  What an ended thread had cached others use again.
  * Signals and fork: no function here may be called from a signal handler.  After fork parent and child each go on with their copy, also when
@@ -69,7 +70,7 @@ struct quire_slab_stats {
     size_t limit_bytes;   /* 0: none */
     size_t pages;         /* pages held */
     size_t empty_pages;   /* of these, pages without a live element */
-    size_t caches;        /* sets of pages, one for each thread that is using the slab or one that has ended */
+    size_t caches;        /* places that free elements are in: the slab's pages, and one for each thread that is using it */
 };
 
 /*
@@ -85,7 +86,8 @@ QUIRE_API struct quire_slab *quire_slab_create(size_t element_bytes, const struc
 QUIRE_API void quire_slab_destroy(struct quire_slab *slab);
 
 /*
- * One element, aligned, contents undefined.  NULL with errno ENOMEM: no memory, or over the limit, after every cached page has been asked for;
+ * One element, aligned, contents undefined.  Stops the process: "slab E7" this element's first word was written to while it was free, or it was freed
+ * twice.  NULL with errno ENOMEM: no memory, or over the limit, after every cached page has been asked for;
  * the slab stays usable.  Cost: about 1 ns; a page from the source now and then.  MT-Safe.
  */
 QUIRE_API void *quire_slab_alloc(struct quire_slab *slab) __attribute__((malloc));
@@ -95,28 +97,29 @@ QUIRE_API void *quire_slab_alloc_zero(struct quire_slab *slab) __attribute__((ma
 
 /*
  * Give an element back, from any thread; NULL is left alone; errno is kept.  Stops the process: "slab E1" the element is free already, "slab
- * E2" not an address of a slab, "slab E3" inside an element or behind the last, "slab E4" another slab's.  Of two threads that free one element at
- * the same moment one is stopped, now or before the element is handed out again, unless that happens while the slower of the two is still at it.  Cost: about 1.5 ns on the thread that allocated it, one
- * atomic operation elsewhere.  MT-Safe.
+ * E2" not an address of a slab, "slab E3" inside an element or behind the last, "slab E4" another slab's.  That an element is free is said by its
+ * first eight bytes: where these were written over since, or two threads free it at the same moment, the process is stopped when the second copy
+ * is about to be handed out, with "slab E1" or "slab E7".  QUIRE_SLAB_EXACT: at once, whatever was written.  Cost: about 1.5 ns.  MT-Safe.
  */
 QUIRE_API void quire_slab_free(struct quire_slab *slab, void *element);
 
 /* Up to `count` elements; returns how many: fewer only when memory is out, with errno ENOMEM.  Cost: half of single calls.  MT-Safe. */
 QUIRE_API size_t quire_slab_alloc_batch(struct quire_slab *slab, void **elements, size_t count);
 
-/* Free `count` elements, NULLs among them left alone.  Neighbours that another thread allocated cost one atomic operation together.  MT-Safe. */
+/* Free `count` elements, NULLs among them left alone.  Cost: half of single calls.  MT-Safe. */
 QUIRE_API void quire_slab_free_batch(struct quire_slab *slab, void **elements, size_t count);
 
 /*
  * Switch the defragmenter, under load too: on, allocation always takes the fullest page, so that sparse pages drain and go back; off, the
- * fullest of the first few.  Each thread follows at its next page.  Cost: a store, then once a pass over each thread's pages.  MT-Safe.
+ * fullest of the first few.  While it is on, frees go to their pages, under a lock.  Cost: some microseconds for each thread, once a pass over the
+ * pages.  MT-Safe.
  */
 QUIRE_API void quire_slab_set_defrag(struct quire_slab *slab, uint32_t on);
 
 /*
  * Give every empty page back to the source now, other threads' too, but for a thread that is inside an operation at that moment and does not
- * come out within a microsecond.  Returns bytes, bookkeeping included.  Cost: some microseconds for each
- * thread, and one step for each page that other threads freed into.  MT-Safe.
+ * come out within a microsecond.  Returns bytes, bookkeeping included.  Cost: some microseconds, less for each
+ * thread, and one step for each element that threads have at hand.  MT-Safe.
  */
 QUIRE_API size_t quire_slab_trim(struct quire_slab *slab);
 

@@ -47,10 +47,10 @@ static ALWAYS_INLINE bool alloc_short(struct slab_cache *cache, void **element)
 /* Another magazine of the thread's own; or the slab has no gate. */
 static NOINLINE void *alloc_far(struct quire_slab *slab)
 {
-    struct slab_gate *gate = slab_enter(slab);
+    uintptr_t gate = slab_enter(slab);
     struct slab_cache *near = slab_gate_cache(gate);
     void *slot;
-    bool done = near && slab_cache_turn(near) && alloc_short(near, &slot);
+    bool done = near != &slab_cache_none && slab_cache_turn(near) && alloc_short(near, &slot);
     slab_leave(gate);
     if (likely(done))
         return slot;
@@ -68,9 +68,9 @@ static NOINLINE void *alloc_far(struct quire_slab *slab)
 /* Where the code begins in its cache line is worth a tenth of a pair: it must not depend on what stands before it. */
 CACHE_ALIGNED void *quire_slab_alloc(struct quire_slab *slab)
 {
-    struct slab_gate *gate = slab_enter(slab);
+    uintptr_t gate = slab_enter(slab);
     void *slot;
-    if (likely(alloc_short((struct slab_cache *)addr_load_relaxed(&gate->cache), &slot))) {
+    if (likely(alloc_short(slab_gate_cache(gate), &slot))) {
         slab_leave(gate);
         return slot;
     }
@@ -139,8 +139,8 @@ void *quire_slab_alloc_zero(struct quire_slab *slab)
 /* As many as the thread's current magazine has. */
 static size_t alloc_some(struct quire_slab *slab, void **elements, size_t count)
 {
-    struct slab_gate *gate = slab_enter(slab);
-    struct slab_cache *cache = (struct slab_cache *)addr_load_relaxed(&gate->cache);
+    uintptr_t gate = slab_enter(slab);
+    struct slab_cache *cache = slab_gate_cache(gate);
     atomic_addr *top = (atomic_addr *)addr_load_relaxed(&cache->top);
     uint64_t key = cache->key;
     size_t got = 0;

@@ -163,9 +163,9 @@ static ALWAYS_INLINE bool free_mapped(const struct quire_slab *slab, struct slab
 /* Into another magazine of the thread's own; or the page was not in the table, or the slab has no gate. */
 static NOINLINE void free_far(struct quire_slab *slab, void *element)
 {
-    struct slab_gate *gate = slab_enter(slab);
+    uintptr_t gate = slab_enter(slab);
     struct slab_cache *near = slab_gate_cache(gate);
-    bool done = near && (free_mapped(slab, near, element) || (slab_cache_return(near) && free_mapped(slab, near, element)));
+    bool done = near != &slab_cache_none && (free_mapped(slab, near, element) || (slab_cache_return(near) && free_mapped(slab, near, element)));
     slab_leave(gate);
     if (likely(done))
         return;
@@ -183,10 +183,10 @@ static NOINLINE void free_far(struct quire_slab *slab, void *element)
 /* The code begins on a cache line, whatever stands before it: see quire_slab_alloc(). */
 CACHE_ALIGNED void quire_slab_free(struct quire_slab *slab, void *element)
 {
-    struct slab_gate *gate = slab_enter(slab);
+    uintptr_t gate = slab_enter(slab);
     struct slab_table *table = (struct slab_table *)addr_load_acquire(&slab->table); /* acquire [slab-table] */
     const struct slab_page *page = __atomic_load_n(slab_table_entry(table, (uintptr_t)element), __ATOMIC_RELAXED);
-    bool done = free_short(slab, (struct slab_cache *)addr_load_relaxed(&gate->cache), page, element);
+    bool done = free_short(slab, slab_gate_cache(gate), page, element);
     slab_leave(gate);
     if (unlikely(!done))
         free_far(slab, element);
@@ -195,8 +195,8 @@ CACHE_ALIGNED void quire_slab_free(struct quire_slab *slab, void *element)
 /* As many as go the short way; NULLs are done with. */
 static size_t free_some(struct quire_slab *slab, void **elements, size_t count)
 {
-    struct slab_gate *gate = slab_enter(slab);
-    struct slab_cache *cache = (struct slab_cache *)addr_load_relaxed(&gate->cache);
+    uintptr_t gate = slab_enter(slab);
+    struct slab_cache *cache = slab_gate_cache(gate);
     struct slab_table *table = (struct slab_table *)addr_load_acquire(&slab->table); /* acquire [slab-table] */
     atomic_addr *top = (atomic_addr *)addr_load_relaxed(&cache->top), *end = cache->end;
     uint64_t key = cache->key;

@@ -25,24 +25,30 @@ extern THREAD_LOCAL struct slab_gate slab_gates[SLAB_GATES] __attribute__((tls_m
 extern struct slab_cache slab_cache_none;
 
 /* Begin and end an operation of this thread: no instruction of it moves out, and no other thread is inside meanwhile. */
-static ALWAYS_INLINE struct slab_gate *slab_enter(const struct quire_slab *slab)
+static ALWAYS_INLINE uintptr_t slab_enter(const struct quire_slab *slab)
 {
-    struct slab_gate *gate = (struct slab_gate *)(void *)((char *)__builtin_thread_pointer() + (ptrdiff_t)(int32_t)slab->gate);
-    u32_store_relaxed(&gate->active, 1);
+    uintptr_t gate = __atomic_load_n(&slab->gate, __ATOMIC_RELAXED);
+    atomic_noise();
+    THREAD_AT(uint32_t, gate + offsetof(struct slab_gate, active)) = 1;
     atomic_fence_signal(); /* visitors: os_barrier() */
     return gate;
 }
 
-static ALWAYS_INLINE void slab_leave(struct slab_gate *gate)
+static ALWAYS_INLINE void slab_leave(uintptr_t gate)
 {
-    u32_store_release(&gate->active, 0); /* release [slab-active] */
+    if (CPU_X86_64)
+        atomic_fence_signal(); /* its stores are in order: release [slab-active] */
+    else
+        atomic_fence_release(); /* release [slab-active] */
+    atomic_noise();
+    THREAD_AT(uint32_t, gate + offsetof(struct slab_gate, active)) = 0;
 }
 
-/* The gate is not closed, and this is what it leads to. */
-static ALWAYS_INLINE struct slab_cache *slab_gate_cache(const struct slab_gate *gate)
+/* What the gate leads to: a cache, or &slab_cache_none. */
+static ALWAYS_INLINE struct slab_cache *slab_gate_cache(uintptr_t gate)
 {
-    struct slab_cache *cache = (struct slab_cache *)addr_load_relaxed(&gate->cache);
-    return cache == &slab_cache_none ? NULL : cache;
+    atomic_noise();
+    return (struct slab_cache *)THREAD_AT(uintptr_t, gate + offsetof(struct slab_gate, cache));
 }
 
 /* The same for a slab without a gate.  NULL: the thread is not inside, and has to go the long way. */

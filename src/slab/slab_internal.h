@@ -126,10 +126,10 @@ struct CACHE_ALIGNED slab_thread {
 
 struct CACHE_ALIGNED quire_slab {
     /* fixed at birth; offset: until death */
-    uint32_t offset; /* of its caches, in a thread's; NONE: they are not used */
-    uint32_t gate;   /* of its gates, from any thread's pointer */
+    uintptr_t gate; /* where its gates are, from any thread's pointer */
     uint64_t divide; /* by slot_bytes: see slab_begins() */
     atomic_addr table; /* struct slab_table *: changes under lock */
+    uint32_t offset; /* of its caches, in a thread's; NONE: they are not used */
     uint32_t id;
     size_t slot_bytes;
     uint64_t inverse; /* of slot_bytes' odd part, and the power of two beside it: see slab_slot_of() */

@@ -99,7 +99,7 @@ void slab_gate_set(struct quire_slab *slab)
 {
     uint32_t number = slab->offset != SLAB_OFFSET_NONE && slab->id < SLAB_GATES ? slab->id : 0;
     ptrdiff_t gate = (char *)&slab_gates[number] - (char *)__builtin_thread_pointer();
-    __atomic_store_n(&slab->gate, (uint32_t)(int32_t)gate, __ATOMIC_RELAXED);
+    __atomic_store_n(&slab->gate, (uintptr_t)gate, __ATOMIC_RELAXED);
 }
 
 static uint32_t gates_of(const struct slab_thread *thread)
@@ -312,7 +312,7 @@ void slab_refuse(const struct quire_slab *slab, const char *what, const void *ad
     /* The hook may look at other slabs: it must not find this thread inside. */
     u32_store_release(&slab_thread_self->active, 0); /* release [slab-active] */
     for (uint32_t i = 0; i < SLAB_GATES; i++)
-        slab_leave(&slab_gates[i]);
+        u32_store_release(&slab_gates[i].active, 0); /* release [slab-active] */
     if (locking)
         slab_unlock(locking);
     if (holding)
