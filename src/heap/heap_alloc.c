@@ -173,10 +173,9 @@ void *heap_malloc(size_t bytes)
     return alloc_slow(&heap_of_process, bytes);
 }
 
-void *heap_malloc_secure(size_t bytes)
+void *heap_malloc_slow(size_t bytes)
 {
-    void *p = heap_secure_malloc(bytes);
-    return likely(p != NULL) ? p : alloc_slow(&heap_of_process, bytes);
+    return alloc_slow(&heap_of_process, bytes);
 }
 
 static NOINLINE void *zero_large(struct quire_heap *heap, size_t bytes)

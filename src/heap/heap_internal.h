@@ -424,7 +424,10 @@ void heap_larges_destroy(struct quire_heap *heap);
 
 /* ---- heap_alloc.c: the default heap's fast ways, for the preload library ---- */
 void *heap_malloc(size_t bytes);
-void *heap_malloc_secure(size_t bytes); /* the same, where the default heap is a secure one */
+/* The same where the default heap is a secure one; what is had is zero. */
+void *heap_malloc_secure(size_t bytes);
+void *heap_malloc_slow(size_t bytes);
+void heap_free_secure(void *p);
 void *heap_malloc_zero(size_t bytes);
 void heap_free_any(void *p);
 void heap_free_found(uintptr_t found, void *p); /* the page map has been asked already */

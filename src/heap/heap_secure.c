@@ -26,7 +26,7 @@
 #include "os/os.h"
 #include "os/sanitize.h"
 
-enum { WINDOW = 16, TOUCH_BYTES = 4096, SLACK_SHIFT = 8, SLACK_MASK = 0xffff, SLACK_KEY_SHIFT = 40 };
+enum { WINDOW = 8, TOUCH_BYTES = 4096, SLACK_SHIFT = 8, SLACK_MASK = 0xffff, SLACK_KEY_SHIFT = 40 };
 
 COLD uint64_t heap_secure_seed(void)
 {
@@ -224,16 +224,17 @@ static ALWAYS_INLINE void hand_out(const struct quire_heap *heap, void *p, size_
         heap_refuse(heap, HEAP_E6, p);
 }
 
-void *heap_secure_malloc(size_t bytes)
+void *heap_malloc_secure(size_t bytes)
 {
     struct heap_local *local = heap_tls.self;
     if (unlikely(bytes - 1 >= HEAP_SMALL_MAX - HEAP_CANARY_BYTES) || unlikely(!bias_enter(&local->bias)))
-        return NULL;
+        return heap_malloc_slow(bytes);
     struct heap_bin *bin = &local->bin[heap_class_of(bytes + HEAP_CANARY_BYTES)];
     void *p = take(bin);
     bias_leave(&local->bias);
-    if (likely(p != NULL))
-        hand_out(&heap_of_process, p, bin->slot_bytes, bytes);
+    if (unlikely(p == NULL))
+        return heap_malloc_slow(bytes);
+    hand_out(&heap_of_process, p, bin->slot_bytes, bytes);
     return p;
 }
 
@@ -318,7 +319,7 @@ void heap_secure_free(struct heap_local *local, struct heap_page *page, size_t s
 }
 
 /* The long way once for each local: there its quarantine is made. */
-static bool free_mine(struct heap_local *local, struct heap_page *page, size_t slot)
+static ALWAYS_INLINE bool free_mine(struct heap_local *local, struct heap_page *page, size_t slot)
 {
     if (unlikely(!local->late) || unlikely(!bias_enter(&local->bias)))
         return false;
@@ -348,6 +349,19 @@ bool heap_secure_free_quick(struct quire_heap *heap, struct heap_local *local, s
     heap_out_add(local, owner, p);
     bias_leave(&local->bias);
     return true;
+}
+
+void heap_free_secure(void *p)
+{
+    enum { KIND_BITS = 7 };
+    struct heap_local *local = heap_tls.self;
+    struct heap_page *page = (struct heap_page *)(pagemap_find_mappable(p) - OWNER_HEAP);
+    if (likely(((uintptr_t)page & KIND_BITS) == 0) && likely(addr_load_relaxed(&page->owner) == ((uintptr_t)local | SECURE_OWNER))) {
+        size_t slot = heap_slot_of(page, p);
+        if (likely(slot < page->slots) && likely(free_mine(local, page, slot)))
+            return;
+    }
+    heap_free_any(p);
 }
 
 void heap_secure_flush(struct heap_local *local)

@@ -26,7 +26,6 @@ enum { HEAP_CANARY_BYTES = 8 };
 void *heap_secure_take_quick(struct heap_local *local, unsigned class);
 void *heap_secure_take(struct heap_bin *bin);
 bool heap_secure_has_room(const struct heap_bin *bin);
-void *heap_secure_malloc(size_t bytes); /* of the default heap, which is secure; NULL: not this way */
 /* A slot becomes a block: nobody has written to it since it was freed (else E6), and all of it is zero but the canary. */
 void heap_secure_hand_out(const struct quire_heap *heap, void *p, unsigned class, size_t bytes);
 /* By the thread that frees.  False: not this way, nothing has changed. */

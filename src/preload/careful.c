@@ -53,6 +53,9 @@ void *careful_alloc(size_t bytes)
 
 void *careful_alloc_zero(size_t count, size_t bytes)
 {
+    size_t all;
+    if (likely(u32_load_relaxed(&preload_mode) == PRELOAD_SECURED) && likely(!__builtin_mul_overflow(count, bytes, &all)))
+        return heap_malloc_secure(all);
     enum preload_mode mode = preload_ready();
     if (mode == PRELOAD_PASSES)
         return libc_alloc_zero(count, bytes);
@@ -81,7 +84,7 @@ void *careful_realloc(void *p, size_t bytes)
 void careful_free(void *p)
 {
     if (likely(u32_load_relaxed(&preload_mode) == PRELOAD_SECURED)) {
-        heap_free_any(p);
+        heap_free_secure(p);
         return;
     }
     if (!p)

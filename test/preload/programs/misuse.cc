@@ -67,15 +67,20 @@ void underflow_large()
     use(p - 1, 1);
     free(p);
 }
-/* It is the neighbour's end that is broken, if there is one: all of them are freed. */
+/* It is the neighbour's end that is broken: one is looked for, and both are freed. */
 void underflow_small()
 {
     char *p[2000];
     for (char *&q : p)
         q = get(small - 8);
-    use(p[700] - 1, 77);
-    for (char *q : p)
-        free(q);
+    for (char *upper : p)
+        for (char *lower : p)
+            if (lower + small == upper) {
+                use(upper - 1, char(upper[-1] ^ 0x55));
+                free(upper);
+                free(lower);
+                return;
+            }
 }
 
 void twice(size_t bytes, bool later)
