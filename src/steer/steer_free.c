@@ -16,7 +16,10 @@
 #include "os/os.h"
 #include "steer/steer_internal.h"
 
-enum { TIMED_EVERY = 64 };
+enum {
+    TIMED_EVERY = 64,
+    TIMED_TICKS_MAX = 20000 /* some microseconds: no free takes so long by itself */
+};
 
 static ALWAYS_INLINE struct steer_chunk *chunk_of(const void *p)
 {
@@ -126,6 +129,8 @@ void steer_free_timed(void *p)
     steer_free(p);
     uint64_t after = steer_ticks();
     empty = before - empty; /* what looking at the clock costs by itself */
+    if (after - before > TIMED_TICKS_MAX || empty > TIMED_TICKS_MAX)
+        return; /* another process had the CPU meanwhile */
     self->timed_frees++;
     self->timed_ticks += after - before > empty ? after - before - empty : 0;
 }

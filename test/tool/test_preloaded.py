@@ -51,4 +51,4 @@ def test_a_program_on_another_malloc_is_compared_with_that_and_it_is_said(tmp_pa
     assert "LD_PRELOAD gives it libjemalloc.so.2: all other runs were without that" in done.stdout
     assert "With libjemalloc.so.2, as it runs today, it takes" in done.stdout
     runs = (tmp_path / "log").read_text()
-    assert runs == "lj" * (len(runs) // 2) + "l"  # in turns, and recorded on libc's
+    assert runs.count("j") == 2 and runs.count("l") >= 3  # one run as it is, one with the installed library; else on libc's

@@ -14,6 +14,7 @@ from collections import namedtuple
 
 import cxxnames
 import render
+import report.figures as figures
 import report.page as report_page
 import report.subject as report_subject
 import tracefile
@@ -100,17 +101,27 @@ def of_try(document):
     )
     for key, name in (
         ("allocation_share_percent", "allocation's share"),
-        ("saving_percent", "saved by the advised mix"),
+        ("saving_percent", "saved"),
     ):
         if key in document:
             found[name] = estimate(document[key], "percent")
     for row in document.get("allocators", []):
         if "error" not in row:
-            name = "advised mix" if row["name"] == "mix" else row["name"]
-            found[f"{name}: one operation"] = estimate(row["cpu_ns_per_op"], "ns")
-            peak = Figure(row["replay_peak_rss_bytes"], None, None, "bytes")
-            found[f"{name}: peak memory of the replay"] = peak
+            found.update(of_allocator(figures.shown_name(row["name"], document), row))
     found.update(of_facts(document["trace"]))
+    return found
+
+
+def of_allocator(name, row):
+    """Figures of one row of a `try`: what was run, what was replayed."""
+    found = {}
+    if row.get("measured") and name != "libc":
+        found[f"{name}: saved"] = estimate(row["saving_percent"], "percent")
+    if row.get("peak_rss_bytes"):
+        found[f"{name}: peak memory of the program"] = Figure(row["peak_rss_bytes"], None, None, "bytes")
+    if row.get("cpu_ns_per_op"):
+        found[f"{name}: one operation, replayed"] = estimate(row["cpu_ns_per_op"], "ns")
+        found[f"{name}: peak memory of the replay"] = Figure(row["replay_peak_rss_bytes"], None, None, "bytes")
     return found
 
 
