@@ -163,7 +163,7 @@ void *quire_heap_alloc(struct quire_heap *heap, size_t bytes)
     return alloc_slow(heap, bytes);
 }
 
-void *heap_malloc(size_t bytes)
+CACHE_ALIGNED void *heap_malloc(size_t bytes) /* what is linked before it would move it within its lines: a tenth of its time */
 {
     if (likely(bytes <= HEAP_SMALL_MAX)) {
         void *p = alloc_quick(heap_tls.self, heap_class_of(bytes));

@@ -29,11 +29,15 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+/* Apart, so that malloc itself reads the mode once. */
+static NOINLINE void *alloc_otherwise(size_t bytes, struct steer_call call)
+{
+    return preload_steers() ? steer_alloc(bytes, call) : careful_alloc(bytes);
+}
+
 EXPORT void *malloc(size_t bytes)
 {
-    if (preload_serves())
-        return heap_malloc(bytes);
-    return preload_steers() ? steer_alloc(bytes, STEER_CALLER) : careful_alloc(bytes);
+    return preload_serves() ? heap_malloc(bytes) : alloc_otherwise(bytes, STEER_CALLER);
 }
 
 EXPORT void free(void *p)

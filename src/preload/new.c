@@ -81,11 +81,14 @@ static COLD void *new_slow(size_t bytes, size_t align_bytes)
     }
 }
 
+static NOINLINE void *new_otherwise(size_t bytes, struct steer_call call)
+{
+    return preload_steers() ? steer_alloc(bytes, call) : careful_alloc(bytes);
+}
+
 static ALWAYS_INLINE void *new_quick(size_t bytes, struct steer_call call)
 {
-    if (preload_serves())
-        return heap_malloc(bytes);
-    return preload_steers() ? steer_alloc(bytes, call) : careful_alloc(bytes);
+    return preload_serves() ? heap_malloc(bytes) : new_otherwise(bytes, call);
 }
 
 /* ---- new ---- */

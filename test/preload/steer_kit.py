@@ -20,7 +20,7 @@ def record(folder, command, **options):
     """The ways to malloc of the busiest process of a command, as the analyser tells them."""
     trace = folder / "wild.qtr"
     env = {**environment(), "LD_PRELOAD": str(BUILD / "tools" / "libquire-record.so"), "QUIRE_RECORD": str(trace), **options.pop("env", {})}
-    subprocess.run([str(w) for w in command], env=env, check=True, capture_output=True, timeout=300, **options)
+    subprocess.run([str(w) for w in command], env=env, check=False, capture_output=True, timeout=300, **options)  # on libc it may end otherwise
     busiest = max(folder.glob("wild.qtr*"), key=os.path.getsize)
     paths = folder / "paths.json"
     analyse = BUILD / "tools" / "quire-analyse"
