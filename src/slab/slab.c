@@ -200,15 +200,6 @@ static bool slot_bytes_of(size_t element_bytes, size_t align_bytes, size_t *out)
     return true;
 }
 
-/* Of an odd number, modulo 2^64: right in 3 bits, then in twice as many with each step.  (Newton; Hacker's Delight, 10-16.) */
-static uint64_t inverse_of(uint64_t odd)
-{
-    uint64_t inverse = odd;
-    for (int bits = 3; bits < WORD_BITS; bits *= 2)
-        inverse *= 2 - odd * inverse;
-    return inverse;
-}
-
 /* The header of the home page, and on the default source the first elements, lie behind the struct. */
 static void home_layout(struct quire_slab *slab, bool with_slots)
 {
@@ -253,8 +244,6 @@ static int options_read(struct quire_slab *slab, size_t element_bytes, const str
         return ENOMEM;
     slab->flags = opts->flags;
     slab->element_bytes = element_bytes ? element_bytes : 1;
-    slab->twos = bits_lowest(slab->slot_bytes);
-    slab->inverse = inverse_of(slab->slot_bytes >> slab->twos);
     slab->limit_bytes = opts->limit_bytes;
     slab->watched = sanitize_watched() || sanitize_race_watched();
     slab->source = opts->source ? opts->source : quire_source_default();

@@ -132,8 +132,6 @@ struct CACHE_ALIGNED quire_slab {
     uint32_t offset; /* of its caches, in a thread's; NONE: they are not used */
     uint32_t id;
     size_t slot_bytes;
-    uint64_t inverse; /* of slot_bytes' odd part, and the power of two beside it: see slab_slot_of() */
-    uint32_t twos;
     uint32_t flags;
     bool watched, markable;
     bool straight; /* no magazines: every operation is settled on its page */
@@ -369,15 +367,11 @@ void slab_repair(struct quire_slab *slab); /* nobody has any magazine of it */
 
 /* ---- small things ---- */
 
-/*
- * The slot that begins at `p`: below slot_count exactly when one does, whatever p is.  slot_bytes = odd * 2^twos; multiplying by the odd part's
- * inverse and rotating maps the 2^64 offsets one to one, and q * slot_bytes to q: so nothing else can come out below slot_count.
- * (Exact division: Granlund and Montgomery 1994, section 9; Warren, Hacker's Delight, 10-17.)
- */
-static ALWAYS_INLINE size_t slab_slot_of(const struct quire_slab *slab, const struct slab_page *page, const void *p)
+/* The slot that begins at `p`: below slot_count exactly when one does, whatever p is. */
+static inline size_t slab_slot_of(const struct quire_slab *slab, const struct slab_page *page, const void *p)
 {
-    uint64_t product = ((uintptr_t)p - addr_load_relaxed(&page->slots)) * slab->inverse;
-    return product >> (slab->twos & 63) | product << (-slab->twos & 63);
+    size_t offset = (uintptr_t)p - addr_load_relaxed(&page->slots);
+    return offset % slab->slot_bytes == 0 ? offset / slab->slot_bytes : SIZE_MAX;
 }
 
 /* An element begins so many bytes behind the page's first: a multiple of slot_bytes, as both are below 2^32.  (Lemire, Kaser and Kurz 2019.) */
