@@ -51,8 +51,13 @@ bool heap_charge(struct quire_heap *heap, size_t bytes)
         if (bytes > room || mapped > room - bytes)
             return false;
     while (!size_cas_relaxed(&heap->mapped_bytes, &mapped, mapped + bytes));
-    size_max_relaxed(&heap->peak_bytes, mapped + bytes);
     return true;
+}
+
+/* What was charged for has been had. */
+void heap_charged(struct quire_heap *heap)
+{
+    size_max_relaxed(&heap->peak_bytes, size_load_relaxed(&heap->mapped_bytes));
 }
 
 void heap_discharge(struct quire_heap *heap, size_t bytes)

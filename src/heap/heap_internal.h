@@ -259,6 +259,7 @@ void heap_bins_clear(struct heap_local *local); /* no page */
 void heap_local_init(struct heap_local *local, struct quire_heap *heap);
 struct heap_local *heap_local_make(struct quire_heap *heap); /* on no list; NULL: there is no memory */
 bool heap_charge(struct quire_heap *heap, size_t bytes);
+void heap_charged(struct quire_heap *heap);
 void heap_discharge(struct quire_heap *heap, size_t bytes);
 void heap_change_begin(struct quire_heap *heap);
 void heap_change_end(struct quire_heap *heap);

@@ -207,6 +207,7 @@ static void *large_try(struct quire_heap *heap, size_t bytes, size_t align_bytes
         heap_discharge(heap, held);
         return NULL;
     }
+    heap_charged(heap);
     *is_zero = (span.flags & QUIRE_SPAN_ZERO) != 0;
     return heap_large_start(page);
 }
@@ -317,6 +318,7 @@ static void *remap(struct quire_heap *heap, struct heap_page *page, size_t bytes
         heap_discharge(heap, bytes - old_bytes);
     if (!start)
         return NULL;
+    heap_charged(heap);
     if (bytes < old_bytes)
         heap_discharge(heap, old_bytes - bytes);
     return moved(heap, page, start, bytes);
@@ -336,6 +338,7 @@ static void *to_alone(struct quire_heap *heap, struct heap_page *page, size_t by
         heap_discharge(heap, bytes);
         return NULL;
     }
+    heap_charged(heap);
     memcpy(start, old.start, old.bytes < bytes ? old.bytes : bytes);
     pagemap_clear(old.start, os_page_bytes());
     moved(heap, page, start, bytes);
@@ -396,6 +399,7 @@ static void *sealed_resize(struct quire_heap *heap, struct heap_page *page, size
             heap_discharge(heap, usable - had);
             return NULL;
         }
+        heap_charged(heap);
     }
     return start;
 }

@@ -59,6 +59,7 @@ bool heap_meta_take(struct quire_heap *heap, size_t bytes, struct quire_span *sp
         heap_discharge(heap, bytes);
         return false;
     }
+    heap_charged(heap);
     size_add_relaxed(&heap->meta_bytes, bytes);
     return true;
 }

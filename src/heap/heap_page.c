@@ -91,6 +91,7 @@ static bool memory_take(struct quire_heap *heap, unsigned class, size_t bytes, s
         heap_discharge(heap, bytes);
         return false;
     }
+    heap_charged(heap);
     if (class == HEAP_ZERO)
         (void)os_guard(span->start, bytes, true);
     return true;

@@ -128,3 +128,18 @@ TEST(HeapLimit, two_heaps_have_a_limit_each)
     EXPECT_NE(none.alloc(8 * mib), nullptr);
     EXPECT_EQ(none.stats().limit_bytes, 0u);
 }
+
+TEST(HeapLimit, an_allocation_that_is_refused_is_no_peak)
+{
+    Heap heap({.name = "peak"});
+    void *p = quire_heap_alloc(heap, 100000);
+    ASSERT_NE(p, nullptr);
+    size_t peak = heap_stats(heap).peak_bytes;
+    EXPECT_GE(peak, heap_stats(heap).mapped_bytes);
+    errno = 0;
+    EXPECT_EQ(quire_heap_alloc(heap, size_t(1) << 46), nullptr);
+    EXPECT_EQ(errno, ENOMEM);
+    EXPECT_EQ(quire_heap_realloc(heap, p, size_t(1) << 46), nullptr);
+    EXPECT_LE(heap_stats(heap).peak_bytes, peak + mib) << "headers at most";
+    quire_heap_free(heap, p);
+}
