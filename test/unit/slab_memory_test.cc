@@ -113,8 +113,13 @@ TEST_F(SlabMemory, a_thousand_slabs_that_once_held_an_element_are_four_mebibytes
     EXPECT_LE(rss_bytes() - rss, 4 * mib + mib / 2);
     for (quire_slab *slab : slabs)
         quire_slab_trim(slab);
-    quire_source_trim(quire_source_default());
-    EXPECT_LE(rss_bytes() - rss, 4 * mib + mib / 8);
+    {
+        Decay decay(30000000);
+        EXPECT_TRUE(at_last([&] {
+            quire_source_trim(quire_source_default());
+            return rss_bytes() - rss <= 4 * mib + mib / 8;
+        })) << rss_bytes() - rss << ": this thread's caches of a thousand slabs go back at a tick";
+    }
     for (quire_slab *slab : slabs)
         quire_slab_destroy(slab);
 }

@@ -137,7 +137,8 @@ def write_plan(judged, path):
     """The plan file of one trace, and a line about it."""
     written = steering.write_plan(judged.recording, judged.mixed, path)
     if not written.sites:
-        ui.note(f"{path}: a plan without a call site: an arena serves none better than the heap does")
+        memory = f"; {ui.size(written.memory_bytes)} are expected, in huge pages" if written.memory_bytes else ""
+        ui.note(f"{path}: a plan without a call site: an arena serves none better than the heap does{memory}")
         return
     share = ui.percent(100 * written.steered_allocs / max(1, written.allocs))
     ui.note(f"{path}: {ui.count(written.sites)} call site{'s' * (written.sites > 1)}, {share} of the allocations; quire run --plan {shlex.quote(path)} -- PROGRAM")

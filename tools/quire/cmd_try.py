@@ -50,6 +50,7 @@ it back; one that may run only once: --once. One that does not end by itself, as
 126, 127 when it cannot be run; 3 when it cannot be traced; with --strict 4 when the verdict is INCONCLUSIVE."""
 
 REPLAY_SHARE, LOOK_SHARE, KEEP_SHARE = 0.1, 0.05, 0.1  # of the time limit; the rest, and what they leave, is for the rounds
+PLAN_BYTES_MIN = 2 << 20  # a plan without call sites that expects less memory, not one huge page, changes nothing
 HIDDEN_ALLOCATOR_BYTES = 64 << 20
 
 
@@ -183,14 +184,12 @@ def model(report, folder, args, limit_s):
 def steer(report, folder):
     """The advice as a plan that is carried out in the program: one run that counts what a changed program would not do, and a row of its own."""
     contest, path, counted = report.contest, f"{folder}/steered.plan", f"{folder}/steered.json"
-    if not report.mix.path:
-        return
     written = steering.write_plan(report.recording, report.mix, path)
-    if not written.sites:
+    if not written.sites and written.memory_bytes < PLAN_BYTES_MIN:
         return
     library = serving.drop_in()
     timed = rounds.Row("timed", library, lambda env: steering.environment(env, path, report=counted, timed=True))
-    ui.note(f"carrying the advice out: {written.sites} call sites are served by arenas, the rest by Quire's heap")
+    ui.note(f"carrying the advice out: {tryreport.carried_out(written)}")
     contest.run_once(timed)
     report.steered = finding.Steered(written, steering.counters(counted))
     contest.add(rounds.Row(rounds.STEERED, library, lambda env: steering.environment(env, path)))

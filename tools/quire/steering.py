@@ -5,7 +5,7 @@ steering.py - the advice carried out on the unmodified program: plan files, and 
     recording + mix --write_plan()--> NAME.plan --environment()--> the program under libquire-malloc.so --report--> counters()
 
     written = steering.write_plan(recording, mixed, path)       recording: tracefile.analyse(); mixed: advise.mix.choose()
-        -> Written(path, sites, steered_allocs, allocs, left)   sites: how many are steered; 0: there is nothing to carry out
+        -> Written(path, sites, steered_allocs, allocs, left, memory_bytes)   sites: how many are steered; 0: there is nothing to carry out
                                                                 left: [(site number, why it is left to the heap)]
     env = steering.environment(base, path, report=FILE, control=False, timed=False)
         -> base with LD_PRELOAD and QUIRE_CONF, ours first; other preloaded libraries and the user's QUIRE_CONF stay
@@ -45,7 +45,7 @@ STRANGERS_SHARE_MAX = 1 / 8  # of the arena's peak: what these hold at their own
 POOLS_MAX = 63
 CXX_LIBRARY = re.compile(r"lib(stdc\+\+|c\+\+|c\+\+abi)\.so")
 
-Written = namedtuple("Written", "path sites steered_allocs allocs left")
+Written = namedtuple("Written", "path sites steered_allocs allocs left memory_bytes")
 Counters = namedtuple(
     "Counters", "blocks bytes needless_frees needless_free_ns fallbacks sites refused"
 )
@@ -245,6 +245,7 @@ def write_plan(recording, mixed, path):
         sum(site.allocs for site in steered),
         sum(site.allocs for site in plan.sites),
         sorted(tree.left.items()),
+        plan.memory_bytes,
     )
 
 

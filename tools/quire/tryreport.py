@@ -28,6 +28,13 @@ from version import VERSION
 NOTHING = "nothing worth looking at"
 
 
+def carried_out(written):
+    """What a plan does in the program, in words."""
+    parts = [f"{written.sites} call site{'s' * (written.sites != 1)} on arenas"] * bool(written.sites)
+    parts += [f"{ui.size(written.memory_bytes)} expected, in huge pages"] * bool(written.memory_bytes)
+    return f"{', '.join(parts)}; the rest as the drop-in"
+
+
 class Report:
     """Filled step by step; `text` and `document` say what is there."""
 
@@ -214,8 +221,7 @@ class Report:
     def _who(self, name):
         """A row as the cause of a saving."""
         if name == rounds.STEERED:
-            sites = self.steered.written.sites
-            return f"serving {sites} call site{'s' * (sites != 1)} as advised, the program as it is"
+            return f"the advice carried out ({carried_out(self.steered.written)}), the program as it is"
         return f"{trytable.shown(name)} in the place of malloc, the program as it is"
 
     def _way_text(self, row):
@@ -303,6 +309,7 @@ class Report:
                 render.estimate_json(Estimate(*(v + needless for v in found.saving(rounds.STEERED)))) if ran and needless is not None else None
             ),
             "sites": written.sites,
+            "expected_bytes": written.memory_bytes,
             "steered_allocations": written.steered_allocs,
             "allocations": written.allocs,
             "needless_frees": counted and counted.needless_frees,

@@ -18,7 +18,7 @@ CODE = "advice in the code"
 CARRIED_OUT = "advice carried out"
 WORDS = {
     "drop-in": "drop-in: Quire's heap in the place of malloc (libquire-malloc.so), the program as it is",
-    STEERED: f"{CARRIED_OUT}: libquire-malloc.so with a plan: the call sites below are served as advised, the program as it is",
+    STEERED: f"{CARRIED_OUT}: libquire-malloc.so with a plan: which call sites get arenas, and how much memory to expect; the program as it is",
     "mix": f"{CODE}: the same as a change of the code, with the frees gone that it makes needless; modelled by a replay",
 }
 
