@@ -11,7 +11,7 @@ quire_gdb.py - Quire's objects in gdb: of a core file, or of a process that is b
     page map   (address -> owner)       ---> arenas, which are in no list; the owner of an address
 
 Nothing of the process is run: its memory is read by the types that the library's debug information describes.
-What is on its way between threads (warm slots, frees by others) counts as free, as it does in a running process.
+What threads keep to hand out again (magazines, warm slots), and what others have freed, counts as free, as it does in a running process.
 Works by itself: no other file is needed.
 """
 
@@ -23,7 +23,7 @@ import gdb
 LEVEL_BITS, KIND_MASK = 18, 7
 KINDS = {1: "arena", 2: "slab", 3: "percpu", 4: "heap"}
 WORD_BITS = 64
-HEAP_UNUSED, LARGE_OWNER, HEAP_SECURE = 0, 1, 1
+HEAP_UNUSED, LARGE_OWNER, SECURE_OWNER = 0, 1, 2
 PERCPU_PAGE_BYTES, PERCPU_EDGE_BYTES = 8192, 64
 MAP_SLOTS_MAX = 4096
 CHAIN_MAX, BAR = 1 << 22, 48
@@ -122,6 +122,14 @@ def bits_of(found):
     return int.from_bytes(found.tobytes(), "little")
 
 
+def idle_bits(idle, start, slot_bytes, slots):
+    """Bits of a page's slots that are among these sorted addresses."""
+    bits = 0
+    for address in idle[bisect.bisect_left(idle, start) : bisect.bisect_left(idle, start + slots * slot_bytes)]:
+        bits |= 1 << (address - start) // slot_bytes
+    return bits
+
+
 class Page:
     """A page of slots: what quire.map/1 has of it."""
 
@@ -155,24 +163,52 @@ def slabs():
             yield "slab", slab.text("name"), slab["birth"], slab
 
 
-def slab_page(thing, page):
-    """A slab's page: live is what is not free, not freed by others, and not only claimed."""
-    slots, slot_bytes = page["slot_count"], thing[3]["slot_bytes"]
-    pairs = words(page.end_of("pair"), 2 * page["words"])
-    free, remote = bits_of(pairs[0::2]), bits_of(pairs[1::2])
-    claimed = page["claimed"]
-    if claimed < page["words"] and page["avail"]:
-        free |= words(page["avail"], 1)[0] << WORD_BITS * claimed
-    live = ~(free | remote) & ((1 << slots) - 1)
-    size = page["span.bytes"] or slots * slot_bytes
-    return Page(thing, page["slots"], size, slot_bytes, slots, live)
+def slab_caches(slab):
+    """Every thread's cache of one slab."""
+    at = slab["id"] * Struct.of("slab_cache").bytes
+    for records in variables("records", "slab_thread.c"):
+        for thread in chain(field_of(records, "records", "all.word"), "slab_thread", "next"):
+            if slab["id"] < thread["count"]:
+                cache = Seen("slab_cache", thread["caches"] + at)
+                if cache["slab"] == slab.address:
+                    yield cache
+
+
+def slab_mags(slab):
+    """(magazine, slots in it) of the slab's magazines and its threads'; of a current one the cache says how many."""
+    for mag in chain(slab["depot"], "slab_mag", "next"):
+        yield mag, mag["count"]
+    for cache in slab_caches(slab):
+        mag = Seen("slab_mag", cache["cur"])
+        yield mag, (cache["top"] - mag.address - mag.struct.bytes) // 8
+        if cache["prev"]:
+            mag = Seen("slab_mag", cache["prev"])
+            yield mag, mag["count"]
+        for mag in chain(cache["own"], "slab_mag", "next"):
+            yield mag, mag["count"]
+
+
+def slab_idle(slab):
+    """Sorted addresses of slots that no free bit shows: those in magazines."""
+    found = []
+    for mag, count in slab_mags(slab):
+        found += words(mag.address + mag.struct.bytes, min(max(count, 0), mag["room"]))
+    return sorted(found)
+
+
+def slab_page(thing, page, idle):
+    """A slab's page: live is what is neither free in it nor in a magazine."""
+    start, slots, slot_bytes = page["slots"], page["slot_count"], thing[3]["slot_bytes"]
+    free = bits_of(words(page.end_of("free"), page["words"])) | idle_bits(idle, start, slot_bytes, slots)
+    size = slots * slot_bytes if page["home"] else page["span.bytes"]
+    return Page(thing, start, size, slot_bytes, slots, ~free & ((1 << slots) - 1))
 
 
 def slab_pages(thing):
     """Pages of one slab."""
-    for local in chain(thing[3]["locals"], "slab_local", "next"):
-        for page in chain(local["all"], "slab_page", "all_next"):
-            yield slab_page(thing, page)
+    idle = slab_idle(thing[3])
+    for page in chain(thing[3]["all"], "slab_page", "all_next"):
+        yield slab_page(thing, page, idle)
 
 
 # ---- heaps ----
@@ -188,8 +224,8 @@ def heaps():
 
 def heap_key(heap):
     """What hides the links of blocks on their way, in the library that has this heap."""
-    keys = variables("heaps", "heap.c")
-    return field_of(min(keys, key=lambda k: abs(k - heap.address)), "heaps", "key") if keys else 0
+    keys = variables("heap_key_word", "heap.c")
+    return words(min(keys, key=lambda k: abs(k - heap.address)), 1)[0] if keys else 0
 
 
 def linked(first, key):
@@ -222,13 +258,16 @@ def heap_page(thing, page, idle):
     start, size = page["span.start"], page["span.bytes"]
     if page["owner"] & LARGE_OWNER:
         guard = 1 << page["guard_shift"] if page["guard_shift"] else 0
-        return Page(thing, start + guard, size - 2 * guard, size - 2 * guard, 1, 1)
+        size -= 2 * guard
+        if guard and page["is_mapped"]:  # what is reserved behind it cannot be touched
+            os_page = 1 << next(roots())[1]
+            size = -(-max(page["asked_bytes"], 1) // os_page) * os_page
+        return Page(thing, start + guard, size, size, 1, 1)
     slots, slot_bytes, count = page["slots"], page["slot_bytes"], page["words"]
     free = bits_of(words(page.end_of("free"), count))
-    if thing[3]["flags"] & HEAP_SECURE:
+    if page["owner"] & SECURE_OWNER:
         free |= bits_of(words(page.end_of("free") + 8 * count, count))
-    for i in range(bisect.bisect_left(idle, start), bisect.bisect_left(idle, start + slots * slot_bytes)):
-        free |= 1 << (idle[i] - start) // slot_bytes
+    free |= idle_bits(idle, start, slot_bytes, slots)
     return Page(thing, start, size, slot_bytes, slots, ~free & ((1 << slots) - 1))
 
 
