@@ -124,7 +124,7 @@ struct slab_table *slab_table_new(struct quire_slab *slab, size_t entries)
 void slab_table_drop(struct quire_slab *slab, struct slab_table *table)
 {
     ((struct slab_chunk *)(void *)table - 1)->used = 0;
-    slab->outgrown = true;
+    __atomic_store_n(&slab->outgrown, true, __ATOMIC_RELAXED); /* others look at it without the lock */
 }
 
 /* The first unused header with room for so many words. */

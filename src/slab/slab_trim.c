@@ -40,7 +40,7 @@ void slab_collect(struct quire_slab *slab, bool patient)
 static size_t headers_trim(struct quire_slab *slab, bool patient)
 {
     slab_lock(slab);
-    slab->outgrown = false;
+    __atomic_store_n(&slab->outgrown, false, __ATOMIC_RELAXED); /* others look at it without the lock */
     struct slab_chunk *idle = slab_headers_idle(slab) ? slab_headers_unlink(slab) : NULL;
     slab_unlock(slab);
     if (!idle)
