@@ -21,8 +21,8 @@ import sequential
 from measure import Estimate, estimate
 from rounds import LIBC, STEERED, TODAY
 
-# How wrong a modelled saving may be where no run of the program tells: a part of it, and never less than some points. doc/prediction.md
-# has where they come from.
+# How wrong a modelled saving may be where no run of the program tells: a part of it, and never less than some points. About the medians
+# that doc/prediction.md has of a noisy machine; a calm one has to say better.
 ERROR_USUAL, ERROR_POINTS = 0.6, 5.0
 SHARE_TOLERANCE = 1 / 3
 

@@ -30,7 +30,7 @@ from measure import Estimate
 
 LIBC, TODAY, STEERED = "libc", "today", "steered"
 # Runs of another hour say something else: by so many points, and by so much of the saving, beyond the scatter of one hour's rounds.
-# From doc/prediction.md, where `try` and plain runs follow one another.
+# Assumed: doc/prediction.md has too few calm runs yet to tell them.
 ELSEWHEN_POINTS, ELSEWHEN_SHARE = 0.5, 0.03
 FEW_ROUNDS_POINTS = 20.0  # the reach of a single round of all rows, of which nothing else is known
 ROUNDS_ALL = 6  # as many rounds of all rows must fit, or the rows that decide go on alone
