@@ -5,6 +5,7 @@ shapes_table.py - bench/shapes with the slab and with every malloc, in turn: M a
 
     bench/shapes_table.py --rounds 5            # all columns, about three minutes
     bench/shapes_table.py ring local            # some shapes only
+    bench/shapes_table.py --heap                # the heap instead of the slab: the drop-in, preloaded
 
 Each figure is the median of the rounds; a ratio is the median of the rounds' own ratios, the slab's figure over the best malloc's of the same round.
 Not here: the shapes (shapes.c), other tables (`quire bench`).
@@ -19,6 +20,7 @@ import sys
 from pathlib import Path
 
 SHAPES = Path(__file__).resolve().parent.parent / "build" / "release" / "bench" / "shapes"
+OURS = {"slab": None, "heap": str(SHAPES.parent.parent / "libquire-malloc.so")}
 PEERS = {"mimalloc": "libmimalloc.so.2", "tcmalloc": "libtcmalloc_minimal.so.4", "jemalloc": "libjemalloc.so.2"}
 #          shape, threads, bytes
 COLUMNS = [
@@ -33,17 +35,17 @@ def figure(allocator, shape, threads, size, cpu_ms):
     environment = dict(os.environ)
     if allocator != "slab":
         words += ["--allocator", "malloc"]
-        environment["LD_PRELOAD"] = PEERS[allocator]
+        environment["LD_PRELOAD"] = OURS["heap"] if allocator == "heap" else PEERS[allocator]
     done = subprocess.run([str(w) for w in words], env=environment, capture_output=True, text=True, timeout=60, check=True)
     row = json.loads(done.stdout)
-    return row["m_allocations_per_cpu_s"] if row["allocator"] in (allocator, "quire-slab") else None
+    return row["m_allocations_per_cpu_s"] if row["allocator"] in (allocator, "quire-slab", "libquire-malloc", "quire") else None
 
 
-def column(shape, threads, size, rounds, cpu_ms):
+def column(ours, shape, threads, size, rounds, cpu_ms):
     """By allocator its figures, one a round."""
     seen = {}
     for _ in range(rounds):
-        for allocator in ["slab", *PEERS]:
+        for allocator in [ours, *PEERS]:
             seen.setdefault(allocator, []).append(figure(allocator, shape, threads, size, cpu_ms))
     return {allocator: figures for allocator, figures in seen.items() if None not in figures}
 
@@ -53,18 +55,19 @@ def main():
     arguments.add_argument("shapes", nargs="*", help="of local, replace, ring, produce, handover; none: all")
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--cpu-ms", type=int, default=300, help="CPU time of one run")
+    arguments.add_argument("--heap", dest="ours", action="store_const", const="heap", default="slab", help="the drop-in instead of the slab")
     chosen = arguments.parse_args()
     if not SHAPES.exists():
         sys.exit(f"{SHAPES} is missing: cmake --preset release && cmake --build --preset release")
     print(f"load {os.getloadavg()[0]:.1f}, {chosen.rounds} rounds")
-    print(f"{'':22}" + "".join(f"{name:>10}" for name in ["slab", *PEERS]) + "  slab / best")
+    print(f"{'':22}" + "".join(f"{name:>10}" for name in [chosen.ours, *PEERS]) + f"  {chosen.ours} / best")
     for shape, threads, size in COLUMNS:
         if chosen.shapes and shape not in chosen.shapes:
             continue
-        seen = column(shape, threads, size, chosen.rounds, chosen.cpu_ms)
-        others = [figures for allocator, figures in seen.items() if allocator != "slab"]
-        ratio = statistics.median(mine / max(of) for mine, *of in zip(seen["slab"], *others)) if others else float("nan")
-        cells = "".join(f"{statistics.median(seen[name]):10.0f}" if name in seen else f"{'-':>10}" for name in ["slab", *PEERS])
+        seen = column(chosen.ours, shape, threads, size, chosen.rounds, chosen.cpu_ms)
+        others = [figures for allocator, figures in seen.items() if allocator != chosen.ours]
+        ratio = statistics.median(mine / max(of) for mine, *of in zip(seen[chosen.ours], *others)) if others else float("nan")
+        cells = "".join(f"{statistics.median(seen[name]):10.0f}" if name in seen else f"{'-':>10}" for name in [chosen.ours, *PEERS])
         print(f"{shape:9} x{threads} {size:4} B   {cells}  {ratio:.2f}", flush=True)
 
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """check_includes - the include rule: layers point down only, siblings of layer 3 never meet.
 
-    os < base < pages < arena | slab | percpu | heap < look | steer < compat < preload
+    os < base < pages < arena | slab | percpu | heap < look | steer < compat | prof < preload
 
 A file of src/MODULE may include its own module, every module of a lower layer, and public headers.
 A public header counts as the module that owns it (quire/arena.h is arena's) and as everything that
@@ -18,8 +18,8 @@ from pathlib import Path
 import checklib
 
 LAYER_BY_MODULE = {
-    "os": 0, "base": 1, "pages": 2, "arena": 3, "slab": 3, "percpu": 3, "heap": 3, "look": 4, "steer": 4,
-    "compat": 5, "preload": 6,
+    "os": 0, "base": 1, "pages": 2, "slots": 2, "arena": 3, "slab": 3, "percpu": 3, "heap": 3, "look": 4, "steer": 4,
+    "compat": 5, "prof": 5, "preload": 6,
 }  # fmt: skip
 MODULE_BY_HEADER = {
     "source": "pages", "arena": "arena", "slab": "slab", "percpu": "percpu", "percpu_inline": "os", "counter": "percpu", "histogram": "percpu", "heap": "heap",

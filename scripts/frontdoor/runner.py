@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""runner - one step of ./quire test: a build, the checks, ctest in one preset, or pytest in one
-directory.
+"""runner - one step of ./quire test: Python's packages, a build, the checks, ctest in one preset, or
+pytest in one directory.
 
 A step runs commands with their output in build/log/STEP.txt and reads the counts from the runner's
 own closing line.
 Invariants: R1  status is None until the step has ended, then 0 or the status of what failed.
             R2  a step whose status is not 0 counts at least one failure, crash or not.
-            R3  what a step starts has every signal at its default, none blocked, and umask 022, whoever
-                called ./quire (nohup, a shell's background, cron).
+            R3  what a step starts has every signal at its default, none blocked, umask 022, and a Python that
+                keeps what it compiled, whoever called ./quire (nohup, a shell's background, cron).
 """
 
 import os
@@ -33,6 +33,7 @@ _PYTEST_NONE_COLLECTED = 5
 def begin_anew():
     """R3, for everything that is started from here on."""
     os.umask(0o022)
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # the tool starts some thousand times: each would compile it
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE}:
         if signal.getsignal(number) == signal.SIG_IGN:
@@ -49,7 +50,7 @@ class Step:
         self.root, self.name, self.after = root, name, list(after)
         self.status, self.closing, self.seconds, self.expression = None, "", 0.0, None
         self.passed = self.failed = self.skipped = 0
-        self.log = say.fresh_log(root, name.replace(" ", "-"))
+        self.log = say.fresh_log(root, name.replace(" ", "-").replace("/", "-of-"))
 
     def run(self):
         broken = [step.name for step in self.after if step.status != 0]
@@ -58,7 +59,11 @@ class Step:
             return
         started, status = time.monotonic(), 0
         for command in self.commands():
-            status = _run_logged(command, self.root, self.log)
+            try:
+                status = _run_logged(command, self.root, self.log)
+            except OSError as problem:  # no .venv, because that step failed
+                self.log.write_text(f"{problem.strerror}: {command[0]}\n", encoding="utf-8")
+                status = 127
             if status != 0:
                 break
         self.seconds = time.monotonic() - started
@@ -80,6 +85,17 @@ class Step:
                 "-" * 80 + f"\n{self.log.read_text(encoding='utf-8', errors='replace')}" + "-" * 80,
                 flush=True,
             )
+
+
+class Environment(Step):
+    """.venv, filled while what needs none of it is built."""
+
+    def __init__(self, root, commands):
+        super().__init__(root, "python packages")
+        self._commands = commands
+
+    def commands(self):
+        return self._commands
 
 
 class Build(Step):
@@ -109,6 +125,10 @@ class Checks(Step):
                 int(found.group(2)),
             )
         return status
+
+
+def pytest_files(folder):
+    return sorted({*folder.glob("test_*.py"), *folder.glob("*_test.py")})
 
 
 class Ctest(Step):
@@ -152,9 +172,11 @@ class Ctest(Step):
 
 
 class Pytest(Step):
-    def __init__(self, root, suite, after):
-        super().__init__(root, f"pytest {suite}", after)
-        self.suite = suite
+    def __init__(self, root, suite, after, part=(0, 1)):
+        """`part` (index, of how many): every so-manieth file of the suite."""
+        index, count = part
+        super().__init__(root, f"pytest {suite}" + (f" {index + 1}/{count}" if count > 1 else ""), after)
+        self.files = pytest_files(root / "test" / suite)[index::count]
 
     def commands(self):
         command = [
@@ -163,17 +185,15 @@ class Pytest(Step):
             "pytest",
             "-q",
             "-rs",
+            "--durations=60",  # in the log: where the time went
+            "--durations-min=1",
             "--color=no",
             "-p",
             "no:cacheprovider",
             "--confcutdir",
             self.root / "test",
         ]
-        return [
-            command
-            + (["-k", self.expression] if self.expression else [])
-            + [self.root / "test" / self.suite]
-        ]
+        return [command + (["-k", self.expression] if self.expression else []) + self.files]
 
     def read_counts(self, text, status):
         lines = [

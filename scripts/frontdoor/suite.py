@@ -3,7 +3,8 @@
 at the end.
 
     lane 1   build release -> build check -> build asan -> build tsan -> (helps lane 2)
-    lane 2   frontdoor -> checks -> install, native, tool -> ctest check -> ctest asan -> ctest tsan
+    lane 2   python packages -> frontdoor -> checks -> install, native, tool -> ctest check -> ctest asan -> ctest tsan
+    lane 3   (idle while a build takes every core, then helps: tests often wait)
 
 Builds stand in a queue of their own, one at a time; a test step starts when what it needs has been
 built.  What is found: the house-rule checks, each directory of test/ with *_test.cc in it (by
@@ -22,6 +23,7 @@ import time
 from frontdoor import build, needs, runner, say, venv
 
 PRESETS = ("check", "asan", "tsan")
+PART_FILES = 20  # a suite of more files is several steps: else one lane would end long after the other
 HELP = """Runs the tests: all of them, or those named.
 
 WORD is a directory of test/ (unit, model, tool, ...), a preset (check, asan, tsan) or checks."""
@@ -36,8 +38,7 @@ def main(root, arguments):
     runner.begin_anew()
     started = time.monotonic()
     with build.lock(root):
-        venv.ensure(root, packages)
-        steps = plan(root, options)
+        steps = plan(root, options, [command for command, _ in venv.commands(root, packages)])
         _run_on_lanes(root, steps)
     return _close(steps, time.monotonic() - started)
 
@@ -46,7 +47,7 @@ def kinds_and_suites(root):
     """(directories with GoogleTest programs, directories with pytest files) under test/."""
     folders = sorted(p for p in (root / "test").iterdir() if p.is_dir())
     kinds = [p.name for p in folders if any(p.glob("*_test.cc"))]
-    return kinds, [p.name for p in folders if any([*p.glob("test_*.py"), *p.glob("*_test.py")])]
+    return kinds, [p.name for p in folders if runner.pytest_files(p)]
 
 
 def _parse(arguments, known):
@@ -66,14 +67,15 @@ def _parse(arguments, known):
     return options
 
 
-def plan(root, options):
-    """The steps to run, each with the steps it waits for; builds first, then tests in the order
-    they should start."""
+def plan(root, options, packages=()):
+    """The steps to run, each with the steps it waits for: the commands that fill .venv, if any, and
+    builds first, then tests in the order they should start."""
     kinds, suites = kinds_and_suites(root)
     words = set(options.words)
     chosen_kinds = [k for k in kinds if k in words] or ([] if words - set(PRESETS) else kinds)
     presets = [p for p in PRESETS if p in words] or list(PRESETS)
     chosen_suites = [s for s in suites if s in words or not words]
+    first = [runner.Environment(root, packages)] if packages else []
     builds = {}
     if not words or set(chosen_suites) - {"frontdoor"} or "checks" in words:
         builds["release"] = runner.Build(root, "release")
@@ -81,26 +83,29 @@ def plan(root, options):
         builds |= {preset: runner.Build(root, preset) for preset in presets}
     tests = []
     if (not words and not options.expression) or "checks" in words:
-        tests.append(runner.Checks(root, [builds["release"]]))
+        tests.append(runner.Checks(root, [*first, builds["release"]]))
     for name in chosen_suites:
-        tests.append(runner.Pytest(root, name, [] if name == "frontdoor" else [builds["release"]]))
+        built = [] if name == "frontdoor" else [builds["release"]]
+        count = -(-len(runner.pytest_files(root / "test" / name)) // PART_FILES) or 1
+        tests += [runner.Pytest(root, name, [*first, *built], (index, count)) for index in range(count)]
     if chosen_kinds:
         labels = chosen_kinds if chosen_kinds != kinds else []
         tests += [runner.Ctest(root, preset, [builds[preset]], labels) for preset in presets]
     for test in tests:
         test.expression = options.expression
-    return [*builds.values(), *tests]
+    return [*first, *builds.values(), *tests]
 
 
 def _run_on_lanes(root, steps):
     waiting, running, turn = list(steps), [], threading.Condition()
+    count = max(2, (os.cpu_count() or 2) // 2) + 1
 
     def next_step():
         """The first step that can start now; None when nothing is left.  The caller holds the
         lock."""
         while waiting:
             builds_now = any(isinstance(step, runner.Build) for step in running)
-            for step in waiting:
+            for step in waiting if len(running) < count - builds_now else ():
                 if isinstance(step, runner.Build) and builds_now:
                     continue
                 if all(other.status is not None for other in step.after):
@@ -125,10 +130,7 @@ def _run_on_lanes(root, steps):
                     turn.notify_all()
                     step.report()
 
-    lanes = [
-        threading.Thread(target=lane, daemon=True)
-        for _ in range(max(2, (os.cpu_count() or 2) // 2))
-    ]
+    lanes = [threading.Thread(target=lane, daemon=True) for _ in range(count)]
     for thread in lanes:
         thread.start()
     for thread in lanes:

@@ -3,7 +3,7 @@
 import.
 
 Made when it is missing or broken, filled when a package is missing, otherwise only looked at (no
-process is started). The Python it is made from: the one that runs ./quire when that can make one,
+process is started).  The tests' runner takes the commands and runs them beside its builds. The Python it is made from: the one that runs ./quire when that can make one,
 else Debian's, which needs python3-venv.
 """
 
@@ -58,8 +58,15 @@ def packages_missing(root, requirements):
 def ensure(root, requirements):
     """Makes .venv with these packages in it, where that is not so already; needs none when there
     are none."""
-    if not requirements:
-        return
+    steps = commands(root, requirements)
+    if steps:
+        say.fresh_log(root, "venv")
+    for command, title in steps:
+        _must(root, command, title)
+
+
+def commands(root, requirements):
+    """[(command, title)]: what brings .venv up to these packages; nothing when it has them."""
     whole = _is_whole(root)
     absent = _absent(root, requirements)
     if absent and os.environ.get("QUIRE_NO_INSTALL", "0") != "0":
@@ -68,16 +75,13 @@ def ensure(root, requirements):
             "some Python packages are missing and may not be installed from here (QUIRE_NO_INSTALL"
             f" is set); this installs them:\n{_hand_line(wanted)}"
         )
+    if not requirements or (whole and not absent):
+        return []
+    steps = []
     if not whole:
-        _make(root)
-        absent = _absent(root, requirements)
-    if absent:
-        command = [python_of(root), *PIP_INSTALL]
-        _must(
-            root,
-            command + [requirements[name] for name in absent],
-            f"installing {' '.join(absent)} into .venv",
-        )
+        steps, absent = [(_make_command(root), "making .venv")], list(requirements)
+    install = [python_of(root), *PIP_INSTALL, *(requirements[name] for name in absent)]
+    return [*steps, (install, f"installing {' '.join(absent)} into .venv")]
 
 
 def ensure_if_possible(root, requirements):
@@ -93,15 +97,14 @@ def _hand_line(wanted):
     return f"python3 -m venv .venv && .venv/bin/pip install {wanted}"
 
 
-def _make(root):
+def _make_command(root):
     maker = _maker()
     if maker is None:
         raise say.Stopped(
             f"no Python 3.11 or later here can make a virtual environment ({sys.executable} and"
             f" {DEBIAN_PYTHON} cannot); install python3-venv"
         )
-    say.fresh_log(root, "venv")
-    _must(root, [maker, "-m", "venv", "--clear", root / ".venv"], "making .venv")
+    return [maker, "-m", "venv", "--clear", root / ".venv"]
 
 
 def _must(root, command, title):

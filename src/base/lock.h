@@ -37,6 +37,7 @@ enum lock_rank {
     LOCK_HEAP_LOCAL,   /* heap/heap_thread.c: one thread's pages of one heap */
     LOCK_HEAP_IDLE,    /* heap/heap_thread.c: those of a thread that ended, and home */
     LOCK_HEAP,         /* heap/heap.c: one heap's headers, large blocks and idle locals */
+    LOCK_PROF,         /* prof/prof.c: stacks and their counters; prof/guard.c: the queue of guarded places */
     LOCK_ARENAS,       /* arena/arena_list.c: named arenas, where they are listed */
     LOCK_FILE,         /* pages/source_file.c, source_fixed.c: a source of the user's */
     LOCK_LIMBO,        /* pages/limbo.c: the `check` build's queue */

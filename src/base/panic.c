@@ -15,8 +15,9 @@
 #include "base/atomic.h"
 #include "base/panic.h"
 #include "os/os.h"
+#include "os/os_probe.h"
 
-enum { LINE_BYTES = 512, NAME_BYTES_SHOWN = 64 };
+enum { LINE_BYTES = 1024, NAME_BYTES_SHOWN = 64 };
 
 static atomic_addr panic_hook;
 static atomic_u64 panicking; /* the thread whose panic it is; 0: nobody's */
@@ -52,6 +53,7 @@ static void line_add_hex(struct line *line, uintptr_t n)
 void panic(const char *kind, const char *name, const char *what, const void *address)
 {
     struct line line = {.used = 0};
+    PROBE3(refused, (uintptr_t)kind, (uintptr_t)what, (uintptr_t)address);
     line_add(&line, "quire: ", SIZE_MAX);
     line_add(&line, kind, SIZE_MAX);
     if (name) {

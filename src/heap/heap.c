@@ -11,8 +11,10 @@
 #include <string.h>
 
 #include "base/panic.h"
+#include "heap/heap_cache.h"
 #include "heap/heap_secure.h"
 #include "os/os.h"
+#include "os/os_probe.h"
 #include "os/sanitize.h"
 
 struct quire_heap heap_of_process = {.serial = 1, .lock = LOCK_INIT(LOCK_HEAP)};
@@ -28,10 +30,29 @@ static struct {
 /* A word of zeros for bins without a page. */
 static uint64_t no_slots;
 
+static void bins_init(struct heap_local *local, unsigned from, unsigned to)
+{
+    for (unsigned c = from; c < to; c++) {
+        local->bin[c] = (struct heap_bin){.word = &no_slots, .slot_bytes = (uint16_t)heap_class_bytes(c)};
+        heap_cache_none(&local->bin[c].slots);
+    }
+}
+
+/* The others are not touched before their time. */
 void heap_bins_clear(struct heap_local *local)
 {
-    for (unsigned c = 0; c < HEAP_BINS; c++)
-        local->bin[c] = (struct heap_bin){.word = &no_slots, .slot_bytes = (uint16_t)heap_class_bytes(c)};
+    bins_init(local, 0, local->bytes_max == HEAP_SMALL_MAX ? HEAP_BINS : HEAP_NEAR);
+    if (local->bytes_max == 0)
+        local->bytes_max = heap_class_bytes(HEAP_NEAR - 1);
+}
+
+void heap_bins_reach(struct heap_local *local, unsigned class)
+{
+    if (likely(class < HEAP_NEAR) || likely(local->bytes_max == HEAP_SMALL_MAX))
+        return;
+    bins_init(local, HEAP_NEAR, HEAP_BINS);
+    atomic_fence_signal(); /* the child of a fork */
+    local->bytes_max = HEAP_SMALL_MAX;
 }
 
 void heap_local_init(struct heap_local *local, struct quire_heap *heap)
@@ -48,8 +69,10 @@ bool heap_charge(struct quire_heap *heap, size_t bytes)
 {
     size_t mapped = size_load_relaxed(&heap->mapped_bytes), room = heap->limit_bytes ? heap->limit_bytes : SIZE_MAX;
     do
-        if (bytes > room || mapped > room - bytes)
+        if (bytes > room || mapped > room - bytes) {
+            PROBE3(limit_reached, (uintptr_t)heap, bytes, room);
             return false;
+        }
     while (!size_cas_relaxed(&heap->mapped_bytes, &mapped, mapped + bytes));
     return true;
 }
@@ -89,6 +112,7 @@ static void key_make(void)
     if (os_entropy(&key, sizeof key) != 0)
         key = (uintptr_t)os_time_ns() * (uintptr_t)UINT64_C(0x9e3779b97f4a7c15) ^ (uintptr_t)&key;
     heap_key_word = key | 1;
+    slots_setup();
 }
 
 static void heap_init(struct quire_heap *heap, const struct quire_heap_opts *opts)

@@ -2,17 +2,52 @@
 /*
  * heap_alloc.c - allocating a block.
  *
- *     quire_heap_alloc:  (1) the size's class; (2) into the thread's local by its bias; (3) the lowest free bit of the bin's word
- *     then               (4) the next word of the page; (5) the next page, under the local's lock; (6) everybody's free pages, and once more
+ *     quire_heap_alloc:  (1) the size's class; (2) into the thread's local by its bias; (3) the top of the bin's magazine, whose mark proves that it is
+ *                        free, or the lowest free bit of the bin's word
+ *     then               (4) another magazine; (5) the next word of the page; (6) the next page, under the local's lock; (7) everybody's free pages,
+ *                        and once more
  *
  * Locks: none on the short way.  Not here: pages (heap_page.c), blocks above 32 KiB (heap_large.c).
  */
 #include <errno.h>
 #include <string.h>
 
+#include "heap/heap_cache.h"
 #include "heap/heap_secure.h"
 #include "os/os.h"
 #include "os/sanitize.h"
+
+/* The lowest free slot of the bin's word, which has one.  What was its mark must not be taken for one when it is freed. */
+static ALWAYS_INLINE void *word_pop(struct heap_bin *bin, uint64_t bits)
+{
+    heap_bits_set(bin->word, bits & (bits - 1));
+    char *p = bin->base + (size_t)bits_lowest(bits) * bin->slot_bytes;
+    u64_store_relaxed((atomic_u64 *)(void *)p, 0);
+    return p;
+}
+
+/* The same where somebody may watch: then the slot cannot be touched yet, and nothing was marked. */
+static void *word_pop_inside(struct heap_local *local, unsigned class)
+{
+    struct heap_bin *bin = &local->bin[class];
+    uint64_t bits = *bin->word;
+    if (likely(!local->heap->is_watched))
+        return word_pop(bin, bits);
+    heap_bits_set(bin->word, bits & (bits - 1));
+    return bin->base + (size_t)bits_lowest(bits) * bin->slot_bytes;
+}
+
+/* The top of the bin's magazine; false: it is empty, or *slot is not as it was left there. */
+static ALWAYS_INLINE bool magazine_pop(struct heap_bin *bin, atomic_u64 **slot)
+{
+    atomic_addr *top = (atomic_addr *)addr_load_relaxed(&bin->slots.top) - 1;
+    *slot = (atomic_u64 *)addr_load_relaxed(top);
+    if (!heap_has_mark(*slot, slots_mark(*slot, bin->slots.key)))
+        return false;
+    addr_store_relaxed(&bin->slots.top, (uintptr_t)top);
+    u64_store_relaxed(*slot, 0);
+    return true;
+}
 
 /* NULL: not this way, nothing has changed.  Calls nothing, so that nothing has to be saved. */
 static ALWAYS_INLINE void *alloc_quick(struct heap_local *local, unsigned class)
@@ -20,31 +55,51 @@ static ALWAYS_INLINE void *alloc_quick(struct heap_local *local, unsigned class)
     struct heap_bin *bin = &local->bin[class];
     if (unlikely(!bias_enter(&local->bias)))
         return NULL;
-    void *p = NULL;
+    atomic_u64 *slot;
     uint64_t bits;
-    if (likely(local->warm[class].count != 0)) {
-        p = heap_warm_pop(&local->warm[class]);
-    } else if (likely((bits = *bin->word) != 0)) {
-        heap_bits_set(bin->word, bits & (bits - 1));
-        p = bin->base + (size_t)bits_lowest(bits) * bin->slot_bytes;
-    }
+    void *p = NULL;
+    if (likely(magazine_pop(bin, &slot)))
+        p = slot;
+    else if (likely(slot == &slots_nothing) && likely((bits = *bin->word) != 0))
+        p = word_pop(bin, bits);
     bias_leave(&local->bias);
     return p;
 }
 
-/* The next word of the bin's page, still by the short way. */
-static void *alloc_next_word(struct heap_local *local, unsigned class)
+/* Inside: another magazine of free slots, or the next word of the bin's page.  NULL: there is none; or *bad is not as it was left. */
+static void *alloc_next(struct heap_local *local, unsigned class, void **bad)
 {
     struct heap_bin *bin = &local->bin[class];
-    void *p = NULL;
-    if (unlikely(!bias_enter(&local->bias)))
+    atomic_u64 *slot;
+    if (magazine_pop(bin, &slot))
+        return slot;
+    if (unlikely(slot != &slots_nothing)) {
+        *bad = slot;
         return NULL;
-    if (heap_next_word(bin)) {
-        uint64_t bits = *bin->word;
-        heap_bits_set(bin->word, bits & (bits - 1));
-        p = bin->base + (size_t)bits_lowest(bits) * bin->slot_bytes;
     }
+    if (heap_cache_refill(local, class)) {
+        if (likely(magazine_pop(bin, &slot)))
+            return slot;
+        *bad = slot;
+        return NULL;
+    }
+    if (*bin->word == 0 && !heap_next_word(bin))
+        return NULL;
+    heap_cache_missed(local, class);
+    return word_pop_inside(local, class);
+}
+
+/* The same by the short way. */
+static void *alloc_next_quick(struct quire_heap *heap, unsigned class)
+{
+    struct heap_local *local = heap_mine(heap);
+    void *p = NULL, *bad = NULL;
+    if (heap_class_bytes(class) > local->bytes_max || unlikely(!bias_enter(&local->bias)))
+        return NULL;
+    p = alloc_next(local, class, &bad);
     bias_leave(&local->bias);
+    if (unlikely(bad != NULL))
+        heap_refuse_slot(heap, bad);
     return p;
 }
 
@@ -68,18 +123,20 @@ static void *secure_inside(struct heap_local *local, unsigned class, size_t byte
 static void *alloc_inside(struct heap_local *local, unsigned class, size_t bytes)
 {
     struct heap_bin *bin = &local->bin[class];
+    void *bad = NULL;
+    heap_bins_reach(local, class);
     if (local->is_secure)
         return secure_inside(local, class, bytes);
-    if (local->warm[class].count != 0)
-        return heap_warm_pop(&local->warm[class]);
-    if (*bin->word == 0 && !heap_next_word(bin)) {
-        if (!heap_next_page(local, class))
-            return NULL;
-        rounding_note(bin, bytes);
+    void *p = alloc_next(local, class, &bad);
+    if (unlikely(bad != NULL)) {
+        heap_let_go(local->heap);
+        heap_refuse_slot(local->heap, bad);
     }
-    unsigned bit = bits_lowest(*bin->word);
-    heap_bits_set(bin->word, *bin->word & (*bin->word - 1));
-    return bin->base + (size_t)bit * bin->slot_bytes;
+    if (p || !heap_next_page(local, class))
+        return p;
+    rounding_note(bin, bytes);
+    heap_cache_missed(local, class);
+    return word_pop_inside(local, class);
 }
 
 static void handed_out(const struct quire_heap *heap, void *p, unsigned class, size_t bytes)
@@ -122,7 +179,7 @@ static COLD void *alloc_desperate(struct quire_heap *heap, unsigned class, size_
 static void *alloc_class(struct quire_heap *heap, unsigned class, size_t bytes)
 {
     bool is_secure = heap_is_secure(heap);
-    void *p = is_secure ? heap_secure_take_quick(heap_mine(heap), class) : alloc_next_word(heap_mine(heap), class);
+    void *p = is_secure ? heap_secure_take_quick(heap_mine(heap), class) : alloc_next_quick(heap, class);
     if (likely(p != NULL)) {
         if (is_secure)
             heap_secure_hand_out(heap, p, class, bytes);
@@ -155,8 +212,9 @@ static NOINLINE void *alloc_slow(struct quire_heap *heap, size_t bytes)
 
 void *quire_heap_alloc(struct quire_heap *heap, size_t bytes)
 {
-    if (likely(bytes <= HEAP_SMALL_MAX)) {
-        void *p = alloc_quick(heap_mine(heap), heap_class_of(bytes));
+    struct heap_local *local = heap_mine(heap);
+    if (likely(bytes <= local->bytes_max)) {
+        void *p = alloc_quick(local, heap_class_of(bytes));
         if (likely(p != NULL))
             return p;
     }
@@ -165,8 +223,9 @@ void *quire_heap_alloc(struct quire_heap *heap, size_t bytes)
 
 CACHE_ALIGNED void *heap_malloc(size_t bytes) /* what is linked before it would move it within its lines: a tenth of its time */
 {
-    if (likely(bytes <= HEAP_SMALL_MAX)) {
-        void *p = alloc_quick(heap_tls.self, heap_class_of(bytes));
+    struct heap_local *local = heap_tls.self;
+    if (likely(bytes <= local->bytes_max)) {
+        void *p = alloc_quick(local, heap_class_of(bytes));
         if (likely(p != NULL))
             return p;
     }
@@ -189,7 +248,7 @@ static ALWAYS_INLINE void *alloc_zero(struct quire_heap *heap, struct heap_local
 {
     if (unlikely(bytes > HEAP_SMALL_MAX))
         return zero_large(heap, bytes);
-    void *p = alloc_quick(local, heap_class_of(bytes));
+    void *p = likely(bytes <= local->bytes_max) ? alloc_quick(local, heap_class_of(bytes)) : NULL;
     if (unlikely(p == NULL))
         p = alloc_slow(heap, bytes);
     bool is_zero = heap_is_secure(heap) && !heap->is_watched; /* S1 */
@@ -226,7 +285,8 @@ void *quire_heap_alloc_aligned(struct quire_heap *heap, size_t bytes, size_t ali
         class = heap_class_aligned(bytes + heap->tail_bytes, align_bytes);
     if (class == HEAP_CLASSES)
         return heap_large_alloc(heap, bytes, align_bytes, false);
-    void *p = heap_is_secure(heap) ? NULL : alloc_quick(heap_mine(heap), class);
+    struct heap_local *local = heap_mine(heap);
+    void *p = heap_is_secure(heap) || heap_class_bytes(class) > local->bytes_max ? NULL : alloc_quick(local, class);
     return likely(p != NULL) ? p : alloc_class(heap, class, bytes);
 }
 

@@ -2,14 +2,16 @@
 /*
  * heap_free.c - giving a block back.
  *
- *     quire_heap_free:  (1) the page map finds the page's header; (2) it is this thread's; (3) the slot, and that one begins there, by one
- *                       multiplication; (4) its bit is not set: set it; (5) count down
- *     another's:        heap_remote.c       large: heap_large.c       what is no live block: one line, and the process stops
+ *     quire_heap_free:  (1) the page map finds the page's header; (2) it is this heap's; (3) the slot, and that one begins there, by one
+ *                       multiplication; (4) neither its bit nor its first word says that it is free; (5) mark it, and put it on the bin's magazine
+ *     a doubt:          the word says that it is free, which a live block's may by chance: all magazines are looked through
+ *     secure:           heap_secure.c       large: heap_large.c       what is no live block: one line, and the process stops
  *
- * Locks: none on the short way.  Not here: what becomes of the page (heap_page.c).
+ * Locks: none on the short way.  Not here: full magazines (heap_cache.c), what becomes of the page (heap_page.c).
  */
 #include <errno.h>
 
+#include "heap/heap_cache.h"
 #include "heap/heap_secure.h"
 #include "os/os.h"
 #include "os/sanitize.h"
@@ -17,7 +19,7 @@
 void heap_slot_free(struct heap_local *local, struct heap_page *page, size_t slot)
 {
     uint64_t *word = &page->free[slot / WORD_BITS], bit = UINT64_C(1) << slot % WORD_BITS;
-    if (unlikely(*word & bit) || unlikely(heap_warm_has(&local->warm[page->class], heap_slot_at(page, slot))))
+    if (unlikely(*word & bit))
         heap_refuse(local->heap, HEAP_E1, heap_slot_at(page, slot));
     heap_bits_set(word, *word | bit);
     if (unlikely(--page->until == 0))
@@ -39,17 +41,6 @@ struct heap_page *heap_page_verify(const struct quire_heap *heap, const void *p,
     return page;
 }
 
-NO_SANITIZE bool heap_slot_is_free_in(const struct heap_local *owner, const struct heap_page *page, size_t slot)
-{
-    uint64_t bits = __atomic_load_n(&page->free[slot / WORD_BITS], __ATOMIC_RELAXED);
-    if (owner->is_secure)
-        bits |= __atomic_load_n(&page->free[page->words + slot / WORD_BITS], __ATOMIC_RELAXED);
-    bool is_warm = false;
-    for (int i = 0; i < HEAP_WARM; i++)
-        is_warm |= __atomic_load_n(&owner->warm[page->class].p[i], __ATOMIC_RELAXED) == heap_slot_at(page, slot);
-    return is_warm || (bits >> slot % WORD_BITS & 1);
-}
-
 const struct heap_strangers *heap_strangers;
 
 COLD bool heap_is_strangers(const struct quire_heap *heap, const void *p)
@@ -57,9 +48,16 @@ COLD bool heap_is_strangers(const struct quire_heap *heap, const void *p)
     return heap_strangers && heap == &heap_of_process && !heap_large_is_gone(heap, p) && heap_strangers->has(p);
 }
 
+/* As far as another than its owner can see it: exact for a block that nobody frees this moment. */
 bool heap_slot_is_free(const struct heap_page *page, size_t slot)
 {
-    return !heap_is_large(page) && heap_slot_is_free_in(heap_owner(page), page, slot);
+    if (heap_is_large(page))
+        return false;
+    if (heap_bit_is_set(page, slot))
+        return true;
+    if (heap_page_is_secure(page))
+        return __atomic_load_n(&page->free[page->words + slot / WORD_BITS], __ATOMIC_RELAXED) >> slot % WORD_BITS & 1;
+    return heap_is_marked(heap_slot_at(page, slot)) && heap_cached(heap_of_page(page), page->class, heap_slot_at(page, slot)) != 0;
 }
 
 /* With its owner at rest and nothing on its way: exact, and nothing is written into the block. */
@@ -84,7 +82,7 @@ static void free_visiting(struct heap_page *page, const void *p, size_t slot)
     heap_change_end(heap);
 }
 
-/* A block that looks as if it were on its way: it is, or its memory was once, under another heap, and was never written since. */
+/* A block that looks as if it were in a magazine, or on its way: it is, or it says so by chance. */
 static void free_doubtful(struct quire_heap *heap, struct heap_page *page, const void *p, size_t slot)
 {
     struct heap_local *local = heap_hold(heap);
@@ -92,6 +90,8 @@ static void free_doubtful(struct quire_heap *heap, struct heap_page *page, const
         return;
     heap_out_flush(local);
     heap_release(local);
+    if (page->quick_of && unlikely(heap_cached(heap, page->class, p) != 0))
+        heap_refuse(heap, HEAP_E1, p);
     free_visiting(page, p, slot);
 }
 
@@ -105,7 +105,7 @@ static bool is_doubtful(const struct heap_page *page, const void *p, size_t slot
 {
     if (page->class == HEAP_ZERO)
         return true;
-    return heap_out_is_twice(p) || (heap_page_is_secure(page) && heap_slot_is_free(page, slot));
+    return heap_is_marked(p) || heap_bit_is_set(page, slot) || (heap_page_is_secure(page) && heap_slot_is_free(page, slot));
 }
 
 static void free_held(struct quire_heap *heap, struct heap_page *page, void *p, size_t slot)
@@ -159,7 +159,7 @@ static NOINLINE void free_other(struct quire_heap *heap, struct heap_local *loca
             free_slow(heap, p);
         return;
     }
-    if (heap_is_large(page) || owner->heap != heap || heap_slot_of(page, p) >= page->slots || heap->is_watched || heap_out_is_twice(p) ||
+    if (heap_is_large(page) || owner->heap != heap || heap_slot_of(page, p) >= page->slots || heap->is_watched || heap_is_marked(p) ||
         !bias_enter(&local->bias)) {
         free_slow(heap, p);
         return;
@@ -168,58 +168,84 @@ static NOINLINE void free_other(struct quire_heap *heap, struct heap_local *loca
     bias_leave(&local->bias);
 }
 
-static NOINLINE void due_and_leave(struct heap_local *local, struct heap_page *page)
+/* A live block begins here, as far as one can see. */
+static ALWAYS_INLINE bool seems_live(const struct heap_bin *bin, const struct heap_page *page, const void *p)
 {
-    heap_tls.inside++;
-    heap_page_due(local, page);
-    heap_tls.inside--;
+    size_t slot = heap_slot_of(page, p);
+    return likely(slot < page->slots) && likely(!heap_bit_is_set(page, slot)) &&
+           likely((uint32_t)u64_load_relaxed((const atomic_u64 *)p) != (uint32_t)slots_mark(p, bin->slots.key));
+}
+
+/* There is room. */
+static ALWAYS_INLINE void magazine_push_slot(struct heap_bin *bin, void *p)
+{
+    atomic_addr *top = (atomic_addr *)addr_load_relaxed(&bin->slots.top);
+    heap_mark(p, slots_mark(p, bin->slots.key));
+    addr_store_relaxed(top, (uintptr_t)p);
+    addr_store_relaxed(&bin->slots.top, (uintptr_t)(top + 1));
+}
+
+static ALWAYS_INLINE struct heap_bin *bin_of(struct heap_local *local, const struct heap_page *page)
+{
+    return (struct heap_bin *)(void *)((char *)local + page->bin_at);
+}
+
+/* The bin's magazine is full, or there is none yet.  False: not this way. */
+static NOINLINE bool free_far(struct heap_local *local, struct heap_page *page, void *p)
+{
+    struct heap_bin *bin = bin_of(local, page);
+    if (unlikely(!bias_enter(&local->bias)))
+        return false;
+    heap_bins_reach(local, page->class);
+    bool is_live = seems_live(bin, page, p);
+    if (likely(is_live)) {
+        heap_tls.inside++;
+        heap_cache_make_room(local, page->class);
+        heap_tls.inside--;
+        magazine_push_slot(bin, p);
+    }
     bias_leave(&local->bias);
-    int kept = errno;
-    heap_thread_outside();
-    errno = kept;
+    if (unlikely(heap_tls.has_work)) {
+        int kept = errno;
+        heap_thread_outside();
+        errno = kept;
+    }
+    return is_live;
 }
 
 enum { KIND_BITS = 7 };
 
-/* True: freed; false: not by the short way. */
-static ALWAYS_INLINE bool free_mine(struct heap_local *local, struct heap_page *page, void *p)
+/* True: freed; false: not by the short way.  Whose page it is does not matter. */
+static ALWAYS_INLINE bool free_short(struct heap_local *local, struct heap_page *page, void *p)
 {
-    size_t slot = heap_slot_of(page, p);
-    if (unlikely(slot >= page->slots) || unlikely(!bias_enter(&local->bias)))
+    struct heap_bin *bin = bin_of(local, page);
+    if (unlikely(!bias_enter(&local->bias)))
         return false;
-    uint64_t *word = &page->free[slot / WORD_BITS], bits = *word;
-    struct heap_warm *warm = heap_warm_of(local, page);
-    if (unlikely(bits >> slot % WORD_BITS & 1) || unlikely(heap_warm_has(warm, p))) {
-        bias_leave(&local->bias);
-        return false;
-    }
-    if (warm->count < HEAP_WARM) {
-        __atomic_store_n(&warm->p[warm->count++], p, __ATOMIC_RELAXED);
-        bias_leave(&local->bias);
-        return true;
-    }
-    heap_bits_set(word, bits | UINT64_C(1) << slot % WORD_BITS);
-    if (likely(--page->until != 0))
-        bias_leave(&local->bias);
-    else
-        due_and_leave(local, page);
-    return true;
+    bool done = seems_live(bin, page, p) && likely((atomic_addr *)addr_load_relaxed(&bin->slots.top) < bin->slots.end);
+    if (likely(done))
+        magazine_push_slot(bin, p);
+    bias_leave(&local->bias);
+    return done;
+}
+
+/* By no short way: into another magazine, another's, large, or none of the heap's. */
+static NOINLINE void free_long(struct quire_heap *heap, struct heap_local *local, owner_t found, void *p)
+{
+    struct heap_page *page = (struct heap_page *)(found - OWNER_HEAP);
+    if (unlikely(((uintptr_t)page & KIND_BITS) != 0)) /* another's, or nobody's */
+        free_slow(heap, p);
+    else if (unlikely(page->quick_of != heap))
+        free_other(heap, local, page, p);
+    else if (!free_far(local, page, p))
+        free_slow(heap, p);
 }
 
 /* `found`: the owner that the page map knows; of an address that cannot be mapped, one outside of which it lies. */
 static ALWAYS_INLINE void free_quick(struct quire_heap *heap, struct heap_local *local, owner_t found, void *p)
 {
     struct heap_page *page = (struct heap_page *)(found - OWNER_HEAP);
-    if (unlikely(((uintptr_t)page & KIND_BITS) != 0)) { /* another's, or nobody's */
-        free_slow(heap, p);
-        return;
-    }
-    if (unlikely(addr_load_relaxed(&page->owner) != (uintptr_t)local)) {
-        free_other(heap, local, page, p);
-        return;
-    }
-    if (unlikely(!free_mine(local, page, p)))
-        free_slow(heap, p);
+    if (unlikely(((uintptr_t)page & KIND_BITS) != 0) || unlikely(page->quick_of != heap) || unlikely(!free_short(local, page, p)))
+        free_long(heap, local, found, p);
 }
 
 /* The same for a block whose size is told: one more compare, in a line that is read anyhow. */
@@ -227,9 +253,9 @@ bool heap_free_sized(void *p, size_t bytes)
 {
     struct heap_local *local = heap_tls.self;
     struct heap_page *page = (struct heap_page *)(pagemap_find_mappable(p) - OWNER_HEAP);
-    if (unlikely(((uintptr_t)page & KIND_BITS) != 0) || unlikely(addr_load_relaxed(&page->owner) != (uintptr_t)local))
+    if (unlikely(((uintptr_t)page & KIND_BITS) != 0) || unlikely(page->quick_of != &heap_of_process))
         return false;
-    return likely(bytes <= HEAP_SMALL_MAX) && likely(page->class == heap_class_of(bytes)) && likely(free_mine(local, page, p));
+    return likely(bytes <= HEAP_SMALL_MAX) && likely(page->class == heap_class_of(bytes)) && likely(free_short(local, page, p));
 }
 
 void quire_heap_free(struct quire_heap *heap, void *p)

@@ -10,8 +10,8 @@
  *                                                    v
  *                                                  | slot | slot | slot | ...    a span; the page map leads back to the header
  *
- * A page is its owner's, a local: only who is inside the local (bias.h) touches its bits.  A free bit is a slot that may be handed out.  The few of each
- * size that were freed last wait in one cache line (warm) and go first; the bits are asked only when a size has none of these.
+ * A page is its owner's, a local: only who is inside the local (bias.h) touches its bits.  A free bit is a slot that may be handed out.  Slots that were
+ * freed wait in magazines (heap_cache.c) of whoever freed them and go first; the bits are asked only when a size has none of these.
  *
  *     state      of its bin       `until`, counted down by frees, at 0 the page is looked at
  *     CURRENT    the one in use   as good as never
@@ -23,7 +23,7 @@
  * way of the others meets them, and their bins show a word of zeros.
  *
  * Invariants, checked by heap_look.c:
- *   P1  a free bit is one of the page's slots, and none that is warm
+ *   P1  a free bit is one of the page's slots, and none that is in a magazine; one that is carries the magazine's mark
  *   P2  until of a PARTIAL page is slots - free bits; 1 for an empty one (in the child of a fork)
  *   P3  a bin's current page and those of its list are its local's, of its size, and in that state
  *   P4  the page map leads from the page's first address to the header
@@ -41,6 +41,7 @@
 #include "heap/heap_size.h"
 #include "pages/page_look.h"
 #include "pages/pagemap.h"
+#include "slots/slots.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -52,7 +53,9 @@ enum {
     HEAP_HEADER_ALIGN = 128, /* two lines, which processors like to fetch together */
     HEAP_OUT = 3,        /* owners that frees are gathered for */
     HEAP_OUT_BLOCKS = 32, /* at most, for each of them */
-    HEAP_WARM = 7, /* slots of a size: a cache line */
+    HEAP_SMALL_SLOTS = 8, /* of a thread's first magazine of a size */
+    HEAP_NEAR = 30, /* bins of a local that are ready at once: up to 480 bytes */
+    HEAP_MAGAZINE_WORDS = 128, /* of a header that holds a magazine */
     HEAP_SEEN = 8,
     HEAP_GONE = 64 /* addresses of large blocks freed last */
 };
@@ -65,7 +68,7 @@ enum {
 #define HEAP_E6 "E6 a freed block was written to"
 #define HEAP_E7 "E7 written past the end of the block"
 
-enum heap_state { HEAP_UNUSED, HEAP_CURRENT, HEAP_FULL, HEAP_PARTIAL, HEAP_LARGE };
+enum heap_state { HEAP_UNUSED, HEAP_CURRENT, HEAP_FULL, HEAP_PARTIAL, HEAP_LARGE, HEAP_MAGAZINE };
 
 struct heap_chunk;
 struct heap_late;
@@ -74,14 +77,20 @@ struct CACHE_ALIGNED heap_page {
     /* fixed while the page is in use: what a free by any thread reads */
     struct quire_span span; /* span.start: the first slot, or the large block, but for a secure heap's guard */
     atomic_addr owner;      /* struct heap_local *, secure: with SECURE_OWNER; changes while the old one is idle; large: struct quire_heap *, with LARGE_OWNER */
-    uint64_t reciprocal;    /* 2^64 / slot_bytes, rounded up */
+    union {
+        uint64_t reciprocal; /* 2^64 / slot_bytes, rounded up */
+        uint64_t sample;     /* large: what heap_watch is told when it goes; 0: nothing */
+    };
     uint32_t slot_bytes;
     uint32_t slots;
     uint16_t words;
-    uint16_t warm_at;       /* where in a local the warm slots of its size are */
+    uint16_t bin_at;        /* where in a local the bin of its size is */
     uint8_t class;
-    uint8_t state;          /* by the owner */
-    size_t asked_bytes; /* large: what was asked for; of a sealed one the OS pages that this takes can be touched, and no other */
+    uint8_t state;          /* by the owner; a magazine lies where the bits would: HEAP_MAGAZINE */
+    union {
+        size_t asked_bytes; /* large: what was asked for; of a sealed one the OS pages that this takes can be touched, and no other */
+        struct quire_heap *quick_of; /* others: the heap, where a free has a short way; NULL: it has none */
+    };
     /* the owner's */
     CACHE_ALIGNED uint32_t until;
     uint8_t kind;      /* of header */
@@ -93,20 +102,22 @@ struct CACHE_ALIGNED heap_page {
 };
 
 /* The slots of one size. */
-struct heap_bin {
-    uint64_t *word; /* never NULL: where there is no page, or it is a secure one, a word of zeros */
+struct CACHE_ALIGNED heap_bin {
+    uint64_t *word; /* never NULL in a bin that is ready: where there is no page, or it is a secure one, a word of zeros */
     char *base;     /* the slot of its lowest bit */
-    struct heap_page *page, *partial;
+    struct heap_page *page;
     uint16_t slot_bytes;
     uint16_t rounding16; /* what requests leave of a slot, a mean of the last ones looked at, in 1/16 bytes */
     uint16_t word_at;    /* secure: the word of the page that slots are taken from */
     uint16_t sampled;    /* how often the short way has ended, up to a turn (heap_sample.c) */
+    struct slot_cache slots; /* of whatever local's pages: handed out first */
+    struct heap_page *partial;
 };
 
-/* The slots of a size that were freed last: handed out first, the last one first.  Their bits say that they are not free. */
-struct CACHE_ALIGNED heap_warm {
-    uint64_t count;
-    void *p[HEAP_WARM]; /* NULL from `count` on */
+/* A thread's first magazine of a size. */
+struct heap_small {
+    struct magazine mag;
+    uintptr_t slot[HEAP_SMALL_SLOTS];
 };
 
 /* Blocks that this thread has freed and another local owns, linked through their first words. */
@@ -124,11 +135,12 @@ struct heap_local {
     struct heap_local *idle_next;
     uint32_t span_bytes, span_cookie; /* of the span that begins here; 0: home */
     bool is_secure, is_sample;
+    uint32_t bytes_max; /* of requests whose bins are ready */
     struct heap_late *late; /* secure */
     struct heap_out out[HEAP_OUT];
     struct heap_bin bin[HEAP_BINS];
     CACHE_ALIGNED atomic_addr inbox; /* blocks that others have freed, linked */
-    struct heap_warm warm[HEAP_BINS];
+    struct heap_small *small; /* for each bin, behind this; NULL: it caches nothing (home) */
 };
 
 static inline struct quire_span heap_local_span(struct heap_local *local)
@@ -164,9 +176,13 @@ struct quire_heap {
     atomic_u32 idle_count;
     atomic_u32 changes;  /* finished: by threads without a local, of large blocks, and by visitors */
     atomic_u32 changing; /* begun and not finished */
-    struct {
+    struct heap_of_class {
         atomic_size pages, peak;
-    } of_class[HEAP_CLASSES];
+        atomic_size spilled; /* slots that went from magazines to their pages, since memory was given back */
+        atomic_u32 turning;  /* 1: what is freed is allocated again, so large magazines and depots are worth it */
+        uint32_t depot_count;
+        struct magazine *depot; /* full ones that no thread has; under lock */
+    } of_class[HEAP_BINS];
     CACHE_ALIGNED struct lock lock;
     struct heap_chunk *chunks;
     struct heap_page *unused[HEAP_HEADER_KINDS];
@@ -178,7 +194,7 @@ struct quire_heap {
     struct heap_local home; /* of threads that have none: no memory for one, or in their last destructors */
 };
 
-STATIC_ASSERT(offsetof(struct heap_local, warm) <= 4096, "a thread that only allocates costs one small page");
+STATIC_ASSERT(offsetof(struct heap_local, bin) + HEAP_NEAR * sizeof(struct heap_bin) <= 4096, "a thread that only allocates small blocks costs one small page");
 STATIC_ASSERT(sizeof(struct heap_page) % 8 == 0 && offsetof(struct heap_page, free) == 96, "three kinds of headers are sized for it");
 
 enum { LARGE_OWNER = 1, SECURE_OWNER = 2, OWNER_BITS = 3 }; /* low bits of `owner` */
@@ -255,7 +271,8 @@ void heap_list_unlock(void);
 void heap_each(void (*fn)(struct quire_heap *heap, void *arg), void *arg); /* with the heaps' lock; newest first, the default heap last */
 uint64_t heap_birth(const struct quire_heap *heap);
 const char *heap_name(const struct quire_heap *heap); /* NULL: none */
-void heap_bins_clear(struct heap_local *local); /* no page */
+void heap_bins_clear(struct heap_local *local); /* no page, no magazine */
+void heap_bins_reach(struct heap_local *local, unsigned class); /* the class's bin is ready */
 void heap_local_init(struct heap_local *local, struct quire_heap *heap);
 struct heap_local *heap_local_make(struct quire_heap *heap); /* on no list; NULL: there is no memory */
 bool heap_charge(struct quire_heap *heap, size_t bytes);
@@ -300,33 +317,12 @@ void heap_rejoin_all(struct heap_local *local, unsigned class); /* with the heap
 void heap_page_due(struct heap_local *local, struct heap_page *page);
 size_t heap_local_trim(struct heap_local *local); /* current pages without a block go */
 void heap_page_to_partial(struct heap_local *local, struct heap_page *page); /* or away, if it is empty */
-void heap_warm_flush(struct heap_local *local);
 void heap_local_settle(struct heap_local *local); /* no page is current any more */
 void heap_page_enter(struct heap_local *local, struct heap_page *page, unsigned state);
 void heap_page_leave(struct heap_local *local, struct heap_page *page);
 void heap_pages_destroy(struct quire_heap *heap);
 
-/* There is one. */
-static ALWAYS_INLINE void *heap_warm_pop(struct heap_warm *warm)
-{
-    uint64_t last = warm->count - 1;
-    void *p = warm->p[last];
-    __atomic_store_n(&warm->p[last], NULL, __ATOMIC_RELAXED);
-    warm->count = last;
-    return p;
-}
-
-static ALWAYS_INLINE bool heap_warm_has(const struct heap_warm *warm, const void *p)
-{
-    /* One by one: a wide load would wait for the narrow stores before it. */
-#pragma GCC unroll 8
-    for (int i = 0; i < HEAP_WARM; i++)
-        if (unlikely(warm->p[i] == p))
-            return true;
-    return false;
-}
-
-/* Words of bits, and warm slots, are written inside the local only; others that only guess read them. */
+/* Words of bits are written inside the local only; others that only guess read them. */
 static ALWAYS_INLINE void heap_bits_set(uint64_t *word, uint64_t bits)
 {
     __atomic_store_n(word, bits, __ATOMIC_RELAXED);
@@ -353,9 +349,10 @@ static ALWAYS_INLINE size_t heap_slot_of(const struct heap_page *page, const voi
     return likely((uint64_t)product < page->reciprocal) ? (size_t)(product >> 64) : SIZE_MAX;
 }
 
-static ALWAYS_INLINE struct heap_warm *heap_warm_of(struct heap_local *local, const struct heap_page *page)
+/* Of a block that lives, this bit stands still, whoever writes the others of its word. */
+static ALWAYS_INLINE bool heap_bit_is_set(const struct heap_page *page, size_t slot)
 {
-    return (struct heap_warm *)(void *)((char *)local + page->warm_at);
+    return __atomic_load_n(&page->free[slot / WORD_BITS], __ATOMIC_RELAXED) >> slot % WORD_BITS & 1;
 }
 
 static ALWAYS_INLINE char *heap_slot_at(const struct heap_page *page, size_t slot)
@@ -392,7 +389,6 @@ static ALWAYS_INLINE struct heap_page *heap_page_find(const void *p)
 /* The page of a block that is to be freed or looked at; stops the process for what is none. */
 /* As far as another than its owner can see it. */
 bool heap_slot_is_free(const struct heap_page *page, size_t slot);
-bool heap_slot_is_free_in(const struct heap_local *owner, const struct heap_page *page, size_t slot);
 struct heap_page *heap_page_verify(const struct quire_heap *heap, const void *p, size_t *slot);
 /* Blocks of libc's own malloc that come to the process's heap: a library that was bound past us handed them out.  Set once, by the preload library. */
 struct heap_strangers {
@@ -402,6 +398,11 @@ struct heap_strangers {
 };
 extern const struct heap_strangers *heap_strangers; /* NULL: nobody's block is E2 */
 bool heap_is_strangers(const struct quire_heap *heap, const void *p);
+/* Who is told of blocks that heap_malloc_sampled() made.  Set once, by the preload library. */
+struct heap_watch {
+    void (*gone)(uint64_t sample, const void *p, size_t asked_bytes); /* no lock is held */
+};
+extern const struct heap_watch *heap_watch;
 /* Inside the page's local: the slot is free from now on.  The last look at the page: it may be gone. */
 void heap_slot_free(struct heap_local *local, struct heap_page *page, size_t slot);
 
@@ -409,12 +410,14 @@ void heap_slot_free(struct heap_local *local, struct heap_page *page, size_t slo
 void heap_out_add(struct heap_local *local, struct heap_local *to, void *p); /* inside `local` */
 void heap_out_flush(struct heap_local *local);
 void heap_out_after_fork(struct heap_local *local);
-bool heap_out_is_twice(const void *p); /* the block is on its way already */
+bool heap_is_marked(const void *p); /* it looks like a block in a magazine, or on its way */
 void heap_inbox_drain(struct heap_local *local);
 
 /* ---- heap_large.c ---- */
 void *heap_large_alloc(struct quire_heap *heap, size_t bytes, size_t align_bytes, bool zero);
 void heap_large_free(struct heap_page *page, void *p);
+/* A block of the default heap with pages of its own, however small; `sample` is not 0. */
+void *heap_malloc_sampled(size_t bytes, size_t align_bytes, bool zero, uint64_t sample);
 void *heap_large_resize(struct heap_page *page, size_t bytes); /* NULL: not this way */
 size_t heap_large_bytes(const struct heap_page *page);
 char *heap_large_start(const struct heap_page *page);
@@ -467,6 +470,7 @@ static inline unsigned heap_stat_class(unsigned class)
 }
 
 /* ---- heap_look.c: with the heaps' lock ---- */
+void heap_all_home(struct quire_heap *heap); /* free slots are their pages', but for what is freed meanwhile */
 void heap_stats_locked(struct quire_heap *heap, struct quire_heap_stats *out);
 void heap_pages_look_locked(struct quire_heap *heap, page_look_fn *fn, void *arg); /* every page, and large blocks */
 void heap_classes_stats_locked(struct quire_heap *heap, struct quire_heap_class_stats out[HEAP_CLASSES]);

@@ -146,6 +146,7 @@ bool heap_large_is_gone(const struct quire_heap *heap, const void *p)
 static int block_publish(struct quire_heap *heap, struct heap_page *page, size_t asked_bytes)
 {
     page->asked_bytes = asked_bytes;
+    page->sample = 0;
     page->slots = 1;
     page->words = 0;
     page->slot_bytes = 0;
@@ -236,12 +237,25 @@ void *heap_large_alloc(struct quire_heap *heap, size_t bytes, size_t align_bytes
     return p;
 }
 
+const struct heap_watch *heap_watch;
+
+void *heap_malloc_sampled(size_t bytes, size_t align_bytes, bool zero, uint64_t sample)
+{
+    (void)quire_heap_default();
+    void *p = heap_large_alloc(&heap_of_process, bytes, align_bytes, zero);
+    if (p)
+        heap_page_find(p)->sample = sample;
+    return p;
+}
+
 void heap_large_free(struct heap_page *page, void *p)
 {
     struct quire_heap *heap = heap_of_page(page);
     heap_change_begin(heap);
     if (!delist(heap, page, p))
         heap_refuse(heap, HEAP_E1, p);
+    if (unlikely(page->sample != 0))
+        heap_watch->gone(page->sample, p, page->asked_bytes);
     struct quire_span span = page->span;
     size_t held = heap_large_held(page);
     bool alone = is_alone(page);

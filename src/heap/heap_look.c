@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "heap/heap_cache.h"
 #include "heap/heap_secure.h"
 #include "os/os.h"
 
@@ -35,13 +36,13 @@ static int look_at(struct look *look, struct heap_page *page)
 {
     for (;;) {
         unsigned state = heap_state(page);
-        if (state == HEAP_UNUSED || state == HEAP_LARGE || heap_is_large(page))
+        if (state == HEAP_UNUSED || state >= HEAP_LARGE || heap_is_large(page))
             return 0;
         struct heap_local *owner = heap_owner(page);
         look_into(look, owner);
         state = heap_state(page);
         if (heap_owner(page) == owner)
-            return state == HEAP_UNUSED || state == HEAP_LARGE ? 0 : look->fn(page, look->arg);
+            return state == HEAP_UNUSED || state >= HEAP_LARGE ? 0 : look->fn(page, look->arg);
     }
 }
 
@@ -61,17 +62,18 @@ static int pages_each(struct quire_heap *heap, int (*fn)(struct heap_page *page,
     return result;
 }
 
-static void all_home(struct quire_heap *heap)
+void heap_all_home(struct quire_heap *heap)
 {
     for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
         heap_visit(local);
+        heap_caches_flush(local);
+        heap_depots_flush(local);
         heap_out_flush(local);
         heap_release(local);
     }
     for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
         heap_visit(local);
         heap_inbox_drain(local);
-        heap_warm_flush(local);
         heap_release(local);
     }
 }
@@ -120,7 +122,7 @@ int quire_heap_walk(struct quire_heap *heap, int (*fn)(void *p, size_t bytes, vo
 {
     struct walk walk = {fn, arg, heap->tail_bytes};
     heap_list_lock();
-    all_home(heap);
+    heap_all_home(heap);
     int result = pages_each(heap, walk_page, &walk);
     if (!result)
         result = walk_larges(heap, &walk);
@@ -153,7 +155,7 @@ static int picture_page(struct heap_page *page, void *arg)
 void heap_pages_look_locked(struct quire_heap *heap, page_look_fn *fn, void *arg)
 {
     struct picture picture = {fn, arg};
-    all_home(heap);
+    heap_all_home(heap);
     pages_each(heap, picture_page, &picture);
     lock_take(&heap->lock);
     for (const struct heap_page *page = heap->large; page; page = page->next) {
@@ -162,6 +164,18 @@ void heap_pages_look_locked(struct quire_heap *heap, page_look_fn *fn, void *arg
         fn(&seen, arg);
     }
     lock_drop(&heap->lock);
+}
+
+/* With the owner at rest its page does not go, and its memory can be looked at.  p: where the slot begins. */
+static bool slot_is_free_visiting(struct heap_local *owner, const struct heap_page *page, size_t slot, const void *p)
+{
+    if (heap_tls.held) /* a signal handler's call */
+        return heap_bit_is_set(page, slot);
+    heap_visit(owner);
+    bool is_its = heap_page_find(p) == page && heap_owner(page) == owner, is_marked = is_its && page->quick_of && heap_is_marked(p);
+    bool is_free = !is_its || !is_live(page, slot);
+    heap_release(owner);
+    return is_free || (is_marked && heap_cached(owner->heap, page->class, p) != 0);
 }
 
 /* The header may be a going page's: a guess then, as the address is.  With the heaps' lock, so that it is a header still.  NULL: not in a small block. */
@@ -173,8 +187,9 @@ static NO_SANITIZE struct quire_heap *small_at(const void *p)
     if (slot_bytes == 0)
         return NULL;
     struct heap_local *local = (struct heap_local *)(owner & ~(uintptr_t)OWNER_BITS);
-    size_t slot = (size_t)((const char *)p - (const char *)page->span.start) / slot_bytes;
-    return slot < page->slots && !heap_slot_is_free_in(local, page, slot) ? local->heap : NULL;
+    const char *start = page->span.start;
+    size_t slot = (size_t)((const char *)p - start) / slot_bytes;
+    return slot < page->slots && !slot_is_free_visiting(local, page, slot, start + slot * slot_bytes) ? local->heap : NULL;
 }
 
 /* The heap that has a large block at this page, or had one. */
@@ -253,7 +268,7 @@ void heap_stats_locked(struct quire_heap *heap, struct quire_heap_stats *out)
 {
     struct sums sums = {0};
     memset(out, 0, sizeof *out);
-    all_home(heap);
+    heap_all_home(heap);
     pages_each(heap, sum_page, &sums);
     out->free_bytes = sums.free_bytes;
     out->rounding_bytes = sums.rounding16 / 16;
@@ -284,7 +299,7 @@ void heap_classes_stats_locked(struct quire_heap *heap, struct quire_heap_class_
         out[c] = (struct quire_heap_class_stats){.slot_bytes = heap_class_bytes(c)};
         out[c].peak_bytes = peak * heap_page_bytes(out[c].slot_bytes, os_page_bytes());
     }
-    all_home(heap);
+    heap_all_home(heap);
     pages_each(heap, sum_page, &sums);
 }
 
@@ -318,19 +333,6 @@ static int check_page(struct heap_page *page, void *arg)
     return *broken != NULL;
 }
 
-static bool warm_is_sound(const struct heap_local *local, unsigned class)
-{
-    const struct heap_warm *warm = &local->warm[class];
-    bool sound = warm->count <= HEAP_WARM;
-    for (uint64_t i = 0; i < HEAP_WARM && sound; i++) {
-        const struct heap_page *page = warm->p[i] ? heap_page_find(warm->p[i]) : NULL;
-        sound = (i < warm->count) == (warm->p[i] != NULL);
-        if (sound && warm->p[i])
-            sound = page && heap_owner(page) == local && page->class == class && is_live(page, heap_slot_of(page, warm->p[i]));
-    }
-    return sound;
-}
-
 static bool bin_is_sound(const struct heap_local *local, unsigned class)
 {
     const struct heap_bin *bin = &local->bin[class];
@@ -349,7 +351,7 @@ static bool locals_are_sound(struct quire_heap *heap)
     for (struct heap_local *local = heap_locals(heap); local && sound; local = local->next) {
         heap_visit(local);
         for (unsigned c = 0; c < HEAP_BINS && sound; c++)
-            sound = bin_is_sound(local, c) && warm_is_sound(local, c);
+            sound = bin_is_sound(local, c) && heap_cache_is_sound(local, c);
         heap_release(local);
     }
     return sound;

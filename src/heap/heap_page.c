@@ -67,7 +67,8 @@ static void page_setup(struct heap_page *page, struct heap_local *local, unsigne
     page->words = (uint16_t)((page->slots + WORD_BITS - 1) / WORD_BITS);
     page->slot_bytes = slot_bytes;
     page->reciprocal = UINT64_MAX / slot_bytes + 1;
-    page->warm_at = (uint16_t)(offsetof(struct heap_local, warm) + class * sizeof(struct heap_warm));
+    page->bin_at = (uint16_t)(offsetof(struct heap_local, bin) + class * sizeof(struct heap_bin));
+    page->quick_of = local->is_secure || local->heap->is_watched ? NULL : local->heap;
     page->class = (uint8_t)class;
     for (unsigned w = 0; w < page->words; w++)
         heap_bits_set(&page->free[w], ~UINT64_C(0));
@@ -163,7 +164,7 @@ void heap_pages_destroy(struct quire_heap *heap)
     for (struct heap_chunk *chunk = heap->chunks; chunk; chunk = chunk->next)
         for (uint32_t i = 0; i < chunk->cut; i++) {
             struct heap_page *page = heap_header_at(chunk, i);
-            if (page->state != HEAP_UNUSED)
+            if (page->state != HEAP_UNUSED && page->state != HEAP_MAGAZINE)
                 page_give(heap, page);
         }
 }
@@ -273,6 +274,7 @@ static void current_is_full(struct heap_bin *bin)
 bool heap_next_page(struct heap_local *local, unsigned class)
 {
     struct heap_bin *bin = &local->bin[class];
+    heap_bins_reach(local, class);
     heap_inbox_drain(local);
     if (local->is_secure ? heap_secure_has_room(bin) : heap_next_word(bin))
         return true;
@@ -327,16 +329,6 @@ void heap_page_due(struct heap_local *local, struct heap_page *page)
     }
     heap_page_leave(local, page);
     heap_page_to_partial(local, page);
-}
-
-void heap_warm_flush(struct heap_local *local)
-{
-    for (unsigned c = 0; c < HEAP_BINS; c++)
-        while (local->warm[c].count != 0) {
-            void *p = heap_warm_pop(&local->warm[c]);
-            struct heap_page *page = heap_page_find(p);
-            heap_slot_free(local, page, heap_slot_of(page, p));
-        }
 }
 
 void heap_local_settle(struct heap_local *local)

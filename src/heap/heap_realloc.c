@@ -17,7 +17,7 @@
 static size_t usable(const struct heap_page *page, const void *p)
 {
     if (heap_is_large(page))
-        return heap_large_bytes(page);
+        return page->sample ? page->asked_bytes : heap_large_bytes(page); /* what lies behind a sampled block is watched (prof/prof.c) */
     const struct quire_heap *heap = heap_of_page(page);
     return heap_page_is_secure(page) && !heap->is_watched ? heap_secure_asked(page, p) : page->slot_bytes - heap->tail_bytes;
 }
@@ -34,17 +34,15 @@ static NOINLINE size_t usable_slow(const void *p)
 }
 
 /*
- * Some programs ask at every allocation and every free: the thread's own blocks of the default heap are answered at once.  A visitor may be writing
- * other bits of the same word; the one of a live block of our own stands still.
+ * Some programs ask at every allocation and every free: small blocks of the default heap are answered at once.
  */
 NO_SANITIZE size_t quire_heap_usable_bytes(const void *p)
 {
     const struct heap_page *page = heap_page_find(p);
-    struct heap_local *local = heap_tls.self;
-    if (unlikely(!page) || addr_load_relaxed(&page->owner) != (uintptr_t)local || heap_of_process.tail_bytes != 0)
+    if (unlikely(!page) || page->quick_of != &heap_of_process)
         return usable_slow(p);
     size_t slot = heap_slot_of(page, p);
-    if (unlikely(slot >= page->slots) || unlikely(page->free[slot / WORD_BITS] >> slot % WORD_BITS & 1) || heap_warm_has(heap_warm_of(local, page), p))
+    if (unlikely(slot >= page->slots) || unlikely(heap_bit_is_set(page, slot)) || unlikely(heap_is_marked(p)))
         return usable_slow(p);
     return page->slot_bytes;
 }

@@ -6,10 +6,10 @@
  *                                                                                one atomic operation:
  *     owner:              inbox -----> block --> ... --> block                    drained when it needs a page, and by visitors
  *
- * The first word of a block on its way is the next block's address, hidden by a key of the process; the second says so, and is cleared when it
- * arrives.  A page cannot go while one of its blocks is on its way: its bit is not set.  A page that changed its owner meanwhile: passed on.
+ * The first word of a block on its way says so, as in a magazine, and is cleared when it arrives; the second is the next block's address, hidden by a
+ * key of the process.  A page cannot go while one of its blocks is on its way: its bit is not set.  A page that changed its owner meanwhile: passed on.
  *
- * Seen here: a second free of a block on its way (by the second word it is suspected; then all is brought home and the bit decides: E1), one that
+ * Seen here: a second free of a block on its way (by the first word it is suspected; then all is brought home and the bit decides: E1), one that
  * the owner had freed itself or that arrives twice (E1, by its bit), a block that was written to on its way (E6).
  *
  * Locks: none: the inbox is a list that many push on and one takes whole.  Not here: the owner's own frees (heap_free.c).
@@ -18,19 +18,20 @@
 #include "os/sanitize.h"
 
 struct on_its_way {
-    uintptr_t next, mark;
+    uint64_t mark; /* as of slots in magazines: slots/slots.h */
+    uintptr_t next;
 };
 
-static inline uintptr_t mark_of(const void *p)
+static inline uint64_t mark_of(const void *p)
 {
-    return (uintptr_t)p ^ ~heap_key();
+    return slots_mark(p, slots_key);
 }
 
 /* Reads a whole slot's first words, also those behind a small block that ASan has poisoned. */
-NO_SANITIZE bool heap_out_is_twice(const void *p)
+NO_SANITIZE bool heap_is_marked(const void *p)
 {
     const struct on_its_way *block = p;
-    return block->mark == mark_of(p);
+    return (block->mark ^ mark_of(p)) << 16 == 0;
 }
 
 static void link_set(void *p, const void *next)

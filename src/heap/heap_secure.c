@@ -126,7 +126,7 @@ static ALWAYS_INLINE void zero_slot(char *p, size_t bytes)
 static COLD __attribute__((noreturn)) void refuse_broken(const struct heap_page *page, const char *p)
 {
     size_t slot = heap_slot_of(page, p);
-    bool is_free = heap_slot_is_free(page, slot) || heap_out_is_twice(p) || is_zero(p, page->slot_bytes);
+    bool is_free = heap_slot_is_free(page, slot) || heap_is_marked(p) || is_zero(p, page->slot_bytes);
     heap_refuse(heap_of_page(page), is_free ? HEAP_E1 : HEAP_E7, p);
 }
 
@@ -343,7 +343,7 @@ bool heap_secure_free_quick(struct quire_heap *heap, struct heap_local *local, s
         return false;
     if (likely(owner == local))
         return free_mine(local, page, slot);
-    if (page->class == HEAP_ZERO || heap_slot_is_free_in(owner, page, slot) || heap_out_is_twice(p) || heap->is_watched || !bias_enter(&local->bias))
+    if (page->class == HEAP_ZERO || heap_slot_is_free(page, slot) || heap_is_marked(p) || heap->is_watched || !bias_enter(&local->bias))
         return false;
     heap_secure_wipe(page, slot);
     heap_out_add(local, owner, p);

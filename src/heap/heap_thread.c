@@ -13,6 +13,7 @@
  */
 #include <string.h>
 
+#include "heap/heap_cache.h"
 #include "heap/heap_secure.h"
 #include "os/os.h"
 #include "pages/reaper.h"
@@ -102,10 +103,10 @@ static void local_leave(struct heap_local *local)
     struct quire_heap *heap = local->heap;
     bias_take(&local->bias);
     heap_tls.held = local;
+    heap_caches_leave(local);
     heap_out_flush(local);
     heap_secure_flush(local);
     heap_inbox_drain(local);
-    heap_warm_flush(local);
     heap_local_settle(local);
     addr_store_relaxed(&local->thread, 0);
     lock_rerank(&local->bias.lock, LOCK_HEAP_IDLE);
@@ -148,12 +149,14 @@ static void thread_end(void *tls)
 struct heap_local *heap_local_make(struct quire_heap *heap)
 {
     struct quire_span span;
-    if (!heap_meta_take(heap, align_up(sizeof(struct heap_local), os_page_bytes()), &span))
+    size_t bytes = sizeof(struct heap_local) + HEAP_BINS * sizeof(struct heap_small);
+    if (!heap_meta_take(heap, align_up(bytes, os_page_bytes()), &span))
         return NULL;
     struct heap_local *local = span.start;
     if (!(span.flags & QUIRE_SPAN_ZERO))
-        memset(local, 0, sizeof *local);
+        memset(local, 0, bytes);
     heap_local_init(local, heap);
+    local->small = (struct heap_small *)(void *)(local + 1);
     local->span_bytes = (uint32_t)span.bytes;
     local->span_cookie = span.cookie;
     return local;
@@ -311,28 +314,33 @@ static void page_repair(struct quire_heap *heap, struct heap_page *page)
     }
 }
 
-static void warm_to_bits(struct heap_local *local)
+/* Of another than the thread that forked inside an operation. */
+static void magazines_to_bits(struct quire_heap *heap)
 {
-    for (unsigned c = 0; c < HEAP_BINS; c++)
-        for (int i = 0; i < HEAP_WARM; i++) {
-            void *p = local->warm[c].p[i];
-            struct heap_page *page = p ? heap_page_find(p) : NULL;
-            if (page)
-                bits_set_one(page->free, heap_slot_of(page, p));
+    for (struct heap_chunk *chunk = heap->chunks; chunk; chunk = chunk->next)
+        for (uint32_t i = 0; i < chunk->cut; i++) {
+            struct heap_page *header = heap_header_at(chunk, i);
+            const struct heap_local *local = (const struct heap_local *)addr_load_relaxed(&header->owner);
+            if (header->state == HEAP_MAGAZINE && (!local || !is_mine_and_inside(local)))
+                heap_magazine_to_bits(header);
         }
-    memset(local->warm, 0, sizeof local->warm);
+    for (unsigned c = 0; c < HEAP_BINS; c++) {
+        heap->of_class[c].depot = NULL;
+        heap->of_class[c].depot_count = 0;
+    }
 }
 
 /* Everything anew from the headers and their bits, which are always whole. */
 static void heap_repair(struct quire_heap *heap)
 {
     size_t meta = heap->span.bytes;
+    magazines_to_bits(heap);
     for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
         meta += local->span_bytes + heap_late_bytes(local);
         if (addr_load_relaxed(&local->thread) != heap_thread_id())
             heap_late_drop(local);
         if (!is_mine_and_inside(local)) {
-            warm_to_bits(local);
+            heap_caches_to_bits(local);
             heap_bins_clear(local);
         }
     }
@@ -345,7 +353,7 @@ static void heap_repair(struct quire_heap *heap)
     heap->large = NULL;
     for (struct heap_chunk *chunk = heap->chunks; chunk; chunk = chunk->next)
         for (uint32_t i = 0; i < chunk->cut; i++)
-            if (heap_header_at(chunk, i)->state != HEAP_UNUSED)
+            if (heap_header_at(chunk, i)->state != HEAP_UNUSED && heap_header_at(chunk, i)->state != HEAP_MAGAZINE)
                 page_repair(heap, heap_header_at(chunk, i));
     heap_chunks_after_fork(heap);
 }

@@ -7,6 +7,7 @@
  *
  * Locks: heaps, then each local in turn.  Not here: which page is empty (heap_page.c).
  */
+#include "heap/heap_cache.h"
 #include "heap/heap_secure.h"
 #include "os/os.h"
 #include "pages/reaper.h"
@@ -21,22 +22,20 @@ void heap_work_is_due(void)
     heap_tls.has_work = true;
 }
 
-/* Blocks on their way first: they may be what keeps others' pages.  What a secure heap keeps back stays so at a tick: that is no idle memory. */
+/* What a secure heap keeps back stays so at a tick: that is no idle memory. */
 static void give_back(struct quire_heap *heap, size_t *freed, bool is_tick)
 {
     size_t before = size_load_relaxed(&heap->mapped_bytes);
-    for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
+    heap_depots_unlearn(heap);
+    for (struct heap_local *local = heap_locals(heap); local && !is_tick; local = local->next) {
         heap_visit(local);
-        if (!is_tick)
-            heap_secure_flush(local);
-        heap_out_flush(local);
+        heap_secure_flush(local);
         heap_release(local);
     }
+    heap_all_home(heap);
     for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
         heap_visit(local);
-        heap_inbox_drain(local);
         heap_late_verify(local);
-        heap_warm_flush(local);
         heap_local_trim(local);
         heap_release(local);
     }

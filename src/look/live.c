@@ -37,6 +37,7 @@ static struct {
     uint64_t interval_ns; /* fixed before the thread begins */
     bool has_loaded, has_complained;
     struct live_place place;
+    const struct live_guest *guest; /* NULL: none */
 } live;
 
 /* ---- the page ---- */
@@ -97,18 +98,24 @@ static void complain(int error)
     (void)out_end(&out);
 }
 
-static void answer(const struct live_question *question)
+static live_writer *writer_of(const char *kind)
 {
     static const struct {
         const char *kind;
         live_writer *fn;
     } known[] = {{"stats", page}, {"prom", prometheus}, {"map", live_map}};
     for (size_t i = 0; i < LOOK_COUNT_OF(known); i++)
-        if (strcmp(question->kind, known[i].kind) == 0) {
-            int error = live_place_write(&live.place, question->token, known[i].fn, NULL);
-            if (error)
-                complain(error);
-        }
+        if (strcmp(kind, known[i].kind) == 0)
+            return known[i].fn;
+    return live.guest && strcmp(kind, live.guest->kind) == 0 ? live.guest->answer : NULL;
+}
+
+static void answer(const struct live_question *question)
+{
+    live_writer *fn = writer_of(question->kind);
+    int error = fn ? live_place_write(&live.place, question->token, fn, NULL) : 0;
+    if (error)
+        complain(error);
 }
 
 /* ---- the thread ---- */
@@ -124,6 +131,8 @@ static bool turn(bool is_due)
         complain(error);
     if (goes_on && live_place_asked(&live.place, &question))
         answer(&question);
+    if (goes_on && live.guest)
+        live.guest->turn();
     (void)u32_sub_release(&live.busy, 1); /* release [live-busy] */
     return goes_on;
 }
@@ -176,6 +185,11 @@ static void begin(void)
     int error = os_thread_start(thread_main, NULL);
     if (error)
         complain(error);
+}
+
+void live_guest_set(const struct live_guest *guest)
+{
+    live.guest = guest;
 }
 
 void live_ask(uint64_t interval_ns)

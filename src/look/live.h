@@ -24,6 +24,15 @@ struct out;
 /* Publish every interval_ns from now on; 0: leave it.  Before main: the preload library's way, which has read QUIRE_CONF by itself. */
 void live_ask(uint64_t interval_ns);
 
+/* One who answers a question of his own, and is called at each tick.  Before main. */
+typedef void live_writer(struct out *out, const void *arg);
+struct live_guest {
+    const char *kind;
+    live_writer *answer;
+    void (*turn)(void);
+};
+void live_guest_set(const struct live_guest *guest);
+
 /* ---- live_conf.c ---- */
 #define LIVE_INTERVAL_NS_DEFAULT UINT64_C(1000000000)
 #define LIVE_INTERVAL_NS_MIN UINT64_C(10000000)
@@ -38,7 +47,6 @@ enum { LIVE_DIR_BYTES = 256, LIVE_TOKEN_BYTES = 17 };
 struct live_place {
     char dir[LIVE_DIR_BYTES]; /* "": not found yet */
 };
-typedef void live_writer(struct out *out, const void *arg);
 /* The file PROCESS.SUFFIX becomes what `fn` writes: in one step, and for this user alone.  0, or a negative errno and nothing has changed. */
 int live_place_write(struct live_place *place, const char *suffix, live_writer *fn, const void *arg);
 void live_place_remove(const struct live_place *place, const char *suffix);

@@ -191,3 +191,13 @@ void out_name_prometheus(struct out *out, const char *name)
     out_name(out, name, "\xef\xbf\xbd", special_prometheus);
     out_char(out, '"');
 }
+
+void out_hex(struct out *out, uint64_t n)
+{
+    int shift = 60;
+    while (shift > 0 && n >> shift == 0)
+        shift -= 4;
+    out_text(out, "0x");
+    for (; shift >= 0; shift -= 4)
+        out_char(out, "0123456789abcdef"[n >> shift & 15]);
+}

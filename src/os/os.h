@@ -132,6 +132,13 @@ void os_close(int fd);
 
 /* A small file, as much of it as fits, with a 0 behind.  How many bytes, or -errno. */
 int os_read_text(const char *path, char *text, size_t bytes);
+/* All of a file, in pieces.  0 or -errno. */
+int os_read_each(const char *path, void (*fn)(const char *text, size_t bytes, void *arg), void *arg);
+/* fn is called at this signal from now on, whatever was before; calls of the program that it interrupts begin anew. */
+int os_on_signal(int number, void (*fn)(int number));
+/* fn is asked at each fault (SIGSEGV, SIGBUS) that the program's own code meets; false: it is whoever's it was before.  Runs in the handler. */
+enum os_access { OS_ACCESS_READ, OS_ACCESS_WRITE, OS_ACCESS_UNKNOWN };
+int os_on_fault(bool (*fn)(uintptr_t address, enum os_access access));
 /* What kind of memory an address lies in, and the ends of its mapping; OS_MEMORY_NONE: it cannot be read. */
 enum os_memory { OS_MEMORY_NONE, OS_MEMORY_ANON, OS_MEMORY_BRK, OS_MEMORY_OTHER };
 enum os_memory os_memory_of(const void *p, uintptr_t *start, uintptr_t *end);

@@ -6,12 +6,14 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include "os/os.h"
@@ -36,6 +38,24 @@ int os_read_text(const char *path, char *text, size_t bytes)
     text[used] = 0;
     errno = kept;
     return error ? error : (int)used;
+}
+
+int os_read_each(const char *path, void (*fn)(const char *text, size_t bytes, void *arg), void *arg)
+{
+    char text[1024];
+    int kept = errno, error = 0, fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = 0;
+    if (fd < 0)
+        error = -errno;
+    while (!error && ((got = read(fd, text, sizeof text)) > 0 || (got < 0 && errno == EINTR)))
+        if (got > 0)
+            fn(text, (size_t)got, arg);
+    if (got < 0)
+        error = -errno;
+    if (fd >= 0)
+        close(fd);
+    errno = kept;
+    return error;
 }
 
 static const char *hex(const char *at, uintptr_t *out)
@@ -146,4 +166,66 @@ int os_fd_keep(int fd, int least)
     int copy = has_room ? fcntl(fd, F_DUPFD_CLOEXEC, least) : -1;
     errno = kept;
     return copy;
+}
+
+int os_on_signal(int number, void (*fn)(int number))
+{
+    struct sigaction action = {.sa_handler = fn, .sa_flags = SA_RESTART};
+    int kept = errno, error = 0;
+    sigemptyset(&action.sa_mask);
+    if (sigaction(number, &action, NULL) != 0)
+        error = -errno;
+    errno = kept;
+    return error;
+}
+
+/* ---- faults ---- */
+
+static bool (*fault_asked)(uintptr_t address, enum os_access access);
+static struct sigaction fault_before[2]; /* SIGSEGV, SIGBUS */
+
+static enum os_access access_of(const void *context)
+{
+#if defined(__x86_64__)
+    return ((const ucontext_t *)context)->uc_mcontext.gregs[REG_ERR] & 2 ? OS_ACCESS_WRITE : OS_ACCESS_READ;
+#else
+    (void)context;
+    return OS_ACCESS_UNKNOWN;
+#endif
+}
+
+/* Whoever's it was before: the fault comes again where nobody was asked, and ends the process as it would have. */
+static void fault_hand_on(int number, siginfo_t *info, void *context)
+{
+    const struct sigaction *before = &fault_before[number == SIGBUS];
+    if (before->sa_flags & SA_SIGINFO) {
+        before->sa_sigaction(number, info, context);
+    } else if (before->sa_handler != SIG_DFL && before->sa_handler != SIG_IGN) {
+        before->sa_handler(number);
+    } else {
+        struct sigaction plain = {.sa_handler = SIG_DFL};
+        (void)sigaction(number, &plain, NULL);
+        if (info->si_code <= 0) /* sent, not met */
+            (void)raise(number);
+    }
+}
+
+static void on_fault(int number, siginfo_t *info, void *context)
+{
+    int kept = errno;
+    if (info->si_code <= 0 || !fault_asked((uintptr_t)info->si_addr, access_of(context)))
+        fault_hand_on(number, info, context);
+    errno = kept;
+}
+
+int os_on_fault(bool (*fn)(uintptr_t address, enum os_access access))
+{
+    struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    int kept = errno, error = 0;
+    sigemptyset(&action.sa_mask);
+    fault_asked = fn;
+    if (sigaction(SIGSEGV, &action, &fault_before[0]) != 0 || sigaction(SIGBUS, &action, &fault_before[1]) != 0)
+        error = -errno;
+    errno = kept;
+    return error;
 }

@@ -31,6 +31,7 @@
 
 #include "base/align.h"
 #include "os/os.h"
+#include "os/os_probe.h"
 #include "os/sanitize.h"
 #include "pages/limbo.h"
 #include "pages/lost.h"
@@ -187,11 +188,15 @@ static int default_take(struct quire_source *source, size_t bytes, size_t align_
             if (QUIRE_CHECK)
                 region_note_out(out);
             sanitize_undefined(out->start, bytes);
+            PROBE2(pages_take, (uintptr_t)out->start, bytes);
             return 0;
         }
         lock_drop(&shard->lock);
     }
-    return default_take_slow(bytes, align_bytes, out);
+    int error = default_take_slow(bytes, align_bytes, out);
+    if (!error)
+        PROBE2(pages_take, (uintptr_t)out->start, bytes);
+    return error;
 }
 
 static NOINLINE void default_give_slow(const struct quire_span *span)
@@ -235,6 +240,7 @@ static void default_give(struct quire_source *source, const struct quire_span *s
 {
     (void)source;
     struct quire_span given = *span;
+    PROBE2(pages_give, (uintptr_t)given.start, given.bytes);
     if ((given.cookie & ORIGIN_MASK) == SPAN_REGION) { /* other spans go back to somebody who has his own mind about their memory */
         sanitize_no_access(given.start, given.bytes);
         if (QUIRE_CHECK)
@@ -252,6 +258,7 @@ void source_give_cold(struct quire_source *source, const struct quire_span *span
         source->verbs->give(source, span);
         return;
     }
+    PROBE2(pages_give, (uintptr_t)given.start, given.bytes);
     if ((given.cookie & ORIGIN_MASK) == SPAN_REGION) {
         sanitize_no_access(given.start, given.bytes);
         if (QUIRE_CHECK)

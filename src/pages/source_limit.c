@@ -9,6 +9,7 @@
  */
 #include <errno.h>
 
+#include "os/os_probe.h"
 #include "pages/source_wrap.h"
 
 /* Raise the account by `bytes` unless that would pass the limit. */
@@ -16,8 +17,10 @@ static bool budget_raise(struct source_wrap *wrap, size_t bytes)
 {
     size_t taken = size_load_relaxed(&wrap->account.taken_bytes);
     do {
-        if (bytes > wrap->parameter || taken > wrap->parameter - bytes)
+        if (bytes > wrap->parameter || taken > wrap->parameter - bytes) {
+            PROBE3(limit_reached, (uintptr_t)wrap, bytes, wrap->parameter);
             return false;
+        }
     } while (!size_cas_relaxed(&wrap->account.taken_bytes, &taken, taken + bytes));
     size_max_relaxed(&wrap->account.peak_bytes, taken + bytes);
     return true;

@@ -4,6 +4,7 @@
  *
  *     UNASKED --> set up, then as below        PASSES  --> libc
  *     SERVES  --> the heap                     BESIDE  --> the heap; what is not the heap's is libc's
+ *     SAMPLES, GUARDS --> the first call, which no profile sees, and deletes that say a size: the heap
  *     STEERS  --> what needs no site: the heap; blocks given back or resized: whoever's they are
  *     CAREFUL --> every Nth call checks the heap, then the heap      SECURED --> the heap, which is a secure one
  *
@@ -21,6 +22,7 @@
 #include "base/panic.h"
 #include "heap/heap_internal.h"
 #include "preload/preload.h"
+#include "prof/guard.h"
 
 /* A block that the heap does not know: handed out by libc before us or beside us. */
 static bool is_libcs(const void *p, enum preload_mode mode)
@@ -90,6 +92,10 @@ void careful_free(void *p)
     if (!p)
         return;
     enum preload_mode mode = preload_ready();
+    if (mode == PRELOAD_GUARDS) {
+        heap_free_any(p);
+        return;
+    }
     if (is_libcs(p, mode)) {
         libc_free(p);
         return;
@@ -105,7 +111,9 @@ void careful_free(void *p)
 
 void careful_free_sized(void *p, size_t bytes, size_t align_bytes)
 {
-    if (p && preload_ready() != PRELOAD_PASSES && !(align_bytes == CAREFUL_C ? heap_size_may_fit(p, bytes) : heap_size_fits(p, bytes, align_bytes)))
+    if (guard_has(p) && guard_bytes(p) != bytes)
+        panic("malloc", NULL, "M1 deleted with another size than it was made with", p);
+    if (p && !guard_has(p) && preload_ready() != PRELOAD_PASSES && !(align_bytes == CAREFUL_C ? heap_size_may_fit(p, bytes) : heap_size_fits(p, bytes, align_bytes)))
         panic("malloc", NULL, "M1 deleted with another size than it was made with", p);
     careful_free(p);
 }
@@ -113,6 +121,8 @@ void careful_free_sized(void *p, size_t bytes, size_t align_bytes)
 size_t careful_usable_bytes(void *p)
 {
     enum preload_mode mode = preload_ready();
+    if (guard_has(p))
+        return guard_bytes(p);
     if (mode >= PRELOAD_STEERS && p)
         return steer_usable_bytes(p);
     return p && is_libcs(p, mode) ? libc_usable_bytes(p) : quire_heap_usable_bytes(p);

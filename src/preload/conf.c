@@ -12,13 +12,15 @@
  *
  * Locks: none; the caller sees to it that it runs once.  Not here: where the text comes from, what the settings do (start.c).
  */
+#include <signal.h>
 #include <string.h>
 
 #include "look/live.h"
 #include "look/look_out.h"
 #include "preload/conf.h"
+#include "prof/guard.h"
 
-enum kind { KIND_FLAG, KIND_SIZE, KIND_TIME, KIND_COUNT, KIND_WHEN, KIND_FORMAT, KIND_FILE, KIND_EVERY, KIND_HELP };
+enum kind { KIND_FLAG, KIND_SIZE, KIND_TIME, KIND_COUNT, KIND_WHEN, KIND_FORMAT, KIND_FILE, KIND_EVERY, KIND_MEAN, KIND_SIGNAL, KIND_PART, KIND_HELP };
 
 /* key, kind, field, what it looks like, default, help */
 #define KEYS(X)                                                                                                                            \
@@ -35,6 +37,12 @@ enum kind { KIND_FLAG, KIND_SIZE, KIND_TIME, KIND_COUNT, KIND_WHEN, KIND_FORMAT,
     X("plan_control", KIND_FLAG, plan_control, "0|1", "0", "find each call's site, and serve all by the heap: what finding costs")         \
     X("plan_timed", KIND_FLAG, plan_timed, "0|1", "0", "time one in 64 of the frees that arenas make needless")                           \
     X("top", KIND_EVERY, top_ns, "0|1|TIME", "0 (off)", "show this process to `quire top` and `quire map`, every second or so often")        \
+    X("prof", KIND_MEAN, prof_every_bytes, "0|1|SIZE", "0 (off)", "sample live and allocated bytes by call stack, once in so many bytes; 1: in 512K")      \
+    X("prof_file", KIND_FILE, prof_file, "FILE", "quire.%p.%n.heap", "where profiles go; %p is the process's number, %n the file's")       \
+    X("prof_at", KIND_SIZE, prof_at_bytes, "SIZE", "0 (never)", "write a profile whenever so many more bytes are live than before")        \
+    X("prof_signal", KIND_SIGNAL, prof_signal, "USR1|USR2|N", "none", "write a profile at this signal")                                    \
+    X("prof_exit", KIND_FLAG, prof_exit, "0|1", "1", "write a profile when the program ends")                                              \
+    X("guard", KIND_PART, guard_every, "0|1|1/N", "0 (off)", "put one in N blocks between pages that cannot be touched; 1: in 5000")       \
     X("help", KIND_HELP, file, "1", "0", "print this list")
 
 struct key {
@@ -48,7 +56,7 @@ static const struct key keys[] = {
     KEYS(KEY_ROW)
 #undef KEY_ROW
 };
-enum { KEY_COUNT = sizeof keys / sizeof keys[0], NAME_BYTES_MAX = 16, SHOWN_BYTES_MAX = 64 };
+enum { KEY_COUNT = sizeof keys / sizeof keys[0], NAME_BYTES_MAX = 16, SHOWN_BYTES_MAX = 64, SIGNAL_MAX = 64 };
 
 /* A part of the text that is being read; it has no end mark of its own. */
 struct piece {
@@ -249,6 +257,40 @@ static bool parse_format(struct piece value, uint32_t *out)
     return false;
 }
 
+static bool parse_mean(struct piece value, uint64_t *out)
+{
+    bool flag = false;
+    if (parse_flag(value, &flag)) {
+        *out = flag ? PROF_EVERY_DEFAULT : 0;
+        return true;
+    }
+    return parse_number(value, size_units, out) && *out >= PROF_EVERY_MIN && *out <= PROF_EVERY_MAX;
+}
+
+static bool parse_signal(struct piece value, uint64_t *out)
+{
+    static const struct unit signals[] = {{"usr1", SIGUSR1}, {"usr2", SIGUSR2}, {"sigusr1", SIGUSR1}, {"sigusr2", SIGUSR2}, {NULL, 0}};
+    for (const struct unit *signal = signals; signal->name; signal++) {
+        if (piece_is(value, signal->name)) {
+            *out = signal->factor;
+            return true;
+        }
+    }
+    return parse_number(value, no_units, out) && *out <= SIGNAL_MAX && *out != SIGKILL && *out != SIGSTOP;
+}
+
+/* 1/5000 */
+static bool parse_part(struct piece value, uint64_t *out)
+{
+    bool flag = false;
+    if (parse_flag(value, &flag)) {
+        *out = flag ? GUARD_EVERY_DEFAULT : 0;
+        return true;
+    }
+    struct piece one = piece_cut(&value, '/');
+    return piece_is(one, "1") && parse_number(value, no_units, out) && *out >= 1 && *out <= GUARD_EVERY_MAX;
+}
+
 static bool parse_value(const struct key *key, struct piece value, struct conf *conf, int fd)
 {
     void *field = (char *)conf + key->offset;
@@ -270,6 +312,12 @@ static bool parse_value(const struct key *key, struct piece value, struct conf *
         return parse_file(value, field);
     case KIND_EVERY:
         return live_conf_value(value.at, value.bytes, field);
+    case KIND_MEAN:
+        return parse_mean(value, field);
+    case KIND_PART:
+        return parse_part(value, field);
+    case KIND_SIGNAL:
+        return parse_signal(value, field);
     case KIND_HELP:
         if (parse_flag(value, &flag) && flag)
             print_help(fd);
@@ -281,7 +329,8 @@ static bool parse_value(const struct key *key, struct piece value, struct conf *
 /* A key without a value is switched on, where that means something. */
 static bool parse_bare(const struct key *key, struct conf *conf, int fd)
 {
-    bool has_switch = key->kind == KIND_FLAG || key->kind == KIND_WHEN || key->kind == KIND_COUNT || key->kind == KIND_EVERY || key->kind == KIND_HELP;
+    bool has_switch = key->kind == KIND_FLAG || key->kind == KIND_WHEN || key->kind == KIND_COUNT || key->kind == KIND_EVERY || key->kind == KIND_MEAN ||
+        key->kind == KIND_PART || key->kind == KIND_HELP;
     return has_switch && parse_value(key, (struct piece){"1", 1}, conf, fd);
 }
 

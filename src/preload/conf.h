@@ -12,7 +12,8 @@
 enum conf_format { CONF_TEXT, CONF_JSON, CONF_PROMETHEUS };
 enum { CONF_FILE_BYTES = 512 };
 
-/* All zero: the defaults. */
+/* All zero, but for CONF_START: the defaults. */
+#define CONF_START {.prof_exit = true, .prof_file = "quire.%p.%n.heap"}
 struct conf {
     bool stats_at_exit;
     bool leaks;
@@ -25,6 +26,11 @@ struct conf {
     uint64_t decay_ns;
     uint64_t top_ns; /* 0: not shown */
     bool plan_control, plan_timed;
+    uint64_t prof_every_bytes, prof_at_bytes; /* 0: no profile; at no threshold */
+    uint64_t prof_signal; /* 0: none */
+    uint64_t guard_every; /* blocks; 0: none is guarded */
+    bool prof_exit;
+    char prof_file[CONF_FILE_BYTES];
     char file[CONF_FILE_BYTES]; /* empty: standard error */
     char plan[CONF_FILE_BYTES]; /* empty: none */
 };

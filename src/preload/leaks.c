@@ -13,6 +13,7 @@
 #include <quire/heap.h>
 
 #include "preload/preload.h"
+#include "prof/guard.h"
 
 static int leak_add(void *p, size_t bytes, void *arg)
 {
@@ -42,6 +43,7 @@ void leaks_collect(struct leaks *out)
 {
     memset(out, 0, sizeof *out);
     (void)quire_heap_walk(quire_heap_default(), leak_add, out);
+    (void)guard_walk(leak_add, out);
     for (size_t i = 1; i < out->sizes; i++) {
         struct leak moved = out->of[i];
         size_t at = i;

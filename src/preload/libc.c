@@ -116,7 +116,7 @@ bool libc_has(const void *p)
 void libc_takes_its_own(void)
 {
     static const struct heap_strangers strangers = {libc_has, libc_free, libc_realloc};
-    heap_strangers = &strangers;
+    profile_strangers(&strangers);
 }
 
 /* The source of libc's memory must not come round to us: os_page.c asks for these. */

@@ -6,6 +6,7 @@
  *                          | no
  *                          v
  *                    by a plan? ----------> steer_alloc(n, caller)
+ *                    a profile? ----------> prof_alloc(n, caller)
  *                          | no
  *                          v
  *                    careful_alloc(n)       the first call, checks, passthrough
@@ -32,7 +33,38 @@
 /* Apart, so that malloc itself reads the mode once. */
 static NOINLINE void *alloc_otherwise(size_t bytes, struct steer_call call)
 {
-    return preload_steers() ? steer_alloc(bytes, call) : careful_alloc(bytes);
+    return preload_alloc(bytes, call);
+}
+
+static NOINLINE void *zero_otherwise(size_t count, size_t bytes, struct steer_call call)
+{
+    size_t product;
+    bool fits = !__builtin_mul_overflow(count, bytes, &product);
+    if (fits && preload_steers())
+        return steer_alloc_zero(product, call);
+    if (fits && preload_guards())
+        return prof_guarded_alloc_zero(product, prof_call_of(call));
+    return fits && preload_samples() ? prof_alloc_zero(product, prof_call_of(call)) : careful_alloc_zero(count, bytes);
+}
+
+static NOINLINE void *aligned_otherwise(size_t bytes, size_t align_bytes, struct steer_call call)
+{
+    if (preload_guards())
+        return prof_guarded_alloc_aligned(bytes, align_bytes, prof_call_of(call));
+    return preload_samples() ? prof_alloc_aligned(bytes, align_bytes, prof_call_of(call)) : careful_alloc_aligned(bytes, align_bytes);
+}
+
+static NOINLINE void *realloc_otherwise(void *p, size_t bytes, struct steer_call call)
+{
+    if (!p)
+        return preload_alloc(bytes, call);
+    if (bytes == 0) {
+        preload_free(p);
+        return NULL;
+    }
+    if (preload_guards())
+        return prof_guarded_realloc(p, bytes, prof_call_of(call));
+    return preload_samples() ? prof_realloc(p, bytes, prof_call_of(call)) : careful_realloc(p, bytes);
 }
 
 EXPORT void *malloc(size_t bytes)
@@ -49,20 +81,21 @@ EXPORT void *calloc(size_t count, size_t bytes)
 {
     size_t product;
     if (unlikely(__builtin_mul_overflow(count, bytes, &product)) || !preload_serves())
-        return preload_steers() && !__builtin_mul_overflow(count, bytes, &product) ? steer_alloc_zero(product, STEER_CALLER)
-                                                                                   : careful_alloc_zero(count, bytes);
+        return zero_otherwise(count, bytes, STEER_CALLER);
     return heap_malloc_zero(product);
 }
 
 EXPORT void *realloc(void *p, size_t bytes)
 {
+    if (unlikely(!preload_serves()))
+        return realloc_otherwise(p, bytes, STEER_CALLER);
     if (unlikely(!p))
-        return preload_steers() ? steer_alloc(bytes, STEER_CALLER) : malloc(bytes);
+        return heap_malloc(bytes);
     if (unlikely(bytes == 0)) {
-        free(p);
+        heap_free_any(p);
         return NULL;
     }
-    return preload_serves() ? quire_heap_realloc(&heap_of_process, p, bytes) : careful_realloc(p, bytes);
+    return quire_heap_realloc(&heap_of_process, p, bytes);
 }
 
 EXPORT void *reallocarray(void *p, size_t count, size_t bytes)
@@ -72,21 +105,26 @@ EXPORT void *reallocarray(void *p, size_t count, size_t bytes)
         errno = ENOMEM;
         return NULL;
     }
-    return realloc(p, product);
+    return preload_serves() ? realloc(p, product) : realloc_otherwise(p, product, STEER_CALLER);
 }
 
-static void *alloc_aligned(size_t bytes, size_t align_bytes)
+static ALWAYS_INLINE void *alloc_aligned(size_t bytes, size_t align_bytes, struct steer_call call)
 {
-    return preload_serves() ? heap_malloc_aligned(bytes, align_bytes) : careful_alloc_aligned(bytes, align_bytes);
+    return preload_serves() ? heap_malloc_aligned(bytes, align_bytes) : aligned_otherwise(bytes, align_bytes, call);
 }
 
-EXPORT void *aligned_alloc(size_t align_bytes, size_t bytes)
+static ALWAYS_INLINE void *aligned_checked(size_t align_bytes, size_t bytes, struct steer_call call)
 {
     if (unlikely(!is_pow2(align_bytes))) {
         errno = EINVAL;
         return NULL;
     }
-    return alloc_aligned(bytes, align_bytes);
+    return alloc_aligned(bytes, align_bytes, call);
+}
+
+EXPORT void *aligned_alloc(size_t align_bytes, size_t bytes)
+{
+    return aligned_checked(align_bytes, bytes, STEER_CALLER);
 }
 
 EXPORT int posix_memalign(void **out, size_t align_bytes, size_t bytes)
@@ -94,7 +132,7 @@ EXPORT int posix_memalign(void **out, size_t align_bytes, size_t bytes)
     if (unlikely(!is_pow2(align_bytes) || align_bytes % sizeof(void *) != 0))
         return EINVAL;
     int kept = errno;
-    void *p = alloc_aligned(bytes, align_bytes);
+    void *p = alloc_aligned(bytes, align_bytes, STEER_CALLER);
     errno = kept;
     if (unlikely(!p))
         return ENOMEM;
@@ -107,12 +145,12 @@ EXPORT void *memalign(size_t align_bytes, size_t bytes)
     size_t power = 1;
     while (power < align_bytes && power != 0)
         power <<= 1;
-    return aligned_alloc(power, bytes); /* 0: larger than any power of two, EINVAL */
+    return aligned_checked(power, bytes, STEER_CALLER); /* 0: larger than any power of two, EINVAL */
 }
 
 EXPORT void *valloc(size_t bytes)
 {
-    return alloc_aligned(bytes, os_page_bytes());
+    return alloc_aligned(bytes, os_page_bytes(), STEER_CALLER);
 }
 
 EXPORT void *pvalloc(size_t bytes)
@@ -122,7 +160,7 @@ EXPORT void *pvalloc(size_t bytes)
         errno = ENOMEM;
         return NULL;
     }
-    return alloc_aligned(bytes ? up & ~(os_page_bytes() - 1) : os_page_bytes(), os_page_bytes());
+    return alloc_aligned(bytes ? up & ~(os_page_bytes() - 1) : os_page_bytes(), os_page_bytes(), STEER_CALLER);
 }
 
 EXPORT size_t malloc_usable_size(void *p)

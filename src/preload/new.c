@@ -83,7 +83,14 @@ static COLD void *new_slow(size_t bytes, size_t align_bytes)
 
 static NOINLINE void *new_otherwise(size_t bytes, struct steer_call call)
 {
-    return preload_steers() ? steer_alloc(bytes, call) : careful_alloc(bytes);
+    return preload_alloc(bytes, call);
+}
+
+static ALWAYS_INLINE void *new_aligned(size_t bytes, size_t align_bytes, struct steer_call call)
+{
+    if (preload_guards() && is_pow2(align_bytes))
+        return prof_guarded_alloc_aligned(bytes, align_bytes, prof_call_of(call));
+    return preload_samples() && is_pow2(align_bytes) ? prof_alloc_aligned(bytes, align_bytes, prof_call_of(call)) : aligned_alloc(align_bytes, bytes);
 }
 
 static ALWAYS_INLINE void *new_quick(size_t bytes, struct steer_call call)
@@ -107,13 +114,13 @@ EXPORT void *_Znam(size_t bytes)
 
 EXPORT void *_ZnwmSt11align_val_t(size_t bytes, size_t align_bytes)
 {
-    void *p = aligned_alloc(align_bytes, bytes);
+    void *p = new_aligned(bytes, align_bytes, STEER_CALLER);
     return likely(p != NULL) ? p : new_slow(bytes, align_bytes);
 }
 
 EXPORT void *_ZnamSt11align_val_t(size_t bytes, size_t align_bytes)
 {
-    void *p = aligned_alloc(align_bytes, bytes);
+    void *p = new_aligned(bytes, align_bytes, STEER_CALLER);
     return likely(p != NULL) ? p : new_slow(bytes, align_bytes);
 }
 
@@ -145,13 +152,13 @@ EXPORT void *_ZnamRKSt9nothrow_t(size_t bytes, const void *tag)
 
 EXPORT void *_ZnwmSt11align_val_tRKSt9nothrow_t(size_t bytes, size_t align_bytes, const void *tag)
 {
-    void *p = aligned_alloc(align_bytes, bytes);
+    void *p = new_aligned(bytes, align_bytes, STEER_CALLER);
     return likely(p != NULL) ? p : nothrow_aligned_slow("_ZnwmSt11align_val_tRKSt9nothrow_t", bytes, align_bytes, tag);
 }
 
 EXPORT void *_ZnamSt11align_val_tRKSt9nothrow_t(size_t bytes, size_t align_bytes, const void *tag)
 {
-    void *p = aligned_alloc(align_bytes, bytes);
+    void *p = new_aligned(bytes, align_bytes, STEER_CALLER);
     return likely(p != NULL) ? p : nothrow_aligned_slow("_ZnamSt11align_val_tRKSt9nothrow_t", bytes, align_bytes, tag);
 }
 
@@ -162,14 +169,18 @@ static ALWAYS_INLINE void delete_quick(void *p)
     preload_free(p);
 }
 
-static ALWAYS_INLINE void delete_sized_quick(void *p, size_t bytes)
+static NOINLINE void delete_sized_otherwise(void *p, size_t bytes)
 {
-    if (preload_serves() && likely(heap_free_sized(p, bytes)))
-        return;
     if (preload_steers())
         preload_free(p);
-    else
+    else if (!preload_samples() || !heap_free_sized(p, bytes))
         careful_free_sized(p, bytes, 0);
+}
+
+static ALWAYS_INLINE void delete_sized_quick(void *p, size_t bytes)
+{
+    if (unlikely(!preload_serves()) || unlikely(!heap_free_sized(p, bytes)))
+        delete_sized_otherwise(p, bytes);
 }
 
 EXPORT void _ZdlPv(void *p)

@@ -8,6 +8,8 @@
  *     careful.c                 every other mode: checks, passthrough, a process whose malloc is somebody else's
  *     libc.c                    the way to libc's own allocator
  *     steer/                    by a plan: which call site is this? an arena, a slab or the heap
+ *     prof/                     by a profile: is a sample due? then with a stack, else the heap
+ *     profile.c                 the profile's files: by a signal, at a threshold, at exit
  *     report*.c rss.c leaks.c   at exit
  */
 #ifndef QUIRE_PRELOAD_PRELOAD_H
@@ -20,6 +22,7 @@
 #include "base/atomic.h"
 #include "heap/heap_internal.h"
 #include "preload/conf.h"
+#include "prof/prof.h"
 #include "steer/steer.h"
 
 /* Who answers a call of malloc. */
@@ -30,6 +33,8 @@ enum preload_mode {
     PRELOAD_SECURED,  /* the default heap, made secure */
     PRELOAD_PASSES,   /* libc: QUIRE_CONF=passthrough */
     PRELOAD_BESIDE,   /* the default heap, but the process's malloc is another: blocks of others come to our free */
+    PRELOAD_GUARDS,   /* the default heap, and some blocks lie between guards, or are sampled, too */
+    PRELOAD_SAMPLES,  /* the default heap, and some blocks are sampled */
     PRELOAD_STEERS,   /* by a plan: arenas and slabs for some call sites, the default heap for the rest */
     PRELOAD_TIMES,    /* the same, and some frees are timed */
 };
@@ -45,6 +50,22 @@ static ALWAYS_INLINE bool preload_serves(void)
 static ALWAYS_INLINE bool preload_steers(void)
 {
     return u32_load_relaxed(&preload_mode) >= PRELOAD_STEERS;
+}
+
+/* Behind preload_serves(). */
+static ALWAYS_INLINE bool preload_samples(void)
+{
+    return u32_load_relaxed(&preload_mode) == PRELOAD_SAMPLES;
+}
+
+static ALWAYS_INLINE bool preload_guards(void)
+{
+    return u32_load_relaxed(&preload_mode) == PRELOAD_GUARDS;
+}
+
+static ALWAYS_INLINE struct prof_call prof_call_of(struct steer_call call)
+{
+    return (struct prof_call){call.ret, call.frame};
 }
 
 /* ---- start.c ---- */
@@ -67,11 +88,34 @@ enum { CAREFUL_C = 1 }; /* an alignment: it is C's, where a block may have been 
 void careful_free_sized(void *p, size_t bytes, size_t align_bytes);
 size_t careful_usable_bytes(void *p);
 
+/* Behind preload_serves(): one compare more tells two of the others. */
+static ALWAYS_INLINE void *preload_alloc(size_t bytes, struct steer_call call)
+{
+    uint32_t mode = u32_load_relaxed(&preload_mode);
+    if (mode > PRELOAD_SAMPLES)
+        return steer_alloc(bytes, call);
+    if (unlikely(mode != PRELOAD_SAMPLES)) {
+        if (mode != PRELOAD_GUARDS)
+            return careful_alloc(bytes);
+        if (unlikely(prof_points.left_blocks == 0))
+            return prof_guarded_alloc(bytes, prof_call_of(call));
+        prof_points.left_blocks--;
+    }
+    return likely(prof_passes(bytes)) ? heap_malloc(bytes) : prof_alloc(bytes, prof_call_of(call));
+}
+
 static ALWAYS_INLINE void preload_free(void *p)
 {
-    if (preload_serves())
+    if (preload_serves()) {
         heap_free_any(p);
-    else if (u32_load_relaxed(&preload_mode) == PRELOAD_STEERS)
+        return;
+    }
+    uint32_t mode = u32_load_relaxed(&preload_mode);
+    if (mode == PRELOAD_SAMPLES)
+        heap_free_any(p);
+    else if (mode == PRELOAD_GUARDS)
+        heap_free_any(p); /* of a guarded block: by heap_strangers */
+    else if (mode == PRELOAD_STEERS)
         steer_free(p);
     else
         careful_free(p);
@@ -98,6 +142,16 @@ void report_at_exit(void);
 void report_keep_stderr(void);
 /* The same as text, now. */
 void report_text(int fd);
+
+/* FILE with %p as the process's number, and %n as `number` (UINT64_MAX: as it is).  False: too long. */
+enum { REPORT_PATH_BYTES = CONF_FILE_BYTES + 64 };
+bool report_path(const char *file, uint64_t number, char path[REPORT_PATH_BYTES]);
+
+/* ---- profile.c ---- */
+void profile_begin(void); /* when the library is loaded */
+void profile_at_exit(void);
+
+void profile_strangers(const struct heap_strangers *next); /* blocks of others than the heap: guarded ones, then libc's */
 
 /* ---- rss.c ---- */
 struct rss {

@@ -20,7 +20,7 @@
 #include "preload/preload.h"
 #include "preload/report.h"
 
-enum { STDERR = 2, KEPT_FD = 900, PATH_BYTES = CONF_FILE_BYTES + 64 };
+enum { STDERR = 2, KEPT_FD = 900 };
 
 static struct {
     int fd; /* 0: none */
@@ -41,24 +41,29 @@ static bool is_kept(int fd)
     return os_fd_identity(fd, &now) && now.device == kept_stderr.file.device && now.inode == kept_stderr.file.inode;
 }
 
-/* FILE with %p as the process's number. */
-static bool path_of(const char *file, char path[PATH_BYTES])
+static size_t digits_of(uint64_t n, char *text)
+{
+    char digits[24];
+    size_t at = sizeof digits;
+    do
+        digits[--at] = (char)('0' + n % 10);
+    while (n /= 10);
+    memcpy(text, digits + at, sizeof digits - at);
+    return sizeof digits - at;
+}
+
+bool report_path(const char *file, uint64_t number, char path[REPORT_PATH_BYTES])
 {
     size_t used = 0;
-    for (; *file && used < PATH_BYTES - 24; file++) {
-        bool is_percent = file[0] == '%' && file[1] == '%';
-        if (file[0] != '%' || is_percent || file[1] != 'p') {
-            path[used++] = *file;
-            file += is_percent;
+    for (; *file && used < REPORT_PATH_BYTES - 24; file++) {
+        bool is_number = file[0] == '%' && file[1] == 'n' && number != UINT64_MAX;
+        if (is_number || (file[0] == '%' && file[1] == 'p')) {
+            used += digits_of(is_number ? number : os_process_id(), path + used);
+            file++;
             continue;
         }
-        char digits[24];
-        size_t at = sizeof digits;
-        for (uint64_t pid = os_process_id(); pid != 0; pid /= 10)
-            digits[--at] = (char)('0' + pid % 10);
-        memcpy(path + used, digits + at, sizeof digits - at);
-        used += sizeof digits - at;
-        file++;
+        path[used++] = *file;
+        file += file[0] == '%' && file[1] == '%';
     }
     path[used] = 0;
     return *file == 0;
@@ -66,10 +71,10 @@ static bool path_of(const char *file, char path[PATH_BYTES])
 
 static int report_open(const struct conf *conf)
 {
-    char path[PATH_BYTES];
+    char path[REPORT_PATH_BYTES];
     if (!conf->file[0])
         return kept_stderr.fd && is_kept(kept_stderr.fd) ? kept_stderr.fd : is_kept(STDERR) ? STDERR : -1;
-    int fd = path_of(conf->file, path) ? os_report_open(path) : -ENAMETOOLONG;
+    int fd = report_path(conf->file, UINT64_MAX, path) ? os_report_open(path) : -ENAMETOOLONG;
     if (fd < 0) {
         struct out out;
         out_begin(&out, STDERR);

@@ -102,7 +102,7 @@ static void json_leaks(const struct leaks *leaks, struct out *out)
         member(out, "count", leaks->of[i].count, false);
         key(out, "address", false);
         out_char(out, '"');
-        say_hex(out, (uintptr_t)leaks->of[i].example);
+        out_hex(out, (uintptr_t)leaks->of[i].example);
         out_text(out, "\"}");
     }
     out_char(out, ']');

@@ -71,7 +71,7 @@ static void print_leaks(const struct leaks *leaks, struct out *out)
         out_text(out, " of ");
         say_size(out, leaks->of[i].size_bytes, 0);
         out_text(out, ", such as ");
-        say_hex(out, (uintptr_t)leaks->of[i].example);
+        out_hex(out, (uintptr_t)leaks->of[i].example);
         out_char(out, '\n');
     }
 }

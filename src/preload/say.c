@@ -6,16 +6,6 @@
  */
 #include "preload/say.h"
 
-void say_hex(struct out *out, uint64_t n)
-{
-    int shift = 60;
-    while (shift > 0 && n >> shift == 0)
-        shift -= 4;
-    out_text(out, "0x");
-    for (; shift >= 0; shift -= 4)
-        out_char(out, "0123456789abcdef"[n >> shift & 15]);
-}
-
 static void spaces(struct out *out, uint64_t n, unsigned width)
 {
     unsigned used = 1;

@@ -10,7 +10,6 @@
 
 #include "look/look_out.h"
 
-void say_hex(struct out *out, uint64_t n);
 /* 24.3 MiB, the number right-aligned in `width` columns (0: as wide as it is). */
 void say_size(struct out *out, uint64_t bytes, unsigned width);
 /* 1.2 s, 12.3 ms. */

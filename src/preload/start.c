@@ -30,9 +30,10 @@
 #include "os/os.h"
 #include "pages/source_internal.h"
 #include "preload/preload.h"
+#include "prof/guard.h"
 
 atomic_u32 preload_mode;
-struct conf preload_conf;
+struct conf preload_conf = CONF_START;
 static atomic_u64 starter; /* the thread that sets things up; 0: nobody */
 static uint64_t start_ns;
 static char **environ_of_loader;
@@ -118,14 +119,52 @@ static bool plan_in_force(void)
     return false;
 }
 
+/* Blocks are sampled on the way to the heap; who goes another way has none. */
+static void samples_refuse(const char *why)
+{
+    struct out out;
+    out_begin(&out, 2);
+    out_text(&out, preload_conf.prof_every_bytes ? "quire: QUIRE_CONF: prof" : "quire: QUIRE_CONF: guard");
+    out_text(&out, preload_conf.prof_every_bytes && preload_conf.guard_every ? " and guard do not go with " : " does not go with ");
+    out_text(&out, why);
+    out_text(&out, preload_conf.prof_every_bytes ? "; there is no profile\n" : "; no block is guarded\n");
+    (void)out_end(&out);
+    preload_conf.prof_every_bytes = preload_conf.guard_every = 0;
+}
+
+/* False: nothing is sampled. */
+static bool samples_go(void)
+{
+    const char *other = preload_conf.passthrough ? "passthrough" : preload_conf.check_every ? "check" : preload_conf.plan[0] ? "plan" : NULL;
+    if (preload_conf.prof_every_bytes == 0 && preload_conf.guard_every == 0)
+        return false;
+    if (other) {
+        samples_refuse(other);
+        return false;
+    }
+    if (preload_conf.guard_every && guard_start() != 0) {
+        say("quire: QUIRE_CONF: guard: there is no memory for it; no block is guarded\n");
+        preload_conf.guard_every = 0;
+    }
+    prof_start(&(struct prof_opts){.every_bytes = preload_conf.prof_every_bytes, .guard_every = preload_conf.guard_every, .at_bytes = preload_conf.prof_at_bytes});
+    profile_strangers(NULL);
+    return preload_conf.prof_every_bytes || preload_conf.guard_every;
+}
+
 static enum preload_mode mode_from_conf(void)
 {
-    if (preload_conf.passthrough && libc_is_there())
+    if (preload_conf.passthrough && libc_is_there()) {
+        (void)samples_go();
         return PRELOAD_PASSES;
+    }
     if (preload_conf.passthrough)
         say("quire: QUIRE_CONF: passthrough needs glibc, whose allocator has a second name; this libc has none: going on with Quire\n");
-    if (preload_conf.plan[0] && plan_in_force() && steer_has_sites())
+    if (preload_conf.plan[0] && plan_in_force() && steer_has_sites()) {
+        (void)samples_go();
         return preload_conf.plan_timed ? PRELOAD_TIMES : PRELOAD_STEERS;
+    }
+    if (samples_go())
+        return preload_conf.guard_every ? PRELOAD_GUARDS : PRELOAD_SAMPLES;
     return preload_conf.check_every ? PRELOAD_CAREFUL : preload_conf.secure ? PRELOAD_SECURED : PRELOAD_SERVES;
 }
 
@@ -170,12 +209,13 @@ enum preload_mode preload_ready(void)
 int quire_malloc_serving(void)
 {
     enum preload_mode mode = preload_ready();
-    return mode == PRELOAD_SERVES || mode == PRELOAD_CAREFUL || mode == PRELOAD_SECURED || mode >= PRELOAD_STEERS;
+    return mode == PRELOAD_SERVES || mode == PRELOAD_CAREFUL || mode == PRELOAD_SECURED || mode >= PRELOAD_GUARDS;
 }
 
 static void at_exit(void *unused)
 {
     (void)unused;
+    profile_at_exit();
     report_at_exit();
 }
 
@@ -207,9 +247,11 @@ static __attribute__((constructor)) void at_load(int count, char **words, char *
     if (mode != PRELOAD_PASSES && !is_process_malloc()) {
         libc_is_not_the_malloc();
         u32_store_release(&preload_mode, PRELOAD_BESIDE); /* release [preload-mode] */
+        preload_conf.prof_every_bytes = preload_conf.guard_every = 0;
     }
     libc_takes_its_own();
-    if (preload_conf.stats_at_exit || preload_conf.check_every)
+    profile_begin();
+    if (preload_conf.stats_at_exit || preload_conf.check_every || preload_conf.prof_every_bytes)
         (void)__cxa_atexit(at_exit, NULL, NULL); /* not this library's: those run when it is closed */
     live_ask(preload_conf.top_ns);
 }

@@ -34,11 +34,11 @@ enum { FLAGS_KNOWN = QUIRE_SLAB_DEFRAG | QUIRE_SLAB_SINGLE_THREAD | QUIRE_SLAB_D
 /* The top slot, if it is as it was left; the thread is inside. */
 static ALWAYS_INLINE bool alloc_short(struct slab_cache *cache, void **element)
 {
-    atomic_addr *top = (atomic_addr *)addr_load_relaxed(&cache->top) - 1;
+    atomic_addr *top = (atomic_addr *)addr_load_relaxed(&cache->slots.top) - 1;
     atomic_u64 *slot = (atomic_u64 *)addr_load_relaxed(top);
-    if (unlikely(u64_load_relaxed(slot) != slab_mark_of(slot, cache->key)))
+    if (unlikely(u64_load_relaxed(slot) != slots_mark(slot, cache->slots.key)))
         return false;
-    addr_store_relaxed(&cache->top, (uintptr_t)top);
+    addr_store_relaxed(&cache->slots.top, (uintptr_t)top);
     u64_store_relaxed(slot, 0);
     *element = slot;
     return true;
@@ -141,18 +141,18 @@ static size_t alloc_some(struct quire_slab *slab, void **elements, size_t count)
 {
     uintptr_t gate = slab_enter(slab);
     struct slab_cache *cache = slab_gate_cache(gate);
-    atomic_addr *top = (atomic_addr *)addr_load_relaxed(&cache->top);
-    uint64_t key = cache->key;
+    atomic_addr *top = (atomic_addr *)addr_load_relaxed(&cache->slots.top);
+    uint64_t key = cache->slots.key;
     size_t got = 0;
     for (; got < count; got++, top--) {
         atomic_u64 *slot = (atomic_u64 *)addr_load_relaxed(top - 1);
-        if (unlikely(u64_load_relaxed(slot) != slab_mark_of(slot, key)))
+        if (unlikely(u64_load_relaxed(slot) != slots_mark(slot, key)))
             break;
         u64_store_relaxed(slot, 0);
         elements[got] = slot;
     }
     if (likely(got != 0))
-        addr_store_relaxed(&cache->top, (uintptr_t)top);
+        addr_store_relaxed(&cache->slots.top, (uintptr_t)top);
     slab_leave(gate);
     return got;
 }
@@ -252,7 +252,7 @@ static int options_read(struct quire_slab *slab, size_t element_bytes, const str
     slab->lock.rank = LOCK_SLAB;
     slab_gate_set(slab);
     slab->divide = UINT64_MAX / slab->slot_bytes + 1;
-    slab->fill = slab->slot_bytes * SLAB_MAG_SLOTS < FILL_BYTES ? SLAB_MAG_SLOTS : slab->slot_bytes < FILL_BYTES / 4 ? FILL_BYTES / (uint32_t)slab->slot_bytes : 4;
+    slab->fill = slab->slot_bytes * MAGAZINE_SLOTS < FILL_BYTES ? MAGAZINE_SLOTS : slab->slot_bytes < FILL_BYTES / 4 ? FILL_BYTES / (uint32_t)slab->slot_bytes : 4;
     if (opts->name)
         strncpy(slab->name, opts->name, SLAB_NAME_BYTES - 1);
     u32_store_relaxed(&slab->defrag, (opts->flags & QUIRE_SLAB_DEFRAG) != 0);
@@ -262,6 +262,17 @@ static int options_read(struct quire_slab *slab, size_t element_bytes, const str
         first = most;
     size_store_relaxed(&slab->first_bytes, opts->initial_elements ? (size_t)1 << log2_ceil(first) : 0);
     return 0;
+}
+
+/* It has no page but home, no id, and nobody knows it. */
+void slab_unmake(struct quire_slab *slab)
+{
+    struct quire_source *source = quire_source_default();
+    struct quire_span span = slab->span;
+    pagemap_clear(span.start, span.bytes);
+    sanitize_root(span.start, span.bytes, false);
+    sanitize_undefined(span.start, span.bytes);
+    source->verbs->give(source, &span);
 }
 
 struct quire_slab *slab_create(size_t element_bytes, const struct quire_slab_opts *opts, bool markable, bool listed)
@@ -287,13 +298,11 @@ struct quire_slab *slab_create(size_t element_bytes, const struct quire_slab_opt
     size_store_relaxed(&slab->peak_bytes, slab->span.bytes);
     size_store_relaxed(&slab->meta_bytes, slab->span.bytes);
     home_layout(slab, slab->source == source);
+    sanitize_root(slab, slab->span.bytes, true);
     if (pagemap_set(slab, slab->span.bytes, owner_make(slab->home, OWNER_SLAB)) != 0 || (listed && slab_register(slab) != 0)) {
-        pagemap_clear(slab, slab->span.bytes);
-        sanitize_undefined(slab, slab->span.bytes);
-        source->verbs->give(source, &draft.span);
+        slab_unmake(slab);
         return NULL;
     }
-    sanitize_root(slab, slab->span.bytes, true);
     errno = 0;
     return slab;
 }
@@ -330,12 +339,7 @@ void quire_slab_destroy(struct quire_slab *slab)
         (void)slab_grace(true); /* others may have been looking whose an address is, and found a header of ours */
     slab_registry_unlock();
     slab_headers_give(slab, slab->chunks);
-    struct quire_source *source = quire_source_default();
-    struct quire_span span = slab->span;
-    pagemap_clear(span.start, span.bytes);
-    sanitize_root(span.start, span.bytes, false);
-    sanitize_undefined(span.start, span.bytes);
-    source->verbs->give(source, &span);
+    slab_unmake(slab);
     errno = kept;
 }
 

@@ -42,7 +42,7 @@ static void search_thread(struct slab_thread *thread, void *arg)
 {
     struct search *search = arg;
     const struct slab_cache *cache = slab_visited_cache(thread, search->slab);
-    search->found += cache ? slab_cache_has(cache, search->slot) : 0;
+    search->found += cache ? slots_have(&cache->slots, search->slot) : 0;
 }
 
 /* In how many places is it free?  Its page's bits are one, magazines the others.  Holding nothing. */
@@ -53,7 +53,7 @@ static size_t count_places(struct quire_slab *slab, const void *slot)
     slab_registry_lock();
     slab_visit_all(search_thread, &search, true);
     slab_lock(slab);
-    search.found += slab_depot_has(slab, slot);
+    search.found += magazines_have(slab->depot, slot);
     if (!slab_locate(slab, slot, &place))
         search.found += slab_slot_is_free(place.page, place.slot);
     slab_unlock(slab);
@@ -95,7 +95,7 @@ void slab_put_one(struct quire_slab *slab, void *element)
     if (unlikely(slab->watched))
         watched_free(slab, element);
     else if (!slab->straight)
-        u64_store_relaxed(element, slab_mark_of(element, slab_key));
+        u64_store_relaxed(element, slots_mark(element, slots_key));
     if (place.page->lane == LANE_MARKED)
         slab_unmark_bit(place.page, place.slot);
     slab_page_put(place.page, place.slot);
@@ -136,19 +136,19 @@ static ALWAYS_INLINE bool seems_live(const struct quire_slab *slab, const struct
 {
     size_t offset = (uintptr_t)element - addr_load_relaxed(&page->slots);
     return likely(offset < size_load_relaxed(&page->carved)) && likely(slab_begins(slab, offset)) &&
-           likely((uint32_t)u64_load_relaxed(element) != (uint32_t)slab_mark_of(element, key));
+           likely((uint32_t)u64_load_relaxed(element) != (uint32_t)slots_mark(element, key));
 }
 
 /* On the thread's magazine; the thread is inside. */
 static ALWAYS_INLINE bool free_short(const struct quire_slab *slab, struct slab_cache *cache, const struct slab_page *page, void *element)
 {
-    uint64_t key = cache->key;
-    atomic_addr *top = (atomic_addr *)addr_load_relaxed(&cache->top);
-    if (unlikely(!seems_live(slab, page, element, key)) || unlikely(top >= cache->end))
+    uint64_t key = cache->slots.key;
+    atomic_addr *top = (atomic_addr *)addr_load_relaxed(&cache->slots.top);
+    if (unlikely(!seems_live(slab, page, element, key)) || unlikely(top >= cache->slots.end))
         return false;
-    u64_store_relaxed(element, slab_mark_of(element, key));
+    u64_store_relaxed(element, slots_mark(element, key));
     addr_store_relaxed(top, (uintptr_t)element);
-    addr_store_relaxed(&cache->top, (uintptr_t)(top + 1));
+    addr_store_relaxed(&cache->slots.top, (uintptr_t)(top + 1));
     return true;
 }
 
@@ -198,8 +198,8 @@ static size_t free_some(struct quire_slab *slab, void **elements, size_t count)
     uintptr_t gate = slab_enter(slab);
     struct slab_cache *cache = slab_gate_cache(gate);
     struct slab_table *table = (struct slab_table *)addr_load_acquire(&slab->table); /* acquire [slab-table] */
-    atomic_addr *top = (atomic_addr *)addr_load_relaxed(&cache->top), *end = cache->end;
-    uint64_t key = cache->key;
+    atomic_addr *top = (atomic_addr *)addr_load_relaxed(&cache->slots.top), *end = cache->slots.end;
+    uint64_t key = cache->slots.key;
     size_t i = 0;
     for (; i < count && (top < end || !elements[i]); i++) {
         void *element = elements[i];
@@ -208,11 +208,11 @@ static size_t free_some(struct quire_slab *slab, void **elements, size_t count)
             continue;
         if (unlikely(!seems_live(slab, page, element, key)))
             break;
-        u64_store_relaxed(element, slab_mark_of(element, key));
+        u64_store_relaxed(element, slots_mark(element, key));
         addr_store_relaxed(top++, (uintptr_t)element);
     }
     if (likely(cache != &slab_cache_none))
-        addr_store_relaxed(&cache->top, (uintptr_t)top);
+        addr_store_relaxed(&cache->slots.top, (uintptr_t)top);
     slab_leave(gate);
     return i;
 }

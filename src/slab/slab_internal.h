@@ -3,11 +3,11 @@
  * slab_internal.h - what the files of the slab know together; nobody else includes it.
  *
  *     struct slab_thread --- caches[slab id] ---> struct slab_cache     one thread's free slots of one slab
- *                                                   cur, prev, own ---> struct slab_mag: an array of pointers to free slots
- *     struct quire_slab --- depot --------------> struct slab_mag ...   full ones that no thread has
+ *                                                   cur, prev, own ---> struct magazine: an array of pointers to free slots
+ *     struct quire_slab --- depot --------------> struct magazine ...   full ones that no thread has
  *                       --- all, lane, empty ---> struct slab_page ---> the elements' memory; one bit for each slot that is free in its page
  *
- * A slot is live, or free in its page (its bit), or in a magazine.  A slot that is free carries a mark in its first word, see slab_mark_of().
+ * A slot is live, or free in its page (its bit), or in a magazine.  A slot that is free carries a mark in its first word, see slots_mark().
  */
 #ifndef QUIRE_SLAB_INTERNAL_H
 #define QUIRE_SLAB_INTERNAL_H
@@ -21,6 +21,7 @@
 #include "pages/page_look.h"
 #include "pages/pagemap.h"
 #include "slab/slab_policy.h"
+#include "slots/slots.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -32,31 +33,16 @@ enum { SLAB_NAME_BYTES = 32, SLAB_LANES = 2, LANE_ORDINARY = 0, LANE_MARKED = 1,
 
 /* ---- magazines ---- */
 
-enum { SLAB_SMALL_SLOTS = 8, SLAB_MAG_SLOTS = 124 };
-
-/* Pointers to free slots, behind this; each slot's mark names the magazine by its key. */
-struct slab_mag {
-    struct slab_mag *next;
-    uint64_t key;
-    uint32_t room;
-    uint32_t count; /* but for a cache's current one: there `top` says it */
-    const void *below; /* &slab_nothing: what the top of an empty magazine points to never carries a mark */
-};
+enum { SLAB_SMALL_SLOTS = 8 };
 
 /* One thread's free slots of one slab. */
 struct slab_cache {
+    struct slot_cache slots;
     /* the thread's, or a visitor's */
-    atomic_addr top; /* atomic_addr *: behind the last slot of `cur` */
-    uint64_t key;    /* cur's */
-    atomic_addr *end; /* frees go no further; `cur` may have been filled further */
-    struct slab_mag *cur, *prev; /* prev: NULL, or full, or empty */
-    struct slab_mag *own, *spare; /* full ones before the slab's, and empty ones */
-    uint32_t owns, spares;
-    uint32_t demand; /* magazines had from the slab, less those given to it: a thread that only frees keeps none */
     size_t run, run_most; /* slots missed since it last gave any to the pages; the most there were, since the slab's swing began */
     struct slab_page *held; /* NULL, or the page that only this cache is filled from */
     struct quire_slab *slab; /* NULL: not used yet */
-    struct slab_mag small;  /* the first magazine, for threads that hardly use the slab */
+    struct magazine small;  /* the first magazine, for threads that hardly use the slab */
     uintptr_t small_slot[SLAB_SMALL_SLOTS];
 };
 
@@ -150,7 +136,7 @@ struct CACHE_ALIGNED quire_slab {
     atomic_u32 turning; /* 1: what is freed is allocated again, so large magazines and depots are worth it */
     /* under lock */
     struct lock lock CACHE_ALIGNED;
-    struct slab_mag *depot;
+    struct magazine *depot;
     uint32_t depot_count;
     size_t spilled;  /* slots that have gone back to their pages, and not been missed yet */
     size_t swing;    /* how many slots are freed and then allocated, all threads together, as far as the pages see it */
@@ -288,8 +274,6 @@ bool slab_unmark_bit(struct slab_page *page, size_t slot); /* false: there was n
 
 /* ---- slab_cache.c ---- */
 
-extern const atomic_u64 slab_nothing;
-extern uint64_t slab_key; /* of the process; 48 bits */
 int slab_mags_setup(void);
 /* In the child: somebody was at them; and, when no magazine is in use any more, all of their memory is free. */
 bool slab_mags_after_fork(void);
@@ -312,10 +296,6 @@ extern atomic_size slab_cached_bytes; /* that caches may hold, roughly: what was
 
 /* ---- slab_cache_look.c; depots: under slab->lock; caches: their thread's record is locked ---- */
 
-size_t slab_cache_slots(const struct slab_cache *cache);
-size_t slab_cache_has(const struct slab_cache *cache, const void *slot); /* how often: more than once is a double free */
-size_t slab_depot_slots(const struct quire_slab *slab);
-size_t slab_depot_has(const struct quire_slab *slab, const void *slot);
 const char *slab_cache_check(const struct slab_cache *cache);
 
 /* ---- slab.c ---- */
@@ -325,6 +305,7 @@ void *slab_watched_alloc(const struct quire_slab *slab, void *element);
 /* Page sizes for a largest page; 0: default. */
 void slab_set_sizes(struct quire_slab *slab, size_t page_bytes_max);
 struct quire_slab *slab_create(size_t element_bytes, const struct quire_slab_opts *opts, bool markable, bool listed);
+void slab_unmake(struct quire_slab *slab);
 /* An element straight from a page, and back; for those without a cache. */
 void *slab_take_one(struct quire_slab *slab, unsigned lane);
 /* After all have been asked; NULL with errno. */
@@ -396,28 +377,9 @@ static inline char *slab_slot_at(const struct slab_page *page, size_t slot)
     return slab_slots(page) + slot * page->slab->slot_bytes;
 }
 
-/*
- * What a free slot's first word is: its address, under the key of the magazine that it is, or was, in.  Magazines' keys differ from the process's in
- * the upper 16 bits.  A live slot has such a word by chance once in 2^48: who meets one looks into all magazines before it is called free.
- */
-static ALWAYS_INLINE uint64_t slab_mark_of(const void *slot, uint64_t key)
-{
-    return (uintptr_t)slot ^ key;
-}
-
 static inline bool slab_is_marked(const struct quire_slab *slab, const void *slot)
 {
-    return !slab->straight && (u64_load_relaxed((const atomic_u64 *)slot) ^ slab_mark_of(slot, slab_key)) << 16 == 0;
-}
-
-static inline atomic_addr *slab_mag_slots(const struct slab_mag *mag)
-{
-    return (atomic_addr *)(uintptr_t)(mag + 1);
-}
-
-static inline uint32_t slab_current_count(const struct slab_cache *cache)
-{
-    return (uint32_t)((atomic_addr *)addr_load_relaxed(&cache->top) - slab_mag_slots(cache->cur));
+    return !slab->straight && slots_is_marked(slot);
 }
 
 /* The bits of word number `word` that stand for slots. */

@@ -42,7 +42,7 @@ struct counts {
 static void count_cache(const struct slab_cache *cache, void *counts_)
 {
     struct counts *counts = counts_;
-    counts->cached += slab_cache_slots(cache);
+    counts->cached += slots_count(&cache->slots);
     counts->caches++;
 }
 
@@ -69,7 +69,7 @@ static size_t count_locked(struct quire_slab *slab, size_t *caches)
         slab_lock(slab);
         *caches = counts.caches + 1;
         if (slab->turns == turn)
-            return slab->slots - slab->free_slots - slab_depot_slots(slab) - counts.cached;
+            return slab->slots - slab->free_slots - magazines_count(slab->depot) - counts.cached;
         if (looks == LOOKS)
             return count_live(slab);
         slab_unlock(slab);

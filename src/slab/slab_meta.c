@@ -89,7 +89,7 @@ static struct slab_page *header_at(const struct slab_chunk *chunk, uint32_t i)
 }
 
 /* A chunk in memory that may be somebody's leavings: every field that a late look could meet is set. */
-static struct slab_chunk *chunk_new(struct quire_slab *slab, uint32_t words)
+static NO_SANITIZE struct slab_chunk *chunk_new(struct quire_slab *slab, uint32_t words)
 {
     size_t stride = slab_header_bytes(slab, words), bytes = os_page_bytes();
     while (bytes < sizeof(struct slab_chunk) + stride || (bytes < CHUNK_BYTES_MAX && bytes < size_load_relaxed(&slab->mapped_bytes) / 256))

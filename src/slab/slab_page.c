@@ -323,7 +323,7 @@ uint32_t slab_page_take(struct slab_page *page, atomic_addr *slots, uint32_t cou
             else if (unlikely(!slab_is_marked(page->slab, p)) && !page->slab->straight)
                 slab_refuse(page->slab, SLAB_E7, p); /* it came back twice, and was had since; or was written to */
             if (key)
-                u64_store_relaxed((atomic_u64 *)(void *)p, slab_mark_of(p, key));
+                u64_store_relaxed((atomic_u64 *)(void *)p, slots_mark(p, key));
             addr_store_relaxed(&slots[--at], (uintptr_t)p);
         }
         atomic_fence_signal();

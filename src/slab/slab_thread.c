@@ -40,8 +40,8 @@ static struct slab_thread thread_shared;
 THREAD_LOCAL struct slab_thread *slab_thread_self __attribute__((tls_model("initial-exec"))) = &thread_none;
 
 /* Nothing can be had from it, and it has room for nothing. */
-static const atomic_u64 *const below_none = &slab_nothing;
-struct slab_cache slab_cache_none = {.top = {(uintptr_t)(&below_none + 1)}};
+static const atomic_u64 *const below_none = &slots_nothing;
+struct slab_cache slab_cache_none = {.slots.top = {(uintptr_t)(&below_none + 1)}};
 #define CLOSED_4 {{(uintptr_t)&slab_cache_none}, {0}}, {{(uintptr_t)&slab_cache_none}, {0}}, {{(uintptr_t)&slab_cache_none}, {0}}, {{(uintptr_t)&slab_cache_none}, {0}}
 #define CLOSED_16 CLOSED_4, CLOSED_4, CLOSED_4, CLOSED_4
 STATIC_ASSERT(SLAB_GATES == 32, "as many as are named here");
@@ -199,11 +199,11 @@ static void caches_move(struct slab_cache *to, struct slab_cache *from, uint32_t
     for (uint32_t i = 0; i < count; i++) {
         ptrdiff_t moved = (char *)&to[i] - (char *)&from[i];
         memcpy(&to[i], &from[i], sizeof to[i]);
-        if (to[i].cur != &from[i].small)
+        if (to[i].slots.cur != &from[i].small)
             continue;
-        to[i].cur = &to[i].small;
-        to[i].end = (atomic_addr *)(void *)((char *)to[i].end + moved);
-        addr_store_relaxed(&to[i].top, addr_load_relaxed(&to[i].top) + (uintptr_t)moved);
+        to[i].slots.cur = &to[i].small;
+        to[i].slots.end = (atomic_addr *)(void *)((char *)to[i].slots.end + moved);
+        addr_store_relaxed(&to[i].slots.top, addr_load_relaxed(&to[i].slots.top) + (uintptr_t)moved);
     }
 }
 

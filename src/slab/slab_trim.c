@@ -113,14 +113,14 @@ struct sums {
 
 static void sum_cache(const struct slab_cache *cache, void *sums)
 {
-    ((struct sums *)sums)->cached_bytes += slab_cache_slots(cache) * cache->slab->slot_bytes;
+    ((struct sums *)sums)->cached_bytes += slots_count(&cache->slots) * cache->slab->slot_bytes;
 }
 
 static void sum_slab(struct quire_slab *slab, struct sums *sums)
 {
     slab_caches_look(slab, sum_cache, sums);
     slab_lock(slab);
-    sums->cached_bytes += slab_depot_slots(slab) * slab->slot_bytes;
+    sums->cached_bytes += magazines_count(slab->depot) * slab->slot_bytes;
     sums->live_bytes += (slab->slots - slab->free_slots) * slab->slot_bytes;
     slab_unlock(slab);
 }

@@ -57,9 +57,10 @@ size_t steer_pool_dead(unsigned pool_idx, const struct steer_lane *lane, size_t 
     struct steer_pool *pool = &steer_plan.pool[pool_idx];
     uint64_t dead = 0, grains = 0;
     for (const struct steer_chunk *chunk = lane->chunks; chunk; chunk = chunk->next) {
-        uint64_t freed = chunk == lane->chunk ? 0 : chunk->freed + steer_freed_by_others(chunk);
-        grains += chunk == lane->chunk ? 0 : chunk->grains;
-        dead += freed + (chunk == lane->chunk ? 0 : chunk->grains - chunk->used);
+        if (chunk == lane->chunk)
+            continue;
+        grains += chunk->grains;
+        dead += chunk->grains - (uint64_t)(int64_t)chunk->left + steer_freed_by_others(chunk);
     }
     lock_take(&pool->lock);
     for (const struct steer_chunk *chunk = pool->shared; chunk; chunk = chunk->next) {
@@ -87,6 +88,7 @@ static COLD void send_back(unsigned pool_idx)
     for (uint32_t i = 0; i < steer_plan.sites; i++)
         if (steer_plan.pool_first[i] == pool_idx)
             __atomic_store_n(&steer_pool_of[TARGET_SITE + i], 0, __ATOMIC_RELAXED);
+    steer_entries_send_back(pool_idx);
 }
 
 /* ---- the next chunk ---- */
@@ -97,7 +99,7 @@ static void collect(struct steer_lane *lane)
     struct steer_chunk *chunk = lane->chunks, *next;
     for (int i = 0; chunk && i < LOOKED_AT; i++, chunk = next) {
         next = chunk->next;
-        if (chunk != lane->chunk && chunk->used == chunk->freed + steer_freed_by_others(chunk)) {
+        if (chunk != lane->chunk && steer_chunk_is_dead(chunk)) {
             steer_chunk_verify(chunk);
             steer_lane_drop(lane, chunk);
             steer_chunk_give(chunk);
@@ -109,7 +111,7 @@ static void collect(struct steer_lane *lane)
 static void retire(struct steer_lane *lane, unsigned pool_idx)
 {
     struct steer_chunk *chunk = lane->chunk;
-    chunk->used = (uint32_t)steer_lane_used(lane);
+    steer_chunk_count(chunk, steer_lane_used(lane));
     if (u64_load_relaxed(&chunk->balance) != 0)
         u32_store_relaxed(&steer_plan.pool[pool_idx].is_crossed, 1);
     lane->chunk = NULL;
@@ -131,7 +133,9 @@ static ALWAYS_INLINE void *bump(struct steer_lane *lane, size_t grains)
 static bool next_chunk(struct steer_lane *lane, unsigned pool_idx, struct steer_thread *self)
 {
     struct steer_chunk *chunk = lane->chunk;
-    if (chunk && steer_lane_used(lane) == chunk->freed + steer_freed_by_others(chunk)) {
+    if (chunk)
+        steer_chunk_count(chunk, steer_lane_used(lane));
+    if (chunk && steer_chunk_is_dead(chunk)) {
         steer_chunk_verify(chunk);
         steer_chunk_clear(chunk, steer_lane_used(lane));
         lane->tag = chunk->tags;
@@ -173,11 +177,13 @@ static void count(struct steer_thread *self, unsigned site, size_t bytes)
     self->count[site].bytes += bytes;
 }
 
-static NOINLINE void *alloc_slow(unsigned site, unsigned pool_idx, size_t bytes)
+/* (5) */
+static NOINLINE void *alloc_slow(unsigned site, size_t bytes)
 {
     int kept = errno;
+    unsigned pool_idx = steer_pool_now(site);
     struct steer_thread *self = steer_thread_get();
-    if (!self || bytes > STEER_BLOCK_MAX || u32_load_relaxed(&steer_plan.pool[pool_idx].is_sent_back))
+    if (!self || pool_idx == 0 || bytes > STEER_BLOCK_MAX)
         return from_heap(self, site, bytes);
     struct steer_lane *lane = &self->lane[pool_idx];
     size_t grains = grains_of(bytes | (bytes == 0));
@@ -189,44 +195,50 @@ static NOINLINE void *alloc_slow(unsigned site, unsigned pool_idx, size_t bytes)
     return bump(lane, grains);
 }
 
-static ALWAYS_INLINE void *alloc_at(unsigned site, unsigned pool_idx, size_t bytes)
+/* (3), (4): the lane is the entry's, read before; bytes - 1 is not below the limit for 0 either. */
+static ALWAYS_INLINE void *alloc_at(const struct steer_entry *entry, size_t lane_at, size_t bytes)
 {
-    struct steer_lane *lane = &steer_self->lane[pool_idx];
-    size_t least = bytes | (bytes == 0), grains = grains_of(least);
-    if (unlikely(least > steer_quick_max) || unlikely(grains > (size_t)(lane->end - lane->tag)))
-        return alloc_slow(site, pool_idx, bytes);
+    struct steer_lane *lane = (struct steer_lane *)((char *)steer_self + lane_at);
+    size_t grains = grains_of(bytes);
+    if (unlikely(bytes - 1 >= steer_quick_max) || unlikely(grains > (size_t)(lane->end - lane->tag)))
+        return alloc_slow(entry->target, bytes);
     return bump(lane, grains);
 }
 
-static ALWAYS_INLINE unsigned pool_of(unsigned site)
+static NOINLINE void *alloc_by(const struct steer_entry *entry, size_t bytes)
 {
-    return __atomic_load_n(&steer_pool_of[site], __ATOMIC_RELAXED);
+    size_t lane_at = u32_load_relaxed(&entry->lane);
+    return lane_at == 0 ? heap_malloc(bytes) : alloc_at(entry, lane_at, bytes);
 }
 
-/* The short way has no call in it: what is not found at once, or is a wrapper's, goes on here. */
+/* A call that was not found at once; a wrapper's. */
 static NOINLINE void *alloc_anew(size_t bytes, struct steer_call call)
 {
-    unsigned site = steer_site_of(call), pool_idx = pool_of(site);
-    return pool_idx == 0 ? heap_malloc(bytes) : alloc_at(site, pool_idx, bytes);
+    return alloc_by(steer_entry_of(call), bytes);
+}
+static NOINLINE void *alloc_deep(const struct steer_entry *entry, size_t bytes, const uintptr_t *frame)
+{
+    return alloc_by(steer_entry_deep(entry, frame), bytes);
 }
 
+/* The short way has no call in it. */
 void *steer_alloc(size_t bytes, struct steer_call call)
 {
-    unsigned site = steer_site_quick(call);
-    if (unlikely(site >= TARGET_NODE))
+    const struct steer_entry *entry = steer_place(call.ret);
+    if (unlikely(!steer_is_of(entry, call.ret)))
         return alloc_anew(bytes, call);
-    unsigned pool_idx = pool_of(site);
-    return pool_idx == 0 ? heap_malloc(bytes) : alloc_at(site, pool_idx, bytes);
-}
-
-static NOINLINE void *alloc_zero_at(unsigned site, unsigned pool_idx, size_t bytes)
-{
-    void *p = alloc_at(site, pool_idx, bytes);
-    return likely(p != NULL) ? memset(p, 0, bytes) : NULL;
+    size_t lane_at = u32_load_relaxed(&entry->lane);
+    if (lane_at != 0)
+        return alloc_at(entry, lane_at, bytes);
+    return likely(entry->target < TARGET_NODE) ? heap_malloc(bytes) : alloc_deep(entry, bytes, call.frame);
 }
 
 void *steer_alloc_zero(size_t bytes, struct steer_call call)
 {
-    unsigned site = steer_site_of(call), pool_idx = pool_of(site);
-    return pool_idx == 0 ? heap_malloc_zero(bytes) : alloc_zero_at(site, pool_idx, bytes);
+    const struct steer_entry *entry = steer_entry_of(call);
+    size_t lane_at = u32_load_relaxed(&entry->lane);
+    if (lane_at == 0)
+        return heap_malloc_zero(bytes);
+    void *p = alloc_at(entry, lane_at, bytes);
+    return likely(p != NULL) ? memset(p, 0, bytes) : NULL;
 }

@@ -2,8 +2,8 @@
 /*
  * steer_chunk.c - one span of blocks: taken, shared, given back.
  *
- *     owned: used, freed; balance = - grains freed by others --share--> shared: balance = live grains --0--> given back
- *                  '--used == freed - balance, found by the owner--> cleared (it is current), or given back
+ *     owned: used, left; balance = - grains freed by others --share--> shared: balance = live grains --0--> given back
+ *                  '--left + balance == 0, found by the owner--> cleared (it is current), or given back
  *
  * The header and the tags stand at the front, a little further in each chunk than in the last, so that those of many chunks do not fall into one set
  * of the cache.
@@ -18,14 +18,17 @@
 
 enum { COLOURS = 8 };
 
+/* A tag for each grain of the span; those of the blocks begin at chunk->tags. */
 static void layout(struct steer_chunk *chunk, const struct quire_span *span)
 {
-    char *end = (char *)span->start + span->bytes;
+    uint8_t *all = (uint8_t *)(chunk + 1);
+    size_t front, grains = span->bytes >> STEER_GRAIN_SHIFT;
     chunk->span = *span;
-    chunk->tags = (uint8_t *)(chunk + 1);
-    size_t grains = (size_t)(end - (char *)chunk->tags) / (STEER_GRAIN + 1);
-    chunk->base = (char *)align_up((uintptr_t)chunk->tags + grains, CACHE_LINE_BYTES);
-    chunk->grains = (uint32_t)((size_t)(end - chunk->base) >> STEER_GRAIN_SHIFT);
+    chunk->base = (char *)align_up((uintptr_t)all + grains, CACHE_LINE_BYTES);
+    front = (size_t)(chunk->base - (char *)span->start) >> STEER_GRAIN_SHIFT;
+    chunk->tags = all + front;
+    chunk->bias = (uintptr_t)all - ((uintptr_t)span->start >> STEER_GRAIN_SHIFT);
+    chunk->grains = (uint32_t)(grains - front);
 }
 
 /* What comes back from others' hands is not zero; of a fresh span nothing has to be written. */
@@ -33,12 +36,9 @@ static struct steer_chunk *chunk_begin(const struct quire_span *span)
 {
     static atomic_u32 turn;
     struct steer_chunk *chunk = (struct steer_chunk *)(void *)((char *)span->start + u32_add_relaxed(&turn, 1) % COLOURS * (size_t)CACHE_LINE_BYTES);
-    bool is_zero = (span->flags & QUIRE_SPAN_ZERO) != 0;
-    if (!is_zero)
-        memset(chunk, 0, sizeof *chunk);
+    if ((span->flags & QUIRE_SPAN_ZERO) == 0)
+        memset(chunk, TAG_NONE, sizeof *chunk + (span->bytes >> STEER_GRAIN_SHIFT));
     layout(chunk, span);
-    if (!is_zero)
-        memset(chunk->tags, TAG_NONE, chunk->grains);
     return chunk;
 }
 
@@ -47,7 +47,8 @@ struct steer_chunk *steer_chunk_take(unsigned pool_idx, struct steer_thread *own
     struct steer_pool *pool = &steer_plan.pool[pool_idx];
     struct quire_source *source = quire_source_default();
     struct quire_span span;
-    if (source->verbs->take(source, pool->chunk_bytes, os_page_bytes(), &span) != 0)
+    size_t align_bytes = os_page_bytes() > STEER_CHUNK_MIN ? os_page_bytes() : STEER_CHUNK_MIN;
+    if (source->verbs->take(source, pool->chunk_bytes, align_bytes, &span) != 0)
         return NULL;
     struct steer_chunk *chunk = chunk_begin(&span);
     chunk->pool = pool_idx;
@@ -65,6 +66,7 @@ void steer_chunk_give(struct steer_chunk *chunk)
 {
     struct quire_source *source = quire_source_default();
     struct quire_span span = chunk->span;
+    steer_thread_forget(chunk);
     size_sub_relaxed(&steer_plan.pool[chunk->pool].held_bytes, span.bytes);
     pagemap_clear(span.start, span.bytes);
     source->verbs->give(source, &span);
@@ -75,7 +77,7 @@ void steer_chunk_clear(struct steer_chunk *chunk, size_t used)
     memset(chunk->tags, TAG_NONE, used);
     if (u64_load_relaxed(&chunk->balance) != 0)
         u64_store_relaxed(&chunk->balance, 0);
-    chunk->freed = 0;
+    chunk->left = 0;
     chunk->used = 0;
 }
 
@@ -142,11 +144,20 @@ void steer_chunk_dead(struct steer_chunk *chunk)
 /* chunk->used is what was handed out. */
 void steer_chunk_share(struct steer_chunk *chunk)
 {
-    uint64_t mine = chunk->used - chunk->freed;
+    uint64_t mine = (uint64_t)(int64_t)chunk->left;
+    steer_thread_forget(chunk);
     list_shared(&steer_plan.pool[chunk->pool], chunk);
     addr_store_relaxed(&chunk->owner, 0);
     if (u64_add_seq_cst(&chunk->balance, mine) + mine == 0)
         steer_chunk_dead(chunk);
+}
+
+/* A thread that vanished may have been about to share the chunk, or to count what it had freed in it: the tags say what lives. */
+static void shared_after_fork(struct steer_chunk *chunk)
+{
+    uint64_t blocks;
+    addr_store_relaxed(&chunk->owner, 0);
+    u64_store_relaxed(&chunk->balance, steer_chunk_live(chunk, &blocks));
 }
 
 void steer_pools_after_fork(void)
@@ -157,5 +168,7 @@ void steer_pools_after_fork(void)
             pool->shared = NULL;
             pool->epoch++;
         }
+        for (struct steer_chunk *chunk = pool->shared; chunk; chunk = chunk->next)
+            shared_after_fork(chunk);
     }
 }

@@ -2,8 +2,8 @@
 /*
  * steer_free.c - a block of a chunk is given back, gets another size, or is asked for its own.
  *
- *     steer_free:  (1) the page map finds the chunk, or it is the heap's; (2) a block begins there: its tag; (3) it is this thread's: the tag is
- *                  that of a freed block, count it; (4) nothing lives there: the chunk is used anew, or goes
+ *     steer_free:  (1) it lies where this thread freed last, or the page map finds the chunk, or it is the heap's; (2) a block begins there: its
+ *                  tag; (3) it is this thread's: the tag is that of a freed block, count it; (4) nothing lives there: the chunk is used anew, or goes
  *     another's:   the same by atomic instructions
  *     misuse:      one line, and the process stops, as the heap says it: E1 freed twice, E3 inside a block
  *
@@ -27,24 +27,21 @@ static ALWAYS_INLINE struct steer_chunk *chunk_of(const void *p)
     return likely((found & PAGEMAP_KIND_MASK) == 0) ? (struct steer_chunk *)found : NULL;
 }
 
-/* The tag of an address, whatever address it is. */
-static ALWAYS_INLINE uint8_t *tag_of(const struct steer_chunk *chunk, const void *p)
-{
-    size_t offset = (size_t)((uintptr_t)p - (uintptr_t)chunk->base), grain = offset >> STEER_GRAIN_SHIFT;
-    if (unlikely(offset % STEER_GRAIN != 0) || unlikely(grain >= chunk->grains))
-        heap_refuse(&heap_of_process, HEAP_E3, p);
-    return chunk->tags + grain;
-}
-
 static ALWAYS_INLINE bool is_live(unsigned tag)
 {
     return tag - 1 < TAG_MAX;
 }
 
+static ALWAYS_INLINE bool is_block(const void *p, unsigned tag)
+{
+    return (uintptr_t)p % STEER_GRAIN == 0 && is_live(tag);
+}
+
 /* A free block, or none at all. */
 static COLD __attribute__((noreturn)) void refuse(unsigned tag, const void *p)
 {
-    heap_refuse(&heap_of_process, tag == TAG_FREED ? HEAP_E1 : HEAP_E3, p);
+    bool was_block = (uintptr_t)p % STEER_GRAIN == 0 && tag == TAG_FREED;
+    heap_refuse(&heap_of_process, was_block ? HEAP_E1 : HEAP_E3, p);
 }
 
 /*
@@ -58,11 +55,11 @@ static NOINLINE void owned_look(struct steer_chunk *chunk, uint8_t *at, unsigned
     if (is_current && at + grains == lane->tag) {
         lane->tag = at;
         steer_tag_set(at, TAG_NONE);
-        chunk->freed -= grains;
+        chunk->left += (int32_t)grains;
     }
     if (is_current)
-        chunk->used = (uint32_t)steer_lane_used(lane);
-    if (chunk->used != chunk->freed + steer_freed_by_others(chunk))
+        steer_chunk_count(chunk, steer_lane_used(lane));
+    if (!steer_chunk_is_dead(chunk))
         return;
     if (steer_freed_by_others(chunk) != 0)
         steer_chunk_verify(chunk);
@@ -77,8 +74,11 @@ static NOINLINE void owned_look(struct steer_chunk *chunk, uint8_t *at, unsigned
     errno = kept;
 }
 
-static NOINLINE void free_shared(struct steer_chunk *chunk, uint8_t *at, const void *p)
+static NOINLINE void free_shared(struct steer_chunk *chunk, const void *p)
 {
+    uint8_t *at = steer_tag_at(chunk, p);
+    if (unlikely((uintptr_t)p % STEER_GRAIN != 0))
+        refuse(TAG_NONE, p);
     unsigned tag = __atomic_exchange_n(at, TAG_FREED, __ATOMIC_ACQ_REL);
     if (unlikely(!is_live(tag)))
         refuse(tag, p);
@@ -89,30 +89,43 @@ static NOINLINE void free_shared(struct steer_chunk *chunk, uint8_t *at, const v
     }
 }
 
-static ALWAYS_INLINE void free_at(struct steer_chunk *chunk, const void *p)
+static ALWAYS_INLINE void free_owned(struct steer_chunk *chunk, const void *p)
 {
-    uint8_t *at = tag_of(chunk, p);
-    if (unlikely(addr_load_relaxed(&chunk->owner) != (uintptr_t)steer_self)) {
-        free_shared(chunk, at, p);
-        return;
-    }
+    uint8_t *at = steer_tag_at(chunk, p);
     unsigned tag = steer_tag(at);
-    if (unlikely(!is_live(tag)))
+    if (unlikely(!is_block(p, tag)))
         refuse(tag, p);
     steer_tag_set(at, TAG_FREED);
-    chunk->freed += tag;
-    if (unlikely(chunk->freed + steer_freed_by_others(chunk) >= chunk->used))
+    chunk->left -= (int32_t)tag;
+    if (unlikely(chunk->left <= 0))
         owned_look(chunk, at, tag);
+}
+
+/* (1) and (2), where this thread did not free last. */
+static NOINLINE void free_elsewhere(void *p)
+{
+    owner_t found = pagemap_find_mappable(p);
+    struct steer_chunk *chunk = (struct steer_chunk *)(found - OWNER_STEER);
+    if (((uintptr_t)chunk & PAGEMAP_KIND_MASK) != 0) {
+        heap_free_found(found, p);
+        return;
+    }
+    if (addr_load_relaxed(&chunk->owner) != (uintptr_t)steer_self) {
+        free_shared(chunk, p);
+        return;
+    }
+    steer_self->hot = chunk;
+    steer_self->hot_part = (uintptr_t)p >> STEER_PART_SHIFT;
+    free_owned(chunk, p);
 }
 
 void steer_free(void *p)
 {
-    owner_t found = pagemap_find_mappable(p);
-    struct steer_chunk *chunk = (struct steer_chunk *)(found - OWNER_STEER);
-    if (likely(((uintptr_t)chunk & PAGEMAP_KIND_MASK) == 0))
-        free_at(chunk, p);
+    struct steer_thread *self = steer_self;
+    if (likely((uintptr_t)p >> STEER_PART_SHIFT == self->hot_part))
+        free_owned(self->hot, p);
     else
-        heap_free_found(found, p);
+        free_elsewhere(p);
 }
 
 /* ---- what frees cost that a changed program would not make ---- */
@@ -139,8 +152,8 @@ void steer_free_timed(void *p)
 
 static uint8_t *live_tag(const struct steer_chunk *chunk, const void *p)
 {
-    uint8_t *at = tag_of(chunk, p);
-    if (unlikely(!is_live(steer_tag(at))))
+    uint8_t *at = steer_tag_at(chunk, p);
+    if (unlikely(!is_block(p, steer_tag(at))))
         refuse(steer_tag(at), p);
     return at;
 }

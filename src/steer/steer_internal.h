@@ -2,19 +2,20 @@
 /*
  * steer_internal.h - the structs of steering, and who may touch what.
  *
- *     return address ---> steer_slots[] ---> site ---> steer_pool_of[] ---> pool (an arena, a slab)
+ *     return address ---> steer_entries[] ---> site, and where in steer_thread the lane of its pool (an arena, a slab) lies
  *                              | a wrapper's
  *                              v
- *                         node: how many words up the next return address lies ---> steer_slots[] again
+ *                         node: how many words up the next return address lies ---> steer_entries[] again
  *
  *     steer_thread (one for each thread that allocates at a steered site)
  *       lane[pool]: tag, end ---> chunk (current) <---> chunk <---> ...
  *                                   | a span: header, a byte for each grain of 16 bytes, blocks
  *
- *     chunk:  | header | tags: a byte a grain | block | block | ... |
- *                         3 0 0 1 255 2 0 ...   a block of 3 grains, one of 1, a freed one, one of 2
+ *     chunk:  | header | tags: a byte for each grain of the span | block | block | ... |
+ *                         0 0 0 | 3 0 0 1 255 2 0 ...   of header and tags: nothing; a block of 3 grains, one of 1, a freed one, one of 2
  *
  * A block's tag stands at its first grain: how many grains it has; TAG_FREED once it is freed; 0 inside of blocks and where none was yet.
+ * So every address in a span has a tag, at bias + address / STEER_GRAIN, and no bound has to be checked.
  *
  * A chunk is its owner's, a thread, which alone takes blocks from it and frees its own without an atomic instruction.  Others exchange the tag and
  * count grains down in `balance`.  When the owner lets go of a chunk (its thread ends, or others free in it) it adds what lives there by its own
@@ -55,13 +56,15 @@ enum {
     STEER_SLOT_WORDS_MAX = 512, /* how far up the stack a wrapper's caller is looked for */
     STEER_TABLE_LOG2 = 14,
     STEER_TABLE = 1 << STEER_TABLE_LOG2,
-    STEER_CHUNK_MIN = 32 << 10,
+    STEER_PART_SHIFT = 15, /* chunks begin and end at parts of so many bytes */
+    STEER_CHUNK_MIN = 1 << STEER_PART_SHIFT,
     STEER_CHUNK_MAX = 256 << 10,
     STEER_WASTE_PERCENT = 25
 };
+#define STEER_NO_PART UINTPTR_MAX
 #define STEER_WASTE_SLACK_BYTES ((size_t)1 << 20)
 
-/* What a return address leads to. */
+/* Of an entry. */
 enum steer_target { TARGET_UNKNOWN = 0, TARGET_HEAP = 1, TARGET_SITE = 2, TARGET_NODE = 1 << 15 };
 STATIC_ASSERT(TARGET_SITE + STEER_SITES_MAX < TARGET_NODE, "a target has 15 bits");
 
@@ -72,13 +75,14 @@ struct steer_thread;
 
 struct CACHE_ALIGNED steer_chunk {
     /* fixed while it is in use: what a free by any thread reads */
-    struct quire_span span;
-    char *base;
-    uint8_t *tags;
-    uint32_t grains, pool;
+    uintptr_t bias;    /* of tags, for all addresses of the span */
     atomic_addr owner; /* struct steer_thread *; 0: shared */
+    char *base;        /* of the first block */
+    uint8_t *tags;     /* of the first block's grain */
+    uint32_t grains, pool;
+    struct quire_span span;
     /* the owner's, in grains */
-    CACHE_ALIGNED uint32_t freed; /* by the owner */
+    CACHE_ALIGNED int32_t left; /* of `used`, less those that the owner has freed */
     uint32_t used;  /* handed out; of the current chunk: when it was looked at last */
     uint32_t epoch; /* of the pool's list; 0: not in it */
     struct steer_chunk *next, *prev; /* of the lane; of a shared one: of the pool, with its lock */
@@ -99,7 +103,10 @@ struct steer_count {
 };
 
 struct steer_thread {
-    struct steer_lane lane[STEER_POOLS_MAX];
+    struct steer_lane lane[STEER_POOLS_MAX]; /* that of pool 0 is empty */
+    /* The chunk of this thread in which it freed last, and which part of memory that was; STEER_NO_PART: none. */
+    struct steer_chunk *hot;
+    uintptr_t hot_part;
     struct steer_thread *next, *idle_next; /* all records: the list only grows */
     uint64_t frees, timed_frees, timed_ticks;
     struct steer_count count[]; /* by target; blocks and bytes only where that was asked for */
@@ -116,6 +123,13 @@ struct CACHE_ALIGNED steer_pool {
     struct lock lock;
     struct steer_chunk *shared;
     uint32_t epoch;
+};
+
+/* What a return address leads to.  Written once, the key last; only the lane may go later. */
+struct steer_entry {
+    atomic_addr key; /* 0: nobody's */
+    atomic_u32 lane; /* where in struct steer_thread the site's lane lies; 0: none, see the target */
+    uint16_t target; /* enum steer_target */
 };
 
 struct steer_plan {
@@ -142,7 +156,7 @@ struct steer_edge {
 };
 
 extern struct steer_plan steer_plan;
-extern atomic_u64 steer_slots[STEER_TABLE];     /* key << 16 | target */
+extern struct steer_entry steer_entries[STEER_TABLE];
 extern uint16_t steer_node_words[STEER_NODES_MAX]; /* fixed once the plan is read */
 extern uint8_t steer_pool_of[TARGET_SITE + STEER_SITES_MAX]; /* by target; 0: the heap.  Any thread may write 0 */
 extern THREAD_LOCAL struct steer_thread *steer_self __attribute__((tls_model("initial-exec")));
@@ -154,40 +168,24 @@ bool steer_plan_read(const char *path, char why[STEER_WHY_BYTES]);
 unsigned steer_edge_find(unsigned parent, unsigned module, uint64_t offset);
 
 /* ---- steer_site.c ---- */
-enum { STEER_KEY_BITS = 48 };
-#define STEER_KEY_MASK ((UINT64_C(1) << STEER_KEY_BITS) - 1)
-static ALWAYS_INLINE uint64_t steer_key(unsigned node, uintptr_t ret)
+static ALWAYS_INLINE uintptr_t steer_key(unsigned node, uintptr_t ret)
 {
-    return (ret + node * UINT64_C(0x9e3779b97f4a7c15)) & STEER_KEY_MASK;
+    return ret + node * UINT64_C(0x9e3779b97f4a7c15);
 }
-static ALWAYS_INLINE size_t steer_place(uint64_t key)
+static ALWAYS_INLINE struct steer_entry *steer_place(uintptr_t key)
 {
-    return (key ^ key >> STEER_TABLE_LOG2) & (STEER_TABLE - 1);
+    return &steer_entries[(key ^ key >> STEER_TABLE_LOG2) & (STEER_TABLE - 1)];
 }
-unsigned steer_learn(unsigned node, uintptr_t ret);
-static ALWAYS_INLINE unsigned steer_find(unsigned node, uintptr_t ret)
+static ALWAYS_INLINE bool steer_is_of(const struct steer_entry *entry, uintptr_t key)
 {
-    uint64_t key = steer_key(node, ret);
-    for (size_t at = steer_place(key);; at = (at + 1) & (STEER_TABLE - 1)) {
-        uint64_t word = u64_load_relaxed(&steer_slots[at]);
-        if (likely(word >> 16 == key))
-            return (unsigned)(word & UINT16_MAX);
-        if (word == 0)
-            return steer_learn(node, ret);
-    }
+    return addr_load_acquire(&entry->key) == key; /* acquire [steer-entry] */
 }
-/* The same where the first place that is looked at has it; else TARGET_NODE or more. */
-static ALWAYS_INLINE unsigned steer_site_quick(struct steer_call call)
-{
-    uint64_t key = steer_key(0, call.ret), word = u64_load_relaxed(&steer_slots[steer_place(key)]);
-    return likely(word >> 16 == key) ? (unsigned)(word & UINT16_MAX) : (unsigned)TARGET_NODE;
-}
-unsigned steer_site_deep(unsigned target, const uintptr_t *frame);
-static ALWAYS_INLINE unsigned steer_site_of(struct steer_call call)
-{
-    unsigned target = steer_find(0, call.ret);
-    return likely(target < TARGET_NODE) ? target : steer_site_deep(target, call.frame);
-}
+/* The entry of a call: a site's or the heap's, no wrapper's. */
+const struct steer_entry *steer_entry_of(struct steer_call call);
+/* The same from a wrapper's entry on. */
+const struct steer_entry *steer_entry_deep(const struct steer_entry *entry, const uintptr_t *frame);
+/* No call of the pool's sites finds a lane any more. */
+void steer_entries_send_back(unsigned pool_idx);
 uint32_t steer_learnt(void);
 void steer_sites_after_fork(void);
 
@@ -208,6 +206,17 @@ void steer_chunk_dead(struct steer_chunk *chunk); /* a shared one whose balance 
 uint64_t steer_chunk_live(const struct steer_chunk *chunk, uint64_t *blocks); /* grains */
 void steer_pools_after_fork(void);
 
+/* The owner's, of all that the lane handed out so far. */
+static ALWAYS_INLINE void steer_chunk_count(struct steer_chunk *chunk, size_t used)
+{
+    chunk->left += (int32_t)((uint32_t)used - chunk->used);
+    chunk->used = (uint32_t)used;
+}
+/* The owner knows of no block that lives in it. */
+static ALWAYS_INLINE bool steer_chunk_is_dead(const struct steer_chunk *chunk)
+{
+    return (uint64_t)(int64_t)chunk->left + u64_load_relaxed(&chunk->balance) == 0;
+}
 static ALWAYS_INLINE uint64_t steer_freed_by_others(const struct steer_chunk *chunk)
 {
     return -u64_load_relaxed(&chunk->balance);
@@ -216,6 +225,12 @@ static ALWAYS_INLINE uint64_t steer_freed_by_others(const struct steer_chunk *ch
 /* ---- steer_thread.c ---- */
 struct steer_thread *steer_thread_get(void); /* NULL: this thread has none */
 struct steer_thread *steer_threads(void);
+/* A chunk that this thread has no longer. */
+static inline void steer_thread_forget(const struct steer_chunk *chunk)
+{
+    if (steer_self->hot == chunk)
+        steer_self->hot_part = STEER_NO_PART;
+}
 void steer_threads_after_fork(void);
 
 /* ---- steer_alloc.c ---- */
@@ -242,6 +257,15 @@ static ALWAYS_INLINE void steer_tag_set(uint8_t *tag, size_t grains)
 static ALWAYS_INLINE unsigned steer_tag(const uint8_t *tag)
 {
     return __atomic_load_n(tag, __ATOMIC_RELAXED);
+}
+/* Of any address in the chunk's span. */
+static ALWAYS_INLINE uint8_t *steer_tag_at(const struct steer_chunk *chunk, const void *p)
+{
+    return (uint8_t *)(chunk->bias + ((uintptr_t)p >> STEER_GRAIN_SHIFT));
+}
+static ALWAYS_INLINE unsigned steer_pool_now(unsigned site)
+{
+    return __atomic_load_n(&steer_pool_of[site], __ATOMIC_RELAXED);
 }
 static ALWAYS_INLINE size_t steer_lane_used(const struct steer_lane *lane)
 {

@@ -114,7 +114,8 @@ static const char *lane_check(const struct steer_lane *lane)
     const char *broken = NULL;
     for (const struct steer_chunk *chunk = lane->chunks; chunk && !broken; chunk = chunk->next) {
         size_t used = chunk == lane->chunk ? steer_lane_used(lane) : chunk->used;
-        broken = tags_check(chunk, used, used - chunk->freed - steer_freed_by_others(chunk));
+        uint64_t mine = used - chunk->used + (uint64_t)(int64_t)chunk->left;
+        broken = tags_check(chunk, used, mine - steer_freed_by_others(chunk));
     }
     return broken;
 }

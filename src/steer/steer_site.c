@@ -2,22 +2,25 @@
 /*
  * steer_site.c - which site a call of malloc belongs to.
  *
- *     steer_slots[hash(return address)] = key | target       found: a load or two
- *                                       = 0                  learn: whose code is it? is it in the plan? once for each call site
+ *     steer_entries[hash(return address)]   its key: found, a load or two
+ *                                           0        learn: whose code is it? is it in the plan? once for each call site
  *
  * What is not in the plan is learnt too, so that it is found the next time; and a library that dlopen() brings is met at its first call.  A
  * library that goes leaves its entries: code that comes to the same addresses may be taken for it, which makes its blocks lie elsewhere, no more.
  *
- * Invariants: an entry never changes; at most FILL entries are made, what comes later goes to the heap.
+ * Invariants: an entry's key and target never change; at most FILL entries are made, what comes later goes to the heap.
  *
  * Locks: steer, to make an entry; none to find one.  Not here: the plan's sites (steer_plan.c), modules (steer_module.c).
  */
+#include <stddef.h>
+
 #include "os/os.h"
 #include "steer/steer_internal.h"
 
 enum { FILL = STEER_TABLE / 4 * 3, SEEN_PAGES = 4, SMALLEST_PAGE_SHIFT = 12 };
 
-atomic_u64 steer_slots[STEER_TABLE];
+struct steer_entry steer_entries[STEER_TABLE];
+static const struct steer_entry heap_entry = {.target = TARGET_HEAP};
 uint16_t steer_node_words[STEER_NODES_MAX];
 uint8_t steer_pool_of[TARGET_SITE + STEER_SITES_MAX];
 
@@ -31,26 +34,64 @@ static unsigned target_of(unsigned node, uintptr_t ret)
     return steer_module_of(ret, &module, &offset) ? steer_edge_find(node, module, offset) : TARGET_HEAP;
 }
 
-static void enter(uint64_t key, unsigned target)
+static struct steer_entry *after(struct steer_entry *entry)
 {
-    size_t at = steer_place(key);
-    lock_take(&steer_lock);
-    for (uint64_t word; (word = u64_load_relaxed(&steer_slots[at])) != 0 && word >> 16 != key;)
-        at = (at + 1) & (STEER_TABLE - 1);
-    if (u64_load_relaxed(&steer_slots[at]) == 0 && u32_load_relaxed(&entries) < FILL) {
-        u32_add_relaxed(&entries, 1);
-        u64_store_relaxed(&steer_slots[at], key << 16 | target);
-    }
-    lock_drop(&steer_lock);
+    return entry + 1 < steer_entries + STEER_TABLE ? entry + 1 : steer_entries;
 }
 
-NOINLINE unsigned steer_learn(unsigned node, uintptr_t ret)
+/* A site whose pool was sent back is found as the heap's. */
+static void fill(struct steer_entry *entry, uintptr_t key, unsigned target)
 {
-    if (u32_load_relaxed(&entries) >= FILL)
-        return TARGET_HEAP;
-    unsigned target = target_of(node, ret);
-    enter(steer_key(node, ret), target);
-    return target;
+    unsigned pool_idx = target < TARGET_NODE ? steer_pool_now(target) : 0;
+    entry->target = (uint16_t)(target < TARGET_NODE && pool_idx == 0 ? TARGET_HEAP : target);
+    u32_store_relaxed(&entry->lane, pool_idx ? (uint32_t)offsetof(struct steer_thread, lane[pool_idx]) : 0);
+    addr_store_release(&entry->key, key); /* release [steer-entry] */
+    u32_add_relaxed(&entries, 1);
+}
+
+static const struct steer_entry *enter(uintptr_t key, unsigned target)
+{
+    struct steer_entry *entry = steer_place(key);
+    lock_take(&steer_lock);
+    while (addr_load_relaxed(&entry->key) != 0 && addr_load_relaxed(&entry->key) != key)
+        entry = after(entry);
+    bool is_full = addr_load_relaxed(&entry->key) == 0 && u32_load_relaxed(&entries) >= FILL;
+    if (addr_load_relaxed(&entry->key) == 0 && !is_full)
+        fill(entry, key, target);
+    lock_drop(&steer_lock);
+    return is_full ? &heap_entry : entry;
+}
+
+static NOINLINE const struct steer_entry *learn(unsigned node, uintptr_t ret)
+{
+    return u32_load_relaxed(&entries) >= FILL ? &heap_entry : enter(steer_key(node, ret), target_of(node, ret));
+}
+
+static const struct steer_entry *find(unsigned node, uintptr_t ret)
+{
+    uintptr_t key = steer_key(node, ret);
+    for (struct steer_entry *entry = steer_place(key);; entry = after(entry)) {
+        if (likely(steer_is_of(entry, key)))
+            return entry;
+        if (steer_is_of(entry, 0))
+            return learn(node, ret);
+    }
+}
+
+NOINLINE const struct steer_entry *steer_entry_of(struct steer_call call)
+{
+    const struct steer_entry *entry = find(0, call.ret);
+    return likely(entry->target < TARGET_NODE) ? entry : steer_entry_deep(entry, call.frame);
+}
+
+void steer_entries_send_back(unsigned pool_idx)
+{
+    uint32_t lane = (uint32_t)offsetof(struct steer_thread, lane[pool_idx]);
+    lock_take(&steer_lock);
+    for (size_t i = 0; i < STEER_TABLE; i++)
+        if (u32_load_relaxed(&steer_entries[i].lane) == lane)
+            u32_store_relaxed(&steer_entries[i].lane, 0);
+    lock_drop(&steer_lock);
 }
 
 /* The pages of stacks that the kernel was asked about last. */
@@ -68,17 +109,17 @@ static COLD bool is_readable_page(uintptr_t address)
  * Up the stack, where the way was always as long when it was recorded.  It may be another today: so what lies there is believed only if it is one of
  * the plan's return addresses for this wrapper, and a word on another page is read only if there is such a page.
  */
-NOINLINE unsigned steer_site_deep(unsigned target, const uintptr_t *frame)
+NOINLINE const struct steer_entry *steer_entry_deep(const struct steer_entry *entry, const uintptr_t *frame)
 {
-    while (target & TARGET_NODE) {
-        unsigned node = target & (TARGET_NODE - 1);
+    while (entry->target & TARGET_NODE) {
+        unsigned node = entry->target & (TARGET_NODE - 1);
         const uintptr_t *up = frame + steer_node_words[node];
         if (unlikely((((uintptr_t)frame ^ (uintptr_t)up) >> SMALLEST_PAGE_SHIFT) != 0) && !is_readable_page((uintptr_t)up))
-            return TARGET_HEAP;
-        target = steer_find(node, *up);
+            return &heap_entry;
+        entry = find(node, *up);
         frame = up;
     }
-    return target;
+    return entry;
 }
 
 uint32_t steer_learnt(void)

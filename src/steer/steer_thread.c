@@ -16,7 +16,7 @@
 #include "os/os.h"
 #include "steer/steer_internal.h"
 
-struct steer_thread steer_nobody;
+struct steer_thread steer_nobody = {.hot_part = STEER_NO_PART};
 THREAD_LOCAL struct steer_thread *steer_self __attribute__((tls_model("initial-exec"))) = &steer_nobody;
 static THREAD_LOCAL uint32_t steer_state __attribute__((tls_model("initial-exec")));
 enum { STATE_NEW, STATE_REGISTERING, STATE_REGISTERED, STATE_ENDED };
@@ -35,7 +35,7 @@ static void lane_leave(struct steer_lane *lane)
     while (lane->chunks) {
         struct steer_chunk *chunk = lane->chunks;
         if (chunk == lane->chunk)
-            chunk->used = (uint32_t)steer_lane_used(lane);
+            steer_chunk_count(chunk, steer_lane_used(lane));
         steer_lane_drop(lane, chunk);
         steer_chunk_share(chunk);
     }
@@ -50,6 +50,7 @@ static void thread_end(void *unused)
     steer_self = &steer_nobody;
     if (self == &steer_nobody)
         return;
+    self->hot_part = STEER_NO_PART;
     for (uint32_t i = 1; i <= steer_plan.pools; i++)
         lane_leave(&self->lane[i]);
     lock_take(&threads_lock);
@@ -65,6 +66,7 @@ static struct steer_thread *record_new(void)
     if (os_map(align_up(bytes, os_page_bytes()), os_page_bytes(), &memory) != 0)
         return NULL;
     struct steer_thread *record = memory;
+    record->hot_part = STEER_NO_PART;
     lock_take(&threads_lock);
     record->next = (struct steer_thread *)addr_load_relaxed(&threads);
     addr_store_release(&threads, (uintptr_t)record); /* release [steer-threads] */
@@ -123,6 +125,7 @@ void steer_threads_after_fork(void)
             continue;
         for (uint32_t i = 1; i <= steer_plan.pools; i++)
             lane_after_fork(&record->lane[i]);
+        record->hot_part = STEER_NO_PART;
         record->idle_next = idle;
         idle = record;
     }

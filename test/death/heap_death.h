@@ -18,16 +18,16 @@
 #include "support.h"
 
 /* Which heap is misused. */
-struct Way {
+struct HeapWay {
     const char *name;
     uint32_t flags;
     bool of_process; /* the default heap: its lines have no name */
 };
 
 /* One heap and two threads beside the caller's; made inside the process that is to stop, so that the threads are there. */
-class Scene {
+class HeapScene {
 public:
-    explicit Scene(const Way &way) : heap(way.of_process ? quire_heap_default() : create(way.flags)) { keep = alloc(100); }
+    explicit HeapScene(const HeapWay &way) : heap(way.of_process ? quire_heap_default() : create(way.flags)) { keep = alloc(100); }
 
     char *alloc(size_t bytes) { return static_cast<char *>(quire_heap_alloc(heap, bytes)); }
     std::vector<char *> alloc_many(size_t count, size_t bytes)

@@ -25,19 +25,19 @@
 namespace {
 
 /* Misuse is no race: one heap will do where a fork takes long. */
-const std::vector<Way> ways =
-    BUILT_WITH_TSAN ? std::vector<Way>{{"a heap", 0, false}}
-                    : std::vector<Way>{{"a heap", 0, false}, {"a secure heap", QUIRE_HEAP_SECURE, false}, {"the default heap", 0, true}};
+const std::vector<HeapWay> ways =
+    BUILT_WITH_TSAN ? std::vector<HeapWay>{{"a heap", 0, false}}
+                    : std::vector<HeapWay>{{"a heap", 0, false}, {"a secure heap", QUIRE_HEAP_SECURE, false}, {"the default heap", 0, true}};
 
 const char e1[] = "E1 the block is free already", e2[] = "E2 not an address of a heap", e3[] = "E3 inside a block", e4[] = "E4 a block of another heap";
 const char e2_or_e3[] = "E[23] [a-z ]+";
 
 /* A statement done to a fresh scene `s` of each way stops the process with a line of the heap's name and `words`; or with that very line. */
 #define STOPS_WITH_LINE(statement, line)                                                                                           \
-    for (const Way &way : ways)                                                                                                    \
+    for (const HeapWay &way : ways)                                                                                                \
     EXPECT_DEATH(                                                                                                                  \
         {                                                                                                                          \
-            Scene s(way);                                                                                                          \
+            HeapScene s(way);                                                                                                      \
             statement;                                                                                                             \
         },                                                                                                                         \
         line)                                                                                                                      \
@@ -245,7 +245,7 @@ TEST(HeapDeathTest, kind_26_written_to_while_on_its_way_to_its_owner)
         for (size_t victim : {size_t(1), size_t(20), size_t(35)}) /* one of 40: the last of a chain is linked anew when it is sent */
             EXPECT_DEATH(
                 {
-                    Scene s(ways[0]);
+                    HeapScene s(ways[0]);
                     auto many = s.alloc_many(40, 50);
                     for (char *p : many)
                         s.free_there(p);

@@ -9,11 +9,11 @@
 
 namespace {
 
-const Way secure = {"secure", QUIRE_HEAP_SECURE, false};
+const HeapWay secure = {"secure", QUIRE_HEAP_SECURE, false};
 const std::string e7 = heap_line("E7 written past the end of the block");
 
 /* Two blocks beside each other, the lower one first. */
-std::pair<char *, char *> neighbours(Scene &s, size_t bytes)
+std::pair<char *, char *> neighbours(HeapScene &s, size_t bytes)
 {
     std::map<char *, bool> blocks;
     for (char *p : s.alloc_many(2000, bytes))
@@ -37,26 +37,26 @@ TEST(HeapSecureDeathTest, kind_27_written_past_its_end)
         for (ptrdiff_t past : {0, 1, 7})
             EXPECT_DEATH(
                 {
-                    Scene s(secure);
+                    HeapScene s(secure);
                     char *p = s.alloc(bytes);
                     stray_change(p, ptrdiff_t(quire_heap_usable_bytes(p)) + past);
                     s.free(p);
                 },
                 e7);
-    auto past_its_end = [](Scene &s) {
+    auto past_its_end = [](HeapScene &s) {
         char *p = s.alloc(100);
         stray_change(p, ptrdiff_t(quire_heap_usable_bytes(p)));
         return p;
     };
     EXPECT_DEATH(
         {
-            Scene s(secure);
+            HeapScene s(secure);
             s.free_there(past_its_end(s));
         },
         e7);
     EXPECT_DEATH(
         {
-            Scene s(secure);
+            HeapScene s(secure);
             quire_heap_realloc(s.heap, past_its_end(s), 5000);
         },
         e7);
@@ -68,7 +68,7 @@ TEST(HeapSecureDeathTest, kind_28_written_before_its_start)
         GTEST_SKIP() << "those who watch say it themselves, at the write";
     EXPECT_DEATH(
         {
-            Scene s(secure);
+            HeapScene s(secure);
             auto pair = neighbours(s, 56);
             for (int at = 1; at <= 8; at++)
                 stray_change(pair.second, -at);
@@ -84,7 +84,7 @@ TEST(HeapSecureDeathTest, kind_29_a_block_of_no_bytes_is_touched)
         GTEST_SKIP() << "those who watch say it themselves, at the write";
     for (ptrdiff_t at : {0, 15}) {
         auto touch = [at](bool write) {
-            Scene s(secure);
+            HeapScene s(secure);
             char *p = s.alloc(0);
             if (write)
                 stray_write(p, at, 'A');
@@ -103,7 +103,7 @@ TEST(HeapSecureDeathTest, kind_30_written_after_it_was_freed)
     for (ptrdiff_t at : {0, 1, 50, 99})
         EXPECT_DEATH(
             {
-                Scene s(secure);
+                HeapScene s(secure);
                 char *p = s.alloc(100);
                 s.free(p);
                 stray_write(p, at, 'A');
@@ -119,15 +119,15 @@ TEST(HeapSecureDeathTest, kind_30_also_when_somebody_looks_between)
 {
     if (memory_is_watched())
         GTEST_SKIP() << "those who watch say it themselves, at the write";
-    const std::function<void(Scene &)> looks[] = {
-        [](Scene &s) { quire_heap_check(s.heap); }, [](Scene &s) { s.settle(); }, [](Scene &s) { quire_heap_trim(s.heap); },
-        [](Scene &s) { quire_heap_walk(s.heap, [](void *, size_t, void *) { return 0; }, nullptr); }};
+    const std::function<void(HeapScene &)> looks[] = {
+        [](HeapScene &s) { quire_heap_check(s.heap); }, [](HeapScene &s) { s.settle(); }, [](HeapScene &s) { quire_heap_trim(s.heap); },
+        [](HeapScene &s) { quire_heap_walk(s.heap, [](void *, size_t, void *) { return 0; }, nullptr); }};
     for (auto &look : looks)
         for (bool before : {true, false})
             for (bool there : {true, false})
                 EXPECT_DEATH(
                     {
-                        Scene s(secure);
+                        HeapScene s(secure);
                         char *p = s.alloc(100);
                         if (there)
                             s.free_there(p);
@@ -149,7 +149,7 @@ TEST(HeapSecureDeathTest, a_large_block_cannot_be_touched_after_its_free_or_wher
     if (memory_is_watched() || BUILT_WITH_TSAN)
         GTEST_SKIP() << "those who watch say it themselves";
     auto touch = [](bool moved, bool write) {
-        Scene s(secure);
+        HeapScene s(secure);
         char *p = s.alloc(1 << 20), *stay = s.alloc(1 << 20);
         uintptr_t at = uintptr_t(p) + 5000;
         if (moved)
@@ -174,7 +174,7 @@ TEST(HeapSecureDeathTest, large_blocks_have_pages_round_them_that_cannot_be_touc
         GTEST_SKIP() << "sanitizers say something else";
     for (size_t bytes : {size_t(40000), size_t(1) << 20}) {
         auto touch = [bytes](bool behind) {
-            Scene s(secure);
+            HeapScene s(secure);
             char *p = s.alloc(bytes);
             stray_write(p, behind ? ptrdiff_t(quire_heap_usable_bytes(p)) : -1, 'A');
         };
@@ -284,7 +284,7 @@ TEST(HeapCorruptionDeathTest, random_writes_into_freed_blocks_leave_the_heap_sou
         }
     }
     EXPECT_EQ(progress->overlaps, 0u);
-    EXPECT_LT(stopped, seeds / 2) << "most of them do no harm";
+    EXPECT_LT(stopped, seeds / 4 * 3) << "many do no harm: those behind the first 16 bytes, or into what is in its page";
     RecordProperty("stopped", std::to_string(stopped));
     munmap(progress, sizeof(Progress));
 }

@@ -5,6 +5,7 @@ when anything fails."""
 import re
 import shutil
 import subprocess
+import time
 
 import pytest
 from frontdoor import build, runner, suite
@@ -30,11 +31,45 @@ def test_everything_runs_when_nothing_is_named(house):
     ]  # fmt: skip
 
 
+def test_python_packages_come_while_it_builds(house):
+    house.write("test/tool/test_a.py", "")
+    first, *steps = suite.plan(house.root, suite._parse([], {*suite.PRESETS}), [["pip"]])
+    assert first.name == "python packages"
+    waits = [step.name for step in steps if first in step.after]
+    assert waits == ["checks", "pytest tool"]
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_what_needs_python_packages_runs_when_they_came_and_only_then(house, status):
+    shutil.rmtree(next((house.root / ".venv").glob("lib/python3*/site-packages/rich-*")))
+    house.write("test/tool/test_a.py", "def test_a():\n    pass\n")
+    pip = f'case "$*" in *"pip install"*"rich"*) sleep 1; echo fetched; exit {status};; esac'
+    house.program(house.root / ".venv/bin/python", f'#!/bin/sh\n{pip}\nexec {house.python} "$@"\n')
+    done = house.run("test")
+    ended = dict(re.findall(r"^(?:ok|FAIL)\s+(\w+ \w+|checks)\s+(.*?)  \(", done.stdout, re.MULTILINE))
+    assert done.returncode == status
+    assert ended["python packages"] == ("ok", "status 1")[status]
+    assert ("fetched" in done.stdout) == bool(status), "a failing step's log is shown"
+    assert ended["pytest tool"].startswith(("1 passed", "not run: python packages failed")[status])
+    assert "100% tests passed" in ended["ctest asan"]
+
+
 def test_both_of_pytests_ways_to_name_a_file_are_found(house):
     house.write("test/one/test_a.py", "")
     house.write("test/two/a_test.py", "")
     house.write("test/three/helper.py", "")
     assert suite.kinds_and_suites(house.root) == (["unit"], ["one", "two"])
+
+
+def test_a_suite_of_many_files_is_several_steps_that_have_each_file_once(house):
+    wanted = {house.root / f"test/tool/test_{n}.py" for n in range(2 * suite.PART_FILES + 1)}
+    for path in wanted:
+        house.write(path, "")
+    assert names_of(house, "tool")[1:] == ["pytest tool 1/3", "pytest tool 2/3", "pytest tool 3/3"]
+    steps = suite.plan(house.root, suite._parse(["tool"], {"tool"}))[1:]
+    files = [word for step in steps for word in step.commands()[0] if str(word).endswith(".py")]
+    assert (len(files), set(files)) == (len(wanted), wanted)
+    assert len({step.log for step in steps}) == 3
 
 
 def test_a_kind_of_test_runs_in_every_preset_without_the_rest(house):
@@ -59,6 +94,29 @@ def test_a_whole_run_prints_closing_lines_and_the_sum(house):
     assert "checks: 3 passed, 0 failed" in done.stdout
     assert "100% tests passed, 0 tests failed out of 1" in done.stdout
     assert done.stdout.splitlines()[-1].startswith("7 passed, 0 failed")
+
+
+def test_on_two_cores_three_steps_run_at_once_but_two_beside_a_build_which_is_one(house, monkeypatch):
+    monkeypatch.setattr(suite.os, "cpu_count", lambda: 2)
+    running, seen = [], []
+
+    def noted(step):
+        def run():
+            running.append(step.name)
+            seen.append(tuple(running))
+            time.sleep(0.3)
+            running.remove(step.name)
+            step.status = 0
+
+        step.run = run
+        return step
+
+    steps = [runner.Build(house.root, preset) for preset in ("check", "asan")]
+    steps += [runner.Checks(house.root, []) for _ in range(8)]
+    suite._run_on_lanes(house.root, [noted(step) for step in steps])
+    built = [len(names) for names in seen if any("build" in name for name in names)]
+    assert (len(seen), max(built), max(map(len, seen))) == (10, 2, 3)
+    assert max(sum("build" in name for name in names) for names in seen) == 1
 
 
 def test_a_failing_test_shows_its_log_and_fails_the_run(house):
@@ -111,19 +169,20 @@ def test_of_ctest_the_tests_that_have_started_and_not_ended_are_named(house):
 
 
 SIGNALS = """
-import os, signal, subprocess
+import os, signal, subprocess, sys
 def test_all_is_as_a_shell_would_have_it():
     status = open("/proc/self/status").read()
     words = dict(line.split(":\\t") for line in status.splitlines() if line.startswith("Sig"))
     ignored = int(words["SigIgn"], 16) & ~(1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1)
     assert (ignored, int(words["SigBlk"], 16), os.umask(0)) == (0, 0, 0o022)
+    assert not sys.dont_write_bytecode
 """
 
 
 def test_tests_get_their_signals_and_umask_whoever_calls(house):
     house.write("test/tool/test_a.py", SIGNALS)
     command = " ".join(map(str, house.command("test", "tool")))
-    asked = f"umask 077; trap '' INT QUIT HUP TERM USR1; {command}"
+    asked = f"umask 077; export PYTHONDONTWRITEBYTECODE=1; trap '' INT QUIT HUP TERM USR1; {command}"
     done = subprocess.run(asked, shell=True, capture_output=True, text=True, env=house.environment())
     assert done.returncode == 0, done.stdout + done.stderr
 

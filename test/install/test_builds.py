@@ -38,9 +38,9 @@ def source(tmp_path_factory):
     return copy(HERE.parent.parent, tmp_path_factory.mktemp("source") / "quire")
 
 
-def cmake(source, build, *options, program="cmake"):
+def cmake(source, build, *options, program="cmake", **environment):
     """Configured and built; what was printed. No launcher and no flags of the environment's: compilers' own words."""
-    clean = {k: v for k, v in os.environ.items() if k not in ("CFLAGS", "CXXFLAGS", "LDFLAGS")}
+    clean = {k: v for k, v in os.environ.items() if k not in ("CFLAGS", "CXXFLAGS", "LDFLAGS")} | environment
     said = run(program, "-S", source, "-B", build, "-G", "Ninja", *options, env=clean)
     said += run(program, "--build", build, env=clean)
     said = re.sub(r"lto-wrapper: warning: using serial compilation.*", "", said)  # -flto without a number: the caller's
@@ -96,15 +96,29 @@ def test_link_time_optimisation_leaves_the_archive_usable(source, tmp_path):
     assert [name for name in inner if not name.startswith(("quire_", "onewayalloc_", "aral_"))] == []
 
 
-def test_two_builds_in_two_folders_are_the_same_bytes(source, tmp_path):
+def alone_in(source, place, **environment):
+    """The folder of a build of the library alone, of a copy of the source that lies there too."""
+    place.mkdir(parents=True, exist_ok=True)
+    copied = copy(source, place / "source")
+    kind = "Release" if LONG else ""  # the same places, in a third of the time
+    cmake(copied, place / "build", f"-DCMAKE_BUILD_TYPE={kind}", "-DCMAKE_C_COMPILER_LAUNCHER=", *LIBRARY_ALONE, **environment)
+    return place / "build"
+
+
+@pytest.fixture(scope="module")
+def alone(source, tmp_path_factory):
+    return alone_in(source, tmp_path_factory.mktemp("alone"), CXX="/nonexistent")
+
+
+def test_the_library_alone_builds_and_installs_without_a_cpp_compiler(alone, tmp_path):
+    run("cmake", "--install", alone, "--prefix", tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"include", "lib", "share"}
+
+
+def test_two_builds_in_two_folders_are_the_same_bytes(source, alone, tmp_path):
     """Neither the place of the source nor that of the build is in them."""
     sums = []
-    for place in ("a", "a/much/longer/one"):
-        (tmp_path / place).mkdir(parents=True, exist_ok=True)
-        copied = copy(source, tmp_path / place / "source")
-        build = tmp_path / place / "build"
-        kind = "Release" if LONG else ""  # the same places, in a third of the time
-        cmake(copied, build, f"-DCMAKE_BUILD_TYPE={kind}", "-DCMAKE_C_COMPILER_LAUNCHER=", *LIBRARY_ALONE)
+    for build in (alone, alone_in(source, tmp_path / "a/much/longer/one")):
         made = ["libquire.a", *(f"libquire{kind}.so" for kind in ("", "-malloc"))]
         sums.append({name: hashlib.sha256((build / name).read_bytes()).hexdigest() for name in made})
     assert sums[0] == sums[1]

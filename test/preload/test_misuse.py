@@ -14,6 +14,8 @@ KEYS = re.findall(r'^    X\("(\w+)", ', (ROOT / "src" / "preload" / "conf.c").re
 ON = {
     "stats": "stats:exit", "stats_file": "stats_file:/dev/null", "stats_format": "stats_format:json", "leaks": "leaks:1", "limit": "limit:1G", "decay": "decay:0",
     "secure": "secure:1", "check": "check:1", "top": "top:1", "plan": "plan:/dev/null", "plan_control": "plan_control:1", "plan_timed": "plan_timed:1",
+    "prof": "prof:1K,prof_exit:0", "prof_file": "prof_file:/dev/null", "prof_at": "prof_at:1G", "prof_signal": "prof_signal:USR2", "prof_exit": "prof_exit:0",
+    "guard": "guard:1/5",
 }  # fmt: skip
 NOT_SERVED = {"help", "passthrough"}
 
@@ -66,7 +68,9 @@ RIGHT = ["string_to_the_end", "freed_small_reads_as_zero", "freed_large_is_not_r
 def test_no_option_weakens_another(build, one, other):
     conf = f"{ON[one]},{ON[other]}"
     if "secure" in (one, other):
-        assert wrong(build("misuse.cc"), conf, PARTS, RIGHT) == []
+        # A guarded block that is read after its free does not read as zero: the read itself is stopped.
+        right = [kind for kind in RIGHT if kind != "freed_small_reads_as_zero" or "guard" not in (one, other)]
+        assert wrong(build("misuse.cc"), conf, PARTS, right) == []
     else:
         assert wrong(build("misuse.cc"), conf, ["twice_small", "twice_large_delayed", "free_inside_small", "free_of_the_stack"], ["array_grows"]) == []
 

@@ -26,7 +26,7 @@ for t in threads: t.start()
 for t in threads: t.join()
 print(sorted(got))
 """
-C_TEXT = "".join(f"int f{i}(int a, int b) {{ int c = a * {i}; while (c > b) c -= f{max(0, i - 1)}(c, b); return c; }}\n" for i in range(400))
+C_TEXT = "".join(f"int f{i}(int a, int b) {{ int c = a * {i}; while (c > b) c -= f{max(0, i - 1)}(c, b); return c; }}\n" for i in range(120))
 
 
 def needs(program):

@@ -9,7 +9,8 @@ prediction.py - is it true? What `try` prints beside what plain runs of the same
     python3 test/tool/prediction.py --document open.json sealed.json     the Markdown again, nothing is run
 
 First `quire try --json --no-report`, then rounds of the program on libc's malloc and on each preload, which begin one further on each
-time; CPU time of the program and its children; medians.  FILE is written after each program: what stands in it is not run again.
+time; CPU time of the program and its children, as at one pace of the CPU (pace.py: by the instrument of `try`, not by its statistics).
+FILE is written after each program: what stands in it is not run again.
 Not a test: it takes minutes and a quiet machine.  Not here: judging and tables (prediction_tables.py).
 """
 
@@ -28,30 +29,43 @@ import prediction_tables as tables
 from prediction_pairs import made
 from toolkit import BUILD, TOOL
 
+import pace  # of the tool, whose folder toolkit puts on the path
+
 ROUNDS = 21
 MODELLED_ROW, CARRIED_OUT_ROW = "mix", "steered"
 
 
-def cpu_s(command, source=None, prepare=None, preload=None, stdout=None):
-    """CPU seconds of one run and its children; the program must succeed."""
+def cpu_s(command, source=None, prepare=None, preload=None, stdout=None, cpus=None):
+    """CPU seconds of one run and its children; the program must succeed. cpus: where it may run."""
     if prepare:
         subprocess.run(["/bin/sh", "-c", prepare], check=True)
     env = {**os.environ, "PYTHONMALLOC": "malloc", **({"LD_PRELOAD": preload} if preload else {})}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with open(source or os.devnull, "rb") as stdin:
-        subprocess.run(command, stdin=stdin, stdout=stdout or subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env, check=True)
+        subprocess.run(
+            command, stdin=stdin, stdout=stdout or subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env, check=True,
+            preexec_fn=cpus and (lambda: os.sched_setaffinity(0, cpus)),
+        )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def in_rounds(runs, rounds):
-    """name -> CPU seconds of each round, of the runs {name: function}."""
-    names, times = list(runs), {name: [] for name in runs}
-    for number in range(rounds):
-        for i in range(len(names)):
-            name = names[(number + i) % len(names)]
-            times[name].append(runs[name]())
-    return times
+def in_rounds(runs, rounds, is_serial):
+    """name -> CPU seconds of each round at one pace, of the runs {name: function of the CPUs}; and the same as the clock said."""
+    names, pairs = list(runs), {name: [] for name in runs}
+    with pace.Pace(0.1, is_serial) as asked:
+        for number in range(rounds):
+            for i in range(len(names)):
+                name = names[(number + i) % len(names)]
+                before = asked.look()
+                took_s = runs[name](asked.cpus)
+                pairs[name].append((took_s, asked.since(before)))
+    evened = pace.Evened(list(pairs.values()))
+    return {
+        "times": {name: [evened.time(*pair) for pair in of] for name, of in pairs.items()},
+        "clock_times": {name: [took_s for took_s, _ in of] for name, of in pairs.items()},
+        "sensitivity": evened.sensitivity,
+    }
 
 
 def tried(command, source=None, prepare=None, time_limit_s=None):
@@ -87,12 +101,13 @@ def asked(command, source, prepare, args):
     """The stored beginning of a program: what `try` says."""
     document, refused = tried(command, source, prepare, args.time_limit)
     if not document:
-        return {"rows": [], "left_out": [f"`try` refuses: {refused}"], "verdict": None, "shares": {}}
+        return {"rows": [], "left_out": [f"`try` refuses: {refused}"], "verdict": None, "shares": {}, "serial": False}
     rows, left_out = rows_of(document)
     if not rows and not left_out:
         left_out = [f"no rows: {document['verdict']['reason']}"]
     shares = {how: (document.get(f"allocation_share_{how}_percent") or {}).get("value") for how in ("sampled", "modelled")}
-    return {"rows": rows, "left_out": left_out, "verdict": document["verdict"]["word"], "shares": shares}
+    is_serial = document["trace"]["threads"] == 1 and document["program"]["cpu_s"] <= pace.AT_ONCE * document["program"]["wall_s"]
+    return {"rows": rows, "left_out": left_out, "verdict": document["verdict"]["word"], "shares": shares, "serial": is_serial}
 
 
 def program_measured(program, args):
@@ -101,9 +116,9 @@ def program_measured(program, args):
     found = {"name": programs.name_of(program), "command": command, **asked(command, source, prepare, args)}
     stdout = {"pipe": subprocess.PIPE, "null": subprocess.DEVNULL}[args.stdout]
     preloads = {"libc": None, **{r["name"]: r["library"] for r in found["rows"] if r["library"]}}
-    runs = {name: lambda library=library: cpu_s(command, source, prepare, library, stdout) for name, library in preloads.items()}
+    runs = {name: lambda cpus, library=library: cpu_s(command, source, prepare, library, stdout, cpus) for name, library in preloads.items()}
     try:
-        return {**found, "times": in_rounds(runs, args.rounds)}
+        return {**found, **in_rounds(runs, args.rounds, found.get("serial", False))}
     except subprocess.CalledProcessError as error:
         return {**found, "times": {}, "left_out": found["left_out"] + [f"a plain run failed: {error}"]}
 
@@ -113,8 +128,8 @@ def pair_measured(pair, args):
     before, after = pair.before + pair.arguments, pair.after + pair.arguments
     found = {"name": pair.name, **asked(before, pair.source, None, args)}
     found["rows"] = [r for r in found["rows"] if r["name"] in (MODELLED_ROW, CARRIED_OUT_ROW)]
-    runs = {"libc": lambda: cpu_s(before, pair.source), "changed": lambda: cpu_s(after, pair.source)}
-    return {**found, "times": in_rounds(runs, args.rounds)}
+    runs = {n: lambda cpus, command=command: cpu_s(command, pair.source, cpus=cpus) for n, command in (("libc", before), ("changed", after))}
+    return {**found, **in_rounds(runs, args.rounds, found.get("serial", False))}
 
 
 def load():

@@ -7,12 +7,12 @@ prediction_tables.py - what prediction.py measured, judged and as Markdown.
     held      the interval holds the real one
     error     what a replay said of a row (the model), less the real one
 
-Of the runs only medians are used here: nothing of the tool's own statistics.
+Of the runs only medians over the rounds are used here: nothing of the tool's own statistics.
 Not here: running anything (prediction.py).
 """
 
 from collections import namedtuple
-from statistics import median
+from statistics import median, stdev
 
 POINTS, PART, THIRD = 2.0, 1 / 5, 1 / 3
 ROUNDS_FEW = 5  # below it there is no interval, only a range
@@ -23,8 +23,8 @@ Errors = namedtuple("Errors", "number points relative too_much")
 
 
 def saved(libc, other):
-    """Percent by which the median of some runs is below that of others."""
-    return 100 * (1 - median(other) / median(libc))
+    """Percent that a row saves: the median over the rounds, each for itself."""
+    return median(100 * (1 - b / a) for a, b in zip(libc, other))
 
 
 def halves(libc, other):
@@ -142,6 +142,23 @@ def conditions(runs):
         ) + f"; {run['processors']} processors, load {run['load'][0]:.1f} at the start and {run['load'][1]:.1f} at the end."
 
 
+def scatter(programs):
+    """Median over the rows of the standard deviation of a round's saving, in points: at one pace of the CPU, and as the clock said."""
+    found = []
+    for key in ("times", "clock_times"):
+        columns = [(p[key]["libc"], times) for p in programs for name, times in p.get(key, {}).items() if name != "libc"]
+        spreads = [stdev(100 * (1 - b / a) for a, b in zip(libc, other)) for libc, other in columns if len(other) > 1]
+        found.append(median(spreads) if spreads else None)
+    return found
+
+
+def scatter_text(programs):
+    """The same as a sentence."""
+    paced, clock = scatter(programs)
+    if paced is not None and clock is not None:
+        yield f"A plain round's saving scatters by {paced:.1f} points (standard deviation, median of the rows), by the clock alone by {clock:.1f}."
+
+
 def programs_text(runs):
     """The table of programs under each preload."""
     programs = [p for run in runs for p in run.get("programs", [])]
@@ -152,6 +169,7 @@ def programs_text(runs):
         yield from program_rows(found)
         yield ""
         yield from counts(found)
+        yield from scatter_text(programs)
         yield ""
         yield from shares_text(programs)
         for program in programs:

@@ -112,7 +112,8 @@ def test_a_share_is_never_rounded_to_all_or_nothing(part, whole, expected):
     assert live_map.percent(part, whole) == expected
 
 
-def test_many_pages_are_a_sign_each_and_all_brings_lines():
+def test_many_pages_are_a_sign_each_and_all_brings_lines(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
     pages = [page("f" * 16, address=hex(4096 * i)) for i in range(40)]
     few = live_map.text({"pages": pages})
     assert any("40 pages of 16 B" in line for line in few) and any("█" * 40 in line for line in few)

@@ -54,13 +54,13 @@ def test_default_names_are_made_unique(tmp_path):
     assert sorted(p.name for p in tmp_path.glob("*.qtr")) == ["jq.1.qtr", "jq.2.qtr", "jq.qtr"]
 
 
-@pytest.mark.parametrize("command", ["record", "try"])
-def test_a_file_is_overwritten_only_with_force(tmp_path, command):
+@pytest.mark.parametrize("words", [["record"], ["try", "--rounds", 1, "--time-limit", 0.2]], ids=["record", "try"])
+def test_a_file_is_overwritten_only_with_force(tmp_path, words):
     (tmp_path / "precious").write_text("keep me")
-    done = quire(tmp_path, command, "-o", "precious", "--", "jq", "-n", "1")
+    done = quire(tmp_path, *words, "-o", "precious", "--", "jq", "-n", "1")
     assert done.returncode == 2 and "add -f" in done.stderr
     assert (tmp_path / "precious").read_text() == "keep me"
-    assert quire(tmp_path, command, "-f", "-o", "precious", "--", "jq", "-n", "1").returncode == 0
+    assert quire(tmp_path, *words, "-f", "-o", "precious", "--", "jq", "-n", "1").returncode == 0
     assert (tmp_path / "precious").read_bytes() != b"keep me"
 
 
@@ -108,7 +108,7 @@ def test_a_file_size_limit_neither_kills_the_program_nor_loses_the_trace(tmp_pat
 
 
 @pytest.mark.parametrize("command", ["replay", "advise"])
-@pytest.mark.parametrize("content", [b"", b"hello, I am no trace\n" * 99, os.urandom(5000)])
+@pytest.mark.parametrize("content", [b"", b"hello, I am no trace\n" * 99, os.urandom(5000)], ids=["empty", "text", "bytes"])
 def test_a_foreign_file_gets_one_clear_line(tmp_path, command, content):
     (tmp_path / "x.qtr").write_bytes(content)
     done = quire(tmp_path, command, "x.qtr")

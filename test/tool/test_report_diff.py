@@ -99,7 +99,7 @@ def test_two_results_of_try_are_compared_figure_by_figure(tmp_path):
     assert "1 call site differs" in said and "+700 B" in said
     changed = next(x for x in said.splitlines() if "libc: one operation" in x)
     assert "9000.0 ns" in changed and "within noise" not in changed
-    assert "no interval" in next(x for x in said.splitlines() if "CPU time of the program" in x)
+    assert "no interval" in next(x for x in said.splitlines() if "peak resident memory of the program" in x)
 
 
 def test_figures_that_only_one_has_are_named(tmp_path):
@@ -166,3 +166,56 @@ def test_names_in_a_difference_are_harmless(tmp_path):
     assert "\033[1m" not in text and "<b>␛[1m" in text
     page = report_diff.page(found)
     assert "<b>␛" not in page and "&lt;b&gt;␛[1m" in page and "\033" not in page
+
+
+def failing(tmp_path, a, b, *wanted):
+    """Exit status of a comparison with limits, and what was said."""
+    (tmp_path / "a.json").write_text(json.dumps(a))
+    (tmp_path / "b.json").write_text(json.dumps(b))
+    words = [word for limit in wanted for word in ("--fail-on", limit)]
+    done = quire(tmp_path, "report", "a.json", "b.json", "--text", *words)
+    return done.returncode, done.stderr
+
+
+FIGURE = "micro one libc cpu_ns"
+
+
+@pytest.mark.parametrize(
+    "after, limit, status",
+    [
+        ((107, 106, 108), f"{FIGURE}>+3%", 1),
+        ((107, 106, 108), f"{FIGURE}>3%", 1),
+        ((107, 106, 108), f"{FIGURE}>+8%", 0),
+        ((107, 100, 114), f"{FIGURE}>+3%", 0),  # within the noise
+        ((107, 106, 108), f"{FIGURE}<-3%", 0),
+        ((90, 89, 91), f"{FIGURE}<-3%", 1),
+        ((90, 89, 91), f"{FIGURE}>-20%", 1),
+    ],
+)
+def test_a_figure_that_changed_beyond_its_limit_and_the_noise_ends_with_1(tmp_path, after, limit, status):
+    assert failing(tmp_path, bench(100, 99, 101), bench(*after), limit)[0] == status
+
+
+def test_each_broken_limit_is_named_and_none_is_forgotten(tmp_path):
+    status, said = failing(tmp_path, bench(100, 99, 101), bench(120, 119, 121), f"{FIGURE}>50%", f"{FIGURE}>3%")
+    assert status == 1 and said.count("--fail-on") == 1 and "+20.0 %" in said
+
+
+def test_limits_of_a_try_go_by_short_names(tmp_path):
+    before = copy.deepcopy(reportkit.tried()[1])
+    after = copy.deepcopy(before)
+    assert failing(tmp_path, before, after, "cpu>+3%", "peak>0%", "allocations>0%") == (0, "")
+    after["program"]["peak_rss_bytes"] *= 2
+    after["program"]["cpu_interval_s"] = {"value": 10.0, "low": 9.9, "high": 10.1}
+    before["program"]["cpu_interval_s"] = {"value": 1.0, "low": 0.9, "high": 1.1}
+    status, said = failing(tmp_path, before, after, "cpu>+3%", "peak>+10%", "allocations>0%")
+    assert status == 1 and "CPU time of the program: +900.0 %" in said and "+100.0 %" in said and "allocations" not in said
+
+
+def test_a_limit_that_cannot_be_judged_or_read_is_no_success(tmp_path):
+    same = bench(100, 99, 101)
+    status, said = failing(tmp_path, same, same, "cpu>3%")
+    assert status == 125 and "cannot be judged" in said
+    assert failing(tmp_path, same, same, "cpu is fast")[0] == 2
+    (tmp_path / "a.json").write_text(json.dumps(same))
+    assert quire(tmp_path, "report", "a.json", "--fail-on", "cpu>3%").returncode == 2

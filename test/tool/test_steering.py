@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from toolkit import BUILD, build, quire
+from toolkit import BUILD, ROOT, build, quire
 
 import rebuilt
 import steering
@@ -19,18 +19,18 @@ PROGRAM = """
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-struct node { struct node *next; char *text; long n; };
+struct node { struct node *next; char *text; long n, unused; };
 static __attribute__((noinline)) char *copy(const char *text) { char *p = malloc(strlen(text) + 1); strcpy(p, text); return p; }
 static __attribute__((noinline)) struct node *node_new(struct node *next, long n) {
     struct node *node = malloc(sizeof *node);
-    node->next = next; node->n = n; node->text = copy("some text");
+    node->next = next; node->n = n; node->text = copy("some other text");
     return node;
 }
 int main(void) {
     long sum = 0;
     for (int round = 0; round < 5; round++) {
         struct node *list = NULL;
-        for (long i = 0; i < 30000; i++) list = node_new(list, i);
+        for (long i = 0; i < 60000; i++) list = node_new(list, i);
         while (list) { struct node *next = list->next; sum += list->n + strlen(list->text); free(list->text); free(list); list = next; }
     }
     char *one = malloc(100); sprintf(one, "%ld", sum); puts(one); free(one);
@@ -66,7 +66,7 @@ def test_a_plan_says_for_each_site_where_it_goes_and_why(made):
     plan = plan_of(made)
     steered = [site for site in plan.sites if site.pool]
     assert [site.where.split(" at ")[0] for site in steered] == ["node_new", "copy"] or [site.where.split(" at ")[0] for site in steered] == ["copy", "node_new"]
-    assert all("die together, 5 times" in site.reason and site.allocs == 150000 for site in steered)
+    assert all("die together, 5 times" in site.reason and site.allocs == 300000 for site in steered)
     assert all(site.reason for site in plan.sites)
     assert plan.modules[plan.program].path == str(made / "program")
     assert steerplan.read(str(made / "p.plan")).text() == plan.text()
@@ -74,32 +74,32 @@ def test_a_plan_says_for_each_site_where_it_goes_and_why(made):
 
 def test_its_blocks_come_from_arenas_and_all_of_them_are_counted(made):
     stdout, said = report_of(made, made / "p.plan")
-    assert stdout == "2251275000\n"
+    assert stdout == "9004350000\n"
     assert said.refused == "" and said.fallbacks == 0
-    assert said.blocks == said.needless_frees == 300000
-    assert said.bytes == 150000 * (24 + 10)
+    assert said.blocks == said.needless_frees == 600000
+    assert said.bytes == 300000 * (32 + 16)
     assert said.needless_free_ns is None
-    assert sorted(site["blocks"] for site in said.sites) == [150000, 150000]
+    assert sorted(site["blocks"] for site in said.sites) == [300000, 300000]
 
 
 def test_the_control_finds_the_sites_and_has_everything_from_the_heap(made):
     stdout, said = report_of(made, made / "p.plan", control=True)
-    assert stdout == "2251275000\n"
+    assert stdout == "9004350000\n"
     assert said.blocks == 0 and said.needless_frees == 0
 
 
 def test_needless_frees_are_timed_when_asked_for(made):
     _, said = report_of(made, made / "p.plan", timed=True)
-    assert 0.3e6 < said.needless_free_ns < 300e6  # 300,000 of them: between 1 ns and 1 us each
+    assert 0.6e6 < said.needless_free_ns < 600e6  # 600,000 of them: between 1 ns and 1 us each
 
 
 def test_run_carries_a_plan_out_and_says_so(made):
     done = quire(made, "run", "--plan", "p.plan", "--", "./program")
-    assert (done.returncode, done.stdout) == (0, "2251275000\n")
-    assert "plan: 300,000 blocks" in done.stderr and "node_new at program.c:" in done.stderr
+    assert (done.returncode, done.stdout) == (0, "9004350000\n")
+    assert "plan: 600,000 blocks" in done.stderr and "node_new at program.c:" in done.stderr
     done = quire(made, "run", "--plan", "p.plan", "--stats=json:r.json", "-f", "--", "./program")
     said = json.loads((made / "r.json").read_text())["report"]["plan"]
-    assert said["blocks"] == 300000 and {"node_new", "copy"} == {site["where"].split(" at ")[0] for site in said["sites"]}
+    assert said["blocks"] == 600000 and {"node_new", "copy"} == {site["where"].split(" at ")[0] for site in said["sites"]}
 
 
 @pytest.mark.parametrize("option", ["--limit=1G", "--leaks", "--secure"])
@@ -151,7 +151,7 @@ def test_in_another_build_places_are_found_by_function_and_its_shape(made, tmp_p
     matched = rebuilt.match(plan_of(made), program, str(tmp_path))
     assert matched.path != str(made / "p.plan") and "2 of 2 places found again" in matched.notes[0]
     stdout, said = report_of(tmp_path, matched.path, program)
-    assert stdout == "2251275000\n" and said.blocks == 300000
+    assert stdout == "9004350000\n" and said.blocks == 600000
 
 
 def test_in_another_build_places_are_found_by_function_and_line(made, tmp_path):
@@ -162,7 +162,7 @@ def test_in_another_build_places_are_found_by_function_and_line(made, tmp_path):
     subprocess.run(command, check=True)
     matched = rebuilt.match(plan_of(made), str(program), str(tmp_path))
     stdout, said = report_of(tmp_path, matched.path, str(program))
-    assert stdout == "2251275000\n" and said.blocks == 300000, matched.notes
+    assert stdout == "9004350000\n" and said.blocks == 600000, matched.notes
 
 
 def test_a_build_in_which_nothing_is_found_again_is_refused_with_what_differs(made, tmp_path):
@@ -171,6 +171,16 @@ def test_a_build_in_which_nothing_is_found_again_is_refused_with_what_differs(ma
         rebuilt.match(plan_of(made), program, str(tmp_path))
     assert caught.value.exit_code == 3
     assert "none of its call sites is found again" in caught.value.what and "copy" in caught.value.what
+
+
+def test_an_arena_that_holds_little_at_a_time_stays_the_heap_s(tmp_path):
+    source = (ROOT / "test" / "tool" / "programs" / "requests.c").read_text()
+    build(tmp_path, source, flags=("-pthread",))
+    assert quire(tmp_path, "record", "-o", "t.qtr", "--", "./program", "ten", "20000").returncode == 0
+    assert quire(tmp_path, "advise", "-o", "p.plan", "t.qtr").returncode == 0
+    plan = steerplan.read(str(tmp_path / "p.plan"))
+    busy = [site for site in plan.sites if site.allocs == 20000]
+    assert len(busy) == 10 and all(site.pool == 0 and "holds little at a time" in site.reason for site in busy)
 
 
 def test_advise_overwrites_no_plan_unasked(made):

@@ -9,7 +9,8 @@ import subprocess
 import sys
 
 import pytest
-from toolkit import BUILD, HANGS_S, ROOT, TOOL, build, quire, try_json
+from test_steering import PROGRAM as LISTS
+from toolkit import BUILD, HANGS_S, TOOL, build, quire, try_json
 
 import advise.advice as advice
 
@@ -137,7 +138,7 @@ def tried_until(word, try_once):
     A document with this verdict: another program may have had the machine, then it is tried again, with more rounds. So
     much noise that they tell nothing either is no fault of ours.
     """
-    for rounds in (5, 9, 15):
+    for rounds in (5, 12, 27):
         document = try_once(rounds)
         check_whole(document)
         saving = document["saving_percent"]
@@ -181,7 +182,7 @@ def test_sqlite_gets_a_verdict(tmp_path):
 def test_gcc_is_left_alone_and_its_busiest_process_is_looked_at(tmp_path):
     functions = "".join(
         f"int f{i}(int a, char *s) {{ for (int i = 0; i < a; i++) s[i % {i + 2}] += i * {i}; return s[0] ? a : f{max(0, i - 1)}(a - 1, s); }}\n"
-        for i in range(40)
+        for i in range(20)
     )
     (tmp_path / "gen.c").write_text(functions)
     command = ["gcc", "-O2", "-c", "gen.c", "-o", "gen.o"]
@@ -372,9 +373,7 @@ def test_a_script_is_run_through_its_interpreter(tmp_path):
 
 
 def test_the_advice_is_carried_out_in_the_program_itself(tmp_path):
-    program = tmp_path / "tree"
-    subprocess.run(["cc", "-O2", "-g", ROOT / "examples" / "tree" / "tree_malloc.c", "-o", program], check=True)
-    document = try_json(tmp_path, program, 1000, rounds=5)
+    document = try_json(tmp_path, build(tmp_path, LISTS), rounds=5)
     check_whole(document)
     steered = document["steered"]
     row = next(row for row in document["allocators"] if row["name"] == "steered")

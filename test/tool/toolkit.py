@@ -30,6 +30,7 @@ def quire(folder, *words, environment=None, **options):
         "QUIRE_BUILD_DIR": str(BUILD),
         "NO_COLOR": "1",
         "COLUMNS": "140",
+        "TERM": "xterm",  # not what the caller's happens to be: it chooses signs
         **(environment or {}),
     }
     options.setdefault("stdin", subprocess.DEVNULL if "input" not in options else None)

@@ -21,10 +21,10 @@ size_t cached_bytes(const std::vector<quire_slab *> &slabs)
 {
     size_t bytes = slab_thread_bytes();
     for (quire_slab *slab : slabs) {
-        auto add = [](const struct slab_cache *cache, void *sum) { *static_cast<size_t *>(sum) += slab_cache_slots(cache) * cache->slab->slot_bytes; };
+        auto add = [](const struct slab_cache *cache, void *sum) { *static_cast<size_t *>(sum) += slots_count(&cache->slots) * cache->slab->slot_bytes; };
         slab_caches_look(slab, add, &bytes);
         slab_lock(slab);
-        bytes += slab_depot_slots(slab) * slab->slot_bytes;
+        bytes += magazines_count(slab->depot) * slab->slot_bytes;
         slab_unlock(slab);
     }
     return bytes;
@@ -78,7 +78,7 @@ TEST_F(SlabCache, an_element_that_holds_the_very_mark_of_a_free_one_is_freed_all
     Slab slab(64);
     Elements elements = slab.alloc(300);
     for (void *p : elements)
-        words(p)[0] = slab_mark_of(p, slab_key ^ UINT64_C(3) << 48);
+        words(p)[0] = slots_mark(p, slots_key ^ UINT64_C(3) << 48);
     EXPECT_EQ(slab.stats().live_elements, 300u);
     slab.free(elements);
     EXPECT_EQ(slab.stats().live_elements, 0u);

@@ -11,7 +11,7 @@ quire_gdb.py - Quire's objects in gdb: of a core file, or of a process that is b
     page map   (address -> owner)       ---> arenas, which are in no list; the owner of an address
 
 Nothing of the process is run: its memory is read by the types that the library's debug information describes.
-What threads keep to hand out again (magazines, warm slots), and what others have freed, counts as free, as it does in a running process.
+What threads keep to hand out again (magazines), and what others have freed, counts as free, as it does in a running process.
 Works by itself: no other file is needed.
 """
 
@@ -23,7 +23,7 @@ import gdb
 LEVEL_BITS, KIND_MASK = 18, 7
 KINDS = {1: "arena", 2: "slab", 3: "percpu", 4: "heap"}
 WORD_BITS = 64
-HEAP_UNUSED, LARGE_OWNER, SECURE_OWNER = 0, 1, 2
+HEAP_UNUSED, HEAP_MAGAZINE, LARGE_OWNER, SECURE_OWNER = 0, 5, 1, 2
 PERCPU_PAGE_BYTES, PERCPU_EDGE_BYTES = 8192, 64
 MAP_SLOTS_MAX = 4096
 CHAIN_MAX, BAR = 1 << 22, 48
@@ -52,10 +52,19 @@ class Struct:
         if path not in self.places:
             offset, kind = 0, self.type
             for part in path.split("."):
-                field = next(f for f in kind.strip_typedefs().fields() if f.name == part)
-                offset, kind = offset + field.bitpos // 8, field.type
+                at, kind = next(f for f in fields_of(kind) if f[0] == part)[1:]
+                offset += at
             self.places[path] = (offset, kind.strip_typedefs().sizeof)
         return self.places[path]
+
+
+def fields_of(kind, at=0):
+    """(name, offset, type) of each field, those of a union without a name too."""
+    for field in kind.strip_typedefs().fields():
+        if field.name:
+            yield field.name, at + field.bitpos // 8, field.type
+        else:
+            yield from fields_of(field.type, at + field.bitpos // 8)
 
 
 class Seen:
@@ -176,15 +185,15 @@ def slab_caches(slab):
 
 def slab_mags(slab):
     """(magazine, slots in it) of the slab's magazines and its threads'; of a current one the cache says how many."""
-    for mag in chain(slab["depot"], "slab_mag", "next"):
+    for mag in chain(slab["depot"], "magazine", "next"):
         yield mag, mag["count"]
     for cache in slab_caches(slab):
-        mag = Seen("slab_mag", cache["cur"])
-        yield mag, (cache["top"] - mag.address - mag.struct.bytes) // 8
-        if cache["prev"]:
-            mag = Seen("slab_mag", cache["prev"])
+        mag = Seen("magazine", cache["slots.cur"])
+        yield mag, (cache["slots.top"] - mag.address - mag.struct.bytes) // 8
+        if cache["slots.prev"]:
+            mag = Seen("magazine", cache["slots.prev"])
             yield mag, mag["count"]
-        for mag in chain(cache["own"], "slab_mag", "next"):
+        for mag in chain(cache["slots.own"], "magazine", "next"):
             yield mag, mag["count"]
 
 
@@ -233,19 +242,41 @@ def linked(first, key):
     count = 0
     while first and count < CHAIN_MAX:
         yield first
-        first, count = words(first, 1)[0] ^ key, count + 1
+        first, count = words(first, 2)[1] ^ key, count + 1
+
+
+def chunk_headers(heap):
+    """Headers of a heap's pages, large blocks and magazines, in use or not."""
+    align = 128
+    for chunk in chain(heap["chunks"], "heap_chunk", "next"):
+        first = chunk.address + -(-Struct.of("heap_chunk").bytes // align) * align
+        for i in range(chunk["cut"]):
+            yield Seen("heap_page", first + i * chunk["stride_bytes"])
+
+
+def currents(local):
+    """Slots in the current magazines of a heap's local: `top` says how many."""
+    bins_at, bins_bytes = Struct.of("heap_local").place("bin")
+    bin_type, mag_bytes = Struct.of("heap_bin"), Struct.of("magazine").bytes
+    cur_at, top_at = bin_type.place("slots.cur")[0], bin_type.place("slots.top")[0]
+    for at in range(bins_at, bins_at + bins_bytes, bin_type.bytes):
+        cur, top = (int.from_bytes(local.memory[at + of : at + of + 8], "little") for of in (cur_at, top_at))
+        if cur:
+            mag = Seen("magazine", cur)
+            yield from words(cur + mag_bytes, min(max((top - cur - mag_bytes) // 8, 0), mag["room"]))
 
 
 def heap_idle(heap):
-    """Sorted addresses of slots that no free bit shows: warm ones, and those on their way to their owner."""
+    """Sorted addresses of slots that no free bit shows: those in magazines, and those on their way to their owner."""
     key, found, local_type = heap_key(heap), [], Struct.of("heap_local")
-    warm_at, warm_bytes = local_type.place("warm")
     out_at, out_bytes = local_type.place("out")
-    warm_one, out_one = Struct.of("heap_warm"), Struct.of("heap_out")
+    out_one, mag_type = Struct.of("heap_out"), Struct.of("magazine")
+    for header in chunk_headers(heap):
+        if header["state"] == HEAP_MAGAZINE:
+            mag = Seen("magazine", header.end_of("free"))
+            found += words(mag.address + mag_type.bytes, min(mag["count"], mag["room"]))
     for local in chain(heap["locals"], "heap_local", "next"):
-        for at in range(warm_at, warm_at + warm_bytes, warm_one.bytes):
-            line = memoryview(local.memory[at : at + 64]).cast("Q")
-            found += line[1 : 1 + min(line[0], 7)]
+        found += currents(local)
         for at in range(out_at, out_at + out_bytes, out_one.bytes):
             first = at + out_one.place("first")[0]
             found += linked(int.from_bytes(local.memory[first : first + 8], "little"), key)
@@ -274,13 +305,10 @@ def heap_page(thing, page, idle):
 def heap_pages(thing):
     """Pages and large blocks of one heap."""
     heap = thing[3]
-    idle, align = heap_idle(heap), 128
-    for chunk in chain(heap["chunks"], "heap_chunk", "next"):
-        first = chunk.address + -(-Struct.of("heap_chunk").bytes // align) * align
-        for i in range(chunk["cut"]):
-            page = Seen("heap_page", first + i * chunk["stride_bytes"])
-            if page["state"] != HEAP_UNUSED and page["owner"]:
-                yield heap_page(thing, page, idle)
+    idle = heap_idle(heap)
+    for page in chunk_headers(heap):
+        if page["state"] not in (HEAP_UNUSED, HEAP_MAGAZINE) and page["owner"]:
+            yield heap_page(thing, page, idle)
 
 
 # ---- per-CPU pools ----

@@ -17,11 +17,12 @@ import measure
 import outputs
 import report.exports_text as exports_text
 import report.inputs as report_inputs
+import report.limits as limits
 import report.page as report_page
 import report.subject as report_subject
 import tracefile
 import ui
-from errors import QuireError, UsageError
+from errors import EXIT_CONDITION_FALSE, EXIT_OK, QuireError, UsageError
 
 HELP = "a trace or a result as one HTML file, or as pprof, folded stacks, speedscope, CSV; two: their difference"
 # Of --svg, as report/svg.py makes them.
@@ -49,6 +50,14 @@ def add_arguments(parser):
     )
     parser.add_argument("--text", action="store_true", help="the difference of two inputs as text")
     parser.add_argument(
+        "--fail-on",
+        action="append",
+        default=[],
+        metavar="LIMIT",
+        help="of two inputs: exit 1 when a figure changed by more, as 'cpu>+3%%', 'peak>10%%', 'allocations<-5%%' (also live, leaks, or a figure's whole "
+        "name); beyond the noise, where there are intervals; may be given again",
+    )
+    parser.add_argument(
         "--no-replay", action="store_true", help="do not replay the trace: no figures of allocators"
     )
     parser.add_argument("--rounds", type=int, metavar="N", help="exactly so many rounds of replays")
@@ -74,6 +83,8 @@ def refuse_wrong(args):
             "one trace as text is what `advise` prints",
             f"quire advise {args.inputs[0]}",
         )
+    if args.fail_on and len(args.inputs) < 2:
+        raise UsageError("--fail-on is for two inputs", "one alone has not changed", "quire report BEFORE AFTER --fail-on 'cpu>+3%'")
     if args.svg and (args.export or len(args.inputs) > 1):
         raise UsageError("--svg takes one input and no --export", fix="quire report --help")
     measure.check_limits(args)
@@ -129,14 +140,18 @@ def compare(args, folder):
     for what in documents:
         if what.kind == "map":
             raise UsageError("two maps are not compared", f"{what.path} is of `map`", f"quire report {what.path}")
+    wanted = [limits.parse(text) for text in args.fail_on]
     found = report_diff.difference(documents, args.wrapper, folder)
+    failed = [line for line in (limits.broken(limit, found.figures) for limit in wanted) if line]
     if args.text:
         print("\n".join(report_diff.text(found)))
-        return 0
-    report_page.need_packages()
-    names = "-".join(stem_of(path) for path in args.inputs)
-    finish(args, report_diff.page(found), unique(names, "html"))
-    return 0
+    else:
+        report_page.need_packages()
+        names = "-".join(stem_of(path) for path in args.inputs)
+        finish(args, report_diff.page(found), unique(names, "html"))
+    for line in failed:
+        ui.note(line)
+    return EXIT_CONDITION_FALSE if failed else EXIT_OK
 
 
 def pictures(args, document):

@@ -20,6 +20,7 @@ import load
 import measure
 import advise.mix as mix
 import native
+import pace
 import peers
 import preloaded
 import render
@@ -230,7 +231,9 @@ def measure_all(report, folder, args, ends_s):
         return replayed.saving_with(name).value if series.has(name) else None
 
     left_s = ends_s - KEEP_SHARE * limit_s - time.monotonic()
-    rounds.compete(contest, max(left_s, 0.3 * limit_s), args.rounds, lambda: found().settled(), promise)
+    serial = not contest.load and pace.is_serial(contest.first, max(r.facts.get("threads", 1) for r in report.processes))
+    with pace.Pace(contest.first.wall_s, serial) as contest.pace:
+        rounds.compete(contest, max(left_s, 0.3 * limit_s), args.rounds, lambda: found().settled(), promise)
     found()
 
 

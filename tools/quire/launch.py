@@ -11,6 +11,7 @@ launch.py - runs the user's program: alone, or under the tracer; each time with 
 Not here: whether the program can be traced (target.py), what the trace says (tracefile.py).
 """
 
+import contextlib
 import os
 import select
 import shutil
@@ -29,8 +30,8 @@ from errors import EXIT_SIGNAL_BASE, QuireError
 from ui import note
 from witness import Witness
 
-# served: what a load told (load.Served), where there was one
-Ran = namedtuple("Ran", "status wall_s cpu_s peak_rss_bytes stderr pid served", defaults=(None,))
+# served: what a load told (load.Served), where there was one; slow_ns: how slow the CPU was meanwhile (pace.py), where it was asked
+Ran = namedtuple("Ran", "status wall_s cpu_s peak_rss_bytes stderr pid served slow_ns", defaults=(None, None))
 
 STDERR_KEPT_BYTES = 4096
 STDOUT_KEPT_BYTES = 4096  # for who waits for a line of it
@@ -217,26 +218,41 @@ def _last_words(errors):
     return errors.read().decode("utf-8", "replace")
 
 
-def _spawn_hidden(target, source, env, errors):
+@contextlib.contextmanager
+def _on(cpus):
+    """What is started meanwhile runs on these CPUs alone; None: where we do."""
+    ours = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus or ours)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, ours)
+
+
+def _spawn_hidden(target, source, env, errors, cpus):
     """A program in a session of its own, and the end of the pipe that it writes to."""
     reader, writer = os.pipe()
     stdin = source.open()
     streams = {"stdin": stdin, "stdout": writer, "stderr": errors}
     try:
-        return _spawn(target, env, "session", **streams), reader
+        with _on(cpus):
+            return _spawn(target, env, "session", **streams), reader
     finally:
         os.close(writer)
         os.close(stdin)
 
 
-def hidden(target, source, env, load=None):
-    """One run whose output nobody sees; how it ended and what it cost. load: what is done while it runs (load.py), then it is ended."""
+def hidden(target, source, env, load=None, cpus=None):
+    """
+    One run whose output nobody sees; how it ended and what it cost. load: what is done while it runs (load.py), then it is ended. cpus: where it
+    may run, None for anywhere.
+    """
     kept = bytearray()
     with tempfile.TemporaryFile() as errors, stops.Watch(stops.OWN) as watch:
         program = None
         try:
             with stops.held():
-                program, reader = _spawn_hidden(target, source, env, errors)
+                program, reader = _spawn_hidden(target, source, env, errors, cpus)
             drain = threading.Thread(target=_drain, args=(reader, kept), daemon=True)
             drain.start()
             if load:

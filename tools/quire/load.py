@@ -32,8 +32,10 @@ COUNTS = [
     r"Complete requests:\s+(\d+)",  # ab
     r"transactions actually processed: (\d+)",  # pgbench
     r"requests: (\d+) total",  # h2load
+    r"^\s*(\d+) requests completed in ",  # redis-benchmark, for each of its tests
     r"^requests: (\d+)$",  # a load of the user's own
 ]
+SUMMARY = r"^\s+(avg\s+min\s+p50\s.*)$\n^\s+([\d. ]+)$"  # redis-benchmark: names, and milliseconds below them
 MS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "": 1.0}
 LATENCIES = [
     r"^\s+(50|99|99\.9)\d*%\s+([\d.]+)(us|ms|s)?\s*$",  # wrk --latency, ab
@@ -146,7 +148,7 @@ class Load:
             return ""
         done = self._shell(self.command)
         if done.returncode != 0:
-            said = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1:] or [f"exit status {done.returncode}"]
+            said = (done.stderr.strip() or done.stdout.strip()).splitlines()[:1] or [f"exit status {done.returncode}"]
             raise EnvironmentLacks(f"the load failed: {self.command}", said[0], "run it by hand against the program")
         return done.stdout
 
@@ -167,15 +169,14 @@ class Load:
 
 
 def counted(text):
-    """How many requests a load says there were, or None."""
-    found = [re.search(pattern, text, re.MULTILINE) for pattern in COUNTS]
-    return next((int(match.group(1)) for match in found if match), None)
+    """How many requests a load says there were, all its tests together, or None."""
+    found = [re.findall(pattern, text, re.MULTILINE) for pattern in COUNTS]
+    return next((sum(map(int, numbers)) for numbers in found if numbers), None)
 
 
 def latencies(text):
-    """{"p50": milliseconds, ...} as far as a load says."""
-    found = {}
-    for pattern in LATENCIES:
-        for share, value, unit in re.findall(pattern, text, re.MULTILINE):
-            found.setdefault(f"p{share}", float(value) * MS[unit])
-    return found
+    """{"p50": milliseconds, ...} as far as a load says; of several tests the slowest."""
+    found = [(f"p{share}", float(value) * MS[unit]) for p in LATENCIES for share, value, unit in re.findall(p, text, re.MULTILINE)]
+    for names, values in re.findall(SUMMARY, text, re.MULTILINE):
+        found += [(n, float(v)) for n, v in zip(names.split(), values.split()) if n in ("p50", "p99")]
+    return {name: max(value for n, value in found if n == name) for name in dict.fromkeys(n for n, _ in found)}

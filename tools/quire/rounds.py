@@ -5,7 +5,7 @@ rounds.py - the program itself under each allocator, in rounds; each allocator o
     round 1:  tcmalloc  libc  steered  mimalloc  drop-in  jemalloc
     round 2:  libc  drop-in  mimalloc  jemalloc  steered  tcmalloc         --prepare before, --cleanup after each run
     ...
-    saved(row) = 1 - CPU time(row) / CPU time(libc), each round for itself: a slow minute is slow for both
+    saved(row) = 1 - CPU time(row) / CPU time(libc), each round for itself: a slow minute is slow for both; times at one pace (pace.py)
 
 Where the time does not suffice for ROUNDS_ALL rounds of all rows, the rows that decide go on alone after the first.
 A row in which the program ends otherwise than on libc's malloc is out, with the reason.
@@ -21,6 +21,7 @@ from statistics import median
 
 import bindings
 import launch
+import pace
 import preloaded
 import sequential
 import serving
@@ -29,6 +30,7 @@ from errors import QuireError
 from measure import Estimate
 
 LIBC, TODAY, STEERED = "libc", "today", "steered"
+TIMES = ("cpu_s", "wall_s")
 # Runs of another hour say something else: by so many points, and by so much of the saving, beyond the scatter of one hour's rounds.
 # Assumed: doc/prediction.md has too few calm runs yet to tell them.
 ELSEWHEN_POINTS, ELSEWHEN_SHARE = 0.5, 0.03
@@ -93,6 +95,8 @@ class Contest:
         self.first = None  # the first run of all: its time plans the others, and warms the caches
         self.spent_s = 0.0
         self.chance = random.Random(1)
+        self._evened = None
+        self.pace = None  # pace.Pace, while somebody asks the CPU
 
     # running
 
@@ -116,9 +120,14 @@ class Contest:
     def run_once(self, row):
         """One run of one row."""
         began_s = time.monotonic()
-        ran = self.hooks.around(lambda: launch.hidden(self.target, self.source, self.environment(row), self.load))
+        ran = self.hooks.around(lambda: self._run_paced(row))
         self.spent_s += time.monotonic() - began_s
         return ran
+
+    def _run_paced(self, row):
+        before = self.pace.look() if self.pace else None
+        ran = launch.hidden(self.target, self.source, self.environment(row), self.load, self.pace and self.pace.cpus)
+        return ran._replace(slow_ns=self.pace.since(before)) if self.pace else ran
 
     def begin(self):
         """The first run, on libc's malloc."""
@@ -178,8 +187,23 @@ class Contest:
         return bool(self.runs.get(name)) and name not in self.failed
 
     def column(self, name, key):
-        """One figure of one row over its rounds."""
-        return [getattr(ran, key) for ran in self.runs[name]]
+        """One figure of one row over its rounds; times as at one pace of the CPU."""
+        if key not in TIMES:
+            return [getattr(ran, key) for ran in self.runs[name]]
+        evened = self.evened()
+        return [evened.time(getattr(ran, key), ran.slow_ns) for ran in self.runs[name]]
+
+    def evened(self):
+        """What brings times to one pace, by all runs so far; they share the program, so they share its sensitivity."""
+        number = sum(len(runs) for runs in self.runs.values())
+        if self._evened is None or self._evened[0] != number:
+            rows = [[(ran.cpu_s, ran.slow_ns) for ran in runs] for runs in self.runs.values()]
+            self._evened = number, pace.Evened(rows)
+        return self._evened[1]
+
+    def pace_spread_percent(self):
+        """How far the CPU's paces lay apart over all runs; None where nobody asked, or of too few runs."""
+        return pace.spread_percent([ran.slow_ns for runs in self.runs.values() for ran in runs])
 
     def middle(self, name, key):
         """Its median."""

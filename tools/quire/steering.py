@@ -41,6 +41,7 @@ TOGETHER_PERCENT_MIN = 80
 WHOLE_PERCENT_MIN = 25  # of all blocks: where fewer are steered, finding the sites of all others costs more than it saves
 SMALL_BYTES_MAX = 32 << 10  # larger blocks have mappings of their own, or may have
 POOL_BYTES_MIN = 256 << 10  # a call site whose blocks hold as much at their peak has chunks of its own: they lie beside each other
+ARENA_BYTES_MIN = 2 << 20  # at its peak: what is less the heap hands out again warm, and finding its sites costs more than that they lie together saves
 STRANGERS_SHARE_MAX = 1 / 8  # of the arena's peak: what these hold at their own
 POOLS_MAX = 63
 CXX_LIBRARY = re.compile(r"lib(stdc\+\+|c\+\+|c\+\+abi)\.so")
@@ -215,6 +216,13 @@ def pools_of(ends, order, peaks):
     return pools, pool_of_end
 
 
+def why_not(facts, is_small):
+    """Why a site that the advice has on an arena is the heap's while its frees are made; "": it is not."""
+    if not dies_together(facts):
+        return "its blocks die one by one: its arena would hold what is dead"
+    return "its arena holds little at a time: the heap hands so few blocks out again as fast" if is_small else ""
+
+
 def write_plan(recording, mixed, path):
     """Writes the plan of the mix for the library; a Written."""
     with open(recording.paths, encoding="utf-8", errors="backslashreplace") as file:
@@ -222,8 +230,9 @@ def write_plan(recording, mixed, path):
     for frame in ways["frames"]:
         frame["module_path"] = ways["modules"][frame["module"]]["path"]
     arenas = placed(mixed.path) if mixed.path else {}
-    alone = {site for site in arenas if not dies_together(recording.sites[site])}
-    arenas = {site: arena for site, arena in arenas.items() if site not in alone}
+    small = {arena["arena"] for arena in mixed.planned["arenas"] if arena["peak_bytes"] < ARENA_BYTES_MIN}
+    unfit = {site: why_not(recording.sites[site], arena in small) for site, arena in arenas.items()}
+    arenas = {site: arena for site, arena in arenas.items() if not unfit[site]}
     busiest = {}
     for facts in mixed.planned["sites"]:
         if facts["site"] in arenas:
@@ -236,7 +245,7 @@ def write_plan(recording, mixed, path):
     peaks = {number_of[arena["arena"]]: arena["peak_bytes"] for arena in mixed.planned["arenas"] if arena["arena"] in number_of}
     tree = Tree(stacks, peaks, {facts["site"]: facts["peak_live_bytes"] for facts in mixed.planned["sites"]})
     tree.drop_if_few(sum(way.allocs for way in stacks))
-    plan = assemble(recording, mixed.planned, ways, (arenas, alone, pools_of(tree.ends, order, peaks)), tree)
+    plan = assemble(recording, mixed.planned, ways, (arenas, unfit, pools_of(tree.ends, order, peaks)), tree)
     plan.write(path)
     steered = [site for site in plan.sites if site.pool]
     return Written(
@@ -256,7 +265,7 @@ def nameable(ways, number):
 
 def assemble(recording, planned, ways, placing, tree):
     """The Plan of a tree."""
-    arenas, alone, (pools, pool_of_end) = placing
+    arenas, unfit, (pools, pool_of_end) = placing
     plan = Plan(f"quire {VERSION}", recording.command)
     plan.memory_bytes = sum(site["bytes_at_program_peak"] for site in recording.sites.values() if site["sizes"]["max"] <= SMALL_BYTES_MAX)
     frames, modules = {}, {}
@@ -289,8 +298,8 @@ def assemble(recording, planned, ways, placing, tree):
         site = site_line(recording, facts, pool)
         if pool == 0 and facts["site"] in tree.left:
             site = site._replace(reason=f"left to the heap: {tree.left[facts['site']]}")
-        elif facts["site"] in alone:
-            site = site._replace(reason="its blocks die one by one: its arena would hold what is dead")
+        elif unfit.get(facts["site"]):
+            site = site._replace(reason=unfit[facts["site"]])
         elif pool == 0 and facts["site"] in arenas:
             site = site._replace(reason="found by another site's return addresses, which go to the same arena")
         plan.sites.append(site._replace(paths=paths.get(facts["site"], []) if pool else []))

@@ -25,6 +25,7 @@ from statistics import median
 from measure import Estimate
 from version import VERSION
 
+PACE_APART_PERCENT = 5  # below it the CPU kept its pace
 NOTHING = "nothing worth looking at"
 
 
@@ -266,6 +267,9 @@ class Report:
         ]
         if self.contest.few:
             lines.append(f"  No time was left for as many rounds of {', '.join(self.contest.few)}: their intervals are wide.")
+        apart = self.contest.pace_spread_percent()
+        if apart is not None and apart >= PACE_APART_PERCENT:
+            lines.append(f"  The CPU was up to {apart:.0f} % slower in some runs than in others, by what else it did: times are as at one and the same pace.")
         error = self.finding.model_error_max
         if error is not None:
             lines.append(
@@ -384,6 +388,7 @@ class Report:
             "status_text": launch.describe(self.recorded.status),
             "runs": len(runs),
             "cpu_s": round(self.finding.program_s.value if self.finding else median(r.cpu_s for r in runs), 6),
+            "cpu_interval_s": render.estimate_json(self.finding.program_s) if self.finding and self.finding.measured else None,
             "wall_s": round(median(r.wall_s for r in runs), 6),
             "peak_rss_bytes": max(r.peak_rss_bytes for r in runs),
             "traced_cpu_s": round(self.recorded.cpu_s, 6),
@@ -439,10 +444,16 @@ class Report:
             "peak_memory_saved_bytes": int(memory_bytes),
             "rounds": self.contest.rounds,
             "replay_rounds": self.outcome.series.rounds,
+            "pace": self._pace_json(),
             "time_limit_s": self.limit_s,
             "allocators": trytable.json_rows(found),
             "steered": self._steered_json(),
         }
+
+    def _pace_json(self):
+        """How unlike the CPU's paces were, and how much the program shares of that; None where nobody asked."""
+        apart = self.contest.pace_spread_percent()
+        return apart if apart is None else {"spread_percent": round(apart, 3), "sensitivity": round(self.contest.evened().sensitivity, 3)}
 
     def document(self):
         """The report as one JSON document."""

@@ -95,7 +95,7 @@ def of_bench(document):
 def of_try(document):
     """Figures of a `try`: its own, and those of each allocator."""
     program, found = document["program"], {}
-    found["CPU time of the program"] = Figure(program["cpu_s"], None, None, "s")
+    found["CPU time of the program"] = estimate(program.get("cpu_interval_s") or {"value": program["cpu_s"], "low": None, "high": None}, "s")
     found["peak resident memory of the program"] = Figure(
         program["peak_rss_bytes"], None, None, "bytes"
     )

@@ -7,7 +7,8 @@ exports_pprof.py - a trace's stacks as pprof's profile: a gzip-compressed protoc
     Profile 1 sample_type  2 sample  3 mapping  4 location  5 function  6 string_table  11 period_type  12 period
             9 time_nanos  10 duration_nanos  13 comment  14 default_sample_type
 
-inuse_* are of the moment when most bytes were live, not of the end: at the end little is left to see.
+inuse_* are of the moment when most bytes were live, not of the end: at the end little is left to see.  Of a heap profile
+(cmd_profile.py) they are of when it was written, and all figures estimates: `period` and `comment` say so.
 Not here: other formats (report/exports_text.py).
 """
 
@@ -27,8 +28,9 @@ COMMENT = "inuse_*: when most bytes were live; alloc_space: with what reallocs a
 
 
 def varint(value):
-    """An unsigned number, seven bits a byte."""
+    """A number, seven bits a byte; one below 0 as 64 bits of two's complement."""
     out = bytearray()
+    value &= 0xFFFFFFFFFFFFFFFF
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
@@ -131,6 +133,6 @@ def export(_, exported):
     body = types + samples(profile) + mapped + locations(profile, modules)
     body += functions(profile, strings)
     body += number(10, int(1e9 * exported["facts"].get("wall_s", 0)))
-    body += block(11, value_type(strings, "space", "bytes")) + number(12, 1)
-    body += number(13, strings.number(COMMENT)) + number(14, strings.number("inuse_space"))
+    body += block(11, value_type(strings, "space", "bytes")) + number(12, exported.get("period", 1))
+    body += number(13, strings.number(exported.get("comment", COMMENT))) + number(14, strings.number("inuse_space"))
     return gzip.compress(body + strings.field(), mtime=0)

@@ -60,18 +60,19 @@ def folded(exported):
     lines = {}
     for stack in exported["profile"]["stacks"]:
         weight = allocated(stack)
-        if weight:
+        if weight > 0:
             names = [n for n, _ in frames(exported["profile"], stack)] or [UNKNOWN]
             key = ";".join(ui.masked(n).replace(";", ":") for n in names)
             lines[key] = lines.get(key, 0) + weight
     return "".join(f"{key} {weight}\n" for key, weight in sorted(lines.items()))
 
 
-def speedscope_profile(entry, stacks, samples):
+def speedscope_profile(entry, stacks, samples, moment):
     """One profile: the stacks that have this figure."""
     name, unit, columns = entry
+    name = name.replace("at the peak", moment)
     kept = [(s, sum(stack[c] for c in columns)) for stack, s in zip(stacks, samples)]
-    kept = [(s, weight) for s, weight in kept if weight]
+    kept = [(s, weight) for s, weight in kept if weight > 0]
     return {
         "type": "sampled",
         "name": name,
@@ -103,7 +104,7 @@ def speedscope(exported):
         "name": exported["command"],
         "activeProfileIndex": 0,
         "shared": {"frames": listed},
-        "profiles": [speedscope_profile(e, profile["stacks"], samples) for e in SPEEDSCOPE],
+        "profiles": [speedscope_profile(e, profile["stacks"], samples, exported.get("moment", "at the peak")) for e in SPEEDSCOPE],
     }
     return json.dumps(document) + "\n"
 

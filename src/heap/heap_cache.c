@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: MIT
+/*
+ * heap_cache.c - a thread's free slots of each size, and where full magazines go to and come from.
+ *
+ *     alloc: the top of `cur`  <- the bin's word  <- prev  <- own  <- the heap's depot of the size  <- the next word, the next page
+ *     free:  the top of `cur`  -> prev  -> own  -> the heap's depot  -> pages: the local's own by their bits, others' on their way (heap_remote.c)
+ *
+ * Whoever frees a slot has it: whose page it lies in is asked only when it goes back there.  What a magazine is: slots/slots.h.  Each lies where headers
+ * of pages do, in place of the bits (HEAP_MAGAZINE), so that they are counted, given back, and found by the child of a fork as these are.
+ *
+ * At first a thread has one small magazine of a size, inside its local, and what is freed beyond it goes to its page.  When slots that went to their
+ * pages are missed, what is freed is allocated again: from then on (turning) magazines are large and depots deep, until memory is given back.
+ *
+ * Locks: inside the local; the heap's for the depots.  Not here: the short ways (heap_alloc.c, heap_free.c).
+ */
+#include "heap/heap_cache.h"
+#include "heap/heap_secure.h"
+
+#include <string.h>
+
+enum { SMALL_BYTES = 16 << 10, OWN_BYTES = 4 << 20, SPARES = 2, MISSED = WORD_BITS };
+
+STATIC_ASSERT(offsetof(struct heap_small, slot) == sizeof(struct magazine), "the small magazine's slots");
+
+/* What a bin without a magazine has: nothing, and room for nothing. */
+static const atomic_u64 *const below_none = &slots_nothing;
+
+void heap_cache_none(struct slot_cache *cache)
+{
+    *cache = (struct slot_cache){.top = {(uintptr_t)(&below_none + 1)}, .key = slots_key};
+}
+
+/* ---- magazines ---- */
+
+static inline struct heap_page *header_of(struct magazine *mag)
+{
+    return (struct heap_page *)(void *)((char *)mag - offsetof(struct heap_page, free));
+}
+
+static struct magazine *mag_new(struct heap_local *local, unsigned class)
+{
+    struct magazine *mag = slots_spare_get(&local->bin[class].slots);
+    if (mag)
+        return mag;
+    struct heap_page *header = heap_header_new(local->heap, HEAP_MAGAZINE_WORDS);
+    if (!header)
+        return NULL;
+    mag = heap_magazine(header);
+    magazine_init(mag, magazine_room(local->bin[class].slot_bytes, SLOTS_LARGE_BYTES, MAGAZINE_SLOTS));
+    addr_store_relaxed(&header->owner, (uintptr_t)local);
+    heap_state_set(header, HEAP_MAGAZINE);
+    heap_work_is_due();
+    return mag;
+}
+
+static void mags_delete(struct quire_heap *heap, struct magazine *mag)
+{
+    for (struct magazine *next; mag; mag = next) {
+        next = mag->next;
+        heap_header_delete(heap, header_of(mag));
+    }
+}
+
+/* The cache's first magazine; it may be used from now on. */
+static void begin(struct heap_local *local, unsigned class)
+{
+    struct heap_small *small = &local->small[class];
+    magazine_init(&small->mag, magazine_room(heap_class_bytes(class), SMALL_BYTES, HEAP_SMALL_SLOTS));
+    small->mag.is_small = true;
+    slots_set(&local->bin[class].slots, &small->mag);
+}
+
+/* How many full magazines a thread keeps for itself at most, and half of what the heap keeps for all. */
+static uint32_t own_max(const struct heap_local *local, unsigned class)
+{
+    bool is_turning = u32_load_relaxed(&local->heap->of_class[class].turning) != 0;
+    return is_turning ? OWN_BYTES / heap_class_bytes(class) / MAGAZINE_SLOTS + 1 : 0;
+}
+
+/* ---- to the pages ---- */
+
+/* A page does not go while a slot of it is here once. */
+static COLD __attribute__((noreturn)) void refuse_spilled(const struct quire_heap *heap, const struct heap_page *page, const void *slot)
+{
+    size_t number = page && !heap_is_large(page) ? heap_slot_of(page, slot) : SIZE_MAX;
+    bool is_live = number != SIZE_MAX && number < page->slots && !heap_bit_is_set(page, number);
+    heap_refuse(heap, is_live ? HEAP_E6 : HEAP_E1, slot);
+}
+
+/* The last look at the magazine's slots; it is empty then. */
+static void spill(struct heap_local *local, unsigned class, struct magazine *mag)
+{
+    for (uint32_t i = 0; i < mag->count; i++) {
+        void *slot = (void *)addr_load_relaxed(&magazine_slots(mag)[i]);
+        struct heap_page *page = heap_page_find(slot);
+        if (unlikely(!page) || unlikely(heap_is_large(page)) || unlikely(!heap_has_mark(slot, slots_mark(slot, mag->key))))
+            refuse_spilled(local->heap, page, slot);
+        struct heap_local *owner = heap_owner(page);
+        if (likely(owner == local))
+            heap_slot_free(local, page, heap_slot_of(page, slot));
+        else
+            heap_out_add(local, owner, slot);
+    }
+    size_add_relaxed(&local->heap->of_class[class].spilled, mag->count);
+    mag->count = 0;
+}
+
+/* The older half of the small magazine. */
+static void spill_half(struct heap_local *local, unsigned class, struct magazine *small)
+{
+    uint32_t all = small->count, half = all / 2;
+    small->count = half;
+    spill(local, class, small);
+    for (uint32_t i = half; i < all; i++)
+        addr_store_relaxed(&magazine_slots(small)[i - half], addr_load_relaxed(&magazine_slots(small)[i]));
+    small->count = all - half;
+}
+
+void heap_cache_missed(struct heap_local *local, unsigned class)
+{
+    struct heap_of_class *of = &local->heap->of_class[class];
+    local->bin[class].slots.demand++;
+    if (u32_load_relaxed(&of->turning) == 0 && size_load_relaxed(&of->spilled) >= MISSED)
+        u32_store_relaxed(&of->turning, 1);
+}
+
+/* ---- the long ways ---- */
+
+static struct magazine *depot_take(struct heap_local *local, unsigned class)
+{
+    struct quire_heap *heap = local->heap;
+    struct heap_of_class *of = &heap->of_class[class];
+    if (__atomic_load_n(&of->depot, __ATOMIC_RELAXED) == NULL)
+        return NULL;
+    lock_take(&heap->lock);
+    struct magazine *mag = of->depot;
+    if (mag) {
+        __atomic_store_n(&of->depot, mag->next, __ATOMIC_RELAXED);
+        of->depot_count--;
+        addr_store_relaxed(&header_of(mag)->owner, (uintptr_t)local);
+    }
+    lock_drop(&heap->lock);
+    return mag;
+}
+
+/* False: there is no room for it. */
+static bool depot_put(struct quire_heap *heap, unsigned class, struct magazine *mag, uint32_t most)
+{
+    struct heap_of_class *of = &heap->of_class[class];
+    lock_take(&heap->lock);
+    bool kept = of->depot_count < most;
+    if (kept) {
+        addr_store_relaxed(&header_of(mag)->owner, 0);
+        mag->next = of->depot;
+        __atomic_store_n(&of->depot, mag, __ATOMIC_RELAXED);
+        of->depot_count++;
+    }
+    lock_drop(&heap->lock);
+    return kept;
+}
+
+bool heap_cache_refill(struct heap_local *local, unsigned class)
+{
+    struct slot_cache *cache = &local->bin[class].slots;
+    if (cache->cur && slots_turn(cache))
+        return true;
+    struct magazine *mag = local->small ? depot_take(local, class) : NULL;
+    if (!mag)
+        return false;
+    if (!cache->cur)
+        begin(local, class); /* where it all ends */
+    struct magazine *empty = cache->cur;
+    slots_set(cache, mag);
+    cache->demand++;
+    if (!empty->is_small && cache->spares < SPARES)
+        slots_spare_put(cache, empty);
+    else if (!empty->is_small)
+        heap_header_delete(local->heap, header_of(empty)); /* for those who fill what this thread empties */
+    return true;
+}
+
+struct place {
+    struct heap_local *local;
+    unsigned class;
+};
+
+static struct magazine *fresh(struct slot_cache *cache, void *place_)
+{
+    const struct place *place = place_;
+    (void)cache;
+    return mag_new(place->local, place->class);
+}
+
+static bool give(struct slot_cache *cache, struct magazine *full, void *place_)
+{
+    const struct place *place = place_;
+    struct heap_local *local = place->local;
+    (void)cache;
+    if (!full->is_small && depot_put(local->heap, place->class, full, 2 * own_max(local, place->class)))
+        return true;
+    spill(local, place->class, full);
+    return false;
+}
+
+/* The small magazine is full. */
+static void grow(struct heap_local *local, unsigned class)
+{
+    struct slot_cache *cache = &local->bin[class].slots;
+    struct magazine *small = cache->cur, *mag = u32_load_relaxed(&local->heap->of_class[class].turning) ? mag_new(local, class) : NULL;
+    slots_sync(cache);
+    if (mag)
+        spill(local, class, small);
+    else
+        spill_half(local, class, small);
+    slots_set(cache, mag ? mag : small);
+}
+
+void heap_cache_make_room(struct heap_local *local, unsigned class)
+{
+    struct slot_cache *cache = &local->bin[class].slots;
+    struct place place = {local, class};
+    if (!cache->cur)
+        begin(local, class);
+    if ((atomic_addr *)addr_load_relaxed(&cache->top) < cache->end)
+        return;
+    if (cache->cur->is_small)
+        grow(local, class);
+    else if (!slots_return(cache, own_max(local, class)))
+        slots_overflow(cache, own_max(local, class), &(struct slots_beyond){give, fresh, &place}, &local->small[class].mag);
+}
+
+/* ---- ends ---- */
+
+static void leave_class(struct heap_local *local, unsigned class, uint32_t depot_max)
+{
+    struct slot_cache *cache = &local->bin[class].slots;
+    struct magazine *small = &local->small[class].mag, *empty = cache->spare;
+    slots_sync(cache);
+    for (struct magazine *mag = slots_take_all(cache), *next; mag; mag = next) {
+        next = mag->next;
+        if (mag->count == 0 || !depot_put(local->heap, class, mag, depot_max)) {
+            spill(local, class, mag);
+            magazine_push(&empty, mag);
+        }
+    }
+    spill(local, class, small);
+    slots_set(cache, small);
+    cache->spare = NULL;
+    cache->spares = cache->demand = 0;
+    mags_delete(local->heap, empty);
+}
+
+void heap_caches_flush(struct heap_local *local)
+{
+    for (unsigned c = 0; c < HEAP_BINS; c++)
+        if (local->bin[c].slots.cur)
+            leave_class(local, c, 0);
+}
+
+void heap_caches_leave(struct heap_local *local)
+{
+    for (unsigned c = 0; c < HEAP_BINS; c++)
+        if (local->bin[c].slots.cur)
+            leave_class(local, c, 2 * own_max(local, c));
+}
+
+void heap_depots_flush(struct heap_local *local)
+{
+    for (unsigned c = 0; c < HEAP_CLASSES; c++)
+        for (struct magazine *mag; (mag = depot_take(local, c)) != NULL;) {
+            spill(local, c, mag);
+            heap_header_delete(local->heap, header_of(mag));
+        }
+}
+
+void heap_depots_unlearn(struct quire_heap *heap)
+{
+    for (unsigned c = 0; c < HEAP_CLASSES; c++) {
+        u32_store_relaxed(&heap->of_class[c].turning, 0);
+        size_store_relaxed(&heap->of_class[c].spilled, 0);
+    }
+}
+
+/* ---- looking ---- */
+
+static size_t cached_by(struct heap_local *local, unsigned class, const void *slot)
+{
+    heap_visit(local);
+    size_t found = local->bin[class].slots.cur ? slots_have(&local->bin[class].slots, slot) : 0;
+    heap_release(local);
+    return found;
+}
+
+size_t heap_cached(struct quire_heap *heap, unsigned class, const void *slot)
+{
+    size_t found = 0;
+    if (unlikely(heap_tls.held != NULL || u32_load_relaxed(&heap_tls.self->bias.active) != 0)) /* a signal handler's call */
+        return 0;
+    for (struct heap_local *local = heap_locals(heap); local; local = local->next)
+        found += cached_by(local, class, slot);
+    lock_take(&heap->lock);
+    found += magazines_have(heap->of_class[class].depot, slot);
+    lock_drop(&heap->lock);
+    return found;
+}
+
+void heap_refuse_slot(struct quire_heap *heap, const void *slot)
+{
+    const struct heap_page *page = heap_page_find(slot);
+    size_t number = page ? heap_slot_of(page, slot) : SIZE_MAX;
+    bool is_twice = !page || number >= page->slots || heap_bit_is_set(page, number) || heap_cached(heap, page->class, slot) > 1;
+    heap_refuse(heap, is_twice ? HEAP_E1 : HEAP_E6, slot);
+}
+
+/* The child of a fork: what vanished threads had cached is free.  What was on its way out of a magazine already is in a chain, and marked as such. */
+static void slots_to_bits(const struct magazine *mag, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        void *slot = (void *)addr_load_relaxed(&magazine_slots(mag)[i]);
+        struct heap_page *page = heap_page_find(slot);
+        size_t number = page && !heap_is_large(page) && page->quick_of ? heap_slot_of(page, slot) : SIZE_MAX;
+        if (page && number < page->slots && u64_load_relaxed((atomic_u64 *)slot) == slots_mark(slot, mag->key))
+            bits_set_one(page->free, number);
+    }
+}
+
+void heap_caches_to_bits(struct heap_local *local)
+{
+    for (unsigned c = 0; c < HEAP_BINS; c++) {
+        const struct slot_cache *cache = &local->bin[c].slots;
+        if (!cache->cur)
+            continue;
+        size_t count = slots_current(cache); /* torn: more than there can be */
+        slots_to_bits(&local->small[c].mag, local->small[c].mag.count);
+        if (count <= cache->cur->room)
+            slots_to_bits(cache->cur, count);
+    }
+}
+
+void heap_magazine_to_bits(struct heap_page *header)
+{
+    const struct magazine *mag = heap_magazine(header);
+    slots_to_bits(mag, mag->count);
+    heap_state_set(header, HEAP_UNUSED);
+}
+
+/* ---- check ---- */
+
+struct soundness {
+    const struct quire_heap *heap;
+    unsigned class;
+};
+
+static bool mag_is_sound(const struct magazine *mag, size_t count, void *of_)
+{
+    const struct soundness *of = of_;
+    for (size_t i = 0; i < count; i++) {
+        const void *slot = (void *)addr_load_relaxed(&magazine_slots(mag)[i]);
+        const struct heap_page *page = heap_page_find(slot);
+        size_t number = page && !heap_is_large(page) && page->class == of->class ? heap_slot_of(page, slot) : SIZE_MAX;
+        if (number == SIZE_MAX || number >= page->slots || page->quick_of != of->heap || heap_bit_is_set(page, number))
+            return false;
+    }
+    return true;
+}
+
+bool heap_cache_is_sound(struct heap_local *local, unsigned class)
+{
+    struct soundness of = {local->heap, class};
+    return !local->bin[class].slots.cur || slots_each(&local->bin[class].slots, mag_is_sound, &of);
+}

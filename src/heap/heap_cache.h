@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+/*
+ * heap_cache.h - free slots that threads have in magazines: heap_cache.c, for the other files of the heap.
+ *
+ * Inside the local, where nothing else is said.
+ */
+#ifndef QUIRE_HEAP_HEAP_CACHE_H
+#define QUIRE_HEAP_HEAP_CACHE_H
+
+#include "heap/heap_internal.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+static inline struct magazine *heap_magazine(struct heap_page *header)
+{
+    return (struct magazine *)(void *)header->free;
+}
+void heap_cache_none(struct slot_cache *cache); /* no magazine: the first time that one is wanted it is made */
+bool heap_cache_refill(struct heap_local *local, unsigned class); /* `cur` is empty; false: so it stays */
+void heap_cache_make_room(struct heap_local *local, unsigned class); /* for one slot more in `cur` */
+void heap_cache_missed(struct heap_local *local, unsigned class); /* another word of a page is used */
+void heap_caches_flush(struct heap_local *local); /* all slots to the pages, or on their way there */
+void heap_caches_leave(struct heap_local *local); /* full magazines to the depots */
+void heap_depots_flush(struct heap_local *local); /* the heap's, by this local */
+void heap_depots_unlearn(struct quire_heap *heap); /* that magazines are to be large */
+bool heap_cache_is_sound(struct heap_local *local, unsigned class);
+/* Written over what a block's first 16 bytes were; a free slot in a magazine has them so. */
+static ALWAYS_INLINE void heap_mark(void *slot, uint64_t mark)
+{
+    u64_store_relaxed((atomic_u64 *)slot, mark);
+    u64_store_relaxed((atomic_u64 *)slot + 1, mark);
+}
+static ALWAYS_INLINE bool heap_has_mark(const void *slot, uint64_t mark)
+{
+    return likely(u64_load_relaxed((const atomic_u64 *)slot) == mark) && likely(u64_load_relaxed((const atomic_u64 *)slot + 1) == mark);
+}
+/* Not inside: how often the slot is in magazines of any thread. */
+size_t heap_cached(struct quire_heap *heap, unsigned class, const void *slot);
+__attribute__((noreturn, cold)) void heap_refuse_slot(struct quire_heap *heap, const void *slot); /* it was not in its magazine as it was left there */
+void heap_caches_to_bits(struct heap_local *local); /* in the child of a fork */
+void heap_magazine_to_bits(struct heap_page *header);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+/*
+ * profile.c - the files that a profile is written to.
+ *
+ *     signal, threshold --> a flag --> the thread that shows the process to others (look/live.c), at its next tick --> FILE
+ *     quire profile --pid --> the same thread --> the answer
+ *     exit -------------------------------------------------------------------------------------------------------> FILE
+ *
+ * FILE is prof_file with %p and %n, the number of the file in this process.  A handler only sets a flag: what it has interrupted may hold any lock.
+ * A process that no other can see (no place for its page) has the file at its exit only.
+ *
+ * And the way of guarded blocks back to their pool: their addresses are no heap's.
+ *
+ * Locks: none.  Not here: what is in the file (prof/write.c).
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "look/live.h"
+#include "look/look_out.h"
+#include "os/os.h"
+#include "preload/preload.h"
+#include "prof/guard.h"
+
+/* How often a process shows itself that only a profile was asked of. */
+#define SHOWN_EVERY_NS (UINT64_C(10) * 1000000000u)
+
+static atomic_u32 asked; /* by a signal */
+static atomic_u64 written;
+
+static void on_signal(int number)
+{
+    (void)number;
+    u32_store_relaxed(&asked, 1);
+}
+
+static void complain(const char *path, int error)
+{
+    struct out out;
+    out_begin(&out, 2);
+    out_text(&out, "quire: the profile cannot be written to ");
+    out_name_text(&out, path);
+    out_text(&out, ": ");
+    out_text(&out, strerrordesc_np(-error));
+    out_text(&out, "; set prof_file in QUIRE_CONF to a file that can\n");
+    (void)out_end(&out);
+}
+
+static void write_file(void)
+{
+    char path[REPORT_PATH_BYTES];
+    struct out out;
+    int error = 0, fd = report_path(preload_conf.prof_file, u64_add_relaxed(&written, 1), path) ? os_report_open(path) : -ENAMETOOLONG;
+    if (fd >= 0) {
+        out_begin(&out, fd);
+        prof_write(&out);
+        error = out_end(&out);
+        os_close(fd);
+    }
+    if (fd < 0 || error)
+        complain(path, fd < 0 ? fd : error);
+}
+
+static void turn(void)
+{
+    bool is_asked = u32_load_relaxed(&asked) != 0 && u32_exchange_acquire(&asked, 0) != 0;
+    if (prof_due() || is_asked)
+        write_file();
+}
+
+static void answer(struct out *out, const void *unused)
+{
+    (void)unused;
+    prof_write(out);
+}
+
+static void after_fork(void)
+{
+    prof_after_fork();
+    u64_store_relaxed(&written, 0);
+    u32_store_relaxed(&asked, 0);
+}
+
+/* ---- guarded blocks ---- */
+
+static const struct heap_strangers *others; /* libc's blocks */
+
+static bool has(const void *p)
+{
+    return guard_has(p) || (others && others->has(p));
+}
+
+static void free_one(void *p)
+{
+    if (guard_has(p))
+        guard_free(p, PROF_CALLER);
+    else
+        others->free(p);
+}
+
+static void *realloc_one(void *p, size_t bytes)
+{
+    return guard_has(p) ? prof_guarded_realloc(p, bytes, PROF_CALLER) : others->realloc(p, bytes);
+}
+
+void profile_strangers(const struct heap_strangers *next)
+{
+    static const struct heap_strangers both = {has, free_one, realloc_one};
+    if (next)
+        others = next;
+    heap_strangers = preload_conf.guard_every ? &both : others;
+}
+
+void profile_begin(void)
+{
+    static const struct live_guest guest = {"profile", answer, turn};
+    if (preload_conf.prof_every_bytes || preload_conf.guard_every)
+        (void)os_after_fork_in_child(after_fork);
+    if (preload_conf.prof_every_bytes == 0)
+        return;
+    live_guest_set(&guest);
+    if (preload_conf.top_ns == 0)
+        preload_conf.top_ns = SHOWN_EVERY_NS;
+    if (preload_conf.prof_signal && os_on_signal((int)preload_conf.prof_signal, on_signal) != 0)
+        os_write_stderr("quire: QUIRE_CONF: prof_signal: this signal cannot be caught; there is none\n", 76);
+}
+
+void profile_at_exit(void)
+{
+    if (preload_conf.prof_every_bytes && preload_conf.prof_exit)
+        write_file();
+}

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT
+/*
+ * table.c - call stacks as a tree, and counters for those that were sampled.
+ *
+ *     node  { ip, node of the caller, its site }           1: the root, which has no ip
+ *           root <- main <- parse <- value      site 1     a stack is a node: the way from there to the root
+ *                              ^---- list       site 2
+ *
+ *     places  | 0 | 7 | 0 | 3 | ...     nodes by the hash of (caller's node, ip); twice as many when three quarters are used
+ *     nodes, sites                      in chunks that never move, so that who has a number may read what is fixed without the lock
+ *
+ * Stacks share their outer frames: a new one costs two or three nodes of 16 bytes, not sixty words.
+ *
+ * Invariants: PR2 (prof.h).
+ * Locks: what adds is called with prof.c's.  Fork: a child that was forked in the middle has a node more or less; places are published last.
+ */
+#include <string.h>
+
+#include "base/bits.h"
+#include "os/os.h"
+#include "prof/prof_internal.h"
+
+struct node {
+    uintptr_t ip;
+    uint32_t caller;
+    uint32_t site; /* 0: nobody has counted there */
+};
+
+enum { CHUNK_BYTES = 64 << 10, CHUNKS = 256, PLACES_FIRST = 4096 };
+
+/* Things of one size, numbered from 1. */
+struct list {
+    size_t each_bytes;
+    atomic_u32 count;
+    atomic_addr chunk[CHUNKS];
+};
+static struct list nodes = {.each_bytes = sizeof(struct node)}, sites = {.each_bytes = sizeof(struct prof_site)};
+static struct {
+    uint32_t *at; /* NULL: none yet */
+    uint32_t count; /* a power of two */
+} places;
+
+static void *list_at(const struct list *list, uint32_t number)
+{
+    uint32_t each = (uint32_t)(CHUNK_BYTES / list->each_bytes);
+    return (char *)addr_load_acquire(&list->chunk[(number - 1) / each]) + (number - 1) % each * list->each_bytes; /* acquire [prof-chunk] */
+}
+
+/* A new one, zeroed; 0: no memory, or too many. */
+static uint32_t list_add(struct list *list)
+{
+    uint32_t each = (uint32_t)(CHUNK_BYTES / list->each_bytes), number = u32_load_relaxed(&list->count) + 1, chunk = (number - 1) / each;
+    void *start;
+    if (chunk >= CHUNKS)
+        return 0;
+    if (addr_load_relaxed(&list->chunk[chunk]) == 0) {
+        if (os_map(CHUNK_BYTES, os_page_bytes(), &start) != 0)
+            return 0;
+        os_name(start, CHUNK_BYTES, "quire:profile");
+        addr_store_release(&list->chunk[chunk], (uintptr_t)start); /* release [prof-chunk] */
+    }
+    memset(list_at(list, number), 0, list->each_bytes);
+    u32_store_relaxed(&list->count, number);
+    return number;
+}
+
+static struct node *node_at(uint32_t number)
+{
+    return list_at(&nodes, number);
+}
+
+static uint32_t hash_of(uint32_t caller, uintptr_t ip)
+{
+    uint64_t mixed = (ip ^ (uint64_t)caller << 32 ^ caller) * UINT64_C(0x9e3779b97f4a7c15);
+    return (uint32_t)(mixed >> 32 ^ mixed >> 11);
+}
+
+static uint32_t *place_of(uint32_t caller, uintptr_t ip)
+{
+    uint32_t at = hash_of(caller, ip) & (places.count - 1);
+    for (;; at = (at + 1) & (places.count - 1)) {
+        uint32_t number = places.at[at];
+        if (number == 0 || (node_at(number)->caller == caller && node_at(number)->ip == ip))
+            return &places.at[at];
+    }
+}
+
+/* Room for one more. */
+static bool places_grow(void)
+{
+    uint32_t count = places.at ? 2 * places.count : PLACES_FIRST, *was = places.at, was_count = places.count;
+    void *start;
+    if (places.at && (u32_load_relaxed(&nodes.count) + 1) * UINT64_C(4) < places.count * UINT64_C(3))
+        return true;
+    if (os_map(count * sizeof *places.at, os_page_bytes(), &start) != 0)
+        return false;
+    os_name(start, count * sizeof *places.at, "quire:profile");
+    places.at = start;
+    places.count = count;
+    for (uint32_t number = 2; number <= u32_load_relaxed(&nodes.count); number++)
+        *place_of(node_at(number)->caller, node_at(number)->ip) = number;
+    if (was)
+        (void)os_unmap(was, was_count * sizeof *was);
+    return true;
+}
+
+static uint32_t node_below(uint32_t caller, uintptr_t ip)
+{
+    if (!places_grow())
+        return 0;
+    uint32_t *place = place_of(caller, ip);
+    if (*place != 0)
+        return *place;
+    uint32_t number = list_add(&nodes);
+    if (number != 0) {
+        *node_at(number) = (struct node){ip, caller, 0};
+        *place = number;
+    }
+    return number;
+}
+
+uint32_t prof_site_locked(const uintptr_t *ips, unsigned count)
+{
+    uint32_t at = u32_load_relaxed(&nodes.count) ? 1 : list_add(&nodes);
+    while (count-- > 0 && at != 0)
+        at = node_below(at, ips[count]);
+    if (at == 0)
+        return 0;
+    if (node_at(at)->site == 0) {
+        uint32_t number = list_add(&sites);
+        if (number == 0)
+            return 0;
+        prof_site_at(number)->node = at;
+        node_at(at)->site = number;
+    }
+    return node_at(at)->site;
+}
+
+struct prof_site *prof_site_at(uint32_t number)
+{
+    return list_at(&sites, number);
+}
+
+uint32_t prof_sites(void)
+{
+    return u32_load_relaxed(&sites.count);
+}
+
+uint32_t prof_nodes(void)
+{
+    return u32_load_relaxed(&nodes.count);
+}
+
+unsigned prof_site_ips(const struct prof_site *site, uintptr_t ips[PROF_FRAMES_MAX])
+{
+    unsigned count = 0;
+    for (uint32_t at = site->node; at > 1 && count < PROF_FRAMES_MAX; at = node_at(at)->caller)
+        ips[count++] = node_at(at)->ip;
+    return count;
+}
+
+static size_t list_bytes(const struct list *list)
+{
+    size_t chunks = 0;
+    for (unsigned i = 0; i < CHUNKS; i++)
+        chunks += addr_load_relaxed(&list->chunk[i]) != 0;
+    return chunks * CHUNK_BYTES;
+}
+
+size_t prof_table_bytes(void)
+{
+    return list_bytes(&nodes) + list_bytes(&sites) + places.count * sizeof *places.at;
+}
+
+static void list_reset(struct list *list)
+{
+    for (unsigned i = 0; i < CHUNKS; i++) {
+        if (addr_load_relaxed(&list->chunk[i]) != 0)
+            (void)os_unmap((void *)addr_load_relaxed(&list->chunk[i]), CHUNK_BYTES);
+        addr_store_relaxed(&list->chunk[i], 0);
+    }
+    u32_store_relaxed(&list->count, 0);
+}
+
+void prof_table_reset(void)
+{
+    list_reset(&nodes);
+    list_reset(&sites);
+    if (places.at)
+        (void)os_unmap(places.at, places.count * sizeof *places.at);
+    places.at = NULL;
+    places.count = 0;
+}
+
+const char *prof_table_check(void)
+{
+    for (uint32_t i = 1; i <= prof_sites(); i++) {
+        const struct prof_site *site = prof_site_at(i);
+        if (site->live_points > site->all_points || site->live_blocks16 > site->all_blocks16)
+            return "profile PR1";
+        if (site->node == 0 || site->node > prof_nodes() || node_at(site->node)->site != i)
+            return "profile PR2";
+    }
+    for (uint32_t i = 2; i <= prof_nodes(); i++)
+        if (node_at(i)->caller == 0 || node_at(i)->caller >= i)
+            return "profile PR2";
+    return NULL;
+}

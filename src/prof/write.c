@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT
+/*
+ * write.c - the profile as text, in the form of gperftools' heap profiles: pprof reads it as it is, `quire profile` makes one with names of it.
+ *
+ *     heap profile: 21: 11010048 [ 90: 47185920] @ heapprofile          live blocks: bytes [all blocks: bytes]
+ *     # quire.heap/1 period 524288 samples 88 lost 0 pid 4711 ...
+ *     3: 1572864 [ 12: 6291456] @ 0x55d0c0a01139 0x7f2a1c0271ca         a stack, return addresses, innermost first
+ *     MAPPED_LIBRARIES:
+ *     55d0c0a01000-55d0c0a02000 r-xp 00001000 08:01 131 /usr/bin/prog   lines of /proc/self/maps that can be executed
+ *
+ * Figures are estimates of the whole process, not of the sample.  Each stack's are of one moment, all of them of moments that follow one another: no lock
+ * is held while anything is written.
+ *
+ * Locks: LOCK_PROF for each stack's copy.  Not here: to which file (preload/profile.c).
+ */
+#include "look/look_out.h"
+#include "os/os.h"
+#include "prof/prof_internal.h"
+
+enum { LINE_BYTES = 512 };
+
+/* Half a block is one: a reader takes none for nothing. */
+static uint64_t blocks_of(uint64_t blocks16, uint64_t points)
+{
+    uint64_t blocks = (blocks16 + (1 << 15)) >> 16;
+    return points && !blocks ? 1 : blocks;
+}
+
+static void figures(struct out *out, uint64_t live_blocks, uint64_t live_bytes, uint64_t all_blocks, uint64_t all_bytes)
+{
+    out_number(out, live_blocks);
+    out_text(out, ": ");
+    out_number(out, live_bytes);
+    out_text(out, " [ ");
+    out_number(out, all_blocks);
+    out_text(out, ": ");
+    out_number(out, all_bytes);
+    out_text(out, "] @");
+}
+
+static void word(struct out *out, const char *name, uint64_t n)
+{
+    out_char(out, ' ');
+    out_text(out, name);
+    out_char(out, ' ');
+    out_number(out, n);
+}
+
+static void head(struct out *out)
+{
+    struct prof_stats stats;
+    prof_stats(&stats);
+    out_text(out, "heap profile: ");
+    figures(out, stats.live_blocks, stats.live_bytes, stats.all_blocks, stats.all_bytes);
+    out_text(out, " heapprofile\n# quire.heap/1");
+    word(out, "period", stats.every_bytes);
+    word(out, "samples", stats.samples);
+    word(out, "lost", stats.lost);
+    word(out, "stacks", stats.stacks);
+    word(out, "held_bytes", stats.held_bytes);
+    word(out, "pid", os_process_id());
+    word(out, "monotonic_ns", os_time_ns());
+    out_char(out, '\n');
+}
+
+static void stack(struct out *out, uint32_t number)
+{
+    uintptr_t ips[PROF_FRAMES_MAX];
+    prof_lock_take();
+    struct prof_site site = *prof_site_at(number);
+    prof_lock_drop();
+    unsigned count = prof_site_ips(&site, ips);
+    figures(out, blocks_of(site.live_blocks16, site.live_points), site.live_points * prof_opts.every_bytes,
+        blocks_of(site.all_blocks16, site.all_points), site.all_points * prof_opts.every_bytes);
+    for (unsigned i = 0; i < count; i++) {
+        out_char(out, ' ');
+        out_hex(out, ips[i]);
+    }
+    out_char(out, '\n');
+}
+
+struct maps {
+    struct out *out;
+    size_t used;
+    char line[LINE_BYTES];
+};
+
+/* "55d0c0a01000-55d0c0a02000 r-xp ...": the third letter behind the first space. */
+static bool is_code(const char *line)
+{
+    size_t i = 0;
+    while (line[i] && line[i] != ' ')
+        i++;
+    return line[i] && line[i + 1] && line[i + 2] && line[i + 3] == 'x';
+}
+
+static void maps_text(const char *text, size_t bytes, void *arg)
+{
+    struct maps *maps = arg;
+    for (size_t i = 0; i < bytes; i++) {
+        if (text[i] != '\n') {
+            maps->line[maps->used] = text[i];
+            maps->used += maps->used < LINE_BYTES - 1;
+            continue;
+        }
+        maps->line[maps->used] = 0;
+        maps->used = 0;
+        if (is_code(maps->line)) {
+            out_text(maps->out, maps->line);
+            out_char(maps->out, '\n');
+        }
+    }
+}
+
+void prof_write(struct out *out)
+{
+    struct maps maps = {.out = out};
+    head(out);
+    for (uint32_t i = 1; i <= prof_sites(); i++)
+        stack(out, i);
+    out_text(out, "MAPPED_LIBRARIES:\n");
+    (void)os_read_each("/proc/self/maps", maps_text, &maps);
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+/*
+ * slots.c - magazines of one thread: which is the current one, and which are kept.
+ *
+ *     alloc: the top of `cur`  <- prev  <- own  | <- what all threads share
+ *     free:  the top of `cur`  -> prev  -> own  | -> what all threads share         behind the bar: the allocator's
+ *
+ * Locks: none; who calls is alone with the cache.
+ */
+#include "slots/slots.h"
+
+#include "os/os.h"
+
+STATIC_ASSERT(offsetof(struct magazine, below) + sizeof(void *) == sizeof(struct magazine), "what an empty magazine's top finds");
+
+const atomic_u64 slots_nothing;
+uint64_t slots_key;
+static atomic_u32 made;
+
+void slots_setup(void)
+{
+    uint64_t key, none = 0;
+    if (__atomic_load_n(&slots_key, __ATOMIC_RELAXED) != 0)
+        return;
+    if (os_entropy(&key, sizeof key) != 0)
+        key = (uintptr_t)&slots_key * UINT64_C(0x9e3779b97f4a7c15) ^ os_time_ns();
+    __atomic_compare_exchange_n(&slots_key, &none, key >> 16 | 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+}
+
+void magazine_init(struct magazine *mag, uint32_t room)
+{
+    uint64_t id = u32_add_relaxed(&made, 1) % UINT16_MAX + 1; /* 0: of slots in their pages */
+    *mag = (struct magazine){.key = slots_key ^ id << 48, .room = (uint16_t)room, .below = &slots_nothing};
+}
+
+uint32_t magazine_room(size_t slot_bytes, size_t bytes, uint32_t most)
+{
+    size_t slots = bytes / slot_bytes;
+    return slots > most ? most : slots < 4 ? 4 : (uint32_t)slots;
+}
+
+void slots_set(struct slot_cache *cache, struct magazine *mag)
+{
+    bool shut = cache->shut && u32_load_relaxed(cache->shut) != 0;
+    cache->cur = mag;
+    cache->key = mag->key;
+    addr_store_relaxed(&cache->top, (uintptr_t)&magazine_slots(mag)[mag->count]);
+    __atomic_store_n(&cache->end, &magazine_slots(mag)[shut ? 0 : mag->room], __ATOMIC_RELAXED);
+    atomic_fence_signal();
+    mag->count = 0;
+}
+
+void slots_spare_put(struct slot_cache *cache, struct magazine *empty)
+{
+    empty->count = 0;
+    magazine_push(&cache->spare, empty);
+    cache->spares++;
+}
+
+struct magazine *slots_spare_get(struct slot_cache *cache)
+{
+    struct magazine *mag = cache->spare;
+    if (mag) {
+        cache->spare = mag->next;
+        cache->spares--;
+    }
+    return mag;
+}
+
+bool slots_turn(struct slot_cache *cache)
+{
+    struct magazine *mag = cache->prev, *empty = cache->cur;
+    if (slots_current(cache) != 0)
+        return false;
+    if (mag && mag->count) {
+        cache->prev = empty;
+    } else if ((mag = cache->own) != NULL && !empty->is_small) {
+        cache->own = mag->next;
+        cache->owns--;
+        slots_spare_put(cache, empty); /* one more than there were: as many as it had magazines at most */
+    } else {
+        return false;
+    }
+    empty->count = 0;
+    slots_set(cache, mag);
+    return true;
+}
+
+bool slots_keep(struct slot_cache *cache, struct magazine *full, uint32_t own_max)
+{
+    if (cache->owns >= own_max || cache->owns >= cache->demand)
+        return false;
+    magazine_push(&cache->own, full);
+    cache->owns++;
+    return true;
+}
+
+bool slots_return(struct slot_cache *cache, uint32_t own_max)
+{
+    struct magazine *full = cache->cur, *prev = cache->prev, *empty = prev;
+    if (!prev || (atomic_addr *)addr_load_relaxed(&cache->top) < cache->end || cache->end == magazine_slots(full))
+        return false;
+    if (prev->count) {
+        if (!cache->spare || !slots_keep(cache, prev, own_max))
+            return false;
+        empty = slots_spare_get(cache);
+    }
+    slots_sync(cache);
+    cache->prev = full;
+    slots_set(cache, empty);
+    return true;
+}
+
+/* A full magazine leaves the cache's two.  False: it is empty. */
+static bool retire(struct slot_cache *cache, struct magazine *full, uint32_t own_max, const struct slots_beyond *beyond)
+{
+    if (slots_keep(cache, full, own_max))
+        return true;
+    cache->demand -= cache->demand != 0;
+    return beyond->give(cache, full, beyond->arg);
+}
+
+void slots_overflow(struct slot_cache *cache, uint32_t own_max, const struct slots_beyond *beyond, struct magazine *small)
+{
+    struct magazine *full = cache->cur, *prev = cache->prev, *leaving = prev;
+    slots_sync(cache);
+    if (!prev && cache->demand == 0)
+        leaving = full; /* a thread that only frees has one */
+    struct magazine *empty = leaving && !retire(cache, leaving, own_max, beyond) ? leaving : beyond->fresh(cache, beyond->arg);
+    bool stays = leaving != full && empty;
+    if (!empty && leaving != full && !retire(cache, full, 0, beyond))
+        empty = full;
+    cache->prev = stays ? full : NULL;
+    slots_set(cache, empty ? empty : small);
+}
+
+struct magazine *slots_take_all(struct slot_cache *cache)
+{
+    struct magazine *all = cache->own, *mine[] = {cache->cur, cache->prev};
+    for (int i = 0; i < 2; i++)
+        if (mine[i] && !mine[i]->is_small)
+            magazine_push(&all, mine[i]);
+    cache->own = cache->prev = NULL;
+    cache->owns = 0;
+    return all;
+}
+
+/* ---- looking ---- */
+
+size_t magazines_count(const struct magazine *list)
+{
+    size_t slots = 0;
+    for (; list; list = list->next)
+        slots += list->count;
+    return slots;
+}
+
+static size_t magazine_has(const struct magazine *mag, size_t count, const void *slot)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < count; i++)
+        found += addr_load_relaxed(&magazine_slots(mag)[i]) == (uintptr_t)slot;
+    return found;
+}
+
+size_t magazines_have(const struct magazine *list, const void *slot)
+{
+    size_t found = 0;
+    for (; list; list = list->next)
+        found += magazine_has(list, list->count, slot);
+    return found;
+}
+
+size_t slots_count(const struct slot_cache *cache)
+{
+    return slots_current(cache) + (cache->prev ? cache->prev->count : 0) + magazines_count(cache->own);
+}
+
+size_t slots_have(const struct slot_cache *cache, const void *slot)
+{
+    size_t found = magazine_has(cache->cur, slots_current(cache), slot) + magazines_have(cache->own, slot);
+    return found + (cache->prev ? magazine_has(cache->prev, cache->prev->count, slot) : 0);
+}
+
+bool slots_each(const struct slot_cache *cache, bool (*fn)(const struct magazine *mag, size_t count, void *arg), void *arg)
+{
+    if (!fn(cache->cur, slots_current(cache), arg) || (cache->prev && !fn(cache->prev, cache->prev->count, arg)))
+        return false;
+    for (const struct magazine *mag = cache->own; mag; mag = mag->next)
+        if (!fn(mag, mag->count, arg))
+            return false;
+    return true;
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+/*
+ * slots.h - free slots of one size, cached by a thread: magazines, and the mark that a slot in one carries.
+ *
+ *     struct slot_cache   cur ----> struct magazine | &slots_nothing | slot | slot | slot |
+ *                         top ------------------------------------------------------------^   behind the last; `end`: frees go no further
+ *                         prev ---> a second one          own ---> full ones          spare ---> empty ones
+ *
+ * Magazines as in Bonwick and Adams, "Magazines and Vmem" (2001).  A magazine says which slots are free, and each of its slots says so too: its first
+ * word is its address under the magazine's key.  An alloc reads that word: it proves that the slot is free, that nobody has written to it, that it is in
+ * no other magazine, and (because of what stands below the first slot) that the magazine is not empty, by one comparison.
+ *
+ * Whose slots these are, where more come from and where they go to, is the allocator's: slab/slab_cache.c, heap/heap_cache.c.
+ *
+ * Locks: none; who calls is alone with the cache.
+ */
+#ifndef QUIRE_SLOTS_SLOTS_H
+#define QUIRE_SLOTS_SLOTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/atomic.h"
+#include "base/compiler.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { MAGAZINE_SLOTS = 124, SLOTS_LARGE_BYTES = 64 << 10 };
+
+/* Pointers to free slots, behind this; each slot's mark names the magazine by its key. */
+struct magazine {
+    struct magazine *next;
+    uint64_t key;
+    uint32_t count; /* but for a cache's current one: there `top` says it */
+    uint16_t room;
+    uint16_t is_small; /* lies in a cache; is never on a list */
+    const void *below; /* &slots_nothing: what the top of an empty magazine points to never carries a mark */
+};
+
+/* One thread's free slots of one size. */
+struct slot_cache {
+    atomic_addr top; /* atomic_addr *: behind the last slot of `cur` */
+    uint64_t key;    /* cur's */
+    atomic_addr *end; /* frees go no further; `cur` may have been filled further */
+    struct magazine *cur, *prev; /* prev: NULL, or full, or empty */
+    struct magazine *own, *spare; /* full ones before those of all threads, and empty ones: what goes from CPU to CPU costs more than all else */
+    const atomic_u32 *shut; /* NULL, or not 0: nothing is to be put into magazines */
+    uint32_t owns, spares;
+    uint32_t demand; /* magazines' worth had from elsewhere, less what was given back: a thread that only frees keeps none */
+};
+
+extern const atomic_u64 slots_nothing;
+extern uint64_t slots_key; /* of the process; 48 bits */
+void slots_setup(void); /* the key: before the first magazine; once, whoever comes */
+
+/*
+ * What a free slot's first word is: its address, under the key of the magazine that it is, or was, in.  Magazines' keys differ from the process's in
+ * the upper 16 bits.  A live slot has such a word by chance once in 2^48: who meets one looks into all magazines before it is called free.
+ */
+static ALWAYS_INLINE uint64_t slots_mark(const void *slot, uint64_t key)
+{
+    return (uintptr_t)slot ^ key;
+}
+
+/* Of any magazine. */
+static inline bool slots_is_marked(const void *slot)
+{
+    return (u64_load_relaxed((const atomic_u64 *)slot) ^ slots_mark(slot, slots_key)) << 16 == 0;
+}
+
+static inline atomic_addr *magazine_slots(const struct magazine *mag)
+{
+    return (atomic_addr *)(uintptr_t)(mag + 1);
+}
+
+void magazine_init(struct magazine *mag, uint32_t room);
+/* So many slots as take up `bytes`, but four at least, and `most`. */
+uint32_t magazine_room(size_t slot_bytes, size_t bytes, uint32_t most);
+
+static inline uint32_t slots_current(const struct slot_cache *cache)
+{
+    return (uint32_t)((atomic_addr *)addr_load_relaxed(&cache->top) - magazine_slots(cache->cur));
+}
+
+static inline void slots_sync(struct slot_cache *cache)
+{
+    cache->cur->count = slots_current(cache);
+}
+
+/* `mag` is the current one from now on; the one before has been synced, or is of no use.  The child of a fork finds each slot at least once. */
+void slots_set(struct slot_cache *cache, struct magazine *mag);
+/* `cur` is empty, and there is another of the thread's own.  False: there is none. */
+bool slots_turn(struct slot_cache *cache);
+/* `cur` is full, and one of the thread's own has room.  False: there is none, or it is not full. */
+bool slots_return(struct slot_cache *cache, uint32_t own_max);
+/* A full magazine stays with the thread, if it has had as much.  False: it does not. */
+bool slots_keep(struct slot_cache *cache, struct magazine *full, uint32_t own_max);
+/* Where full magazines go to, and empty ones come from. */
+struct slots_beyond {
+    bool (*give)(struct slot_cache *cache, struct magazine *full, void *arg); /* false: its slots went to their pages, it is empty */
+    struct magazine *(*fresh)(struct slot_cache *cache, void *arg); /* NULL: no memory */
+    void *arg;
+};
+/* `cur`, which is not small, is full, and slots_return() found no room.  `small`: the cache's, where there is no memory for another. */
+void slots_overflow(struct slot_cache *cache, uint32_t own_max, const struct slots_beyond *beyond, struct magazine *small);
+void slots_spare_put(struct slot_cache *cache, struct magazine *empty);
+struct magazine *slots_spare_get(struct slot_cache *cache); /* NULL: there is none */
+/* All that are not small and hold something, perhaps: one list.  `cur` is synced. */
+struct magazine *slots_take_all(struct slot_cache *cache);
+
+static inline void magazine_push(struct magazine **list, struct magazine *mag)
+{
+    mag->next = *list;
+    *list = mag;
+}
+
+/* ---- looking; also while the thread moves: then it may be off by what moved ---- */
+
+size_t magazines_count(const struct magazine *list);
+size_t magazines_have(const struct magazine *list, const void *slot); /* how often: more than once is a double free */
+size_t slots_count(const struct slot_cache *cache);
+size_t slots_have(const struct slot_cache *cache, const void *slot);
+/* fn for each magazine of the cache with the number of its slots, until it returns false; so does this then. */
+bool slots_each(const struct slot_cache *cache, bool (*fn)(const struct magazine *mag, size_t count, void *arg), void *arg);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: MIT
+"""QUIRE_CONF=prof: what is estimated is what was allocated, by stack; files come when they are asked for; what is asked wrongly is said."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from preload_kit import ROOT, environment, run
+
+sys.path.insert(0, str(ROOT / "tools" / "quire"))
+import heapprofile  # noqa: E402
+
+TOOL = [sys.executable, str(ROOT / "tools" / "quire" / "__main__.py")]
+
+
+def profiles(folder):
+    """The profiles in a folder, oldest number first."""
+    return [heapprofile.read(path.read_text(), str(path)) for path in sorted(folder.glob("quire.*.heap"), key=lambda p: p.name.split(".")[2])]
+
+
+def exact(stderr):
+    """{function: bytes} as the program says it."""
+    return {name: int(count) for name, count in re.findall(r"(small|middle|large) (\d+)", stderr)}
+
+
+def by_function(raw, program):
+    """{function: [live blocks, live bytes, all blocks, all bytes]} of the program's own innermost functions."""
+    names = subprocess.run(["nm", str(program)], capture_output=True, text=True, check=True).stdout.splitlines()
+    starts = sorted((int(line.split()[0], 16), line.split()[2]) for line in names if len(line.split()) == 3)
+    found, places = {}, heapprofile.places_of(raw)
+    for addresses, figures in raw.stacks:
+        path, address = places[addresses[0]]
+        name = next((n for start, n in reversed(starts) if start < address), "") if os.path.basename(path) == program.name else ""
+        found[name] = [a + b for a, b in zip(found.get(name, [0] * 4), figures)]
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_ten_million_allocations_are_told_to_a_part_in_two_hundred_and_each_stack_to_a_part_in_ten(build, folder):
+    program = build("profile.c")
+    done = run(program, "run", "10000000", conf="prof")
+    assert done.returncode == 0, done.stderr
+    (raw,) = profiles(folder)
+    wanted, got = exact(done.stderr), by_function(raw, program)
+    whole = sum(figures[3] for _, figures in raw.stacks)
+    assert abs(whole / sum(wanted.values()) - 1) < 0.005
+    for name, exactly in wanted.items():
+        # four times the standard deviation of a sample of one in 512 KiB
+        room = 4 * (1 / (exactly / raw.facts["period"])) ** 0.5
+        assert abs(got[name][3] / exactly - 1) < room, name
+    assert raw.facts["period"] == 512 << 10 and raw.facts["lost"] == 0
+    assert raw.facts["held_bytes"] < 1 << 20
+
+
+def test_at_a_finer_rate_every_stack_is_told_to_a_part_in_twenty_blocks_too(build, folder):
+    program = build("profile.c")
+    done = run(program, "run", "1000000", conf="prof:8K")
+    (raw,) = profiles(folder)
+    wanted, got = exact(done.stderr), by_function(raw, program)
+    for name, exactly in wanted.items():
+        assert abs(got[name][3] / exactly - 1) < 0.05, name
+    assert abs(got["small"][2] / 800000 - 1) < 0.05
+    live_small = 0.8 * 50000 * 47.5
+    assert abs(got["small"][1] / live_small - 1) < 0.25
+
+
+def test_a_profile_has_whole_stacks(build, folder):
+    run(build("profile.c"), "run", "200000", conf="prof:8K")
+    (raw,) = profiles(folder)
+    document = heapprofile.named(raw)
+    chains = {" < ".join(document["functions"][f][0] for loc in s[0] for f in document["locations"][loc]) for s in document["stacks"]}
+    assert any(chain.startswith("small < run < main < ") for chain in chains), chains
+    assert any(chain.startswith("middle < run < main < ") for chain in chains), chains
+
+
+def test_threads_children_and_new_sizes_are_counted_and_each_process_writes_its_own(build, folder):
+    done = run(build("profile.c"), "mixed", conf="prof:16K,leaks:1,stats_file:/dev/null")
+    assert done.returncode == 0, done.stderr
+    found = profiles(folder)
+    assert len(found) == 4 and len({raw.facts["pid"] for raw in found}) == 4
+    for raw in found:
+        for _, (live_blocks, live_bytes, all_blocks, all_bytes) in raw.stacks:
+            assert live_bytes <= all_bytes and live_blocks <= all_blocks
+        assert raw.facts["lost"] == 0
+    whole = max(sum(f[3] for _, f in raw.stacks) for raw in found)
+    assert whole > 80_000_000  # what realloc made is among it
+
+
+@pytest.mark.parametrize("conf", ["secure:1", "limit:1G", "leaks:1,stats_file:/dev/null", "decay:0", "top:1"])
+def test_it_goes_with_other_options(build, folder, conf):
+    done = run(build("profile.c"), "mixed", conf=f"prof:16K,{conf}")
+    assert done.returncode == 0 and "quire:" not in done.stderr, done.stderr
+    assert len(profiles(folder)) == 4
+
+
+@pytest.mark.parametrize("conf", ["check:1000", "passthrough:1"])
+def test_what_it_does_not_go_with_is_said_once(folder, conf):
+    done = run("/bin/echo", "on", conf=f"prof,{conf}")
+    assert (done.returncode, done.stdout) == (0, "on\n")
+    assert done.stderr == f"quire: QUIRE_CONF: prof does not go with {conf.split(':')[0]}; there is no profile\n"
+    assert profiles(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("conf", "said"),
+    [
+        ("prof:12", 'prof cannot be "12"; write prof:0|1|SIZE'),
+        ("prof:2T", 'prof cannot be "2T"'),
+        ("prof:often", 'prof cannot be "often"'),
+        ("prof_at:much", 'prof_at cannot be "much"'),
+        ("prof_signal:KILL", 'prof_signal cannot be "KILL"; write prof_signal:USR1|USR2|N'),
+        ("prof_signal:9", 'prof_signal cannot be "9"'),
+        ("prof_signal:65", 'prof_signal cannot be "65"'),
+        ("prof_exit:maybe", 'prof_exit cannot be "maybe"'),
+    ],
+)
+def test_a_wrong_value_is_one_line(folder, conf, said):
+    done = run("/bin/echo", "on", conf=conf)
+    assert (done.returncode, done.stdout) == (0, "on\n")
+    assert done.stderr.startswith("quire: QUIRE_CONF: " + said) and len(done.stderr.splitlines()) == 1
+    assert profiles(folder) == []
+
+
+def test_a_file_that_cannot_be_written_is_said(folder):
+    done = run("/bin/true", conf="prof,prof_file:/nowhere/at/all")
+    assert done.returncode == 0
+    assert done.stderr == "quire: the profile cannot be written to /nowhere/at/all: No such file or directory; set prof_file in QUIRE_CONF to a file that can\n"
+
+
+def test_off_there_is_no_file_and_no_thread(folder):
+    assert run("/bin/true", conf="prof:0").stderr == ""
+    assert run("/bin/true", conf="prof,prof_exit:0").stderr == ""
+    assert profiles(folder) == []
+
+
+def wait_for(condition, seconds=20):
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.02)
+    return condition()
+
+
+class Waiting:
+    """The program, ready, until it is told to end."""
+
+    def __init__(self, program, conf):
+        self.process = subprocess.Popen([program, "wait"], env=environment(conf), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self.process.stdout.readline() == "ready\n"
+
+    def __enter__(self):
+        return self.process
+
+    def __exit__(self, *_):
+        self.process.communicate("end\n", timeout=60)
+        assert self.process.returncode == 0
+
+
+def test_a_signal_writes_a_file_each_time(build, folder):
+    with Waiting(build("profile.c"), "prof:16K,prof_signal:USR2,prof_file:quire.%p.%n.heap") as process:
+        for count in (1, 2):
+            process.send_signal(signal.SIGUSR2)
+            assert wait_for(lambda n=count: len(list(folder.glob("*.heap"))) == n)
+    assert wait_for(lambda: len(profiles(folder)) == 3)
+
+
+def test_a_threshold_writes_a_file_when_so_much_is_live(build, folder):
+    with Waiting(build("profile.c"), "prof:16K,prof_at:4M,prof_exit:0"):
+        assert wait_for(lambda: len(list(folder.glob("*.heap"))) >= 1)
+    assert sum(figures[1] for _, figures in profiles(folder)[-1].stacks) > 2 << 20
+
+
+def test_a_running_process_answers_the_tool(build, folder):
+    with Waiting(build("profile.c"), "prof:16K,prof_exit:0") as process:
+        said = subprocess.run([*TOOL, "profile", "--pid", str(process.pid)], capture_output=True, text=True, check=False)
+        assert said.returncode == 0, said.stderr
+        assert re.match(r"profile-?c?: live [\d.]+ [KM]B in \d+ blocks, allocated [\d.]+ MB in \d+; estimated from \d+ samples", said.stdout), said.stdout
+        assert "small < run < " in said.stdout
+        assert subprocess.run([*TOOL, "profile", "--pid", str(process.pid), "--raw", "-o", "raw.heap"], check=False).returncode == 0
+    raw = heapprofile.read((folder / "raw.heap").read_text(), "raw.heap")
+    assert raw.facts["pid"] == process.pid and raw.stacks
+
+
+def test_a_process_without_a_profile_says_so(build, folder):
+    with Waiting(build("profile.c"), "top:100ms") as process:
+        said = subprocess.run([*TOOL, "profile", "--pid", str(process.pid)], capture_output=True, text=True, check=False)
+    assert said.returncode == 3 and "has no profile" in said.stderr

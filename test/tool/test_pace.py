@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: MIT
+"""test_pace - the CPU's pace during a run, and times as at one and the same pace."""
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import namedtuple
+
+import pytest
+from test_rounds import Acted, Fake, contest_of
+from toolkit import TOOL, build
+
+import pace
+import rounds
+
+WHERE = """
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdio.h>
+int main(void) {
+    cpu_set_t set;
+    sched_getaffinity(0, sizeof set, &set);
+    fprintf(fopen("where", "a"), "%d\\n", CPU_COUNT(&set));
+    for (volatile int i = 0; i < 20000000; i++)
+        ;
+}
+"""
+Ended = namedtuple("Ended", "cpu_s wall_s")
+
+
+def runs_of(draw, base, share, number=20, noise=0.0):
+    """Pairs (time, slowness) of a row whose program shares so much of the spin's slowness."""
+    slows = [draw.choice((8000, 8100, 12000, 14000)) for _ in range(number)]
+    return [(base * (slow / 8000) ** share * (1 + draw.gauss(0, noise)), slow) for slow in slows]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.7, 1.0])
+def test_the_sensitivity_is_that_of_all_rows_together(share):
+    draw = random.Random(3)
+    rows = [runs_of(draw, base, share) for base in (1.0, 0.8, 1.7)]
+    assert pace.sensitivity(rows) == pytest.approx(share, abs=1e-9)
+    noisy = [runs_of(draw, base, share, noise=0.03) for base in (1.0, 0.8, 1.7)]
+    assert pace.sensitivity(noisy) == pytest.approx(share, abs=0.05)
+
+
+def test_a_run_that_something_else_slowed_moves_the_sensitivity_little():
+    rows = [runs_of(random.Random(5), 1.0, 0.7, noise=0.01)]
+    rows[0][3] = (5 * rows[0][3][0], rows[0][3][1])
+    assert pace.sensitivity(rows) == pytest.approx(0.7, abs=0.1)
+
+
+def test_no_sensitivity_is_below_none_or_above_what_can_be():
+    assert pace.sensitivity([[(2.0, 8000), (1.0, 12000)]]) == 0.0
+    assert pace.sensitivity([[(1.0, 8000), (9.0, 12000)]]) == pace.SENSITIVITY_MAX
+    assert pace.sensitivity([[(1.0, None), (1.1, 8000)], [], [(1.0, 8000), (1.2, 8000)]]) == 0.0
+
+
+def test_times_are_as_at_the_middle_pace_and_without_a_pace_as_they_were():
+    rows = [runs_of(random.Random(7), 1.0, 0.7)]
+    evened = pace.Evened(rows)
+    times = [evened.time(*run) for run in rows[0]]
+    assert max(times) == pytest.approx(min(times)) and min(r[0] for r in rows[0]) <= times[0] <= max(r[0] for r in rows[0])
+    assert pace.Evened([[(1.5, None)]]).time(1.5, None) == 1.5
+    assert evened.time(1.5, None) == 1.5
+
+
+def test_a_saving_is_found_although_each_pair_ran_at_two_paces():
+    draw, contest = random.Random(11), Acted({"libc": 1.0, "a": 0.8})
+    unaware = Acted({"libc": 1.0, "a": 0.8})
+
+    def at_some_pace(row):
+        slow = draw.choice((8000, 12000))
+        return Fake((1.0 if row.name == "libc" else 0.8) * (slow / 8000) ** 0.7, 1.0, slow_ns=slow)
+
+    contest.run_once = at_some_pace
+    unaware.run_once = lambda row: at_some_pace(row)._replace(slow_ns=None)
+    for one in (contest, unaware):
+        for _ in range(12):
+            one.run_round()
+    found, other = contest.saved_percent("a"), unaware.saved_percent("a")
+    assert found.value == pytest.approx(20) and found.high - found.low < 3
+    assert other.high - other.low > 20
+
+
+def test_the_spread_says_how_far_the_paces_lie_apart():
+    assert pace.spread_percent([8000] * 12 + [12000] * 12) == pytest.approx(50)
+    assert pace.spread_percent([8000] * 9) is None and pace.spread_percent([None] * 30) is None
+
+
+def test_the_helper_tells_of_the_cpus_that_were_asked():
+    with pace.Pace(0.2, False) as asked:
+        assert asked.cpus is None
+        before = asked.look()
+        assert asked.since(before) is None  # nothing was told since
+        time.sleep(0.3)
+        slow_ns, told = asked.since(before), asked.look()
+    assert 500 < slow_ns < 1e6 and all(now[0] > then[0] + pace.SPINS_MIN for now, then in zip(told, before))
+    assert asked.look() == [] and asked.since(before) is None
+
+
+def test_a_program_of_one_thread_runs_on_the_cpu_that_is_asked(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    contest = contest_of([build(tmp_path, WHERE)])
+    first = contest.begin()
+    assert pace.is_serial(first, 1) and not pace.is_serial(first, 2) and not pace.is_serial(Ended(1.9, 1.0), 1)
+    contest.enter([rounds.Row(rounds.LIBC, None)])
+    ours = os.sched_getaffinity(0)
+    with pace.Pace(first.wall_s, True) as contest.pace:
+        contest.run_round()
+    with pace.Pace(first.wall_s, False) as contest.pace:
+        contest.run_round()
+    assert (tmp_path / "where").read_text().split() == [str(len(ours)), "1", str(len(ours))]
+    assert os.sched_getaffinity(0) == ours
+    assert all(ran.slow_ns for ran in contest.runs[rounds.LIBC])
+
+
+def test_the_helper_ends_when_the_tool_is_killed(tmp_path):
+    script = f"""
+import sys; sys.path.insert(0, {str(TOOL)!r})
+import os, pace
+asked = pace.Pace(1.0, False).start()
+print(asked.process.pid, flush=True)
+os.kill(os.getpid(), 9)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    helper, until_s = int(done.stdout), time.monotonic() + 20
+    while os.path.exists(f"/proc/{helper}") and time.monotonic() < until_s:
+        time.sleep(0.01)
+    assert done.returncode == -9 and not os.path.exists(f"/proc/{helper}")

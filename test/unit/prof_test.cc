@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT
+/* What a profile counts: births, deaths, new sizes, of any thread, in any order. */
+#include "prof_kit.h"
+
+#include <sys/wait.h>
+#include <thread>
+
+namespace {
+
+constexpr uint64_t every = 4096;
+
+TEST(Prof, what_was_allocated_is_told_to_a_stretch_and_what_is_freed_is_live_no_more)
+{
+    Profile profile(every);
+    std::vector<void *> blocks;
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < 20000; i++, bytes += 30 + i % 100)
+        blocks.push_back(profiled_malloc(30 + i % 100));
+    struct prof_stats stats = Profile::stats();
+    EXPECT_NEAR(double(stats.all_bytes), double(bytes), every);
+    EXPECT_EQ(stats.live_bytes, stats.all_bytes);
+    EXPECT_NEAR(double(stats.live_blocks), 20000, 1500);
+    EXPECT_EQ(stats.lost, 0u);
+    EXPECT_EQ(prof_check(), nullptr);
+    for (void *p : blocks)
+        profiled_free(p);
+    stats = Profile::stats();
+    EXPECT_EQ(stats.live_bytes, 0u);
+    EXPECT_EQ(stats.live_blocks, 0u);
+    EXPECT_NEAR(double(stats.all_bytes), double(bytes), every);
+    EXPECT_EQ(prof_check(), nullptr);
+    EXPECT_EQ(quire_heap_check(quire_heap_default()), nullptr);
+}
+
+TEST(Prof, a_sampled_block_is_a_block_as_any_other)
+{
+    Profile profile(1024);
+    for (size_t bytes : {1u, 24u, 1000u, 5000u, 40000u, 1u << 20}) {
+        for (int i = 0; i < 200; i++) {
+            auto *p = static_cast<unsigned char *>(profiled_malloc(bytes));
+            ASSERT_NE(p, nullptr);
+            EXPECT_GE(quire_heap_usable_bytes(p), bytes);
+            EXPECT_TRUE(heap_size_fits(p, bytes, 0));
+            memset(p, 0xab, bytes);
+            profiled_free(p);
+        }
+    }
+    EXPECT_GT(Profile::stats().samples, 700u);
+    EXPECT_EQ(Profile::stats().live_bytes, 0u);
+}
+
+TEST(Prof, zeroed_and_aligned_samples_are_zeroed_and_aligned)
+{
+    Profile profile(1024);
+    for (int i = 0; i < 500; i++) {
+        auto *p = static_cast<unsigned char *>(prof_passes(700) ? heap_malloc_zero(700) : prof_alloc_zero(700, PROF_CALLER));
+        EXPECT_TRUE(std::all_of(p, p + 700, [](unsigned char c) { return c == 0; }));
+        memset(p, 1, 700);
+        profiled_free(p);
+        for (size_t align : {size_t(16), size_t(64), size_t(4096), size_t(65536)}) {
+            void *q = prof_alloc_aligned(700, align, PROF_CALLER);
+            EXPECT_EQ(reinterpret_cast<uintptr_t>(q) % align, 0u);
+            profiled_free(q);
+        }
+    }
+    EXPECT_EQ(Profile::stats().live_bytes, 0u);
+}
+
+TEST(Prof, a_new_size_is_a_death_and_a_birth_and_keeps_what_is_in_it)
+{
+    Profile profile(2048);
+    Random random(3);
+    std::vector<std::pair<unsigned char *, size_t>> blocks(64, {nullptr, 0});
+    uint64_t bytes = 0;
+    for (int i = 0; i < 20000; i++) {
+        auto &[p, had] = blocks[random.below(64)];
+        size_t wanted = 1 + random.below(random.below(20) == 0 ? 200000 : 900);
+        auto *fresh = static_cast<unsigned char *>(p ? profiled_realloc(p, wanted) : profiled_malloc(wanted));
+        ASSERT_NE(fresh, nullptr);
+        for (size_t at = 0; at < std::min(had, wanted); at += 97)
+            ASSERT_EQ(fresh[at], (unsigned char)(had + at));
+        for (size_t at = 0; at < wanted; at += 97)
+            fresh[at] = (unsigned char)(wanted + at);
+        p = fresh;
+        had = wanted;
+        bytes += wanted;
+    }
+    EXPECT_NEAR(double(Profile::stats().all_bytes), double(bytes), 2048);
+    EXPECT_EQ(prof_check(), nullptr);
+    for (auto &[p, had] : blocks)
+        profiled_free(p);
+    EXPECT_EQ(Profile::stats().live_bytes, 0u);
+    EXPECT_EQ(Profile::stats().live_blocks, 0u);
+}
+
+TEST(Prof, a_resize_that_cannot_be_leaves_the_block_and_its_count)
+{
+    Profile profile(1024);
+    void *p = profiled_malloc(1 << 20);
+    uint64_t live = Profile::stats().live_bytes;
+    EXPECT_EQ(profiled_realloc(p, PTRDIFF_MAX - 100000), nullptr);
+    EXPECT_EQ(errno, ENOMEM);
+    EXPECT_EQ(Profile::stats().live_bytes, live);
+    EXPECT_EQ(prof_check(), nullptr);
+    profiled_free(p);
+    EXPECT_EQ(Profile::stats().live_bytes, 0u);
+}
+
+TEST(Prof, a_block_may_be_freed_by_another_thread_and_after_its_own_has_ended)
+{
+    Profile profile(1024);
+    std::vector<void *> blocks;
+    std::thread([&] {
+        for (int i = 0; i < 5000; i++)
+            blocks.push_back(profiled_malloc(100));
+    }).join();
+    EXPECT_NEAR(double(Profile::stats().live_bytes), 500000, 1024);
+    std::thread([&] {
+        for (void *p : blocks)
+            profiled_free(p);
+    }).join();
+    EXPECT_EQ(Profile::stats().live_bytes, 0u);
+}
+
+TEST(Prof, the_child_of_a_fork_goes_on_with_what_it_has)
+{
+    Profile profile(1024);
+    void *p = profiled_malloc(10000);
+    uint64_t live = Profile::stats().live_bytes;
+    pid_t child = fork();
+    if (child == 0) {
+        prof_after_fork();
+        bool same = Profile::stats().live_bytes == live;
+        profiled_free(p);
+        bool none = Profile::stats().live_bytes == 0;
+        void *q = profiled_malloc(20000);
+        bool some = Profile::stats().live_bytes >= 18 * 1024 && prof_check() == nullptr;
+        profiled_free(q);
+        _exit(same && none && some ? 0 : 1);
+    }
+    int status;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(Profile::stats().live_bytes, live);
+    profiled_free(p);
+}
+
+TEST(Prof, it_is_due_whenever_so_much_more_is_live)
+{
+    Profile profile(1024, 100 << 10);
+    std::vector<void *> blocks;
+    int due = 0;
+    for (int i = 0; i < 1000; i++) {
+        blocks.push_back(profiled_malloc(1000));
+        due += prof_due();
+    }
+    EXPECT_NEAR(due, 9, 1); /* a million bytes */
+    for (void *p : blocks)
+        profiled_free(p);
+    EXPECT_FALSE(prof_due());
+    profiled_free(profiled_malloc(100000));
+    EXPECT_FALSE(prof_due()); /* as much was live before */
+}
+
+TEST(Prof, the_text_says_what_the_counters_say)
+{
+    Profile profile(1024);
+    void *p = profiled_malloc(100 << 10);
+    std::string text = Profile::text();
+    struct prof_stats stats = Profile::stats();
+    EXPECT_EQ(text.find("heap profile: " + std::to_string(stats.live_blocks) + ": " + std::to_string(stats.live_bytes) + " [ "), 0u) << text;
+    EXPECT_NE(text.find("] @ heapprofile\n# quire.heap/1 period 1024 samples 1 lost 0 stacks 1 "), std::string::npos) << text;
+    EXPECT_NE(text.find("1: " + std::to_string(stats.live_bytes) + " [ 1: " + std::to_string(stats.all_bytes) + "] @ 0x"), std::string::npos) << text;
+    EXPECT_NE(text.find("\nMAPPED_LIBRARIES:\n"), std::string::npos);
+    EXPECT_NE(text.find(std::string(program_invocation_short_name) + "\n"), std::string::npos);
+    profiled_free(p);
+}
+
+TEST(Prof, thousands_of_stacks_are_told_apart_and_cost_little)
+{
+    Profile profile(1024);
+    uintptr_t ips[PROF_FRAMES_MAX];
+    prof_lock_take();
+    for (uintptr_t i = 0; i < 20000; i++) {
+        for (uintptr_t at = 0; at < 40; at++)
+            ips[at] = at < 3 ? 0x1000 + (i >> (at * 5) & 31) : 0x2000 + at;
+        uint32_t number = prof_site_locked(ips, 40);
+        ASSERT_NE(number, 0u);
+        ASSERT_EQ(prof_site_locked(ips, 40), number);
+        uintptr_t back[PROF_FRAMES_MAX];
+        ASSERT_EQ(prof_site_ips(prof_site_at(number), back), 40u);
+        ASSERT_EQ(memcmp(ips, back, 40 * sizeof *ips), 0);
+    }
+    prof_lock_drop();
+    struct prof_stats stats = Profile::stats();
+    EXPECT_EQ(stats.stacks, 20000u);
+    EXPECT_LT(stats.held_bytes, 20000u * 120);
+    EXPECT_EQ(prof_check(), nullptr);
+}
+
+} // namespace
