@@ -68,8 +68,10 @@ static size_t count_locked(struct quire_slab *slab, size_t *caches)
         slab_caches_look(slab, count_cache, &counts);
         slab_lock(slab);
         *caches = counts.caches + 1;
-        if (slab->turns == turn)
-            return slab->slots - slab->free_slots - magazines_count(slab->depot) - counts.cached;
+        if (slab->turns == turn) {
+            size_t out = slab->slots - slab->free_slots, idle = magazines_count(slab->depot) + counts.cached;
+            return out - (idle < out ? idle : out); /* a magazine on its way from a thread to the depot is in both for a moment */
+        }
         if (looks == LOOKS)
             return count_live(slab);
         slab_unlock(slab);

@@ -8,8 +8,8 @@ prediction.py - is it true? What `try` prints beside what plain runs of the same
     python3 test/tool/prediction.py --pairs FOLDER -o pairs.json         programs changed as advised (prediction_pairs.py)
     python3 test/tool/prediction.py --document open.json sealed.json     the Markdown again, nothing is run
 
-First `quire try --json --no-report`, then rounds of the program on libc's malloc and on each preload, which begin one further on each
-time; CPU time of the program and its children, as at one pace of the CPU (pace.py: by the instrument of `try`, not by its statistics).
+First `quire try --json --no-report`, then rounds of the program on libc's malloc and on each preload, in an order drawn anew for each (a run
+is faster or slower by what ran before it); CPU time of the program and its children, as at one pace of the CPU (pace.py: by the instrument of `try`, not by its statistics).
 FILE is written after each program: what stands in it is not run again.
 Not a test: it takes minutes and a quiet machine.  Not here: judging and tables (prediction_tables.py).
 """
@@ -19,6 +19,7 @@ import datetime
 import json
 import os
 import pathlib
+import random
 import resource
 import subprocess
 import sys
@@ -40,23 +41,28 @@ def cpu_s(command, source=None, prepare=None, preload=None, stdout=None, cpus=No
     if prepare:
         subprocess.run(["/bin/sh", "-c", prepare], check=True)
     env = {**os.environ, "PYTHONMALLOC": "malloc", **({"LD_PRELOAD": preload} if preload else {})}
+    ours = os.sched_getaffinity(0)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with open(source or os.devnull, "rb") as stdin:
-        subprocess.run(
-            command, stdin=stdin, stdout=stdout or subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env, check=True,
-            preexec_fn=cpus and (lambda: os.sched_setaffinity(0, cpus)),
-        )
+        os.sched_setaffinity(0, cpus or ours)  # no function between fork and exec: the child of Python's fork would be charged with it
+        try:
+            process = subprocess.Popen(command, stdin=stdin, stdout=stdout or subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
+        finally:
+            os.sched_setaffinity(0, ours)
+        process.communicate()
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def in_rounds(runs, rounds, is_serial):
     """name -> CPU seconds of each round at one pace, of the runs {name: function of the CPUs}; and the same as the clock said."""
-    names, pairs = list(runs), {name: [] for name in runs}
+    names, pairs, chance = list(runs), {name: [] for name in runs}, random.Random(2)
     with pace.Pace(0.1, is_serial) as asked:
-        for number in range(rounds):
-            for i in range(len(names)):
-                name = names[(number + i) % len(names)]
+        for _ in range(rounds):
+            chance.shuffle(names)
+            for name in names:
                 before = asked.look()
                 took_s = runs[name](asked.cpus)
                 pairs[name].append((took_s, asked.since(before)))

@@ -3,7 +3,7 @@
 launch.py - runs the user's program: alone, or under the tracer; each time with the same input.
 
     stdin     a file: each run reads it from the same place;  a pipe: kept in a temporary file;  a terminal: /dev/null
-    stdout    of measured runs: a pipe that is read and thrown away (not /dev/null: some programs notice and do less)
+    stdout    of measured runs: /dev/zero, which takes and forgets as /dev/null does (that one some programs notice, and do less); under a load a pipe
     stderr    of measured runs: kept, shown when the program fails
     session   of measured runs: their own, without a terminal; they end when we are stopped (stops.py)
     memory    the program's own: a native helper that is gone when it runs starts it, for what we hold would count as its peak
@@ -35,6 +35,7 @@ Ran = namedtuple("Ran", "status wall_s cpu_s peak_rss_bytes stderr pid served sl
 
 STDERR_KEPT_BYTES = 4096
 STDOUT_KEPT_BYTES = 4096  # for who waits for a line of it
+SINK = "/dev/zero"
 STDIN_PATIENCE_S = 2
 
 
@@ -229,9 +230,9 @@ def _on(cpus):
         os.sched_setaffinity(0, ours)
 
 
-def _spawn_hidden(target, source, env, errors, cpus):
-    """A program in a session of its own, and the end of the pipe that it writes to."""
-    reader, writer = os.pipe()
+def _spawn_hidden(target, source, env, errors, cpus, is_read):
+    """A program in a session of its own; and what it writes to, where that is read: the end of a pipe."""
+    reader, writer = os.pipe() if is_read else (None, os.open(SINK, os.O_WRONLY))
     stdin = source.open()
     streams = {"stdin": stdin, "stdout": writer, "stderr": errors}
     try:
@@ -247,31 +248,34 @@ def hidden(target, source, env, load=None, cpus=None):
     One run whose output nobody sees; how it ended and what it cost. load: what is done while it runs (load.py), then it is ended. cpus: where it
     may run, None for anywhere.
     """
-    kept = bytearray()
     with tempfile.TemporaryFile() as errors, stops.Watch(stops.OWN) as watch:
         program = None
         try:
             with stops.held():
-                program, reader = _spawn_hidden(target, source, env, errors, cpus)
-            drain = threading.Thread(target=_drain, args=(reader, kept), daemon=True)
-            drain.start()
+                program, reader = _spawn_hidden(target, source, env, errors, cpus, load is not None)
             if load:
-                served = load(program, target.name, lambda: _said(program, drain, kept, errors))
+                served = load(program, target.name, _words(program, reader, errors))
                 return _ended(program, served, errors)
             program.attend(watch, lambda number: True)
         except BaseException as error:
             if program:
                 stops.end_group(program, getattr(error, "number", signal.SIGTERM))
             raise
-        drain.join(timeout=5)
         return program.ran(_last_words(errors))
 
 
-def _said(program, drain, kept, errors):
-    """The last of what a program wrote so far, to either stream; all of it once it has ended."""
-    if program.poll() is not None:
-        drain.join(timeout=5)
-    return kept.decode("utf-8", "replace") + _last_words(errors)
+def _words(program, reader, errors):
+    """A function: the last of what a program wrote so far, to either stream; all of it once it has ended."""
+    kept = bytearray()
+    drain = threading.Thread(target=_drain, args=(reader, kept), daemon=True)
+    drain.start()
+
+    def said():
+        if program.poll() is not None:
+            drain.join(timeout=5)
+        return kept.decode("utf-8", "replace") + _last_words(errors)
+
+    return said
 
 
 def _ended(program, served, errors):
