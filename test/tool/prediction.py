@@ -33,7 +33,7 @@ from toolkit import BUILD, TOOL
 import pace  # of the tool, whose folder toolkit puts on the path
 
 ROUNDS = 21
-MODELLED_ROW, CARRIED_OUT_ROW = "mix", "steered"
+MODELLED_ROW, CARRIED_OUT_ROW, FREES_LEFT_OUT_ROW = "mix", "steered", "steered, frees left out"
 
 
 def cpu_s(command, source=None, prepare=None, preload=None, stdout=None, cpus=None):
@@ -100,6 +100,9 @@ def rows_of(document):
         library = row.get("library") if row["measured"] and row["name"] != CARRIED_OUT_ROW else None
         stored = {"name": row["name"], "library": library, "measured": row["measured"], "printed": row["saving_percent"]}
         rows.append({**stored, "rounds": row.get("rounds", 0), "modelled": modelled and modelled["value"]})
+    without = (document.get("steered") or {}).get("saving_without_frees_percent")
+    if without:
+        rows.append({"name": FREES_LEFT_OUT_ROW, "library": None, "measured": True, "printed": without, "rounds": 0, "modelled": None})
     return rows, left_out
 
 
@@ -133,7 +136,7 @@ def pair_measured(pair, args):
     """One program, tried; and run beside the one that was changed."""
     before, after = pair.before + pair.arguments, pair.after + pair.arguments
     found = {"name": pair.name, **asked(before, pair.source, None, args)}
-    found["rows"] = [r for r in found["rows"] if r["name"] in (MODELLED_ROW, CARRIED_OUT_ROW)]
+    found["rows"] = [r for r in found["rows"] if r["name"] in (MODELLED_ROW, CARRIED_OUT_ROW, FREES_LEFT_OUT_ROW)]
     runs = {n: lambda cpus, command=command: cpu_s(command, pair.source, cpus=cpus) for n, command in (("libc", before), ("changed", after))}
     return {**found, **in_rounds(runs, args.rounds, found.get("serial", False))}
 

@@ -173,7 +173,7 @@ def test_a_build_in_which_nothing_is_found_again_is_refused_with_what_differs(ma
     assert "none of its call sites is found again" in caught.value.what and "copy" in caught.value.what
 
 
-def test_an_arena_that_holds_little_at_a_time_stays_the_heap_s(tmp_path):
+def test_an_arena_that_holds_little_at_a_time_stays_the_heap_s_unless_asked(tmp_path):
     source = (ROOT / "test" / "tool" / "programs" / "requests.c").read_text()
     build(tmp_path, source, flags=("-pthread",))
     assert quire(tmp_path, "record", "-o", "t.qtr", "--", "./program", "ten", "20000").returncode == 0
@@ -181,6 +181,9 @@ def test_an_arena_that_holds_little_at_a_time_stays_the_heap_s(tmp_path):
     plan = steerplan.read(str(tmp_path / "p.plan"))
     busy = [site for site in plan.sites if site.allocs == 20000]
     assert len(busy) == 10 and all(site.pool == 0 and "holds little at a time" in site.reason for site in busy)
+    assert quire(tmp_path, "advise", "--small", "-f", "-o", "p.plan", "t.qtr").returncode == 0
+    asked = [site for site in steerplan.read(str(tmp_path / "p.plan")).sites if site.allocs == 20000]
+    assert len(asked) == 10 and all(site.pool for site in asked)
 
 
 def test_advise_overwrites_no_plan_unasked(made):

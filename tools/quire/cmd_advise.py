@@ -49,6 +49,7 @@ def add_arguments(parser):
         metavar="FILE",
         help="write the plan there, for quire run --plan FILE: the advice carried out without a change of the program",
     )
+    parser.add_argument("--small", action="store_true", help="with -o: also arenas of less than 2 MiB, whose blocks the heap hands out again as fast")
     parser.add_argument("-f", "--force", action="store_true", help="replace FILE when it exists")
     parser.add_argument(
         "--patch",
@@ -133,9 +134,9 @@ def check_output(args):
         raise UsageError(f"{args.output} exists", "nothing is overwritten unasked", "add -f, or choose another name")
 
 
-def write_plan(judged, path):
+def write_plan(judged, path, small_too):
     """The plan file of one trace, and a line about it."""
-    written = steering.write_plan(judged.recording, judged.mixed, path)
+    written = steering.write_plan(judged.recording, judged.mixed, path, small_too)
     if not written.sites:
         memory = f"; {ui.size(written.memory_bytes)} are expected, in huge pages" if written.memory_bytes else ""
         ui.note(f"{path}: a plan without a call site: an arena serves none better than the heap does{memory}")
@@ -170,7 +171,7 @@ def run(args):
         finally:
             progress.done()
         if args.output:
-            write_plan(judged[0], args.output)
+            write_plan(judged[0], args.output, args.small)
     if args.patch:
         return print_patch(judged[0], args)
     common, apart = together(judged)

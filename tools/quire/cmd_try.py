@@ -187,7 +187,10 @@ def steer(report, folder):
     contest, path, counted = report.contest, f"{folder}/steered.plan", f"{folder}/steered.json"
     written = steering.write_plan(report.recording, report.mix, path)
     if not written.sites and written.memory_bytes < PLAN_BYTES_MIN:
-        return
+        written = steering.write_plan(report.recording, report.mix, path, small_too=True)
+        if not written.sites:
+            return
+        report.steers_small = True  # seldom faster as it is: but what code without the frees would save is measured then
     library = serving.drop_in()
     timed = rounds.Row("timed", library, lambda env: steering.environment(env, path, report=counted, timed=True))
     ui.note(f"carrying the advice out: {tryreport.carried_out(written)}")

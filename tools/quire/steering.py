@@ -223,14 +223,14 @@ def why_not(facts, is_small):
     return "its arena holds little at a time: the heap hands so few blocks out again as fast" if is_small else ""
 
 
-def write_plan(recording, mixed, path):
-    """Writes the plan of the mix for the library; a Written."""
+def write_plan(recording, mixed, path, small_too=False):
+    """Writes the plan of the mix for the library; a Written. small_too: also arenas that the heap serves as well."""
     with open(recording.paths, encoding="utf-8", errors="backslashreplace") as file:
         ways = json.load(file)
     for frame in ways["frames"]:
         frame["module_path"] = ways["modules"][frame["module"]]["path"]
     arenas = placed(mixed.path) if mixed.path else {}
-    small = {arena["arena"] for arena in mixed.planned["arenas"] if arena["peak_bytes"] < ARENA_BYTES_MIN}
+    small = {arena["arena"] for arena in mixed.planned["arenas"] if arena["peak_bytes"] < (0 if small_too else ARENA_BYTES_MIN)}
     unfit = {site: why_not(recording.sites[site], arena in small) for site, arena in arenas.items()}
     arenas = {site: arena for site, arena in arenas.items() if not unfit[site]}
     busiest = {}

@@ -51,6 +51,7 @@ class Report:
         self.mix = None
         self.rows = []
         self.steered = None  # finding.Steered: the advice carried out in the program
+        self.steers_small = False  # it has only arenas that `advise -o` leaves to the heap unasked
         self.finding = None
         self.verdict = None
         self.trace_path = None  # since recording began
@@ -247,7 +248,8 @@ class Report:
         elif name == rounds.STEERED:
             trace = tracefile.typed(self.recording.path)
             plan = tracefile.typed(os.path.splitext(self.recording.path)[0] + ".plan")
-            how = f"{render.command()} advise -o {plan} {trace} && {render.command()} run --plan {plan} -- {words}"
+            small = " --small" if self.steers_small else ""
+            how = f"{render.command()} advise{small} -o {plan} {trace} && {render.command()} run --plan {plan} -- {words}"
         else:
             row = next(r for r in self.contest.rows if r.name == name)
             how = f"LD_PRELOAD={row.library} {words}"
