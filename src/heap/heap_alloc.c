@@ -12,7 +12,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "heap/heap_cache.h"
+#include "heap/heap_quick.h"
 #include "heap/heap_secure.h"
 #include "os/os.h"
 #include "os/sanitize.h"
@@ -37,19 +37,9 @@ static void *word_pop_inside(struct heap_local *local, unsigned class)
     return bin->base + (size_t)bits_lowest(bits) * bin->slot_bytes;
 }
 
-/* The top of the bin's magazine; false: it is empty, or *slot is not as it was left there. */
-static ALWAYS_INLINE bool magazine_pop(struct heap_bin *bin, atomic_u64 **slot)
-{
-    atomic_addr *top = (atomic_addr *)addr_load_relaxed(&bin->slots.top) - 1;
-    *slot = (atomic_u64 *)addr_load_relaxed(top);
-    if (!heap_has_mark(*slot, slots_mark(*slot, bin->slots.key)))
-        return false;
-    addr_store_relaxed(&bin->slots.top, (uintptr_t)top);
-    u64_store_relaxed(*slot, 0);
-    return true;
-}
+enum { ZERO_INLINE_MAX = 128 };
 
-/* NULL: not this way, nothing has changed.  Calls nothing, so that nothing has to be saved. */
+/* The short way, and where the magazine is empty the bin's word.  NULL: not this way, nothing has changed. */
 static ALWAYS_INLINE void *alloc_quick(struct heap_local *local, unsigned class)
 {
     struct heap_bin *bin = &local->bin[class];
@@ -58,7 +48,7 @@ static ALWAYS_INLINE void *alloc_quick(struct heap_local *local, unsigned class)
     atomic_u64 *slot;
     uint64_t bits;
     void *p = NULL;
-    if (likely(magazine_pop(bin, &slot)))
+    if (likely(heap_magazine_pop(bin, &slot)))
         p = slot;
     else if (likely(slot == &slots_nothing) && likely((bits = *bin->word) != 0))
         p = word_pop(bin, bits);
@@ -71,14 +61,14 @@ static void *alloc_next(struct heap_local *local, unsigned class, void **bad)
 {
     struct heap_bin *bin = &local->bin[class];
     atomic_u64 *slot;
-    if (magazine_pop(bin, &slot))
+    if (heap_magazine_pop(bin, &slot))
         return slot;
     if (unlikely(slot != &slots_nothing)) {
         *bad = slot;
         return NULL;
     }
     if (heap_cache_refill(local, class)) {
-        if (likely(magazine_pop(bin, &slot)))
+        if (likely(heap_magazine_pop(bin, &slot)))
             return slot;
         *bad = slot;
         return NULL;
@@ -237,22 +227,40 @@ void *heap_malloc_slow(size_t bytes)
     return alloc_slow(&heap_of_process, bytes);
 }
 
-static NOINLINE void *zero_large(struct quire_heap *heap, size_t bytes)
+static void *zero_large(struct quire_heap *heap, size_t bytes)
 {
     if (heap == &heap_of_process)
         (void)quire_heap_default();
     return heap_large_alloc(heap, bytes, HEAP_SLOT_ALIGN, true);
 }
 
-static ALWAYS_INLINE void *alloc_zero(struct quire_heap *heap, struct heap_local *local, size_t bytes)
+typedef uint64_t unit __attribute__((vector_size(HEAP_SLOT_ALIGN), may_alias));
+
+/* Of an ordinary slot, by the short way: whole units of it, in line where they are few. */
+static ALWAYS_INLINE void *slot_zero(void *p, size_t bytes)
 {
-    if (unlikely(bytes > HEAP_SMALL_MAX))
+    if (bytes > ZERO_INLINE_MAX)
+        return memset(p, 0, bytes);
+    for (size_t at = 0; at < bytes; at += sizeof(unit)) {
+        *(unit *)(void *)((char *)p + at) = (unit){0};
+        atomic_fence_signal(); /* or the compiler makes it a call of memset */
+    }
+    return p;
+}
+
+static NOINLINE void *zero_slow(struct quire_heap *heap, size_t bytes)
+{
+    if (bytes > HEAP_SMALL_MAX)
         return zero_large(heap, bytes);
-    void *p = likely(bytes <= local->bytes_max) ? alloc_quick(local, heap_class_of(bytes)) : NULL;
-    if (unlikely(p == NULL))
-        p = alloc_slow(heap, bytes);
+    void *p = alloc_slow(heap, bytes);
     bool is_zero = heap_is_secure(heap) && !heap->is_watched; /* S1 */
     return likely(p != NULL) && !is_zero ? memset(p, 0, bytes) : p;
+}
+
+static ALWAYS_INLINE void *alloc_zero(struct quire_heap *heap, struct heap_local *local, size_t bytes)
+{
+    void *p = likely(bytes <= local->bytes_max) ? alloc_quick(local, heap_class_of(bytes)) : NULL;
+    return likely(p != NULL) ? slot_zero(p, bytes) : zero_slow(heap, bytes);
 }
 
 void *heap_malloc_zero(size_t bytes)

@@ -18,7 +18,7 @@
 
 #include <string.h>
 
-enum { SMALL_BYTES = 16 << 10, OWN_BYTES = 4 << 20, SPARES = 2, MISSED = WORD_BITS };
+enum { SMALL_BYTES = 16 << 10, OWN_BYTES = 4 << 20, SPARES = 2, MISSED = WORD_BITS, IN_A_ROW = 4 };
 
 STATIC_ASSERT(offsetof(struct heap_small, slot) == sizeof(struct magazine), "the small magazine's slots");
 
@@ -90,16 +90,21 @@ static COLD __attribute__((noreturn)) void refuse_spilled(const struct quire_hea
 /* The last look at the magazine's slots; it is empty then. */
 static void spill(struct heap_local *local, unsigned class, struct magazine *mag)
 {
+    struct heap_page *page = NULL;
     for (uint32_t i = 0; i < mag->count; i++) {
         void *slot = (void *)addr_load_relaxed(&magazine_slots(mag)[i]);
-        struct heap_page *page = heap_page_find(slot);
+        if (!page || (size_t)((char *)slot - (char *)page->span.start) >= page->span.bytes)
+            page = heap_page_find(slot);
         if (unlikely(!page) || unlikely(heap_is_large(page)) || unlikely(!heap_has_mark(slot, slots_mark(slot, mag->key))))
             refuse_spilled(local->heap, page, slot);
         struct heap_local *owner = heap_owner(page);
+        bool may_go = owner != local || page->until == 1;
         if (likely(owner == local))
             heap_slot_free(local, page, heap_slot_of(page, slot));
         else
             heap_out_add(local, owner, slot);
+        if (unlikely(may_go))
+            page = NULL;
     }
     size_add_relaxed(&local->heap->of_class[class].spilled, mag->count);
     mag->count = 0;
@@ -202,17 +207,29 @@ static bool give(struct slot_cache *cache, struct magazine *full, void *place_)
     return false;
 }
 
-/* The small magazine is full. */
+/*
+ * The small magazine is full.  Where slots came from the page since it was so last, what went there is missed, though the page has not run out; where none
+ * came several times in a row, much is freed at once, and a large magazine makes the way to the pages shorter.
+ */
 static void grow(struct heap_local *local, unsigned class)
 {
-    struct slot_cache *cache = &local->bin[class].slots;
-    struct magazine *small = cache->cur, *mag = u32_load_relaxed(&local->heap->of_class[class].turning) ? mag_new(local, class) : NULL;
+    struct heap_bin *bin = &local->bin[class];
+    struct slot_cache *cache = &bin->slots;
+    struct heap_small *last = &local->small[class];
+    bool turned = last->word && (last->word != bin->word || last->bits != *bin->word);
+    last->in_a_row = turned ? 0 : last->in_a_row + 1;
+    if (turned)
+        heap_cache_missed(local, class);
+    bool large = last->in_a_row >= IN_A_ROW || u32_load_relaxed(&local->heap->of_class[class].turning);
+    struct magazine *small = cache->cur, *mag = large ? mag_new(local, class) : NULL;
     slots_sync(cache);
     if (mag)
         spill(local, class, small);
     else
         spill_half(local, class, small);
     slots_set(cache, mag ? mag : small);
+    last->word = bin->word;
+    last->bits = *bin->word;
 }
 
 void heap_cache_make_room(struct heap_local *local, unsigned class)

@@ -11,7 +11,7 @@
  */
 #include <errno.h>
 
-#include "heap/heap_cache.h"
+#include "heap/heap_quick.h"
 #include "heap/heap_secure.h"
 #include "os/os.h"
 #include "os/sanitize.h"
@@ -168,41 +168,19 @@ static NOINLINE void free_other(struct quire_heap *heap, struct heap_local *loca
     bias_leave(&local->bias);
 }
 
-/* A live block begins here, as far as one can see. */
-static ALWAYS_INLINE bool seems_live(const struct heap_bin *bin, const struct heap_page *page, const void *p)
-{
-    size_t slot = heap_slot_of(page, p);
-    return likely(slot < page->slots) && likely(!heap_bit_is_set(page, slot)) &&
-           likely((uint32_t)u64_load_relaxed((const atomic_u64 *)p) != (uint32_t)slots_mark(p, bin->slots.key));
-}
-
-/* There is room. */
-static ALWAYS_INLINE void magazine_push_slot(struct heap_bin *bin, void *p)
-{
-    atomic_addr *top = (atomic_addr *)addr_load_relaxed(&bin->slots.top);
-    heap_mark(p, slots_mark(p, bin->slots.key));
-    addr_store_relaxed(top, (uintptr_t)p);
-    addr_store_relaxed(&bin->slots.top, (uintptr_t)(top + 1));
-}
-
-static ALWAYS_INLINE struct heap_bin *bin_of(struct heap_local *local, const struct heap_page *page)
-{
-    return (struct heap_bin *)(void *)((char *)local + page->bin_at);
-}
-
 /* The bin's magazine is full, or there is none yet.  False: not this way. */
 static NOINLINE bool free_far(struct heap_local *local, struct heap_page *page, void *p)
 {
-    struct heap_bin *bin = bin_of(local, page);
+    struct heap_bin *bin = heap_bin_of(local, page);
     if (unlikely(!bias_enter(&local->bias)))
         return false;
     heap_bins_reach(local, page->class);
-    bool is_live = seems_live(bin, page, p);
+    bool is_live = heap_seems_live(bin, page, p);
     if (likely(is_live)) {
         heap_tls.inside++;
         heap_cache_make_room(local, page->class);
         heap_tls.inside--;
-        magazine_push_slot(bin, p);
+        heap_magazine_push(bin, (atomic_addr *)addr_load_relaxed(&bin->slots.top), p);
     }
     bias_leave(&local->bias);
     if (unlikely(heap_tls.has_work)) {
@@ -213,26 +191,11 @@ static NOINLINE bool free_far(struct heap_local *local, struct heap_page *page, 
     return is_live;
 }
 
-enum { KIND_BITS = 7 };
-
-/* True: freed; false: not by the short way.  Whose page it is does not matter. */
-static ALWAYS_INLINE bool free_short(struct heap_local *local, struct heap_page *page, void *p)
-{
-    struct heap_bin *bin = bin_of(local, page);
-    if (unlikely(!bias_enter(&local->bias)))
-        return false;
-    bool done = seems_live(bin, page, p) && likely((atomic_addr *)addr_load_relaxed(&bin->slots.top) < bin->slots.end);
-    if (likely(done))
-        magazine_push_slot(bin, p);
-    bias_leave(&local->bias);
-    return done;
-}
-
 /* By no short way: into another magazine, another's, large, or none of the heap's. */
 static NOINLINE void free_long(struct quire_heap *heap, struct heap_local *local, owner_t found, void *p)
 {
-    struct heap_page *page = (struct heap_page *)(found - OWNER_HEAP);
-    if (unlikely(((uintptr_t)page & KIND_BITS) != 0)) /* another's, or nobody's */
+    struct heap_page *page = heap_page_of(found);
+    if (unlikely(((uintptr_t)page & HEAP_KIND_BITS) != 0)) /* another's, or nobody's */
         free_slow(heap, p);
     else if (unlikely(page->quick_of != heap))
         free_other(heap, local, page, p);
@@ -243,19 +206,9 @@ static NOINLINE void free_long(struct quire_heap *heap, struct heap_local *local
 /* `found`: the owner that the page map knows; of an address that cannot be mapped, one outside of which it lies. */
 static ALWAYS_INLINE void free_quick(struct quire_heap *heap, struct heap_local *local, owner_t found, void *p)
 {
-    struct heap_page *page = (struct heap_page *)(found - OWNER_HEAP);
-    if (unlikely(((uintptr_t)page & KIND_BITS) != 0) || unlikely(page->quick_of != heap) || unlikely(!free_short(local, page, p)))
+    const struct heap_page *page = heap_page_of(found);
+    if (unlikely(!heap_is_quick(page, heap)) || unlikely(!heap_quick_free(local, page, p)))
         free_long(heap, local, found, p);
-}
-
-/* The same for a block whose size is told: one more compare, in a line that is read anyhow. */
-bool heap_free_sized(void *p, size_t bytes)
-{
-    struct heap_local *local = heap_tls.self;
-    struct heap_page *page = (struct heap_page *)(pagemap_find_mappable(p) - OWNER_HEAP);
-    if (unlikely(((uintptr_t)page & KIND_BITS) != 0) || unlikely(page->quick_of != &heap_of_process))
-        return false;
-    return likely(bytes <= HEAP_SMALL_MAX) && likely(page->class == heap_class_of(bytes)) && likely(free_short(local, page, p));
 }
 
 void quire_heap_free(struct quire_heap *heap, void *p)
@@ -271,4 +224,9 @@ void heap_free_any(void *p)
 void heap_free_found(uintptr_t found, void *p)
 {
     free_quick(&heap_of_process, heap_tls.self, found, p);
+}
+
+void heap_free_long(uintptr_t found, void *p)
+{
+    free_long(&heap_of_process, heap_tls.self, found, p);
 }

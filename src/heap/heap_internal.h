@@ -87,6 +87,7 @@ struct CACHE_ALIGNED heap_page {
     uint16_t bin_at;        /* where in a local the bin of its size is */
     uint8_t class;
     uint8_t state;          /* by the owner; a magazine lies where the bits would: HEAP_MAGAZINE */
+    uint16_t sizes;         /* so many: what its slots serve, slot_bytes and those below */
     union {
         size_t asked_bytes; /* large: what was asked for; of a sealed one the OS pages that this takes can be touched, and no other */
         struct quire_heap *quick_of; /* others: the heap, where a free has a short way; NULL: it has none */
@@ -114,10 +115,13 @@ struct CACHE_ALIGNED heap_bin {
     struct heap_page *partial;
 };
 
-/* A thread's first magazine of a size. */
+/* A thread's first magazine of a size; and the bin's word when it was full last. */
 struct heap_small {
     struct magazine mag;
     uintptr_t slot[HEAP_SMALL_SLOTS];
+    uint32_t in_a_row; /* how often it was full without that an alloc had come between */
+    const uint64_t *word;
+    uint64_t bits;
 };
 
 /* Blocks that this thread has freed and another local owns, linked through their first words. */
@@ -129,13 +133,13 @@ struct heap_out {
 
 struct heap_local {
     struct bias bias;
+    size_t bytes_max; /* of requests whose bins are ready */
     struct quire_heap *heap;
     atomic_addr thread;       /* whose it is; 0: idle.  Changes under the bias */
     struct heap_local *next;  /* of the heap's locals: only grows */
     struct heap_local *idle_next;
     uint32_t span_bytes, span_cookie; /* of the span that begins here; 0: home */
     bool is_secure, is_sample;
-    uint32_t bytes_max; /* of requests whose bins are ready */
     struct heap_late *late; /* secure */
     struct heap_out out[HEAP_OUT];
     struct heap_bin bin[HEAP_BINS];
@@ -172,6 +176,7 @@ struct quire_heap {
     struct quire_heap *next; /* all heaps */
     /* any thread */
     CACHE_ALIGNED atomic_size mapped_bytes, meta_bytes, peak_bytes;
+    atomic_size alone_bytes; /* the largest block that was mapped alone and freed, up to a bound: so large ones come and go */
     atomic_addr locals, sample; /* sample: the local of sampled blocks */
     atomic_u32 idle_count;
     atomic_u32 changes;  /* finished: by threads without a local, of large blocks, and by visitors */
@@ -435,6 +440,7 @@ void heap_free_secure(void *p);
 void *heap_malloc_zero(size_t bytes);
 void heap_free_any(void *p);
 void heap_free_found(uintptr_t found, void *p); /* the page map has been asked already */
+void heap_free_long(uintptr_t found, void *p); /* and there was no short way */
 void *heap_malloc_aligned(size_t bytes, size_t align_bytes);
 /*
  * Was the block asked for with this size?  `align_bytes` 0: no alignment was asked for.  False only for one that was not: of a small block of a heap that
@@ -443,8 +449,6 @@ void *heap_malloc_aligned(size_t bytes, size_t align_bytes);
 bool heap_size_fits(const void *p, size_t bytes, size_t align_bytes);
 /* The same for a block that realloc() may have left where it was: then it is not quite full. */
 bool heap_size_may_fit(const void *p, size_t bytes);
-/* Frees a small block of the default heap that has this size; false: not this way. */
-bool heap_free_sized(void *p, size_t bytes);
 
 /* ---- heap_secure.h: what is different in a secure heap ---- */
 static ALWAYS_INLINE bool heap_is_secure(const struct quire_heap *heap)

@@ -19,8 +19,11 @@
 #include "os/os.h"
 #include "os/sanitize.h"
 
-/* Blocks that have grown this large by realloc are likely to go on. */
-enum { ALONE_BYTES = 256 << 10, GUARD_MORE = 8, GROW_MAX = 1 << 30 };
+/*
+ * Blocks that have grown this large by realloc are likely to go on; unless one as large has been freed: such a size comes and goes, and the source has
+ * its pages warm, where a mapping faults each one in anew (glibc's threshold for mmap moves likewise).  Above ALONE_MOST pages are moved, never copied.
+ */
+enum { ALONE_BYTES = 256 << 10, ALONE_MOST = 8 << 20, GUARD_MORE = 8, GROW_MAX = 1 << 30 };
 
 static inline size_t guard_bytes(const struct heap_page *page)
 {
@@ -265,6 +268,8 @@ void heap_large_free(struct heap_page *page, void *p)
     sanitize_undefined(p, heap_large_bytes(page));
     heap_header_delete(heap, page);
     if (usable) {
+        if (alone && span.bytes > size_load_relaxed(&heap->alone_bytes) && span.bytes <= ALONE_MOST)
+            size_store_relaxed(&heap->alone_bytes, span.bytes);
         memory_give(heap, &span, alone);
         heap_discharge(heap, held);
     } else {
@@ -432,7 +437,7 @@ void *heap_large_resize(struct heap_page *page, size_t bytes)
         p = heap_large_start(page);
     else if (is_alone(page))
         p = remap(heap, page, all);
-    else if (all > had && all >= ALONE_BYTES && heap->own_memory && !heap_is_secure(heap))
+    else if (all > had && all >= ALONE_BYTES && all > size_load_relaxed(&heap->alone_bytes) && heap->own_memory && !heap_is_secure(heap))
         p = to_alone(heap, page, all);
     heap_change_end(heap);
     if (p) {

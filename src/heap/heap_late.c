@@ -50,9 +50,12 @@ struct heap_late_block heap_late_get(struct heap_local *local)
     return found.page ? found : ring_get(&local->late->big);
 }
 
-static void ring_verify(const struct quire_heap *heap, const struct heap_late_ring *ring)
+enum { LOOKS_WHOLE = 128, LOOK_PARTS = 8 };
+
+/* One of so many parts. */
+static void ring_verify(const struct quire_heap *heap, const struct heap_late_ring *ring, uint32_t part, uint32_t parts)
 {
-    for (uint32_t i = 0; i < 2 * ring->places; i++) {
+    for (uint32_t i = part; i < 2 * ring->places; i += parts) {
         const struct heap_late_block *place = i < ring->places ? &ring->queue[i] : &ring->mixed[i - ring->places];
         if (place->page && unlikely(!heap_secure_is_clean(place->page, place->slot)))
             heap_refuse(heap, HEAP_E6, heap_slot_at(place->page, place->slot));
@@ -63,8 +66,17 @@ void heap_late_verify(const struct heap_local *local)
 {
     if (!local->late || local->heap->is_watched)
         return;
-    ring_verify(local->heap, &local->late->small);
-    ring_verify(local->heap, &local->late->big);
+    ring_verify(local->heap, &local->late->small, 0, 1);
+    ring_verify(local->heap, &local->late->big, 0, 1);
+}
+
+void heap_late_look(struct heap_local *local)
+{
+    if (!local->late || local->heap->is_watched)
+        return;
+    uint32_t looks = local->late->small.looks++, parts = looks < LOOKS_WHOLE ? 1 : LOOK_PARTS;
+    ring_verify(local->heap, &local->late->small, looks % parts, parts);
+    ring_verify(local->heap, &local->late->big, looks % parts, parts);
 }
 
 size_t heap_late_bytes(const struct heap_local *local)

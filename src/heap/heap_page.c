@@ -66,6 +66,7 @@ static void page_setup(struct heap_page *page, struct heap_local *local, unsigne
     page->slots = slots < HEAP_SLOTS_MAX ? (uint32_t)slots : HEAP_SLOTS_MAX;
     page->words = (uint16_t)((page->slots + WORD_BITS - 1) / WORD_BITS);
     page->slot_bytes = slot_bytes;
+    page->sizes = (uint16_t)heap_class_sizes(class);
     page->reciprocal = UINT64_MAX / slot_bytes + 1;
     page->bin_at = (uint16_t)(offsetof(struct heap_local, bin) + class * sizeof(struct heap_bin));
     page->quick_of = local->is_secure || local->heap->is_watched ? NULL : local->heap;

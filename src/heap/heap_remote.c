@@ -55,13 +55,19 @@ static void push(struct heap_local *to, void *first, void *last)
     while (!addr_cas_release(&to->inbox, &head, (uintptr_t)first)); /* release [heap-inbox] */
 }
 
+static bool is_on_its_way(const void *p)
+{
+    const struct heap_page *page = heap_page_find(p);
+    return page && !heap_is_large(page) && heap_slot_of(page, p) < page->slots && ((const struct on_its_way *)p)->mark == mark_of(p);
+}
+
 /* Two threads that free one block at the same moment both see it live, and the link written last stays: the other finds its own gone. */
 static void verify_first(const struct heap_local *local, const struct heap_out *out)
 {
     const struct on_its_way *block = out->first;
     const void *next = link_of(block);
     if (unlikely(next != out->second))
-        heap_refuse(local->heap, !next || heap_page_find(next) ? HEAP_E1 : HEAP_E6, out->first);
+        heap_refuse(local->heap, !next || is_on_its_way(next) ? HEAP_E1 : HEAP_E6, out->first);
 }
 
 /* In the child of a fork, of a thread that is no more: what it was adding is there or not. */

@@ -8,7 +8,7 @@
  *
  * The decision falls only where the short way has ended anyhow, so it costs that nothing.  Code that seldom runs, where mistakes live longest, is watched
  * nearly always; code that allocates all the time, now and then (the idea of adaptive sampling: Hauswirth and Chilimbi, "Low-overhead memory leak detection
- * using adaptive statistical profiling").  What is kept back is verified at each next sample, and at each tick.
+ * using adaptive statistical profiling").  What is kept back is verified at each tick, and at each next sample: all of it by the first 128, then an eighth.
  *
  * The sample local is nobody's: used by its lock, by whatever thread.  Slots of a power of two, so that few pages are begun.
  *
@@ -71,7 +71,7 @@ void *heap_sample_alloc(struct quire_heap *heap, size_t bytes)
     unsigned class = heap_class_of((size_t)1 << log2_ceil(bytes + HEAP_CANARY_BYTES));
     struct heap_bin *bin = &sample->bin[class];
     heap_visit(sample);
-    heap_late_verify(sample);
+    heap_late_look(sample);
     void *p = heap_secure_take(bin);
     if (!p && heap_next_page(sample, class))
         p = heap_secure_take(bin);

@@ -65,7 +65,7 @@ struct heap_late_block {
     size_t slot;
 };
 struct heap_late_ring {
-    uint32_t next, places;
+    uint32_t next, places, looks;
     struct heap_late_block mixed[HEAP_LATE_MANY], queue[HEAP_LATE_MANY]; /* the first `places` of them */
 };
 struct heap_late {
@@ -92,6 +92,7 @@ void heap_late_destroy(struct heap_local *local);
 void heap_secure_flush(struct heap_local *local); /* all that is kept back becomes free */
 /* Nobody has written to what is kept back (else E6). */
 void heap_late_verify(const struct heap_local *local);
+void heap_late_look(struct heap_local *local); /* the same of all at first, of a part each time later on */
 bool heap_secure_is_clean(const struct heap_page *page, size_t slot);
 uint32_t heap_late_count(const struct heap_page *page);
 

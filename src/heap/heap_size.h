@@ -27,14 +27,19 @@ enum {
     HEAP_SLOTS_MAX = 4096 /* in a page */
 };
 
-/* The class of a request, which is at most HEAP_SMALL_MAX. */
-static ALWAYS_INLINE unsigned heap_class_of(size_t bytes)
+/* The class of a request of one byte more than these, at most HEAP_SMALL_MAX. */
+static ALWAYS_INLINE unsigned heap_class_above(size_t below)
 {
-    size_t below = bytes - (bytes != 0);
-    if (likely(bytes <= HEAP_FINE_MAX))
+    if (likely(below < HEAP_FINE_MAX))
         return (unsigned)(below / HEAP_SLOT_ALIGN);
     unsigned log2 = bits_highest(below);
     return HEAP_FINE_CLASSES + (log2 - 9) * 8 + (unsigned)(below >> (log2 - 3) & 7);
+}
+
+/* The class of a request, which is at most HEAP_SMALL_MAX. */
+static ALWAYS_INLINE unsigned heap_class_of(size_t bytes)
+{
+    return heap_class_above(bytes - (bytes != 0));
 }
 
 static inline uint32_t heap_class_bytes(unsigned class)
@@ -45,6 +50,12 @@ static inline uint32_t heap_class_bytes(unsigned class)
         return (class + 1) * HEAP_SLOT_ALIGN;
     unsigned step = class - HEAP_FINE_CLASSES;
     return (9 + step % 8) << (6 + step / 8);
+}
+
+/* How many sizes a class serves: its slots' and those below; none, too, is served by the first. */
+static inline uint32_t heap_class_sizes(unsigned class)
+{
+    return class == HEAP_ZERO ? 0 : class == 0 ? HEAP_SLOT_ALIGN + 1 : heap_class_bytes(class) - heap_class_bytes(class - 1);
 }
 
 /* The first class from that of `bytes` on whose slots are all multiples of align_bytes, at most an OS page; HEAP_CLASSES: there is none. */

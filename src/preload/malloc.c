@@ -2,7 +2,7 @@
 /*
  * malloc.c - libc's names.
  *
- *     malloc(n) ---- the heap serves? ----> heap_malloc(n)      one compare and a jump
+ *     malloc(n) ---- the heap serves? ----> heap_quick_alloc(n)      in line: one compare, and no call; then heap_malloc(n)
  *                          | no
  *                          v
  *                    by a plan? ----------> steer_alloc(n, caller)
@@ -30,10 +30,22 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* Apart, so that malloc itself reads the mode once. */
-static NOINLINE void *alloc_otherwise(size_t bytes, struct steer_call call)
+NOINLINE void *preload_alloc_long(size_t bytes, struct steer_call call)
 {
-    return preload_alloc(bytes, call);
+    return likely(preload_serves()) ? heap_malloc(bytes) : preload_alloc(bytes, call);
+}
+
+void preload_free_otherwise(void *p)
+{
+    uint32_t mode = u32_load_relaxed(&preload_mode);
+    if (mode == PRELOAD_SAMPLES)
+        heap_free_any(p);
+    else if (mode == PRELOAD_GUARDS)
+        heap_free_any(p); /* of a guarded block: by heap_strangers */
+    else if (mode == PRELOAD_STEERS)
+        steer_free(p);
+    else
+        careful_free(p);
 }
 
 static NOINLINE void *zero_otherwise(size_t count, size_t bytes, struct steer_call call)
@@ -69,7 +81,8 @@ static NOINLINE void *realloc_otherwise(void *p, size_t bytes, struct steer_call
 
 EXPORT void *malloc(size_t bytes)
 {
-    return preload_serves() ? heap_malloc(bytes) : alloc_otherwise(bytes, STEER_CALLER);
+    void *p = preload_quick_alloc(bytes);
+    return likely(p != NULL) ? p : preload_alloc_long(bytes, STEER_CALLER);
 }
 
 EXPORT void free(void *p)
@@ -172,7 +185,7 @@ EXPORT size_t malloc_usable_size(void *p)
 EXPORT void free_sized(void *p, size_t bytes);
 EXPORT void free_sized(void *p, size_t bytes)
 {
-    if (unlikely(!preload_serves()) || unlikely(!heap_free_sized(p, bytes)))
+    if (unlikely(!preload_serves()) || unlikely(!preload_quick_free_sized(p, bytes)))
         careful_free_sized(p, bytes, CAREFUL_C);
 }
 

@@ -81,9 +81,10 @@ static COLD void *new_slow(size_t bytes, size_t align_bytes)
     }
 }
 
-static NOINLINE void *new_otherwise(size_t bytes, struct steer_call call)
+static NOINLINE void *new_long(size_t bytes, struct steer_call call)
 {
-    return preload_alloc(bytes, call);
+    void *p = preload_alloc_long(bytes, call);
+    return likely(p != NULL) ? p : new_slow(bytes, 0);
 }
 
 static ALWAYS_INLINE void *new_aligned(size_t bytes, size_t align_bytes, struct steer_call call)
@@ -95,21 +96,20 @@ static ALWAYS_INLINE void *new_aligned(size_t bytes, size_t align_bytes, struct 
 
 static ALWAYS_INLINE void *new_quick(size_t bytes, struct steer_call call)
 {
-    return preload_serves() ? heap_malloc(bytes) : new_otherwise(bytes, call);
+    void *p = preload_quick_alloc(bytes);
+    return likely(p != NULL) ? p : new_long(bytes, call);
 }
 
 /* ---- new ---- */
 
 EXPORT void *_Znwm(size_t bytes)
 {
-    void *p = new_quick(bytes, STEER_CALLER);
-    return likely(p != NULL) ? p : new_slow(bytes, 0);
+    return new_quick(bytes, STEER_CALLER);
 }
 
 EXPORT void *_Znam(size_t bytes)
 {
-    void *p = new_quick(bytes, STEER_CALLER);
-    return likely(p != NULL) ? p : new_slow(bytes, 0);
+    return new_quick(bytes, STEER_CALLER);
 }
 
 EXPORT void *_ZnwmSt11align_val_t(size_t bytes, size_t align_bytes)
@@ -140,13 +140,13 @@ static COLD void *nothrow_aligned_slow(const char *name, size_t bytes, size_t al
 
 EXPORT void *_ZnwmRKSt9nothrow_t(size_t bytes, const void *tag)
 {
-    void *p = new_quick(bytes, STEER_CALLER);
+    void *p = preload_alloc_long(bytes, STEER_CALLER);
     return likely(p != NULL) ? p : nothrow_slow("_ZnwmRKSt9nothrow_t", bytes, tag);
 }
 
 EXPORT void *_ZnamRKSt9nothrow_t(size_t bytes, const void *tag)
 {
-    void *p = new_quick(bytes, STEER_CALLER);
+    void *p = preload_alloc_long(bytes, STEER_CALLER);
     return likely(p != NULL) ? p : nothrow_slow("_ZnamRKSt9nothrow_t", bytes, tag);
 }
 
@@ -173,13 +173,13 @@ static NOINLINE void delete_sized_otherwise(void *p, size_t bytes)
 {
     if (preload_steers())
         preload_free(p);
-    else if (!preload_samples() || !heap_free_sized(p, bytes))
+    else if (!preload_samples() || !preload_quick_free_sized(p, bytes))
         careful_free_sized(p, bytes, 0);
 }
 
 static ALWAYS_INLINE void delete_sized_quick(void *p, size_t bytes)
 {
-    if (unlikely(!preload_serves()) || unlikely(!heap_free_sized(p, bytes)))
+    if (unlikely(!preload_serves()) || unlikely(!preload_quick_free_sized(p, bytes)))
         delete_sized_otherwise(p, bytes);
 }
 

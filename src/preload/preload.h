@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #include "base/atomic.h"
-#include "heap/heap_internal.h"
+#include "heap/heap_quick.h"
 #include "preload/conf.h"
 #include "prof/prof.h"
 #include "steer/steer.h"
@@ -88,7 +88,7 @@ enum { CAREFUL_C = 1 }; /* an alignment: it is C's, where a block may have been 
 void careful_free_sized(void *p, size_t bytes, size_t align_bytes);
 size_t careful_usable_bytes(void *p);
 
-/* Behind preload_serves(): one compare more tells two of the others. */
+/* Where the heap does not serve alone: one compare more tells two of the others. */
 static ALWAYS_INLINE void *preload_alloc(size_t bytes, struct steer_call call)
 {
     uint32_t mode = u32_load_relaxed(&preload_mode);
@@ -104,21 +104,33 @@ static ALWAYS_INLINE void *preload_alloc(size_t bytes, struct steer_call call)
     return likely(prof_passes(bytes)) ? heap_malloc(bytes) : prof_alloc(bytes, prof_call_of(call));
 }
 
+/* malloc.c: in any mode; what has no short way. */
+void *preload_alloc_long(size_t bytes, struct steer_call call);
+COLD void preload_free_otherwise(void *p);
+
+/* While the heap serves.  NULL: not this way. */
+static ALWAYS_INLINE void *preload_quick_alloc(size_t bytes)
+{
+    return preload_serves() ? heap_quick_alloc(heap_tls.self, bytes) : NULL;
+}
+
 static ALWAYS_INLINE void preload_free(void *p)
 {
-    if (preload_serves()) {
-        heap_free_any(p);
+    if (unlikely(!preload_serves())) {
+        preload_free_otherwise(p);
         return;
     }
-    uint32_t mode = u32_load_relaxed(&preload_mode);
-    if (mode == PRELOAD_SAMPLES)
-        heap_free_any(p);
-    else if (mode == PRELOAD_GUARDS)
-        heap_free_any(p); /* of a guarded block: by heap_strangers */
-    else if (mode == PRELOAD_STEERS)
-        steer_free(p);
-    else
-        careful_free(p);
+    owner_t found = pagemap_find_mappable(p);
+    const struct heap_page *page = heap_page_of(found);
+    if (unlikely(!heap_is_quick(page, &heap_of_process)) || unlikely(!heap_quick_free(heap_tls.self, page, p)))
+        heap_free_long(found, p);
+}
+
+/* A small block of the heap that has this size; false: not this way. */
+static ALWAYS_INLINE bool preload_quick_free_sized(void *p, size_t bytes)
+{
+    const struct heap_page *page = heap_page_of(pagemap_find_mappable(p));
+    return heap_is_quick(page, &heap_of_process) && likely(heap_page_serves(page, bytes)) && likely(heap_quick_free(heap_tls.self, page, p));
 }
 
 /* ---- libc.c ---- */

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+/*
+ * heap_quick.h - the short ways of the heap, in line where they are called.
+ *
+ *     alloc:  (1) the size's class; (2) into the thread's local by its bias; (3) the top of the bin's magazine, whose mark proves that it is free
+ *     free:   (1) the page map finds the page's header; (2) it is this heap's; (3) the slot, and that one begins there, by one multiplication;
+ *             (4) neither its bit nor its first word says that it is free; (5) mark it, and put it on the bin's magazine
+ *
+ * Each ends in one of two ways: done, or nothing has changed and the long way is to be gone (heap_alloc.c, heap_free.c).  Nothing is called, so nothing has
+ * to be saved.  The magazines: slots/slots.h.
+ *
+ * Locks: none.  Not here: everything else.
+ */
+#ifndef QUIRE_HEAP_HEAP_QUICK_H
+#define QUIRE_HEAP_HEAP_QUICK_H
+
+#include "heap/heap_cache.h"
+#include "pages/pagemap.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The top of the bin's magazine; false: it is empty, or *slot is not as it was left there. */
+static ALWAYS_INLINE bool heap_magazine_pop(struct heap_bin *bin, atomic_u64 **slot)
+{
+    atomic_addr *top = (atomic_addr *)addr_load_relaxed(&bin->slots.top) - 1;
+    *slot = (atomic_u64 *)addr_load_relaxed(top);
+    if (!heap_has_mark(*slot, slots_mark(*slot, bin->slots.key)))
+        return false;
+    addr_store_relaxed(&bin->slots.top, (uintptr_t)top);
+    u64_store_relaxed(*slot, 0);
+    return true;
+}
+
+/* NULL: not this way. */
+static ALWAYS_INLINE void *heap_quick_alloc(struct heap_local *local, size_t bytes)
+{
+    size_t below = bytes - 1; /* of no bytes: too many */
+    if (unlikely(below >= local->bytes_max))
+        return NULL;
+    struct heap_bin *bin = &local->bin[heap_class_above(below)];
+    if (unlikely(!bias_enter(&local->bias)))
+        return NULL;
+    atomic_u64 *slot;
+    bool done = heap_magazine_pop(bin, &slot);
+    bias_leave(&local->bias);
+    if (unlikely(!done))
+        return NULL;
+    if (slot == NULL)
+        __builtin_unreachable(); /* it was read: who asks need not compare */
+    return slot;
+}
+
+static ALWAYS_INLINE struct heap_bin *heap_bin_of(struct heap_local *local, const struct heap_page *page)
+{
+    return (struct heap_bin *)(void *)((char *)local + page->bin_at);
+}
+
+/* A live block begins here, as far as one can see. */
+static ALWAYS_INLINE bool heap_seems_live(const struct heap_bin *bin, const struct heap_page *page, const void *p)
+{
+    size_t slot = heap_slot_of(page, p);
+    return likely(slot < page->slots) && likely(!heap_bit_is_set(page, slot)) &&
+           likely((uint32_t)u64_load_relaxed((const atomic_u64 *)p) != (uint32_t)slots_mark(p, bin->slots.key));
+}
+
+static ALWAYS_INLINE void heap_magazine_push(struct heap_bin *bin, atomic_addr *top, void *p)
+{
+    heap_mark(p, slots_mark(p, bin->slots.key));
+    addr_store_relaxed(top, (uintptr_t)p);
+    addr_store_relaxed(&bin->slots.top, (uintptr_t)(top + 1));
+}
+
+enum { HEAP_KIND_BITS = 7 };
+
+/* The header of a page that the page map says is a heap's; of any other owner: with bits of HEAP_KIND_BITS. */
+static ALWAYS_INLINE struct heap_page *heap_page_of(owner_t found)
+{
+    return (struct heap_page *)(found - OWNER_HEAP);
+}
+
+/* One whose blocks of this heap have a short way. */
+static ALWAYS_INLINE bool heap_is_quick(const struct heap_page *page, const struct quire_heap *heap)
+{
+    return likely(((uintptr_t)page & HEAP_KIND_BITS) == 0) && likely(page->quick_of == heap);
+}
+
+/* True: freed.  Whose page it is does not matter. */
+static ALWAYS_INLINE bool heap_quick_free(struct heap_local *local, const struct heap_page *page, void *p)
+{
+    struct heap_bin *bin = heap_bin_of(local, page);
+    if (unlikely(!bias_enter(&local->bias)))
+        return false;
+    atomic_addr *top = (atomic_addr *)addr_load_relaxed(&bin->slots.top);
+    bool done = heap_seems_live(bin, page, p) && likely(top < bin->slots.end);
+    if (likely(done))
+        heap_magazine_push(bin, top, p);
+    bias_leave(&local->bias);
+    return done;
+}
+
+/* A block that was asked for with so many bytes, or with others that its class serves, too. */
+static ALWAYS_INLINE bool heap_page_serves(const struct heap_page *page, size_t bytes)
+{
+    return page->slot_bytes - bytes < page->sizes;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
