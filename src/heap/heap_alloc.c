@@ -17,44 +17,18 @@
 #include "os/os.h"
 #include "os/sanitize.h"
 
-/* The lowest free slot of the bin's word, which has one.  What was its mark must not be taken for one when it is freed. */
-static ALWAYS_INLINE void *word_pop(struct heap_bin *bin, uint64_t bits)
-{
-    heap_bits_set(bin->word, bits & (bits - 1));
-    char *p = bin->base + (size_t)bits_lowest(bits) * bin->slot_bytes;
-    u64_store_relaxed((atomic_u64 *)(void *)p, 0);
-    return p;
-}
-
 /* The same where somebody may watch: then the slot cannot be touched yet, and nothing was marked. */
 static void *word_pop_inside(struct heap_local *local, unsigned class)
 {
     struct heap_bin *bin = &local->bin[class];
     uint64_t bits = *bin->word;
     if (likely(!local->heap->is_watched))
-        return word_pop(bin, bits);
+        return heap_word_pop(bin, bits);
     heap_bits_set(bin->word, bits & (bits - 1));
     return bin->base + (size_t)bits_lowest(bits) * bin->slot_bytes;
 }
 
 enum { ZERO_INLINE_MAX = 128 };
-
-/* The short way, and where the magazine is empty the bin's word.  NULL: not this way, nothing has changed. */
-static ALWAYS_INLINE void *alloc_quick(struct heap_local *local, unsigned class)
-{
-    struct heap_bin *bin = &local->bin[class];
-    if (unlikely(!bias_enter(&local->bias)))
-        return NULL;
-    atomic_u64 *slot;
-    uint64_t bits;
-    void *p = NULL;
-    if (likely(heap_magazine_pop(bin, &slot)))
-        p = slot;
-    else if (likely(slot == &slots_nothing) && likely((bits = *bin->word) != 0))
-        p = word_pop(bin, bits);
-    bias_leave(&local->bias);
-    return p;
-}
 
 /* Inside: another magazine of free slots, or the next word of the bin's page.  NULL: there is none; or *bad is not as it was left. */
 static void *alloc_next(struct heap_local *local, unsigned class, void **bad)
@@ -202,24 +176,14 @@ static NOINLINE void *alloc_slow(struct quire_heap *heap, size_t bytes)
 
 void *quire_heap_alloc(struct quire_heap *heap, size_t bytes)
 {
-    struct heap_local *local = heap_mine(heap);
-    if (likely(bytes <= local->bytes_max)) {
-        void *p = alloc_quick(local, heap_class_of(bytes));
-        if (likely(p != NULL))
-            return p;
-    }
-    return alloc_slow(heap, bytes);
+    void *p = heap_quick_alloc(heap_mine(heap), bytes);
+    return likely(p != NULL) ? p : alloc_slow(heap, bytes);
 }
 
 CACHE_ALIGNED void *heap_malloc(size_t bytes) /* what is linked before it would move it within its lines: a tenth of its time */
 {
-    struct heap_local *local = heap_tls.self;
-    if (likely(bytes <= local->bytes_max)) {
-        void *p = alloc_quick(local, heap_class_of(bytes));
-        if (likely(p != NULL))
-            return p;
-    }
-    return alloc_slow(&heap_of_process, bytes);
+    void *p = heap_quick_alloc(heap_tls.self, bytes);
+    return likely(p != NULL) ? p : alloc_slow(&heap_of_process, bytes);
 }
 
 void *heap_malloc_slow(size_t bytes)
@@ -259,7 +223,7 @@ static NOINLINE void *zero_slow(struct quire_heap *heap, size_t bytes)
 
 static ALWAYS_INLINE void *alloc_zero(struct quire_heap *heap, struct heap_local *local, size_t bytes)
 {
-    void *p = likely(bytes <= local->bytes_max) ? alloc_quick(local, heap_class_of(bytes)) : NULL;
+    void *p = heap_quick_alloc(local, bytes);
     return likely(p != NULL) ? slot_zero(p, bytes) : zero_slow(heap, bytes);
 }
 
@@ -294,7 +258,7 @@ void *quire_heap_alloc_aligned(struct quire_heap *heap, size_t bytes, size_t ali
     if (class == HEAP_CLASSES)
         return heap_large_alloc(heap, bytes, align_bytes, false);
     struct heap_local *local = heap_mine(heap);
-    void *p = heap_is_secure(heap) || heap_class_bytes(class) > local->bytes_max ? NULL : alloc_quick(local, class);
+    void *p = heap_is_secure(heap) || heap_class_bytes(class) > local->bytes_max ? NULL : heap_quick_take(local, class);
     return likely(p != NULL) ? p : alloc_class(heap, class, bytes);
 }
 

@@ -228,5 +228,6 @@ void heap_free_found(uintptr_t found, void *p)
 
 void heap_free_long(uintptr_t found, void *p)
 {
-    free_long(&heap_of_process, heap_tls.self, found, p);
+    if (p)
+        free_long(&heap_of_process, heap_tls.self, found, p);
 }

@@ -2,7 +2,8 @@
 /*
  * heap_quick.h - the short ways of the heap, in line where they are called.
  *
- *     alloc:  (1) the size's class; (2) into the thread's local by its bias; (3) the top of the bin's magazine, whose mark proves that it is free
+ *     alloc:  (1) the size's class; (2) into the thread's local by its bias; (3) the top of the bin's magazine, whose mark proves that it is free, or
+ *             the lowest free bit of the bin's word
  *     free:   (1) the page map finds the page's header; (2) it is this heap's; (3) the slot, and that one begins there, by one multiplication;
  *             (4) neither its bit nor its first word says that it is free; (5) mark it, and put it on the bin's magazine
  *
@@ -33,23 +34,38 @@ static ALWAYS_INLINE bool heap_magazine_pop(struct heap_bin *bin, atomic_u64 **s
     return true;
 }
 
-/* NULL: not this way. */
-static ALWAYS_INLINE void *heap_quick_alloc(struct heap_local *local, size_t bytes)
+/* The lowest free slot of the bin's word, which has one.  What was its mark must not be taken for one when it is freed. */
+static ALWAYS_INLINE void *heap_word_pop(struct heap_bin *bin, uint64_t bits)
 {
-    size_t below = bytes - 1; /* of no bytes: too many */
-    if (unlikely(below >= local->bytes_max))
-        return NULL;
-    struct heap_bin *bin = &local->bin[heap_class_above(below)];
+    heap_bits_set(bin->word, bits & (bits - 1));
+    char *p = bin->base + (size_t)bits_lowest(bits) * bin->slot_bytes;
+    u64_store_relaxed((atomic_u64 *)(void *)p, 0);
+    return p;
+}
+
+/* NULL: not this way. */
+static ALWAYS_INLINE void *heap_quick_take(struct heap_local *local, unsigned class)
+{
+    struct heap_bin *bin = &local->bin[class];
     if (unlikely(!bias_enter(&local->bias)))
         return NULL;
     atomic_u64 *slot;
-    bool done = heap_magazine_pop(bin, &slot);
+    uint64_t bits;
+    void *p = NULL;
+    if (likely(heap_magazine_pop(bin, &slot))) {
+        if ((p = slot) == NULL)
+            __builtin_unreachable(); /* it was read: who asks need not compare */
+    } else if (likely(slot == &slots_nothing) && likely((bits = *bin->word) != 0)) {
+        p = heap_word_pop(bin, bits);
+    }
     bias_leave(&local->bias);
-    if (unlikely(!done))
-        return NULL;
-    if (slot == NULL)
-        __builtin_unreachable(); /* it was read: who asks need not compare */
-    return slot;
+    return p;
+}
+
+static ALWAYS_INLINE void *heap_quick_alloc(struct heap_local *local, size_t bytes)
+{
+    size_t below = bytes - 1; /* of no bytes: too many */
+    return likely(below < local->bytes_max) ? heap_quick_take(local, heap_class_above(below)) : NULL;
 }
 
 static ALWAYS_INLINE struct heap_bin *heap_bin_of(struct heap_local *local, const struct heap_page *page)

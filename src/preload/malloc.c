@@ -32,7 +32,7 @@
 
 NOINLINE void *preload_alloc_long(size_t bytes, struct steer_call call)
 {
-    return likely(preload_serves()) ? heap_malloc(bytes) : preload_alloc(bytes, call);
+    return likely(preload_serves()) ? heap_malloc_slow(bytes) : preload_alloc(bytes, call);
 }
 
 void preload_free_otherwise(void *p)

@@ -126,6 +126,12 @@ EXPORT void *_ZnamSt11align_val_t(size_t bytes, size_t align_bytes)
 
 /* ---- new (std::nothrow) ---- */
 
+static ALWAYS_INLINE void *new_or_null(size_t bytes, struct steer_call call)
+{
+    void *p = preload_quick_alloc(bytes);
+    return likely(p != NULL) ? p : preload_alloc_long(bytes, call);
+}
+
 static COLD void *nothrow_slow(const char *name, size_t bytes, const void *tag)
 {
     uintptr_t library = handler_now() ? cxx_function(name) : 0;
@@ -140,13 +146,13 @@ static COLD void *nothrow_aligned_slow(const char *name, size_t bytes, size_t al
 
 EXPORT void *_ZnwmRKSt9nothrow_t(size_t bytes, const void *tag)
 {
-    void *p = preload_alloc_long(bytes, STEER_CALLER);
+    void *p = new_or_null(bytes, STEER_CALLER);
     return likely(p != NULL) ? p : nothrow_slow("_ZnwmRKSt9nothrow_t", bytes, tag);
 }
 
 EXPORT void *_ZnamRKSt9nothrow_t(size_t bytes, const void *tag)
 {
-    void *p = preload_alloc_long(bytes, STEER_CALLER);
+    void *p = new_or_null(bytes, STEER_CALLER);
     return likely(p != NULL) ? p : nothrow_slow("_ZnamRKSt9nothrow_t", bytes, tag);
 }
 

@@ -215,7 +215,7 @@ static ALWAYS_INLINE void steer_chunk_count(struct steer_chunk *chunk, size_t us
 /* The owner knows of no block that lives in it. */
 static ALWAYS_INLINE bool steer_chunk_is_dead(const struct steer_chunk *chunk)
 {
-    return (uint64_t)(int64_t)chunk->left + u64_load_relaxed(&chunk->balance) == 0;
+    return (uint64_t)(int64_t)chunk->left + u64_load_acquire(&chunk->balance) == 0; /* acquire [steer-balance] */
 }
 static ALWAYS_INLINE uint64_t steer_freed_by_others(const struct steer_chunk *chunk)
 {
