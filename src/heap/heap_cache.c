@@ -18,7 +18,7 @@
 
 #include <string.h>
 
-enum { SMALL_BYTES = 16 << 10, OWN_BYTES = 4 << 20, SPARES = 2, MISSED = WORD_BITS, IN_A_ROW = 4 };
+enum { SMALL_BYTES = 16 << 10, OWN_BYTES = 1 << 20, SPARES = 2, MISSED = WORD_BITS, IN_A_ROW = 4 };
 
 STATIC_ASSERT(offsetof(struct heap_small, slot) == sizeof(struct magazine), "the small magazine's slots");
 
