@@ -18,7 +18,7 @@
 
 #include <string.h>
 
-enum { SMALL_BYTES = 16 << 10, OWN_BYTES = 1 << 20, SPARES = 2, MISSED = WORD_BITS, IN_A_ROW = 4 };
+enum { SMALL_BYTES = 16 << 10, OWN_BYTES = 4 << 20, OWN_MOST = 128, SPARES = 2, MISSED = WORD_BITS, IN_A_ROW = 4 };
 
 STATIC_ASSERT(offsetof(struct heap_small, slot) == sizeof(struct magazine), "the small magazine's slots");
 
@@ -70,11 +70,12 @@ static void begin(struct heap_local *local, unsigned class)
     slots_set(&local->bin[class].slots, &small->mag);
 }
 
-/* How many full magazines a thread keeps for itself at most, and half of what the heap keeps for all. */
+/* How many full magazines a thread keeps for itself at most, and half of what the heap keeps for all: so much memory, and of small slots no more arrays. */
 static uint32_t own_max(const struct heap_local *local, unsigned class)
 {
     bool is_turning = u32_load_relaxed(&local->heap->of_class[class].turning) != 0;
-    return is_turning ? OWN_BYTES / heap_class_bytes(class) / MAGAZINE_SLOTS + 1 : 0;
+    uint32_t most = OWN_BYTES / heap_class_bytes(class) / MAGAZINE_SLOTS + 1;
+    return !is_turning ? 0 : most < OWN_MOST ? most : OWN_MOST;
 }
 
 /* ---- to the pages ---- */
