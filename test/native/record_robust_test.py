@@ -161,6 +161,22 @@ int main(void) {
     assert len(list(tmp_path.glob("trace.qtr.*"))) == 60
 
 
+def test_a_thread_cancelled_inside_malloc_leaves_the_recorder_in_order(tmp_path):
+    programs = pathlib.Path(__file__).resolve().parents[1] / "preload" / "programs"
+    program = build(tmp_path, (programs / "life.c").read_text(), flags=["-I", str(programs)])
+    done, trace = record(tmp_path, [program, "cancel", "100"])
+    assert done.returncode == 0
+    facts = analyse(trace)["trace"]
+    assert facts["complete"] and facts["lost_events"] == 0 and facts["threads"] > 50
+
+
+def test_a_program_that_fills_blocks_faster_than_they_are_packed_has_a_whole_trace_too(tmp_path, busy):
+    done, trace = record(tmp_path, [busy, "exit", "3000000"])
+    assert done.returncode == 5
+    facts = analyse(trace)["trace"]
+    assert facts["complete"] and facts["events"] >= 3000000 * 1.9 and facts["lost_events"] == 0
+
+
 def test_an_existing_file_is_never_overwritten(tmp_path, busy):
     (tmp_path / "trace.qtr").write_text("precious")
     _, trace = record(tmp_path, [busy, "return", "10"])

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """record_test.py - the recorder and the analyser on programs whose allocations are known to the last one."""
+import subprocess
 import pytest
 from record_kit import analyse, analyse_raw, build, program_ops, record, site
 
@@ -223,6 +224,59 @@ def test_the_global_order_is_kept_so_that_played_by_it_nobody_ever_waits(tmp_pat
                 filled -= {slot} if kind == 5 else set()
         at[thread] += ops
     assert at == [count for _, count, _, _ in directory]
+
+
+def test_a_block_that_the_first_other_thread_made_is_never_freed_before_it_was_there(tmp_path):
+    source = r"""
+#include <pthread.h>
+#include <stdlib.h>
+static void *made(int n) { return malloc(n); }
+static void *work(void *unused) { (void)unused; return made(77); }
+int main(void) {
+    void *got; pthread_t t;
+    pthread_create(&t, 0, work, 0);
+    for (int i = 0; i < 100000; i++) free(malloc(i % 100)); /* fast: events share the clock's readings */
+    pthread_join(t, &got); free(got);
+    for (int i = 0; i < 1003; i++) free(malloc(i % 100));
+    return 0;
+}
+"""
+    program = build(tmp_path, source)
+    for attempt in range(10):
+        _, trace = record(tmp_path, [program], tmp_path / f"{attempt}.qtr")
+        report = analyse(trace)
+        assert site(report, "made")["cross_thread_frees"] == 1
+        assert report["trace"]["unknown_frees"] == 0 and report["trace"]["missed_frees"] == 0
+
+
+def test_ages_are_measured_although_fast_calls_share_a_reading_of_the_clock(tmp_path):
+    source = r"""
+#include <stdlib.h>
+#include <unistd.h>
+static void *p[1000];
+static void fill(void) { for (int i = 0; i < 1000; i++) p[i] = malloc(50); }
+int main(void) { fill(); usleep(200000); for (int i = 0; i < 1000; i++) free(p[i]); return 0; }
+"""
+    _, trace = record(tmp_path, [build(tmp_path, source)])
+    analyse(trace, "--profile", tmp_path / "profile.json")
+    life = site(analyse(trace), "fill")["lifetime_ns"]
+    assert life["p50"] > 1e8 and life["max"] < 3e11
+
+
+def test_a_stack_through_code_without_unwind_information_is_whole(tmp_path):
+    (tmp_path / "bare.c").write_text("#include <stdlib.h>\nvoid *bare(int n) { volatile int room[20]; room[n] = n; return malloc(room[n] + 1); }\n")
+    subprocess.run(["cc", "-O1", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-fno-omit-frame-pointer", "-c", "bare.c"], cwd=tmp_path, check=True)
+    source = r"""
+#include <stdlib.h>
+#include <string.h>
+void *bare(int n);
+static __attribute__((noinline)) void *outer(int n) { char room[500]; memset(room, n, sizeof room); void *p = bare(n); if (room[n] == 9) abort(); return p; }
+static __attribute__((noinline)) void *outermost(int n) { void *p = outer(n); if (!p) abort(); return p; }
+int main(void) { for (int i = 0; i < 300; i++) free(outermost(i % 8)); return 0; }
+"""
+    _, trace = record(tmp_path, [build(tmp_path, source, flags=["-fomit-frame-pointer", str(tmp_path / "bare.o")])])
+    stack = [frame.partition(" ")[0].partition("+")[0] for frame in site(analyse(trace), "bare")["stack"]]
+    assert stack[:4] == ["bare", "outer", "outermost", "main"]
 
 
 def test_a_slot_is_reused_within_a_thread_so_a_program_has_as_many_slots_as_live_objects(tmp_path):

@@ -15,7 +15,7 @@ import tracefile
 import ui
 from errors import EnvironmentLacks, UsageError
 
-HELP = "run a program and keep a trace of its allocations (measured: 1.1 to 1.8 times the CPU time; 5 to 9 times, where a program does little else than allocate)"
+HELP = "run a program and keep a trace of its allocations (measured: 1.1 to 2 times the CPU time; up to 3 times, where stacks are deep and ever others, or a program does nothing but allocate)"
 TAKES_PROGRAM = True
 EPILOG = """The trace is NAME.qtr in this directory unless -o says otherwise; further processes of the program
 get NAME.qtr.PID. Exit: the program's own status; 128+n when signal n ended it; 126, 127 when it cannot be run;

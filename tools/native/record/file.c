@@ -27,6 +27,9 @@
 #include "record.h"
 
 #define ZSTD_LEVEL          1
+#define ZSTD_LEVEL_NONE     (-(1 << 17))  // the lowest: a frame that holds the bytes as they are, nearly
+#define PLAIN_BYTES_MAX     (128u << 20)  // of a trace; what comes after is packed, whatever that costs
+#define PLAIN_SHARE         6u            // packing may take one part in so many of the time in which a block fills
 #define DESCRIPTOR_FLOOR    800  // out of the way of programs that expect 3, 4, 5
 #define PACKED_BYTES_MAX    (QTR_LIVE_BLOCK_BYTES + 4096)
 #define MAPPINGS_MAX        8192
@@ -45,6 +48,8 @@ static struct {
     size_t zstd_bytes;
     struct qtr_live *mapped[MAPPINGS_MAX];
     unsigned mapped_count;
+    uint64_t pack_ticks;  // that packing a block takes: the last one's
+    unsigned plain;       // blocks in a row that were not packed
 } file = {.descriptor = -1};
 
 static void *map_private(size_t bytes) {
@@ -297,18 +302,35 @@ struct qtr_live *rec_file_live_block(void) {
     return live;
 }
 
+/*
+ * What this block is packed at. A program that does nothing but allocate fills blocks faster than they can be packed: then they are kept
+ * as they are while the trace is small, and every 64th is packed to see what that takes now.
+ */
+static int level_for(const struct qtr_live *live) {
+    uint64_t filled_in = rec_tick() - live->block.first_tick;
+    bool is_plain = file.pack_ticks * PLAIN_SHARE > filled_in && rec_header->file_bytes < PLAIN_BYTES_MAX &&
+                    (rec_config.limit_bytes == 0 || rec_header->file_bytes < rec_config.limit_bytes / 8) && file.plain < 64;
+    file.plain = is_plain ? file.plain + 1 : 0;
+    return is_plain ? ZSTD_LEVEL_NONE : ZSTD_LEVEL;
+}
+
 bool rec_file_pack(struct qtr_live *live) {
     if (rec_header->stop != QTR_STOP_NONE) {
         return false;
     }
     uint32_t used = (uint32_t)live->part_and_used, part = (uint32_t)(live->part_and_used >> 32);
     struct qtr_block *block = (struct qtr_block *)(void *)file.out;
-    ZSTD_CCtx_setParameter(file.zstd, ZSTD_c_compressionLevel, ZSTD_LEVEL);
+    int level = level_for(live);
+    uint64_t began = rec_tick();
+    ZSTD_CCtx_setParameter(file.zstd, ZSTD_c_compressionLevel, level);
     ZSTD_CCtx_setParameter(file.zstd, ZSTD_c_checksumFlag, 1);
     size_t packed = ZSTD_compress2(file.zstd, block + 1, PACKED_BYTES_MAX - sizeof *block, live + 1, used);
     if (ZSTD_isError(packed)) {
         rec_stop_locked(QTR_STOP_MEMORY);
         return false;
+    }
+    if (level == ZSTD_LEVEL) {
+        file.pack_ticks = rec_tick() - began;
     }
     size_t bytes = (sizeof *block + packed + 15) & ~(size_t)15;
     memset((unsigned char *)(block + 1) + packed, 0, bytes - sizeof *block - packed);

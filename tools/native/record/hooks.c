@@ -20,6 +20,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "cache.h"
 #include "event.h"
 
 #define BOOT_BYTES (64u * 1024)
@@ -108,19 +109,21 @@ static inline bool wanted(void) {
         .bp = *(const uintptr_t *)__builtin_frame_address(0)                                                           \
     }
 
-static inline void put_alloc(struct rec_event event, struct rec_frame frame) {
+static REC_INLINE void put_alloc(struct rec_event event, const struct rec_frame frame) {
     struct rec_thread *thread = rec_thread_get();
     if (REC_LIKELY(thread != NULL)) {
         event.stack = rec_stack(thread, frame);
-        event.tick = rec_tick();
-        rec_event_put(thread, &event);
+        event.tick = rec_tick_of(thread);
+        rec_event_put(thread, event);
     }
 }
 
-static inline void put_release(unsigned kind, const void *p, uint64_t tick) {
+/* `tick` 0: now. */
+static REC_INLINE void put_release(unsigned kind, const void *p, uint64_t tick) {
     struct rec_thread *thread = rec_thread_get();
     if (REC_LIKELY(thread != NULL)) {
-        rec_event_put(thread, &(struct rec_event){.kind = kind, .address = (uintptr_t)p, .tick = tick});
+        tick = tick != 0 ? tick : rec_tick_of(thread);
+        rec_event_put(thread, (struct rec_event){.kind = kind, .address = (uintptr_t)p, .tick = tick});
     }
 }
 
@@ -161,7 +164,7 @@ REC_EXPORT void free(void *p) {
     bool record = wanted() && p != NULL;
     rec_busy++;
     if (REC_LIKELY(record)) {
-        put_release(QTR_FREE, p, rec_tick());
+        put_release(QTR_FREE, p, 0);
     }
     next.free(p);
     rec_busy--;
@@ -177,13 +180,16 @@ static void *boot_realloc(void *old, size_t bytes) {
     return p;
 }
 
-static inline void *realloc_from(void *old, size_t bytes, struct rec_frame frame) {
+static __attribute__((noinline)) void *realloc_from(void *old, size_t bytes, struct rec_frame frame) {
     if (REC_UNLIKELY(booting() || is_boot(old))) {
         return boot_realloc(old, bytes);
     }
     bool record = wanted();
     rec_busy++;
-    uint64_t before = record ? rec_tick() : 0;
+    if (REC_UNLIKELY(record && rec_self == NULL)) {
+        rec_thread_slow();  // rec_many has to be set before the block is given back
+    }
+    uint64_t before = record && atomic_load_explicit(&rec_many, memory_order_relaxed) ? rec_tick() : 0;
     void *p = next.realloc(old, bytes);
     if (REC_LIKELY(record && p != NULL)) {
         if (old != NULL) {
@@ -211,7 +217,7 @@ REC_EXPORT void *reallocarray(void *old, size_t count, size_t bytes) {
     return realloc_from(old, whole, CALLER_FRAME());
 }
 
-static inline void put_aligned(void *p, size_t align_bytes, size_t bytes, struct rec_frame frame) {
+static __attribute__((noinline)) void put_aligned(void *p, size_t align_bytes, size_t bytes, struct rec_frame frame) {
     unsigned align_log2 = align_bytes > 1 ? 63u - (unsigned)__builtin_clzll(align_bytes) : 0u;
     put_alloc((struct rec_event){.kind = QTR_ALIGNED, .align_log2 = align_log2 & 31u, .address = (uintptr_t)p,
                                  .size = bytes}, frame);

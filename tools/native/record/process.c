@@ -37,9 +37,11 @@ struct rec_config rec_config;
 _Atomic int rec_on;
 REC_TLS unsigned rec_busy;
 bool rec_clock_is_tsc;
+_Atomic bool rec_many;
 
 static _Atomic uint32_t lock_holder;  // tid, 0: free
 static unsigned lock_depth;
+static int lock_cancel_state;  // the holder's before it took the lock
 static _Atomic int fork_pending, unwinding;
 static char path_absolute[PATH_MAX];
 
@@ -193,9 +195,12 @@ bool rec_lock_try(void) {
         lock_depth++;
         return true;
     }
+    int cancel_state = 0;  // writing and waiting are points of cancellation; malloc is none, and the lock would stay taken
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
     for (unsigned spins = 0; !atomic_compare_exchange_weak(&lock_holder, &free_lock, me); spins++) {
         free_lock = 0;
         if (spins == LOCK_SPINS + LOCK_WAIT_MS * 10) {
+            pthread_setcancelstate(cancel_state, NULL);
             return false;
         }
         if (spins < LOCK_SPINS) {
@@ -205,12 +210,15 @@ bool rec_lock_try(void) {
         }
     }
     lock_depth = 1;
+    lock_cancel_state = cancel_state;
     return true;
 }
 
 void rec_unlock(void) {
     if (--lock_depth == 0) {
+        int cancel_state = lock_cancel_state;
         atomic_store_explicit(&lock_holder, 0, memory_order_release);
+        pthread_setcancelstate(cancel_state, NULL);
     }
 }
 

@@ -4,7 +4,8 @@
  *
  *   hooks.c    malloc and friends: call the next allocator, hand one event to thread.c
  *   thread.c   a thread's live block and the encoding of events
- *   stack.c    the current call stack as a number, fast        rules.c   how to step over one return address
+ *   cache.h    the current call stack as a number, fast        stack.c   the same where the cache does not know it
+ *   rules.c    how to step over one return address
  *   meta.c     stacks, modules, thread names into the trace    file.c    the trace file itself
  *   process.c  start, configuration, the one lock, fork, exit
  *
@@ -19,17 +20,19 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/single_threaded.h>
 #include <time.h>
 
 #include "../trace/format.h"
 
 #define REC_LIKELY(x)   __builtin_expect(!!(x), 1)
 #define REC_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define REC_INLINE      inline __attribute__((always_inline))
 #define REC_EXPORT      __attribute__((visibility("default")))
 #define REC_TLS         __thread __attribute__((tls_model("initial-exec")))
 
 #define REC_TICK_SHIFT 3u  // a tick of about 3 ns: finer than any hand-over between threads
+#define REC_UNTIMED    7u  // events that may follow a reading of the clock with its tick
+#define REC_NEAR_TICKS 128u  // about a third of a microsecond: calls that follow each other faster share a reading
 
 /* Where a call came from: all that walking a stack needs on x86-64. */
 struct rec_frame {
@@ -46,6 +49,8 @@ struct rec_thread {
     unsigned char *flush_at;  // from here on an event might not fit
     uint64_t last_tick;
     uint64_t last_word;  // address / 8 of the previous event
+    uint32_t untimed_left;  // further events with last_tick
+    uint32_t untimed;       // how many they were after the last reading: 0 or REC_UNTIMED
     struct qtr_live *live;
     struct rec_stack_cache *cache;
     uintptr_t stack_low, stack_high;
@@ -66,6 +71,7 @@ extern struct rec_config rec_config;
 extern _Atomic int rec_on;         // 1: events are wanted
 extern REC_TLS unsigned rec_busy;  // > 0: this thread is inside the recorder
 extern bool rec_clock_is_tsc;
+extern _Atomic bool rec_many;  // more than one thread has allocated; who gets another thread's block sees this set
 void rec_start(void);
 bool rec_lock_try(void);
 void rec_unlock(void);
@@ -96,7 +102,7 @@ void rec_thread_named(uint32_t tid, const char *name);
 extern REC_TLS struct rec_thread *rec_self;
 
 /* --- stack.c --- */
-uint32_t rec_stack(struct rec_thread *thread, struct rec_frame frame);
+uint32_t rec_stack_slow(struct rec_thread *thread, const struct rec_frame *frame);  // not in the cache (cache.h)
 bool rec_stack_start(void);
 void rec_stack_forget(bool forked);
 struct rec_stack_cache *rec_stack_cache_create(void);
@@ -137,10 +143,26 @@ static inline uint64_t rec_tick(void) {
     if (REC_UNLIKELY(!rec_clock_is_tsc)) {
         return rec_clock_ns(CLOCK_MONOTONIC) >> REC_TICK_SHIFT;
     }
-    if (!__libc_single_threaded) {
+    if (atomic_load_explicit(&rec_many, memory_order_relaxed)) {
         __builtin_ia32_lfence();
     }
     return __builtin_ia32_rdtsc() >> REC_TICK_SHIFT;
+}
+
+/*
+ * The tick of this thread's next event. While one thread alone allocates the order of events is that of its stream, and only their age is
+ * read from ticks: where calls follow each other fast one reading serves eight, and the age of the other seven is off by what these took.
+ */
+static REC_INLINE uint64_t rec_tick_of(struct rec_thread *thread) {
+    bool is_alone = !atomic_load_explicit(&rec_many, memory_order_relaxed);
+    if (REC_LIKELY(thread->untimed_left > 0 && is_alone)) {
+        thread->untimed_left--;
+        return thread->last_tick;
+    }
+    uint64_t tick = rec_tick();
+    bool is_near = tick - thread->last_tick < (uint64_t)REC_NEAR_TICKS * (thread->untimed + 1);
+    thread->untimed = thread->untimed_left = is_near && is_alone ? REC_UNTIMED : 0;
+    return tick;
 }
 
 /* This thread's state with room for two events, or NULL. */

@@ -111,6 +111,23 @@ static bool step_by_libunwind(struct rec_frame *frame, uintptr_t *bp_slot) {
     return true;
 }
 
+/*
+ * Code without unwind information is stepped by libunwind along the chain of frame pointers, and it says a wrong sp then. The right one is
+ * above the saved bp; `bp_slot` is where that lies.
+ */
+static void sp_mend(const struct rec_frame *before, struct rec_frame *after, uintptr_t high, uintptr_t *bp_slot) {
+    uintptr_t bp = before->bp;
+    if (bp < before->sp || bp > high - 16 || (bp & 7) != 0) {
+        return;
+    }
+    const uintptr_t *saved = (const uintptr_t *)bp;
+    bool is_said = after->sp > before->sp && after->sp <= high && *(const uintptr_t *)(after->sp - 8) == after->ip;
+    if (!is_said && saved[0] == after->bp && saved[1] == after->ip) {
+        after->sp = bp + 16;
+        *bp_slot = bp;
+    }
+}
+
 static int32_t distance(uintptr_t from, uintptr_t to) {
     intptr_t d = (intptr_t)(to - from);
     return d > INT32_MIN && d < INT32_MAX ? (int32_t)d : NO_RULE;
@@ -148,6 +165,9 @@ static enum rec_step step_slow(struct rec_frame *frame, struct rec_bounds *bound
     bool stepped = step_by_libunwind(frame, &bp_slot);
     rec_unwind_end();
     bool is_signal = stepped && is_file_code && is_signal_return(before.ip);
+    if (stepped && !is_signal) {
+        sp_mend(&before, frame, bounds->high, &bp_slot);
+    }
     if (rules_used >= RULES_USED) {
         rec_rules_forget();
     }

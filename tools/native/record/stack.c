@@ -11,10 +11,7 @@
  *   last walk    main | parse | value | list | value | list | value       outermost first; a step begins at the other end
  *                                        ^ met here: what lies left of it stays, what lies right was walked anew
  *
- *   cache entry { ip sp | id n | low 32 bits of each address | slot offsets } x 1024, two for each call
- *
  * Invariants:
- *   C1  slots of an entry lie above its sp and within the thread's own stack: always readable by that thread
  *   C2  a stack's number never changes and is defined in the trace before its first event is written
  *
  * Two stacks whose 64-bit hash is equal would be taken for one; with a million stacks the odds are 1 : 10^7.
@@ -22,40 +19,18 @@
  */
 #include <sys/mman.h>
 
-#include "record.h"
+#include "cache.h"
 
-#define CACHE_LOG2  10
-#define CACHE       (1u << CACHE_LOG2)
 #define TABLE_LOG2  20
 #define TABLE       (1u << TABLE_LOG2)
 #define STACKS_MAX  (TABLE / 2)  // further ones get number 0, counted as unknown
 #define SLOT_STEP   8u
-#define STEPS_MAX   64u   // further than a stack is kept, so that the next walks have something to meet
-#define WALK_MAX    256u  // frames that are remembered
 #define SUM_FACTOR  UINT64_C(0x9fb21c651e98df25)
+#define POWER_2(x)  ((x) * (x))
+#define POWER_4(x)  POWER_2(POWER_2(x))
+#define SUM_FACTOR_KEPT (POWER_4(POWER_4(SUM_FACTOR)) * POWER_2(POWER_4(SUM_FACTOR)))  // to the power of QTR_FRAMES_MAX
 
-struct cache_entry {
-    uintptr_t ip, sp;
-    uint32_t id;
-    uint32_t count;  // slots: frames but the innermost
-    uint32_t low_bits[QTR_FRAMES_MAX];
-    uint16_t offset[QTR_FRAMES_MAX];  // of a slot from sp, in words
-};
-
-/* One frame: its return address and where that lay (0: in no slot), sp and bp in it. */
-struct walked {
-    uintptr_t ip, slot, sp, bp;
-};
-
-/* `sum` of a frame: of the addresses from the outermost to it, so that those of any run of frames are two of them. */
-struct rec_stack_cache {
-    struct cache_entry entry[CACHE];
-    struct walked step[STEPS_MAX];  // innermost first: this walk's, until they are put behind the last one's
-    struct walked last[WALK_MAX];
-    uint64_t sum[WALK_MAX];
-    unsigned count;  // frames of the last walk; 0: there is none
-    bool is_rooted;  // its first frame is the thread's outermost
-};
+static_assert(QTR_FRAMES_MAX == 24, "SUM_FACTOR_KEPT is 16 and 8 of SUM_FACTOR");
 
 struct table_entry {
     _Atomic uint64_t hash;
@@ -104,27 +79,11 @@ void rec_stack_cache_clear(struct rec_stack_cache *cache) {
     memset(cache, 0, sizeof *cache);
 }
 
-/* The first of the two entries that may hold this call: the newer one; the older one follows it. */
-static inline struct cache_entry *cache_place(struct rec_stack_cache *cache, const struct rec_frame *frame) {
-    uint64_t mixed = (frame->ip ^ frame->sp << 20 ^ frame->sp >> 4) * 0x9e3779b97f4a7c15u;
-    return &cache->entry[(mixed >> (64 - CACHE_LOG2)) & ~(uint64_t)1];
-}
-
-static inline bool cache_holds(const struct cache_entry *entry, const struct rec_frame *frame) {
-    if (entry->ip != frame->ip || entry->sp != frame->sp) {
-        return false;
-    }
-    const uintptr_t *base = (const uintptr_t *)frame->sp;
-    for (uint32_t i = 0; i < entry->count; i++) {
-        if ((uint32_t)base[entry->offset[i]] != entry->low_bits[i]) {
-            return false;
-        }
-    }
-    return true;
-}
-
 static void cache_fill(struct cache_entry *entry, const struct rec_frame *frame, const struct walk *walk) {
     entry->ip = 0;
+    entry->hint = 0;
+    entry->offset[0] = 0;  // a stack of one frame: its own first word, which the caller owns
+    entry->low_bits[0] = (uint32_t)*(const uintptr_t *)frame->sp;
     for (unsigned i = 1; i < walk->count; i++) {
         uintptr_t words = (frame_at(walk, i)->slot - frame->sp) / SLOT_STEP;
         if (words > UINT16_MAX) {
@@ -133,7 +92,7 @@ static void cache_fill(struct cache_entry *entry, const struct rec_frame *frame,
         entry->offset[i - 1] = (uint16_t)words;
         entry->low_bits[i - 1] = (uint32_t)frame_at(walk, i)->ip;
     }
-    entry->count = walk->count - 1;
+    entry->count = (uint16_t)(walk->count - 1);
     entry->sp = frame->sp;
     entry->ip = frame->ip;
 }
@@ -207,11 +166,7 @@ static bool walk_by_rules(struct rec_stack_cache *cache, struct rec_frame frame,
 static uint64_t walk_hash(const struct rec_stack_cache *cache, unsigned count) {
     uint64_t hash = cache->sum[cache->count - 1];
     if (cache->count > count) {
-        uint64_t factor = 1;
-        for (unsigned i = 0; i < count; i++) {
-            factor *= SUM_FACTOR;
-        }
-        hash -= cache->sum[cache->count - 1 - count] * factor;
+        hash -= cache->sum[cache->count - 1 - count] * SUM_FACTOR_KEPT;  // then count == QTR_FRAMES_MAX
     }
     hash = (hash ^ hash >> 32 ^ count) * SUM_FACTOR;
     return (hash ^ hash >> 29) | 1;  // 0 marks a free place
@@ -237,11 +192,11 @@ static void slots_of(const struct walk *walk, uintptr_t sp, uint16_t words[QTR_S
 }
 
 static uint32_t slots_hash(const uint16_t words[QTR_SLOTS_MAX]) {
-    uint64_t hash = 0;
-    for (unsigned i = 0; i < QTR_SLOTS_MAX; i++) {
-        hash = (hash ^ words[i]) * 0x9fb21c651e98df25u;
-    }
-    return (uint32_t)(hash >> 32) | 1;
+    uint64_t half[2];
+    static_assert(sizeof half == QTR_SLOTS_MAX * sizeof words[0], "two multiplications take them all");
+    memcpy(half, words, sizeof half);
+    uint64_t hash = (half[0] * SUM_FACTOR ^ half[0] >> 32) + half[1] * 0x9e3779b97f4a7c15u;
+    return (uint32_t)(hash * SUM_FACTOR >> 32) | 1;
 }
 
 /* A known stack whose return addresses lay elsewhere this time: said once. */
@@ -280,8 +235,17 @@ static uint32_t number_new(uint64_t hash, const struct walk *walk, const uint16_
     return id;
 }
 
-static __attribute__((noinline)) uint32_t stack_slow(struct rec_thread *thread, struct rec_frame frame,
-                                                     struct cache_entry *entry) {
+/* The stack is not its set's newest. */
+__attribute__((noinline)) uint32_t rec_stack_slow(struct rec_thread *thread, const struct rec_frame *from) {
+    struct rec_frame frame = *from;
+    struct cache_set *set = cache_set_of(thread->cache, frame.ip, frame.sp);
+    for (unsigned way = 1; way < WAYS; way++) {
+        unsigned at = (set->newest + way) % WAYS;
+        if (cache_holds(&set->entry[at], frame.ip, frame.sp)) {
+            set->newest = at;
+            return set->entry[at].id;
+        }
+    }
     struct rec_bounds bounds = {.thread_low = thread->stack_low, .thread_high = thread->stack_high};
     bounds.high = rec_bounds_high(&bounds, frame.sp);
     struct rec_stack_cache *cache = thread->cache;
@@ -293,10 +257,12 @@ static __attribute__((noinline)) uint32_t stack_slow(struct rec_thread *thread, 
     walk.innermost = &cache->last[cache->count - 1];
     walk.count = cache->count < QTR_FRAMES_MAX ? cache->count : QTR_FRAMES_MAX;
     uint64_t hash = walk_hash(cache, walk.count);
-    uint16_t words[QTR_SLOTS_MAX];
-    slots_of(&walk, frame.sp, words);
     struct table_entry *known = table_place(hash);
     bool is_known = atomic_load_explicit(&known->hash, memory_order_relaxed) == hash;
+    uint16_t words[QTR_SLOTS_MAX];
+    if (!is_known || known->slots_hash != SLOTS_DIFFER) {
+        slots_of(&walk, frame.sp, words);
+    }
     uint32_t id = is_known ? known->id : number_new(hash, &walk, words);
     if (is_known && known->slots_hash != SLOTS_DIFFER && known->slots_hash != slots_hash(words)) {
         slots_differ(known, words);
@@ -304,7 +270,8 @@ static __attribute__((noinline)) uint32_t stack_slow(struct rec_thread *thread, 
     if (id == 0) {
         rec_header->unknown_stacks++;
     } else if (walk.cacheable) {
-        entry[1] = entry[0];
+        set->newest = (set->newest + WAYS - 1) % WAYS;  // the way that waited longest, where they are right in turn
+        struct cache_entry *entry = &set->entry[set->newest];
         entry->id = id;
         cache_fill(entry, &frame, &walk);
     }
@@ -312,15 +279,4 @@ static __attribute__((noinline)) uint32_t stack_slow(struct rec_thread *thread, 
         cache->count = 0;
     }
     return id;
-}
-
-uint32_t rec_stack(struct rec_thread *thread, struct rec_frame frame) {
-    struct cache_entry *entry = cache_place(thread->cache, &frame);
-    if (REC_LIKELY(cache_holds(entry, &frame))) {
-        return entry->id;
-    }
-    if (cache_holds(entry + 1, &frame)) {
-        return entry[1].id;
-    }
-    return stack_slow(thread, frame, entry);
 }

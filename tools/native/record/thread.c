@@ -53,6 +53,7 @@ static void stream_begin(struct rec_thread *thread, uint32_t part) {
     live->block.first_tick = base;
     memcpy(data, &base, sizeof base);
     thread->part = part;
+    thread->untimed = thread->untimed_left = 0;
     thread->last_tick = base;
     thread->last_word = 0;
     thread->cursor = data + sizeof base;
@@ -152,6 +153,7 @@ static struct rec_thread *thread_create_locked(void) {
     thread->tid = tid;
     thread->number = ++table.numbers;
     rec_header->threads = table.numbers;
+    atomic_store_explicit(&rec_many, table.numbers > 1, memory_order_relaxed);
     stack_bounds(thread);
     memset(thread->name, 0, sizeof thread->name);
     stream_begin(thread, 0);
