@@ -82,7 +82,7 @@ static NOINLINE void free_shared(struct steer_chunk *chunk, const void *p)
     unsigned tag = __atomic_exchange_n(at, TAG_FREED, __ATOMIC_ACQ_REL);
     if (unlikely(!is_live(tag)))
         refuse(tag, p);
-    if (unlikely(u64_add_seq_cst(&chunk->balance, -(uint64_t)tag) == tag)) {
+    if (unlikely(u64_add_seq_cst(&chunk->balance, -(uint64_t)tag) == tag)) { /* release [steer-balance] */
         int kept = errno;
         steer_chunk_dead(chunk);
         errno = kept;
