@@ -212,7 +212,7 @@ static ALWAYS_INLINE void steer_chunk_count(struct steer_chunk *chunk, size_t us
     chunk->left += (int32_t)((uint32_t)used - chunk->used);
     chunk->used = (uint32_t)used;
 }
-/* The owner knows of no block that lives in it. */
+/* The owner knows of no block that lives in it; what others did with its blocks before they freed them is done. */
 static ALWAYS_INLINE bool steer_chunk_is_dead(const struct steer_chunk *chunk)
 {
     return (uint64_t)(int64_t)chunk->left + u64_load_acquire(&chunk->balance) == 0; /* acquire [steer-balance] */

@@ -184,10 +184,12 @@ def test_plain_rounds_see_which_of_two_commands_takes_less():
     assert tables.saved(times["60000"], times["15000"]) > 25
 
 
-def test_rounds_begin_one_further_on_each_time():
+def test_each_round_has_every_run_once_and_their_order_changes():
     order = []
-    prediction.in_rounds({name: lambda _, name=name: order.append(name) or 1.0 for name in "abc"}, 3, False)
-    assert "".join(order) == "abcbcacab"
+    prediction.in_rounds({name: lambda _, name=name: order.append(name) or 1.0 for name in "abc"}, 8, False)
+    rounds = ["".join(order[i : i + 3]) for i in range(0, 24, 3)]
+    assert {"".join(sorted(names)) for names in rounds} == {"abc"} and len(order) == 24
+    assert len(set(rounds)) > 2
 
 
 def test_a_run_that_fails_is_no_measurement():

