@@ -38,12 +38,10 @@ NOINLINE void *preload_alloc_long(size_t bytes, struct steer_call call)
 void preload_free_otherwise(void *p)
 {
     uint32_t mode = u32_load_relaxed(&preload_mode);
-    if (mode == PRELOAD_SAMPLES)
-        heap_free_any(p);
-    else if (mode == PRELOAD_GUARDS)
-        heap_free_any(p); /* of a guarded block: by heap_strangers */
-    else if (mode == PRELOAD_STEERS)
+    if (mode == PRELOAD_STEERS)
         steer_free(p);
+    else if (mode == PRELOAD_SAMPLES || mode == PRELOAD_GUARDS)
+        heap_free_any(p); /* of a guarded block: by heap_strangers */
     else
         careful_free(p);
 }

@@ -106,7 +106,7 @@ static ALWAYS_INLINE void *preload_alloc(size_t bytes, struct steer_call call)
 
 /* malloc.c: in any mode; what has no short way. */
 void *preload_alloc_long(size_t bytes, struct steer_call call);
-COLD void preload_free_otherwise(void *p);
+void preload_free_otherwise(void *p);
 
 /* While the heap serves.  NULL: not this way. */
 static ALWAYS_INLINE void *preload_quick_alloc(size_t bytes)

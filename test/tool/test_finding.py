@@ -9,6 +9,7 @@ import advise.advice as advice
 import finding
 import measure
 import rounds
+import steering
 import trytable
 from finding import Finding
 from measure import Estimate
@@ -51,6 +52,14 @@ def test_the_row_that_saves_most_stands_for_the_verdict_and_any_gain_makes_a_yes
     assert found_of(contest_of(a=0.8, steered=0.9)).verdict.name == "a"
     other = found_of(contest_of(a=0.8, steered=1.2)).verdict
     assert (other.name, other.verdict.word) == ("a", advice.YES)
+
+
+@pytest.mark.parametrize(("timed_s", "sampled", "needless"), [(0.1, None, 10), (0.1, 50, 10), (0.4, 50, 30), (0.4, 15, 0)])
+def test_frees_that_code_would_not_make_save_no_more_than_what_allocation_takes(timed_s, sampled, needless):
+    counted = steering.Counters(9, 9, 9, timed_s * 1e9, 0, 1, 0)
+    contest = contest_of(steered=0.8)
+    found = Finding(contest, outcome_of(contest), sampled and Estimate(sampled, sampled, sampled), steered=finding.Steered(None, counted))
+    assert found.needless_percent == pytest.approx(needless, abs=0.2)
 
 
 def test_the_models_error_is_what_it_says_of_a_row_that_was_run_less_what_the_run_says():

@@ -66,11 +66,17 @@ class Finding:
 
     @property
     def needless_percent(self):
-        """What the frees cost that changed code would not make, in percent of the CPU time; None where they were not timed."""
+        """
+        What the frees cost that changed code would not make, in percent of the CPU time; None where they were not timed. One alone takes longer than many
+        side by side; with them the plan cannot save more than all that allocation was seen to take.
+        """
         counted = self.steered.counted if self.steered else None
         if counted is None or counted.needless_free_ns is None:
             return None
-        return 100 * counted.needless_free_ns / 1e9 / max(self.program_s.value, 1e-6)
+        timed = 100 * counted.needless_free_ns / 1e9 / max(self.program_s.value, 1e-6)
+        if self.sampled is None or not self.has(STEERED):
+            return timed
+        return max(0.0, min(timed, self.sampled.value - self.saving(STEERED).value))
 
     # what was modelled
 
