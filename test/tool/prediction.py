@@ -6,6 +6,7 @@ prediction.py - is it true? What `try` prints beside what plain runs of the same
     python3 test/tool/prediction.py --programs -o open.json              the open programs of prediction_programs.py
     python3 test/tool/prediction.py --programs --sealed -o sealed.json   the others: once, at the very end
     python3 test/tool/prediction.py --pairs FOLDER -o pairs.json         programs changed as advised (prediction_pairs.py)
+    python3 test/tool/prediction.py --mallocs --rounds 7                 the programs on each malloc, without `try`: CPU time over libc's
     python3 test/tool/prediction.py --document open.json sealed.json     the Markdown again, nothing is run
 
 First `quire try --json --no-report`, then rounds of the program on libc's malloc and on each preload, in an order drawn anew for each (a run
@@ -17,6 +18,7 @@ Not a test: it takes minutes and a quiet machine.  Not here: judging and tables 
 import argparse
 import datetime
 import json
+import math
 import os
 import pathlib
 import random
@@ -24,6 +26,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+from statistics import median
 
 import prediction_programs as programs
 import prediction_tables as tables
@@ -31,6 +34,7 @@ from prediction_pairs import made
 from toolkit import BUILD, TOOL
 
 import pace  # of the tool, whose folder toolkit puts on the path
+import peers
 
 ROUNDS = 21
 MODELLED_ROW, CARRIED_OUT_ROW, FREES_LEFT_OUT_ROW = "mix", "steered", "steered, frees left out"
@@ -141,6 +145,23 @@ def pair_measured(pair, args):
     return {**found, **in_rounds(runs, args.rounds, found.get("serial", False))}
 
 
+def mallocs(args):
+    """A line for each program, open and sealed: CPU time over libc's on each malloc; and the geometric means."""
+    libraries = {"libc": None, **{peer.name: peer.path for peer in peers.with_drop_in()}}
+    logs = {name: [] for name in libraries}
+    for program in programs.chosen(False) + programs.chosen(True):
+        if args.only and programs.name_of(program) not in args.only:
+            continue
+        command, source, prepare = programs.ready(program, programs.FOLDER)
+        runs = {name: lambda cpus, library=library: cpu_s(command, source, prepare, library, None, cpus) for name, library in libraries.items()}
+        times = in_rounds(runs, args.rounds, True)["times"]
+        over = {name: median(b / a for a, b in zip(times["libc"], times[name])) for name in libraries}
+        print(f"{programs.name_of(program):16}", *(f"{name} {ratio:.3f}" for name, ratio in over.items() if name != "libc"), flush=True)
+        for name, ratio in over.items():
+            logs[name].append(math.log(ratio))
+    print(f"{'geometric mean':16}", *(f"{name} {math.exp(sum(found) / len(found)):.3f}" for name, found in logs.items() if name != "libc"))
+
+
 def load():
     """The machine's load of the last minute."""
     return round(os.getloadavg()[0], 2)
@@ -174,6 +195,7 @@ def arguments():
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--programs", action="store_true", help="the open programs chosen by rule")
     what.add_argument("--pairs", metavar="FOLDER", help="where changed programs are, or will be built")
+    what.add_argument("--mallocs", action="store_true", help="open and sealed programs on each malloc, without try")
     what.add_argument("--document", nargs="+", type=pathlib.Path, metavar="FILE", help="print stored results")
     parser.add_argument("--sealed", action="store_true", help="with --programs: the sealed ones instead")
     parser.add_argument("--only", action="append", metavar="NAME", help="this one of them")
@@ -182,7 +204,7 @@ def arguments():
     parser.add_argument("--stdout", choices=("null", "pipe"), default="null", help="where plain runs of --programs write (null)")
     parser.add_argument("-o", "--output", type=pathlib.Path, metavar="FILE", help="results as JSON")
     args = parser.parse_args()
-    if not args.document and not args.output:
+    if not args.document and not args.mallocs and not args.output:
         parser.error("give -o FILE")
     return args
 
@@ -192,6 +214,8 @@ def main():
     args = arguments()
     if args.document:
         print(tables.text([json.loads(path.read_text(encoding="utf-8")) for path in args.document]))
+    elif args.mallocs:
+        mallocs(args)
     elif args.pairs:
         pairs = [(pair.name, pair) for pair in made(args.pairs, args.only or ())]
         carry_out("pairs", pairs, pair_measured, args)
