@@ -177,6 +177,7 @@ struct quire_heap {
     /* any thread */
     CACHE_ALIGNED atomic_size mapped_bytes, meta_bytes, peak_bytes;
     atomic_size alone_bytes; /* the largest block that was mapped alone and freed, up to a bound: so large ones come and go */
+    atomic_size copies, ends; /* since then, of blocks that could be: grown by a copy; freed, by that or by the caller */
     atomic_addr locals, sample; /* sample: the local of sampled blocks */
     atomic_u32 idle_count;
     atomic_u32 changes;  /* finished: by threads without a local, of large blocks, and by visitors */

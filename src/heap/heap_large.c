@@ -21,9 +21,10 @@
 
 /*
  * Blocks that have grown this large by realloc are likely to go on; unless one as large has been freed: such a size comes and goes, and the source has
- * its pages warm, where a mapping faults each one in anew (glibc's threshold for mmap moves likewise).  Above ALONE_MOST pages are moved, never copied.
+ * its pages warm, where a mapping faults each one in anew (glibc's threshold for mmap moves likewise).  Above ALONE_MOST pages are moved, never copied;
+ * and below again when blocks are copied many times before their caller frees them, as those that grow by small steps.
  */
-enum { ALONE_BYTES = 256 << 10, ALONE_MOST = 8 << 20, GUARD_MORE = 8, GROW_MAX = 1 << 30 };
+enum { ALONE_BYTES = 256 << 10, ALONE_MOST = 8 << 20, COPIES_SOME = 16, COPIES_EACH = 8, GUARD_MORE = 8, GROW_MAX = 1 << 30 };
 
 static inline size_t guard_bytes(const struct heap_page *page)
 {
@@ -268,6 +269,7 @@ void heap_large_free(struct heap_page *page, void *p)
     sanitize_undefined(p, heap_large_bytes(page));
     heap_header_delete(heap, page);
     if (usable) {
+        size_add_relaxed(&heap->ends, span.bytes >= ALONE_BYTES);
         if (alone && span.bytes > size_load_relaxed(&heap->alone_bytes) && span.bytes <= ALONE_MOST)
             size_store_relaxed(&heap->alone_bytes, span.bytes);
         memory_give(heap, &span, alone);
@@ -401,6 +403,20 @@ static void *sealed_move(struct quire_heap *heap, struct heap_page *page, size_t
     return to;
 }
 
+/* Whether a block of the source had better be copied, as it grows, than mapped alone. */
+static bool is_to_be_copied(struct quire_heap *heap, size_t bytes)
+{
+    if (bytes > size_load_relaxed(&heap->alone_bytes))
+        return false;
+    size_t copies = size_add_relaxed(&heap->copies, 1) + 1, ends = size_load_relaxed(&heap->ends);
+    if (copies <= COPIES_SOME + COPIES_EACH * (ends > copies ? ends - copies : 0))
+        return true;
+    size_store_relaxed(&heap->alone_bytes, 0);
+    size_store_relaxed(&heap->copies, 0);
+    size_store_relaxed(&heap->ends, 0);
+    return false;
+}
+
 /* NULL: not this way. */
 static void *sealed_resize(struct quire_heap *heap, struct heap_page *page, size_t bytes)
 {
@@ -437,7 +453,7 @@ void *heap_large_resize(struct heap_page *page, size_t bytes)
         p = heap_large_start(page);
     else if (is_alone(page))
         p = remap(heap, page, all);
-    else if (all > had && all >= ALONE_BYTES && all > size_load_relaxed(&heap->alone_bytes) && heap->own_memory && !heap_is_secure(heap))
+    else if (all > had && all >= ALONE_BYTES && heap->own_memory && !heap_is_secure(heap) && !is_to_be_copied(heap, all))
         p = to_alone(heap, page, all);
     heap_change_end(heap);
     if (p) {

@@ -127,6 +127,63 @@ TEST(HeapRealloc, a_string_that_grows_by_small_steps_is_copied_few_times)
     quire_heap_free(heap, p);
 }
 
+/* What blocks hold of the source; one that is mapped alone holds nothing of it. */
+static size_t taken()
+{
+    struct quire_source_stats stats;
+    quire_source_stats(quire_source_default(), &stats);
+    return stats.taken_bytes;
+}
+
+/* The heap's only block is mapped alone. */
+static bool is_alone(size_t before) { return taken() < before + 250000; }
+
+/* One that grew into a mapping of its own is freed: its size comes and goes from now on. */
+static void come_and_go(Heap &heap, size_t bytes)
+{
+    size_t before = taken();
+    char *p = grow(heap, nullptr, 300000);
+    EXPECT_FALSE(is_alone(before));
+    p = grow(heap, p, bytes);
+    EXPECT_TRUE(is_alone(before));
+    quire_heap_free(heap, p);
+}
+
+TEST(HeapRealloc, a_large_size_that_comes_and_goes_is_mapped_alone_once)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "there nothing grows in place";
+    Heap heap;
+    come_and_go(heap, 400000);
+    size_t before = taken();
+    for (int i = 0; i < 200; i++) {
+        char *p = grow(heap, grow(heap, nullptr, 300000), 390000);
+        ASSERT_FALSE(is_alone(before)) << i;
+        quire_heap_free(heap, p);
+    }
+    char *larger = grow(heap, grow(heap, nullptr, 300000), 500000);
+    EXPECT_TRUE(is_alone(before));
+    quire_heap_free(heap, larger);
+}
+
+TEST(HeapRealloc, a_large_block_that_grows_by_small_steps_is_mapped_alone_after_some)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "there nothing grows in place";
+    Heap heap;
+    come_and_go(heap, 4 * mib);
+    size_t before = taken(), copied = 0;
+    char *p = grow(heap, nullptr, 300000);
+    for (size_t bytes = 304096; bytes < 4 * mib; bytes += 4096) {
+        p = grow(heap, p, bytes);
+        ASSERT_NE(p, nullptr);
+        copied += !is_alone(before);
+    }
+    EXPECT_GT(copied, 0u);
+    EXPECT_LT(copied, 40u);
+    quire_heap_free(heap, p);
+}
+
 TEST(HeapRealloc, many_large_blocks_grow_beside_each_other)
 {
     Heap heap;
