@@ -80,7 +80,7 @@ def run(machine, command):
     print(f"$ {command}", flush=True)
     kept = {name: os.environ[name] for name in SETTINGS if name in os.environ}
     environment = {"HOME": "/srv", "PATH": PATH, "TERM": "dumb", **kept}
-    return subprocess.run(["chroot", machine, "sh", "-c", f"cd /srv/quire && {command}"], env=environment, stdin=subprocess.DEVNULL).returncode
+    return subprocess.run(["chroot", machine, "sh", "-c", f"cd /srv/quire || exit 1; {command}"], env=environment, stdin=subprocess.DEVNULL).returncode
 
 
 if __name__ == "__main__":
