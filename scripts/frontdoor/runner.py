@@ -8,6 +8,7 @@ Invariants: R1  status is None until the step has ended, then 0 or the status of
             R2  a step whose status is not 0 counts at least one failure, crash or not.
             R3  what a step starts has every signal at its default, none blocked, umask 022, and a Python that
                 keeps what it compiled, whoever called ./quire (nohup, a shell's background, cron).
+            R4  a second try replaces no first one: both logs stay, and what passed at the second is named at the end.
 """
 
 import os
@@ -22,6 +23,8 @@ QUIET_S = 540  # no test and no line of a log takes as long on a busy machine: i
 LIMIT_S = 3600
 LOOKS_S = 1
 NOW = "QUIRE_TEST_NOW"  # the file in which test/conftest.py writes which test runs
+FAILED = "QUIRE_TEST_FAILED"  # and which have failed, each name with a zero byte behind it
+AGAIN_MAX = 3  # more failures than that are no chance
 _STARTED = re.compile(r"^ +Start +(\d+): (\S+)", re.MULTILINE)
 _ENDED = re.compile(r"^ *\d+/\d+ Test +#(\d+):", re.MULTILINE)
 _CTEST = re.compile(r"\d+% tests passed, (\d+) tests? failed out of (\d+)")
@@ -76,6 +79,10 @@ class Step:
 
     def read_counts(self, text, status):
         return status
+
+    def again(self):
+        """A step that tries anew what failed in this one; None: there is no second try."""
+        return None
 
     def report(self):
         verdict = "ok  " if self.status == 0 else "FAIL"
@@ -178,6 +185,26 @@ class Pytest(Step):
         super().__init__(root, f"pytest {suite}" + (f" {index + 1}/{count}" if count > 1 else ""), after)
         self.files = pytest_files(root / "test" / suite)[index::count]
 
+    def failures(self):
+        """The tests that failed, each once."""
+        noted = self.log.with_suffix(".failed")
+        names = noted.read_text(encoding="utf-8").split("\0") if noted.exists() else []
+        return list(dict.fromkeys(name for name in names if name))
+
+    def again(self):
+        """
+        A step of the few tests that failed here, for when nothing else runs; None where that would prove nothing. What
+        measures CPU time is disturbed by what runs beside it; a race or a fault is not what this suite is there for:
+        those have theirs under ctest, which has no second try.
+        """
+        names = self.failures()
+        if self.status != 1 or not 0 < len(names) <= AGAIN_MAX or len(names) != self.failed:
+            return None
+        step = Pytest(self.root, self.name.split()[1], [])
+        step.name, step.files = f"{self.name}, again", names
+        step.log = say.fresh_log(self.root, f"{self.log.stem}-again")
+        return step
+
     def commands(self):
         command = [
             venv.python_of(self.root),
@@ -192,6 +219,8 @@ class Pytest(Step):
             "no:cacheprovider",
             "--confcutdir",
             self.root / "test",
+            "--rootdir",  # what the names of tests begin at
+            self.root,
         ]
         return [command + (["-k", self.expression] if self.expression else []) + self.files]
 
@@ -228,7 +257,7 @@ def _run_logged(command, root, log):
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env={**os.environ, NOW: str(log.with_suffix(".now"))},
+            env={**os.environ, NOW: str(log.with_suffix(".now")), FAILED: str(log.with_suffix(".failed"))},
         )
         began = time.time()
         while True:

@@ -118,11 +118,12 @@ def tail(log):
 
 
 def fresh_log(root, name):
-    """The path of a step's log, emptied."""
+    """The path of a step's log, emptied; what stood beside it of an earlier run is gone, too."""
     log = root / "build" / "log" / f"{name}.txt"
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
-        log.unlink(missing_ok=True)
+        for path in (log, log.with_suffix(".failed")):
+            path.unlink(missing_ok=True)
     except OSError as problem:
         raise Stopped(
             f"cannot write {log}: {problem.strerror}; use a checkout that you may write to"

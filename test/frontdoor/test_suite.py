@@ -128,6 +128,41 @@ def test_a_failing_test_shows_its_log_and_fails_the_run(house):
     assert done.stdout.splitlines()[-1].startswith("0 passed, 1 failed")
 
 
+def test_what_fails_beside_others_is_tried_again_alone_and_named(house, monkeypatch):
+    monkeypatch.delenv("QUIRE_TEST_LONG", raising=False)
+    shutil.copy(REAL_ROOT / "test" / "conftest.py", house.root / "test" / "conftest.py")
+    once = "import pathlib, pytest\n@pytest.mark.parametrize('n', ['a b', '[::]'])\ndef test_a(n):\n"
+    once += "    seen = pathlib.Path(__file__ + '.seen')\n    if n == 'a b':\n        return\n"
+    once += "    if not seen.exists():\n        seen.touch()\n        assert 'here' == 'there'\n"
+    house.write("test/tool/test_a.py", once)
+    done = house.run("test", "tool")
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, done.stdout
+    assert "assert 'here' == 'there'" in done.stdout, "the first failure is shown all the same"
+    assert [line.split()[:3] for line in lines if "again" in line] == [["ok", "pytest", "tool,"]]
+    assert lines[-2].startswith("unsteady: ") and "test_a.py::test_a[[::]]" in lines[-2]
+    assert lines[-1].startswith("2 passed, 0 failed")
+
+
+@pytest.mark.parametrize(("long", "failing"), [("1", 1), ("", runner.AGAIN_MAX + 1)])
+def test_long_runs_and_many_failures_get_no_second_try(house, monkeypatch, long, failing):
+    monkeypatch.setenv("QUIRE_TEST_LONG", long)
+    shutil.copy(REAL_ROOT / "test" / "conftest.py", house.root / "test" / "conftest.py")
+    house.write("test/tool/test_a.py", f"import pytest\n@pytest.mark.parametrize('n', range({failing}))\ndef test_a(n):\n    assert 0\n")
+    done = house.run("test", "tool")
+    assert done.returncode == 1 and "again" not in done.stdout
+    assert done.stdout.splitlines()[-1].startswith(f"0 passed, {failing} failed")
+
+
+def test_what_fails_twice_fails(house, monkeypatch):
+    monkeypatch.delenv("QUIRE_TEST_LONG", raising=False)
+    shutil.copy(REAL_ROOT / "test" / "conftest.py", house.root / "test" / "conftest.py")
+    house.write("test/tool/test_a.py", "def test_a():\n    assert 'here' == 'there'\ndef test_b():\n    pass\n")
+    done = house.run("test", "tool")
+    assert done.returncode == 1 and "FAIL pytest tool, again" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("1 passed, 1 failed")
+
+
 def test_a_build_that_fails_fails_what_waits_for_it(house):
     house.write("CMakeLists.txt", "this is not cmake\n")
     done = house.run("test", "unit", "asan")

@@ -26,6 +26,7 @@ from measure import Estimate
 from version import VERSION
 
 PACE_APART_PERCENT = 5  # below it the CPU kept its pace
+NEEDLESS_PERCENT_MIN = 0.1  # frees that cost less are not worth a line
 NOTHING = "nothing worth looking at"
 
 
@@ -232,7 +233,7 @@ class Report:
             return []
         lines = [f"  {trytable.shown(row.name)}, {ui.percent(row.saving.value)}: {self.how(row.name)}"]
         needless = self.finding.needless_percent
-        if row.name == rounds.STEERED and needless is not None:
+        if row.name == rounds.STEERED and needless is not None and needless >= NEEDLESS_PERCENT_MIN:
             frees = ui.count(self.steered.counted.needless_frees)
             lines.append(
                 f"    its {frees} frees of what lies in arenas are still called, for {ui.percent(needless)}: "
