@@ -21,9 +21,10 @@
  *   A4  a mark is not rewound past
  *   A5  mapped == used + free + lost + meta, and no more than the limit
  *   A6  the cursor is a multiple of 16
+ *   A7  is about strings (arena_text.c)
  *
  * Locks: none: one thread at a time.  Named ones take the list's at their birth and end, where it is kept (arena_list.c).
- * Not here: where spans come from and how large they are (arena_span.c), looking (arena_look.c), going back (arena_back.c).
+ * Not here: where spans come from and how large they are (arena_span.c), strings (arena_text.c), looking (arena_look.c), going back (arena_back.c).
  */
 #define QUIRE_ARENA_INLINE 0 /* here is the function itself */
 #include <errno.h>
@@ -285,53 +286,6 @@ void *quire_arena_alloc_zero(struct quire_arena *arena, size_t count, size_t byt
     return p;
 }
 
-/* Is one of the eight bytes zero?  (The sum borrows into a byte's top bit only from a zero below it.) */
-static ALWAYS_INLINE bool has_zero_byte(uint64_t word)
-{
-    return ((word - UINT64_C(0x0101010101010101)) & ~word & UINT64_C(0x8080808080808080)) != 0;
-}
-
-enum { SHORT_STRING_BYTES = 64, LEAST_PAGE_BYTES = 4096 };
-
-/*
- * Short strings, which are most, are measured and copied in one pass: 16 bytes at a time straight to the cursor, until they hold the zero.  Blocks
- * are multiples of 16, so the last step stays inside its block.  It may read past the string's end, but not past its page.  NULL: not that easy.
- */
-static ALWAYS_INLINE char *strdup_short(struct quire_arena *arena, const char *string)
-{
-    char *p = arena->window.cursor;
-    if (unlikely((size_t)(arena->window.end - p) < SHORT_STRING_BYTES ||
-                 ((uintptr_t)string & (LEAST_PAGE_BYTES - 1)) > LEAST_PAGE_BYTES - SHORT_STRING_BYTES))
-        return NULL;
-    for (size_t at = 0; at < SHORT_STRING_BYTES; at += ARENA_ALIGN_BYTES) {
-        uint64_t low, high;
-        memcpy(&low, string + at, sizeof low);
-        memcpy(&high, string + at + sizeof low, sizeof high);
-        memcpy(p + at, &low, sizeof low);
-        memcpy(p + at + sizeof low, &high, sizeof high);
-        if (has_zero_byte(low) || has_zero_byte(high)) {
-            arena->window.cursor = p + at + ARENA_ALIGN_BYTES;
-            return p;
-        }
-    }
-    arena->zero_from = arena->zero_from > p + SHORT_STRING_BYTES ? arena->zero_from : p + SHORT_STRING_BYTES; /* tried in vain, but written */
-    return NULL;
-}
-
-NO_SANITIZE char *quire_arena_strdup(struct quire_arena *arena, const char *string)
-{
-    if (unlikely(!string)) {
-        errno = EINVAL;
-        return NULL;
-    }
-    char *copy = strdup_short(arena, string);
-    if (likely(copy != NULL))
-        return copy;
-    size_t bytes = strlen(string) + 1;
-    copy = arena_alloc_fast(arena, bytes);
-    return likely(copy) ? memcpy(copy, string, bytes) : NULL;
-}
-
 void *quire_arena_memdup(struct quire_arena *arena, const void *from, size_t bytes)
 {
     if (unlikely(!from && bytes != 0)) {
@@ -350,6 +304,8 @@ static bool arena_resize_last(struct quire_arena *arena, char *old, size_t old_b
     size_t redzone = arena->watched ? REDZONE_BYTES : 0;
     size_t had = align_up(old_bytes ? old_bytes : 1, ARENA_ALIGN_BYTES) + redzone;
     size_t need = align_up(new_bytes ? new_bytes : 1, ARENA_ALIGN_BYTES) + redzone;
+    if (old + had == arena->text_end) /* a string: others may come to lie behind it */
+        return false;
     if (old + had != arena->window.cursor || (size_t)(old - (char *)arena->current) >= arena->current->span.bytes ||
         need > (size_t)(arena->span_end - old))
         return false;

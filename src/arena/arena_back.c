@@ -24,6 +24,7 @@ struct quire_arena_mark quire_arena_mark(const struct quire_arena *arena)
     struct quire_arena *marked = (struct quire_arena *)(uintptr_t)arena; /* a mark changes nothing that a caller could see */
     marked->marked_bytes = arena_chain_bytes(arena);
     marked->marked_large = arena->large;
+    arena_text_close(marked);
     return (struct quire_arena_mark){.arena = arena,
                                      .birth = arena->birth,
                                      .epoch = arena->epoch,
@@ -92,6 +93,7 @@ static void cursor_back(struct quire_arena *arena, struct arena_span *span, char
     struct arena_span *from = arena->current;
     from->zero_from = arena->zero_from > arena->window.cursor ? arena->zero_from : arena->window.cursor;
     arena_enter(arena, span, cursor);
+    arena_text_close(arena);
     if (arena->watched)
         for (const struct arena_span *s = span;; s = s->next) {
             const char *start = s == span ? cursor : arena_span_data(arena, s);

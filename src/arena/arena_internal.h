@@ -41,6 +41,7 @@ struct quire_arena {
     /* the fast path, first because it is compiled into callers: `end` is the end of the current span, or `cursor` itself when somebody watches
      * (os/sanitize.h) */
     struct quire_arena_window window;
+    char *text, *text_end; /* where the next string goes, if it fits (arena_text.c); NULL: nowhere */
     /* the slow path */
     struct arena_span *current, *first, *furthest; /* furthest: of the chain, in this round */
     struct arena_span *large, *large_spare;
@@ -102,6 +103,12 @@ static inline size_t arena_chain_bytes(const struct quire_arena *arena)
 static inline uint64_t arena_position(const struct quire_arena *arena)
 {
     return arena_chain_bytes(arena) + arena->large_count * ARENA_ALIGN_BYTES;
+}
+
+/* The next string lies behind all that is there now. */
+static inline void arena_text_close(struct quire_arena *arena)
+{
+    arena->text = arena->text_end = NULL;
 }
 
 /* arena_span.c */

@@ -93,6 +93,8 @@ const char *quire_arena_check(const struct quire_arena *arena)
         return "arena A2 the cursor lies in the current span";
     if ((uintptr_t)arena->window.cursor % ARENA_ALIGN_BYTES != 0)
         return "arena A6 the cursor is a multiple of 16";
+    if (arena->text > arena->text_end || (arena->text && !quire_arena_owns(arena, arena->text_end - 1)))
+        return "arena A7 the next string's place lies in a block of this round";
     struct quire_arena_stats sums;
     quire_arena_stats(arena, &sums);
     if (sums.mapped_bytes != sums.used_bytes + sums.free_bytes + sums.lost_bytes + sums.meta_bytes ||

@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/compiler.h"
+
 enum { WORD_BITS = 64 };
 
 static inline unsigned bits_lowest(uint64_t word) /* word != 0 */
@@ -115,6 +117,20 @@ static inline void bits_set_one(uint64_t *words, size_t bit)
 static inline void bits_clear_one(uint64_t *words, size_t bit)
 {
     words[bit / WORD_BITS] &= ~(UINT64_C(1) << (bit % WORD_BITS));
+}
+
+/* Sixteen bytes, and the places of those that are zero: bit i is byte i. */
+typedef char bytes16 __attribute__((vector_size(16)));
+static inline unsigned bytes16_zeros(bytes16 bytes)
+{
+#if CPU_X86_64
+    return (unsigned)__builtin_ia32_pmovmskb128(bytes == 0);
+#else
+    unsigned zeros = 0;
+    for (unsigned i = 0; i < sizeof bytes; i++)
+        zeros |= (unsigned)(bytes[i] == 0) << i;
+    return zeros;
+#endif
 }
 
 /* Set, and clear, the bits [from, to); from < to.  Clearing goes downwards: see bitmap.c. */

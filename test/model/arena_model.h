@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <string>
 #include <vector>
 
 #include <quire/arena.h>
@@ -40,7 +41,9 @@ public:
     void step(Choices &random)
     {
         unsigned op = unsigned(random.below(100));
-        if (op < 60)
+        if (op < 10)
+            text(random);
+        else if (op < 60)
             alloc(random, op);
         else if (op < 75)
             resize(random);
@@ -97,6 +100,18 @@ private:
         }
         MUST(uintptr_t(p) % align == 0);
         add(p, bytes);
+    }
+
+    void text(Choices &random)
+    {
+        std::string wanted(random.below(10) ? random.below(40) : some_size(random), char('a' + value % 26));
+        const char *made = random.below(3) ? quire_arena_strdup(arena, wanted.c_str()) : quire_arena_printf(arena, "%s", wanted.c_str());
+        if (!made) {
+            MUST(limit != 0);
+            return;
+        }
+        MUST(made == wanted);
+        add(const_cast<char *>(made), wanted.size() + 1);
     }
 
     void add(void *p, size_t bytes)

@@ -455,24 +455,3 @@ TEST(Arena, marks_nest_a_thousand_deep)
         quire_arena_rewind(arena, marks[i]);
     EXPECT_EQ(arena.stats().used_bytes, 16 + redzone());
 }
-
-TEST(Arena, strings_of_every_length_and_place_are_copied_whole_and_nothing_beyond)
-{
-    Arena arena;
-    void *two;
-    ASSERT_EQ(os_map(2 * page, page, &two), 0);
-    ASSERT_EQ(os_unmap(static_cast<char *>(two) + page, page), 0); /* reading past the page's end would stop the process */
-    char *end = static_cast<char *>(two) + page;
-    for (size_t gap : {size_t(0), size_t(1), size_t(7), size_t(15), size_t(16), size_t(63), size_t(64), size_t(200)})
-        for (size_t length = 0; length + gap + 1 <= 300; length++) {
-            char *string = end - gap - length - 1;
-            memset(string, 'q', length);
-            string[length] = 0;
-            char *copy = quire_arena_strdup(arena, string);
-            ASSERT_EQ(strlen(copy), length);
-            ASSERT_TRUE(all_bytes(copy, length, 'q'));
-            char *zeroed = static_cast<char *>(quire_arena_alloc_zero(arena, 1, 100));
-            ASSERT_TRUE(all_bytes(zeroed, 100, 0)) << "after a string of " << length;
-        }
-    os_unmap(two, page);
-}
