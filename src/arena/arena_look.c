@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "arena/arena_internal.h"
+#include "base/abi.h"
 #include "base/align.h"
 #include "pages/pagemap.h"
 
@@ -24,9 +25,8 @@ static void sum_chain(const struct quire_arena *arena, const struct arena_span *
     *(span == arena->current ? &sums->free_bytes : &sums->lost_bytes) += (size_t)(end - used_end);
 }
 
-void quire_arena_stats(const struct quire_arena *arena, struct quire_arena_stats *out)
+static void sum_all(const struct quire_arena *arena, struct quire_arena_stats *out)
 {
-    arena_verify(arena, "A1 asked: not a live arena");
     *out = (struct quire_arena_stats){
         .mapped_bytes = arena->mapped_bytes, .peak_bytes = arena->mapped_bytes_peak, .limit_bytes = arena->limit_bytes};
     bool past = false;
@@ -50,6 +50,15 @@ void quire_arena_stats(const struct quire_arena *arena, struct quire_arena_stats
         out->spans++;
         out->meta_bytes += arena->rewound_span->span.bytes;
     }
+}
+
+void quire_arena_stats(const struct quire_arena *arena, struct quire_arena_stats *out)
+{
+    static const struct abi_layout layout = ABI_LAYOUT(quire_arena_stats, large_spans);
+    struct quire_arena_stats own = {.struct_bytes = sizeof own};
+    arena_verify(arena, "A1 asked: not a live arena");
+    sum_all(arena, &own);
+    abi_write(&layout, &own, out);
 }
 
 bool quire_arena_owns(const struct quire_arena *arena, const void *p)
@@ -93,8 +102,8 @@ const char *quire_arena_check(const struct quire_arena *arena)
         return "arena A2 the cursor lies in the current span";
     if ((uintptr_t)arena->window.cursor % ARENA_ALIGN_BYTES != 0)
         return "arena A6 the cursor is a multiple of 16";
-    struct quire_arena_stats sums;
-    quire_arena_stats(arena, &sums);
+    struct quire_arena_stats sums = {.struct_bytes = sizeof sums};
+    sum_all(arena, &sums);
     if (sums.mapped_bytes != sums.used_bytes + sums.free_bytes + sums.lost_bytes + sums.meta_bytes ||
         sums.used_bytes != arena_chain_bytes(arena) + arena->large_bytes)
         return "arena A5 mapped == used + free + lost + meta";

@@ -75,7 +75,7 @@ TEST(SlabHandleDeathTest, used_after_destroy)
         opts.name = "conn", opts.flags = flags;
         quire_slab *slab = quire_slab_create(64, &opts);
         void *p = quire_slab_alloc(slab), *batch[2] = {p, nullptr};
-        struct quire_slab_stats stats;
+        struct quire_slab_stats stats = {.struct_bytes = sizeof stats};
         quire_slab_destroy(slab);
         EXPECT_DEATH(quire_slab_alloc(slab), e5);
         EXPECT_DEATH(quire_slab_alloc_zero(slab), e5);

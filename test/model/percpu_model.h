@@ -407,7 +407,7 @@ private:
 
     struct quire_percpu_stats stats() const
     {
-        struct quire_percpu_stats out;
+        struct quire_percpu_stats out = {.struct_bytes = sizeof out};
         quire_percpu_stats(pool, &out);
         return out;
     }

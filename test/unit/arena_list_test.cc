@@ -38,7 +38,7 @@ quire_arena *named(const char *name, size_t limit_bytes = 0)
 
 void expect_same(const quire_arena *arena)
 {
-    struct quire_arena_stats stats;
+    struct quire_arena_stats stats = {.struct_bytes = sizeof stats};
     quire_arena_stats(arena, &stats);
     std::vector<arena_glance> seen = glances();
     ASSERT_EQ(seen.size(), 1u);

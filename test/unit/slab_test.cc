@@ -23,7 +23,7 @@ int refusal(size_t element_bytes, quire_slab_opts opts = {})
 
 size_t taken_by_default()
 {
-    struct quire_source_stats stats;
+    struct quire_source_stats stats = {.struct_bytes = sizeof stats};
     quire_source_stats(quire_source_default(), &stats);
     return stats.taken_bytes;
 }
