@@ -47,18 +47,18 @@ struct quire_arena_mark {
     void *span, *cursor, *large, *defer;
 };
 
-/* One snapshot.  mapped_bytes == used_bytes + free_bytes + lost_bytes + meta_bytes, always. */
+/* One snapshot.  mapped_bytes == live_bytes + free_bytes + lost_bytes + meta_bytes, always. */
 struct quire_arena_stats {
     size_t struct_bytes; /* sizeof, set by the caller */
     size_t mapped_bytes; /* held from the source */
-    size_t used_bytes;   /* handed out, with rounding to 16 bytes */
+    size_t live_bytes;   /* handed out, with rounding to 16 bytes */
     size_t free_bytes;   /* ready to be handed out: the rest of the current span, and spans kept by reset or rewind */
     size_t lost_bytes;   /* ends of spans that a request did not fit in */
     size_t meta_bytes;   /* headers */
     size_t peak_bytes;   /* the most that mapped_bytes has been */
     size_t limit_bytes;  /* 0: none */
     size_t spans;        /* spans held, large ones included */
-    size_t large_spans;  /* spans of one large request each, in use */
+    size_t large_blocks; /* blocks with a span of their own */
 };
 
 /*

@@ -146,13 +146,13 @@ QUIRE_API const char *quire_slab_check(struct quire_slab *slab);
  * One slab for each exact size up to 1024 bytes, shared by all who ask for it and counted; above 1024 bytes one of the caller's own.  Returns
  * NULL with errno ENOMEM.  MT-Safe.
  */
-QUIRE_API struct quire_slab *quire_slab_by_size_acquire(size_t element_bytes);
+QUIRE_API struct quire_slab *quire_slab_shared_acquire(size_t element_bytes);
 
 /*
  * The caller has freed its elements and needs the slab no longer; the last one ends it.  NULL is left alone; errno is kept.  A slab that was
  * not acquired, or released too often, stops the process ("slab E6").  MT-Safe.
  */
-QUIRE_API void quire_slab_by_size_release(struct quire_slab *slab);
+QUIRE_API void quire_slab_shared_release(struct quire_slab *slab);
 
 #ifdef __cplusplus
 }

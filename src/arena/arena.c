@@ -19,7 +19,7 @@
  *   A2  data <= cursor <= span_end in the current span, and `end` is span_end (or the cursor, when watched)
  *   A3  a mark is used with the arena it came from
  *   A4  a mark is not rewound past
- *   A5  mapped == used + free + lost + meta, and no more than the limit
+ *   A5  mapped == live + free + lost + meta, and no more than the limit
  *   A6  the cursor is a multiple of 16
  *
  * Locks: none: one thread at a time.  Named ones take the list's at their birth and end, where it is kept (arena_list.c).

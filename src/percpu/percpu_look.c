@@ -111,7 +111,7 @@ static void pool_stats(struct quire_percpu *pool, struct quire_percpu_stats *out
     look_at_local(&look, &pool->reserve);
     for (struct percpu_local *local = percpu_locals(pool); local; local = local->next) {
         look_at_local(&look, local);
-        out->owners += percpu_has_thread(local);
+        out->caches += percpu_has_thread(local);
     }
     out->unit_free_bytes = out->chunks * (pool->unit_words << WORD_LOG2) - out->live_bytes;
     out->live_bytes *= pool->units;
@@ -137,7 +137,7 @@ static void pool_stats(struct quire_percpu *pool, struct quire_percpu_stats *out
 
 void quire_percpu_stats(const struct quire_percpu *pool, struct quire_percpu_stats *out)
 {
-    static const struct abi_layout layout = ABI_LAYOUT(quire_percpu_stats, owners);
+    static const struct abi_layout layout = ABI_LAYOUT(quire_percpu_stats, caches);
     struct quire_percpu_stats own = {0};
     pool_stats(percpu_mutable(pool), &own);
     abi_write(&layout, &own, out);

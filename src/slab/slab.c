@@ -337,7 +337,7 @@ void quire_slab_destroy(struct quire_slab *slab)
         return;
     slab_verify(slab);
     if (slab->shared_count != 0)
-        slab_refuse(slab, SLAB_E6, slab); /* it is for quire_slab_by_size_release() to end */
+        slab_refuse(slab, SLAB_E6, slab); /* it is for quire_slab_shared_release() to end */
     slab_unregister(slab);
     slab_depot_forget(slab);
     slab_pages_destroy(slab);

@@ -100,12 +100,12 @@ int program(struct quire_source *source, uint32_t flags, Worker &other)
     }
     quire_slab_alloc(slab);
     quire_slab_destroy(slab);
-    struct quire_slab *shared = quire_slab_by_size_acquire(40);
+    struct quire_slab *shared = quire_slab_shared_acquire(40);
     if (failures.sees(shared)) {
         void *p = quire_slab_alloc(shared);
         failures.sees(p);
         quire_slab_free(shared, p);
-        quire_slab_by_size_release(shared);
+        quire_slab_shared_release(shared);
     }
     return failures.count;
 }
@@ -288,7 +288,7 @@ TEST(SlabFault, with_nothing_left_of_the_default_source_every_call_is_enomem_and
         EXPECT_EQ(quire_slab_create(8, nullptr), nullptr);
         EXPECT_EQ(errno, ENOMEM);
         errno = 0;
-        EXPECT_EQ(quire_slab_by_size_acquire(24), nullptr);
+        EXPECT_EQ(quire_slab_shared_acquire(24), nullptr);
         EXPECT_EQ(errno, ENOMEM);
         std::thread([&] { /* one that has no record yet */
             errno = 0;

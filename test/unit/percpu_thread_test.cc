@@ -130,7 +130,7 @@ TEST(PercpuThread, hundreds_of_threads_one_after_the_other_share_one_set_of_chun
     struct quire_percpu_stats stats = pool.stats();
     EXPECT_EQ(stats.live_objects, 300u);
     EXPECT_LE(stats.chunks, chunks + 1);
-    EXPECT_LE(stats.owners, 4u);
+    EXPECT_LE(stats.caches, 4u);
 }
 
 TEST(PercpuThread, a_thread_that_ends_with_nothing_live_leaves_no_more_than_a_chunk)

@@ -245,7 +245,7 @@ TEST(Slab, freeing_null_does_nothing_and_freeing_and_destroying_keep_errno)
     EXPECT_EQ(errno, 42);
     quire_slab_destroy(slab);
     quire_slab_destroy(nullptr);
-    quire_slab_by_size_release(nullptr);
+    quire_slab_shared_release(nullptr);
     EXPECT_EQ(errno, 42);
 }
 

@@ -74,7 +74,7 @@ TEST(Stats, json_says_what_the_objects_own_statistics_say)
     EXPECT_EQ(b["live_bytes"].number, pool.live_bytes);
     EXPECT_EQ(b["cpus"].number, 2u);
     EXPECT_EQ(b["object_bytes_max"].number, 8u);
-    EXPECT_EQ(b["owners"].number, pool.owners);
+    EXPECT_EQ(b["caches"].number, pool.caches);
     EXPECT_EQ(all["schema"].string, "quire.stats/1");
     EXPECT_EQ(all["process"].number, static_cast<uint64_t>(getpid()));
 }
