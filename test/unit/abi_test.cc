@@ -10,12 +10,21 @@
 #include <vector>
 
 #include <quire/arena.h>
+#include <quire/counter.h>
 #include <quire/heap.h>
 #include <quire/histogram.h>
 #include <quire/slab.h>
 
 #include "base/abi.h"
 #include "unit/own_source.h"
+
+/* What programs have compiled into them, or place themselves: as it was in 0.2, as long as the SONAME is (doc/abi.md). */
+static_assert(offsetof(quire_arena_window, cursor) == 0 && offsetof(quire_arena_window, end) == 8);
+static_assert(offsetof(quire_percpu_window, rseq_offset) == 0 && offsetof(quire_percpu_window, unit_mask) == 8);
+static_assert(offsetof(quire_percpu_window, unit_shift) == 16 && offsetof(quire_percpu_window, cpus) == 20);
+static_assert(offsetof(quire_counter, pool) == 0 && offsetof(quire_counter, ref) == 8 && sizeof(quire_counter) == 32);
+static_assert(offsetof(quire_histogram, ref) == 8 && offsetof(quire_histogram, precision_bits) == 16 && sizeof(quire_histogram) == 24);
+static_assert(sizeof(struct quire_arena_mark) == 64 && sizeof(quire_span) == 24 && sizeof(quire_source) == 16 && sizeof(quire_percpu_ref) == 8);
 
 namespace {
 /* A struct of `bytes` bytes at the very end of its memory, so that AddressSanitizer sees what goes past it, filled with `fill` behind its length. */
