@@ -40,7 +40,7 @@ ALWAYS_INLINE void exchange(enum percpu_kind kind, struct board *board, size_t p
 /* Of all chunks; 0 where nobody knows. */
 static double full_percent(const struct percpu_place *place)
 {
-    struct quire_percpu_stats stats;
+    struct quire_percpu_stats stats = {.struct_bytes = sizeof stats};
     if (!place->pool)
         return 0;
     quire_percpu_stats(place->pool, &stats);

@@ -64,7 +64,7 @@ void percpu_place_sound(const struct percpu_place *place, size_t live)
 {
     const char *broken = place->map ? area_map_check(place->map, live) : NULL;
     if (place->pool) {
-        struct quire_percpu_stats stats;
+        struct quire_percpu_stats stats = {.struct_bytes = sizeof stats};
         quire_percpu_stats(place->pool, &stats);
         if (stats.mapped_bytes != stats.live_bytes + stats.free_bytes + stats.meta_bytes)
             bench_die("statistics: mapped is not live + free + meta");

@@ -59,7 +59,7 @@ static void resident(const struct percpu_config *config)
 {
     struct filled f = fill(config, config->object_bytes ? config->object_bytes : OBJECT_BYTES, config->count ? config->count : OBJECTS);
     size_t held_bytes = above_bytes(&f), vmas = bench_vma_count() - f.start_vmas;
-    struct quire_percpu_stats stats;
+    struct quire_percpu_stats stats = {.struct_bytes = sizeof stats};
     percpu_place_sound(&f.place, f.count);
     quire_percpu_stats(f.place.pool, &stats);
     percpu_row_open(config, KIND_PERCPU);

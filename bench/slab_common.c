@@ -40,7 +40,7 @@ size_t slab_sound(struct quire_slab *slab, size_t live)
 {
     if (!slab)
         return 0;
-    struct quire_slab_stats stats;
+    struct quire_slab_stats stats = {.struct_bytes = sizeof stats};
     quire_slab_stats(slab, &stats);
     if (stats.mapped_bytes != stats.live_bytes + stats.free_bytes + stats.meta_bytes)
         bench_die("statistics: mapped is not live + free + meta");

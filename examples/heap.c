@@ -28,7 +28,7 @@ int main(void)
     size_t blocks = 0; /* nobody keeps their addresses: the heap does */
     while (quire_heap_alloc(session, 1000))
         blocks++;
-    struct quire_heap_stats stats;
+    struct quire_heap_stats stats = {.struct_bytes = sizeof stats};
     quire_heap_stats(session, &stats);
     printf("%zu blocks of 1000 bytes, then the budget is used up: %s\n", blocks, stats.mapped_bytes <= stats.limit_bytes ? "within it" : "over it");
     printf("%s\n", quire_heap_of(history) == session ? "the text is the session's" : "whose text is this?");

@@ -18,7 +18,7 @@ int main(void)
         size_t had = 0;
         while (had < wanted[i] && quire_arena_alloc(arena, 1000))
             had++;
-        struct quire_source_stats stats;
+        struct quire_source_stats stats = {.struct_bytes = sizeof stats};
         quire_source_stats(account, &stats);
         printf("%s: %s, within its budget: %s\n", names[i], had == wanted[i] ? "has all it wanted" : errno == ENOMEM ? "was told ENOMEM" : "?",
             stats.taken_bytes <= 8 << 20 ? "yes" : "no");

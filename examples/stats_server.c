@@ -118,7 +118,7 @@ static void print_metrics(struct out *out)
                   200 + i % STATUSES, (long long)quire_counter_sum(&server.counters[i]));
 
     quire_histogram_snapshot_take(server.times, &server.request_ns);
-    struct quire_histogram_stats stats;
+    struct quire_histogram_stats stats = {.struct_bytes = sizeof stats};
     quire_histogram_snapshot_stats(server.times, &stats);
     out_print(out, "# HELP stats_server_request_seconds How long this server took for a request.\n# TYPE stats_server_request_seconds summary\n");
     const double quantiles[] = {0.5, 0.9, 0.99, 1};
@@ -128,7 +128,7 @@ static void print_metrics(struct out *out)
     out_print(out, "stats_server_request_seconds_sum %.9f\n", stats.sum / 1e9);
     out_print(out, "stats_server_request_seconds_count %llu\n", (unsigned long long)stats.count);
 
-    struct quire_percpu_stats pool;
+    struct quire_percpu_stats pool = {.struct_bytes = sizeof pool};
     quire_percpu_stats(server.pool, &pool);
     out_print(out, "# TYPE stats_server_pool_objects gauge\nstats_server_pool_objects %zu\n", pool.live_objects);
     out_print(out, "# TYPE stats_server_pool_bookkeeping_bytes gauge\nstats_server_pool_bookkeeping_bytes %zu\n", pool.meta_bytes);

@@ -100,7 +100,7 @@ inline bool memory_is_watched() { return BUILT_WITH_ASAN || BUILT_WITH_TSAN || s
  */
 inline size_t taken_settled(quire_source *source, size_t expected)
 {
-    struct quire_source_stats stats;
+    struct quire_source_stats stats = {.struct_bytes = sizeof stats};
     for (int tries = 0; quire_source_stats(source, &stats), stats.taken_bytes != expected && tries < 5000; tries++)
         usleep(1000);
     return stats.taken_bytes;
@@ -109,7 +109,7 @@ inline size_t taken_settled(quire_source *source, size_t expected)
 /* The same where none is expected: what twenty readings in 20 ms agree on. */
 inline size_t taken_at_rest(quire_source *source)
 {
-    struct quire_source_stats stats;
+    struct quire_source_stats stats = {.struct_bytes = sizeof stats};
     quire_source_stats(source, &stats);
     size_t taken = stats.taken_bytes;
     for (int same = 0, tries = 0; same < 20 && tries < 5000; tries++) {

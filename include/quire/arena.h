@@ -33,11 +33,12 @@ struct quire_arena;
 
 /* All zero, or NULL in place of the struct: the defaults. */
 struct quire_arena_opts {
+    size_t struct_bytes;         /* sizeof; 0: as it was in 0.2 */
     const char *name;            /* NULL: none.  Copied, cut to 31 bytes */
     struct quire_source *source; /* NULL: quire_source_default().  Must outlive the arena */
     size_t size_hint_bytes;      /* the first span, its header included, rounded up; 0: one OS page */
     size_t limit_bytes;          /* memory the arena may hold at once, headers included; 0: no limit */
-    uint32_t flags;              /* none yet: 0 */
+    uint64_t flags;              /* none yet: 0 */
 };
 
 /* A place in an arena's life to go back to.  Plain data: copy it, keep it, drop it. */
@@ -47,22 +48,23 @@ struct quire_arena_mark {
     void *span, *cursor, *large, *defer;
 };
 
-/* One snapshot.  mapped_bytes == used_bytes + free_bytes + lost_bytes + meta_bytes, always. */
+/* One snapshot.  mapped_bytes == live_bytes + free_bytes + lost_bytes + meta_bytes, always. */
 struct quire_arena_stats {
+    size_t struct_bytes; /* sizeof, set by the caller */
     size_t mapped_bytes; /* held from the source */
-    size_t used_bytes;   /* handed out, with rounding to 16 bytes */
+    size_t live_bytes;   /* handed out, with rounding to 16 bytes */
     size_t free_bytes;   /* ready to be handed out: the rest of the current span, and spans kept by reset or rewind */
     size_t lost_bytes;   /* ends of spans that a request did not fit in */
     size_t meta_bytes;   /* headers */
     size_t peak_bytes;   /* the most that mapped_bytes has been */
     size_t limit_bytes;  /* 0: none */
     size_t spans;        /* spans held, large ones included */
-    size_t large_spans;  /* spans of one large request each, in use */
+    size_t large_blocks; /* blocks with a span of their own */
 };
 
 /*
- * A new, empty arena.  NULL with errno: ENOMEM (no memory, or limit_bytes is less than one page), EINVAL (unknown flags).  Nothing leaks on
- * failure.  Cost: one span from the source, less than 100 ns when it is warm.  MT-Safe.
+ * A new, empty arena.  NULL with errno: ENOMEM (no memory, or limit_bytes is less than one page), EINVAL (unknown flags, or a struct_bytes
+ * that is none), E2BIG (options that this library does not know).  Nothing leaks on failure.  Cost: one span from the source, less than 100 ns when it is warm.  MT-Safe.
  */
 QUIRE_API struct quire_arena *quire_arena_create(const struct quire_arena_opts *opts);
 
@@ -169,7 +171,7 @@ QUIRE_API size_t quire_arena_trim(struct quire_arena *arena);
  */
 QUIRE_API bool quire_arena_owns(const struct quire_arena *arena, const void *p);
 
-/* Fill `out` with a snapshot.  Cost: one step for each span.  MT-Unsafe race:arena. */
+/* Fill `out`, whose struct_bytes is set, with a snapshot.  Cost: one step for each span.  MT-Unsafe race:arena. */
 QUIRE_API void quire_arena_stats(const struct quire_arena *arena, struct quire_arena_stats *out);
 
 /* NULL when the arena's invariants hold, else a static string such as "arena A2".  Cost: one step for each span.  MT-Unsafe race:arena. */

@@ -39,10 +39,11 @@ struct quire_heap;
 
 /* All zero, or NULL in place of the struct: the defaults. */
 struct quire_heap_opts {
+    size_t struct_bytes;         /* sizeof; 0: as it was in 0.2 */
     const char *name;            /* NULL: none.  Copied, cut to 31 bytes */
     struct quire_source *source; /* NULL: quire_source_default().  Blocks come from it; bookkeeping is anonymous memory.  Must outlive the heap */
     size_t limit_bytes;          /* memory the heap may hold at once, bookkeeping included; 0: no limit */
-    uint32_t flags;              /* QUIRE_HEAP_* or'ed */
+    uint64_t flags;              /* QUIRE_HEAP_* or'ed */
 };
 
 /* Flags. */
@@ -50,6 +51,7 @@ struct quire_heap_opts {
 
 /* One snapshot.  mapped_bytes == live_bytes + free_bytes + meta_bytes when nobody else uses the heap, and nearly so otherwise. */
 struct quire_heap_stats {
+    size_t struct_bytes;   /* sizeof, set by the caller */
     size_t mapped_bytes;   /* held from the source and for bookkeeping */
     size_t live_bytes;     /* slots of live blocks, rounding included, and live large blocks */
     size_t free_bytes;     /* slots ready to be handed out, ends of pages, guards */
@@ -66,6 +68,7 @@ struct quire_heap_stats {
 
 /* The blocks of one size. */
 struct quire_heap_class_stats {
+    size_t struct_bytes; /* sizeof, set by the caller */
     size_t slot_bytes;
     size_t live_blocks;
     size_t page_bytes; /* what its pages hold */
@@ -77,8 +80,8 @@ struct quire_heap_class_stats {
 QUIRE_API struct quire_heap *quire_heap_default(void);
 
 /*
- * A new heap.  NULL with errno: ENOMEM (no memory, or a limit_bytes less than its bookkeeping), EINVAL (unknown flags).  Nothing leaks on
- * failure.  Cost: three OS pages.  MT-Safe.
+ * A new heap.  NULL with errno: ENOMEM (no memory, or a limit_bytes less than its bookkeeping), EINVAL (unknown flags, or a
+ * struct_bytes that is none), E2BIG (options that this library does not know).  Nothing leaks on failure.  Cost: three OS pages.  MT-Safe.
  */
 QUIRE_API struct quire_heap *quire_heap_create(const struct quire_heap_opts *opts);
 
@@ -134,10 +137,10 @@ QUIRE_API int quire_heap_walk(struct quire_heap *heap, int (*fn)(void *p, size_t
 /* True for an address inside a live block of this heap; any address may be asked about.  Cost: a lock, a few loads, and a pass over the large blocks for what is in no small one.  MT-Safe. */
 QUIRE_API bool quire_heap_owns(const struct quire_heap *heap, const void *p);
 
-/* Fill `out` with a snapshot.  Cost: a pass over the pages, each thread waiting while its own are visited.  MT-Safe. */
+/* Fill `out`, whose struct_bytes is set, with a snapshot.  Cost: a pass over the pages, each thread waiting while its own are visited.  MT-Safe. */
 QUIRE_API void quire_heap_stats(const struct quire_heap *heap, struct quire_heap_stats *out);
 
-/* The blocks of the size class number `index`, from 0 up.  Returns -1 with errno EINVAL past the last.  Cost: as quire_heap_stats().  MT-Safe. */
+/* The blocks of the size class number `index`, from 0 up, into `out`, whose struct_bytes is set.  Returns -1 with errno EINVAL past the last.  Cost: as quire_heap_stats().  MT-Safe. */
 QUIRE_API int quire_heap_class_stats(const struct quire_heap *heap, unsigned index, struct quire_heap_class_stats *out);
 
 /* NULL when the heap's invariants hold, else a static string such as "heap P1".  Cost: as statistics.  MT-Safe. */

@@ -42,6 +42,7 @@ struct quire_histogram {
 
 /* What a snapshot adds up to; all zero when nothing was recorded. */
 struct quire_histogram_stats {
+    size_t struct_bytes; /* sizeof, set by the caller */
     uint64_t count; /* values recorded */
     uint64_t min;   /* the least value of the lowest bucket that has any */
     uint64_t max;   /* the largest value of the highest bucket that has any */
@@ -127,7 +128,7 @@ QUIRE_API int quire_histogram_snapshot_subtract(struct quire_histogram_snapshot 
  */
 QUIRE_API uint64_t quire_histogram_snapshot_percentile(const struct quire_histogram_snapshot *snapshot, double percent);
 
-/* Fill `out`.  Cost: a step for each bucket.  MT-Unsafe race:snapshot. */
+/* Fill `out`, whose struct_bytes is set.  Cost: a step for each bucket.  MT-Unsafe race:snapshot. */
 QUIRE_API void quire_histogram_snapshot_stats(const struct quire_histogram_snapshot *snapshot, struct quire_histogram_stats *out);
 
 /*

@@ -50,6 +50,7 @@ struct quire_percpu_ref {
 
 /* All zero, or NULL in place of the struct: the defaults. */
 struct quire_percpu_opts {
+    size_t struct_bytes;         /* sizeof; 0: as it was in 0.2 */
     const char *name;            /* NULL: none.  Copied, cut to 31 bytes */
     struct quire_source *source; /* NULL: anonymous memory straight from the system, without huge pages.  Others may commit more than what is written:
                                     file and memfd sources all, decorated ones by huge pages.  Must outlive the pool */
@@ -57,12 +58,13 @@ struct quire_percpu_opts {
                                     two.  0: units of 1 MiB, or less where limit_bytes asks for it */
     unsigned cpus;               /* copies; 0: as many as the system may ever have */
     size_t limit_bytes;          /* address space for all copies together and bookkeeping; 0: no limit */
-    uint32_t flags;              /* 0 */
+    uint64_t flags;              /* 0 */
     size_t reserve_bytes;        /* room that is kept for quire_percpu_alloc_nowait() alone, at most a unit; 0: none */
 };
 
 /* One snapshot.  mapped_bytes == live_bytes + free_bytes + meta_bytes, always; all three are of all copies together. */
 struct quire_percpu_stats {
+    size_t struct_bytes;       /* sizeof, set by the caller */
     size_t mapped_bytes;       /* address space of the copies, and bookkeeping; memory only where it was written */
     size_t live_bytes;         /* live objects, rounded up to 4 bytes (where there are many, to their alignment), times copies, the shared one included */
     size_t free_bytes;
@@ -84,12 +86,12 @@ struct quire_percpu_stats {
     size_t fragments_bytes, fragment_bytes_max; /* their sum, and the largest */
     size_t object_bytes_min, object_bytes_median, object_bytes_max; /* of the live ones; 0: there are none */
     size_t reserve_bytes;      /* the largest object that is kept for quire_percpu_alloc_nowait() alone */
-    size_t owners;             /* sets of chunks: one for each thread that allocates here */
+    size_t caches;             /* sets of chunks: one for each thread that allocates here */
 };
 
 /*
  * A new pool.  NULL with errno: ENOMEM (no memory, limit_bytes less than one chunk, some 4,000 pools alive), EINVAL (flags not 0, chunk_bytes,
- * reserve_bytes or cpus too large).  Nothing leaks on failure.  Cost: some 30 KiB of address space, touched as far as used; with reserve_bytes a chunk.
+ * reserve_bytes or cpus too large, a struct_bytes that is none), E2BIG (options that this library does not know).  Nothing leaks on failure.  Cost: some 30 KiB of address space, touched as far as used; with reserve_bytes a chunk.
  * MT-Safe.
  */
 QUIRE_API struct quire_percpu *quire_percpu_create(const struct quire_percpu_opts *opts);
@@ -173,7 +175,7 @@ QUIRE_API bool quire_percpu_owns(const struct quire_percpu *pool, struct quire_p
  */
 QUIRE_API size_t quire_percpu_trim(struct quire_percpu *pool);
 
-/* Fill `out` with a snapshot.  Cost: a pass over the pool's maps, during which threads that use it wait.  MT-Safe. */
+/* Fill `out`, whose struct_bytes is set, with a snapshot.  Cost: a pass over the pool's maps, during which threads that use it wait.  MT-Safe. */
 QUIRE_API void quire_percpu_stats(const struct quire_percpu *pool, struct quire_percpu_stats *out);
 
 /* NULL when the pool's invariants hold, else a static string such as "percpu P1".  Cost: as statistics, and reading what was written.  MT-Safe. */

@@ -5,6 +5,15 @@
  * Misuse that Quire can see (freeing twice, a pointer from elsewhere, a broken invariant) is never passed over in silence: one line on
  * standard error names the object, the invariant and the address, then the function given here runs, then the process traps (SIGILL or SIGTRAP).
  *
+ * Structs that may grow in later versions begin with struct_bytes, so that a program and a library of different versions understand each other:
+ *
+ *     options, sources' verbs   sizeof, or 0: the fields that 0.2 had.  What the library does not know must be 0, else E2BIG
+ *     statistics                set it to sizeof before the call (0: the fields that 0.2 had); the library fills in no more than that, zeros where it
+ *                               knows nothing, and leaves in struct_bytes how much is valid.  A number that is no size of the struct, as in one
+ *                               that was never set, stops the process ("statistics E1")
+ *
+ * doc/abi.md says what may change when.
+ *
  *     static void note(const char *message, const void *address) { syslog(LOG_CRIT, "%s", message); (void)address; }
  *     ...
  *     quire_on_panic(note);
@@ -17,7 +26,7 @@
 #include <quire/export.h>
 
 #define QUIRE_VERSION_MAJOR 0
-#define QUIRE_VERSION_MINOR 1
+#define QUIRE_VERSION_MINOR 2
 #define QUIRE_VERSION_PATCH 0
 
 #ifdef __cplusplus
@@ -31,7 +40,7 @@ extern "C" {
  */
 QUIRE_API void quire_on_panic(void (*fn)(const char *message, const void *address));
 
-/* "0.1.0": the version of the library that is running, which may differ from the headers' numbers.  MT-Safe. */
+/* "0.2.0": the version of the library that is running, which may differ from the headers' numbers.  MT-Safe. */
 QUIRE_API const char *quire_version(void);
 
 #ifdef __cplusplus

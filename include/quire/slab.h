@@ -39,13 +39,14 @@ struct quire_slab;
 
 /* All zero, or NULL in place of the struct: the defaults. */
 struct quire_slab_opts {
+    size_t struct_bytes;         /* sizeof; 0: as it was in 0.2 */
     const char *name;            /* NULL: none.  Copied, cut to 31 bytes */
     struct quire_source *source; /* NULL: quire_source_default().  Elements come from it; bookkeeping is anonymous memory.  Must outlive the slab */
     size_t align_bytes;          /* of every element, a power of two; 0: 16 */
     size_t page_bytes_max;       /* the largest page, one element at least; 0: 64 KiB, more for large elements */
     size_t initial_elements;     /* room of the first page; 0: it grows from one OS page */
     size_t limit_bytes;          /* memory the slab may hold at once, bookkeeping included; 0: no limit */
-    uint32_t flags;              /* QUIRE_SLAB_* or'ed */
+    uint64_t flags;              /* QUIRE_SLAB_* or'ed */
 };
 
 /* Flags. */
@@ -59,6 +60,7 @@ struct quire_slab_opts {
 
 /* One snapshot.  mapped_bytes == live_bytes + free_bytes + meta_bytes, always. */
 struct quire_slab_stats {
+    size_t struct_bytes;  /* sizeof, set by the caller */
     size_t mapped_bytes;  /* held from the source and for bookkeeping */
     size_t live_bytes;    /* live_elements * slot_bytes */
     size_t free_bytes;    /* ready to be handed out, ends of pages, and what threads have cached */
@@ -75,7 +77,8 @@ struct quire_slab_stats {
 
 /*
  * A new slab for elements of element_bytes; 0: elements of one byte.  NULL with errno: ENOMEM (no memory, a size that overflows, a
- * limit_bytes less than one OS page, or some 16,000 slabs alive), EINVAL (unknown flags, align_bytes not a power of two).  Nothing leaks on failure.  Cost: one OS page.  MT-Safe.
+ * limit_bytes less than one OS page, or some 16,000 slabs alive), EINVAL (unknown flags, align_bytes not a power of two, a
+ * struct_bytes that is none), E2BIG (options that this library does not know).  Nothing leaks on failure.  Cost: one OS page.  MT-Safe.
  */
 QUIRE_API struct quire_slab *quire_slab_create(size_t element_bytes, const struct quire_slab_opts *opts);
 
@@ -133,7 +136,7 @@ QUIRE_API int quire_slab_walk(struct quire_slab *slab, int (*fn)(void *element, 
 /* True when `p` points into a live element of this slab; any pointer may be asked about, none is followed.  Cost: as free.  MT-Safe. */
 QUIRE_API bool quire_slab_owns(const struct quire_slab *slab, const void *p);
 
-/* Fill `out` with a snapshot.  Cost: some microseconds for each thread and a step for each page.  MT-Safe. */
+/* Fill `out`, whose struct_bytes is set, with a snapshot.  Cost: some microseconds for each thread and a step for each page.  MT-Safe. */
 QUIRE_API void quire_slab_stats(const struct quire_slab *slab, struct quire_slab_stats *out);
 
 /* NULL when the slab's invariants hold, else a static string such as "slab P2".  Cost: one step for each slot.  MT-Safe. */
@@ -143,13 +146,13 @@ QUIRE_API const char *quire_slab_check(struct quire_slab *slab);
  * One slab for each exact size up to 1024 bytes, shared by all who ask for it and counted; above 1024 bytes one of the caller's own.  Returns
  * NULL with errno ENOMEM.  MT-Safe.
  */
-QUIRE_API struct quire_slab *quire_slab_by_size_acquire(size_t element_bytes);
+QUIRE_API struct quire_slab *quire_slab_shared_acquire(size_t element_bytes);
 
 /*
  * The caller has freed its elements and needs the slab no longer; the last one ends it.  NULL is left alone; errno is kept.  A slab that was
  * not acquired, or released too often, stops the process ("slab E6").  MT-Safe.
  */
-QUIRE_API void quire_slab_by_size_release(struct quire_slab *slab);
+QUIRE_API void quire_slab_shared_release(struct quire_slab *slab);
 
 #ifdef __cplusplus
 }

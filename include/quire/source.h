@@ -48,10 +48,13 @@ enum quire_span_flags { QUIRE_SPAN_ZERO = 1 };
  *   idle  the contents of these pages of a taken span are not needed: the memory may go, the addresses stay
  *   busy  the pages will be written again; returns 0, or -ENOMEM when there is no memory for them
  *   fini  the source ends; every span has been given back
+ *   stats `out` is all zero but for its struct_bytes
+ * Verbs that this library does not know must be NULL: creating an allocator or a decorator over the source fails with E2BIG otherwise.
  */
 struct quire_source;
 struct quire_source_stats;
 struct quire_source_verbs {
+    size_t struct_bytes; /* sizeof; 0: as it was in 0.2 */
     int (*take)(struct quire_source *source, size_t bytes, size_t align_bytes, struct quire_span *out);
     void (*give)(struct quire_source *source, const struct quire_span *span);
     void (*idle)(struct quire_source *source, void *start, size_t bytes);
@@ -68,6 +71,7 @@ struct quire_source {
 
 /* One snapshot.  taken_bytes + idle_bytes + meta_bytes is what the source holds of the system's memory, at most. */
 struct quire_source_stats {
+    size_t struct_bytes;   /* sizeof, set by the caller */
     size_t taken_bytes;    /* spans in use */
     size_t idle_bytes;     /* given back to the source, not yet to the system */
     size_t meta_bytes;     /* the source's own bookkeeping */
@@ -108,13 +112,13 @@ QUIRE_API struct quire_source *quire_source_memfd(const char *name);
  */
 QUIRE_API struct quire_source *quire_source_fixed(void *buffer, size_t bytes);
 
-/* A hard budget over `inner`: past it, take fails with ENOMEM.  Returns NULL with errno EINVAL (inner NULL, bytes 0) or ENOMEM.  MT-Safe. */
+/* A hard budget over `inner`: past it, take fails with ENOMEM.  Returns NULL with errno EINVAL (inner NULL, bytes 0), E2BIG or ENOMEM.  MT-Safe. */
 QUIRE_API struct quire_source *quire_source_limit(struct quire_source *inner, size_t bytes);
 
-/* Accounts what goes through it: quire_source_stats() of it is one tenant's.  Returns NULL with errno EINVAL or ENOMEM.  MT-Safe. */
+/* Accounts what goes through it: quire_source_stats() of it is one tenant's.  Returns NULL with errno EINVAL, E2BIG or ENOMEM.  MT-Safe. */
 QUIRE_API struct quire_source *quire_source_count(struct quire_source *inner);
 
-/* For tests: the nth take (from 1) fails with ENOMEM, all others go through.  Returns NULL with errno EINVAL or ENOMEM.  MT-Safe. */
+/* For tests: the nth take (from 1) fails with ENOMEM, all others go through.  Returns NULL with errno EINVAL, E2BIG or ENOMEM.  MT-Safe. */
 QUIRE_API struct quire_source *quire_source_fail(struct quire_source *inner, uint64_t nth);
 
 /*
@@ -132,7 +136,7 @@ QUIRE_API size_t quire_source_trim(struct quire_source *source);
  */
 QUIRE_API int quire_source_set_decay(struct quire_source *source, uint64_t decay_ns);
 
-/* Fill `out` with a snapshot.  Cost: a pass over the CPUs.  MT-Safe. */
+/* Fill `out`, whose struct_bytes is set, with a snapshot.  Cost: a pass over the CPUs.  MT-Safe. */
 QUIRE_API void quire_source_stats(const struct quire_source *source, struct quire_source_stats *out);
 
 /* NULL when the source's invariants hold, else a static string such as "source S2".  Cost: a pass over its maps.  MT-Safe. */

@@ -19,7 +19,7 @@
  *   A2  data <= cursor <= span_end in the current span, and `end` is span_end (or the cursor, when watched)
  *   A3  a mark is used with the arena it came from
  *   A4  a mark is not rewound past
- *   A5  mapped == used + free + lost + meta, and no more than the limit
+ *   A5  mapped == live + free + lost + meta, and no more than the limit
  *   A6  the cursor is a multiple of 16
  *   A7  is about strings (arena_text.c)
  *
@@ -31,6 +31,7 @@
 #include <string.h>
 
 #include "arena/arena_internal.h"
+#include "base/abi.h"
 #include "base/align.h"
 #include "base/atomic.h"
 #include "base/compiler.h"
@@ -38,6 +39,7 @@
 #include "os/os.h"
 #include "os/sanitize.h"
 #include "pages/pagemap.h"
+#include "pages/source_verify.h"
 
 STATIC_ASSERT(offsetof(struct quire_arena, window) == 0, "the window that is compiled into callers is the arena's beginning");
 STATIC_ASSERT(sizeof(struct arena_span) % ARENA_ALIGN_BYTES == 0, "blocks behind a header are 16-byte aligned");
@@ -71,22 +73,32 @@ void arena_enter(struct quire_arena *arena, struct arena_span *span, char *curso
     arena->used_before = span->used_before;
 }
 
-struct quire_arena *quire_arena_create(const struct quire_arena_opts *opts)
+static const struct abi_layout opts_layout = ABI_LAYOUT(quire_arena_opts, flags);
+
+/* The caller's options as this library knows them; 0 or a negative errno. */
+static int opts_read(const struct quire_arena_opts *from, struct quire_arena_opts *opts)
 {
-    static const struct quire_arena_opts defaults;
+    int error = abi_read(&opts_layout, opts, from);
+    if (error == 0)
+        error = opts->flags ? -EINVAL : source_verify(opts->source);
+    return error;
+}
+
+struct quire_arena *quire_arena_create(const struct quire_arena_opts *from)
+{
+    struct quire_arena_opts opts;
     struct quire_span span;
-    if (!opts)
-        opts = &defaults;
-    if (opts->flags != 0) {
-        errno = EINVAL;
+    int error = opts_read(from, &opts);
+    if (error) {
+        errno = -error;
         return NULL;
     }
-    struct quire_source *source = opts->source ? opts->source : quire_source_default();
-    size_t hint_bytes = opts->size_hint_bytes, page_bytes = os_page_bytes();
-    bool small = opts->limit_bytes != 0 && opts->limit_bytes < page_bytes;
-    if (opts->limit_bytes != 0 && hint_bytes > opts->limit_bytes)
-        hint_bytes = align_down(opts->limit_bytes, page_bytes);
-    if (small || !arena_first_span(source, hint_bytes, opts->limit_bytes, &span)) {
+    struct quire_source *source = opts.source ? opts.source : quire_source_default();
+    size_t hint_bytes = opts.size_hint_bytes, page_bytes = os_page_bytes();
+    bool small = opts.limit_bytes != 0 && opts.limit_bytes < page_bytes;
+    if (opts.limit_bytes != 0 && hint_bytes > opts.limit_bytes)
+        hint_bytes = align_down(opts.limit_bytes, page_bytes);
+    if (small || !arena_first_span(source, hint_bytes, opts.limit_bytes, &span)) {
         errno = ENOMEM;
         return NULL;
     }
@@ -98,7 +110,7 @@ struct quire_arena *quire_arena_create(const struct quire_arena_opts *opts)
         return NULL;
     }
     *first = (struct arena_span){.span = span};
-    *arena = (struct quire_arena){.first = first, .furthest = first, .source = source, .limit_bytes = opts->limit_bytes};
+    *arena = (struct quire_arena){.first = first, .furthest = first, .source = source, .limit_bytes = opts.limit_bytes};
     arena->birth = arena_birth();
     arena->rewound = arena->rewound_first;
     arena->rewound_max = ARENA_REWINDS;
@@ -106,8 +118,8 @@ struct quire_arena *quire_arena_create(const struct quire_arena_opts *opts)
     arena->mapped_bytes = arena->mapped_bytes_peak = span.bytes;
     arena->span_bytes_max = span.bytes > ARENA_SPAN_BYTES_MAX ? span.bytes : ARENA_SPAN_BYTES_MAX;
     arena->next_bytes = span.bytes < arena->span_bytes_max ? 2 * span.bytes : span.bytes;
-    if (opts->name)
-        strncpy(arena->name, opts->name, ARENA_NAME_BYTES - 1);
+    if (opts.name)
+        strncpy(arena->name, opts.name, ARENA_NAME_BYTES - 1);
     char *data = arena_span_data(arena, first);
     first->zero_from = span.flags & QUIRE_SPAN_ZERO ? data : arena_span_end(first);
     arena_enter(arena, first, data);

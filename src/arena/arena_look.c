@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "arena/arena_internal.h"
+#include "base/abi.h"
 #include "base/align.h"
 #include "pages/pagemap.h"
 
@@ -20,13 +21,12 @@ static void sum_chain(const struct quire_arena *arena, const struct arena_span *
         sums->free_bytes += (size_t)(end - data);
         return;
     }
-    sums->used_bytes += (size_t)(used_end - data);
+    sums->live_bytes += (size_t)(used_end - data);
     *(span == arena->current ? &sums->free_bytes : &sums->lost_bytes) += (size_t)(end - used_end);
 }
 
-void quire_arena_stats(const struct quire_arena *arena, struct quire_arena_stats *out)
+static void sum_all(const struct quire_arena *arena, struct quire_arena_stats *out)
 {
-    arena_verify(arena, "A1 asked: not a live arena");
     *out = (struct quire_arena_stats){
         .mapped_bytes = arena->mapped_bytes, .peak_bytes = arena->mapped_bytes_peak, .limit_bytes = arena->limit_bytes};
     bool past = false;
@@ -36,9 +36,9 @@ void quire_arena_stats(const struct quire_arena *arena, struct quire_arena_stats
     }
     for (const struct arena_span *s = arena->large; s; s = s->next) {
         out->spans++;
-        out->large_spans++;
+        out->large_blocks++;
         out->meta_bytes += sizeof *s;
-        out->used_bytes += s->used_before;
+        out->live_bytes += s->used_before;
         out->lost_bytes += s->span.bytes - sizeof *s - s->used_before;
     }
     for (const struct arena_span *s = arena->large_spare; s; s = s->next) {
@@ -50,6 +50,15 @@ void quire_arena_stats(const struct quire_arena *arena, struct quire_arena_stats
         out->spans++;
         out->meta_bytes += arena->rewound_span->span.bytes;
     }
+}
+
+void quire_arena_stats(const struct quire_arena *arena, struct quire_arena_stats *out)
+{
+    static const struct abi_layout layout = ABI_LAYOUT(quire_arena_stats, large_blocks);
+    struct quire_arena_stats own = {.struct_bytes = sizeof own};
+    arena_verify(arena, "A1 asked: not a live arena");
+    sum_all(arena, &own);
+    abi_write(&layout, &own, out);
 }
 
 bool quire_arena_owns(const struct quire_arena *arena, const void *p)
@@ -95,11 +104,11 @@ const char *quire_arena_check(const struct quire_arena *arena)
         return "arena A6 the cursor is a multiple of 16";
     if (arena->text > arena->text_end || (arena->text && !quire_arena_owns(arena, arena->text_end - 1)))
         return "arena A7 the next string's place lies in a block of this round";
-    struct quire_arena_stats sums;
-    quire_arena_stats(arena, &sums);
-    if (sums.mapped_bytes != sums.used_bytes + sums.free_bytes + sums.lost_bytes + sums.meta_bytes ||
-        sums.used_bytes != arena_chain_bytes(arena) + arena->large_bytes)
-        return "arena A5 mapped == used + free + lost + meta";
+    struct quire_arena_stats sums = {.struct_bytes = sizeof sums};
+    sum_all(arena, &sums);
+    if (sums.mapped_bytes != sums.live_bytes + sums.free_bytes + sums.lost_bytes + sums.meta_bytes ||
+        sums.live_bytes != arena_chain_bytes(arena) + arena->large_bytes)
+        return "arena A5 mapped == live + free + lost + meta";
     if (arena->limit_bytes != 0 && arena->mapped_bytes > arena->limit_bytes)
         return "arena A5 mapped is within the limit";
     return NULL;

@@ -18,7 +18,7 @@ extern "C" {
 
 enum lock_rank {
     LOCK_COMPAT = 1,   /* compat/: the registries of another library's names */
-    LOCK_BY_SIZE,      /* slab/slab_by_size.c: one shared slab for each size */
+    LOCK_SLAB_SHARED,      /* slab/slab_shared.c: one shared slab for each size */
     LOCK_REGISTRY,     /* slab/slab_registry.c: all slabs */
     LOCK_THREAD,       /* slab/slab_thread.c: one thread's caches, for others than the thread */
     LOCK_SLAB,         /* slab/slab_page.c: one slab's pages and depot */

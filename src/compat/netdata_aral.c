@@ -96,7 +96,7 @@ static struct quire_slab *slab_for(ARAL *ar, size_t initial_elements, size_t pag
 
 static size_t slot_bytes_of(const struct quire_slab *slab)
 {
-    struct quire_slab_stats stats;
+    struct quire_slab_stats stats = {.struct_bytes = sizeof stats};
     quire_slab_stats(slab, &stats);
     return stats.slot_bytes;
 }
@@ -128,7 +128,7 @@ ARAL *aral_create(const char *name, size_t element_size, size_t initial_page_ele
 void aral_destroy(ARAL *ar)
 {
     int kept = errno;
-    struct quire_slab_stats stats;
+    struct quire_slab_stats stats = {.struct_bytes = sizeof stats};
     if (!ar)
         return;
     if (!aral_is_live(ar))

@@ -88,7 +88,7 @@ void aral_count_page(ARAL *ar, size_t bytes, bool come)
 
 static size_t used_now(const ARAL *ar)
 {
-    struct quire_slab_stats stats;
+    struct quire_slab_stats stats = {.struct_bytes = sizeof stats};
     quire_slab_stats(ar->slab, &stats);
     return stats.live_elements * ar->requested_bytes;
 }

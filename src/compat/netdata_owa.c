@@ -109,7 +109,7 @@ void onewayalloc_freez(ONEWAYALLOC *owa, const void *ptr)
 size_t onewayalloc_allocated_memory(void)
 {
     struct quire_source *source = (struct quire_source *)addr_load_acquire(&counted); /* acquire [owa-source] */
-    struct quire_source_stats stats;
+    struct quire_source_stats stats = {.struct_bytes = sizeof stats};
     quire_source_stats(source, &stats);
     return stats.taken_bytes;
 }

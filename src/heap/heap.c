@@ -10,12 +10,14 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/abi.h"
 #include "base/panic.h"
 #include "heap/heap_cache.h"
 #include "heap/heap_secure.h"
 #include "os/os.h"
 #include "os/os_probe.h"
 #include "os/sanitize.h"
+#include "pages/source_verify.h"
 
 struct quire_heap heap_of_process = {.serial = 1, .lock = LOCK_INIT(LOCK_HEAP)};
 atomic_u32 heap_is_ready;
@@ -117,7 +119,7 @@ static void key_make(void)
 
 static void heap_init(struct quire_heap *heap, const struct quire_heap_opts *opts)
 {
-    heap->flags = opts->flags & ~(uint32_t)HEAP_SAMPLES;
+    heap->flags = (uint32_t)opts->flags & ~(uint32_t)HEAP_SAMPLES;
     heap->limit_bytes = opts->limit_bytes;
     heap->source = opts->source ? opts->source : quire_source_default();
     heap->own_memory = heap->source == quire_source_default() || heap->source == quire_source_anon();
@@ -168,19 +170,25 @@ void heap_refuse(const struct quire_heap *heap, const char *what, const void *ad
 
 /* ---- heaps of the user's ---- */
 
-struct quire_heap *quire_heap_create(const struct quire_heap_opts *opts)
+/* The caller's options as this library knows them; 0 or a negative errno. */
+static int opts_read(const struct quire_heap_opts *from, struct quire_heap_opts *opts)
 {
-    static const struct quire_heap_opts defaults;
-    opts = opts ? opts : &defaults;
+    static const struct abi_layout layout = ABI_LAYOUT(quire_heap_opts, flags);
+    int error = abi_read(&layout, opts, from);
+    if (error == 0)
+        error = opts->flags & ~(uint64_t)QUIRE_HEAP_SECURE ? -EINVAL : source_verify(opts->source);
+    return error;
+}
+
+struct quire_heap *quire_heap_create(const struct quire_heap_opts *from)
+{
     (void)quire_heap_default();
-    if (opts->flags & ~QUIRE_HEAP_SECURE) {
-        errno = EINVAL;
-        return NULL;
-    }
+    struct quire_heap_opts opts;
     struct quire_span span;
     size_t bytes = align_up(sizeof(struct quire_heap), os_page_bytes());
-    bool is_secure = (opts->flags & QUIRE_HEAP_SECURE) != 0;
-    int error = opts->limit_bytes && opts->limit_bytes < bytes ? -ENOMEM : heap_meta_map(is_secure, bytes, &span);
+    int error = opts_read(from, &opts);
+    if (error == 0)
+        error = opts.limit_bytes && opts.limit_bytes < bytes ? -ENOMEM : heap_meta_map((opts.flags & QUIRE_HEAP_SECURE) != 0, bytes, &span);
     if (error) {
         errno = -error;
         return NULL;
@@ -188,7 +196,7 @@ struct quire_heap *quire_heap_create(const struct quire_heap_opts *opts)
     struct quire_heap *heap = span.start;
     if (!(span.flags & QUIRE_SPAN_ZERO))
         memset(heap, 0, bytes);
-    heap_init(heap, opts);
+    heap_init(heap, &opts);
     heap->span = span;
     size_store_relaxed(&heap->mapped_bytes, bytes);
     size_store_relaxed(&heap->meta_bytes, bytes);

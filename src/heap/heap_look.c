@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/abi.h"
 #include "heap/heap_cache.h"
 #include "heap/heap_secure.h"
 #include "os/os.h"
@@ -285,10 +286,13 @@ void heap_stats_locked(struct quire_heap *heap, struct quire_heap_stats *out)
 
 void quire_heap_stats(const struct quire_heap *heap, struct quire_heap_stats *out)
 {
+    static const struct abi_layout layout = ABI_LAYOUT(quire_heap_stats, caches);
+    struct quire_heap_stats own = {.struct_bytes = sizeof own};
     heap_list_lock();
-    heap_stats_locked(heap_mutable(heap), out);
+    heap_stats_locked(heap_mutable(heap), &own);
     heap_list_unlock();
     heap_thread_outside();
+    abi_write(&layout, &own, out);
 }
 
 void heap_classes_stats_locked(struct quire_heap *heap, struct quire_heap_class_stats out[HEAP_CLASSES])
@@ -305,6 +309,7 @@ void heap_classes_stats_locked(struct quire_heap *heap, struct quire_heap_class_
 
 int quire_heap_class_stats(const struct quire_heap *heap, unsigned index, struct quire_heap_class_stats *out)
 {
+    static const struct abi_layout layout = ABI_LAYOUT(quire_heap_class_stats, rounding_bytes);
     struct quire_heap_class_stats all[HEAP_CLASSES];
     if (index >= HEAP_CLASSES) {
         errno = EINVAL;
@@ -314,7 +319,7 @@ int quire_heap_class_stats(const struct quire_heap *heap, unsigned index, struct
     heap_classes_stats_locked(heap_mutable(heap), all);
     heap_list_unlock();
     heap_thread_outside();
-    *out = all[index];
+    abi_write(&layout, &all[index], out);
     return 0;
 }
 
@@ -382,7 +387,7 @@ static bool is_alone(struct quire_heap *heap)
 const char *quire_heap_check(struct quire_heap *heap)
 {
     const char *broken = NULL;
-    struct quire_heap_stats stats;
+    struct quire_heap_stats stats = {.struct_bytes = sizeof stats};
     heap_list_lock();
     pages_each(heap, check_page, &broken);
     if (!broken && !locals_are_sound(heap))

@@ -56,7 +56,7 @@ enum look_role { LOOK_WHOLE, LOOK_PART, LOOK_COUNT, LOOK_LEVEL, LOOK_EVENTS, LOO
     X(limit_bytes, LOOK_LEVEL, 0, "the most it may hold; 0: no limit")                             \
     X(pages, LOOK_COUNT, 1, "pages held")                                                          \
     X(empty_pages, LOOK_COUNT, 0, "of these, pages without a live element")                        \
-    X(caches, LOOK_COUNT, 0, "sets of pages: one for each thread that uses the slab or one that has ended")
+    X(caches, LOOK_COUNT, 0, "places that free elements are in: the slab's pages, and one for each thread that is using it")
 
 #define LOOK_PERCPU_FIELDS(X)                                                                      \
     X(mapped_bytes, LOOK_WHOLE, 1, "address space of all copies, and bookkeeping: live, free and meta") \
@@ -84,7 +84,7 @@ enum look_role { LOOK_WHOLE, LOOK_PART, LOOK_COUNT, LOOK_LEVEL, LOOK_EVENTS, LOO
     X(object_bytes_median, LOOK_LEVEL, 0, "the live object in the middle, by size")                \
     X(object_bytes_max, LOOK_LEVEL, 0, "the largest live object")                                  \
     X(reserve_bytes, LOOK_LEVEL, 0, "the largest object kept for allocation without waiting")      \
-    X(owners, LOOK_COUNT, 0, "sets of chunks: one for each thread that allocates here")
+    X(caches, LOOK_COUNT, 0, "sets of chunks: one for each thread that allocates here")
 
 #define LOOK_HEAP_FIELDS(X)                                                                        \
     X(mapped_bytes, LOOK_WHOLE, 1, "held from the source and for bookkeeping: live, free and meta") \

@@ -18,8 +18,8 @@ STATIC_ASSERT(HEAP_CLASSES < 1 << CLASS_BITS, "a class fits into an order's low 
 
 static const struct look_field fields[] = {LOOK_HEAP_FIELDS(LOOK_FIELD)};
 static const struct look_field class_fields[] = {LOOK_HEAP_CLASS_FIELDS(LOOK_FIELD)};
-STATIC_ASSERT(sizeof(struct quire_heap_stats) == LOOK_COUNT_OF(fields) * sizeof(size_t), "the list has every field");
-STATIC_ASSERT(sizeof(struct quire_heap_class_stats) == LOOK_COUNT_OF(class_fields) * sizeof(size_t), "and that of the classes too");
+STATIC_ASSERT(sizeof(struct quire_heap_stats) == (1 + LOOK_COUNT_OF(fields)) * sizeof(size_t), "the list has every field");
+STATIC_ASSERT(sizeof(struct quire_heap_class_stats) == (1 + LOOK_COUNT_OF(class_fields)) * sizeof(size_t), "and that of the classes too");
 STATIC_ASSERT(LOOK_COUNT_OF(fields) <= LOOK_VALUES_MAX, "an object has room for them");
 STATIC_ASSERT((int)HEAP_NAME_BYTES <= (int)LOOK_NAME_BYTES, "and for the name");
 
@@ -41,7 +41,7 @@ static void look(struct quire_heap *heap, void *arg)
     struct look_object *object = look_collect_next(arg, order_of(heap));
     if (!object)
         return;
-    struct quire_heap_stats stats;
+    struct quire_heap_stats stats = {.struct_bytes = sizeof stats};
     uint64_t *value = object->values;
     describe(object, heap);
     heap_stats_locked(heap, &stats);

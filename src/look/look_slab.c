@@ -11,7 +11,7 @@
 #include "slab/slab_internal.h"
 
 static const struct look_field fields[] = {LOOK_SLAB_FIELDS(LOOK_FIELD)};
-STATIC_ASSERT(sizeof(struct quire_slab_stats) == LOOK_COUNT_OF(fields) * sizeof(size_t), "the list has every field");
+STATIC_ASSERT(sizeof(struct quire_slab_stats) == (1 + LOOK_COUNT_OF(fields)) * sizeof(size_t), "the list has every field");
 STATIC_ASSERT(LOOK_COUNT_OF(fields) <= LOOK_VALUES_MAX, "an object has room for them");
 STATIC_ASSERT((int)SLAB_NAME_BYTES <= (int)LOOK_NAME_BYTES, "and for the name");
 
@@ -20,7 +20,7 @@ static bool look(const struct quire_slab *slab, void *arg)
     struct look_collect *collect = arg;
     struct look_object *object = look_collect_next(collect, slab->birth);
     if (object) {
-        struct quire_slab_stats stats;
+        struct quire_slab_stats stats = {.struct_bytes = sizeof stats};
         uint64_t *value = object->values;
         object->id = slab->birth;
         look_name_copy(object, slab->name);

@@ -18,7 +18,7 @@
 enum { SOURCES = 3 };
 
 static const struct look_field fields[] = {LOOK_SOURCE_FIELDS(LOOK_FIELD)};
-STATIC_ASSERT(sizeof(struct quire_source_stats) == LOOK_COUNT_OF(fields) * sizeof(size_t), "the list has every field");
+STATIC_ASSERT(sizeof(struct quire_source_stats) == (1 + LOOK_COUNT_OF(fields)) * sizeof(size_t), "the list has every field");
 STATIC_ASSERT(LOOK_COUNT_OF(fields) <= LOOK_VALUES_MAX, "an object has room for them");
 
 static unsigned collect_all(uint64_t below, struct look_object *out, unsigned count)
@@ -30,7 +30,7 @@ static unsigned collect_all(uint64_t below, struct look_object *out, unsigned co
         struct look_object *object = look_collect_next(&collect, SOURCES - i);
         if (!object)
             continue;
-        struct quire_source_stats stats;
+        struct quire_source_stats stats = {.struct_bytes = sizeof stats};
         uint64_t *value = object->values;
         object->id = i + 1;
         look_name_copy(object, names[i]);

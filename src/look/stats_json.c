@@ -2,7 +2,7 @@
 /*
  * stats_json.c - statistics for programs: every field of every object, and what adds up added up.
  *
- *     {"schema": "quire.stats/1", "version": "0.1.0", "process": 4711,
+ *     {"schema": "quire.stats/1", "version": "0.2.0", "process": 4711,
  *      "slabs": [{"name": "nodes", "id": 2, "mapped_bytes": 69632, ...}, ...],  ... each kind ...
  *      "sums": {"slabs": {"objects": 2, "mapped_bytes": 73728, ...}, ...}}
  *

@@ -5,12 +5,22 @@
  * Locks: none.
  */
 #include <errno.h>
-#include <string.h>
 
+#include "base/abi.h"
 #include "base/align.h"
 #include "os/os.h"
 #include "pages/reaper.h"
 #include "pages/source_internal.h"
+#include "pages/source_verify.h"
+
+/* A program's verb that was compiled against a longer struct may write all of it. */
+enum { STATS_ROOM_BYTES = 512 };
+
+int source_verify(const struct quire_source *source)
+{
+    static const struct abi_layout layout = ABI_LAYOUT(quire_source_verbs, check);
+    return source ? abi_verify(&layout, source->verbs) : 0;
+}
 
 bool source_is_static(const struct quire_source *source)
 {
@@ -59,9 +69,15 @@ int quire_source_set_decay(struct quire_source *source, uint64_t decay_ns)
 
 void quire_source_stats(const struct quire_source *source, struct quire_source_stats *out)
 {
-    memset(out, 0, sizeof *out);
+    static const struct abi_layout layout = ABI_LAYOUT(quire_source_stats, failures);
+    union {
+        struct quire_source_stats stats;
+        char room[STATS_ROOM_BYTES];
+    } own = {.room = {0}};
+    own.stats.struct_bytes = sizeof own.stats;
     if (source && source->verbs->stats)
-        source->verbs->stats(source, out);
+        source->verbs->stats(source, &own.stats);
+    abi_write(&layout, &own.stats, out);
 }
 
 const char *quire_source_check(struct quire_source *source)

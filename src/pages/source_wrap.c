@@ -14,11 +14,13 @@
 #include <errno.h>
 
 #include "base/panic.h"
+#include "pages/source_verify.h"
 
 struct quire_source *source_wrap_new(struct quire_source *inner, const struct quire_source_verbs *verbs, uint64_t parameter)
 {
-    if (!inner) {
-        errno = EINVAL;
+    int error = inner ? source_verify(inner) : -EINVAL;
+    if (error) {
+        errno = -error;
         return NULL;
     }
     struct source_wrap *wrap = source_struct_new(sizeof *wrap);

@@ -16,6 +16,7 @@
 #include <quire/source.h>
 #include <string.h>
 
+#include "base/abi.h"
 #include "base/align.h"
 #include "os/os.h"
 #include "percpu/histogram_buckets.h"
@@ -161,8 +162,10 @@ static int add_to_stats(const struct quire_histogram_bucket *bucket, void *arg)
 
 void quire_histogram_snapshot_stats(const struct quire_histogram_snapshot *snapshot, struct quire_histogram_stats *out)
 {
-    *out = (struct quire_histogram_stats){0};
-    (void)quire_histogram_snapshot_walk(snapshot, add_to_stats, out);
+    static const struct abi_layout layout = ABI_LAYOUT(quire_histogram_stats, sum);
+    struct quire_histogram_stats own = {0};
+    (void)quire_histogram_snapshot_walk(snapshot, add_to_stats, &own);
+    abi_write(&layout, &own, out);
 }
 
 int quire_histogram_snapshot_walk(const struct quire_histogram_snapshot *snapshot,

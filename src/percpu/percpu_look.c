@@ -11,6 +11,7 @@
  */
 #include <string.h>
 
+#include "base/abi.h"
 #include "os/os.h"
 #include "os/sanitize.h"
 #include "percpu/percpu_page.h"
@@ -103,16 +104,14 @@ static void look_at_local(struct look *look, struct percpu_local *local)
     percpu_release(local);
 }
 
-void quire_percpu_stats(const struct quire_percpu *pool_, struct quire_percpu_stats *out)
+static void pool_stats(struct quire_percpu *pool, struct quire_percpu_stats *out)
 {
-    struct quire_percpu *pool = percpu_mutable(pool_);
     struct look look = {.stats = out};
-    memset(out, 0, sizeof *out);
     look_at_local(&look, &pool->home);
     look_at_local(&look, &pool->reserve);
     for (struct percpu_local *local = percpu_locals(pool); local; local = local->next) {
         look_at_local(&look, local);
-        out->owners += percpu_has_thread(local);
+        out->caches += percpu_has_thread(local);
     }
     out->unit_free_bytes = out->chunks * (pool->unit_words << WORD_LOG2) - out->live_bytes;
     out->live_bytes *= pool->units;
@@ -134,6 +133,14 @@ void quire_percpu_stats(const struct quire_percpu *pool_, struct quire_percpu_st
     out->object_bytes_min = look.sizes.min_words << WORD_LOG2;
     out->object_bytes_max = look.sizes.max_words << WORD_LOG2;
     out->object_bytes_median = median_words(&look.sizes) << WORD_LOG2;
+}
+
+void quire_percpu_stats(const struct quire_percpu *pool, struct quire_percpu_stats *out)
+{
+    static const struct abi_layout layout = ABI_LAYOUT(quire_percpu_stats, caches);
+    struct quire_percpu_stats own = {0};
+    pool_stats(percpu_mutable(pool), &own);
+    abi_write(&layout, &own, out);
 }
 
 /* ---- chunks, for a picture ---- */

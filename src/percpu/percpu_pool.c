@@ -11,10 +11,12 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/abi.h"
 #include "base/panic.h"
 #include "os/os.h"
 #include "os/os_rseq.h"
 #include "os/sanitize.h"
+#include "pages/source_verify.h"
 #include "percpu/percpu_page.h"
 
 enum { UNIT_SHIFT_DEFAULT = 20, UNIT_SHIFT_MAX = 26, CPUS_MAX = 1 << 16 };
@@ -149,6 +151,9 @@ static void local_init(struct quire_percpu *pool, struct percpu_local *local, ui
 static int pool_plan(const struct quire_percpu_opts *opts, struct quire_percpu *pool)
 {
     unsigned cpus = opts->cpus ? opts->cpus : os_cpu_count();
+    int error = source_verify(opts->source);
+    if (error)
+        return -error;
     if (opts->flags != 0 || cpus > CPUS_MAX)
         return EINVAL;
     unsigned shift = unit_shift(opts, cpus + 1);
@@ -241,9 +246,14 @@ static struct quire_percpu *pool_new(const struct quire_percpu_opts *opts)
 
 struct quire_percpu *quire_percpu_create(const struct quire_percpu_opts *opts)
 {
-    static const struct quire_percpu_opts defaults;
-    int kept = errno;
-    struct quire_percpu *pool = pool_new(opts ? opts : &defaults);
+    static const struct abi_layout layout = ABI_LAYOUT(quire_percpu_opts, reserve_bytes);
+    struct quire_percpu_opts own;
+    int kept = errno, error = abi_read(&layout, &own, opts);
+    if (error) {
+        errno = -error;
+        return NULL;
+    }
+    struct quire_percpu *pool = pool_new(&own);
     if (!pool)
         return NULL;
     if (!pool_register(pool)) {

@@ -29,8 +29,8 @@ EXPORT int malloc_trim(size_t pad_bytes)
 
 EXPORT struct mallinfo2 mallinfo2(void)
 {
-    struct quire_heap_stats heap;
-    struct quire_source_stats source;
+    struct quire_heap_stats heap = {.struct_bytes = sizeof heap};
+    struct quire_source_stats source = {.struct_bytes = sizeof source};
     preload_ready();
     quire_heap_stats(quire_heap_default(), &heap);
     quire_source_stats(quire_source_default(), &source);

@@ -69,7 +69,7 @@ EXPORT int mallopt(int parameter, int value)
 /* Free blocks of each size that has pages, as glibc lists free chunks. */
 static void sizes_write(FILE *file, size_t *count, size_t *bytes)
 {
-    struct quire_heap_class_stats class;
+    struct quire_heap_class_stats class = {.struct_bytes = sizeof class};
     size_t below = 0;
     fputs("<sizes>\n", file);
     for (unsigned i = 0; quire_heap_class_stats(quire_heap_default(), i, &class) == 0; below = class.slot_bytes, i++) {
@@ -94,7 +94,7 @@ static void totals_write(FILE *file, const struct quire_heap_stats *heap, size_t
 /* No lock is held while it is written: the file may allocate.  So the sums are of one moment, the sizes of some. */
 EXPORT int malloc_info(int options, FILE *file)
 {
-    struct quire_heap_stats heap;
+    struct quire_heap_stats heap = {.struct_bytes = sizeof heap};
     size_t count = 0, bytes = 0;
     if (options != 0)
         return EINVAL;

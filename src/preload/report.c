@@ -99,6 +99,8 @@ void report_collect(struct report *report)
     rss_explain(&report->rss);
     if (report->passes)
         return;
+    report->heap.struct_bytes = sizeof report->heap;
+    report->source.struct_bytes = sizeof report->source;
     quire_heap_stats(quire_heap_default(), &report->heap);
     quire_source_stats(quire_source_default(), &report->source);
     if (preload_conf.leaks)

@@ -45,7 +45,7 @@ static void json_process(const struct report *report, struct out *out)
 
 static void json_classes(struct out *out)
 {
-    struct quire_heap_class_stats size;
+    struct quire_heap_class_stats size = {.struct_bytes = sizeof size};
     bool is_first = true;
     key(out, "classes", false);
     out_char(out, '[');

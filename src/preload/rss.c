@@ -73,8 +73,8 @@ static size_t less(size_t a, size_t b)
 
 void rss_explain(struct rss *out)
 {
-    struct quire_heap_stats heap;
-    struct quire_source_stats source;
+    struct quire_heap_stats heap = {.struct_bytes = sizeof heap};
+    struct quire_source_stats source = {.struct_bytes = sizeof source};
     memset(out, 0, sizeof *out);
     rss_read(out);
     quire_heap_stats(quire_heap_default(), &heap);

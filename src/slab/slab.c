@@ -19,10 +19,12 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/abi.h"
 #include "base/align.h"
 #include "os/os.h"
 #include "os/sanitize.h"
 #include "pages/pagemap.h"
+#include "pages/source_verify.h"
 #include "slab/slab_gate.h"
 #include "slab/slab_internal.h"
 #include "slab/slab_mark.h"
@@ -236,13 +238,16 @@ static bool has_marks(const struct quire_slab *slab)
 static int options_read(struct quire_slab *slab, size_t element_bytes, const struct quire_slab_opts *opts)
 {
     slab->align_bytes = opts->align_bytes ? opts->align_bytes : 16;
-    if ((opts->flags & ~(uint32_t)FLAGS_KNOWN) != 0 || !is_pow2(slab->align_bytes))
+    if ((opts->flags & ~(uint64_t)FLAGS_KNOWN) != 0 || !is_pow2(slab->align_bytes))
         return EINVAL;
+    int error = source_verify(opts->source);
+    if (error)
+        return -error;
     if (element_bytes > PTRDIFF_MAX || slab->align_bytes > (size_t)1 << 40 || !slot_bytes_of(element_bytes, slab->align_bytes, &slab->slot_bytes))
         return ENOMEM;
     if (opts->limit_bytes != 0 && opts->limit_bytes < os_page_bytes())
         return ENOMEM;
-    slab->flags = opts->flags;
+    slab->flags = (uint32_t)opts->flags;
     slab->element_bytes = element_bytes ? element_bytes : 1;
     slab->limit_bytes = opts->limit_bytes;
     slab->watched = sanitize_watched() || sanitize_race_watched();
@@ -277,10 +282,12 @@ void slab_unmake(struct quire_slab *slab)
 
 struct quire_slab *slab_create(size_t element_bytes, const struct quire_slab_opts *opts, bool markable, bool listed)
 {
-    static const struct quire_slab_opts defaults;
+    static const struct abi_layout layout = ABI_LAYOUT(quire_slab_opts, flags);
+    struct quire_slab_opts own;
     struct quire_slab draft = {.offset = SLAB_OFFSET_NONE, .markable = markable};
-    opts = opts ? opts : &defaults;
-    errno = options_read(&draft, element_bytes, opts);
+    errno = -abi_read(&layout, &own, opts);
+    if (errno == 0)
+        errno = options_read(&draft, element_bytes, &own);
     if (errno)
         return NULL;
     draft.straight = !listed || !slab_threads_setup() || !has_marks(&draft);
@@ -330,7 +337,7 @@ void quire_slab_destroy(struct quire_slab *slab)
         return;
     slab_verify(slab);
     if (slab->shared_count != 0)
-        slab_refuse(slab, SLAB_E6, slab); /* it is for quire_slab_by_size_release() to end */
+        slab_refuse(slab, SLAB_E6, slab); /* it is for quire_slab_shared_release() to end */
     slab_unregister(slab);
     slab_depot_forget(slab);
     slab_pages_destroy(slab);

@@ -68,7 +68,7 @@ void slab_repair(struct quire_slab *slab)
 
 void slab_after_fork(void)
 {
-    slab_by_size_after_fork();
+    slab_shared_after_fork();
     u32_store_relaxed(&slab_pending, 0);
     bool inside = slab_registry_after_fork();
     inside |= slab_threads_after_fork();

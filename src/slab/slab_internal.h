@@ -157,7 +157,7 @@ struct CACHE_ALIGNED quire_slab {
     /* under the registry's lock */
     struct quire_slab *next, *prev;
     uint64_t birth; /* which slab of the process it is, from 1; never used twice */
-    /* under the lock of slab_by_size.c */
+    /* under the lock of slab_shared.c */
     uint32_t shared_size, shared_count;
     uintptr_t small_table[1 + SLAB_TABLE_LEAST]; /* a struct slab_table */
 };
@@ -329,9 +329,9 @@ const char *slab_locate(const struct quire_slab *slab, const void *p, struct sla
 /* A slot was not in its magazine as it was left there: E1 or E7.  Holding nothing. */
 __attribute__((noreturn, cold)) void slab_refuse_slot(struct quire_slab *slab, void *slot);
 
-/* ---- slab_by_size.c ---- */
+/* ---- slab_shared.c ---- */
 
-void slab_by_size_after_fork(void);
+void slab_shared_after_fork(void);
 
 /* ---- slab_trim.c ---- */
 

@@ -12,6 +12,7 @@
  */
 #include <errno.h>
 
+#include "base/abi.h"
 #include "pages/pagemap.h"
 #include "slab/slab_internal.h"
 
@@ -94,12 +95,14 @@ static void stats_locked(const struct quire_slab *slab, struct quire_slab_stats 
 
 void quire_slab_stats(const struct quire_slab *slab, struct quire_slab_stats *out)
 {
+    static const struct abi_layout layout = ABI_LAYOUT(quire_slab_stats, caches);
     struct quire_slab *locked = (struct quire_slab *)(uintptr_t)slab;
     slab_verify(slab);
-    *out = (struct quire_slab_stats){.element_bytes = slab->element_bytes, .slot_bytes = slab->slot_bytes, .limit_bytes = slab->limit_bytes};
-    out->live_elements = count_locked(locked, &out->caches);
-    stats_locked(slab, out);
+    struct quire_slab_stats own = {.element_bytes = slab->element_bytes, .slot_bytes = slab->slot_bytes, .limit_bytes = slab->limit_bytes};
+    own.live_elements = count_locked(locked, &own.caches);
+    stats_locked(slab, &own);
     slab_unlock(locked);
+    abi_write(&layout, &own, out);
 }
 
 /* ---- pages, for a picture ---- */

@@ -46,7 +46,7 @@ public:
     /* Whatever is on its way to its owner is there after this. */
     void settle()
     {
-        struct quire_heap_stats stats;
+        struct quire_heap_stats stats = {.struct_bytes = sizeof stats};
         there.run([&] { quire_heap_stats(heap, &stats); });
         quire_heap_stats(heap, &stats);
     }

@@ -298,7 +298,7 @@ TEST(HeapHandleDeathTest, the_hook_may_look_at_the_heap_and_allocate)
     void *p = quire_heap_alloc(heap, 100);
     quire_heap_free(heap, p);
     quire_on_panic([](const char *, const void *) {
-        struct quire_heap_stats stats;
+        struct quire_heap_stats stats = {.struct_bytes = sizeof stats};
         quire_heap_stats(heap, &stats);
         bool works = quire_heap_alloc(heap, 100) && quire_heap_alloc(quire_heap_default(), 100) && !quire_heap_check(heap);
         fprintf(stderr, "the hook has looked: %d\n", works);

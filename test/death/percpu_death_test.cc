@@ -69,7 +69,7 @@ public:
     /* What waits in an inbox is looked at now. */
     void settle()
     {
-        struct quire_percpu_stats stats;
+        struct quire_percpu_stats stats = {.struct_bytes = sizeof stats};
         quire_percpu_stats(pool, &stats);
     }
     quire_percpu *pool;
@@ -412,7 +412,7 @@ TEST(PercpuHandleDeathTest, the_panic_hook_gets_the_line_and_the_address_and_may
     quire_percpu_add(pool, ref, 1);
     quire_percpu_free(pool, other);
     quire_on_panic([](const char *message, const void *address) {
-        struct quire_percpu_stats stats;
+        struct quire_percpu_stats stats = {.struct_bytes = sizeof stats};
         quire_percpu_stats(pool, &stats);
         fprintf(stderr, "hook: %.25s, %d, %zu live\n", message, address != nullptr, stats.live_objects);
     });

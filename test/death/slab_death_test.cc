@@ -131,7 +131,7 @@ TEST_P(SlabDeathTest, freed_though_it_was_never_handed_out)
     EXPECT_DEATH(
         {
             Scene scene(GetParam());
-            struct quire_slab_stats stats;
+            struct quire_slab_stats stats = {.struct_bytes = sizeof stats};
             quire_slab_stats(scene.slab, &stats);
             scene.free(scene.alloc() + stats.slot_bytes); /* elements come in the order of their addresses here */
         },

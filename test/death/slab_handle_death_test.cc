@@ -75,7 +75,7 @@ TEST(SlabHandleDeathTest, used_after_destroy)
         opts.name = "conn", opts.flags = flags;
         quire_slab *slab = quire_slab_create(64, &opts);
         void *p = quire_slab_alloc(slab), *batch[2] = {p, nullptr};
-        struct quire_slab_stats stats;
+        struct quire_slab_stats stats = {.struct_bytes = sizeof stats};
         quire_slab_destroy(slab);
         EXPECT_DEATH(quire_slab_alloc(slab), e5);
         EXPECT_DEATH(quire_slab_alloc_zero(slab), e5);
@@ -107,21 +107,21 @@ TEST(SlabHandleDeathTest, an_element_of_a_destroyed_slab_given_to_another)
 
 TEST(SlabHandleDeathTest, released_more_often_than_acquired)
 {
-    quire_slab *kept = quire_slab_by_size_acquire(72), *slab = quire_slab_by_size_acquire(80);
-    quire_slab_by_size_release(slab);
-    EXPECT_DEATH(quire_slab_by_size_release(slab), e6);
-    EXPECT_DEATH({ quire_slab_by_size_release(kept); quire_slab_by_size_release(kept); }, e6);
-    quire_slab *large = quire_slab_by_size_acquire(5000);
-    EXPECT_DEATH({ quire_slab_by_size_release(large); quire_slab_by_size_release(large); }, e6);
-    quire_slab_by_size_release(kept), quire_slab_by_size_release(large);
+    quire_slab *kept = quire_slab_shared_acquire(72), *slab = quire_slab_shared_acquire(80);
+    quire_slab_shared_release(slab);
+    EXPECT_DEATH(quire_slab_shared_release(slab), e6);
+    EXPECT_DEATH({ quire_slab_shared_release(kept); quire_slab_shared_release(kept); }, e6);
+    quire_slab *large = quire_slab_shared_acquire(5000);
+    EXPECT_DEATH({ quire_slab_shared_release(large); quire_slab_shared_release(large); }, e6);
+    quire_slab_shared_release(kept), quire_slab_shared_release(large);
 }
 
 TEST(SlabHandleDeathTest, released_though_it_was_not_acquired)
 {
     quire_slab *slab = quire_slab_create(64, nullptr);
     static long long not_a_slab[512];
-    EXPECT_DEATH(quire_slab_by_size_release(slab), e6);
-    EXPECT_DEATH(quire_slab_by_size_release(reinterpret_cast<quire_slab *>(not_a_slab)), e6);
+    EXPECT_DEATH(quire_slab_shared_release(slab), e6);
+    EXPECT_DEATH(quire_slab_shared_release(reinterpret_cast<quire_slab *>(not_a_slab)), e6);
     quire_slab_destroy(slab);
 }
 

@@ -67,7 +67,7 @@ TEST(ArenaFault, for_every_span_that_cannot_be_had_nothing_is_lost)
     for (int failed = 1; failed; nth++) {
         struct quire_source *count = quire_source_count(quire_source_default()), *fail = quire_source_fail(count, nth);
         failed = program(fail) || nth < 20 ? 1 : 0;
-        struct quire_source_stats stats;
+        struct quire_source_stats stats = {.struct_bytes = sizeof stats};
         quire_source_stats(fail, &stats);
         failed = stats.failures != 0;
         EXPECT_EQ(taken_settled(count, 0), 0u) << "n " << nth;
@@ -117,7 +117,7 @@ TEST(ArenaFault, an_arena_over_a_budget_takes_no_more_and_gives_all_back)
     for (size_t pages = 1; pages < 40; pages += 3) {
         struct quire_source *limit = quire_source_limit(quire_source_default(), pages * os_page_bytes());
         program(limit);
-        struct quire_source_stats stats;
+        struct quire_source_stats stats = {.struct_bytes = sizeof stats};
         quire_source_stats(limit, &stats);
         EXPECT_LE(stats.peak_bytes, pages * os_page_bytes());
         EXPECT_EQ(stats.taken_bytes, 0u);

@@ -110,7 +110,7 @@ void free_some(quire_heap *heap, const std::vector<Block> &blocks, size_t from, 
 
 void sound(quire_heap *heap, size_t live)
 {
-    struct quire_heap_stats stats;
+    struct quire_heap_stats stats = {.struct_bytes = sizeof stats};
     quire_heap_stats(heap, &stats);
     EXPECT_EQ(stats.mapped_bytes, stats.live_bytes + stats.free_bytes + stats.meta_bytes);
     EXPECT_EQ(stats.live_blocks, live);
@@ -172,7 +172,7 @@ TEST(HeapFault, for_every_span_that_cannot_be_had_nothing_is_lost)
         for (bool refused = true; refused && nth < 500; nth += test_long() ? 1 : BUILT_WITH_TSAN ? 7 : BUILT_WITH_ASAN ? 3 : 1) {
             struct quire_source *count = quire_source_count(quire_source_default()), *fail = quire_source_fail(count, nth);
             int failed = program(fail, flags, other);
-            struct quire_source_stats stats;
+            struct quire_source_stats stats = {.struct_bytes = sizeof stats};
             quire_source_stats(fail, &stats);
             refused = stats.failures != 0;
             EXPECT_LE(failed, 1) << "n " << nth << ": one span less is one refusal at most";
@@ -485,7 +485,7 @@ TEST(HeapFault, a_heap_over_a_budget_takes_no_more_and_gives_all_back)
     for (size_t pages = 1; pages < 400; pages += memory_is_watched() ? 61 : 23) {
         struct quire_source *limit = quire_source_limit(quire_source_default(), pages * page);
         program(limit, both_flags[pages % 2], other);
-        struct quire_source_stats stats;
+        struct quire_source_stats stats = {.struct_bytes = sizeof stats};
         quire_source_stats(limit, &stats);
         EXPECT_LE(stats.peak_bytes, pages * page);
         EXPECT_EQ(stats.taken_bytes, 0u);

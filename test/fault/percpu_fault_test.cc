@@ -75,7 +75,7 @@ void free_some(quire_percpu *pool, const std::vector<Counted> &all, size_t from,
 
 void sound(quire_percpu *pool, size_t live)
 {
-    struct quire_percpu_stats stats;
+    struct quire_percpu_stats stats = {.struct_bytes = sizeof stats};
     quire_percpu_stats(pool, &stats);
     EXPECT_EQ(stats.mapped_bytes, stats.live_bytes + stats.free_bytes + stats.meta_bytes);
     EXPECT_EQ(stats.live_objects, live);
@@ -123,7 +123,7 @@ size_t mapped_bytes()
 
 size_t taken_bytes(struct quire_source *source)
 {
-    struct quire_source_stats stats;
+    struct quire_source_stats stats = {.struct_bytes = sizeof stats};
     quire_source_stats(source, &stats);
     return stats.taken_bytes;
 }
@@ -138,7 +138,7 @@ TEST(PercpuFault, for_every_span_that_cannot_be_had_nothing_is_lost)
         for (bool refused = true; refused; nth++) {
             struct quire_source *count = quire_source_count(quire_source_anon()), *fail = quire_source_fail(count, nth);
             int failed = program(fail, reserve, other);
-            struct quire_source_stats stats;
+            struct quire_source_stats stats = {.struct_bytes = sizeof stats};
             quire_source_stats(fail, &stats);
             refused = stats.failures != 0;
             EXPECT_LE(failed, 1) << "n " << nth << ": one span less is one refusal at most";
@@ -340,7 +340,7 @@ TEST(PercpuFault, a_pool_over_a_budget_takes_no_more_and_gives_all_back)
     for (size_t pages = 1; pages < 160; pages += 9) {
         struct quire_source *limit = quire_source_limit(quire_source_anon(), pages * page);
         program(limit, pages % 2 * 2000, other);
-        struct quire_source_stats stats;
+        struct quire_source_stats stats = {.struct_bytes = sizeof stats};
         quire_source_stats(limit, &stats);
         EXPECT_LE(stats.peak_bytes, pages * page);
         EXPECT_EQ(stats.taken_bytes, 0u);

@@ -77,7 +77,7 @@ int program(struct quire_source *source, uint32_t flags, Worker &other)
         std::vector<char *> mine = allocate(slab, 150, element_bytes, failures), theirs;
         other.run([&] { theirs = allocate(slab, 60, element_bytes, failures); });
         EXPECT_EQ(quire_slab_check(slab), nullptr);
-        struct quire_slab_stats stats;
+        struct quire_slab_stats stats = {.struct_bytes = sizeof stats};
         quire_slab_stats(slab, &stats);
         EXPECT_EQ(stats.mapped_bytes, stats.live_bytes + stats.free_bytes + stats.meta_bytes);
         EXPECT_EQ(stats.live_elements, mine.size() + theirs.size());
@@ -100,12 +100,12 @@ int program(struct quire_source *source, uint32_t flags, Worker &other)
     }
     quire_slab_alloc(slab);
     quire_slab_destroy(slab);
-    struct quire_slab *shared = quire_slab_by_size_acquire(40);
+    struct quire_slab *shared = quire_slab_shared_acquire(40);
     if (failures.sees(shared)) {
         void *p = quire_slab_alloc(shared);
         failures.sees(p);
         quire_slab_free(shared, p);
-        quire_slab_by_size_release(shared);
+        quire_slab_shared_release(shared);
     }
     return failures.count;
 }
@@ -134,7 +134,7 @@ TEST(SlabFault, for_every_span_that_cannot_be_had_nothing_is_lost)
         for (bool refused = true; refused; nth++) {
             struct quire_source *count = quire_source_count(quire_source_default()), *fail = quire_source_fail(count, nth);
             int failed = program(fail, flags, other);
-            struct quire_source_stats stats;
+            struct quire_source_stats stats = {.struct_bytes = sizeof stats};
             quire_source_stats(fail, &stats);
             refused = stats.failures != 0;
             EXPECT_LE(failed, 1) << "n " << nth << ": one span less is one refusal at most";
@@ -240,7 +240,7 @@ TEST(SlabFault, a_thread_without_memory_for_pages_of_its_own_frees_what_others_a
             quire_slab_free_batch(slab, &elements[elements.size() - 10], 10);
             elements.resize(elements.size() - 10);
         }).join();
-    struct quire_slab_stats stats;
+    struct quire_slab_stats stats = {.struct_bytes = sizeof stats};
     quire_slab_stats(slab, &stats);
     EXPECT_EQ(stats.live_elements, elements.size());
     EXPECT_EQ(quire_slab_check(slab), nullptr);
@@ -288,7 +288,7 @@ TEST(SlabFault, with_nothing_left_of_the_default_source_every_call_is_enomem_and
         EXPECT_EQ(quire_slab_create(8, nullptr), nullptr);
         EXPECT_EQ(errno, ENOMEM);
         errno = 0;
-        EXPECT_EQ(quire_slab_by_size_acquire(24), nullptr);
+        EXPECT_EQ(quire_slab_shared_acquire(24), nullptr);
         EXPECT_EQ(errno, ENOMEM);
         std::thread([&] { /* one that has no record yet */
             errno = 0;
@@ -316,7 +316,7 @@ TEST(SlabFault, a_slab_over_a_budget_takes_no_more_and_gives_all_back)
     for (size_t pages = 1; pages < 120; pages += 7) {
         struct quire_source *limit = quire_source_limit(quire_source_default(), pages * page);
         program(limit, some_flags[pages % 4], other);
-        struct quire_source_stats stats;
+        struct quire_source_stats stats = {.struct_bytes = sizeof stats};
         quire_source_stats(limit, &stats);
         EXPECT_LE(stats.peak_bytes, pages * page);
         EXPECT_EQ(stats.taken_bytes, 0u);

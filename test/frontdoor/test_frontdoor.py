@@ -283,12 +283,12 @@ def test_the_cross_compiler_is_left_out_where_apt_would_remove_a_package_for_it(
     monkeypatch.setenv("PATH", f"{house.bin}:/usr/bin:/bin")
     monkeypatch.setenv("HOUSE", str(house.state))
     monkeypatch.setattr(needs.platform, "machine", lambda: "x86_64")
-    assert needs.optional_for_tests() == needs.PEERS + needs.PROGRAMS + needs.CROSS
+    assert needs.optional_for_tests() == needs.PEERS + needs.PROGRAMS + needs.ABI + needs.CROSS
     with open(house.state / "installed", "a") as installed:
         installed.write("gcc-multilib\n")
-    assert needs.optional_for_tests() == needs.PEERS + needs.PROGRAMS
+    assert needs.optional_for_tests() == needs.PEERS + needs.PROGRAMS + needs.ABI
     monkeypatch.setattr(needs.platform, "machine", lambda: "aarch64")
-    assert needs.optional_for_tests() == needs.PEERS + needs.PROGRAMS
+    assert needs.optional_for_tests() == needs.PEERS + needs.PROGRAMS + needs.ABI
 
 
 @as_root_only

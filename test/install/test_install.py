@@ -51,7 +51,7 @@ def outside(prefix, tmp_path_factory):
 
 def test_a_cmake_project_builds_and_runs_with_the_shared_library(outside):
     assert run(outside / "outside_quire") == "arena works\n"
-    assert "libquire.so.0" in libraries_of(outside / "outside_quire")
+    assert "libquire.so.0.2" in libraries_of(outside / "outside_quire")
 
 
 def test_a_cmake_project_builds_and_runs_with_the_static_library(outside):
@@ -61,7 +61,7 @@ def test_a_cmake_project_builds_and_runs_with_the_static_library(outside):
 
 def test_a_cmake_project_that_links_quire_malloc_has_its_malloc_replaced(outside):
     program = outside / "outside_malloc"
-    assert "libquire-malloc.so.0" in libraries_of(program)
+    assert "libquire-malloc.so.0.2" in libraries_of(program)
     done = subprocess.run([program], env={**os.environ, "QUIRE_CONF": "stats:exit"}, capture_output=True, text=True, check=True)
     assert done.stdout == "arena works\n"
     assert "quire: heap:" in done.stderr
@@ -78,7 +78,7 @@ def test_pkg_config_builds_and_runs_with_the_shared_library(prefix, tmp_path):
     run(
         "gcc", *STRICT, HERE / "outside.c", "-o", program, *pkg_config(prefix, "--cflags", "--libs")
     )
-    assert "libquire.so.0" in libraries_of(program)
+    assert "libquire.so.0.2" in libraries_of(program)
     assert (
         run(program, env={**os.environ, "LD_LIBRARY_PATH": str(libdir(prefix))}) == "arena works\n"
     )

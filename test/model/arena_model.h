@@ -212,9 +212,9 @@ private:
 
     void ask(Choices &random)
     {
-        struct quire_arena_stats stats;
+        struct quire_arena_stats stats = {.struct_bytes = sizeof stats};
         quire_arena_stats(arena, &stats);
-        MUST(stats.mapped_bytes == stats.used_bytes + stats.free_bytes + stats.lost_bytes + stats.meta_bytes);
+        MUST(stats.mapped_bytes == stats.live_bytes + stats.free_bytes + stats.lost_bytes + stats.meta_bytes);
         MUST(limit == 0 || stats.mapped_bytes <= limit);
         if (!blocks.empty()) {
             auto &[p, block] = blocks[random.below(blocks.size())];

@@ -342,7 +342,7 @@ private:
         if (error)
             fprintf(stderr, "%s\n", error);
         MUST(error == nullptr);
-        struct quire_heap_stats stats;
+        struct quire_heap_stats stats = {.struct_bytes = sizeof stats};
         quire_heap_stats(heaps[h], &stats);
         MUST(stats.mapped_bytes == stats.live_bytes + stats.free_bytes + stats.meta_bytes);
         size_t count = 0, usable_bytes = 0;

@@ -407,7 +407,7 @@ private:
 
     struct quire_percpu_stats stats() const
     {
-        struct quire_percpu_stats out;
+        struct quire_percpu_stats out = {.struct_bytes = sizeof out};
         quire_percpu_stats(pool, &out);
         return out;
     }
@@ -423,7 +423,7 @@ private:
         MUST(seen.live_objects_peak >= peak);
         MUST(seen.live_objects_peak == peak || !workers.empty() || setup.opts.reserve_bytes);
         MUST(seen.limit_bytes == setup.opts.limit_bytes && (seen.limit_bytes == 0 || seen.peak_bytes <= seen.limit_bytes));
-        MUST(seen.cpus == cpus && seen.owners <= workers.size() + 3);
+        MUST(seen.cpus == cpus && seen.caches <= workers.size() + 3);
         if (source.source())
             MUST(source.taken_bytes() == seen.chunks * (size_t(cpus + 1) << window->unit_shift));
         const char *error = thoroughly ? quire_percpu_check(pool) : nullptr;

@@ -247,7 +247,7 @@ private:
 
     void trim(Choices &random)
     {
-        struct quire_slab_stats before, after;
+        struct quire_slab_stats before = {.struct_bytes = sizeof before}, after = {.struct_bytes = sizeof after};
         bool quiet = clock.quiet();
         quire_slab_stats(slab, &before);
         size_t given = 0;
@@ -355,7 +355,7 @@ private:
         if (error)
             fprintf(stderr, "%s\n", error);
         MUST(error == nullptr);
-        struct quire_slab_stats stats;
+        struct quire_slab_stats stats = {.struct_bytes = sizeof stats};
         quire_slab_stats(slab, &stats);
         MUST(stats.mapped_bytes == stats.live_bytes + stats.free_bytes + stats.meta_bytes);
         MUST(stats.live_elements == live.size());

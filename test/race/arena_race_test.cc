@@ -52,7 +52,7 @@ TEST(ArenaRace, arenas_of_many_threads_come_and_go_on_one_source_without_meeting
             thread.join();
         set_noise(nullptr);
     }
-    struct quire_source_stats stats;
+    struct quire_source_stats stats = {.struct_bytes = sizeof stats};
     quire_source_stats(count, &stats);
     EXPECT_EQ(stats.taken_bytes, 0u);
     EXPECT_EQ(stats.takes, stats.gives);

@@ -23,7 +23,7 @@ constexpr size_t HEAP_SMALL_BYTES = 32768;
 
 inline HeapStats stats_of(const quire_heap *heap)
 {
-    HeapStats out;
+    HeapStats out = {.struct_bytes = sizeof out};
     quire_heap_stats(heap, &out);
     return out;
 }

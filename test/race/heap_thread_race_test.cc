@@ -302,7 +302,7 @@ TEST(HeapThreads, a_stack_of_16_kib_is_enough_for_every_operation)
         void *p = quire_heap_alloc(used, 100), *large = quire_heap_alloc_zero(used, 1, 1 << 20), *aligned = quire_heap_alloc_aligned(used, 100, 65536);
         p = quire_heap_realloc(used, p, 5000);
         large = quire_heap_realloc(used, large, 3 << 20);
-        struct quire_heap_class_stats of_class;
+        struct quire_heap_class_stats of_class = {.struct_bytes = sizeof of_class};
         bool good = p && large && aligned && quire_heap_owns(used, large) && quire_heap_of(p) == used && quire_heap_usable_bytes(p) >= 5000;
         good = good && quire_heap_class_stats(used, 3, &of_class) == 0 && adds_up(stats_of(used)) && !quire_heap_check(used) && heap_visited(used) >= 3;
         for (void *q : {p, large, aligned})

@@ -38,7 +38,7 @@ public:
 
 inline PercpuStats stats_of(const quire_percpu *pool)
 {
-    PercpuStats out;
+    PercpuStats out = {.struct_bytes = sizeof out};
     quire_percpu_stats(pool, &out);
     return out;
 }

@@ -89,7 +89,7 @@ TEST(PercpuThreads, thousands_of_short_ones_lose_nothing_and_chunks_stay_flat)
         PercpuStats late = stats_of(pool);
         EXPECT_EQ(freed, late.frees - late.frees / 20 * 19);
         EXPECT_LE(late.chunks_peak, early.chunks_peak + 8) << "200 threads, 4 at a time, needed " << early.chunks_peak;
-        EXPECT_LE(late.owners, early.owners + 4);
+        EXPECT_LE(late.caches, early.caches + 4);
         EXPECT_LE(late.meta_bytes, early.meta_bytes + (size_t(256) << 10));
         expect_nothing_left(pool);
     }

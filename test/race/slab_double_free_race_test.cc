@@ -158,7 +158,7 @@ private:
 
     void collect()
     {
-        SlabStats s;
+        SlabStats s = {.struct_bytes = sizeof s};
         switch (race.after) {
         case TRIM_FIRST: quire_slab_trim(slab); break;
         case STATS_FIRST: quire_slab_stats(slab, &s); break;

@@ -124,7 +124,7 @@ Halves switch_defragmenter(quire_slab *slab, quire_source *account, uint64_t run
     for (const uint64_t start_ns = os_time_ns(); os_time_ns() < start_ns + run_ns || seen.size() < (test_long() ? 100 : 40);) {
         quire_slab_set_defrag(slab, seen.size() % 2);
         sleep_ms(3);
-        struct quire_source_stats s;
+        struct quire_source_stats s = {.struct_bytes = sizeof s};
         quire_source_stats(account, &s);
         seen.push_back(s.taken_bytes);
     }

@@ -85,7 +85,7 @@ public:
 
 inline SlabStats stats_of(const quire_slab *slab)
 {
-    SlabStats out;
+    SlabStats out = {.struct_bytes = sizeof out};
     quire_slab_stats(slab, &out);
     return out;
 }

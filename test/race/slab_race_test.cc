@@ -377,7 +377,7 @@ TEST(SlabRace, slabs_by_size_are_shared_while_threads_acquire_and_release_them)
         all.emplace_back([t] {
             for (unsigned round = 0; round < scaled(400); round++) {
                 size_t bytes = 8 * (1 + (t + round) % 3);
-                quire_slab *slab = quire_slab_by_size_acquire(bytes);
+                quire_slab *slab = quire_slab_shared_acquire(bytes);
                 ASSERT_NE(slab, nullptr);
                 EXPECT_EQ(stats_of(slab).element_bytes, bytes);
                 void *p = quire_slab_alloc(slab);
@@ -385,7 +385,7 @@ TEST(SlabRace, slabs_by_size_are_shared_while_threads_acquire_and_release_them)
                 sched_yield();
                 EXPECT_TRUE(stamp_of(p) == t + 1);
                 quire_slab_free(slab, p);
-                quire_slab_by_size_release(slab);
+                quire_slab_shared_release(slab);
             }
         });
     for (auto &thread : all)

@@ -356,7 +356,7 @@ private:
 
 size_t taken_bytes()
 {
-    struct quire_source_stats out;
+    struct quire_source_stats out = {.struct_bytes = sizeof out};
     quire_source_stats(quire_source_default(), &out);
     return out.taken_bytes;
 }

@@ -76,7 +76,7 @@ TEST(SourceDefaultRace, no_page_has_two_owners_while_threads_churn_and_memory_de
         for (int i = 0; i < 20; i++) {
             quire_source_trim(source);
             EXPECT_EQ(quire_source_check(source), nullptr);
-            struct quire_source_stats stats;
+            struct quire_source_stats stats = {.struct_bytes = sizeof stats};
             quire_source_stats(source, &stats);
         }
         for (auto &thread : all)
@@ -85,7 +85,7 @@ TEST(SourceDefaultRace, no_page_has_two_owners_while_threads_churn_and_memory_de
         EXPECT_EQ(quire_source_check(source), nullptr);
     }
     quire_source_set_decay(source, DECAY_STILL_NS);
-    struct quire_source_stats stats;
+    struct quire_source_stats stats = {.struct_bytes = sizeof stats};
     for (int i = 0; i < 1000; i++) { /* what the reaper is carrying home at this moment counts as taken */
         quire_source_stats(source, &stats);
         if (stats.taken_bytes == 0)

@@ -16,7 +16,7 @@ quire_source *source = quire_source_default();
 
 struct quire_source_stats stats()
 {
-    struct quire_source_stats out;
+    struct quire_source_stats out = {.struct_bytes = sizeof out};
     quire_source_stats(source, &out);
     return out;
 }

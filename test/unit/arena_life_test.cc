@@ -30,11 +30,11 @@ TEST(Arena, an_arena_lives_on_any_source)
             Arena arena({.source = count});
             for (int i = 0; i < 2000; i++)
                 ASSERT_TRUE(all_bytes(quire_arena_alloc_zero(arena, 1, 100), 100, 0));
-            struct quire_source_stats stats;
+            struct quire_source_stats stats = {.struct_bytes = sizeof stats};
             quire_source_stats(count, &stats);
             EXPECT_EQ(stats.taken_bytes, arena.stats().mapped_bytes);
         }
-        struct quire_source_stats stats;
+        struct quire_source_stats stats = {.struct_bytes = sizeof stats};
         quire_source_stats(count, &stats);
         EXPECT_EQ(stats.taken_bytes, 0u);
         quire_source_destroy(count);

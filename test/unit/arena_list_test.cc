@@ -38,17 +38,17 @@ quire_arena *named(const char *name, size_t limit_bytes = 0)
 
 void expect_same(const quire_arena *arena)
 {
-    struct quire_arena_stats stats;
+    struct quire_arena_stats stats = {.struct_bytes = sizeof stats};
     quire_arena_stats(arena, &stats);
     std::vector<arena_glance> seen = glances();
     ASSERT_EQ(seen.size(), 1u);
     const auto &figures = seen[0].figures;
     EXPECT_EQ(figures.mapped_bytes, stats.mapped_bytes);
-    EXPECT_EQ(figures.live_bytes, stats.used_bytes);
+    EXPECT_EQ(figures.live_bytes, stats.live_bytes);
     EXPECT_EQ(figures.free_bytes, stats.free_bytes + stats.lost_bytes + stats.meta_bytes);
     EXPECT_EQ(figures.peak_bytes, stats.peak_bytes);
     EXPECT_EQ(figures.limit_bytes, stats.limit_bytes);
-    EXPECT_EQ(figures.large_blocks, stats.large_spans);
+    EXPECT_EQ(figures.large_blocks, stats.large_blocks);
 }
 
 } // namespace

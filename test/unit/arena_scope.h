@@ -20,9 +20,9 @@ public:
     operator quire_arena *() const { return arena; }
     struct quire_arena_stats stats() const
     {
-        struct quire_arena_stats out;
+        struct quire_arena_stats out = {.struct_bytes = sizeof out};
         quire_arena_stats(arena, &out);
-        EXPECT_EQ(out.mapped_bytes, out.used_bytes + out.free_bytes + out.lost_bytes + out.meta_bytes);
+        EXPECT_EQ(out.mapped_bytes, out.live_bytes + out.free_bytes + out.lost_bytes + out.meta_bytes);
         return out;
     }
 

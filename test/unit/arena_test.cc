@@ -185,7 +185,7 @@ TEST(Arena, a_large_block_grows_in_its_span_and_moves_beyond_it)
     quire_arena_alloc(arena, 10);
     char *shrunk = static_cast<char *>(quire_arena_resize(arena, moved, 80 * mib, mib));
     EXPECT_EQ(shrunk, moved);
-    EXPECT_LT(arena.stats().used_bytes, 64 * mib + mib + 4096);
+    EXPECT_LT(arena.stats().live_bytes, 64 * mib + mib + 4096);
 }
 
 TEST(Arena, one_request_of_64_MiB_in_the_middle_changes_nothing_for_later_growth)
@@ -200,10 +200,10 @@ TEST(Arena, one_request_of_64_MiB_in_the_middle_changes_nothing_for_later_growth
     };
     grow(plain, false), grow(with, true);
     struct quire_arena_stats a = plain.stats(), b = with.stats();
-    EXPECT_EQ(b.large_spans, 1u);
+    EXPECT_EQ(b.large_blocks, 1u);
     EXPECT_EQ(b.spans, a.spans + 1);
     EXPECT_EQ(b.free_bytes, a.free_bytes);
-    EXPECT_EQ(b.used_bytes, a.used_bytes + 64 * mib + redzone());
+    EXPECT_EQ(b.live_bytes, a.live_bytes + 64 * mib + redzone());
     EXPECT_LE(b.mapped_bytes - a.mapped_bytes, 64 * mib + 2 * mib);
 }
 
@@ -212,7 +212,7 @@ TEST(Arena, requests_that_each_nearly_fill_a_span_do_not_get_stuck_with_spans_of
     Arena arena;
     for (int i = 0; i < 1000; i++)
         quire_arena_alloc(arena, 5000);
-    EXPECT_LE(arena.stats().large_spans, 4u);
+    EXPECT_LE(arena.stats().large_blocks, 4u);
     EXPECT_LE(arena.stats().spans, 20u);
 }
 
@@ -453,5 +453,5 @@ TEST(Arena, marks_nest_a_thousand_deep)
     EXPECT_EQ(quire_arena_check(arena), nullptr);
     for (int i = 999; i >= 0; i--)
         quire_arena_rewind(arena, marks[i]);
-    EXPECT_EQ(arena.stats().used_bytes, 16 + redzone());
+    EXPECT_EQ(arena.stats().live_bytes, 16 + redzone());
 }

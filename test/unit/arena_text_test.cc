@@ -28,12 +28,12 @@ TEST(ArenaText, short_strings_lie_side_by_side_whatever_comes_between_them)
     void *block = quire_arena_alloc(arena, 40);
     EXPECT_EQ(uintptr_t(block) % 16, 0u);
     EXPECT_EQ(quire_arena_printf(arena, "%d", 333), first + 8);
-    EXPECT_EQ(arena.stats().used_bytes, pocket + 48);
+    EXPECT_EQ(arena.stats().live_bytes, pocket + 48);
     for (int i = 0; i < 1000; i++) { /* as a query makes them: 18 bytes, and a node */
         EXPECT_EQ(strlen(quire_arena_strdup(arena, "seventeen letters")), 17u);
         EXPECT_EQ(uintptr_t(quire_arena_alloc(arena, 64)) % 16, 0u);
     }
-    EXPECT_LE(arena.stats().used_bytes, 48u + 1000 * 64 + (1000 / (pocket / 18) + 1) * pocket);
+    EXPECT_LE(arena.stats().live_bytes, 48u + 1000 * 64 + (1000 / (pocket / 18) + 1) * pocket);
     EXPECT_EQ(quire_arena_check(arena), nullptr);
 }
 
@@ -44,11 +44,11 @@ TEST(ArenaText, strings_in_a_row_leave_nothing_between_pockets)
         GTEST_SKIP() << "each string has a red zone here";
     for (int i = 0; i < 60; i++) /* all in the first page */
         quire_arena_strdup(arena, "seventeen letters");
-    EXPECT_LE(arena.stats().used_bytes, 60u * 18 + pocket);
+    EXPECT_LE(arena.stats().live_bytes, 60u * 18 + pocket);
     std::string longer(pocket, 'l');
-    size_t before = arena.stats().used_bytes;
+    size_t before = arena.stats().live_bytes;
     const char *block = quire_arena_strdup(arena, longer.c_str());
-    EXPECT_EQ(arena.stats().used_bytes, before + pocket + 16) << "a block of its own";
+    EXPECT_EQ(arena.stats().live_bytes, before + pocket + 16) << "a block of its own";
     EXPECT_LT(quire_arena_strdup(arena, "x"), block) << "the pocket stays open";
 }
 
@@ -57,13 +57,13 @@ TEST(ArenaText, a_string_made_after_a_mark_is_freed_with_it_and_one_before_it_is
     Arena arena;
     const char *before = quire_arena_strdup(arena, "before");
     struct quire_arena_mark mark = quire_arena_mark(arena);
-    size_t used = arena.stats().used_bytes;
+    size_t used = arena.stats().live_bytes;
     for (int i = 0; i < 100; i++) {
         const char *text = quire_arena_printf(arena, "text %d", i);
         ASSERT_TRUE(quire_arena_owns(arena, text));
         quire_arena_rewind(arena, mark);
         ASSERT_FALSE(quire_arena_owns(arena, text));
-        ASSERT_EQ(arena.stats().used_bytes, used);
+        ASSERT_EQ(arena.stats().live_bytes, used);
     }
     quire_arena_strdup(arena, "after");
     EXPECT_STREQ(before, "before");
@@ -112,7 +112,7 @@ TEST(ArenaText, a_limit_refuses_strings_only_when_they_do_not_fit_themselves)
     while (quire_arena_strdup(arena, "eleven more") != nullptr)
         strings++;
     EXPECT_EQ(errno, ENOMEM);
-    struct quire_arena_stats stats;
+    struct quire_arena_stats stats = {};
     quire_arena_stats(arena, &stats);
     EXPECT_LT(stats.free_bytes, 16 + redzone());
     EXPECT_GE(strings, sanitize_watched() ? 1 : (page - stats.meta_bytes - pocket) / 12);

@@ -198,7 +198,7 @@ TEST(HeapLife, the_child_of_a_fork_goes_on_with_its_copy)
                               return 1;
                           quire_heap_free(heap, (*blocks)[i]);
                       }
-                  HeapStats stats;
+                  HeapStats stats = {.struct_bytes = sizeof stats};
                   quire_heap_stats(heap, &stats);
                   if (stats.live_blocks != 0 || quire_heap_check(heap))
                       return 2;

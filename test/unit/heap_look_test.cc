@@ -258,7 +258,7 @@ TEST(HeapLook, each_class_counts_its_own_blocks)
     for (size_t i = 0; i < classes.size(); i += 9) {
         size_t bytes = classes[i].slot_bytes - (memory_is_watched() ? std::min<size_t>(classes[i].slot_bytes, 16) : 0);
         Blocks blocks = heap.alloc_many(7, bytes);
-        HeapClassStats now;
+        HeapClassStats now = {.struct_bytes = sizeof now};
         ASSERT_EQ(quire_heap_class_stats(heap, unsigned(i), &now), 0);
         if (!memory_is_watched()) {
             EXPECT_EQ(now.live_blocks, 7u) << bytes;

@@ -130,7 +130,7 @@ TEST(HeapRealloc, a_string_that_grows_by_small_steps_is_copied_few_times)
 /* What blocks hold of the source; one that is mapped alone holds nothing of it. */
 static size_t taken()
 {
-    struct quire_source_stats stats;
+    struct quire_source_stats stats = {.struct_bytes = sizeof stats};
     quire_source_stats(quire_source_default(), &stats);
     return stats.taken_bytes;
 }

@@ -40,7 +40,7 @@ inline char *unknown(void *p)
 /* A snapshot whose sum adds up. */
 inline HeapStats heap_stats(const quire_heap *heap)
 {
-    HeapStats out;
+    HeapStats out = {.struct_bytes = sizeof out};
     quire_heap_stats(heap, &out);
     EXPECT_EQ(out.mapped_bytes, out.live_bytes + out.free_bytes + out.meta_bytes);
     EXPECT_LE(out.rounding_bytes, out.live_bytes);
@@ -55,7 +55,7 @@ inline HeapStats heap_stats(const quire_heap *heap)
 inline std::vector<HeapClassStats> heap_classes(const quire_heap *heap)
 {
     std::vector<HeapClassStats> all;
-    HeapClassStats one;
+    HeapClassStats one = {.struct_bytes = sizeof one};
     for (unsigned i = 0; i < 10000 && quire_heap_class_stats(heap, i, &one) == 0; i++)
         all.push_back(one);
     return all;

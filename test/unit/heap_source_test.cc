@@ -39,7 +39,7 @@ int life_of(struct quire_source *source, uint32_t flags)
         }
         for (size_t i = 0; i < blocks.size(); i++)
             OR_LINE(holds(blocks[i].first, blocks[i].second, i) && quire_heap_owns(heap, blocks[i].first));
-        HeapStats stats;
+        HeapStats stats = {.struct_bytes = sizeof stats};
         quire_heap_stats(heap, &stats);
         OR_LINE(stats.live_blocks == blocks.size() && stats.mapped_bytes == stats.live_bytes + stats.free_bytes + stats.meta_bytes);
         other.run([&] {
@@ -203,7 +203,7 @@ TEST(HeapSource, blocks_over_memfd_are_shared_with_the_child_of_a_fork)
 
 TEST(HeapSource, a_source_of_the_users_own_with_five_verbs_is_enough)
 {
-    static const struct quire_source_verbs verbs = {
+    static const struct quire_source_verbs verbs = {sizeof verbs,
         own_take, own_give, [](struct quire_source *, void *, size_t) {}, [](struct quire_source *, void *, size_t) { return 0; },
         [](struct quire_source *) {}, nullptr, nullptr, nullptr};
     OwnSource own = {{&verbs, "own"}, 0, 8 << 20};

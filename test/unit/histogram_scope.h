@@ -44,7 +44,7 @@ public:
     uint64_t percentile(double percent) const { return quire_histogram_snapshot_percentile(snapshot, percent); }
     struct quire_histogram_stats stats() const
     {
-        struct quire_histogram_stats stats;
+        struct quire_histogram_stats stats = {.struct_bytes = sizeof stats};
         quire_histogram_snapshot_stats(snapshot, &stats);
         return stats;
     }

@@ -30,7 +30,7 @@ inline ARAL *array_of(size_t element_bytes, const AralOpts &o = {})
 
 inline size_t live_elements_of(ARAL *ar)
 {
-    struct quire_slab_stats stats;
+    struct quire_slab_stats stats = {.struct_bytes = sizeof stats};
     quire_slab_stats(aral_slab(ar), &stats);
     return stats.live_elements;
 }
@@ -43,7 +43,7 @@ inline size_t total_bytes_of(ARAL *ar)
 /* What the slab holds and the array's struct: the same, by another way. */
 inline void expect_sound(ARAL *ar)
 {
-    struct quire_slab_stats slab;
+    struct quire_slab_stats slab = {.struct_bytes = sizeof slab};
     quire_slab_stats(aral_slab(ar), &slab);
     size_t struct_bytes = aral_structures_bytes(ar) - slab.meta_bytes;
     EXPECT_GE(struct_bytes, sizeof(AralStats));

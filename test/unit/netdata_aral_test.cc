@@ -135,7 +135,7 @@ TEST(Aral, null_is_left_alone_and_errno_kept)
 
 TEST(Aral, destroy_frees_what_lives)
 {
-    struct quire_source_stats before, after;
+    struct quire_source_stats before = {.struct_bytes = sizeof before}, after = {.struct_bytes = sizeof after};
     quire_source_stats(quire_source_default(), &before);
     for (int round = 0; round < 20; round++) {
         ARAL *ar = array_of(500);

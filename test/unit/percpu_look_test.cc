@@ -106,7 +106,7 @@ TEST(PercpuLook, fragments_of_all_chunks_and_all_threads_are_summed)
     EXPECT_EQ(stats.live_objects, 4u);
     EXPECT_EQ(stats.object_bytes_min, 400u);
     EXPECT_EQ(stats.object_bytes_max, 704u);
-    EXPECT_GE(stats.owners, 2u);
+    EXPECT_GE(stats.caches, 2u);
 }
 
 TEST(PercpuLook, the_longest_free_run_is_an_object_that_fits_without_a_new_chunk)
@@ -195,12 +195,12 @@ TEST(PercpuLook, what_another_thread_freed_is_free_at_once_whether_its_owner_loo
 TEST(PercpuLook, owners_are_threads_that_allocate_and_do_not_grow_with_those_that_end)
 {
     Pool pool({.chunk_bytes = unit_of(64 * kib), .cpus = 2});
-    EXPECT_EQ(pool.stats().owners, 0u);
+    EXPECT_EQ(pool.stats().caches, 0u);
     pool.alloc();
-    EXPECT_EQ(pool.stats().owners, 1u);
+    EXPECT_EQ(pool.stats().caches, 1u);
     for (int i = 0; i < 20; i++)
         std::thread([&] { pool.free(pool.alloc()); }).join();
-    EXPECT_LE(pool.stats().owners, 3u);
+    EXPECT_LE(pool.stats().caches, 3u);
 }
 
 TEST(PercpuLook, the_equation_holds_on_every_snapshot_that_is_taken_while_others_work)

@@ -31,7 +31,7 @@ size_t resident_bytes(const Pool &pool, Ref ref)
 
 size_t taken_bytes(quire_source *source)
 {
-    struct quire_source_stats stats;
+    struct quire_source_stats stats = {.struct_bytes = sizeof stats};
     quire_source_stats(source, &stats);
     return stats.taken_bytes;
 }
@@ -264,7 +264,7 @@ TEST(PercpuChunks, one_object_allocated_and_freed_over_and_over_takes_one_chunk_
         for (int i = 0; i < 1000; i++)
             pool.free(pool.alloc(100));
     }
-    struct quire_source_stats stats;
+    struct quire_source_stats stats = {.struct_bytes = sizeof stats};
     quire_source_stats(count, &stats);
     EXPECT_EQ(stats.takes, 1u);
     quire_source_destroy(count);

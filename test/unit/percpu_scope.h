@@ -38,7 +38,7 @@ public:
 /* A snapshot whose sum adds up. */
 inline struct quire_percpu_stats percpu_stats(const quire_percpu *pool)
 {
-    struct quire_percpu_stats out;
+    struct quire_percpu_stats out = {.struct_bytes = sizeof out};
     quire_percpu_stats(pool, &out);
     EXPECT_EQ(out.mapped_bytes, out.live_bytes + out.free_bytes + out.meta_bytes);
     EXPECT_EQ(out.live_objects, out.allocs - out.frees);

@@ -51,7 +51,7 @@ int life_of(struct quire_source *source, size_t bytes)
         for (int i = 0; i < 1000; i++)
             quire_percpu_add(pool, counter, i);
         OR_LINE(quire_percpu_sum(pool, counter) == 499500);
-        struct quire_percpu_stats stats;
+        struct quire_percpu_stats stats = {.struct_bytes = sizeof stats};
         quire_percpu_stats(pool, &stats);
         OR_LINE(stats.live_objects == 101 && stats.mapped_bytes == stats.live_bytes + stats.free_bytes + stats.meta_bytes);
         other.run([&] {
@@ -164,7 +164,7 @@ TEST(PercpuSource, memory_that_was_used_before_is_zero_in_every_copy)
 
 TEST(PercpuSource, a_source_of_the_users_own_with_five_verbs_is_enough)
 {
-    static const struct quire_source_verbs verbs = {
+    static const struct quire_source_verbs verbs = {sizeof verbs,
         own_take, own_give, [](struct quire_source *, void *, size_t) {}, [](struct quire_source *, void *, size_t) { return 0; },
         [](struct quire_source *) {}, nullptr, nullptr, nullptr};
     OwnSource own = {{&verbs, "own"}, 0, 4 * mib};

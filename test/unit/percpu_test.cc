@@ -38,7 +38,7 @@ int refusal(const Pool &pool, size_t bytes, size_t align_bytes)
 
 struct quire_source_stats source_stats(quire_source *source)
 {
-    struct quire_source_stats stats;
+    struct quire_source_stats stats = {.struct_bytes = sizeof stats};
     quire_source_stats(source, &stats);
     return stats;
 }

@@ -130,7 +130,7 @@ TEST(PercpuThread, hundreds_of_threads_one_after_the_other_share_one_set_of_chun
     struct quire_percpu_stats stats = pool.stats();
     EXPECT_EQ(stats.live_objects, 300u);
     EXPECT_LE(stats.chunks, chunks + 1);
-    EXPECT_LE(stats.owners, 4u);
+    EXPECT_LE(stats.caches, 4u);
 }
 
 TEST(PercpuThread, a_thread_that_ends_with_nothing_live_leaves_no_more_than_a_chunk)
@@ -200,7 +200,7 @@ TEST(PercpuThread, the_child_of_a_fork_has_copies_of_its_own_and_goes_on)
                   Refs refs = pool.alloc_many(2000, 64);
                   for (Ref ref : refs)
                       OR_LINE(quire_percpu_sum(pool, ref) == 0);
-                  struct quire_percpu_stats stats;
+                  struct quire_percpu_stats stats = {.struct_bytes = sizeof stats};
                   quire_percpu_stats(pool, &stats);
                   OR_LINE(stats.live_objects == 2001);
                   OR_LINE(stats.mapped_bytes == stats.live_bytes + stats.free_bytes + stats.meta_bytes);
@@ -252,7 +252,7 @@ TEST(PercpuThread, a_child_that_forked_from_a_thread_other_than_the_owner_goes_o
         EXPECT_EQ(in_child([&] {
                       pool.free(refs);
                       Refs born = pool.alloc_many(3000, 64);
-                      struct quire_percpu_stats stats;
+                      struct quire_percpu_stats stats = {.struct_bytes = sizeof stats};
                       quire_percpu_stats(pool, &stats);
                       OR_LINE(stats.live_objects == 3000);
                       OR_LINE(quire_percpu_check(pool) == nullptr);

@@ -56,7 +56,7 @@ TEST(SlabWithoutBarrier, elements_looks_limits_and_trims_are_the_same)
 {
     if (memory_is_watched())
         GTEST_SKIP() << WATCHED;
-    EXPECT_EQ(run_without_barrier("test_unit", "Slab.*:SlabLook.*:SlabLimit.*:SlabTrim.*:SlabDecay.*:SlabDefrag.*:SlabMode.*:SlabBySize.*"), 0);
+    EXPECT_EQ(run_without_barrier("test_unit", "Slab.*:SlabLook.*:SlabLimit.*:SlabTrim.*:SlabDecay.*:SlabDefrag.*:SlabMode.*:SlabShared.*"), 0);
 }
 
 TEST(SlabWithoutBarrier, random_programs_agree_with_the_model)

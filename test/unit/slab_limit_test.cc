@@ -11,7 +11,7 @@ const size_t mib = 1 << 20;
 
 size_t taken_bytes(struct quire_source *source)
 {
-    struct quire_source_stats stats;
+    struct quire_source_stats stats = {.struct_bytes = sizeof stats};
     quire_source_stats(source, &stats);
     return stats.taken_bytes;
 }

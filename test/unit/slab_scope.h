@@ -19,7 +19,7 @@ using Elements = std::vector<void *>;
 /* A snapshot whose sum adds up. */
 inline struct quire_slab_stats slab_stats(const quire_slab *slab)
 {
-    struct quire_slab_stats out;
+    struct quire_slab_stats out = {.struct_bytes = sizeof out};
     quire_slab_stats(slab, &out);
     EXPECT_EQ(out.mapped_bytes, out.live_bytes + out.free_bytes + out.meta_bytes);
     EXPECT_EQ(out.live_bytes, out.live_elements * out.slot_bytes);

@@ -36,7 +36,7 @@ int life_of(struct quire_source *source, size_t element_bytes)
             memset(elements[i], int(i), element_bytes);
         for (size_t i = 0; i < 400; i++)
             OR_LINE(holds_only(elements[i], element_bytes, char(i)));
-        struct quire_slab_stats stats;
+        struct quire_slab_stats stats = {.struct_bytes = sizeof stats};
         quire_slab_stats(slab, &stats);
         OR_LINE(stats.live_elements == 400 && stats.mapped_bytes == stats.live_bytes + stats.free_bytes + stats.meta_bytes);
         OR_LINE(quire_slab_owns(slab, elements[399]));
@@ -163,7 +163,7 @@ TEST(SlabMode, elements_over_memfd_are_shared_with_the_child_of_a_fork)
 
 TEST(SlabMode, a_source_of_the_users_own_with_five_verbs_is_enough)
 {
-    static const struct quire_source_verbs verbs = {
+    static const struct quire_source_verbs verbs = {sizeof verbs,
         own_take, own_give, [](struct quire_source *, void *, size_t) {}, [](struct quire_source *, void *, size_t) { return 0; },
         [](struct quire_source *) {}, nullptr, nullptr, nullptr};
     OwnSource own = {{&verbs, "own"}, 0, 1 << 20};

@@ -23,7 +23,7 @@ int refusal(size_t element_bytes, quire_slab_opts opts = {})
 
 size_t taken_by_default()
 {
-    struct quire_source_stats stats;
+    struct quire_source_stats stats = {.struct_bytes = sizeof stats};
     quire_source_stats(quire_source_default(), &stats);
     return stats.taken_bytes;
 }
@@ -245,7 +245,7 @@ TEST(Slab, freeing_null_does_nothing_and_freeing_and_destroying_keep_errno)
     EXPECT_EQ(errno, 42);
     quire_slab_destroy(slab);
     quire_slab_destroy(nullptr);
-    quire_slab_by_size_release(nullptr);
+    quire_slab_shared_release(nullptr);
     EXPECT_EQ(errno, 42);
 }
 

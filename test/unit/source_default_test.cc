@@ -36,7 +36,7 @@ void touch(const quire_span &span)
 }
 struct quire_source_stats stats()
 {
-    struct quire_source_stats out;
+    struct quire_source_stats out = {.struct_bytes = sizeof out};
     quire_source_stats(source, &out);
     return out;
 }

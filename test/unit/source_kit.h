@@ -75,7 +75,7 @@ using Stats = struct quire_source_stats; /* the function has the same name */
 
 inline Stats stats_of(quire_source *source)
 {
-    Stats stats;
+    Stats stats = {.struct_bytes = sizeof stats};
     quire_source_stats(source, &stats);
     return stats;
 }

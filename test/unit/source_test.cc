@@ -49,7 +49,7 @@ protected:
     Directory directory;
     std::vector<char> buffer;
     quire_source *source = nullptr;
-    Stats before;
+    Stats before = {.struct_bytes = sizeof before};
 };
 
 TEST_P(Source, gives_spans_of_the_size_and_alignment_asked_for)

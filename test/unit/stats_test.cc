@@ -60,21 +60,21 @@ TEST(Stats, json_says_what_the_objects_own_statistics_say)
     quire_slab_free(nodes.slab, quire_slab_alloc(nodes.slab));
     Counters counters("numbers", 77);
     Json all = Json::parse(written(QUIRE_STATS_JSON));
-    struct quire_slab_stats slab;
+    struct quire_slab_stats slab = {.struct_bytes = sizeof slab};
     quire_slab_stats(nodes.slab, &slab);
     const Json &a = *named(all, "slabs", "numbers").at(0);
     EXPECT_EQ(a["live_elements"].number, 1234u);
     EXPECT_EQ(a["mapped_bytes"].number, slab.mapped_bytes);
     EXPECT_EQ(a["slot_bytes"].number, slab.slot_bytes);
     EXPECT_EQ(a["caches"].number, slab.caches);
-    struct quire_percpu_stats pool;
+    struct quire_percpu_stats pool = {.struct_bytes = sizeof pool};
     quire_percpu_stats(counters.pool, &pool);
     const Json &b = *named(all, "percpu", "numbers").at(0);
     EXPECT_EQ(b["live_objects"].number, 77u);
     EXPECT_EQ(b["live_bytes"].number, pool.live_bytes);
     EXPECT_EQ(b["cpus"].number, 2u);
     EXPECT_EQ(b["object_bytes_max"].number, 8u);
-    EXPECT_EQ(b["owners"].number, pool.owners);
+    EXPECT_EQ(b["caches"].number, pool.caches);
     EXPECT_EQ(all["schema"].string, "quire.stats/1");
     EXPECT_EQ(all["process"].number, static_cast<uint64_t>(getpid()));
 }
@@ -88,7 +88,7 @@ TEST(Stats, a_heap_is_shown_with_the_blocks_of_each_size)
         heap.alloc(1000);
     heap.alloc(100000);
     Json all = Json::parse(written(QUIRE_STATS_JSON));
-    struct quire_heap_stats stats;
+    struct quire_heap_stats stats = {.struct_bytes = sizeof stats};
     quire_heap_stats(heap.heap, &stats);
     const Json &whole = *named(all, "heaps", "sizes").at(0);
     EXPECT_EQ(whole["live_blocks"].number, 131u);

@@ -201,7 +201,7 @@ TEST(StatsWrite, nothing_is_allocated)
         EXPECT_EQ(quire_stats_write(fd, format), 0);
     quire_source_set_decay(quire_source_default(), 0); /* the reaper is still */
     for (uint32_t format : stats_formats) {
-        struct quire_source_stats before, after;
+        struct quire_source_stats before = {.struct_bytes = sizeof before}, after = {.struct_bytes = sizeof after};
         quire_source_stats(quire_source_default(), &before);
         os_fault_set(OS_MAP, 0, false);
         os_fault_set(OS_LIBC, 0, false);
@@ -247,7 +247,7 @@ template <class Misuse> std::string written_by_the_hook(Misuse misuse)
         alarm(100); /* a hook that waits for a lock would wait for ever */
         close(2);  /* the line of the refusal is the death tests' */
         quire_on_panic([](const char *, const void *) {
-            struct quire_heap_stats stats;
+            struct quire_heap_stats stats = {.struct_bytes = sizeof stats};
             quire_heap_stats(quire_heap_default(), &stats);
             dprintf(hook_fd, "looked elsewhere\n");
             for (uint32_t format : stats_formats)

@@ -3,7 +3,7 @@
 steerplan.py - plan files for the library that steers: what stands in them, written and read.
 
     quire-steer 1
-    # made by quire 0.1.0 from a run of: jq . big.json
+    # made by quire 0.2.0 from a run of: jq . big.json
     module 0 6a09e667f3bcc908 /usr/lib/libjq.so.1
     program 1
     memory 34600000

@@ -55,7 +55,7 @@ int main(int argc, char **argv)
         round_of(source, argc > 2);
         quire_source_trim(source);
     }
-    struct quire_source_stats stats;
+    struct quire_source_stats stats = {.struct_bytes = sizeof stats};
     quire_source_stats(source, &stats);
     if (stats.taken_bytes != 0 || quire_source_check(source))
         failed = 1;

@@ -170,7 +170,7 @@ int main(int argc, char **argv)
 {
     struct quire_source *source = source_of(argc > 1 ? argv[1] : "default"), *books = quire_source_default();
     const char *how = argc > 2 ? argv[2] : NULL;
-    struct quire_source_stats before, after, books_before, books_after;
+    struct quire_source_stats before = {.struct_bytes = sizeof before}, after = {.struct_bytes = sizeof after}, books_before = {.struct_bytes = sizeof books_before}, books_after = {.struct_bytes = sizeof books_after};
     if (how && strcmp(how, "--nowait") == 0)
         return nowait(source);
     round_of(source, NULL); /* what threads keep for good is there now */

@@ -204,7 +204,7 @@ static void run_mixture(void)
         pthread_join(threads[t], NULL);
     print_counters();
     collect();
-    struct quire_percpu_stats stats;
+    struct quire_percpu_stats stats = {.struct_bytes = sizeof stats};
     quire_percpu_stats(pool, &stats);
     printf("live %zu, check %s\n", stats.live_objects, quire_percpu_check(pool) ? quire_percpu_check(pool) : "sound");
     for (unsigned k = 0; k < COUNTERS; k++)

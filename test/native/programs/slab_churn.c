@@ -103,7 +103,7 @@ static struct quire_source *source_of(const char *name)
 int main(int argc, char **argv)
 {
     struct quire_source *source = source_of(argc > 1 ? argv[1] : "default");
-    struct quire_source_stats before, after;
+    struct quire_source_stats before = {.struct_bytes = sizeof before}, after = {.struct_bytes = sizeof after};
     round_of(source, NULL); /* what threads keep for good is there now */
     quire_source_stats(source, &before);
     for (int i = 0; i < 4; i++) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * slab_by_size.c - one shared slab for each exact size up to 1024 bytes.
+ * slab_shared.c - one shared slab for each exact size up to 1024 bytes.
  *
  *     size 0 (as 1)  1  2 ... 1024
  *        [ ]        [ ][ ] ... [ ] ---> struct quire_slab, with the number of those who hold it
@@ -18,7 +18,7 @@ enum { SHARED_BYTES_MAX = 1024 };
 static struct {
     struct lock lock;
     struct quire_slab *slab[SHARED_BYTES_MAX + 1];
-} by_size = {.lock = LOCK_INIT(LOCK_BY_SIZE)};
+} shared = {.lock = LOCK_INIT(LOCK_SLAB_SHARED)};
 
 static struct quire_slab *create(size_t bytes)
 {
@@ -27,45 +27,45 @@ static struct quire_slab *create(size_t bytes)
     return quire_slab_create(bytes, &(struct quire_slab_opts){.name = name});
 }
 
-struct quire_slab *quire_slab_by_size_acquire(size_t element_bytes)
+struct quire_slab *quire_slab_shared_acquire(size_t element_bytes)
 {
     size_t bytes = element_bytes ? element_bytes : 1;
     struct quire_slab *slab;
-    lock_take(&by_size.lock);
+    lock_take(&shared.lock);
     if (bytes > SHARED_BYTES_MAX) {
         slab = create(bytes);
     } else {
-        slab = by_size.slab[bytes];
+        slab = shared.slab[bytes];
         if (!slab)
-            slab = by_size.slab[bytes] = create(bytes);
+            slab = shared.slab[bytes] = create(bytes);
     }
     if (slab) {
         slab->shared_size = bytes > SHARED_BYTES_MAX ? SHARED_BYTES_MAX + 1 : (uint32_t)bytes;
         slab->shared_count++;
     }
-    lock_drop(&by_size.lock);
+    lock_drop(&shared.lock);
     return slab;
 }
 
-void quire_slab_by_size_release(struct quire_slab *slab)
+void quire_slab_shared_release(struct quire_slab *slab)
 {
     if (!slab)
         return;
-    lock_take(&by_size.lock);
+    lock_take(&shared.lock);
     bool known = slab_is_live(slab) && slab->shared_count != 0;
     if (unlikely(!known)) {
-        lock_drop(&by_size.lock);
+        lock_drop(&shared.lock);
         slab_refuse(NULL, SLAB_E6, slab);
     }
     bool last = --slab->shared_count == 0;
     if (last && slab->shared_size <= SHARED_BYTES_MAX)
-        by_size.slab[slab->shared_size] = NULL;
-    lock_drop(&by_size.lock);
+        shared.slab[slab->shared_size] = NULL;
+    lock_drop(&shared.lock);
     if (last)
         quire_slab_destroy(slab);
 }
 
-void slab_by_size_after_fork(void)
+void slab_shared_after_fork(void)
 {
-    lock_reset(&by_size.lock);
+    lock_reset(&shared.lock);
 }
