@@ -132,13 +132,13 @@ QUIRE_API void *quire_arena_memdup(struct quire_arena *arena, const void *from, 
     __attribute__((malloc, alloc_size(3), assume_aligned(16)));
 
 /*
- * A block of `new_bytes` with the contents of `old`, up to the shorter of the two: in place when `old` is the arena's last block and there is
- * room, or when it shrinks; else a copy, 16-byte aligned, and `old` stays as it was until all is freed.  A block that is older than the newest
+ * A block of `new_bytes` with the contents of `old`, up to the shorter of the two: in place when `old` is the arena's last block, or string, and there
+ * is room, or when it shrinks; else a copy, 16-byte aligned, and `old` stays as it was until all is freed.  A block that is older than the newest
  * mark never grows in place: rewinding finds it as it was.  `old_bytes` is what it was allocated or last resized with.  old NULL:
  * quire_arena_alloc().  NULL with errno ENOMEM: `old` is untouched.  MT-Unsafe race:arena.
  */
 QUIRE_API void *quire_arena_resize(struct quire_arena *arena, void *old, size_t old_bytes, size_t new_bytes)
-    __attribute__((alloc_size(4), assume_aligned(16)));
+    __attribute__((alloc_size(4)));
 
 /*
  * Have fn(arg) called when the arena is rewound past here, reset or destroyed; the last deferred runs first.  `fn` may read the arena's memory

@@ -366,7 +366,7 @@ void *quire_arena_resize(struct quire_arena *arena, void *old, size_t old_bytes,
         errno = ENOMEM;
         return NULL;
     }
-    if (arena_resize_last(arena, old, old_bytes, new_bytes) || arena_resize_large(arena, old, old_bytes, new_bytes))
+    if (arena_text_resize(arena, old, old_bytes, new_bytes) || arena_resize_last(arena, old, old_bytes, new_bytes) || arena_resize_large(arena, old, old_bytes, new_bytes))
         return old;
     if (new_bytes <= old_bytes) {
         sanitize_no_access((char *)old + new_bytes, old_bytes - new_bytes);

@@ -111,6 +111,9 @@ static inline void arena_text_close(struct quire_arena *arena)
     arena->text = arena->text_end = NULL;
 }
 
+/* arena_text.c: grow or shrink the last string where it is.  False: it is not that, or there is no room. */
+bool arena_text_resize(struct quire_arena *arena, char *old, size_t old_bytes, size_t new_bytes);
+
 /* arena_span.c */
 enum arena_place { ARENA_PLACE_CHAIN, ARENA_PLACE_LARGE };
 /* Pure: does a request of `need` go into the next span of the chain, or into a span of its own so that the tail stays in use? */

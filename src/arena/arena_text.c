@@ -85,6 +85,15 @@ NO_SANITIZE char *quire_arena_strdup(struct quire_arena *arena, const char *stri
     return p;
 }
 
+bool arena_text_resize(struct quire_arena *arena, char *old, size_t old_bytes, size_t new_bytes)
+{
+    size_t need = new_bytes ? new_bytes : 1;
+    if (!arena->text || old + old_bytes != arena->text || need > (size_t)(arena->text_end - old))
+        return false;
+    arena->text = old + need;
+    return true;
+}
+
 char *quire_arena_vprintf(struct quire_arena *arena, const char *format, va_list words)
 {
     va_list again;

@@ -88,6 +88,23 @@ TEST(ArenaText, a_string_grows_into_a_block_of_its_own)
     EXPECT_STREQ(first, "123456789 123456");
 }
 
+TEST(ArenaText, the_last_string_grows_and_shrinks_where_it_is)
+{
+    Arena arena;
+    quire_arena_strdup(arena, "abc");
+    char *text = quire_arena_strdup(arena, "x");
+    for (size_t bytes = 2; bytes < 500; bytes++) {
+        char *longer = static_cast<char *>(quire_arena_resize(arena, text, bytes, bytes + 1));
+        ASSERT_TRUE(longer == text || redzone() != 0);
+        text = longer;
+        memcpy(text + bytes - 1, "y", 2);
+    }
+    EXPECT_EQ(strlen(text), 500u - 1);
+    char *shorter = static_cast<char *>(quire_arena_resize(arena, text, 500, 0));
+    EXPECT_NE(quire_arena_strdup(arena, ""), shorter) << "of no bytes, and yet different from all others";
+    EXPECT_EQ(quire_arena_check(arena), nullptr);
+}
+
 TEST(ArenaText, printf_writes_what_printf_writes_of_any_length_and_passes_its_refusal_on)
 {
     Arena arena;

@@ -25,7 +25,7 @@ TEST(OneWayAlloc, every_call_of_the_original_does_what_callers_rely_on)
     char *twice = static_cast<char *>(onewayalloc_doublesize(owa, text, 8));
     EXPECT_EQ(twice, text) << "the last block doubles where it is";
     EXPECT_STREQ(twice, "0123456");
-    onewayalloc_mallocz(owa, 1);
+    onewayalloc_strdupz(owa, "behind it");
     char *moved = static_cast<char *>(onewayalloc_doublesize(owa, twice, 16));
     EXPECT_NE(moved, twice);
     EXPECT_STREQ(moved, "0123456");
