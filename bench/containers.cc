@@ -9,7 +9,8 @@
  *
  *     quire     request: arena_allocator under an arena_scope; living: slab_allocator, and for strings heap_allocator
  *     monotonic, pool    std::pmr: monotonic_buffer_resource over a buffer that is warm and large enough; unsynchronized_pool_resource
- *     boost     Boost.Pool without its lock: a singleton_pool for each size of node, arrays by operator new; pool_allocator for strings
+ *     boost     Boost.Pool: a singleton_pool for each size of node, arrays by operator new; pool_allocator for strings.  For requests without
+ *               its lock; for the living with it, as threads share those of the others, and `unlocked` without
  *     mimalloc  mi_stl_allocator          libc  std::allocator
  *
  * All in one process, in each round in another order, each warmed up; the median of the rounds.  What was not installed when this was compiled has no
@@ -70,11 +71,13 @@ template <template <class> class Al> using String = std::basic_string<char, std:
 template <template <class> class Al> using Strings = std::vector<String<Al>>; /* the table of them is the same for all */
 
 #if BENCH_BOOST
-template <class T> struct in_boost {
+using no_lock = boost::details::pool::null_mutex;
+using a_lock = boost::details::pool::default_mutex;
+template <class T, class Lock> struct over_boost {
     using value_type = T;
-    using pool = boost::singleton_pool<in_boost<void>, sizeof(T), boost::default_user_allocator_new_delete, boost::details::pool::null_mutex>;
-    in_boost() = default;
-    template <class U> in_boost(const in_boost<U> &) {}
+    using pool = boost::singleton_pool<Lock, sizeof(T), boost::default_user_allocator_new_delete, Lock>;
+    over_boost() = default;
+    template <class U> over_boost(const over_boost<U, Lock> &) {}
     T *allocate(std::size_t count)
     {
         void *p = count == 1 ? pool::malloc() : ::operator new(count * sizeof(T));
@@ -87,11 +90,13 @@ template <class T> struct in_boost {
         else
             ::operator delete(p);
     }
-    friend bool operator==(const in_boost &, const in_boost &) { return true; }
-    friend bool operator!=(const in_boost &, const in_boost &) { return false; }
+    friend bool operator==(const over_boost &, const over_boost &) { return true; }
+    friend bool operator!=(const over_boost &, const over_boost &) { return false; }
 };
-template <> struct in_boost<void> {};
-template <class T> using in_boost_array = boost::pool_allocator<T, boost::default_user_allocator_new_delete, boost::details::pool::null_mutex>;
+template <class T> using in_boost = over_boost<T, no_lock>;
+template <class T> using in_boost_locked = over_boost<T, a_lock>;
+template <class T> using in_boost_array = boost::pool_allocator<T, boost::default_user_allocator_new_delete, no_lock>;
+template <class T> using in_boost_array_locked = boost::pool_allocator<T, boost::default_user_allocator_new_delete, a_lock>;
 #endif
 #if BENCH_MIMALLOC
 template <class T> using in_mimalloc = mi_stl_allocator<T>;
@@ -314,7 +319,8 @@ void list_all_living()
     living_pool<living_list<in_pmr>>("list");
     living_pool<living_strings<in_pmr>>("string");
 #if BENCH_BOOST
-    list_living<in_boost, in_boost_array>("boost", REPLACED / 100);
+    list_living<in_boost_locked, in_boost_array_locked>("boost", REPLACED / 100);
+    list_living<in_boost, in_boost_array>("unlocked", REPLACED / 100);
 #endif
 #if BENCH_MIMALLOC
     list_living<in_mimalloc, in_mimalloc>("mimalloc");
@@ -338,7 +344,7 @@ const row *row_of(const char *table, const char *container, const char *allocato
 
 void print_table(const char *table)
 {
-    const char *allocators[] = {"quire", "monotonic", "pool", "boost", "mimalloc", "libc"};
+    const char *allocators[] = {"quire", "monotonic", "pool", "boost", "unlocked", "mimalloc", "libc"};
     std::printf("%-14s", table);
     for (const char *allocator : allocators)
         std::printf("%11s", allocator);

@@ -95,6 +95,22 @@ template <template <class> class Al> using String = std::basic_string<char, std:
 template <template <class> class Al> using Map = std::map<int, String<Al>, std::less<int>, Al<std::pair<const int, String<Al>>>>;
 template <template <class> class Al> using Table = std::unordered_map<int, int, std::hash<int>, std::equal_to<int>, Al<std::pair<const int, int>>>;
 
+template <class M, class T, class L, class S> std::string said(const M &map, const T &table, const L &list, const S &set)
+{
+    std::string told;
+    for (const auto &each : map)
+        told += std::to_string(each.first) + each.second.c_str();
+    long products = 0; /* in no order */
+    for (const auto &each : table)
+        products += each.first * each.second;
+    told += std::to_string(products);
+    for (int each : list)
+        told += std::to_string(each);
+    for (int each : set)
+        told += std::to_string(each);
+    return told;
+}
+
 /* A program with all the containers: what it says does not depend on who gives the memory. */
 template <template <class> class Al> std::string program(const Al<char> &al)
 {
@@ -134,21 +150,10 @@ template <template <class> class Al> std::string program(const Al<char> &al)
     vector.insert(vector.begin(), 3, String<Al>("inserted, and long enough for memory of its own", al));
     std::vector<String<Al>, Al<String<Al>>> assigned(al);
     assigned = vector;
-    String<Al> said(al);
-    for (const auto &each : other)
-        said += std::to_string(each.first) + each.second.c_str();
-    std::set<int> keys;
-    for (const auto &each : table)
-        keys.insert(each.first * each.second);
-    for (int each : keys)
-        said += std::to_string(each).c_str();
-    for (int each : list)
-        said += std::to_string(each).c_str();
-    for (int each : set)
-        said += std::to_string(each).c_str();
+    std::string told = said(other, table, list, set) + std::to_string(copied.size()) + std::to_string(spliced.size());
     for (const auto &each : assigned)
-        said += each;
-    return std::string(said.data(), said.size()) + std::to_string(copied.size()) + std::to_string(spliced.size());
+        told += each.c_str();
+    return told;
 }
 
 const std::string &wanted()
