@@ -211,14 +211,14 @@ CPP_WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror"]
 CPP_COMPILERS = ["g++", "clang++", *(name.replace("gcc", "g++").replace("clang-", "clang++-") for name in COMPILERS)]
 
 
-@pytest.mark.parametrize("standard", ["c++17", "c++20"])
-@pytest.mark.parametrize("compiler", [c for c in CPP_COMPILERS if shutil.which(c) and (LONG or c == "g++")])
+@pytest.mark.parametrize("standard", ["c++17", "c++20"] if LONG else [])  # check_headers.py looks at g++'s c++17
+@pytest.mark.parametrize("compiler", [c for c in CPP_COMPILERS if shutil.which(c)])
 def test_the_cpp_header_compiles_without_a_warning(root, tmp_path, compiler, standard):
     """With every class template made, and where nobody may throw."""
     file = tmp_path / "all.cpp"
     made = ["slab<int>", "percpu<long>", "arena_allocator<int>", "slab_allocator<int>", "heap_allocator<int>", "slab_element<64, quire::nodes>"]
     file.write_text("#include <quire/quire.hpp>\n" + "".join(f"template {'struct' if 'element' in m else 'class'} quire::{m};\n" for m in made))
-    for flags in ([], ["-fno-exceptions", "-fno-rtti"]) if LONG or standard == "c++17" else ([],):
+    for flags in ([], ["-fno-exceptions", "-fno-rtti"]):
         run(compiler, f"-std={standard}", *CPP_WARNINGS, *flags, "-fsyntax-only", "-I", root / "include", file)
 
 

@@ -121,24 +121,6 @@ def test_a_static_program_may_have_functions_named_like_our_inner_ones(prefix, t
     assert run(program) == "arena works\n"
 
 
-def test_cpp_programs_link_too(prefix, tmp_path):
-    source, program = tmp_path / "a.cpp", tmp_path / "a"
-    source.write_text(
-        "#include <quire/arena.h>\nint main() {"
-        " quire_arena_destroy(quire_arena_create(nullptr)); }\n"
-    )
-    run(
-        "g++",
-        "-std=c++17",
-        *STRICT,
-        source,
-        "-o",
-        program,
-        *pkg_config(prefix, "--cflags", "--libs"),
-    )
-    run(program, env={**os.environ, "LD_LIBRARY_PATH": str(libdir(prefix))})
-
-
 def test_the_examples_of_the_cpp_page_build_and_run(prefix, root, tmp_path):
     """A block that begins with a struct stands outside; each other one is a function's body."""
     blocks = re.findall(r"^```cpp\n(.*?)^```", (root / "doc/cpp.md").read_text(), re.DOTALL | re.MULTILINE)

@@ -234,14 +234,6 @@ TEST(QuireHpp, a_constructor_that_throws_leaves_no_node_behind)
     EXPECT_EQ(Noisy::alive, 0);
 }
 
-TEST(QuireHpp, an_emplace_that_finds_its_key_gives_the_node_back_unwritten)
-{
-    std::map<int, int, std::less<int>, from_slab<std::pair<const int, int>>> map;
-    for (int i = 0; i < 1000; i++)
-        map.emplace(i % 7, i);
-    EXPECT_EQ(map.size(), 7u);
-}
-
 TEST(QuireHpp, nodes_with_a_wide_alignment_are_aligned)
 {
     std::list<Wide, from_slab<Wide>> list(100);

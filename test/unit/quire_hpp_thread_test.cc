@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <list>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -20,6 +21,9 @@ std::size_t live_in(quire_slab *slab)
 {
     return quire::detail::snapshot<quire::slab_stats, const quire_slab>(quire_slab_stats, slab).live_elements;
 }
+
+/* Its nodes are freed when the main thread's cache is closed. */
+std::list<int, quire::slab_allocator<int>> outlives_main;
 
 } // namespace
 
@@ -89,4 +93,22 @@ TEST(QuireHppThreads, words_of_per_cpu_objects_are_added_to_by_name)
     EXPECT_EQ(packets, 2);
     EXPECT_GE(pool.cpus(), 1u);
     EXPECT_EQ(pool.stats().live_objects, 1u);
+}
+
+TEST(QuireHppThreads, containers_may_outlive_their_threads_cache_and_main)
+{
+    outlives_main.assign(1000, 7);
+    std::thread([] {
+        static thread_local std::list<int, quire::slab_allocator<int, Counted>> ends_after_the_cache;
+        ends_after_the_cache.assign(1000, 7);
+    }).join();
+    EXPECT_EQ(outlives_main.size(), 1000u);
+}
+
+TEST(QuireHppThreads, an_emplace_that_finds_its_key_gives_the_node_back_unwritten)
+{
+    std::map<int, int, std::less<int>, quire::slab_allocator<std::pair<const int, int>>> map;
+    for (int i = 0; i < 1000; i++)
+        map.emplace(i % 7, i);
+    EXPECT_EQ(map.size(), 7u);
 }

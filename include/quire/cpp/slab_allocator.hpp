@@ -267,7 +267,7 @@ private:
 
 /*
  * A base for classes whose `new` and `delete` are to be a slab's, of elements of `Bytes`: one slab for all of the group.  What is larger comes from the
- * process's heap.
+ * process's heap.  Objects are aligned to 16 bytes: not for a class that asks for more.
  */
 template <std::size_t Bytes, class Group> struct slab_element {
     static void *operator new(std::size_t bytes)
