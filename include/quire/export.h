@@ -33,4 +33,28 @@
 #endif
 #endif
 
+/* For quire.hpp.  1: the program is compiled with exceptions. */
+#if defined(__cpp_exceptions)
+#define QUIRE_EXCEPTIONS 1
+#else
+#define QUIRE_EXCEPTIONS 0
+#endif
+
+/*
+ * 1: quire::slab_allocator keeps a few free nodes of each type for each thread.  Define it as 0 to have each free looked at by the slab; so it is
+ * where AddressSanitizer wants to see them.
+ */
+#if defined(__has_feature)
+#define QUIRE_HAS_FEATURE(what) __has_feature(what)
+#else
+#define QUIRE_HAS_FEATURE(what) 0
+#endif
+#ifndef QUIRE_NODE_CACHE
+#if defined(__SANITIZE_ADDRESS__) || QUIRE_HAS_FEATURE(address_sanitizer) || QUIRE_HAS_FEATURE(memory_sanitizer)
+#define QUIRE_NODE_CACHE 0
+#else
+#define QUIRE_NODE_CACHE 1
+#endif
+#endif
+
 #endif

@@ -5,6 +5,7 @@ A copy of the source, so that no build can lean on this checkout.  Every compile
 """
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -204,6 +205,31 @@ def test_the_c_headers_serve_cpp_from_11_on(root, tmp_path, standard):
     file = tmp_path / "all.cpp"
     file.write_text("".join(f"#include <{h}>\n" for h in headers) + "int main() { return 0; }\n")
     run("g++", f"-std={standard}", *STRICT, "-fsyntax-only", "-I", root / "include", file)
+
+
+CPP_WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror"]
+CPP_COMPILERS = ["g++", "clang++", *(name.replace("gcc", "g++").replace("clang-", "clang++-") for name in COMPILERS)]
+
+
+@pytest.mark.parametrize("standard", ["c++17", "c++20"] if LONG else [])  # check_headers.py looks at g++'s c++17
+@pytest.mark.parametrize("compiler", [c for c in CPP_COMPILERS if shutil.which(c)])
+def test_the_cpp_header_compiles_without_a_warning(root, tmp_path, compiler, standard):
+    """With every class template made, and where nobody may throw."""
+    file = tmp_path / "all.cpp"
+    made = ["slab<int>", "percpu<long>", "arena_allocator<int>", "slab_allocator<int>", "heap_allocator<int>", "slab_element<64, quire::nodes>"]
+    file.write_text("#include <quire/quire.hpp>\n" + "".join(f"template {'struct' if 'element' in m else 'class'} quire::{m};\n" for m in made))
+    for flags in ([], ["-fno-exceptions", "-fno-rtti"]):
+        run(compiler, f"-std={standard}", *CPP_WARNINGS, *flags, "-fsyntax-only", "-I", root / "include", file)
+
+
+@pytest.mark.skipif(not LONG, reason="QUIRE_TEST_LONG=1: the peers' templates take long")
+def test_the_benchmark_of_containers_builds_and_says_a_figure_for_each(root, tmp_path):
+    cmake(root, tmp_path, "-DCMAKE_BUILD_TYPE=Release", "-DQUIRE_BUILD_BENCH=ON", *LIBRARY_ALONE)
+    run("cmake", "--build", tmp_path, "--target", "bench_containers")
+    rows = json.loads(run(tmp_path / "bench/containers", "--json", "--rounds", 1))["rows"]
+    assert {(row["table"], row["container"]) for row in rows if row["allocator"] == "quire" and row["ns"] > 0} == {
+        (table, container) for table in ("request", "living") for container in ("map", "unordered_map", "list", "string")
+    }
 
 
 def test_without_what_the_tools_need_it_is_the_library_alone(root, tmp_path):

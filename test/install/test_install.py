@@ -121,22 +121,17 @@ def test_a_static_program_may_have_functions_named_like_our_inner_ones(prefix, t
     assert run(program) == "arena works\n"
 
 
-def test_cpp_programs_link_too(prefix, tmp_path):
-    source, program = tmp_path / "a.cpp", tmp_path / "a"
-    source.write_text(
-        "#include <quire/arena.h>\nint main() {"
-        " quire_arena_destroy(quire_arena_create(nullptr)); }\n"
-    )
-    run(
-        "g++",
-        "-std=c++17",
-        *STRICT,
-        source,
-        "-o",
-        program,
-        *pkg_config(prefix, "--cflags", "--libs"),
-    )
-    run(program, env={**os.environ, "LD_LIBRARY_PATH": str(libdir(prefix))})
+def test_the_examples_of_the_cpp_page_build_and_run(prefix, root, tmp_path):
+    """A block that begins with a struct stands outside; each other one is a function's body."""
+    blocks = re.findall(r"^```cpp\n(.*?)^```", (root / "doc/cpp.md").read_text(), re.DOTALL | re.MULTILINE)
+    outside = [block for block in blocks if block.startswith("struct")]
+    inside = [f"{{\n{block}}}\n" for block in blocks if block not in outside]
+    includes = "".join(f"#include <{name}>\n" for name in ("list", "map", "set", "string", "vector", "quire/quire.hpp"))
+    (tmp_path / "a.cpp").write_text(f"{includes}{''.join(outside)}int main()\n{{\n{''.join(inside)}}}\n")
+    flags = pkg_config(prefix, "--cflags", "--libs")
+    run("g++", "-std=c++20", *STRICT, tmp_path / "a.cpp", "-o", tmp_path / "a", "-pthread", *flags)
+    run(tmp_path / "a", env={**os.environ, "LD_LIBRARY_PATH": str(libdir(prefix))})
+    assert len(inside) >= 6
 
 
 def test_the_version_is_the_same_everywhere(prefix, root):

@@ -174,9 +174,9 @@ def notes(change, mixed):
     elif not held:
         said += class_notes(change, cpp)
     if held:
-        how = f"the memory_resource (as std::pmr::{held[5:]})"
-        if patch_c.HEADERS[change.klass] == "slab":
-            how = f"{change.name}_allocator"
+        how = f"{change.name}_allocator"
+        if change.klass == "arena":
+            how += f", made of phase.arena(); or &phase, as std::pmr::{held[5:]}"
         said.append(f"This is memory of {held}: give it {how}.")
     if change.others:
         names = list(dict.fromkeys(render.called(site) for site in change.others))

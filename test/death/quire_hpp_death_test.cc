@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+// Misuse of nodes that quire::slab_allocator has in a thread's cache, or would have: the slab's own lines.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include <quire/quire.hpp>
+
+namespace {
+
+struct Hpp {
+    static constexpr const char *name = "hpp";
+};
+struct HppExact {
+    static constexpr const char *name = "hpp";
+    static constexpr std::size_t cache_bytes = 0;
+};
+struct Node {
+    long words[6];
+};
+
+} // namespace
+
+TEST(QuireHppDeathTest, a_node_that_is_freed_twice)
+{
+    quire::slab_allocator<Node, Hpp> cached;
+    quire::slab_allocator<Node, HppExact> exact;
+    Node *one = cached.allocate(1), *other = exact.allocate(1);
+    cached.deallocate(one, 1);
+    exact.deallocate(other, 1);
+    EXPECT_DEATH(cached.deallocate(one, 1), "quire: slab \"hpp\": E1 the element is free already");
+    EXPECT_DEATH(exact.deallocate(other, 1), "quire: slab \"hpp\": E1 the element is free already");
+}
+
+TEST(QuireHppDeathTest, a_free_node_that_was_written_to_when_it_is_about_to_be_handed_out)
+{
+    quire::slab_allocator<Node, Hpp> nodes;
+    auto use = [&nodes] {
+        Node *one = nodes.allocate(1);
+        nodes.deallocate(one, 1);
+        one->words[0] = 7;
+        (void)nodes.allocate(1);
+    };
+    EXPECT_DEATH(use(), QUIRE_NODE_CACHE ? "quire: slab \"hpp\": E7" : "use-after-poison"); /* AddressSanitizer sees the write */
+}
+
+TEST(QuireHppDeathTest, what_is_no_node_of_the_slab_when_the_cache_is_given_back)
+{
+    quire::slab_allocator<Node, Hpp> nodes;
+    static Node stranger;
+    auto free_many = [&nodes] {
+        std::vector<Node *> many;
+        for (int i = 0; i < 300; i++)
+            many.push_back(nodes.allocate(1));
+        nodes.deallocate(&stranger, 1);
+        for (Node *each : many)
+            nodes.deallocate(each, 1);
+    };
+    EXPECT_DEATH(free_many(), "quire: slab \"hpp\": E2 not an address of a slab");
+}
