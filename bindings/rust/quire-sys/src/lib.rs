@@ -17,10 +17,15 @@ pub unsafe trait Zeroed: Sized {
     const NAME: &'static str;
     /// Of each field its name, offset and bytes.
     const FIELDS: &'static [(&'static str, usize, usize)];
-    /// Options that mean the defaults, or statistics that are about to be filled in.
+    /// Options that mean the defaults, or statistics that are about to be filled in.  A struct whose first field is `struct_bytes` says its size there.
     fn zeroed() -> Self {
+        let mut new = mem::MaybeUninit::<Self>::zeroed();
+        if Self::FIELDS[0].0 == "struct_bytes" {
+            // SAFETY: the first field of a struct of C's lies at its beginning, and this one is a size_t
+            unsafe { new.as_mut_ptr().cast::<usize>().write(mem::size_of::<Self>()) };
+        }
         // SAFETY: the trait's promise
-        unsafe { mem::zeroed() }
+        unsafe { new.assume_init() }
     }
 }
 

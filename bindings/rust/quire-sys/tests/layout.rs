@@ -38,6 +38,23 @@ fn every_field_is_where_the_headers_have_it() {
     assert_eq!(String::from_utf8(said.stdout).unwrap(), expected);
 }
 
+#[test]
+fn a_struct_that_says_its_size_is_made_with_it() {
+    #[repr(C)]
+    struct Sized {
+        struct_bytes: usize,
+        other: u32,
+    }
+    // SAFETY: numbers both
+    unsafe impl quire_sys::Zeroed for Sized {
+        const NAME: &'static str = "sized";
+        const FIELDS: &'static [(&'static str, usize, usize)] = &[("struct_bytes", 0, 8), ("other", 8, 4)];
+    }
+    let new = <Sized as quire_sys::Zeroed>::zeroed();
+    assert_eq!((new.struct_bytes, new.other), (16, 0));
+    assert!(<quire_sys::quire_histogram as quire_sys::Zeroed>::zeroed().pool.is_null());
+}
+
 /// The two sides agree on names too: a call of each kind works.
 #[test]
 fn the_library_answers() {
