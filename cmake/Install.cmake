@@ -9,6 +9,7 @@
 #   P/share/man/man{1,3,7}/         manual pages, where scdoc is
 #
 # Nothing that is installed knows P: the whole prefix can be moved.
+# The component `tool` is what the command needs, without what programs are built with: pyproject.toml installs it alone.
 # Included by the top CMakeLists.txt after every target is there.
 include(CMakePackageConfigHelpers)
 
@@ -25,7 +26,12 @@ file(RELATIVE_PATH QUIRE_TOOL_FROM_BIN /p/${CMAKE_INSTALL_BINDIR} /p/${QUIRE_TOO
 
 foreach(target quire quire_static quire_malloc)
   if(TARGET ${target})
-    install(TARGETS ${target} EXPORT quire-targets)
+    set(component "")
+    if(NOT target STREQUAL quire_static)
+      set(component COMPONENT tool) # the drop-in, and what the drivers are linked with
+    endif()
+    install(TARGETS ${target} EXPORT quire-targets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} ${component}
+      ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
     string(REPLACE quire_ "" name ${target}) # quire::quire, quire::static, quire::malloc
     set_target_properties(${target} PROPERTIES EXPORT_NAME ${name})
   endif()
@@ -68,7 +74,7 @@ function(quire_install_helpers directory destination)
     get_target_property(type ${target} TYPE)
     get_target_property(not_built ${target} EXCLUDE_FROM_ALL)
     if(type MATCHES "^(EXECUTABLE|MODULE_LIBRARY|SHARED_LIBRARY)$" AND NOT not_built)
-      install(TARGETS ${target} RUNTIME DESTINATION ${destination} LIBRARY DESTINATION ${destination})
+      install(TARGETS ${target} RUNTIME DESTINATION ${destination} COMPONENT tool LIBRARY DESTINATION ${destination} COMPONENT tool)
     endif()
   endforeach()
   get_property(children DIRECTORY ${directory} PROPERTY SUBDIRECTORIES)
@@ -79,9 +85,9 @@ endfunction()
 
 if(QUIRE_WITH_TOOLS)
   quire_install_helpers(${PROJECT_SOURCE_DIR}/tools/native ${QUIRE_HELPER_DIR})
-  install(DIRECTORY tools/quire/ DESTINATION ${QUIRE_TOOL_DIR} PATTERN __pycache__ EXCLUDE)
+  install(DIRECTORY tools/quire/ DESTINATION ${QUIRE_TOOL_DIR} COMPONENT tool PATTERN __pycache__ EXCLUDE)
   install(DIRECTORY tools/gdb/ DESTINATION ${CMAKE_INSTALL_DATADIR}/quire/gdb FILES_MATCHING PATTERN "*.py") # the tool looks beside itself
-  install(DIRECTORY tools/gdb/ DESTINATION ${QUIRE_TOOL_DIR}/../gdb PATTERN __pycache__ EXCLUDE) # the tool looks there, beside its own
+  install(DIRECTORY tools/gdb/ DESTINATION ${QUIRE_TOOL_DIR}/../gdb COMPONENT tool PATTERN __pycache__ EXCLUDE) # the tool looks there, beside its own
   configure_file(packaging/quire.in ${PROJECT_BINARY_DIR}/packaging/quire @ONLY)
   install(PROGRAMS ${PROJECT_BINARY_DIR}/packaging/quire DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()

@@ -3,7 +3,10 @@
 #ifndef QUIRE_EXPORT_H
 #define QUIRE_EXPORT_H
 
+/* How the library's names are seen outside.  Whoever compiles it into a library of his own (quire.c) may define it as hidden. */
+#ifndef QUIRE_API
 #define QUIRE_API __attribute__((visibility("default")))
+#endif
 
 /* 1: the usual case of quire_arena_alloc() is compiled into its callers.  Define it as 0 before including anything of quire's to have only calls. */
 #ifndef QUIRE_ARENA_INLINE

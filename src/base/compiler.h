@@ -33,6 +33,38 @@
 #define QUIRE_CHECK 0
 #endif
 
+/* The parts of the library: all of them, but in the two files that scripts/amalgamate.py makes, whose user may leave some out. */
+#if defined(QUIRE_NO_ARENA)
+#define WITH_ARENA 0
+#else
+#define WITH_ARENA 1
+#endif
+#if defined(QUIRE_NO_SLAB)
+#define WITH_SLAB 0
+#else
+#define WITH_SLAB 1
+#endif
+#if defined(QUIRE_NO_HEAP)
+#define WITH_HEAP 0
+#else
+#define WITH_HEAP 1
+#endif
+#if defined(QUIRE_NO_PERCPU)
+#define WITH_PERCPU 0
+#else
+#define WITH_PERCPU 1
+#endif
+#if defined(QUIRE_NO_COUNTERS) || !WITH_PERCPU
+#define WITH_COUNTERS 0
+#else
+#define WITH_COUNTERS 1
+#endif
+#if defined(QUIRE_NO_STATS)
+#define WITH_STATS 0
+#else
+#define WITH_STATS 1
+#endif
+
 #if defined(__SANITIZE_ADDRESS__)
 #define BUILT_WITH_ASAN 1
 #elif defined(__has_feature)
@@ -57,7 +89,7 @@
 
 /* What lies so many bytes from the thread pointer: the same thread-local in every thread, found without asking where it is.
  * A relaxed load or store. */
-#if defined(__SEG_FS) && CPU_X86_64 && !defined(__cplusplus) && !BUILT_WITH_ASAN && !BUILT_WITH_TSAN /* which take it for an address */
+#if defined(__SEG_FS) && !defined(__STRICT_ANSI__) && CPU_X86_64 && !defined(__cplusplus) && !BUILT_WITH_ASAN && !BUILT_WITH_TSAN /* which take it for an address */
 #define THREAD_AT(type, offset) (*(volatile __seg_fs type *)(offset))
 #else
 #define THREAD_AT(type, offset) (*(volatile type *)(void *)((char *)__builtin_thread_pointer() + (ptrdiff_t)(offset)))

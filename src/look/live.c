@@ -180,7 +180,9 @@ static void begin(void)
     if (u32_load_relaxed(&live.state) != LIVE_OFF)
         return;
     u32_store_relaxed(&live.state, LIVE_ON);
+#if WITH_ARENA
     arena_list_begin();
+#endif
     (void)os_after_fork_in_child(after_fork);
     int error = os_thread_start(thread_main, NULL);
     if (error)

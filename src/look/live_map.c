@@ -71,26 +71,32 @@ static void object_is(struct map *map, const char *kind, uint64_t id, const char
     look_name_copy(&map->object, name);
 }
 
+#if WITH_SLAB
 static bool look_slab(const struct quire_slab *slab, void *arg)
 {
     object_is(arg, "slab", slab->birth, slab->name);
     slab_pages_look(slab, add_row, arg);
     return true;
 }
+#endif
 
+#if WITH_PERCPU
 static bool look_percpu(const struct quire_percpu *pool, void *arg)
 {
     object_is(arg, "percpu", pool->birth, pool->name);
     percpu_pages_look(pool, add_row, arg);
     return true;
 }
+#endif
 
+#if WITH_HEAP
 static void look_heap(struct quire_heap *heap, void *arg)
 {
     const char *name = heap_name(heap);
     object_is(arg, "heap", heap_birth(heap), !name && heap == &heap_of_process ? "default" : name);
     heap_pages_look_locked(heap, add_row, arg);
 }
+#endif
 
 /* ---- writing ---- */
 
@@ -160,9 +166,15 @@ void live_map(struct out *out, const void *unused)
         map.room_bytes /= 2;
     map.rows = rows;
     map.room_bytes = rows ? map.room_bytes : 0;
+#if WITH_SLAB
     slab_each(look_slab, &map);
+#endif
+#if WITH_PERCPU
     percpu_each(look_percpu, &map);
+#endif
+#if WITH_HEAP
     heap_each(look_heap, &map);
+#endif
     document(out, &map);
     if (rows)
         os_unmap(rows, map.room_bytes);

@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/compiler.h"
 #include "look/look_fields.h"
 
 #ifdef __cplusplus
@@ -47,10 +48,11 @@ struct look_kind {
     unsigned field_count;
     /* Up to `count` objects whose order is below `below`, the greatest first; returns how many, fewer only at the end. */
     unsigned (*collect)(uint64_t below, struct look_object *out, unsigned count);
+    bool (*is_on)(void); /* NULL: always */
 };
 
 /* All kinds, in the order in which they are shown. */
-enum { LOOK_KINDS = 6 };
+enum { LOOK_KINDS = 1 + WITH_ARENA + WITH_SLAB + WITH_PERCPU + 2 * WITH_HEAP };
 extern const struct look_kind *const look_kinds[LOOK_KINDS];
 extern const struct look_kind look_source_kind, look_arena_kind, look_slab_kind, look_percpu_kind, look_heap_kind, look_heap_class_kind;
 bool look_is_shown(const struct look_kind *kind); /* false: arenas, where nobody lists them */

@@ -38,9 +38,4 @@ static unsigned collect_all(uint64_t below, struct look_object *out, unsigned co
     return collect.count;
 }
 
-const struct look_kind look_arena_kind = {"arena", "arenas", fields, LOOK_COUNT_OF(fields), collect_all};
-
-bool look_is_shown(const struct look_kind *kind)
-{
-    return kind != &look_arena_kind || arena_list_is_on();
-}
+const struct look_kind look_arena_kind = {"arena", "arenas", fields, LOOK_COUNT_OF(fields), collect_all, arena_list_is_on};

@@ -55,7 +55,7 @@ static unsigned collect_all(uint64_t below, struct look_object *out, unsigned co
     return collect.count;
 }
 
-const struct look_kind look_heap_kind = {"heap", "heaps", fields, LOOK_COUNT_OF(fields), collect_all};
+const struct look_kind look_heap_kind = {"heap", "heaps", fields, LOOK_COUNT_OF(fields), collect_all, NULL};
 
 /* ---- the blocks of each size ---- */
 
@@ -85,4 +85,4 @@ static unsigned collect_classes(uint64_t below, struct look_object *out, unsigne
     return collect.count;
 }
 
-const struct look_kind look_heap_class_kind = {"heap_class", "heap_classes", class_fields, LOOK_COUNT_OF(class_fields), collect_classes};
+const struct look_kind look_heap_class_kind = {"heap_class", "heap_classes", class_fields, LOOK_COUNT_OF(class_fields), collect_classes, NULL};

@@ -37,4 +37,4 @@ static unsigned collect_all(uint64_t below, struct look_object *out, unsigned co
     return collect.count;
 }
 
-const struct look_kind look_percpu_kind = {"percpu", "percpu", fields, LOOK_COUNT_OF(fields), collect_all};
+const struct look_kind look_percpu_kind = {"percpu", "percpu", fields, LOOK_COUNT_OF(fields), collect_all, NULL};

@@ -14,13 +14,32 @@
 
 #include "look/look.h"
 
-const struct look_kind *const look_kinds[LOOK_KINDS] = {&look_source_kind, &look_arena_kind, &look_slab_kind, &look_percpu_kind, &look_heap_kind, &look_heap_class_kind};
+const struct look_kind *const look_kinds[LOOK_KINDS] = {
+    &look_source_kind,
+#if WITH_ARENA
+    &look_arena_kind,
+#endif
+#if WITH_SLAB
+    &look_slab_kind,
+#endif
+#if WITH_PERCPU
+    &look_percpu_kind,
+#endif
+#if WITH_HEAP
+    &look_heap_kind, &look_heap_class_kind,
+#endif
+};
+
+bool look_is_shown(const struct look_kind *kind)
+{
+    return !kind->is_on || kind->is_on();
+}
 
 void look_name_copy(struct look_object *object, const char *name)
 {
     memset(object->name, 0, LOOK_NAME_BYTES);
     if (name)
-        strncpy(object->name, name, LOOK_NAME_BYTES - 1);
+        memcpy(object->name, name, strnlen(name, LOOK_NAME_BYTES - 1));
 }
 
 struct look_object *look_collect_next(struct look_collect *collect, uint64_t order)

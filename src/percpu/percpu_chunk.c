@@ -335,7 +335,7 @@ size_t percpu_chunk_next(const struct percpu_chunk *chunk, size_t from, size_t *
 {
     if (percpu_is_paged(chunk->grain))
         return next_in_pages(chunk, from, bytes);
-    size_t run, edge = (size_t)1 << EDGE_LOG2, bit = (size_t)1 << chunk->bit_log2;
+    size_t run = 0, edge = (size_t)1 << EDGE_LOG2, bit = (size_t)1 << chunk->bit_log2;
     size_t at = bitmap_next_taken(&chunk->map, align_up(from < edge ? edge : from, bit) >> chunk->bit_log2, &run);
     *bytes = run << chunk->bit_log2;
     return at == BITMAP_NONE ? SIZE_MAX : at << chunk->bit_log2;

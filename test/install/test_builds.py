@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from test_install import HERE, STRICT, libraries_of, run
 
-FILES = ["CMakeLists.txt", "meson.build", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"]
+FILES = ["CMakeLists.txt", "meson.build", "pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"]
 FOLDERS = ["include", "src", "cmake", "packaging", "tools", "bench", "scripts", "doc", "examples"]
 LIBRARY_ALONE = ["-DQUIRE_BUILD_TOOLS=OFF"]
 KINDS = ["Debug", "Release", "RelWithDebInfo", "MinSizeRel"]
