@@ -192,6 +192,11 @@ void live_guest_set(const struct live_guest *guest)
     live.guest = guest;
 }
 
+void live_forget(void)
+{
+    u32_store_relaxed(&live.state, LIVE_OFF);
+}
+
 void live_ask(uint64_t interval_ns)
 {
     live.interval_ns = interval_ns;

@@ -77,7 +77,8 @@ static void answer(struct out *out, const void *unused)
 static void after_fork(void)
 {
     prof_after_fork();
-    u64_store_relaxed(&written, 0);
+    if (!os_is_copy())
+        u64_store_relaxed(&written, 0);
     u32_store_relaxed(&asked, 0);
 }
 
