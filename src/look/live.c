@@ -93,7 +93,7 @@ static void complain(int error)
     out_text(&out, "quire: top: this process cannot show itself in ");
     out_name_text(&out, live.place.dir[0] ? live.place.dir : "/dev/shm, $TMPDIR or /tmp");
     out_text(&out, ": ");
-    out_text(&out, strerrordesc_np(-error));
+    out_text(&out, os_error_text(-error));
     out_text(&out, "; it goes on without; to mend it, set TMPDIR to a directory with room\n");
     (void)out_end(&out);
 }

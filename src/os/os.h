@@ -196,6 +196,8 @@ uint64_t os_clock_s(void); /* since 1970 */
 void os_host_name(char *name, size_t bytes);
 int os_entropy(void *out, size_t bytes);
 void os_write_stderr(const char *text, size_t bytes);
+/* What a positive errno means, in English; nothing is allocated. */
+const char *os_error_text(int error);
 /* Write all of it, however often that is interrupted.  0, or the errno of write(2), negative; a part may have been written. */
 int os_write(int fd, const char *text, size_t bytes);
 /* Sleep while *word == expected, at most timeout_ns (0: no limit); wakes on os_futex_wake, on signals, and for no reason. */

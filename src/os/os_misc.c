@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -67,6 +68,15 @@ int os_write(int fd, const char *text, size_t bytes)
     }
     errno = kept;
     return error;
+}
+
+/* glibc since 2.32, whose strerror() asks the locale and may allocate; musl's does neither. */
+extern const char *strerrordesc_np(int error) __attribute__((weak));
+
+const char *os_error_text(int error)
+{
+    const char *text = strerrordesc_np ? strerrordesc_np(error) : strerror(error);
+    return text ? text : "unknown error";
 }
 
 void os_write_stderr(const char *text, size_t bytes)

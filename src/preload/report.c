@@ -107,7 +107,7 @@ static void say_unwritten(int error)
     struct out out;
     out_begin(&out, STDERR);
     out_text(&out, "quire: SIGTERM: there is no report: ");
-    out_text(&out, error == -EIO ? "it took too long, or the heap is not sound" : strerrordesc_np(-error));
+    out_text(&out, error == -EIO ? "it took too long, or the heap is not sound" : os_error_text(-error));
     out_char(&out, '\n');
     (void)out_end(&out);
 }
@@ -124,7 +124,7 @@ static int report_open(const struct conf *conf)
         out_text(&out, "quire: the report cannot be written to ");
         out_name_text(&out, conf->file);
         out_text(&out, ": ");
-        out_text(&out, strerrordesc_np(-fd));
+        out_text(&out, os_error_text(-fd));
         out_text(&out, "; set stats_file in QUIRE_CONF to a file that can\n");
         (void)out_end(&out);
     }

@@ -16,6 +16,7 @@ import yaml
 from preload_kit import LIBRARY, PYTHON, ROOT, environment, run
 
 MIB = 1 << 20
+LONG = os.environ.get("QUIRE_TEST_LONG", "0") != "0"
 MEMINFO = "MemTotal:       1048576 kB\nMemFree:        100 kB\n"
 
 
@@ -67,7 +68,7 @@ def test_sigterm_writes_the_report_and_ends_the_program_as_before(build, tmp_pat
 def test_each_of_many_busy_threads_may_be_interrupted_anywhere(build, tmp_path):
     """The signal finds a thread inside the allocator more often than not; the report is whole each time."""
     program = build("contained.c", "-pthread")
-    for i in range(40):
+    for i in range(200 if LONG else 12):
         report = tmp_path / f"{i}.json"
         with started(program, "busy", 1 + i % 4, conf=f"stats:exit={report},stats_format:json{',secure' * (i % 5 == 0)}") as process:
             time.sleep(0.02)
@@ -114,7 +115,7 @@ def test_the_program_sees_no_child_of_ours(build, tmp_path):
         assert process.communicate(timeout=60) == ("", "") and process.returncode == -signal.SIGTERM
 
 
-@pytest.mark.skipif(not os.environ.get("QUIRE_TEST_LONG"), reason="ten seconds of waiting; QUIRE_TEST_LONG=1 has it")
+@pytest.mark.skipif(not LONG, reason="ten seconds of waiting; QUIRE_TEST_LONG=1 has it")
 def test_a_report_that_cannot_be_written_holds_the_end_up_for_ten_seconds_at_most(build, tmp_path):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
@@ -263,10 +264,9 @@ def test_the_documents_kubernetes_example_is_yaml_with_limits_and_a_configuratio
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_the_documents_dockerfiles_have_a_configuration_that_is_understood():
-    found = blocks("dockerfile")
-    assert [re.findall(r"FROM (\w+)", text)[-1] for text in found] == ["debian", "alpine"]
-    for text in found:
-        done = run("/bin/true", conf=re.search(r'QUIRE_CONF="([^"]*)"', text).group(1))
-        assert (done.returncode, done.stderr) == (0, "")
-        assert re.search(r"LD_PRELOAD=\S*libquire-malloc\.so", text)
+def test_the_documents_dockerfiles_have_a_configuration_that_is_understood_and_install_what_there_is():
+    debian, alpine = blocks("dockerfile")
+    assert "FROM debian:" in debian and "FROM alpine:" in alpine
+    done = run("/bin/true", conf=re.search(r'QUIRE_CONF="([^"]*)"', debian).group(1))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"LD_PRELOAD={LIBRARY.name} " in debian and "QUIRE_BUILD_TOOLS" in alpine and "LD_PRELOAD" not in alpine
