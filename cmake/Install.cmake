@@ -47,6 +47,12 @@ install(FILES ${PROJECT_BINARY_DIR}/packaging/quire-config.cmake ${PROJECT_BINAR
 configure_file(packaging/quire.pc.in ${PROJECT_BINARY_DIR}/packaging/quire.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/packaging/quire.pc DESTINATION ${QUIRE_PC_DIR})
 
+# What packages are called: scripts/packages.py fills their recipes in with it.
+if(TARGET quire)
+  get_target_property(QUIRE_ABI quire SOVERSION)
+  configure_file(packaging/names.in ${PROJECT_BINARY_DIR}/packaging/names @ONLY)
+endif()
+
 # As they lie in the checkout, so that their links to each other lead somewhere.
 install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY doc examples DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING

@@ -130,6 +130,9 @@ static inline bool lock_held(const struct lock *lock)
     return u32_load_relaxed(&lock->word) != 0;
 }
 
+/* In a copy of the process that goes on from a signal's handler: whatever this thread held is no longer its own. */
+void lock_forget_all(void);
+
 /* In the child of a fork: nobody holds it now.  True if somebody did when the process forked. */
 static inline bool lock_reset(struct lock *lock)
 {

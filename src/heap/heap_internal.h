@@ -260,6 +260,9 @@ void heap_let_go(const struct quire_heap *heap);
 void heap_thread_outside(void); /* what had to wait until nothing is held */
 void heap_thread_allocated(const struct quire_heap *heap); /* the same, after memory was had */
 void heap_threads_after_fork(struct quire_heap *heap);
+/* In a copy of the process (os_in_copy()), before its repairs: this thread, wherever it was interrupted, is one of those that are gone, and a new one
+ * without a local goes on. */
+void heap_thread_leave_for_good(void);
 static inline struct heap_local *heap_locals(const struct quire_heap *heap)
 {
     return (struct heap_local *)addr_load_acquire(&heap->locals); /* acquire [heap-locals] */

@@ -358,6 +358,15 @@ static void heap_repair(struct quire_heap *heap)
     heap_chunks_after_fork(heap);
 }
 
+void heap_thread_leave_for_good(void)
+{
+    for (struct quire_heap *heap = &heap_of_process; heap && u32_load_relaxed(&heap_is_ready); heap = heap->next)
+        for (struct heap_local *local = heap_locals(heap); local; local = local->next)
+            if (addr_load_relaxed(&local->thread) == heap_thread_id())
+                addr_store_relaxed(&local->thread, (uintptr_t)&heap_local_none); /* no thread's id */
+    heap_tls = (struct heap_tls){.self = &heap_local_none, .is_ended = true};
+}
+
 void heap_threads_after_fork(struct quire_heap *heap)
 {
     heap->idle = NULL;

@@ -93,7 +93,7 @@ static void complain(int error)
     out_text(&out, "quire: top: this process cannot show itself in ");
     out_name_text(&out, live.place.dir[0] ? live.place.dir : "/dev/shm, $TMPDIR or /tmp");
     out_text(&out, ": ");
-    out_text(&out, strerrordesc_np(-error));
+    out_text(&out, os_error_text(-error));
     out_text(&out, "; it goes on without; to mend it, set TMPDIR to a directory with room\n");
     (void)out_end(&out);
 }
@@ -192,6 +192,11 @@ static void begin(void)
 void live_guest_set(const struct live_guest *guest)
 {
     live.guest = guest;
+}
+
+void live_forget(void)
+{
+    u32_store_relaxed(&live.state, LIVE_OFF);
 }
 
 void live_ask(uint64_t interval_ns)

@@ -32,6 +32,8 @@ struct live_guest {
     void (*turn)(void);
 };
 void live_guest_set(const struct live_guest *guest);
+/* In a copy of the process, before its repairs: there is no page, and no thread. */
+void live_forget(void);
 
 /* ---- live_conf.c ---- */
 #define LIVE_INTERVAL_NS_DEFAULT UINT64_C(1000000000)

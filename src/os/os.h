@@ -19,7 +19,7 @@ extern "C" {
 
 /* ---- fault injection (os_fault.c) ---- */
 
-#define OS_CALLS(X) X(MAP) X(UNMAP) X(REMAP) X(SEAL) X(PROTECT) X(DISCARD) X(ADVISE) X(LIBC) X(OPEN) X(GROW) X(MEMFD) X(UNLINK) X(FLOCK) X(THREAD) X(ENTROPY) X(BARRIER)
+#define OS_CALLS(X) X(MAP) X(UNMAP) X(REMAP) X(SEAL) X(PROTECT) X(DISCARD) X(ADVISE) X(LIBC) X(OPEN) X(GROW) X(MEMFD) X(UNLINK) X(FLOCK) X(THREAD) X(ENTROPY) X(BARRIER) X(COPY)
 enum os_call {
 #define OS_CALL_ENUM(name) OS_##name,
     OS_CALLS(OS_CALL_ENUM)
@@ -139,6 +139,16 @@ int os_on_signal(int number, void (*fn)(int number));
 /* fn is asked at each fault (SIGSEGV, SIGBUS) that the program's own code meets; false: it is whoever's it was before.  Runs in the handler. */
 enum os_access { OS_ACCESS_READ, OS_ACCESS_WRITE, OS_ACCESS_UNKNOWN };
 int os_on_fault(bool (*fn)(uintptr_t address, enum os_access access));
+/*
+ * From a handler: fn runs in a copy of this process that has no other thread, for so many seconds at most, and begins with os_repair(); the caller
+ * waits.  The program sees no child: no SIGCHLD, and nothing to wait for.  -EBUSY: in another thread; or -errno: there is no copy.
+ */
+int os_in_copy(void (*fn)(void), unsigned seconds_max);
+bool os_is_copy(void); /* os_process_id() is the process's then, not the copy's */
+/* fn is called at this signal, where the program has left it alone up to now.  False: it has not. */
+bool os_on_signal_if_default(int number, void (*fn)(int number));
+/* In its handler: what it does by default, once the handler has returned. */
+void os_signal_by_default(int number);
 /* What kind of memory an address lies in, and the ends of its mapping; OS_MEMORY_NONE: it cannot be read. */
 enum os_memory { OS_MEMORY_NONE, OS_MEMORY_ANON, OS_MEMORY_BRK, OS_MEMORY_OTHER };
 enum os_memory os_memory_of(const void *p, uintptr_t *start, uintptr_t *end);
@@ -159,6 +169,15 @@ bool os_fd_identity(int fd, struct os_identity *out);
 /* A copy that is not inherited, with a number from `least` up, out of the program's way; -1: there is no room. */
 int os_fd_keep(int fd, int least);
 
+/* ---- memory as the system has it (os_memory.c) ---- */
+
+/* What this process and its like may have together: the least limit of its cgroups, else all memory of the machine.  0: it cannot be asked. */
+uint64_t os_memory_bytes(void);
+/* For how long, since ever, some task of its cgroup (else of the machine) has waited for memory.  -ENOENT: this system does not say. */
+int os_memory_stalled_us(uint64_t *out);
+/* For tests: the two read /proc and /sys below this directory from now on; "": the true ones. */
+void os_root_set(const char *directory);
+
 /* ---- CPUs (os_cpu.c) ---- */
 
 /* How many CPUs may exist, ids 0 .. n-1; read once. */
@@ -173,8 +192,12 @@ void os_cpu_fake(int id);
 /* ---- time, entropy, messages, threads (os_misc.c) ---- */
 
 uint64_t os_time_ns(void); /* monotonic */
+uint64_t os_clock_s(void); /* since 1970 */
+void os_host_name(char *name, size_t bytes);
 int os_entropy(void *out, size_t bytes);
 void os_write_stderr(const char *text, size_t bytes);
+/* What a positive errno means, in English; nothing is allocated. */
+const char *os_error_text(int error);
 /* Write all of it, however often that is interrupted.  0, or the errno of write(2), negative; a part may have been written. */
 int os_write(int fd, const char *text, size_t bytes);
 /* Sleep while *word == expected, at most timeout_ns (0: no limit); wakes on os_futex_wake, on signals, and for no reason. */
@@ -184,12 +207,14 @@ void os_futex_wake(uint32_t *word, int count);
 int os_thread_start(void (*fn)(void *), void *arg);
 /* Call fn in the child after every fork from now on; nothing is done before the fork, so no lock is held across it. */
 int os_after_fork_in_child(void (*fn)(void));
+enum { OS_REPAIRS_MAX = 16 };
+void os_repair(void); /* all these fn, in their order: in a copy */
 /* Call fn(arg) when this thread ends; one arg for each fn, of which there are four at most.  -ENOMEM. */
 int os_at_thread_exit(void (*fn)(void *), void *arg);
 uint64_t os_thread_id(void);
 /* The process has never had a second thread, or has none any more; false where libc does not say. */
 bool os_is_single_threaded(void);
-uint64_t os_process_id(void);
+uint64_t os_process_id(void); /* os_copy.c */
 void os_sleep_ns(uint64_t ns);
 void os_yield(void);
 /* After os_barrier() every other thread of the process has passed a full memory barrier: theirs can be for the compiler only.  -ENOSYS where the

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -22,6 +23,22 @@ uint64_t os_time_ns(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+uint64_t os_clock_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (uint64_t)t.tv_sec;
+}
+
+void os_host_name(char *name, size_t bytes)
+{
+    int kept = errno;
+    if (gethostname(name, bytes) != 0)
+        name[0] = 0;
+    name[bytes - 1] = 0;
+    errno = kept;
 }
 
 int os_entropy(void *out, size_t bytes)
@@ -51,6 +68,15 @@ int os_write(int fd, const char *text, size_t bytes)
     }
     errno = kept;
     return error;
+}
+
+/* glibc since 2.32, whose strerror() asks the locale and may allocate; musl's does neither. */
+extern const char *strerrordesc_np(int error) __attribute__((weak));
+
+const char *os_error_text(int error)
+{
+    const char *text = strerrordesc_np ? strerrordesc_np(error) : strerror(error);
+    return text ? text : "unknown error";
 }
 
 void os_write_stderr(const char *text, size_t bytes)
@@ -121,19 +147,33 @@ int os_thread_start(void (*fn)(void *), void *arg)
     return -error;
 }
 
+/* libc's list cannot be gone through by hand, which a copy has to do (os_copy.c). */
+static struct {
+    uint32_t count;
+    void (*fn[OS_REPAIRS_MAX])(void);
+} repairs;
+
 int os_after_fork_in_child(void (*fn)(void))
 {
-    return -pthread_atfork(NULL, NULL, fn);
+    int error = -pthread_atfork(NULL, NULL, fn);
+    uint32_t at = error ? OS_REPAIRS_MAX : __atomic_fetch_add(&repairs.count, 1, __ATOMIC_RELAXED);
+    if (at < OS_REPAIRS_MAX)
+        __atomic_store_n(&repairs.fn[at], fn, __ATOMIC_RELAXED);
+    return error;
+}
+
+void os_repair(void)
+{
+    for (uint32_t i = 0; i < OS_REPAIRS_MAX; i++) {
+        void (*fn)(void) = __atomic_load_n(&repairs.fn[i], __ATOMIC_RELAXED);
+        if (fn)
+            fn();
+    }
 }
 
 uint64_t os_thread_id(void)
 {
     return (uint64_t)syscall(SYS_gettid);
-}
-
-uint64_t os_process_id(void)
-{
-    return (uint64_t)getpid();
 }
 
 void os_sleep_ns(uint64_t ns)

@@ -179,6 +179,26 @@ int os_on_signal(int number, void (*fn)(int number))
     return error;
 }
 
+bool os_on_signal_if_default(int number, void (*fn)(int number))
+{
+    struct sigaction before, action = {.sa_handler = fn, .sa_flags = SA_RESTART | SA_ONSTACK};
+    int kept = errno;
+    sigfillset(&action.sa_mask);
+    bool is_free = sigaction(number, NULL, &before) == 0 && !(before.sa_flags & SA_SIGINFO) && before.sa_handler == SIG_DFL;
+    bool is_done = is_free && sigaction(number, &action, NULL) == 0;
+    errno = kept;
+    return is_done;
+}
+
+void os_signal_by_default(int number)
+{
+    struct sigaction plain = {.sa_handler = SIG_DFL};
+    int kept = errno;
+    (void)sigaction(number, &plain, NULL);
+    (void)raise(number); /* waits until the handler has returned */
+    errno = kept;
+}
+
 /* ---- faults ---- */
 
 static bool (*fault_asked)(uintptr_t address, enum os_access access);

@@ -12,6 +12,9 @@
  * two decays" has room for a late thread.  Ticks begin at a fixed rate, however long one takes.  On a busy machine the thread may get little of a CPU: who
  * comes to the source half a tick after a tick was due, and finds it not done, gives some of the memory back himself.
  *
+ * Where memory pressure is watched (pressure.c) it is looked at with each tick, and once a second where ticks are rarer; while the clock is asleep there is
+ * nothing to give back.
+ *
  * No wake-up is lost: a giver makes memory idle under a lock, then reads the state; the reaper writes ASLEEP, then reads the idle bytes under
  * the same locks.  Whoever has the lock second sees what the other wrote.
  *
@@ -19,6 +22,7 @@
  */
 #include "base/atomic.h"
 #include "os/os.h"
+#include "pages/pressure.h"
 #include "pages/reaper.h"
 #include "pages/region.h"
 #include "pages/source_internal.h"
@@ -97,6 +101,31 @@ static uint64_t due_after(uint64_t began_ns, uint64_t now, uint64_t period_ns)
     return due > least ? due : least;
 }
 
+/* Memory is short: nothing is kept for later. */
+static void look_at_pressure(void)
+{
+    if (pressure_is_watched() && pressure_is_high(os_time_ns()))
+        (void)quire_source_trim(quire_source_default());
+}
+
+/* Without the thread: who calls may be inside of a guest. */
+static void look_at_pressure_alone(uint64_t now)
+{
+    if (pressure_is_watched() && pressure_is_high(now))
+        (void)source_default_trim_own();
+}
+
+/* Until the tick is due, or a shorter decay was set, or for no reason. */
+static void wait_for_tick(uint32_t changed, uint64_t due, uint64_t now)
+{
+    for (; pressure_is_watched() && now < due && due - now > PRESSURE_LOOK_NS && u32_load_relaxed(&reaper.changed) == changed; now = os_time_ns()) {
+        os_futex_wait(&reaper.changed.word, changed, PRESSURE_LOOK_NS);
+        look_at_pressure();
+    }
+    if (now < due)
+        os_futex_wait(&reaper.changed.word, changed, due - now);
+}
+
 static void reaper_main(void *unused)
 {
     (void)unused;
@@ -107,8 +136,9 @@ static void reaper_main(void *unused)
         size_t idle_bytes = source_default_idle_bytes();
         uint64_t now = os_time_ns(), due = due_after(began_ns, now, tick_ns() << (futile > 1 ? futile - 1 : 0));
         u64_store_relaxed(&reaper.due_ns, due);
-        os_futex_wait(&reaper.changed.word, changed, due - now);
+        wait_for_tick(changed, due, now);
         began_ns = os_time_ns();
+        look_at_pressure();
         bool freed = guests_tick() != 0;
         freed |= source_default_tick() != 0 || source_default_idle_bytes() != idle_bytes || guests_pending();
         futile = freed ? 0 : futile < FUTILE_SHIFT_MAX ? futile + 1 : futile;
@@ -193,6 +223,7 @@ void reaper_tick_if_late(void)
     uint64_t now = os_time_ns(), last = u64_load_relaxed(&reaper.ticked_ns);
     if (now - last < tick_ns() || !u64_cas_relaxed(&reaper.ticked_ns, &last, now))
         return;
+    look_at_pressure_alone(now);
     source_default_tick();
     if (!u32_load_relaxed(&reaper.is_deferred) && os_thread_start(reaper_main, NULL) == 0) /* one can be had by now */
         u32_store_relaxed(&reaper.state, REAPER_TICKING);

@@ -331,13 +331,18 @@ void source_default_help(void)
     (void)region_help();
 }
 
+size_t source_default_trim_own(void)
+{
+    limbo_drain();
+    size_t freed = shards_drain(true);
+    return freed + region_trim();
+}
+
 static size_t default_trim(struct quire_source *source)
 {
     (void)source;
     reaper_guests_trim(); /* they give to us, or to other sources: what counts is what leaves here */
-    limbo_drain();
-    size_t freed = shards_drain(true);
-    return freed + region_trim();
+    return source_default_trim_own();
 }
 
 void source_default_serve_malloc(void)

@@ -23,6 +23,7 @@ void source_struct_delete(void *source_struct, size_t bytes);
 /* The default source, for the reaper. */
 size_t source_default_tick(void);
 void source_default_help(void); /* a small part of what a tick does */
+size_t source_default_trim_own(void); /* without the clock's guests, inside of which the caller may be */
 size_t source_default_idle_bytes(void);
 void source_default_set_keep(bool keep);
 /* The library serves malloc: threads are started with care, for more than a trifle, and idle memory is kept until the clock takes it. */

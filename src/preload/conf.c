@@ -17,18 +17,21 @@
 
 #include "look/live.h"
 #include "look/look_out.h"
+#include "os/os.h"
+#include "pages/pressure.h"
 #include "preload/conf.h"
 #include "prof/guard.h"
 
-enum kind { KIND_FLAG, KIND_SIZE, KIND_TIME, KIND_COUNT, KIND_WHEN, KIND_FORMAT, KIND_FILE, KIND_EVERY, KIND_MEAN, KIND_SIGNAL, KIND_PART, KIND_HELP };
+enum kind { KIND_FLAG, KIND_SIZE, KIND_TIME, KIND_COUNT, KIND_WHEN, KIND_FORMAT, KIND_FILE, KIND_EVERY, KIND_MEAN, KIND_SIGNAL, KIND_PART, KIND_LIMIT, KIND_SHARE, KIND_HELP };
 
 /* key, kind, field, what it looks like, default, help */
 #define KEYS(X)                                                                                                                            \
     X("stats", KIND_WHEN, stats_at_exit, "exit[=FILE]", "off", "print a report when the program ends")                                     \
-    X("stats_file", KIND_FILE, file, "FILE", "standard error", "where the report goes; %p is the process's number")                        \
+    X("stats_file", KIND_FILE, file, "FILE", "standard error", "where the report goes; %p: the process, %h: the host, %t: the time")                        \
     X("stats_format", KIND_FORMAT, format, "text|json|prom", "text", "how the report is written")                                          \
     X("leaks", KIND_FLAG, leaks, "0|1", "0", "report the blocks that are live when the program ends")                                      \
-    X("limit", KIND_SIZE, limit_bytes, "SIZE", "0 (none)", "memory the heap may hold; beyond it malloc fails with ENOMEM")                 \
+    X("limit", KIND_LIMIT, limit_bytes, "SIZE|N%", "0 (none)", "memory the heap may hold, N% of its cgroup's limit or of RAM; beyond it malloc fails with ENOMEM") \
+    X("pressure", KIND_SHARE, pressure_percent, "0|1|N%", "0 (off)", "trim when tasks wait for memory N% of the time; 1: 10%")             \
     X("decay", KIND_TIME, decay_ns, "TIME", "1s", "how long idle memory stays warm; 0: given back at once, and no thread of ours")         \
     X("secure", KIND_FLAG, secure, "0|1", "0", "canaries, random order, wiped and verified blocks, quarantine, guards")                            \
     X("check", KIND_COUNT, check_every, "N", "0 (off)", "check the whole heap at every Nth call and at exit")    \
@@ -38,7 +41,7 @@ enum kind { KIND_FLAG, KIND_SIZE, KIND_TIME, KIND_COUNT, KIND_WHEN, KIND_FORMAT,
     X("plan_timed", KIND_FLAG, plan_timed, "0|1", "0", "time one in 64 of the frees that arenas make needless")                           \
     X("top", KIND_EVERY, top_ns, "0|1|TIME", "0 (off)", "show this process to `quire top` and `quire map`, every second or so often")        \
     X("prof", KIND_MEAN, prof_every_bytes, "0|1|SIZE", "0 (off)", "sample live and allocated bytes by call stack, once in so many bytes; 1: in 512K")      \
-    X("prof_file", KIND_FILE, prof_file, "FILE", "quire.%p.%n.heap", "where profiles go; %p is the process's number, %n the file's")       \
+    X("prof_file", KIND_FILE, prof_file, "FILE", "quire.%p.%n.heap", "where profiles go; %p: the process, %n: the file's number, %h: the host, %t: the time")       \
     X("prof_at", KIND_SIZE, prof_at_bytes, "SIZE", "0 (never)", "write a profile whenever so many more bytes are live than before")        \
     X("prof_signal", KIND_SIGNAL, prof_signal, "USR1|USR2|N", "none", "write a profile at this signal")                                    \
     X("prof_exit", KIND_FLAG, prof_exit, "0|1", "1", "write a profile when the program ends")                                              \
@@ -157,7 +160,7 @@ static void complain_value(const struct key *key, struct piece value, int fd)
     out_text(&out, key->name);
     out_text(&out, ":");
     out_text(&out, key->look);
-    out_text(&out, key->kind == KIND_SIZE ? ", such as 64K or 2G" : key->kind == KIND_TIME || key->kind == KIND_EVERY ? ", such as 100ms or 2s" : "");
+    out_text(&out, key->kind == KIND_SIZE ? ", such as 64K or 2G" : key->kind == KIND_LIMIT ? ", such as 64K, 2G or 80%" : key->kind == KIND_TIME || key->kind == KIND_EVERY ? ", such as 100ms or 2s" : "");
     out_text(&out, "\n");
     (void)out_end(&out);
 }
@@ -222,6 +225,36 @@ static bool parse_flag(struct piece value, bool *out)
         }
     }
     return false;
+}
+
+/* "80%": 1 to 100. */
+static bool parse_percent(struct piece value, uint64_t *out)
+{
+    static const struct unit percent[] = {{"%", 1}, {NULL, 0}};
+    return parse_number(value, percent, out) && *out >= 1 && *out <= 100;
+}
+
+/* A part of what there is now; a system that does not say how much that is has a line of its own. */
+static bool parse_limit(struct piece value, uint64_t *out, int fd)
+{
+    static const char line[] = "quire: QUIRE_CONF: limit: this system does not say how much memory there is; there is no limit\n";
+    uint64_t percent = 0;
+    if (!parse_percent(value, &percent))
+        return parse_number(value, size_units, out);
+    uint64_t all_bytes = os_memory_bytes();
+    *out = all_bytes / 100 * percent;
+    if (*out == 0)
+        (void)os_write(fd, line, sizeof line - 1);
+    return true;
+}
+
+static bool parse_share(struct piece value, uint64_t *out)
+{
+    bool flag = false;
+    if (!parse_flag(value, &flag))
+        return parse_percent(value, out);
+    *out = flag ? PRESSURE_PERCENT_DEFAULT : 0;
+    return true;
 }
 
 static bool parse_file(struct piece value, char file[CONF_FILE_BYTES])
@@ -300,6 +333,10 @@ static bool parse_value(const struct key *key, struct piece value, struct conf *
         return parse_flag(value, field);
     case KIND_SIZE:
         return parse_number(value, size_units, field);
+    case KIND_LIMIT:
+        return parse_limit(value, field, fd);
+    case KIND_SHARE:
+        return parse_share(value, field);
     case KIND_TIME:
         return parse_number(value, time_units, field) && (conf->decay_is_set = true);
     case KIND_COUNT:
@@ -330,7 +367,7 @@ static bool parse_value(const struct key *key, struct piece value, struct conf *
 static bool parse_bare(const struct key *key, struct conf *conf, int fd)
 {
     bool has_switch = key->kind == KIND_FLAG || key->kind == KIND_WHEN || key->kind == KIND_COUNT || key->kind == KIND_EVERY || key->kind == KIND_MEAN ||
-        key->kind == KIND_PART || key->kind == KIND_HELP;
+        key->kind == KIND_PART || key->kind == KIND_SHARE || key->kind == KIND_HELP;
     return has_switch && parse_value(key, (struct piece){"1", 1}, conf, fd);
 }
 

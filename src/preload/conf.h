@@ -23,6 +23,7 @@ struct conf {
     uint32_t format;      /* enum conf_format */
     uint64_t check_every; /* 0: never, and not at exit */
     uint64_t limit_bytes; /* 0: none */
+    uint64_t pressure_percent; /* 0: not looked at */
     uint64_t decay_ns;
     uint64_t top_ns; /* 0: not shown */
     bool plan_control, plan_timed;

@@ -155,8 +155,11 @@ void report_keep_stderr(void);
 /* The same as text, now. */
 void report_text(int fd);
 
-/* FILE with %p as the process's number, and %n as `number` (UINT64_MAX: as it is).  False: too long. */
-enum { REPORT_PATH_BYTES = CONF_FILE_BYTES + 64 };
+/* Handles SIGTERM, where a report was asked for and the program has not: when the library is loaded. */
+void report_begin(void);
+
+/* FILE with %p as the process's number, %h the host's name, %t seconds since 1970, and %n as `number` (UINT64_MAX: as it is).  False: too long. */
+enum { REPORT_HOST_BYTES = 65, REPORT_PATH_BYTES = CONF_FILE_BYTES + 2 * REPORT_HOST_BYTES };
 bool report_path(const char *file, uint64_t number, char path[REPORT_PATH_BYTES]);
 
 /* ---- profile.c ---- */

@@ -41,7 +41,7 @@ static void complain(const char *path, int error)
     out_text(&out, "quire: the profile cannot be written to ");
     out_name_text(&out, path);
     out_text(&out, ": ");
-    out_text(&out, strerrordesc_np(-error));
+    out_text(&out, os_error_text(-error));
     out_text(&out, "; set prof_file in QUIRE_CONF to a file that can\n");
     (void)out_end(&out);
 }
@@ -77,7 +77,8 @@ static void answer(struct out *out, const void *unused)
 static void after_fork(void)
 {
     prof_after_fork();
-    u64_store_relaxed(&written, 0);
+    if (!os_is_copy())
+        u64_store_relaxed(&written, 0);
     u32_store_relaxed(&asked, 0);
 }
 

@@ -4,23 +4,32 @@
  *
  *     atexit, after all destructors --> the whole heap checked, if asked --> file or standard error --> text | JSON | Prometheus
  *
+ *     SIGTERM, where the program leaves it alone --> the same from a copy of the process (os_in_copy()), then its default
+ *
+ * A handler interrupts whatever holds a lock, so it may not look at the heap: in a copy of the process the locks are repaired as in any fork's child, and no
+ * thread has to stand ready for it.  Sums may be out by the call that was interrupted.
+ *
  * Programs close their standard error before they end (coreutils do), and the number may be another file's by then.  So the descriptor is kept
  * under a high number from the start, and whichever of the two is used must still be the same file.
  *
  * Locks: none.  Not here: what is said (report_text.c, report_json.c).
  */
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 
 #include <quire/heap.h>
 #include <quire/stats.h>
 
+#include "base/lock.h"
 #include "base/panic.h"
+#include "heap/heap_internal.h"
+#include "look/live.h"
 #include "os/os.h"
 #include "preload/preload.h"
 #include "preload/report.h"
 
-enum { STDERR = 2, KEPT_FD = 900 };
+enum { STDERR = 2, KEPT_FD = 900, TERM_SECONDS_MAX = 10 };
 
 static struct {
     int fd; /* 0: none */
@@ -52,21 +61,55 @@ static size_t digits_of(uint64_t n, char *text)
     return sizeof digits - at;
 }
 
+/* The host's name as a part of a file's. */
+static size_t host_of(char *text)
+{
+    os_host_name(text, REPORT_HOST_BYTES);
+    for (char *at = text; *at; at++)
+        if (*at == '/')
+            *at = '_';
+    return strlen(text);
+}
+
+/* What a letter behind % stands for; 0: nothing. */
+static size_t expand(char letter, uint64_t number, char *text)
+{
+    switch (letter) {
+    case 'p':
+        return digits_of(os_process_id(), text);
+    case 't':
+        return digits_of(os_clock_s(), text);
+    case 'h':
+        return host_of(text);
+    case 'n':
+        return number == UINT64_MAX ? 0 : digits_of(number, text);
+    default:
+        return 0;
+    }
+}
+
 bool report_path(const char *file, uint64_t number, char path[REPORT_PATH_BYTES])
 {
     size_t used = 0;
-    for (; *file && used < REPORT_PATH_BYTES - 24; file++) {
-        bool is_number = file[0] == '%' && file[1] == 'n' && number != UINT64_MAX;
-        if (is_number || (file[0] == '%' && file[1] == 'p')) {
-            used += digits_of(is_number ? number : os_process_id(), path + used);
-            file++;
-            continue;
-        }
-        path[used++] = *file;
-        file += file[0] == '%' && file[1] == '%';
+    for (; *file && used < REPORT_PATH_BYTES - REPORT_HOST_BYTES; file++) {
+        size_t put = file[0] == '%' ? expand(file[1], number, path + used) : 0;
+        if (put == 0)
+            path[used++] = *file;
+        used += put;
+        file += put != 0 || (file[0] == '%' && file[1] == '%');
     }
     path[used] = 0;
     return *file == 0;
+}
+
+static void say_unwritten(int error)
+{
+    struct out out;
+    out_begin(&out, STDERR);
+    out_text(&out, "quire: SIGTERM: there is no report: ");
+    out_text(&out, error == -EIO ? "it took too long, or the heap is not sound" : os_error_text(-error));
+    out_char(&out, '\n');
+    (void)out_end(&out);
 }
 
 static int report_open(const struct conf *conf)
@@ -81,18 +124,20 @@ static int report_open(const struct conf *conf)
         out_text(&out, "quire: the report cannot be written to ");
         out_name_text(&out, conf->file);
         out_text(&out, ": ");
-        out_text(&out, strerrordesc_np(-fd));
+        out_text(&out, os_error_text(-fd));
         out_text(&out, "; set stats_file in QUIRE_CONF to a file that can\n");
         (void)out_end(&out);
     }
     return fd;
 }
 
+static uint64_t term_cpu_ns; /* what the process had used when it was copied */
+
 void report_collect(struct report *report)
 {
     memset(report, 0, sizeof *report);
     report->time_wall_ns = os_time_ns() - preload_start_ns();
-    report->time_cpu_ns = os_cpu_time_ns();
+    report->time_cpu_ns = os_is_copy() ? term_cpu_ns : os_cpu_time_ns();
     os_program_path(report->program, sizeof report->program);
     report->pid = os_process_id();
     report->passes = preload_ready() == PRELOAD_PASSES;
@@ -144,6 +189,36 @@ static void write_on_own_stack(void *unused)
     report_write();
     u32_store_release(&written, 1); /* release [report-written] */
     os_futex_wake(&written.word, 1);
+}
+
+/* ---- at SIGTERM ---- */
+
+/* In the copy. */
+static void write_of_copy(void)
+{
+    live_forget();
+    lock_forget_all();
+    heap_thread_leave_for_good();
+    os_repair();
+    profile_at_exit();
+    report_write();
+}
+
+static void on_term(int number)
+{
+    term_cpu_ns = os_cpu_time_ns();
+    int error = os_in_copy(write_of_copy, TERM_SECONDS_MAX);
+    if (error == -EBUSY) /* another thread is at it, and ends the process */
+        return;
+    if (error)
+        say_unwritten(error);
+    os_signal_by_default(number);
+}
+
+void report_begin(void)
+{
+    if (preload_conf.stats_at_exit)
+        (void)os_on_signal_if_default(SIGTERM, on_term);
 }
 
 void report_at_exit(void)

@@ -42,8 +42,10 @@ static size_t status_bytes(const char *status, const char *name)
 /* The kernel's words, not getrusage's: that one's peak is handed on by exec. */
 static void rss_read(struct rss *out)
 {
-    char status[STATUS_BYTES];
-    (void)os_read_text("/proc/self/status", status, sizeof status);
+    char status[STATUS_BYTES], path[REPORT_PATH_BYTES] = "/proc/self/status";
+    if (os_is_copy()) /* whose memory is the same, but for files of which it has touched less */
+        (void)report_path("/proc/%p/status", UINT64_MAX, path);
+    (void)os_read_text(path, status, sizeof status);
     out->rss_bytes = status_bytes(status, "VmRSS:");
     out->rss_peak_bytes = status_bytes(status, "VmHWM:");
 }

@@ -28,6 +28,7 @@
 #include "look/live.h"
 #include "look/look_out.h"
 #include "os/os.h"
+#include "pages/pressure.h"
 #include "pages/source_internal.h"
 #include "preload/preload.h"
 #include "prof/guard.h"
@@ -172,6 +173,7 @@ static void heap_set_up(void)
 {
     struct quire_heap_opts opts = {.limit_bytes = (size_t)preload_conf.limit_bytes, .flags = preload_conf.secure ? QUIRE_HEAP_SECURE : HEAP_SAMPLES};
     source_default_serve_malloc();
+    pressure_watch((uint32_t)preload_conf.pressure_percent);
     heap_default_configure(&opts);
     if (preload_conf.decay_is_set && quire_source_set_decay(quire_source_default(), preload_conf.decay_ns) != 0)
         say("quire: QUIRE_CONF: decay can be an hour at most; it stays at 1s\n");
@@ -251,6 +253,7 @@ static __attribute__((constructor)) void at_load(int count, char **words, char *
     }
     libc_takes_its_own();
     profile_begin();
+    report_begin();
     if (preload_conf.stats_at_exit || preload_conf.check_every || preload_conf.prof_every_bytes)
         (void)__cxa_atexit(at_exit, NULL, NULL); /* not this library's: those run when it is closed */
     live_ask(preload_conf.top_ns);

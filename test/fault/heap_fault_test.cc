@@ -340,7 +340,7 @@ TEST(HeapFault, a_thread_without_memory_for_pages_of_its_own_frees_what_others_a
         opts.flags = flags;
         quire_heap *heap = quire_heap_create(&opts);
         std::vector<void *> blocks;
-        for (size_t i = 0; i < 1000; i++)
+        for (size_t i = 0; i < 60 * OS_CALL_COUNT + 40; i++)
             blocks.push_back(quire_heap_alloc(heap, i % 100 ? 64 : 100000));
         for (int kind = 0; kind < OS_CALL_COUNT; kind++)
             std::thread([&] {

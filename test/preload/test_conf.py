@@ -32,7 +32,7 @@ def test_what_is_understood_is_not_spoken_of(conf):
         ("stat:exit", 'there is no key "stat"; did you mean "stats"?'),
         ("pasthrough", 'there is no key "pasthrough"; did you mean "passthrough"?'),
         ("zebra:1", 'there is no key "zebra"; QUIRE_CONF=help prints all keys'),
-        ("limit:2X", 'limit cannot be "2X"; write limit:SIZE, such as 64K or 2G'),
+        ("limit:2X", 'limit cannot be "2X"; write limit:SIZE|N%, such as 64K, 2G or 80%'),
         ("limit:", 'limit cannot be ""; write limit:SIZE'),
         ("limit", 'limit cannot be ""; write limit:SIZE'),
         ("limit:-1", 'limit cannot be "-1"'),
@@ -71,7 +71,7 @@ def test_help_prints_every_key_with_its_default():
     assert done.returncode == 0
     rows = done.stderr.splitlines()[1:]
     keys = {row.split(":")[0].strip() for row in rows}
-    assert keys == {"stats", "stats_file", "stats_format", "leaks", "limit", "decay", "secure", "check", "passthrough", "plan", "plan_control", "plan_timed", "top", "prof", "prof_file", "prof_at", "prof_signal", "prof_exit", "guard", "help"}
+    assert keys == {"stats", "stats_file", "stats_format", "leaks", "limit", "pressure", "decay", "secure", "check", "passthrough", "plan", "plan_control", "plan_timed", "top", "prof", "prof_file", "prof_at", "prof_signal", "prof_exit", "guard", "help"}
     assert all("(default: " in row for row in rows)
     document = (ROOT / "doc" / "malloc.md").read_text()
     assert [key for key in keys if f"| `{key}` |" not in document] == []

@@ -2,13 +2,17 @@
 """test_report_diff - `report A B`: what grew is told, what did not is not, and only like is compared with like."""
 
 import copy
+import html
 import json
+import xml.etree.ElementTree as xml
 
 import pytest
 import reportkit
 from toolkit import build, quire
 
+import report.ci as ci
 import report.diff as report_diff
+import report.limits as limits
 from report.inputs import Input
 
 GROWING = """
@@ -219,3 +223,72 @@ def test_a_limit_that_cannot_be_judged_or_read_is_no_success(tmp_path):
     assert failing(tmp_path, same, same, "cpu is fast")[0] == 2
     (tmp_path / "a.json").write_text(json.dumps(same))
     assert quire(tmp_path, "report", "a.json", "--fail-on", "cpu>3%").returncode == 2
+
+
+# ---- for what runs the comparison ----
+
+
+def for_ci(tmp_path, after, *words, **environment):
+    """A comparison with two limits, of which `after` breaks the first or none."""
+    (tmp_path / "a.json").write_text(json.dumps(bench(100, 99, 101)))
+    (tmp_path / "b.json").write_text(json.dumps(bench(*after)))
+    limits = ["--fail-on", f"{FIGURE}>3%", "--fail-on", f"{FIGURE}>+50%"]
+    return quire(tmp_path, "report", "a.json", "b.json", "--text", *limits, *words, environment=environment)
+
+
+@pytest.mark.parametrize("after, status, failures", [((120, 119, 121), 1, 1), ((100, 99, 101), 0, 0)])
+def test_junit_has_a_case_for_each_limit(tmp_path, after, status, failures):
+    assert for_ci(tmp_path, after, "--junit", "r.xml").returncode == status
+    suites = xml.parse(tmp_path / "r.xml").getroot()
+    (suite,) = suites
+    assert suites.tag == "testsuites" and suite.attrib == {"name": "quire report a.json b.json", "tests": "2", "failures": str(failures), "errors": "0"}
+    assert [case.get("name") for case in suite] == [f"{FIGURE}>3%", f"{FIGURE}>+50%"]
+    said = [case.find("failure") for case in suite]
+    assert [one is not None for one in said] == [failures == 1, False]
+    assert not failures or "+20.0 %" in said[0].get("message") and said[0].text == f"{FIGURE}: 100.0 ns (99.0 ns to 101.0 ns) to 120.0 ns (119.0 ns to 121.0 ns), +20.0 %"
+
+
+def test_the_summary_is_appended_where_github_says_or_to_a_file(tmp_path):
+    (tmp_path / "step.md").write_text("# Before\n")
+    assert for_ci(tmp_path, (120, 119, 121), "--github-summary", GITHUB_STEP_SUMMARY=str(tmp_path / "step.md")).returncode == 1
+    said = (tmp_path / "step.md").read_text()
+    assert said.startswith("# Before\n### Quire: a.json to b.json: 1 of 2 limits broken\n\n| limit |")
+    rows = [[html.unescape(cell.strip()) for cell in line.strip("|").split("|")] for line in said.splitlines() if line.startswith("| ") and "| --- |" not in line]
+    assert rows[1][:2] == [f"{FIGURE}>3%", FIGURE] and rows[1][-2:] == ["+20.0 %", "broken"] and rows[2][-1] == "held"
+    assert rows[3][0] == "what changed" and rows[4][0] == FIGURE
+    assert for_ci(tmp_path, (100, 99, 101), "--github-summary=other.md").returncode == 0
+    assert "all 2 limits held" in (tmp_path / "other.md").read_text()
+
+
+def test_names_in_a_summary_and_in_junit_are_no_markup():
+    name = "a|b `c` <img src=x> [d](e) *f* # g \033[1m\x00"
+    before, after = report_diff.Figure(1, None, None, "count", True), report_diff.Figure(2, None, None, "count", True)
+    change = report_diff.change(name, before, after)
+    judged = [limits.judge(limits.parse(f"{name.strip()}>3%"), [change._replace(name=name.strip())])]
+    found = report_diff.Difference("try", ("<a>|", "b`"), [change], [], [])
+    said = ci.summary(found, judged)
+    rows = [line for line in said.splitlines() if line.startswith("| ") and "| --- |" not in line]
+    assert [row.count("|") for row in rows] == [7, 7, 5, 5] and "\033" not in said and "\0" not in said
+    assert not set("`<>[]*") & set("".join(rows))
+    (suite,) = xml.fromstring(ci.junit(found.names, judged))
+    assert suite[0].find("failure") is not None
+
+
+@pytest.mark.parametrize(
+    "words, status, said",
+    [
+        (["a.json", "b.json", "--junit", "r.xml"], 2, "--junit is for limits"),
+        (["a.json", "--github-summary"], 2, "--github-summary is for two inputs"),
+        (["a.json", "b.json", "--text", "--github-summary"], 2, "GITHUB_STEP_SUMMARY is not set"),
+        (["a.json", "b.json", "--text", "--github-summary=a.json"], 2, "a.json is an input"),
+        (["a.json", "b.json", "--text", "--github-summary=/nowhere/s.md"], 3, "cannot write /nowhere/s.md"),
+        (["a.json", "b.json", "--fail-on", f"{FIGURE}>3%", "--text", "--junit", "b.json"], 2, "b.json exists already"),
+        (["a.json", "b.json", "--fail-on", f"{FIGURE}>3%", "--text", "--junit", "/nowhere/r.xml"], 3, "cannot write /nowhere/r.xml"),
+    ],
+)
+def test_files_for_ci_that_make_no_sense_are_refused_before_anything_is_done(tmp_path, words, status, said):
+    for name in "ab":
+        (tmp_path / f"{name}.json").write_text(json.dumps(bench(100, 99, 101)))
+    done = quire(tmp_path, "report", *words, environment={"GITHUB_STEP_SUMMARY": ""})
+    assert (done.returncode, done.stdout) == (status, "") and said in done.stderr
+    assert json.loads((tmp_path / "a.json").read_text()) == bench(100, 99, 101)

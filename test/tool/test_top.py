@@ -361,6 +361,21 @@ def test_a_process_in_a_container_is_found_by_its_number_outside(folder, program
         assert found["stats"]["process"] == 1 and [o["name"] for o in found["stats"]["slabs"]] == ["nodes"]
 
 
+@pytest.mark.parametrize("words", [["--json"], ["--once"], ["--prom"]])
+def test_a_process_of_another_pid_namespace_is_looked_at_from_the_host(folder, program, words):
+    """As `unshare -p -f --mount-proc` makes it: the directory of pages is the host's, and the number in it is not."""
+    inside = ["unshare", "--pid", "--fork", "--mount-proc", program]
+    if subprocess.run(["unshare", "--pid", "--fork", "--mount-proc", "true"], capture_output=True).returncode != 0:
+        pytest.skip("namespaces may not be made here")
+    with Shown(inside, page=False) as process:
+        process.ready()
+        (pid,) = live_kit.children_of(process.pid)
+        wait_until(lambda: any(page and page.written_s > process.ready_s for page in (live_page.read(f"{place}/1.json") for place in live_page.folders_of(pid))))
+        done = quire(folder, "top", "--pid", pid, *words)
+        assert done.returncode == 0 and "nodes" in done.stdout, done.stderr
+        process.end()
+
+
 # ---- what is said when it cannot be ----
 
 
@@ -371,6 +386,9 @@ def test_a_process_in_a_container_is_found_by_its_number_outside(folder, program
         (["1"], 3, "process 1 "),
         (["no-such-program"], 3, "no process called no-such-program shows itself"),
         (["--prom"], 2, "--prom needs a process"),
+        (["--pid", "name"], 2, "--pid takes one process's number"),
+        (["--pid", "1", "2"], 2, "--pid takes one process's number"),
+        (["--pid", "99999999"], 2, "there is no process 99999999"),
         (["1", "--prom", "--json"], 2, "not both"),
         (["--sort", "colour"], 2, "there is no key `colour`"),
         (["--interval", "0"], 2, "--interval can be"),

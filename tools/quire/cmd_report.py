@@ -5,6 +5,7 @@ cmd_report.py - `quire report TRACE|try.json`: one HTML file, or an export for a
     one input   -> report/subject.py -> report/page.py            -> FILE.html
     --export    -> report/exports_pprof.py, report/exports_text.py -> FILE or stdout
     two inputs  -> report/diff.py                                 -> FILE.html or --text
+                   report/limits.py -> report/ci.py               -> --junit, --github-summary
 
 Not here: any of these steps.
 """
@@ -57,6 +58,14 @@ def add_arguments(parser):
         help="of two inputs: exit 1 when a figure changed by more, as 'cpu>+3%%', 'peak>10%%', 'allocations<-5%%' (also live, leaks, or a figure's whole "
         "name); beyond the noise, where there are intervals; may be given again",
     )
+    parser.add_argument("--junit", metavar="FILE", help="of --fail-on: each limit as a test case, in JUnit's XML")
+    parser.add_argument(
+        "--github-summary",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="of two inputs: the limits and what changed, as Markdown, appended to FILE (default: where $GITHUB_STEP_SUMMARY says); behind the inputs",
+    )
     parser.add_argument(
         "--no-replay", action="store_true", help="do not replay the trace: no figures of allocators"
     )
@@ -85,13 +94,33 @@ def refuse_wrong(args):
         )
     if args.fail_on and len(args.inputs) < 2:
         raise UsageError("--fail-on is for two inputs", "one alone has not changed", "quire report BEFORE AFTER --fail-on 'cpu>+3%'")
+    if args.junit and not args.fail_on:
+        raise UsageError("--junit is for limits", "there is no --fail-on to judge", "quire report BEFORE AFTER --fail-on 'cpu>+3%' --junit quire.xml")
+    if args.github_summary is not None:
+        refuse_wrong_summary(args)
     if args.svg and (args.export or len(args.inputs) > 1):
         raise UsageError("--svg takes one input and no --export", fix="quire report --help")
     measure.check_limits(args)
 
 
+def refuse_wrong_summary(args):
+    """--github-summary, whose file is found where none is named."""
+    fix = "quire report BEFORE AFTER --github-summary summary.md"
+    if len(args.inputs) < 2:
+        raise UsageError("--github-summary is for two inputs", fix=fix)
+    args.github_summary = args.github_summary or os.environ.get("GITHUB_STEP_SUMMARY", "")
+    if not args.github_summary:
+        raise UsageError("--github-summary: there is no file to append to", "GITHUB_STEP_SUMMARY is not set, as it is outside of GitHub's actions", fix)
+    if any(os.path.exists(path) and os.path.exists(args.github_summary) and os.path.samefile(path, args.github_summary) for path in args.inputs):
+        raise UsageError(f"--github-summary: {args.github_summary} is an input", "it would be appended to", fix)
+
+
 def refuse_outputs(args):
     """What could not be written in the end, before any work is done for it."""
+    if args.junit:
+        outputs.check_file(args.junit, args.force, "another place: --junit /tmp/quire.xml")
+    if args.github_summary is not None:
+        outputs.check_file(args.github_summary, True, "another place: --github-summary /tmp/summary.md")
     if args.svg:
         outputs.check_folder(args.svg, PICTURES, args.force)
     elif args.output:
@@ -132,6 +161,16 @@ def export(args, folder):
     return 0
 
 
+def for_ci(args, found, judged):
+    """The files of --junit and --github-summary."""
+    import report.ci as ci
+
+    if args.junit:
+        outputs.write(args.junit, ci.junit(found.names, judged), args.force, "another place: --junit /tmp/quire.xml")
+    if args.github_summary is not None:
+        outputs.append(args.github_summary, ci.summary(found, judged), "another place: --github-summary /tmp/summary.md")
+
+
 def compare(args, folder):
     """Two inputs."""
     import report.diff as report_diff
@@ -142,7 +181,9 @@ def compare(args, folder):
             raise UsageError("two maps are not compared", f"{what.path} is of `map`", f"quire report {what.path}")
     wanted = [limits.parse(text) for text in args.fail_on]
     found = report_diff.difference(documents, args.wrapper, folder)
-    failed = [line for line in (limits.broken(limit, found.figures) for limit in wanted) if line]
+    judged = [limits.judge(limit, found.figures) for limit in wanted]
+    failed = [limits.line(one) for one in judged if one.is_broken]
+    for_ci(args, found, judged)
     if args.text:
         print("\n".join(report_diff.text(found)))
     else:

@@ -36,13 +36,14 @@ the options say added. Conditions: peak, rss, live, heap, leaks (bytes: K M G), 
 > >= < <= == !=. Exit: the program's own status; 128+n when signal n ended it; 1 when it ended with 0 but a condition holds."""
 
 FORMATS = ("text", "json", "prom")
+PERCENT = re.compile(r"^([1-9][0-9]?|100)%$")
 WRITES_FILE = re.compile(r"(^|,)\s*(stats:exit=|stats_file:)")
 
 
 def add_arguments(parser):
     """Options of `run`."""
     parser.add_argument(
-        "--limit", metavar="SIZE", help="most memory, as 512M or 2G: ENOMEM past it"
+        "--limit", metavar="SIZE", help="most memory, as 512M, 2G or 80%% of the cgroup's limit or of RAM: ENOMEM past it"
     )
     parser.add_argument(
         "--stats",
@@ -192,9 +193,9 @@ def run(args):
     """Runs one program."""
     if not args.program:
         raise UsageError("no program to run", fix="quire run -- PROGRAM ARGS")
-    if args.limit and not options.SIZE.match(args.limit):
+    if args.limit and not options.SIZE.match(args.limit) and not PERCENT.match(args.limit):
         raise UsageError(
-            f"--limit: `{args.limit}` is no size", "a number, then K, M, G or T", "--limit 2G"
+            f"--limit: `{args.limit}` is no size", "a number, then K, M, G or T; or 1% to 100%", "--limit 2G"
         )
     form, path = split_stats(args)
     wanted = [conditions.parse(text) for text in args.fail_on]

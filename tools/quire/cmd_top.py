@@ -38,6 +38,7 @@ LINES_AROUND = 4  # the headline, the table's head, the last line, one for the c
 def add_arguments(parser):
     """Options of `top`."""
     parser.add_argument("process", nargs="?", metavar="PID|NAME", help="which process (default: list them)")
+    parser.add_argument("--pid", metavar="PID", help="the same as PID; a process in a container by its number outside of it")
     parser.add_argument("--once", action="store_true", help="one look, then end (default without a terminal)")
     parser.add_argument("--json", action="store_true", help='JSON alone on stdout, "schema":"quire.top/1"; once')
     parser.add_argument("--prom", action="store_true", help="Prometheus' text on stdout; once")
@@ -48,6 +49,9 @@ def add_arguments(parser):
 
 def check(args):
     """Ends with a usage error where the options make no sense."""
+    if args.pid is not None and (args.process or not args.pid.isdigit()):
+        raise UsageError("--pid takes one process's number, and no other is named beside it", fix="quire top --pid 4711")
+    args.process = args.process or args.pid
     if args.sort not in live_view.SORT_KEYS:
         raise UsageError(f"there is no key `{args.sort}`", why=f"keys: {', '.join(live_view.SORT_KEYS)}")
     if not INTERVAL_S_MIN <= args.interval <= INTERVAL_S_MAX:

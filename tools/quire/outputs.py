@@ -96,3 +96,12 @@ def write(path, content, force, fix=ELSEWHERE):
         raise refuse_existing(path) from error
     except OSError as error:
         raise EnvironmentLacks(f"cannot write {path}", error.strerror, fix) from error
+
+
+def append(path, content, fix=ELSEWHERE):
+    """More of a file that others write to, too."""
+    try:
+        with open(path, "a", encoding="utf-8", errors="replace") as file:
+            file.write(content)
+    except OSError as error:
+        raise EnvironmentLacks(f"cannot write {path}", error.strerror, fix) from error

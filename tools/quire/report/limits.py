@@ -2,10 +2,10 @@
 """
 limits.py - `report A B --fail-on 'cpu>+3%'`: may a figure grow, or shrink, by so much?
 
-    text -> Limit(figure, compare, percent, text);   a change of that figure beyond it, and beyond the noise -> failed
+    text -> Limit(figure, compare, percent, text) + the figure's change -> Judged: beyond the limit, and beyond the noise?
 
 A figure with an interval fails only where the intervals of A and B do not meet: what lies within the noise is no reason to stop anybody.
-Not here: figures and changes (diff.py), conditions of one run (conditions.py).
+Not here: figures and changes (diff.py), files for what runs the comparison (ci.py), conditions of one run (conditions.py).
 """
 
 import difflib
@@ -16,6 +16,7 @@ from collections import namedtuple
 from errors import EXIT_TOOL_FAILED, QuireError, UsageError
 
 Limit = namedtuple("Limit", "figure compare percent text")
+Judged = namedtuple("Judged", "limit change percent is_broken")
 
 FORM = re.compile(r"^\s*(.+?)\s*(>|<)\s*([+-]?[0-9]+(?:\.[0-9]+)?)\s*%\s*$")
 NAMES = {
@@ -36,8 +37,13 @@ def parse(text):
     return Limit(NAMES.get(name, name), {">": operator.gt, "<": operator.lt}[sign], float(percent), text)
 
 
-def broken(limit, changes):
-    """What a limit's change was, as a line, where it went beyond; None where it held."""
+def grown(percent):
+    """A change as it is written."""
+    return "grew from nothing" if percent == float("inf") else f"{percent:+.1f} %"
+
+
+def judge(limit, changes):
+    """What became of a figure, and whether that is beyond its limit."""
     change = next((c for c in changes if c.name == limit.figure), None)
     if change is None:
         close = difflib.get_close_matches(limit.figure, [*NAMES, *(c.name for c in changes)], n=3, cutoff=0.3)
@@ -51,7 +57,10 @@ def broken(limit, changes):
     if percent is None:  # from nothing: any growth is beyond any percentage
         percent = float("inf") if change.after.value > 0 else 0.0
     has_noise = change.before.low is not None and change.after.low is not None
-    if not limit.compare(percent, limit.percent) or (has_noise and not change.clear):
-        return None
-    grown = "grew from nothing" if percent == float("inf") else f"{percent:+.1f} %"
-    return f"--fail-on {limit.text}: {change.name}: {grown}"
+    is_broken = limit.compare(percent, limit.percent) and not (has_noise and not change.clear)
+    return Judged(limit, change, percent, is_broken)
+
+
+def line(judged):
+    """What is said of a limit that is broken."""
+    return f"--fail-on {judged.limit.text}: {judged.change.name}: {grown(judged.percent)}"

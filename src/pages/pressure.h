@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT
+/*
+ * pressure.h - is memory short?  Then what is idle goes back at once.
+ */
+#ifndef QUIRE_PAGES_PRESSURE_H
+#define QUIRE_PAGES_PRESSURE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { PRESSURE_PERCENT_DEFAULT = 10 };
+#define PRESSURE_LOOK_NS UINT64_C(1000000000) /* how often it is looked at, where ticks are rarer */
+
+/* From now on the clock looks; before main.  0: it does not. */
+void pressure_watch(uint32_t percent);
+bool pressure_is_watched(void);
+/* Tasks have waited for memory for more than that part of the time since it was asked last.  For the clock's thread, or whoever ticks in its place. */
+bool pressure_is_high(uint64_t now_ns);
+/* Pure: of two readings. */
+bool pressure_exceeds(uint64_t stalled_us, uint64_t passed_ns, uint32_t percent);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
