@@ -128,9 +128,9 @@ QUIRE_API struct quire_heap *quire_heap_of(const void *p);
 QUIRE_API size_t quire_heap_trim(struct quire_heap *heap);
 
 /*
- * Call fn for each live block, with its usable bytes; nonzero ends the walk and is returned; it never fails itself.  Blocks that are allocated or freed meanwhile may be
- * missed or visited; fn must not use any heap.  Cost: a pass over the pages, each thread waiting while its
- * own are visited.  MT-Safe.
+ * Call fn with each live block and its usable bytes until it returns something else than 0, and return that; 0 at the end.  Blocks that are allocated or
+ * freed meanwhile may be visited or not; fn must not use any heap.  EINVAL (returns -1 with errno): fn NULL.  Cost: a pass over the pages, each thread
+ * waiting while its own are visited.  MT-Safe.
  */
 QUIRE_API int quire_heap_walk(struct quire_heap *heap, int (*fn)(void *p, size_t bytes, void *arg), void *arg);
 

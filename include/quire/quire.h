@@ -5,14 +5,10 @@
  * Misuse that Quire can see (freeing twice, a pointer from elsewhere, a broken invariant) is never passed over in silence: one line on
  * standard error names the object, the invariant and the address, then the function given here runs, then the process traps (SIGILL or SIGTRAP).
  *
- * Structs that may grow in later versions begin with struct_bytes, so that a program and a library of different versions understand each other:
- *
- *     options, sources' verbs   sizeof, or 0: the fields that 0.2 had.  What the library does not know must be 0, else E2BIG
- *     statistics                set it to sizeof before the call (0: the fields that 0.2 had); the library fills in no more than that, zeros where it
- *                               knows nothing, and leaves in struct_bytes how much is valid.  A number that is no size of the struct, as in one
- *                               that was never set, stops the process ("statistics E1")
- *
- * doc/abi.md says what may change when.
+ * Structs that may grow in later versions begin with struct_bytes, so that a program and a library of different versions understand each other.
+ * Options and a source's verbs: sizeof, or 0 for the fields that 0.2 had; what the library does not know must be 0, else E2BIG.  Statistics: set it to
+ * sizeof before the call (0: the fields that 0.2 had).  The library fills in no more than that, zeros where it knows nothing, and leaves in struct_bytes
+ * how much is valid; what is no size of the struct, as on a stack where it was never set, stops the process ("statistics E1").  More: doc/abi.md.
  *
  *     static void note(const char *message, const void *address) { syslog(LOG_CRIT, "%s", message); (void)address; }
  *     ...

@@ -122,6 +122,10 @@ static int walk_larges(struct quire_heap *heap, const struct walk *walk)
 int quire_heap_walk(struct quire_heap *heap, int (*fn)(void *p, size_t bytes, void *arg), void *arg)
 {
     struct walk walk = {fn, arg, heap->tail_bytes};
+    if (!fn) {
+        errno = EINVAL;
+        return -1;
+    }
     heap_list_lock();
     heap_all_home(heap);
     int result = pages_each(heap, walk_page, &walk);

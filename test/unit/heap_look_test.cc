@@ -2,6 +2,8 @@
 /* What a heap tells of itself: walk, owns, of, statistics, classes. */
 #include <gtest/gtest.h>
 
+#include <cerrno>
+
 #include <atomic>
 #include <thread>
 
@@ -118,6 +120,14 @@ TEST(HeapLook, a_walk_ends_with_what_its_function_returns)
               0)
         << "nobody lives there";
     heap.free(blocks);
+}
+
+TEST(HeapLook, a_walk_without_a_function_is_einval)
+{
+    Heap heap;
+    errno = 0;
+    EXPECT_EQ(quire_heap_walk(heap, nullptr, nullptr), -1);
+    EXPECT_EQ(errno, EINVAL);
 }
 
 TEST(HeapLook, after_a_walk_was_ended_everything_goes_on_in_all_threads)
