@@ -81,6 +81,7 @@ template <auto End> struct ender {
 template <class Stats, class Object> Stats snapshot(void (*fill)(Object *, Stats *), Object *object) noexcept
 {
     Stats stats{};
+    stats.struct_bytes = sizeof stats;
     fill(object, &stats);
     return stats;
 }
