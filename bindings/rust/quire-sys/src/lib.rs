@@ -77,7 +77,7 @@ c_structs! {
     /// What an arena begins with, so that the usual case of an allocation needs no call.
     struct quire_arena_window { cursor: *mut u8, end: *mut u8, }
     /// Of an arena.
-    struct quire_arena_opts { name: *const c_char, source: *mut quire_source, size_hint_bytes: usize, limit_bytes: usize, flags: u32, }
+    struct quire_arena_opts { struct_bytes: usize, name: *const c_char, source: *mut quire_source, size_hint_bytes: usize, limit_bytes: usize, flags: u64, }
     /// A place in an arena's life.
     struct quire_arena_mark {
         arena: *const quire_arena, birth: u64, epoch: u64, position: u64,
@@ -85,29 +85,29 @@ c_structs! {
     }
     /// One snapshot.
     struct quire_arena_stats {
-        mapped_bytes: usize, used_bytes: usize, free_bytes: usize, lost_bytes: usize, meta_bytes: usize,
-        peak_bytes: usize, limit_bytes: usize, spans: usize, large_spans: usize,
+        struct_bytes: usize, mapped_bytes: usize, live_bytes: usize, free_bytes: usize, lost_bytes: usize, meta_bytes: usize,
+        peak_bytes: usize, limit_bytes: usize, spans: usize, large_blocks: usize,
     }
     /// Of a slab.
     struct quire_slab_opts {
-        name: *const c_char, source: *mut quire_source, align_bytes: usize, page_bytes_max: usize,
-        initial_elements: usize, limit_bytes: usize, flags: u32,
+        struct_bytes: usize, name: *const c_char, source: *mut quire_source, align_bytes: usize, page_bytes_max: usize,
+        initial_elements: usize, limit_bytes: usize, flags: u64,
     }
     /// One snapshot.
     struct quire_slab_stats {
-        mapped_bytes: usize, live_bytes: usize, free_bytes: usize, meta_bytes: usize, live_elements: usize, element_bytes: usize,
+        struct_bytes: usize, mapped_bytes: usize, live_bytes: usize, free_bytes: usize, meta_bytes: usize, live_elements: usize, element_bytes: usize,
         slot_bytes: usize, peak_bytes: usize, limit_bytes: usize, pages: usize, empty_pages: usize, caches: usize,
     }
     /// Of a heap.
-    struct quire_heap_opts { name: *const c_char, source: *mut quire_source, limit_bytes: usize, flags: u32, }
+    struct quire_heap_opts { struct_bytes: usize, name: *const c_char, source: *mut quire_source, limit_bytes: usize, flags: u64, }
     /// One snapshot.
     struct quire_heap_stats {
-        mapped_bytes: usize, live_bytes: usize, free_bytes: usize, meta_bytes: usize, rounding_bytes: usize, live_blocks: usize,
+        struct_bytes: usize, mapped_bytes: usize, live_bytes: usize, free_bytes: usize, meta_bytes: usize, rounding_bytes: usize, live_blocks: usize,
         large_bytes: usize, large_blocks: usize, peak_bytes: usize, limit_bytes: usize, pages: usize, caches: usize,
     }
     /// Of a pool.
     struct quire_percpu_opts {
-        name: *const c_char, source: *mut quire_source, chunk_bytes: usize, cpus: c_uint, limit_bytes: usize, flags: u32, reserve_bytes: usize,
+        struct_bytes: usize, name: *const c_char, source: *mut quire_source, chunk_bytes: usize, cpus: c_uint, limit_bytes: usize, flags: u64, reserve_bytes: usize,
     }
     /// A per-CPU object.
     struct quire_percpu_ref { bits: usize, }
@@ -116,13 +116,13 @@ c_structs! {
     /// Yours to place.
     struct quire_histogram { pool: *mut quire_percpu, r#ref: quire_percpu_ref, precision_bits: c_uint, }
     /// What a snapshot adds up to.
-    struct quire_histogram_stats { count: u64, min: u64, max: u64, sum: f64, }
+    struct quire_histogram_stats { struct_bytes: usize, count: u64, min: u64, max: u64, sum: f64, }
     /// Some values of a snapshot.
     struct quire_histogram_bucket { least: u64, largest: u64, count: u64, }
 }
 
 /// Flags of a slab.
-pub const QUIRE_SLAB_DEFRAG: u32 = 1;
+pub const QUIRE_SLAB_DEFRAG: u64 = 1;
 /// Formats of statistics.
 pub const QUIRE_STATS_TEXT: u32 = 0;
 /// Formats of statistics.
