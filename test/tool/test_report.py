@@ -108,7 +108,7 @@ def test_a_page_says_what_would_live_in_an_arena_and_how_to_get_there(text, elem
     """Where the replays of so small a program say that an arena loses, the page must not advise one."""
     said = " ".join("".join(elements.words).split())
     document = json.loads(re.search(r'<script type="application/json" id="raw">(.*?)</script>', text, re.S).group(1))
-    placed = [one for one in document["arenas"] if one["objects"]]
+    placed = document["findings"]["arenas"]
     assert ("What would live in arenas" in said and "generations of" in said) == bool(placed)
     assert " --patch " in said
 

@@ -174,7 +174,7 @@ TEST(QuireHpp, containers_over_each_allocator_do_what_they_do_with_new_and_delet
         EXPECT_EQ(program<quire::arena_allocator>(arena), wanted());
     }
     EXPECT_EQ(program<from_slab>({}), wanted());
-    EXPECT_EQ(arena.stats().used_bytes, 0u);
+    EXPECT_EQ(arena.stats().live_bytes, 0u);
     EXPECT_EQ(arena.check(), nullptr);
     quire::heap heap;
     String<quire::heap_allocator> in_heap(100, 'x', heap), in_process(100, 'x');
