@@ -48,7 +48,7 @@ int interrupted_take(struct quire_source *, size_t bytes, size_t align_bytes, st
     *out = {aligned_alloc(align_bytes, bytes), bytes, 0, 0};
     shared->own = 1 + uint64_t(-os_in_copy(
         [] {
-            struct quire_heap_stats stats;
+            struct quire_heap_stats stats = {};
             lock_forget_all();
             heap_thread_leave_for_good();
             os_repair();

@@ -122,7 +122,7 @@ def test_a_benchmarks_pictures_are_those_whose_names_were_asked_for(bench, tmp_p
 
 
 def test_a_device_is_written_to_and_never_replaced(place):
-    args = argparse.Namespace(svg=None, output="/dev/null", force=False, export=None, text=False)
+    args = argparse.Namespace(svg=None, output="/dev/null", force=False, export=None, text=False, junit=None, github_summary=None)
     cmd_report.refuse_outputs(args)
     cmd_report.outputs.write("/dev/null", "page", force=False)
     assert not os.path.isfile("/dev/null") and not list(place.iterdir())
