@@ -54,7 +54,7 @@ def moment(root):
 def names(root):
     """{"VERSION", "ABI", "DATE", "RPMDATE"}: what recipes have filled in."""
     with tempfile.TemporaryDirectory(prefix="quire-names-") as build:
-        command = ["cmake", "-S", root, "-B", build, "-DQUIRE_BUILD_TOOLS=OFF", "-DBUILD_SHARED_LIBS=ON"]
+        command = ["cmake", "-G", "Ninja", "-S", root, "-B", build, "-DQUIRE_BUILD_TOOLS=OFF", "-DBUILD_SHARED_LIBS=ON"]
         subprocess.run(command, check=True, stdout=sys.stderr)
         lines = (Path(build) / "packaging" / "names").read_text(encoding="utf-8").splitlines()
     when = moment(root)
@@ -112,7 +112,7 @@ def main():
     parser.add_argument("what", choices=["recipes", "deb"])
     parser.add_argument("into", type=Path, help="a directory that is not there yet, or is empty")
     options = parser.parse_args()
-    wanted = NEEDED if options.what == "deb" else {"cmake": "cmake"}
+    wanted = NEEDED if options.what == "deb" else {"cmake": "cmake", "ninja": "ninja-build"}
     missing = [package for command, package in wanted.items() if not shutil.which(command)]
     if missing:
         print(f"packages: missing here: apt-get install -y {' '.join(missing)}", file=sys.stderr)

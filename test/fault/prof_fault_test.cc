@@ -65,7 +65,7 @@ void each_nth(enum os_call kind, uint64_t at_least)
 
 TEST(ProfFault, no_mapping_can_be_had)
 {
-    each_nth(OS_MAP, 4);
+    each_nth(OS_MAP, 3); /* how often the tables grow is a matter of what is drawn; once at least */
 }
 
 TEST(ProfFault, no_entropy_can_be_had)
