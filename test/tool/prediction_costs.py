@@ -72,6 +72,7 @@ def planned(job, folder):
 def steered(name, job, rounds, folder):
     """One program's row."""
     import peers
+    import sequential
 
     plan, sites = planned(job, folder)
     drop_in = str(BUILD / "libquire-malloc.so")
@@ -80,7 +81,7 @@ def steered(name, job, rounds, folder):
     times = prediction.in_rounds({row: timed(job, changes) for row, changes in rows.items()}, rounds, True)["times"]
     cells = []
     for row, changes in rows.items():
-        saved = prediction.sequential.estimate([100 * (1 - after / before) for before, after in zip(times["libc"], times[row])], True)
+        saved = sequential.estimate([100 * (1 - after / before) for before, after in zip(times["libc"], times[row])], True)
         said = f"{1000 * median(times[row]):.0f} ms" if row == "libc" else f"{saved.value:.1f} ({saved.low:.1f} to {saved.high:.1f})"
         cells.append(f"{said}, {peak_mb(job, changes, folder):.1f} MB")
     return f"| {name} | {sites} | " + " | ".join(cells) + " |", list(rows)
