@@ -24,10 +24,10 @@ enum { SIZE_SHARED_MAX = 1024, PAGE_BYTES_START = 64 << 10, PAGE_BYTES_MIN = 16 
 static struct {
     struct lock lock;
     atomic_addr first; /* ARAL * */
-    atomic_addr by_size[SIZE_SHARED_MAX + 1]; /* ARAL * */
     atomic_size page_bytes;
     struct aral_statistics by_size_stats;
 } registry = {.lock = LOCK_INIT(LOCK_COMPAT), .page_bytes = {PAGE_BYTES_START}};
+static atomic_addr by_size[SIZE_SHARED_MAX + 1]; /* ARAL * */
 
 static ARAL *array_at(const atomic_addr *place)
 {
@@ -113,11 +113,11 @@ static ARAL *by_size_new(size_t size)
 static ARAL *by_size_join(size_t size, const ARAL *fresh)
 {
     lock_take(&registry.lock);
-    ARAL *ar = array_at(&registry.by_size[size]);
+    ARAL *ar = array_at(&by_size[size]);
     if (ar)
         ar->acquired++;
     else
-        put_array(&registry.by_size[size], fresh);
+        put_array(&by_size[size], fresh);
     lock_drop(&registry.lock);
     return ar;
 }
@@ -146,7 +146,7 @@ void aral_by_size_release(ARAL *ar)
     lock_take(&registry.lock);
     size_t acquired = live ? ar->acquired : 0;
     if (acquired == 1 && ar->requested_bytes <= SIZE_SHARED_MAX)
-        put_array(&registry.by_size[ar->requested_bytes], NULL);
+        put_array(&by_size[ar->requested_bytes], NULL);
     if (acquired)
         ar->acquired = acquired - 1;
     lock_drop(&registry.lock);

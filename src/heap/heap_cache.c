@@ -84,7 +84,7 @@ static uint32_t own_max(const struct heap_local *local, unsigned class)
 static COLD __attribute__((noreturn)) void refuse_spilled(const struct quire_heap *heap, const struct heap_page *page, const void *slot)
 {
     size_t number = page && !heap_is_large(page) ? heap_slot_of(page, slot) : SIZE_MAX;
-    bool is_live = number != SIZE_MAX && number < page->slots && !heap_bit_is_set(page, number);
+    bool is_live = number != SIZE_MAX && !heap_bit_is_set(page, number);
     heap_refuse(heap, is_live ? HEAP_E6 : HEAP_E1, slot);
 }
 
@@ -326,7 +326,7 @@ void heap_refuse_slot(struct quire_heap *heap, const void *slot)
 {
     const struct heap_page *page = heap_page_find(slot);
     size_t number = page ? heap_slot_of(page, slot) : SIZE_MAX;
-    bool is_twice = !page || number >= page->slots || heap_bit_is_set(page, number) || heap_cached(heap, page->class, slot) > 1;
+    bool is_twice = number == SIZE_MAX || heap_bit_is_set(page, number) || heap_cached(heap, page->class, slot) > 1;
     heap_refuse(heap, is_twice ? HEAP_E1 : HEAP_E6, slot);
 }
 
@@ -337,7 +337,7 @@ static void slots_to_bits(const struct magazine *mag, size_t count)
         void *slot = (void *)addr_load_relaxed(&magazine_slots(mag)[i]);
         struct heap_page *page = heap_page_find(slot);
         size_t number = page && !heap_is_large(page) && page->quick_of ? heap_slot_of(page, slot) : SIZE_MAX;
-        if (page && number < page->slots && u64_load_relaxed((atomic_u64 *)slot) == slots_mark(slot, mag->key))
+        if (number != SIZE_MAX && u64_load_relaxed((atomic_u64 *)slot) == slots_mark(slot, mag->key))
             bits_set_one(page->free, number);
     }
 }
@@ -376,7 +376,7 @@ static bool mag_is_sound(const struct magazine *mag, size_t count, void *of_)
         const void *slot = (void *)addr_load_relaxed(&magazine_slots(mag)[i]);
         const struct heap_page *page = heap_page_find(slot);
         size_t number = page && !heap_is_large(page) && page->class == of->class ? heap_slot_of(page, slot) : SIZE_MAX;
-        if (number == SIZE_MAX || number >= page->slots || page->quick_of != of->heap || heap_bit_is_set(page, number))
+        if (number == SIZE_MAX || page->quick_of != of->heap || heap_bit_is_set(page, number))
             return false;
     }
     return true;

@@ -36,7 +36,7 @@ struct heap_page *heap_page_verify(const struct quire_heap *heap, const void *p,
         heap_refuse(heap, HEAP_E4, p);
     bool is_large = heap_is_large(page);
     *slot = is_large ? 0 : heap_slot_of(page, p);
-    if (unlikely(is_large ? p != heap_large_start(page) : *slot >= page->slots))
+    if (unlikely(is_large ? p != heap_large_start(page) : *slot == SIZE_MAX))
         heap_refuse(heap_of_page(page), HEAP_E3, p);
     return page;
 }
@@ -159,7 +159,7 @@ static NOINLINE void free_other(struct quire_heap *heap, struct heap_local *loca
             free_slow(heap, p);
         return;
     }
-    if (heap_is_large(page) || owner->heap != heap || heap_slot_of(page, p) >= page->slots || heap->is_watched || heap_is_marked(p) ||
+    if (heap_is_large(page) || owner->heap != heap || heap_slot_of(page, p) == SIZE_MAX || heap->is_watched || heap_is_marked(p) ||
         !bias_enter(&local->bias)) {
         free_slow(heap, p);
         return;
@@ -203,7 +203,7 @@ static NOINLINE void free_long(struct quire_heap *heap, struct heap_local *local
         free_slow(heap, p);
 }
 
-/* `found`: the owner that the page map knows; of an address that cannot be mapped, one outside of which it lies. */
+/* `found`: the owner that the page map knows. */
 static ALWAYS_INLINE void free_quick(struct quire_heap *heap, struct heap_local *local, owner_t found, void *p)
 {
     const struct heap_page *page = heap_page_of(found);
@@ -213,12 +213,12 @@ static ALWAYS_INLINE void free_quick(struct quire_heap *heap, struct heap_local 
 
 void quire_heap_free(struct quire_heap *heap, void *p)
 {
-    free_quick(heap, heap_mine(heap), pagemap_find_mappable(p), p);
+    free_quick(heap, heap_mine(heap), pagemap_find(p), p);
 }
 
 void heap_free_any(void *p)
 {
-    free_quick(&heap_of_process, heap_tls.self, pagemap_find_mappable(p), p);
+    free_quick(&heap_of_process, heap_tls.self, pagemap_find(p), p);
 }
 
 void heap_free_found(uintptr_t found, void *p)

@@ -82,7 +82,7 @@ struct CACHE_ALIGNED heap_page {
         uint64_t sample;     /* large: what heap_watch is told when it goes; 0: nothing */
     };
     uint32_t slot_bytes;
-    uint32_t slots;
+    uint32_t exact;         /* what is below this behind the point is no rest, of a slot that the page has (heap_slot_of()) */
     uint16_t words;
     uint16_t bin_at;        /* where in a local the bin of its size is */
     uint8_t class;
@@ -93,7 +93,8 @@ struct CACHE_ALIGNED heap_page {
         struct quire_heap *quick_of; /* others: the heap, where a free has a short way; NULL: it has none */
     };
     /* the owner's */
-    CACHE_ALIGNED uint32_t until;
+    CACHE_ALIGNED uint16_t until;
+    uint16_t slots;      /* fixed while the page is in use */
     uint8_t kind;      /* of header */
     uint8_t is_mapped; /* large: by itself, not by the source */
     uint8_t guard_shift; /* large, secure: log2 of the guards; 0: none */
@@ -207,6 +208,7 @@ enum { LARGE_OWNER = 1, SECURE_OWNER = 2, OWNER_BITS = 3 }; /* low bits of `owne
 
 /* ---- a thread's way to its locals ---- */
 struct heap_tls {
+    struct heap_local *quick_alloc, *quick_free; /* `self` where malloc and free may go the short way (preload/), else none */
     struct heap_local *self; /* of the default heap */
     struct {
         uint64_t serial;
@@ -221,6 +223,7 @@ struct heap_tls {
 };
 extern THREAD_LOCAL struct heap_tls heap_tls __attribute__((tls_model("initial-exec")));
 extern struct heap_local heap_local_none;
+#define HEAP_TLS_NONE .quick_alloc = &heap_local_none, .quick_free = &heap_local_none, .self = &heap_local_none
 extern struct quire_heap heap_of_process;
 extern atomic_u32 heap_is_ready; /* the default heap */
 
@@ -350,12 +353,13 @@ static inline void heap_state_set(struct heap_page *page, unsigned state)
 
 /*
  * The slot of an address; SIZE_MAX: none begins there.  An offset times the reciprocal is the slot, and a fraction: less than the reciprocal just
- * where the division has no rest (Lemire, Kaser, Kurz: "Faster remainder by direct computation").
+ * where the division has no rest (Lemire, Kaser, Kurz: "Faster remainder by direct computation"), and then the slot times what the reciprocal was
+ * rounded up by.  So one bound says both: no rest, and a slot of this page.
  */
 static ALWAYS_INLINE size_t heap_slot_of(const struct heap_page *page, const void *p)
 {
     unsigned __int128 product = (unsigned __int128)page->reciprocal * (uint64_t)((const char *)p - (const char *)page->span.start);
-    return likely((uint64_t)product < page->reciprocal) ? (size_t)(product >> 64) : SIZE_MAX;
+    return likely((uint64_t)product < page->exact) ? (size_t)(product >> 64) : SIZE_MAX;
 }
 
 /* Of a block that lives, this bit stands still, whoever writes the others of its word. */

@@ -20,7 +20,7 @@
 #include "os/os.h"
 #include "os/sanitize.h"
 
-enum { LOOK_AT = 4, NEVER = 0x7fffffff, IDLE_TRIES = 4 };
+enum { LOOK_AT = 4, NEVER = UINT16_MAX, IDLE_TRIES = 4 };
 
 uint32_t heap_page_live(const struct heap_page *page)
 {
@@ -63,11 +63,12 @@ static void page_setup(struct heap_page *page, struct heap_local *local, unsigne
 {
     uint32_t slot_bytes = local->bin[class].slot_bytes;
     size_t slots = page->span.bytes / slot_bytes;
-    page->slots = slots < HEAP_SLOTS_MAX ? (uint32_t)slots : HEAP_SLOTS_MAX;
+    page->slots = (uint16_t)(slots < HEAP_SLOTS_MAX ? slots : HEAP_SLOTS_MAX);
     page->words = (uint16_t)((page->slots + WORD_BITS - 1) / WORD_BITS);
     page->slot_bytes = slot_bytes;
     page->sizes = (uint16_t)heap_class_sizes(class);
     page->reciprocal = UINT64_MAX / slot_bytes + 1;
+    page->exact = (page->slots - 1U) * (uint32_t)(page->reciprocal * slot_bytes) + 1; /* of a power of two, 1: its last slot ends with the page */
     page->bin_at = (uint16_t)(offsetof(struct heap_local, bin) + class * sizeof(struct heap_bin));
     page->quick_of = local->is_secure || local->heap->is_watched ? NULL : local->heap;
     page->class = (uint8_t)class;
@@ -317,7 +318,7 @@ void heap_page_to_partial(struct heap_local *local, struct heap_page *page)
         heap_state_set(page, HEAP_FULL);
         page->until = heap_rejoin_frees(page->slots);
     } else {
-        page->until = live;
+        page->until = (uint16_t)live;
         heap_page_enter(local, page, HEAP_PARTIAL);
     }
 }

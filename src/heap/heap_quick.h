@@ -47,6 +47,7 @@ static ALWAYS_INLINE void *heap_word_pop(struct heap_bin *bin, uint64_t bits)
 static ALWAYS_INLINE void *heap_quick_take(struct heap_local *local, unsigned class)
 {
     struct heap_bin *bin = &local->bin[class];
+    __asm__("" : "+r"(bin)); /* the address is made once, not for each field */
     if (unlikely(!bias_enter(&local->bias)))
         return NULL;
     atomic_u64 *slot;
@@ -77,7 +78,7 @@ static ALWAYS_INLINE struct heap_bin *heap_bin_of(struct heap_local *local, cons
 static ALWAYS_INLINE bool heap_seems_live(const struct heap_bin *bin, const struct heap_page *page, const void *p)
 {
     size_t slot = heap_slot_of(page, p);
-    return likely(slot < page->slots) && likely(!heap_bit_is_set(page, slot)) &&
+    return likely(slot != SIZE_MAX) && likely(!heap_bit_is_set(page, slot)) &&
            likely((uint32_t)u64_load_relaxed((const atomic_u64 *)p) != (uint32_t)slots_mark(p, bin->slots.key));
 }
 

@@ -42,7 +42,7 @@ NO_SANITIZE size_t quire_heap_usable_bytes(const void *p)
     if (unlikely(!page) || page->quick_of != &heap_of_process)
         return usable_slow(p);
     size_t slot = heap_slot_of(page, p);
-    if (unlikely(slot >= page->slots) || unlikely(heap_bit_is_set(page, slot)) || unlikely(heap_is_marked(p)))
+    if (unlikely(slot == SIZE_MAX) || unlikely(heap_bit_is_set(page, slot)) || unlikely(heap_is_marked(p)))
         return usable_slow(p);
     return page->slot_bytes;
 }
@@ -52,7 +52,7 @@ static const struct heap_page *page_if_live(const void *p)
 {
     const struct heap_page *page = heap_page_find(p);
     size_t slot = page && !heap_is_large(page) ? heap_slot_of(page, p) : SIZE_MAX;
-    bool is_live = page && (heap_is_large(page) ? p == heap_large_start(page) : slot < page->slots && !heap_slot_is_free(page, slot));
+    bool is_live = page && (heap_is_large(page) ? p == heap_large_start(page) : slot != SIZE_MAX && !heap_slot_is_free(page, slot));
     return is_live ? page : NULL;
 }
 

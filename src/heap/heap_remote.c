@@ -58,7 +58,7 @@ static void push(struct heap_local *to, void *first, void *last)
 static bool is_on_its_way(const void *p)
 {
     const struct heap_page *page = heap_page_find(p);
-    return page && !heap_is_large(page) && heap_slot_of(page, p) < page->slots && ((const struct on_its_way *)p)->mark == mark_of(p);
+    return page && !heap_is_large(page) && heap_slot_of(page, p) != SIZE_MAX && ((const struct on_its_way *)p)->mark == mark_of(p);
 }
 
 /* Two threads that free one block at the same moment both see it live, and the link written last stays: the other finds its own gone. */
@@ -129,7 +129,7 @@ static void *arrive(struct heap_local *local, void *p, const void *before)
 {
     struct heap_page *page = heap_page_find(p);
     size_t slot = page && !heap_is_large(page) ? heap_slot_of(page, p) : SIZE_MAX;
-    if (unlikely(!page || slot >= page->slots))
+    if (unlikely(slot == SIZE_MAX))
         heap_refuse(local->heap, HEAP_E6, before);
     struct heap_local *owner = heap_owner(page);
     struct on_its_way *block = p;

@@ -339,7 +339,7 @@ bool heap_secure_free_quick(struct quire_heap *heap, struct heap_local *local, s
 {
     struct heap_local *owner = heap_owner(page);
     size_t slot = heap_slot_of(page, p);
-    if (unlikely(slot >= page->slots) || unlikely(owner->heap != heap) || unlikely(owner->is_sample))
+    if (unlikely(slot == SIZE_MAX) || unlikely(owner->heap != heap) || unlikely(owner->is_sample))
         return false;
     if (likely(owner == local))
         return free_mine(local, page, slot);
@@ -355,10 +355,10 @@ void heap_free_secure(void *p)
 {
     enum { KIND_BITS = 7 };
     struct heap_local *local = heap_tls.self;
-    struct heap_page *page = (struct heap_page *)(pagemap_find_mappable(p) - OWNER_HEAP);
+    struct heap_page *page = (struct heap_page *)(pagemap_find(p) - OWNER_HEAP);
     if (likely(((uintptr_t)page & KIND_BITS) == 0) && likely(addr_load_relaxed(&page->owner) == ((uintptr_t)local | SECURE_OWNER))) {
         size_t slot = heap_slot_of(page, p);
-        if (likely(slot < page->slots) && likely(free_mine(local, page, slot)))
+        if (likely(slot != SIZE_MAX) && likely(free_mine(local, page, slot)))
             return;
     }
     heap_free_any(p);

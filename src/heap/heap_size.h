@@ -80,7 +80,7 @@ static inline size_t heap_page_bytes(size_t slot_bytes, size_t os_page_bytes)
 }
 
 /* A page that was full is asked for slots again after so many frees: one by one would cost a change of page for each. */
-static inline uint32_t heap_rejoin_frees(uint32_t slots)
+static inline uint16_t heap_rejoin_frees(uint16_t slots)
 {
     return slots < 32 ? 1 : slots / 16;
 }

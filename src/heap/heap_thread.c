@@ -22,7 +22,7 @@ enum { WORTH_A_THREAD_BYTES = 4 << 20 };
 
 /* Its short way is closed for good. */
 struct heap_local heap_local_none;
-THREAD_LOCAL struct heap_tls heap_tls __attribute__((tls_model("initial-exec"))) = {.self = &heap_local_none};
+THREAD_LOCAL struct heap_tls heap_tls __attribute__((tls_model("initial-exec"))) = {HEAP_TLS_NONE};
 
 void heap_release(struct heap_local *local)
 {
@@ -138,7 +138,7 @@ static void thread_end(void *tls)
 {
     (void)tls;
     heap_tls.is_ended = true;
-    heap_tls.self = &heap_local_none;
+    heap_tls.quick_alloc = heap_tls.quick_free = heap_tls.self = &heap_local_none;
     memset(heap_tls.seen, 0, sizeof heap_tls.seen);
     heap_each(leave_heap, NULL);
     heap_thread_outside();
@@ -309,7 +309,7 @@ static void page_repair(struct quire_heap *heap, struct heap_page *page)
     page->until = heap_rejoin_frees(page->slots);
     uint32_t live = heap_page_live(page);
     if (live < page->slots) {
-        page->until = live ? live : 1; /* an empty one stays: sources may not be in order yet */
+        page->until = (uint16_t)(live ? live : 1); /* an empty one stays: sources may not be in order yet */
         heap_page_enter(owner, page, HEAP_PARTIAL);
     }
 }
@@ -364,7 +364,7 @@ void heap_thread_leave_for_good(void)
         for (struct heap_local *local = heap_locals(heap); local; local = local->next)
             if (addr_load_relaxed(&local->thread) == heap_thread_id())
                 addr_store_relaxed(&local->thread, (uintptr_t)&heap_local_none); /* no thread's id */
-    heap_tls = (struct heap_tls){.self = &heap_local_none, .is_ended = true};
+    heap_tls = (struct heap_tls){HEAP_TLS_NONE, .is_ended = true};
 }
 
 void heap_threads_after_fork(struct quire_heap *heap)

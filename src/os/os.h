@@ -59,6 +59,8 @@ size_t os_address_space_bytes(void);
 /* Address space without memory, aligned; os_commit() before use.  -ENOMEM. */
 int os_reserve(size_t bytes, size_t align_bytes, void **out);
 int os_commit(void *start, size_t bytes);
+/* It can be read from now on, as zeros.  -ENOMEM. */
+int os_show(void *start, size_t bytes);
 /* Zeroed anonymous memory, readable and writable, aligned to a page (or more).  -ENOMEM. */
 int os_map(size_t bytes, size_t align_bytes, void **out);
 int os_unmap(void *start, size_t bytes);

@@ -138,6 +138,14 @@ int os_commit(void *start, size_t bytes)
     return outcome(mprotect(start, bytes, PROT_READ | PROT_WRITE), kept);
 }
 
+int os_show(void *start, size_t bytes)
+{
+    int kept = errno;
+    if (os_fault(OS_PROTECT))
+        return -ENOMEM;
+    return outcome(mprotect(start, bytes, PROT_READ), kept);
+}
+
 int os_unmap(void *start, size_t bytes)
 {
     int kept = errno;

@@ -10,9 +10,14 @@
  * An entry of the root is a leaf's address, or an owner (kind bits not zero) when the whole gigabyte below it has one owner: a span of a
  * hundred gigabytes costs a hundred stores and two tables at most, and no table at all inside.
  *
+ * The leaves of the addresses that most pages are cut from (region.c) lie side by side, so that an address is its entry's place:
+ *
+ *     address - first  ----> tables[] = owner              (64 GiB: 128 MiB of addresses, readable as zeros, made writable a leaf at a time)
+ *
  * Invariants:
  *   M1  an entry is 0, a table (low bits 0), or an owner (low bits 1 .. 7)
  *   M2  a table, once linked, is never unlinked or freed: readers need no lock
+ *   M3  an entry of the root for expected addresses is 0 or the table at its place
  *
  * Locks: linking a table takes pagemap_lock; entries of different pages are written by the owners of the pages, readers are free.
  * Not here: what an owner is.
@@ -29,6 +34,7 @@ enum { LEVEL_BITS = PAGEMAP_LEVEL_BITS, LEVEL_ENTRIES = PAGEMAP_ENTRIES, LEVELS 
 
 struct pagemap_table pagemap_root;
 uint32_t pagemap_shift;
+struct pagemap_near pagemap_near;
 static struct lock pagemap_lock = LOCK_INIT(LOCK_PAGEMAP);
 static atomic_size tables;
 
@@ -38,19 +44,38 @@ static struct pagemap_table *as_table(uintptr_t entry)
     return (struct pagemap_table *)entry;
 }
 
+/* Where the table below this entry of the root has its place, when its addresses are expected ones; else NULL. */
+static struct pagemap_table *near_table(const atomic_addr *slot)
+{
+    size_t at = (size_t)(slot - pagemap_root.entry) - (addr_load_relaxed(&pagemap_near.first) >> LEVEL_BITS);
+    return at < size_load_relaxed(&pagemap_near.pages) >> LEVEL_BITS ? as_table(addr_load_relaxed(&pagemap_near.tables)) + at : NULL;
+}
+
+static int table_map(const atomic_addr *slot, struct pagemap_table **out)
+{
+    size_t bytes = align_up(sizeof(struct pagemap_table), os_page_bytes());
+    void *fresh;
+    if ((*out = near_table(slot)) != NULL)
+        return os_commit(*out, bytes);
+    int error = os_map(bytes, os_page_bytes(), &fresh);
+    if (!error)
+        (void)os_advise_nohuge(fresh, bytes); /* it is touched here and there */
+    *out = fresh;
+    return error;
+}
+
 /* The table below `slot`, made if there is none; a whole-stretch owner that it had is handed down to all entries.  NULL: out of memory. */
 static struct pagemap_table *table_below(atomic_addr *slot)
 {
     uintptr_t entry = addr_load_acquire(slot); /* acquire [pagemap-table] */
     if (likely(pagemap_is_table(entry)))
         return as_table(entry);
-    void *fresh;
+    struct pagemap_table *fresh;
     lock_take(&pagemap_lock);
     entry = addr_load_relaxed(slot);
-    if (!pagemap_is_table(entry) && os_map(align_up(sizeof(struct pagemap_table), os_page_bytes()), os_page_bytes(), &fresh) == 0) {
+    if (!pagemap_is_table(entry) && table_map(slot, &fresh) == 0) {
         for (size_t i = 0; entry != 0 && i < LEVEL_ENTRIES; i++)
-            addr_store_relaxed(&as_table((uintptr_t)fresh)->entry[i], entry);
-        (void)os_advise_nohuge(fresh, sizeof(struct pagemap_table)); /* it is touched here and there */
+            addr_store_relaxed(&fresh->entry[i], entry);
         size_add_relaxed(&tables, 1);
         entry = (uintptr_t)fresh;
         addr_store_release(slot, entry); /* release [pagemap-table] */
@@ -73,7 +98,7 @@ static int table_set(struct pagemap_table *table, int level, struct stretch s)
         atomic_addr *slot = &table->entry[page >> shift & (LEVEL_ENTRIES - 1)];
         uintptr_t next = ((page >> shift) + 1) << shift, end = next < s.end ? next : s.end;
         bool whole = end - page == (uintptr_t)1 << shift;
-        if (whole && (level == 0 || !pagemap_is_table(addr_load_relaxed(slot)))) {
+        if (whole && (level == 0 || (!pagemap_is_table(addr_load_relaxed(slot)) && !near_table(slot)))) {
             addr_store_release(slot, s.owner); /* release [pagemap-owner] */
         } else {
             struct pagemap_table *below = table_below(slot);
@@ -152,6 +177,35 @@ void pagemap_clear(const void *start, size_t bytes)
         leaf_fill(leaf, s);
     else
         table_clear(&pagemap_root, LEVELS - 1, s);
+}
+
+static bool is_fresh(struct stretch s)
+{
+    for (uintptr_t i = s.first >> LEVEL_BITS; i < s.end >> LEVEL_BITS; i++)
+        if (addr_load_relaxed(&pagemap_root.entry[i]) != 0)
+            return false;
+    return true;
+}
+
+void pagemap_expect(const void *start, size_t bytes)
+{
+    struct stretch s = stretch_of(start, bytes, 0);
+    size_t tables_bytes = ((s.end - s.first) >> LEVEL_BITS) * sizeof(struct pagemap_table);
+    void *at;
+    if (tables_bytes == 0 || (s.first | s.end) % LEVEL_ENTRIES || s.end >> (LEVELS * LEVEL_BITS))
+        return;
+    lock_take(&pagemap_lock);
+    if (size_load_relaxed(&pagemap_near.pages) == 0 && is_fresh(s) && os_reserve(tables_bytes, os_page_bytes(), &at) == 0) {
+        if (os_show(at, tables_bytes) == 0) {
+            (void)os_advise_nohuge(at, tables_bytes); /* they are touched here and there */
+            addr_store_relaxed(&pagemap_near.first, s.first);
+            addr_store_relaxed(&pagemap_near.tables, (uintptr_t)at);
+            size_store_release(&pagemap_near.pages, s.end - s.first); /* release [pagemap-near] */
+        } else {
+            (void)os_unmap(at, tables_bytes); /* addresses only */
+        }
+    }
+    lock_drop(&pagemap_lock);
 }
 
 size_t pagemap_meta_bytes(void)

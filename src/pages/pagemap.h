@@ -27,12 +27,21 @@ static inline void *owner_object(owner_t owner) { return (void *)(owner & ~(uint
 int pagemap_set(const void *start, size_t bytes, owner_t owner);
 /* They belong to nobody; only for pages that pagemap_set() took. */
 void pagemap_clear(const void *start, size_t bytes);
+/* Much of what will be set lies in these fresh addresses: finding it there is to take one load.  Only the first such stretch counts, of whole
+ * tables' addresses; where there is no room nothing changes. */
+void pagemap_expect(const void *start, size_t bytes);
 /* ---- how it is made, so that looking costs no call (pagemap.c) ---- */
 enum { PAGEMAP_LEVEL_BITS = 18, PAGEMAP_LEVELS = 2, PAGEMAP_ENTRIES = 1 << PAGEMAP_LEVEL_BITS, PAGEMAP_KIND_MASK = 7 };
 struct pagemap_table {
     atomic_addr entry[PAGEMAP_ENTRIES];
 };
 extern struct pagemap_table pagemap_root;
+struct pagemap_near {
+    atomic_size pages; /* 0: none yet; written last */
+    atomic_addr first; /* page */
+    atomic_addr tables; /* side by side: each page's entry is at its place */
+};
+extern struct pagemap_near pagemap_near;
 extern uint32_t pagemap_shift; /* 0 before the first entry is made */
 
 static inline bool pagemap_is_table(uintptr_t entry)
@@ -40,22 +49,21 @@ static inline bool pagemap_is_table(uintptr_t entry)
     return entry != 0 && (entry & PAGEMAP_KIND_MASK) == 0;
 }
 
-/* The owner of this address, 0 when nobody's, if it is one that can be mapped; of another, the owner of some that can. */
-static ALWAYS_INLINE owner_t pagemap_find_mappable(const void *address)
+/* The owner of any address, 0 when nobody's.  One load where most of ours lies, elsewhere two that depend on each other. */
+static ALWAYS_INLINE owner_t pagemap_find(const void *address)
 {
     uintptr_t page = (uintptr_t)address >> (CPU_X86_64 ? 12 : __atomic_load_n(&pagemap_shift, __ATOMIC_RELAXED));
-    uintptr_t entry = addr_load_acquire(&pagemap_root.entry[page >> PAGEMAP_LEVEL_BITS & (PAGEMAP_ENTRIES - 1)]); /* acquire [pagemap-table] acquire [pagemap-owner] */
+    size_t near = size_load_acquire(&pagemap_near.pages); /* acquire [pagemap-near] */
+    uintptr_t place = page - addr_load_relaxed(&pagemap_near.first);
+    if (likely(place < near))
+        return addr_load_acquire(&((const atomic_addr *)addr_load_relaxed(&pagemap_near.tables))[place]); /* acquire [pagemap-owner] */
+    if (unlikely(page >> (PAGEMAP_LEVELS * PAGEMAP_LEVEL_BITS)))
+        return 0;
+    uintptr_t entry = addr_load_acquire(&pagemap_root.entry[page >> PAGEMAP_LEVEL_BITS]); /* acquire [pagemap-table] acquire [pagemap-owner] */
     if (unlikely(!pagemap_is_table(entry)))
         return entry;
     const struct pagemap_table *leaf = (const struct pagemap_table *)entry;
     return addr_load_acquire(&leaf->entry[page & (PAGEMAP_ENTRIES - 1)]); /* acquire [pagemap-owner] */
-}
-
-/* The owner of any address, 0 when nobody's.  Two dependent loads. */
-static ALWAYS_INLINE owner_t pagemap_find(const void *address)
-{
-    uintptr_t page = (uintptr_t)address >> (CPU_X86_64 ? 12 : __atomic_load_n(&pagemap_shift, __ATOMIC_RELAXED));
-    return unlikely(page >> (PAGEMAP_LEVELS * PAGEMAP_LEVEL_BITS)) ? 0 : pagemap_find_mappable(address);
 }
 
 /* Bytes of memory that the table may hold. */

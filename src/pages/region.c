@@ -16,7 +16,7 @@
  *   S3  a span that is given back is a taken run of just that length
  *   S4  the sums are what the maps say
  *
- * Locks: regions.lock over everything here.  It is never held while another lock is taken, nor across a fork (region_after_fork()).
+ * Locks: regions.lock over everything here.  It is never held while another lock is taken but the page map's, nor across a fork (region_after_fork()).
  * Not here: which idle pages go back when (region_idle.c), the CPUs' caches in front (source_default.c).
  */
 #include <errno.h>
@@ -26,9 +26,11 @@
 #include "base/panic.h"
 #include "os/os.h"
 #include "pages/lost.h"
+#include "pages/pagemap.h"
 #include "pages/region_internal.h"
 
 struct regions regions = {.lock = LOCK_INIT(LOCK_REGIONS), .keep = true};
+struct region *region_by_id[REGIONS_MAX];
 
 /* Ranges to try for, the largest first, and no more than a sixteenth of what the process may map at all: the rest is the program's. */
 static const size_t range_bytes[] = {(size_t)64 << 30, (size_t)1 << 30, (size_t)64 << 20, (size_t)16 << 20};
@@ -59,6 +61,7 @@ static bool range_reserve_locked(void)
             regions.range_end = regions.range_next + range_bytes[i];
             regions.range_region_bytes = region_bytes;
             regions.sums.reserved_bytes += range_bytes[i];
+            pagemap_expect(start, range_bytes[i]);
             return true;
         }
     }
@@ -121,7 +124,7 @@ static struct region *region_create_locked(enum region_kind kind, size_t span_by
     region->kind = kind;
     region->id = regions.count;
     regions.range_next += regions.range_region_bytes;
-    regions.by_id[regions.count++] = region;
+    region_by_id[regions.count++] = region;
     regions.sums.meta_bytes += region->meta_bytes;
     if (kind == REGION_HUGE)
         (void)os_advise_huge(region->start, regions.range_region_bytes); /* refused: ordinary pages will do */
@@ -265,7 +268,7 @@ void region_refuse(const void *start)
 static bool span_place(const struct quire_span *span, struct region **region, size_t *idx)
 {
     uint32_t id = span->cookie >> ORIGIN_BITS;
-    *region = id < REGIONS_MAX ? regions.by_id[id] : NULL;
+    *region = id < REGIONS_MAX ? region_by_id[id] : NULL;
     *idx = *region ? (size_t)((char *)span->start - (*region)->start) >> os_page_shift() : 0;
     return *region && *idx < (*region)->pages;
 }

@@ -86,9 +86,9 @@ static size_t each_region(bool only_aged)
     uint32_t count = regions.count;
     lock_drop(&regions.lock);
     for (uint32_t i = 0; i < count; i++) {
-        freed += region_discard(regions.by_id[i], only_aged, ALL_RUNS);
+        freed += region_discard(region_by_id[i], only_aged, ALL_RUNS);
         if (only_aged)
-            region_age(regions.by_id[i]);
+            region_age(region_by_id[i]);
     }
     return freed;
 }
@@ -100,7 +100,7 @@ size_t region_help(void)
     uint32_t count = regions.count;
     lock_drop(&regions.lock);
     for (uint32_t i = 0; i < count && freed == 0; i++)
-        freed = region_discard(regions.by_id[i], true, HELP_RUNS);
+        freed = region_discard(region_by_id[i], true, HELP_RUNS);
     return freed;
 }
 

@@ -42,7 +42,6 @@ struct regions {
     size_t expect_bytes; /* region_expect(); 0: nothing, or done */
     struct lock lock;
     struct region *head[REGION_KINDS];
-    struct region *by_id[REGIONS_MAX];
     uint32_t count;
     char *range_next, *range_end; /* reserved addresses not cut into regions yet */
     size_t range_region_bytes;    /* the size of a region of this range */
@@ -53,6 +52,7 @@ struct regions {
     struct region_stats sums;
 };
 extern struct regions regions;
+extern struct region *region_by_id[REGIONS_MAX]; /* of regions.count; apart, or a file's pages would hold the zeros */
 
 /* How many pages of [first, end) of a region are discarded at most while the lock is held. */
 size_t region_discard_pages_max(const struct region *region);

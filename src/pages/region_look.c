@@ -39,8 +39,8 @@ static size_t region_extent(uint32_t i, char **start)
     size_t bytes = 0;
     lock_take(&regions.lock);
     if (i < regions.count) {
-        *start = regions.by_id[i]->start;
-        bytes = regions.by_id[i]->committed_pages << os_page_shift();
+        *start = region_by_id[i]->start;
+        bytes = region_by_id[i]->committed_pages << os_page_shift();
     }
     lock_drop(&regions.lock);
     return bytes;
@@ -90,7 +90,7 @@ const char *region_check(void)
     size_t idle_pages = 0;
     lock_take(&regions.lock);
     for (uint32_t i = 0; i < regions.count && !error; i++)
-        error = region_check_locked(regions.by_id[i], &idle_pages);
+        error = region_check_locked(region_by_id[i], &idle_pages);
     /* A giver that is discarding outside the lock has counted its warm part already: more may be counted than is set, never less. */
     if (!error && idle_pages << os_page_shift() > regions.sums.idle_bytes)
         error = "source S4 sums are what the maps say";
@@ -125,7 +125,7 @@ void region_after_fork(void)
     if (!busy)
         return;
     for (uint32_t i = 0; i < regions.count; i++)
-        bitmap_rebuild(&regions.by_id[i]->map);
+        bitmap_rebuild(&region_by_id[i]->map);
     for (int i = 0; i < REGION_LEAVING_MAX; i++) {
         struct region_leaving *leaving = &regions.leaving[i];
         if (leaving->region) {
@@ -137,6 +137,6 @@ void region_after_fork(void)
     regions.sums.idle_bytes = 0;
     regions.sums.out_bytes = regions.elsewhere_bytes;
     for (uint32_t i = 0; i < regions.count; i++)
-        region_rederive(regions.by_id[i]);
+        region_rederive(region_by_id[i]);
     regions.range_next = regions.range_end = NULL; /* what was left of a range is only addresses */
 }

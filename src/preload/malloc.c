@@ -2,9 +2,10 @@
 /*
  * malloc.c - libc's names.
  *
- *     malloc(n) ---- the heap serves? ----> heap_quick_alloc(n)      in line: one compare, and no call; then heap_malloc(n)
+ *     malloc(n) ---- by the short way? ---> heap_quick_alloc(n)      in line, and no call
  *                          | no
  *                          v
+ *                    the heap serves? ----> heap_malloc_slow(n)
  *                    by a plan? ----------> steer_alloc(n, caller)
  *                    a profile? ----------> prof_alloc(n, caller)
  *                          | no
@@ -32,18 +33,24 @@
 
 NOINLINE void *preload_alloc_long(size_t bytes, struct steer_call call)
 {
-    return likely(preload_serves()) ? heap_malloc_slow(bytes) : preload_alloc(bytes, call);
+    if (unlikely(!preload_serves()))
+        return preload_alloc(bytes, call);
+    void *p = heap_malloc_slow(bytes);
+    heap_tls.quick_alloc = heap_tls.self;
+    return p;
 }
 
-void preload_free_otherwise(void *p)
+NOINLINE void preload_free_long(owner_t found, void *p)
 {
     uint32_t mode = u32_load_relaxed(&preload_mode);
     if (mode == PRELOAD_STEERS)
         steer_free(p);
-    else if (mode == PRELOAD_SAMPLES || mode == PRELOAD_GUARDS)
-        heap_free_any(p); /* of a guarded block: by heap_strangers */
+    else if (likely(mode == PRELOAD_SERVES) || mode == PRELOAD_SAMPLES || mode == PRELOAD_GUARDS)
+        heap_free_long(found, p); /* of a guarded block: by heap_strangers */
     else
         careful_free(p);
+    if (mode == PRELOAD_SERVES || mode >= PRELOAD_GUARDS)
+        heap_tls.quick_free = heap_tls.self;
 }
 
 static NOINLINE void *zero_otherwise(size_t count, size_t bytes, struct steer_call call)

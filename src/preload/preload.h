@@ -104,32 +104,33 @@ static ALWAYS_INLINE void *preload_alloc(size_t bytes, struct steer_call call)
     return likely(prof_passes(bytes)) ? heap_malloc(bytes) : prof_alloc(bytes, prof_call_of(call));
 }
 
-/* malloc.c: in any mode; what has no short way. */
+/*
+ * malloc.c: in any mode; what has no short way.  `found`: whose address it is.
+ *
+ * The short ways ask for no mode: they end soon in a thread whose heap_tls.quick_alloc or quick_free is none.  The first long way that a thread goes
+ * sets them where the mode allows it.
+ */
 void *preload_alloc_long(size_t bytes, struct steer_call call);
-void preload_free_otherwise(void *p);
+void preload_free_long(owner_t found, void *p);
 
 /* While the heap serves.  NULL: not this way. */
 static ALWAYS_INLINE void *preload_quick_alloc(size_t bytes)
 {
-    return preload_serves() ? heap_quick_alloc(heap_tls.self, bytes) : NULL;
+    return heap_quick_alloc(heap_tls.quick_alloc, bytes);
 }
 
 static ALWAYS_INLINE void preload_free(void *p)
 {
-    if (unlikely(!preload_serves())) {
-        preload_free_otherwise(p);
-        return;
-    }
-    owner_t found = pagemap_find_mappable(p);
+    owner_t found = pagemap_find(p);
     const struct heap_page *page = heap_page_of(found);
-    if (unlikely(!heap_is_quick(page, &heap_of_process)) || unlikely(!heap_quick_free(heap_tls.self, page, p)))
-        heap_free_long(found, p);
+    if (unlikely(!heap_is_quick(page, &heap_of_process)) || unlikely(!heap_quick_free(heap_tls.quick_free, page, p)))
+        preload_free_long(found, p);
 }
 
 /* A small block of the heap that has this size; false: not this way. */
 static ALWAYS_INLINE bool preload_quick_free_sized(void *p, size_t bytes)
 {
-    const struct heap_page *page = heap_page_of(pagemap_find_mappable(p));
+    const struct heap_page *page = heap_page_of(pagemap_find(p));
     return heap_is_quick(page, &heap_of_process) && likely(heap_page_serves(page, bytes)) && likely(heap_quick_free(heap_tls.self, page, p));
 }
 

@@ -19,10 +19,10 @@ static struct {
     struct lock lock;
     atomic_addr holder; /* the thread that has the lock */
     struct quire_slab *slabs;
-    uint64_t ids[IDS_MAX / WORD_BITS];
-    uint32_t ids_from; /* the first word that may have room */
+    uint32_t ids_from; /* the first word of `ids` that may have room */
     uint64_t births;
 } registry = {.lock = LOCK_INIT(LOCK_REGISTRY)};
+static uint64_t ids[IDS_MAX / WORD_BITS]; /* taken */
 atomic_u32 slab_pending;
 
 void slab_registry_lock(void)
@@ -68,10 +68,10 @@ bool slab_registry_after_fork(void)
 static uint32_t id_new_locked(void)
 {
     for (uint32_t w = registry.ids_from; w < IDS_MAX / WORD_BITS; w++) {
-        uint64_t free = ~registry.ids[w] & (w == 0 ? ~UINT64_C(1) : ~UINT64_C(0)); /* 0 is what zeroed memory says */
+        uint64_t free = ~ids[w] & (w == 0 ? ~UINT64_C(1) : ~UINT64_C(0)); /* 0 is what zeroed memory says */
         if (free) {
             registry.ids_from = w;
-            registry.ids[w] |= free & -free;
+            ids[w] |= free & -free;
             return w * WORD_BITS + bits_lowest(free);
         }
     }
@@ -80,7 +80,7 @@ static uint32_t id_new_locked(void)
 
 static void id_delete_locked(uint32_t id)
 {
-    registry.ids[id / WORD_BITS] &= ~(UINT64_C(1) << (id % WORD_BITS));
+    ids[id / WORD_BITS] &= ~(UINT64_C(1) << (id % WORD_BITS));
     if (id / WORD_BITS < registry.ids_from)
         registry.ids_from = id / WORD_BITS;
 }

@@ -15,10 +15,8 @@
 
 enum { SHARED_BYTES_MAX = 1024 };
 
-static struct {
-    struct lock lock;
-    struct quire_slab *slab[SHARED_BYTES_MAX + 1];
-} shared = {.lock = LOCK_INIT(LOCK_SLAB_SHARED)};
+static struct lock shared_lock = LOCK_INIT(LOCK_SLAB_SHARED);
+static struct quire_slab *shared[SHARED_BYTES_MAX + 1];
 
 static struct quire_slab *create(size_t bytes)
 {
@@ -31,19 +29,19 @@ struct quire_slab *quire_slab_shared_acquire(size_t element_bytes)
 {
     size_t bytes = element_bytes ? element_bytes : 1;
     struct quire_slab *slab;
-    lock_take(&shared.lock);
+    lock_take(&shared_lock);
     if (bytes > SHARED_BYTES_MAX) {
         slab = create(bytes);
     } else {
-        slab = shared.slab[bytes];
+        slab = shared[bytes];
         if (!slab)
-            slab = shared.slab[bytes] = create(bytes);
+            slab = shared[bytes] = create(bytes);
     }
     if (slab) {
         slab->shared_size = bytes > SHARED_BYTES_MAX ? SHARED_BYTES_MAX + 1 : (uint32_t)bytes;
         slab->shared_count++;
     }
-    lock_drop(&shared.lock);
+    lock_drop(&shared_lock);
     return slab;
 }
 
@@ -51,21 +49,21 @@ void quire_slab_shared_release(struct quire_slab *slab)
 {
     if (!slab)
         return;
-    lock_take(&shared.lock);
+    lock_take(&shared_lock);
     bool known = slab_is_live(slab) && slab->shared_count != 0;
     if (unlikely(!known)) {
-        lock_drop(&shared.lock);
+        lock_drop(&shared_lock);
         slab_refuse(NULL, SLAB_E6, slab);
     }
     bool last = --slab->shared_count == 0;
     if (last && slab->shared_size <= SHARED_BYTES_MAX)
-        shared.slab[slab->shared_size] = NULL;
-    lock_drop(&shared.lock);
+        shared[slab->shared_size] = NULL;
+    lock_drop(&shared_lock);
     if (last)
         quire_slab_destroy(slab);
 }
 
 void slab_shared_after_fork(void)
 {
-    lock_reset(&shared.lock);
+    lock_reset(&shared_lock);
 }

@@ -23,7 +23,7 @@ enum {
 
 static ALWAYS_INLINE struct steer_chunk *chunk_of(const void *p)
 {
-    uintptr_t found = pagemap_find_mappable(p) - OWNER_STEER;
+    uintptr_t found = pagemap_find(p) - OWNER_STEER;
     return likely((found & PAGEMAP_KIND_MASK) == 0) ? (struct steer_chunk *)found : NULL;
 }
 
@@ -104,7 +104,7 @@ static ALWAYS_INLINE void free_owned(struct steer_chunk *chunk, const void *p)
 /* (1) and (2), where this thread did not free last. */
 static NOINLINE void free_elsewhere(void *p)
 {
-    owner_t found = pagemap_find_mappable(p);
+    owner_t found = pagemap_find(p);
     struct steer_chunk *chunk = (struct steer_chunk *)(found - OWNER_STEER);
     if (((uintptr_t)chunk & PAGEMAP_KIND_MASK) != 0) {
         heap_free_found(found, p);

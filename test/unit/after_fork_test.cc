@@ -23,7 +23,7 @@ struct quire_source_stats stats()
 
 struct region *region_of(const quire_span &span, size_t *idx)
 {
-    struct region *region = regions.by_id[span.cookie >> ORIGIN_BITS];
+    struct region *region = region_by_id[span.cookie >> ORIGIN_BITS];
     *idx = size_t(static_cast<char *>(span.start) - region->start) >> os_page_shift();
     return region;
 }

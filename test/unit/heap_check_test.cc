@@ -51,11 +51,11 @@ protected:
 TEST_F(HeapCheck, P1_a_free_bit_is_one_of_the_pages_slots)
 {
     for (uint32_t less : {1u, 2u}) {
-        Instead<uint32_t> slots(partial->slots, partial->slots - less); /* the last ones are free */
+        Instead<uint16_t> slots(partial->slots, uint16_t(partial->slots - less)); /* the last ones are free */
         EXPECT_STREQ(quire_heap_check(heap), "heap P1");
     }
     {
-        Instead<uint32_t> slots(partial->slots, partial->slots - 64);
+        Instead<uint16_t> slots(partial->slots, uint16_t(partial->slots - 64));
         EXPECT_STREQ(quire_heap_check(heap), "heap P1");
     }
     EXPECT_EQ(quire_heap_check(heap), nullptr);
@@ -63,8 +63,8 @@ TEST_F(HeapCheck, P1_a_free_bit_is_one_of_the_pages_slots)
 
 TEST_F(HeapCheck, P2_a_partial_page_counts_its_live_blocks)
 {
-    for (uint32_t until : {uint32_t(0), partial->until + 1}) {
-        Instead<uint32_t> wrong(partial->until, until);
+    for (uint16_t until : {uint16_t(0), uint16_t(partial->until + 1)}) {
+        Instead<uint16_t> wrong(partial->until, until);
         EXPECT_STREQ(quire_heap_check(heap), "heap P2");
     }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
+#include <quire/source.h>
+
 #include "os/os.h"
 #include "pages/pagemap.h"
 #include "support.h"
@@ -115,4 +117,61 @@ TEST(Pagemap, random_stretches_agree_with_a_plain_model)
     for (auto &slot : live)
         if (slot.pages)
             pagemap_clear(base + slot.first * page, slot.pages * page);
+}
+
+/* The default source's first range is what most is cut from: fresh, and found by one load. */
+TEST(Pagemap, expected_addresses_are_found_in_their_place_and_by_the_root)
+{
+    quire_span span;
+    ASSERT_EQ(quire_source_default()->verbs->take(quire_source_default(), 4 * page, page, &span), 0);
+    char *start = static_cast<char *>(span.start);
+    uintptr_t first = addr_load_relaxed(&pagemap_near.first), at_page = uintptr_t(start) / page, place = at_page - first;
+    if (size_load_relaxed(&pagemap_near.pages) == 0)
+        GTEST_SKIP() << "so little address space that nothing was expected";
+    ASSERT_LT(place, size_load_relaxed(&pagemap_near.pages));
+    auto *tables = reinterpret_cast<atomic_addr *>(addr_load_relaxed(&pagemap_near.tables));
+    ASSERT_EQ(pagemap_set(start, 4 * page, owner), 0);
+    EXPECT_EQ(pagemap_find(start + 3 * page), owner);
+    EXPECT_EQ(addr_load_relaxed(&tables[place]), owner);
+    auto *leaf = reinterpret_cast<pagemap_table *>(addr_load_relaxed(&pagemap_root.entry[at_page >> PAGEMAP_LEVEL_BITS]));
+    EXPECT_EQ(reinterpret_cast<char *>(leaf), reinterpret_cast<char *>(tables) + (place >> PAGEMAP_LEVEL_BITS) * sizeof *leaf);
+    pagemap_clear(start, 4 * page);
+    EXPECT_EQ(pagemap_find(start), 0u);
+    quire_source_default()->verbs->give(quire_source_default(), &span);
+    /* The last expected gigabyte, of which nothing is used: nobody's, and read without a fault. */
+    char *last = at((first + size_load_relaxed(&pagemap_near.pages) - 1) * page);
+    EXPECT_EQ(pagemap_find(last), 0u);
+}
+
+/* No owner of the root's: a reader of expected addresses does not look there. */
+TEST(Pagemap, a_whole_table_of_expected_addresses_is_written_in_the_table)
+{
+    size_t pages = size_load_relaxed(&pagemap_near.pages), whole = page << PAGEMAP_LEVEL_BITS;
+    if (pages < 2u << PAGEMAP_LEVEL_BITS)
+        GTEST_SKIP() << "so little address space that nothing was expected";
+    char *last = at((addr_load_relaxed(&pagemap_near.first) + pages) * page - whole);
+    {
+        Fault fault(OS_PROTECT, 1);
+        EXPECT_EQ(pagemap_set(last, whole, owner), -ENOMEM);
+        EXPECT_EQ(pagemap_find(last), 0u);
+    }
+    ASSERT_EQ(pagemap_set(last, whole, owner), 0);
+    EXPECT_EQ(pagemap_find(last), owner);
+    EXPECT_EQ(pagemap_find(last + whole - 1), owner);
+    pagemap_clear(last, whole);
+    EXPECT_EQ(pagemap_find(last), 0u);
+}
+
+TEST(Pagemap, only_the_first_stretch_is_expected)
+{
+    quire_span span;
+    ASSERT_EQ(quire_source_default()->verbs->take(quire_source_default(), page, page, &span), 0);
+    size_t pages = size_load_relaxed(&pagemap_near.pages);
+    uintptr_t first = addr_load_relaxed(&pagemap_near.first);
+    if (pages == 0)
+        GTEST_SKIP() << "so little address space that nothing was expected";
+    pagemap_expect(at(uintptr_t(0x34) << 40), page << PAGEMAP_LEVEL_BITS);
+    EXPECT_EQ(size_load_relaxed(&pagemap_near.pages), pages);
+    EXPECT_EQ(addr_load_relaxed(&pagemap_near.first), first);
+    quire_source_default()->verbs->give(quire_source_default(), &span);
 }
