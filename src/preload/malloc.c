@@ -36,21 +36,21 @@ NOINLINE void *preload_alloc_long(size_t bytes, struct steer_call call)
     if (unlikely(!preload_serves()))
         return preload_alloc(bytes, call);
     void *p = heap_malloc_slow(bytes);
-    heap_tls.quick_alloc = heap_tls.self;
+    heap_tls.quick_alloc = heap_tls.quick_free = heap_tls.self;
     return p;
 }
 
 NOINLINE void preload_free_long(owner_t found, void *p)
 {
     uint32_t mode = u32_load_relaxed(&preload_mode);
+    if (likely(mode == PRELOAD_SERVES) || mode >= PRELOAD_GUARDS)
+        heap_tls.quick_free = heap_tls.self; /* none, before this thread has allocated */
     if (mode == PRELOAD_STEERS)
         steer_free(p);
     else if (likely(mode == PRELOAD_SERVES) || mode == PRELOAD_SAMPLES || mode == PRELOAD_GUARDS)
         heap_free_long(found, p); /* of a guarded block: by heap_strangers */
     else
         careful_free(p);
-    if (mode == PRELOAD_SERVES || mode >= PRELOAD_GUARDS)
-        heap_tls.quick_free = heap_tls.self;
 }
 
 static NOINLINE void *zero_otherwise(size_t count, size_t bytes, struct steer_call call)
