@@ -7,6 +7,7 @@
  *   cache.h    the current call stack as a number, fast        stack.c   the same where the cache does not know it
  *   rules.c    how to step over one return address
  *   meta.c     stacks, modules, thread names into the trace    file.c    the trace file itself
+ *   own.c      the same for functions of allocators inside of the program; put.h what both share
  *   process.c  start, configuration, the one lock, fork, exit
  *
  * Locks: rec_lock_try() alone; it is waited for a bounded time, because the program may hold locks of its own
@@ -84,6 +85,10 @@ void rec_exit_mark(int status, bool status_known);
 
 /* --- hooks.c --- */
 void rec_hooks_start(void);
+
+/* --- own.c: allocators that the program brought along --- */
+void rec_own_start(void);
+bool rec_own_left(void);  // rec_busy > 0, but by a call that an exception or longjmp ended: it is 0 now
 
 /* --- file.c: the trace file; all but rec_file_open under the lock --- */
 extern struct qtr_header *rec_header;  // NULL: no trace
