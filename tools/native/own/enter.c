@@ -7,8 +7,8 @@
  *                 call -> restored, the function is called;  frame = registers;  own_after(frame);  restored, return
  *                 done -> restored, return
  *
- * All registers are kept, the vectors' low halves too: inside one translation unit a compiler knows which registers a function of it leaves alone,
- * and calls it accordingly.  The unwind table describes this frame, so that exceptions and walks of the stack pass.
+ * All registers are kept, the vectors' low halves too, and the stack is aligned anew: inside one translation unit a compiler knows which
+ * registers a function of it leaves alone, and whether it minds a stack that is not aligned, and calls it accordingly.  The unwind table describes this frame, so that exceptions and walks of the stack pass.
  * Invariant: N3  the offsets are those of struct own_frame.
  */
 #include "plant.h"
@@ -19,8 +19,8 @@
 OFFSET(rdi, 256);
 OFFSET(hook, 320);
 OFFSET(way, 328);
-OFFSET(bp, 384);
-OFFSET(ip, 392);
+OFFSET(caller, 376);
+static_assert(sizeof(struct own_frame) == 384, "the assembly makes room for it");
 static_assert(OWN_PASS == 0 && OWN_CALL == 1 && OWN_DONE == 2, "the assembly compares with 1");
 
 __thread uintptr_t own_place __attribute__((tls_model("initial-exec"), visibility("hidden")));
@@ -69,8 +69,10 @@ __asm__(".text\n"
         "movq %rsp, %rbp\n"
         ".cfi_def_cfa_register %rbp\n"
         "subq $384, %rsp\n"
+        "andq $-16, %rsp\n"
         EACH_VECTOR(SAVE_VECTOR) EACH_REGISTER(SAVE_REGISTER)
         "movq %r11, 320(%rsp)\n"
+        "movq %rbp, 376(%rsp)\n"
         "movq %rsp, %rdi\n"
         "call own_before\n"
         "movl %eax, %eax\n"

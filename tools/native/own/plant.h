@@ -25,8 +25,7 @@ struct own_frame {
     uint64_t way;           // what own_before() said
     uint64_t argument[4];   // for own_before() to keep things in until own_after()
     uint64_t tick;
-    uint64_t unused;
-    uint64_t bp, ip;        // the caller's
+    const uint64_t *caller; // its frame pointer and return address, where they were pushed; the stack above is its own
 };
 
 struct own_hook {

@@ -19,7 +19,7 @@
 enum { KEPT_BLOCK, KEPT_SIZE, KEPT_ALIGN, KEPT_ZEROED };
 
 static struct rec_frame caller_of(const struct own_frame *frame) {
-    return (struct rec_frame){.ip = frame->ip, .sp = (uintptr_t)(frame + 1), .bp = frame->bp};
+    return (struct rec_frame){.ip = frame->caller[1], .sp = (uintptr_t)(frame->caller + 2), .bp = frame->caller[0]};
 }
 
 /* What own_after() needs of the arguments, which are gone by then. */
