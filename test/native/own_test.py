@@ -231,3 +231,58 @@ def test_lengths_of_instructions_are_those_of_a_disassembler(tmp_path):
     given = "".join(f"{len(code) // 2} {code}\n" for code in codes)
     count, wrong = subprocess.run([program], input=given, capture_output=True, text=True).stdout.split()
     assert int(count) > 100000 and int(wrong) == 0
+
+
+POOLS = r"""
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <quire/record.h>
+static struct quire_record_pool nodes = {"nodes", 0}, texts = {"texts", 0};
+static char *chunk;
+__attribute__((noinline)) static void *node(int i) { void *p = chunk + 64 * i; quire_record_alloc(&nodes, p, 48); return p; }
+__attribute__((noinline)) static void *text(int i) { void *p = chunk + 64 * i; quire_record_alloc(&texts, p, 10); return p; }
+static void work(void) {
+    for (int i = 0; i < 100; i++) {
+        void *n = node(i), *t = text(i);
+        if (i % 2) quire_record_realloc(&texts, t, t, 20);
+        quire_record_free(&nodes, n);
+    }
+    quire_record_realloc(&nodes, NULL, chunk, 5);
+    quire_record_free(&nodes, chunk);
+    quire_record_free(&texts, NULL);
+}
+int main(int count, char **arguments) {
+    chunk = malloc(1 << 16);
+    printf("%d\n", quire_record_on());
+    fflush(stdout);
+    if (count > 1 && fork() == 0) { work(); _exit(0); }
+    work();
+    wait(NULL);
+}
+"""
+
+
+def test_blocks_of_a_programs_own_pools_are_sites_with_the_pools_name_and_without_a_recorder_nothing(tmp_path):
+    header = ROOT / "tools" / "native" / "pools" / "include"
+    program = build(tmp_path, POOLS, flags=["-w", f"-I{header}", f"-L{BUILD}", "-l:libquire-record.a"])
+    assert subprocess.run([program], capture_output=True, text=True).stdout == "0\n"
+    done, trace = record(tmp_path, [program, "fork"])
+    assert done.returncode == 0 and done.stdout == "1\n", done.stderr
+    traces = sorted(tmp_path.glob("trace.qtr*"))
+    assert len(traces) == 2  # of the child too
+    for one in traces:
+        report = analyse(one)
+        sites = {site["function"]: site for site in report["sites"]}
+        nodes, texts = sites["node (pool nodes)"], sites["text (pool texts)"]
+        assert nodes["count"] == nodes["freed"] == 100 and texts["count"] == 100, texts
+        assert report["trace"]["unknown_frees"] == 0 and report["trace"]["reallocs"] == 50
+
+
+def test_the_header_compiles_alone(tmp_path):
+    header = ROOT / "tools" / "native" / "pools" / "include"
+    for compiler, standard, language in (("cc", "c11", "c"), ("c++", "c++17", "c++")):
+        flags = [f"-std={standard}", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-x", language, f"-I{header}"]
+        subprocess.run([compiler, *flags, header / "quire" / "record.h"], check=True)

@@ -120,7 +120,8 @@ class Contest:
         if not self.target.linked:
             return env
         parts = preloaded.entries(env)
-        return {**env, "LD_PRELOAD": ":".join(parts + [bindings.libc_path()])}
+        # An allocator's library may have an operator new of its own, whose delete calls free by that name.
+        return {**env, "LD_PRELOAD": ":".join(parts + [bindings.libc_path()] + [self.target.cxx] * bool(self.target.cxx))}
 
     def run_once(self, row):
         """One run of one row."""

@@ -43,6 +43,7 @@ class Target:
         self.by, self.sure = by, sure
         self.name = os.path.basename(argv[0])
         self.linked = ""  # the library of an allocator that it is linked with, where libc's malloc has to be preloaded
+        self.cxx = ""  # its libstdc++: the operator new that goes with libc's malloc
         self.inside = None  # own.Inside: the allocator that it brought along, which no preload reaches
 
     @property
@@ -209,6 +210,7 @@ def resolve(argv):
         return target
     check_own_malloc(target.binary, argv[0], file)
     target.linked = linked_malloc(target.binary)
+    target.cxx = next((library for library in libraries(target.binary) if os.path.basename(library).startswith("libstdc++")), "")
     if not target.linked:
         check_malloc(target.binary, argv[0], file)
     return target

@@ -16,7 +16,8 @@
 #include <assert.h>
 
 #define OFFSET(field, at) static_assert(offsetof(struct own_frame, field) == (at), "the assembly says so")
-OFFSET(rdi, 256);
+OFFSET(argument, 256);
+OFFSET(rax, 304);
 OFFSET(hook, 320);
 OFFSET(way, 328);
 OFFSET(caller, 376);

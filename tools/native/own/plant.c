@@ -176,15 +176,15 @@ unsigned own_plant(const struct own_options *options) {
 
 struct own_request own_request_of(const struct own_frame *frame) {
     const struct own_kind *kind = &frame->hook->kind;
-    struct own_request request = {.block = own_argument(frame, kind->first), .zeroed = kind->call == OWN_ZEROED};
+    struct own_request request = {.block = frame->argument[kind->first], .zeroed = kind->call == OWN_ZEROED};
     if (kind->size != OWN_NO_ARGUMENT) {
-        request.bytes = own_argument(frame, kind->first + kind->size);
+        request.bytes = frame->argument[kind->first + kind->size];
     }
     if (kind->count != OWN_NO_ARGUMENT) {
-        request.bytes *= own_argument(frame, kind->first + kind->count);
+        request.bytes *= frame->argument[kind->first + kind->count];
     }
     if (kind->align != OWN_NO_ARGUMENT) {
-        request.align_bytes = own_argument(frame, kind->first + kind->align);
+        request.align_bytes = frame->argument[kind->first + kind->align];
     }
     if (kind->is_flags) {
         request.zeroed = (request.align_bytes & FLAG_ZERO) != 0;

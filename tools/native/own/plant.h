@@ -20,10 +20,11 @@
 /* What the hook knows of a call; on the stack of the caller's thread. */
 struct own_frame {
     uint64_t vectors[32];   // xmm0 to xmm15: the caller may rely on what the function would not have changed
-    uint64_t rdi, rsi, rdx, rcx, r8, r9, rax, r10;
+    uint64_t argument[6];   // rdi, rsi, rdx, rcx, r8, r9
+    uint64_t rax, r10;
     const struct own_hook *hook;
     uint64_t way;           // what own_before() said
-    uint64_t argument[4];   // for own_before() to keep things in until own_after()
+    uint64_t kept[4];       // for own_before() to keep things in until own_after()
     uint64_t tick;
     const uint64_t *caller; // its frame pointer and return address, where they were pushed; the stack above is its own
 };
@@ -34,19 +35,13 @@ struct own_hook {
     struct own_kind kind;
 };
 
-/* One argument of six. */
-static inline uint64_t own_argument(const struct own_frame *frame, unsigned n) {
-    const uint64_t *const place[] = {&frame->rdi, &frame->rsi, &frame->rdx, &frame->rcx, &frame->r8, &frame->r9};
-    return *place[n < 6 ? n : 5];
-}
-
 enum own_way {
     OWN_PASS,  // on to the function, own_after() is not wanted
     OWN_CALL,  // the function, then own_after()
     OWN_DONE,  // back to the caller with the result in `rax`
 };
 
-/* Before the call, its arguments in the registers' fields. */
+/* Before the call. */
 enum own_way own_before(struct own_frame *frame);
 /* After it, its result in `rax`. */
 void own_after(struct own_frame *frame);

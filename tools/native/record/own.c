@@ -25,10 +25,10 @@ static struct rec_frame caller_of(const struct own_frame *frame) {
 /* What own_after() needs of the arguments, which are gone by then. */
 static void keep(struct own_frame *frame) {
     struct own_request request = own_request_of(frame);
-    frame->argument[KEPT_BLOCK] = request.block;
-    frame->argument[KEPT_SIZE] = request.bytes;
-    frame->argument[KEPT_ALIGN] = request.align_bytes;
-    frame->argument[KEPT_ZEROED] = request.zeroed;
+    frame->kept[KEPT_BLOCK] = request.block;
+    frame->kept[KEPT_SIZE] = request.bytes;
+    frame->kept[KEPT_ALIGN] = request.align_bytes;
+    frame->kept[KEPT_ZEROED] = request.zeroed;
 }
 
 bool rec_own_left(void) {
@@ -46,7 +46,7 @@ enum own_way own_before(struct own_frame *frame) {
     }
     rec_busy++;
     keep(frame);
-    void *block = (void *)frame->argument[KEPT_BLOCK];
+    void *block = (void *)frame->kept[KEPT_BLOCK];
     switch (frame->hook->kind.call) {
     case OWN_FREE:
         if (block != NULL) {
@@ -68,7 +68,7 @@ enum own_way own_before(struct own_frame *frame) {
 }
 
 static void put_block(const struct own_frame *frame, unsigned kind, uint64_t block) {
-    uint64_t align_bytes = frame->argument[KEPT_ALIGN], size = frame->argument[KEPT_SIZE];
+    uint64_t align_bytes = frame->kept[KEPT_ALIGN], size = frame->kept[KEPT_SIZE];
     if (align_bytes > _Alignof(max_align_t) && kind == QTR_MALLOC) {
         put_aligned((void *)block, align_bytes, size, caller_of(frame));
     } else {
@@ -77,13 +77,13 @@ static void put_block(const struct own_frame *frame, unsigned kind, uint64_t blo
 }
 
 static void put_resized(const struct own_frame *frame, uint64_t block) {
-    void *old = (void *)frame->argument[KEPT_BLOCK];
+    void *old = (void *)frame->kept[KEPT_BLOCK];
     if (block != 0 && old != NULL) {
         put_release(QTR_REALLOC_BEGIN, old, frame->tick);
         put_block(frame, QTR_REALLOC_END, block);
     } else if (block != 0) {
         put_block(frame, QTR_MALLOC, block);
-    } else if (old != NULL && frame->argument[KEPT_SIZE] == 0) {
+    } else if (old != NULL && frame->kept[KEPT_SIZE] == 0) {
         put_release(QTR_FREE, old, frame->tick);
     }
 }
@@ -95,20 +95,20 @@ void own_after(struct own_frame *frame) {
     case OWN_ALLOC:
     case OWN_ZEROED:
         if (result != 0) {
-            put_block(frame, frame->argument[KEPT_ZEROED] != 0 ? QTR_CALLOC : QTR_MALLOC, result);
+            put_block(frame, frame->kept[KEPT_ZEROED] != 0 ? QTR_CALLOC : QTR_MALLOC, result);
         }
         break;
     case OWN_RESIZE:
         put_resized(frame, result);
         break;
     case OWN_RESIZE_HERE:
-        if (result >= frame->argument[KEPT_SIZE]) {
-            put_resized(frame, frame->argument[KEPT_BLOCK]);
+        if (result >= frame->kept[KEPT_SIZE]) {
+            put_resized(frame, frame->kept[KEPT_BLOCK]);
         }
         break;
     case OWN_POSIX:
         if ((int)result == 0) {
-            put_block(frame, QTR_MALLOC, *(const uint64_t *)frame->argument[KEPT_BLOCK]);
+            put_block(frame, QTR_MALLOC, *(const uint64_t *)frame->kept[KEPT_BLOCK]);
         }
         break;
     default:

@@ -3,6 +3,7 @@
  * record.h - what the recorder's parts know of each other.
  *
  *   hooks.c    malloc and friends: call the next allocator, hand one event to thread.c
+ *   pool.c     and for blocks that a program's own pools tell of
  *   thread.c   a thread's live block and the encoding of events
  *   cache.h    the current call stack as a number, fast        stack.c   the same where the cache does not know it
  *   rules.c    how to step over one return address
@@ -129,6 +130,7 @@ bool rec_meta_start(void);
 void rec_meta_forget(void);
 void rec_meta_stack(uint32_t id, const uintptr_t *ips, unsigned count);
 void rec_meta_slots(uint32_t id, const uint16_t words[QTR_SLOTS_MAX]);
+void rec_meta_pool(uint32_t id, const char *name);  // that stack's blocks are of this pool
 void rec_meta_thread(const struct rec_thread *thread);
 bool rec_meta_module_known(uintptr_t ip);  // is ip in a loaded file?  Then that file is in the trace
 void rec_meta_modules_changed(void);
