@@ -164,10 +164,10 @@ def check_privileges(path, name):
         )
 
 
-def check_own_malloc(path, name, file):
+def check_own_malloc(path, name, file, fix=OWN_MALLOC_FIX):
     """Programs with a malloc inside never call a preloaded one."""
     if file.defines_malloc:
-        refuse(name, f"{path} has its own malloc inside, so a preloaded one is never called", OWN_MALLOC_FIX)
+        refuse(name, f"{path} has its own malloc inside, so a preloaded one is never called", fix)
 
 
 def linked_malloc(path):
@@ -253,5 +253,5 @@ def resolve_for_preload(argv, inside=False):
         )
     check_privileges(binary, argv[0])
     if not inside:
-        check_own_malloc(binary, argv[0], file)
+        check_own_malloc(binary, argv[0], file, f"quire try -- {argv[0]}   (measures it with others in the place of its own); {OWN_MALLOC_FIX}")
     return Target(list(argv), path, binary, chain.steps[-1].by, chain.sure and not file.becomes_another), file
