@@ -409,7 +409,7 @@ class Report:
             "traced_cpu_s": round(self.recorded.cpu_s, 6),
             "traced_wall_s": round(self.recorded.wall_s, 6),
             "python_malloc_set": self.target.is_python,
-            "today_allocator": self.today_allocator,
+            "today_allocator": self.today_allocator, "today_inside": bool(self.target.inside),
             "own_allocator_cpu_s": (
                 round(self.contest.middle(rounds.TODAY, "cpu_s"), 6) if has_today else None
             ),
