@@ -115,6 +115,14 @@ def test_check_tells_of_an_allocator_that_is_called_by_names_of_its_own(tmp_path
     assert done.returncode == 0 and "mimalloc by names of its own" in done.stdout and "quire try" in done.stdout
 
 
+def test_an_allocator_inside_without_names_is_refused_with_what_would_help(tmp_path):
+    source = INSIDE.replace("LIMIT", "0").replace("static size_t used;", 'static size_t used; const char *volatile said = "mimalloc: error: no";')
+    program = build(tmp_path, source, flags=["-s"])
+    for command in ("try", "record"):
+        done = quire(tmp_path, command, "--", program)
+        assert done.returncode == 3 and "mimalloc is inside" in done.stderr and "stripped" in done.stderr
+
+
 @LONG
 def test_an_allocator_that_cannot_be_taken_out_gives_no_verdict_but_the_replays(tmp_path):
     program = build(tmp_path, INSIDE.replace("return LIMIT", "if (!inside) abort(); return 0"))

@@ -131,12 +131,8 @@ def say(args, name, answer):
         if answer.fix:
             ui.say([f"  fix: {ui.printable(answer.fix)}"])
     if not args.json and answer.serves and (beside := inside(answer)):
-        ui.say(
-            [
-                f"  but it calls {own.shown(beside)} by names of its own, in {ui.printable(beside.path)}: what that allocates is not malloc's.",
-                f"  quire try -- {ui.printable(name)}   measures it with others in its place",
-            ]
-        )
+        ui.say([f"  but it calls {own.shown(beside)} by names of its own, in {ui.printable(beside.path)}: what that allocates is not malloc's."])
+        ui.say([f"  quire try -- {ui.printable(name)}   measures it with others in its place"] * (not beside.refused))
     if not args.json and answer.target and judged(name, answer.target):
         ui.say(judged(name, answer.target))
 

@@ -11,6 +11,7 @@ is how rows are run which no preload could serve. All of them go the same way, t
 Not here: a program that is linked with a malloc and calls it by that name (preloaded.py, target.py).
 """
 
+import mmap
 import os
 from collections import namedtuple
 
@@ -23,6 +24,9 @@ from errors import QuireError
 SWAP = "libquire-swap.so"
 ITSELF = "inside"
 UNKNOWN = "malloc"
+STRIPPED = "their names were stripped"
+STRIPPED_FIX = "build it with its symbols (Rust: strip = false in the profile; else without -s, or before strip(1)) and try that"
+MESSAGES = {"jemalloc": b"<jemalloc>: ", "mimalloc": b"mimalloc: error: ", "tcmalloc": b"tcmalloc: large alloc"}
 
 # `name`: of the allocator; `path`: the file it lies in; `refused`, `why`: the function that cannot be patched, or None.
 Inside = namedtuple("Inside", "name path refused why")
@@ -37,7 +41,19 @@ def look(binary, libraries):
     for module in told["modules"]:
         if module["path"] == binary or module["allocator"] in told["called"]:
             return Inside(module["allocator"], module["path"], module["refused"], module["why"])
-    return None
+    name = nameless(binary)
+    return Inside(name, binary, "its functions", STRIPPED) if name else None
+
+
+def nameless(binary):
+    """The allocator whose messages are in a program that has no names for its functions; or nothing."""
+    with open(binary, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
+        return next((name for name, text in MESSAGES.items() if data.find(text) >= 0), "")
+
+
+def is_stripped(inside):
+    """Whether it cannot be seen for want of names alone."""
+    return inside.why == STRIPPED
 
 
 def shown(inside):

@@ -195,7 +195,7 @@ def check_inside(name, inside):
     """An allocator inside is recorded by the entries of its functions: all of them, or it is refused."""
     if inside.refused:
         reason = f"{own.shown(inside)} is inside of {inside.path}, and calls of {inside.refused} cannot be seen: {inside.why}"
-        refuse(name, reason, OWN_MALLOC_FIX)
+        refuse(name, reason, own.STRIPPED_FIX if own.is_stripped(inside) else OWN_MALLOC_FIX)
 
 
 def resolve(argv):
