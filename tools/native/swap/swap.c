@@ -75,19 +75,19 @@ static void *resize(const struct own_request *request) {
     return block;
 }
 
-static uint64_t call_other(const struct own_frame *frame, struct own_request request) {
-    void *block = (void *)request.block;
+static uint64_t call_other(const struct own_frame *frame, const struct own_request *request) {
+    void *block = (void *)request->block;
     switch (frame->hook->kind.call) {
     case OWN_ALLOC:
     case OWN_ZEROED:
-        return (uint64_t)alloc(&request);
+        return (uint64_t)alloc(request);
     case OWN_RESIZE:
-        return (uint64_t)resize(&request);
+        return (uint64_t)resize(request);
     case OWN_FREE:
         other.free(block);
         return 0;
     case OWN_POSIX:
-        return (uint64_t)other.posix_memalign(block, request.align_bytes, request.bytes);
+        return (uint64_t)other.posix_memalign(block, request->align_bytes, request->bytes);
     default:  // OWN_RESIZE_HERE: no other grows a block in its place
         return block == NULL ? 0 : other.usable(block);
     }
@@ -99,7 +99,7 @@ enum own_way own_before(struct own_frame *frame) {
     }
     struct own_request request = own_request_of(frame);
     __asm__ volatile("" : : "m"(request));  // also for the allocator inside: the way costs all the same
-    frame->rax = is_inside ? call_inside(frame) : call_other(frame, request);
+    frame->rax = is_inside ? call_inside(frame) : call_other(frame, &request);
     return OWN_DONE;
 }
 
