@@ -194,6 +194,18 @@ extern "C" void mi_free(void *p);""")
     assert not [site for site in analyse(trace)["sites"] if site["function"] == "site()"]
 
 
+def test_where_a_library_has_started_a_thread_already_nothing_is_patched_and_that_is_said(tmp_path, inside):
+    source = """
+    #include <pthread.h>
+    #include <unistd.h>
+    static void *wait_here(void *unused) { pause(); return unused; }
+    __attribute__((constructor)) static void start(void) { pthread_t thread; pthread_create(&thread, 0, wait_here, 0); }
+    """
+    library = build(tmp_path, source, name="early.so", flags=["-shared", "-fPIC"])
+    done, _ = record(tmp_path, [inside], environment={"LD_PRELOAD": f"{RECORDER}:{library}"})
+    assert done.returncode == 0 and done.stdout == "kept 1 0 inside\n" and "other threads may run already" in done.stderr
+
+
 def test_who_brought_nothing_along_is_not_taken_for_one_who_did(tmp_path):
     assert look("/bin/sh") == {"modules": [], "called": []}
     assert look(__file__, RECORDER / "nothing") == {"modules": [], "called": []}

@@ -31,6 +31,7 @@ static struct {
     struct own_module module;
     struct own_options options;
     uintptr_t page_bytes;
+    bool is_alone;
 } own;
 
 struct loaded {
@@ -98,6 +99,8 @@ static void plant(const struct own_module *module, const struct loaded *loaded) 
     unsigned char *stubs = NULL;
     if (module->refused != NULL) {
         name = module->refused;
+    } else if (!own.is_alone) {
+        why = "other threads may run already";
     } else if (own.count + module->count > HOOKS_MAX) {
         why = "too many allocators are loaded";
     } else if ((stubs = entry_pages_near(loaded->low, loaded->high, bytes)) == NULL) {
@@ -168,9 +171,8 @@ unsigned own_plant(const struct own_options *options) {
     unsigned seen = 0;
     own.options = *options;
     own.page_bytes = (uintptr_t)sysconf(_SC_PAGESIZE);
-    if (threads() == 1) {
-        dl_iterate_phdr(look_at, &seen);
-    }
+    own.is_alone = threads() == 1;
+    dl_iterate_phdr(look_at, &seen);
     return own.count;
 }
 
