@@ -90,6 +90,10 @@ function(quire_install_helpers directory destination)
 endfunction()
 
 if(QUIRE_WITH_TOOLS)
+  if(TARGET quire-record-pools)
+    install(TARGETS quire-record-pools ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}) # libquire-record.a, no part of the library
+    install(FILES tools/native/pools/include/quire/record.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/quire)
+  endif()
   quire_install_helpers(${PROJECT_SOURCE_DIR}/tools/native ${QUIRE_HELPER_DIR})
   install(DIRECTORY tools/quire/ DESTINATION ${QUIRE_TOOL_DIR} COMPONENT tool PATTERN __pycache__ EXCLUDE)
   install(DIRECTORY tools/gdb/ DESTINATION ${CMAKE_INSTALL_DATADIR}/quire/gdb FILES_MATCHING PATTERN "*.py") # the tool looks beside itself

@@ -153,6 +153,7 @@ def test_the_shared_library_needs_libc_and_nothing_else(prefix):
 
 def test_every_public_header_is_installed_and_no_private_one(prefix, root):
     public = {p.relative_to(root / "include") for p in (root / "include").rglob("*.h*")}
+    public |= {p.relative_to(pools) for pools in [root / "tools" / "native" / "pools" / "include"] for p in pools.rglob("*.h")}
     assert {p.relative_to(prefix / "include") for p in (prefix / "include").rglob("*.h*")} == public
 
 

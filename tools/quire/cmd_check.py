@@ -11,6 +11,7 @@ Not here: asking the loader (serving.py, bindings.py).
 
 import os
 
+import own
 import serving
 import target as targets
 import ui
@@ -120,6 +121,7 @@ def say(args, name, answer):
             "sure": answer.target.sure if answer.target else True,
             "reason": answer.reason or None,
             "fix": answer.fix or None,
+            "inside": answer.serves and inside(answer) and inside(answer)._asdict() or None,
         }
         print(ui.json_text(document))
     elif answer.serves:
@@ -128,8 +130,17 @@ def say(args, name, answer):
         ui.say([f"{ui.printable(name)}: NOT served: {ui.printable(answer.reason)}"])
         if answer.fix:
             ui.say([f"  fix: {ui.printable(answer.fix)}"])
+    if not args.json and answer.serves and (beside := inside(answer)):
+        ui.say([f"  but it calls {own.shown(beside)} by names of its own, in {ui.printable(beside.path)}: what that allocates is not malloc's."])
+        ui.say([f"  quire try -- {ui.printable(name)}   measures it with others in its place"] * (not beside.refused))
     if not args.json and answer.target and judged(name, answer.target):
         ui.say(judged(name, answer.target))
+
+
+def inside(answer):
+    """The allocator that a program calls by other names than malloc's, or None."""
+    target = answer.target
+    return own.look(target.binary, targets.libraries(target.binary)) if target else None
 
 
 def judged(name, target):

@@ -10,6 +10,7 @@ import os
 
 import launch
 import options
+import own
 import target as targets
 import tracefile
 import ui
@@ -44,6 +45,8 @@ def run(args):
     if not args.program:
         raise UsageError("no program to record", fix="quire record -- PROGRAM ARGS")
     target = targets.resolve(args.program)
+    if target.inside:
+        ui.note(f"{own.shown(target.inside)} is inside of {ui.printable(target.inside.path)}: its calls are recorded")
     path = tracefile.output_path(args, target.name)
     env = launch.environment(trace=path, limit_bytes=args.limit_bytes)
     if target.is_python and "PYTHONMALLOC" not in os.environ:

@@ -21,6 +21,7 @@ from statistics import median
 
 import bindings
 import launch
+import own
 import pace
 import preloaded
 import sequential
@@ -76,6 +77,9 @@ class Hooks:
 
 def rows(target, peers, mallocs):
     """What a round runs: libc, the allocator of today where that is another, each peer. The advice carried out comes later."""
+    if target.inside:
+        others = [(LIBC, own.libc())] + [(peer.name, peer.path) for peer in peers if not own.is_same(target.inside, peer.path)]
+        return [Row(TODAY, None, own.dress())] + [Row(name, path, own.dress(path)) for name, path in others]
     chosen = [Row(LIBC, None)]
     if mallocs or target.linked or target.is_python and "PYTHONMALLOC" not in os.environ:
         chosen.append(Row(TODAY, None))
@@ -92,6 +96,7 @@ class Contest:
         self.runs = {LIBC: []}
         self.turns = {LIBC: []}  # of each run: which round it was in
         self.failed = {}
+        self.stays = ""  # why the allocator inside cannot be taken out, where that was tried
         self.first = None  # the first run of all: its time plans the others, and warms the caches
         self.spent_s = 0.0
         self.chance = random.Random(1)
@@ -102,7 +107,7 @@ class Contest:
 
     def environment(self, row):
         """What a row's run gets."""
-        if row.name == TODAY:
+        if row.name == TODAY and not row.dress:
             return launch.environment(malloc_python=False)
         env = self.plain()
         if row.dress:
@@ -115,7 +120,8 @@ class Contest:
         if not self.target.linked:
             return env
         parts = preloaded.entries(env)
-        return {**env, "LD_PRELOAD": ":".join(parts + [bindings.libc_path()])}
+        # An allocator's library may have an operator new of its own, whose delete calls free by that name.
+        return {**env, "LD_PRELOAD": ":".join(parts + [bindings.libc_path()] + [self.target.cxx] * bool(self.target.cxx))}
 
     def run_once(self, row):
         """One run of one row."""
@@ -144,10 +150,17 @@ class Contest:
         """One more row, before the first round."""
         self.rows.append(row)
         self.runs[row.name], self.turns[row.name] = [], []
-        if row.library:
+        if row.library and not self.target.inside:
             owner = bindings.malloc_owner(self.target.binary, row.library, self.plain())
             if owner and not serving.same(owner, row.library):
                 self.failed[row.name] = f"malloc would come from {owner}"
+
+    def take_out(self):
+        """One run with libc's malloc in the place of the allocator inside; where it ends otherwise, `stays` says how."""
+        ran = self.run_once(next(row for row in self.rows if row.name == LIBC))
+        if ran.status != self.first.status:
+            said = ran.stderr.strip().splitlines()[-1:]
+            self.stays = f"with libc's malloc in its place it ends with {launch.describe(ran.status)}" + "".join(f" ({line})" for line in said)
 
     def active(self, among=None):
         """Rows that still run."""

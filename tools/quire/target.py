@@ -15,6 +15,7 @@ import subprocess
 
 import elf
 import follow
+import own
 from errors import EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND, EnvironmentLacks, QuireError
 
 SCRIPT_DEPTH_MAX = 4
@@ -42,6 +43,8 @@ class Target:
         self.by, self.sure = by, sure
         self.name = os.path.basename(argv[0])
         self.linked = ""  # the library of an allocator that it is linked with, where libc's malloc has to be preloaded
+        self.cxx = ""  # its libstdc++: the operator new that goes with libc's malloc
+        self.inside = None  # own.Inside: the allocator that it brought along, which no preload reaches
 
     @property
     def is_python(self):
@@ -161,10 +164,10 @@ def check_privileges(path, name):
         )
 
 
-def check_own_malloc(path, name, file):
+def check_own_malloc(path, name, file, fix=OWN_MALLOC_FIX):
     """Programs with a malloc inside never call a preloaded one."""
     if file.defines_malloc:
-        refuse(name, f"{path} has its own malloc inside, so a preloaded one is never called", OWN_MALLOC_FIX)
+        refuse(name, f"{path} has its own malloc inside, so a preloaded one is never called", fix)
 
 
 def linked_malloc(path):
@@ -188,21 +191,36 @@ def check_malloc(path, name, file):
             refuse(name, f"its library {library} defines malloc", fix)
 
 
-def resolve(argv, linked=False):
+def check_inside(name, inside):
+    """An allocator inside is recorded by the entries of its functions: all of them, or it is refused."""
+    if inside.refused:
+        reason = f"{own.shown(inside)} is inside of {inside.path}, and calls of {inside.refused} cannot be seen: {inside.why}"
+        refuse(name, reason, own.STRIPPED_FIX if own.is_stripped(inside) else OWN_MALLOC_FIX)
+
+
+def resolve(argv):
     """
-    The Target of a command line; QuireError 126/127 or EnvironmentLacks when it cannot be traced. linked: one that is linked with an
-    allocator's library will do, its caller preloads libc's malloc before that.
+    The Target of a command line; QuireError 126/127 or EnvironmentLacks when it cannot be traced. Where it is linked with an allocator's
+    library, or has one inside, it says so.
     """
-    target, file = resolve_for_preload(argv)
-    if linked:
-        target.linked = linked_malloc(target.binary)
+    target, file = resolve_for_preload(argv, inside=True)
+    target.inside = own.look(target.binary, libraries(target.binary))
+    if target.inside:
+        check_inside(argv[0], target.inside)
+        return target
+    check_own_malloc(target.binary, argv[0], file)
+    target.linked = linked_malloc(target.binary)
+    target.cxx = next((library for library in libraries(target.binary) if os.path.basename(library).startswith("libstdc++")), "")
     if not target.linked:
         check_malloc(target.binary, argv[0], file)
     return target
 
 
-def resolve_for_preload(argv):
-    """The Target and its Elf, of a program that a preloaded malloc can serve: another's malloc among its libraries is no hindrance."""
+def resolve_for_preload(argv, inside=False):
+    """
+    The Target and its Elf, of a program that a preloaded malloc can serve: another's malloc among its libraries is no hindrance. inside: nor
+    is one in the program itself, for who only looks.
+    """
     path = locate(argv[0])
     binary_of(path)  # who has no interpreter is no program
     chain = follow.follow(argv, interpreter_of)
@@ -234,5 +252,6 @@ def resolve_for_preload(argv):
             "link it dynamically (without -static) and try again",
         )
     check_privileges(binary, argv[0])
-    check_own_malloc(binary, argv[0], file)
+    if not inside:
+        check_own_malloc(binary, argv[0], file, f"quire try -- {argv[0]}   (measures it with others in the place of its own); {OWN_MALLOC_FIX}")
     return Target(list(argv), path, binary, chain.steps[-1].by, chain.sure and not file.becomes_another), file

@@ -13,6 +13,7 @@ import shlex
 import advise.advice as advice
 import advise.wrappers as advise_wrappers
 import launch
+import own
 import peers
 import render
 import rounds
@@ -90,6 +91,9 @@ class Report:
         """The verdict, from what was found."""
         judged = self.finding.verdict
         self.verdict = judged.verdict
+        if self.target.inside and not self.finding.measured:
+            self.verdict = advice.Verdict(advice.INCONCLUSIVE, own.not_compared(self))
+            return
         if judged.name and self.verdict.word != advice.INCONCLUSIVE:
             self.verdict = self.verdict._replace(reason=self._reason(judged))
         if self.verdict.word == advice.NO and self.recording.facts.get("lost_events", 0) and not self.finding.measured:
@@ -139,6 +143,8 @@ class Report:
         """What serves the program as it is started today, in words; None: libc's malloc, as in every other run."""
         if not self.contest.has(rounds.TODAY):
             return None
+        if self.target.inside:
+            return own.shown(self.target.inside)
         names = [ui.printable(os.path.basename(path)) for path in self.contest.mallocs + [self.target.linked] if path]
         return names[0] if names else "CPython's own allocator"
 
@@ -155,6 +161,8 @@ class Report:
         if self.target.linked:
             lines.append(f"  It is linked with {self.today_allocator}: libc's malloc was preloaded for the row `libc`.")
         today_s = self.contest.middle(rounds.TODAY, "cpu_s")
+        if self.target.inside:
+            return lines + own.text(self, today_s)
         return lines + [
             f"  With {self.today_allocator}, as it runs today, it takes {ui.seconds(today_s)}: the verdict compares with that."
         ]
@@ -165,8 +173,7 @@ class Report:
         return [
             f"  It ran {self.process_count} processes; looked at: {self.recording.executable}, "
             "which allocates most. Times are of all of them.",
-            f"  The others: {render.command()} record -- {ui.printable(shlex.join(self.target.argv))} keeps a trace of each, "
-            f"{render.command()} report TRACE looks into one.",
+            f"  The others: {render.command()} record -- {ui.printable(shlex.join(self.target.argv))} keeps a trace of each, {render.command()} report TRACE looks into one.",
         ]
 
     def _status_text(self):
@@ -225,6 +232,8 @@ class Report:
         """A row as the cause of a saving."""
         if name == rounds.STEERED:
             return f"the advice carried out ({carried_out(self.steered.written)}), the program as it is"
+        if self.target.inside:
+            return f"{trytable.shown(name)} in the place of {self.today_allocator}"
         return f"{trytable.shown(name)} in the place of malloc, the program as it is"
 
     def _way_text(self, row):
@@ -244,6 +253,8 @@ class Report:
     def how(self, name):
         """The command that has a row's saving without a change of the program."""
         words = ui.printable(shlex.join(self.target.argv))
+        if self.target.inside:
+            return own.how(self.target, trytable.shown(name))
         if name == peers.DROP_IN:
             how = f"{render.command()} run -- {words}"
         elif name == rounds.STEERED:
@@ -281,7 +292,8 @@ class Report:
         return lines
 
     def _detail_text(self):
-        lines = trytable.text(self.finding, self.today_allocator) + trytable.served_text(self.finding, self.today_allocator)
+        today = own.in_table(self)
+        lines = trytable.text(self.finding, today) + trytable.served_text(self.finding, today)
         lines += self._rounds_text() + [""]
         leave = self.verdict.word == advice.NO
         heading = "Where it allocates, and what would fit: not worth a change" if leave else "Where"
@@ -397,7 +409,7 @@ class Report:
             "traced_cpu_s": round(self.recorded.cpu_s, 6),
             "traced_wall_s": round(self.recorded.wall_s, 6),
             "python_malloc_set": self.target.is_python,
-            "today_allocator": self.today_allocator,
+            "today_allocator": self.today_allocator, "today_inside": bool(self.target.inside),
             "own_allocator_cpu_s": (
                 round(self.contest.middle(rounds.TODAY, "cpu_s"), 6) if has_today else None
             ),

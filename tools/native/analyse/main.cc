@@ -89,6 +89,10 @@ void module_defined(void *arg, const qtr_meta_module *module, const char *path) 
     static_cast<Definitions *>(arg)->symbols.module_add(*module, path);
 }
 
+void pool_defined(void *arg, uint32_t stack, const char *name) {
+    static_cast<Definitions *>(arg)->sites.pool_add(stack, name);
+}
+
 void slots_defined(void *arg, const qtr_meta_slots *slots) {
     static_cast<Definitions *>(arg)->sites.slots_add(*slots);
 }
@@ -206,7 +210,7 @@ int analyse(const Arguments &arguments, qtr_reader *reader) {
     for (const std::string &name : arguments.wrappers) {
         definitions.sites.wrapper_add(name);
     }
-    qtr_meta_visitor visitor = {stack_defined, module_defined, thread_defined, &definitions, slots_defined};
+    qtr_meta_visitor visitor = {stack_defined, module_defined, thread_defined, &definitions, slots_defined, pool_defined};
     if (qtr_meta_each(reader, &visitor) != 0) {
         return complain(arguments.trace + ": no memory to read it", 3);
     }

@@ -182,11 +182,14 @@ void Sites::settle() {
         for (size_t i = at; i < stack.size() && i < at + 3; i++) {
             key += place(stack[i], i == at ? frame : nullptr);
         }
+        auto pool = pools_.find(static_cast<uint32_t>(id));
+        key += pool == pools_.end() ? "" : "pool " + pool->second;
         auto inserted = numbers.emplace(key, static_cast<uint32_t>(sites_.size()));
         if (inserted.second) {
             Site site;
             site.after = frame->after;
             site.function = !frame->function.empty() ? frame->function : frame->text().substr(0, frame->text().find(" (after "));
+            site.function += pool == pools_.end() ? "" : " (pool " + pool->second + ")";
             site.file = frame->file;
             site.module = frame->module;
             site.line = frame->line;

@@ -34,6 +34,8 @@ class Sites {
     void wrapper_add(const std::string &name) { wrappers_.insert(name); }
     void stack_add(uint32_t id, const uint64_t *ips, unsigned count);
     void slots_add(const qtr_meta_slots &slots) { slots_[slots.head.number].push_back(slots); }
+    /* A stack's blocks are of this pool of the program's own. */
+    void pool_add(uint32_t id, const std::string &name) { pools_[id] = name; }
     const std::unordered_map<uint32_t, std::vector<qtr_meta_slots>> &slots() const { return slots_; }
     /* How many of a stack's innermost frames tell its site apart. */
     size_t telling(uint32_t stack_id) { return stack_id < telling_.size() ? telling_[stack_id] : 0; }
@@ -63,6 +65,7 @@ class Sites {
     std::vector<uint32_t> site_of_;
     std::vector<uint32_t> telling_;
     std::unordered_map<uint32_t, std::vector<qtr_meta_slots>> slots_;
+    std::unordered_map<uint32_t, std::string> pools_;
     std::vector<Site> sites_;
 };
 

@@ -20,8 +20,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "cache.h"
-#include "event.h"
+#include "put.h"
 
 #define BOOT_BYTES (64u * 1024)
 
@@ -99,7 +98,7 @@ static inline bool booting(void) {
 }
 
 static inline bool wanted(void) {
-    return rec_busy == 0 && atomic_load_explicit(&rec_on, memory_order_relaxed);
+    return (rec_busy == 0 || REC_UNLIKELY(rec_own_left())) && atomic_load_explicit(&rec_on, memory_order_relaxed);
 }
 
 /* What the caller of the function in which this stands looks like; needs that function's frame pointer. */
@@ -108,24 +107,6 @@ static inline bool wanted(void) {
         .ip = (uintptr_t)__builtin_return_address(0), .sp = (uintptr_t)__builtin_frame_address(0) + 16,                \
         .bp = *(const uintptr_t *)__builtin_frame_address(0)                                                           \
     }
-
-static REC_INLINE void put_alloc(struct rec_event event, const struct rec_frame frame) {
-    struct rec_thread *thread = rec_thread_get();
-    if (REC_LIKELY(thread != NULL)) {
-        event.stack = rec_stack(thread, frame);
-        event.tick = rec_tick_of(thread);
-        rec_event_put(thread, event);
-    }
-}
-
-/* `tick` 0: now. */
-static REC_INLINE void put_release(unsigned kind, const void *p, uint64_t tick) {
-    struct rec_thread *thread = rec_thread_get();
-    if (REC_LIKELY(thread != NULL)) {
-        tick = tick != 0 ? tick : rec_tick_of(thread);
-        rec_event_put(thread, (struct rec_event){.kind = kind, .address = (uintptr_t)p, .tick = tick});
-    }
-}
 
 REC_EXPORT void *malloc(size_t bytes) {
     if (REC_UNLIKELY(booting())) {
@@ -215,12 +196,6 @@ REC_EXPORT void *reallocarray(void *old, size_t count, size_t bytes) {
         return NULL;
     }
     return realloc_from(old, whole, CALLER_FRAME());
-}
-
-static __attribute__((noinline)) void put_aligned(void *p, size_t align_bytes, size_t bytes, struct rec_frame frame) {
-    unsigned align_log2 = align_bytes > 1 ? 63u - (unsigned)__builtin_clzll(align_bytes) : 0u;
-    put_alloc((struct rec_event){.kind = QTR_ALIGNED, .align_log2 = align_log2 & 31u, .address = (uintptr_t)p,
-                                 .size = bytes}, frame);
 }
 
 /* The four calls that differ in name only.  A block before the start is refused: nobody aligns that early. */

@@ -105,6 +105,16 @@ void rec_meta_slots(uint32_t id, const uint16_t words[QTR_SLOTS_MAX]) {
     }
 }
 
+void rec_meta_pool(uint32_t id, const char *name) {
+    struct qtr_meta_pool *record = record_begin(sizeof *record);
+    if (record != NULL) {
+        memset(record, 0, sizeof *record);
+        record->head = (struct qtr_meta){.kind = QTR_META_POOL, .bytes = (uint16_t)sizeof *record, .number = id};
+        strncpy(record->name, name != NULL ? name : "", sizeof record->name - 1);
+        record_end(sizeof *record);
+    }
+}
+
 void rec_meta_thread(const struct rec_thread *thread) {
     struct qtr_meta_thread *record = record_begin(sizeof *record);
     if (record != NULL) {

@@ -185,6 +185,7 @@ __attribute__((constructor)) static void late_start(void) {
     rec_hooks_start();
     if (atomic_load(&rec_on)) {
         pthread_atfork(before_fork, after_fork, after_fork_child);
+        rec_own_start();
     }
     rec_busy--;
 }

@@ -3,10 +3,12 @@
  * record.h - what the recorder's parts know of each other.
  *
  *   hooks.c    malloc and friends: call the next allocator, hand one event to thread.c
+ *   pool.c     and for blocks that a program's own pools tell of
  *   thread.c   a thread's live block and the encoding of events
  *   cache.h    the current call stack as a number, fast        stack.c   the same where the cache does not know it
  *   rules.c    how to step over one return address
  *   meta.c     stacks, modules, thread names into the trace    file.c    the trace file itself
+ *   own.c      the same for functions of allocators inside of the program; put.h what both share
  *   process.c  start, configuration, the one lock, fork, exit
  *
  * Locks: rec_lock_try() alone; it is waited for a bounded time, because the program may hold locks of its own
@@ -85,6 +87,10 @@ void rec_exit_mark(int status, bool status_known);
 /* --- hooks.c --- */
 void rec_hooks_start(void);
 
+/* --- own.c: allocators that the program brought along --- */
+void rec_own_start(void);
+bool rec_own_left(void);  // rec_busy > 0, but by a call that an exception or longjmp ended: it is 0 now
+
 /* --- file.c: the trace file; all but rec_file_open under the lock --- */
 extern struct qtr_header *rec_header;  // NULL: no trace
 int rec_file_open(void);               // 0 or -errno, with a line on stderr
@@ -124,6 +130,7 @@ bool rec_meta_start(void);
 void rec_meta_forget(void);
 void rec_meta_stack(uint32_t id, const uintptr_t *ips, unsigned count);
 void rec_meta_slots(uint32_t id, const uint16_t words[QTR_SLOTS_MAX]);
+void rec_meta_pool(uint32_t id, const char *name);  // that stack's blocks are of this pool
 void rec_meta_thread(const struct rec_thread *thread);
 bool rec_meta_module_known(uintptr_t ip);  // is ip in a loaded file?  Then that file is in the trace
 void rec_meta_modules_changed(void);

@@ -140,6 +140,7 @@ enum qtr_meta_kind {
     QTR_META_MODULE = 2,
     QTR_META_THREAD_NAME = 3,
     QTR_META_SLOTS = 4,
+    QTR_META_POOL = 5,
 };
 
 #define QTR_SLOTS_MAX 8u  // innermost frames whose places on the stack are kept
@@ -164,6 +165,14 @@ struct qtr_meta_slots {
 #define QTR_SLOT_NONE 0xffffu
 
 static_assert(sizeof(struct qtr_meta_slots) == 24, "a slots record's size is the format");
+
+/* Blocks that were allocated by this stack are of a pool of the program's own; their addresses have its number in the top 16 bits. */
+struct qtr_meta_pool {
+    struct qtr_meta head;  // stack id
+    char name[64];
+};
+
+static_assert(sizeof(struct qtr_meta_pool) == 72, "a pool record's size is the format");
 
 struct qtr_meta_module {
     struct qtr_meta head;

@@ -315,6 +315,15 @@ static bool record_visit(const struct qtr_meta *head, const struct qtr_meta_visi
         }
         return true;
     }
+    if (head->kind == QTR_META_POOL && head->bytes == sizeof(struct qtr_meta_pool)) {
+        struct qtr_meta_pool record;
+        memcpy(&record, head, sizeof record);
+        record.name[sizeof record.name - 1] = '\0';
+        if (visitor->pool != NULL) {
+            visitor->pool(visitor->arg, head->number, record.name);
+        }
+        return true;
+    }
     if (head->kind == QTR_META_MODULE) {
         const struct qtr_meta_module *record = (const struct qtr_meta_module *)(const void *)head;
         size_t text = offsetof(struct qtr_meta_module, text);

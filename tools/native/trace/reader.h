@@ -45,6 +45,7 @@ struct qtr_meta_visitor {  // members may be NULL
     void (*thread)(void *arg, const struct qtr_meta_thread *thread);
     void *arg;
     void (*slots)(void *arg, const struct qtr_meta_slots *slots);
+    void (*pool)(void *arg, uint32_t stack, const char *name);
 };
 
 int qtr_open(struct qtr_reader **reader, const char *path, char error[QTR_ERROR_BYTES]);

@@ -24,7 +24,9 @@ OURS = {"advice carried out", "advice in the code", "advised mix", "mix", "drop-
 def shown_name(name, findings=None):
     """An allocator's name for readers. The mix of a `try` stands beside what was run, that of a trace beside replays alone."""
     if findings and findings.get("schema"):
-        return trytable.shown(name, findings.get("program", {}).get("today_allocator") or "the allocator of today")
+        program = findings.get("program", {})
+        today = program.get("today_allocator") or "the allocator of today"
+        return trytable.shown(name, f"{today}, inside" if program.get("today_inside") else today)
     return "advised mix" if name == "mix" else name
 
 

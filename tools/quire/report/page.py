@@ -142,6 +142,8 @@ def circumstances(document):
         why = f"LD_PRELOAD gives the program {name}: all other runs were without that."
         if name == "CPython's own allocator":
             why = "PYTHONMALLOC=malloc was set for all other runs: CPython's own allocator would hide what the program does."
+        if findings["program"].get("today_inside"):
+            why = f"The program has {name} inside: other mallocs were put in its place by patched entries of its functions, and it ran by them too."
         said.append(
             f"{why} With {name}, as it runs today, it takes {ui.seconds(own_allocator_s(findings))}: "
             "the verdict compares with it."

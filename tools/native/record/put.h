@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+/*
+ * put.h - a call that was seen becomes an event: of the calling thread, with its stack and its time.
+ *
+ * Not here: which calls those are (hooks.c, own.c), how an event is laid out (event.h).
+ */
+#ifndef QUIRE_RECORD_PUT_H
+#define QUIRE_RECORD_PUT_H
+
+#include "cache.h"
+#include "event.h"
+
+static REC_INLINE void put_alloc(struct rec_event event, const struct rec_frame frame) {
+    struct rec_thread *thread = rec_thread_get();
+    if (REC_LIKELY(thread != NULL)) {
+        event.stack = rec_stack(thread, frame);
+        event.tick = rec_tick_of(thread);
+        rec_event_put(thread, event);
+    }
+}
+
+/* `tick` 0: now. */
+static REC_INLINE void put_release(unsigned kind, const void *p, uint64_t tick) {
+    struct rec_thread *thread = rec_thread_get();
+    if (REC_LIKELY(thread != NULL)) {
+        tick = tick != 0 ? tick : rec_tick_of(thread);
+        rec_event_put(thread, (struct rec_event){.kind = kind, .address = (uintptr_t)p, .tick = tick});
+    }
+}
+
+static inline void put_aligned(void *p, size_t align_bytes, size_t bytes, struct rec_frame frame) {
+    unsigned align_log2 = align_bytes > 1 ? 63u - (unsigned)__builtin_clzll(align_bytes) : 0u;
+    put_alloc((struct rec_event){.kind = QTR_ALIGNED, .align_log2 = align_log2 & 31u, .address = (uintptr_t)p,
+                                 .size = bytes}, frame);
+}
+
+#endif
