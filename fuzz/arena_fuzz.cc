@@ -3,7 +3,7 @@
  * arena_fuzz.cc - operation programs that libFuzzer writes, run against the arena's model.
  *
  *     CC=clang CXX=clang++ cmake --preset fuzz && cmake --build --preset fuzz
- *     build/fuzz/fuzz/arena_fuzz -max_len=4096 -max_total_time=600
+ *     build/fuzz/fuzz/arena_fuzz -max_len=4096 -len_control=0 -entropic=0 -max_total_time=600
  *
  * At its end it prints how many steps it ran.
  */
@@ -22,5 +22,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (; bytes.more(); fuzz_steps++)
         model.step(bytes);
     model.end();
+    fuzz_stop_if_enough();
     return 0;
 }

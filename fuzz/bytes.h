@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 /*
- * bytes.h - libFuzzer's bytes as the choices that a model asks for, and the count of steps said at the end.
+ * bytes.h - libFuzzer's bytes as the choices that a model asks for, and the count of steps said at the end, or after FUZZ_STEPS of the environment.
  */
 #pragma once
 
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <unistd.h>
 
 /* Two bytes a choice; at the end of the input all choices are 0. */
 class Bytes {
@@ -26,12 +27,26 @@ private:
 };
 
 inline uint64_t fuzz_steps;
+inline uint64_t fuzz_steps_max = UINT64_MAX;
 inline const char *fuzz_name;
+
+inline void fuzz_say_steps() { fprintf(stderr, "%s: %lu steps\n", fuzz_name, fuzz_steps); }
 
 /* For LLVMFuzzerInitialize(). */
 inline int fuzz_say_steps_at_exit(const char *name)
 {
+    const char *most = getenv("FUZZ_STEPS");
+    fuzz_steps_max = most ? strtoull(most, nullptr, 10) : UINT64_MAX;
     fuzz_name = name;
-    atexit([] { fprintf(stderr, "%s: %lu steps\n", fuzz_name, fuzz_steps); });
+    atexit(fuzz_say_steps);
     return 0;
+}
+
+/* After each program.  libFuzzer takes exit() for a crash. */
+inline void fuzz_stop_if_enough()
+{
+    if (fuzz_steps >= fuzz_steps_max) {
+        fuzz_say_steps();
+        _exit(0);
+    }
 }

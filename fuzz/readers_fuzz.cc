@@ -45,5 +45,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     readers->step(bytes);
     give_back(first_fd);
     fuzz_steps++;
+    fuzz_stop_if_enough();
     return 0;
 }

@@ -174,19 +174,21 @@ static const char *check_run(const struct bitmap *map, size_t from, size_t to)
     return NULL;
 }
 
-/* The runs that start in word w, each checked, and the longest of them against the promise. */
+/* The runs that start in word w, each checked, and the longest of them against the promise.  Looks at no word behind the last of these runs. */
 static const char *check_word(const struct bitmap *map, size_t w)
 {
-    size_t longest = 0, end = (w + 1) * WORD_BITS, run;
-    size_t at = w * WORD_BITS;
-    if (w && !bits_test(map->taken, at - 1)) /* a run of an earlier word */
-        at = next_bit(map, at, 0);
-    while ((at = bitmap_next_free(map, at, &run)) != BITMAP_NONE && at < end) {
+    size_t longest = 0, run;
+    uint64_t taken = map->taken[w], left = ~taken;
+    if (w && !bits_test(map->taken, w * WORD_BITS - 1)) /* a run of an earlier word */
+        left = taken ? left & bits_from(bits_lowest(taken)) : 0;
+    while (left) {
+        size_t at = w * WORD_BITS + bits_lowest(left);
+        run = next_bit(map, at, 0) - at;
         const char *bad = check_run(map, at, at + run);
         if (bad)
             return bad;
         longest = run > longest ? run : longest;
-        at += run;
+        left &= at + run < (w + 1) * WORD_BITS ? bits_from((at + run) % WORD_BITS) : 0;
     }
     return map->hints->promises[w] == code_of(longest) ? NULL : "bitmap B3";
 }

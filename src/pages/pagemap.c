@@ -175,7 +175,7 @@ void pagemap_clear(const void *start, size_t bytes)
     struct pagemap_table *leaf = leaf_of(s);
     if (likely(leaf != NULL))
         leaf_fill(leaf, s);
-    else
+    else if (s.first < s.end && !(s.end >> (LEVELS * LEVEL_BITS))) /* else a length that somebody has written over: nothing like it was set */
         table_clear(&pagemap_root, LEVELS - 1, s);
 }
 

@@ -141,7 +141,8 @@ static void reaper_main(void *unused)
         look_at_pressure();
         bool freed = guests_tick() != 0;
         freed |= source_default_tick() != 0 || source_default_idle_bytes() != idle_bytes || guests_pending();
-        futile = freed ? 0 : futile < FUTILE_SHIFT_MAX ? futile + 1 : futile;
+        futile = freed || !idle_is_worth_it() ? 0 : /* what is pending at a guest's is no refusal, and more may be given meanwhile */
+                  futile < FUTILE_SHIFT_MAX ? futile + 1 : futile;
         if (work_left())
             continue;
         u64_store_relaxed(&reaper.due_ns, 0);

@@ -177,7 +177,12 @@ static COLD uintptr_t alloc_held(struct quire_percpu *pool, struct percpu_local 
     struct percpu_chunk *chunk = percpu_chunk_new(pool, chunk_kind(local, want));
     if (chunk)
         percpu_chunk_link(local, chunk);
-    return alloc_anywhere(local, want);
+    bits = alloc_anywhere(local, want);
+    if (!bits && chunk && !percpu_is_paged(chunk->grain)) { /* it is one of many that may have room for so large an alignment, and it does */
+        bits = chunk_alloc(local, chunk, want);
+        percpu_chunk_reclass(local, chunk, bitmap_longest_hint(&chunk->map));
+    }
+    return bits;
 }
 
 /* No chunk can be had: from what other threads have.  The object is theirs then, as far as chunks go. */

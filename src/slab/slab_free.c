@@ -219,6 +219,7 @@ static size_t free_some(struct quire_slab *slab, void **elements, size_t count)
 
 void quire_slab_free_batch(struct quire_slab *slab, void **elements, size_t count)
 {
-    for (size_t i = 0; (i += free_some(slab, elements + i, count - i)) < count; i++)
-        free_far(slab, elements[i]);
+    for (size_t i = 0; i < count; i++)
+        if ((i += free_some(slab, elements + i, count - i)) < count)
+            free_far(slab, elements[i]);
 }

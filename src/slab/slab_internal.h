@@ -248,6 +248,7 @@ struct slab_page *slab_page_next(struct quire_slab *slab, unsigned lane);
 void slab_currents_release(struct quire_slab *slab);
 /* Back on the list that its room says. */
 void slab_page_settle(struct slab_page *page);
+void slab_page_unpin(struct slab_page *page);
 /* Up to `count` of its free slots are free no more; the last in the array is the lowest.  key: their marks'; 0: none. */
 uint32_t slab_page_take(struct slab_page *page, atomic_addr *slots, uint32_t count, uint64_t key);
 /* A slot is free in its page.  E1 if it was. */

@@ -150,8 +150,6 @@ static bool walk_next(struct walk *walk)
 {
     slab_lock(walk->slab);
     struct slab_page *page = walk->page ? walk->page->all_next : walk->slab->all;
-    if (walk->page)
-        walk->page->pins--;
     if (page) {
         page->pins++;
         walk->slots = slab_slots(page);
@@ -159,6 +157,8 @@ static bool walk_next(struct walk *walk)
         for (unsigned w = 0; w < page->words; w++)
             walk->live[w] = slab_live_bits(page, w);
     }
+    if (walk->page)
+        slab_page_unpin(walk->page);
     walk->page = page;
     slab_unlock(walk->slab);
     return page != NULL;
@@ -188,7 +188,7 @@ int quire_slab_walk(struct quire_slab *slab, int (*fn)(void *element, void *arg)
         stop = walk_page(&walk, slab->slot_bytes);
     if (stop != 0) {
         slab_lock(slab);
-        walk.page->pins--;
+        slab_page_unpin(walk.page);
         slab_unlock(slab);
     }
     walks = walk.outer;

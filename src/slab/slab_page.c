@@ -395,15 +395,29 @@ size_t slab_empties_give(struct quire_slab *slab, uint32_t count, bool cold)
     return freed;
 }
 
+/* Where none is to stay, unless it is the last: they go.  False: they may stay. */
+static bool give_at_once(struct quire_slab *slab)
+{
+    if (!slab_keeps_nothing(slab) && !reaper_keeps_nothing())
+        return false;
+    slab_empties_give(slab, slab->pages - (slab->home->slot_count != 0) > 1 ? slab->empties : 0, false);
+    return true;
+}
+
+/* A walk has left the page.  What became empty meanwhile could not go. */
+void slab_page_unpin(struct slab_page *page)
+{
+    if (--page->pins == 0 && page->state == PAGE_EMPTY)
+        (void)give_at_once(page->slab);
+}
+
 static void empties_push(struct quire_slab *slab, struct slab_page *page)
 {
     page->state = PAGE_EMPTY;
     slab_list_push(&slab->empty, page);
     slab->empties++;
-    if (slab_keeps_nothing(slab) || reaper_keeps_nothing()) {
-        slab_empties_give(slab, slab->pages - (slab->home->slot_count != 0) > 1 ? slab->empties : 0, false);
+    if (give_at_once(slab))
         return;
-    }
     if (slab->empties > (u32_load_relaxed(&slab->defrag) ? 0 : slab_empties_kept(slab->keep)))
         slab->returned += slab_empties_give(slab, 1, false) != 0;
     slab->wakes = true; /* as soon as the lock is dropped */

@@ -354,6 +354,7 @@ static bool visit(struct slab_thread *thread, slab_visit_fn *fn, void *arg, bool
     else if (!lock_try(&thread->lock))
         return false;
     holding = thread;
+    u32_store_relaxed(&thread->closed, 1); /* it may have taken that back while its gates were being closed: they open again after this */
     if (is_open(thread)) { /* it went the long way since the barrier */
         gates_close(thread);
         if (barriers_work())

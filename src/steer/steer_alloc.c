@@ -198,7 +198,7 @@ static NOINLINE void *alloc_slow(unsigned site, size_t bytes)
 /* (3), (4): the lane is the entry's, read before; bytes - 1 is not below the limit for 0 either. */
 static ALWAYS_INLINE void *alloc_at(const struct steer_entry *entry, size_t lane_at, size_t bytes)
 {
-    struct steer_lane *lane = (struct steer_lane *)((char *)steer_self + lane_at);
+    struct steer_lane *lane = (struct steer_lane *)(void *)((char *)steer_self + lane_at);
     size_t grains = grains_of(bytes);
     if (unlikely(bytes - 1 >= steer_quick_max) || unlikely(grains > (size_t)(lane->end - lane->tag)))
         return alloc_slow(entry->target, bytes);

@@ -4,8 +4,13 @@
 
 #include <csignal>
 #include <map>
+#include <set>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <utility>
+
+#include "os/os.h"
+#include "pages/pagemap.h"
 
 namespace {
 
@@ -287,4 +292,73 @@ TEST(HeapCorruptionDeathTest, random_writes_into_freed_blocks_leave_the_heap_sou
     EXPECT_LT(stopped, seeds / 4 * 3) << "many do no harm: those behind the first 16 bytes, or into what is in its page";
     RecordProperty("stopped", std::to_string(stopped));
     munmap(progress, sizeof(Progress));
+}
+
+/* ---- a page of the heap's own bookkeeping, each byte of it wrong once ---- */
+
+namespace {
+
+enum Damage { HARMLESS, HANDED_OUT_TWICE, FOUND_BY_CHECK };
+
+/* What a heap does whose bookkeeping has one wrong byte: everything that it is for, in one process that may be stopped. */
+int use_damaged(uint32_t flags, size_t at)
+{
+    quire_heap_opts opts = {};
+    opts.flags = flags;
+    quire_heap *heap = quire_heap_create(&opts);
+    std::vector<char *> blocks;
+    for (size_t i = 0; i < 400; i++)
+        blocks.push_back(static_cast<char *>(quire_heap_alloc(heap, i % 40 == 39 ? 50000 : 16 + i % 7 * 100)));
+    for (size_t i = 0; i < blocks.size(); i += 3)
+        quire_heap_free(heap, std::exchange(blocks[i], nullptr));
+    auto page = reinterpret_cast<uintptr_t>(owner_object(pagemap_find(blocks[1]))) & ~(os_page_bytes() - 1);
+    *reinterpret_cast<volatile unsigned char *>(page + at) ^= 0xff;
+    std::set<char *> live(blocks.begin(), blocks.end());
+    live.erase(nullptr);
+    int seen = HARMLESS;
+    for (size_t i = 0; i < 400; i++) {
+        auto *p = static_cast<char *>(quire_heap_alloc(heap, i % 40 == 39 ? 50000 : 16 + i % 7 * 100));
+        if (p && !live.insert(p).second)
+            seen = HANDED_OUT_TWICE;
+    }
+    if (seen == HARMLESS && quire_heap_check(heap))
+        seen = FOUND_BY_CHECK;
+    struct quire_heap_stats stats = {.struct_bytes = sizeof stats};
+    quire_heap_stats(heap, &stats);
+    for (char *p : live)
+        quire_heap_free(heap, p);
+    quire_heap_trim(heap);
+    quire_heap_destroy(heap);
+    return seen;
+}
+
+} // namespace
+
+TEST(HeapCorruptionDeathTest, a_byte_of_the_bookkeeping_turned_over_stops_the_process_or_does_no_harm_and_never_hangs_it)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "the check build's is enough";
+    const size_t step = test_long() ? 1 : 61;
+    for (uint32_t flags : {uint32_t(0), uint32_t(QUIRE_HEAP_SECURE)}) {
+        std::map<std::string, int> ends;
+        for (size_t at = 0; at < os_page_bytes(); at += step) {
+            pid_t child = fork();
+            if (child == 0) {
+                alarm(20);
+                if (!freopen("/dev/null", "w", stderr))
+                    _exit(9);
+                _exit(use_damaged(flags, at));
+            }
+            int status = 0;
+            ASSERT_EQ(waitpid(child, &status, 0), child);
+            static const char *const harm[] = {"harmless", "handed_out_twice", "found_by_check"};
+            bool ended = WIFEXITED(status), refused = !ended && (WTERMSIG(status) == SIGILL || WTERMSIG(status) == SIGTRAP);
+            bool faulted = !ended && (WTERMSIG(status) == SIGSEGV || WTERMSIG(status) == SIGBUS || WTERMSIG(status) == SIGFPE);
+            EXPECT_TRUE(refused || faulted || (ended && WEXITSTATUS(status) <= FOUND_BY_CHECK)) << "byte " << at << ", flags " << flags << ": status " << status;
+            ends[ended && WEXITSTATUS(status) <= FOUND_BY_CHECK ? harm[WEXITSTATUS(status)] : refused ? "refused" : faulted ? "fault" : "else"]++;
+        }
+        EXPECT_GT(ends["refused"] + ends["fault"] + ends["found_by_check"], 0) << "the page is one that is used";
+        for (auto &[end, count] : ends)
+            RecordProperty(end + "_" + std::to_string(flags), std::to_string(count));
+    }
 }

@@ -88,8 +88,7 @@ private:
             p = quire_arena_alloc(arena, bytes);
         } else if (op < 50) {
             p = quire_arena_alloc_zero(arena, 1, bytes);
-            for (size_t i = 0; p && i < bytes; i++)
-                MUST(static_cast<char *>(p)[i] == 0);
+            MUST(!p || filled_with(p, 0, bytes));
         } else {
             align = size_t(1) << random.below(14);
             p = quire_arena_alloc_aligned(arena, bytes, align);
@@ -127,7 +126,11 @@ private:
 
     static void verify_block(const char *p, const Block &block)
     {
-        for (size_t i = 0; i < block.bytes; i += block.bytes > 4096 ? 509 : 1)
+        if (block.bytes <= 4096) {
+            MUST(filled_with(p, block.value, block.bytes));
+            return;
+        }
+        for (size_t i = 0; i < block.bytes; i += 509)
             MUST(uint8_t(p[i]) == block.value);
     }
 

@@ -251,7 +251,9 @@ private:
                 const Node *head = copy.list.empty() ? nullptr : copy.list.back();
                 MUST(memcmp(p, &head, 8) == 0);
             }
-            for (size_t i = from; i < object.bytes; i += object.bytes > 600 ? 61 : 1)
+            if (object.bytes <= 600)
+                MUST(filled_with(p + from, copy.fill, object.bytes - from));
+            for (size_t i = from; i < object.bytes; i += 61)
                 MUST(uint8_t(p[i]) == copy.fill);
             MUST(object.bytes == from || uint8_t(p[object.bytes - 1]) == copy.fill);
         }

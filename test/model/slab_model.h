@@ -238,7 +238,11 @@ private:
 
     void verify_element(const Element &element) const
     {
-        for (size_t i = 0; i < element_bytes; i += element_bytes > 4096 ? 509 : 1)
+        if (element_bytes <= 4096) {
+            MUST(filled_with(element.p, element.value, element_bytes));
+            return;
+        }
+        for (size_t i = 0; i < element_bytes; i += 509)
             MUST(uint8_t(element.p[i]) == element.value);
         MUST(uint8_t(element.p[element_bytes - 1]) == element.value);
     }

@@ -177,6 +177,22 @@ TEST(Percpu, every_alignment_is_met_between_objects_of_odd_sizes)
     pool.free(refs);
 }
 
+TEST(Percpu, a_large_alignment_is_met_by_a_new_chunk_though_many_others_seem_to_have_room)
+{
+    quire_percpu_opts opts = {};
+    opts.chunk_bytes = unit_of(2 * page);
+    Pool pool(opts);
+    for (size_t first : {page - 100, page / 2, page / 4}) /* what is left of each unit is long, and holds no such object */
+        for (int i = 0; i < 30; i++)
+            ASSERT_NE(quire_percpu_alloc(pool, first, 0).bits, 0u);
+    for (size_t bytes : {page - 64, page - 700, page / 2})
+        for (int i = 0; i < 30; i++) {
+            Ref ref = quire_percpu_alloc(pool, bytes, page);
+            ASSERT_NE(ref.bits, 0u) << bytes << ", " << i;
+            EXPECT_EQ(ref.bits % page, 0u);
+        }
+}
+
 TEST(Percpu, without_an_alignment_objects_are_8_byte_aligned_and_those_under_8_bytes_4)
 {
     Pool pool({.chunk_bytes = unit_of(64 * kib), .cpus = 2});

@@ -141,6 +141,25 @@ TEST(SlabLook, walks_inside_walks_may_each_free_what_they_visit)
     }
 }
 
+TEST(SlabLook, a_page_that_becomes_empty_under_a_walk_goes_when_the_walk_leaves_it)
+{
+    Slab slab(5000, {.flags = QUIRE_SLAB_KEEP_NOTHING});
+    slab.alloc(200);
+    struct Arg {
+        quire_slab *slab;
+        size_t seen;
+    } arg = {slab, 0};
+    auto visit = [](void *p, void *a) {
+        Arg *at = static_cast<Arg *>(a);
+        if (at->seen++ >= 50)
+            quire_slab_free(at->slab, p);
+        return 0;
+    };
+    EXPECT_EQ(quire_slab_walk(slab, visit, &arg), 0);
+    EXPECT_EQ(slab.stats().live_elements, 50u);
+    EXPECT_EQ(slab.stats().empty_pages, 0u);
+}
+
 TEST(SlabLook, what_another_thread_frees_during_a_walk_stays_readable)
 {
     Slab slab(5000, {.flags = QUIRE_SLAB_KEEP_NOTHING});
