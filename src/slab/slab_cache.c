@@ -19,7 +19,7 @@
 #include "pages/reaper.h"
 #include "slab/slab_internal.h"
 
-enum { SMALL_BYTES = 16 << 10, FILL_BYTES = 16 << 10, OWN_BYTES = 4 << 20, SPARSE_PARTS = 5, SPARSE_BYTES = 256 << 10 };
+enum { SMALL_BYTES = 16 << 10, FILL_BYTES = 16 << 10, HOLD_BYTES = 4 << 10, OWN_BYTES = 4 << 20, SPARSE_PARTS = 5, SPARSE_BYTES = 256 << 10 };
 
 STATIC_ASSERT(offsetof(struct slab_cache, small_slot) == offsetof(struct slab_cache, small) + sizeof(struct magazine), "the small magazine's slots");
 
@@ -85,7 +85,7 @@ static void mag_delete(struct slab_cache *cache, struct magazine *mag)
 
 void slab_cache_init(struct slab_cache *cache, struct quire_slab *slab)
 {
-    *cache = (struct slab_cache){.slab = slab};
+    *cache = (struct slab_cache){.slab = slab, .fill = SLAB_SMALL_SLOTS};
     magazine_init(&cache->small, slab ? magazine_room(slab->slot_bytes, SMALL_BYTES, SLAB_SMALL_SLOTS) : 0);
     cache->small.is_small = true;
     cache->slots.shut = slab ? &slab->defrag : NULL;
@@ -148,7 +148,8 @@ static void release_held(struct slab_cache *cache)
 static bool fill_locked(struct slab_cache *cache, struct magazine *mag)
 {
     struct quire_slab *slab = cache->slab;
-    uint32_t want = slab->fill < mag->room ? slab->fill : mag->room;
+    uint32_t most = slab->fill < mag->room ? slab->fill : mag->room, want = cache->fill < most ? cache->fill : most;
+    cache->fill = 2 * want;
     if (cache->held && cache->held->free_count == 0)
         release_held(cache);
     struct slab_page *page = cache->held ? cache->held : slab_page_next(slab, LANE_ORDINARY);
@@ -157,8 +158,8 @@ static bool fill_locked(struct slab_cache *cache, struct magazine *mag)
     mag->count = slab_page_take(page, magazine_slots(mag), want, mag->key);
     if (slab->spilled >= mag->count)
         miss(cache, mag->count);
-    if (!mag->is_small && page->free_count != 0) {
-        cache->held = page; /* threads that allocate side by side do not share lines */
+    if (!mag->is_small && page->free_count != 0 && want * slab->slot_bytes >= HOLD_BYTES) {
+        cache->held = page; /* threads that allocate side by side do not share lines; those that need few share pages */
     } else {
         cache->held = NULL;
         slab_page_settle(page);
@@ -322,6 +323,7 @@ static void clear(struct slab_cache *cache, struct magazine *others)
     cache->slots.spare = NULL;
     cache->slots.spares = cache->slots.demand = 0;
     cache->run = cache->run_most = 0;
+    cache->fill = SLAB_SMALL_SLOTS;
 }
 
 static void leave(struct slab_cache *cache, bool to_depot)

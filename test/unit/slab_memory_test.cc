@@ -2,8 +2,10 @@
 /* What a slab holds beyond its elements, and when it gives it back. */
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <fstream>
 #include <random>
+#include <sched.h>
 #include <string>
 #include <thread>
 
@@ -367,4 +369,29 @@ TEST(SlabDump, memory_that_a_slab_hid_from_dumps_and_gave_back_is_dumped_again)
     for (void *p : plain.alloc(3000))
         hidden += uintptr_t(p) % every < 1024 && vm_flags(p).find(" dd ") != std::string::npos;
     EXPECT_EQ(hidden, 0u);
+}
+
+/* A cache is filled twofold, and has a page for itself only when it needs a good part of one: 6.6 MB before. */
+TEST_F(SlabMemory, a_hundred_threads_that_need_twenty_elements_share_pages)
+{
+    Slab slab(64);
+    std::atomic<int> ready{0};
+    auto use = [&] {
+        void *p[20];
+        for (int round = 0; round < 2; round++) {
+            for (void *&one : p)
+                one = quire_slab_alloc(slab);
+            for (void *one : p)
+                quire_slab_free(slab, one);
+        }
+        ready++;
+        while (ready < 100)
+            sched_yield();
+    };
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 100; t++)
+        threads.emplace_back(use);
+    for (auto &thread : threads)
+        thread.join();
+    EXPECT_LE(slab.stats().peak_bytes, size_t(1) << 20);
 }
