@@ -105,8 +105,8 @@ static void local_leave(struct heap_local *local)
     heap_tls.held = local;
     heap_caches_leave(local);
     heap_out_flush(local);
-    heap_secure_flush(local);
     heap_inbox_drain(local);
+    heap_secure_flush(local); /* after what arrived: of an idle local's pages, which may become another's, nothing waits */
     heap_local_settle(local);
     addr_store_relaxed(&local->thread, 0);
     lock_rerank(&local->bias.lock, LOCK_HEAP_IDLE);
