@@ -3,7 +3,7 @@
 """check_headers - each public header compiles alone, twice over, as C11 and as C++17, without a
 warning.
 
-Pedantic: -Wall -Wextra -Wpedantic -Werror, with nothing included before it; -Wconversion in
+Pedantic: -Wall -Wextra -Wpedantic -Werror, with nothing included before it; -Wconversion and -Wshadow in
 C++.  quire.hpp and what it includes are C++ only.
 """
 
@@ -17,7 +17,7 @@ import checklib
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only"]
 LANGUAGES = {
     "C11": [os.environ.get("CC", "gcc"), "-x", "c", "-std=c11"],
-    "C++17": [os.environ.get("CXX", "g++"), "-x", "c++", "-std=c++17", "-Wconversion"],
+    "C++17": [os.environ.get("CXX", "g++"), "-x", "c++", "-std=c++17", "-Wconversion", "-Wshadow"],
 }
 
 

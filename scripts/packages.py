@@ -75,7 +75,7 @@ def recipes(root, into, known):
             text = text.replace(f"@{word}@", value)
         target.write_text(text, encoding="utf-8")
         target.chmod((root / name).stat().st_mode)
-    for kind in ("install", "lintian-overrides"):
+    for kind in ("install", "lintian-overrides", "symbols"):
         (into / "debian" / f"libquire.{kind}").rename(into / "debian" / f"libquire{known['ABI']}.{kind}")
 
 

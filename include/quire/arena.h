@@ -26,6 +26,8 @@
 #include <stdint.h>
 
 #ifdef __cplusplus
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow" /* a struct and the function that fills it have one name, as in stat(2) */
 extern "C" {
 #endif
 
@@ -179,5 +181,6 @@ QUIRE_API const char *quire_arena_check(const struct quire_arena *arena);
 
 #ifdef __cplusplus
 }
+#pragma GCC diagnostic pop
 #endif
 #endif

@@ -32,6 +32,8 @@
 #include <stdint.h>
 
 #ifdef __cplusplus
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow" /* a struct and the function that fills it have one name, as in stat(2) */
 extern "C" {
 #endif
 
@@ -128,9 +130,9 @@ QUIRE_API struct quire_heap *quire_heap_of(const void *p);
 QUIRE_API size_t quire_heap_trim(struct quire_heap *heap);
 
 /*
- * Call fn with each live block and its usable bytes until it returns something else than 0, and return that; 0 at the end.  Blocks that are allocated or
- * freed meanwhile may be visited or not; fn must not use any heap.  EINVAL (returns -1 with errno): fn NULL.  Cost: a pass over the pages, each thread
- * waiting while its own are visited.  MT-Safe.
+ * Call fn with each live block and its usable bytes until it returns something else than 0, and return that; 0 at the end.  Others may go on meanwhile,
+ * `fn` too may use the heap: a block that lives during the whole walk is visited once; one that is allocated, freed or resized meanwhile may be visited or
+ * not, its memory stays readable while fn runs.  EINVAL (returns -1 with errno): fn NULL.  Cost: a pass over the pages, and a lock for each.  MT-Safe.
  */
 QUIRE_API int quire_heap_walk(struct quire_heap *heap, int (*fn)(void *p, size_t bytes, void *arg), void *arg);
 
@@ -148,5 +150,6 @@ QUIRE_API const char *quire_heap_check(struct quire_heap *heap);
 
 #ifdef __cplusplus
 }
+#pragma GCC diagnostic pop
 #endif
 #endif

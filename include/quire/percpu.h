@@ -38,6 +38,8 @@
 #include <stdint.h>
 
 #ifdef __cplusplus
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow" /* a struct and the function that fills it have one name, as in stat(2) */
 extern "C" {
 #endif
 
@@ -183,5 +185,6 @@ QUIRE_API const char *quire_percpu_check(struct quire_percpu *pool);
 
 #ifdef __cplusplus
 }
+#pragma GCC diagnostic pop
 #endif
 #endif

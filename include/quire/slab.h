@@ -32,6 +32,8 @@
 #include <stdint.h>
 
 #ifdef __cplusplus
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow" /* a struct and the function that fills it have one name, as in stat(2) */
 extern "C" {
 #endif
 
@@ -156,5 +158,6 @@ QUIRE_API void quire_slab_shared_release(struct quire_slab *slab);
 
 #ifdef __cplusplus
 }
+#pragma GCC diagnostic pop
 #endif
 #endif

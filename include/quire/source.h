@@ -29,6 +29,8 @@
 #include <stdint.h>
 
 #ifdef __cplusplus
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow" /* a struct and the function that fills it have one name, as in stat(2) */
 extern "C" {
 #endif
 
@@ -144,5 +146,6 @@ QUIRE_API const char *quire_source_check(struct quire_source *source);
 
 #ifdef __cplusplus
 }
+#pragma GCC diagnostic pop
 #endif
 #endif

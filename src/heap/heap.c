@@ -14,6 +14,7 @@
 #include "base/panic.h"
 #include "heap/heap_cache.h"
 #include "heap/heap_secure.h"
+#include "heap/heap_walk.h"
 #include "os/os.h"
 #include "os/os_probe.h"
 #include "os/sanitize.h"
@@ -291,6 +292,7 @@ static void after_fork(void)
     addr_store_relaxed(&heaps.holder, 0);
     for (struct quire_heap *heap = &heap_of_process; heap && u32_load_relaxed(&heap_is_ready); heap = heap->next)
         heap_threads_after_fork(heap);
+    heap_walks_after_fork();
 }
 
 static __attribute__((constructor)) void heap_at_load(void)

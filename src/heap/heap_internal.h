@@ -68,6 +68,7 @@ enum {
 #define HEAP_E6 "E6 a freed block was written to"
 #define HEAP_E7 "E7 written past the end of the block"
 
+enum { HEAP_PINS_MAX = 254, HEAP_RESIZED = 255 };
 enum heap_state { HEAP_UNUSED, HEAP_CURRENT, HEAP_FULL, HEAP_PARTIAL, HEAP_LARGE, HEAP_MAGAZINE };
 
 struct heap_chunk;
@@ -98,6 +99,7 @@ struct CACHE_ALIGNED heap_page {
     uint8_t kind;      /* of header */
     uint8_t is_mapped; /* large: by itself, not by the source */
     uint8_t guard_shift; /* large, secure: log2 of the guards; 0: none */
+    uint8_t pins;      /* walks that stand on it; HEAP_PINS_MAX: for good.  Large: under the heap's lock, or HEAP_RESIZED */
     struct heap_page *next, *prev;
     struct heap_chunk *chunk;
     uint64_t free[]; /* a bit for each slot; of a secure heap as many again: freed, but not to be handed out yet */
@@ -194,6 +196,7 @@ struct quire_heap {
     struct heap_chunk *chunks;
     struct heap_page *unused[HEAP_HEADER_KINDS];
     struct heap_page *large;
+    size_t left_bytes; /* of freed large blocks that walks stand on */
     struct heap_local *idle;
     uintptr_t gone[HEAP_GONE];
     uint32_t gone_next;
@@ -438,6 +441,7 @@ size_t heap_large_held(const struct heap_page *page); /* what it counts in mappe
 bool heap_large_owns(struct quire_heap *heap, const void *p);
 bool heap_large_is_gone(const struct quire_heap *heap, const void *p);
 void heap_larges_destroy(struct quire_heap *heap);
+void heap_large_leave(struct quire_heap *heap, struct heap_page *page); /* what is on no list, and nobody stands on */
 
 /* ---- heap_alloc.c: the default heap's fast ways, for the preload library ---- */
 void *heap_malloc(size_t bytes);
@@ -485,6 +489,7 @@ static inline unsigned heap_stat_class(unsigned class)
 void heap_all_home(struct quire_heap *heap); /* free slots are their pages', but for what is freed meanwhile */
 void heap_stats_locked(struct quire_heap *heap, struct quire_heap_stats *out);
 void heap_pages_look_locked(struct quire_heap *heap, page_look_fn *fn, void *arg); /* every page, and large blocks */
+void heap_page_look(const struct heap_page *page, struct page_look *seen); /* inside its local: what lives in it */
 void heap_classes_stats_locked(struct quire_heap *heap, struct quire_heap_class_stats out[HEAP_CLASSES]);
 
 /* ---- heap_trim.c ---- */

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "heap/heap_secure.h"
+#include "heap/heap_walk.h"
 #include "os/os.h"
 #include "os/sanitize.h"
 
@@ -118,12 +119,17 @@ static void enlist(struct quire_heap *heap, struct heap_page *page)
     lock_drop(&heap->lock);
 }
 
-/* False: somebody else has freed it. */
-static bool delist(struct quire_heap *heap, struct heap_page *page, const void *p)
+/* False: somebody else has freed it.  Where walks stand on it this free does, too. */
+static bool delist(struct quire_heap *heap, struct heap_page *page, const void *p, bool *is_pinned)
 {
     lock_take(&heap->lock);
     bool found = page->state == HEAP_LARGE && heap_page_find(p) == page;
+    *is_pinned = found && page->pins != 0;
     if (found) {
+        if (*is_pinned) {
+            heap_pin(page);
+            heap->left_bytes += heap_large_held(page);
+        }
         heap_state_set(page, HEAP_FULL); /* no longer on the list, and not unused yet */
         if (page->prev)
             page->prev->next = page->next;
@@ -252,31 +258,41 @@ void *heap_malloc_sampled(size_t bytes, size_t align_bytes, bool zero, uint64_t 
     return p;
 }
 
-void heap_large_free(struct heap_page *page, void *p)
+/* What is no longer on the list goes. */
+void heap_large_leave(struct quire_heap *heap, struct heap_page *page)
 {
-    struct quire_heap *heap = heap_of_page(page);
-    heap_change_begin(heap);
-    if (!delist(heap, page, p))
-        heap_refuse(heap, HEAP_E1, p);
-    if (unlikely(page->sample != 0))
-        heap_watch->gone(page->sample, p, page->asked_bytes);
     struct quire_span span = page->span;
     size_t held = heap_large_held(page);
-    bool alone = is_alone(page);
-    bool usable = guards_set(page, false);
-    pagemap_clear(p, os_page_bytes());
-    sanitize_root(p, heap_large_bytes(page), false);
-    sanitize_undefined(p, heap_large_bytes(page));
+    bool alone = is_alone(page), usable = guards_set(page, false);
+    sanitize_undefined(heap_large_start(page), heap_large_bytes(page));
     heap_header_delete(heap, page);
     if (usable) {
-        size_add_relaxed(&heap->ends, span.bytes >= ALONE_BYTES);
-        if (alone && span.bytes > size_load_relaxed(&heap->alone_bytes) && span.bytes <= ALONE_MOST)
-            size_store_relaxed(&heap->alone_bytes, span.bytes);
         memory_give(heap, &span, alone);
         heap_discharge(heap, held);
     } else {
         size_add_relaxed(&heap->meta_bytes, span.bytes); /* nobody could touch the guards: lost, and counted */
     }
+}
+
+void heap_large_free(struct heap_page *page, void *p)
+{
+    struct quire_heap *heap = heap_of_page(page);
+    bool is_pinned;
+    heap_change_begin(heap);
+    if (!delist(heap, page, p, &is_pinned))
+        heap_refuse(heap, HEAP_E1, p);
+    if (unlikely(page->sample != 0))
+        heap_watch->gone(page->sample, p, page->asked_bytes);
+    pagemap_clear(p, os_page_bytes());
+    sanitize_root(p, heap_large_bytes(page), false);
+    size_t bytes = page->span.bytes;
+    size_add_relaxed(&heap->ends, bytes >= ALONE_BYTES);
+    if (is_alone(page) && bytes > size_load_relaxed(&heap->alone_bytes) && bytes <= ALONE_MOST)
+        size_store_relaxed(&heap->alone_bytes, bytes);
+    if (unlikely(is_pinned))
+        heap_large_unpin(heap, page);
+    else
+        heap_large_leave(heap, page);
     heap_change_end(heap);
     heap_work_is_due();
 }
@@ -447,7 +463,10 @@ void *heap_large_resize(struct heap_page *page, size_t bytes)
     if (all == 0 || bytes <= HEAP_SMALL_MAX || sanitize_watched())
         return NULL;
     heap_change_begin(heap);
-    if (is_sealed(page))
+    bool is_ours = heap_resize_begin(page);
+    if (!is_ours)
+        ; /* a walk stands on it: it is copied */
+    else if (is_sealed(page))
         p = sealed_resize(heap, page, bytes);
     else if (all == had || (!is_alone(page) && all < had && all >= had / 2))
         p = heap_large_start(page);
@@ -456,11 +475,8 @@ void *heap_large_resize(struct heap_page *page, size_t bytes)
     else if (all > had && all >= ALONE_BYTES && heap->own_memory && !heap_is_secure(heap) && !is_to_be_copied(heap, all))
         p = to_alone(heap, page, all);
     heap_change_end(heap);
-    if (p) {
-        lock_take(&heap->lock);
-        page->asked_bytes = bytes;
-        lock_drop(&heap->lock);
-    }
+    if (is_ours)
+        heap_resize_end(page, p ? bytes : page->asked_bytes);
     return p;
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 /*
- * heap_look.c - looking at a heap: walk, statistics, check, owns.
+ * heap_look.c - looking at a heap: pictures of pages, statistics, check, owns.
  *
  *     heaps' lock held: no heap and no chunk of headers goes      each page: its local is visited, then asked again whose it is
  *
  * Blocks on their way to their owner are brought there first.
  *
- * Locks: heaps, then one local after the other, the heap's for its large blocks.  Not here: anything that the fast ways call.
+ * Locks: heaps, then one local after the other, the heap's for its large blocks.  Not here: walks (heap_walk.c), and anything that the fast ways call.
  */
 #include <errno.h>
 #include <string.h>
@@ -14,6 +14,7 @@
 #include "base/abi.h"
 #include "heap/heap_cache.h"
 #include "heap/heap_secure.h"
+#include "heap/heap_walk.h"
 #include "os/os.h"
 
 struct look {
@@ -37,9 +38,9 @@ static int look_at(struct look *look, struct heap_page *page)
 {
     for (;;) {
         unsigned state = heap_state(page);
-        if (state == HEAP_UNUSED || state >= HEAP_LARGE || heap_is_large(page))
+        struct heap_local *owner = heap_owner_if_small(page);
+        if (state == HEAP_UNUSED || state >= HEAP_LARGE || !owner)
             return 0;
-        struct heap_local *owner = heap_owner(page);
         look_into(look, owner);
         state = heap_state(page);
         if (heap_owner(page) == owner)
@@ -85,74 +86,27 @@ static bool is_live(const struct heap_page *page, size_t slot)
     return !((page->free[slot / WORD_BITS] | late) >> slot % WORD_BITS & 1);
 }
 
-/* ---- walk ---- */
-
-struct walk {
-    int (*fn)(void *p, size_t bytes, void *arg);
-    void *arg;
-    size_t tail_bytes;
-};
-
-static size_t walk_bytes(const struct heap_page *page, size_t slot, const struct walk *walk)
-{
-    bool is_exact = heap_page_is_secure(page) && !heap_of_page(page)->is_watched;
-    return is_exact ? heap_secure_asked_roughly(page, heap_slot_at(page, slot)) : page->slot_bytes - walk->tail_bytes;
-}
-
-static int walk_page(struct heap_page *page, void *arg)
-{
-    struct walk *walk = arg;
-    int result = 0;
-    for (size_t slot = 0; slot < page->slots && !result; slot++)
-        if (is_live(page, slot))
-            result = walk->fn(heap_slot_at(page, slot), walk_bytes(page, slot, walk), walk->arg);
-    return result;
-}
-
-static int walk_larges(struct quire_heap *heap, const struct walk *walk)
-{
-    int result = 0;
-    lock_take(&heap->lock);
-    for (const struct heap_page *page = heap->large; page && !result; page = page->next)
-        result = walk->fn(heap_large_start(page), heap_large_bytes(page), walk->arg);
-    lock_drop(&heap->lock);
-    return result;
-}
-
-int quire_heap_walk(struct quire_heap *heap, int (*fn)(void *p, size_t bytes, void *arg), void *arg)
-{
-    struct walk walk = {fn, arg, heap->tail_bytes};
-    if (!fn) {
-        errno = EINVAL;
-        return -1;
-    }
-    heap_list_lock();
-    heap_all_home(heap);
-    int result = pages_each(heap, walk_page, &walk);
-    if (!result)
-        result = walk_larges(heap, &walk);
-    heap_list_unlock();
-    heap_thread_outside();
-    return result;
-}
-
 /* ---- pages, for a picture ---- */
-
-STATIC_ASSERT(HEAP_SLOTS_MAX <= PAGE_LOOK_WORDS * WORD_BITS, "a picture has room for a page");
 
 struct picture {
     page_look_fn *fn;
     void *arg;
 };
 
+void heap_page_look(const struct heap_page *page, struct page_look *seen)
+{
+    *seen = (struct page_look){.start = page->span.start, .bytes = page->span.bytes, .slot_bytes = page->slot_bytes, .slots = page->slots};
+    for (unsigned w = 0; w < page->words; w++)
+        seen->live[w] = ~(page->free[w] | (heap_page_is_secure(page) ? page->free[page->words + w] : 0));
+    if (page->slots % WORD_BITS)
+        seen->live[page->words - 1] &= bits_low(page->slots % WORD_BITS);
+}
+
 static int picture_page(struct heap_page *page, void *arg)
 {
     const struct picture *picture = arg;
-    struct page_look seen = {.start = page->span.start, .bytes = page->span.bytes, .slot_bytes = page->slot_bytes, .slots = page->slots};
-    for (unsigned w = 0; w < page->words; w++)
-        seen.live[w] = ~(page->free[w] | (heap_page_is_secure(page) ? page->free[page->words + w] : 0));
-    if (page->slots % WORD_BITS)
-        seen.live[page->words - 1] &= bits_low(page->slots % WORD_BITS);
+    struct page_look seen;
+    heap_page_look(page, &seen);
     picture->fn(&seen, picture->arg);
     return 0;
 }
@@ -252,6 +206,7 @@ static void sum_larges(struct quire_heap *heap, struct quire_heap_stats *out)
 {
     size_t asked = 0, guards = 0;
     lock_take(&heap->lock);
+    size_t left = heap->left_bytes;
     for (const struct heap_page *page = heap->large; page; page = page->next) {
         out->large_blocks++;
         out->large_bytes += heap_large_bytes(page);
@@ -259,7 +214,7 @@ static void sum_larges(struct quire_heap *heap, struct quire_heap_stats *out)
         asked += page->asked_bytes;
     }
     lock_drop(&heap->lock);
-    out->free_bytes += guards;
+    out->free_bytes += guards + left;
     out->rounding_bytes += out->large_bytes - asked;
 }
 

@@ -203,6 +203,7 @@ void heap_chunks_after_fork(struct quire_heap *heap)
         chunk->used = 0;
         for (uint32_t i = chunk->cut; i-- > 0;) {
             struct heap_page *page = heap_header_at(chunk, i);
+            page->pins = 0;
             if (page->state != HEAP_UNUSED) {
                 chunk->used++;
                 continue;

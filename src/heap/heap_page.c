@@ -14,6 +14,7 @@
  * Locks: inside the page's local.  Not here: single slots (heap_alloc.c, heap_free.c).
  */
 #include "heap/heap_secure.h"
+#include "heap/heap_walk.h"
 
 #include <string.h>
 
@@ -161,12 +162,23 @@ static void page_retire(struct heap_local *local, struct heap_page *page)
     page_give(local->heap, page);
 }
 
+/* The last walk that stood on it: an empty one goes. */
+void heap_page_unpin(struct heap_local *local, struct heap_page *page)
+{
+    if (heap_unpin(page) && page->state == HEAP_PARTIAL && heap_page_live(page) == 0)
+        heap_page_due(local, page);
+}
+
 void heap_pages_destroy(struct quire_heap *heap)
 {
     for (struct heap_chunk *chunk = heap->chunks; chunk; chunk = chunk->next)
         for (uint32_t i = 0; i < chunk->cut; i++) {
             struct heap_page *page = heap_header_at(chunk, i);
-            if (page->state != HEAP_UNUSED && page->state != HEAP_MAGAZINE)
+            if (page->state == HEAP_UNUSED || page->state == HEAP_MAGAZINE)
+                continue;
+            if (heap_is_large(page)) /* freed under more walks than could be counted */
+                heap_large_leave(heap, page);
+            else
                 page_give(heap, page);
         }
 }
@@ -312,13 +324,13 @@ void heap_rejoin_all(struct heap_local *local, unsigned class)
 void heap_page_to_partial(struct heap_local *local, struct heap_page *page)
 {
     uint32_t live = heap_page_live(page);
-    if (live == 0) {
+    if (live == 0 && page->pins == 0) {
         page_retire(local, page);
     } else if (live == page->slots) {
         heap_state_set(page, HEAP_FULL);
         page->until = heap_rejoin_frees(page->slots);
     } else {
-        page->until = (uint16_t)live;
+        page->until = (uint16_t)(live ? live : 1);
         heap_page_enter(local, page, HEAP_PARTIAL);
     }
 }
@@ -349,7 +361,7 @@ size_t heap_local_trim(struct heap_local *local)
     size_t before = size_load_relaxed(&local->heap->mapped_bytes);
     for (unsigned c = 0; c < HEAP_BINS; c++) {
         struct heap_page *page = local->bin[c].page;
-        if (!page || heap_page_live(page) != 0)
+        if (!page || page->pins != 0 || heap_page_live(page) != 0)
             continue;
         bin_unset(&local->bin[c]);
         page_retire(local, page);

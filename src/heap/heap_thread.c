@@ -351,6 +351,7 @@ static void heap_repair(struct quire_heap *heap)
     size_store_relaxed(&heap->meta_bytes, meta);
     size_store_relaxed(&heap->mapped_bytes, meta);
     heap->large = NULL;
+    heap->left_bytes = 0;
     for (struct heap_chunk *chunk = heap->chunks; chunk; chunk = chunk->next)
         for (uint32_t i = 0; i < chunk->cut; i++)
             if (heap_header_at(chunk, i)->state != HEAP_UNUSED && heap_header_at(chunk, i)->state != HEAP_MAGAZINE)

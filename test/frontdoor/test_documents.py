@@ -85,16 +85,24 @@ def test_the_list_of_documents_has_every_document(root):
     assert [path.name for path in (root / "doc").glob("*.md") if path.name not in index] == []
 
 
-def test_the_readme_opens_with_one_sentence_and_four_allocators(root):
+def test_the_readme_opens_with_the_question_and_the_command_that_answers_it(root):
     lines = text_of(root, "README.md").splitlines()
-    assert lines[0] == "# Quire"
-    table = [line for line in lines[:15] if line.startswith("| ") and "**" in line]
-    assert [re.search(r"\*\*(\w+)\*\*", row).group(1) for row in table] == [
-        "arena",
-        "slab",
-        "percpu",
-        "heap",
-    ]
+    assert lines[0] == "# Quire" and lines[2].startswith("**Would another memory allocator help your program?**")
+    assert lines[5].startswith("./quire try -- yourprogram args")
+
+
+def test_the_readme_explains_the_words_of_its_sample(root):
+    text = text_of(root, "README.md")
+    sample = readme.SAMPLE.search(text).group()
+    explained = re.findall(r"\*([^*\n]+)\*", text.split("What these words mean:")[1].split("\n\n")[1])
+    words = {"CPU time", "wall time", "peak memory", "saves", "drop-in", "advice in the code", "rounds", "pace", "call site", "live at peak", "arena 0", "wrapper", "inlined"}
+    assert words <= set(explained) and [word for word in words if word not in sample] == []
+    assert readme.LEFT_OUT.strip() not in sample and sample.count("\n") < 40
+
+
+def test_the_readme_has_a_line_for_each_of_the_four_allocators(root):
+    rows = re.findall(r"^\| [^|]+ \| \*\*(\w+)\*\*", text_of(root, "README.md"), re.MULTILINE)
+    assert rows == ["arena", "slab", "percpu", "heap"]
 
 
 def test_every_command_of_the_tool_is_in_the_readme_and_no_other(root):

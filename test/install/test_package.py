@@ -41,8 +41,11 @@ def test_the_package_asks_for_what_a_checkout_gives_the_tool():
 @pytest.mark.skipif(not LONG, reason="QUIRE_TEST_LONG=1: a whole build, and packages from an index")
 def test_an_installed_package_checks_and_tries_programs(tmp_path):
     source = copy(ROOT, tmp_path / "source")
+    pip = [tmp_path / "v/bin/python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
     run(sys.executable, "-m", "venv", tmp_path / "v")
-    run(tmp_path / "v/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", source)
+    run(*pip, "wheel", "--no-deps", "-w", tmp_path / "wheels", source)
+    (wheel,) = (tmp_path / "wheels").iterdir()
+    run(*pip, "install", wheel)
     assert not (source / "build").exists()
     source.rename(tmp_path / "gone")
     home = tmp_path / "home"
@@ -56,3 +59,7 @@ def test_an_installed_package_checks_and_tries_programs(tmp_path):
     assert said["schema"] == "quire.try/1" and said["verdict"], said
     pages = list(home.glob("*.html"))
     assert len(pages) == 1 and "<svg" in pages[0].read_text()
+    run(*pip, "install", "pipx")
+    once = clean | {"HOME": str(home), "PIPX_HOME": str(tmp_path / "pipx")}
+    said = run(tmp_path / "v/bin/pipx", "run", "--spec", wheel, "quire", "check", "--", "/bin/true", cwd=home, env=once)
+    assert f"served by {tmp_path / 'pipx'}" in said

@@ -55,6 +55,17 @@ def test_versions_and_names_are_the_librarys_and_nothing_is_left_to_fill_in(reci
     assert re.search(r"^pkgver=(.*)$", (recipes / "alpine/APKBUILD").read_text(), re.M).group(1) == known["version"]
 
 
+@needs("dpkg-gensymbols")
+def test_debians_list_of_symbols_is_what_the_library_has(recipes, prefix, known, tmp_path):
+    """Who adds or loses one changes packaging/debian/libquire.symbols, with the release that it came with."""
+    package = f"libquire{known['abi']}"
+    (tmp_path / "debian").mkdir()
+    shutil.copy(recipes / "debian/control", tmp_path / "debian")
+    library = next(prefix.rglob("libquire.so")).resolve()
+    command = ["dpkg-gensymbols", f"-p{package}", f"-I{recipes}/debian/{package}.symbols", "-c4", f"-v{known['version']}", f"-e{library}", "-Onothing"]
+    run(*command, cwd=tmp_path)
+
+
 def test_every_installed_file_is_in_one_debian_package_and_one_of_the_specs(recipes, prefix):
     patterns = [line for path in (recipes / "debian").glob("*.install") for line in path.read_text().split("\n") if line]
     spec = (recipes / "rpm/quire.spec").read_text()

@@ -138,10 +138,24 @@ TEST(HeapRace, a_walk_visits_what_lives_all_along_once)
     }
     std::sort(lasting.begin(), lasting.end());
     auto walk = [&] {
-        std::vector<void *> seen;
-        EXPECT_EQ(quire_heap_walk(heap, [](void *p, size_t, void *list) { return static_cast<std::vector<void *> *>(list)->push_back(p), 0; }, &seen), 0);
+        struct Seen {
+            quire_heap *heap;
+            std::vector<void *> list;
+            void *kept;
+        } seen = {heap, {}, nullptr};
+        auto see = [](void *p, size_t, void *arg) {
+            Seen *to = static_cast<Seen *>(arg);
+            to->list.push_back(p);
+            if (to->list.size() % 7 == 0) { /* the heap is used, too */
+                quire_heap_free(to->heap, to->kept);
+                to->kept = quire_heap_alloc(to->heap, 16 + to->list.size() % 60000);
+            }
+            return 0;
+        };
+        EXPECT_EQ(quire_heap_walk(heap, see, &seen), 0);
+        quire_heap_free(heap, seen.kept);
         size_t visits = 0;
-        for (void *p : seen)
+        for (void *p : seen.list)
             visits += std::binary_search(lasting.begin(), lasting.end(), p);
         EXPECT_EQ(visits, lasting.size());
     };

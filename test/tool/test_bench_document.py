@@ -25,8 +25,22 @@ def copy(tmp_path):
     return tmp_path / "performance"
 
 
-def test_the_committed_document_is_what_the_committed_runs_make():
+def pages():
+    return {name: (DATA / f"{name}.md").read_text() for name in bench_document.page_names(str(DATA))}
+
+
+def test_the_committed_document_and_its_pages_are_what_the_committed_runs_make():
     assert bench_document.document(str(DATA)) == (DOC / "performance.md").read_text()
+    for name, text in pages().items():
+        assert bench_document.document(str(DATA), name) == text
+    assert {path.stem for path in DATA.glob("*.md")} == set(pages()) and len(pages()) > 3
+
+
+def test_a_reader_first_meets_one_picture_and_five_lines():
+    text = (DOC / "performance.md").read_text()
+    begin = text[: text.index("| page |")].splitlines()
+    assert len([line for line in begin if line.startswith("![")]) == 1 and len([line for line in begin if line.startswith("- ")]) == 5
+    assert text.count("\n") < 100 and all(f"(performance/{name}.md)" in text for name in pages())
 
 
 def test_every_picture_that_the_document_shows_is_there_and_no_other():
@@ -50,6 +64,7 @@ def test_every_saved_run_is_a_baseline_that_says_when_where_and_by_which_command
 def test_the_document_says_what_its_figures_do_not_show_and_names_each_command():
     text = (DOC / "performance.md").read_text()
     assert "## What these figures do not show" in text
+    text += "".join(pages().values())
     for name in bench_document.RUNS:
         saved = json.loads((DATA / f"{name}.json").read_text())
         assert f"`{saved['command']}`, {saved['date']}" in text
@@ -62,8 +77,8 @@ def test_another_figure_in_a_saved_run_is_another_figure_in_the_document(copy):
         if (row["allocator"], row["callers"]) == ("quire-arena", 8):
             row["cpu_ratio_to_libc"]["median"] = 0.987
     path.write_text(json.dumps(saved))
-    assert "**0.987**" in bench_document.document(str(copy))
-    assert "**0.987**" not in (DOC / "performance.md").read_text()
+    assert "**0.987**" in bench_document.document(str(copy), "arena")
+    assert "**0.987**" not in pages()["arena"]
 
 
 def test_a_mark_that_stands_for_nothing_is_refused_with_those_there_are(copy):
@@ -76,17 +91,18 @@ def test_a_mark_that_stands_for_nothing_is_refused_with_those_there_are(copy):
 def test_a_run_that_was_never_saved_is_named_with_the_command_that_saves_it(copy):
     (copy / "scale.json").unlink()
     with pytest.raises(cmd_bench.UsageError) as refused:
-        bench_document.document(str(copy))
+        bench_document.document(str(copy), "scale")
     assert "quire bench scale --save" in refused.value.text()
 
 
 def test_the_document_goes_where_it_is_told_and_overwrites_nothing_unasked(bench, copy, tmp_path):
     assert bench("document", "--data", str(copy), "-o", "-")[1] == (DOC / "performance.md").read_text()
     (tmp_path / "else").mkdir()
-    page, picture = tmp_path / "else" / "page.md", tmp_path / "else" / "performance" / "apps-cpu.svg"
+    page, behind = tmp_path / "else" / "page.md", tmp_path / "else" / "performance"
     assert bench("document", "--data", str(copy), "-o", str(page))[0] == 0
-    assert page.read_text() == (DOC / "performance.md").read_text() and "<svg" in picture.read_text()
-    for mine in (page, picture):
+    assert page.read_text() == (DOC / "performance.md").read_text() and "<svg" in (behind / "apps-cpu.svg").read_text()
+    assert {path.stem: path.read_text() for path in behind.glob("*.md")} == pages()
+    for mine in (page, behind / "apps-cpu.svg", behind / "heap.md"):
         page.unlink(missing_ok=True)
         mine.write_text("mine")
         with pytest.raises(cmd_bench.UsageError):

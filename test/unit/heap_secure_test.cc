@@ -2,7 +2,9 @@
 /* QUIRE_HEAP_SECURE: the same promises, and what it adds that can be seen without a misuse. */
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <set>
+#include <thread>
 
 #include "model/slab_worker.h"
 #include "unit/heap_scope.h"
@@ -142,4 +144,24 @@ TEST(HeapSecure, memory_comes_back_in_the_end)
     quire_heap_trim(heap);
     EXPECT_LE(heap.stats().mapped_bytes, 2 * mib);
     EXPECT_LE(rss_bytes(), rss + 4 * mib);
+}
+
+TEST(HeapSecure, what_arrives_at_a_thread_that_ends_is_free_and_waits_nowhere)
+{
+    Heap heap(secure);
+    Blocks blocks;
+    std::atomic<bool> is_full{false}, is_empty{false};
+    std::thread owner([&] {
+        blocks = heap.alloc_many(1000, 100);
+        is_full = true;
+        while (!is_empty)
+            std::this_thread::yield();
+    });
+    while (!is_full)
+        std::this_thread::yield();
+    heap.free(blocks); /* on their way to the owner, which takes them home when it ends */
+    is_empty = true;
+    owner.join();
+    EXPECT_EQ(heap.stats().live_blocks, 0u);
+    EXPECT_EQ(heap.stats().pages, 0u) << "the pages of a thread that has ended may become another's: no slot of them is kept back";
 }

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
 """
-document.py - `quire bench document`: saved runs and prose become doc/performance.md.
+document.py - `quire bench document`: saved runs and prose become doc/performance.md and the pages behind it.
 
     doc/performance/ template.md.in     prose, with {{seeds arena}}, {{scale threads}}, {{machine}}, ... where figures go
+                     arena.md.in ...    the same, of the pages
                      seeds.json ...     runs that `quire bench TABLE --save` wrote
-        -> doc/performance.md, and doc/performance/*.svg
+        -> doc/performance.md, doc/performance/*.md, and doc/performance/*.svg
 
 The text is made of the saved runs alone: whoever changes a figure by hand changes it until the next run of this.
 Not here: measuring (cmd_bench.py), the tables' words (bench/*_text.py), pictures (bench/plots.py).
@@ -35,6 +36,7 @@ from errors import EXIT_OK, UsageError
 HERE = os.path.dirname(os.path.abspath(__file__))
 DATA = os.path.normpath(os.path.join(HERE, "..", "..", "..", "doc", "performance"))
 TEMPLATE = "template.md.in"
+FOLDER = "performance"  # beside the document: its pages and pictures
 RUNS = ["seeds", "micro", "apps", "scale", "secure"]  # NAME.json; secure: SECURE
 SECURE = {"table": "apps", "lines": "jq,perl,sqlite3", "secure": True}
 LICENCE = "<!-- SPDX-License-Identifier: MIT -->\n"  # of the template: a source
@@ -47,22 +49,29 @@ def run(args):
     """Writes the document and its pictures."""
     data = args.data or DATA
     output = args.output or os.path.join(data, "..", "performance.md")
-    text = document(data)
+    text, pages = document(data), {name: document(data, name) for name in page_names(data)}
     if output == "-":
         sys.stdout.write(text)
         return EXIT_OK
-    pictures = beside(output)
-    check(output, [f"{name}.svg" for name in shown_pictures(data)], args.force)
-    draw(data, pictures)
-    with open(output, "w", encoding="utf-8") as file:
-        file.write(text)
-    ui.note(f"written: {os.path.normpath(output)}")
+    pictures = [f"{name}.svg" for name in shown_pictures(data)]
+    check(output, [*pictures, *(f"{name}.md" for name in pages)], args.force)
+    draw(data, beside(output))
+    for path, words in [(output, text), *((os.path.join(beside(output), f"{name}.md"), pages[name]) for name in pages)]:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(words)
+        ui.note(f"written: {os.path.normpath(path)}")
     return EXIT_OK
 
 
 def beside(output):
     """Where the document's links lead."""
-    return os.path.join(os.path.dirname(output) or ".", "performance")
+    return os.path.join(os.path.dirname(output) or ".", FOLDER)
+
+
+def page_names(data):
+    """Names of the pages behind the document."""
+    found = [name.removesuffix(".md.in") for name in os.listdir(data) if name.endswith(".md.in") and name != TEMPLATE]
+    return sorted(found)
 
 
 def check(output, pictures, force):
@@ -78,7 +87,8 @@ def check_before_measuring(args):
     outputs.check_folder(data, [f"{name}.json" for name in RUNS], args.force)
     if output != outputs.STDOUT:
         every = [file for table in RUNS if table != "secure" for file in bench_pictures.files(table)]
-        check(output, every, args.force)
+        pages = [f"{name}.md" for name in page_names(data)] if os.path.isdir(data) else []
+        check(output, every + pages, args.force)
 
 
 def draw(data, folder):
@@ -100,13 +110,14 @@ def draw(data, folder):
 
 
 def shown_pictures(data):
-    """Names of the pictures that the document shows."""
-    return set(re.findall(r"\]\(performance/([\w-]+)\.svg\)", document(data)))
+    """Names of the pictures that the document and its pages show."""
+    texts = [document(data), *(document(data, name) for name in page_names(data))]
+    return {name for text in texts for name in re.findall(rf"\]\((?:{FOLDER}/)?([\w-]+)\.svg\)", text)}
 
 
-def document(data):
-    """The whole text."""
-    runs = {}
+def document(data, page=None):
+    """The whole text of the document, or of one page behind it."""
+    runs, template = {}, f"{page}.md.in" if page else TEMPLATE
 
     def saved(name):
         if name not in runs:
@@ -117,15 +128,16 @@ def document(data):
         words = mark.group(1).split()
         if words[0] not in BLOCKS:
             raise UsageError(
-                f"{TEMPLATE} asks for {mark.group()}",
+                f"{template} asks for {mark.group()}",
                 why=f"there are: {', '.join(BLOCKS)}",
-                fix=f"mend {os.path.join(data, TEMPLATE)}",
+                fix=f"mend {os.path.join(data, template)}",
             )
         return BLOCKS[words[0]](saved, words[1:])
 
-    text = read(os.path.join(data, TEMPLATE)).removeprefix(LICENCE)
+    text = read(os.path.join(data, template)).removeprefix(LICENCE)
     with ui.columns(PAGE_COLUMNS):
-        return MARK.sub(replaced, text)
+        made = MARK.sub(replaced, text)
+    return made.replace(f"]({FOLDER}/", "](") if page else made  # a page lies beside the pictures
 
 
 def load(data, name):
@@ -199,13 +211,18 @@ def provenance(result):
     load = result["machine"]["load_average_before"]
     return (
         f"`{result['command']}`, {result['date']}, {result['seconds']:.0f} s, {result['rounds']} rounds,"
-        f" load {load} before:"
+        f" load {load} before"
     )
+
+
+def come_from(saved, words):
+    """{{from seeds apps}}: where the figures of some sentences are from."""
+    return f"From {'; '.join(provenance(saved(name)) for name in words)}."
 
 
 def block(result, text):
     """A table as printed, and its source."""
-    return f"{provenance(result)}\n\n```text\n{text.rstrip()}\n```"
+    return f"{provenance(result)}:\n\n```text\n{text.rstrip()}\n```"
 
 
 def seeds(saved, words):
@@ -236,10 +253,10 @@ def scale(saved, words):
     """{{scale threads}}: the pictures of one axis, and our figures as a table."""
     result, axis = saved("scale"), words[0]
     table, points = result["scale"], result["scale"]["points"][axis]
-    parts = [provenance(result)]
+    parts = [f"{provenance(result)}:"]
     for part in bench_scale.AXES[axis]:
         title = bench_scale_text.title(axis, part)
-        parts.append(f"![{title}](performance/scale-{axis}-{part}.svg)")
+        parts.append(f"![{title}]({FOLDER}/scale-{axis}-{part}.svg)")
     head = [bench_scale_text.OVER[axis], *(f"{at:,}" for at in points), "last / first", "of libc's"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for part in bench_scale.AXES[axis]:
@@ -252,7 +269,7 @@ def scale(saved, words):
 
 def picture(_, words):
     """{{picture seeds-arena A query}}: a picture by name, and its words."""
-    return f"![{' '.join(words[1:])}](performance/{words[0]}.svg)"
+    return f"![{' '.join(words[1:])}]({FOLDER}/{words[0]}.svg)"
 
 
 def value(saved, words):
@@ -279,8 +296,43 @@ def mean(table, kind, name=bench_micro.OURS):
     return lambda saved: f"{saved(table)[table]['means'][name][kind]:.2f}"
 
 
+def best_peer(saved):
+    """The other malloc with which the programs took the least CPU time."""
+    means = saved("apps")["apps"]["means"]
+    peers = [name for name in means if name not in (bench_micro.OURS, "libc")]
+    if not peers:
+        return "no peer here"
+    name = min(peers, key=lambda one: means[one]["cpu"])
+    return f"{name}, {means[name]['cpu']:.2f} and {means[name]['rss']:.2f}"
+
+
+def in_row(rows, field, **wanted):
+    """The median of one figure of the row that has these words."""
+    (row,) = (row for row in rows if all(row[key] == value for key, value in wanted.items()))
+    return f"{row[field]['median']:.2f}" if field in row else "no peer here, so none"
+
+
+def slab_remote(saved):
+    return in_row(saved("seeds")["more"]["rows"], "ratio_to_base", table="slab_remote", line="4, by 256", allocator="quire-slab")
+
+
+def slab_threads(saved):
+    return in_row(saved("seeds")["array_allocator"]["rows"], "ratio_to_best_peer", threads=16, allocator="quire-slab")
+
+
+def slab_random(saved):
+    table = saved("scale")["scale"]
+    return in_row(table["rows"], "ratio_to_libc", axis="objects", part="slab", at=1_000_000, allocator="quire-slab")
+
+
+def add(name):
+    """What an add costs."""
+    return lambda saved: f"{saved('seeds')['percpu']['add'][name]['median']:.2g}"
+
+
 BLOCKS = {
     "machine": machine,
+    "from": come_from,
     "seeds": seeds,
     "micro": micro,
     "apps": apps,
@@ -297,4 +349,11 @@ VALUES = {
     "micro-memory": mean("micro", "rss"),
     "apps-cpu": mean("apps", "cpu"),
     "apps-memory": mean("apps", "rss"),
+    "apps-lines": lambda saved: str(saved("apps")["apps"]["means"][bench_micro.OURS]["lines"]),
+    "apps-peer": best_peer,
+    "slab-remote": slab_remote,
+    "slab-16-best": slab_threads,
+    "slab-random": slab_random,
+    "percpu-add": add("quire-percpu"),
+    "percpu-atomic": add("shared-atomic"),
 }

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT
+/*
+ * heap_walk.c - every live block of a heap, shown to a function that may use the heap.
+ *
+ *     headers, chunk by chunk ---> one page, or one large block: what lives in it is noted, and the walk stands on it
+ *                                  fn(block) for each, without a lock
+ *     stands on it:  a page that becomes empty stays, on its bin's list       gone when the last walk leaves it
+ *                    a large block that is freed keeps its memory             the same
+ *                    a large block is not moved to get another size           it is copied
+ *     on a chunk:    it counts as used
+ *
+ * Invariants: W1  what lives from the beginning of a walk to its end has its header in a chunk that was there at the beginning: it is visited once.
+ *             W2  a header that a walk stands on is not used anew.
+ *
+ * Locks: the heaps' while the next page is looked for; its local, or the heap's for a large block; none while fn runs.
+ * Not here: statistics and pictures (heap_look.c), what leaving does to a page (heap_page.c) or a large block (heap_large.c).
+ */
+#include <errno.h>
+
+#include "heap/heap_secure.h"
+#include "heap/heap_walk.h"
+
+STATIC_ASSERT(HEAP_SLOTS_MAX <= PAGE_LOOK_WORDS * WORD_BITS, "a walk has room for a page");
+
+struct walk {
+    struct quire_heap *heap;
+    struct walk *outer; /* of the same thread, whose fn called this one */
+    struct heap_chunk *chunk;
+    uint32_t at, cut;
+    struct heap_page *page; /* stood on */
+    struct page_look seen;  /* its live blocks when it was looked at */
+};
+
+static THREAD_LOCAL struct walk *walks __attribute__((tls_model("initial-exec")));
+
+/* The child of a fork has only its own thread's walks.  A large block that was freed under one is lost there. */
+void heap_walks_after_fork(void)
+{
+    for (struct walk *walk = walks; walk; walk = walk->outer) {
+        walk->chunk->used++;
+        if (walk->page && heap_state(walk->page) == HEAP_UNUSED)
+            walk->page = NULL;
+        else if (walk->page)
+            walk->page->pins++;
+    }
+}
+
+/* ---- large blocks ---- */
+
+static bool large_enter(struct walk *walk, struct heap_page *page)
+{
+    if (heap_state(page) != HEAP_LARGE)
+        return false;
+    lock_take(&walk->heap->lock);
+    bool is_there = page->state == HEAP_LARGE && page->pins != HEAP_RESIZED;
+    if (is_there) {
+        heap_pin(page);
+        size_t bytes = heap_large_bytes(page);
+        walk->seen = (struct page_look){.start = heap_large_start(page), .bytes = bytes, .slot_bytes = bytes, .slots = 1, .live = {1}};
+    }
+    lock_drop(&walk->heap->lock);
+    return is_there;
+}
+
+void heap_large_unpin(struct quire_heap *heap, struct heap_page *page)
+{
+    lock_take(&heap->lock);
+    bool is_last = heap_unpin(page) && page->state != HEAP_LARGE; /* it was freed meanwhile */
+    lock_drop(&heap->lock);
+    if (!is_last)
+        return;
+    heap_change_begin(heap);
+    lock_take(&heap->lock);
+    heap->left_bytes -= heap_large_held(page);
+    lock_drop(&heap->lock);
+    heap_large_leave(heap, page);
+    heap_change_end(heap);
+}
+
+bool heap_resize_begin(struct heap_page *page)
+{
+    struct quire_heap *heap = heap_of_page(page);
+    lock_take(&heap->lock);
+    bool is_free = page->pins == 0;
+    if (is_free)
+        page->pins = HEAP_RESIZED;
+    lock_drop(&heap->lock);
+    return is_free;
+}
+
+void heap_resize_end(struct heap_page *page, size_t asked_bytes)
+{
+    struct quire_heap *heap = heap_of_page(page);
+    lock_take(&heap->lock);
+    page->pins = 0;
+    page->asked_bytes = asked_bytes;
+    lock_drop(&heap->lock);
+}
+
+/* ---- pages ---- */
+
+/* The local of a page of small blocks, visited; NULL: it is none, or no more. */
+static struct heap_local *page_visit(const struct heap_page *page)
+{
+    for (;;) {
+        unsigned state = heap_state(page);
+        struct heap_local *owner = heap_owner_if_small(page);
+        if (state == HEAP_UNUSED || state >= HEAP_LARGE || !owner)
+            return NULL;
+        heap_visit(owner);
+        state = heap_state(page);
+        if (heap_owner(page) == owner && state != HEAP_UNUSED && state < HEAP_LARGE)
+            return owner;
+        heap_release(owner);
+    }
+}
+
+static bool page_enter(struct walk *walk, struct heap_page *page)
+{
+    struct heap_local *owner = page_visit(page);
+    uint64_t any = 0;
+    if (!owner)
+        return false;
+    heap_page_look(page, &walk->seen);
+    for (unsigned w = 0; w < page->words; w++)
+        any |= walk->seen.live[w];
+    if (any)
+        heap_pin(page);
+    heap_release(owner);
+    return any != 0;
+}
+
+static void page_exit(struct heap_page *page)
+{
+    struct heap_local *owner = page_visit(page);
+    heap_page_unpin(owner, page);
+    heap_release(owner);
+}
+
+/* ---- from one to the next ---- */
+
+/* Off what it stands on. */
+static void step_off(struct walk *walk)
+{
+    if (walk->page && heap_is_large(walk->page))
+        heap_large_unpin(walk->heap, walk->page);
+    else if (walk->page)
+        page_exit(walk->page);
+    walk->page = NULL;
+}
+
+static void chunk_step(struct walk *walk)
+{
+    lock_take(&walk->heap->lock);
+    struct heap_chunk *next = walk->chunk ? walk->chunk->next : walk->heap->chunks;
+    if (walk->chunk)
+        walk->chunk->used--;
+    if (next)
+        next->used++;
+    walk->cut = next ? next->cut : 0;
+    walk->chunk = next;
+    walk->at = 0;
+    lock_drop(&walk->heap->lock);
+}
+
+/* Onto the next header with a live block; false: there is none. */
+static bool walk_next(struct walk *walk)
+{
+    heap_list_lock();
+    while (walk->chunk && !walk->page) {
+        if (walk->at == walk->cut) {
+            chunk_step(walk);
+            continue;
+        }
+        struct heap_page *page = heap_header_at(walk->chunk, walk->at++);
+        if (large_enter(walk, page) || page_enter(walk, page))
+            walk->page = page;
+    }
+    heap_list_unlock();
+    heap_thread_outside();
+    return walk->page != NULL;
+}
+
+static void walk_begin(struct walk *walk)
+{
+    heap_list_lock();
+    heap_all_home(walk->heap);
+    chunk_step(walk);
+    heap_list_unlock();
+    walk->outer = walks;
+    walks = walk;
+}
+
+static void walk_end(struct walk *walk)
+{
+    step_off(walk);
+    if (walk->chunk) { /* stopped before the end */
+        lock_take(&walk->heap->lock);
+        walk->chunk->used--;
+        lock_drop(&walk->heap->lock);
+    }
+    walks = walk->outer;
+    heap_thread_outside();
+}
+
+static size_t block_bytes(const struct walk *walk, const void *p)
+{
+    const struct heap_page *page = walk->page;
+    if (heap_is_large(page))
+        return walk->seen.bytes;
+    bool is_exact = heap_page_is_secure(page) && !walk->heap->is_watched;
+    return is_exact ? heap_secure_asked_roughly(page, p) : walk->seen.slot_bytes - walk->heap->tail_bytes;
+}
+
+/* fn for each block of what the walk stands on, until it returns something else than 0. */
+static int each_block(const struct walk *walk, int (*fn)(void *p, size_t bytes, void *arg), void *arg)
+{
+    size_t words = (walk->seen.slots + WORD_BITS - 1) / WORD_BITS;
+    int result = 0;
+    for (size_t w = 0; w < words && !result; w++)
+        for (uint64_t live = walk->seen.live[w]; live && !result; live &= live - 1) {
+            char *p = (char *)(uintptr_t)walk->seen.start + (w * WORD_BITS + bits_lowest(live)) * walk->seen.slot_bytes;
+            result = fn(p, block_bytes(walk, p), arg);
+        }
+    return result;
+}
+
+int quire_heap_walk(struct quire_heap *heap, int (*fn)(void *p, size_t bytes, void *arg), void *arg)
+{
+    struct walk walk = {.heap = heap};
+    int result = 0;
+    if (!fn) {
+        errno = EINVAL;
+        return -1;
+    }
+    walk_begin(&walk);
+    while (!result && walk_next(&walk)) {
+        result = each_block(&walk, fn, arg);
+        step_off(&walk);
+    }
+    walk_end(&walk);
+    return result;
+}

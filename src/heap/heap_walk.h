@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+/* heap_walk.h - for who looks at a heap from outside: whose a page is, and headers with pins. */
+#ifndef QUIRE_HEAP_HEAP_WALK_H
+#define QUIRE_HEAP_HEAP_WALK_H
+
+#include "heap/heap_internal.h"
+
+/* Whose a page of small blocks is, asked by who holds nothing: NULL for a large block's header, also where it becomes one this moment. */
+static inline struct heap_local *heap_owner_if_small(const struct heap_page *page)
+{
+    uintptr_t owner = addr_load_acquire(&page->owner); /* acquire [heap-owner] */
+    return owner & LARGE_OWNER ? NULL : (struct heap_local *)(owner & ~(uintptr_t)OWNER_BITS);
+}
+
+/* A page that is pinned stays when it becomes empty, the memory of a large block when it is freed.  Inside the local, or under the heap's lock. */
+static inline void heap_pin(struct heap_page *page)
+{
+    if (page->pins < HEAP_PINS_MAX)
+        page->pins++;
+}
+
+/* True: that was the last one. */
+static inline bool heap_unpin(struct heap_page *page)
+{
+    if (page->pins == HEAP_PINS_MAX)
+        return false;
+    return --page->pins == 0;
+}
+void heap_large_unpin(struct quire_heap *heap, struct heap_page *page); /* the last one: if it was freed meanwhile, it goes */
+/* A large block gets another size, or another place; false: a walk stands on it. */
+bool heap_resize_begin(struct heap_page *page);
+void heap_resize_end(struct heap_page *page, size_t asked_bytes);
+void heap_page_unpin(struct heap_local *local, struct heap_page *page); /* heap_page.c, inside the local: an empty one goes */
+void heap_walks_after_fork(void); /* after every heap's headers */
+
+#endif
