@@ -62,7 +62,7 @@ static bool is_boot(const void *p) {
 }
 
 static void next_find(void *to, const char *name) {
-    void *symbol = dlsym(RTLD_NEXT, name);
+    void *symbol = rec_next_symbol(name);
     memcpy(to, &symbol, sizeof symbol);
 }
 
@@ -109,12 +109,19 @@ static inline bool wanted(void) {
         .bp = *(const uintptr_t *)__builtin_frame_address(0)                                                           \
     }
 
+static REC_INLINE void look_when_due(uint64_t tick) {
+    if (REC_UNLIKELY(tick >= atomic_load_explicit(&rec_look_tick, memory_order_relaxed))) {
+        rec_look();
+    }
+}
+
 static REC_INLINE void put_alloc(struct rec_event event, const struct rec_frame frame) {
     struct rec_thread *thread = rec_thread_get();
     if (REC_LIKELY(thread != NULL)) {
         event.stack = rec_stack(thread, frame);
         event.tick = rec_tick_of(thread);
         rec_event_put(thread, event);
+        look_when_due(event.tick);
     }
 }
 
@@ -124,6 +131,7 @@ static REC_INLINE void put_release(unsigned kind, const void *p, uint64_t tick) 
     if (REC_LIKELY(thread != NULL)) {
         tick = tick != 0 ? tick : rec_tick_of(thread);
         rec_event_put(thread, (struct rec_event){.kind = kind, .address = (uintptr_t)p, .tick = tick});
+        look_when_due(tick);
     }
 }
 
