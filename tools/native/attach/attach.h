@@ -36,6 +36,7 @@ struct target {
     int memory;  // /proc/PID/mem
     struct object *objects;
     unsigned count;
+    uintptr_t entry;  // of the program: where its main thread's stack ends
     uintptr_t libc_base;
     struct elf_file *libc;
     uintptr_t place, place_end;  // room for the stub, behind an object's code

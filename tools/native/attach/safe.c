@@ -3,8 +3,8 @@
  * safe.c - may this thread be borrowed for a call of dlopen just now?
  *
  *   innermost                                                            outermost
- *   [ libc: a call that waits ] [ the program's own frames ........... ] [ libc: start of main or of a thread ]
- *     at a system call, called      nothing of libc, of an allocator,       at most two
+ *   [ libc: a call that waits ] [ the program's own frames ........... ] [ libc: start of main or of a thread ] [ entry ]
+ *     at a system call, called      nothing of libc, of an allocator,       at most two                          of main alone
  *     by the program: WAITING       of the loader, of the vdso
  *
  * Conditions, all of them:
@@ -28,6 +28,7 @@
 
 #define FRAMES_MAX  256u
 #define OUTER_MAX   2u
+#define ENTRY_BYTES 64u
 #define CS_64_BIT   0x33u
 
 static const char *const waiting_names[] = {
@@ -146,7 +147,10 @@ static bool is_good_stack(const struct target *target, const struct walk *walk) 
     if (inner == end || (inner > 0 && (!is_at_system_call(target, walk->pc[0]) || !is_waiting_call(walk->pc[inner - 1] - (inner > 1))))) {
         return false;
     }
-    for (unsigned outer = 0; outer < OUTER_MAX && kind_at(target, walk->pc[end - 1]) == OBJECT_LIBC; outer++) {
+    if (walk->pc[end - 1] - target->entry < ENTRY_BYTES) {
+        end--;
+    }
+    for (unsigned outer = 0; outer < OUTER_MAX && end > inner && kind_at(target, walk->pc[end - 1]) == OBJECT_LIBC; outer++) {
         end--;
     }
     for (unsigned i = inner; i < end; i++) {

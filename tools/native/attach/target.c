@@ -243,8 +243,22 @@ void target_read_maps(struct target *target, const char *library) {
     fclose(maps);
 }
 
+static void entry_read(struct target *target) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/auxv", (int)target->pid);
+    FILE *file = fopen(path, "re");
+    Elf64_auxv_t entry;
+    while (file != NULL && fread(&entry, sizeof entry, 1, file) == 1) {
+        target->entry = entry.a_type == AT_ENTRY ? (uintptr_t)entry.a_un.a_val : target->entry;
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+}
+
 void target_read(struct target *target, const char *library) {
     char path[64];
+    entry_read(target);
     snprintf(path, sizeof path, "/proc/%d/mem", (int)target->pid);
     target->memory = open(path, O_RDWR | O_CLOEXEC);
     target->objects = calloc(OBJECTS_MAX, sizeof *target->objects);

@@ -76,6 +76,9 @@ static struct hook {
 #define HOOKS (sizeof hooks / sizeof *hooks)
 
 bool rec_slots_start(void) {
+    if (slots.used > 0) {
+        rec_slots_restore();  // a child of a process that is recorded has them patched
+    }
     for (unsigned i = 0; i < HOOKS; i++) {
         hooks[i].next = (uintptr_t)rec_next_symbol(hooks[i].name);
     }
