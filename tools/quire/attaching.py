@@ -160,16 +160,13 @@ class Helper:
         self.process = process
         limit = (8 << 30) if limit_bytes is None else limit_bytes
         argv = [native.helper("quire-attach"), process.pid, native.helper(LIBRARY), path, round(duration_s * 1000), limit]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        errors = None if "QUIRE_ATTACH_HALT" in os.environ else subprocess.DEVNULL  # a test listens
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors}
         self.popen = subprocess.Popen([str(word) for word in argv], text=True, errors="replace", **pipes)
 
     def line(self):
-        """The next thing it says, empty at its end; where a test made it wait is said on."""
-        said = self.popen.stdout.readline().strip()
-        while said.startswith("at "):
-            ui.note(said)
-            said = self.popen.stdout.readline().strip()
-        return said
+        """The next thing it says, empty at its end."""
+        return self.popen.stdout.readline().strip()
 
     def attached(self):
         """Until it records: how many slots lead to the recorder."""

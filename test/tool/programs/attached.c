@@ -4,8 +4,8 @@
  *
  *   attached serve            prints its port; a thread a connection, and beside them threads that allocate, load and unload a
  *                             library, start a process, and are interrupted by a timer
- *   attached ask PORT COUNT   COUNT requests (0: until standard input ends) over CLIENTS connections, each made anew every 200;
- *                             prints how many were answered, and ends with status 1 when one was not, or was answered wrongly
+ *   attached ask PORT COUNT [US]   COUNT requests (0: until standard input ends) over CLIENTS connections, each made anew every 200, with a
+ *                             pause of so many microseconds; prints how many were answered, and ends with status 1 when one was not, or wrongly
  *
  * A request is a number; its answer is the number times three, by way of blocks that one thread allocates and another frees.
  */
@@ -141,6 +141,7 @@ static int serve(void) {
 /* --- clients --- */
 
 static int port;
+static useconds_t pause_us;
 static unsigned long wanted, answered, failed;
 static volatile int over;
 
@@ -169,6 +170,9 @@ static void *ask_many(void *unused) {
             } else if (!ask_one(stream, fd, number)) {
                 __sync_add_and_fetch(&failed, 1);
             }
+            if (pause_us > 0) {
+                usleep(pause_us);
+            }
         }
         if (stream == NULL) {
             __sync_add_and_fetch(&failed, 1);
@@ -183,11 +187,12 @@ int main(int argc, char **argv) {
     if (argc == 2) {
         return serve();
     }
-    if (argc != 4) {
+    if (argc < 4) {
         return 2;
     }
     port = atoi(argv[2]);
     wanted = strtoul(argv[3], NULL, 10);
+    pause_us = argc > 4 ? (useconds_t)atoi(argv[4]) : 0;
     pthread_t thread[CLIENTS];
     for (int i = 0; i < CLIENTS; i++) {
         pthread_create(&thread[i], NULL, ask_many, NULL);

@@ -9,7 +9,7 @@
  *
  * What it says, a line each on standard output: "attached SLOTS", then "ended" or "gone"; or "refused", what, why and a fix, exit status 3.
  * SIGINT and its like are the tool's to handle: it closes our standard input.
- * QUIRE_ATTACH_HALT=STEP[:N] makes it say "at STEP" and wait there for ever, the N-th time: tests kill it then.
+ * QUIRE_ATTACH_HALT=STEP[:N] makes it say "at STEP" on standard error and wait there for ever, the N-th time: tests kill it then.
  * Not here: which processes can be attached to at all (tools/quire/attaching.py).
  */
 #include <errno.h>
@@ -50,8 +50,7 @@ void step(const char *name) {
     if (wanted[bytes] == ':' && passed < strtoul(wanted + bytes + 1, NULL, 10)) {
         return;
     }
-    printf("at %s\n", full);
-    fflush(stdout);
+    fprintf(stderr, "at %s\n", wanted);
     for (;;) {
         pause();
     }
@@ -75,8 +74,10 @@ static bool is_recording(const struct target *target, const struct attach_area *
     return area->state == ATTACH_RECORDING && area->pid == (uint32_t)target->pid;
 }
 
+/* Also a zombie, and a process that executes another program now. */
 static bool is_gone(const struct target *target) {
-    return kill(target->pid, 0) != 0 && errno == ESRCH;
+    unsigned char byte;
+    return !target_get(target, target->libc_base, &byte, 1);
 }
 
 /* Whether somebody else's recording is under way that nobody looks after any more. */
