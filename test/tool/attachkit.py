@@ -12,6 +12,7 @@ Not here: the tests.
 """
 
 import contextlib
+import functools
 import os
 import pathlib
 import re
@@ -142,13 +143,19 @@ def mappings(pid):
     return found
 
 
+@functools.lru_cache
+def offsets():
+    """Where they are in the library."""
+    listed = subprocess.run(["nm", LIBRARY], check=True, capture_output=True, text=True).stdout
+    return {int(address, 16) for address, name in re.findall(r"^([0-9a-f]+) t (\w+)$", listed, re.MULTILINE) if name in FAMILY}
+
+
 def hooks(pid):
     """Where the recorder's functions of malloc's family are in a process; empty: it is not loaded."""
     base = [start for start, _, _, path in mappings(pid) if path == str(LIBRARY)]
     if not base:
         return set()
-    listed = subprocess.run(["nm", LIBRARY], check=True, capture_output=True, text=True).stdout
-    return {base[0] + int(address, 16) for address, name in re.findall(r"^([0-9a-f]+) t (\w+)$", listed, re.MULTILINE) if name in FAMILY}
+    return {base[0] + offset for offset in offsets()}
 
 
 def patched(pid):
@@ -168,4 +175,4 @@ def wait_until(condition):
     until_s = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < until_s
-        time.sleep(0.02)
+        time.sleep(0.1)

@@ -14,6 +14,7 @@ import re
 import struct
 import subprocess
 
+import elf
 import native
 import stops
 import ui
@@ -120,9 +121,10 @@ def _check_place(process):
 def _check_program(process):
     size, machine = process.machine()
     if size != b"\2" or machine != EM_X86_64:
-        refuse(process, "it is no x86-64 program", "this version attaches to x86-64 alone", "")
+        refuse(process, "it is no x86-64 program", "this version attaches to x86-64 alone", "build it for x86-64")
     mapped = process.mapped()
-    if any(name.startswith("ld-musl") for name in mapped):
+    file = elf.read(f"/proc/{process.pid}/exe")
+    if file and "ld-musl" in file.interpreter:
         refuse(process, "it runs on musl, not on glibc", "", "build it for glibc")
     if not any(name == "libc.so.6" or name.startswith("libc-2.") for name in mapped):
         refuse(process, "it is a static program", "no loader is in it that could load the recorder", "link it dynamically (without -static)")

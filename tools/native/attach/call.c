@@ -71,7 +71,7 @@ static struct user_regs_struct home_of(const struct thread *thread) {
 static size_t xsave_bytes(void) {
     unsigned a = 0, b = 0, c = 0, d = 0;
     if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c >> 27 & 1) == 0 || __get_cpuid_count(0xd, 0, &a, &b, &c, &d) == 0) {
-        refuse("this processor cannot keep its vector registers by xsave", "", "");
+        refuse("this processor cannot keep its vector registers by xsave", "it is too old", "start it under quire record");
     }
     return b;
 }
@@ -109,7 +109,7 @@ static void data_functions(struct attach_stub_data *data, const struct target *t
         data->dlopen_flags |= DLOPEN_MODE;
     }
     if (data->errno_location == 0 || data->dlopen == 0 || data->dlsym == 0) {
-        refuse("its libc has no dlopen", "", "");
+        refuse("its libc has no dlopen", "its file is stripped of its names, or very old", "start it under quire record");
     }
 }
 
@@ -204,7 +204,7 @@ bool call_make(struct target *target, struct threads *threads, struct thread *th
     call->result = -ENOMEM;  // what is not reported: there was no memory for a stack
     if (!stub_write(target, thread, &home, call)) {
         threads_release(threads, NULL);
-        refuse("the code for it cannot be written into the process", strerror(errno), "");
+        refuse("the code for it cannot be written into the process", strerror(errno), "start it under quire record");
     }
     step("written");
     away.rbx = target->place;

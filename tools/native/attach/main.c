@@ -101,7 +101,7 @@ static void forbidden(int code) {
     if (code == EPERM || code == EACCES) {
         refuse("forbidden", strerror(code), "");  // the tool knows whose process it is, and what forbids it
     }
-    refuse("its threads cannot be stopped", strerror(code), "");
+    refuse("its threads cannot be stopped", strerror(code), "start it under quire record");
 }
 
 /* A thread that may be borrowed, all of them stopped; NULL: none came to a safe place, all go on. */
@@ -142,7 +142,7 @@ static struct thread *borrow(struct target *target, struct threads *threads, con
 
 static void room_check(const struct target *target, const struct call *call) {
     if (target->place_end - target->place < call_room(call)) {
-        refuse("there is no room in it for the code that loads the recorder", "no object has that many zeros behind its code", "");
+        refuse("there is no room in it for the code that loads the recorder", "no object has that many zeros behind its code", "give the trace a shorter name, or start it under quire record");
     }
 }
 
@@ -150,13 +150,13 @@ static void begin_result(const struct call *call) {
     char why[320];
     if (call->result == ATTACH_NOT_LOADED) {
         snprintf(why, sizeof why, "its loader says: %s", call->why[0] != '\0' ? call->why : "nothing");
-        refuse("the recorder cannot be loaded into it", why, "");
+        refuse("the recorder cannot be loaded into it", why, "start it under quire record");
     }
     if (call->result == -EBUSY) {
         refuse("it is being recorded already", "another quire record --pid holds it", "wait for that one");
     }
     if (call->result == -ENOENT) {
-        refuse("nothing in it calls malloc through the loader's slots", "its malloc is linked into it, or it never calls one", "");
+        refuse("nothing in it calls malloc through the loader's slots", "its malloc is linked into it, or it never calls one", "build it with libc's malloc");
     }
     if (call->result < 0) {
         snprintf(why, sizeof why, "%s", strerror((int)-call->result));
@@ -169,14 +169,14 @@ static void begin(struct target *target, struct call *call) {
     struct thread *thread = borrow(target, &threads, call->library);
     if (thread == NULL) {
         if (is_gone(target)) {
-            refuse("it has ended", "", "");
+            refuse("it has ended", "while a safe place was waited for", "quire record -- PROGRAM");
         }
         refuse("none of its threads came to a safe place within 5 s", "each was inside libc, the loader or an allocator, or its stack cannot be walked",
                "try again, or start it under quire record");
     }
     if (!call_make(target, &threads, thread, call)) {
         if (is_gone(target)) {
-            refuse("it ended meanwhile", "", "");
+            refuse("it ended meanwhile", "while the recorder was loaded", "quire record -- PROGRAM");
         }
         refuse("the thread that loads the recorder does not come back", "it waits for a lock of the loader, and goes on by itself", "try again later");
     }

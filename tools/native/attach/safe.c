@@ -77,7 +77,7 @@ void safe_start(const struct target *target) {
     safe.dwfl = dwfl_begin(&callbacks);
     if (safe.dwfl == NULL || dwfl_linux_proc_report(safe.dwfl, target->pid) != 0 || dwfl_report_end(safe.dwfl, NULL, NULL) != 0 ||
         dwfl_linux_proc_attach(safe.dwfl, target->pid, true) < 0) {
-        refuse("its stacks cannot be walked", dwfl_errmsg(-1), "");
+        refuse("its stacks cannot be walked", dwfl_errmsg(-1), "start it under quire record");
     }
 }
 

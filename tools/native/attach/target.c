@@ -232,7 +232,7 @@ void target_read_maps(struct target *target, const char *library) {
     snprintf(path, sizeof path, "/proc/%d/maps", (int)target->pid);
     FILE *maps = fopen(path, "re");
     if (maps == NULL) {
-        refuse("its memory cannot be looked at", strerror(errno), "");
+        refuse("its memory cannot be looked at", strerror(errno), "start it under quire record");
     }
     target->count = 0;
     target->place = target->place_end = 0;
@@ -262,8 +262,11 @@ void target_read(struct target *target, const char *library) {
     snprintf(path, sizeof path, "/proc/%d/mem", (int)target->pid);
     target->memory = open(path, O_RDWR | O_CLOEXEC);
     target->objects = calloc(OBJECTS_MAX, sizeof *target->objects);
+    if (target->memory < 0 && (errno == EACCES || errno == EPERM)) {
+        refuse("forbidden", strerror(errno), "");
+    }
     if (target->memory < 0 || target->objects == NULL) {
-        refuse("its memory cannot be reached", strerror(errno), "");
+        refuse("its memory cannot be reached", strerror(errno), "start it under quire record");
     }
     target_read_maps(target, library);
     if (target->libc == NULL || target->libc->symbols == NULL) {
