@@ -54,6 +54,13 @@ class Process:
         found = re.findall(r"^[0-9a-f]+-\S+ \S+ \S+ \S+ \S+\s+(/.*)$", self._read("maps"), re.MULTILINE)
         return {os.path.basename(path.removesuffix(" (deleted)")) for path in found}
 
+    @property
+    def hides_blocks(self):
+        """Whether it is CPython with its own allocator for small blocks."""
+        with open(f"/proc/{self.pid}/environ", "rb") as file:
+            is_told = b"PYTHONMALLOC=malloc" in file.read().split(b"\0")
+        return os.path.basename(os.readlink(f"/proc/{self.pid}/exe")).startswith("python") and not is_told
+
     def machine(self):
         """Class and machine of its program file."""
         with open(f"/proc/{self.pid}/exe", "rb") as file:

@@ -90,6 +90,8 @@ def attach(args):
     process = attaching.check(args.pid)
     path = tracefile.output_path(args, process.name)
     tracefile.clear(path, args.force)
+    if process.hides_blocks:
+        ui.note("CPython's own allocator hides small blocks: they are seen where it was started with PYTHONMALLOC=malloc")
     try:
         ended = attaching.record(process, path, args.duration or 0, args.limit_bytes)
     except EnvironmentLacks:
