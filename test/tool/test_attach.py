@@ -40,6 +40,24 @@ int main(void) {
     for (;;) pause();
 }
 """
+BATCHES = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+static char *volatile kept[64];
+int main(void) {
+    for (int go = getchar(); go != EOF; go = getchar()) {
+        struct timespec from, to;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
+        for (unsigned i = 0; i < 200000; i++) { free(kept[i % 64]); kept[i % 64] = malloc(16 + i % 500); }
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
+        printf("%ld\\n", (to.tv_sec - from.tv_sec) * 1000000000L + to.tv_nsec - from.tv_nsec);
+        fflush(stdout);
+    }
+    return 0;
+}
+"""
 PAUSES = """
 #include <unistd.h>
 int main(void) { for (;;) pause(); }
@@ -82,12 +100,14 @@ def test_a_busy_server_is_recorded_and_goes_on_as_it_was(server, tmp_path):
     assert facts(tmp_path / "again.qtr")["allocations"] < about["allocations"]
 
 
-def test_an_attached_trace_is_read_by_replay_and_advise_which_say_what_it_holds(tmp_path):
+def test_an_attached_trace_is_read_by_replay_report_and_advise_which_say_what_it_holds(tmp_path):
     with Process("perl", "-e", 'while (1) { my @a = map { "x" x $_ } 1 .. 20; select(undef, undef, undef, 0.002) }') as perl:
         assert record(tmp_path, perl.pid, "--duration", "150ms", "-o", "t.qtr").returncode == 0
-    for words in (["replay", "--rounds", 1, "--allocator", "libc"], ["advise"]):
+    for words in (["replay", "--rounds", 1, "--allocator", "libc"], *([["advise"]] if LONG else [])):
         done = quire(tmp_path, *words, "t.qtr")
         assert done.returncode == 0 and "a process that ran before and after" in done.stdout, done.stderr + done.stdout
+    assert quire(tmp_path, "report", "--no-replay", "-o", "r.html", "t.qtr").returncode == 0
+    assert "The trace holds" in (tmp_path / "r.html").read_text()
 
 
 def test_a_process_that_never_allocates_has_its_slots_back_too_and_control_c_ends_the_recording(tmp_path):
@@ -235,10 +255,10 @@ def test_two_hundred_times_at_random_moments_a_server_under_load_lives_and_loses
 
 
 @pytest.mark.skipif(not LONG, reason="QUIRE_TEST_LONG=1: what it costs")
-def test_recording_takes_at_most_twice_the_cpu_time_and_nothing_is_left_of_that_afterwards(built, tmp_path):
+def test_recording_a_server_takes_at_most_twice_the_cpu_time(built, tmp_path):
     with Server(built) as plain, Server(built) as other:
 
-        def against_plain(rounds=41):
+        def against_plain(rounds):
             """CPU time of the same requests, the one's by the other's; in turn, and each first every other time."""
             ratios = []
             for i in range(rounds):
@@ -247,14 +267,36 @@ def test_recording_takes_at_most_twice_the_cpu_time_and_nothing_is_left_of_that_
                 ratios.append(used_s[other] / used_s[plain])
             return statistics.median(ratios)
 
-        against_plain(4)  # heaps have grown
-        before = against_plain()
+        against_plain(6)  # heaps have grown
+        before = against_plain(31)
         recording = Recording(tmp_path, other.pid, "-o", "t.qtr").until("until Ctrl-C")
-        during = against_plain() / before
+        during = against_plain(31) / before
         recording.popen.send_signal(signal.SIGINT)
         assert recording.end() == 0
-        for i in range(20):
-            assert record(tmp_path, other.pid, "--duration", "20ms", "-o", f"{i}.qtr").returncode == 0
-        after = against_plain() / before
-    print(f"CPU time while recording {during:.2f}, afterwards {after:.3f}")
-    assert during < 2 and after < 1.05
+    print(f"CPU time while recording {during:.2f}")
+    assert during < 2
+
+
+@pytest.mark.skipif(not LONG, reason="QUIRE_TEST_LONG=1: what it costs")
+def test_nothing_is_left_of_the_cost_afterwards(tmp_path):
+    program = build(tmp_path, BATCHES, "batches")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
+    with subprocess.Popen([program], **pipes) as run:
+
+        def least_ns():
+            """Of many batches the one that was disturbed least."""
+            found = []
+            for _ in range(150):
+                run.stdin.write("x")
+                run.stdin.flush()
+                found.append(int(run.stdout.readline()))
+            return min(found)
+
+        least_ns()
+        before = least_ns()
+        for i in range(10):
+            assert record(tmp_path, run.pid, "--duration", "20ms", "-o", f"{i}.qtr").returncode == 0
+        after = least_ns()
+        run.stdin.close()
+    print(f"a batch took {before / 1e6:.3f} ms before, {after / 1e6:.3f} ms afterwards: {after / before:.3f}")
+    assert after < 1.03 * before

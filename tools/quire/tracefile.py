@@ -85,10 +85,8 @@ def begun_late(facts):
     if not facts.get("attached"):
         return ""
     frees = facts.get("unknown_frees", 0)
-    return (
-        f"{facts['wall_s']:.1f} s of a process that ran before and after: blocks from before are not counted, nor {'is' if frees == 1 else 'are'} "
-        f"the {frees:,} free{'s' * (frees != 1)} of such"
-    )
+    of_such = f" (frees of such: {frees:,})" if frees else ""
+    return f"{facts['wall_s']:.1f} s of a process that ran before and after: blocks from before are not counted{of_such}"
 
 
 def add_wrapper_option(parser):

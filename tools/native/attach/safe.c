@@ -32,6 +32,7 @@
 #define CS_64_BIT   0x33u
 
 static const char *const waiting_names[] = {
+    "_IO_default_uflow", "_IO_file_underflow", "_IO_getc", "__overflow", "__uflow", "__underflow",  // getchar jumps into these
     "accept", "accept4", "clock_nanosleep", "connect", "epoll_pwait", "epoll_pwait2", "epoll_wait", "fdatasync", "fflush", "fgetc",
     "fgets", "flock", "fputs", "fread", "fsync", "fwrite", "getc", "getchar", "io_getevents", "msgrcv", "msgsnd", "nanosleep", "pause",
     "poll", "__poll_chk", "ppoll", "__ppoll_chk", "pread", "pread64", "pselect", "pthread_barrier_wait", "pthread_clockjoin_np",
