@@ -106,8 +106,9 @@ def test_an_attached_trace_is_read_by_replay_report_and_advise_which_say_what_it
     for words in (["replay", "--rounds", 1, "--allocator", "libc"], *([["advise"]] if LONG else [])):
         done = quire(tmp_path, *words, "t.qtr")
         assert done.returncode == 0 and "a process that ran before and after" in done.stdout, done.stderr + done.stdout
-    assert quire(tmp_path, "report", "--no-replay", "-o", "r.html", "t.qtr").returncode == 0
-    assert "The trace holds" in (tmp_path / "r.html").read_text()
+    if LONG:
+        assert quire(tmp_path, "report", "--no-replay", "-o", "r.html", "t.qtr").returncode == 0
+        assert "The trace holds" in (tmp_path / "r.html").read_text()
 
 
 def test_a_process_that_never_allocates_has_its_slots_back_too_and_control_c_ends_the_recording(tmp_path):
