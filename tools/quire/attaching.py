@@ -49,10 +49,13 @@ class Process:
         words = self.status.get(name, "").split()
         return int(words[0], base) if words else 0
 
+    def paths(self):
+        """Files that it has mapped; "PATH (deleted)" where another one is there now."""
+        return set(re.findall(r"^[0-9a-f]+-\S+ \S+ \S+ \S+ \S+\s+(/.*)$", self._read("maps"), re.MULTILINE))
+
     def mapped(self):
-        """Names of the files that it has mapped."""
-        found = re.findall(r"^[0-9a-f]+-\S+ \S+ \S+ \S+ \S+\s+(/.*)$", self._read("maps"), re.MULTILINE)
-        return {os.path.basename(path.removesuffix(" (deleted)")) for path in found}
+        """Their names."""
+        return {os.path.basename(path.removesuffix(" (deleted)")) for path in self.paths()}
 
     @property
     def hides_blocks(self):
@@ -135,8 +138,16 @@ def _check_program(process):
         refuse(process, "it runs on musl, not on glibc", "", "build it for glibc")
     if not any(name == "libc.so.6" or name.startswith("libc-2.") for name in mapped):
         refuse(process, "it is a static program", "no loader is in it that could load the recorder", "link it dynamically (without -static)")
+    others = [path for path in process.paths() if os.path.basename(path).startswith(LIBRARY) and path != library()]
+    if others:
+        refuse(process, "another build of the recorder is in it", f"an earlier recording has loaded {others[0]}", "restart the program")
     if PRELOADED in mapped:
         refuse(process, "it is being recorded already", f"it was started with {PRELOADED}", "wait for its end")
+
+
+def library():
+    """The recorder, by the name under which the kernel shows it."""
+    return os.path.realpath(native.helper(LIBRARY))
 
 
 def _forbidden(process):
@@ -168,7 +179,7 @@ class Helper:
     def __init__(self, process, path, duration_s, limit_bytes):
         self.process = process
         limit = (8 << 30) if limit_bytes is None else limit_bytes
-        argv = [native.helper("quire-attach"), process.pid, native.helper(LIBRARY), path, round(duration_s * 1000), limit]
+        argv = [native.helper("quire-attach"), process.pid, library(), path, round(duration_s * 1000), limit]
         errors = None if "QUIRE_ATTACH_HALT" in os.environ else subprocess.DEVNULL  # a test listens
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors}
         self.popen = subprocess.Popen([str(word) for word in argv], text=True, errors="replace", **pipes)

@@ -164,7 +164,7 @@ static void begin_result(const struct call *call) {
     }
 }
 
-static void begin(struct target *target, struct call *call) {
+static void begin_once(struct target *target, struct call *call) {
     struct threads threads;
     struct thread *thread = borrow(target, &threads, call->library);
     if (thread == NULL) {
@@ -180,8 +180,19 @@ static void begin(struct target *target, struct call *call) {
         }
         refuse("the thread that loads the recorder does not come back", "it waits for a lock of the loader, and goes on by itself", "try again later");
     }
-    begin_result(call);
     target_read_maps(target, call->library);
+}
+
+/* As often as the one who recorded turns out to be dead: its thread may have come home only after we looked. */
+static void begin(struct target *target, struct call *call, struct attach_order *order) {
+    for (unsigned tries = 0; tries < 3; tries++) {
+        order->takes_over = is_orphaned(target);
+        begin_once(target, call);
+        if (call->result != -EBUSY) {
+            break;
+        }
+    }
+    begin_result(call);
 }
 
 /* Until time is over or we are told; beats meanwhile. */
@@ -253,8 +264,7 @@ int main(int argc, char **argv) {
     struct call call = {.library = argv[2], .function = ATTACH_BEGIN, .order = order, .order_bytes = bytes};
     target_read(&target, argv[2]);
     room_check(&target, &call);
-    order->takes_over = is_orphaned(&target);
-    begin(&target, &call);
+    begin(&target, &call, order);
     struct attach_area area;
     printf("attached %u\n", area_read(&target, &area) ? area.slots : 0);
     fflush(stdout);
