@@ -132,6 +132,7 @@ def killed_at(server, folder, step):
     """Everything of ours is killed at that step; then another recording works, and leaves nothing."""
     recording = Recording(folder, server.pid, "--duration", "300ms", "-o", "t.qtr", "-f", halt=step).until(f"at {step}")
     recording.kill()
+    wait_until(lambda: not attaching.Process(server.pid).number("TracerPid"))  # the kernel has let it go
     done = record(folder, server.pid, "--duration", "100ms", "-o", "after.qtr", "-f")
     assert server.lives and done.returncode == 0, f"{step}: {done.stderr}"
     assert patched(server.pid) == 0, step
