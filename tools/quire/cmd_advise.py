@@ -90,6 +90,7 @@ def text(recording, mixed, rows, limit):
         f"  {ui.count(planned['allocs'])} allocations, {ui.count(len(rows))} call site{'s' * (len(rows) != 1)}, "
         f"at most {ui.size(planned['peak_live_bytes'])} live",
     ]
+    lines += [f"  note: {said}" for said in [recording.begun_late] if said]
     if recording.facts.get("note"):
         lines.append(f"  note: {ui.printable(recording.facts['note'])}")
     lines += [""] + render.classes_text(rows, mixed)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: MIT
 """
-cmd_record.py - `quire record -- PROGRAM`: the program as it is, with the tracer watching.
+cmd_record.py - `quire record -- PROGRAM`: the program as it is, with the tracer watching; `--pid PID`: one that runs already, for a while.
 
-The program keeps its own input and output, and its exit status becomes ours.
-Not here: what the trace says (cmd_advise.py, cmd_replay.py).
+A program keeps its own input and output, and its exit status becomes ours. A process that we attached to goes on when we end.
+Not here: what the trace says (cmd_advise.py, cmd_replay.py), attaching (attaching.py).
 """
 
 import os
 
+import attaching
 import launch
 import options
 import own
@@ -20,7 +21,10 @@ HELP = "run a program and keep a trace of its allocations (measured: 1.1 to 2 ti
 TAKES_PROGRAM = True
 EPILOG = """The trace is NAME.qtr in this directory unless -o says otherwise; further processes of the program
 get NAME.qtr.PID. Exit: the program's own status; 128+n when signal n ended it; 126, 127 when it cannot be run;
-3 when it cannot be traced."""
+3 when it cannot be traced.
+With --pid: 0 when it was recorded, also until Ctrl-C; 3 when it cannot be. The process goes on in every case, also when quire is
+killed: then recording ends within 3 s.
+Blocks that lived before are not in the trace, and their frees are counted as unknown."""
 
 # The header's page and two blocks: what a trace takes at once (tools/native/record/file.c).
 TRACE_BYTES_MIN = os.sysconf("SC_PAGE_SIZE") + (128 << 10)
@@ -28,6 +32,8 @@ TRACE_BYTES_MIN = os.sysconf("SC_PAGE_SIZE") + (128 << 10)
 
 def add_arguments(parser):
     """Options of `record`."""
+    parser.add_argument("--pid", type=options.at_least(1), metavar="PID", help="record the process with this number, which runs already and goes on afterwards")
+    parser.add_argument("--duration", type=options.seconds, metavar="TIME", help="with --pid: for so long, as 30s or 2m (default: until Ctrl-C)")
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="the trace (default: PROGRAM.qtr, made unique)"
     )
@@ -41,7 +47,11 @@ def add_arguments(parser):
 
 
 def run(args):
-    """Records one run."""
+    """Records one run, or a stretch of one."""
+    if args.pid:
+        return attach(args)
+    if args.duration:
+        raise UsageError("--duration belongs to --pid: a program that is started here is recorded to its end", fix="quire record --pid PID --duration 30s")
     if not args.program:
         raise UsageError("no program to record", fix="quire record -- PROGRAM ARGS")
     target = targets.resolve(args.program)
@@ -65,7 +75,36 @@ def run(args):
             "free some space or give another place: -o /var/tmp/program.qtr",
         )
     for one in found:
-        ui.note(f"trace: {tracefile.shown(one)} ({ui.size(os.path.getsize(one))})")
-        if tracefile.stopped(one):
-            ui.note(f"  it holds only the beginning: {tracefile.stopped(one)}")
+        say(one)
     return launch.exit_code(ran.status)
+
+
+def say(path):
+    """A trace that is there."""
+    ui.note(f"trace: {tracefile.shown(path)} ({ui.size(os.path.getsize(path))})")
+    if tracefile.stopped(path):
+        ui.note(f"  it holds only the beginning: {tracefile.stopped(path)}")
+
+
+def attach(args):
+    """Records a process that runs."""
+    if args.program:
+        raise UsageError("--pid records a process that runs, and a program is named beside it", fix=f"quire record --pid {args.pid}")
+    process = attaching.check(args.pid)
+    path = tracefile.output_path(args, process.name)
+    tracefile.clear(path, args.force)
+    if process.hides_blocks:
+        ui.note("CPython's own allocator hides small blocks: they are seen where it was started with PYTHONMALLOC=malloc")
+    try:
+        ended = attaching.record(process, path, args.duration or 0, args.limit_bytes)
+    except EnvironmentLacks:
+        if os.path.exists(path):  # was not there before
+            os.unlink(path)
+        raise
+    if ended == "gone":
+        ui.note(f"{process.name} ({process.pid}) has ended")
+    elif ended != "ended":
+        ui.note("it could not be told that this is the end: its recorder ends by itself within 3 s, at its next malloc")
+    for one in tracefile.family(path)[:1]:
+        say(one)
+    return 0

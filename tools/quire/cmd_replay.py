@@ -92,7 +92,7 @@ def run(args):
     what = ui.printable(recording.command)
     plural = "s" * (series.rounds != 1)
     head = f"{what}: {ui.count(series.ops())} operations, {series.rounds} round{plural}; {measure.interval_kind(series.rounds)}"
-    notes = [f"  note: {ui.printable(note)}" for note in [recording.facts.get("note")] if note]
+    notes = [f"  note: {ui.printable(note)}" for note in [recording.begun_late, recording.facts.get("note")] if note]
     rows = [[r[0], r[1], r[4]] for r in render.allocator_rows(outcome)]
     table = ui.table(["allocator", "ns per operation", "peak memory"], rows)
     print("\n".join(ui.fit([ui.bold(head)] + notes) + table))

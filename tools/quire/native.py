@@ -4,8 +4,8 @@ native.py - where the C helpers live, and how they are called.
 
     $QUIRE_BUILD_DIR/tools  ->  CHECKOUT/build/release/tools  ->  PREFIX/libexec/quire      first that has the helper
 
-Helpers: quire-analyse, quire-plan, quire-replay, quire-demo, quire-launch, quire-witness, quire-pace, quire-own, libquire-record.so,
-libquire-sample.so, libquire-swap.so.
+Helpers: quire-analyse, quire-plan, quire-replay, quire-demo, quire-launch, quire-witness, quire-pace, quire-own, quire-attach,
+libquire-record.so, libquire-attach.so, libquire-sample.so, libquire-swap.so.
 Not here: what their output means.
 """
 

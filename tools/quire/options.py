@@ -4,6 +4,7 @@ options.py - numbers on the command line, with what they may be.
 
     parser.add_argument("--sites", type=options.at_least(1))               --sites -3          ->  usage error, exit 2
     parser.add_argument("--limit-bytes", type=options.size(1 << 20))       --limit-bytes 512M  ->  536870912
+    parser.add_argument("--duration", type=options.seconds)                --duration 2m       ->  120.0
 
 Not here: which options there are (cmd_*.py), --rounds and --time-limit (measure.check_limits).
 """
@@ -28,6 +29,8 @@ def at_least(least):
 
 
 SIZE = re.compile(r"^([0-9]+)([KMGT]?)$")
+TIME = re.compile(r"^([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|)$")
+TIME_UNITS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "h": 3600}
 UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 
 
@@ -44,3 +47,12 @@ def size(least):
         return value
 
     return number
+
+
+def seconds(text):
+    """For argparse's `type`: a time above 0, as 30, 30s, 500ms or 2m; in seconds."""
+    found = TIME.match(text)
+    value = float(found[1]) * TIME_UNITS[found[2]] if found else 0
+    if value <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time above 0: a number, then ms, s, m or h")
+    return value

@@ -62,6 +62,11 @@ class Recording:
         return [file for file, count in found.items() if 100 * count >= total]
 
     @property
+    def begun_late(self):
+        """What a reader must know of a recording that began in a running process; else empty."""
+        return begun_late(self.facts)
+
+    @property
     def command(self):
         """The recorded command line as one string."""
         command = self.facts.get("command", "")
@@ -73,6 +78,15 @@ class Recording:
         command = self.facts.get("command", "")
         words = command if isinstance(command, list) else command.split()
         return os.path.basename(words[0]) if words else "?"
+
+
+def begun_late(facts):
+    """A sentence on a trace that began in a running process; else empty."""
+    if not facts.get("attached"):
+        return ""
+    frees = facts.get("unknown_frees", 0)
+    of_such = f" (frees of such: {frees:,})" if frees else ""
+    return f"{facts['wall_s']:.1f} s of a process that ran before and after: blocks from before are not counted{of_such}"
 
 
 def add_wrapper_option(parser):

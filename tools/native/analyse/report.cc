@@ -63,14 +63,15 @@ void facts_write(const Report &report, FILE *to) {
     std::fprintf(to, "    %s, %s, %s,\n", member("unknown_frees", totals.unknown_frees).c_str(),
                  member("missed_frees", totals.missed_frees).c_str(), member("threads", totals.threads).c_str());
     std::fprintf(to, "    \"wall_s\": %s, \"cpu_s\": %s, %s,\n", seconds(wall_ns).c_str(),
-                 seconds(header->cpu_ns).c_str(), member("peak_rss_bytes", header->peak_rss_bytes).c_str());
+                 seconds(header->cpu_ns - std::min(header->cpu_ns, header->cpu_ns_before)).c_str(), member("peak_rss_bytes", header->peak_rss_bytes).c_str());
     std::fprintf(to, "    %s, %s, %s,\n", member("peak_live_bytes", totals.peak_live_bytes).c_str(),
                  member("peak_live_objects", totals.peak_live).c_str(),
                  member("live_bytes_at_end", totals.live_bytes).c_str());
     std::fprintf(to, "    \"exit_status\": %s,\n", header->exit_known == 1 ? std::to_string(header->exit_status).c_str() : "null");
-    std::fprintf(to, "    %s, %s, \"exited\": %s, \"complete\": %s,\n    \"note\": %s\n  },\n",
+    std::fprintf(to, "    %s, %s, \"attached\": %s, \"exited\": %s, \"complete\": %s,\n    \"note\": %s\n  },\n",
                  member("unknown_stacks", header->unknown_stacks).c_str(),
-                 member("lost_events", header->lost_events).c_str(), header->state == QTR_EXITED ? "true" : "false",
+                 member("lost_events", header->lost_events).c_str(), header->cpu_ns_before > 0 ? "true" : "false",
+                 header->state == QTR_EXITED ? "true" : "false",
                  qtr_complete(report.reader) ? "true" : "false", quoted(note).c_str());
 }
 

@@ -219,8 +219,9 @@ int rec_file_open(void) {
     }
     if (rc == 0) {
         rc = reserve(file.descriptor, 0, file.page_bytes);
+        int fixed = rec_header != NULL ? MAP_FIXED : 0;  // an ended recording's place
         void *page = rc != 0 ? MAP_FAILED
-                             : mmap(NULL, file.page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.descriptor, 0);
+                             : mmap(rec_header, file.page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | fixed, file.descriptor, 0);
         if (page != MAP_FAILED) {
             header_fill(page);
             rec_header = page;
@@ -234,6 +235,15 @@ int rec_file_open(void) {
     return rc;
 }
 
+static void descriptor_close(void) {
+    struct stat now;
+    if (file.descriptor >= 0 && fstat(file.descriptor, &now) == 0 && now.st_dev == file.device &&
+        now.st_ino == file.inode) {
+        close(file.descriptor);
+    }
+    file.descriptor = -1;
+}
+
 void rec_file_forget(void) {
     for (unsigned i = 0; i < file.mapped_count; i++) {
         munmap(file.mapped[i], QTR_LIVE_BLOCK_BYTES);
@@ -243,12 +253,25 @@ void rec_file_forget(void) {
         munmap(rec_header, file.page_bytes);
         rec_header = NULL;
     }
-    struct stat now;
-    if (file.descriptor >= 0 && fstat(file.descriptor, &now) == 0 && now.st_dev == file.device &&
-        now.st_ino == file.inode) {
-        close(file.descriptor);
+    descriptor_close();
+}
+
+/* A thread may be in the middle of an event: its stores still reach memory, but no file. */
+static void become_memory(void *mapped, size_t bytes) {
+    mmap(mapped, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+void rec_file_end(void) {
+    for (unsigned i = 0; i < file.mapped_count; i++) {
+        become_memory(file.mapped[i], QTR_LIVE_BLOCK_BYTES);
     }
-    file.descriptor = -1;
+    file.mapped_count = 0;
+    become_memory(rec_header, file.page_bytes);
+    rec_header->stop = QTR_STOP_FILE_LOST;  // who comes late stops there
+    descriptor_close();
+    madvise(file.zstd_memory, file.zstd_bytes, MADV_DONTNEED);  // begins anew with the next file
+    madvise(file.out, PACKED_BYTES_MAX, MADV_DONTNEED);
+    file.pack_ticks = file.plain = 0;
 }
 
 /* Fill up to the next OS page with a pad block, so that what follows can be mapped. */
@@ -272,7 +295,7 @@ static int pad_to_page(int fd) {
     return rc;
 }
 
-struct qtr_live *rec_file_live_block(void) {
+struct qtr_live *rec_file_live_block(struct qtr_live *at) {
     int fd = descriptor_checked();
     enum qtr_stop stop = room_until(rec_header->file_bytes + 2 * file.page_bytes + QTR_LIVE_BLOCK_BYTES);
     if (fd < 0 || stop != QTR_STOP_NONE || file.mapped_count == MAPPINGS_MAX) {
@@ -289,7 +312,7 @@ struct qtr_live *rec_file_live_block(void) {
         return NULL;
     }
     struct qtr_live *live =
-        mmap(NULL, QTR_LIVE_BLOCK_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)offset);
+        mmap(at, QTR_LIVE_BLOCK_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | (at != NULL ? MAP_FIXED : 0), fd, (off_t)offset);
     if (live == MAP_FAILED) {
         rec_stop_locked(QTR_STOP_MEMORY);
         return NULL;

@@ -61,7 +61,7 @@ static bool is_boot(const void *p) {
 }
 
 static void next_find(void *to, const char *name) {
-    void *symbol = dlsym(RTLD_NEXT, name);
+    void *symbol = rec_next_symbol(name);
     memcpy(to, &symbol, sizeof symbol);
 }
 

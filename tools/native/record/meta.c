@@ -45,10 +45,13 @@ static void stream_begin(uint32_t part) {
 }
 
 bool rec_meta_start(void) {
-    meta.live = rec_file_live_block();
-    if (meta.live == NULL) {
+    struct qtr_live *live = rec_file_live_block(meta.live);
+    if (live == NULL) {
         return false;
     }
+    meta.live = live;
+    meta.modules = 0;
+    meta.loads_seen = 0;
     stream_begin(0);
     ssize_t n = readlink("/proc/self/exe", meta.main_path, sizeof meta.main_path - 1);
     meta.main_path[n > 0 ? n : 0] = '\0';

@@ -34,6 +34,8 @@
 #define FORK_WAIT_SPINS     5000
 
 struct rec_config rec_config;
+_Atomic uint64_t rec_look_tick = UINT64_MAX;
+uint32_t rec_session;
 _Atomic int rec_on;
 REC_TLS unsigned rec_busy;
 bool rec_clock_is_tsc;
@@ -170,8 +172,8 @@ static void after_fork_child(void) {
 
 void rec_start(void) {
     int saved_errno = errno;
-    if (configure()) {
-        rec_clock_is_tsc = clock_is_steady();
+    rec_clock_is_tsc = clock_is_steady();
+    if (!rec_attached && configure()) {
         if (rec_stack_start() && rec_rules_start() && trace_open()) {
             atomic_store(&rec_on, 1);
         }
@@ -179,12 +181,19 @@ void rec_start(void) {
     errno = saved_errno;
 }
 
+void rec_forks_watch(void) {
+    pthread_atfork(before_fork, after_fork, after_fork_child);
+}
+
 /* libc's own tables are not ready at the first malloc; this runs later, and gives a program that never allocates its trace. */
 __attribute__((constructor)) static void late_start(void) {
+    if (rec_attached) {
+        return;
+    }
     rec_busy++;
     rec_hooks_start();
     if (atomic_load(&rec_on)) {
-        pthread_atfork(before_fork, after_fork, after_fork_child);
+        rec_forks_watch();
         rec_own_start();
     }
     rec_busy--;
@@ -240,7 +249,7 @@ void rec_forked_child_slow(void) {
         rec_meta_forget();
         rec_stack_forget(true);
         rec_thread_forget_all();
-        if (!trace_open()) {
+        if (rec_attached || !trace_open()) {  // who is attached to is one process
             atomic_store(&rec_on, 0);
         }
         rec_unlock();

@@ -10,12 +10,19 @@
 #include "cache.h"
 #include "event.h"
 
+static REC_INLINE void look_when_due(uint64_t tick) {
+    if (REC_UNLIKELY(tick >= atomic_load_explicit(&rec_look_tick, memory_order_relaxed))) {
+        rec_look();
+    }
+}
+
 static REC_INLINE void put_alloc(struct rec_event event, const struct rec_frame frame) {
     struct rec_thread *thread = rec_thread_get();
     if (REC_LIKELY(thread != NULL)) {
         event.stack = rec_stack(thread, frame);
         event.tick = rec_tick_of(thread);
         rec_event_put(thread, event);
+        look_when_due(event.tick);
     }
 }
 
@@ -25,6 +32,7 @@ static REC_INLINE void put_release(unsigned kind, const void *p, uint64_t tick) 
     if (REC_LIKELY(thread != NULL)) {
         tick = tick != 0 ? tick : rec_tick_of(thread);
         rec_event_put(thread, (struct rec_event){.kind = kind, .address = (uintptr_t)p, .tick = tick});
+        look_when_due(tick);
     }
 }
 

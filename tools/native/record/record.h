@@ -10,6 +10,7 @@
  *   meta.c     stacks, modules, thread names into the trace    file.c    the trace file itself
  *   own.c      the same for functions of allocators inside of the program; put.h what both share
  *   process.c  start, configuration, the one lock, fork, exit
+ *   preload.c  loaded with the program          attach.c  into a program that runs: begin and end      slots.c  its GOT slots
  *
  * Locks: rec_lock_try() alone; it is waited for a bounded time, because the program may hold locks of its own
  * (the loader's, a stream's) that some other holder of ours needs.  Whoever does not get it goes on without.
@@ -56,6 +57,7 @@ struct rec_thread {
     struct qtr_live *live;
     struct rec_stack_cache *cache;
     uintptr_t stack_low, stack_high;
+    uint32_t session;  // the recording that `live` and `number` are of
     uint32_t number;  // in the trace, from 1
     uint32_t tid;
     uint32_t part;
@@ -69,12 +71,18 @@ struct rec_config {
 };
 
 /* --- process.c --- */
+extern const bool rec_attached;  // preload.c, attach.c: loaded into a process that ran already
+void *rec_next_symbol(const char *name);  // the same two: what the program would call without us
+void rec_look(void);  // attach.c: a hook's thread looks whether recording is over
+extern _Atomic uint64_t rec_look_tick;  // from this tick on; never where nobody attached
+extern uint32_t rec_session;  // of a process that is attached to again and again
 extern struct rec_config rec_config;
 extern _Atomic int rec_on;         // 1: events are wanted
 extern REC_TLS unsigned rec_busy;  // > 0: this thread is inside the recorder
 extern bool rec_clock_is_tsc;
 extern _Atomic bool rec_many;  // more than one thread has allocated; who gets another thread's block sees this set
 void rec_start(void);
+void rec_forks_watch(void);  // once a process
 bool rec_lock_try(void);
 void rec_unlock(void);
 bool rec_unwind_begin(void);  // under the lock; false: a fork is under way, do without
@@ -95,7 +103,8 @@ bool rec_own_left(void);  // rec_busy > 0, but by a call that an exception or lo
 extern struct qtr_header *rec_header;  // NULL: no trace
 int rec_file_open(void);               // 0 or -errno, with a line on stderr
 void rec_file_forget(void);            // in a forked child: unmap the parent's
-struct qtr_live *rec_file_live_block(void);
+void rec_file_end(void);               // what was mapped of the file becomes memory that nobody reads
+struct qtr_live *rec_file_live_block(struct qtr_live *at);  // NULL: anywhere; else where an ended recording had one
 bool rec_file_pack(struct qtr_live *live);  // append the used part compressed, then start the next part
 void rec_file_touch(bool thoroughly);       // clocks into the header; thoroughly: CPU time and memory too
 
@@ -104,6 +113,7 @@ bool rec_threads_start(void);
 bool rec_is_forked_child(void);  // by any way of forking, also without libc
 struct rec_thread *rec_thread_slow(void);  // NULL: this event is lost
 void rec_thread_forget_all(void);
+void rec_threads_end(void);  // each thread begins anew at its next event
 void rec_thread_named(uint32_t tid, const char *name);
 extern REC_TLS struct rec_thread *rec_self;
 
@@ -118,6 +128,7 @@ void rec_stack_cache_clear(struct rec_stack_cache *cache);
 enum rec_step { REC_STEP_OK, REC_STEP_END, REC_STEP_BUSY };
 bool rec_rules_start(void);
 void rec_rules_forget(void);
+void rec_rules_end(void);  // the same, and the memory goes back
 struct rec_bounds {
     uintptr_t high;                      // of the stack that is walked now
     uintptr_t thread_low, thread_high;  // where a walk may come to from a signal's own stack

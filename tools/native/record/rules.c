@@ -52,6 +52,9 @@ static struct rule *rules;
 static uint32_t rules_used;
 
 bool rec_rules_start(void) {
+    if (rules != NULL) {
+        return true;
+    }
     void *memory = mmap(NULL, RULES * sizeof(struct rule), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     rules = memory == MAP_FAILED ? NULL : memory;
@@ -64,6 +67,12 @@ void rec_rules_forget(void) {
             atomic_store_explicit(&rules[i].ip, 0, memory_order_relaxed);
         }
     }
+    rules_used = 0;
+}
+
+/* A reader in the middle of a rule gets one that says nothing (R2). */
+void rec_rules_end(void) {
+    madvise(rules, RULES * sizeof(struct rule), MADV_DONTNEED);
     rules_used = 0;
 }
 

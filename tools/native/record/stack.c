@@ -60,7 +60,7 @@ static void *map_lazily(size_t bytes) {
 }
 
 bool rec_stack_start(void) {
-    table = map_lazily(TABLE * sizeof(struct table_entry));
+    table = table != NULL ? table : map_lazily(TABLE * sizeof(struct table_entry));
     return table != NULL;
 }
 

@@ -76,6 +76,15 @@ static void lost_add(struct rec_thread *thread) {
     thread->lost = 0;
 }
 
+/* A live block in this recording's file, at the place of that in an ended one's. */
+static bool live_anew(struct rec_thread *state) {
+    struct qtr_live *live = rec_file_live_block(state->live);
+    if (live != NULL) {
+        state->live = live;
+    }
+    return live != NULL;
+}
+
 /* A state for the calling thread: a dead thread's, else a new one; NULL: no room. */
 static struct rec_thread *state_find_locked(uint32_t tid) {
     unsigned probes = table.used < PROBES_MAX ? table.used : PROBES_MAX;
@@ -84,18 +93,19 @@ static struct rec_thread *state_find_locked(uint32_t tid) {
         bool dead = state->tid == tid ||
                     (syscall(SYS_tgkill, getpid(), (pid_t)state->tid, 0) != 0 && errno == ESRCH);
         if (state->live != NULL && dead) {
-            if ((uint32_t)state->live->part_and_used > sizeof(uint64_t) && !rec_file_pack(state->live)) {
+            bool is_of_now = state->session == rec_session;
+            if (is_of_now && (uint32_t)state->live->part_and_used > sizeof(uint64_t) && !rec_file_pack(state->live)) {
                 return NULL;
             }
             rec_stack_cache_clear(state->cache);
-            return state;
+            return is_of_now || live_anew(state) ? state : NULL;
         }
     }
     if (table.used == THREADS_MAX) {
         return NULL;
     }
     struct rec_thread *state = &table.states[table.used];
-    state->live = rec_file_live_block();
+    state->live = rec_file_live_block(NULL);
     state->cache = rec_stack_cache_create();
     if (state->live == NULL || state->cache == NULL) {
         return NULL;
@@ -129,6 +139,9 @@ static void stack_bounds(struct rec_thread *thread) {
 
 bool rec_threads_start(void) {
     size_t bytes = (THREADS_MAX + 1) * sizeof(struct rec_thread);
+    if (rec_attached && rec_is_forked_child()) {
+        memset(&table, 0, sizeof table);  // the wiped one may still hold the state of the thread that forked
+    }
     if (table.states == NULL) {
         void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (memory == MAP_FAILED || madvise(memory, bytes, MADV_WIPEONFORK) != 0) {
@@ -144,13 +157,10 @@ bool rec_is_forked_child(void) {
     return table.states != NULL && table.states[THREADS_MAX].number == 0;
 }
 
-static struct rec_thread *thread_create_locked(void) {
-    uint32_t tid = (uint32_t)syscall(SYS_gettid);
-    struct rec_thread *thread = state_find_locked(tid);
-    if (thread == NULL) {
-        return NULL;
-    }
+static struct rec_thread *thread_join_locked(struct rec_thread *thread, uint32_t tid) {
     thread->tid = tid;
+    thread->session = rec_session;
+    thread->lost = 0;
     thread->number = ++table.numbers;
     rec_header->threads = table.numbers;
     atomic_store_explicit(&rec_many, table.numbers > 1, memory_order_relaxed);
@@ -163,6 +173,24 @@ static struct rec_thread *thread_create_locked(void) {
     return thread;
 }
 
+static struct rec_thread *thread_create_locked(void) {
+    uint32_t tid = (uint32_t)syscall(SYS_gettid);
+    struct rec_thread *thread = state_find_locked(tid);
+    return thread == NULL ? NULL : thread_join_locked(thread, tid);
+}
+
+/* This thread has a state of a recording that ended, or one that a fork wiped before somebody attached to the child. */
+static struct rec_thread *thread_again_locked(struct rec_thread *thread) {
+    if (thread->cache == NULL) {
+        thread->cache = rec_stack_cache_create();
+    }
+    if (thread->cache == NULL || !live_anew(thread)) {
+        return NULL;
+    }
+    rec_stack_cache_clear(thread->cache);
+    return thread_join_locked(thread, (uint32_t)syscall(SYS_gettid));
+}
+
 /* New thread, full block, or first event in a forked child. */
 static struct rec_thread *slow_locked(void) {
     if (rec_header->stop != QTR_STOP_NONE) {
@@ -171,6 +199,9 @@ static struct rec_thread *slow_locked(void) {
     struct rec_thread *thread = rec_self;
     if (thread == NULL) {
         return thread_create_locked();
+    }
+    if (thread->session != rec_session) {
+        return thread_again_locked(thread);
     }
     lost_add(thread);
     name_refresh(thread);
@@ -198,6 +229,14 @@ __attribute__((noinline)) struct rec_thread *rec_thread_slow(void) {
     }
     errno = saved_errno;
     return result;
+}
+
+/* The owner alone takes its state over into the next recording: nobody is disturbed in the middle of an event. */
+void rec_threads_end(void) {
+    for (uint32_t i = 0; i < table.used; i++) {
+        table.states[i].flush_at = NULL;
+    }
+    table.numbers = 0;
 }
 
 void rec_thread_forget_all(void) {

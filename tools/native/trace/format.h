@@ -40,6 +40,7 @@
 enum qtr_state {
     QTR_RECORDING = 1,  // no exit mark: still running, or killed, crashed, replaced by exec
     QTR_EXITED = 2,     // exit, _exit or quick_exit was reached
+    QTR_DETACHED = 3,   // recording was begun in a running process, and ended before it
 };
 
 enum qtr_stop {  // why recording ended before the program did; the first reason stays
@@ -79,9 +80,10 @@ struct qtr_header {
     uint32_t exit_status;  // valid in QTR_EXITED when exit_known
     uint32_t exit_known;
     char command[1024];  // arguments, each ended by a zero byte; cut at the end
+    uint64_t cpu_ns_before;  // of the process before recording began; 0: recorded from its start. Else blocks of before are unknown
 };
 
-static_assert(sizeof(struct qtr_header) == 1176, "the header's size is the format");
+static_assert(sizeof(struct qtr_header) == 1184, "the header's size is the format");
 
 enum qtr_block_kind {
     QTR_BLOCK_PAD = 1,

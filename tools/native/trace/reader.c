@@ -203,7 +203,9 @@ static void note_end(struct qtr_reader *reader) {
     if (header->stop != QTR_STOP_NONE) {
         qtr_note_add(reader, "recording stopped before the program ended: %s",
                      header->stop < sizeof reasons / sizeof *reasons ? reasons[header->stop] : "unknown reason");
-    } else if (header->state != QTR_EXITED) {
+    } else if (header->state == QTR_RECORDING && header->cpu_ns_before > 0) {
+        qtr_note_add(reader, "recording has no end: the program ended first, quire was killed, or it is still recorded");
+    } else if (header->state != QTR_EXITED && header->state != QTR_DETACHED) {
         qtr_note_add(reader, "the program has no exit mark: it crashed, was killed, became another program, or still runs");
     }
     if (header->lost_events > 0) {

@@ -24,6 +24,7 @@ import report.depth as report_depth
 import report.flame as flame
 import report.map as report_map
 import report.rss as report_rss
+import tracefile
 import ui
 from errors import EnvironmentLacks
 
@@ -135,6 +136,8 @@ def today_allocator(findings):
 def circumstances(document):
     """Sentences about the run that a reader of the figures must know."""
     findings, facts, said = document["findings"], document["facts"], []
+    if tracefile.begun_late(facts):
+        said.append(f"The trace holds {tracefile.begun_late(facts)}.")
     if facts.get("note"):
         said.append(f"The trace is not whole: {facts['note']}.")
     if own_allocator_s(findings) is not None:

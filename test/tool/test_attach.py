@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: MIT
+"""
+test_attach - `quire record --pid`: a process that runs is recorded, and goes on as it was, whatever becomes of us.
+
+Two hundred times, what it costs, and every step at which we may be killed: QUIRE_TEST_LONG=1.
+"""
+
+import ctypes
+import os
+import random
+import signal
+import statistics
+import subprocess
+import time
+
+import pytest
+from attachkit import Process, Recording, Server, mappings, patched, programs, record, wait_until
+from toolkit import BUILD, NOBODY, build, native_json, quire
+
+import attaching
+from errors import EnvironmentLacks
+
+LONG = os.environ.get("QUIRE_TEST_LONG", "0") != "0"
+STEPS = ["stopped", "safe", "written", "sent", "alone", *(f"inside:{n}" for n in (1, 2, 3, 5, 8, 13, 21, 34, 55)), "reported", "home", "recording", "end-told"]
+END_STEPS = ["end-told", "end-stopped", "end-safe", "end-written", "end-sent", "end-alone", "end-inside:2", "end-reported", "end-home"]
+GENTLE_US = 4000
+PR_CAPBSET_DROP, CAP_SYS_PTRACE = 24, 19
+
+SHUT_IN = """
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+int main(void) {
+    struct sock_filter all[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    struct sock_fprog program = {1, all};
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+    write(1, "x", 1);
+    for (;;) pause();
+}
+"""
+BATCHES = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+static char *volatile kept[64];
+int main(void) {
+    for (int go = getchar(); go != EOF; go = getchar()) {
+        struct timespec from, to;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
+        for (unsigned i = 0; i < 200000; i++) { free(kept[i % 64]); kept[i % 64] = malloc(16 + i % 500); }
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
+        printf("%ld\\n", (to.tv_sec - from.tv_sec) * 1000000000L + to.tv_nsec - from.tv_nsec);
+        fflush(stdout);
+    }
+    return 0;
+}
+"""
+PAUSES = """
+#include <unistd.h>
+int main(void) { for (;;) pause(); }
+"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    return programs(tmp_path_factory.mktemp("attached"))
+
+
+@pytest.fixture
+def server(built):
+    with Server(built) as one:
+        yield one
+
+
+def facts(path):
+    return native_json("quire-analyse", path, "--sites", "-")["trace"]
+
+
+def root_alone():
+    if os.geteuid() != 0:
+        pytest.skip("needs root: to be somebody else, or to lose a capability")
+
+
+def test_a_busy_server_is_recorded_and_goes_on_as_it_was(server, tmp_path):
+    with server.load(GENTLE_US) as load:
+        done = record(tmp_path, server.pid, "--duration", "400ms", "-o", "t.qtr")
+        assert done.returncode == 0 and "trace: t.qtr" in done.stderr, done.stderr
+        again = record(tmp_path, server.pid, "--duration", "100ms", "-o", "again.qtr")
+        assert again.returncode == 0, again.stderr
+    assert server.lives and load.failed == 0 and load.answered > 0
+    assert patched(server.pid) == 0 and not [path for _, _, _, path in mappings(server.pid) if path.endswith(".qtr")]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["again.qtr", "t.qtr"]  # nothing of the children it starts
+    about = facts(tmp_path / "t.qtr")
+    assert about["attached"] and about["complete"] and not about["exited"] and about["note"] == ""
+    assert about["allocations"] > 1000 and about["unknown_frees"] > 0 and about["threads"] > 2 and about["lost_events"] == 0
+    assert 0.3 < about["wall_s"] < 5 and about["cpu_s"] < about["wall_s"] * 4
+    assert facts(tmp_path / "again.qtr")["allocations"] < about["allocations"]
+
+
+def test_an_attached_trace_is_read_by_replay_report_and_advise_which_say_what_it_holds(tmp_path):
+    with Process("perl", "-e", 'while (1) { my @a = map { "x" x $_ } 1 .. 20; select(undef, undef, undef, 0.002) }') as perl:
+        assert record(tmp_path, perl.pid, "--duration", "150ms", "-o", "t.qtr").returncode == 0
+    for words in (["replay", "--rounds", 1, "--allocator", "libc"], *([["advise"]] if LONG else [])):
+        done = quire(tmp_path, *words, "t.qtr")
+        assert done.returncode == 0 and "a process that ran before and after" in done.stdout, done.stderr + done.stdout
+    if LONG:
+        assert quire(tmp_path, "report", "--no-replay", "-o", "r.html", "t.qtr").returncode == 0
+        assert "The trace holds" in (tmp_path / "r.html").read_text()
+
+
+def test_a_process_that_never_allocates_has_its_slots_back_too_and_control_c_ends_the_recording(tmp_path):
+    with Process(build(tmp_path, PAUSES)) as idle:
+        recording = Recording(tmp_path, idle.pid, "-o", "t.qtr").until("until Ctrl-C")
+        assert patched(idle.pid) > 0
+        recording.popen.send_signal(signal.SIGINT)
+        assert recording.end() == 0 and "trace: t.qtr" in recording.said
+        assert patched(idle.pid) == 0 and idle.lives and facts(tmp_path / "t.qtr")["complete"]
+
+
+def test_a_process_that_ends_meanwhile_leaves_its_trace(tmp_path):
+    with Process("sleep", "1") as brief:
+        done = record(tmp_path, brief.pid, "-o", "t.qtr")
+        assert brief.popen.wait() == 0
+    assert done.returncode == 0 and "has ended" in done.stderr, done.stderr
+    assert facts(tmp_path / "t.qtr")["exited"]
+
+
+def killed_at(server, folder, step):
+    """Everything of ours is killed at that step; then another recording works, and leaves nothing."""
+    recording = Recording(folder, server.pid, "--duration", "300ms", "-o", "t.qtr", "-f", halt=step).until(f"at {step}")
+    recording.kill()
+    wait_until(lambda: not attaching.Process(server.pid).number("TracerPid"))  # the kernel has let it go
+    done = record(folder, server.pid, "--duration", "100ms", "-o", "after.qtr", "-f")
+    assert server.lives and done.returncode == 0, f"{step}: {done.stderr}"
+    assert patched(server.pid) == 0, step
+
+
+@pytest.mark.parametrize("step", STEPS if LONG else ["stopped", "inside:21"])
+def test_killed_at_any_step_we_leave_a_server_that_answers_on(server, tmp_path, step):
+    with server.load(GENTLE_US) as load:
+        killed_at(server, tmp_path, step)
+    assert load.failed == 0 and load.answered > 0
+
+
+@pytest.mark.parametrize("step", END_STEPS if LONG else ["end-sent"])
+def test_killed_while_the_slots_are_put_back_we_leave_an_idle_process_that_can_be_recorded(tmp_path, step):
+    with Process(build(tmp_path, PAUSES)) as idle:
+        killed_at(idle, tmp_path, step)
+
+
+def test_a_recording_that_nobody_looks_after_ends_by_itself(server, tmp_path):
+    recording = Recording(tmp_path, server.pid, "-o", "t.qtr").until("until Ctrl-C")
+    assert patched(server.pid) > 0
+    recording.kill()
+    wait_until(lambda: patched(server.pid) == 0)
+    assert server.lives and facts(tmp_path / "t.qtr")["complete"]
+
+
+def refused(pid):
+    with pytest.raises(EnvironmentLacks) as error:
+        attaching.check(pid)
+    assert error.value.exit_code == 3 and error.value.fix
+    return error.value.what
+
+
+def test_what_cannot_be_recorded_is_refused_before_anything_is_done_to_it(tmp_path, monkeypatch):
+    with Process("sleep", "100") as plain:
+        plain.popen.send_signal(signal.SIGSTOP)
+        wait_until(lambda: attaching.Process(plain.pid).status["State"][0] == "T")
+        assert "it is stopped" in refused(plain.pid)
+        plain.popen.send_signal(signal.SIGCONT)
+        wait_until(lambda: attaching.Process(plain.pid).status["State"][0] == "S")
+        attaching.check(plain.pid)
+        monkeypatch.setattr(attaching.Process, "machine", lambda _: (b"\2", 183))
+        assert "no x86-64" in refused(plain.pid)
+        monkeypatch.undo()
+        os.kill(plain.pid, signal.SIGKILL)
+        wait_until(lambda: attaching.Process(plain.pid).status["State"][0] == "Z")
+        assert "has ended" in refused(plain.pid)
+    assert "there is no process" in refused(plain.pid)
+    assert "this command" in refused(os.getpid())
+    with Process(build(tmp_path, PAUSES, "static", ["-static"])) as static:
+        wait_until(lambda: "static" in os.readlink(f"/proc/{static.pid}/exe"))
+        assert "static program" in refused(static.pid)
+    with Process(build(tmp_path, SHUT_IN, "shut"), stdout=subprocess.PIPE) as shut:
+        assert shut.popen.stdout.read(1) == b"x" and "seccomp" in refused(shut.pid)
+    with Process("sleep", "100", env={**os.environ, "LD_PRELOAD": str(BUILD / "tools" / "libquire-record.so")}) as preloaded:
+        wait_until(lambda: "libquire-record.so" in attaching.Process(preloaded.pid).mapped())
+        assert "being recorded already" in refused(preloaded.pid)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/2/stat"), reason="no threads of the kernel are seen here")
+def test_a_thread_of_the_kernel_is_refused():
+    if attaching.Process(2).flags & attaching.KERNEL_THREAD:
+        assert "thread of the kernel" in refused(2)
+
+
+def test_a_program_on_musl_is_refused(tmp_path):
+    subprocess.run(["cp", "/lib64/ld-linux-x86-64.so.2", tmp_path / "ld-musl-x86_64.so.1"], check=True)
+    program = build(tmp_path, PAUSES, "musl", [f"-Wl,--dynamic-linker={tmp_path}/ld-musl-x86_64.so.1"])
+    with Process(program) as musl:
+        wait_until(lambda: os.readlink(f"/proc/{musl.pid}/exe") == str(program))
+        assert "musl" in refused(musl.pid)
+
+
+def test_who_is_recorded_or_traced_already_is_refused_and_nothing_is_left(server, tmp_path):
+    recording = Recording(tmp_path, server.pid, "-o", "first.qtr", halt="recording").until("at recording")
+    owner = Recording(tmp_path, server.pid, "-o", "second.qtr")
+    assert owner.until("recording").popen.poll() is None  # the first one's beats have stopped: it is taken for dead
+    other = record(tmp_path, server.pid, "-o", "third.qtr")
+    assert other.returncode == 3 and "it is being recorded already" in other.stderr and not (tmp_path / "third.qtr").exists()
+    owner.popen.send_signal(signal.SIGTERM)
+    assert owner.end() == 0
+    recording.kill()
+    tracing = Recording(tmp_path, server.pid, "-o", "fourth.qtr", halt="stopped").until("at stopped")
+    assert "traces it already" in refused(server.pid)
+    tracing.kill()
+    assert server.lives and patched(server.pid) == 0
+
+
+def test_another_users_process_is_refused_and_where_tracing_is_forbidden_the_line_that_allows_it_is_said(tmp_path, monkeypatch):
+    root_alone()
+    with Process("sleep", "100") as roots:
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "geteuid", lambda: NOBODY)
+            assert "another user's" in refused(roots.pid)
+
+        def without_the_capability():
+            ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_SYS_PTRACE, 0, 0, 0)
+
+        forbidden = record(tmp_path, roots.pid, preexec_fn=without_the_capability)
+        assert forbidden.returncode == 3 and "SYS_PTRACE" in forbidden.stderr, forbidden.stderr
+        nowhere = record(tmp_path, roots.pid, "-o", tmp_path / "no" / "t.qtr")
+        assert nowhere.returncode == 3 and roots.lives
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [["--pid", "1", "--", "true"], ["--duration", "1s", "--", "true"], ["--pid", "x"], ["--pid", "1", "--duration", "0"]])
+def test_a_command_line_that_makes_no_sense_is_a_usage_error(tmp_path, words):
+    done = quire(tmp_path, "record", *words)
+    assert done.returncode == 2 and "fix:" in done.stderr
+
+
+@pytest.mark.skipif(not LONG, reason="QUIRE_TEST_LONG=1: two hundred times")
+def test_two_hundred_times_at_random_moments_a_server_under_load_lives_and_loses_no_request(server, tmp_path):
+    dice = random.Random(15)
+    with server.load() as load:
+        for i in range(200):
+            time.sleep(dice.uniform(0, 0.05))
+            done = record(tmp_path, server.pid, "--duration", f"{dice.randint(5, 200)}ms", "-f", "-o", "t.qtr")
+            assert server.lives and done.returncode == 0, f"{i}: {done.stderr}"
+    assert load.failed == 0 and load.answered > 10000 and patched(server.pid) == 0
+    print(f"200 of 200 alive, {load.answered} requests answered, {load.failed} lost")
+
+
+@pytest.mark.skipif(not LONG, reason="QUIRE_TEST_LONG=1: what it costs")
+def test_recording_a_server_takes_at_most_twice_the_cpu_time(built, tmp_path):
+    with Server(built) as plain, Server(built) as other:
+
+        def against_plain(rounds):
+            """CPU time of the same requests, the one's by the other's; in turn, and each first every other time."""
+            ratios = []
+            for i in range(rounds):
+                order = (plain, other) if i % 2 else (other, plain)
+                used_s = {one: one.cpu_of(5000) for one in order}
+                ratios.append(used_s[other] / used_s[plain])
+            return statistics.median(ratios)
+
+        against_plain(6)  # heaps have grown
+        before = against_plain(31)
+        recording = Recording(tmp_path, other.pid, "-o", "t.qtr").until("until Ctrl-C")
+        during = against_plain(31) / before
+        recording.popen.send_signal(signal.SIGINT)
+        assert recording.end() == 0
+    print(f"CPU time while recording {during:.2f}")
+    assert during < 2
+
+
+@pytest.mark.skipif(not LONG, reason="QUIRE_TEST_LONG=1: what it costs")
+def test_nothing_is_left_of_the_cost_afterwards(tmp_path):
+    program = build(tmp_path, BATCHES, "batches")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "bufsize": 1}
+    with subprocess.Popen([program], **pipes) as run:
+
+        def least_ns():
+            """Of many batches the one that was disturbed least."""
+            found = []
+            for _ in range(150):
+                run.stdin.write("x")
+                run.stdin.flush()
+                found.append(int(run.stdout.readline()))
+            return min(found)
+
+        least_ns()
+        before = least_ns()
+        for i in range(10):
+            assert record(tmp_path, run.pid, "--duration", "20ms", "-o", f"{i}.qtr").returncode == 0
+        after = least_ns()
+        run.stdin.close()
+    print(f"a batch took {before / 1e6:.3f} ms before, {after / 1e6:.3f} ms afterwards: {after / before:.3f}")
+    assert after < 1.03 * before

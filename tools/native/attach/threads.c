@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT
+/*
+ * threads.c - the target's threads: all of them stopped for a moment, then let go as they were.
+ *
+ *   seize, interrupt --> stopped (in a system call, or between two instructions) --> detached
+ *
+ * PTRACE_O_EXITKILL is never set: the kernel detaches what a dead tracer held, and it goes on.
+ *
+ * A system call that an interruption ends with EINTR, although no signal came for the program (epoll_wait is one), is begun anew when its
+ * thread is let go.  All others are restarted by the kernel.
+ * Not here: which thread is borrowed (safe.c).
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "attach.h"
+
+#define STOP_MS 2000u
+#define POLL_US 50u
+
+static struct thread *thread_of(struct threads *threads, pid_t tid) {
+    for (unsigned i = 0; i < threads->count; i++) {
+        if (threads->thread[i].tid == tid) {
+            return &threads->thread[i];
+        }
+    }
+    return NULL;
+}
+
+/* Seizes those that are not yet ours; how many came. */
+static unsigned seize_new(struct threads *threads, pid_t pid) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+    DIR *folder = opendir(path);
+    unsigned came = 0;
+    for (struct dirent *entry = folder == NULL ? NULL : readdir(folder); entry != NULL; entry = readdir(folder)) {
+        pid_t tid = (pid_t)strtol(entry->d_name, NULL, 10);
+        if (tid <= 0 || thread_of(threads, tid) != NULL) {
+            continue;
+        }
+        if (ptrace(PTRACE_SEIZE, tid, NULL, (void *)(uintptr_t)PTRACE_O_TRACESYSGOOD) != 0) {
+            if (errno == EPERM && threads->count == 0) {
+                int code = errno;
+                closedir(folder);
+                errno = code;
+                return 0;
+            }
+            continue;  // it ended
+        }
+        struct thread *grown = realloc(threads->thread, (threads->count + 1) * sizeof *grown);
+        if (grown == NULL) {
+            break;
+        }
+        threads->thread = grown;
+        threads->thread[threads->count++] = (struct thread){.tid = tid};
+        ptrace(PTRACE_INTERRUPT, tid, NULL, NULL);
+        came++;
+    }
+    if (folder != NULL) {
+        closedir(folder);
+    }
+    errno = 0;
+    return came;
+}
+
+bool thread_wait(pid_t tid, int *status, unsigned timeout_ms) {
+    for (uint64_t waited_us = 0; waited_us < (uint64_t)timeout_ms * 1000; waited_us += POLL_US) {
+        pid_t got = waitpid(tid, status, __WALL | WNOHANG);
+        if (got == tid) {
+            return true;
+        }
+        if (got < 0 && errno == ECHILD) {
+            return false;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = POLL_US * 1000}, NULL);
+    }
+    return false;
+}
+
+/* Until it stands; false: it ended, or takes too long. */
+static bool settle(struct thread *thread, bool *is_late) {
+    int status = 0;
+    while (thread_wait(thread->tid, &status, STOP_MS)) {
+        if (WIFEXITED(status) || WIFSIGNALED(status)) {
+            return false;
+        }
+        if (status >> 16 == PTRACE_EVENT_STOP) {
+            thread->is_stopped = ptrace(PTRACE_GETREGS, thread->tid, NULL, &thread->regs) == 0;
+            return thread->is_stopped;
+        }
+        ptrace(PTRACE_CONT, thread->tid, NULL, (void *)(uintptr_t)WSTOPSIG(status));  // a signal of the program's, on its way
+    }
+    *is_late = errno != ECHILD;
+    return false;
+}
+
+bool threads_stop(struct threads *threads, pid_t pid) {
+    bool is_late = false;
+    *threads = (struct threads){0};
+    unsigned settled = 0;
+    while (seize_new(threads, pid) > 0) {
+        for (; settled < threads->count; settled++) {
+            settle(&threads->thread[settled], &is_late);
+        }
+    }
+    return threads->count > 0 && !is_late;
+}
+
+static bool has_signals(pid_t tid) {
+    char path[64], line[128];
+    snprintf(path, sizeof path, "/proc/%d/status", (int)tid);
+    FILE *file = fopen(path, "re");
+    unsigned long long pending = 0, blocked = 0, mask = 0;
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        if (sscanf(line, "SigPnd: %llx", &mask) == 1 || sscanf(line, "ShdPnd: %llx", &mask) == 1) {
+            pending |= mask;
+        } else if (sscanf(line, "SigBlk: %llx", &mask) == 1) {
+            blocked = mask;
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return (pending & ~blocked) != 0;
+}
+
+/* The call would have gone on waiting, had we not come. */
+static bool was_cut_short(const struct thread *thread) {
+    long number = (long)thread->regs.orig_rax;
+    return number >= 0 && (long)thread->regs.rax == -EINTR && number != SYS_connect && number != SYS_close && !has_signals(thread->tid);
+}
+
+void thread_release(struct thread *thread) {
+    if (thread->is_stopped && was_cut_short(thread)) {
+        struct user_regs_struct again = thread->regs;
+        again.rax = again.orig_rax;
+        again.rip -= 2;
+        again.orig_rax = (unsigned long long)-1;
+        ptrace(PTRACE_SETREGS, thread->tid, NULL, &again);
+    }
+    ptrace(PTRACE_DETACH, thread->tid, NULL, NULL);
+    thread->is_stopped = false;
+}
+
+void threads_release(struct threads *threads, const struct thread *but) {
+    for (unsigned i = 0; i < threads->count; i++) {
+        if (&threads->thread[i] != but) {
+            thread_release(&threads->thread[i]);
+        }
+    }
+    if (but == NULL) {
+        free(threads->thread);
+        *threads = (struct threads){0};
+    }
+}
