@@ -80,7 +80,7 @@ int os_advise_nohuge(void *start, size_t bytes);
 int os_populate(void *start, size_t bytes);
 /* How many bytes of these pages are in memory (pages that were only read count too); 0 where that cannot be asked. */
 size_t os_resident_bytes(void *start, size_t bytes);
-/* A word at this address can be read; false also where that cannot be asked. */
+/* A word at this address can be read (os_readable.c). */
 bool os_is_readable(const void *address);
 /* Out of core dumps, and in again. */
 int os_advise_dontdump(void *start, size_t bytes);

@@ -105,7 +105,7 @@ static inline bool wanted(void) {
 /* What the caller of the function in which this stands looks like; needs that function's frame pointer. */
 #define CALLER_FRAME()                                                                                                 \
     (struct rec_frame) {                                                                                               \
-        .ip = (uintptr_t)__builtin_return_address(0), .sp = (uintptr_t)__builtin_frame_address(0) + 16,                \
+        .ip = rec_address((uintptr_t)__builtin_return_address(0)), .sp = (uintptr_t)__builtin_dwarf_cfa(),             \
         .bp = *(const uintptr_t *)__builtin_frame_address(0)                                                           \
     }
 

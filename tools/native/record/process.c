@@ -15,7 +15,6 @@
  * suffixes K M G, 0 for none.
  * Not here: the functions that programs call (hooks.c).
  */
-#include <cpuid.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -27,6 +26,10 @@
 #include <unistd.h>
 
 #include "record.h"
+
+#if CPU_X86_64
+#include <cpuid.h>
+#endif
 
 #define LIMIT_DEFAULT_BYTES (8ull << 30)
 #define LOCK_SPINS          2000
@@ -116,8 +119,12 @@ static bool configure(void) {
 }
 
 static bool clock_is_steady(void) {
+#if CPU_X86_64
     unsigned a = 0, b = 0, c = 0, d = 0;
     return __get_cpuid(0x80000007u, &a, &b, &c, &d) != 0 && (d >> 8 & 1) != 0;  // invariant TSC
+#else
+    return false;  // the kernel's clock is as cheap as the counter behind it: no system call
+#endif
 }
 
 static bool trace_open(void) {
