@@ -172,6 +172,7 @@ static void after_fork_child(void) {
     atomic_store(&lock_holder, 0);
     atomic_store(&unwinding, 0);
     lock_depth = 0;
+    rec_threads_wipe();
     after_fork();
 }
 

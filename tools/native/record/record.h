@@ -101,6 +101,7 @@ void rec_file_touch(bool thoroughly);       // clocks into the header; thoroughl
 
 /* --- thread.c --- */
 bool rec_threads_start(void);
+void rec_threads_wipe(void);
 bool rec_is_forked_child(void);  // by any way of forking, also without libc
 struct rec_thread *rec_thread_slow(void);  // NULL: this event is lost
 void rec_thread_forget_all(void);
