@@ -14,11 +14,9 @@
  * Only ip, sp and fp are followed: no compiler reckons the CFA of a call from another register.
  * Reads the files' own read-only pages, allocates nothing, sets no errno.
  *
- * Locks: none with glibc from 2.35; else the loader's, which a thread may take twice.
+ * Locks: none, or the loader's (os/os_object.c).
  * Not here: the stack itself (walk.c).
  */
-#include <dlfcn.h>
-#include <link.h>
 #include <string.h>
 
 #include "base/align.h"
@@ -108,39 +106,10 @@ static uintptr_t take_pointer(struct cursor *c, uint8_t way)
 
 /* ---- whose code it is ---- */
 
-extern int _dl_find_object(void *address, struct dl_find_object *result) __attribute__((weak));
-
-struct search {
-    uintptr_t ip;
-    const uint8_t *header;
-};
-
-static int look_at(struct dl_phdr_info *info, size_t bytes, void *arg)
-{
-    struct search *search = arg;
-    const uint8_t *header = NULL;
-    bool covers = false;
-    (void)bytes;
-    for (size_t i = 0; i < info->dlpi_phnum; i++) {
-        const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
-        uintptr_t start = info->dlpi_addr + segment->p_vaddr;
-        covers |= segment->p_type == PT_LOAD && search->ip - start < segment->p_memsz;
-        if (segment->p_type == PT_GNU_EH_FRAME)
-            header = (const uint8_t *)start;
-    }
-    if (covers)
-        search->header = header;
-    return covers;
-}
-
 static const uint8_t *header_of(uintptr_t ip)
 {
-    struct dl_find_object found;
-    struct search search = {ip, NULL};
-    if (_dl_find_object)
-        return _dl_find_object((void *)ip, &found) == 0 ? (const uint8_t *)found.dlfo_eh_frame : NULL;
-    (void)dl_iterate_phdr(look_at, &search);
-    return search.header;
+    struct os_object object;
+    return os_object_of(ip, &object) ? object.eh_frame_header : NULL;
 }
 
 /* The last entry that begins at or before `ip`: its FDE.  Entries are pairs of distances from the table's own header. */

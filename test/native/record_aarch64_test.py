@@ -15,7 +15,7 @@ from record_kit import HERE, ROOT, Machine, analyse, build, record
 
 PREFIX = "aarch64-linux-gnu"
 RECORDER_PARTS = ("hooks", "thread", "stack", "meta", "file", "process", "rules_tables")
-PARTS_BELOW = ("prof/cfi.c", "prof/rule.c", "os/os_readable.c")
+PARTS_BELOW = ("prof/cfi.c", "prof/rule.c", "os/os_readable.c", "os/os_object.c")
 FLAGS = ["-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-omit-frame-pointer", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-DQUIRE_CHECK=0"]
 # What the emulator stands in the way of: names from a libc that it finds elsewhere, memory that the kernel wipes at a fork, descriptors of its own.
 LEFT_OUT = "wrappers or ordinary_end or SYS_clone or closes_every or becomes_another or killed_at_a_random"

@@ -127,10 +127,12 @@ static bool clock_is_steady(void) {
 #endif
 }
 
+extern const char *strerrordesc_np(int error) __attribute__((weak));  // glibc from 2.32 on: allocates nothing
+
 static bool trace_open(void) {
     int rc = rec_file_open();
     if (rc != 0) {
-        say("cannot record to ", rec_config.path, strerrordesc_np(-rc));
+        say("cannot record to ", rec_config.path, strerrordesc_np != NULL ? strerrordesc_np(-rc) : strerror(-rc));
         return false;
     }
     return rec_threads_start() && rec_meta_start();
