@@ -40,7 +40,8 @@ static struct {
     void (*exit_now)(int) __attribute__((noreturn));
 } next;
 
-static enum { HOOKS_NEW, HOOKS_STARTING, HOOKS_READY } hooks_state;
+/* volatile: libc's headers promise that dlsym calls nothing here, but it may call calloc, which has to see that the hooks are starting. */
+static volatile enum { HOOKS_NEW, HOOKS_STARTING, HOOKS_READY } hooks_state;
 
 static _Alignas(16) unsigned char boot_buffer[BOOT_BYTES];
 static size_t boot_used;
