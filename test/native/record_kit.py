@@ -51,7 +51,7 @@ def build(folder, source, name="program", flags=(), language="c", machine=HERE):
     """Compile one source text; the path of the program."""
     path = folder / f"{name}.{'cc' if language == 'c++' else 'c'}"
     path.write_text(source)
-    subprocess.run([machine.compiler(language), "-O1", "-g", "-fno-builtin", "-pthread", str(path), "-o", str(folder / name), *flags],
+    subprocess.run([machine.compiler(language), "-O1", "-g", "-fno-builtin", "-pthread", str(path), "-o", str(folder / name), *flags, "-ldl"],
                    check=True)
     return folder / name
 
