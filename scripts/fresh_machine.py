@@ -7,7 +7,7 @@ fresh_machine.py - what a newcomer does, on a machine that has nothing: a bare D
 
 As root; about 5 GB and, on two idle cores, a quarter of an hour.  The machine is a chroot: it has this kernel, and what this machine's apt, pip and
 certificates are told (their settings are copied).  Exit: 0 both passed, 1 one failed, 3 it cannot be made here.
-Not here: the tests (./quire test), other releases than Debian 12.
+Not here: the tests (./quire test), other releases than Debian 12 (old_machine.py).
 """
 
 import argparse
@@ -46,15 +46,20 @@ def main():
         print(f"fresh machine: {'failed: ' + ', '.join(failed) if failed else 'passed'}")
         return 1 if failed else 0
     finally:
-        for place in reversed(MOUNTS):
-            subprocess.run(["umount", "-l", f"{machine}{place}"], capture_output=True)
-        if not args.keep and not any(os.path.ismount(f"{machine}{place}") for place in MOUNTS):
-            shutil.rmtree(folder)
+        give_back(folder, machine, args.keep)
 
 
-def make(machine):
+def give_back(folder, machine, keep):
+    """Everything that was mounted there goes, and the folder with it unless it is kept."""
+    for place in reversed(MOUNTS):
+        subprocess.run(["umount", "-l", f"{machine}{place}"], capture_output=True)
+    if not keep and not any(os.path.ismount(f"{machine}{place}") for place in MOUNTS):
+        shutil.rmtree(folder)
+
+
+def make(machine, codename=CODENAME, packages=PACKAGES):
     """A bare system with a clone of this checkout's HEAD in it; False when it cannot be made."""
-    bootstrap = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", CODENAME, str(machine), *package_source()]
+    bootstrap = ["debootstrap", "--variant=minbase", f"--include={packages}", codename, str(machine), *package_source()]
     if subprocess.run(bootstrap, stdout=sys.stderr).returncode != 0:
         return False
     for name in COPIED:

@@ -46,6 +46,19 @@ static inline char *os_thread_pointer(void)
 #endif
 }
 
+/* ---- loaded files (os_object.c) ---- */
+
+struct os_object {
+    uintptr_t bias;       /* address - bias: where the file's own tables have it */
+    const void *segments; /* ElfW(Phdr)[count] */
+    size_t count;
+    const char *name;     /* "": the program */
+    const void *eh_frame_header; /* .eh_frame_hdr; NULL: none */
+};
+bool os_object_of(uintptr_t address, struct os_object *object);
+/* It takes no lock, so a signal's handler may ask. */
+bool os_object_is_quick(void);
+
 /* ---- pages (os_page.c) ---- */
 
 /* The size of an OS page, read once from the kernel: 4 KiB, 16 KiB, 64 KiB. */
@@ -82,7 +95,7 @@ int os_advise_nohuge(void *start, size_t bytes);
 int os_populate(void *start, size_t bytes);
 /* How many bytes of these pages are in memory (pages that were only read count too); 0 where that cannot be asked. */
 size_t os_resident_bytes(void *start, size_t bytes);
-/* A word at this address can be read; false also where that cannot be asked. */
+/* A word at this address can be read (os_readable.c). */
 bool os_is_readable(const void *address);
 /* Out of core dumps, and in again. */
 int os_advise_dontdump(void *start, size_t bytes);

@@ -16,7 +16,6 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "os/os.h"
@@ -292,14 +291,4 @@ void os_libc_free(void *start)
     else
         free(start);
     errno = kept;
-}
-
-bool os_is_readable(const void *address)
-{
-    uintptr_t word;
-    int kept = errno;
-    struct iovec here = {&word, sizeof word}, there = {(void *)(uintptr_t)address, sizeof word};
-    bool is_read = process_vm_readv(getpid(), &here, 1, &there, 1, 0) == (ssize_t)sizeof word;
-    errno = kept;
-    return is_read;
 }

@@ -171,6 +171,7 @@ EXPORT void *valloc(size_t bytes)
     return alloc_aligned(bytes, os_page_bytes(), STEER_CALLER);
 }
 
+EXPORT void *pvalloc(size_t bytes);
 EXPORT void *pvalloc(size_t bytes)
 {
     size_t up;

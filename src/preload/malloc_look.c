@@ -10,7 +10,6 @@
  * Locks: none.
  */
 #include <limits.h>
-#include <malloc.h>
 #include <unistd.h>
 
 #include <quire/heap.h>
@@ -20,6 +19,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+EXPORT int malloc_trim(size_t pad_bytes);
 EXPORT int malloc_trim(size_t pad_bytes)
 {
     (void)pad_bytes;
@@ -27,14 +27,24 @@ EXPORT int malloc_trim(size_t pad_bytes)
     return quire_heap_trim(quire_heap_default()) != 0;
 }
 
-EXPORT struct mallinfo2 mallinfo2(void)
+/* glibc's struct mallinfo2, which its headers have from 2.33 on, and its struct mallinfo, which other libcs have not. */
+struct narrow_mallinfo {
+    int arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost;
+};
+EXPORT struct narrow_mallinfo preload_mallinfo(void) __asm__("mallinfo");
+struct wide_mallinfo {
+    size_t arena, ordblks, smblks, hblks, hblkhd, usmblks, fsmblks, uordblks, fordblks, keepcost;
+};
+EXPORT struct wide_mallinfo preload_mallinfo2(void) __asm__("mallinfo2");
+
+EXPORT struct wide_mallinfo preload_mallinfo2(void)
 {
     struct quire_heap_stats heap = {.struct_bytes = sizeof heap};
     struct quire_source_stats source = {.struct_bytes = sizeof source};
     preload_ready();
     quire_heap_stats(quire_heap_default(), &heap);
     quire_source_stats(quire_source_default(), &source);
-    return (struct mallinfo2){
+    return (struct wide_mallinfo){
         .arena = heap.mapped_bytes - heap.large_bytes,
         .ordblks = heap.pages,
         .hblks = heap.large_blocks,
@@ -51,11 +61,10 @@ static int cut(size_t n)
     return n > INT_MAX ? INT_MAX : (int)n;
 }
 
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations" /* libc's header says so of mallinfo, for its narrow fields */
-EXPORT struct mallinfo mallinfo(void)
+EXPORT struct narrow_mallinfo preload_mallinfo(void)
 {
-    struct mallinfo2 wide = mallinfo2();
-    return (struct mallinfo){
+    struct wide_mallinfo wide = preload_mallinfo2();
+    return (struct narrow_mallinfo){
         .arena = cut(wide.arena),
         .ordblks = cut(wide.ordblks),
         .hblks = cut(wide.hblks),
@@ -67,6 +76,7 @@ EXPORT struct mallinfo mallinfo(void)
     };
 }
 
+EXPORT void malloc_stats(void);
 EXPORT void malloc_stats(void)
 {
     preload_ready();

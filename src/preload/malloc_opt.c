@@ -11,7 +11,6 @@
  * Locks: none.  Not here: mallinfo, malloc_trim (malloc_look.c).
  */
 #include <errno.h>
-#include <malloc.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -24,12 +23,13 @@
 #define EXPORT __attribute__((visibility("default")))
 #define HOUR_NS UINT64_C(3600000000000)
 
+/* By their numbers in glibc's ABI: other libcs have no names for them. */
+enum { MXFAST = 1, TRIM_THRESHOLD = -1, TOP_PAD = -2, MMAP_THRESHOLD = -3, MMAP_MAX = -4, CHECK_ACTION = -5, PERTURB = -6, ARENA_TEST = -7, ARENA_MAX = -8 };
 static const struct {
     int parameter;
     const char *name;
-} parameters[] = {{M_MXFAST, "M_MXFAST"}, {M_TRIM_THRESHOLD, "M_TRIM_THRESHOLD"}, {M_TOP_PAD, "M_TOP_PAD"}, {M_MMAP_THRESHOLD, "M_MMAP_THRESHOLD"},
-    {M_MMAP_MAX, "M_MMAP_MAX"}, {M_CHECK_ACTION, "M_CHECK_ACTION"}, {M_PERTURB, "M_PERTURB"}, {M_ARENA_TEST, "M_ARENA_TEST"},
-    {M_ARENA_MAX, "M_ARENA_MAX"}};
+} parameters[] = {{MXFAST, "M_MXFAST"}, {TRIM_THRESHOLD, "M_TRIM_THRESHOLD"}, {TOP_PAD, "M_TOP_PAD"}, {MMAP_THRESHOLD, "M_MMAP_THRESHOLD"},
+    {MMAP_MAX, "M_MMAP_MAX"}, {CHECK_ACTION, "M_CHECK_ACTION"}, {PERTURB, "M_PERTURB"}, {ARENA_TEST, "M_ARENA_TEST"}, {ARENA_MAX, "M_ARENA_MAX"}};
 
 static const char *name_of(int parameter)
 {
@@ -53,15 +53,16 @@ static void say_once(const char *name)
     (void)out_end(&out);
 }
 
+EXPORT int mallopt(int parameter, int value);
 EXPORT int mallopt(int parameter, int value)
 {
     const char *name = name_of(parameter);
     if (!name)
         return 0;
     preload_ready();
-    if (parameter == M_TRIM_THRESHOLD && (value == 0 || value == -1))
+    if (parameter == TRIM_THRESHOLD && (value == 0 || value == -1))
         return quire_source_set_decay(quire_source_default(), value ? HOUR_NS : 0) == 0;
-    if (!(parameter == M_PERTURB && (value == 0 || preload_conf.secure)) && parameter != M_TRIM_THRESHOLD)
+    if (!(parameter == PERTURB && (value == 0 || preload_conf.secure)) && parameter != TRIM_THRESHOLD)
         say_once(name);
     return 1;
 }
@@ -92,6 +93,7 @@ static void totals_write(FILE *file, const struct quire_heap_stats *heap, size_t
 }
 
 /* No lock is held while it is written: the file may allocate.  So the sums are of one moment, the sizes of some. */
+EXPORT int malloc_info(int options, FILE *stream);
 EXPORT int malloc_info(int options, FILE *file)
 {
     struct quire_heap_stats heap = {.struct_bytes = sizeof heap};

@@ -7,20 +7,20 @@
  *                                                                     v       v
  *                                                             instructions up to ip --> rule: CFA, ip, fp
  *
- *     no table covers ip     code made while the program runs, assembly, Go: frames are chained by fp, CFA = fp + 16
- *     a signal's frame       the kernel has put all registers where ucontext_t has them
+ *     no table covers ip     code made while the program runs, assembly, Go: frames are chained by fp, CFA = fp + 16 (on arm64: or above)
+ *     a signal's frame       the kernel has put all registers where ucontext_t has them.  libc's table says so; arm64's kernel has none for its own
  *     an expression as CFA   of a function that aligns its stack: "what lies at fp - 8"; the walk ends at any other
  *
  * Only ip, sp and fp are followed: no compiler reckons the CFA of a call from another register.
  * Reads the files' own read-only pages, allocates nothing, sets no errno.
  *
- * Locks: none with glibc from 2.35; else the loader's, which a thread may take twice.
+ * Locks: none, or the loader's (os/os_object.c).
  * Not here: the stack itself (walk.c).
  */
-#include <dlfcn.h>
-#include <link.h>
 #include <string.h>
 
+#include "base/align.h"
+#include "os/os.h"
 #include "prof/prof_internal.h"
 
 enum { WORD = sizeof(uintptr_t), STATES_MAX = 4, ENTRY_BYTES = 8, HEADER_BYTES = 12 };
@@ -106,39 +106,10 @@ static uintptr_t take_pointer(struct cursor *c, uint8_t way)
 
 /* ---- whose code it is ---- */
 
-extern int _dl_find_object(void *address, struct dl_find_object *result) __attribute__((weak));
-
-struct search {
-    uintptr_t ip;
-    const uint8_t *header;
-};
-
-static int look_at(struct dl_phdr_info *info, size_t bytes, void *arg)
-{
-    struct search *search = arg;
-    const uint8_t *header = NULL;
-    bool covers = false;
-    (void)bytes;
-    for (size_t i = 0; i < info->dlpi_phnum; i++) {
-        const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
-        uintptr_t start = info->dlpi_addr + segment->p_vaddr;
-        covers |= segment->p_type == PT_LOAD && search->ip - start < segment->p_memsz;
-        if (segment->p_type == PT_GNU_EH_FRAME)
-            header = (const uint8_t *)start;
-    }
-    if (covers)
-        search->header = header;
-    return covers;
-}
-
 static const uint8_t *header_of(uintptr_t ip)
 {
-    struct dl_find_object found;
-    struct search search = {ip, NULL};
-    if (_dl_find_object)
-        return _dl_find_object((void *)ip, &found) == 0 ? (const uint8_t *)found.dlfo_eh_frame : NULL;
-    (void)dl_iterate_phdr(look_at, &search);
-    return search.header;
+    struct os_object object;
+    return os_object_of(ip, &object) ? object.eh_frame_header : NULL;
 }
 
 /* The last entry that begins at or before `ip`: its FDE.  Entries are pairs of distances from the table's own header. */
@@ -423,7 +394,7 @@ static bool row_of(const struct code *code, uintptr_t ip, struct row *row)
 /* ---- rules ---- */
 
 static const struct prof_rule rule_end = {.kind = RULE_END};
-static const struct prof_rule rule_of_frame_pointers = {.kind = RULE_PLAIN, .by_fp = 1, .cfa_bytes = 2 * WORD, .fp_words = 2, .ip_words = 1};
+static const struct prof_rule rule_of_frame_pointers = {.kind = RULE_CHAINED, .by_fp = 1, .cfa_bytes = 2 * WORD, .fp_words = 2, .ip_words = 1};
 
 /* How many words below the CFA; false: not so, or further than any frame is large. */
 static bool words_below(struct saved saved, uint32_t *words)
@@ -445,13 +416,25 @@ static struct prof_rule rule_from(const struct row *row)
     return rule;
 }
 
+/* Where a handler returns to on arm64, "mov x8, #139; svc #0": code of the kernel's.  `ip` is its address, or the one before. */
+static bool is_signal_return(uintptr_t ip)
+{
+    enum { MOV_X8_139 = 0xd2801168, SVC_0 = 0xd4000001, EACH_BYTES = 4 };
+    uintptr_t first = align_up(ip, EACH_BYTES), second = first + EACH_BYTES;
+    uint32_t code[2];
+    if (!CPU_AARCH64 || !os_is_readable((const void *)align_down(first, WORD)) || !os_is_readable((const void *)align_down(second, WORD)))
+        return false;
+    memcpy(code, (const void *)first, sizeof code);
+    return code[0] == MOV_X8_139 && code[1] == SVC_0;
+}
+
 struct prof_rule prof_rule_of(uintptr_t ip)
 {
     const uint8_t *fde = fde_of(header_of(ip), ip);
     struct code code;
     struct row row;
     if (!fde || !fde_read(fde, &code) || ip - code.start >= code.end - code.start)
-        return rule_of_frame_pointers;
+        return is_signal_return(ip) ? (struct prof_rule){.kind = RULE_SIGNAL} : rule_of_frame_pointers;
     if (code.is_signal)
         return (struct prof_rule){.kind = RULE_SIGNAL};
     return row_of(&code, ip, &row) ? rule_from(&row) : rule_end;

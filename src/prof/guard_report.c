@@ -9,8 +9,6 @@
  *
  * Locks: none.  Runs in the handler of a fault: calls nothing that allocates or waits.
  */
-#include <dlfcn.h>
-#include <link.h>
 #include <string.h>
 
 #include "base/panic.h"
@@ -50,26 +48,23 @@ static const char *last_part(const char *path)
     return slash ? slash + 1 : path;
 }
 
-extern int _dl_find_object(void *address, struct dl_find_object *result) __attribute__((weak));
-
 /* "libfoo.so+0x1234"; only the address where the loader cannot be asked in a handler. */
 static void add_place(struct text *text, uintptr_t ip)
 {
-    struct dl_find_object found;
+    struct os_object file;
     char path[PATH_BYTES];
-    if (!_dl_find_object || _dl_find_object((void *)(ip - 1), &found) != 0) {
+    if (!os_object_is_quick() || !os_object_of(ip - 1, &file)) {
         add_number(text, ip, 16);
         return;
     }
-    const struct link_map *file = found.dlfo_link_map;
-    if (!file->l_name[0]) {
+    if (!file.name[0]) {
         os_program_path(path, sizeof path);
         add(text, last_part(path));
     } else {
-        add(text, last_part(file->l_name));
+        add(text, last_part(file.name));
     }
     add(text, "+");
-    add_number(text, ip - file->l_addr, 16);
+    add_number(text, ip - file.bias, 16);
 }
 
 static void add_stack(struct text *text, const char *what, const uintptr_t *ips, unsigned count, uint64_t thread)

@@ -5,6 +5,7 @@
 #ifndef QUIRE_PROF_PROF_INTERNAL_H
 #define QUIRE_PROF_PROF_INTERNAL_H
 
+#include "base/compiler.h"
 #include "os/os_frame.h"
 #include "prof/prof.h"
 
@@ -26,7 +27,8 @@ enum prof_rule_kind {
     RULE_END,     /* there is no caller, or nobody knows how to get there */
     RULE_PLAIN,
     RULE_SIGNAL,  /* what was interrupted: its registers lie in the frame */
-    RULE_ALIGNED  /* the CFA lies at fp - cfa_bytes, the caller's fp at fp, its ip below the CFA */
+    RULE_ALIGNED, /* the CFA lies at fp - cfa_bytes, the caller's fp at fp, its ip below the CFA */
+    RULE_CHAINED  /* no tables: fp leads to the caller's fp and ip.  What is said of the CFA is true on x86-64; on arm64 it lies there or above */
 };
 struct prof_rule {
     uint32_t kind;
@@ -36,6 +38,31 @@ struct prof_rule {
 };
 /* Of code at `ip`.  Code without unwind tables: the rule of frame pointers. */
 struct prof_rule prof_rule_of(uintptr_t ip);
+
+#define PROF_ADDRESS_MASK ((UINT64_C(1) << 48) - 1) /* arm64 signs return addresses above */
+static inline uintptr_t prof_address(uintptr_t word)
+{
+    return CPU_AARCH64 ? word & PROF_ADDRESS_MASK : word;
+}
+
+/*
+ * Where a frame's CFA is, by a rule that is PLAIN or CHAINED; 0: nobody knows.  `sp_is_low`: the frame's sp is known to be no higher only, because its
+ * callee was CHAINED on arm64.  fp leads to where the frame keeps its caller's then, if ip is kept beside it.
+ */
+static inline uintptr_t prof_cfa(struct prof_rule rule, uintptr_t sp, uintptr_t fp, bool sp_is_low)
+{
+    enum { WORD_BYTES = sizeof(uintptr_t) };
+    if (!sp_is_low || rule.by_fp)
+        return (rule.by_fp ? fp : sp) + rule.cfa_bytes;
+    bool is_pair = rule.fp_words > 1 && rule.ip_words + 1 == rule.fp_words;
+    return is_pair && fp >= sp ? fp + rule.fp_words * WORD_BYTES : 0;
+}
+
+/* ---- rule.c ---- */
+/* Rules once found are kept for a while.  False: this one is not. */
+bool prof_rule_find(uintptr_t ip, struct prof_rule *rule);
+struct prof_rule prof_rule_learn(uintptr_t ip);
+void prof_rules_forget(void); /* other code may come to the same addresses */
 
 /* ---- walk.c ---- */
 /* Up to `most` return addresses from `call` outwards, innermost first: at least one. */

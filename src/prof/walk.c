@@ -4,27 +4,19 @@
  *
  *     ours: walk <- prof_alloc <- malloc | caller <- ... <- main <- libc's start          every frame below `call.frame` is left out
  *
- * A rule is found once for each return address and then kept: two words a place, the first mixed with the second, so that a reader sees either a whole
- * rule or none.  Another file loaded where one was unloaded would be stepped by wrong rules: wrong names at worst, for W1.
- *
  * Invariants:
  *   W1  nothing is read but aligned words at or above sp, on pages that are known to be readable: sp's own, the main thread's and this thread's stack up to
  *       its end, and what the system was asked about
  *   W2  every step goes up the stack, but for a signal's frame, which may lead to another one
  *
- * Locks: none.  Allocates nothing, keeps errno.  Not here: rules (cfi.c).
+ * Locks: none.  Allocates nothing, keeps errno.  Not here: rules (rule.c, cfi.c).
  */
-#include <signal.h>
-#include <string.h>
-#include <ucontext.h>
-
 #include "base/align.h"
 #include "os/os.h"
 #include "prof/prof_internal.h"
 
-enum { RULES_LOG2 = 11, RULES = 1 << RULES_LOG2, WORD = sizeof(uintptr_t), SKIPPED_MAX = 16, ASKED_MAX = 64, SIGNALS_MAX = 4 };
+enum { WORD = sizeof(uintptr_t), SKIPPED_MAX = 16, ASKED_MAX = 64, SIGNALS_MAX = 4 };
 #define MAIN_STACK_BYTES ((uintptr_t)64 << 20) /* the kernel maps nothing else that near below its top */
-#define ADDRESS_MASK ((UINT64_C(1) << 48) - 1)  /* arm64 signs return addresses above */
 
 extern void *__libc_stack_end __attribute__((weak));
 
@@ -37,6 +29,7 @@ struct walk {
     struct os_frame frame;
     uintptr_t readable_end, page_start;
     unsigned asked;
+    bool sp_is_low; /* prof_cfa() */
 };
 
 /* ---- reading ---- */
@@ -86,34 +79,10 @@ static NO_SANITIZE bool word_at(struct walk *walk, uintptr_t at, uintptr_t *word
     return true;
 }
 
-/* ---- rules, kept ---- */
-
-static struct {
-    atomic_u64 mixed, rule; /* mixed: ip ^ rule */
-} kept[RULES];
-
-/* kind 2, by_fp 1, cfa 24 bits, two times 18 bits of words */
-static uint64_t packed(struct prof_rule rule)
-{
-    return (uint64_t)rule.kind | (uint64_t)rule.by_fp << 2 | (uint64_t)rule.cfa_bytes << 3 | (uint64_t)rule.fp_words << 27 | (uint64_t)rule.ip_words << 45;
-}
-
-static struct prof_rule unpacked(uint64_t word)
-{
-    return (struct prof_rule){word & 3, word >> 2 & 1, word >> 3 & 0xffffff, word >> 27 & 0x3ffff, word >> 45 & 0x3ffff};
-}
-
 static struct prof_rule rule_of(uintptr_t ip)
 {
-    unsigned place = (unsigned)(ip * UINT64_C(0x9e3779b97f4a7c15) >> (64 - RULES_LOG2));
-    uint64_t word = u64_load_relaxed(&kept[place].rule);
-    if (likely((u64_load_relaxed(&kept[place].mixed) ^ word) == ip))
-        return unpacked(word);
-    struct prof_rule rule = prof_rule_of(ip);
-    word = packed(rule);
-    u64_store_relaxed(&kept[place].rule, word);
-    u64_store_relaxed(&kept[place].mixed, ip ^ word);
-    return rule;
+    struct prof_rule rule;
+    return likely(prof_rule_find(ip, &rule)) ? rule : prof_rule_learn(ip);
 }
 
 /* ---- steps ---- */
@@ -121,21 +90,11 @@ static struct prof_rule rule_of(uintptr_t ip)
 /* What a signal has interrupted.  It may have run on another stack. */
 static NO_SANITIZE bool step_signal(struct walk *walk)
 {
-#if CPU_X86_64
-    const ucontext_t *context = (const ucontext_t *)walk->frame.sp; /* the kernel's frame: ucontext_t behind the return address, which is popped */
-    if (!is_readable(walk, align_up(walk->frame.sp + sizeof *context, WORD)))
+    size_t bytes = os_frame_signal_bytes(); /* on x86-64 the return address below them is popped */
+    if (bytes == 0 || !is_readable(walk, align_up(walk->frame.sp + bytes, WORD)))
         return false;
-    const greg_t *regs = context->uc_mcontext.gregs;
-    walk->frame = (struct os_frame){(uintptr_t)regs[REG_RIP], (uintptr_t)regs[REG_RSP], (uintptr_t)regs[REG_RBP], 0};
-#elif CPU_AARCH64
-    const ucontext_t *context = (const ucontext_t *)(walk->frame.sp + sizeof(siginfo_t));
-    if (!is_readable(walk, align_up((uintptr_t)&context->uc_mcontext.__reserved, WORD)))
-        return false;
-    const mcontext_t *regs = &context->uc_mcontext;
-    walk->frame = (struct os_frame){(uintptr_t)regs->pc, (uintptr_t)regs->sp, (uintptr_t)regs->regs[29], (uintptr_t)regs->regs[30]};
-#else
-    return false;
-#endif
+    walk->frame = os_frame_interrupted(walk->frame.sp);
+    walk->sp_is_low = false;
     if (walk->frame.sp < walk->page_start || walk->frame.sp >= walk->readable_end) {
         if (!os_is_readable((const void *)align_down(walk->frame.sp, WORD)))
             return false;
@@ -148,12 +107,12 @@ static NO_SANITIZE bool step_signal(struct walk *walk)
 static bool step(struct walk *walk, bool is_call)
 {
     struct prof_rule rule = rule_of(walk->frame.ip - is_call);
-    uintptr_t base = rule.by_fp ? walk->frame.fp : walk->frame.sp, cfa = base + rule.cfa_bytes, fp = walk->frame.fp, ip = walk->frame.lr;
+    uintptr_t fp = walk->frame.fp, ip = walk->frame.lr, cfa = prof_cfa(rule, walk->frame.sp, fp, walk->sp_is_low);
     if (rule.kind == RULE_END)
         return false;
     if (rule.kind == RULE_SIGNAL)
         return step_signal(walk);
-    if (rule.kind == RULE_ALIGNED && (base < walk->frame.sp || !word_at(walk, base - rule.cfa_bytes, &cfa) || !word_at(walk, base, &fp)))
+    if (rule.kind == RULE_ALIGNED && (fp < walk->frame.sp || !word_at(walk, fp - rule.cfa_bytes, &cfa) || !word_at(walk, fp, &fp)))
         return false;
     if (cfa <= walk->frame.sp && !(cfa == walk->frame.sp && rule.ip_words == 0 && !is_call)) /* W2; a leaf has nothing on the stack */
         return false;
@@ -161,8 +120,9 @@ static bool step(struct walk *walk, bool is_call)
         return false;
     if (rule.fp_words && !word_at(walk, cfa - rule.fp_words * WORD, &fp))
         return false;
-    ip = CPU_AARCH64 ? ip & ADDRESS_MASK : ip;
+    ip = prof_address(ip);
     walk->frame = (struct os_frame){ip, cfa, fp, 0};
+    walk->sp_is_low = CPU_AARCH64 && rule.kind == RULE_CHAINED;
     return ip > 1;
 }
 
@@ -172,14 +132,14 @@ static bool leave_ours(struct walk *walk, struct prof_call call)
     for (unsigned i = 0; i < SKIPPED_MAX && walk->frame.sp < (uintptr_t)call.frame; i++)
         if (!step(walk, i != 0))
             return false;
-    return walk->frame.sp == (uintptr_t)call.frame && walk->frame.ip == (CPU_AARCH64 ? call.ret & ADDRESS_MASK : call.ret);
+    return walk->frame.sp == (uintptr_t)call.frame && walk->frame.ip == prof_address(call.ret);
 }
 
 unsigned prof_walk(struct os_frame from, struct prof_call call, unsigned most, uintptr_t *ips)
 {
     struct walk walk = {.frame = from};
     unsigned count = 1, signals = 0;
-    ips[0] = CPU_AARCH64 ? call.ret & ADDRESS_MASK : call.ret;
+    ips[0] = prof_address(call.ret);
     if (from.ip == 0)
         return count;
     readable_begin(&walk);

@@ -98,7 +98,7 @@ static struct slab_cache *cache_at(const struct slab_thread *thread, uint32_t id
 void slab_gate_set(struct quire_slab *slab)
 {
     uint32_t number = slab->offset != SLAB_OFFSET_NONE && slab->id < SLAB_GATES ? slab->id : 0;
-    ptrdiff_t gate = (char *)&slab_gates[number] - (char *)__builtin_thread_pointer();
+    ptrdiff_t gate = (char *)&slab_gates[number] - os_thread_pointer();
     __atomic_store_n(&slab->gate, (uintptr_t)gate, __ATOMIC_RELAXED);
 }
 

@@ -2,31 +2,21 @@
 /*
  * steer_module.c - whose code is at an address: the loaded file, known by its build id, and the offset in it.
  *
- *     address --glibc: _dl_find_object(), no lock--> first page of the file: ELF header, program headers --> note with the build id
- *             --else:  dl_iterate_phdr()
+ *     address --os_object_of()--> program headers --> note with the build id
  *
  * Asked once for each call site (steer_site.c), so nothing is kept here and no list has to follow dlopen and dlclose.
  *
- * Locks: none; the loader's in dl_iterate_phdr().
+ * Locks: none, or the loader's (os/os_object.c).
  */
-#include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
 #include <string.h>
 #include <sys/auxv.h>
 
+#include "os/os.h"
 #include "steer/steer_internal.h"
 
 enum { BUILD_ID_TYPE = 3 };
-
-struct image {
-    uintptr_t address; /* asked for */
-    uintptr_t bias;
-    const ElfW(Phdr) *segments;
-    size_t count;
-};
-
-extern int _dl_find_object(void *address, struct dl_find_object *result) __attribute__((weak));
 
 /* The build id in one PT_NOTE segment; 0: none. */
 static size_t id_in_notes(const unsigned char *at, const unsigned char *end, const unsigned char **id)
@@ -47,11 +37,12 @@ static size_t id_in_notes(const unsigned char *at, const unsigned char *end, con
     return 0;
 }
 
-static bool is_module(const struct image *image, const struct steer_module *module)
+static bool is_module(const struct os_object *file, const struct steer_module *module)
 {
-    for (size_t i = 0; i < image->count; i++) {
-        const ElfW(Phdr) *segment = &image->segments[i];
-        const unsigned char *id, *start = (const unsigned char *)(image->bias + segment->p_vaddr);
+    const ElfW(Phdr) *segments = file->segments;
+    for (size_t i = 0; i < file->count; i++) {
+        const ElfW(Phdr) *segment = &segments[i];
+        const unsigned char *id, *start = (const unsigned char *)(file->bias + segment->p_vaddr);
         if (segment->p_type != PT_NOTE)
             continue;
         size_t bytes = id_in_notes(start, start + segment->p_memsz, &id);
@@ -61,44 +52,14 @@ static bool is_module(const struct image *image, const struct steer_module *modu
     return false;
 }
 
-static bool find_by_loader(struct image *image)
-{
-    struct dl_find_object found;
-    if (_dl_find_object((void *)image->address, &found) != 0)
-        return false;
-    const ElfW(Ehdr) *header = found.dlfo_map_start;
-    if (memcmp(header->e_ident, ELFMAG, SELFMAG) != 0 || header->e_phentsize != sizeof(ElfW(Phdr)))
-        return false;
-    image->bias = found.dlfo_link_map->l_addr;
-    image->segments = (const ElfW(Phdr) *)((uintptr_t)header + header->e_phoff);
-    image->count = header->e_phnum;
-    return true;
-}
-
-static int visit(struct dl_phdr_info *info, size_t size, void *arg)
-{
-    struct image *image = arg;
-    (void)size;
-    for (int i = 0; i < info->dlpi_phnum; i++) {
-        const ElfW(Phdr) *segment = &info->dlpi_phdr[i];
-        if (segment->p_type == PT_LOAD && image->address - (info->dlpi_addr + segment->p_vaddr) < segment->p_memsz) {
-            image->bias = info->dlpi_addr;
-            image->segments = info->dlpi_phdr;
-            image->count = info->dlpi_phnum;
-            return 1;
-        }
-    }
-    return 0;
-}
-
 bool steer_module_of(uintptr_t address, unsigned *module, uint64_t *offset)
 {
-    struct image image = {.address = address};
-    if (_dl_find_object ? !find_by_loader(&image) : !dl_iterate_phdr(visit, &image))
+    struct os_object file;
+    if (!os_object_of(address, &file))
         return false;
-    *offset = address - image.bias;
+    *offset = address - file.bias;
     for (*module = 0; *module < steer_plan.modules; ++*module)
-        if (is_module(&image, &steer_plan.module[*module]))
+        if (is_module(&file, &steer_plan.module[*module]))
             return true;
     return false;
 }
@@ -106,9 +67,10 @@ bool steer_module_of(uintptr_t address, unsigned *module, uint64_t *offset)
 /* The loader has put it where the kernel says: its program headers are among what was mapped. */
 bool steer_module_is_program(unsigned number)
 {
-    struct image image = {.segments = (const ElfW(Phdr) *)getauxval(AT_PHDR), .count = getauxval(AT_PHNUM)};
-    for (size_t i = 0; i < image.count; i++)
-        if (image.segments[i].p_type == PT_PHDR)
-            image.bias = (uintptr_t)image.segments - image.segments[i].p_vaddr;
-    return image.segments && is_module(&image, &steer_plan.module[number]);
+    const ElfW(Phdr) *segments = (const ElfW(Phdr) *)getauxval(AT_PHDR);
+    struct os_object file = {.segments = segments, .count = getauxval(AT_PHNUM)};
+    for (size_t i = 0; i < file.count; i++)
+        if (segments[i].p_type == PT_PHDR)
+            file.bias = (uintptr_t)segments - segments[i].p_vaddr;
+    return segments && is_module(&file, &steer_plan.module[number]);
 }

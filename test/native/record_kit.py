@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """record_kit.py - what the recorder's tests share: build a small program, trace it, analyse the trace.
 
-Binaries come from QUIRE_BUILD_DIR (default: build/release of this checkout).
+Binaries come from QUIRE_BUILD_DIR (default: build/release of this checkout).  QUIRE_TEST_CROSS=aarch64-linux-gnu: programs are compiled for that machine
+and run by qemu-user, under the recorder that QUIRE_TEST_RECORDER names.
 """
 import json
 import os
@@ -9,30 +10,58 @@ import pathlib
 import resource
 import struct
 import subprocess
+from dataclasses import dataclass
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("QUIRE_BUILD_DIR", ROOT / "build" / "release"))
-RECORDER = BUILD / "tools" / "libquire-record.so"
+RECORDER = pathlib.Path(os.environ.get("QUIRE_TEST_RECORDER", BUILD / "tools" / "libquire-record.so"))
 ANALYSER = BUILD / "tools" / "quire-analyse"
 MEMORY_LIMIT_BYTES = 2 << 30
 HANGS_S = 300  # whoever takes longer hangs: nothing here takes a tenth of it on a quiet machine
 
 
-def build(folder, source, name="program", flags=(), language="c"):
+@dataclass(frozen=True)
+class Machine:
+    """Where programs run: here ("", the compiler's own), or under qemu-user ("aarch64-linux-gnu", that of a cross compiler)."""
+
+    prefix: str
+    recorder: pathlib.Path
+
+    def compiler(self, language="c"):
+        here, there = ("c++", "g++") if language == "c++" else ("cc", "gcc")
+        return f"{self.prefix}-{there}" if self.prefix else here
+
+    def emulator(self, preload=""):
+        """What comes before a program's path. The emulator is this machine's program: it must not get the other's libraries."""
+        if not self.prefix:
+            return []
+        emulator = [f"qemu-{self.prefix.partition('-')[0]}", "-L", f"/usr/{self.prefix}"]
+        return [*emulator, "-E", f"LD_PRELOAD={preload}"] if preload else emulator
+
+    def started(self, command, environment):
+        """(command, environment) that run it under the recorder, unless the environment preloads something else."""
+        preload = environment.pop("LD_PRELOAD", "") if self.prefix else ""
+        return [*self.emulator(preload), *map(str, command)], environment
+
+
+HERE = Machine(os.environ.get("QUIRE_TEST_CROSS", ""), RECORDER)
+
+
+def build(folder, source, name="program", flags=(), language="c", machine=HERE):
     """Compile one source text; the path of the program."""
     path = folder / f"{name}.{'cc' if language == 'c++' else 'c'}"
     path.write_text(source)
-    compiler = "c++" if language == "c++" else "cc"
-    subprocess.run([compiler, "-O1", "-g", "-fno-builtin", "-pthread", str(path), "-o", str(folder / name), *flags],
+    subprocess.run([machine.compiler(language), "-O1", "-g", "-fno-builtin", "-pthread", str(path), "-o", str(folder / name), *flags, "-ldl"],
                    check=True)
     return folder / name
 
 
-def record(folder, command, trace=None, environment=None, **options):
+def record(folder, command, trace=None, environment=None, machine=HERE, **options):
     """Run `command` under the recorder; (finished process, path of the trace)."""
     trace = trace or folder / "trace.qtr"
-    env = {**os.environ, "LD_PRELOAD": str(RECORDER), "QUIRE_RECORD": str(trace), **(environment or {})}
-    done = subprocess.run([str(word) for word in command], env=env, capture_output=True, text=True, timeout=HANGS_S,
+    env = {**os.environ, "LD_PRELOAD": str(machine.recorder), "QUIRE_RECORD": str(trace), **(environment or {})}
+    command, env = machine.started(command, env)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=HANGS_S,
                           cwd=options.pop("cwd", folder), **options)
     return done, trace
 

@@ -45,6 +45,13 @@ def test_rseq_that_was_switched_off_is_said_to_be_off_and_by_what():
     assert any(missing["what"] == "rseq" for missing in report["missing"])
 
 
+def test_what_an_old_libc_or_kernel_takes_away_is_said_with_what_it_costs(monkeypatch):
+    monkeypatch.setattr(cmd_env, "membarrier", lambda: "no (kernel, seccomp filter or emulator without it)")
+    monkeypatch.setattr(cmd_env, "code_by_address", lambda: "by the loader's lock (glibc from 2.35 on needs none)")
+    lost = {what: why for what, why, _ in cmd_env.lacks()}
+    assert "slabs have no caches" in lost["membarrier"] and "profiles and plans wait" in lost["code by address"]
+
+
 def test_the_tightest_cgroup_limit_on_the_way_up_is_the_one_shown(monkeypatch):
     lines = {
         "/proc/self/cgroup": ["0::/a/b"],

@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <thread>
 
+#include "os/os.h"
 #include "os/os_rseq.h"
 #include "support.h"
 
@@ -65,7 +66,7 @@ struct Descriptor {
 };
 Area *area_of(const quire_percpu_window &window)
 {
-    return reinterpret_cast<Area *>(static_cast<char *>(__builtin_thread_pointer()) + window.rseq_offset);
+    return reinterpret_cast<Area *>(os_thread_pointer() + window.rseq_offset);
 }
 
 /* What a word held, and whether the long way is to be gone instead. */

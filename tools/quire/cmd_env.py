@@ -25,6 +25,8 @@ from version import VERSION
 HELP = "what this machine has and what is missing, to paste into a report"
 SCHEMA = "quire.env/1"
 PR_SET_VMA = 0x53564D41
+MEMBARRIER_NUMBER = {"x86_64": 324, "aarch64": 283}
+MEMBARRIER_PRIVATE_EXPEDITED = 8
 IN_BYTES = {
     "os_page_bytes",
     "huge_page_bytes",
@@ -127,6 +129,8 @@ def _memory():
 def _kernel_features():
     return [
         ("rseq", "rseq", rseq()),
+        ("membarrier", "membarrier", membarrier()),
+        ("code_by_address", "code by address", code_by_address()),
         (
             "vma_names",
             "names in /proc/PID/smaps",
@@ -164,6 +168,18 @@ def rseq():
     )
 
 
+def membarrier():
+    """Whether one thread can put a barrier into the others: by the kernel's own list of what it can."""
+    number = MEMBARRIER_NUMBER.get(os.uname().machine)
+    known = ctypes.CDLL(None).syscall(number, 0, 0, 0) if number else -1
+    return "yes" if known > 0 and known & MEMBARRIER_PRIVATE_EXPEDITED else "no (kernel, seccomp filter or emulator without it)"
+
+
+def code_by_address():
+    """How libc says which file an address lies in: profiles and plans ask."""
+    return "without a lock" if hasattr(ctypes.CDLL(None), "_dl_find_object") else "by the loader's lock (glibc from 2.35 on needs none)"
+
+
 def lacks():
     """[(what, why it matters, the command that mends it)]."""
     missing = []
@@ -199,6 +215,28 @@ def _system_lacks():
                 "run without GLIBC_TUNABLES and seccomp filters, on glibc 2.35 or later",
             )
         )
+    if membarrier().startswith("no"):
+        missing.append(
+            (
+                "membarrier",
+                "slabs have no caches of threads: every operation takes the page's lock",
+                "allow membarrier in the seccomp filter, on Linux 4.14 or later",
+            )
+        )
+    if code_by_address().startswith("by"):
+        missing.append(
+            (
+                "code by address",
+                "profiles and plans wait where the program loads libraries; what QUIRE_CONF=guard says has addresses for names",
+                "glibc 2.35 or later",
+            )
+        )
+    return missing + _settings_lacks()
+
+
+def _settings_lacks():
+    """What settings of the machine and limits withhold."""
+    missing = []
     pages = _chosen(THP)
     if pages == "not available":
         missing.append(

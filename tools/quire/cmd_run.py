@@ -215,10 +215,7 @@ def run(args):
     say_whose_report()
     # QUIRE_CONF cannot name a file with a comma.
     place = "/tmp" if "," in tempfile.gettempdir() else None
-    with (
-        tempfile.TemporaryDirectory(prefix="quire-run-", dir=place, ignore_cleanup_errors=True) as folder,
-        tempfile.TemporaryDirectory(prefix="quire-plan-", dir=place, ignore_cleanup_errors=True) as beside,
-    ):
+    with scratch("quire-run-", place) as folder, scratch("quire-plan-", place) as beside:
         matched = plan_for(args, answer, beside)
         env = environment(library, configuration(args, form, folder, matched))
         ended = launch.visible(answer.target, leaksites.watching(env, beside) if stacks else env)
@@ -226,6 +223,16 @@ def run(args):
         leaks = leaksites.collect(beside, ended.pid) if stacks else None
     plan = matched.plan if matched else None
     return report(args, form, path, (answer.target, ended, main, others, plan, leaks), wanted)
+
+
+@contextlib.contextmanager
+def scratch(prefix, place):
+    """A folder that is gone afterwards, whatever the program has put into it."""
+    folder = tempfile.mkdtemp(prefix=prefix, dir=place)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def report(args, form, path, outcome, wanted):

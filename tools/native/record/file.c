@@ -182,7 +182,7 @@ static void header_fill(struct qtr_header *header) {
     header->start_tick = header->last_tick = rec_tick();
     header->start_monotonic_ns = header->last_monotonic_ns = rec_clock_ns(CLOCK_MONOTONIC);
     header->start_realtime_ns = rec_clock_ns(CLOCK_REALTIME);
-    memcpy(header->machine, "x86_64", 7);
+    snprintf(header->machine, sizeof header->machine, "%s", CPU_X86_64 ? "x86_64" : "aarch64");
     header->state = QTR_RECORDING;
     header->file_bytes = file.page_bytes;
     size_t used = 0;

@@ -39,7 +39,8 @@ static struct {
     void (*exit_now)(int) __attribute__((noreturn));
 } next;
 
-static enum { HOOKS_NEW, HOOKS_STARTING, HOOKS_READY } hooks_state;
+/* volatile: libc's headers promise that dlsym calls nothing here, but it may call calloc, which has to see that the hooks are starting. */
+static volatile enum { HOOKS_NEW, HOOKS_STARTING, HOOKS_READY } hooks_state;
 
 static _Alignas(16) unsigned char boot_buffer[BOOT_BYTES];
 static size_t boot_used;
@@ -104,7 +105,7 @@ static inline bool wanted(void) {
 /* What the caller of the function in which this stands looks like; needs that function's frame pointer. */
 #define CALLER_FRAME()                                                                                                 \
     (struct rec_frame) {                                                                                               \
-        .ip = (uintptr_t)__builtin_return_address(0), .sp = (uintptr_t)__builtin_frame_address(0) + 16,                \
+        .ip = rec_address((uintptr_t)__builtin_return_address(0)), .sp = (uintptr_t)__builtin_dwarf_cfa(),             \
         .bp = *(const uintptr_t *)__builtin_frame_address(0)                                                           \
     }
 

@@ -15,7 +15,6 @@
  * suffixes K M G, 0 for none.
  * Not here: the functions that programs call (hooks.c).
  */
-#include <cpuid.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -27,6 +26,10 @@
 #include <unistd.h>
 
 #include "record.h"
+
+#if CPU_X86_64
+#include <cpuid.h>
+#endif
 
 #define LIMIT_DEFAULT_BYTES (8ull << 30)
 #define LOCK_SPINS          2000
@@ -118,14 +121,20 @@ static bool configure(void) {
 }
 
 static bool clock_is_steady(void) {
+#if CPU_X86_64
     unsigned a = 0, b = 0, c = 0, d = 0;
     return __get_cpuid(0x80000007u, &a, &b, &c, &d) != 0 && (d >> 8 & 1) != 0;  // invariant TSC
+#else
+    return false;  // the kernel's clock is as cheap as the counter behind it: no system call
+#endif
 }
+
+extern const char *strerrordesc_np(int error) __attribute__((weak));  // glibc from 2.32 on: allocates nothing
 
 static bool trace_open(void) {
     int rc = rec_file_open();
     if (rc != 0) {
-        say("cannot record to ", rec_config.path, strerrordesc_np(-rc));
+        say("cannot record to ", rec_config.path, strerrordesc_np != NULL ? strerrordesc_np(-rc) : strerror(-rc));
         return false;
     }
     return rec_threads_start() && rec_meta_start();
@@ -167,6 +176,7 @@ static void after_fork_child(void) {
     atomic_store(&lock_holder, 0);
     atomic_store(&unwinding, 0);
     lock_depth = 0;
+    rec_threads_wipe();
     after_fork();
 }
 

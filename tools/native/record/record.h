@@ -6,7 +6,7 @@
  *   pool.c     and for blocks that a program's own pools tell of
  *   thread.c   a thread's live block and the encoding of events
  *   cache.h    the current call stack as a number, fast        stack.c   the same where the cache does not know it
- *   rules.c    how to step over one return address
+ *   rules.c    how to step over one return address (x86-64)          rules_tables.c  the same elsewhere
  *   meta.c     stacks, modules, thread names into the trace    file.c    the trace file itself
  *   own.c      the same for functions of allocators inside of the program; put.h what both share
  *   process.c  start, configuration, the one lock, fork, exit
@@ -26,6 +26,7 @@
 #include <time.h>
 
 #include "../trace/format.h"
+#include "base/compiler.h"
 
 #define REC_LIKELY(x)   __builtin_expect(!!(x), 1)
 #define REC_UNLIKELY(x) __builtin_expect(!!(x), 0)
@@ -37,12 +38,17 @@
 #define REC_UNTIMED    7u  // events that may follow a reading of the clock with its tick
 #define REC_NEAR_TICKS 128u  // about a third of a microsecond: calls that follow each other faster share a reading
 
-/* Where a call came from: all that walking a stack needs on x86-64. */
+/* Where a call came from: all that walking a stack needs. */
 struct rec_frame {
     uintptr_t ip;  // return address
     uintptr_t sp;  // the caller's stack pointer after the return
     uintptr_t bp;  // the caller's frame pointer register
 };
+
+/* A return address as it lies on the stack may be signed above its 48 bits, on arm64. */
+static REC_INLINE uintptr_t rec_address(uintptr_t word) {
+    return CPU_AARCH64 ? word & ((UINT64_C(1) << 48) - 1) : word;
+}
 
 struct rec_stack_cache;
 
@@ -110,6 +116,7 @@ void rec_file_touch(bool thoroughly);       // clocks into the header; thoroughl
 
 /* --- thread.c --- */
 bool rec_threads_start(void);
+void rec_threads_wipe(void);
 bool rec_is_forked_child(void);  // by any way of forking, also without libc
 struct rec_thread *rec_thread_slow(void);  // NULL: this event is lost
 void rec_thread_forget_all(void);
@@ -132,6 +139,10 @@ void rec_rules_end(void);  // the same, and the memory goes back
 struct rec_bounds {
     uintptr_t high;                      // of the stack that is walked now
     uintptr_t thread_low, thread_high;  // where a walk may come to from a signal's own stack
+    // of the frame that was stepped to last, for rules_tables.c
+    bool sp_is_low;       // its sp is this or above (prof_cfa())
+    bool is_interrupted;  // by a signal: ip is no return address, and `link` its x30
+    uintptr_t link;
 };
 enum rec_step rec_rules_step(struct rec_frame *frame, struct rec_bounds *bounds, uintptr_t *slot);
 uintptr_t rec_bounds_high(const struct rec_bounds *bounds, uintptr_t sp);
@@ -161,10 +172,14 @@ static inline uint64_t rec_tick(void) {
     if (REC_UNLIKELY(!rec_clock_is_tsc)) {
         return rec_clock_ns(CLOCK_MONOTONIC) >> REC_TICK_SHIFT;
     }
+#if CPU_X86_64
     if (atomic_load_explicit(&rec_many, memory_order_relaxed)) {
         __builtin_ia32_lfence();
     }
     return __builtin_ia32_rdtsc() >> REC_TICK_SHIFT;
+#else
+    __builtin_unreachable();  // process.c
+#endif
 }
 
 /*

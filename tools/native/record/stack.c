@@ -108,7 +108,7 @@ static bool same_outside(const struct rec_stack_cache *cache, unsigned count, un
         return false;
     }
     for (unsigned i = count < wanted ? count : wanted; i > 0; i--, here--) {
-        if (*(const uintptr_t *)here->slot != here->ip) {
+        if (rec_address(*(const uintptr_t *)here->slot) != here->ip) {
             return false;
         }
     }
@@ -133,6 +133,7 @@ static bool walk_by_rules(struct rec_stack_cache *cache, struct rec_frame frame,
     enum rec_step step = REC_STEP_OK;
     uintptr_t slot = 0;
     bool met = false;
+    bounds->sp_is_low = bounds->is_interrupted = false;
     while (step == REC_STEP_OK && frame.ip != 0 && steps < STEPS_MAX) {
         cache->step[steps] = (struct walked){frame.ip, slot, frame.sp, frame.bp};
         while (kept > 0 && cache->last[kept - 1].sp < frame.sp) {
@@ -185,7 +186,7 @@ static struct table_entry *table_place(uint64_t hash) {
 /* How far up from malloc's caller the next return addresses lie. */
 static void slots_of(const struct walk *walk, uintptr_t sp, uint16_t words[QTR_SLOTS_MAX]) {
     for (unsigned i = 0; i < QTR_SLOTS_MAX; i++) {
-        bool known = i + 1 < walk->count && frame_at(walk, i + 1)->slot > sp && walk->cacheable;
+        bool known = i + 1 < walk->count && frame_at(walk, i + 1)->slot >= sp && walk->cacheable;
         uintptr_t up = known ? (frame_at(walk, i + 1)->slot - sp) / SLOT_STEP : QTR_SLOT_NONE;
         words[i] = (uint16_t)(up < QTR_SLOT_NONE ? up : QTR_SLOT_NONE);
     }

@@ -153,6 +153,14 @@ bool rec_threads_start(void) {
     return true;
 }
 
+/* In a child of fork(), where the kernel has not wiped them: emulators say that they will, and do not. */
+void rec_threads_wipe(void) {
+    if (table.states != NULL && table.states[THREADS_MAX].number != 0) {
+        memset(table.states, 0, table.used * sizeof(struct rec_thread));
+        table.states[THREADS_MAX].number = 0;
+    }
+}
+
 bool rec_is_forked_child(void) {
     return table.states != NULL && table.states[THREADS_MAX].number == 0;
 }
