@@ -211,8 +211,7 @@ enum { LARGE_OWNER = 1, SECURE_OWNER = 2, OWNER_BITS = 3 }; /* low bits of `owne
 
 /* ---- a thread's way to its locals ---- */
 struct heap_tls {
-    struct heap_local *quick_alloc, *quick_free; /* `self` where malloc and free may go the short way (preload/), else none */
-    struct heap_local *self; /* of the default heap */
+    struct heap_local *quick_alloc, *quick_free, *self; /* of the default heap; the first two where malloc and free may go the short way (preload/), else none */
     struct {
         uint64_t serial;
         struct heap_local *local;
@@ -356,8 +355,7 @@ static inline void heap_state_set(struct heap_page *page, unsigned state)
 
 /*
  * The slot of an address; SIZE_MAX: none begins there.  An offset times the reciprocal is the slot, and a fraction: less than the reciprocal just
- * where the division has no rest (Lemire, Kaser, Kurz: "Faster remainder by direct computation"), and then the slot times what the reciprocal was
- * rounded up by.  So one bound says both: no rest, and a slot of this page.
+ * where the division has no rest (Lemire, Kaser, Kurz: "Faster remainder by direct computation"), and then the slot times what it was rounded up by.
  */
 static ALWAYS_INLINE size_t heap_slot_of(const struct heap_page *page, const void *p)
 {

@@ -238,7 +238,7 @@ def test_another_users_process_is_refused_and_where_tracing_is_forbidden_the_lin
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("words", [["--pid", "1", "--", "true"], ["--duration", "1s", "--", "true"], ["--pid", "x"], ["--pid", "1", "--duration", "0"]])
+@pytest.mark.parametrize("words", [["--pid", "1", "--", "true"], ["--ready-line", "x", "--", "true"], ["--pid", "x"], ["--pid", "1", "--duration", "0"]])
 def test_a_command_line_that_makes_no_sense_is_a_usage_error(tmp_path, words):
     done = quire(tmp_path, "record", *words)
     assert done.returncode == 2 and "fix:" in done.stderr

@@ -10,7 +10,7 @@ import subprocess
 import time
 
 import pytest
-from toolkit import build, quire
+from toolkit import build, native_json, quire
 
 import launch
 import load
@@ -201,3 +201,15 @@ def test_the_cpu_time_of_a_session_is_that_of_all_its_processes(tmp_path):
     finally:
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()
+
+
+def test_record_takes_a_load_and_its_trace_is_whole(server, tmp_path):
+    program, client = server
+    port = free_port()
+    words = ["record", "-o", tmp_path / "served.qtr", "--ready-port", port, "--load", f"python3 {client} {port} 3", "--", program, port]
+    done = quire(tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    about = native_json("quire-analyse", tmp_path / "served.qtr", "--sites", "-")["trace"]
+    assert about["allocations"] >= 3 * 2500 and about["unknown_frees"] == 0
+    gone = quire(tmp_path, "record", "-o", tmp_path / "none.qtr", "--ready-line", "never said", "--", program, port)
+    assert gone.returncode == 2 and "add --load CMD" in gone.stderr

@@ -10,6 +10,7 @@ import os
 
 import attaching
 import launch
+import load
 import options
 import own
 import target as targets
@@ -22,6 +23,7 @@ TAKES_PROGRAM = True
 EPILOG = """The trace is NAME.qtr in this directory unless -o says otherwise; further processes of the program
 get NAME.qtr.PID. Exit: the program's own status; 128+n when signal n ended it; 126, 127 when it cannot be run;
 3 when it cannot be traced.
+A program that does not end by itself: --load CMD, or --duration TIME; its output is hidden then, and it is ended.
 With --pid: 0 when it was recorded, also until Ctrl-C; 3 when it cannot be. The process goes on in every case, also when quire is
 killed: then recording ends within 3 s.
 Blocks that lived before are not in the trace, and their frees are counted as unknown."""
@@ -33,7 +35,8 @@ TRACE_BYTES_MIN = os.sysconf("SC_PAGE_SIZE") + (128 << 10)
 def add_arguments(parser):
     """Options of `record`."""
     parser.add_argument("--pid", type=options.at_least(1), metavar="PID", help="record the process with this number, which runs already and goes on afterwards")
-    parser.add_argument("--duration", type=options.seconds, metavar="TIME", help="with --pid: for so long, as 30s or 2m (default: until Ctrl-C)")
+    parser.add_argument("--duration", type=options.seconds, metavar="TIME", help="with --pid: for so long, as 30s or 2m (default: until Ctrl-C); else the program is ended after it")
+    load.add_options(parser, duration=False)
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="the trace (default: PROGRAM.qtr, made unique)"
     )
@@ -50,13 +53,12 @@ def run(args):
     """Records one run, or a stretch of one."""
     if args.pid:
         return attach(args)
-    if args.duration:
-        raise UsageError("--duration belongs to --pid: a program that is started here is recorded to its end", fix="quire record --pid PID --duration 30s")
     if not args.program:
         raise UsageError("no program to record", fix="quire record -- PROGRAM ARGS")
     target = targets.resolve(args.program)
     if target.inside:
         ui.note(f"{own.shown(target.inside)} is inside of {ui.printable(target.inside.path)}: its calls are recorded")
+    driven = load.of(args)
     path = tracefile.output_path(args, target.name)
     env = launch.environment(trace=path, limit_bytes=args.limit_bytes)
     if target.is_python and "PYTHONMALLOC" not in os.environ:
@@ -64,7 +66,7 @@ def run(args):
             "PYTHONMALLOC=malloc is set for this run: CPython's own allocator would hide what it does"
         )
     tracefile.clear(path, args.force)
-    ran = launch.visible(target, env)
+    ran = launch.hidden(target, launch.Input().capture(), env, driven) if driven else launch.visible(target, env)
     found = tracefile.family(path)
     if ran.status < 0:
         ui.note(f"{target.name} {launch.describe(ran.status)}")

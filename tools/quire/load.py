@@ -43,10 +43,11 @@ LATENCIES = [
 ]
 
 
-def add_options(parser):
-    """Options of commands that can run a server."""
+def add_options(parser, duration=True):
+    """Options of commands that can run a server. duration: `--duration` is none of the command's own."""
     parser.add_argument("--load", metavar="CMD", help="a shell command that puts the program under load; when it ends, the program is ended")
-    parser.add_argument("--duration", type=float, metavar="S", help="without --load: end the program after S seconds")
+    if duration:
+        parser.add_argument("--duration", type=float, metavar="S", help="without --load: end the program after S seconds")
     parser.add_argument("--ready-port", type=int, metavar="N", help="the load begins when port N of 127.0.0.1 takes connections")
     parser.add_argument("--ready-line", metavar="TEXT", help="the same when the program has written a line with TEXT in it")
     parser.add_argument("--ready-cmd", metavar="CMD", help="the same when this shell command succeeds")
