@@ -3,6 +3,8 @@
 
 import gzip
 import json
+import os
+import shutil
 import subprocess
 import sys
 
@@ -83,6 +85,17 @@ def test_pprof_has_every_stack_with_its_figures_and_the_period(files):
     comment = [s for s in got.strings if "one in 512 bytes" in s]
     assert len(comment) == 1
     assert b"\x60\x80\x04" in gzip.decompress(data)  # field 12, 512
+
+
+@pytest.mark.skipif(not shutil.which("go"), reason="needs Go's pprof")
+@pytest.mark.parametrize(("index", "flat"), [("inuse_space", ["700B inner", "50B main"]), ("alloc_objects", ["40 inner", "2 main", "20 (no"])])
+def test_go_tool_pprof_opens_what_we_write(files, tmp_path, index, flat):
+    (tmp_path / "b.pb.gz").write_bytes(exported(files[1:]))
+    words = ["go", "tool", "pprof", "-top", "-unit=B" if "space" in index else "-unit=count", f"-sample_index={index}", "b.pb.gz"]
+    done = subprocess.run(words, cwd=tmp_path, env={**os.environ, "PPROF_TMPDIR": str(tmp_path)}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split() for line in done.stdout.splitlines() if line.count("%") == 3 and "flat%" not in line]
+    assert sorted(f"{row[0]} {row[5]}" for row in rows if row[0] != "0") == sorted(flat), done.stdout
 
 
 def test_pprof_bears_what_has_become_less(files):
