@@ -112,6 +112,17 @@ def test_speedscope_and_folded_stacks_have_the_same(files):
     assert b"main;inner 4000\n" in exported(files[1:], "--export", "folded")
 
 
+def test_objects_are_rows_of_what_lives_and_of_nothing_that_was_allocated(files):
+    changed = files[1].read_text().replace("MAPPED_LIBRARIES", "# object slab 7 2000 144000 a/b of\n# object arena 9 0 16 \nMAPPED_LIBRARIES")
+    files[1].write_text(changed)
+    got = Pprof(exported(files[1:]))
+    assert {tuple(got.names(s)): s[2][2:] for s in got.samples if got.names(s)[0][0] == "["} == {("[slab a/b of]",): [2000, 144000], ("[arena 9]",): [0, 16]}
+    assert got.sums()["alloc_space"] == 4250 and got.sums()["inuse_space"] == 750 + 144016
+    said = quire("/", "profile", str(files[1])).stdout
+    assert "[slab a/b of]" in said and said.splitlines()[0].endswith("one in 512 B; with 2 objects, exact")
+    assert [line.split()[0] for line in quire("/", "profile", *map(str, files)).stdout.splitlines()[3:5]] == ["+144", "+400"]
+
+
 def test_raw_is_what_was_written(files):
     assert exported(files[1:], "--raw") == files[1].read_bytes()
 

@@ -114,6 +114,9 @@ def test_the_live_view_ends_and_leaves_the_terminal_as_it_was(program, key, stat
         assert "\x1b[?1049h" in seen and "\x1b[?1049l" in seen and said in seen.rpartition("\x1b[?1049l")[2]
 
 
+KINDS = (("arena", "arenas", ""), ("slab", "slabs", "live_elements"), ("percpu", "percpu", "live_objects"), ("heap", "heaps", "live_blocks"))
+
+
 @pytest.mark.parametrize("conf", ["top:20ms,prof:1K,prof_exit:0", "top:20ms"])
 def test_a_key_asks_for_a_profile_and_the_view_says_where_it_is(program, tmp_path, conf):
     pytest.importorskip("rich")
@@ -128,7 +131,12 @@ def test_a_key_asks_for_a_profile_and_the_view_says_where_it_is(program, tmp_pat
         assert f"profile written to {path}" in last
         assert f"quire.{process.pid}.0.heap" in seen.rpartition("\x1b[?1049l")[0], "in the view, too"
         raw = heapprofile.read(path.read_text(), str(path))
+        stats = live_kit.page_of(process.pid).stats
     assert raw.facts["pid"] == process.pid and raw.stacks
+    exact = {f"[{one} {o['name'] or o['id']}]": [o.get(count, 0), o["live_bytes"], 0, 0] for one, many, count in KINDS for o in stats[many]}
+    shown = {label.replace("?", "\x1b"): figures for label, figures in raw.objects}
+    assert shown == {label: figures for label, figures in exact.items() if label != "[heap default]"} and len(shown) >= 4
+    assert shown["[slab nodes]"][:2] == [2000, 2000 * 80]
 
 
 def test_a_profile_overwrites_nothing(tmp_path, monkeypatch):

@@ -135,7 +135,8 @@ def head(document, raw, program, is_difference):
     return [
         f"{name}: live {signed(sums['live_bytes'], is_difference)} in {sums['live_blocks']} blocks, allocated "
         f"{signed(sums['all_bytes'], is_difference)} in {sums['all_blocks']}; estimated from {raw.facts.get('samples', 0)} samples, "
-        f"one in {ui.size(raw.facts.get('period', 1))}" + (f"; {lost} samples have no stack" if lost else ""),
+        f"one in {ui.size(raw.facts.get('period', 1))}" + (f"; {lost} samples have no stack" if lost else "")
+        + (f"; with {len(raw.objects)} object{'s' * (len(raw.objects) > 1)}, exact" if raw.objects else ""),
         "",
     ]
 
