@@ -5,9 +5,9 @@
  *     heap profile: 21: 11010048 [ 90: 47185920] @ heapprofile          live blocks: bytes [all blocks: bytes]
  *     # quire.heap/1 period 524288 samples 88 lost 0 pid 4711 ...
  *     3: 1572864 [ 12: 6291456] @ 0x55d0c0a01139 0x7f2a1c0271ca         a stack, return addresses, innermost first
- *     # object slab 7 900 64800 nodes                                  what does not come from malloc: kind, number, live count, live bytes, name
  *     MAPPED_LIBRARIES:
  *     55d0c0a01000-55d0c0a02000 r-xp 00001000 08:01 131 /usr/bin/prog   lines of /proc/self/maps that can be executed
+ *     # object slab 7 900 64800 nodes                                  what does not come from malloc: kind, number, live count, live bytes, name
  *
  * Figures are estimates of the whole process, not of the sample; those of objects are exact.  Each stack's are of one moment, all of them of moments that follow one another: no lock
  * is held while anything is written.
@@ -166,7 +166,8 @@ void prof_write(struct out *out)
     head(out);
     for (uint32_t i = 1; i <= prof_sites(); i++)
         stack(out, i);
-    objects(out);
     out_text(out, "MAPPED_LIBRARIES:\n");
     (void)os_read_each("/proc/self/maps", maps_text, &maps);
+    (void)out_end(out); /* a copy of the process (os_copy.c) may find a list of objects half changed, and end: it has written all else */
+    objects(out);
 }

@@ -5,9 +5,9 @@ heapprofile.py - heap profiles that libquire-malloc.so writes (QUIRE_CONF=prof):
     heap profile: 21: 11010048 [ 90: 47185920] @ heapprofile        live blocks: bytes [all blocks: bytes]
     # quire.heap/1 period 524288 samples 88 lost 0 pid 4711 ...
     3: 1572864 [ 12: 6291456] @ 0x55d0c0a01139 0x7f2a1c0271ca       a stack: return addresses, innermost first
-    # object slab 7 900 64800 nodes                                 kind, number, live count, live bytes, name; exact
     MAPPED_LIBRARIES:
     55d0c0a01000-55d0c0a02000 r-xp 00001000 08:01 131 /usr/bin/prog
+    # object slab 7 900 64800 nodes                                 kind, number, live count, live bytes, name; exact
 
     read(text) -> Raw -> named() -> profile as report/ has it: functions, locations, stacks -> exports, table
 
@@ -64,8 +64,6 @@ def read(text, name):
             facts.update({k: int(v) for k, v in zip(words[::2], words[1::2]) if v.isdigit()})
         elif line.startswith("MAPPED_LIBRARIES"):
             break
-        elif found := OBJECT.match(line):
-            objects.append((f"[{found[1]} {found[5] or found[2]}]", [int(found[3]), int(found[4]), 0, 0]))
         elif line.strip() and not line.startswith("#"):
             found = STACK.match(line)
             if not found:
@@ -74,6 +72,10 @@ def read(text, name):
     else:
         raise refused(name, "it is cut short: MAPPED_LIBRARIES is missing")
     for line in lines[at + 1 :]:
+        found = OBJECT.match(line)
+        if found:
+            objects.append((f"[{found[1]} {found[5] or found[2]}]", [int(found[3]), int(found[4]), 0, 0]))
+            continue
         found = MAPPING.match(line)
         if found:
             mappings.append((int(found[1], 16), int(found[2], 16), int(found[3], 16), found[4]))
