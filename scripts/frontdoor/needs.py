@@ -45,6 +45,7 @@ _COMMAND_OF = {
     "valgrind": "valgrind", "strace": "strace", "sqlite3": "sqlite3", "jq": "jq", "procps": "ps",
     "gdb": "gdb", "scdoc": "scdoc", "man-db": "man", "chromium": "chromium",
     "chromium-driver": "chromedriver", "patch": "patch", "busybox-static": "busybox", "ripgrep": "rg", "abigail-tools": "abidiff", "php-cli": "php", "lua5.4": "lua5.4",
+    "golang-go": "go",
     "gcc-aarch64-linux-gnu": "aarch64-linux-gnu-gcc", "qemu-user": "qemu-aarch64",
     "libc6-dev-arm64-cross": "aarch64-linux-gnu-gcc",
 }  # fmt: skip
@@ -84,10 +85,15 @@ def ensure(root, required, optional):
         )
 
 
+def _of_long_runs():
+    """Go's pprof, which opens what `quire profile` writes: 81 MB, 20 s to install. Its tests are skipped without."""
+    return ["golang-go"] if os.environ.get("QUIRE_TEST_LONG", "0") != "0" else []
+
+
 def optional_for_tests():
     """Peers, programs to look at, abidiff, and the cross compiler where Debian has it; apt would remove gcc-multilib for it."""
     may_have = platform.machine() == "x86_64" and missing(["gcc-multilib"])
-    return PEERS + PROGRAMS + ABI + (CROSS if may_have else [])
+    return PEERS + PROGRAMS + ABI + (CROSS if may_have else []) + _of_long_runs()
 
 
 def missing(names):

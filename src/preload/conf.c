@@ -42,7 +42,7 @@ enum kind { KIND_FLAG, KIND_SIZE, KIND_TIME, KIND_COUNT, KIND_WHEN, KIND_FORMAT,
     X("top", KIND_EVERY, top_ns, "0|1|TIME", "0 (off)", "show this process to `quire top` and `quire map`, every second or so often")        \
     X("prof", KIND_MEAN, prof_every_bytes, "0|1|SIZE", "0 (off)", "sample live and allocated bytes by call stack, once in so many bytes; 1: in 512K")      \
     X("prof_file", KIND_FILE, prof_file, "FILE", "quire.%p.%n.heap", "where profiles go; %p: the process, %n: the file's number, %h: the host, %t: the time")       \
-    X("prof_at", KIND_SIZE, prof_at_bytes, "SIZE", "0 (never)", "write a profile whenever so many more bytes are live than before")        \
+    X("prof_at", KIND_LIMIT, prof_at_bytes, "SIZE|N%", "0 (never)", "write a profile whenever so many more bytes are live than before, N% as of limit")     \
     X("prof_signal", KIND_SIGNAL, prof_signal, "USR1|USR2|N", "none", "write a profile at this signal")                                    \
     X("prof_exit", KIND_FLAG, prof_exit, "0|1", "1", "write a profile when the program ends")                                              \
     X("guard", KIND_PART, guard_every, "0|1|1/N", "0 (off)", "put one in N blocks between pages that cannot be touched; 1: in 5000")       \
@@ -235,16 +235,21 @@ static bool parse_percent(struct piece value, uint64_t *out)
 }
 
 /* A part of what there is now; a system that does not say how much that is has a line of its own. */
-static bool parse_limit(struct piece value, uint64_t *out, int fd)
+static bool parse_limit(const struct key *key, struct piece value, uint64_t *out, int fd)
 {
-    static const char line[] = "quire: QUIRE_CONF: limit: this system does not say how much memory there is; there is no limit\n";
     uint64_t percent = 0;
     if (!parse_percent(value, &percent))
         return parse_number(value, size_units, out);
     uint64_t all_bytes = os_memory_bytes();
     *out = all_bytes / 100 * percent;
-    if (*out == 0)
-        (void)os_write(fd, line, sizeof line - 1);
+    if (*out == 0) {
+        struct out line;
+        out_begin(&line, fd);
+        out_text(&line, "quire: QUIRE_CONF: ");
+        out_text(&line, key->name);
+        out_text(&line, ": this system does not say how much memory there is; it is not set\n");
+        (void)out_end(&line);
+    }
     return true;
 }
 
@@ -334,7 +339,7 @@ static bool parse_value(const struct key *key, struct piece value, struct conf *
     case KIND_SIZE:
         return parse_number(value, size_units, field);
     case KIND_LIMIT:
-        return parse_limit(value, field, fd);
+        return parse_limit(key, value, field, fd);
     case KIND_SHARE:
         return parse_share(value, field);
     case KIND_TIME:

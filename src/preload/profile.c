@@ -7,6 +7,7 @@
  *     exit -------------------------------------------------------------------------------------------------------> FILE
  *
  * FILE is prof_file with %p and %n, the number of the file in this process.  A handler only sets a flag: what it has interrupted may hold any lock.
+ * Where QUIRE_CONF has pressure, too, that thread looks once a second whether memory is short, also while the reaper is asleep: an OOM kill leaves no time.
  * A process that no other can see (no place for its page) has the file at its exit only.
  *
  * And the way of guarded blocks back to their pool: their addresses are no heap's.
@@ -19,11 +20,14 @@
 #include "look/live.h"
 #include "look/look_out.h"
 #include "os/os.h"
+#include "pages/pressure.h"
 #include "preload/preload.h"
 #include "prof/guard.h"
 
 /* How often a process shows itself that only a profile was asked of. */
 #define SHOWN_EVERY_NS (UINT64_C(10) * 1000000000u)
+/* At most one file in so long because memory is short. */
+#define SHORT_EVERY_NS (UINT64_C(60) * 1000000000u)
 
 static atomic_u32 asked; /* by a signal */
 static atomic_u64 written;
@@ -61,10 +65,33 @@ static void write_file(void)
         complain(path, fd < 0 ? fd : error);
 }
 
+/* Memory has become short since it was looked at last.  For the one thread that shows the process. */
+static bool memory_falls_short(void)
+{
+    static struct {
+        uint64_t looked_ns, stalled_us, written_ns; /* 0: not yet */
+        bool is_short;
+    } seen;
+    uint64_t now = os_time_ns(), passed_ns = now - seen.looked_ns, stalled_us;
+    if (preload_conf.pressure_percent == 0 || passed_ns < PRESSURE_LOOK_NS)
+        return false;
+    bool was_short = seen.is_short, is_first = seen.looked_ns == 0;
+    seen.looked_ns = now;
+    if (os_memory_stalled_us(&stalled_us) != 0)
+        return false;
+    seen.is_short = !is_first && stalled_us > seen.stalled_us && pressure_exceeds(stalled_us - seen.stalled_us, passed_ns, (uint32_t)preload_conf.pressure_percent);
+    seen.stalled_us = stalled_us;
+    if (!seen.is_short || was_short || (seen.written_ns && now - seen.written_ns < SHORT_EVERY_NS))
+        return false;
+    seen.written_ns = now;
+    return true;
+}
+
 static void turn(void)
 {
     bool is_asked = u32_load_relaxed(&asked) != 0 && u32_exchange_acquire(&asked, 0) != 0;
-    if (prof_due() || is_asked)
+    bool is_short = memory_falls_short();
+    if (prof_due() || is_asked || is_short)
         write_file();
 }
 

@@ -282,6 +282,7 @@ def test_the_cross_compiler_is_left_out_where_apt_would_remove_a_package_for_it(
 
     monkeypatch.setenv("PATH", f"{house.bin}:/usr/bin:/bin")
     monkeypatch.setenv("HOUSE", str(house.state))
+    monkeypatch.delenv("QUIRE_TEST_LONG", raising=False)
     monkeypatch.setattr(needs.platform, "machine", lambda: "x86_64")
     assert needs.optional_for_tests() == needs.PEERS + needs.PROGRAMS + needs.ABI + needs.CROSS
     with open(house.state / "installed", "a") as installed:
@@ -289,6 +290,8 @@ def test_the_cross_compiler_is_left_out_where_apt_would_remove_a_package_for_it(
     assert needs.optional_for_tests() == needs.PEERS + needs.PROGRAMS + needs.ABI
     monkeypatch.setattr(needs.platform, "machine", lambda: "aarch64")
     assert needs.optional_for_tests() == needs.PEERS + needs.PROGRAMS + needs.ABI
+    monkeypatch.setenv("QUIRE_TEST_LONG", "1")
+    assert needs.optional_for_tests() == [*needs.PEERS, *needs.PROGRAMS, *needs.ABI, "golang-go"]
 
 
 @as_root_only

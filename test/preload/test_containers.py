@@ -35,7 +35,7 @@ def started(*command, conf, preload=()):
     env = environment(conf)
     env["LD_PRELOAD"] = ":".join([str(LIBRARY), *map(str, preload)])
     words = [str(word) for word in command]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
         try:
             assert process.stdout.readline() == "ready\n", process.stderr.read()
             yield process
@@ -200,11 +200,12 @@ def test_here_and_now_it_is_a_part_of_what_the_files_say(tmp_path, build):
 
 def test_a_system_that_does_not_say_gives_no_limit_and_a_line(tmp_path, build):
     (tmp_path / "root").mkdir()
-    got, said = limit_of(tmp_path, build, "80%", tmp_path / "root")
+    got, said = limit_of(tmp_path, build, "80%,prof_at:5%", tmp_path / "root")
+    assert said.count("\n") == 2 and "quire: QUIRE_CONF: prof_at: this system does not say how much memory there is; it is not set\n" in said
     assert got == 0 and said.startswith("quire: QUIRE_CONF: limit: this system does not say how much memory there is")
 
 
-@pytest.mark.parametrize(("conf", "said"), [("limit:0%", 'limit cannot be "0%"; write limit:SIZE|N%, such as 64K, 2G or 80%'), ("limit:101%", "limit cannot be"), ("limit:-1%", "limit cannot be"), ("pressure:0%", "pressure cannot be"), ("pressure:5", "pressure cannot be"), ("prof_at:5%", "prof_at cannot be")])
+@pytest.mark.parametrize(("conf", "said"), [("limit:0%", 'limit cannot be "0%"; write limit:SIZE|N%, such as 64K, 2G or 80%'), ("limit:101%", "limit cannot be"), ("limit:-1%", "limit cannot be"), ("pressure:0%", "pressure cannot be"), ("pressure:5", "pressure cannot be"), ("prof_at:0%", 'prof_at cannot be "0%"; write prof_at:SIZE|N%'), ("prof_at:101%", "prof_at cannot be")])
 def test_parts_are_1_to_100(conf, said):
     done = run("/bin/true", conf=conf)
     assert done.stderr.startswith("quire: QUIRE_CONF: " + said) and done.stderr.count("\n") == 1
@@ -224,12 +225,25 @@ def wait_until(holds, seconds):
     return holds()
 
 
+def stalled_root(tmp_path, build):
+    """(a root whose cgroup has waited for memory for a millisecond, the library that shows it)."""
+    root = fake_root(tmp_path / "root", **{"proc__self__cgroup": "0::/pod\n", "sys__fs__cgroup__pod__memory.pressure": STALLED.format(1000)})
+    return root, build("fake_root.c", "-shared", "-fPIC", f'-DFAKE_ROOT="{root}"')
+
+
+def say_stalled(root, stalled_us):
+    draft = root / "draft"
+    draft.write_text(STALLED.format(stalled_us))
+    draft.rename(root / "sys/fs/cgroup/pod/memory.pressure")
+
+
+STALLED = "some avg10=0.00 avg60=0.00 avg300=0.00 total={}\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
+
+
 @pytest.mark.parametrize("asked", ["pressure", "pressure:60%"])
 def test_under_memory_pressure_idle_memory_goes_back_at_once(build, tmp_path, asked):
     """40 MiB are idle, with a decay of an hour; tasks begin to wait for memory a quarter of the time: 10 % is exceeded, 60 % is not."""
-    text = "some avg10=0.00 avg60=0.00 avg300=0.00 total={}\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
-    root = fake_root(tmp_path / "root", **{"proc__self__cgroup": "0::/pod\n", "sys__fs__cgroup__pod__memory.pressure": text.format(1000)})
-    shim = build("fake_root.c", "-shared", "-fPIC", f'-DFAKE_ROOT="{root}"')
+    root, shim = stalled_root(tmp_path, build)
     with started(build("contained.c"), "idle", 40 * MIB, conf=f"decay:3600s,{asked}", preload=[shim]) as process:
         assert not wait_until(lambda: resident_mib(process) < 25, 1.2), "nothing waits yet"
         stalled = 1000
@@ -237,12 +251,47 @@ def test_under_memory_pressure_idle_memory_goes_back_at_once(build, tmp_path, as
         def stall():
             nonlocal stalled
             stalled += 12500  # of the 50000 us between two
-            draft = root / "draft"
-            draft.write_text(text.format(stalled))
-            draft.rename(root / "sys/fs/cgroup/pod/memory.pressure")
+            say_stalled(root, stalled)
             return resident_mib(process) < 25
 
         assert wait_until(stall, 3.5) == (asked == "pressure")
+
+
+# ---- a profile before the kernel kills ----
+
+
+@pytest.mark.parametrize(("asked", "is_there"), [("pressure", True), ("pressure:60%", False), ("pressure:0", False)][: 3 if LONG else 1])
+def test_a_profile_is_written_when_memory_falls_short_though_nothing_is_idle(build, tmp_path, asked, is_there):
+    """Tasks wait a quarter of the time: once, not at each look."""
+    root, shim = stalled_root(tmp_path, build)
+
+    def found():
+        return list(tmp_path.glob("*.heap"))
+
+    with started(build("profile.c"), "wait", conf=f"prof:16K,prof_exit:0,prof_file:{tmp_path}/%p.%n.heap,{asked}", preload=[shim]) as process:
+        assert not wait_until(found, 1.2), "nothing waits yet"
+        stalled = 1000
+
+        def stall():
+            nonlocal stalled
+            stalled += 12500
+            say_stalled(root, stalled)
+            return found()
+
+        assert bool(wait_until(stall, 4)) == is_there
+        for _ in range(25):
+            stall()
+            time.sleep(0.05)
+        assert [path.name for path in found()] == [f"{process.pid}.0.heap"] * is_there
+
+
+@pytest.mark.parametrize(("limit_mib", "files"), [(16, True), (1024, False)])
+def test_a_profile_is_written_at_each_part_of_the_cgroups_limit(build, tmp_path, limit_mib, files):
+    """Some 9 MiB are live: two quarters of 16 MiB."""
+    root = fake_root(tmp_path / "root", **{"proc__self__cgroup": "0::/pod\n", "sys__fs__cgroup__pod__memory.max": f"{limit_mib * MIB}\n"})
+    shim = build("fake_root.c", "-shared", "-fPIC", f'-DFAKE_ROOT="{root}"')
+    with started(build("profile.c"), "wait", conf=f"prof:16K,prof_at:25%,prof_exit:0,prof_file:{tmp_path}/%p.%n.heap", preload=[shim]):
+        assert bool(wait_until(lambda: list(tmp_path.glob("*.heap")), 10 if files else 0.3)) == files
 
 
 # ---- the document ----

@@ -3,6 +3,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -80,6 +81,20 @@ def test_a_profile_has_whole_stacks(build, folder):
     chains = {" < ".join(document["functions"][f][0] for loc in s[0] for f in document["locations"][loc]) for s in document["stacks"]}
     assert any(chain.startswith("small < run < main < ") for chain in chains), chains
     assert any(chain.startswith("middle < run < main < ") for chain in chains), chains
+
+
+@pytest.mark.skipif(not shutil.which("go"), reason="needs Go's pprof")
+def test_go_tool_pprof_opens_the_file_as_it_is_and_finds_the_names(build, folder):
+    program = build("profile.c")
+    run(program, "run", "200000", conf="prof:8K")
+    (path,) = folder.glob("*.heap")
+    wanted = by_function(*profiles(folder), program)
+    for column, index in ((1, "inuse_space"), (3, "alloc_space")):
+        words = ["go", "tool", "pprof", "-top", "-unit=B", f"-sample_index={index}", str(path)]
+        done = subprocess.run(words, env={**os.environ, "PPROF_TMPDIR": str(folder)}, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        got = {row[5]: row[0] for row in map(str.split, done.stdout.splitlines()) if len(row) == 6 and row[1].endswith("%")}
+        assert {name: got.get(name) for name in ("small", "middle", "large")} == {name: f"{wanted[name][column]}B" for name in ("small", "middle", "large")}
 
 
 def test_threads_children_and_new_sizes_are_counted_and_each_process_writes_its_own(build, folder):

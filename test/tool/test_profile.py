@@ -3,6 +3,8 @@
 
 import gzip
 import json
+import os
+import shutil
 import subprocess
 import sys
 
@@ -85,6 +87,17 @@ def test_pprof_has_every_stack_with_its_figures_and_the_period(files):
     assert b"\x60\x80\x04" in gzip.decompress(data)  # field 12, 512
 
 
+@pytest.mark.skipif(not shutil.which("go"), reason="needs Go's pprof")
+@pytest.mark.parametrize(("index", "flat"), [("inuse_space", ["700B inner", "50B main"]), ("alloc_objects", ["40 inner", "2 main", "20 (no"])])
+def test_go_tool_pprof_opens_what_we_write(files, tmp_path, index, flat):
+    (tmp_path / "b.pb.gz").write_bytes(exported(files[1:]))
+    words = ["go", "tool", "pprof", "-top", "-unit=B" if "space" in index else "-unit=count", f"-sample_index={index}", "b.pb.gz"]
+    done = subprocess.run(words, cwd=tmp_path, env={**os.environ, "PPROF_TMPDIR": str(tmp_path)}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = [line.split() for line in done.stdout.splitlines() if line.count("%") == 3 and "flat%" not in line]
+    assert sorted(f"{row[0]} {row[5]}" for row in rows if row[0] != "0") == sorted(flat), done.stdout
+
+
 def test_pprof_bears_what_has_become_less(files):
     got = Pprof(exported(files))
     less = [s[2] for s in got.samples if got.names(s) == ["(no file)+0x999"]]
@@ -97,6 +110,17 @@ def test_speedscope_and_folded_stacks_have_the_same(files):
     live = next(p for p in document["profiles"] if p["name"].startswith("bytes live"))
     assert live["name"] == "bytes live when the profile was written" and live["endValue"] == 750
     assert b"main;inner 4000\n" in exported(files[1:], "--export", "folded")
+
+
+def test_objects_are_rows_of_what_lives_and_of_nothing_that_was_allocated(files):
+    changed = files[1].read_text() + "# object slab 7 2000 144000 a/b of\n# object arena 9 0 16 \n"
+    files[1].write_text(changed)
+    got = Pprof(exported(files[1:]))
+    assert {tuple(got.names(s)): s[2][2:] for s in got.samples if got.names(s)[0][0] == "["} == {("[slab a/b of]",): [2000, 144000], ("[arena 9]",): [0, 16]}
+    assert got.sums()["alloc_space"] == 4250 and got.sums()["inuse_space"] == 750 + 144016
+    said = quire("/", "profile", str(files[1])).stdout
+    assert "[slab a/b of]" in said and said.splitlines()[0].endswith("one in 512 B; with 2 objects, exact")
+    assert [line.split()[0] for line in quire("/", "profile", *map(str, files)).stdout.splitlines()[3:5]] == ["+144", "+400"]
 
 
 def test_raw_is_what_was_written(files):

@@ -313,4 +313,68 @@ def test_leaks_without_a_recorder_are_the_sums_alone(tmp_path, monkeypatch):
 
     monkeypatch.setattr(leaksites.native, "helper", nowhere)
     assert leaksites.watching({"LD_PRELOAD": "x"}, str(tmp_path)) == {"LD_PRELOAD": "x"}
-    assert leaksites.collect(str(tmp_path), 1) == ([], "there are no stacks: the recorder was not loaded")
+    assert leaksites.collect(str(tmp_path), 1) == ([], [], "there are no stacks: the recorder was not loaded")
+
+
+def test_suppressions_take_stacks_by_function_module_and_file_and_say_what_they_took(tmp_path):
+    program = toolkit.build(tmp_path, LEAKY, "leaky")
+    (tmp_path / "known").write_text("# the table of nodes\n\nleak:^keep$\n  leak:never\n")
+    (tmp_path / "more").write_text("leak:lea*.c$\n")
+    words = ["run", "--leaks", "--suppressions", "known", "--fail-on", "blocks>50", "--stats=json:a.json", "-f", "--", program]
+    done = quire(tmp_path, *words)
+    report = json.loads((tmp_path / "a.json").read_text())
+    assert done.returncode == 0, done.stderr
+    assert report["leak_suppressed"] == [{"line": "leak:^keep$", "count": 1000, "bytes": 48000}]
+    assert [site["stack"][0] for site in report["leak_sites"]] == ["lose (leaky.c:7)"] and report["report"]["leaked_blocks"] == 1050
+    assert quire(tmp_path, *(word.replace(">50", ">49") if isinstance(word, str) else word for word in words)).returncode == 1
+    # both places are read, and the program's own directory too
+    said = quire(tmp_path / "..", "run", "--leaks", "--suppressions", tmp_path / "known", "--", program, environment={"LSAN_OPTIONS": "verbosity=0:suppressions=more"}).stderr
+    assert "  of these suppressed: 1,050 blocks, 58.0 KB\n       1,000 blocks, 48.0 KB by leak:^keep$\n          50 blocks, 10.0 KB by leak:lea*.c$\n" in said
+    assert "allocated by" not in said
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "fits"),
+    [
+        ("keep", "keeper", True), ("^keep", "keeper", True), ("^eep", "keeper", False), ("eep$", "keep", True), ("eep$", "keeper", False),
+        ("k*r", "a keeper", True), ("^k*p$", "keep", True), ("^k*p$", "keeper", False), ("*", "any", True), ("operator new[]", "operator new[](unsigned long)", True),
+        ("a.c", "abc", False), ("x+", "x+", True),
+    ],
+)  # fmt: skip
+def test_a_suppressions_pattern_is_as_leak_sanitizer_has_it(pattern, name, fits):
+    import suppressions
+
+    assert bool(suppressions.pattern(pattern).search(name)) == fits
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("leak:a\nrace:b\n", "quire: known:2: `race:b` is no suppression: a line is leak:pattern, or a comment after #\n"),
+        ("leak:\n", "quire: known:1: `leak:` is no suppression"),
+        (None, "quire: cannot read the suppressions known: No such file or directory\n"),
+    ],
+)
+@pytest.mark.parametrize("way", ["option", "environment"])
+def test_a_bad_file_of_suppressions_is_one_line_before_anything_runs(tmp_path, program, text, said, way):
+    if text is not None:
+        (tmp_path / "known").write_text(text)
+    options = ["--suppressions", "known"] if way == "option" else []
+    done = quire(tmp_path, "run", "--leaks", *options, "--", program, "fail", environment={"LSAN_OPTIONS": "" if options else "suppressions=known"})
+    assert done.returncode == 3 and done.stderr.startswith(said) and done.stderr.count("\n") == 1
+    assert quire(tmp_path, "run", "--suppressions", "known", "--", program).returncode == 2
+
+
+def test_a_server_that_ends_by_sigterm_leaves_its_leaks_with_stacks(tmp_path):
+    source = LEAKY.replace("lose(); return 0;", 'lose(); puts("ready"); fflush(stdout); pause();').replace("#include <stdlib.h>", "#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>")
+    running = Running(tmp_path, "run", "--leaks", "--", toolkit.build(tmp_path, source, "server")).until("ready")
+    assert running.stop(signal.SIGTERM) == 128 + signal.SIGTERM
+    assert "ended by SIGTERM" in running.said and "1,000 blocks, 48.0 KB: make_node (server.c:7)" in running.said, running.said
+    assert "50 blocks, 10.0 KB: lose (server.c:9)" in running.said
+
+
+def test_a_place_without_a_name_is_told_by_its_offset():
+    import leaksites
+
+    place = "libx.so+0x10 (after f(char const*))"
+    assert leaksites.frames({"locations": [[0]], "functions": [[place, "", 0, "libx.so", False]]}, [0]) == [f"{place} (libx.so)"]

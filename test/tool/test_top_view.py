@@ -7,12 +7,15 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import live_kit
 import pytest
 import toolkit
 from live_kit import Shown, wait_until
 
+import heapprofile
+import live.profile as live_profile
 import live.view as live_view
 
 
@@ -62,8 +65,11 @@ def drawn(rich_console, page, found, width):
     return captured.get()
 
 
-def drive(process, key):
-    """`quire top PID` in a terminal until it ends by `key` ("" for the process's end): (status, output, terminal as before)."""
+def drive(process, key, folder=None, shows=None):
+    """
+    `quire top PID` in a terminal until it ends by `key` ("" for the process's end): (status, output, terminal as before). Of two keys the second is pressed
+    when the output has `shows`.
+    """
     import pty
     import select
     import termios
@@ -72,7 +78,7 @@ def drive(process, key):
     before = termios.tcgetattr(theirs)
     env = {**os.environ, "QUIRE_BUILD_DIR": str(toolkit.BUILD), "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "30"}
     command = [sys.executable, str(toolkit.TOOL), "top", str(process.pid), "--interval", "0.1"]
-    view = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True)
+    view = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env, cwd=folder, start_new_session=True)
     seen, sent, end_s = b"", False, time.monotonic() + live_kit.PATIENCE_S
     while view.poll() is None and time.monotonic() < end_s:
         if select.select([ours], [], [], 0.05)[0]:
@@ -82,9 +88,12 @@ def drive(process, key):
             if key == "\x03":
                 view.send_signal(signal.SIGINT)
             elif key:
-                os.write(ours, key.encode())
+                os.write(ours, key[0].encode())
             else:
                 process.kill()
+        if key[1:] and shows in seen:
+            os.write(ours, key[1].encode())
+            key = key[0]
     view.kill()  # one that should have ended by now
     status, same = view.wait(), termios.tcgetattr(theirs) == before
     os.close(theirs)
@@ -103,3 +112,36 @@ def test_the_live_view_ends_and_leaves_the_terminal_as_it_was(program, key, stat
         ended, seen, same = drive(process, key)
         assert (ended, same) == (status, True), seen[-500:]
         assert "\x1b[?1049h" in seen and "\x1b[?1049l" in seen and said in seen.rpartition("\x1b[?1049l")[2]
+
+
+KINDS = (("arena", "arenas", ""), ("slab", "slabs", "live_elements"), ("percpu", "percpu", "live_objects"), ("heap", "heaps", "live_blocks"))
+
+
+@pytest.mark.parametrize("conf", ["top:20ms,prof:1K,prof_exit:0", "top:20ms"])
+def test_a_key_asks_for_a_profile_and_the_view_says_where_it_is(program, tmp_path, conf):
+    pytest.importorskip("rich")
+    with Shown([program], conf, environment={"LD_PRELOAD": str(toolkit.BUILD / "libquire-malloc.so")}, cwd=tmp_path) as process:
+        process.ready()
+        ended, seen, same = drive(process, "pq", tmp_path, b"no profile: " if "prof" not in conf else b".heap")
+        assert (ended, same) == (0, True), seen[-500:]
+        last, path = seen.rpartition("\x1b[?1049l")[2], tmp_path / f"quire.{process.pid}.0.heap"
+        if "prof" not in conf:
+            assert f"no profile: process {process.pid} has no profile (it was not started with QUIRE_CONF=prof)" in last and not path.exists()
+            return
+        assert f"profile written to {path}" in last
+        assert f"quire.{process.pid}.0.heap" in seen.rpartition("\x1b[?1049l")[0], "in the view, too"
+        raw = heapprofile.read(path.read_text(), str(path))
+        stats = live_kit.page_of(process.pid).stats
+    assert raw.facts["pid"] == process.pid and raw.stacks
+    exact = {f"[{one} {o['name'] or o['id']}]": [o.get(count, 0), o["live_bytes"], 0, 0] for one, many, count in KINDS for o in stats[many]}
+    shown = {label.replace("?", "\x1b"): figures for label, figures in raw.objects}
+    assert shown == {label: figures for label, figures in exact.items() if label != "[heap default]"} and len(shown) >= 4
+    assert shown["[slab nodes]"][:2] == [2000, 2000 * 80]
+
+
+def test_a_profile_overwrites_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(live_profile, "text_of", lambda page, patience_s: f"of {page.pid}")
+    page = types.SimpleNamespace(pid=7)
+    assert [live_profile.save(page), live_profile.save(page)] == [str(tmp_path / "quire.7.0.heap"), str(tmp_path / "quire.7.1.heap")]
+    assert (tmp_path / "quire.7.0.heap").read_text() == "of 7"

@@ -5,7 +5,7 @@ cmd_profile.py - `quire profile FILE | --pid PID`: where live and allocated byte
     FILE, or what a process answers -> heapprofile.py -> a table of stacks, or -o: pprof, folded stacks, speedscope
     two files                       -> what has changed from the first to the second
 
-Not here: reading profiles (heapprofile.py), asking (live/page.py), formats (report/exports_*.py).
+Not here: reading profiles (heapprofile.py), asking (live/profile.py), formats (report/exports_*.py).
 """
 
 import os
@@ -13,12 +13,13 @@ import sys
 
 import heapprofile
 import live.page as live_page
+import live.profile as live_profile
 import outputs
 import report.exports_pprof as exports_pprof
 import report.exports_text as exports_text
 import ui
 from cxxnames import brief
-from errors import EXIT_OK, EnvironmentLacks, QuireError, UsageError
+from errors import EXIT_OK, QuireError, UsageError
 
 HELP = "which call stacks the bytes come from: of a running program, or of a profile that it wrote"
 EPILOG = """The program runs with a profile when it was started so (1 % of its time at most):
@@ -55,15 +56,7 @@ def of_file(path):
 def of_process(word):
     """(text, root of its files, name) of a process that answers."""
     page = live_page.find(word)
-    text = live_page.ask(page, "profile")
-    if text is None:
-        refused = live_page.ask(page, "stats", 1.0) is not None
-        raise EnvironmentLacks(
-            f"process {page.pid} has no profile" if refused else f"process {page.pid} does not answer",
-            why="it was not started with QUIRE_CONF=prof" if refused else "it is stopped, has ended, or has no CPU",
-            fix="QUIRE_CONF=prof:512K quire run -- PROGRAM" if refused else f"kill -CONT {page.pid}   or try again",
-        )
-    return text, f"/proc/{page.pid}/root", page.program
+    return live_profile.text_of(page), f"/proc/{page.pid}/root", page.program
 
 
 def inputs(args):
@@ -142,7 +135,8 @@ def head(document, raw, program, is_difference):
     return [
         f"{name}: live {signed(sums['live_bytes'], is_difference)} in {sums['live_blocks']} blocks, allocated "
         f"{signed(sums['all_bytes'], is_difference)} in {sums['all_blocks']}; estimated from {raw.facts.get('samples', 0)} samples, "
-        f"one in {ui.size(raw.facts.get('period', 1))}" + (f"; {lost} samples have no stack" if lost else ""),
+        f"one in {ui.size(raw.facts.get('period', 1))}" + (f"; {lost} samples have no stack" if lost else "")
+        + (f"; with {len(raw.objects)} object{'s' * (len(raw.objects) > 1)}, exact" if raw.objects else ""),
         "",
     ]
 

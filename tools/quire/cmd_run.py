@@ -26,6 +26,7 @@ import rebuilt
 import runreport
 import serving
 import steerplan
+import suppressions
 import ui
 from errors import EXIT_CONDITION_FALSE, EXIT_ENVIRONMENT, EXIT_OK, EnvironmentLacks, QuireError, UsageError
 
@@ -55,6 +56,11 @@ def add_arguments(parser):
         "--leaks",
         action="store_true",
         help="list blocks that are live at exit, and the stacks that allocated them (costs what `record` costs)",
+    )
+    parser.add_argument(
+        "--suppressions",
+        metavar="FILE",
+        help="with --leaks: leave out stacks that lines of FILE name, as leak:PATTERN; LSAN_OPTIONS=suppressions=FILE counts too",
     )
     parser.add_argument(
         "--secure",
@@ -204,6 +210,8 @@ def run(args):
     if wanted and form == "prom":
         raise UsageError("--fail-on reads the JSON report", fix="--stats=json:FILE, or text")
     stacks = args.leaks and form != "prom"
+    if args.suppressions and not stacks:
+        raise UsageError("--suppressions needs the stacks of --leaks", fix="quire run --leaks --suppressions FILE -- PROGRAM")
     if any(c.key in conditions.LEAKS for c in wanted):
         args.leaks = True
     library = serving.drop_in()
@@ -212,6 +220,7 @@ def run(args):
         raise EnvironmentLacks(
             f"{args.program[0]} cannot be served: {answer.reason}", fix=answer.fix
         )
+    known = suppressions.read(suppressions.files(args.suppressions, answer.target.binary)) if stacks else []
     say_whose_report()
     # QUIRE_CONF cannot name a file with a comma.
     place = "/tmp" if "," in tempfile.gettempdir() else None
@@ -220,7 +229,7 @@ def run(args):
         env = environment(library, configuration(args, form, folder, matched))
         ended = launch.visible(answer.target, leaksites.watching(env, beside) if stacks else env)
         main, others = collect(folder, ended.pid)
-        leaks = leaksites.collect(beside, ended.pid) if stacks else None
+        leaks = leaksites.collect(beside, ended.pid, known) if stacks else None
     plan = matched.plan if matched else None
     return report(args, form, path, (answer.target, ended, main, others, plan, leaks), wanted)
 
@@ -248,7 +257,7 @@ def report(args, form, path, outcome, wanted):
     full = runreport.document(target, ended, document, rest)
     runreport.name_sites([document, *rest], plan)
     if leaks:
-        full["leak_sites"], full["leak_sites_note"] = leaks
+        full["leak_sites"], full["leak_suppressed"], full["leak_sites_note"] = leaks
     full["failed"], unjudged = judged(wanted, full, target.name)
     lines = [json.dumps(full, indent=1)]
     if form == "text":

@@ -21,18 +21,21 @@ import time
 import tty
 
 import live.page as live_page
+import live.profile as live_profile
 import live.view as live_view
 import packages
 import ui
-from errors import EXIT_OK, EXIT_SIGNAL_BASE, EnvironmentLacks, UsageError
+from errors import EXIT_OK, EXIT_SIGNAL_BASE, EnvironmentLacks, QuireError, UsageError
 
 HELP = "live named arenas, slabs, per-CPU pools and heaps of a running process"
 EPILOG = f"""The process shows itself when it was started so:
   {live_page.HOW_TO_START}
-Without PID: which processes do. Keys: q ends, as Ctrl-C does; c shows the sizes of heaps; s sorts by the next key.
+Without PID: which processes do. Keys: q ends, as Ctrl-C does; c shows the sizes of heaps; s sorts by the next key;
+p asks for a heap profile (QUIRE_CONF=prof) and says which file it is in.
 Of arenas those with a name are shown (.name in struct quire_arena_opts), of all other kinds those without one too."""
 INTERVAL_S_MIN, INTERVAL_S_MAX = 0.05, 3600.0
-LINES_AROUND = 4  # the headline, the table's head, the last line, one for the cursor
+LINES_AROUND = 5  # the headline, the table's head, what was said, the last line, one for the cursor
+PROFILE_S = 2.0  # how long the view stands still for a profile
 
 
 def add_arguments(parser):
@@ -145,6 +148,14 @@ def obey(args, key):
     return key not in ("q", "Q")
 
 
+def profiled(page):
+    """A line about the profile that the process was asked for."""
+    try:
+        return f"profile written to {live_profile.save(page, PROFILE_S)}"
+    except QuireError as error:
+        return f"no profile: {error.what}" + f" ({error.why})" * bool(error.why)
+
+
 def run_live(args, page):
     """Looks until the process or the user ends it."""
     try:
@@ -154,21 +165,25 @@ def run_live(args, page):
         raise EnvironmentLacks(
             "the live view needs rich", fix=f"{packages.install_line(['rich'])}   or: quire top {page.pid} --once"
         ) from None
-    now, before = live_page.refresh(page), None
+    now, before, said = live_page.refresh(page), None, []
     with keys_at_once() as keys, Live(console=Console(), screen=True, auto_refresh=False) as live:
         while now is not None:
             window = shutil.get_terminal_size()
             room = max(1, window.lines - LINES_AROUND)
             found = live_view.ordered(live_view.rows(now, before, args.classes), args.sort)
-            live.update(live_view.rich_table(now, found, room, window.columns), refresh=True)
+            live.update(live_view.rich_table(now, found, room, window.columns, "".join(said[-1:])), refresh=True)
             due_s = time.monotonic() + args.interval
             key = key_within(keys, args.interval)
             if not obey(args, key):
-                return EXIT_OK
+                break
+            if key == "p":
+                said.append(profiled(now))
             if key and time.monotonic() < due_s:
                 continue  # shown anew at once; the next look comes in its time
             before, now = now, live_page.refresh(page)
-    return ended(page)
+    for line in said:  # the screen that it stood on is gone
+        ui.note(line)
+    return EXIT_OK if now else ended(page)
 
 
 def run(args):

@@ -29,6 +29,12 @@ BYTES = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 TIMES = {"": 1, "s": 1, "ms": 1e-3, "us": 1e-6}
 LEAKS = ("leaks", "blocks")
 
+
+def not_suppressed(document, key, part):
+    """What was live at exit, without what suppressions took."""
+    return document["report"][key] - sum(line[part] for line in document.get("leak_suppressed", []))
+
+
 # key: (units, where in the document)
 KEYS = {
     "peak": (BYTES, lambda d: d["peak_rss_bytes"]),
@@ -37,8 +43,8 @@ KEYS = {
     "rss": (BYTES, lambda d: d["report"]["rss_bytes"]),
     "live": (BYTES, lambda d: d["report"]["heap"]["live_bytes"]),
     "heap": (BYTES, lambda d: d["report"]["heap"]["peak_bytes"]),
-    "leaks": (BYTES, lambda d: d["report"]["leaked_bytes"]),
-    "blocks": ({"": 1}, lambda d: d["report"]["leaked_blocks"]),
+    "leaks": (BYTES, lambda d: not_suppressed(d, "leaked_bytes", "bytes")),
+    "blocks": ({"": 1}, lambda d: not_suppressed(d, "leaked_blocks", "count")),
     "fragmentation": ({"": 1, "%": 1}, lambda d: d["fragmentation_percent"]),
 }
 

@@ -7,6 +7,7 @@ heapprofile.py - heap profiles that libquire-malloc.so writes (QUIRE_CONF=prof):
     3: 1572864 [ 12: 6291456] @ 0x55d0c0a01139 0x7f2a1c0271ca       a stack: return addresses, innermost first
     MAPPED_LIBRARIES:
     55d0c0a01000-55d0c0a02000 r-xp 00001000 08:01 131 /usr/bin/prog
+    # object slab 7 900 64800 nodes                                 kind, number, live count, live bytes, name; exact
 
     read(text) -> Raw -> named() -> profile as report/ has it: functions, locations, stacks -> exports, table
 
@@ -23,6 +24,7 @@ from errors import UsageError
 
 HEADER = re.compile(r"heap profile: *\d+: *\d+ *\[ *\d+: *\d+ *\] *@ *heapprofile\s*$")
 STACK = re.compile(r"\s*(\d+): *(\d+) *\[ *(\d+): *(\d+) *\] *@((?: 0x[0-9a-fA-F]+)*)\s*$")
+OBJECT = re.compile(r"# object ([a-z]+) (\d+) (\d+) (\d+) (.*)$")
 MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) \S+ \d+ *(.*)$")
 FRAMES_MAX = 64
 PT_LOAD = 1
@@ -32,11 +34,12 @@ SUMS = ("live_blocks", "live_bytes", "all_blocks", "all_bytes")
 class Raw:
     """A profile as it was written: figures by stack of addresses, and where files lay."""
 
-    def __init__(self, name, facts, stacks, mappings):
+    def __init__(self, name, facts, stacks, mappings, objects=()):
         self.name = name
         self.facts = facts
         self.stacks = stacks  # [(addresses, [live blocks, live bytes, all blocks, all bytes])]
         self.mappings = mappings  # [(start, end, offset in the file, path)]
+        self.objects = objects  # [(what stands for its stack, [live count, live bytes, 0, 0])]: of all bytes nothing is known
 
     def mapping_of(self, address):
         """Where the code at an address came from; None: from no file."""
@@ -53,7 +56,7 @@ def read(text, name):
     lines = text.splitlines()
     if not lines or not HEADER.match(lines[0]):
         raise refused(name, "its first line is not `heap profile: ... @ heapprofile`")
-    facts, stacks, mappings, at = {}, [], [], 1
+    facts, stacks, mappings, objects, at = {}, [], [], [], 1
     for at in range(1, len(lines)):
         line = lines[at]
         if line.startswith("# quire.heap/1"):
@@ -69,10 +72,14 @@ def read(text, name):
     else:
         raise refused(name, "it is cut short: MAPPED_LIBRARIES is missing")
     for line in lines[at + 1 :]:
+        found = OBJECT.match(line)
+        if found:
+            objects.append((f"[{found[1]} {found[5] or found[2]}]", [int(found[3]), int(found[4]), 0, 0]))
+            continue
         found = MAPPING.match(line)
         if found:
             mappings.append((int(found[1], 16), int(found[2], 16), int(found[3], 16), found[4]))
-    return Raw(name, facts, stacks, mappings)
+    return Raw(name, facts, stacks, mappings, objects)
 
 
 def segments(path):
@@ -190,6 +197,8 @@ def named(raw, less=None, root=""):
         names = names_of(sorted(set(places.values())), root)
         for addresses, figures in profile.stacks:
             result.add([result.location(places[a], names.get(places[a])) for a in addresses], figures, sign)
+        for label, figures in profile.objects:
+            result.add([result.location(("[objects]", label), [(label, "", 0)])], figures, sign)
     return result.document()
 
 

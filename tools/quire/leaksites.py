@@ -11,6 +11,7 @@ import json
 import os
 
 import native
+import suppressions
 import tracefile
 from cxxnames import brief
 from errors import EnvironmentLacks, QuireError
@@ -32,27 +33,44 @@ def watching(environment, folder):
     return {**environment, "LD_PRELOAD": preload, "QUIRE_RECORD": os.path.join(folder, "leaks.qtr"), "QUIRE_RECORD_LIMIT": str(TRACE_BYTES_MAX)}
 
 
-def collect(folder, pid):
-    """([{"count", "bytes", "stack"}], why it is not all of them or "") of the process with that number."""
+def collect(folder, pid, lines=()):
+    """
+    ([{"count", "bytes", "stack"}], [{"line", "count", "bytes"}] of what suppressions took, why it is not all of them or "") of the process with that
+    number.
+    """
     found = []
     for path in tracefile.family(os.path.join(folder, "leaks.qtr")):
         try:
             about = json.loads(native.call("quire-analyse", [path, "--sites", "-", "--profile", path + ".json"]))["trace"]
         except (QuireError, ValueError) as error:
-            return [], f"the stacks cannot be read: {error}"
+            return [], [], f"the stacks cannot be read: {error}"
         if about["pid"] == pid:
             found.append((about["exited"], about["wall_s"], path))
     if not found:
-        return [], "there are no stacks: the recorder was not loaded"
+        return [], [], "there are no stacks: the recorder was not loaded"
     path = max(found)[-1]  # a process that became another program has a trace of each
     with open(path + ".json", encoding="utf-8", errors="backslashreplace") as file:
-        return sites(json.load(file)), tracefile.stopped(path)
+        return *sites(json.load(file), lines), tracefile.stopped(path)
 
 
-def sites(profile):
-    """Stacks with live blocks, most bytes first, each as lines from the innermost frame."""
-    live = sorted((s for s in profile["stacks"] if s[LIVE_BLOCKS]), key=lambda s: -s[LIVE_BYTES])
-    return [{"count": s[LIVE_BLOCKS], "bytes": s[LIVE_BYTES], "stack": frames(profile, s[LOCATIONS])} for s in live[:SITES_MAX]]
+def sites(profile, lines=()):
+    """(stacks with live blocks, most bytes first, each as lines from the innermost frame; what each line of the suppressions took)."""
+    found, taken = [], {}
+    for stack in sorted((s for s in profile["stacks"] if s[LIVE_BLOCKS]), key=lambda s: -s[LIVE_BYTES]):
+        count, size = stack[LIVE_BLOCKS], stack[LIVE_BYTES]
+        line = suppressions.taken_by(lines, names(profile, stack[LOCATIONS])) if lines else None
+        if line:
+            before = taken.get(line.text, (0, 0))
+            taken[line.text] = before[0] + count, before[1] + size
+        elif len(found) < SITES_MAX:
+            found.append({"count": count, "bytes": size, "stack": frames(profile, stack[LOCATIONS])})
+    suppressed = [{"line": text, "count": count, "bytes": size} for text, (count, size) in taken.items()]
+    return found, sorted(suppressed, key=lambda s: -s["bytes"])
+
+
+def names(profile, locations):
+    """What a suppression may name: functions, source files and modules of all frames."""
+    return {name for location in locations for index in profile["locations"][location] for name in (profile["functions"][index][i] for i in (0, 1, 3))}
 
 
 def frames(profile, locations):
@@ -63,5 +81,6 @@ def frames(profile, locations):
             function, file, line, module, _ = profile["functions"][index]
             if function in BEGINNINGS and found:
                 return found
-            found.append(f"{brief(function)} ({os.path.basename(file)}:{line})" if file else f"{brief(function)} ({module})")
+            name = brief(function) or function  # a place without a name may have nothing brief
+            found.append(f"{name} ({os.path.basename(file)}:{line})" if file else f"{name} ({module})")
     return found

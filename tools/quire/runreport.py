@@ -197,7 +197,7 @@ def leak_site_lines(full):
     sites = full.get("leak_sites")
     if sites is None or not full["report"] or not full["report"].get("leaked_blocks"):
         return []
-    lines = ["", "  allocated by, most bytes first"]
+    lines = suppressed_lines(full.get("leak_suppressed", [])) + ["", "  allocated by, most bytes first"] * bool(sites)
     for site in sites[:LEAKS_SHOWN]:
         head, *callers = site["stack"][:FRAMES_SHOWN] or ["a place that is not known"]
         lines.append(f"    {ui.count(site['count']):>8} blocks, {ui.size(site['bytes'])}: {head}")
@@ -205,6 +205,15 @@ def leak_site_lines(full):
     more = len(sites) - LEAKS_SHOWN
     lines += [f"    and {more} more stacks: --stats=json has them"] * (more > 0)
     return lines + [f"  {full['leak_sites_note']}"] * bool(full["leak_sites_note"])
+
+
+def suppressed_lines(suppressed):
+    """What suppressions took of it, by line."""
+    if not suppressed:
+        return []
+    count, size = (sum(line[key] for line in suppressed) for key in ("count", "bytes"))
+    lines = [f"  of these suppressed: {ui.count(count)} blocks, {ui.size(size)}"]
+    return lines + [f"    {ui.count(line['count']):>8} blocks, {ui.size(line['bytes'])} by {line['line']}" for line in suppressed]
 
 
 def other_lines(others):

@@ -179,8 +179,8 @@ def columns_that_fit(words, width):
     return kept
 
 
-def rich_table(page, found, room, width):
-    """The page for a terminal, `room` rows high and `width` columns wide."""
+def rich_table(page, found, room, width, said=""):
+    """The page for a terminal, `room` rows high and `width` columns wide; `said`: a line below it."""
     from rich.table import Table  # only the live view needs it
     from rich.text import Text
 
@@ -196,7 +196,7 @@ def rich_table(page, found, room, width):
         colours = [None] * 7 + [change_colour(row.held_per_s), change_colour(row.count_per_s)]
         table.add_row(*(Text(line[i], style=colours[i] or "") for i in kept))
     hidden = len(found) - room
-    table.caption = Text(f"{hidden} more below; " * (hidden > 0) + "q ends")
+    table.caption = Text(f"{ui.masked(said)}\n" * bool(said) + f"{hidden} more below; " * (hidden > 0) + "q ends")
     table.caption_justify = "left"
     return table
 
