@@ -143,3 +143,53 @@ TEST(HeapSecure, memory_comes_back_in_the_end)
     EXPECT_LE(heap.stats().mapped_bytes, 2 * mib);
     EXPECT_LE(rss_bytes(), rss + 4 * mib);
 }
+
+/* One call that opens a block's addresses and one that closes them; those that reserve addresses, and give them back, are few. */
+TEST(HeapSecure, a_large_block_costs_two_system_calls_once_its_quarantine_is_full)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "blocks are not mapped alone there";
+    Heap heap(secure);
+    auto calls_of = [&](os_call kind) {
+        os_fault_set(kind, UINT64_MAX, false);
+        for (int i = 0; i < 300; i++) {
+            char *p = heap.alloc(33000 + size_t(i) % 7 * 5000);
+            EXPECT_EQ(p[0] | p[32999], 0);
+            memset(p, 'x', 33000);
+            quire_heap_free(heap, p);
+        }
+        return os_fault_set(kind, 0, false);
+    };
+    calls_of(OS_MAP);
+    EXPECT_GE(calls_of(OS_PROTECT), 300u);
+    EXPECT_LE(calls_of(OS_PROTECT), 302u);
+    EXPECT_GE(calls_of(OS_SEAL), 300u) << "no use after the free";
+    EXPECT_LE(calls_of(OS_SEAL), 302u);
+    EXPECT_LE(calls_of(OS_MAP), 15u);
+    EXPECT_LE(calls_of(OS_UNMAP), 100u);
+}
+
+TEST(HeapSecure, addresses_of_large_blocks_come_again_late_and_in_no_order_and_are_bounded)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "blocks are not mapped alone there";
+    std::set<std::vector<size_t>> orders;
+    for (int round = 0; round < 4; round++) {
+        Heap heap(secure);
+        std::map<char *, size_t> last; /* where a block was, and which */
+        std::vector<size_t> again;
+        for (size_t i = 0; i < 1000; i++) {
+            char *p = heap.alloc(50000);
+            if (last.count(p)) {
+                again.push_back(i - last[p]);
+                EXPECT_GT(again.back(), 32u) << "the queue alone has as many places";
+            }
+            last[p] = i;
+            quire_heap_free(heap, p);
+        }
+        EXPECT_GT(again.size(), 300u);
+        EXPECT_LT(last.size(), 600u) << "what is kept back is 64 ranges, and 16 wait for their next block";
+        orders.insert(again);
+    }
+    EXPECT_EQ(orders.size(), 4u);
+}
