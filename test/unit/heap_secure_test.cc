@@ -144,6 +144,46 @@ TEST(HeapSecure, memory_comes_back_in_the_end)
     EXPECT_LE(rss_bytes(), rss + 4 * mib);
 }
 
+namespace {
+/* Where the default source's next spans lie, of three OS pages: no cache has such. */
+std::vector<char *> places(size_t count)
+{
+    const size_t bytes = 3 * os_page_bytes();
+    struct quire_source *source = quire_source_default();
+    std::vector<struct quire_span> spans(count);
+    std::vector<char *> starts;
+    quire_source_trim(source);
+    for (auto &span : spans) {
+        EXPECT_EQ(source->verbs->take(source, bytes, os_page_bytes(), &span), 0);
+        starts.push_back(static_cast<char *>(span.start));
+    }
+    for (auto &span : spans)
+        source->verbs->give(source, &span);
+    EXPECT_EQ(quire_source_check(source), nullptr);
+    return starts;
+}
+} // namespace
+
+TEST(HeapSecure, pages_lie_at_random_places_near_the_lowest_while_there_is_one)
+{
+    const size_t count = 60;
+    auto before = places(count);
+    EXPECT_TRUE(std::is_sorted(before.begin(), before.end()));
+    {
+        Heap heap(secure);
+        std::set<std::vector<char *>> orders;
+        for (int round = 0; round < 5; round++) {
+            auto now = places(count);
+            EXPECT_EQ(std::set<char *>(now.begin(), now.end()).size(), count);
+            EXPECT_LT(*std::max_element(now.begin(), now.end()), before.back() + 3 * os_page_bytes() * 16) << "close together all the same";
+            orders.insert(now);
+        }
+        EXPECT_EQ(orders.size(), 5u);
+    }
+    auto after = places(count);
+    EXPECT_TRUE(std::is_sorted(after.begin(), after.end()));
+}
+
 /* One call that opens a block's addresses and one that closes them; those that reserve addresses, and give them back, are few. */
 TEST(HeapSecure, a_large_block_costs_two_system_calls_once_its_quarantine_is_full)
 {
