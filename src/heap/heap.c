@@ -18,6 +18,7 @@
 #include "os/os.h"
 #include "os/os_probe.h"
 #include "os/sanitize.h"
+#include "pages/region.h"
 #include "pages/source_verify.h"
 
 struct quire_heap heap_of_process = {.serial = 1, .lock = LOCK_INIT(LOCK_HEAP)};
@@ -118,6 +119,12 @@ static void key_make(void)
     slots_setup();
 }
 
+/* The places of its pages cannot be guessed. */
+static bool is_scattered(const struct quire_heap *heap)
+{
+    return heap_is_secure(heap) && heap->source == quire_source_default();
+}
+
 static void heap_init(struct quire_heap *heap, const struct quire_heap_opts *opts)
 {
     heap->flags = (uint32_t)opts->flags & ~(uint32_t)HEAP_SAMPLES;
@@ -130,6 +137,8 @@ static void heap_init(struct quire_heap *heap, const struct quire_heap_opts *opt
     heap->lock = (struct lock)LOCK_INIT(LOCK_HEAP);
     if (opts->name)
         strncpy(heap->name, opts->name, HEAP_NAME_BYTES - 1);
+    if (is_scattered(heap))
+        region_scatter(true);
     heap_local_init(&heap->home, heap);
     heap->home.bias.lock.rank = LOCK_HEAP_IDLE;
     addr_store_release(&heap->locals, (uintptr_t)&heap->home); /* release [heap-locals] */
@@ -238,6 +247,8 @@ void quire_heap_destroy(struct quire_heap *heap)
     heap_chunks_destroy(heap);
     heap_sealed_destroy(heap);
     bool is_secure = heap_is_secure(heap);
+    if (is_scattered(heap))
+        region_scatter(false);
     for (struct heap_local *local = heap_locals(heap), *next; local; local = next) {
         struct quire_span span = heap_local_span(local);
         next = local->next;

@@ -67,11 +67,13 @@ static int memory_take(struct quire_heap *heap, struct quire_span *span, size_t 
     return heap->source->verbs->take(heap->source, bytes, align_bytes, span);
 }
 
-/* A secure block's mapping: all of it reserved, what is between the guards usable. */
+/* A secure block's mapping: all of it reserved, with some pages more behind, what is between the guards usable. */
 static int sealed_take(struct quire_heap *heap, struct quire_span *span, size_t guard, size_t bytes)
 {
-    void *start;
-    int error = os_reserve(span->bytes, guard, &start);
+    size_t more = (size_t)(heap_secure_random() % GUARD_MORE) << os_page_shift();
+    void *start = guard == os_page_bytes() ? heap_sealed_take(heap, &span->bytes, more) : NULL;
+    span->bytes += start ? 0 : more;
+    int error = start ? 0 : os_reserve(span->bytes, guard, &start);
     if (error) {
         heap_sealed_flush(heap);
         error = os_reserve(span->bytes, guard, &start);
@@ -197,11 +199,10 @@ static void *large_try(struct quire_heap *heap, size_t bytes, size_t align_bytes
 {
     size_t os_page = os_page_bytes(), guard = guard_wanted(heap, align_bytes), all = all_bytes(bytes, guard), usable = all - 2 * guard;
     bool alone = is_to_be_sealed(heap);
-    unsigned more = alone ? (unsigned)heap_secure_random() % GUARD_MORE : 0;
     size_t held = alone ? usable : all;
     if (all == 0 || align_bytes > PTRDIFF_MAX || !heap_charge(heap, held))
         return NULL;
-    struct quire_span span = {.bytes = all + ((size_t)more << os_page_shift())};
+    struct quire_span span = {.bytes = all};
     struct heap_page *page = heap_header_new(heap, 0);
     int error = !page ? -ENOMEM : alone ? sealed_take(heap, &span, guard, usable) : memory_take(heap, &span, all, align_bytes > os_page ? align_bytes : os_page);
     if (error == 0) {

@@ -108,6 +108,8 @@ void *heap_sample_alloc(struct quire_heap *heap, size_t bytes);
 /* ---- heap_sealed.c: addresses of large blocks that are kept back ---- */
 /* The mapping, guards and all, cannot be touched from now on and has no memory; it goes after some others. */
 void heap_sealed_put(struct quire_heap *heap, void *start, size_t bytes);
+/* Addresses that cannot be touched, `*bytes` of them and `more`, or what has been kept back long enough and fits; NULL: reserve them. */
+void *heap_sealed_take(struct quire_heap *heap, size_t *bytes, size_t more);
 void heap_sealed_flush(struct quire_heap *heap);
 void heap_sealed_destroy(struct quire_heap *heap);
 

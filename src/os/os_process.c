@@ -238,14 +238,20 @@ static void on_fault(int number, siginfo_t *info, void *context)
     errno = kept;
 }
 
+static int fault_take(int number, const struct sigaction *action, struct sigaction *before)
+{
+    return os_fault(OS_SIGNAL) ? -ENOMEM : sigaction(number, action, before) == 0 ? 0 : -errno;
+}
+
 int os_on_fault(bool (*fn)(uintptr_t address, enum os_access access))
 {
     struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
-    int kept = errno, error = 0;
+    int kept = errno;
     sigemptyset(&action.sa_mask);
     fault_asked = fn;
-    if (sigaction(SIGSEGV, &action, &fault_before[0]) != 0 || sigaction(SIGBUS, &action, &fault_before[1]) != 0)
-        error = -errno;
+    int error = fault_take(SIGSEGV, &action, &fault_before[0]);
+    if (error == 0 && (error = fault_take(SIGBUS, &action, &fault_before[1])) != 0)
+        (void)sigaction(SIGSEGV, &fault_before[0], NULL); /* or the next try would find us before us */
     errno = kept;
     return error;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * region.c - spans cut from large stretches of reserved addresses, lowest address first.
+ * region.c - spans cut from large stretches of reserved addresses, lowest address first; a random one of the lowest while there is a secure heap.
  *
  *     range (64 GiB, 1 GiB, 64 MiB or 16 MiB of addresses, as the system grants)
  *     +-- region ---------------------------------+-- region --+ - - -
@@ -39,6 +39,7 @@ enum { RANGE_SIZES = sizeof range_bytes / sizeof range_bytes[0] };
 /* Committing in steps keeps mprotect rare; a step is address space and, without overcommit, a charge: so not too large. */
 static const size_t commit_step_bytes = 4 * MIB;
 #define EXPECT_SPARSE_BYTES (4 * MIB)
+enum { SCATTER_PLACES = 8 };
 
 static enum region_kind kind_of(size_t bytes)
 {
@@ -165,6 +166,42 @@ static void sums_out_locked(size_t bytes)
         regions.sums.out_bytes_peak = regions.sums.out_bytes;
 }
 
+void region_scatter(bool on)
+{
+    (void)u32_add_relaxed(&regions.scatters, on ? 1 : UINT32_MAX);
+}
+
+static uint32_t random_locked(void)
+{
+    uint64_t x = regions.random;
+    if (x == 0 && os_entropy(&x, sizeof x) != 0)
+        x = os_time_ns() ^ (uintptr_t)&x;
+    x |= x == 0;
+    x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+    regions.random = x;
+    return (uint32_t)(x >> 32);
+}
+
+/* Another place than the lowest, which is taken and writable already: of those that are writable, too, so that it costs no more memory. */
+static size_t scatter_locked(struct region *region, size_t lowest, size_t pages, unsigned align_log2)
+{
+    size_t place[SCATTER_PLACES] = {lowest};
+    unsigned count = 1;
+    for (; count < SCATTER_PLACES; count++) {
+        size_t idx = place[count] = bitmap_alloc(&region->map, pages, align_log2);
+        if (idx != BITMAP_NONE && idx + pages <= region->committed_pages)
+            continue;
+        if (idx != BITMAP_NONE)
+            bitmap_free(&region->map, idx);
+        break;
+    }
+    unsigned chosen = random_locked() % count;
+    for (unsigned i = 0; i < count; i++)
+        if (i != chosen)
+            bitmap_free(&region->map, place[i]);
+    return place[chosen];
+}
+
 static int take_cut_locked(size_t pages, unsigned align_log2, struct quire_span *out)
 {
     unsigned shift = os_page_shift();
@@ -184,6 +221,8 @@ static int take_cut_locked(size_t pages, unsigned align_log2, struct quire_span 
         bitmap_free(&region->map, idx);
         return -ENOMEM;
     }
+    if (unlikely(u32_load_relaxed(&regions.scatters) != 0) && kind == REGION_SMALL)
+        idx = scatter_locked(region, idx, pages, align_log2);
     size_t warm = pageset_count(region->idle, idx, idx + pages);
     if (warm) {
         pageset_remove(region->idle, idx, idx + pages);

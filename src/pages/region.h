@@ -26,6 +26,9 @@ void region_keep_all(void);
 /* So much memory is known to be wanted: as many huge pages of it as are sure to be filled come as such, eight times cheaper than page by page. */
 void region_expect(size_t bytes);
 
+/* There is one more secure heap, or one less: while there is any, spans lie at a random one of the eight lowest places that they fit in. */
+void region_scatter(bool on);
+
 /* -ENOMEM only after a trim, plain mmap and libc's malloc have failed too. */
 int region_take(size_t bytes, size_t align_bytes, struct quire_span *out);
 /* keep_warm false: its memory goes to the system before this returns. */

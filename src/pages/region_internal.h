@@ -5,6 +5,7 @@
 #ifndef QUIRE_PAGES_REGION_INTERNAL_H
 #define QUIRE_PAGES_REGION_INTERNAL_H
 
+#include "base/atomic.h"
 #include "base/bitmap.h"
 #include "base/lock.h"
 #include "pages/pageset.h"
@@ -48,6 +49,8 @@ struct regions {
     struct region_leaving leaving[REGION_LEAVING_MAX];
     size_t elsewhere_bytes; /* taken, but not cut from a region */
     bool keep;
+    atomic_u32 scatters; /* secure heaps; read without the lock, too */
+    uint64_t random;     /* 0: not seeded */
     size_t cached_bytes_max;
     struct region_stats sums;
 };

@@ -120,6 +120,7 @@ static void region_rederive(struct region *region)
 void region_after_fork(void)
 {
     bool busy = lock_reset(&regions.lock);
+    regions.random = 0; /* not the parent's places */
     for (int i = 0; i < REGION_LEAVING_MAX; i++)
         busy = busy || regions.leaving[i].region;
     if (!busy)

@@ -3,7 +3,11 @@
 #include "prof_kit.h"
 
 #include <cerrno>
+#include <set>
+#include <sys/mman.h>
 #include <sys/wait.h>
+
+#include "prof/guard.h"
 
 namespace {
 
@@ -66,6 +70,125 @@ void each_nth(enum os_call kind, uint64_t at_least)
 TEST(ProfFault, no_mapping_can_be_had)
 {
     each_nth(OS_MAP, 4);
+}
+
+/* The program in a child for each of its calls of a kind (the short form: the first, and some), which fails there, until none is left.  How many failed. */
+uint64_t each_call_fails_once(os_call kind, const char *(*program)())
+{
+    struct Counts {
+        uint64_t seen, failed;
+    };
+    auto *counts = static_cast<Counts *>(mmap(nullptr, sizeof(Counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    uint64_t all = 0;
+    counts->seen = 1;
+    for (uint64_t nth = 1; nth <= counts->seen; nth += nth < 16 || test_long() ? 1 : 29) {
+        pid_t child = fork();
+        if (child == 0) {
+            os_fault_failed(kind);
+            os_fault_set(kind, nth, false);
+            const char *wrong = program();
+            counts->seen = os_fault_set(kind, 0, false);
+            counts->failed = os_fault_failed(kind);
+            if (wrong)
+                (void)!write(STDERR_FILENO, wrong, strlen(wrong));
+            _exit(wrong != nullptr);
+        }
+        int status;
+        waitpid(child, &status, 0);
+        EXPECT_EQ(status, 0) << "call " << nth << " of kind " << kind;
+        EXPECT_EQ(counts->failed, nth <= counts->seen) << "call " << nth << " of kind " << kind;
+        all += counts->failed;
+    }
+    munmap(counts, sizeof(Counts));
+    return all;
+}
+
+void expect_reached(const char *name, const std::vector<os_call> &kinds, const char *(*program)())
+{
+    for (os_call kind : kinds) {
+        uint64_t failed = each_call_fails_once(kind, program);
+        EXPECT_GT(failed, 0u) << name << " has no call of kind " << kind;
+        testing::Test::RecordProperty(std::string(name) + "_failed_" + std::to_string(kind), std::to_string(failed));
+    }
+}
+
+/* Many stacks, some of which are refused; told again all are there, each once. */
+const char *table_program()
+{
+    const uint32_t count = 12000;
+    std::vector<uint32_t> sites(count);
+    std::set<uint32_t> different;
+    auto ips = [](uint32_t i, uintptr_t *out) { out[0] = 0x1000 + i, out[1] = 0x9000 + i / 50, out[2] = 0x8000; };
+    for (int round = 0; round < 3; round++)
+        for (uint32_t i = 0; i < count; i++) {
+            uintptr_t stack[3];
+            ips(i, stack);
+            uint32_t site = prof_site_locked(stack, 3);
+            if ((site == 0 && round > 0) || (sites[i] != 0 && site != sites[i]))
+                return "a stack has no site, or another one\n";
+            sites[i] = site;
+        }
+    for (uint32_t i = 0; i < count; i++) {
+        uintptr_t stack[3], seen[PROF_FRAMES_MAX];
+        ips(i, stack);
+        if (prof_site_ips(prof_site_at(sites[i]), seen) != 3 || memcmp(seen, stack, sizeof stack) != 0)
+            return "a site has another stack\n";
+        different.insert(sites[i]);
+    }
+    if (different.size() != count || prof_sites() != count || prof_table_check())
+        return "the table is not sound\n";
+    prof_table_reset();
+    return prof_table_bytes() == 0 && prof_sites() == 0 ? nullptr : "the table is not empty\n";
+}
+
+TEST(ProfFault, every_system_call_of_the_tables_fails_once)
+{
+    expect_reached("table", {OS_MAP, OS_UNMAP}, table_program);
+}
+
+/* A pool is there at the second try at the latest; a block is had or not; no slot is lost, and none is handed out with what was in it. */
+const char *guard_program()
+{
+    std::vector<void *> live;
+    if (guard_start() != 0 && guard_start() != 0)
+        return "the pool cannot be had\n";
+    auto take = [] { return static_cast<unsigned char *>(guard_alloc(100, 16, 0, PROF_CALLER)); };
+    for (int i = 0, refused = 0; i < GUARD_SLOTS + 20; i++) {
+        unsigned char *p = take();
+        if (!p && refused++ > 0)
+            return "two blocks were refused\n";
+        for (int at = 0; p && at < 100; at++)
+            if (p[at] != 0)
+                return "a block is not zero\n";
+        if (p)
+            guard_free(memset(p, 'x', 100), PROF_CALLER);
+    }
+    for (int refused = 0; refused < 2;)
+        if (void *p = take())
+            live.push_back(p);
+        else
+            refused++;
+    for (void *p : live)
+        guard_free(p, PROF_CALLER);
+    return live.size() == GUARD_SLOTS ? nullptr : "a slot is lost\n";
+}
+
+/* Memory is there for the slots only: they go again. */
+const char *guard_half_program()
+{
+    os_fault_set(OS_MAP, 2, false);
+    if (guard_start() == 0)
+        return "there is a pool without addresses\n";
+    os_fault_set(OS_MAP, 0, false);
+    return guard_start() == 0 ? nullptr : "the pool cannot be had\n";
+}
+
+TEST(ProfFault, every_system_call_of_the_guarded_pool_fails_once)
+{
+    if (guard_pool_bytes != 0)
+        GTEST_SKIP() << "the process has its pool already";
+    expect_reached("guard", {OS_MAP, OS_PROTECT, OS_SEAL, OS_SIGNAL}, guard_program);
+    expect_reached("guard_half", {OS_UNMAP}, guard_half_program);
 }
 
 TEST(ProfFault, no_entropy_can_be_had)

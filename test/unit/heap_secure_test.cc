@@ -165,3 +165,93 @@ TEST(HeapSecure, what_arrives_at_a_thread_that_ends_is_free_and_waits_nowhere)
     EXPECT_EQ(heap.stats().live_blocks, 0u);
     EXPECT_EQ(heap.stats().pages, 0u) << "the pages of a thread that has ended may become another's: no slot of them is kept back";
 }
+
+namespace {
+/* Where the default source's next spans lie, of three OS pages: no cache has such. */
+std::vector<char *> places(size_t count)
+{
+    const size_t bytes = 3 * os_page_bytes();
+    struct quire_source *source = quire_source_default();
+    std::vector<struct quire_span> spans(count);
+    std::vector<char *> starts;
+    quire_source_trim(source);
+    for (auto &span : spans) {
+        EXPECT_EQ(source->verbs->take(source, bytes, os_page_bytes(), &span), 0);
+        starts.push_back(static_cast<char *>(span.start));
+    }
+    for (auto &span : spans)
+        source->verbs->give(source, &span);
+    EXPECT_EQ(quire_source_check(source), nullptr);
+    return starts;
+}
+} // namespace
+
+TEST(HeapSecure, pages_lie_at_random_places_near_the_lowest_while_there_is_one)
+{
+    const size_t count = 60;
+    auto before = places(count);
+    EXPECT_TRUE(std::is_sorted(before.begin(), before.end()));
+    {
+        Heap heap(secure);
+        std::set<std::vector<char *>> orders;
+        for (int round = 0; round < 5; round++) {
+            auto now = places(count);
+            EXPECT_EQ(std::set<char *>(now.begin(), now.end()).size(), count);
+            EXPECT_LT(*std::max_element(now.begin(), now.end()), before.back() + 3 * os_page_bytes() * 16) << "close together all the same";
+            orders.insert(now);
+        }
+        EXPECT_EQ(orders.size(), 5u);
+    }
+    auto after = places(count);
+    EXPECT_TRUE(std::is_sorted(after.begin(), after.end()));
+}
+
+/* One call that opens a block's addresses and one that closes them; those that reserve addresses, and give them back, are few. */
+TEST(HeapSecure, a_large_block_costs_two_system_calls_once_its_quarantine_is_full)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "blocks are not mapped alone there";
+    Heap heap(secure);
+    auto calls_of = [&](os_call kind) {
+        os_fault_set(kind, UINT64_MAX, false);
+        for (int i = 0; i < 300; i++) {
+            char *p = heap.alloc(33000 + size_t(i) % 7 * 5000);
+            EXPECT_EQ(p[0] | p[32999], 0);
+            memset(p, 'x', 33000);
+            quire_heap_free(heap, p);
+        }
+        return os_fault_set(kind, 0, false);
+    };
+    calls_of(OS_MAP);
+    EXPECT_GE(calls_of(OS_PROTECT), 300u);
+    EXPECT_LE(calls_of(OS_PROTECT), 302u);
+    EXPECT_GE(calls_of(OS_SEAL), 300u) << "no use after the free";
+    EXPECT_LE(calls_of(OS_SEAL), 302u);
+    EXPECT_LE(calls_of(OS_MAP), 15u);
+    EXPECT_LE(calls_of(OS_UNMAP), 100u);
+}
+
+TEST(HeapSecure, addresses_of_large_blocks_come_again_late_and_in_no_order_and_are_bounded)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "blocks are not mapped alone there";
+    std::set<std::vector<size_t>> orders;
+    for (int round = 0; round < 4; round++) {
+        Heap heap(secure);
+        std::map<char *, size_t> last; /* where a block was, and which */
+        std::vector<size_t> again;
+        for (size_t i = 0; i < 1000; i++) {
+            char *p = heap.alloc(50000);
+            if (last.count(p)) {
+                again.push_back(i - last[p]);
+                EXPECT_GT(again.back(), 32u) << "the queue alone has as many places";
+            }
+            last[p] = i;
+            quire_heap_free(heap, p);
+        }
+        EXPECT_GT(again.size(), 300u);
+        EXPECT_LT(last.size(), 600u) << "what is kept back is 64 ranges, and 16 wait for their next block";
+        orders.insert(again);
+    }
+    EXPECT_EQ(orders.size(), 4u);
+}
