@@ -208,6 +208,11 @@ def bits_of(found):
     return int.from_bytes(found.tobytes(), "little")
 
 
+def ones(bits):
+    """How many bits are set; older Python has no int.bit_count()."""
+    return bin(bits).count("1")
+
+
 def idle_bits(idle, start, slot_bytes, slots):
     """Bits of a page's slots that are among these sorted addresses."""
     bits = 0
@@ -234,7 +239,7 @@ class Page:
             "page_bytes": self.bytes,
             "slot_bytes": self.slot_bytes,
             "slots": self.slots,
-            "live": self.live.bit_count(),
+            "live": ones(self.live),
             "bits": f"{self.live:x}"[::-1] if self.live else "",
         }
 
@@ -510,7 +515,7 @@ def object_rows():
     for thing in paged_things():
         pages = list(PAGES[thing[0]](thing))
         held = sum(p.bytes for p in pages)
-        live = sum(p.live.bit_count() * p.slot_bytes for p in pages)
+        live = sum(ones(p.live) * p.slot_bytes for p in pages)
         yield thing[0], thing[1], thing[2], thing[3].address, held, live, len(pages)
 
 
@@ -560,7 +565,7 @@ def bar(page):
     signs = []
     for i in range(count):
         first, end = i * page.slots // count, (i + 1) * page.slots // count
-        live = (page.live >> first & ((1 << (end - first)) - 1)).bit_count()
+        live = ones(page.live >> first & ((1 << (end - first)) - 1))
         signs.append("." if live == 0 else "#" if live == end - first else "+")
     return "".join(signs)
 
@@ -597,7 +602,7 @@ def say_map(argv):
         return
     for page in pages:
         kind, name, number, _ = page.thing
-        share = f"{page.live.bit_count()}/{page.slots}"
+        share = f"{ones(page.live)}/{page.slots}"
         yield f"{kind} {said(name)} {number}: {page.start:#x} {page.slot_bytes:>6} B {share:>9} |{bar(page)}|"
 
 
