@@ -103,9 +103,10 @@ class Core:
             self.said = process.ready().said
             page = wait_until(process.page)
             self.map = json.loads(live_page.must_answer(page, "map"))
-            if not cores_go_beside_the_program():
+            if cores_go_beside_the_program():
+                assert process.kill(signal.SIGABRT) == -signal.SIGABRT
+            else:
                 take_core(process.pid, folder / "core")
-            assert process.kill(signal.SIGABRT) == -signal.SIGABRT
         self.path = next(f for f in folder.iterdir() if f.name.startswith("core"))
 
 

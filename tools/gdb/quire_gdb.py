@@ -575,8 +575,9 @@ def bar(page):
 
 def say_objects(argv):
     """Every arena, slab, per-CPU pool and heap, with what it holds."""
+    rows = list(object_rows())
     yield f"{'kind':8}{'id':>4}  {'address':>18}{'holds_bytes':>14}{'live_bytes':>14}{'pages':>8}  name"
-    for kind, name, number, address, held, live, pages in object_rows():
+    for kind, name, number, address, held, live, pages in rows:
         yield f"{kind:8}{number:>4}  {address:>#18x}{held:>14}{live:>14}{pages:>8}  {said(name)}"
 
 
