@@ -9,6 +9,7 @@
 #include "arena/arena_internal.h"
 #include "base/abi.h"
 #include "base/align.h"
+#include "base/layout.h"
 #include "pages/pagemap.h"
 
 /* One span's part of the sums; `used_end` NULL: it is kept, empty. */
@@ -113,3 +114,9 @@ const char *quire_arena_check(const struct quire_arena *arena)
         return "arena A5 mapped is within the limit";
     return NULL;
 }
+
+static const LAYOUT struct layout_row layout[] = {
+    LAYOUT_STRUCT(quire_arena), LAYOUT_FIELD(quire_arena, window.cursor), LAYOUT_FIELD(quire_arena, name),
+    LAYOUT_FIELD(quire_arena, list_order), LAYOUT_FIELD(quire_arena, used_before), LAYOUT_FIELD(quire_arena, data),
+    LAYOUT_FIELD(quire_arena, large_bytes), LAYOUT_FIELD(quire_arena, mapped_bytes),
+};

@@ -15,6 +15,15 @@
 #define COLD __attribute__((cold, noinline))
 /* For code that looks past an object's end on purpose, inside its page. */
 #define NO_SANITIZE __attribute__((no_sanitize("address", "thread")))
+/* Stays in the file that is linked, though nothing refers to it; older compilers cannot keep a linker that was told to drop such sections from it. */
+#if defined(__has_attribute)
+#if __has_attribute(retain)
+#define RETAINED __attribute__((used, retain))
+#endif
+#endif
+#ifndef RETAINED
+#define RETAINED __attribute__((used))
+#endif
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
 #if defined(__x86_64__)

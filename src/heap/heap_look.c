@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/abi.h"
+#include "base/layout.h"
 #include "heap/heap_cache.h"
 #include "heap/heap_secure.h"
 #include "heap/heap_walk.h"
@@ -365,3 +366,18 @@ const char *quire_heap_check(struct quire_heap *heap)
     heap_thread_outside();
     return broken;
 }
+
+static const LAYOUT struct layout_row layout[] = {
+    LAYOUT_STRUCT(quire_heap), LAYOUT_FIELD(quire_heap, serial), LAYOUT_FIELD(quire_heap, name), LAYOUT_FIELD(quire_heap, next),
+    LAYOUT_FIELD(quire_heap, locals), LAYOUT_FIELD(quire_heap, chunks),
+    LAYOUT_STRUCT(heap_chunk), LAYOUT_FIELD(heap_chunk, next), LAYOUT_FIELD(heap_chunk, stride_bytes), LAYOUT_FIELD(heap_chunk, cut),
+    LAYOUT_STRUCT(heap_page), LAYOUT_FIELD(heap_page, span.start), LAYOUT_FIELD(heap_page, span.bytes), LAYOUT_FIELD(heap_page, owner),
+    LAYOUT_FIELD(heap_page, slot_bytes), LAYOUT_FIELD(heap_page, words), LAYOUT_FIELD(heap_page, state),
+    LAYOUT_FIELD(heap_page, asked_bytes), LAYOUT_FIELD(heap_page, slots), LAYOUT_FIELD(heap_page, is_mapped),
+    LAYOUT_FIELD(heap_page, guard_shift), LAYOUT_BEHIND(heap_page, free),
+    LAYOUT_STRUCT(heap_local), LAYOUT_FIELD(heap_local, next), LAYOUT_FIELD(heap_local, out), LAYOUT_FIELD(heap_local, bin),
+    LAYOUT_FIELD(heap_local, inbox),
+    LAYOUT_STRUCT(heap_bin), LAYOUT_FIELD(heap_bin, slots.cur), LAYOUT_FIELD(heap_bin, slots.top),
+    LAYOUT_STRUCT(heap_out), LAYOUT_FIELD(heap_out, first),
+};
+static const ANCHORS struct layout_anchor anchors[] = {{"heap_of_process", &heap_of_process}, {"heap_key_word", &heap_key_word}};

@@ -26,6 +26,7 @@
 
 #include "base/align.h"
 #include "base/atomic.h"
+#include "base/layout.h"
 #include "base/lock.h"
 #include "os/os.h"
 #include "pages/pagemap.h"
@@ -218,3 +219,5 @@ void pagemap_after_fork(void)
 {
     lock_reset(&pagemap_lock);
 }
+
+static const ANCHORS struct layout_anchor anchors[] = {{"pagemap_root", &pagemap_root}, {"pagemap_shift", &pagemap_shift}};

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/abi.h"
+#include "base/layout.h"
 #include "base/panic.h"
 #include "os/os.h"
 #include "os/os_rseq.h"
@@ -312,3 +313,14 @@ void quire_percpu_destroy(struct quire_percpu *pool)
     pool_memory_give(pool);
     errno = kept;
 }
+
+static const LAYOUT struct layout_row layout[] = {
+    LAYOUT_STRUCT(quire_percpu), LAYOUT_FIELD(quire_percpu, window.unit_shift), LAYOUT_FIELD(quire_percpu, unit_words),
+    LAYOUT_FIELD(quire_percpu, name), LAYOUT_FIELD(quire_percpu, next), LAYOUT_FIELD(quire_percpu, birth), LAYOUT_FIELD(quire_percpu, all),
+    LAYOUT_STRUCT(percpu_chunk), LAYOUT_FIELD(percpu_chunk, pool), LAYOUT_FIELD(percpu_chunk, base), LAYOUT_FIELD(percpu_chunk, all_next),
+    LAYOUT_FIELD(percpu_chunk, pages), LAYOUT_FIELD(percpu_chunk, page_stride), LAYOUT_FIELD(percpu_chunk, map.bits),
+    LAYOUT_FIELD(percpu_chunk, map.taken), LAYOUT_FIELD(percpu_chunk, map.starts), LAYOUT_FIELD(percpu_chunk, bit_log2),
+    LAYOUT_STRUCT(percpu_page), LAYOUT_FIELD(percpu_page, start), LAYOUT_FIELD(percpu_page, words), LAYOUT_FIELD(percpu_page, slots),
+    LAYOUT_FIELD(percpu_page, free_words), LAYOUT_FIELD(percpu_page, free),
+};
+static const ANCHORS struct layout_anchor anchors[] = {{"pools.first", &pools.first}};

@@ -27,6 +27,7 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "base/layout.h"
 #include "base/panic.h"
 #include "os/os.h"
 #include "os/sanitize.h"
@@ -462,3 +463,5 @@ void slab_threads_adopt(bool anew)
         gates_open(thread);
     }
 }
+
+static const ANCHORS struct layout_anchor anchors[] = {{"records.all", &records.all}};

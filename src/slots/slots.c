@@ -7,6 +7,7 @@
  *
  * Locks: none; who calls is alone with the cache.
  */
+#include "base/layout.h"
 #include "slots/slots.h"
 
 #include "os/os.h"
@@ -191,3 +192,7 @@ bool slots_each(const struct slot_cache *cache, bool (*fn)(const struct magazine
             return false;
     return true;
 }
+
+static const LAYOUT struct layout_row layout[] = {
+    LAYOUT_STRUCT(magazine), LAYOUT_FIELD(magazine, next), LAYOUT_FIELD(magazine, count), LAYOUT_FIELD(magazine, room),
+};

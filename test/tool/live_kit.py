@@ -44,9 +44,9 @@ def compile_c(folder, source, name, libraries):
     return folder / name
 
 
-def build(folder):
-    """programs/shown.c with libquire.so."""
-    return compile_c(folder, SOURCE, NAME, [f"-L{toolkit.BUILD}", "-lquire", "-lpthread", f"-Wl,-rpath,{toolkit.BUILD}"])
+def build(folder, libraries=toolkit.BUILD):
+    """programs/shown.c with the libquire.so of a folder."""
+    return compile_c(folder, SOURCE, NAME, [f"-L{libraries}", "-lquire", "-lpthread", f"-Wl,-rpath,{libraries}"])
 
 
 def build_static(folder, source=SOURCE, name="shown-static"):

@@ -1,24 +1,32 @@
 # SPDX-License-Identifier: MIT
 """
-quire_gdb.py - Quire's objects in gdb: of a core file, or of a process that is being debugged.
+quire_gdb.py - Quire's objects in gdb and in LLDB: of a core file, or of a process that is being debugged.
 
-    (gdb) source tools/gdb/quire_gdb.py
+    (gdb) source tools/gdb/quire_gdb.py             (lldb) command script import tools/gdb/quire_gdb.py
     (gdb) quire objects               every arena, slab, per-CPU pool and heap, with what it holds
     (gdb) quire owner 0x7f3a5c0004b0  whose an address is, which slot, and whether that lives
     (gdb) quire map [NAME|ID]         every page, and which of its slots live;  --json FILE: "quire.map/1"
 
+    .quire.layout, .quire.anchors (src/base/layout.h) ---> where fields lie in structs, and where the lists begin, of each library
     registries (statics of the library) ---> slabs, pools, heaps ---> their pages
     page map   (address -> owner)       ---> arenas, which are in no list; the owner of an address
 
-Nothing of the process is run: its memory is read by the types that the library's debug information describes.
+Nothing of the process is run: its memory is read as the library's own sections describe it, so debug information and symbols are not needed.
 What threads keep to hand out again (magazines), and what others have freed, counts as free, as it does in a running process.
 Works by itself: no other file is needed.
 """
 
 import bisect
 import json
+import re
+import shlex
+import struct
 
-import gdb
+try:
+    import gdb
+except ImportError:
+    gdb = None
+    import lldb
 
 LEVEL_BITS, KIND_MASK = 18, 7
 KINDS = {1: "arena", 2: "slab", 3: "percpu", 4: "heap"}
@@ -27,70 +35,158 @@ HEAP_UNUSED, HEAP_MAGAZINE, LARGE_OWNER, SECURE_OWNER = 0, 5, 1, 2
 PERCPU_PAGE_BYTES, PERCPU_EDGE_BYTES = 8192, 64
 MAP_SLOTS_MAX = 4096
 CHAIN_MAX, BAR = 1 << 22, 48
-ANCHORS = (("pagemap_root", "pagemap.c"), ("registry", "slab_registry.c"), ("heap_of_process", "heap.c"))
+ROW_BYTES, ROW_NAME_BYTES = 64, 56
 
 
-class Struct:
-    """A C struct's fields by name; `a.b` is a field of a field."""
+class Failure(Exception):
+    """What the user is told, in one line."""
 
-    known = {}
 
-    def __init__(self, name):
-        self.type = gdb.lookup_type(f"struct {name}")
-        self.bytes = self.type.sizeof
-        self.places = {}
+# ---- the two debuggers ----
 
-    @classmethod
-    def of(cls, name):
-        """The one of that name."""
-        if name not in cls.known:
-            cls.known[name] = cls(name)
-        return cls.known[name]
+
+class Gdb:
+    """What is needed of gdb."""
+
+    def pid(self):
+        """The process's number."""
+        return gdb.selected_inferior().pid
+
+    def memory(self, address, size):
+        """Bytes of what is debugged."""
+        try:
+            return bytes(gdb.selected_inferior().read_memory(address, size))
+        except gdb.MemoryError as error:
+            raise Failure(f"memory is not in the core file: {error}") from None
+
+    def sections(self, name):
+        """{file: (address, bytes)} of the sections of that name."""
+        line = re.compile(rf"\s*(0x[0-9a-f]+) - (0x[0-9a-f]+) is {re.escape(name)}(?: in (.*))?$")
+        found = map(line.match, gdb.execute("info files", to_string=True).splitlines())
+        return {f[3]: (int(f[1], 16), int(f[2], 16) - int(f[1], 16)) for f in found if f}
+
+    def value(self, expression):
+        """An expression as a number."""
+        try:
+            return int(gdb.parse_and_eval(expression).cast(gdb.lookup_type("unsigned long")))
+        except gdb.error as error:
+            raise Failure(f"{expression}: {error}") from None
+
+
+class Lldb:
+    """The same of LLDB."""
+
+    target = None  # of the command that is being carried out
+
+    def pid(self):
+        """The process's number."""
+        return self.target.GetProcess().GetProcessID()
+
+    def memory(self, address, size):
+        """Bytes of what is debugged; what no core file has, for it does not change, of the file."""
+        error = lldb.SBError()
+        found = self.target.ReadMemory(lldb.SBAddress(address, self.target), size, error)
+        if error.Fail() or len(found) != size:
+            raise Failure(f"memory is not in the core file: {size} bytes at {address:#x}")
+        return found
+
+    def sections(self, name):
+        """{file: (address, bytes)} of the sections of that name."""
+        found = ((module.file.fullpath, module.FindSection(name)) for module in self.target.module_iter())
+        return {file: (s.GetLoadAddress(self.target), s.GetByteSize()) for file, s in found if s.IsValid()}
+
+    def value(self, expression):
+        """An expression as a number; registers and variables are those of the selected frame."""
+        frame = self.target.GetProcess().GetSelectedThread().GetSelectedFrame()
+        found = (frame if frame.IsValid() else self.target).EvaluateExpression(expression)
+        if found.GetError().Fail():
+            raise Failure(f"{expression}: {found.GetError().GetCString()}")
+        return found.GetValueAsUnsigned()
+
+
+debugger = Gdb() if gdb else Lldb()
+
+
+# ---- what lies where ----
+
+
+class Library:
+    """One libquire that is loaded: where the fields of its structs lie, and where its lists begin."""
+
+    def __init__(self, rows, anchors):
+        self.places = {name: struct.unpack("<II", value) for name, value in rows}
+        self.anchors = {name: int.from_bytes(value, "little") for name, value in anchors}
 
     def place(self, path):
-        """(offset, bytes) of a field."""
+        """(offset, bytes) of a field, `struct.field`, or of a whole struct."""
         if path not in self.places:
-            offset, kind = 0, self.type
-            for part in path.split("."):
-                at, kind = next(f for f in fields_of(kind) if f[0] == part)[1:]
-                offset += at
-            self.places[path] = (offset, kind.strip_typedefs().sizeof)
+            raise Failure(f"libquire is of another version than this script: it has no {path}")
         return self.places[path]
 
+    def bytes(self, name):
+        """A struct's size."""
+        return self.place(name)[1]
 
-def fields_of(kind, at=0):
-    """(name, offset, type) of each field, those of a union without a name too."""
-    for field in kind.strip_typedefs().fields():
-        if field.name:
-            yield field.name, at + field.bitpos // 8, field.type
-        else:
-            yield from fields_of(field.type, at + field.bitpos // 8)
+    def anchor(self, name):
+        """The address of a variable; None: that part is not in this library."""
+        return self.anchors.get(name)
+
+    def first(self, name):
+        """What a variable points to."""
+        return words(self.anchor(name), 1)[0] if self.anchor(name) else 0
+
+    def see(self, name, address):
+        """A struct at an address."""
+        return Seen(self, name, address)
+
+
+def rows_of(section):
+    """(name, eight bytes) of each row; between what different files gave there may be zeros."""
+    data = memory(*section)
+    for at in range(0, len(data) - ROW_BYTES + 1, ROW_BYTES):
+        name = data[at : at + ROW_NAME_BYTES].split(b"\0")[0]
+        if name:
+            yield name.decode("ascii", "replace"), data[at + ROW_NAME_BYTES : at + ROW_BYTES]
+
+
+def libraries():
+    """Every libquire that is loaded: libquire.so, libquire-malloc.so, a program that libquire.a is linked into."""
+    anchors = debugger.sections(".quire.anchors")
+    found = [Library(rows_of(s), rows_of(anchors[file])) for file, s in debugger.sections(".quire.layout").items() if file in anchors]
+    if not found:
+        raise Failure("there is no libquire in it")
+    return found
 
 
 class Seen:
     """One struct in the memory of what is debugged, read at once."""
 
-    def __init__(self, name, address):
-        self.struct, self.address = Struct.of(name), address
-        self.memory = memory(address, self.struct.bytes)
+    def __init__(self, library, name, address):
+        self.library, self.name, self.address = library, name, address
+        self.memory = memory(address, library.bytes(name))
 
     def __getitem__(self, path):
-        offset, size = self.struct.place(path)
+        offset, size = self.library.place(f"{self.name}.{path}")
         return int.from_bytes(self.memory[offset : offset + size], "little")
 
     def text(self, path):
         """A field that is an array of characters."""
-        offset, size = self.struct.place(path)
+        offset, size = self.library.place(f"{self.name}.{path}")
         return self.memory[offset : offset + size].split(b"\0")[0].decode("utf-8", "replace")
 
     def end_of(self, path):
         """The address of a field, for what lies behind the struct."""
-        return self.address + self.struct.place(path)[0]
+        return self.address + self.library.place(f"{self.name}.{path}")[0]
+
+    @property
+    def behind(self):
+        """The address behind the struct."""
+        return self.address + len(self.memory)
 
 
 def memory(address, size):
     """Bytes of what is debugged."""
-    return bytes(gdb.selected_inferior().read_memory(address, size)) if size else b""
+    return debugger.memory(address, size) if size else b""
 
 
 def words(address, count):
@@ -98,30 +194,11 @@ def words(address, count):
     return memoryview(memory(address, 8 * count)).cast("Q")
 
 
-def variables(name, file):
-    """Addresses of a variable of one source file: one for each of the libraries that are loaded."""
-    found = [s for s in gdb.lookup_static_symbols(name) if s.symtab.filename.endswith(f"/{file}")]
-    for objfile in gdb.objfiles():
-        symbol = objfile.lookup_global_symbol(name)
-        if symbol is not None and symbol.symtab.filename.endswith(f"/{file}"):
-            found.append(symbol)
-    return sorted({int(s.value().address) for s in found})
-
-
-def field_of(address, name, path):
-    """One field of a variable whose struct has no name."""
-    symbols = gdb.lookup_static_symbols(name)
-    value = next(s.value() for s in symbols if int(s.value().address) == address)
-    for part in path.split("."):
-        value = value[part]
-    return int(value)
-
-
-def chain(first, name, link):
+def chain(library, first, name, link):
     """Structs of a list, each read once."""
     count = 0
     while first and count < CHAIN_MAX:
-        seen = Seen(name, first)
+        seen = library.see(name, first)
         yield seen
         first, count = seen[link], count + 1
 
@@ -129,6 +206,11 @@ def chain(first, name, link):
 def bits_of(found):
     """64-bit words as one number, the first word lowest."""
     return int.from_bytes(found.tobytes(), "little")
+
+
+def ones(bits):
+    """How many bits are set; older Python has no int.bit_count()."""
+    return bin(bits).count("1")
 
 
 def idle_bits(idle, start, slot_bytes, slots):
@@ -157,7 +239,7 @@ class Page:
             "page_bytes": self.bytes,
             "slot_bytes": self.slot_bytes,
             "slots": self.slots,
-            "live": self.live.bit_count(),
+            "live": ones(self.live),
             "bits": f"{self.live:x}"[::-1] if self.live else "",
         }
 
@@ -165,35 +247,35 @@ class Page:
 # ---- slabs ----
 
 
-def slabs():
+def slabs(library):
     """(kind, name, id, Seen) of every slab."""
-    for registry in variables("registry", "slab_registry.c"):
-        for slab in chain(field_of(registry, "registry", "slabs"), "quire_slab", "next"):
-            yield "slab", slab.text("name"), slab["birth"], slab
+    for slab in chain(library, library.first("registry.slabs"), "quire_slab", "next"):
+        yield "slab", slab.text("name"), slab["birth"], slab
 
 
 def slab_caches(slab):
     """Every thread's cache of one slab."""
-    at = slab["id"] * Struct.of("slab_cache").bytes
-    for records in variables("records", "slab_thread.c"):
-        for thread in chain(field_of(records, "records", "all.word"), "slab_thread", "next"):
-            if slab["id"] < thread["count"]:
-                cache = Seen("slab_cache", thread["caches"] + at)
-                if cache["slab"] == slab.address:
-                    yield cache
+    library = slab.library
+    at = slab["id"] * library.bytes("slab_cache")
+    for thread in chain(library, library.first("records.all"), "slab_thread", "next"):
+        if slab["id"] < thread["count"]:
+            cache = library.see("slab_cache", thread["caches"] + at)
+            if cache["slab"] == slab.address:
+                yield cache
 
 
 def slab_mags(slab):
     """(magazine, slots in it) of the slab's magazines and its threads'; of a current one the cache says how many."""
-    for mag in chain(slab["depot"], "magazine", "next"):
+    library = slab.library
+    for mag in chain(library, slab["depot"], "magazine", "next"):
         yield mag, mag["count"]
     for cache in slab_caches(slab):
-        mag = Seen("magazine", cache["slots.cur"])
-        yield mag, (cache["slots.top"] - mag.address - mag.struct.bytes) // 8
+        mag = library.see("magazine", cache["slots.cur"])
+        yield mag, (cache["slots.top"] - mag.behind) // 8
         if cache["slots.prev"]:
-            mag = Seen("magazine", cache["slots.prev"])
+            mag = library.see("magazine", cache["slots.prev"])
             yield mag, mag["count"]
-        for mag in chain(cache["slots.own"], "magazine", "next"):
+        for mag in chain(library, cache["slots.own"], "magazine", "next"):
             yield mag, mag["count"]
 
 
@@ -201,7 +283,7 @@ def slab_idle(slab):
     """Sorted addresses of slots that no free bit shows: those in magazines."""
     found = []
     for mag, count in slab_mags(slab):
-        found += words(mag.address + mag.struct.bytes, min(max(count, 0), mag["room"]))
+        found += words(mag.behind, min(max(count, 0), mag["room"]))
     return sorted(found)
 
 
@@ -216,25 +298,19 @@ def slab_page(thing, page, idle):
 def slab_pages(thing):
     """Pages of one slab."""
     idle = slab_idle(thing[3])
-    for page in chain(thing[3]["all"], "slab_page", "all_next"):
+    for page in chain(thing[3].library, thing[3]["all"], "slab_page", "all_next"):
         yield slab_page(thing, page, idle)
 
 
 # ---- heaps ----
 
 
-def heaps():
+def heaps(library):
     """(kind, name, id, Seen) of every heap."""
-    for first in variables("heap_of_process", "heap.c"):
-        for heap in chain(first, "quire_heap", "next"):
-            name = heap.text("name") or ("default" if heap.address == first else "")
-            yield "heap", name, heap["serial"], heap
-
-
-def heap_key(heap):
-    """What hides the links of blocks on their way, in the library that has this heap."""
-    keys = variables("heap_key_word", "heap.c")
-    return words(min(keys, key=lambda k: abs(k - heap.address)), 1)[0] if keys else 0
+    default = library.anchor("heap_of_process")
+    for heap in chain(library, default, "quire_heap", "next"):
+        name = heap.text("name") or ("default" if heap.address == default else "")
+        yield "heap", name, heap["serial"], heap
 
 
 def linked(first, key):
@@ -248,37 +324,37 @@ def linked(first, key):
 def chunk_headers(heap):
     """Headers of a heap's pages, large blocks and magazines, in use or not."""
     align = 128
-    for chunk in chain(heap["chunks"], "heap_chunk", "next"):
-        first = chunk.address + -(-Struct.of("heap_chunk").bytes // align) * align
+    for chunk in chain(heap.library, heap["chunks"], "heap_chunk", "next"):
+        first = chunk.address + -(-len(chunk.memory) // align) * align
         for i in range(chunk["cut"]):
-            yield Seen("heap_page", first + i * chunk["stride_bytes"])
+            yield heap.library.see("heap_page", first + i * chunk["stride_bytes"])
 
 
 def currents(local):
     """Slots in the current magazines of a heap's local: `top` says how many."""
-    bins_at, bins_bytes = Struct.of("heap_local").place("bin")
-    bin_type, mag_bytes = Struct.of("heap_bin"), Struct.of("magazine").bytes
-    cur_at, top_at = bin_type.place("slots.cur")[0], bin_type.place("slots.top")[0]
-    for at in range(bins_at, bins_at + bins_bytes, bin_type.bytes):
+    library = local.library
+    bins_at, bins_bytes = library.place("heap_local.bin")
+    cur_at, top_at = library.place("heap_bin.slots.cur")[0], library.place("heap_bin.slots.top")[0]
+    for at in range(bins_at, bins_at + bins_bytes, library.bytes("heap_bin")):
         cur, top = (int.from_bytes(local.memory[at + of : at + of + 8], "little") for of in (cur_at, top_at))
         if cur:
-            mag = Seen("magazine", cur)
-            yield from words(cur + mag_bytes, min(max((top - cur - mag_bytes) // 8, 0), mag["room"]))
+            mag = library.see("magazine", cur)
+            yield from words(mag.behind, min(max((top - mag.behind) // 8, 0), mag["room"]))
 
 
 def heap_idle(heap):
     """Sorted addresses of slots that no free bit shows: those in magazines, and those on their way to their owner."""
-    key, found, local_type = heap_key(heap), [], Struct.of("heap_local")
-    out_at, out_bytes = local_type.place("out")
-    out_one, mag_type = Struct.of("heap_out"), Struct.of("magazine")
+    library, found = heap.library, []
+    key = library.first("heap_key_word")  # what hides their links
+    out_at, out_bytes = library.place("heap_local.out")
     for header in chunk_headers(heap):
         if header["state"] == HEAP_MAGAZINE:
-            mag = Seen("magazine", header.end_of("free"))
-            found += words(mag.address + mag_type.bytes, min(mag["count"], mag["room"]))
-    for local in chain(heap["locals"], "heap_local", "next"):
+            mag = library.see("magazine", header.end_of("free"))
+            found += words(mag.behind, min(mag["count"], mag["room"]))
+    for local in chain(library, heap["locals"], "heap_local", "next"):
         found += currents(local)
-        for at in range(out_at, out_at + out_bytes, out_one.bytes):
-            first = at + out_one.place("first")[0]
+        for at in range(out_at, out_at + out_bytes, library.bytes("heap_out")):
+            first = at + library.place("heap_out.first")[0]
             found += linked(int.from_bytes(local.memory[first : first + 8], "little"), key)
         found += linked(local["inbox"], key)
     return sorted(found)
@@ -291,7 +367,7 @@ def heap_page(thing, page, idle):
         guard = 1 << page["guard_shift"] if page["guard_shift"] else 0
         size -= 2 * guard
         if guard and page["is_mapped"]:  # what is reserved behind it cannot be touched
-            os_page = 1 << next(roots())[1]
+            os_page = 1 << page_shift(page.library)
             size = -(-max(page["asked_bytes"], 1) // os_page) * os_page
         return Page(thing, start + guard, size, size, 1, 1)
     slots, slot_bytes, count = page["slots"], page["slot_bytes"], page["words"]
@@ -314,11 +390,10 @@ def heap_pages(thing):
 # ---- per-CPU pools ----
 
 
-def pools():
+def pools(library):
     """(kind, name, id, Seen) of every per-CPU pool."""
-    for registry in variables("pools", "percpu_pool.c"):
-        for pool in chain(field_of(registry, "pools", "first"), "quire_percpu", "next"):
-            yield "percpu", pool.text("name"), pool["birth"], pool
+    for pool in chain(library, library.first("pools.first"), "quire_percpu", "next"):
+        yield "percpu", pool.text("name"), pool["birth"], pool
 
 
 def mark(slot_bytes, at, size):
@@ -329,12 +404,13 @@ def mark(slot_bytes, at, size):
 
 def paged_objects(chunk):
     """(offset, bytes) of the objects of a chunk of pages."""
-    count = (Seen("quire_percpu", chunk["pool"])["unit_words"] * 4) // PERCPU_PAGE_BYTES
-    offset = Struct.of("percpu_page").place("free")[0]
-    fields = {n: Struct.of("percpu_page").place(n) for n in ("start", "words", "slots", "free_words")}
+    library = chunk.library
+    count = (library.see("quire_percpu", chunk["pool"])["unit_words"] * 4) // PERCPU_PAGE_BYTES
+    offset = library.place("percpu_page.free")[0]
+    fields = [library.place(f"percpu_page.{n}") for n in ("start", "words", "slots", "free_words")]
     for i in range(count):
         raw = memory(chunk["pages"] + i * chunk["page_stride"], offset + 8)
-        start, size, slots, free_words = (int.from_bytes(raw[a : a + b], "little") for a, b in fields.values())
+        start, size, slots, free_words = (int.from_bytes(raw[a : a + b], "little") for a, b in fields)
         if not size:
             continue
         free = bits_of(words(chunk["pages"] + i * chunk["page_stride"] + offset, free_words))
@@ -365,7 +441,7 @@ def percpu_pages(thing):
     unit_bytes, slot_bytes = thing[3]["unit_words"] * 4, PERCPU_EDGE_BYTES
     while unit_bytes // slot_bytes > MAP_SLOTS_MAX:
         slot_bytes *= 2
-    for chunk in chain(thing[3]["all"], "percpu_chunk", "all_next"):
+    for chunk in chain(thing[3].library, thing[3]["all"], "percpu_chunk", "all_next"):
         live = 0
         for at, size in (mapped_objects if chunk["map.taken"] else paged_objects)(chunk):
             live |= mark(slot_bytes, at, size)
@@ -375,47 +451,41 @@ def percpu_pages(thing):
 # ---- arenas, and the page map ----
 
 
-def roots():
-    """(the page map's first table, its shift) of each library that has set one up."""
-    shifts = variables("pagemap_shift", "pagemap.c")
-    for root in variables("pagemap_root", "pagemap.c"):
-        nearest = min(shifts, key=lambda s: abs(s - root))
-        shift = int.from_bytes(memory(nearest, 4), "little")
-        if shift:
-            yield root, shift
+def page_shift(library):
+    """log2 of the OS page; 0: the page map has no entry yet."""
+    return int.from_bytes(memory(library.anchor("pagemap_shift"), 4), "little")
 
 
-def owners():
+def owners(library):
     """Every owner that stands in a page map."""
     found = set()
-    for root, _ in roots():
-        for entry in words(root, 1 << LEVEL_BITS):
-            if entry and entry & KIND_MASK:
-                found.add(entry)
-            elif entry:
-                found.update(words(entry, 1 << LEVEL_BITS))
+    for entry in words(library.anchor("pagemap_root"), 1 << LEVEL_BITS):
+        if entry and entry & KIND_MASK:
+            found.add(entry)
+        elif entry:
+            found.update(words(entry, 1 << LEVEL_BITS))
     return found - {0}
 
 
 def owner_of(address):
-    """(kind, address of the owner) of an address; None: nobody's."""
-    for root, shift in roots():
-        page = address >> shift
+    """(library, kind, address of the owner) of an address; None: nobody's."""
+    for library in libraries():
+        page = address >> (page_shift(library) or WORD_BITS)
         if page >> 2 * LEVEL_BITS:
             continue
-        entry = words(root + 8 * (page >> LEVEL_BITS), 1)[0]
+        entry = words(library.anchor("pagemap_root") + 8 * (page >> LEVEL_BITS), 1)[0]
         if entry and not entry & KIND_MASK:
             entry = words(entry + 8 * (page & ((1 << LEVEL_BITS) - 1)), 1)[0]
         if entry:
-            return KINDS.get(entry & KIND_MASK, "?"), entry & ~KIND_MASK
+            return library, KINDS.get(entry & KIND_MASK, "?"), entry & ~KIND_MASK
     return None
 
 
-def arenas():
+def arenas(library):
     """(kind, name, id, Seen) of every arena; those that are in no list have the id 0."""
-    for entry in sorted(owners()):
+    for entry in sorted(owners(library)):
         if entry & KIND_MASK == 1:
-            arena = Seen("quire_arena", entry & ~KIND_MASK)
+            arena = library.see("quire_arena", entry & ~KIND_MASK)
             yield "arena", arena.text("name"), arena["list_order"], arena
 
 
@@ -426,9 +496,10 @@ PAGES = {"slab": slab_pages, "percpu": percpu_pages, "heap": heap_pages}
 
 def paged_things():
     """Every object that has pages of slots."""
-    yield from slabs()
-    yield from pools()
-    yield from heaps()
+    found = libraries()
+    for things in (slabs, pools, heaps):
+        for library in found:
+            yield from things(library)
 
 
 def said(name):
@@ -438,19 +509,19 @@ def said(name):
 
 def object_rows():
     """(kind, name, id, address, bytes, live bytes, pages) of every object."""
-    for kind, name, number, arena in arenas():
+    for kind, name, number, arena in (found for library in libraries() for found in arenas(library)):
         used = arena["used_before"] + arena["window.cursor"] - arena["data"] + arena["large_bytes"]
         yield kind, name, number, arena.address, arena["mapped_bytes"], used, ""
     for thing in paged_things():
         pages = list(PAGES[thing[0]](thing))
         held = sum(p.bytes for p in pages)
-        live = sum(p.live.bit_count() * p.slot_bytes for p in pages)
+        live = sum(ones(p.live) * p.slot_bytes for p in pages)
         yield thing[0], thing[1], thing[2], thing[3].address, held, live, len(pages)
 
 
 def percpu_slot(chunk, address):
     """The object of a chunk that an address lies in, in words."""
-    pool = Seen("quire_percpu", chunk["pool"])
+    pool = chunk.library.see("quire_percpu", chunk["pool"])
     unit_bytes = 1 << pool["window.unit_shift"]
     unit, offset = divmod(address - chunk["base"], unit_bytes)
     for at, size in (mapped_objects if chunk["map.taken"] else paged_objects)(chunk):
@@ -474,14 +545,14 @@ def owner_words(address):
     found = owner_of(address)
     if not found:
         return f"{address:#x}: nobody's"
-    kind, owner = found
+    library, kind, owner = found
     if kind == "arena":
-        arena = Seen("quire_arena", owner)
+        arena = library.see("quire_arena", owner)
         return f"{address:#x}: arena {said(arena.text('name'))} at {owner:#x}"
     if kind == "percpu":
-        pool, what = percpu_slot(Seen("percpu_chunk", owner), address)
+        pool, what = percpu_slot(library.see("percpu_chunk", owner), address)
         return f"{address:#x}: percpu {said(pool.text('name'))} (id {pool['birth']}): {what}"
-    for thing in slabs() if kind == "slab" else heaps():
+    for thing in slabs(library) if kind == "slab" else heaps(library):
         for page in PAGES[kind](thing):
             if page.start <= address < page.start + page.bytes:
                 return f"{address:#x}: {kind} {said(thing[1])} (id {thing[2]}): {slot_words(page, address)}"
@@ -494,73 +565,83 @@ def bar(page):
     signs = []
     for i in range(count):
         first, end = i * page.slots // count, (i + 1) * page.slots // count
-        live = (page.live >> first & ((1 << (end - first)) - 1)).bit_count()
+        live = ones(page.live >> first & ((1 << (end - first)) - 1))
         signs.append("." if live == 0 else "#" if live == end - first else "+")
     return "".join(signs)
 
 
-class QuireCommand(gdb.Command):
-    """What a program's memory is to Quire: objects, owner, map."""
-
-    def __init__(self, name, prefix=False):
-        super().__init__(name, gdb.COMMAND_DATA, prefix=prefix)
-
-    def invoke(self, words_, from_tty):
-        """Runs the command; what is missing is one line."""
-        try:
-            if not any(variables(name, file) for name, file in ANCHORS):
-                raise gdb.GdbError("quire: there is no libquire in it, or one without debug information")
-            self.say(gdb.string_to_argv(words_))
-        except gdb.MemoryError as error:
-            raise gdb.GdbError(f"quire: memory is not in the core file: {error}") from None
-        except gdb.error as error:
-            raise gdb.GdbError(f"quire: no debug information of libquire: {error}") from None
-
-    def say(self, argv):
-        """Of `quire` alone: what there is."""
-        print(f"quire objects | quire owner ADDRESS | quire map [NAME|ID] [--json FILE]{' ?' * bool(argv)}")
+# ---- the commands: what each says, line by line ----
 
 
-class QuireObjects(QuireCommand):
+def say_objects(argv):
     """Every arena, slab, per-CPU pool and heap, with what it holds."""
+    rows = list(object_rows())
+    yield f"{'kind':8}{'id':>4}  {'address':>18}{'holds_bytes':>14}{'live_bytes':>14}{'pages':>8}  name"
+    for kind, name, number, address, held, live, pages in rows:
+        yield f"{kind:8}{number:>4}  {address:>#18x}{held:>14}{live:>14}{pages:>8}  {said(name)}"
 
-    def say(self, argv):
-        print(f"{'kind':8}{'id':>4}  {'address':>18}{'holds_bytes':>14}{'live_bytes':>14}{'pages':>8}  name")
-        for kind, name, number, address, held, live, pages in object_rows():
-            print(f"{kind:8}{number:>4}  {address:>#18x}{held:>14}{live:>14}{pages:>8}  {said(name)}")
 
-
-class QuireOwner(QuireCommand):
+def say_owner(argv):
     """Whose an address is: quire owner EXPRESSION."""
-
-    def say(self, argv):
-        if not argv:
-            raise gdb.GdbError("quire owner ADDRESS")
-        for word in argv:
-            print(owner_words(int(gdb.parse_and_eval(word).cast(gdb.lookup_type("unsigned long")))))
+    if not argv:
+        raise Failure("quire owner ADDRESS")
+    for word in argv:
+        yield owner_words(debugger.value(word))
 
 
-class QuireMap(QuireCommand):
+def say_map(argv):
     """Every page, and which of its slots live: quire map [NAME|ID] [--json FILE]."""
-
-    def say(self, argv):
-        file = argv[argv.index("--json") + 1] if "--json" in argv[:-1] else None
-        wanted = next((w for w in argv if w != "--json" and w != file), None)
-        things = [t for t in paged_things() if wanted in (None, t[1], str(t[2]))]
-        pages = [page for thing in things for page in PAGES[thing[0]](thing)]
-        if file:
-            document = {"schema": "quire.map/1", "process": gdb.selected_inferior().pid}
-            document.update(pages=[p.document() for p in pages], pages_left_out=0)
-            with open(file, "w", encoding="utf-8") as out:
-                json.dump(document, out)
-            return
-        for page in pages:
-            kind, name, number, _ = page.thing
-            share = f"{page.live.bit_count()}/{page.slots}"
-            print(f"{kind} {said(name)} {number}: {page.start:#x} {page.slot_bytes:>6} B {share:>9} |{bar(page)}|")
+    file = argv[argv.index("--json") + 1] if "--json" in argv[:-1] else None
+    wanted = next((w for w in argv if w != "--json" and w != file), None)
+    things = [t for t in paged_things() if wanted in (None, t[1], str(t[2]))]
+    pages = [page for thing in things for page in PAGES[thing[0]](thing)]
+    if file:
+        document = {"schema": "quire.map/1", "process": debugger.pid()}
+        document.update(pages=[p.document() for p in pages], pages_left_out=0)
+        with open(file, "w", encoding="utf-8") as out:
+            json.dump(document, out)
+        return
+    for page in pages:
+        kind, name, number, _ = page.thing
+        share = f"{ones(page.live)}/{page.slots}"
+        yield f"{kind} {said(name)} {number}: {page.start:#x} {page.slot_bytes:>6} B {share:>9} |{bar(page)}|"
 
 
-QuireCommand("quire", prefix=True)
-QuireObjects("quire objects")
-QuireOwner("quire owner")
-QuireMap("quire map")
+COMMANDS = {"objects": say_objects, "owner": say_owner, "map": say_map}
+USAGE = "quire objects | quire owner ADDRESS | quire map [NAME|ID] [--json FILE]"
+
+if gdb:
+
+    class QuireCommand(gdb.Command):
+        """What a program's memory is to Quire: objects, owner, map."""
+
+        def __init__(self, name, lines=None):
+            super().__init__(f"quire {name}".strip(), gdb.COMMAND_DATA, prefix=not name)
+            self.lines = lines
+
+        def invoke(self, argument, from_tty):
+            """Runs the command; what is missing is one line."""
+            try:
+                for line in self.lines(gdb.string_to_argv(argument)) if self.lines else (USAGE,):
+                    print(line)
+            except Failure as failure:
+                raise gdb.GdbError(f"quire: {failure}") from None
+
+    QuireCommand("")
+    for command, lines_of in COMMANDS.items():
+        type(command, (QuireCommand,), {"__doc__": lines_of.__doc__})(command, lines_of)
+
+
+def lldb_quire(its_debugger, command_line, result, _):
+    """What a program's memory is to Quire: quire objects | quire owner ADDRESS | quire map [NAME|ID] [--json FILE]"""
+    debugger.target = its_debugger.GetSelectedTarget()
+    try:
+        name, *argv = shlex.split(command_line) or [""]
+        for line in COMMANDS[name](argv) if name in COMMANDS else (USAGE,):
+            result.AppendMessage(line)
+    except (Failure, ValueError) as failure:
+        result.SetError(f"quire: {failure}")
+
+
+def __lldb_init_module(its_debugger, _):
+    its_debugger.HandleCommand(f"command script add -f {__name__}.lldb_quire quire")

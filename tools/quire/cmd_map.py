@@ -21,8 +21,8 @@ from errors import EXIT_OK, UsageError
 HELP = "a picture of which slots live, of a running process or a core file"
 EPILOG = f"""The process shows itself when it was started so:
   {live_page.HOW_TO_START}
-A core file is read by gdb (apt-get install -y gdb). In gdb itself: source tools/gdb/quire_gdb.py, then `quire map`,
-`quire objects`, `quire owner ADDRESS`."""
+A core file is read by gdb (apt-get install -y gdb). In gdb itself: source tools/gdb/quire_gdb.py (LLDB:
+command script import ...), then `quire map`, `quire objects`, `quire owner ADDRESS`."""
 
 
 def add_arguments(parser):
