@@ -11,6 +11,8 @@ set(not_there
   PercpuMemory.a_chunk_is_at_most_four_mappings PercpuChunks.empty_chunks_go_at_once_and_the_last_with_a_trim
   PercpuChunks.bookkeeping_is_at_most_8_percent_of_one_unit_whatever_the_number_of_cpus PercpuLook.chunks_and_their_peak_and_the_peak_of_bytes_stay
   PercpuLimit.is_used_nearly_in_full_and_never_passed Histogram.its_end_clears_what_was_written_and_commits_nothing
+  # Unsteady on pages of 64 KiB: in some runs a part of its caches has been emptied when it looks.
+  SlabCache.more_slabs_than_a_thread_has_gates_are_all_cached
   # Their pages of elements are of 16 KiB.
   Aral.the_process_wide_largest_page_holds_for_arrays_that_exist_from_their_next_page_on AralRace.a_page_size_set_at_any_moment_of_a_creation_holds_for_the_array
 )
