@@ -7,6 +7,9 @@
  *
  * Reserving without PROT_NONE would be refused under vm.overcommit_memory=2, and committed pages would be charged twice.
  *
+ * A test's program may pretend larger pages than the kernel's, in check builds: whatever is mapped is then a multiple of them and aligned to them,
+ * and a call for less traps, which a kernel with such pages would refuse or carry out on more.
+ *
  * Locks: none.  Not here: files (os_file.c), which pages are in use (src/pages).
  */
 #include <errno.h>
@@ -25,6 +28,13 @@
 #define PR_SET_VMA_ANON_NAME 0
 #endif
 
+#ifndef QUIRE_CHECK
+#define QUIRE_CHECK 0
+#endif
+
+/* The pages of another machine, or 0: only test/pretended_pages.cc has it, and only check builds ask. */
+extern size_t os_page_bytes_pretended(void) __attribute__((weak, visibility("hidden")));
+
 static size_t page_bytes_cached;
 static size_t huge_bytes_cached; /* + 1, so that 0 says not read yet */
 
@@ -32,7 +42,8 @@ size_t os_page_bytes(void)
 {
     size_t bytes = __atomic_load_n(&page_bytes_cached, __ATOMIC_RELAXED);
     if (__builtin_expect(bytes == 0, 0)) {
-        bytes = (size_t)sysconf(_SC_PAGESIZE);
+        bytes = QUIRE_CHECK && os_page_bytes_pretended ? os_page_bytes_pretended() : 0;
+        bytes = bytes ? bytes : (size_t)sysconf(_SC_PAGESIZE);
         __atomic_store_n(&page_bytes_cached, bytes, __ATOMIC_RELAXED);
     }
     return bytes;
@@ -41,6 +52,17 @@ size_t os_page_bytes(void)
 unsigned os_page_shift(void)
 {
     return (unsigned)__builtin_ctzll(os_page_bytes());
+}
+
+static size_t kernel_page_bytes(void)
+{
+    return QUIRE_CHECK ? (size_t)sysconf(_SC_PAGESIZE) : os_page_bytes();
+}
+
+static void expect_pages(const void *start, size_t bytes)
+{
+    if (QUIRE_CHECK && (((uintptr_t)start | bytes) & (os_page_bytes() - 1)) != 0)
+        __builtin_trap();
 }
 
 /* The first number or the whole text of a small file under /sys; -errno. */
@@ -91,7 +113,8 @@ size_t os_address_space_bytes(void)
 static int map_aligned(size_t bytes, size_t align_bytes, int protection, void **out)
 {
     int kept = errno, flags = MAP_PRIVATE | MAP_ANONYMOUS | (protection == PROT_NONE ? MAP_NORESERVE : 0);
-    size_t slack = align_bytes > os_page_bytes() ? align_bytes - os_page_bytes() : 0, whole;
+    size_t slack = align_bytes > kernel_page_bytes() ? align_bytes - kernel_page_bytes() : 0, whole;
+    expect_pages(NULL, bytes | align_bytes);
     if (__builtin_add_overflow(bytes, slack, &whole) || os_fault(OS_MAP))
         return -ENOMEM;
     char *p = mmap(NULL, whole, protection, flags, -1, 0);
@@ -131,6 +154,7 @@ static int outcome(int result, int kept)
 
 int os_commit(void *start, size_t bytes)
 {
+    expect_pages(start, bytes);
     int kept = errno;
     if (os_fault(OS_PROTECT))
         return -ENOMEM;
@@ -139,6 +163,7 @@ int os_commit(void *start, size_t bytes)
 
 int os_show(void *start, size_t bytes)
 {
+    expect_pages(start, bytes);
     int kept = errno;
     if (os_fault(OS_PROTECT))
         return -ENOMEM;
@@ -147,6 +172,7 @@ int os_show(void *start, size_t bytes)
 
 int os_unmap(void *start, size_t bytes)
 {
+    expect_pages(start, bytes);
     int kept = errno;
     if (os_fault(OS_UNMAP))
         return -ENOMEM;
@@ -155,6 +181,7 @@ int os_unmap(void *start, size_t bytes)
 
 int os_remap(void *start, size_t bytes, size_t new_bytes, void *to)
 {
+    expect_pages(start, bytes | new_bytes | (uintptr_t)to);
     if (os_fault(OS_REMAP))
         return -ENOMEM;
     int kept = errno;
@@ -165,6 +192,7 @@ int os_remap(void *start, size_t bytes, size_t new_bytes, void *to)
 
 int os_guard(void *start, size_t bytes, bool on)
 {
+    expect_pages(start, bytes);
     if (os_fault(OS_PROTECT))
         return -ENOMEM;
     int kept = errno, error = mprotect(start, bytes, on ? PROT_NONE : PROT_READ | PROT_WRITE) == 0 ? 0 : -ENOMEM;
@@ -174,6 +202,7 @@ int os_guard(void *start, size_t bytes, bool on)
 
 int os_seal(void *start, size_t bytes)
 {
+    expect_pages(start, bytes);
     int kept = errno;
     if (os_fault(OS_SEAL))
         return -ENOMEM;
@@ -182,6 +211,7 @@ int os_seal(void *start, size_t bytes)
 
 int os_reserve_at(void *start, size_t bytes)
 {
+    expect_pages(start, bytes);
     int kept = errno, flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     if (os_fault(OS_SEAL))
         return -ENOMEM;
@@ -195,6 +225,7 @@ int os_reserve_at(void *start, size_t bytes)
 
 int os_discard(void *start, size_t bytes)
 {
+    expect_pages(start, bytes);
     int kept = errno, result;
     if (os_fault(OS_DISCARD))
         return -ENOMEM;
@@ -206,6 +237,7 @@ int os_discard(void *start, size_t bytes)
 
 int os_advise_huge(void *start, size_t bytes)
 {
+    expect_pages(start, bytes);
     int kept = errno;
     if (os_fault(OS_ADVISE))
         return -ENOMEM;
@@ -214,6 +246,7 @@ int os_advise_huge(void *start, size_t bytes)
 
 int os_advise_nohuge(void *start, size_t bytes)
 {
+    expect_pages(start, bytes);
     int kept = errno;
     if (os_fault(OS_ADVISE))
         return -ENOMEM;
@@ -222,6 +255,7 @@ int os_advise_nohuge(void *start, size_t bytes)
 
 int os_populate(void *start, size_t bytes)
 {
+    expect_pages(start, bytes);
     enum { POPULATE_WRITE = 23 }; /* MADV_POPULATE_WRITE, Linux 5.14 */
     int kept = errno;
     if (os_fault(OS_ADVISE))
@@ -234,13 +268,16 @@ size_t os_resident_bytes(void *start, size_t bytes)
     enum { PAGES_AT_ONCE = 1024 };
     unsigned char in[PAGES_AT_ONCE];
     int kept = errno;
-    size_t resident = 0, most = (size_t)PAGES_AT_ONCE << os_page_shift();
+    size_t resident = 0, step = kernel_page_bytes(), most = PAGES_AT_ONCE * step;
     for (size_t at = 0; at < bytes; at += most) {
         size_t now = bytes - at < most ? bytes - at : most;
         if (mincore((char *)start + at, now, in) != 0)
             break;
-        for (size_t page = 0; page << os_page_shift() < now; page++)
-            resident += (size_t)(in[page] & 1) << os_page_shift();
+        for (size_t page = 0; page * step < now; page++)
+            if (in[page] & 1) {
+                resident += os_page_bytes();
+                page |= os_page_bytes() / step - 1; /* any part of it counts for all */
+            }
     }
     errno = kept;
     return resident;
@@ -248,6 +285,7 @@ size_t os_resident_bytes(void *start, size_t bytes)
 
 int os_advise_dontdump(void *start, size_t bytes)
 {
+    expect_pages(start, bytes);
     int kept = errno;
     if (os_fault(OS_ADVISE))
         return -ENOMEM;
@@ -256,6 +294,7 @@ int os_advise_dontdump(void *start, size_t bytes)
 
 int os_advise_dump(void *start, size_t bytes)
 {
+    expect_pages(start, bytes);
     int kept = errno;
     if (os_fault(OS_ADVISE))
         return -ENOMEM;

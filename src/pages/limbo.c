@@ -2,7 +2,7 @@
 /*
  * limbo.c - spans that were given back wait here for a while, in the `check` build, before anybody can have their addresses again.
  *
- *     give -> [ newest | ... | oldest ] -> shards and regions          at most LIMBO_SPANS small spans; larger ones pass at once
+ *     give -> [ newest | ... | oldest ] -> shards and regions          at most LIMBO_SPANS small spans, of an OS page at least; larger ones pass at once
  *
  * Without it the next arena begins where the last one ended, and a second destroy of the last one ends the next.
  *
@@ -11,9 +11,10 @@
 #include "pages/limbo.h"
 
 #include "base/lock.h"
+#include "os/os.h"
 #include "pages/source_internal.h"
 
-enum { LIMBO_SPANS = 32, LIMBO_SPAN_BYTES_MAX = LIMBO_BYTES_MAX / LIMBO_SPANS };
+enum { LIMBO_SPANS = 32, LIMBO_SPAN_BYTES = LIMBO_BYTES_MAX / LIMBO_SPANS };
 
 static struct {
     struct lock lock;
@@ -33,11 +34,12 @@ static struct quire_span limbo_pop_locked(void)
 
 bool limbo_pass(struct quire_span *span)
 {
-    if (span->bytes > LIMBO_SPAN_BYTES_MAX)
+    size_t most = os_page_bytes() > LIMBO_SPAN_BYTES ? os_page_bytes() : LIMBO_SPAN_BYTES;
+    if (span->bytes > most)
         return true;
     struct quire_span given = *span;
     lock_take(&limbo.lock);
-    bool full = limbo.count == LIMBO_SPANS;
+    bool full = limbo.count == LIMBO_BYTES_MAX / most;
     if (full)
         *span = limbo_pop_locked();
     limbo.span[(limbo.first + limbo.count) % LIMBO_SPANS] = given;

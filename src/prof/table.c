@@ -16,6 +16,7 @@
  */
 #include <string.h>
 
+#include "base/align.h"
 #include "base/bits.h"
 #include "os/os.h"
 #include "prof/prof_internal.h"
@@ -85,6 +86,11 @@ static uint32_t *place_of(uint32_t caller, uintptr_t ip)
     }
 }
 
+static size_t places_bytes(uint32_t count)
+{
+    return align_up(count * sizeof *places.at, os_page_bytes());
+}
+
 /* Room for one more. */
 static bool places_grow(void)
 {
@@ -92,15 +98,15 @@ static bool places_grow(void)
     void *start;
     if (places.at && (u32_load_relaxed(&nodes.count) + 1) * UINT64_C(4) < places.count * UINT64_C(3))
         return true;
-    if (os_map(count * sizeof *places.at, os_page_bytes(), &start) != 0)
+    if (os_map(places_bytes(count), os_page_bytes(), &start) != 0)
         return false;
-    os_name(start, count * sizeof *places.at, "quire:profile");
+    os_name(start, places_bytes(count), "quire:profile");
     places.at = start;
     places.count = count;
     for (uint32_t number = 2; number <= u32_load_relaxed(&nodes.count); number++)
         *place_of(node_at(number)->caller, node_at(number)->ip) = number;
     if (was)
-        (void)os_unmap(was, was_count * sizeof *was);
+        (void)os_unmap(was, places_bytes(was_count));
     return true;
 }
 
@@ -169,7 +175,7 @@ static size_t list_bytes(const struct list *list)
 
 size_t prof_table_bytes(void)
 {
-    return list_bytes(&nodes) + list_bytes(&sites) + places.count * sizeof *places.at;
+    return list_bytes(&nodes) + list_bytes(&sites) + places_bytes(places.count);
 }
 
 static void list_reset(struct list *list)
@@ -187,7 +193,7 @@ void prof_table_reset(void)
     list_reset(&nodes);
     list_reset(&sites);
     if (places.at)
-        (void)os_unmap(places.at, places.count * sizeof *places.at);
+        (void)os_unmap(places.at, places_bytes(places.count));
     places.at = NULL;
     places.count = 0;
 }

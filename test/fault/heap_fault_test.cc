@@ -159,7 +159,7 @@ size_t mapped_bytes()
         pages = 0;
     if (file)
         fclose(file);
-    return pages * page;
+    return pages * size_t(sysconf(_SC_PAGESIZE)); /* the kernel's, also where larger ones are pretended */
 }
 
 } // namespace

@@ -119,7 +119,7 @@ size_t mapped_bytes()
         pages = 0;
     if (file)
         fclose(file);
-    return pages * page;
+    return pages * size_t(sysconf(_SC_PAGESIZE)); /* the kernel's, also where larger ones are pretended */
 }
 
 const uint32_t some_flags[] = {0, QUIRE_SLAB_KEEP_NOTHING | QUIRE_SLAB_DONT_DUMP, QUIRE_SLAB_SINGLE_THREAD, QUIRE_SLAB_DEFRAG};

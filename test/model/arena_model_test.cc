@@ -23,7 +23,7 @@ void run_program(uint64_t seed, unsigned steps, const quire_arena_opts &opts)
 
 TEST(ArenaModel, random_programs_agree_with_a_plain_model_at_every_step)
 {
-    unsigned seeds = test_long() ? 2000 : 40;
+    unsigned seeds = test_long() ? 2000 : getenv("QUIRE_TEST_PAGE_BYTES") ? 8 : 40;
     for (uint64_t seed = 1; seed <= seeds; seed++) {
         quire_arena_opts opts = {};
         opts.size_hint_bytes = seed % 3 ? 0 : (seed * 7919) % 300000;

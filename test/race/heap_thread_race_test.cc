@@ -32,7 +32,7 @@ void expect_nothing_left(quire_heap *heap, size_t caches_max)
     EXPECT_EQ(s.live_blocks, 0u);
     EXPECT_EQ(s.pages, 0u);
     EXPECT_LE(s.caches, caches_max);
-    EXPECT_LE(s.mapped_bytes, size_t(256) << 10);
+    EXPECT_LE(s.mapped_bytes, 64 * os_page_bytes());
     EXPECT_STREQ(quire_heap_check(heap), nullptr);
 }
 } // namespace

@@ -157,11 +157,11 @@ TEST(Aral, the_first_page_has_room_for_the_initial_elements_and_for_two_at_least
     }
     ARAL *ar = array_of(64, {.initial = SIZE_MAX}); /* a hint, the largest page being the limit */
     take(ar, 1);
-    EXPECT_LE(total_bytes_of(ar), size_t(128 << 10));
+    EXPECT_LE(total_bytes_of(ar), (128 << 10) + (os_page_bytes() > 4096 ? 2 * os_page_bytes() : 0));
     aral_destroy(ar);
     ar = array_of(os_page_bytes(), {.initial = 1});
     take(ar, 2);
-    EXPECT_EQ(pages_of(ar), 1u);
+    EXPECT_EQ(pages_of(ar), 2 * os_page_bytes() > (64 << 10) ? 2u : 1u);
     aral_destroy(ar);
 }
 
@@ -205,7 +205,7 @@ TEST(Aral, a_page_that_becomes_empty_goes_back_at_once_unless_it_is_the_last)
     ARAL *ar = array_of(1000, {.page_bytes = 16 << 10});
     std::vector<char *> all = take(ar, 1000);
     size_t most = pages_of(ar);
-    EXPECT_GE(most, 1000 * 1000 / (16 << 10) - size_t(1));
+    EXPECT_GE(most, 1000 * 1000 / std::max<size_t>(16 << 10, os_page_bytes()) - 1);
     for (size_t i = 0; i < all.size(); i++) {
         aral_freez(ar, all[i]);
         size_t live = all.size() - i - 1;

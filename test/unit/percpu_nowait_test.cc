@@ -98,7 +98,7 @@ TEST_P(PercpuNowait, a_thread_that_has_nothing_lives_on_the_reserve_without_a_sy
 TEST_P(PercpuNowait, a_thread_with_chunks_uses_these_first_and_then_the_reserve_without_a_system_call)
 {
     expect_no_call([] {
-        quire_percpu_opts opts = {.chunk_bytes = unit_of(256 * kib), .cpus = 4, .reserve_bytes = 200 * kib};
+        quire_percpu_opts opts = {.chunk_bytes = unit_of(256 * kib + (page > 4096 ? 2 * page : 0)), .cpus = 4, .reserve_bytes = 200 * kib};
         quire_percpu *pool = quire_percpu_create(&opts);
         Refs refs;
         for (int i = 0; i < 100; i++)

@@ -282,7 +282,7 @@ TEST(PercpuLimit, what_another_thread_frees_is_room_at_once)
 
 TEST(PercpuLimit, a_default_unit_is_as_small_as_the_limit_asks_for)
 {
-    for (size_t limit : {size_t(256) << 10, mib, 4 * mib, 64 * mib}) {
+    for (size_t limit : {std::max(size_t(256) << 10, 64 * page), mib, 4 * mib, 64 * mib}) {
         Pool pool({.cpus = 4, .limit_bytes = limit});
         EXPECT_LE(pool.stats().unit_bytes, limit / 5) << limit;
         pool.free(pool.alloc(pool.stats().unit_bytes));

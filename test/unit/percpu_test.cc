@@ -94,7 +94,7 @@ TEST(Percpu, creating_costs_32_kib_of_address_space_and_with_a_reserve_a_chunk)
     struct quire_source *count = quire_source_count(quire_source_anon());
     {
         Pool pool({.source = count});
-        EXPECT_LE(pool.stats().mapped_bytes, 32 * kib);
+        EXPECT_LE(pool.stats().mapped_bytes, std::max(32 * kib, page));
         EXPECT_EQ(pool.stats().chunks, 0u);
         EXPECT_EQ(source_stats(count).taken_bytes, 0u);
         Pool reserved({.source = count, .reserve_bytes = 1000});
@@ -136,7 +136,7 @@ TEST(Percpu, more_copies_than_there_is_address_space_for_are_refused_and_the_pro
 
 TEST(Percpu, objects_of_every_size_and_alignment_are_aligned_apart_and_zero_on_every_cpu)
 {
-    const size_t unit = unit_of(64 * kib);
+    const size_t unit = unit_of(std::max(64 * kib, 4 * page));
     Pool pool({.chunk_bytes = unit, .cpus = 3});
     for (size_t align = 4; align <= page; align *= 2)
         for (size_t bytes : {size_t(1), size_t(2), size_t(3), size_t(4), size_t(5), size_t(7), size_t(8), size_t(9), size_t(15), size_t(16), size_t(17),
@@ -252,7 +252,7 @@ TEST(Percpu, sizes_above_a_unit_are_enomem_however_large)
 {
     Pool pool({.chunk_bytes = unit_of(64 * kib), .cpus = 2, .reserve_bytes = 1000});
     size_t largest = pool.stats().unit_bytes;
-    for (size_t bytes : {largest + 1, largest + 4, 64 * kib, mib, size_t(1) << 32, size_t(1) << 62, size_t(PTRDIFF_MAX), size_t(PTRDIFF_MAX) + 1, SIZE_MAX - 4096,
+    for (size_t bytes : {largest + 1, largest + 4, largest + page, mib, size_t(1) << 32, size_t(1) << 62, size_t(PTRDIFF_MAX), size_t(PTRDIFF_MAX) + 1, SIZE_MAX - 4096,
                          SIZE_MAX - 7, SIZE_MAX - 3, SIZE_MAX - 1, SIZE_MAX})
         for (size_t align = 1; align <= page; align *= 2)
             EXPECT_EQ(refusal(pool, bytes, align), ENOMEM) << bytes << " aligned to " << align;

@@ -143,7 +143,7 @@ TEST(SlabLook, walks_inside_walks_may_each_free_what_they_visit)
 
 TEST(SlabLook, a_page_that_becomes_empty_under_a_walk_goes_when_the_walk_leaves_it)
 {
-    Slab slab(5000, {.flags = QUIRE_SLAB_KEEP_NOTHING});
+    Slab slab(page + 1000, {.flags = QUIRE_SLAB_KEEP_NOTHING});
     slab.alloc(200);
     struct Arg {
         quire_slab *slab;

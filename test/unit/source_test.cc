@@ -317,7 +317,7 @@ TEST(SourceFixed, stays_inside_a_buffer_of_any_offset_and_uses_all_whole_pages)
 
 TEST(SourceFixed, finds_the_one_place_of_a_large_alignment)
 {
-    size_t large = 1 << 20, page = os_page_bytes();
+    size_t page = os_page_bytes(), large = 256 * page;
     std::vector<char> memory(3 * large);
     uintptr_t aligned = ((uintptr_t)memory.data() + 8 * page + large - 1) & ~(large - 1);
     char *start = (char *)aligned - 8 * page; /* one such address, close to the start */
