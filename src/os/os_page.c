@@ -28,8 +28,11 @@
 #define PR_SET_VMA_ANON_NAME 0
 #endif
 
-#ifndef QUIRE_CHECK
-#define QUIRE_CHECK 0
+/* A check build. */
+#if defined(QUIRE_CHECK) && QUIRE_CHECK
+enum { CHECKED = 1 };
+#else
+enum { CHECKED = 0 };
 #endif
 
 /* The pages of another machine, or 0: only test/pretended_pages.cc has it, and only check builds ask. */
@@ -42,7 +45,7 @@ size_t os_page_bytes(void)
 {
     size_t bytes = __atomic_load_n(&page_bytes_cached, __ATOMIC_RELAXED);
     if (__builtin_expect(bytes == 0, 0)) {
-        bytes = QUIRE_CHECK && os_page_bytes_pretended ? os_page_bytes_pretended() : 0;
+        bytes = CHECKED && os_page_bytes_pretended ? os_page_bytes_pretended() : 0;
         bytes = bytes ? bytes : (size_t)sysconf(_SC_PAGESIZE);
         __atomic_store_n(&page_bytes_cached, bytes, __ATOMIC_RELAXED);
     }
@@ -56,12 +59,12 @@ unsigned os_page_shift(void)
 
 static size_t kernel_page_bytes(void)
 {
-    return QUIRE_CHECK ? (size_t)sysconf(_SC_PAGESIZE) : os_page_bytes();
+    return CHECKED ? (size_t)sysconf(_SC_PAGESIZE) : os_page_bytes();
 }
 
 static void expect_pages(const void *start, size_t bytes)
 {
-    if (QUIRE_CHECK && (((uintptr_t)start | bytes) & (os_page_bytes() - 1)) != 0)
+    if (CHECKED && (((uintptr_t)start | bytes) & (os_page_bytes() - 1)) != 0)
         __builtin_trap();
 }
 
