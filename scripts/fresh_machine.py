@@ -34,19 +34,24 @@ def main():
     parser.add_argument("--keep", action="store_true", help="leave the machine's folder where it is")
     parser.add_argument("--only", choices=[name for name, _ in COMMANDS], help="this step alone")
     args = parser.parse_args()
+    return carry_out("fresh machine", args.keep, [step for step in COMMANDS if args.only in (None, step[0])])
+
+
+def carry_out(name, keep, steps, codename=CODENAME, packages=PACKAGES):
+    """Makes a machine, carries out each (step, command) there, and says which failed; the exit status."""
     if os.geteuid() != 0 or not shutil.which("debootstrap"):
-        print("a fresh machine needs root and debootstrap: apt-get install -y debootstrap", file=sys.stderr)
+        print(f"a {name} needs root and debootstrap: apt-get install -y debootstrap", file=sys.stderr)
         return 3
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="quire-fresh-", dir="/var/tmp"))
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="quire-machine-", dir="/var/tmp"))
     machine = folder / "machine"
     try:
-        if not make(machine):
+        if not make(machine, codename, packages):
             return 3
-        failed = [name for name, command in COMMANDS if args.only in (None, name) and run(machine, command) != 0]
-        print(f"fresh machine: {'failed: ' + ', '.join(failed) if failed else 'passed'}")
+        failed = [step for step, command in steps if run(machine, command) != 0]
+        print(f"{name}: {'failed: ' + ', '.join(failed) if failed else 'passed'}")
         return 1 if failed else 0
     finally:
-        give_back(folder, machine, args.keep)
+        give_back(folder, machine, keep)
 
 
 def give_back(folder, machine, keep):
@@ -57,7 +62,7 @@ def give_back(folder, machine, keep):
         shutil.rmtree(folder)
 
 
-def make(machine, codename=CODENAME, packages=PACKAGES):
+def make(machine, codename, packages):
     """A bare system with a clone of this checkout's HEAD in it; False when it cannot be made."""
     bootstrap = ["debootstrap", "--variant=minbase", f"--include={packages}", codename, str(machine), *package_source()]
     if subprocess.run(bootstrap, stdout=sys.stderr).returncode != 0:

@@ -10,11 +10,7 @@ Not here: an old kernel, for the machine is a chroot; what failing system calls 
 """
 
 import argparse
-import os
-import pathlib
-import shutil
 import sys
-import tempfile
 
 import fresh_machine
 
@@ -39,19 +35,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[1])
     parser.add_argument("--keep", action="store_true", help="leave the machine's folder where it is")
     args = parser.parse_args()
-    if os.geteuid() != 0 or not shutil.which("debootstrap"):
-        print("an old machine needs root and debootstrap: apt-get install -y debootstrap", file=sys.stderr)
-        return 3
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="quire-old-", dir="/var/tmp"))
-    machine = folder / "machine"
-    try:
-        if not fresh_machine.make(machine, CODENAME, PACKAGES):
-            return 3
-        failed = [name for name, command in COMMANDS if fresh_machine.run(machine, f"bash -o pipefail -c '{quoted(command)}'") != 0]
-        print(f"old machine: {'failed: ' + ', '.join(failed) if failed else 'passed'}")
-        return 1 if failed else 0
-    finally:
-        fresh_machine.give_back(folder, machine, args.keep)
+    steps = [(name, f"bash -o pipefail -c '{quoted(command)}'") for name, command in COMMANDS]
+    return fresh_machine.carry_out("old machine", args.keep, steps, CODENAME, PACKAGES)
 
 
 def quoted(command):

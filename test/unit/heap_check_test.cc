@@ -2,10 +2,6 @@
 /* quire_heap_check() sees each of its invariants broken: here by hand, and put back. */
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <sched.h>
-#include <thread>
-
 #include "base/bias.h"
 #include "pages/pagemap.h"
 #include "unit/heap_scope.h"
@@ -13,7 +9,7 @@
 #define class class_idx /* a field's name there, which C does not mind */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wextra"
-#include "heap/heap_secure.h"
+#include "heap/heap_internal.h"
 #pragma GCC diagnostic pop
 #undef class
 
@@ -117,34 +113,4 @@ TEST_F(HeapCheck, L1_large_blocks_are_on_the_list)
     ASSERT_NE(page, nullptr);
     Instead<struct heap_page *> wrong(page->prev, page);
     EXPECT_STREQ(quire_heap_check(heap), "heap L1");
-}
-
-/* Pages of a thread that ended become others': what its quarantine held of them would be freed twice, or in their new owner's back. */
-TEST(HeapSecureEnd, a_thread_that_ends_keeps_nothing_back_of_what_arrives_at_its_end)
-{
-    Heap heap({.name = "vault", .flags = QUIRE_HEAP_SECURE});
-    char *p[16], *kept = nullptr;
-    std::atomic<int> turn{0};
-    std::thread owner([&] {
-        for (char *&one : p)
-            one = heap.alloc(1000);
-        kept = heap.alloc(1000);
-        turn = 1;
-        while (turn != 2)
-            sched_yield();
-    });
-    std::thread other([&] {
-        while (turn != 1)
-            sched_yield();
-        heap.alloc(24); /* a thread of its own, which sends at its end what it has freed */
-        for (char *one : p)
-            quire_heap_free(heap, one);
-    });
-    other.join();
-    turn = 2;
-    owner.join();
-    const heap_page *page = heap_page_find(kept);
-    EXPECT_EQ(heap_late_count(page), 0u);
-    EXPECT_EQ(heap_page_live(page), 1u);
-    EXPECT_STREQ(quire_heap_check(heap), nullptr);
 }

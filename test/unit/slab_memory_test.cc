@@ -371,7 +371,7 @@ TEST(SlabDump, memory_that_a_slab_hid_from_dumps_and_gave_back_is_dumped_again)
     EXPECT_EQ(hidden, 0u);
 }
 
-/* A cache is filled twofold, and has a page for itself only when it needs a good part of one: 6.6 MB before. */
+/* A cache is filled twofold, and has a page for itself only when it needs a good part of one: 6.3 MB before. */
 TEST_F(SlabMemory, a_hundred_threads_that_need_twenty_elements_share_pages)
 {
     Slab slab(64);
