@@ -196,7 +196,7 @@ struct quire_heap {
     struct heap_chunk *chunks;
     struct heap_page *unused[HEAP_HEADER_KINDS];
     struct heap_page *large;
-    size_t left_bytes; /* of freed large blocks that walks stand on */
+    size_t left_bytes; /* of freed large blocks that walks stand on, or whose memory waits for another */
     struct heap_local *idle;
     uintptr_t gone[HEAP_GONE];
     uint32_t gone_next;

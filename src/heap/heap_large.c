@@ -80,8 +80,8 @@ static int sealed_take(struct quire_heap *heap, struct quire_span *span, size_t 
     }
     if (error)
         return error;
-    error = os_commit((char *)start + guard, bytes);
-    if (error)
+    error = heap_sealed_open(heap, (char *)start + guard, bytes);
+    if (error == -ENOMEM)
         (void)os_unmap(start, span->bytes);
     *span = (struct quire_span){start, span->bytes, QUIRE_SPAN_ZERO, 0};
     return error;
@@ -89,9 +89,7 @@ static int sealed_take(struct quire_heap *heap, struct quire_span *span, size_t 
 
 static void memory_give(struct quire_heap *heap, const struct quire_span *span, bool alone)
 {
-    if (alone && heap_is_secure(heap))
-        heap_sealed_put(heap, span->start, span->bytes);
-    else if (alone)
+    if (alone)
         (void)os_unmap(span->start, span->bytes);
     else
         heap->source->verbs->give(heap->source, span);
@@ -264,10 +262,13 @@ void heap_large_leave(struct quire_heap *heap, struct heap_page *page)
 {
     struct quire_span span = page->span;
     size_t held = heap_large_held(page);
-    bool alone = is_alone(page), usable = guards_set(page, false);
-    sanitize_undefined(heap_large_start(page), heap_large_bytes(page));
+    void *start = heap_large_start(page);
+    bool alone = is_alone(page), sealed = is_sealed(page), usable = guards_set(page, false);
+    sanitize_undefined(start, heap_large_bytes(page));
     heap_header_delete(heap, page);
-    if (usable) {
+    if (sealed) {
+        heap_sealed_free(heap, &span, start, held);
+    } else if (usable) {
         memory_give(heap, &span, alone);
         heap_discharge(heap, held);
     } else {

@@ -2,23 +2,30 @@
 /*
  * heap_sealed.c - the quarantine of addresses: where a secure heap's large blocks were, nothing can be touched, and nothing else comes for a while.
  *
- *     freed ---> no access, no memory ---> a random place of `mixed` ---what was there---> the end of `queue` ---its oldest--+
- *                                                                                                                           |
- *     a block <---one that fits--- a random place of `ready` ---what was there---> unmapped                                 |
- *        ^                                      ^---------------------------------------------------------------------------+
+ *     freed ---> no access ---> no memory ---> a random place of `mixed` ---what was there---> the end of `queue` ---its oldest--+
+ *                    |                                                                                                          |
+ *                    +--- `warm`: its memory moves, zeroed, to the addresses of the next block; or goes, at a tick at the latest |
+ *                                                                                                                               |
+ *     a block <---one that fits--- a random place of `ready` ---what was there---> unmapped                                     |
+ *        ^                                      ^-------------------------------------------------------------------------------+
  *        +---cut off, at either end--- `batch`: addresses reserved for some blocks at once
  *
  * Bounded: 80 ranges, and a sixteenth of the address space that the process may have.  What is larger is unmapped at once: touching it is a fault too,
- * until something else is mapped there.  A block costs two system calls, one that opens its addresses and one that closes them.
+ * until something else is mapped there.  A block costs two system calls, one that opens its addresses and one that closes them; one of 64 KiB to 1 MiB
+ * most of which was written costs five, but no page faults: a fault is dearer than to zero a page. `warm` is counted in left_bytes.
  *
  * Locks: the heap's.  Not here: which blocks these are (heap_large.c).
  */
+#include <errno.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "heap/heap_secure.h"
 #include "os/os.h"
+#include "pages/reaper.h"
 
 enum { PLACES = 32, READY = 16, PART_OF_SPACE = 16, BATCH_BYTES = 2 << 20, FROM_BATCH_MAX = 256 << 10 };
+enum { WARM = 8, WARM_MIN = 64 << 10, WARM_MAX = 1 << 20, WARM_ALL = 4 << 20 };
 #define SPACE_MOST ((size_t)1 << 36)
 
 struct sealed_range {
@@ -26,8 +33,13 @@ struct sealed_range {
     size_t bytes;
 };
 
+struct sealed_warm {
+    struct sealed_range memory, all; /* memory: what of it was the block's */
+};
+
 struct heap_sealed {
     struct quire_span span;
+    struct sealed_warm warm[WARM];
     size_t bytes, bytes_max; /* of all */
     uint32_t next;
     struct sealed_range mixed[PLACES], queue[PLACES], ready[READY]; /* in this order they are emptied */
@@ -145,19 +157,125 @@ void *heap_sealed_take(struct quire_heap *heap, size_t *bytes, size_t more)
     return range.start;
 }
 
-/* ---- all of it goes ---- */
+/* ---- freed ---- */
+
+/* What cannot be touched and has no memory. */
+static void put_sealed(struct quire_heap *heap, struct sealed_range out)
+{
+    lock_take(&heap->lock);
+    out = put_locked(heap->sealed, out);
+    lock_drop(&heap->lock);
+    if (out.start)
+        (void)os_unmap(out.start, out.bytes);
+}
 
 void heap_sealed_put(struct quire_heap *heap, void *start, size_t bytes)
 {
     struct sealed_range out = {start, bytes};
-    struct heap_sealed *sealed = sealed_of(heap);
-    if (sealed && os_seal(start, bytes) == 0) {
+    if (sealed_of(heap) && os_seal(start, bytes) == 0)
+        put_sealed(heap, out);
+    else
+        (void)os_unmap(start, bytes);
+}
+
+/* As exchange(). */
+static struct sealed_warm warm_exchange_locked(struct quire_heap *heap, struct sealed_warm *place, struct sealed_warm warm)
+{
+    struct sealed_warm was = *place;
+    place->memory.start = NULL;
+    atomic_fence_signal();
+    place->all = warm.all;
+    (void)exchange(&place->memory, warm.memory);
+    heap->left_bytes += warm.memory.bytes - (was.memory.start ? was.memory.bytes : 0);
+    return was;
+}
+
+static void warm_drop(struct quire_heap *heap, struct sealed_warm warm)
+{
+    if (!warm.memory.start)
+        return; /* none */
+    heap_sealed_put(heap, warm.all.start, warm.all.bytes);
+    heap_discharge(heap, warm.memory.bytes);
+}
+
+/* A block that was hardly written has no memory worth to be kept. */
+static bool is_worth_warmth(struct sealed_range memory)
+{
+    return memory.bytes >= WARM_MIN && memory.bytes <= WARM_MAX && !reaper_keeps_nothing() && os_resident_bytes(memory.start, memory.bytes) >= memory.bytes / 4 * 3;
+}
+
+void heap_sealed_free(struct quire_heap *heap, const struct quire_span *span, void *start, size_t bytes)
+{
+    struct sealed_warm warm = {{start, bytes}, {span->start, span->bytes}};
+    if (is_worth_warmth(warm.memory) && sealed_of(heap) && os_guard(start, bytes, true) == 0) {
         lock_take(&heap->lock);
-        out = put_locked(sealed, out);
+        struct sealed_warm *place = &heap->sealed->warm[heap_secure_random() % WARM];
+        if (heap->left_bytes - (place->memory.start ? place->memory.bytes : 0) + bytes <= WARM_ALL)
+            warm = warm_exchange_locked(heap, place, warm);
         lock_drop(&heap->lock);
     }
-    if (out.start)
-        (void)os_unmap(out.start, out.bytes);
+    warm_drop(heap, warm); /* it, or what lay in its place */
+}
+
+void heap_sealed_cool(struct quire_heap *heap)
+{
+    for (unsigned i = 0; i < WARM && heap->sealed; i++) {
+        lock_take(&heap->lock);
+        struct sealed_warm out = warm_exchange_locked(heap, &heap->sealed->warm[i], (struct sealed_warm){{NULL, 0}, {NULL, 0}});
+        lock_drop(&heap->lock);
+        warm_drop(heap, out);
+    }
+}
+
+static struct sealed_warm warm_take(struct quire_heap *heap, size_t bytes)
+{
+    struct sealed_warm none = {{NULL, 0}, {NULL, 0}}, found = none;
+    if (!heap->sealed || bytes < WARM_MIN)
+        return none;
+    lock_take(&heap->lock);
+    for (unsigned i = 0; i < WARM && !found.memory.start; i++) {
+        struct sealed_warm *place = &heap->sealed->warm[i];
+        if (place->memory.start && place->memory.bytes >= bytes && place->memory.bytes / 2 <= bytes)
+            found = warm_exchange_locked(heap, place, none);
+    }
+    lock_drop(&heap->lock);
+    return found;
+}
+
+int heap_sealed_open(struct quire_heap *heap, void *start, size_t bytes)
+{
+    struct sealed_warm warm = warm_take(heap, bytes);
+    if (!warm.memory.start)
+        return os_commit(start, bytes);
+    if (os_remap(warm.memory.start, bytes, bytes, start) != 0) {
+        warm_drop(heap, warm);
+        return -EEXIST;
+    }
+    size_t had = warm.memory.bytes;
+    if (os_reserve_at(warm.memory.start, bytes) != 0) { /* somebody has it: there is nothing to keep back, but what is around it */
+        (void)os_unmap(warm.all.start, (size_t)((char *)warm.memory.start - (char *)warm.all.start));
+        char *rest = (char *)warm.memory.start + bytes;
+        (void)os_unmap(rest, (size_t)((char *)warm.all.start + warm.all.bytes - rest));
+    } else if (bytes == had) {
+        put_sealed(heap, warm.all);
+    } else {
+        heap_sealed_put(heap, warm.all.start, warm.all.bytes);
+    }
+    heap_discharge(heap, had);
+    int error = os_commit(start, bytes);
+    if (error == 0)
+        memset(start, 0, bytes);
+    return error;
+}
+
+/* ---- all of it goes ---- */
+
+size_t heap_sealed_after_fork(struct quire_heap *heap)
+{
+    heap->left_bytes = 0;
+    for (unsigned i = 0; i < WARM && heap->sealed; i++)
+        heap->left_bytes += heap->sealed->warm[i].memory.start ? heap->sealed->warm[i].memory.bytes : 0;
+    return heap->sealed ? heap->sealed->span.bytes : 0;
 }
 
 void heap_sealed_flush(struct quire_heap *heap)
@@ -165,6 +283,7 @@ void heap_sealed_flush(struct quire_heap *heap)
     enum { ALL = 2 * PLACES + READY + 1 };
     STATIC_ASSERT(offsetof(struct heap_sealed, batch) == offsetof(struct heap_sealed, mixed) + (ALL - 1) * sizeof(struct sealed_range), "in one row");
     struct sealed_range none = {NULL, 0};
+    heap_sealed_cool(heap);
     for (unsigned i = 0; i < ALL && heap->sealed; i++) {
         lock_take(&heap->lock);
         struct sealed_range out = exchange((struct sealed_range *)(void *)((char *)heap->sealed + offsetof(struct heap_sealed, mixed)) + i, none);

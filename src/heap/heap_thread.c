@@ -348,10 +348,10 @@ static void heap_repair(struct quire_heap *heap)
         size_store_relaxed(&heap->of_class[c].pages, 0);
     for (struct heap_chunk *chunk = heap->chunks; chunk; chunk = chunk->next)
         meta += chunk->span.bytes;
+    meta += heap_sealed_after_fork(heap);
     size_store_relaxed(&heap->meta_bytes, meta);
-    size_store_relaxed(&heap->mapped_bytes, meta);
+    size_store_relaxed(&heap->mapped_bytes, meta + heap->left_bytes);
     heap->large = NULL;
-    heap->left_bytes = 0;
     for (struct heap_chunk *chunk = heap->chunks; chunk; chunk = chunk->next)
         for (uint32_t i = 0; i < chunk->cut; i++)
             if (heap_header_at(chunk, i)->state != HEAP_UNUSED && heap_header_at(chunk, i)->state != HEAP_MAGAZINE)

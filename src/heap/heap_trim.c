@@ -39,6 +39,7 @@ static void give_back(struct quire_heap *heap, size_t *freed, bool is_tick)
         heap_local_trim(local);
         heap_release(local);
     }
+    heap_sealed_cool(heap);
     heap_chunks_trim(heap);
     size_t after = size_load_relaxed(&heap->mapped_bytes);
     *freed += before > after ? before - after : 0;

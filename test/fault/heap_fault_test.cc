@@ -250,6 +250,11 @@ int every_path(uint32_t flags)
             resize(heap, blocks[i], bytes, failures);
     sound(heap, blocks.size());
     free_some(heap, blocks, 0, blocks.size());
+    for (size_t bytes : {size_t(90000), size_t(70000), size_t(80000)}) /* a secure heap moves the memory of one to the next */
+        if (char *p = static_cast<char *>(quire_heap_alloc_zero(heap, 1, bytes)); failures.sees(p)) {
+            EXPECT_EQ(p[0] | p[bytes - 1], 0);
+            quire_heap_free(heap, memset(p, 'x', bytes));
+        }
     quire_heap_trim(heap);
     sound(heap, 0);
     quire_heap_destroy(heap);

@@ -255,3 +255,26 @@ TEST(HeapSecure, addresses_of_large_blocks_come_again_late_and_in_no_order_and_a
     }
     EXPECT_EQ(orders.size(), 4u);
 }
+
+TEST(HeapSecure, memory_of_a_large_block_that_was_written_moves_to_the_next_ones_addresses_as_zeros)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "blocks are not mapped alone there";
+    Heap heap(secure);
+    std::vector<char *> places;
+    size_t before = heap.stats().mapped_bytes;
+    os_fault_set(OS_REMAP, UINT64_MAX, false);
+    for (size_t i = 0; i < 40; i++) {
+        size_t bytes = 200000 - i % 3 * 30000;
+        char *p = heap.alloc(bytes);
+        EXPECT_TRUE(std::all_of(p, p + bytes, [](char c) { return c == 0; })) << "block " << i;
+        EXPECT_EQ(std::count(places.begin(), places.end(), p), 0) << "addresses are kept back as ever";
+        memset(p, 'x', bytes);
+        places.push_back(p);
+        quire_heap_free(heap, p);
+        (void)heap.stats(); /* its sum is asserted */
+    }
+    EXPECT_GE(os_fault_set(OS_REMAP, 0, false), 10u) << "others found none that fits, or it was cold";
+    quire_heap_trim(heap);
+    EXPECT_LT(heap.stats().mapped_bytes, before + 150000) << "what waits goes when all does";
+}
