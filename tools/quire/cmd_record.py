@@ -57,7 +57,8 @@ def run(args):
         raise UsageError("no program to record", fix="quire record -- PROGRAM ARGS")
     target = targets.resolve(args.program)
     if target.inside:
-        ui.note(f"{own.shown(target.inside)} is inside of {ui.printable(target.inside.path)}: its calls are recorded")
+        static = " (static: the recorder is brought in by ptrace)" if target.static else ""
+        ui.note(f"{own.shown(target.inside)} is inside of {ui.printable(target.inside.path)}: its calls are recorded{static}")
     driven = load.of(args)
     path = tracefile.output_path(args, target.name)
     env = launch.environment(trace=path, limit_bytes=args.limit_bytes)

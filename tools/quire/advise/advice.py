@@ -125,21 +125,24 @@ def sites(recording, planned):
 class Outcome:
     """What the replays say about the program; every time is CPU time."""
 
-    def __init__(self, series, program_cpu_s, today_cpu_s=()):
-        """`today_cpu_s`: runs with the allocator that the program has today, where that is not libc's (CPython's own, a preloaded one)."""
-        self.series = series
+    def __init__(self, series, program_cpu_s, today_cpu_s=(), before="libc"):
+        """
+        `today_cpu_s`: runs with the allocator that the program has today, where that is not libc's (CPython's own, a preloaded one).
+        `before`: the backend that all others are compared with.
+        """
+        self.series, self.before = series, before
         self.program_cpu_s, self.today_cpu_s = list(program_cpu_s), list(today_cpu_s)
         self.today_s = estimate(today_cpu_s) if today_cpu_s else None
         self.program_s = estimate(program_cpu_s)
-        self.share_percent = self.of_program(series.net_ns("libc"))
+        self.share_percent = self.of_program(series.net_ns(before))
         self.saving_s = Estimate(0.0, 0.0, 0.0)
         self.saving_percent = Estimate(0.0, 0.0, 0.0)
         self.memory_saved_bytes = 0
         if series.has("mix"):
-            saved_ns = series.saved_ns("mix")
+            saved_ns = series.saved_ns("mix", before)
             self.saving_s = Estimate(*(v / 1e9 for v in estimate(saved_ns)))
             self.saving_percent = self.of_program(saved_ns)
-            self.memory_saved_bytes = series.peak_bytes("libc") - series.peak_bytes("mix")
+            self.memory_saved_bytes = series.peak_bytes(before) - series.peak_bytes("mix")
 
     @property
     def saving_today_percent(self):
@@ -179,7 +182,7 @@ class Outcome:
 
     def program_with(self, name):
         """The program's CPU time if this backend served it."""
-        saved_s = median(self.series.saved_ns(name)) / 1e9
+        saved_s = median(self.series.saved_ns(name, self.before)) / 1e9
         # Where the replay is dearer than the program (tryreport says so) it can exceed it.
         return max(0.0, self.program_s.value - saved_s)
 
@@ -194,7 +197,7 @@ class Outcome:
 
     def saving_with(self, name):
         """Percent of the program's CPU time that this backend saves."""
-        return self.of_program(self.series.saved_ns(name))
+        return self.of_program(self.series.saved_ns(name, self.before))
 
 
 def verdict(saving_percent, memory_percent):
