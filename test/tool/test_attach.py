@@ -238,6 +238,27 @@ def test_another_users_process_is_refused_and_where_tracing_is_forbidden_the_lin
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("scope, root, said, fix", [
+    (1, False, "lets nobody trace but parents", "sudo sysctl kernel.yama.ptrace_scope=0"),
+    (2, False, "lets nobody trace but parents", "sudo quire record --pid"),
+    (3, True, "lets nobody trace", "start it under quire record"),
+    (0, False, "the kernel forbids it", "--cap-add=SYS_PTRACE"),
+    (None, False, "the kernel forbids it", "--cap-add=SYS_PTRACE"),
+])  # fmt: skip
+def test_yamas_refusal_names_its_setting_and_the_line_that_allows_it(tmp_path, monkeypatch, scope, root, said, fix):
+    setting = tmp_path / "ptrace_scope"
+    if scope is not None:
+        setting.write_text(f"{scope}\n")
+    monkeypatch.setattr(attaching, "YAMA", str(setting))
+    monkeypatch.setattr(attaching, "process_may_trace", lambda: root)
+    monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
+    with pytest.raises(EnvironmentLacks) as refused:
+        attaching._forbidden(attaching.Process(os.getpid()))
+    error = refused.value
+    assert error.exit_code == 3 and said in str(error) and fix in error.fix
+    assert not scope or f"kernel.yama.ptrace_scope is {scope}" in error.why
+
+
 @pytest.mark.parametrize("words", [["--pid", "1", "--", "true"], ["--ready-line", "x", "--", "true"], ["--pid", "x"], ["--pid", "1", "--duration", "0"]])
 def test_a_command_line_that_makes_no_sense_is_a_usage_error(tmp_path, words):
     done = quire(tmp_path, "record", *words)

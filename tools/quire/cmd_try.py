@@ -35,6 +35,7 @@ import target as targets
 import tracefile
 import tryreport
 import ui
+import workers
 from errors import (
     EXIT_INCONCLUSIVE,
     EXIT_OK,
@@ -171,7 +172,7 @@ def untraced_s(report):
     """CPU time of a program that may run only once: that of the recorded run, less what recording its operations costs."""
     libc = measure.Backend("libc", None, None, False)
     plain, traced = (measure.run_once(report.recording.program, libc, traced=t)["cpu_ns"] for t in (False, True))
-    return max(report.recorded.cpu_s - (traced - plain) / 1e9, report.recorded.cpu_s / 4)
+    return max(report.recorded.cpu_s - report.group.times * (traced - plain) / 1e9, report.recorded.cpu_s / 4)
 
 
 def model(report, folder, args, limit_s):
@@ -221,7 +222,7 @@ def by_replays(report, series, ends_s):
     runs = contest.runs[rounds.LIBC] = [contest.first]
     while len(runs) < measure.ROUNDS_MIN and time.monotonic() < ends_s:
         runs.append(contest.run_once(contest.rows[0]))
-    outcome = advice.Outcome(series, contest.column(rounds.LIBC, "cpu_s"), before=statics.replayed_as(report.target, series))
+    outcome = advice.Outcome(series, contest.column(rounds.LIBC, "cpu_s"), before=statics.replayed_as(report.target, series), times=report.group.times)
     return finding.Finding(None, outcome, cpu_s=outcome.program_s.value, by_replays=True)
 
 
@@ -233,7 +234,7 @@ def measure_all(report, folder, args, ends_s):
         report.finding = by_replays(report, series, ends_s)
         return
     if args.once or contest.stays:
-        outcome = advice.Outcome(series, [untraced_s(report) if args.once else contest.first.cpu_s])
+        outcome = advice.Outcome(series, [untraced_s(report) if args.once else contest.first.cpu_s], times=report.group.times)
         report.finding = finding.Finding(None, outcome, cpu_s=outcome.program_s.value)
         return
     share = None
@@ -243,11 +244,11 @@ def measure_all(report, folder, args, ends_s):
         share = sampling.Looks(contest).run(LOOK_SHARE * limit_s).share_percent
 
     def found():
-        outcome = advice.Outcome(series, contest.column(rounds.LIBC, "cpu_s"))
+        outcome = advice.Outcome(series, contest.column(rounds.LIBC, "cpu_s"), times=report.group.times)
         report.finding = finding.Finding(contest, outcome, share, steered=report.steered)
         return report.finding
 
-    replayed = advice.Outcome(series, [contest.first.cpu_s])
+    replayed = advice.Outcome(series, [contest.first.cpu_s], times=report.group.times)
 
     def promise(name):
         return replayed.saving_with(name).value if series.has(name) else None
@@ -297,6 +298,7 @@ def try_program(report, args, folder):
     recordings = tracefile.analyse_family(path, folder, args.wrapper)
     report.recording, report.processes = recordings[0], recordings
     report.process_count = len(tracefile.family(path))
+    report.group = workers.of(recordings, tracefile.family(path))
     keep_one(path, report.recording)
     if report.crashed or report.too_small:
         if not report.crashed:

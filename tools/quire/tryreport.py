@@ -22,6 +22,7 @@ import tracefile
 import trystatic
 import trytable
 import ui
+import workers
 from statistics import median
 
 from measure import Estimate
@@ -49,7 +50,7 @@ class Report:
         self.recorded = None
         self.recording = None
         self.processes = []
-        self.process_count = 1
+        self.process_count, self.group = 1, workers.ALONE
         self.planned = None
         self.mix = None
         self.rows = []
@@ -174,8 +175,7 @@ class Report:
         if self.process_count < 2:
             return []
         return [
-            f"  It ran {self.process_count} processes; looked at: {self.recording.executable}, "
-            "which allocates most. Times are of all of them.",
+            workers.text(self),
             f"  The others: {render.command()} record -- {ui.printable(shlex.join(self.target.argv))} keeps a trace of each, {render.command()} report TRACE looks into one.",
         ]
 
@@ -422,7 +422,7 @@ class Report:
         facts = self.recording.facts
         return {
             "path": self.recording.path,
-            "process_count": self.process_count,
+            "process_count": self.process_count, "alike": self.group.number, "alike_events": self.group.events,
             "processes": [{"command": p.command, "events": p.events} for p in self.processes],
             **{
                 k: facts.get(k)
