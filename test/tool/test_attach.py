@@ -111,6 +111,22 @@ def test_an_attached_trace_is_read_by_replay_report_and_advise_which_say_what_it
         assert "The trace holds" in (tmp_path / "r.html").read_text()
 
 
+def test_a_process_that_was_started_with_the_library_is_recorded_for_a_while_and_again_and_keeps_its_heap(tmp_path):
+    library = os.path.realpath(BUILD / "libquire-malloc.so")
+    env = {**os.environ, "LD_PRELOAD": library, "QUIRE_CONF": f"stats:exit={tmp_path}/report"}
+    script = 'while (!-e "end") { my @a = map { "x" x $_ } 1 .. 200; select(undef, undef, undef, 0.002) }'
+    with Process("perl", "-e", script, env=env, cwd=tmp_path) as perl:
+        for name in ("one.qtr", "two.qtr"):
+            done = record(tmp_path, perl.pid, "--duration", "150ms", "-o", name)
+            assert done.returncode == 0, done.stderr
+            about = facts(tmp_path / name)
+            assert about["complete"] and about["allocations"] > 100 and about["lost_events"] == 0
+            assert patched(perl.pid) == 0 and perl.lives and any(path == library for _, _, _, path in mappings(perl.pid))
+        (tmp_path / "end").touch()
+        assert perl.popen.wait(timeout=20) == 0
+    assert "heap" in (tmp_path / "report").read_text()  # its blocks were the library's all the time
+
+
 def test_a_process_that_never_allocates_has_its_slots_back_too_and_control_c_ends_the_recording(tmp_path):
     with Process(build(tmp_path, PAUSES)) as idle:
         recording = Recording(tmp_path, idle.pid, "-o", "t.qtr").until("until Ctrl-C")

@@ -137,7 +137,7 @@ def _check_program(process):
     if file and "ld-musl" in file.interpreter:
         refuse(process, "it runs on musl, not on glibc", "", "build it for glibc")
     if not any(name == "libc.so.6" or name.startswith("libc-2.") for name in mapped):
-        refuse(process, "it is a static program", "no loader is in it that could load the recorder", "link it dynamically (without -static)")
+        refuse(process, "it is a static program", "no loader is in it that could load the recorder", "start it under quire record   (static programs with symbols are recorded from their start)")
     others = [path for path in process.paths() if os.path.basename(path).startswith(LIBRARY) and path != library()]
     if others:
         refuse(process, "another build of the recorder is in it", f"an earlier recording has loaded {others[0]}", "restart the program")
