@@ -13,6 +13,7 @@ import os
 import re
 import struct
 import subprocess
+import threading
 
 import elf
 import native
@@ -214,14 +215,16 @@ class Helper:
         return said
 
 
-def record(process, path, duration_s, limit_bytes):
-    """Records it; how that ended, as Helper.end()."""
+def record(process, path, duration_s, limit_bytes, over=None):
+    """Records it; how that ended, as Helper.end(). over: a function that returns when it is to end, in a thread of its own."""
     with stops.Watch(stops.SIGNALS) as watch:
         helper = Helper(process, path, duration_s, limit_bytes)
         try:
             helper.attached()
             how_long = f"for {ui.seconds(duration_s)}: Ctrl-C ends it earlier" if duration_s else "until Ctrl-C"
             ui.note(f"recording {process.name} ({process.pid}) {how_long}")
+            if over:
+                threading.Thread(target=lambda: (over(), helper.tell()), daemon=True).start()
             while helper.popen.poll() is None:
                 if watch.take():
                     helper.tell()

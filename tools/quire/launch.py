@@ -290,6 +290,12 @@ def _ended(program, served, errors):
     return ran._replace(status=status, cpu_s=served.cpu_s, wall_s=served.wall_s, served=served)
 
 
+def started(target, env):
+    """A program with our own streams, in a session of its own: who may go on when we end."""
+    sys.stdout.flush()
+    return _spawn(target, env, "session")
+
+
 def visible(target, env):
     """One run with our own streams, untouched; a signal that reaches us alone goes on to it."""
     sys.stdout.flush()
