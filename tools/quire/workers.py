@@ -43,11 +43,11 @@ def of(recordings, paths):
 
 def text(report):
     """Which process was looked at, and what the figures are of."""
-    group, count = report.group, report.process_count
+    group, looked = report.group, f"  It ran {report.process_count} processes; looked at: {report.recording.executable}, which allocates most."
     if group.number < 2:
-        return f"  It ran {count} processes; looked at: {report.recording.executable}, which allocates most. Times are of all of them."
+        return f"{looked} Times are of all of them."
     share = ui.percent(100 / group.times)
     return (
-        f"  It ran {count} processes, {group.number} of them {ui.printable(group.name)}; looked at: the busiest of these, with {share} of their operations. It stands for "
-        f"all {group.number}: what is modelled is counted {group.times:.1f} times. Times are of all processes."
+        f"{looked} {group.number} are alike ({ui.printable(group.name)}): it has {share} of their operations and stands for all, so what is modelled is counted "
+        f"{group.times:.1f} times. Times are of all processes."
     )
