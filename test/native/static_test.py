@@ -6,9 +6,11 @@ The tool's side (refusals, verdicts) is test/tool/test_static.py.  musl, C++ wit
 """
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 from record_kit import ANALYSER, BUILD, ROOT, build
@@ -141,6 +143,25 @@ def test_a_program_with_musl_inside_is_recorded(tmp_path):
     subprocess.run(["musl-gcc", "-O1", "-g", "-fno-builtin", "-static", tmp_path / "p.c", "-o", tmp_path / "p"], check=True)
     done, found = record(tmp_path, "t.qtr", tmp_path / "p")
     assert done.returncode == 4 and "musl's malloc" in done.stderr and found[0][0]["main"] == 5000 and found[0][1]["exit_status"] == 4
+
+
+@LONG
+def test_a_launcher_that_is_killed_leaves_no_program_half_begun(tmp_path):
+    program, dice = build(tmp_path, "int main(void) { return 3; }", flags=["-static"]), random.Random(46)
+    ends = []
+    for number in range(60):
+        reader, writer = os.pipe()
+        command = [BUILD / "tools" / "quire-launch", str(writer), "here", f"--into={BUILD}/tools/libquire-static.so", "--", program, "p"]
+        launcher = subprocess.Popen(command, pass_fds=[writer], env={**os.environ, "QUIRE_RECORD": str(tmp_path / f"{number}.qtr")})
+        os.close(writer)
+        time.sleep(dice.random() * 0.02)
+        launcher.kill()
+        launcher.wait()
+        told = os.read(reader, 99).split()
+        os.close(reader)
+        if told:
+            ends.append(os.waitstatus_to_exitcode(os.waitpid(int(told[0]), 0)[1]))
+    assert set(ends) <= {3, -9}, ends  # ran to its end, or never began
 
 
 @LONG
