@@ -15,7 +15,7 @@ import stretch
 
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="running processes are entered on x86-64 alone")
 
-# Works for the time that it is told, then does little; says when it is asked to end.
+# Works for the time that it is told, then does little; says when it is asked to end, and ends a second after a file has come.
 PROGRAM = r"""
 #include <fcntl.h>
 #include <signal.h>
@@ -29,7 +29,7 @@ int main(int argc, char **argv) {
     for (;;) {
         for (int i = 0; i < 100; i++) free(malloc(100 + i));
         usleep(time(NULL) < until ? 100 : 20000);
-        if (argc > 2 && time(NULL) > until) return 5;
+        if (argc > 2 && access(argv[2], F_OK) == 0) { for (int i = 0; i < 50; i++) { free(malloc(i)); usleep(20000); } return 5; }
     }
 }
 """
@@ -69,7 +69,7 @@ def test_afterwards_it_is_asked_to_end_or_killed_as_was_told(tmp_path, program, 
 
 
 def test_a_program_that_ends_by_itself_keeps_its_status_and_one_that_ends_too_early_is_told(tmp_path, program):
-    done = quire(tmp_path, "record", "--then", "stop", "-o", "t.qtr", "--", program, 0, "end")
+    done = quire(tmp_path, "record", "--then", "stop", "-o", "t.qtr", "--", program, 0, "t.qtr")
     assert done.returncode == 5 and (tmp_path / "t.qtr").exists(), done.stderr
     early = quire(tmp_path, "record", "--after", "30s", "-o", "u.qtr", "--", "true")
     assert early.returncode == 3 and "ended before recording began" in early.stderr and "fix:" in early.stderr
