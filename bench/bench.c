@@ -49,17 +49,28 @@ double bench_median(double *values, size_t count)
     return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
-size_t bench_rss_bytes(void)
+/* A line of the sum over all mappings. */
+static size_t rollup_bytes(const char *name)
 {
     FILE *file = fopen("/proc/self/smaps_rollup", "re");
     char line[256];
     size_t kib = 0;
     while (file && fgets(line, sizeof line, file))
-        if (strncmp(line, "Rss:", 4) == 0)
-            kib = strtoull(line + 4, NULL, 10);
+        if (strncmp(line, name, strlen(name)) == 0)
+            kib = strtoull(line + strlen(name), NULL, 10);
     if (file)
         fclose(file);
     return kib * 1024;
+}
+
+size_t bench_rss_bytes(void)
+{
+    return rollup_bytes("Rss:");
+}
+
+size_t bench_anonymous_bytes(void)
+{
+    return rollup_bytes("Anonymous:");
 }
 
 size_t bench_vma_count(void)

@@ -17,6 +17,8 @@ uint64_t bench_wall_ns(void);
 double bench_median(double *values, size_t count);
 /* Resident memory of the process in bytes, from /proc/self/smaps_rollup. */
 size_t bench_rss_bytes(void);
+/* The same without pages of files: code that runs for the first time brings them, 64 KiB at a time. */
+size_t bench_anonymous_bytes(void);
 /* Lines of /proc/self/maps. */
 size_t bench_vma_count(void);
 /* "libc", "mimalloc" or another known one, or the file name of the library in which malloc lies. */

@@ -40,6 +40,20 @@ static const struct workload workloads[] = {
     {"sweeps", micro_sweeps, 1, "the same, garbage freed in sweeps"},
     {"session", micro_session, 1, "an interpreter loads, answers requests, gives its memory back"},
     {"flood", micro_flood, 2, "2,000,000 blocks freed by another thread, twice"},
+    {"simple", micro_simple, 1, "runs of small blocks, in main, a thread and main again"},
+    {"skewed", micro_skewed, 1, "1,024 live blocks, half under 8 bytes, a few of 32 KiB"},
+    {"pareto", micro_pareto, 1, "262,144 places, mostly few of them emptied and filled"},
+    {"again", micro_again, 1, "one block of 2 MiB again and again"},
+    {"window", micro_window, 1, "a window of 10,000 blocks, all but a fifth freed when it is full"},
+    {"bursts", micro_bursts, 4, "the same with 200,000 blocks, in bursts of one size"},
+    {"relay", micro_relay, 2, "threads end and leave 5,000 blocks to the next"},
+    {"backlog", micro_backlog, 4, "half of the threads allocate up to 400,000 blocks ahead of those that free"},
+    {"cross", micro_cross, 2, "up to 16,000 bytes, a third of the blocks freed by the next thread"},
+    {"swap", micro_swap, 2, "8 bytes to 512, some of MBs, exchanged with other threads"},
+    {"spawn", micro_spawn, 10, "threads that live for one block"},
+    {"fraction", micro_fraction, 1, "numbers of some words: a continued fraction"},
+    {"cover", micro_cover, 1, "families of small sets: does a cover hold everything?"},
+    {"bodies", micro_bodies, 1, "a tree of bodies, built once and walked often"},
     {"lists", micro_lists, 1, "time to walk lists that were made after churn"},
     {"trees", micro_trees, 1, "time to walk a tree that was made after churn"},
     {"objects", micro_objects, 1, "time to sweep over an interpreter's objects"},
@@ -97,6 +111,23 @@ void *micro_block(size_t bytes)
     for (size_t at = 0; at == 0 || at < bytes; at += 4096)
         block[at] = 1;
     return block;
+}
+
+size_t micro_parts(const struct micro_config *config, size_t usual, void *(*run)(void *part))
+{
+    size_t count = micro_count(config, usual) / config->threads;
+    struct micro_part *parts = bench_scratch(config->threads, sizeof *parts);
+    pthread_t *threads = bench_scratch(config->threads, sizeof *threads);
+    for (size_t i = 0; i < config->threads; i++) {
+        parts[i] = (struct micro_part){.idx = i, .parts = config->threads, .count = count ? count : 1};
+        if (config->threads > 1)
+            micro_thread(&threads[i], run, &parts[i]);
+    }
+    if (config->threads == 1)
+        run(&parts[0]);
+    for (size_t i = 0; i < config->threads && config->threads > 1; i++)
+        pthread_join(threads[i], NULL);
+    return parts[0].count * config->threads;
 }
 
 void micro_thread(pthread_t *thread, void *(*run)(void *arg), void *arg)

@@ -29,6 +29,14 @@ size_t micro_count(const struct micro_config *config, size_t usual);
 /* A block whose first byte and every OS page is written; ends the program when there is no memory. */
 void *micro_block(size_t bytes);
 void micro_thread(pthread_t *thread, void *(*run)(void *arg), void *arg);
+/* A thread's share of a workload. */
+struct micro_part {
+    size_t idx, parts; /* of the threads */
+    size_t count;      /* of its operations */
+};
+
+/* Runs `run` on config->threads threads, on main alone where that is one; each gets a struct micro_part.  Returns the operations of all. */
+size_t micro_parts(const struct micro_config *config, size_t usual, void *(*run)(void *part));
 /* Of small blocks, 1 to 512 bytes, 63 % of 48: an interpreter's objects. */
 size_t micro_object_bytes(uint64_t random);
 
@@ -62,5 +70,23 @@ void micro_once(const struct micro_config *config);
 void micro_freed(const struct micro_config *config);
 void micro_idle(const struct micro_config *config);
 void micro_drift(const struct micro_config *config);
+/* micro_pairs.c */
+void micro_simple(const struct micro_config *config);
+void micro_skewed(const struct micro_config *config);
+void micro_pareto(const struct micro_config *config);
+void micro_again(const struct micro_config *config);
+/* micro_window.c */
+void micro_window(const struct micro_config *config);
+void micro_bursts(const struct micro_config *config);
+/* micro_cross.c */
+void micro_relay(const struct micro_config *config);
+void micro_backlog(const struct micro_config *config);
+void micro_cross(const struct micro_config *config);
+void micro_swap(const struct micro_config *config);
+void micro_spawn(const struct micro_config *config);
+/* micro_program.c */
+void micro_fraction(const struct micro_config *config);
+void micro_cover(const struct micro_config *config);
+void micro_bodies(const struct micro_config *config);
 
 #endif

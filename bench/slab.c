@@ -17,6 +17,7 @@
  *   full       what a million elements cost, and what stays when they are gone    slab_memory.c
  *   fragment   what is held when a random tenth lives on and churns
  *   many       a thousand slabs of one element each
+ *   idle       a thousand threads that used ten slabs once
  *
  * Times are CPU time of the threads, warm-ups are not counted, everything random is from a fixed seed.  The caller interleaves processes and
  * takes medians (quire bench seeds, README.md here).
@@ -35,7 +36,8 @@ static const struct workload {
 } workloads[] = {{"stress", slab_stress, true},     {"sizes", slab_sizes, true}, {"single", slab_single, false},
                  {"replace", slab_replace, true},
                  {"pairs", slab_single, false},     {"remote", slab_remote, false},    {"exchange", slab_remote, false}, {"burst", slab_burst, true},
-                 {"full", slab_full, false},        {"fragment", slab_fragment, false}, {"many", slab_many, false}};
+                 {"full", slab_full, false},        {"fragment", slab_fragment, false}, {"many", slab_many, false},
+                 {"idle", slab_idle, false}};
 
 static const struct option options[] = {{"workload", required_argument, NULL, 'w'},   {"allocator", required_argument, NULL, 'a'},
                                         {"threads", required_argument, NULL, 't'},    {"element", required_argument, NULL, 'e'},
@@ -48,9 +50,9 @@ static const struct option options[] = {{"workload", required_argument, NULL, 'w
                                         {NULL, 0, NULL, 0}};
 
 static const char usage[] = "usage: slab --workload NAME [--allocator slab|malloc|none|touch] [options]\n"
-                            "  workloads     stress sizes replace single pairs remote exchange burst full fragment many\n"
+                            "  workloads     stress sizes replace single pairs remote exchange burst full fragment many idle\n"
                             "  --allocator   slab (default); malloc: whichever is loaded; none: stress, sizes, replace; touch: burst\n"
-                            "  --threads N   default 1, remote and exchange 2      --element BYTES   size of an element\n"
+                            "  --threads N   default 1, remote and exchange 2, idle 1000      --element BYTES   size of an element\n"
                             "  --batch N     default 1; more: by the slab's batch calls   --single-calls   never by those\n"
                             "  --count N     elements (a thread in stress and sizes)      --rounds N       how often\n"
                             "  --round N     fragment: elements freed and allocated in a round, default 1 % of all\n"

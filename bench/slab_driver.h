@@ -59,6 +59,7 @@ void slab_burst(const struct slab_config *config);
 void slab_full(const struct slab_config *config);
 void slab_fragment(const struct slab_config *config);
 void slab_many(const struct slab_config *config);
+void slab_idle(const struct slab_config *config);
 
 /* The slab of a workload with the flags of the configuration; NULL for another kind. */
 struct quire_slab *slab_make(const struct slab_config *config, size_t element_bytes, uint32_t flags);

@@ -1,20 +1,23 @@
 // SPDX-License-Identifier: MIT
 /*
- * slab_memory.c - the workloads that ask what is held: `full`, `fragment`, `many`.
+ * slab_memory.c - the workloads that ask what is held: `full`, `fragment`, `many`, `idle`.
  *
  *   full       a million elements live: what each costs above its bytes; then all are freed: what stays
  *   fragment   a million, a random 90 % freed, then rounds that free `round` random live ones and allocate as many: held over live
  *   many       a thousand slabs that once held one element each
+ *   idle       a thousand threads that each had one element of each of ten slabs once, and live on; above the same threads before
  *
  * Held is resident memory above the process's own before the first element; the slab's own statistics stand beside it where there is a slab.
  * Right after freeing, after two decays (--decay), and after the allocator was asked to give back (its own call, of each peer too).
  * Elements are written whole and verified whole.
  */
 #include <stdio.h>
+#include <unistd.h>
 
 #include "slab_driver.h"
 
 enum { ELEMENTS = 1000000, ELEMENT_BYTES = 64, FREED_PERCENT = 90, FRAGMENT_ROUNDS = 300, SLABS = 1000, THREADS_MAX = 64 };
+enum { IDLE_THREADS = 1000, IDLE_SLABS = 10, IDLE_SLABS_MAX = 64, STACK_BYTES = 65536, STACK_TOUCHED = 8192 };
 
 static uint64_t address_seed(const void *element)
 {
@@ -242,4 +245,88 @@ void slab_many(const struct slab_config *config)
     bench_row_close();
     for (size_t i = 0; i < count; i++)
         quire_slab_destroy(slabs[i]);
+}
+
+/* ---- idle ---- */
+
+static struct idle {
+    const struct slab_config *config;
+    struct quire_slab *slabs[IDLE_SLABS_MAX];
+    size_t count, element_bytes;
+    pthread_barrier_t line;
+} idle;
+
+/* With malloc each "slab" is another size, so that ten bins are used. */
+static void *idle_take(size_t i)
+{
+    size_t bytes = idle.element_bytes * (idle.slabs[i] ? 1 : i + 1);
+    void *element = slab_take(idle.config->kind, idle.slabs[i], bytes);
+    slab_write(element, idle.element_bytes, address_seed(element));
+    return element;
+}
+
+static void *idle_thread(void *unused)
+{
+    volatile char stack[STACK_TOUCHED]; /* that its depth is no part of the difference */
+    for (size_t i = 0; i < sizeof stack; i += 512)
+        stack[i] = 0;
+    pthread_barrier_wait(&idle.line); /* main looks */
+    pthread_barrier_wait(&idle.line);
+    for (size_t i = 0; i < idle.count; i++)
+        slab_give(idle.config->kind, idle.slabs[i], idle_take(i));
+    pthread_barrier_wait(&idle.line); /* main looks, and again after two decays */
+    pthread_barrier_wait(&idle.line);
+    return unused;
+}
+
+static void idle_row(size_t start_bytes, size_t start_anonymous)
+{
+    bench_row_count("slabs", idle.count);
+    bench_row_number("held_used_bytes", above_bytes(start_bytes));
+    if (idle.slabs[0])
+        bench_row_count("mapped_used_bytes", mapped_together(idle.slabs, idle.count));
+    if (!idle.config->decay)
+        return;
+    bench_sleep_ms(TWO_DECAYS_MS);
+    bench_row_number("held_decayed_bytes", above_bytes(start_bytes));
+    bench_row_number("anonymous_decayed_bytes", (double)bench_anonymous_bytes() - (double)start_anonymous);
+    if (idle.slabs[0])
+        bench_row_count("mapped_decayed_bytes", mapped_together(idle.slabs, idle.count));
+}
+
+void slab_idle(const struct slab_config *config)
+{
+    size_t threads = config->threads > 1 ? config->threads : IDLE_THREADS;
+    struct slab_config counted = *config;
+    counted.threads = threads;
+    pthread_t *all = bench_scratch(threads, sizeof *all);
+    pthread_attr_t small;
+    idle.config = &counted;
+    idle.count = config->count ? config->count : IDLE_SLABS;
+    idle.element_bytes = config->element_bytes ? config->element_bytes : ELEMENT_BYTES;
+    if (idle.count > IDLE_SLABS_MAX)
+        bench_usage("more than 64 slabs", "--count 10");
+    if (pthread_barrier_init(&idle.line, NULL, (unsigned)threads + 1) != 0 || pthread_attr_init(&small) != 0 ||
+        pthread_attr_setstacksize(&small, STACK_BYTES) != 0)
+        bench_die("no barrier, or no small stack");
+    for (size_t i = 0; i < idle.count; i++) {
+        idle.slabs[i] = slab_make(config, idle.element_bytes, 0);
+        slab_give(config->kind, idle.slabs[i], idle_take(i)); /* what the first use costs is no thread's */
+    }
+    for (size_t i = 0; i < threads; i++)
+        if (pthread_create(&all[i], &small, idle_thread, NULL) != 0)
+            bench_die("no thread: out of memory, or over the limit of `ulimit -u`");
+    pthread_barrier_wait(&idle.line);
+    bench_rss_bytes(); /* what reading it allocates is not part of a difference */
+    size_t start_bytes = bench_rss_bytes(), start_anonymous = bench_anonymous_bytes();
+    pthread_barrier_wait(&idle.line);
+    pthread_barrier_wait(&idle.line);
+    slab_row_open(&counted, idle.element_bytes);
+    idle_row(start_bytes, start_anonymous);
+    bench_row_close();
+    pthread_barrier_wait(&idle.line);
+    for (size_t i = 0; i < threads; i++)
+        pthread_join(all[i], NULL);
+    for (size_t i = 0; i < idle.count; i++)
+        quire_slab_destroy(idle.slabs[i]);
 }

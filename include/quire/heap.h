@@ -116,7 +116,9 @@ QUIRE_API void *quire_heap_realloc(struct quire_heap *heap, void *p, size_t byte
 /*
  * Give a block back, from any thread; NULL is left alone; errno is kept.  Stops the process: "heap E1" the block is free already, or was never handed out, "heap E2" not an
  * address of a heap, "heap E3" inside a block, "heap E4" another heap's, "heap E6" a freed block was written to, "heap E7" (secure heaps) one was past its
- * end.  Cost: about 2 ns on the thread that has its page; elsewhere one atomic operation for some thirty blocks.  MT-Safe.
+ * end.  That a block is free is said by its page, or while a thread keeps it at hand by its first word, which of blocks of 128 bytes and more is not read here:
+ * such a one that was freed before, though not as the last, stops the process when it is about to be handed out again, or goes to its page ("heap E1", "heap
+ * E6"); no block is ever handed out twice.  Secure heaps: at once, of any size.  Cost: about 2 ns on the thread that has its page; elsewhere one atomic operation for some thirty blocks.  MT-Safe.
  */
 QUIRE_API void quire_heap_free(struct quire_heap *heap, void *p);
 

@@ -18,7 +18,7 @@
 
 #include <string.h>
 
-enum { SMALL_BYTES = 16 << 10, OWN_BYTES = 4 << 20, OWN_MOST = 128, SPARES = 2, MISSED = WORD_BITS, IN_A_ROW = 4 };
+enum { SMALL_BYTES = 16 << 10, OWN_BYTES = 4 << 20, OWN_MOST = 128, SPARES = 2, DEPOT_OWNS = 16, MISSED = WORD_BITS, IN_A_ROW = 4 };
 
 STATIC_ASSERT(offsetof(struct heap_small, slot) == sizeof(struct magazine), "the small magazine's slots");
 
@@ -70,7 +70,7 @@ static void begin(struct heap_local *local, unsigned class)
     slots_set(&local->bin[class].slots, &small->mag);
 }
 
-/* How many full magazines a thread keeps for itself at most, and half of what the heap keeps for all: so much memory, and of small slots no more arrays. */
+/* How many full magazines a thread keeps for itself at most, and a sixteenth of what the heap keeps for all, until a tick: so much memory, and of small slots no more arrays. */
 static uint32_t own_max(const struct heap_local *local, unsigned class)
 {
     bool is_turning = u32_load_relaxed(&local->heap->of_class[class].turning) != 0;
@@ -202,7 +202,7 @@ static bool give(struct slot_cache *cache, struct magazine *full, void *place_)
     const struct place *place = place_;
     struct heap_local *local = place->local;
     (void)cache;
-    if (!full->is_small && depot_put(local->heap, place->class, full, 2 * own_max(local, place->class)))
+    if (!full->is_small && depot_put(local->heap, place->class, full, DEPOT_OWNS * own_max(local, place->class)))
         return true;
     spill(local, place->class, full);
     return false;
@@ -279,7 +279,7 @@ void heap_caches_leave(struct heap_local *local)
 {
     for (unsigned c = 0; c < HEAP_BINS; c++)
         if (local->bin[c].slots.cur)
-            leave_class(local, c, 2 * own_max(local, c));
+            leave_class(local, c, DEPOT_OWNS * own_max(local, c));
 }
 
 void heap_depots_flush(struct heap_local *local)

@@ -175,7 +175,7 @@ static NOINLINE bool free_far(struct heap_local *local, struct heap_page *page, 
     if (unlikely(!bias_enter(&local->bias)))
         return false;
     heap_bins_reach(local, page->class);
-    bool is_live = heap_seems_live(bin, page, p);
+    bool is_live = heap_seems_live(bin, page, (const atomic_addr *)addr_load_relaxed(&bin->slots.top), p);
     if (likely(is_live)) {
         heap_tls.inside++;
         heap_cache_make_room(local, page->class);

@@ -84,7 +84,8 @@ struct CACHE_ALIGNED heap_page {
     };
     uint32_t slot_bytes;
     uint32_t exact;         /* what is below this behind the point is no rest, of a slot that the page has (heap_slot_of()) */
-    uint16_t words;
+    uint8_t words;
+    bool is_unread;         /* its slots are likely not in the processor's cache: a free does not wait for the first word */
     uint16_t bin_at;        /* where in a local the bin of its size is */
     uint8_t class;
     uint8_t state;          /* by the owner; a magazine lies where the bits would: HEAP_MAGAZINE */

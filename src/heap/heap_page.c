@@ -65,8 +65,9 @@ static void page_setup(struct heap_page *page, struct heap_local *local, unsigne
     uint32_t slot_bytes = local->bin[class].slot_bytes;
     size_t slots = page->span.bytes / slot_bytes;
     page->slots = (uint16_t)(slots < HEAP_SLOTS_MAX ? slots : HEAP_SLOTS_MAX);
-    page->words = (uint16_t)((page->slots + WORD_BITS - 1) / WORD_BITS);
+    page->words = (uint8_t)((page->slots + WORD_BITS - 1) / WORD_BITS);
     page->slot_bytes = slot_bytes;
+    page->is_unread = slot_bytes >= HEAP_UNREAD_BYTES;
     page->sizes = (uint16_t)heap_class_sizes(class);
     page->reciprocal = UINT64_MAX / slot_bytes + 1;
     page->exact = (page->slots - 1U) * (uint32_t)(page->reciprocal * slot_bytes) + 1; /* of a power of two, 1: its last slot ends with the page */

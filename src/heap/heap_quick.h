@@ -74,12 +74,19 @@ static ALWAYS_INLINE struct heap_bin *heap_bin_of(struct heap_local *local, cons
     return (struct heap_bin *)(void *)((char *)local + page->bin_at);
 }
 
-/* A live block begins here, as far as one can see. */
-static ALWAYS_INLINE bool heap_seems_live(const struct heap_bin *bin, const struct heap_page *page, const void *p)
+/*
+ * A live block begins here, as far as one can see.  The first word of a large one is not looked at: it would be fetched for that alone, and what waits for
+ * memory holds up all behind it, which a store does not.  That such a block was freed before, and not as the last one, is found when its second copy is
+ * about to be handed out, or goes to its page.
+ */
+static ALWAYS_INLINE bool heap_seems_live(const struct heap_bin *bin, const struct heap_page *page, const atomic_addr *top, const void *p)
 {
     size_t slot = heap_slot_of(page, p);
-    return likely(slot != SIZE_MAX) && likely(!heap_bit_is_set(page, slot)) &&
-           likely((uint32_t)u64_load_relaxed((const atomic_u64 *)p) != (uint32_t)slots_mark(p, bin->slots.key));
+    if (unlikely(slot == SIZE_MAX) || unlikely(heap_bit_is_set(page, slot)))
+        return false;
+    if (page->is_unread)
+        return likely((const void *)addr_load_relaxed(top - 1) != p);
+    return likely((uint32_t)u64_load_relaxed((const atomic_u64 *)p) != (uint32_t)slots_mark(p, bin->slots.key));
 }
 
 static ALWAYS_INLINE void heap_magazine_push(struct heap_bin *bin, atomic_addr *top, void *p)
@@ -110,7 +117,7 @@ static ALWAYS_INLINE bool heap_quick_free(struct heap_local *local, const struct
     if (unlikely(!bias_enter(&local->bias)))
         return false;
     atomic_addr *top = (atomic_addr *)addr_load_relaxed(&bin->slots.top);
-    bool done = heap_seems_live(bin, page, p) && likely(top < bin->slots.end);
+    bool done = likely(top < bin->slots.end) && heap_seems_live(bin, page, top, p); /* in this order: a bin that is not ready has no top */
     if (likely(done))
         heap_magazine_push(bin, top, p);
     bias_leave(&local->bias);

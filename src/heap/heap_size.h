@@ -24,7 +24,8 @@ enum {
     HEAP_CLASSES = HEAP_FINE_CLASSES + 6 * 8,
     HEAP_ZERO = HEAP_CLASSES, /* the class of blocks of no bytes, which no request of any size has */
     HEAP_BINS,
-    HEAP_SLOTS_MAX = 4096 /* in a page */
+    HEAP_SLOTS_MAX = 4096, /* in a page */
+    HEAP_UNREAD_BYTES = 128 /* of slots from here on the first word is not read at a free (heap_quick.h) */
 };
 
 /* The class of a request of one byte more than these, at most HEAP_SMALL_MAX. */

@@ -60,6 +60,16 @@ TEST(HeapDeathTest, kind_02_freed_twice_with_other_operations_between)
           s.free(many[500]), e1);
 }
 
+/* Blocks whose first word a free does not read: the second copy is stopped before anybody has it, whoever freed it and wherever it goes. */
+TEST(HeapDeathTest, kind_02_of_a_larger_size_before_it_is_handed_out_twice)
+{
+    for (size_t bytes : {size_t(128), size_t(600), size_t(3000)}) {
+        STOPS(auto two = s.alloc_many(2, bytes); s.free(two[0]); s.free(two[1]); s.free(two[0]); s.alloc_many(4, bytes), "E[16] [a-z ]+");
+        STOPS(char *p = s.alloc(bytes); s.free(p); s.free_there(p); s.there.run([&] { s.alloc_many(2, bytes); }); s.alloc_many(2, bytes), "E[16] [a-z ]+");
+        STOPS(auto two = s.alloc_many(2, bytes); s.free(two[0]); s.free(two[1]); s.free(two[0]); s.settle(); quire_heap_trim(s.heap), "E[16] [a-z ]+");
+    }
+}
+
 TEST(HeapDeathTest, kind_03_freed_once_too_often_after_it_was_handed_out_again)
 {
     STOPS(

@@ -63,6 +63,16 @@ def test_a_bar_that_the_drop_in_misses_is_named_with_both_figures(
     assert said in bench("micro", "--lines", "one,freed")[1]
 
 
+def test_the_shapes_have_means_and_bars_of_their_own(bench, monkeypatch):
+    _, out, _ = bench("micro", "--lines", "window,relay/8")
+    assert "\nof shapes" in out and "holds every bar" in out
+    monkeypatch.setenv("FAKE_HEAP", "150")
+    _, out, _ = bench("micro", "--lines", "window,relay/8")
+    assert "shapes, mean CPU: 0.75, bar 0.62" in out
+    assert "relay/8, CPU over the best peer's: 1.50, bar 1.15" in out
+    assert "of shapes" not in bench("micro", "--lines", "one")[1]
+
+
 def test_a_drop_in_that_is_not_really_loaded_is_left_out(bench, monkeypatch):
     monkeypatch.setenv("FAKE_UNLOADED", "libquire-malloc")
     _, out, err = bench("micro", "--lines", "one")

@@ -21,7 +21,7 @@ TIMED = toolkit.BUILD / "bench" / "timed"
 DROP_IN = toolkit.BUILD / "libquire-malloc.so"
 WORKLOADS = {
     a[0]: a
-    for part in (bench_micro.MICRO, bench_micro.SEED, bench_micro.WALKS)
+    for part in (bench_micro.MICRO, bench_micro.SHAPES, bench_micro.SEED, bench_micro.WALKS)
     for a in part.values()
 }
 
@@ -43,6 +43,17 @@ def test_each_workload_ends_with_its_time_and_its_peak(workload):
     figure = micro("--workload", workload, "--percent", 1)
     assert figure["workload"] == workload and figure["allocator"] == "libc"
     assert figure["ops"] > 0 and figure["cpu_ns"] > 0 and figure["peak_rss_bytes"] > 1 << 20
+
+
+def test_the_shapes_of_the_known_benchmarks_are_twenty_six():
+    assert len(bench_micro.SHAPES) == 26 and not set(bench_micro.SHAPES) & set(bench_micro.MICRO)
+
+
+def test_a_backlog_of_an_odd_number_of_threads_is_refused():
+    done = subprocess.run(
+        [MICRO, "--workload", "backlog", "--threads", "3"], capture_output=True, text=True
+    )
+    assert done.returncode == 2 and "fix: --threads 4" in done.stderr
 
 
 @pytest.mark.parametrize("workload", ["jq", "producer", "server", "session", "realloc"])

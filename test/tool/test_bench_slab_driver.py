@@ -11,6 +11,7 @@ import pytest
 import toolkit
 
 SLAB = toolkit.BUILD / "bench" / "slab"
+LONG = os.environ.get("QUIRE_TEST_LONG", "0") != "0"
 
 
 def slab(*words, environment=None):
@@ -116,6 +117,19 @@ def test_many_counts_slabs_of_one_element():
     few, many = (slab_rows("many", "--count", n)[0] for n in (10, 100))
     assert few["slabs"] == 10
     assert many["mapped_bytes"] == 10 * few["mapped_bytes"]
+
+
+def test_idle_says_what_threads_that_used_some_slabs_once_hold():
+    (row,) = slab_rows("idle", "--threads", 50, "--count", 4)
+    assert row["threads"] == 50 and row["slabs"] == 4
+    assert 50 * 4096 <= row["held_used_bytes"] < 50 * 65536  # each has caches, a page at least
+    assert "held_decayed_bytes" not in row
+
+
+@pytest.mark.skipif(not LONG, reason="QUIRE_TEST_LONG=1: it waits for two decays")
+def test_idle_threads_caches_go_back_after_two_decays():
+    (row,) = slab_rows("idle", "--threads", 200, "--decay")
+    assert row["anonymous_decayed_bytes"] < row["held_used_bytes"] / 4
 
 
 @pytest.mark.parametrize(

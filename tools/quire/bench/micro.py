@@ -10,7 +10,8 @@ Not here: the programs (bench/micro*.c), ratios and means (bench/mallocs.py).
 
 import bench.mallocs as bench_mallocs
 import bench.run as bench_run
-from bench.mallocs import MIB, OURS, short
+from bench.mallocs import MIB, OURS, SECURE, short
+from bench.run import LIBC
 
 # line: (workload, further arguments)
 MICRO = {
@@ -28,6 +29,35 @@ MICRO = {
     "large": ("large",),
     "threads": ("threads",),
     "flood": ("flood",),
+}
+# The programs that allocators are compared by elsewhere, written anew; bench/README.md says which is which.
+SHAPES = {
+    "fraction": ("fraction",),
+    "cover": ("cover",),
+    "bodies": ("bodies",),
+    "pareto": ("pareto",),
+    "pareto/2": ("pareto", "--threads", "2"),
+    "relay/2": ("relay", "--threads", "2"),
+    "relay/8": ("relay", "--threads", "8"),
+    "window": ("window",),
+    "window/4": ("window", "--threads", "4"),
+    "bursts/4": ("bursts", "--threads", "4"),
+    "backlog/4": ("backlog", "--threads", "4"),
+    "backlog/8": ("backlog", "--threads", "8"),
+    "scratch/1": ("scratch", "--threads", "1"),
+    "scratch/2": ("scratch", "--threads", "2"),
+    "thrash/1": ("thrash", "--threads", "1"),
+    "thrash/2": ("thrash", "--threads", "2"),
+    "simple": ("simple",),
+    "skewed": ("skewed",),
+    "skewed/2": ("skewed", "--threads", "2"),
+    "swap/2": ("swap", "--threads", "2"),
+    "swap/4": ("swap", "--threads", "4"),
+    "cross/2": ("cross", "--threads", "2"),
+    "cross/4": ("cross", "--threads", "4"),
+    "spawn": ("spawn",),
+    "spawn/40": ("spawn", "--threads", "40"),
+    "again": ("again",),
 }
 SEED = {"interpreter": ("interpreter",), "sweeps": ("sweeps",)}
 WALKS = {"lists": ("lists",), "trees": ("trees",), "objects": ("objects",)}
@@ -58,6 +88,7 @@ MEMORY_S = {False: 18, True: 150}  # quick, full: what that takes, with a limit
 MEMORY_AT_ONCE = 3  # processes of which only the memory is asked
 PERCENT_QUICK = 15  # of a program's operations
 BARS = {"cpu": 0.70, "rss": 1.15, "line": 1.10, "seed": 0.50, "walk": 1.00}
+BARS_SHAPES = {"cpu": 0.62, "rss": 1.05, "line": 1.15}  # the last: times the best peer's CPU
 # (times, bytes) of a saved figure that are in doubt anyway: each is of one process.
 MEMORY_DOUBT = {
     "once": (1.25, 2e3), "freed": (1.25, MIB), "idle": (1.25, MIB), "drift": (1.05, 0), "leaked": (1.25, MIB),
@@ -69,7 +100,7 @@ def measure(cast, budget_s, full, only=None):
     """What --json has of this table."""
     driver = bench_run.find_driver("micro")
     percent = "100" if full else str(PERCENT_QUICK)
-    timed = {n: a for n, a in {**MICRO, **SEED, **WALKS}.items() if not only or n in only}
+    timed = {n: a for n, a in {**MICRO, **SHAPES, **SEED, **WALKS}.items() if not only or n in only}
 
     def one_round():
         entries = [
@@ -89,6 +120,7 @@ def measure(cast, budget_s, full, only=None):
         "rounds": len(samples),
         "rows": table,
         "means": bench_mallocs.means(table, MICRO),
+        "means_shapes": bench_mallocs.means(table, SHAPES),
         "memory": held,
         "not_measured": left_out + [n for n in MEMORY if n not in held and (not only or n in only)],
     }
@@ -96,7 +128,7 @@ def measure(cast, budget_s, full, only=None):
 
 def lines():
     """Names of all lines."""
-    return [*MICRO, *SEED, *WALKS, *MEMORY]
+    return [*MICRO, *SHAPES, *SEED, *WALKS, *MEMORY]
 
 
 def _memory(cast, driver, full, only):
@@ -132,7 +164,13 @@ def verdicts(table):
     if OURS in table["means"]:
         found.append(("micro, mean CPU", table["means"][OURS]["cpu"], BARS["cpu"]))
         found.append(("micro, mean peak memory", table["means"][OURS]["rss"], BARS["rss"]))
+    for kind, words in (("cpu", "mean CPU"), ("rss", "mean peak memory")):
+        if OURS in table.get("means_shapes", {}):
+            found.append((f"shapes, {words}", table["means_shapes"][OURS][kind], BARS_SHAPES[kind]))
+    found += _beside_the_best(table)
     for line, share in mine.items():
+        if line in SHAPES:
+            continue
         bar = BARS["seed"] if line in SEED else BARS["walk"] if line in WALKS else BARS["line"]
         found.append((f"{line}, CPU", share, bar))
     for line, figures in table["memory"].items():
@@ -140,6 +178,20 @@ def verdicts(table):
             unit = MEMORY_WORDS[line][2]
             found.append((MEMORY_WORDS[line][0], figures[OURS] / unit, BARS_MEMORY[line] / unit))
     return [(what, value, bar, value <= bar) for what, value, bar in found]
+
+
+def _beside_the_best(table):
+    """Of each shape: the drop-in's CPU time over the best peer's."""
+    by_line = {}
+    for row in table["rows"]:
+        if row["line"] in SHAPES:
+            by_line.setdefault(row["line"], {})[row["allocator"]] = row["cpu_ratio_to_libc"]["median"]
+    found = []
+    for line, shares in by_line.items():
+        peers = [s for name, s in shares.items() if name not in (LIBC, OURS, SECURE) and s]
+        if OURS in shares and peers:
+            found.append((f"{line}, CPU over the best peer's", shares[OURS] / min(peers), BARS_SHAPES["line"]))
+    return found
 
 
 def text(table, names):
@@ -152,11 +204,18 @@ def text(table, names):
             table["rounds"],
         )
         + "\n"
-        + bench_mallocs.means_text("mean of micro", table["means"], names),
+        + bench_mallocs.means_text("mean of micro", table["means"], names)
+        + _shapes_text(table, names),
         _memory_text(table["memory"], names),
         _verdict_text(table),
     ]
     return "\n\n".join(p for p in parts if p)
+
+
+def _shapes_text(table, names):
+    """Their means, where any was measured."""
+    means = table.get("means_shapes")
+    return "\n" + bench_mallocs.means_text("of shapes", means, names) if means else ""
 
 
 def _memory_text(held, names):
