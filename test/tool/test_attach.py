@@ -111,6 +111,22 @@ def test_an_attached_trace_is_read_by_replay_report_and_advise_which_say_what_it
         assert "The trace holds" in (tmp_path / "r.html").read_text()
 
 
+def test_a_process_that_was_started_with_the_library_is_recorded_for_a_while_and_again_and_keeps_its_heap(tmp_path):
+    library = os.path.realpath(BUILD / "libquire-malloc.so")
+    env = {**os.environ, "LD_PRELOAD": library, "QUIRE_CONF": f"stats:exit={tmp_path}/report"}
+    script = 'while (!-e "end") { my @a = map { "x" x $_ } 1 .. 200; select(undef, undef, undef, 0.002) }'
+    with Process("perl", "-e", script, env=env, cwd=tmp_path) as perl:
+        for name in ("one.qtr", "two.qtr"):
+            done = record(tmp_path, perl.pid, "--duration", "150ms", "-o", name)
+            assert done.returncode == 0, done.stderr
+            about = facts(tmp_path / name)
+            assert about["complete"] and about["allocations"] > 100 and about["lost_events"] == 0
+            assert patched(perl.pid) == 0 and perl.lives and any(path == library for _, _, _, path in mappings(perl.pid))
+        (tmp_path / "end").touch()
+        assert perl.popen.wait(timeout=20) == 0
+    assert "heap" in (tmp_path / "report").read_text()  # its blocks were the library's all the time
+
+
 def test_a_process_that_never_allocates_has_its_slots_back_too_and_control_c_ends_the_recording(tmp_path):
     with Process(build(tmp_path, PAUSES)) as idle:
         recording = Recording(tmp_path, idle.pid, "-o", "t.qtr").until("until Ctrl-C")
@@ -236,6 +252,27 @@ def test_another_users_process_is_refused_and_where_tracing_is_forbidden_the_lin
         nowhere = record(tmp_path, roots.pid, "-o", tmp_path / "no" / "t.qtr")
         assert nowhere.returncode == 3 and roots.lives
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("scope, root, said, fix", [
+    (1, False, "lets nobody trace but parents", "sudo sysctl kernel.yama.ptrace_scope=0"),
+    (2, False, "lets nobody trace but parents", "sudo quire record --pid"),
+    (3, True, "lets nobody trace", "start it under quire record"),
+    (0, False, "the kernel forbids it", "--cap-add=SYS_PTRACE"),
+    (None, False, "the kernel forbids it", "--cap-add=SYS_PTRACE"),
+])  # fmt: skip
+def test_yamas_refusal_names_its_setting_and_the_line_that_allows_it(tmp_path, monkeypatch, scope, root, said, fix):
+    setting = tmp_path / "ptrace_scope"
+    if scope is not None:
+        setting.write_text(f"{scope}\n")
+    monkeypatch.setattr(attaching, "YAMA", str(setting))
+    monkeypatch.setattr(attaching, "process_may_trace", lambda: root)
+    monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
+    with pytest.raises(EnvironmentLacks) as refused:
+        attaching._forbidden(attaching.Process(os.getpid()))
+    error = refused.value
+    assert error.exit_code == 3 and said in str(error) and fix in error.fix
+    assert not scope or f"kernel.yama.ptrace_scope is {scope}" in error.why
 
 
 @pytest.mark.parametrize("words", [["--pid", "1", "--", "true"], ["--ready-line", "x", "--", "true"], ["--pid", "x"], ["--pid", "1", "--duration", "0"]])

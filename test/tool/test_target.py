@@ -19,11 +19,11 @@ int main(void) { return malloc(10) == NULL; }
 
 
 @pytest.mark.parametrize("command", ["try", "record"])
-def test_a_static_binary_is_refused_with_the_reason(tmp_path, command):
-    program = build(tmp_path, "int main(void) { return 0; }", flags=["-static"])
+def test_a_static_binary_without_symbols_is_refused_with_the_reason(tmp_path, command):
+    program = build(tmp_path, "int main(void) { return 0; }", flags=["-static", "-s"])
     done = quire(tmp_path, command, "--", program)
     assert done.returncode == 3
-    assert "static binary" in done.stderr and "nothing can be preloaded" in done.stderr
+    assert "static binary" in done.stderr and "it has no symbols" in done.stderr and "before strip(1)" in done.stderr
     assert list(tmp_path.glob("*.qtr*")) == []
 
 

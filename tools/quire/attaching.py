@@ -13,6 +13,7 @@ import os
 import re
 import struct
 import subprocess
+import threading
 
 import elf
 import native
@@ -137,7 +138,7 @@ def _check_program(process):
     if file and "ld-musl" in file.interpreter:
         refuse(process, "it runs on musl, not on glibc", "", "build it for glibc")
     if not any(name == "libc.so.6" or name.startswith("libc-2.") for name in mapped):
-        refuse(process, "it is a static program", "no loader is in it that could load the recorder", "link it dynamically (without -static)")
+        refuse(process, "it is a static program", "no loader is in it that could load the recorder", "start it under quire record   (static programs with symbols are recorded from their start)")
     others = [path for path in process.paths() if os.path.basename(path).startswith(LIBRARY) and path != library()]
     if others:
         refuse(process, "another build of the recorder is in it", f"an earlier recording has loaded {others[0]}", "restart the program")
@@ -214,14 +215,16 @@ class Helper:
         return said
 
 
-def record(process, path, duration_s, limit_bytes):
-    """Records it; how that ended, as Helper.end()."""
+def record(process, path, duration_s, limit_bytes, over=None):
+    """Records it; how that ended, as Helper.end(). over: a function that returns when it is to end, in a thread of its own."""
     with stops.Watch(stops.SIGNALS) as watch:
         helper = Helper(process, path, duration_s, limit_bytes)
         try:
             helper.attached()
             how_long = f"for {ui.seconds(duration_s)}: Ctrl-C ends it earlier" if duration_s else "until Ctrl-C"
             ui.note(f"recording {process.name} ({process.pid}) {how_long}")
+            if over:
+                threading.Thread(target=lambda: (over(), helper.tell()), daemon=True).start()
             while helper.popen.poll() is None:
                 if watch.take():
                     helper.tell()

@@ -13,6 +13,7 @@ import launch
 import load
 import options
 import own
+import stretch
 import target as targets
 import tracefile
 import ui
@@ -24,6 +25,7 @@ EPILOG = """The trace is NAME.qtr in this directory unless -o says otherwise; fu
 get NAME.qtr.PID. Exit: the program's own status; 128+n when signal n ended it; 126, 127 when it cannot be run;
 3 when it cannot be traced.
 A program that does not end by itself: --load CMD, or --duration TIME; its output is hidden then, and it is ended.
+--after, --until-idle, --then: a stretch of its run is recorded; 0, or the program's own status where it ended by itself.
 With --pid: 0 when it was recorded, also until Ctrl-C; 3 when it cannot be. The process goes on in every case, also when quire is
 killed: then recording ends within 3 s.
 Blocks that lived before are not in the trace, and their frees are counted as unknown."""
@@ -36,6 +38,9 @@ def add_arguments(parser):
     """Options of `record`."""
     parser.add_argument("--pid", type=options.at_least(1), metavar="PID", help="record the process with this number, which runs already and goes on afterwards")
     parser.add_argument("--duration", type=options.seconds, metavar="TIME", help="with --pid: for so long, as 30s or 2m (default: until Ctrl-C); else the program is ended after it")
+    parser.add_argument("--after", type=options.seconds, metavar="TIME", help="let the program run so long first; it is entered then, as by --pid")
+    parser.add_argument("--until-idle", action="store_true", help="recording ends when the program has done next to nothing for a second")
+    parser.add_argument("--then", choices=stretch.THEN, help="when recording ends the program goes on (leave), is asked to end (stop, the default), or is killed; Ctrl-C ends the recording alone")
     load.add_options(parser, duration=False)
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="the trace (default: PROGRAM.qtr, made unique)"
@@ -57,7 +62,10 @@ def run(args):
         raise UsageError("no program to record", fix="quire record -- PROGRAM ARGS")
     target = targets.resolve(args.program)
     if target.inside:
-        ui.note(f"{own.shown(target.inside)} is inside of {ui.printable(target.inside.path)}: its calls are recorded")
+        static = " (static: the recorder is brought in by ptrace)" if target.static else ""
+        ui.note(f"{own.shown(target.inside)} is inside of {ui.printable(target.inside.path)}: its calls are recorded{static}")
+    if stretch.wanted(args):
+        return record_stretch(args, target)
     driven = load.of(args)
     path = tracefile.output_path(args, target.name)
     env = launch.environment(trace=path, limit_bytes=args.limit_bytes)
@@ -78,6 +86,8 @@ def run(args):
         )
     for one in found:
         say(one)
+    if len(found) > 1:
+        ui.note(f"{len(found)} processes were recorded, most of {tracefile.shown(max(found, key=os.path.getsize))}")
     return launch.exit_code(ran.status)
 
 
@@ -88,10 +98,23 @@ def say(path):
         ui.note(f"  it holds only the beginning: {tracefile.stopped(path)}")
 
 
+def record_stretch(args, target):
+    """Records a part of a run."""
+    stretch.check(args, target)
+    path = tracefile.output_path(args, target.name)
+    tracefile.clear(path, args.force)
+    status = stretch.record(target, path, args)
+    for one in tracefile.family(path)[:1]:
+        say(one)
+    return status
+
+
 def attach(args):
     """Records a process that runs."""
     if args.program:
         raise UsageError("--pid records a process that runs, and a program is named beside it", fix=f"quire record --pid {args.pid}")
+    if stretch.wanted(args):
+        raise UsageError("--after, --until-idle and --then are for a program that is started; one that runs already goes on", fix=f"quire record --pid {args.pid} --duration 30s")
     process = attaching.check(args.pid)
     path = tracefile.output_path(args, process.name)
     tracefile.clear(path, args.force)

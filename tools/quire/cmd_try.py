@@ -29,11 +29,13 @@ import rounds
 import sampling
 import sequential
 import serving
+import statics
 import steering
 import target as targets
 import tracefile
 import tryreport
 import ui
+import workers
 from errors import (
     EXIT_INCONCLUSIVE,
     EXIT_OK,
@@ -52,6 +54,7 @@ it back; one that may run only once: --once. One that does not end by itself, as
 126, 127 when it cannot be run; 3 when it cannot be traced; with --strict 4 when the verdict is INCONCLUSIVE."""
 
 REPLAY_SHARE, LOOK_SHARE, KEEP_SHARE = 0.1, 0.05, 0.1  # of the time limit; the rest, and what they leave, is for the rounds
+REPLAY_SHARE_STATIC = 0.6  # where the verdict stands on replays alone
 PLAN_BYTES_MIN = 2 << 20  # a plan without call sites that expects less memory, not one huge page, changes nothing
 HIDDEN_ALLOCATOR_BYTES = 64 << 20
 
@@ -169,7 +172,7 @@ def untraced_s(report):
     """CPU time of a program that may run only once: that of the recorded run, less what recording its operations costs."""
     libc = measure.Backend("libc", None, None, False)
     plain, traced = (measure.run_once(report.recording.program, libc, traced=t)["cpu_ns"] for t in (False, True))
-    return max(report.recorded.cpu_s - (traced - plain) / 1e9, report.recorded.cpu_s / 4)
+    return max(report.recorded.cpu_s - report.group.times * (traced - plain) / 1e9, report.recorded.cpu_s / 4)
 
 
 def model(report, folder, args, limit_s):
@@ -179,7 +182,8 @@ def model(report, folder, args, limit_s):
     report.planned = report.mix.planned
     report.rows = advice.sites(report.recording, report.planned)
     chosen = measure.backends(peers.with_drop_in(), report.mix.path)
-    limits = measure.Limits(min(args.rounds, measure.ROUNDS_MIN) if args.rounds else None, REPLAY_SHARE * limit_s)
+    share = REPLAY_SHARE_STATIC if report.target.static else REPLAY_SHARE
+    limits = measure.Limits(min(args.rounds, measure.ROUNDS_MIN) if args.rounds else None, share * limit_s)
     return measure.replay(report.recording.program, chosen, limits)
 
 
@@ -212,12 +216,25 @@ def say_runs(report, limit_s, args):
     )
 
 
+def by_replays(report, series, ends_s):
+    """The finding on a static program: some more runs of it as it is, all else from the replays."""
+    contest = report.contest
+    runs = contest.runs[rounds.LIBC] = [contest.first]
+    while len(runs) < measure.ROUNDS_MIN and time.monotonic() < ends_s:
+        runs.append(contest.run_once(contest.rows[0]))
+    outcome = advice.Outcome(series, contest.column(rounds.LIBC, "cpu_s"), before=statics.replayed_as(report.target, series), times=report.group.times)
+    return finding.Finding(None, outcome, cpu_s=outcome.program_s.value, by_replays=True)
+
+
 def measure_all(report, folder, args, ends_s):
     """Plan, replays, looks, rounds and verdict, into the report."""
     contest, limit_s = report.contest, report.limit_s
     series = model(report, folder, args, limit_s)
+    if report.target.static and not args.once and statics.replayed_as(report.target, series):
+        report.finding = by_replays(report, series, ends_s)
+        return
     if args.once or contest.stays:
-        outcome = advice.Outcome(series, [untraced_s(report) if args.once else contest.first.cpu_s])
+        outcome = advice.Outcome(series, [untraced_s(report) if args.once else contest.first.cpu_s], times=report.group.times)
         report.finding = finding.Finding(None, outcome, cpu_s=outcome.program_s.value)
         return
     share = None
@@ -227,11 +244,11 @@ def measure_all(report, folder, args, ends_s):
         share = sampling.Looks(contest).run(LOOK_SHARE * limit_s).share_percent
 
     def found():
-        outcome = advice.Outcome(series, contest.column(rounds.LIBC, "cpu_s"))
+        outcome = advice.Outcome(series, contest.column(rounds.LIBC, "cpu_s"), times=report.group.times)
         report.finding = finding.Finding(contest, outcome, share, steered=report.steered)
         return report.finding
 
-    replayed = advice.Outcome(series, [contest.first.cpu_s])
+    replayed = advice.Outcome(series, [contest.first.cpu_s], times=report.group.times)
 
     def promise(name):
         return replayed.saving_with(name).value if series.has(name) else None
@@ -250,13 +267,17 @@ def begin(report, args):
         source.capture()
     target = report.target
     hooks = rounds.Hooks(args.prepare, args.cleanup)
-    report.contest = contest = rounds.Contest(target, source, preloaded.mallocs(target.binary), hooks, load.of(args))
+    mallocs = [] if target.static else preloaded.mallocs(target.binary)
+    report.contest = contest = rounds.Contest(target, source, mallocs, hooks, load.of(args))
     if args.once:
         report.limit_s = args.time_limit or rounds.SECONDS_USUAL
         return
     ui.note(f"running {target.name} alone, for its time (its output is hidden)")
     contest.begin()
     report.limit_s = args.time_limit or rounds.usual_limit_s(contest.first.wall_s)
+    if target.static:
+        contest.stays = statics.STAYS
+        return
     contest.enter(rounds.rows(target, peers.with_drop_in(), contest.mallocs))
     if target.inside:
         ui.note(f"{own.shown(target.inside)} is inside: trying to put libc's malloc in its place")
@@ -277,6 +298,7 @@ def try_program(report, args, folder):
     recordings = tracefile.analyse_family(path, folder, args.wrapper)
     report.recording, report.processes = recordings[0], recordings
     report.process_count = len(tracefile.family(path))
+    report.group = workers.of(recordings, tracefile.family(path))
     keep_one(path, report.recording)
     if report.crashed or report.too_small:
         if not report.crashed:

@@ -20,6 +20,7 @@ STT_FUNC, STT_GNU_IFUNC = 2, 10
 EXECUTES = {b"execve", b"execv", b"execvp", b"execvpe", b"execl", b"execlp", b"execle", b"fexecve"}
 STARTS = {b"fork", b"vfork", b"clone", b"posix_spawn", b"posix_spawnp", b"system", b"popen"}
 SYMBOL_BYTES = 24
+LIBC_STARTS = {"glibc": b"__libc_setup_tls", "musl": b"__init_tls"}  # what lays out thread-local storage in a static program
 
 
 class Elf:
@@ -31,6 +32,7 @@ class Elf:
         self.needed = []
         self.defines_malloc = self.lends_malloc = False
         self.is_go = False
+        self.libc, self.has_libc_malloc = "", False  # of a static program: whose start is in it, and whether its malloc is that libc's
         self.becomes_another = False  # it can execute another program, and not start one beside itself
         with open(path, "rb") as file:
             self.data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
@@ -94,6 +96,8 @@ class Elf:
                 self._look_at_symbols(at, in_file, self.data[headers[link][4] : headers[link][4] + headers[link][5]])
 
     def _look_at_symbols(self, at, in_file, table):
+        self.libc = self.libc or next((libc for libc, start in LIBC_STARTS.items() if _places(table, (start,))), "")
+        self.has_libc_malloc |= bool(_places(table, (b"__libc_malloc",)))
         malloc, executes, starts = _places(table, (b"malloc",)), _places(table, EXECUTES), _places(table, STARTS)
         if not malloc and not executes:
             return

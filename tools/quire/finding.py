@@ -10,7 +10,7 @@ finding.py - what one `try` found: what the runs measured, what the replay model
     interval of a modelled figure = its own, wider on both sides by the largest such error; by ERROR_USUAL of the figure
     where nothing was run
 
-The verdict stands on what was run.  Only where nothing could be run (--once) it stands on the model.
+The verdict stands on what was run.  Only where nothing could be run (--once, a static program) it stands on the model.
 Not here: statistics (sequential.py), the rule for one row (advise/advice.py), words (tryreport.py).
 """
 
@@ -32,9 +32,13 @@ Judged = namedtuple("Judged", "name saving memory_percent verdict")
 
 
 class Finding:
-    """One program's figures. contest: None where the program ran only once; cpu_s then stands for its own time."""
+    """
+    One program's figures. contest: None where the program was run with no other malloc; cpu_s then stands for its own time. by_replays: the
+    verdict hangs on what replays say of other mallocs, not of the advice alone.
+    """
 
-    def __init__(self, contest, outcome, sampled=None, cpu_s=None, steered=None):
+    def __init__(self, contest, outcome, sampled=None, cpu_s=None, steered=None, by_replays=False):
+        self.by_replays = by_replays
         self.contest, self.outcome = contest, outcome
         self.sampled, self.steered = sampled, steered
         self.measured = contest is not None and contest.rounds > 0
@@ -136,6 +140,11 @@ class Finding:
         reach = [self.scale * abs(v - found.value) for v in (found.low, found.high)]
         return Estimate(value, value - reach[0] - error, min(100.0, value + reach[1] + error))
 
+    def within_share(self, saving):
+        """A modelled saving, where verdicts hang on replays: at most what allocation takes, that model's usual error included."""
+        most = (1 + ERROR_USUAL) * self.modelled_share.high
+        return Estimate(*(min(v, most) for v in saving)) if self.by_replays else saving
+
     @property
     def mix_saving(self):
         """What the advice saves when it is put into the code; None when there is none."""
@@ -154,8 +163,11 @@ class Finding:
     def judged(self):
         """The rows that the verdict hangs on."""
         if not self.measured:
-            saving = self.mix_saving
-            return [Judged("mix", saving, 0, advice.verdict(saving, 0))] if saving else []
+            found = {"mix": self.mix_saving} if self.mix_saving else {}
+            best, saving = self.outcome.best_peer() if self.by_replays else (None, None)
+            if best:
+                found[best.name] = self.modelled(saving)
+            return [Judged(name, self.within_share(s), 0, advice.verdict(self.within_share(s), 0)) for name, s in found.items()]
         names = [STEERED] if self.has(STEERED) else []
         best = self.best_preload()
         rows = []

@@ -25,6 +25,7 @@ import time
 from collections import namedtuple
 
 import native
+import statics
 import stops
 from errors import EXIT_SIGNAL_BASE, QuireError
 from ui import note
@@ -185,11 +186,13 @@ def _spawn(target, env, where="here", **streams):
     loader = [f"{name}={value}" for name, value in env.items() if name.startswith("LD_")]
     rest = {name: value for name, value in env.items() if not name.startswith("LD_")}
     try:
-        command = [where, *loader, "--", target.path, *target.argv]
+        command = [where, *statics.launcher(target, env), *loader, "--", target.path, *target.argv]
         launcher, told = _popen_launcher(command, rest, streams)
         program = Program(launcher, *(told[:2] or (launcher.pid, began_ns)))
         if len(told) > 2:
             program.wait()
+            if told[-1] < 0:
+                raise statics.not_entered(target, told[-1])
             raise OSError(told[2], os.strerror(told[2]))
     except OSError as error:
         raise QuireError(f"cannot execute {target.path}", error.strerror, exit_code=126) from error
@@ -285,6 +288,12 @@ def _ended(program, served, errors):
     ran = program.ran(_last_words(errors))
     status = 0 if asked and -ran.status in (signal.SIGTERM, signal.SIGKILL) else ran.status
     return ran._replace(status=status, cpu_s=served.cpu_s, wall_s=served.wall_s, served=served)
+
+
+def started(target, env):
+    """A program with our own streams, in a session of its own: who may go on when we end."""
+    sys.stdout.flush()
+    return _spawn(target, env, "session")
 
 
 def visible(target, env):

@@ -5,7 +5,7 @@ native.py - where the C helpers live, and how they are called.
     $QUIRE_BUILD_DIR/tools  ->  CHECKOUT/build/release/tools  ->  PREFIX/libexec/quire      first that has the helper
 
 Helpers: quire-analyse, quire-plan, quire-replay, quire-demo, quire-launch, quire-witness, quire-pace, quire-own, quire-attach,
-libquire-record.so, libquire-attach.so, libquire-sample.so, libquire-swap.so.
+libquire-record.so, libquire-static.so, libquire-attach.so, libquire-sample.so, libquire-swap.so.
 Not here: what their output means.
 """
 
@@ -30,12 +30,17 @@ def directories():
     return places
 
 
+def built(name):
+    """The path of one helper; None when it was never built."""
+    paths = (os.path.join(place, name) for place in directories())
+    return next((path for path in paths if os.path.exists(path)), None)
+
+
 def helper(name):
     """The path of one helper; EnvironmentLacks when it was never built."""
-    for place in directories():
-        path = os.path.join(place, name)
-        if os.path.exists(path):
-            return path
+    path = built(name)
+    if path:
+        return path
     raise EnvironmentLacks(
         f"the helper {name} is not built",
         why=f"looked in {', '.join(directories())}",

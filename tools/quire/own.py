@@ -58,7 +58,7 @@ def is_stripped(inside):
 
 def shown(inside):
     """Its name for readers."""
-    return "its own malloc" if inside.name == UNKNOWN else inside.name
+    return {UNKNOWN: "its own malloc", "glibc": "glibc's malloc", "musl": "musl's malloc"}.get(inside.name, inside.name)
 
 
 def is_same(inside, library):
@@ -81,7 +81,8 @@ def dress(library=None):
 def not_compared(report):
     """Why what is inside was not compared with anything."""
     why = report.contest.stays or "the program ran only once"
-    return f"{shown(report.target.inside)} inside was not compared: {why}; the table has replays, against libc's malloc"
+    fix = f", and no library of {shown(report.target.inside)} is installed that could be replayed" if report.target.static else ""
+    return f"{shown(report.target.inside)} inside was not compared: {why}{fix}; the table has replays, against libc's malloc"
 
 
 def in_table(report):

@@ -16,6 +16,7 @@ import subprocess
 import elf
 import follow
 import own
+import statics
 from errors import EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND, EnvironmentLacks, QuireError
 
 SCRIPT_DEPTH_MAX = 4
@@ -45,6 +46,7 @@ class Target:
         self.linked = ""  # the library of an allocator that it is linked with, where libc's malloc has to be preloaded
         self.cxx = ""  # its libstdc++: the operator new that goes with libc's malloc
         self.inside = None  # own.Inside: the allocator that it brought along, which no preload reaches
+        self.static = False  # no loader prepares it: the recorder is brought in by ptrace
 
     @property
     def is_python(self):
@@ -204,6 +206,13 @@ def resolve(argv):
     library, or has one inside, it says so.
     """
     target, file = resolve_for_preload(argv, inside=True)
+    if file.static:
+        target.static = True
+        target.inside, refused = statics.look(target.path, target.binary, file)
+        if refused:
+            refuse(argv[0], *refused)
+        check_inside(argv[0], target.inside)
+        return target
     target.inside = own.look(target.binary, libraries(target.binary))
     if target.inside:
         check_inside(argv[0], target.inside)
@@ -219,7 +228,7 @@ def resolve(argv):
 def resolve_for_preload(argv, inside=False):
     """
     The Target and its Elf, of a program that a preloaded malloc can serve: another's malloc among its libraries is no hindrance. inside: nor
-    is one in the program itself, for who only looks.
+    is one in the program itself, nor that it is static, for who only looks.
     """
     path = locate(argv[0])
     binary_of(path)  # who has no interpreter is no program
@@ -245,7 +254,7 @@ def resolve_for_preload(argv, inside=False):
             f"{binary} is a Go program: its memory is its garbage collector's, which asks the kernel and not malloc",
             "GODEBUG=gctrace=1 shows what the collector does, GOGC and GOMEMLIMIT steer it",
         )
-    if file.static:
+    if file.static and not inside:
         refuse(
             argv[0],
             f"{binary} is a static binary: no loader runs, so nothing can be preloaded",

@@ -24,6 +24,7 @@ ANALYSED_MAX = 6
 # Of a file's name: endings (.qtr, .PID, .sites.json) must have room.
 NAME_CHARS_MAX = 200
 HEADER_BYTES_READ = 136
+COMMAND_AT, COMMAND_BYTES = 152, 1024
 STOPS = {
     1: "the disk was full",
     2: "the trace reached its largest size",
@@ -182,6 +183,13 @@ def stopped(path):
     if len(head) < HEADER_BYTES_READ or head[:8] != b"QTRACE\r\n" or head[8:12] != b"\1\0\0\0":
         return ""
     return STOPS.get(int.from_bytes(head[132:136], "little"), "")
+
+
+def command(path):
+    """The first word of the recorded command line, from the trace's header; empty where there is none."""
+    with open(path, "rb") as file:
+        head = file.read(COMMAND_AT + COMMAND_BYTES)
+    return os.fsdecode(head[COMMAND_AT:].split(b"\0")[0]) if head[:8] == b"QTRACE\r\n" else ""
 
 
 def shown(path):

@@ -19,8 +19,10 @@ import render
 import rounds
 import sequential
 import tracefile
+import trystatic
 import trytable
 import ui
+import workers
 from statistics import median
 
 from measure import Estimate
@@ -48,7 +50,7 @@ class Report:
         self.recorded = None
         self.recording = None
         self.processes = []
-        self.process_count = 1
+        self.process_count, self.group = 1, workers.ALONE
         self.planned = None
         self.mix = None
         self.rows = []
@@ -91,10 +93,12 @@ class Report:
         """The verdict, from what was found."""
         judged = self.finding.verdict
         self.verdict = judged.verdict
-        if self.target.inside and not self.finding.measured:
+        if self.target.inside and not self.finding.measured and not self.finding.by_replays:
             self.verdict = advice.Verdict(advice.INCONCLUSIVE, own.not_compared(self))
             return
-        if judged.name and self.verdict.word != advice.INCONCLUSIVE:
+        if self.finding.by_replays and self.verdict.word == advice.INCONCLUSIVE:
+            self.verdict = self.verdict._replace(reason=trystatic.open_reason(self, judged))
+        elif judged.name and self.verdict.word != advice.INCONCLUSIVE:
             self.verdict = self.verdict._replace(reason=self._reason(judged))
         if self.verdict.word == advice.NO and self.recording.facts.get("lost_events", 0) and not self.finding.measured:
             reason = "the trace holds only a part of the run, and that part would not gain"
@@ -129,10 +133,8 @@ class Report:
         lines = [ui.bold("quire try: " + ui.printable(" ".join(self.target.argv))), ""]
         if self.crashed:
             lines += self._crash_text()
-        elif self.too_small:
-            lines += self._small_text()
         else:
-            lines += self._facts_text() + self._verdict_text() + self._detail_text()
+            lines += self._small_text() if self.too_small else self._facts_text() + self._verdict_text() + self._detail_text()
         return lines + self._page_text()
 
     def _page_text(self):
@@ -141,14 +143,16 @@ class Report:
     @property
     def today_allocator(self):
         """What serves the program as it is started today, in words; None: libc's malloc, as in every other run."""
+        if self.target.inside and (self.target.static or self.contest.has(rounds.TODAY)):
+            return own.shown(self.target.inside)
         if not self.contest.has(rounds.TODAY):
             return None
-        if self.target.inside:
-            return own.shown(self.target.inside)
         names = [ui.printable(os.path.basename(path)) for path in self.contest.mallocs + [self.target.linked] if path]
         return names[0] if names else "CPython's own allocator"
 
     def _today_text(self):
+        if self.target.static:
+            return trystatic.today_text(self)
         if not self.today_allocator:
             return []
         lines = []
@@ -171,8 +175,7 @@ class Report:
         if self.process_count < 2:
             return []
         return [
-            f"  It ran {self.process_count} processes; looked at: {self.recording.executable}, "
-            "which allocates most. Times are of all of them.",
+            workers.text(self),
             f"  The others: {render.command()} record -- {ui.printable(shlex.join(self.target.argv))} keeps a trace of each, {render.command()} report TRACE looks into one.",
         ]
 
@@ -269,6 +272,8 @@ class Report:
 
     def _rounds_text(self):
         """How the figures came about."""
+        if self.finding.by_replays:
+            return trystatic.model_text(self)
         if not self.finding.measured:
             return [
                 "  The program ran once, recorded: its CPU time is that of the recorded run less what recording costs, all other figures "
@@ -396,7 +401,7 @@ class Report:
     # JSON
 
     def _program_json(self):
-        runs, has_today = self.runs, self.today_allocator is not None
+        runs, has_today = self.runs, self.contest.has(rounds.TODAY)
         return {
             "argv": self.target.argv,
             "status": launch.exit_code(self.recorded.status),
@@ -409,17 +414,15 @@ class Report:
             "traced_cpu_s": round(self.recorded.cpu_s, 6),
             "traced_wall_s": round(self.recorded.wall_s, 6),
             "python_malloc_set": self.target.is_python,
-            "today_allocator": self.today_allocator, "today_inside": bool(self.target.inside),
-            "own_allocator_cpu_s": (
-                round(self.contest.middle(rounds.TODAY, "cpu_s"), 6) if has_today else None
-            ),
+            "today_allocator": self.today_allocator, "today_static": self.target.static, "today_inside": bool(self.target.inside),
+            "own_allocator_cpu_s": round(self.contest.middle(rounds.TODAY, "cpu_s"), 6) if has_today else None,
         }
 
     def _trace_json(self):
         facts = self.recording.facts
         return {
             "path": self.recording.path,
-            "process_count": self.process_count,
+            "process_count": self.process_count, "alike": self.group.number, "alike_events": self.group.events,
             "processes": [{"command": p.command, "events": p.events} for p in self.processes],
             **{
                 k: facts.get(k)
@@ -480,10 +483,7 @@ class Report:
             "report": self.page,
         }
         if self.crashed:
-            result["verdict"] = {
-                "word": None,
-                "reason": "the program " + launch.describe(self.recorded.status),
-            }
+            result["verdict"] = {"word": None, "reason": "the program " + launch.describe(self.recorded.status)}
         elif self.too_small:
             result["verdict"] = {"word": advice.NO, "reason": NOTHING}
         else:

@@ -54,7 +54,7 @@ def modelled_row(finding, name):
     """Cells of a row that was only replayed."""
     saving = modelled_saving(finding, name)
     program_s = finding.program_s.value * (1 - saving.value / 100)
-    said = "" if name == LIBC else percent(saving)
+    said = "" if name == finding.outcome.before else percent(saving)
     return [shown(name), ui.seconds(program_s), said, "", "", "modelled"]
 
 

@@ -28,7 +28,7 @@ namespace {
 
 std::string demangled(const char *name) {
     int status = 0;
-    char *text = abi::__cxa_demangle(name, nullptr, nullptr, &status);
+    char *text = std::strncmp(name, "_Z", 2) == 0 ? abi::__cxa_demangle(name, nullptr, nullptr, &status) : nullptr;  // of `w` it makes a type
     std::string result = status == 0 && text != nullptr ? text : name;
     std::free(text);
     return result;

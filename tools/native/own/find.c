@@ -174,7 +174,7 @@ static void family_find(struct own_module *module) {
     for (unsigned i = 0; i < module->count; i++) {
         const struct own_function *function = &module->functions[i];
         unsigned *seen = function->kind.call == OWN_FREE ? frees : allocs;
-        seen[function->family]++;
+        seen[function->family] += function->kind.call != OWN_EXIT;
     }
     unsigned most = 0;
     for (unsigned family = OWN_MIMALLOC; family <= OWN_TCMALLOC; family++) {

@@ -22,6 +22,7 @@ struct row {
 #define ZEROED(size, count, align)  {OWN_ZEROED, 0, size, count, align, false}
 #define RESIZE(size, count, align)  {OWN_RESIZE, 0, size, count, align, false}
 #define FREE                        {OWN_FREE, 0, NO, NO, NO, false}
+#define EXIT                        {OWN_EXIT, 0, NO, NO, NO, false}
 #define USABLE                      {OWN_USABLE, 0, NO, NO, NO, false}
 
 static const struct row libc[] = {
@@ -30,6 +31,7 @@ static const struct row libc[] = {
     {"memalign", ALLOC(1, NO, 0)},       {"valloc", ALLOC(0, NO, NO)},        {"pvalloc", ALLOC(0, NO, NO)},
     {"reallocarray", RESIZE(2, 1, NO)},  {"free_sized", FREE},                {"free_aligned_sized", FREE},
     {"posix_memalign", {OWN_POSIX, 0, 2, NO, 1, false}},              {"malloc_usable_size", USABLE},
+    {"_exit", EXIT},                     {"_Exit", EXIT},
 };
 
 static const struct row jemalloc[] = {
@@ -145,7 +147,7 @@ enum own_family own_name(const char *name, struct own_kind *kind) {
     if (HAS(jemalloc, name, kind)) {
         return OWN_JEMALLOC;
     }
-    if (name[0] == '_') {
+    if (name[0] == '_' && strcmp(name, "_exit") != 0 && strcmp(name, "_Exit") != 0) {
         return HAS(language, rust_name(name), kind) ? OWN_LANGUAGE : OWN_NOBODY;
     }
     return HAS(libc, name, kind) ? OWN_LIBC : OWN_NOBODY;

@@ -18,6 +18,7 @@ enum own_call {
     OWN_FREE,      // the first argument is a block or NULL
     OWN_POSIX,     // posix_memalign
     OWN_USABLE,    // the first argument is a block, the result how much of it may be used
+    OWN_EXIT,      // the process ends with the first argument as its status: no allocator's, but nobody else sees it in a static program
 };
 
 #define OWN_NO_ARGUMENT 7u

@@ -41,6 +41,10 @@ bool rec_own_left(void) {
 }
 
 enum own_way own_before(struct own_frame *frame) {
+    if (frame->hook->kind.call == OWN_EXIT) {
+        rec_exit_mark((int)frame->argument[0], true);
+        return OWN_PASS;
+    }
     if ((rec_busy != 0 && !rec_own_left()) || !atomic_load_explicit(&rec_on, memory_order_relaxed)) {
         return OWN_PASS;
     }

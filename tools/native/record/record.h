@@ -10,6 +10,7 @@
  *   meta.c     stacks, modules, thread names into the trace    file.c    the trace file itself
  *   own.c      the same for functions of allocators inside of the program; put.h what both share
  *   process.c  start, configuration, the one lock, fork, exit
+ *   ../static  all of it without a libc, for static programs
  *   preload.c  loaded with the program          attach.c  into a program that runs: begin and end      slots.c  its GOT slots
  *
  * Locks: rec_lock_try() alone; it is waited for a bounded time, because the program may hold locks of its own

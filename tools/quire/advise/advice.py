@@ -125,21 +125,24 @@ def sites(recording, planned):
 class Outcome:
     """What the replays say about the program; every time is CPU time."""
 
-    def __init__(self, series, program_cpu_s, today_cpu_s=()):
-        """`today_cpu_s`: runs with the allocator that the program has today, where that is not libc's (CPython's own, a preloaded one)."""
-        self.series = series
+    def __init__(self, series, program_cpu_s, today_cpu_s=(), before="libc", times=1.0):
+        """
+        `today_cpu_s`: runs with the allocator that the program has today, where that is not libc's (CPython's own, a preloaded one).
+        `before`: the backend that all others are compared with. `times`: how often the replayed process stands for one like it.
+        """
+        self.series, self.before, self.times = series, before, times
         self.program_cpu_s, self.today_cpu_s = list(program_cpu_s), list(today_cpu_s)
         self.today_s = estimate(today_cpu_s) if today_cpu_s else None
         self.program_s = estimate(program_cpu_s)
-        self.share_percent = self.of_program(series.net_ns("libc"))
+        self.share_percent = self.of_program(series.net_ns(before))
         self.saving_s = Estimate(0.0, 0.0, 0.0)
         self.saving_percent = Estimate(0.0, 0.0, 0.0)
         self.memory_saved_bytes = 0
         if series.has("mix"):
-            saved_ns = series.saved_ns("mix")
-            self.saving_s = Estimate(*(v / 1e9 for v in estimate(saved_ns)))
+            saved_ns = series.saved_ns("mix", before)
+            self.saving_s = Estimate(*(times * v / 1e9 for v in estimate(saved_ns)))
             self.saving_percent = self.of_program(saved_ns)
-            self.memory_saved_bytes = series.peak_bytes("libc") - series.peak_bytes("mix")
+            self.memory_saved_bytes = series.peak_bytes(before) - series.peak_bytes("mix")
 
     @property
     def saving_today_percent(self):
@@ -148,7 +151,7 @@ class Outcome:
 
     def saving_today_with(self, name):
         """The same for a backend that replaces malloc as a whole."""
-        return self._against_today(Estimate(*(v / 1e9 for v in estimate(self.series.saved_ns(name)))))
+        return self._against_today(Estimate(*(self.times * v / 1e9 for v in estimate(self.series.saved_ns(name)))))
 
     def _against_today(self, saved):
         """A saving in seconds against libc as percent of the program as it runs today."""
@@ -163,7 +166,7 @@ class Outcome:
 
     def of_program(self, values_ns):
         """Nanoseconds as percent of the program's CPU time, at most all; the interval takes in the program's own noise."""
-        middle, low, high = (v / 1e9 for v in estimate(values_ns))
+        middle, low, high = (self.times * v / 1e9 for v in estimate(values_ns))
         times = [max(t, 1e-6) for t in self.program_s]
         shares = (
             100 * middle / times[0],
@@ -179,7 +182,7 @@ class Outcome:
 
     def program_with(self, name):
         """The program's CPU time if this backend served it."""
-        saved_s = median(self.series.saved_ns(name)) / 1e9
+        saved_s = self.times * median(self.series.saved_ns(name, self.before)) / 1e9
         # Where the replay is dearer than the program (tryreport says so) it can exceed it.
         return max(0.0, self.program_s.value - saved_s)
 
@@ -194,7 +197,7 @@ class Outcome:
 
     def saving_with(self, name):
         """Percent of the program's CPU time that this backend saves."""
-        return self.of_program(self.series.saved_ns(name))
+        return self.of_program(self.series.saved_ns(name, self.before))
 
 
 def verdict(saving_percent, memory_percent):

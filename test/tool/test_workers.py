@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: MIT
+"""
+test_workers - servers that fork workers before they serve: the busiest stands for all of them, which is said, and the verdict is that of the group.
+
+A server of the world with two workers (nginx): QUIRE_TEST_LONG=1.
+"""
+
+import json
+import os
+import shutil
+import socket
+import struct
+import sys
+from collections import namedtuple
+
+import pytest
+from test_load import CLIENT, SERVER
+from toolkit import build, quire
+
+import workers
+
+LONG = pytest.mark.skipif(os.environ.get("QUIRE_TEST_LONG", "0") == "0", reason="QUIRE_TEST_LONG=1 runs it")
+
+# Three workers on one socket; each connection is one worker's.
+PREFORK = SERVER.replace("for (;;) {\n", "for (int i = 0; i < 2 && fork() != 0; i++) { }\n    for (;;) {\n", 1)
+NGINX = """daemon off; user root; worker_processes 2; pid {folder}/nginx.pid; error_log {folder}/error.log;
+events {{ worker_connections 256; }}
+http {{ access_log off; gzip on; gzip_types *; server {{ listen 127.0.0.1:{port} reuseport; root {folder}; }} }}
+"""
+
+Fake = namedtuple("Fake", "path events facts")
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def trace(folder, name, command, size):
+    """A file with a trace's header, as far as it says whose it is."""
+    path = folder / name
+    path.write_bytes((b"QTRACE\r\n" + struct.pack("<I", 1)).ljust(152, b"\0") + command.encode() + bytes(size))
+    return str(path)
+
+
+def test_processes_of_one_program_are_a_group_also_under_a_servers_titles_for_its_workers(tmp_path):
+    commands = [["/usr/sbin/nginx", "-c", "x"], ["nginx: worker process"], ["/bin/sh", "-c", "true"]]
+    recordings = [Fake(trace(tmp_path, f"t.{i}", words[0], 1000), 900 // (i + 1), {"command": words}) for i, words in enumerate(commands)]
+    unread = trace(tmp_path, "t.9", "/usr/sbin/nginx", 1000)
+    group = workers.of(recordings, [r.path for r in recordings] + [unread])
+    assert (group.name, group.number, group.events) == ("nginx", 3, 900 + 450 + 900) and group.times == 2.5
+    assert workers.of(recordings[2:] + recordings[:2], [r.path for r in recordings]) == workers.ALONE
+
+
+def tried(folder, load, *words):
+    done = quire(folder, "try", "--no-report", "--json", "--load", load, *words)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return json.loads(done.stdout)
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="of one machine")
+def test_a_prefork_servers_verdict_is_that_of_all_its_workers(tmp_path):
+    (tmp_path / "client.py").write_text(CLIENT)
+    program, port = build(tmp_path, PREFORK), free_port()
+    one = f"{sys.executable} -S client.py {port} 8"
+    document = tried(tmp_path, f"{one} & {one} & {one}; wait", "--ready-port", port, "--once", "--time-limit", 1, "--", program, port)
+    trace_facts = document["trace"]
+    events = [p["events"] for p in trace_facts["processes"] if p["events"]]
+    assert trace_facts["process_count"] == len(trace_facts["processes"]) >= 2, trace_facts
+    assert trace_facts["alike"] == len(events) and trace_facts["alike_events"] == sum(events) >= 3 * 8 * 5000
+    assert document["verdict"]["word"]
+
+
+@LONG
+@pytest.mark.skipif(not (shutil.which("nginx") and shutil.which("wrk")), reason="needs nginx and wrk")
+def test_nginx_with_two_workers_has_a_verdict_for_both(tmp_path):
+    port = free_port()
+    tmp_path.chmod(0o755)
+    (tmp_path / "nginx.conf").write_text(NGINX.format(folder=tmp_path, port=port))
+    (tmp_path / "index.html").write_text("".join(f"line {n} of a page\n" for n in range(400)))
+    load = f"wrk -d 1 -t 2 -c 8 --latency -H 'Accept-Encoding: gzip' http://127.0.0.1:{port}/index.html"
+    document = tried(tmp_path, load, "--ready-port", port, "--time-limit", 60, "--", "nginx", "-c", tmp_path / "nginx.conf")
+    assert document["trace"]["alike"] >= 2 and document["verdict"]["word"] and document["measured"], document["trace"]
+    row = next(row for row in document["allocators"] if row["name"] == "drop-in")
+    assert row["under_load"]["requests_per_cpu_s"] and row["under_load"]["latency_ms"]["p99"]

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: MIT
+"""
+trystatic.py - what a `try` says of a static program, in whose malloc's place nothing can be put.
+
+    replay of the malloc that it has (libc's, or an installed library of the same name)  <-  compared with the replays of all others
+
+Not here: bringing the recorder in (statics.py), the figures (finding.py).
+"""
+
+import advise.advice as advice
+import trytable
+
+
+def today_text(report):
+    """What serves it, among the facts."""
+    return [f"  It is static, with {report.today_allocator} inside: no other malloc can be put in its place."]
+
+
+def model_text(report):
+    """How the figures came about."""
+    return [
+        f"  The program ran {len(report.runs)} times as it is; all other figures are modelled by replays, against that of {report.outcome.before}, which "
+        "stands for the malloc inside; their intervals hold the error that the model usually has.",
+    ]
+
+
+def open_reason(report, judged):
+    """Why replays alone leave the verdict open, and what settles it."""
+    saved, who = trytable.percent(judged.saving), trytable.shown(judged.name)
+    least = f"{advice.SAVING_PERCENT_MIN:.0f} %"
+    return f"{saved} saved by {who}, by the model, {least} or not: the same program linked dynamically can be measured"
