@@ -25,10 +25,10 @@ import checklib
 
 ROOT = Path(__file__).resolve().parent.parent
 LAYERS = ["os", "base", "pages", "slots", "arena", "slab", "percpu", "heap", "look"]
-PUBLIC = ["export", "quire", "source", "arena", "slab", "heap", "percpu_inline", "percpu", "counter", "histogram", "stats"]
+PUBLIC = ["export", "quire", "source", "arena", "slab_inline", "slab", "heap", "percpu_inline", "percpu", "counter", "histogram", "stats"]
 PART_OF_LAYER = {"arena": "ARENA", "slab": "SLAB", "percpu": "PERCPU", "heap": "HEAP", "look": "STATS"}
 PART_OF_STEM = {"counter": "COUNTERS", "counter_policy": "COUNTERS", "histogram": "COUNTERS", "histogram_buckets": "COUNTERS",
-                "histogram_snapshot": "COUNTERS", "percpu_inline": "PERCPU", "os_rseq": "PERCPU", "stats": "STATS"}  # fmt: skip
+                "histogram_snapshot": "COUNTERS", "percpu_inline": "PERCPU", "slab_inline": "SLAB", "os_rseq": "PERCPU", "stats": "STATS"}  # fmt: skip
 HEAD = """/*
  * Quire {version}, in two files: quire.c and quire.h.  Made by scripts/amalgamate.py; change the files that it reads, not this one.
  *
@@ -43,6 +43,7 @@ HEAD = """/*
 SOURCE_HEAD = """#define _GNU_SOURCE 1 /* before the first header of libc's */
 #define QUIRE_ARENA_INLINE 0 /* here are the functions themselves */
 #define QUIRE_PERCPU_INLINE 0
+#define QUIRE_SLAB_INLINE 0
 #pragma GCC diagnostic ignored "-Wunused-function" /* clang's opinion of inline functions that no header holds */
 #include "quire.h"
 """
@@ -170,7 +171,7 @@ class Tree:
         """A file as it stands in quire.c."""
         names, tags = self.own.get(path, ({}, {}))
         text = renamed(_INCLUDE.sub("", self.text[path]), self.inner | names, self.members, tags)
-        text = re.sub(r"^#define QUIRE_(?:ARENA|PERCPU)_INLINE 0[^\n]*\n", "", text, flags=re.MULTILINE)
+        text = re.sub(r"^#define QUIRE_(?:ARENA|PERCPU|SLAB)_INLINE 0[^\n]*\n", "", text, flags=re.MULTILINE)
         macros = re.findall(r"^#define (\w+)", text, re.MULTILINE) if path.suffix == ".c" else []
         text = text.strip("\n") + "\n" + "".join(f"#undef {name}\n" for name in dict.fromkeys(macros))
         condition = " && ".join(f"WITH_{part}" for part in parts_of(path))

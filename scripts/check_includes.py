@@ -22,7 +22,7 @@ LAYER_BY_MODULE = {
     "compat": 5, "prof": 5, "preload": 6,
 }  # fmt: skip
 MODULE_BY_HEADER = {
-    "source": "pages", "arena": "arena", "slab": "slab", "percpu": "percpu", "percpu_inline": "os", "counter": "percpu", "histogram": "percpu", "heap": "heap",
+    "source": "pages", "arena": "arena", "slab": "slab", "slab_inline": "os", "percpu": "percpu", "percpu_inline": "os", "counter": "percpu", "histogram": "percpu", "heap": "heap",
     "stats": "look", "netdata": "compat",
 }  # fmt: skip
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">]', re.MULTILINE)

@@ -17,7 +17,6 @@
 #endif
 #endif
 
-/* 1: quire_percpu_add() is compiled into its callers, where this processor's sequence is known.  Define it as 0 to have only calls. */
 #if defined(__x86_64__)
 #define QUIRE_CPU_X86_64 1
 #else
@@ -28,12 +27,20 @@
 #else
 #define QUIRE_CPU_AARCH64 0
 #endif
-#ifndef QUIRE_PERCPU_INLINE
-#if defined(__OPTIMIZE__) && (QUIRE_CPU_X86_64 || QUIRE_CPU_AARCH64) && defined(__GNUC__)
-#define QUIRE_PERCPU_INLINE 1
+#if defined(__OPTIMIZE__) && (QUIRE_CPU_X86_64 || QUIRE_CPU_AARCH64) && defined(__LP64__)
+#define QUIRE_CPU_INLINE 1
 #else
-#define QUIRE_PERCPU_INLINE 0
+#define QUIRE_CPU_INLINE 0
 #endif
+
+/* 1: the usual cases of quire_slab_alloc() and quire_slab_free() are compiled into their callers.  Define it as 0 to have only calls. */
+#ifndef QUIRE_SLAB_INLINE
+#define QUIRE_SLAB_INLINE QUIRE_CPU_INLINE
+#endif
+
+/* 1: quire_percpu_add() is compiled into its callers.  Define it as 0 to have only calls. */
+#ifndef QUIRE_PERCPU_INLINE
+#define QUIRE_PERCPU_INLINE QUIRE_CPU_INLINE
 #endif
 
 /* For quire.hpp.  1: the program is compiled with exceptions. */

@@ -26,6 +26,7 @@
 #define QUIRE_SLAB_H
 
 #include <quire/export.h>
+#include <quire/slab_inline.h>
 #include <quire/source.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -97,6 +98,16 @@ QUIRE_API void quire_slab_destroy(struct quire_slab *slab);
  */
 QUIRE_API void *quire_slab_alloc(struct quire_slab *slab) __attribute__((malloc));
 
+/* The usual case, compiled into the caller; see quire/slab_inline.h. */
+#if QUIRE_SLAB_INLINE
+void *quire_slab_alloc_out_of_line(struct quire_slab *slab) __asm__("quire_slab_alloc");
+extern inline __attribute__((gnu_inline, always_inline)) void *quire_slab_alloc(struct quire_slab *slab)
+{
+    void *element = quire_slab_alloc_try((const struct quire_slab_window *)(const void *)slab);
+    return __builtin_expect(element != NULL, 1) ? element : quire_slab_alloc_out_of_line(slab);
+}
+#endif
+
 /* The same, all zero.  NULL with errno ENOMEM.  Cost: and clearing it.  MT-Safe. */
 QUIRE_API void *quire_slab_alloc_zero(struct quire_slab *slab) __attribute__((malloc));
 
@@ -107,6 +118,16 @@ QUIRE_API void *quire_slab_alloc_zero(struct quire_slab *slab) __attribute__((ma
  * is about to be handed out, with "slab E1" or "slab E7".  QUIRE_SLAB_EXACT: at once, whatever was written.  Cost: about 1.5 ns.  MT-Safe.
  */
 QUIRE_API void quire_slab_free(struct quire_slab *slab, void *element);
+
+/* The same as above. */
+#if QUIRE_SLAB_INLINE
+void quire_slab_free_out_of_line(struct quire_slab *slab, void *element) __asm__("quire_slab_free");
+extern inline __attribute__((gnu_inline, always_inline)) void quire_slab_free(struct quire_slab *slab, void *element)
+{
+    if (__builtin_expect(!quire_slab_free_try((const struct quire_slab_window *)(const void *)slab, element), 0))
+        quire_slab_free_out_of_line(slab, element);
+}
+#endif
 
 /* Up to `count` elements; returns how many: fewer only when memory is out, with errno ENOMEM.  Cost: half of single calls.  MT-Safe. */
 QUIRE_API size_t quire_slab_alloc_batch(struct quire_slab *slab, void **elements, size_t count);

@@ -184,12 +184,13 @@ static COLD enum preload_mode preload_start(void)
     int kept = errno;
     uint64_t nobody = 0, self = os_thread_id();
     if (u64_cas_acquire(&starter, &nobody, self)) {
-        start_ns = os_time_ns();
         conf_read();
         enum preload_mode mode = mode_from_conf();
         heap_set_up();
         if (preload_conf.leaks)
             preload_conf.stats_at_exit = true;
+        if (preload_conf.stats_at_exit)
+            start_ns = os_time_ns();
         if (preload_conf.stats_at_exit && !preload_conf.file[0])
             report_keep_stderr();
         u32_store_release(&preload_mode, mode); /* release [preload-mode] */

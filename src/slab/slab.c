@@ -16,6 +16,7 @@
  *
  * Locks: none here; see slab_thread.c.  Not here: pages (slab_page.c), looking (slab_look.c).
  */
+#define QUIRE_SLAB_INLINE 0 /* here is the function itself */
 #include <errno.h>
 #include <string.h>
 

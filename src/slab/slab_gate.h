@@ -4,7 +4,7 @@
  *
  *     slab->gate + thread pointer ---> gate of this thread ---> its cache, or one that has nothing and takes nothing
  *
- * Not here: who opens and closes gates (slab_thread.c), what is done inside (slab.c, slab_free.c).
+ * The same, for programs that have it compiled in: quire/slab_inline.h.  Not here: who opens and closes gates (slab_thread.c), what is done inside (slab.c, slab_free.c).
  */
 #ifndef QUIRE_SLAB_GATE_H
 #define QUIRE_SLAB_GATE_H
@@ -20,6 +20,22 @@ struct slab_gate {
     atomic_u32 active; /* the thread is inside */
 };
 enum { SLAB_GATES = 32 }; /* the first is never open */
+
+/* What programs have compiled in (quire/slab_inline.h). */
+#define SAME_PLACE(inner, field, window, seen) STATIC_ASSERT(offsetof(struct inner, field) == offsetof(struct window, seen), "read by programs")
+SAME_PLACE(slab_gate, cache, quire_slab_gate_window, magazine);
+SAME_PLACE(slab_gate, active, quire_slab_gate_window, active);
+SAME_PLACE(slab_cache, slots.top, quire_slab_magazine_window, top);
+SAME_PLACE(slab_cache, slots.key, quire_slab_magazine_window, key);
+SAME_PLACE(slab_cache, slots.end, quire_slab_magazine_window, end);
+SAME_PLACE(slab_page, slots, quire_slab_page_window, slots);
+SAME_PLACE(slab_page, carved, quire_slab_page_window, carved);
+SAME_PLACE(slab_table, mask, quire_slab_table_window, mask);
+STATIC_ASSERT(offsetof(struct slab_table, entry) == sizeof(struct quire_slab_table_window), "behind it");
+SAME_PLACE(quire_slab, gate, quire_slab_window, gate);
+SAME_PLACE(quire_slab, divide, quire_slab_window, divide);
+SAME_PLACE(quire_slab, table, quire_slab_window, table);
+STATIC_ASSERT(SLAB_TABLE_SHIFT == 12, "an address's entry");
 
 extern THREAD_LOCAL struct slab_gate slab_gates[SLAB_GATES] __attribute__((tls_model("initial-exec")));
 extern struct slab_cache slab_cache_none;

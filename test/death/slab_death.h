@@ -36,6 +36,7 @@ struct Way {
     uint32_t flags;
     bool batch;  /* by free_batch, behind a good element and a NULL */
     bool theirs; /* another thread, which lives, has allocated the elements */
+    bool inlined = false; /* as a program has it compiled in; the tests themselves are not optimised, and make calls */
 };
 
 /* A slab and who uses it; made inside the process that is to stop, so that the other thread is there. */
@@ -55,11 +56,15 @@ public:
         if (way.theirs)
             owner.run([&] { p = quire_slab_alloc(slab); });
         else
+            p = way.inlined ? quire_slab_alloc_try(reinterpret_cast<const quire_slab_window *>(slab)) : nullptr;
+        if (!p)
             p = quire_slab_alloc(slab);
         return static_cast<char *>(p);
     }
     void free(void *p)
     {
+        if (way.inlined && quire_slab_free_try(reinterpret_cast<const quire_slab_window *>(slab), p))
+            return;
         if (!way.batch)
             return quire_slab_free(slab, p);
         void *batch[] = {nullptr, p};
@@ -72,7 +77,7 @@ public:
             quire_slab_free_batch(slab, elements.data(), elements.size());
         else
             for (void *p : elements)
-                quire_slab_free(slab, p);
+                free(p);
     }
     quire_slab *slab;
     char *good;

@@ -8,7 +8,8 @@ class SlabDeathTest : public testing::TestWithParam<Way> {};
 
 INSTANTIATE_TEST_SUITE_P(By, SlabDeathTest,
                          testing::Values(Way{"free", 0, false, false}, Way{"batch", 0, true, false}, Way{"free_of_theirs", 0, false, true},
-                                         Way{"batch_of_theirs", 0, true, true}, Way{"free_by_one_thread", QUIRE_SLAB_SINGLE_THREAD, false, false},
+                                         Way{"batch_of_theirs", 0, true, true}, Way{"free_inlined", 0, false, false, true},
+                                         Way{"free_inlined_of_theirs", 0, false, true, true}, Way{"free_by_one_thread", QUIRE_SLAB_SINGLE_THREAD, false, false},
                                          Way{"batch_by_one_thread", QUIRE_SLAB_SINGLE_THREAD, true, false},
                                          Way{"free_defragmented", QUIRE_SLAB_DEFRAG, false, false},
                                          Way{"free_keeping_nothing", QUIRE_SLAB_KEEP_NOTHING, false, false},

@@ -2,6 +2,7 @@
 """malloc before main, in constructors, plug-ins and last destructors, across forks, with signals, and without memory."""
 
 import shutil
+import subprocess
 
 import pytest
 from preload_kit import LIBRARY, assert_sound, run
@@ -104,3 +105,19 @@ def test_libc_may_free_the_vectors_of_its_cached_stacks_under_its_lock(build):
 @pytest.mark.parametrize("conf", ["decay:200ms", "decay:0"])
 def test_what_was_freed_goes_back_to_the_system(build, conf):
     assert_sound(run(build("shortage.c"), "give_back", conf=conf))
+
+
+def test_what_is_seldom_run_is_no_neighbour_of_malloc():
+    """A fault brings all of the segment that the page cache holds in one piece: 180 KB of reports in each process."""
+    listed = subprocess.run(["readelf", "-lW", LIBRARY], capture_output=True, text=True, check=True).stdout
+    code = [[int(word, 16) for word in line.split()[2:6:3]] for line in listed.splitlines() if "LOAD" in line and "R E" in line]
+    symbols = subprocess.run(["readelf", "-sW", LIBRARY], capture_output=True, text=True, check=True).stdout
+    at = {line.split()[7]: int(line.split()[1], 16) for line in symbols.splitlines() if " FUNC " in line}
+    if "report_print" not in at:
+        pytest.skip("the library is stripped")
+
+    def segment(name):
+        return next(i for i, (start, size) in enumerate(code) if start <= at[name] < start + size)
+
+    assert len({segment(name) for name in ("malloc", "free", "heap_next_page", "region_take")}) == 1
+    assert len({segment("malloc"), segment("report_print"), segment("quire_percpu_alloc")}) == 2
