@@ -21,8 +21,9 @@ ROW = re.compile(r"^  (\S.*?)  +[\d.]+ m?s +(?:(-?[\d.]+) % \((-?[\d.]+) % to (-
 def facts(sample):
     """What no two runs may say differently: allocations, bytes, the verdict's word, allocators, call sites without what they save."""
     opening = re.search(r"([\d,]+) allocations in .*? (\d+) threads?, at most (.*?) live", sample).groups()
-    sites = [re.sub(r" +~? *-?[\d.]+ %$", "", line) for line in sample.split("Where\n")[1].splitlines()]
-    return opening, re.search(r"^  (YES|NO|INCONCLUSIVE)", sample, re.MULTILINE)[1], [row[0] for row in ROW.findall(sample)], sites
+    sites = [re.sub(r" ~? ?-?[\d.]+ %$", "", " ".join(line.split())) for line in sample.split("Where\n")[1].splitlines()]
+    names = [row[0] for row in ROW.findall(sample) if row[0] != "advice carried out"]  # it is where the model expects something of it
+    return opening, re.search(r"^  (YES|NO|INCONCLUSIVE)", sample, re.MULTILINE)[1], names, sites
 
 
 def intervals(sample):
