@@ -7,7 +7,7 @@
  *     request   a container is made, filled with --elements, read, and goes; again and again
  *     living    of --live elements a random one is replaced by another; again and again
  *
- *     quire     request: arena_allocator under an arena_scope; living: slab_allocator, and for strings heap_allocator
+ *     quire     request: arena_allocator under an arena_scope; living: slab_allocator
  *     monotonic, pool    std::pmr: monotonic_buffer_resource over a buffer that is warm and large enough; unsynchronized_pool_resource
  *     boost     Boost.Pool: a singleton_pool for each size of node, arrays by operator new; pool_allocator for strings.  For requests without
  *               its lock; for the living with it, as threads share those of the others, and `unlocked` without
@@ -61,7 +61,6 @@ std::size_t text_bytes(unsigned i)
 
 template <class T> using in_arena = quire::arena_allocator<T>;
 template <class T> using in_slab = quire::slab_allocator<T>;
-template <class T> using in_heap = quire::heap_allocator<T>;
 template <class T> using in_pmr = std::pmr::polymorphic_allocator<T>;
 template <class T> using in_libc = std::allocator<T>;
 template <template <class> class Al> using Map = std::map<unsigned, long, std::less<unsigned>, Al<std::pair<const unsigned, long>>>;
@@ -313,7 +312,7 @@ template <template <class> class Nodes, template <class> class Chars> void list_
 
 void list_all_living()
 {
-    list_living<in_slab, in_heap>("quire");
+    list_living<in_slab, in_slab>("quire");
     living_pool<living_map<in_pmr>>("map");
     living_pool<living_table<in_pmr>>("unordered_map");
     living_pool<living_list<in_pmr>>("list");

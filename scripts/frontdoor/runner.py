@@ -11,10 +11,12 @@ Invariants: R1  status is None until the step has ended, then 0 or the status of
             R4  a second try replaces no first one: both logs stay, and what passed at the second is named at the end.
 """
 
+import contextlib
 import os
 import re
 import signal
 import subprocess
+import sys
 import time
 
 from frontdoor import build, say, venv
@@ -24,6 +26,7 @@ LIMIT_S = 3600
 LOOKS_S = 1
 NOW = "QUIRE_TEST_NOW"  # the file in which test/conftest.py writes which test runs
 FAILED = "QUIRE_TEST_FAILED"  # and which have failed, each name with a zero byte behind it
+LOOP = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"  # ends with who started it, however that ends
 AGAIN_MAX = 3  # more failures than that are no chance
 _STARTED = re.compile(r"^ +Start +(\d+): (\S+)", re.MULTILINE)
 _ENDED = re.compile(r"^ *\d+/\d+ Test +#(\d+):", re.MULTILINE)
@@ -41,6 +44,18 @@ def begin_anew():
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE}:
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, lambda *_: None)  # still ignored here; what is caught is at its default after an exec
+
+
+@contextlib.contextmanager
+def busy_loops(count):
+    """So many processes that do nothing, as fast as they can, as long as the body runs."""
+    loops = [subprocess.Popen([sys.executable, "-c", LOOP]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
 
 
 class Step:

@@ -13,7 +13,10 @@ shows its closing line; a failing one its whole log.
 
 A few failures of pytest are tried once more when all else has ended, one step after the other: the
 tool's tests measure CPU time, which what runs beside them disturbs.  What passes then is named as
-unsteady.  QUIRE_TEST_LONG leaves no second try, and ctest has none.
+unsteady.  QUIRE_TEST_LONG and --times leave no second try, and ctest has none.
+
+--times N --beside N: again and again, beside so many endless loops, for tests that fail on a busy
+machine only.
 
 Not here: how a single step runs and is counted (runner.py).
 """
@@ -40,11 +43,19 @@ def main(root, arguments):
     required = needs.BUILD + needs.TEST + venv.packages_missing(root, packages)
     needs.ensure(root, required, needs.optional_for_tests())
     runner.begin_anew()
+    with build.lock(root), runner.busy_loops(options.beside):
+        results = [_round(root, options, packages) for _ in range(options.times or 1)]
+    if options.times:
+        print(f"{results.count(0)} of {len(results)} rounds passed beside {options.beside} busy loops")
+    return max(results)
+
+
+def _round(root, options, packages):
+    """Every step once; the exit status."""
     started = time.monotonic()
-    with build.lock(root):
-        steps = plan(root, options, [command for command, _ in venv.commands(root, packages)])
-        _run_on_lanes(root, steps)
-        unsteady = [] if os.environ.get("QUIRE_TEST_LONG") else _try_again(steps)
+    steps = plan(root, options, [command for command, _ in venv.commands(root, packages)])
+    _run_on_lanes(root, steps)
+    unsteady = [] if os.environ.get("QUIRE_TEST_LONG") or options.times else _try_again(steps)
     return _close(steps, time.monotonic() - started, unsteady)
 
 
@@ -63,6 +74,8 @@ def _parse(arguments, known):
     parser.add_argument(
         "-k", dest="expression", metavar="EXPR", help="only tests whose name matches EXPR"
     )
+    parser.add_argument("--times", type=int, metavar="N", help="so many rounds, with no second try; says how many passed")
+    parser.add_argument("--beside", type=int, default=0, metavar="N", help="beside so many endless loops")
     options = parser.parse_args(arguments)
     for word in options.words:
         if word not in known:

@@ -44,6 +44,31 @@ TEST(QuireHppDeathTest, a_free_node_that_was_written_to_when_it_is_about_to_be_h
     EXPECT_DEATH(use(), QUIRE_NODE_CACHE ? "quire: slab \"hpp\": E7" : "use-after-poison"); /* AddressSanitizer sees the write */
 }
 
+TEST(QuireHppDeathTest, a_small_array_that_is_freed_twice_or_written_to_when_it_is_free)
+{
+    quire::slab_allocator<char, Hpp> cached;
+    quire::slab_allocator<char, HppExact> exact;
+    char *one = cached.allocate(40), *other = exact.allocate(40);
+    cached.deallocate(one, 40);
+    exact.deallocate(other, 40);
+    EXPECT_DEATH(cached.deallocate(one, 40), "quire: slab \"hpp\": E1 the element is free already");
+    EXPECT_DEATH(exact.deallocate(other, 40), "quire: slab \"hpp\": E1 the element is free already");
+    EXPECT_DEATH((one[0] = 7, (void)cached.allocate(40)), QUIRE_NODE_CACHE ? "quire: slab \"hpp\": E7" : "use-after-poison");
+}
+
+TEST(QuireHppDeathTest, an_array_that_is_freed_with_another_size_when_the_cache_is_given_back)
+{
+    quire::slab_allocator<char, Hpp> chars;
+    auto free_many = [&chars] {
+        std::vector<char *> many;
+        for (int i = 0; i < 200; i++)
+            many.push_back(chars.allocate(40));
+        for (char *each : many)
+            chars.deallocate(each, 60);
+    };
+    EXPECT_DEATH(free_many(), "quire: slab \"hpp\": E4");
+}
+
 TEST(QuireHppDeathTest, what_is_no_node_of_the_slab_when_the_cache_is_given_back)
 {
     quire::slab_allocator<Node, Hpp> nodes;

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 from frontdoor import build, runner, suite
@@ -152,6 +153,40 @@ def test_long_runs_and_many_failures_get_no_second_try(house, monkeypatch, long,
     done = house.run("test", "tool")
     assert done.returncode == 1 and "again" not in done.stdout
     assert done.stdout.splitlines()[-1].startswith(f"0 passed, {failing} failed")
+
+
+def test_many_rounds_run_beside_busy_loops_and_one_that_fails_fails_all(house):
+    shutil.copy(REAL_ROOT / "test" / "conftest.py", house.root / "test" / "conftest.py")
+    house.write("test/tool/test_a.py", """import pathlib
+def test_a():
+    seen = pathlib.Path(__file__ + ".seen")
+    seen.touch()
+    seen.write_text(seen.read_text() + "x")
+    states = []
+    for place in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            said = (place / "cmdline").read_text(), (place / "stat").read_text()
+        except OSError:
+            continue
+        states += [place.name] if "os.getppid() == parent" in said[0] else []
+    pathlib.Path(__file__ + ".loops").write_text(" ".join(states))
+    assert len(states) >= 2
+    assert seen.read_text() != "xx"
+""")
+    done = house.run("test", "tool", "--times", "3", "--beside", "2")
+    assert done.returncode == 1, done.stdout
+    assert (house.root / "test/tool/test_a.py.seen").read_text() == "xxx", "the second failed; the third runs all the same"
+    assert [line.split()[0] for line in done.stdout.splitlines() if " passed, " in line and line[0].isdigit()] == ["1", "0", "1"]
+    assert done.stdout.splitlines()[-1] == "2 of 3 rounds passed beside 2 busy loops" and "again" not in done.stdout
+    loops = (house.root / "test/tool/test_a.py.loops").read_text().split()
+    assert not any(b"getppid" in cmdline_of(pid) for pid in loops), "they end with it"
+
+
+def cmdline_of(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def test_what_fails_twice_fails(house, monkeypatch):

@@ -19,6 +19,7 @@ from test_install import HERE, STRICT, libraries_of, run
 FILES = ["CMakeLists.txt", "meson.build", "pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"]
 FOLDERS = ["include", "src", "cmake", "packaging", "tools", "bench", "scripts", "doc", "examples"]
 LIBRARY_ALONE = ["-DQUIRE_BUILD_TOOLS=OFF"]
+UNOPTIMISED = ["-DCMAKE_C_FLAGS_RELEASE=-O0", "-DCMAKE_CXX_FLAGS_RELEASE=-O0"]  # the same files, in a third of the time; the check preset has -O3's warnings
 KINDS = ["Debug", "Release", "RelWithDebInfo", "MinSizeRel"]
 LONG = os.environ.get("QUIRE_TEST_LONG", "0") != "0"
 COMPILERS = [f"{name}-{n}" for name, first, last in (("gcc", 9, 14), ("clang", 13, 19)) for n in range(first, last + 1)]
@@ -53,13 +54,20 @@ def works(program):
     assert run(program) == "arena works\n"
 
 
-def test_a_packagers_release_build_has_everything_and_no_warning_with_the_oldest_cmake(source, tmp_path):
+@pytest.fixture(scope="module")
+def packaged(source, tmp_path_factory):
+    """The folder of a packager's build: all there is, by the oldest CMake."""
     assert re.search(r"\b3\.16\.", run(OLD_CMAKE, "--version"))
-    what = [] if LONG else ["-DQUIRE_BUILD_BENCH=OFF"]  # as the recipes of packaging/ do
-    cmake(source, tmp_path / "b", "-DCMAKE_BUILD_TYPE=Release", *what, program=OLD_CMAKE)
-    run(OLD_CMAKE, "--install", tmp_path / "b", "--prefix", tmp_path / "p")
-    assert (tmp_path / "p/bin/quire").exists() and list((tmp_path / "p").rglob("libquire-malloc.so"))
-    assert "-Werror" not in (tmp_path / "b/build.ninja").read_text()
+    build = tmp_path_factory.mktemp("packaged") / "build"
+    what = [] if LONG else ["-DQUIRE_BUILD_BENCH=OFF", *UNOPTIMISED]  # no benchmarks, as the recipes of packaging/ do
+    cmake(source, build, "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_C_COMPILER_LAUNCHER=", *what, program=OLD_CMAKE)
+    return build
+
+
+def test_a_packagers_release_build_has_everything_and_no_warning_with_the_oldest_cmake(packaged, tmp_path):
+    run(OLD_CMAKE, "--install", packaged, "--prefix", tmp_path)
+    assert (tmp_path / "bin/quire").exists() and list(tmp_path.rglob("libquire-malloc.so"))
+    assert "-Werror" not in (packaged / "build.ninja").read_text()
 
 
 @pytest.mark.parametrize("kind", KINDS if LONG else [])
@@ -98,18 +106,15 @@ def test_link_time_optimisation_leaves_the_archive_usable(source, tmp_path):
     assert [name for name in inner if not name.startswith(("quire_", "onewayalloc_", "aral_"))] == []
 
 
-def alone_in(source, place, **environment):
-    """The folder of a build of the library alone, of a copy of the source that lies there too."""
-    place.mkdir(parents=True, exist_ok=True)
-    copied = copy(source, place / "source")
-    kind = "Release" if LONG else ""  # the same places, in a third of the time
-    cmake(copied, place / "build", f"-DCMAKE_BUILD_TYPE={kind}", "-DCMAKE_C_COMPILER_LAUNCHER=", *LIBRARY_ALONE, **environment)
-    return place / "build"
-
-
 @pytest.fixture(scope="module")
 def alone(source, tmp_path_factory):
-    return alone_in(source, tmp_path_factory.mktemp("alone"), CXX="/nonexistent")
+    """The folder of a build of the library alone, of a copy of the source that lies there too, without a C++ compiler."""
+    place = tmp_path_factory.mktemp("alone") / "a/much/longer/one"
+    place.mkdir(parents=True)
+    copied = copy(source, place / "source")
+    options = ["-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_C_COMPILER_LAUNCHER=", *([] if LONG else UNOPTIMISED[:1])]
+    cmake(copied, place / "build", *options, *LIBRARY_ALONE, CXX="/nonexistent")
+    return place / "build"
 
 
 def test_the_library_alone_builds_and_installs_without_a_cpp_compiler(alone, tmp_path):
@@ -117,10 +122,10 @@ def test_the_library_alone_builds_and_installs_without_a_cpp_compiler(alone, tmp
     assert {path.name for path in tmp_path.iterdir()} == {"include", "lib", "share"}
 
 
-def test_two_builds_in_two_folders_are_the_same_bytes(source, alone, tmp_path):
-    """Neither the place of the source nor that of the build is in them."""
+def test_two_builds_in_two_folders_are_the_same_bytes(packaged, alone):
+    """Neither the place of the source nor that of the build is in them, nor which CMake it was and what else was built."""
     sums = []
-    for build in (alone, alone_in(source, tmp_path / "a/much/longer/one")):
+    for build in (packaged, alone):
         made = ["libquire.a", *(f"libquire{kind}.so" for kind in ("", "-malloc"))]
         sums.append({name: hashlib.sha256((build / name).read_bytes()).hexdigest() for name in made})
     assert sums[0] == sums[1]

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
 """test_packaged - what packaging/ holds is whole: recipes that their linters take; and, with QUIRE_TEST_LONG=1, .deb files that are built, installed in
-a bare Debian and used there, and a Conan package.
+a bare Debian and used there, by hand and by autopkgtest, and a Conan package.
 
 Not here: what `cmake --install` does (test_install.py).
 """
 
+import contextlib
 import json
 import os
 import re
@@ -201,28 +202,37 @@ def test_lintian_has_nothing_to_say(built):
     assert run("lintian", "--allow-root", "--fail-on", "error,warning", changes) == ""
 
 
-@pytest.fixture(scope="module")
-def machine(built, tmp_path_factory):
-    """A bare Debian with the packages in it, installed by dpkg, and their tests in /tests."""
+@contextlib.contextmanager
+def bare_debian(folder, include):
+    """A bare Debian in a folder, where apt finds packages as it does here."""
     if os.geteuid() != 0:
         pytest.skip("a machine needs root")
-    folder = tmp_path_factory.mktemp("debian") / "machine"
-    include = "gcc,libc6-dev,make,cmake,pkg-config,python3,libdw1,libunwind8"
     command = ["debootstrap", "--variant=minbase", f"--include={include}", fresh_machine.CODENAME, folder, *fresh_machine.package_source()]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
     if done.returncode != 0:
         pytest.skip(f"no machine can be made here: {done.stdout[-300:]}")
+    for name in fresh_machine.COPIED:
+        if os.path.exists(name):
+            shutil.copyfile(name, f"{folder}{name}")
     run("mount", "-t", "proc", "proc", folder / "proc")
     try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", folder / "proc"], check=True)
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def machine(built, tmp_path_factory):
+    """A bare Debian with the packages in it, installed by dpkg, and their tests in /tests."""
+    include = "gcc,libc6-dev,make,cmake,pkg-config,python3,libdw1,libunwind8"
+    with bare_debian(tmp_path_factory.mktemp("debian") / "machine", include) as folder:
         for name, path in built.items():
             if not name.endswith("-dbgsym"):
                 shutil.copy(path, folder / "tmp")
         shutil.copytree(TESTS, folder / "tests")
         run("chroot", folder, "sh", "-c", "dpkg -i /tmp/*.deb")
         yield folder
-    finally:
-        subprocess.run(["umount", "-l", folder / "proc"], check=True)
-        shutil.rmtree(folder)
 
 
 @LONG
@@ -232,6 +242,21 @@ def test_the_packages_own_tests_pass_in_a_bare_debian(machine, name):
     environment = {"PATH": fresh_machine.PATH, "HOME": "/root", "LC_ALL": "C.UTF-8"}
     said = run("chroot", machine, f"/tests/{name}", env=environment)
     assert {"build-by-pkg-config": "arena works", "build-by-cmake": "quire: heap:", "preload": "quire: heap:", "check": "served"}[name] in said
+
+
+@LONG
+@needs("autopkgtest", "debootstrap", *packages.NEEDED)
+def test_autopkgtest_installs_what_each_test_depends_on_and_runs_it(built, tmp_path):
+    """Debian's own runner, in a bare Debian: nothing but what debian/tests/control asks for is there."""
+    debs = [path for name, path in built.items() if not name.endswith("-dbgsym")]
+    (tree,) = (path for path in debs[0].parent.iterdir() if path.is_dir())
+    settings = [f"--env={name}={os.environ[name]}" for name in fresh_machine.SETTINGS if name in os.environ]
+    with bare_debian(tmp_path / "machine", "ca-certificates") as folder:
+        command = ["autopkgtest", "--no-built-binaries", "--apt-upgrade", *settings, *debs, f"{tree}/", f"--output-dir={tmp_path}/said", "--", "chroot", folder]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        said = (tmp_path / "said/summary").read_text()
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert re.findall(r"^(\S+) +PASS$", said, re.MULTILINE) == ["build-by-pkg-config", "build-by-cmake", "preload", "check"], said
 
 
 @LONG

@@ -2,9 +2,11 @@
 /* quire/quire.hpp with several threads: nodes that others free, caches that go back with their thread, words that all add to. */
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <list>
 #include <map>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -53,6 +55,35 @@ TEST(QuireHppThreads, nodes_of_all_threads_come_from_one_slab_and_go_back_with_t
         EXPECT_EQ(live_in(nodes_of::get()), part == 0 ? 20000u : 0u);
     }
     EXPECT_EQ(quire_slab_check(nodes_of::get()), nullptr);
+}
+
+TEST(QuireHppThreads, small_arrays_of_every_type_come_from_a_slab_of_their_size_and_go_back_with_the_thread)
+{
+    using arrays = quire::detail::array_home<Counted>;
+    auto live = [](std::size_t bytes) { return live_in(arrays::slab((bytes - 1) / 16)); };
+    std::vector<std::pair<long *, std::size_t>> kept;
+    std::thread([&kept] {
+        for (std::size_t count = 2; count <= 20; count++)
+            for (int i = 0; i < 100; i++) {
+                long *one = quire::slab_allocator<long, Counted>().allocate(count);
+                EXPECT_EQ(reinterpret_cast<std::uintptr_t>(one) % 16, 0u);
+                std::fill_n(one, count, static_cast<long>(count));
+                kept.emplace_back(one, count);
+            }
+        std::basic_string<char, std::char_traits<char>, quire::slab_allocator<char, Counted>> text(40, 'x'); /* 48 bytes, as six longs */
+    }).join();
+    EXPECT_EQ(live(16), 100u);
+    for (std::size_t bytes = 32; bytes <= 128; bytes += 16)
+        EXPECT_EQ(live(bytes), 200u) << bytes;
+    for (auto [one, count] : kept)
+        for (std::size_t i = 0; i < count; i++)
+            ASSERT_EQ(one[i], static_cast<long>(count));
+    std::thread([&kept] {
+        for (auto [one, count] : kept)
+            quire::slab_allocator<long, Counted>().deallocate(one, count);
+    }).join();
+    for (std::size_t bytes = 16; bytes <= 128; bytes += 16)
+        EXPECT_EQ(live(bytes), 0u) << bytes;
 }
 
 TEST(QuireHppThreads, threads_with_lists_of_their_own_and_a_shared_one_lose_nothing)

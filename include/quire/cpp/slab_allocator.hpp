@@ -5,6 +5,7 @@
  *     std::list<job, quire::slab_allocator<job>> jobs;        // the slab is that of std::_List_node<job>
  *
  *     container ---> this thread's cache of the type: up to 128 free nodes or 8 KiB, compiled into the container ---> the type's slab
+ *     string    ---> this thread's cache of the size: up to 61 free arrays                                        ---> the size's slab, to 128 bytes
  *
  * Who owns the slabs: the process.  A type's slab is made with its first node, serves all threads and all containers, and never ends, so that containers
  * may outlive main(); it costs one OS page, and pages without a node go back by themselves.  So all these allocators are equal: nodes may be spliced, merged
@@ -46,72 +47,67 @@ template <class T, class Group> constexpr std::size_t cache_nodes() noexcept
     return sizeof(T) < sizeof(std::uintptr_t) || fit < 2 ? 0 : fit < most ? fit : most;
 }
 
-/* The slab of a type of node, in a group. */
-template <class T, class Group> struct QUIRE_API node_slab {
-    static inline std::atomic<::quire_slab *> made{nullptr};
-
-    static ::quire_slab *get()
-    {
-        ::quire_slab *found = made.load(std::memory_order_acquire);
-        return __builtin_expect(found != nullptr, 1) ? found : make();
-    }
-
-    static void *take() { return must(::quire_slab_alloc(get()), "quire::slab_allocator"); }
-    static void give(void *p) noexcept { ::quire_slab_free(made.load(std::memory_order_acquire), p); }
-
-private:
-    [[gnu::cold, gnu::noinline]] static ::quire_slab *make()
-    {
-        slab_options options{};
-        options.name = Group::name;
-        ::quire_slab *mine = must(slab_for<T>(options), "quire::slab_allocator"), *first = nullptr;
-        if (made.compare_exchange_strong(first, mine, std::memory_order_acq_rel))
-            return mine;
-        ::quire_slab_destroy(mine);
-        return first;
-    }
-};
+/* The slab at `place`, made by `make` if there is none. */
+template <class Make> ::quire_slab *slab_at(std::atomic<::quire_slab *> &place, Make make)
+{
+    ::quire_slab *found = place.load(std::memory_order_acquire);
+    if (__builtin_expect(found != nullptr, 1))
+        return found;
+    ::quire_slab *mine = must(make(), "quire::slab_allocator");
+    if (place.compare_exchange_strong(found, mine, std::memory_order_acq_rel))
+        return mine;
+    ::quire_slab_destroy(mine);
+    return found;
+}
 
 /* What lies at the bottom of an empty cache, and on top of a closed one: never marked. */
 inline std::uintptr_t no_node = 0;
 
 /*
- * A thread's free nodes of one type.
+ * A thread's free elements of one slab, which Home::slab_of(cache) finds.
  *
  *     slots[0]     slots[1] ... slots[count]     slots[count + 1] ... slots[capacity]
- *     no_node      free nodes, the last on top   unused
+ *     no_node      free, the last on top         unused
  *
- * A free node carries a mark, its address's complement, in its first word; it is taken off when the node goes out.  An empty cache fails the same
+ * A free element carries a mark, its address's complement, in its first word; it is taken off when the element goes out.  An empty cache fails the same
  * comparison.  Closed (before the thread's first slow call, and in its last destructors): count == capacity and no_node on top, so that both
  * ways are slow.
  */
-template <class T, class Group> struct QUIRE_API node_cache {
-    static void *take()
+template <class Home> struct QUIRE_API free_cache {
+    static constexpr std::size_t capacity = Home::capacity;
+
+    constexpr free_cache() noexcept : count(capacity), state(NEW), slots{} { slots[0] = slots[capacity] = &no_node; }
+
+    void *take()
     {
-        node_cache &cache = self;
-        void *p = cache.slots[cache.count];
+        void *p = slots[count];
         if (__builtin_expect(word_of(p) != mark(p), 0))
-            return cache.take_slow(p);
-        cache.count--;
+            return take_slow(p);
+        count--;
         set_word(p, 0);
         return p;
     }
 
-    static void give(void *p) noexcept
+    void give(void *p) noexcept
     {
-        node_cache &cache = self;
-        if (__builtin_expect(cache.count == capacity, 0) || __builtin_expect(word_of(p) == mark(p), 0))
-            return cache.give_slow(p);
+        if (__builtin_expect(count == capacity, 0) || __builtin_expect(word_of(p) == mark(p), 0))
+            return give_slow(p);
         set_word(p, mark(p));
-        cache.slots[++cache.count] = p;
+        slots[++count] = p;
+    }
+
+    /* At the thread's end; from then on elements go straight to the slab. */
+    void close() noexcept
+    {
+        if (state == OPEN)
+            give_back(count);
+        state = CLOSED;
+        count = capacity;
+        slots[capacity] = &no_node;
     }
 
 private:
-    static constexpr std::size_t capacity = cache_nodes<T, Group>();
     enum state_of_cache { NEW, OPEN, CLOSED };
-    using slab_of = node_slab<T, Group>;
-
-    constexpr node_cache() noexcept : count(capacity), state(NEW), slots{} { slots[0] = slots[capacity] = &no_node; }
 
     static std::uintptr_t mark(const void *p) noexcept { return ~reinterpret_cast<std::uintptr_t>(p); }
     static std::uintptr_t word_of(const void *p) noexcept
@@ -121,29 +117,20 @@ private:
         return word;
     }
     static void set_word(void *p, std::uintptr_t word) noexcept { std::memcpy(p, &word, sizeof word); }
-
-    /* The thread's cache goes back with the thread; from then on its nodes go straight to the slab. */
-    struct at_thread_end {
-        ~at_thread_end() { self.close(); }
-    };
+    ::quire_slab *slab() const { return Home::slab_of(*this); }
 
     void open()
     {
+        struct at_thread_end {
+            ~at_thread_end() { Home::close(); }
+        };
         static thread_local at_thread_end end;
         static_cast<void>(end);
         state = OPEN;
         count = 0;
     }
 
-    void close() noexcept
-    {
-        give_back(count);
-        state = CLOSED;
-        count = capacity;
-        slots[capacity] = &no_node;
-    }
-
-    /* The `several` lowest nodes, which were free longest, to the slab. */
+    /* The `several` lowest, which were free longest, to the slab. */
     void give_back(std::size_t several) noexcept
     {
         for (std::size_t i = 1; i <= several; i++) {
@@ -152,7 +139,7 @@ private:
             set_word(slots[i], 0);
         }
         if (several != 0)
-            ::quire_slab_free_batch(slab_of::get(), slots + 1, several);
+            ::quire_slab_free_batch(slab(), slots + 1, several);
         count -= several;
         std::memmove(slots + 1, slots + 1 + several, count * sizeof *slots);
     }
@@ -164,8 +151,8 @@ private:
         if (state == NEW)
             open();
         if (state == CLOSED)
-            return slab_of::take();
-        count = ::quire_slab_alloc_batch(slab_of::get(), slots + 1, (capacity + 1) / 2);
+            return must(::quire_slab_alloc(slab()), "quire::slab_allocator");
+        count = ::quire_slab_alloc_batch(slab(), slots + 1, (capacity + 1) / 2);
         if (count == 0)
             raise(errno, "quire::slab_allocator");
         for (std::size_t i = 1; i < count; i++)
@@ -178,7 +165,7 @@ private:
         if (state == NEW)
             open();
         if (state == CLOSED)
-            return slab_of::give(p);
+            return ::quire_slab_free(slab(), p);
         /* It may look free by chance, once in 2^64. */
         for (std::size_t i = 1; i <= count && word_of(p) == mark(p); i++)
             if (slots[i] == p)
@@ -189,39 +176,116 @@ private:
         slots[++count] = p;
     }
 
-    /* To the slab the node lives: the first free is taken, the second stops the process with the slab's own line. */
-    [[noreturn, gnu::cold, gnu::noinline]] static void refuse_free(void *p) noexcept
+    /* To the slab the element lives: the first free is taken, the second stops the process with the slab's own line. */
+    [[noreturn, gnu::cold, gnu::noinline]] void refuse_free(void *p) const noexcept
     {
-        slab_of::give(p);
-        slab_of::give(p);
+        ::quire_slab_free(slab(), p);
+        ::quire_slab_free(slab(), p);
         std::abort();
     }
 
-    /* The same for a free node that was written to: the slab finds it when it is about to hand it out. */
-    [[noreturn, gnu::cold, gnu::noinline]] static void refuse_written(void *p) noexcept
+    /* The same for a free element that was written to: the slab finds it when it is about to hand it out. */
+    [[noreturn, gnu::cold, gnu::noinline]] void refuse_written(void *p) const noexcept
     {
         std::uintptr_t word = word_of(p);
         set_word(p, 0);
-        slab_of::give(p);
+        ::quire_slab_free(slab(), p);
         set_word(p, word);
-        static_cast<void>(::quire_slab_alloc(slab_of::get()));
+        static_cast<void>(::quire_slab_alloc(slab()));
         std::abort();
     }
 
     std::size_t count;
     state_of_cache state;
     void *slots[capacity + 1];
-
-    static thread_local node_cache self;
 };
 
-template <class T, class Group> inline thread_local node_cache<T, Group> node_cache<T, Group>::self{};
+/* A type of node, in a group: its slab, and each thread's cache of it. */
+template <class T, class Group> struct QUIRE_API node_home {
+    static constexpr std::size_t capacity = cache_nodes<T, Group>();
+    static constexpr bool is_cached = QUIRE_NODE_CACHE && capacity != 0;
+
+    static ::quire_slab *slab()
+    {
+        return slab_at(made, [] {
+            slab_options options{};
+            options.name = Group::name;
+            return slab_for<T>(options);
+        });
+    }
+    static ::quire_slab *slab_of(const free_cache<node_home> &) { return slab(); }
+    static void close() noexcept { cache.close(); }
+
+    static void *take()
+    {
+        if constexpr (is_cached)
+            return cache.take();
+        else
+            return must(::quire_slab_alloc(slab()), "quire::slab_allocator");
+    }
+    static void give(void *p) noexcept
+    {
+        if constexpr (is_cached)
+            cache.give(p);
+        else
+            ::quire_slab_free(slab(), p);
+    }
+
+private:
+    static inline std::atomic<::quire_slab *> made{nullptr};
+    static thread_local free_cache<node_home> cache;
+};
+template <class T, class Group> inline thread_local free_cache<node_home<T, Group>> node_home<T, Group>::cache{};
+
+/* Small arrays of a group, whatever is in them: a slab and a cache for each size, 16 to 128 bytes by 16. */
+template <class Group> struct QUIRE_API array_home {
+    static constexpr std::size_t bytes_max = 128, classes = bytes_max / align_bytes, capacity = 61; /* a cache has 512 bytes */
+    static constexpr bool is_cached = QUIRE_NODE_CACHE && cache_nodes<std::uintptr_t[bytes_max / sizeof(std::uintptr_t)], Group>() != 0;
+
+    static ::quire_slab *slab(std::size_t index)
+    {
+        return slab_at(made[index], [index] {
+            slab_options options{};
+            options.name = Group::name;
+            return ::quire_slab_create((index + 1) * align_bytes, &options);
+        });
+    }
+    static ::quire_slab *slab_of(const free_cache<array_home> &one) { return slab(static_cast<std::size_t>(&one - caches)); }
+    static void close() noexcept
+    {
+        for (free_cache<array_home> &each : caches)
+            each.close();
+    }
+
+    static void *take(std::size_t bytes)
+    {
+        if constexpr (is_cached)
+            return caches[index_of(bytes)].take();
+        else
+            return must(::quire_slab_alloc(slab(index_of(bytes))), "quire::slab_allocator");
+    }
+    static void give(void *p, std::size_t bytes) noexcept
+    {
+        if constexpr (is_cached)
+            caches[index_of(bytes)].give(p);
+        else
+            ::quire_slab_free(slab(index_of(bytes)), p);
+    }
+
+private:
+    static constexpr std::size_t index_of(std::size_t bytes) noexcept { return (bytes - 1) / align_bytes; }
+
+    static inline std::atomic<::quire_slab *> made[classes]{};
+    static thread_local free_cache<array_home> caches[classes];
+};
+template <class Group> inline thread_local free_cache<array_home<Group>> array_home<Group>::caches[classes]{};
 
 } // namespace detail
 
 /*
- * For list, map, set, unordered_map and what else has nodes: single objects are elements of the type's slab, arrays (a table of buckets, a vector) blocks
- * of the process's heap.  `Group`: containers of another group have slabs, statistics and a name of their own; see `nodes`.
+ * For list, map, set, unordered_map and what else has nodes, and for strings: single objects are elements of the type's slab, arrays of up to 128 bytes of
+ * a slab of their size, larger ones (a table of buckets, a vector) blocks of the process's heap.  `Group`: containers of another group have slabs,
+ * statistics and a name of their own; see `nodes`.
  * All modules of a process must see one libquire, and the allocator's code with default visibility: else each has a slab of its own.
  */
 template <class T, class Group = nodes> class slab_allocator {
@@ -235,34 +299,33 @@ public:
 
     [[nodiscard]] T *allocate(std::size_t count)
     {
-        if (__builtin_expect(count == 1, 1))
-            return static_cast<T *>(one());
-        return static_cast<T *>(detail::heap_must_take(::quire_heap_default(), detail::bytes_of<T>(count), alignof(T)));
+        if (is_node(count))
+            return static_cast<T *>(node::take());
+        std::size_t bytes = detail::bytes_of<T>(count);
+        if (is_small(bytes))
+            return static_cast<T *>(arrays::take(bytes));
+        return static_cast<T *>(detail::heap_must_take(::quire_heap_default(), bytes, alignof(T)));
     }
     void deallocate(T *p, std::size_t count) noexcept
     {
-        if (__builtin_expect(count != 1, 0))
-            ::quire_heap_free(::quire_heap_default(), p);
-        else if constexpr (is_cached())
-            detail::node_cache<T, Group>::give(p);
+        if (is_node(count))
+            node::give(p);
+        else if (is_small(count * sizeof(T)))
+            arrays::give(p, count * sizeof(T));
         else
-            detail::node_slab<T, Group>::give(p);
+            ::quire_heap_free(::quire_heap_default(), p);
     }
     /* The slab that single objects come from, for statistics, a walk, a trim; it is not the caller's to destroy. */
-    static ::quire_slab *get() { return detail::node_slab<T, Group>::get(); }
+    static ::quire_slab *get() { return node::slab(); }
 
     template <class U> friend bool operator==(const slab_allocator &, const slab_allocator<U, Group> &) noexcept { return true; }
     template <class U> friend bool operator!=(const slab_allocator &, const slab_allocator<U, Group> &) noexcept { return false; }
 
 private:
-    static constexpr bool is_cached() noexcept { return QUIRE_NODE_CACHE && detail::cache_nodes<T, Group>() != 0; }
-    static void *one()
-    {
-        if constexpr (is_cached())
-            return detail::node_cache<T, Group>::take();
-        else
-            return detail::node_slab<T, Group>::take();
-    }
+    using node = detail::node_home<T, Group>;
+    using arrays = detail::array_home<Group>;
+    static bool is_node(std::size_t count) noexcept { return __builtin_expect(count == 1, sizeof(T) >= sizeof(std::uintptr_t)); }
+    static bool is_small(std::size_t bytes) noexcept { return alignof(T) <= detail::align_bytes && bytes - 1 < arrays::bytes_max; }
 };
 
 /*
