@@ -38,6 +38,7 @@
 #include <quire/heap.h>
 
 #include "base/bias.h"
+#include "base/list.h"
 #include "heap/heap_size.h"
 #include "pages/page_look.h"
 #include "pages/pagemap.h"
@@ -105,6 +106,8 @@ struct CACHE_ALIGNED heap_page {
     struct heap_chunk *chunk;
     uint64_t free[]; /* a bit for each slot; of a secure heap as many again: freed, but not to be handed out yet */
 };
+
+LIST_OF(heap_pages, struct heap_page, next, prev);
 
 /* The slots of one size. */
 struct CACHE_ALIGNED heap_bin {

@@ -112,11 +112,7 @@ static bool guards_set(struct heap_page *page, bool on)
 static void enlist(struct quire_heap *heap, struct heap_page *page)
 {
     lock_take(&heap->lock);
-    page->prev = NULL;
-    page->next = heap->large;
-    if (heap->large)
-        heap->large->prev = page;
-    heap->large = page;
+    heap_pages_push(&heap->large, page);
     heap_state_set(page, HEAP_LARGE);
     lock_drop(&heap->lock);
 }
@@ -133,12 +129,7 @@ static bool delist(struct quire_heap *heap, struct heap_page *page, const void *
             heap->left_bytes += heap_large_held(page);
         }
         heap_state_set(page, HEAP_FULL); /* no longer on the list, and not unused yet */
-        if (page->prev)
-            page->prev->next = page->next;
-        else
-            heap->large = page->next;
-        if (page->next)
-            page->next->prev = page->prev;
+        heap_pages_remove(&heap->large, page);
         heap->gone[heap->gone_next++ % HEAP_GONE] = (uintptr_t)p;
     }
     lock_drop(&heap->lock);

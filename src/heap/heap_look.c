@@ -301,11 +301,11 @@ static int check_page(struct heap_page *page, void *arg)
 static bool bin_is_sound(const struct heap_local *local, unsigned class)
 {
     const struct heap_bin *bin = &local->bin[class];
-    const struct heap_page *page = bin->page, *prev = NULL;
+    const struct heap_page *page = bin->page;
     if (page && (page->state != HEAP_CURRENT || heap_owner(page) != local || page->class != class))
         return false;
-    for (page = bin->partial; page; prev = page, page = page->next)
-        if (page->state != HEAP_PARTIAL || heap_owner(page) != local || page->class != class || page->prev != prev)
+    for (page = bin->partial; page; page = page->next)
+        if (page->state != HEAP_PARTIAL || heap_owner(page) != local || page->class != class || !heap_pages_is_linked(bin->partial, page))
             return false;
     return true;
 }
@@ -325,10 +325,9 @@ static bool locals_are_sound(struct quire_heap *heap)
 static bool larges_are_sound(struct quire_heap *heap)
 {
     bool sound = true;
-    const struct heap_page *prev = NULL;
     lock_take(&heap->lock);
-    for (const struct heap_page *page = heap->large; page && sound; prev = page, page = page->next)
-        sound = page->prev == prev && page->state == HEAP_LARGE && heap_page_find(heap_large_start(page)) == page;
+    for (const struct heap_page *page = heap->large; page && sound; page = page->next)
+        sound = heap_pages_is_linked(heap->large, page) && page->state == HEAP_LARGE && heap_page_find(heap_large_start(page)) == page;
     lock_drop(&heap->lock);
     return sound;
 }

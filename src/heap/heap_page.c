@@ -35,27 +35,15 @@ uint32_t heap_page_live(const struct heap_page *page)
 
 void heap_page_enter(struct heap_local *local, struct heap_page *page, unsigned state)
 {
-    struct heap_bin *bin = &local->bin[page->class];
     heap_state_set(page, state);
-    if (state != HEAP_PARTIAL)
-        return;
-    page->prev = NULL;
-    page->next = bin->partial;
-    if (bin->partial)
-        bin->partial->prev = page;
-    bin->partial = page;
+    if (state == HEAP_PARTIAL)
+        heap_pages_push(&local->bin[page->class].partial, page);
 }
 
 void heap_page_leave(struct heap_local *local, struct heap_page *page)
 {
-    if (page->state != HEAP_PARTIAL)
-        return;
-    if (page->prev)
-        page->prev->next = page->next;
-    else
-        local->bin[page->class].partial = page->next;
-    if (page->next)
-        page->next->prev = page->prev;
+    if (page->state == HEAP_PARTIAL)
+        heap_pages_remove(&local->bin[page->class].partial, page);
 }
 
 /* ---- coming and going ---- */

@@ -279,15 +279,6 @@ static bool is_torn(const struct heap_page *page)
     return owner_object(pagemap_find(start)) != page || (heap_is_large(page) && page->state != HEAP_LARGE);
 }
 
-static void large_repair(struct quire_heap *heap, struct heap_page *page)
-{
-    page->prev = NULL;
-    page->next = heap->large;
-    if (heap->large)
-        heap->large->prev = page;
-    heap->large = page;
-}
-
 static void page_repair(struct quire_heap *heap, struct heap_page *page)
 {
     if (is_torn(page)) {
@@ -296,7 +287,7 @@ static void page_repair(struct quire_heap *heap, struct heap_page *page)
     }
     size_add_relaxed(&heap->mapped_bytes, page->state == HEAP_LARGE ? heap_large_held(page) : page->span.bytes);
     if (page->state == HEAP_LARGE) {
-        large_repair(heap, page);
+        heap_pages_push(&heap->large, page);
         return;
     }
     struct heap_local *owner = heap_owner(page);

@@ -21,12 +21,7 @@
 
 static void enter_list(struct percpu_local *local, struct percpu_chunk *chunk)
 {
-    struct percpu_chunk **head = &local->list[chunk->grain][chunk->class];
-    chunk->prev = *head ? (*head)->prev : chunk;
-    chunk->next = *head;
-    if (*head)
-        (*head)->prev = chunk;
-    *head = chunk;
+    percpu_chunks_push(&local->list[chunk->grain][chunk->class], chunk);
     bits_set_one(local->filled[chunk->grain], chunk->class);
 }
 
@@ -42,9 +37,9 @@ static void objects_follow(struct percpu_local *local, struct percpu_chunk *chun
     for (size_t i = 0; i < percpu_pages_of(chunk->pool); i++) {
         struct percpu_page *page = percpu_page_of(chunk, i);
         if (page->words && page->filled && change > 0)
-            percpu_page_enter(local, page);
+            percpu_pages_push(&local->partial[page->words], page);
         else if (page->words && page->filled)
-            percpu_page_leave(local, page);
+            percpu_pages_remove(&local->partial[page->words], page);
     }
 }
 
@@ -63,13 +58,8 @@ void percpu_chunk_link(struct percpu_local *local, struct percpu_chunk *chunk)
 
 static void leave_list(struct percpu_local *local, struct percpu_chunk *chunk)
 {
-    struct percpu_chunk **head = &local->list[chunk->grain][chunk->class], *follower = chunk->next ? chunk->next : *head;
-    follower->prev = chunk->prev; /* of the last one's: the first */
-    if (*head == chunk)
-        *head = chunk->next;
-    else
-        chunk->prev->next = chunk->next;
-    if (!*head)
+    percpu_chunks_remove(&local->list[chunk->grain][chunk->class], chunk);
+    if (!local->list[chunk->grain][chunk->class])
         bits_clear_one(local->filled[chunk->grain], chunk->class);
 }
 
@@ -121,7 +111,7 @@ void percpu_chunks_move(struct percpu_local *from, struct percpu_local *to)
 
 /* ---- life ---- */
 
-/* One store puts it on the list, and one takes it off.  Whoever finds it in the page map under this lock finds it whole. */
+/* Whoever finds it in the page map under this lock finds it whole. */
 static bool all_enter(struct quire_percpu *pool, struct percpu_chunk *chunk)
 {
     lock_take(&pool->lock);
@@ -129,12 +119,7 @@ static bool all_enter(struct quire_percpu *pool, struct percpu_chunk *chunk)
         lock_drop(&pool->lock);
         return false;
     }
-    chunk->all_prev = NULL;
-    chunk->all_next = pool->all;
-    if (pool->all)
-        pool->all->all_prev = chunk;
-    atomic_fence_signal();
-    pool->all = chunk;
+    percpu_all_push(&pool->all, chunk);
     lock_drop(&pool->lock);
     return true;
 }
@@ -142,12 +127,7 @@ static bool all_enter(struct quire_percpu *pool, struct percpu_chunk *chunk)
 static void all_leave(struct quire_percpu *pool, struct percpu_chunk *chunk)
 {
     lock_take(&pool->lock);
-    if (chunk->all_prev)
-        chunk->all_prev->all_next = chunk->all_next;
-    else
-        pool->all = chunk->all_next;
-    if (chunk->all_next)
-        chunk->all_next->all_prev = chunk->all_prev;
+    percpu_all_remove(&pool->all, chunk);
     pagemap_clear(chunk->base, os_page_bytes());
     lock_drop(&pool->lock);
 }

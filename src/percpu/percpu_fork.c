@@ -86,10 +86,9 @@ static void pool_rebuild(struct quire_percpu *pool)
         mapped += local->span.bytes;
         meta += local->span.bytes;
     }
-    struct percpu_chunk *prev = NULL;
-    for (struct percpu_chunk *chunk = pool->all; chunk; prev = chunk, chunk = chunk->all_next) {
+    percpu_all_mend(pool->all);
+    for (struct percpu_chunk *chunk = pool->all; chunk; chunk = chunk->all_next) {
         struct percpu_local *owner = percpu_owner(chunk);
-        chunk->all_prev = prev;
         chunk_repair(chunk);
         percpu_chunk_link(owner ? owner : &pool->home, chunk);
         mapped += chunk->span.bytes + chunk->meta.bytes;

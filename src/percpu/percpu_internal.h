@@ -32,6 +32,7 @@
 #include "base/bias.h"
 #include "base/bitmap.h"
 #include "base/bits.h"
+#include "base/list.h"
 #include "pages/page_look.h"
 #include "pages/pagemap.h"
 #include "percpu/percpu_policy.h"
@@ -77,7 +78,7 @@ struct percpu_chunk {
     /* under the pool's lock: can be walked forwards at any moment, also by the child of a fork */
     struct percpu_chunk *all_next, *all_prev;
     /* the owner's */
-    struct percpu_chunk *next, *prev; /* of its list; the first one's prev is the last */
+    struct percpu_chunk *next, *prev; /* of its list */
     uint32_t class;
     uint32_t edge_log2; /* of all runs since the chunk was empty, in bytes: an alignment up to it needs no search of its own */
     uint32_t objects;
@@ -86,6 +87,9 @@ struct percpu_chunk {
     /* any thread */
     atomic_u32 any_written; /* is any bit of `written` set? */
 };
+
+LIST_OF(percpu_chunks, struct percpu_chunk, next, prev);
+LIST_OF(percpu_all, struct percpu_chunk, all_next, all_prev);
 
 struct percpu_local {
     struct bias bias;

@@ -218,7 +218,7 @@ static const char *check_pages(const struct percpu_local *local, const struct pe
         }
         if (free_slots + page->used != page->slots)
             return "percpu G1";
-        if (page->used == 0 || (page->filled && !page->prev && local->partial[page->words] != page))
+        if (page->used == 0 || (page->filled && !percpu_pages_is_linked(local->partial[page->words], page)))
             return "percpu G2";
     }
     return free_pages == chunk->free_page_count && chunk->class == percpu_class_floor(free_pages) ? NULL : "percpu G2";

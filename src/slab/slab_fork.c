@@ -30,7 +30,7 @@ static void page_repair(struct slab_page *page)
     page->state = PAGE_FULL;
     if (page->free_count == page->slot_count && !page->home) { /* kept, whatever the slab's flags are: nothing is given back here */
         page->state = PAGE_EMPTY;
-        slab_list_push(&slab->empty, page);
+        slab_pages_push(&slab->empty, page);
         slab->empties++;
     } else if (page->free_count != 0) {
         slab_page_link(page);
@@ -54,7 +54,7 @@ void slab_repair(struct quire_slab *slab)
     slab_headers_after_fork(slab);
     for (unsigned lane = 0; lane < SLAB_LANES; lane++)
         slab->lane[lane] = (struct slab_lane){.filled = 0};
-    slab->empty = (struct slab_list){NULL, NULL};
+    slab->empty = NULL;
     slab->empties = slab->empties_low = slab->pages = slab->keep = slab->returned = slab->depot_count = 0;
     slab->held_bytes = slab->slots = slab->free_slots = 0;
     slab->depot = NULL;

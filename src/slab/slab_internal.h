@@ -17,6 +17,7 @@
 #include "base/atomic.h"
 #include "base/bits.h"
 #include "base/compiler.h"
+#include "base/list.h"
 #include "base/lock.h"
 #include "pages/page_look.h"
 #include "pages/pagemap.h"
@@ -72,9 +73,8 @@ struct CACHE_ALIGNED slab_page {
     uint64_t free[];
 };
 
-struct slab_list {
-    struct slab_page *first, *last;
-};
+LIST_OF(slab_pages, struct slab_page, next, prev);
+LIST_OF(slab_all, struct slab_page, all_next, all_prev);
 
 /*
  * A slab's own way from an address to its page, shorter than the page map: direct-mapped by OS pages of 4 KiB.  What it has no room for, or lost to
@@ -90,7 +90,7 @@ enum { SLAB_TABLE_SHIFT = 12, SLAB_TABLE_LEAST = 32 };
 struct slab_lane {
     struct slab_page *current;             /* NULL, or on no list: single slots come from it until it is full */
     uint32_t filled;                       /* buckets that are not empty */
-    struct slab_list bucket[SLAB_BUCKETS]; /* without the defragmenter all in the first */
+    struct slab_page *bucket[SLAB_BUCKETS]; /* without the defragmenter all in the first */
 };
 
 /* ---- threads and slabs ---- */
@@ -143,7 +143,7 @@ struct CACHE_ALIGNED quire_slab {
     size_t swing;    /* how many slots are freed and then allocated, all threads together, as far as the pages see it */
     struct slab_lane lane[SLAB_LANES];
     struct slab_page *all;
-    struct slab_list empty; /* newest first */
+    struct slab_page *empty; /* newest first */
     uint32_t empties, empties_low; /* low: the least since the last tick */
     uint32_t keep;     /* how many to keep: so many were given back and then missed */
     uint32_t returned; /* given back at once since the last tick, and not missed yet */
@@ -258,7 +258,6 @@ void slab_page_put(struct slab_page *page, size_t slot);
 void slab_page_publish(struct slab_page *page);
 size_t slab_empties_give(struct quire_slab *slab, uint32_t count, bool cold);
 void slab_pages_destroy(struct quire_slab *slab);
-void slab_list_push(struct slab_list *list, struct slab_page *page);
 
 /* ---- slab_table.c: under slab->lock ---- */
 

@@ -223,15 +223,14 @@ static const char *listing_check(const struct slab_page *page)
     static const char wrong[] = "slab P5 a page is on the list of its state";
     const struct quire_slab *slab = page->slab;
     const struct slab_lane *lane = &slab->lane[page->lane];
-    const struct slab_list *list = page->state == PAGE_EMPTY ? &slab->empty : &lane->bucket[page->bucket];
+    const struct slab_page *first = page->state == PAGE_EMPTY ? slab->empty : lane->bucket[page->bucket];
     if (page->state == PAGE_FULL || page->state == PAGE_HELD)
         return NULL;
     if (page->state == PAGE_PARTIAL && (lane->filled >> page->bucket & 1) == 0)
         return wrong;
     if (page->state == PAGE_PARTIAL && slab->filed_by_fullness && slab_bucket(slab_used(page), page->slot_count) > page->bucket)
         return wrong;
-    bool linked = (page->prev ? page->prev->next == page : list->first == page) && (page->next ? page->next->prev == page : list->last == page);
-    return linked ? NULL : wrong;
+    return first && slab_pages_is_linked(first, page) ? NULL : wrong;
 }
 
 static const char *page_check(const struct slab_page *page)

@@ -134,7 +134,7 @@ TEST_F(SlabCheck, sees_a_page_on_no_list)
 {
     struct slab_page *page = page_in(PAGE_EMPTY);
     {
-        Changed<slab_page *> gone(raw->empty.first, page->next);
+        Changed<slab_page *> gone(raw->empty, page->next);
         EXPECT_EQ(verdict(), "slab P5");
     }
     Changed<uint32_t> none(raw->lane[LANE_ORDINARY].filled, 0);
