@@ -16,7 +16,6 @@
 #include "heap/heap_secure.h"
 #include "heap/heap_walk.h"
 #include "os/os.h"
-#include "os/os_probe.h"
 #include "os/sanitize.h"
 #include "pages/region.h"
 #include "pages/source_verify.h"
@@ -67,31 +66,6 @@ void heap_local_init(struct heap_local *local, struct quire_heap *heap)
     heap_bins_clear(local);
 }
 
-/* ---- memory ---- */
-
-bool heap_charge(struct quire_heap *heap, size_t bytes)
-{
-    size_t mapped = size_load_relaxed(&heap->mapped_bytes), room = heap->limit_bytes ? heap->limit_bytes : SIZE_MAX;
-    do
-        if (bytes > room || mapped > room - bytes) {
-            PROBE3(limit_reached, (uintptr_t)heap, bytes, room);
-            return false;
-        }
-    while (!size_cas_relaxed(&heap->mapped_bytes, &mapped, mapped + bytes));
-    return true;
-}
-
-/* What was charged for has been had. */
-void heap_charged(struct quire_heap *heap)
-{
-    size_max_relaxed(&heap->peak_bytes, size_load_relaxed(&heap->mapped_bytes));
-}
-
-void heap_discharge(struct quire_heap *heap, size_t bytes)
-{
-    size_sub_relaxed(&heap->mapped_bytes, bytes);
-}
-
 /* Whoever adds up must know whether the sums held still: what threads do that have no local of this heap is seen only here. */
 void heap_change_begin(struct quire_heap *heap)
 {
@@ -128,7 +102,7 @@ static bool is_scattered(const struct quire_heap *heap)
 static void heap_init(struct quire_heap *heap, const struct quire_heap_opts *opts)
 {
     heap->flags = (uint32_t)opts->flags & ~(uint32_t)HEAP_SAMPLES;
-    heap->limit_bytes = opts->limit_bytes;
+    heap->account.limit_bytes = opts->limit_bytes;
     heap->source = opts->source ? opts->source : quire_source_default();
     heap->own_memory = heap->source == quire_source_default() || heap->source == quire_source_anon();
     heap->is_watched = sanitize_watched();
@@ -208,9 +182,7 @@ struct quire_heap *quire_heap_create(const struct quire_heap_opts *from)
         memset(heap, 0, bytes);
     heap_init(heap, &opts);
     heap->span = span;
-    size_store_relaxed(&heap->mapped_bytes, bytes);
-    size_store_relaxed(&heap->meta_bytes, bytes);
-    size_store_relaxed(&heap->peak_bytes, bytes);
+    account_set(&heap->account, bytes);
     lock_take(&heaps.lock);
     heap->serial = ++heaps.serial;
     heap->next = heap_of_process.next;

@@ -37,6 +37,7 @@
 
 #include <quire/heap.h>
 
+#include "base/account.h"
 #include "base/bias.h"
 #include "base/list.h"
 #include "heap/heap_size.h"
@@ -176,13 +177,12 @@ struct quire_heap {
     bool is_watched; /* by a sanitizer */
     bool samples;    /* some blocks are made as a secure heap's */
     uint32_t tail_bytes; /* of every small block, not the user's: the canary, or a sanitizer's; 0: there is a short way */
-    size_t limit_bytes;
     struct quire_source *source;
     struct quire_span span; /* of this struct; the default heap has none */
     char name[HEAP_NAME_BYTES];
     struct quire_heap *next; /* all heaps */
     /* any thread */
-    CACHE_ALIGNED atomic_size mapped_bytes, meta_bytes, peak_bytes;
+    CACHE_ALIGNED struct account account;
     atomic_size alone_bytes; /* the largest block that was mapped alone and freed, up to a bound: so large ones come and go */
     atomic_size copies, ends; /* since then, of blocks that could be: grown by a copy; freed, by that or by the caller */
     atomic_addr locals, sample; /* sample: the local of sampled blocks */
@@ -293,9 +293,6 @@ void heap_bins_clear(struct heap_local *local); /* no page, no magazine */
 void heap_bins_reach(struct heap_local *local, unsigned class); /* the class's bin is ready */
 void heap_local_init(struct heap_local *local, struct quire_heap *heap);
 struct heap_local *heap_local_make(struct quire_heap *heap); /* on no list; NULL: there is no memory */
-bool heap_charge(struct quire_heap *heap, size_t bytes);
-void heap_charged(struct quire_heap *heap);
-void heap_discharge(struct quire_heap *heap, size_t bytes);
 void heap_change_begin(struct quire_heap *heap);
 void heap_change_end(struct quire_heap *heap);
 /* Stops the process; lets go of what this thread holds first. */

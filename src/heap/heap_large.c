@@ -191,7 +191,7 @@ static void *large_try(struct quire_heap *heap, size_t bytes, size_t align_bytes
     size_t os_page = os_page_bytes(), guard = guard_wanted(heap, align_bytes), all = all_bytes(bytes, guard), usable = all - 2 * guard;
     bool alone = is_to_be_sealed(heap);
     size_t held = alone ? usable : all;
-    if (all == 0 || align_bytes > PTRDIFF_MAX || !heap_charge(heap, held))
+    if (all == 0 || align_bytes > PTRDIFF_MAX || !account_charge(&heap->account, held, heap))
         return NULL;
     struct quire_span span = {.bytes = all};
     struct heap_page *page = heap_header_new(heap, 0);
@@ -207,10 +207,10 @@ static void *large_try(struct quire_heap *heap, size_t bytes, size_t align_bytes
     if (error) {
         if (page)
             heap_header_delete(heap, page);
-        heap_discharge(heap, held);
+        account_discharge(&heap->account, held);
         return NULL;
     }
-    heap_charged(heap);
+    account_charged(&heap->account);
     *is_zero = (span.flags & QUIRE_SPAN_ZERO) != 0;
     return heap_large_start(page);
 }
@@ -260,9 +260,9 @@ void heap_large_leave(struct quire_heap *heap, struct heap_page *page)
     heap_header_delete(heap, page);
     if (usable) {
         memory_give(heap, &span, alone);
-        heap_discharge(heap, held);
+        account_discharge(&heap->account, held);
     } else {
-        size_add_relaxed(&heap->meta_bytes, span.bytes); /* nobody could touch the guards: lost, and counted */
+        size_add_relaxed(&heap->account.meta_bytes, span.bytes); /* nobody could touch the guards: lost, and counted */
     }
 }
 
@@ -339,17 +339,17 @@ static void *remap(struct quire_heap *heap, struct heap_page *page, size_t bytes
 {
     size_t old_bytes = page->span.bytes;
     void *start = page->span.start;
-    if (bytes > old_bytes && !heap_charge(heap, bytes - old_bytes))
+    if (bytes > old_bytes && !account_charge(&heap->account, bytes - old_bytes, heap))
         return NULL;
     if (os_remap(start, old_bytes, bytes, NULL) != 0)
         start = bytes > old_bytes ? move_alone(page, bytes) : NULL;
     if (!start && bytes > old_bytes)
-        heap_discharge(heap, bytes - old_bytes);
+        account_discharge(&heap->account, bytes - old_bytes);
     if (!start)
         return NULL;
-    heap_charged(heap);
+    account_charged(&heap->account);
     if (bytes < old_bytes)
-        heap_discharge(heap, old_bytes - bytes);
+        account_discharge(&heap->account, old_bytes - bytes);
     return moved(heap, page, start, bytes);
 }
 
@@ -358,21 +358,21 @@ static void *to_alone(struct quire_heap *heap, struct heap_page *page, size_t by
 {
     struct quire_span old = page->span;
     void *start;
-    if (!heap_charge(heap, bytes))
+    if (!account_charge(&heap->account, bytes, heap))
         return NULL;
     int error = os_map(bytes, os_page_bytes(), &start);
     if (error == 0 && (error = pagemap_set(start, os_page_bytes(), owner_make(page, OWNER_HEAP))) != 0)
         (void)os_unmap(start, bytes);
     if (error) {
-        heap_discharge(heap, bytes);
+        account_discharge(&heap->account, bytes);
         return NULL;
     }
-    heap_charged(heap);
+    account_charged(&heap->account);
     memcpy(start, old.start, old.bytes < bytes ? old.bytes : bytes);
     pagemap_clear(old.start, os_page_bytes());
     moved(heap, page, start, bytes);
     heap->source->verbs->give(heap->source, &old);
-    heap_discharge(heap, old.bytes);
+    account_discharge(&heap->account, old.bytes);
     return start;
 }
 
@@ -433,16 +433,16 @@ static void *sealed_resize(struct quire_heap *heap, struct heap_page *page, size
     if (usable < had) {
         if (os_seal(start + usable, had - usable) != 0)
             return NULL;
-        heap_discharge(heap, had - usable);
+        account_discharge(&heap->account, had - usable);
     } else if (usable > had) {
-        if (!heap_charge(heap, usable - had))
+        if (!account_charge(&heap->account, usable - had, heap))
             return NULL;
         bool fits = usable <= (size_t)(end - start);
         if (fits ? os_commit(start + had, usable - had) != 0 : (start = sealed_move(heap, page, had, usable)) == NULL) {
-            heap_discharge(heap, usable - had);
+            account_discharge(&heap->account, usable - had);
             return NULL;
         }
-        heap_charged(heap);
+        account_charged(&heap->account);
     }
     return start;
 }

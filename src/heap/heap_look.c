@@ -238,10 +238,10 @@ void heap_stats_locked(struct quire_heap *heap, struct quire_heap_stats *out)
     out->pages = sums.pages;
     out->live_bytes = sums.live_bytes + out->large_bytes;
     out->live_blocks = sums.live_blocks + out->large_blocks;
-    out->meta_bytes = size_load_relaxed(&heap->meta_bytes);
+    out->meta_bytes = size_load_relaxed(&heap->account.meta_bytes);
     out->mapped_bytes = out->live_bytes + out->free_bytes + out->meta_bytes;
-    out->peak_bytes = size_load_relaxed(&heap->peak_bytes);
-    out->limit_bytes = heap->limit_bytes;
+    out->peak_bytes = size_load_relaxed(&heap->account.peak_bytes);
+    out->limit_bytes = heap->account.limit_bytes;
 }
 
 void quire_heap_stats(const struct quire_heap *heap, struct quire_heap_stats *out)
@@ -357,9 +357,9 @@ const char *quire_heap_check(struct quire_heap *heap)
     if (!broken && !larges && u32_load_seq_cst(&heap->changing) == 0 && u32_load_seq_cst(&heap->changes) == changes)
         broken = "heap L1";
     heap_stats_locked(heap, &stats);
-    size_t mapped = size_load_relaxed(&heap->mapped_bytes);
+    size_t mapped = size_load_relaxed(&heap->account.mapped_bytes);
     alone = alone && is_alone(heap) && u32_load_seq_cst(&heap->changes) == changes;
-    if (!broken && ((alone && stats.mapped_bytes != mapped) || (heap->limit_bytes && mapped > heap->limit_bytes)))
+    if (!broken && ((alone && stats.mapped_bytes != mapped) || !account_has_room(&heap->account, 0)))
         broken = "heap P5";
     heap_list_unlock();
     heap_thread_outside();

@@ -53,21 +53,21 @@ void heap_meta_unmap(bool is_secure, const struct quire_span *span)
 
 bool heap_meta_take(struct quire_heap *heap, size_t bytes, struct quire_span *span)
 {
-    if (!heap_charge(heap, bytes))
+    if (!account_charge(&heap->account, bytes, heap))
         return false;
     if (heap_meta_map(heap_is_secure(heap), bytes, span) != 0) {
-        heap_discharge(heap, bytes);
+        account_discharge(&heap->account, bytes);
         return false;
     }
-    heap_charged(heap);
-    size_add_relaxed(&heap->meta_bytes, bytes);
+    account_charged(&heap->account);
+    size_add_relaxed(&heap->account.meta_bytes, bytes);
     return true;
 }
 
 void heap_meta_give(struct quire_heap *heap, const struct quire_span *span)
 {
-    size_sub_relaxed(&heap->meta_bytes, span->bytes);
-    heap_discharge(heap, span->bytes);
+    size_sub_relaxed(&heap->account.meta_bytes, span->bytes);
+    account_discharge(&heap->account, span->bytes);
     heap_meta_unmap(heap_is_secure(heap), span);
 }
 

@@ -78,13 +78,13 @@ static size_t page_bytes(unsigned class, size_t slot_bytes)
 /* Blocks of no bytes lie where nobody can touch them; where the system does not do that, they are as others are. */
 static bool memory_take(struct quire_heap *heap, unsigned class, size_t bytes, struct quire_span *span)
 {
-    if (!heap_charge(heap, bytes))
+    if (!account_charge(&heap->account, bytes, heap))
         return false;
     if (heap->source->verbs->take(heap->source, bytes, os_page_bytes(), span) != 0) {
-        heap_discharge(heap, bytes);
+        account_discharge(&heap->account, bytes);
         return false;
     }
-    heap_charged(heap);
+    account_charged(&heap->account);
     if (class == HEAP_ZERO)
         (void)os_guard(span->start, bytes, true);
     return true;
@@ -93,10 +93,10 @@ static bool memory_take(struct quire_heap *heap, unsigned class, size_t bytes, s
 static void memory_give(struct quire_heap *heap, unsigned class, const struct quire_span *span)
 {
     if (class == HEAP_ZERO && os_guard(span->start, span->bytes, false) != 0) {
-        size_add_relaxed(&heap->meta_bytes, span->bytes); /* nobody could touch it: lost, and counted */
+        size_add_relaxed(&heap->account.meta_bytes, span->bytes); /* nobody could touch it: lost, and counted */
         return;
     }
-    heap_discharge(heap, span->bytes);
+    account_discharge(&heap->account, span->bytes);
     heap->source->verbs->give(heap->source, span);
 }
 
@@ -347,7 +347,7 @@ void heap_local_settle(struct heap_local *local)
 
 size_t heap_local_trim(struct heap_local *local)
 {
-    size_t before = size_load_relaxed(&local->heap->mapped_bytes);
+    size_t before = size_load_relaxed(&local->heap->account.mapped_bytes);
     for (unsigned c = 0; c < HEAP_BINS; c++) {
         struct heap_page *page = local->bin[c].page;
         if (!page || page->pins != 0 || heap_page_live(page) != 0)
@@ -355,6 +355,6 @@ size_t heap_local_trim(struct heap_local *local)
         bin_unset(&local->bin[c]);
         page_retire(local, page);
     }
-    size_t after = size_load_relaxed(&local->heap->mapped_bytes);
+    size_t after = size_load_relaxed(&local->heap->account.mapped_bytes);
     return before > after ? before - after : 0;
 }

@@ -92,7 +92,7 @@ void heap_thread_outside(void)
 void heap_thread_allocated(const struct quire_heap *heap)
 {
     wake();
-    if (size_load_relaxed(&heap->mapped_bytes) > WORTH_A_THREAD_BYTES)
+    if (size_load_relaxed(&heap->account.mapped_bytes) > WORTH_A_THREAD_BYTES)
         reaper_start_due(false);
 }
 
@@ -285,7 +285,7 @@ static void page_repair(struct quire_heap *heap, struct heap_page *page)
         heap_state_set(page, HEAP_UNUSED);
         return;
     }
-    size_add_relaxed(&heap->mapped_bytes, page->state == HEAP_LARGE ? heap_large_held(page) : page->span.bytes);
+    size_add_relaxed(&heap->account.mapped_bytes, page->state == HEAP_LARGE ? heap_large_held(page) : page->span.bytes);
     if (page->state == HEAP_LARGE) {
         heap_pages_push(&heap->large, page);
         return;
@@ -339,8 +339,7 @@ static void heap_repair(struct quire_heap *heap)
         size_store_relaxed(&heap->of_class[c].pages, 0);
     for (struct heap_chunk *chunk = heap->chunks; chunk; chunk = chunk->next)
         meta += chunk->span.bytes;
-    size_store_relaxed(&heap->meta_bytes, meta);
-    size_store_relaxed(&heap->mapped_bytes, meta);
+    account_set(&heap->account, meta);
     heap->large = NULL;
     heap->left_bytes = 0;
     for (struct heap_chunk *chunk = heap->chunks; chunk; chunk = chunk->next)

@@ -25,7 +25,7 @@ void heap_work_is_due(void)
 /* What a secure heap keeps back stays so at a tick: that is no idle memory. */
 static void give_back(struct quire_heap *heap, size_t *freed, bool is_tick)
 {
-    size_t before = size_load_relaxed(&heap->mapped_bytes);
+    size_t before = size_load_relaxed(&heap->account.mapped_bytes);
     heap_depots_unlearn(heap);
     for (struct heap_local *local = heap_locals(heap); local && !is_tick; local = local->next) {
         heap_visit(local);
@@ -40,7 +40,7 @@ static void give_back(struct quire_heap *heap, size_t *freed, bool is_tick)
         heap_release(local);
     }
     heap_chunks_trim(heap);
-    size_t after = size_load_relaxed(&heap->mapped_bytes);
+    size_t after = size_load_relaxed(&heap->account.mapped_bytes);
     *freed += before > after ? before - after : 0;
 }
 

@@ -102,7 +102,7 @@ static void file_give(struct quire_source *source, const struct quire_span *span
 static void file_fini(struct quire_source *source)
 {
     struct source_file *file = file_of(source);
-    if (size_load_relaxed(&file->account.taken_bytes) != 0)
+    if (account_taken(&file->account) != 0)
         panic("source", source->name, "S1 destroyed with spans still taken", source);
     file_dir_close(&file->dir);
     source_struct_delete(file, sizeof *file);

@@ -56,7 +56,7 @@ static void fixed_repair(void *source)
     if (!lock_reset(&fixed->lock))
         return;
     bitmap_rebuild(&fixed->map);
-    size_store_relaxed(&fixed->account.taken_bytes, bits_taken(fixed) * fixed->page_bytes);
+    size_store_relaxed(&fixed->account.bytes.mapped_bytes, bits_taken(fixed) * fixed->page_bytes);
 }
 
 static struct source_fixed *fixed_locked(struct quire_source *source)
@@ -120,7 +120,7 @@ static int fixed_busy(struct quire_source *source, void *start, size_t bytes)
 static void fixed_fini(struct quire_source *source)
 {
     struct source_fixed *fixed = (struct source_fixed *)(void *)source;
-    if (size_load_relaxed(&fixed->account.taken_bytes) != 0)
+    if (account_taken(&fixed->account) != 0)
         panic("source", source->name, "S1 destroyed with spans still taken", source);
 }
 
@@ -138,7 +138,7 @@ static const char *fixed_check(struct quire_source *source)
 {
     struct source_fixed *fixed = fixed_locked(source);
     const char *bad = bitmap_check(&fixed->map);
-    if (!bad && bits_taken(fixed) * fixed->page_bytes != size_load_relaxed(&fixed->account.taken_bytes))
+    if (!bad && bits_taken(fixed) * fixed->page_bytes != account_taken(&fixed->account))
         bad = "source S8 taken_bytes is what the map says";
     lock_drop(&fixed->lock);
     return bad;

@@ -47,7 +47,7 @@ static void memfd_give(struct quire_source *source, const struct quire_span *spa
 static void memfd_fini(struct quire_source *source)
 {
     struct source_memfd *memfd = (struct source_memfd *)source;
-    if (size_load_relaxed(&memfd->account.taken_bytes) != 0)
+    if (account_taken(&memfd->account) != 0)
         panic("source", source->name, "S1 destroyed with spans still taken", source);
     source_struct_delete(memfd, sizeof *memfd);
 }

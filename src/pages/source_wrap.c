@@ -72,7 +72,7 @@ size_t source_wrap_trim(struct quire_source *source)
 void source_wrap_fini(struct quire_source *source)
 {
     struct source_wrap *wrap = source_wrap_of(source);
-    if (size_load_relaxed(&wrap->account.taken_bytes) != 0)
+    if (account_taken(&wrap->account) != 0)
         panic("source", source->name, "S1 destroyed with spans still taken", source);
     source_struct_delete(wrap, sizeof *wrap);
 }

@@ -222,7 +222,7 @@ struct percpu_chunk *percpu_chunk_new(struct quire_percpu *pool, unsigned grain)
     size_t meta_bytes = pool->chunk_meta_bytes[grain];
     u32_add_relaxed(&pool->changing, 1);
     struct percpu_chunk *chunk = NULL;
-    if (!percpu_charge(pool, bytes + meta_bytes))
+    if (!account_charge(&pool->account, bytes + meta_bytes, pool))
         goto no_room;
     if (metas->verbs->take(metas, meta_bytes, os_page_bytes(), &meta) != 0)
         goto no_meta;
@@ -234,9 +234,9 @@ struct percpu_chunk *percpu_chunk_new(struct quire_percpu *pool, unsigned grain)
     chunk = chunk_make(pool, &span, &meta, grain);
     if (!all_enter(pool, chunk))
         goto no_pagemap;
-    size_add_relaxed(&pool->meta_bytes, meta_bytes);
+    size_add_relaxed(&pool->account.meta_bytes, meta_bytes);
     size_max_relaxed(&pool->chunks_peak, size_add_relaxed(&pool->chunks, 1) + 1);
-    percpu_charged(pool);
+    account_charged(&pool->account);
     u32_sub_release(&pool->changing, 1); /* release [percpu-changing] */
     return chunk;
 no_pagemap:
@@ -245,7 +245,7 @@ no_pagemap:
 no_span:
     metas->verbs->give(metas, &meta);
 no_meta:
-    percpu_discharge(pool, bytes + meta_bytes);
+    account_discharge(&pool->account, bytes + meta_bytes);
 no_room:
     u32_sub_release(&pool->changing, 1); /* release [percpu-changing] */
     return NULL;
@@ -265,8 +265,8 @@ void percpu_chunk_delete(struct percpu_chunk *chunk)
     pool->source->verbs->give(pool->source, &span);
     metas->verbs->give(metas, &meta);
     size_sub_relaxed(&pool->chunks, 1);
-    size_sub_relaxed(&pool->meta_bytes, meta.bytes);
-    percpu_discharge(pool, span.bytes + meta.bytes);
+    size_sub_relaxed(&pool->account.meta_bytes, meta.bytes);
+    account_discharge(&pool->account, span.bytes + meta.bytes);
     u32_sub_release(&pool->changing, 1); /* release [percpu-changing] */
 }
 

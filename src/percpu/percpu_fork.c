@@ -95,8 +95,8 @@ static void pool_rebuild(struct quire_percpu *pool)
         meta += chunk->meta.bytes;
         chunks++;
     }
-    size_store_relaxed(&pool->mapped_bytes, mapped);
-    size_store_relaxed(&pool->meta_bytes, meta);
+    account_set(&pool->account, meta);
+    size_store_relaxed(&pool->account.mapped_bytes, mapped);
     size_store_relaxed(&pool->chunks, chunks);
 }
 

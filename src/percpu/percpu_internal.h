@@ -29,6 +29,7 @@
 
 #include <quire/percpu.h>
 
+#include "base/account.h"
 #include "base/bias.h"
 #include "base/bitmap.h"
 #include "base/bits.h"
@@ -127,7 +128,7 @@ struct quire_percpu {
     bool rseq, own_memory;   /* sequences work; chunks are anonymous memory that nobody else uses */
     bool watched;            /* sanitize_watched() */
     size_t align_bytes_max, object_bytes_max;
-    size_t unit_words, chunk_meta_bytes[PERCPU_KINDS], limit_bytes, reserve_words;
+    size_t unit_words, chunk_meta_bytes[PERCPU_KINDS], reserve_words;
     struct quire_span span;
     struct quire_source *source;
     char name[PERCPU_NAME_BYTES];
@@ -135,7 +136,8 @@ struct quire_percpu {
     struct quire_percpu *next, *prev; /* all pools */
     uint64_t birth;                   /* which pool of the process it is, from 1; never used twice */
     /* any thread */
-    CACHE_ALIGNED atomic_size mapped_bytes, meta_bytes, peak_bytes, chunks, chunks_peak;
+    CACHE_ALIGNED struct account account;
+    atomic_size chunks, chunks_peak;
     atomic_u32 changing; /* threads between charging for memory and listing it, or the other way round */
     atomic_addr locals;
     struct lock lock;
@@ -187,11 +189,7 @@ struct quire_percpu *percpu_pools_first(void);
 void percpu_each(bool (*fn)(const struct quire_percpu *pool, void *arg), void *arg);
 /* fn for each chunk, one CPU's unit, with its owner visited; with the pools' lock, so that the pool stays. */
 void percpu_pages_look(const struct quire_percpu *pool, page_look_fn *fn, void *arg);
-bool percpu_charge(struct quire_percpu *pool, size_t bytes);
-void percpu_charged(struct quire_percpu *pool);
-bool percpu_has_room(const struct quire_percpu *pool, size_t bytes);
 bool percpu_pools_are_mine(void); /* the lock */
-void percpu_discharge(struct quire_percpu *pool, size_t bytes);
 void percpu_locals_add_locked(struct quire_percpu *pool, struct percpu_local *local);
 static inline struct percpu_local *percpu_locals(const struct quire_percpu *pool)
 {

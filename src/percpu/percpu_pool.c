@@ -78,35 +78,6 @@ void percpu_refuse(const struct quire_percpu *pool, const char *what, uintptr_t 
     panic("percpu", pool && pool->name[0] ? pool->name : NULL, what, (const void *)bits);
 }
 
-/* ---- memory ---- */
-
-/* What was charged for has been had. */
-void percpu_charged(struct quire_percpu *pool)
-{
-    size_max_relaxed(&pool->peak_bytes, size_load_relaxed(&pool->mapped_bytes));
-}
-
-bool percpu_charge(struct quire_percpu *pool, size_t bytes)
-{
-    size_t mapped = size_load_relaxed(&pool->mapped_bytes), room = pool->limit_bytes ? pool->limit_bytes : SIZE_MAX;
-    do
-        if (bytes > room || mapped > room - bytes)
-            return false;
-    while (!size_cas_relaxed(&pool->mapped_bytes, &mapped, mapped + bytes));
-    return true;
-}
-
-bool percpu_has_room(const struct quire_percpu *pool, size_t bytes)
-{
-    size_t mapped = size_load_relaxed(&pool->mapped_bytes);
-    return pool->limit_bytes == 0 || (mapped <= pool->limit_bytes && bytes <= pool->limit_bytes - mapped);
-}
-
-void percpu_discharge(struct quire_percpu *pool, size_t bytes)
-{
-    size_sub_relaxed(&pool->mapped_bytes, bytes);
-}
-
 void percpu_locals_add_locked(struct quire_percpu *pool, struct percpu_local *local)
 {
     local->next = percpu_locals(pool);
@@ -177,7 +148,7 @@ static int pool_plan(const struct quire_percpu_opts *opts, struct quire_percpu *
     for (unsigned kind = PERCPU_PAGED; kind < PERCPU_KINDS; kind++)
         pool->chunk_meta_bytes[kind] =
             chunk_meta_bytes(pool->units, (pages + 63) / 64 * sizeof(uint64_t) + CACHE_LINE_BYTES + pages * percpu_page_stride(kind));
-    pool->limit_bytes = opts->limit_bytes;
+    pool->account.limit_bytes = opts->limit_bytes;
     pool->reserve_words = (opts->reserve_bytes + 3) >> WORD_LOG2;
     pool->own_memory = !opts->source || opts->source == quire_source_default() || opts->source == quire_source_anon();
     pool->source = pool->own_memory ? quire_source_anon() : opts->source;
@@ -239,9 +210,7 @@ static struct quire_percpu *pool_new(const struct quire_percpu_opts *opts)
     }
     local_init(pool, &pool->home, LOCK_PERCPU_HOME);
     local_init(pool, &pool->reserve, LOCK_PERCPU_RESERVE);
-    size_store_relaxed(&pool->mapped_bytes, bytes);
-    size_store_relaxed(&pool->meta_bytes, bytes);
-    size_store_relaxed(&pool->peak_bytes, bytes);
+    account_set(&pool->account, bytes);
     return pool;
 }
 

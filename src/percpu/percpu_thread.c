@@ -150,10 +150,10 @@ static struct percpu_local *local_new(struct quire_percpu *pool)
     size_t bytes = align_up(sizeof(struct percpu_local) + PERCPU_SEEN * sizeof(struct percpu_chunk *), os_page_bytes());
     /* Under a limit a set of chunks without room for a chunk would be no use, and in the others' way. */
     size_t chunk_bytes = ((size_t)pool->units << pool->window.unit_shift) + pool->chunk_meta_bytes[0];
-    if (!percpu_has_room(pool, bytes + chunk_bytes) || !percpu_charge(pool, bytes))
+    if (!account_has_room(&pool->account, bytes + chunk_bytes) || !account_charge(&pool->account, bytes, pool))
         return NULL;
     if (source->verbs->take(source, bytes, os_page_bytes(), &span) != 0) {
-        percpu_discharge(pool, bytes);
+        account_discharge(&pool->account, bytes);
         return NULL;
     }
     struct percpu_local *local = span.start;
@@ -164,8 +164,8 @@ static struct percpu_local *local_new(struct quire_percpu *pool)
     local->span = span;
     local->bias = (struct bias)BIAS_INIT(LOCK_PERCPU_LOCAL);
     local->inbox_lock = (struct lock)LOCK_INIT(LOCK_PERCPU_INBOX);
-    size_add_relaxed(&pool->meta_bytes, bytes);
-    percpu_charged(pool);
+    size_add_relaxed(&pool->account.meta_bytes, bytes);
+    account_charged(&pool->account);
     return local;
 }
 

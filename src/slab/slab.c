@@ -224,7 +224,7 @@ static void home_layout(struct quire_slab *slab, bool with_slots)
         slab_table_enter(home);
         slab_page_link(home);
         sanitize_no_access(first, slab_slots_bytes(home));
-        size_store_relaxed(&slab->meta_bytes, slab->span.bytes - slab_slots_bytes(home));
+        size_store_relaxed(&slab->account.meta_bytes, slab->span.bytes - slab_slots_bytes(home));
     }
 }
 
@@ -250,7 +250,7 @@ static int options_read(struct quire_slab *slab, size_t element_bytes, const str
         return ENOMEM;
     slab->flags = (uint32_t)opts->flags;
     slab->element_bytes = element_bytes ? element_bytes : 1;
-    slab->limit_bytes = opts->limit_bytes;
+    slab->account.limit_bytes = opts->limit_bytes;
     slab->watched = sanitize_watched() || sanitize_race_watched();
     slab->source = opts->source ? opts->source : quire_source_default();
     if ((opts->flags & QUIRE_SLAB_DONT_DUMP) && slab->source == quire_source_default())
@@ -302,9 +302,7 @@ struct quire_slab *slab_create(size_t element_bytes, const struct quire_slab_opt
     sanitize_defined(slab, draft.span.bytes);
     *slab = draft;
     slab_table_init(slab);
-    size_store_relaxed(&slab->mapped_bytes, slab->span.bytes);
-    size_store_relaxed(&slab->peak_bytes, slab->span.bytes);
-    size_store_relaxed(&slab->meta_bytes, slab->span.bytes);
+    account_set(&slab->account, slab->span.bytes);
     home_layout(slab, slab->source == source);
     sanitize_root(slab, slab->span.bytes, true);
     if (pagemap_set(slab, slab->span.bytes, owner_make(slab->home, OWNER_SLAB)) != 0 || (listed && slab_register(slab) != 0)) {

@@ -35,7 +35,7 @@ static void page_repair(struct slab_page *page)
     } else if (page->free_count != 0) {
         slab_page_link(page);
     }
-    size_add_relaxed(&slab->mapped_bytes, slab_page_bytes(page));
+    size_add_relaxed(&slab->account.mapped_bytes, slab_page_bytes(page));
 }
 
 static void page_ignore(struct slab_page *page)
@@ -59,7 +59,7 @@ void slab_repair(struct quire_slab *slab)
     slab->held_bytes = slab->slots = slab->free_slots = 0;
     slab->depot = NULL;
     slab->all = NULL;
-    size_store_relaxed(&slab->mapped_bytes, size_load_relaxed(&slab->meta_bytes));
+    size_store_relaxed(&slab->account.mapped_bytes, size_load_relaxed(&slab->account.meta_bytes));
     if (slab->home->slot_count)
         page_repair(slab->home);
     slab_headers_each(slab, page_repair);

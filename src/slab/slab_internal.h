@@ -14,6 +14,7 @@
 
 #include <quire/slab.h>
 
+#include "base/account.h"
 #include "base/atomic.h"
 #include "base/bits.h"
 #include "base/compiler.h"
@@ -124,7 +125,7 @@ struct CACHE_ALIGNED quire_slab {
     bool straight; /* no magazines: every operation is settled on its page */
     uint32_t words_most; /* of the headers, so that one serves every page */
     uint32_t fill; /* slots that a magazine gets at once from a page */
-    size_t element_bytes, align_bytes, limit_bytes;
+    size_t element_bytes, align_bytes;
     struct quire_source *source;
     struct quire_span span; /* where this struct lies */
     char name[SLAB_NAME_BYTES];
@@ -132,7 +133,7 @@ struct CACHE_ALIGNED quire_slab {
     /* any thread */
     atomic_u32 defrag CACHE_ALIGNED;
     atomic_size page_bytes_most, page_bytes_least, first_bytes;
-    atomic_size mapped_bytes, meta_bytes, peak_bytes;
+    struct account account;
     atomic_u32 pending; /* something for the next tick */
     atomic_u32 turning; /* 1: what is freed is allocated again, so large magazines and depots are worth it */
     /* under lock */
@@ -222,9 +223,6 @@ extern atomic_u32 slab_pending; /* some slab has something for the next tick */
 
 /* ---- slab_meta.c; under slab->lock ---- */
 
-bool slab_charge(struct quire_slab *slab, size_t bytes); /* false: over the limit */
-void slab_charged(struct quire_slab *slab);
-void slab_discharge(struct quire_slab *slab, size_t bytes);
 struct slab_page *slab_header_new(struct quire_slab *slab, uint32_t words);
 void slab_header_delete(struct slab_page *page);
 /* Chunks without a header in use: taken off the lists; then, after slab_grace(), given back, or without it, linked again. */

@@ -86,11 +86,11 @@ static void stats_locked(const struct quire_slab *slab, struct quire_slab_stats 
         out->pages++;
         out->empty_pages += !has_live(page);
     }
-    out->meta_bytes = size_load_relaxed(&slab->meta_bytes);
+    out->meta_bytes = size_load_relaxed(&slab->account.meta_bytes);
     out->mapped_bytes += out->meta_bytes;
     out->live_bytes = out->live_elements * slab->slot_bytes;
     out->free_bytes = out->mapped_bytes - out->meta_bytes - out->live_bytes;
-    out->peak_bytes = size_load_relaxed(&slab->peak_bytes);
+    out->peak_bytes = size_load_relaxed(&slab->account.peak_bytes);
 }
 
 void quire_slab_stats(const struct quire_slab *slab, struct quire_slab_stats *out)
@@ -98,7 +98,7 @@ void quire_slab_stats(const struct quire_slab *slab, struct quire_slab_stats *ou
     static const struct abi_layout layout = ABI_LAYOUT(quire_slab_stats, caches);
     struct quire_slab *locked = (struct quire_slab *)(uintptr_t)slab;
     slab_verify(slab);
-    struct quire_slab_stats own = {.element_bytes = slab->element_bytes, .slot_bytes = slab->slot_bytes, .limit_bytes = slab->limit_bytes};
+    struct quire_slab_stats own = {.element_bytes = slab->element_bytes, .slot_bytes = slab->slot_bytes, .limit_bytes = slab->account.limit_bytes};
     own.live_elements = count_locked(locked, &own.caches);
     stats_locked(slab, &own);
     slab_unlock(locked);
@@ -254,7 +254,7 @@ static const char *page_check(const struct slab_page *page)
 static const char *sums_check(const struct quire_slab *slab)
 {
     uint32_t pages = 0, empties = 0;
-    size_t slots = 0, free_slots = 0, held_bytes = 0, mapped = size_load_relaxed(&slab->meta_bytes);
+    size_t slots = 0, free_slots = 0, held_bytes = 0, mapped = size_load_relaxed(&slab->account.meta_bytes);
     for (const struct slab_page *page = slab->all; page; page = page->all_next) {
         pages++;
         empties += page->state == PAGE_EMPTY;
@@ -265,9 +265,8 @@ static const char *sums_check(const struct quire_slab *slab)
     }
     if (pages != slab->pages || held_bytes != slab->held_bytes || slots != slab->slots || free_slots != slab->free_slots || empties != slab->empties || slab->empties_low > empties)
         return "slab P5 a slab counts its pages";
-    size_t counted = size_load_relaxed(&slab->mapped_bytes);
-    bool is_within = slab->limit_bytes == 0 || counted <= slab->limit_bytes;
-    return mapped == counted && is_within ? NULL : "slab P6 mapped == live + free + meta, within the limit";
+    bool is_counted = mapped == size_load_relaxed(&slab->account.mapped_bytes) && account_has_room(&slab->account, 0);
+    return is_counted ? NULL : "slab P6 mapped == live + free + meta, within the limit";
 }
 
 struct verdict {

@@ -167,19 +167,19 @@ void slab_page_setup(struct slab_page *page, char *slots, uint32_t slot_count)
 static bool span_take(struct quire_slab *slab, size_t bytes, struct quire_span *span)
 {
     size_t align = slab->align_bytes > os_page_bytes() ? slab->align_bytes : os_page_bytes();
-    if (!slab_charge(slab, bytes))
+    if (!account_charge(&slab->account, bytes, slab))
         return false;
     if (slab->source->verbs->take(slab->source, bytes, align, span) == 0) {
-        slab_charged(slab);
+        account_charged(&slab->account);
         return true;
     }
-    slab_discharge(slab, bytes);
+    account_discharge(&slab->account, bytes);
     return false;
 }
 
 static void span_give(struct quire_slab *slab, const struct quire_span *span)
 {
-    slab_discharge(slab, span->bytes);
+    account_discharge(&slab->account, span->bytes);
     slab->source->verbs->give(slab->source, span);
 }
 
@@ -338,7 +338,7 @@ static void page_give(struct slab_page *page, bool cold)
     if (slab->flags & QUIRE_SLAB_DONT_DUMP)
         (void)os_advise_dump(span.start, span.bytes);
     slab_header_delete(page);
-    slab_discharge(slab, span.bytes);
+    account_discharge(&slab->account, span.bytes);
     if (cold)
         source_give_cold(slab->source, &span);
     else

@@ -65,7 +65,7 @@ void slab_outgrown_give(struct quire_slab *slab)
 
 static size_t trim_locked(struct quire_slab *slab, bool patient)
 {
-    size_t held = size_load_relaxed(&slab->mapped_bytes);
+    size_t held = size_load_relaxed(&slab->account.mapped_bytes);
     slab_collect(slab, patient);
     slab_lock(slab);
     slab_currents_release(slab);
@@ -75,7 +75,7 @@ static size_t trim_locked(struct quire_slab *slab, bool patient)
     slab->spilled = slab->swing = 0;
     slab_unlock(slab);
     headers_trim(slab, patient);
-    size_t now = size_load_relaxed(&slab->mapped_bytes);
+    size_t now = size_load_relaxed(&slab->account.mapped_bytes);
     return now < held ? held - now : 0;
 }
 
@@ -181,7 +181,7 @@ static size_t mapped_now(void)
 {
     size_t bytes = 0;
     for (const struct quire_slab *slab = slab_registry_first(); slab; slab = slab->next)
-        bytes += size_load_relaxed(&slab->mapped_bytes);
+        bytes += size_load_relaxed(&slab->account.mapped_bytes);
     return bytes;
 }
 
@@ -235,13 +235,6 @@ static __attribute__((constructor)) void slab_at_load(void)
 
 /* ---- when memory is out, or the limit is reached ---- */
 
-/* Another page would be over the limit: what other slabs have is no help. */
-static bool at_limit(const struct quire_slab *slab)
-{
-    size_t least = align_up(slab->slot_bytes, os_page_bytes());
-    return slab->limit_bytes != 0 && size_load_relaxed(&slab->mapped_bytes) + least > slab->limit_bytes;
-}
-
 static bool has_room(struct quire_slab *slab, unsigned lane)
 {
     bool room = false;
@@ -256,5 +249,6 @@ bool slab_reclaim(struct quire_slab *slab, unsigned lane)
 {
     if (trim(slab, true) != 0 || has_room(slab, lane))
         return true;
-    return !at_limit(slab) && clock_trim() != 0;
+    bool is_limited = !account_has_room(&slab->account, align_up(slab->slot_bytes, os_page_bytes())); /* what other slabs have is no help */
+    return !is_limited && clock_trim() != 0;
 }
