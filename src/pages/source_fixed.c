@@ -103,20 +103,6 @@ static void fixed_give(struct quire_source *source, const struct quire_span *spa
     lock_drop(&fixed->lock);
 }
 
-/* The memory is the caller's and stays. */
-static void fixed_idle(struct quire_source *source, void *start, size_t bytes)
-{
-    (void)source;
-    (void)start;
-    (void)bytes;
-}
-
-static int fixed_busy(struct quire_source *source, void *start, size_t bytes)
-{
-    fixed_idle(source, start, bytes);
-    return 0;
-}
-
 static void fixed_fini(struct quire_source *source)
 {
     struct source_fixed *fixed = (struct source_fixed *)(void *)source;
@@ -146,8 +132,8 @@ static const char *fixed_check(struct quire_source *source)
 
 static const struct quire_source_verbs fixed_verbs = {.take = fixed_take,
                                                       .give = fixed_give,
-                                                      .idle = fixed_idle,
-                                                      .busy = fixed_busy,
+                                                      .idle = source_leave,
+                                                      .busy = source_is_ready,
                                                       .fini = fixed_fini,
                                                       .stats = fixed_stats,
                                                       .check = fixed_check};
