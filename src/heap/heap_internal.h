@@ -41,6 +41,7 @@
 #include "base/bias.h"
 #include "base/list.h"
 #include "heap/heap_size.h"
+#include "owner/registry.h"
 #include "pages/page_look.h"
 #include "pages/pagemap.h"
 #include "slots/slots.h"
@@ -171,7 +172,7 @@ struct heap_chunk {
 
 struct quire_heap {
     /* fixed at birth */
-    uint64_t serial;
+    uint64_t serial; /* rises with each heap that is made, and is never used twice */
     uint32_t flags;
     bool own_memory; /* anonymous memory that nobody else uses: large blocks may be mapped alone */
     bool is_watched; /* by a sanitizer */
@@ -180,7 +181,7 @@ struct quire_heap {
     struct quire_source *source;
     struct quire_span span; /* of this struct; the default heap has none */
     char name[HEAP_NAME_BYTES];
-    struct quire_heap *next; /* all heaps */
+    struct quire_heap *next, *prev; /* all heaps */
     /* any thread */
     CACHE_ALIGNED struct account account;
     atomic_size alone_bytes; /* the largest block that was mapped alone and freed, up to a bound: so large ones come and go */
@@ -230,7 +231,7 @@ struct heap_tls {
 extern THREAD_LOCAL struct heap_tls heap_tls __attribute__((tls_model("initial-exec")));
 extern struct heap_local heap_local_none;
 #define HEAP_TLS_NONE .quick_alloc = &heap_local_none, .quick_free = &heap_local_none, .self = &heap_local_none
-extern struct quire_heap heap_of_process;
+extern struct quire_heap heap_of_process, *heap_first; /* first: the newest */
 extern atomic_u32 heap_is_ready; /* the default heap */
 
 static ALWAYS_INLINE struct heap_local *heap_mine(const struct quire_heap *heap)
@@ -287,7 +288,6 @@ void heap_default_configure(const struct quire_heap_opts *opts); /* before its f
 void heap_list_lock(void); /* no heap, and no chunk of headers, goes */
 void heap_list_unlock(void);
 void heap_each(void (*fn)(struct quire_heap *heap, void *arg), void *arg); /* with the heaps' lock; newest first, the default heap last */
-uint64_t heap_birth(const struct quire_heap *heap);
 const char *heap_name(const struct quire_heap *heap); /* NULL: none */
 void heap_bins_clear(struct heap_local *local); /* no page, no magazine */
 void heap_bins_reach(struct heap_local *local, unsigned class); /* the class's bin is ready */

@@ -379,4 +379,4 @@ static const LAYOUT struct layout_row layout[] = {
     LAYOUT_STRUCT(heap_bin), LAYOUT_FIELD(heap_bin, slots.cur), LAYOUT_FIELD(heap_bin, slots.top),
     LAYOUT_STRUCT(heap_out), LAYOUT_FIELD(heap_out, first),
 };
-static const ANCHORS struct layout_anchor anchors[] = {{"heap_of_process", &heap_of_process}, {"heap_key_word", &heap_key_word}};
+static const ANCHORS struct layout_anchor anchors[] = {{"heap_first", &heap_first}, {"heap_of_process", &heap_of_process}, {"heap_key_word", &heap_key_word}};

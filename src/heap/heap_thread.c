@@ -351,7 +351,7 @@ static void heap_repair(struct quire_heap *heap)
 
 void heap_thread_leave_for_good(void)
 {
-    for (struct quire_heap *heap = &heap_of_process; heap && u32_load_relaxed(&heap_is_ready); heap = heap->next)
+    for (struct quire_heap *heap = heap_first; heap; heap = heap->next)
         for (struct heap_local *local = heap_locals(heap); local; local = local->next)
             if (addr_load_relaxed(&local->thread) == heap_thread_id())
                 addr_store_relaxed(&local->thread, (uintptr_t)&heap_local_none); /* no thread's id */

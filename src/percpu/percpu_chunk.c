@@ -356,14 +356,14 @@ struct percpu_local *percpu_chunk_owner_of(struct quire_percpu *pool, uintptr_t 
 /* Nobody's, or another pool's, perhaps one of other units. */
 static COLD void refuse_stranger(const struct quire_percpu *pool, uintptr_t bits)
 {
-    bool others = false, mine = percpu_pools_are_mine();
+    bool others = false, mine = registry_is_mine(&percpu_pools);
     percpu_let_go();
     if (!mine)
-        percpu_pools_lock();
-    for (const struct quire_percpu *other = percpu_pools_first(); other && !others; other = other->next)
+        registry_lock(&percpu_pools);
+    for (const struct quire_percpu *other = percpu_first; other && !others; other = other->next)
         others = percpu_chunk_find(other, bits) != NULL;
     if (!mine)
-        percpu_pools_unlock();
+        registry_unlock(&percpu_pools);
     percpu_refuse(pool, others ? PERCPU_E4 : PERCPU_E2, bits);
 }
 

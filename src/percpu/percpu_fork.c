@@ -133,9 +133,10 @@ static void after_fork(void)
 {
     bias_after_fork();
     percpu_give_chunks(false);
-    bool inside = percpu_pools_after_fork();
+    pools_mend(percpu_first);
+    bool inside = registry_after_fork(&percpu_pools);
     inside |= percpu_threads_after_fork();
-    for (struct quire_percpu *pool = percpu_pools_first(); pool; pool = pool->next) {
+    for (struct quire_percpu *pool = percpu_first; pool; pool = pool->next) {
         if (pool_reset(pool) || inside)
             pool_rebuild(pool);
         pool->unused = NULL;

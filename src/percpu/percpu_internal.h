@@ -34,6 +34,8 @@
 #include "base/bitmap.h"
 #include "base/bits.h"
 #include "base/list.h"
+#include "owner/record.h"
+#include "owner/registry.h"
 #include "pages/page_look.h"
 #include "pages/pagemap.h"
 #include "percpu/percpu_policy.h"
@@ -155,7 +157,7 @@ struct percpu_want {
 
 /* A thread's table of its locals, by the pools' ids. */
 struct percpu_thread {
-    struct percpu_thread *next, *free_next;
+    struct record record;
     struct percpu_local *table[PERCPU_IDS_MAX];
 };
 extern THREAD_LOCAL struct percpu_thread *percpu_thread_self __attribute__((tls_model("initial-exec")));
@@ -182,14 +184,13 @@ static inline struct quire_percpu *percpu_mutable(const struct quire_percpu *poo
 }
 
 /* ---- percpu_pool.c: pools, their ids ---- */
-void percpu_pools_lock(void);
-void percpu_pools_unlock(void);
-struct quire_percpu *percpu_pools_first(void);
+LIST_OF(pools, struct quire_percpu, next, prev);
+extern struct registry percpu_pools;
+extern struct quire_percpu *percpu_first; /* the youngest */
 /* fn for each pool, the youngest first, until it returns false.  Under the pools' lock: fn may look at the pool and do nothing else. */
 void percpu_each(bool (*fn)(const struct quire_percpu *pool, void *arg), void *arg);
 /* fn for each chunk, one CPU's unit, with its owner visited; with the pools' lock, so that the pool stays. */
 void percpu_pages_look(const struct quire_percpu *pool, page_look_fn *fn, void *arg);
-bool percpu_pools_are_mine(void); /* the lock */
 void percpu_locals_add_locked(struct quire_percpu *pool, struct percpu_local *local);
 static inline struct percpu_local *percpu_locals(const struct quire_percpu *pool)
 {
@@ -306,8 +307,6 @@ bool percpu_thread_is_left(uintptr_t thread);
 void percpu_reserve_fill(struct quire_percpu *pool);
 /* The longest free run. */
 size_t percpu_reserve_words(const struct percpu_local *reserve);
-
-bool percpu_pools_after_fork(void);
 
 #ifdef __cplusplus
 }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * percpu_pool.c - pools: their birth and end, their ids, and what they hold of memory.
- *
- *     pools: newest <-> ... <-> oldest       ids: one bit each, the lowest free one is taken; threads' tables are indexed by them
+ * percpu_pool.c - pools: their birth and end.
  *
  * The size of a unit is a power of two: an address in unit 0 and a CPU are one shift and one addition from that CPU's copy.
  *
@@ -22,59 +20,23 @@
 
 enum { UNIT_SHIFT_DEFAULT = 20, UNIT_SHIFT_MAX = 26, CPUS_MAX = 1 << 16 };
 
-static struct {
-    struct lock lock;
-    atomic_addr holder;
-    struct quire_percpu *first;
-    uint64_t births;
-    uint64_t ids[PERCPU_IDS_MAX / 64];
-} pools = {.lock = LOCK_INIT(LOCK_PERCPU_POOLS)};
-
-void percpu_pools_lock(void)
-{
-    lock_take(&pools.lock);
-    addr_store_relaxed(&pools.holder, (uintptr_t)&percpu_thread_self);
-}
-
-void percpu_pools_unlock(void)
-{
-    addr_store_relaxed(&pools.holder, 0);
-    lock_drop(&pools.lock);
-}
-
-bool percpu_pools_are_mine(void)
-{
-    return addr_load_relaxed(&pools.holder) == (uintptr_t)&percpu_thread_self;
-}
-
-struct quire_percpu *percpu_pools_first(void)
-{
-    return pools.first;
-}
+static uint64_t ids[PERCPU_IDS_MAX / WORD_BITS];
+struct registry percpu_pools = {.lock = LOCK_INIT(LOCK_PERCPU_POOLS), .ids = ids, .ids_max = PERCPU_IDS_MAX};
+struct quire_percpu *percpu_first;
 
 void percpu_each(bool (*fn)(const struct quire_percpu *pool, void *arg), void *arg)
 {
-    percpu_pools_lock();
-    for (const struct quire_percpu *pool = pools.first; pool && fn(pool, arg); pool = pool->next) {
+    registry_lock(&percpu_pools);
+    for (const struct quire_percpu *pool = percpu_first; pool && fn(pool, arg); pool = pool->next) {
     }
-    percpu_pools_unlock();
-}
-
-bool percpu_pools_after_fork(void)
-{
-    struct quire_percpu *prev = NULL;
-    for (struct quire_percpu *pool = pools.first; pool; prev = pool, pool = pool->next)
-        pool->prev = prev;
-    addr_store_relaxed(&pools.holder, 0);
-    return lock_reset(&pools.lock);
+    registry_unlock(&percpu_pools);
 }
 
 void percpu_refuse(const struct quire_percpu *pool, const char *what, uintptr_t bits)
 {
     /* The hook may look at pools: it must not find this thread inside. */
     percpu_let_go();
-    if (percpu_pools_are_mine())
-        percpu_pools_unlock();
+    registry_let_go(&percpu_pools);
     panic("percpu", pool && pool->name[0] ? pool->name : NULL, what, (const void *)bits);
 }
 
@@ -159,23 +121,14 @@ static int pool_plan(const struct quire_percpu_opts *opts, struct quire_percpu *
 
 static bool pool_register(struct quire_percpu *pool)
 {
-    bool found = false;
-    percpu_pools_lock();
-    for (uint32_t w = 0; w < PERCPU_IDS_MAX / 64 && !found; w++)
-        if (~pools.ids[w]) {
-            pool->id = w * 64 + bits_lowest(~pools.ids[w]);
-            found = true;
-        }
+    registry_lock(&percpu_pools);
+    pool->id = registry_id_new(&percpu_pools);
+    bool found = pool->id != REGISTRY_FULL;
     if (found) {
-        bits_set_one(pools.ids, pool->id);
-        pool->birth = ++pools.births;
-        pool->next = pools.first;
-        if (pools.first)
-            pools.first->prev = pool;
-        atomic_fence_signal(); /* the child of a fork walks the list */
-        pools.first = pool;
+        pool->birth = ++percpu_pools.births;
+        pools_push(&percpu_first, pool);
     }
-    percpu_pools_unlock();
+    registry_unlock(&percpu_pools);
     return found;
 }
 
@@ -248,21 +201,16 @@ struct quire_percpu *quire_percpu_create(const struct quire_percpu_opts *opts)
 
 static void pool_unregister(struct quire_percpu *pool)
 {
-    percpu_pools_lock();
-    struct quire_percpu *seen = pools.first;
+    registry_lock(&percpu_pools);
+    struct quire_percpu *seen = percpu_first;
     while (seen && seen != pool)
         seen = seen->next;
     if (unlikely(!seen))
         percpu_refuse(NULL, PERCPU_E5, (uintptr_t)pool);
-    if (pool->prev)
-        pool->prev->next = pool->next;
-    else
-        pools.first = pool->next;
-    if (pool->next)
-        pool->next->prev = pool->prev;
+    pools_remove(&percpu_first, pool);
     percpu_thread_forget(pool);
-    bits_clear_one(pools.ids, pool->id);
-    percpu_pools_unlock();
+    registry_id_delete(&percpu_pools, pool->id);
+    registry_unlock(&percpu_pools);
 }
 
 void quire_percpu_destroy(struct quire_percpu *pool)
@@ -292,4 +240,4 @@ static const LAYOUT struct layout_row layout[] = {
     LAYOUT_STRUCT(percpu_page), LAYOUT_FIELD(percpu_page, start), LAYOUT_FIELD(percpu_page, words), LAYOUT_FIELD(percpu_page, slots),
     LAYOUT_FIELD(percpu_page, free_words), LAYOUT_FIELD(percpu_page, free),
 };
-static const ANCHORS struct layout_anchor anchors[] = {{"pools.first", &pools.first}};
+static const ANCHORS struct layout_anchor anchors[] = {{"percpu_first", &percpu_first}};

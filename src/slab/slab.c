@@ -340,10 +340,10 @@ void quire_slab_destroy(struct quire_slab *slab)
     slab_unregister(slab);
     slab_depot_forget(slab);
     slab_pages_destroy(slab);
-    slab_registry_lock();
+    registry_lock(&slab_registry);
     if (slab->chunks)
         (void)slab_grace(true); /* others may have been looking whose an address is, and found a header of ours */
-    slab_registry_unlock();
+    registry_unlock(&slab_registry);
     slab_headers_give(slab, slab->chunks);
     slab_unmake(slab);
     errno = kept;
@@ -353,7 +353,7 @@ void quire_slab_set_defrag(struct quire_slab *slab, uint32_t on)
 {
     slab_verify(slab);
     u32_store_relaxed(&slab->defrag, on != 0);
-    slab_registry_lock();
+    registry_lock(&slab_registry);
     slab_collect(slab, true); /* from now on what is freed goes to its page, or to a magazine again */
-    slab_registry_unlock();
+    registry_unlock(&slab_registry);
 }

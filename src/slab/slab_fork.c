@@ -70,18 +70,19 @@ void slab_after_fork(void)
 {
     slab_shared_after_fork();
     u32_store_relaxed(&slab_pending, 0);
-    bool inside = slab_registry_after_fork();
+    slabs_mend(slab_first);
+    bool inside = registry_after_fork(&slab_registry);
     inside |= slab_threads_after_fork();
     inside |= slab_mags_after_fork();
-    for (struct quire_slab *slab = slab_registry_first(); slab; slab = slab->next)
+    for (struct quire_slab *slab = slab_first; slab; slab = slab->next)
         inside |= lock_reset(&slab->lock);
     if (inside)
         slab_mags_anew();
-    for (struct quire_slab *slab = inside ? slab_registry_first() : NULL; slab; slab = slab->next)
+    for (struct quire_slab *slab = inside ? slab_first : NULL; slab; slab = slab->next)
         slab_repair(slab);
     slab_threads_adopt(inside);
     bool straight = !slab_threads_setup(); /* the child has no barrier */
-    for (struct quire_slab *slab = slab_registry_first(); slab; slab = slab->next) {
+    for (struct quire_slab *slab = slab_first; slab; slab = slab->next) {
         slab->straight |= straight;
         if (straight)
             slab->offset = SLAB_OFFSET_NONE;

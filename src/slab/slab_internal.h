@@ -20,6 +20,8 @@
 #include "base/compiler.h"
 #include "base/list.h"
 #include "base/lock.h"
+#include "owner/record.h"
+#include "owner/registry.h"
 #include "pages/page_look.h"
 #include "pages/pagemap.h"
 #include "slab/slab_policy.h"
@@ -98,8 +100,9 @@ struct slab_lane {
 
 struct slab_gate;
 
-/* One thread's record.  Its memory stays a record for ever: an ended thread's serves the next. */
+/* One thread's record. */
 struct CACHE_ALIGNED slab_thread {
+    struct record record;
     atomic_u32 active;  /* the thread is inside an operation */
     atomic_u32 limit;   /* caches at offsets below it take the short way; 0 while somebody else is, or wants to be, inside */
     char *caches;       /* struct slab_cache, by slab id */
@@ -109,7 +112,6 @@ struct CACHE_ALIGNED slab_thread {
     struct lock lock;
     uint32_t count;          /* caches there are */
     uint32_t holds, seen;    /* operations the long way; as many as there were at the last tick */
-    struct slab_thread *next, *free_next; /* under the records' lock */
 };
 
 struct CACHE_ALIGNED quire_slab {
@@ -210,15 +212,13 @@ void slab_verify(const struct quire_slab *slab);
 
 int slab_register(struct quire_slab *slab);   /* gives it an id; -ENOMEM */
 void slab_unregister(struct quire_slab *slab); /* no thread's caches know it any more */
-void slab_registry_lock(void);
-void slab_registry_unlock(void);
-void slab_registry_let_go(void); /* if this thread has it */
-struct quire_slab *slab_registry_first(void);
+LIST_OF(slabs, struct quire_slab, next, prev);
+extern struct registry slab_registry;
+extern struct quire_slab *slab_first; /* the youngest */
 /* fn for each slab, the youngest first, until it returns false.  Under the registry's lock: fn may look at the slab and do nothing else. */
 void slab_each(bool (*fn)(const struct quire_slab *slab, void *arg), void *arg);
 /* fn for each page, under the slab's lock; with the registry's lock, so that the slab stays. */
 void slab_pages_look(const struct quire_slab *slab, page_look_fn *fn, void *arg);
-bool slab_registry_after_fork(void);
 extern atomic_u32 slab_pending; /* some slab has something for the next tick */
 
 /* ---- slab_meta.c; under slab->lock ---- */

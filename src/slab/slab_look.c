@@ -297,8 +297,8 @@ const char *quire_slab_check(struct quire_slab *slab)
     slab_unlock(slab);
     if (verdict.wrong || slab->straight)
         return verdict.wrong;
-    slab_registry_lock();
+    registry_lock(&slab_registry);
     slab_visit_all(check_thread, &verdict, true);
-    slab_registry_unlock();
+    registry_unlock(&slab_registry);
     return verdict.wrong;
 }

@@ -58,9 +58,9 @@ static size_t headers_trim(struct quire_slab *slab, bool patient)
 
 void slab_outgrown_give(struct quire_slab *slab)
 {
-    slab_registry_lock();
+    registry_lock(&slab_registry);
     (void)headers_trim(slab, false);
-    slab_registry_unlock();
+    registry_unlock(&slab_registry);
 }
 
 static size_t trim_locked(struct quire_slab *slab, bool patient)
@@ -81,10 +81,10 @@ static size_t trim_locked(struct quire_slab *slab, bool patient)
 
 static size_t trim(struct quire_slab *slab, bool patient)
 {
-    slab_registry_lock();
+    registry_lock(&slab_registry);
     size_t freed = trim_locked(slab, patient);
     (void)slab_mags_trim();
-    slab_registry_unlock();
+    registry_unlock(&slab_registry);
     return freed;
 }
 
@@ -180,7 +180,7 @@ static bool clock_pending(void)
 static size_t mapped_now(void)
 {
     size_t bytes = 0;
-    for (const struct quire_slab *slab = slab_registry_first(); slab; slab = slab->next)
+    for (const struct quire_slab *slab = slab_first; slab; slab = slab->next)
         bytes += size_load_relaxed(&slab->account.mapped_bytes);
     return bytes;
 }
@@ -189,17 +189,17 @@ static size_t clock_tick(void)
 {
     struct sums sums = {slab_thread_bytes(), 0};
     bool left = false;
-    slab_registry_lock();
+    registry_lock(&slab_registry);
     size_t before = mapped_now();
     u32_store_relaxed(&slab_pending, 0);
     atomic_fence_seq_cst();
     size_store_relaxed(&slab_cached_bytes, 0);
-    for (struct quire_slab *slab = slab_registry_first(); slab; slab = slab->next)
+    for (struct quire_slab *slab = slab_first; slab; slab = slab->next)
         sum_slab(slab, &sums);
     bool flush = is_too_much(&sums);
     if (flush)
         left |= !slab_visit_all(tick_thread, &left, false);
-    for (struct quire_slab *slab = slab_registry_first(); slab; slab = slab->next)
+    for (struct quire_slab *slab = slab_first; slab; slab = slab->next)
         if (flush || u32_load_relaxed(&slab->pending) != 0) {
             u32_store_relaxed(&slab->pending, 0);
             bool more = tick_slab(slab, flush);
@@ -210,18 +210,18 @@ static size_t clock_tick(void)
     freed += slab_mags_trim();
     if (left)
         u32_store_relaxed(&slab_pending, 1);
-    slab_registry_unlock();
+    registry_unlock(&slab_registry);
     return freed;
 }
 
 static size_t clock_trim(void)
 {
     size_t freed = 0;
-    slab_registry_lock();
-    for (struct quire_slab *slab = slab_registry_first(); slab; slab = slab->next)
+    registry_lock(&slab_registry);
+    for (struct quire_slab *slab = slab_first; slab; slab = slab->next)
         freed += trim_locked(slab, false);
     freed += slab_mags_trim();
-    slab_registry_unlock();
+    registry_unlock(&slab_registry);
     return freed;
 }
 
