@@ -3,6 +3,9 @@
  * source_account.h - what every source but the default one counts: bytes taken, their peak, and calls.
  *
  * Relaxed atomics: each sum is exact, sums are not ordered between each other.
+ *
+ * Invariant, of every source that can be ended:
+ *   S1  when it ends, every span has been given back
  */
 #ifndef QUIRE_PAGES_SOURCE_ACCOUNT_H
 #define QUIRE_PAGES_SOURCE_ACCOUNT_H
@@ -10,6 +13,7 @@
 #include <quire/source.h>
 
 #include "base/account.h"
+#include "base/panic.h"
 
 struct source_account {
     struct account bytes; /* taken */
@@ -34,14 +38,15 @@ static inline void account_failed(struct source_account *account)
     u64_add_relaxed(&account->failures, 1);
 }
 
-static inline size_t account_taken(const struct source_account *account)
+static inline void source_account_end(const struct source_account *account, const struct quire_source *source)
 {
-    return size_load_relaxed(&account->bytes.mapped_bytes);
+    if (size_load_relaxed(&account->bytes.mapped_bytes) != 0)
+        panic("source", source->name, "S1 destroyed with spans still taken", source);
 }
 
 static inline void account_stats(const struct source_account *account, struct quire_source_stats *out)
 {
-    out->taken_bytes = account_taken(account);
+    out->taken_bytes = size_load_relaxed(&account->bytes.mapped_bytes);
     out->peak_bytes = size_load_relaxed(&account->bytes.peak_bytes);
     out->limit_bytes = account->bytes.limit_bytes;
     out->takes = u64_load_relaxed(&account->takes);

@@ -9,8 +9,7 @@
  * multiple of a power of two not less than all pages together, so that an aligned bit is an aligned
  * address; the bits before the first page are taken for ever.
  *
- * Invariants, checked by quire_source_check():
- *   S1  when the source ends, every span has been given back
+ * Invariants, beside S1 (source_account.h), checked by quire_source_check():
  *   S3  a span that is given back is a taken run of just that length
  *   S8  taken_bytes is what the bitmap says
  *
@@ -105,9 +104,7 @@ static void fixed_give(struct quire_source *source, const struct quire_span *spa
 
 static void fixed_fini(struct quire_source *source)
 {
-    struct source_fixed *fixed = (struct source_fixed *)(void *)source;
-    if (account_taken(&fixed->account) != 0)
-        panic("source", source->name, "S1 destroyed with spans still taken", source);
+    source_account_end(&((struct source_fixed *)(void *)source)->account, source);
 }
 
 static void fixed_stats(const struct quire_source *source, struct quire_source_stats *out)
@@ -124,7 +121,7 @@ static const char *fixed_check(struct quire_source *source)
 {
     struct source_fixed *fixed = fixed_locked(source);
     const char *bad = bitmap_check(&fixed->map);
-    if (!bad && bits_taken(fixed) * fixed->page_bytes != account_taken(&fixed->account))
+    if (!bad && bits_taken(fixed) * fixed->page_bytes != size_load_relaxed(&fixed->account.bytes.mapped_bytes))
         bad = "source S8 taken_bytes is what the map says";
     lock_drop(&fixed->lock);
     return bad;
