@@ -286,6 +286,7 @@ struct quire_slab *slab_create(size_t element_bytes, const struct quire_slab_opt
     static const struct abi_layout layout = ABI_LAYOUT(quire_slab_opts, flags);
     struct quire_slab_opts own;
     struct quire_slab draft = {.offset = SLAB_OFFSET_NONE, .markable = markable};
+    int kept = errno;
     errno = -abi_read(&layout, &own, opts);
     if (errno == 0)
         errno = options_read(&draft, element_bytes, &own);
@@ -309,24 +310,18 @@ struct quire_slab *slab_create(size_t element_bytes, const struct quire_slab_opt
         slab_unmake(slab);
         return NULL;
     }
-    errno = 0;
+    errno = kept;
     return slab;
 }
 
 struct quire_slab *quire_slab_create(size_t element_bytes, const struct quire_slab_opts *opts)
 {
-    int kept = errno;
-    struct quire_slab *slab = slab_create(element_bytes, opts, false, true);
-    errno = slab ? kept : errno;
-    return slab;
+    return slab_create(element_bytes, opts, false, true);
 }
 
 struct quire_slab *slab_create_markable(size_t element_bytes, const struct quire_slab_opts *opts)
 {
-    int kept = errno;
-    struct quire_slab *slab = slab_create(element_bytes, opts, true, true);
-    errno = slab ? kept : errno;
-    return slab;
+    return slab_create(element_bytes, opts, true, true);
 }
 
 void quire_slab_destroy(struct quire_slab *slab)

@@ -38,11 +38,6 @@ static void page_repair(struct slab_page *page)
     size_add_relaxed(&slab->account.mapped_bytes, slab_page_bytes(page));
 }
 
-static void page_ignore(struct slab_page *page)
-{
-    (void)page; /* only what was coming or going is sorted out */
-}
-
 static void page_unpin(struct slab_page *page)
 {
     page->pins = 0;
@@ -50,7 +45,7 @@ static void page_unpin(struct slab_page *page)
 
 void slab_repair(struct quire_slab *slab)
 {
-    slab_headers_each(slab, page_ignore);
+    slab_headers_each(slab, NULL); /* what was coming or going is sorted out */
     slab_headers_after_fork(slab);
     for (unsigned lane = 0; lane < SLAB_LANES; lane++)
         slab->lane[lane] = (struct slab_lane){.filled = 0};

@@ -214,10 +214,10 @@ void slab_headers_each(struct quire_slab *slab, void (*fn)(struct slab_page *pag
             struct slab_page *page = header_at(chunk, i);
             if (page->state == PAGE_UNUSED)
                 continue;
-            if (owner_object(pagemap_find(page->span.start)) == page)
-                fn(page);
-            else
+            if (owner_object(pagemap_find(page->span.start)) != page)
                 page->state = PAGE_UNUSED; /* it was coming or going */
+            else if (fn)
+                fn(page);
         }
 }
 
