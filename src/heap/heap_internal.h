@@ -308,8 +308,6 @@ static ALWAYS_INLINE uintptr_t heap_key(void)
 struct heap_page *heap_header_new(struct quire_heap *heap, uint32_t words);
 void heap_header_delete(struct quire_heap *heap, struct heap_page *page);
 size_t heap_chunks_trim(struct quire_heap *heap);
-/* The chunk after *chunk (NULL: the first), and how many of its headers were ever used.  With the heaps' lock: none goes. */
-uint32_t heap_chunk_next(struct quire_heap *heap, struct heap_chunk **chunk);
 void heap_chunks_destroy(struct quire_heap *heap);
 void heap_chunks_after_fork(struct quire_heap *heap);
 static ALWAYS_INLINE struct heap_page *heap_header_at(const struct heap_chunk *chunk, uint32_t idx)

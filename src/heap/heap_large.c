@@ -312,25 +312,28 @@ static void *moved(struct quire_heap *heap, struct heap_page *page, void *start,
 }
 
 /*
- * The system moves the pages onto addresses that have an owner already.  The old ones are nobody's before they go: the moment they are free another
- * thread may have them.  NULL: it is as it was.
+ * The system moves the pages onto addresses, `all` of them, that have an owner already.  The old ones are nobody's before they go: the moment they are free
+ * another thread may have them.  Where the addresses begin; NULL: it is as it was.
  */
-static void *move_alone(struct heap_page *page, size_t bytes)
+static void *pages_move(struct heap_page *page, size_t had, size_t bytes, size_t all)
 {
     owner_t owner = owner_make(page, OWNER_HEAP);
-    void *from = page->span.start, *to;
-    if (os_reserve(bytes, os_page_bytes(), &to) != 0)
+    size_t guard = guard_bytes(page);
+    char *from = heap_large_start(page);
+    void *start;
+    if (os_reserve(all, guard ? guard : os_page_bytes(), &start) != 0)
         return NULL;
+    char *to = (char *)start + guard;
     if (pagemap_set(to, os_page_bytes(), owner) != 0) {
-        (void)os_unmap(to, bytes);
+        (void)os_unmap(start, all);
         return NULL;
     }
     pagemap_clear(from, os_page_bytes());
-    if (os_remap(from, page->span.bytes, bytes, to) == 0)
-        return to;
+    if (os_remap(from, had, bytes, to) == 0)
+        return start;
     (void)pagemap_set(from, os_page_bytes(), owner); /* its table is there */
     if (pagemap_find(to) == owner)
-        pagemap_clear(to, os_page_bytes()); /* and no unmapping: the system may have done that before it failed, and given it to another */
+        pagemap_clear(to, os_page_bytes()); /* and no unmapping: the system may have done that before it failed, and given it to another; guards are only addresses */
     return NULL;
 }
 
@@ -342,7 +345,7 @@ static void *remap(struct quire_heap *heap, struct heap_page *page, size_t bytes
     if (bytes > old_bytes && !account_charge(&heap->account, bytes - old_bytes, heap))
         return NULL;
     if (os_remap(start, old_bytes, bytes, NULL) != 0)
-        start = bytes > old_bytes ? move_alone(page, bytes) : NULL;
+        start = bytes > old_bytes ? pages_move(page, old_bytes, bytes, bytes) : NULL;
     if (!start && bytes > old_bytes)
         account_discharge(&heap->account, bytes - old_bytes);
     if (!start)
@@ -380,24 +383,10 @@ static void *to_alone(struct quire_heap *heap, struct heap_page *page, size_t by
 static void *sealed_move(struct quire_heap *heap, struct heap_page *page, size_t had, size_t usable)
 {
     size_t guard = guard_bytes(page), all = usable < GROW_MAX ? 2 * (usable + guard) : usable + 2 * guard;
-    owner_t owner = owner_make(page, OWNER_HEAP);
     struct quire_span old = page->span;
-    char *from = heap_large_start(page);
-    void *start;
-    if (os_reserve(all, guard, &start) != 0)
+    char *from = heap_large_start(page), *start = pages_move(page, had, usable, all);
+    if (!start)
         return NULL;
-    char *to = (char *)start + guard;
-    if (pagemap_set(to, os_page_bytes(), owner) != 0) {
-        (void)os_unmap(start, all);
-        return NULL;
-    }
-    pagemap_clear(from, os_page_bytes());
-    if (os_remap(from, had, usable, to) != 0) {
-        (void)pagemap_set(from, os_page_bytes(), owner); /* its table is there */
-        if (pagemap_find(to) == owner)
-            pagemap_clear(to, os_page_bytes()); /* and no unmapping, as in move_alone(); the guards are address space only */
-        return NULL;
-    }
     lock_take(&heap->lock);
     page->span = (struct quire_span){start, all, 0, 0};
     page->asked_bytes = usable;
@@ -408,7 +397,7 @@ static void *sealed_move(struct quire_heap *heap, struct heap_page *page, size_t
         (void)os_unmap(old.start, guard);
         (void)os_unmap(from + had, (size_t)((char *)old.start + old.bytes - (from + had)));
     }
-    return to;
+    return start + guard;
 }
 
 /* Whether a block of the source had better be copied, as it grows, than mapped alone. */

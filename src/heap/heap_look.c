@@ -53,14 +53,10 @@ static int look_at(struct look *look, struct heap_page *page)
 static int pages_each(struct quire_heap *heap, int (*fn)(struct heap_page *page, void *arg), void *arg)
 {
     struct look look = {fn, arg, NULL};
-    struct heap_chunk *chunk = NULL;
+    struct heap_headers headers = {NULL, 0, 0};
     int result = 0;
-    do {
-        look_into(&look, NULL);
-        uint32_t cut = heap_chunk_next(heap, &chunk);
-        for (uint32_t i = 0; i < cut && !result; i++)
-            result = look_at(&look, heap_header_at(chunk, i));
-    } while (chunk && !result);
+    for (struct heap_page *page; !result && (page = heap_header_next(heap, &headers)) != NULL;)
+        result = look_at(&look, page);
     look_into(&look, NULL);
     return result;
 }

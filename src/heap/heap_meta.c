@@ -17,7 +17,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "heap/heap_internal.h"
+#include "heap/heap_walk.h"
 #include "os/os.h"
 
 enum { CHUNK_BYTES = 32 << 10 };
@@ -177,13 +177,18 @@ size_t heap_chunks_trim(struct quire_heap *heap)
     return freed;
 }
 
-uint32_t heap_chunk_next(struct quire_heap *heap, struct heap_chunk **chunk)
+struct heap_page *heap_header_next(struct quire_heap *heap, struct heap_headers *headers)
 {
-    lock_take(&heap->lock);
-    *chunk = *chunk ? (*chunk)->next : heap->chunks;
-    uint32_t cut = *chunk ? (*chunk)->cut : 0;
-    lock_drop(&heap->lock);
-    return cut;
+    while (headers->at == headers->cut) {
+        lock_take(&heap->lock);
+        headers->chunk = headers->chunk ? headers->chunk->next : heap->chunks;
+        headers->cut = headers->chunk ? headers->chunk->cut : 0;
+        lock_drop(&heap->lock);
+        headers->at = 0;
+        if (!headers->chunk)
+            return NULL;
+    }
+    return heap_header_at(headers->chunk, headers->at++);
 }
 
 void heap_chunks_destroy(struct quire_heap *heap)

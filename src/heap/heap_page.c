@@ -160,16 +160,15 @@ void heap_page_unpin(struct heap_local *local, struct heap_page *page)
 
 void heap_pages_destroy(struct quire_heap *heap)
 {
-    for (struct heap_chunk *chunk = heap->chunks; chunk; chunk = chunk->next)
-        for (uint32_t i = 0; i < chunk->cut; i++) {
-            struct heap_page *page = heap_header_at(chunk, i);
-            if (page->state == HEAP_UNUSED || page->state == HEAP_MAGAZINE)
-                continue;
-            if (heap_is_large(page)) /* freed under more walks than could be counted */
-                heap_large_leave(heap, page);
-            else
-                page_give(heap, page);
-        }
+    struct heap_headers headers = {NULL, 0, 0};
+    for (struct heap_page *page; (page = heap_header_next(heap, &headers)) != NULL;) {
+        if (page->state == HEAP_UNUSED || page->state == HEAP_MAGAZINE)
+            continue;
+        if (heap_is_large(page)) /* freed under more walks than could be counted */
+            heap_large_leave(heap, page);
+        else
+            page_give(heap, page);
+    }
 }
 
 /* ---- which slots next ---- */
@@ -298,13 +297,10 @@ bool heap_next_page(struct heap_local *local, unsigned class)
 /* Every page of a class that has a free slot is on the list. */
 void heap_rejoin_all(struct heap_local *local, unsigned class)
 {
-    struct heap_chunk *chunk = NULL;
-    for (uint32_t cut; (cut = heap_chunk_next(local->heap, &chunk)), chunk;)
-        for (uint32_t i = 0; i < cut; i++) {
-            struct heap_page *page = heap_header_at(chunk, i);
-            if (heap_state(page) == HEAP_FULL && heap_owner(page) == local && page->class == class && heap_page_live(page) < page->slots)
-                heap_page_to_partial(local, page);
-        }
+    struct heap_headers headers = {NULL, 0, 0};
+    for (struct heap_page *page; (page = heap_header_next(local->heap, &headers)) != NULL;)
+        if (heap_state(page) == HEAP_FULL && heap_owner(page) == local && page->class == class && heap_page_live(page) < page->slots)
+            heap_page_to_partial(local, page);
 }
 
 /* ---- which page is empty ---- */

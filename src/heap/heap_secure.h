@@ -70,11 +70,11 @@ struct heap_late_ring {
 };
 struct heap_late {
     struct quire_span span;
-    struct heap_late_ring small, big;
+    struct heap_late_ring ring[2]; /* of small blocks; of large ones */
 };
 static ALWAYS_INLINE struct heap_late_block heap_late_put(struct heap_local *local, struct heap_late_block block)
 {
-    struct heap_late_ring *ring = likely(block.page->slot_bytes <= HEAP_LATE_SMALL_MAX) ? &local->late->small : &local->late->big;
+    struct heap_late_ring *ring = &local->late->ring[unlikely(block.page->slot_bytes > HEAP_LATE_SMALL_MAX)];
     struct heap_late_block *place = &ring->mixed[heap_secure_random() & (ring->places - 1)], moved = *place;
     *place = block;
     if (unlikely(!moved.page))

@@ -15,6 +15,7 @@
 
 #include "heap/heap_cache.h"
 #include "heap/heap_secure.h"
+#include "heap/heap_walk.h"
 #include "os/os.h"
 #include "pages/reaper.h"
 
@@ -308,13 +309,12 @@ static void page_repair(struct quire_heap *heap, struct heap_page *page)
 /* Of another than the thread that forked inside an operation. */
 static void magazines_to_bits(struct quire_heap *heap)
 {
-    for (struct heap_chunk *chunk = heap->chunks; chunk; chunk = chunk->next)
-        for (uint32_t i = 0; i < chunk->cut; i++) {
-            struct heap_page *header = heap_header_at(chunk, i);
-            const struct heap_local *local = (const struct heap_local *)addr_load_relaxed(&header->owner);
-            if (header->state == HEAP_MAGAZINE && (!local || !is_mine_and_inside(local)))
-                heap_magazine_to_bits(header);
-        }
+    struct heap_headers headers = {NULL, 0, 0};
+    for (struct heap_page *header; (header = heap_header_next(heap, &headers)) != NULL;) {
+        const struct heap_local *local = (const struct heap_local *)addr_load_relaxed(&header->owner);
+        if (header->state == HEAP_MAGAZINE && (!local || !is_mine_and_inside(local)))
+            heap_magazine_to_bits(header);
+    }
     for (unsigned c = 0; c < HEAP_BINS; c++) {
         heap->of_class[c].depot = NULL;
         heap->of_class[c].depot_count = 0;
@@ -342,10 +342,10 @@ static void heap_repair(struct quire_heap *heap)
     account_set(&heap->account, meta);
     heap->large = NULL;
     heap->left_bytes = 0;
-    for (struct heap_chunk *chunk = heap->chunks; chunk; chunk = chunk->next)
-        for (uint32_t i = 0; i < chunk->cut; i++)
-            if (heap_header_at(chunk, i)->state != HEAP_UNUSED && heap_header_at(chunk, i)->state != HEAP_MAGAZINE)
-                page_repair(heap, heap_header_at(chunk, i));
+    struct heap_headers headers = {NULL, 0, 0};
+    for (struct heap_page *page; (page = heap_header_next(heap, &headers)) != NULL;)
+        if (page->state != HEAP_UNUSED && page->state != HEAP_MAGAZINE)
+            page_repair(heap, page);
     heap_chunks_after_fork(heap);
 }
 

@@ -79,8 +79,6 @@ static void local_empty(struct percpu_local *local)
 static void pool_rebuild(struct quire_percpu *pool)
 {
     size_t mapped = pool->span.bytes, meta = pool->span.bytes, chunks = 0;
-    local_empty(&pool->home);
-    local_empty(&pool->reserve);
     for (struct percpu_local *local = percpu_locals(pool); local; local = local->next) {
         local_empty(local);
         mapped += local->span.bytes;
@@ -120,8 +118,6 @@ static bool pool_reset(struct quire_percpu *pool)
 {
     bool inside = lock_reset(&pool->lock) || u32_load_relaxed(&pool->changing) != 0;
     u32_store_relaxed(&pool->changing, 0);
-    inside |= local_reset(&pool->home);
-    inside |= local_reset(&pool->reserve);
     for (struct percpu_local *local = percpu_locals(pool); local; local = local->next)
         inside |= local_reset(local);
     for (int i = 0; i < PERCPU_LIST_LOCKS; i++)
@@ -143,7 +139,7 @@ static void after_fork(void)
         for (struct percpu_local *local = percpu_locals(pool); local; local = local->next) {
             if (percpu_thread_is_left(addr_load_relaxed(&local->thread)))
                 bias_open(&local->bias);
-            else
+            else if (!percpu_is_pools_own(local))
                 local_orphan(pool, local);
         }
     }

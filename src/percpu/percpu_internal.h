@@ -98,9 +98,9 @@ struct percpu_local {
     struct bias bias;
     struct quire_percpu *pool;
     atomic_addr thread;          /* struct percpu_thread *, 0: none.  Changes under the bias and the inbox's lock */
-    struct percpu_local *next;   /* of the pool's locals: only grows */
+    struct percpu_local *next;   /* of the pool's locals, home and reserve the last: only grows */
     struct percpu_local *unused_next;
-    struct quire_span span;
+    struct quire_span span;      /* where this struct lies, if not in the pool */
     /* under the bias */
     uint64_t filled[PERCPU_KINDS][(PERCPU_CLASSES + 63) / 64]; /* classes with a chunk */
     struct percpu_chunk *list[PERCPU_KINDS][PERCPU_CLASSES];
@@ -175,6 +175,12 @@ static inline struct percpu_local *percpu_owner(const struct percpu_chunk *chunk
 static inline bool percpu_has_thread(const struct percpu_local *local)
 {
     return addr_load_relaxed(&local->thread) != 0;
+}
+
+/* Home, or the reserve. */
+static inline bool percpu_is_pools_own(const struct percpu_local *local)
+{
+    return local->span.bytes == 0;
 }
 
 /* Looking takes locks, and what others have freed is freed then: the pool is const for its user. */

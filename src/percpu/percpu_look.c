@@ -107,8 +107,6 @@ static void look_at_local(struct look *look, struct percpu_local *local)
 static void pool_stats(struct quire_percpu *pool, struct quire_percpu_stats *out)
 {
     struct look look = {.stats = out};
-    look_at_local(&look, &pool->home);
-    look_at_local(&look, &pool->reserve);
     for (struct percpu_local *local = percpu_locals(pool); local; local = local->next) {
         look_at_local(&look, local);
         out->caches += percpu_has_thread(local);
@@ -178,8 +176,6 @@ void percpu_pages_look(const struct quire_percpu *pool_, page_look_fn *fn, void 
 {
     struct quire_percpu *pool = percpu_mutable(pool_);
     struct picture picture = {fn, arg};
-    picture_local(&picture, &pool->home);
-    picture_local(&picture, &pool->reserve);
     for (struct percpu_local *local = percpu_locals(pool); local; local = local->next)
         picture_local(&picture, local);
 }
@@ -299,8 +295,7 @@ static const char *check_sums(struct quire_percpu *pool)
 
 const char *quire_percpu_check(struct quire_percpu *pool)
 {
-    const char *error = check_local(&pool->home);
-    error = error ? error : check_local(&pool->reserve);
+    const char *error = NULL;
     for (struct percpu_local *local = percpu_locals(pool); local && !error; local = local->next)
         error = check_local(local);
     return error ? error : check_sums(pool);

@@ -74,11 +74,13 @@ static unsigned unit_shift(const struct quire_percpu_opts *opts, uint32_t units)
     return shift;
 }
 
+/* One of the pool's own. */
 static void local_init(struct quire_percpu *pool, struct percpu_local *local, uint32_t rank)
 {
     local->pool = pool;
     local->bias = (struct bias){{0}, {0}, {{0}, rank}};
     local->inbox_lock = (struct lock)LOCK_INIT(LOCK_PERCPU_INBOX);
+    percpu_locals_add_locked(pool, local);
 }
 
 /* What a pool of these options is, before it has any memory; 0 or an errno. */
@@ -225,7 +227,8 @@ void quire_percpu_destroy(struct quire_percpu *pool)
     for (struct percpu_local *local = percpu_locals(pool), *next; local; local = next) {
         struct quire_span span = local->span;
         next = local->next;
-        source->verbs->give(source, &span);
+        if (span.bytes)
+            source->verbs->give(source, &span);
     }
     pool_memory_give(pool);
     errno = kept;
