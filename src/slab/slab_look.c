@@ -109,14 +109,20 @@ void quire_slab_stats(const struct quire_slab *slab, struct quire_slab_stats *ou
 
 STATIC_ASSERT((int)PAGE_LOOK_WORDS >= (int)WORD_BITS, "a picture has room for a page");
 
+static void page_look(const struct slab_page *page, struct page_look *seen)
+{
+    *seen = (struct page_look){.start = slab_slots(page), .bytes = slab_page_bytes(page), .slot_bytes = page->slab->slot_bytes, .slots = page->slot_count};
+    for (unsigned w = 0; w < page->words; w++)
+        seen->live[w] = slab_live_bits(page, w);
+}
+
 void slab_pages_look(const struct quire_slab *slab, page_look_fn *fn, void *arg)
 {
     struct quire_slab *locked = (struct quire_slab *)(uintptr_t)slab;
     slab_lock(locked);
     for (const struct slab_page *page = slab->all; page; page = page->all_next) {
-        struct page_look seen = {.start = slab_slots(page), .bytes = slab_page_bytes(page), .slot_bytes = slab->slot_bytes, .slots = page->slot_count};
-        for (unsigned w = 0; w < page->words; w++)
-            seen.live[w] = slab_live_bits(page, w);
+        struct page_look seen;
+        page_look(page, &seen);
         fn(&seen, arg);
     }
     slab_unlock(locked);
@@ -127,12 +133,8 @@ void slab_pages_look(const struct quire_slab *slab, page_look_fn *fn, void *arg)
 struct walk {
     struct quire_slab *slab;
     struct walk *outer; /* of the same thread, which called this one */
-    int (*fn)(void *element, void *arg);
-    void *arg;
-    struct slab_page *page;       /* pinned */
-    uint64_t live[WORD_BITS];     /* its live slots when it was looked at */
-    char *slots;
-    unsigned words;
+    struct slab_page *page; /* pinned */
+    struct page_look seen;  /* its live slots when it was looked at */
 };
 
 static THREAD_LOCAL struct walk *walks __attribute__((tls_model("initial-exec")));
@@ -152,10 +154,7 @@ static bool walk_next(struct walk *walk)
     struct slab_page *page = walk->page ? walk->page->all_next : walk->slab->all;
     if (page) {
         page->pins++;
-        walk->slots = slab_slots(page);
-        walk->words = page->words;
-        for (unsigned w = 0; w < page->words; w++)
-            walk->live[w] = slab_live_bits(page, w);
+        page_look(page, &walk->seen);
     }
     if (walk->page)
         slab_page_unpin(walk->page);
@@ -164,18 +163,9 @@ static bool walk_next(struct walk *walk)
     return page != NULL;
 }
 
-static int walk_page(const struct walk *walk, size_t slot_bytes)
-{
-    int stop = 0;
-    for (unsigned w = 0; w < walk->words && stop == 0; w++)
-        for (uint64_t live = walk->live[w]; live && stop == 0; live &= live - 1)
-            stop = walk->fn(walk->slots + ((size_t)w * WORD_BITS + bits_lowest(live)) * slot_bytes, walk->arg);
-    return stop;
-}
-
 int quire_slab_walk(struct quire_slab *slab, int (*fn)(void *element, void *arg), void *arg)
 {
-    struct walk walk = {.slab = slab, .fn = fn, .arg = arg};
+    struct walk walk = {.slab = slab};
     int stop = 0;
     slab_verify(slab);
     if (!fn) {
@@ -185,7 +175,8 @@ int quire_slab_walk(struct quire_slab *slab, int (*fn)(void *element, void *arg)
     walk.outer = walks;
     walks = &walk;
     while (stop == 0 && walk_next(&walk))
-        stop = walk_page(&walk, slab->slot_bytes);
+        for (size_t slot = page_look_live(&walk.seen, 0); slot < walk.seen.slots && stop == 0; slot = page_look_live(&walk.seen, slot + 1))
+            stop = fn(page_look_slot(&walk.seen, slot), arg);
     if (stop != 0) {
         slab_lock(slab);
         slab_page_unpin(walk.page);
