@@ -12,6 +12,7 @@
 
 #include "base/abi.h"
 #include "base/panic.h"
+#include "base/random.h"
 #include "heap/heap_cache.h"
 #include "heap/heap_secure.h"
 #include "heap/heap_walk.h"
@@ -82,12 +83,9 @@ void heap_change_end(struct quire_heap *heap)
 
 static void key_make(void)
 {
-    uintptr_t key = 0;
     if (heap_key_word)
         return;
-    if (os_entropy(&key, sizeof key) != 0)
-        key = (uintptr_t)os_time_ns() * (uintptr_t)UINT64_C(0x9e3779b97f4a7c15) ^ (uintptr_t)&key;
-    heap_key_word = key | 1;
+    heap_key_word = (uintptr_t)random_seed();
     slots_setup();
 }
 

@@ -27,10 +27,10 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "base/bias.h"
 #include "base/layout.h"
 #include "base/panic.h"
 #include "os/os.h"
-#include "os/sanitize.h"
 #include "slab/slab_gate.h"
 #include "slab/slab_internal.h"
 
@@ -51,7 +51,6 @@ THREAD_LOCAL struct slab_gate slab_gates[SLAB_GATES] __attribute__((tls_model("i
 static void record_begin(void *thread);
 static void thread_end(void *thread);
 static struct records records = {.lock = LOCK_INIT(LOCK_RECORDS), .bytes = sizeof(struct slab_thread), .begin = record_begin, .end = thread_end};
-static atomic_u32 ready; /* 0 not asked, 1 barriers work, 2 they do not */
 
 /* What this thread has locked, for slab_refuse(): a record, its own or a visited one, and a slab. */
 static THREAD_LOCAL struct slab_thread *holding __attribute__((tls_model("initial-exec")));
@@ -68,22 +67,15 @@ static void record_begin(void *thread)
     ((struct slab_thread *)thread)->lock.rank = LOCK_THREAD;
 }
 
-static bool barriers_work(void)
-{
-    return u32_load_acquire(&ready) == 1; /* acquire [slab-ready] */
-}
-
 bool slab_threads_setup(void)
 {
     lock_take(&records.lock);
-    if (u32_load_relaxed(&ready) == 0) {
-        bool barriers = os_barrier_init() == 0 && !sanitize_watched() && !sanitize_race_watched();
+    if (!threads_first()) {
         record_begin(&thread_shared);
         record_publish_locked(&records, &thread_shared);
-        u32_store_release(&ready, barriers ? 1 : 2); /* release [slab-ready] */
     }
     lock_drop(&records.lock);
-    return barriers_work();
+    return bias_works();
 }
 
 /* ---- a thread's record ---- */
@@ -116,7 +108,7 @@ static void gates_close(struct slab_thread *thread)
 
 static uint32_t limit_of(const struct slab_thread *thread)
 {
-    return barriers_work() ? thread->count * (uint32_t)sizeof(struct slab_cache) : 0;
+    return bias_works() ? thread->count * (uint32_t)sizeof(struct slab_cache) : 0;
 }
 
 static void thread_lock(struct slab_thread *thread)
@@ -137,7 +129,7 @@ static void gates_open(struct slab_thread *thread)
 {
     u32_store_relaxed(&thread->closed, 0);
     u32_store_release(&thread->limit, limit_of(thread)); /* release [slab-limit] */
-    for (uint32_t i = 1; i < gates_of(thread) && barriers_work(); i++)
+    for (uint32_t i = 1; i < gates_of(thread) && bias_works(); i++)
         addr_store_release(&thread->gates[i].cache, (uintptr_t)(cache_at(thread, i)->slab ? cache_at(thread, i) : &slab_cache_none));
 }
 
@@ -226,7 +218,7 @@ static struct slab_thread *thread_get(void)
     struct slab_thread *thread = slab_thread_self;
     if (likely(thread != &thread_none))
         return thread;
-    thread = barriers_work() ? record_new(&records) : NULL;
+    thread = bias_works() ? record_new(&records) : NULL;
     if (!thread)
         return &thread_shared;
     thread->gates = slab_gates;
@@ -323,7 +315,7 @@ static bool visit(struct slab_thread *thread, slab_visit_fn *fn, void *arg, bool
     u32_store_relaxed(&thread->closed, 1); /* it may have taken that back while its gates were being closed: they open again after this */
     if (is_open(thread)) { /* it went the long way since the barrier */
         gates_close(thread);
-        if (barriers_work())
+        if (bias_works())
             os_barrier();
     }
     bool out = wait_inactive(thread, patient);
@@ -338,7 +330,7 @@ bool slab_visit_all(slab_visit_fn *fn, void *arg, bool patient)
     bool all = true;
     for (struct slab_thread *thread = threads_first(); thread; thread = thread->record.next)
         gates_close(thread);
-    if (barriers_work())
+    if (bias_works())
         os_barrier();
     for (struct slab_thread *thread = threads_first(); thread; thread = thread->record.next)
         all &= visit(thread, fn, arg, patient);
@@ -392,8 +384,7 @@ bool slab_grace(bool patient)
 bool slab_threads_after_fork(void)
 {
     bool inside = records_after_fork(&records);
-    if (u32_load_relaxed(&ready) == 1 && os_barrier_init() != 0)
-        u32_store_relaxed(&ready, 2);
+    bias_after_fork();
     holding = NULL;
     locking = NULL;
     for (struct slab_thread *thread = threads_first(); thread; thread = thread->record.next) {
@@ -407,7 +398,7 @@ bool slab_threads_after_fork(void)
 
 void slab_threads_adopt(bool anew)
 {
-    bool without = !barriers_work();
+    bool without = !bias_works();
     for (struct slab_thread *thread = threads_first(); thread; thread = thread->record.next) {
         bool gone = thread != slab_thread_self && thread != &thread_shared;
         for (uint32_t id = 0; id < thread->count; id++) {
