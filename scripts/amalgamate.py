@@ -24,7 +24,7 @@ from pathlib import Path
 import checklib
 
 ROOT = Path(__file__).resolve().parent.parent
-LAYERS = ["os", "base", "pages", "slots", "arena", "slab", "percpu", "heap", "look"]
+LAYERS = ["os", "base", "pages", "slots", "owner", "arena", "slab", "percpu", "heap", "look"]
 PUBLIC = ["export", "quire", "source", "arena", "slab_inline", "slab", "heap", "percpu_inline", "percpu", "counter", "histogram", "stats"]
 PART_OF_LAYER = {"arena": "ARENA", "slab": "SLAB", "percpu": "PERCPU", "heap": "HEAP", "look": "STATS"}
 PART_OF_STEM = {"counter": "COUNTERS", "counter_policy": "COUNTERS", "histogram": "COUNTERS", "histogram_buckets": "COUNTERS",

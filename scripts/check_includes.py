@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""check_includes - the include rule: layers point down only, siblings of layer 3 never meet.
+"""check_includes - the include rule: layers point down only, siblings never meet.
 
-    os < base < pages < arena | slab | percpu | heap < look | steer < compat | prof < preload
+    os < base < pages < owner < arena | slab | percpu | heap < look | steer < compat | prof < preload
 
 A file of src/MODULE may include its own module, every module of a lower layer, and public headers.
 A public header counts as the module that owns it (quire/arena.h is arena's) and as everything that
@@ -18,8 +18,8 @@ from pathlib import Path
 import checklib
 
 LAYER_BY_MODULE = {
-    "os": 0, "base": 1, "pages": 2, "slots": 2, "arena": 3, "slab": 3, "percpu": 3, "heap": 3, "look": 4, "steer": 4,
-    "compat": 5, "prof": 5, "preload": 6,
+    "os": 0, "base": 1, "pages": 2, "slots": 2, "owner": 3, "arena": 4, "slab": 4, "percpu": 4, "heap": 4, "look": 5, "steer": 5,
+    "compat": 6, "prof": 6, "preload": 7,
 }  # fmt: skip
 MODULE_BY_HEADER = {
     "source": "pages", "arena": "arena", "slab": "slab", "slab_inline": "os", "percpu": "percpu", "percpu_inline": "os", "counter": "percpu", "histogram": "percpu", "heap": "heap",

@@ -17,10 +17,12 @@
 
 #include "arena/arena_internal.h"
 #include "base/atomic.h"
+#include "base/list.h"
 #include "base/lock.h"
 #include "os/os.h"
 
 enum { GLANCES = 8 };
+LIST_OF(arenas, struct quire_arena, list_next, list_prev);
 
 static struct {
     struct lock lock;
@@ -34,13 +36,10 @@ bool arena_list_is_on(void)
     return u32_load_relaxed(&arenas.is_on) != 0;
 }
 
-/* Forwards the list is whole at any moment. */
 static void after_fork(void)
 {
-    struct quire_arena *prev = NULL;
     lock_reset(&arenas.lock);
-    for (struct quire_arena *arena = arenas.first; arena; prev = arena, arena = arena->list_next)
-        arena->list_prev = prev;
+    arenas_mend(arenas.first);
 }
 
 void arena_list_begin(void)
@@ -56,11 +55,7 @@ void arena_list_enter(struct quire_arena *arena)
         return;
     lock_take(&arenas.lock);
     arena->list_order = ++arenas.orders;
-    arena->list_next = arenas.first;
-    if (arenas.first)
-        arenas.first->list_prev = arena;
-    atomic_fence_signal(); /* the child of a fork in the middle finds list_next written */
-    arenas.first = arena;
+    arenas_push(&arenas.first, arena);
     lock_drop(&arenas.lock);
 }
 
@@ -69,12 +64,7 @@ void arena_list_leave(struct quire_arena *arena)
     if (likely(arena->list_order == 0))
         return;
     lock_take(&arenas.lock);
-    if (arena->list_prev)
-        arena->list_prev->list_next = arena->list_next;
-    else
-        arenas.first = arena->list_next;
-    if (arena->list_next)
-        arena->list_next->list_prev = arena->list_prev;
+    arenas_remove(&arenas.first, arena);
     lock_drop(&arenas.lock);
     arena->list_order = 0;
 }

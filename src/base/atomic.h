@@ -54,93 +54,39 @@ static ALWAYS_INLINE void word_add_in_place(uint64_t *word, uint64_t n)
 
 #define ATOMIC_WORDS(X) X(u32, uint32_t) X(u64, uint64_t) X(size, size_t) X(addr, uintptr_t)
 
-#define ATOMIC_WORD(w, type)                                                                       \
-    typedef struct atomic_##w {                                                                    \
-        type word;                                                                                 \
-    } atomic_##w;                                                                                  \
-    static ALWAYS_INLINE type w##_load_relaxed(const atomic_##w *p)                                \
-    {                                                                                              \
-        atomic_noise();                                                                            \
-        return __atomic_load_n(&p->word, __ATOMIC_RELAXED);                                        \
-    }                                                                                              \
-    static ALWAYS_INLINE type w##_load_acquire(const atomic_##w *p)                                \
-    {                                                                                              \
-        atomic_noise();                                                                            \
-        return __atomic_load_n(&p->word, __ATOMIC_ACQUIRE);                                        \
-    }                                                                                              \
-    static ALWAYS_INLINE type w##_load_seq_cst(const atomic_##w *p)                                \
-    {                                                                                              \
-        atomic_noise();                                                                            \
-        return __atomic_load_n(&p->word, __ATOMIC_SEQ_CST);                                        \
-    }                                                                                              \
-    static ALWAYS_INLINE void w##_store_relaxed(atomic_##w *p, type value)                         \
-    {                                                                                              \
-        atomic_noise();                                                                            \
-        __atomic_store_n(&p->word, value, __ATOMIC_RELAXED);                                       \
-    }                                                                                              \
-    static ALWAYS_INLINE void w##_store_release(atomic_##w *p, type value)                         \
-    {                                                                                              \
-        atomic_noise();                                                                            \
-        __atomic_store_n(&p->word, value, __ATOMIC_RELEASE);                                       \
-    }                                                                                              \
-    static ALWAYS_INLINE type w##_exchange_acquire(atomic_##w *p, type value)                      \
-    {                                                                                              \
-        atomic_noise();                                                                            \
-        return __atomic_exchange_n(&p->word, value, __ATOMIC_ACQUIRE);                             \
-    }                                                                                              \
-    static ALWAYS_INLINE type w##_exchange_release(atomic_##w *p, type value)                      \
-    {                                                                                              \
-        atomic_noise();                                                                            \
-        return __atomic_exchange_n(&p->word, value, __ATOMIC_RELEASE);                             \
-    }                                                                                              \
-    static ALWAYS_INLINE type w##_add_relaxed(atomic_##w *p, type value)                           \
-    {                                                                                              \
-        atomic_noise();                                                                            \
-        return __atomic_fetch_add(&p->word, value, __ATOMIC_RELAXED);                              \
-    }                                                                                              \
-    static ALWAYS_INLINE type w##_add_seq_cst(atomic_##w *p, type value)                           \
-    {                                                                                              \
-        atomic_noise();                                                                            \
-        return __atomic_fetch_add(&p->word, value, __ATOMIC_SEQ_CST);                              \
-    }                                                                                              \
-    static ALWAYS_INLINE type w##_sub_relaxed(atomic_##w *p, type value)                           \
-    {                                                                                              \
-        atomic_noise();                                                                            \
-        return __atomic_fetch_sub(&p->word, value, __ATOMIC_RELAXED);                              \
-    }                                                                                              \
-    static ALWAYS_INLINE type w##_sub_release(atomic_##w *p, type value)                           \
-    {                                                                                              \
-        atomic_noise();                                                                            \
-        return __atomic_fetch_sub(&p->word, value, __ATOMIC_RELEASE);                              \
-    }                                                                                              \
-    static ALWAYS_INLINE type w##_or_seq_cst(atomic_##w *p, type value)                            \
-    {                                                                                              \
-        atomic_noise();                                                                            \
-        return __atomic_fetch_or(&p->word, value, __ATOMIC_SEQ_CST);                               \
-    }                                                                                              \
-    static ALWAYS_INLINE type w##_and_acq_rel(atomic_##w *p, type value)                           \
-    {                                                                                              \
-        atomic_noise();                                                                            \
-        return __atomic_fetch_and(&p->word, value, __ATOMIC_ACQ_REL);                              \
-    }                                                                                              \
-    static ALWAYS_INLINE bool w##_cas_relaxed(atomic_##w *p, type *expected, type desired)         \
-    {                                                                                              \
-        atomic_noise();                                                                            \
-        return __atomic_compare_exchange_n(&p->word, expected, desired, false, __ATOMIC_RELAXED,   \
-                                           __ATOMIC_RELAXED);                                      \
-    }                                                                                              \
-    static ALWAYS_INLINE bool w##_cas_acquire(atomic_##w *p, type *expected, type desired)         \
-    {                                                                                              \
-        atomic_noise();                                                                            \
-        return __atomic_compare_exchange_n(&p->word, expected, desired, false, __ATOMIC_ACQUIRE,   \
-                                           __ATOMIC_RELAXED);                                      \
-    }                                                                                              \
-    static ALWAYS_INLINE bool w##_cas_release(atomic_##w *p, type *expected, type desired)         \
-    {                                                                                              \
-        atomic_noise();                                                                            \
-        return __atomic_compare_exchange_n(&p->word, expected, desired, false, __ATOMIC_RELEASE,   \
-                                           __ATOMIC_RELAXED);                                      \
+#define ATOMIC_STEP(result, name, parameters, act)                                                                                  \
+    static ALWAYS_INLINE result name parameters                                                                                     \
+    {                                                                                                                               \
+        atomic_noise();                                                                                                             \
+        act;                                                                                                                        \
     }
+
+/* A step that reads and writes: the builtin that does it, with the order in its name.  Returns what was there. */
+#define ATOMIC_CHANGE(w, type, name, builtin, order)                                                                                \
+    ATOMIC_STEP(type, w##_##name, (atomic_##w * p, type value), return builtin(&p->word, value, order))
+#define ATOMIC_CAS(w, type, name, order)                                                                                            \
+    ATOMIC_STEP(bool, w##_##name, (atomic_##w * p, type * expected, type desired),                                                  \
+                return __atomic_compare_exchange_n(&p->word, expected, desired, false, order, __ATOMIC_RELAXED))
+
+#define ATOMIC_WORD(w, type)                                                                                                        \
+    typedef struct atomic_##w {                                                                                                     \
+        type word;                                                                                                                  \
+    } atomic_##w;                                                                                                                   \
+    ATOMIC_STEP(type, w##_load_relaxed, (const atomic_##w *p), return __atomic_load_n(&p->word, __ATOMIC_RELAXED))                  \
+    ATOMIC_STEP(type, w##_load_acquire, (const atomic_##w *p), return __atomic_load_n(&p->word, __ATOMIC_ACQUIRE))                  \
+    ATOMIC_STEP(type, w##_load_seq_cst, (const atomic_##w *p), return __atomic_load_n(&p->word, __ATOMIC_SEQ_CST))                  \
+    ATOMIC_STEP(void, w##_store_relaxed, (atomic_##w * p, type value), __atomic_store_n(&p->word, value, __ATOMIC_RELAXED))         \
+    ATOMIC_STEP(void, w##_store_release, (atomic_##w * p, type value), __atomic_store_n(&p->word, value, __ATOMIC_RELEASE))         \
+    ATOMIC_CHANGE(w, type, exchange_acquire, __atomic_exchange_n, __ATOMIC_ACQUIRE)                                                 \
+    ATOMIC_CHANGE(w, type, exchange_release, __atomic_exchange_n, __ATOMIC_RELEASE)                                                 \
+    ATOMIC_CHANGE(w, type, add_relaxed, __atomic_fetch_add, __ATOMIC_RELAXED)                                                       \
+    ATOMIC_CHANGE(w, type, add_seq_cst, __atomic_fetch_add, __ATOMIC_SEQ_CST)                                                       \
+    ATOMIC_CHANGE(w, type, sub_relaxed, __atomic_fetch_sub, __ATOMIC_RELAXED)                                                       \
+    ATOMIC_CHANGE(w, type, sub_release, __atomic_fetch_sub, __ATOMIC_RELEASE)                                                       \
+    ATOMIC_CHANGE(w, type, or_seq_cst, __atomic_fetch_or, __ATOMIC_SEQ_CST)                                                         \
+    ATOMIC_CAS(w, type, cas_relaxed, __ATOMIC_RELAXED)                                                                              \
+    ATOMIC_CAS(w, type, cas_acquire, __ATOMIC_ACQUIRE)                                                                              \
+    ATOMIC_CAS(w, type, cas_release, __ATOMIC_RELEASE)
 
 ATOMIC_WORDS(ATOMIC_WORD)
 #undef ATOMIC_WORD

@@ -58,8 +58,6 @@ size_t bitmap_free_merged(struct bitmap *map, size_t idx, size_t *merged);
 
 /* Length of the taken run that starts at idx, 0 if none does. */
 size_t bitmap_run(const struct bitmap *map, size_t idx);
-/* Start of the taken run that contains idx, BITMAP_NONE if idx is free. */
-size_t bitmap_start(const struct bitmap *map, size_t idx);
 bool bitmap_taken(const struct bitmap *map, size_t idx);
 /* The first taken run that starts at or after `from`; its length in *run.  BITMAP_NONE at the end. */
 size_t bitmap_next_taken(const struct bitmap *map, size_t from, size_t *run);

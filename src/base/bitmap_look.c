@@ -14,30 +14,11 @@ bool bitmap_taken(const struct bitmap *map, size_t idx)
     return idx < map->bits && bits_test(map->taken, idx);
 }
 
-static inline uint64_t starts_in(const struct bitmap *map, size_t w)
-{
-    return map->starts[w] & map->taken[w];
-}
-
-size_t bitmap_start(const struct bitmap *map, size_t idx)
-{
-    if (!bitmap_taken(map, idx))
-        return BITMAP_NONE;
-    size_t w = idx / WORD_BITS;
-    uint64_t starts = starts_in(map, w) & bits_low((unsigned)(idx % WORD_BITS) + 1);
-    while (starts == 0) {
-        if (w-- == 0)
-            return BITMAP_NONE;
-        starts = starts_in(map, w);
-    }
-    return w * WORD_BITS + bits_highest(starts);
-}
-
 size_t bitmap_next_taken(const struct bitmap *map, size_t from, size_t *run)
 {
     uint64_t keep = bits_from(from % WORD_BITS);
     for (size_t w = from / WORD_BITS; w < map_words(map); w++, keep = ~UINT64_C(0)) {
-        uint64_t starts = starts_in(map, w) & keep;
+        uint64_t starts = map->starts[w] & map->taken[w] & keep;
         if (starts) {
             size_t idx = w * WORD_BITS + bits_lowest(starts);
             *run = bitmap_run(map, idx);

@@ -11,6 +11,7 @@
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #define CACHE_LINE_BYTES 64
 #define CACHE_ALIGNED __attribute__((aligned(CACHE_LINE_BYTES)))
+#define UNUSED __attribute__((unused)) /* of what a macro made */
 #define NOINLINE __attribute__((noinline))
 #define COLD __attribute__((cold, noinline))
 /* For code that looks past an object's end on purpose, inside its page. */

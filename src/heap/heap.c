@@ -2,21 +2,21 @@
 /*
  * heap.c - heaps: their birth and end, and what they hold of memory.
  *
- *     heap_of_process (static) ---> newest heap ---> ... ---> oldest heap        serial: never used twice, so that what a thread remembers
- *                                                                                of a heap that is gone is never taken for another's
+ *     newest heap <-> ... <-> heap_of_process (static)        serial: never used twice, so that what a thread remembers of a heap that is gone is
+ *                                                             never taken for another's
  *
- * Locks: heaps, the lowest of the heap's; a heap's own for its lists.  Not here: locals (heap_thread.c), pages (heap_page.c).
+ * Locks: the registry's, the lowest of the heap's; a heap's own for its lists.  Not here: locals (heap_thread.c), pages (heap_page.c).
  */
 #include <errno.h>
 #include <string.h>
 
 #include "base/abi.h"
 #include "base/panic.h"
+#include "base/random.h"
 #include "heap/heap_cache.h"
 #include "heap/heap_secure.h"
 #include "heap/heap_walk.h"
 #include "os/os.h"
-#include "os/os_probe.h"
 #include "os/sanitize.h"
 #include "pages/region.h"
 #include "pages/source_verify.h"
@@ -25,11 +25,9 @@ struct quire_heap heap_of_process = {.serial = 1, .lock = LOCK_INIT(LOCK_HEAP)};
 atomic_u32 heap_is_ready;
 uintptr_t heap_key_word;
 
-static struct {
-    struct lock lock;
-    atomic_addr holder; /* a thread's id */
-    uint64_t serial;
-} heaps = {.lock = LOCK_INIT(LOCK_HEAPS), .serial = 1};
+LIST_OF(heaps, struct quire_heap, next, prev);
+static struct registry registry = {.lock = LOCK_INIT(LOCK_HEAPS)};
+struct quire_heap *heap_first;
 
 /* A word of zeros for bins without a page. */
 static uint64_t no_slots;
@@ -67,31 +65,6 @@ void heap_local_init(struct heap_local *local, struct quire_heap *heap)
     heap_bins_clear(local);
 }
 
-/* ---- memory ---- */
-
-bool heap_charge(struct quire_heap *heap, size_t bytes)
-{
-    size_t mapped = size_load_relaxed(&heap->mapped_bytes), room = heap->limit_bytes ? heap->limit_bytes : SIZE_MAX;
-    do
-        if (bytes > room || mapped > room - bytes) {
-            PROBE3(limit_reached, (uintptr_t)heap, bytes, room);
-            return false;
-        }
-    while (!size_cas_relaxed(&heap->mapped_bytes, &mapped, mapped + bytes));
-    return true;
-}
-
-/* What was charged for has been had. */
-void heap_charged(struct quire_heap *heap)
-{
-    size_max_relaxed(&heap->peak_bytes, size_load_relaxed(&heap->mapped_bytes));
-}
-
-void heap_discharge(struct quire_heap *heap, size_t bytes)
-{
-    size_sub_relaxed(&heap->mapped_bytes, bytes);
-}
-
 /* Whoever adds up must know whether the sums held still: what threads do that have no local of this heap is seen only here. */
 void heap_change_begin(struct quire_heap *heap)
 {
@@ -110,12 +83,9 @@ void heap_change_end(struct quire_heap *heap)
 
 static void key_make(void)
 {
-    uintptr_t key = 0;
     if (heap_key_word)
         return;
-    if (os_entropy(&key, sizeof key) != 0)
-        key = (uintptr_t)os_time_ns() * (uintptr_t)UINT64_C(0x9e3779b97f4a7c15) ^ (uintptr_t)&key;
-    heap_key_word = key | 1;
+    heap_key_word = (uintptr_t)random_seed();
     slots_setup();
 }
 
@@ -128,7 +98,7 @@ static bool is_scattered(const struct quire_heap *heap)
 static void heap_init(struct quire_heap *heap, const struct quire_heap_opts *opts)
 {
     heap->flags = (uint32_t)opts->flags & ~(uint32_t)HEAP_SAMPLES;
-    heap->limit_bytes = opts->limit_bytes;
+    heap->account.limit_bytes = opts->limit_bytes;
     heap->source = opts->source ? opts->source : quire_source_default();
     heap->own_memory = heap->source == quire_source_default() || heap->source == quire_source_anon();
     heap->is_watched = sanitize_watched();
@@ -144,15 +114,23 @@ static void heap_init(struct quire_heap *heap, const struct quire_heap_opts *opt
     addr_store_release(&heap->locals, (uintptr_t)&heap->home); /* release [heap-locals] */
 }
 
+static void enter_locked(struct quire_heap *heap)
+{
+    heap->serial = ++registry.births;
+    heaps_push(&heap_first, heap);
+}
+
 void heap_default_configure(const struct quire_heap_opts *opts)
 {
-    lock_take(&heaps.lock);
+    lock_take(&registry.lock);
     if (u32_load_relaxed(&heap_is_ready) == 0) {
         key_make();
         heap_init(&heap_of_process, opts);
+        if (!heap_first) /* in the child of a fork it may have been */
+            enter_locked(&heap_of_process);
         u32_store_release(&heap_is_ready, 1); /* release [heap-ready] */
     }
-    lock_drop(&heaps.lock);
+    lock_drop(&registry.lock);
 }
 
 struct quire_heap *quire_heap_default(void)
@@ -172,8 +150,7 @@ void heap_refuse(const struct quire_heap *heap, const char *what, const void *ad
 {
     /* The hook may look at heaps, and allocate: it must not find this thread inside. */
     heap_let_go(heap);
-    if (addr_load_relaxed(&heaps.holder) == heap_thread_id())
-        heap_list_unlock();
+    registry_let_go(&registry);
     heap_tls.inside = 0;
     panic("heap", heap ? heap_name(heap) : NULL, what, address);
 }
@@ -208,28 +185,22 @@ struct quire_heap *quire_heap_create(const struct quire_heap_opts *from)
         memset(heap, 0, bytes);
     heap_init(heap, &opts);
     heap->span = span;
-    size_store_relaxed(&heap->mapped_bytes, bytes);
-    size_store_relaxed(&heap->meta_bytes, bytes);
-    size_store_relaxed(&heap->peak_bytes, bytes);
-    lock_take(&heaps.lock);
-    heap->serial = ++heaps.serial;
-    heap->next = heap_of_process.next;
-    atomic_fence_signal(); /* the child of a fork walks the list */
-    heap_of_process.next = heap;
-    lock_drop(&heaps.lock);
+    account_set(&heap->account, bytes);
+    lock_take(&registry.lock);
+    enter_locked(heap);
+    lock_drop(&registry.lock);
     return heap;
 }
 
 static void heap_unlist(struct quire_heap *heap)
 {
-    lock_take(&heaps.lock);
-    struct quire_heap **link = &heap_of_process.next;
-    while (*link && *link != heap)
-        link = &(*link)->next;
-    bool found = *link != NULL;
+    lock_take(&registry.lock);
+    struct quire_heap *found = heap_first;
+    while (found && found != heap)
+        found = found->next;
     if (found)
-        *link = heap->next;
-    lock_drop(&heaps.lock);
+        heaps_remove(&heap_first, heap);
+    lock_drop(&registry.lock);
     if (unlikely(!found))
         heap_refuse(NULL, HEAP_E5, heap);
 }
@@ -262,33 +233,24 @@ void quire_heap_destroy(struct quire_heap *heap)
     errno = kept;
 }
 
-/* Rises with each heap that is made, and is never used twice. */
-uint64_t heap_birth(const struct quire_heap *heap)
-{
-    return heap->serial;
-}
-
 void heap_list_lock(void)
 {
     (void)quire_heap_default();
     heap_tls.inside++;
-    lock_take(&heaps.lock);
-    addr_store_relaxed(&heaps.holder, heap_thread_id());
+    registry_lock(&registry);
 }
 
 void heap_list_unlock(void)
 {
-    addr_store_relaxed(&heaps.holder, 0);
-    lock_drop(&heaps.lock);
+    registry_unlock(&registry);
     heap_tls.inside--;
 }
 
 void heap_each(void (*fn)(struct quire_heap *heap, void *arg), void *arg)
 {
     heap_list_lock();
-    for (struct quire_heap *heap = heap_of_process.next; heap; heap = heap->next)
+    for (struct quire_heap *heap = heap_first; heap; heap = heap->next)
         fn(heap, arg);
-    fn(&heap_of_process, arg);
     heap_list_unlock();
 }
 
@@ -299,9 +261,9 @@ static void after_fork(void)
 {
     bias_after_fork();
     heap_tls.random = 0; /* parent and child go different ways */
-    lock_reset(&heaps.lock);
-    addr_store_relaxed(&heaps.holder, 0);
-    for (struct quire_heap *heap = &heap_of_process; heap && u32_load_relaxed(&heap_is_ready); heap = heap->next)
+    registry_after_fork(&registry);
+    heaps_mend(heap_first);
+    for (struct quire_heap *heap = heap_first; heap; heap = heap->next)
         heap_threads_after_fork(heap);
     heap_walks_after_fork();
 }

@@ -37,8 +37,11 @@
 
 #include <quire/heap.h>
 
+#include "base/account.h"
 #include "base/bias.h"
+#include "base/list.h"
 #include "heap/heap_size.h"
+#include "owner/registry.h"
 #include "pages/page_look.h"
 #include "pages/pagemap.h"
 #include "slots/slots.h"
@@ -105,6 +108,8 @@ struct CACHE_ALIGNED heap_page {
     uint64_t free[]; /* a bit for each slot; of a secure heap as many again: freed, but not to be handed out yet */
 };
 
+LIST_OF(heap_pages, struct heap_page, next, prev);
+
 /* The slots of one size. */
 struct CACHE_ALIGNED heap_bin {
     uint64_t *word; /* never NULL in a bin that is ready: where there is no page, or it is a secure one, a word of zeros */
@@ -166,19 +171,18 @@ struct heap_chunk {
 
 struct quire_heap {
     /* fixed at birth */
-    uint64_t serial;
+    uint64_t serial; /* rises with each heap that is made, and is never used twice */
     uint32_t flags;
     bool own_memory; /* anonymous memory that nobody else uses: large blocks may be mapped alone */
     bool is_watched; /* by a sanitizer */
     bool samples;    /* some blocks are made as a secure heap's */
     uint32_t tail_bytes; /* of every small block, not the user's: the canary, or a sanitizer's; 0: there is a short way */
-    size_t limit_bytes;
     struct quire_source *source;
     struct quire_span span; /* of this struct; the default heap has none */
     char name[HEAP_NAME_BYTES];
-    struct quire_heap *next; /* all heaps */
+    struct quire_heap *next, *prev; /* all heaps */
     /* any thread */
-    CACHE_ALIGNED atomic_size mapped_bytes, meta_bytes, peak_bytes;
+    CACHE_ALIGNED struct account account;
     atomic_size alone_bytes; /* the largest block that was mapped alone and freed, up to a bound: so large ones come and go */
     atomic_size copies, ends; /* since then, of blocks that could be: grown by a copy; freed, by that or by the caller */
     atomic_addr locals, sample; /* sample: the local of sampled blocks */
@@ -226,7 +230,7 @@ struct heap_tls {
 extern THREAD_LOCAL struct heap_tls heap_tls __attribute__((tls_model("initial-exec")));
 extern struct heap_local heap_local_none;
 #define HEAP_TLS_NONE .quick_alloc = &heap_local_none, .quick_free = &heap_local_none, .self = &heap_local_none
-extern struct quire_heap heap_of_process;
+extern struct quire_heap heap_of_process, *heap_first; /* first: the newest */
 extern atomic_u32 heap_is_ready; /* the default heap */
 
 static ALWAYS_INLINE struct heap_local *heap_mine(const struct quire_heap *heap)
@@ -283,15 +287,11 @@ void heap_default_configure(const struct quire_heap_opts *opts); /* before its f
 void heap_list_lock(void); /* no heap, and no chunk of headers, goes */
 void heap_list_unlock(void);
 void heap_each(void (*fn)(struct quire_heap *heap, void *arg), void *arg); /* with the heaps' lock; newest first, the default heap last */
-uint64_t heap_birth(const struct quire_heap *heap);
 const char *heap_name(const struct quire_heap *heap); /* NULL: none */
 void heap_bins_clear(struct heap_local *local); /* no page, no magazine */
 void heap_bins_reach(struct heap_local *local, unsigned class); /* the class's bin is ready */
 void heap_local_init(struct heap_local *local, struct quire_heap *heap);
 struct heap_local *heap_local_make(struct quire_heap *heap); /* on no list; NULL: there is no memory */
-bool heap_charge(struct quire_heap *heap, size_t bytes);
-void heap_charged(struct quire_heap *heap);
-void heap_discharge(struct quire_heap *heap, size_t bytes);
 void heap_change_begin(struct quire_heap *heap);
 void heap_change_end(struct quire_heap *heap);
 /* Stops the process; lets go of what this thread holds first. */
@@ -307,8 +307,6 @@ static ALWAYS_INLINE uintptr_t heap_key(void)
 struct heap_page *heap_header_new(struct quire_heap *heap, uint32_t words);
 void heap_header_delete(struct quire_heap *heap, struct heap_page *page);
 size_t heap_chunks_trim(struct quire_heap *heap);
-/* The chunk after *chunk (NULL: the first), and how many of its headers were ever used.  With the heaps' lock: none goes. */
-uint32_t heap_chunk_next(struct quire_heap *heap, struct heap_chunk **chunk);
 void heap_chunks_destroy(struct quire_heap *heap);
 void heap_chunks_after_fork(struct quire_heap *heap);
 static ALWAYS_INLINE struct heap_page *heap_header_at(const struct heap_chunk *chunk, uint32_t idx)

@@ -110,11 +110,7 @@ static bool guards_set(struct heap_page *page, bool on)
 static void enlist(struct quire_heap *heap, struct heap_page *page)
 {
     lock_take(&heap->lock);
-    page->prev = NULL;
-    page->next = heap->large;
-    if (heap->large)
-        heap->large->prev = page;
-    heap->large = page;
+    heap_pages_push(&heap->large, page);
     heap_state_set(page, HEAP_LARGE);
     lock_drop(&heap->lock);
 }
@@ -131,12 +127,7 @@ static bool delist(struct quire_heap *heap, struct heap_page *page, const void *
             heap->left_bytes += heap_large_held(page);
         }
         heap_state_set(page, HEAP_FULL); /* no longer on the list, and not unused yet */
-        if (page->prev)
-            page->prev->next = page->next;
-        else
-            heap->large = page->next;
-        if (page->next)
-            page->next->prev = page->prev;
+        heap_pages_remove(&heap->large, page);
         heap->gone[heap->gone_next++ % HEAP_GONE] = (uintptr_t)p;
     }
     lock_drop(&heap->lock);
@@ -198,7 +189,7 @@ static void *large_try(struct quire_heap *heap, size_t bytes, size_t align_bytes
     size_t os_page = os_page_bytes(), guard = guard_wanted(heap, align_bytes), all = all_bytes(bytes, guard), usable = all - 2 * guard;
     bool alone = is_to_be_sealed(heap);
     size_t held = alone ? usable : all;
-    if (all == 0 || align_bytes > PTRDIFF_MAX || !heap_charge(heap, held))
+    if (all == 0 || align_bytes > PTRDIFF_MAX || !account_charge(&heap->account, held, heap))
         return NULL;
     struct quire_span span = {.bytes = all};
     struct heap_page *page = heap_header_new(heap, 0);
@@ -214,10 +205,10 @@ static void *large_try(struct quire_heap *heap, size_t bytes, size_t align_bytes
     if (error) {
         if (page)
             heap_header_delete(heap, page);
-        heap_discharge(heap, held);
+        account_discharge(&heap->account, held);
         return NULL;
     }
-    heap_charged(heap);
+    account_charged(&heap->account);
     *is_zero = (span.flags & QUIRE_SPAN_ZERO) != 0;
     return heap_large_start(page);
 }
@@ -270,9 +261,9 @@ void heap_large_leave(struct quire_heap *heap, struct heap_page *page)
         heap_sealed_free(heap, &span, start, held);
     } else if (usable) {
         memory_give(heap, &span, alone);
-        heap_discharge(heap, held);
+        account_discharge(&heap->account, held);
     } else {
-        size_add_relaxed(&heap->meta_bytes, span.bytes); /* nobody could touch the guards: lost, and counted */
+        size_add_relaxed(&heap->account.meta_bytes, span.bytes); /* nobody could touch the guards: lost, and counted */
     }
 }
 
@@ -322,25 +313,28 @@ static void *moved(struct quire_heap *heap, struct heap_page *page, void *start,
 }
 
 /*
- * The system moves the pages onto addresses that have an owner already.  The old ones are nobody's before they go: the moment they are free another
- * thread may have them.  NULL: it is as it was.
+ * The system moves the pages onto addresses, `all` of them, that have an owner already.  The old ones are nobody's before they go: the moment they are free
+ * another thread may have them.  Where the addresses begin; NULL: it is as it was.
  */
-static void *move_alone(struct heap_page *page, size_t bytes)
+static void *pages_move(struct heap_page *page, size_t had, size_t bytes, size_t all)
 {
     owner_t owner = owner_make(page, OWNER_HEAP);
-    void *from = page->span.start, *to;
-    if (os_reserve(bytes, os_page_bytes(), &to) != 0)
+    size_t guard = guard_bytes(page);
+    char *from = heap_large_start(page);
+    void *start;
+    if (os_reserve(all, guard ? guard : os_page_bytes(), &start) != 0)
         return NULL;
+    char *to = (char *)start + guard;
     if (pagemap_set(to, os_page_bytes(), owner) != 0) {
-        (void)os_unmap(to, bytes);
+        (void)os_unmap(start, all);
         return NULL;
     }
     pagemap_clear(from, os_page_bytes());
-    if (os_remap(from, page->span.bytes, bytes, to) == 0)
-        return to;
+    if (os_remap(from, had, bytes, to) == 0)
+        return start;
     (void)pagemap_set(from, os_page_bytes(), owner); /* its table is there */
     if (pagemap_find(to) == owner)
-        pagemap_clear(to, os_page_bytes()); /* and no unmapping: the system may have done that before it failed, and given it to another */
+        pagemap_clear(to, os_page_bytes()); /* and no unmapping: the system may have done that before it failed, and given it to another; guards are only addresses */
     return NULL;
 }
 
@@ -349,17 +343,17 @@ static void *remap(struct quire_heap *heap, struct heap_page *page, size_t bytes
 {
     size_t old_bytes = page->span.bytes;
     void *start = page->span.start;
-    if (bytes > old_bytes && !heap_charge(heap, bytes - old_bytes))
+    if (bytes > old_bytes && !account_charge(&heap->account, bytes - old_bytes, heap))
         return NULL;
     if (os_remap(start, old_bytes, bytes, NULL) != 0)
-        start = bytes > old_bytes ? move_alone(page, bytes) : NULL;
+        start = bytes > old_bytes ? pages_move(page, old_bytes, bytes, bytes) : NULL;
     if (!start && bytes > old_bytes)
-        heap_discharge(heap, bytes - old_bytes);
+        account_discharge(&heap->account, bytes - old_bytes);
     if (!start)
         return NULL;
-    heap_charged(heap);
+    account_charged(&heap->account);
     if (bytes < old_bytes)
-        heap_discharge(heap, old_bytes - bytes);
+        account_discharge(&heap->account, old_bytes - bytes);
     return moved(heap, page, start, bytes);
 }
 
@@ -368,21 +362,21 @@ static void *to_alone(struct quire_heap *heap, struct heap_page *page, size_t by
 {
     struct quire_span old = page->span;
     void *start;
-    if (!heap_charge(heap, bytes))
+    if (!account_charge(&heap->account, bytes, heap))
         return NULL;
     int error = os_map(bytes, os_page_bytes(), &start);
     if (error == 0 && (error = pagemap_set(start, os_page_bytes(), owner_make(page, OWNER_HEAP))) != 0)
         (void)os_unmap(start, bytes);
     if (error) {
-        heap_discharge(heap, bytes);
+        account_discharge(&heap->account, bytes);
         return NULL;
     }
-    heap_charged(heap);
+    account_charged(&heap->account);
     memcpy(start, old.start, old.bytes < bytes ? old.bytes : bytes);
     pagemap_clear(old.start, os_page_bytes());
     moved(heap, page, start, bytes);
     heap->source->verbs->give(heap->source, &old);
-    heap_discharge(heap, old.bytes);
+    account_discharge(&heap->account, old.bytes);
     return start;
 }
 
@@ -390,24 +384,10 @@ static void *to_alone(struct quire_heap *heap, struct heap_page *page, size_t by
 static void *sealed_move(struct quire_heap *heap, struct heap_page *page, size_t had, size_t usable)
 {
     size_t guard = guard_bytes(page), all = usable < GROW_MAX ? 2 * (usable + guard) : usable + 2 * guard;
-    owner_t owner = owner_make(page, OWNER_HEAP);
     struct quire_span old = page->span;
-    char *from = heap_large_start(page);
-    void *start;
-    if (os_reserve(all, guard, &start) != 0)
+    char *from = heap_large_start(page), *start = pages_move(page, had, usable, all);
+    if (!start)
         return NULL;
-    char *to = (char *)start + guard;
-    if (pagemap_set(to, os_page_bytes(), owner) != 0) {
-        (void)os_unmap(start, all);
-        return NULL;
-    }
-    pagemap_clear(from, os_page_bytes());
-    if (os_remap(from, had, usable, to) != 0) {
-        (void)pagemap_set(from, os_page_bytes(), owner); /* its table is there */
-        if (pagemap_find(to) == owner)
-            pagemap_clear(to, os_page_bytes()); /* and no unmapping, as in move_alone(); the guards are address space only */
-        return NULL;
-    }
     lock_take(&heap->lock);
     page->span = (struct quire_span){start, all, 0, 0};
     page->asked_bytes = usable;
@@ -418,7 +398,7 @@ static void *sealed_move(struct quire_heap *heap, struct heap_page *page, size_t
         (void)os_unmap(old.start, guard);
         (void)os_unmap(from + had, (size_t)((char *)old.start + old.bytes - (from + had)));
     }
-    return to;
+    return start + guard;
 }
 
 /* Whether a block of the source had better be copied, as it grows, than mapped alone. */
@@ -443,16 +423,16 @@ static void *sealed_resize(struct quire_heap *heap, struct heap_page *page, size
     if (usable < had) {
         if (os_seal(start + usable, had - usable) != 0)
             return NULL;
-        heap_discharge(heap, had - usable);
+        account_discharge(&heap->account, had - usable);
     } else if (usable > had) {
-        if (!heap_charge(heap, usable - had))
+        if (!account_charge(&heap->account, usable - had, heap))
             return NULL;
         bool fits = usable <= (size_t)(end - start);
         if (fits ? os_commit(start + had, usable - had) != 0 : (start = sealed_move(heap, page, had, usable)) == NULL) {
-            heap_discharge(heap, usable - had);
+            account_discharge(&heap->account, usable - had);
             return NULL;
         }
-        heap_charged(heap);
+        account_charged(&heap->account);
     }
     return start;
 }

@@ -24,8 +24,8 @@ bool heap_late_is_there(struct heap_local *local)
     struct heap_late *late = span.start;
     memset(late, 0, sizeof *late);
     late->span = span;
-    late->small.places = HEAP_LATE_MANY;
-    late->big.places = HEAP_LATE_FEW;
+    late->ring[0].places = HEAP_LATE_MANY;
+    late->ring[1].places = HEAP_LATE_FEW;
     local->late = late;
     return true;
 }
@@ -43,40 +43,37 @@ static struct heap_late_block ring_get(struct heap_late_ring *ring)
 
 struct heap_late_block heap_late_get(struct heap_local *local)
 {
-    struct heap_late_block none = {NULL, 0};
-    if (!local->late)
-        return none;
-    struct heap_late_block found = ring_get(&local->late->small);
-    return found.page ? found : ring_get(&local->late->big);
+    struct heap_late_block found = {NULL, 0};
+    for (int i = 0; i < 2 && local->late && !found.page; i++)
+        found = ring_get(&local->late->ring[i]);
+    return found;
 }
 
 enum { LOOKS_WHOLE = 128, LOOK_PARTS = 8 };
 
 /* One of so many parts. */
-static void ring_verify(const struct quire_heap *heap, const struct heap_late_ring *ring, uint32_t part, uint32_t parts)
+static void rings_verify(const struct heap_local *local, uint32_t part, uint32_t parts)
 {
-    for (uint32_t i = part; i < 2 * ring->places; i += parts) {
-        const struct heap_late_block *place = i < ring->places ? &ring->queue[i] : &ring->mixed[i - ring->places];
-        if (place->page && unlikely(!heap_secure_is_clean(place->page, place->slot)))
-            heap_refuse(heap, HEAP_E6, heap_slot_at(place->page, place->slot));
-    }
+    for (const struct heap_late_ring *ring = local->late->ring; ring < local->late->ring + 2; ring++)
+        for (uint32_t i = part; i < 2 * ring->places; i += parts) {
+            const struct heap_late_block *place = i < ring->places ? &ring->queue[i] : &ring->mixed[i - ring->places];
+            if (place->page && unlikely(!heap_secure_is_clean(place->page, place->slot)))
+                heap_refuse(local->heap, HEAP_E6, heap_slot_at(place->page, place->slot));
+        }
 }
 
 void heap_late_verify(const struct heap_local *local)
 {
-    if (!local->late || local->heap->is_watched)
-        return;
-    ring_verify(local->heap, &local->late->small, 0, 1);
-    ring_verify(local->heap, &local->late->big, 0, 1);
+    if (local->late && !local->heap->is_watched)
+        rings_verify(local, 0, 1);
 }
 
 void heap_late_look(struct heap_local *local)
 {
     if (!local->late || local->heap->is_watched)
         return;
-    uint32_t looks = local->late->small.looks++, parts = looks < LOOKS_WHOLE ? 1 : LOOK_PARTS;
-    ring_verify(local->heap, &local->late->small, looks % parts, parts);
-    ring_verify(local->heap, &local->late->big, looks % parts, parts);
+    uint32_t looks = local->late->ring[0].looks++, parts = looks < LOOKS_WHOLE ? 1 : LOOK_PARTS;
+    rings_verify(local, looks % parts, parts);
 }
 
 size_t heap_late_bytes(const struct heap_local *local)
@@ -87,12 +84,10 @@ size_t heap_late_bytes(const struct heap_local *local)
 /* In the child of a fork: what another thread kept back is free; its rings may be torn. */
 void heap_late_drop(struct heap_local *local)
 {
-    if (!local->late)
-        return;
-    memset(local->late->small.mixed, 0, sizeof local->late->small.mixed);
-    memset(local->late->small.queue, 0, sizeof local->late->small.queue);
-    memset(local->late->big.mixed, 0, sizeof local->late->big.mixed);
-    memset(local->late->big.queue, 0, sizeof local->late->big.queue);
+    for (int i = 0; i < 2 && local->late; i++) {
+        memset(local->late->ring[i].mixed, 0, sizeof local->late->ring[i].mixed);
+        memset(local->late->ring[i].queue, 0, sizeof local->late->ring[i].queue);
+    }
 }
 
 void heap_late_to_bits(struct heap_page *page)

@@ -53,14 +53,10 @@ static int look_at(struct look *look, struct heap_page *page)
 static int pages_each(struct quire_heap *heap, int (*fn)(struct heap_page *page, void *arg), void *arg)
 {
     struct look look = {fn, arg, NULL};
-    struct heap_chunk *chunk = NULL;
+    struct heap_headers headers = {NULL, 0, 0};
     int result = 0;
-    do {
-        look_into(&look, NULL);
-        uint32_t cut = heap_chunk_next(heap, &chunk);
-        for (uint32_t i = 0; i < cut && !result; i++)
-            result = look_at(&look, heap_header_at(chunk, i));
-    } while (chunk && !result);
+    for (struct heap_page *page; !result && (page = heap_header_next(heap, &headers)) != NULL;)
+        result = look_at(&look, page);
     look_into(&look, NULL);
     return result;
 }
@@ -238,10 +234,10 @@ void heap_stats_locked(struct quire_heap *heap, struct quire_heap_stats *out)
     out->pages = sums.pages;
     out->live_bytes = sums.live_bytes + out->large_bytes;
     out->live_blocks = sums.live_blocks + out->large_blocks;
-    out->meta_bytes = size_load_relaxed(&heap->meta_bytes);
+    out->meta_bytes = size_load_relaxed(&heap->account.meta_bytes);
     out->mapped_bytes = out->live_bytes + out->free_bytes + out->meta_bytes;
-    out->peak_bytes = size_load_relaxed(&heap->peak_bytes);
-    out->limit_bytes = heap->limit_bytes;
+    out->peak_bytes = size_load_relaxed(&heap->account.peak_bytes);
+    out->limit_bytes = heap->account.limit_bytes;
 }
 
 void quire_heap_stats(const struct quire_heap *heap, struct quire_heap_stats *out)
@@ -301,11 +297,11 @@ static int check_page(struct heap_page *page, void *arg)
 static bool bin_is_sound(const struct heap_local *local, unsigned class)
 {
     const struct heap_bin *bin = &local->bin[class];
-    const struct heap_page *page = bin->page, *prev = NULL;
+    const struct heap_page *page = bin->page;
     if (page && (page->state != HEAP_CURRENT || heap_owner(page) != local || page->class != class))
         return false;
-    for (page = bin->partial; page; prev = page, page = page->next)
-        if (page->state != HEAP_PARTIAL || heap_owner(page) != local || page->class != class || page->prev != prev)
+    for (page = bin->partial; page; page = page->next)
+        if (page->state != HEAP_PARTIAL || heap_owner(page) != local || page->class != class || !heap_pages_is_linked(bin->partial, page))
             return false;
     return true;
 }
@@ -325,10 +321,9 @@ static bool locals_are_sound(struct quire_heap *heap)
 static bool larges_are_sound(struct quire_heap *heap)
 {
     bool sound = true;
-    const struct heap_page *prev = NULL;
     lock_take(&heap->lock);
-    for (const struct heap_page *page = heap->large; page && sound; prev = page, page = page->next)
-        sound = page->prev == prev && page->state == HEAP_LARGE && heap_page_find(heap_large_start(page)) == page;
+    for (const struct heap_page *page = heap->large; page && sound; page = page->next)
+        sound = heap_pages_is_linked(heap->large, page) && page->state == HEAP_LARGE && heap_page_find(heap_large_start(page)) == page;
     lock_drop(&heap->lock);
     return sound;
 }
@@ -358,9 +353,9 @@ const char *quire_heap_check(struct quire_heap *heap)
     if (!broken && !larges && u32_load_seq_cst(&heap->changing) == 0 && u32_load_seq_cst(&heap->changes) == changes)
         broken = "heap L1";
     heap_stats_locked(heap, &stats);
-    size_t mapped = size_load_relaxed(&heap->mapped_bytes);
+    size_t mapped = size_load_relaxed(&heap->account.mapped_bytes);
     alone = alone && is_alone(heap) && u32_load_seq_cst(&heap->changes) == changes;
-    if (!broken && ((alone && stats.mapped_bytes != mapped) || (heap->limit_bytes && mapped > heap->limit_bytes)))
+    if (!broken && ((alone && stats.mapped_bytes != mapped) || !account_has_room(&heap->account, 0)))
         broken = "heap P5";
     heap_list_unlock();
     heap_thread_outside();
@@ -380,4 +375,4 @@ static const LAYOUT struct layout_row layout[] = {
     LAYOUT_STRUCT(heap_bin), LAYOUT_FIELD(heap_bin, slots.cur), LAYOUT_FIELD(heap_bin, slots.top),
     LAYOUT_STRUCT(heap_out), LAYOUT_FIELD(heap_out, first),
 };
-static const ANCHORS struct layout_anchor anchors[] = {{"heap_of_process", &heap_of_process}, {"heap_key_word", &heap_key_word}};
+static const ANCHORS struct layout_anchor anchors[] = {{"heap_first", &heap_first}, {"heap_of_process", &heap_of_process}, {"heap_key_word", &heap_key_word}};

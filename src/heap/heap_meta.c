@@ -17,7 +17,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "heap/heap_internal.h"
+#include "heap/heap_walk.h"
 #include "os/os.h"
 
 enum { CHUNK_BYTES = 32 << 10 };
@@ -53,21 +53,21 @@ void heap_meta_unmap(bool is_secure, const struct quire_span *span)
 
 bool heap_meta_take(struct quire_heap *heap, size_t bytes, struct quire_span *span)
 {
-    if (!heap_charge(heap, bytes))
+    if (!account_charge(&heap->account, bytes, heap))
         return false;
     if (heap_meta_map(heap_is_secure(heap), bytes, span) != 0) {
-        heap_discharge(heap, bytes);
+        account_discharge(&heap->account, bytes);
         return false;
     }
-    heap_charged(heap);
-    size_add_relaxed(&heap->meta_bytes, bytes);
+    account_charged(&heap->account);
+    size_add_relaxed(&heap->account.meta_bytes, bytes);
     return true;
 }
 
 void heap_meta_give(struct quire_heap *heap, const struct quire_span *span)
 {
-    size_sub_relaxed(&heap->meta_bytes, span->bytes);
-    heap_discharge(heap, span->bytes);
+    size_sub_relaxed(&heap->account.meta_bytes, span->bytes);
+    account_discharge(&heap->account, span->bytes);
     heap_meta_unmap(heap_is_secure(heap), span);
 }
 
@@ -177,13 +177,18 @@ size_t heap_chunks_trim(struct quire_heap *heap)
     return freed;
 }
 
-uint32_t heap_chunk_next(struct quire_heap *heap, struct heap_chunk **chunk)
+struct heap_page *heap_header_next(struct quire_heap *heap, struct heap_headers *headers)
 {
-    lock_take(&heap->lock);
-    *chunk = *chunk ? (*chunk)->next : heap->chunks;
-    uint32_t cut = *chunk ? (*chunk)->cut : 0;
-    lock_drop(&heap->lock);
-    return cut;
+    while (headers->at == headers->cut) {
+        lock_take(&heap->lock);
+        headers->chunk = headers->chunk ? headers->chunk->next : heap->chunks;
+        headers->cut = headers->chunk ? headers->chunk->cut : 0;
+        lock_drop(&heap->lock);
+        headers->at = 0;
+        if (!headers->chunk)
+            return NULL;
+    }
+    return heap_header_at(headers->chunk, headers->at++);
 }
 
 void heap_chunks_destroy(struct quire_heap *heap)

@@ -35,27 +35,15 @@ uint32_t heap_page_live(const struct heap_page *page)
 
 void heap_page_enter(struct heap_local *local, struct heap_page *page, unsigned state)
 {
-    struct heap_bin *bin = &local->bin[page->class];
     heap_state_set(page, state);
-    if (state != HEAP_PARTIAL)
-        return;
-    page->prev = NULL;
-    page->next = bin->partial;
-    if (bin->partial)
-        bin->partial->prev = page;
-    bin->partial = page;
+    if (state == HEAP_PARTIAL)
+        heap_pages_push(&local->bin[page->class].partial, page);
 }
 
 void heap_page_leave(struct heap_local *local, struct heap_page *page)
 {
-    if (page->state != HEAP_PARTIAL)
-        return;
-    if (page->prev)
-        page->prev->next = page->next;
-    else
-        local->bin[page->class].partial = page->next;
-    if (page->next)
-        page->next->prev = page->prev;
+    if (page->state == HEAP_PARTIAL)
+        heap_pages_remove(&local->bin[page->class].partial, page);
 }
 
 /* ---- coming and going ---- */
@@ -89,13 +77,13 @@ static size_t page_bytes(unsigned class, size_t slot_bytes)
 /* Blocks of no bytes lie where nobody can touch them; where the system does not do that, they are as others are. */
 static bool memory_take(struct quire_heap *heap, unsigned class, size_t bytes, struct quire_span *span)
 {
-    if (!heap_charge(heap, bytes))
+    if (!account_charge(&heap->account, bytes, heap))
         return false;
     if (heap->source->verbs->take(heap->source, bytes, os_page_bytes(), span) != 0) {
-        heap_discharge(heap, bytes);
+        account_discharge(&heap->account, bytes);
         return false;
     }
-    heap_charged(heap);
+    account_charged(&heap->account);
     if (class == HEAP_ZERO)
         (void)os_guard(span->start, bytes, true);
     return true;
@@ -104,10 +92,10 @@ static bool memory_take(struct quire_heap *heap, unsigned class, size_t bytes, s
 static void memory_give(struct quire_heap *heap, unsigned class, const struct quire_span *span)
 {
     if (class == HEAP_ZERO && os_guard(span->start, span->bytes, false) != 0) {
-        size_add_relaxed(&heap->meta_bytes, span->bytes); /* nobody could touch it: lost, and counted */
+        size_add_relaxed(&heap->account.meta_bytes, span->bytes); /* nobody could touch it: lost, and counted */
         return;
     }
-    heap_discharge(heap, span->bytes);
+    account_discharge(&heap->account, span->bytes);
     heap->source->verbs->give(heap->source, span);
 }
 
@@ -171,16 +159,15 @@ void heap_page_unpin(struct heap_local *local, struct heap_page *page)
 
 void heap_pages_destroy(struct quire_heap *heap)
 {
-    for (struct heap_chunk *chunk = heap->chunks; chunk; chunk = chunk->next)
-        for (uint32_t i = 0; i < chunk->cut; i++) {
-            struct heap_page *page = heap_header_at(chunk, i);
-            if (page->state == HEAP_UNUSED || page->state == HEAP_MAGAZINE)
-                continue;
-            if (heap_is_large(page)) /* freed under more walks than could be counted */
-                heap_large_leave(heap, page);
-            else
-                page_give(heap, page);
-        }
+    struct heap_headers headers = {NULL, 0, 0};
+    for (struct heap_page *page; (page = heap_header_next(heap, &headers)) != NULL;) {
+        if (page->state == HEAP_UNUSED || page->state == HEAP_MAGAZINE)
+            continue;
+        if (heap_is_large(page)) /* freed under more walks than could be counted */
+            heap_large_leave(heap, page);
+        else
+            page_give(heap, page);
+    }
 }
 
 /* ---- which slots next ---- */
@@ -309,13 +296,10 @@ bool heap_next_page(struct heap_local *local, unsigned class)
 /* Every page of a class that has a free slot is on the list. */
 void heap_rejoin_all(struct heap_local *local, unsigned class)
 {
-    struct heap_chunk *chunk = NULL;
-    for (uint32_t cut; (cut = heap_chunk_next(local->heap, &chunk)), chunk;)
-        for (uint32_t i = 0; i < cut; i++) {
-            struct heap_page *page = heap_header_at(chunk, i);
-            if (heap_state(page) == HEAP_FULL && heap_owner(page) == local && page->class == class && heap_page_live(page) < page->slots)
-                heap_page_to_partial(local, page);
-        }
+    struct heap_headers headers = {NULL, 0, 0};
+    for (struct heap_page *page; (page = heap_header_next(local->heap, &headers)) != NULL;)
+        if (heap_state(page) == HEAP_FULL && heap_owner(page) == local && page->class == class && heap_page_live(page) < page->slots)
+            heap_page_to_partial(local, page);
 }
 
 /* ---- which page is empty ---- */
@@ -358,7 +342,7 @@ void heap_local_settle(struct heap_local *local)
 
 size_t heap_local_trim(struct heap_local *local)
 {
-    size_t before = size_load_relaxed(&local->heap->mapped_bytes);
+    size_t before = size_load_relaxed(&local->heap->account.mapped_bytes);
     for (unsigned c = 0; c < HEAP_BINS; c++) {
         struct heap_page *page = local->bin[c].page;
         if (!page || page->pins != 0 || heap_page_live(page) != 0)
@@ -366,6 +350,6 @@ size_t heap_local_trim(struct heap_local *local)
         bin_unset(&local->bin[c]);
         page_retire(local, page);
     }
-    size_t after = size_load_relaxed(&local->heap->mapped_bytes);
+    size_t after = size_load_relaxed(&local->heap->account.mapped_bytes);
     return before > after ? before - after : 0;
 }

@@ -195,7 +195,7 @@ static void warm_drop(struct quire_heap *heap, struct sealed_warm warm)
     if (!warm.memory.start)
         return; /* none */
     heap_sealed_put(heap, warm.all.start, warm.all.bytes);
-    heap_discharge(heap, warm.memory.bytes);
+    account_discharge(&heap->account, warm.memory.bytes);
 }
 
 /* A block that was hardly written has no memory worth to be kept. */
@@ -261,7 +261,7 @@ int heap_sealed_open(struct quire_heap *heap, void *start, size_t bytes)
     } else {
         heap_sealed_put(heap, warm.all.start, warm.all.bytes);
     }
-    heap_discharge(heap, had);
+    account_discharge(&heap->account, had);
     int error = os_commit(start, bytes);
     if (error == 0)
         memset(start, 0, bytes);

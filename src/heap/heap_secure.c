@@ -23,18 +23,9 @@
 #include <errno.h>
 #include <string.h>
 
-#include "os/os.h"
 #include "os/sanitize.h"
 
 enum { WINDOW = 8, TOUCH_BYTES = 4096, SLACK_SHIFT = 8, SLACK_MASK = 0xffff, SLACK_KEY_SHIFT = 40 };
-
-COLD uint64_t heap_secure_seed(void)
-{
-    uint64_t seed = 0;
-    if (os_entropy(&seed, sizeof seed) != 0)
-        seed = (os_time_ns() ^ heap_key() ^ (uintptr_t)&heap_tls) * UINT64_C(0x9e3779b97f4a7c15);
-    return seed | 1;
-}
 
 /* ---- canaries ---- */
 

@@ -13,6 +13,7 @@
 #ifndef QUIRE_HEAP_HEAP_SECURE_H
 #define QUIRE_HEAP_HEAP_SECURE_H
 
+#include "base/random.h"
 #include "heap/heap_internal.h"
 
 #ifdef __cplusplus
@@ -44,16 +45,10 @@ size_t heap_secure_asked_roughly(const struct heap_page *page, const void *p);
 bool heap_secure_resize(const struct heap_page *page, void *p, size_t bytes);
 /* All its slots are free: nobody has written to them (else E6). */
 void heap_secure_page_goes(const struct quire_heap *heap, const struct heap_page *page);
-/* 32 bits that cannot be guessed; the thread's own sequence (Marsaglia's xorshift64, its upper half). */
-uint64_t heap_secure_seed(void);
+/* Of the thread's own sequence. */
 static ALWAYS_INLINE uint32_t heap_secure_random(void)
 {
-    uint64_t x = heap_tls.random;
-    if (unlikely(x == 0))
-        x = heap_secure_seed();
-    x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-    heap_tls.random = x;
-    return (uint32_t)(x >> 32);
+    return random_next(&heap_tls.random);
 }
 
 /* ---- heap_late.c: small blocks that are kept back ---- */
@@ -70,11 +65,11 @@ struct heap_late_ring {
 };
 struct heap_late {
     struct quire_span span;
-    struct heap_late_ring small, big;
+    struct heap_late_ring ring[2]; /* of small blocks; of large ones */
 };
 static ALWAYS_INLINE struct heap_late_block heap_late_put(struct heap_local *local, struct heap_late_block block)
 {
-    struct heap_late_ring *ring = likely(block.page->slot_bytes <= HEAP_LATE_SMALL_MAX) ? &local->late->small : &local->late->big;
+    struct heap_late_ring *ring = &local->late->ring[unlikely(block.page->slot_bytes > HEAP_LATE_SMALL_MAX)];
     struct heap_late_block *place = &ring->mixed[heap_secure_random() & (ring->places - 1)], moved = *place;
     *place = block;
     if (unlikely(!moved.page))

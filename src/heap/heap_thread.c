@@ -15,6 +15,7 @@
 
 #include "heap/heap_cache.h"
 #include "heap/heap_secure.h"
+#include "heap/heap_walk.h"
 #include "os/os.h"
 #include "pages/reaper.h"
 
@@ -92,7 +93,7 @@ void heap_thread_outside(void)
 void heap_thread_allocated(const struct quire_heap *heap)
 {
     wake();
-    if (size_load_relaxed(&heap->mapped_bytes) > WORTH_A_THREAD_BYTES)
+    if (size_load_relaxed(&heap->account.mapped_bytes) > WORTH_A_THREAD_BYTES)
         reaper_start_due(false);
 }
 
@@ -279,24 +280,15 @@ static bool is_torn(const struct heap_page *page)
     return owner_object(pagemap_find(start)) != page || (heap_is_large(page) && page->state != HEAP_LARGE);
 }
 
-static void large_repair(struct quire_heap *heap, struct heap_page *page)
-{
-    page->prev = NULL;
-    page->next = heap->large;
-    if (heap->large)
-        heap->large->prev = page;
-    heap->large = page;
-}
-
 static void page_repair(struct quire_heap *heap, struct heap_page *page)
 {
     if (is_torn(page)) {
         heap_state_set(page, HEAP_UNUSED);
         return;
     }
-    size_add_relaxed(&heap->mapped_bytes, page->state == HEAP_LARGE ? heap_large_held(page) : page->span.bytes);
+    size_add_relaxed(&heap->account.mapped_bytes, page->state == HEAP_LARGE ? heap_large_held(page) : page->span.bytes);
     if (page->state == HEAP_LARGE) {
-        large_repair(heap, page);
+        heap_pages_push(&heap->large, page);
         return;
     }
     struct heap_local *owner = heap_owner(page);
@@ -317,13 +309,12 @@ static void page_repair(struct quire_heap *heap, struct heap_page *page)
 /* Of another than the thread that forked inside an operation. */
 static void magazines_to_bits(struct quire_heap *heap)
 {
-    for (struct heap_chunk *chunk = heap->chunks; chunk; chunk = chunk->next)
-        for (uint32_t i = 0; i < chunk->cut; i++) {
-            struct heap_page *header = heap_header_at(chunk, i);
-            const struct heap_local *local = (const struct heap_local *)addr_load_relaxed(&header->owner);
-            if (header->state == HEAP_MAGAZINE && (!local || !is_mine_and_inside(local)))
-                heap_magazine_to_bits(header);
-        }
+    struct heap_headers headers = {NULL, 0, 0};
+    for (struct heap_page *header; (header = heap_header_next(heap, &headers)) != NULL;) {
+        const struct heap_local *local = (const struct heap_local *)addr_load_relaxed(&header->owner);
+        if (header->state == HEAP_MAGAZINE && (!local || !is_mine_and_inside(local)))
+            heap_magazine_to_bits(header);
+    }
     for (unsigned c = 0; c < HEAP_BINS; c++) {
         heap->of_class[c].depot = NULL;
         heap->of_class[c].depot_count = 0;
@@ -348,20 +339,19 @@ static void heap_repair(struct quire_heap *heap)
         size_store_relaxed(&heap->of_class[c].pages, 0);
     for (struct heap_chunk *chunk = heap->chunks; chunk; chunk = chunk->next)
         meta += chunk->span.bytes;
-    meta += heap_sealed_after_fork(heap);
-    size_store_relaxed(&heap->meta_bytes, meta);
-    size_store_relaxed(&heap->mapped_bytes, meta + heap->left_bytes);
+    account_set(&heap->account, meta + heap_sealed_after_fork(heap));
+    size_add_relaxed(&heap->account.mapped_bytes, heap->left_bytes);
     heap->large = NULL;
-    for (struct heap_chunk *chunk = heap->chunks; chunk; chunk = chunk->next)
-        for (uint32_t i = 0; i < chunk->cut; i++)
-            if (heap_header_at(chunk, i)->state != HEAP_UNUSED && heap_header_at(chunk, i)->state != HEAP_MAGAZINE)
-                page_repair(heap, heap_header_at(chunk, i));
+    struct heap_headers headers = {NULL, 0, 0};
+    for (struct heap_page *page; (page = heap_header_next(heap, &headers)) != NULL;)
+        if (page->state != HEAP_UNUSED && page->state != HEAP_MAGAZINE)
+            page_repair(heap, page);
     heap_chunks_after_fork(heap);
 }
 
 void heap_thread_leave_for_good(void)
 {
-    for (struct quire_heap *heap = &heap_of_process; heap && u32_load_relaxed(&heap_is_ready); heap = heap->next)
+    for (struct quire_heap *heap = heap_first; heap; heap = heap->next)
         for (struct heap_local *local = heap_locals(heap); local; local = local->next)
             if (addr_load_relaxed(&local->thread) == heap_thread_id())
                 addr_store_relaxed(&local->thread, (uintptr_t)&heap_local_none); /* no thread's id */

@@ -22,12 +22,18 @@ void heap_work_is_due(void)
     heap_tls.has_work = true;
 }
 
+struct trim {
+    size_t freed;
+    bool is_tick;
+};
+
 /* What a secure heap keeps back stays so at a tick: that is no idle memory. */
-static void give_back(struct quire_heap *heap, size_t *freed, bool is_tick)
+static void give_back(struct quire_heap *heap, void *trim_)
 {
-    size_t before = size_load_relaxed(&heap->mapped_bytes);
+    struct trim *trim = trim_;
+    size_t before = size_load_relaxed(&heap->account.mapped_bytes);
     heap_depots_unlearn(heap);
-    for (struct heap_local *local = heap_locals(heap); local && !is_tick; local = local->next) {
+    for (struct heap_local *local = heap_locals(heap); local && !trim->is_tick; local = local->next) {
         heap_visit(local);
         heap_secure_flush(local);
         heap_release(local);
@@ -41,43 +47,33 @@ static void give_back(struct quire_heap *heap, size_t *freed, bool is_tick)
     }
     heap_sealed_cool(heap);
     heap_chunks_trim(heap);
-    size_t after = size_load_relaxed(&heap->mapped_bytes);
-    *freed += before > after ? before - after : 0;
-}
-
-static void heap_trim_one(struct quire_heap *heap, void *freed)
-{
-    give_back(heap, freed, false);
-}
-
-static void heap_tick_one(struct quire_heap *heap, void *freed)
-{
-    give_back(heap, freed, true);
+    size_t after = size_load_relaxed(&heap->account.mapped_bytes);
+    trim->freed += before > after ? before - after : 0;
 }
 
 /* Nothing while this thread is inside: the source asks for memory that we are getting from it. */
-static size_t trim_all(void (*one)(struct quire_heap *heap, void *freed))
+static size_t trim_all(bool is_tick)
 {
-    size_t freed = 0;
+    struct trim trim = {.is_tick = is_tick};
     if (!heap_tls.held && u32_load_relaxed(&heap_tls.self->bias.active) == 0)
-        heap_each(one, &freed);
-    return freed;
+        heap_each(give_back, &trim);
+    return trim.freed;
 }
 
 size_t heap_trim_all(void)
 {
-    return trim_all(heap_trim_one);
+    return trim_all(false);
 }
 
 size_t quire_heap_trim(struct quire_heap *heap)
 {
-    size_t freed = 0;
+    struct trim trim = {0};
     heap_list_lock();
-    heap_trim_one(heap, &freed);
+    give_back(heap, &trim);
     heap_list_unlock();
     heap_thread_outside();
     quire_source_trim(heap->source);
-    return freed;
+    return trim.freed;
 }
 
 static bool tick_is_due(void)
@@ -90,7 +86,7 @@ static size_t tick(void)
 {
     u32_store_relaxed(&pending, 0);
     atomic_fence_seq_cst();
-    size_t freed = trim_all(heap_tick_one);
+    size_t freed = trim_all(true);
     if (freed != 0)
         u32_store_relaxed(&pending, 1);
     return freed;

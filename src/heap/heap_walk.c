@@ -212,19 +212,6 @@ static size_t block_bytes(const struct walk *walk, const void *p)
     return is_exact ? heap_secure_asked_roughly(page, p) : walk->seen.slot_bytes - walk->heap->tail_bytes;
 }
 
-/* fn for each block of what the walk stands on, until it returns something else than 0. */
-static int each_block(const struct walk *walk, int (*fn)(void *p, size_t bytes, void *arg), void *arg)
-{
-    size_t words = (walk->seen.slots + WORD_BITS - 1) / WORD_BITS;
-    int result = 0;
-    for (size_t w = 0; w < words && !result; w++)
-        for (uint64_t live = walk->seen.live[w]; live && !result; live &= live - 1) {
-            char *p = (char *)(uintptr_t)walk->seen.start + (w * WORD_BITS + bits_lowest(live)) * walk->seen.slot_bytes;
-            result = fn(p, block_bytes(walk, p), arg);
-        }
-    return result;
-}
-
 int quire_heap_walk(struct quire_heap *heap, int (*fn)(void *p, size_t bytes, void *arg), void *arg)
 {
     struct walk walk = {.heap = heap};
@@ -235,7 +222,10 @@ int quire_heap_walk(struct quire_heap *heap, int (*fn)(void *p, size_t bytes, vo
     }
     walk_begin(&walk);
     while (!result && walk_next(&walk)) {
-        result = each_block(&walk, fn, arg);
+        for (size_t slot = page_look_live(&walk.seen, 0); slot < walk.seen.slots && !result; slot = page_look_live(&walk.seen, slot + 1)) {
+            void *p = page_look_slot(&walk.seen, slot);
+            result = fn(p, block_bytes(&walk, p), arg);
+        }
         step_off(&walk);
     }
     walk_end(&walk);

@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: MIT
-/* heap_walk.h - for who looks at a heap from outside: whose a page is, and headers with pins. */
+/* heap_walk.h - for who looks at a heap from outside: its headers, whose a page is, and headers with pins. */
 #ifndef QUIRE_HEAP_HEAP_WALK_H
 #define QUIRE_HEAP_HEAP_WALK_H
 
 #include "heap/heap_internal.h"
+
+/* One after the other all headers that were ever used, in chunks that were there when each was come to; NULL at the end.  With the heaps' lock: none goes. */
+struct heap_headers {
+    struct heap_chunk *chunk;
+    uint32_t at, cut;
+};
+struct heap_page *heap_header_next(struct quire_heap *heap, struct heap_headers *headers); /* heap_meta.c */
 
 /* Whose a page of small blocks is, asked by who holds nothing: NULL for a large block's header, also where it becomes one this moment. */
 static inline struct heap_local *heap_owner_if_small(const struct heap_page *page)

@@ -93,7 +93,7 @@ static bool look_percpu(const struct quire_percpu *pool, void *arg)
 static void look_heap(struct quire_heap *heap, void *arg)
 {
     const char *name = heap_name(heap);
-    object_is(arg, "heap", heap_birth(heap), !name && heap == &heap_of_process ? "default" : name);
+    object_is(arg, "heap", heap->serial, !name && heap == &heap_of_process ? "default" : name);
     heap_pages_look_locked(heap, add_row, arg);
 }
 #endif

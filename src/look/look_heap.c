@@ -26,13 +26,13 @@ STATIC_ASSERT((int)HEAP_NAME_BYTES <= (int)LOOK_NAME_BYTES, "and for the name");
 /* Of the heap's first class, or of the heap. */
 static uint64_t order_of(const struct quire_heap *heap)
 {
-    return heap_birth(heap) << CLASS_BITS | ((1 << CLASS_BITS) - 1);
+    return heap->serial << CLASS_BITS | ((1 << CLASS_BITS) - 1);
 }
 
 static void describe(struct look_object *object, const struct quire_heap *heap)
 {
     const char *name = heap_name(heap);
-    object->id = heap_birth(heap);
+    object->id = heap->serial;
     look_name_copy(object, !name && heap == &heap_of_process ? "default" : name);
 }
 

@@ -14,6 +14,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/bits.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -25,6 +27,21 @@ struct page_look {
     size_t bytes, slot_bytes, slots; /* slots: at most 64 * PAGE_LOOK_WORDS */
     uint64_t live[PAGE_LOOK_WORDS];  /* bits behind the last slot are 0 */
 };
+
+/* The first live slot from number `slot` on; slots: there is none. */
+static inline size_t page_look_live(const struct page_look *page, size_t slot)
+{
+    uint64_t keep = bits_from(slot % WORD_BITS);
+    for (size_t w = slot / WORD_BITS; w * WORD_BITS < page->slots; w++, keep = ~UINT64_C(0))
+        if (page->live[w] & keep)
+            return w * WORD_BITS + bits_lowest(page->live[w] & keep);
+    return page->slots;
+}
+
+static inline void *page_look_slot(const struct page_look *page, size_t slot)
+{
+    return (char *)(uintptr_t)page->start + slot * page->slot_bytes;
+}
 
 /* Called with locks held and a thread kept waiting: copies, and does nothing else. */
 typedef void page_look_fn(const struct page_look *page, void *arg);

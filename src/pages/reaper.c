@@ -101,18 +101,11 @@ static uint64_t due_after(uint64_t began_ns, uint64_t now, uint64_t period_ns)
     return due > least ? due : least;
 }
 
-/* Memory is short: nothing is kept for later. */
-static void look_at_pressure(void)
+/* Memory is short: nothing is kept for later.  Without the thread (alone) who calls may be inside of a guest. */
+static void look_at_pressure(bool alone)
 {
     if (pressure_is_watched() && pressure_is_high(os_time_ns()))
-        (void)quire_source_trim(quire_source_default());
-}
-
-/* Without the thread: who calls may be inside of a guest. */
-static void look_at_pressure_alone(uint64_t now)
-{
-    if (pressure_is_watched() && pressure_is_high(now))
-        (void)source_default_trim_own();
+        (void)(alone ? source_default_trim_own() : quire_source_trim(quire_source_default()));
 }
 
 /* Until the tick is due, or a shorter decay was set, or for no reason. */
@@ -120,7 +113,7 @@ static void wait_for_tick(uint32_t changed, uint64_t due, uint64_t now)
 {
     for (; pressure_is_watched() && now < due && due - now > PRESSURE_LOOK_NS && u32_load_relaxed(&reaper.changed) == changed; now = os_time_ns()) {
         os_futex_wait(&reaper.changed.word, changed, PRESSURE_LOOK_NS);
-        look_at_pressure();
+        look_at_pressure(false);
     }
     if (now < due)
         os_futex_wait(&reaper.changed.word, changed, due - now);
@@ -138,7 +131,7 @@ static void reaper_main(void *unused)
         u64_store_relaxed(&reaper.due_ns, due);
         wait_for_tick(changed, due, now);
         began_ns = os_time_ns();
-        look_at_pressure();
+        look_at_pressure(false);
         bool freed = guests_tick() != 0;
         freed |= source_default_tick() != 0 || source_default_idle_bytes() != idle_bytes || guests_pending();
         futile = freed || !idle_is_worth_it() ? 0 : /* what is pending at a guest's is no refusal, and more may be given meanwhile */
@@ -224,7 +217,7 @@ void reaper_tick_if_late(void)
     uint64_t now = os_time_ns(), last = u64_load_relaxed(&reaper.ticked_ns);
     if (now - last < tick_ns() || !u64_cas_relaxed(&reaper.ticked_ns, &last, now))
         return;
-    look_at_pressure_alone(now);
+    look_at_pressure(true);
     source_default_tick();
     if (!u32_load_relaxed(&reaper.is_deferred) && os_thread_start(reaper_main, NULL) == 0) /* one can be had by now */
         u32_store_relaxed(&reaper.state, REAPER_TICKING);

@@ -24,6 +24,7 @@
 
 #include "base/align.h"
 #include "base/panic.h"
+#include "base/random.h"
 #include "os/os.h"
 #include "pages/lost.h"
 #include "pages/pagemap.h"
@@ -171,17 +172,6 @@ void region_scatter(bool on)
     (void)u32_add_relaxed(&regions.scatters, on ? 1 : UINT32_MAX);
 }
 
-static uint32_t random_locked(void)
-{
-    uint64_t x = regions.random;
-    if (x == 0 && os_entropy(&x, sizeof x) != 0)
-        x = os_time_ns() ^ (uintptr_t)&x;
-    x |= x == 0;
-    x ^= x << 13, x ^= x >> 7, x ^= x << 17;
-    regions.random = x;
-    return (uint32_t)(x >> 32);
-}
-
 /* Another place than the lowest, which is taken and writable already: of those that are writable, too, so that it costs no more memory. */
 static size_t scatter_locked(struct region *region, size_t lowest, size_t pages, unsigned align_log2)
 {
@@ -195,7 +185,7 @@ static size_t scatter_locked(struct region *region, size_t lowest, size_t pages,
             bitmap_free(&region->map, idx);
         break;
     }
-    unsigned chosen = random_locked() % count;
+    unsigned chosen = random_next(&regions.random) % count;
     for (unsigned i = 0; i < count; i++)
         if (i != chosen)
             bitmap_free(&region->map, place[i]);

@@ -78,14 +78,19 @@ static void region_age(struct region *region)
     lock_drop(&regions.lock);
 }
 
+static uint32_t count_now(void)
+{
+    lock_take(&regions.lock);
+    uint32_t count = regions.count;
+    lock_drop(&regions.lock);
+    return count;
+}
+
 static size_t each_region(bool only_aged)
 {
     size_t freed = 0;
     lost_retry();
-    lock_take(&regions.lock);
-    uint32_t count = regions.count;
-    lock_drop(&regions.lock);
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0, count = count_now(); i < count; i++) {
         freed += region_discard(region_by_id[i], only_aged, ALL_RUNS);
         if (only_aged)
             region_age(region_by_id[i]);
@@ -96,10 +101,7 @@ static size_t each_region(bool only_aged)
 size_t region_help(void)
 {
     size_t freed = 0;
-    lock_take(&regions.lock);
-    uint32_t count = regions.count;
-    lock_drop(&regions.lock);
-    for (uint32_t i = 0; i < count && freed == 0; i++)
+    for (uint32_t i = 0, count = count_now(); i < count && freed == 0; i++)
         freed = region_discard(region_by_id[i], true, HELP_RUNS);
     return freed;
 }

@@ -27,6 +27,28 @@ bool source_is_static(const struct quire_source *source)
     return source == quire_source_default() || source == quire_source_anon() || source == quire_source_malloc();
 }
 
+void source_discard(struct quire_source *source, void *start, size_t bytes)
+{
+    (void)source;
+    (void)os_discard(start, bytes);
+}
+
+void source_leave(struct quire_source *source, void *start, size_t bytes)
+{
+    (void)source, (void)start, (void)bytes;
+}
+
+int source_is_ready(struct quire_source *source, void *start, size_t bytes)
+{
+    source_leave(source, start, bytes);
+    return 0;
+}
+
+void source_stays(struct quire_source *source)
+{
+    (void)source;
+}
+
 void *source_struct_new(size_t bytes)
 {
     void *memory;

@@ -3,28 +3,33 @@
  * source_account.h - what every source but the default one counts: bytes taken, their peak, and calls.
  *
  * Relaxed atomics: each sum is exact, sums are not ordered between each other.
+ *
+ * Invariant, of every source that can be ended:
+ *   S1  when it ends, every span has been given back
  */
 #ifndef QUIRE_PAGES_SOURCE_ACCOUNT_H
 #define QUIRE_PAGES_SOURCE_ACCOUNT_H
 
 #include <quire/source.h>
 
-#include "base/atomic.h"
+#include "base/account.h"
+#include "base/panic.h"
 
 struct source_account {
-    atomic_size taken_bytes, peak_bytes;
+    struct account bytes; /* taken */
     atomic_u64 takes, gives, failures;
 };
 
 static inline void account_took(struct source_account *account, size_t bytes)
 {
     u64_add_relaxed(&account->takes, 1);
-    size_max_relaxed(&account->peak_bytes, size_add_relaxed(&account->taken_bytes, bytes) + bytes);
+    size_add_relaxed(&account->bytes.mapped_bytes, bytes);
+    account_charged(&account->bytes);
 }
 
 static inline void account_gave(struct source_account *account, size_t bytes)
 {
-    size_sub_relaxed(&account->taken_bytes, bytes);
+    account_discharge(&account->bytes, bytes);
     u64_add_relaxed(&account->gives, 1);
 }
 
@@ -33,10 +38,17 @@ static inline void account_failed(struct source_account *account)
     u64_add_relaxed(&account->failures, 1);
 }
 
+static inline void source_account_end(const struct source_account *account, const struct quire_source *source)
+{
+    if (size_load_relaxed(&account->bytes.mapped_bytes) != 0)
+        panic("source", source->name, "S1 destroyed with spans still taken", source);
+}
+
 static inline void account_stats(const struct source_account *account, struct quire_source_stats *out)
 {
-    out->taken_bytes = size_load_relaxed(&account->taken_bytes);
-    out->peak_bytes = size_load_relaxed(&account->peak_bytes);
+    out->taken_bytes = size_load_relaxed(&account->bytes.mapped_bytes);
+    out->peak_bytes = size_load_relaxed(&account->bytes.peak_bytes);
+    out->limit_bytes = account->bytes.limit_bytes;
     out->takes = u64_load_relaxed(&account->takes);
     out->gives = u64_load_relaxed(&account->gives);
     out->failures = u64_load_relaxed(&account->failures);

@@ -38,25 +38,6 @@ static void anon_give(struct quire_source *source, const struct quire_span *span
     account_gave(&account, bytes);
 }
 
-static void anon_idle(struct quire_source *source, void *start, size_t bytes)
-{
-    (void)source;
-    (void)os_discard(start, bytes);
-}
-
-static int anon_busy(struct quire_source *source, void *start, size_t bytes)
-{
-    (void)source;
-    (void)start;
-    (void)bytes;
-    return 0; /* discarded pages come back, zeroed, when they are touched */
-}
-
-static void anon_fini(struct quire_source *source)
-{
-    (void)source; /* never: quire_source_destroy() leaves it alone */
-}
-
 static void anon_stats(const struct quire_source *source, struct quire_source_stats *out)
 {
     (void)source;
@@ -73,9 +54,9 @@ static size_t anon_trim(struct quire_source *source)
 
 static const struct quire_source_verbs anon_verbs = {.take = anon_take,
                                                      .give = anon_give,
-                                                     .idle = anon_idle,
-                                                     .busy = anon_busy,
-                                                     .fini = anon_fini,
+                                                     .idle = source_discard,
+                                                     .busy = source_is_ready,
+                                                     .fini = source_stays,
                                                      .trim = anon_trim,
                                                      .stats = anon_stats};
 static struct quire_source anon = {&anon_verbs, "anon"};

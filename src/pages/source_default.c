@@ -236,19 +236,24 @@ void source_default_give_now(const struct quire_span *span)
     default_give_slow(span);
 }
 
+/* It is nobody's from now on.  False: it waits in limbo, and nothing is to be given. */
+static bool is_given(struct quire_span *span)
+{
+    PROBE2(pages_give, (uintptr_t)span->start, span->bytes);
+    if ((span->cookie & ORIGIN_MASK) != SPAN_REGION)
+        return true; /* it goes back to somebody who has his own mind about its memory */
+    sanitize_no_access(span->start, span->bytes);
+    if (QUIRE_CHECK)
+        region_note_back(span);
+    return !QUIRE_CHECK || size_load_relaxed(&shard_bytes_max) == 0 || limbo_pass(span);
+}
+
 static void default_give(struct quire_source *source, const struct quire_span *span)
 {
     (void)source;
     struct quire_span given = *span;
-    PROBE2(pages_give, (uintptr_t)given.start, given.bytes);
-    if ((given.cookie & ORIGIN_MASK) == SPAN_REGION) { /* other spans go back to somebody who has his own mind about their memory */
-        sanitize_no_access(given.start, given.bytes);
-        if (QUIRE_CHECK)
-            region_note_back(&given);
-        if (QUIRE_CHECK && size_load_relaxed(&shard_bytes_max) != 0 && !limbo_pass(&given))
-            return;
-    }
-    source_default_give_now(&given);
+    if (is_given(&given))
+        source_default_give_now(&given);
 }
 
 void source_give_cold(struct quire_source *source, const struct quire_span *span)
@@ -256,32 +261,10 @@ void source_give_cold(struct quire_source *source, const struct quire_span *span
     struct quire_span given = *span;
     if (source != quire_source_default()) {
         source->verbs->give(source, span);
-        return;
+    } else if (is_given(&given)) {
+        region_give(&given, false);
+        u64_add_relaxed(&slow.gives, 1);
     }
-    PROBE2(pages_give, (uintptr_t)given.start, given.bytes);
-    if ((given.cookie & ORIGIN_MASK) == SPAN_REGION) {
-        sanitize_no_access(given.start, given.bytes);
-        if (QUIRE_CHECK)
-            region_note_back(&given);
-        if (QUIRE_CHECK && size_load_relaxed(&shard_bytes_max) != 0 && !limbo_pass(&given))
-            return;
-    }
-    region_give(&given, false);
-    u64_add_relaxed(&slow.gives, 1);
-}
-
-static void default_idle(struct quire_source *source, void *start, size_t bytes)
-{
-    (void)source;
-    (void)os_discard(start, bytes);
-}
-
-static int default_busy(struct quire_source *source, void *start, size_t bytes)
-{
-    (void)source;
-    (void)start;
-    (void)bytes;
-    return 0; /* discarded pages of a private mapping come back, zeroed, when they are touched */
 }
 
 /* Take the spans nobody needed since the last tick (or all) from one bin; returns how many. */
@@ -435,16 +418,11 @@ static const char *default_check(struct quire_source *source)
     return error ? error : region_check();
 }
 
-static void default_fini(struct quire_source *source)
-{
-    (void)source; /* never: quire_source_destroy() leaves it alone */
-}
-
 static const struct quire_source_verbs default_verbs = {.take = default_take,
                                                         .give = default_give,
-                                                        .idle = default_idle,
-                                                        .busy = default_busy,
-                                                        .fini = default_fini,
+                                                        .idle = source_discard,
+                                                        .busy = source_is_ready,
+                                                        .fini = source_stays,
                                                         .trim = default_trim,
                                                         .stats = default_stats,
                                                         .check = default_check};

@@ -5,8 +5,7 @@
  *     take   next N that does not exist --> 0600, never a link --> space reserved --> mapped, closed
  *     give   unmapped --> name.N removed
  *
- * Invariants:
- *   S1  when a source ends, every span has been given back
+ * Invariants, beside S1 (source_account.h):
  *   S9  numbers rise: a process never uses one twice, so that removing name.N by a copy of a span that
  *       was given back elsewhere cannot remove the file of another span of this process
  *
@@ -19,23 +18,19 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/panic.h"
 #include "os/os.h"
-#include "pages/source_account.h"
 #include "pages/source_file_dir.h"
 #include "pages/source_fork.h"
 #include "pages/source_internal.h"
 #include "pages/source_shared.h"
 
 struct source_file {
-    struct quire_source source; /* first: it is a source */
+    struct source_shared shared; /* first: it is a source */
     struct file_dir dir;        /* changed by a repair only */
     uint32_t inherited_below;   /* numbers whose files are the parent's to remove */
     struct source_fork fork;
     /* any thread */
     CACHE_ALIGNED atomic_u32 next; /* S9 */
-    struct source_account account;
-    atomic_size stuck_bytes; /* addresses that could not be unmapped, without memory */
 };
 
 static void file_repair(void *source)
@@ -77,47 +72,34 @@ static int file_take(struct quire_source *source, size_t bytes, size_t align_byt
     struct source_file *file = file_of(source);
     uint32_t number;
     int fd = create_next(file, &number);
-    int error = fd < 0 ? -ENOMEM : shared_map(fd, bytes, align_bytes, out);
-    if (error) {
-        if (fd >= 0)
-            remove_file(file, number);
-        account_failed(&file->account);
-        return error;
-    }
-    out->cookie = number;
-    account_took(&file->account, bytes);
-    return 0;
+    out->bytes = bytes;
+    int error = shared_take(&file->shared, fd, align_bytes, out);
+    if (!error)
+        out->cookie = number;
+    else if (fd >= 0)
+        remove_file(file, number);
+    return error;
 }
 
 static void file_give(struct quire_source *source, const struct quire_span *span)
 {
     struct source_file *file = file_of(source);
-    struct quire_span copy = *span; /* the span may lie in the memory it describes */
-    size_add_relaxed(&file->stuck_bytes, shared_unmap(&copy));
-    if (copy.cookie >= file->inherited_below)
-        remove_file(file, copy.cookie);
-    account_gave(&file->account, copy.bytes);
+    uint32_t number = span->cookie; /* the span may lie in the memory it describes */
+    shared_give(source, span);
+    if (number >= file->inherited_below)
+        remove_file(file, number);
 }
 
 static void file_fini(struct quire_source *source)
 {
     struct source_file *file = file_of(source);
-    if (size_load_relaxed(&file->account.taken_bytes) != 0)
-        panic("source", source->name, "S1 destroyed with spans still taken", source);
+    source_account_end(&file->shared.account, source);
     file_dir_close(&file->dir);
     source_struct_delete(file, sizeof *file);
 }
 
-static void file_stats(const struct quire_source *source, struct quire_source_stats *out)
-{
-    const struct source_file *file = (const struct source_file *)(const void *)source;
-    account_stats(&file->account, out);
-    out->reserved_bytes = out->taken_bytes + size_load_relaxed(&file->stuck_bytes);
-    out->meta_bytes = os_page_bytes();
-}
-
 static const struct quire_source_verbs file_verbs = {
-    .take = file_take, .give = file_give, .idle = shared_idle, .busy = shared_busy, .fini = file_fini, .stats = file_stats};
+    .take = file_take, .give = file_give, .idle = shared_idle, .busy = shared_busy, .fini = file_fini, .stats = shared_stats};
 
 /* What the header promises: anything that says "no more of something" is ENOMEM. */
 static int create_errno(int error)
@@ -163,6 +145,6 @@ struct quire_source *quire_source_file(const char *directory, const char *name)
         source_struct_delete(file, sizeof *file);
         return refuse(create_errno(error));
     }
-    file->source = (struct quire_source){&file_verbs, file->dir.prefix};
-    return &file->source;
+    file->shared.source = (struct quire_source){&file_verbs, file->dir.prefix};
+    return &file->shared.source;
 }

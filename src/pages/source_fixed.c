@@ -9,8 +9,7 @@
  * multiple of a power of two not less than all pages together, so that an aligned bit is an aligned
  * address; the bits before the first page are taken for ever.
  *
- * Invariants, checked by quire_source_check():
- *   S1  when the source ends, every span has been given back
+ * Invariants, beside S1 (source_account.h), checked by quire_source_check():
  *   S3  a span that is given back is a taken run of just that length
  *   S8  taken_bytes is what the bitmap says
  *
@@ -56,7 +55,7 @@ static void fixed_repair(void *source)
     if (!lock_reset(&fixed->lock))
         return;
     bitmap_rebuild(&fixed->map);
-    size_store_relaxed(&fixed->account.taken_bytes, bits_taken(fixed) * fixed->page_bytes);
+    size_store_relaxed(&fixed->account.bytes.mapped_bytes, bits_taken(fixed) * fixed->page_bytes);
 }
 
 static struct source_fixed *fixed_locked(struct quire_source *source)
@@ -103,25 +102,9 @@ static void fixed_give(struct quire_source *source, const struct quire_span *spa
     lock_drop(&fixed->lock);
 }
 
-/* The memory is the caller's and stays. */
-static void fixed_idle(struct quire_source *source, void *start, size_t bytes)
-{
-    (void)source;
-    (void)start;
-    (void)bytes;
-}
-
-static int fixed_busy(struct quire_source *source, void *start, size_t bytes)
-{
-    fixed_idle(source, start, bytes);
-    return 0;
-}
-
 static void fixed_fini(struct quire_source *source)
 {
-    struct source_fixed *fixed = (struct source_fixed *)(void *)source;
-    if (size_load_relaxed(&fixed->account.taken_bytes) != 0)
-        panic("source", source->name, "S1 destroyed with spans still taken", source);
+    source_account_end(&((struct source_fixed *)(void *)source)->account, source);
 }
 
 static void fixed_stats(const struct quire_source *source, struct quire_source_stats *out)
@@ -138,7 +121,7 @@ static const char *fixed_check(struct quire_source *source)
 {
     struct source_fixed *fixed = fixed_locked(source);
     const char *bad = bitmap_check(&fixed->map);
-    if (!bad && bits_taken(fixed) * fixed->page_bytes != size_load_relaxed(&fixed->account.taken_bytes))
+    if (!bad && bits_taken(fixed) * fixed->page_bytes != size_load_relaxed(&fixed->account.bytes.mapped_bytes))
         bad = "source S8 taken_bytes is what the map says";
     lock_drop(&fixed->lock);
     return bad;
@@ -146,8 +129,8 @@ static const char *fixed_check(struct quire_source *source)
 
 static const struct quire_source_verbs fixed_verbs = {.take = fixed_take,
                                                       .give = fixed_give,
-                                                      .idle = fixed_idle,
-                                                      .busy = fixed_busy,
+                                                      .idle = source_leave,
+                                                      .busy = source_is_ready,
                                                       .fini = fixed_fini,
                                                       .stats = fixed_stats,
                                                       .check = fixed_check};

@@ -20,6 +20,13 @@ bool source_is_static(const struct quire_source *source);
 void *source_struct_new(size_t bytes);
 void source_struct_delete(void *source_struct, size_t bytes);
 
+/* Verbs that several have.  Idle memory is discarded: of a private mapping it comes back, zeroed, when it is touched; or it is left as it is, for it is
+ * somebody else's: neither has anything to do when it is busy again.  Those of the process stay for ever. */
+void source_discard(struct quire_source *source, void *start, size_t bytes);
+void source_leave(struct quire_source *source, void *start, size_t bytes);
+int source_is_ready(struct quire_source *source, void *start, size_t bytes);
+void source_stays(struct quire_source *source);
+
 /* The default source, for the reaper. */
 size_t source_default_tick(void);
 void source_default_help(void); /* a small part of what a tick does */

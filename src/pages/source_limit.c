@@ -9,50 +9,22 @@
  */
 #include <errno.h>
 
-#include "os/os_probe.h"
 #include "pages/source_wrap.h"
-
-/* Raise the account by `bytes` unless that would pass the limit. */
-static bool budget_raise(struct source_wrap *wrap, size_t bytes)
-{
-    size_t taken = size_load_relaxed(&wrap->account.taken_bytes);
-    do {
-        if (bytes > wrap->parameter || taken > wrap->parameter - bytes) {
-            PROBE3(limit_reached, (uintptr_t)wrap, bytes, wrap->parameter);
-            return false;
-        }
-    } while (!size_cas_relaxed(&wrap->account.taken_bytes, &taken, taken + bytes));
-    size_max_relaxed(&wrap->account.peak_bytes, taken + bytes);
-    return true;
-}
 
 static int limit_take(struct quire_source *source, size_t bytes, size_t align_bytes, struct quire_span *out)
 {
     struct source_wrap *wrap = source_wrap_of(source);
-    int error = -ENOMEM;
-    if (budget_raise(wrap, bytes)) {
-        error = wrap->inner->verbs->take(wrap->inner, bytes, align_bytes, out);
-        if (error)
-            size_sub_relaxed(&wrap->account.taken_bytes, bytes);
-    }
+    struct account *budget = &wrap->account.bytes;
+    int error = account_charge(budget, bytes, wrap) ? 0 : -ENOMEM;
+    if (!error && (error = wrap->inner->verbs->take(wrap->inner, bytes, align_bytes, out)) != 0)
+        account_discharge(budget, bytes);
+    else if (!error)
+        account_charged(budget);
     u64_add_relaxed(error ? &wrap->account.failures : &wrap->account.takes, 1);
     return error;
 }
 
-static void limit_stats(const struct quire_source *source, struct quire_source_stats *out)
-{
-    source_wrap_stats(source, out);
-    out->limit_bytes = ((const struct source_wrap *)source)->parameter;
-}
-
-static const struct quire_source_verbs limit_verbs = {.take = limit_take,
-                                                      .give = source_wrap_give,
-                                                      .idle = source_wrap_idle,
-                                                      .busy = source_wrap_busy,
-                                                      .fini = source_wrap_fini,
-                                                      .trim = source_wrap_trim,
-                                                      .stats = limit_stats,
-                                                      .check = source_wrap_check};
+static const struct quire_source_verbs limit_verbs = SOURCE_WRAP_VERBS(limit_take);
 
 struct quire_source *quire_source_limit(struct quire_source *inner, size_t bytes)
 {
@@ -60,5 +32,8 @@ struct quire_source *quire_source_limit(struct quire_source *inner, size_t bytes
         errno = EINVAL;
         return NULL;
     }
-    return source_wrap_new(inner, &limit_verbs, bytes);
+    struct quire_source *source = source_wrap_new(inner, &limit_verbs, 0);
+    if (source)
+        source_wrap_of(source)->account.bytes.limit_bytes = bytes;
+    return source;
 }

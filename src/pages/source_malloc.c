@@ -35,25 +35,6 @@ static void malloc_give(struct quire_source *source, const struct quire_span *sp
     account_gave(&account, bytes);
 }
 
-/* libc's pages stay as they are: what lies around them is libc's business. */
-static void malloc_idle(struct quire_source *source, void *start, size_t bytes)
-{
-    (void)source;
-    (void)start;
-    (void)bytes;
-}
-
-static int malloc_busy(struct quire_source *source, void *start, size_t bytes)
-{
-    malloc_idle(source, start, bytes);
-    return 0;
-}
-
-static void malloc_fini(struct quire_source *source)
-{
-    (void)source; /* never: quire_source_destroy() leaves it alone */
-}
-
 static void malloc_stats(const struct quire_source *source, struct quire_source_stats *out)
 {
     (void)source;
@@ -61,7 +42,7 @@ static void malloc_stats(const struct quire_source *source, struct quire_source_
 }
 
 static const struct quire_source_verbs malloc_verbs = {
-    .take = malloc_take, .give = malloc_give, .idle = malloc_idle, .busy = malloc_busy, .fini = malloc_fini, .stats = malloc_stats};
+    .take = malloc_take, .give = malloc_give, .idle = source_leave, .busy = source_is_ready, .fini = source_stays, .stats = malloc_stats};
 static struct quire_source malloc_source = {&malloc_verbs, "malloc"};
 
 struct quire_source *quire_source_malloc(void)

@@ -16,26 +16,50 @@
 
 #include "os/os.h"
 
-int shared_map(int fd, size_t bytes, size_t align_bytes, struct quire_span *out)
+static int map(int fd, size_t align_bytes, struct quire_span *span)
 {
+    size_t bytes = span->bytes;
     void *start = NULL;
+    if (fd < 0)
+        return -ENOMEM;
     int error = bytes > PTRDIFF_MAX ? -ENOMEM : os_file_reserve(fd, bytes);
     if (!error)
         error = os_map_file(fd, bytes, align_bytes, &start);
     os_close(fd);
     if (error)
         return -ENOMEM;
-    *out = (struct quire_span){start, bytes, QUIRE_SPAN_ZERO, 0};
+    *span = (struct quire_span){start, bytes, QUIRE_SPAN_ZERO, 0};
     return 0;
 }
 
-size_t shared_unmap(const struct quire_span *span)
+int shared_take(struct source_shared *shared, int fd, size_t align_bytes, struct quire_span *span)
 {
-    if (os_unmap(span->start, span->bytes) == 0)
-        return 0;
-    /* No VMA left for a split: the blocks go, the addresses stay. */
-    (void)os_mapped_punch(span->start, span->bytes);
-    return span->bytes;
+    int error = map(fd, align_bytes, span);
+    if (error)
+        account_failed(&shared->account);
+    else
+        account_took(&shared->account, span->bytes);
+    return error;
+}
+
+void shared_give(struct quire_source *source, const struct quire_span *span)
+{
+    struct source_shared *shared = (struct source_shared *)source;
+    size_t bytes = span->bytes; /* the span may lie in the memory it describes */
+    if (os_unmap(span->start, bytes) != 0) {
+        /* No VMA left for a split: the blocks go, the addresses stay. */
+        (void)os_mapped_punch(span->start, bytes);
+        size_add_relaxed(&shared->stuck_bytes, bytes);
+    }
+    account_gave(&shared->account, bytes);
+}
+
+void shared_stats(const struct quire_source *source, struct quire_source_stats *out)
+{
+    const struct source_shared *shared = (const struct source_shared *)source;
+    account_stats(&shared->account, out);
+    out->reserved_bytes = out->taken_bytes + size_load_relaxed(&shared->stuck_bytes);
+    out->meta_bytes = os_page_bytes();
 }
 
 void shared_idle(struct quire_source *source, void *start, size_t bytes)

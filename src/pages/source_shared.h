@@ -5,20 +5,27 @@
 #ifndef QUIRE_PAGES_SOURCE_SHARED_H
 #define QUIRE_PAGES_SOURCE_SHARED_H
 
-#include <quire/source.h>
+#include "pages/source_account.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* Reserve `bytes` in the new file `fd`, map it, and close fd in any case.  0 or -ENOMEM. */
-int shared_map(int fd, size_t bytes, size_t align_bytes, struct quire_span *out);
-/* Unmap the span.  Returns the bytes of addresses that the system would not take back: their memory is gone all the same. */
-size_t shared_unmap(const struct quire_span *span);
+struct source_shared {
+    struct quire_source source; /* first: it is a source */
+    /* any thread */
+    struct source_account account;
+    atomic_size stuck_bytes; /* addresses that could not be unmapped, without memory */
+};
 
-/* Two verbs. */
+/* Reserve bytes in the new file `fd`, map it as the span, and close fd in any case; counted.  fd negative: there is none.  0 or -ENOMEM. */
+int shared_take(struct source_shared *shared, int fd, size_t align_bytes, struct quire_span *span);
+
+/* Verbs. */
+void shared_give(struct quire_source *source, const struct quire_span *span);
 void shared_idle(struct quire_source *source, void *start, size_t bytes);
 int shared_busy(struct quire_source *source, void *start, size_t bytes);
+void shared_stats(const struct quire_source *source, struct quire_source_stats *out);
 
 #ifdef __cplusplus
 }

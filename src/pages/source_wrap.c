@@ -4,8 +4,7 @@
  *
  *     allocator --take--> limit --take--> count --take--> default
  *
- * Invariants:
- *   S1  when a source ends, every span has been given back
+ * Invariant: S1 (source_account.h).
  *
  * Locks: none; the account is kept in relaxed atomics, which are exact as sums and not ordered between each other.
  */
@@ -13,7 +12,6 @@
 
 #include <errno.h>
 
-#include "base/panic.h"
 #include "pages/source_verify.h"
 
 struct quire_source *source_wrap_new(struct quire_source *inner, const struct quire_source_verbs *verbs, uint64_t parameter)
@@ -72,8 +70,7 @@ size_t source_wrap_trim(struct quire_source *source)
 void source_wrap_fini(struct quire_source *source)
 {
     struct source_wrap *wrap = source_wrap_of(source);
-    if (size_load_relaxed(&wrap->account.taken_bytes) != 0)
-        panic("source", source->name, "S1 destroyed with spans still taken", source);
+    source_account_end(&wrap->account, source);
     source_struct_delete(wrap, sizeof *wrap);
 }
 

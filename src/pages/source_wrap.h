@@ -15,7 +15,7 @@ extern "C" {
 struct source_wrap {
     struct quire_source source; /* first: a wrap is a source */
     struct quire_source *inner;
-    uint64_t parameter; /* limit: bytes; fail: which take */
+    uint64_t parameter; /* fail: which take */
     /* any thread */
     struct source_account account;
     atomic_u64 calls; /* fail */

@@ -190,6 +190,8 @@ static COLD uintptr_t alloc_from_others(struct quire_percpu *pool, const struct 
 {
     uintptr_t bits = 0;
     for (struct percpu_local *other = percpu_locals(pool); other && !bits; other = other->next) {
+        if (other == &pool->reserve)
+            continue;
         percpu_visit(other);
         percpu_inbox_drain(other);
         bits = alloc_anywhere(other, want);

@@ -21,12 +21,7 @@
 
 static void enter_list(struct percpu_local *local, struct percpu_chunk *chunk)
 {
-    struct percpu_chunk **head = &local->list[chunk->grain][chunk->class];
-    chunk->prev = *head ? (*head)->prev : chunk;
-    chunk->next = *head;
-    if (*head)
-        (*head)->prev = chunk;
-    *head = chunk;
+    percpu_chunks_push(&local->list[chunk->grain][chunk->class], chunk);
     bits_set_one(local->filled[chunk->grain], chunk->class);
 }
 
@@ -42,9 +37,9 @@ static void objects_follow(struct percpu_local *local, struct percpu_chunk *chun
     for (size_t i = 0; i < percpu_pages_of(chunk->pool); i++) {
         struct percpu_page *page = percpu_page_of(chunk, i);
         if (page->words && page->filled && change > 0)
-            percpu_page_enter(local, page);
+            percpu_pages_push(&local->partial[page->words], page);
         else if (page->words && page->filled)
-            percpu_page_leave(local, page);
+            percpu_pages_remove(&local->partial[page->words], page);
     }
 }
 
@@ -63,13 +58,8 @@ void percpu_chunk_link(struct percpu_local *local, struct percpu_chunk *chunk)
 
 static void leave_list(struct percpu_local *local, struct percpu_chunk *chunk)
 {
-    struct percpu_chunk **head = &local->list[chunk->grain][chunk->class], *follower = chunk->next ? chunk->next : *head;
-    follower->prev = chunk->prev; /* of the last one's: the first */
-    if (*head == chunk)
-        *head = chunk->next;
-    else
-        chunk->prev->next = chunk->next;
-    if (!*head)
+    percpu_chunks_remove(&local->list[chunk->grain][chunk->class], chunk);
+    if (!local->list[chunk->grain][chunk->class])
         bits_clear_one(local->filled[chunk->grain], chunk->class);
 }
 
@@ -121,7 +111,7 @@ void percpu_chunks_move(struct percpu_local *from, struct percpu_local *to)
 
 /* ---- life ---- */
 
-/* One store puts it on the list, and one takes it off.  Whoever finds it in the page map under this lock finds it whole. */
+/* Whoever finds it in the page map under this lock finds it whole. */
 static bool all_enter(struct quire_percpu *pool, struct percpu_chunk *chunk)
 {
     lock_take(&pool->lock);
@@ -129,12 +119,7 @@ static bool all_enter(struct quire_percpu *pool, struct percpu_chunk *chunk)
         lock_drop(&pool->lock);
         return false;
     }
-    chunk->all_prev = NULL;
-    chunk->all_next = pool->all;
-    if (pool->all)
-        pool->all->all_prev = chunk;
-    atomic_fence_signal();
-    pool->all = chunk;
+    percpu_all_push(&pool->all, chunk);
     lock_drop(&pool->lock);
     return true;
 }
@@ -142,12 +127,7 @@ static bool all_enter(struct quire_percpu *pool, struct percpu_chunk *chunk)
 static void all_leave(struct quire_percpu *pool, struct percpu_chunk *chunk)
 {
     lock_take(&pool->lock);
-    if (chunk->all_prev)
-        chunk->all_prev->all_next = chunk->all_next;
-    else
-        pool->all = chunk->all_next;
-    if (chunk->all_next)
-        chunk->all_next->all_prev = chunk->all_prev;
+    percpu_all_remove(&pool->all, chunk);
     pagemap_clear(chunk->base, os_page_bytes());
     lock_drop(&pool->lock);
 }
@@ -242,7 +222,7 @@ struct percpu_chunk *percpu_chunk_new(struct quire_percpu *pool, unsigned grain)
     size_t meta_bytes = pool->chunk_meta_bytes[grain];
     u32_add_relaxed(&pool->changing, 1);
     struct percpu_chunk *chunk = NULL;
-    if (!percpu_charge(pool, bytes + meta_bytes))
+    if (!account_charge(&pool->account, bytes + meta_bytes, pool))
         goto no_room;
     if (metas->verbs->take(metas, meta_bytes, os_page_bytes(), &meta) != 0)
         goto no_meta;
@@ -254,9 +234,9 @@ struct percpu_chunk *percpu_chunk_new(struct quire_percpu *pool, unsigned grain)
     chunk = chunk_make(pool, &span, &meta, grain);
     if (!all_enter(pool, chunk))
         goto no_pagemap;
-    size_add_relaxed(&pool->meta_bytes, meta_bytes);
+    size_add_relaxed(&pool->account.meta_bytes, meta_bytes);
     size_max_relaxed(&pool->chunks_peak, size_add_relaxed(&pool->chunks, 1) + 1);
-    percpu_charged(pool);
+    account_charged(&pool->account);
     u32_sub_release(&pool->changing, 1); /* release [percpu-changing] */
     return chunk;
 no_pagemap:
@@ -265,7 +245,7 @@ no_pagemap:
 no_span:
     metas->verbs->give(metas, &meta);
 no_meta:
-    percpu_discharge(pool, bytes + meta_bytes);
+    account_discharge(&pool->account, bytes + meta_bytes);
 no_room:
     u32_sub_release(&pool->changing, 1); /* release [percpu-changing] */
     return NULL;
@@ -285,8 +265,8 @@ void percpu_chunk_delete(struct percpu_chunk *chunk)
     pool->source->verbs->give(pool->source, &span);
     metas->verbs->give(metas, &meta);
     size_sub_relaxed(&pool->chunks, 1);
-    size_sub_relaxed(&pool->meta_bytes, meta.bytes);
-    percpu_discharge(pool, span.bytes + meta.bytes);
+    size_sub_relaxed(&pool->account.meta_bytes, meta.bytes);
+    account_discharge(&pool->account, span.bytes + meta.bytes);
     u32_sub_release(&pool->changing, 1); /* release [percpu-changing] */
 }
 
@@ -376,14 +356,14 @@ struct percpu_local *percpu_chunk_owner_of(struct quire_percpu *pool, uintptr_t 
 /* Nobody's, or another pool's, perhaps one of other units. */
 static COLD void refuse_stranger(const struct quire_percpu *pool, uintptr_t bits)
 {
-    bool others = false, mine = percpu_pools_are_mine();
+    bool others = false, mine = registry_is_mine(&percpu_pools);
     percpu_let_go();
     if (!mine)
-        percpu_pools_lock();
-    for (const struct quire_percpu *other = percpu_pools_first(); other && !others; other = other->next)
+        registry_lock(&percpu_pools);
+    for (const struct quire_percpu *other = percpu_first; other && !others; other = other->next)
         others = percpu_chunk_find(other, bits) != NULL;
     if (!mine)
-        percpu_pools_unlock();
+        registry_unlock(&percpu_pools);
     percpu_refuse(pool, others ? PERCPU_E4 : PERCPU_E2, bits);
 }
 

@@ -79,25 +79,22 @@ static void local_empty(struct percpu_local *local)
 static void pool_rebuild(struct quire_percpu *pool)
 {
     size_t mapped = pool->span.bytes, meta = pool->span.bytes, chunks = 0;
-    local_empty(&pool->home);
-    local_empty(&pool->reserve);
     for (struct percpu_local *local = percpu_locals(pool); local; local = local->next) {
         local_empty(local);
         mapped += local->span.bytes;
         meta += local->span.bytes;
     }
-    struct percpu_chunk *prev = NULL;
-    for (struct percpu_chunk *chunk = pool->all; chunk; prev = chunk, chunk = chunk->all_next) {
+    percpu_all_mend(pool->all);
+    for (struct percpu_chunk *chunk = pool->all; chunk; chunk = chunk->all_next) {
         struct percpu_local *owner = percpu_owner(chunk);
-        chunk->all_prev = prev;
         chunk_repair(chunk);
         percpu_chunk_link(owner ? owner : &pool->home, chunk);
         mapped += chunk->span.bytes + chunk->meta.bytes;
         meta += chunk->meta.bytes;
         chunks++;
     }
-    size_store_relaxed(&pool->mapped_bytes, mapped);
-    size_store_relaxed(&pool->meta_bytes, meta);
+    account_set(&pool->account, meta);
+    size_store_relaxed(&pool->account.mapped_bytes, mapped);
     size_store_relaxed(&pool->chunks, chunks);
 }
 
@@ -121,8 +118,6 @@ static bool pool_reset(struct quire_percpu *pool)
 {
     bool inside = lock_reset(&pool->lock) || u32_load_relaxed(&pool->changing) != 0;
     u32_store_relaxed(&pool->changing, 0);
-    inside |= local_reset(&pool->home);
-    inside |= local_reset(&pool->reserve);
     for (struct percpu_local *local = percpu_locals(pool); local; local = local->next)
         inside |= local_reset(local);
     for (int i = 0; i < PERCPU_LIST_LOCKS; i++)
@@ -134,16 +129,17 @@ static void after_fork(void)
 {
     bias_after_fork();
     percpu_give_chunks(false);
-    bool inside = percpu_pools_after_fork();
+    pools_mend(percpu_first);
+    bool inside = registry_after_fork(&percpu_pools);
     inside |= percpu_threads_after_fork();
-    for (struct quire_percpu *pool = percpu_pools_first(); pool; pool = pool->next) {
+    for (struct quire_percpu *pool = percpu_first; pool; pool = pool->next) {
         if (pool_reset(pool) || inside)
             pool_rebuild(pool);
         pool->unused = NULL;
         for (struct percpu_local *local = percpu_locals(pool); local; local = local->next) {
             if (percpu_thread_is_left(addr_load_relaxed(&local->thread)))
                 bias_open(&local->bias);
-            else
+            else if (!percpu_is_pools_own(local))
                 local_orphan(pool, local);
         }
     }

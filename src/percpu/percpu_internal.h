@@ -29,9 +29,13 @@
 
 #include <quire/percpu.h>
 
+#include "base/account.h"
 #include "base/bias.h"
 #include "base/bitmap.h"
 #include "base/bits.h"
+#include "base/list.h"
+#include "owner/record.h"
+#include "owner/registry.h"
 #include "pages/page_look.h"
 #include "pages/pagemap.h"
 #include "percpu/percpu_policy.h"
@@ -77,7 +81,7 @@ struct percpu_chunk {
     /* under the pool's lock: can be walked forwards at any moment, also by the child of a fork */
     struct percpu_chunk *all_next, *all_prev;
     /* the owner's */
-    struct percpu_chunk *next, *prev; /* of its list; the first one's prev is the last */
+    struct percpu_chunk *next, *prev; /* of its list */
     uint32_t class;
     uint32_t edge_log2; /* of all runs since the chunk was empty, in bytes: an alignment up to it needs no search of its own */
     uint32_t objects;
@@ -87,13 +91,16 @@ struct percpu_chunk {
     atomic_u32 any_written; /* is any bit of `written` set? */
 };
 
+LIST_OF(percpu_chunks, struct percpu_chunk, next, prev);
+LIST_OF(percpu_all, struct percpu_chunk, all_next, all_prev);
+
 struct percpu_local {
     struct bias bias;
     struct quire_percpu *pool;
     atomic_addr thread;          /* struct percpu_thread *, 0: none.  Changes under the bias and the inbox's lock */
-    struct percpu_local *next;   /* of the pool's locals: only grows */
+    struct percpu_local *next;   /* of the pool's locals, home and reserve the last: only grows */
     struct percpu_local *unused_next;
-    struct quire_span span;
+    struct quire_span span;      /* where this struct lies, if not in the pool */
     /* under the bias */
     uint64_t filled[PERCPU_KINDS][(PERCPU_CLASSES + 63) / 64]; /* classes with a chunk */
     struct percpu_chunk *list[PERCPU_KINDS][PERCPU_CLASSES];
@@ -123,7 +130,7 @@ struct quire_percpu {
     bool rseq, own_memory;   /* sequences work; chunks are anonymous memory that nobody else uses */
     bool watched;            /* sanitize_watched() */
     size_t align_bytes_max, object_bytes_max;
-    size_t unit_words, chunk_meta_bytes[PERCPU_KINDS], limit_bytes, reserve_words;
+    size_t unit_words, chunk_meta_bytes[PERCPU_KINDS], reserve_words;
     struct quire_span span;
     struct quire_source *source;
     char name[PERCPU_NAME_BYTES];
@@ -131,7 +138,8 @@ struct quire_percpu {
     struct quire_percpu *next, *prev; /* all pools */
     uint64_t birth;                   /* which pool of the process it is, from 1; never used twice */
     /* any thread */
-    CACHE_ALIGNED atomic_size mapped_bytes, meta_bytes, peak_bytes, chunks, chunks_peak;
+    CACHE_ALIGNED struct account account;
+    atomic_size chunks, chunks_peak;
     atomic_u32 changing; /* threads between charging for memory and listing it, or the other way round */
     atomic_addr locals;
     struct lock lock;
@@ -149,7 +157,7 @@ struct percpu_want {
 
 /* A thread's table of its locals, by the pools' ids. */
 struct percpu_thread {
-    struct percpu_thread *next, *free_next;
+    struct record record;
     struct percpu_local *table[PERCPU_IDS_MAX];
 };
 extern THREAD_LOCAL struct percpu_thread *percpu_thread_self __attribute__((tls_model("initial-exec")));
@@ -169,6 +177,12 @@ static inline bool percpu_has_thread(const struct percpu_local *local)
     return addr_load_relaxed(&local->thread) != 0;
 }
 
+/* Home, or the reserve. */
+static inline bool percpu_is_pools_own(const struct percpu_local *local)
+{
+    return local->span.bytes == 0;
+}
+
 /* Looking takes locks, and what others have freed is freed then: the pool is const for its user. */
 static inline struct quire_percpu *percpu_mutable(const struct quire_percpu *pool)
 {
@@ -176,18 +190,13 @@ static inline struct quire_percpu *percpu_mutable(const struct quire_percpu *poo
 }
 
 /* ---- percpu_pool.c: pools, their ids ---- */
-void percpu_pools_lock(void);
-void percpu_pools_unlock(void);
-struct quire_percpu *percpu_pools_first(void);
+LIST_OF(pools, struct quire_percpu, next, prev);
+extern struct registry percpu_pools;
+extern struct quire_percpu *percpu_first; /* the youngest */
 /* fn for each pool, the youngest first, until it returns false.  Under the pools' lock: fn may look at the pool and do nothing else. */
 void percpu_each(bool (*fn)(const struct quire_percpu *pool, void *arg), void *arg);
 /* fn for each chunk, one CPU's unit, with its owner visited; with the pools' lock, so that the pool stays. */
 void percpu_pages_look(const struct quire_percpu *pool, page_look_fn *fn, void *arg);
-bool percpu_charge(struct quire_percpu *pool, size_t bytes);
-void percpu_charged(struct quire_percpu *pool);
-bool percpu_has_room(const struct quire_percpu *pool, size_t bytes);
-bool percpu_pools_are_mine(void); /* the lock */
-void percpu_discharge(struct quire_percpu *pool, size_t bytes);
 void percpu_locals_add_locked(struct quire_percpu *pool, struct percpu_local *local);
 static inline struct percpu_local *percpu_locals(const struct quire_percpu *pool)
 {
@@ -304,8 +313,6 @@ bool percpu_thread_is_left(uintptr_t thread);
 void percpu_reserve_fill(struct quire_percpu *pool);
 /* The longest free run. */
 size_t percpu_reserve_words(const struct percpu_local *reserve);
-
-bool percpu_pools_after_fork(void);
 
 #ifdef __cplusplus
 }

@@ -107,27 +107,25 @@ static void look_at_local(struct look *look, struct percpu_local *local)
 static void pool_stats(struct quire_percpu *pool, struct quire_percpu_stats *out)
 {
     struct look look = {.stats = out};
-    look_at_local(&look, &pool->home);
-    look_at_local(&look, &pool->reserve);
     for (struct percpu_local *local = percpu_locals(pool); local; local = local->next) {
         look_at_local(&look, local);
         out->caches += percpu_has_thread(local);
     }
     out->unit_free_bytes = out->chunks * (pool->unit_words << WORD_LOG2) - out->live_bytes;
     out->live_bytes *= pool->units;
-    out->meta_bytes = size_load_relaxed(&pool->meta_bytes);
-    out->mapped_bytes = size_load_relaxed(&pool->mapped_bytes);
+    out->meta_bytes = size_load_relaxed(&pool->account.meta_bytes);
+    out->mapped_bytes = size_load_relaxed(&pool->account.mapped_bytes);
     /* Chunks may have come and gone between one look and the other. */
     if (out->mapped_bytes < out->live_bytes + out->meta_bytes)
         out->mapped_bytes = out->live_bytes + out->meta_bytes;
     out->free_bytes = out->mapped_bytes - out->live_bytes - out->meta_bytes;
-    out->peak_bytes = size_load_relaxed(&pool->peak_bytes);
+    out->peak_bytes = size_load_relaxed(&pool->account.peak_bytes);
     if (out->peak_bytes < out->mapped_bytes)
         out->peak_bytes = out->mapped_bytes; /* charged for, but not had yet */
     out->chunks_peak = size_load_relaxed(&pool->chunks_peak);
     if (out->chunks_peak < out->chunks)
         out->chunks_peak = out->chunks; /* a chunk that went from one owner to the other while we looked is in the sum twice */
-    out->limit_bytes = pool->limit_bytes;
+    out->limit_bytes = pool->account.limit_bytes;
     out->cpus = pool->window.cpus;
     out->unit_bytes = (pool->unit_words << WORD_LOG2) - os_page_bytes();
     out->object_bytes_min = look.sizes.min_words << WORD_LOG2;
@@ -178,8 +176,6 @@ void percpu_pages_look(const struct quire_percpu *pool_, page_look_fn *fn, void 
 {
     struct quire_percpu *pool = percpu_mutable(pool_);
     struct picture picture = {fn, arg};
-    picture_local(&picture, &pool->home);
-    picture_local(&picture, &pool->reserve);
     for (struct percpu_local *local = percpu_locals(pool); local; local = local->next)
         picture_local(&picture, local);
 }
@@ -218,7 +214,7 @@ static const char *check_pages(const struct percpu_local *local, const struct pe
         }
         if (free_slots + page->used != page->slots)
             return "percpu G1";
-        if (page->used == 0 || (page->filled && !page->prev && local->partial[page->words] != page))
+        if (page->used == 0 || (page->filled && !percpu_pages_is_linked(local->partial[page->words], page)))
             return "percpu G2";
     }
     return free_pages == chunk->free_page_count && chunk->class == percpu_class_floor(free_pages) ? NULL : "percpu G2";
@@ -284,23 +280,22 @@ static const char *check_sums(struct quire_percpu *pool)
 {
     lock_take(&pool->lock);
     bool calm = u32_load_acquire(&pool->changing) == 0; /* acquire [percpu-changing]: whoever begins after this waits for the lock */
-    size_t before = size_load_relaxed(&pool->mapped_bytes), meta = pool->span.bytes, bytes = 0;
+    size_t before = size_load_relaxed(&pool->account.mapped_bytes), meta = pool->span.bytes, bytes = 0;
     for (struct percpu_local *local = percpu_locals(pool); local; local = local->next)
         meta += local->span.bytes;
     for (struct percpu_chunk *chunk = pool->all; chunk; chunk = chunk->all_next) {
         bytes += chunk->span.bytes;
         meta += chunk->meta.bytes;
     }
-    bool right = before == bytes + meta && size_load_relaxed(&pool->meta_bytes) == meta;
-    bool still = calm && u32_load_relaxed(&pool->changing) == 0 && size_load_relaxed(&pool->mapped_bytes) == before;
+    bool right = before == bytes + meta && size_load_relaxed(&pool->account.meta_bytes) == meta;
+    bool still = calm && u32_load_relaxed(&pool->changing) == 0 && size_load_relaxed(&pool->account.mapped_bytes) == before;
     lock_drop(&pool->lock);
-    return (still && !right) || (pool->limit_bytes && before > pool->limit_bytes) ? "percpu P6" : NULL;
+    return (still && !right) || !account_has_room(&pool->account, 0) ? "percpu P6" : NULL;
 }
 
 const char *quire_percpu_check(struct quire_percpu *pool)
 {
-    const char *error = check_local(&pool->home);
-    error = error ? error : check_local(&pool->reserve);
+    const char *error = NULL;
     for (struct percpu_local *local = percpu_locals(pool); local && !error; local = local->next)
         error = check_local(local);
     return error ? error : check_sums(pool);

@@ -14,26 +14,6 @@
 
 #include "percpu/percpu_page.h"
 
-void percpu_page_enter(struct percpu_local *local, struct percpu_page *page)
-{
-    struct percpu_page **head = &local->partial[page->words];
-    page->prev = NULL;
-    page->next = *head;
-    if (*head)
-        (*head)->prev = page;
-    *head = page;
-}
-
-void percpu_page_leave(struct percpu_local *local, struct percpu_page *page)
-{
-    if (page->prev)
-        page->prev->next = page->next;
-    else
-        local->partial[page->words] = page->next;
-    if (page->next)
-        page->next->prev = page->prev;
-}
-
 static void free_pages_set(struct percpu_local *local, struct percpu_chunk *chunk, int change)
 {
     chunk->free_page_count += (uint32_t)change;
@@ -75,14 +55,14 @@ struct percpu_page *percpu_page_new(struct percpu_local *local, uint32_t words)
     struct percpu_page *page = percpu_page_of(chunk, index);
     page_cut(page, chunk, index, words);
     free_pages_set(local, chunk, -1);
-    percpu_page_enter(local, page);
+    percpu_pages_push(&local->partial[page->words], page);
     return page;
 }
 
 void percpu_page_delete(struct percpu_local *local, struct percpu_page *page)
 {
     struct percpu_chunk *chunk = page->chunk;
-    percpu_page_leave(local, page);
+    percpu_pages_remove(&local->partial[page->words], page);
     page->words = 0;
     atomic_fence_signal();
     memset(page->free, 0, page->free_words * sizeof *page->free);

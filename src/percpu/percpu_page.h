@@ -39,6 +39,8 @@ struct percpu_page {
 };
 STATIC_ASSERT(offsetof(struct percpu_page, free) <= CACHE_LINE_BYTES - sizeof(uint64_t), "a page of few objects is one cache line");
 
+LIST_OF(percpu_pages, struct percpu_page, next, prev);
+
 static inline size_t percpu_page_stride(unsigned kind)
 {
     return kind == PERCPU_PAGED_64 ? CACHE_LINE_BYTES : align_up(sizeof(struct percpu_page), CACHE_LINE_BYTES);
@@ -53,8 +55,6 @@ static inline struct percpu_page *percpu_page_of(const struct percpu_chunk *chun
 struct percpu_page *percpu_page_new(struct percpu_local *local, uint32_t words);
 /* It has no object left: nobody's. */
 void percpu_page_delete(struct percpu_local *local, struct percpu_page *page);
-void percpu_page_enter(struct percpu_local *local, struct percpu_page *page);
-void percpu_page_leave(struct percpu_local *local, struct percpu_page *page);
 
 static inline struct percpu_page *percpu_page_at(const struct percpu_chunk *chunk, size_t offset)
 {
@@ -83,7 +83,7 @@ static ALWAYS_INLINE size_t percpu_page_alloc(struct percpu_local *local, struct
     if (unlikely(page->free[w] == 0)) {
         page->filled &= page->filled - 1;
         if (page->filled == 0)
-            percpu_page_leave(local, page);
+            percpu_pages_remove(&local->partial[page->words], page);
     }
     return page->start + ((size_t)(w * 64 + b) * page->words << WORD_LOG2);
 }
@@ -92,7 +92,7 @@ static ALWAYS_INLINE size_t percpu_page_alloc(struct percpu_local *local, struct
 static ALWAYS_INLINE void percpu_page_free(struct percpu_local *local, struct percpu_page *page, uint32_t slot)
 {
     if (unlikely(page->filled == 0))
-        percpu_page_enter(local, page);
+        percpu_pages_push(&local->partial[page->words], page);
     page->free[slot / 64] |= UINT64_C(1) << (slot % 64);
     page->filled |= UINT32_C(1) << (slot / 64);
     page->used--;

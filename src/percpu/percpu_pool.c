@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * percpu_pool.c - pools: their birth and end, their ids, and what they hold of memory.
- *
- *     pools: newest <-> ... <-> oldest       ids: one bit each, the lowest free one is taken; threads' tables are indexed by them
+ * percpu_pool.c - pools: their birth and end.
  *
  * The size of a unit is a power of two: an address in unit 0 and a CPU are one shift and one addition from that CPU's copy.
  *
@@ -22,89 +20,24 @@
 
 enum { UNIT_SHIFT_DEFAULT = 20, UNIT_SHIFT_MAX = 26, CPUS_MAX = 1 << 16 };
 
-static struct {
-    struct lock lock;
-    atomic_addr holder;
-    struct quire_percpu *first;
-    uint64_t births;
-    uint64_t ids[PERCPU_IDS_MAX / 64];
-} pools = {.lock = LOCK_INIT(LOCK_PERCPU_POOLS)};
-
-void percpu_pools_lock(void)
-{
-    lock_take(&pools.lock);
-    addr_store_relaxed(&pools.holder, (uintptr_t)&percpu_thread_self);
-}
-
-void percpu_pools_unlock(void)
-{
-    addr_store_relaxed(&pools.holder, 0);
-    lock_drop(&pools.lock);
-}
-
-bool percpu_pools_are_mine(void)
-{
-    return addr_load_relaxed(&pools.holder) == (uintptr_t)&percpu_thread_self;
-}
-
-struct quire_percpu *percpu_pools_first(void)
-{
-    return pools.first;
-}
+static uint64_t ids[PERCPU_IDS_MAX / WORD_BITS];
+struct registry percpu_pools = {.lock = LOCK_INIT(LOCK_PERCPU_POOLS), .ids = ids, .ids_max = PERCPU_IDS_MAX};
+struct quire_percpu *percpu_first;
 
 void percpu_each(bool (*fn)(const struct quire_percpu *pool, void *arg), void *arg)
 {
-    percpu_pools_lock();
-    for (const struct quire_percpu *pool = pools.first; pool && fn(pool, arg); pool = pool->next) {
+    registry_lock(&percpu_pools);
+    for (const struct quire_percpu *pool = percpu_first; pool && fn(pool, arg); pool = pool->next) {
     }
-    percpu_pools_unlock();
-}
-
-bool percpu_pools_after_fork(void)
-{
-    struct quire_percpu *prev = NULL;
-    for (struct quire_percpu *pool = pools.first; pool; prev = pool, pool = pool->next)
-        pool->prev = prev;
-    addr_store_relaxed(&pools.holder, 0);
-    return lock_reset(&pools.lock);
+    registry_unlock(&percpu_pools);
 }
 
 void percpu_refuse(const struct quire_percpu *pool, const char *what, uintptr_t bits)
 {
     /* The hook may look at pools: it must not find this thread inside. */
     percpu_let_go();
-    if (percpu_pools_are_mine())
-        percpu_pools_unlock();
+    registry_let_go(&percpu_pools);
     panic("percpu", pool && pool->name[0] ? pool->name : NULL, what, (const void *)bits);
-}
-
-/* ---- memory ---- */
-
-/* What was charged for has been had. */
-void percpu_charged(struct quire_percpu *pool)
-{
-    size_max_relaxed(&pool->peak_bytes, size_load_relaxed(&pool->mapped_bytes));
-}
-
-bool percpu_charge(struct quire_percpu *pool, size_t bytes)
-{
-    size_t mapped = size_load_relaxed(&pool->mapped_bytes), room = pool->limit_bytes ? pool->limit_bytes : SIZE_MAX;
-    do
-        if (bytes > room || mapped > room - bytes)
-            return false;
-    while (!size_cas_relaxed(&pool->mapped_bytes, &mapped, mapped + bytes));
-    return true;
-}
-
-bool percpu_has_room(const struct quire_percpu *pool, size_t bytes)
-{
-    size_t mapped = size_load_relaxed(&pool->mapped_bytes);
-    return pool->limit_bytes == 0 || (mapped <= pool->limit_bytes && bytes <= pool->limit_bytes - mapped);
-}
-
-void percpu_discharge(struct quire_percpu *pool, size_t bytes)
-{
-    size_sub_relaxed(&pool->mapped_bytes, bytes);
 }
 
 void percpu_locals_add_locked(struct quire_percpu *pool, struct percpu_local *local)
@@ -141,11 +74,13 @@ static unsigned unit_shift(const struct quire_percpu_opts *opts, uint32_t units)
     return shift;
 }
 
+/* One of the pool's own. */
 static void local_init(struct quire_percpu *pool, struct percpu_local *local, uint32_t rank)
 {
     local->pool = pool;
     local->bias = (struct bias){{0}, {0}, {{0}, rank}};
     local->inbox_lock = (struct lock)LOCK_INIT(LOCK_PERCPU_INBOX);
+    percpu_locals_add_locked(pool, local);
 }
 
 /* What a pool of these options is, before it has any memory; 0 or an errno. */
@@ -177,7 +112,7 @@ static int pool_plan(const struct quire_percpu_opts *opts, struct quire_percpu *
     for (unsigned kind = PERCPU_PAGED; kind < PERCPU_KINDS; kind++)
         pool->chunk_meta_bytes[kind] =
             chunk_meta_bytes(pool->units, (pages + 63) / 64 * sizeof(uint64_t) + CACHE_LINE_BYTES + pages * percpu_page_stride(kind));
-    pool->limit_bytes = opts->limit_bytes;
+    pool->account.limit_bytes = opts->limit_bytes;
     pool->reserve_words = (opts->reserve_bytes + 3) >> WORD_LOG2;
     pool->own_memory = !opts->source || opts->source == quire_source_default() || opts->source == quire_source_anon();
     pool->source = pool->own_memory ? quire_source_anon() : opts->source;
@@ -188,23 +123,14 @@ static int pool_plan(const struct quire_percpu_opts *opts, struct quire_percpu *
 
 static bool pool_register(struct quire_percpu *pool)
 {
-    bool found = false;
-    percpu_pools_lock();
-    for (uint32_t w = 0; w < PERCPU_IDS_MAX / 64 && !found; w++)
-        if (~pools.ids[w]) {
-            pool->id = w * 64 + bits_lowest(~pools.ids[w]);
-            found = true;
-        }
+    registry_lock(&percpu_pools);
+    pool->id = registry_id_new(&percpu_pools);
+    bool found = pool->id != REGISTRY_FULL;
     if (found) {
-        bits_set_one(pools.ids, pool->id);
-        pool->birth = ++pools.births;
-        pool->next = pools.first;
-        if (pools.first)
-            pools.first->prev = pool;
-        atomic_fence_signal(); /* the child of a fork walks the list */
-        pools.first = pool;
+        pool->birth = ++percpu_pools.births;
+        pools_push(&percpu_first, pool);
     }
-    percpu_pools_unlock();
+    registry_unlock(&percpu_pools);
     return found;
 }
 
@@ -239,9 +165,7 @@ static struct quire_percpu *pool_new(const struct quire_percpu_opts *opts)
     }
     local_init(pool, &pool->home, LOCK_PERCPU_HOME);
     local_init(pool, &pool->reserve, LOCK_PERCPU_RESERVE);
-    size_store_relaxed(&pool->mapped_bytes, bytes);
-    size_store_relaxed(&pool->meta_bytes, bytes);
-    size_store_relaxed(&pool->peak_bytes, bytes);
+    account_set(&pool->account, bytes);
     return pool;
 }
 
@@ -279,21 +203,16 @@ struct quire_percpu *quire_percpu_create(const struct quire_percpu_opts *opts)
 
 static void pool_unregister(struct quire_percpu *pool)
 {
-    percpu_pools_lock();
-    struct quire_percpu *seen = pools.first;
+    registry_lock(&percpu_pools);
+    struct quire_percpu *seen = percpu_first;
     while (seen && seen != pool)
         seen = seen->next;
     if (unlikely(!seen))
         percpu_refuse(NULL, PERCPU_E5, (uintptr_t)pool);
-    if (pool->prev)
-        pool->prev->next = pool->next;
-    else
-        pools.first = pool->next;
-    if (pool->next)
-        pool->next->prev = pool->prev;
+    pools_remove(&percpu_first, pool);
     percpu_thread_forget(pool);
-    bits_clear_one(pools.ids, pool->id);
-    percpu_pools_unlock();
+    registry_id_delete(&percpu_pools, pool->id);
+    registry_unlock(&percpu_pools);
 }
 
 void quire_percpu_destroy(struct quire_percpu *pool)
@@ -308,7 +227,8 @@ void quire_percpu_destroy(struct quire_percpu *pool)
     for (struct percpu_local *local = percpu_locals(pool), *next; local; local = next) {
         struct quire_span span = local->span;
         next = local->next;
-        source->verbs->give(source, &span);
+        if (span.bytes)
+            source->verbs->give(source, &span);
     }
     pool_memory_give(pool);
     errno = kept;
@@ -323,4 +243,4 @@ static const LAYOUT struct layout_row layout[] = {
     LAYOUT_STRUCT(percpu_page), LAYOUT_FIELD(percpu_page, start), LAYOUT_FIELD(percpu_page, words), LAYOUT_FIELD(percpu_page, slots),
     LAYOUT_FIELD(percpu_page, free_words), LAYOUT_FIELD(percpu_page, free),
 };
-static const ANCHORS struct layout_anchor anchors[] = {{"pools.first", &pools.first}};
+static const ANCHORS struct layout_anchor anchors[] = {{"percpu_first", &percpu_first}};

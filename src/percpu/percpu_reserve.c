@@ -98,7 +98,7 @@ static size_t local_trim(struct percpu_local *local)
 size_t quire_percpu_trim(struct quire_percpu *pool)
 {
     int kept = errno;
-    size_t bytes = local_trim(&pool->home) + local_trim(&pool->reserve);
+    size_t bytes = 0;
     for (struct percpu_local *local = percpu_locals(pool); local; local = local->next)
         bytes += local_trim(local);
     if (u32_load_relaxed(&pool->reserve_low) != 0)

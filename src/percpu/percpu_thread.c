@@ -9,7 +9,7 @@
  *
  * Invariant T1: a local with a thread stands in that thread's table and in no other.
  *
- * Locks: the pools' lock against pools that end; records, for the list of tables.  Not here: what is done inside.
+ * Locks: the pools' lock against pools that end; records (owner/record.c), for the list of tables.  Not here: what is done inside.
  */
 #include <string.h>
 
@@ -20,10 +20,8 @@
 static struct percpu_thread thread_none, thread_ended;
 THREAD_LOCAL struct percpu_thread *percpu_thread_self __attribute__((tls_model("initial-exec"))) = &thread_none;
 
-static struct {
-    struct lock lock;
-    struct percpu_thread *all, *unused;
-} records = {.lock = LOCK_INIT(LOCK_PERCPU_RECORDS)};
+static void thread_end(void *thread);
+static struct records records = {.lock = LOCK_INIT(LOCK_PERCPU_RECORDS), .bytes = sizeof(struct percpu_thread), .end = thread_end};
 
 /* What this thread is inside of, for percpu_refuse(): its own local and home at most. */
 enum { HELD_MAX = 3 };
@@ -92,34 +90,14 @@ static void thread_end(void *record)
 {
     struct percpu_thread *thread = record;
     percpu_thread_self = &thread_ended;
-    percpu_pools_lock();
-    for (struct quire_percpu *pool = percpu_pools_first(); pool; pool = pool->next)
+    registry_lock(&percpu_pools);
+    for (struct quire_percpu *pool = percpu_first; pool; pool = pool->next)
         if (thread->table[pool->id]) {
             local_leave(thread->table[pool->id]);
             thread->table[pool->id] = NULL;
         }
-    percpu_pools_unlock();
-    lock_take(&records.lock);
-    thread->free_next = records.unused;
-    records.unused = thread;
-    lock_drop(&records.lock);
-}
-
-static struct percpu_thread *record_new(void)
-{
-    void *memory;
-    lock_take(&records.lock);
-    struct percpu_thread *thread = records.unused;
-    if (thread) {
-        records.unused = thread->free_next;
-    } else if (os_map(align_up(sizeof *thread, os_page_bytes()), os_page_bytes(), &memory) == 0) {
-        thread = memory; /* address space: the table is touched as far as it is used */
-        thread->next = records.all;
-        atomic_fence_signal(); /* the child of a fork walks the list */
-        records.all = thread;
-    }
-    lock_drop(&records.lock);
-    return thread;
+    registry_unlock(&percpu_pools);
+    record_delete(&records, thread);
 }
 
 /* This thread's table; NULL: it cannot have one. */
@@ -128,17 +106,10 @@ static struct percpu_thread *thread_get(void)
     struct percpu_thread *thread = percpu_thread_self;
     if (likely(thread != &thread_none))
         return thread == &thread_ended ? NULL : thread;
-    thread = record_new();
-    if (!thread)
-        return NULL;
-    if (os_at_thread_exit(thread_end, thread) != 0) {
-        lock_take(&records.lock);
-        thread->free_next = records.unused;
-        records.unused = thread;
-        lock_drop(&records.lock);
-        return NULL;
-    }
-    return percpu_thread_self = thread;
+    thread = record_new(&records); /* address space: the table is touched as far as it is used */
+    if (thread)
+        percpu_thread_self = thread;
+    return thread;
 }
 
 /* ---- locals ---- */
@@ -150,10 +121,10 @@ static struct percpu_local *local_new(struct quire_percpu *pool)
     size_t bytes = align_up(sizeof(struct percpu_local) + PERCPU_SEEN * sizeof(struct percpu_chunk *), os_page_bytes());
     /* Under a limit a set of chunks without room for a chunk would be no use, and in the others' way. */
     size_t chunk_bytes = ((size_t)pool->units << pool->window.unit_shift) + pool->chunk_meta_bytes[0];
-    if (!percpu_has_room(pool, bytes + chunk_bytes) || !percpu_charge(pool, bytes))
+    if (!account_has_room(&pool->account, bytes + chunk_bytes) || !account_charge(&pool->account, bytes, pool))
         return NULL;
     if (source->verbs->take(source, bytes, os_page_bytes(), &span) != 0) {
-        percpu_discharge(pool, bytes);
+        account_discharge(&pool->account, bytes);
         return NULL;
     }
     struct percpu_local *local = span.start;
@@ -164,8 +135,8 @@ static struct percpu_local *local_new(struct quire_percpu *pool)
     local->span = span;
     local->bias = (struct bias)BIAS_INIT(LOCK_PERCPU_LOCAL);
     local->inbox_lock = (struct lock)LOCK_INIT(LOCK_PERCPU_INBOX);
-    size_add_relaxed(&pool->meta_bytes, bytes);
-    percpu_charged(pool);
+    size_add_relaxed(&pool->account.meta_bytes, bytes);
+    account_charged(&pool->account);
     return local;
 }
 
@@ -228,16 +199,14 @@ bool percpu_thread_is_left(uintptr_t thread)
 /* This thread is the only one left: the others' tables are empty, and free for use. */
 bool percpu_threads_after_fork(void)
 {
-    bool inside = lock_reset(&records.lock);
-    records.unused = NULL;
+    bool inside = records_after_fork(&records);
     held_count = 0;
-    for (struct percpu_thread *thread = records.all; thread; thread = thread->next) {
+    for (struct percpu_thread *thread = records_first(&records); thread; thread = thread->record.next) {
         if (thread == percpu_thread_self)
             continue;
-        for (struct quire_percpu *pool = percpu_pools_first(); pool; pool = pool->next)
+        for (struct quire_percpu *pool = percpu_first; pool; pool = pool->next)
             thread->table[pool->id] = NULL;
-        thread->free_next = records.unused;
-        records.unused = thread;
+        record_delete(&records, thread);
     }
     return inside;
 }

@@ -18,6 +18,7 @@
 
 #include "base/align.h"
 #include "base/lock.h"
+#include "base/random.h"
 #include "heap/heap_internal.h"
 #include "os/os.h"
 #include "os/os_probe.h"
@@ -159,10 +160,7 @@ static void gone(uint64_t token, const void *p, size_t bytes)
 
 static void begin(void)
 {
-    uint64_t seed;
-    if (os_entropy(&seed, sizeof seed) != 0)
-        seed = os_time_ns() ^ os_thread_id() << 32;
-    prof_points_begin(&prof_points, prof_opts.every_bytes, seed);
+    prof_points_begin(&prof_points, prof_opts.every_bytes, random_seed());
     if (prof_opts.guard_every)
         prof_points.left_blocks = (uint64_t)((unsigned __int128)prof_random(&prof_points.random) * prof_opts.guard_every >> 64);
 }

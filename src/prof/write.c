@@ -104,7 +104,7 @@ static void objects_of(struct out *out, const struct look_kind *kind)
         for (unsigned i = 0; i < roll.count; i++) {
             const struct look_object *object = &roll.objects[i];
             uint64_t live_bytes = value_of(kind, object, bytes, 1);
-            if (live_bytes == 0 || (kind == &look_heap_kind && object->id == heap_birth(&heap_of_process)))
+            if (live_bytes == 0 || (kind == &look_heap_kind && object->id == heap_of_process.serial))
                 continue;
             out_text(out, "# object ");
             out_text(out, kind->singular);

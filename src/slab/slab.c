@@ -224,7 +224,7 @@ static void home_layout(struct quire_slab *slab, bool with_slots)
         slab_table_enter(home);
         slab_page_link(home);
         sanitize_no_access(first, slab_slots_bytes(home));
-        size_store_relaxed(&slab->meta_bytes, slab->span.bytes - slab_slots_bytes(home));
+        size_store_relaxed(&slab->account.meta_bytes, slab->span.bytes - slab_slots_bytes(home));
     }
 }
 
@@ -250,7 +250,7 @@ static int options_read(struct quire_slab *slab, size_t element_bytes, const str
         return ENOMEM;
     slab->flags = (uint32_t)opts->flags;
     slab->element_bytes = element_bytes ? element_bytes : 1;
-    slab->limit_bytes = opts->limit_bytes;
+    slab->account.limit_bytes = opts->limit_bytes;
     slab->watched = sanitize_watched() || sanitize_race_watched();
     slab->source = opts->source ? opts->source : quire_source_default();
     if ((opts->flags & QUIRE_SLAB_DONT_DUMP) && slab->source == quire_source_default())
@@ -286,6 +286,7 @@ struct quire_slab *slab_create(size_t element_bytes, const struct quire_slab_opt
     static const struct abi_layout layout = ABI_LAYOUT(quire_slab_opts, flags);
     struct quire_slab_opts own;
     struct quire_slab draft = {.offset = SLAB_OFFSET_NONE, .markable = markable};
+    int kept = errno;
     errno = -abi_read(&layout, &own, opts);
     if (errno == 0)
         errno = options_read(&draft, element_bytes, &own);
@@ -302,33 +303,25 @@ struct quire_slab *slab_create(size_t element_bytes, const struct quire_slab_opt
     sanitize_defined(slab, draft.span.bytes);
     *slab = draft;
     slab_table_init(slab);
-    size_store_relaxed(&slab->mapped_bytes, slab->span.bytes);
-    size_store_relaxed(&slab->peak_bytes, slab->span.bytes);
-    size_store_relaxed(&slab->meta_bytes, slab->span.bytes);
+    account_set(&slab->account, slab->span.bytes);
     home_layout(slab, slab->source == source);
     sanitize_root(slab, slab->span.bytes, true);
     if (pagemap_set(slab, slab->span.bytes, owner_make(slab->home, OWNER_SLAB)) != 0 || (listed && slab_register(slab) != 0)) {
         slab_unmake(slab);
         return NULL;
     }
-    errno = 0;
+    errno = kept;
     return slab;
 }
 
 struct quire_slab *quire_slab_create(size_t element_bytes, const struct quire_slab_opts *opts)
 {
-    int kept = errno;
-    struct quire_slab *slab = slab_create(element_bytes, opts, false, true);
-    errno = slab ? kept : errno;
-    return slab;
+    return slab_create(element_bytes, opts, false, true);
 }
 
 struct quire_slab *slab_create_markable(size_t element_bytes, const struct quire_slab_opts *opts)
 {
-    int kept = errno;
-    struct quire_slab *slab = slab_create(element_bytes, opts, true, true);
-    errno = slab ? kept : errno;
-    return slab;
+    return slab_create(element_bytes, opts, true, true);
 }
 
 void quire_slab_destroy(struct quire_slab *slab)
@@ -342,10 +335,10 @@ void quire_slab_destroy(struct quire_slab *slab)
     slab_unregister(slab);
     slab_depot_forget(slab);
     slab_pages_destroy(slab);
-    slab_registry_lock();
+    registry_lock(&slab_registry);
     if (slab->chunks)
         (void)slab_grace(true); /* others may have been looking whose an address is, and found a header of ours */
-    slab_registry_unlock();
+    registry_unlock(&slab_registry);
     slab_headers_give(slab, slab->chunks);
     slab_unmake(slab);
     errno = kept;
@@ -355,7 +348,7 @@ void quire_slab_set_defrag(struct quire_slab *slab, uint32_t on)
 {
     slab_verify(slab);
     u32_store_relaxed(&slab->defrag, on != 0);
-    slab_registry_lock();
+    registry_lock(&slab_registry);
     slab_collect(slab, true); /* from now on what is freed goes to its page, or to a magazine again */
-    slab_registry_unlock();
+    registry_unlock(&slab_registry);
 }

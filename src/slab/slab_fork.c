@@ -30,17 +30,12 @@ static void page_repair(struct slab_page *page)
     page->state = PAGE_FULL;
     if (page->free_count == page->slot_count && !page->home) { /* kept, whatever the slab's flags are: nothing is given back here */
         page->state = PAGE_EMPTY;
-        slab_list_push(&slab->empty, page);
+        slab_pages_push(&slab->empty, page);
         slab->empties++;
     } else if (page->free_count != 0) {
         slab_page_link(page);
     }
-    size_add_relaxed(&slab->mapped_bytes, slab_page_bytes(page));
-}
-
-static void page_ignore(struct slab_page *page)
-{
-    (void)page; /* only what was coming or going is sorted out */
+    size_add_relaxed(&slab->account.mapped_bytes, slab_page_bytes(page));
 }
 
 static void page_unpin(struct slab_page *page)
@@ -50,16 +45,16 @@ static void page_unpin(struct slab_page *page)
 
 void slab_repair(struct quire_slab *slab)
 {
-    slab_headers_each(slab, page_ignore);
+    slab_headers_each(slab, NULL); /* what was coming or going is sorted out */
     slab_headers_after_fork(slab);
     for (unsigned lane = 0; lane < SLAB_LANES; lane++)
         slab->lane[lane] = (struct slab_lane){.filled = 0};
-    slab->empty = (struct slab_list){NULL, NULL};
+    slab->empty = NULL;
     slab->empties = slab->empties_low = slab->pages = slab->keep = slab->returned = slab->depot_count = 0;
     slab->held_bytes = slab->slots = slab->free_slots = 0;
     slab->depot = NULL;
     slab->all = NULL;
-    size_store_relaxed(&slab->mapped_bytes, size_load_relaxed(&slab->meta_bytes));
+    size_store_relaxed(&slab->account.mapped_bytes, size_load_relaxed(&slab->account.meta_bytes));
     if (slab->home->slot_count)
         page_repair(slab->home);
     slab_headers_each(slab, page_repair);
@@ -70,18 +65,19 @@ void slab_after_fork(void)
 {
     slab_shared_after_fork();
     u32_store_relaxed(&slab_pending, 0);
-    bool inside = slab_registry_after_fork();
+    slabs_mend(slab_first);
+    bool inside = registry_after_fork(&slab_registry);
     inside |= slab_threads_after_fork();
     inside |= slab_mags_after_fork();
-    for (struct quire_slab *slab = slab_registry_first(); slab; slab = slab->next)
+    for (struct quire_slab *slab = slab_first; slab; slab = slab->next)
         inside |= lock_reset(&slab->lock);
     if (inside)
         slab_mags_anew();
-    for (struct quire_slab *slab = inside ? slab_registry_first() : NULL; slab; slab = slab->next)
+    for (struct quire_slab *slab = inside ? slab_first : NULL; slab; slab = slab->next)
         slab_repair(slab);
     slab_threads_adopt(inside);
     bool straight = !slab_threads_setup(); /* the child has no barrier */
-    for (struct quire_slab *slab = slab_registry_first(); slab; slab = slab->next) {
+    for (struct quire_slab *slab = slab_first; slab; slab = slab->next) {
         slab->straight |= straight;
         if (straight)
             slab->offset = SLAB_OFFSET_NONE;

@@ -51,14 +51,14 @@ static size_t count_places(struct quire_slab *slab, const void *slot)
 {
     struct search search = {.slab = slab, .slot = slot};
     struct slab_place place;
-    slab_registry_lock();
+    registry_lock(&slab_registry);
     slab_visit_all(search_thread, &search, true);
     slab_lock(slab);
     search.found += magazines_have(slab->depot, slot);
     if (!slab_locate(slab, slot, &place))
         search.found += slab_slot_is_free(place.page, place.slot);
     slab_unlock(slab);
-    slab_registry_unlock();
+    registry_unlock(&slab_registry);
     return search.found;
 }
 

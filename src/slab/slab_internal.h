@@ -14,10 +14,14 @@
 
 #include <quire/slab.h>
 
+#include "base/account.h"
 #include "base/atomic.h"
 #include "base/bits.h"
 #include "base/compiler.h"
+#include "base/list.h"
 #include "base/lock.h"
+#include "owner/record.h"
+#include "owner/registry.h"
 #include "pages/page_look.h"
 #include "pages/pagemap.h"
 #include "slab/slab_policy.h"
@@ -72,9 +76,8 @@ struct CACHE_ALIGNED slab_page {
     uint64_t free[];
 };
 
-struct slab_list {
-    struct slab_page *first, *last;
-};
+LIST_OF(slab_pages, struct slab_page, next, prev);
+LIST_OF(slab_all, struct slab_page, all_next, all_prev);
 
 /*
  * A slab's own way from an address to its page, shorter than the page map: direct-mapped by OS pages of 4 KiB.  What it has no room for, or lost to
@@ -90,15 +93,16 @@ enum { SLAB_TABLE_SHIFT = 12, SLAB_TABLE_LEAST = 32 };
 struct slab_lane {
     struct slab_page *current;             /* NULL, or on no list: single slots come from it until it is full */
     uint32_t filled;                       /* buckets that are not empty */
-    struct slab_list bucket[SLAB_BUCKETS]; /* without the defragmenter all in the first */
+    struct slab_page *bucket[SLAB_BUCKETS]; /* without the defragmenter all in the first */
 };
 
 /* ---- threads and slabs ---- */
 
 struct slab_gate;
 
-/* One thread's record.  Its memory stays a record for ever: an ended thread's serves the next. */
+/* One thread's record. */
 struct CACHE_ALIGNED slab_thread {
+    struct record record;
     atomic_u32 active;  /* the thread is inside an operation */
     atomic_u32 limit;   /* caches at offsets below it take the short way; 0 while somebody else is, or wants to be, inside */
     char *caches;       /* struct slab_cache, by slab id */
@@ -108,7 +112,6 @@ struct CACHE_ALIGNED slab_thread {
     struct lock lock;
     uint32_t count;          /* caches there are */
     uint32_t holds, seen;    /* operations the long way; as many as there were at the last tick */
-    struct slab_thread *next, *free_next; /* under the records' lock */
 };
 
 struct CACHE_ALIGNED quire_slab {
@@ -124,7 +127,7 @@ struct CACHE_ALIGNED quire_slab {
     bool straight; /* no magazines: every operation is settled on its page */
     uint32_t words_most; /* of the headers, so that one serves every page */
     uint32_t fill; /* slots that a magazine gets at once from a page */
-    size_t element_bytes, align_bytes, limit_bytes;
+    size_t element_bytes, align_bytes;
     struct quire_source *source;
     struct quire_span span; /* where this struct lies */
     char name[SLAB_NAME_BYTES];
@@ -132,7 +135,7 @@ struct CACHE_ALIGNED quire_slab {
     /* any thread */
     atomic_u32 defrag CACHE_ALIGNED;
     atomic_size page_bytes_most, page_bytes_least, first_bytes;
-    atomic_size mapped_bytes, meta_bytes, peak_bytes;
+    struct account account;
     atomic_u32 pending; /* something for the next tick */
     atomic_u32 turning; /* 1: what is freed is allocated again, so large magazines and depots are worth it */
     /* under lock */
@@ -143,7 +146,7 @@ struct CACHE_ALIGNED quire_slab {
     size_t swing;    /* how many slots are freed and then allocated, all threads together, as far as the pages see it */
     struct slab_lane lane[SLAB_LANES];
     struct slab_page *all;
-    struct slab_list empty; /* newest first */
+    struct slab_page *empty; /* newest first */
     uint32_t empties, empties_low; /* low: the least since the last tick */
     uint32_t keep;     /* how many to keep: so many were given back and then missed */
     uint32_t returned; /* given back at once since the last tick, and not missed yet */
@@ -209,22 +212,17 @@ void slab_verify(const struct quire_slab *slab);
 
 int slab_register(struct quire_slab *slab);   /* gives it an id; -ENOMEM */
 void slab_unregister(struct quire_slab *slab); /* no thread's caches know it any more */
-void slab_registry_lock(void);
-void slab_registry_unlock(void);
-void slab_registry_let_go(void); /* if this thread has it */
-struct quire_slab *slab_registry_first(void);
+LIST_OF(slabs, struct quire_slab, next, prev);
+extern struct registry slab_registry;
+extern struct quire_slab *slab_first; /* the youngest */
 /* fn for each slab, the youngest first, until it returns false.  Under the registry's lock: fn may look at the slab and do nothing else. */
 void slab_each(bool (*fn)(const struct quire_slab *slab, void *arg), void *arg);
 /* fn for each page, under the slab's lock; with the registry's lock, so that the slab stays. */
 void slab_pages_look(const struct quire_slab *slab, page_look_fn *fn, void *arg);
-bool slab_registry_after_fork(void);
 extern atomic_u32 slab_pending; /* some slab has something for the next tick */
 
 /* ---- slab_meta.c; under slab->lock ---- */
 
-bool slab_charge(struct quire_slab *slab, size_t bytes); /* false: over the limit */
-void slab_charged(struct quire_slab *slab);
-void slab_discharge(struct quire_slab *slab, size_t bytes);
 struct slab_page *slab_header_new(struct quire_slab *slab, uint32_t words);
 void slab_header_delete(struct slab_page *page);
 /* Chunks without a header in use: taken off the lists; then, after slab_grace(), given back, or without it, linked again. */
@@ -258,7 +256,6 @@ void slab_page_put(struct slab_page *page, size_t slot);
 void slab_page_publish(struct slab_page *page);
 size_t slab_empties_give(struct quire_slab *slab, uint32_t count, bool cold);
 void slab_pages_destroy(struct quire_slab *slab);
-void slab_list_push(struct slab_list *list, struct slab_page *page);
 
 /* ---- slab_table.c: under slab->lock ---- */
 

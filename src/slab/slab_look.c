@@ -86,11 +86,11 @@ static void stats_locked(const struct quire_slab *slab, struct quire_slab_stats 
         out->pages++;
         out->empty_pages += !has_live(page);
     }
-    out->meta_bytes = size_load_relaxed(&slab->meta_bytes);
+    out->meta_bytes = size_load_relaxed(&slab->account.meta_bytes);
     out->mapped_bytes += out->meta_bytes;
     out->live_bytes = out->live_elements * slab->slot_bytes;
     out->free_bytes = out->mapped_bytes - out->meta_bytes - out->live_bytes;
-    out->peak_bytes = size_load_relaxed(&slab->peak_bytes);
+    out->peak_bytes = size_load_relaxed(&slab->account.peak_bytes);
 }
 
 void quire_slab_stats(const struct quire_slab *slab, struct quire_slab_stats *out)
@@ -98,7 +98,7 @@ void quire_slab_stats(const struct quire_slab *slab, struct quire_slab_stats *ou
     static const struct abi_layout layout = ABI_LAYOUT(quire_slab_stats, caches);
     struct quire_slab *locked = (struct quire_slab *)(uintptr_t)slab;
     slab_verify(slab);
-    struct quire_slab_stats own = {.element_bytes = slab->element_bytes, .slot_bytes = slab->slot_bytes, .limit_bytes = slab->limit_bytes};
+    struct quire_slab_stats own = {.element_bytes = slab->element_bytes, .slot_bytes = slab->slot_bytes, .limit_bytes = slab->account.limit_bytes};
     own.live_elements = count_locked(locked, &own.caches);
     stats_locked(slab, &own);
     slab_unlock(locked);
@@ -109,14 +109,20 @@ void quire_slab_stats(const struct quire_slab *slab, struct quire_slab_stats *ou
 
 STATIC_ASSERT((int)PAGE_LOOK_WORDS >= (int)WORD_BITS, "a picture has room for a page");
 
+static void page_look(const struct slab_page *page, struct page_look *seen)
+{
+    *seen = (struct page_look){.start = slab_slots(page), .bytes = slab_page_bytes(page), .slot_bytes = page->slab->slot_bytes, .slots = page->slot_count};
+    for (unsigned w = 0; w < page->words; w++)
+        seen->live[w] = slab_live_bits(page, w);
+}
+
 void slab_pages_look(const struct quire_slab *slab, page_look_fn *fn, void *arg)
 {
     struct quire_slab *locked = (struct quire_slab *)(uintptr_t)slab;
     slab_lock(locked);
     for (const struct slab_page *page = slab->all; page; page = page->all_next) {
-        struct page_look seen = {.start = slab_slots(page), .bytes = slab_page_bytes(page), .slot_bytes = slab->slot_bytes, .slots = page->slot_count};
-        for (unsigned w = 0; w < page->words; w++)
-            seen.live[w] = slab_live_bits(page, w);
+        struct page_look seen;
+        page_look(page, &seen);
         fn(&seen, arg);
     }
     slab_unlock(locked);
@@ -127,12 +133,8 @@ void slab_pages_look(const struct quire_slab *slab, page_look_fn *fn, void *arg)
 struct walk {
     struct quire_slab *slab;
     struct walk *outer; /* of the same thread, which called this one */
-    int (*fn)(void *element, void *arg);
-    void *arg;
-    struct slab_page *page;       /* pinned */
-    uint64_t live[WORD_BITS];     /* its live slots when it was looked at */
-    char *slots;
-    unsigned words;
+    struct slab_page *page; /* pinned */
+    struct page_look seen;  /* its live slots when it was looked at */
 };
 
 static THREAD_LOCAL struct walk *walks __attribute__((tls_model("initial-exec")));
@@ -152,10 +154,7 @@ static bool walk_next(struct walk *walk)
     struct slab_page *page = walk->page ? walk->page->all_next : walk->slab->all;
     if (page) {
         page->pins++;
-        walk->slots = slab_slots(page);
-        walk->words = page->words;
-        for (unsigned w = 0; w < page->words; w++)
-            walk->live[w] = slab_live_bits(page, w);
+        page_look(page, &walk->seen);
     }
     if (walk->page)
         slab_page_unpin(walk->page);
@@ -164,18 +163,9 @@ static bool walk_next(struct walk *walk)
     return page != NULL;
 }
 
-static int walk_page(const struct walk *walk, size_t slot_bytes)
-{
-    int stop = 0;
-    for (unsigned w = 0; w < walk->words && stop == 0; w++)
-        for (uint64_t live = walk->live[w]; live && stop == 0; live &= live - 1)
-            stop = walk->fn(walk->slots + ((size_t)w * WORD_BITS + bits_lowest(live)) * slot_bytes, walk->arg);
-    return stop;
-}
-
 int quire_slab_walk(struct quire_slab *slab, int (*fn)(void *element, void *arg), void *arg)
 {
-    struct walk walk = {.slab = slab, .fn = fn, .arg = arg};
+    struct walk walk = {.slab = slab};
     int stop = 0;
     slab_verify(slab);
     if (!fn) {
@@ -185,7 +175,8 @@ int quire_slab_walk(struct quire_slab *slab, int (*fn)(void *element, void *arg)
     walk.outer = walks;
     walks = &walk;
     while (stop == 0 && walk_next(&walk))
-        stop = walk_page(&walk, slab->slot_bytes);
+        for (size_t slot = page_look_live(&walk.seen, 0); slot < walk.seen.slots && stop == 0; slot = page_look_live(&walk.seen, slot + 1))
+            stop = fn(page_look_slot(&walk.seen, slot), arg);
     if (stop != 0) {
         slab_lock(slab);
         slab_page_unpin(walk.page);
@@ -223,15 +214,14 @@ static const char *listing_check(const struct slab_page *page)
     static const char wrong[] = "slab P5 a page is on the list of its state";
     const struct quire_slab *slab = page->slab;
     const struct slab_lane *lane = &slab->lane[page->lane];
-    const struct slab_list *list = page->state == PAGE_EMPTY ? &slab->empty : &lane->bucket[page->bucket];
+    const struct slab_page *first = page->state == PAGE_EMPTY ? slab->empty : lane->bucket[page->bucket];
     if (page->state == PAGE_FULL || page->state == PAGE_HELD)
         return NULL;
     if (page->state == PAGE_PARTIAL && (lane->filled >> page->bucket & 1) == 0)
         return wrong;
     if (page->state == PAGE_PARTIAL && slab->filed_by_fullness && slab_bucket(slab_used(page), page->slot_count) > page->bucket)
         return wrong;
-    bool linked = (page->prev ? page->prev->next == page : list->first == page) && (page->next ? page->next->prev == page : list->last == page);
-    return linked ? NULL : wrong;
+    return first && slab_pages_is_linked(first, page) ? NULL : wrong;
 }
 
 static const char *page_check(const struct slab_page *page)
@@ -255,7 +245,7 @@ static const char *page_check(const struct slab_page *page)
 static const char *sums_check(const struct quire_slab *slab)
 {
     uint32_t pages = 0, empties = 0;
-    size_t slots = 0, free_slots = 0, held_bytes = 0, mapped = size_load_relaxed(&slab->meta_bytes);
+    size_t slots = 0, free_slots = 0, held_bytes = 0, mapped = size_load_relaxed(&slab->account.meta_bytes);
     for (const struct slab_page *page = slab->all; page; page = page->all_next) {
         pages++;
         empties += page->state == PAGE_EMPTY;
@@ -266,9 +256,8 @@ static const char *sums_check(const struct quire_slab *slab)
     }
     if (pages != slab->pages || held_bytes != slab->held_bytes || slots != slab->slots || free_slots != slab->free_slots || empties != slab->empties || slab->empties_low > empties)
         return "slab P5 a slab counts its pages";
-    size_t counted = size_load_relaxed(&slab->mapped_bytes);
-    bool is_within = slab->limit_bytes == 0 || counted <= slab->limit_bytes;
-    return mapped == counted && is_within ? NULL : "slab P6 mapped == live + free + meta, within the limit";
+    bool is_counted = mapped == size_load_relaxed(&slab->account.mapped_bytes) && account_has_room(&slab->account, 0);
+    return is_counted ? NULL : "slab P6 mapped == live + free + meta, within the limit";
 }
 
 struct verdict {
@@ -299,8 +288,8 @@ const char *quire_slab_check(struct quire_slab *slab)
     slab_unlock(slab);
     if (verdict.wrong || slab->straight)
         return verdict.wrong;
-    slab_registry_lock();
+    registry_lock(&slab_registry);
     slab_visit_all(check_thread, &verdict, true);
-    slab_registry_unlock();
+    registry_unlock(&slab_registry);
     return verdict.wrong;
 }

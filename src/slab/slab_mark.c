@@ -71,7 +71,7 @@ bool slab_unmark(struct quire_slab *slab, void *element)
 
 size_t slab_meta_bytes(const struct quire_slab *slab)
 {
-    return size_load_relaxed(&slab->meta_bytes);
+    return size_load_relaxed(&slab->account.meta_bytes);
 }
 
 void slab_set_page_bytes_max(struct quire_slab *slab, size_t page_bytes_max)

@@ -14,7 +14,6 @@
  *
  * Invariants:
  *   H1  chunk->used is the number of its headers that are not on the list of unused ones
- *   H2  mapped_bytes is never above limit_bytes
  *
  * Locks: slab->lock throughout.  Not here: pages (slab_page.c).
  */
@@ -34,47 +33,27 @@ struct CACHE_ALIGNED slab_chunk {
     uint32_t count, used;
 };
 
-bool slab_charge(struct quire_slab *slab, size_t bytes)
-{
-    size_t mapped = size_load_relaxed(&slab->mapped_bytes), room = slab->limit_bytes ? slab->limit_bytes : SIZE_MAX;
-    if (bytes > room || mapped > room - bytes)
-        return false;
-    size_store_relaxed(&slab->mapped_bytes, mapped + bytes);
-    return true;
-}
-
-/* What was charged for has been had. */
-void slab_charged(struct quire_slab *slab)
-{
-    size_max_relaxed(&slab->peak_bytes, size_load_relaxed(&slab->mapped_bytes));
-}
-
-void slab_discharge(struct quire_slab *slab, size_t bytes)
-{
-    size_store_relaxed(&slab->mapped_bytes, size_load_relaxed(&slab->mapped_bytes) - bytes);
-}
-
 /* Memory for bookkeeping comes from the default source, whatever the elements' source is: it must be private to the process. */
 static bool meta_take(struct quire_slab *slab, size_t bytes, struct quire_span *span)
 {
     struct quire_source *source = quire_source_default();
-    if (!slab_charge(slab, bytes))
+    if (!account_charge(&slab->account, bytes, slab))
         return false;
     if (source->verbs->take(source, bytes, os_page_bytes(), span) != 0) {
-        slab_discharge(slab, bytes);
+        account_discharge(&slab->account, bytes);
         return false;
     }
-    slab_charged(slab);
+    account_charged(&slab->account);
     sanitize_defined(span->start, bytes);
-    size_add_relaxed(&slab->meta_bytes, bytes);
+    size_add_relaxed(&slab->account.meta_bytes, bytes);
     return true;
 }
 
 static void meta_give(struct quire_slab *slab, const struct quire_span *span)
 {
     struct quire_source *source = quire_source_default();
-    slab_discharge(slab, span->bytes);
-    size_sub_relaxed(&slab->meta_bytes, span->bytes);
+    account_discharge(&slab->account, span->bytes);
+    size_sub_relaxed(&slab->account.meta_bytes, span->bytes);
     source_give_cold(source, span); /* unused since a tick at least, or the slab ends */
 }
 
@@ -92,7 +71,7 @@ static struct slab_page *header_at(const struct slab_chunk *chunk, uint32_t i)
 static NO_SANITIZE struct slab_chunk *chunk_new(struct quire_slab *slab, uint32_t words)
 {
     size_t stride = slab_header_bytes(slab, words), bytes = os_page_bytes();
-    while (bytes < sizeof(struct slab_chunk) + stride || (bytes < CHUNK_BYTES_MAX && bytes < size_load_relaxed(&slab->mapped_bytes) / 256))
+    while (bytes < sizeof(struct slab_chunk) + stride || (bytes < CHUNK_BYTES_MAX && bytes < size_load_relaxed(&slab->account.mapped_bytes) / 256))
         bytes *= 2;
     struct quire_span span;
     if (!meta_take(slab, bytes, &span))
@@ -235,10 +214,10 @@ void slab_headers_each(struct quire_slab *slab, void (*fn)(struct slab_page *pag
             struct slab_page *page = header_at(chunk, i);
             if (page->state == PAGE_UNUSED)
                 continue;
-            if (owner_object(pagemap_find(page->span.start)) == page)
-                fn(page);
-            else
+            if (owner_object(pagemap_find(page->span.start)) != page)
                 page->state = PAGE_UNUSED; /* it was coming or going */
+            else if (fn)
+                fn(page);
         }
 }
 
@@ -248,7 +227,7 @@ void slab_headers_after_fork(struct quire_slab *slab)
     size_t meta_bytes = slab->span.bytes - slab_slots_bytes(slab->home);
     for (struct slab_chunk *chunk = slab->chunks; chunk; chunk = chunk->next)
         meta_bytes += chunk->span.bytes;
-    size_store_relaxed(&slab->meta_bytes, meta_bytes);
+    size_store_relaxed(&slab->account.meta_bytes, meta_bytes);
     slab->headers = NULL;
     for (struct slab_chunk *chunk = slab->chunks; chunk; chunk = chunk->next) {
         chunk->used = addr_load_relaxed(&slab->table) == (uintptr_t)(chunk + 1);

@@ -31,39 +31,12 @@
 #include "pages/source_internal.h"
 #include "slab/slab_internal.h"
 
-void slab_list_push(struct slab_list *list, struct slab_page *page)
-{
-    page->prev = NULL;
-    page->next = list->first;
-    if (list->first)
-        list->first->prev = page;
-    else
-        list->last = page;
-    list->first = page;
-}
-
-static void list_remove(struct slab_list *list, struct slab_page *page)
-{
-    if (page->prev)
-        page->prev->next = page->next;
-    else
-        list->first = page->next;
-    if (page->next)
-        page->next->prev = page->prev;
-    else
-        list->last = page->prev;
-}
-
 /* ---- all pages of the slab ---- */
 
 void slab_page_enter_all(struct slab_page *page)
 {
     struct quire_slab *slab = page->slab;
-    page->all_prev = NULL;
-    page->all_next = slab->all;
-    if (slab->all)
-        slab->all->all_prev = page;
-    slab->all = page;
+    slab_all_push(&slab->all, page);
     slab->pages++;
     slab->slots += page->slot_count;
     slab->free_slots += page->free_count;
@@ -73,12 +46,7 @@ void slab_page_enter_all(struct slab_page *page)
 static void leave_all(struct slab_page *page)
 {
     struct quire_slab *slab = page->slab;
-    if (page->all_prev)
-        page->all_prev->all_next = page->all_next;
-    else
-        slab->all = page->all_next;
-    if (page->all_next)
-        page->all_next->all_prev = page->all_prev;
+    slab_all_remove(&slab->all, page);
     slab->pages--;
     slab->slots -= page->slot_count;
     slab->free_slots -= page->free_count;
@@ -94,16 +62,15 @@ void slab_page_link(struct slab_page *page)
     unsigned bucket = slab->filed_by_fullness ? slab_bucket(slab_used(page), page->slot_count) : 0;
     page->state = PAGE_PARTIAL;
     page->bucket = (uint8_t)bucket;
-    slab_list_push(&lane->bucket[bucket], page);
+    slab_pages_push(&lane->bucket[bucket], page);
     lane->filled |= 1U << bucket;
 }
 
 void slab_page_unlink(struct slab_page *page)
 {
     struct slab_lane *lane = &page->slab->lane[page->lane];
-    struct slab_list *list = &lane->bucket[page->bucket];
-    list_remove(list, page);
-    if (!list->first)
+    slab_pages_remove(&lane->bucket[page->bucket], page);
+    if (!lane->bucket[page->bucket])
         lane->filled &= ~(1U << page->bucket);
 }
 
@@ -119,7 +86,7 @@ static struct slab_page *fullest_of(struct slab_page *best, int count)
 
 static struct slab_page *pick_near(struct slab_lane *lane)
 {
-    struct slab_page *first = lane->bucket[0].first;
+    struct slab_page *first = lane->bucket[0];
     if (first && slab_bucket(slab_used(first), first->slot_count) == SLAB_BUCKETS - 1)
         return first; /* full enough not to look at others */
     return fullest_of(first, SLAB_LOOK_PAGES);
@@ -133,7 +100,7 @@ static struct slab_page *pick_fullest(struct slab_lane *lane)
 {
     while (lane->filled) {
         unsigned bucket = bits_highest(lane->filled);
-        struct slab_page *page = lane->bucket[bucket].first;
+        struct slab_page *page = lane->bucket[bucket];
         if (slab_bucket(slab_used(page), page->slot_count) >= bucket)
             return fullest_of(page, SLAB_LOOK_CLOSELY);
         slab_page_unlink(page);
@@ -150,8 +117,8 @@ static void follow(struct quire_slab *slab)
         struct slab_lane *lane = &slab->lane[number];
         struct slab_page *all = NULL;
         for (unsigned bucket = 0; bucket < SLAB_BUCKETS; bucket++)
-            for (struct slab_page *page; (page = lane->bucket[bucket].last) != NULL;) {
-                list_remove(&lane->bucket[bucket], page);
+            for (struct slab_page *page; (page = slab_pages_last(lane->bucket[bucket])) != NULL;) {
+                slab_pages_remove(&lane->bucket[bucket], page);
                 page->next = all;
                 all = page;
             }
@@ -200,19 +167,19 @@ void slab_page_setup(struct slab_page *page, char *slots, uint32_t slot_count)
 static bool span_take(struct quire_slab *slab, size_t bytes, struct quire_span *span)
 {
     size_t align = slab->align_bytes > os_page_bytes() ? slab->align_bytes : os_page_bytes();
-    if (!slab_charge(slab, bytes))
+    if (!account_charge(&slab->account, bytes, slab))
         return false;
     if (slab->source->verbs->take(slab->source, bytes, align, span) == 0) {
-        slab_charged(slab);
+        account_charged(&slab->account);
         return true;
     }
-    slab_discharge(slab, bytes);
+    account_discharge(&slab->account, bytes);
     return false;
 }
 
 static void span_give(struct quire_slab *slab, const struct quire_span *span)
 {
-    slab_discharge(slab, span->bytes);
+    account_discharge(&slab->account, span->bytes);
     slab->source->verbs->give(slab->source, span);
 }
 
@@ -269,7 +236,7 @@ static struct slab_page *page_new_due(struct quire_slab *slab)
 
 static void empties_remove(struct quire_slab *slab, struct slab_page *page)
 {
-    list_remove(&slab->empty, page);
+    slab_pages_remove(&slab->empty, page);
     if (--slab->empties < slab->empties_low)
         slab->empties_low = slab->empties;
 }
@@ -277,7 +244,7 @@ static void empties_remove(struct quire_slab *slab, struct slab_page *page)
 struct slab_page *slab_page_next(struct quire_slab *slab, unsigned lane)
 {
     struct slab_page *page = pick(slab, lane);
-    if (!page && (page = slab->empty.first) != NULL)
+    if (!page && (page = slab->empty) != NULL)
         empties_remove(slab, page);
     if (!page)
         page = page_new_due(slab);
@@ -371,7 +338,7 @@ static void page_give(struct slab_page *page, bool cold)
     if (slab->flags & QUIRE_SLAB_DONT_DUMP)
         (void)os_advise_dump(span.start, span.bytes);
     slab_header_delete(page);
-    slab_discharge(slab, span.bytes);
+    account_discharge(&slab->account, span.bytes);
     if (cold)
         source_give_cold(slab->source, &span);
     else
@@ -382,8 +349,8 @@ static void page_give(struct slab_page *page, bool cold)
 size_t slab_empties_give(struct quire_slab *slab, uint32_t count, bool cold)
 {
     size_t freed = 0;
-    for (struct slab_page *page = slab->empty.last, *prev; page && count > 0; page = prev) {
-        prev = page->prev;
+    for (struct slab_page *page = slab_pages_last(slab->empty), *prev; page && count > 0; page = prev) {
+        prev = page == slab->empty ? NULL : page->prev;
         if (page->pins)
             continue; /* later */
         leave_all(page);
@@ -414,7 +381,7 @@ void slab_page_unpin(struct slab_page *page)
 static void empties_push(struct quire_slab *slab, struct slab_page *page)
 {
     page->state = PAGE_EMPTY;
-    slab_list_push(&slab->empty, page);
+    slab_pages_push(&slab->empty, page);
     slab->empties++;
     if (give_at_once(slab))
         return;

@@ -14,7 +14,7 @@
  * A lock that favours its thread: the thread pays two stores, the visitor a system call for all threads together.  Where the system has no such
  * barrier, and when a sanitizer watches, no thread has caches and every operation takes the slab's lock.
  *
- * A thread's record outlives it and serves a later thread; its caches do not: they go back when it ends, and when it has not used them for a while.
+ * A thread's record outlives it and serves a later thread (owner/record.h); its caches do not: they go back when it ends, and when it has not used them for a while.
  * Threads that cannot have a record (no memory, or they are in their last destructors) share one without caches.
  *
  * Invariants:
@@ -27,10 +27,10 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "base/bias.h"
 #include "base/layout.h"
 #include "base/panic.h"
 #include "os/os.h"
-#include "os/sanitize.h"
 #include "slab/slab_gate.h"
 #include "slab/slab_internal.h"
 
@@ -48,45 +48,34 @@ struct slab_cache slab_cache_none = {.slots.top = {(uintptr_t)(&below_none + 1)}
 STATIC_ASSERT(SLAB_GATES == 32, "as many as are named here");
 THREAD_LOCAL struct slab_gate slab_gates[SLAB_GATES] __attribute__((tls_model("initial-exec"))) = {CLOSED_16, CLOSED_16};
 
-static struct {
-    struct lock lock;
-    atomic_addr all; /* struct slab_thread *: only grows */
-    struct slab_thread *unused;
-    struct slab_thread *bump, *bump_end; /* room for more */
-    atomic_u32 ready; /* 0 not asked, 1 barriers work, 2 they do not */
-} records = {.lock = LOCK_INIT(LOCK_RECORDS)};
+static void record_begin(void *thread);
+static void thread_end(void *thread);
+static struct records records = {.lock = LOCK_INIT(LOCK_RECORDS), .bytes = sizeof(struct slab_thread), .begin = record_begin, .end = thread_end};
 
 /* What this thread has locked, for slab_refuse(): a record, its own or a visited one, and a slab. */
 static THREAD_LOCAL struct slab_thread *holding __attribute__((tls_model("initial-exec")));
 static THREAD_LOCAL struct quire_slab *locking __attribute__((tls_model("initial-exec")));
 
-static struct slab_thread *records_first(void)
+/* Every thread's record. */
+static struct slab_thread *threads_first(void)
 {
-    return (struct slab_thread *)addr_load_acquire(&records.all); /* acquire [slab-records] */
+    return records_first(&records);
 }
 
-static void record_publish_locked(struct slab_thread *thread)
+static void record_begin(void *thread)
 {
-    thread->lock.rank = LOCK_THREAD;
-    thread->next = records_first();
-    addr_store_release(&records.all, (uintptr_t)thread); /* release [slab-records] */
-}
-
-static bool barriers_work(void)
-{
-    return u32_load_acquire(&records.ready) == 1; /* acquire [slab-ready] */
+    ((struct slab_thread *)thread)->lock.rank = LOCK_THREAD;
 }
 
 bool slab_threads_setup(void)
 {
     lock_take(&records.lock);
-    if (u32_load_relaxed(&records.ready) == 0) {
-        bool barriers = os_barrier_init() == 0 && !sanitize_watched() && !sanitize_race_watched();
-        record_publish_locked(&thread_shared);
-        u32_store_release(&records.ready, barriers ? 1 : 2); /* release [slab-ready] */
+    if (!threads_first()) {
+        record_begin(&thread_shared);
+        record_publish_locked(&records, &thread_shared);
     }
     lock_drop(&records.lock);
-    return barriers_work();
+    return bias_works();
 }
 
 /* ---- a thread's record ---- */
@@ -119,7 +108,7 @@ static void gates_close(struct slab_thread *thread)
 
 static uint32_t limit_of(const struct slab_thread *thread)
 {
-    return barriers_work() ? thread->count * (uint32_t)sizeof(struct slab_cache) : 0;
+    return bias_works() ? thread->count * (uint32_t)sizeof(struct slab_cache) : 0;
 }
 
 static void thread_lock(struct slab_thread *thread)
@@ -140,7 +129,7 @@ static void gates_open(struct slab_thread *thread)
 {
     u32_store_relaxed(&thread->closed, 0);
     u32_store_release(&thread->limit, limit_of(thread)); /* release [slab-limit] */
-    for (uint32_t i = 1; i < gates_of(thread) && barriers_work(); i++)
+    for (uint32_t i = 1; i < gates_of(thread) && bias_works(); i++)
         addr_store_release(&thread->gates[i].cache, (uintptr_t)(cache_at(thread, i)->slab ? cache_at(thread, i) : &slab_cache_none));
 }
 
@@ -151,34 +140,6 @@ static void thread_unlock(struct slab_thread *thread)
     if (u32_load_relaxed(&thread->closed))
         gates_open(thread);
     lock_drop(&thread->lock);
-}
-
-static struct slab_thread *record_new(void)
-{
-    struct slab_thread *thread = NULL;
-    void *memory;
-    lock_take(&records.lock);
-    if (!records.unused && records.bump == records.bump_end && os_map(os_page_bytes(), os_page_bytes(), &memory) == 0) {
-        records.bump = memory;
-        records.bump_end = records.bump + os_page_bytes() / sizeof *thread;
-    }
-    if (records.unused) {
-        thread = records.unused;
-        records.unused = thread->free_next;
-    } else if (records.bump != records.bump_end) {
-        thread = records.bump++;
-        record_publish_locked(thread);
-    }
-    lock_drop(&records.lock);
-    return thread;
-}
-
-static void record_delete(struct slab_thread *thread)
-{
-    lock_take(&records.lock);
-    thread->free_next = records.unused;
-    records.unused = thread;
-    lock_drop(&records.lock);
 }
 
 static size_t caches_bytes(uint32_t count)
@@ -236,7 +197,7 @@ static void thread_end(void *record)
 {
     struct slab_thread *thread = record;
     slab_thread_self = &thread_shared;
-    slab_registry_lock(); /* no slab is destroyed meanwhile */
+    registry_lock(&slab_registry); /* no slab is destroyed meanwhile */
     thread_lock(thread);
     gates_close(thread);
     thread->gates = NULL;
@@ -247,8 +208,8 @@ static void thread_end(void *record)
         }
     thread->holds++;
     thread_unlock(thread);
-    slab_registry_unlock();
-    record_delete(thread);
+    registry_unlock(&slab_registry);
+    record_delete(&records, thread);
 }
 
 /* This thread's record, made if it has none yet. */
@@ -257,13 +218,9 @@ static struct slab_thread *thread_get(void)
     struct slab_thread *thread = slab_thread_self;
     if (likely(thread != &thread_none))
         return thread;
-    thread = barriers_work() ? record_new() : NULL;
+    thread = bias_works() ? record_new(&records) : NULL;
     if (!thread)
         return &thread_shared;
-    if (os_at_thread_exit(thread_end, thread) != 0) {
-        record_delete(thread);
-        return &thread_shared;
-    }
     thread->gates = slab_gates;
     return slab_thread_self = thread;
 }
@@ -318,7 +275,7 @@ void slab_refuse(const struct quire_slab *slab, const char *what, const void *ad
         slab_unlock(locking);
     if (holding)
         slab_drop();
-    slab_registry_let_go();
+    registry_let_go(&slab_registry);
     panic("slab", slab && slab->name[0] ? slab->name : NULL, what, address);
 }
 
@@ -358,7 +315,7 @@ static bool visit(struct slab_thread *thread, slab_visit_fn *fn, void *arg, bool
     u32_store_relaxed(&thread->closed, 1); /* it may have taken that back while its gates were being closed: they open again after this */
     if (is_open(thread)) { /* it went the long way since the barrier */
         gates_close(thread);
-        if (barriers_work())
+        if (bias_works())
             os_barrier();
     }
     bool out = wait_inactive(thread, patient);
@@ -371,11 +328,11 @@ static bool visit(struct slab_thread *thread, slab_visit_fn *fn, void *arg, bool
 bool slab_visit_all(slab_visit_fn *fn, void *arg, bool patient)
 {
     bool all = true;
-    for (struct slab_thread *thread = records_first(); thread; thread = thread->next)
+    for (struct slab_thread *thread = threads_first(); thread; thread = thread->record.next)
         gates_close(thread);
-    if (barriers_work())
+    if (bias_works())
         os_barrier();
-    for (struct slab_thread *thread = records_first(); thread; thread = thread->next)
+    for (struct slab_thread *thread = threads_first(); thread; thread = thread->record.next)
         all &= visit(thread, fn, arg, patient);
     return all;
 }
@@ -389,7 +346,7 @@ struct slab_cache *slab_visited_cache(const struct slab_thread *thread, const st
 
 void slab_caches_look(const struct quire_slab *slab, void (*fn)(const struct slab_cache *cache, void *arg), void *arg)
 {
-    for (struct slab_thread *thread = slab->straight ? NULL : records_first(); thread; thread = thread->next) {
+    for (struct slab_thread *thread = slab->straight ? NULL : threads_first(); thread; thread = thread->record.next) {
         lock_take(&thread->lock);
         const struct slab_cache *cache = slab_visited_cache(thread, slab);
         if (cache)
@@ -411,7 +368,7 @@ static void look_away(struct slab_thread *thread, void *arg)
 size_t slab_thread_bytes(void)
 {
     size_t bytes = 0;
-    for (const struct slab_thread *thread = records_first(); thread; thread = thread->next)
+    for (const struct slab_thread *thread = threads_first(); thread; thread = thread->record.next)
         bytes += caches_bytes(__atomic_load_n(&thread->count, __ATOMIC_RELAXED));
     return bytes;
 }
@@ -426,12 +383,11 @@ bool slab_grace(bool patient)
 /* True: a thread that is no more was inside an operation. */
 bool slab_threads_after_fork(void)
 {
-    bool inside = lock_reset(&records.lock);
-    if (u32_load_relaxed(&records.ready) == 1 && os_barrier_init() != 0)
-        u32_store_relaxed(&records.ready, 2);
+    bool inside = records_after_fork(&records);
+    bias_after_fork();
     holding = NULL;
     locking = NULL;
-    for (struct slab_thread *thread = records_first(); thread; thread = thread->next) {
+    for (struct slab_thread *thread = threads_first(); thread; thread = thread->record.next) {
         inside |= lock_reset(&thread->lock);
         if (thread != slab_thread_self) /* its storage is still where it was: no thread has begun since */
             inside |= is_inside(thread);
@@ -442,9 +398,8 @@ bool slab_threads_after_fork(void)
 
 void slab_threads_adopt(bool anew)
 {
-    bool without = !barriers_work();
-    records.unused = NULL;
-    for (struct slab_thread *thread = records_first(); thread; thread = thread->next) {
+    bool without = !bias_works();
+    for (struct slab_thread *thread = threads_first(); thread; thread = thread->record.next) {
         bool gone = thread != slab_thread_self && thread != &thread_shared;
         for (uint32_t id = 0; id < thread->count; id++) {
             struct slab_cache *cache = cache_at(thread, id);
@@ -456,8 +411,7 @@ void slab_threads_adopt(bool anew)
         if (gone) {
             caches_delete(thread);
             thread->gates = NULL;
-            thread->free_next = records.unused;
-            records.unused = thread;
+            record_delete(&records, thread);
         }
         gates_close(thread);
         gates_open(thread);

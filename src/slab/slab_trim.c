@@ -58,14 +58,14 @@ static size_t headers_trim(struct quire_slab *slab, bool patient)
 
 void slab_outgrown_give(struct quire_slab *slab)
 {
-    slab_registry_lock();
+    registry_lock(&slab_registry);
     (void)headers_trim(slab, false);
-    slab_registry_unlock();
+    registry_unlock(&slab_registry);
 }
 
 static size_t trim_locked(struct quire_slab *slab, bool patient)
 {
-    size_t held = size_load_relaxed(&slab->mapped_bytes);
+    size_t held = size_load_relaxed(&slab->account.mapped_bytes);
     slab_collect(slab, patient);
     slab_lock(slab);
     slab_currents_release(slab);
@@ -75,16 +75,16 @@ static size_t trim_locked(struct quire_slab *slab, bool patient)
     slab->spilled = slab->swing = 0;
     slab_unlock(slab);
     headers_trim(slab, patient);
-    size_t now = size_load_relaxed(&slab->mapped_bytes);
+    size_t now = size_load_relaxed(&slab->account.mapped_bytes);
     return now < held ? held - now : 0;
 }
 
 static size_t trim(struct quire_slab *slab, bool patient)
 {
-    slab_registry_lock();
+    registry_lock(&slab_registry);
     size_t freed = trim_locked(slab, patient);
     (void)slab_mags_trim();
-    slab_registry_unlock();
+    registry_unlock(&slab_registry);
     return freed;
 }
 
@@ -180,8 +180,8 @@ static bool clock_pending(void)
 static size_t mapped_now(void)
 {
     size_t bytes = 0;
-    for (const struct quire_slab *slab = slab_registry_first(); slab; slab = slab->next)
-        bytes += size_load_relaxed(&slab->mapped_bytes);
+    for (const struct quire_slab *slab = slab_first; slab; slab = slab->next)
+        bytes += size_load_relaxed(&slab->account.mapped_bytes);
     return bytes;
 }
 
@@ -189,17 +189,17 @@ static size_t clock_tick(void)
 {
     struct sums sums = {slab_thread_bytes(), 0};
     bool left = false;
-    slab_registry_lock();
+    registry_lock(&slab_registry);
     size_t before = mapped_now();
     u32_store_relaxed(&slab_pending, 0);
     atomic_fence_seq_cst();
     size_store_relaxed(&slab_cached_bytes, 0);
-    for (struct quire_slab *slab = slab_registry_first(); slab; slab = slab->next)
+    for (struct quire_slab *slab = slab_first; slab; slab = slab->next)
         sum_slab(slab, &sums);
     bool flush = is_too_much(&sums);
     if (flush)
         left |= !slab_visit_all(tick_thread, &left, false);
-    for (struct quire_slab *slab = slab_registry_first(); slab; slab = slab->next)
+    for (struct quire_slab *slab = slab_first; slab; slab = slab->next)
         if (flush || u32_load_relaxed(&slab->pending) != 0) {
             u32_store_relaxed(&slab->pending, 0);
             bool more = tick_slab(slab, flush);
@@ -210,18 +210,18 @@ static size_t clock_tick(void)
     freed += slab_mags_trim();
     if (left)
         u32_store_relaxed(&slab_pending, 1);
-    slab_registry_unlock();
+    registry_unlock(&slab_registry);
     return freed;
 }
 
 static size_t clock_trim(void)
 {
     size_t freed = 0;
-    slab_registry_lock();
-    for (struct quire_slab *slab = slab_registry_first(); slab; slab = slab->next)
+    registry_lock(&slab_registry);
+    for (struct quire_slab *slab = slab_first; slab; slab = slab->next)
         freed += trim_locked(slab, false);
     freed += slab_mags_trim();
-    slab_registry_unlock();
+    registry_unlock(&slab_registry);
     return freed;
 }
 
@@ -234,13 +234,6 @@ static __attribute__((constructor)) void slab_at_load(void)
 }
 
 /* ---- when memory is out, or the limit is reached ---- */
-
-/* Another page would be over the limit: what other slabs have is no help. */
-static bool at_limit(const struct quire_slab *slab)
-{
-    size_t least = align_up(slab->slot_bytes, os_page_bytes());
-    return slab->limit_bytes != 0 && size_load_relaxed(&slab->mapped_bytes) + least > slab->limit_bytes;
-}
 
 static bool has_room(struct quire_slab *slab, unsigned lane)
 {
@@ -256,5 +249,6 @@ bool slab_reclaim(struct quire_slab *slab, unsigned lane)
 {
     if (trim(slab, true) != 0 || has_room(slab, lane))
         return true;
-    return !at_limit(slab) && clock_trim() != 0;
+    bool is_limited = !account_has_room(&slab->account, align_up(slab->slot_bytes, os_page_bytes())); /* what other slabs have is no help */
+    return !is_limited && clock_trim() != 0;
 }

@@ -10,7 +10,7 @@
 #include "base/layout.h"
 #include "slots/slots.h"
 
-#include "os/os.h"
+#include "base/random.h"
 
 STATIC_ASSERT(offsetof(struct magazine, below) + sizeof(void *) == sizeof(struct magazine), "what an empty magazine's top finds");
 
@@ -20,12 +20,9 @@ static atomic_u32 made;
 
 void slots_setup(void)
 {
-    uint64_t key, none = 0;
-    if (__atomic_load_n(&slots_key, __ATOMIC_RELAXED) != 0)
-        return;
-    if (os_entropy(&key, sizeof key) != 0)
-        key = (uintptr_t)&slots_key * UINT64_C(0x9e3779b97f4a7c15) ^ os_time_ns();
-    __atomic_compare_exchange_n(&slots_key, &none, key >> 16 | 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    uint64_t none = 0;
+    if (__atomic_load_n(&slots_key, __ATOMIC_RELAXED) == 0)
+        __atomic_compare_exchange_n(&slots_key, &none, random_seed() >> 16 | 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
 void magazine_init(struct magazine *mag, uint32_t room)

@@ -97,11 +97,11 @@ TEST_F(HeapCheck, P4_the_page_map_leads_to_the_header)
 TEST_F(HeapCheck, P5_what_is_mapped_is_the_sum_of_its_parts)
 {
     quire_heap *inside = heap;
-    size_add_relaxed(&inside->mapped_bytes, 4096);
+    size_add_relaxed(&inside->account.mapped_bytes, 4096);
     EXPECT_STREQ(quire_heap_check(heap), "heap P5");
-    size_sub_relaxed(&inside->mapped_bytes, 4096);
+    size_sub_relaxed(&inside->account.mapped_bytes, 4096);
     {
-        Instead<size_t> limit(inside->limit_bytes, 4096);
+        Instead<size_t> limit(inside->account.limit_bytes, 4096);
         EXPECT_STREQ(quire_heap_check(heap), "heap P5") << "over the limit";
     }
     EXPECT_EQ(quire_heap_check(heap), nullptr);

@@ -129,15 +129,15 @@ TEST_F(PercpuCheck, sees_a_chunk_that_the_page_map_does_not_know)
 TEST_F(PercpuCheck, sees_more_than_the_limit)
 {
     quire_percpu *raw = pool;
-    Changed<size_t> limit(raw->limit_bytes, 4096);
+    Changed<size_t> limit(raw->account.limit_bytes, 4096);
     EXPECT_EQ(verdict(), "percpu P6");
 }
 
 TEST_F(PercpuCheck, sees_memory_that_is_counted_wrongly)
 {
     quire_percpu *raw = pool;
-    size_t mapped = size_load_relaxed(&raw->mapped_bytes);
-    size_store_relaxed(&raw->mapped_bytes, mapped - 4096);
+    size_t mapped = size_load_relaxed(&raw->account.mapped_bytes);
+    size_store_relaxed(&raw->account.mapped_bytes, mapped - 4096);
     EXPECT_EQ(verdict(), "percpu P6") << "mapped_bytes is the sum of all chunks and bookkeeping";
-    size_store_relaxed(&raw->mapped_bytes, mapped);
+    size_store_relaxed(&raw->account.mapped_bytes, mapped);
 }

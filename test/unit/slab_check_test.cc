@@ -134,7 +134,7 @@ TEST_F(SlabCheck, sees_a_page_on_no_list)
 {
     struct slab_page *page = page_in(PAGE_EMPTY);
     {
-        Changed<slab_page *> gone(raw->empty.first, page->next);
+        Changed<slab_page *> gone(raw->empty, page->next);
         EXPECT_EQ(verdict(), "slab P5");
     }
     Changed<uint32_t> none(raw->lane[LANE_ORDINARY].filled, 0);
@@ -157,14 +157,14 @@ TEST_F(SlabCheck, sees_a_slab_that_counts_its_pages_wrongly)
 
 TEST_F(SlabCheck, sees_bytes_that_are_counted_wrongly)
 {
-    size_t counted = size_load_relaxed(&raw->mapped_bytes);
-    size_store_relaxed(&raw->mapped_bytes, counted + 1);
+    size_t counted = size_load_relaxed(&raw->account.mapped_bytes);
+    size_store_relaxed(&raw->account.mapped_bytes, counted + 1);
     EXPECT_EQ(verdict(), "slab P6");
-    size_store_relaxed(&raw->mapped_bytes, counted);
+    size_store_relaxed(&raw->account.mapped_bytes, counted);
 }
 
 TEST_F(SlabCheck, sees_more_than_the_limit)
 {
-    Changed<size_t> limit(raw->limit_bytes, 4096);
+    Changed<size_t> limit(raw->account.limit_bytes, 4096);
     EXPECT_EQ(verdict(), "slab P6");
 }

@@ -249,7 +249,7 @@ class Page:
 
 def slabs(library):
     """(kind, name, id, Seen) of every slab."""
-    for slab in chain(library, library.first("registry.slabs"), "quire_slab", "next"):
+    for slab in chain(library, library.first("slab_first"), "quire_slab", "next"):
         yield "slab", slab.text("name"), slab["birth"], slab
 
 
@@ -257,7 +257,7 @@ def slab_caches(slab):
     """Every thread's cache of one slab."""
     library = slab.library
     at = slab["id"] * library.bytes("slab_cache")
-    for thread in chain(library, library.first("records.all"), "slab_thread", "next"):
+    for thread in chain(library, library.first("records.all"), "slab_thread", "record.next"):
         if slab["id"] < thread["count"]:
             cache = library.see("slab_cache", thread["caches"] + at)
             if cache["slab"] == slab.address:
@@ -308,7 +308,7 @@ def slab_pages(thing):
 def heaps(library):
     """(kind, name, id, Seen) of every heap."""
     default = library.anchor("heap_of_process")
-    for heap in chain(library, default, "quire_heap", "next"):
+    for heap in chain(library, library.first("heap_first") or default, "quire_heap", "next"):
         name = heap.text("name") or ("default" if heap.address == default else "")
         yield "heap", name, heap["serial"], heap
 
@@ -392,7 +392,7 @@ def heap_pages(thing):
 
 def pools(library):
     """(kind, name, id, Seen) of every per-CPU pool."""
-    for pool in chain(library, library.first("pools.first"), "quire_percpu", "next"):
+    for pool in chain(library, library.first("percpu_first"), "quire_percpu", "next"):
         yield "percpu", pool.text("name"), pool["birth"], pool
 
 

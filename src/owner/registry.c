@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+/*
+ * registry.c - the lock over all objects of a kind, and their ids.
+ *
+ * Locks: the registry's own.
+ */
+#include "owner/registry.h"
+
+#include "base/bits.h"
+#include "os/os.h"
+
+void registry_lock(struct registry *registry)
+{
+    lock_take(&registry->lock);
+    addr_store_relaxed(&registry->holder, (uintptr_t)os_thread_pointer());
+}
+
+void registry_unlock(struct registry *registry)
+{
+    addr_store_relaxed(&registry->holder, 0);
+    lock_drop(&registry->lock);
+}
+
+bool registry_is_mine(const struct registry *registry)
+{
+    return addr_load_relaxed(&registry->holder) == (uintptr_t)os_thread_pointer();
+}
+
+void registry_let_go(struct registry *registry)
+{
+    if (registry_is_mine(registry))
+        registry_unlock(registry);
+}
+
+bool registry_after_fork(struct registry *registry)
+{
+    addr_store_relaxed(&registry->holder, 0);
+    return lock_reset(&registry->lock);
+}
+
+uint32_t registry_id_new(struct registry *registry)
+{
+    for (uint32_t w = registry->ids_from; w < registry->ids_max / WORD_BITS; w++) {
+        uint64_t free = ~registry->ids[w] & ~(uint64_t)(w == 0 && registry->has_no_0);
+        if (free) {
+            registry->ids_from = w;
+            registry->ids[w] |= free & -free;
+            return w * WORD_BITS + bits_lowest(free);
+        }
+    }
+    return REGISTRY_FULL;
+}
+
+void registry_id_delete(struct registry *registry, uint32_t id)
+{
+    bits_clear_one(registry->ids, id);
+    if (id / WORD_BITS < registry->ids_from)
+        registry->ids_from = id / WORD_BITS;
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+/*
+ * registry.h - all objects of a kind, as whoever makes, ends or looks at them needs them: a lock, births, ids.
+ *
+ *     slabs, heaps, pools ---> struct registry: who has the lock knows that none of them ends
+ *                              births: 1, 2, 3 ... never used twice        ids: the lowest free one, so that threads' tables stay short
+ *
+ * The list itself is the allocator's (base/list.h): its links lie in the objects.
+ *
+ * Locks: it is one.  Not here: what an object is.
+ */
+#ifndef QUIRE_OWNER_REGISTRY_H
+#define QUIRE_OWNER_REGISTRY_H
+
+#include "base/lock.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct registry {
+    struct lock lock;
+    atomic_addr holder; /* the thread that has the lock */
+    /* under the lock */
+    uint64_t births; /* so many objects there have been */
+    uint64_t *ids;   /* a bit for each that is taken; NULL: this kind has none */
+    uint32_t ids_max, ids_from; /* from: the first word that may have room */
+    bool has_no_0;   /* 0 is what zeroed memory says */
+};
+
+enum { REGISTRY_FULL = UINT32_MAX };
+
+void registry_lock(struct registry *registry);
+void registry_unlock(struct registry *registry);
+bool registry_is_mine(const struct registry *registry); /* the lock */
+void registry_let_go(struct registry *registry);        /* if this thread has it */
+/* In the child of a fork.  True: somebody had it. */
+bool registry_after_fork(struct registry *registry);
+
+/* With the lock.  REGISTRY_FULL: all are taken. */
+uint32_t registry_id_new(struct registry *registry);
+void registry_id_delete(struct registry *registry, uint32_t id);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
