@@ -3,49 +3,34 @@
 #include "prof_kit.h"
 
 #include <csignal>
+#include <execinfo.h>
 #include <sys/mman.h>
 #include <thread>
 #include <ucontext.h>
-#include <unwind.h>
 
 namespace {
 
 using Stack = std::vector<uintptr_t>;
 Stack ours, theirs;
 
-/* A sanitizer stands between the unwinder and us with a frame of its own. */
+/* A sanitizer stands between backtrace() and us with a frame of its own. */
 void drop_inner()
 {
     while (!theirs.empty() && !ours.empty() && theirs.front() != ours.front())
         theirs.erase(theirs.begin());
 }
 
-/* backtrace(3) without glibc: the unwinder of exceptions, from its caller on. */
-struct Frames {
-    int count;
-    void *at[PROF_FRAMES_MAX + 8];
-};
-_Unwind_Reason_Code take_frame(struct _Unwind_Context *context, void *arg)
-{
-    Frames *frames = static_cast<Frames *>(arg);
-    void *ip = reinterpret_cast<void *>(_Unwind_GetIP(context));
-    if (!ip || frames->count == PROF_FRAMES_MAX + 8)
-        return _URC_END_OF_STACK;
-    frames->at[frames->count++] = ip;
-    return _URC_NO_REASON;
-}
-
 /* Both walks, from the same place: the caller of this. */
 __attribute__((noinline)) void look()
 {
     uintptr_t ips[PROF_FRAMES_MAX];
-    Frames frames = {};
+    void *frames[PROF_FRAMES_MAX + 8];
     unsigned count = prof_walk(os_frame_here(), PROF_CALLER, PROF_FRAMES_MAX, ips);
-    _Unwind_Backtrace(take_frame, &frames);
+    int depth = backtrace(frames, PROF_FRAMES_MAX + 8);
     ours.assign(ips, ips + count);
     theirs.clear();
-    for (int i = 1; i < frames.count; i++)
-        theirs.push_back(uintptr_t(frames.at[i]));
+    for (int i = 1; i < depth; i++)
+        theirs.push_back(uintptr_t(frames[i]));
     drop_inner();
     theirs.resize(std::min(theirs.size(), size_t(PROF_FRAMES_MAX)));
 }
@@ -124,7 +109,7 @@ __attribute__((noinline)) void on_signal(int)
     down(2);
 }
 
-/* So that nothing allocates in the handler: the unwinder is ready, both stacks have room. */
+/* So that nothing allocates in the handler: backtrace() is loaded, both stacks have room. */
 void get_ready()
 {
     look();
