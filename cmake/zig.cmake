@@ -8,3 +8,6 @@ set(CMAKE_TRY_COMPILE_PLATFORM_VARIABLES QUIRE_ZIG QUIRE_ZIG_TARGET)
 set(CMAKE_C_COMPILER ${QUIRE_ZIG} -m ziglang cc -target ${QUIRE_ZIG_TARGET} -fno-sanitize=undefined)
 set(CMAKE_CXX_COMPILER ${QUIRE_ZIG} -m ziglang c++ -target ${QUIRE_ZIG_TARGET} -fno-sanitize=undefined)
 set(QUIRE_MALLOC_LINK -Wl,-Bsymbolic) # its linker knows neither -Bsymbolic-functions nor -z initfirst, which matters to children of a fork
+foreach(kind EXE SHARED)
+  set(CMAKE_${kind}_LINKER_FLAGS_INIT -Wl,--build-id=sha1) # plans know programs by it
+endforeach()
