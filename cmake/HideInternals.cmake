@@ -21,7 +21,7 @@ if(CMAKE_SCRIPT_MODE_FILE)
   return()
 endif()
 
-separate_arguments(flags NATIVE_COMMAND "${CMAKE_C_FLAGS} ${CMAKE_SHARED_LINKER_FLAGS}")
+separate_arguments(flags NATIVE_COMMAND "${CMAKE_C_COMPILER_ARG1} ${CMAKE_C_FLAGS} ${CMAKE_SHARED_LINKER_FLAGS}")
 set(linker ${CMAKE_C_COMPILER} ${flags})
 if(CMAKE_C_COMPILER_ID STREQUAL GNU)
   list(APPEND linker -flinker-output=nolto-rel)

@@ -28,7 +28,7 @@
 #include "os/os.h"
 
 #define TICK_NS_MAX UINT64_C(50000000)
-enum { STAT_BYTES = 1024, PROGRAM_BYTES = 1024, END_WAITS_MAX = 1000, START_TIME_FIELD = 22 };
+enum { STAT_BYTES = 1024, PROGRAM_BYTES = 1024, PATH_BYTES = 64, END_WAITS_MAX = 1000, START_TIME_FIELD = 22 };
 
 enum live_state { LIVE_OFF, LIVE_ON, LIVE_ENDED };
 
@@ -42,11 +42,16 @@ static struct {
 
 /* ---- the page ---- */
 
-/* When the process began, in the kernel's ticks: with its number it is no other's. */
+/*
+ * When the process began, in the kernel's ticks: with its number it is no other's.  Its first thread's file says the same, and is the kernel's where an
+ * emulator makes up the process's own; where /proc is another namespace's that thread is not found.
+ */
 static uint64_t started_ticks(void)
 {
-    char text[STAT_BYTES];
-    if (os_read_text("/proc/self/stat", text, sizeof text) < 0)
+    char text[STAT_BYTES], path[PATH_BYTES] = "/proc/self/task/";
+    (void)live_append_number(path, PATH_BYTES - sizeof "/stat", os_process_id());
+    memcpy(path + strlen(path), "/stat", sizeof "/stat");
+    if (os_read_text(path, text, sizeof text) < 0 && os_read_text("/proc/self/stat", text, sizeof text) < 0)
         return 0;
     const char *at = strrchr(text, ')'); /* the program's name may hold anything */
     uint64_t ticks = 0;

@@ -57,6 +57,8 @@ struct live_question {
     char kind[8], token[LIVE_TOKEN_BYTES];
 };
 bool live_place_asked(const struct live_place *place, struct live_question *out);
+/* Behind what stands in `text`; false: there is no room, and nothing has changed. */
+bool live_append_number(char *text, size_t room, uint64_t n);
 
 /* ---- live_map.c ---- */
 void live_map(struct out *out, const void *unused);

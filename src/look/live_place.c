@@ -31,7 +31,7 @@ static bool append(char *text, size_t room, const char *more)
     return true;
 }
 
-static bool append_number(char *text, size_t room, uint64_t n)
+bool live_append_number(char *text, size_t room, uint64_t n)
 {
     char digits[24];
     size_t at = sizeof digits - 1;
@@ -45,7 +45,7 @@ static bool append_number(char *text, size_t room, uint64_t n)
 static void name_of(char name[NAME_BYTES], const char *suffix)
 {
     name[0] = 0;
-    (void)append_number(name, NAME_BYTES, os_process_id());
+    (void)live_append_number(name, NAME_BYTES, os_process_id());
     (void)append(name, NAME_BYTES, ".");
     (void)append(name, NAME_BYTES, suffix);
 }
@@ -72,7 +72,7 @@ static int place_open(struct live_place *place)
         place->dir[0] = 0; /* the program has another root or another user by now */
     for (int i = 0; i < 3 && fd < 0; i++) {
         if (!parents[i] || !append(place->dir, LIVE_DIR_BYTES, parents[i]) || !append(place->dir, LIVE_DIR_BYTES, "/quire.") ||
-            !append_number(place->dir, LIVE_DIR_BYTES, os_user_id()))
+            !live_append_number(place->dir, LIVE_DIR_BYTES, os_user_id()))
             place->dir[0] = 0;
         else
             fd = dir_open(place->dir);

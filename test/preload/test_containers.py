@@ -198,6 +198,24 @@ def test_here_and_now_it_is_a_part_of_what_the_files_say(tmp_path, build):
     assert 0 < got <= ram // 100 * 50 and said == ""
 
 
+MEMORY_CGROUPS = Path("/sys/fs/cgroup/memory")  # of the first version
+EATS_ALL = "x = []\ntry:\n    while True: x.append(bytes(1 << 20))\nexcept MemoryError:\n    n = len(x); x = None; print(n)\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not os.access(MEMORY_CGROUPS / "cgroup.procs", os.W_OK), reason="no cgroups of the first version that may be made here")
+def test_in_a_real_cgroup_a_program_that_eats_all_gets_enomem_and_is_not_killed(tmp_path):
+    group, report = MEMORY_CGROUPS / f"quire-test-{os.getpid()}", tmp_path / "report.json"
+    group.mkdir()
+    try:
+        (group / "memory.limit_in_bytes").write_text(str(100 * MIB))
+        enter = ["sh", "-c", f'echo $$ >{group}/cgroup.procs; exec "$@"', "sh"]
+        done = run(*enter, PYTHON, "-S", "-c", EATS_ALL, conf=f"limit:80%,stats:exit={report},stats_format:json")
+        assert done.returncode == 0 and 60 <= int(done.stdout) <= 80, done.stderr
+        assert json.loads(report.read_text())["heap"]["limit_bytes"] == 80 * MIB
+    finally:
+        group.rmdir()
+
+
 def test_a_system_that_does_not_say_gives_no_limit_and_a_line(tmp_path, build):
     (tmp_path / "root").mkdir()
     got, said = limit_of(tmp_path, build, "80%,prof_at:5%", tmp_path / "root")
@@ -318,4 +336,12 @@ def test_the_documents_dockerfiles_have_a_configuration_that_is_understood_and_i
     assert "FROM debian:" in debian and "FROM alpine:" in alpine
     done = run("/bin/true", conf=re.search(r'QUIRE_CONF="([^"]*)"', debian).group(1))
     assert (done.returncode, done.stderr) == (0, "")
-    assert f"LD_PRELOAD={LIBRARY.name} " in debian and "QUIRE_BUILD_TOOLS" in alpine and "LD_PRELOAD" not in alpine
+    assert f"LD_PRELOAD={LIBRARY.name} " in debian and "QUIRE_BUILD_TOOLS" in alpine
+    assert f"LD_PRELOAD={LIBRARY.name} " in alpine and re.search(rf"COPY .*/{LIBRARY.name}\* /usr/lib/", alpine)
+
+
+def test_the_documents_commands_for_ci_are_ones_that_the_tool_knows():
+    (text,) = [text for text in blocks("sh") if "--fail-on" in text]
+    made, compared = [line.split() for line in text.splitlines()]
+    assert made[:3] == ["quire", "try", "--json"] and made[-1] == ">after.json" and "-o" not in made, "-o is where the trace is kept"
+    assert compared[:4] == ["quire", "report", "before.json", "after.json"]

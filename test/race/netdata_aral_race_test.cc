@@ -2,6 +2,7 @@
 /* The Array Allocator's names under threads: marks against frees, sums that many share, arrays that come and go, fork in the middle. */
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <sched.h>
 #include <sys/wait.h>
@@ -12,6 +13,7 @@
 #include <quire/slab.h>
 
 #include "base/compiler.h"
+#include "os/os.h"
 #include "support.h"
 
 namespace {
@@ -213,7 +215,7 @@ TEST(AralRace, a_page_size_set_at_any_moment_of_a_creation_holds_for_the_array)
 {
     if (!QUIRE_CHECK)
         GTEST_SKIP() << "only the check build stops at atomic steps";
-    const size_t least = 16 << 10, count = 4 * least;
+    const size_t least = std::max(size_t(16 << 10), os_page_bytes()), count = 4 * least;
     bool reached = true;
     for (unsigned nth = 1; reached; nth += memory_is_watched() && !test_long() ? 3 : 1) {
         Seam here;
@@ -240,7 +242,7 @@ TEST(AralRace, a_page_size_set_at_any_moment_of_a_creation_holds_for_the_array)
         aral_destroy(ar);
         ASSERT_LT(nth, 5000u);
     }
-    aral_optimal_malloc_page_size_set(4 * least);
+    aral_optimal_malloc_page_size_set(64 << 10);
 }
 
 TEST(AralRace, the_child_of_a_fork_uses_every_array_whatever_others_were_doing)

@@ -160,7 +160,8 @@ TEST_F(HeapMemory, churn_with_drifting_sizes_stays_flat)
                 mapped[quarter] = std::max(mapped[quarter], heap.stats().mapped_bytes);
         }
     size_t live = heap.stats().live_bytes;
-    EXPECT_LE(heap.stats().mapped_bytes, live + live / 2) << "sizes grew all the time: old pages are drained";
+    const size_t larger_pages = 32 * (os_page_bytes() - 4096); /* one of each class is the last that is drained */
+    EXPECT_LE(heap.stats().mapped_bytes, live + live / 2 + larger_pages) << "sizes grew all the time: old pages are drained";
     heap.free(blocks);
 }
 

@@ -174,7 +174,8 @@ TEST(HeapRealloc, a_large_block_that_grows_by_small_steps_is_mapped_alone_after_
     come_and_go(heap, 4 * mib);
     size_t before = taken(), copied = 0;
     char *p = grow(heap, nullptr, 300000);
-    for (size_t bytes = 304096; bytes < 4 * mib; bytes += 4096) {
+    const size_t step = os_page_bytes();
+    for (size_t bytes = 300000 + step; bytes < 4 * mib; bytes += step) {
         p = grow(heap, p, bytes);
         ASSERT_NE(p, nullptr);
         copied += !is_alone(before);

@@ -98,6 +98,16 @@ public:
         }
         return blocks;
     }
+    /* What such a block takes of a full heap: on larger pages than it was counted on, what it may use. */
+    size_t room_of(size_t bytes) const
+    {
+        if (os_page_bytes() == 4096)
+            return bytes;
+        void *p = alloc(bytes);
+        size_t usable = quire_heap_usable_bytes(p);
+        quire_heap_free(heap, p);
+        return usable;
+    }
     /* Everything there is room for, each with a byte written; then errno is ENOMEM. */
     Blocks alloc_until_refused(size_t bytes) const
     {

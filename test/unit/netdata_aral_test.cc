@@ -185,17 +185,19 @@ TEST(Aral, no_page_is_larger_than_the_largest_but_one_element_always_fits)
 TEST(Aral, the_process_wide_largest_page_holds_for_arrays_that_exist_from_their_next_page_on)
 {
     EXPECT_EQ(aral_optimal_malloc_page_size(), size_t(64 << 10));
-    ARAL *follows = array_of(64), *own = array_of(64, {.page_bytes = 64 << 10});
+    const size_t least = std::max(size_t(16 << 10), os_page_bytes()), most = 4 * least;
+    aral_optimal_malloc_page_size_set(most);
+    ARAL *follows = array_of(64), *own = array_of(64, {.page_bytes = most});
     std::vector<char *> keep = take(follows, 10000), keep_own = take(own, 10000);
     EXPECT_EQ(aral_optimal_malloc_page_size_set(1), size_t(16 << 10)) << "the floor";
     EXPECT_EQ(aral_optimal_malloc_page_size(), size_t(16 << 10));
     size_t pages = pages_of(follows), pages_own = pages_of(own);
     take(follows, 10000), take(own, 10000);
-    EXPECT_GE(pages_of(follows), pages + 10000 * aral_actual_element_size(follows) / (16 << 10) - 4);
-    EXPECT_LE(pages_of(own), pages_own + 10000 * aral_actual_element_size(own) / (64 << 10) + 1);
+    EXPECT_GE(pages_of(follows), pages + 10000 * aral_actual_element_size(follows) / least - 4);
+    EXPECT_LE(pages_of(own), pages_own + 10000 * aral_actual_element_size(own) / most + 1);
     ARAL *later = array_of(64);
     take(later, 10000);
-    EXPECT_GE(pages_of(later), 10000 * aral_actual_element_size(later) / (16 << 10));
+    EXPECT_GE(pages_of(later), 10000 * aral_actual_element_size(later) / least);
     EXPECT_EQ(aral_optimal_malloc_page_size_set(64 << 10), size_t(64 << 10));
     aral_destroy(follows), aral_destroy(own), aral_destroy(later);
 }

@@ -163,8 +163,9 @@ TEST(PercpuLook, written_copies_are_counted_once_however_they_are_written)
 
 TEST(PercpuLook, chunks_and_their_peak_and_the_peak_of_bytes_stay)
 {
-    Pool pool({.chunk_bytes = unit_of(64 * kib), .cpus = 2});
-    Refs refs = pool.alloc_many(600, 1000);
+    const size_t page = os_page_bytes();
+    Pool pool({.chunk_bytes = unit_of(16 * page), .cpus = 2});
+    Refs refs = pool.alloc_many(600, page / 4 - 24);
     struct quire_percpu_stats full = pool.stats();
     EXPECT_GE(full.chunks, 9u);
     pool.free(refs);

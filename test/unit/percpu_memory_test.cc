@@ -159,9 +159,9 @@ TEST_F(PercpuMemory, a_pool_that_nobody_allocates_from_is_three_pages)
 
 TEST_F(PercpuMemory, after_a_random_nine_tenths_are_freed_trim_gives_back_half_of_what_packing_would)
 {
-    for (size_t bytes : {size_t(1024), size_t(4096), size_t(10000)}) {
-        Pool pool({.cpus = 4});
-        Refs refs(8 * mib / bytes);
+    for (size_t bytes : {page / 4, page, page / 2 * 5}) {
+        Pool pool({.chunk_bytes = unit_of(256 * page), .cpus = 4});
+        Refs refs(2048 * page / bytes);
         size_t rss = rss_bytes();
         for (size_t i = 0; i < refs.size(); i++) {
             refs[i] = pool.alloc(bytes);
@@ -172,7 +172,7 @@ TEST_F(PercpuMemory, after_a_random_nine_tenths_are_freed_trim_gives_back_half_o
         size_t given = quire_percpu_trim(pool);
         size_t held = rss_bytes() - rss;
         EXPECT_LE(held, full - full * 9 / 10 / 2) << bytes;
-        EXPECT_GE(given + 512 * kib, full - held) << "trim says what it gave";
+        EXPECT_GE(given + 128 * page, full - held) << "trim says what it gave";
         for (Ref ref : kept)
             ASSERT_EQ(pool.at(ref, 0)[0], pool.at(ref, 2)[bytes - 1]) << "what lives is whole";
         for (Ref ref : pool.alloc_many(refs.size() - kept.size(), bytes))
@@ -182,11 +182,12 @@ TEST_F(PercpuMemory, after_a_random_nine_tenths_are_freed_trim_gives_back_half_o
 
 TEST_F(PercpuMemory, trim_keeps_every_byte_that_lives_on_every_cpu)
 {
-    Pool pool({.chunk_bytes = unit_of(256 * kib), .cpus = 3});
-    Refs refs = pool.alloc_many(1500, 500);
+    const size_t bytes = page / 8 - 12;
+    Pool pool({.chunk_bytes = unit_of(64 * page), .cpus = 3});
+    Refs refs = pool.alloc_many(1500, bytes);
     for (size_t i = 0; i < refs.size(); i++)
         for (unsigned cpu = 0; cpu < 3; cpu++)
-            memset(pool.at(refs[i], cpu), int(i * 3 + cpu), 500);
+            memset(pool.at(refs[i], cpu), int(i * 3 + cpu), bytes);
     for (size_t i = 0; i < refs.size(); i++)
         if (i % 40)
             pool.free(refs[i]);
@@ -194,7 +195,7 @@ TEST_F(PercpuMemory, trim_keeps_every_byte_that_lives_on_every_cpu)
     EXPECT_EQ(quire_percpu_check(pool), nullptr);
     for (size_t i = 0; i < refs.size(); i += 40)
         for (unsigned cpu = 0; cpu < 3; cpu++)
-            for (size_t k = 0; k < 500; k++)
+            for (size_t k = 0; k < bytes; k++)
                 ASSERT_EQ(pool.at(refs[i], cpu)[k], char(i * 3 + cpu));
 }
 
@@ -233,9 +234,9 @@ TEST(PercpuChunks, empty_chunks_go_at_once_and_the_last_with_a_trim)
 {
     struct quire_source *count = quire_source_count(quire_source_anon());
     {
-        Pool pool({.source = count, .chunk_bytes = unit_of(64 * kib), .cpus = 3});
+        Pool pool({.source = count, .chunk_bytes = unit_of(16 * page), .cpus = 3});
         for (bool backwards : {false, true}) {
-            Refs refs = pool.alloc_many(1000, 1000);
+            Refs refs = pool.alloc_many(1000, page / 4 - 24);
             EXPECT_GE(pool.stats().chunks, 15u);
             if (backwards)
                 std::reverse(refs.begin(), refs.end());
@@ -247,7 +248,7 @@ TEST(PercpuChunks, empty_chunks_go_at_once_and_the_last_with_a_trim)
         }
         size_t mapped = pool.stats().mapped_bytes;
         EXPECT_GT(quire_percpu_trim(pool), 0u);
-        EXPECT_LE(pool.stats().mapped_bytes, mapped - 4 * 64 * kib);
+        EXPECT_LE(pool.stats().mapped_bytes, mapped - 4 * 16 * page);
         EXPECT_EQ(pool.stats().chunks, 0u);
         EXPECT_EQ(taken_bytes(count), 0u);
         pool.free(pool.alloc());
@@ -295,7 +296,7 @@ TEST(PercpuChunks, sparse_chunks_are_left_alone_while_fuller_ones_have_room)
 TEST(PercpuChunks, bookkeeping_is_at_most_8_percent_of_one_unit_whatever_the_number_of_cpus)
 {
     for (unsigned cpus : {1u, 2u, 64u, 512u})
-        for (size_t unit : {unit_of(256 * kib), unit_of(mib), unit_of(4 * mib)}) {
+        for (size_t unit : {unit_of(64 * page), unit_of(256 * page), std::min(unit_of(1024 * page), unit_of(16 * mib))}) {
             if (memory_is_watched() && cpus > 64)
                 continue; /* half a GiB has shadow memory */
             Pool pool({.chunk_bytes = unit, .cpus = cpus});
@@ -314,8 +315,8 @@ TEST_F(PercpuMemory, a_chunk_is_at_most_four_mappings)
     Mode mode(OS_RSEQ_OFF);
     quire_percpu_destroy(quire_percpu_create(nullptr));
     size_t before = count_lines("/proc/self/maps");
-    Pool pool({.chunk_bytes = unit_of(64 * kib), .cpus = 64});
-    Refs refs = pool.alloc_many(20 * 64, 1000);
+    Pool pool({.chunk_bytes = unit_of(16 * page), .cpus = 64});
+    Refs refs = pool.alloc_many(20 * 64, page / 4 - 24);
     for (size_t i = 0; i < refs.size(); i++) {
         os_cpu_fake_set(int(i % 70));
         quire_percpu_add(pool, refs[i], 1);

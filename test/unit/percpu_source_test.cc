@@ -249,7 +249,7 @@ TEST(PercpuLimit, less_than_one_chunk_is_enomem)
 
 TEST(PercpuLimit, is_used_nearly_in_full_and_never_passed)
 {
-    for (size_t limit : {mib, 3 * mib, 10 * mib})
+    for (size_t limit : {std::max(mib, 24 * os_page_bytes()), 3 * mib, 10 * mib})
         for (size_t bytes : {size_t(4), size_t(64), size_t(1000)}) {
             Pool pool({.name = "tenant", .chunk_bytes = unit_of(32 * kib), .cpus = 3, .limit_bytes = limit});
             Refs refs;

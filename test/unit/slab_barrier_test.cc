@@ -22,13 +22,13 @@ std::string folder_of_this_program()
     return text.substr(0, text.rfind('/'));
 }
 
-/* Some tests of a test program beside this one; its status. */
+/* Some tests of a test program beside this one; its status.  QUIRE_TEST_EMULATOR: what runs programs of this processor on another. */
 int run_without_barrier(const std::string &program, const std::string &filter)
 {
     std::string path = folder_of_this_program() + "/" + program;
     if (access(path.c_str(), X_OK) != 0)
         return 0; /* not built */
-    std::string command = "QUIRE_TEST_NO_BARRIER=1 timeout 200 '" + path + "' --gtest_brief=1 --gtest_filter='" + filter + "' 2>&1";
+    std::string command = "QUIRE_TEST_NO_BARRIER=1 timeout 200 $QUIRE_TEST_EMULATOR '" + path + "' --gtest_brief=1 --gtest_filter='" + filter + "' 2>&1";
     return system(command.c_str());
 }
 

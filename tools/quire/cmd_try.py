@@ -102,6 +102,8 @@ def check_arguments(args):
         raise UsageError("--rounds must be at least 1")
     if args.time_limit is not None:
         measure.check_time_limit(args.time_limit)
+    if args.json and (args.output or "").endswith(".json"):
+        raise UsageError(f"-o {args.output}: that is where the trace is kept, and a trace is no JSON", fix=f"--json without -o, and > {args.output} behind the program")
     if args.once and args.rounds is not None:
         raise UsageError("--once runs the program once: there are no rounds", fix="leave out one of the two")
 
