@@ -4,6 +4,10 @@
  *
  *     load: QUIRE_CONF has top?   no: nothing more, for ever: no thread, no file, no system call
  *                                 yes: arenas are listed, and a thread begins
+ *           prof alone?           arenas are listed; WAITING, because libc is slower in all it does once there is a second thread
+ *
+ *     WAITING --live_start_due(): it is wanted, or there are threads anyhow--> ON
+ *        |  asked by a signal: live_copy_ahead(), then live_show_from_copy() in a copy of the process; and the thread is wanted
  *
  *     thread:  [page]..tick..tick..[asked? answer]..tick..[page]..        a tick is the interval, or 50 ms where that is longer
  *     fork:    the child has a thread of its own, which waits for a tick first: most children are another program by then
@@ -30,12 +34,13 @@
 #define TICK_NS_MAX UINT64_C(50000000)
 enum { STAT_BYTES = 1024, PROGRAM_BYTES = 1024, PATH_BYTES = 64, END_WAITS_MAX = 1000, START_TIME_FIELD = 22 };
 
-enum live_state { LIVE_OFF, LIVE_ON, LIVE_ENDED };
+enum live_state { LIVE_OFF, LIVE_WAITING, LIVE_ON, LIVE_ENDED };
 
 static struct {
-    atomic_u32 state, busy;
+    atomic_u32 state, busy, wanted;
     uint64_t interval_ns; /* fixed before the thread begins */
-    bool has_loaded, has_complained;
+    uint64_t started_ticks; /* of this process, which its copy could not find */
+    bool has_loaded, has_complained, waits;
     struct live_place place;
     const struct live_guest *guest; /* NULL: none */
 } live;
@@ -73,9 +78,11 @@ static void page(struct out *out, const void *unused)
     out_text(out, "{\"schema\": \"quire.live/1\", \"program\": ");
     out_name_json(out, program);
     out_member(out, "process", os_process_id());
-    out_member(out, "started_ticks", started_ticks());
+    out_member(out, "started_ticks", live.started_ticks);
     out_member(out, "interval_ns", live.interval_ns);
     out_member(out, "written_ns", os_time_ns());
+    if (os_is_copy())
+        out_member(out, "answers_by_signal", 1);
     out_text(out, ",\n\"stats\": ");
     stats_json(out, &roll);
     out_text(out, "}\n");
@@ -147,6 +154,7 @@ static void publish(bool is_child)
     uint64_t tick_ns = live.interval_ns < TICK_NS_MAX ? live.interval_ns : TICK_NS_MAX;
     if (is_child)
         os_sleep_ns(tick_ns);
+    live.started_ticks = started_ticks();
     for (uint64_t due_ns = os_time_ns();;) {
         uint64_t now_ns = os_time_ns();
         bool is_due = now_ns >= due_ns;
@@ -174,9 +182,24 @@ static void child_main(void *unused)
 static void after_fork(void)
 {
     u32_store_relaxed(&live.busy, 0); /* the thread that was is not in the child */
-    if (u32_load_relaxed(&live.state) != LIVE_ON || BUILT_WITH_TSAN || lock_watched)
-        return; /* ThreadSanitizer ends a fork's child that starts a thread */
-    (void)os_thread_start(child_main, NULL);
+    u32_store_relaxed(&live.wanted, 0);
+    if (os_is_copy())
+        return;
+    if (u32_load_relaxed(&live.state) == LIVE_WAITING)
+        live.place.dir[0] = 0; /* nothing there is the child's */
+    if (BUILT_WITH_TSAN || lock_watched) {
+        live_forget(); /* ThreadSanitizer ends a fork's child that starts a thread */
+        return;
+    }
+    if (u32_load_relaxed(&live.state) == LIVE_ON)
+        (void)os_thread_start(child_main, NULL);
+}
+
+static void start(void)
+{
+    int error = os_thread_start(thread_main, NULL);
+    if (error)
+        complain(error);
 }
 
 /* Behind all other repairs of a fork's child (they are registered by constructors that come before): starting a thread allocates. */
@@ -184,14 +207,47 @@ static void begin(void)
 {
     if (u32_load_relaxed(&live.state) != LIVE_OFF)
         return;
-    u32_store_relaxed(&live.state, LIVE_ON);
+    u32_store_relaxed(&live.state, live.waits ? LIVE_WAITING : LIVE_ON);
 #if WITH_ARENA
     arena_list_begin();
 #endif
     (void)os_after_fork_in_child(after_fork);
-    int error = os_thread_start(thread_main, NULL);
+    if (!live.waits)
+        start();
+}
+
+void live_start_due(void)
+{
+    uint32_t waiting = LIVE_WAITING;
+    bool is_due = u32_load_relaxed(&live.state) == LIVE_WAITING && (u32_load_relaxed(&live.wanted) != 0 || !os_is_single_threaded());
+    if (unlikely(is_due) && u32_cas_relaxed(&live.state, &waiting, LIVE_ON))
+        start();
+}
+
+bool live_is_waiting(void)
+{
+    return u32_load_relaxed(&live.state) == LIVE_WAITING;
+}
+
+void live_want(void)
+{
+    u32_store_relaxed(&live.wanted, 1);
+}
+
+void live_copy_ahead(void)
+{
+    live.started_ticks = started_ticks();
+    live_place_find(&live.place);
+}
+
+void live_show_from_copy(void)
+{
+    struct live_question question;
+    int error = live_place_write(&live.place, "json", page, NULL);
     if (error)
         complain(error);
+    if (live_place_asked(&live.place, &question))
+        answer(&question);
 }
 
 void live_guest_set(const struct live_guest *guest)
@@ -204,9 +260,10 @@ void live_forget(void)
     u32_store_relaxed(&live.state, LIVE_OFF);
 }
 
-void live_ask(uint64_t interval_ns)
+void live_ask(uint64_t interval_ns, bool waits)
 {
     live.interval_ns = interval_ns;
+    live.waits = waits;
     if (live.has_loaded && interval_ns)
         begin();
 }
@@ -230,7 +287,8 @@ static __attribute__((constructor)) void live_at_load(void)
 
 static __attribute__((destructor)) void live_at_end(void)
 {
-    if (u32_load_relaxed(&live.state) != LIVE_ON)
+    uint32_t state = u32_load_relaxed(&live.state);
+    if (state == LIVE_OFF || state == LIVE_ENDED)
         return;
     u32_store_relaxed(&live.state, LIVE_ENDED);
     atomic_fence_seq_cst();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * live.h - a page that shows this process to others while it runs; only where QUIRE_CONF has top.
+ * live.h - a page that shows this process to others while it runs; only where QUIRE_CONF has top, or prof.
  *
  *     live.c        the thread: once an interval the page, at once what somebody asks for; fork, the end
  *     live_conf.c   top:1, top:100ms
@@ -21,8 +21,17 @@ extern "C" {
 struct out;
 
 /* ---- live.c ---- */
-/* Publish every interval_ns from now on; 0: leave it.  Before main: the preload library's way, which has read QUIRE_CONF by itself. */
-void live_ask(uint64_t interval_ns);
+/*
+ * Publish every interval_ns from now on; 0: leave it.  Before main: the preload library's way, which has read QUIRE_CONF by itself.
+ * `waits`: not before live_start_due() finds that somebody wants it, or that the program has threads of its own.
+ */
+void live_ask(uint64_t interval_ns, bool waits);
+void live_start_due(void); /* hold no lock: starting a thread allocates */
+bool live_is_waiting(void); /* for that: no thread sees what is asked */
+void live_want(void);       /* it is to start at the next live_start_due() */
+/* In a handler, before it makes a copy of the process; and in the copy: the page is written, and a question answered. */
+void live_copy_ahead(void);
+void live_show_from_copy(void);
 
 /* One who answers a question of his own, and is called at each tick.  Before main. */
 typedef void live_writer(struct out *out, const void *arg);
@@ -52,6 +61,7 @@ struct live_place {
 /* The file PROCESS.SUFFIX becomes what `fn` writes: in one step, and for this user alone.  0, or a negative errno and nothing has changed. */
 int live_place_write(struct live_place *place, const char *suffix, live_writer *fn, const void *arg);
 void live_place_remove(const struct live_place *place, const char *suffix);
+void live_place_find(struct live_place *place); /* the directory that live_place_write() would take */
 /* What somebody asks for: "stats", "prom" or "map", and the suffix that the answer is to have.  False: nothing.  The question is gone then. */
 struct live_question {
     char kind[8], token[LIVE_TOKEN_BYTES];

@@ -82,6 +82,13 @@ static int place_open(struct live_place *place)
     return fd;
 }
 
+void live_place_find(struct live_place *place)
+{
+    int fd = place_open(place);
+    if (fd >= 0)
+        os_close(fd);
+}
+
 int live_place_write(struct live_place *place, const char *suffix, live_writer *fn, const void *arg)
 {
     char name[NAME_BYTES], fresh[NAME_BYTES];

@@ -170,7 +170,7 @@ int os_fd_keep(int fd, int least)
 
 int os_on_signal(int number, void (*fn)(int number))
 {
-    struct sigaction action = {.sa_handler = fn, .sa_flags = SA_RESTART};
+    struct sigaction action = {.sa_handler = fn, .sa_flags = SA_RESTART | SA_ONSTACK};
     int kept = errno, error = 0;
     sigemptyset(&action.sa_mask);
     if (sigaction(number, &action, NULL) != 0)

@@ -151,6 +151,7 @@ size_t libc_usable_bytes(void *p);
 /* ---- report.c ---- */
 /* The report that `conf` asks for, to its file. */
 void report_at_exit(void);
+void report_repair_copy(void); /* first in a copy of the process (os_in_copy()) */
 /* Standard error is kept for the report: programs close theirs before the end. */
 void report_keep_stderr(void);
 /* The same as text, now. */
@@ -164,7 +165,7 @@ enum { REPORT_HOST_BYTES = 65, REPORT_PATH_BYTES = CONF_FILE_BYTES + 2 * REPORT_
 bool report_path(const char *file, uint64_t number, char path[REPORT_PATH_BYTES]);
 
 /* ---- profile.c ---- */
-void profile_begin(void); /* when the library is loaded */
+bool profile_begin(void); /* when the library is loaded; true: the thread that shows the process may wait until it is wanted */
 void profile_at_exit(void);
 
 void profile_strangers(const struct heap_strangers *next); /* blocks of others than the heap: guarded ones, then libc's */

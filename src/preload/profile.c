@@ -6,7 +6,11 @@
  *     quire profile --pid --> the same thread --> the answer
  *     exit -------------------------------------------------------------------------------------------------------> FILE
  *
- * FILE is prof_file with %p and %n, the number of the file in this process.  A handler only sets a flag: what it has interrupted may hold any lock.
+ * In a program of one thread that thread is not there until the threshold is reached or somebody has asked: then a signal's handler makes a copy of the
+ * process (os_in_copy()), which does it.  Who asks sends SIGURG: it is ignored where nobody handles it, and whoever does has to expect it at any time.
+ * Where its place is taken when the library is loaded, or pressure is to be looked at, the thread is there from the start.
+ *
+ * FILE is prof_file with %p and %n, the number of the file in this process.  A handler itself writes nothing: what it has interrupted may hold any lock.
  * Where QUIRE_CONF has pressure, too, that thread looks once a second whether memory is short, also while the reaper is asleep: an OOM kill leaves no time.
  * A process that no other can see (no place for its page) has the file at its exit only.
  *
@@ -15,6 +19,7 @@
  * Locks: none.  Not here: what is in the file (prof/write.c).
  */
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 
 #include "look/live.h"
@@ -28,15 +33,10 @@
 #define SHOWN_EVERY_NS (UINT64_C(10) * 1000000000u)
 /* At most one file in so long because memory is short. */
 #define SHORT_EVERY_NS (UINT64_C(60) * 1000000000u)
+enum { COPY_SECONDS_MAX = 5 };
 
 static atomic_u32 asked; /* by a signal */
 static atomic_u64 written;
-
-static void on_signal(int number)
-{
-    (void)number;
-    u32_store_relaxed(&asked, 1);
-}
 
 static void complain(const char *path, int error)
 {
@@ -64,6 +64,44 @@ static void write_file(void)
     if (fd < 0 || error)
         complain(path, fd < 0 ? fd : error);
 }
+
+/* ---- signals ---- */
+
+static void write_in_copy(void)
+{
+    report_repair_copy();
+    write_file();
+}
+
+static void on_signal(int number)
+{
+    (void)number;
+    if (live_is_waiting() && os_in_copy(write_in_copy, COPY_SECONDS_MAX) == 0) {
+        u64_add_relaxed(&written, 1);
+        return;
+    }
+    u32_store_relaxed(&asked, 1);
+    live_want();
+}
+
+static void answer_in_copy(void)
+{
+    report_repair_copy();
+    live_show_from_copy();
+}
+
+/* Whoever has asked once asks again: by then there is a thread, if the program allocates. */
+static void on_urgent(int number)
+{
+    (void)number;
+    if (!live_is_waiting())
+        return;
+    live_copy_ahead();
+    (void)os_in_copy(answer_in_copy, COPY_SECONDS_MAX);
+    live_want();
+}
+
+/* ---- the thread ---- */
 
 /* Memory has become short since it was looked at last.  For the one thread that shows the process. */
 static bool memory_falls_short(void)
@@ -139,18 +177,20 @@ void profile_strangers(const struct heap_strangers *next)
     heap_strangers = preload_conf.guard_every ? &both : others;
 }
 
-void profile_begin(void)
+bool profile_begin(void)
 {
     static const struct live_guest guest = {"profile", answer, turn};
     if (preload_conf.prof_every_bytes || preload_conf.guard_every)
         (void)os_after_fork_in_child(after_fork);
     if (preload_conf.prof_every_bytes == 0)
-        return;
+        return false;
     live_guest_set(&guest);
-    if (preload_conf.top_ns == 0)
-        preload_conf.top_ns = SHOWN_EVERY_NS;
     if (preload_conf.prof_signal && os_on_signal((int)preload_conf.prof_signal, on_signal) != 0)
         os_write_stderr("quire: QUIRE_CONF: prof_signal: this signal cannot be caught; there is none\n", 76);
+    if (preload_conf.top_ns)
+        return false;
+    preload_conf.top_ns = SHOWN_EVERY_NS;
+    return preload_conf.pressure_percent == 0 && os_on_signal_if_default(SIGURG, on_urgent);
 }
 
 void profile_at_exit(void)

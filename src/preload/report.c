@@ -193,13 +193,18 @@ static void write_on_own_stack(void *unused)
 
 /* ---- at SIGTERM ---- */
 
-/* In the copy. */
-static void write_of_copy(void)
+void report_repair_copy(void)
 {
     live_forget();
     lock_forget_all();
     heap_thread_leave_for_good();
     os_repair();
+}
+
+/* In the copy. */
+static void write_of_copy(void)
+{
+    report_repair_copy();
     profile_at_exit();
     report_write();
 }

@@ -20,6 +20,7 @@
 #include "base/lock.h"
 #include "base/random.h"
 #include "heap/heap_internal.h"
+#include "look/live.h"
 #include "os/os.h"
 #include "os/os_probe.h"
 #include "prof/guard.h"
@@ -67,6 +68,7 @@ static void watch_threshold(void)
         return;
     sums.due_points = sums.live_points + (step ? step : 1);
     u32_store_relaxed(&is_due, 1);
+    live_want();
 }
 
 /* A block that will be made.  Its token, which is what gone() takes back. */
@@ -89,6 +91,7 @@ static NOINLINE uint64_t born(uint64_t point_count, size_t bytes, struct prof_ca
         watch_threshold();
     }
     prof_lock_drop();
+    live_start_due();
     return token_of(number, point_count);
 }
 

@@ -2,6 +2,7 @@
 """QUIRE_CONF=prof: what is estimated is what was allocated, by stack; files come when they are asked for; what is asked wrongly is said."""
 
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -175,8 +176,8 @@ def wait_for(condition, seconds=20):
 class Waiting:
     """The program, ready, until it is told to end."""
 
-    def __init__(self, program, conf):
-        self.process = subprocess.Popen([program, "wait"], env=environment(conf), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    def __init__(self, program, conf, how="wait"):
+        self.process = subprocess.Popen([program, how], env=environment(conf), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert self.process.stdout.readline() == "ready\n"
 
     def __enter__(self):
@@ -210,6 +211,42 @@ def test_a_running_process_answers_the_tool(build, folder):
         assert subprocess.run([*TOOL, "profile", "--pid", str(process.pid), "--raw", "-o", "raw.heap"], check=False).returncode == 0
     raw = heapprofile.read((folder / "raw.heap").read_text(), "raw.heap")
     assert raw.facts["pid"] == process.pid and raw.stacks
+
+
+def threads_of(process):
+    return len(os.listdir(f"/proc/{process.pid}/task"))
+
+
+def ask(*words):
+    return subprocess.run([*TOOL, *words], capture_output=True, text=True, check=False)
+
+
+def test_a_program_of_one_thread_has_no_second_one_until_somebody_asks(build, folder):
+    with Waiting(build("profile.c"), "prof:16K,prof_signal:USR2,decay:0") as process:
+        assert threads_of(process) == 1
+        process.send_signal(signal.SIGUSR2)
+        assert wait_for(lambda: profiles(folder) and profiles(folder)[0].facts["pid"] == process.pid)
+        assert ask("top", "--pid", str(process.pid), "--json").returncode == 0
+        assert ask("profile", "--pid", os.path.basename(process.args[0])).returncode == 0
+        assert threads_of(process) == 1
+        process.stdin.write("go on\n")
+        process.stdin.flush()
+        assert wait_for(lambda: threads_of(process) > 1)
+        assert ask("profile", "--pid", str(process.pid)).returncode == 0
+    assert not [path for path in pathlib.Path("/dev/shm").glob(f"quire.*/{process.pid}.*")]
+
+
+@pytest.mark.parametrize("conf", ["top:1", "pressure:1"])
+def test_with_options_that_watch_the_thread_is_there_from_the_start(build, folder, conf):
+    with Waiting(build("profile.c"), f"prof,prof_exit:0,decay:0,{conf}") as process:
+        assert threads_of(process) > 1
+
+
+def test_a_program_that_handles_the_signal_itself_keeps_it(build, folder):
+    with Waiting(build("profile.c"), "prof:16K,prof_exit:0,decay:0", "wait-urgent") as process:
+        process.send_signal(signal.SIGURG)
+        assert process.stdout.readline() == "urgent\n"
+        assert threads_of(process) == 1
 
 
 def test_a_process_without_a_profile_says_so(build, folder):

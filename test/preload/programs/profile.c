@@ -100,13 +100,26 @@ static int mixed(void)
     return 0;
 }
 
-static int wait_for_signal(void)
+/* Whenever it is told to go on it allocates again. */
+static int wait_for_end(void)
 {
-    run(200000);
-    puts("ready");
-    fflush(stdout);
-    char line[16];
-    return fgets(line, sizeof line, stdin) == NULL;
+    char line[16] = "go on\n";
+    while (strcmp(line, "end\n") != 0) {
+        if (strcmp(line, "go on\n") != 0)
+            return 1;
+        run(200000);
+        puts("ready");
+        fflush(stdout);
+        if (fgets(line, sizeof line, stdin) == NULL)
+            return 2;
+    }
+    return 0;
+}
+
+static void on_urgent(int number)
+{
+    (void)number;
+    (void)!write(1, "urgent\n", 7);
 }
 
 int main(int argc, char **argv)
@@ -117,7 +130,9 @@ int main(int argc, char **argv)
     else if (!failed && strcmp(argv[1], "mixed") == 0)
         failed = mixed();
     else if (!failed && strcmp(argv[1], "wait") == 0)
-        failed = wait_for_signal();
+        failed = wait_for_end();
+    else if (!failed && strcmp(argv[1], "wait-urgent") == 0)
+        failed = signal(SIGURG, on_urgent) == SIG_ERR || wait_for_end();
     fprintf(stderr, "small %llu middle %llu large %llu\n", (unsigned long long)bytes_of[0], (unsigned long long)bytes_of[1], (unsigned long long)bytes_of[2]);
     return failed;
 }

@@ -6,6 +6,8 @@ page.py - the pages of processes that show themselves (QUIRE_CONF=top:1): findin
                        PID.ask      our question
                        PID.TOKEN    the answer
 
+A program of one thread with QUIRE_CONF=prof has no thread that looks for questions: it gets SIGURG, which is ignored where nothing handles it.
+
 A page is data that another process wrote: it is opened without following links or waiting, and only as a plain file of its directory's owner.
 Invariants: L1  a page counts only while the process that it names runs and began when the page says.
             L2  a page is removed only when its process is gone and it is older than three of its intervals; one that is there
@@ -16,7 +18,9 @@ Not here: what is shown of it (live/view.py, live/map.py).
 import glob
 import json
 import os
+import re
 import secrets
+import signal
 import stat
 import time
 
@@ -33,11 +37,12 @@ HOW_TO_START = "QUIRE_CONF=top:1 quire run -- PROGRAM   (linked with libquire: Q
 class Page:
     """One process's page as it was read."""
 
-    def __init__(self, path, document, age_s):
+    def __init__(self, path, document, age_s, outer_pid=None):
         self.path = path
         self.document = document
         self.age_s = max(0.0, age_s)
         self.pid = int(os.path.basename(path).split(".")[0])
+        self.outer_pid = outer_pid or self.pid  # in our namespace
         self.program = str(document.get("program", ""))
         self.started_ticks = document.get("started_ticks")
         self.interval_s = document.get("interval_ns", 10**9) / 1e9
@@ -192,14 +197,61 @@ def of_pid(pid):
             why="it is another user's, and only that user and root may read its page",
             fix="the same command with sudo",
         )
-    page = page or newest(folders_of(pid), inner_pid(pid), pid)
+    page = page or newest(folders_of(pid), inner_pid(pid), pid) or wake(pid)
     if not page:
         raise EnvironmentLacks(
             f"process {pid} does not show itself",
             why="it was not started with QUIRE_CONF=top:1, does not use Quire, or is another program by now (exec)",
             fix=HOW_TO_START,
         )
+    page.outer_pid = pid
     return page
+
+
+def knock(pid):
+    """SIGURG to a process that handles it; whether it does."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+            caught = next((int(x.split()[1], 16) for x in file if x.startswith("SigCgt:")), 0)
+        if not caught >> (signal.SIGURG - 1) & 1:
+            return False
+        os.kill(pid, signal.SIGURG)
+        return True
+    except (OSError, ValueError, IndexError):
+        return False
+
+
+def has_profile(pid):
+    """Whether a process was started with QUIRE_CONF=prof."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return any(re.search(rb"^QUIRE_CONF=(.*,)?\s*prof\b", x) for x in file.read().split(b"\0"))
+    except OSError:
+        return False
+
+
+def wake(pid):
+    """The page of a process that writes none unasked."""
+    end_s = time.monotonic() + ANSWER_S
+    found = has_profile(pid) and knock(pid)
+    while found and time.monotonic() < end_s:
+        page = newest(folders(), pid, pid) or newest(folders_of(pid), inner_pid(pid), pid)
+        if page:
+            page.outer_pid = pid
+            return page
+        time.sleep(LOOK_S)
+    return None
+
+
+def pids_called(name):
+    """Processes whose program's file has this name."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            found += [int(pid)] * (os.path.basename(os.readlink(f"/proc/{pid}/exe")) == name)
+        except OSError:
+            continue  # of another user, or gone
+    return found
 
 
 def find(word):
@@ -207,6 +259,7 @@ def find(word):
     if word.isdigit():
         return of_pid(int(word))
     pages = [p for p in all_pages() if os.path.basename(p.program) == word]
+    pages = pages or [p for p in map(wake, pids_called(word)) if p]
     if len(pages) == 1:
         return pages[0]
     if pages:
@@ -244,6 +297,8 @@ def ask(page, kind, patience_s=ANSWER_S):
             return None
         if asked_s is None or time.monotonic() - asked_s > ASK_AGAIN_S:
             put_question(page, kind, token)
+            if page.document.get("answers_by_signal"):
+                knock(page.outer_pid)
             asked_s = time.monotonic()
         time.sleep(LOOK_S)
 
@@ -264,7 +319,7 @@ def refresh(page, patience_s=1.0):
     """The page as of now; the last one that was written where the process does not answer; None when it has ended."""
     text = ask(page, "stats", patience_s)
     try:
-        fresh = Page(page.path, json.loads(text), 0.0) if text else read(page.path)
+        fresh = Page(page.path, json.loads(text), 0.0, page.outer_pid) if text else read(page.path)
     except ValueError:
         fresh = read(page.path)
     return fresh if fresh and (text or is_alive(fresh)) else None
