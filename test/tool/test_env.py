@@ -52,6 +52,20 @@ def test_what_an_old_libc_or_kernel_takes_away_is_said_with_what_it_costs(monkey
     assert "slabs have no caches" in lost["membarrier"] and "profiles and plans wait" in lost["code by address"]
 
 
+@pytest.mark.parametrize(
+    ("name", "words", "keys", "tags"),
+    [
+        ("flags", "fpu pku ospke", "yes", "no (processor or kernel without it)"),
+        ("flags", "fpu pku", "no (the kernel or hypervisor leaves them off)", "no (processor or kernel without it)"),
+        ("flags", "fpu", "no (processor without them)", "no (processor or kernel without it)"),
+        ("Features", "fp asimd mte", "no (processor without them)", "yes"),
+    ],
+)
+def test_what_the_processor_can_do_to_keep_memory_apart_is_said(monkeypatch, name, words, keys, tags):
+    monkeypatch.setattr(cmd_env, "_rows", lambda path: ["processor\t: 0", f"{name}\t\t: {words}"] if path == "/proc/cpuinfo" else [])
+    assert (cmd_env.protection_keys(), cmd_env.memory_tagging()) == (keys, tags)
+
+
 def test_the_tightest_cgroup_limit_on_the_way_up_is_the_one_shown(monkeypatch):
     lines = {
         "/proc/self/cgroup": ["0::/a/b"],

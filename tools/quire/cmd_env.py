@@ -131,6 +131,8 @@ def _kernel_features():
         ("rseq", "rseq", rseq()),
         ("membarrier", "membarrier", membarrier()),
         ("code_by_address", "code by address", code_by_address()),
+        ("protection_keys", "protection keys", protection_keys()),
+        ("memory_tagging", "memory tagging", memory_tagging()),
         (
             "vma_names",
             "names in /proc/PID/smaps",
@@ -178,6 +180,19 @@ def membarrier():
 def code_by_address():
     """How libc says which file an address lies in: profiles and plans ask."""
     return "without a lock" if hasattr(ctypes.CDLL(None), "_dl_find_object") else "by the loader's lock (glibc from 2.35 on needs none)"
+
+
+def protection_keys():
+    """Whether threads can be kept from memory by a register (x86's PKU), which the kernel has to switch on."""
+    flags = (_field("/proc/cpuinfo", "flags") or "").split()
+    if "ospke" in flags:
+        return "yes"
+    return "no (the kernel or hypervisor leaves them off)" if "pku" in flags else "no (processor without them)"
+
+
+def memory_tagging():
+    """Whether addresses and memory can bear tags that must agree (arm64's MTE)."""
+    return "yes" if "mte" in (_field("/proc/cpuinfo", "Features") or "").split() else "no (processor or kernel without it)"
 
 
 def lacks():
