@@ -6,7 +6,7 @@
  *                                 yes: arenas are listed, and a thread begins
  *           prof alone?           arenas are listed; WAITING, because libc is slower in all it does once there is a second thread
  *
- *     WAITING --live_start_due(): it is wanted, or there are threads anyhow--> ON
+ *     WAITING --live_start_due(): it is wanted, or there are threads anyhow, after a second--> ON
  *        |  asked by a signal: live_copy_ahead(), then live_show_from_copy() in a copy of the process; and the thread is wanted
  *
  *     thread:  [page]..tick..tick..[asked? answer]..tick..[page]..        a tick is the interval, or 50 ms where that is longer
@@ -32,6 +32,8 @@
 #include "os/os.h"
 
 #define TICK_NS_MAX UINT64_C(50000000)
+/* A program of threads that ends sooner is not shown unless somebody asks: its page would cost milliseconds. */
+#define WAIT_NS UINT64_C(1000000000)
 enum { STAT_BYTES = 1024, PROGRAM_BYTES = 1024, PATH_BYTES = 64, END_WAITS_MAX = 1000, START_TIME_FIELD = 22 };
 
 enum live_state { LIVE_OFF, LIVE_WAITING, LIVE_ON, LIVE_ENDED };
@@ -40,6 +42,7 @@ static struct {
     atomic_u32 state, busy, wanted;
     uint64_t interval_ns; /* fixed before the thread begins */
     uint64_t started_ticks; /* of this process, which its copy could not find */
+    uint64_t waits_from_ns;
     bool has_loaded, has_complained, waits;
     struct live_place place;
     const struct live_guest *guest; /* NULL: none */
@@ -212,14 +215,20 @@ static void begin(void)
     arena_list_begin();
 #endif
     (void)os_after_fork_in_child(after_fork);
+    live.waits_from_ns = os_time_ns();
     if (!live.waits)
         start();
+}
+
+static bool has_threads_for_long(void)
+{
+    return !os_is_single_threaded() && os_time_ns() - live.waits_from_ns >= WAIT_NS;
 }
 
 void live_start_due(void)
 {
     uint32_t waiting = LIVE_WAITING;
-    bool is_due = u32_load_relaxed(&live.state) == LIVE_WAITING && (u32_load_relaxed(&live.wanted) != 0 || !os_is_single_threaded());
+    bool is_due = u32_load_relaxed(&live.state) == LIVE_WAITING && (u32_load_relaxed(&live.wanted) != 0 || has_threads_for_long());
     if (unlikely(is_due) && u32_cas_relaxed(&live.state, &waiting, LIVE_ON))
         start();
 }

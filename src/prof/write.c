@@ -120,10 +120,22 @@ static void objects_of(struct out *out, const struct look_kind *kind)
         }
 }
 
+/* Looking at a heap brings home all that its threads have cached: not at malloc's alone, which is not shown. */
+static bool is_asked_for(const struct look_kind *kind)
+{
+    bool is_heap = kind == &look_heap_kind, has_others = false;
+    if (is_heap) {
+        heap_list_lock();
+        has_others = heap_first && heap_first != &heap_of_process;
+        heap_list_unlock();
+    }
+    return kind != &look_source_kind && kind != &look_heap_class_kind && look_is_shown(kind) && (!is_heap || has_others);
+}
+
 static void objects(struct out *out)
 {
     for (unsigned i = 0; i < LOOK_KINDS; i++)
-        if (look_kinds[i] != &look_source_kind && look_kinds[i] != &look_heap_class_kind && look_is_shown(look_kinds[i]))
+        if (is_asked_for(look_kinds[i]))
             objects_of(out, look_kinds[i]);
 }
 
