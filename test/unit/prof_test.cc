@@ -176,6 +176,23 @@ TEST(Prof, the_text_says_what_the_counters_say)
     profiled_free(p);
 }
 
+TEST(Prof, a_heap_beside_mallocs_stands_in_the_text_by_its_name_and_mallocs_own_never)
+{
+    Profile profile(1024);
+    quire_heap_opts opts = {};
+    opts.name = "beside";
+    quire_heap *heap = quire_heap_create(&opts);
+    void *p = quire_heap_alloc(heap, 100);
+    std::string text = Profile::text();
+    size_t at = text.find("# object heap ");
+    ASSERT_NE(at, std::string::npos) << text;
+    EXPECT_NE(text.find(" beside\n", at), std::string::npos) << text;
+    EXPECT_EQ(text.find(" default\n"), std::string::npos) << text;
+    quire_heap_free(heap, p);
+    quire_heap_destroy(heap);
+    EXPECT_EQ(Profile::text().find(" beside\n"), std::string::npos);
+}
+
 TEST(Prof, thousands_of_stacks_are_told_apart_and_cost_little)
 {
     Profile profile(1024);
