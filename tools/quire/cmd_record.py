@@ -38,9 +38,7 @@ def add_arguments(parser):
     """Options of `record`."""
     parser.add_argument("--pid", type=options.at_least(1), metavar="PID", help="record the process with this number, which runs already and goes on afterwards")
     parser.add_argument("--duration", type=options.seconds, metavar="TIME", help="with --pid: for so long, as 30s or 2m (default: until Ctrl-C); else the program is ended after it")
-    parser.add_argument("--after", type=options.seconds, metavar="TIME", help="let the program run so long first; it is entered then, as by --pid")
-    parser.add_argument("--until-idle", action="store_true", help="recording ends when the program has done next to nothing for a second")
-    parser.add_argument("--then", choices=stretch.THEN, help="when recording ends the program goes on (leave), is asked to end (stop, the default), or is killed; Ctrl-C ends the recording alone")
+    stretch.add_options(parser)
     load.add_options(parser, duration=False)
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="the trace (default: PROGRAM.qtr, made unique)"
@@ -103,10 +101,10 @@ def record_stretch(args, target):
     stretch.check(args, target)
     path = tracefile.output_path(args, target.name)
     tracefile.clear(path, args.force)
-    status = stretch.record(target, path, args)
+    ran = stretch.record(target, path, args, launch.environment())
     for one in tracefile.family(path)[:1]:
         say(one)
-    return status
+    return launch.exit_code(ran.status)
 
 
 def attach(args):
