@@ -229,3 +229,6 @@ def test_record_takes_a_load_and_its_trace_is_whole(server, tmp_path):
     assert about["allocations"] >= 3 * 2500 and about["unknown_frees"] == 0
     gone = quire(tmp_path, "record", "-o", tmp_path / "none.qtr", "--ready-line", "never said", "--", program, port)
     assert gone.returncode == 2 and "add --load CMD" in gone.stderr
+    for words in (["record"], ["try", "--once", "--no-report"]):
+        failed = quire(tmp_path, *words, "-o", tmp_path / "half.qtr", "--ready-cmd", "true", "--load", "exit 9", "--", "sleep", 100)
+        assert failed.returncode == 3 and "fix:" in failed.stderr and not (tmp_path / "half.qtr").exists(), failed.stderr

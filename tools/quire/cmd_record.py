@@ -71,8 +71,8 @@ def run(args):
         ui.note(
             "PYTHONMALLOC=malloc is set for this run: CPython's own allocator would hide what it does"
         )
-    tracefile.clear(path, args.force)
-    ran = launch.hidden(target, launch.Input().capture(), env, driven) if driven else launch.visible(target, env)
+    with tracefile.fresh(path, args.force):
+        ran = launch.hidden(target, launch.Input().capture(), env, driven) if driven else launch.visible(target, env)
     found = tracefile.family(path)
     if ran.status < 0:
         ui.note(f"{target.name} {launch.describe(ran.status)}")
@@ -100,8 +100,8 @@ def record_stretch(args, target):
     """Records a part of a run."""
     stretch.check(args, target)
     path = tracefile.output_path(args, target.name)
-    tracefile.clear(path, args.force)
-    ran = stretch.record(target, path, args, launch.environment())
+    with tracefile.fresh(path, args.force):
+        ran = stretch.record(target, path, args, launch.environment())
     for one in tracefile.family(path)[:1]:
         say(one)
     return launch.exit_code(ran.status)
@@ -115,15 +115,10 @@ def attach(args):
         raise UsageError("--after, --until-idle and --then are for a program that is started; one that runs already goes on", fix=f"quire record --pid {args.pid} --duration 30s")
     process = attaching.check(args.pid)
     path = tracefile.output_path(args, process.name)
-    tracefile.clear(path, args.force)
     if process.hides_blocks:
         ui.note("CPython's own allocator hides small blocks: they are seen where it was started with PYTHONMALLOC=malloc")
-    try:
+    with tracefile.fresh(path, args.force):
         ended = attaching.record(process, path, args.duration or 0, args.limit_bytes)
-    except EnvironmentLacks:
-        if os.path.exists(path):  # was not there before
-            os.unlink(path)
-        raise
     if ended == "gone":
         ui.note(f"{process.name} ({process.pid}) has ended")
     elif ended != "ended":

@@ -301,9 +301,9 @@ def try_program(report, args, folder):
     path = tracefile.output_path(args, report.target.name)
     begin(report, args)
     ui.note("recording it")
-    tracefile.clear(path, args.force)
-    report.trace_path = path
-    report.recorded = record(report.contest, path, args)
+    with tracefile.fresh(path, args.force):
+        report.trace_path = path
+        report.recorded = record(report.contest, path, args)
     ui.note("reading the trace")
     recordings = tracefile.analyse_family(path, folder, args.wrapper)
     report.recording, report.processes = recordings[0], recordings

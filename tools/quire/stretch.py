@@ -9,7 +9,6 @@ Before and after the stretch nothing of ours runs in it. What cannot be entered 
 Not here: programs that are recorded from their start to their end (launch.py), servers under a load (load.py).
 """
 
-import os
 import signal
 import time
 
@@ -81,8 +80,6 @@ def record(target, path, args, env, source=None):
         wall_s = time.monotonic() - began_s
     except BaseException:
         stops.end_group(program)
-        if os.path.exists(path):  # was not there before
-            os.unlink(path)
         raise
     if program.poll() is not None:
         return program.ran()
