@@ -82,7 +82,7 @@ def one_run(program, port, driver, *more):
 
 def test_a_server_gets_a_verdict_from_what_it_did_under_the_load(tmp_path, server):
     port = free_port()
-    words = ("--rounds", 5, "--ready-port", port, "--load", f"python3 {server[1]} {port} 40")
+    words = ("--rounds", 2, "--time-limit", 2, "--ready-port", port, "--load", f"python3 {server[1]} {port} 40")
     done = quire(tmp_path, "try", "--json", "--no-report", *words, "--", server[0], port)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
