@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "heap/heap_quick.h"
 #include "heap/heap_secure.h"
 #include "os/sanitize.h"
 
@@ -93,7 +94,13 @@ static void *move(struct quire_heap *heap, void *p, size_t had, size_t bytes)
     return fresh;
 }
 
-void *quire_heap_realloc(struct quire_heap *heap, void *p, size_t bytes)
+/* It is not too small, and not much too large. */
+static ALWAYS_INLINE bool stays(size_t had, size_t bytes)
+{
+    return bytes <= had && (bytes >= had / 2 || had <= HEAP_SLOT_ALIGN);
+}
+
+static NOINLINE void *realloc_slow(struct quire_heap *heap, void *p, size_t bytes)
 {
     if (!p)
         return quire_heap_alloc(heap, bytes);
@@ -114,8 +121,18 @@ void *quire_heap_realloc(struct quire_heap *heap, void *p, size_t bytes)
     } else if (heap_page_is_secure(page)) {
         if (heap_secure_resize(page, p, bytes))
             return p;
-    } else if (bytes <= had && (bytes >= had / 2 || had <= HEAP_SLOT_ALIGN)) {
+    } else if (stays(had, bytes)) {
         return p;
     }
     return move(heap, p, had, bytes);
+}
+
+/* A small live block with a short way: its page is looked up once. */
+void *quire_heap_realloc(struct quire_heap *heap, void *p, size_t bytes)
+{
+    const struct heap_page *page = heap_page_of(pagemap_find(p));
+    size_t slot = likely(heap_is_quick(page, heap)) ? heap_slot_of(page, p) : SIZE_MAX;
+    if (unlikely(slot == SIZE_MAX) || unlikely(heap_bit_is_set(page, slot)) || unlikely(slots_is_marked(p)))
+        return realloc_slow(heap, p, bytes);
+    return stays(page->slot_bytes, bytes) ? p : move(heap, p, page->slot_bytes, bytes);
 }

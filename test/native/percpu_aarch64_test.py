@@ -28,7 +28,7 @@ def needs(*commands):
 def program(tmp_path_factory):
     """percpu_modes for aarch64, static, with as much of the library as it needs."""
     folder = tmp_path_factory.mktemp("aarch64")
-    sources = [path for layer in ("os", "base", "pages", "percpu") for path in sorted((ROOT / "src" / layer).glob("*.c"))]
+    sources = [path for layer in ("os", "base", "pages", "owner", "percpu") for path in sorted((ROOT / "src" / layer).glob("*.c"))]
 
     def compile_one(source):
         target = folder / f"{source.parent.name}_{source.stem}.o"

@@ -2,12 +2,13 @@
 """
 static_test.py - static programs under the recorder: the trace counts what that of the same program, linked dynamically, counts; the program does not notice.
 
-The tool's side (refusals, verdicts) is test/tool/test_static.py.  musl, C++ with exceptions, 200 starts: QUIRE_TEST_LONG=1.
+The tool's side (refusals, verdicts) is test/tool/test_static.py.  musl, 200 starts, what it costs: QUIRE_TEST_LONG=1.
 """
 import json
 import os
 import random
 import shutil
+import statistics
 import subprocess
 import sys
 import time
@@ -82,6 +83,30 @@ int main(int argc, char **argv) {
     return 3;
 }
 """
+# So many pairs of malloc and free, from two functions; their CPU time in ns, then pages that are mapped and resident.
+COSTS = r"""
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+static void *volatile kept[64];
+__attribute__((noinline)) static void one(unsigned i) { free(kept[i % 64]); kept[i % 64] = malloc(16 + i % 500); }
+__attribute__((noinline)) static void two(unsigned i) { free(kept[i % 64]); kept[i % 64] = malloc(24); }
+int main(int argc, char **argv) {
+    struct timespec from, to;
+    char pages[100] = "";
+    unsigned pairs = (unsigned)atoi(argv[1]);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &from);
+    for (unsigned i = 0; i < pairs; i++) { if (i % 2) one(i); else two(i); }
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &to);
+    int file = open("/proc/self/statm", O_RDONLY);
+    if (read(file, pages, sizeof pages - 1) < 3) return 1;
+    printf("%ld %s", (to.tv_sec - from.tv_sec) * 1000000000L + to.tv_nsec - from.tv_nsec, pages);
+    return 0;
+}
+"""
+PAIRS, ROUNDS = 500_000, 41
 
 
 def record(folder, trace, program, *words):
@@ -172,3 +197,40 @@ def test_a_static_program_is_recorded_two_hundred_times_and_ends_as_ever(tmp_pat
         assert done.returncode == 3 and found[0][0]["blocks"] == 8 * 500 * 4, (number, done)
         for path in tmp_path.glob("t.qtr*"):
             path.unlink()
+
+
+def launched(folder, program, recorder, pairs):
+    """One run of COSTS by the tool's launcher: its CPU time, bytes mapped and resident, and the seconds from the launcher's start to the end of its output."""
+    reader, writer = os.pipe()
+    how = [f"--into={BUILD}/tools/libquire-static.so"] if recorder == "static" else [f"LD_PRELOAD={BUILD}/tools/libquire-record.so"] if recorder else []
+    trace = folder / "t.qtr"
+    env = {**os.environ, **({"QUIRE_RECORD": str(trace)} if recorder else {})}
+    began_s = time.monotonic()
+    command = [BUILD / "tools" / "quire-launch", str(writer), "here", *how, "--", program, "p", str(pairs)]
+    with subprocess.Popen(command, pass_fds=[writer], env=env, stdout=subprocess.PIPE) as launcher:
+        said = launcher.stdout.read().split()
+    took_s = time.monotonic() - began_s
+    os.close(writer)
+    pid = int(os.read(reader, 99).split()[0])
+    os.close(reader)
+    assert os.waitpid(pid, 0)[1] == 0 and trace.exists() == bool(recorder)
+    trace.unlink(missing_ok=True)
+    return int(said[0]), *(int(pages) * os.sysconf("SC_PAGE_SIZE") for pages in said[1:3]), took_s
+
+
+@LONG
+def test_an_event_of_a_static_program_costs_at_most_three_times_what_one_of_the_dynamic_program_does(tmp_path):
+    dice, ways = random.Random(46), [(kind, recorded) for kind in ("static", "dynamic") for recorded in (False, True)]
+    program = {kind: build(tmp_path, COSTS, name=kind, flags=["-O2", "-fno-builtin", *flags]) for kind, flags in (("static", ["-static"]), ("dynamic", []))}
+    ran = {(way, pairs): [] for way in ways for pairs in (1, PAIRS)}
+    for _ in range(ROUNDS):
+        for way, pairs in dice.sample(list(ran), len(ran)):
+            ran[way, pairs].append(launched(tmp_path, program[way[0]], way[1] and way[0], pairs))
+    event_ns = {}
+    for kind in program:
+        plain, recorded = (kind, False), (kind, True)
+        event_ns[kind] = [(r[0] - p[0]) / (2 * PAIRS) for r, p in zip(ran[recorded, PAIRS], ran[plain, PAIRS])]
+        mapped, resident, start_s = (statistics.median(r[i] - p[i] for r, p in zip(ran[recorded, 1], ran[plain, 1])) for i in (1, 2, 3))
+        low, middle, high = statistics.quantiles(event_ns[kind], n=4)
+        print(f"{kind}: an event {middle:.1f} ns (half of the rounds: {low:.1f} to {high:.1f}); start and end {1000 * start_s:.1f} ms; {mapped / 2**20:.1f} MiB mapped, {resident / 2**10:.0f} KiB resident")
+    assert statistics.median(s / d for s, d in zip(event_ns["static"], event_ns["dynamic"])) < 3

@@ -74,7 +74,7 @@ def test_a_debugger_stops_at_a_probe_and_sees_its_arguments(tmp_path, probe, con
         "set $stops = $stops + 1\nif $stops < 20\ncontinue\nelse\nkill\nend\nend\nset $stops = 0\nrun\n"
     )
     env = {key: value for key, value in environment().items() if key != "LD_PRELOAD"}
-    done = subprocess.run(["gdb", "-nx", "-batch", "-x", script, "--args", *program], capture_output=True, text=True, timeout=120, check=False, env=env)
+    done = subprocess.run(["gdb", "-nx", "-batch", "-x", script, "--args", *program], capture_output=True, text=True, timeout=40, check=False, env=env)
     hits = [[int(n) for n in line.split()[1:]] for line in done.stdout.splitlines() if line.startswith("at ")]
     assert hits, done.stdout + done.stderr
     assert all(seen(hit) for hit in hits), hits

@@ -34,12 +34,12 @@ using SlabStats = struct quire_slab_stats; /* the function has the same name */
 
 /*
  * How much a test does: all of it in the long run, and there fifty times; else half, a sixth where every access is watched, a tenth where every step
- * is, and a fifth once more in the process that is given no barrier (slab_barrier_race_test.cc), which does everything through locks.
+ * is, and a tenth once more in the process that is given no barrier (slab_barrier_race_test.cc), which does everything through locks.
  */
 inline bool once_more() { return getenv("QUIRE_TEST_NO_BARRIER") != nullptr && !test_long(); }
 inline unsigned scaled(unsigned count)
 {
-    unsigned divisor = BUILT_WITH_TSAN ? 10 : BUILT_WITH_ASAN ? (test_long() ? 3 : 6) : test_long() ? 1 : once_more() ? 5 : 2;
+    unsigned divisor = BUILT_WITH_TSAN ? 10 : BUILT_WITH_ASAN ? (test_long() ? 3 : 6) : test_long() ? 1 : once_more() ? 10 : 2;
     return (test_long() ? count * 50 : count) / divisor + (count % divisor != 0);
 }
 

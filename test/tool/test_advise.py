@@ -448,16 +448,17 @@ needs_x86 = pytest.mark.skipif(
 
 
 @needs_x86
-def test_a_hundred_thousand_sites_are_analysed_and_planned_in_seconds(tmp_path):
-    many_sites(tmp_path, 100000)
+def test_very_many_sites_are_analysed_and_planned_in_seconds(tmp_path):
+    count = 100000 if os.environ.get("QUIRE_TEST_LONG") else 30000
+    many_sites(tmp_path, count)
     trace, program, sites = tmp_path / "many.qtr", tmp_path / "many.qrp", tmp_path / "many.json"
     began_s = os.times().children_user
     done = native("quire-analyse", trace, "--program", program, "--sites", sites)
     assert done.returncode == 0, done.stderr
-    assert sites.read_text().count('"key": ') == 100000
+    assert sites.read_text().count('"key": ') == count
     planned_text = native("quire-plan", program).stdout
-    assert planned_text.count('"class":"leave alone"') == 100000
-    assert os.times().children_user - began_s < 20
+    assert planned_text.count('"class":"leave alone"') == count
+    assert os.times().children_user - began_s < count / 5000
 
 
 @needs_x86

@@ -8,13 +8,17 @@ import signal
 import socket
 import subprocess
 import time
+from types import SimpleNamespace
 
 import pytest
 from toolkit import build, native_json, quire
 
+import advise.advice as advice
 import launch
 import load
+import rounds
 import target as targets
+import tryreport
 from errors import EnvironmentLacks, UsageError
 
 SERVER = """
@@ -78,7 +82,7 @@ def one_run(program, port, driver, *more):
 
 def test_a_server_gets_a_verdict_from_what_it_did_under_the_load(tmp_path, server):
     port = free_port()
-    words = ("--rounds", 5, "--ready-port", port, "--load", f"python3 {server[1]} {port} 40")
+    words = ("--rounds", 2, "--time-limit", 2, "--ready-port", port, "--load", f"python3 {server[1]} {port} 40")
     done = quire(tmp_path, "try", "--json", "--no-report", *words, "--", server[0], port)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -123,6 +127,18 @@ def test_without_a_load_the_time_ends_it():
     assert ran.served.requests is None and ran.served.latency_ms == {}
 
 
+@pytest.mark.parametrize("used_s, command, open", [(0.95, None, True), (0.5, None, False), (0.95, "wrk", False)])
+def test_a_program_that_used_up_its_time_is_not_told_no_for_what_it_did_was_not_counted(used_s, command, open):
+    report = tryreport.Report(targets.Target(["p"], "/p", "/p"))
+    report.recording = SimpleNamespace(facts={})
+    report.contest = rounds.Contest(report.target, None, load=SimpleNamespace(command=command))
+    report.contest.first, report.contest.runs = SimpleNamespace(cpu_s=used_s, wall_s=1.0), {rounds.LIBC: range(9)}
+    judged = SimpleNamespace(verdict=advice.Verdict(advice.NO, "nothing gained"), name="", saving=None)
+    report.finding = SimpleNamespace(measured=True, by_replays=False, verdict=judged)
+    report.settle(None)
+    assert (report.verdict.word, "nobody counts" in report.verdict.reason) == ((advice.INCONCLUSIVE, True) if open else (advice.NO, False))
+
+
 def test_a_program_that_ends_otherwise_than_by_our_signal_keeps_its_status(server):
     port = free_port()
     ask = f"python3 -c \"import socket; c = socket.create_connection(('127.0.0.1', {port})); c.send(b'q'); c.recv(1)\""
@@ -160,7 +176,7 @@ def test_a_port_that_is_taken_is_refused_before_anything_runs():
 
 @pytest.mark.parametrize(
     "options",
-    [{"ready_port": 80}, {"load": "x", "duration": 1.0}, {"duration": 0.0}, {"load": "x", "ready_port": 1, "ready_line": "y"}, {"load": "x", "ready_port": 70000}],
+    [{"ready_port": 80}, {"load": "x", "duration": 1.0}, {"load": "x", "ready_port": 1, "ready_line": "y"}, {"load": "x", "ready_port": 70000}],
 )
 def test_options_that_make_no_sense_together_are_refused(options):
     with pytest.raises(UsageError):
@@ -213,3 +229,6 @@ def test_record_takes_a_load_and_its_trace_is_whole(server, tmp_path):
     assert about["allocations"] >= 3 * 2500 and about["unknown_frees"] == 0
     gone = quire(tmp_path, "record", "-o", tmp_path / "none.qtr", "--ready-line", "never said", "--", program, port)
     assert gone.returncode == 2 and "add --load CMD" in gone.stderr
+    for words in (["record"], ["try", "--once", "--no-report"]):
+        failed = quire(tmp_path, *words, "-o", tmp_path / "half.qtr", "--ready-cmd", "true", "--load", "exit 9", "--", "sleep", 100)
+        assert failed.returncode == 3 and "fix:" in failed.stderr and not (tmp_path / "half.qtr").exists(), failed.stderr

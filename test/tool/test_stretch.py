@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """test_stretch - a stretch of a program's run: entered after a while, left again, and then it goes on or ends as it was told."""
 
+import json
 import os
 import signal
 import subprocess
@@ -9,7 +10,7 @@ import time
 
 import pytest
 from attachkit import mappings, patched
-from toolkit import TOOL, build, native_json, quire
+from toolkit import BUILD, TOOL, build, native_json, quire
 
 import stretch
 
@@ -76,6 +77,30 @@ def test_a_program_that_ends_by_itself_keeps_its_status_and_one_that_ends_too_ea
     assert not (tmp_path / "u.qtr").exists()
 
 
+def test_try_gives_a_verdict_from_a_stretch_of_the_one_run_and_the_program_goes_on(tmp_path, program):
+    stretch_of = ("--after", "100ms", "--duration", "100ms", "--then", "leave")
+    done = quire(tmp_path, "try", "--json", "--no-report", "--time-limit", 0.3, *stretch_of, "-o", "t.qtr", "--", program, 60)
+    assert done.returncode == 0 and "goes on: process" in done.stderr, done.stderr
+    os.kill(int(done.stderr.split("goes on: process ")[1].split()[0]), signal.SIGKILL)
+    found = json.loads(done.stdout)
+    assert found["trace"]["attached"] and found["trace"]["allocations"] > 300 and found["verdict"]["word"] and not found["measured"]
+    assert 0 < found["program"]["traced_cpu_s"] < 1 and found["program"]["runs"] == 1 and found["program"]["peak_rss_bytes"] > 1 << 20
+
+
+def test_control_c_in_try_ends_the_recording_alone_and_the_verdict_follows(tmp_path, program):
+    words = [sys.executable, TOOL, "try", "--no-report", "--time-limit", 0.3, "--then", "stop", "-o", "t.qtr", "--", program, 60]
+    env = {**os.environ, "QUIRE_BUILD_DIR": str(BUILD), "NO_COLOR": "1"}
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([str(word) for word in words], cwd=tmp_path, env=env, **pipes) as command:
+        while "until Ctrl-C" not in (line := command.stderr.readline()):
+            assert line
+        time.sleep(0.1)
+        command.send_signal(signal.SIGINT)
+        said, noted = command.communicate(timeout=100)
+    assert command.returncode == 0 and (tmp_path / "asked").exists(), noted
+    assert "The trace holds" in said and "modelled" in said, said
+
+
 def test_idle_is_when_a_process_has_done_next_to_nothing_for_a_while(monkeypatch):
     used = iter([0.0, 0.5, 0.5, 0.9, 0.9, 0.905])
     monkeypatch.setattr(stretch.time, "sleep", lambda s: None)
@@ -89,9 +114,10 @@ def test_idle_is_when_a_process_has_done_next_to_nothing_for_a_while(monkeypatch
 
 
 def test_what_makes_no_sense_together_is_refused(tmp_path, program):
-    for words in (["--load", "true", "--then", "stop", "--", program, "1"], ["--pid", "1", "--then", "leave"]):
-        done = quire(tmp_path, "record", *words)
+    for words in (["record", "--load", "true", "--then", "stop", "--", program, "1"], ["record", "--pid", "1", "--then", "leave"], ["try", "--ready-port", "1", "--until-idle", "--", program, "1"]):
+        done = quire(tmp_path, *words)
         assert done.returncode == 2 and "fix:" in done.stderr
     static = build(tmp_path, "int main(void) { return 0; }", name="static", flags=["-static"])
-    done = quire(tmp_path, "record", "--then", "stop", "--", static)
-    assert done.returncode == 3 and "only a stretch" in done.stderr and "fix:" in done.stderr
+    for command in ("record", "try"):
+        done = quire(tmp_path, command, "--then", "stop", "--", static)
+        assert done.returncode == 3 and "only a stretch" in done.stderr and "fix:" in done.stderr

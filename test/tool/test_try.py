@@ -423,7 +423,7 @@ def test_prepare_and_cleanup_stand_around_each_run_and_are_said(tmp_path):
 
 @pytest.mark.parametrize(
     "words, said",
-    [(("--once", "--rounds", "3"), "--once runs the program once"), (("--json", "-o", "after.json"), "-o after.json: that is where the trace is kept"), (("--time-limit", "0"), "--time-limit"), (("--rounds", "0"), "--rounds")],
+    [(("--once", "--rounds", "3"), "--once runs the program once"), (("--json", "-o", "after.json"), "-o after.json: that is where the trace is kept"), (("--time-limit", "0"), "--time-limit"), (("--duration", "0"), "no time above 0"), (("--then", "stop", "--rounds", "3"), "there are no rounds"), (("--rounds", "0"), "--rounds")],
 )
 def test_options_that_make_no_sense_together_are_refused_before_anything_runs(tmp_path, words, said):
     done = quire(tmp_path, "try", *words, "--", "touch", "ran")

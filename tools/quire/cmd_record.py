@@ -38,9 +38,7 @@ def add_arguments(parser):
     """Options of `record`."""
     parser.add_argument("--pid", type=options.at_least(1), metavar="PID", help="record the process with this number, which runs already and goes on afterwards")
     parser.add_argument("--duration", type=options.seconds, metavar="TIME", help="with --pid: for so long, as 30s or 2m (default: until Ctrl-C); else the program is ended after it")
-    parser.add_argument("--after", type=options.seconds, metavar="TIME", help="let the program run so long first; it is entered then, as by --pid")
-    parser.add_argument("--until-idle", action="store_true", help="recording ends when the program has done next to nothing for a second")
-    parser.add_argument("--then", choices=stretch.THEN, help="when recording ends the program goes on (leave), is asked to end (stop, the default), or is killed; Ctrl-C ends the recording alone")
+    stretch.add_options(parser)
     load.add_options(parser, duration=False)
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="the trace (default: PROGRAM.qtr, made unique)"
@@ -73,8 +71,8 @@ def run(args):
         ui.note(
             "PYTHONMALLOC=malloc is set for this run: CPython's own allocator would hide what it does"
         )
-    tracefile.clear(path, args.force)
-    ran = launch.hidden(target, launch.Input().capture(), env, driven) if driven else launch.visible(target, env)
+    with tracefile.fresh(path, args.force):
+        ran = launch.hidden(target, launch.Input().capture(), env, driven) if driven else launch.visible(target, env)
     found = tracefile.family(path)
     if ran.status < 0:
         ui.note(f"{target.name} {launch.describe(ran.status)}")
@@ -102,11 +100,11 @@ def record_stretch(args, target):
     """Records a part of a run."""
     stretch.check(args, target)
     path = tracefile.output_path(args, target.name)
-    tracefile.clear(path, args.force)
-    status = stretch.record(target, path, args)
+    with tracefile.fresh(path, args.force):
+        ran = stretch.record(target, path, args, launch.environment())
     for one in tracefile.family(path)[:1]:
         say(one)
-    return status
+    return launch.exit_code(ran.status)
 
 
 def attach(args):
@@ -117,15 +115,10 @@ def attach(args):
         raise UsageError("--after, --until-idle and --then are for a program that is started; one that runs already goes on", fix=f"quire record --pid {args.pid} --duration 30s")
     process = attaching.check(args.pid)
     path = tracefile.output_path(args, process.name)
-    tracefile.clear(path, args.force)
     if process.hides_blocks:
         ui.note("CPython's own allocator hides small blocks: they are seen where it was started with PYTHONMALLOC=malloc")
-    try:
+    with tracefile.fresh(path, args.force):
         ended = attaching.record(process, path, args.duration or 0, args.limit_bytes)
-    except EnvironmentLacks:
-        if os.path.exists(path):  # was not there before
-            os.unlink(path)
-        raise
     if ended == "gone":
         ui.note(f"{process.name} ({process.pid}) has ended")
     elif ended != "ended":

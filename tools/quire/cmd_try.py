@@ -31,6 +31,7 @@ import sequential
 import serving
 import statics
 import steering
+import stretch
 import target as targets
 import tracefile
 import tryreport
@@ -50,7 +51,8 @@ TAKES_PROGRAM = True
 EPILOG = """Nothing after `try`: a small demo program is tried.
 The program runs many times (the first line says how often, and for how long), each time with the same
 standard input; its output is hidden. A program that changes what it works on: --prepare and --cleanup put
-it back; one that may run only once: --once. One that does not end by itself, as a server: --load CMD, or --duration S. Exit: the program's own status, 128+n when signal n ended it;
+it back; one that may run only once: --once. One that does not end by itself, as a server: --load CMD, or --duration TIME;
+with --after, --until-idle or --then it runs once, a stretch of that is recorded, also until Ctrl-C, and all figures are modelled. Exit: the program's own status, 128+n when signal n ended it;
 126, 127 when it cannot be run; 3 when it cannot be traced; with --strict 4 when the verdict is INCONCLUSIVE."""
 
 REPLAY_SHARE, LOOK_SHARE, KEEP_SHARE = 0.1, 0.05, 0.1  # of the time limit; the rest, and what they leave, is for the rounds
@@ -93,6 +95,7 @@ def add_arguments(parser):
         "--no-report", action="store_true", help="write no HTML page beside the trace"
     )
     load.add_options(parser)
+    stretch.add_options(parser)
     tracefile.add_wrapper_option(parser)
 
 
@@ -104,8 +107,9 @@ def check_arguments(args):
         measure.check_time_limit(args.time_limit)
     if args.json and (args.output or "").endswith(".json"):
         raise UsageError(f"-o {args.output}: that is where the trace is kept, and a trace is no JSON", fix=f"--json without -o, and > {args.output} behind the program")
+    args.once = args.once or stretch.wanted(args)
     if args.once and args.rounds is not None:
-        raise UsageError("--once runs the program once: there are no rounds", fix="leave out one of the two")
+        raise UsageError("--once runs the program once, as --after, --until-idle and --then do: there are no rounds", fix="leave out one of the two")
 
 
 def find_target(args):
@@ -120,9 +124,11 @@ def find_target(args):
     return demo
 
 
-def record(contest, path):
-    """The recorded run, without the malloc that LD_PRELOAD brings."""
+def record(contest, path, args):
+    """The recorded run, or stretch of a run, without the malloc that LD_PRELOAD brings."""
     target = contest.target
+    if stretch.wanted(args):
+        return contest.hooks.around(lambda: stretch.record(target, path, args, contest.plain(), contest.source))
     environment = contest.plain(trace=path)
     ran = contest.hooks.around(lambda: launch.hidden(target, contest.source, environment, contest.load))
     if tracefile.family(path):
@@ -161,6 +167,7 @@ def refuse_unseen(target, recording, ran):
         )
     if (
         recording.events < advice.EVENTS_MIN
+        and not recording.begun_late
         and ran.peak_rss_bytes - recording.facts.get("peak_live_bytes", 0) > HIDDEN_ALLOCATOR_BYTES
     ):
         raise EnvironmentLacks(
@@ -270,7 +277,8 @@ def begin(report, args):
     target = report.target
     hooks = rounds.Hooks(args.prepare, args.cleanup)
     mallocs = [] if target.static else preloaded.mallocs(target.binary)
-    report.contest = contest = rounds.Contest(target, source, mallocs, hooks, load.of(args))
+    driven = None if stretch.wanted(args) else load.of(args)
+    report.contest = contest = rounds.Contest(target, source, mallocs, hooks, driven)
     if args.once:
         report.limit_s = args.time_limit or rounds.SECONDS_USUAL
         return
@@ -293,12 +301,14 @@ def try_program(report, args, folder):
     path = tracefile.output_path(args, report.target.name)
     begin(report, args)
     ui.note("recording it")
-    tracefile.clear(path, args.force)
-    report.trace_path = path
-    report.recorded = record(report.contest, path)
+    with tracefile.fresh(path, args.force):
+        report.trace_path = path
+        report.recorded = record(report.contest, path, args)
     ui.note("reading the trace")
     recordings = tracefile.analyse_family(path, folder, args.wrapper)
     report.recording, report.processes = recordings[0], recordings
+    if report.recording.begun_late:  # its CPU time is the stretch's
+        report.recorded = report.recorded._replace(cpu_s=report.recording.facts["cpu_s"])
     report.process_count = len(tracefile.family(path))
     report.group = workers.of(recordings, tracefile.family(path))
     keep_one(path, report.recording)
@@ -315,6 +325,8 @@ def try_program(report, args, folder):
 
 def say_what_is_kept(report):
     """After a stop: the traces that were recorded so far are there, and good for something."""
+    if report.contest and not report.contest.first and not report.trace_path:
+        ui.note("it does not end by itself? --load CMD, --duration 30s; or --then stop: then Ctrl-C ends the recording alone")
     for path in tracefile.family(report.trace_path) if report.trace_path else []:
         ui.note(f"the trace so far is kept: {render.command()} advise {tracefile.typed(path)}")
 
@@ -325,6 +337,8 @@ def run(args):
     for helper in ("libquire-record.so", "quire-analyse", "quire-plan", "quire-replay", sampling.LIBRARY):
         native.helper(helper)
     target = find_target(args)
+    if stretch.wanted(args):
+        stretch.check(args, target)
     report = tryreport.Report(target)
     try:
         carry_out(report, args)

@@ -290,9 +290,11 @@ def _ended(program, served, errors):
     return ran._replace(status=status, cpu_s=served.cpu_s, wall_s=served.wall_s, served=served)
 
 
-def started(target, env):
-    """A program with our own streams, in a session of its own: who may go on when we end."""
+def started(target, env, source=None):
+    """A program in a session of its own, who may go on when we end: with our own streams; or with this input, and nobody sees its output."""
     sys.stdout.flush()
+    if source:
+        return _spawn_hidden(target, source, env, subprocess.DEVNULL, None, False)[0]
     return _spawn(target, env, "session")
 
 

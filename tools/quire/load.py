@@ -18,6 +18,7 @@ import subprocess
 import time
 from collections import namedtuple
 
+import options
 from errors import EnvironmentLacks, UsageError
 
 READY_S = 30
@@ -47,7 +48,7 @@ def add_options(parser, duration=True):
     """Options of commands that can run a server. duration: `--duration` is none of the command's own."""
     parser.add_argument("--load", metavar="CMD", help="a shell command that puts the program under load; when it ends, the program is ended")
     if duration:
-        parser.add_argument("--duration", type=float, metavar="S", help="without --load: end the program after S seconds")
+        parser.add_argument("--duration", type=options.seconds, metavar="TIME", help="without --load: end the program after it, as 30s or 2m")
     parser.add_argument("--ready-port", type=int, metavar="N", help="the load begins when port N of 127.0.0.1 takes connections")
     parser.add_argument("--ready-line", metavar="TEXT", help="the same when the program has written a line with TEXT in it")
     parser.add_argument("--ready-cmd", metavar="CMD", help="the same when this shell command succeeds")
@@ -58,12 +59,10 @@ def of(args):
     ready = [args.ready_port, args.ready_line, args.ready_cmd]
     if not args.load and args.duration is None:
         if any(r is not None for r in ready):
-            raise UsageError("--ready-port, --ready-line and --ready-cmd say when a load begins", fix="add --load CMD, or --duration S")
+            raise UsageError("--ready-port, --ready-line and --ready-cmd say when a load begins", fix="add --load CMD, or --duration TIME")
         return None
     if args.load and args.duration is not None:
         raise UsageError("--load ends the program when the load ends, --duration after a time", fix="leave out one of the two")
-    if args.duration is not None and not 0 < args.duration < float("inf"):
-        raise UsageError("--duration must be a number of seconds above 0")
     if sum(r is not None for r in ready) > 1:
         raise UsageError("one of --ready-port, --ready-line and --ready-cmd is enough")
     if args.ready_port is not None and not 0 < args.ready_port < 65536:

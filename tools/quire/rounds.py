@@ -36,6 +36,7 @@ TIMES = ("cpu_s", "wall_s")
 # Assumed: doc/prediction.md has too few calm runs yet to tell them.
 ELSEWHEN_POINTS, ELSEWHEN_SHARE = 0.5, 0.03
 FEW_ROUNDS_POINTS = 20.0  # the reach of a single round of all rows, of which nothing else is known
+NEVER_WAITS_SHARE = 0.9  # of a CPU, over the whole of a run
 ROUNDS_ALL = 6  # as many rounds of all rows must fit, or the rows that decide go on alone
 SECONDS_USUAL, SECONDS_MORE = 60, 30  # for a program of up to a second; for each second beyond that
 
@@ -194,6 +195,11 @@ class Contest:
     def rounds(self):
         """Rounds of the rows that ran in all."""
         return len(self.runs[LIBC])
+
+    @property
+    def never_waits(self):
+        """Whether it was ended after a time that it used up: a faster allocator shows in no figure of ours."""
+        return bool(self.load and self.load.command is None and self.first.cpu_s > NEVER_WAITS_SHARE * self.first.wall_s)
 
     def has(self, name):
         """Whether a row has figures."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """
-stretch.py - `quire record --after 10s --duration 30s --then leave -- PROGRAM`: a stretch of a run is recorded, of a program that does not end by itself.
+stretch.py - `quire record|try --after 10s --duration 30s --then leave -- PROGRAM`: a stretch of a run is recorded, of a program that does not end by itself.
 
     started as it is, in a session of its own --after--> entered as a running process (attaching.py) --duration, --until-idle, Ctrl-C--> left again
                                                                                                      '--then--> goes on, or is asked to end, or killed
@@ -9,12 +9,12 @@ Before and after the stretch nothing of ours runs in it. What cannot be entered 
 Not here: programs that are recorded from their start to their end (launch.py), servers under a load (load.py).
 """
 
-import os
 import signal
 import time
 
 import attaching
 import launch
+import options
 import own
 import stops
 import target as targets
@@ -26,6 +26,13 @@ SETTLE_S, POLL_S = 0.3, 0.05
 IDLE_S, IDLE_SHARE = 1.0, 0.01  # for so long at most such a share of one CPU
 
 
+def add_options(parser):
+    """Options of commands that can record a stretch; `--duration` is the commands' own."""
+    parser.add_argument("--after", type=options.seconds, metavar="TIME", help="let the program run so long first; it is entered then, as by record --pid")
+    parser.add_argument("--until-idle", action="store_true", help="recording ends when the program has done next to nothing for a second")
+    parser.add_argument("--then", choices=THEN, help="when recording ends the program goes on (leave), is asked to end (stop, the default), or is killed; Ctrl-C ends the recording alone")
+
+
 def wanted(args):
     """Whether a command line asks for a stretch."""
     return bool(args.after or args.until_idle or args.then)
@@ -33,8 +40,8 @@ def wanted(args):
 
 def check(args, target):
     """What cannot be, before anything runs."""
-    if args.load:
-        raise UsageError("--load ends the program when the load ends: --after, --until-idle and --then are for a run without one", fix="leave out one of the two")
+    if args.load or any(ready is not None for ready in (args.ready_port, args.ready_line, args.ready_cmd)):
+        raise UsageError("--load ends the program when the load ends, and --ready-* begin one: --after, --until-idle and --then are for a run without a load", fix="leave out one of the two")
     if target.static or target.inside:
         reason = "no loader is in it that could load the recorder" if target.static else f"{own.shown(target.inside)} is inside, and is not called by way of slots"
         targets.refuse(target.name, f"only a stretch of its run cannot be recorded: {reason}", "without --after, --until-idle and --then: all of its run is recorded")
@@ -62,22 +69,23 @@ def idle(pid):
         return
 
 
-def record(target, path, args):
-    """Records the stretch; our exit status: the program's own where it ended by itself, else 0."""
-    program = launch.started(target, launch.environment())
+def record(target, path, args, env, source=None):
+    """Records the stretch; the Ran: with the program's own status where it ended by itself, else 0. source: its input, where nobody sees its output."""
+    program = launch.started(target, env, source)
     try:
         wait(program, target.name, args.after or SETTLE_S)
         process = attaching.check(program.pid)
-        attaching.record(process, path, args.duration or 0, args.limit_bytes, (lambda: idle(program.pid)) if args.until_idle else None)
+        began_s, limit = time.monotonic(), getattr(args, "limit_bytes", None)
+        attaching.record(process, path, args.duration or 0, limit, (lambda: idle(program.pid)) if args.until_idle else None)
+        wall_s = time.monotonic() - began_s
     except BaseException:
         stops.end_group(program)
-        if os.path.exists(path):  # was not there before
-            os.unlink(path)
         raise
     if program.poll() is not None:
-        return launch.exit_code(program.returncode)
+        return program.ran()
+    ran = launch.Ran(0, wall_s, 0.0, attaching.Process(program.pid).number("VmHWM") * 1024, "", program.pid)
     if args.then == "leave":
         ui.note(f"{target.name} goes on: process {program.pid}")
-        return 0
-    stops.end_group(program, signal.SIGKILL if args.then == "kill" else signal.SIGTERM)
-    return 0
+    else:
+        stops.end_group(program, signal.SIGKILL if args.then == "kill" else signal.SIGTERM)
+    return ran

@@ -11,6 +11,7 @@ chosen until the command ends, by an abstract socket, which the kernel takes bac
 Not here: recording (launch.py), judging (advise/advice.py).
 """
 
+import contextlib
 import errno
 import glob
 import json
@@ -158,8 +159,20 @@ def output_path(args, name):
     return path
 
 
+@contextlib.contextmanager
+def fresh(path, force):
+    """A recording that `output_path` allowed: what -f replaces stays until it begins; where it fails nothing is left."""
+    clear(path, force)
+    try:
+        yield
+    except QuireError:
+        for half in family(path):
+            os.unlink(half)
+        raise
+
+
 def clear(path, force):
-    """Makes room for a recording that `output_path` allowed: what -f replaces stays until now."""
+    """Makes room for a recording."""
     for old in family(path):
         if not force:
             raise UsageError(f"{shown(old)} has appeared", "a trace is never overwritten by itself", "try again")

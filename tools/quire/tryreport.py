@@ -107,6 +107,8 @@ class Report:
             self.verdict = advice.Verdict(advice.INCONCLUSIVE, self._too_few(args))
         elif self.verdict.word == advice.INCONCLUSIVE and self.finding.measured:
             self.verdict = self.verdict._replace(reason=self._open())
+        if self.verdict.word != advice.YES and self.finding.measured and self.contest.never_waits:
+            self.verdict = advice.Verdict(advice.INCONCLUSIVE, "it works all the time that it has, and nobody counts what it did: --load CMD that says how many requests")
 
     def _too_few(self, args):
         """Why so few rounds give no verdict, and what gives one."""
@@ -208,6 +210,8 @@ class Report:
             f"  {ui.count(facts['allocations'])} allocations in {ui.seconds(found.program_s.value)} of CPU time, "
             f"{threads} thread{'s' * (threads != 1)}, at most {ui.size(facts['peak_live_bytes'])} live at once.",
         ] + self._share_text()
+        if self.recording.begun_late:
+            lines.append(f"  The trace holds {self.recording.begun_late}.")
         if facts.get("note"):
             lines.append(f"  The trace is not whole: {facts['note']}.")
         return lines + self._process_text() + self._today_text() + self._status_text() + [""]
@@ -426,16 +430,7 @@ class Report:
             "processes": [{"command": p.command, "events": p.events} for p in self.processes],
             **{
                 k: facts.get(k)
-                for k in (
-                    "events",
-                    "allocations",
-                    "frees",
-                    "reallocs",
-                    "threads",
-                    "peak_live_bytes",
-                    "complete",
-                    "note",
-                )
+                for k in ("events", "allocations", "frees", "reallocs", "threads", "peak_live_bytes", "attached", "complete", "note")
             },
         }
 
