@@ -3,7 +3,7 @@
 at the end.
 
     lane 1   build release -> build check -> build asan -> build tsan -> (helps lane 2)
-    lane 2   python packages -> frontdoor -> checks -> install, native, tool -> ctest check -> ctest asan -> ctest tsan
+    lane 2   python packages -> frontdoor -> checks -> ctest of what is built -> install, native, preload, tool
     lane 3   (idle while a build takes every core, then helps: tests often wait)
 
 Builds stand in a queue of their own, one at a time; a test step starts when what it needs has been
@@ -106,9 +106,9 @@ def plan(root, options, packages=()):
         built = [] if name == "frontdoor" else [builds["release"]]
         count = -(-len(runner.pytest_files(root / "test" / name)) // PART_FILES) or 1
         tests += [runner.Pytest(root, name, [*first, *built], (index, count)) for index in range(count)]
-    if chosen_kinds:
+    if chosen_kinds:  # before the others, as soon as they are built: each is one long step, which leaves a core idle if it is the last
         labels = chosen_kinds if chosen_kinds != kinds else []
-        tests += [runner.Ctest(root, preset, [builds[preset]], labels) for preset in presets]
+        tests[:0] = [runner.Ctest(root, preset, [builds[preset]], labels) for preset in presets]
     for test in tests:
         test.expression = options.expression
     return [*first, *builds.values(), *tests]

@@ -28,7 +28,7 @@ def test_everything_runs_when_nothing_is_named(house):
     house.write("test/tool/test_a.py", "")
     assert names_of(house) == [
         "build release", "build check", "build asan", "build tsan",
-        "checks", "pytest tool", "ctest check", "ctest asan", "ctest tsan",
+        "ctest check", "ctest asan", "ctest tsan", "checks", "pytest tool",
     ]  # fmt: skip
 
 
