@@ -10,9 +10,7 @@
  *             thread 2 does twice as much as thread 1; sizes double from 8 to 512 bytes, one in a hundred is 100 to 10,000 times as large
  *   spawn     10 threads at a time; each leaves one zeroed block of 128 bytes in a random place and frees what was there
  *
- * Known elsewhere as larson, xmalloc-test, rptest, mstress and mleak.  Beside these, on one machine, four mallocs' CPU time over libc's was the same within a
- * fifth in `backlog`, `cross`, `spawn` and in `relay` of two threads, within a third in `swap` and in `relay` of eight: there the order in which threads run decides
- * how much is on its way.
+ * Known elsewhere as larson, xmalloc-test, rptest, mstress and mleak; written anew from what those do.
  */
 #include <malloc.h>
 #include <stdatomic.h>

@@ -8,8 +8,7 @@
  *             read whole and emptied, an empty one filled with a block of 5 bytes to 1 KiB, each doubling of the size half as often
  *   again     2 MiB allocated, written whole, freed: kept or given back?
  *
- * Known elsewhere as glibc's malloc-simple and malloc-thread, alloc-test and malloc-large.  Beside these, on one machine, four mallocs' CPU time over libc's
- * was the same within a tenth in `skewed`, `pareto` and `again`, within a third in `simple`.
+ * Known elsewhere as glibc's malloc-simple and malloc-thread, alloc-test and malloc-large; written anew from what those do.
  */
 #include <string.h>
 

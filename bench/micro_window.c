@@ -8,8 +8,8 @@
  *   bursts    200,000 places; bursts of one size: 5,000 of 16 bytes, 1,000 of 8, of 48, ... one of 168,524; before, each thread frees its share of what main
  *             allocated, 400,000 blocks of 8 bytes
  *
- * The first and the last byte of a block are written.  Known elsewhere as sh6bench and sh8bench.  Beside these, on one machine, four mallocs' CPU time over
- * libc's was the same within a fifth in `window`, and up to a half larger with four threads and in `bursts`: these runs are short, and first touches of pages weigh more.
+ * The first and the last byte of a block are written.  Known elsewhere as sh6bench and sh8bench; written anew from
+ * what those do.
  */
 #include "micro_driver.h"
 

@@ -4,7 +4,7 @@
  *
  *     slab->gate + thread pointer ---> gate of this thread ---> its cache, or one that has nothing and takes nothing
  *
- * The same, for programs that have it compiled in: quire/slab_inline.h.  Not here: who opens and closes gates (slab_thread.c), what is done inside (slab.c, slab_free.c).
+ * The same, for programs that have it compiled in: quire/slab_inline.h, which has no step at which tests could let others in (atomic_noise()).  Not here: who opens and closes gates (slab_thread.c), what is done inside (slab.c, slab_free.c).
  */
 #ifndef QUIRE_SLAB_GATE_H
 #define QUIRE_SLAB_GATE_H
