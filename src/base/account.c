@@ -8,11 +8,11 @@
 
 #include "os/os_probe.h"
 
-bool account_charge(struct account *account, size_t bytes, const void *whose)
+bool account_charge_leaving(struct account *account, size_t bytes, size_t room, const void *whose)
 {
     size_t mapped = size_load_relaxed(&account->mapped_bytes), limit = account->limit_bytes ? account->limit_bytes : SIZE_MAX;
     do
-        if (bytes > limit || mapped > limit - bytes) {
+        if (bytes > limit || room > limit - bytes || mapped > limit - bytes - room) {
             PROBE3(limit_reached, (uintptr_t)whose, bytes, limit);
             return false;
         }

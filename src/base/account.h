@@ -28,8 +28,13 @@ struct account {
     atomic_size meta_bytes; /* of mapped_bytes: bookkeeping */
 };
 
-/* False: it would be above the limit, which is told to those who trace `whose` limits are reached. */
-bool account_charge(struct account *account, size_t bytes, const void *whose);
+/* False: with `room` bytes more it would be above the limit, which is told to those who trace `whose` limits are reached. */
+bool account_charge_leaving(struct account *account, size_t bytes, size_t room, const void *whose);
+
+static inline bool account_charge(struct account *account, size_t bytes, const void *whose)
+{
+    return account_charge_leaving(account, bytes, 0, whose);
+}
 
 /* What was charged for has been had. */
 static inline void account_charged(struct account *account)
