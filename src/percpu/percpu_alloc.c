@@ -160,7 +160,7 @@ static uintptr_t alloc_from_home(struct quire_percpu *pool, struct percpu_local 
 static unsigned chunk_kind(const struct percpu_local *local, const struct percpu_want *want)
 {
     if (popular(local, want))
-        return percpu_paged_kind(want->slot_words);
+        return percpu_paged_kind(want->slot_words, local->pages_of[want->slot_words]);
     return local->chunks ? want->grain : 0;
 }
 

@@ -34,8 +34,9 @@ static void objects_follow(struct percpu_local *local, struct percpu_chunk *chun
             percpu_mapped_add(local, bytes >> WORD_LOG2, change);
         return;
     }
-    for (size_t i = 0; i < percpu_pages_of(chunk->pool); i++) {
+    for (size_t i = 0; i < percpu_pages_of(chunk->pool, chunk->grain); i++) {
         struct percpu_page *page = percpu_page_of(chunk, i);
+        local->pages_of[page->words] += page->words ? (uint32_t)change : 0;
         if (page->words && page->filled && change > 0)
             percpu_pages_push(&local->partial[page->words], page);
         else if (page->words && page->filled)
@@ -189,7 +190,9 @@ static struct percpu_chunk *chunk_make(struct quire_percpu *pool, const struct q
         memset(meta->start, 0, meta->bytes);
     else
         sanitize_defined(meta->start, meta->bytes);
-    struct percpu_chunk *chunk = meta->start;
+    /* Not all at the start of a page: these lines would push each other out of the cache. */
+    size_t places = (meta->bytes - pool->chunk_meta_bytes[grain]) / CACHE_LINE_BYTES + 1;
+    struct percpu_chunk *chunk = (void *)((char *)meta->start + size_load_relaxed(&pool->chunks) % places * CACHE_LINE_BYTES);
     chunk->pool = pool;
     chunk->base = span->start;
     chunk->span = *span;
@@ -199,10 +202,11 @@ static struct percpu_chunk *chunk_make(struct quire_percpu *pool, const struct q
     chunk->class = percpu_class_empty(pool, grain);
     void *rest = chunk->written + (pool->units + 63) / 64;
     if (percpu_is_paged(grain)) {
-        size_t pages = percpu_pages_of(pool);
+        size_t pages = percpu_pages_of(pool, grain);
         chunk->free_pages = rest;
         chunk->pages = (char *)align_up((uintptr_t)(chunk->free_pages + (pages + 63) / 64), CACHE_LINE_BYTES);
         chunk->page_stride = percpu_page_stride(grain);
+        chunk->bit_log2 = percpu_page_log2(grain, pool->window.unit_shift);
         chunk->free_page_count = (uint32_t)pages;
         bits_set(chunk->free_pages, 0, pages);
         return chunk;
@@ -219,7 +223,7 @@ struct percpu_chunk *percpu_chunk_new(struct quire_percpu *pool, unsigned grain)
     struct quire_span span, meta;
     struct quire_source *metas = quire_source_default();
     size_t bytes = (size_t)pool->units << pool->window.unit_shift;
-    size_t meta_bytes = pool->chunk_meta_bytes[grain];
+    size_t meta_bytes = align_up(pool->chunk_meta_bytes[grain], os_page_bytes());
     u32_add_relaxed(&pool->changing, 1);
     struct percpu_chunk *chunk = NULL;
     if (!account_charge(&pool->account, bytes + meta_bytes, pool))
@@ -296,8 +300,8 @@ void percpu_chunk_clear(struct percpu_chunk *chunk, size_t offset, size_t bytes)
 
 static size_t next_in_pages(const struct percpu_chunk *chunk, size_t from, size_t *bytes)
 {
-    size_t pages = percpu_pages_of(chunk->pool);
-    for (size_t i = from / PERCPU_PAGE_BYTES; i < pages; i++) {
+    size_t pages = percpu_pages_of(chunk->pool, chunk->grain);
+    for (size_t i = from >> chunk->bit_log2; i < pages; i++) {
         const struct percpu_page *page = percpu_page_of(chunk, i);
         if (page->words == 0)
             continue;

@@ -22,7 +22,7 @@
 /* A page that was being cut or given up has no object: it is nobody's. */
 static void pages_repair(struct percpu_chunk *chunk)
 {
-    size_t pages = percpu_pages_of(chunk->pool);
+    size_t pages = percpu_pages_of(chunk->pool, chunk->grain);
     chunk->free_page_count = 0;
     for (size_t i = 0; i < pages; i++) {
         struct percpu_page *page = percpu_page_of(chunk, i);
@@ -70,6 +70,7 @@ static void local_empty(struct percpu_local *local)
         memset(local->seen, 0, PERCPU_SEEN * sizeof(struct percpu_chunk *));
     memset(local->partial, 0, sizeof local->partial);
     memset(local->mapped, 0, sizeof local->mapped);
+    memset(local->pages_of, 0, sizeof local->pages_of);
     local->chunks = local->paged_chunks = 0;
     memset(local->free_pages, 0, sizeof local->free_pages);
     local->objects = local->live_words = 0;

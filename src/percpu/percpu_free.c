@@ -125,7 +125,7 @@ void percpu_give_chunks(bool give)
 /* It has no object left. */
 static inline bool empty_goes(const struct percpu_local *local, const struct percpu_chunk *chunk)
 {
-    size_t words = local->pool->unit_words - FIRST_WORDS, pages = percpu_pages_of(local->pool);
+    size_t words = local->pool->unit_words - FIRST_WORDS, pages = percpu_is_paged(chunk->grain) ? percpu_pages_of(local->pool, chunk->grain) : 0;
     return percpu_is_paged(chunk->grain) ? percpu_empty_goes(local->free_pages[chunk->grain] - pages, pages)
                                          : percpu_empty_goes(percpu_local_free_words(local) - words, words);
 }
@@ -185,7 +185,7 @@ void percpu_inbox_drain(struct percpu_local *local)
 NO_SANITIZE static bool seems_free(const struct percpu_chunk *chunk, size_t offset)
 {
     if (percpu_is_paged(chunk->grain)) {
-        const struct percpu_page *page = (const void *)(chunk->pages + offset / PERCPU_PAGE_BYTES * chunk->page_stride);
+        const struct percpu_page *page = (const void *)(chunk->pages + (offset >> chunk->bit_log2) * chunk->page_stride);
         size_t words = page->words, n = (offset - page->start) >> WORD_LOG2;
         return words == 0 || n % words != 0 || n / words >= page->slots || (page->free[n / words / 64] >> (n / words % 64) & 1);
     }
@@ -257,23 +257,55 @@ static inline struct percpu_chunk *mine_at(struct percpu_local *local, uintptr_t
     return *seen = chunk;
 }
 
-void quire_percpu_free(struct quire_percpu *pool, struct quire_percpu_ref ref)
+/* Any object of this thread's chunks; the rest is for the lock. */
+static NOINLINE void free_long(struct quire_percpu *pool, uintptr_t bits)
 {
-    if (unlikely(ref.bits == 0))
-        return;
     struct percpu_local *local = percpu_mine(pool);
+    if (unlikely(bits == 0))
+        return;
     /* What others freed is looked at first, or a second free of the same object would not be seen. */
     if (likely(local && u32_load_relaxed(&local->inbox_count) == 0 && bias_enter(&local->bias))) {
-        struct percpu_chunk *chunk = mine_at(local, ref.bits);
-        bool emptied = false, freed = likely(chunk != NULL) && percpu_local_free(local, chunk, ref.bits, &emptied);
+        struct percpu_chunk *chunk = mine_at(local, bits);
+        bool emptied = false, freed = likely(chunk != NULL) && percpu_local_free(local, chunk, bits, &emptied);
         emptied = unlikely(emptied) && empty_goes(local, chunk);
         bias_leave(&local->bias);
         if (likely(freed && !emptied))
             return;
         if (freed) {
-            emptied_slow(pool, ref.bits);
+            emptied_slow(pool, bits);
             return;
         }
     }
-    free_slow(pool, ref.bits);
+    free_slow(pool, bits);
+}
+
+/* A slot of a page that has others, in a chunk that is all zero.  False: not this way, nothing has changed. */
+static ALWAYS_INLINE bool page_free_quick(struct percpu_local *local, const struct quire_percpu *pool, uintptr_t bits)
+{
+    struct percpu_chunk *chunk = *percpu_seen(local, bits);
+    if (unlikely(!chunk) || unlikely((uintptr_t)chunk->base != (bits & pool->window.unit_mask)) || unlikely(!percpu_is_paged(chunk->grain)) ||
+        unlikely(u32_load_relaxed(&chunk->any_written) != 0) || unlikely(pool->watched))
+        return false;
+    size_t offset = percpu_offset(pool, bits);
+    struct percpu_page *page = percpu_page_at(chunk, offset);
+    uint32_t slot = percpu_page_slot(page, offset);
+    if (unlikely(page->used <= 1) || unlikely(slot == page->slots) || unlikely(percpu_page_is_free(page, slot)))
+        return false;
+    percpu_page_free(local, page, slot);
+    chunk->objects--;
+    local->objects--;
+    local->frees++;
+    return true;
+}
+
+void quire_percpu_free(struct quire_percpu *pool, struct quire_percpu_ref ref)
+{
+    struct percpu_local *local = percpu_mine(pool);
+    if (likely(local != NULL) && likely(u32_load_relaxed(&local->inbox_count) == 0) && likely(bias_enter(&local->bias))) {
+        bool freed = page_free_quick(local, pool, ref.bits);
+        bias_leave(&local->bias);
+        if (likely(freed))
+            return;
+    }
+    free_long(pool, ref.bits);
 }

@@ -50,7 +50,7 @@ enum {
     PERCPU_INBOX = 64,      /* frees by others before one of them must visit */
     PERCPU_INBOX_DRAIN = 32, /* as many make the owner look on its short way */
     PERCPU_LIST_LOCKS = 8,
-    PERCPU_SEEN = 256, /* 2^8 */
+    PERCPU_SEEN = 1024, /* 2^10 */
     WORD_LOG2 = 2,           /* sizes are counted in words of 4 bytes */
     EDGE_LOG2 = 6,           /* a unit's first 64 bytes are not for objects */
     FIRST_WORDS = 1 << (EDGE_LOG2 - WORD_LOG2)
@@ -66,30 +66,30 @@ struct percpu_thread;
 struct percpu_local;
 struct percpu_page;
 
-struct percpu_chunk {
-    /* fixed at birth */
+struct CACHE_ALIGNED percpu_chunk {
+    /* the first cache line is all that a free looks at; most of it is fixed at birth */
     struct quire_percpu *pool;
     char *base;          /* unit 0 */
-    uint32_t grain, bit_log2; /* a bit of the map is 1 << bit_log2 bytes: 4, 16 or 64; or a paged kind: pages instead of a map */
+    uint32_t grain, bit_log2; /* a bit of the map is 1 << bit_log2 bytes: 4, 16 or 64; or a paged kind: a page is, and there is no map */
     char *pages;              /* struct percpu_page, so far apart: */
-    size_t page_stride;
-    uint64_t *free_pages;     /* the owner's, with their count */
-    uint32_t free_page_count;
+    uint32_t page_stride;
+    uint32_t objects;       /* the owner's */
+    atomic_addr owner;      /* struct percpu_local *; changes under the old owner's lock and the new one's */
+    atomic_u32 any_written; /* is any bit of `written` set? */
+    uint32_t free_page_count; /* the owner's, with: */
+    uint64_t *free_pages;
     struct quire_span span, meta;
     atomic_u64 *written; /* a bit for each unit that may hold anything but zeros; any thread sets, the owner clears */
-    atomic_addr owner;   /* struct percpu_local *; changes under the old owner's lock and the new one's */
     /* under the pool's lock: can be walked forwards at any moment, also by the child of a fork */
     struct percpu_chunk *all_next, *all_prev;
     /* the owner's */
     struct percpu_chunk *next, *prev; /* of its list */
     uint32_t class;
     uint32_t edge_log2; /* of all runs since the chunk was empty, in bytes: an alignment up to it needs no search of its own */
-    uint32_t objects;
     size_t live_words; /* of a chunk with a map */
     struct bitmap map;
-    /* any thread */
-    atomic_u32 any_written; /* is any bit of `written` set? */
 };
+STATIC_ASSERT(offsetof(struct percpu_chunk, free_pages) == 56, "a line");
 
 LIST_OF(percpu_chunks, struct percpu_chunk, next, prev);
 LIST_OF(percpu_all, struct percpu_chunk, all_next, all_prev);
@@ -106,6 +106,7 @@ struct percpu_local {
     struct percpu_chunk *list[PERCPU_KINDS][PERCPU_CLASSES];
     struct percpu_page *partial[PERCPU_PAGED_WORDS + 1]; /* by size, in words */
     uint32_t mapped[PERCPU_PAGED_WORDS + 1];             /* objects of the size that are not in pages */
+    uint32_t pages_of[PERCPU_PAGED_WORDS + 1];
     uint32_t chunks, paged_chunks;               /* all; of these, the paged ones */
     size_t free_pages[PERCPU_KINDS];             /* of the paged ones together */
     size_t objects, objects_peak;
@@ -211,14 +212,14 @@ void percpu_chunk_delete(struct percpu_chunk *chunk); /* not listed */
 void percpu_chunk_link(struct percpu_local *local, struct percpu_chunk *chunk);
 void percpu_chunk_unlink(struct percpu_local *local, struct percpu_chunk *chunk);
 /* Chunks without an object are in this class, and others. */
-static inline size_t percpu_pages_of(const struct quire_percpu *pool)
+static inline size_t percpu_pages_of(const struct quire_percpu *pool, unsigned kind)
 {
-    return (pool->unit_words << WORD_LOG2) / PERCPU_PAGE_BYTES;
+    return (size_t)1 << (pool->window.unit_shift - percpu_page_log2(kind, pool->window.unit_shift));
 }
 static inline unsigned percpu_class_empty(const struct quire_percpu *pool, unsigned grain)
 {
     if (percpu_is_paged(grain))
-        return percpu_class_floor(percpu_pages_of(pool));
+        return percpu_class_floor(percpu_pages_of(pool, grain));
     return percpu_class_floor((pool->unit_words - FIRST_WORDS) >> (2 * grain));
 }
 /* fn for each chunk that is listed. */
@@ -245,7 +246,7 @@ static inline size_t percpu_offset(const struct quire_percpu *pool, uintptr_t bi
 /* Chunks of the local that were met lately: an unlinked one is never there. */
 static inline struct percpu_chunk **percpu_seen(struct percpu_local *local, uintptr_t bits)
 {
-    return &local->seen[(bits >> local->pool->window.unit_shift) * UINT64_C(0x9e3779b97f4a7c15) >> (64 - 8)];
+    return &local->seen[(bits >> local->pool->window.unit_shift) * UINT64_C(0x9e3779b97f4a7c15) >> (64 - 10)];
 }
 
 /* Where an object could begin in a chunk with a map. */

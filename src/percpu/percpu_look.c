@@ -197,7 +197,7 @@ NO_SANITIZE static bool zero_between(const struct percpu_chunk *chunk, size_t fr
 
 static const char *check_pages(const struct percpu_local *local, const struct percpu_chunk *chunk)
 {
-    size_t pages = percpu_pages_of(chunk->pool), free_pages = 0;
+    size_t pages = percpu_pages_of(chunk->pool, chunk->grain), free_pages = 0;
     for (size_t i = 0; i < pages; i++) {
         const struct percpu_page *page = percpu_page_of(chunk, i);
         bool free = bits_test(chunk->free_pages, i);

@@ -27,10 +27,10 @@ static void page_cut(struct percpu_page *page, struct percpu_chunk *chunk, uint3
     page->words = 0; /* for the child of a fork: nobody's until it is whole */
     atomic_fence_signal();
     page->chunk = chunk;
-    page->start = index * PERCPU_PAGE_BYTES + first;
-    page->slots = (uint16_t)(((PERCPU_PAGE_BYTES - first) >> WORD_LOG2) / words);
+    page->start = (index << chunk->bit_log2) + first;
+    page->slots = (uint16_t)((((1U << chunk->bit_log2) - first) >> WORD_LOG2) / words);
     page->used = 0;
-    page->free_words = chunk->grain == PERCPU_PAGED_64 ? 1 : PAGE_FREE_WORDS;
+    page->free_words = (uint16_t)percpu_page_free_words(chunk->grain);
     page->reciprocal = ((UINT64_C(1) << 32) + words - 1) / words;
     uint32_t whole = page->slots / 64, rest = page->slots % 64;
     for (uint32_t w = 0; w < whole; w++)
@@ -44,7 +44,9 @@ static void page_cut(struct percpu_page *page, struct percpu_chunk *chunk, uint3
 
 struct percpu_page *percpu_page_new(struct percpu_local *local, uint32_t words)
 {
-    struct percpu_chunk *chunk = percpu_chunk_first(local, percpu_paged_kind(words), 1);
+    struct percpu_chunk *chunk = percpu_chunk_first(local, percpu_paged_kind(words, 0), 1);
+    if (!chunk && words >= PERCPU_BIG_WORDS)
+        chunk = percpu_chunk_first(local, PERCPU_PAGED_BIG, 1);
     if (!chunk)
         return NULL;
     uint32_t w = 0;
@@ -55,7 +57,8 @@ struct percpu_page *percpu_page_new(struct percpu_local *local, uint32_t words)
     struct percpu_page *page = percpu_page_of(chunk, index);
     page_cut(page, chunk, index, words);
     free_pages_set(local, chunk, -1);
-    percpu_pages_push(&local->partial[page->words], page);
+    percpu_pages_push(&local->partial[words], page);
+    local->pages_of[words]++;
     return page;
 }
 
@@ -63,6 +66,7 @@ void percpu_page_delete(struct percpu_local *local, struct percpu_page *page)
 {
     struct percpu_chunk *chunk = page->chunk;
     percpu_pages_remove(&local->partial[page->words], page);
+    local->pages_of[page->words]--;
     page->words = 0;
     atomic_fence_signal();
     memset(page->free, 0, page->free_words * sizeof *page->free);

@@ -2,7 +2,7 @@
 /*
  * percpu_page.h - pages of objects of one size, for the sizes that a thread has many of.
  *
- *     paged chunk, unit      | page 0    | page 1    | page 2    | ...  8 KiB each
+ *     paged chunk, unit      | page 0    | page 1    | page 2    | ...  8 KiB each, or 64
  *     percpu_page                words 16    words 3     words 0         out of line, one for each
  *                                free 0..128 free 0..682 (nobody's)      a bit for each slot; `filled`: words of these bits that are not 0
  *
@@ -25,14 +25,15 @@ extern "C" {
 #endif
 
 enum { PAGE_FREE_WORDS = 32 };
-STATIC_ASSERT(PAGE_FREE_WORDS * 64 == PERCPU_PAGE_BYTES >> WORD_LOG2, "a bit for each word of a page, should that be its size");
+STATIC_ASSERT(PAGE_FREE_WORDS * 64 == 1 << (PERCPU_PAGE_LOG2 - WORD_LOG2), "a bit for each word of a page, should that be its size");
+STATIC_ASSERT(PAGE_FREE_WORDS * 64 * PERCPU_BIG_WORDS == 1 << (PERCPU_PAGE_LOG2_BIG - WORD_LOG2), "the same of a big one's smallest objects");
 
 struct percpu_page {
     struct percpu_chunk *chunk;
     struct percpu_page *next, *prev; /* of the partial list */
     uint32_t start;                  /* of slot 0, in the unit */
     uint16_t words, slots, used;     /* words: of a slot; 0: nobody's */
-    uint16_t free_words;             /* that there are of `free`: 1 or PAGE_FREE_WORDS */
+    uint16_t free_words;             /* that there are of `free` */
     uint64_t reciprocal;             /* n * reciprocal >> 32 is n / words, for n < 2^16 */
     uint32_t filled;
     uint64_t free[PAGE_FREE_WORDS];  /* its first word in the same cache line as all that */
@@ -41,9 +42,14 @@ STATIC_ASSERT(offsetof(struct percpu_page, free) <= CACHE_LINE_BYTES - sizeof(ui
 
 LIST_OF(percpu_pages, struct percpu_page, next, prev);
 
-static inline size_t percpu_page_stride(unsigned kind)
+static inline uint32_t percpu_page_free_words(unsigned kind)
 {
-    return kind == PERCPU_PAGED_64 ? CACHE_LINE_BYTES : align_up(sizeof(struct percpu_page), CACHE_LINE_BYTES);
+    return kind == PERCPU_PAGED_64 ? 1 : PAGE_FREE_WORDS;
+}
+
+static inline uint32_t percpu_page_stride(unsigned kind)
+{
+    return (uint32_t)align_up(offsetof(struct percpu_page, free) + percpu_page_free_words(kind) * sizeof(uint64_t), CACHE_LINE_BYTES);
 }
 
 static inline struct percpu_page *percpu_page_of(const struct percpu_chunk *chunk, size_t index)
@@ -58,7 +64,7 @@ void percpu_page_delete(struct percpu_local *local, struct percpu_page *page);
 
 static inline struct percpu_page *percpu_page_at(const struct percpu_chunk *chunk, size_t offset)
 {
-    return percpu_page_of(chunk, offset / PERCPU_PAGE_BYTES);
+    return percpu_page_of(chunk, offset >> chunk->bit_log2);
 }
 
 /* The slot that begins there; slots: none does. */
@@ -66,7 +72,7 @@ static inline uint32_t percpu_page_slot(const struct percpu_page *page, size_t o
 {
     uint64_t from = offset - page->start, n = from >> WORD_LOG2 | from << (64 - WORD_LOG2); /* odd, or below the start: too large */
     uint32_t slot = (uint32_t)((n & 0xffff) * page->reciprocal >> 32);
-    return likely(n < PERCPU_PAGE_BYTES >> WORD_LOG2 && (uint64_t)slot * page->words == n && slot < page->slots) ? slot : page->slots;
+    return likely(n < 1 << (PERCPU_PAGE_LOG2_BIG - WORD_LOG2) && (uint64_t)slot * page->words == n && slot < page->slots) ? slot : page->slots;
 }
 
 static inline bool percpu_page_is_free(const struct percpu_page *page, uint32_t slot)

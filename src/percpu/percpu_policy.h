@@ -25,11 +25,15 @@ extern "C" {
 enum {
     PERCPU_GRAINS = 3, /* kinds of chunks with a map of their own: 0, 1, 2 */
     PERCPU_PAGED,      /* kinds that are cut into pages of one size each: of any number of objects, */
-    PERCPU_PAGED_64,   /* and of 64 at most */
+    PERCPU_PAGED_64,   /* of 64 at most, */
+    PERCPU_PAGED_BIG,  /* and of 2048 at most, larger pages: then the bookkeeping of a million objects stays in the cache */
     PERCPU_KINDS,
-    PERCPU_PAGE_BYTES = 8192,
+    PERCPU_PAGE_LOG2 = 13,
+    PERCPU_PAGE_LOG2_BIG = 16,
+    PERCPU_FEW_PAGES = 64,    /* of a size, before its next ones are big */
+    PERCPU_BIG_WORDS = 8,     /* the smallest object in big pages: 32 bytes */
     PERCPU_PAGED_WORDS = 256, /* the largest object in pages: 1 KiB */
-    PERCPU_POPULAR_BYTES = 4096,     PERCPU_CLASSES = 96,
+    PERCPU_CLASSES = 96,
     PERCPU_LOOKS = 8 /* chunks tried that may have room and need not */
 };
 
@@ -57,10 +61,12 @@ static inline unsigned percpu_grain(size_t words)
     return words % 4 ? 0 : words % 16 ? 1 : 2;
 }
 
-/* A page of few objects needs little bookkeeping. */
-static inline unsigned percpu_paged_kind(size_t words)
+/* A page of few objects needs little bookkeeping; of a size that has some pages already a big one wastes no more than they hold. */
+static inline unsigned percpu_paged_kind(size_t words, size_t pages)
 {
-    return PERCPU_PAGE_BYTES / 4 / words > 64 ? PERCPU_PAGED : PERCPU_PAGED_64;
+    if (words >= PERCPU_BIG_WORDS && pages >= PERCPU_FEW_PAGES)
+        return PERCPU_PAGED_BIG;
+    return (1 << PERCPU_PAGE_LOG2) / 4 / words > 64 ? PERCPU_PAGED : PERCPU_PAGED_64;
 }
 
 static inline bool percpu_is_paged(unsigned kind)
@@ -68,10 +74,16 @@ static inline bool percpu_is_paged(unsigned kind)
     return kind >= PERCPU_PAGED;
 }
 
-/* The local has so many objects of a size in maps: the next gets a page.  What the page wastes is then at most what the size has. */
+static inline unsigned percpu_page_log2(unsigned kind, unsigned unit_shift)
+{
+    unsigned log2 = kind == PERCPU_PAGED_BIG ? PERCPU_PAGE_LOG2_BIG : PERCPU_PAGE_LOG2;
+    return log2 < unit_shift ? log2 : unit_shift;
+}
+
+/* The local has so many objects of a size in maps, half a page full: the next gets a page.  What the page wastes is then at most what the size has. */
 static inline bool percpu_popular(size_t objects, size_t words)
 {
-    return words <= PERCPU_PAGED_WORDS && objects * words * 4 >= PERCPU_POPULAR_BYTES;
+    return words <= PERCPU_PAGED_WORDS && objects * words * 8 >= (size_t)1 << PERCPU_PAGE_LOG2;
 }
 
 /* A chunk has become empty.  It goes if the thread's others of its kind have room for an eighth of it: so the next allocation does not bring it back. */

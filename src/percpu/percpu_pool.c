@@ -50,13 +50,12 @@ void percpu_locals_add_locked(struct quire_percpu *pool, struct percpu_local *lo
 
 static size_t chunk_meta_bytes(uint32_t units, size_t map_bytes)
 {
-    size_t bytes = sizeof(struct percpu_chunk) + (units + 63) / 64 * sizeof(uint64_t) + map_bytes;
-    return align_up(bytes, os_page_bytes());
+    return sizeof(struct percpu_chunk) + (units + 63) / 64 * sizeof(uint64_t) + map_bytes;
 }
 
 static size_t chunk_all_bytes(uint32_t units, unsigned shift)
 {
-    return ((size_t)units << shift) + chunk_meta_bytes(units, bitmap_memory_bytes((size_t)1 << (shift - WORD_LOG2)));
+    return ((size_t)units << shift) + align_up(chunk_meta_bytes(units, bitmap_memory_bytes((size_t)1 << (shift - WORD_LOG2))), os_page_bytes());
 }
 
 /* log2 of the unit: what was asked for and a page; or the default, smaller where a quarter of the limit asks for it.  0: no such unit. */
@@ -78,7 +77,7 @@ static unsigned unit_shift(const struct quire_percpu_opts *opts, uint32_t units)
 static void local_init(struct quire_percpu *pool, struct percpu_local *local, uint32_t rank)
 {
     local->pool = pool;
-    local->bias = (struct bias){{0}, {0}, {{0}, rank}};
+    local->bias = (struct bias)BIAS_INIT(rank);
     local->inbox_lock = (struct lock)LOCK_INIT(LOCK_PERCPU_INBOX);
     percpu_locals_add_locked(pool, local);
 }
@@ -108,10 +107,11 @@ static int pool_plan(const struct quire_percpu_opts *opts, struct quire_percpu *
     pool->unit_words = unit_bytes >> WORD_LOG2;
     for (unsigned grain = 0; grain < PERCPU_GRAINS; grain++)
         pool->chunk_meta_bytes[grain] = chunk_meta_bytes(pool->units, bitmap_memory_bytes(pool->unit_words >> (2 * grain)));
-    size_t pages = unit_bytes / PERCPU_PAGE_BYTES;
-    for (unsigned kind = PERCPU_PAGED; kind < PERCPU_KINDS; kind++)
+    for (unsigned kind = PERCPU_PAGED; kind < PERCPU_KINDS; kind++) {
+        size_t pages = percpu_pages_of(pool, kind);
         pool->chunk_meta_bytes[kind] =
             chunk_meta_bytes(pool->units, (pages + 63) / 64 * sizeof(uint64_t) + CACHE_LINE_BYTES + pages * percpu_page_stride(kind));
+    }
     pool->account.limit_bytes = opts->limit_bytes;
     pool->reserve_words = (opts->reserve_bytes + 3) >> WORD_LOG2;
     pool->own_memory = !opts->source || opts->source == quire_source_default() || opts->source == quire_source_anon();

@@ -119,9 +119,9 @@ static struct percpu_local *local_new(struct quire_percpu *pool)
     struct quire_source *source = quire_source_default();
     struct quire_span span;
     size_t bytes = align_up(sizeof(struct percpu_local) + PERCPU_SEEN * sizeof(struct percpu_chunk *), os_page_bytes());
-    /* Under a limit a set of chunks without room for a chunk would be no use, and in the others' way. */
-    size_t chunk_bytes = ((size_t)pool->units << pool->window.unit_shift) + pool->chunk_meta_bytes[0];
-    if (!account_has_room(&pool->account, bytes + chunk_bytes) || !account_charge(&pool->account, bytes, pool))
+    /* Under a limit a set of chunks without room for a chunk would be no use; and many threads' sets would leave no room for one. */
+    size_t chunk_bytes = ((size_t)pool->units << pool->window.unit_shift) + align_up(pool->chunk_meta_bytes[0], os_page_bytes());
+    if (!account_charge_leaving(&pool->account, bytes, chunk_bytes, pool))
         return NULL;
     if (source->verbs->take(source, bytes, os_page_bytes(), &span) != 0) {
         account_discharge(&pool->account, bytes);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
 #include <sched.h>
 #include <sys/mount.h>
 
@@ -101,8 +102,8 @@ TEST(PercpuSource, every_source_feeds_a_pool)
     works_over(quire_source_memfd("percpu"));
     works_over(quire_source_limit(quire_source_anon(), 16 * mib));
     works_over(quire_source_fail(quire_source_default(), 1000000));
-    static char buffer[16 << 20];
-    works_over(quire_source_fixed(buffer, sizeof buffer));
+    std::unique_ptr<char[]> buffer(new char[16 << 20]);
+    works_over(quire_source_fixed(buffer.get(), 16 << 20));
 }
 
 TEST(PercpuSource, files_feed_a_pool_and_none_is_left)

@@ -161,6 +161,37 @@ TEST(Percpu, objects_of_every_size_and_alignment_are_aligned_apart_and_zero_on_e
     EXPECT_EQ(pool.stats().live_objects, 0u);
 }
 
+/* Those of which there are many lie in pages of 8 or 32 KiB, or as large as the unit. */
+TEST(Percpu, many_objects_of_each_size_are_apart_and_freed_in_any_order_in_units_of_every_size)
+{
+    for (size_t unit : {2 * page, unit_of(std::max(32 * kib, 2 * page)), unit_of(std::max(mib, 4 * page))}) {
+        Pool pool({.chunk_bytes = unit, .cpus = 1});
+        Random random(unit);
+        for (size_t bytes : {4, 16, 64, 128, 508, 512, 516, 768, 1000, 1024, 1028}) {
+            Refs refs = pool.alloc_many(200, bytes, 4);
+            for (int round = 0; round < 2; round++) {
+                for (size_t i = 0; i < refs.size(); i++)
+                    memset(pool.at(refs[i], 0), int(1 + i), bytes);
+                for (size_t i = refs.size(); i-- > 1;)
+                    std::swap(refs[i], refs[random.below(i + 1)]);
+                for (size_t i = 0; i < refs.size(); i++) {
+                    const char *copy = pool.at(refs[i], 0);
+                    ASSERT_EQ(memcmp(copy, copy + 1, bytes - 1), 0) << bytes << " in units of " << unit;
+                }
+                ASSERT_EQ(quire_percpu_check(pool), nullptr) << bytes << " in units of " << unit;
+                pool.free(Refs(refs.begin() + 50, refs.end()));
+                refs.resize(50);
+                for (Ref ref : pool.alloc_many(150, bytes, 4)) {
+                    ASSERT_TRUE(pool.holds(ref, bytes, 0));
+                    refs.push_back(ref);
+                }
+            }
+            pool.free(refs);
+        }
+        EXPECT_EQ(pool.stats().live_objects, 0u);
+    }
+}
+
 TEST(Percpu, every_alignment_is_met_between_objects_of_odd_sizes)
 {
     Pool pool({.chunk_bytes = unit_of(256 * kib), .cpus = 2});

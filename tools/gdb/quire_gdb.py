@@ -32,7 +32,7 @@ LEVEL_BITS, KIND_MASK = 18, 7
 KINDS = {1: "arena", 2: "slab", 3: "percpu", 4: "heap"}
 WORD_BITS = 64
 HEAP_UNUSED, HEAP_MAGAZINE, LARGE_OWNER, SECURE_OWNER = 0, 5, 1, 2
-PERCPU_PAGE_BYTES, PERCPU_EDGE_BYTES = 8192, 64
+PERCPU_EDGE_BYTES = 64
 MAP_SLOTS_MAX = 4096
 CHAIN_MAX, BAR = 1 << 22, 48
 ROW_BYTES, ROW_NAME_BYTES = 64, 56
@@ -405,7 +405,7 @@ def mark(slot_bytes, at, size):
 def paged_objects(chunk):
     """(offset, bytes) of the objects of a chunk of pages."""
     library = chunk.library
-    count = (library.see("quire_percpu", chunk["pool"])["unit_words"] * 4) // PERCPU_PAGE_BYTES
+    count = (library.see("quire_percpu", chunk["pool"])["unit_words"] * 4) >> chunk["bit_log2"]
     offset = library.place("percpu_page.free")[0]
     fields = [library.place(f"percpu_page.{n}") for n in ("start", "words", "slots", "free_words")]
     for i in range(count):

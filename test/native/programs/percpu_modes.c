@@ -3,16 +3,12 @@
  * percpu_modes.c - a fixed mixture of everything that the per-CPU allocator does on this CPU's copy, and what came of it: the same lines, whichever
  * way the library went, on however many CPUs.
  *
- *     percpu_modes [--own-area | --refused COMMAND...]
+ *     percpu_modes [--own-area]
  *
  * stdout: the results.  stderr: "sequences: used" or "sequences: never", as seen in the area that libc registered.
  *   --own-area   register an area of this program's own with the kernel in every thread (libc must have been told not to): the library must leave it
- *   --refused    from now on the kernel knows no rseq; run COMMAND
  */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stddef.h>
@@ -20,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -214,30 +209,8 @@ static void run_mixture(void)
     quire_percpu_destroy(pool);
 }
 
-/* ---- a kernel without rseq ---- */
-
-static int run_refused(char **command)
-{
-    struct sock_filter rules[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_rseq, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    struct sock_fprog program = {sizeof rules / sizeof rules[0], rules};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
-        perror("no system calls can be refused here");
-        return 77;
-    }
-    execv(command[0], command);
-    perror(command[0]);
-    return 1;
-}
-
 int main(int argc, char **argv)
 {
-    if (argc > 2 && strcmp(argv[1], "--refused") == 0)
-        return run_refused(argv + 2);
     with_own_area = argc > 1 && strcmp(argv[1], "--own-area") == 0;
     find_cpus();
     register_own_area();
