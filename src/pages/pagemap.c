@@ -16,7 +16,7 @@
  *
  * Invariants:
  *   M1  an entry is 0, a table (low bits 0), or an owner (low bits 1 .. 7)
- *   M2  a table, once linked, is never unlinked or freed: readers need no lock
+ *   M2  a table, once linked, is never unlinked or unmapped: readers need no lock; where it says nothing it may be without memory
  *   M3  an entry of the root for expected addresses is 0 or the table at its place
  *
  * Locks: linking a table takes pagemap_lock; entries of different pages are written by the owners of the pages, readers are free.
@@ -178,6 +178,19 @@ void pagemap_clear(const void *start, size_t bytes)
         leaf_fill(leaf, s);
     else if (s.first < s.end && !(s.end >> (LEVELS * LEVEL_BITS))) /* else a length that somebody has written over: nothing like it was set */
         table_clear(&pagemap_root, LEVELS - 1, s);
+}
+
+size_t pagemap_stretch_pages(void)
+{
+    return os_page_bytes() / sizeof(atomic_addr);
+}
+
+void pagemap_forget(const void *start)
+{
+    struct stretch s = stretch_of(start, pagemap_stretch_pages() << os_page_shift(), 0);
+    struct pagemap_table *leaf = leaf_of(s);
+    if (leaf)
+        (void)os_discard(&leaf->entry[s.first & (LEVEL_ENTRIES - 1)], os_page_bytes());
 }
 
 static bool is_fresh(struct stretch s)

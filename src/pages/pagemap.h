@@ -27,6 +27,10 @@ static inline void *owner_object(owner_t owner) { return (void *)(owner & ~(uint
 int pagemap_set(const void *start, size_t bytes, owner_t owner);
 /* They belong to nobody; only for pages that pagemap_set() took. */
 void pagemap_clear(const void *start, size_t bytes);
+/* So many pages, from a multiple of it on, are what one OS page of the tables is about. */
+size_t pagemap_stretch_pages(void);
+/* Such a stretch, whose pages are nobody's and cannot become anybody's meanwhile: that OS page goes back to the system, until it is written again. */
+void pagemap_forget(const void *start);
 /* Much of what will be set lies in these fresh addresses: finding it there is to take one load.  Only the first such stretch counts, of whole
  * tables' addresses; where there is no room nothing changes. */
 void pagemap_expect(const void *start, size_t bytes);

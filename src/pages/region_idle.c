@@ -14,6 +14,7 @@
 #include "base/align.h"
 #include "os/os.h"
 #include "pages/lost.h"
+#include "pages/pagemap.h"
 #include "pages/region_internal.h"
 
 enum { DISCARD_PAGES_MAX = 64, HELP_RUNS = 32, ALL_RUNS = 1 << 30 };
@@ -38,6 +39,15 @@ size_t region_discard_pages_max(const struct region *region)
     return region->kind == REGION_HUGE ? 4 * (os_huge_bytes() >> os_page_shift()) : DISCARD_PAGES_MAX;
 }
 
+void region_forget_locked(const struct region *region, size_t first, size_t stop)
+{
+    size_t stretch = pagemap_stretch_pages(), before = (uintptr_t)region->start >> os_page_shift() & (stretch - 1);
+    const struct pageset taken = {region->map.taken};
+    for (size_t end = align_up(before + first + 1, stretch) - before; end - stretch < stop && end <= region->pages; end += stretch)
+        if (end >= stretch && pageset_find(taken, end - stretch, end, true) == end && pageset_find(region->idle, end - stretch, end, true) == end)
+            pagemap_forget(region->start + ((end - stretch) << os_page_shift()));
+}
+
 /* Discard the first run of `which` at or after `from`; returns where to go on, or the number of committed pages at the end. */
 static size_t discard_run_locked(struct region *region, struct pageset which, size_t from, size_t *freed_bytes)
 {
@@ -54,6 +64,7 @@ static size_t discard_run_locked(struct region *region, struct pageset which, si
         pageset_remove(region->aged, first, stop);
         regions.sums.idle_bytes -= bytes;
         *freed_bytes += bytes;
+        region_forget_locked(region, first, stop);
     }
     return stop;
 }

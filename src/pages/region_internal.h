@@ -59,5 +59,7 @@ extern struct region *region_by_id[REGIONS_MAX]; /* of regions.count; apart, or 
 
 /* How many pages of [first, end) of a region are discarded at most while the lock is held. */
 size_t region_discard_pages_max(const struct region *region);
+/* Free pages that are discarded: the page map's memory for them goes too, where no page near them is taken, or waits to go. */
+void region_forget_locked(const struct region *region, size_t first, size_t stop);
 
 #endif

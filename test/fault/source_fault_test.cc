@@ -120,7 +120,8 @@ TEST(SourceFault, addresses_that_cannot_be_unmapped_are_counted)
         Stats stats = stats_of(source);
         EXPECT_EQ(stats.taken_bytes, 0u);
         EXPECT_EQ(stats.reserved_bytes, span.bytes);
-        EXPECT_EQ(*static_cast<char *>(span.start), 0) << "the memory is gone all the same";
+        bool punches = os_mapped_punch(span.start, 0) == 0; /* Linux before 5.14 does not: what is punched could not be had again */
+        EXPECT_EQ(*static_cast<char *>(span.start), punches ? 0 : 1) << "the memory is gone all the same";
         quire_source_destroy(source);
         os_unmap(span.start, span.bytes);
     }

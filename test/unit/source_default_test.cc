@@ -14,7 +14,9 @@
 #include "base/compiler.h"
 #include "os/sanitize.h"
 #include "pages/lost.h"
+#include "pages/pagemap.h"
 #include "pages/region.h"
+#include "pages/source_internal.h"
 #include "support.h"
 
 namespace {
@@ -198,6 +200,30 @@ TEST(SourceDefault, trim_gives_everything_idle_back_and_says_how_much)
     EXPECT_EQ(quire_source_trim(source), idle);
     EXPECT_EQ(stats().idle_bytes, 0u);
     EXPECT_EQ(quire_source_trim(source), 0u);
+}
+
+TEST(SourceDefault, the_page_map_of_addresses_that_went_back_goes_back_too)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "shadow memory is resident memory too";
+    const size_t each = pagemap_stretch_pages(), pages = 4 * each - 1;
+    alignas(8) static char object[8];
+    for (int way = 0; way < 2; way++) {
+        quire_source_trim(source);
+        quire_span span = take(pages * page);
+        auto *entries = &((atomic_addr *)pagemap_near.tables.word)[(uintptr_t(span.start) / page - pagemap_near.first.word)];
+        char *map = (char *)align_up(uintptr_t(entries), page);
+        ASSERT_EQ(pagemap_set(span.start, span.bytes, owner_make(object, OWNER_ARENA)), 0);
+        EXPECT_EQ(os_resident_bytes(map, 2 * page), 2 * page);
+        pagemap_clear(span.start, span.bytes);
+        if (way == 0)
+            give(span);
+        else
+            source_give_cold(source, &span);
+        quire_source_trim(source);
+        EXPECT_EQ(os_resident_bytes(map, 2 * page), 0u) << (way ? "given cold" : "trimmed");
+        EXPECT_EQ(pagemap_find(span.start), 0u);
+    }
 }
 
 TEST(SourceDefault, memory_that_cannot_be_discarded_stays_counted_and_goes_later)
