@@ -151,6 +151,7 @@ struct CACHE_ALIGNED quire_slab {
     uint32_t keep;     /* how many to keep: so many were given back and then missed */
     uint32_t returned; /* given back at once since the last tick, and not missed yet */
     uint32_t pages, filed_by_fullness; /* the lanes' buckets are in use */
+    size_t table_lost; /* entries of pages that others have had since */
     bool wakes; /* a tick is wanted, when the lock is dropped */
     bool outgrown; /* there is a table to be given back */
     uint64_t turns; /* how often it was locked */

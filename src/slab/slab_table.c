@@ -4,15 +4,15 @@
  *
  *     address >> 12 & mask  --->  the header of the page, or of one that has no slots       for any address: the header says whether it is right
  *
- * Direct-mapped by 4 KiB, with a word for each 4 KiB that the slab holds.  What a page has lost to another (the newer one wins), the page map finds.  A
- * small slab's lies in its struct.
+ * Direct-mapped by 4 KiB, with a word for each 4 KiB that the slab holds, and up to four times as many where its pages lie so far apart that they meet
+ * there.  What a page has lost to another (the newer one wins), the page map finds.  A small slab's lies in its struct.
  *
  * Locks: slab->lock; frees read without one: an old table stays until every thread has been seen outside (slab_meta.c).
  * Not here: looking (slab_free.c).
  */
 #include "slab/slab_internal.h"
 
-enum { GROWTH = 4 };
+enum { GROWTH = 2, SPARE = 4, LOST_PARTS = 8 };
 
 static struct slab_page page_none;
 
@@ -31,23 +31,28 @@ static size_t entries_of(const struct slab_table *table)
     return table->mask / sizeof table->entry[0] + 1;
 }
 
-/* From `was` (NULL: anything) to `page`, for all addresses of `of`. */
-static void set(struct slab_table *table, const struct slab_page *of, const struct slab_page *was, struct slab_page *page)
+/* From `was` (NULL: anything) to `page`, for all addresses of `of`.  Returns how many entries another page has lost. */
+static size_t set(struct slab_table *table, const struct slab_page *of, const struct slab_page *was, struct slab_page *page)
 {
+    size_t lost = 0;
     const uintptr_t step = (uintptr_t)1 << SLAB_TABLE_SHIFT, from = (uintptr_t)slab_slots(of) & -step, to = (uintptr_t)slab_slots(of) + slab_slots_bytes(of);
     for (size_t n = 0; n < entries_of(table) && from + n * step < to; n++) {
         struct slab_page **entry = slab_table_entry(table, from + n * step);
-        if (!was || *entry == was)
-            __atomic_store_n(entry, page, __ATOMIC_RELAXED);
+        if (was && *entry != was)
+            continue;
+        lost += *entry != &page_none;
+        __atomic_store_n(entry, page, __ATOMIC_RELAXED);
     }
+    return lost;
 }
 
 static void fill(struct quire_slab *slab, struct slab_table *table)
 {
     for (size_t i = 0; i < entries_of(table); i++)
         __atomic_store_n(&table->entry[i], &page_none, __ATOMIC_RELAXED);
+    slab->table_lost = 0;
     for (struct slab_page *page = slab->all; page; page = page->all_next)
-        set(table, page, NULL, page);
+        slab->table_lost += set(table, page, NULL, page);
 }
 
 void slab_table_init(struct quire_slab *slab)
@@ -83,15 +88,18 @@ void slab_table_enter(struct slab_page *page)
 {
     struct quire_slab *slab = page->slab;
     size_t want = want_of(slab);
-    if (want > entries_of(table_of(slab)))
+    size_t entries = entries_of(table_of(slab));
+    if (want > entries)
         replace(slab, want);
-    set(table_of(slab), page, NULL, page);
+    else if (slab->table_lost > entries / LOST_PARTS && entries < SPARE * want)
+        replace(slab, entries * GROWTH);
+    slab->table_lost += set(table_of(slab), page, NULL, page);
 }
 
 void slab_table_fit(struct quire_slab *slab)
 {
     size_t want = want_of(slab);
-    if (table_of(slab) != small_of(slab) && want * GROWTH * GROWTH < entries_of(table_of(slab)))
+    if (table_of(slab) != small_of(slab) && want * SPARE * GROWTH < entries_of(table_of(slab)))
         replace(slab, want);
 }
 

@@ -234,7 +234,7 @@ public:
 
 TEST(SlabDoubleFreeRace, of_two_frees_at_the_same_moment_one_stops_the_process)
 {
-    unsigned races = BUILT_WITH_TSAN || BUILT_WITH_ASAN ? 54 : test_long() ? 100000 : once_more() ? 300 : 900;
+    unsigned races = BUILT_WITH_TSAN || BUILT_WITH_ASAN ? 54 : test_long() ? 100000 : once_more() ? 216 : 540;
     Tally tally;
     for (unsigned i = 0; i < races; i++) {
         Race race = {Who(i % WHO_COUNT), How(i / WHO_COUNT % HOW_COUNT), After(i / (WHO_COUNT * HOW_COUNT) % AFTER_COUNT), i};
@@ -253,7 +253,7 @@ TEST(SlabDoubleFreeRace, wherever_the_first_free_is_when_the_second_comes_one_st
     Tally tally;
     for (int kind = 0; kind < 2 * WHO_COUNT; kind++)
         for (int how = 0; how < HOW_COUNT; how++)
-            for (unsigned seed = 0; seed < (test_long() ? 32u : once_more() ? 1u : 2u); seed++)
+            for (unsigned seed = unsigned(kind + how) % 2, seeds = test_long() ? 32 : 1; seeds > 0; seed++, seeds--)
                 for (int step = 0; step < 400; step++) {
                     Race race = {Who(kind % WHO_COUNT), How(how), After((unsigned(step) + seed) % AFTER_COUNT), seed, step, kind >= WHO_COUNT};
                     int outcome = outcome_of(race);

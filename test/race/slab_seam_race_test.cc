@@ -111,7 +111,7 @@ void every_pair(uint32_t flags)
     for (const Operation &x : operations)
         for (const Operation &y : operations) {
             /* The order of steps is the same whoever watches: the check build goes through it more densely. */
-            int k = 0, dense = test_long() ? 1000 : BUILT_WITH_TSAN || BUILT_WITH_ASAN ? 2 : 8;
+            int k = 0, dense = test_long() ? 1000 : BUILT_WITH_TSAN || BUILT_WITH_ASAN ? 2 : 4;
             for (; k < 3000; k += 1 + k / dense) {
                 snprintf(at_work, sizeof at_work, "%s, at step %d of: %s", y.name, k, x.name);
                 SCOPED_TRACE(at_work);

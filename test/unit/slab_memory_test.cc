@@ -55,7 +55,7 @@ Elements halve(quire_slab *slab, const Elements &elements)
 
 /* ---- how much ---- */
 
-TEST_F(SlabMemory, a_million_elements_of_64_bytes_cost_at_most_one_byte_each_above_payload)
+TEST_F(SlabMemory, a_million_elements_of_64_bytes_cost_at_most_half_a_byte_each_above_payload)
 {
     const size_t million = 1000000;
     size_t rss = rss_bytes();
@@ -63,12 +63,12 @@ TEST_F(SlabMemory, a_million_elements_of_64_bytes_cost_at_most_one_byte_each_abo
     for (size_t i = 0; i < million; i++)
         memset(quire_slab_alloc(slab), 1, 64);
     struct quire_slab_stats stats = slab.stats();
-    EXPECT_LE(stats.mapped_bytes, 65 * million);
-    EXPECT_LE(rss_bytes() - rss, 65 * million + mib) << "what the system counts";
+    EXPECT_LE(stats.mapped_bytes, 64 * million + million / 2);
+    EXPECT_LE(rss_bytes() - rss, 64 * million + million / 2 + mib / 2) << "what the system counts";
     Slab batch(64);
     Elements elements(million);
     ASSERT_EQ(quire_slab_alloc_batch(batch, elements.data(), million), million);
-    EXPECT_LE(batch.stats().mapped_bytes, 65 * million);
+    EXPECT_LE(batch.stats().mapped_bytes, 64 * million + million / 2);
 }
 
 TEST_F(SlabMemory, is_all_back_within_one_mebibyte_after_a_trim)
@@ -250,12 +250,17 @@ TEST(SlabDecay, keeps_pages_that_are_in_use_again_and_again)
     EXPECT_LE(slab.stats().empty_pages, 3u) << "at first they go back at once";
     for (int round = 0; round < 3; round++)
         slab.free(slab.alloc(3000));
-    size_t pages = slab.stats().pages;
-    EXPECT_GT(pages, 20u);
-    for (int round = 0; round < 5; round++) {
-        slab.free(slab.alloc(3000));
-        EXPECT_EQ(slab.stats().pages, pages) << "no decay has passed";
+    EXPECT_GT(slab.stats().pages, 20u);
+    bool is_still = false;
+    for (int attempt = 0; attempt < 3 && !is_still; attempt++) { /* the last tick of a test before this one may come in the middle, once */
+        size_t pages = slab.stats().pages;
+        is_still = true;
+        for (int round = 0; round < 5; round++) {
+            slab.free(slab.alloc(3000));
+            is_still &= slab.stats().pages == pages;
+        }
     }
+    EXPECT_TRUE(is_still) << "no decay has passed";
 }
 
 TEST(SlabDecay, of_zero_gives_a_page_back_at_once_unless_it_is_the_last)

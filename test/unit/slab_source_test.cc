@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <memory>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -90,8 +91,8 @@ TEST(SlabMode, every_source_feeds_a_slab)
     works_over(quire_source_memfd("slab"));
     works_over(quire_source_limit(quire_source_anon(), 16 << 20));
     works_over(quire_source_fail(quire_source_default(), 1000000));
-    static char buffer[8 << 20];
-    works_over(quire_source_fixed(buffer, sizeof buffer));
+    std::unique_ptr<char[]> buffer(new char[8 << 20]);
+    works_over(quire_source_fixed(buffer.get(), 8 << 20));
 }
 
 TEST(SlabMode, one_thread_at_a_time_is_enough_for_every_source)
