@@ -10,6 +10,7 @@
  *
  * Invariants, checked here:
  *   M1  a block is deleted with the size that it was asked for with
+ *   M2  an alignment that a block is freed with is a power of two, and the block lies at a multiple of it
  *
  * Locks: none.  Not here: the short ways (malloc.c).
  */
@@ -116,6 +117,13 @@ void careful_free_sized(void *p, size_t bytes, size_t align_bytes)
     if (p && !guard_has(p) && preload_ready() != PRELOAD_PASSES && !(align_bytes == CAREFUL_C ? heap_size_may_fit(p, bytes) : heap_size_fits(p, bytes, align_bytes)))
         panic("malloc", NULL, "M1 deleted with another size than it was made with", p);
     careful_free(p);
+}
+
+/* aligned_alloc() makes no such block; another malloc's may. */
+void careful_refuse_alignment(const void *p)
+{
+    if (p && quire_malloc_serving())
+        panic("malloc", NULL, "M2 freed with an alignment that it was not made with", p);
 }
 
 size_t careful_usable_bytes(void *p)

@@ -44,7 +44,7 @@ enum kind { KIND_FLAG, KIND_SIZE, KIND_TIME, KIND_COUNT, KIND_WHEN, KIND_FORMAT,
     X("prof_file", KIND_FILE, prof_file, "FILE", "quire.%p.%n.heap", "where profiles go; %p: the process, %n: the file's number, %h: the host, %t: the time")       \
     X("prof_at", KIND_LIMIT, prof_at_bytes, "SIZE|N%", "0 (never)", "write a profile whenever so many more bytes are live than before, N% as of limit")     \
     X("prof_signal", KIND_SIGNAL, prof_signal, "USR1|USR2|N", "none", "write a profile at this signal")                                    \
-    X("prof_exit", KIND_FLAG, prof_exit, "0|1", "1", "write a profile when the program ends")                                              \
+    X("prof_exit", KIND_FLAG, prof_exit, "0|1", "1", "write a profile when the program ends, if anything was sampled")                      \
     X("guard", KIND_PART, guard_every, "0|1|1/N", "0 (off)", "put one in N blocks between pages that cannot be touched; 1: in 5000")       \
     X("help", KIND_HELP, file, "1", "0", "print this list")
 

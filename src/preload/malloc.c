@@ -31,13 +31,26 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-NOINLINE void *preload_alloc_long(size_t bytes, struct steer_call call)
+static NOINLINE void *alloc_long(size_t bytes, struct steer_call call)
 {
-    if (unlikely(!preload_serves()))
-        return preload_alloc(bytes, call);
+    if (unlikely(!preload_serves())) {
+        void *other = preload_alloc(bytes, call);
+        heap_tls.counted = preload_samples() ? heap_tls.self : &heap_local_none;
+        return other;
+    }
     void *p = heap_malloc_slow(bytes);
     heap_tls.quick_alloc = heap_tls.quick_free = heap_tls.self;
     return p;
+}
+
+/* While a profile samples, and no point lies in the block, by a short way, too. */
+CACHE_ALIGNED NOINLINE void *preload_alloc_next(size_t bytes, struct steer_call call)
+{
+    struct heap_local *local = heap_tls.counted;
+    if (bytes - 1 >= local->bytes_max || !prof_passes(bytes))
+        return alloc_long(bytes, call);
+    void *p = heap_quick_alloc(local, bytes);
+    return likely(p != NULL) ? p : heap_malloc_slow(bytes);
 }
 
 NOINLINE void preload_free_long(owner_t found, void *p)
@@ -57,11 +70,13 @@ static NOINLINE void *zero_otherwise(size_t count, size_t bytes, struct steer_ca
 {
     size_t product;
     bool fits = !__builtin_mul_overflow(count, bytes, &product);
+    if (fits && likely(preload_samples()))
+        return likely(prof_passes(product)) ? heap_malloc_zero(product) : prof_alloc_zero(product, prof_call_of(call));
     if (fits && preload_steers())
         return steer_alloc_zero(product, call);
     if (fits && preload_guards())
         return prof_guarded_alloc_zero(product, prof_call_of(call));
-    return fits && preload_samples() ? prof_alloc_zero(product, prof_call_of(call)) : careful_alloc_zero(count, bytes);
+    return careful_alloc_zero(count, bytes);
 }
 
 static NOINLINE void *aligned_otherwise(size_t bytes, size_t align_bytes, struct steer_call call)
@@ -87,7 +102,7 @@ static NOINLINE void *realloc_otherwise(void *p, size_t bytes, struct steer_call
 EXPORT void *malloc(size_t bytes)
 {
     void *p = preload_quick_alloc(bytes);
-    return likely(p != NULL) ? p : preload_alloc_long(bytes, STEER_CALLER);
+    return likely(p != NULL) ? p : preload_alloc_next(bytes, STEER_CALLER);
 }
 
 EXPORT void free(void *p)
@@ -198,6 +213,8 @@ EXPORT void free_sized(void *p, size_t bytes)
 EXPORT void free_aligned_sized(void *p, size_t align_bytes, size_t bytes);
 EXPORT void free_aligned_sized(void *p, size_t align_bytes, size_t bytes)
 {
-    (void)align_bytes;
-    free_sized(p, bytes);
+    if (unlikely(!is_pow2(align_bytes)) || unlikely((uintptr_t)p % align_bytes != 0))
+        careful_refuse_alignment(p);
+    if (unlikely(!preload_serves()) || unlikely(!preload_quick_free_sized(p, bytes)))
+        careful_free_sized(p, bytes, align_bytes);
 }

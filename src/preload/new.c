@@ -83,7 +83,7 @@ static COLD void *new_slow(size_t bytes, size_t align_bytes)
 
 static NOINLINE void *new_long(size_t bytes, struct steer_call call)
 {
-    void *p = preload_alloc_long(bytes, call);
+    void *p = preload_alloc_next(bytes, call);
     return likely(p != NULL) ? p : new_slow(bytes, 0);
 }
 
@@ -129,7 +129,7 @@ EXPORT void *_ZnamSt11align_val_t(size_t bytes, size_t align_bytes)
 static ALWAYS_INLINE void *new_or_null(size_t bytes, struct steer_call call)
 {
     void *p = preload_quick_alloc(bytes);
-    return likely(p != NULL) ? p : preload_alloc_long(bytes, call);
+    return likely(p != NULL) ? p : preload_alloc_next(bytes, call);
 }
 
 static COLD void *nothrow_slow(const char *name, size_t bytes, const void *tag)

@@ -86,6 +86,7 @@ void careful_free(void *p);
 /* The caller says how large the block was made, and at which alignment (0: none said). */
 enum { CAREFUL_C = 1 }; /* an alignment: it is C's, where a block may have been reallocated */
 void careful_free_sized(void *p, size_t bytes, size_t align_bytes);
+void careful_refuse_alignment(const void *p);
 size_t careful_usable_bytes(void *p);
 
 /* Where the heap does not serve alone: one compare more tells two of the others. */
@@ -110,7 +111,7 @@ static ALWAYS_INLINE void *preload_alloc(size_t bytes, struct steer_call call)
  * The short ways ask for no mode: they end soon in a thread whose heap_tls.quick_alloc or quick_free is none.  The first long way that a thread goes
  * sets them where the mode allows it.
  */
-void *preload_alloc_long(size_t bytes, struct steer_call call);
+void *preload_alloc_next(size_t bytes, struct steer_call call); /* behind preload_quick_alloc() */
 void preload_free_long(owner_t found, void *p);
 
 /* While the heap serves.  NULL: not this way. */

@@ -12,7 +12,8 @@
  *
  * FILE is prof_file with %p and %n, the number of the file in this process.  A handler itself writes nothing: what it has interrupted may hold any lock.
  * Where QUIRE_CONF has pressure, too, that thread looks once a second whether memory is short, also while the reaper is asleep: an OOM kill leaves no time.
- * A process that no other can see (no place for its page) has the file at its exit only.
+ * A process that no other can see (no place for its page) has the file at its exit only.  At the exit of a process of which nothing was sampled there is none:
+ * shells and their like, which a program starts by the dozen, would write nothing but their names.
  *
  * And the way of guarded blocks back to their pool: their addresses are no heap's.
  *
@@ -195,6 +196,6 @@ bool profile_begin(void)
 
 void profile_at_exit(void)
 {
-    if (preload_conf.prof_every_bytes && preload_conf.prof_exit)
+    if (preload_conf.prof_every_bytes && preload_conf.prof_exit && !prof_is_empty())
         write_file();
 }

@@ -250,7 +250,7 @@ static __attribute__((constructor)) void at_load(int count, char **words, char *
     if (mode != PRELOAD_PASSES && !is_process_malloc()) {
         libc_is_not_the_malloc();
         u32_store_release(&preload_mode, PRELOAD_BESIDE); /* release [preload-mode] */
-        heap_tls.quick_alloc = heap_tls.quick_free = &heap_local_none;
+        heap_tls.quick_alloc = heap_tls.quick_free = heap_tls.counted = &heap_local_none;
         preload_conf.prof_every_bytes = preload_conf.guard_every = 0;
     }
     libc_takes_its_own();

@@ -20,6 +20,7 @@
 #include "base/lock.h"
 #include "base/random.h"
 #include "heap/heap_internal.h"
+#include "heap/heap_quick.h"
 #include "look/live.h"
 #include "os/os.h"
 #include "os/os_probe.h"
@@ -348,7 +349,10 @@ static void *realloc_to_large(void *p, size_t bytes, uint64_t fresh)
 
 static bool is_sampled(const void *p)
 {
-    const struct heap_page *page = heap_page_find(p);
+    const struct heap_page *page = heap_page_of(pagemap_find(p));
+    if (likely(heap_is_quick(page, &heap_of_process))) /* of small blocks */
+        return false;
+    page = heap_page_find(p);
     return page && heap_is_large(page) && page->sample != 0;
 }
 

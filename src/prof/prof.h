@@ -110,6 +110,8 @@ void prof_stats(struct prof_stats *out);
 bool prof_due(void);
 /* The profile as text: what gperftools' heap profiles look like, which pprof reads.  Neither allocates nor holds a lock while it writes. */
 void prof_write(struct out *out);
+/* Nothing was sampled, and there are no objects beside malloc's heap: the file would say nothing. */
+bool prof_is_empty(void);
 /* NULL, or what is broken. */
 const char *prof_check(void);
 

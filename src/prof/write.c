@@ -139,6 +139,23 @@ static void objects(struct out *out)
             objects_of(out, look_kinds[i]);
 }
 
+static bool has_any(const struct look_kind *kind)
+{
+    struct look_roll roll;
+    look_roll_init(&roll, kind);
+    return look_roll_first(&roll);
+}
+
+bool prof_is_empty(void)
+{
+    struct prof_stats stats;
+    prof_stats(&stats);
+    bool is_empty = stats.samples == 0;
+    for (unsigned i = 0; is_empty && i < LOOK_KINDS; i++)
+        is_empty = !is_asked_for(look_kinds[i]) || !has_any(look_kinds[i]);
+    return is_empty;
+}
+
 struct maps {
     struct out *out;
     size_t used;

@@ -155,9 +155,17 @@ def test_a_wrong_value_is_one_line(folder, conf, said):
 
 
 def test_a_file_that_cannot_be_written_is_said(folder):
-    done = run("/bin/true", conf="prof,prof_file:/nowhere/at/all")
+    done = run("perl", "-e", "my @x = (1) x 100000", conf="prof,prof_file:/nowhere/at/all")
     assert done.returncode == 0
     assert done.stderr == "quire: the profile cannot be written to /nowhere/at/all: No such file or directory; set prof_file in QUIRE_CONF to a file that can\n"
+
+
+def test_a_program_of_which_nothing_was_sampled_leaves_no_file(folder):
+    words = ["perl", "-e", "my @x = (1) x 100000"]
+    assert run(*words, conf="prof:1T").stderr == ""
+    assert profiles(folder) == []
+    assert run(*words, conf="prof").stderr == ""
+    assert len(profiles(folder)) == 1
 
 
 def test_off_there_is_no_file_and_no_thread(folder):

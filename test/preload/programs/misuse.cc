@@ -16,6 +16,7 @@
 #include "must.h"
 
 extern "C" void free_sized(void *p, size_t bytes) __attribute__((weak));
+extern "C" void free_aligned_sized(void *p, size_t align_bytes, size_t bytes) __attribute__((weak));
 
 namespace {
 
@@ -193,6 +194,21 @@ void free_with_another_size()
     else
         abort();
 }
+void free_with_an_alignment_that_is_none()
+{
+    if (free_aligned_sized)
+        free_aligned_sized(aligned_alloc(16, 64), 3, 64);
+    else
+        abort();
+}
+void free_with_a_larger_alignment()
+{
+    char *blocks[2] = {static_cast<char *>(aligned_alloc(16, 48)), static_cast<char *>(aligned_alloc(16, 48))};
+    if (free_aligned_sized)
+        free_aligned_sized(blocks[(uintptr_t)blocks[0] % 4096 == 0], 4096, 48);
+    else
+        abort();
+}
 
 /* ---- must go on ---- */
 
@@ -304,7 +320,11 @@ void right_sizes_are_right()
             operator delete(operator new(bytes, std::align_val_t(align)), bytes, std::align_val_t(align));
         if (free_sized)
             free_sized(realloc(malloc(bytes), bytes - bytes / 4), bytes - bytes / 4);
+        for (size_t align = 1; align <= 8192 && free_aligned_sized; align *= 2)
+            free_aligned_sized(aligned_alloc(align, bytes), align, bytes);
     }
+    if (free_aligned_sized)
+        free_aligned_sized(NULL, 3, 64);
 }
 void usable_bytes_are_usable()
 {
@@ -336,7 +356,8 @@ const struct {
     KIND(write_after_free_large), KIND(write_after_free_large_reuse), KIND(write_after_free_small), KIND(write_after_free_small_reuse),
     KIND(size_of_a_freed_block), KIND(size_of_a_freed_block_later), KIND(size_of_nothing), KIND(size_inside), KIND(realloc_of_nothing),
     KIND(delete_of_another_type), KIND(delete_with_too_small_a_size), KIND(delete_large_with_another_size), KIND(delete_aligned_with_another_size),
-    KIND(delete_array_with_another_size), KIND(free_with_another_size), KIND(string_to_the_end), KIND(freed_small_reads_as_zero),
+    KIND(delete_array_with_another_size), KIND(free_with_another_size),
+    KIND(free_with_an_alignment_that_is_none), KIND(free_with_a_larger_alignment), KIND(string_to_the_end), KIND(freed_small_reads_as_zero),
     KIND(fresh_small_reads_as_zero), KIND(fresh_large_reads_as_zero), KIND(realloc_of_null_allocates), KIND(array_grows), KIND(impossible_sizes_are_refused),
     KIND(no_bytes_are_different_blocks), KIND(freed_large_is_not_reused_at_once), KIND(freed_small_is_not_reused_at_once), KIND(statistics_answer),
     KIND(right_sizes_are_right), KIND(usable_bytes_are_usable), KIND(blocks_come_in_no_order),
