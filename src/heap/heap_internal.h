@@ -210,12 +210,13 @@ struct quire_heap {
 
 STATIC_ASSERT(offsetof(struct heap_local, bin) + HEAP_NEAR * sizeof(struct heap_bin) <= 4096, "a thread that only allocates small blocks costs one small page");
 STATIC_ASSERT(sizeof(struct heap_page) % 8 == 0 && offsetof(struct heap_page, free) == 96, "three kinds of headers are sized for it");
+STATIC_ASSERT(offsetof(struct heap_page, slot_bytes) == 40 && offsetof(struct heap_page, words) == 48, "test/death/heap_secure_death_test.cc looks there");
 
 enum { LARGE_OWNER = 1, SECURE_OWNER = 2, OWNER_BITS = 3 }; /* low bits of `owner` */
 
 /* ---- a thread's way to its locals ---- */
 struct heap_tls {
-    struct heap_local *quick_alloc, *quick_free, *self; /* of the default heap; the first two where malloc and free may go the short way (preload/), else none */
+    struct heap_local *quick_alloc, *quick_free, *counted, *self; /* of the default heap; the others where malloc, free, a profiled malloc may go a short way, else none */
     struct {
         uint64_t serial;
         struct heap_local *local;
@@ -229,7 +230,7 @@ struct heap_tls {
 };
 extern THREAD_LOCAL struct heap_tls heap_tls __attribute__((tls_model("initial-exec")));
 extern struct heap_local heap_local_none;
-#define HEAP_TLS_NONE .quick_alloc = &heap_local_none, .quick_free = &heap_local_none, .self = &heap_local_none
+#define HEAP_TLS_NONE .quick_alloc = &heap_local_none, .quick_free = &heap_local_none, .counted = &heap_local_none, .self = &heap_local_none
 extern struct quire_heap heap_of_process, *heap_first; /* first: the newest */
 extern atomic_u32 heap_is_ready; /* the default heap */
 

@@ -11,8 +11,8 @@
  *        +---cut off, at either end--- `batch`: addresses reserved for some blocks at once
  *
  * Bounded: 80 ranges, and a sixteenth of the address space that the process may have.  What is larger is unmapped at once: touching it is a fault too,
- * until something else is mapped there.  A block costs two system calls, one that opens its addresses and one that closes them; one of 64 KiB to 1 MiB
- * most of which was written costs five, but no page faults: a fault is dearer than to zero a page. `warm` is counted in left_bytes.
+ * until something else is mapped there.  A block costs two system calls, one that opens its addresses and one that closes them; one of 16 OS pages to
+ * 1 MiB most of which was written costs five, but no page faults: a fault is dearer than to zero a page. `warm` is counted in left_bytes.
  *
  * Locks: the heap's.  Not here: which blocks these are (heap_large.c).
  */
@@ -24,8 +24,8 @@
 #include "os/os.h"
 #include "pages/reaper.h"
 
-enum { PLACES = 32, READY = 16, PART_OF_SPACE = 16, BATCH_BYTES = 2 << 20, FROM_BATCH_MAX = 256 << 10 };
-enum { WARM = 8, WARM_MIN = 64 << 10, WARM_MAX = 1 << 20, WARM_ALL = 4 << 20 };
+enum { PLACES = 32, READY = 16, PART_OF_SPACE = 16, BATCH_PAGES = 512, FROM_BATCH_PAGES_MAX = 64 };
+enum { WARM = 8, WARM_PAGES_MIN = 16, WARM_MAX = 1 << 20, WARM_ALL = 4 << 20 };
 #define SPACE_MOST ((size_t)1 << 36)
 
 struct sealed_range {
@@ -45,6 +45,12 @@ struct heap_sealed {
     struct sealed_range mixed[PLACES], queue[PLACES], ready[READY]; /* in this order they are emptied */
     struct sealed_range batch;
 };
+
+/* Of OS pages: addresses are free, and what warmth saves is a fault for each page. */
+static size_t of_pages(size_t pages)
+{
+    return pages << os_page_shift();
+}
 
 static size_t bytes_most(void)
 {
@@ -90,7 +96,7 @@ static struct sealed_range put_locked(struct heap_sealed *sealed, struct sealed_
     struct sealed_range out = exchange(&sealed->mixed[heap_secure_random() % PLACES], range);
     if (out.start)
         out = exchange(&sealed->queue[sealed->next++ % PLACES], out);
-    if (out.start && out.bytes <= FROM_BATCH_MAX)
+    if (out.start && out.bytes <= of_pages(FROM_BATCH_PAGES_MAX))
         out = exchange(&sealed->ready[heap_secure_random() % READY], out);
     if (out.start)
         sealed->bytes -= out.bytes;
@@ -129,7 +135,7 @@ static struct sealed_range batch_cut_locked(struct heap_sealed *sealed, size_t b
 /* What is left of the one before is too small for this block: it goes, if it was not two threads that came here. */
 static void batch_reserve(struct quire_heap *heap)
 {
-    struct sealed_range fresh = {NULL, BATCH_BYTES};
+    struct sealed_range fresh = {NULL, of_pages(BATCH_PAGES)};
     if (os_reserve(fresh.bytes, os_page_bytes(), &fresh.start) != 0)
         return;
     lock_take(&heap->lock);
@@ -142,8 +148,8 @@ static void batch_reserve(struct quire_heap *heap)
 void *heap_sealed_take(struct quire_heap *heap, size_t *bytes, size_t more)
 {
     struct sealed_range range = {NULL, 0};
-    struct heap_sealed *sealed = *bytes <= FROM_BATCH_MAX - more ? sealed_of(heap) : NULL;
-    for (int tries = 0; tries < 2 && sealed && !range.start && sealed->bytes_max >= BATCH_BYTES; tries++) {
+    struct heap_sealed *sealed = *bytes + more <= of_pages(FROM_BATCH_PAGES_MAX) ? sealed_of(heap) : NULL;
+    for (int tries = 0; tries < 2 && sealed && !range.start && sealed->bytes_max >= of_pages(BATCH_PAGES); tries++) {
         if (tries)
             batch_reserve(heap);
         lock_take(&heap->lock);
@@ -201,7 +207,7 @@ static void warm_drop(struct quire_heap *heap, struct sealed_warm warm)
 /* A block that was hardly written has no memory worth to be kept. */
 static bool is_worth_warmth(struct sealed_range memory)
 {
-    return memory.bytes >= WARM_MIN && memory.bytes <= WARM_MAX && !reaper_keeps_nothing() && os_resident_bytes(memory.start, memory.bytes) >= memory.bytes / 4 * 3;
+    return memory.bytes >= of_pages(WARM_PAGES_MIN) && memory.bytes <= WARM_MAX && !reaper_keeps_nothing() && os_resident_bytes(memory.start, memory.bytes) >= memory.bytes / 4 * 3;
 }
 
 void heap_sealed_free(struct quire_heap *heap, const struct quire_span *span, void *start, size_t bytes)
@@ -230,7 +236,7 @@ void heap_sealed_cool(struct quire_heap *heap)
 static struct sealed_warm warm_take(struct quire_heap *heap, size_t bytes)
 {
     struct sealed_warm none = {{NULL, 0}, {NULL, 0}}, found = none;
-    if (!heap->sealed || bytes < WARM_MIN)
+    if (!heap->sealed || bytes < of_pages(WARM_PAGES_MIN))
         return none;
     lock_take(&heap->lock);
     for (unsigned i = 0; i < WARM && !found.memory.start; i++) {

@@ -139,7 +139,7 @@ static void thread_end(void *tls)
 {
     (void)tls;
     heap_tls.is_ended = true;
-    heap_tls.quick_alloc = heap_tls.quick_free = heap_tls.self = &heap_local_none;
+    heap_tls.quick_alloc = heap_tls.quick_free = heap_tls.counted = heap_tls.self = &heap_local_none;
     memset(heap_tls.seen, 0, sizeof heap_tls.seen);
     heap_each(leave_heap, NULL);
     heap_thread_outside();

@@ -2,6 +2,7 @@
 /* Heaps over every kind of source, each for real; and that what a heap takes, it gives back. */
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <sched.h>
 #include <sys/mount.h>
 
@@ -85,8 +86,8 @@ TEST(HeapSource, every_source_feeds_a_heap)
     works_over(quire_source_memfd("heap"));
     works_over(quire_source_limit(quire_source_anon(), 64 << 20));
     works_over(quire_source_fail(quire_source_default(), 1000000));
-    static char buffer[16 << 20];
-    works_over(quire_source_fixed(buffer, sizeof buffer));
+    std::unique_ptr<char[]> buffer(new char[16 << 20]);
+    works_over(quire_source_fixed(buffer.get(), 16 << 20));
 }
 
 TEST(HeapSource, files_work_and_leave_nothing)
