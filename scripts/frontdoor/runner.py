@@ -31,6 +31,7 @@ AGAIN_MAX = 3  # more failures than that are no chance
 _STARTED = re.compile(r"^ +Start +(\d+): (\S+)", re.MULTILINE)
 _ENDED = re.compile(r"^ *\d+/\d+ Test +#(\d+):", re.MULTILINE)
 _CTEST = re.compile(r"\d+% tests passed, (\d+) tests? failed out of (\d+)")
+_APART = re.compile(r"^apart: (\d+) passed, (\d+) failed, (\d+) skipped$", re.MULTILINE)  # test/apart.cc
 _CHECKS = re.compile(r"checks: (\d+) passed, (\d+) failed")
 _PYTEST_COUNT = re.compile(r"(\d+) (passed|failed|errors?|skipped|xfailed|xpassed)")
 _PYTEST_NONE_COLLECTED = 5
@@ -178,19 +179,29 @@ class Ctest(Step):
         command += ["-L", f"^({'|'.join(self.labels)})$"] if self.labels else []
         if self.preset == "tsan" and not self.labels:
             command += ["-LE", "^death$"]  # a process that stops itself has no races to show
-        return [command + (["-R", self.expression] if self.expression else [])]
+        if not self.expression:
+            return [command]
+        # A part chooses among its tests by itself (test/apart.cc).
+        return [["env", f"QUIRE_TEST_ONLY={self.expression}", *command, "-R", rf"({self.expression})|[.]apart_"]]
 
     def read_counts(self, text, status):
         found = _CTEST.search(text)
         if found:
             failed, total = int(found.group(1)), int(found.group(2))
-            self.skipped = text.count("***Skipped") + text.count("(Disabled)")
-            self.closing, self.failed, self.passed = (
-                found.group(),
-                failed,
-                total - failed - self.skipped,
-            )
+            skipped = text.count("***Skipped") + text.count("(Disabled)")
+            # A line of ctest's may be a part of the tests, of which each has counted its own.
+            parts = [list(map(int, counts)) for counts in _APART.findall(self._said())]
+            failed -= sum(part[1] > 0 for part in parts)
+            self.passed = total - len(parts) - failed - skipped + sum(part[0] for part in parts)
+            self.failed = failed + sum(part[1] for part in parts)
+            self.skipped = skipped + sum(part[2] for part in parts)
+            self.closing = found.group() + (f", which are {self.passed} passed, {self.failed} failed" if parts else "")
         return status
+
+    def _said(self):
+        """What ctest keeps of every test's output, whether it passed or not."""
+        kept = self.root / "build" / self.preset / "Testing/Temporary/LastTest.log"
+        return kept.read_text(encoding="utf-8", errors="replace") if kept.exists() else ""
 
 
 class Pytest(Step):

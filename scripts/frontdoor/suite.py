@@ -30,7 +30,7 @@ import time
 from frontdoor import build, needs, runner, say, venv
 
 PRESETS = ("check", "asan", "tsan")
-PART_FILES = 20  # a suite of more files is several steps: else one lane would end long after the other
+PART_FILES = 12  # a suite of more files is several steps: else one lane would end long after the other
 HELP = """Runs the tests: all of them, or those named.
 
 WORD is a directory of test/ (unit, model, tool, ...), a preset (check, asan, tsan) or checks."""

@@ -205,6 +205,13 @@ def test_meson_and_cmake_say_the_same_version(root):
     assert said[0] == said[1]
 
 
+def test_meson_and_cmake_take_the_same_folders(root):
+    """A static library lets a missing one pass as long as the program does not need it."""
+    cmake_says = re.findall(r"(\w+)/\*\.c", re.search(r"file\(GLOB QUIRE_SOURCES (.*)\)", (root / "src/CMakeLists.txt").read_text()).group(1))
+    meson_says = re.findall(r"'(\w+)'", re.search(r"^layers = \[(.*)\]", (root / "meson.build").read_text(), re.MULTILINE).group(1))
+    assert meson_says == cmake_says
+
+
 @pytest.mark.parametrize("standard", ["c++11", "c++14", "c++17", "c++20"])
 def test_the_c_headers_serve_cpp_from_11_on(root, tmp_path, standard):
     headers = sorted(p.relative_to(root / "include") for p in (root / "include").rglob("*.h"))

@@ -213,6 +213,7 @@ def bare_debian(folder, include):
         pytest.skip(f"no machine can be made here: {done.stdout[-300:]}")
     for name in fresh_machine.COPIED:
         if os.path.exists(name):
+            Path(f"{folder}{name}").parent.mkdir(parents=True, exist_ok=True)  # a minimal machine has no certificates
             shutil.copyfile(name, f"{folder}{name}")
     run("mount", "-t", "proc", "proc", folder / "proc")
     try:

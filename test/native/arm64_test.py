@@ -2,7 +2,8 @@
 """The library on arm64: compiled by Debian's cross compiler, run by qemu-user. The recorder has record_aarch64_test.py, restartable sequences percpu_aarch64_test.py.
 
     always               the library in one file, and three C programs of doc/examples.md print what they print here
-    QUIRE_TEST_LONG=1    all of those; unit, model, fault, death and orders tests; the drop-in; run, check, a plan, top and map of a program, as the tool of this machine sees it
+    QUIRE_TEST_LONG=1    all of those; unit, model, fault, death and orders tests; the drop-in; run, check, a plan, top and map of a program, as the tool of this machine sees it;
+                         with a build of the tools, too: plans, advice and replays
 
 GoogleTest is compiled from Debian's source (libgtest-dev).  For the tool's part programs of the other processor have to start as such do: the kernel hands
 them to the emulator (binfmt_misc), in a user namespace of the test's own.
@@ -36,10 +37,17 @@ LEFT = ["stats", "heap", "netdata"]  # what the first two print has sizes of wha
 LEFT_OUT = {
     "a child of a process with threads cannot start one (qemu: plugins/core.c, assertion failed)": """
         PercpuThread.the_child_of_a_fork_has_copies_of_its_own_and_goes_on SourceDefault.a_child_of_a_fork_can_go_on_at_once
-        StatsWrite.the_child_of_a_fork_writes_whatever_others_were_doing StatsWrite.the_hook_of_a_refusal_amid_them_may_look_at_other_heaps""",
+        StatsWrite.the_child_of_a_fork_writes_whatever_others_were_doing StatsWrite.the_hook_of_a_refusal_amid_them_may_look_at_other_heaps
+        HeapLife.the_child_of_a_fork_goes_on_with_its_copy Plain/HeapWalk.the_child_of_a_fork_goes_on_with_the_walk/0
+        Plain/HeapWalk.the_child_of_a_fork_goes_on_with_the_walk/1""",
     "memory of the emulator's own counts as the program's": """
         Heap.a_huge_block_that_nobody_touches_costs_nothing_by_its_size PercpuMemory.reuse_commits_nothing_that_was_never_written
-        PercpuMemory.a_hundred_thousand_objects_on_64_cpus_of_which_two_write_are_at_most_16_mb HeapFault.a_process_that_may_map_no_more_gets_null_and_lives_on""",
+        PercpuMemory.a_hundred_thousand_objects_on_64_cpus_of_which_two_write_are_at_most_16_mb HeapFault.a_process_that_may_map_no_more_gets_null_and_lives_on
+        SourceDefault.addresses_that_cannot_be_unmapped_are_not_lost""",
+    "the emulator says so when a program ends by a fault, where nothing is to be said": """
+        HeapSecureDeathTest.a_large_block_cannot_be_touched_after_its_free_or_where_it_was HeapSecureDeathTest.kind_29_a_block_of_no_bytes_is_touched
+        HeapSecureDeathTest.large_blocks_have_pages_round_them_that_cannot_be_touched""",
+    "a child for each of a thousand corruptions takes more than ten minutes": "HeapCorruptionDeathTest.random_writes_into_freed_blocks_leave_the_heap_sound_or_stop_it",
     "MADV_DONTDUMP is not passed on": "Aral.pages_stay_out_of_core_dumps_when_asked SlabDump.pages_of_a_slab_that_is_not_dumped_are_marked_so_for_the_kernel",
     "/proc/self/maps does not name the break": "Os.memory_is_told_apart_as_the_kernel_names_it",
     "clone(2) makes threads and forks alone": "MemoryFault.a_copy_does_what_it_is_told_and_the_process_sees_no_child MemoryFault.a_copy_made_inside_of_an_allocation_does_not_wait_for_its_lock",
@@ -137,6 +145,11 @@ MAGIC = r":arm64:M::\x7f\x45\x4c\x46\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00
 NAMESPACE = """mount -t binfmt_misc none /proc/sys/fs/binfmt_misc && printf '%s' '{0}' >/proc/sys/fs/binfmt_misc/register && exec "$@" """
 
 
+def namespace(emulator):
+    """Words before a command, in which the kernel starts programs of both processors."""
+    return ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", NAMESPACE.format(MAGIC + emulator + ":F"), "sh"]
+
+
 class Tool:
     """`quire` of this machine with the drop-in of the other, where the kernel starts programs of both."""
 
@@ -146,7 +159,7 @@ class Tool:
             (folder / "build" / library.name).symlink_to(library)
         (folder / "build" / "tools").symlink_to(BUILD / "tools")
         self.folder, self.library = folder, folder / "build" / "libquire-malloc.so"
-        self.namespace = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", NAMESPACE.format(MAGIC + emulator + ":F"), "sh"]
+        self.namespace = namespace(emulator)
         self.environment = {**os.environ, "QUIRE_BUILD_DIR": str(folder / "build"), "QEMU_LD_PREFIX": PREFIX, "NO_COLOR": "1"}
         (folder / "program.c").write_text(PROGRAM)
         must(CC, "-g", "-O1", "-fno-builtin", folder / "program.c", "-o", folder / "program")
@@ -208,3 +221,25 @@ def test_a_plan_puts_blocks_of_the_other_processor_into_arenas(tool, there):
     environment = {**tool.environment, "LD_PRELOAD": str(tool.library), "QUIRE_CONF": conf}
     assert must(*tool.namespace, "./program", cwd=tool.folder, env=environment) == "ready\n"
     assert json.loads(report.read_text())["plan"]["blocks"] >= 20000
+
+
+# Allocators that are preloaded, and a program in its assembly.
+OF_THIS_PROCESSOR = "a_peer_that_is_preloaded or very_many_sites or a_long_table"
+
+
+@LONG
+@needs(CC, QEMU, EMULATOR_STATIC)
+@pytest.mark.parametrize("name", ["test_plan.py", "test_advise.py", "test_replay.py"])
+def test_plans_advice_and_replays_by_helpers_of_the_other_processor_are_right(name, tmp_path):
+    """QUIRE_TEST_ARM64_TOOLS: a build for arm64 with its tools, which needs an arm64 file system (doc/building.md)."""
+    if not os.environ.get("QUIRE_TEST_ARM64_TOOLS"):
+        pytest.skip("QUIRE_TEST_ARM64_TOOLS is not set")
+    tree = Path(os.environ["QUIRE_TEST_ARM64_TOOLS"])
+    root = re.search(r"^CMAKE_SYSROOT:\w+=(.+)$", (tree / "CMakeCache.txt").read_text(), re.MULTILINE)[1]
+    for word, compiler in (("cc", CC), ("c++", CC.replace("gcc", "g++"))):
+        (tmp_path / word).write_text(f'#!/bin/sh\nexec {compiler} "$@"\n')
+        (tmp_path / word).chmod(0o755)
+    environment = {**os.environ, "QUIRE_BUILD_DIR": str(tree), "QEMU_LD_PREFIX": root, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    environment.pop("QUIRE_TEST_LONG")
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", ROOT / "test" / "tool" / name, "-k", f"not ({OF_THIS_PROCESSOR})"]
+    must(*namespace(shutil.which(EMULATOR_STATIC)), *words, env=environment, cwd=ROOT)

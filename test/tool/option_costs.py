@@ -5,6 +5,7 @@ option_costs.py - what options of QUIRE_CONF cost on real programs: CPU time and
 
     python3 test/tool/option_costs.py secure:1                         the drop-in with it, beside libc's malloc
     python3 test/tool/option_costs.py prof --over drop-in --rounds 101  beside the drop-in without it
+    python3 test/tool/option_costs.py prof --over drop-in --long --rounds 5   of programs that take five seconds and more
     python3 test/tool/option_costs.py secure:1 -o FILE                  rounds are kept: another run with FILE goes on where this one stopped
 
 The programs are those of prediction_programs.py that are installed, chosen by its rule before anything was measured. One round runs each
@@ -13,6 +14,7 @@ Not a test: it takes minutes. Not here: the table of `./quire bench apps --secur
 """
 
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -25,9 +27,19 @@ from math import exp, log
 from statistics import mean, median
 
 import prediction_programs as programs
-from toolkit import BUILD
+from toolkit import BUILD, ROOT
 
 import measure  # of the tool, whose folder toolkit puts on the path
+
+# Five seconds of CPU time and more, which is what a server is measured by: four of the programs on more of the same, and git, four of whose threads allocate.
+AGAIN = "import sys\nfor _ in range(130): exec(open(sys.argv[1]).read())"
+LONG = {
+    "perl": ["perl", "-e", "for my $n (1 .. 22) { do $ARGV[0] }", "{folder}/hashes.pl"],
+    "python3": ["/usr/bin/python3", "-c", AGAIN, "{folder}/objects.py"],
+    "gawk": ["gawk", "-f", "{folder}/sums.awk"] + ["{folder}/server.log"] * 32,
+    "map_server": ["{folder}/map_server", "3600000"],
+    "git": ["sh", "-c", "for n in 1 2 3 4; do git -C {root} pack-objects --all --threads=4 --no-reuse-delta --no-reuse-object --stdout -q; done"],
+}
 
 DROP_IN = BUILD / "libquire-malloc.so"
 MIB = 1 << 20
@@ -38,6 +50,16 @@ def installed(only):
     found = {programs.name_of(p): p for p in programs.PROGRAMS}
     chosen = {name: p for name, p in found.items() if not only or name in only}
     return {name: p for name, p in chosen.items() if p.section == "ours" or shutil.which(p.command.split()[0])}
+
+
+def jobs_of(args):
+    """{name: (words, file of standard input, what is run first)} of those that are asked for."""
+    jobs = {name: programs.ready(p, programs.FOLDER) for name, p in installed(() if args.long else args.only).items() if not args.long or name in LONG}
+    if not args.long:
+        return jobs
+    places = {"{folder}": str(programs.FOLDER), "{root}": str(ROOT)}
+    known = {name: [functools.reduce(lambda text, place: text.replace(*place), places.items(), word) for word in words] for name, words in LONG.items()}
+    return {name: (words, None, None) for name, words in known.items() if name in jobs and (not args.only or name in args.only)}
 
 
 def run(job, conf, folder):
@@ -88,7 +110,7 @@ def table(kept, base, conf):
 def measured(args, kept, folder):
     """Rounds until there are enough of each; a program after the other would let the machine change between them."""
     base = None if args.over == "libc" else ""
-    jobs = {name: programs.ready(p, programs.FOLDER) for name, p in installed(args.only).items()}
+    jobs = jobs_of(args)
     for number in range(args.rounds):
         for name, job in jobs.items():
             if len(kept.setdefault(name, [])) <= number:
@@ -102,6 +124,7 @@ def main():
     parser = argparse.ArgumentParser(description="what an option of QUIRE_CONF costs on real programs")
     parser.add_argument("option", help="of QUIRE_CONF, as secure:1")
     parser.add_argument("--over", choices=["libc", "drop-in"], default="libc", help="what it is measured beside")
+    parser.add_argument("--long", action="store_true", help="programs of five seconds and more in place of a tenth of a second and more")
     parser.add_argument("--only", action="append", metavar="NAME")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("-o", "--output", type=pathlib.Path, help="where the rounds are kept")

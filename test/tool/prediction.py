@@ -115,12 +115,17 @@ def asked(command, source, prepare, args):
     document, refused = tried(command, source, prepare, args.time_limit)
     if not document:
         return {"rows": [], "left_out": [f"`try` refuses: {refused}"], "verdict": None, "shares": {}, "serial": False}
+    is_serial = document["trace"]["threads"] == 1 and document["program"]["cpu_s"] <= pace.AT_ONCE * document["program"]["wall_s"]
+    return {**asked_of(document), "serial": is_serial}
+
+
+def asked_of(document):
+    """The same of what it says as JSON."""
     rows, left_out = rows_of(document)
     if not rows and not left_out:
         left_out = [f"no rows: {document['verdict']['reason']}"]
     shares = {how: (document.get(f"allocation_share_{how}_percent") or {}).get("value") for how in ("sampled", "modelled")}
-    is_serial = document["trace"]["threads"] == 1 and document["program"]["cpu_s"] <= pace.AT_ONCE * document["program"]["wall_s"]
-    return {"rows": rows, "left_out": left_out, "verdict": document["verdict"]["word"], "shares": shares, "serial": is_serial}
+    return {"rows": rows, "left_out": left_out, "verdict": document["verdict"]["word"], "shares": shares}
 
 
 def program_measured(program, args):

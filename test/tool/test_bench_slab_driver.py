@@ -66,6 +66,20 @@ def test_every_shape_runs_on_the_slab_and_on_malloc(shape, allocator):
     assert row["m_allocations_per_cpu_s"] > 0
 
 
+def test_a_malloc_of_slabs_serves_programs_and_is_compared_with_the_drop_in():
+    program = ["sh", "-c", "seq 20000 | sort -R | sort -n | tail -1"]
+    done = subprocess.run(
+        [toolkit.ROOT / "bench" / "slabs_table.py", "--rounds", "1", "--", *program], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    row = done.stdout.splitlines()[2].split()
+    assert row[0] == "sh"
+    assert 0.1 < float(row[1]) < 10
+    library = str(toolkit.BUILD / "bench" / "libslabs-malloc.so")
+    served = subprocess.run(program, env={"LD_PRELOAD": library, "PATH": "/usr/bin:/bin"}, capture_output=True, text=True, timeout=60)
+    assert (served.stdout, served.stderr) == ("20000\n", "")
+
+
 def test_sizes_has_a_row_for_each_element_size_within_40_mib():
     rows = slab_rows("sizes", "--rounds", 1, "--threads", 2)
     assert [r["element_bytes"] for r in rows] == [8, 16, 24, 64, 100, 256, 1024, 4096, 8200]

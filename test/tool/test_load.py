@@ -16,6 +16,7 @@ from toolkit import build, native_json, quire
 import advise.advice as advice
 import launch
 import load
+import loadwords
 import rounds
 import target as targets
 import tryreport
@@ -198,24 +199,68 @@ def test_options_that_make_no_sense_together_are_refused(options):
             1000,
             {"p50": 0.063, "p99": 3.095},
         ),
+        (
+            "====== SET ======\n  20000 requests completed in 0.37 seconds\n\nLatency by percentile distribution:\n0.000% <= 0.023 milliseconds (cumulative count 13)\n"
+            "99.805% <= 0.175 milliseconds (cumulative count 19963)\n99.902% <= 0.327 milliseconds (cumulative count 19981)\n100.000% <= 4.631 milliseconds (cumulative count 20000)\n\n"
+            "Cumulative distribution of latencies:\n100.000% <= 5.103 milliseconds (cumulative count 20000)\n",
+            20000,
+            {"p99.9": 0.327},
+        ),
+        ('"test","rps","avg_latency_ms","p50_latency_ms","p99_latency_ms"\n"SET","16353.23","0.172","0.055","3.399"\n"GET","16778.52","0.167","0.056","3.2"\n', None, {"p50": 0.056, "p99": 3.399}),
+        ("  50% in 0.0015 secs\n  99% in 0.0102 secs\n\nStatus code distribution:\n  [200]\t300 responses\n  [404]\t2 responses\n", 302, {"p50": 1.5, "p99": 10.2}),
+        ("Time to set            4000 keys:                     1.281 seconds.\nTime to start             4 threads:                  0.000 seconds.\nTime to get           16000 keys by    4 threads:     0.393 seconds.\n", 16000, {}),
+        ("cmd_get: 36000\n\nRun time: 0.7s Ops: 40000 TPS: 56628 Net_rate: 63.4M/s\n", 40000, {}),
         ("requests: 7\nlatency p99.9: 3 s\n", 7, {"p99.9": 3000.0}),
         ("nothing that is known\n", None, {}),
     ],
 )
 def test_what_known_loads_print_is_understood(text, requests, latency):
-    assert load.counted(text) == requests
-    assert load.latencies(text) == pytest.approx(latency)
+    assert loadwords.requests(text) == requests
+    assert loadwords.latencies(text) == pytest.approx(latency)
 
 
-def test_the_cpu_time_of_a_session_is_that_of_all_its_processes(tmp_path):
-    code = "import os, time\nfor _ in range(2):\n    if os.fork() == 0: break\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass\nprint('x', flush=True)\ntime.sleep(60)"
-    child = subprocess.Popen(["python3", "-c", code], stdout=subprocess.PIPE, start_new_session=True)
+def test_what_a_load_writes_of_single_requests_gives_the_percentiles_and_their_number(server):
+    port = free_port()
+    logs = [
+        'seq 1 2000 | sed "s/.*/0 & &000 0 1795410913 132161/" >$QUIRE_LATENCIES/pgbench_log.1',  # pgbench -l
+        'echo "0 7 skipped 0 1795410913 132161" >>$QUIRE_LATENCIES/pgbench_log.1',
+        'seq 2001 3000 | sed "s/.*/1795410913132161\t200\t&000/" >$QUIRE_LATENCIES/h2load.log',
+        "seq 3001 4000 | sed 's/$/000/' >$QUIRE_LATENCIES/mine",
+    ]
+    ran = one_run(server[0], port, load_of(load="; ".join(logs), ready_port=port))
+    assert ran.served.requests == 4000
+    assert ran.served.latency_ms == {"p50": 2000.0, "p99": 3960.0, "p99.9": 3996.0}
+    assert loadwords.latencies("", [5.0] * 999) == {"p50": 5.0, "p99": 5.0}, "a share of which no whole request lies above"
+
+
+BURNS = """
+import os, time
+def burn():
+    end = time.process_time() + 0.3
+    while time.process_time() < end: pass
+if os.fork() == 0:                       # gone when it is looked at
+    burn()
+    os._exit(0)
+os.wait()
+for elsewhere in (False, True):
+    if os.fork() == 0:
+        if elsewhere: os.setsid()        # as PostgreSQL's backends do
+        break
+burn()
+print("x", flush=True)
+time.sleep(60)
+"""
+
+
+def test_the_cpu_time_of_a_server_is_that_of_all_its_processes_those_of_other_sessions_and_those_that_are_gone_too():
+    child = subprocess.Popen(["python3", "-c", BURNS], stdout=subprocess.PIPE, start_new_session=True)
     try:
         for _ in range(3):
             child.stdout.readline()
-        assert load.cpu_s(child.pid) >= 0.9
+        assert 1.18 <= load.cpu_s(child.pid) <= 1.6
     finally:
-        os.killpg(child.pid, signal.SIGKILL)
+        for pid in load.family(child.pid):
+            os.kill(pid, signal.SIGKILL)
         child.wait()
 
 

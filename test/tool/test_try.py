@@ -215,6 +215,23 @@ def test_a_program_that_does_nothing_is_not_worth_looking_at(tmp_path):
     assert try_json(tmp_path, "true")["verdict"]["reason"] == "nothing worth looking at"
 
 
+FEW_BUT_LARGE = """
+#include <stdlib.h>
+#include <string.h>
+int main(void) { for (int i = 0; i < 200; i++) { char *p = malloc(8 << 20); memset(p, i, 8 << 20); free(p); } return 0; }
+"""
+
+
+def test_a_program_of_few_but_large_blocks_is_run_with_each_malloc_though_there_is_nothing_to_replay(tmp_path):
+    found = try_json(tmp_path, build(tmp_path, FEW_BUT_LARGE), rounds=3)
+    rows = {row["name"]: row for row in found["allocators"]}
+    assert found["measured"] and rows["libc"]["rounds"] == rows["drop-in"]["rounds"] == 3 and "sites" not in found
+    assert found["verdict"]["word"] in ("YES", "NO, leave it alone", "INCONCLUSIVE")
+    done = quire(tmp_path, "try", "--rounds", 3, "-o", "page.qtr", "--", tmp_path / "program")
+    assert "200 allocations in" in done.stdout and "too few to replay" in done.stdout and "worth looking at:" not in done.stdout
+    assert "no HTML report" not in done.stderr and (tmp_path / "page.html").exists()
+
+
 def test_the_bundled_demo_is_a_yes(tmp_path):
     document = tried_until(advice.YES, lambda rounds: try_json(tmp_path, rounds=rounds))
     by_name = {s["function"]: s["class"] for s in document["sites"]}

@@ -2,6 +2,7 @@
 /* Arenas among sources, threads and processes. */
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <sys/wait.h>
 #include <thread>
 #include <vector>
@@ -19,10 +20,10 @@ const size_t mib = 1 << 20;
 
 TEST(Arena, an_arena_lives_on_any_source)
 {
-    static char buffer[1 << 20];
+    std::unique_ptr<char[]> buffer(new char[mib]);
     std::vector<quire_source *> sources = {quire_source_default(), quire_source_anon(),
                                            quire_source_malloc(),  quire_source_memfd("arena"),
-                                           quire_source_fixed(buffer, sizeof buffer), quire_source_file("/tmp", "quire-arena-test")};
+                                           quire_source_fixed(buffer.get(), mib), quire_source_file("/tmp", "quire-arena-test")};
     for (quire_source *source : sources) {
         ASSERT_NE(source, nullptr);
         quire_source *count = quire_source_count(source);

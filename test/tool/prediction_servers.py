@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""
+prediction_servers.py - is it true under load? What `try --load` prints of a server beside what plain runs with each malloc preloaded say.
+
+    python3 test/tool/prediction_servers.py -o servers.json                the servers of serverkit.py that are installed
+    python3 test/tool/prediction_servers.py --document servers.json        the Markdown again, nothing is run
+
+First `quire try --json --no-report --load LOAD`, then rounds of the server on libc's malloc and on each preload that was measured, in an order drawn anew for each, each under
+the same load: CPU time a request of all its processes, and latencies, by the instruments of `try` (load.py, loadwords.py), not by its statistics.
+FILE is written after each server: what stands in it is not run again.
+Not a test: it takes ten minutes and a quiet machine.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from statistics import median
+
+import prediction_tables as tables
+import serverkit
+from prediction import asked_of, load as machine_load
+from toolkit import quire
+
+import bindings  # of the tool, whose folder toolkit puts on the path
+import load
+import loadwords
+
+ROUNDS, AMOUNT = 11, 1
+READY_S = 30
+SHARES = list(loadwords.SHARES)
+
+
+def plain_run(server, preload):
+    """CPU seconds a request, and latencies in ms, of one start of the server under its load."""
+    env = {**os.environ, **({"LD_PRELOAD": preload} if preload else {})}
+    process = subprocess.Popen(server.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env, start_new_session=True)
+    try:
+        wait_for(server.ready)
+        with tempfile.TemporaryDirectory() as folder:
+            before_s = load.cpu_s(process.pid)
+            done = subprocess.run(server.load, shell=True, check=True, capture_output=True, text=True, env={**os.environ, loadwords.LATENCIES: folder})
+            used_s = load.cpu_s(process.pid) - before_s
+            samples = loadwords.samples(folder)
+        return used_s / loadwords.requests(done.stdout, samples), loadwords.latencies(done.stdout, samples)
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait()
+
+
+def wait_for(ready):
+    """Until the words that `try` gets hold."""
+    how, what = ready
+    ask = what if how == "--ready-cmd" else f"exec 3<>/dev/tcp/127.0.0.1/{what}"
+    until_s = time.monotonic() + READY_S
+    while subprocess.run(["bash", "-c", ask], capture_output=True, check=False).returncode:
+        if time.monotonic() > until_s:
+            sys.exit(f"not ready: {what}")
+        time.sleep(0.05)
+
+
+def in_rounds(server, preloads, rounds):
+    """What each round says of each malloc: {"times": {name: CPU seconds a request}, "latencies": {name: [{"p50": ms, ...}]}}."""
+    names, found, chance = list(preloads), {name: [] for name in preloads}, random.Random(2)
+    for _ in range(rounds):
+        chance.shuffle(names)
+        for name in names:
+            found[name].append(plain_run(server, preloads[name]))
+    return {"times": {n: [s for s, _ in of] for n, of in found.items()}, "latencies": {n: [ms for _, ms in of] for n, of in found.items()}}
+
+
+def measured(name, args):
+    """One server, tried and run."""
+    with serverkit.open_folder() as folder:
+        server = serverkit.prepared(name, folder, serverkit.free_port(), args.amount)
+        words = ["try", "--json", "--no-report", "-o", folder / "t.qtr", *server.ready, "--load", server.load, "--", *server.command]
+        began_s = time.monotonic()
+        done = quire(folder, *words)
+        document, took_s = json.loads(done.stdout), time.monotonic() - began_s
+        found = {"name": name, "took_s": took_s, **asked_of(document)}
+        found["under_load"] = {row["name"]: row.get("under_load") for row in document["allocators"]}
+        linked = document["program"]["today_allocator"]  # as Debian's redis-server with jemalloc: then libc's malloc is a preload, too, as for `try`
+        preloads = {"libc": bindings.libc_path() if linked else None}
+        preloads.update({r["name"]: ":".join([r["library"]] + [preloads["libc"]] * bool(linked)) for r in found["rows"] if r["library"]})
+        return {**found, **in_rounds(server, preloads, args.rounds)}
+
+
+def latency_rows(server):
+    """The table's rows: printed, and real in brackets."""
+    for name, of in server["latencies"].items():
+        printed = (server["under_load"].get(name) or {}).get("latency_ms", {})
+        cells = [f"{printed[s]:.3g} ({median(ms[s] for ms in of):.3g})" if s in printed else "" for s in SHARES]
+        yield "| " + " | ".join([server["name"], name, *cells]) + " |"
+
+
+def text(run):
+    """All of it as Markdown."""
+    lines = ["| server | row | `try` printed, % | real, % (odd rounds, even rounds) | within 2 points or a fifth | interval holds it | the model said, % |", "|---|---|---|---|---|---|---|"]
+    found = [line for server in run["servers"] for line in tables.lines(server)]
+    lines += list(tables.program_rows([line for line in found if line.real is not None])) + [""] + list(tables.counts(found))
+    lines += ["", "| server | row | p50, ms: printed (real) | p99 | p99.9 |", "|---|---|---|---|---|"]
+    lines += [row for server in run["servers"] for row in latency_rows(server)] + ["", "| server | verdict | seconds |", "|---|---|---|"]
+    lines += [f"| {server['name']} | {server['verdict']} | {server['took_s']:.0f} |" for server in run["servers"]]
+    return "\n".join(lines + ["", f"{run['date']}: {run['rounds']} rounds; {run['processors']} processors, load {run['load'][0]} at the start and {run['load'][1]} at the end."])
+
+
+def main():
+    """See the top."""
+    parser = argparse.ArgumentParser(description="what try --load prints, beside what the servers do")
+    parser.add_argument("--document", type=pathlib.Path, metavar="FILE", help="print stored results")
+    parser.add_argument("--only", action="append", metavar="NAME", help="this one of them")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"plain rounds ({ROUNDS})")
+    parser.add_argument("--amount", type=int, default=AMOUNT, help=f"of load, about a second each ({AMOUNT})")
+    parser.add_argument("-o", "--output", type=pathlib.Path, metavar="FILE", help="results as JSON")
+    args = parser.parse_args()
+    if args.document:
+        print(text(json.loads(args.document.read_text(encoding="utf-8"))))
+        return
+    if not args.output:
+        parser.error("give -o FILE")
+    run = {"date": str(datetime.date.today()), "rounds": args.rounds, "processors": len(os.sched_getaffinity(0)), "load": [machine_load()] * 2, "servers": []}
+    run = json.loads(args.output.read_text(encoding="utf-8")) if args.output.exists() else run
+    for name, server in serverkit.SERVERS.items():
+        if serverkit.there(server) and (not args.only or name in args.only) and not any(s["name"] == name for s in run["servers"]):
+            print(f"prediction: {name}", file=sys.stderr, flush=True)
+            run["servers"].append(measured(name, args))
+            run["load"][1] = machine_load()
+            args.output.write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
+    print(text(run))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: MIT
+"""
+serverkit.py - the servers that `try --load` is tested with and held against plain runs, each with its usual load.
+
+    SERVERS[name]  ->  prepared(name, folder, port, amount)  ->  its command, the load, when it is ready
+
+apt-get install nginx-light memcached redis-server postgresql wrk
+"""
+
+import contextlib
+import glob
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections import namedtuple
+
+from live_kit import compile_c
+
+# command, load, ready (a command; else the port): with {port}, {folder} and, in the load, {amount}, about a second each; needs: programs; prepare: a
+# function of folder and port
+Server = namedtuple("Server", "command load needs prepare ready", defaults=(None, None))
+
+NGINX = """daemon off; master_process off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log;
+events {{ worker_connections 256; }}
+http {{ access_log off; gzip on; gzip_types *; server {{ listen 127.0.0.1:{port}; root {folder}; }} }}
+"""
+TAIL = """done = function(summary, latency, requests) io.write(string.format("latency p99.9: %d us\\n", latency:percentile(99.9))) end\n"""
+POSTGRES = (glob.glob("/usr/lib/postgresql/*/bin") or ["/none"])[-1]
+
+
+def nginx_files(folder, port):
+    (folder / "nginx.conf").write_text(NGINX.format(folder=folder, port=port))
+    (folder / "tail.lua").write_text(TAIL)
+    (folder / "index.html").write_text("".join(f"line {n} of a page\n" for n in range(400)))
+
+
+def memcached_files(folder, port):
+    compile_c(folder, pathlib.Path(__file__).parent / "programs" / "memcached_load.c", "memcached_load", ["-lpthread"])
+
+
+def postgres_files(folder, port):
+    """A database of pgbench's; the server itself refuses to be root's."""
+    shutil.chown(folder, "postgres")
+    asked = {"user": "postgres", "check": True, "capture_output": True, "cwd": folder}
+    data = folder / "data"
+    subprocess.run([f"{POSTGRES}/initdb", "-A", "trust", "-D", data], **asked)
+    with open(data / "postgresql.conf", "a", encoding="ascii") as file:
+        file.write(f"port = {port}\nunix_socket_directories = '{folder}'\nfsync = off\n")
+    subprocess.run([f"{POSTGRES}/pg_ctl", "-w", "-D", data, "-l", folder / "log", "start"], **asked)
+    subprocess.run([f"{POSTGRES}/pgbench", "-h", folder, "-p", str(port), "-i", "-q", "postgres"], **asked)
+    subprocess.run([f"{POSTGRES}/pg_ctl", "-w", "-D", data, "stop"], **asked)
+
+
+SERVERS = {
+    "nginx": Server(
+        "nginx -c {folder}/nginx.conf",
+        "wrk -d {amount} -t 1 -c 4 --latency -s {folder}/tail.lua -H 'Accept-Encoding: gzip' http://127.0.0.1:{port}/index.html",
+        ("nginx", "wrk"),
+        nginx_files,
+    ),
+    "redis": Server(
+        "redis-server --port {port} --save '' --bind 127.0.0.1 --dir {folder}",
+        "redis-benchmark -p {port} -n {amount}0000 -c 4 -d 200 -r 2000 -t set,get,lpush",
+        ("redis-server", "redis-benchmark"),
+    ),
+    "memcached": Server(
+        "memcached -l 127.0.0.1 -p {port} -t 1 -u nobody",
+        "{folder}/memcached_load {port} 4 {amount}0000",
+        ("memcached",),
+        memcached_files,
+    ),
+    "postgresql": Server(
+        f"setpriv --reuid=postgres --regid=postgres --clear-groups {POSTGRES}/postgres -D {{folder}}/data",
+        POSTGRES + "/pgbench -U postgres -h {folder} -p {port} -n -t {amount}000 -c 2 -l --log-prefix=$QUIRE_LATENCIES/log postgres",
+        (POSTGRES + "/postgres", POSTGRES + "/pgbench"),
+        postgres_files,
+        ready=POSTGRES + "/pg_isready -q -h {folder} -p {port}",
+    ),
+}
+
+
+Prepared = namedtuple("Prepared", "command load ready")  # words, a shell command, words of `quire try`
+
+
+def there(server):
+    """Whether all its programs are installed."""
+    return all(shutil.which(name) for name in server.needs)
+
+
+@contextlib.contextmanager
+def open_folder():
+    """A folder that a server's own user can reach, too."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        os.chmod(name, 0o777)
+        yield pathlib.Path(name)
+
+
+def free_port():
+    """One that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def prepared(name, folder, port, amount=1):
+    """A server's files made, and its words filled in."""
+    server = SERVERS[name]
+    if server.prepare:
+        server.prepare(folder, port)
+    command, load = (text.format(folder=folder, port=port, amount=amount) for text in (server.command, server.load))
+    ready = ["--ready-cmd", server.ready.format(folder=folder, port=port)] if server.ready else ["--ready-port", str(port)]
+    return Prepared([word.strip("'") for word in command.split(" ")], load, ready)
