@@ -27,6 +27,7 @@ SCHEMA = "quire.env/1"
 PR_SET_VMA = 0x53564D41
 MEMBARRIER_NUMBER = {"x86_64": 324, "aarch64": 283}
 MEMBARRIER_PRIVATE_EXPEDITED = 8
+MADV_POPULATE_WRITE = 23
 IN_BYTES = {
     "os_page_bytes",
     "huge_page_bytes",
@@ -138,6 +139,7 @@ def _kernel_features():
             "names in /proc/PID/smaps",
             "yes" if _can_name_memory() else "no (kernel without CONFIG_ANON_VMA_NAME)",
         ),
+        ("populate", "pages in advance", populate()),
         (
             "seccomp",
             "seccomp",
@@ -175,6 +177,18 @@ def membarrier():
     number = MEMBARRIER_NUMBER.get(os.uname().machine)
     known = ctypes.CDLL(None).syscall(number, 0, 0, 0) if number else -1
     return "yes" if known > 0 and known & MEMBARRIER_PRIVATE_EXPEDITED else "no (kernel, seccomp filter or emulator without it)"
+
+
+def populate():
+    """Whether memory can be filled with pages before it is touched, without a write of its own."""
+    import mmap
+
+    with mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as area:
+        try:
+            area.madvise(MADV_POPULATE_WRITE)
+        except OSError:
+            return "no (kernel before 5.14, or emulator without it)"
+    return "yes"
 
 
 def code_by_address():
@@ -234,10 +248,13 @@ def _system_lacks():
         missing.append(
             (
                 "membarrier",
-                "slabs have no caches of threads: every operation takes the page's lock",
+                "slabs have no caches of threads: every operation takes the page's lock, and a write after a free is not seen",
                 "allow membarrier in the seccomp filter, on Linux 4.14 or later",
             )
         )
+    if populate().startswith("no"):
+        why = "idle memory of file and memfd sources stays theirs; per-CPU pools that grow fault their maps in page by page"
+        missing.append(("populate", why, "Linux 5.14 or later"))
     if code_by_address().startswith("by"):
         missing.append(
             (

@@ -35,6 +35,7 @@ import stretch
 import target as targets
 import tracefile
 import tryreport
+import trysmall
 import ui
 import workers
 from errors import (
@@ -263,10 +264,29 @@ def measure_all(report, folder, args, ends_s):
         return replayed.saving_with(name).value if series.has(name) else None
 
     left_s = ends_s - KEEP_SHARE * limit_s - time.monotonic()
+    run_rounds(report, args, max(left_s, 0.3 * limit_s), lambda: found().settled(), promise)
+    found()
+
+
+def run_rounds(report, args, left_s, is_settled, promise=lambda name: None):
+    """The rounds of the program itself."""
+    contest = report.contest
     serial = not contest.load and pace.is_serial(contest.first, max(r.facts.get("threads", 1) for r in report.processes))
     with pace.Pace(contest.first.wall_s, serial) as contest.pace:
-        rounds.compete(contest, max(left_s, 0.3 * limit_s), args.rounds, lambda: found().settled(), promise)
+        rounds.compete(contest, left_s, args.rounds, is_settled, promise)
+
+
+def compare_alone(report, args, ends_s):
+    """Each malloc in a program that allocates too seldom for replays and a plan."""
+    ui.note("too few allocations to replay: each malloc is only run")
+
+    def found():
+        report.finding = finding.Finding(report.contest, None)
+        return report.finding
+
+    run_rounds(report, args, ends_s - time.monotonic(), lambda: found().settled())
     found()
+    trysmall.settle(report, args)
 
 
 def begin(report, args):
@@ -318,6 +338,8 @@ def try_program(report, args, folder):
         if report.crashed and report.recording.events:
             report.planned = advice.plan(report.recording, f"{folder}/plan")
             report.rows = advice.sites(report.recording, report.planned)
+        if not report.crashed and not args.once and trysmall.is_compared(report):
+            compare_alone(report, args, began_s + report.limit_s)
     else:
         measure_all(report, folder, args, began_s + report.limit_s)
         report.settle(args)

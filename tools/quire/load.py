@@ -6,42 +6,29 @@ load.py - a program that does not end by itself: it is started, put under load, 
                                             |<---- CPU time, wall time, requests, latency ---->|
 
 The CPU time of a run is that of the program and its children during the load, for as many requests as the first run had: a load that lasts
-ten seconds asks a faster server more.  How many requests there were, and how long they took, says the load's own output, where it is that of a
-known tool.
+ten seconds asks a faster server more.  How many requests there were, and how long they took, says the load (loadwords.py).
 Not here: starting and ending programs (launch.py, stops.py), rounds (rounds.py).
 """
 
 import os
-import re
 import socket
 import subprocess
+import tempfile
 import time
 from collections import namedtuple
 
+import loadwords
 import options
 from errors import EnvironmentLacks, UsageError
 
 READY_S = 30
 POLL_S = 0.02
 SETTLE_S = 0.3  # of a program whose readiness nobody can see
+TRIES = 5  # to find the same processes twice
+TICKS = os.sysconf("SC_CLK_TCK")
 
 # cpu_s: of the program during the load, for `requests` of the first run; latency_ms: {"p50": 1.2, ...}
 Served = namedtuple("Served", "cpu_s wall_s requests latency_ms")
-
-COUNTS = [
-    r"(\d+) requests in ",  # wrk
-    r"Complete requests:\s+(\d+)",  # ab
-    r"transactions actually processed: (\d+)",  # pgbench
-    r"requests: (\d+) total",  # h2load
-    r"^\s*(\d+) requests completed in ",  # redis-benchmark, for each of its tests
-    r"^requests: (\d+)$",  # a load of the user's own
-]
-SUMMARY = r"^\s+(avg\s+min\s+p50\s.*)$\n^\s+([\d. ]+)$"  # redis-benchmark: names, and milliseconds below them
-MS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "": 1.0}
-LATENCIES = [
-    r"^\s+(50|99|99\.9)\d*%\s+([\d.]+)(us|ms|s)?\s*$",  # wrk --latency, ab
-    r"^latency p(50|99|99\.9): ([\d.]+) ?(us|ms|s)$",  # a load of the user's own
-]
 
 
 def add_options(parser, duration=True):
@@ -70,16 +57,39 @@ def of(args):
     return Load(args)
 
 
-def cpu_s(session):
-    """CPU seconds of all processes of a session that are there."""
-    total = 0.0
+def family(leader):
+    """{process: seconds of its children that are gone} of all that are of a leader's session, or descend from it: PostgreSQL's have sessions of their own."""
+    seen = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            if os.getsid(int(pid)) == session:
-                total += time.clock_gettime((~int(pid) << 3) | 2)  # its CPU clock, by the kernel's numbering
+            with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+                words = file.read().rpartition(")")[2].split()
         except OSError:
             continue
+        seen[int(pid)] = (int(words[1]), int(words[3]), (int(words[13]) + int(words[14])) / TICKS)
+    ours = {pid for pid, (_, session, _) in seen.items() if session == leader}
+    while more := {pid for pid, (parent, _, _) in seen.items() if parent in ours and pid not in ours}:
+        ours |= more
+    return {pid: seen[pid][2] for pid in ours}
+
+
+def cpu_s(leader):
+    """CPU seconds of a process that leads a session, and of all that came of it; of the children of any that is there also those that are gone."""
+    now = family(leader)
+    for _ in range(TRIES):  # who ends meanwhile would be counted twice, or not at all
+        total = sum(gone_s + clock_s(pid) for pid, gone_s in now.items())
+        before, now = now, family(leader)
+        if now == before:
+            break
     return total
+
+
+def clock_s(pid):
+    """CPU seconds of one process; 0 when it is gone."""
+    try:
+        return time.clock_gettime((~pid << 3) | 2)  # its CPU clock, by the kernel's numbering
+    except OSError:
+        return 0.0
 
 
 class Load:
@@ -131,22 +141,21 @@ class Load:
     # load
 
     @staticmethod
-    def _shell(command, timeout_s=None):
+    def _shell(command, timeout_s=None, **more):
+        streams = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
         try:
-            return subprocess.run(
-                ["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout_s
-            )
+            return subprocess.run(["/bin/sh", "-c", command], timeout=timeout_s, env={**os.environ, **more}, check=False, **streams)
         except subprocess.TimeoutExpired:
             return subprocess.CompletedProcess(command, 124, "", "")
 
-    def _put(self, program):
-        """Until the load, or the time, is over; what the load printed."""
+    def _put(self, program, folder):
+        """Until the load, or the time, is over; what the load printed. Into the folder it may write how long single requests took."""
         if self.command is None:
             until_s = time.monotonic() + self.duration_s
             while time.monotonic() < until_s and program.poll() is None:
                 time.sleep(min(POLL_S, max(0.0, until_s - time.monotonic())))
             return ""
-        done = self._shell(self.command)
+        done = self._shell(self.command, **{loadwords.LATENCIES: folder})
         if done.returncode != 0:
             said = (done.stderr.strip() or done.stdout.strip()).splitlines()[:1] or [f"exit status {done.returncode}"]
             raise EnvironmentLacks(f"the load failed: {self.command}", said[0], "run it by hand against the program")
@@ -155,28 +164,17 @@ class Load:
     def __call__(self, program, name, output):
         """One run's load, while the program is there; a Served."""
         self._wait(program, name, output)
-        before_s, began_s = cpu_s(program.pid), time.monotonic()
-        said = self._put(program)
-        wall_s = time.monotonic() - began_s
-        if program.poll() is not None and self.command is not None:
-            raise EnvironmentLacks(f"{name} ended under the load", (output().strip().splitlines() or ["it said nothing"])[-1], "run both by hand and look")
-        used_s = cpu_s(program.pid) - before_s
-        requests = counted(said)
+        with tempfile.TemporaryDirectory(prefix="quire-") as folder:
+            os.chmod(folder, 0o1777)  # the load may become another user
+            before_s, began_s = cpu_s(program.pid), time.monotonic()
+            said = self._put(program, folder)
+            used_s, wall_s = cpu_s(program.pid) - before_s, time.monotonic() - began_s
+            if program.poll() is not None and self.command is not None:
+                last = (output().strip().splitlines() or ["it said nothing"])[-1]
+                raise EnvironmentLacks(f"{name} ended under the load", last, "run both by hand and look")
+            samples = loadwords.samples(folder)
+        requests = loadwords.requests(said, samples)
         self.requests = self.requests or requests
         if requests:
             used_s *= self.requests / requests
-        return Served(max(used_s, 1e-6), wall_s, requests, latencies(said))
-
-
-def counted(text):
-    """How many requests a load says there were, all its tests together, or None."""
-    found = [re.findall(pattern, text, re.MULTILINE) for pattern in COUNTS]
-    return next((sum(map(int, numbers)) for numbers in found if numbers), None)
-
-
-def latencies(text):
-    """{"p50": milliseconds, ...} as far as a load says; of several tests the slowest."""
-    found = [(f"p{share}", float(value) * MS[unit]) for p in LATENCIES for share, value, unit in re.findall(p, text, re.MULTILINE)]
-    for names, values in re.findall(SUMMARY, text, re.MULTILINE):
-        found += [(n, float(v)) for n, v in zip(names.split(), values.split()) if n in ("p50", "p99")]
-    return {name: max(value for n, value in found if n == name) for name in dict.fromkeys(n for n, _ in found)}
+        return Served(max(used_s, 1e-6), wall_s, requests, loadwords.latencies(said, samples))

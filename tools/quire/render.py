@@ -36,6 +36,7 @@ HOW = {
     "leave alone": "too few calls, or too large blocks, to gain anything",
 }
 NO_GAIN = "fits, but no gain was measured: leave it alone"
+LOSES = "fits, but lost time here: leave it alone"
 
 BLIND_SPOTS = [
     "what is modelled knows no cache effects of where objects lie: the replay touches each object once, the program does more",
@@ -301,6 +302,8 @@ def classes_text(sites, mix=None):
             number = sum(1 for s in sites if s.klass == name)
             if mix and name != "leave alone" and not mix.serves(name):
                 how = NO_GAIN
+            elif mix and name in mix.parts and mix.parts[name].saved_ns.value <= 0:
+                how = LOSES
             lines.append(
                 f"  {name:<15} {ui.percent(part):>6} of the allocations, {ui.count(number)} call site{'s' * (number != 1)}: {how}"
             )

@@ -19,6 +19,7 @@ import render
 import rounds
 import sequential
 import tracefile
+import trysmall
 import trystatic
 import trytable
 import ui
@@ -30,7 +31,6 @@ from version import VERSION
 
 PACE_APART_PERCENT = 5  # below it the CPU kept its pace
 NEEDLESS_PERCENT_MIN = 0.1  # frees that cost less are not worth a line
-NOTHING = "nothing worth looking at"
 
 
 def carried_out(written):
@@ -136,7 +136,7 @@ class Report:
         if self.crashed:
             lines += self._crash_text()
         else:
-            lines += self._small_text() if self.too_small else self._facts_text() + self._verdict_text() + self._detail_text()
+            lines += trysmall.text(self) if self.too_small else self._facts_text() + self.verdict_text() + self._detail_text()
         return lines + self._page_text()
 
     def _page_text(self):
@@ -152,7 +152,8 @@ class Report:
         names = [ui.printable(os.path.basename(path)) for path in self.contest.mallocs + [self.target.linked] if path]
         return names[0] if names else "CPython's own allocator"
 
-    def _today_text(self):
+    def today_text(self):
+        """What serves it as it is started today, where that is not libc."""
         if self.target.static:
             return trystatic.today_text(self)
         if not self.today_allocator:
@@ -181,7 +182,8 @@ class Report:
             f"  The others: {render.command()} record -- {ui.printable(shlex.join(self.target.argv))} keeps a trace of each, {render.command()} report TRACE looks into one.",
         ]
 
-    def _status_text(self):
+    def status_text(self):
+        """How the program ended, where not well."""
         if self.recorded.status == 0:
             return []
         lines = [
@@ -214,9 +216,10 @@ class Report:
             lines.append(f"  The trace holds {self.recording.begun_late}.")
         if facts.get("note"):
             lines.append(f"  The trace is not whole: {facts['note']}.")
-        return lines + self._process_text() + self._today_text() + self._status_text() + [""]
+        return lines + self._process_text() + self.today_text() + self.status_text() + [""]
 
-    def _verdict_text(self):
+    def verdict_text(self):
+        """The verdict, and how to have what it promises."""
         lines = [ui.bold(f"  {self.verdict.word}") + f": {self.verdict.reason}."]
         if self.finding.measured and self.verdict.word == advice.YES:
             rows = sorted(self.finding.judged(), key=lambda row: row.verdict.word != advice.YES or -row.saving.value)
@@ -274,7 +277,7 @@ class Report:
             how = f"LD_PRELOAD={row.library} {words}"
         return f"PYTHONMALLOC=malloc {how}" if self.target.is_python and self.today_allocator else how
 
-    def _rounds_text(self):
+    def rounds_text(self):
         """How the figures came about."""
         if self.finding.by_replays:
             return trystatic.model_text(self)
@@ -303,7 +306,7 @@ class Report:
     def _detail_text(self):
         today = own.in_table(self)
         lines = trytable.text(self.finding, today) + trytable.served_text(self.finding, today)
-        lines += self._rounds_text() + [""]
+        lines += self.rounds_text() + [""]
         leave = self.verdict.word == advice.NO
         heading = "Where it allocates, and what would fit: not worth a change" if leave else "Where"
         lines += (
@@ -370,18 +373,6 @@ class Report:
         commands = render.next_commands(tracefile.typed(self.recording.path))
         room = max(len(c) for c, _ in commands)
         return ["", ui.bold("Next")] + [f"  {c.ljust(room)}   {why}" for c, why in commands]
-
-    def _small_text(self):
-        facts = self.recording.facts
-        lines = [
-            f"  Nothing worth looking at: {self.target.name} makes {ui.count(facts['allocations'])} allocations "
-            f"in {ui.seconds(median(r.cpu_s for r in self.runs))} of CPU time."
-        ]
-        return (
-            lines
-            + self._status_text()
-            + [f"  The trace is {tracefile.shown(self.recording.path)}."]
-        )
 
     def _crash_text(self):
         facts = self.recording.facts
@@ -480,7 +471,7 @@ class Report:
         if self.crashed:
             result["verdict"] = {"word": None, "reason": "the program " + launch.describe(self.recorded.status)}
         elif self.too_small:
-            result["verdict"] = {"word": advice.NO, "reason": NOTHING}
+            result.update(trysmall.document(self))
         else:
             result["verdict"] = {"word": self.verdict.word, "reason": self.verdict.reason}
             result.update(self._finding_json())

@@ -65,6 +65,8 @@ def modelled_saving(finding, name):
 
 def replayed(finding):
     """Names of the replayed rows, in the table's order; those that were run stand for themselves."""
+    if not finding.has_model:
+        return []
     series = finding.outcome.series
     names = [b.name for b in series.backends if not b.null and series.has(b.name)]
     return [n for n in names if not finding.measured or n == "mix"]
@@ -113,8 +115,8 @@ def served_text(finding, today):
 
 def replay_json(finding, name):
     """What the replays have of a row, whether it was run or not."""
-    series = finding.outcome.series
-    if not series.has(name):
+    series = finding.outcome.series if finding.has_model else None
+    if not series or not series.has(name):
         return {}
     return {
         "library": series.runs[name][0]["malloc_library"],
