@@ -102,6 +102,8 @@ void *slab_take_one(struct quire_slab *slab, unsigned lane)
         page = slab_page_next(slab, lane);
     if (page) {
         slab_page_take(page, &slot, 1, 0);
+        if (slot.word && !slab->straight)
+            u64_store_relaxed((atomic_u64 *)slot.word, 0); /* what was its mark must not say that it is free */
         if (unlikely(lane == LANE_MARKED))
             slab_mark_bit(page, (void *)slot.word);
         slab->lane[lane].current = page;

@@ -8,6 +8,7 @@
 #include <quire/arena.h>
 
 #include "model/slab_worker.h"
+#include "slab/slab_mark.h"
 #include "unit/slab_scope.h"
 
 namespace {
@@ -207,6 +208,25 @@ TEST(SlabLook, owns_knows_every_byte_of_its_live_elements_and_nothing_else)
         EXPECT_FALSE(quire_slab_owns(slab, q)) << "freed by another thread, collected or not";
     });
     EXPECT_FALSE(quire_slab_owns(slab, q));
+}
+
+/* A slot that was free bears its mark until it is handed out, also where it comes straight from its page. */
+TEST(SlabLook, an_element_lives_before_anything_is_written_to_it)
+{
+    for (size_t bytes : {size_t(8), size_t(200), 2 * page}) {
+        quire_slab *slab = slab_create_markable(bytes, nullptr);
+        ASSERT_NE(slab, nullptr);
+        for (int round = 0; round < 3; round++) {
+            Elements all;
+            for (int i = 0; i < 300; i++)
+                all.push_back(i % 2 ? quire_slab_alloc(slab) : slab_alloc_marked(slab));
+            for (void *p : all)
+                EXPECT_TRUE(quire_slab_owns(slab, p)) << bytes << " B, round " << round;
+            EXPECT_EQ(slab_stats(slab).live_elements, all.size());
+            quire_slab_free_batch(slab, all.data(), all.size());
+        }
+        quire_slab_destroy(slab);
+    }
 }
 
 TEST(SlabLook, owns_follows_no_pointer)
