@@ -19,6 +19,7 @@
 #include "heap/heap_walk.h"
 #include "os/os.h"
 #include "os/sanitize.h"
+#include "pages/region.h"
 
 /*
  * Blocks that have grown this large by realloc are likely to go on; unless one as large has been freed: such a size comes and goes, and the source has
@@ -87,12 +88,21 @@ static int sealed_take(struct quire_heap *heap, struct quire_span *span, size_t 
     return error;
 }
 
+/* So much more, or less, is mapped alone; a secure heap's addresses go their own ways. */
+static void alone_count(const struct quire_heap *heap, ptrdiff_t change_bytes)
+{
+    if (!heap_is_secure(heap))
+        region_alone(change_bytes);
+}
+
 static void memory_give(struct quire_heap *heap, const struct quire_span *span, bool alone)
 {
-    if (alone)
-        (void)os_unmap(span->start, span->bytes);
-    else
+    if (!alone) {
         heap->source->verbs->give(heap->source, span);
+        return;
+    }
+    (void)os_unmap(span->start, span->bytes);
+    alone_count(heap, -(ptrdiff_t)span->bytes);
 }
 
 /* Guards are advisory: where the system has no more mappings to give, the block is had without.  False: not done. */
@@ -354,6 +364,7 @@ static void *remap(struct quire_heap *heap, struct heap_page *page, size_t bytes
     account_charged(&heap->account);
     if (bytes < old_bytes)
         account_discharge(&heap->account, old_bytes - bytes);
+    alone_count(heap, (ptrdiff_t)(bytes - old_bytes));
     return moved(heap, page, start, bytes);
 }
 
@@ -372,6 +383,7 @@ static void *to_alone(struct quire_heap *heap, struct heap_page *page, size_t by
         return NULL;
     }
     account_charged(&heap->account);
+    alone_count(heap, (ptrdiff_t)bytes);
     memcpy(start, old.start, old.bytes < bytes ? old.bytes : bytes);
     pagemap_clear(old.start, os_page_bytes());
     moved(heap, page, start, bytes);

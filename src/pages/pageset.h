@@ -57,4 +57,15 @@ static inline size_t pageset_find(struct pageset set, size_t first, size_t end, 
     return end;
 }
 
+/* One behind the last page in [first, end) that is in the set (member) or not in it; `first` if there is none. */
+static inline size_t pageset_find_last(struct pageset set, size_t first, size_t end, bool member)
+{
+    for (size_t w = (end + 63) / 64; w * 64 > first; w--) {
+        uint64_t bits = (member ? set.words[w - 1] : ~set.words[w - 1]) & pageset_mask(w - 1, first, end);
+        if (bits)
+            return w * 64 - (size_t)__builtin_clzll(bits);
+    }
+    return first;
+}
+
 #endif

@@ -192,7 +192,7 @@ static size_t scatter_locked(struct region *region, size_t lowest, size_t pages,
     return place[chosen];
 }
 
-static int take_cut_locked(size_t pages, unsigned align_log2, struct quire_span *out)
+static int take_cut_locked(size_t pages, unsigned align_log2, struct quire_span *out, size_t *over_bytes)
 {
     unsigned shift = os_page_shift();
     enum region_kind kind = kind_of(pages << shift);
@@ -222,6 +222,7 @@ static int take_cut_locked(size_t pages, unsigned align_log2, struct quire_span 
     if (QUIRE_CHECK)
         pageset_remove(region->cached, idx, idx + 1); /* noted by a thread that a fork cut off */
     sums_out_locked(pages << shift);
+    *over_bytes = warm < pages ? region_over_locked() : 0;
     *out = (struct quire_span){.start = region->start + (idx << shift),
                                .bytes = pages << shift,
                                .flags = warm ? 0 : QUIRE_SPAN_ZERO,
@@ -237,9 +238,12 @@ static int take_cut(size_t bytes, size_t align_bytes, struct quire_span *out)
         align_bytes = huge_bytes;
     if (bytes > REGION_BYTES_MAX / 4 || align_bytes > REGION_BYTES_MAX / 4)
         return -ENOMEM;
+    size_t over_bytes = 0;
     lock_take(&regions.lock);
-    int error = take_cut_locked(bytes >> shift, log2_floor(align_bytes) - shift, out);
+    int error = take_cut_locked(bytes >> shift, log2_floor(align_bytes) - shift, out, &over_bytes);
     lock_drop(&regions.lock);
+    if (over_bytes)
+        region_make_way(over_bytes);
     return error;
 }
 
@@ -330,8 +334,11 @@ static void give_cut(const struct quire_span *span, bool keep_warm)
             warm = span->bytes;
         }
     }
-    if (warm)
+    if (warm) {
         pageset_add(region->idle, idx, idx + (warm >> shift));
+        if (idx + (warm >> shift) > region->idle_end)
+            region->idle_end = idx + (warm >> shift);
+    }
     if (QUIRE_CHECK)
         pageset_remove(region->cached, idx, idx + 1);
     bitmap_free(&region->map, idx);

@@ -31,6 +31,8 @@ void region_scatter(bool on);
 
 /* -ENOMEM only after a trim, plain mmap and libc's malloc have failed too. */
 int region_take(size_t bytes, size_t align_bytes, struct quire_span *out);
+/* A heap has mapped so many bytes more, or fewer, past the regions: idle memory makes way for them, too. */
+void region_alone(ptrdiff_t change_bytes);
 /* keep_warm false: its memory goes to the system before this returns. */
 void region_give(const struct quire_span *span, bool keep_warm);
 

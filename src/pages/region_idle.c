@@ -6,6 +6,8 @@
  *     ----|--------------|--------------|----->
  *        idle           aged        discarded         so after more than one tick and at most two
  *
+ * And sooner, where the process would be larger than it ever was: idle memory that does not fit what is wanted makes way for what does.
+ *
  * Two sets of bits instead of a time for each span: aged becomes a copy of idle at each tick, and a page that is taken leaves both.
  *
  * Locks: regions.lock, let go between two runs of at most region_discard_pages_max() pages: a taker waits some tens of microseconds at most.
@@ -17,7 +19,7 @@
 #include "pages/pagemap.h"
 #include "pages/region_internal.h"
 
-enum { DISCARD_PAGES_MAX = 64, HELP_RUNS = 32, ALL_RUNS = 1 << 30 };
+enum { DISCARD_PAGES_MAX = 64, HELP_RUNS = 32, ALL_RUNS = 1 << 30, IDLE_PARTS = 64 };
 
 static atomic_u32 keep_all; /* 1: as much as the peak */
 
@@ -96,6 +98,60 @@ static uint32_t count_now(void)
     lock_drop(&regions.lock);
     return count;
 }
+
+/* ---- making way ---- */
+
+size_t region_over_locked(void)
+{
+    size_t idle = regions.sums.idle_bytes, all = regions.sums.out_bytes + idle + regions.alone_bytes, kept = regions.most_bytes / IDLE_PARTS;
+    if (all <= regions.most_bytes)
+        return 0;
+    size_t over = all - regions.most_bytes, spare = idle > kept ? idle - kept : 0;
+    over = over < spare ? over : spare;
+    regions.most_bytes = all - over;
+    return over;
+}
+
+/* The last run of idle pages, so much of it: the lowest are taken first.  Returns its bytes; 0: there is none, or the system keeps it. */
+static size_t discard_last_locked(struct region *region, size_t bytes)
+{
+    size_t unit = region->kind == REGION_HUGE ? os_huge_bytes() >> os_page_shift() : 1, most = region_discard_pages_max(region), freed = 0;
+    size_t pages = align_up((bytes + os_page_bytes() - 1) >> os_page_shift(), unit), end = region->idle_end;
+    end = region->idle_end = pageset_find_last(region->idle, 0, end, true);
+    pages = pages < most ? pages : most;
+    size_t first = pageset_find_last(region->idle, end > pages ? end - pages : 0, end, false);
+    if (first < end)
+        (void)discard_run_locked(region, region->idle, first, &freed);
+    return freed;
+}
+
+void region_make_way(size_t bytes)
+{
+    size_t left = bytes;
+    for (uint32_t i = count_now(); i-- > 0 && left > 0;)
+        for (size_t freed = 1; freed > 0 && left > 0; left -= freed < left ? freed : left) {
+            lock_take(&regions.lock);
+            freed = discard_last_locked(region_by_id[i], left);
+            lock_drop(&regions.lock);
+        }
+    if (left == 0)
+        return;
+    lock_take(&regions.lock);
+    regions.most_bytes += left; /* so much could not go: it is not tried each time */
+    lock_drop(&regions.lock);
+}
+
+void region_alone(ptrdiff_t change_bytes)
+{
+    lock_take(&regions.lock);
+    regions.alone_bytes += (size_t)change_bytes;
+    size_t over = change_bytes > 0 ? region_over_locked() : 0;
+    lock_drop(&regions.lock);
+    if (over)
+        region_make_way(over);
+}
+
+/* ---- the clock ---- */
 
 static size_t each_region(bool only_aged)
 {

@@ -29,6 +29,7 @@ struct region {
     size_t committed_pages; /* [0, committed) may be written; beyond is PROT_NONE */
     struct bitmap map;      /* taken pages */
     struct pageset idle;    /* free pages that were handed out since they last were zero */
+    size_t idle_end;        /* none at or behind it is idle */
     struct pageset aged;    /* those that were idle at the last tick */
     struct pageset cached;  /* `check` build: first pages of spans that lie in a cache */
 };
@@ -52,6 +53,8 @@ struct regions {
     atomic_u32 scatters; /* secure heaps; read without the lock, too */
     uint64_t random;     /* 0: not seeded */
     size_t cached_bytes_max;
+    size_t alone_bytes; /* mapped by heaps, for one block each */
+    size_t most_bytes;  /* that were in memory: out, idle and alone */
     struct region_stats sums;
 };
 extern struct regions regions;
@@ -59,6 +62,9 @@ extern struct region *region_by_id[REGIONS_MAX]; /* of regions.count; apart, or 
 
 /* How many pages of [first, end) of a region are discarded at most while the lock is held. */
 size_t region_discard_pages_max(const struct region *region);
+/* So much that is idle is to go, now that more memory is used than ever was: the caller lets go of the lock, and region_make_way() does it. */
+size_t region_over_locked(void);
+void region_make_way(size_t bytes);
 /* Free pages that are discarded: the page map's memory for them goes too, where no page near them is taken, or waits to go. */
 void region_forget_locked(const struct region *region, size_t first, size_t stop);
 

@@ -106,6 +106,7 @@ static void region_rederive(struct region *region)
         pageset_remove(region->idle, at, at + run);
         taken += run;
     }
+    region->idle_end = region->pages;
     for (size_t w = 0; w * 64 < region->pages; w++)
         region->aged.words[w] &= region->idle.words[w];
     regions.sums.idle_bytes += pageset_count(region->idle, 0, region->pages) << os_page_shift();

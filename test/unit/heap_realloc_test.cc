@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "model/slab_worker.h"
+#include "pages/region_internal.h"
 #include "unit/heap_scope.h"
 
 namespace {
@@ -127,13 +128,16 @@ TEST(HeapRealloc, a_string_that_grows_by_small_steps_is_copied_few_times)
     quire_heap_free(heap, p);
 }
 
-/* What blocks hold of the source; one that is mapped alone holds nothing of it. */
-static size_t taken()
+static struct quire_source_stats source_stats()
 {
     struct quire_source_stats stats = {.struct_bytes = sizeof stats};
     quire_source_stats(quire_source_default(), &stats);
-    return stats.taken_bytes;
+    return stats;
 }
+
+/* What blocks hold of the source; one that is mapped alone holds nothing of it. */
+static size_t taken() { return source_stats().taken_bytes; }
+static size_t idle() { return source_stats().idle_bytes; }
 
 /* The heap's only block is mapped alone. */
 static bool is_alone(size_t before) { return taken() < before + 250000; }
@@ -182,6 +186,24 @@ TEST(HeapRealloc, a_large_block_that_grows_by_small_steps_is_mapped_alone_after_
     }
     EXPECT_GT(copied, 0u);
     EXPECT_LT(copied, 40u);
+    quire_heap_free(heap, p);
+}
+
+TEST(HeapRealloc, idle_memory_makes_way_for_a_block_that_is_mapped_alone)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "there nothing grows in place";
+    Heap heap;
+    quire_source_trim(quire_source_default());
+    regions.most_bytes = 0; /* whatever came before */
+    char *freed = grow(heap, nullptr, 4 * mib), *p = grow(heap, nullptr, 300000);
+    quire_heap_free(heap, freed);
+    size_t before = idle();
+    ASSERT_GE(before, 4 * mib);
+    p = grow(heap, p, 6 * mib);
+    EXPECT_LE(idle(), before - mib) << "2 MiB more than ever, and a 64th of it may stay";
+    p = grow(heap, p, 12 * mib);
+    EXPECT_LE(idle(), mib);
     quire_heap_free(heap, p);
 }
 

@@ -15,7 +15,7 @@
 #include "os/sanitize.h"
 #include "pages/lost.h"
 #include "pages/pagemap.h"
-#include "pages/region.h"
+#include "pages/region_internal.h"
 #include "pages/source_internal.h"
 #include "support.h"
 
@@ -42,6 +42,8 @@ struct quire_source_stats stats()
     quire_source_stats(source, &out);
     return out;
 }
+/* Not into a CPU's cache. */
+void give_past_caches(const quire_span &span) { region_give(&span, true); }
 bool all_zero(const quire_span &span)
 {
     const char *p = static_cast<const char *>(span.start);
@@ -200,6 +202,52 @@ TEST(SourceDefault, trim_gives_everything_idle_back_and_says_how_much)
     EXPECT_EQ(quire_source_trim(source), idle);
     EXPECT_EQ(stats().idle_bytes, 0u);
     EXPECT_EQ(quire_source_trim(source), 0u);
+}
+
+/* Every second of 64 spans of 64 KiB is idle, and spans of 512 KiB are wanted. */
+template <typename Body> void with_holes(Body body)
+{
+    in_child([&] {
+        quire_source_trim(source);
+        regions.most_bytes = 0; /* whatever came before */
+        std::vector<quire_span> spans(64), large(4);
+        for (auto &span : spans) {
+            span = take(16 * page);
+            touch(span);
+        }
+        for (size_t i = 0; i < spans.size(); i += 2)
+            give_past_caches(spans[i]);
+        body(large);
+        EXPECT_EQ(quire_source_check(source), nullptr);
+    });
+}
+
+TEST(SourceDefault, idle_memory_that_does_not_fit_makes_way_before_the_process_is_larger_than_it_was)
+{
+    with_holes([](std::vector<quire_span> &large) {
+        size_t most = stats().taken_bytes + stats().idle_bytes, idle = stats().idle_bytes;
+        EXPECT_GE(idle, 32 * 16 * page);
+        for (auto &span : large) {
+            span = take(128 * page);
+            EXPECT_LE(stats().taken_bytes + stats().idle_bytes, most + most / 32);
+        }
+        EXPECT_LE(stats().idle_bytes, idle - 2 * mib + most / 32);
+    });
+}
+
+TEST(SourceDefault, idle_memory_that_cannot_make_way_is_asked_once_for_each_span)
+{
+    with_holes([](std::vector<quire_span> &large) {
+        size_t idle = stats().idle_bytes;
+        os_fault_set(OS_DISCARD, 1, true);
+        for (auto &span : large)
+            span = take(128 * page);
+        uint64_t asked = os_fault_set(OS_DISCARD, 0, false);
+        EXPECT_GE(asked, 1u);
+        EXPECT_LE(asked, large.size() * regions.count);
+        EXPECT_GE(stats().idle_bytes, idle) << "and stays counted";
+        EXPECT_GE(quire_source_trim(source), idle);
+    });
 }
 
 TEST(SourceDefault, the_page_map_of_addresses_that_went_back_goes_back_too)
