@@ -23,7 +23,7 @@ from frontdoor import build, say, venv
 
 QUIET_S = 540  # no test and no line of a log takes as long on a busy machine: it hangs
 LIMIT_S = 3600
-LOOKS_S = 1
+LOOKS_S = 0.1
 NOW = "QUIRE_TEST_NOW"  # the file in which test/conftest.py writes which test runs
 FAILED = "QUIRE_TEST_FAILED"  # and which have failed, each name with a zero byte behind it
 LOOP = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"  # ends with who started it, however that ends
@@ -67,7 +67,7 @@ class Step:
 
     def __init__(self, root, name, after=()):
         self.root, self.name, self.after = root, name, list(after)
-        self.status, self.closing, self.seconds, self.expression = None, "", 0.0, None
+        self.status, self.closing, self.seconds, self.cpu_s, self.expression = None, "", 0.0, 0.0, None
         self.passed = self.failed = self.skipped = 0
         self.log = say.fresh_log(root, name.replace(" ", "-").replace("/", "-of-"))
 
@@ -79,7 +79,8 @@ class Step:
         started, status = time.monotonic(), 0
         for command in self.commands():
             try:
-                status = _run_logged(command, self.root, self.log)
+                status, cpu_s = _run_logged(command, self.root, self.log)
+                self.cpu_s += cpu_s
             except OSError as problem:  # no .venv, because that step failed
                 self.log.write_text(f"{problem.strerror}: {command[0]}\n", encoding="utf-8")
                 status = 127
@@ -102,7 +103,7 @@ class Step:
 
     def report(self):
         verdict = "ok  " if self.status == 0 else "FAIL"
-        print(f"{verdict} {self.name:18} {self.closing}  ({self.seconds:.1f} s)", flush=True)
+        print(f"{verdict} {self.name:18} {self.closing}  ({self.seconds:.1f} s, {self.cpu_s:.1f} s of CPU)", flush=True)
         if self.status != 0 and self.log.exists():
             print(
                 "-" * 80 + f"\n{self.log.read_text(encoding='utf-8', errors='replace')}" + "-" * 80,
@@ -272,7 +273,10 @@ class Pytest(Step):
 
 
 def _run_logged(command, root, log):
-    """Runs a command in a process group of its own, stopped when it stands still for QUIET_S; returns its status."""
+    """
+    Runs a command in a process group of its own, stopped when it stands still for QUIET_S; returns its status and the
+    CPU seconds of it and all that it waited for.
+    """
     with open(log, "ab") as output:
         output.write(f"$ {' '.join(map(str, command))}\n".encode())
         output.flush()
@@ -285,18 +289,28 @@ def _run_logged(command, root, log):
             start_new_session=True,
             env={**os.environ, NOW: str(log.with_suffix(".now")), FAILED: str(log.with_suffix(".failed"))},
         )
-        began = time.time()
+        began, nap_s = time.time(), 0.001
         while True:
-            try:
-                return process.wait(timeout=min(LOOKS_S, QUIET_S))
-            except subprocess.TimeoutExpired:
-                still_s, all_s = time.time() - _moved_last(log), time.time() - began
+            ended, cpu_s = _ended(process)
+            if ended:
+                return process.returncode, cpu_s
+            still_s, all_s = time.time() - _moved_last(log), time.time() - began
             if still_s > QUIET_S or all_s > LIMIT_S:
                 break
+            nap_s = min(2 * nap_s, LOOKS_S)
+            time.sleep(nap_s)
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        _, cpu_s = _ended(process, wait=True)
         output.write(f"\nstopped: took longer than {LIMIT_S if all_s > LIMIT_S else QUIET_S} s; {running_in(log)}\n".encode())
-        return 124
+        return 124, cpu_s
+
+
+def _ended(process, wait=False):
+    """(whether it has ended, CPU seconds of it and of all that it waited for); a thread may not ask for RUSAGE_CHILDREN, which is everybody's."""
+    pid, status, used = os.wait4(process.pid, 0 if wait else os.WNOHANG)
+    if pid:
+        process.returncode = os.waitstatus_to_exitcode(status)
+    return bool(pid), used.ru_utime + used.ru_stime
 
 
 def _moved_last(log):

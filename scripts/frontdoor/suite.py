@@ -178,7 +178,7 @@ def _close(steps, seconds, unsteady=()):
     if not passed and not failed and not bad:
         say.line("no test of that name")
         return 2
-    print(f"took {seconds:.0f} s")
+    print(f"took {seconds:.0f} s, {sum(step.cpu_s for step in steps):.0f} s of CPU")
     for name in unsteady:
         print(f"unsteady: {name} failed beside others and passed alone")
     if bad:

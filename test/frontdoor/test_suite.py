@@ -5,12 +5,14 @@ when anything fails."""
 import re
 import shutil
 import subprocess
-import time
+import threading
 from pathlib import Path
 
 import pytest
 from frontdoor import build, runner, suite
 from minihouse import REAL_ROOT, House
+
+MOVED_LAST = runner._moved_last
 
 
 @pytest.fixture
@@ -99,14 +101,20 @@ def test_a_whole_run_prints_closing_lines_and_the_sum(house):
 
 def test_on_two_cores_three_steps_run_at_once_but_two_beside_a_build_which_is_one(house, monkeypatch):
     monkeypatch.setattr(suite.os, "cpu_count", lambda: 2)
-    running, seen = [], []
+    running, seen, met, turn = [], [], set(), threading.Condition()
 
     def noted(step):
+        """A step that goes on until as many as may ran beside it, or none is left to begin."""
+
         def run():
-            running.append(step.name)
-            seen.append(tuple(running))
-            time.sleep(0.3)
-            running.remove(step.name)
+            with turn:
+                running.append(step)
+                seen.append(tuple(other.name for other in running))
+                if len(running) == (2 if any("build" in name for name in seen[-1]) else 3):
+                    met.update(running)
+                turn.notify_all()
+                turn.wait_for(lambda: step in met or len(seen) == 10, timeout=60)
+                running.remove(step)
             step.status = 0
 
         step.run = run
@@ -209,25 +217,37 @@ def test_a_build_that_fails_fails_what_waits_for_it(house):
 def test_a_test_that_hangs_the_step_is_stopped(house, monkeypatch):
     monkeypatch.setattr(runner, "QUIET_S", 0.2)
     log = house.root / "log.txt"
-    assert runner._run_logged(["sleep", "30"], house.root, log) == 124
+    assert runner._run_logged(["sleep", "30"], house.root, log)[0] == 124
     assert "took longer than" in log.read_text()
 
 
+def while_noted(step, name, quiet_s, monkeypatch):
+    """A step may stand still for `quiet_s` while the test that runs is the one named, however late the machine is before and after."""
+    note = step.log.with_suffix(".now")
+
+    def moved_last(log):
+        noted = note.exists() and name in note.read_text()
+        monkeypatch.setattr(runner, "QUIET_S", quiet_s if noted else 540)
+        return MOVED_LAST(log)
+
+    monkeypatch.setattr(runner, "_moved_last", moved_last)
+
+
 def test_a_step_whose_time_is_up_says_which_test_ran(house, monkeypatch):
-    monkeypatch.setattr(runner, "QUIET_S", 3)
     shutil.copy(REAL_ROOT / "test" / "conftest.py", house.root / "test" / "conftest.py")
-    house.write("test/tool/test_a.py", "import time\ndef test_a():\n    pass\ndef test_slow():\n    time.sleep(60)\n")
+    house.write("test/tool/test_a.py", "import time\ndef test_a():\n    pass\ndef test_slow():\n    time.sleep(600)\n")
     step = runner.Pytest(house.root, "tool", [])
+    while_noted(step, "test_slow", 0.5, monkeypatch)
     step.run()
     assert step.status == 124
     assert re.search(r"the test that ran: \S*test_a.py::test_slow, for \d+ s", step.log.read_text())
 
 
 def test_a_step_that_moves_goes_on_beyond_the_time_in_which_one_may_stand_still(house, monkeypatch):
-    monkeypatch.setattr(runner, "QUIET_S", 2)
     house.write("test/tool/test_a.py", "import time, pytest\n@pytest.mark.parametrize('n', range(6))\ndef test_a(n):\n    time.sleep(0.7)\n")
     shutil.copy(REAL_ROOT / "test" / "conftest.py", house.root / "test" / "conftest.py")
     step = runner.Pytest(house.root, "tool", [])
+    while_noted(step, "test_a", 3, monkeypatch)
     step.run()
     assert (step.status, step.passed) == (0, 6)
 
