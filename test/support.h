@@ -33,14 +33,19 @@ private:
     uint64_t state;
 };
 
+/*
+ * The process's own memory.  Pages of programs and libraries are none of it: they are mapped when they are first executed, as many at a time as the
+ * page cache happens to have.
+ */
 inline size_t rss_bytes()
 {
     FILE *file = fopen("/proc/self/smaps_rollup", "re");
     char line[256];
     size_t kib = 0;
     while (file && fgets(line, sizeof line, file))
-        if (strncmp(line, "Rss:", 4) == 0)
-            kib = strtoull(line + 4, nullptr, 10);
+        for (const char *part : {"Anonymous:", "Pss_Shmem:", "Swap:"})
+            if (strncmp(line, part, strlen(part)) == 0)
+                kib += strtoull(line + strlen(part), nullptr, 10);
     if (file)
         fclose(file);
     return kib * 1024;

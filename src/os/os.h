@@ -201,6 +201,8 @@ unsigned os_cpu_count(void);
 unsigned os_cpu_id(void);
 /* The same, as it was at one of the last calls: where the id costs a call, and any will do. */
 unsigned os_cpu_id_roughly(void);
+/* For tests: os_cpu_count() says so from now on, whatever the truth is; 0: the truth again. */
+void os_cpu_count_fake(unsigned count);
 /* For tests, by os_rseq.h: this thread runs on CPU `id`, whatever the truth is; -1: the truth again. */
 void os_cpu_fake(int id);
 

@@ -30,6 +30,11 @@ unsigned os_cpu_count(void)
     return count;
 }
 
+void os_cpu_count_fake(unsigned count)
+{
+    __atomic_store_n(&cpu_count_cached, count, __ATOMIC_RELAXED);
+}
+
 static __attribute__((noinline)) unsigned cpu_id_slow(void)
 {
     int kept = errno, id = sched_getcpu();

@@ -104,14 +104,14 @@ def test_on_two_cores_three_steps_run_at_once_but_two_beside_a_build_which_is_on
     running, seen, met, turn = [], [], set(), threading.Condition()
 
     def noted(step):
-        """A step that goes on until as many as may ran beside it, or none is left to begin."""
+        """A build that goes on until another step runs beside it, a step that goes on until three run at once, or until none is left to begin."""
 
         def run():
             with turn:
                 running.append(step)
                 seen.append(tuple(other.name for other in running))
-                if len(running) == (2 if any("build" in name for name in seen[-1]) else 3):
-                    met.update(running)
+                builds = [other for other in running if "build" in other.name]
+                met.update(builds if len(running) > 1 else [], running if len(running) == 3 and not builds else [])
                 turn.notify_all()
                 turn.wait_for(lambda: step in met or len(seen) == 10, timeout=60)
                 running.remove(step)

@@ -174,7 +174,7 @@ def test_off_there_is_no_file_and_no_thread(folder):
     assert profiles(folder) == []
 
 
-def wait_for(condition, seconds=20):
+def wait_for(condition, seconds=100):
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
         time.sleep(0.02)

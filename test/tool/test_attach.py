@@ -86,7 +86,9 @@ def root_alone():
 
 def test_a_busy_server_is_recorded_and_goes_on_as_it_was(server, tmp_path):
     with server.load(GENTLE_US) as load:
+        began_s = time.monotonic()
         done = record(tmp_path, server.pid, "--duration", "400ms", "-o", "t.qtr")
+        took_s = time.monotonic() - began_s
         assert done.returncode == 0 and "trace: t.qtr" in done.stderr, done.stderr
         again = record(tmp_path, server.pid, "--duration", "100ms", "-o", "again.qtr")
         assert again.returncode == 0, again.stderr
@@ -96,7 +98,7 @@ def test_a_busy_server_is_recorded_and_goes_on_as_it_was(server, tmp_path):
     about = facts(tmp_path / "t.qtr")
     assert about["attached"] and about["complete"] and not about["exited"] and about["note"] == ""
     assert about["allocations"] > 1000 and about["unknown_frees"] > 0 and about["threads"] > 2 and about["lost_events"] == 0
-    assert 0.3 < about["wall_s"] < 5 and about["cpu_s"] < about["wall_s"] * 4
+    assert 0.3 < about["wall_s"] < took_s and about["cpu_s"] < about["wall_s"] * 4
     assert facts(tmp_path / "again.qtr")["allocations"] < about["allocations"]
 
 

@@ -89,6 +89,7 @@ TEST_F(SlabCache, an_element_that_holds_the_very_mark_of_a_free_one_is_freed_all
 
 TEST_F(SlabCache, a_thousand_idle_threads_that_used_ten_slabs_once_hold_64_kib_a_cpu_after_two_decays)
 {
+    CpuCount two(2);
     std::vector<std::unique_ptr<Slab>> all;
     std::vector<quire_slab *> slabs;
     for (size_t i = 0; i < 10; i++) {
@@ -112,6 +113,7 @@ TEST_F(SlabCache, a_thousand_idle_threads_that_used_ten_slabs_once_hold_64_kib_a
 
 TEST_F(SlabCache, what_busy_threads_have_cached_is_a_fiftieth_of_what_lives_and_64_kib_a_cpu_after_a_tick)
 {
+    CpuCount two(2);
     Slab slab(64);
     Elements live = slab.alloc(20000);
     Sleepers threads(8, [&] {

@@ -100,6 +100,7 @@ static void used_once()
 
 TEST_F(SlabMemory, a_thousand_slabs_that_once_held_an_element_are_a_thousand_os_pages)
 {
+    CpuCount two(2);
     std::vector<quire_slab *> slabs(1000);
     used_once(); /* code and a thread's record, which are there once, are not the slabs' memory */
     size_t rss = rss_bytes(), mapped = 0;
@@ -229,6 +230,7 @@ TEST(SlabTrim, leaves_live_elements_as_they_are)
 
 TEST(SlabDecay, two_of_them_give_empty_pages_back_without_anybody_calling)
 {
+    CpuCount two(2);
     Slab slab(500);
     Worker sleeper, other;
     Elements elements;

@@ -102,6 +102,16 @@ public:
     ~Decay() { quire_source_set_decay(quire_source_default(), DECAY_STILL_NS); }
 };
 
+/* A machine of so many CPUs while this lives: what caches may hold is so much a CPU. */
+class CpuCount {
+public:
+    explicit CpuCount(unsigned count) : was(os_cpu_count()) { os_cpu_count_fake(count); }
+    ~CpuCount() { os_cpu_count_fake(was); }
+
+private:
+    unsigned was;
+};
+
 /* True as soon as `done` is; where a thread has to do it, that may be late: half a minute is the machine's, not the library's. */
 template <typename Done> bool at_last(const Done &done)
 {
