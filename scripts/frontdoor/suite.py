@@ -3,7 +3,7 @@
 at the end.
 
     lane 1   build release -> build check -> build asan -> build tsan -> (helps lane 2)
-    lane 2   python packages -> frontdoor -> checks -> ctest of what is built -> install, native, preload, tool
+    lane 2   python packages -> frontdoor -> checks -> ctest of what is built -> install, tool, native, preload
     lane 3   (idle while a build takes every core, then helps: tests often wait)
 
 Builds stand in a queue of their own, one at a time; a test step starts when what it needs has been
@@ -30,7 +30,8 @@ import time
 from frontdoor import build, needs, runner, say, venv
 
 PRESETS = ("check", "asan", "tsan")
-PART_FILES = 12  # a suite of more files is several steps: else one lane would end long after the other
+PART_FILES = 8  # a suite of more files is several steps: else one lane would end long after the other
+LONGEST = ("install", "tool", "native")  # in this order: what is begun last is short
 HELP = """Runs the tests: all of them, or those named.
 
 WORD is a directory of test/ (unit, model, tool, ...), a preset (check, asan, tsan) or checks."""
@@ -102,7 +103,7 @@ def plan(root, options, packages=()):
     tests = []
     if (not words and not options.expression) or "checks" in words:
         tests.append(runner.Checks(root, [*first, builds["release"]]))
-    for name in chosen_suites:
+    for name in sorted(chosen_suites, key=lambda name: LONGEST.index(name) if name in LONGEST else len(LONGEST)):
         built = [] if name == "frontdoor" else [builds["release"]]
         count = -(-len(runner.pytest_files(root / "test" / name)) // PART_FILES) or 1
         tests += [runner.Pytest(root, name, [*first, *built], (index, count)) for index in range(count)]
