@@ -40,7 +40,7 @@ class Process:
     """A program that runs until the end of the block."""
 
     def __init__(self, *argv, **options):
-        self.popen = subprocess.Popen([str(word) for word in argv], stdin=subprocess.DEVNULL, **options)
+        self.popen = subprocess.Popen([str(word) for word in argv], **{"stdin": subprocess.DEVNULL, **options})
         self.pid = self.popen.pid
 
     def __enter__(self):
