@@ -24,7 +24,7 @@ KINDS = ("unit", "fault", "death", "model")
 PROGRAM = """perl -e '$x{$_} = "a$_" for 1..50000; print scalar(keys %x), "\\n"'"""
 QUIRE = "QUIRE_BUILD_DIR=build/release python3 -B tools/quire"
 COMMANDS = (
-    ("tools", f"cmake -S . -B build/release -G Ninja {TOOLS} >/dev/null && ninja -C build/release | tail -n 1"),
+    ("tools", f"cmake -S . -B build/release -G Ninja {TOOLS} >/dev/null && ninja -C build/release | tail -n 20"),
     ("glibc 2.28", "python3 -B scripts/glibc_needed.py 2.28 build/release"),
     ("build", f"cmake -S . -B build/check -G Ninja {CHECK} >/dev/null && ninja -C build/check {' '.join('test_' + kind for kind in KINDS)} | tail -n 1"),
     *((kind, f"build/check/test/test_{kind} --gtest_brief=1 | tail -n 3") for kind in KINDS),

@@ -23,6 +23,7 @@ import bindings
 import launch
 import own
 import pace
+import peers
 import preloaded
 import sequential
 import serving
@@ -100,6 +101,7 @@ class Contest:
         self.stays = ""  # why the allocator inside cannot be taken out, where that was tried
         self.first = None  # the first run of all: its time plans the others, and warms the caches
         self.spent_s = 0.0
+        self.first_s = 0.0  # what the first run took, hooks and a server's start with it
         self.chance = random.Random(1)
         self._evened = None
         self.pace = None  # pace.Pace, while somebody asks the CPU
@@ -138,7 +140,9 @@ class Contest:
 
     def begin(self):
         """The first run, on libc's malloc."""
+        began_s = time.monotonic()
         self.first = self.run_once(self.rows[0])
+        self.first_s = time.monotonic() - began_s
         return self.first
 
     def enter(self, chosen):
@@ -273,14 +277,23 @@ def affordable(contest, among, left_s):
     return contest.spent_s / max(1, runs) * len(contest.active(among)) <= left_s
 
 
-def compete(contest, limit_s, number, is_settled, promise=lambda name: None):
+def first_rows(contest, limit_s, promise):
+    """Who runs in the first round, where the limit is hard: None for all; else those that are compared with, and one preload."""
+    if contest.first_s * len(contest.active()) <= limit_s:
+        return None
+    preloads = [r.name for r in contest.active() if r.library and r.name not in (STEERED, LIBC)]
+    best = max(preloads, key=lambda name: (promise(name) or 0.0, name == peers.DROP_IN), default=None)
+    return {LIBC, TODAY, best}
+
+
+def compete(contest, limit_s, number, is_settled, promise=lambda name: None, is_hard=False):
     """
     `number` rounds; without that until the verdict is settled at a look, or no further round fits into `limit_s`, but up to twice
-    that for the first ROUNDS_MIN rounds of the rows that decide: both that are compared with, the advice carried out, the best
-    preload as far as one round and the `promise` of each tell. The others get what time is left then.
+    that (is_hard: no more than that) for the first ROUNDS_MIN rounds of the rows that decide: both that are compared with, the advice carried
+    out, the best preload as far as one round and the `promise` of each tell. The others get what time is left then.
     """
     progress = ui.Progress(number or sequential.LOOKS[-1])
-    began_s, among = time.monotonic(), None
+    began_s, among = time.monotonic(), first_rows(contest, limit_s, promise) if is_hard and not number else None
     contest.spent_s = 0.0
 
     def run(names):
@@ -289,12 +302,12 @@ def compete(contest, limit_s, number, is_settled, promise=lambda name: None):
 
     while contest.rounds < (number or sequential.LOOKS[-1]):
         spent_s = time.monotonic() - began_s
-        if contest.rounds == 1 and not number and spent_s * ROUNDS_ALL > limit_s:
+        if contest.rounds == 1 and not number and among is None and spent_s * ROUNDS_ALL > limit_s:
             best = contest.best_preload(promise=promise)
             among = {LIBC, TODAY, STEERED} | ({best.name} if best else set())
         if contest.rounds and not number:
             enough = contest.rounds >= sequential.ROUNDS_MIN
-            if not affordable(contest, among, (1 if enough else 2) * limit_s - spent_s):
+            if not affordable(contest, among, (1 if enough or is_hard else 2) * limit_s - spent_s):
                 break
             if sequential.is_look(contest.rounds) and is_settled():
                 break

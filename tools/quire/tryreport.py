@@ -46,7 +46,8 @@ class Report:
     def __init__(self, target):
         self.target = target
         self.contest = None
-        self.limit_s = 0.0
+        self.limit_s, self.budget = 0.0, None
+        self.hurried = False  # there was no time for a plan and replays
         self.recorded = None
         self.recording = None
         self.processes = []
@@ -136,7 +137,7 @@ class Report:
         if self.crashed:
             lines += self._crash_text()
         else:
-            lines += trysmall.text(self) if self.too_small else self._facts_text() + self.verdict_text() + self._detail_text()
+            lines += trysmall.text(self) if self.too_small or self.hurried else self._facts_text() + self.verdict_text() + self._detail_text()
         return lines + self._page_text()
 
     def _page_text(self):
@@ -470,7 +471,7 @@ class Report:
         }
         if self.crashed:
             result["verdict"] = {"word": None, "reason": "the program " + launch.describe(self.recorded.status)}
-        elif self.too_small:
+        elif self.too_small or self.hurried:
             result.update(trysmall.document(self))
         else:
             result["verdict"] = {"word": self.verdict.word, "reason": self.verdict.reason}

@@ -16,6 +16,7 @@ from rounds import LIBC, STEERED, TODAY
 
 CODE = "advice in the code"
 CARRIED_OUT = "advice carried out"
+NO_TIME = "there was no time to run it"
 WORDS = {
     "drop-in": "drop-in: Quire's heap in the place of malloc (libquire-malloc.so), the program as it is",
     STEERED: f"{CARRIED_OUT}: libquire-malloc.so with a plan: which call sites get arenas, and how much memory to expect; the program as it is",
@@ -37,7 +38,7 @@ def measured_row(finding, row, today):
     """Cells of a row that was run."""
     contest, name = finding.contest, row.name
     if not contest.has(name):
-        return [shown(name, today), "left out: " + contest.failed.get(name, "it did not run"), "", "", "", ""]
+        return [shown(name, today), "left out: " + contest.failed.get(name, NO_TIME), "", "", "", ""]
     error = finding.model_error(name)
     said = "" if error is None else ui.percent(finding.saving(name).value + error)
     return [
@@ -132,7 +133,7 @@ def measured_json(finding, row):
     contest, name = finding.contest, row.name
     start = {"name": name, "library": row.library, **replay_json(finding, name), "measured": True}
     if not contest.has(name):
-        return {**start, "error": contest.failed.get(name, "it did not run")}
+        return {**start, "error": contest.failed.get(name, NO_TIME)}
     error = finding.model_error(name)
     return {
         **start,
