@@ -319,7 +319,7 @@ def begin(report, args, began_s):
         return
     ui.note(f"running {target.name} alone, for its time (its output is hidden)")
     contest.begin()
-    report.limit_s = args.time_limit or rounds.usual_limit_s(contest.first.wall_s)
+    report.limit_s = args.time_limit or rounds.usual_limit_s(contest.first.wall_s, driven is not None and driven.command is not None)
     report.budget = budget.Budget(began_s, report.limit_s, bool(args.time_limit and not args.rounds))
     if target.static:
         contest.stays = statics.STAYS

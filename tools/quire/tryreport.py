@@ -19,6 +19,7 @@ import render
 import rounds
 import sequential
 import tracefile
+import trynoise
 import trysmall
 import trystatic
 import trytable
@@ -47,6 +48,7 @@ class Report:
         self.target = target
         self.contest = None
         self.limit_s, self.budget = 0.0, None
+        self.load_before = trynoise.load_before()
         self.hurried = False  # there was no time for a plan and replays
         self.recorded = None
         self.recording = None
@@ -127,7 +129,7 @@ class Report:
             return f"{trytable.percent(saving)} saved, {least} or not: --time-limit {wanted_s:.0f} should settle it"
         if saving.high - saving.low <= advice.SAVING_PERCENT_MIN:
             return f"{trytable.percent(saving)} saved: it lies at the threshold of {least}"
-        return f"{trytable.percent(saving)} saved: the runs of this program scatter more than that"
+        return trynoise.open_reason(trytable.percent(saving), self.contest.scatter_percent(), self.load_before)
 
     # text
 
@@ -294,6 +296,7 @@ class Report:
         ]
         if self.contest.few:
             lines.append(f"  No time was left for as many rounds of {', '.join(self.contest.few)}: their intervals are wide.")
+        lines += trynoise.text(self.contest.scatter_percent(), self.load_before)
         apart = self.contest.pace_spread_percent()
         if apart is not None and apart >= PACE_APART_PERCENT:
             lines.append(f"  The CPU was up to {apart:.0f} % slower in some runs than in others, by what else it did: times are as at one and the same pace.")
@@ -447,13 +450,18 @@ class Report:
             "measured": found.measured,
             "model_error_percent": found.model_error_max and round(found.model_error_max, 3),
             "peak_memory_saved_bytes": int(memory_bytes),
-            "rounds": self.contest.rounds,
+            "rounds": self.contest.rounds, "scatter_percent": self._scatter_json(),
             "replay_rounds": self.outcome.series.rounds,
             "pace": self._pace_json(),
             "time_limit_s": self.limit_s,
             "allocators": trytable.json_rows(found),
             "steered": self._steered_json(),
         }
+
+    def _scatter_json(self):
+        """By how much two runs of one row differ; None where none ran twice."""
+        scatter = self.contest.scatter_percent() if self.finding.measured else None
+        return scatter and round(scatter, 3)
 
     def _pace_json(self):
         """How unlike the CPU's paces were, and how much the program shares of that; None where nobody asked."""

@@ -11,6 +11,7 @@ Not here: the figures (finding.py, rounds.py, measure.py).
 from statistics import median
 
 import render
+import sequential
 import ui
 from rounds import LIBC, STEERED, TODAY
 
@@ -34,6 +35,14 @@ def percent(value):
     return render.interval(value, ui.percent)
 
 
+def measured_saving(finding, name):
+    """What a row saves; of few rounds only between what: one figure of theirs is noise."""
+    found = finding.saving(name)
+    if len(finding.contest.runs[name]) >= sequential.ROUNDS_MIN or found.low == found.high:
+        return percent(found)
+    return f"{ui.percent(found.low)} to {ui.percent(found.high)}"
+
+
 def measured_row(finding, row, today):
     """Cells of a row that was run."""
     contest, name = finding.contest, row.name
@@ -44,7 +53,7 @@ def measured_row(finding, row, today):
     return [
         shown(name, today),
         ui.seconds(contest.middle(name, "cpu_s")),
-        "" if name == LIBC else percent(finding.saving(name)),
+        "" if name == LIBC else measured_saving(finding, name),
         ui.seconds(contest.middle(name, "wall_s")),
         ui.size(contest.middle(name, "peak_rss_bytes")),
         said,
