@@ -203,8 +203,7 @@ def model(report, folder, args):
     report.rows = advice.sites(report.recording, report.planned)
     chosen = measure.backends(peers.with_drop_in(), report.mix.path)
     share = REPLAY_SHARE_STATIC if report.target.static else REPLAY_SHARE
-    is_hard = report.budget.is_hard and not report.target.static
-    limits = measure.Limits(min(args.rounds, measure.ROUNDS_MIN) if args.rounds else None, share * report.limit_s, is_hard)
+    limits = measure.Limits(min(args.rounds, measure.ROUNDS_MIN) if args.rounds else None, share * report.limit_s, report.budget.is_hard)
     return measure.replay(report.recording.program, chosen, limits)
 
 

@@ -102,7 +102,8 @@ class Report:
         if self.finding.by_replays and self.verdict.word == advice.INCONCLUSIVE:
             self.verdict = self.verdict._replace(reason=trystatic.open_reason(self, judged))
         elif judged.name and self.verdict.word != advice.INCONCLUSIVE:
-            self.verdict = self.verdict._replace(reason=self._reason(judged))
+            reason = self._reason(judged)
+            self.verdict = self.verdict._replace(reason=trystatic.predicted(reason) if self.finding.by_replays else reason)
         if self.verdict.word == advice.NO and self.recording.facts.get("lost_events", 0) and not self.finding.measured:
             reason = "the trace holds only a part of the run, and that part would not gain"
             self.verdict = advice.Verdict(advice.INCONCLUSIVE, reason)

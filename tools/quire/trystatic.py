@@ -18,14 +18,20 @@ def today_text(report):
 
 def model_text(report):
     """How the figures came about."""
+    number = len(report.runs)
     return [
-        f"  The program ran {len(report.runs)} times as it is; all other figures are modelled by replays, against that of {report.outcome.before}, which "
-        "stands for the malloc inside; their intervals hold the error that the model usually has.",
+        f"  The program ran {number} time{'s' * (number != 1)} as it is, and with no other malloc; all other figures are predicted, by replays, against that of "
+        f"{report.outcome.before}, which stands for the malloc inside; their intervals hold the error that the model usually has.",
     ]
+
+
+def predicted(reason):
+    """A verdict's reason, with what it stands on."""
+    return f"{reason}: predicted, for no other malloc can run in a static program; linked dynamically it would be measured"
 
 
 def open_reason(report, judged):
     """Why replays alone leave the verdict open, and what settles it."""
     saved, who = trytable.percent(judged.saving), trytable.shown(judged.name)
     least = f"{advice.SAVING_PERCENT_MIN:.0f} %"
-    return f"{saved} saved by {who}, by the model, {least} or not: the same program linked dynamically can be measured"
+    return predicted(f"{saved} saved by {who}, {least} or not")
