@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
 """test_budget - `try --time-limit S` bounds all of it: what there is no time for is left out, and said."""
 
+import contextlib
 import json
+from types import SimpleNamespace
 
 import pytest
 from test_manners import CHURN
@@ -9,7 +11,9 @@ from test_rounds import Acted
 from toolkit import build, quire
 
 import budget
+import cmd_try
 import rounds
+import trysmall
 
 
 @pytest.fixture
@@ -77,3 +81,17 @@ def test_too_short_a_limit_leaves_out_the_advice_and_says_so(tmp_path):
     document = json.loads(quire(tmp_path, "try", "--json", "-f", "--time-limit", 0.05, "-o", "t.qtr", "--", program).stdout)
     ran = {row["name"] for row in document["allocators"] if row.get("rounds")}
     assert ran == {"libc", "drop-in"} and document["rounds"] == 1 and document["verdict"]["word"] == "INCONCLUSIVE"
+
+
+@pytest.mark.parametrize("time_limit, load, wanted_s", [(None, None, trysmall.SECONDS_MAX), (200, None, 280), (None, object(), 280)])
+def test_few_but_large_blocks_are_compared_for_a_minute_unless_more_was_asked_for(monkeypatch, time_limit, load, wanted_s):
+    asked = []
+    monkeypatch.setattr(rounds, "compete", lambda contest, limit_s, *more: asked.append(limit_s))
+    monkeypatch.setattr(cmd_try.pace, "Pace", lambda wall_s, serial: contextlib.nullcontext())
+    monkeypatch.setattr(cmd_try.finding, "Finding", lambda contest, outcome: None)
+    monkeypatch.setattr(trysmall, "settle", lambda report, args: None)
+    first = SimpleNamespace(cpu_s=9.0, wall_s=9.0)
+    report = SimpleNamespace(hurried=False, processes=[SimpleNamespace(facts={})], budget=SimpleNamespace(for_rounds_s=lambda: 280, is_hard=False))
+    report.contest = SimpleNamespace(load=load, first=first, first_s=9.0)
+    cmd_try.compare_alone(report, SimpleNamespace(time_limit=time_limit, rounds=None), "few")
+    assert asked == [wanted_s]

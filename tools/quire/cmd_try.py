@@ -281,12 +281,12 @@ def measure_all(report, folder, args):
     found()
 
 
-def run_rounds(report, args, is_settled, promise=lambda name: None):
-    """The rounds of the program itself."""
-    contest = report.contest
+def run_rounds(report, args, is_settled, promise=lambda name: None, most_s=None):
+    """The rounds of the program itself. most_s: no more than so long, even if that is one round."""
+    contest, left_s = report.contest, report.budget.for_rounds_s()
     serial = not contest.load and pace.is_serial(contest.first, max(r.facts.get("threads", 1) for r in report.processes))
     with pace.Pace(contest.first.wall_s, serial) as contest.pace:
-        rounds.compete(contest, report.budget.for_rounds_s(), args.rounds, is_settled, promise, report.budget.is_hard)
+        rounds.compete(contest, min(left_s, most_s or left_s), args.rounds, is_settled, promise, report.budget.is_hard or most_s is not None)
 
 
 def compare_alone(report, args, why):
@@ -297,7 +297,8 @@ def compare_alone(report, args, why):
         report.finding = finding.Finding(report.contest, None)
         return report.finding
 
-    run_rounds(report, args, lambda: found().settled())
+    is_small = not report.hurried and not report.contest.load and not args.time_limit
+    run_rounds(report, args, lambda: found().settled(), most_s=trysmall.SECONDS_MAX if is_small else None)
     found()
     trysmall.settle(report, args)
 

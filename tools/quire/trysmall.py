@@ -16,6 +16,7 @@ import ui
 from statistics import median
 
 NOTHING = "nothing worth looking at"
+SECONDS_MAX = 60  # of rounds, where few blocks are all that could matter and nobody asked for more
 HURRY_FACTOR = 4  # of a limit that was too short for replays: as long is worth a try
 LARGE_BYTES = 4 << 20  # live at once: by whom such memory comes, and in which pages, may take more time than the calls do
 
@@ -39,7 +40,8 @@ def settle(report, args):
         report.settle(args)
     elif judged.name:
         saved = f"{trytable.percent(judged.saving)} of the CPU time"
-        report.verdict = advice.Verdict(advice.NO, f"{NOTHING}; most by {trytable.shown(judged.name)} in the place of malloc: {saved}")
+        noise = ", in runs that scatter more than that" if judged.verdict.word == advice.INCONCLUSIVE else ""
+        report.verdict = advice.Verdict(advice.NO, f"{NOTHING}; most by {trytable.shown(judged.name)} in the place of malloc: {saved}{noise}")
 
 
 def text(report):
