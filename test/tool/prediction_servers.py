@@ -39,6 +39,7 @@ import pace
 
 ROUNDS, AMOUNT = 11, 1
 AGAIN = "libc again"
+DRAWS = 2000
 READY_S = 30
 SHARES = list(loadwords.SHARES)
 
@@ -115,12 +116,23 @@ def latency_rows(server):
         yield "| " + " | ".join([server["name"], name, *cells]) + " |"
 
 
+def agree_percent(times):
+    """How often two measurements like this one of the same thing would agree within the points of a hit: by rounds of libc's malloc against itself, drawn again and again."""
+    pairs, chance = list(zip(times["libc"], times[AGAIN])), random.Random(3)
+
+    def again():
+        drawn = [chance.choice(pairs) for _ in pairs]
+        return tables.saved(*zip(*drawn))
+
+    return 100 * sum(abs(again() - again()) <= tables.POINTS for _ in range(DRAWS)) / DRAWS
+
+
 def itself_row(server):
-    """What libc's malloc saves of itself, and how far apart the rounds lie."""
+    """What libc's malloc saves of itself, how far apart the rounds lie, and what that leaves to be known."""
     times = server["times"]
     both = ", ".join(map(tables.number, tables.halves(times["libc"], times[AGAIN])))
     scatter = [tables.number(found) for found in tables.scatter([server])]
-    return f"| {server['name']} | {tables.number(tables.saved(times['libc'], times[AGAIN]))} ({both}) | {' | '.join(scatter)} |"
+    return f"| {server['name']} | {tables.number(tables.saved(times['libc'], times[AGAIN]))} ({both}) | {' | '.join(scatter)} | {agree_percent(times):.0f} |"
 
 
 def text(run):
@@ -128,7 +140,7 @@ def text(run):
     lines = ["| server | row | `try` printed, % | real, % (odd rounds, even rounds) | within 2 points or a fifth | interval holds it | the model said, % |", "|---|---|---|---|---|---|---|"]
     found = [line for server in run["servers"] for line in tables.lines(server)]
     lines += list(tables.program_rows([line for line in found if line.real is not None])) + [""] + list(tables.counts(found)) + list(tables.known_text(found))
-    lines += ["", "| server | libc's malloc saves of itself, % (odd rounds, even rounds) | a round's saving scatters by, points | by the clock |", "|---|---|---|---|"]
+    lines += ["", "| server | libc's malloc saves of itself, % (odd rounds, even rounds) | a round's saving scatters by, points | by the clock | two such measurements agree within 2 points, % |", "|---|---|---|---|---|"]
     lines += [itself_row(server) for server in run["servers"]]
     lines += ["", "| server | row | p50, ms: printed (real) | p99 | p99.9 |", "|---|---|---|---|---|"]
     lines += [row for server in run["servers"] for row in latency_rows(server)] + ["", "| server | verdict | seconds |", "|---|---|---|"]
