@@ -452,6 +452,17 @@ def test_a_prepare_that_fails_ends_it_with_the_commands_own_words(tmp_path):
     assert done.returncode != 0 and "--prepare" in done.stderr and "nothing-there" in done.stderr
 
 
+def test_a_program_that_ends_otherwise_the_second_time_is_refused_with_what_would_help(tmp_path):
+    script = tmp_path / "once.sh"
+    script.write_text("#!/bin/sh\ntest ! -e made || { echo made is there already >&2; exit 4; }\n: >made\n")
+    script.chmod(0o755)
+    done = quire(tmp_path, "try", "--no-report", "-o", "t.qtr", "--", script)
+    assert done.returncode == 3 and "exit status 0 alone" in done.stderr and "exit status 4" in done.stderr
+    assert "made is there already" in done.stderr and "--prepare" in done.stderr and not (tmp_path / "t.qtr").exists()
+    (tmp_path / "made").unlink()
+    assert quire(tmp_path, "try", "--no-report", *SOON, "--prepare", "rm -f made", "--", script).returncode == 0
+
+
 def test_all_defaults_suit_a_small_program(tmp_path):
     program = build(tmp_path, LIST.replace("60000", "3000"))
     done = quire(tmp_path, "try", "--", program)

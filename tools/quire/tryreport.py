@@ -101,6 +101,8 @@ class Report:
             return
         if self.finding.by_replays and self.verdict.word == advice.INCONCLUSIVE:
             self.verdict = self.verdict._replace(reason=trystatic.open_reason(self, judged))
+        elif not judged.name and self.finding.measured and self.contest.failed:
+            self.verdict = advice.Verdict(advice.INCONCLUSIVE, "nothing could be compared: the rows left out say why")
         elif judged.name and self.verdict.word != advice.INCONCLUSIVE:
             reason = self._reason(judged)
             self.verdict = self.verdict._replace(reason=trystatic.predicted(reason) if self.finding.by_replays else reason)

@@ -47,7 +47,7 @@ def measured_row(finding, row, today):
     """Cells of a row that was run."""
     contest, name = finding.contest, row.name
     if not contest.has(name):
-        return [shown(name, today), "left out: " + contest.failed.get(name, NO_TIME), "", "", "", ""]
+        return [shown(name, today), "left out", "", "", "", ""]
     error = finding.model_error(name)
     said = "" if error is None else ui.percent(finding.saving(name).value + error)
     return [
@@ -58,6 +58,14 @@ def measured_row(finding, row, today):
         ui.size(contest.middle(name, "peak_rss_bytes")),
         said,
     ]
+
+
+def left_out_text(finding, today):
+    """Why rows have no figures, a line for each reason."""
+    contest, reasons = finding.contest, {}
+    for name in (row.name for row in contest.rows if not contest.has(row.name)):
+        reasons.setdefault(contest.failed.get(name, NO_TIME), []).append(shown(name, today))
+    return [f"  left out: {', '.join(names)}: {reason}" for reason, names in reasons.items()]
 
 
 def modelled_row(finding, name):
@@ -89,7 +97,7 @@ def text(finding, today):
     header = ["allocator", "CPU time", "saves", "wall time", "peak memory", "the model said"]
     names = {row.name for row in finding.contest.rows} if finding.measured else set()
     meanings = [f"  {WORDS[n]}" for n in WORDS if n in names or n in replayed(finding)]
-    return ui.table(header, rows, flexible=1) + meanings
+    return ui.table(header, rows, flexible=1) + (left_out_text(finding, today) if finding.measured else []) + meanings
 
 
 def served(finding, name):
