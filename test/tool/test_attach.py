@@ -137,10 +137,13 @@ def test_a_process_that_never_allocates_has_its_slots_back_too_and_control_c_end
 
 
 def test_a_process_that_ends_meanwhile_leaves_its_trace(tmp_path):
-    with Process("sleep", "1") as brief:
-        done = record(tmp_path, brief.pid, "-o", "t.qtr")
+    reader, writer = os.pipe()
+    with Process("cat", f"/dev/fd/{reader}", pass_fds=(reader,)) as brief:
+        os.close(reader)
+        recording = Recording(tmp_path, brief.pid, "-o", "t.qtr").until("until Ctrl-C")
+        os.close(writer)  # that is the end of what it reads
         assert brief.popen.wait() == 0
-    assert done.returncode == 0 and "has ended" in done.stderr, done.stderr
+        assert recording.end() == 0 and "has ended" in recording.said, recording.said
     assert facts(tmp_path / "t.qtr")["exited"]
 
 
