@@ -23,15 +23,16 @@ def clock(monkeypatch):
     return now
 
 
-def test_what_is_left_is_shared_out_by_what_each_step_takes(clock):
+def test_what_is_left_is_shared_out_by_what_each_step_takes(clock, monkeypatch):
     one = budget.Budget(100.0, 20.0, True)
     clock[0] += 4
     one.read_s = 1.0
     assert one.left_s == pytest.approx(16)
     assert one.allows_model(0.25) and not one.allows_model(0.3)  # 31 replays in half of it
     assert one.allows_runs(16, 1.0) and not one.allows_runs(17, 1.0)
-    assert one.for_rounds_s() == pytest.approx(14) and one.allows_page()
-    one.read_s = 3.0  # a page that takes more than its share is left out, and the rounds get all
+    monkeypatch.setattr(budget, "PAGE_CPU_S", 1.0)
+    assert one.for_rounds_s() == pytest.approx(13) and one.allows_page()
+    one.crowd = 10.0  # a page that takes more than its share is left out, and the rounds get all
     assert one.for_rounds_s() == pytest.approx(16)
     clock[0] += 12
     assert not one.allows_page() and one.for_rounds_s() <= 4.1

@@ -16,6 +16,10 @@ def test_a_busy_machine_is_named_and_a_quiet_one_is_not():
     assert trynoise.others(0.7) == "" and trynoise.others(None) == ""
 
 
+def test_a_crowd_is_the_load_of_each_cpu():
+    assert trynoise.crowd(14.0) == 7.0 and trynoise.crowd(0.3) == trynoise.crowd(None) == 1.0
+
+
 def test_runs_that_agree_need_no_line():
     assert trynoise.text(None, 14.0) == [] and trynoise.text(1.2, 14.0) == []
     assert trynoise.text(12.0, 0.3) == ["  Two runs with one and the same malloc differ by 12 % here (median)."]

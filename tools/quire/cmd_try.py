@@ -36,6 +36,7 @@ import stretch
 import target as targets
 import tracefile
 import tryreport
+import trynoise
 import trysmall
 import ui
 import workers
@@ -333,7 +334,7 @@ def begin(report, args, began_s):
     ui.note(f"running {target.name} alone, for its time (its output is hidden)")
     contest.begin()
     report.limit_s = args.time_limit or rounds.usual_limit_s(contest.first.wall_s, driven is not None and driven.command is not None)
-    report.budget = budget.Budget(began_s, report.limit_s, bool(args.time_limit and not args.rounds))
+    report.budget = budget.Budget(began_s, report.limit_s, bool(args.time_limit and not args.rounds), trynoise.crowd(report.load_before))
     if target.static:
         contest.stays = statics.STAYS
         return

@@ -31,6 +31,11 @@ def others(load):
     return f"other programs kept {load:.0f} task{'s' * (round(load) != 1)} ready on {cpus} CPU{'s' * (cpus != 1)} when this began"
 
 
+def crowd(load):
+    """How many times as long as on a quiet machine work takes that nobody waits for; 1 where the load is not known."""
+    return max(1.0, (load or 0.0) / len(os.sched_getaffinity(0)))
+
+
 def text(scatter_percent, load):
     """A line among those on the rounds; none where runs agree."""
     if scatter_percent is None or scatter_percent < SCATTER_PERCENT_MIN:
