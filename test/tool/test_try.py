@@ -463,6 +463,13 @@ def test_a_program_that_ends_otherwise_the_second_time_is_refused_with_what_woul
     assert quire(tmp_path, "try", "--no-report", *SOON, "--prepare", "rm -f made", "--", script).returncode == 0
 
 
+def test_a_program_that_binds_libraries_past_every_preload_has_a_predicted_verdict_that_says_why(tmp_path):
+    source = LIST.replace("60000", "3000").replace("int main(", "#include <dlfcn.h>\nvoid *past(void) { return dlopen(\"x.so\", 8 /* RTLD_DEEPBIND */ | RTLD_LAZY); }\nint main(")
+    found = try_json(tmp_path, build(tmp_path, source))
+    assert not found["measured"] and "RTLD_DEEPBIND" in found["verdict"]["reason"] and "predicted" in found["verdict"]["reason"]
+    assert {"libc", "drop-in"} <= {row["name"] for row in found["allocators"]}
+
+
 def test_all_defaults_suit_a_small_program(tmp_path):
     program = build(tmp_path, LIST.replace("60000", "3000"))
     done = quire(tmp_path, "try", "--", program)

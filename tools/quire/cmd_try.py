@@ -15,6 +15,7 @@ import time
 
 import advise.advice as advice
 import budget
+import deepbind
 import finding
 import launch
 import load
@@ -216,7 +217,7 @@ def model(report, folder, args):
     report.planned = report.mix.planned
     report.rows = advice.sites(report.recording, report.planned)
     chosen = measure.backends(peers.with_drop_in(), report.mix.path)
-    share = REPLAY_SHARE_STATIC if report.target.static else REPLAY_SHARE
+    share = REPLAY_SHARE_STATIC if report.is_predicted else REPLAY_SHARE
     limits = measure.Limits(min(args.rounds, measure.ROUNDS_MIN) if args.rounds else None, share * report.limit_s, report.budget.is_hard)
     return measure.replay(report.recording.program, chosen, limits)
 
@@ -268,7 +269,7 @@ def measure_all(report, folder, args):
         compare_alone(report, args, "no time for replays and advice: each malloc is only run")
         return
     series = model(report, folder, args)
-    if report.target.static and not args.once and statics.replayed_as(report.target, series):
+    if report.is_predicted and not args.once and statics.replayed_as(report.target, series):
         report.finding = by_replays(report, series)
         return
     if args.once or contest.stays:
@@ -337,6 +338,9 @@ def begin(report, args, began_s):
     report.budget = budget.Budget(began_s, report.limit_s, bool(args.time_limit and not args.rounds), trynoise.crowd(report.load_before))
     if target.static:
         contest.stays = statics.STAYS
+        return
+    if not target.inside and deepbind.opens_past_preloads(target.binary):
+        contest.stays = deepbind.STAYS
         return
     contest.enter(rounds.rows(target, peers.with_drop_in(), contest.mallocs))
     if target.inside:

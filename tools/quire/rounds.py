@@ -174,7 +174,7 @@ class Contest:
         ran = self.run_once(next(row for row in self.rows if row.name == LIBC))
         if ran.status != self.first.status:
             said = ran.stderr.strip().splitlines()[-1:]
-            self.stays = f"with libc's malloc in its place it ends with {launch.describe(ran.status)}" + "".join(f" ({line})" for line in said)
+            self.stays = f"with libc's malloc in its place it {launch.ends(ran.status)}" + "".join(f" ({line})" for line in said)
 
     def active(self, among=None):
         """Rows that still run."""
@@ -198,7 +198,7 @@ class Contest:
         for row in order:
             ran = self.run_once(row)
             if ran.status != self.first.status and row.name not in (LIBC, TODAY):
-                self.failed[row.name] = f"with it the program ends with {launch.describe(ran.status)}"
+                self.failed[row.name] = f"with it the program {launch.ends(ran.status)}"
             self.runs[row.name].append(ran)
             self.turns[row.name].append(turn)
 

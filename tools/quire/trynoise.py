@@ -9,6 +9,7 @@ Not here: intervals (sequential.py), the CPU's pace (pace.py), the rest of the r
 
 import os
 
+import sequential
 import ui
 
 SCATTER_PERCENT_MIN = 5.0  # below it nobody needs to know
@@ -42,6 +43,14 @@ def text(scatter_percent, load):
         return []
     busy = others(load)
     return [f"  Two runs with one and the same malloc differ by {ui.percent(scatter_percent)} here (median)" + (f": {busy}." if busy else ".")]
+
+
+def too_few(number, limit_s, args):
+    """Why so few rounds give no verdict, and what gives one."""
+    said = f"{number} round{'s' * (number != 1)} cannot be told from noise"
+    if args.rounds is not None:
+        return f"{said}: --rounds {sequential.LOOKS[1]}"
+    return f"{said}: --time-limit {limit_s * sequential.LOOKS[1] / max(1, number):.0f}"
 
 
 def open_reason(saved, scatter_percent, load):

@@ -12,12 +12,14 @@ import shlex
 
 import advise.advice as advice
 import advise.wrappers as advise_wrappers
+import deepbind
 import launch
 import own
 import peers
 import render
 import rounds
 import sequential
+import statics
 import tracefile
 import trynoise
 import trysmall
@@ -70,6 +72,11 @@ class Report:
         return launch.crashed(self.recorded.status)
 
     @property
+    def is_predicted(self):
+        """Whether no other malloc can be put in the place of its own, whatever is tried."""
+        return self.contest is not None and self.contest.stays in (statics.STAYS, deepbind.STAYS)
+
+    @property
     def too_small(self):
         """Whether there is too little allocation to say anything about."""
         return self.recording.events < advice.EVENTS_MIN
@@ -105,24 +112,16 @@ class Report:
             self.verdict = advice.Verdict(advice.INCONCLUSIVE, "nothing could be compared: the rows left out say why")
         elif judged.name and self.verdict.word != advice.INCONCLUSIVE:
             reason = self._reason(judged)
-            self.verdict = self.verdict._replace(reason=trystatic.predicted(reason) if self.finding.by_replays else reason)
+            self.verdict = self.verdict._replace(reason=trystatic.predicted(self, reason) if self.finding.by_replays else reason)
         if self.verdict.word == advice.NO and self.recording.facts.get("lost_events", 0) and not self.finding.measured:
             reason = "the trace holds only a part of the run, and that part would not gain"
             self.verdict = advice.Verdict(advice.INCONCLUSIVE, reason)
         if self.finding.measured and self.contest.rounds < sequential.ROUNDS_MIN:
-            self.verdict = advice.Verdict(advice.INCONCLUSIVE, self._too_few(args))
-        elif self.verdict.word == advice.INCONCLUSIVE and self.finding.measured:
+            self.verdict = advice.Verdict(advice.INCONCLUSIVE, trynoise.too_few(self.contest.rounds, self.limit_s, args))
+        elif self.verdict.word == advice.INCONCLUSIVE and self.finding.measured and judged.name:
             self.verdict = self.verdict._replace(reason=self._open())
         if self.verdict.word != advice.YES and self.finding.measured and self.contest.never_waits:
             self.verdict = advice.Verdict(advice.INCONCLUSIVE, "it works all the time that it has, and nobody counts what it did: --load CMD that says how many requests")
-
-    def _too_few(self, args):
-        """Why so few rounds give no verdict, and what gives one."""
-        number = self.contest.rounds
-        said = f"{number} round{'s' * (number != 1)} cannot be told from noise"
-        if args.rounds is not None:
-            return f"{said}: --rounds {sequential.LOOKS[1]}"
-        return f"{said}: --time-limit {self.limit_s * sequential.LOOKS[1] / max(1, number):.0f}"
 
     def _open(self):
         """Why the verdict is open, and what would settle it."""
@@ -160,7 +159,7 @@ class Report:
 
     def today_text(self):
         """What serves it as it is started today, where that is not libc."""
-        if self.target.static:
+        if self.is_predicted:
             return trystatic.today_text(self)
         if not self.today_allocator:
             return []
