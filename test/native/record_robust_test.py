@@ -57,6 +57,37 @@ def test_an_ordinary_end_leaves_an_exit_mark_and_the_status_is_the_programs(tmp_
     assert facts["cpu_s"] > 0 and facts["wall_s"] > 0 and facts["peak_rss_bytes"] > 1 << 20
 
 
+ASKS_FIRST = r"""
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdlib.h>
+__attribute__((noinline)) static void *work(int n) { return malloc((size_t)n % 100 + 1); }
+static void *ask(void *nothing) {
+    pthread_attr_t found;  // its first allocation: made by this call, which holds the thread's own lock meanwhile
+    if (pthread_getattr_np(pthread_self(), &found) != 0) return nothing;
+    pthread_attr_destroy(&found);
+    for (int i = 0; i < 1000; i++) free(work(i));
+    return nothing;
+}
+int main(void) {
+    for (int i = 0; i < 3; i++) {
+        pthread_t one;
+        pthread_create(&one, NULL, ask, NULL);
+        pthread_join(one, NULL);
+    }
+    return 0;
+}
+"""
+
+
+def test_a_thread_whose_first_allocation_is_libcs_own_under_its_lock_is_recorded(tmp_path):
+    done, trace = record(tmp_path, [build(tmp_path, ASKS_FIRST)])
+    assert done.returncode == 0
+    report = analyse(trace)
+    made = site(report, "work")
+    assert made["count"] == 3000 and report["trace"]["threads"] == 4
+
+
 def wait_for(condition, seconds=60):
     until_s = time.monotonic() + seconds
     while not condition():

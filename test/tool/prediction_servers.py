@@ -3,11 +3,13 @@
 """
 prediction_servers.py - is it true under load? What `try --load` prints of a server beside what plain runs with each malloc preloaded say.
 
-    python3 test/tool/prediction_servers.py -o servers.json                the servers of serverkit.py that are installed
+    python3 test/tool/prediction_servers.py -o servers.json                the servers of serverkit.py that are installed, but for the sealed ones
+    python3 test/tool/prediction_servers.py --sealed -o sealed.json        those: once, when all work on `try` is done
     python3 test/tool/prediction_servers.py --document servers.json        the Markdown again, nothing is run
 
 First `quire try --json --no-report --load LOAD`, then rounds of the server on libc's malloc and on each preload that was measured, in an order drawn anew for each, each under
-the same load: CPU time a request of all its processes, and latencies, by the instruments of `try` (load.py, loadwords.py), not by its statistics.
+the same load: CPU time a request of all its processes, as at one pace of the CPU, and latencies, by the instruments of `try` (load.py, loadwords.py, pace.py), not by its statistics.
+In each round libc's malloc runs twice: what the one saves of the other is nothing but noise, and says how far anything real is known.
 FILE is written after each server: what stands in it is not run again.
 Not a test: it takes ten minutes and a quiet machine.
 """
@@ -33,24 +35,28 @@ from toolkit import quire
 import bindings  # of the tool, whose folder toolkit puts on the path
 import load
 import loadwords
+import pace
 
 ROUNDS, AMOUNT = 11, 1
+AGAIN = "libc again"
+DRAWS = 2000
 READY_S = 30
 SHARES = list(loadwords.SHARES)
 
 
-def plain_run(server, preload):
-    """CPU seconds a request, and latencies in ms, of one start of the server under its load."""
-    env = {**os.environ, **({"LD_PRELOAD": preload} if preload else {})}
+def plain_run(server, preload, asked):
+    """CPU seconds a request, how slow the CPUs were, and latencies in ms, of one start of the server under its load."""
+    env = {**os.environ, "PYTHONMALLOC": "malloc", **({"LD_PRELOAD": preload} if preload else {})}
     process = subprocess.Popen(server.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env, start_new_session=True)
     try:
         wait_for(server.ready)
         with tempfile.TemporaryDirectory() as folder:
-            before_s = load.cpu_s(process.pid)
+            os.chmod(folder, 0o1777)  # the load may become another user
+            before_s, paces = load.cpu_s(process.pid), asked.look()
             done = subprocess.run(server.load, shell=True, check=True, capture_output=True, text=True, env={**os.environ, loadwords.LATENCIES: folder})
-            used_s = load.cpu_s(process.pid) - before_s
+            slow_ns, used_s = asked.since(paces), load.cpu_s(process.pid) - before_s
             samples = loadwords.samples(folder)
-        return used_s / loadwords.requests(done.stdout, samples), loadwords.latencies(done.stdout, samples)
+        return used_s / loadwords.requests(done.stdout, samples), slow_ns, loadwords.latencies(done.stdout, samples)
     finally:
         os.killpg(process.pid, signal.SIGTERM)
         process.wait()
@@ -68,13 +74,19 @@ def wait_for(ready):
 
 
 def in_rounds(server, preloads, rounds):
-    """What each round says of each malloc: {"times": {name: CPU seconds a request}, "latencies": {name: [{"p50": ms, ...}]}}."""
+    """What each round says of each malloc: {"times": {name: CPU seconds a request at one pace}, "clock_times": as the clock said, "latencies": {name: [{"p50": ms, ...}]}}."""
     names, found, chance = list(preloads), {name: [] for name in preloads}, random.Random(2)
-    for _ in range(rounds):
-        chance.shuffle(names)
-        for name in names:
-            found[name].append(plain_run(server, preloads[name]))
-    return {"times": {n: [s for s, _ in of] for n, of in found.items()}, "latencies": {n: [ms for _, ms in of] for n, of in found.items()}}
+    with pace.Pace(1.0, False) as asked:
+        for _ in range(rounds):
+            chance.shuffle(names)
+            for name in names:
+                found[name].append(plain_run(server, preloads[name], asked))
+    evened = pace.Evened([[(s, slow) for s, slow, _ in of] for of in found.values()])
+    return {
+        "times": {n: [evened.time(s, slow) for s, slow, _ in of] for n, of in found.items()},
+        "clock_times": {n: [s for s, _, _ in of] for n, of in found.items()},
+        "latencies": {n: [ms for _, _, ms in of] for n, of in found.items()},
+    }
 
 
 def measured(name, args):
@@ -88,24 +100,48 @@ def measured(name, args):
         found = {"name": name, "took_s": took_s, **asked_of(document)}
         found["under_load"] = {row["name"]: row.get("under_load") for row in document["allocators"]}
         linked = document["program"]["today_allocator"]  # as Debian's redis-server with jemalloc: then libc's malloc is a preload, too, as for `try`
-        preloads = {"libc": bindings.libc_path() if linked else None}
-        preloads.update({r["name"]: ":".join([r["library"]] + [preloads["libc"]] * bool(linked)) for r in found["rows"] if r["library"]})
+        preloads = {"libc": bindings.libc_path() if linked and linked.startswith("lib") else None}
+        preloads[AGAIN] = preloads["libc"]
+        preloads.update({r["name"]: ":".join([r["library"]] + [preloads["libc"]] * bool(preloads["libc"])) for r in found["rows"] if r["library"]})
         return {**found, **in_rounds(server, preloads, args.rounds)}
 
 
 def latency_rows(server):
     """The table's rows: printed, and real in brackets."""
     for name, of in server["latencies"].items():
+        if name == AGAIN:
+            continue
         printed = (server["under_load"].get(name) or {}).get("latency_ms", {})
         cells = [f"{printed[s]:.3g} ({median(ms[s] for ms in of):.3g})" if s in printed else "" for s in SHARES]
         yield "| " + " | ".join([server["name"], name, *cells]) + " |"
+
+
+def agree_percent(times):
+    """How often two measurements like this one of the same thing would agree within the points of a hit: by rounds of libc's malloc against itself, drawn again and again."""
+    pairs, chance = list(zip(times["libc"], times[AGAIN])), random.Random(3)
+
+    def again():
+        drawn = [chance.choice(pairs) for _ in pairs]
+        return tables.saved(*zip(*drawn))
+
+    return 100 * sum(abs(again() - again()) <= tables.POINTS for _ in range(DRAWS)) / DRAWS
+
+
+def itself_row(server):
+    """What libc's malloc saves of itself, how far apart the rounds lie, and what that leaves to be known."""
+    times = server["times"]
+    both = ", ".join(map(tables.number, tables.halves(times["libc"], times[AGAIN])))
+    scatter = [tables.number(found) for found in tables.scatter([server])]
+    return f"| {server['name']} | {tables.number(tables.saved(times['libc'], times[AGAIN]))} ({both}) | {' | '.join(scatter)} | {agree_percent(times):.0f} |"
 
 
 def text(run):
     """All of it as Markdown."""
     lines = ["| server | row | `try` printed, % | real, % (odd rounds, even rounds) | within 2 points or a fifth | interval holds it | the model said, % |", "|---|---|---|---|---|---|---|"]
     found = [line for server in run["servers"] for line in tables.lines(server)]
-    lines += list(tables.program_rows([line for line in found if line.real is not None])) + [""] + list(tables.counts(found))
+    lines += list(tables.program_rows([line for line in found if line.real is not None])) + [""] + list(tables.counts(found)) + list(tables.known_text(found))
+    lines += ["", "| server | libc's malloc saves of itself, % (odd rounds, even rounds) | a round's saving scatters by, points | by the clock | two such measurements agree within 2 points, % |", "|---|---|---|---|---|"]
+    lines += [itself_row(server) for server in run["servers"]]
     lines += ["", "| server | row | p50, ms: printed (real) | p99 | p99.9 |", "|---|---|---|---|---|"]
     lines += [row for server in run["servers"] for row in latency_rows(server)] + ["", "| server | verdict | seconds |", "|---|---|---|"]
     lines += [f"| {server['name']} | {server['verdict']} | {server['took_s']:.0f} |" for server in run["servers"]]
@@ -117,6 +153,7 @@ def main():
     parser = argparse.ArgumentParser(description="what try --load prints, beside what the servers do")
     parser.add_argument("--document", type=pathlib.Path, metavar="FILE", help="print stored results")
     parser.add_argument("--only", action="append", metavar="NAME", help="this one of them")
+    parser.add_argument("--sealed", action="store_true", help="the sealed ones, not the others")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"plain rounds ({ROUNDS})")
     parser.add_argument("--amount", type=int, default=AMOUNT, help=f"of load, about a second each ({AMOUNT})")
     parser.add_argument("-o", "--output", type=pathlib.Path, metavar="FILE", help="results as JSON")
@@ -129,7 +166,7 @@ def main():
     run = {"date": str(datetime.date.today()), "rounds": args.rounds, "processors": len(os.sched_getaffinity(0)), "load": [machine_load()] * 2, "servers": []}
     run = json.loads(args.output.read_text(encoding="utf-8")) if args.output.exists() else run
     for name, server in serverkit.SERVERS.items():
-        if serverkit.there(server) and (not args.only or name in args.only) and not any(s["name"] == name for s in run["servers"]):
+        if serverkit.there(server) and (name in serverkit.SEALED) == args.sealed and (not args.only or name in args.only) and not any(s["name"] == name for s in run["servers"]):
             print(f"prediction: {name}", file=sys.stderr, flush=True)
             run["servers"].append(measured(name, args))
             run["load"][1] = machine_load()

@@ -123,6 +123,13 @@ def counts(found):
         yield f"In parts of what it said, {len(wrong.relative)} rows of {RELATIVE_FROM:.0f} points or more: {usual:.2f} (median), {far:.2f} (90th percentile)."
 
 
+def known_text(found):
+    """How many of the rows whose odd and even rounds agree: of the others nobody knows what is real."""
+    known = [line for line in found if line.real is not None and is_hit(*line.halves)]
+    if any(line.real is not None for line in found):
+        yield f"Of {len(known)} rows the odd and the even rounds agree so far. {hits_and_held(known)}"
+
+
 def shares_text(programs):
     """What share of the CPU time allocation is, both ways that `try` has."""
     yield "| program | verdict | share of allocation, looked at in the program, % | the model's, % |"

@@ -4,7 +4,7 @@ serverkit.py - the servers that `try --load` is tested with and held against pla
 
     SERVERS[name]  ->  prepared(name, folder, port, amount)  ->  its command, the load, when it is ready
 
-apt-get install nginx-light memcached redis-server postgresql wrk
+apt-get install nginx-light memcached redis-server postgresql wrk nodejs
 """
 
 import contextlib
@@ -37,6 +37,34 @@ def nginx_files(folder, port):
     (folder / "index.html").write_text("".join(f"line {n} of a page\n" for n in range(400)))
 
 
+WSGI = """import json, sys
+from wsgiref.simple_server import WSGIRequestHandler, make_server
+class Quiet(WSGIRequestHandler):
+    def log_message(self, *_):
+        pass
+def page(environ, start_response):
+    rows = [{{"number": n, "name": f"row {{n}}", "square": n * n}} for n in range(400)]
+    start_response("200 OK", [("Content-Type", "application/json")])
+    return [json.dumps(rows).encode()]
+make_server("127.0.0.1", {port}, page, handler_class=Quiet).serve_forever()
+"""
+NODE = """require("http").createServer((request, response) => {{
+  const rows = [...Array(400).keys()].map((n) => ({{ number: n, name: `row ${{n}}`, square: n * n }}));
+  response.end(Buffer.from(JSON.stringify(rows)).toString("base64"));
+}}).listen({port}, "127.0.0.1");
+"""
+
+
+def wsgi_files(folder, port):
+    (folder / "wsgi.py").write_text(WSGI.format(port=port))
+    (folder / "tail.lua").write_text(TAIL)
+
+
+def node_files(folder, port):
+    (folder / "server.js").write_text(NODE.format(port=port))
+    (folder / "tail.lua").write_text(TAIL)
+
+
 def memcached_files(folder, port):
     compile_c(folder, pathlib.Path(__file__).parent / "programs" / "memcached_load.c", "memcached_load", ["-lpthread"])
 
@@ -54,10 +82,11 @@ def postgres_files(folder, port):
     subprocess.run([f"{POSTGRES}/pg_ctl", "-w", "-D", data, "stop"], **asked)
 
 
+WRK = "wrk -d {amount} -t 1 -c 4 --latency -s {folder}/tail.lua "
 SERVERS = {
     "nginx": Server(
         "nginx -c {folder}/nginx.conf",
-        "wrk -d {amount} -t 1 -c 4 --latency -s {folder}/tail.lua -H 'Accept-Encoding: gzip' http://127.0.0.1:{port}/index.html",
+        WRK + "-H 'Accept-Encoding: gzip' http://127.0.0.1:{port}/index.html",
         ("nginx", "wrk"),
         nginx_files,
     ),
@@ -79,7 +108,10 @@ SERVERS = {
         postgres_files,
         ready=POSTGRES + "/pg_isready -q -h {folder} -p {port}",
     ),
+    "wsgi": Server("/usr/bin/python3 {folder}/wsgi.py", WRK + "http://127.0.0.1:{port}/", ("/usr/bin/python3", "wrk"), wsgi_files),
+    "node": Server("node {folder}/server.js", WRK + "http://127.0.0.1:{port}/", ("node", "wrk"), node_files),
 }
+SEALED = ("wsgi", "node")  # looked at once, when all work on `try` is done
 
 
 Prepared = namedtuple("Prepared", "command load ready")  # words, a shell command, words of `quire try`

@@ -189,8 +189,17 @@ def test_a_running_process_is_served_when_the_library_is_in_it(tmp_path, program
     assert preloaded or "is not in process" in said["reason"]
 
 
-def test_a_process_that_is_not_there_is_a_usage_error(tmp_path, program):
-    assert quire(tmp_path, "check", "--pid", 4194304 + 7).returncode == 2
+def test_a_process_that_is_not_there_is_told_with_a_fix(tmp_path, program):
+    done = quire(tmp_path, "check", "--pid", 4194304 + 7)
+    assert done.returncode == 3 and "there is no process" in done.stderr and "fix:" in done.stderr
+
+
+def test_a_thread_of_the_kernel_is_told_as_what_it_is(tmp_path):
+    kernels = [pid for pid in os.listdir("/proc") if pid.isdigit() and open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace").read().rpartition(")")[2].split()[1] == "2"]
+    if not kernels or os.geteuid() != 0:
+        pytest.skip("no thread of the kernel is to be seen here, or only by root")
+    done = quire(tmp_path, "check", "--pid", kernels[0])
+    assert done.returncode == 3 and "thread of the kernel" in done.stderr
 
 
 def test_the_answer_in_words_has_the_fix(tmp_path, program):

@@ -307,3 +307,11 @@ def test_the_bulk_load_is_sql_that_answers(tmp_path):
         text = file.read()
     assert text.count("insert into") == text.count("where id in") == 480
     assert text == write_sql(tmp_path / "again.sql").read_text()
+
+
+def test_newcomers_are_ordered_by_their_hash_and_only_whole_words_are_known():
+    import newcomers
+
+    assert newcomers.by_hash(["rev", "osslsigncode", "unxz"]) == ["osslsigncode", "unxz", "rev"]
+    assert {"g++-12", "unzip", "ld.gold", "yaml2obj"} <= newcomers.words_of(["with g++-12 or unzip.", "`ld.gold`, (yaml2obj)"])
+    assert "zip" not in newcomers.words_of(["unzip"])

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: MIT
 """test_rounds - the program itself under each allocator: order, failures, time, and what is done around each run."""
 
+import math
+import random
 from collections import namedtuple
+from statistics import median
 
 import pytest
 from toolkit import build
@@ -204,3 +207,24 @@ def test_a_hook_that_fails_ends_the_command_with_what_it_said(tmp_path):
     with pytest.raises(QuireError) as caught:
         contest.begin()
     assert "--prepare" in caught.value.what and caught.value.why == "no such luck"
+
+
+@pytest.mark.parametrize("scatter", [0.02, 0.4])
+def test_noise_of_the_same_size_in_both_rows_is_no_saving_and_no_loss(scatter):
+    found = []
+    for seed in range(150):
+        draw, contest = random.Random(seed), Acted({"libc": 1.0, "a": 0.9})
+        contest.run_once = lambda row, draw=draw: Fake((1.0 if row.name == "libc" else 0.9) * math.exp(draw.gauss(0, scatter)), 1.0)
+        for _ in range(8):
+            contest.run_round()
+        found.append(contest.saved_percent("a").value)
+    assert abs(median(found) - 10) < 8 * scatter  # quotients averaged as they are: 5 points and more below it, with 0.4
+
+
+def test_the_scatter_is_that_of_two_runs_of_one_row():
+    contest = Acted({"libc": 1.0, "a": 0.5})
+    assert contest.scatter_percent() is None
+    for scale in (1.0, 1.1):
+        contest.costs = {"libc": scale, "a": 0.5 * scale}
+        contest.run_round()
+    assert contest.scatter_percent() == pytest.approx(10)

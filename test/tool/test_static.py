@@ -47,6 +47,7 @@ def test_a_static_programs_verdict_is_by_replays_against_the_malloc_that_it_has(
     document = tried(tmp_path, build(tmp_path, PROGRAM, flags=["-static"]), "--rounds", 1, "--time-limit", 1)
     assert document["program"]["today_allocator"] == "glibc's malloc" and document["program"]["today_static"] and not document["measured"]
     assert {"libc", "drop-in"} <= {row["name"] for row in document["allocators"]}
+    assert "predicted, for no other malloc can run in a static program" in document["verdict"]["reason"]
 
 
 def tried(folder, program, *more):

@@ -382,13 +382,13 @@ def test_a_process_of_another_pid_namespace_is_looked_at_from_the_host(folder, p
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        (["99999999"], 2, "there is no process 99999999"),
+        (["99999999"], 3, "there is no process 99999999"),
         (["1"], 3, "process 1 "),
         (["no-such-program"], 3, "no process called no-such-program shows itself"),
         (["--prom"], 2, "--prom needs a process"),
         (["--pid", "name"], 2, "--pid takes one process's number"),
         (["--pid", "1", "2"], 2, "--pid takes one process's number"),
-        (["--pid", "99999999"], 2, "there is no process 99999999"),
+        (["--pid", "99999999"], 3, "there is no process 99999999"),
         (["1", "--prom", "--json"], 2, "not both"),
         (["--sort", "colour"], 2, "there is no key `colour`"),
         (["--interval", "0"], 2, "--interval can be"),

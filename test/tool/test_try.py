@@ -452,6 +452,24 @@ def test_a_prepare_that_fails_ends_it_with_the_commands_own_words(tmp_path):
     assert done.returncode != 0 and "--prepare" in done.stderr and "nothing-there" in done.stderr
 
 
+def test_a_program_that_ends_otherwise_the_second_time_is_refused_with_what_would_help(tmp_path):
+    script = tmp_path / "once.sh"
+    script.write_text("#!/bin/sh\ntest ! -e made || { echo made is there already >&2; exit 4; }\n: >made\n")
+    script.chmod(0o755)
+    done = quire(tmp_path, "try", "--no-report", "-o", "t.qtr", "--", script)
+    assert done.returncode == 3 and "exit status 0 alone" in done.stderr and "exit status 4" in done.stderr
+    assert "made is there already" in done.stderr and "--prepare" in done.stderr and not (tmp_path / "t.qtr").exists()
+    (tmp_path / "made").unlink()
+    assert quire(tmp_path, "try", "--no-report", *SOON, "--prepare", "rm -f made", "--", script).returncode == 0
+
+
+def test_a_program_that_binds_libraries_past_every_preload_has_a_predicted_verdict_that_says_why(tmp_path):
+    source = LIST.replace("60000", "3000").replace("int main(", "#include <dlfcn.h>\nvoid *past(void) { return dlopen(\"x.so\", 8 /* RTLD_DEEPBIND */ | RTLD_LAZY); }\nint main(")
+    found = try_json(tmp_path, build(tmp_path, source))
+    assert not found["measured"] and "RTLD_DEEPBIND" in found["verdict"]["reason"] and "predicted" in found["verdict"]["reason"]
+    assert {"libc", "drop-in"} <= {row["name"] for row in found["allocators"]}
+
+
 def test_all_defaults_suit_a_small_program(tmp_path):
     program = build(tmp_path, LIST.replace("60000", "3000"))
     done = quire(tmp_path, "try", "--", program)

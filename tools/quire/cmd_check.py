@@ -15,7 +15,7 @@ import own
 import serving
 import target as targets
 import ui
-from errors import EXIT_CONDITION_FALSE, EXIT_OK, QuireError, UsageError
+from errors import EXIT_CONDITION_FALSE, EXIT_OK, EnvironmentLacks, UsageError
 
 HELP = "is Quire (or another preloaded malloc) really serving a program? says why not"
 TAKES_PROGRAM = True
@@ -65,13 +65,11 @@ def mapped(pid):
             words = [line.split(None, 5) for line in file]
         return {w[5].strip() for w in words if len(w) == 6}, os.readlink(f"/proc/{pid}/exe")
     except FileNotFoundError:
-        raise UsageError(f"there is no process {pid}", fix="ps -e") from None
+        if os.path.exists(f"/proc/{pid}"):
+            raise EnvironmentLacks(f"process {pid} has no program: it is a thread of the kernel", "it has no memory of its own", "ps -ef   (names in brackets are the kernel's)") from None
+        raise EnvironmentLacks(f"there is no process {pid}", "it has ended, or never was", "pgrep -a NAME   (finds its number)") from None
     except PermissionError:
-        raise QuireError(
-            f"process {pid} may not be looked at",
-            "it is another user's",
-            "the same as its user, or root",
-        ) from None
+        raise EnvironmentLacks(f"process {pid} may not be looked at", "it is another user's", "the same command with sudo") from None
 
 
 def running(pid, args):

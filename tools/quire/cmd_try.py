@@ -14,6 +14,8 @@ import tempfile
 import time
 
 import advise.advice as advice
+import budget
+import deepbind
 import finding
 import launch
 import load
@@ -35,6 +37,7 @@ import stretch
 import target as targets
 import tracefile
 import tryreport
+import trynoise
 import trysmall
 import ui
 import workers
@@ -56,7 +59,7 @@ it back; one that may run only once: --once. One that does not end by itself, as
 with --after, --until-idle or --then it runs once, a stretch of that is recorded, also until Ctrl-C, and all figures are modelled. Exit: the program's own status, 128+n when signal n ended it;
 126, 127 when it cannot be run; 3 when it cannot be traced; with --strict 4 when the verdict is INCONCLUSIVE."""
 
-REPLAY_SHARE, LOOK_SHARE, KEEP_SHARE = 0.1, 0.05, 0.1  # of the time limit; the rest, and what they leave, is for the rounds
+REPLAY_SHARE, LOOK_SHARE = 0.1, 0.05  # of the time limit; the rest, and what they leave, is for the rounds
 REPLAY_SHARE_STATIC = 0.6  # where the verdict stands on replays alone
 PLAN_BYTES_MIN = 2 << 20  # a plan without call sites that expects less memory, not one huge page, changes nothing
 HIDDEN_ALLOCATOR_BYTES = 64 << 20
@@ -80,7 +83,7 @@ def add_arguments(parser):
         "--time-limit",
         type=float,
         metavar="S",
-        help="take about S seconds at most, in all (60; for a program of over a second 30 more for each further second)",
+        help="take S seconds at most, in all, but always a run alone, a recorded one, and one with each malloc that decides (default: about 60; for a program of over a second 30 more for each further second)",
     )
     parser.add_argument("--once", action="store_true", help="run the program only once, recorded: all figures are modelled")
     parser.add_argument("--prepare", metavar="CMD", help="a shell command before each run, not timed")
@@ -147,6 +150,19 @@ def record(contest, path, args):
     )
 
 
+def refuse_unlike(report):
+    """A program that ends otherwise the second time cannot be compared with itself."""
+    first, second, name = report.contest.first, report.recorded, report.target.name
+    if first is None or first.status == second.status or launch.crashed(second.status):
+        return
+    said = second.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+    raise EnvironmentLacks(
+        f"{name} ended with {launch.describe(first.status)} alone, and with {launch.describe(second.status)} when it was run again, recorded: {ui.printable(said[0])}",
+        "it changes what it works on, or ends now so and now so: its runs cannot be compared",
+        "--prepare CMD, which puts everything back before each run; or --once",
+    )
+
+
 def keep_one(path, chosen):
     """Of the traces of several processes the chosen one stays, under the plain name."""
     for other in tracefile.family(path):
@@ -185,15 +201,24 @@ def untraced_s(report):
     return max(report.recorded.cpu_s - report.group.times * (traced - plain) / 1e9, report.recorded.cpu_s / 4)
 
 
-def model(report, folder, args, limit_s):
+def has_time_for_model(report):
+    """Whether plan and replays fit into the time; where no other malloc can be run, they are all there is."""
+    if report.target.static or report.contest.stays or not report.budget.is_hard:
+        return True
+    began_s = time.monotonic()
+    measure.run_once(report.recording.program, measure.Backend("libc", None, None, False))
+    return report.budget.allows_model(time.monotonic() - began_s)
+
+
+def model(report, folder, args):
     """The plan, and its replays, into the report."""
     ui.note("replaying the parts of the plan a few times, to see which of them gain")
     report.mix = mix.choose(report.recording, folder, args.rounds)
     report.planned = report.mix.planned
     report.rows = advice.sites(report.recording, report.planned)
     chosen = measure.backends(peers.with_drop_in(), report.mix.path)
-    share = REPLAY_SHARE_STATIC if report.target.static else REPLAY_SHARE
-    limits = measure.Limits(min(args.rounds, measure.ROUNDS_MIN) if args.rounds else None, share * limit_s)
+    share = REPLAY_SHARE_STATIC if report.is_predicted else REPLAY_SHARE
+    limits = measure.Limits(min(args.rounds, measure.ROUNDS_MIN) if args.rounds else None, share * report.limit_s, report.budget.is_hard)
     return measure.replay(report.recording.program, chosen, limits)
 
 
@@ -214,10 +239,10 @@ def steer(report, folder):
     contest.add(rounds.Row(rounds.STEERED, library, lambda env: steering.environment(env, path)))
 
 
-def say_runs(report, limit_s, args):
+def say_runs(report, args):
     """How often the program will run, before it does."""
-    contest, wall_s = report.contest, max(report.contest.first.wall_s, 1e-3)
-    runs = max(sequential.ROUNDS_MIN * 3, int(0.7 * limit_s / wall_s))
+    contest, wall_s, limit_s = report.contest, max(report.contest.first.wall_s, 1e-3), report.limit_s
+    runs = max(4 if report.budget.is_hard else sequential.ROUNDS_MIN * 3, int(0.7 * limit_s / wall_s))
     runs = min(runs, len(contest.rows) * (args.rounds or sequential.LOOKS[-1]))
     each = " ".join(f"; {w} runs `{c}` each time" for w, c in (("--prepare", args.prepare), ("--cleanup", args.cleanup)) if c)
     ui.note(
@@ -226,29 +251,33 @@ def say_runs(report, limit_s, args):
     )
 
 
-def by_replays(report, series, ends_s):
+def by_replays(report, series):
     """The finding on a static program: some more runs of it as it is, all else from the replays."""
     contest = report.contest
     runs = contest.runs[rounds.LIBC] = [contest.first]
-    while len(runs) < measure.ROUNDS_MIN and time.monotonic() < ends_s:
+    while len(runs) < measure.ROUNDS_MIN and report.budget.left_s > 0:
         runs.append(contest.run_once(contest.rows[0]))
     outcome = advice.Outcome(series, contest.column(rounds.LIBC, "cpu_s"), before=statics.replayed_as(report.target, series), times=report.group.times)
     return finding.Finding(None, outcome, cpu_s=outcome.program_s.value, by_replays=True)
 
 
-def measure_all(report, folder, args, ends_s):
+def measure_all(report, folder, args):
     """Plan, replays, looks, rounds and verdict, into the report."""
     contest, limit_s = report.contest, report.limit_s
-    series = model(report, folder, args, limit_s)
-    if report.target.static and not args.once and statics.replayed_as(report.target, series):
-        report.finding = by_replays(report, series, ends_s)
+    if not has_time_for_model(report):
+        report.hurried = True
+        compare_alone(report, args, "no time for replays and advice: each malloc is only run")
+        return
+    series = model(report, folder, args)
+    if report.is_predicted and not args.once and statics.replayed_as(report.target, series):
+        report.finding = by_replays(report, series)
         return
     if args.once or contest.stays:
         outcome = advice.Outcome(series, [untraced_s(report) if args.once else contest.first.cpu_s], times=report.group.times)
         report.finding = finding.Finding(None, outcome, cpu_s=outcome.program_s.value)
         return
-    share = None
-    if not report.target.inside:  # neither the plan's call sites nor the looks know whose calls come by other names
+    share, run_s = None, contest.first_s
+    if not report.target.inside and report.budget.allows_runs(len(contest.rows) + 3, run_s):  # neither the plan's call sites nor the looks know whose calls come by other names
         steer(report, folder)
         ui.note("looking at where it spends its time")
         share = sampling.Looks(contest).run(LOOK_SHARE * limit_s).share_percent
@@ -263,33 +292,33 @@ def measure_all(report, folder, args, ends_s):
     def promise(name):
         return replayed.saving_with(name).value if series.has(name) else None
 
-    left_s = ends_s - KEEP_SHARE * limit_s - time.monotonic()
-    run_rounds(report, args, max(left_s, 0.3 * limit_s), lambda: found().settled(), promise)
+    run_rounds(report, args, lambda: found().settled(), promise)
     found()
 
 
-def run_rounds(report, args, left_s, is_settled, promise=lambda name: None):
-    """The rounds of the program itself."""
-    contest = report.contest
+def run_rounds(report, args, is_settled, promise=lambda name: None, most_s=None):
+    """The rounds of the program itself. most_s: no more than so long, even if that is one round."""
+    contest, left_s = report.contest, report.budget.for_rounds_s()
     serial = not contest.load and pace.is_serial(contest.first, max(r.facts.get("threads", 1) for r in report.processes))
     with pace.Pace(contest.first.wall_s, serial) as contest.pace:
-        rounds.compete(contest, left_s, args.rounds, is_settled, promise)
+        rounds.compete(contest, min(left_s, most_s or left_s), args.rounds, is_settled, promise, report.budget.is_hard or most_s is not None)
 
 
-def compare_alone(report, args, ends_s):
-    """Each malloc in a program that allocates too seldom for replays and a plan."""
-    ui.note("too few allocations to replay: each malloc is only run")
+def compare_alone(report, args, why):
+    """Each malloc in a program that allocates too seldom for replays and a plan, or where there is no time for these."""
+    ui.note(why)
 
     def found():
         report.finding = finding.Finding(report.contest, None)
         return report.finding
 
-    run_rounds(report, args, ends_s - time.monotonic(), lambda: found().settled())
+    is_small = not report.hurried and not report.contest.load and not args.time_limit
+    run_rounds(report, args, lambda: found().settled(), most_s=trysmall.SECONDS_MAX if is_small else None)
     found()
     trysmall.settle(report, args)
 
 
-def begin(report, args):
+def begin(report, args, began_s):
     """The first run of the program, and how long all of it may take."""
     source = launch.Input()
     if args.program:
@@ -301,31 +330,39 @@ def begin(report, args):
     report.contest = contest = rounds.Contest(target, source, mallocs, hooks, driven)
     if args.once:
         report.limit_s = args.time_limit or rounds.SECONDS_USUAL
+        report.budget = budget.Budget(began_s, report.limit_s, False)
         return
     ui.note(f"running {target.name} alone, for its time (its output is hidden)")
     contest.begin()
-    report.limit_s = args.time_limit or rounds.usual_limit_s(contest.first.wall_s)
+    report.limit_s = args.time_limit or rounds.usual_limit_s(contest.first.wall_s, driven is not None and driven.command is not None)
+    report.budget = budget.Budget(began_s, report.limit_s, bool(args.time_limit and not args.rounds), trynoise.crowd(report.load_before))
     if target.static:
         contest.stays = statics.STAYS
+        return
+    if not target.inside and deepbind.opens_past_preloads(target.binary):
+        contest.stays = deepbind.STAYS
         return
     contest.enter(rounds.rows(target, peers.with_drop_in(), contest.mallocs))
     if target.inside:
         ui.note(f"{own.shown(target.inside)} is inside: trying to put libc's malloc in its place")
         contest.take_out()
-    say_runs(report, report.limit_s, args)
+    say_runs(report, args)
 
 
 def try_program(report, args, folder):
     """Everything between the checks and the printing, into the report."""
     began_s = time.monotonic()
     path = tracefile.output_path(args, report.target.name)
-    begin(report, args)
+    begin(report, args, began_s)
     ui.note("recording it")
     with tracefile.fresh(path, args.force):
         report.trace_path = path
         report.recorded = record(report.contest, path, args)
+        refuse_unlike(report)
     ui.note("reading the trace")
+    read_s = time.monotonic()
     recordings = tracefile.analyse_family(path, folder, args.wrapper)
+    report.budget.read_s = time.monotonic() - read_s
     report.recording, report.processes = recordings[0], recordings
     if report.recording.begun_late:  # its CPU time is the stretch's
         report.recorded = report.recorded._replace(cpu_s=report.recording.facts["cpu_s"])
@@ -339,9 +376,9 @@ def try_program(report, args, folder):
             report.planned = advice.plan(report.recording, f"{folder}/plan")
             report.rows = advice.sites(report.recording, report.planned)
         if not report.crashed and not args.once and trysmall.is_compared(report):
-            compare_alone(report, args, began_s + report.limit_s)
+            compare_alone(report, args, "too few allocations to replay: each malloc is only run")
     else:
-        measure_all(report, folder, args, began_s + report.limit_s)
+        measure_all(report, folder, args)
         report.settle(args)
 
 
@@ -374,7 +411,9 @@ def carry_out(report, args):
     """Tries, writes the page, prints."""
     with tempfile.TemporaryDirectory(prefix="quire-") as folder:
         try_program(report, args, folder)
-        if not args.no_report:
+        if not args.no_report and not report.budget.allows_page():
+            ui.note(f"no time for the page: {render.command()} report {tracefile.typed(report.recording.path)}")
+        elif not args.no_report:
             import report.trial as report_try  # here: pictures take longer to load than all the rest
 
             report_try.write(report, args, folder)

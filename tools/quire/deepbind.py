@@ -23,6 +23,9 @@ FLAGS = re.compile(rb"\xbe[\x09\x0a\x0d\x0e][\x00\x01\x10\x11]\x00\x00", re.DOTA
 JUMP_BY_TABLE = b"\xff\x25"
 
 
+STAYS = "it opens libraries with RTLD_DEEPBIND, which are bound to libc's malloc past every preload"
+
+
 def opens_past_preloads(path):
     """Whether a file has such a call; False for what cannot be read or understood."""
     try:

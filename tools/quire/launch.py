@@ -98,6 +98,11 @@ def describe(status):
     return f"exit status {status}"
 
 
+def ends(status):
+    """The same as what a program does."""
+    return f"{'is ' if status < 0 else 'ends with '}{describe(status)}"
+
+
 def crashed(status):
     """Ended by a signal that means a fault or a kill, not a request to stop."""
     return status < 0 and -status not in (

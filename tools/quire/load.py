@@ -27,8 +27,8 @@ SETTLE_S = 0.3  # of a program whose readiness nobody can see
 TRIES = 5  # to find the same processes twice
 TICKS = os.sysconf("SC_CLK_TCK")
 
-# cpu_s: of the program during the load, for `requests` of the first run; latency_ms: {"p50": 1.2, ...}
-Served = namedtuple("Served", "cpu_s wall_s requests latency_ms")
+# cpu_s: of the program during the load, for `requests` of the first run; latency_ms: {"p50": 1.2, ...}; slow_ns: how slow the CPUs were meanwhile (pace.py)
+Served = namedtuple("Served", "cpu_s wall_s requests latency_ms slow_ns", defaults=(None,))
 
 
 def add_options(parser, duration=True):
@@ -99,6 +99,7 @@ class Load:
         self.command, self.duration_s = args.load, args.duration
         self.port, self.line, self.ask = args.ready_port, args.ready_line, args.ready_cmd
         self.requests = None  # of the first run
+        self.pace = None  # pace.Pace, while somebody asks the CPUs: of the load alone, not of the start and the end
         if self.port is not None and self._listens():
             raise EnvironmentLacks(
                 f"port {self.port} is taken already, so nobody can see when the program listens",
@@ -167,8 +168,10 @@ class Load:
         with tempfile.TemporaryDirectory(prefix="quire-") as folder:
             os.chmod(folder, 0o1777)  # the load may become another user
             before_s, began_s = cpu_s(program.pid), time.monotonic()
+            paces = self.pace.look() if self.pace else None
             said = self._put(program, folder)
             used_s, wall_s = cpu_s(program.pid) - before_s, time.monotonic() - began_s
+            slow_ns = self.pace.since(paces) if self.pace else None
             if program.poll() is not None and self.command is not None:
                 last = (output().strip().splitlines() or ["it said nothing"])[-1]
                 raise EnvironmentLacks(f"{name} ended under the load", last, "run both by hand and look")
@@ -177,4 +180,4 @@ class Load:
         self.requests = self.requests or requests
         if requests:
             used_s *= self.requests / requests
-        return Served(max(used_s, 1e-6), wall_s, requests, loadwords.latencies(said, samples))
+        return Served(max(used_s, 1e-6), wall_s, requests, loadwords.latencies(said, samples), slow_ns)

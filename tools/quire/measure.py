@@ -34,7 +34,7 @@ CONFIDENCE = 0.95
 
 Backend = namedtuple("Backend", "name library plan null")
 Estimate = namedtuple("Estimate", "value low high")
-Limits = namedtuple("Limits", "rounds seconds")
+Limits = namedtuple("Limits", "rounds seconds is_hard", defaults=(False,))  # is_hard: no patience for the first rounds
 
 
 def check_limits(args):
@@ -189,7 +189,7 @@ def wants_more(number, spent_s, limits, is_settled):
         return True
     if number < ROUNDS_MIN:
         # The first rounds are worth some patience, but a long program's must end too.
-        return spent_s + spent_s / number <= PATIENCE * limits.seconds
+        return spent_s + spent_s / number <= (1 if limits.is_hard else PATIENCE) * limits.seconds
     if number >= ROUNDS_MAX or spent_s + spent_s / number > limits.seconds:
         return False
     # One look half-way, not one a round: to stop at the first good moment would flatter the verdict.

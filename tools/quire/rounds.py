@@ -6,12 +6,15 @@ rounds.py - the program itself under each allocator, in rounds; each allocator o
     round 2:  libc  drop-in  mimalloc  jemalloc  steered  tcmalloc         --prepare before, --cleanup after each run
     ...
     saved(row) = 1 - CPU time(row) / CPU time(libc), each round for itself: a slow minute is slow for both; times at one pace (pace.py)
+    over the rounds the logarithms of the quotients are averaged: noise makes a quotient as often twice as large as half as large, which is no loss
 
 Where the time does not suffice for ROUNDS_ALL rounds of all rows, the rows that decide go on alone after the first.
 A row in which the program ends otherwise than on libc's malloc is out, with the reason.
 Not here: intervals (sequential.py), what is made of them (advise/advice.py), how a program is started (launch.py).
 """
 
+import itertools
+import math
 import os
 import random
 import subprocess
@@ -23,6 +26,7 @@ import bindings
 import launch
 import own
 import pace
+import peers
 import preloaded
 import sequential
 import serving
@@ -39,15 +43,17 @@ FEW_ROUNDS_POINTS = 20.0  # the reach of a single round of all rows, of which no
 NEVER_WAITS_SHARE = 0.9  # of a CPU, over the whole of a run
 ROUNDS_ALL = 6  # as many rounds of all rows must fit, or the rows that decide go on alone
 SECONDS_USUAL, SECONDS_MORE = 60, 30  # for a program of up to a second; for each second beyond that
+SECONDS_LOAD, SECONDS_LOAD_MAX = 120, 160  # for a server: who waits for whom makes its runs scatter more; under three minutes with what comes after
 
 # library: what is preloaded, None for libc's own malloc and for the allocator of today; dress: makes the run's environment of the
 # plain one, where more than a preload is needed.
 Row = namedtuple("Row", "name library dress", defaults=(None,))
 
 
-def usual_limit_s(wall_s):
-    """Seconds that all of `try` may take, by the program's own time."""
-    return SECONDS_USUAL + SECONDS_MORE * max(0.0, wall_s - 1)
+def usual_limit_s(wall_s, is_load=False):
+    """Seconds that all of `try` may take, by the program's own time; of a load of a few seconds no more than SECONDS_LOAD_MAX."""
+    usual_s = SECONDS_USUAL + SECONDS_MORE * max(0.0, wall_s - 1)
+    return max(usual_s, min(SECONDS_LOAD + SECONDS_MORE * max(0.0, wall_s - 1), SECONDS_LOAD_MAX)) if is_load else usual_s
 
 
 class Hooks:
@@ -100,6 +106,7 @@ class Contest:
         self.stays = ""  # why the allocator inside cannot be taken out, where that was tried
         self.first = None  # the first run of all: its time plans the others, and warms the caches
         self.spent_s = 0.0
+        self.first_s = 0.0  # what the first run took, hooks and a server's start with it
         self.chance = random.Random(1)
         self._evened = None
         self.pace = None  # pace.Pace, while somebody asks the CPU
@@ -133,12 +140,18 @@ class Contest:
 
     def _run_paced(self, row):
         before = self.pace.look() if self.pace else None
+        if self.load:
+            self.load.pace = self.pace
         ran = launch.hidden(self.target, self.source, self.environment(row), self.load, self.pace and self.pace.cpus)
-        return ran._replace(slow_ns=self.pace.since(before)) if self.pace else ran
+        if not self.pace:
+            return ran
+        return ran._replace(slow_ns=ran.served.slow_ns if ran.served else self.pace.since(before))
 
     def begin(self):
         """The first run, on libc's malloc."""
+        began_s = time.monotonic()
         self.first = self.run_once(self.rows[0])
+        self.first_s = time.monotonic() - began_s
         return self.first
 
     def enter(self, chosen):
@@ -161,7 +174,7 @@ class Contest:
         ran = self.run_once(next(row for row in self.rows if row.name == LIBC))
         if ran.status != self.first.status:
             said = ran.stderr.strip().splitlines()[-1:]
-            self.stays = f"with libc's malloc in its place it ends with {launch.describe(ran.status)}" + "".join(f" ({line})" for line in said)
+            self.stays = f"with libc's malloc in its place it {launch.ends(ran.status)}" + "".join(f" ({line})" for line in said)
 
     def active(self, among=None):
         """Rows that still run."""
@@ -185,7 +198,7 @@ class Contest:
         for row in order:
             ran = self.run_once(row)
             if ran.status != self.first.status and row.name not in (LIBC, TODAY):
-                self.failed[row.name] = f"with it the program ends with {launch.describe(ran.status)}"
+                self.failed[row.name] = f"with it the program {launch.ends(ran.status)}"
             self.runs[row.name].append(ran)
             self.turns[row.name].append(turn)
 
@@ -230,23 +243,29 @@ class Contest:
 
     def saved_percent(self, name, before=LIBC, key="cpu_s", last=True):
         """What a row saves of another's CPU time (or `key`), an Estimate in percent; rounds that both were in."""
-        found = sequential.estimate(self._savings(name, before, key), last)
+        logarithms = sequential.estimate([math.log(quotient) for quotient in self._quotients(name, before, key)], last)
+        found = Estimate(*(100 * (1 - math.exp(v)) for v in (logarithms.value, logarithms.high, logarithms.low)))
         reach = self._apart(name, before, key) + ELSEWHEN_POINTS + ELSEWHEN_SHARE * abs(found.value)
         return Estimate(found.value, found.low - reach, found.high + reach)
 
-    def _savings(self, name, before, key):
+    def _quotients(self, name, before, key):
         base = dict(zip(self.turns[before], self.column(before, key)))
         pairs = [(base[turn], value) for turn, value in zip(self.turns[name], self.column(name, key)) if turn in base]
-        return [100 * (1 - b / max(a, 1e-6)) for a, b in pairs]
+        return [max(b, 1e-6) / max(a, 1e-6) for a, b in pairs]
 
     def _apart(self, name, before, key):
         """How far the mean of a row of few rounds may lie from what more would tell: by how much those of the other rows lie apart."""
         number = len(self.runs[name])
         if number >= sequential.ROUNDS_MIN or name == before:
             return 0.0
-        wholes = [self._savings(n, before, key) for n in self.runs if n != before and self.has(n) and len(self.runs[n]) > 1]
+        wholes = [[-100 * q for q in self._quotients(n, before, key)] for n in self.runs if n != before and self.has(n) and len(self.runs[n]) > 1]
         spread = max((max(w) - min(w) for w in wholes), default=FEW_ROUNDS_POINTS)
         return spread / number**0.5
+
+    def scatter_percent(self):
+        """By how much two runs of one row differ, the median of all such pairs; None where no row ran twice."""
+        apart = [abs(math.log(a / b)) for name in self.runs for a, b in itertools.combinations([max(s, 1e-6) for s in self.column(name, "cpu_s")], 2)]
+        return 100 * (math.exp(median(apart)) - 1) if apart else None
 
     def preloads(self):
         """Rows of a preloaded malloc, the drop-in with them."""
@@ -273,14 +292,23 @@ def affordable(contest, among, left_s):
     return contest.spent_s / max(1, runs) * len(contest.active(among)) <= left_s
 
 
-def compete(contest, limit_s, number, is_settled, promise=lambda name: None):
+def first_rows(contest, limit_s, promise):
+    """Who runs in the first round, where the limit is hard: None for all; else those that are compared with, and one preload."""
+    if contest.first_s * len(contest.active()) <= limit_s:
+        return None
+    preloads = [r.name for r in contest.active() if r.library and r.name not in (STEERED, LIBC)]
+    best = max(preloads, key=lambda name: (promise(name) or 0.0, name == peers.DROP_IN), default=None)
+    return {LIBC, TODAY, best}
+
+
+def compete(contest, limit_s, number, is_settled, promise=lambda name: None, is_hard=False):
     """
     `number` rounds; without that until the verdict is settled at a look, or no further round fits into `limit_s`, but up to twice
-    that for the first ROUNDS_MIN rounds of the rows that decide: both that are compared with, the advice carried out, the best
-    preload as far as one round and the `promise` of each tell. The others get what time is left then.
+    that (is_hard: no more than that) for the first ROUNDS_MIN rounds of the rows that decide: both that are compared with, the advice carried
+    out, the best preload as far as one round and the `promise` of each tell. The others get what time is left then.
     """
     progress = ui.Progress(number or sequential.LOOKS[-1])
-    began_s, among = time.monotonic(), None
+    began_s, among = time.monotonic(), first_rows(contest, limit_s, promise) if is_hard and not number else None
     contest.spent_s = 0.0
 
     def run(names):
@@ -289,12 +317,12 @@ def compete(contest, limit_s, number, is_settled, promise=lambda name: None):
 
     while contest.rounds < (number or sequential.LOOKS[-1]):
         spent_s = time.monotonic() - began_s
-        if contest.rounds == 1 and not number and spent_s * ROUNDS_ALL > limit_s:
+        if contest.rounds == 1 and not number and among is None and spent_s * ROUNDS_ALL > limit_s:
             best = contest.best_preload(promise=promise)
             among = {LIBC, TODAY, STEERED} | ({best.name} if best else set())
         if contest.rounds and not number:
             enough = contest.rounds >= sequential.ROUNDS_MIN
-            if not affordable(contest, among, (1 if enough else 2) * limit_s - spent_s):
+            if not affordable(contest, among, (1 if enough or is_hard else 2) * limit_s - spent_s):
                 break
             if sequential.is_look(contest.rounds) and is_settled():
                 break

@@ -51,5 +51,5 @@ def not_entered(target, code):
 
 def replayed_as(target, series):
     """The replay that stands for the malloc inside: glibc's own, or an installed library of the same name; None where there is none."""
-    name = "libc" if target.inside.name == "glibc" else target.inside.name
+    name = "libc" if not target.inside or target.inside.name == "glibc" else target.inside.name
     return name if series.has(name) and name not in series.failed else None

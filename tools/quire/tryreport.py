@@ -12,13 +12,16 @@ import shlex
 
 import advise.advice as advice
 import advise.wrappers as advise_wrappers
+import deepbind
 import launch
 import own
 import peers
 import render
 import rounds
 import sequential
+import statics
 import tracefile
+import trynoise
 import trysmall
 import trystatic
 import trytable
@@ -46,7 +49,9 @@ class Report:
     def __init__(self, target):
         self.target = target
         self.contest = None
-        self.limit_s = 0.0
+        self.limit_s, self.budget = 0.0, None
+        self.load_before = trynoise.load_before()
+        self.hurried = False  # there was no time for a plan and replays
         self.recorded = None
         self.recording = None
         self.processes = []
@@ -65,6 +70,11 @@ class Report:
     def crashed(self):
         """Whether the recorded run ended by a fault."""
         return launch.crashed(self.recorded.status)
+
+    @property
+    def is_predicted(self):
+        """Whether no other malloc can be put in the place of its own, whatever is tried."""
+        return self.contest is not None and self.contest.stays in (statics.STAYS, deepbind.STAYS)
 
     @property
     def too_small(self):
@@ -98,25 +108,20 @@ class Report:
             return
         if self.finding.by_replays and self.verdict.word == advice.INCONCLUSIVE:
             self.verdict = self.verdict._replace(reason=trystatic.open_reason(self, judged))
+        elif not judged.name and self.finding.measured and self.contest.failed:
+            self.verdict = advice.Verdict(advice.INCONCLUSIVE, "nothing could be compared: the rows left out say why")
         elif judged.name and self.verdict.word != advice.INCONCLUSIVE:
-            self.verdict = self.verdict._replace(reason=self._reason(judged))
+            reason = self._reason(judged)
+            self.verdict = self.verdict._replace(reason=trystatic.predicted(self, reason) if self.finding.by_replays else reason)
         if self.verdict.word == advice.NO and self.recording.facts.get("lost_events", 0) and not self.finding.measured:
             reason = "the trace holds only a part of the run, and that part would not gain"
             self.verdict = advice.Verdict(advice.INCONCLUSIVE, reason)
         if self.finding.measured and self.contest.rounds < sequential.ROUNDS_MIN:
-            self.verdict = advice.Verdict(advice.INCONCLUSIVE, self._too_few(args))
-        elif self.verdict.word == advice.INCONCLUSIVE and self.finding.measured:
+            self.verdict = advice.Verdict(advice.INCONCLUSIVE, trynoise.too_few(self.contest.rounds, self.limit_s, args))
+        elif self.verdict.word == advice.INCONCLUSIVE and self.finding.measured and judged.name:
             self.verdict = self.verdict._replace(reason=self._open())
         if self.verdict.word != advice.YES and self.finding.measured and self.contest.never_waits:
             self.verdict = advice.Verdict(advice.INCONCLUSIVE, "it works all the time that it has, and nobody counts what it did: --load CMD that says how many requests")
-
-    def _too_few(self, args):
-        """Why so few rounds give no verdict, and what gives one."""
-        number = self.contest.rounds
-        said = f"{number} round{'s' * (number != 1)} cannot be told from noise"
-        if args.rounds is not None:
-            return f"{said}: --rounds {sequential.LOOKS[1]}"
-        return f"{said}: --time-limit {self.limit_s * sequential.LOOKS[1] / max(1, number):.0f}"
 
     def _open(self):
         """Why the verdict is open, and what would settle it."""
@@ -126,7 +131,7 @@ class Report:
             return f"{trytable.percent(saving)} saved, {least} or not: --time-limit {wanted_s:.0f} should settle it"
         if saving.high - saving.low <= advice.SAVING_PERCENT_MIN:
             return f"{trytable.percent(saving)} saved: it lies at the threshold of {least}"
-        return f"{trytable.percent(saving)} saved: the runs of this program scatter more than that"
+        return trynoise.open_reason(trytable.percent(saving), self.contest.scatter_percent(), self.load_before)
 
     # text
 
@@ -136,7 +141,7 @@ class Report:
         if self.crashed:
             lines += self._crash_text()
         else:
-            lines += trysmall.text(self) if self.too_small else self._facts_text() + self.verdict_text() + self._detail_text()
+            lines += trysmall.text(self) if self.too_small or self.hurried else self._facts_text() + self.verdict_text() + self._detail_text()
         return lines + self._page_text()
 
     def _page_text(self):
@@ -154,7 +159,7 @@ class Report:
 
     def today_text(self):
         """What serves it as it is started today, where that is not libc."""
-        if self.target.static:
+        if self.is_predicted:
             return trystatic.today_text(self)
         if not self.today_allocator:
             return []
@@ -293,6 +298,7 @@ class Report:
         ]
         if self.contest.few:
             lines.append(f"  No time was left for as many rounds of {', '.join(self.contest.few)}: their intervals are wide.")
+        lines += trynoise.text(self.contest.scatter_percent(), self.load_before)
         apart = self.contest.pace_spread_percent()
         if apart is not None and apart >= PACE_APART_PERCENT:
             lines.append(f"  The CPU was up to {apart:.0f} % slower in some runs than in others, by what else it did: times are as at one and the same pace.")
@@ -446,13 +452,18 @@ class Report:
             "measured": found.measured,
             "model_error_percent": found.model_error_max and round(found.model_error_max, 3),
             "peak_memory_saved_bytes": int(memory_bytes),
-            "rounds": self.contest.rounds,
+            "rounds": self.contest.rounds, "scatter_percent": self._scatter_json(),
             "replay_rounds": self.outcome.series.rounds,
             "pace": self._pace_json(),
             "time_limit_s": self.limit_s,
             "allocators": trytable.json_rows(found),
             "steered": self._steered_json(),
         }
+
+    def _scatter_json(self):
+        """By how much two runs of one row differ; None where none ran twice."""
+        scatter = self.contest.scatter_percent() if self.finding.measured else None
+        return scatter and round(scatter, 3)
 
     def _pace_json(self):
         """How unlike the CPU's paces were, and how much the program shares of that; None where nobody asked."""
@@ -470,7 +481,7 @@ class Report:
         }
         if self.crashed:
             result["verdict"] = {"word": None, "reason": "the program " + launch.describe(self.recorded.status)}
-        elif self.too_small:
+        elif self.too_small or self.hurried:
             result.update(trysmall.document(self))
         else:
             result["verdict"] = {"word": self.verdict.word, "reason": self.verdict.reason}

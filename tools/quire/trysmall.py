@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """
-trysmall.py - a `try` of a program that allocates seldom: nothing to advise; under a load, or where its blocks are large, each malloc is run all the same.
+trysmall.py - a `try` without replays and advice: of a program that allocates seldom, or where --time-limit leaves no time for them.
 
     memcached, 1,300 allocations under a load; dwz, 510 of 40 MB:  no replays, no plan  ->  rounds of each preload: CPU time, requests a CPU-second, latencies
+    pygmentize with --time-limit 8:                                the same             ->  ...; a longer limit, or `advise`, says where it allocates
 
 Not here: everybody else's report (tryreport.py).
 """
@@ -15,6 +16,8 @@ import ui
 from statistics import median
 
 NOTHING = "nothing worth looking at"
+SECONDS_MAX = 60  # of rounds, where few blocks are all that could matter and nobody asked for more
+HURRY_FACTOR = 4  # of a limit that was too short for replays: as long is worth a try
 LARGE_BYTES = 4 << 20  # live at once: by whom such memory comes, and in which pages, may take more time than the calls do
 
 
@@ -28,13 +31,17 @@ def is_compared(report):
 
 def settle(report, args):
     """The verdict, from the rounds."""
+    if report.hurried:
+        report.settle(args)
+        return
     judged = report.finding.verdict
     report.verdict = advice.Verdict(advice.NO, NOTHING)
     if judged.name and judged.verdict.word == advice.YES:
         report.settle(args)
     elif judged.name:
         saved = f"{trytable.percent(judged.saving)} of the CPU time"
-        report.verdict = advice.Verdict(advice.NO, f"{NOTHING}; most by {trytable.shown(judged.name)} in the place of malloc: {saved}")
+        noise = ", in runs that scatter more than that" if judged.verdict.word == advice.INCONCLUSIVE else ""
+        report.verdict = advice.Verdict(advice.NO, f"{NOTHING}; most by {trytable.shown(judged.name)} in the place of malloc: {saved}{noise}")
 
 
 def text(report):
@@ -44,10 +51,14 @@ def text(report):
     if not found:
         lines = [f"  N{NOTHING[1:]}: {makes}."]
     else:
-        lines = [f"  {makes}, at most {ui.size(facts['peak_live_bytes'])} live at once: too few to replay, or to advise on."] + report.today_text() + [""]
+        without = "no time for replays and advice" if report.hurried else "too few to replay, or to advise on"
+        lines = [f"  {makes}, at most {ui.size(facts['peak_live_bytes'])} live at once: {without}."] + report.today_text() + [""]
         lines += report.verdict_text()
         lines += trytable.text(found, report.today_allocator) + trytable.served_text(found, report.today_allocator) + report.rounds_text() + [""]
-    return lines + report.status_text() + [f"  The trace is {tracefile.shown(report.recording.path)}."]
+    lines += report.status_text()
+    if not report.hurried:
+        return lines + [f"  The trace is {tracefile.shown(report.recording.path)}."]
+    return lines + [f"  Where it allocates: {render.command()} advise {tracefile.typed(report.recording.path)}; or a longer --time-limit, {HURRY_FACTOR} times as long or more."]
 
 
 def document(report):

@@ -11,11 +11,13 @@ Not here: the figures (finding.py, rounds.py, measure.py).
 from statistics import median
 
 import render
+import sequential
 import ui
 from rounds import LIBC, STEERED, TODAY
 
 CODE = "advice in the code"
 CARRIED_OUT = "advice carried out"
+NO_TIME = "there was no time to run it"
 WORDS = {
     "drop-in": "drop-in: Quire's heap in the place of malloc (libquire-malloc.so), the program as it is",
     STEERED: f"{CARRIED_OUT}: libquire-malloc.so with a plan: which call sites get arenas, and how much memory to expect; the program as it is",
@@ -33,21 +35,37 @@ def percent(value):
     return render.interval(value, ui.percent)
 
 
+def measured_saving(finding, name):
+    """What a row saves; of few rounds only between what: one figure of theirs is noise."""
+    found = finding.saving(name)
+    if len(finding.contest.runs[name]) >= sequential.ROUNDS_MIN or found.low == found.high:
+        return percent(found)
+    return f"{ui.percent(found.low)} to {ui.percent(found.high)}"
+
+
 def measured_row(finding, row, today):
     """Cells of a row that was run."""
     contest, name = finding.contest, row.name
     if not contest.has(name):
-        return [shown(name, today), "left out: " + contest.failed.get(name, "it did not run"), "", "", "", ""]
+        return [shown(name, today), "left out", "", "", "", ""]
     error = finding.model_error(name)
     said = "" if error is None else ui.percent(finding.saving(name).value + error)
     return [
         shown(name, today),
         ui.seconds(contest.middle(name, "cpu_s")),
-        "" if name == LIBC else percent(finding.saving(name)),
+        "" if name == LIBC else measured_saving(finding, name),
         ui.seconds(contest.middle(name, "wall_s")),
         ui.size(contest.middle(name, "peak_rss_bytes")),
         said,
     ]
+
+
+def left_out_text(finding, today):
+    """Why rows have no figures, a line for each reason."""
+    contest, reasons = finding.contest, {}
+    for name in (row.name for row in contest.rows if not contest.has(row.name)):
+        reasons.setdefault(contest.failed.get(name, NO_TIME), []).append(shown(name, today))
+    return [f"  left out: {', '.join(names)}: {reason}" for reason, names in reasons.items()]
 
 
 def modelled_row(finding, name):
@@ -79,7 +97,7 @@ def text(finding, today):
     header = ["allocator", "CPU time", "saves", "wall time", "peak memory", "the model said"]
     names = {row.name for row in finding.contest.rows} if finding.measured else set()
     meanings = [f"  {WORDS[n]}" for n in WORDS if n in names or n in replayed(finding)]
-    return ui.table(header, rows, flexible=1) + meanings
+    return ui.table(header, rows, flexible=1) + (left_out_text(finding, today) if finding.measured else []) + meanings
 
 
 def served(finding, name):
@@ -132,7 +150,7 @@ def measured_json(finding, row):
     contest, name = finding.contest, row.name
     start = {"name": name, "library": row.library, **replay_json(finding, name), "measured": True}
     if not contest.has(name):
-        return {**start, "error": contest.failed.get(name, "it did not run")}
+        return {**start, "error": contest.failed.get(name, NO_TIME)}
     error = finding.model_error(name)
     return {
         **start,

@@ -11,6 +11,7 @@
 #include "symbols.h"
 
 #include "symbol_table.h"
+#include "units.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -80,6 +81,7 @@ struct Symbols::Module {
     Dwfl *dwfl = nullptr;
     Dwfl_Module *opened = nullptr;
     SymbolTable names;
+    Units units;
     bool tried = false;
 
     Module() = default;
@@ -92,7 +94,7 @@ struct Symbols::Module {
     }
     void open(std::string &note);
     void symbol_into(Frame &frame, uint64_t address) const;
-    void inlined_into(std::vector<Frame> &frames, uint64_t address) const;
+    void inlined_into(std::vector<Frame> &frames, uint64_t address);
 };
 
 void Symbols::Module::open(std::string &note) {
@@ -165,35 +167,29 @@ void call_place_into(Frame &frame, Dwarf_Die *scope, Dwarf_Files *files) {
 }  // namespace
 
 /* The inlined functions around `address`, innermost first, before the frame of the function that holds them. */
-void Symbols::Module::inlined_into(std::vector<Frame> &frames, uint64_t address) const {
+void Symbols::Module::inlined_into(std::vector<Frame> &frames, uint64_t address) {
     Dwarf_Addr dwarf_bias = 0;
     Dwarf_Die *unit = dwfl_module_addrdie(opened, address, &dwarf_bias);
     if (unit == nullptr) {
         return;
     }
-    // The innermost entry, then its parents: dwarf_getscopes() itself would go on at the inlined function's definition.
-    Dwarf_Die *innermost = nullptr;
-    Dwarf_Die *scopes = nullptr;
-    int count = dwarf_getscopes(unit, address - dwarf_bias, &innermost);
-    count = count > 0 ? dwarf_getscopes_die(&innermost[0], &scopes) : 0;
-    std::free(innermost);
+    std::vector<Dwarf_Die> scopes = units.scopes(unit, address - dwarf_bias);
     Dwarf_Files *files = nullptr;
     dwarf_getsrcfiles(unit, &files, nullptr);
     Frame outer = frames.back();
     frames.clear();
-    for (int i = 0; i < count && dwarf_tag(&scopes[i]) != DW_TAG_subprogram; i++) {
-        if (dwarf_tag(&scopes[i]) == DW_TAG_inlined_subroutine) {
+    for (Dwarf_Die &scope : scopes) {
+        if (dwarf_tag(&scope) == DW_TAG_inlined_subroutine) {
             Frame inner;
-            inner.function = demangled(name_of(&scopes[i]));
+            inner.function = demangled(name_of(&scope));
             inner.module = outer.module;
             inner.file = outer.file;
             inner.line = outer.line;
             inner.inlined = true;
             frames.push_back(inner);
-            call_place_into(outer, &scopes[i], files);
+            call_place_into(outer, &scope, files);
         }
     }
-    std::free(scopes);
     frames.push_back(outer);
 }
 

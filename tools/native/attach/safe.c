@@ -162,11 +162,18 @@ static bool is_good_stack(const struct target *target, const struct walk *walk) 
     return true;
 }
 
+/* What the kernel tells from 5.13 on; glibc's header has both from 2.34 on. */
+#define GET_RSEQ_CONFIGURATION 0x420f
+struct rseq_configuration {
+    uint64_t rseq_abi_pointer;
+    uint32_t rseq_abi_size, signature, flags, pad;
+};
+
 /* In the middle of a restartable sequence? */
 static bool is_in_sequence(const struct target *target, const struct thread *thread) {
-    struct __ptrace_rseq_configuration where;
+    struct rseq_configuration where;
     uint64_t sequence = 0, at[2] = {0, 0};
-    if (ptrace(PTRACE_GET_RSEQ_CONFIGURATION, thread->tid, (void *)sizeof where, &where) <= 0 || where.rseq_abi_pointer == 0) {
+    if (ptrace(GET_RSEQ_CONFIGURATION, thread->tid, (void *)sizeof where, &where) <= 0 || where.rseq_abi_pointer == 0) {
         return false;
     }
     if (!target_get(target, (uintptr_t)where.rseq_abi_pointer + 8, &sequence, sizeof sequence) || sequence == 0) {

@@ -29,6 +29,7 @@
 #include "../static/order.h"
 
 enum { PAGE_BYTES = 4096, STACK_ROOM = 1024, TLS_BYTES_MAX = 1 << 24, STOP_CALL = SIGTRAP | 0x80 };
+enum { PROPERTY = 0x6474e553 }; /* PT_GNU_PROPERTY, which <elf.h> has from glibc 2.32 on */
 
 struct traced {
     pid_t pid;
@@ -143,7 +144,7 @@ static int tls_put(struct traced *traced, const struct elf *program, uint64_t bi
 {
     const Elf64_Phdr *all = (const void *)(program->data + ((const Elf64_Ehdr *)elf_header(program))->e_phoff);
     const Elf64_Phdr *old = elf_segment(program, PT_TLS), *place = old;
-    const unsigned spare[] = {PT_GNU_PROPERTY, PT_NOTE, PT_GNU_STACK, PT_NULL};
+    const unsigned spare[] = {PROPERTY, PT_NOTE, PT_GNU_STACK, PT_NULL};
     for (unsigned n = 0; place == NULL && n < sizeof spare / sizeof spare[0]; n++)
         place = elf_segment(program, spare[n]);
     size_t bytes = 0;

@@ -17,7 +17,7 @@
  * Not here: events' content (hooks.c), the file (file.c).
  */
 #include <errno.h>
-#include <pthread.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -28,6 +28,7 @@
 
 #define THREADS_MAX    8000  // alive at once; further ones are not recorded
 #define PROBES_MAX     32    // states looked at for a dead owner when a thread is new
+#define MAPS_BYTES     2048
 #define MAIN_STACK_BYTES ((uintptr_t)64 << 20)  // the kernel maps nothing else that near below it
 #define ROOM_BYTES     (2 * QTR_EVENT_BYTES_MAX)
 
@@ -116,7 +117,38 @@ static struct rec_thread *state_find_locked(uint32_t tid) {
 
 extern void *__libc_stack_end;
 
-/* Where this thread's stack lies; 0, 0 when unknown. */
+/*
+ * The mapping that holds an address, from /proc/self/maps; false when it cannot be told. Not by pthread_getattr_np(): it allocates while it
+ * holds the thread's own lock, and a thread whose first allocation is that one, as each of a JVM's, would wait for itself. By system calls
+ * alone: a cancelled thread would end in open().
+ */
+static bool mapping_of(uintptr_t address, uintptr_t *low, uintptr_t *high) {
+    char text[MAPS_BYTES];
+    uintptr_t number[2] = {0, 0};
+    unsigned field = 0;  // 0: the start, 1: the end, 2: the rest of the line
+    bool is_found = false;
+    int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    for (long got; fd >= 0 && !is_found && (got = syscall(SYS_read, fd, text, sizeof text)) > 0;) {
+        for (long i = 0; i < got && !is_found; i++) {
+            char c = text[i];
+            if (c == '\n') {
+                number[0] = number[1] = field = 0;
+            } else if (field < 2 && (c == '-' || c == ' ')) {
+                is_found = ++field == 2 && address >= number[0] && address < number[1];
+            } else if (field < 2) {
+                number[field] = number[field] << 4 | (uintptr_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+            }
+        }
+    }
+    if (fd >= 0) {
+        syscall(SYS_close, fd);
+    }
+    *low = number[0];
+    *high = number[1];
+    return is_found;
+}
+
+/* Where this thread's stack lies; 0, 0 when unknown. What is mapped with it in one piece can be read as it can. */
 static void stack_bounds(struct rec_thread *thread) {
     thread->stack_low = thread->stack_high = 0;
     uintptr_t here = (uintptr_t)__builtin_frame_address(0), high = (uintptr_t)__libc_stack_end;
@@ -125,15 +157,10 @@ static void stack_bounds(struct rec_thread *thread) {
         thread->stack_high = high;
         return;
     }
-    pthread_attr_t attributes;
-    void *low = NULL;
-    size_t bytes = 0;
-    if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
-        if (pthread_attr_getstack(&attributes, &low, &bytes) == 0) {
-            thread->stack_low = (uintptr_t)low;
-            thread->stack_high = (uintptr_t)low + bytes;
-        }
-        pthread_attr_destroy(&attributes);
+    uintptr_t low = 0;
+    if (mapping_of(here, &low, &high)) {
+        thread->stack_low = low;
+        thread->stack_high = high;
     }
 }
 

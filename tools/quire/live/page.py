@@ -189,7 +189,7 @@ def newest(places, number, pid):
 def of_pid(pid):
     """The page of one process, also of a container's; an error that says why there is none."""
     if not os.path.exists(f"/proc/{pid}"):
-        raise UsageError(f"there is no process {pid}", fix="quire top   (lists those that show themselves)")
+        raise EnvironmentLacks(f"there is no process {pid}", "it has ended, or never was", "quire top   (lists those that show themselves)")
     page = newest(folders(), pid, pid)
     if not page and os.geteuid() not in (0, os.stat(f"/proc/{pid}").st_uid):
         raise EnvironmentLacks(

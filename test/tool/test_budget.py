@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: MIT
+"""test_budget - `try --time-limit S` bounds all of it: what there is no time for is left out, and said."""
+
+import contextlib
+import json
+from types import SimpleNamespace
+
+import pytest
+from test_manners import CHURN
+from test_rounds import Acted
+from toolkit import build, quire
+
+import budget
+import cmd_try
+import rounds
+import trysmall
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(budget.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_what_is_left_is_shared_out_by_what_each_step_takes(clock, monkeypatch):
+    one = budget.Budget(100.0, 20.0, True)
+    clock[0] += 4
+    one.read_s = 1.0
+    assert one.left_s == pytest.approx(16)
+    assert one.allows_model(0.25) and not one.allows_model(0.3)  # 31 replays in half of it
+    assert one.allows_runs(16, 1.0) and not one.allows_runs(17, 1.0)
+    monkeypatch.setattr(budget, "PAGE_CPU_S", 1.0)
+    assert one.for_rounds_s() == pytest.approx(13) and one.allows_page()
+    one.crowd = 10.0  # a page that takes more than its share is left out, and the rounds get all
+    assert one.for_rounds_s() == pytest.approx(16)
+    clock[0] += 12
+    assert not one.allows_page() and one.for_rounds_s() <= 4.1
+
+
+def test_the_usual_limit_is_a_wish(clock):
+    one = budget.Budget(100.0, 20.0, False)
+    clock[0] += 50
+    assert one.allows_model(9) and one.allows_runs(99, 9) and one.allows_page()
+    assert one.for_rounds_s() == pytest.approx(6)
+
+
+@pytest.fixture
+def fake_time(monkeypatch):
+    def of(contest, first_s):
+        monkeypatch.setattr(rounds.time, "monotonic", lambda: contest.clock)
+        contest.first_s = first_s
+        return contest
+
+    return of
+
+
+def test_a_hard_limit_is_kept_from_the_second_round_on(fake_time):
+    contest = fake_time(Acted({"libc": 1.0, "a": 1.0, "drop-in": 1.0}), 1.0)
+    rounds.compete(contest, 7, None, lambda: False, is_hard=True)
+    assert contest.clock <= 7 and contest.rounds == 3  # all of them once, then those that decide
+    soft = fake_time(Acted({"libc": 1.0, "a": 1.0, "drop-in": 1.0}), 1.0)
+    rounds.compete(soft, 7, None, lambda: False)
+    assert soft.rounds == 5 and soft.clock > 7
+
+
+@pytest.mark.parametrize("promised, ran", [({}, "drop-in"), ({"a": 9.0, "drop-in": 2.0}, "a")])
+def test_where_a_round_of_all_does_not_fit_those_run_that_decide(fake_time, promised, ran):
+    contest = fake_time(Acted({"libc": 1.0, "a": 1.0, "b": 1.0, "drop-in": 1.0}), 1.0)
+    rounds.compete(contest, 2.5, None, lambda: False, promised.get, is_hard=True)
+    assert {n: len(r) for n, r in contest.runs.items() if r} == {"libc": 1, ran: 1}
+
+
+def test_too_short_a_limit_leaves_out_the_advice_and_says_so(tmp_path):
+    # 300,000 pairs: the replays alone take longer than the limit on any machine.
+    program = build(tmp_path, CHURN.replace("4000", "300000"), name="slow")
+    done = quire(tmp_path, "try", "--time-limit", 0.05, "-o", "t.qtr", "--", program)
+    assert done.returncode == 0, done.stderr
+    assert "no time for replays and advice" in done.stdout and "there was no time to run it" in done.stdout
+    assert "advise t.qtr" in done.stdout and "--time-limit" in done.stdout
+    assert "no time for the page" in done.stderr and "replaying" not in done.stderr
+    document = json.loads(quire(tmp_path, "try", "--json", "-f", "--time-limit", 0.05, "-o", "t.qtr", "--", program).stdout)
+    ran = {row["name"] for row in document["allocators"] if row.get("rounds")}
+    assert ran == {"libc", "drop-in"} and document["rounds"] == 1 and document["verdict"]["word"] == "INCONCLUSIVE"
+
+
+@pytest.mark.parametrize("time_limit, load, wanted_s", [(None, None, trysmall.SECONDS_MAX), (200, None, 280), (None, object(), 280)])
+def test_few_but_large_blocks_are_compared_for_a_minute_unless_more_was_asked_for(monkeypatch, time_limit, load, wanted_s):
+    asked = []
+    monkeypatch.setattr(rounds, "compete", lambda contest, limit_s, *more: asked.append(limit_s))
+    monkeypatch.setattr(cmd_try.pace, "Pace", lambda wall_s, serial: contextlib.nullcontext())
+    monkeypatch.setattr(cmd_try.finding, "Finding", lambda contest, outcome: None)
+    monkeypatch.setattr(trysmall, "settle", lambda report, args: None)
+    first = SimpleNamespace(cpu_s=9.0, wall_s=9.0)
+    report = SimpleNamespace(hurried=False, processes=[SimpleNamespace(facts={})], budget=SimpleNamespace(for_rounds_s=lambda: 280, is_hard=False))
+    report.contest = SimpleNamespace(load=load, first=first, first_s=9.0)
+    cmd_try.compare_alone(report, SimpleNamespace(time_limit=time_limit, rounds=None), "few")
+    assert asked == [wanted_s]

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: MIT
+"""
+trynoise.py - how far runs of one and the same thing lie apart, what else the machine did, and what a `try` says of both.
+
+    two runs of one row differ by 12 % here (median); other programs kept 14 tasks ready on 2 CPUs
+
+Not here: intervals (sequential.py), the CPU's pace (pace.py), the rest of the report (tryreport.py).
+"""
+
+import os
+
+import sequential
+import ui
+
+SCATTER_PERCENT_MIN = 5.0  # below it nobody needs to know
+BUSY = 1.0  # tasks for each CPU, before ours came
+
+
+def load_before():
+    """Tasks that were ready to run, the mean of the last minute, before ours came; None where the system does not tell."""
+    try:
+        return os.getloadavg()[0]
+    except OSError:
+        return None
+
+
+def others(load):
+    """What else the machine did, in words; empty where that was little."""
+    cpus = len(os.sched_getaffinity(0))
+    if load is None or load < BUSY * cpus:
+        return ""
+    return f"other programs kept {load:.0f} task{'s' * (round(load) != 1)} ready on {cpus} CPU{'s' * (cpus != 1)} when this began"
+
+
+def crowd(load):
+    """How many times as long as on a quiet machine work takes that nobody waits for; 1 where the load is not known."""
+    return max(1.0, (load or 0.0) / len(os.sched_getaffinity(0)))
+
+
+def text(scatter_percent, load):
+    """A line among those on the rounds; none where runs agree."""
+    if scatter_percent is None or scatter_percent < SCATTER_PERCENT_MIN:
+        return []
+    busy = others(load)
+    return [f"  Two runs with one and the same malloc differ by {ui.percent(scatter_percent)} here (median)" + (f": {busy}." if busy else ".")]
+
+
+def too_few(number, limit_s, args):
+    """Why so few rounds give no verdict, and what gives one."""
+    said = f"{number} round{'s' * (number != 1)} cannot be told from noise"
+    if args.rounds is not None:
+        return f"{said}: --rounds {sequential.LOOKS[1]}"
+    return f"{said}: --time-limit {limit_s * sequential.LOOKS[1] / max(1, number):.0f}"
+
+
+def open_reason(saved, scatter_percent, load):
+    """Why a verdict is open where no number of rounds in reach would settle it."""
+    if scatter_percent is None or scatter_percent < SCATTER_PERCENT_MIN:
+        return f"{saved} saved: the runs of this program scatter more than that"
+    advice = "a quieter machine tells more than more rounds" if others(load) else "its own runs scatter more than what could be saved"
+    return f"{saved} saved, where two runs with one and the same malloc differ by {ui.percent(scatter_percent)}: {advice}"
