@@ -21,5 +21,5 @@ else()
   quire_on_pages(unit some "Pagemap*:Os.*:Source.*:SourceFixed.finds*:SlabDecay.*:SlabLook.a_page*:HeapTrim.*:Percpu.objects_of_every*:Percpu.sizes*:Percpu.creating*:Prof.a_*")
 endif()
 add_test(NAME unit.on_64_cpus_some COMMAND test_unit --gtest_brief=1
-  --gtest_filter=SlabCache.*:SlabDecay.*:SlabTrim.*:SlabMemory.*os_pages:SourceDefault.*:HeapTrim.*:HeapMemory.*:Percpu.*:Counter.*:Os.the_cpu*)
+  --gtest_filter=SlabCache.*:SlabDecay.*:SlabTrim.*:SlabMemory.*os_pages:SourceDefault.*:HeapRealloc.*:HeapTrim.*:HeapMemory.*:Percpu.*:Counter.*:Os.the_cpu*)
 set_tests_properties(unit.on_64_cpus_some PROPERTIES ENVIRONMENT QUIRE_TEST_CPUS=64 TIMEOUT 600 LABELS unit)

@@ -12,7 +12,7 @@ import pytest
 from preload_kit import LIBRARY, ROOT, environment
 
 LINES = [line for piece in re.findall(r"```sh\n(.*?)```", (ROOT / "doc/observing.md").read_text(), re.S) for line in piece.splitlines()]
-BUSY = "for (1 .. 200) { my @x = map { 'x' x 100 } 1 .. 20000; select undef, undef, undef, 0.02 }"
+BUSY = "alarm 300; while (1) { my @x = map { 'x' x 100 } 1 .. 20000; select undef, undef, undef, 0.02 }"
 LARGE = 'my $n = 20_000_000; my $x = "x" x $n'
 WAIT_S, ATTACHES_S = 30, 2
 
@@ -35,7 +35,7 @@ def shell(line, folder, **more):
 
 @pytest.fixture
 def process():
-    """One that allocates under the library, with a profile, for some seconds."""
+    """One that allocates under the library, with a profile, for as long as the test takes."""
     with subprocess.Popen(["perl", "-e", BUSY], env=environment("prof:64K,prof_exit:0")) as running:
         time.sleep(0.3)
         yield running

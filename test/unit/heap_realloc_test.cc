@@ -194,6 +194,11 @@ TEST(HeapRealloc, idle_memory_makes_way_for_a_block_that_is_mapped_alone)
     if (memory_is_watched())
         GTEST_SKIP() << "there nothing grows in place";
     Heap heap;
+    char *many[16]; /* so that some MiB may be idle, also where many CPUs have their part of a small process's allowance */
+    for (char *&one : many)
+        one = grow(heap, nullptr, 4 * mib);
+    for (char *one : many)
+        quire_heap_free(heap, one);
     quire_source_trim(quire_source_default());
     regions.most_bytes = 0; /* whatever came before */
     char *freed = grow(heap, nullptr, 4 * mib), *p = grow(heap, nullptr, 300000);
