@@ -124,9 +124,11 @@ def counts(found):
 
 
 def known_text(found):
-    """How many of the rows whose odd and even rounds agree: of the others nobody knows what is real."""
-    known = [line for line in found if line.real is not None and is_hit(*line.halves)]
-    if any(line.real is not None for line in found):
+    """How many of the rows whose odd and even rounds agree: of the others nobody knows what is real. And whether what was printed errs to one side."""
+    real = [line for line in found if line.real is not None]
+    known = [line for line in real if is_hit(*line.halves)]
+    if real:
+        yield f"More than is real was printed in {sum(line.printed['value'] > line.real for line in real)} of {len(real)} rows."
         yield f"Of {len(known)} rows the odd and the even rounds agree so far. {hits_and_held(known)}"
 
 

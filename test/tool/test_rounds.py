@@ -193,6 +193,11 @@ def test_the_usual_time_limit_grows_with_the_program(wall_s, limit_s):
     assert rounds.usual_limit_s(wall_s) == limit_s
 
 
+@pytest.mark.parametrize("wall_s, limit_s", [(0.5, 120), (1.5, 135), (7, 160), (10, 160), (20, 320)])
+def test_a_server_has_its_verdict_within_three_minutes_unless_its_load_takes_long(wall_s, limit_s):
+    assert rounds.usual_limit_s(wall_s, is_load=True) == limit_s
+
+
 def test_hooks_run_around_each_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     hooks = rounds.Hooks("echo prepare >>log; rm -f said", "echo cleanup >>log; test -f said")

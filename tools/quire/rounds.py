@@ -44,6 +44,7 @@ NEVER_WAITS_SHARE = 0.9  # of a CPU, over the whole of a run
 ROUNDS_ALL = 6  # as many rounds of all rows must fit, or the rows that decide go on alone
 SECONDS_USUAL, SECONDS_MORE = 60, 30  # for a program of up to a second; for each second beyond that
 SECONDS_LOAD, SECONDS_LOAD_MAX = 120, 160  # for a server: who waits for whom makes its runs scatter more; under three minutes with what comes after
+RUNS_LOAD_MIN = 16  # where the load itself takes long: three rounds of all rows, or five of those that decide
 
 # library: what is preloaded, None for libc's own malloc and for the allocator of today; dress: makes the run's environment of the
 # plain one, where more than a preload is needed.
@@ -51,9 +52,9 @@ Row = namedtuple("Row", "name library dress", defaults=(None,))
 
 
 def usual_limit_s(wall_s, is_load=False):
-    """Seconds that all of `try` may take, by the program's own time; of a load of a few seconds no more than SECONDS_LOAD_MAX."""
-    usual_s = SECONDS_USUAL + SECONDS_MORE * max(0.0, wall_s - 1)
-    return max(usual_s, min(SECONDS_LOAD + SECONDS_MORE * max(0.0, wall_s - 1), SECONDS_LOAD_MAX)) if is_load else usual_s
+    """Seconds that all of `try` may take, by the program's own time; with a load of up to ten seconds no more than SECONDS_LOAD_MAX."""
+    more_s = SECONDS_MORE * max(0.0, wall_s - 1)
+    return max(min(SECONDS_LOAD + more_s, SECONDS_LOAD_MAX), RUNS_LOAD_MIN * wall_s) if is_load else SECONDS_USUAL + more_s
 
 
 class Hooks:
