@@ -38,6 +38,8 @@ struct heap_page *heap_page_verify(const struct quire_heap *heap, const void *p,
     *slot = is_large ? 0 : heap_slot_of(page, p);
     if (unlikely(is_large ? p != heap_large_start(page) : *slot == SIZE_MAX))
         heap_refuse(heap_of_page(page), HEAP_E3, p);
+    if (unlikely(!heap_tag_is_right(page, p)))
+        heap_refuse(heap_of_page(page), HEAP_E1, p);
     return page;
 }
 
@@ -117,9 +119,7 @@ static void free_held(struct quire_heap *heap, struct heap_page *page, void *p, 
     } else if (owner == local) {
         heap_slot_free(local, page, slot);
     } else {
-        if (owner->is_secure)
-            heap_secure_wipe(page, slot);
-        heap_out_add(local, owner, p);
+        heap_out_add(local, owner, owner->is_secure ? heap_secure_wipe(page, slot) : p);
     }
     heap_release(local);
 }

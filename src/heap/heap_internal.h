@@ -358,7 +358,7 @@ static inline void heap_state_set(struct heap_page *page, unsigned state)
  */
 static ALWAYS_INLINE size_t heap_slot_of(const struct heap_page *page, const void *p)
 {
-    unsigned __int128 product = (unsigned __int128)page->reciprocal * (uint64_t)((const char *)p - (const char *)page->span.start);
+    unsigned __int128 product = (unsigned __int128)page->reciprocal * (uint64_t)(os_untagged(p) - (uintptr_t)page->span.start);
     return likely((uint64_t)product < page->exact) ? (size_t)(product >> 64) : SIZE_MAX;
 }
 
@@ -445,7 +445,8 @@ void *heap_malloc(size_t bytes);
 /* The same where the default heap is a secure one; what is had is zero. */
 void *heap_malloc_secure(size_t bytes);
 void *heap_malloc_slow(size_t bytes);
-void heap_free_secure(void *p);
+void heap_free_secure(uintptr_t found, void *p); /* the page map has been asked already */
+bool heap_free_secure_sized(void *p, size_t bytes); /* if the block has this very size; false: not this way, nothing has changed */
 void *heap_malloc_zero(size_t bytes);
 void heap_free_any(void *p);
 void heap_free_found(uintptr_t found, void *p); /* the page map has been asked already */

@@ -144,7 +144,7 @@ static NO_SANITIZE struct quire_heap *small_at(const void *p)
         return NULL;
     struct heap_local *local = (struct heap_local *)(owner & ~(uintptr_t)OWNER_BITS);
     const char *start = page->span.start;
-    size_t slot = (size_t)((const char *)p - start) / slot_bytes;
+    size_t slot = (size_t)(os_untagged(p) - (uintptr_t)start) / slot_bytes;
     return slot < page->slots && !slot_is_free_visiting(local, page, slot, start + slot * slot_bytes) ? local->heap : NULL;
 }
 

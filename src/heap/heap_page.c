@@ -86,6 +86,8 @@ static bool memory_take(struct quire_heap *heap, unsigned class, size_t bytes, s
     account_charged(&heap->account);
     if (class == HEAP_ZERO)
         (void)os_guard(span->start, bytes, true);
+    else if (os_tags_on() && heap_is_secure(heap) && heap->own_memory)
+        (void)os_tags_ready(span->start, bytes); /* or it has none, which is seen at each slot */
     return true;
 }
 
@@ -134,6 +136,7 @@ static void page_give(struct quire_heap *heap, struct heap_page *page)
 {
     struct quire_span span = page->span;
     unsigned class = page->class;
+    heap_secure_untag(page);
     pagemap_clear(span.start, span.bytes);
     sanitize_undefined(span.start, span.bytes);
     sanitize_root(span.start, span.bytes, false);

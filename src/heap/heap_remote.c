@@ -58,7 +58,7 @@ static void push(struct heap_local *to, void *first, void *last)
 static bool is_on_its_way(const void *p)
 {
     const struct heap_page *page = heap_page_find(p);
-    return page && !heap_is_large(page) && heap_slot_of(page, p) != SIZE_MAX && ((const struct on_its_way *)p)->mark == mark_of(p);
+    return page && !heap_is_large(page) && heap_slot_of(page, p) != SIZE_MAX && heap_tag_is_right(page, p) && ((const struct on_its_way *)p)->mark == mark_of(p);
 }
 
 /* Two threads that free one block at the same moment both see it live, and the link written last stays: the other finds its own gone. */

@@ -25,7 +25,7 @@
 #include "pages/reaper.h"
 
 enum { PLACES = 32, READY = 16, PART_OF_SPACE = 16, BATCH_PAGES = 512, FROM_BATCH_PAGES_MAX = 64 };
-enum { WARM = 8, WARM_PAGES_MIN = 16, WARM_MAX = 1 << 20, WARM_ALL = 4 << 20 };
+enum { WARM = 8, WARM_PAGES_MIN = 16, WARM_MAX = 1 << 20, WARM_ALL = 4 << 20, COLD_SOME = 8, COLD_EACH = 8 };
 #define SPACE_MOST ((size_t)1 << 36)
 
 struct sealed_range {
@@ -42,6 +42,7 @@ struct heap_sealed {
     struct sealed_warm warm[WARM];
     size_t bytes, bytes_max; /* of all */
     uint32_t next;
+    atomic_u32 cold; /* so many in a row were hardly written; a guess */
     struct sealed_range mixed[PLACES], queue[PLACES], ready[READY]; /* in this order they are emptied */
     struct sealed_range batch;
 };
@@ -204,16 +205,25 @@ static void warm_drop(struct quire_heap *heap, struct sealed_warm warm)
     account_discharge(&heap->account, warm.memory.bytes);
 }
 
-/* A block that was hardly written has no memory worth to be kept. */
-static bool is_worth_warmth(struct sealed_range memory)
+/* A block that was hardly written has no memory worth to be kept.  Where many in a row were so, one in some is asked, which is a system call. */
+static bool is_worth_warmth(struct heap_sealed *sealed, struct sealed_range memory)
 {
-    return memory.bytes >= of_pages(WARM_PAGES_MIN) && memory.bytes <= WARM_MAX && !reaper_keeps_nothing() && os_resident_bytes(memory.start, memory.bytes) >= memory.bytes / 4 * 3;
+    if (!sealed || memory.bytes < of_pages(WARM_PAGES_MIN) || memory.bytes > WARM_MAX || reaper_keeps_nothing())
+        return false;
+    uint32_t cold = u32_load_relaxed(&sealed->cold);
+    if (cold >= COLD_SOME && cold % COLD_EACH != 0) {
+        u32_store_relaxed(&sealed->cold, cold + 1);
+        return false;
+    }
+    bool is_worth = os_resident_bytes(memory.start, memory.bytes) >= memory.bytes / 4 * 3;
+    u32_store_relaxed(&sealed->cold, is_worth ? 0 : cold + 1);
+    return is_worth;
 }
 
 void heap_sealed_free(struct quire_heap *heap, const struct quire_span *span, void *start, size_t bytes)
 {
     struct sealed_warm warm = {{start, bytes}, {span->start, span->bytes}};
-    if (is_worth_warmth(warm.memory) && sealed_of(heap) && os_guard(start, bytes, true) == 0) {
+    if (is_worth_warmth(sealed_of(heap), warm.memory) && os_guard(start, bytes, true) == 0) {
         lock_take(&heap->lock);
         struct sealed_warm *place = &heap->sealed->warm[heap_secure_random() % WARM];
         if (heap->left_bytes - (place->memory.start ? place->memory.bytes : 0) + bytes <= WARM_ALL)

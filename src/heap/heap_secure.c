@@ -13,6 +13,9 @@
  * The canary's lowest byte, the first behind the block, is zero: a string that fills its block ends there.  The slack is known, so that sizes are exact:
  * what is usable is what was asked for, and a byte written behind it is seen at the free.
  *
+ * Where the processor has tags (os_tags.h), a slot has one that its neighbours do not have, and another at each free: it is zeroed and gets it by the same
+ * instructions.  The block's address bears it.  A slot that was never handed out has tag 0.
+ *
  * Invariants:
  *   S1  a slot whose free or late bit is set is zero, and stays so until it is handed out or its page goes
  *
@@ -36,7 +39,7 @@ static inline uint64_t slack_hidden(uint64_t slack)
 
 static inline uint64_t canary_of(const void *p, uint64_t slack)
 {
-    uint64_t hash = ((uint64_t)(uintptr_t)p ^ slack << 48) * UINT64_C(0x9e3779b97f4a7c15) ^ heap_key();
+    uint64_t hash = ((uint64_t)os_untagged(p) ^ slack << 48) * UINT64_C(0x9e3779b97f4a7c15) ^ heap_key();
     return (hash & ~UINT64_C(0xffffff)) | slack_hidden(slack);
 }
 
@@ -86,13 +89,13 @@ static inline bool is_zero_but_last(const char *p, size_t bytes)
 /* The last `bytes` before `end`, at most 16 without a branch; `room` bytes before it are the block's. */
 static ALWAYS_INLINE bool slack_is_zero(const char *end, size_t bytes, size_t room)
 {
-    uint64_t high, low;
-    if (likely(bytes <= 16) && likely(room >= 16)) {
-        memcpy(&high, end - 8, 8);
-        memcpy(&low, end - 16, 8);
-        uint64_t of_high = bytes < 8 ? bytes : 8, of_low = bytes - of_high;
-        uint64_t seen = (high >> (64 - 8 * of_high) % 64 & (0 - (uint64_t)(of_high != 0))) | (low >> (64 - 8 * of_low) % 64 & (0 - (uint64_t)(of_low != 0)));
-        return seen == 0;
+    static const uint64_t from[4] = {0, 0, UINT64_MAX, UINT64_MAX}; /* 16 bytes, of which the last so many count: read from that byte on */
+    pair seen, counted;
+    if (likely(bytes <= sizeof seen) && likely(room >= sizeof seen)) {
+        memcpy(&seen, end - sizeof seen, sizeof seen);
+        memcpy(&counted, (const char *)from + bytes, sizeof counted);
+        seen &= counted;
+        return (seen[0] | seen[1]) == 0;
     }
     char all = 0;
     for (size_t at = 1; at <= bytes; at++)
@@ -111,6 +114,14 @@ static ALWAYS_INLINE void zero_slot(char *p, size_t bytes)
         *(pair *)(void *)(p + at) = (pair){0, 0};
         __asm__ volatile("" ::: "memory"); /* or it becomes a call */
     }
+}
+
+/* Neither 0 nor its neighbours' tag, nor the one that it has. */
+static COLD char *tag_anew(char *p, size_t slot, size_t slot_bytes, bool zero)
+{
+    enum { EVEN = 0x5555, ODD = 0xaaaa, NONE = 1 };
+    uint32_t own = UINT32_C(1) << (((uintptr_t)p & os_tag_bits) >> OS_TAG_SHIFT);
+    return os_tag_anew(p, slot_bytes, NONE | own | (slot % 2 ? EVEN : ODD), zero);
 }
 
 /* Which of the two it is that breaks a canary. */
@@ -182,7 +193,11 @@ static ALWAYS_INLINE void *take(struct heap_bin *bin)
     uint64_t window = (bits >> first & ((1u << WINDOW) - 1)) * ((1u << WINDOW) + 1); /* twice: it is turned by a shift */
     unsigned bit = first + (bits_lowest(window >> turn) + turn) % WINDOW;
     heap_bits_set(&page->free[bin->word_at], bits & ~(UINT64_C(1) << bit));
-    return heap_slot_at(page, bin->word_at * (size_t)WORD_BITS + bit);
+    size_t slot = bin->word_at * (size_t)WORD_BITS + bit;
+    char *p = heap_slot_tagged(page, slot);
+    if (os_tags_on() && (uintptr_t)p == os_untagged(p) && page->class != HEAP_ZERO)
+        p = tag_anew(p, slot, page->slot_bytes, false); /* handed out for the first time */
+    return p;
 }
 
 void *heap_secure_take_quick(struct heap_local *local, unsigned class)
@@ -245,21 +260,33 @@ void heap_secure_hand_out(const struct quire_heap *heap, void *p, unsigned class
 
 /* ---- free ---- */
 
-static ALWAYS_INLINE void wipe(const struct heap_page *page, char *p)
+/* `said`: how large it is to be, or NOT_SAID; false: it is not, and nothing has changed. */
+#define NOT_SAID SIZE_MAX
+
+static ALWAYS_INLINE bool wipe(const struct heap_page *page, size_t slot, char **block, size_t said)
 {
+    char *p = *block;
     if (unlikely(page->class == HEAP_ZERO))
-        return;
+        return said == NOT_SAID || said == 0;
     size_t slot_bytes = page->slot_bytes, room = slot_bytes - HEAP_CANARY_BYTES, asked = asked_by_canary(p, slot_bytes);
     if (unlikely(asked == SIZE_MAX))
         refuse_broken(page, p);
+    if (said != NOT_SAID && unlikely(asked != said))
+        return false;
     if (unlikely(!slack_is_zero(p + room, room - asked, room)) && !heap_of_page(page)->is_watched)
         heap_refuse(heap_of_page(page), HEAP_E7, p);
-    zero_slot(p, slot_bytes);
+    if (os_tags_on())
+        *block = tag_anew(p, slot, slot_bytes, true);
+    else
+        zero_slot(p, slot_bytes);
+    return true;
 }
 
-void heap_secure_wipe(struct heap_page *page, size_t slot)
+void *heap_secure_wipe(struct heap_page *page, size_t slot)
 {
-    wipe(page, heap_slot_at(page, slot));
+    char *p = heap_slot_tagged(page, slot);
+    (void)wipe(page, slot, &p, NOT_SAID);
+    return p;
 }
 
 static ALWAYS_INLINE void release(struct heap_local *local, struct heap_page *page, size_t slot)
@@ -290,32 +317,34 @@ void heap_secure_arrive(struct heap_local *local, struct heap_page *page, size_t
     keep_back(local, page, slot);
 }
 
-static ALWAYS_INLINE void free_inside(struct heap_local *local, struct heap_page *page, size_t slot)
+static ALWAYS_INLINE bool free_inside(struct heap_local *local, struct heap_page *page, size_t slot, size_t said)
 {
     uint64_t bit = UINT64_C(1) << slot % WORD_BITS;
-    char *p = heap_slot_at(page, slot);
+    char *p = heap_slot_tagged(page, slot);
     if (unlikely((page->free[slot / WORD_BITS] | *heap_late_word(page, slot)) & bit))
         heap_refuse(local->heap, HEAP_E1, p);
     if (unlikely(local->heap->is_watched))
         sanitize_defined(p, page->slot_bytes);
-    wipe(page, p);
+    if (!wipe(page, slot, &p, said))
+        return false;
     if (unlikely(local->heap->is_watched))
         sanitize_no_access(p, page->slot_bytes);
     keep_back(local, page, slot);
+    return true;
 }
 
 void heap_secure_free(struct heap_local *local, struct heap_page *page, size_t slot)
 {
-    free_inside(local, page, slot);
+    (void)free_inside(local, page, slot, NOT_SAID);
 }
 
 /* The long way once for each local: there its quarantine is made. */
-static ALWAYS_INLINE bool free_mine(struct heap_local *local, struct heap_page *page, size_t slot)
+static ALWAYS_INLINE bool free_mine(struct heap_local *local, struct heap_page *page, size_t slot, size_t said)
 {
     if (unlikely(!local->late) || unlikely(!bias_enter(&local->bias)))
         return false;
     heap_tls.inside++;
-    free_inside(local, page, slot);
+    bool done = free_inside(local, page, slot, said);
     heap_tls.inside--;
     bias_leave(&local->bias);
     if (unlikely(heap_tls.has_work)) {
@@ -323,36 +352,44 @@ static ALWAYS_INLINE bool free_mine(struct heap_local *local, struct heap_page *
         heap_thread_outside();
         errno = kept;
     }
-    return true;
+    return done;
 }
 
 bool heap_secure_free_quick(struct quire_heap *heap, struct heap_local *local, struct heap_page *page, void *p)
 {
     struct heap_local *owner = heap_owner(page);
     size_t slot = heap_slot_of(page, p);
-    if (unlikely(slot == SIZE_MAX) || unlikely(owner->heap != heap) || unlikely(owner->is_sample))
+    if (unlikely(slot == SIZE_MAX) || unlikely(!heap_tag_is_right(page, p)) || unlikely(owner->heap != heap) || unlikely(owner->is_sample))
         return false;
     if (likely(owner == local))
-        return free_mine(local, page, slot);
+        return free_mine(local, page, slot, NOT_SAID);
     if (page->class == HEAP_ZERO || heap_slot_is_free(page, slot) || heap_is_marked(p) || heap->is_watched || !bias_enter(&local->bias))
         return false;
-    heap_secure_wipe(page, slot);
-    heap_out_add(local, owner, p);
+    heap_out_add(local, owner, heap_secure_wipe(page, slot));
     bias_leave(&local->bias);
     return true;
 }
 
-void heap_free_secure(void *p)
+static ALWAYS_INLINE bool free_of_process(owner_t found, const void *p, size_t said)
 {
     enum { KIND_BITS = 7 };
     struct heap_local *local = heap_tls.self;
-    struct heap_page *page = (struct heap_page *)(pagemap_find(p) - OWNER_HEAP);
-    if (likely(((uintptr_t)page & KIND_BITS) == 0) && likely(addr_load_relaxed(&page->owner) == ((uintptr_t)local | SECURE_OWNER))) {
-        size_t slot = heap_slot_of(page, p);
-        if (likely(slot != SIZE_MAX) && likely(free_mine(local, page, slot)))
-            return;
-    }
-    heap_free_any(p);
+    struct heap_page *page = (struct heap_page *)(found - OWNER_HEAP);
+    if (unlikely(((uintptr_t)page & KIND_BITS) != 0) || unlikely(addr_load_relaxed(&page->owner) != ((uintptr_t)local | SECURE_OWNER)))
+        return false;
+    size_t slot = heap_slot_of(page, p);
+    return likely(slot != SIZE_MAX) && likely(heap_tag_is_right(page, p)) && likely(free_mine(local, page, slot, said));
+}
+
+void heap_free_secure(uintptr_t found, void *p)
+{
+    if (unlikely(!free_of_process(found, p, NOT_SAID)))
+        heap_free_any(p);
+}
+
+bool heap_free_secure_sized(void *p, size_t bytes)
+{
+    return bytes != NOT_SAID && free_of_process(pagemap_find(p), p, bytes);
 }
 
 void heap_secure_flush(struct heap_local *local)
@@ -363,7 +400,7 @@ void heap_secure_flush(struct heap_local *local)
 
 bool heap_secure_is_clean(const struct heap_page *page, size_t slot)
 {
-    return page->class == HEAP_ZERO || is_zero(heap_slot_at(page, slot), page->slot_bytes);
+    return page->class == HEAP_ZERO || is_zero(heap_slot_tagged(page, slot), page->slot_bytes);
 }
 
 void heap_secure_page_goes(const struct quire_heap *heap, const struct heap_page *page)
@@ -371,4 +408,11 @@ void heap_secure_page_goes(const struct quire_heap *heap, const struct heap_page
     for (size_t slot = 0; slot < page->slots && !heap->is_watched; slot++)
         if (unlikely(!heap_secure_is_clean(page, slot)))
             heap_refuse(heap, HEAP_E6, heap_slot_at(page, slot));
+}
+
+void heap_secure_untag(const struct heap_page *page)
+{
+    for (size_t slot = 0; slot < page->slots && os_tags_on() && page->class != HEAP_ZERO; slot++)
+        if (heap_slot_tagged(page, slot) != heap_slot_at(page, slot))
+            os_tags_clear(heap_slot_at(page, slot), page->slot_bytes);
 }

@@ -33,8 +33,8 @@ void heap_secure_hand_out(const struct quire_heap *heap, void *p, unsigned class
 bool heap_secure_free_quick(struct quire_heap *heap, struct heap_local *local, struct heap_page *page, void *p);
 /* Inside the page's local: a live block is kept back. */
 void heap_secure_free(struct heap_local *local, struct heap_page *page, size_t slot);
-/* The block is verified and zeroed, by whatever thread. */
-void heap_secure_wipe(struct heap_page *page, size_t slot);
+/* The block is verified and zeroed, by whatever thread.  The address by which it may be touched. */
+void *heap_secure_wipe(struct heap_page *page, size_t slot);
 /* Inside: a block that was wiped elsewhere. */
 void heap_secure_arrive(struct heap_local *local, struct heap_page *page, size_t slot);
 /* What was asked for; stops the process when the canary is broken. */
@@ -45,6 +45,8 @@ size_t heap_secure_asked_roughly(const struct heap_page *page, const void *p);
 bool heap_secure_resize(const struct heap_page *page, void *p, size_t bytes);
 /* All its slots are free: nobody has written to them (else E6). */
 void heap_secure_page_goes(const struct quire_heap *heap, const struct heap_page *page);
+/* Its memory has no tags any more, as the source's. */
+void heap_secure_untag(const struct heap_page *page);
 /* Of the thread's own sequence. */
 static ALWAYS_INLINE uint32_t heap_secure_random(void)
 {
@@ -94,6 +96,20 @@ uint32_t heap_late_count(const struct heap_page *page);
 static ALWAYS_INLINE uint64_t *heap_late_word(struct heap_page *page, size_t slot)
 {
     return &page->free[page->words + slot / WORD_BITS];
+}
+
+/* ---- tags, where the processor has them ---- */
+/* The address of a slot by which it may be touched. */
+static ALWAYS_INLINE char *heap_slot_tagged(const struct heap_page *page, size_t slot)
+{
+    char *p = heap_slot_at(page, slot);
+    return os_tags_on() && page->class != HEAP_ZERO ? (char *)os_tagged(p) : p;
+}
+
+/* The address has the tag that its block has.  One that was kept from before the block was freed has another. */
+static ALWAYS_INLINE bool heap_tag_is_right(const struct heap_page *page, const void *p)
+{
+    return !os_tags_on() || page->class >= HEAP_ZERO ? os_untagged(p) == (uintptr_t)p : os_tagged(p) == p;
 }
 
 /* ---- heap_sample.c ---- */

@@ -224,6 +224,8 @@ int quire_heap_walk(struct quire_heap *heap, int (*fn)(void *p, size_t bytes, vo
     while (!result && walk_next(&walk)) {
         for (size_t slot = page_look_live(&walk.seen, 0); slot < walk.seen.slots && !result; slot = page_look_live(&walk.seen, slot + 1)) {
             void *p = page_look_slot(&walk.seen, slot);
+            if (os_tags_on() && !heap_is_large(walk.page) && walk.page->class != HEAP_ZERO)
+                p = os_tagged(p);
             result = fn(p, block_bytes(&walk, p), arg);
         }
         step_off(&walk);

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "base/atomic.h"
+#include "os/os_tags.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -53,10 +54,10 @@ static inline bool pagemap_is_table(uintptr_t entry)
     return entry != 0 && (entry & PAGEMAP_KIND_MASK) == 0;
 }
 
-/* The owner of any address, 0 when nobody's.  One load where most of ours lies, elsewhere two that depend on each other. */
+/* The owner of any address, whatever its tag, 0 when nobody's.  One load where most of ours lies, elsewhere two that depend on each other. */
 static ALWAYS_INLINE owner_t pagemap_find(const void *address)
 {
-    uintptr_t page = (uintptr_t)address >> (CPU_X86_64 && !QUIRE_CHECK ? 12 : __atomic_load_n(&pagemap_shift, __ATOMIC_RELAXED));
+    uintptr_t page = os_untagged(address) >> (CPU_X86_64 && !QUIRE_CHECK ? 12 : __atomic_load_n(&pagemap_shift, __ATOMIC_RELAXED));
     size_t near = size_load_acquire(&pagemap_near.pages); /* acquire [pagemap-near] */
     uintptr_t place = page - addr_load_relaxed(&pagemap_near.first);
     if (likely(place < near))

@@ -87,7 +87,7 @@ void *careful_realloc(void *p, size_t bytes)
 void careful_free(void *p)
 {
     if (likely(u32_load_relaxed(&preload_mode) == PRELOAD_SECURED)) {
-        heap_free_secure(p);
+        heap_free_secure(pagemap_find(p), p);
         return;
     }
     if (!p)
@@ -112,6 +112,8 @@ void careful_free(void *p)
 
 void careful_free_sized(void *p, size_t bytes, size_t align_bytes)
 {
+    if (likely(u32_load_relaxed(&preload_mode) == PRELOAD_SECURED) && likely(heap_free_secure_sized(p, bytes)))
+        return;
     if (guard_has(p) && guard_bytes(p) != bytes)
         panic("malloc", NULL, "M1 deleted with another size than it was made with", p);
     if (p && !guard_has(p) && preload_ready() != PRELOAD_PASSES && !(align_bytes == CAREFUL_C ? heap_size_may_fit(p, bytes) : heap_size_fits(p, bytes, align_bytes)))

@@ -18,6 +18,7 @@ struct conf {
     bool stats_at_exit;
     bool leaks;
     bool secure;
+    bool tags;
     bool passthrough;
     bool decay_is_set;
     uint32_t format;      /* enum conf_format */

@@ -33,6 +33,8 @@
 
 static NOINLINE void *alloc_long(size_t bytes, struct steer_call call)
 {
+    if (u32_load_relaxed(&preload_mode) == PRELOAD_SECURED)
+        return heap_malloc_secure(bytes);
     if (unlikely(!preload_serves())) {
         void *other = preload_alloc(bytes, call);
         heap_tls.counted = preload_samples() ? heap_tls.self : &heap_local_none;
@@ -56,6 +58,10 @@ CACHE_ALIGNED NOINLINE void *preload_alloc_next(size_t bytes, struct steer_call 
 NOINLINE void preload_free_long(owner_t found, void *p)
 {
     uint32_t mode = u32_load_relaxed(&preload_mode);
+    if (mode == PRELOAD_SECURED) {
+        heap_free_secure(found, p);
+        return;
+    }
     if (likely(mode == PRELOAD_SERVES) || mode >= PRELOAD_GUARDS)
         heap_tls.quick_free = heap_tls.self; /* none, before this thread has allocated */
     if (mode == PRELOAD_STEERS)

@@ -169,11 +169,21 @@ static enum preload_mode mode_from_conf(void)
     return preload_conf.check_every ? PRELOAD_CAREFUL : preload_conf.secure ? PRELOAD_SECURED : PRELOAD_SERVES;
 }
 
+static void tags_set_up(void)
+{
+    if (!preload_conf.secure)
+        say("quire: QUIRE_CONF: tags go with secure:1; no block has one\n");
+    else if (os_tags_start() != 0)
+        say("quire: QUIRE_CONF: tags: this processor or its system has no memory tagging; no block has one\n");
+}
+
 static void heap_set_up(void)
 {
     struct quire_heap_opts opts = {.limit_bytes = (size_t)preload_conf.limit_bytes, .flags = preload_conf.secure ? QUIRE_HEAP_SECURE : HEAP_SAMPLES};
     source_default_serve_malloc();
     pressure_watch((uint32_t)preload_conf.pressure_percent);
+    if (preload_conf.tags && !preload_conf.passthrough)
+        tags_set_up();
     heap_default_configure(&opts);
     if (preload_conf.decay_is_set && quire_source_set_decay(quire_source_default(), preload_conf.decay_ns) != 0)
         say("quire: QUIRE_CONF: decay can be an hour at most; it stays at 1s\n");

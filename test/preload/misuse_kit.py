@@ -8,14 +8,14 @@ from preload_kit import PROGRAMS, complaints, run
 NAMES = re.findall(r"\bKIND\((\w+)\)", re.sub(r"#define KIND.*", "", (PROGRAMS / "misuse.cc").read_text()))
 ENDS = NAMES[NAMES.index("string_to_the_end") :]
 CAUGHT = NAMES[: len(NAMES) - len(ENDS)]
-REFUSED_PLAN = "quire: QUIRE_CONF: the plan "
+REFUSED = ("quire: QUIRE_CONF: the plan ", "quire: QUIRE_CONF: tags go with secure:1;", "quire: QUIRE_CONF: tags: this processor ")
 REFUSED_SAMPLES = re.compile("quire: QUIRE_CONF: (prof|guard) does not go with (plan|check); ")
 SIGSEGV, SIGBUS, SIGILL, SIGTRAP = 11, 7, 4, 5
 
 
 def said(done):
-    """A plan that is not used says so, and so do a profile and guards; that is no complaint about the program."""
-    return [line for line in complaints(done.stderr) if not line.startswith(REFUSED_PLAN) and not REFUSED_SAMPLES.match(line)]
+    """A plan that is not used says so, and so do a profile, guards and tags; that is no complaint about the program."""
+    return [line for line in complaints(done.stderr) if not line.startswith(REFUSED) and not REFUSED_SAMPLES.match(line)]
 
 
 def is_caught(done):

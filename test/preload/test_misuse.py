@@ -13,7 +13,7 @@ KEYS = re.findall(r'^    X\("(\w+)", ', (ROOT / "src" / "preload" / "conf.c").re
 # Each key set to what does most; %p keeps the processes' files apart.  help and passthrough are no ways to be served by the heap.
 ON = {
     "stats": "stats:exit", "stats_file": "stats_file:/dev/null", "stats_format": "stats_format:json", "leaks": "leaks:1", "limit": "limit:1G", "decay": "decay:0",
-    "secure": "secure:1", "check": "check:1", "top": "top:1", "plan": "plan:/dev/null", "plan_control": "plan_control:1", "plan_timed": "plan_timed:1",
+    "secure": "secure:1", "tags": "tags:1", "check": "check:1", "top": "top:1", "plan": "plan:/dev/null", "plan_control": "plan_control:1", "plan_timed": "plan_timed:1",
     "prof": "prof:1K,prof_exit:0", "prof_file": "prof_file:/dev/null", "prof_at": "prof_at:1G", "prof_signal": "prof_signal:USR2", "prof_exit": "prof_exit:0",
     "guard": "guard:1/5", "pressure": "pressure:1%",
 }  # fmt: skip
