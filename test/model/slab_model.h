@@ -168,6 +168,8 @@ private:
         free_range(random, k, 1);
         void *p = nullptr;
         at(who, [&](Who) { p = quire_slab_alloc(slab); });
+        if (!p && setup.source == SlabSource::FAILING) /* the one take that it fails may be this */
+            at(who, [&](Who) { p = quire_slab_alloc(slab); });
         MUST(p != nullptr);
         add(p, who);
     }
