@@ -222,7 +222,7 @@ static int take_cut_locked(size_t pages, unsigned align_log2, struct quire_span 
     if (QUIRE_CHECK)
         pageset_remove(region->cached, idx, idx + 1); /* noted by a thread that a fork cut off */
     sums_out_locked(pages << shift);
-    *over_bytes = warm < pages ? region_over_locked() : 0;
+    *over_bytes = warm < pages ? region_over_locked(pages << shift) : 0;
     *out = (struct quire_span){.start = region->start + (idx << shift),
                                .bytes = pages << shift,
                                .flags = warm ? 0 : QUIRE_SPAN_ZERO,

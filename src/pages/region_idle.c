@@ -6,7 +6,8 @@
  *     ----|--------------|--------------|----->
  *        idle           aged        discarded         so after more than one tick and at most two
  *
- * And sooner, where the process would be larger than it ever was: idle memory that does not fit what is wanted makes way for what does.
+ * And sooner, where a large span or block would make the process larger than it ever was: idle memory that does not fit it makes way.  For small ones that
+ * would not pay: what is idle is wanted again by the next of them.
  *
  * Two sets of bits instead of a time for each span: aged becomes a copy of idle at each tick, and a page that is taken leaves both.
  *
@@ -19,7 +20,7 @@
 #include "pages/pagemap.h"
 #include "pages/region_internal.h"
 
-enum { DISCARD_PAGES_MAX = 64, HELP_RUNS = 32, ALL_RUNS = 1 << 30, IDLE_PARTS = 64 };
+enum { DISCARD_PAGES_MAX = 64, HELP_RUNS = 32, ALL_RUNS = 1 << 30, IDLE_PARTS = 64, WAY_BYTES = 256 << 10 };
 
 static atomic_u32 keep_all; /* 1: as much as the peak */
 
@@ -101,12 +102,12 @@ static uint32_t count_now(void)
 
 /* ---- making way ---- */
 
-size_t region_over_locked(void)
+size_t region_over_locked(size_t wanted_bytes)
 {
     size_t idle = regions.sums.idle_bytes, all = regions.sums.out_bytes + idle + regions.alone_bytes, kept = regions.most_bytes / IDLE_PARTS;
     if (all <= regions.most_bytes)
         return 0;
-    size_t over = all - regions.most_bytes, spare = idle > kept ? idle - kept : 0;
+    size_t over = all - regions.most_bytes, spare = idle > kept && wanted_bytes >= WAY_BYTES ? idle - kept : 0;
     over = over < spare ? over : spare;
     regions.most_bytes = all - over;
     return over;
@@ -145,7 +146,7 @@ void region_alone(ptrdiff_t change_bytes)
 {
     lock_take(&regions.lock);
     regions.alone_bytes += (size_t)change_bytes;
-    size_t over = change_bytes > 0 ? region_over_locked() : 0;
+    size_t over = change_bytes > 0 ? region_over_locked((size_t)change_bytes) : 0;
     lock_drop(&regions.lock);
     if (over)
         region_make_way(over);

@@ -62,8 +62,8 @@ extern struct region *region_by_id[REGIONS_MAX]; /* of regions.count; apart, or 
 
 /* How many pages of [first, end) of a region are discarded at most while the lock is held. */
 size_t region_discard_pages_max(const struct region *region);
-/* So much that is idle is to go, now that more memory is used than ever was: the caller lets go of the lock, and region_make_way() does it. */
-size_t region_over_locked(void);
+/* So much that is idle is to go, now that with so much more, more is used than ever was: the caller lets go of the lock, and region_make_way() does it. */
+size_t region_over_locked(size_t wanted_bytes);
 void region_make_way(size_t bytes);
 /* Free pages that are discarded: the page map's memory for them goes too, where no page near them is taken, or waits to go. */
 void region_forget_locked(const struct region *region, size_t first, size_t stop);
