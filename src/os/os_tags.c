@@ -41,27 +41,21 @@ int os_tags_ready(void *start, size_t bytes)
     return error;
 }
 
-/* By this address' tag.  Instructions by number: os_tags.h. */
-static void tags_set(char *start, size_t bytes)
+/* By this address' tag; zero: and the memory, too.  Instructions by number: os_tags.h. */
+static inline void tags_set(char *start, size_t bytes, bool zero)
 {
     for (; bytes > OS_TAG_BYTES; start += 2 * OS_TAG_BYTES, bytes -= 2 * OS_TAG_BYTES) {
         register uintptr_t x0 __asm__("x0") = (uintptr_t)start;
-        __asm__ volatile(".inst 0xd9a00800" /* st2g x0, [x0] */ : : "r"(x0) : "memory");
+        if (zero)
+            __asm__ volatile(".inst 0xd9e00800" /* stz2g x0, [x0] */ : : "r"(x0) : "memory");
+        else
+            __asm__ volatile(".inst 0xd9a00800" /* st2g x0, [x0] */ : : "r"(x0) : "memory");
     }
     register uintptr_t x0 __asm__("x0") = (uintptr_t)start;
-    if (bytes)
-        __asm__ volatile(".inst 0xd9200800" /* stg x0, [x0] */ : : "r"(x0) : "memory");
-}
-
-static void tags_set_zero(char *start, size_t bytes)
-{
-    for (; bytes > OS_TAG_BYTES; start += 2 * OS_TAG_BYTES, bytes -= 2 * OS_TAG_BYTES) {
-        register uintptr_t x0 __asm__("x0") = (uintptr_t)start;
-        __asm__ volatile(".inst 0xd9e00800" /* stz2g x0, [x0] */ : : "r"(x0) : "memory");
-    }
-    register uintptr_t x0 __asm__("x0") = (uintptr_t)start;
-    if (bytes)
+    if (bytes && zero)
         __asm__ volatile(".inst 0xd9600800" /* stzg x0, [x0] */ : : "r"(x0) : "memory");
+    else if (bytes)
+        __asm__ volatile(".inst 0xd9200800" /* stg x0, [x0] */ : : "r"(x0) : "memory");
 }
 
 static inline char *tag_random(char *at, uint32_t others)
@@ -73,16 +67,13 @@ static inline char *tag_random(char *at, uint32_t others)
 
 void os_tags_clear(void *start, size_t bytes)
 {
-    tags_set(start, bytes);
+    tags_set(start, bytes, false);
 }
 
 void *os_tag_anew(void *start, size_t bytes, uint32_t others, bool zero)
 {
     char *fresh = tag_random(start, others);
-    if (zero)
-        tags_set_zero(fresh, bytes);
-    else
-        tags_set(fresh, bytes);
+    tags_set(fresh, bytes, zero);
     return os_tagged(fresh); /* memory without tags has kept 0 */
 }
 
