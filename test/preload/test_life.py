@@ -112,7 +112,7 @@ def test_what_is_seldom_run_is_no_neighbour_of_malloc():
     listed = subprocess.run(["readelf", "-lW", LIBRARY], capture_output=True, text=True, check=True).stdout
     code = [[int(word, 16) for word in line.split()[2:6:3]] for line in listed.splitlines() if "LOAD" in line and "R E" in line]
     symbols = subprocess.run(["readelf", "-sW", LIBRARY], capture_output=True, text=True, check=True).stdout
-    at = {line.split()[7]: int(line.split()[1], 16) for line in symbols.splitlines() if " FUNC " in line}
+    at = {line.split()[7]: int(line.split()[1], 16) for line in symbols.splitlines() if " FUNC " in line or " OBJECT " in line}
     if "report_print" not in at:
         pytest.skip("the library is stripped")
 
@@ -121,3 +121,5 @@ def test_what_is_seldom_run_is_no_neighbour_of_malloc():
 
     assert len({segment(name) for name in ("malloc", "free", "heap_next_page", "region_take")}) == 1
     assert len({segment("malloc"), segment("report_print"), segment("quire_percpu_alloc")}) == 2
+    assert max(at[name] for name in ("preload_start", "heap_default_configure", "malloc", "free", "heap_resize_begin")) < code[0][0] + (64 << 10)
+    assert max(at["live"], at["pagemap_near"]) < min(at[name] for name in ("pagemap_root", "shards", "region_by_id", "steer_entries"))
