@@ -9,7 +9,8 @@ prediction_servers.py - is it true under load? What `try --load` prints of a ser
 
 First `quire try --json --no-report --load LOAD`, then rounds of the server on libc's malloc and on each preload that was measured, in an order drawn anew for each, each under
 the same load: CPU time a request of all its processes, as at one pace of the CPU, and latencies, by the instruments of `try` (load.py, loadwords.py, pace.py), not by its statistics.
-In each round libc's malloc runs twice: what the one saves of the other is nothing but noise, and says how far anything real is known.
+In each round libc's malloc runs twice: the rows are held against the mean of both, and what the one saves of the other is nothing but noise, which
+says how far anything real is known.
 FILE is written after each server: what stands in it is not run again.
 Not a test: it takes ten minutes and a quiet machine.
 """
@@ -38,7 +39,7 @@ import loadwords
 import pace
 
 ROUNDS, AMOUNT = 11, 1
-AGAIN = "libc again"
+AGAIN = tables.AGAIN
 DRAWS = 2000
 READY_S = 30
 SHARES = list(loadwords.SHARES)

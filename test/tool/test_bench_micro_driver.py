@@ -3,6 +3,7 @@
 
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 
@@ -174,6 +175,18 @@ def test_a_program_that_is_missing_is_left_out_with_its_package(monkeypatch):
     monkeypatch.setattr(bench_apps.shutil, "which", lambda name: None if name == "jq" else "/bin/x")
     present, missing = bench_apps.sort_out(None)
     assert "jq" not in present and missing == ["jq"]
+
+
+def test_a_script_in_front_of_a_program_is_passed_over(tmp_path, monkeypatch):
+    for folder, text in (("shims", b"#!/bin/sh\n"), ("real", pathlib.Path("/bin/true").read_bytes())):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "true").write_bytes(text)
+        (tmp_path / folder / "true").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/shims:{tmp_path}/none:{tmp_path}/real:/bin")
+    assert bench_apps.binary("true") == f"{tmp_path}/real/true"
+    (tmp_path / "real" / "true").unlink()
+    monkeypatch.setenv("PATH", f"{tmp_path}/shims:{tmp_path}/real")
+    assert bench_apps.binary("true") == f"{tmp_path}/shims/true" and bench_apps.binary("nobody") == "nobody"
 
 
 def test_a_program_fails_under_an_allocator_with_the_line_and_the_command(tmp_path):

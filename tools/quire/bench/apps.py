@@ -23,6 +23,7 @@ import bench.apps_inputs as bench_apps_inputs
 import bench.mallocs as bench_mallocs
 import bench.run as bench_run
 import bindings
+import elf
 import ui
 from bench.limit import OutOfTime
 from bench.mallocs import OURS
@@ -119,6 +120,13 @@ def programs(app):
     )
 
 
+def binary(name):
+    """The first file of that name on PATH that is no script: of a version manager's shim, the shells that it starts would be measured."""
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    found = [path for folder in folders if (path := shutil.which(name, path=folder))]
+    return next((path for path in found if elf.read(path)), found[0] if found else name)
+
+
 def library_of(cast, name, libc):
     """What is preloaded.  libc too: Debian's redis-server is linked with jemalloc, and who is loaded first serves it."""
     return libc if name == LIBC else cast.path_of[name]
@@ -128,7 +136,7 @@ def serves(cast, line, name, libc):
     """B1, by the loader's own account."""
     cast.limit.check()
     library = library_of(cast, name, libc)
-    owner = bindings.malloc_owner(shutil.which(APPS[line].program), library)
+    owner = bindings.malloc_owner(binary(APPS[line].program), library)
     return owner is not None and os.path.realpath(owner) == os.path.realpath(library)
 
 
@@ -187,7 +195,7 @@ def start(command, app, folder, env):
     """One run; its output goes nowhere. A session of its own: one kill reaches all its processes."""
     words = redis_words(folder) if app.program == "redis-server" else app.arguments
     return subprocess.Popen(
-        [*command, "--", app.program, *words],
+        [*command, "--", binary(app.program), *words],
         cwd=folder,
         env=env,
         stdin=subprocess.DEVNULL,
