@@ -47,6 +47,16 @@ static inline void account_discharge(struct account *account, size_t bytes)
     size_sub_relaxed(&account->mapped_bytes, bytes);
 }
 
+/* The one or the other; whether it has been had. */
+static inline bool account_settle(struct account *account, size_t bytes, bool had)
+{
+    if (had)
+        account_charged(account);
+    else
+        account_discharge(account, bytes);
+    return had;
+}
+
 /* Of no bytes: is it within its limit? */
 static inline bool account_has_room(const struct account *account, size_t bytes)
 {

@@ -78,15 +78,11 @@ static int fixed_take(struct quire_source *source, size_t bytes, size_t align_by
         bitmap_free(&fixed->map, idx);
         idx = BITMAP_NONE;
     }
-    if (idx == BITMAP_NONE)
-        account_failed(&fixed->account);
-    else
-        account_took(&fixed->account, bytes);
+    int error = account_take(&fixed->account, bytes, idx == BITMAP_NONE ? -ENOMEM : 0);
     lock_drop(&fixed->lock);
-    if (idx == BITMAP_NONE)
-        return -ENOMEM;
-    *out = (struct quire_span){(void *)start, bytes, 0, 0};
-    return 0;
+    if (!error)
+        *out = (struct quire_span){(void *)start, bytes, 0, 0};
+    return error;
 }
 
 static void fixed_give(struct quire_source *source, const struct quire_span *span)

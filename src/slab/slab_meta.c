@@ -37,13 +37,8 @@ struct CACHE_ALIGNED slab_chunk {
 static bool meta_take(struct quire_slab *slab, size_t bytes, struct quire_span *span)
 {
     struct quire_source *source = quire_source_default();
-    if (!account_charge(&slab->account, bytes, slab))
+    if (!account_charge(&slab->account, bytes, slab) || !account_settle(&slab->account, bytes, source->verbs->take(source, bytes, os_page_bytes(), span) == 0))
         return false;
-    if (source->verbs->take(source, bytes, os_page_bytes(), span) != 0) {
-        account_discharge(&slab->account, bytes);
-        return false;
-    }
-    account_charged(&slab->account);
     sanitize_defined(span->start, bytes);
     size_add_relaxed(&slab->account.meta_bytes, bytes);
     return true;
