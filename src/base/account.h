@@ -18,9 +18,7 @@
 
 #include "base/atomic.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_DECLARATIONS_BEGIN
 
 struct account {
     size_t limit_bytes; /* 0: none */
@@ -72,7 +70,5 @@ static inline void account_set(struct account *account, size_t meta_bytes)
     account_charged(account);
 }
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

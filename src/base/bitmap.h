@@ -15,9 +15,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "base/compiler.h"
+
+C_DECLARATIONS_BEGIN
 
 #define BITMAP_NONE SIZE_MAX
 #define BITMAP_BITS_MAX ((size_t)UINT32_MAX - 65536)
@@ -75,7 +75,5 @@ const char *bitmap_check(const struct bitmap *map);
 /* The same for the blocks that hold the bits [from, to) and for what lies above them. */
 const char *bitmap_check_range(const struct bitmap *map, size_t from, size_t to);
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

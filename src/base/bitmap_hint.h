@@ -28,9 +28,7 @@
 #include "base/bits.h"
 #include "base/compiler.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_DECLARATIONS_BEGIN
 
 enum {
     SMALL_WORDS = 16,   /* maps up to this have no hints */
@@ -172,7 +170,5 @@ static inline void hint_add(struct bitmap *map, size_t from, size_t to)
         hint_ceilings_raise(hints, from, to);
 }
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

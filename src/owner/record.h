@@ -14,9 +14,7 @@
 
 #include "base/lock.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_DECLARATIONS_BEGIN
 
 struct record {
     void *next, *unused_next; /* records of the same kind */
@@ -46,7 +44,5 @@ void record_publish_locked(struct records *records, void *record);
 /* In the child of a fork: none is unused, until those of threads that are gone are deleted.  True: somebody had the lock. */
 bool records_after_fork(struct records *records);
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

@@ -11,10 +11,6 @@
 
 #include <quire/source.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* All that may wait. */
 enum { LIMBO_BYTES_MAX = 512 << 10 };
 
@@ -26,7 +22,4 @@ size_t limbo_bytes(void);
 uint64_t limbo_count(void);
 void limbo_after_fork(void);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -16,10 +16,6 @@
 
 #include "base/bits.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { PAGE_LOOK_WORDS = 64 };
 
 struct page_look {
@@ -46,7 +42,4 @@ static inline void *page_look_slot(const struct page_look *page, size_t slot)
 /* Called with locks held and a thread kept waiting: copies, and does nothing else. */
 typedef void page_look_fn(const struct page_look *page, void *arg);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -11,9 +11,9 @@
 
 #include <quire/source.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "base/compiler.h"
+
+C_DECLARATIONS_BEGIN
 
 /* What a span's cookie says: how it was had, so how it goes back. */
 enum span_origin { SPAN_REGION, SPAN_DIRECT, SPAN_LIBC };
@@ -67,7 +67,5 @@ void region_after_fork(void);
 void region_set_cached_max(size_t cached_bytes_max);
 void region_set_keep(bool keep);
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

@@ -9,9 +9,7 @@
 
 #include "base/lock.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_DECLARATIONS_BEGIN
 
 /* True for the sources that quire_source_destroy() must leave alone. */
 bool source_is_static(const struct quire_source *source);
@@ -40,7 +38,5 @@ size_t source_shard_bytes_max(uint32_t count, size_t peak_bytes);
 void source_give_cold(struct quire_source *source, const struct quire_span *span);
 void source_default_give_now(const struct quire_span *span); /* limbo passed */
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

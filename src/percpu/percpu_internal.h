@@ -40,9 +40,7 @@
 #include "pages/pagemap.h"
 #include "percpu/percpu_policy.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_DECLARATIONS_BEGIN
 
 enum {
     PERCPU_NAME_BYTES = 32,
@@ -315,7 +313,5 @@ void percpu_reserve_fill(struct quire_percpu *pool);
 /* The longest free run. */
 size_t percpu_reserve_words(const struct percpu_local *reserve);
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

@@ -27,9 +27,7 @@
 #include "slab/slab_policy.h"
 #include "slots/slots.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_DECLARATIONS_BEGIN
 
 enum { SLAB_NAME_BYTES = 32, SLAB_LANES = 2, LANE_ORDINARY = 0, LANE_MARKED = 1, SLAB_IDS_MAX = 16384 };
 /* Where the caches of a slab that is no more, or not yet, or that has none, would be. */
@@ -414,7 +412,5 @@ static inline bool slab_keeps_nothing(const struct quire_slab *slab)
     return (slab->flags & QUIRE_SLAB_KEEP_NOTHING) != 0;
 }
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

@@ -7,9 +7,9 @@
 
 #include <quire/slab.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "base/compiler.h"
+
+C_DECLARATIONS_BEGIN
 
 /* A slab whose elements can be marked: 8 bytes more of bookkeeping for 64 elements.  Errors as quire_slab_create(). */
 struct quire_slab *slab_create_markable(size_t element_bytes, const struct quire_slab_opts *opts);
@@ -22,7 +22,5 @@ size_t slab_meta_bytes(const struct quire_slab *slab);
 /* The largest page from now on. */
 void slab_set_page_bytes_max(struct quire_slab *slab, size_t page_bytes_max);
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

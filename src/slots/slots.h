@@ -23,9 +23,7 @@
 #include "base/atomic.h"
 #include "base/compiler.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_DECLARATIONS_BEGIN
 
 enum { MAGAZINE_SLOTS = 124, SLOTS_LARGE_BYTES = 64 << 10 };
 
@@ -125,7 +123,5 @@ size_t slots_have(const struct slot_cache *cache, const void *slot);
 /* fn for each magazine of the cache with the number of its slots, until it returns false; so does this then. */
 bool slots_each(const struct slot_cache *cache, bool (*fn)(const struct magazine *mag, size_t count, void *arg), void *arg);
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif
