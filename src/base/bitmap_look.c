@@ -28,26 +28,12 @@ size_t bitmap_next_taken(const struct bitmap *map, size_t from, size_t *run)
     return BITMAP_NONE;
 }
 
-/* The first free (or taken) bit at or after `from`; map->bits at the end. */
-static size_t next_bit(const struct bitmap *map, size_t from, uint64_t flip)
-{
-    uint64_t keep = bits_from(from % WORD_BITS);
-    for (size_t w = from / WORD_BITS; w < map_words(map); w++, keep = ~UINT64_C(0)) {
-        uint64_t x = (map->taken[w] ^ flip) & keep;
-        if (x) {
-            size_t idx = w * WORD_BITS + bits_lowest(x);
-            return idx < map->bits ? idx : map->bits;
-        }
-    }
-    return map->bits;
-}
-
 size_t bitmap_next_free(const struct bitmap *map, size_t from, size_t *run)
 {
-    size_t idx = next_bit(map, from, ~UINT64_C(0));
+    size_t idx = bits_find(map->taken, from, map->bits, false);
     if (idx >= map->bits)
         return BITMAP_NONE;
-    *run = next_bit(map, idx, 0) - idx;
+    *run = bits_find(map->taken, idx, map->bits, true) - idx;
     return idx;
 }
 
@@ -164,7 +150,7 @@ static const char *check_word(const struct bitmap *map, size_t w)
         left = taken ? left & bits_from(bits_lowest(taken)) : 0;
     while (left) {
         size_t at = w * WORD_BITS + bits_lowest(left);
-        run = next_bit(map, at, 0) - at;
+        run = bits_find(map->taken, at, map->bits, true) - at;
         const char *bad = check_run(map, at, at + run);
         if (bad)
             return bad;
@@ -206,7 +192,7 @@ const char *bitmap_check_range(const struct bitmap *map, size_t from, size_t to)
     end = end < map_words(map) ? end : map_words(map);
     const char *bad = check_bits(map, w, end);
     if (bad || !map->hints)
-        return bad ? bad : next_bit(map, 0, ~UINT64_C(0)) < map->first ? "bitmap B6" : NULL;
+        return bad ? bad : bits_find(map->taken, 0, map->bits, false) < map->first ? "bitmap B6" : NULL;
     bad = check_trees(map->hints, w, end);
     for (; !bad && w < end; w++)
         bad = check_word(map, w);

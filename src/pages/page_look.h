@@ -27,11 +27,7 @@ struct page_look {
 /* The first live slot from number `slot` on; slots: there is none. */
 static inline size_t page_look_live(const struct page_look *page, size_t slot)
 {
-    uint64_t keep = bits_from(slot % WORD_BITS);
-    for (size_t w = slot / WORD_BITS; w * WORD_BITS < page->slots; w++, keep = ~UINT64_C(0))
-        if (page->live[w] & keep)
-            return w * WORD_BITS + bits_lowest(page->live[w] & keep);
-    return page->slots;
+    return bits_find(page->live, slot, page->slots, true);
 }
 
 static inline void *page_look_slot(const struct page_look *page, size_t slot)

@@ -45,26 +45,25 @@ size_t region_discard_pages_max(const struct region *region)
 void region_forget_locked(const struct region *region, size_t first, size_t stop)
 {
     size_t stretch = pagemap_stretch_pages(), before = (uintptr_t)region->start >> os_page_shift() & (stretch - 1);
-    const struct pageset taken = {region->map.taken};
     for (size_t end = align_up(before + first + 1, stretch) - before; end - stretch < stop && end <= region->pages; end += stretch)
-        if (end >= stretch && pageset_find(taken, end - stretch, end, true) == end && pageset_find(region->idle, end - stretch, end, true) == end)
+        if (end >= stretch && bits_find(region->map.taken, end - stretch, end, true) == end && bits_find(region->idle, end - stretch, end, true) == end)
             pagemap_forget(region->start + ((end - stretch) << os_page_shift()));
 }
 
 /* Discard the first run of `which` at or after `from`; returns where to go on, or the number of committed pages at the end. */
-static size_t discard_run_locked(struct region *region, struct pageset which, size_t from, size_t *freed_bytes)
+static size_t discard_run_locked(struct region *region, const uint64_t *which, size_t from, size_t *freed_bytes)
 {
     unsigned shift = os_page_shift();
     size_t end = region->committed_pages;
-    size_t first = pageset_find(which, from, end, true);
+    size_t first = bits_find(which, from, end, true);
     if (first == end)
         return end;
     size_t stop = first + region_discard_pages_max(region);
-    stop = pageset_find(which, first, stop < end ? stop : end, false);
+    stop = bits_find(which, first, stop < end ? stop : end, false);
     size_t bytes = (stop - first) << shift;
     if (os_discard(region->start + (first << shift), bytes) == 0) {
-        pageset_remove(region->idle, first, stop);
-        pageset_remove(region->aged, first, stop);
+        bits_clear(region->idle, first, stop);
+        bits_clear(region->aged, first, stop);
         regions.sums.idle_bytes -= bytes;
         *freed_bytes += bytes;
         region_forget_locked(region, first, stop);
@@ -88,7 +87,7 @@ static void region_age(struct region *region)
 {
     lock_take(&regions.lock);
     for (size_t w = 0; w * 64 < region->committed_pages; w++)
-        region->aged.words[w] = region->idle.words[w];
+        region->aged[w] = region->idle[w];
     lock_drop(&regions.lock);
 }
 
@@ -118,9 +117,9 @@ static size_t discard_last_locked(struct region *region, size_t bytes)
 {
     size_t unit = region->kind == REGION_HUGE ? os_huge_bytes() >> os_page_shift() : 1, most = region_discard_pages_max(region), freed = 0;
     size_t pages = align_up((bytes + os_page_bytes() - 1) >> os_page_shift(), unit), end = region->idle_end;
-    end = region->idle_end = pageset_find_last(region->idle, 0, end, true);
+    end = region->idle_end = bits_find_last(region->idle, 0, end, true);
     pages = pages < most ? pages : most;
-    size_t first = pageset_find_last(region->idle, end > pages ? end - pages : 0, end, false);
+    size_t first = bits_find_last(region->idle, end > pages ? end - pages : 0, end, false);
     if (first < end)
         (void)discard_run_locked(region, region->idle, first, &freed);
     return freed;

@@ -7,8 +7,8 @@
 
 #include "base/atomic.h"
 #include "base/bitmap.h"
+#include "base/bits.h"
 #include "base/lock.h"
-#include "pages/pageset.h"
 #include "pages/region.h"
 
 enum { REGIONS_MAX = 4096, ORIGIN_BITS = 2, REGION_LEAVING_MAX = 8 };
@@ -28,10 +28,10 @@ struct region {
     /* under regions.lock */
     size_t committed_pages; /* [0, committed) may be written; beyond is PROT_NONE */
     struct bitmap map;      /* taken pages */
-    struct pageset idle;    /* free pages that were handed out since they last were zero */
+    uint64_t *idle;         /* free pages that were handed out since they last were zero */
     size_t idle_end;        /* none at or behind it is idle */
-    struct pageset aged;    /* those that were idle at the last tick */
-    struct pageset cached;  /* `check` build: first pages of spans that lie in a cache */
+    uint64_t *aged;         /* those that were idle at the last tick */
+    uint64_t *cached;       /* `check` build: first pages of spans that lie in a cache */
 };
 
 /* A span whose memory is on its way to the system, while the lock is open. */
