@@ -41,11 +41,6 @@ size_t bitmap_longest_hint(const struct bitmap *map)
 {
     const struct bitmap_hints *hints = map->hints;
     size_t longest = 0, run;
-    if (!hints) {
-        for (size_t at = 0; (at = bitmap_next_free(map, at, &run)) != BITMAP_NONE; at += run)
-            longest = run > longest ? run : longest;
-        return longest;
-    }
     const struct tree_shape *shape = &hints->shape;
     uint16_t code = tree_group_max(hints->promises + shape->offset[shape->levels - 1]);
     if (code < CODE_EXACT)
@@ -81,9 +76,6 @@ void bitmap_rebuild(struct bitmap *map)
 {
     struct bitmap_hints *hints = map->hints;
     repair_bits(map);
-    map->first = 0;
-    if (!hints)
-        return;
     map->taken[-1] = map->taken[map_words(map)] = ~UINT64_C(0);
     memset(hints->promises, 0, hints->shape.cells * sizeof *hints->promises);
     hints->cursor = (struct bitmap_cursor){0, 0};
@@ -191,9 +183,8 @@ const char *bitmap_check_range(const struct bitmap *map, size_t from, size_t to)
     size_t w = from / WORD_BITS, end = (to + WORD_BITS - 1) / WORD_BITS;
     end = end < map_words(map) ? end : map_words(map);
     const char *bad = check_bits(map, w, end);
-    if (bad || !map->hints)
-        return bad ? bad : bits_find(map->taken, 0, map->bits, false) < map->first ? "bitmap B6" : NULL;
-    bad = check_trees(map->hints, w, end);
+    if (!bad)
+        bad = check_trees(map->hints, w, end);
     for (; !bad && w < end; w++)
         bad = check_word(map, w);
     return bad;
