@@ -4,7 +4,6 @@
  *
  * Locks: regions.lock, one region at a time.
  */
-#include "base/align.h"
 #include "os/os.h"
 #include "pages/region_internal.h"
 

@@ -5,6 +5,7 @@
  * Locks: none.
  */
 #include <errno.h>
+#include <string.h>
 
 #include "base/abi.h"
 #include "base/align.h"
@@ -63,6 +64,21 @@ void *source_struct_new(size_t bytes)
 void source_struct_delete(void *source_struct, size_t bytes)
 {
     (void)os_unmap(source_struct, align_up(bytes, os_page_bytes()));
+}
+
+void *source_own_take(size_t bytes, struct quire_span *span)
+{
+    struct quire_source *source = quire_source_default();
+    if (source->verbs->take(source, align_up(bytes, os_page_bytes()), os_page_bytes(), span) != 0) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return span->flags & QUIRE_SPAN_ZERO ? span->start : memset(span->start, 0, span->bytes);
+}
+
+void source_own_give(struct quire_span span)
+{
+    quire_source_default()->verbs->give(quire_source_default(), &span);
 }
 
 void quire_source_destroy(struct quire_source *source)

@@ -18,6 +18,11 @@ bool source_is_static(const struct quire_source *source);
 void *source_struct_new(size_t bytes);
 void source_struct_delete(void *source_struct, size_t bytes);
 
+/* Zeroed memory for what the library itself keeps, from the default source whatever the elements' is: it must be private to the process.  NULL with
+ * errno ENOMEM. */
+void *source_own_take(size_t bytes, struct quire_span *span);
+void source_own_give(struct quire_span span); /* a copy: it lies in the memory that it describes */
+
 /* Verbs that several have.  Idle memory is discarded: of a private mapping it comes back, zeroed, when it is touched; or it is left as it is, for it is
  * somebody else's: neither has anything to do when it is busy again.  Those of the process stay for ever. */
 void source_discard(struct quire_source *source, void *start, size_t bytes);

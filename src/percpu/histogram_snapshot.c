@@ -13,12 +13,10 @@
  * Not here: recording (histogram.c).
  */
 #include <errno.h>
-#include <quire/source.h>
 #include <string.h>
 
 #include "base/abi.h"
-#include "base/align.h"
-#include "os/os.h"
+#include "pages/source_internal.h"
 #include "percpu/histogram_buckets.h"
 
 struct quire_histogram_snapshot {
@@ -54,17 +52,10 @@ struct quire_histogram_snapshot *quire_histogram_snapshot_create(unsigned precis
         errno = EINVAL;
         return NULL;
     }
-    struct quire_source *source = quire_source_default();
     struct quire_span span;
-    size_t counts_bytes = histogram_bucket_count(precision_bits) * sizeof(uint64_t);
-    size_t bytes = align_up(sizeof(struct quire_histogram_snapshot) + counts_bytes, os_page_bytes());
-    if (source->verbs->take(source, bytes, os_page_bytes(), &span) != 0) {
-        errno = ENOMEM;
+    struct quire_histogram_snapshot *snapshot = source_own_take(sizeof *snapshot + histogram_bucket_count(precision_bits) * sizeof(uint64_t), &span);
+    if (!snapshot)
         return NULL;
-    }
-    struct quire_histogram_snapshot *snapshot = span.start;
-    if (!(span.flags & QUIRE_SPAN_ZERO))
-        memset(snapshot, 0, bytes);
     snapshot->span = span;
     snapshot->bits = precision_bits;
     return snapshot;
@@ -75,8 +66,7 @@ void quire_histogram_snapshot_destroy(struct quire_histogram_snapshot *snapshot)
     if (!snapshot)
         return;
     int kept = errno;
-    struct quire_span span = snapshot->span;
-    quire_source_default()->verbs->give(quire_source_default(), &span);
+    source_own_give(snapshot->span);
     errno = kept;
 }
 

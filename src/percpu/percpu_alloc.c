@@ -12,7 +12,6 @@
  */
 #include <errno.h>
 
-#include "os/os.h"
 #include "os/sanitize.h"
 #include "percpu/percpu_page.h"
 

@@ -185,11 +185,6 @@ static void span_prepare(const struct quire_percpu *pool, const struct quire_spa
 
 static struct percpu_chunk *chunk_make(struct quire_percpu *pool, const struct quire_span *span, const struct quire_span *meta, unsigned grain)
 {
-    sanitize_undefined(meta->start, meta->bytes);
-    if (!(meta->flags & QUIRE_SPAN_ZERO))
-        memset(meta->start, 0, meta->bytes);
-    else
-        sanitize_defined(meta->start, meta->bytes);
     /* Not all at the start of a page: these lines would push each other out of the cache. */
     size_t places = (meta->bytes - pool->chunk_meta_bytes[grain]) / CACHE_LINE_BYTES + 1;
     struct percpu_chunk *chunk = (void *)((char *)meta->start + size_load_relaxed(&pool->chunks) % places * CACHE_LINE_BYTES);
@@ -221,14 +216,13 @@ static struct percpu_chunk *chunk_make(struct quire_percpu *pool, const struct q
 struct percpu_chunk *percpu_chunk_new(struct quire_percpu *pool, unsigned grain)
 {
     struct quire_span span, meta;
-    struct quire_source *metas = quire_source_default();
     size_t bytes = (size_t)pool->units << pool->window.unit_shift;
     size_t meta_bytes = align_up(pool->chunk_meta_bytes[grain], os_page_bytes());
     u32_add_relaxed(&pool->changing, 1);
     struct percpu_chunk *chunk = NULL;
     if (!account_charge(&pool->account, bytes + meta_bytes, pool))
         goto no_room;
-    if (metas->verbs->take(metas, meta_bytes, os_page_bytes(), &meta) != 0)
+    if (!source_own_take(meta_bytes, &meta))
         goto no_meta;
     if (!span_take(pool, &span))
         goto no_span;
@@ -247,7 +241,7 @@ no_pagemap:
     sanitize_defined(span.start, span.bytes);
     pool->source->verbs->give(pool->source, &span);
 no_span:
-    metas->verbs->give(metas, &meta);
+    source_own_give(meta);
 no_meta:
     account_discharge(&pool->account, bytes + meta_bytes);
 no_room:
@@ -258,7 +252,6 @@ no_room:
 void percpu_chunk_delete(struct percpu_chunk *chunk)
 {
     struct quire_percpu *pool = chunk->pool;
-    struct quire_source *metas = quire_source_default();
     struct quire_span span = chunk->span, meta = chunk->meta;
     u32_add_relaxed(&pool->changing, 1);
     all_leave(pool, chunk);
@@ -267,7 +260,7 @@ void percpu_chunk_delete(struct percpu_chunk *chunk)
             sanitize_root(percpu_unit(chunk, unit), (size_t)1 << pool->window.unit_shift, false);
     sanitize_undefined(span.start, span.bytes);
     pool->source->verbs->give(pool->source, &span);
-    metas->verbs->give(metas, &meta);
+    source_own_give(meta);
     size_sub_relaxed(&pool->chunks, 1);
     size_sub_relaxed(&pool->account.meta_bytes, meta.bytes);
     account_discharge(&pool->account, span.bytes + meta.bytes);

@@ -9,8 +9,6 @@
  *
  * Locks: a local's at a time; a pool's, for the list of its chunks.  Not here: changing anything.
  */
-#include <string.h>
-
 #include "base/abi.h"
 #include "os/os.h"
 #include "os/sanitize.h"

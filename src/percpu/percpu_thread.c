@@ -11,9 +11,8 @@
  *
  * Locks: the pools' lock against pools that end; records (owner/record.c), for the list of tables.  Not here: what is done inside.
  */
-#include <string.h>
-
 #include "os/os.h"
+#include "pages/source_internal.h"
 #include "percpu/percpu_internal.h"
 
 /* Empty tables, never written: of threads that have none yet, and of threads that have ended but for destructors of others. */
@@ -116,27 +115,21 @@ static struct percpu_thread *thread_get(void)
 
 static struct percpu_local *local_new(struct quire_percpu *pool)
 {
-    struct quire_source *source = quire_source_default();
     struct quire_span span;
     size_t bytes = align_up(sizeof(struct percpu_local) + PERCPU_SEEN * sizeof(struct percpu_chunk *), os_page_bytes());
     /* Under a limit a set of chunks without room for a chunk would be no use; and many threads' sets would leave no room for one. */
     size_t chunk_bytes = ((size_t)pool->units << pool->window.unit_shift) + align_up(pool->chunk_meta_bytes[0], os_page_bytes());
     if (!account_charge_leaving(&pool->account, bytes, chunk_bytes, pool))
         return NULL;
-    if (source->verbs->take(source, bytes, os_page_bytes(), &span) != 0) {
-        account_discharge(&pool->account, bytes);
+    struct percpu_local *local = source_own_take(bytes, &span);
+    if (!account_settle(&pool->account, bytes, local != NULL))
         return NULL;
-    }
-    struct percpu_local *local = span.start;
-    if (!(span.flags & QUIRE_SPAN_ZERO))
-        memset(local, 0, bytes);
     local->seen = (struct percpu_chunk **)(void *)(local + 1);
     local->pool = pool;
     local->span = span;
     local->bias = (struct bias)BIAS_INIT(LOCK_PERCPU_LOCAL);
     local->inbox_lock = (struct lock)LOCK_INIT(LOCK_PERCPU_INBOX);
     size_add_relaxed(&pool->account.meta_bytes, bytes);
-    account_charged(&pool->account);
     return local;
 }
 

@@ -25,6 +25,7 @@
 #include "os/os.h"
 #include "os/sanitize.h"
 #include "pages/pagemap.h"
+#include "pages/source_internal.h"
 #include "pages/source_verify.h"
 #include "slab/slab_gate.h"
 #include "slab/slab_internal.h"
@@ -275,12 +276,11 @@ static int options_read(struct quire_slab *slab, size_t element_bytes, const str
 /* It has no page but home, no id, and nobody knows it. */
 void slab_unmake(struct quire_slab *slab)
 {
-    struct quire_source *source = quire_source_default();
     struct quire_span span = slab->span;
     pagemap_clear(span.start, span.bytes);
     sanitize_root(span.start, span.bytes, false);
     sanitize_undefined(span.start, span.bytes);
-    source->verbs->give(source, &span);
+    source_own_give(span);
 }
 
 struct quire_slab *slab_create(size_t element_bytes, const struct quire_slab_opts *opts, bool markable, bool listed)

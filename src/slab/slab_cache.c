@@ -14,8 +14,6 @@
  * Locks: the caller has the thread's record; here the slab's, and that of the slab of magazines, never both.
  * Not here: the short ways (slab.c, slab_free.c).
  */
-#include "base/align.h"
-#include "os/os.h"
 #include "pages/reaper.h"
 #include "slab/slab_internal.h"
 
