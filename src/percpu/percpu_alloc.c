@@ -187,16 +187,14 @@ static COLD uintptr_t alloc_held(struct quire_percpu *pool, struct percpu_local 
 /* No chunk can be had: from what other threads have.  The object is theirs then, as far as chunks go. */
 static COLD uintptr_t alloc_from_others(struct quire_percpu *pool, const struct percpu_want *want)
 {
-    uintptr_t bits = 0;
-    for (struct percpu_local *other = percpu_locals(pool); other && !bits; other = other->next) {
-        if (other == &pool->reserve)
-            continue;
-        percpu_visit(other);
-        percpu_inbox_drain(other);
-        bits = alloc_anywhere(other, want);
-        percpu_release(other);
+    FOR_EACH_VISITED(pool, other) {
+        uintptr_t bits = other != &pool->reserve ? alloc_anywhere(other, want) : 0;
+        if (bits) {
+            percpu_release(other);
+            return bits;
+        }
     }
-    return bits;
+    return 0;
 }
 
 static COLD struct quire_percpu_ref alloc_slow(struct quire_percpu *pool, const struct percpu_want *want)

@@ -25,10 +25,16 @@ static void enter_list(struct percpu_local *local, struct percpu_chunk *chunk)
     bits_set_one(local->filled[chunk->grain], chunk->class);
 }
 
-/* The chunk comes to the local (1), or leaves it (-1): its pages' lists, and how many of each size are in maps. */
-static void objects_follow(struct percpu_local *local, struct percpu_chunk *chunk, int change)
+/* The chunk comes to the local (1), or leaves it (-1): all sums, its pages' lists, and how many of each size are in maps. */
+static void local_follows(struct percpu_local *local, struct percpu_chunk *chunk, int change)
 {
-    size_t bytes;
+    size_t bytes, sign = (size_t)change;
+    local->chunks += (uint32_t)change;
+    local->paged_chunks += percpu_is_paged(chunk->grain) ? (uint32_t)change : 0;
+    local->free_pages[chunk->grain] += sign * chunk->free_page_count;
+    local->objects += sign * chunk->objects;
+    local->objects_peak += sign * chunk->objects; /* as much as the last owner's goes down by */
+    local->live_words += sign * chunk->live_words;
     if (!percpu_is_paged(chunk->grain)) {
         for (size_t at = percpu_chunk_next(chunk, 0, &bytes); chunk->objects && at != SIZE_MAX; at = percpu_chunk_next(chunk, at + bytes, &bytes))
             percpu_mapped_add(local, bytes >> WORD_LOG2, change);
@@ -47,13 +53,7 @@ static void objects_follow(struct percpu_local *local, struct percpu_chunk *chun
 void percpu_chunk_link(struct percpu_local *local, struct percpu_chunk *chunk)
 {
     enter_list(local, chunk);
-    objects_follow(local, chunk, 1);
-    local->chunks++;
-    local->paged_chunks += percpu_is_paged(chunk->grain);
-    local->free_pages[chunk->grain] += chunk->free_page_count;
-    local->objects += chunk->objects;
-    local->objects_peak += chunk->objects; /* as much as the last owner's went down by */
-    local->live_words += chunk->live_words;
+    local_follows(local, chunk, 1);
     addr_store_release(&chunk->owner, (uintptr_t)local); /* release [percpu-owner] */
 }
 
@@ -79,15 +79,9 @@ void percpu_chunk_last(struct percpu_local *local, struct percpu_chunk *chunk)
 void percpu_chunk_unlink(struct percpu_local *local, struct percpu_chunk *chunk)
 {
     leave_list(local, chunk);
-    objects_follow(local, chunk, -1);
-    local->chunks--;
-    local->paged_chunks -= percpu_is_paged(chunk->grain);
-    local->free_pages[chunk->grain] -= chunk->free_page_count;
+    local_follows(local, chunk, -1);
     if (local->seen && *percpu_seen(local, (uintptr_t)chunk->base) == chunk)
         *percpu_seen(local, (uintptr_t)chunk->base) = NULL;
-    local->objects -= chunk->objects;
-    local->objects_peak -= chunk->objects;
-    local->live_words -= chunk->live_words;
 }
 
 void percpu_chunk_reclass(struct percpu_local *local, struct percpu_chunk *chunk, size_t longest)

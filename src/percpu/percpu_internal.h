@@ -182,12 +182,6 @@ static inline bool percpu_is_pools_own(const struct percpu_local *local)
     return local->span.bytes == 0;
 }
 
-/* Looking takes locks, and what others have freed is freed then: the pool is const for its user. */
-static inline struct quire_percpu *percpu_mutable(const struct quire_percpu *pool)
-{
-    return (struct quire_percpu *)(uintptr_t)pool;
-}
-
 /* ---- percpu_pool.c: pools, their ids ---- */
 LIST_OF(pools, struct quire_percpu, next, prev);
 extern struct registry percpu_pools;
@@ -220,8 +214,8 @@ static inline unsigned percpu_class_empty(const struct quire_percpu *pool, unsig
         return percpu_class_floor(percpu_pages_of(pool, grain));
     return percpu_class_floor((pool->unit_words - FIRST_WORDS) >> (2 * grain));
 }
-/* fn for each chunk that is listed. */
 #define FOR_EACH_LIST(grain, class) for (unsigned grain = 0; grain < PERCPU_KINDS; grain++) for (unsigned class = 0; class < PERCPU_CLASSES; class++)
+#define FOR_EACH_CHUNK(local, chunk) FOR_EACH_LIST(grain, class) for (struct percpu_chunk *chunk = (local)->list[grain][class]; chunk; chunk = chunk->next)
 void percpu_chunk_last(struct percpu_local *local, struct percpu_chunk *chunk); /* the last of its list to be asked */
 void percpu_chunks_move(struct percpu_local *from, struct percpu_local *to);
 void percpu_chunk_reclass(struct percpu_local *local, struct percpu_chunk *chunk, size_t longest);
@@ -302,6 +296,9 @@ struct percpu_local *percpu_hold(struct quire_percpu *pool);
 void percpu_visit(struct percpu_local *local);
 bool percpu_visit_owner(struct percpu_chunk *chunk, struct percpu_local *owner); /* false: it has another owner meanwhile; not held */
 void percpu_release(struct percpu_local *local);
+/* The local after this one, which is let go of (NULL: the first), visited, with what others have freed; NULL: there is none, and none is held. */
+struct percpu_local *percpu_visit_next(const struct quire_percpu *pool, struct percpu_local *local);
+#define FOR_EACH_VISITED(pool, local) for (struct percpu_local *local = percpu_visit_next(pool, NULL); local; local = percpu_visit_next(pool, local))
 void percpu_holding_set(struct percpu_local *local); /* for percpu_refuse(): what to let go of */
 void percpu_let_go(void);
 void percpu_thread_forget(struct quire_percpu *pool); /* with the pools' lock */

@@ -53,6 +53,18 @@ void percpu_visit(struct percpu_local *local)
     percpu_holding_set(local);
 }
 
+struct percpu_local *percpu_visit_next(const struct quire_percpu *pool, struct percpu_local *local)
+{
+    struct percpu_local *next = local ? local->next : percpu_locals(pool);
+    if (local)
+        percpu_release(local);
+    if (next) {
+        percpu_visit(next);
+        percpu_inbox_drain(next);
+    }
+    return next;
+}
+
 bool percpu_visit_owner(struct percpu_chunk *chunk, struct percpu_local *owner)
 {
     percpu_visit(owner);
