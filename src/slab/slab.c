@@ -54,14 +54,14 @@ static NOINLINE void *alloc_far(struct quire_slab *slab)
     uintptr_t gate = slab_enter(slab);
     struct slab_cache *near = slab_gate_cache(gate);
     void *slot;
-    bool done = near != &slab_cache_none && slab_cache_turn(near) && alloc_short(near, &slot);
+    bool done = near != &slab_cache_none && slots_turn(&near->slots) && alloc_short(near, &slot);
     slab_leave(gate);
     if (likely(done))
         return slot;
     struct slab_thread *thread = slab_thread_self;
     struct slab_cache *cache = slab_enter_far(slab, thread);
     if (likely(cache != NULL)) {
-        done = alloc_short(cache, &slot) || (slab_cache_turn(cache) && alloc_short(cache, &slot));
+        done = alloc_short(cache, &slot) || (slots_turn(&cache->slots) && alloc_short(cache, &slot));
         slab_leave_far(thread);
         if (likely(done))
             return slot;
@@ -185,7 +185,7 @@ void slab_verify(const struct quire_slab *slab)
         slab_refuse(NULL, SLAB_E5, slab);
 }
 
-void slab_set_sizes(struct quire_slab *slab, size_t page_bytes_max)
+void slab_set_page_bytes_max(struct quire_slab *slab, size_t page_bytes_max)
 {
     struct slab_sizes sizes = {slab->slot_bytes, os_page_bytes(), page_bytes_max};
     size_t most = slab_page_bytes_most(sizes);
@@ -265,7 +265,7 @@ static int options_read(struct quire_slab *slab, size_t element_bytes, const str
     if (opts->name)
         strncpy(slab->name, opts->name, SLAB_NAME_BYTES - 1);
     u32_store_relaxed(&slab->defrag, (opts->flags & QUIRE_SLAB_DEFRAG) != 0);
-    slab_set_sizes(slab, opts->page_bytes_max);
+    slab_set_page_bytes_max(slab, opts->page_bytes_max);
     size_t most = size_load_relaxed(&slab->page_bytes_most), first;
     if (!mul_checked(opts->initial_elements, slab->slot_bytes, &first) || first > most)
         first = most;

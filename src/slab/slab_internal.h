@@ -186,7 +186,7 @@ void slab_lock(struct quire_slab *slab);
 void slab_unlock(struct quire_slab *slab);
 
 /*
- * fn for every thread's record, with the thread outside; under the registry's lock, not while this thread holds.  False: one was passed over, because
+ * fn (NULL: nothing) for every thread's record, with the thread outside; under the registry's lock, not while this thread holds.  False: one was passed over, because
  * it is inside an operation and does not come out soon (it waits for a CPU); never so if patient.
  */
 typedef void slab_visit_fn(struct slab_thread *thread, void *arg);
@@ -280,13 +280,11 @@ size_t slab_mags_trim(void);
 void slab_cache_init(struct slab_cache *cache, struct quire_slab *slab); /* slab NULL: not used yet */
 /* The record of the cache's thread is locked.  NULL: no memory without asking others; *bad: or this slot is not as it was left. */
 void *slab_cache_alloc(struct slab_cache *cache, void **bad);
-/* With the thread inside, or as the others: from one of its own magazines to the next, for an alloc, or a free.  False: that is not all there is to do. */
-bool slab_cache_turn(struct slab_cache *cache);
+/* With the thread inside, or as the others: from one of its own magazines to the next, for a free.  False: that is not all there is to do. */
 bool slab_cache_return(struct slab_cache *cache);
 void slab_cache_free(struct slab_cache *cache, void *element); /* which was found live */
-/* Everything to the pages; its thread is outside. */
-void slab_cache_flush(struct slab_cache *cache);
-void slab_cache_leave(struct slab_cache *cache); /* the thread ends: its magazines to the slab's depot */
+/* Everything to the pages, but full magazines to the slab's depot if its thread ends; which is outside. */
+void slab_cache_flush(struct slab_cache *cache, bool ends);
 void slab_cache_forget(struct slab_cache *cache); /* what it holds is free already, or the slab ends: only its magazines go back */
 void slab_depot_flush(struct quire_slab *slab);  /* to the pages */
 void slab_depot_forget(struct quire_slab *slab);
@@ -300,8 +298,6 @@ const char *slab_cache_check(const struct slab_cache *cache);
 
 /* What sanitizers are told of an element that is handed out. */
 void *slab_watched_alloc(const struct quire_slab *slab, void *element);
-/* Page sizes for a largest page; 0: default. */
-void slab_set_sizes(struct quire_slab *slab, size_t page_bytes_max);
 struct quire_slab *slab_create(size_t element_bytes, const struct quire_slab_opts *opts, bool markable, bool listed);
 void slab_unmake(struct quire_slab *slab);
 /* An element straight from a page, and back; for those without a cache. */

@@ -19,7 +19,7 @@ void *slab_alloc_marked(struct quire_slab *slab);
 bool slab_unmark(struct quire_slab *slab, void *element);
 /* What of the slab's memory is bookkeeping: a load. */
 size_t slab_meta_bytes(const struct quire_slab *slab);
-/* The largest page from now on. */
+/* The largest page from now on; 0: as large as suits the elements. */
 void slab_set_page_bytes_max(struct quire_slab *slab, size_t page_bytes_max);
 
 C_DECLARATIONS_END

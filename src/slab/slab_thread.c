@@ -147,7 +147,7 @@ static size_t caches_bytes(uint32_t count)
     return align_up(count * sizeof(struct slab_cache), os_page_bytes());
 }
 
-static void caches_delete(struct slab_thread *thread)
+void slab_thread_detach(struct slab_thread *thread)
 {
     if (thread->count)
         os_unmap(thread->caches, caches_bytes(thread->count));
@@ -185,7 +185,7 @@ static bool caches_grow(struct slab_thread *thread, uint32_t id)
     caches_move(caches, (struct slab_cache *)(void *)thread->caches, thread->count);
     for (uint32_t i = thread->count; i < count; i++)
         slab_cache_init(&caches[i], NULL);
-    caches_delete(thread);
+    slab_thread_detach(thread);
     thread->caches = memory;
     thread->count = count;
     u32_store_relaxed(&thread->closed, 1); /* all gates lead elsewhere now */
@@ -203,7 +203,7 @@ static void thread_end(void *record)
     thread->gates = NULL;
     for (uint32_t id = 0; id < thread->count; id++)
         if (cache_at(thread, id)->slab) {
-            slab_cache_leave(cache_at(thread, id));
+            slab_cache_flush(cache_at(thread, id), true);
             slab_cache_init(cache_at(thread, id), NULL); /* for the next thread that has this record; a tick takes it */
         }
     thread->holds++;
@@ -319,7 +319,7 @@ static bool visit(struct slab_thread *thread, slab_visit_fn *fn, void *arg, bool
             os_barrier();
     }
     bool out = wait_inactive(thread, patient);
-    if (out)
+    if (out && fn)
         fn(thread, arg);
     thread_unlock(thread);
     return out;
@@ -355,16 +355,6 @@ void slab_caches_look(const struct quire_slab *slab, void (*fn)(const struct sla
     }
 }
 
-void slab_thread_detach(struct slab_thread *thread)
-{
-    caches_delete(thread);
-}
-
-static void look_away(struct slab_thread *thread, void *arg)
-{
-    (void)thread, (void)arg;
-}
-
 size_t slab_thread_bytes(void)
 {
     size_t bytes = 0;
@@ -375,7 +365,7 @@ size_t slab_thread_bytes(void)
 
 bool slab_grace(bool patient)
 {
-    return slab_visit_all(look_away, NULL, patient);
+    return slab_visit_all(NULL, NULL, patient);
 }
 
 /* ---- the child of a fork ---- */
@@ -406,10 +396,10 @@ void slab_threads_adopt(bool anew)
             if (cache->slab && anew)
                 slab_cache_init(cache, cache->slab);
             else if (cache->slab && (gone || without))
-                slab_cache_flush(cache);
+                slab_cache_flush(cache, false);
         }
         if (gone) {
-            caches_delete(thread);
+            slab_thread_detach(thread);
             thread->gates = NULL;
             record_delete(&records, thread);
         }

@@ -24,7 +24,7 @@ static void flush_visited(struct slab_thread *thread, void *slab)
 {
     struct slab_cache *cache = slab_visited_cache(thread, slab);
     if (cache)
-        slab_cache_flush(cache);
+        slab_cache_flush(cache, false);
 }
 
 void slab_collect(struct quire_slab *slab, bool patient)
@@ -138,7 +138,7 @@ static void tick_thread(struct slab_thread *thread, void *arg)
     struct slab_cache *caches = (struct slab_cache *)(void *)thread->caches;
     for (uint32_t id = 0; id < thread->count; id++)
         if (caches[id].slab)
-            slab_cache_flush(&caches[id]);
+            slab_cache_flush(&caches[id], false);
     if (thread->count && thread->holds == thread->seen)
         slab_thread_detach(thread);
     *left |= thread->count != 0;
