@@ -268,7 +268,7 @@ int region_take(size_t bytes, size_t align_bytes, struct quire_span *out)
         return -ENOMEM;
     if (take_cut(bytes, align_bytes, out) == 0 || take_elsewhere(bytes, align_bytes, SPAN_DIRECT, out) == 0)
         return 0;
-    if (region_trim() > 0 && (take_cut(bytes, align_bytes, out) == 0 || take_elsewhere(bytes, align_bytes, SPAN_DIRECT, out) == 0))
+    if (region_drain(true) > 0 && (take_cut(bytes, align_bytes, out) == 0 || take_elsewhere(bytes, align_bytes, SPAN_DIRECT, out) == 0))
         return 0;
     return take_elsewhere(bytes, align_bytes, SPAN_LIBC, out) == 0 ? 0 : -ENOMEM;
 }

@@ -153,34 +153,23 @@ void region_alone(ptrdiff_t change_bytes)
 
 /* ---- the clock ---- */
 
-static size_t each_region(bool only_aged)
+size_t region_drain(bool all)
 {
     size_t freed = 0;
     lost_retry();
     for (uint32_t i = 0, count = count_now(); i < count; i++) {
-        freed += region_discard(region_by_id[i], only_aged, ALL_RUNS);
-        if (only_aged)
+        freed += region_discard(region_by_id[i], !all, ALL_RUNS);
+        if (!all)
             region_age(region_by_id[i]);
     }
     return freed;
 }
 
-size_t region_help(void)
+void region_help(void)
 {
-    size_t freed = 0;
-    for (uint32_t i = 0, count = count_now(); i < count && freed == 0; i++)
-        freed = region_discard(region_by_id[i], true, HELP_RUNS);
-    return freed;
-}
-
-size_t region_tick(void)
-{
-    return each_region(true);
-}
-
-size_t region_trim(void)
-{
-    return each_region(false);
+    for (uint32_t i = 0, count = count_now(); i < count; i++)
+        if (region_discard(region_by_id[i], true, HELP_RUNS) != 0)
+            return;
 }
 
 void region_set_cached_max(size_t cached_bytes_max)

@@ -302,30 +302,18 @@ static size_t shards_drain(bool all)
     return freed;
 }
 
-size_t source_default_tick(void)
+size_t source_default_drain(bool all)
 {
     limbo_drain();
-    size_t freed = shards_drain(false);
-    return freed + region_tick();
-}
-
-void source_default_help(void)
-{
-    (void)region_help();
-}
-
-size_t source_default_trim_own(void)
-{
-    limbo_drain();
-    size_t freed = shards_drain(true);
-    return freed + region_trim();
+    size_t freed = shards_drain(all);
+    return freed + region_drain(all);
 }
 
 static size_t default_trim(struct quire_source *source)
 {
     (void)source;
     reaper_guests_trim(); /* they give to us, or to other sources: what counts is what leaves here */
-    return source_default_trim_own();
+    return source_default_drain(true);
 }
 
 void source_default_serve_malloc(void)
@@ -348,7 +336,7 @@ void source_default_set_keep(bool keep)
         default_trim(NULL);
 }
 
-/* Sums over the shards: what they hold, what passed through them. */
+/* Sums over the shards, and limbo: what they hold, what passed through them. */
 static void shards_sum(size_t *idle_bytes, uint64_t *takes, uint64_t *gives)
 {
     *idle_bytes = 0, *takes = u64_load_relaxed(&slow.takes), *gives = u64_load_relaxed(&slow.gives);
@@ -360,6 +348,7 @@ static void shards_sum(size_t *idle_bytes, uint64_t *takes, uint64_t *gives)
         *gives += shards[i].gives;
         lock_drop(&shards[i].lock);
     }
+    limbo_sum(idle_bytes, gives);
 }
 
 size_t source_default_idle_bytes(void)
@@ -367,7 +356,6 @@ size_t source_default_idle_bytes(void)
     size_t idle_bytes;
     uint64_t takes, gives;
     shards_sum(&idle_bytes, &takes, &gives);
-    idle_bytes += limbo_bytes();
     return idle_bytes + region_idle_bytes();
 }
 
@@ -379,8 +367,6 @@ static void default_stats(const struct quire_source *source, struct quire_source
     uint64_t takes, gives;
     shards_sum(&cached_bytes, &takes, &gives);
     region_stats(&region);
-    cached_bytes += limbo_bytes();
-    gives += limbo_count();
     /* Read one after the other while others work: what the shards hold may for a moment seem more than all that is out. */
     size_t taken = region.out_bytes > cached_bytes ? region.out_bytes - cached_bytes : 0;
     *out = (struct quire_source_stats){.taken_bytes = taken,

@@ -31,9 +31,7 @@ int source_is_ready(struct quire_source *source, void *start, size_t bytes);
 void source_stays(struct quire_source *source);
 
 /* The default source, for the reaper. */
-size_t source_default_tick(void);
-void source_default_help(void); /* a small part of what a tick does */
-size_t source_default_trim_own(void); /* without the clock's guests, inside of which the caller may be */
+size_t source_default_drain(bool all); /* a tick; or all that is idle, without the clock's guests, inside of which the caller may be */
 size_t source_default_idle_bytes(void);
 void source_default_set_keep(bool keep);
 /* The library serves malloc: threads are started with care, for more than a trifle, and idle memory is kept until the clock takes it. */
