@@ -15,13 +15,6 @@
 #include "os/sanitize.h"
 #include "percpu/percpu_page.h"
 
-/* For AddressSanitizer and Valgrind: the object's copies may be used, and hold zeros. */
-static COLD void tell_allocated(const struct percpu_chunk *chunk, size_t offset, size_t bytes)
-{
-    for (uint32_t unit = 0; unit < chunk->pool->units; unit++)
-        sanitize_defined(percpu_unit(chunk, unit) + offset, bytes);
-}
-
 /* In bits of a chunk of this grain: the run, and how many of them are sure to hold an aligned one. */
 static inline size_t run_of(const struct percpu_want *want, unsigned grain)
 {
@@ -52,7 +45,7 @@ static ALWAYS_INLINE uintptr_t page_alloc(struct percpu_local *local, struct per
     size_t offset = percpu_page_alloc(local, page);
     count_allocated(local, chunk);
     if (unlikely(local->pool->watched))
-        tell_allocated(chunk, offset, (size_t)page->words << WORD_LOG2);
+        percpu_tell(sanitize_defined, chunk, offset, (size_t)page->words << WORD_LOG2);
     return (uintptr_t)chunk->base + offset;
 }
 
@@ -68,7 +61,7 @@ static inline uintptr_t chunk_alloc(struct percpu_local *local, struct percpu_ch
     percpu_mapped_add(local, want->words, 1);
     count_allocated(local, chunk);
     if (unlikely(local->pool->watched))
-        tell_allocated(chunk, idx << chunk->bit_log2, want->words << WORD_LOG2);
+        percpu_tell(sanitize_defined, chunk, idx << chunk->bit_log2, want->words << WORD_LOG2);
     return (uintptr_t)chunk->base + (idx << chunk->bit_log2);
 }
 

@@ -283,6 +283,12 @@ void percpu_chunk_clear(struct percpu_chunk *chunk, size_t offset, size_t bytes)
             clear_written(percpu_unit(chunk, w * 64 + bits_lowest(units)) + offset, bytes);
 }
 
+COLD void percpu_tell(void (*tell)(const void *start, size_t bytes), const struct percpu_chunk *chunk, size_t offset, size_t bytes)
+{
+    for (uint32_t unit = 0; unit < chunk->pool->units; unit++)
+        tell(percpu_unit(chunk, unit) + offset, bytes);
+}
+
 /* ---- its objects ---- */
 
 static size_t next_in_pages(const struct percpu_chunk *chunk, size_t from, size_t *bytes)
@@ -323,16 +329,11 @@ bool percpu_chunk_has(const struct percpu_chunk *chunk, size_t offset)
 
 /* ---- whose is this ref? ---- */
 
-static struct percpu_chunk *chunk_at(const struct quire_percpu *pool, uintptr_t bits)
-{
-    owner_t owner = pagemap_find((const void *)(bits & pool->window.unit_mask));
-    return likely(owner_kind(owner) == OWNER_PERCPU) ? owner_object(owner) : NULL;
-}
-
 struct percpu_chunk *percpu_chunk_find(const struct quire_percpu *pool, uintptr_t bits)
 {
-    struct percpu_chunk *chunk = chunk_at(pool, bits);
-    return likely(chunk && chunk->pool == pool) ? chunk : NULL;
+    owner_t owner = pagemap_find((const void *)(bits & pool->window.unit_mask));
+    struct percpu_chunk *chunk = owner_object(owner);
+    return likely(owner_kind(owner) == OWNER_PERCPU && chunk->pool == pool) ? chunk : NULL;
 }
 
 struct percpu_local *percpu_chunk_owner_of(struct quire_percpu *pool, uintptr_t bits, struct percpu_chunk **chunk)
@@ -360,8 +361,8 @@ static COLD void refuse_stranger(const struct quire_percpu *pool, uintptr_t bits
 
 struct percpu_chunk *percpu_chunk_verify(const struct quire_percpu *pool, uintptr_t bits)
 {
-    struct percpu_chunk *chunk = chunk_at(pool, bits);
-    if (unlikely(!chunk || chunk->pool != pool))
+    struct percpu_chunk *chunk = percpu_chunk_find(pool, bits);
+    if (unlikely(!chunk))
         refuse_stranger(pool, bits);
     if (unlikely(bits & (((uintptr_t)1 << WORD_LOG2) - 1)))
         percpu_refuse(pool, PERCPU_E3, bits);

@@ -20,13 +20,6 @@
 #include "os/sanitize.h"
 #include "percpu/percpu_page.h"
 
-/* For AddressSanitizer and Valgrind. */
-static COLD void tell_freed(const struct percpu_chunk *chunk, size_t offset, size_t bytes)
-{
-    for (uint32_t unit = 0; unit < chunk->pool->units; unit++)
-        sanitize_no_access(percpu_unit(chunk, unit) + offset, bytes);
-}
-
 /* Where clearing has to come before the bits: the run, then all in order. */
 static NOINLINE size_t free_written(struct percpu_chunk *chunk, size_t idx, size_t *merged)
 {
@@ -36,7 +29,7 @@ static NOINLINE size_t free_written(struct percpu_chunk *chunk, size_t idx, size
         return 0;
     percpu_chunk_clear(chunk, idx << chunk->bit_log2, run << chunk->bit_log2);
     if (unlikely(chunk->pool->watched))
-        tell_freed(chunk, idx << chunk->bit_log2, run << chunk->bit_log2);
+        percpu_tell(sanitize_no_access, chunk, idx << chunk->bit_log2, run << chunk->bit_log2);
     return bitmap_free_merged(&chunk->map, idx, merged);
 }
 
@@ -75,7 +68,7 @@ static ALWAYS_INLINE size_t page_free(struct percpu_local *local, struct percpu_
     if (unlikely(u32_load_relaxed(&chunk->any_written) != 0 || local->pool->watched)) {
         percpu_chunk_clear(chunk, offset, (size_t)words << WORD_LOG2);
         if (local->pool->watched)
-            tell_freed(chunk, offset, (size_t)words << WORD_LOG2);
+            percpu_tell(sanitize_no_access, chunk, offset, (size_t)words << WORD_LOG2);
         atomic_fence_signal(); /* cleared first, for the child of a fork */
     }
     percpu_page_free(local, page, slot);

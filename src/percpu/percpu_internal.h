@@ -222,6 +222,8 @@ void percpu_chunk_reclass(struct percpu_local *local, struct percpu_chunk *chunk
 /* The unit may hold anything from now on; `sequence`: sequences may take the short way there. */
 void percpu_chunk_touch(struct percpu_chunk *chunk, uint32_t unit, bool sequence);
 void percpu_chunk_clear(struct percpu_chunk *chunk, size_t offset, size_t bytes);
+/* For AddressSanitizer and Valgrind: an object's copies may be used, and hold zeros; or may not. */
+void percpu_tell(void (*tell)(const void *start, size_t bytes), const struct percpu_chunk *chunk, size_t offset, size_t bytes);
 /* The chunk of a ref, without looking whether it is an object; NULL: none of this pool. */
 struct percpu_chunk *percpu_chunk_find(const struct quire_percpu *pool, uintptr_t bits);
 /* The same for any bits, while chunks come and go: its owner, NULL if there is none.  The chunk stays while that is visited, and is to be asked for
