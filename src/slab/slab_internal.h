@@ -227,7 +227,7 @@ void slab_header_delete(struct slab_page *page);
 /* Chunks without a header in use: taken off the lists; then, after slab_grace(), given back, or without it, linked again. */
 bool slab_headers_idle(const struct quire_slab *slab);
 struct slab_chunk *slab_headers_unlink(struct quire_slab *slab);
-size_t slab_headers_give(struct quire_slab *slab, struct slab_chunk *idle);
+void slab_headers_give(struct quire_slab *slab, struct slab_chunk *idle);
 void slab_headers_relink(struct quire_slab *slab, struct slab_chunk *idle);
 void slab_headers_each(struct quire_slab *slab, void (*fn)(struct slab_page *page));
 void slab_headers_after_fork(struct quire_slab *slab);
@@ -289,10 +289,6 @@ void slab_cache_forget(struct slab_cache *cache); /* what it holds is free alrea
 void slab_depot_flush(struct quire_slab *slab);  /* to the pages */
 void slab_depot_forget(struct quire_slab *slab);
 extern atomic_size slab_cached_bytes; /* that caches may hold, roughly: what was added to them since the last tick */
-
-/* ---- slab_cache_look.c; depots: under slab->lock; caches: their thread's record is locked ---- */
-
-const char *slab_cache_check(const struct slab_cache *cache);
 
 /* ---- slab.c ---- */
 

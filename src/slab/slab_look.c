@@ -265,6 +265,17 @@ struct verdict {
     const char *wrong;
 };
 
+static bool mag_is_sound(const struct magazine *mag, size_t count, void *slab)
+{
+    struct slab_place place;
+    for (size_t i = 0; i < count; i++) {
+        void *slot = (void *)addr_load_relaxed(&magazine_slots(mag)[i]);
+        if (slab_locate(slab, slot, &place) || slab_slot_is_free(place.page, place.slot) || u64_load_relaxed(slot) != slots_mark(slot, mag->key))
+            return false;
+    }
+    return true;
+}
+
 static void check_thread(struct slab_thread *thread, void *arg)
 {
     struct verdict *verdict = arg;
@@ -272,7 +283,8 @@ static void check_thread(struct slab_thread *thread, void *arg)
     if (!cache || verdict->wrong)
         return;
     slab_lock(verdict->slab);
-    verdict->wrong = slab_cache_check(cache);
+    if (!slots_each(&cache->slots, mag_is_sound, verdict->slab))
+        verdict->wrong = "slab P4 a cached slot carries its magazine's mark, and is not free in its page";
     slab_unlock(verdict->slab);
 }
 

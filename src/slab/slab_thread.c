@@ -92,11 +92,6 @@ void slab_gate_set(struct quire_slab *slab)
     __atomic_store_n(&slab->gate, (uintptr_t)gate, __ATOMIC_RELAXED);
 }
 
-static uint32_t gates_of(const struct slab_thread *thread)
-{
-    return !thread->gates ? 0 : thread->count < SLAB_GATES ? thread->count : SLAB_GATES;
-}
-
 /* With no lock, while the thread may be opening them: see visit().  Its operations have ended after a barrier, and wait_inactive(). */
 static void gates_close(struct slab_thread *thread)
 {
@@ -104,11 +99,6 @@ static void gates_close(struct slab_thread *thread)
     u32_store_relaxed(&thread->limit, 0);
     for (uint32_t i = 1; thread->gates && i < SLAB_GATES; i++)
         addr_store_relaxed(&thread->gates[i].cache, (uintptr_t)&slab_cache_none);
-}
-
-static uint32_t limit_of(const struct slab_thread *thread)
-{
-    return bias_works() ? thread->count * (uint32_t)sizeof(struct slab_cache) : 0;
 }
 
 static void thread_lock(struct slab_thread *thread)
@@ -127,9 +117,10 @@ static bool is_open(const struct slab_thread *thread)
 
 static void gates_open(struct slab_thread *thread)
 {
+    uint32_t count = bias_works() ? thread->count : 0;
     u32_store_relaxed(&thread->closed, 0);
-    u32_store_release(&thread->limit, limit_of(thread)); /* release [slab-limit] */
-    for (uint32_t i = 1; i < gates_of(thread) && bias_works(); i++)
+    u32_store_release(&thread->limit, count * (uint32_t)sizeof(struct slab_cache)); /* release [slab-limit] */
+    for (uint32_t i = 1; thread->gates && i < count && i < SLAB_GATES; i++)
         addr_store_release(&thread->gates[i].cache, (uintptr_t)(cache_at(thread, i)->slab ? cache_at(thread, i) : &slab_cache_none));
 }
 
