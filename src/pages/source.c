@@ -9,6 +9,7 @@
 
 #include "base/abi.h"
 #include "base/align.h"
+#include "base/fail.h"
 #include "os/os.h"
 #include "pages/reaper.h"
 #include "pages/source_internal.h"
@@ -54,10 +55,8 @@ void *source_struct_new(size_t bytes)
 {
     void *memory;
     int error = os_map(align_up(bytes, os_page_bytes()), os_page_bytes(), &memory);
-    if (error) {
-        errno = ENOMEM;
-        return NULL;
-    }
+    if (error)
+        return fail_null(ENOMEM);
     return memory;
 }
 
@@ -69,10 +68,8 @@ void source_struct_delete(void *source_struct, size_t bytes)
 void *source_own_take(size_t bytes, struct quire_span *span)
 {
     struct quire_source *source = quire_source_default();
-    if (source->verbs->take(source, align_up(bytes, os_page_bytes()), os_page_bytes(), span) != 0) {
-        errno = ENOMEM;
-        return NULL;
-    }
+    if (source->verbs->take(source, align_up(bytes, os_page_bytes()), os_page_bytes(), span) != 0)
+        return fail_null(ENOMEM);
     return span->flags & QUIRE_SPAN_ZERO ? span->start : memset(span->start, 0, span->bytes);
 }
 
@@ -96,10 +93,8 @@ size_t quire_source_trim(struct quire_source *source)
 
 int quire_source_set_decay(struct quire_source *source, uint64_t decay_ns)
 {
-    if (source != quire_source_default() || decay_ns > REAPER_DECAY_NS_MAX) {
-        errno = source != quire_source_default() ? ENOTSUP : EINVAL;
-        return -1;
-    }
+    if (source != quire_source_default() || decay_ns > REAPER_DECAY_NS_MAX)
+        return fail_int(source != quire_source_default() ? ENOTSUP : EINVAL);
     reaper_set_decay(decay_ns); /* first: what the guests are asked to give back they must not keep again */
     source_default_set_keep(decay_ns != 0);
     return 0;

@@ -11,8 +11,7 @@
  *
  * Locks: none; the account is kept in relaxed atomics, which are exact as sums and not ordered between each other.
  */
-#include <errno.h>
-
+#include "base/fail.h"
 #include "pages/source_account.h"
 #include "pages/source_internal.h"
 #include "pages/source_verify.h"
@@ -100,10 +99,8 @@ static const struct quire_source_verbs wrap_verbs = {.take = wrap_take,
 static struct quire_source *wrap_new(struct quire_source *inner, size_t limit_bytes, uint64_t fails)
 {
     int error = inner ? source_verify(inner) : -EINVAL;
-    if (error) {
-        errno = -error;
-        return NULL;
-    }
+    if (error)
+        return fail_null(-error);
     struct source_wrap *wrap = source_struct_new(sizeof *wrap);
     if (!wrap)
         return NULL;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/abi.h"
+#include "base/fail.h"
 #include "base/layout.h"
 #include "base/panic.h"
 #include "os/os.h"
@@ -143,14 +144,12 @@ static struct quire_percpu *pool_new(const struct quire_percpu_opts *opts)
         return NULL;
     pool->span = span;
     pool->lock = (struct lock)LOCK_INIT(LOCK_PERCPU_POOL);
-    errno = pool_plan(opts, pool);
-    if (errno == 0 && opts->limit_bytes != 0 && span.bytes + chunk_all_bytes(pool->units, pool->window.unit_shift) > opts->limit_bytes)
-        errno = ENOMEM;
-    if (errno) {
-        int error = errno;
+    int error = pool_plan(opts, pool);
+    if (error == 0 && opts->limit_bytes != 0 && span.bytes + chunk_all_bytes(pool->units, pool->window.unit_shift) > opts->limit_bytes)
+        error = ENOMEM;
+    if (error) {
         source_own_give(span);
-        errno = error;
-        return NULL;
+        return fail_null(error);
     }
     local_init(pool, &pool->home, LOCK_PERCPU_HOME);
     local_init(pool, &pool->reserve, LOCK_PERCPU_RESERVE);
@@ -163,25 +162,21 @@ struct quire_percpu *quire_percpu_create(const struct quire_percpu_opts *opts)
     static const struct abi_layout layout = ABI_LAYOUT(quire_percpu_opts, reserve_bytes);
     struct quire_percpu_opts own;
     int kept = errno, error = abi_read(&layout, &own, opts);
-    if (error) {
-        errno = -error;
-        return NULL;
-    }
+    if (error)
+        return fail_null(-error);
     struct quire_percpu *pool = pool_new(&own);
     if (!pool)
         return NULL;
     if (!pool_register(pool)) {
         source_own_give(pool->span);
-        errno = ENOMEM;
-        return NULL;
+        return fail_null(ENOMEM);
     }
     if (pool->reserve_words) {
         u32_store_relaxed(&pool->reserve_low, 1);
         percpu_reserve_fill(pool);
         if (u32_load_relaxed(&pool->reserve_low) != 0) {
             quire_percpu_destroy(pool);
-            errno = ENOMEM;
-            return NULL;
+            return fail_null(ENOMEM);
         }
     }
     errno = kept;

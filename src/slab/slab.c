@@ -22,6 +22,7 @@
 
 #include "base/abi.h"
 #include "base/align.h"
+#include "base/fail.h"
 #include "os/os.h"
 #include "os/sanitize.h"
 #include "pages/pagemap.h"
@@ -132,8 +133,7 @@ void *slab_alloc_lane(struct quire_slab *slab, unsigned lane)
         if (!slab_reclaim(slab, lane))
             break;
     }
-    errno = ENOMEM;
-    return NULL;
+    return fail_null(ENOMEM);
 }
 
 void *quire_slab_alloc_zero(struct quire_slab *slab)

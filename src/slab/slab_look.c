@@ -10,9 +10,8 @@
  *
  * Locks: slab->lock; visits.  Not here: anything that changes what is live.
  */
-#include <errno.h>
-
 #include "base/abi.h"
+#include "base/fail.h"
 #include "pages/pagemap.h"
 #include "slab/slab_internal.h"
 
@@ -168,10 +167,8 @@ int quire_slab_walk(struct quire_slab *slab, int (*fn)(void *element, void *arg)
     struct walk walk = {.slab = slab};
     int stop = 0;
     slab_verify(slab);
-    if (!fn) {
-        errno = EINVAL;
-        return -1;
-    }
+    if (!fn)
+        return fail_int(EINVAL);
     walk.outer = walks;
     walks = &walk;
     while (stop == 0 && walk_next(&walk))
