@@ -64,8 +64,7 @@ void bitmap_init(struct bitmap *map, void *zeroed, size_t bits)
     uint64_t *taken = (uint64_t *)(void *)cells + 1;
     *map = (struct bitmap){.taken = taken, .starts = taken + l.words + 1, .hints = hints, .bits = (uint32_t)bits};
     taken[-1] = taken[l.words] = ~UINT64_C(0);
-    if (bits % WORD_BITS)
-        taken[l.words - 1] = bits_from(bits % WORD_BITS);
+    taken[l.words - 1] = ~bits_within(l.words - 1, 0, bits);
     hint_add(map, 0, bits);
 }
 

@@ -60,13 +60,10 @@ size_t bitmap_longest_hint(const struct bitmap *map)
 static void repair_bits(struct bitmap *map)
 {
     size_t words = map_words(map);
-    if (map->bits % WORD_BITS)
-        map->taken[words - 1] |= bits_from(map->bits % WORD_BITS);
+    map->taken[words - 1] |= ~bits_within(words - 1, 0, map->bits);
     uint64_t before = 0; /* the last bit of the word before */
     for (size_t w = 0; w < words; w++) {
-        uint64_t taken = map->taken[w], own = taken;
-        if (w == words - 1 && map->bits % WORD_BITS)
-            own &= ~bits_from(map->bits % WORD_BITS);
+        uint64_t taken = map->taken[w], own = taken & bits_within(w, 0, map->bits);
         map->starts[w] = (map->starts[w] & own) | (own & ~(taken << 1 | before));
         before = taken >> (WORD_BITS - 1);
     }
@@ -94,12 +91,9 @@ void bitmap_rebuild(struct bitmap *map)
 
 static const char *check_bits(const struct bitmap *map, size_t from_word, size_t to_word)
 {
-    size_t words = map_words(map);
     for (size_t w = from_word; w < to_word; w++) {
-        uint64_t taken = map->taken[w], padding = 0;
+        uint64_t taken = map->taken[w], padding = ~bits_within(w, 0, map->bits);
         uint64_t before = w ? map->taken[w - 1] >> (WORD_BITS - 1) : 0;
-        if (w == words - 1 && map->bits % WORD_BITS)
-            padding = bits_from(map->bits % WORD_BITS);
         if (~taken & padding)
             return "bitmap B1";
         if (taken && (map->starts[w] & (~taken | padding)))

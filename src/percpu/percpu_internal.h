@@ -99,7 +99,7 @@ struct percpu_local {
     struct percpu_local *next;   /* of the pool's locals, home and reserve the last: only grows */
     struct percpu_local *unused_next;
     struct quire_span span;      /* where this struct lies, if not in the pool */
-    /* under the bias */
+    /* under the bias; to `objects`: what its chunks say, made anew from them in the child of a fork */
     uint64_t filled[PERCPU_KINDS][(PERCPU_CLASSES + 63) / 64]; /* classes with a chunk */
     struct percpu_chunk *list[PERCPU_KINDS][PERCPU_CLASSES];
     struct percpu_page *partial[PERCPU_PAGED_WORDS + 1]; /* by size, in words */
@@ -107,8 +107,9 @@ struct percpu_local {
     uint32_t pages_of[PERCPU_PAGED_WORDS + 1];
     uint32_t chunks, paged_chunks;               /* all; of these, the paged ones */
     size_t free_pages[PERCPU_KINDS];             /* of the paged ones together */
-    size_t objects, objects_peak;
     size_t live_words;                           /* of the others */
+    size_t objects;
+    size_t objects_peak;
     uint64_t frees; /* of objects that were in these chunks */
     struct percpu_chunk **seen; /* chunks that objects were freed in, by address; NULL: not a thread's */
     /* frees by other threads, on lines of their own */

@@ -375,8 +375,7 @@ static inline bool slab_is_marked(const struct quire_slab *slab, const void *slo
 /* The bits of word number `word` that stand for slots. */
 static inline uint64_t slab_word_bits(const struct slab_page *page, unsigned word)
 {
-    size_t left = page->slot_count - word * WORD_BITS;
-    return bits_low(left < WORD_BITS ? (unsigned)left : WORD_BITS);
+    return bits_within(word, 0, page->slot_count);
 }
 
 static inline uint32_t slab_used(const struct slab_page *page)
