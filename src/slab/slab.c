@@ -294,7 +294,7 @@ struct quire_slab *slab_create(size_t element_bytes, const struct quire_slab_opt
         errno = options_read(&draft, element_bytes, &own);
     if (errno)
         return NULL;
-    draft.straight = !listed || !slab_threads_setup() || !has_marks(&draft);
+    draft.straight = !listed || !bias_works() || !has_marks(&draft);
     errno = ENOMEM;
     if (!draft.straight && slab_mags_setup() != 0)
         return NULL;

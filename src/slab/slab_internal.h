@@ -15,7 +15,7 @@
 #include <quire/slab.h>
 
 #include "base/account.h"
-#include "base/atomic.h"
+#include "base/bias.h"
 #include "base/bits.h"
 #include "base/compiler.h"
 #include "base/list.h"
@@ -198,7 +198,6 @@ void slab_thread_detach(struct slab_thread *thread); /* the visited thread has n
 size_t slab_thread_bytes(void); /* of all threads' caches */
 
 void slab_gate_set(struct quire_slab *slab); /* after its id: where its gates are */
-bool slab_threads_setup(void); /* false: the system has no barrier, or somebody watches: no magazines */
 /* Every operation that was going on has ended when this returns true; patient: wait for it, also long.  Under the registry's lock. */
 bool slab_grace(bool patient);
 bool slab_threads_after_fork(void);

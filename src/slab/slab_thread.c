@@ -27,7 +27,6 @@
 #include <string.h>
 
 #include "base/align.h"
-#include "base/bias.h"
 #include "base/layout.h"
 #include "base/panic.h"
 #include "os/os.h"
@@ -37,7 +36,7 @@
 enum { PATIENCE_SPINS = 100, NAP_NS = 50000 };
 
 static struct slab_thread thread_none;
-static struct slab_thread thread_shared;
+static struct slab_thread thread_shared = {.lock = LOCK_INIT(LOCK_THREAD)};
 THREAD_LOCAL struct slab_thread *slab_thread_self __attribute__((tls_model("initial-exec"))) = &thread_none;
 
 /* Nothing can be had from it, and it has room for nothing. */
@@ -50,13 +49,13 @@ THREAD_LOCAL struct slab_gate slab_gates[SLAB_GATES] __attribute__((tls_model("i
 
 static void record_begin(void *thread);
 static void thread_end(void *thread);
-static struct records records = {.lock = LOCK_INIT(LOCK_RECORDS), .bytes = sizeof(struct slab_thread), .begin = record_begin, .end = thread_end};
+static struct records records = {.lock = LOCK_INIT(LOCK_RECORDS), .all = {(uintptr_t)&thread_shared}, .bytes = sizeof(struct slab_thread), .begin = record_begin, .end = thread_end};
 
 /* What this thread has locked, for slab_refuse(): a record, its own or a visited one, and a slab. */
 static THREAD_LOCAL struct slab_thread *holding __attribute__((tls_model("initial-exec")));
 static THREAD_LOCAL struct quire_slab *locking __attribute__((tls_model("initial-exec")));
 
-/* Every thread's record. */
+/* Every thread's record, the shared one last. */
 static struct slab_thread *threads_first(void)
 {
     return records_first(&records);
@@ -65,17 +64,6 @@ static struct slab_thread *threads_first(void)
 static void record_begin(void *thread)
 {
     ((struct slab_thread *)thread)->lock.rank = LOCK_THREAD;
-}
-
-bool slab_threads_setup(void)
-{
-    lock_take(&records.lock);
-    if (!threads_first()) {
-        record_begin(&thread_shared);
-        record_publish_locked(&records, &thread_shared);
-    }
-    lock_drop(&records.lock);
-    return bias_works();
 }
 
 /* ---- a thread's record ---- */
