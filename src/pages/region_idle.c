@@ -11,7 +11,7 @@
  *
  * Two sets of bits instead of a time for each span: aged becomes a copy of idle at each tick, and a page that is taken leaves both.
  *
- * Locks: regions.lock, let go between two runs of at most region_discard_pages_max() pages: a taker waits some tens of microseconds at most.
+ * Locks: regions.lock, let go between two runs of at most discard_pages_max() pages: a taker waits some tens of microseconds at most.
  * Not here: who ticks (reaper.c).
  */
 #include "base/align.h"
@@ -36,8 +36,8 @@ size_t region_idle_bytes_max(size_t peak_bytes, size_t cached_bytes_max)
     return all > cached ? all - cached : 0;
 }
 
-/* Huge pages go back a few microseconds each, small ones a quarter of one. */
-size_t region_discard_pages_max(const struct region *region)
+/* How many pages are discarded at most while the lock is held: huge ones go back a few microseconds each, small ones a quarter of one. */
+static size_t discard_pages_max(const struct region *region)
 {
     return region->kind == REGION_HUGE ? 4 * (os_huge_bytes() >> os_page_shift()) : DISCARD_PAGES_MAX;
 }
@@ -58,7 +58,7 @@ static size_t discard_run_locked(struct region *region, const uint64_t *which, s
     size_t first = bits_find(which, from, end, true);
     if (first == end)
         return end;
-    size_t stop = first + region_discard_pages_max(region);
+    size_t stop = first + discard_pages_max(region);
     stop = bits_find(which, first, stop < end ? stop : end, false);
     size_t bytes = (stop - first) << shift;
     if (os_discard(region->start + (first << shift), bytes) == 0) {
@@ -115,7 +115,7 @@ size_t region_over_locked(size_t wanted_bytes)
 /* The last run of idle pages, so much of it: the lowest are taken first.  Returns its bytes; 0: there is none, or the system keeps it. */
 static size_t discard_last_locked(struct region *region, size_t bytes)
 {
-    size_t unit = region->kind == REGION_HUGE ? os_huge_bytes() >> os_page_shift() : 1, most = region_discard_pages_max(region), freed = 0;
+    size_t unit = region->kind == REGION_HUGE ? os_huge_bytes() >> os_page_shift() : 1, most = discard_pages_max(region), freed = 0;
     size_t pages = align_up((bytes + os_page_bytes() - 1) >> os_page_shift(), unit), end = region->idle_end;
     end = region->idle_end = bits_find_last(region->idle, 0, end, true);
     pages = pages < most ? pages : most;

@@ -60,8 +60,6 @@ struct regions {
 extern struct regions regions;
 extern struct region *region_by_id[REGIONS_MAX]; /* of regions.count; apart, or a file's pages would hold the zeros */
 
-/* How many pages of [first, end) of a region are discarded at most while the lock is held. */
-size_t region_discard_pages_max(const struct region *region);
 /* So much that is idle is to go, now that with so much more, more is used than ever was: the caller lets go of the lock, and region_make_way() does it. */
 size_t region_over_locked(size_t wanted_bytes);
 void region_make_way(size_t bytes);

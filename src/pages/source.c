@@ -24,11 +24,6 @@ int source_verify(const struct quire_source *source)
     return source ? abi_verify(&layout, source->verbs) : 0;
 }
 
-bool source_is_static(const struct quire_source *source)
-{
-    return source == quire_source_default() || source == quire_source_anon() || source == quire_source_malloc();
-}
-
 void source_discard(struct quire_source *source, void *start, size_t bytes)
 {
     (void)source;
@@ -81,7 +76,7 @@ void source_own_give(struct quire_span span)
 void quire_source_destroy(struct quire_source *source)
 {
     int kept = errno;
-    if (source && !source_is_static(source))
+    if (source) /* those of the process stay: source_stays() */
         source->verbs->fini(source);
     errno = kept;
 }

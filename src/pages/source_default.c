@@ -101,7 +101,7 @@ static __attribute__((constructor)) void pages_at_load(void)
 }
 
 /* Pure: what each of `count` shards may hold: all of them half of what may be idle at all. */
-size_t source_shard_bytes_max(uint32_t count, size_t peak_bytes)
+static size_t shard_bytes_most_of(uint32_t count, size_t peak_bytes)
 {
     size_t share = region_idle_bytes_max(peak_bytes, 0) / 2 / count;
     return share < shard_bytes_most ? share : shard_bytes_most;
@@ -110,7 +110,7 @@ size_t source_shard_bytes_max(uint32_t count, size_t peak_bytes)
 /* Let the shards hold more as the peak rises, on machines of many CPUs. */
 static void shards_resize(uint32_t count)
 {
-    size_t most = source_shard_bytes_max(count, region_peak_bytes());
+    size_t most = shard_bytes_most_of(count, region_peak_bytes());
     if (most == size_load_relaxed(&shard_bytes_max) || u32_load_relaxed(&keep_nothing))
         return;
     size_store_relaxed(&shard_bytes_max, most);

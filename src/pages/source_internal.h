@@ -11,9 +11,6 @@
 
 C_DECLARATIONS_BEGIN
 
-/* True for the sources that quire_source_destroy() must leave alone. */
-bool source_is_static(const struct quire_source *source);
-
 /* A source's own struct in zeroed pages of its own (so no allocator is needed below the allocators); and its end. */
 void *source_struct_new(size_t bytes);
 void source_struct_delete(void *source_struct, size_t bytes);
@@ -36,7 +33,6 @@ size_t source_default_idle_bytes(void);
 void source_default_set_keep(bool keep);
 /* The library serves malloc: threads are started with care, for more than a trifle, and idle memory is kept until the clock takes it. */
 void source_default_serve_malloc(void);
-size_t source_shard_bytes_max(uint32_t count, size_t peak_bytes);
 /* Give a span that has been idle long enough with its last owner: the default source does not keep it warm once more. */
 void source_give_cold(struct quire_source *source, const struct quire_span *span);
 void source_default_give_now(const struct quire_span *span); /* limbo passed */

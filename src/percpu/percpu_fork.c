@@ -132,7 +132,7 @@ static void after_fork(void)
             pool_rebuild(pool);
         pool->unused = NULL;
         for (struct percpu_local *local = percpu_locals(pool); local; local = local->next) {
-            if (percpu_thread_is_left(addr_load_relaxed(&local->thread)))
+            if (addr_load_relaxed(&local->thread) == (uintptr_t)percpu_thread_self)
                 bias_open(&local->bias);
             else if (!percpu_is_pools_own(local))
                 local_orphan(pool, local);

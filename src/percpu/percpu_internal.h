@@ -284,8 +284,6 @@ static inline void percpu_mapped_add(struct percpu_local *local, size_t words, i
     if (words <= PERCPU_PAGED_WORDS)
         local->mapped[words] += (uint32_t)change;
 }
-/* False: refused, nothing has changed.  *emptied: the chunk has no object left. */
-bool percpu_local_free(struct percpu_local *local, struct percpu_chunk *chunk, uintptr_t bits, bool *emptied);
 /* What others have freed. */
 void percpu_inbox_drain(struct percpu_local *local);
 /* In the child of a fork, until all is in order again: sources may not be. */
@@ -297,16 +295,13 @@ void percpu_empties_give(struct percpu_local *local, size_t *bytes);
 /* The calling thread's local with its bias taken, made if need be; or home. */
 struct percpu_local *percpu_hold(struct quire_percpu *pool);
 void percpu_visit(struct percpu_local *local);
-bool percpu_visit_owner(struct percpu_chunk *chunk, struct percpu_local *owner); /* false: it has another owner meanwhile; not held */
 void percpu_release(struct percpu_local *local);
 /* The local after this one, which is let go of (NULL: the first), visited, with what others have freed; NULL: there is none, and none is held. */
 struct percpu_local *percpu_visit_next(const struct quire_percpu *pool, struct percpu_local *local);
 #define FOR_EACH_VISITED(pool, local) for (struct percpu_local *local = percpu_visit_next(pool, NULL); local; local = percpu_visit_next(pool, local))
-void percpu_holding_set(struct percpu_local *local); /* for percpu_refuse(): what to let go of */
 void percpu_let_go(void);
 void percpu_thread_forget(struct quire_percpu *pool); /* with the pools' lock */
 bool percpu_threads_after_fork(void);
-bool percpu_thread_is_left(uintptr_t thread);
 
 /* ---- percpu_reserve.c ---- */
 void percpu_reserve_fill(struct quire_percpu *pool);

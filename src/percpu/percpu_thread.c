@@ -27,7 +27,7 @@ enum { HELD_MAX = 3 };
 static THREAD_LOCAL struct percpu_local *held[HELD_MAX] __attribute__((tls_model("initial-exec")));
 static THREAD_LOCAL unsigned held_count __attribute__((tls_model("initial-exec")));
 
-void percpu_holding_set(struct percpu_local *local)
+static void holding_set(struct percpu_local *local)
 {
     held[held_count++] = local;
 }
@@ -50,7 +50,7 @@ void percpu_visit(struct percpu_local *local)
         bias_take(&local->bias); /* the thread that it favours is not inside */
     else
         bias_visit(&local->bias);
-    percpu_holding_set(local);
+    holding_set(local);
 }
 
 struct percpu_local *percpu_visit_next(const struct quire_percpu *pool, struct percpu_local *local)
@@ -65,15 +65,6 @@ struct percpu_local *percpu_visit_next(const struct quire_percpu *pool, struct p
     return next;
 }
 
-bool percpu_visit_owner(struct percpu_chunk *chunk, struct percpu_local *owner)
-{
-    percpu_visit(owner);
-    if (percpu_owner(chunk) == owner)
-        return true;
-    percpu_release(owner);
-    return false;
-}
-
 /* ---- tables ---- */
 
 /* Its chunks are home's from now on; nobody puts anything into its inbox any more. */
@@ -81,7 +72,7 @@ static void local_leave(struct percpu_local *local)
 {
     struct quire_percpu *pool = local->pool;
     bias_take(&local->bias);
-    percpu_holding_set(local);
+    holding_set(local);
     lock_take(&local->inbox_lock);
     addr_store_relaxed(&local->thread, 0);
     lock_drop(&local->inbox_lock);
@@ -177,7 +168,7 @@ struct percpu_local *percpu_hold(struct quire_percpu *pool)
         return &pool->home;
     }
     bias_take(&local->bias);
-    percpu_holding_set(local);
+    holding_set(local);
     if (bind) {
         addr_store_relaxed(&local->thread, (uintptr_t)thread);
         thread->table[pool->id] = local;
@@ -195,11 +186,6 @@ void percpu_thread_forget(struct quire_percpu *pool)
 }
 
 /* ---- the child of a fork ---- */
-
-bool percpu_thread_is_left(uintptr_t thread)
-{
-    return thread == (uintptr_t)percpu_thread_self;
-}
 
 /* This thread is the only one left: the others' tables are empty, and free for use. */
 bool percpu_threads_after_fork(void)

@@ -83,7 +83,8 @@ CACHE_ALIGNED void *quire_slab_alloc(struct quire_slab *slab)
     return alloc_far(slab);
 }
 
-void *slab_watched_alloc(const struct quire_slab *slab, void *element)
+/* What sanitizers are told of an element that is handed out. */
+static void *watched_alloc(const struct quire_slab *slab, void *element)
 {
     if (unlikely(slab->watched)) {
         sanitize_begin_of_use(element);
@@ -129,7 +130,7 @@ void *slab_alloc_lane(struct quire_slab *slab, unsigned lane)
         if (unlikely(bad != NULL))
             slab_refuse_slot(slab, bad);
         if (likely(element != NULL))
-            return slab_watched_alloc(slab, element);
+            return watched_alloc(slab, element);
         if (!slab_reclaim(slab, lane))
             break;
     }

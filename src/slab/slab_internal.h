@@ -291,8 +291,6 @@ extern atomic_size slab_cached_bytes; /* that caches may hold, roughly: what was
 
 /* ---- slab.c ---- */
 
-/* What sanitizers are told of an element that is handed out. */
-void *slab_watched_alloc(const struct quire_slab *slab, void *element);
 struct quire_slab *slab_create(size_t element_bytes, const struct quire_slab_opts *opts, bool markable, bool listed);
 void slab_unmake(struct quire_slab *slab);
 /* An element straight from a page, and back; for those without a cache. */
@@ -304,7 +302,6 @@ void slab_put_one(struct quire_slab *slab, void *element);
 /* ---- slab_look.c ---- */
 
 void slab_walks_after_fork(void);
-uint64_t slab_live_bits(const struct slab_page *page, unsigned word); /* under slab->lock */
 
 /* ---- slab_free.c ---- */
 

@@ -15,8 +15,8 @@
 #include "pages/pagemap.h"
 #include "slab/slab_internal.h"
 
-/* The live slots of a word. */
-NO_SANITIZE uint64_t slab_live_bits(const struct slab_page *page, unsigned word)
+/* The live slots of a word; under slab->lock. */
+NO_SANITIZE static uint64_t live_bits(const struct slab_page *page, unsigned word)
 {
     uint64_t used = slab_word_bits(page, word) & ~page->free[word], live = used;
     for (; used && !page->slab->straight; used &= used - 1)
@@ -28,7 +28,7 @@ NO_SANITIZE uint64_t slab_live_bits(const struct slab_page *page, unsigned word)
 static bool has_live(const struct slab_page *page)
 {
     for (unsigned w = 0; w < page->words; w++)
-        if (slab_live_bits(page, w))
+        if (live_bits(page, w))
             return true;
     return false;
 }
@@ -52,7 +52,7 @@ static size_t count_live(const struct quire_slab *slab)
     size_t live = 0;
     for (const struct slab_page *page = slab->all; page; page = page->all_next)
         for (unsigned w = 0; w < page->words; w++)
-            live += bits_count(slab_live_bits(page, w));
+            live += bits_count(live_bits(page, w));
     return live;
 }
 
@@ -112,7 +112,7 @@ static void page_look(const struct slab_page *page, struct page_look *seen)
 {
     *seen = (struct page_look){.start = slab_slots(page), .bytes = slab_page_bytes(page), .slot_bytes = page->slab->slot_bytes, .slots = page->slot_count};
     for (unsigned w = 0; w < page->words; w++)
-        seen->live[w] = slab_live_bits(page, w);
+        seen->live[w] = live_bits(page, w);
 }
 
 void slab_pages_look(const struct quire_slab *slab, page_look_fn *fn, void *arg)
@@ -196,7 +196,7 @@ bool quire_slab_owns(const struct quire_slab *slab, const void *p)
         const struct slab_page *page = owner_object(owner);
         size_t slot = ((uintptr_t)p - addr_load_relaxed(&page->slots)) / slab->slot_bytes;
         if (page->slab == slab && slot < page->slot_count)
-            owns = slab_live_bits(page, (unsigned)(slot / WORD_BITS)) >> slot % WORD_BITS & 1;
+            owns = live_bits(page, (unsigned)(slot / WORD_BITS)) >> slot % WORD_BITS & 1;
     }
     slab_unlock(locked);
     slab_drop();

@@ -93,8 +93,6 @@ void slots_set(struct slot_cache *cache, struct magazine *mag);
 bool slots_turn(struct slot_cache *cache);
 /* `cur` is full, and one of the thread's own has room.  False: there is none, or it is not full. */
 bool slots_return(struct slot_cache *cache, uint32_t own_max);
-/* A full magazine stays with the thread, if it has had as much.  False: it does not. */
-bool slots_keep(struct slot_cache *cache, struct magazine *full, uint32_t own_max);
 /* Where full magazines go to, and empty ones come from. */
 struct slots_beyond {
     bool (*give)(struct slot_cache *cache, struct magazine *full, void *arg); /* false: its slots went to their pages, it is empty */
