@@ -26,6 +26,7 @@ import checklib
 ROOT = Path(__file__).resolve().parent.parent
 LAYERS = ["os", "base", "pages", "slots", "owner", "arena", "slab", "percpu", "heap", "look"]
 PUBLIC = ["export", "quire", "source", "arena", "slab_inline", "slab", "heap", "percpu_inline", "percpu", "counter", "histogram", "stats"]
+PARTS = ["ARENA", "SLAB", "HEAP", "PERCPU", "COUNTERS", "STATS"]
 PART_OF_LAYER = {"arena": "ARENA", "slab": "SLAB", "percpu": "PERCPU", "heap": "HEAP", "look": "STATS"}
 PART_OF_STEM = {"counter": "COUNTERS", "counter_policy": "COUNTERS", "histogram": "COUNTERS", "histogram_buckets": "COUNTERS",
                 "histogram_snapshot": "COUNTERS", "percpu_inline": "PERCPU", "slab_inline": "SLAB", "os_rseq": "PERCPU", "stats": "STATS"}  # fmt: skip
@@ -51,7 +52,7 @@ KEYWORDS = {"struct", "enum", "union", "void", "const"}
 X86_ONLY = "#include <emmintrin.h>"
 _TOKEN = re.compile(r"""(//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+'|^[ \t]*#[ \t]*include[^\n]*|\b[A-Za-z_]\w*\b)""", re.DOTALL | re.MULTILINE)
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">][^\n]*\n', re.MULTILINE)
-_CPLUSPLUS = re.compile(r"^#ifdef __cplusplus\n(?:extern \"C\" \{|\})\n#endif\n", re.MULTILINE)
+_CPLUSPLUS = re.compile(r"^#ifdef __cplusplus\n(?:extern \"C\" \{|\})\n#endif\n|^C_DECLARATIONS_(?:BEGIN|END)\n", re.MULTILINE)
 _ATTRIBUTE = re.compile(r"__(?:attribute|asm)__\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)")
 
 
@@ -186,6 +187,11 @@ def parts_of(path):
     return sorted(words - {None})
 
 
+def chosen(part):
+    """What asks for a part in quire.c: WITH_ARENA and the like."""
+    return f"#ifdef QUIRE_NO_{part}\n#define WITH_{part} 0\n#else\n#define WITH_{part} 1\n#endif"
+
+
 def under(condition, text):
     return f"{condition}\n{text}#endif\n" if condition else text
 
@@ -210,7 +216,7 @@ def source(root):
     system = sorted({m.group().strip() for text in tree.text.values() for m in _INCLUDE.finditer(text) if m.group(1) == "<"})
     system = [f"#if defined(__x86_64__)\n{line}\n#endif" if line == X86_ONLY else line for line in system]
     hidden = "#pragma GCC visibility push(hidden) /* what is not public, as the headers declare it */\n"
-    return "\n".join([SOURCE_HEAD, *system, "", hidden, *(tree.put(p) for p in tree.headers), "#pragma GCC visibility pop\n", *(tree.put(p) for p in tree.sources)])
+    return "\n".join([SOURCE_HEAD, *map(chosen, PARTS), *system, "", hidden, *(tree.put(p) for p in tree.headers), "#pragma GCC visibility pop\n", *(tree.put(p) for p in tree.sources)])
 
 
 def main():

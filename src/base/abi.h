@@ -18,9 +18,9 @@
 
 #include <stddef.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "base/compiler.h"
+
+C_DECLARATIONS_BEGIN
 
 /* No struct grows past this: a larger struct_bytes was never meant as one. */
 enum { ABI_BYTES_MAX = 4096 };
@@ -42,7 +42,5 @@ int abi_read(const struct abi_layout *layout, void *own, const void *theirs);
 /* Statistics for the program; its struct_bytes becomes what was written.  A struct_bytes that is no size of it stops the process ("statistics E1"). */
 void abi_write(const struct abi_layout *layout, const void *own, void *theirs);
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

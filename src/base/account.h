@@ -18,9 +18,7 @@
 
 #include "base/atomic.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_DECLARATIONS_BEGIN
 
 struct account {
     size_t limit_bytes; /* 0: none */
@@ -47,6 +45,16 @@ static inline void account_discharge(struct account *account, size_t bytes)
     size_sub_relaxed(&account->mapped_bytes, bytes);
 }
 
+/* The one or the other; whether it has been had. */
+static inline bool account_settle(struct account *account, size_t bytes, bool had)
+{
+    if (had)
+        account_charged(account);
+    else
+        account_discharge(account, bytes);
+    return had;
+}
+
 /* Of no bytes: is it within its limit? */
 static inline bool account_has_room(const struct account *account, size_t bytes)
 {
@@ -62,7 +70,5 @@ static inline void account_set(struct account *account, size_t meta_bytes)
     account_charged(account);
 }
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

@@ -17,9 +17,7 @@
 
 #include "base/compiler.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_DECLARATIONS_BEGIN
 
 /* A test's hook, called before every atomic step of the `check` build; NULL (the start value) calls nothing. */
 extern void (*atomic_noise_hook)(void);
@@ -127,7 +125,5 @@ static inline void size_max_relaxed(atomic_size *p, size_t value)
     }
 }
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

@@ -23,9 +23,7 @@
 
 #include "base/lock.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_DECLARATIONS_BEGIN
 
 struct bias {
     atomic_u32 active; /* the favoured thread is inside, by the short way */
@@ -81,7 +79,5 @@ static inline void bias_open(struct bias *bias)
 /* In the child of a fork: nobody is inside.  True if somebody was, other than the thread that forked. */
 bool bias_reset(struct bias *bias);
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

@@ -11,7 +11,7 @@
  * bitmap_tree.h):
  *   B1  a taken bit after a free one is a start, a start is taken, and all padding is taken; but
  *   B2  words of `starts` over 64 free bits hold no starts: the first and the last of them in each
- *       free run hold the run's ends (maps with hints)
+ *       free run hold the run's ends
  *
  * A fork in another thread may see an operation half done.  Taking sets the start first and freeing
  * clears it last, from the top downwards: so no run is ever seen longer than it was handed out.
@@ -32,21 +32,17 @@ static ALWAYS_INLINE void order_for_fork(void)
 /* hints | promises | ceilings x SLOTS | one word, taken, one word | starts */
 struct layout {
     size_t words, bytes;
-    bool hinted;
     struct tree_shape shape, stripes;
 };
 
 static struct layout layout_of(size_t bits)
 {
     struct layout l = {.words = (bits + WORD_BITS - 1) / WORD_BITS};
-    l.hinted = l.words > SMALL_WORDS;
-    l.bytes = (2 * l.words + (l.hinted ? 2 : 0)) * sizeof(uint64_t);
-    if (l.hinted) {
-        tree_shape_init(&l.shape, l.words);
-        tree_shape_init(&l.stripes, (l.words + STRIPE_WORDS - 1) / STRIPE_WORDS);
-        l.bytes += sizeof(struct bitmap_hints) +
-                   (l.shape.cells + SLOTS * l.stripes.cells) * sizeof(uint16_t);
-    }
+    tree_shape_init(&l.shape, l.words);
+    tree_shape_init(&l.stripes, (l.words + STRIPE_WORDS - 1) / STRIPE_WORDS);
+    l.bytes = sizeof(struct bitmap_hints) +
+              (l.shape.cells + SLOTS * l.stripes.cells) * sizeof(uint16_t) +
+              (2 * l.words + 2) * sizeof(uint64_t);
     return l;
 }
 
@@ -58,23 +54,18 @@ size_t bitmap_memory_bytes(size_t bits)
 void bitmap_init(struct bitmap *map, void *zeroed, size_t bits)
 {
     struct layout l = layout_of(bits);
-    *map = (struct bitmap){.taken = zeroed, .bits = (uint32_t)bits};
-    if (l.hinted) {
-        struct bitmap_hints *hints = map->hints = zeroed;
-        hints->shape = l.shape;
-        hints->stripes = l.stripes;
-        hints->promises = (uint16_t *)(hints + 1);
-        uint16_t *cells = hints->promises + l.shape.cells;
-        for (int i = 0; i < SLOTS; i++, cells += l.stripes.cells)
-            hints->slot[i].ceilings = cells;
-        map->taken = (uint64_t *)(void *)cells + 1;
-        map->taken[-1] = map->taken[l.words] = ~UINT64_C(0);
-    }
-    map->starts = map->taken + l.words + l.hinted;
-    if (bits % WORD_BITS)
-        map->taken[l.words - 1] = bits_from(bits % WORD_BITS);
-    if (l.hinted)
-        hint_add(map, 0, bits);
+    struct bitmap_hints *hints = zeroed;
+    hints->shape = l.shape;
+    hints->stripes = l.stripes;
+    hints->promises = (uint16_t *)(hints + 1);
+    uint16_t *cells = hints->promises + l.shape.cells;
+    for (int i = 0; i < SLOTS; i++, cells += l.stripes.cells)
+        hints->slot[i].ceilings = cells;
+    uint64_t *taken = (uint64_t *)(void *)cells + 1;
+    *map = (struct bitmap){.taken = taken, .starts = taken + l.words + 1, .hints = hints, .bits = (uint32_t)bits};
+    taken[-1] = taken[l.words] = ~UINT64_C(0);
+    taken[l.words - 1] = ~bits_within(l.words - 1, 0, bits);
+    hint_add(map, 0, bits);
 }
 
 /* ---- finding ---- */
@@ -132,41 +123,6 @@ static inline void mark_taken(struct bitmap *map, size_t at, size_t run)
     taken[last] |= bits_low((unsigned)((at + run - 1) % WORD_BITS + 1));
 }
 
-/* A map without hints: word by word from the first that may have a free bit. */
-static size_t small_find(const struct bitmap *map, const struct bitmap_want *want)
-{
-    size_t w = map->first / WORD_BITS, words = map_words(map);
-    while (w < words) {
-        uint64_t x = ~map->taken[w];
-        unsigned at = word_place(x, w, want);
-        if (at < WORD_BITS)
-            return w * WORD_BITS + at;
-        unsigned top = bits_ones_at_top(x);
-        w++;
-        if (top == 0)
-            continue;
-        /* A run leaves the word at its top: its one place is its first aligned bit. */
-        size_t from = align_up(w * WORD_BITS - top, (size_t)1 << want->align_log2);
-        while (w < words && map->taken[w] == 0)
-            w++;
-        size_t to = w < words ? w * WORD_BITS + bits_lowest(map->taken[w]) : map->bits;
-        if (from < to && to - from >= want->run)
-            return from;
-    }
-    return BITMAP_NONE;
-}
-
-static size_t small_alloc(struct bitmap *map, const struct bitmap_want *want)
-{
-    size_t at = small_find(map, want), end = at + want->run;
-    if (at == BITMAP_NONE)
-        return at;
-    if (at <= map->first || (want->run == 1 && want->align_log2 == 0))
-        map->first = (uint32_t)(end < map->bits ? end : map->bits - 1);
-    mark_taken(map, at, want->run);
-    return at;
-}
-
 /* The longest run of word w, if the remainder of a cut, `after` bits, is one of those in it. */
 static inline size_t longest_with(const struct bitmap *map, size_t w, size_t after)
 {
@@ -222,8 +178,6 @@ size_t bitmap_alloc(struct bitmap *map, size_t run, unsigned align_log2)
         return BITMAP_NONE;
     struct bitmap_want want = {run, align_log2 < ALIGN_LOG2_MAX ? align_log2 : ALIGN_LOG2_MAX};
     struct bitmap_place place;
-    if (!map->hints)
-        return small_alloc(map, &want);
     if (!(align_log2 ? hint_search_aligned(map, &want, &place) : search_plain(map, run, &place)))
         return BITMAP_NONE;
     cut_run(map, &place, run);
@@ -269,28 +223,12 @@ static inline void mark_free(struct bitmap *map, size_t from, size_t to)
     bits_clear_one(map->starts, from);
 }
 
-/* A map without hints: the length of the free run that [idx, end) is a part of. */
-static size_t small_free_run(const struct bitmap *map, size_t idx, size_t end)
+size_t bitmap_free_merged(struct bitmap *map, size_t idx, size_t *merged)
 {
-    size_t w = idx / WORD_BITS, words = map_words(map), from = 0, to = map->bits;
-    uint64_t before = map->taken[w] & ~bits_from(idx % WORD_BITS);
-    while (before == 0 && w > 0)
-        before = map->taken[--w];
-    if (before)
-        from = w * WORD_BITS + bits_highest(before) + 1;
-    w = end / WORD_BITS;
-    uint64_t behind = w < words ? map->taken[w] & bits_from(end % WORD_BITS) : 0;
-    while (behind == 0 && w + 1 < words)
-        behind = map->taken[++w];
-    if (behind)
-        to = w * WORD_BITS + bits_lowest(behind);
-    return to - from;
-}
-
-/* Frees, in a map with hints; *merged as in bitmap_free_merged(). */
-static ALWAYS_INLINE void hinted_free(struct bitmap *map, size_t idx, size_t end, size_t *merged)
-{
-    size_t from = idx, to = end;
+    *merged = 0;
+    if (unlikely(!is_start(map, idx)))
+        return 0;
+    size_t end = taken_end(map, idx), from = idx, to = end;
     mark_free(map, idx, end);
     if (idx > 0 && !bits_test(map->taken, idx - 1))
         from = run_start(map, idx - 1);
@@ -301,37 +239,5 @@ static ALWAYS_INLINE void hinted_free(struct bitmap *map, size_t idx, size_t end
     if (end < to && end / WORD_BITS != from / WORD_BITS)
         hint_set(map->hints, end / WORD_BITS, word_longest(map, end / WORD_BITS));
     *merged = to - from;
-}
-
-static inline void small_free(struct bitmap *map, size_t idx, size_t end)
-{
-    mark_free(map, idx, end);
-    map->first = idx < map->first ? (uint32_t)idx : map->first;
-}
-
-size_t bitmap_free(struct bitmap *map, size_t idx)
-{
-    if (unlikely(!is_start(map, idx)))
-        return 0;
-    size_t end = taken_end(map, idx), unused;
-    if (map->hints)
-        hinted_free(map, idx, end, &unused);
-    else
-        small_free(map, idx, end);
-    return end - idx;
-}
-
-size_t bitmap_free_merged(struct bitmap *map, size_t idx, size_t *merged)
-{
-    *merged = 0;
-    if (unlikely(!is_start(map, idx)))
-        return 0;
-    size_t end = taken_end(map, idx);
-    if (map->hints) {
-        hinted_free(map, idx, end, merged);
-    } else {
-        small_free(map, idx, end);
-        *merged = small_free_run(map, idx, end);
-    }
     return end - idx;
 }

@@ -15,9 +15,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "base/compiler.h"
+
+C_DECLARATIONS_BEGIN
 
 #define BITMAP_NONE SIZE_MAX
 #define BITMAP_BITS_MAX ((size_t)UINT32_MAX - 65536)
@@ -26,14 +26,13 @@ extern "C" {
 struct bitmap {
     uint64_t *taken;            /* a bit for each that is taken; padding behind the end is taken */
     uint64_t *starts;           /* the boundary map: the first bit of each taken run */
-    struct bitmap_hints *hints; /* NULL for a small map, which is simply searched */
+    struct bitmap_hints *hints; /* where there is room */
     uint32_t bits;
-    uint32_t first; /* small maps: no bit before it is free */
 };
 
 /*
  * Bytes of zeroed, 8-aligned memory that bitmap_init() needs for 1 .. BITMAP_BITS_MAX bits: two bits
- * for each, and for more than BITMAP_SMALL_BITS about a fifth of that for hints.
+ * for each, and for hints about a fifth of that and 600 bytes.
  */
 size_t bitmap_memory_bytes(size_t bits);
 /* All bits free.  Touches a page or two of a large memory. */
@@ -45,14 +44,16 @@ void bitmap_init(struct bitmap *map, void *zeroed, size_t bits);
  * alignment that was not used before, which passes over the hints (2 bytes a block).
  */
 size_t bitmap_alloc(struct bitmap *map, size_t run, unsigned align_log2);
-/* Free the run that starts at `idx`.  Its length, or 0 when none starts there: nothing changed. */
-size_t bitmap_free(struct bitmap *map, size_t idx);
 /*
- * The same, and in *merged how long the free run is of which the freed bits are a part now: at least
- * what is returned, exact, and 0 when nothing was freed.  Cost: as free; a small map without hints
- * looks at its words to the left and right until one has a taken bit.
+ * Free the run that starts at `idx`.  Its length, or 0 when none starts there: nothing changed.  In *merged how long the free run is of which the
+ * freed bits are a part now: at least what is returned, exact, and 0 when nothing was freed.
  */
 size_t bitmap_free_merged(struct bitmap *map, size_t idx, size_t *merged);
+static inline size_t bitmap_free(struct bitmap *map, size_t idx)
+{
+    size_t merged;
+    return bitmap_free_merged(map, idx, &merged);
+}
 
 /* ---- looking (bitmap_look.c) ---- */
 
@@ -75,7 +76,5 @@ const char *bitmap_check(const struct bitmap *map);
 /* The same for the blocks that hold the bits [from, to) and for what lies above them. */
 const char *bitmap_check_range(const struct bitmap *map, size_t from, size_t to);
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

@@ -59,6 +59,15 @@ static struct bitmap_slot *slot_for(struct bitmap_hints *hints, unsigned align_l
     return best;
 }
 
+/* The first aligned place among the free bits x of word w that ends in it; WORD_BITS if none does. */
+static inline unsigned word_place(uint64_t x, size_t w, const struct bitmap_want *want)
+{
+    uint64_t at = 0;
+    if (want->run <= WORD_BITS)
+        at = bits_runs(x, (unsigned)want->run) & bits_aligned(w, want->align_log2);
+    return at ? bits_lowest(at) : WORD_BITS;
+}
+
 /* The lowest aligned place of the runs that start in word `w` or later in its stripe. */
 static bool place_in_stripe(const struct bitmap *map, size_t w, const struct bitmap_want *want,
                             struct bitmap_place *out)

@@ -28,12 +28,9 @@
 #include "base/bits.h"
 #include "base/compiler.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_DECLARATIONS_BEGIN
 
 enum {
-    SMALL_WORDS = 16,   /* maps up to this have no hints */
     SLOTS = 4,          /* alignments that get ceilings of their own */
     STRIPE_WORDS = 8,   /* blocks that share a ceiling */
     STRIPE_BITS = STRIPE_WORDS * WORD_BITS,
@@ -70,22 +67,13 @@ bool hint_search_aligned(struct bitmap *map, const struct bitmap_want *want,
                          struct bitmap_place *out);
 void hint_ceilings_raise(struct bitmap_hints *hints, size_t from, size_t to);
 
-/* The first aligned place among the free bits x of word w that ends in it; WORD_BITS if none does. */
-static inline unsigned word_place(uint64_t x, size_t w, const struct bitmap_want *want)
-{
-    uint64_t at = 0;
-    if (want->run <= WORD_BITS)
-        at = bits_runs(x, (unsigned)want->run) & bits_aligned(w, want->align_log2);
-    return at ? bits_lowest(at) : 64;
-}
-
 static inline size_t map_words(const struct bitmap *map)
 {
     return (map->bits + WORD_BITS - 1) / WORD_BITS;
 }
 
 /*
- * ---- free runs, from one end to the other (maps with hints only) ----
+ * ---- free runs, from one end to the other ----
  * The words before the first and behind the last are taken: no run needs a look at the map's ends.
  */
 
@@ -172,7 +160,5 @@ static inline void hint_add(struct bitmap *map, size_t from, size_t to)
         hint_ceilings_raise(hints, from, to);
 }
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

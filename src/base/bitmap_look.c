@@ -28,26 +28,12 @@ size_t bitmap_next_taken(const struct bitmap *map, size_t from, size_t *run)
     return BITMAP_NONE;
 }
 
-/* The first free (or taken) bit at or after `from`; map->bits at the end. */
-static size_t next_bit(const struct bitmap *map, size_t from, uint64_t flip)
-{
-    uint64_t keep = bits_from(from % WORD_BITS);
-    for (size_t w = from / WORD_BITS; w < map_words(map); w++, keep = ~UINT64_C(0)) {
-        uint64_t x = (map->taken[w] ^ flip) & keep;
-        if (x) {
-            size_t idx = w * WORD_BITS + bits_lowest(x);
-            return idx < map->bits ? idx : map->bits;
-        }
-    }
-    return map->bits;
-}
-
 size_t bitmap_next_free(const struct bitmap *map, size_t from, size_t *run)
 {
-    size_t idx = next_bit(map, from, ~UINT64_C(0));
+    size_t idx = bits_find(map->taken, from, map->bits, false);
     if (idx >= map->bits)
         return BITMAP_NONE;
-    *run = next_bit(map, idx, 0) - idx;
+    *run = bits_find(map->taken, idx, map->bits, true) - idx;
     return idx;
 }
 
@@ -55,11 +41,6 @@ size_t bitmap_longest_hint(const struct bitmap *map)
 {
     const struct bitmap_hints *hints = map->hints;
     size_t longest = 0, run;
-    if (!hints) {
-        for (size_t at = 0; (at = bitmap_next_free(map, at, &run)) != BITMAP_NONE; at += run)
-            longest = run > longest ? run : longest;
-        return longest;
-    }
     const struct tree_shape *shape = &hints->shape;
     uint16_t code = tree_group_max(hints->promises + shape->offset[shape->levels - 1]);
     if (code < CODE_EXACT)
@@ -79,13 +60,10 @@ size_t bitmap_longest_hint(const struct bitmap *map)
 static void repair_bits(struct bitmap *map)
 {
     size_t words = map_words(map);
-    if (map->bits % WORD_BITS)
-        map->taken[words - 1] |= bits_from(map->bits % WORD_BITS);
+    map->taken[words - 1] |= ~bits_within(words - 1, 0, map->bits);
     uint64_t before = 0; /* the last bit of the word before */
     for (size_t w = 0; w < words; w++) {
-        uint64_t taken = map->taken[w], own = taken;
-        if (w == words - 1 && map->bits % WORD_BITS)
-            own &= ~bits_from(map->bits % WORD_BITS);
+        uint64_t taken = map->taken[w], own = taken & bits_within(w, 0, map->bits);
         map->starts[w] = (map->starts[w] & own) | (own & ~(taken << 1 | before));
         before = taken >> (WORD_BITS - 1);
     }
@@ -95,9 +73,6 @@ void bitmap_rebuild(struct bitmap *map)
 {
     struct bitmap_hints *hints = map->hints;
     repair_bits(map);
-    map->first = 0;
-    if (!hints)
-        return;
     map->taken[-1] = map->taken[map_words(map)] = ~UINT64_C(0);
     memset(hints->promises, 0, hints->shape.cells * sizeof *hints->promises);
     hints->cursor = (struct bitmap_cursor){0, 0};
@@ -116,12 +91,9 @@ void bitmap_rebuild(struct bitmap *map)
 
 static const char *check_bits(const struct bitmap *map, size_t from_word, size_t to_word)
 {
-    size_t words = map_words(map);
     for (size_t w = from_word; w < to_word; w++) {
-        uint64_t taken = map->taken[w], padding = 0;
+        uint64_t taken = map->taken[w], padding = ~bits_within(w, 0, map->bits);
         uint64_t before = w ? map->taken[w - 1] >> (WORD_BITS - 1) : 0;
-        if (w == words - 1 && map->bits % WORD_BITS)
-            padding = bits_from(map->bits % WORD_BITS);
         if (~taken & padding)
             return "bitmap B1";
         if (taken && (map->starts[w] & (~taken | padding)))
@@ -164,7 +136,7 @@ static const char *check_word(const struct bitmap *map, size_t w)
         left = taken ? left & bits_from(bits_lowest(taken)) : 0;
     while (left) {
         size_t at = w * WORD_BITS + bits_lowest(left);
-        run = next_bit(map, at, 0) - at;
+        run = bits_find(map->taken, at, map->bits, true) - at;
         const char *bad = check_run(map, at, at + run);
         if (bad)
             return bad;
@@ -205,9 +177,8 @@ const char *bitmap_check_range(const struct bitmap *map, size_t from, size_t to)
     size_t w = from / WORD_BITS, end = (to + WORD_BITS - 1) / WORD_BITS;
     end = end < map_words(map) ? end : map_words(map);
     const char *bad = check_bits(map, w, end);
-    if (bad || !map->hints)
-        return bad ? bad : next_bit(map, 0, ~UINT64_C(0)) < map->first ? "bitmap B6" : NULL;
-    bad = check_trees(map->hints, w, end);
+    if (!bad)
+        bad = check_trees(map->hints, w, end);
     for (; !bad && w < end; w++)
         bad = check_word(map, w);
     return bad;

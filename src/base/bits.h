@@ -133,21 +133,23 @@ static inline unsigned bytes16_zeros(bytes16 bytes)
 #endif
 }
 
-/* Set, and clear, the bits [from, to); from < to.  Clearing goes downwards: see bitmap.c. */
-static inline void bits_set(uint64_t *words, size_t from, size_t to)
+/* ---- the bits [from, to) of an array ---- */
+
+/* Those of word number `word`, of which some are. */
+static inline uint64_t bits_within(size_t word, size_t from, size_t to)
 {
-    size_t first = from / WORD_BITS, last = (to - 1) / WORD_BITS;
-    uint64_t head = bits_from(from % WORD_BITS), tail = bits_low((unsigned)((to - 1) % WORD_BITS + 1));
-    if (first == last) {
-        words[first] |= head & tail;
-        return;
-    }
-    words[first] |= head;
-    for (size_t i = first + 1; i < last; i++)
-        words[i] = ~UINT64_C(0);
-    words[last] |= tail;
+    size_t at = word * WORD_BITS;
+    uint64_t mask = from > at ? bits_from((unsigned)(from - at)) : ~UINT64_C(0);
+    return to < at + WORD_BITS ? mask & ~bits_from((unsigned)(to - at)) : mask;
 }
 
+static inline void bits_set(uint64_t *words, size_t from, size_t to)
+{
+    for (size_t w = from / WORD_BITS; w * WORD_BITS < to; w++)
+        words[w] |= bits_within(w, from, to);
+}
+
+/* from < to.  Downwards: see bitmap.c. */
 static inline void bits_clear(uint64_t *words, size_t from, size_t to)
 {
     size_t first = from / WORD_BITS, last = (to - 1) / WORD_BITS;
@@ -160,6 +162,37 @@ static inline void bits_clear(uint64_t *words, size_t from, size_t to)
     for (size_t i = last - 1; i > first; i--)
         words[i] = 0;
     words[first] &= ~head;
+}
+
+/* How many are 1. */
+static inline size_t bits_count_in(const uint64_t *words, size_t from, size_t to)
+{
+    size_t count = 0;
+    for (size_t w = from / WORD_BITS; w * WORD_BITS < to; w++)
+        count += bits_count(words[w] & bits_within(w, from, to));
+    return count;
+}
+
+/* The first that is 1 (ones), or 0; `to`: none is. */
+static inline size_t bits_find(const uint64_t *words, size_t from, size_t to, bool ones)
+{
+    for (size_t w = from / WORD_BITS; w * WORD_BITS < to; w++) {
+        uint64_t found = (ones ? words[w] : ~words[w]) & bits_within(w, from, to);
+        if (found)
+            return w * WORD_BITS + bits_lowest(found);
+    }
+    return to;
+}
+
+/* One behind the last that is; `from`: none is. */
+static inline size_t bits_find_last(const uint64_t *words, size_t from, size_t to, bool ones)
+{
+    for (size_t w = (to + WORD_BITS - 1) / WORD_BITS; w * WORD_BITS > from; w--) {
+        uint64_t found = (ones ? words[w - 1] : ~words[w - 1]) & bits_within(w - 1, from, to);
+        if (found)
+            return (w - 1) * WORD_BITS + bits_highest(found) + 1;
+    }
+    return from;
 }
 
 #endif

@@ -43,57 +43,26 @@
 #define QUIRE_CHECK 0
 #endif
 
-/* The parts of the library: all of them, but in the two files that scripts/amalgamate.py makes, whose user may leave some out. */
-#if defined(QUIRE_NO_ARENA)
-#define WITH_ARENA 0
-#else
+/* The parts of the library: all of them; but the two files that scripts/amalgamate.py makes, whose user may leave some out, say it for themselves. */
+#ifndef WITH_ARENA
 #define WITH_ARENA 1
-#endif
-#if defined(QUIRE_NO_SLAB)
-#define WITH_SLAB 0
-#else
 #define WITH_SLAB 1
-#endif
-#if defined(QUIRE_NO_HEAP)
-#define WITH_HEAP 0
-#else
 #define WITH_HEAP 1
-#endif
-#if defined(QUIRE_NO_PERCPU)
-#define WITH_PERCPU 0
-#else
 #define WITH_PERCPU 1
 #endif
-#if defined(QUIRE_NO_COUNTERS) || !WITH_PERCPU
-#define WITH_COUNTERS 0
-#else
-#define WITH_COUNTERS 1
-#endif
-#if defined(QUIRE_NO_STATS)
-#define WITH_STATS 0
-#else
-#define WITH_STATS 1
-#endif
 
-#if defined(__SANITIZE_ADDRESS__)
-#define BUILT_WITH_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define BUILT_WITH_ASAN 1
+/* gcc says what it builds with by macros, clang by this. */
+#ifndef __has_feature
+#define __has_feature(feature) 0
 #endif
-#endif
-#ifndef BUILT_WITH_ASAN
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+#define BUILT_WITH_ASAN 1
+#else
 #define BUILT_WITH_ASAN 0
 #endif
-
-#if defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
 #define BUILT_WITH_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define BUILT_WITH_TSAN 1
-#endif
-#endif
-#ifndef BUILT_WITH_TSAN
+#else
 #define BUILT_WITH_TSAN 0
 #endif
 
@@ -108,9 +77,14 @@
 /* _Thread_local, in C++ too where a constant initialises it. */
 #define THREAD_LOCAL __thread
 
+/* A header's functions are C's also where the tests, in C++, include it. */
 #ifdef __cplusplus
+#define C_DECLARATIONS_BEGIN extern "C" {
+#define C_DECLARATIONS_END }
 #define STATIC_ASSERT(x, why) static_assert(x, why)
 #else
+#define C_DECLARATIONS_BEGIN
+#define C_DECLARATIONS_END
 #define STATIC_ASSERT(x, why) _Static_assert(x, why)
 #endif
 

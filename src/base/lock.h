@@ -12,9 +12,7 @@
 
 #include "base/atomic.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_DECLARATIONS_BEGIN
 
 enum lock_rank {
     LOCK_COMPAT = 1,   /* compat/: the registries of another library's names */
@@ -141,7 +139,5 @@ static inline bool lock_reset(struct lock *lock)
     return held;
 }
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

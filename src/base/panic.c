@@ -8,7 +8,6 @@
  * Locks: none.
  */
 #include <stdint.h>
-#include <string.h>
 
 #include <quire/quire.h>
 

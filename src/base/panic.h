@@ -7,17 +7,10 @@
 
 #include <stddef.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /*
  * "quire: arena \"query\": A4 mark is stale: address 0x7f..." to standard error, then the hook of quire_on_panic(), then a trap.
  * kind: "arena"; name: the object's, or NULL; what: the invariant's number and words.  Allocates nothing, takes no lock.
  */
 __attribute__((noreturn, cold)) void panic(const char *kind, const char *name, const char *what, const void *address);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -11,10 +11,6 @@
 
 #include "base/compiler.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* Not 0.  Where the system has no entropy to give, of the time and of where things lie. */
 uint64_t random_seed(void);
 
@@ -29,7 +25,4 @@ static ALWAYS_INLINE uint32_t random_next(uint64_t *state)
     return (uint32_t)(x >> 32);
 }
 
-#ifdef __cplusplus
-}
-#endif
 #endif

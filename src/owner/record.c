@@ -9,13 +9,6 @@
 #include "base/align.h"
 #include "os/os.h"
 
-void record_publish_locked(struct records *records, void *record_)
-{
-    struct record *record = record_;
-    record->next = records_first(records);
-    addr_store_release(&records->all, (uintptr_t)record); /* release [records] */
-}
-
 /* In memory that nobody has used. */
 static struct record *fresh_locked(struct records *records)
 {
@@ -32,7 +25,8 @@ static struct record *fresh_locked(struct records *records)
     records->room_bytes -= records->bytes;
     if (records->begin)
         records->begin(record);
-    record_publish_locked(records, record);
+    record->next = records_first(records);
+    addr_store_release(&records->all, (uintptr_t)record); /* release [records] */
     return record;
 }
 

@@ -14,9 +14,7 @@
 
 #include "base/lock.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_DECLARATIONS_BEGIN
 
 struct record {
     void *next, *unused_next; /* records of the same kind */
@@ -24,7 +22,7 @@ struct record {
 
 struct records {
     struct lock lock;
-    atomic_addr all;
+    atomic_addr all;            /* at first NULL, or a record of the caller's that no thread is to have */
     size_t bytes;               /* of a record */
     void (*begin)(void *record); /* of one in fresh zeroed memory, before others see it; NULL: nothing */
     void (*end)(void *record);  /* its thread ends; record_delete() is its last act */
@@ -41,12 +39,8 @@ static inline void *records_first(const struct records *records)
 /* For the calling thread, until it ends.  NULL: there is no memory, or the thread is in its last destructors. */
 void *record_new(struct records *records);
 void record_delete(struct records *records, void *record);
-/* It is seen by others from now on: one in memory of the caller's. */
-void record_publish_locked(struct records *records, void *record);
 /* In the child of a fork: none is unused, until those of threads that are gone are deleted.  True: somebody had the lock. */
 bool records_after_fork(struct records *records);
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

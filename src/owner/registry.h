@@ -14,9 +14,7 @@
 
 #include "base/lock.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_DECLARATIONS_BEGIN
 
 struct registry {
     struct lock lock;
@@ -41,7 +39,5 @@ bool registry_after_fork(struct registry *registry);
 uint32_t registry_id_new(struct registry *registry);
 void registry_id_delete(struct registry *registry, uint32_t id);
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

@@ -64,20 +64,12 @@ void limbo_drain(void)
     }
 }
 
-size_t limbo_bytes(void)
+void limbo_sum(size_t *bytes, uint64_t *spans)
 {
     lock_take(&limbo.lock);
-    size_t bytes = limbo.bytes;
+    *bytes += limbo.bytes;
+    *spans += limbo.count;
     lock_drop(&limbo.lock);
-    return bytes;
-}
-
-uint64_t limbo_count(void)
-{
-    lock_take(&limbo.lock);
-    uint64_t count = limbo.count;
-    lock_drop(&limbo.lock);
-    return count;
 }
 
 /* A queue cut in two by the fork is forgotten: its spans stay taken in the child. */

@@ -11,10 +11,6 @@
 
 #include <quire/source.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* All that may wait. */
 enum { LIMBO_BYTES_MAX = 512 << 10 };
 
@@ -22,11 +18,7 @@ enum { LIMBO_BYTES_MAX = 512 << 10 };
 bool limbo_pass(struct quire_span *span);
 /* Give back what waits. */
 void limbo_drain(void);
-size_t limbo_bytes(void);
-uint64_t limbo_count(void);
+void limbo_sum(size_t *bytes, uint64_t *spans); /* adds what waits */
 void limbo_after_fork(void);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

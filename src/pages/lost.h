@@ -7,9 +7,9 @@
 
 #include <stddef.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "base/compiler.h"
+
+C_DECLARATIONS_BEGIN
 
 /* Unmap whole pages of a private anonymous mapping; where the kernel has no VMA left for the split, free their memory and keep the addresses. */
 void lost_unmap(void *start, size_t bytes);
@@ -19,7 +19,5 @@ void lost_retry(void);
 size_t lost_bytes(void);
 void lost_after_fork(void);
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

@@ -16,10 +16,6 @@
 
 #include "base/bits.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { PAGE_LOOK_WORDS = 64 };
 
 struct page_look {
@@ -31,11 +27,7 @@ struct page_look {
 /* The first live slot from number `slot` on; slots: there is none. */
 static inline size_t page_look_live(const struct page_look *page, size_t slot)
 {
-    uint64_t keep = bits_from(slot % WORD_BITS);
-    for (size_t w = slot / WORD_BITS; w * WORD_BITS < page->slots; w++, keep = ~UINT64_C(0))
-        if (page->live[w] & keep)
-            return w * WORD_BITS + bits_lowest(page->live[w] & keep);
-    return page->slots;
+    return bits_find(page->live, slot, page->slots, true);
 }
 
 static inline void *page_look_slot(const struct page_look *page, size_t slot)
@@ -46,7 +38,4 @@ static inline void *page_look_slot(const struct page_look *page, size_t slot)
 /* Called with locks held and a thread kept waiting: copies, and does nothing else. */
 typedef void page_look_fn(const struct page_look *page, void *arg);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -85,34 +85,10 @@ static struct pagemap_table *table_below(atomic_addr *slot)
     return pagemap_is_table(entry) ? as_table(entry) : NULL;
 }
 
-/* One table's part of a stretch of pages. */
 struct stretch {
     uintptr_t first, end; /* pages */
     owner_t owner;
 };
-
-/* Write the owner over the entries of `table` that lie in the stretch; whole entries at once, the ends one level down. */
-static int table_set(struct pagemap_table *table, int level, struct stretch s)
-{
-    unsigned shift = (unsigned)level * LEVEL_BITS;
-    for (uintptr_t page = s.first; page < s.end;) {
-        atomic_addr *slot = &table->entry[page >> shift & (LEVEL_ENTRIES - 1)];
-        uintptr_t next = ((page >> shift) + 1) << shift, end = next < s.end ? next : s.end;
-        bool whole = end - page == (uintptr_t)1 << shift;
-        if (whole && (level == 0 || (!pagemap_is_table(addr_load_relaxed(slot)) && !near_table(slot)))) {
-            addr_store_release(slot, s.owner); /* release [pagemap-owner] */
-        } else {
-            struct pagemap_table *below = table_below(slot);
-            if (!below)
-                return -ENOMEM;
-            int error = table_set(below, level - 1, (struct stretch){page, end, s.owner});
-            if (error)
-                return error;
-        }
-        page = end;
-    }
-    return 0;
-}
 
 static struct stretch stretch_of(const void *start, size_t bytes, owner_t owner)
 {
@@ -138,6 +114,27 @@ static void leaf_fill(struct pagemap_table *leaf, struct stretch s)
         addr_store_release(&entry[i], s.owner); /* release [pagemap-owner] */
 }
 
+/* A gigabyte after the other.  Clearing makes no table: where there is none, nothing was set, or the whole gigabyte was. */
+static int stretch_write(struct stretch s)
+{
+    for (uintptr_t page = s.first, end; page < s.end; page = end) {
+        atomic_addr *slot = &pagemap_root.entry[page >> LEVEL_BITS];
+        uintptr_t entry = addr_load_relaxed(slot), next = ((page >> LEVEL_BITS) + 1) << LEVEL_BITS;
+        end = next < s.end ? next : s.end;
+        bool needs_table = s.owner != 0 && (end - page < LEVEL_ENTRIES || near_table(slot));
+        if (!needs_table && !pagemap_is_table(entry)) {
+            if (entry != s.owner) /* where it is 0 and stays so, another's table may come at this moment */
+                addr_store_release(slot, s.owner); /* release [pagemap-owner] */
+            continue;
+        }
+        struct pagemap_table *leaf = table_below(slot);
+        if (!leaf)
+            return -ENOMEM;
+        leaf_fill(leaf, (struct stretch){page, end, s.owner});
+    }
+    return 0;
+}
+
 int pagemap_set(const void *start, size_t bytes, owner_t owner)
 {
     struct stretch s = stretch_of(start, bytes, owner);
@@ -148,26 +145,10 @@ int pagemap_set(const void *start, size_t bytes, owner_t owner)
     }
     if (s.end >> (LEVELS * LEVEL_BITS))
         return -ENOMEM;
-    int error = table_set(&pagemap_root, LEVELS - 1, s);
+    int error = stretch_write(s);
     if (error)
         pagemap_clear(start, bytes);
     return error;
-}
-
-/* Clearing makes no table: where there is none, nothing was set, or a whole entry was. */
-static void table_clear(struct pagemap_table *table, int level, struct stretch s)
-{
-    unsigned shift = (unsigned)level * LEVEL_BITS;
-    for (uintptr_t page = s.first; page < s.end;) {
-        atomic_addr *slot = &table->entry[page >> shift & (LEVEL_ENTRIES - 1)];
-        uintptr_t next = ((page >> shift) + 1) << shift, end = next < s.end ? next : s.end;
-        uintptr_t entry = addr_load_relaxed(slot);
-        if (level > 0 && pagemap_is_table(entry))
-            table_clear(as_table(entry), level - 1, (struct stretch){page, end, 0});
-        else if (entry != 0)
-            addr_store_relaxed(slot, 0);
-        page = end;
-    }
 }
 
 void pagemap_clear(const void *start, size_t bytes)
@@ -177,7 +158,7 @@ void pagemap_clear(const void *start, size_t bytes)
     if (likely(leaf != NULL))
         leaf_fill(leaf, s);
     else if (s.first < s.end && !(s.end >> (LEVELS * LEVEL_BITS))) /* else a length that somebody has written over: nothing like it was set */
-        table_clear(&pagemap_root, LEVELS - 1, s);
+        (void)stretch_write(s);
 }
 
 size_t pagemap_stretch_pages(void)

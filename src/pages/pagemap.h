@@ -11,9 +11,7 @@
 #include "base/atomic.h"
 #include "os/os_tags.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_DECLARATIONS_BEGIN
 
 /*
  * An owner is a pointer to one of the library's objects with its kind in the low bits.
@@ -75,7 +73,5 @@ static ALWAYS_INLINE owner_t pagemap_find(const void *address)
 size_t pagemap_meta_bytes(void);
 void pagemap_after_fork(void);
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

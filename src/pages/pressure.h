@@ -8,9 +8,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "base/compiler.h"
+
+C_DECLARATIONS_BEGIN
 
 enum { PRESSURE_PERCENT_DEFAULT = 10 };
 #define PRESSURE_LOOK_NS UINT64_C(1000000000) /* how often it is looked at, where ticks are rarer */
@@ -23,7 +23,5 @@ bool pressure_is_high(uint64_t now_ns);
 /* Pure: of two readings. */
 bool pressure_exceeds(uint64_t stalled_us, uint64_t passed_ns, uint32_t percent);
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

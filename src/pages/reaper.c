@@ -105,7 +105,7 @@ static uint64_t due_after(uint64_t began_ns, uint64_t now, uint64_t period_ns)
 static void look_at_pressure(bool alone)
 {
     if (pressure_is_watched() && pressure_is_high(os_time_ns()))
-        (void)(alone ? source_default_trim_own() : quire_source_trim(quire_source_default()));
+        (void)(alone ? source_default_drain(true) : quire_source_trim(quire_source_default()));
 }
 
 /* Until the tick is due, or a shorter decay was set, or for no reason. */
@@ -133,7 +133,7 @@ static void reaper_main(void *unused)
         began_ns = os_time_ns();
         look_at_pressure(false);
         bool freed = guests_tick() != 0;
-        freed |= source_default_tick() != 0 || source_default_idle_bytes() != idle_bytes || guests_pending();
+        freed |= source_default_drain(false) != 0 || source_default_idle_bytes() != idle_bytes || guests_pending();
         futile = freed || !idle_is_worth_it() ? 0 : /* what is pending at a guest's is no refusal, and more may be given meanwhile */
                   futile < FUTILE_SHIFT_MAX ? futile + 1 : futile;
         if (work_left())
@@ -162,15 +162,6 @@ static COLD void start_or_wake(uint32_t seen)
     }
 }
 
-static COLD void reaper_wake_slow(uint32_t seen)
-{
-    if (seen == REAPER_NONE && u32_load_relaxed(&reaper.is_deferred)) {
-        u32_store_relaxed(&reaper.is_due, 1);
-        return;
-    }
-    start_or_wake(seen);
-}
-
 void reaper_defer(size_t floor_bytes)
 {
     u32_store_relaxed(&reaper.is_deferred, 1);
@@ -191,8 +182,10 @@ void reaper_start_due(bool after_free)
 void reaper_wake(void)
 {
     uint32_t seen = u32_load_relaxed(&reaper.state);
-    if (unlikely(seen != REAPER_TICKING))
-        reaper_wake_slow(seen);
+    if (seen == REAPER_NONE && u32_load_relaxed(&reaper.is_deferred))
+        u32_store_relaxed(&reaper.is_due, 1);
+    else if (unlikely(seen != REAPER_TICKING))
+        start_or_wake(seen);
 }
 
 /* One at a time, and not for long: the caller wants memory, or is giving some back. */
@@ -203,7 +196,7 @@ static COLD void help_if_late(void)
     uint32_t nobody = 0;
     if (due == 0 || now < due + tick_ns() / 2 || !u32_cas_acquire(&helping, &nobody, 1)) /* acquire [reaper-help] */
         return;
-    source_default_help();
+    region_help();
     u32_store_release(&helping, 0); /* release [reaper-help] */
 }
 
@@ -218,7 +211,7 @@ void reaper_tick_if_late(void)
     if (now - last < tick_ns() || !u64_cas_relaxed(&reaper.ticked_ns, &last, now))
         return;
     look_at_pressure(true);
-    source_default_tick();
+    source_default_drain(false);
     if (!u32_load_relaxed(&reaper.is_deferred) && os_thread_start(reaper_main, NULL) == 0) /* one can be had by now */
         u32_store_relaxed(&reaper.state, REAPER_TICKING);
 }

@@ -9,9 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "base/compiler.h"
+
+C_DECLARATIONS_BEGIN
 
 /* Idle memory up to this is not worth waking anybody. */
 #define REAPER_FLOOR_BYTES ((size_t)64 << 10)
@@ -46,7 +46,5 @@ void reaper_start_due(bool after_free); /* a free may come from where libc holds
 void reaper_set_decay(uint64_t decay_ns);
 void reaper_after_fork(void);
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

@@ -84,9 +84,9 @@ static struct region *region_map_new(size_t pages)
     region->pages = pages;
     region->meta_bytes = bytes;
     bitmap_init(&region->map, at, pages);
-    region->idle.words = (uint64_t *)(void *)(at + map_bytes);
-    region->aged.words = (uint64_t *)(void *)(at + map_bytes + set_bytes);
-    region->cached.words = (uint64_t *)(void *)(at + map_bytes + 2 * set_bytes);
+    region->idle = (uint64_t *)(void *)(at + map_bytes);
+    region->aged = (uint64_t *)(void *)(at + map_bytes + set_bytes);
+    region->cached = (uint64_t *)(void *)(at + map_bytes + 2 * set_bytes);
     return region;
 }
 
@@ -213,14 +213,14 @@ static int take_cut_locked(size_t pages, unsigned align_log2, struct quire_span 
     }
     if (unlikely(u32_load_relaxed(&regions.scatters) != 0) && kind == REGION_SMALL)
         idx = scatter_locked(region, idx, pages, align_log2);
-    size_t warm = pageset_count(region->idle, idx, idx + pages);
+    size_t warm = bits_count_in(region->idle, idx, idx + pages);
     if (warm) {
-        pageset_remove(region->idle, idx, idx + pages);
-        pageset_remove(region->aged, idx, idx + pages);
+        bits_clear(region->idle, idx, idx + pages);
+        bits_clear(region->aged, idx, idx + pages);
         regions.sums.idle_bytes -= warm << shift;
     }
     if (QUIRE_CHECK)
-        pageset_remove(region->cached, idx, idx + 1); /* noted by a thread that a fork cut off */
+        bits_clear(region->cached, idx, idx + 1); /* noted by a thread that a fork cut off */
     sums_out_locked(pages << shift);
     *over_bytes = warm < pages ? region_over_locked(pages << shift) : 0;
     *out = (struct quire_span){.start = region->start + (idx << shift),
@@ -268,7 +268,7 @@ int region_take(size_t bytes, size_t align_bytes, struct quire_span *out)
         return -ENOMEM;
     if (take_cut(bytes, align_bytes, out) == 0 || take_elsewhere(bytes, align_bytes, SPAN_DIRECT, out) == 0)
         return 0;
-    if (region_trim() > 0 && (take_cut(bytes, align_bytes, out) == 0 || take_elsewhere(bytes, align_bytes, SPAN_DIRECT, out) == 0))
+    if (region_drain(true) > 0 && (take_cut(bytes, align_bytes, out) == 0 || take_elsewhere(bytes, align_bytes, SPAN_DIRECT, out) == 0))
         return 0;
     return take_elsewhere(bytes, align_bytes, SPAN_LIBC, out) == 0 ? 0 : -ENOMEM;
 }
@@ -335,12 +335,12 @@ static void give_cut(const struct quire_span *span, bool keep_warm)
         }
     }
     if (warm) {
-        pageset_add(region->idle, idx, idx + (warm >> shift));
+        bits_set(region->idle, idx, idx + (warm >> shift));
         if (idx + (warm >> shift) > region->idle_end)
             region->idle_end = idx + (warm >> shift);
     }
     if (QUIRE_CHECK)
-        pageset_remove(region->cached, idx, idx + 1);
+        bits_clear(region->cached, idx, idx + 1);
     bitmap_free(&region->map, idx);
     if (warm < span->bytes)
         region_forget_locked(region, idx, idx + pages);
@@ -353,10 +353,10 @@ void region_note_back(const struct quire_span *span)
     struct region *region;
     size_t idx;
     lock_take(&regions.lock);
-    bool good = span_place(span, &region, &idx) && pageset_count(region->cached, idx, idx + 1) == 0 &&
+    bool good = span_place(span, &region, &idx) && bits_count_in(region->cached, idx, idx + 1) == 0 &&
                 bitmap_run(&region->map, idx) == span->bytes >> os_page_shift();
     if (good)
-        pageset_add(region->cached, idx, idx + 1);
+        bits_set(region->cached, idx, idx + 1);
     lock_drop(&regions.lock);
     if (!good)
         region_refuse(span->start);
@@ -368,7 +368,7 @@ void region_note_out(const struct quire_span *span)
     size_t idx;
     lock_take(&regions.lock);
     if (span_place(span, &region, &idx))
-        pageset_remove(region->cached, idx, idx + 1);
+        bits_clear(region->cached, idx, idx + 1);
     lock_drop(&regions.lock);
 }
 

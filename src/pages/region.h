@@ -11,9 +11,9 @@
 
 #include <quire/source.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "base/compiler.h"
+
+C_DECLARATIONS_BEGIN
 
 /* What a span's cookie says: how it was had, so how it goes back. */
 enum span_origin { SPAN_REGION, SPAN_DIRECT, SPAN_LIBC };
@@ -41,11 +41,9 @@ void region_note_back(const struct quire_span *span);
 void region_note_out(const struct quire_span *span);
 __attribute__((noreturn, cold)) void region_refuse(const void *start);
 
-/* One tick of the clock: idle memory that was already idle at the last tick goes back to the system.  Returns bytes. */
-size_t region_tick(void);
-size_t region_help(void); /* what a tick would discard, some of it */
-/* All idle memory goes back now. */
-size_t region_trim(void);
+/* Idle memory goes back to the system: all of it, or at a tick of the clock, what was already idle at the last one.  Returns bytes. */
+size_t region_drain(bool all);
+void region_help(void); /* what a tick would discard, some of it */
 
 struct region_stats {
     size_t out_bytes;      /* taken and not given back */
@@ -67,7 +65,5 @@ void region_after_fork(void);
 void region_set_cached_max(size_t cached_bytes_max);
 void region_set_keep(bool keep);
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

@@ -11,7 +11,7 @@
  *
  * Two sets of bits instead of a time for each span: aged becomes a copy of idle at each tick, and a page that is taken leaves both.
  *
- * Locks: regions.lock, let go between two runs of at most region_discard_pages_max() pages: a taker waits some tens of microseconds at most.
+ * Locks: regions.lock, let go between two runs of at most discard_pages_max() pages: a taker waits some tens of microseconds at most.
  * Not here: who ticks (reaper.c).
  */
 #include "base/align.h"
@@ -36,8 +36,8 @@ size_t region_idle_bytes_max(size_t peak_bytes, size_t cached_bytes_max)
     return all > cached ? all - cached : 0;
 }
 
-/* Huge pages go back a few microseconds each, small ones a quarter of one. */
-size_t region_discard_pages_max(const struct region *region)
+/* How many pages are discarded at most while the lock is held: huge ones go back a few microseconds each, small ones a quarter of one. */
+static size_t discard_pages_max(const struct region *region)
 {
     return region->kind == REGION_HUGE ? 4 * (os_huge_bytes() >> os_page_shift()) : DISCARD_PAGES_MAX;
 }
@@ -45,26 +45,25 @@ size_t region_discard_pages_max(const struct region *region)
 void region_forget_locked(const struct region *region, size_t first, size_t stop)
 {
     size_t stretch = pagemap_stretch_pages(), before = (uintptr_t)region->start >> os_page_shift() & (stretch - 1);
-    const struct pageset taken = {region->map.taken};
     for (size_t end = align_up(before + first + 1, stretch) - before; end - stretch < stop && end <= region->pages; end += stretch)
-        if (end >= stretch && pageset_find(taken, end - stretch, end, true) == end && pageset_find(region->idle, end - stretch, end, true) == end)
+        if (end >= stretch && bits_find(region->map.taken, end - stretch, end, true) == end && bits_find(region->idle, end - stretch, end, true) == end)
             pagemap_forget(region->start + ((end - stretch) << os_page_shift()));
 }
 
 /* Discard the first run of `which` at or after `from`; returns where to go on, or the number of committed pages at the end. */
-static size_t discard_run_locked(struct region *region, struct pageset which, size_t from, size_t *freed_bytes)
+static size_t discard_run_locked(struct region *region, const uint64_t *which, size_t from, size_t *freed_bytes)
 {
     unsigned shift = os_page_shift();
     size_t end = region->committed_pages;
-    size_t first = pageset_find(which, from, end, true);
+    size_t first = bits_find(which, from, end, true);
     if (first == end)
         return end;
-    size_t stop = first + region_discard_pages_max(region);
-    stop = pageset_find(which, first, stop < end ? stop : end, false);
+    size_t stop = first + discard_pages_max(region);
+    stop = bits_find(which, first, stop < end ? stop : end, false);
     size_t bytes = (stop - first) << shift;
     if (os_discard(region->start + (first << shift), bytes) == 0) {
-        pageset_remove(region->idle, first, stop);
-        pageset_remove(region->aged, first, stop);
+        bits_clear(region->idle, first, stop);
+        bits_clear(region->aged, first, stop);
         regions.sums.idle_bytes -= bytes;
         *freed_bytes += bytes;
         region_forget_locked(region, first, stop);
@@ -88,7 +87,7 @@ static void region_age(struct region *region)
 {
     lock_take(&regions.lock);
     for (size_t w = 0; w * 64 < region->committed_pages; w++)
-        region->aged.words[w] = region->idle.words[w];
+        region->aged[w] = region->idle[w];
     lock_drop(&regions.lock);
 }
 
@@ -116,11 +115,11 @@ size_t region_over_locked(size_t wanted_bytes)
 /* The last run of idle pages, so much of it: the lowest are taken first.  Returns its bytes; 0: there is none, or the system keeps it. */
 static size_t discard_last_locked(struct region *region, size_t bytes)
 {
-    size_t unit = region->kind == REGION_HUGE ? os_huge_bytes() >> os_page_shift() : 1, most = region_discard_pages_max(region), freed = 0;
+    size_t unit = region->kind == REGION_HUGE ? os_huge_bytes() >> os_page_shift() : 1, most = discard_pages_max(region), freed = 0;
     size_t pages = align_up((bytes + os_page_bytes() - 1) >> os_page_shift(), unit), end = region->idle_end;
-    end = region->idle_end = pageset_find_last(region->idle, 0, end, true);
+    end = region->idle_end = bits_find_last(region->idle, 0, end, true);
     pages = pages < most ? pages : most;
-    size_t first = pageset_find_last(region->idle, end > pages ? end - pages : 0, end, false);
+    size_t first = bits_find_last(region->idle, end > pages ? end - pages : 0, end, false);
     if (first < end)
         (void)discard_run_locked(region, region->idle, first, &freed);
     return freed;
@@ -154,34 +153,23 @@ void region_alone(ptrdiff_t change_bytes)
 
 /* ---- the clock ---- */
 
-static size_t each_region(bool only_aged)
+size_t region_drain(bool all)
 {
     size_t freed = 0;
     lost_retry();
     for (uint32_t i = 0, count = count_now(); i < count; i++) {
-        freed += region_discard(region_by_id[i], only_aged, ALL_RUNS);
-        if (only_aged)
+        freed += region_discard(region_by_id[i], !all, ALL_RUNS);
+        if (!all)
             region_age(region_by_id[i]);
     }
     return freed;
 }
 
-size_t region_help(void)
+void region_help(void)
 {
-    size_t freed = 0;
-    for (uint32_t i = 0, count = count_now(); i < count && freed == 0; i++)
-        freed = region_discard(region_by_id[i], true, HELP_RUNS);
-    return freed;
-}
-
-size_t region_tick(void)
-{
-    return each_region(true);
-}
-
-size_t region_trim(void)
-{
-    return each_region(false);
+    for (uint32_t i = 0, count = count_now(); i < count; i++)
+        if (region_discard(region_by_id[i], true, HELP_RUNS) != 0)
+            return;
 }
 
 void region_set_cached_max(size_t cached_bytes_max)

@@ -7,8 +7,8 @@
 
 #include "base/atomic.h"
 #include "base/bitmap.h"
+#include "base/bits.h"
 #include "base/lock.h"
-#include "pages/pageset.h"
 #include "pages/region.h"
 
 enum { REGIONS_MAX = 4096, ORIGIN_BITS = 2, REGION_LEAVING_MAX = 8 };
@@ -28,10 +28,10 @@ struct region {
     /* under regions.lock */
     size_t committed_pages; /* [0, committed) may be written; beyond is PROT_NONE */
     struct bitmap map;      /* taken pages */
-    struct pageset idle;    /* free pages that were handed out since they last were zero */
+    uint64_t *idle;         /* free pages that were handed out since they last were zero */
     size_t idle_end;        /* none at or behind it is idle */
-    struct pageset aged;    /* those that were idle at the last tick */
-    struct pageset cached;  /* `check` build: first pages of spans that lie in a cache */
+    uint64_t *aged;         /* those that were idle at the last tick */
+    uint64_t *cached;       /* `check` build: first pages of spans that lie in a cache */
 };
 
 /* A span whose memory is on its way to the system, while the lock is open. */
@@ -60,8 +60,6 @@ struct regions {
 extern struct regions regions;
 extern struct region *region_by_id[REGIONS_MAX]; /* of regions.count; apart, or a file's pages would hold the zeros */
 
-/* How many pages of [first, end) of a region are discarded at most while the lock is held. */
-size_t region_discard_pages_max(const struct region *region);
 /* So much that is idle is to go, now that with so much more, more is used than ever was: the caller lets go of the lock, and region_make_way() does it. */
 size_t region_over_locked(size_t wanted_bytes);
 void region_make_way(size_t bytes);

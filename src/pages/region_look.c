@@ -4,7 +4,6 @@
  *
  * Locks: regions.lock, one region at a time.
  */
-#include "base/align.h"
 #include "os/os.h"
 #include "pages/region_internal.h"
 
@@ -72,15 +71,15 @@ static const char *region_check_locked(const struct region *region, size_t *idle
     if (error)
         return error;
     for (size_t w = 0; w * 64 < region->pages; w++)
-        if (region->aged.words[w] & ~region->idle.words[w])
+        if (region->aged[w] & ~region->idle[w])
             return "source S2 aged pages are idle";
     size_t run;
     for (size_t at = bitmap_next_taken(&region->map, 0, &run); at != BITMAP_NONE; at = bitmap_next_taken(&region->map, at + run, &run))
-        if (pageset_count(region->idle, at, at + run))
+        if (bits_count_in(region->idle, at, at + run))
             return "source S2 idle pages are free";
-    if (pageset_count(region->idle, region->committed_pages, region->pages))
+    if (bits_count_in(region->idle, region->committed_pages, region->pages))
         return "source S2 idle pages are committed";
-    *idle_pages += pageset_count(region->idle, 0, region->pages);
+    *idle_pages += bits_count_in(region->idle, 0, region->pages);
     return NULL;
 }
 
@@ -103,13 +102,13 @@ static void region_rederive(struct region *region)
 {
     size_t run, taken = 0;
     for (size_t at = bitmap_next_taken(&region->map, 0, &run); at != BITMAP_NONE; at = bitmap_next_taken(&region->map, at + run, &run)) {
-        pageset_remove(region->idle, at, at + run);
+        bits_clear(region->idle, at, at + run);
         taken += run;
     }
     region->idle_end = region->pages;
     for (size_t w = 0; w * 64 < region->pages; w++)
-        region->aged.words[w] &= region->idle.words[w];
-    regions.sums.idle_bytes += pageset_count(region->idle, 0, region->pages) << os_page_shift();
+        region->aged[w] &= region->idle[w];
+    regions.sums.idle_bytes += bits_count_in(region->idle, 0, region->pages) << os_page_shift();
     regions.sums.out_bytes += taken << os_page_shift();
 }
 
@@ -132,7 +131,7 @@ void region_after_fork(void)
         struct region_leaving *leaving = &regions.leaving[i];
         if (leaving->region) {
             size_t pages = bitmap_free(&leaving->region->map, leaving->idx);
-            pageset_add(leaving->region->idle, leaving->idx, leaving->idx + pages);
+            bits_set(leaving->region->idle, leaving->idx, leaving->idx + pages);
             leaving->region = NULL;
         }
     }

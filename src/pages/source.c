@@ -5,9 +5,11 @@
  * Locks: none.
  */
 #include <errno.h>
+#include <string.h>
 
 #include "base/abi.h"
 #include "base/align.h"
+#include "base/fail.h"
 #include "os/os.h"
 #include "pages/reaper.h"
 #include "pages/source_internal.h"
@@ -20,11 +22,6 @@ int source_verify(const struct quire_source *source)
 {
     static const struct abi_layout layout = ABI_LAYOUT(quire_source_verbs, check);
     return source ? abi_verify(&layout, source->verbs) : 0;
-}
-
-bool source_is_static(const struct quire_source *source)
-{
-    return source == quire_source_default() || source == quire_source_anon() || source == quire_source_malloc();
 }
 
 void source_discard(struct quire_source *source, void *start, size_t bytes)
@@ -53,10 +50,8 @@ void *source_struct_new(size_t bytes)
 {
     void *memory;
     int error = os_map(align_up(bytes, os_page_bytes()), os_page_bytes(), &memory);
-    if (error) {
-        errno = ENOMEM;
-        return NULL;
-    }
+    if (error)
+        return fail_null(ENOMEM);
     return memory;
 }
 
@@ -65,10 +60,23 @@ void source_struct_delete(void *source_struct, size_t bytes)
     (void)os_unmap(source_struct, align_up(bytes, os_page_bytes()));
 }
 
+void *source_own_take(size_t bytes, struct quire_span *span)
+{
+    struct quire_source *source = quire_source_default();
+    if (source->verbs->take(source, align_up(bytes, os_page_bytes()), os_page_bytes(), span) != 0)
+        return fail_null(ENOMEM);
+    return span->flags & QUIRE_SPAN_ZERO ? span->start : memset(span->start, 0, span->bytes);
+}
+
+void source_own_give(struct quire_span span)
+{
+    quire_source_default()->verbs->give(quire_source_default(), &span);
+}
+
 void quire_source_destroy(struct quire_source *source)
 {
     int kept = errno;
-    if (source && !source_is_static(source))
+    if (source) /* those of the process stay: source_stays() */
         source->verbs->fini(source);
     errno = kept;
 }
@@ -80,10 +88,8 @@ size_t quire_source_trim(struct quire_source *source)
 
 int quire_source_set_decay(struct quire_source *source, uint64_t decay_ns)
 {
-    if (source != quire_source_default() || decay_ns > REAPER_DECAY_NS_MAX) {
-        errno = source != quire_source_default() ? ENOTSUP : EINVAL;
-        return -1;
-    }
+    if (source != quire_source_default() || decay_ns > REAPER_DECAY_NS_MAX)
+        return fail_int(source != quire_source_default() ? ENOTSUP : EINVAL);
     reaper_set_decay(decay_ns); /* first: what the guests are asked to give back they must not keep again */
     source_default_set_keep(decay_ns != 0);
     return 0;

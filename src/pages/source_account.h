@@ -20,22 +20,21 @@ struct source_account {
     atomic_u64 takes, gives, failures;
 };
 
-static inline void account_took(struct source_account *account, size_t bytes)
+/* A take has ended so: 0, or an error; which is returned. */
+static inline int account_take(struct source_account *account, size_t bytes, int error)
 {
-    u64_add_relaxed(&account->takes, 1);
-    size_add_relaxed(&account->bytes.mapped_bytes, bytes);
-    account_charged(&account->bytes);
+    if (!error) {
+        size_add_relaxed(&account->bytes.mapped_bytes, bytes);
+        account_charged(&account->bytes);
+    }
+    u64_add_relaxed(error ? &account->failures : &account->takes, 1);
+    return error;
 }
 
 static inline void account_gave(struct source_account *account, size_t bytes)
 {
     account_discharge(&account->bytes, bytes);
     u64_add_relaxed(&account->gives, 1);
-}
-
-static inline void account_failed(struct source_account *account)
-{
-    u64_add_relaxed(&account->failures, 1);
 }
 
 static inline void source_account_end(const struct source_account *account, const struct quire_source *source)

@@ -20,14 +20,10 @@ static int anon_take(struct quire_source *source, size_t bytes, size_t align_byt
 {
     (void)source;
     void *start;
-    int error = bytes > PTRDIFF_MAX ? -ENOMEM : os_map(bytes, align_bytes, &start);
-    if (error) {
-        account_failed(&account);
-        return -ENOMEM;
-    }
-    *out = (struct quire_span){start, bytes, QUIRE_SPAN_ZERO, 0};
-    account_took(&account, bytes);
-    return 0;
+    int error = bytes > PTRDIFF_MAX || os_map(bytes, align_bytes, &start) != 0 ? -ENOMEM : 0;
+    if (!error)
+        *out = (struct quire_span){start, bytes, QUIRE_SPAN_ZERO, 0};
+    return account_take(&account, bytes, error);
 }
 
 static void anon_give(struct quire_source *source, const struct quire_span *span)

@@ -101,7 +101,7 @@ static __attribute__((constructor)) void pages_at_load(void)
 }
 
 /* Pure: what each of `count` shards may hold: all of them half of what may be idle at all. */
-size_t source_shard_bytes_max(uint32_t count, size_t peak_bytes)
+static size_t shard_bytes_most_of(uint32_t count, size_t peak_bytes)
 {
     size_t share = region_idle_bytes_max(peak_bytes, 0) / 2 / count;
     return share < shard_bytes_most ? share : shard_bytes_most;
@@ -110,7 +110,7 @@ size_t source_shard_bytes_max(uint32_t count, size_t peak_bytes)
 /* Let the shards hold more as the peak rises, on machines of many CPUs. */
 static void shards_resize(uint32_t count)
 {
-    size_t most = source_shard_bytes_max(count, region_peak_bytes());
+    size_t most = shard_bytes_most_of(count, region_peak_bytes());
     if (most == size_load_relaxed(&shard_bytes_max) || u32_load_relaxed(&keep_nothing))
         return;
     size_store_relaxed(&shard_bytes_max, most);
@@ -302,30 +302,18 @@ static size_t shards_drain(bool all)
     return freed;
 }
 
-size_t source_default_tick(void)
+size_t source_default_drain(bool all)
 {
     limbo_drain();
-    size_t freed = shards_drain(false);
-    return freed + region_tick();
-}
-
-void source_default_help(void)
-{
-    (void)region_help();
-}
-
-size_t source_default_trim_own(void)
-{
-    limbo_drain();
-    size_t freed = shards_drain(true);
-    return freed + region_trim();
+    size_t freed = shards_drain(all);
+    return freed + region_drain(all);
 }
 
 static size_t default_trim(struct quire_source *source)
 {
     (void)source;
     reaper_guests_trim(); /* they give to us, or to other sources: what counts is what leaves here */
-    return source_default_trim_own();
+    return source_default_drain(true);
 }
 
 void source_default_serve_malloc(void)
@@ -348,7 +336,7 @@ void source_default_set_keep(bool keep)
         default_trim(NULL);
 }
 
-/* Sums over the shards: what they hold, what passed through them. */
+/* Sums over the shards, and limbo: what they hold, what passed through them. */
 static void shards_sum(size_t *idle_bytes, uint64_t *takes, uint64_t *gives)
 {
     *idle_bytes = 0, *takes = u64_load_relaxed(&slow.takes), *gives = u64_load_relaxed(&slow.gives);
@@ -360,6 +348,7 @@ static void shards_sum(size_t *idle_bytes, uint64_t *takes, uint64_t *gives)
         *gives += shards[i].gives;
         lock_drop(&shards[i].lock);
     }
+    limbo_sum(idle_bytes, gives);
 }
 
 size_t source_default_idle_bytes(void)
@@ -367,7 +356,6 @@ size_t source_default_idle_bytes(void)
     size_t idle_bytes;
     uint64_t takes, gives;
     shards_sum(&idle_bytes, &takes, &gives);
-    idle_bytes += limbo_bytes();
     return idle_bytes + region_idle_bytes();
 }
 
@@ -379,8 +367,6 @@ static void default_stats(const struct quire_source *source, struct quire_source
     uint64_t takes, gives;
     shards_sum(&cached_bytes, &takes, &gives);
     region_stats(&region);
-    cached_bytes += limbo_bytes();
-    gives += limbo_count();
     /* Read one after the other while others work: what the shards hold may for a moment seem more than all that is out. */
     size_t taken = region.out_bytes > cached_bytes ? region.out_bytes - cached_bytes : 0;
     *out = (struct quire_source_stats){.taken_bytes = taken,

@@ -15,9 +15,9 @@
  * Locks: none of ours; the child's repair runs under that of source_fork.c.
  * Not here: leftovers and who lives (source_file_dir.c), the mapping (source_shared.c).
  */
-#include <errno.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "os/os.h"
 #include "pages/source_file_dir.h"
 #include "pages/source_fork.h"
@@ -123,18 +123,12 @@ static int create_errno(int error)
     }
 }
 
-static struct quire_source *refuse(int error)
-{
-    errno = error;
-    return NULL;
-}
-
 struct quire_source *quire_source_file(const char *directory, const char *name)
 {
     if (!directory || !name || !*directory || !*name || strchr(name, '/'))
-        return refuse(EINVAL);
+        return fail_null(EINVAL);
     if (strlen(name) > FILE_PREFIX_BYTES_MAX)
-        return refuse(ENAMETOOLONG);
+        return fail_null(ENAMETOOLONG);
     struct source_file *file = source_struct_new(sizeof *file);
     if (!file)
         return NULL;
@@ -143,7 +137,7 @@ struct quire_source *quire_source_file(const char *directory, const char *name)
         error = file_dir_open(&file->dir, directory, name);
     if (error) {
         source_struct_delete(file, sizeof *file);
-        return refuse(create_errno(error));
+        return fail_null(create_errno(error));
     }
     file->shared.source = (struct quire_source){&file_verbs, file->dir.prefix};
     return &file->shared.source;

@@ -17,7 +17,9 @@
 #include "pages/source_file_dir.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "os/os.h"
@@ -26,23 +28,12 @@ enum { NUMBER_DIGITS_MAX = 10, JOIN_TRIES_MAX = 5000, JOIN_PAUSE_NS = 1000000 };
 
 void file_dir_name(const struct file_dir *dir, uint32_t number, char out[FILE_NAME_BYTES])
 {
-    char digits[NUMBER_DIGITS_MAX];
-    size_t used = strlen(dir->prefix), n = 0;
-    memcpy(out, dir->prefix, used);
-    out[used++] = '.';
-    do
-        digits[n++] = (char)('0' + number % 10);
-    while ((number /= 10) != 0);
-    while (n)
-        out[used++] = digits[--n];
-    out[used] = 0;
+    snprintf(out, FILE_NAME_BYTES, "%.*s.%" PRIu32, FILE_PREFIX_BYTES_MAX, dir->prefix, number);
 }
 
 static void lock_name(const struct file_dir *dir, char out[FILE_NAME_BYTES])
 {
-    size_t used = strlen(dir->prefix);
-    memcpy(out, dir->prefix, used);
-    memcpy(out + used, ".lock", sizeof ".lock");
+    snprintf(out, FILE_NAME_BYTES, "%.*s.lock", FILE_PREFIX_BYTES_MAX, dir->prefix);
 }
 
 /* Exactly "prefix.<digits>", as file_dir_name() writes them. */
@@ -61,12 +52,6 @@ static void remove_leftover(const char *name, void *arg)
     const struct file_dir *dir = arg;
     if (is_span_name(dir, name) && os_file_is_ours(dir->dirfd, name))
         (void)os_unlink(dir->dirfd, name); /* what cannot be removed is skipped over when its number comes */
-}
-
-static void pause_before_retry(void)
-{
-    uint32_t never = 0;
-    os_futex_wait(&never, 0, JOIN_PAUSE_NS);
 }
 
 static int open_or_create(int dirfd, const char *name)
@@ -111,7 +96,7 @@ static int join(struct file_dir *dir)
         os_close(fd);
         if (error != -EWOULDBLOCK)
             return error;
-        pause_before_retry(); /* somebody is entering or leaving */
+        os_sleep_ns(JOIN_PAUSE_NS); /* somebody is entering or leaving */
     }
     return -EBUSY;
 }

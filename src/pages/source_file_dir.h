@@ -8,10 +8,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum {
     FILE_NAME_BYTES = 256,                         /* NAME_MAX and the end */
     FILE_PREFIX_BYTES_MAX = FILE_NAME_BYTES - 12,  /* with room for ".4294967295" */
@@ -33,7 +29,4 @@ void file_dir_close(struct file_dir *dir);
 /* "prefix.N" */
 void file_dir_name(const struct file_dir *dir, uint32_t number, char out[FILE_NAME_BYTES]);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -15,11 +15,11 @@
  *
  * Locks: fixed->lock over the bitmap.  A child of a fork finds it free and the bitmap rebuilt.
  */
-#include <errno.h>
 #include <string.h>
 
 #include "base/align.h"
 #include "base/bitmap.h"
+#include "base/fail.h"
 #include "base/panic.h"
 #include "os/os.h"
 #include "pages/source_account.h"
@@ -78,15 +78,11 @@ static int fixed_take(struct quire_source *source, size_t bytes, size_t align_by
         bitmap_free(&fixed->map, idx);
         idx = BITMAP_NONE;
     }
-    if (idx == BITMAP_NONE)
-        account_failed(&fixed->account);
-    else
-        account_took(&fixed->account, bytes);
+    int error = account_take(&fixed->account, bytes, idx == BITMAP_NONE ? -ENOMEM : 0);
     lock_drop(&fixed->lock);
-    if (idx == BITMAP_NONE)
-        return -ENOMEM;
-    *out = (struct quire_span){(void *)start, bytes, 0, 0};
-    return 0;
+    if (!error)
+        *out = (struct quire_span){(void *)start, bytes, 0, 0};
+    return error;
 }
 
 static void fixed_give(struct quire_source *source, const struct quire_span *span)
@@ -144,24 +140,18 @@ static size_t span_pages(size_t pages)
 struct quire_source *quire_source_fixed(void *buffer, size_t bytes)
 {
     size_t page = os_page_bytes(), end = (size_t)buffer + bytes, at = align_up((uintptr_t)buffer, CACHE_LINE_BYTES);
-    if (!buffer || end < (size_t)buffer) {
-        errno = EINVAL;
-        return NULL;
-    }
+    if (!buffer || end < (size_t)buffer)
+        return fail_null(EINVAL);
     /* As many bits as there can be with the most pages and the longest way from the base. */
     size_t pages_max = bytes / page, bits_max = pages_max + span_pages(pages_max + 1);
     size_t meta = sizeof(struct source_fixed) + (bits_max <= BITMAP_BITS_MAX ? bitmap_memory_bytes(bits_max) : SIZE_MAX / 2);
     size_t first, last = align_down(end, page);
-    if (!add_checked(at, meta, &first) || !align_up_checked(first, page, &first) || first >= last) {
-        errno = ENOMEM;
-        return NULL;
-    }
+    if (!add_checked(at, meta, &first) || !align_up_checked(first, page, &first) || first >= last)
+        return fail_null(ENOMEM);
     struct source_fixed *fixed = (struct source_fixed *)at;
     memset(fixed, 0, meta);
-    if (source_fork_init(&fixed->fork) != 0) {
-        errno = ENOMEM;
-        return NULL;
-    }
+    if (source_fork_init(&fixed->fork) != 0)
+        return fail_null(ENOMEM);
     size_t pages = (last - first) / page;
     fixed->source = (struct quire_source){&fixed_verbs, "fixed"};
     fixed->lock = (struct lock)LOCK_INIT(LOCK_FILE);

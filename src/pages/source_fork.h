@@ -13,10 +13,6 @@
 
 #include "base/atomic.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 extern atomic_u32 source_fork_now; /* how many forks lie between the first process and this one */
 
 struct source_fork {
@@ -35,7 +31,4 @@ static inline void source_fork_repair(struct source_fork *fork, void (*repair)(v
         source_fork_repair_slow(fork, repair, source);
 }
 
-#ifdef __cplusplus
-}
-#endif
 #endif

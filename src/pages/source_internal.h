@@ -9,16 +9,16 @@
 
 #include "base/lock.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-/* True for the sources that quire_source_destroy() must leave alone. */
-bool source_is_static(const struct quire_source *source);
+C_DECLARATIONS_BEGIN
 
 /* A source's own struct in zeroed pages of its own (so no allocator is needed below the allocators); and its end. */
 void *source_struct_new(size_t bytes);
 void source_struct_delete(void *source_struct, size_t bytes);
+
+/* Zeroed memory for what the library itself keeps, from the default source whatever the elements' is: it must be private to the process.  NULL with
+ * errno ENOMEM. */
+void *source_own_take(size_t bytes, struct quire_span *span);
+void source_own_give(struct quire_span span); /* a copy: it lies in the memory that it describes */
 
 /* Verbs that several have.  Idle memory is discarded: of a private mapping it comes back, zeroed, when it is touched; or it is left as it is, for it is
  * somebody else's: neither has anything to do when it is busy again.  Those of the process stay for ever. */
@@ -28,19 +28,14 @@ int source_is_ready(struct quire_source *source, void *start, size_t bytes);
 void source_stays(struct quire_source *source);
 
 /* The default source, for the reaper. */
-size_t source_default_tick(void);
-void source_default_help(void); /* a small part of what a tick does */
-size_t source_default_trim_own(void); /* without the clock's guests, inside of which the caller may be */
+size_t source_default_drain(bool all); /* a tick; or all that is idle, without the clock's guests, inside of which the caller may be */
 size_t source_default_idle_bytes(void);
 void source_default_set_keep(bool keep);
 /* The library serves malloc: threads are started with care, for more than a trifle, and idle memory is kept until the clock takes it. */
 void source_default_serve_malloc(void);
-size_t source_shard_bytes_max(uint32_t count, size_t peak_bytes);
 /* Give a span that has been idle long enough with its last owner: the default source does not keep it warm once more. */
 void source_give_cold(struct quire_source *source, const struct quire_span *span);
 void source_default_give_now(const struct quire_span *span); /* limbo passed */
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

@@ -17,14 +17,10 @@ static int malloc_take(struct quire_source *source, size_t bytes, size_t align_b
 {
     (void)source;
     void *start;
-    int error = bytes > PTRDIFF_MAX ? -ENOMEM : os_libc_alloc(bytes, align_bytes, &start);
-    if (error) {
-        account_failed(&account);
-        return -ENOMEM;
-    }
-    *out = (struct quire_span){start, bytes, 0, 0};
-    account_took(&account, bytes);
-    return 0;
+    int error = bytes > PTRDIFF_MAX || os_libc_alloc(bytes, align_bytes, &start) != 0 ? -ENOMEM : 0;
+    if (!error)
+        *out = (struct quire_span){start, bytes, 0, 0};
+    return account_take(&account, bytes, error);
 }
 
 static void malloc_give(struct quire_source *source, const struct quire_span *span)

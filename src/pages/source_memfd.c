@@ -5,9 +5,9 @@
  * Invariants: S1 (source_account.h).
  * Locks: none.
  */
-#include <errno.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "os/os.h"
 #include "pages/source_internal.h"
 #include "pages/source_shared.h"
@@ -39,10 +39,8 @@ static const struct quire_source_verbs memfd_verbs = {
 struct quire_source *quire_source_memfd(const char *name)
 {
     int fd = os_memfd("quire"); /* does this kernel have it? */
-    if (fd < 0) {
-        errno = fd == -ENOSYS ? ENOSYS : ENOMEM;
-        return NULL;
-    }
+    if (fd < 0)
+        return fail_null(fd == -ENOSYS ? ENOSYS : ENOMEM);
     os_close(fd);
     struct source_memfd *memfd = source_struct_new(sizeof *memfd);
     if (!memfd)

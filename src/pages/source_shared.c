@@ -35,11 +35,7 @@ static int map(int fd, size_t align_bytes, struct quire_span *span)
 int shared_take(struct source_shared *shared, int fd, size_t align_bytes, struct quire_span *span)
 {
     int error = map(fd, align_bytes, span);
-    if (error)
-        account_failed(&shared->account);
-    else
-        account_took(&shared->account, span->bytes);
-    return error;
+    return account_take(&shared->account, span->bytes, error);
 }
 
 void shared_give(struct quire_source *source, const struct quire_span *span)

@@ -7,10 +7,6 @@
 
 #include "pages/source_account.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct source_shared {
     struct quire_source source; /* first: it is a source */
     /* any thread */
@@ -27,7 +23,4 @@ void shared_idle(struct quire_source *source, void *start, size_t bytes);
 int shared_busy(struct quire_source *source, void *start, size_t bytes);
 void shared_stats(const struct quire_source *source, struct quire_source_stats *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -7,14 +7,7 @@
 
 #include <quire/source.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* 0 also for NULL; -EINVAL, -E2BIG: the verbs are of a length, or say something, that this library does not know. */
 int source_verify(const struct quire_source *source);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -1,85 +1,127 @@
 // SPDX-License-Identifier: MIT
 /*
- * source_wrap.c - the common part of sources that stand before another source.
+ * source_wrap.c - sources that stand before another one: limit, count and fail.
  *
  *     allocator --take--> limit --take--> count --take--> default
  *
- * Invariant: S1 (source_account.h).
+ * All three count what passes through.  A limit is a wrap whose account has one; of a wrap that fails one take does, by its number.
+ *
+ * Invariants, beside S1 (source_account.h):
+ *   S7  taken_bytes, raised before the inner take and lowered after the inner give, never passes the limit
  *
  * Locks: none; the account is kept in relaxed atomics, which are exact as sums and not ordered between each other.
  */
-#include "pages/source_wrap.h"
-
-#include <errno.h>
-
+#include "base/fail.h"
+#include "pages/source_account.h"
+#include "pages/source_internal.h"
 #include "pages/source_verify.h"
 
-struct quire_source *source_wrap_new(struct quire_source *inner, const struct quire_source_verbs *verbs, uint64_t parameter)
+struct source_wrap {
+    struct quire_source source; /* first: a wrap is a source */
+    struct quire_source *inner;
+    uint64_t fails; /* the take of this number, from 1; 0: none */
+    /* any thread */
+    struct source_account account;
+    atomic_u64 calls; /* where one fails */
+};
+
+static struct source_wrap *wrap_of(struct quire_source *source)
 {
-    int error = inner ? source_verify(inner) : -EINVAL;
-    if (error) {
-        errno = -error;
-        return NULL;
-    }
-    struct source_wrap *wrap = source_struct_new(sizeof *wrap);
-    if (!wrap)
-        return NULL;
-    wrap->source = (struct quire_source){verbs, inner->name};
-    wrap->inner = inner;
-    wrap->parameter = parameter;
-    return &wrap->source;
+    return (struct source_wrap *)source;
 }
 
-int source_wrap_take(struct source_wrap *wrap, size_t bytes, size_t align_bytes, struct quire_span *out)
+static int wrap_take(struct quire_source *source, size_t bytes, size_t align_bytes, struct quire_span *out)
 {
-    int error = wrap->inner->verbs->take(wrap->inner, bytes, align_bytes, out);
-    if (error) {
-        account_failed(&wrap->account);
-        return error;
+    struct source_wrap *wrap = wrap_of(source);
+    struct account *budget = &wrap->account.bytes;
+    bool fails = wrap->fails != 0 && u64_add_relaxed(&wrap->calls, 1) + 1 == wrap->fails;
+    int error = !fails && account_charge(budget, bytes, wrap) ? 0 : -ENOMEM;
+    if (!error) {
+        error = wrap->inner->verbs->take(wrap->inner, bytes, align_bytes, out);
+        account_settle(budget, bytes, error == 0);
     }
-    account_took(&wrap->account, bytes);
-    return 0;
+    u64_add_relaxed(error ? &wrap->account.failures : &wrap->account.takes, 1);
+    return error;
 }
 
-void source_wrap_give(struct quire_source *source, const struct quire_span *span)
+static void wrap_give(struct quire_source *source, const struct quire_span *span)
 {
-    struct source_wrap *wrap = source_wrap_of(source);
+    struct source_wrap *wrap = wrap_of(source);
     size_t bytes = span->bytes;
     wrap->inner->verbs->give(wrap->inner, span);
     /* After the inner give: a budget must not be free before the memory is. */
     account_gave(&wrap->account, bytes);
 }
 
-void source_wrap_idle(struct quire_source *source, void *start, size_t bytes)
+static void wrap_idle(struct quire_source *source, void *start, size_t bytes)
 {
-    struct quire_source *inner = source_wrap_of(source)->inner;
+    struct quire_source *inner = wrap_of(source)->inner;
     inner->verbs->idle(inner, start, bytes);
 }
 
-int source_wrap_busy(struct quire_source *source, void *start, size_t bytes)
+static int wrap_busy(struct quire_source *source, void *start, size_t bytes)
 {
-    struct quire_source *inner = source_wrap_of(source)->inner;
+    struct quire_source *inner = wrap_of(source)->inner;
     return inner->verbs->busy(inner, start, bytes);
 }
 
-size_t source_wrap_trim(struct quire_source *source)
+static size_t wrap_trim(struct quire_source *source)
 {
-    return quire_source_trim(source_wrap_of(source)->inner);
+    return quire_source_trim(wrap_of(source)->inner);
 }
 
-void source_wrap_fini(struct quire_source *source)
+static void wrap_fini(struct quire_source *source)
 {
-    struct source_wrap *wrap = source_wrap_of(source);
+    struct source_wrap *wrap = wrap_of(source);
     source_account_end(&wrap->account, source);
     source_struct_delete(wrap, sizeof *wrap);
 }
 
-void source_wrap_stats(const struct quire_source *source, struct quire_source_stats *out)
+static void wrap_stats(const struct quire_source *source, struct quire_source_stats *out)
 {
     account_stats(&((const struct source_wrap *)source)->account, out);
 }
 
-const char *source_wrap_check(struct quire_source *source)
+static const char *wrap_check(struct quire_source *source)
 {
-    return quire_source_check(source_wrap_of(source)->inner);
+    return quire_source_check(wrap_of(source)->inner);
+}
+
+static const struct quire_source_verbs wrap_verbs = {.take = wrap_take,
+                                                     .give = wrap_give,
+                                                     .idle = wrap_idle,
+                                                     .busy = wrap_busy,
+                                                     .fini = wrap_fini,
+                                                     .trim = wrap_trim,
+                                                     .stats = wrap_stats,
+                                                     .check = wrap_check};
+
+static struct quire_source *wrap_new(struct quire_source *inner, size_t limit_bytes, uint64_t fails)
+{
+    int error = inner ? source_verify(inner) : -EINVAL;
+    if (error)
+        return fail_null(-error);
+    struct source_wrap *wrap = source_struct_new(sizeof *wrap);
+    if (!wrap)
+        return NULL;
+    wrap->source = (struct quire_source){&wrap_verbs, inner->name};
+    wrap->inner = inner;
+    wrap->fails = fails;
+    wrap->account.bytes.limit_bytes = limit_bytes;
+    return &wrap->source;
+}
+
+struct quire_source *quire_source_limit(struct quire_source *inner, size_t bytes)
+{
+    return wrap_new(bytes ? inner : NULL, bytes, 0);
+}
+
+struct quire_source *quire_source_count(struct quire_source *inner)
+{
+    return wrap_new(inner, 0, 0);
+}
+
+struct quire_source *quire_source_fail(struct quire_source *inner, uint64_t nth)
+{
+    return wrap_new(inner, 0, nth);
 }

@@ -19,10 +19,10 @@
  * Not here: the copies, and how one is added to (percpu.h).
  */
 #define QUIRE_PERCPU_INLINE 0 /* here is the function itself */
-#include <errno.h>
 #include <quire/counter.h>
 
 #include "base/atomic.h"
+#include "base/fail.h"
 #include "os/os.h"
 #include "percpu/counter_policy.h"
 
@@ -41,10 +41,8 @@ static atomic_addr *read_sum_of(struct quire_counter *counter)
 int quire_counter_init(struct quire_counter *counter, struct quire_percpu *pool)
 {
     *counter = (struct quire_counter){0};
-    if (!pool) {
-        errno = EINVAL;
-        return -1;
-    }
+    if (!pool)
+        return fail_int(EINVAL);
     struct quire_percpu_ref ref = quire_percpu_alloc(pool, sizeof(intptr_t), 0);
     if (!ref.bits)
         return -1;

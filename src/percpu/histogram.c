@@ -12,17 +12,14 @@
  * Not here: which values a bucket has (histogram_buckets.h), reading (histogram_snapshot.c).
  */
 #define QUIRE_PERCPU_INLINE 0 /* here is the function itself */
-#include <errno.h>
-
+#include "base/fail.h"
 #include "percpu/histogram_buckets.h"
 
 int quire_histogram_init(struct quire_histogram *histogram, struct quire_percpu *pool, unsigned precision_bits)
 {
     *histogram = (struct quire_histogram){0};
-    if (!pool || !histogram_precision_is_valid(precision_bits)) {
-        errno = EINVAL;
-        return -1;
-    }
+    if (!pool || !histogram_precision_is_valid(precision_bits))
+        return fail_int(EINVAL);
     struct quire_percpu_ref ref = quire_percpu_alloc(pool, histogram_bucket_count(precision_bits) * sizeof(intptr_t), 0);
     if (!ref.bits)
         return -1;

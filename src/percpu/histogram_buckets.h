@@ -15,10 +15,6 @@
 
 #include <quire/histogram.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 static inline bool histogram_precision_is_valid(unsigned bits)
 {
     return bits >= 1 && bits <= QUIRE_HISTOGRAM_PRECISION_BITS_MAX;
@@ -55,7 +51,4 @@ static inline uint64_t histogram_rank(uint64_t count, double percent)
     return rank ? rank : 1;
 }
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -13,12 +13,11 @@
  * Not here: recording (histogram.c).
  */
 #include <errno.h>
-#include <quire/source.h>
 #include <string.h>
 
 #include "base/abi.h"
-#include "base/align.h"
-#include "os/os.h"
+#include "base/fail.h"
+#include "pages/source_internal.h"
 #include "percpu/histogram_buckets.h"
 
 struct quire_histogram_snapshot {
@@ -38,8 +37,7 @@ static int refuse_coarser(const struct quire_histogram_snapshot *snapshot, unsig
 {
     if (bits >= snapshot->bits)
         return 0;
-    errno = EINVAL;
-    return -1;
+    return fail_int(EINVAL);
 }
 
 /* Where the snapshot counts what a bucket of `bits` counts. */
@@ -50,21 +48,12 @@ static uint64_t *place_of(struct quire_histogram_snapshot *snapshot, size_t buck
 
 struct quire_histogram_snapshot *quire_histogram_snapshot_create(unsigned precision_bits)
 {
-    if (!histogram_precision_is_valid(precision_bits)) {
-        errno = EINVAL;
-        return NULL;
-    }
-    struct quire_source *source = quire_source_default();
+    if (!histogram_precision_is_valid(precision_bits))
+        return fail_null(EINVAL);
     struct quire_span span;
-    size_t counts_bytes = histogram_bucket_count(precision_bits) * sizeof(uint64_t);
-    size_t bytes = align_up(sizeof(struct quire_histogram_snapshot) + counts_bytes, os_page_bytes());
-    if (source->verbs->take(source, bytes, os_page_bytes(), &span) != 0) {
-        errno = ENOMEM;
+    struct quire_histogram_snapshot *snapshot = source_own_take(sizeof *snapshot + histogram_bucket_count(precision_bits) * sizeof(uint64_t), &span);
+    if (!snapshot)
         return NULL;
-    }
-    struct quire_histogram_snapshot *snapshot = span.start;
-    if (!(span.flags & QUIRE_SPAN_ZERO))
-        memset(snapshot, 0, bytes);
     snapshot->span = span;
     snapshot->bits = precision_bits;
     return snapshot;
@@ -75,8 +64,7 @@ void quire_histogram_snapshot_destroy(struct quire_histogram_snapshot *snapshot)
     if (!snapshot)
         return;
     int kept = errno;
-    struct quire_span span = snapshot->span;
-    quire_source_default()->verbs->give(quire_source_default(), &span);
+    source_own_give(snapshot->span);
     errno = kept;
 }
 
@@ -130,8 +118,7 @@ int quire_histogram_snapshot_subtract(struct quire_histogram_snapshot *snapshot,
     if (done != all) {
         while (done-- > 0)
             *place_of(snapshot, done, earlier->bits) += earlier->counts[done];
-        errno = EINVAL;
-        return -1;
+        return fail_int(EINVAL);
     }
     snapshot->count -= earlier->count;
     return 0;
@@ -171,10 +158,8 @@ void quire_histogram_snapshot_stats(const struct quire_histogram_snapshot *snaps
 int quire_histogram_snapshot_walk(const struct quire_histogram_snapshot *snapshot,
                                   int (*fn)(const struct quire_histogram_bucket *bucket, void *arg), void *arg)
 {
-    if (!fn) {
-        errno = EINVAL;
-        return -1;
-    }
+    if (!fn)
+        return fail_int(EINVAL);
     int result = 0;
     for (size_t i = 0; i < buckets_of(snapshot) && result == 0; i++) {
         if (snapshot->counts[i] == 0)

@@ -15,8 +15,7 @@
  * Locks: list_lock, a word, for some ten instructions; whoever finds it taken gives its CPU away.
  */
 #define QUIRE_PERCPU_INLINE 0 /* here is the function itself */
-#include <errno.h>
-
+#include "base/fail.h"
 #include "os/os.h"
 #include "os/os_rseq.h"
 #include "os/sanitize.h"
@@ -171,10 +170,8 @@ unsigned quire_percpu_cpus(const struct quire_percpu *pool)
 void *quire_percpu_at(const struct quire_percpu *pool, struct quire_percpu_ref ref, unsigned cpu)
 {
     struct percpu_chunk *chunk = percpu_chunk_verify(pool, ref.bits);
-    if (unlikely(cpu >= pool->window.cpus)) {
-        errno = EINVAL;
-        return NULL;
-    }
+    if (unlikely(cpu >= pool->window.cpus))
+        return fail_null(EINVAL);
     percpu_chunk_touch(chunk, cpu, false);
     return (void *)(ref.bits + ((size_t)cpu << pool->window.unit_shift));
 }

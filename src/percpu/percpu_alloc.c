@@ -12,16 +12,8 @@
  */
 #include <errno.h>
 
-#include "os/os.h"
 #include "os/sanitize.h"
 #include "percpu/percpu_page.h"
-
-/* For AddressSanitizer and Valgrind: the object's copies may be used, and hold zeros. */
-static COLD void tell_allocated(const struct percpu_chunk *chunk, size_t offset, size_t bytes)
-{
-    for (uint32_t unit = 0; unit < chunk->pool->units; unit++)
-        sanitize_defined(percpu_unit(chunk, unit) + offset, bytes);
-}
 
 /* In bits of a chunk of this grain: the run, and how many of them are sure to hold an aligned one. */
 static inline size_t run_of(const struct percpu_want *want, unsigned grain)
@@ -53,7 +45,7 @@ static ALWAYS_INLINE uintptr_t page_alloc(struct percpu_local *local, struct per
     size_t offset = percpu_page_alloc(local, page);
     count_allocated(local, chunk);
     if (unlikely(local->pool->watched))
-        tell_allocated(chunk, offset, (size_t)page->words << WORD_LOG2);
+        percpu_tell(sanitize_defined, chunk, offset, (size_t)page->words << WORD_LOG2);
     return (uintptr_t)chunk->base + offset;
 }
 
@@ -69,7 +61,7 @@ static inline uintptr_t chunk_alloc(struct percpu_local *local, struct percpu_ch
     percpu_mapped_add(local, want->words, 1);
     count_allocated(local, chunk);
     if (unlikely(local->pool->watched))
-        tell_allocated(chunk, idx << chunk->bit_log2, want->words << WORD_LOG2);
+        percpu_tell(sanitize_defined, chunk, idx << chunk->bit_log2, want->words << WORD_LOG2);
     return (uintptr_t)chunk->base + (idx << chunk->bit_log2);
 }
 
@@ -188,16 +180,14 @@ static COLD uintptr_t alloc_held(struct quire_percpu *pool, struct percpu_local 
 /* No chunk can be had: from what other threads have.  The object is theirs then, as far as chunks go. */
 static COLD uintptr_t alloc_from_others(struct quire_percpu *pool, const struct percpu_want *want)
 {
-    uintptr_t bits = 0;
-    for (struct percpu_local *other = percpu_locals(pool); other && !bits; other = other->next) {
-        if (other == &pool->reserve)
-            continue;
-        percpu_visit(other);
-        percpu_inbox_drain(other);
-        bits = alloc_anywhere(other, want);
-        percpu_release(other);
+    FOR_EACH_VISITED(pool, other) {
+        uintptr_t bits = other != &pool->reserve ? alloc_anywhere(other, want) : 0;
+        if (bits) {
+            percpu_release(other);
+            return bits;
+        }
     }
-    return bits;
+    return 0;
 }
 
 static COLD struct quire_percpu_ref alloc_slow(struct quire_percpu *pool, const struct percpu_want *want)

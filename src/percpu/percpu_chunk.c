@@ -25,10 +25,16 @@ static void enter_list(struct percpu_local *local, struct percpu_chunk *chunk)
     bits_set_one(local->filled[chunk->grain], chunk->class);
 }
 
-/* The chunk comes to the local (1), or leaves it (-1): its pages' lists, and how many of each size are in maps. */
-static void objects_follow(struct percpu_local *local, struct percpu_chunk *chunk, int change)
+/* The chunk comes to the local (1), or leaves it (-1): all sums, its pages' lists, and how many of each size are in maps. */
+static void local_follows(struct percpu_local *local, struct percpu_chunk *chunk, int change)
 {
-    size_t bytes;
+    size_t bytes, sign = (size_t)change;
+    local->chunks += (uint32_t)change;
+    local->paged_chunks += percpu_is_paged(chunk->grain) ? (uint32_t)change : 0;
+    local->free_pages[chunk->grain] += sign * chunk->free_page_count;
+    local->objects += sign * chunk->objects;
+    local->objects_peak += sign * chunk->objects; /* as much as the last owner's goes down by */
+    local->live_words += sign * chunk->live_words;
     if (!percpu_is_paged(chunk->grain)) {
         for (size_t at = percpu_chunk_next(chunk, 0, &bytes); chunk->objects && at != SIZE_MAX; at = percpu_chunk_next(chunk, at + bytes, &bytes))
             percpu_mapped_add(local, bytes >> WORD_LOG2, change);
@@ -47,13 +53,7 @@ static void objects_follow(struct percpu_local *local, struct percpu_chunk *chun
 void percpu_chunk_link(struct percpu_local *local, struct percpu_chunk *chunk)
 {
     enter_list(local, chunk);
-    objects_follow(local, chunk, 1);
-    local->chunks++;
-    local->paged_chunks += percpu_is_paged(chunk->grain);
-    local->free_pages[chunk->grain] += chunk->free_page_count;
-    local->objects += chunk->objects;
-    local->objects_peak += chunk->objects; /* as much as the last owner's went down by */
-    local->live_words += chunk->live_words;
+    local_follows(local, chunk, 1);
     addr_store_release(&chunk->owner, (uintptr_t)local); /* release [percpu-owner] */
 }
 
@@ -79,15 +79,9 @@ void percpu_chunk_last(struct percpu_local *local, struct percpu_chunk *chunk)
 void percpu_chunk_unlink(struct percpu_local *local, struct percpu_chunk *chunk)
 {
     leave_list(local, chunk);
-    objects_follow(local, chunk, -1);
-    local->chunks--;
-    local->paged_chunks -= percpu_is_paged(chunk->grain);
-    local->free_pages[chunk->grain] -= chunk->free_page_count;
+    local_follows(local, chunk, -1);
     if (local->seen && *percpu_seen(local, (uintptr_t)chunk->base) == chunk)
         *percpu_seen(local, (uintptr_t)chunk->base) = NULL;
-    local->objects -= chunk->objects;
-    local->objects_peak -= chunk->objects;
-    local->live_words -= chunk->live_words;
 }
 
 void percpu_chunk_reclass(struct percpu_local *local, struct percpu_chunk *chunk, size_t longest)
@@ -185,11 +179,6 @@ static void span_prepare(const struct quire_percpu *pool, const struct quire_spa
 
 static struct percpu_chunk *chunk_make(struct quire_percpu *pool, const struct quire_span *span, const struct quire_span *meta, unsigned grain)
 {
-    sanitize_undefined(meta->start, meta->bytes);
-    if (!(meta->flags & QUIRE_SPAN_ZERO))
-        memset(meta->start, 0, meta->bytes);
-    else
-        sanitize_defined(meta->start, meta->bytes);
     /* Not all at the start of a page: these lines would push each other out of the cache. */
     size_t places = (meta->bytes - pool->chunk_meta_bytes[grain]) / CACHE_LINE_BYTES + 1;
     struct percpu_chunk *chunk = (void *)((char *)meta->start + size_load_relaxed(&pool->chunks) % places * CACHE_LINE_BYTES);
@@ -221,14 +210,13 @@ static struct percpu_chunk *chunk_make(struct quire_percpu *pool, const struct q
 struct percpu_chunk *percpu_chunk_new(struct quire_percpu *pool, unsigned grain)
 {
     struct quire_span span, meta;
-    struct quire_source *metas = quire_source_default();
     size_t bytes = (size_t)pool->units << pool->window.unit_shift;
     size_t meta_bytes = align_up(pool->chunk_meta_bytes[grain], os_page_bytes());
     u32_add_relaxed(&pool->changing, 1);
     struct percpu_chunk *chunk = NULL;
     if (!account_charge(&pool->account, bytes + meta_bytes, pool))
         goto no_room;
-    if (metas->verbs->take(metas, meta_bytes, os_page_bytes(), &meta) != 0)
+    if (!source_own_take(meta_bytes, &meta))
         goto no_meta;
     if (!span_take(pool, &span))
         goto no_span;
@@ -247,7 +235,7 @@ no_pagemap:
     sanitize_defined(span.start, span.bytes);
     pool->source->verbs->give(pool->source, &span);
 no_span:
-    metas->verbs->give(metas, &meta);
+    source_own_give(meta);
 no_meta:
     account_discharge(&pool->account, bytes + meta_bytes);
 no_room:
@@ -258,7 +246,6 @@ no_room:
 void percpu_chunk_delete(struct percpu_chunk *chunk)
 {
     struct quire_percpu *pool = chunk->pool;
-    struct quire_source *metas = quire_source_default();
     struct quire_span span = chunk->span, meta = chunk->meta;
     u32_add_relaxed(&pool->changing, 1);
     all_leave(pool, chunk);
@@ -267,7 +254,7 @@ void percpu_chunk_delete(struct percpu_chunk *chunk)
             sanitize_root(percpu_unit(chunk, unit), (size_t)1 << pool->window.unit_shift, false);
     sanitize_undefined(span.start, span.bytes);
     pool->source->verbs->give(pool->source, &span);
-    metas->verbs->give(metas, &meta);
+    source_own_give(meta);
     size_sub_relaxed(&pool->chunks, 1);
     size_sub_relaxed(&pool->account.meta_bytes, meta.bytes);
     account_discharge(&pool->account, span.bytes + meta.bytes);
@@ -294,6 +281,12 @@ void percpu_chunk_clear(struct percpu_chunk *chunk, size_t offset, size_t bytes)
     for (uint32_t w = 0; w * 64 < chunk->pool->units; w++)
         for (uint64_t units = u64_load_relaxed(&chunk->written[w]); units; units &= units - 1)
             clear_written(percpu_unit(chunk, w * 64 + bits_lowest(units)) + offset, bytes);
+}
+
+COLD void percpu_tell(void (*tell)(const void *start, size_t bytes), const struct percpu_chunk *chunk, size_t offset, size_t bytes)
+{
+    for (uint32_t unit = 0; unit < chunk->pool->units; unit++)
+        tell(percpu_unit(chunk, unit) + offset, bytes);
 }
 
 /* ---- its objects ---- */
@@ -336,16 +329,11 @@ bool percpu_chunk_has(const struct percpu_chunk *chunk, size_t offset)
 
 /* ---- whose is this ref? ---- */
 
-static struct percpu_chunk *chunk_at(const struct quire_percpu *pool, uintptr_t bits)
-{
-    owner_t owner = pagemap_find((const void *)(bits & pool->window.unit_mask));
-    return likely(owner_kind(owner) == OWNER_PERCPU) ? owner_object(owner) : NULL;
-}
-
 struct percpu_chunk *percpu_chunk_find(const struct quire_percpu *pool, uintptr_t bits)
 {
-    struct percpu_chunk *chunk = chunk_at(pool, bits);
-    return likely(chunk && chunk->pool == pool) ? chunk : NULL;
+    owner_t owner = pagemap_find((const void *)(bits & pool->window.unit_mask));
+    struct percpu_chunk *chunk = owner_object(owner);
+    return likely(owner_kind(owner) == OWNER_PERCPU && chunk->pool == pool) ? chunk : NULL;
 }
 
 struct percpu_local *percpu_chunk_owner_of(struct quire_percpu *pool, uintptr_t bits, struct percpu_chunk **chunk)
@@ -373,8 +361,8 @@ static COLD void refuse_stranger(const struct quire_percpu *pool, uintptr_t bits
 
 struct percpu_chunk *percpu_chunk_verify(const struct quire_percpu *pool, uintptr_t bits)
 {
-    struct percpu_chunk *chunk = chunk_at(pool, bits);
-    if (unlikely(!chunk || chunk->pool != pool))
+    struct percpu_chunk *chunk = percpu_chunk_find(pool, bits);
+    if (unlikely(!chunk))
         refuse_stranger(pool, bits);
     if (unlikely(bits & (((uintptr_t)1 << WORD_LOG2) - 1)))
         percpu_refuse(pool, PERCPU_E3, bits);

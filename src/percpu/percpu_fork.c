@@ -64,16 +64,10 @@ static void chunk_repair(struct percpu_chunk *chunk)
 
 static void local_empty(struct percpu_local *local)
 {
-    memset(local->list, 0, sizeof local->list);
-    memset(local->filled, 0, sizeof local->filled);
+    const size_t from = offsetof(struct percpu_local, filled), to = offsetof(struct percpu_local, objects_peak);
+    memset((char *)local + from, 0, to - from);
     if (local->seen)
         memset(local->seen, 0, PERCPU_SEEN * sizeof(struct percpu_chunk *));
-    memset(local->partial, 0, sizeof local->partial);
-    memset(local->mapped, 0, sizeof local->mapped);
-    memset(local->pages_of, 0, sizeof local->pages_of);
-    local->chunks = local->paged_chunks = 0;
-    memset(local->free_pages, 0, sizeof local->free_pages);
-    local->objects = local->live_words = 0;
 }
 
 /* All lists anew.  A chunk that has no owner was about to get its first one. */
@@ -138,7 +132,7 @@ static void after_fork(void)
             pool_rebuild(pool);
         pool->unused = NULL;
         for (struct percpu_local *local = percpu_locals(pool); local; local = local->next) {
-            if (percpu_thread_is_left(addr_load_relaxed(&local->thread)))
+            if (addr_load_relaxed(&local->thread) == (uintptr_t)percpu_thread_self)
                 bias_open(&local->bias);
             else if (!percpu_is_pools_own(local))
                 local_orphan(pool, local);

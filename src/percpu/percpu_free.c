@@ -20,13 +20,6 @@
 #include "os/sanitize.h"
 #include "percpu/percpu_page.h"
 
-/* For AddressSanitizer and Valgrind. */
-static COLD void tell_freed(const struct percpu_chunk *chunk, size_t offset, size_t bytes)
-{
-    for (uint32_t unit = 0; unit < chunk->pool->units; unit++)
-        sanitize_no_access(percpu_unit(chunk, unit) + offset, bytes);
-}
-
 /* Where clearing has to come before the bits: the run, then all in order. */
 static NOINLINE size_t free_written(struct percpu_chunk *chunk, size_t idx, size_t *merged)
 {
@@ -36,7 +29,7 @@ static NOINLINE size_t free_written(struct percpu_chunk *chunk, size_t idx, size
         return 0;
     percpu_chunk_clear(chunk, idx << chunk->bit_log2, run << chunk->bit_log2);
     if (unlikely(chunk->pool->watched))
-        tell_freed(chunk, idx << chunk->bit_log2, run << chunk->bit_log2);
+        percpu_tell(sanitize_no_access, chunk, idx << chunk->bit_log2, run << chunk->bit_log2);
     return bitmap_free_merged(&chunk->map, idx, merged);
 }
 
@@ -75,7 +68,7 @@ static ALWAYS_INLINE size_t page_free(struct percpu_local *local, struct percpu_
     if (unlikely(u32_load_relaxed(&chunk->any_written) != 0 || local->pool->watched)) {
         percpu_chunk_clear(chunk, offset, (size_t)words << WORD_LOG2);
         if (local->pool->watched)
-            tell_freed(chunk, offset, (size_t)words << WORD_LOG2);
+            percpu_tell(sanitize_no_access, chunk, offset, (size_t)words << WORD_LOG2);
         atomic_fence_signal(); /* cleared first, for the child of a fork */
     }
     percpu_page_free(local, page, slot);
@@ -84,7 +77,8 @@ static ALWAYS_INLINE size_t page_free(struct percpu_local *local, struct percpu_
     return words;
 }
 
-bool percpu_local_free(struct percpu_local *local, struct percpu_chunk *chunk, uintptr_t bits, bool *emptied)
+/* False: refused, nothing has changed.  *emptied: the chunk has no object left. */
+static bool local_free(struct percpu_local *local, struct percpu_chunk *chunk, uintptr_t bits, bool *emptied)
 {
     size_t offset = percpu_offset(local->pool, bits), words;
     if (likely(percpu_is_paged(chunk->grain)))
@@ -159,7 +153,7 @@ static void free_held(struct percpu_local *local, uintptr_t bits)
     bool emptied = false;
     if (unlikely(percpu_owner(chunk) != local)) /* freed twice: its chunk went, and another's came there */
         percpu_refuse(local->pool, PERCPU_E2, bits);
-    if (unlikely(!percpu_local_free(local, chunk, bits, &emptied)))
+    if (unlikely(!local_free(local, chunk, bits, &emptied)))
         refuse(chunk, bits);
     if (unlikely(emptied))
         empty_give(local, chunk);
@@ -219,12 +213,15 @@ static COLD void free_slow(struct quire_percpu *pool, uintptr_t bits)
         struct percpu_local *owner = percpu_owner(chunk), *mine = percpu_mine(pool);
         if (owner != mine && bias_works() && !seems_free(chunk, percpu_offset(pool, bits)) && inbox_put(owner, chunk, bits))
             break;
-        if (!percpu_visit_owner(chunk, owner))
-            continue;
-        percpu_inbox_drain(owner); /* an older free of the same object would be E1 in either order */
-        free_held(owner, bits);
+        percpu_visit(owner);
+        bool still = percpu_owner(chunk) == owner; /* it may have another owner meanwhile */
+        if (still) {
+            percpu_inbox_drain(owner); /* an older free of the same object would be E1 in either order */
+            free_held(owner, bits);
+        }
         percpu_release(owner);
-        break;
+        if (still)
+            break;
     }
     if (unlikely(u32_load_relaxed(&pool->reserve_low) != 0))
         percpu_reserve_fill(pool);
@@ -266,7 +263,7 @@ static NOINLINE void free_long(struct quire_percpu *pool, uintptr_t bits)
     /* What others freed is looked at first, or a second free of the same object would not be seen. */
     if (likely(local && u32_load_relaxed(&local->inbox_count) == 0 && bias_enter(&local->bias))) {
         struct percpu_chunk *chunk = mine_at(local, bits);
-        bool emptied = false, freed = likely(chunk != NULL) && percpu_local_free(local, chunk, bits, &emptied);
+        bool emptied = false, freed = likely(chunk != NULL) && local_free(local, chunk, bits, &emptied);
         emptied = unlikely(emptied) && empty_goes(local, chunk);
         bias_leave(&local->bias);
         if (likely(freed && !emptied))

@@ -40,9 +40,7 @@
 #include "pages/pagemap.h"
 #include "percpu/percpu_policy.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_DECLARATIONS_BEGIN
 
 enum {
     PERCPU_NAME_BYTES = 32,
@@ -101,7 +99,7 @@ struct percpu_local {
     struct percpu_local *next;   /* of the pool's locals, home and reserve the last: only grows */
     struct percpu_local *unused_next;
     struct quire_span span;      /* where this struct lies, if not in the pool */
-    /* under the bias */
+    /* under the bias; to `objects`: what its chunks say, made anew from them in the child of a fork */
     uint64_t filled[PERCPU_KINDS][(PERCPU_CLASSES + 63) / 64]; /* classes with a chunk */
     struct percpu_chunk *list[PERCPU_KINDS][PERCPU_CLASSES];
     struct percpu_page *partial[PERCPU_PAGED_WORDS + 1]; /* by size, in words */
@@ -109,8 +107,9 @@ struct percpu_local {
     uint32_t pages_of[PERCPU_PAGED_WORDS + 1];
     uint32_t chunks, paged_chunks;               /* all; of these, the paged ones */
     size_t free_pages[PERCPU_KINDS];             /* of the paged ones together */
-    size_t objects, objects_peak;
     size_t live_words;                           /* of the others */
+    size_t objects;
+    size_t objects_peak;
     uint64_t frees; /* of objects that were in these chunks */
     struct percpu_chunk **seen; /* chunks that objects were freed in, by address; NULL: not a thread's */
     /* frees by other threads, on lines of their own */
@@ -184,12 +183,6 @@ static inline bool percpu_is_pools_own(const struct percpu_local *local)
     return local->span.bytes == 0;
 }
 
-/* Looking takes locks, and what others have freed is freed then: the pool is const for its user. */
-static inline struct quire_percpu *percpu_mutable(const struct quire_percpu *pool)
-{
-    return (struct quire_percpu *)(uintptr_t)pool;
-}
-
 /* ---- percpu_pool.c: pools, their ids ---- */
 LIST_OF(pools, struct quire_percpu, next, prev);
 extern struct registry percpu_pools;
@@ -222,14 +215,16 @@ static inline unsigned percpu_class_empty(const struct quire_percpu *pool, unsig
         return percpu_class_floor(percpu_pages_of(pool, grain));
     return percpu_class_floor((pool->unit_words - FIRST_WORDS) >> (2 * grain));
 }
-/* fn for each chunk that is listed. */
 #define FOR_EACH_LIST(grain, class) for (unsigned grain = 0; grain < PERCPU_KINDS; grain++) for (unsigned class = 0; class < PERCPU_CLASSES; class++)
+#define FOR_EACH_CHUNK(local, chunk) FOR_EACH_LIST(grain, class) for (struct percpu_chunk *chunk = (local)->list[grain][class]; chunk; chunk = chunk->next)
 void percpu_chunk_last(struct percpu_local *local, struct percpu_chunk *chunk); /* the last of its list to be asked */
 void percpu_chunks_move(struct percpu_local *from, struct percpu_local *to);
 void percpu_chunk_reclass(struct percpu_local *local, struct percpu_chunk *chunk, size_t longest);
 /* The unit may hold anything from now on; `sequence`: sequences may take the short way there. */
 void percpu_chunk_touch(struct percpu_chunk *chunk, uint32_t unit, bool sequence);
 void percpu_chunk_clear(struct percpu_chunk *chunk, size_t offset, size_t bytes);
+/* For AddressSanitizer and Valgrind: an object's copies may be used, and hold zeros; or may not. */
+void percpu_tell(void (*tell)(const void *start, size_t bytes), const struct percpu_chunk *chunk, size_t offset, size_t bytes);
 /* The chunk of a ref, without looking whether it is an object; NULL: none of this pool. */
 struct percpu_chunk *percpu_chunk_find(const struct quire_percpu *pool, uintptr_t bits);
 /* The same for any bits, while chunks come and go: its owner, NULL if there is none.  The chunk stays while that is visited, and is to be asked for
@@ -289,8 +284,6 @@ static inline void percpu_mapped_add(struct percpu_local *local, size_t words, i
     if (words <= PERCPU_PAGED_WORDS)
         local->mapped[words] += (uint32_t)change;
 }
-/* False: refused, nothing has changed.  *emptied: the chunk has no object left. */
-bool percpu_local_free(struct percpu_local *local, struct percpu_chunk *chunk, uintptr_t bits, bool *emptied);
 /* What others have freed. */
 void percpu_inbox_drain(struct percpu_local *local);
 /* In the child of a fork, until all is in order again: sources may not be. */
@@ -302,20 +295,18 @@ void percpu_empties_give(struct percpu_local *local, size_t *bytes);
 /* The calling thread's local with its bias taken, made if need be; or home. */
 struct percpu_local *percpu_hold(struct quire_percpu *pool);
 void percpu_visit(struct percpu_local *local);
-bool percpu_visit_owner(struct percpu_chunk *chunk, struct percpu_local *owner); /* false: it has another owner meanwhile; not held */
 void percpu_release(struct percpu_local *local);
-void percpu_holding_set(struct percpu_local *local); /* for percpu_refuse(): what to let go of */
+/* The local after this one, which is let go of (NULL: the first), visited, with what others have freed; NULL: there is none, and none is held. */
+struct percpu_local *percpu_visit_next(const struct quire_percpu *pool, struct percpu_local *local);
+#define FOR_EACH_VISITED(pool, local) for (struct percpu_local *local = percpu_visit_next(pool, NULL); local; local = percpu_visit_next(pool, local))
 void percpu_let_go(void);
 void percpu_thread_forget(struct quire_percpu *pool); /* with the pools' lock */
 bool percpu_threads_after_fork(void);
-bool percpu_thread_is_left(uintptr_t thread);
 
 /* ---- percpu_reserve.c ---- */
 void percpu_reserve_fill(struct quire_percpu *pool);
 /* The longest free run. */
 size_t percpu_reserve_words(const struct percpu_local *reserve);
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

@@ -9,8 +9,6 @@
  *
  * Locks: a local's at a time; a pool's, for the list of its chunks.  Not here: changing anything.
  */
-#include <string.h>
-
 #include "base/abi.h"
 #include "os/os.h"
 #include "os/sanitize.h"
@@ -89,28 +87,23 @@ static void look_at_chunk(struct look *look, const struct percpu_chunk *chunk)
 static void look_at_local(struct look *look, struct percpu_local *local)
 {
     struct quire_percpu_stats *out = look->stats;
-    percpu_visit(local);
-    percpu_inbox_drain(local);
     out->live_objects += local->objects;
     out->live_objects_peak += local->objects_peak;
     out->chunks += local->chunks;
     out->allocs += local->objects + local->frees;
     out->frees += local->frees;
-    FOR_EACH_LIST(grain, class)
-        for (struct percpu_chunk *chunk = local->list[grain][class]; chunk; chunk = chunk->next)
-            look_at_chunk(look, chunk);
+    out->caches += percpu_has_thread(local);
+    FOR_EACH_CHUNK(local, chunk)
+        look_at_chunk(look, chunk);
     if (local == &local->pool->reserve)
         out->reserve_bytes = percpu_reserve_words(local) << WORD_LOG2;
-    percpu_release(local);
 }
 
-static void pool_stats(struct quire_percpu *pool, struct quire_percpu_stats *out)
+static void pool_stats(const struct quire_percpu *pool, struct quire_percpu_stats *out)
 {
     struct look look = {.stats = out};
-    for (struct percpu_local *local = percpu_locals(pool); local; local = local->next) {
+    FOR_EACH_VISITED(pool, local)
         look_at_local(&look, local);
-        out->caches += percpu_has_thread(local);
-    }
     out->unit_free_bytes = out->chunks * (pool->unit_words << WORD_LOG2) - out->live_bytes;
     out->live_bytes *= pool->units;
     out->meta_bytes = size_load_relaxed(&pool->account.meta_bytes);
@@ -137,7 +130,7 @@ void quire_percpu_stats(const struct quire_percpu *pool, struct quire_percpu_sta
 {
     static const struct abi_layout layout = ABI_LAYOUT(quire_percpu_stats, caches);
     struct quire_percpu_stats own = {0};
-    pool_stats(percpu_mutable(pool), &own);
+    pool_stats(pool, &own);
     abi_write(&layout, &own, out);
 }
 
@@ -145,12 +138,7 @@ void quire_percpu_stats(const struct quire_percpu *pool, struct quire_percpu_sta
 
 enum { PICTURE_SLOTS_MAX = PAGE_LOOK_WORDS * 64 };
 
-struct picture {
-    page_look_fn *fn;
-    void *arg;
-};
-
-static void picture_chunk(const struct picture *picture, const struct percpu_chunk *chunk)
+static void picture_chunk(const struct percpu_chunk *chunk, page_look_fn *fn, void *arg)
 {
     size_t unit_bytes = chunk->pool->unit_words << WORD_LOG2, slot_bytes = (size_t)1 << EDGE_LOG2, bytes;
     while (unit_bytes / slot_bytes > PICTURE_SLOTS_MAX)
@@ -159,25 +147,14 @@ static void picture_chunk(const struct picture *picture, const struct percpu_chu
     for (size_t at = percpu_chunk_next(chunk, (size_t)1 << EDGE_LOG2, &bytes); at != SIZE_MAX; at = percpu_chunk_next(chunk, at + bytes, &bytes))
         for (size_t slot = at / slot_bytes; slot <= (at + bytes - 1) / slot_bytes; slot++)
             seen.live[slot / 64] |= UINT64_C(1) << slot % 64;
-    picture->fn(&seen, picture->arg);
+    fn(&seen, arg);
 }
 
-static void picture_local(const struct picture *picture, struct percpu_local *local)
+void percpu_pages_look(const struct quire_percpu *pool, page_look_fn *fn, void *arg)
 {
-    percpu_visit(local);
-    percpu_inbox_drain(local);
-    FOR_EACH_LIST(grain, class)
-        for (const struct percpu_chunk *chunk = local->list[grain][class]; chunk; chunk = chunk->next)
-            picture_chunk(picture, chunk);
-    percpu_release(local);
-}
-
-void percpu_pages_look(const struct quire_percpu *pool_, page_look_fn *fn, void *arg)
-{
-    struct quire_percpu *pool = percpu_mutable(pool_);
-    struct picture picture = {fn, arg};
-    for (struct percpu_local *local = percpu_locals(pool); local; local = local->next)
-        picture_local(&picture, local);
+    FOR_EACH_VISITED(pool, local)
+        FOR_EACH_CHUNK(local, chunk)
+            picture_chunk(chunk, fn, arg);
 }
 
 /* ---- invariants ---- */
@@ -255,12 +232,10 @@ static const char *check_chunk(const struct percpu_local *local, const struct pe
     return NULL;
 }
 
-static const char *check_local(struct percpu_local *local)
+static const char *check_local(const struct percpu_local *local)
 {
     const char *error = NULL;
     size_t words = 0, objects = 0, chunks = 0;
-    percpu_visit(local);
-    percpu_inbox_drain(local);
     FOR_EACH_LIST(grain, class) {
         if ((local->list[grain][class] != NULL) != bits_test(local->filled[grain], class))
             error = "percpu P3";
@@ -271,7 +246,6 @@ static const char *check_local(struct percpu_local *local)
     }
     if (!error && (words != local->live_words || objects != local->objects || chunks != local->chunks))
         error = "percpu P2";
-    percpu_release(local);
     return error;
 }
 
@@ -295,15 +269,19 @@ static const char *check_sums(struct quire_percpu *pool)
 
 const char *quire_percpu_check(struct quire_percpu *pool)
 {
-    const char *error = NULL;
-    for (struct percpu_local *local = percpu_locals(pool); local && !error; local = local->next)
-        error = check_local(local);
-    return error ? error : check_sums(pool);
+    FOR_EACH_VISITED(pool, local) {
+        const char *error = check_local(local);
+        if (error) {
+            percpu_release(local);
+            return error;
+        }
+    }
+    return check_sums(pool);
 }
 
 bool quire_percpu_owns(const struct quire_percpu *pool_, struct quire_percpu_ref ref)
 {
-    struct quire_percpu *pool = percpu_mutable(pool_);
+    struct quire_percpu *pool = (struct quire_percpu *)(uintptr_t)pool_; /* its lock is taken */
     struct percpu_chunk *chunk;
     struct percpu_local *owner;
     while ((owner = percpu_chunk_owner_of(pool, ref.bits, &chunk)) != NULL) {

@@ -32,12 +32,8 @@ static void page_cut(struct percpu_page *page, struct percpu_chunk *chunk, uint3
     page->used = 0;
     page->free_words = (uint16_t)percpu_page_free_words(chunk->grain);
     page->reciprocal = ((UINT64_C(1) << 32) + words - 1) / words;
-    uint32_t whole = page->slots / 64, rest = page->slots % 64;
-    for (uint32_t w = 0; w < whole; w++)
-        page->free[w] = ~UINT64_C(0);
-    if (rest)
-        page->free[whole] = bits_low(rest);
-    page->filled = (uint32_t)bits_low(whole + (rest != 0));
+    bits_set(page->free, 0, page->slots);
+    page->filled = (uint32_t)bits_low((page->slots + WORD_BITS - 1U) / WORD_BITS);
     atomic_fence_signal();
     page->words = (uint16_t)words;
 }

@@ -20,10 +20,6 @@
 
 #include "percpu/percpu_internal.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { PAGE_FREE_WORDS = 32 };
 STATIC_ASSERT(PAGE_FREE_WORDS * 64 == 1 << (PERCPU_PAGE_LOG2 - WORD_LOG2), "a bit for each word of a page, should that be its size");
 STATIC_ASSERT(PAGE_FREE_WORDS * 64 * PERCPU_BIG_WORDS == 1 << (PERCPU_PAGE_LOG2_BIG - WORD_LOG2), "the same of a big one's smallest objects");
@@ -104,7 +100,4 @@ static ALWAYS_INLINE void percpu_page_free(struct percpu_local *local, struct pe
     page->used--;
 }
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -18,10 +18,6 @@
 
 #include "base/align.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum {
     PERCPU_GRAINS = 3, /* kinds of chunks with a map of their own: 0, 1, 2 */
     PERCPU_PAGED,      /* kinds that are cut into pages of one size each: of any number of objects, */
@@ -92,7 +88,4 @@ static inline bool percpu_empty_goes(size_t others_free, size_t room)
     return others_free >= room / 8;
 }
 
-#ifdef __cplusplus
-}
-#endif
 #endif

@@ -10,11 +10,13 @@
 #include <string.h>
 
 #include "base/abi.h"
+#include "base/fail.h"
 #include "base/layout.h"
 #include "base/panic.h"
 #include "os/os.h"
 #include "os/os_rseq.h"
 #include "os/sanitize.h"
+#include "pages/source_internal.h"
 #include "pages/source_verify.h"
 #include "percpu/percpu_page.h"
 
@@ -134,38 +136,24 @@ static bool pool_register(struct quire_percpu *pool)
     return found;
 }
 
-static void pool_memory_give(struct quire_percpu *pool)
-{
-    struct quire_source *source = quire_source_default();
-    struct quire_span span = pool->span;
-    source->verbs->give(source, &span);
-}
-
 static struct quire_percpu *pool_new(const struct quire_percpu_opts *opts)
 {
-    struct quire_source *source = quire_source_default();
     struct quire_span span;
-    size_t bytes = align_up(sizeof(struct quire_percpu), os_page_bytes());
-    errno = -source->verbs->take(source, bytes, os_page_bytes(), &span);
-    if (errno)
+    struct quire_percpu *pool = source_own_take(sizeof *pool, &span);
+    if (!pool)
         return NULL;
-    struct quire_percpu *pool = span.start;
-    if (!(span.flags & QUIRE_SPAN_ZERO))
-        memset(pool, 0, bytes);
     pool->span = span;
     pool->lock = (struct lock)LOCK_INIT(LOCK_PERCPU_POOL);
-    errno = pool_plan(opts, pool);
-    if (errno == 0 && opts->limit_bytes != 0 && bytes + chunk_all_bytes(pool->units, pool->window.unit_shift) > opts->limit_bytes)
-        errno = ENOMEM;
-    if (errno) {
-        int error = errno;
-        source->verbs->give(source, &span);
-        errno = error;
-        return NULL;
+    int error = pool_plan(opts, pool);
+    if (error == 0 && opts->limit_bytes != 0 && span.bytes + chunk_all_bytes(pool->units, pool->window.unit_shift) > opts->limit_bytes)
+        error = ENOMEM;
+    if (error) {
+        source_own_give(span);
+        return fail_null(error);
     }
     local_init(pool, &pool->home, LOCK_PERCPU_HOME);
     local_init(pool, &pool->reserve, LOCK_PERCPU_RESERVE);
-    account_set(&pool->account, bytes);
+    account_set(&pool->account, span.bytes);
     return pool;
 }
 
@@ -174,25 +162,21 @@ struct quire_percpu *quire_percpu_create(const struct quire_percpu_opts *opts)
     static const struct abi_layout layout = ABI_LAYOUT(quire_percpu_opts, reserve_bytes);
     struct quire_percpu_opts own;
     int kept = errno, error = abi_read(&layout, &own, opts);
-    if (error) {
-        errno = -error;
-        return NULL;
-    }
+    if (error)
+        return fail_null(-error);
     struct quire_percpu *pool = pool_new(&own);
     if (!pool)
         return NULL;
     if (!pool_register(pool)) {
-        pool_memory_give(pool);
-        errno = ENOMEM;
-        return NULL;
+        source_own_give(pool->span);
+        return fail_null(ENOMEM);
     }
     if (pool->reserve_words) {
         u32_store_relaxed(&pool->reserve_low, 1);
         percpu_reserve_fill(pool);
         if (u32_load_relaxed(&pool->reserve_low) != 0) {
             quire_percpu_destroy(pool);
-            errno = ENOMEM;
-            return NULL;
+            return fail_null(ENOMEM);
         }
     }
     errno = kept;
@@ -223,14 +207,12 @@ void quire_percpu_destroy(struct quire_percpu *pool)
     pool_unregister(pool);
     while (pool->all)
         percpu_chunk_delete(pool->all);
-    struct quire_source *source = quire_source_default();
     for (struct percpu_local *local = percpu_locals(pool), *next; local; local = next) {
-        struct quire_span span = local->span;
         next = local->next;
-        if (span.bytes)
-            source->verbs->give(source, &span);
+        if (!percpu_is_pools_own(local))
+            source_own_give(local->span);
     }
-    pool_memory_give(pool);
+    source_own_give(pool->span);
     errno = kept;
 }
 

@@ -16,11 +16,10 @@
 size_t percpu_reserve_words(const struct percpu_local *reserve)
 {
     size_t longest = 0;
-    FOR_EACH_LIST(grain, class)
-        for (const struct percpu_chunk *chunk = reserve->list[grain][class]; chunk && !percpu_is_paged(grain); chunk = chunk->next) {
-            size_t words = bitmap_longest_hint(&chunk->map) << (2 * grain);
-            longest = words > longest ? words : longest;
-        }
+    FOR_EACH_CHUNK(reserve, chunk) {
+        size_t words = percpu_is_paged(grain) ? 0 : bitmap_longest_hint(&chunk->map) << (2 * grain);
+        longest = words > longest ? words : longest;
+    }
     return longest;
 }
 
@@ -71,7 +70,7 @@ static size_t gap_trim(const struct percpu_chunk *chunk, size_t from, size_t to)
 static size_t chunk_trim(const struct percpu_chunk *chunk)
 {
     size_t freed = 0, end = (size_t)1 << EDGE_LOG2, bytes;
-    if (u32_load_relaxed(&chunk->any_written) == 0)
+    if (u32_load_relaxed(&chunk->any_written) == 0 || !chunk->pool->own_memory)
         return 0;
     for (size_t at = percpu_chunk_next(chunk, end, &bytes); at != SIZE_MAX; at = percpu_chunk_next(chunk, end, &bytes)) {
         freed += gap_trim(chunk, end, at);
@@ -80,27 +79,16 @@ static size_t chunk_trim(const struct percpu_chunk *chunk)
     return freed + gap_trim(chunk, end, chunk->pool->unit_words << WORD_LOG2);
 }
 
-static size_t local_trim(struct percpu_local *local)
-{
-    struct quire_percpu *pool = local->pool;
-    size_t bytes = 0;
-    percpu_visit(local);
-    percpu_inbox_drain(local);
-    if (local != &pool->reserve)
-        percpu_empties_give(local, &bytes);
-    FOR_EACH_LIST(grain, class)
-        for (struct percpu_chunk *chunk = local->list[grain][class]; chunk && pool->own_memory; chunk = chunk->next)
-            bytes += chunk_trim(chunk);
-    percpu_release(local);
-    return bytes;
-}
-
 size_t quire_percpu_trim(struct quire_percpu *pool)
 {
     int kept = errno;
     size_t bytes = 0;
-    for (struct percpu_local *local = percpu_locals(pool); local; local = local->next)
-        bytes += local_trim(local);
+    FOR_EACH_VISITED(pool, local) {
+        if (local != &pool->reserve)
+            percpu_empties_give(local, &bytes);
+        FOR_EACH_CHUNK(local, chunk)
+            bytes += chunk_trim(chunk);
+    }
     if (u32_load_relaxed(&pool->reserve_low) != 0)
         percpu_reserve_fill(pool);
     errno = kept;

@@ -11,9 +11,8 @@
  *
  * Locks: the pools' lock against pools that end; records (owner/record.c), for the list of tables.  Not here: what is done inside.
  */
-#include <string.h>
-
 #include "os/os.h"
+#include "pages/source_internal.h"
 #include "percpu/percpu_internal.h"
 
 /* Empty tables, never written: of threads that have none yet, and of threads that have ended but for destructors of others. */
@@ -28,7 +27,7 @@ enum { HELD_MAX = 3 };
 static THREAD_LOCAL struct percpu_local *held[HELD_MAX] __attribute__((tls_model("initial-exec")));
 static THREAD_LOCAL unsigned held_count __attribute__((tls_model("initial-exec")));
 
-void percpu_holding_set(struct percpu_local *local)
+static void holding_set(struct percpu_local *local)
 {
     held[held_count++] = local;
 }
@@ -51,16 +50,19 @@ void percpu_visit(struct percpu_local *local)
         bias_take(&local->bias); /* the thread that it favours is not inside */
     else
         bias_visit(&local->bias);
-    percpu_holding_set(local);
+    holding_set(local);
 }
 
-bool percpu_visit_owner(struct percpu_chunk *chunk, struct percpu_local *owner)
+struct percpu_local *percpu_visit_next(const struct quire_percpu *pool, struct percpu_local *local)
 {
-    percpu_visit(owner);
-    if (percpu_owner(chunk) == owner)
-        return true;
-    percpu_release(owner);
-    return false;
+    struct percpu_local *next = local ? local->next : percpu_locals(pool);
+    if (local)
+        percpu_release(local);
+    if (next) {
+        percpu_visit(next);
+        percpu_inbox_drain(next);
+    }
+    return next;
 }
 
 /* ---- tables ---- */
@@ -70,7 +72,7 @@ static void local_leave(struct percpu_local *local)
 {
     struct quire_percpu *pool = local->pool;
     bias_take(&local->bias);
-    percpu_holding_set(local);
+    holding_set(local);
     lock_take(&local->inbox_lock);
     addr_store_relaxed(&local->thread, 0);
     lock_drop(&local->inbox_lock);
@@ -116,27 +118,21 @@ static struct percpu_thread *thread_get(void)
 
 static struct percpu_local *local_new(struct quire_percpu *pool)
 {
-    struct quire_source *source = quire_source_default();
     struct quire_span span;
     size_t bytes = align_up(sizeof(struct percpu_local) + PERCPU_SEEN * sizeof(struct percpu_chunk *), os_page_bytes());
     /* Under a limit a set of chunks without room for a chunk would be no use; and many threads' sets would leave no room for one. */
     size_t chunk_bytes = ((size_t)pool->units << pool->window.unit_shift) + align_up(pool->chunk_meta_bytes[0], os_page_bytes());
     if (!account_charge_leaving(&pool->account, bytes, chunk_bytes, pool))
         return NULL;
-    if (source->verbs->take(source, bytes, os_page_bytes(), &span) != 0) {
-        account_discharge(&pool->account, bytes);
+    struct percpu_local *local = source_own_take(bytes, &span);
+    if (!account_settle(&pool->account, bytes, local != NULL))
         return NULL;
-    }
-    struct percpu_local *local = span.start;
-    if (!(span.flags & QUIRE_SPAN_ZERO))
-        memset(local, 0, bytes);
     local->seen = (struct percpu_chunk **)(void *)(local + 1);
     local->pool = pool;
     local->span = span;
     local->bias = (struct bias)BIAS_INIT(LOCK_PERCPU_LOCAL);
     local->inbox_lock = (struct lock)LOCK_INIT(LOCK_PERCPU_INBOX);
     size_add_relaxed(&pool->account.meta_bytes, bytes);
-    account_charged(&pool->account);
     return local;
 }
 
@@ -172,7 +168,7 @@ struct percpu_local *percpu_hold(struct quire_percpu *pool)
         return &pool->home;
     }
     bias_take(&local->bias);
-    percpu_holding_set(local);
+    holding_set(local);
     if (bind) {
         addr_store_relaxed(&local->thread, (uintptr_t)thread);
         thread->table[pool->id] = local;
@@ -190,11 +186,6 @@ void percpu_thread_forget(struct quire_percpu *pool)
 }
 
 /* ---- the child of a fork ---- */
-
-bool percpu_thread_is_left(uintptr_t thread)
-{
-    return thread == (uintptr_t)percpu_thread_self;
-}
 
 /* This thread is the only one left: the others' tables are empty, and free for use. */
 bool percpu_threads_after_fork(void)

@@ -22,9 +22,11 @@
 
 #include "base/abi.h"
 #include "base/align.h"
+#include "base/fail.h"
 #include "os/os.h"
 #include "os/sanitize.h"
 #include "pages/pagemap.h"
+#include "pages/source_internal.h"
 #include "pages/source_verify.h"
 #include "slab/slab_gate.h"
 #include "slab/slab_internal.h"
@@ -53,14 +55,14 @@ static NOINLINE void *alloc_far(struct quire_slab *slab)
     uintptr_t gate = slab_enter(slab);
     struct slab_cache *near = slab_gate_cache(gate);
     void *slot;
-    bool done = near != &slab_cache_none && slab_cache_turn(near) && alloc_short(near, &slot);
+    bool done = near != &slab_cache_none && slots_turn(&near->slots) && alloc_short(near, &slot);
     slab_leave(gate);
     if (likely(done))
         return slot;
     struct slab_thread *thread = slab_thread_self;
     struct slab_cache *cache = slab_enter_far(slab, thread);
     if (likely(cache != NULL)) {
-        done = alloc_short(cache, &slot) || (slab_cache_turn(cache) && alloc_short(cache, &slot));
+        done = alloc_short(cache, &slot) || (slots_turn(&cache->slots) && alloc_short(cache, &slot));
         slab_leave_far(thread);
         if (likely(done))
             return slot;
@@ -81,7 +83,8 @@ CACHE_ALIGNED void *quire_slab_alloc(struct quire_slab *slab)
     return alloc_far(slab);
 }
 
-void *slab_watched_alloc(const struct quire_slab *slab, void *element)
+/* What sanitizers are told of an element that is handed out. */
+static void *watched_alloc(const struct quire_slab *slab, void *element)
 {
     if (unlikely(slab->watched)) {
         sanitize_begin_of_use(element);
@@ -127,12 +130,11 @@ void *slab_alloc_lane(struct quire_slab *slab, unsigned lane)
         if (unlikely(bad != NULL))
             slab_refuse_slot(slab, bad);
         if (likely(element != NULL))
-            return slab_watched_alloc(slab, element);
+            return watched_alloc(slab, element);
         if (!slab_reclaim(slab, lane))
             break;
     }
-    errno = ENOMEM;
-    return NULL;
+    return fail_null(ENOMEM);
 }
 
 void *quire_slab_alloc_zero(struct quire_slab *slab)
@@ -184,7 +186,7 @@ void slab_verify(const struct quire_slab *slab)
         slab_refuse(NULL, SLAB_E5, slab);
 }
 
-void slab_set_sizes(struct quire_slab *slab, size_t page_bytes_max)
+void slab_set_page_bytes_max(struct quire_slab *slab, size_t page_bytes_max)
 {
     struct slab_sizes sizes = {slab->slot_bytes, os_page_bytes(), page_bytes_max};
     size_t most = slab_page_bytes_most(sizes);
@@ -264,7 +266,7 @@ static int options_read(struct quire_slab *slab, size_t element_bytes, const str
     if (opts->name)
         strncpy(slab->name, opts->name, SLAB_NAME_BYTES - 1);
     u32_store_relaxed(&slab->defrag, (opts->flags & QUIRE_SLAB_DEFRAG) != 0);
-    slab_set_sizes(slab, opts->page_bytes_max);
+    slab_set_page_bytes_max(slab, opts->page_bytes_max);
     size_t most = size_load_relaxed(&slab->page_bytes_most), first;
     if (!mul_checked(opts->initial_elements, slab->slot_bytes, &first) || first > most)
         first = most;
@@ -275,12 +277,11 @@ static int options_read(struct quire_slab *slab, size_t element_bytes, const str
 /* It has no page but home, no id, and nobody knows it. */
 void slab_unmake(struct quire_slab *slab)
 {
-    struct quire_source *source = quire_source_default();
     struct quire_span span = slab->span;
     pagemap_clear(span.start, span.bytes);
     sanitize_root(span.start, span.bytes, false);
     sanitize_undefined(span.start, span.bytes);
-    source->verbs->give(source, &span);
+    source_own_give(span);
 }
 
 struct quire_slab *slab_create(size_t element_bytes, const struct quire_slab_opts *opts, bool markable, bool listed)
@@ -294,7 +295,7 @@ struct quire_slab *slab_create(size_t element_bytes, const struct quire_slab_opt
         errno = options_read(&draft, element_bytes, &own);
     if (errno)
         return NULL;
-    draft.straight = !listed || !slab_threads_setup() || !has_marks(&draft);
+    draft.straight = !listed || !bias_works() || !has_marks(&draft);
     errno = ENOMEM;
     if (!draft.straight && slab_mags_setup() != 0)
         return NULL;

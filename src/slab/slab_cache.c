@@ -14,8 +14,6 @@
  * Locks: the caller has the thread's record; here the slab's, and that of the slab of magazines, never both.
  * Not here: the short ways (slab.c, slab_free.c).
  */
-#include "base/align.h"
-#include "os/os.h"
 #include "pages/reaper.h"
 #include "slab/slab_internal.h"
 
@@ -187,11 +185,6 @@ static void wake(struct quire_slab *slab)
         slab_wake(slab);
 }
 
-bool slab_cache_turn(struct slab_cache *cache)
-{
-    return slots_turn(&cache->slots);
-}
-
 /* `cur` is empty. */
 static bool refill(struct slab_cache *cache)
 {
@@ -245,21 +238,27 @@ bool slab_cache_return(struct slab_cache *cache)
     return cache->slots.prev && slots_return(&cache->slots, own_max(cache->slab)) && kept_more(cache, owns); /* one that is not used yet has no slab */
 }
 
+/* False: the depot has as many; its slots went to their pages. */
+static bool depot_put_locked(struct quire_slab *slab, struct magazine *mag, uint32_t most)
+{
+    if (slab->depot_count >= most) {
+        spill_locked(slab, mag);
+        return false;
+    }
+    magazine_push(&slab->depot, mag);
+    slab->depot_count++;
+    return true;
+}
+
 static bool give(struct slot_cache *slots, struct magazine *full, void *cache_)
 {
     struct slab_cache *cache = cache_;
     struct quire_slab *slab = cache->slab;
     (void)slots;
     slab_lock(slab);
-    bool kept = slab->depot_count < 2 * own_max(slab);
-    if (kept) {
-        magazine_push(&slab->depot, full);
-        slab->depot_count++;
-    } else {
-        spill_locked(slab, full);
-        cache->run = 0;
-    }
+    bool kept = depot_put_locked(slab, full, 2 * own_max(slab));
     slab_unlock(slab);
+    cache->run = kept ? cache->run : 0;
     return kept;
 }
 
@@ -326,36 +325,22 @@ static void clear(struct slab_cache *cache, struct magazine *others)
     cache->fill = SLAB_SMALL_SLOTS;
 }
 
-static void leave(struct slab_cache *cache, bool to_depot)
+void slab_cache_flush(struct slab_cache *cache, bool ends)
 {
     struct quire_slab *slab = cache->slab;
     struct magazine *all = NULL, *empty = NULL, *next;
+    uint32_t most = ends ? 2 * own_max(slab) : 0;
     slots_sync(&cache->slots);
     slab_lock(slab);
     release_held(cache);
     for (all = slots_take_all(&cache->slots); all; all = next) {
         next = all->next;
-        if (to_depot && all->count != 0 && slab->depot_count < 2 * own_max(slab)) {
-            magazine_push(&slab->depot, all);
-            slab->depot_count++;
-        } else {
-            spill_locked(slab, all);
+        if (all->count == 0 || !depot_put_locked(slab, all, most))
             magazine_push(&empty, all);
-        }
     }
     spill_locked(slab, &cache->small);
     slab_unlock(slab);
     clear(cache, empty);
-}
-
-void slab_cache_flush(struct slab_cache *cache)
-{
-    leave(cache, false);
-}
-
-void slab_cache_leave(struct slab_cache *cache)
-{
-    leave(cache, true);
 }
 
 void slab_cache_forget(struct slab_cache *cache)

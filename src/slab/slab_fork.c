@@ -76,7 +76,7 @@ void slab_after_fork(void)
     for (struct quire_slab *slab = inside ? slab_first : NULL; slab; slab = slab->next)
         slab_repair(slab);
     slab_threads_adopt(inside);
-    bool straight = !slab_threads_setup(); /* the child has no barrier */
+    bool straight = !bias_works(); /* the child has no barrier */
     for (struct quire_slab *slab = slab_first; slab; slab = slab->next) {
         slab->straight |= straight;
         if (straight)

@@ -15,7 +15,7 @@
 #include <quire/slab.h>
 
 #include "base/account.h"
-#include "base/atomic.h"
+#include "base/bias.h"
 #include "base/bits.h"
 #include "base/compiler.h"
 #include "base/list.h"
@@ -27,9 +27,7 @@
 #include "slab/slab_policy.h"
 #include "slots/slots.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_DECLARATIONS_BEGIN
 
 enum { SLAB_NAME_BYTES = 32, SLAB_LANES = 2, LANE_ORDINARY = 0, LANE_MARKED = 1, SLAB_IDS_MAX = 16384 };
 /* Where the caches of a slab that is no more, or not yet, or that has none, would be. */
@@ -188,7 +186,7 @@ void slab_lock(struct quire_slab *slab);
 void slab_unlock(struct quire_slab *slab);
 
 /*
- * fn for every thread's record, with the thread outside; under the registry's lock, not while this thread holds.  False: one was passed over, because
+ * fn (NULL: nothing) for every thread's record, with the thread outside; under the registry's lock, not while this thread holds.  False: one was passed over, because
  * it is inside an operation and does not come out soon (it waits for a CPU); never so if patient.
  */
 typedef void slab_visit_fn(struct slab_thread *thread, void *arg);
@@ -200,7 +198,6 @@ void slab_thread_detach(struct slab_thread *thread); /* the visited thread has n
 size_t slab_thread_bytes(void); /* of all threads' caches */
 
 void slab_gate_set(struct quire_slab *slab); /* after its id: where its gates are */
-bool slab_threads_setup(void); /* false: the system has no barrier, or somebody watches: no magazines */
 /* Every operation that was going on has ended when this returns true; patient: wait for it, also long.  Under the registry's lock. */
 bool slab_grace(bool patient);
 bool slab_threads_after_fork(void);
@@ -229,7 +226,7 @@ void slab_header_delete(struct slab_page *page);
 /* Chunks without a header in use: taken off the lists; then, after slab_grace(), given back, or without it, linked again. */
 bool slab_headers_idle(const struct quire_slab *slab);
 struct slab_chunk *slab_headers_unlink(struct quire_slab *slab);
-size_t slab_headers_give(struct quire_slab *slab, struct slab_chunk *idle);
+void slab_headers_give(struct quire_slab *slab, struct slab_chunk *idle);
 void slab_headers_relink(struct quire_slab *slab, struct slab_chunk *idle);
 void slab_headers_each(struct quire_slab *slab, void (*fn)(struct slab_page *page));
 void slab_headers_after_fork(struct quire_slab *slab);
@@ -282,28 +279,18 @@ size_t slab_mags_trim(void);
 void slab_cache_init(struct slab_cache *cache, struct quire_slab *slab); /* slab NULL: not used yet */
 /* The record of the cache's thread is locked.  NULL: no memory without asking others; *bad: or this slot is not as it was left. */
 void *slab_cache_alloc(struct slab_cache *cache, void **bad);
-/* With the thread inside, or as the others: from one of its own magazines to the next, for an alloc, or a free.  False: that is not all there is to do. */
-bool slab_cache_turn(struct slab_cache *cache);
+/* With the thread inside, or as the others: from one of its own magazines to the next, for a free.  False: that is not all there is to do. */
 bool slab_cache_return(struct slab_cache *cache);
 void slab_cache_free(struct slab_cache *cache, void *element); /* which was found live */
-/* Everything to the pages; its thread is outside. */
-void slab_cache_flush(struct slab_cache *cache);
-void slab_cache_leave(struct slab_cache *cache); /* the thread ends: its magazines to the slab's depot */
+/* Everything to the pages, but full magazines to the slab's depot if its thread ends; which is outside. */
+void slab_cache_flush(struct slab_cache *cache, bool ends);
 void slab_cache_forget(struct slab_cache *cache); /* what it holds is free already, or the slab ends: only its magazines go back */
 void slab_depot_flush(struct quire_slab *slab);  /* to the pages */
 void slab_depot_forget(struct quire_slab *slab);
 extern atomic_size slab_cached_bytes; /* that caches may hold, roughly: what was added to them since the last tick */
 
-/* ---- slab_cache_look.c; depots: under slab->lock; caches: their thread's record is locked ---- */
-
-const char *slab_cache_check(const struct slab_cache *cache);
-
 /* ---- slab.c ---- */
 
-/* What sanitizers are told of an element that is handed out. */
-void *slab_watched_alloc(const struct quire_slab *slab, void *element);
-/* Page sizes for a largest page; 0: default. */
-void slab_set_sizes(struct quire_slab *slab, size_t page_bytes_max);
 struct quire_slab *slab_create(size_t element_bytes, const struct quire_slab_opts *opts, bool markable, bool listed);
 void slab_unmake(struct quire_slab *slab);
 /* An element straight from a page, and back; for those without a cache. */
@@ -315,7 +302,6 @@ void slab_put_one(struct quire_slab *slab, void *element);
 /* ---- slab_look.c ---- */
 
 void slab_walks_after_fork(void);
-uint64_t slab_live_bits(const struct slab_page *page, unsigned word); /* under slab->lock */
 
 /* ---- slab_free.c ---- */
 
@@ -385,8 +371,7 @@ static inline bool slab_is_marked(const struct quire_slab *slab, const void *slo
 /* The bits of word number `word` that stand for slots. */
 static inline uint64_t slab_word_bits(const struct slab_page *page, unsigned word)
 {
-    size_t left = page->slot_count - word * WORD_BITS;
-    return bits_low(left < WORD_BITS ? (unsigned)left : WORD_BITS);
+    return bits_within(word, 0, page->slot_count);
 }
 
 static inline uint32_t slab_used(const struct slab_page *page)
@@ -414,7 +399,5 @@ static inline bool slab_keeps_nothing(const struct quire_slab *slab)
     return (slab->flags & QUIRE_SLAB_KEEP_NOTHING) != 0;
 }
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

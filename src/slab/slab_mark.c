@@ -73,8 +73,3 @@ size_t slab_meta_bytes(const struct quire_slab *slab)
 {
     return size_load_relaxed(&slab->account.meta_bytes);
 }
-
-void slab_set_page_bytes_max(struct quire_slab *slab, size_t page_bytes_max)
-{
-    slab_set_sizes(slab, page_bytes_max);
-}

@@ -7,9 +7,9 @@
 
 #include <quire/slab.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "base/compiler.h"
+
+C_DECLARATIONS_BEGIN
 
 /* A slab whose elements can be marked: 8 bytes more of bookkeeping for 64 elements.  Errors as quire_slab_create(). */
 struct quire_slab *slab_create_markable(size_t element_bytes, const struct quire_slab_opts *opts);
@@ -19,10 +19,8 @@ void *slab_alloc_marked(struct quire_slab *slab);
 bool slab_unmark(struct quire_slab *slab, void *element);
 /* What of the slab's memory is bookkeeping: a load. */
 size_t slab_meta_bytes(const struct quire_slab *slab);
-/* The largest page from now on. */
+/* The largest page from now on; 0: as large as suits the elements. */
 void slab_set_page_bytes_max(struct quire_slab *slab, size_t page_bytes_max);
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

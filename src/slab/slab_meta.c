@@ -37,13 +37,8 @@ struct CACHE_ALIGNED slab_chunk {
 static bool meta_take(struct quire_slab *slab, size_t bytes, struct quire_span *span)
 {
     struct quire_source *source = quire_source_default();
-    if (!account_charge(&slab->account, bytes, slab))
+    if (!account_charge(&slab->account, bytes, slab) || !account_settle(&slab->account, bytes, source->verbs->take(source, bytes, os_page_bytes(), span) == 0))
         return false;
-    if (source->verbs->take(source, bytes, os_page_bytes(), span) != 0) {
-        account_discharge(&slab->account, bytes);
-        return false;
-    }
-    account_charged(&slab->account);
     sanitize_defined(span->start, bytes);
     size_add_relaxed(&slab->account.meta_bytes, bytes);
     return true;
@@ -120,15 +115,18 @@ static struct slab_page *unused_pop(struct quire_slab *slab, uint32_t words)
     return page;
 }
 
+static void unused_push(struct quire_slab *slab, struct slab_page *page)
+{
+    page->next = slab->headers;
+    slab->headers = page;
+}
+
 static void chunk_add(struct quire_slab *slab, struct slab_chunk *chunk)
 {
     chunk->next = slab->chunks;
     slab->chunks = chunk;
-    for (uint32_t i = chunk->count; i-- > 0;) { /* the lowest address is used first */
-        struct slab_page *page = header_at(chunk, i);
-        page->next = slab->headers;
-        slab->headers = page;
-    }
+    for (uint32_t i = chunk->count; i-- > 0;) /* the lowest address is used first */
+        unused_push(slab, header_at(chunk, i));
 }
 
 struct slab_page *slab_header_new(struct quire_slab *slab, uint32_t words)
@@ -149,8 +147,7 @@ void slab_header_delete(struct slab_page *page)
 {
     struct quire_slab *slab = page->slab;
     __atomic_store_n(&page->state, PAGE_UNUSED, __ATOMIC_RELEASE);
-    page->next = slab->headers;
-    slab->headers = page;
+    unused_push(slab, page);
     if (--page->chunk->used == 0)
         slab->wakes = true;
 }
@@ -194,16 +191,13 @@ void slab_headers_relink(struct quire_slab *slab, struct slab_chunk *idle)
     }
 }
 
-size_t slab_headers_give(struct quire_slab *slab, struct slab_chunk *idle)
+void slab_headers_give(struct quire_slab *slab, struct slab_chunk *idle)
 {
-    size_t freed = 0;
     for (struct slab_chunk *next; idle; idle = next) {
-        next = idle->next;
         struct quire_span span = idle->span;
-        freed += span.bytes;
+        next = idle->next;
         meta_give(slab, &span);
     }
-    return freed;
 }
 
 /* Call fn with every header in use whose page is still known as its. */
@@ -233,12 +227,10 @@ void slab_headers_after_fork(struct quire_slab *slab)
         chunk->used = addr_load_relaxed(&slab->table) == (uintptr_t)(chunk + 1);
         for (uint32_t i = chunk->count; i-- > 0;) {
             struct slab_page *page = header_at(chunk, i);
-            if (page->state != PAGE_UNUSED) {
+            if (page->state != PAGE_UNUSED)
                 chunk->used++;
-                continue;
-            }
-            page->next = slab->headers;
-            slab->headers = page;
+            else
+                unused_push(slab, page);
         }
     }
 }

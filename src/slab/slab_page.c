@@ -167,14 +167,8 @@ void slab_page_setup(struct slab_page *page, char *slots, uint32_t slot_count)
 static bool span_take(struct quire_slab *slab, size_t bytes, struct quire_span *span)
 {
     size_t align = slab->align_bytes > os_page_bytes() ? slab->align_bytes : os_page_bytes();
-    if (!account_charge(&slab->account, bytes, slab))
-        return false;
-    if (slab->source->verbs->take(slab->source, bytes, align, span) == 0) {
-        account_charged(&slab->account);
-        return true;
-    }
-    account_discharge(&slab->account, bytes);
-    return false;
+    return account_charge(&slab->account, bytes, slab) &&
+           account_settle(&slab->account, bytes, slab->source->verbs->take(slab->source, bytes, align, span) == 0);
 }
 
 static void span_give(struct quire_slab *slab, const struct quire_span *span)

@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "base/panic.h"
 #include "slab/slab_internal.h"
 
 enum { SHARED_BYTES_MAX = 1024 };

@@ -27,7 +27,6 @@
 #include <string.h>
 
 #include "base/align.h"
-#include "base/bias.h"
 #include "base/layout.h"
 #include "base/panic.h"
 #include "os/os.h"
@@ -37,7 +36,7 @@
 enum { PATIENCE_SPINS = 100, NAP_NS = 50000 };
 
 static struct slab_thread thread_none;
-static struct slab_thread thread_shared;
+static struct slab_thread thread_shared = {.lock = LOCK_INIT(LOCK_THREAD)};
 THREAD_LOCAL struct slab_thread *slab_thread_self __attribute__((tls_model("initial-exec"))) = &thread_none;
 
 /* Nothing can be had from it, and it has room for nothing. */
@@ -50,13 +49,13 @@ THREAD_LOCAL struct slab_gate slab_gates[SLAB_GATES] __attribute__((tls_model("i
 
 static void record_begin(void *thread);
 static void thread_end(void *thread);
-static struct records records = {.lock = LOCK_INIT(LOCK_RECORDS), .bytes = sizeof(struct slab_thread), .begin = record_begin, .end = thread_end};
+static struct records records = {.lock = LOCK_INIT(LOCK_RECORDS), .all = {(uintptr_t)&thread_shared}, .bytes = sizeof(struct slab_thread), .begin = record_begin, .end = thread_end};
 
 /* What this thread has locked, for slab_refuse(): a record, its own or a visited one, and a slab. */
 static THREAD_LOCAL struct slab_thread *holding __attribute__((tls_model("initial-exec")));
 static THREAD_LOCAL struct quire_slab *locking __attribute__((tls_model("initial-exec")));
 
-/* Every thread's record. */
+/* Every thread's record, the shared one last. */
 static struct slab_thread *threads_first(void)
 {
     return records_first(&records);
@@ -65,17 +64,6 @@ static struct slab_thread *threads_first(void)
 static void record_begin(void *thread)
 {
     ((struct slab_thread *)thread)->lock.rank = LOCK_THREAD;
-}
-
-bool slab_threads_setup(void)
-{
-    lock_take(&records.lock);
-    if (!threads_first()) {
-        record_begin(&thread_shared);
-        record_publish_locked(&records, &thread_shared);
-    }
-    lock_drop(&records.lock);
-    return bias_works();
 }
 
 /* ---- a thread's record ---- */
@@ -92,11 +80,6 @@ void slab_gate_set(struct quire_slab *slab)
     __atomic_store_n(&slab->gate, (uintptr_t)gate, __ATOMIC_RELAXED);
 }
 
-static uint32_t gates_of(const struct slab_thread *thread)
-{
-    return !thread->gates ? 0 : thread->count < SLAB_GATES ? thread->count : SLAB_GATES;
-}
-
 /* With no lock, while the thread may be opening them: see visit().  Its operations have ended after a barrier, and wait_inactive(). */
 static void gates_close(struct slab_thread *thread)
 {
@@ -104,11 +87,6 @@ static void gates_close(struct slab_thread *thread)
     u32_store_relaxed(&thread->limit, 0);
     for (uint32_t i = 1; thread->gates && i < SLAB_GATES; i++)
         addr_store_relaxed(&thread->gates[i].cache, (uintptr_t)&slab_cache_none);
-}
-
-static uint32_t limit_of(const struct slab_thread *thread)
-{
-    return bias_works() ? thread->count * (uint32_t)sizeof(struct slab_cache) : 0;
 }
 
 static void thread_lock(struct slab_thread *thread)
@@ -127,9 +105,10 @@ static bool is_open(const struct slab_thread *thread)
 
 static void gates_open(struct slab_thread *thread)
 {
+    uint32_t count = bias_works() ? thread->count : 0;
     u32_store_relaxed(&thread->closed, 0);
-    u32_store_release(&thread->limit, limit_of(thread)); /* release [slab-limit] */
-    for (uint32_t i = 1; i < gates_of(thread) && bias_works(); i++)
+    u32_store_release(&thread->limit, count * (uint32_t)sizeof(struct slab_cache)); /* release [slab-limit] */
+    for (uint32_t i = 1; thread->gates && i < count && i < SLAB_GATES; i++)
         addr_store_release(&thread->gates[i].cache, (uintptr_t)(cache_at(thread, i)->slab ? cache_at(thread, i) : &slab_cache_none));
 }
 
@@ -147,7 +126,7 @@ static size_t caches_bytes(uint32_t count)
     return align_up(count * sizeof(struct slab_cache), os_page_bytes());
 }
 
-static void caches_delete(struct slab_thread *thread)
+void slab_thread_detach(struct slab_thread *thread)
 {
     if (thread->count)
         os_unmap(thread->caches, caches_bytes(thread->count));
@@ -185,7 +164,7 @@ static bool caches_grow(struct slab_thread *thread, uint32_t id)
     caches_move(caches, (struct slab_cache *)(void *)thread->caches, thread->count);
     for (uint32_t i = thread->count; i < count; i++)
         slab_cache_init(&caches[i], NULL);
-    caches_delete(thread);
+    slab_thread_detach(thread);
     thread->caches = memory;
     thread->count = count;
     u32_store_relaxed(&thread->closed, 1); /* all gates lead elsewhere now */
@@ -203,7 +182,7 @@ static void thread_end(void *record)
     thread->gates = NULL;
     for (uint32_t id = 0; id < thread->count; id++)
         if (cache_at(thread, id)->slab) {
-            slab_cache_leave(cache_at(thread, id));
+            slab_cache_flush(cache_at(thread, id), true);
             slab_cache_init(cache_at(thread, id), NULL); /* for the next thread that has this record; a tick takes it */
         }
     thread->holds++;
@@ -319,7 +298,7 @@ static bool visit(struct slab_thread *thread, slab_visit_fn *fn, void *arg, bool
             os_barrier();
     }
     bool out = wait_inactive(thread, patient);
-    if (out)
+    if (out && fn)
         fn(thread, arg);
     thread_unlock(thread);
     return out;
@@ -355,16 +334,6 @@ void slab_caches_look(const struct quire_slab *slab, void (*fn)(const struct sla
     }
 }
 
-void slab_thread_detach(struct slab_thread *thread)
-{
-    caches_delete(thread);
-}
-
-static void look_away(struct slab_thread *thread, void *arg)
-{
-    (void)thread, (void)arg;
-}
-
 size_t slab_thread_bytes(void)
 {
     size_t bytes = 0;
@@ -375,7 +344,7 @@ size_t slab_thread_bytes(void)
 
 bool slab_grace(bool patient)
 {
-    return slab_visit_all(look_away, NULL, patient);
+    return slab_visit_all(NULL, NULL, patient);
 }
 
 /* ---- the child of a fork ---- */
@@ -406,10 +375,10 @@ void slab_threads_adopt(bool anew)
             if (cache->slab && anew)
                 slab_cache_init(cache, cache->slab);
             else if (cache->slab && (gone || without))
-                slab_cache_flush(cache);
+                slab_cache_flush(cache, false);
         }
         if (gone) {
-            caches_delete(thread);
+            slab_thread_detach(thread);
             thread->gates = NULL;
             record_delete(&records, thread);
         }

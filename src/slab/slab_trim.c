@@ -24,7 +24,7 @@ static void flush_visited(struct slab_thread *thread, void *slab)
 {
     struct slab_cache *cache = slab_visited_cache(thread, slab);
     if (cache)
-        slab_cache_flush(cache);
+        slab_cache_flush(cache, false);
 }
 
 void slab_collect(struct quire_slab *slab, bool patient)
@@ -37,29 +37,27 @@ void slab_collect(struct quire_slab *slab, bool patient)
 }
 
 /* Unused headers go back once nobody can be looking at one. */
-static size_t headers_trim(struct quire_slab *slab, bool patient)
+static void headers_trim(struct quire_slab *slab, bool patient)
 {
     slab_lock(slab);
     __atomic_store_n(&slab->outgrown, false, __ATOMIC_RELAXED); /* others look at it without the lock */
     struct slab_chunk *idle = slab_headers_idle(slab) ? slab_headers_unlink(slab) : NULL;
     slab_unlock(slab);
     if (!idle)
-        return 0;
+        return;
     bool out = slab_grace(patient);
     slab_lock(slab);
-    size_t freed = 0;
     if (out)
-        freed = slab_headers_give(slab, idle);
+        slab_headers_give(slab, idle);
     else
         slab_headers_relink(slab, idle);
     slab_unlock(slab);
-    return freed;
 }
 
 void slab_outgrown_give(struct quire_slab *slab)
 {
     registry_lock(&slab_registry);
-    (void)headers_trim(slab, false);
+    headers_trim(slab, false);
     registry_unlock(&slab_registry);
 }
 
@@ -138,7 +136,7 @@ static void tick_thread(struct slab_thread *thread, void *arg)
     struct slab_cache *caches = (struct slab_cache *)(void *)thread->caches;
     for (uint32_t id = 0; id < thread->count; id++)
         if (caches[id].slab)
-            slab_cache_flush(&caches[id]);
+            slab_cache_flush(&caches[id], false);
     if (thread->count && thread->holds == thread->seen)
         slab_thread_detach(thread);
     *left |= thread->count != 0;

@@ -84,7 +84,8 @@ bool slots_turn(struct slot_cache *cache)
     return true;
 }
 
-bool slots_keep(struct slot_cache *cache, struct magazine *full, uint32_t own_max)
+/* A full magazine stays with the thread, if it has had as much.  False: it does not. */
+static bool keep(struct slot_cache *cache, struct magazine *full, uint32_t own_max)
 {
     if (cache->owns >= own_max || cache->owns >= cache->demand)
         return false;
@@ -99,7 +100,7 @@ bool slots_return(struct slot_cache *cache, uint32_t own_max)
     if (!prev || (atomic_addr *)addr_load_relaxed(&cache->top) < cache->end || cache->end == magazine_slots(full))
         return false;
     if (prev->count) {
-        if (!cache->spare || !slots_keep(cache, prev, own_max))
+        if (!cache->spare || !keep(cache, prev, own_max))
             return false;
         empty = slots_spare_get(cache);
     }
@@ -112,7 +113,7 @@ bool slots_return(struct slot_cache *cache, uint32_t own_max)
 /* A full magazine leaves the cache's two.  False: it is empty. */
 static bool retire(struct slot_cache *cache, struct magazine *full, uint32_t own_max, const struct slots_beyond *beyond)
 {
-    if (slots_keep(cache, full, own_max))
+    if (keep(cache, full, own_max))
         return true;
     cache->demand -= cache->demand != 0;
     return beyond->give(cache, full, beyond->arg);

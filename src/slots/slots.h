@@ -23,9 +23,7 @@
 #include "base/atomic.h"
 #include "base/compiler.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_DECLARATIONS_BEGIN
 
 enum { MAGAZINE_SLOTS = 124, SLOTS_LARGE_BYTES = 64 << 10 };
 
@@ -95,8 +93,6 @@ void slots_set(struct slot_cache *cache, struct magazine *mag);
 bool slots_turn(struct slot_cache *cache);
 /* `cur` is full, and one of the thread's own has room.  False: there is none, or it is not full. */
 bool slots_return(struct slot_cache *cache, uint32_t own_max);
-/* A full magazine stays with the thread, if it has had as much.  False: it does not. */
-bool slots_keep(struct slot_cache *cache, struct magazine *full, uint32_t own_max);
 /* Where full magazines go to, and empty ones come from. */
 struct slots_beyond {
     bool (*give)(struct slot_cache *cache, struct magazine *full, void *arg); /* false: its slots went to their pages, it is empty */
@@ -125,7 +121,5 @@ size_t slots_have(const struct slot_cache *cache, const void *slot);
 /* fn for each magazine of the cache with the number of its slots, until it returns false; so does this then. */
 bool slots_each(const struct slot_cache *cache, bool (*fn)(const struct magazine *mag, size_t count, void *arg), void *arg);
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

@@ -56,8 +56,8 @@ TEST(AfterFork, an_operation_cut_in_two_leaves_maps_and_sums_that_agree)
     size_t taken = stats().taken_bytes, idx;
     /* Another thread held the lock: sums half written, pages taken but still marked idle. */
     struct region *region = region_of(kept, &idx);
-    pageset_add(region->idle, idx, idx + 3);
-    pageset_add(region->aged, idx, idx + 3);
+    bits_set(region->idle, idx, idx + 3);
+    bits_set(region->aged, idx, idx + 3);
     regions.sums.idle_bytes += 12345;
     regions.sums.out_bytes -= page;
     u32_store_relaxed(&regions.lock.word, 1);
