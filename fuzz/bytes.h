@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
- * bytes.h - libFuzzer's bytes as the choices that a model asks for, and the count of steps said at the end, or after FUZZ_STEPS of the environment.
+ * bytes.h - libFuzzer's bytes as the choices that a model asks for, and the count of steps said at the end, after FUZZ_STEPS of the environment,
+ * and once in a million: who is stopped by a signal has said what it had done.
  */
 #pragma once
 
@@ -45,6 +46,11 @@ inline int fuzz_say_steps_at_exit(const char *name)
 /* After each program.  libFuzzer takes exit() for a crash. */
 inline void fuzz_stop_if_enough()
 {
+    static uint64_t said;
+    if (fuzz_steps / 1000000 != said) {
+        said = fuzz_steps / 1000000;
+        fuzz_say_steps();
+    }
     if (fuzz_steps >= fuzz_steps_max) {
         fuzz_say_steps();
         _exit(0);

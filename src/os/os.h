@@ -190,7 +190,9 @@ int os_fd_keep(int fd, int least);
 uint64_t os_memory_bytes(void);
 /* For how long, since ever, some task of its cgroup (else of the machine) has waited for memory.  -ENOENT: this system does not say. */
 int os_memory_stalled_us(uint64_t *out);
-/* For tests: the two read /proc and /sys below this directory from now on; "": the true ones. */
+/* How often, since ever, its cgroups were over memory.high, or at memory.max when they wanted more.  -ENOENT: none of them says. */
+int os_memory_limit_hits(uint64_t *out);
+/* For tests: these read /proc and /sys below this directory from now on; "": the true ones. */
 void os_root_set(const char *directory);
 
 /* ---- CPUs (os_cpu.c) ---- */

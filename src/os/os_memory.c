@@ -2,9 +2,9 @@
 /*
  * os_memory.c - how much memory this process may have, and whether it is short: what the cgroups say, else the machine.
  *
- *     /proc/self/cgroup    0::/a/b           /sys/fs/cgroup/a/b/memory.max          memory.pressure
+ *     /proc/self/cgroup    0::/a/b           /sys/fs/cgroup/a/b/memory.max          memory.pressure        memory.events.local
  *                                            /sys/fs/cgroup/a/memory.max            each directory up to the root: the least counts
- *                          7:memory:/a/b     /sys/fs/cgroup/memory/a/b/memory.limit_in_bytes, and so on
+ *                          7:memory:/a/b     /sys/fs/cgroup/memory/a/b/memory.limit_in_bytes, and so on      memory.failcnt
  *                          neither           /proc/meminfo                          /proc/pressure/memory
  *
  * In a container the path may be the host's, of which the mount shows the last part alone: directories that are not there are passed over, and the
@@ -69,7 +69,7 @@ static uint64_t number_after(const char *text, const char *word)
 }
 
 struct cgroup {
-    const char *mount, *limit_file;
+    const char *mount, *limit_file, *events_file;
     bool has_pressure; /* the first version has no such file */
     char path[CGROUP_BYTES]; /* "": the mount's root */
 };
@@ -98,6 +98,7 @@ static bool cgroup_find(struct cgroup *out)
         found = path + 1;
         out->mount = is_second ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
         out->limit_file = is_second ? "/memory.max" : "/memory.limit_in_bytes";
+        out->events_file = is_second ? "/memory.events.local" : "/memory.failcnt";
         out->has_pressure = is_second;
     }
     size_t bytes = found ? strcspn(found, "\n") : 0;
@@ -153,4 +154,32 @@ int os_memory_stalled_us(uint64_t *out)
         return got < 0 ? got : -ENOENT;
     *out = strncmp(text, "some ", 5) == 0 ? number_after(text, "total=") : UINT64_MAX;
     return *out == UINT64_MAX ? -EINVAL : 0;
+}
+
+/* "low 0", "high 4", "max 2", "oom 0" and so on, a line each; the first version's file has one number. */
+static uint64_t limit_hits_of(const char *text)
+{
+    uint64_t high = number_after(text, "high "), most = number_after(text, *text >= '0' && *text <= '9' ? "" : "max ");
+    return (high == UINT64_MAX ? 0 : high) + (most == UINT64_MAX ? 0 : most);
+}
+
+/* A file that says only what was this cgroup's own limit's (Linux 5.2): those above count what their other children did to theirs, too. */
+int os_memory_limit_hits(uint64_t *out)
+{
+    char text[WORDS_BYTES];
+    struct cgroup cgroup;
+    int result = -ENOENT;
+    *out = 0;
+    if (!cgroup_find(&cgroup))
+        return result;
+    do {
+        int got = read_below(cgroup.mount, cgroup.path, cgroup.events_file, text, sizeof text);
+        if (got < 0 && got != -ENOENT && got != -EACCES)
+            return got; /* without its count the sum would seem to have grown at the next look */
+        if (got > 0) {
+            *out += limit_hits_of(text);
+            result = 0;
+        }
+    } while (cgroup_up(&cgroup));
+    return result;
 }

@@ -12,6 +12,7 @@
  *
  * FILE is prof_file with %p and %n, the number of the file in this process.  A handler itself writes nothing: what it has interrupted may hold any lock.
  * Where QUIRE_CONF has pressure, too, that thread looks once a second whether memory is short, also while the reaper is asleep: an OOM kill leaves no time.
+ * Tasks that wait for memory are a reason, a cgroup at its limit is another; either makes a file when it begins.
  * A process that no other can see (no place for its page) has the file at its exit only.  At the exit of a process of which nothing was sampled there is none:
  * shells and their like, which a program starts by the dozen, would write nothing but their names.
  *
@@ -104,25 +105,27 @@ static void on_urgent(int number)
 
 /* ---- the thread ---- */
 
-/* Memory has become short since it was looked at last.  For the one thread that shows the process. */
+/* Memory has become short, by waiting tasks or at a cgroup's limit, for another reason than at the last look.  For the one thread that shows the process. */
 static bool memory_falls_short(void)
 {
+    enum { BY_STALLS = 1, BY_LIMIT = 2 };
     static struct {
-        uint64_t looked_ns, stalled_us, written_ns; /* 0: not yet */
-        bool is_short;
+        struct pressure_seen pressure;
+        uint64_t looked_ns, written_ns; /* 0: not yet */
+        unsigned reasons, untold;
     } seen;
-    uint64_t now = os_time_ns(), passed_ns = now - seen.looked_ns, stalled_us;
-    if (preload_conf.pressure_percent == 0 || passed_ns < PRESSURE_LOOK_NS)
+    uint64_t now = os_time_ns();
+    if (preload_conf.pressure_percent == 0 || now - seen.looked_ns < PRESSURE_LOOK_NS)
         return false;
-    bool was_short = seen.is_short, is_first = seen.looked_ns == 0;
     seen.looked_ns = now;
-    if (os_memory_stalled_us(&stalled_us) != 0)
-        return false;
-    seen.is_short = !is_first && stalled_us > seen.stalled_us && pressure_exceeds(stalled_us - seen.stalled_us, passed_ns, (uint32_t)preload_conf.pressure_percent);
-    seen.stalled_us = stalled_us;
-    if (!seen.is_short || was_short || (seen.written_ns && now - seen.written_ns < SHORT_EVERY_NS))
+    unsigned reasons = pressure_stalls(&seen.pressure, now, (uint32_t)preload_conf.pressure_percent) ? BY_STALLS : 0;
+    reasons |= pressure_hits_limit(&seen.pressure) ? BY_LIMIT : 0;
+    seen.untold = (seen.untold | (reasons & ~seen.reasons)) & reasons;
+    seen.reasons = reasons;
+    if (seen.untold == 0 || (seen.written_ns && now - seen.written_ns < SHORT_EVERY_NS))
         return false;
     seen.written_ns = now;
+    seen.untold = 0;
     return true;
 }
 

@@ -21,7 +21,7 @@ namespace {
 const uint64_t mib = 1 << 20;
 const FakeRoot::Files files = {{"proc/meminfo", "MemTotal: 1048576 kB\n"},         {"proc/self/cgroup", "0::/a/b\n"},
                                {"sys/fs/cgroup/a/b/memory.max", "104857600\n"},     {"sys/fs/cgroup/a/memory.max", "52428800\n"},
-                               {"sys/fs/cgroup/a/b/memory.pressure", "some total=1\n"}, {"proc/pressure/memory", "some total=2\n"}};
+                               {"sys/fs/cgroup/a/b/memory.pressure", "some total=1\n"}, {"sys/fs/cgroup/a/b/memory.events.local", "high 2\nmax 1\n"}, {"sys/fs/cgroup/a/memory.events.local", "high 0\nmax 4\n"}, {"proc/pressure/memory", "some total=2\n"}};
 
 ptrdiff_t open_files()
 {
@@ -74,21 +74,23 @@ TEST(MemoryFault, a_file_that_cannot_be_opened_is_passed_over_and_no_descriptor_
 {
     FakeRoot root(files);
     ptrdiff_t fds = open_files();
-    uint64_t seen = 1, failed = 0;
-    for (uint64_t nth = 1; nth <= seen; nth++) {
+    uint64_t failed = 0;
+    for (uint64_t nth = 1, now = 1; now != 0; nth++, failed += now) {
         Fault fault(OS_OPEN, nth);
-        uint64_t bytes = os_memory_bytes(), us = 0;
+        uint64_t bytes = os_memory_bytes(), us = 0, hits = 0;
         EXPECT_TRUE(bytes == 50 * mib || bytes == 100 * mib || bytes == 1024 * mib) << bytes;
         int error = os_memory_stalled_us(&us);
         EXPECT_TRUE(error == 0 && (us == 1 || us == 2)) << error;
-        seen = os_fault_set(OS_OPEN, 0, false);
-        failed += os_fault_failed(OS_OPEN);
+        error = os_memory_limit_hits(&hits);
+        EXPECT_TRUE(error == 0 ? hits == 7 : error == -EMFILE || error == -ENOENT) << error << ' ' << hits;
+        now = os_fault_failed(OS_OPEN);
     }
-    EXPECT_GE(failed, 6u);
+    EXPECT_GE(failed, 11u);
     Fault all(OS_OPEN, 1, true);
     uint64_t us;
     EXPECT_EQ(os_memory_bytes(), 0u);
     EXPECT_EQ(os_memory_stalled_us(&us), -EMFILE);
+    EXPECT_EQ(os_memory_limit_hits(&us), -ENOENT);
     EXPECT_EQ(open_files(), fds);
 }
 
@@ -128,11 +130,15 @@ TEST(MemoryFault, pressure_that_cannot_be_read_trims_nothing)
     FakeRoot root(files);
     pressure_watch(10);
     EXPECT_FALSE(pressure_is_high(1000000000));
+    struct pressure_seen seen = {};
+    EXPECT_FALSE(pressure_hits_limit(&seen));
     root.write("sys/fs/cgroup/a/b/memory.pressure", "some total=900000\n");
+    root.write("sys/fs/cgroup/a/memory.events.local", "high 0\nmax 9\n");
     {
         Fault fault(OS_OPEN, 1, true);
-        EXPECT_FALSE(pressure_is_high(2000000000));
+        EXPECT_FALSE(pressure_is_high(2000000000) || pressure_hits_limit(&seen));
     }
+    EXPECT_TRUE(pressure_hits_limit(&seen));
     EXPECT_TRUE(pressure_is_high(2000000000)) << "the next look sees what the last one missed";
     pressure_watch(0);
 }

@@ -305,6 +305,33 @@ def test_a_profile_is_written_when_memory_falls_short_though_nothing_is_idle(bui
         assert [path.name for path in found()] == [f"{process.pid}.0.heap"] * is_there
 
 
+EVENTS = "low 0\nhigh {}\nmax {}\noom 0\noom_kill 0\noom_group_kill 0\n"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_profile_is_written_when_the_cgroup_is_at_its_limit_though_nobody_waits(build, tmp_path, version):
+    """Once, when it begins; a system without PSI says no more than this."""
+    group = {1: ("7:memory:/pod\n", "memory__pod__memory.failcnt", "{1}\n"), 2: ("0::/pod\n", "pod__memory.events.local", EVENTS)}[version]
+    root = fake_root(tmp_path / "root", **{"proc__self__cgroup": group[0], f"sys__fs__cgroup__{group[1]}": group[2].format(3, 3)})
+    shim = build("fake_root.c", "-shared", "-fPIC", f'-DFAKE_ROOT="{root}"')
+
+    def found():
+        return list(tmp_path.glob("*.heap"))
+
+    def hit(hits):
+        (root / "draft").write_text(group[2].format(hits, hits))
+        (root / "draft").rename(root / "sys/fs/cgroup" / group[1].replace("__", "/"))
+
+    with started(build("profile.c"), "wait", conf=f"prof:16K,prof_exit:0,prof_file:{tmp_path}/%p.%n.heap,pressure", preload=[shim]) as process:
+        assert not wait_until(found, 2.2), "what was before the program is not its own"
+        hit(4)
+        assert wait_until(found, LATE_S)
+        for hits in range(5, 30):
+            hit(hits)
+            time.sleep(0.05)
+        assert [path.name for path in found()] == [f"{process.pid}.0.heap"]
+
+
 @pytest.mark.parametrize(("limit_mib", "files"), [(16, True), (1024, False)])
 def test_a_profile_is_written_at_each_part_of_the_cgroups_limit(build, tmp_path, limit_mib, files):
     """Some 9 MiB are live: two quarters of 16 MiB."""

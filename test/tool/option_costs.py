@@ -6,10 +6,15 @@ option_costs.py - what options of QUIRE_CONF cost on real programs: CPU time and
     python3 test/tool/option_costs.py secure:1                         the drop-in with it, beside libc's malloc
     python3 test/tool/option_costs.py prof --over drop-in --rounds 101  beside the drop-in without it
     python3 test/tool/option_costs.py prof --over drop-in --long --rounds 5   of programs that take five seconds and more
+    python3 test/tool/option_costs.py secure:1 --peer PATH.so           a malloc beside them, in the same rounds
+    python3 test/tool/option_costs.py prof --over drop-in --count       instructions, not time: valgrind counts them
     python3 test/tool/option_costs.py secure:1 -o FILE                  rounds are kept: another run with FILE goes on where this one stopped
 
 The programs are those of prediction_programs.py that are installed, chosen by its rule before anything was measured. One round runs each
-program once with and once without, in an order drawn anew; a ratio is taken within a round. One command, one table in Markdown.
+program once with and once without, in an order drawn anew; a ratio is taken within a round. One command, one table in Markdown. The interval of
+the geometric mean is drawn from the rounds again and again (bootstrap); all others are of the median.
+
+Instructions are those of user code, of a copy of the drop-in that does not see that valgrind watches: it would go longer ways. Hash seeds are fixed.
 Not a test: it takes minutes. Not here: the table of `./quire bench apps --secure`, which has other mallocs beside (bench/apps.py).
 """
 
@@ -19,10 +24,12 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections import namedtuple
 from math import exp, log
 from statistics import mean, median
 
@@ -43,6 +50,11 @@ LONG = {
 
 DROP_IN = BUILD / "libquire-malloc.so"
 MIB = 1 << 20
+DRAWS = 2000
+COUNTING = ["--tool=cachegrind", "--cache-sim=no", "--branch-sim=no", "--trace-children=yes"]
+ASKS_VALGRIND = bytes.fromhex("48c1c703 48c1c70d 48c1c73d 48c1c733")  # x86-64: rdi turned by 3, 13, 61 and 51
+
+Side = namedtuple("Side", "library conf")  # of a round; library None: libc's malloc
 
 
 def installed(only):
@@ -62,62 +74,121 @@ def jobs_of(args):
     return {name: (words, None, None) for name, words in known.items() if name in jobs and (not args.only or name in args.only)}
 
 
-def run(job, conf, folder):
-    """(CPU seconds, peak MiB) of one run; conf None: on libc's malloc."""
+def environment(conf, folder):
+    """Of one run: nothing of it comes to a file that stays, and what programs draw for their hashes is the same each time."""
+    seeds = {"PYTHONMALLOC": "malloc", "PYTHONHASHSEED": "0", "PERL_HASH_SEED": "0"}
+    return {**os.environ, **seeds, "QUIRE_CONF": ",".join([conf or "", f"prof_file:{folder}/profile"]).strip(",")}
+
+
+def started(words, source, env):
+    """Runs it to its end, with what it says thrown away."""
+    with open(source or os.devnull, "rb") as stdin:
+        subprocess.run(words, stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env, check=True)
+
+
+def unseeing(folder):
+    """A copy of the drop-in in which the question for valgrind (os/sanitize.c) has become instructions that do nothing."""
+    code = DROP_IN.read_bytes()
+    if code.count(ASKS_VALGRIND) == 0:
+        raise SystemExit(f"{DROP_IN} does not ask for valgrind as this script knows it")
+    copy = folder / DROP_IN.name
+    copy.write_bytes(code.replace(ASKS_VALGRIND, b"\x90" * len(ASKS_VALGRIND)))
+    return copy
+
+
+def count(job, side, folder):
+    """(10^9 instructions of all its processes, 0) of one run."""
     words, source, prepare = job
     if prepare:
         subprocess.run(["/bin/sh", "-c", prepare], check=True)
-    env = {**os.environ, "PYTHONMALLOC": "malloc", "QUIRE_CONF": ",".join([conf or "", f"prof_file:{folder}/profile"]).strip(",")}
-    preload = [] if conf is None else ["--preload", DROP_IN]
-    timed = [BUILD / "bench" / "timed", *preload, "--out", folder / "figures", "--", *words]
-    with open(source or os.devnull, "rb") as stdin:
-        subprocess.run(timed, stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env, check=True)
+    library = unseeing(folder) if side.library == DROP_IN else side.library
+    for file in folder.glob("counts.*"):
+        file.unlink()
+    env = environment(side.conf, folder) | ({"LD_PRELOAD": str(library)} if library else {})
+    started(["valgrind", "-q", *COUNTING, f"--cachegrind-out-file={folder}/counts.%p", *words], source, env)
+    sums = [int(re.search(r"^summary: (\d+)", file.read_text(errors="replace"), re.MULTILINE).group(1)) for file in folder.glob("counts.*")]
+    return sum(sums) / 1e9, 0
+
+
+def run(job, side, folder):
+    """(CPU seconds, peak MiB) of one run."""
+    words, source, prepare = job
+    if prepare:
+        subprocess.run(["/bin/sh", "-c", prepare], check=True)
+    preload = ["--preload", side.library] if side.library else []
+    started([BUILD / "bench" / "timed", *preload, "--out", folder / "figures", "--", *words], source, environment(side.conf, folder))
     figure = json.loads((folder / "figures").read_text(encoding="ascii"))
     if figure["status"]:
-        raise SystemExit(f"{words[0]} failed with {conf}: status {figure['status']}")
+        raise SystemExit(f"{words[0]} failed with {side}: status {figure['status']}")
     return figure["cpu_ns"] / 1e9, figure["peak_rss_bytes"] / MIB
 
 
-def one_round(job, base, conf, folder):
-    """{"with": (s, MiB), "without": (s, MiB)}, in an order drawn anew."""
-    order = [("with", conf), ("without", base)]
+def one_round(job, sides, take, folder):
+    """{name of the side: (s, MiB)}, in an order drawn anew."""
+    order = list(sides.items())
     random.shuffle(order)
-    return {name: run(job, what, folder) for name, what in order}
+    return {name: take(job, side, folder) for name, side in order}
 
 
-def row(name, rounds):
-    """The table's line, and the ratio of CPU times."""
-    ratios = [r["with"][0] / r["without"][0] for r in rounds]
-    found = measure.estimate(ratios)
-    more = median(r["with"][1] - r["without"][1] for r in rounds)
+def ratios_of(rounds, name):
+    """CPU time, or instructions, over those without, in each round."""
+    return [r[name][0] / r["without"][0] for r in rounds]
+
+
+def row(program, rounds, names):
+    """The table's line."""
+    cells = []
+    for name in names:
+        found = measure.estimate(ratios_of(rounds, name))
+        cells += [f"{found.value:.3f}", f"{found.low:.3f} to {found.high:.3f}"]
+    more = [f"{median(r[name][1] - r['without'][1] for r in rounds):+.1f}" for name in names]
     without = [median(r["without"][k] for r in rounds) for k in (0, 1)]
-    cells = f"{without[0] * 1000:.0f} | {found.value:.3f} | {found.low:.3f} to {found.high:.3f} | {without[1]:.1f} | {more:+.1f}"
-    return f"| {name} | {len(rounds)} | {cells} |", found.value
+    return " | ".join([f"| {program}", str(len(rounds)), f"{without[0] * 1000:.0f}", *cells, f"{without[1]:.1f}", *more]) + " |"
 
 
-def table(kept, base, conf):
+def mean_of(kept, name, draw=lambda ratios: ratios):
+    """The geometric mean over programs of the medians."""
+    return exp(mean(log(median(draw(ratios_of(rounds, name)))) for rounds in kept.values()))
+
+
+def said_of(kept, name, label):
+    """One side's sum: mean with its interval, and the worst."""
+    drawn = random.Random(0)
+    again = sorted(mean_of(kept, name, lambda ratios: drawn.choices(ratios, k=len(ratios))) for _ in range(DRAWS))
+    middle = {program: median(ratios_of(rounds, name)) for program, rounds in kept.items()}
+    worst = max(middle, key=middle.get)
+    low, high = again[DRAWS // 40], again[-1 - DRAWS // 40]
+    return f"{label}: geometric mean {mean_of(kept, name):.4f} (95 % interval {low:.4f} to {high:.4f}), worst {middle[worst]:.3f} ({worst})."
+
+
+def table(kept, args):
     """All of it, as Markdown."""
-    rows = {name: row(name, rounds) for name, rounds in kept.items() if rounds}
-    ratios = {name: ratio for name, (_, ratio) in rows.items()}
-    worst = max(ratios, key=ratios.get)
-    beside = "libc's malloc" if base is None else "the drop-in"
-    lines = [f"| program | rounds | {beside}, ms | `{conf}` × | 95 % interval | peak, MiB | more, MiB |", "|---|---|---|---|---|---|---|"]
-    lines += [text for text, _ in rows.values()]
-    middle = exp(mean(log(r) for r in ratios.values()))
-    return "\n".join([*lines, "", f"{len(ratios)} programs: geometric mean {middle:.3f}, worst {ratios[worst]:.3f} ({worst})."])
+    kept = {program: rounds for program, rounds in kept.items() if rounds}
+    names = ["with", "peer"] if args.peer else ["with"]
+    labels = {"with": f"`{args.option}`", "peer": args.peer and args.peer.stem.removeprefix("lib")}
+    beside, unit = "libc's malloc" if args.over == "libc" else "the drop-in", "10^6 instructions" if args.count else "ms"
+    heads = [cell for name in names for cell in (f"{labels[name]} ×", "95 % interval")]
+    columns = ["program", "rounds", f"{beside}, {unit}", *heads, "peak, MiB", *("more, MiB" if name == "with" else f"{labels[name]}: more" for name in names)]
+    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|", *(row(program, rounds, names) for program, rounds in kept.items()), ""]
+    lines += [f"{len(kept)} programs. " + " ".join(said_of(kept, name, labels[name]) for name in names)]
+    if args.peer:
+        part = (mean_of(kept, "with") - 1) / (mean_of(kept, "peer") - 1)
+        lines.append(f"What {labels['with']} takes more than {beside} is {part:.2f} of what {labels['peer']} does, by the means.")
+    return "\n".join(lines)
 
 
 def measured(args, kept, folder):
     """Rounds until there are enough of each; a program after the other would let the machine change between them."""
-    base = None if args.over == "libc" else ""
+    sides = {"with": Side(DROP_IN, args.option), "without": Side(None, "") if args.over == "libc" else Side(DROP_IN, "")}
+    if args.peer:
+        sides["peer"] = Side(args.peer.resolve(), "")
     jobs = jobs_of(args)
     for number in range(args.rounds):
         for name, job in jobs.items():
             if len(kept.setdefault(name, [])) <= number:
-                kept[name].append(one_round(job, base, args.option, folder))
+                kept[name].append(one_round(job, sides, count if args.count else run, folder))
         if args.output:
             args.output.write_text(json.dumps(kept), encoding="ascii")
-    return base
 
 
 def main():
@@ -125,6 +196,8 @@ def main():
     parser.add_argument("option", help="of QUIRE_CONF, as secure:1")
     parser.add_argument("--over", choices=["libc", "drop-in"], default="libc", help="what it is measured beside")
     parser.add_argument("--long", action="store_true", help="programs of five seconds and more in place of a tenth of a second and more")
+    parser.add_argument("--peer", type=pathlib.Path, metavar="PATH.so", help="another malloc to preload, beside")
+    parser.add_argument("--count", action="store_true", help="instructions in place of CPU time")
     parser.add_argument("--only", action="append", metavar="NAME")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("-o", "--output", type=pathlib.Path, help="where the rounds are kept")
@@ -132,8 +205,8 @@ def main():
     kept = json.loads(args.output.read_text(encoding="ascii")) if args.output and args.output.exists() else {}
     print(f"load at the start: {os.getloadavg()[0]:.1f}", file=sys.stderr)
     with tempfile.TemporaryDirectory() as place:
-        base = measured(args, kept, pathlib.Path(place))
-    print(table(kept, base, args.option))
+        measured(args, kept, pathlib.Path(place))
+    print(table(kept, args))
 
 
 if __name__ == "__main__":

@@ -86,6 +86,41 @@ TEST(OsMemory, waiting_for_memory_is_the_nearest_cgroups_that_says_else_the_mach
     }
 }
 
+TEST(OsMemory, hits_of_limits_are_those_of_the_cgroup_and_of_all_above_it)
+{
+    const std::string at = "low 7\nhigh 4\nmax 2\noom 1\noom_kill 1\noom_group_kill 0\n", above = "low 0\nhigh 0\nmax 30\noom 0\noom_kill 0\n";
+    const FakeRoot::Files nowhere = {{"proc/self/cgroup", "0::/a/b\n"}}, no_cgroup = {{"sys/fs/cgroup/memory.events.local", at}},
+                          here = {{"proc/self/cgroup", "0::/a/b\n"}, {"sys/fs/cgroup/a/b/memory.events.local", at}, {"sys/fs/cgroup/a/memory.events", above}},
+                          both = {{"proc/self/cgroup", "0::/a/b\n"}, {"sys/fs/cgroup/a/b/memory.events.local", at}, {"sys/fs/cgroup/a/memory.events.local", above}},
+                          first = {{"proc/self/cgroup", "7:memory:/a\n"}, {"sys/fs/cgroup/memory/a/memory.failcnt", "50\n"}, {"sys/fs/cgroup/memory/memory.failcnt", "0\n"}},
+                          torn = {{"proc/self/cgroup", "0::/a\n"}, {"sys/fs/cgroup/a/memory.events.local", "low 3\nhi"}};
+    const std::pair<FakeRoot::Files, int64_t> table[] = {{nowhere, -ENOENT}, {no_cgroup, -ENOENT}, {here, 6}, {both, 36}, {first, 50}, {torn, 0}};
+    for (auto &[files, expected] : table) {
+        FakeRoot root(files);
+        uint64_t hits = 0;
+        int error = os_memory_limit_hits(&hits);
+        EXPECT_EQ(error ? error : int64_t(hits), expected);
+    }
+}
+
+TEST(Pressure, at_a_limit_is_what_has_grown_since_the_look_before)
+{
+    const std::string file = "sys/fs/cgroup/a/memory.events.local";
+    FakeRoot root(FakeRoot::Files{{"proc/self/cgroup", "0::/a\n"}, {file, "high 5\nmax 5\n"}});
+    struct pressure_seen seen = {};
+    EXPECT_FALSE(pressure_hits_limit(&seen)) << "one reading says nothing";
+    EXPECT_FALSE(pressure_hits_limit(&seen));
+    root.write(file, "high 6\nmax 5\n");
+    EXPECT_TRUE(pressure_hits_limit(&seen));
+    EXPECT_FALSE(pressure_hits_limit(&seen)) << "that was then";
+    root.write(file, "high 6\nmax 6\n");
+    EXPECT_TRUE(pressure_hits_limit(&seen));
+    root.write(file, "high 0\nmax 1\n");
+    EXPECT_FALSE(pressure_hits_limit(&seen)) << "another cgroup's";
+    struct pressure_seen other = {};
+    EXPECT_FALSE(pressure_hits_limit(&other)) << "each one who looks has seen what he has";
+}
+
 TEST(Pressure, is_a_share_of_the_time_between_two_readings)
 {
     const uint64_t s = 1000000000;
