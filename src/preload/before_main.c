@@ -9,6 +9,7 @@
  *
  * Locks: none; no thread but the first is there.
  */
+#include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
 #include <string.h>
@@ -75,16 +76,21 @@ static bool program_read(struct tables *tables)
     return tables->symbols && tables->names;
 }
 
-static start_function **slot_find(const struct tables *tables)
+/* Also what it leads to: by the loader's name for it where it may not be bound yet. */
+static bool slot_find(const struct tables *tables)
 {
+    static const char name[] = "__libc_start_main";
     for (int part = 0; part < 2; part++)
         for (size_t i = 0; tables->of[part] && i < tables->bytes[part] / sizeof(ElfW(Rela)); i++) {
             const ElfW(Rela) *rela = &tables->of[part][i];
             const ElfW(Sym) *symbol = &tables->symbols[ELF64_R_SYM(rela->r_info)];
-            if (strcmp(tables->names + symbol->st_name, "__libc_start_main") == 0)
-                return (start_function **)(tables->bias + rela->r_offset);
+            if (strcmp(tables->names + symbol->st_name, name) != 0)
+                continue;
+            start.slot = (start_function **)(tables->bias + rela->r_offset);
+            start.next = part == 0 ? *start.slot : (start_function *)(uintptr_t)dlsym(RTLD_DEFAULT, name);
+            return start.next != NULL;
         }
-    return NULL;
+    return false;
 }
 
 static bool slot_set(start_function *value)
@@ -108,7 +114,7 @@ static int start_here(main_function *main, int count, char **words, void (*init)
 bool before_main(void (*fn)(void))
 {
     struct tables tables;
-    if (!program_read(&tables) || !(start.slot = slot_find(&tables)) || !(start.next = *start.slot))
+    if (!program_read(&tables) || !slot_find(&tables))
         return false;
     uintptr_t at = (uintptr_t)start.slot;
     start.is_read_only = at >= tables.closed_start && at < tables.closed_end;
