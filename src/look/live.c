@@ -45,7 +45,7 @@ static struct {
     uint64_t waits_from_ns;
     bool has_loaded, has_complained, waits;
     struct live_place place;
-    const struct live_guest *guest; /* NULL: none */
+    struct live_guest *guests;
 } live;
 
 /* ---- the page ---- */
@@ -122,7 +122,10 @@ static live_writer *writer_of(const char *kind)
     for (size_t i = 0; i < LOOK_COUNT_OF(known); i++)
         if (strcmp(kind, known[i].kind) == 0)
             return known[i].fn;
-    return live.guest && strcmp(kind, live.guest->kind) == 0 ? live.guest->answer : NULL;
+    for (const struct live_guest *guest = live.guests; guest; guest = guest->next)
+        if (guest->kind && strcmp(kind, guest->kind) == 0)
+            return guest->answer;
+    return NULL;
 }
 
 static void answer(const struct live_question *question)
@@ -146,8 +149,8 @@ static bool turn(bool is_due)
         complain(error);
     if (goes_on && live_place_asked(&live.place, &question))
         answer(&question);
-    if (goes_on && live.guest)
-        live.guest->turn();
+    for (const struct live_guest *guest = live.guests; goes_on && guest; guest = guest->next)
+        guest->turn();
     (void)u32_sub_release(&live.busy, 1); /* release [live-busy] */
     return goes_on;
 }
@@ -259,9 +262,10 @@ void live_show_from_copy(void)
         answer(&question);
 }
 
-void live_guest_set(const struct live_guest *guest)
+void live_guest_add(struct live_guest *guest)
 {
-    live.guest = guest;
+    guest->next = live.guests;
+    live.guests = guest;
 }
 
 void live_forget(void)

@@ -36,11 +36,12 @@ void live_show_from_copy(void);
 /* One who answers a question of his own, and is called at each tick.  Before main. */
 typedef void live_writer(struct out *out, const void *arg);
 struct live_guest {
-    const char *kind;
+    const char *kind; /* NULL: he answers nothing */
     live_writer *answer;
     void (*turn)(void);
+    struct live_guest *next; /* live.c's */
 };
-void live_guest_set(const struct live_guest *guest);
+void live_guest_add(struct live_guest *guest);
 /* In a copy of the process, before its repairs: there is no page, and no thread. */
 void live_forget(void);
 

@@ -55,8 +55,10 @@ static bool range_reserve_locked(void)
         if (range_bytes[i] > most)
             continue;
         size_t region_bytes = range_bytes[i] < REGION_BYTES_MAX ? range_bytes[i] : REGION_BYTES_MAX;
+        size_t table_bytes = (size_t)PAGEMAP_ENTRIES << os_page_shift(); /* larger than a region where pages are larger than 4 KiB */
+        size_t align_bytes = range_bytes[i] % table_bytes == 0 && table_bytes > region_bytes ? table_bytes : region_bytes;
         void *start;
-        if (os_reserve(range_bytes[i], region_bytes, &start) == 0) {
+        if (os_reserve(range_bytes[i], align_bytes, &start) == 0) {
             os_name(start, range_bytes[i], "quire");
             (void)os_advise_dontdump(start, range_bytes[i]); /* or who writes a core file by hand (gcore) would read all of it */
             regions.range_next = start;

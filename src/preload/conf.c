@@ -46,6 +46,9 @@ enum kind { KIND_FLAG, KIND_SIZE, KIND_TIME, KIND_COUNT, KIND_WHEN, KIND_FORMAT,
     X("prof_at", KIND_LIMIT, prof_at_bytes, "SIZE|N%", "0 (never)", "write a profile whenever so many more bytes are live than before, N% as of limit")     \
     X("prof_signal", KIND_SIGNAL, prof_signal, "USR1|USR2|N", "none", "write a profile at this signal")                                    \
     X("prof_exit", KIND_FLAG, prof_exit, "0|1", "1", "write a profile when the program ends, if anything was sampled")                      \
+    X("record", KIND_FILE, record, "FILE", "none", "record all calls to this trace; %p: the process, %n: the trace's number, %h: the host, %t: the time") \
+    X("record_signal", KIND_SIGNAL, record_signal, "USR1|USR2|N", "none: all of it", "start and stop recording at this signal")                 \
+    X("record_limit", KIND_SIZE, record_limit_bytes, "SIZE", "8G", "stop recording when the trace is so large; 0: never")                   \
     X("guard", KIND_PART, guard_every, "0|1|1/N", "0 (off)", "put one in N blocks between pages that cannot be touched; 1: in 5000")       \
     X("help", KIND_HELP, file, "1", "0", "print this list")
 

@@ -13,7 +13,7 @@ enum conf_format { CONF_TEXT, CONF_JSON, CONF_PROMETHEUS };
 enum { CONF_FILE_BYTES = 512 };
 
 /* All zero, but for CONF_START: the defaults. */
-#define CONF_START {.prof_exit = true, .prof_file = "quire.%p.%n.heap"}
+#define CONF_START {.prof_exit = true, .prof_file = "quire.%p.%n.heap", .record_limit_bytes = UINT64_C(8) << 30}
 struct conf {
     bool stats_at_exit;
     bool leaks;
@@ -31,10 +31,13 @@ struct conf {
     uint64_t prof_every_bytes, prof_at_bytes; /* 0: no profile; at no threshold */
     uint64_t prof_signal; /* 0: none */
     uint64_t guard_every; /* blocks; 0: none is guarded */
+    uint64_t record_signal; /* 0: none */
+    uint64_t record_limit_bytes;
     bool prof_exit;
     char prof_file[CONF_FILE_BYTES];
     char file[CONF_FILE_BYTES]; /* empty: standard error */
     char plan[CONF_FILE_BYTES]; /* empty: none */
+    char record[CONF_FILE_BYTES]; /* the same */
 };
 
 /*

@@ -10,6 +10,7 @@
  *     steer/                    by a plan: which call site is this? an arena, a slab or the heap
  *     prof/                     by a profile: is a sample due? then with a stack, else the heap
  *     profile.c                 the profile's files: by a signal, at a threshold, at exit
+ *     record.c before_main.c    the tool's recorder: at the start, by a signal
  *     report*.c rss.c leaks.c   at exit
  */
 #ifndef QUIRE_PRELOAD_PRELOAD_H
@@ -170,6 +171,13 @@ bool profile_begin(void); /* when the library is loaded; true: the thread that s
 void profile_at_exit(void);
 
 void profile_strangers(const struct heap_strangers *next); /* blocks of others than the heap: guarded ones, then libc's */
+
+/* ---- before_main.c ---- */
+/* When the library is loaded with the program: fn is called once libc is ready, before the program's own constructors.  False: its start is not known. */
+bool before_main(void (*fn)(void));
+
+/* ---- record.c ---- */
+void record_begin(void); /* when the library is loaded, before profile_begin(): it may want the thread that shows the process */
 
 /* ---- rss.c ---- */
 struct rss {

@@ -183,12 +183,12 @@ void profile_strangers(const struct heap_strangers *next)
 
 bool profile_begin(void)
 {
-    static const struct live_guest guest = {"profile", answer, turn};
+    static struct live_guest guest = {.kind = "profile", .answer = answer, .turn = turn};
     if (preload_conf.prof_every_bytes || preload_conf.guard_every)
         (void)os_after_fork_in_child(after_fork);
     if (preload_conf.prof_every_bytes == 0)
         return false;
-    live_guest_set(&guest);
+    live_guest_add(&guest);
     if (preload_conf.prof_signal && os_on_signal((int)preload_conf.prof_signal, on_signal) != 0)
         os_write_stderr("quire: QUIRE_CONF: prof_signal: this signal cannot be caught; there is none\n", 76);
     if (preload_conf.top_ns)

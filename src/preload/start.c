@@ -264,6 +264,7 @@ static __attribute__((constructor)) void at_load(int count, char **words, char *
         preload_conf.prof_every_bytes = preload_conf.guard_every = 0;
     }
     libc_takes_its_own();
+    record_begin();
     bool waits = profile_begin();
     report_begin();
     if (preload_conf.stats_at_exit || preload_conf.check_every || preload_conf.prof_every_bytes)

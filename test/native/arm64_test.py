@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 from percpu_aarch64_test import CC, QEMU, needs
-from record_aarch64_test import there  # noqa: F401 (a fixture)
-from record_kit import BUILD, ROOT
+from record_aarch64_test import ATTACHED_PARTS, recorder_of, there  # noqa: F401 (a fixture)
+from record_kit import BUILD, ROOT, analyse, site
 
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "test" / "preload")]
 from manual import examples  # noqa: E402 - after the path
@@ -221,6 +221,29 @@ def test_a_plan_puts_blocks_of_the_other_processor_into_arenas(tool, there):
     environment = {**tool.environment, "LD_PRELOAD": str(tool.library), "QUIRE_CONF": conf}
     assert must(*tool.namespace, "./program", cwd=tool.folder, env=environment) == "ready\n"
     assert json.loads(report.read_text())["plan"]["blocks"] >= 20000
+
+
+def recorded_by_its_key(folder, library, flags):
+    """PROGRAM under the drop-in with QUIRE_CONF=record: how many blocks make() made, as its trace says."""
+    (folder / "program.c").write_text(PROGRAM)
+    must(CC, "-g", "-O1", "-fno-builtin", *flags, folder / "program.c", "-o", folder / "program")
+    trace = folder / "trace.qtr"
+    words = ["-E", f"LD_PRELOAD={library}", "-E", f"QUIRE_CONF=record:{trace}"]
+    done = run(*EMULATOR, *words, folder / "program")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ready\n", "")
+    report = analyse(trace)
+    assert report["trace"]["exited"] and not report["trace"]["attached"] and report["trace"]["lost_events"] == 0
+    return site(report, "make")["count"]
+
+
+@LONG
+@needs(CC, QEMU, "aarch64-linux-gnu-g++")
+@pytest.mark.parametrize("flags", [["-Wl,-z,lazy"], ["-Wl,-z,now"]], ids=["lazy", "now"])
+def test_a_program_records_itself_by_the_key_of_its_drop_in(tmp_path, drop_in, flags):
+    library = shutil.copy((drop_in / "libquire-malloc.so").resolve(), tmp_path / "own.so")
+    (tmp_path / "tools").mkdir()
+    recorder_of(tmp_path / "tools", ATTACHED_PARTS, "libquire-attach.so")
+    assert recorded_by_its_key(tmp_path, library, flags) == 20000
 
 
 # Allocators that are preloaded, and a program in its assembly.

@@ -14,7 +14,9 @@ from percpu_aarch64_test import CC, QEMU, needs
 from record_kit import HERE, ROOT, Machine, analyse, build, record
 
 PREFIX = "aarch64-linux-gnu"
-RECORDER_PARTS = ("preload", "hooks", "own_none", "pool", "thread", "stack", "meta", "file", "process", "rules_tables")
+COMMON_PARTS = ("hooks", "own_none", "thread", "stack", "meta", "file", "process", "rules_tables")
+RECORDER_PARTS = (*COMMON_PARTS, "preload", "pool")
+ATTACHED_PARTS = (*COMMON_PARTS, "attach", "slots", "new")
 PARTS_BELOW = ("prof/cfi.c", "prof/rule.c", "os/os_readable.c", "os/os_object.c")
 FLAGS = ["-std=gnu11", "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-omit-frame-pointer", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-DQUIRE_CHECK=0", f"-I{ROOT}/tools/native/pools/include"]
 # What the emulator stands in the way of: names from a libc that it finds elsewhere, memory that the kernel wipes at a fork, descriptors of its own.
@@ -67,42 +69,76 @@ int main(void) {
     return 0;
 }
 """
+# Behind it, its main() called everything(): the same program, recorded as QUIRE_CONF=record does it, by itself.
+BY_ITSELF = r"""
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+static const char *path;
+static bool name(char *to, size_t bytes) { snprintf(to, bytes, "%s", path); return true; }
+int main(int argc, char **argv) {
+    void *library = dlopen(argv[1], RTLD_NOW);
+    if (!library) { puts(dlerror()); return 2; }
+    int (*begin)(bool (*)(char *, size_t), uint64_t, uint64_t) = dlsym(library, "quire_record_begin"), (*end)(void) = dlsym(library, "quire_record_end");
+    path = argv[2];
+    if (argc != 3 || end() == 0 || begin(name, 0, 0) != 0 || begin(name, 0, 0) == 0) return 3;
+    int status = everything();
+    return end() == 0 && end() != 0 ? status : 4;
+}
+"""
 BARE = "#include <stdlib.h>\nvoid *bare(int n) { volatile int room[20]; room[n] = n; return malloc(room[n] + 1); }\n"
+
+
+def recorder_of(folder, parts, name):
+    """A recorder of these parts, for the other machine."""
+    headers = folder / "include"
+    headers.mkdir()
+    for header in ("zstd.h", "zstd_errors.h"):
+        shutil.copyfile(f"/usr/include/{header}", headers / header)
+    sources = [ROOT / "tools" / "native" / "record" / f"{part}.c" for part in parts] + [ROOT / "src" / part for part in PARTS_BELOW]
+    include = [f"-I{folder}" for folder in (ROOT / "src", ROOT / "include", headers)]
+    recorder = folder / name
+    own = ROOT / "test" / "native" / "programs" / "plain_zstd.c"
+    exported = f"-Wl,--version-script={ROOT}/tools/native/record/{'attach' if 'attach' in parts else 'record'}.map"
+    done = subprocess.run([f"{PREFIX}-gcc", *FLAGS, *include, *sources, own, exported, "-Wl,--no-undefined", "-o", recorder], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return recorder
 
 
 @pytest.fixture(scope="module")
 def there(tmp_path_factory):
     """The other machine, with a recorder."""
-    folder = tmp_path_factory.mktemp("recorder")
-    headers = folder / "include"
-    headers.mkdir()
-    for name in ("zstd.h", "zstd_errors.h"):
-        shutil.copyfile(f"/usr/include/{name}", headers / name)
-    sources = [ROOT / "tools" / "native" / "record" / f"{part}.c" for part in RECORDER_PARTS] + [ROOT / "src" / part for part in PARTS_BELOW]
-    include = [f"-I{folder}" for folder in (ROOT / "src", ROOT / "include", headers)]
-    recorder = folder / "libquire-record.so"
-    own = ROOT / "test" / "native" / "programs" / "plain_zstd.c"
-    done = subprocess.run([f"{PREFIX}-gcc", *FLAGS, *include, *sources, own, "-Wl,--no-undefined", "-o", recorder], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return Machine(PREFIX, recorder)
+    return Machine(PREFIX, recorder_of(tmp_path_factory.mktemp("recorder"), RECORDER_PARTS, "libquire-record.so"))
 
 
-def told(folder, machine):
-    """What a trace says of EVERYTHING: {(function, line, stack as far as it is the program's): counts}, and the sums."""
+def everything(folder, machine, source=EVERYTHING):
+    """EVERYTHING, or what is made of it, compiled."""
     (folder / "bare.c").write_text(BARE)
     plain = ["-O1", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-fno-omit-frame-pointer", "-c", "bare.c"]
     subprocess.run([machine.compiler(), *plain], cwd=folder, check=True)
     flags = ["-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-w", str(folder / "bare.o")]
-    done, trace = record(folder, [build(folder, EVERYTHING, flags=flags, machine=machine)], machine=machine)
+    return build(folder, source, flags=flags, machine=machine)
+
+
+def told(folder, machine):
+    """What a trace says of EVERYTHING: {(function, line, stack as far as it is the program's): counts}, and the sums."""
+    done, trace = record(folder, [everything(folder, machine)], machine=machine)
     assert (done.returncode, done.stderr) == (0, "")
+    return told_by(trace)
+
+
+def told_by(trace):
+    """The same of a trace."""
     report = analyse(trace)
     about = report["trace"]
     assert about["complete"] and about["unknown_stacks"] == 0
     sites = {}
     for site in report["sites"]:
         frames = [frame for frame in site["stack"] if "(program.c:" in frame or frame.startswith("bare")]
-        outermost = next((i for i, frame in enumerate(frames) if frame.startswith(("main ", "producer "))), len(frames))
-        key = tuple(frame.partition("+")[0] for frame in frames[: outermost + 1])
+        outermost = next((i for i, frame in enumerate(frames) if frame.startswith(("main ", "everything ", "producer "))), len(frames))
+        key = tuple(frame.partition("+")[0].replace("everything ", "main ") for frame in frames[: outermost + 1])
         if frames and key[0].startswith(("bare", *OWN)):
             figures = (site["count"], site["bytes"], site["never_freed"], site["reallocs"], site["realloc_bytes"], site["zeroed"], site["aligned"])
             sites[key] = tuple(map(sum, zip(figures, sites.get(key, (0,) * len(figures)))))
@@ -123,6 +159,22 @@ def test_a_program_recorded_on_arm64_has_the_counts_of_every_site_that_it_has_he
     assert (3000, 85500) == next(counts[:2] for key, counts in sites.items() if key[0].startswith("producer"))
     assert [key for key in sites if key[0] == "bare"] and all("main" in key[-1] or len(key) > 20 for key in sites if not key[0].startswith("producer"))
     assert told(folders[1], there) == (sites, sums)
+
+
+@needs(CC, QEMU)
+@pytest.mark.skipif(HERE.prefix != "" or not os.path.exists("/usr/include/zstd.h"), reason="runs within another machine's tests, or there is no zstd.h")
+def test_a_program_that_records_itself_on_arm64_has_the_same_counts(tmp_path, there):
+    folders = [tmp_path / name for name in ("here", "there", "recorder")]
+    for folder in folders:
+        folder.mkdir()
+    sites, sums = told(folders[0], HERE)
+    recorder = recorder_of(folders[2], ATTACHED_PARTS, "libquire-attach.so")
+    program = everything(folders[1], there, EVERYTHING.replace("int main(void)", "int everything(void)") + BY_ITSELF)
+    trace = folders[1] / "t.qtr"
+    done = subprocess.run([*there.emulator(), program, recorder, trace], capture_output=True, text=True, check=False, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    found, found_sums = told_by(trace)
+    assert found == sites and found_sums["threads"] == sums["threads"] and found_sums["unknown_frees"] == 0
 
 
 @pytest.mark.skipif(not os.environ.get("QUIRE_TEST_LONG"), reason="half a minute of emulation; QUIRE_TEST_LONG=1")

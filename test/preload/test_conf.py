@@ -71,7 +71,7 @@ def test_help_prints_every_key_with_its_default():
     assert done.returncode == 0
     rows = done.stderr.splitlines()[1:]
     keys = {row.split(":")[0].strip() for row in rows}
-    assert keys == {"stats", "stats_file", "stats_format", "leaks", "limit", "pressure", "decay", "secure", "tags", "check", "passthrough", "plan", "plan_control", "plan_timed", "top", "prof", "prof_file", "prof_at", "prof_signal", "prof_exit", "guard", "help"}
+    assert keys == {"stats", "stats_file", "stats_format", "leaks", "limit", "pressure", "decay", "secure", "tags", "check", "passthrough", "plan", "plan_control", "plan_timed", "top", "prof", "prof_file", "prof_at", "prof_signal", "prof_exit", "record", "record_signal", "record_limit", "guard", "help"}
     assert all("(default: " in row for row in rows)
     document = (ROOT / "doc" / "malloc.md").read_text()
     assert [key for key in keys if f"| `{key}` |" not in document] == []

@@ -60,22 +60,38 @@ def cpu_s(command, source=None, prepare=None, preload=None, stdout=None, cpus=No
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def in_rounds(runs, rounds, is_serial):
-    """name -> CPU seconds of each round at one pace, of the runs {name: function of the CPUs}; and the same as the clock said."""
-    names, pairs, chance = list(runs), {name: [] for name in runs}, random.Random(2)
-    with pace.Pace(0.1, is_serial) as asked:
+def all_rounds(runs, rounds, asked):
+    """{name: what each round's run said} of the runs {name: function of the Pace}: (seconds, how slow the CPUs were, what else it tells ...)."""
+    names, found, chance = list(runs), {name: [] for name in runs}, random.Random(2)
+    with asked:
         for _ in range(rounds):
             chance.shuffle(names)
             for name in names:
-                before = asked.look()
-                took_s = runs[name](asked.cpus)
-                pairs[name].append((took_s, asked.since(before)))
-    evened = pace.Evened(list(pairs.values()))
+                found[name].append(runs[name](asked))
+    return found
+
+
+def at_one_pace(found):
+    """name -> CPU seconds of each round at one pace, of what all_rounds() found; and the same as the clock said."""
+    evened = pace.Evened([[run[:2] for run in of] for of in found.values()])
     return {
-        "times": {name: [evened.time(*pair) for pair in of] for name, of in pairs.items()},
-        "clock_times": {name: [took_s for took_s, _ in of] for name, of in pairs.items()},
+        "times": {name: [evened.time(*run[:2]) for run in of] for name, of in found.items()},
+        "clock_times": {name: [run[0] for run in of] for name, of in found.items()},
         "sensitivity": evened.sensitivity,
     }
+
+
+def in_rounds(runs, rounds, is_serial):
+    """The same of the runs {name: function of the CPUs that gives CPU seconds}."""
+
+    def timed(run):
+        def of(asked):
+            before = asked.look()
+            return run(asked.cpus), asked.since(before)
+
+        return of
+
+    return at_one_pace(all_rounds({name: timed(run) for name, run in runs.items()}, rounds, pace.Pace(0.1, is_serial)))
 
 
 def tried(command, source=None, prepare=None, time_limit_s=None):

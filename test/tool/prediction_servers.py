@@ -30,7 +30,7 @@ from statistics import median
 
 import prediction_tables as tables
 import serverkit
-from prediction import asked_of, load as machine_load
+from prediction import all_rounds, asked_of, at_one_pace, load as machine_load
 from toolkit import quire
 
 import bindings  # of the tool, whose folder toolkit puts on the path
@@ -76,18 +76,9 @@ def wait_for(ready):
 
 def in_rounds(server, preloads, rounds):
     """What each round says of each malloc: {"times": {name: CPU seconds a request at one pace}, "clock_times": as the clock said, "latencies": {name: [{"p50": ms, ...}]}}."""
-    names, found, chance = list(preloads), {name: [] for name in preloads}, random.Random(2)
-    with pace.Pace(1.0, False) as asked:
-        for _ in range(rounds):
-            chance.shuffle(names)
-            for name in names:
-                found[name].append(plain_run(server, preloads[name], asked))
-    evened = pace.Evened([[(s, slow) for s, slow, _ in of] for of in found.values()])
-    return {
-        "times": {n: [evened.time(s, slow) for s, slow, _ in of] for n, of in found.items()},
-        "clock_times": {n: [s for s, _, _ in of] for n, of in found.items()},
-        "latencies": {n: [ms for _, _, ms in of] for n, of in found.items()},
-    }
+    runs = {name: lambda asked, preload=preload: plain_run(server, preload, asked) for name, preload in preloads.items()}
+    found = all_rounds(runs, rounds, pace.Pace(1.0, False))
+    return {**at_one_pace(found), "latencies": {name: [ms for _, _, ms in of] for name, of in found.items()}}
 
 
 def measured(name, args):

@@ -5,9 +5,10 @@ import argparse
 import json
 import os
 import resource
+import shutil
 
 import pytest
-from toolkit import build, quire
+from toolkit import build, native_json, quire
 
 import options
 
@@ -165,3 +166,13 @@ def test_advise_names_sites_classes_and_arenas(a_trace):
 def test_advise_takes_several_traces(a_trace):
     document = json.loads(quire(a_trace.parent, "advise", "--json", a_trace, a_trace).stdout)
     assert document["schema"] == "quire.advise/1" and len(document["traces"]) == 2
+
+
+@pytest.mark.skipif(not shutil.which("fakeroot"), reason="needs fakeroot")
+def test_what_fakeroot_starts_is_recorded_beside_its_own_preloaded_library(tmp_path):
+    script = "my %h; $h{$_} = 'x' x 50 for 1 .. 3000; print scalar(keys %h)"
+    done = quire(tmp_path, "record", "-o", "t.qtr", "--", "fakeroot", "perl", "-e", script)
+    assert done.returncode == 0 and done.stdout == "3000", done.stderr
+    found = [native_json("quire-analyse", path, "--sites", "-")["trace"] for path in tmp_path.glob("t.qtr*")]
+    busiest = max(found, key=lambda about: about["allocations"])
+    assert os.path.basename(busiest["command"][0]) == "perl" and busiest["allocations"] > 5000

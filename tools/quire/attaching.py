@@ -58,11 +58,15 @@ class Process:
         """Their names."""
         return {os.path.basename(path.removesuffix(" (deleted)")) for path in self.paths()}
 
+    def environ(self):
+        """{name: value} as it was started with."""
+        with open(f"/proc/{self.pid}/environ", "rb") as file:
+            return dict(os.fsdecode(word).partition("=")[::2] for word in file.read().split(b"\0") if word)
+
     @property
     def hides_blocks(self):
         """Whether it is CPython with its own allocator for small blocks."""
-        with open(f"/proc/{self.pid}/environ", "rb") as file:
-            is_told = b"PYTHONMALLOC=malloc" in file.read().split(b"\0")
+        is_told = self.environ().get("PYTHONMALLOC") == "malloc"
         return os.path.basename(os.readlink(f"/proc/{self.pid}/exe")).startswith("python") and not is_told
 
     def machine(self):
@@ -151,9 +155,21 @@ def library():
     return os.path.realpath(native.helper(LIBRARY))
 
 
+def own_signal(process):
+    """The signal at which it records itself (QUIRE_CONF=record:FILE,record_signal:USR2), or nothing."""
+    try:
+        keys = dict(key.partition(":")[::2] for key in process.environ().get("QUIRE_CONF", "").replace(" ", "").split(","))
+        return keys.get("record_signal", "") if "record" in keys and any(n.startswith("libquire-malloc.so") for n in process.mapped()) else ""
+    except OSError:
+        return ""
+
+
 def _forbidden(process):
     """Ends with who forbids it, and the line that allows it."""
-    pid = process.pid
+    pid, its_own = process.pid, own_signal(process)
+    if its_own:
+        why = "tracing is forbidden, but it records itself: its QUIRE_CONF has record and record_signal"
+        refuse(process, "the kernel forbids it", why, f"kill -{its_own} {pid}   (starts, and the next one stops)")
     try:
         with open(YAMA, encoding="ascii") as file:
             scope = int(file.read())

@@ -33,6 +33,7 @@ struct attach_area {
     uint32_t pid;       // whose state it is: a forked child inherits the area, not the recording
     uint32_t slots;     // patched now
     uint32_t sessions;  // recordings so far
+    uint32_t is_own;    // the process records itself (QUIRE_CONF=record): it needs no beats, and nobody takes it over
     // quire-attach's
     uint32_t beats;
     uint32_t stop;

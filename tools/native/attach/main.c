@@ -86,6 +86,9 @@ static bool is_orphaned(const struct target *target) {
     if (!area_read(target, &first) || !is_recording(target, &first)) {
         return false;
     }
+    if (first.is_own != 0) {
+        refuse("it is being recorded already", "by itself, as its QUIRE_CONF=record says", "end that by its record_signal, or wait for its end");
+    }
     for (uint64_t until = now_ms() + OWNER_MS; now_ms() < until; sleep_ms(20)) {
         if (!area_read(target, &second) || !is_recording(target, &second)) {
             return false;
@@ -155,7 +158,7 @@ static void begin_result(const struct call *call) {
     if (call->result == -EBUSY) {
         refuse("it is being recorded already", "another quire record --pid holds it", "wait for that one");
     }
-    if (call->result == -ENOENT) {
+    if (call->result == -ENXIO) {
         refuse("nothing in it calls malloc through the loader's slots", "its malloc is linked into it, or it never calls one", "build it with libc's malloc");
     }
     if (call->result < 0) {

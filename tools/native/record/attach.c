@@ -3,9 +3,12 @@
  * attach.c - recording that begins in a process that runs, and ends before it.
  *
  *   quire_attach_begin (called by quire-attach, through a thread of the target at a safe place)
+ *   quire_record_begin (called by the process itself: libquire-malloc.so, as QUIRE_CONF=record says)
  *        `--> trace opened, slots patched --> events ... every LOOK_MS one hook looks:
  *                 told to stop? duration over? beats stay away? --> slots back, file closed.  New objects? --> patched
- *   quire_attach_end the same end, called where nobody allocates
+ *   quire_attach_end, quire_record_end: the same end, called where nobody allocates
+ *
+ * A recording of its own needs no beats, has no time, and goes on in children of a fork, each with a trace that it names.
  *
  * Invariants:
  *   A1  begin and end leave errno, signals and descriptors as they were; what fails leaves no slot patched
@@ -15,8 +18,8 @@
  *
  * Locks: the recorder's.  Not here: whose stack we run on, who calls (../attach).
  */
-#include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -28,6 +31,9 @@
 
 const bool rec_attached = true;
 
+/* The name of the next trace; false: it is too long. */
+typedef bool namer(char *path, size_t bytes);
+
 REC_EXPORT struct attach_area quire_attach_area = {.magic = ATTACH_MAGIC};
 
 static struct {
@@ -36,11 +42,12 @@ static struct {
     uint64_t beat_ns;   // when the last new beat was seen
     uint32_t beats;
     bool forks_watched;
-    char path[4096];
+    namer *name;  // of the process's own recording; NULL: somebody else's
+    char path[PATH_MAX];
 } now;
 
 void *rec_next_symbol(const char *name) {
-    return dlsym(RTLD_DEFAULT, name);
+    return rec_slots_definition(name);
 }
 
 /* Of the area another process writes parts. */
@@ -82,8 +89,9 @@ static bool is_over(uint64_t now_ns) {
         now.beats = beats;
         now.beat_ns = now_ns;
     }
-    return area_get(&quire_attach_area.stop) != 0 || (now.until_ns != 0 && now_ns > now.until_ns) ||
-           now_ns - now.beat_ns > (uint64_t)ATTACH_LEASE_MS * 1000000 || rec_header->stop != QTR_STOP_NONE;
+    bool is_left = now.name == NULL && now_ns - now.beat_ns > (uint64_t)ATTACH_LEASE_MS * 1000000;
+    return area_get(&quire_attach_area.stop) != 0 || (now.until_ns != 0 && now_ns > now.until_ns) || is_left ||
+           rec_header->stop != QTR_STOP_NONE;
 }
 
 __attribute__((noinline)) void rec_look(void) {
@@ -112,7 +120,7 @@ __attribute__((noinline)) void rec_look(void) {
     errno = saved_errno;
 }
 
-static int trace_begin(void) {
+static int trace_begin(uint64_t cpu_ns_before) {
     if (!rec_stack_start() || !rec_rules_start() || !rec_slots_start()) {
         return -ENOMEM;
     }
@@ -120,7 +128,7 @@ static int trace_begin(void) {
     if (rc != 0) {
         return rc;
     }
-    rec_header->cpu_ns_before = rec_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+    rec_header->cpu_ns_before = cpu_ns_before;
     if (!rec_threads_start() || !rec_meta_start()) {
         rec_file_end();
         return -ENOMEM;
@@ -128,7 +136,44 @@ static int trace_begin(void) {
     return 0;
 }
 
-static int begin_locked(const struct attach_order *order) {
+/* The trace is open: from now on events are wanted. */
+static void begun(uint64_t duration_ms) {
+    now.begin_tick = rec_tick();
+    now.begin_ns = now.beat_ns = rec_clock_ns(CLOCK_MONOTONIC);
+    now.until_ns = duration_ms == 0 ? 0 : now.begin_ns + (duration_ms + ATTACH_LEASE_MS) * 1000000;
+    now.beats = area_get(&quire_attach_area.beats);
+    area_set(&quire_attach_area.stop, 0);
+    quire_attach_area.pid = (uint32_t)getpid();
+    quire_attach_area.is_own = now.name != NULL;
+    quire_attach_area.sessions++;
+    area_set(&quire_attach_area.state, ATTACH_RECORDING);
+    atomic_store(&rec_on, 1);
+}
+
+static const char *path_of_own(void) {
+    return now.name(now.path, sizeof now.path) ? now.path : NULL;
+}
+
+bool rec_child_begin(void) {
+    const char *path = now.name != NULL ? path_of_own() : NULL;
+    if (path == NULL || rec_path_set(path) != NULL || !rec_trace_open()) {
+        return false;
+    }
+    begun(0);
+    next_look(now.begin_ns);
+    return true;
+}
+
+/* What is to be done, by whomever. */
+struct order {
+    uint64_t limit_bytes, duration_ms;
+    uint64_t cpu_ns_before;  // that the process has used up to now; 0: it begins now
+    bool takes_over;
+    const char *path;  // NULL: as `name` says
+    namer *name;
+};
+
+static int begin_locked(const struct order *order) {
     bool is_child = rec_is_forked_child();
     if (is_recording() && !is_child && order->takes_over) {
         end_locked();
@@ -136,18 +181,19 @@ static int begin_locked(const struct attach_order *order) {
     if (is_recording() && !is_child) {
         return -EBUSY;
     }
-    if (strlen(order->path) >= sizeof now.path) {
-        return -ENAMETOOLONG;
-    }
     if (is_child) {
         rec_file_forget();
         rec_meta_forget();
     }
-    strcpy(now.path, order->path);
-    rec_config = (struct rec_config){.path = now.path, .limit_bytes = order->limit_bytes};
+    now.name = order->name;
+    const char *path = order->path != NULL ? order->path : path_of_own();
+    if (path == NULL || rec_path_set(path) != NULL) {
+        return -ENAMETOOLONG;
+    }
+    rec_config.limit_bytes = order->limit_bytes;
     rec_hooks_start();
     rec_session++;
-    int rc = trace_begin();
+    int rc = trace_begin(order->cpu_ns_before);
     if (rc != 0) {
         return rc;
     }
@@ -155,27 +201,18 @@ static int begin_locked(const struct attach_order *order) {
         rec_forks_watch();
         now.forks_watched = true;
     }
-    now.begin_tick = rec_tick();
-    now.begin_ns = now.beat_ns = rec_clock_ns(CLOCK_MONOTONIC);
-    now.until_ns = order->duration_ms == 0 ? 0 : now.begin_ns + (order->duration_ms + ATTACH_LEASE_MS) * 1000000;
-    now.beats = area_get(&quire_attach_area.beats);
-    area_set(&quire_attach_area.stop, 0);
-    quire_attach_area.pid = (uint32_t)getpid();
-    quire_attach_area.sessions++;
-    area_set(&quire_attach_area.state, ATTACH_RECORDING);
-    atomic_store(&rec_on, 1);
+    begun(order->duration_ms);
     rec_slots_patch();
     quire_attach_area.slots = rec_slots_patched();
     next_look(now.begin_ns);
     if (quire_attach_area.slots == 0) {
         end_locked();
-        return -ENOENT;
+        return -ENXIO;
     }
     return 0;
 }
 
-/* 0 or -errno: EBUSY somebody records, ENOENT no slot was found, EAGAIN the recorder's lock was not to be had, else of the file. */
-REC_EXPORT int quire_attach_begin(const struct attach_order *order) {
+static int begin(const struct order *order) {
     int cancel_state = 0, rc = -EAGAIN;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
     rec_busy++;
@@ -188,17 +225,41 @@ REC_EXPORT int quire_attach_begin(const struct attach_order *order) {
     return rc;
 }
 
-REC_EXPORT int quire_attach_end(const struct attach_order *order) {
-    (void)order;
+static int end(bool is_own) {
     int rc = -EAGAIN;
     rec_busy++;
     if (rec_lock_try()) {
-        if (is_recording()) {
+        rc = is_recording() && (now.name != NULL) == is_own ? 0 : -ESRCH;
+        if (rc == 0) {
             end_locked();
         }
-        rc = 0;
         rec_unlock();
     }
     rec_busy--;
     return rc;
+}
+
+/* 0 or -errno: EBUSY somebody records, ENXIO no slot was found, EAGAIN the recorder's lock was not to be had, else of the file. */
+REC_EXPORT int quire_attach_begin(const struct attach_order *order) {
+    uint64_t cpu_ns = rec_clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+    return begin(&(struct order){order->limit_bytes, order->duration_ms, cpu_ns, order->takes_over != 0, order->path, NULL});
+}
+
+REC_EXPORT int quire_attach_end(const struct attach_order *order) {
+    (void)order;
+    int rc = end(false);
+    return rc == -ESRCH ? 0 : rc;
+}
+
+/* The same, by the process itself; whoever changes these changes src/preload/record.c. */
+int quire_record_begin(namer *name, uint64_t limit_bytes, uint64_t cpu_ns_before);
+int quire_record_end(void);
+
+REC_EXPORT int quire_record_begin(namer *name, uint64_t limit_bytes, uint64_t cpu_ns_before) {
+    return begin(&(struct order){limit_bytes, 0, cpu_ns_before, false, NULL, name});
+}
+
+/* 0 or -errno: ESRCH there is no recording of its own, EAGAIN. */
+REC_EXPORT int quire_record_end(void) {
+    return end(true);
 }

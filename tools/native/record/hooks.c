@@ -98,22 +98,11 @@ static inline bool booting(void) {
     return hooks_state != HOOKS_READY;
 }
 
-static inline bool wanted(void) {
-    return (rec_busy == 0 || REC_UNLIKELY(rec_own_left())) && atomic_load_explicit(&rec_on, memory_order_relaxed);
-}
-
-/* What the caller of the function in which this stands looks like; needs that function's frame pointer. */
-#define CALLER_FRAME()                                                                                                 \
-    (struct rec_frame) {                                                                                               \
-        .ip = rec_address((uintptr_t)__builtin_return_address(0)), .sp = (uintptr_t)__builtin_dwarf_cfa(),             \
-        .bp = *(const uintptr_t *)__builtin_frame_address(0)                                                           \
-    }
-
 REC_EXPORT void *malloc(size_t bytes) {
     if (REC_UNLIKELY(booting())) {
         return boot_alloc(bytes);
     }
-    bool record = wanted();
+    bool record = put_wanted();
     rec_busy++;
     void *p = next.malloc(bytes);
     if (REC_LIKELY(record && p != NULL)) {
@@ -128,7 +117,7 @@ REC_EXPORT void *calloc(size_t count, size_t bytes) {
         size_t whole = 0;
         return __builtin_mul_overflow(count, bytes, &whole) ? NULL : boot_alloc(whole);
     }
-    bool record = wanted();
+    bool record = put_wanted();
     rec_busy++;
     void *p = next.calloc(count, bytes);
     if (REC_LIKELY(record && p != NULL)) {
@@ -143,7 +132,7 @@ REC_EXPORT void free(void *p) {
     if (REC_UNLIKELY(booting() || is_boot(p))) {
         return;
     }
-    bool record = wanted() && p != NULL;
+    bool record = put_wanted() && p != NULL;
     rec_busy++;
     if (REC_LIKELY(record)) {
         put_release(QTR_FREE, p, 0);
@@ -166,7 +155,7 @@ static __attribute__((noinline)) void *realloc_from(void *old, size_t bytes, str
     if (REC_UNLIKELY(booting() || is_boot(old))) {
         return boot_realloc(old, bytes);
     }
-    bool record = wanted();
+    bool record = put_wanted();
     rec_busy++;
     if (REC_UNLIKELY(record && rec_self == NULL)) {
         rec_thread_slow();  // rec_many has to be set before the block is given back
@@ -205,7 +194,7 @@ REC_EXPORT void *reallocarray(void *old, size_t count, size_t bytes) {
         errno = ENOMEM;                                                                                                \
         return NULL;                                                                                                   \
     }                                                                                                                  \
-    bool record = wanted();                                                                                            \
+    bool record = put_wanted();                                                                                            \
     rec_busy++;                                                                                                        \
     void *p = call;                                                                                                    \
     if (record && p != NULL) {                                                                                         \
@@ -236,7 +225,7 @@ REC_EXPORT int posix_memalign(void **result, size_t align_bytes, size_t bytes) {
     if (REC_UNLIKELY(booting())) {
         return ENOMEM;
     }
-    bool record = wanted();
+    bool record = put_wanted();
     rec_busy++;
     int rc = next.posix_memalign(result, align_bytes, bytes);
     if (record && rc == 0 && *result != NULL) {
@@ -252,7 +241,7 @@ REC_EXPORT int dlclose(void *handle) {
         return -1;
     }
     int rc = next.dlclose(handle);
-    if (wanted() && !rec_is_forked_child()) {
+    if (put_wanted() && !rec_is_forked_child()) {
         int saved_errno = errno;
         rec_busy++;
         if (rec_lock_try()) {
@@ -271,7 +260,7 @@ REC_EXPORT int pthread_setname_np(pthread_t thread, const char *name) {
         return EAGAIN;
     }
     int rc = next.setname(thread, name);
-    if (rc == 0 && wanted() && !rec_is_forked_child() && pthread_equal(thread, pthread_self())) {
+    if (rc == 0 && put_wanted() && !rec_is_forked_child() && pthread_equal(thread, pthread_self())) {
         rec_busy++;
         if (rec_lock_try()) {
             rec_thread_named((uint32_t)syscall(SYS_gettid), name);

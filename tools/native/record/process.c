@@ -90,6 +90,25 @@ static bool size_parse(const char *text, uint64_t *bytes) {
     return true;
 }
 
+/* Where the next trace goes: a path that holds in any folder.  Why it cannot be one, or NULL. */
+const char *rec_path_set(const char *path) {
+    size_t used = 0;
+    if (path[0] != '/') {
+        if (getcwd(path_absolute, sizeof path_absolute - 1) == NULL) {
+            return "the working directory has no name";
+        }
+        used = strlen(path_absolute);
+        path_absolute[used++] = '/';
+    }
+    size_t bytes = strlen(path) + 1;
+    if (used + bytes > sizeof path_absolute) {
+        return "the path is too long";
+    }
+    memcpy(path_absolute + used, path, bytes);
+    rec_config.path = path_absolute;
+    return NULL;
+}
+
 /* False: do not record. */
 static bool configure(void) {
     const char *path = environment_get("QUIRE_RECORD"), *limit = environment_get("QUIRE_RECORD_LIMIT");
@@ -101,23 +120,11 @@ static bool configure(void) {
         say("QUIRE_RECORD_LIMIT is not a size such as 500M: ", limit, "not recording");
         return false;
     }
-    size_t used = 0;
-    if (path[0] != '/') {
-        if (getcwd(path_absolute, sizeof path_absolute - 1) == NULL) {
-            say("cannot record to ", path, "the working directory has no name");
-            return false;
-        }
-        used = strlen(path_absolute);
-        path_absolute[used++] = '/';
+    const char *why = rec_path_set(path);
+    if (why != NULL) {
+        say("cannot record to ", path, why);
     }
-    size_t bytes = strlen(path) + 1;
-    if (used + bytes > sizeof path_absolute) {
-        say("cannot record to ", path, "the path is too long");
-        return false;
-    }
-    memcpy(path_absolute + used, path, bytes);
-    rec_config.path = path_absolute;
-    return true;
+    return why == NULL;
 }
 
 static bool clock_is_steady(void) {
@@ -131,7 +138,7 @@ static bool clock_is_steady(void) {
 
 extern const char *strerrordesc_np(int error) __attribute__((weak));  // glibc from 2.32 on: allocates nothing
 
-static bool trace_open(void) {
+bool rec_trace_open(void) {
     int rc = rec_file_open();
     if (rc != 0) {
         say("cannot record to ", rec_config.path, strerrordesc_np != NULL ? strerrordesc_np(-rc) : strerror(-rc));
@@ -184,7 +191,7 @@ void rec_start(void) {
     int saved_errno = errno;
     rec_clock_is_tsc = clock_is_steady();
     if (!rec_attached && configure()) {
-        if (rec_stack_start() && rec_rules_start() && trace_open()) {
+        if (rec_stack_start() && rec_rules_start() && rec_trace_open()) {
             atomic_store(&rec_on, 1);
         }
     }
@@ -259,7 +266,7 @@ void rec_forked_child_slow(void) {
         rec_meta_forget();
         rec_stack_forget(true);
         rec_thread_forget_all();
-        if (rec_attached || !trace_open()) {  // who is attached to is one process
+        if (!rec_child_begin()) {
             atomic_store(&rec_on, 0);
         }
         rec_unlock();

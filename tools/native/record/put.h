@@ -2,13 +2,25 @@
 /*
  * put.h - a call that was seen becomes an event: of the calling thread, with its stack and its time.
  *
- * Not here: which calls those are (hooks.c, own.c), how an event is laid out (event.h).
+ * Not here: which calls those are (hooks.c, new.c, own.c), how an event is laid out (event.h).
  */
 #ifndef QUIRE_RECORD_PUT_H
 #define QUIRE_RECORD_PUT_H
 
 #include "cache.h"
 #include "event.h"
+
+/* What the caller of the function in which this stands looks like; needs that function's frame pointer. */
+#define CALLER_FRAME()                                                                                                 \
+    (struct rec_frame) {                                                                                               \
+        .ip = rec_address((uintptr_t)__builtin_return_address(0)), .sp = (uintptr_t)__builtin_dwarf_cfa(),             \
+        .bp = *(const uintptr_t *)__builtin_frame_address(0)                                                           \
+    }
+
+/* Is this call of the program's own to be recorded? */
+static inline bool put_wanted(void) {
+    return (rec_busy == 0 || REC_UNLIKELY(rec_own_left())) && atomic_load_explicit(&rec_on, memory_order_relaxed);
+}
 
 static REC_INLINE void look_when_due(uint64_t tick) {
     if (REC_UNLIKELY(tick >= atomic_load_explicit(&rec_look_tick, memory_order_relaxed))) {

@@ -2,7 +2,7 @@
 /*
  * record.h - what the recorder's parts know of each other.
  *
- *   hooks.c    malloc and friends: call the next allocator, hand one event to thread.c
+ *   hooks.c    malloc and friends: call the next allocator, hand one event to thread.c        new.c   C++'s, where they do not go by malloc
  *   pool.c     and for blocks that a program's own pools tell of
  *   thread.c   a thread's live block and the encoding of events
  *   cache.h    the current call stack as a number, fast        stack.c   the same where the cache does not know it
@@ -81,6 +81,7 @@ struct rec_config {
 extern const bool rec_attached;  // preload.c, attach.c: loaded into a process that ran already
 void *rec_next_symbol(const char *name);  // the same two: what the program would call without us
 void rec_look(void);  // attach.c: a hook's thread looks whether recording is over
+bool rec_child_begin(void);  // the same two, under the lock: a trace for a forked child, if it is to have one
 extern _Atomic uint64_t rec_look_tick;  // from this tick on; never where nobody attached
 extern uint32_t rec_session;  // of a process that is attached to again and again
 extern struct rec_config rec_config;
@@ -90,6 +91,8 @@ extern bool rec_clock_is_tsc;
 extern _Atomic bool rec_many;  // more than one thread has allocated; who gets another thread's block sees this set
 void rec_start(void);
 void rec_forks_watch(void);  // once a process
+const char *rec_path_set(const char *path);  // of the next trace; why it cannot be that, or NULL
+bool rec_trace_open(void);                   // false, and a line on stderr says why
 bool rec_lock_try(void);
 void rec_unlock(void);
 bool rec_unwind_begin(void);  // under the lock; false: a fork is under way, do without

@@ -35,6 +35,10 @@ void rec_rules_forget(void) {
     prof_rules_forget();
 }
 
+void rec_rules_end(void) {
+    rec_rules_forget();
+}
+
 uintptr_t rec_bounds_high(const struct rec_bounds *bounds, uintptr_t sp) {
     bool is_own = sp >= bounds->thread_low && sp < bounds->thread_high;
     return is_own ? bounds->thread_high : sp + UNKNOWN_STACK_BYTES;

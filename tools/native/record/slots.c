@@ -24,6 +24,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -56,18 +57,14 @@ static struct {
     struct slot *slot;
     uint32_t used;
     unsigned long long loads_seen;
-    unsigned mallocs;  // objects that define malloc: with more than one, what an unbound slot is bound to is not known
+    bool has_strays;  // some object's calls go to another malloc (RTLD_DEEPBIND): what an unbound slot is bound to is not known
 } slots;
-
 
 #define HOOKED(HOOK)                                                                                                   \
     HOOK(malloc) HOOK(calloc) HOOK(realloc) HOOK(reallocarray) HOOK(free) HOOK(aligned_alloc) HOOK(posix_memalign)     \
     HOOK(memalign) HOOK(valloc) HOOK(pvalloc) HOOK(dlclose) HOOK(pthread_setname_np) HOOK(_exit) HOOK(_Exit)
 
-static struct hook {
-    const char *name;
-    uintptr_t hook, next;
-} hooks[] = {
+static struct rec_hook hooks[] = {
 #define HOOK(name) {#name, (uintptr_t)name, 0},
     HOOKED(HOOK)
 #undef HOOK
@@ -75,13 +72,37 @@ static struct hook {
 
 #define HOOKS (sizeof hooks / sizeof *hooks)
 
+#if CPU_AARCH64
+enum { CALL = R_AARCH64_JUMP_SLOT, ADDRESS = R_AARCH64_GLOB_DAT, DATA = R_AARCH64_ABS64 };
+#else
+enum { CALL = R_X86_64_JUMP_SLOT, ADDRESS = R_X86_64_GLOB_DAT, DATA = R_X86_64_64 };
+#endif
+
+/* Where the object lies that an address is of; NULL: of none. */
+static const void *object_at(uintptr_t address) {
+    Dl_info about;
+    return address != 0 && dladdr((const void *)address, &about) != 0 ? about.dli_fbase : NULL;
+}
+
+/* C++'s are for those that belong to the malloc: all others call that. */
+static void hooks_find(void) {
+    struct rec_hook *news = NULL;
+    unsigned count = rec_new_hooks(&news);
+    for (unsigned i = 0; i < HOOKS; i++) {
+        hooks[i].next = (uintptr_t)rec_next_symbol(hooks[i].name);
+    }
+    const void *owner = object_at(hooks[0].next);
+    for (unsigned i = 0; i < count; i++) {
+        uintptr_t next = (uintptr_t)rec_next_symbol(news[i].name);
+        news[i].next = owner != NULL && object_at(next) == owner ? next : 0;
+    }
+}
+
 bool rec_slots_start(void) {
     if (slots.used > 0) {
         rec_slots_restore();  // a child of a process that is recorded has them patched
     }
-    for (unsigned i = 0; i < HOOKS; i++) {
-        hooks[i].next = (uintptr_t)rec_next_symbol(hooks[i].name);
-    }
+    hooks_find();
     if (slots.slot == NULL) {
         void *memory = mmap(NULL, SLOTS_MAX * sizeof(struct slot), PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -148,9 +169,10 @@ static uint32_t gnu_hash(const char *name) {
     return hash;
 }
 
-static bool defines(const struct object *object, const char *name) {
+/* Its address in the object; 0: there is none. */
+static uintptr_t definition_in(const struct object *object, const char *name) {
     if (object->hash == NULL || object->hash[0] == 0) {
-        return false;
+        return 0;
     }
     uint32_t buckets = object->hash[0], first = object->hash[1], words = object->hash[2], hash = gnu_hash(name);
     const uint32_t *bucket = object->hash + 4 + words * (sizeof(ElfW(Addr)) / sizeof(uint32_t));
@@ -159,22 +181,43 @@ static bool defines(const struct object *object, const char *name) {
     for (; at >= first && at != 0; at++) {
         uint32_t word = chain[at - first];
         if ((word | 1) == (hash | 1) && strcmp(object->names + object->symbols[at].st_name, name) == 0) {
-            return object->symbols[at].st_shndx != SHN_UNDEF;
+            return object->symbols[at].st_shndx != SHN_UNDEF ? object->bias + object->symbols[at].st_value : 0;
         }
         if ((word & 1) != 0) {
             break;
         }
     }
-    return false;
+    return 0;
 }
 
-static int count_visit(struct dl_phdr_info *info, size_t size, void *unused) {
+struct search {
+    const char *name;
+    uintptr_t found;
+};
+
+static int definition_visit(struct dl_phdr_info *info, size_t size, void *data) {
     (void)size;
-    (void)unused;
+    struct search *search = data;
     struct object object;
-    bool is_loader = info->dlpi_name != NULL && strstr(info->dlpi_name, "/ld-") != NULL;  // early ones have a malloc for themselves
-    slots.mallocs += !is_loader && object_read(&object, info) && defines(&object, "malloc");
-    return 0;
+    if (object_read(&object, info)) {
+        search->found = definition_in(&object, search->name);
+    }
+    return search->found != 0;
+}
+
+/*
+ * The loader may answer with a way station: a program that is not position-independent has one for each function of which it takes the address, and
+ * a slot of its own leads on from there.  The definition is that of the first object that has one, and objects are listed as they are searched.
+ */
+void *rec_slots_definition(const char *name) {
+    void *said = dlsym(RTLD_DEFAULT, name);
+    struct search search = {.name = name};
+    const void *owner = object_at((uintptr_t)said);
+    if (owner == NULL || owner != object_at(getauxval(AT_ENTRY))) {
+        return said;
+    }
+    dl_iterate_phdr(definition_visit, &search);
+    return search.found != 0 ? (void *)search.found : said;
 }
 
 /* --- pages --- */
@@ -258,48 +301,89 @@ static bool slot_write(uintptr_t *at, uintptr_t value, struct region *region) {
 
 /* --- slots --- */
 
-static const struct hook *hook_of(const char *name) {
-    for (unsigned i = 0; i < HOOKS; i++) {
-        if (hooks[i].name[0] == name[0] && strcmp(hooks[i].name, name) == 0) {
-            return hooks[i].next != 0 ? &hooks[i] : NULL;
+static const struct rec_hook *hook_among(const struct rec_hook *list, unsigned count, const char *name) {
+    for (unsigned i = 0; i < count; i++) {
+        if (list[i].name[0] == name[0] && strcmp(list[i].name, name) == 0) {
+            return list[i].next != 0 ? &list[i] : NULL;
         }
     }
     return NULL;
 }
 
-/* Would a call through this slot get to what our hook calls? */
-static bool leads_there(const struct object *object, const ElfW(Sym) *symbol, const struct hook *hook, uintptr_t value) {
-    bool is_unbound = symbol->st_shndx == SHN_UNDEF && value >= object->start && value < object->end && slots.mallocs == 1;
-    return value == hook->next || is_unbound;
+static const struct rec_hook *hook_of(const char *name) {
+    struct rec_hook *news = NULL;
+    unsigned count = rec_new_hooks(&news);
+    if (name[0] == '_' && name[1] == 'Z') {  // there may be very many of these
+        return name[2] == 'n' || name[2] == 'd' ? hook_among(news, count, name) : NULL;
+    }
+    const struct rec_hook *found = hook_among(hooks, HOOKS, name);
+    return found != NULL || name[0] != 'f' ? found : hook_among(news, count, name);
 }
 
-static void slot_patch(const struct object *object, const ElfW(Rela) *rela, struct region *region) {
-    unsigned type = ELF64_R_TYPE(rela->r_info);
-    bool is_call = type == R_X86_64_JUMP_SLOT;
-    if ((!is_call && type != R_X86_64_GLOB_DAT && type != R_X86_64_64) || rela->r_addend != 0) {
-        return;
-    }
-    const ElfW(Sym) *symbol = &object->symbols[ELF64_R_SYM(rela->r_info)];
-    const struct hook *hook = hook_of(object->names + symbol->st_name);
-    uintptr_t *at = (uintptr_t *)(object->bias + rela->r_offset);
-    if (hook == NULL || (uintptr_t)at % sizeof *at != 0 || slots.used == SLOTS_MAX) {
-        return;
-    }
-    uintptr_t value = __atomic_load_n(at, __ATOMIC_ACQUIRE);
-    if (value == hook->next || (is_call && leads_there(object, symbol, hook, value))) {
-        slots.slot[slots.used] = (struct slot){at, value, hook->hook};
-        slots.used += slot_write(at, hook->hook, region);
-    }
+/* What a relocation fills. */
+struct place {
+    const struct object *object;
+    const ElfW(Sym) *symbol;
+    const struct rec_hook *hook;
+    uintptr_t *at;
+    bool is_call;
+};
+
+/* Not bound yet, or a program's own way station. */
+static bool is_within(const struct place *place, uintptr_t value) {
+    return value >= place->object->start && value < place->object->end;
 }
 
-static int patch_visit(struct dl_phdr_info *info, size_t size, void *data) {
+static int another_visit(struct dl_phdr_info *info, size_t size, void *data) {
     (void)size;
+    const struct search *search = data;
+    struct object object;
+    return object_read(&object, info) && definition_in(&object, search->name) == search->found;
+}
+
+/* Does this call go to another malloc, or free, than other objects' calls? */
+static void stray_look(const struct place *place, void *unused) {
+    (void)unused;
+    struct search search = {place->hook->name, __atomic_load_n(place->at, __ATOMIC_ACQUIRE)};
+    bool is_asked = place->is_call && (strcmp(search.name, "malloc") == 0 || strcmp(search.name, "free") == 0);
+    bool is_usual = search.found == 0 || search.found == place->hook->next || search.found == place->hook->hook || is_within(place, search.found);
+    slots.has_strays |= is_asked && !is_usual && dl_iterate_phdr(another_visit, &search) != 0;
+}
+
+static void slot_patch(const struct place *place, void *region) {
+    uintptr_t value = __atomic_load_n(place->at, __ATOMIC_ACQUIRE);
+    bool is_unbound = place->is_call && place->symbol->st_shndx == SHN_UNDEF && is_within(place, value) && !slots.has_strays;
+    if ((value == place->hook->next || is_unbound) && slots.used < SLOTS_MAX) {
+        slots.slot[slots.used] = (struct slot){place->at, value, place->hook->hook};
+        slots.used += slot_write(place->at, place->hook->hook, region);
+    }
+}
+
+struct visit {
+    void (*fn)(const struct place *place, void *data);
+    void *data;
+};
+
+static int places_visit(struct dl_phdr_info *info, size_t size, void *data) {
+    (void)size;
+    const struct visit *visit = data;
     slots.loads_seen = info->dlpi_adds;
     struct object object;
-    if (object_read(&object, info)) {
-        for (unsigned part = 0; part < 2; part++) {
-            for (size_t i = 0; i < object.count[part]; i++) {
-                slot_patch(&object, &object.rela[part][i], data);
+    if (!object_read(&object, info)) {
+        return 0;
+    }
+    for (unsigned part = 0; part < 2; part++) {
+        for (size_t i = 0; i < object.count[part]; i++) {
+            const ElfW(Rela) *rela = &object.rela[part][i];
+            unsigned type = ELF64_R_TYPE(rela->r_info);
+            const ElfW(Sym) *symbol = &object.symbols[ELF64_R_SYM(rela->r_info)];
+            uintptr_t at = object.bias + rela->r_offset;
+            if ((type != CALL && type != ADDRESS && type != DATA) || rela->r_addend != 0 || at % sizeof at != 0) {
+                continue;
+            }
+            const struct rec_hook *hook = hook_of(object.names + symbol->st_name);
+            if (hook != NULL) {
+                visit->fn(&(struct place){&object, symbol, hook, (uintptr_t *)at, type == CALL}, visit->data);
             }
         }
     }
@@ -308,9 +392,10 @@ static int patch_visit(struct dl_phdr_info *info, size_t size, void *data) {
 
 bool rec_slots_patch(void) {
     struct region region = {0};
-    slots.mallocs = 0;
-    dl_iterate_phdr(count_visit, NULL);
-    dl_iterate_phdr(patch_visit, &region);
+    struct visit look = {stray_look, NULL}, patch = {slot_patch, &region};
+    slots.has_strays = false;
+    dl_iterate_phdr(places_visit, &look);
+    dl_iterate_phdr(places_visit, &patch);
     return slots.used < SLOTS_MAX;
 }
 

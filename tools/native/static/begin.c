@@ -34,6 +34,10 @@ void *rec_next_symbol(const char *name) {
 void rec_look(void) {
 }
 
+bool rec_child_begin(void) {
+    return rec_trace_open();
+}
+
 void rec_hooks_start(void) {
     static bool is_started;
     if (!is_started) {

@@ -194,7 +194,7 @@ static void parts_settle(struct qtr_reader *reader) {
 static void note_end(struct qtr_reader *reader) {
     static const char *const reasons[] = {
         [QTR_STOP_DISK_FULL] = "the disk was full: free some space or record elsewhere with -o",
-        [QTR_STOP_LIMIT] = "the trace reached its largest size: raise QUIRE_RECORD_LIMIT",
+        [QTR_STOP_LIMIT] = "the trace reached its largest size (--limit-bytes; QUIRE_RECORD_LIMIT; record_limit in QUIRE_CONF)",
         [QTR_STOP_FILE_SIZE] = "the file size limit (ulimit -f) was reached",
         [QTR_STOP_FILE_LOST] = "the trace file could not be written any more",
         [QTR_STOP_MEMORY] = "the recorder had no memory for its tables",
