@@ -9,9 +9,7 @@
 
 #include "os/sanitize.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_DECLARATIONS_BEGIN
 
 enum { ARENA_ALIGN_BYTES = 16, ARENA_NAME_BYTES = 32, ARENA_REWINDS = 4 };
 /* Growth by doubling ends here: two huge pages; the default source backs spans of whole huge pages with them. */
@@ -144,7 +142,5 @@ void arena_list_each(bool (*fn)(const struct arena_glance *glance, void *arg), v
 void arena_verify(const struct quire_arena *arena, const char *what);
 void arena_enter(struct quire_arena *arena, struct arena_span *span, char *cursor);
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

@@ -9,9 +9,7 @@
 
 #include "heap/heap_internal.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_DECLARATIONS_BEGIN
 
 static inline struct magazine *heap_magazine(struct heap_page *header)
 {
@@ -42,7 +40,5 @@ __attribute__((noreturn, cold)) void heap_refuse_slot(struct quire_heap *heap, c
 void heap_caches_to_bits(struct heap_local *local); /* in the child of a fork */
 void heap_magazine_to_bits(struct heap_page *header);
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

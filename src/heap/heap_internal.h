@@ -46,9 +46,7 @@
 #include "pages/pagemap.h"
 #include "slots/slots.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_DECLARATIONS_BEGIN
 
 enum {
     HEAP_NAME_BYTES = 32,
@@ -494,7 +492,5 @@ void heap_classes_stats_locked(struct quire_heap *heap, struct quire_heap_class_
 size_t heap_trim_all(void);
 void heap_work_is_due(void); /* inside: there may be memory to give back later */
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

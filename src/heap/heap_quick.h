@@ -18,9 +18,7 @@
 #include "heap/heap_cache.h"
 #include "pages/pagemap.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_DECLARATIONS_BEGIN
 
 /* The top of the bin's magazine; false: it is empty, or *slot is not as it was left there. */
 static ALWAYS_INLINE bool heap_magazine_pop(struct heap_bin *bin, atomic_u64 **slot)
@@ -123,7 +121,5 @@ static ALWAYS_INLINE bool heap_page_serves(const struct heap_page *page, size_t 
     return page->slot_bytes - bytes < page->sizes;
 }
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

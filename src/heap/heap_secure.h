@@ -16,9 +16,7 @@
 #include "base/random.h"
 #include "heap/heap_internal.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_DECLARATIONS_BEGIN
 
 /* ---- heap_secure.c: small blocks ---- */
 enum { HEAP_CANARY_BYTES = 8 };
@@ -130,7 +128,5 @@ void *heap_sealed_take(struct quire_heap *heap, size_t *bytes, size_t more);
 void heap_sealed_flush(struct quire_heap *heap);
 void heap_sealed_destroy(struct quire_heap *heap);
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

@@ -14,9 +14,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "base/compiler.h"
+
+C_DECLARATIONS_BEGIN
 
 struct out;
 
@@ -74,7 +74,5 @@ bool live_append_number(char *text, size_t room, uint64_t n);
 /* ---- live_map.c ---- */
 void live_map(struct out *out, const void *unused);
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

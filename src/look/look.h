@@ -22,9 +22,7 @@
 #include "base/compiler.h"
 #include "look/look_fields.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_DECLARATIONS_BEGIN
 
 enum { LOOK_VALUES_MAX = 26, LOOK_NAME_BYTES = 32, LOOK_BATCH = 32 };
 
@@ -101,7 +99,5 @@ void stats_text(struct out *out, struct look_roll *roll);
 void stats_json(struct out *out, struct look_roll *roll);
 void stats_prometheus(struct out *out, struct look_roll *roll);
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

@@ -14,9 +14,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "base/compiler.h"
+
+C_DECLARATIONS_BEGIN
 
 enum { OUT_BYTES = 4096 };
 
@@ -42,7 +42,5 @@ void out_name_text(struct out *out, const char *name);       /* control characte
 void out_name_json(struct out *out, const char *name);       /* with its quotes; \uXXXX */
 void out_name_prometheus(struct out *out, const char *name); /* with its quotes; \\ \" \n, other control characters: ? */
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

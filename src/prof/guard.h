@@ -10,9 +10,7 @@
 
 #include "prof/prof.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_DECLARATIONS_BEGIN
 
 enum { GUARD_SLOTS = 256, GUARD_FRAMES_MAX = 16 };
 #define GUARD_EVERY_DEFAULT 5000
@@ -36,7 +34,5 @@ size_t guard_bytes(const void *p);
 /* Live blocks; not 0 from fn ends it. */
 int guard_walk(int (*fn)(void *p, size_t bytes, void *arg), void *arg);
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

@@ -31,9 +31,7 @@
 #include "base/atomic.h"
 #include "base/compiler.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_DECLARATIONS_BEGIN
 
 struct out;
 
@@ -115,7 +113,5 @@ bool prof_is_empty(void);
 /* NULL, or what is broken. */
 const char *prof_check(void);
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

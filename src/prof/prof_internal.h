@@ -9,9 +9,7 @@
 #include "os/os_frame.h"
 #include "prof/prof.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_DECLARATIONS_BEGIN
 
 /* ---- points.c ---- */
 void prof_points_begin(struct prof_points *points, uint64_t every_bytes, uint64_t seed);
@@ -92,7 +90,5 @@ void prof_lock_drop(void);
 /* Blocks of a sample, in 1/65536: `points` of them stand for so many. */
 uint64_t prof_blocks16(uint64_t points, uint64_t every_bytes, uint64_t bytes);
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

@@ -15,9 +15,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+#include "base/compiler.h"
+
+C_DECLARATIONS_BEGIN
 
 /* Where a call of malloc came from.  `frame`: the caller's stack pointer after the return. */
 struct steer_call {
@@ -74,7 +74,5 @@ void steer_free_timed(void *p);
 /* NULL when the invariants of this thread's chunks hold, else a static string such as "steer S1".  All other threads outside. */
 const char *steer_check(void);
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif

@@ -40,9 +40,7 @@
 #include "pages/pagemap.h"
 #include "steer/steer.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
+C_DECLARATIONS_BEGIN
 
 enum {
     STEER_GRAIN_SHIFT = 4,
@@ -272,7 +270,5 @@ static ALWAYS_INLINE size_t steer_lane_used(const struct steer_lane *lane)
     return (size_t)(lane->tag - lane->chunk->tags);
 }
 
-#ifdef __cplusplus
-}
-#endif
+C_DECLARATIONS_END
 #endif
