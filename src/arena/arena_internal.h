@@ -7,6 +7,7 @@
 
 #include <quire/arena.h>
 
+#include "base/compiler.h"
 #include "os/sanitize.h"
 
 C_DECLARATIONS_BEGIN
