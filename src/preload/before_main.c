@@ -68,7 +68,7 @@ static bool program_read(struct tables *tables)
             dynamic = (const ElfW(Dyn) *)at;
         if (segment->p_type == PT_GNU_RELRO) {
             tables->closed_start = at;
-            tables->closed_end = at + segment->p_memsz;
+            tables->closed_end = align_down(at + segment->p_memsz, os_page_bytes()); /* a page in part stays open */
         }
     }
     if (dynamic)
