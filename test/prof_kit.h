@@ -25,6 +25,7 @@ void *heap_malloc(size_t bytes);
 void *heap_malloc_zero(size_t bytes);
 void heap_free_any(void *p);
 bool heap_size_fits(const void *p, size_t bytes, size_t align_bytes);
+bool heap_size_may_fit(const void *p, size_t bytes);
 }
 
 __attribute__((noinline)) inline void *profiled_malloc(size_t bytes)

@@ -268,8 +268,7 @@ void heap_let_go(const struct quire_heap *heap);
 void heap_thread_outside(void); /* what had to wait until nothing is held */
 void heap_thread_allocated(const struct quire_heap *heap); /* the same, after memory was had */
 void heap_threads_after_fork(struct quire_heap *heap);
-/* In a copy of the process (os_in_copy()), before its repairs: this thread, wherever it was interrupted, is one of those that are gone, and a new one
- * without a local goes on. */
+/* In a copy of the process (os_in_copy()), before its repairs: this thread, wherever it was, is one of those that are gone; one without a local goes on. */
 void heap_thread_leave_for_good(void);
 static inline struct heap_local *heap_locals(const struct quire_heap *heap)
 {
@@ -430,6 +429,7 @@ void heap_large_free(struct heap_page *page, void *p);
 /* A block of the default heap with pages of its own, however small; `sample` is not 0. */
 void *heap_malloc_sampled(size_t bytes, size_t align_bytes, bool zero, uint64_t sample);
 void *heap_large_resize(struct heap_page *page, size_t bytes); /* NULL: not this way */
+bool heap_large_keep(struct heap_page *page, size_t bytes); /* so many bytes from now on, on the pages that it has; false: they do not do, or a walk stands on it */
 size_t heap_large_bytes(const struct heap_page *page);
 char *heap_large_start(const struct heap_page *page);
 size_t heap_large_held(const struct heap_page *page); /* what it counts in mapped_bytes */

@@ -474,6 +474,15 @@ void *heap_large_resize(struct heap_page *page, size_t bytes)
     return p;
 }
 
+bool heap_large_keep(struct heap_page *page, size_t bytes)
+{
+    size_t room = heap_large_bytes(page);
+    if ((is_sealed(page) ? align_up(bytes, os_page_bytes()) != room : bytes > room) || !heap_resize_begin(page))
+        return false;
+    heap_resize_end(page, bytes);
+    return true;
+}
+
 /* ---- looking ---- */
 
 bool heap_large_owns(struct quire_heap *heap, const void *p)

@@ -115,6 +115,12 @@ static ALWAYS_INLINE bool heap_quick_free(struct heap_local *local, const struct
     return done;
 }
 
+/* A small block that gets another size stays where it is: its slot is not too small, and not much too large. */
+static ALWAYS_INLINE bool heap_stays(size_t slot_bytes, size_t bytes)
+{
+    return bytes <= slot_bytes && (bytes >= slot_bytes / 2 || slot_bytes <= HEAP_SLOT_ALIGN);
+}
+
 /* A block that was asked for with so many bytes, or with others that its class serves, too. */
 static ALWAYS_INLINE bool heap_page_serves(const struct heap_page *page, size_t bytes)
 {

@@ -94,12 +94,6 @@ static void *move(struct quire_heap *heap, void *p, size_t had, size_t bytes)
     return fresh;
 }
 
-/* It is not too small, and not much too large. */
-static ALWAYS_INLINE bool stays(size_t had, size_t bytes)
-{
-    return bytes <= had && (bytes >= had / 2 || had <= HEAP_SLOT_ALIGN);
-}
-
 static NOINLINE void *realloc_slow(struct quire_heap *heap, void *p, size_t bytes)
 {
     if (!p)
@@ -121,7 +115,7 @@ static NOINLINE void *realloc_slow(struct quire_heap *heap, void *p, size_t byte
     } else if (heap_page_is_secure(page)) {
         if (heap_secure_resize(page, p, bytes))
             return p;
-    } else if (stays(had, bytes)) {
+    } else if (heap_stays(had, bytes)) {
         return p;
     }
     return move(heap, p, had, bytes);
@@ -134,5 +128,5 @@ void *quire_heap_realloc(struct quire_heap *heap, void *p, size_t bytes)
     size_t slot = likely(heap_is_quick(page, heap)) ? heap_slot_of(page, p) : SIZE_MAX;
     if (unlikely(slot == SIZE_MAX) || unlikely(heap_bit_is_set(page, slot)) || unlikely(slots_is_marked(p)))
         return realloc_slow(heap, p, bytes);
-    return stays(page->slot_bytes, bytes) ? p : move(heap, p, page->slot_bytes, bytes);
+    return heap_stays(page->slot_bytes, bytes) ? p : move(heap, p, page->slot_bytes, bytes);
 }

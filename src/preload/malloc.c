@@ -31,7 +31,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-static NOINLINE void *alloc_long(size_t bytes, struct steer_call call)
+NOINLINE void *preload_alloc_long(size_t bytes, struct steer_call call)
 {
     if (u32_load_relaxed(&preload_mode) == PRELOAD_SECURED)
         return heap_malloc_secure(bytes);
@@ -45,14 +45,9 @@ static NOINLINE void *alloc_long(size_t bytes, struct steer_call call)
     return p;
 }
 
-/* While a profile samples, and no point lies in the block, by a short way, too. */
 CACHE_ALIGNED NOINLINE void *preload_alloc_next(size_t bytes, struct steer_call call)
 {
-    struct heap_local *local = heap_tls.counted;
-    if (bytes - 1 >= local->bytes_max || !prof_passes(bytes))
-        return alloc_long(bytes, call);
-    void *p = heap_quick_alloc(local, bytes);
-    return likely(p != NULL) ? p : heap_malloc_slow(bytes);
+    return preload_alloc_counted(bytes, call);
 }
 
 NOINLINE void preload_free_long(owner_t found, void *p)
@@ -62,11 +57,11 @@ NOINLINE void preload_free_long(owner_t found, void *p)
         heap_free_secure(found, p);
         return;
     }
-    if (likely(mode == PRELOAD_SERVES) || mode >= PRELOAD_GUARDS)
+    if (likely(mode >= PRELOAD_SERVES))
         heap_tls.quick_free = heap_tls.self; /* none, before this thread has allocated */
     if (mode == PRELOAD_STEERS)
         steer_free(p);
-    else if (likely(mode == PRELOAD_SERVES) || mode == PRELOAD_SAMPLES || mode == PRELOAD_GUARDS)
+    else if (likely(mode >= PRELOAD_SERVES) && mode < PRELOAD_STEERS)
         heap_free_long(found, p); /* of a guarded block: by heap_strangers */
     else
         careful_free(p);
@@ -212,7 +207,7 @@ EXPORT size_t malloc_usable_size(void *p)
 EXPORT void free_sized(void *p, size_t bytes);
 EXPORT void free_sized(void *p, size_t bytes)
 {
-    if (unlikely(!preload_serves()) || unlikely(!preload_quick_free_sized(p, bytes)))
+    if (unlikely(!preload_frees_quick()) || unlikely(!preload_quick_free_sized(p, bytes)))
         careful_free_sized(p, bytes, CAREFUL_C);
 }
 
@@ -221,6 +216,6 @@ EXPORT void free_aligned_sized(void *p, size_t align_bytes, size_t bytes)
 {
     if (unlikely(!is_pow2(align_bytes)) || unlikely((uintptr_t)p % align_bytes != 0))
         careful_refuse_alignment(p);
-    if (unlikely(!preload_serves()) || unlikely(!preload_quick_free_sized(p, bytes)))
+    if (unlikely(!preload_frees_quick()) || unlikely(!preload_quick_free_sized(p, bytes)))
         careful_free_sized(p, bytes, align_bytes);
 }

@@ -83,7 +83,7 @@ static COLD void *new_slow(size_t bytes, size_t align_bytes)
 
 static NOINLINE void *new_long(size_t bytes, struct steer_call call)
 {
-    void *p = preload_alloc_next(bytes, call);
+    void *p = preload_alloc_counted(bytes, call);
     return likely(p != NULL) ? p : new_slow(bytes, 0);
 }
 
@@ -179,13 +179,13 @@ static NOINLINE void delete_sized_otherwise(void *p, size_t bytes)
 {
     if (preload_steers())
         preload_free(p);
-    else if (!preload_samples() || !preload_quick_free_sized(p, bytes))
+    else
         careful_free_sized(p, bytes, 0);
 }
 
 static ALWAYS_INLINE void delete_sized_quick(void *p, size_t bytes)
 {
-    if (unlikely(!preload_serves()) || unlikely(!preload_quick_free_sized(p, bytes)))
+    if (unlikely(!preload_frees_quick()) || unlikely(!preload_quick_free_sized(p, bytes)))
         delete_sized_otherwise(p, bytes);
 }
 

@@ -29,11 +29,11 @@
 /* Who answers a call of malloc. */
 enum preload_mode {
     PRELOAD_UNASKED,  /* nobody has called yet */
-    PRELOAD_SERVES,   /* the default heap, by the short way */
     PRELOAD_CAREFUL,  /* the default heap, with checks round it */
     PRELOAD_SECURED,  /* the default heap, made secure */
     PRELOAD_PASSES,   /* libc: QUIRE_CONF=passthrough */
     PRELOAD_BESIDE,   /* the default heap, but the process's malloc is another: blocks of others come to our free */
+    PRELOAD_SERVES,   /* the default heap, by the short way; from here on frees have it */
     PRELOAD_GUARDS,   /* the default heap, and some blocks lie between guards, or are sampled, too */
     PRELOAD_SAMPLES,  /* the default heap, and some blocks are sampled */
     PRELOAD_STEERS,   /* by a plan: arenas and slabs for some call sites, the default heap for the rest */
@@ -45,6 +45,12 @@ extern struct conf preload_conf; /* written before the mode is, then fixed */
 static ALWAYS_INLINE bool preload_serves(void)
 {
     return likely(u32_load_relaxed(&preload_mode) == PRELOAD_SERVES);
+}
+
+/* A free of a block of the heap's may go the short way. */
+static ALWAYS_INLINE bool preload_frees_quick(void)
+{
+    return likely(u32_load_relaxed(&preload_mode) >= PRELOAD_SERVES);
 }
 
 /* Behind preload_serves(), with the caller's frame. */
@@ -113,12 +119,23 @@ static ALWAYS_INLINE void *preload_alloc(size_t bytes, struct steer_call call)
  * sets them where the mode allows it.
  */
 void *preload_alloc_next(size_t bytes, struct steer_call call); /* behind preload_quick_alloc() */
+void *preload_alloc_long(size_t bytes, struct steer_call call);
 void preload_free_long(owner_t found, void *p);
 
 /* While the heap serves.  NULL: not this way. */
 static ALWAYS_INLINE void *preload_quick_alloc(size_t bytes)
 {
     return heap_quick_alloc(heap_tls.quick_alloc, bytes);
+}
+
+/* The next thing to try: while a profile samples, and no point lies in the block, a short way, too. */
+static ALWAYS_INLINE void *preload_alloc_counted(size_t bytes, struct steer_call call)
+{
+    struct heap_local *local = heap_tls.counted;
+    if (bytes - 1 >= local->bytes_max || !prof_passes(bytes))
+        return preload_alloc_long(bytes, call);
+    void *p = heap_quick_alloc(local, bytes);
+    return likely(p != NULL) ? p : heap_malloc_slow(bytes);
 }
 
 static ALWAYS_INLINE void preload_free(void *p)

@@ -222,7 +222,7 @@ enum preload_mode preload_ready(void)
 int quire_malloc_serving(void)
 {
     enum preload_mode mode = preload_ready();
-    return mode == PRELOAD_SERVES || mode == PRELOAD_CAREFUL || mode == PRELOAD_SECURED || mode >= PRELOAD_GUARDS;
+    return mode == PRELOAD_CAREFUL || mode == PRELOAD_SECURED || mode >= PRELOAD_SERVES;
 }
 
 static void at_exit(void *unused)

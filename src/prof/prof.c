@@ -5,7 +5,7 @@
  *     alloc    bytes < what is left to the next point: the heap, as ever
  *              else: stack walked, counters found, the block made with pages of its own, its header says { site, points }
  *     free     the heap's long way for such blocks calls gone(): live -= points
- *     realloc  is a free and an alloc to the counters, also where the block stays
+ *     realloc  is a free and an alloc to the counters; where the block stays, in its slot or on its pages, nothing is counted, and a sampled one stays sampled
  *     fork     the child has its parent's numbers and goes on; the lock is free in it
  *
  * A block of b bytes with p points stands for p * every bytes, and p * every / b blocks.  A sample without memory for its stack is served and counted as
@@ -347,19 +347,39 @@ static void *realloc_to_large(void *p, size_t bytes, uint64_t fresh)
     return moved;
 }
 
-static bool is_sampled(const void *p)
+/* No other memory is needed: a sampled block of a small size does as one in a slot would. */
+static bool stays_there(const struct heap_page *page, const void *p, size_t bytes)
 {
-    const struct heap_page *page = heap_page_of(pagemap_find(p));
-    if (likely(heap_is_quick(page, &heap_of_process))) /* of small blocks */
+    size_t asked = page->asked_bytes;
+    if (!heap_is_large(page))
+        return heap_stays(page->slot_bytes - heap_of_process.tail_bytes, bytes);
+    if (p != heap_large_start(page) || (bytes <= HEAP_SMALL_MAX) != (asked <= HEAP_SMALL_MAX) || (page->sample == 0 && asked <= HEAP_SMALL_MAX))
         return false;
-    page = heap_page_find(p);
-    return page && heap_is_large(page) && page->sample != 0;
+    return asked <= HEAP_SMALL_MAX ? heap_stays(heap_class_bytes(heap_class_of(asked)), bytes) : align_up(bytes, os_page_bytes()) == align_up(asked, os_page_bytes());
 }
 
-void *prof_realloc(void *p, size_t bytes, struct prof_call call)
+/* A sampled block keeps its points, and stands for so many blocks of its new size. */
+static bool sample_keeps(struct heap_page *page, void *p, size_t bytes)
+{
+    size_t had = page->asked_bytes;
+    tail_verify(p, had);
+    if (!heap_large_keep(page, bytes))
+        return false;
+    tail_write(p, bytes);
+    struct prof_site *site = prof_site_at((uint32_t)(page->sample & ((UINT64_C(1) << SITE_BITS) - 1)));
+    uint64_t count = page->sample >> SITE_BITS, gone16 = prof_blocks16(count, prof_opts.every_bytes, had);
+    prof_lock_take();
+    site->live_blocks16 -= gone16 < site->live_blocks16 ? gone16 : site->live_blocks16;
+    site->live_blocks16 += prof_blocks16(count, prof_opts.every_bytes, bytes);
+    prof_lock_drop();
+    return true;
+}
+
+static NOINLINE void *realloc_counted(void *p, size_t bytes, struct prof_call call)
 {
     bool none = prof_passes(bytes);
-    if (likely(none) && likely(!is_sampled(p)))
+    const struct heap_page *page = heap_page_find(p);
+    if (likely(none) && (!page || !heap_is_large(page) || page->sample == 0))
         return quire_heap_realloc(&heap_of_process, p, bytes);
     uint64_t count = none || heap_is_inside() ? 0 : points_in(bytes), token = 0;
     int kept = errno;
@@ -367,6 +387,19 @@ void *prof_realloc(void *p, size_t bytes, struct prof_call call)
         token = born(count, bytes, call);
     errno = kept;
     return token && bytes <= HEAP_SMALL_MAX ? realloc_to_small(p, bytes, token) : realloc_to_large(p, bytes, token);
+}
+
+void *prof_realloc(void *p, size_t bytes, struct prof_call call)
+{
+    struct heap_page *page = heap_page_of(pagemap_find(p));
+    if (likely(heap_is_quick(page, &heap_of_process)))
+        return likely(heap_stays(page->slot_bytes, bytes)) ? quire_heap_realloc(&heap_of_process, p, bytes) : realloc_counted(p, bytes, call);
+    page = heap_page_find(p);
+    if (!page || !stays_there(page, p, bytes))
+        return realloc_counted(p, bytes, call);
+    if (!heap_is_large(page) || page->sample == 0)
+        return quire_heap_realloc(&heap_of_process, p, bytes);
+    return sample_keeps(page, p, bytes) ? p : realloc_counted(p, bytes, call);
 }
 
 /* ---- looking ---- */

@@ -70,9 +70,10 @@ extern THREAD_LOCAL struct prof_points prof_points __attribute__((tls_model("ini
 /* True: no point lies in the next block, and it is counted.  False: nothing has changed. */
 static ALWAYS_INLINE bool prof_passes(size_t bytes)
 {
-    if (unlikely(bytes > prof_points.left_bytes))
+    uint64_t left_bytes;
+    if (unlikely(__builtin_sub_overflow(prof_points.left_bytes, bytes, &left_bytes)))
         return false;
-    prof_points.left_bytes -= bytes;
+    prof_points.left_bytes = left_bytes;
     return true;
 }
 

@@ -111,7 +111,7 @@ private:
     enum Kind { PLAIN, COUNTER, LIST };
     struct Object {
         PercpuRef ref;
-        size_t bytes;
+        size_t bytes, align;
         Kind kind;
         std::vector<Copy> copies; /* the last is what CPUs without a copy share */
     };
@@ -183,7 +183,7 @@ private:
         uintptr_t unit = ref.bits & window->unit_mask;
         MUST(ref.bits > unit && ref.bits + bytes <= unit + (uintptr_t(1) << window->unit_shift));
         index[ref.bits] = live.size();
-        live.push_back({ref, bytes, PLAIN, std::vector<Copy>(cpus + 1)});
+        live.push_back({ref, bytes, align, PLAIN, std::vector<Copy>(cpus + 1)});
         live_words += (bytes + 3) / 4;
         peak = std::max(peak, live.size());
         verify_object(live.back()); /* zero on every CPU */
@@ -419,7 +419,7 @@ private:
         struct quire_percpu_stats seen = stats();
         PercpuFigures figures(size_t(1) << window->unit_shift, cpus + 1);
         for (const auto &[bits, k] : index)
-            figures.add(bits, live[k].bytes);
+            figures.add(bits, live[k].bytes, live[k].align);
         figures.agree(seen, setup.opts.reserve_bytes);
         MUST(seen.allocs == allocs && seen.frees == frees);
         MUST(seen.live_objects_peak >= peak);

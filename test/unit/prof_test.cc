@@ -66,14 +66,35 @@ TEST(Prof, zeroed_and_aligned_samples_are_zeroed_and_aligned)
     EXPECT_EQ(Profile::stats().live_bytes, 0u);
 }
 
-TEST(Prof, a_new_size_is_a_death_and_a_birth_and_keeps_what_is_in_it)
+constexpr size_t small_max = 32768;
+
+/* Where a block lies that was asked for with so many bytes: in a slot of so many (heap_size.h), or on OS pages. */
+size_t room_of(size_t bytes)
+{
+    size_t step = bytes <= 512 ? 16 : (size_t(1) << (63 - __builtin_clzll(bytes - 1))) / 8;
+    step = bytes > small_max ? os_page_bytes() : step;
+    return (bytes + step - 1) / step * step;
+}
+
+bool needs_other_memory(size_t room, size_t wanted)
+{
+    if ((room > small_max) != (wanted > small_max))
+        return true;
+    return room > small_max ? room_of(wanted) != room : wanted > room || (wanted < room / 2 && room > 16);
+}
+
+TEST(Prof, a_new_size_that_needs_other_memory_is_a_death_and_a_birth_and_keeps_what_is_in_it)
 {
     Profile profile(2048);
     Random random(3);
-    std::vector<std::pair<unsigned char *, size_t>> blocks(64, {nullptr, 0});
+    struct Block {
+        unsigned char *p;
+        size_t had, room;
+    };
+    std::vector<Block> blocks(64, {nullptr, 0, 0});
     uint64_t bytes = 0;
     for (int i = 0; i < 20000; i++) {
-        auto &[p, had] = blocks[random.below(64)];
+        auto &[p, had, room] = blocks[random.below(64)];
         size_t wanted = 1 + random.below(random.below(20) == 0 ? 200000 : 900);
         auto *fresh = static_cast<unsigned char *>(p ? profiled_realloc(p, wanted) : profiled_malloc(wanted));
         ASSERT_NE(fresh, nullptr);
@@ -81,16 +102,65 @@ TEST(Prof, a_new_size_is_a_death_and_a_birth_and_keeps_what_is_in_it)
             ASSERT_EQ(fresh[at], (unsigned char)(had + at));
         for (size_t at = 0; at < wanted; at += 97)
             fresh[at] = (unsigned char)(wanted + at);
+        if (!p || needs_other_memory(room, wanted)) {
+            bytes += wanted;
+            room = room_of(wanted);
+        }
         p = fresh;
         had = wanted;
-        bytes += wanted;
     }
-    EXPECT_NEAR(double(Profile::stats().all_bytes), double(bytes), 2048);
+    EXPECT_NEAR(double(Profile::stats().all_bytes), double(bytes), double(bytes) / 50);
     EXPECT_EQ(prof_check(), nullptr);
-    for (auto &[p, had] : blocks)
+    for (auto &block : blocks)
+        profiled_free(block.p);
+    EXPECT_EQ(Profile::stats().live_bytes, 0u);
+    EXPECT_EQ(Profile::stats().live_blocks, 0u);
+}
+
+TEST(Prof, a_block_that_grows_by_small_steps_is_counted_when_it_moves_and_stays_sampled_between)
+{
+    constexpr size_t count = 300, step = 7, most = 6000;
+    Profile profile(every);
+    std::vector<unsigned char *> blocks(count, nullptr);
+    uint64_t bytes = 0, last = 0;
+    size_t had = 1, room = room_of(1);
+    for (auto &p : blocks)
+        p = static_cast<unsigned char *>(profiled_malloc(1));
+    bytes += last = 1;
+    for (size_t wanted = 1 + step; wanted <= most; wanted += step) {
+        for (auto &p : blocks) {
+            p[had - 1] = (unsigned char)had;
+            p = static_cast<unsigned char *>(profiled_realloc(p, wanted));
+            ASSERT_EQ(p[had - 1], (unsigned char)had);
+            ASSERT_TRUE(heap_size_may_fit(p, wanted));
+        }
+        had = wanted;
+        if (needs_other_memory(room, wanted)) {
+            bytes += last = wanted;
+            room = room_of(wanted);
+        }
+    }
+    struct prof_stats stats = Profile::stats();
+    EXPECT_NEAR(double(stats.all_bytes), double(count * bytes), every) << "one stretch, however often each block was resized";
+    EXPECT_NEAR(double(stats.live_bytes), double(count * last), double(count * last) / 5);
+    EXPECT_NEAR(double(stats.live_blocks), count, count / 4);
+    for (auto *p : blocks)
         profiled_free(p);
     EXPECT_EQ(Profile::stats().live_bytes, 0u);
     EXPECT_EQ(Profile::stats().live_blocks, 0u);
+    EXPECT_EQ(prof_check(), nullptr);
+}
+
+TEST(Prof, what_is_written_behind_a_sampled_block_is_found_when_it_gets_another_size_on_its_pages)
+{
+    EXPECT_DEATH(
+        {
+            Profile profile(1024);
+            auto *p = static_cast<unsigned char *>(profiled_malloc(3000)); /* of 3,000 bytes one is a point, always */
+            p[3000] = 1;
+            (void)profiled_realloc(p, 2900);
+        },
+        "E7");
 }
 
 TEST(Prof, a_resize_that_cannot_be_leaves_the_block_and_its_count)
