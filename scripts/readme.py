@@ -47,7 +47,7 @@ def measurement(seeds):
         f" {machine['load_average_before']} before): a query of 500,000 objects, all touched,\n"
         f"takes {one[0]} ms of CPU time with an arena, {one[1]} ms with {peer} and {one[2]} ms with libc's malloc and"
         f" free; eight of them at once {eight[0]}, {eight[1]} and {eight[2]} ms each.\n"
-        "Two decays (2 s) after the last arena is gone, so is its memory."
+        "Two seconds after the last arena is gone its memory is back with the system."
     )
 
 

@@ -28,7 +28,8 @@ TEST = {
 }
 VERSION_MIN = (3, 11)
 DEBIAN_PYTHON = "/usr/bin/python3"
-PIP_INSTALL = ["-m", "pip", "install", "--quiet", "--retries", "1", "--disable-pip-version-check"]
+# Without compiling every module that comes along: what is imported is compiled then, and kept.
+PIP_INSTALL = ["-m", "pip", "install", "--quiet", "--no-compile", "--retries", "1", "--disable-pip-version-check"]
 _CAN_MAKE_ONE = f"import sys, venv, ensurepip; sys.exit(sys.version_info < {VERSION_MIN})"
 
 

@@ -291,7 +291,7 @@ def test_the_cross_compiler_is_left_out_where_apt_would_remove_a_package_for_it(
     monkeypatch.setattr(needs.platform, "machine", lambda: "aarch64")
     assert needs.optional_for_tests() == needs.PEERS + needs.PROGRAMS + needs.ABI
     monkeypatch.setenv("QUIRE_TEST_LONG", "1")
-    assert needs.optional_for_tests() == [*needs.PEERS, *needs.PROGRAMS, *needs.ABI, "golang-go"]
+    assert needs.optional_for_tests() == [*needs.PEERS, *needs.PROGRAMS, *needs.ABI, *needs.LONG]
 
 
 @as_root_only

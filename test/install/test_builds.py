@@ -19,7 +19,7 @@ from test_install import HERE, STRICT, libraries_of, run
 FILES = ["CMakeLists.txt", "meson.build", "pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"]
 FOLDERS = ["include", "src", "cmake", "packaging", "tools", "bench", "scripts", "doc", "examples"]
 LIBRARY_ALONE = ["-DQUIRE_BUILD_TOOLS=OFF"]
-UNOPTIMISED = ["-DCMAKE_C_FLAGS_RELEASE=-O0", "-DCMAKE_CXX_FLAGS_RELEASE=-O0"]  # the same files, in a third of the time; the check preset has -O3's warnings
+UNOPTIMISED = ["-DCMAKE_C_FLAGS_RELEASE=-O0", "-DQUIRE_DEBUG=-g1"]  # the same files, in a quarter of the time; the check preset has -O3's warnings
 KINDS = ["Debug", "Release", "RelWithDebInfo", "MinSizeRel"]
 LONG = os.environ.get("QUIRE_TEST_LONG", "0") != "0"
 COMPILERS = [f"{name}-{n}" for name, first, last in (("gcc", 9, 14), ("clang", 13, 19)) for n in range(first, last + 1)]
@@ -59,7 +59,7 @@ def packaged(source, tmp_path_factory):
     """The folder of a packager's build: all there is, by the oldest CMake."""
     assert re.search(r"\b3\.16\.", run(OLD_CMAKE, "--version"))
     build = tmp_path_factory.mktemp("packaged") / "build"
-    what = [] if LONG else ["-DQUIRE_BUILD_BENCH=OFF", *UNOPTIMISED]  # no benchmarks, as the recipes of packaging/ do
+    what = [] if LONG else ["-DQUIRE_BUILD_BENCH=OFF", "-DCMAKE_CXX_FLAGS_RELEASE=-O0", *UNOPTIMISED]  # no benchmarks, as the recipes of packaging/ do
     cmake(source, build, "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_C_COMPILER_LAUNCHER=", *what, program=OLD_CMAKE)
     return build
 
@@ -112,7 +112,7 @@ def alone(source, tmp_path_factory):
     place = tmp_path_factory.mktemp("alone") / "a/much/longer/one"
     place.mkdir(parents=True)
     copied = copy(source, place / "source")
-    options = ["-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_C_COMPILER_LAUNCHER=", *([] if LONG else UNOPTIMISED[:1])]
+    options = ["-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_C_COMPILER_LAUNCHER=", *([] if LONG else UNOPTIMISED)]
     cmake(copied, place / "build", *options, *LIBRARY_ALONE, CXX="/nonexistent")
     return place / "build"
 
@@ -152,7 +152,7 @@ def test_a_project_that_takes_the_source_gets_the_library_alone(source, tmp_path
     text = PROJECT.replace("@TAKE@", TAKEN_BY[way]).replace("@SOURCE@", str(source)).replace("@ARCHIVE@", archive)
     (tmp_path / "CMakeLists.txt").write_text(text.replace("@HERE@", str(HERE)))
     build = tmp_path / "b"
-    cmake(tmp_path, build, *([f"-DBUILD_SHARED_LIBS={shared}"] if shared else []), program=OLD_CMAKE)
+    cmake(tmp_path, build, "-DQUIRE_DEBUG=-g1", *([f"-DBUILD_SHARED_LIBS={shared}"] if shared else []), program=OLD_CMAKE)
     works(build / "outside")
     assert ("libquire.so.0.2" in libraries_of(build / "outside")) == (shared == "ON")
     assert len(list(build.rglob("libquire.so*"))) == (3 if shared == "ON" else 0)
@@ -163,7 +163,7 @@ def test_a_project_that_takes_the_source_gets_the_library_alone(source, tmp_path
 
 def test_an_installed_static_library_is_found_by_both_ways_and_needs_no_more_words(source, tmp_path):
     prefix = tmp_path / "p"
-    cmake(source, tmp_path / "b", "-DBUILD_SHARED_LIBS=OFF", "-DCMAKE_POSITION_INDEPENDENT_CODE=OFF", *LIBRARY_ALONE)
+    cmake(source, tmp_path / "b", "-DQUIRE_DEBUG=-g1", "-DBUILD_SHARED_LIBS=OFF", "-DCMAKE_POSITION_INDEPENDENT_CODE=OFF", *LIBRARY_ALONE)
     run("cmake", "--install", tmp_path / "b", "--prefix", prefix)
     assert list(prefix.rglob("*.so*")) == []
     assert "-fPIC" not in (tmp_path / "b/build.ninja").read_text()

@@ -6,8 +6,8 @@ The sequences of this machine's own processor are looked at in the same way; the
 import platform
 import shutil
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
 
+import arm64_kit
 import pytest
 from outside_kit import PROGRAMS, build  # noqa: F401 (build is a fixture)
 from percpu_kit import AARCH64, RESULTS, X86_64, check_sequences
@@ -15,7 +15,6 @@ from record_kit import ROOT
 
 CC, OBJDUMP, QEMU = "aarch64-linux-gnu-gcc", "aarch64-linux-gnu-objdump", "qemu-aarch64"
 SEQUENCES_LEAST = 5  # add in the program, and the library's own four
-FLAGS = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-D_GNU_SOURCE", "-DQUIRE_CHECK=0"]
 
 
 def needs(*commands):
@@ -27,20 +26,10 @@ def needs(*commands):
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
     """percpu_modes for aarch64, static, with as much of the library as it needs."""
-    folder = tmp_path_factory.mktemp("aarch64")
-    sources = [path for layer in ("os", "base", "pages", "owner", "percpu") for path in sorted((ROOT / "src" / layer).glob("*.c"))]
-
-    def compile_one(source):
-        target = folder / f"{source.parent.name}_{source.stem}.o"
-        include = ["-I", ROOT / "include", "-I", ROOT / "src"]
-        done = subprocess.run([CC, *FLAGS, *include, "-c", source, "-o", target], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return target
-
-    with ThreadPoolExecutor(2) as pool:
-        objects = list(pool.map(compile_one, sources))
-    subprocess.run([CC, "-O1", "-static", "-I", ROOT / "include", PROGRAMS / "percpu_modes.c", *objects, "-lpthread", "-o", folder / "modes"], check=True)
-    return folder / "modes"
+    modes = tmp_path_factory.mktemp("aarch64") / "modes"
+    parts = arm64_kit.objects("os", "base", "pages", "owner", "percpu")
+    subprocess.run([CC, "-O1", "-static", "-I", ROOT / "include", PROGRAMS / "percpu_modes.c", *parts, "-lpthread", "-o", modes], check=True)
+    return modes
 
 
 @needs(CC, OBJDUMP)

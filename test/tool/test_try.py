@@ -227,7 +227,7 @@ def test_a_program_of_few_but_large_blocks_is_run_with_each_malloc_though_there_
     rows = {row["name"]: row for row in found["allocators"]}
     assert found["measured"] and rows["libc"]["rounds"] == rows["drop-in"]["rounds"] == 3 and "sites" not in found
     assert found["verdict"]["word"] in ("YES", "NO, leave it alone", "INCONCLUSIVE")
-    done = quire(tmp_path, "try", "--rounds", 3, "-o", "page.qtr", "--", tmp_path / "program")
+    done = quire(tmp_path, "try", *SOON, "-o", "page.qtr", "--", tmp_path / "program")
     assert "200 allocations in" in done.stdout and "too few to replay" in done.stdout and "worth looking at:" not in done.stdout
     assert "no HTML report" not in done.stderr and (tmp_path / "page.html").exists()
 

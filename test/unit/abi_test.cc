@@ -53,10 +53,14 @@ private:
 };
 
 /* Every struct that a program hands in or has filled: as if its last word had come with a later version than the first. */
-#define GROWN(type) abi_layout{#type, sizeof(struct type), sizeof(struct type) - sizeof(size_t)}
+template <class T> constexpr abi_layout grown_layout(const char *type) { return {type, sizeof(T), sizeof(T) - sizeof(size_t)}; }
 const abi_layout grown[] = {
-    GROWN(quire_arena_opts),  GROWN(quire_slab_opts),  GROWN(quire_percpu_opts),  GROWN(quire_heap_opts),         GROWN(quire_source_verbs),    GROWN(quire_arena_stats),
-    GROWN(quire_slab_stats),  GROWN(quire_percpu_stats), GROWN(quire_heap_stats), GROWN(quire_heap_class_stats), GROWN(quire_histogram_stats), GROWN(quire_source_stats),
+    grown_layout<quire_arena_opts>("quire_arena_opts"), grown_layout<quire_slab_opts>("quire_slab_opts"),
+    grown_layout<quire_percpu_opts>("quire_percpu_opts"), grown_layout<quire_heap_opts>("quire_heap_opts"),
+    grown_layout<quire_source_verbs>("quire_source_verbs"), grown_layout<struct quire_arena_stats>("quire_arena_stats"),
+    grown_layout<struct quire_slab_stats>("quire_slab_stats"), grown_layout<struct quire_percpu_stats>("quire_percpu_stats"),
+    grown_layout<struct quire_heap_stats>("quire_heap_stats"), grown_layout<struct quire_heap_class_stats>("quire_heap_class_stats"),
+    grown_layout<struct quire_histogram_stats>("quire_histogram_stats"), grown_layout<struct quire_source_stats>("quire_source_stats"),
 };
 
 class EveryStruct : public testing::TestWithParam<abi_layout> {

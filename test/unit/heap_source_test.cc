@@ -18,9 +18,6 @@ const size_t mib = 1 << 20;
 /* Everything an ordinary heap does, over one source, from two threads; 0 when all of it went well, else the line. */
 int life_of(struct quire_source *source, uint32_t flags)
 {
-#define OR_LINE(condition)                                                                                                         \
-    if (!(condition))                                                                                                              \
-    return __LINE__
     quire_heap_opts opts = {};
     opts.name = "mode", opts.source = source, opts.flags = flags;
     quire_heap *heap = quire_heap_create(&opts);
@@ -57,7 +54,6 @@ int life_of(struct quire_source *source, uint32_t flags)
     quire_heap_alloc(heap, 100), quire_heap_alloc(heap, 100000);
     quire_heap_destroy(heap);
     return 0;
-#undef OR_LINE
 }
 
 /* Both kinds of heap, then everything is back. */

@@ -16,10 +16,6 @@ namespace {
 const size_t page = os_page_bytes();
 const size_t kib = 1024, mib = 1 << 20;
 
-#define OR_LINE(condition)                                                                                                         \
-    if (!(condition))                                                                                                              \
-    return __LINE__
-
 /* Every byte of every copy. */
 bool holds(quire_percpu *pool, Ref ref, size_t bytes, char value)
 {

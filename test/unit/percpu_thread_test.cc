@@ -174,10 +174,6 @@ TEST(PercpuThread, threads_may_end_after_their_pools)
 
 /* ---- fork ---- */
 
-#define OR_LINE(condition)                                                                                                         \
-    if (!(condition))                                                                                                              \
-    return __LINE__ % 127 + 1
-
 TEST(PercpuThread, the_child_of_a_fork_has_copies_of_its_own_and_goes_on)
 {
     Pool pool({.chunk_bytes = unit_of(64 * kib), .cpus = 2, .reserve_bytes = 1000});

@@ -20,9 +20,6 @@ const size_t page = os_page_bytes();
 /* Everything an ordinary slab does, over one source, from two threads; 0 when all of it went well, else the line. */
 int life_of(struct quire_source *source, size_t element_bytes)
 {
-#define OR_LINE(condition)                                                                                                         \
-    if (!(condition))                                                                                                              \
-    return __LINE__
     quire_slab_opts opts = {};
     opts.name = "mode", opts.source = source;
     quire_slab *slab = quire_slab_create(element_bytes, &opts);
@@ -51,7 +48,6 @@ int life_of(struct quire_source *source, size_t element_bytes)
     }
     quire_slab_destroy(slab);
     return 0;
-#undef OR_LINE
 }
 
 /* Two sizes, then everything is back. */

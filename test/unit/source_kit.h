@@ -80,12 +80,19 @@ inline Stats stats_of(quire_source *source)
     return stats;
 }
 
-/* Run in a forked child; its exit status, or 128 + the signal that ended it. */
+/* In what returns 0 when all went well: else the line. */
+#define OR_LINE(condition)                                                                                                         \
+    if (!(condition))                                                                                                              \
+    return __LINE__
+
+/* Run in a forked child; its exit status, or 128 + the signal that ended it. A status has eight bits, a line may have more: it does not become 0. */
 inline int in_child(const std::function<int()> &body)
 {
     pid_t pid = fork();
-    if (pid == 0)
-        _exit(body());
+    if (pid == 0) {
+        int said = body();
+        _exit(said < 256 ? said : said % 127 + 1);
+    }
     int status = 0;
     waitpid(pid, &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
