@@ -350,12 +350,12 @@ static void *realloc_to_large(void *p, size_t bytes, uint64_t fresh)
 /* No other memory is needed: a sampled block of a small size does as one in a slot would. */
 static bool stays_there(const struct heap_page *page, const void *p, size_t bytes)
 {
-    size_t asked = page->asked_bytes;
+    size_t asked = page->asked_bytes, tail = heap_of_process.tail_bytes, small_most = HEAP_SMALL_MAX - tail;
     if (!heap_is_large(page))
-        return heap_stays(page->slot_bytes - heap_of_process.tail_bytes, bytes);
-    if (p != heap_large_start(page) || (bytes <= HEAP_SMALL_MAX) != (asked <= HEAP_SMALL_MAX) || (page->sample == 0 && asked <= HEAP_SMALL_MAX))
+        return heap_stays(page->slot_bytes - tail, bytes);
+    if (p != heap_large_start(page) || (bytes <= small_most) != (asked <= small_most) || (page->sample == 0 && asked <= small_most))
         return false;
-    return asked <= HEAP_SMALL_MAX ? heap_stays(heap_class_bytes(heap_class_of(asked)), bytes) : align_up(bytes, os_page_bytes()) == align_up(asked, os_page_bytes());
+    return asked <= small_most ? heap_stays(heap_class_bytes(heap_class_of(asked + tail)) - tail, bytes) : align_up(bytes, os_page_bytes()) == align_up(asked, os_page_bytes());
 }
 
 /* A sampled block keeps its points, and stands for so many blocks of its new size. */

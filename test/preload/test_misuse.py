@@ -15,7 +15,7 @@ ON = {
     "stats": "stats:exit", "stats_file": "stats_file:/dev/null", "stats_format": "stats_format:json", "leaks": "leaks:1", "limit": "limit:1G", "decay": "decay:0",
     "secure": "secure:1", "tags": "tags:1", "check": "check:1", "top": "top:1", "plan": "plan:/dev/null", "plan_control": "plan_control:1", "plan_timed": "plan_timed:1",
     "prof": "prof:1K,prof_exit:0", "prof_file": "prof_file:/dev/null", "prof_at": "prof_at:1G", "prof_signal": "prof_signal:USR2", "prof_exit": "prof_exit:0",
-    "guard": "guard:1/5", "pressure": "pressure:1%",
+    "guard": "guard:1/5", "pressure": "pressure:1%", "record": "record:/dev/null", "record_signal": "record:/dev/null,record_signal:USR1", "record_limit": "record_limit:1G",
 }  # fmt: skip
 NOT_SERVED = {"help", "passthrough"}
 
@@ -64,7 +64,10 @@ PARTS = [
 RIGHT = ["string_to_the_end", "freed_small_reads_as_zero", "freed_large_is_not_reused_at_once", "freed_small_is_not_reused_at_once", "array_grows"]
 
 
-@pytest.mark.parametrize(("one", "other"), list(itertools.combinations(sorted(ON), 2)))
+NOT_TOGETHER = [("plan", "record"), ("plan", "record_signal")]  # said in a line: test_record_key.py
+
+
+@pytest.mark.parametrize(("one", "other"), [pair for pair in itertools.combinations(sorted(ON), 2) if pair not in NOT_TOGETHER])
 def test_no_option_weakens_another(build, one, other):
     conf = f"{ON[one]},{ON[other]}"
     if "secure" in (one, other):

@@ -50,7 +50,7 @@ def is_within_a_third(said, real):
 
 def libcs(times):
     """Times of libc's malloc: where it ran twice a round, the mean of both, for all else is held against it."""
-    return [(a * b) ** 0.5 for a, b in zip(times["libc"], times.get(AGAIN, times["libc"]))]
+    return [(a * b) ** 0.5 for a, b in zip(times.get("libc", []), times.get(AGAIN, times.get("libc", [])))]
 
 
 def lines(program):

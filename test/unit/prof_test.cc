@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* What a profile counts: births, deaths, new sizes, of any thread, in any order. */
+#include "os/sanitize.h"
 #include "prof_kit.h"
 
 #include <sys/wait.h>
@@ -69,18 +70,26 @@ TEST(Prof, zeroed_and_aligned_samples_are_zeroed_and_aligned)
 constexpr size_t small_max = 32768;
 
 /* Where a block lies that was asked for with so many bytes: in a slot of so many (heap_size.h), or on OS pages. */
+/* Of each small block a sanitizer's. */
+size_t watched_bytes()
+{
+    return sanitize_watched() ? size_t(REDZONE_BYTES) : 0;
+}
+
 size_t room_of(size_t bytes)
 {
-    size_t step = bytes <= 512 ? 16 : (size_t(1) << (63 - __builtin_clzll(bytes - 1))) / 8;
-    step = bytes > small_max ? os_page_bytes() : step;
-    return (bytes + step - 1) / step * step;
+    size_t tail = bytes > small_max - watched_bytes() ? 0 : watched_bytes(), all = bytes + tail;
+    size_t step = all <= 512 ? 16 : (size_t(1) << (63 - __builtin_clzll(all - 1))) / 8;
+    step = all > small_max ? os_page_bytes() : step;
+    return (all + step - 1) / step * step - tail;
 }
 
 bool needs_other_memory(size_t room, size_t wanted)
 {
-    if ((room > small_max) != (wanted > small_max))
+    size_t small_most = small_max - watched_bytes();
+    if ((room > small_most) != (wanted > small_most))
         return true;
-    return room > small_max ? room_of(wanted) != room : wanted > room || (wanted < room / 2 && room > 16);
+    return room > small_most ? room_of(wanted) != room : wanted > room || (wanted < room / 2 && room > 16);
 }
 
 TEST(Prof, a_new_size_that_needs_other_memory_is_a_death_and_a_birth_and_keeps_what_is_in_it)
