@@ -69,6 +69,17 @@ TEST(OsMemory, this_systems_is_no_more_than_its_machines)
     EXPECT_LE(os_memory_bytes(), kib * 1024);
 }
 
+/* What is read under each root, or the error. */
+static void expect_read(int (*read)(uint64_t *out), const std::vector<std::pair<FakeRoot::Files, int64_t>> &table)
+{
+    for (auto &[files, expected] : table) {
+        FakeRoot root(files);
+        uint64_t out = 0;
+        int error = read(&out);
+        EXPECT_EQ(error ? error : int64_t(out), expected);
+    }
+}
+
 TEST(OsMemory, waiting_for_memory_is_the_nearest_cgroups_that_says_else_the_machines)
 {
     const std::string said = "some avg10=1.00 avg60=2.00 avg300=3.00 total=777\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=9\n", other = "some total=5\n";
@@ -77,13 +88,8 @@ TEST(OsMemory, waiting_for_memory_is_the_nearest_cgroups_that_says_else_the_mach
                           all = {{"proc/pressure/memory", other}, {"proc/self/cgroup", "0::/a/b\n"}},
                           first = {{"proc/pressure/memory", other}, {"proc/self/cgroup", "7:memory:/a\n"}, {"sys/fs/cgroup/memory/a/memory.pressure", said}},
                           torn = {{"proc/pressure/memory", "some total=\n"}}, full = {{"proc/pressure/memory", "full total=5\n"}};
-    const std::pair<FakeRoot::Files, int64_t> table[] = {{nowhere, -ENOENT}, {here, 777}, {above, 777}, {all, 5}, {first, 5}, {torn, -EINVAL}, {full, -EINVAL}};
-    for (auto &[files, expected] : table) {
-        FakeRoot root(files);
-        uint64_t us = 0;
-        int error = os_memory_stalled_us(&us);
-        EXPECT_EQ(error ? error : int64_t(us), expected);
-    }
+    const std::vector<std::pair<FakeRoot::Files, int64_t>> table = {{nowhere, -ENOENT}, {here, 777}, {above, 777}, {all, 5}, {first, 5}, {torn, -EINVAL}, {full, -EINVAL}};
+    expect_read(os_memory_stalled_us, table);
 }
 
 TEST(OsMemory, hits_of_limits_are_those_of_the_cgroup_and_of_all_above_it)
@@ -94,13 +100,8 @@ TEST(OsMemory, hits_of_limits_are_those_of_the_cgroup_and_of_all_above_it)
                           both = {{"proc/self/cgroup", "0::/a/b\n"}, {"sys/fs/cgroup/a/b/memory.events.local", at}, {"sys/fs/cgroup/a/memory.events.local", above}},
                           first = {{"proc/self/cgroup", "7:memory:/a\n"}, {"sys/fs/cgroup/memory/a/memory.failcnt", "50\n"}, {"sys/fs/cgroup/memory/memory.failcnt", "0\n"}},
                           torn = {{"proc/self/cgroup", "0::/a\n"}, {"sys/fs/cgroup/a/memory.events.local", "low 3\nhi"}};
-    const std::pair<FakeRoot::Files, int64_t> table[] = {{nowhere, -ENOENT}, {no_cgroup, -ENOENT}, {here, 6}, {both, 36}, {first, 50}, {torn, 0}};
-    for (auto &[files, expected] : table) {
-        FakeRoot root(files);
-        uint64_t hits = 0;
-        int error = os_memory_limit_hits(&hits);
-        EXPECT_EQ(error ? error : int64_t(hits), expected);
-    }
+    const std::vector<std::pair<FakeRoot::Files, int64_t>> table = {{nowhere, -ENOENT}, {no_cgroup, -ENOENT}, {here, 6}, {both, 36}, {first, 50}, {torn, 0}};
+    expect_read(os_memory_limit_hits, table);
 }
 
 TEST(Pressure, at_a_limit_is_what_has_grown_since_the_look_before)

@@ -128,7 +128,8 @@ TEST(Prof, a_new_size_that_needs_other_memory_is_a_death_and_a_birth_and_keeps_w
 
 TEST(Prof, a_block_that_grows_by_small_steps_is_counted_when_it_moves_and_stays_sampled_between)
 {
-    constexpr size_t count = 300, step = 7, most = 6000;
+    constexpr size_t count = 300, step = 7;
+    const size_t most = sanitize_watched() ? 4000 : 6000; /* a sampled block has whole OS pages, which end where a slot does; a watched slot ends before */
     Profile profile(every);
     std::vector<unsigned char *> blocks(count, nullptr);
     uint64_t bytes = 0, last = 0;
@@ -150,8 +151,7 @@ TEST(Prof, a_block_that_grows_by_small_steps_is_counted_when_it_moves_and_stays_
         }
     }
     struct prof_stats stats = Profile::stats();
-    double off = sanitize_watched() ? double(count * bytes) / 10 : every; /* where somebody watches, sampled blocks move at other sizes than the rest */
-    EXPECT_NEAR(double(stats.all_bytes), double(count * bytes), off) << "one stretch, however often each block was resized";
+    EXPECT_NEAR(double(stats.all_bytes), double(count * bytes), every) << "one stretch, however often each block was resized";
     EXPECT_NEAR(double(stats.live_bytes), double(count * last), double(count * last) / 5);
     EXPECT_NEAR(double(stats.live_blocks), count, count / 4);
     for (auto *p : blocks)
