@@ -181,7 +181,7 @@ def test_an_installed_static_library_is_found_by_both_ways_and_needs_no_more_wor
 
 @pytest.mark.parametrize("kind", ["static", "shared"][: 1 + LONG])
 def test_a_meson_project_takes_it_by_a_wrap(source, tmp_path, kind):
-    meson = Path(sys.executable).with_name("meson")
+    meson = [sys.executable, "-m", "mesonbuild.mesonmain"]  # the script names the folder that it was installed in
     archive = shutil.make_archive(str(tmp_path / "quire"), "gztar", source.parent, source.name)
     (tmp_path / "subprojects").mkdir()
     digest = hashlib.sha256(Path(archive).read_bytes()).hexdigest()
@@ -193,7 +193,7 @@ def test_a_meson_project_takes_it_by_a_wrap(source, tmp_path, kind):
     (tmp_path / "meson.build").write_text(
         "project('outside', 'c')\nexecutable('outside', 'outside.c', dependencies: dependency('quire'))\n"
     )
-    said = run(meson, "setup", tmp_path / "b", tmp_path, "-Dbuildtype=plain", f"-Ddefault_library={kind}")
+    said = run(*meson, "setup", tmp_path / "b", tmp_path, "-Dbuildtype=plain", f"-Ddefault_library={kind}")
     said += run("ninja", "-C", tmp_path / "b")
     assert "warning:" not in said, said
     works(tmp_path / "b/outside")

@@ -49,7 +49,7 @@ def test_with_musl_the_tests_of_a_kind_pass(musl, kind):
     program = musl / "test" / f"test_{kind}"
     environment = {key: value for key, value in os.environ.items() if key != "QUIRE_TEST_LONG"}
     done = subprocess.run([program], env=environment, capture_output=True, text=True, errors="replace", timeout=3600, check=False)
-    assert "tests ran. (" in done.stdout, done.stdout[-2000:] + done.stderr[-2000:]
+    assert "test suites ran. (" in done.stdout, done.stdout[-2000:] + done.stderr[-2000:]
     wrong = []
     for name in sorted(set(re.findall(r"^\[  FAILED  \] ([\w./]+)", done.stdout, re.MULTILINE))):
         alone = subprocess.run([program, f"--gtest_filter={name}"], env=environment, capture_output=True, text=True, errors="replace", timeout=600, check=False)

@@ -216,7 +216,7 @@ def test_a_library_opened_late_serves_nobody_and_frees_what_libc_allocated():
     ("code", "said"),
     [
         ("p = c.malloc(100); c.free(p); c.free(p)", "quire: heap: E1 "),
-        ("c.free(ctypes.addressof(ctypes.c_int()) & ~15 | 1 << 46)", "quire: heap: E2 "),
+        ("c.free(ctypes.addressof(ctypes.c_int()) & ~15 ^ 1 << 46)", "quire: heap: E2 "),
         ("p = c.malloc(100); c.free(p + 16)", "quire: heap: E3 "),
     ],
 )

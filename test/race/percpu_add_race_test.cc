@@ -44,7 +44,7 @@ template <class Step> Done storm_over(unsigned workers, uint64_t steps_min, uint
             uint64_t i = 0;
             {
                 Storm::Inside inside(storm, w);
-                while (i < 3 * steps_min || !storm.is_over(events_min))
+                for (; i < 3 * steps_min || !storm.is_over(events_min); inside.again())
                     for (unsigned k = 0; k < 3; k++)
                         step(w, i++);
             }

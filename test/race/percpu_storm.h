@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 /*
- * percpu_storm.h - threads that are moved to another CPU every few microseconds and interrupted by signals 20,000 times a second, each on its own.
+ * percpu_storm.h - threads that are moved to another CPU every few microseconds and interrupted by signals up to 20,000 times a second, each on its own.
  *
  *     one thread that moves:   worker 0 -> CPU a, worker 1 -> CPU b, ...     all, every 10 us, as far as the machine keeps up
- *     a timer for each worker: SIGRTMIN + 1 to that very thread              every 50 us
+ *     a timer for each worker: SIGRTMIN + 1 to that very thread              50 us after the worker asked for the next
  *
+ * A worker asks between its steps, so it has taken one between two signals however slow the machine is, and comes to its end.
  * What the handler does is a function of the test's; it counts for itself how often it did it, so nothing here depends on how often that is.
  */
 #pragma once
@@ -49,17 +50,27 @@ public:
             event.sigev_notify = SIGEV_THREAD_ID;
             event.sigev_signo = SIGRTMIN + 1;
             event._sigev_un._tid = thread_id(); /* older libcs have no name for it */
-            struct itimerspec every = {{0, PERIOD_NS}, {0, PERIOD_NS}};
             EXPECT_EQ(timer_create(CLOCK_MONOTONIC, &event, &timer), 0);
-            EXPECT_EQ(timer_settime(timer, 0, &every, nullptr), 0);
+            handled = true;
+            again();
         }
         ~Inside()
         {
-            timer_delete(timer);
             sigset_t set;
             sigemptyset(&set), sigaddset(&set, SIGRTMIN + 1);
             pthread_sigmask(SIG_BLOCK, &set, nullptr); /* what the handler counted is final now */
+            timer_delete(timer);
             storm.tids[idx] = 0;
+        }
+
+        /* Between steps: the next signal, where the last one has come. */
+        void again()
+        {
+            static constexpr struct itimerspec ONCE = {{0, 0}, {0, SIGNAL_NS}};
+            if (!handled)
+                return;
+            handled = false;
+            EXPECT_EQ(timer_settime(timer, 0, &ONCE, nullptr), 0);
         }
 
     private:
@@ -69,13 +80,14 @@ public:
     };
 
 private:
-    static constexpr long PERIOD_NS = 50000, MOVE_NS = 10000;
+    static constexpr long SIGNAL_NS = 50000, MOVE_NS = 10000;
 
     static void handle(int)
     {
         signals.fetch_add(1, std::memory_order_relaxed);
         if (body)
             body();
+        handled = true;
     }
     void move()
     {
@@ -91,6 +103,7 @@ private:
     }
 
     static inline Body body;
+    static inline thread_local volatile bool handled; /* this worker's last signal */
     static inline std::atomic<uint64_t> signals{0};
     Cpus cpus;
     std::vector<std::atomic<pid_t>> tids;

@@ -66,6 +66,9 @@ void churn(unsigned seed, unsigned steps)
 
 TEST(SourceDefaultRace, no_page_has_two_owners_while_threads_churn_and_memory_decays)
 {
+    struct quire_source_stats stats = {.struct_bytes = sizeof stats};
+    quire_source_stats(source, &stats);
+    const size_t others_bytes = stats.taken_bytes;         /* nothing, unless other tests ran before in this process */
     ASSERT_EQ(quire_source_set_decay(source, 2000000), 0); /* the reaper ticks all the time */
     const bool is_short = memory_is_watched() && !test_long();
     for (unsigned threads : {2u, 8u, 32u}) {
@@ -76,7 +79,6 @@ TEST(SourceDefaultRace, no_page_has_two_owners_while_threads_churn_and_memory_de
         for (int i = 0; i < 20; i++) {
             quire_source_trim(source);
             EXPECT_EQ(quire_source_check(source), nullptr);
-            struct quire_source_stats stats = {.struct_bytes = sizeof stats};
             quire_source_stats(source, &stats);
         }
         for (auto &thread : all)
@@ -85,14 +87,13 @@ TEST(SourceDefaultRace, no_page_has_two_owners_while_threads_churn_and_memory_de
         EXPECT_EQ(quire_source_check(source), nullptr);
     }
     quire_source_set_decay(source, DECAY_STILL_NS);
-    struct quire_source_stats stats = {.struct_bytes = sizeof stats};
     for (int i = 0; i < 1000; i++) { /* what the reaper is carrying home at this moment counts as taken */
         quire_source_stats(source, &stats);
-        if (stats.taken_bytes == 0)
+        if (stats.taken_bytes <= others_bytes)
             break;
         sleep_ms(5);
     }
-    EXPECT_EQ(stats.taken_bytes, 0u);
+    EXPECT_LE(stats.taken_bytes, others_bytes);
 }
 
 TEST(SourceDefaultRace, children_forked_from_busy_threads_can_take_and_give)

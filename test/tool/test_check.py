@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """test_check - quire check: who serves malloc is what the loader says, and every no has its reason."""
 
+import contextlib
 import ctypes.util
 import json
 import os
@@ -194,8 +195,15 @@ def test_a_process_that_is_not_there_is_told_with_a_fix(tmp_path, program):
     assert done.returncode == 3 and "there is no process" in done.stderr and "fix:" in done.stderr
 
 
+def parent_of(pid):
+    """As text; None: it has ended meanwhile."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as stat:
+        return stat.read().rpartition(")")[2].split()[1]
+    return None
+
+
 def test_a_thread_of_the_kernel_is_told_as_what_it_is(tmp_path):
-    kernels = [pid for pid in os.listdir("/proc") if pid.isdigit() and open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace").read().rpartition(")")[2].split()[1] == "2"]
+    kernels = [pid for pid in os.listdir("/proc") if pid.isdigit() and parent_of(pid) == "2"]
     if not kernels or os.geteuid() != 0:
         pytest.skip("no thread of the kernel is to be seen here, or only by root")
     done = quire(tmp_path, "check", "--pid", kernels[0])

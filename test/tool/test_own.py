@@ -2,14 +2,12 @@
 """
 test_own - programs with an allocator inside: a verdict, with the others in its place; those of which it cannot be taken out; Go.
 
-The recorder's side is test/native/own_test.py.  Real ones, in Rust and C++, dynamic and static: QUIRE_TEST_LONG=1.
+The recorder's side is test/native/own_test.py.  Real ones, in Rust and C++, dynamic and static: test_linked.py.
 """
 
 import json
 import os
-import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 import toolkit
@@ -42,41 +40,6 @@ int main(void) {
     return LIMIT;
 }
 """
-
-RUST = """
-#[global_allocator]
-static GLOBAL: ALLOCATOR = ALLOCATOR;
-fn main() {
-    let mut map = std::collections::HashMap::new();
-    for i in 0..40000 {
-        let words: Vec<String> = (0..16).map(|k| format!("word {} of {}", k, i)).collect();
-        map.insert(words[3].clone(), vec![0u8; 64 + i % 512]);
-    }
-    println!("{}", map.len());
-}
-"""
-
-CXX = r"""
-#include <cstdio>
-#include <string>
-#include <unordered_map>
-#include <vector>
-#ifdef MIMALLOC
-#include <mimalloc-new-delete.h>
-#endif
-int main() {
-    long sum = 0;
-    std::unordered_map<std::string, std::vector<int>> map;
-    for (int i = 0; i < 300000; i++) {
-        map["a key that is long enough " + std::to_string(i % 5000)].push_back(i);
-        char *p = new char[100 + i % 200];
-        p[0] = (char)i; sum += p[0];
-        delete[] p;
-    }
-    printf("%ld %zu\n", sum, map.size());
-}
-"""
-
 
 def tried(folder, program, *more):
     """`try --json` of a program: its document."""
@@ -129,38 +92,3 @@ def test_an_allocator_that_cannot_be_taken_out_gives_no_verdict_but_the_replays(
     document = tried(tmp_path, program, "--time-limit", 2)
     assert document["verdict"]["word"] == "INCONCLUSIVE" and "SIGABRT" in document["verdict"]["reason"]
     assert {row["name"] for row in document["allocators"]} >= {"libc", "jemalloc"} and not document["measured"]
-
-
-@LONG
-@pytest.mark.parametrize("crate, name, shown", [("tikv-jemallocator", "tikv_jemallocator::Jemalloc", "jemalloc"), ("mimalloc", "mimalloc::MiMalloc", "mimalloc")])
-def test_a_rust_program_has_a_verdict_on_the_allocator_that_it_is_linked_with(tmp_path, crate, name, shown):
-    if not shutil.which("cargo"):
-        pytest.skip("no cargo")
-    (tmp_path / "src").mkdir()
-    (tmp_path / "src" / "main.rs").write_text(RUST.replace("ALLOCATOR", name))
-    (tmp_path / "Cargo.toml").write_text(f'[package]\nname = "p"\nversion = "0.1.0"\nedition = "2021"\n[dependencies]\n{crate} = "*"\n')
-    subprocess.run(["cargo", "build", "-q", "--release"], cwd=tmp_path, check=True)
-    verdict(tmp_path, tmp_path / "target" / "release" / "p", shown)
-
-
-@LONG
-@pytest.mark.parametrize("flags, shown", [
-    (["-DMIMALLOC", "-lmimalloc"], "mimalloc"),
-    (["-l:libjemalloc_pic.a", "-lm", "-ldl", "-pthread"], "jemalloc"),
-    (["-Wl,--no-as-needed", "-ljemalloc"], "libjemalloc.so.2"),
-])  # fmt: skip
-def test_a_cxx_program_has_a_verdict_on_the_allocator_that_it_is_linked_with(tmp_path, flags, shown):
-    if not Path("/usr/include/mimalloc.h").exists() or not Path("/usr/include/jemalloc").exists():
-        pytest.skip("no libmimalloc-dev and libjemalloc-dev")
-    (tmp_path / "p.cc").write_text(CXX)
-    subprocess.run(["c++", "-O2", "p.cc", "-o", "p", *flags], cwd=tmp_path, check=True)
-    verdict(tmp_path, tmp_path / "p", shown)
-
-
-def verdict(folder, program, shown):
-    """A verdict that stands on runs, of all rows that there are."""
-    document = tried(folder, program, "--rounds", 6)
-    assert document["program"]["today_allocator"] == shown and document["measured"] and document["rounds"] == 6
-    assert document["verdict"]["word"] in ("YES", "NO, leave it alone", "INCONCLUSIVE")
-    assert not [row for row in document["allocators"] if "error" in row], document["allocators"]
-    assert document["trace"]["allocations"] > 100000

@@ -355,7 +355,7 @@ def test_a_process_in_a_container_is_found_by_its_number_outside(folder, program
     with Shown(inside, page=False) as process:
         process.ready()
         (pid,) = live_kit.children_of(process.pid)
-        inner = f"/proc/{pid}/root/dev/shm/quire.{os.geteuid()}/1.json"
+        inner = os.path.join("/proc", str(pid), "root", f"dev/shm/quire.{os.geteuid()}/1.json")  # as its own mounts have it
         wait_until(lambda: (page := live_page.read(inner)) and page.written_s > process.ready_s)
         (found,) = top_json(folder, pid)["processes"]
         assert found["stats"]["process"] == 1 and [o["name"] for o in found["stats"]["slabs"]] == ["nodes"]
