@@ -30,7 +30,7 @@ bool heap_size_may_fit(const void *p, size_t bytes);
 
 __attribute__((noinline)) inline void *profiled_malloc(size_t bytes)
 {
-    void *p = prof_passes(bytes) ? heap_malloc(bytes) : prof_alloc(bytes, PROF_CALLER);
+    void *p = prof_alloc(bytes, PROF_CALLER);
     return p;
 }
 

@@ -39,7 +39,7 @@
 #include "os/os.h"
 #include "os/sanitize.h"
 #include "pages/pagemap.h"
-#include "pages/source_verify.h"
+#include "pages/source_internal.h"
 
 STATIC_ASSERT(offsetof(struct quire_arena, window) == 0, "the window that is compiled into callers is the arena's beginning");
 STATIC_ASSERT(sizeof(struct arena_span) % ARENA_ALIGN_BYTES == 0, "blocks behind a header are 16-byte aligned");

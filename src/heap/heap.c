@@ -7,10 +7,10 @@
  *
  * Locks: the registry's, the lowest of the heap's; a heap's own for its lists.  Not here: locals (heap_thread.c), pages (heap_page.c).
  */
-#include <errno.h>
 #include <string.h>
 
 #include "base/abi.h"
+#include "base/fail.h"
 #include "base/panic.h"
 #include "base/random.h"
 #include "heap/heap_cache.h"
@@ -19,7 +19,7 @@
 #include "os/os.h"
 #include "os/sanitize.h"
 #include "pages/region.h"
-#include "pages/source_verify.h"
+#include "pages/source_internal.h"
 
 struct quire_heap heap_of_process = {.serial = 1, .lock = LOCK_INIT(LOCK_HEAP)};
 atomic_u32 heap_is_ready;
@@ -176,10 +176,8 @@ struct quire_heap *quire_heap_create(const struct quire_heap_opts *from)
     int error = opts_read(from, &opts);
     if (error == 0)
         error = opts.limit_bytes && opts.limit_bytes < bytes ? -ENOMEM : heap_meta_map((opts.flags & QUIRE_HEAP_SECURE) != 0, bytes, &span);
-    if (error) {
-        errno = -error;
-        return NULL;
-    }
+    if (error)
+        return fail_null(-error);
     struct quire_heap *heap = span.start;
     if (!(span.flags & QUIRE_SPAN_ZERO))
         memset(heap, 0, bytes);

@@ -9,9 +9,9 @@
  *
  * Locks: none on the short way.  Not here: pages (heap_page.c), blocks above 32 KiB (heap_large.c).
  */
-#include <errno.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "heap/heap_quick.h"
 #include "heap/heap_secure.h"
 #include "os/os.h"
@@ -113,16 +113,6 @@ static void handed_out(const struct quire_heap *heap, void *p, unsigned class, s
     sanitize_no_access((char *)p + heap_class_bytes(class) - heap->tail_bytes, heap->tail_bytes);
 }
 
-static void *alloc_held(struct quire_heap *heap, unsigned class, size_t bytes)
-{
-    struct heap_local *local = heap_hold(heap);
-    if (unlikely(!local))
-        return NULL;
-    void *p = alloc_inside(local, class, bytes);
-    heap_release(local);
-    return p;
-}
-
 /* The last resort: what others hold comes back, and pages with a few free slots that wait for more are asked. */
 static COLD void *alloc_desperate(struct quire_heap *heap, unsigned class, size_t bytes)
 {
@@ -149,7 +139,11 @@ static void *alloc_class(struct quire_heap *heap, unsigned class, size_t bytes)
             heap_secure_hand_out(heap, p, class, bytes);
         return p;
     }
-    p = alloc_held(heap, class, bytes);
+    struct heap_local *local = heap_hold(heap);
+    if (likely(local != NULL)) {
+        p = alloc_inside(local, class, bytes);
+        heap_release(local);
+    }
     if (unlikely(!p))
         p = alloc_desperate(heap, class, bytes);
     heap_thread_allocated(heap);
@@ -191,13 +185,6 @@ void *heap_malloc_slow(size_t bytes)
     return alloc_slow(&heap_of_process, bytes);
 }
 
-static void *zero_large(struct quire_heap *heap, size_t bytes)
-{
-    if (heap == &heap_of_process)
-        (void)quire_heap_default();
-    return heap_large_alloc(heap, bytes, HEAP_SLOT_ALIGN, true);
-}
-
 typedef uint64_t unit __attribute__((vector_size(HEAP_SLOT_ALIGN), may_alias));
 
 /* Of an ordinary slot, by the short way: whole units of it, in line where they are few. */
@@ -215,7 +202,7 @@ static ALWAYS_INLINE void *slot_zero(void *p, size_t bytes)
 static NOINLINE void *zero_slow(struct quire_heap *heap, size_t bytes)
 {
     if (bytes > HEAP_SMALL_MAX)
-        return zero_large(heap, bytes);
+        return heap_large_alloc(heap, bytes, HEAP_SLOT_ALIGN, true);
     void *p = alloc_slow(heap, bytes);
     bool is_zero = heap_is_secure(heap) && !heap->is_watched; /* S1 */
     return likely(p != NULL) && !is_zero ? memset(p, 0, bytes) : p;
@@ -235,19 +222,15 @@ void *heap_malloc_zero(size_t bytes)
 void *quire_heap_alloc_zero(struct quire_heap *heap, size_t count, size_t bytes)
 {
     size_t all;
-    if (unlikely(!mul_checked(count, bytes, &all))) {
-        errno = ENOMEM;
-        return NULL;
-    }
+    if (unlikely(!mul_checked(count, bytes, &all)))
+        return fail_null(ENOMEM);
     return alloc_zero(heap, heap_mine(heap), all);
 }
 
 void *quire_heap_alloc_aligned(struct quire_heap *heap, size_t bytes, size_t align_bytes)
 {
-    if (!is_pow2(align_bytes)) {
-        errno = EINVAL;
-        return NULL;
-    }
+    if (!is_pow2(align_bytes))
+        return fail_null(EINVAL);
     if (align_bytes <= HEAP_SLOT_ALIGN)
         return quire_heap_alloc(heap, bytes);
     if (heap == &heap_of_process)

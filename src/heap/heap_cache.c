@@ -190,18 +190,16 @@ struct place {
     unsigned class;
 };
 
-static struct magazine *fresh(struct slot_cache *cache, void *place_)
+static struct magazine *fresh(void *place_)
 {
     const struct place *place = place_;
-    (void)cache;
     return mag_new(place->local, place->class);
 }
 
-static bool give(struct slot_cache *cache, struct magazine *full, void *place_)
+static bool give(struct magazine *full, void *place_)
 {
     const struct place *place = place_;
     struct heap_local *local = place->local;
-    (void)cache;
     if (!full->is_small && depot_put(local->heap, place->class, full, DEPOT_OWNS * own_max(local, place->class)))
         return true;
     spill(local, place->class, full);
@@ -268,18 +266,11 @@ static void leave_class(struct heap_local *local, unsigned class, uint32_t depot
     mags_delete(local->heap, empty);
 }
 
-void heap_caches_flush(struct heap_local *local)
+void heap_caches_flush(struct heap_local *local, bool ends)
 {
     for (unsigned c = 0; c < HEAP_BINS; c++)
         if (local->bin[c].slots.cur)
-            leave_class(local, c, 0);
-}
-
-void heap_caches_leave(struct heap_local *local)
-{
-    for (unsigned c = 0; c < HEAP_BINS; c++)
-        if (local->bin[c].slots.cur)
-            leave_class(local, c, DEPOT_OWNS * own_max(local, c));
+            leave_class(local, c, ends ? DEPOT_OWNS * own_max(local, c) : 0);
 }
 
 void heap_depots_flush(struct heap_local *local)
@@ -301,21 +292,13 @@ void heap_depots_unlearn(struct quire_heap *heap)
 
 /* ---- looking ---- */
 
-static size_t cached_by(struct heap_local *local, unsigned class, const void *slot)
-{
-    heap_visit(local);
-    size_t found = local->bin[class].slots.cur ? slots_have(&local->bin[class].slots, slot) : 0;
-    heap_release(local);
-    return found;
-}
-
 size_t heap_cached(struct quire_heap *heap, unsigned class, const void *slot)
 {
     size_t found = 0;
     if (unlikely(heap_tls.held != NULL || u32_load_relaxed(&heap_tls.self->bias.active) != 0)) /* a signal handler's call */
         return 0;
-    for (struct heap_local *local = heap_locals(heap); local; local = local->next)
-        found += cached_by(local, class, slot);
+    HEAP_EACH_VISITED(heap, local)
+        found += local->bin[class].slots.cur ? slots_have(&local->bin[class].slots, slot) : 0;
     lock_take(&heap->lock);
     found += magazines_have(heap->of_class[class].depot, slot);
     lock_drop(&heap->lock);

@@ -19,8 +19,7 @@ void heap_cache_none(struct slot_cache *cache); /* no magazine: the first time t
 bool heap_cache_refill(struct heap_local *local, unsigned class); /* `cur` is empty; false: so it stays */
 void heap_cache_make_room(struct heap_local *local, unsigned class); /* for one slot more in `cur` */
 void heap_cache_missed(struct heap_local *local, unsigned class); /* another word of a page is used */
-void heap_caches_flush(struct heap_local *local); /* all slots to the pages, or on their way there */
-void heap_caches_leave(struct heap_local *local); /* full magazines to the depots */
+void heap_caches_flush(struct heap_local *local, bool ends); /* all slots to the pages, or on their way there; but full magazines to the depots if its thread ends */
 void heap_depots_flush(struct heap_local *local); /* the heap's, by this local */
 void heap_depots_unlearn(struct quire_heap *heap); /* that magazines are to be large */
 bool heap_cache_is_sound(struct heap_local *local, unsigned class);

@@ -97,11 +97,6 @@ static void free_doubtful(struct quire_heap *heap, struct heap_page *page, const
     free_visiting(page, p, slot);
 }
 
-static bool is_sampled(const struct heap_page *page)
-{
-    return heap_page_is_secure(page) && heap_owner(page)->is_sample;
-}
-
 /* One that has no room for a link is freed by a visit, too. */
 static bool is_doubtful(const struct heap_page *page, const void *p, size_t slot)
 {
@@ -137,7 +132,7 @@ static NOINLINE void free_slow(struct quire_heap *heap, void *p)
     struct heap_page *page = heap_page_verify(heap, p, &slot);
     if (heap_is_large(page)) {
         heap_large_free(page, p);
-    } else if (heap->is_watched || is_sampled(page)) {
+    } else if (heap->is_watched || (heap_page_is_secure(page) && heap_owner(page)->is_sample)) {
         if (heap->is_watched)
             sanitize_no_access(p, page->slot_bytes);
         free_visiting(page, p, slot);
@@ -183,11 +178,8 @@ static NOINLINE bool free_far(struct heap_local *local, struct heap_page *page, 
         heap_magazine_push(bin, (atomic_addr *)addr_load_relaxed(&bin->slots.top), p);
     }
     bias_leave(&local->bias);
-    if (unlikely(heap_tls.has_work)) {
-        int kept = errno;
+    if (unlikely(heap_tls.has_work))
         heap_thread_outside();
-        errno = kept;
-    }
     return is_live;
 }
 

@@ -41,6 +41,7 @@
 #include "base/bias.h"
 #include "base/list.h"
 #include "heap/heap_size.h"
+#include "owner/headers.h"
 #include "owner/registry.h"
 #include "pages/page_look.h"
 #include "pages/pagemap.h"
@@ -50,8 +51,6 @@ C_DECLARATIONS_BEGIN
 
 enum {
     HEAP_NAME_BYTES = 32,
-    HEAP_HEADER_KINDS = 4,
-    HEAP_HEADER_ALIGN = 128, /* two lines, which processors like to fetch together */
     HEAP_OUT = 3,        /* owners that frees are gathered for */
     HEAP_OUT_BLOCKS = 32, /* at most, for each of them */
     HEAP_SMALL_SLOTS = 8, /* of a thread's first magazine of a size */
@@ -72,7 +71,6 @@ enum {
 enum { HEAP_PINS_MAX = 254, HEAP_RESIZED = 255 };
 enum heap_state { HEAP_UNUSED, HEAP_CURRENT, HEAP_FULL, HEAP_PARTIAL, HEAP_LARGE, HEAP_MAGAZINE };
 
-struct heap_chunk;
 struct heap_late;
 
 struct CACHE_ALIGNED heap_page {
@@ -97,12 +95,11 @@ struct CACHE_ALIGNED heap_page {
     /* the owner's */
     CACHE_ALIGNED uint16_t until;
     uint16_t slots;      /* fixed while the page is in use */
-    uint8_t kind;      /* of header */
     uint8_t is_mapped; /* large: by itself, not by the source */
     uint8_t guard_shift; /* large, secure: log2 of the guards; 0: none */
     uint8_t pins;      /* walks that stand on it; HEAP_PINS_MAX: for good.  Large: under the heap's lock, or HEAP_RESIZED */
     struct heap_page *next, *prev;
-    struct heap_chunk *chunk;
+    struct header_chunk *chunk;
     uint64_t free[]; /* a bit for each slot; of a secure heap as many again: freed, but not to be handed out yet */
 };
 
@@ -158,15 +155,6 @@ static inline struct quire_span heap_local_span(struct heap_local *local)
     return (struct quire_span){local, local->span_bytes, 0, local->span_cookie};
 }
 
-/* Headers come from chunks of one kind. */
-struct heap_chunk {
-    struct heap_chunk *next;
-    struct quire_span span;
-    uint32_t stride_bytes, count, kind;
-    uint32_t cut;  /* headers that were ever used: those behind are untouched */
-    uint32_t used;
-};
-
 struct quire_heap {
     /* fixed at birth */
     uint64_t serial; /* rises with each heap that is made, and is never used twice */
@@ -195,8 +183,7 @@ struct quire_heap {
         struct magazine *depot; /* full ones that no thread has; under lock */
     } of_class[HEAP_BINS];
     CACHE_ALIGNED struct lock lock;
-    struct heap_chunk *chunks;
-    struct heap_page *unused[HEAP_HEADER_KINDS];
+    struct headers headers;
     struct heap_page *large;
     size_t left_bytes; /* of freed large blocks that walks stand on, or whose memory waits for another */
     struct heap_local *idle;
@@ -214,7 +201,8 @@ enum { LARGE_OWNER = 1, SECURE_OWNER = 2, OWNER_BITS = 3 }; /* low bits of `owne
 
 /* ---- a thread's way to its locals ---- */
 struct heap_tls {
-    struct heap_local *quick_alloc, *quick_free, *counted, *self; /* of the default heap; the others where malloc, free, a profiled malloc may go a short way, else none */
+    int64_t quick_bytes; /* so many malloc hands out by the short way before it asks anybody; below 0: none */
+    struct heap_local *quick_free, *self; /* of the default heap; the first where free may go a short way, else none */
     struct {
         uint64_t serial;
         struct heap_local *local;
@@ -228,7 +216,7 @@ struct heap_tls {
 };
 extern THREAD_LOCAL struct heap_tls heap_tls __attribute__((tls_model("initial-exec")));
 extern struct heap_local heap_local_none;
-#define HEAP_TLS_NONE .quick_alloc = &heap_local_none, .quick_free = &heap_local_none, .counted = &heap_local_none, .self = &heap_local_none
+#define HEAP_TLS_NONE .quick_bytes = -1, .quick_free = &heap_local_none, .self = &heap_local_none
 extern struct quire_heap heap_of_process, *heap_first; /* first: the newest */
 extern atomic_u32 heap_is_ready; /* the default heap */
 
@@ -262,10 +250,13 @@ static inline bool heap_is_inside(void)
 }
 void heap_release(struct heap_local *local);
 void heap_visit(struct heap_local *local); /* anybody's, the caller's own too; heap_release() ends it */
+/* The local after this one, which is let go of (NULL: the first), visited; NULL: there is none, and none is held. */
+struct heap_local *heap_visit_next(const struct quire_heap *heap, struct heap_local *local);
+#define HEAP_EACH_VISITED(heap, local) for (struct heap_local *local = heap_visit_next(heap, NULL); local; local = heap_visit_next(heap, local))
 bool heap_idle_try(struct heap_local *local); /* an idle one, if nobody is at it, while another is held; heap_idle_drop() */
 void heap_idle_drop(struct heap_local *local);
 void heap_let_go(const struct quire_heap *heap);
-void heap_thread_outside(void); /* what had to wait until nothing is held */
+void heap_thread_outside(void); /* what had to wait until nothing is held; errno stays */
 void heap_thread_allocated(const struct quire_heap *heap); /* the same, after memory was had */
 void heap_threads_after_fork(struct quire_heap *heap);
 /* In a copy of the process (os_in_copy()), before its repairs: this thread, wherever it was, is one of those that are gone; one without a local goes on. */
@@ -304,13 +295,8 @@ static ALWAYS_INLINE uintptr_t heap_key(void)
 /* ---- heap_meta.c: headers ---- */
 struct heap_page *heap_header_new(struct quire_heap *heap, uint32_t words);
 void heap_header_delete(struct quire_heap *heap, struct heap_page *page);
-size_t heap_chunks_trim(struct quire_heap *heap);
+void heap_chunks_trim(struct quire_heap *heap);
 void heap_chunks_destroy(struct quire_heap *heap);
-void heap_chunks_after_fork(struct quire_heap *heap);
-static ALWAYS_INLINE struct heap_page *heap_header_at(const struct heap_chunk *chunk, uint32_t idx)
-{
-    return (struct heap_page *)(uintptr_t)((uintptr_t)chunk + align_up(sizeof *chunk, HEAP_HEADER_ALIGN) + (size_t)idx * chunk->stride_bytes);
-}
 bool heap_meta_take(struct quire_heap *heap, size_t bytes, struct quire_span *span);
 void heap_meta_give(struct quire_heap *heap, const struct quire_span *span);
 /* The same without an account, for the heap itself.  0 or -errno. */
@@ -325,9 +311,8 @@ bool heap_next_page(struct heap_local *local, unsigned class);
 void heap_rejoin_all(struct heap_local *local, unsigned class); /* with the heaps' lock */
 /* until came to 0: the last look at the page, it may be gone. */
 void heap_page_due(struct heap_local *local, struct heap_page *page);
-size_t heap_local_trim(struct heap_local *local); /* current pages without a block go */
 void heap_page_to_partial(struct heap_local *local, struct heap_page *page); /* or away, if it is empty */
-void heap_local_settle(struct heap_local *local); /* no page is current any more */
+void heap_local_settle(struct heap_local *local, uint32_t live_max); /* no page with so many blocks at most is current any more: one without a block goes */
 void heap_page_enter(struct heap_local *local, struct heap_page *page, unsigned state);
 void heap_page_leave(struct heap_local *local, struct heap_page *page);
 void heap_pages_destroy(struct quire_heap *heap);
@@ -450,6 +435,7 @@ void heap_free_any(void *p);
 void heap_free_found(uintptr_t found, void *p); /* the page map has been asked already */
 void heap_free_long(uintptr_t found, void *p); /* and there was no short way */
 void *heap_malloc_aligned(size_t bytes, size_t align_bytes);
+void *heap_move(struct quire_heap *heap, void *p, size_t had, size_t bytes); /* what a live block holds to another; NULL: it stays as it was */
 /*
  * Was the block asked for with this size?  `align_bytes` 0: no alignment was asked for.  False only for one that was not: of a small block of a heap that
  * is not secure its class is known, of all others the very size.  What is no block is free()'s to judge.

@@ -11,10 +11,10 @@
  *
  * Locks: the heap's.  Not here: small blocks.
  */
-#include <errno.h>
 #include <stdint.h>
 #include <string.h>
 
+#include "base/fail.h"
 #include "heap/heap_secure.h"
 #include "heap/heap_walk.h"
 #include "os/os.h"
@@ -58,16 +58,6 @@ size_t heap_large_held(const struct heap_page *page)
 
 /* ---- memory ---- */
 
-static bool is_alone(const struct heap_page *page)
-{
-    return page->is_mapped != 0;
-}
-
-static int memory_take(struct quire_heap *heap, struct quire_span *span, size_t bytes, size_t align_bytes)
-{
-    return heap->source->verbs->take(heap->source, bytes, align_bytes, span);
-}
-
 /* A secure block's mapping: all of it reserved, with some pages more behind, what is between the guards usable. */
 static int sealed_take(struct quire_heap *heap, struct quire_span *span, size_t guard, size_t bytes)
 {
@@ -109,7 +99,7 @@ static void memory_give(struct quire_heap *heap, const struct quire_span *span, 
 static bool guards_set(struct heap_page *page, bool on)
 {
     size_t guard = guard_bytes(page);
-    if (guard == 0 || is_alone(page))
+    if (guard == 0 || page->is_mapped)
         return true;
     bool first = os_guard(page->span.start, guard, on) == 0;
     return os_guard((char *)page->span.start + page->span.bytes - guard, guard, on) == 0 && first;
@@ -179,12 +169,6 @@ static size_t guard_wanted(const struct quire_heap *heap, size_t align_bytes)
     return !heap_is_secure(heap) ? 0 : align_bytes > page ? align_bytes : page;
 }
 
-/* A secure block is mapped alone where nobody else has the memory, or looks at it. */
-static bool is_to_be_sealed(const struct quire_heap *heap)
-{
-    return heap_is_secure(heap) && heap->own_memory && !heap->is_watched;
-}
-
 /* How much of the source a block needs; 0: it cannot be. */
 static size_t all_bytes(size_t bytes, size_t guard)
 {
@@ -197,13 +181,14 @@ static size_t all_bytes(size_t bytes, size_t guard)
 static void *large_try(struct quire_heap *heap, size_t bytes, size_t align_bytes, bool *is_zero)
 {
     size_t os_page = os_page_bytes(), guard = guard_wanted(heap, align_bytes), all = all_bytes(bytes, guard), usable = all - 2 * guard;
-    bool alone = is_to_be_sealed(heap);
+    bool alone = heap_is_secure(heap) && heap->own_memory && !heap->is_watched; /* sealed, where nobody else has the memory, or looks at it */
     size_t held = alone ? usable : all;
     if (all == 0 || align_bytes > PTRDIFF_MAX || !account_charge(&heap->account, held, heap))
         return NULL;
     struct quire_span span = {.bytes = all};
     struct heap_page *page = heap_header_new(heap, 0);
-    int error = !page ? -ENOMEM : alone ? sealed_take(heap, &span, guard, usable) : memory_take(heap, &span, all, align_bytes > os_page ? align_bytes : os_page);
+    align_bytes = align_bytes > os_page ? align_bytes : os_page;
+    int error = !page ? -ENOMEM : alone ? sealed_take(heap, &span, guard, usable) : heap->source->verbs->take(heap->source, all, align_bytes, &span);
     if (error == 0) {
         page->span = span;
         page->is_mapped = alone;
@@ -212,13 +197,11 @@ static void *large_try(struct quire_heap *heap, size_t bytes, size_t align_bytes
         if (error)
             memory_give(heap, &span, alone);
     }
-    if (error) {
+    if (!account_settle(&heap->account, held, error == 0)) {
         if (page)
             heap_header_delete(heap, page);
-        account_discharge(&heap->account, held);
         return NULL;
     }
-    account_charged(&heap->account);
     *is_zero = (span.flags & QUIRE_SPAN_ZERO) != 0;
     return heap_large_start(page);
 }
@@ -226,20 +209,18 @@ static void *large_try(struct quire_heap *heap, size_t bytes, size_t align_bytes
 void *heap_large_alloc(struct quire_heap *heap, size_t bytes, size_t align_bytes, bool zero)
 {
     bool is_zero = false;
-    if (unlikely(heap_is_inside())) {
-        errno = ENOMEM;
-        return NULL;
-    }
+    if (unlikely(heap_is_inside()))
+        return fail_null(ENOMEM);
+    if (heap == &heap_of_process)
+        (void)quire_heap_default();
     heap_change_begin(heap);
     void *p = large_try(heap, bytes, align_bytes, &is_zero);
     if (!p && all_bytes(bytes, guard_wanted(heap, align_bytes)) != 0 && heap_trim_all() + quire_source_trim(heap->source) != 0)
         p = large_try(heap, bytes, align_bytes, &is_zero);
     heap_change_end(heap);
     heap_thread_allocated(heap);
-    if (!p) {
-        errno = ENOMEM;
-        return NULL;
-    }
+    if (!p)
+        return fail_null(ENOMEM);
     sanitize_undefined(p, align_up(bytes, os_page_bytes()));
     if ((zero || heap_is_secure(heap)) && !is_zero)
         memset(p, 0, bytes);
@@ -251,7 +232,6 @@ const struct heap_watch *heap_watch;
 
 void *heap_malloc_sampled(size_t bytes, size_t align_bytes, bool zero, uint64_t sample)
 {
-    (void)quire_heap_default();
     void *p = heap_large_alloc(&heap_of_process, bytes, align_bytes, zero);
     if (p)
         heap_page_find(p)->sample = sample;
@@ -264,7 +244,7 @@ void heap_large_leave(struct quire_heap *heap, struct heap_page *page)
     struct quire_span span = page->span;
     size_t held = heap_large_held(page);
     void *start = heap_large_start(page);
-    bool alone = is_alone(page), sealed = is_sealed(page), usable = guards_set(page, false);
+    bool alone = page->is_mapped, sealed = is_sealed(page), usable = guards_set(page, false);
     sanitize_undefined(start, heap_large_bytes(page));
     heap_header_delete(heap, page);
     if (sealed) {
@@ -290,7 +270,7 @@ void heap_large_free(struct heap_page *page, void *p)
     sanitize_root(p, heap_large_bytes(page), false);
     size_t bytes = page->span.bytes;
     size_add_relaxed(&heap->ends, bytes >= ALONE_BYTES);
-    if (is_alone(page) && bytes > size_load_relaxed(&heap->alone_bytes) && bytes <= ALONE_MOST)
+    if (page->is_mapped && bytes > size_load_relaxed(&heap->alone_bytes) && bytes <= ALONE_MOST)
         size_store_relaxed(&heap->alone_bytes, bytes);
     if (unlikely(is_pinned))
         heap_large_unpin(heap, page);
@@ -357,11 +337,10 @@ static void *remap(struct quire_heap *heap, struct heap_page *page, size_t bytes
         return NULL;
     if (os_remap(start, old_bytes, bytes, NULL) != 0)
         start = bytes > old_bytes ? pages_move(page, old_bytes, bytes, bytes) : NULL;
-    if (!start && bytes > old_bytes)
-        account_discharge(&heap->account, bytes - old_bytes);
+    if (bytes > old_bytes)
+        account_settle(&heap->account, bytes - old_bytes, start != NULL);
     if (!start)
         return NULL;
-    account_charged(&heap->account);
     if (bytes < old_bytes)
         account_discharge(&heap->account, old_bytes - bytes);
     alone_count(heap, (ptrdiff_t)(bytes - old_bytes));
@@ -378,11 +357,8 @@ static void *to_alone(struct quire_heap *heap, struct heap_page *page, size_t by
     int error = os_map(bytes, os_page_bytes(), &start);
     if (error == 0 && (error = pagemap_set(start, os_page_bytes(), owner_make(page, OWNER_HEAP))) != 0)
         (void)os_unmap(start, bytes);
-    if (error) {
-        account_discharge(&heap->account, bytes);
+    if (!account_settle(&heap->account, bytes, error == 0))
         return NULL;
-    }
-    account_charged(&heap->account);
     alone_count(heap, (ptrdiff_t)bytes);
     memcpy(start, old.start, old.bytes < bytes ? old.bytes : bytes);
     pagemap_clear(old.start, os_page_bytes());
@@ -439,12 +415,11 @@ static void *sealed_resize(struct quire_heap *heap, struct heap_page *page, size
     } else if (usable > had) {
         if (!account_charge(&heap->account, usable - had, heap))
             return NULL;
-        bool fits = usable <= (size_t)(end - start);
-        if (fits ? os_commit(start + had, usable - had) != 0 : (start = sealed_move(heap, page, had, usable)) == NULL) {
-            account_discharge(&heap->account, usable - had);
-            return NULL;
-        }
-        account_charged(&heap->account);
+        if (usable > (size_t)(end - start))
+            start = sealed_move(heap, page, had, usable);
+        else if (os_commit(start + had, usable - had) != 0)
+            start = NULL;
+        account_settle(&heap->account, usable - had, start != NULL);
     }
     return start;
 }
@@ -462,9 +437,9 @@ void *heap_large_resize(struct heap_page *page, size_t bytes)
         ; /* a walk stands on it: it is copied */
     else if (is_sealed(page))
         p = sealed_resize(heap, page, bytes);
-    else if (all == had || (!is_alone(page) && all < had && all >= had / 2))
+    else if (all == had || (!page->is_mapped && all < had && all >= had / 2))
         p = heap_large_start(page);
-    else if (is_alone(page))
+    else if (page->is_mapped)
         p = remap(heap, page, all);
     else if (all > had && all >= ALONE_BYTES && heap->own_memory && !heap_is_secure(heap) && !is_to_be_copied(heap, all))
         p = to_alone(heap, page, all);

@@ -76,11 +76,6 @@ void heap_late_look(struct heap_local *local)
     rings_verify(local, looks % parts, parts);
 }
 
-size_t heap_late_bytes(const struct heap_local *local)
-{
-    return local->late ? local->late->span.bytes : 0;
-}
-
 /* In the child of a fork: what another thread kept back is free; its rings may be torn. */
 void heap_late_drop(struct heap_local *local)
 {

@@ -8,73 +8,66 @@
  *
  * Locks: heaps, then one local after the other, the heap's for its large blocks.  Not here: walks (heap_walk.c), and anything that the fast ways call.
  */
-#include <errno.h>
 #include <string.h>
 
 #include "base/abi.h"
+#include "base/fail.h"
 #include "base/layout.h"
 #include "heap/heap_cache.h"
 #include "heap/heap_secure.h"
 #include "heap/heap_walk.h"
 #include "os/os.h"
 
-struct look {
-    int (*fn)(struct heap_page *page, void *arg);
-    void *arg;
-    struct heap_local *in; /* visited at the moment */
-};
-
-static void look_into(struct look *look, struct heap_local *local)
+static bool is_small(const struct heap_page *page)
 {
-    if (look->in == local)
-        return;
-    if (look->in)
-        heap_release(look->in);
-    look->in = local;
-    if (local)
-        heap_visit(local);
+    unsigned state = heap_state(page);
+    return state != HEAP_UNUSED && state < HEAP_LARGE;
 }
 
-static int look_at(struct look *look, struct heap_page *page)
+bool heap_page_visit(const struct heap_page *page, struct heap_local **in)
 {
     for (;;) {
-        unsigned state = heap_state(page);
-        struct heap_local *owner = heap_owner_if_small(page);
-        if (state == HEAP_UNUSED || state >= HEAP_LARGE || !owner)
-            return 0;
-        look_into(look, owner);
-        state = heap_state(page);
+        bool small = is_small(page);
+        uintptr_t word = addr_load_acquire(&page->owner); /* acquire [heap-owner] */
+        struct heap_local *owner = (struct heap_local *)(word & ~(uintptr_t)OWNER_BITS);
+        if (!small || !owner || (word & LARGE_OWNER)) /* it may become a large block's this moment */
+            return false;
+        if (*in != owner) {
+            if (*in)
+                heap_release(*in);
+            *in = owner;
+            heap_visit(owner);
+        }
         if (heap_owner(page) == owner)
-            return state == HEAP_UNUSED || state >= HEAP_LARGE ? 0 : look->fn(page, look->arg);
+            return is_small(page);
     }
 }
 
-/* fn for every page of small blocks, inside its local, until it returns something else than 0. */
-static int pages_each(struct quire_heap *heap, int (*fn)(struct heap_page *page, void *arg), void *arg)
+struct look {
+    struct heap_headers headers;
+    struct heap_local *in; /* visited at the moment */
+};
+
+/* The next page of small blocks, inside its local; NULL at the end, and outside. */
+static struct heap_page *small_next(struct quire_heap *heap, struct look *look)
 {
-    struct look look = {fn, arg, NULL};
-    struct heap_headers headers = {NULL, 0, 0};
-    int result = 0;
-    for (struct heap_page *page; !result && (page = heap_header_next(heap, &headers)) != NULL;)
-        result = look_at(&look, page);
-    look_into(&look, NULL);
-    return result;
+    struct heap_page *page = heap_header_next(heap, &look->headers);
+    while (page && !heap_page_visit(page, &look->in))
+        page = heap_header_next(heap, &look->headers);
+    if (!page && look->in)
+        heap_release(look->in);
+    return page;
 }
 
 void heap_all_home(struct quire_heap *heap)
 {
-    for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
-        heap_visit(local);
-        heap_caches_flush(local);
+    HEAP_EACH_VISITED(heap, local) {
+        heap_caches_flush(local, false);
         heap_depots_flush(local);
         heap_out_flush(local);
-        heap_release(local);
     }
-    for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
-        heap_visit(local);
+    HEAP_EACH_VISITED(heap, local)
         heap_inbox_drain(local);
-        heap_release(local);
-    }
 }
 
 static bool is_live(const struct heap_page *page, size_t slot)
@@ -85,11 +78,6 @@ static bool is_live(const struct heap_page *page, size_t slot)
 
 /* ---- pages, for a picture ---- */
 
-struct picture {
-    page_look_fn *fn;
-    void *arg;
-};
-
 void heap_page_look(const struct heap_page *page, struct page_look *seen)
 {
     *seen = (struct page_look){.start = page->span.start, .bytes = page->span.bytes, .slot_bytes = page->slot_bytes, .slots = page->slots};
@@ -99,24 +87,24 @@ void heap_page_look(const struct heap_page *page, struct page_look *seen)
         seen->live[page->words - 1] &= bits_low(page->slots % WORD_BITS);
 }
 
-static int picture_page(struct heap_page *page, void *arg)
+struct page_look heap_large_look(const struct heap_page *page)
 {
-    const struct picture *picture = arg;
-    struct page_look seen;
-    heap_page_look(page, &seen);
-    picture->fn(&seen, picture->arg);
-    return 0;
+    size_t bytes = heap_large_bytes(page);
+    return (struct page_look){.start = heap_large_start(page), .bytes = bytes, .slot_bytes = bytes, .slots = 1, .live = {1}};
 }
 
 void heap_pages_look_locked(struct quire_heap *heap, page_look_fn *fn, void *arg)
 {
-    struct picture picture = {fn, arg};
+    struct look look = {0};
+    struct page_look seen;
     heap_all_home(heap);
-    pages_each(heap, picture_page, &picture);
+    for (const struct heap_page *page; (page = small_next(heap, &look)) != NULL;) {
+        heap_page_look(page, &seen);
+        fn(&seen, arg);
+    }
     lock_take(&heap->lock);
     for (const struct heap_page *page = heap->large; page; page = page->next) {
-        struct page_look seen = {.start = heap_large_start(page), .bytes = heap_large_bytes(page), .slot_bytes = heap_large_bytes(page), .slots = 1};
-        seen.live[0] = 1;
+        seen = heap_large_look(page);
         fn(&seen, arg);
     }
     lock_drop(&heap->lock);
@@ -134,34 +122,30 @@ static bool slot_is_free_visiting(struct heap_local *owner, const struct heap_pa
     return is_free || (is_marked && heap_cached(owner->heap, page->class, p) != 0);
 }
 
-/* The header may be a going page's: a guess then, as the address is.  With the heaps' lock, so that it is a header still.  NULL: not in a small block. */
-static NO_SANITIZE struct quire_heap *small_at(const void *p)
+/*
+ * The heap that has a small block here, or a large one whose first page this is.  The header may be a going page's: a guess then, as the address is.  With
+ * the heaps' lock, so that it is a header still.
+ */
+static NO_SANITIZE struct quire_heap *heap_at(const void *p)
 {
     const struct heap_page *page = heap_page_find(p);
     uintptr_t owner = page ? addr_load_acquire(&page->owner) : 0; /* acquire [heap-owner] */
-    size_t slot_bytes = owner && !(owner & LARGE_OWNER) ? page->slot_bytes : 0;
+    struct quire_heap *heap = (struct quire_heap *)(owner & ~(uintptr_t)LARGE_OWNER);
+    if (owner & LARGE_OWNER)
+        return heap_large_owns(heap, p) ? heap : NULL;
+    struct heap_local *local = (struct heap_local *)(owner & ~(uintptr_t)OWNER_BITS);
+    size_t slot_bytes = local ? page->slot_bytes : 0;
     if (slot_bytes == 0)
         return NULL;
-    struct heap_local *local = (struct heap_local *)(owner & ~(uintptr_t)OWNER_BITS);
     const char *start = page->span.start;
     size_t slot = (size_t)(os_untagged(p) - (uintptr_t)start) / slot_bytes;
     return slot < page->slots && !slot_is_free_visiting(local, page, slot, start + slot * slot_bytes) ? local->heap : NULL;
 }
 
-/* The heap that has a large block at this page, or had one. */
-static NO_SANITIZE struct quire_heap *large_at(const void *p)
-{
-    const struct heap_page *page = heap_page_find(p);
-    uintptr_t owner = page ? addr_load_acquire(&page->owner) : 0; /* acquire [heap-owner] */
-    return owner & LARGE_OWNER ? (struct quire_heap *)(owner & ~(uintptr_t)LARGE_OWNER) : NULL;
-}
-
 struct quire_heap *quire_heap_of(const void *p)
 {
     heap_list_lock();
-    struct quire_heap *heap = small_at(p);
-    if (!heap && (heap = large_at(p)) != NULL && !heap_large_owns(heap, p))
-        heap = NULL;
+    struct quire_heap *heap = heap_at(p);
     heap_list_unlock();
     return heap;
 }
@@ -169,7 +153,7 @@ struct quire_heap *quire_heap_of(const void *p)
 bool quire_heap_owns(const struct quire_heap *heap, const void *p)
 {
     heap_list_lock();
-    bool owns = small_at(p) == heap || heap_large_owns(heap_mutable(heap), p);
+    bool owns = heap_at(p) == heap || heap_large_owns(heap_mutable(heap), p);
     heap_list_unlock();
     return owns;
 }
@@ -181,9 +165,8 @@ struct sums {
     struct quire_heap_class_stats *class; /* of each; NULL: not asked for */
 };
 
-static int sum_page(struct heap_page *page, void *arg)
+static void sum_page(const struct heap_page *page, struct sums *sums)
 {
-    struct sums *sums = arg;
     size_t live = heap_page_live(page) - heap_late_count(page), rounding16 = live * heap_owner(page)->bin[page->class].rounding16;
     if (sums->class) {
         struct quire_heap_class_stats *class = &sums->class[heap_stat_class(page->class)];
@@ -196,7 +179,14 @@ static int sum_page(struct heap_page *page, void *arg)
     sums->free_bytes += page->span.bytes - live * page->slot_bytes;
     sums->rounding16 += rounding16;
     sums->pages++;
-    return 0;
+}
+
+static void sum_smalls(struct quire_heap *heap, struct sums *sums)
+{
+    struct look look = {0};
+    heap_all_home(heap);
+    for (const struct heap_page *page; (page = small_next(heap, &look)) != NULL;)
+        sum_page(page, sums);
 }
 
 static void sum_larges(struct quire_heap *heap, struct quire_heap_stats *out)
@@ -215,22 +205,16 @@ static void sum_larges(struct quire_heap *heap, struct quire_heap_stats *out)
     out->rounding_bytes += out->large_bytes - asked;
 }
 
-static void caches_count(struct heap_local *locals, struct quire_heap_stats *out)
-{
-    for (const struct heap_local *local = locals; local; local = local->next)
-        out->caches += local->span_bytes != 0 && !local->is_sample;
-}
-
 void heap_stats_locked(struct quire_heap *heap, struct quire_heap_stats *out)
 {
     struct sums sums = {0};
     memset(out, 0, sizeof *out);
-    heap_all_home(heap);
-    pages_each(heap, sum_page, &sums);
+    sum_smalls(heap, &sums);
     out->free_bytes = sums.free_bytes;
     out->rounding_bytes = sums.rounding16 / 16;
     sum_larges(heap, out);
-    caches_count(heap_locals(heap), out);
+    for (const struct heap_local *local = heap_locals(heap); local; local = local->next)
+        out->caches += local->span_bytes != 0 && !local->is_sample;
     out->pages = sums.pages;
     out->live_bytes = sums.live_bytes + out->large_bytes;
     out->live_blocks = sums.live_blocks + out->large_blocks;
@@ -259,18 +243,15 @@ void heap_classes_stats_locked(struct quire_heap *heap, struct quire_heap_class_
         out[c] = (struct quire_heap_class_stats){.slot_bytes = heap_class_bytes(c)};
         out[c].peak_bytes = peak * heap_page_bytes(out[c].slot_bytes, os_page_bytes());
     }
-    heap_all_home(heap);
-    pages_each(heap, sum_page, &sums);
+    sum_smalls(heap, &sums);
 }
 
 int quire_heap_class_stats(const struct quire_heap *heap, unsigned index, struct quire_heap_class_stats *out)
 {
     static const struct abi_layout layout = ABI_LAYOUT(quire_heap_class_stats, rounding_bytes);
     struct quire_heap_class_stats all[HEAP_CLASSES];
-    if (index >= HEAP_CLASSES) {
-        errno = EINVAL;
-        return -1;
-    }
+    if (index >= HEAP_CLASSES)
+        return fail_int(EINVAL);
     heap_list_lock();
     heap_classes_stats_locked(heap_mutable(heap), all);
     heap_list_unlock();
@@ -281,17 +262,14 @@ int quire_heap_class_stats(const struct quire_heap *heap, unsigned index, struct
 
 /* ---- check ---- */
 
-static int check_page(struct heap_page *page, void *arg)
+static const char *check_page(const struct heap_page *page)
 {
-    const char **broken = arg;
     uint64_t behind = page->slots % WORD_BITS ? ~bits_low(page->slots % WORD_BITS) : 0;
     if (page->words != (page->slots + WORD_BITS - 1) / WORD_BITS || (page->free[page->words - 1] & behind))
-        *broken = "heap P1";
-    else if (page->state == HEAP_PARTIAL && (page->until == 0 || page->until != (heap_page_live(page) ? heap_page_live(page) : 1)))
-        *broken = "heap P2";
-    else if (owner_object(pagemap_find(page->span.start)) != page)
-        *broken = "heap P4";
-    return *broken != NULL;
+        return "heap P1";
+    if (page->state == HEAP_PARTIAL && (page->until == 0 || page->until != (heap_page_live(page) ? heap_page_live(page) : 1)))
+        return "heap P2";
+    return owner_object(pagemap_find(page->span.start)) == page ? NULL : "heap P4";
 }
 
 static bool bin_is_sound(const struct heap_local *local, unsigned class)
@@ -309,12 +287,9 @@ static bool bin_is_sound(const struct heap_local *local, unsigned class)
 static bool locals_are_sound(struct quire_heap *heap)
 {
     bool sound = true;
-    for (struct heap_local *local = heap_locals(heap); local && sound; local = local->next) {
-        heap_visit(local);
+    HEAP_EACH_VISITED(heap, local)
         for (unsigned c = 0; c < HEAP_BINS && sound; c++)
             sound = bin_is_sound(local, c) && heap_cache_is_sound(local, c);
-        heap_release(local);
-    }
     return sound;
 }
 
@@ -342,9 +317,11 @@ static bool is_alone(struct quire_heap *heap)
 const char *quire_heap_check(struct quire_heap *heap)
 {
     const char *broken = NULL;
+    struct look look = {0};
     struct quire_heap_stats stats = {.struct_bytes = sizeof stats};
     heap_list_lock();
-    pages_each(heap, check_page, &broken);
+    for (const struct heap_page *page; (page = small_next(heap, &look)) != NULL;)
+        broken = broken ? broken : check_page(page);
     if (!broken && !locals_are_sound(heap))
         broken = "heap P3";
     /* A large block that moves this moment is judged the next time. */
@@ -364,8 +341,8 @@ const char *quire_heap_check(struct quire_heap *heap)
 
 static const LAYOUT struct layout_row layout[] = {
     LAYOUT_STRUCT(quire_heap), LAYOUT_FIELD(quire_heap, serial), LAYOUT_FIELD(quire_heap, name), LAYOUT_FIELD(quire_heap, next),
-    LAYOUT_FIELD(quire_heap, locals), LAYOUT_FIELD(quire_heap, chunks),
-    LAYOUT_STRUCT(heap_chunk), LAYOUT_FIELD(heap_chunk, next), LAYOUT_FIELD(heap_chunk, stride_bytes), LAYOUT_FIELD(heap_chunk, cut),
+    LAYOUT_FIELD(quire_heap, locals), LAYOUT_FIELD(quire_heap, headers.chunks),
+    LAYOUT_STRUCT(header_chunk), LAYOUT_FIELD(header_chunk, next), LAYOUT_FIELD(header_chunk, stride_bytes), LAYOUT_FIELD(header_chunk, cut),
     LAYOUT_STRUCT(heap_page), LAYOUT_FIELD(heap_page, span.start), LAYOUT_FIELD(heap_page, span.bytes), LAYOUT_FIELD(heap_page, owner),
     LAYOUT_FIELD(heap_page, slot_bytes), LAYOUT_FIELD(heap_page, words), LAYOUT_FIELD(heap_page, state),
     LAYOUT_FIELD(heap_page, asked_bytes), LAYOUT_FIELD(heap_page, slots), LAYOUT_FIELD(heap_page, is_mapped),

@@ -69,21 +69,12 @@ static void page_setup(struct heap_page *page, struct heap_local *local, unsigne
         heap_bits_set(&page->free[page->words + w], 0);
 }
 
-static size_t page_bytes(unsigned class, size_t slot_bytes)
-{
-    return class == HEAP_ZERO ? os_page_bytes() : heap_page_bytes(slot_bytes, os_page_bytes());
-}
-
 /* Blocks of no bytes lie where nobody can touch them; where the system does not do that, they are as others are. */
 static bool memory_take(struct quire_heap *heap, unsigned class, size_t bytes, struct quire_span *span)
 {
-    if (!account_charge(&heap->account, bytes, heap))
+    if (!account_charge(&heap->account, bytes, heap) ||
+        !account_settle(&heap->account, bytes, heap->source->verbs->take(heap->source, bytes, os_page_bytes(), span) == 0))
         return false;
-    if (heap->source->verbs->take(heap->source, bytes, os_page_bytes(), span) != 0) {
-        account_discharge(&heap->account, bytes);
-        return false;
-    }
-    account_charged(&heap->account);
     if (class == HEAP_ZERO)
         (void)os_guard(span->start, bytes, true);
     else if (os_tags_on() && heap_is_secure(heap) && heap->own_memory)
@@ -104,7 +95,7 @@ static void memory_give(struct quire_heap *heap, unsigned class, const struct qu
 static struct heap_page *page_new(struct heap_local *local, unsigned class)
 {
     struct quire_heap *heap = local->heap;
-    size_t slot_bytes = local->bin[class].slot_bytes, bytes = page_bytes(class, slot_bytes);
+    size_t slot_bytes = local->bin[class].slot_bytes, bytes = class == HEAP_ZERO ? os_page_bytes() : heap_page_bytes(slot_bytes, os_page_bytes());
     uint32_t words = (uint32_t)(bytes / slot_bytes + WORD_BITS - 1) / WORD_BITS * (local->is_secure ? 2 : 1);
     struct quire_span span;
     if (!memory_take(heap, class, bytes, &span))
@@ -332,27 +323,13 @@ void heap_page_due(struct heap_local *local, struct heap_page *page)
     heap_page_to_partial(local, page);
 }
 
-void heap_local_settle(struct heap_local *local)
+void heap_local_settle(struct heap_local *local, uint32_t live_max)
 {
     for (unsigned c = 0; c < HEAP_BINS; c++) {
         struct heap_page *page = local->bin[c].page;
-        if (!page)
+        if (!page || heap_page_live(page) > live_max)
             continue;
         bin_unset(&local->bin[c]);
         heap_page_to_partial(local, page);
     }
-}
-
-size_t heap_local_trim(struct heap_local *local)
-{
-    size_t before = size_load_relaxed(&local->heap->account.mapped_bytes);
-    for (unsigned c = 0; c < HEAP_BINS; c++) {
-        struct heap_page *page = local->bin[c].page;
-        if (!page || page->pins != 0 || heap_page_live(page) != 0)
-            continue;
-        bin_unset(&local->bin[c]);
-        page_retire(local, page);
-    }
-    size_t after = size_load_relaxed(&local->heap->account.mapped_bytes);
-    return before > after ? before - after : 0;
 }

@@ -42,7 +42,7 @@ static ALWAYS_INLINE void *heap_word_pop(struct heap_bin *bin, uint64_t bits)
 }
 
 /* NULL: not this way. */
-static ALWAYS_INLINE void *heap_quick_take(struct heap_local *local, unsigned class)
+static ALWAYS_INLINE void *heap_quick_take(struct heap_local *local, size_t class)
 {
     struct heap_bin *bin = &local->bin[class];
     __asm__("" : "+r"(bin)); /* the address is made once, not for each field */
@@ -65,6 +65,15 @@ static ALWAYS_INLINE void *heap_quick_alloc(struct heap_local *local, size_t byt
 {
     size_t below = bytes - 1; /* of no bytes: too many */
     return likely(below < local->bytes_max) ? heap_quick_take(local, heap_class_above(below)) : NULL;
+}
+
+/* The same of a local that a thread has: its near bins are ready, so no load is needed for their sizes. */
+static ALWAYS_INLINE void *heap_quick_alloc_own(struct heap_local *local, size_t bytes)
+{
+    size_t below = bytes - 1;
+    if (unlikely(below >= HEAP_NEAR * HEAP_SLOT_ALIGN) && below >= local->bytes_max)
+        return NULL;
+    return heap_quick_take(local, heap_class_above(below));
 }
 
 static ALWAYS_INLINE struct heap_bin *heap_bin_of(struct heap_local *local, const struct heap_page *page)
@@ -99,6 +108,15 @@ static ALWAYS_INLINE struct heap_page *heap_page_of(owner_t found)
 static ALWAYS_INLINE bool heap_is_quick(const struct heap_page *page, const struct quire_heap *heap)
 {
     return likely(((uintptr_t)page & HEAP_KIND_BITS) == 0) && likely(page->quick_of == heap);
+}
+
+/* What a live block of the heap has room for; 0: not this way.  Some programs ask at every allocation and every free. */
+static ALWAYS_INLINE size_t heap_quick_usable(const struct quire_heap *heap, const void *p)
+{
+    const struct heap_page *page = heap_page_of(pagemap_find(p));
+    size_t slot = likely(heap_is_quick(page, heap)) ? heap_slot_of(page, p) : SIZE_MAX;
+    bool seems_live = likely(slot != SIZE_MAX) && likely(!heap_bit_is_set(page, slot)) && likely(!slots_is_marked(p));
+    return likely(seems_live) ? page->slot_bytes : 0;
 }
 
 /* True: freed.  Whose page it is does not matter. */

@@ -15,12 +15,20 @@
 #include "heap/heap_secure.h"
 #include "os/sanitize.h"
 
-static size_t usable(const struct heap_page *page, const void *p)
+/* What was asked for, exactly; SIZE_MAX: only the class is known. */
+static size_t asked_exactly(const struct heap_page *page, const void *p)
 {
     if (heap_is_large(page))
-        return page->sample ? page->asked_bytes : heap_large_bytes(page); /* what lies behind a sampled block is watched (prof/prof.c) */
-    const struct quire_heap *heap = heap_of_page(page);
-    return heap_page_is_secure(page) && !heap->is_watched ? heap_secure_asked(page, p) : page->slot_bytes - heap->tail_bytes;
+        return page->asked_bytes;
+    return heap_page_is_secure(page) && !heap_of_page(page)->is_watched ? heap_secure_asked(page, p) : SIZE_MAX;
+}
+
+static size_t usable(const struct heap_page *page, const void *p)
+{
+    if (heap_is_large(page) && !page->sample) /* what lies behind a sampled block is watched (prof/prof.c) */
+        return heap_large_bytes(page);
+    size_t asked = asked_exactly(page, p);
+    return asked != SIZE_MAX ? asked : page->slot_bytes - heap_of_page(page)->tail_bytes;
 }
 
 static NOINLINE size_t usable_slow(const void *p)
@@ -34,18 +42,10 @@ static NOINLINE size_t usable_slow(const void *p)
     return usable(page, p);
 }
 
-/*
- * Some programs ask at every allocation and every free: small blocks of the default heap are answered at once.
- */
 NO_SANITIZE size_t quire_heap_usable_bytes(const void *p)
 {
-    const struct heap_page *page = heap_page_find(p);
-    if (unlikely(!page) || page->quick_of != &heap_of_process)
-        return usable_slow(p);
-    size_t slot = heap_slot_of(page, p);
-    if (unlikely(slot == SIZE_MAX) || unlikely(heap_bit_is_set(page, slot)) || unlikely(heap_is_marked(p)))
-        return usable_slow(p);
-    return page->slot_bytes;
+    size_t bytes = heap_quick_usable(&heap_of_process, p);
+    return likely(bytes != 0) ? bytes : usable_slow(p);
 }
 
 /* The page of a live block; NULL: it is none. */
@@ -55,14 +55,6 @@ static const struct heap_page *page_if_live(const void *p)
     size_t slot = page && !heap_is_large(page) ? heap_slot_of(page, p) : SIZE_MAX;
     bool is_live = page && (heap_is_large(page) ? p == heap_large_start(page) : slot != SIZE_MAX && heap_tag_is_right(page, p) && !heap_slot_is_free(page, slot));
     return is_live ? page : NULL;
-}
-
-/* What was asked for, exactly; SIZE_MAX: only the class is known. */
-static size_t asked_exactly(const struct heap_page *page, const void *p)
-{
-    if (heap_is_large(page))
-        return page->asked_bytes;
-    return heap_page_is_secure(page) && !heap_of_page(page)->is_watched ? heap_secure_asked(page, p) : SIZE_MAX;
 }
 
 bool heap_size_fits(const void *p, size_t bytes, size_t align_bytes)
@@ -80,11 +72,10 @@ bool heap_size_may_fit(const void *p, size_t bytes)
     size_t asked = page ? asked_exactly(page, p) : bytes;
     if (asked != SIZE_MAX)
         return asked == bytes;
-    size_t room = page->slot_bytes - heap_of_page(page)->tail_bytes;
-    return bytes <= room && (bytes >= room / 2 || room <= HEAP_SLOT_ALIGN);
+    return heap_stays(page->slot_bytes - heap_of_page(page)->tail_bytes, bytes);
 }
 
-static void *move(struct quire_heap *heap, void *p, size_t had, size_t bytes)
+void *heap_move(struct quire_heap *heap, void *p, size_t had, size_t bytes)
 {
     void *fresh = quire_heap_alloc(heap, bytes);
     if (!fresh)
@@ -118,15 +109,14 @@ static NOINLINE void *realloc_slow(struct quire_heap *heap, void *p, size_t byte
     } else if (heap_stays(had, bytes)) {
         return p;
     }
-    return move(heap, p, had, bytes);
+    return heap_move(heap, p, had, bytes);
 }
 
 /* A small live block with a short way: its page is looked up once. */
 void *quire_heap_realloc(struct quire_heap *heap, void *p, size_t bytes)
 {
-    const struct heap_page *page = heap_page_of(pagemap_find(p));
-    size_t slot = likely(heap_is_quick(page, heap)) ? heap_slot_of(page, p) : SIZE_MAX;
-    if (unlikely(slot == SIZE_MAX) || unlikely(heap_bit_is_set(page, slot)) || unlikely(slots_is_marked(p)))
+    size_t had = heap_quick_usable(heap, p);
+    if (unlikely(had == 0))
         return realloc_slow(heap, p, bytes);
-    return heap_stays(page->slot_bytes, bytes) ? p : move(heap, p, page->slot_bytes, bytes);
+    return heap_stays(had, bytes) ? p : heap_move(heap, p, had, bytes);
 }

@@ -53,20 +53,15 @@ static size_t of_pages(size_t pages)
     return pages << os_page_shift();
 }
 
-static size_t bytes_most(void)
-{
-    size_t space = os_address_space_bytes() / PART_OF_SPACE;
-    return space < SPACE_MOST ? space : SPACE_MOST;
-}
-
 static struct heap_sealed *sealed_of(struct quire_heap *heap)
 {
     struct quire_span span;
     if (heap->sealed || !heap_meta_take(heap, align_up(sizeof(struct heap_sealed), os_page_bytes()), &span))
         return heap->sealed;
     struct heap_sealed *fresh = span.start;
+    size_t space = os_address_space_bytes() / PART_OF_SPACE;
     fresh->span = span;
-    fresh->bytes_max = bytes_most();
+    fresh->bytes_max = space < SPACE_MOST ? space : SPACE_MOST;
     lock_take(&heap->lock);
     bool is_ours = heap->sealed == NULL;
     if (is_ours)

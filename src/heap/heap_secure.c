@@ -48,23 +48,18 @@ static inline char *canary_at(const void *p, size_t slot_bytes)
     return (char *)(uintptr_t)p + slot_bytes - HEAP_CANARY_BYTES;
 }
 
-static inline uint64_t canary_read(const void *p, size_t slot_bytes)
-{
-    uint64_t canary;
-    memcpy(&canary, canary_at(p, slot_bytes), sizeof canary);
-    return canary;
-}
-
 static inline void canary_write(void *p, size_t slot_bytes, size_t bytes)
 {
     uint64_t canary = canary_of(p, slot_bytes - HEAP_CANARY_BYTES - bytes);
     memcpy(canary_at(p, slot_bytes), &canary, sizeof canary);
 }
 
-/* How much was asked for; SIZE_MAX: the canary is broken. */
-static inline size_t asked_by_canary(const void *p, size_t slot_bytes)
+/* How much was asked for; SIZE_MAX: the canary is broken.  Also of a block that others write to, or of a poisoned one. */
+static NO_SANITIZE inline size_t asked_by_canary(const void *p, size_t slot_bytes)
 {
-    uint64_t canary = canary_read(p, slot_bytes), slack = (canary >> SLACK_SHIFT ^ heap_key() >> SLACK_KEY_SHIFT) & SLACK_MASK;
+    uint64_t canary;
+    __builtin_memcpy(&canary, canary_at(p, slot_bytes), sizeof canary);
+    uint64_t slack = (canary >> SLACK_SHIFT ^ heap_key() >> SLACK_KEY_SHIFT) & SLACK_MASK;
     return likely(canary == canary_of(p, slack)) && likely(slack <= slot_bytes - HEAP_CANARY_BYTES) ? slot_bytes - HEAP_CANARY_BYTES - slack : SIZE_MAX;
 }
 
@@ -142,15 +137,10 @@ size_t heap_secure_asked(const struct heap_page *page, const void *p)
     return asked;
 }
 
-NO_SANITIZE size_t heap_secure_asked_roughly(const struct heap_page *page, const void *p)
+size_t heap_secure_asked_roughly(const struct heap_page *page, const void *p)
 {
-    if (page->class == HEAP_ZERO)
-        return 0;
-    uint64_t canary;
-    __builtin_memcpy(&canary, canary_at(p, page->slot_bytes), sizeof canary);
-    uint64_t slack = (canary >> SLACK_SHIFT ^ heap_key() >> SLACK_KEY_SHIFT) & SLACK_MASK;
-    size_t room = page->slot_bytes - HEAP_CANARY_BYTES - (heap_of_page(page)->is_watched ? REDZONE_BYTES : 0U);
-    return canary == canary_of(p, slack) && slack <= room ? page->slot_bytes - HEAP_CANARY_BYTES - slack : room;
+    size_t asked = page->class == HEAP_ZERO ? 0 : asked_by_canary(p, page->slot_bytes);
+    return asked == SIZE_MAX ? page->slot_bytes - HEAP_CANARY_BYTES : asked;
 }
 
 bool heap_secure_resize(const struct heap_page *page, void *p, size_t bytes)
@@ -347,11 +337,8 @@ static ALWAYS_INLINE bool free_mine(struct heap_local *local, struct heap_page *
     bool done = free_inside(local, page, slot, said);
     heap_tls.inside--;
     bias_leave(&local->bias);
-    if (unlikely(heap_tls.has_work)) {
-        int kept = errno;
+    if (unlikely(heap_tls.has_work))
         heap_thread_outside();
-        errno = kept;
-    }
     return done;
 }
 

@@ -80,7 +80,6 @@ static ALWAYS_INLINE struct heap_late_block heap_late_put(struct heap_local *loc
     return block;
 }
 struct heap_late_block heap_late_get(struct heap_local *local); /* any; page NULL: none is left */
-size_t heap_late_bytes(const struct heap_local *local);
 void heap_late_drop(struct heap_local *local);
 void heap_late_to_bits(struct heap_page *page);
 void heap_late_destroy(struct heap_local *local);

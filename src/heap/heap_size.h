@@ -28,18 +28,18 @@ enum {
 };
 
 /* The class of a request of one byte more than these, at most HEAP_SMALL_MAX. */
-static ALWAYS_INLINE unsigned heap_class_above(size_t below)
+static ALWAYS_INLINE size_t heap_class_above(size_t below)
 {
     if (likely(below < HEAP_FINE_MAX))
-        return (unsigned)(below / HEAP_SLOT_ALIGN);
+        return below / HEAP_SLOT_ALIGN;
     unsigned log2 = bits_highest(below);
-    return HEAP_FINE_CLASSES + (log2 - 9) * 8 + (unsigned)(below >> (log2 - 3) & 7);
+    return HEAP_FINE_CLASSES + (log2 - 9) * 8 + (below >> (log2 - 3) & 7);
 }
 
 /* The class of a request, which is at most HEAP_SMALL_MAX. */
 static ALWAYS_INLINE unsigned heap_class_of(size_t bytes)
 {
-    return heap_class_above(bytes - (bytes != 0));
+    return (unsigned)heap_class_above(bytes - (bytes != 0));
 }
 
 static inline uint32_t heap_class_bytes(unsigned class)

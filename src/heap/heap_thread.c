@@ -11,6 +11,7 @@
  *
  * Locks: heaps, against heaps that end.  Not here: what is done inside.
  */
+#include <errno.h>
 #include <string.h>
 
 #include "heap/heap_cache.h"
@@ -42,6 +43,16 @@ void heap_visit(struct heap_local *local)
     else
         bias_visit(&local->bias);
     heap_tls.held = local;
+}
+
+struct heap_local *heap_visit_next(const struct quire_heap *heap, struct heap_local *local)
+{
+    struct heap_local *next = local ? local->next : heap_locals(heap);
+    if (local)
+        heap_release(local);
+    if (next)
+        heap_visit(next);
+    return next;
 }
 
 /* Two locks of one rank are never held: who is in an idle local, or home, leaves the others alone. */
@@ -86,8 +97,10 @@ static void wake(void)
 
 void heap_thread_outside(void)
 {
+    int kept = errno;
     wake();
     reaper_start_due(true);
+    errno = kept;
 }
 
 void heap_thread_allocated(const struct quire_heap *heap)
@@ -104,11 +117,11 @@ static void local_leave(struct heap_local *local)
     struct quire_heap *heap = local->heap;
     bias_take(&local->bias);
     heap_tls.held = local;
-    heap_caches_leave(local);
+    heap_caches_flush(local, true);
     heap_out_flush(local);
     heap_inbox_drain(local);
     heap_secure_flush(local); /* what has just arrived, too: an idle local keeps nothing back */
-    heap_local_settle(local);
+    heap_local_settle(local, HEAP_SLOTS_MAX);
     addr_store_relaxed(&local->thread, 0);
     lock_rerank(&local->bias.lock, LOCK_HEAP_IDLE);
     heap_release(local);
@@ -127,21 +140,19 @@ static struct heap_local *local_find(const struct quire_heap *heap)
     return local;
 }
 
-static void leave_heap(struct quire_heap *heap, void *unused)
-{
-    (void)unused;
-    struct heap_local *local = local_find(heap);
-    if (local)
-        local_leave(local);
-}
-
 static void thread_end(void *tls)
 {
     (void)tls;
     heap_tls.is_ended = true;
-    heap_tls.quick_alloc = heap_tls.quick_free = heap_tls.counted = heap_tls.self = &heap_local_none;
+    heap_tls.quick_free = heap_tls.self = &heap_local_none;
     memset(heap_tls.seen, 0, sizeof heap_tls.seen);
-    heap_each(leave_heap, NULL);
+    heap_list_lock();
+    for (struct quire_heap *heap = heap_first; heap; heap = heap->next) {
+        struct heap_local *local = local_find(heap);
+        if (local)
+            local_leave(local);
+    }
+    heap_list_unlock();
     heap_thread_outside();
 }
 
@@ -198,19 +209,12 @@ static struct heap_local *local_take_over(struct quire_heap *heap)
 /* Its bias is taken.  NULL: home it is. */
 static struct heap_local *local_bind(struct quire_heap *heap)
 {
+    heap_change_begin(heap);
     struct heap_local *local = local_take_over(heap);
     if (!local)
         local = local_new(heap);
-    if (!local)
-        return NULL;
-    addr_store_relaxed(&local->thread, heap_thread_id());
-    return local;
-}
-
-static struct heap_local *local_bind_counted(struct quire_heap *heap)
-{
-    heap_change_begin(heap);
-    struct heap_local *local = local_bind(heap);
+    if (local)
+        addr_store_relaxed(&local->thread, heap_thread_id());
     heap_change_end(heap);
     return local;
 }
@@ -250,7 +254,7 @@ struct heap_local *heap_hold_with_list(struct quire_heap *heap)
     if (local == &heap_local_none) {
         bool may = thread_may_have_one();
         local = may ? local_find(heap) : &heap->home;
-        if (!local && (local = local_bind_counted(heap)) != NULL)
+        if (!local && (local = local_bind(heap)) != NULL)
             return heap_tls.held = remember(heap, local);
         if (!local)
             local = &heap->home;
@@ -282,6 +286,7 @@ static bool is_torn(const struct heap_page *page)
 
 static void page_repair(struct quire_heap *heap, struct heap_page *page)
 {
+    page->pins = 0;
     if (is_torn(page)) {
         heap_state_set(page, HEAP_UNUSED);
         return;
@@ -297,13 +302,9 @@ static void page_repair(struct quire_heap *heap, struct heap_page *page)
         return;
     if (owner->is_secure && addr_load_relaxed(&owner->thread) != heap_thread_id())
         heap_late_to_bits(page);
-    heap_state_set(page, HEAP_FULL);
-    page->until = heap_rejoin_frees(page->slots);
-    uint32_t live = heap_page_live(page);
-    if (live < page->slots) {
-        page->until = (uint16_t)(live ? live : 1); /* an empty one stays: sources may not be in order yet */
-        heap_page_enter(owner, page, HEAP_PARTIAL);
-    }
+    page->pins = 1; /* an empty one stays: sources may not be in order yet */
+    heap_page_to_partial(owner, page);
+    page->pins = 0;
 }
 
 /* Of another than the thread that forked inside an operation. */
@@ -321,13 +322,18 @@ static void magazines_to_bits(struct quire_heap *heap)
     }
 }
 
+static bool is_used(const void *header)
+{
+    return ((const struct heap_page *)header)->state != HEAP_UNUSED;
+}
+
 /* Everything anew from the headers and their bits, which are always whole. */
 static void heap_repair(struct quire_heap *heap)
 {
     size_t meta = heap->span.bytes;
     magazines_to_bits(heap);
     for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
-        meta += local->span_bytes + heap_late_bytes(local);
+        meta += local->span_bytes + (local->late ? local->late->span.bytes : 0);
         if (addr_load_relaxed(&local->thread) != heap_thread_id())
             heap_late_drop(local);
         if (!is_mine_and_inside(local)) {
@@ -337,16 +343,14 @@ static void heap_repair(struct quire_heap *heap)
     }
     for (unsigned c = 0; c < HEAP_CLASSES; c++)
         size_store_relaxed(&heap->of_class[c].pages, 0);
-    for (struct heap_chunk *chunk = heap->chunks; chunk; chunk = chunk->next)
-        meta += chunk->span.bytes;
-    account_set(&heap->account, meta + heap_sealed_after_fork(heap));
+    account_set(&heap->account, meta + headers_bytes(&heap->headers) + heap_sealed_after_fork(heap));
     size_add_relaxed(&heap->account.mapped_bytes, heap->left_bytes);
     heap->large = NULL;
     struct heap_headers headers = {NULL, 0, 0};
     for (struct heap_page *page; (page = heap_header_next(heap, &headers)) != NULL;)
         if (page->state != HEAP_UNUSED && page->state != HEAP_MAGAZINE)
             page_repair(heap, page);
-    heap_chunks_after_fork(heap);
+    headers_after_fork(&heap->headers, is_used);
 }
 
 void heap_thread_leave_for_good(void)

@@ -33,17 +33,13 @@ static void give_back(struct quire_heap *heap, void *trim_)
     struct trim *trim = trim_;
     size_t before = size_load_relaxed(&heap->account.mapped_bytes);
     heap_depots_unlearn(heap);
-    for (struct heap_local *local = heap_locals(heap); local && !trim->is_tick; local = local->next) {
-        heap_visit(local);
-        heap_secure_flush(local);
-        heap_release(local);
-    }
+    if (!trim->is_tick)
+        HEAP_EACH_VISITED(heap, local)
+            heap_secure_flush(local);
     heap_all_home(heap);
-    for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
-        heap_visit(local);
+    HEAP_EACH_VISITED(heap, local) {
         heap_late_verify(local);
-        heap_local_trim(local);
-        heap_release(local);
+        heap_local_settle(local, 0);
     }
     heap_sealed_cool(heap);
     heap_chunks_trim(heap);

@@ -7,7 +7,7 @@
  *     stands on it:  a page that becomes empty stays, on its bin's list       gone when the last walk leaves it
  *                    a large block that is freed keeps its memory             the same
  *                    a large block is not moved to get another size           it is copied
- *     on a chunk:    it counts as used
+ *     on a chunk:    it is pinned, and stays
  *
  * Invariants: W1  what lives from the beginning of a walk to its end has its header in a chunk that was there at the beginning: it is visited once.
  *             W2  a header that a walk stands on is not used anew.
@@ -15,8 +15,7 @@
  * Locks: the heaps' while the next page is looked for; its local, or the heap's for a large block; none while fn runs.
  * Not here: statistics and pictures (heap_look.c), what leaving does to a page (heap_page.c) or a large block (heap_large.c).
  */
-#include <errno.h>
-
+#include "base/fail.h"
 #include "heap/heap_secure.h"
 #include "heap/heap_walk.h"
 
@@ -25,8 +24,7 @@ STATIC_ASSERT(HEAP_SLOTS_MAX <= PAGE_LOOK_WORDS * WORD_BITS, "a walk has room fo
 struct walk {
     struct quire_heap *heap;
     struct walk *outer; /* of the same thread, whose fn called this one */
-    struct heap_chunk *chunk;
-    uint32_t at, cut;
+    struct heap_headers headers; /* up to this one */
     struct heap_page *page; /* stood on */
     struct page_look seen;  /* its live blocks when it was looked at */
 };
@@ -37,7 +35,8 @@ static THREAD_LOCAL struct walk *walks __attribute__((tls_model("initial-exec"))
 void heap_walks_after_fork(void)
 {
     for (struct walk *walk = walks; walk; walk = walk->outer) {
-        walk->chunk->used++;
+        if (walk->headers.chunk)
+            walk->headers.chunk->pins++;
         if (walk->page && heap_state(walk->page) == HEAP_UNUSED)
             walk->page = NULL;
         else if (walk->page)
@@ -55,8 +54,7 @@ static bool large_enter(struct walk *walk, struct heap_page *page)
     bool is_there = page->state == HEAP_LARGE && page->pins != HEAP_RESIZED;
     if (is_there) {
         heap_pin(page);
-        size_t bytes = heap_large_bytes(page);
-        walk->seen = (struct page_look){.start = heap_large_start(page), .bytes = bytes, .slot_bytes = bytes, .slots = 1, .live = {1}};
+        walk->seen = heap_large_look(page);
     }
     lock_drop(&walk->heap->lock);
     return is_there;
@@ -99,42 +97,27 @@ void heap_resize_end(struct heap_page *page, size_t asked_bytes)
 
 /* ---- pages ---- */
 
-/* The local of a page of small blocks, visited; NULL: it is none, or no more. */
-static struct heap_local *page_visit(const struct heap_page *page)
-{
-    for (;;) {
-        unsigned state = heap_state(page);
-        struct heap_local *owner = heap_owner_if_small(page);
-        if (state == HEAP_UNUSED || state >= HEAP_LARGE || !owner)
-            return NULL;
-        heap_visit(owner);
-        state = heap_state(page);
-        if (heap_owner(page) == owner && state != HEAP_UNUSED && state < HEAP_LARGE)
-            return owner;
-        heap_release(owner);
-    }
-}
-
 static bool page_enter(struct walk *walk, struct heap_page *page)
 {
-    struct heap_local *owner = page_visit(page);
-    uint64_t any = 0;
-    if (!owner)
-        return false;
-    heap_page_look(page, &walk->seen);
-    for (unsigned w = 0; w < page->words; w++)
-        any |= walk->seen.live[w];
-    if (any)
-        heap_pin(page);
-    heap_release(owner);
-    return any != 0;
+    struct heap_local *in = NULL;
+    bool any = false;
+    if (heap_page_visit(page, &in)) {
+        heap_page_look(page, &walk->seen);
+        any = page_look_live(&walk->seen, 0) != walk->seen.slots;
+        if (any)
+            heap_pin(page);
+    }
+    if (in)
+        heap_release(in);
+    return any;
 }
 
 static void page_exit(struct heap_page *page)
 {
-    struct heap_local *owner = page_visit(page);
-    heap_page_unpin(owner, page);
-    heap_release(owner);
+    struct heap_local *in = NULL;
+    (void)heap_page_visit(page, &in);
+    heap_page_unpin(in, page);
+    heap_release(in);
 }
 
 /* ---- from one to the next ---- */
@@ -149,33 +132,14 @@ static void step_off(struct walk *walk)
     walk->page = NULL;
 }
 
-static void chunk_step(struct walk *walk)
-{
-    lock_take(&walk->heap->lock);
-    struct heap_chunk *next = walk->chunk ? walk->chunk->next : walk->heap->chunks;
-    if (walk->chunk)
-        walk->chunk->used--;
-    if (next)
-        next->used++;
-    walk->cut = next ? next->cut : 0;
-    walk->chunk = next;
-    walk->at = 0;
-    lock_drop(&walk->heap->lock);
-}
-
 /* Onto the next header with a live block; false: there is none. */
 static bool walk_next(struct walk *walk)
 {
     heap_list_lock();
-    while (walk->chunk && !walk->page) {
-        if (walk->at == walk->cut) {
-            chunk_step(walk);
-            continue;
-        }
-        struct heap_page *page = heap_header_at(walk->chunk, walk->at++);
-        if (large_enter(walk, page) || page_enter(walk, page))
-            walk->page = page;
-    }
+    struct heap_page *page = heap_header_next(walk->heap, &walk->headers);
+    while (page && !large_enter(walk, page) && !page_enter(walk, page))
+        page = heap_header_next(walk->heap, &walk->headers);
+    walk->page = page;
     heap_list_unlock();
     heap_thread_outside();
     return walk->page != NULL;
@@ -185,7 +149,6 @@ static void walk_begin(struct walk *walk)
 {
     heap_list_lock();
     heap_all_home(walk->heap);
-    chunk_step(walk);
     heap_list_unlock();
     walk->outer = walks;
     walks = walk;
@@ -194,9 +157,9 @@ static void walk_begin(struct walk *walk)
 static void walk_end(struct walk *walk)
 {
     step_off(walk);
-    if (walk->chunk) { /* stopped before the end */
+    if (walk->headers.chunk) { /* stopped before the end */
         lock_take(&walk->heap->lock);
-        walk->chunk->used--;
+        walk->headers.chunk->pins--;
         lock_drop(&walk->heap->lock);
     }
     walks = walk->outer;
@@ -216,10 +179,8 @@ int quire_heap_walk(struct quire_heap *heap, int (*fn)(void *p, size_t bytes, vo
 {
     struct walk walk = {.heap = heap};
     int result = 0;
-    if (!fn) {
-        errno = EINVAL;
-        return -1;
-    }
+    if (!fn)
+        return fail_int(EINVAL);
     walk_begin(&walk);
     while (!result && walk_next(&walk)) {
         for (size_t slot = page_look_live(&walk.seen, 0); slot < walk.seen.slots && !result; slot = page_look_live(&walk.seen, slot + 1)) {

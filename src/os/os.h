@@ -84,6 +84,11 @@ int os_remap(void *start, size_t bytes, size_t new_bytes, void *to);
 int os_guard(void *start, size_t bytes, bool on);
 /* The same for good, and their memory goes back: the addresses stay the caller's until os_unmap().  -ENOMEM. */
 int os_seal(void *start, size_t bytes);
+/*
+ * Pages that can be read and written: from now on nobody can touch them, and their memory goes back; or they can be again, and are zero.  No mapping
+ * changes, so it takes half the time of os_seal() and os_commit().  -EINVAL: this system has no such marks (Linux 6.13 has), or the pages are locked.
+ */
+int os_mark(void *start, size_t bytes, bool on);
 /* Address space without memory just here, if nobody has it.  -ENOMEM, -EEXIST. */
 int os_reserve_at(void *start, size_t bytes);
 /* The memory of these anonymous private pages goes back to the system; they read as zero afterwards.  Works where unmapping cannot, and by
@@ -168,6 +173,7 @@ void os_signal_by_default(int number);
 enum os_memory { OS_MEMORY_NONE, OS_MEMORY_ANON, OS_MEMORY_BRK, OS_MEMORY_OTHER };
 enum os_memory os_memory_of(const void *p, uintptr_t *start, uintptr_t *end);
 uint64_t os_cpu_time_ns(void); /* of all its threads */
+uint64_t os_thread_time_ns(void); /* of the calling thread alone */
 void os_program_path(char *path, size_t bytes);
 /* Runs with more rights than its user, who must not tell it what to do. */
 bool os_is_privileged(void);

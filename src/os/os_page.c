@@ -212,6 +212,16 @@ int os_seal(void *start, size_t bytes)
     return outcome(mmap(start, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == start ? 0 : -1, kept);
 }
 
+int os_mark(void *start, size_t bytes, bool on)
+{
+    enum { GUARD_INSTALL = 102, GUARD_REMOVE = 103 }; /* of <linux/mman.h>, which may be older */
+    expect_pages(start, bytes);
+    int kept = errno;
+    if (os_fault(on ? OS_SEAL : OS_PROTECT))
+        return -ENOMEM;
+    return outcome(madvise(start, bytes, on ? GUARD_INSTALL : GUARD_REMOVE), kept);
+}
+
 int os_reserve_at(void *start, size_t bytes)
 {
     expect_pages(start, bytes);

@@ -109,11 +109,21 @@ enum os_memory os_memory_of(const void *p, uintptr_t *start, uintptr_t *end)
     return found;
 }
 
-uint64_t os_cpu_time_ns(void)
+static uint64_t clock_ns(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    clock_gettime(clock, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+uint64_t os_cpu_time_ns(void)
+{
+    return clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+}
+
+uint64_t os_thread_time_ns(void)
+{
+    return clock_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
 void os_program_path(char *path, size_t bytes)

@@ -53,7 +53,6 @@ struct region_stats {
     size_t reserved_bytes;
 };
 void region_stats(struct region_stats *out);
-size_t region_idle_bytes(void);
 size_t region_idle_bytes_roughly(void);
 size_t region_peak_bytes(void);
 /* How much of the regions is in memory, asked of the kernel; and whether this address is of one. */

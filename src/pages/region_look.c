@@ -14,13 +14,6 @@ void region_stats(struct region_stats *out)
     lock_drop(&regions.lock);
 }
 
-size_t region_idle_bytes(void)
-{
-    struct region_stats stats;
-    region_stats(&stats);
-    return stats.idle_bytes;
-}
-
 /* Without the lock: what this thread has made idle it sees, others' a little later. */
 NO_SANITIZE size_t region_idle_bytes_roughly(void)
 {

@@ -12,8 +12,8 @@
 #include "base/fail.h"
 #include "os/os.h"
 #include "pages/reaper.h"
+#include "pages/source_account.h"
 #include "pages/source_internal.h"
-#include "pages/source_verify.h"
 
 /* A program's verb that was compiled against a longer struct may write all of it. */
 enum { STATS_ROOM_BYTES = 512 };
@@ -46,18 +46,25 @@ void source_stays(struct quire_source *source)
     (void)source;
 }
 
-void *source_struct_new(size_t bytes)
+void *source_counted_new(size_t bytes, const struct quire_source_verbs *verbs, const char *name)
 {
     void *memory;
-    int error = os_map(align_up(bytes, os_page_bytes()), os_page_bytes(), &memory);
-    if (error)
+    size_t struct_bytes = align_up(bytes, os_page_bytes());
+    if (os_map(struct_bytes, os_page_bytes(), &memory) != 0)
         return fail_null(ENOMEM);
+    *(struct source_counted *)memory = (struct source_counted){.source = {verbs, name}, .struct_bytes = struct_bytes};
     return memory;
 }
 
-void source_struct_delete(void *source_struct, size_t bytes)
+void counted_fini(struct quire_source *source)
 {
-    (void)os_unmap(source_struct, align_up(bytes, os_page_bytes()));
+    source_account_end(&source_counted(source)->account, source);
+    (void)os_unmap(source, source_counted(source)->struct_bytes);
+}
+
+void counted_stats(const struct quire_source *source, struct quire_source_stats *out)
+{
+    account_stats(&source_counted(source)->account, out);
 }
 
 void *source_own_take(size_t bytes, struct quire_span *span)

@@ -20,6 +20,19 @@ struct source_account {
     atomic_u64 takes, gives, failures;
 };
 
+/* What a source begins with that has nothing else to say of itself. */
+struct source_counted {
+    struct quire_source source; /* first: it is a source */
+    size_t struct_bytes; /* of its own pages */
+    /* any thread */
+    struct source_account account;
+};
+
+static inline struct source_counted *source_counted(const struct quire_source *source)
+{
+    return (struct source_counted *)(uintptr_t)source;
+}
+
 /* A take has ended so: 0, or an error; which is returned. */
 static inline int account_take(struct source_account *account, size_t bytes, int error)
 {
@@ -42,6 +55,12 @@ static inline void source_account_end(const struct source_account *account, cons
     if (size_load_relaxed(&account->bytes.mapped_bytes) != 0)
         panic("source", source->name, "S1 destroyed with spans still taken", source);
 }
+
+/* A source's own struct in zeroed pages of its own (so no allocator is needed below the allocators); NULL with errno ENOMEM. */
+void *source_counted_new(size_t bytes, const struct quire_source_verbs *verbs, const char *name);
+/* Verbs. */
+void counted_fini(struct quire_source *source);
+void counted_stats(const struct quire_source *source, struct quire_source_stats *out);
 
 static inline void account_stats(const struct source_account *account, struct quire_source_stats *out)
 {

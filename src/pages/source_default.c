@@ -38,6 +38,7 @@
 #include "pages/pagemap.h"
 #include "pages/reaper.h"
 #include "pages/region.h"
+#include "pages/source_fork.h"
 #include "pages/source_internal.h"
 
 /* Several shards for each CPU: a thread that is preempted while it holds one sends the others to the next, not to another CPU's cache lines. */
@@ -92,6 +93,7 @@ static void default_after_fork(void)
     lost_after_fork();
     limbo_after_fork();
     reaper_after_fork();
+    source_fork_after_fork();
 }
 
 /* Before main, and before any thread or lock: a program may use the page map or another source only, and fork. */
@@ -100,17 +102,10 @@ static __attribute__((constructor)) void pages_at_load(void)
     (void)os_after_fork_in_child(default_after_fork);
 }
 
-/* Pure: what each of `count` shards may hold: all of them half of what may be idle at all. */
-static size_t shard_bytes_most_of(uint32_t count, size_t peak_bytes)
-{
-    size_t share = region_idle_bytes_max(peak_bytes, 0) / 2 / count;
-    return share < shard_bytes_most ? share : shard_bytes_most;
-}
-
-/* Let the shards hold more as the peak rises, on machines of many CPUs. */
+/* All shards together may hold half of what may be idle at all: on machines of many CPUs more as the peak rises. */
 static void shards_resize(uint32_t count)
 {
-    size_t most = shard_bytes_most_of(count, region_peak_bytes());
+    size_t share = region_idle_bytes_max(region_peak_bytes(), 0) / 2 / count, most = share < shard_bytes_most ? share : shard_bytes_most;
     if (most == size_load_relaxed(&shard_bytes_max) || u32_load_relaxed(&keep_nothing))
         return;
     size_store_relaxed(&shard_bytes_max, most);
@@ -355,8 +350,10 @@ size_t source_default_idle_bytes(void)
 {
     size_t idle_bytes;
     uint64_t takes, gives;
+    struct region_stats region;
     shards_sum(&idle_bytes, &takes, &gives);
-    return idle_bytes + region_idle_bytes();
+    region_stats(&region);
+    return idle_bytes + region.idle_bytes;
 }
 
 static void default_stats(const struct quire_source *source, struct quire_source_stats *out)

@@ -93,9 +93,9 @@ static void file_give(struct quire_source *source, const struct quire_span *span
 static void file_fini(struct quire_source *source)
 {
     struct source_file *file = file_of(source);
-    source_account_end(&file->shared.account, source);
-    file_dir_close(&file->dir);
-    source_struct_delete(file, sizeof *file);
+    struct file_dir dir = file->dir; /* left after the struct is gone: S1 comes first */
+    counted_fini(source);
+    file_dir_close(&dir);
 }
 
 static const struct quire_source_verbs file_verbs = {
@@ -129,16 +129,15 @@ struct quire_source *quire_source_file(const char *directory, const char *name)
         return fail_null(EINVAL);
     if (strlen(name) > FILE_PREFIX_BYTES_MAX)
         return fail_null(ENAMETOOLONG);
-    struct source_file *file = source_struct_new(sizeof *file);
+    struct source_file *file = source_counted_new(sizeof *file, &file_verbs, NULL);
     if (!file)
         return NULL;
-    int error = source_fork_init(&file->fork);
-    if (!error)
-        error = file_dir_open(&file->dir, directory, name);
+    source_fork_init(&file->fork);
+    int error = file_dir_open(&file->dir, directory, name);
     if (error) {
-        source_struct_delete(file, sizeof *file);
+        counted_fini(&file->shared.counted.source);
         return fail_null(create_errno(error));
     }
-    file->shared.source = (struct quire_source){&file_verbs, file->dir.prefix};
-    return &file->shared.source;
+    file->shared.counted.source.name = file->dir.prefix;
+    return &file->shared.counted.source;
 }

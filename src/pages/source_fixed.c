@@ -150,10 +150,9 @@ struct quire_source *quire_source_fixed(void *buffer, size_t bytes)
         return fail_null(ENOMEM);
     struct source_fixed *fixed = (struct source_fixed *)at;
     memset(fixed, 0, meta);
-    if (source_fork_init(&fixed->fork) != 0)
-        return fail_null(ENOMEM);
     size_t pages = (last - first) / page;
     fixed->source = (struct quire_source){&fixed_verbs, "fixed"};
+    source_fork_init(&fixed->fork);
     fixed->lock = (struct lock)LOCK_INIT(LOCK_FILE);
     fixed->align_log2 = log2_ceil(pages);
     fixed->base = align_down(first, span_pages(pages) * page);

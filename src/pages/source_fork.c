@@ -8,29 +8,14 @@
 #include "pages/source_fork.h"
 
 #include "base/lock.h"
-#include "os/os.h"
 
 atomic_u32 source_fork_now;
 static struct lock fork_lock = LOCK_INIT(LOCK_FILE);
-static atomic_u32 watching;
 
-static void forked(void)
+void source_fork_after_fork(void)
 {
     (void)lock_reset(&fork_lock);
     u32_add_relaxed(&source_fork_now, 1);
-}
-
-int source_fork_init(struct source_fork *fork)
-{
-    int error = 0;
-    lock_take(&fork_lock);
-    if (u32_load_relaxed(&watching) == 0) {
-        error = os_after_fork_in_child(forked);
-        u32_store_relaxed(&watching, error == 0);
-    }
-    lock_drop(&fork_lock);
-    u32_store_relaxed(&fork->seen, u32_load_relaxed(&source_fork_now));
-    return error;
 }
 
 void source_fork_repair_slow(struct source_fork *fork, void (*repair)(void *source), void *source)

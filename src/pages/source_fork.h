@@ -19,9 +19,14 @@ struct source_fork {
     atomic_u32 seen;
 };
 
-/* Remember in which process a source was made; -ENOMEM. */
-int source_fork_init(struct source_fork *fork);
+void source_fork_after_fork(void); /* source_default.c calls it */
 void source_fork_repair_slow(struct source_fork *fork, void (*repair)(void *source), void *source);
+
+/* Remember in which process a source was made. */
+static inline void source_fork_init(struct source_fork *fork)
+{
+    u32_store_relaxed(&fork->seen, u32_load_relaxed(&source_fork_now));
+}
 
 /* Call `repair` once in each process that inherited the source, before anybody uses it there. */
 static inline void source_fork_repair(struct source_fork *fork, void (*repair)(void *source), void *source)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * source_internal.h - what the sources and the reaper know of each other.
+ * source_internal.h - what the sources, the reaper and those who use a source know of each other.
  */
 #ifndef QUIRE_PAGES_SOURCE_INTERNAL_H
 #define QUIRE_PAGES_SOURCE_INTERNAL_H
@@ -11,9 +11,9 @@
 
 C_DECLARATIONS_BEGIN
 
-/* A source's own struct in zeroed pages of its own (so no allocator is needed below the allocators); and its end. */
-void *source_struct_new(size_t bytes);
-void source_struct_delete(void *source_struct, size_t bytes);
+/* A source that a program hands in, before anything is called in it: 0 also for NULL; -EINVAL, -E2BIG: the verbs are of a length, or say something, that
+ * this library does not know. */
+int source_verify(const struct quire_source *source);
 
 /* Zeroed memory for what the library itself keeps, from the default source whatever the elements' is: it must be private to the process.  NULL with
  * errno ENOMEM. */

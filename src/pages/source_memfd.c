@@ -26,15 +26,8 @@ static int memfd_take(struct quire_source *source, size_t bytes, size_t align_by
     return shared_take(&memfd->shared, os_memfd(memfd->name), align_bytes, out);
 }
 
-static void memfd_fini(struct quire_source *source)
-{
-    struct source_memfd *memfd = (struct source_memfd *)(void *)source;
-    source_account_end(&memfd->shared.account, source);
-    source_struct_delete(memfd, sizeof *memfd);
-}
-
 static const struct quire_source_verbs memfd_verbs = {
-    .take = memfd_take, .give = shared_give, .idle = shared_idle, .busy = shared_busy, .fini = memfd_fini, .stats = shared_stats};
+    .take = memfd_take, .give = shared_give, .idle = shared_idle, .busy = shared_busy, .fini = counted_fini, .stats = shared_stats};
 
 struct quire_source *quire_source_memfd(const char *name)
 {
@@ -42,10 +35,10 @@ struct quire_source *quire_source_memfd(const char *name)
     if (fd < 0)
         return fail_null(fd == -ENOSYS ? ENOSYS : ENOMEM);
     os_close(fd);
-    struct source_memfd *memfd = source_struct_new(sizeof *memfd);
+    struct source_memfd *memfd = source_counted_new(sizeof *memfd, &memfd_verbs, NULL);
     if (!memfd)
         return NULL;
     strncpy(memfd->name, name ? name : "quire", NAME_BYTES_MAX);
-    memfd->shared.source = (struct quire_source){&memfd_verbs, memfd->name};
-    return &memfd->shared.source;
+    memfd->shared.counted.source.name = memfd->name;
+    return &memfd->shared.counted.source;
 }

@@ -35,7 +35,7 @@ static int map(int fd, size_t align_bytes, struct quire_span *span)
 int shared_take(struct source_shared *shared, int fd, size_t align_bytes, struct quire_span *span)
 {
     int error = map(fd, align_bytes, span);
-    return account_take(&shared->account, span->bytes, error);
+    return account_take(&shared->counted.account, span->bytes, error);
 }
 
 void shared_give(struct quire_source *source, const struct quire_span *span)
@@ -47,13 +47,13 @@ void shared_give(struct quire_source *source, const struct quire_span *span)
         (void)os_mapped_punch(span->start, bytes);
         size_add_relaxed(&shared->stuck_bytes, bytes);
     }
-    account_gave(&shared->account, bytes);
+    account_gave(&shared->counted.account, bytes);
 }
 
 void shared_stats(const struct quire_source *source, struct quire_source_stats *out)
 {
     const struct source_shared *shared = (const struct source_shared *)source;
-    account_stats(&shared->account, out);
+    account_stats(&shared->counted.account, out);
     out->reserved_bytes = out->taken_bytes + size_load_relaxed(&shared->stuck_bytes);
     out->meta_bytes = os_page_bytes();
 }

@@ -8,9 +8,7 @@
 #include "pages/source_account.h"
 
 struct source_shared {
-    struct quire_source source; /* first: it is a source */
-    /* any thread */
-    struct source_account account;
+    struct source_counted counted; /* first: it is a source */
     atomic_size stuck_bytes; /* addresses that could not be unmapped, without memory */
 };
 

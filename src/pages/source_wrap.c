@@ -14,14 +14,11 @@
 #include "base/fail.h"
 #include "pages/source_account.h"
 #include "pages/source_internal.h"
-#include "pages/source_verify.h"
 
 struct source_wrap {
-    struct quire_source source; /* first: a wrap is a source */
+    struct source_counted counted; /* first: a wrap is a source */
     struct quire_source *inner;
-    uint64_t fails; /* the take of this number, from 1; 0: none */
-    /* any thread */
-    struct source_account account;
+    uint64_t fails;   /* the take of this number, from 1; 0: none */
     atomic_u64 calls; /* where one fails */
 };
 
@@ -33,14 +30,14 @@ static struct source_wrap *wrap_of(struct quire_source *source)
 static int wrap_take(struct quire_source *source, size_t bytes, size_t align_bytes, struct quire_span *out)
 {
     struct source_wrap *wrap = wrap_of(source);
-    struct account *budget = &wrap->account.bytes;
+    struct source_account *account = &wrap->counted.account;
     bool fails = wrap->fails != 0 && u64_add_relaxed(&wrap->calls, 1) + 1 == wrap->fails;
-    int error = !fails && account_charge(budget, bytes, wrap) ? 0 : -ENOMEM;
+    int error = !fails && account_charge(&account->bytes, bytes, wrap) ? 0 : -ENOMEM;
     if (!error) {
         error = wrap->inner->verbs->take(wrap->inner, bytes, align_bytes, out);
-        account_settle(budget, bytes, error == 0);
+        account_settle(&account->bytes, bytes, error == 0);
     }
-    u64_add_relaxed(error ? &wrap->account.failures : &wrap->account.takes, 1);
+    u64_add_relaxed(error ? &account->failures : &account->takes, 1);
     return error;
 }
 
@@ -50,7 +47,7 @@ static void wrap_give(struct quire_source *source, const struct quire_span *span
     size_t bytes = span->bytes;
     wrap->inner->verbs->give(wrap->inner, span);
     /* After the inner give: a budget must not be free before the memory is. */
-    account_gave(&wrap->account, bytes);
+    account_gave(&wrap->counted.account, bytes);
 }
 
 static void wrap_idle(struct quire_source *source, void *start, size_t bytes)
@@ -70,18 +67,6 @@ static size_t wrap_trim(struct quire_source *source)
     return quire_source_trim(wrap_of(source)->inner);
 }
 
-static void wrap_fini(struct quire_source *source)
-{
-    struct source_wrap *wrap = wrap_of(source);
-    source_account_end(&wrap->account, source);
-    source_struct_delete(wrap, sizeof *wrap);
-}
-
-static void wrap_stats(const struct quire_source *source, struct quire_source_stats *out)
-{
-    account_stats(&((const struct source_wrap *)source)->account, out);
-}
-
 static const char *wrap_check(struct quire_source *source)
 {
     return quire_source_check(wrap_of(source)->inner);
@@ -91,9 +76,9 @@ static const struct quire_source_verbs wrap_verbs = {.take = wrap_take,
                                                      .give = wrap_give,
                                                      .idle = wrap_idle,
                                                      .busy = wrap_busy,
-                                                     .fini = wrap_fini,
+                                                     .fini = counted_fini,
                                                      .trim = wrap_trim,
-                                                     .stats = wrap_stats,
+                                                     .stats = counted_stats,
                                                      .check = wrap_check};
 
 static struct quire_source *wrap_new(struct quire_source *inner, size_t limit_bytes, uint64_t fails)
@@ -101,14 +86,13 @@ static struct quire_source *wrap_new(struct quire_source *inner, size_t limit_by
     int error = inner ? source_verify(inner) : -EINVAL;
     if (error)
         return fail_null(-error);
-    struct source_wrap *wrap = source_struct_new(sizeof *wrap);
+    struct source_wrap *wrap = source_counted_new(sizeof *wrap, &wrap_verbs, inner->name);
     if (!wrap)
         return NULL;
-    wrap->source = (struct quire_source){&wrap_verbs, inner->name};
     wrap->inner = inner;
     wrap->fails = fails;
-    wrap->account.bytes.limit_bytes = limit_bytes;
-    return &wrap->source;
+    wrap->counted.account.bytes.limit_bytes = limit_bytes;
+    return &wrap->counted.source;
 }
 
 struct quire_source *quire_source_limit(struct quire_source *inner, size_t bytes)

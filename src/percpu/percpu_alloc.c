@@ -198,8 +198,7 @@ static COLD struct quire_percpu_ref alloc_slow(struct quire_percpu *pool, const 
     percpu_release(local);
     if (unlikely(!bits))
         bits = alloc_from_others(pool, want);
-    if (unlikely(u32_load_relaxed(&pool->reserve_low) != 0))
-        percpu_reserve_fill(pool);
+    percpu_reserve_fill(pool);
     errno = bits ? kept : ENOMEM;
     return (struct quire_percpu_ref){bits};
 }

@@ -103,18 +103,14 @@ static void local_orphan(struct quire_percpu *pool, struct percpu_local *local)
     pool->unused = local;
 }
 
-static bool local_reset(struct percpu_local *local)
-{
-    bool inside = bias_reset(&local->bias);
-    return lock_reset(&local->inbox_lock) || inside;
-}
-
 static bool pool_reset(struct quire_percpu *pool)
 {
     bool inside = lock_reset(&pool->lock) || u32_load_relaxed(&pool->changing) != 0;
     u32_store_relaxed(&pool->changing, 0);
-    for (struct percpu_local *local = percpu_locals(pool); local; local = local->next)
-        inside |= local_reset(local);
+    for (struct percpu_local *local = percpu_locals(pool); local; local = local->next) {
+        inside |= bias_reset(&local->bias);
+        inside |= lock_reset(&local->inbox_lock);
+    }
     for (int i = 0; i < PERCPU_LIST_LOCKS; i++)
         u32_store_relaxed(&pool->list_lock[i].word, 0);
     return inside;

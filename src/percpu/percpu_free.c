@@ -223,8 +223,7 @@ static COLD void free_slow(struct quire_percpu *pool, uintptr_t bits)
         if (still)
             break;
     }
-    if (unlikely(u32_load_relaxed(&pool->reserve_low) != 0))
-        percpu_reserve_fill(pool);
+    percpu_reserve_fill(pool);
     errno = kept;
 }
 
@@ -237,8 +236,7 @@ static COLD void emptied_slow(struct quire_percpu *pool, uintptr_t bits)
     if (percpu_chunk_owner_of(pool, bits, &chunk) == local && chunk->objects == 0)
         empty_give(local, chunk);
     percpu_release(local);
-    if (u32_load_relaxed(&pool->reserve_low) != 0)
-        percpu_reserve_fill(pool);
+    percpu_reserve_fill(pool);
     errno = kept;
 }
 

@@ -191,7 +191,7 @@ extern struct quire_percpu *percpu_first; /* the youngest */
 void percpu_each(bool (*fn)(const struct quire_percpu *pool, void *arg), void *arg);
 /* fn for each chunk, one CPU's unit, with its owner visited; with the pools' lock, so that the pool stays. */
 void percpu_pages_look(const struct quire_percpu *pool, page_look_fn *fn, void *arg);
-void percpu_locals_add_locked(struct quire_percpu *pool, struct percpu_local *local);
+void percpu_local_init_locked(struct quire_percpu *pool, struct percpu_local *local, uint32_t rank); /* and it is one of the pool's */
 static inline struct percpu_local *percpu_locals(const struct quire_percpu *pool)
 {
     return (struct percpu_local *)addr_load_acquire(&pool->locals); /* acquire [percpu-locals] */
@@ -304,7 +304,7 @@ void percpu_thread_forget(struct quire_percpu *pool); /* with the pools' lock */
 bool percpu_threads_after_fork(void);
 
 /* ---- percpu_reserve.c ---- */
-void percpu_reserve_fill(struct quire_percpu *pool);
+void percpu_reserve_fill(struct quire_percpu *pool); /* if it is low; inside of nothing */
 /* The longest free run. */
 size_t percpu_reserve_words(const struct percpu_local *reserve);
 

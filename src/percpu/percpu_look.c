@@ -9,6 +9,8 @@
  *
  * Locks: a local's at a time; a pool's, for the list of its chunks.  Not here: changing anything.
  */
+#include <string.h>
+
 #include "base/abi.h"
 #include "os/os.h"
 #include "os/sanitize.h"
@@ -159,30 +161,13 @@ void percpu_pages_look(const struct quire_percpu *pool, page_look_fn *fn, void *
 
 /* ---- invariants ---- */
 
-/* Eight at a time: a check of a pool does little else. */
-typedef uint32_t eight __attribute__((vector_size(32), aligned(4), may_alias));
-
-NO_SANITIZE static bool words_are_zero(const uint32_t *word, size_t count)
-{
-    eight seen = {0};
-    uint32_t rest = 0;
-    size_t i = 0;
-    for (; i + 8 <= count; i += 8)
-        seen |= *(const eight *)(const void *)(word + i);
-    for (; i < count; i++)
-        rest |= word[i];
-    for (i = 0; i < 8; i++)
-        rest |= seen[i];
-    return rest == 0;
-}
-
-/* P4, where anything may be written. */
-NO_SANITIZE static bool zero_between(const struct percpu_chunk *chunk, size_t from, size_t to)
+/* P4, where anything may be written: the first word is zero, and each is as the one before. */
+static bool zero_between(const struct percpu_chunk *chunk, size_t from, size_t to)
 {
     for (uint32_t w = 0; w * 64 < chunk->pool->units; w++)
         for (uint64_t units = u64_load_relaxed(&chunk->written[w]); units; units &= units - 1) {
-            const uint32_t *word = (const void *)percpu_unit(chunk, w * 64 + bits_lowest(units));
-            if (!words_are_zero(word + (from >> WORD_LOG2), (to - from) >> WORD_LOG2))
+            const uint32_t *word = (const void *)(percpu_unit(chunk, w * 64 + bits_lowest(units)) + from);
+            if (from < to && (*word != 0 || memcmp(word, word + 1, to - from - sizeof *word) != 0))
                 return false;
         }
     return true;

@@ -71,6 +71,7 @@ static inline uint32_t percpu_page_slot(const struct percpu_page *page, size_t o
     return likely(n < 1 << (PERCPU_PAGE_LOG2_BIG - WORD_LOG2) && (uint64_t)slot * page->words == n && slot < page->slots) ? slot : page->slots;
 }
 
+/* Of 32 bits, as the slot is: bits_test() costs the short way a register more. */
 static inline bool percpu_page_is_free(const struct percpu_page *page, uint32_t slot)
 {
     return page->free[slot / 64] >> (slot % 64) & 1;

@@ -42,13 +42,10 @@ static inline unsigned percpu_class_floor(size_t run)
     return 8 + (e - 3) * 4 + (unsigned)(run >> (e - 2) & 3);
 }
 
-/* The first class all of whose chunks have `run` words together. */
+/* The first class all of whose chunks have `run` words together; run is not 0. */
 static inline unsigned percpu_class_ceil(size_t run)
 {
-    if (run < 8)
-        return (unsigned)run;
-    unsigned e = log2_floor(run);
-    return percpu_class_floor(run) + ((run & (((size_t)1 << (e - 2)) - 1)) != 0);
+    return percpu_class_floor(run - 1) + 1;
 }
 
 /* The coarsest grain of which an object of so many words is a whole number: 0 (4 bytes), 1 (16), 2 (64). */

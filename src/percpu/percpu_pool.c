@@ -17,7 +17,6 @@
 #include "os/os_rseq.h"
 #include "os/sanitize.h"
 #include "pages/source_internal.h"
-#include "pages/source_verify.h"
 #include "percpu/percpu_page.h"
 
 enum { UNIT_SHIFT_DEFAULT = 20, UNIT_SHIFT_MAX = 26, CPUS_MAX = 1 << 16 };
@@ -42,8 +41,11 @@ void percpu_refuse(const struct quire_percpu *pool, const char *what, uintptr_t 
     panic("percpu", pool && pool->name[0] ? pool->name : NULL, what, (const void *)bits);
 }
 
-void percpu_locals_add_locked(struct quire_percpu *pool, struct percpu_local *local)
+void percpu_local_init_locked(struct quire_percpu *pool, struct percpu_local *local, uint32_t rank)
 {
+    local->pool = pool;
+    local->bias = (struct bias)BIAS_INIT(rank);
+    local->inbox_lock = (struct lock)LOCK_INIT(LOCK_PERCPU_INBOX);
     local->next = percpu_locals(pool);
     addr_store_release(&pool->locals, (uintptr_t)local); /* release [percpu-locals] */
 }
@@ -73,15 +75,6 @@ static unsigned unit_shift(const struct quire_percpu_opts *opts, uint32_t units)
     while (opts->limit_bytes && shift > least && chunk_all_bytes(units, shift) > opts->limit_bytes / 4)
         shift--;
     return shift;
-}
-
-/* One of the pool's own. */
-static void local_init(struct quire_percpu *pool, struct percpu_local *local, uint32_t rank)
-{
-    local->pool = pool;
-    local->bias = (struct bias)BIAS_INIT(rank);
-    local->inbox_lock = (struct lock)LOCK_INIT(LOCK_PERCPU_INBOX);
-    percpu_locals_add_locked(pool, local);
 }
 
 /* What a pool of these options is, before it has any memory; 0 or an errno. */
@@ -151,8 +144,8 @@ static struct quire_percpu *pool_new(const struct quire_percpu_opts *opts)
         source_own_give(span);
         return fail_null(error);
     }
-    local_init(pool, &pool->home, LOCK_PERCPU_HOME);
-    local_init(pool, &pool->reserve, LOCK_PERCPU_RESERVE);
+    percpu_local_init_locked(pool, &pool->home, LOCK_PERCPU_HOME);
+    percpu_local_init_locked(pool, &pool->reserve, LOCK_PERCPU_RESERVE);
     account_set(&pool->account, span.bytes);
     return pool;
 }

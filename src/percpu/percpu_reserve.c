@@ -26,6 +26,8 @@ size_t percpu_reserve_words(const struct percpu_local *reserve)
 void percpu_reserve_fill(struct quire_percpu *pool)
 {
     struct percpu_local *home = &pool->home, *reserve = &pool->reserve;
+    if (likely(u32_load_relaxed(&pool->reserve_low) == 0))
+        return;
     u32_store_relaxed(&pool->reserve_low, 0);
     u32_add_relaxed(&pool->changing, 1); /* for the child of a fork: a chunk that no local has yet */
     struct percpu_chunk *chunk = percpu_chunk_new(pool, 0);
@@ -89,8 +91,7 @@ size_t quire_percpu_trim(struct quire_percpu *pool)
         FOR_EACH_CHUNK(local, chunk)
             bytes += chunk_trim(chunk);
     }
-    if (u32_load_relaxed(&pool->reserve_low) != 0)
-        percpu_reserve_fill(pool);
+    percpu_reserve_fill(pool);
     errno = kept;
     return bytes;
 }

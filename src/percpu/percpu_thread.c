@@ -27,11 +27,6 @@ enum { HELD_MAX = 3 };
 static THREAD_LOCAL struct percpu_local *held[HELD_MAX] __attribute__((tls_model("initial-exec")));
 static THREAD_LOCAL unsigned held_count __attribute__((tls_model("initial-exec")));
 
-static void holding_set(struct percpu_local *local)
-{
-    held[held_count++] = local;
-}
-
 void percpu_release(struct percpu_local *local)
 {
     held_count--;
@@ -50,7 +45,7 @@ void percpu_visit(struct percpu_local *local)
         bias_take(&local->bias); /* the thread that it favours is not inside */
     else
         bias_visit(&local->bias);
-    holding_set(local);
+    held[held_count++] = local;
 }
 
 struct percpu_local *percpu_visit_next(const struct quire_percpu *pool, struct percpu_local *local)
@@ -72,7 +67,7 @@ static void local_leave(struct percpu_local *local)
 {
     struct quire_percpu *pool = local->pool;
     bias_take(&local->bias);
-    holding_set(local);
+    held[held_count++] = local;
     lock_take(&local->inbox_lock);
     addr_store_relaxed(&local->thread, 0);
     lock_drop(&local->inbox_lock);
@@ -128,10 +123,7 @@ static struct percpu_local *local_new(struct quire_percpu *pool)
     if (!account_settle(&pool->account, bytes, local != NULL))
         return NULL;
     local->seen = (struct percpu_chunk **)(void *)(local + 1);
-    local->pool = pool;
     local->span = span;
-    local->bias = (struct bias)BIAS_INIT(LOCK_PERCPU_LOCAL);
-    local->inbox_lock = (struct lock)LOCK_INIT(LOCK_PERCPU_INBOX);
     size_add_relaxed(&pool->account.meta_bytes, bytes);
     return local;
 }
@@ -149,7 +141,7 @@ static struct percpu_local *local_get(struct quire_percpu *pool)
     local = local_new(pool);
     if (local) {
         lock_take(&pool->lock);
-        percpu_locals_add_locked(pool, local);
+        percpu_local_init_locked(pool, local, LOCK_PERCPU_LOCAL);
         lock_drop(&pool->lock);
     }
     u32_sub_release(&pool->changing, 1); /* release [percpu-changing] */
@@ -168,7 +160,7 @@ struct percpu_local *percpu_hold(struct quire_percpu *pool)
         return &pool->home;
     }
     bias_take(&local->bias);
-    holding_set(local);
+    held[held_count++] = local;
     if (bind) {
         addr_store_relaxed(&local->thread, (uintptr_t)thread);
         thread->table[pool->id] = local;

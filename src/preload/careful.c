@@ -4,7 +4,7 @@
  *
  *     UNASKED --> set up, then as below        PASSES  --> libc
  *     SERVES  --> the heap                     BESIDE  --> the heap; what is not the heap's is libc's
- *     SAMPLES, GUARDS --> the first call, which no profile sees, and deletes that say a size: the heap
+ *     SAMPLES --> the first call, which no profile sees, and deletes that say a size: the heap
  *     STEERS  --> what needs no site: the heap; blocks given back or resized: whoever's they are
  *     CAREFUL --> every Nth call checks the heap, then the heap      SECURED --> the heap, which is a secure one
  *
@@ -93,11 +93,7 @@ void careful_free(void *p)
     if (!p)
         return;
     enum preload_mode mode = preload_ready();
-    if (mode == PRELOAD_GUARDS) {
-        heap_free_any(p);
-        return;
-    }
-    if (is_libcs(p, mode)) {
+    if (!guard_has(p) && is_libcs(p, mode)) {
         libc_free(p);
         return;
     }

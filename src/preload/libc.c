@@ -119,10 +119,29 @@ void libc_takes_its_own(void)
     profile_strangers(&strangers);
 }
 
-/* The source of libc's memory must not come round to us: os_page.c asks for these. */
+/*
+ * The source of libc's memory must not come round to us: os_page.c asks for these.
+ *
+ * glibc's allocator sets itself up at its first call without a lock: elsewhere a process has one thread then, but here it may be asked by several at once
+ * for the first time, and each would take the first arena for its own ("malloc assertion failure in detach_arena").  So one call goes alone.  The child of
+ * a fork during that call has no such memory.
+ */
 int os_libc_own_alloc(size_t bytes, size_t align_bytes, void **out)
 {
-    *out = __libc_memalign ? __libc_memalign(align_bytes, bytes) : NULL;
+    enum { NEVER, FIRST, READY, YIELDS_MAX = 1000 };
+    static atomic_u32 state;
+    uint32_t seen = NEVER;
+    if (!__libc_memalign)
+        return -ENOMEM;
+    bool is_first = u32_cas_acquire(&state, &seen, FIRST);
+    for (int i = 0; !is_first && u32_load_acquire(&state) == FIRST; i++) { /* acquire [libc-ready] */
+        if (i == YIELDS_MAX)
+            return -ENOMEM;
+        os_yield();
+    }
+    *out = __libc_memalign(align_bytes, bytes);
+    if (is_first)
+        u32_store_release(&state, READY); /* release [libc-ready] */
     return *out ? 0 : -ENOMEM;
 }
 

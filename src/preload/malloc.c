@@ -2,12 +2,12 @@
 /*
  * malloc.c - libc's names.
  *
- *     malloc(n) ---- by the short way? ---> heap_quick_alloc(n)      in line, and no call
+ *     malloc(n) ---- n at most quick_bytes? ---> the heap's short way         in line, and no call; quick_bytes -= n
  *                          | no
  *                          v
- *                    the heap serves? ----> heap_malloc_slow(n)
+ *                    the heap serves? ----> heap_malloc_slow(n)      quick_bytes: no end
+ *                    a profile? ----------> prof_alloc(n, caller)    quick_bytes: what is left to the next point
  *                    by a plan? ----------> steer_alloc(n, caller)
- *                    a profile? ----------> prof_alloc(n, caller)
  *                          | no
  *                          v
  *                    careful_alloc(n)       the first call, checks, passthrough
@@ -31,23 +31,27 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-NOINLINE void *preload_alloc_long(size_t bytes, struct steer_call call)
+/* The calling thread's next blocks go the short ways, which nobody counts. */
+static void *opened(void *p)
 {
-    if (u32_load_relaxed(&preload_mode) == PRELOAD_SECURED)
-        return heap_malloc_secure(bytes);
-    if (unlikely(!preload_serves())) {
-        void *other = preload_alloc(bytes, call);
-        heap_tls.counted = preload_samples() ? heap_tls.self : &heap_local_none;
-        return other;
-    }
-    void *p = heap_malloc_slow(bytes);
-    heap_tls.quick_alloc = heap_tls.quick_free = heap_tls.self;
+    heap_tls.quick_bytes = INT64_MAX;
+    heap_tls.quick_free = heap_tls.self;
     return p;
 }
 
 CACHE_ALIGNED NOINLINE void *preload_alloc_next(size_t bytes, struct steer_call call)
 {
-    return preload_alloc_counted(bytes, call);
+    if (likely(heap_tls.quick_bytes >= 0) && likely(bytes <= PTRDIFF_MAX)) /* it has passed */
+        return heap_malloc_slow(bytes);
+    preload_uncount(bytes);
+    uint32_t mode = u32_load_relaxed(&preload_mode);
+    if (mode == PRELOAD_SECURED)
+        return heap_malloc_secure(bytes);
+    if (mode == PRELOAD_SERVES)
+        return opened(heap_malloc_slow(bytes));
+    if (mode == PRELOAD_SAMPLES)
+        return prof_alloc(bytes, prof_call_of(call));
+    return mode >= PRELOAD_STEERS ? steer_alloc(bytes, call) : careful_alloc(bytes);
 }
 
 NOINLINE void preload_free_long(owner_t found, void *p)
@@ -71,33 +75,47 @@ static NOINLINE void *zero_otherwise(size_t count, size_t bytes, struct steer_ca
 {
     size_t product;
     bool fits = !__builtin_mul_overflow(count, bytes, &product);
+    if (fits && preload_serves())
+        return opened(heap_malloc_zero(product));
     if (fits && likely(preload_samples()))
-        return likely(prof_passes(product)) ? heap_malloc_zero(product) : prof_alloc_zero(product, prof_call_of(call));
+        return prof_alloc_zero(product, prof_call_of(call));
     if (fits && preload_steers())
         return steer_alloc_zero(product, call);
-    if (fits && preload_guards())
-        return prof_guarded_alloc_zero(product, prof_call_of(call));
     return careful_alloc_zero(count, bytes);
 }
 
 static NOINLINE void *aligned_otherwise(size_t bytes, size_t align_bytes, struct steer_call call)
 {
-    if (preload_guards())
-        return prof_guarded_alloc_aligned(bytes, align_bytes, prof_call_of(call));
     return preload_samples() ? prof_alloc_aligned(bytes, align_bytes, prof_call_of(call)) : careful_alloc_aligned(bytes, align_bytes);
 }
 
 static NOINLINE void *realloc_otherwise(void *p, size_t bytes, struct steer_call call)
 {
-    if (!p)
-        return preload_alloc(bytes, call);
+    if (!p) {
+        void *fresh = preload_quick_alloc(bytes);
+        return likely(fresh != NULL) ? fresh : preload_alloc_next(bytes, call);
+    }
     if (bytes == 0) {
         preload_free(p);
         return NULL;
     }
-    if (preload_guards())
-        return prof_guarded_realloc(p, bytes, prof_call_of(call));
+    if (preload_serves())
+        return opened(quire_heap_realloc(&heap_of_process, p, bytes));
     return preload_samples() ? prof_realloc(p, bytes, prof_call_of(call)) : careful_realloc(p, bytes);
+}
+
+/* A small block that stays is nobody's business; one that moves counts as an allocation. */
+static ALWAYS_INLINE void *realloc_at(void *p, size_t bytes, struct steer_call call)
+{
+    size_t had = preload_is_open() ? heap_quick_usable(&heap_of_process, p) : 0;
+    if (likely(had != 0) && likely(bytes != 0)) {
+        if (heap_stays(had, bytes))
+            return p;
+        if (preload_passes(bytes) && likely(bytes <= PTRDIFF_MAX))
+            return heap_move(&heap_of_process, p, had, bytes);
+        preload_uncount(bytes);
+    }
+    return realloc_otherwise(p, bytes, call);
 }
 
 EXPORT void *malloc(size_t bytes)
@@ -114,22 +132,17 @@ EXPORT void free(void *p)
 EXPORT void *calloc(size_t count, size_t bytes)
 {
     size_t product;
-    if (unlikely(__builtin_mul_overflow(count, bytes, &product)) || !preload_serves())
-        return zero_otherwise(count, bytes, STEER_CALLER);
-    return heap_malloc_zero(product);
+    if (likely(!__builtin_mul_overflow(count, bytes, &product))) {
+        if (preload_passes(product) && likely(product <= PTRDIFF_MAX))
+            return heap_malloc_zero(product);
+        preload_uncount(product);
+    }
+    return zero_otherwise(count, bytes, STEER_CALLER);
 }
 
 EXPORT void *realloc(void *p, size_t bytes)
 {
-    if (unlikely(!preload_serves()))
-        return realloc_otherwise(p, bytes, STEER_CALLER);
-    if (unlikely(!p))
-        return heap_malloc(bytes);
-    if (unlikely(bytes == 0)) {
-        heap_free_any(p);
-        return NULL;
-    }
-    return quire_heap_realloc(&heap_of_process, p, bytes);
+    return realloc_at(p, bytes, STEER_CALLER);
 }
 
 EXPORT void *reallocarray(void *p, size_t count, size_t bytes)
@@ -139,7 +152,7 @@ EXPORT void *reallocarray(void *p, size_t count, size_t bytes)
         errno = ENOMEM;
         return NULL;
     }
-    return preload_serves() ? realloc(p, product) : realloc_otherwise(p, product, STEER_CALLER);
+    return realloc_at(p, product, STEER_CALLER);
 }
 
 static ALWAYS_INLINE void *alloc_aligned(size_t bytes, size_t align_bytes, struct steer_call call)
@@ -200,7 +213,8 @@ EXPORT void *pvalloc(size_t bytes)
 
 EXPORT size_t malloc_usable_size(void *p)
 {
-    return careful_usable_bytes(p);
+    size_t bytes = heap_quick_usable(&heap_of_process, p);
+    return likely(bytes != 0) ? bytes : careful_usable_bytes(p);
 }
 
 /* C23: the size must be what was asked for. */

@@ -83,14 +83,12 @@ static COLD void *new_slow(size_t bytes, size_t align_bytes)
 
 static NOINLINE void *new_long(size_t bytes, struct steer_call call)
 {
-    void *p = preload_alloc_counted(bytes, call);
+    void *p = preload_alloc_next(bytes, call);
     return likely(p != NULL) ? p : new_slow(bytes, 0);
 }
 
 static ALWAYS_INLINE void *new_aligned(size_t bytes, size_t align_bytes, struct steer_call call)
 {
-    if (preload_guards() && is_pow2(align_bytes))
-        return prof_guarded_alloc_aligned(bytes, align_bytes, prof_call_of(call));
     return preload_samples() && is_pow2(align_bytes) ? prof_alloc_aligned(bytes, align_bytes, prof_call_of(call)) : aligned_alloc(align_bytes, bytes);
 }
 

@@ -34,8 +34,7 @@ enum preload_mode {
     PRELOAD_PASSES,   /* libc: QUIRE_CONF=passthrough */
     PRELOAD_BESIDE,   /* the default heap, but the process's malloc is another: blocks of others come to our free */
     PRELOAD_SERVES,   /* the default heap, by the short way; from here on frees have it */
-    PRELOAD_GUARDS,   /* the default heap, and some blocks lie between guards, or are sampled, too */
-    PRELOAD_SAMPLES,  /* the default heap, and some blocks are sampled */
+    PRELOAD_SAMPLES,  /* the default heap, and some blocks are sampled, or lie between guards */
     PRELOAD_STEERS,   /* by a plan: arenas and slabs for some call sites, the default heap for the rest */
     PRELOAD_TIMES,    /* the same, and some frees are timed */
 };
@@ -65,11 +64,6 @@ static ALWAYS_INLINE bool preload_samples(void)
     return u32_load_relaxed(&preload_mode) == PRELOAD_SAMPLES;
 }
 
-static ALWAYS_INLINE bool preload_guards(void)
-{
-    return u32_load_relaxed(&preload_mode) == PRELOAD_GUARDS;
-}
-
 static ALWAYS_INLINE struct prof_call prof_call_of(struct steer_call call)
 {
     return (struct prof_call){call.ret, call.frame};
@@ -96,46 +90,36 @@ void careful_free_sized(void *p, size_t bytes, size_t align_bytes);
 void careful_refuse_alignment(const void *p);
 size_t careful_usable_bytes(void *p);
 
-/* Where the heap does not serve alone: one compare more tells two of the others. */
-static ALWAYS_INLINE void *preload_alloc(size_t bytes, struct steer_call call)
-{
-    uint32_t mode = u32_load_relaxed(&preload_mode);
-    if (mode > PRELOAD_SAMPLES)
-        return steer_alloc(bytes, call);
-    if (unlikely(mode != PRELOAD_SAMPLES)) {
-        if (mode != PRELOAD_GUARDS)
-            return careful_alloc(bytes);
-        if (unlikely(prof_points.left_blocks == 0))
-            return prof_guarded_alloc(bytes, prof_call_of(call));
-        prof_points.left_blocks--;
-    }
-    return likely(prof_passes(bytes)) ? heap_malloc(bytes) : prof_alloc(bytes, prof_call_of(call));
-}
-
 /*
  * malloc.c: in any mode; what has no short way.  `found`: whose address it is.
  *
- * The short ways ask for no mode: they end soon in a thread whose heap_tls.quick_alloc or quick_free is none.  The first long way that a thread goes
- * sets them where the mode allows it.
+ * The short ways ask for no mode: they end soon in a thread whose heap_tls.quick_bytes are used up, or whose quick_free is none.  The first long way that
+ * a thread goes sets them where the mode allows it; while a profile samples, to what is left to the next point.
  */
 void *preload_alloc_next(size_t bytes, struct steer_call call); /* behind preload_quick_alloc() */
-void *preload_alloc_long(size_t bytes, struct steer_call call);
 void preload_free_long(owner_t found, void *p);
 
-/* While the heap serves.  NULL: not this way. */
-static ALWAYS_INLINE void *preload_quick_alloc(size_t bytes)
+static ALWAYS_INLINE bool preload_is_open(void)
 {
-    return heap_quick_alloc(heap_tls.quick_alloc, bytes);
+    return likely(heap_tls.quick_bytes >= 0);
 }
 
-/* The next thing to try: while a profile samples, and no point lies in the block, a short way, too. */
-static ALWAYS_INLINE void *preload_alloc_counted(size_t bytes, struct steer_call call)
+/* True: by the short way, as far as the mode goes.  Counted in either case.  More than PTRDIFF_MAX is to be found out behind it. */
+static ALWAYS_INLINE bool preload_passes(size_t bytes)
 {
-    struct heap_local *local = heap_tls.counted;
-    if (bytes - 1 >= local->bytes_max || !prof_passes(bytes))
-        return preload_alloc_long(bytes, call);
-    void *p = heap_quick_alloc(local, bytes);
-    return likely(p != NULL) ? p : heap_malloc_slow(bytes);
+    heap_tls.quick_bytes = (int64_t)((uint64_t)heap_tls.quick_bytes - bytes);
+    return preload_is_open();
+}
+
+static ALWAYS_INLINE void preload_uncount(size_t bytes)
+{
+    heap_tls.quick_bytes = (int64_t)((uint64_t)heap_tls.quick_bytes + bytes);
+}
+
+/* NULL: not this way. */
+static ALWAYS_INLINE void *preload_quick_alloc(size_t bytes)
+{
+    return preload_passes(bytes) ? heap_quick_alloc_own(heap_tls.self, bytes) : NULL;
 }
 
 static ALWAYS_INLINE void preload_free(void *p)

@@ -170,7 +170,7 @@ static void free_one(void *p)
 
 static void *realloc_one(void *p, size_t bytes)
 {
-    return guard_has(p) ? prof_guarded_realloc(p, bytes, PROF_CALLER) : others->realloc(p, bytes);
+    return guard_has(p) ? prof_realloc(p, bytes, PROF_CALLER) : others->realloc(p, bytes);
 }
 
 void profile_strangers(const struct heap_strangers *next)

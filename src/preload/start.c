@@ -165,7 +165,7 @@ static enum preload_mode mode_from_conf(void)
         return preload_conf.plan_timed ? PRELOAD_TIMES : PRELOAD_STEERS;
     }
     if (samples_go())
-        return preload_conf.guard_every ? PRELOAD_GUARDS : PRELOAD_SAMPLES;
+        return PRELOAD_SAMPLES;
     return preload_conf.check_every ? PRELOAD_CAREFUL : preload_conf.secure ? PRELOAD_SECURED : PRELOAD_SERVES;
 }
 
@@ -260,7 +260,8 @@ static __attribute__((constructor)) void at_load(int count, char **words, char *
     if (mode != PRELOAD_PASSES && !is_process_malloc()) {
         libc_is_not_the_malloc();
         u32_store_release(&preload_mode, PRELOAD_BESIDE); /* release [preload-mode] */
-        heap_tls.quick_alloc = heap_tls.quick_free = heap_tls.counted = &heap_local_none;
+        heap_tls.quick_bytes = -1;
+        heap_tls.quick_free = &heap_local_none;
         preload_conf.prof_every_bytes = preload_conf.guard_every = 0;
     }
     libc_takes_its_own();

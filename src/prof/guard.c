@@ -31,6 +31,7 @@ enum { PATTERN = 0xa7 };
 
 uintptr_t guard_pool_start, guard_pool_bytes;
 struct guard_slot *guard_slots;
+static bool has_marks; /* fixed by guard_start(): pages are closed by marks, not by mappings */
 static struct lock lock = LOCK_INIT(LOCK_PROF);
 static struct {
     uint32_t first, count; /* of the ring */
@@ -79,7 +80,13 @@ static bool page_open(struct guard_slot *slot)
         memset(guard_page_of(slot), 0, os_page_bytes());
         return true;
     }
-    return os_commit(guard_page_of(slot), os_page_bytes()) == 0;
+    return (slot->is_sealed ? os_commit(guard_page_of(slot), os_page_bytes()) : os_mark(guard_page_of(slot), os_page_bytes(), false)) == 0;
+}
+
+static void page_close(struct guard_slot *slot)
+{
+    slot->is_sealed = !has_marks || os_mark(guard_page_of(slot), os_page_bytes(), true) != 0;
+    slot->is_open = slot->is_sealed && os_seal(guard_page_of(slot), os_page_bytes()) != 0;
 }
 
 static void pattern_write(const struct guard_slot *slot)
@@ -161,7 +168,7 @@ void guard_free(void *p, struct prof_call call)
         guard_refuse(slot, HEAP_E1, p);
     slot->death_thread = os_thread_id();
     slot->death_count = guard_walk_stack(os_frame_here(), call, slot->death);
-    slot->is_open = os_seal(guard_page_of(slot), os_page_bytes()) != 0;
+    page_close(slot);
     if (slot->sample)
         heap_watch->gone(slot->sample, p, slot->bytes);
     slot_put(slot);
@@ -228,12 +235,17 @@ int guard_start(void)
         (void)os_unmap(slots, align_up(GUARD_SLOTS * sizeof(struct guard_slot), page));
         return error;
     }
+    has_marks = os_commit(pool, bytes) == 0 && os_mark(pool, bytes, true) == 0;
+    if (!has_marks)
+        (void)os_seal(pool, bytes);
     os_name(pool, bytes, "quire:guarded");
     guard_slots = slots;
     queue.random = os_time_ns() | 1;
     queue.first = queue.count = 0;
-    for (unsigned i = 0; i < GUARD_SLOTS; i++)
+    for (unsigned i = 0; i < GUARD_SLOTS; i++) {
+        guard_slots[i].is_sealed = !has_marks;
         slot_put_locked(&guard_slots[i]);
+    }
     guard_pool_start = (uintptr_t)pool;
     guard_pool_bytes = bytes;
     return 0;

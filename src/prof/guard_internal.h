@@ -21,7 +21,8 @@ enum { GUARD_PATTERN_BYTES = 64 }; /* on each side */
 
 struct guard_slot {
     atomic_u32 state;
-    bool is_open; /* dead, and its page could not be closed */
+    bool is_sealed; /* its page was closed, or opened, by mappings */
+    bool is_open;   /* dead, and its page could not be closed */
     uint16_t birth_count, death_count;
     uintptr_t start;
     size_t bytes;

@@ -2,7 +2,7 @@
 /*
  * prof.c - which blocks are sampled, and what is counted for them.
  *
- *     alloc    bytes < what is left to the next point: the heap, as ever
+ *     alloc    bytes <= what is left to the next point: the heap, as ever; malloc counts that down by itself
  *              else: stack walked, counters found, the block made with pages of its own, its header says { site, points }
  *     free     the heap's long way for such blocks calls gone(): live -= points
  *     realloc  is a free and an alloc to the counters; where the block stays, in its slot or on its pages, nothing is counted, and a sampled one stays sampled
@@ -31,7 +31,6 @@ enum { SITE_BITS = 24 };
 #define POINTS_MAX ((UINT64_C(1) << (64 - SITE_BITS)) - 1)
 
 struct prof_opts prof_opts;
-THREAD_LOCAL struct prof_points prof_points __attribute__((tls_model("initial-exec")));
 static struct lock lock = LOCK_INIT(LOCK_PROF);
 static struct {
     uint64_t samples, lost, live_points;
@@ -160,30 +159,83 @@ static void gone(uint64_t token, const void *p, size_t bytes)
     take_back(token, bytes, false);
 }
 
-/* ---- points ---- */
+/* ---- points, and whose turn it is to be guarded ---- */
 
-static void begin(void)
+/* A thread's places among both kinds of points.  What malloc counts down by itself is one count for both, taken off before either is looked at. */
+static THREAD_LOCAL struct {
+    struct prof_points samples, guards;
+    int64_t lent_bytes;
+    uint64_t guarded_ns; /* the thread's time then */
+} mine __attribute__((tls_model("initial-exec")));
+
+/*
+ * Each block is as likely to be guarded as any other, whatever its size: points are looked for among bytes, one in each of these stretches, and a block
+ * that has one is taken once in so many times, the oftener the smaller it is.  So malloc counts one thing.
+ *
+ * A guarded block costs 5 us, so a thread that allocates without end has one in 4 ms at most, and blocks of fewer than GUARD_LEAST_BYTES have less
+ * than their share, so that the stretches are long; who asks for more than one in GUARD_OFTEN has all.
+ */
+enum { GUARD_STRETCH_MAX = 128 << 10, GUARD_OFTEN = 1000, GUARD_LEAST_BYTES = 16, GUARD_PAUSE_NS = 4000000 };
+
+static uint64_t guard_stretch(void)
 {
-    prof_points_begin(&prof_points, prof_opts.every_bytes, random_seed());
-    if (prof_opts.guard_every)
-        prof_points.left_blocks = (uint64_t)((unsigned __int128)prof_random(&prof_points.random) * prof_opts.guard_every >> 64);
+    uint64_t seldom = prof_opts.guard_every * GUARD_LEAST_BYTES;
+    return prof_opts.guard_every < GUARD_OFTEN ? prof_opts.guard_every : seldom < GUARD_STRETCH_MAX ? seldom : GUARD_STRETCH_MAX;
 }
 
-static NOINLINE uint64_t points_in(size_t bytes)
+/* Of this thread, before its first block, or its first one in the child of a fork. */
+static COLD void begin(void)
 {
-    if (prof_opts.every_bytes == 0) { /* guarded blocks alone */
-        prof_points.left_bytes = UINT64_MAX;
-        return 0;
-    }
-    if (bytes > PTRDIFF_MAX) /* which the heap refuses */
-        return 0;
-    if (prof_points.random == 0) {
-        int kept = errno;
-        begin();
-        errno = kept;
-    }
-    uint64_t found = prof_points_in(&prof_points, prof_opts.every_bytes, bytes);
+    int kept = errno;
+    mine.lent_bytes = 0;
+    heap_tls.quick_bytes = -1;
+    prof_points_begin(&mine.samples, prof_opts.every_bytes, random_seed());
+    prof_points_begin(&mine.guards, guard_stretch(), random_seed());
+    mine.guarded_ns = os_thread_time_ns() - random_seed() % GUARD_PAUSE_NS; /* threads that live for less have their share, too */
+    errno = kept;
+}
+
+static void settle(void)
+{
+    int64_t left = heap_tls.quick_bytes < 0 ? 0 : heap_tls.quick_bytes;
+    uint64_t used = (uint64_t)(mine.lent_bytes - left);
+    mine.lent_bytes = 0;
+    heap_tls.quick_bytes = -1;
+    atomic_fence_signal(); /* who allocates in a handler, which nobody may, finds nothing lent */
+    mine.samples.left_bytes -= used < mine.samples.left_bytes ? used : mine.samples.left_bytes;
+    mine.guards.left_bytes -= used < mine.guards.left_bytes ? used : mine.guards.left_bytes;
+}
+
+/* Up to the next point of either kind. */
+static void *lend(void *p)
+{
+    uint64_t most = prof_opts.every_bytes ? mine.samples.left_bytes : INT64_MAX;
+    if (prof_opts.guard_every && mine.guards.left_bytes < most)
+        most = mine.guards.left_bytes;
+    heap_tls.quick_bytes = mine.lent_bytes = (int64_t)most;
+    return p;
+}
+
+/* With nothing lent. */
+static uint64_t sample_points_in(size_t bytes)
+{
+    uint64_t found = prof_opts.every_bytes && bytes <= PTRDIFF_MAX ? prof_points_in(&mine.samples, prof_opts.every_bytes, bytes) : 0; /* the heap refuses more */
     return found < POINTS_MAX ? found : POINTS_MAX;
+}
+
+static bool guard_turn(size_t bytes)
+{
+    uint64_t stretch = guard_stretch();
+    if (prof_opts.guard_every == 0 || bytes > PTRDIFF_MAX || prof_points_in(&mine.guards, stretch, bytes) == 0)
+        return false;
+    uint64_t seldom = bytes < stretch ? bytes : stretch; /* of so many stretches one has it in such a block */
+    if ((uint64_t)((unsigned __int128)prof_random(&mine.guards.random) * prof_opts.guard_every * seldom >> 64) >= stretch)
+        return false;
+    uint64_t now_ns = prof_opts.guard_every < GUARD_OFTEN ? 0 : os_thread_time_ns();
+    if (now_ns && now_ns - mine.guarded_ns < GUARD_PAUSE_NS)
+        return false;
+    mine.guarded_ns = now_ns;
+    return true;
 }
 
 /* ---- the sampled block ---- */
@@ -213,94 +265,50 @@ static void *sampled(size_t bytes, size_t align_bytes, uint64_t token, bool zero
     return p && zero ? memset(p, 0, bytes) : p;
 }
 
-static NOINLINE void *alloc_slow(size_t bytes, size_t align_bytes, bool zero, struct prof_call call)
+static NOINLINE void *alloc_counted(size_t bytes, size_t align_bytes, bool zero, struct prof_call call)
 {
-    uint64_t count = heap_is_inside() ? 0 : points_in(bytes);
-    if (count == 0) {
-        void *p = heap_malloc_aligned(bytes, align_bytes);
-        return p && zero ? memset(p, 0, bytes) : p;
-    }
-    int kept = errno;
-    uint64_t token = born(count, bytes, call);
-    errno = kept;
-    return sampled(bytes, align_bytes, token, zero);
-}
-
-/* ---- guarded blocks ---- */
-
-/* None is left to pass.  One block in so many, a mean: at distances drawn anew, so that no loop is in step with them.  True: this one. */
-static NOINLINE bool guard_turn(void)
-{
-    if (prof_points.random == 0) {
-        int kept = errno;
+    if (unlikely(mine.samples.random == 0))
         begin();
-        errno = kept;
-        if (guard_turn_passes())
-            return false;
+    bool is_inside = heap_is_inside();
+    settle();
+    uint64_t count = is_inside ? 0 : sample_points_in(bytes);
+    bool is_guarded = !is_inside && guard_turn(bytes) && bytes != 0; /* of a secure heap's blocks of no bytes no byte can be touched: they stay the heap's */
+    if (count == 0 && !is_guarded) {
+        void *p = heap_malloc_aligned(bytes, align_bytes);
+        return lend(p && zero ? memset(p, 0, bytes) : p);
     }
-    prof_points.left_blocks = (uint64_t)((unsigned __int128)prof_random(&prof_points.random) * (2 * prof_opts.guard_every - 1) >> 64);
-    return true;
-}
-
-/* NULL: this one is not guarded. */
-static NOINLINE void *guarded(size_t bytes, size_t align_bytes, struct prof_call call)
-{
-    if (!guard_turn() || heap_is_inside() || bytes == 0) /* of a secure heap's blocks of no bytes no byte can be touched: they stay the heap's */
-        return NULL;
     int kept = errno;
-    uint64_t count = prof_opts.every_bytes && !prof_passes(bytes) ? points_in(bytes) : 0, token = count ? born(count, bytes, call) : 0;
-    void *p = guard_alloc(bytes, align_bytes, token, call);
-    if (!p && token)
-        take_back(token, bytes, true);
+    uint64_t token = count ? born(count, bytes, call) : 0;
+    void *p = is_guarded ? told(guard_alloc(bytes, align_bytes > HEAP_SLOT_ALIGN ? align_bytes : HEAP_SLOT_ALIGN, token, call), bytes, token) : NULL;
     errno = kept;
-    return told(p, bytes, token);
+    return lend(p ? p : sampled(bytes, align_bytes, token, zero));
 }
 
-void *prof_guarded_alloc(size_t bytes, struct prof_call call)
+void *prof_alloc(size_t bytes, struct prof_call call)
 {
-    void *p = guard_turn_passes() ? NULL : guarded(bytes, HEAP_SLOT_ALIGN, call);
-    return p ? p : prof_alloc(bytes, call);
+    return alloc_counted(bytes, HEAP_SLOT_ALIGN, false, call);
 }
 
-void *prof_guarded_alloc_zero(size_t bytes, struct prof_call call)
+void *prof_alloc_zero(size_t bytes, struct prof_call call)
 {
-    void *p = guard_turn_passes() ? NULL : guarded(bytes, HEAP_SLOT_ALIGN, call);
-    return p ? p : prof_alloc_zero(bytes, call);
+    return alloc_counted(bytes, HEAP_SLOT_ALIGN, true, call);
 }
 
-void *prof_guarded_alloc_aligned(size_t bytes, size_t align_bytes, struct prof_call call)
+void *prof_alloc_aligned(size_t bytes, size_t align_bytes, struct prof_call call)
 {
-    void *p = guard_turn_passes() ? NULL : guarded(bytes, align_bytes > HEAP_SLOT_ALIGN ? align_bytes : HEAP_SLOT_ALIGN, call);
-    return p ? p : prof_alloc_aligned(bytes, align_bytes, call);
+    return alloc_counted(bytes, align_bytes, false, call);
 }
 
 /* A guarded block always moves, so that whoever still has the old address is found out. */
-void *prof_guarded_realloc(void *p, size_t bytes, struct prof_call call)
+static void *realloc_guarded(void *p, size_t bytes, struct prof_call call)
 {
-    if (likely(!guard_has(p)))
-        return prof_realloc(p, bytes, call);
     size_t had = guard_bytes(p);
-    void *fresh = prof_guarded_alloc(bytes, call);
+    void *fresh = prof_alloc(bytes, call);
     if (!fresh)
         return NULL;
     memcpy(fresh, p, had < bytes ? had : bytes);
     guard_free(p, call);
     return fresh;
-}
-
-void *prof_alloc(size_t bytes, struct prof_call call)
-{
-    return likely(prof_passes(bytes)) ? heap_malloc(bytes) : alloc_slow(bytes, HEAP_SLOT_ALIGN, false, call);
-}
-
-void *prof_alloc_zero(size_t bytes, struct prof_call call)
-{
-    return likely(prof_passes(bytes)) ? heap_malloc_zero(bytes) : alloc_slow(bytes, HEAP_SLOT_ALIGN, true, call);
-}
-
-void *prof_alloc_aligned(size_t bytes, size_t align_bytes, struct prof_call call)
-{
-    return likely(prof_passes(bytes)) ? heap_malloc_aligned(bytes, align_bytes) : alloc_slow(bytes, align_bytes, false, call);
 }
 
 /* A sample that is to be small needs pages of its own, so it moves there. */
@@ -377,11 +385,13 @@ static bool sample_keeps(struct heap_page *page, void *p, size_t bytes)
 
 static NOINLINE void *realloc_counted(void *p, size_t bytes, struct prof_call call)
 {
-    bool none = prof_passes(bytes);
+    if (unlikely(mine.samples.random == 0))
+        begin();
+    settle();
+    uint64_t count = heap_is_inside() ? 0 : sample_points_in(bytes), token = 0;
     const struct heap_page *page = heap_page_find(p);
-    if (likely(none) && (!page || !heap_is_large(page) || page->sample == 0))
+    if (likely(count == 0) && (!page || !heap_is_large(page) || page->sample == 0))
         return quire_heap_realloc(&heap_of_process, p, bytes);
-    uint64_t count = none || heap_is_inside() ? 0 : points_in(bytes), token = 0;
     int kept = errno;
     if (count)
         token = born(count, bytes, call);
@@ -391,15 +401,13 @@ static NOINLINE void *realloc_counted(void *p, size_t bytes, struct prof_call ca
 
 void *prof_realloc(void *p, size_t bytes, struct prof_call call)
 {
-    struct heap_page *page = heap_page_of(pagemap_find(p));
-    if (likely(heap_is_quick(page, &heap_of_process)))
-        return likely(heap_stays(page->slot_bytes, bytes)) ? quire_heap_realloc(&heap_of_process, p, bytes) : realloc_counted(p, bytes, call);
-    page = heap_page_find(p);
-    if (!page || !stays_there(page, p, bytes))
-        return realloc_counted(p, bytes, call);
-    if (!heap_is_large(page) || page->sample == 0)
+    if (guard_has(p))
+        return realloc_guarded(p, bytes, call);
+    struct heap_page *page = heap_page_find(p);
+    bool stays = page && stays_there(page, p, bytes);
+    if (stays && (!heap_is_large(page) || page->sample == 0))
         return quire_heap_realloc(&heap_of_process, p, bytes);
-    return sample_keeps(page, p, bytes) ? p : realloc_counted(p, bytes, call);
+    return stays && sample_keeps(page, p, bytes) ? p : lend(realloc_counted(p, bytes, call));
 }
 
 /* ---- looking ---- */
@@ -454,7 +462,8 @@ void prof_start(const struct prof_opts *opts)
     u32_store_relaxed(&is_due, 0);
     prof_opts = *opts;
     sums.due_points = opts->at_bytes && opts->every_bytes ? opts->at_bytes / opts->every_bytes : 0;
-    prof_points = (struct prof_points){0, 0, 0, 0};
+    memset(&mine, 0, sizeof mine);
+    heap_tls.quick_bytes = -1;
     heap_watch = &watch;
 }
 
@@ -462,6 +471,6 @@ void prof_after_fork(void)
 {
     (void)lock_reset(&lock);
     guard_after_fork();
-    prof_points.random ^= os_process_id() << 8; /* not the parent's places */
-    prof_points.random |= 1;
+    mine.samples.random = 0; /* not the parent's places, nor what malloc had been lent up to one of them */
+    heap_tls.quick_bytes = -1;
 }

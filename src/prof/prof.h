@@ -2,7 +2,7 @@
 /*
  * prof.h - a sample of the blocks that malloc hands out: which call stacks the live bytes come from, and all bytes so far.
  *
- *     malloc -> prof_alloc: count the bytes down ---- not yet ----> heap_malloc                       a subtraction and a jump
+ *     malloc counts heap_tls.quick_bytes down ---- not below 0 ----> the heap's short way              a subtraction and a jump
  *                                  | a point lies in this block
  *                                  v
  *               prof.c        the block gets pages of its own, and a number in their header: stack, points
@@ -63,38 +63,18 @@ struct prof_points {
     uint64_t left_bytes; /* before the next one */
     uint64_t rest_bytes; /* behind it, to the end of its stretch */
     uint64_t random;     /* 0: not begun */
-    uint64_t left_blocks; /* before the next guarded one */
 };
-extern THREAD_LOCAL struct prof_points prof_points __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
-/* True: no point lies in the next block, and it is counted.  False: nothing has changed. */
-static ALWAYS_INLINE bool prof_passes(size_t bytes)
-{
-    uint64_t left_bytes;
-    if (unlikely(__builtin_sub_overflow(prof_points.left_bytes, bytes, &left_bytes)))
-        return false;
-    prof_points.left_bytes = left_bytes;
-    return true;
-}
-
-/* ---- malloc and its like, of the default heap; errno as there ---- */
+/*
+ * ---- malloc and its like, of the default heap; errno as there ----
+ *
+ * Each leaves in heap_tls.quick_bytes how many bytes may be handed out before the next call: none of them is a point.  Who hands out so many or fewer
+ * counts them down there, and need not come.
+ */
 void *prof_alloc(size_t bytes, struct prof_call call);
 void *prof_alloc_zero(size_t bytes, struct prof_call call);
 void *prof_alloc_aligned(size_t bytes, size_t align_bytes, struct prof_call call);
 void *prof_realloc(void *p, size_t bytes, struct prof_call call); /* p: not NULL, bytes: not 0 */
-
-/* The same where some blocks are guarded (guard.h); the addresses of those are heap_strangers' to free. */
-static ALWAYS_INLINE bool guard_turn_passes(void)
-{
-    if (unlikely(prof_points.left_blocks == 0))
-        return false;
-    prof_points.left_blocks--;
-    return true;
-}
-void *prof_guarded_alloc(size_t bytes, struct prof_call call);
-void *prof_guarded_alloc_zero(size_t bytes, struct prof_call call);
-void *prof_guarded_alloc_aligned(size_t bytes, size_t align_bytes, struct prof_call call);
-void *prof_guarded_realloc(void *p, size_t bytes, struct prof_call call); /* p: not NULL, bytes: not 0 */
 
 /* ---- looking ---- */
 struct prof_stats {

@@ -31,26 +31,25 @@ enum { CHUNK_BYTES = 64 << 10, CHUNKS = 256, PLACES_FIRST = 4096 };
 
 /* Things of one size, numbered from 1. */
 struct list {
-    size_t each_bytes;
     atomic_u32 count;
     atomic_addr chunk[CHUNKS];
 };
-static struct list nodes = {.each_bytes = sizeof(struct node)}, sites = {.each_bytes = sizeof(struct prof_site)};
+static struct list nodes, sites;
 static struct {
     uint32_t *at; /* NULL: none yet */
     uint32_t count; /* a power of two */
 } places;
 
-static void *list_at(const struct list *list, uint32_t number)
+static void *list_at(const struct list *list, size_t each_bytes, uint32_t number)
 {
-    uint32_t each = (uint32_t)(CHUNK_BYTES / list->each_bytes);
-    return (char *)addr_load_acquire(&list->chunk[(number - 1) / each]) + (number - 1) % each * list->each_bytes; /* acquire [prof-chunk] */
+    uint32_t each = (uint32_t)(CHUNK_BYTES / each_bytes);
+    return (char *)addr_load_acquire(&list->chunk[(number - 1) / each]) + (number - 1) % each * each_bytes; /* acquire [prof-chunk] */
 }
 
 /* A new one, zeroed; 0: no memory, or too many. */
-static uint32_t list_add(struct list *list)
+static uint32_t list_add(struct list *list, size_t each_bytes)
 {
-    uint32_t each = (uint32_t)(CHUNK_BYTES / list->each_bytes), number = u32_load_relaxed(&list->count) + 1, chunk = (number - 1) / each;
+    uint32_t each = (uint32_t)(CHUNK_BYTES / each_bytes), number = u32_load_relaxed(&list->count) + 1, chunk = (number - 1) / each;
     void *start;
     if (chunk >= CHUNKS)
         return 0;
@@ -60,14 +59,14 @@ static uint32_t list_add(struct list *list)
         os_name(start, CHUNK_BYTES, "quire:profile");
         addr_store_release(&list->chunk[chunk], (uintptr_t)start); /* release [prof-chunk] */
     }
-    memset(list_at(list, number), 0, list->each_bytes);
+    memset(list_at(list, each_bytes, number), 0, each_bytes);
     u32_store_relaxed(&list->count, number);
     return number;
 }
 
 static struct node *node_at(uint32_t number)
 {
-    return list_at(&nodes, number);
+    return list_at(&nodes, sizeof(struct node), number);
 }
 
 static uint32_t hash_of(uint32_t caller, uintptr_t ip)
@@ -117,7 +116,7 @@ static uint32_t node_below(uint32_t caller, uintptr_t ip)
     uint32_t *place = place_of(caller, ip);
     if (*place != 0)
         return *place;
-    uint32_t number = list_add(&nodes);
+    uint32_t number = list_add(&nodes, sizeof(struct node));
     if (number != 0) {
         *node_at(number) = (struct node){ip, caller, 0};
         *place = number;
@@ -127,13 +126,13 @@ static uint32_t node_below(uint32_t caller, uintptr_t ip)
 
 uint32_t prof_site_locked(const uintptr_t *ips, unsigned count)
 {
-    uint32_t at = u32_load_relaxed(&nodes.count) ? 1 : list_add(&nodes);
+    uint32_t at = u32_load_relaxed(&nodes.count) ? 1 : list_add(&nodes, sizeof(struct node));
     while (count-- > 0 && at != 0)
         at = node_below(at, ips[count]);
     if (at == 0)
         return 0;
     if (node_at(at)->site == 0) {
-        uint32_t number = list_add(&sites);
+        uint32_t number = list_add(&sites, sizeof(struct prof_site));
         if (number == 0)
             return 0;
         prof_site_at(number)->node = at;
@@ -144,7 +143,7 @@ uint32_t prof_site_locked(const uintptr_t *ips, unsigned count)
 
 struct prof_site *prof_site_at(uint32_t number)
 {
-    return list_at(&sites, number);
+    return list_at(&sites, sizeof(struct prof_site), number);
 }
 
 uint32_t prof_sites(void)

@@ -27,7 +27,6 @@
 #include "os/sanitize.h"
 #include "pages/pagemap.h"
 #include "pages/source_internal.h"
-#include "pages/source_verify.h"
 #include "slab/slab_gate.h"
 #include "slab/slab_internal.h"
 #include "slab/slab_mark.h"
@@ -202,9 +201,7 @@ static bool slot_bytes_of(size_t element_bytes, size_t align_bytes, size_t *out)
     size_t bytes = element_bytes ? element_bytes : 1;
     if (sanitize_watched() && !add_checked(bytes, REDZONE_BYTES, &bytes))
         return false;
-    if (!align_up_checked(bytes, align_bytes, out) || *out > PTRDIFF_MAX / 2)
-        return false;
-    return true;
+    return align_up_checked(bytes, align_bytes, out) && *out <= PTRDIFF_MAX / 2;
 }
 
 /* The header of the home page, and on the default source the first elements, lie behind the struct. */
@@ -220,8 +217,8 @@ static void home_layout(struct quire_slab *slab, bool with_slots)
     }
     slots = slots < HOME_SLOTS_LEAST ? 0 : slots < SLAB_SLOTS_MAX ? slots : SLAB_SLOTS_MAX;
     struct slab_page *home = slab->home = (struct slab_page *)(void *)at;
-    *home = (struct slab_page){.home = 1, .slab = slab, .words_max = slots / WORD_BITS + 1, .state = PAGE_FULL};
-    home->marks = slab->markable && slots ? &home->free[home->words_max] : NULL;
+    *home = (struct slab_page){.home = 1, .slab = slab, .state = PAGE_FULL};
+    home->marks = slab->markable && slots ? &home->free[slots / WORD_BITS + 1] : NULL;
     if (slots) {
         slab_page_setup(home, first, slots);
         slab_page_enter_all(home);
@@ -339,10 +336,10 @@ void quire_slab_destroy(struct quire_slab *slab)
     slab_depot_forget(slab);
     slab_pages_destroy(slab);
     registry_lock(&slab_registry);
-    if (slab->chunks)
+    if (slab->headers.chunks)
         (void)slab_grace(true); /* others may have been looking whose an address is, and found a header of ours */
     registry_unlock(&slab_registry);
-    slab_headers_give(slab, slab->chunks);
+    slab_headers_give(slab, slab->headers.chunks);
     slab_unmake(slab);
     errno = kept;
 }

@@ -57,8 +57,9 @@ void slab_mags_anew(void)
 
 /* ---- one magazine ---- */
 
-static struct magazine *mag_new(struct slab_cache *cache)
+static struct magazine *mag_new(void *cache_)
 {
+    struct slab_cache *cache = cache_;
     struct magazine *mag = slots_spare_get(&cache->slots);
     if (!mag && (mag = slab_take_one(mags, LANE_ORDINARY)) != NULL)
         magazine_init(mag, magazine_room(cache->slab->slot_bytes, SLOTS_LARGE_BYTES, MAGAZINE_SLOTS));
@@ -71,22 +72,14 @@ static uint32_t own_max(const struct quire_slab *slab)
     return u32_load_relaxed(&slab->turning) ? OWN_BYTES / (uint32_t)slab->slot_bytes / MAGAZINE_SLOTS + 1 : 0;
 }
 
-static void mag_delete(struct slab_cache *cache, struct magazine *mag)
-{
-    if (mag == NULL || mag->is_small)
-        return;
-    if (cache->slots.spares < own_max(cache->slab) + 2)
-        slots_spare_put(&cache->slots, mag);
-    else
-        slab_put_one(mags, mag);
-}
-
 void slab_cache_init(struct slab_cache *cache, struct quire_slab *slab)
 {
     *cache = (struct slab_cache){.slab = slab, .fill = SLAB_SMALL_SLOTS};
     magazine_init(&cache->small, slab ? magazine_room(slab->slot_bytes, SMALL_BYTES, SLAB_SMALL_SLOTS) : 0);
     cache->small.is_small = true;
     cache->slots.shut = slab ? &slab->defrag : NULL;
+    if (slab)
+        slots_sort_from(&cache->slots, &cache->small, slab->slot_bytes);
     slots_set(&cache->slots, &cache->small);
     if (slab)
         size_add_relaxed(&slab_cached_bytes, SLAB_SMALL_SLOTS * slab->slot_bytes);
@@ -101,19 +94,12 @@ static void spill_locked(struct quire_slab *slab, struct magazine *mag)
     for (uint32_t i = 0; i < mag->count; i++) {
         void *slot = (void *)addr_load_relaxed(&magazine_slots(mag)[i]);
         const char *wrong = slab_locate(slab, slot, &place);
-        if (unlikely(wrong != NULL) || unlikely(slab_slot_is_free(place.page, place.slot)))
+        if (unlikely(wrong != NULL) || unlikely(bits_test(place.page->free, place.slot)))
             slab_refuse(slab, SLAB_E1, slot); /* a page does not go while a slot of it is here once */
         slab_page_put(place.page, place.slot);
     }
     slab->spilled += mag->count;
     mag->count = 0;
-}
-
-static void spill(struct quire_slab *slab, struct magazine *mag)
-{
-    slab_lock(slab);
-    spill_locked(slab, mag);
-    slab_unlock(slab);
 }
 
 /* Pages with holes are to be filled by what is allocated next, and not by what was freed last: so they drain, and go back. */
@@ -153,6 +139,7 @@ static bool fill_locked(struct slab_cache *cache, struct magazine *mag)
     struct slab_page *page = cache->held ? cache->held : slab_page_next(slab, LANE_ORDINARY);
     if (!page)
         return false;
+    slots_set(&cache->slots, mag); /* the key: it may be another thread's */
     mag->count = slab_page_take(page, magazine_slots(mag), want, mag->key);
     if (slab->spilled >= mag->count)
         miss(cache, mag->count);
@@ -194,19 +181,20 @@ static bool refill(struct slab_cache *cache)
     if (slots_turn(&cache->slots))
         return true;
     grow(cache);
+    struct magazine *empty = cache->slots.cur;
     slab_lock(slab);
     bool filled = true;
     if ((mag = slab->depot) != NULL) {
         slab->depot = mag->next;
         slab->depot_count--;
+        if (!empty->is_small)
+            magazine_push(&slab->vacant, empty); /* for the next that gives a full one */
     } else {
-        filled = fill_locked(cache, cache->slots.cur);
+        filled = fill_locked(cache, empty);
     }
     slab_unlock(slab);
     cache->slots.demand++;
-    if (mag)
-        mag_delete(cache, cache->slots.cur);
-    slots_set(&cache->slots, mag ? mag : cache->slots.cur);
+    slots_set(&cache->slots, mag ? mag : empty);
     return filled;
 }
 
@@ -250,22 +238,20 @@ static bool depot_put_locked(struct quire_slab *slab, struct magazine *mag, uint
     return true;
 }
 
-static bool give(struct slot_cache *slots, struct magazine *full, void *cache_)
+static bool give(struct magazine *full, void *cache_)
 {
     struct slab_cache *cache = cache_;
     struct quire_slab *slab = cache->slab;
-    (void)slots;
     slab_lock(slab);
+    struct magazine *empty = slab->vacant;
     bool kept = depot_put_locked(slab, full, 2 * own_max(slab));
+    if (kept && empty) {
+        slab->vacant = empty->next;
+        slots_spare_put(&cache->slots, empty);
+    }
     slab_unlock(slab);
     cache->run = kept ? cache->run : 0;
     return kept;
-}
-
-static struct magazine *fresh(struct slot_cache *slots, void *cache)
-{
-    (void)slots;
-    return mag_new(cache);
 }
 
 /* `cur` has no room for another. */
@@ -275,13 +261,15 @@ static void overflow(struct slab_cache *cache)
     wake(cache->slab);
     if (full->is_small) {
         slots_sync(&cache->slots);
-        spill(cache->slab, full);
+        slab_lock(cache->slab);
+        spill_locked(cache->slab, full);
+        slab_unlock(cache->slab);
         cache->run = 0;
         slots_set(&cache->slots, full);
         grow(cache);
     } else if (!slab_cache_return(cache)) {
         uint32_t owns = cache->slots.owns;
-        slots_overflow(&cache->slots, own_max(cache->slab), &(struct slots_beyond){give, fresh, cache}, &cache->small);
+        slots_overflow(&cache->slots, own_max(cache->slab), &(struct slots_beyond){give, mag_new, cache}, &cache->small);
         kept_more(cache, owns);
     }
 }
@@ -337,6 +325,11 @@ void slab_cache_flush(struct slab_cache *cache, bool ends)
         next = all->next;
         if (all->count == 0 || !depot_put_locked(slab, all, most))
             magazine_push(&empty, all);
+        else if (slab->vacant) { /* whoever took one from the depot left this in its place */
+            struct magazine *vacant = slab->vacant;
+            slab->vacant = vacant->next;
+            magazine_push(&empty, vacant);
+        }
     }
     spill_locked(slab, &cache->small);
     slab_unlock(slab);
@@ -354,17 +347,19 @@ void slab_depot_flush(struct quire_slab *slab)
     slab_lock(slab);
     for (struct magazine *mag = slab->depot; mag; mag = mag->next)
         spill_locked(slab, mag);
-    struct magazine *all = slab->depot;
-    slab->depot = NULL;
+    struct magazine *all = slab->depot, *vacant = slab->vacant;
+    slab->depot = slab->vacant = NULL;
     slab->depot_count = 0;
     slab_unlock(slab);
     mags_delete(all);
+    mags_delete(vacant);
 }
 
 void slab_depot_forget(struct quire_slab *slab)
 {
     mags_delete(slab->depot);
-    slab->depot = NULL;
+    mags_delete(slab->vacant);
+    slab->depot = slab->vacant = NULL;
     slab->depot_count = 0;
 }
 

@@ -52,7 +52,7 @@ void slab_repair(struct quire_slab *slab)
     slab->empty = NULL;
     slab->empties = slab->empties_low = slab->pages = slab->keep = slab->returned = slab->depot_count = 0;
     slab->held_bytes = slab->slots = slab->free_slots = 0;
-    slab->depot = NULL;
+    slab->depot = slab->vacant = NULL;
     slab->all = NULL;
     size_store_relaxed(&slab->account.mapped_bytes, size_load_relaxed(&slab->account.meta_bytes));
     if (slab->home->slot_count)

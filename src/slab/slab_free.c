@@ -56,7 +56,7 @@ static size_t count_places(struct quire_slab *slab, const void *slot)
     slab_lock(slab);
     search.found += magazines_have(slab->depot, slot);
     if (!slab_locate(slab, slot, &place))
-        search.found += slab_slot_is_free(place.page, place.slot);
+        search.found += bits_test(place.page->free, place.slot);
     slab_unlock(slab);
     registry_unlock(&slab_registry);
     return search.found;
@@ -89,7 +89,7 @@ void slab_put_one(struct quire_slab *slab, void *element)
     struct slab_place place;
     slab_lock(slab);
     const char *refused = slab_locate(slab, element, &place);
-    if (!refused && slab_slot_is_free(place.page, place.slot))
+    if (!refused && bits_test(place.page->free, place.slot))
         refused = SLAB_E1;
     if (refused)
         slab_refuse(slab, refused, element);

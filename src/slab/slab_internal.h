@@ -20,6 +20,7 @@
 #include "base/compiler.h"
 #include "base/list.h"
 #include "base/lock.h"
+#include "owner/headers.h"
 #include "owner/record.h"
 #include "owner/registry.h"
 #include "pages/page_look.h"
@@ -67,9 +68,8 @@ struct CACHE_ALIGNED slab_page {
     struct slab_page *next, *prev;         /* of a lane's list, of the empty ones, of unused headers */
     struct slab_page *all_next, *all_prev; /* of the slab's pages */
     uint32_t pins;                         /* walks that stand on it */
-    uint32_t words_max; /* room for words; fixed at the header's birth */
     struct quire_span span;
-    struct slab_chunk *chunk;
+    struct header_chunk *chunk;
     uint64_t *marks; /* NULL, or a word for each word of `free` */
     uint64_t free[];
 };
@@ -138,7 +138,7 @@ struct CACHE_ALIGNED quire_slab {
     atomic_u32 turning; /* 1: what is freed is allocated again, so large magazines and depots are worth it */
     /* under lock */
     struct lock lock CACHE_ALIGNED;
-    struct magazine *depot;
+    struct magazine *depot, *vacant; /* full ones; and the empty ones of those who took full ones */
     uint32_t depot_count;
     size_t spilled;  /* slots that have gone back to their pages, and not been missed yet */
     size_t swing;    /* how many slots are freed and then allocated, all threads together, as far as the pages see it */
@@ -155,8 +155,7 @@ struct CACHE_ALIGNED quire_slab {
     uint64_t turns; /* how often it was locked */
     size_t held_bytes;
     size_t slots, free_slots; /* of all pages */
-    struct slab_chunk *chunks;
-    struct slab_page *headers; /* unused */
+    struct headers headers;
     /* under the registry's lock */
     struct quire_slab *next, *prev;
     uint64_t birth; /* which slab of the process it is, from 1; never used twice */
@@ -191,8 +190,8 @@ void slab_unlock(struct quire_slab *slab);
  */
 typedef void slab_visit_fn(struct slab_thread *thread, void *arg);
 bool slab_visit_all(slab_visit_fn *fn, void *arg, bool patient);
-/* fn for every cache of the slab, its thread's record locked and the thread perhaps inside its short way; and in the visits of slab_visit_all(). */
-void slab_caches_look(const struct quire_slab *slab, void (*fn)(const struct slab_cache *cache, void *arg), void *arg);
+/* How many slots threads have cached, each counted with its record locked and the thread perhaps inside its short way; to *caches are added their caches. */
+size_t slab_caches_count(const struct quire_slab *slab, size_t *caches);
 struct slab_cache *slab_visited_cache(const struct slab_thread *thread, const struct quire_slab *slab); /* NULL: it has none */
 void slab_thread_detach(struct slab_thread *thread); /* the visited thread has nothing left in its caches */
 size_t slab_thread_bytes(void); /* of all threads' caches */
@@ -223,11 +222,8 @@ extern atomic_u32 slab_pending; /* some slab has something for the next tick */
 
 struct slab_page *slab_header_new(struct quire_slab *slab, uint32_t words);
 void slab_header_delete(struct slab_page *page);
-/* Chunks without a header in use: taken off the lists; then, after slab_grace(), given back, or without it, linked again. */
-bool slab_headers_idle(const struct quire_slab *slab);
-struct slab_chunk *slab_headers_unlink(struct quire_slab *slab);
-void slab_headers_give(struct quire_slab *slab, struct slab_chunk *idle);
-void slab_headers_relink(struct quire_slab *slab, struct slab_chunk *idle);
+/* Chunks without a header in use that are off the lists (headers_unlink()), after slab_grace(). */
+void slab_headers_give(struct quire_slab *slab, struct header_chunk *idle);
 void slab_headers_each(struct quire_slab *slab, void (*fn)(struct slab_page *page));
 void slab_headers_after_fork(struct quire_slab *slab);
 struct slab_table *slab_table_new(struct quire_slab *slab, size_t entries); /* its entries are for the caller to set */
@@ -377,11 +373,6 @@ static inline uint64_t slab_word_bits(const struct slab_page *page, unsigned wor
 static inline uint32_t slab_used(const struct slab_page *page)
 {
     return page->slot_count - page->free_count;
-}
-
-static inline bool slab_slot_is_free(const struct slab_page *page, size_t slot)
-{
-    return page->free[slot / WORD_BITS] >> slot % WORD_BITS & 1;
 }
 
 static inline size_t slab_slots_bytes(const struct slab_page *page)

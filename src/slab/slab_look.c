@@ -35,17 +35,6 @@ static bool has_live(const struct slab_page *page)
 
 /* ---- statistics ---- */
 
-struct counts {
-    size_t cached, caches;
-};
-
-static void count_cache(const struct slab_cache *cache, void *counts_)
-{
-    struct counts *counts = counts_;
-    counts->cached += slots_count(&cache->slots);
-    counts->caches++;
-}
-
 /* By the marks: every slot is looked at. */
 static size_t count_live(const struct quire_slab *slab)
 {
@@ -61,15 +50,14 @@ static size_t count_locked(struct quire_slab *slab, size_t *caches)
 {
     enum { LOOKS = 4 };
     for (int looks = 0;; looks++) {
-        struct counts counts = {0, 0};
+        *caches = 1;
         slab_lock(slab);
         uint64_t turn = slab->turns + 1;
         slab_unlock(slab);
-        slab_caches_look(slab, count_cache, &counts);
+        size_t cached = slab_caches_count(slab, caches);
         slab_lock(slab);
-        *caches = counts.caches + 1;
         if (slab->turns == turn) {
-            size_t out = slab->slots - slab->free_slots, idle = magazines_count(slab->depot) + counts.cached;
+            size_t out = slab->slots - slab->free_slots, idle = magazines_count(slab->depot) + cached;
             return out - (idle < out ? idle : out); /* a magazine on its way from a thread to the depot is in both for a moment */
         }
         if (looks == LOOKS)
@@ -267,7 +255,7 @@ static bool mag_is_sound(const struct magazine *mag, size_t count, void *slab)
     struct slab_place place;
     for (size_t i = 0; i < count; i++) {
         void *slot = (void *)addr_load_relaxed(&magazine_slots(mag)[i]);
-        if (slab_locate(slab, slot, &place) || slab_slot_is_free(place.page, place.slot) || u64_load_relaxed(slot) != slots_mark(slot, mag->key))
+        if (slab_locate(slab, slot, &place) || bits_test(place.page->free, place.slot) || u64_load_relaxed(slot) != slots_mark(slot, mag->key))
             return false;
     }
     return true;

@@ -113,21 +113,11 @@ static struct slab_page *pick_fullest(struct slab_lane *lane)
 static void follow(struct quire_slab *slab)
 {
     slab->filed_by_fullness = u32_load_relaxed(&slab->defrag);
-    for (unsigned number = 0; number < SLAB_LANES; number++) {
-        struct slab_lane *lane = &slab->lane[number];
-        struct slab_page *all = NULL;
-        for (unsigned bucket = 0; bucket < SLAB_BUCKETS; bucket++)
-            for (struct slab_page *page; (page = slab_pages_last(lane->bucket[bucket])) != NULL;) {
-                slab_pages_remove(&lane->bucket[bucket], page);
-                page->next = all;
-                all = page;
-            }
-        lane->filled = 0;
-        for (struct slab_page *next; all; all = next) {
-            next = all->next;
-            slab_page_link(all);
+    for (struct slab_page *page = slab->all; page; page = page->all_next)
+        if (page->state == PAGE_PARTIAL) {
+            slab_page_unlink(page);
+            slab_page_link(page);
         }
-    }
 }
 
 static struct slab_page *pick(struct quire_slab *slab, unsigned number)
@@ -171,10 +161,13 @@ static bool span_take(struct quire_slab *slab, size_t bytes, struct quire_span *
            account_settle(&slab->account, bytes, slab->source->verbs->take(slab->source, bytes, align, span) == 0);
 }
 
-static void span_give(struct quire_slab *slab, const struct quire_span *span)
+static void span_give(struct quire_slab *slab, const struct quire_span *span, bool cold)
 {
     account_discharge(&slab->account, span->bytes);
-    slab->source->verbs->give(slab->source, span);
+    if (cold)
+        source_give_cold(slab->source, span);
+    else
+        slab->source->verbs->give(slab->source, span);
 }
 
 static size_t next_bytes(const struct quire_slab *slab, size_t least)
@@ -194,7 +187,7 @@ static struct slab_page *page_new(struct quire_slab *slab, size_t bytes)
     if (!page || pagemap_set(span.start, span.bytes, owner_make(page, OWNER_SLAB)) != 0) {
         if (page)
             slab_header_delete(page);
-        span_give(slab, &span);
+        span_give(slab, &span, false);
         return NULL;
     }
     if (slab->flags & QUIRE_SLAB_DONT_DUMP)
@@ -332,11 +325,7 @@ static void page_give(struct slab_page *page, bool cold)
     if (slab->flags & QUIRE_SLAB_DONT_DUMP)
         (void)os_advise_dump(span.start, span.bytes);
     slab_header_delete(page);
-    account_discharge(&slab->account, span.bytes);
-    if (cold)
-        source_give_cold(slab->source, &span);
-    else
-        slab->source->verbs->give(slab->source, &span);
+    span_give(slab, &span, cold);
 }
 
 /* Up to `count` of the empty ones, those that have waited longest first.  Returns bytes. */
@@ -379,7 +368,8 @@ static void empties_push(struct quire_slab *slab, struct slab_page *page)
     slab->empties++;
     if (give_at_once(slab))
         return;
-    if (slab->empties > (u32_load_relaxed(&slab->defrag) ? 0 : slab_empties_kept(slab->keep)))
+    /* As many stay as were missed lately, and one: a slab that is nearly empty takes and gives the same page all the time. */
+    if (slab->empties > (u32_load_relaxed(&slab->defrag) ? 0 : slab->keep + 1))
         slab->returned += slab_empties_give(slab, 1, false) != 0;
     slab->wakes = true; /* as soon as the lock is dropped */
 }

@@ -65,12 +65,6 @@ static inline size_t slab_page_bytes_next(size_t held_bytes, size_t least, size_
     return bytes < most ? bytes : most;
 }
 
-/* How many empty pages stay: as many as were missed lately, and one, because a slab that is nearly empty takes and gives the same page all the time. */
-static inline uint32_t slab_empties_kept(uint32_t missed)
-{
-    return missed < UINT32_MAX ? missed + 1 : missed;
-}
-
 /* How full a page is, 0 .. SLAB_BUCKETS - 1; a page with room. */
 static inline unsigned slab_bucket(uint32_t used, uint32_t slots)
 {

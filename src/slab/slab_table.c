@@ -41,7 +41,7 @@ static size_t set(struct slab_table *table, const struct slab_page *of, const st
         if (was && *entry != was)
             continue;
         lost += *entry != &page_none;
-        __atomic_store_n(entry, page, __ATOMIC_RELAXED);
+        __atomic_store_n(entry, page, __ATOMIC_RELEASE); /* after the header was cleared; frees that follow it need no more */
     }
     return lost;
 }

@@ -323,15 +323,17 @@ struct slab_cache *slab_visited_cache(const struct slab_thread *thread, const st
     return cache_at(thread, slab->id);
 }
 
-void slab_caches_look(const struct quire_slab *slab, void (*fn)(const struct slab_cache *cache, void *arg), void *arg)
+size_t slab_caches_count(const struct quire_slab *slab, size_t *caches)
 {
+    size_t slots = 0;
     for (struct slab_thread *thread = slab->straight ? NULL : threads_first(); thread; thread = thread->record.next) {
         lock_take(&thread->lock);
         const struct slab_cache *cache = slab_visited_cache(thread, slab);
-        if (cache)
-            fn(cache, arg);
+        slots += cache ? slots_count(&cache->slots) : 0;
+        *caches += cache != NULL;
         lock_drop(&thread->lock);
     }
+    return slots;
 }
 
 size_t slab_thread_bytes(void)

@@ -41,7 +41,7 @@ static void headers_trim(struct quire_slab *slab, bool patient)
 {
     slab_lock(slab);
     __atomic_store_n(&slab->outgrown, false, __ATOMIC_RELAXED); /* others look at it without the lock */
-    struct slab_chunk *idle = slab_headers_idle(slab) ? slab_headers_unlink(slab) : NULL;
+    struct header_chunk *idle = headers_unlink(&slab->headers);
     slab_unlock(slab);
     if (!idle)
         return;
@@ -50,7 +50,7 @@ static void headers_trim(struct quire_slab *slab, bool patient)
     if (out)
         slab_headers_give(slab, idle);
     else
-        slab_headers_relink(slab, idle);
+        headers_relink(&slab->headers, idle);
     slab_unlock(slab);
 }
 
@@ -105,28 +105,18 @@ void slab_wake(struct quire_slab *slab)
     }
 }
 
-struct sums {
-    size_t cached_bytes, live_bytes;
-};
-
-static void sum_cache(const struct slab_cache *cache, void *sums)
-{
-    ((struct sums *)sums)->cached_bytes += slots_count(&cache->slots) * cache->slab->slot_bytes;
-}
-
-static void sum_slab(struct quire_slab *slab, struct sums *sums)
-{
-    slab_caches_look(slab, sum_cache, sums);
-    slab_lock(slab);
-    sums->cached_bytes += magazines_count(slab->depot) * slab->slot_bytes;
-    sums->live_bytes += (slab->slots - slab->free_slots) * slab->slot_bytes;
-    slab_unlock(slab);
-}
-
 /* All threads together have more than is allowed. */
-static bool is_too_much(const struct sums *sums)
+static bool is_too_much(void)
 {
-    return sums->cached_bytes > sums->live_bytes / CACHED_OF_LIVE + (size_t)CACHED_BYTES_CPU * os_cpu_count();
+    size_t cached_bytes = slab_thread_bytes(), live_bytes = 0, caches = 0;
+    for (struct quire_slab *slab = slab_first; slab; slab = slab->next) {
+        cached_bytes += slab_caches_count(slab, &caches) * slab->slot_bytes;
+        slab_lock(slab);
+        cached_bytes += magazines_count(slab->depot) * slab->slot_bytes;
+        live_bytes += (slab->slots - slab->free_slots) * slab->slot_bytes;
+        slab_unlock(slab);
+    }
+    return cached_bytes > live_bytes / CACHED_OF_LIVE + (size_t)CACHED_BYTES_CPU * os_cpu_count();
 }
 
 /* What one thread has, of all slabs; caches that it has not used the long way since the last tick, and that are empty, go. */
@@ -164,7 +154,7 @@ static bool tick_slab(struct quire_slab *slab, bool flush)
     slab_unlock(slab);
     headers_trim(slab, false);
     slab_lock(slab);
-    left |= slab_headers_idle(slab);
+    left |= headers_idle(&slab->headers);
     slab->wakes = false;
     slab_unlock(slab);
     return left;
@@ -185,16 +175,13 @@ static size_t mapped_now(void)
 
 static size_t clock_tick(void)
 {
-    struct sums sums = {slab_thread_bytes(), 0};
     bool left = false;
     registry_lock(&slab_registry);
     size_t before = mapped_now();
     u32_store_relaxed(&slab_pending, 0);
     atomic_fence_seq_cst();
     size_store_relaxed(&slab_cached_bytes, 0);
-    for (struct quire_slab *slab = slab_first; slab; slab = slab->next)
-        sum_slab(slab, &sums);
-    bool flush = is_too_much(&sums);
+    bool flush = is_too_much();
     if (flush)
         left |= !slab_visit_all(tick_thread, &left, false);
     for (struct quire_slab *slab = slab_first; slab; slab = slab->next)

@@ -27,8 +27,8 @@ void slots_setup(void)
 
 void magazine_init(struct magazine *mag, uint32_t room)
 {
-    uint64_t id = u32_add_relaxed(&made, 1) % UINT16_MAX + 1; /* 0: of slots in their pages */
-    *mag = (struct magazine){.key = slots_key ^ id << 48, .room = (uint16_t)room, .below = &slots_nothing};
+    uint16_t id = (uint16_t)(u32_add_relaxed(&made, 1) % UINT16_MAX + 1); /* 0: of slots in their pages */
+    *mag = (struct magazine){.key = slots_key_of(id), .room = (uint16_t)room, .below = &slots_nothing};
 }
 
 uint32_t magazine_room(size_t slot_bytes, size_t bytes, uint32_t most)
@@ -40,6 +40,8 @@ uint32_t magazine_room(size_t slot_bytes, size_t bytes, uint32_t most)
 void slots_set(struct slot_cache *cache, struct magazine *mag)
 {
     bool shut = cache->shut && u32_load_relaxed(cache->shut) != 0;
+    if (mag->count == 0 && cache->kin)
+        mag->key = slots_key_of(cache->kin);
     cache->cur = mag;
     cache->key = mag->key;
     addr_store_relaxed(&cache->top, (uintptr_t)&magazine_slots(mag)[mag->count]);
@@ -73,8 +75,12 @@ bool slots_turn(struct slot_cache *cache)
     if (mag && mag->count) {
         cache->prev = empty;
     } else if ((mag = cache->own) != NULL && !empty->is_small) {
+        if (cache->unsorted >= cache->sort_least && cache->sort_least)
+            slots_sort(cache);
         cache->own = mag->next;
         cache->owns--;
+        if (cache->unsorted)
+            cache->unsorted--;
         slots_spare_put(cache, empty); /* one more than there were: as many as it had magazines at most */
     } else {
         return false;
@@ -91,6 +97,7 @@ static bool keep(struct slot_cache *cache, struct magazine *full, uint32_t own_m
         return false;
     magazine_push(&cache->own, full);
     cache->owns++;
+    cache->unsorted++;
     return true;
 }
 
@@ -116,7 +123,7 @@ static bool retire(struct slot_cache *cache, struct magazine *full, uint32_t own
     if (keep(cache, full, own_max))
         return true;
     cache->demand -= cache->demand != 0;
-    return beyond->give(cache, full, beyond->arg);
+    return beyond->give(full, beyond->arg);
 }
 
 void slots_overflow(struct slot_cache *cache, uint32_t own_max, const struct slots_beyond *beyond, struct magazine *small)
@@ -125,7 +132,7 @@ void slots_overflow(struct slot_cache *cache, uint32_t own_max, const struct slo
     slots_sync(cache);
     if (!prev && cache->demand == 0)
         leaving = full; /* a thread that only frees has one */
-    struct magazine *empty = leaving && !retire(cache, leaving, own_max, beyond) ? leaving : beyond->fresh(cache, beyond->arg);
+    struct magazine *empty = leaving && !retire(cache, leaving, own_max, beyond) ? leaving : beyond->fresh(beyond->arg);
     bool stays = leaving != full && empty;
     if (!empty && leaving != full && !retire(cache, full, 0, beyond))
         empty = full;
@@ -140,7 +147,7 @@ struct magazine *slots_take_all(struct slot_cache *cache)
         if (mine[i] && !mine[i]->is_small)
             magazine_push(&all, mine[i]);
     cache->own = cache->prev = NULL;
-    cache->owns = 0;
+    cache->owns = cache->unsorted = 0;
     return all;
 }
 
@@ -172,7 +179,8 @@ size_t magazines_have(const struct magazine *list, const void *slot)
 
 size_t slots_count(const struct slot_cache *cache)
 {
-    return slots_current(cache) + (cache->prev ? cache->prev->count : 0) + magazines_count(cache->own);
+    uint32_t current = slots_current(cache);
+    return (likely(current <= cache->cur->room) ? current : 0) /* in the middle of slots_set() */ + (cache->prev ? cache->prev->count : 0) + magazines_count(cache->own);
 }
 
 size_t slots_have(const struct slot_cache *cache, const void *slot)

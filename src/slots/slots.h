@@ -8,7 +8,8 @@
  *
  * Magazines as in Bonwick and Adams, "Magazines and Vmem" (2001).  A magazine says which slots are free, and each of its slots says so too: its first
  * word is its address under the magazine's key.  An alloc reads that word: it proves that the slot is free, that nobody has written to it, that it is in
- * no other magazine, and (because of what stands below the first slot) that the magazine is not empty, by one comparison.
+ * no other magazine, and (because of what stands below the first slot) that the magazine is not empty, by one comparison.  Where magazines of a cache share
+ * a key, the second copy is found when it is about to be handed out after the first: a mark is good for one alloc.
  *
  * Whose slots these are, where more come from and where they go to, is the allocator's: slab/slab_cache.c, heap/heap_cache.c.
  *
@@ -45,8 +46,12 @@ struct slot_cache {
     struct magazine *cur, *prev; /* prev: NULL, or full, or empty */
     struct magazine *own, *spare; /* full ones before those of all threads, and empty ones: what goes from CPU to CPU costs more than all else */
     const atomic_u32 *shut; /* NULL, or not 0: nothing is to be put into magazines */
-    uint32_t owns, spares;
     uint32_t demand; /* magazines' worth had from elsewhere, less what was given back: a thread that only frees keeps none */
+    uint32_t spares;
+    uint16_t owns;
+    uint16_t unsorted;   /* of `own`, the first: came since they were sorted */
+    uint16_t sort_least; /* so many are sorted before they are used; 0: never */
+    uint16_t kin; /* 0, or names the one key of all magazines that are filled here: these can exchange slots */
 };
 
 extern const atomic_u64 slots_nothing;
@@ -66,6 +71,11 @@ static ALWAYS_INLINE uint64_t slots_mark(const void *slot, uint64_t key)
 static inline bool slots_is_marked(const void *slot)
 {
     return (u64_load_relaxed((const atomic_u64 *)slot) ^ slots_mark(slot, slots_key)) << 16 == 0;
+}
+
+static inline uint64_t slots_key_of(uint16_t id)
+{
+    return slots_key ^ (uint64_t)id << 48;
 }
 
 static inline atomic_addr *magazine_slots(const struct magazine *mag)
@@ -95,12 +105,15 @@ bool slots_turn(struct slot_cache *cache);
 bool slots_return(struct slot_cache *cache, uint32_t own_max);
 /* Where full magazines go to, and empty ones come from. */
 struct slots_beyond {
-    bool (*give)(struct slot_cache *cache, struct magazine *full, void *arg); /* false: its slots went to their pages, it is empty */
-    struct magazine *(*fresh)(struct slot_cache *cache, void *arg); /* NULL: no memory */
+    bool (*give)(struct magazine *full, void *arg); /* false: its slots went to their pages, it is empty */
+    struct magazine *(*fresh)(void *arg); /* NULL: no memory */
     void *arg;
 };
 /* `cur`, which is not small, is full, and slots_return() found no room.  `small`: the cache's, where there is no memory for another. */
 void slots_overflow(struct slot_cache *cache, uint32_t own_max, const struct slots_beyond *beyond, struct magazine *small);
+/* If slots are so large that it is worth it: the magazines that are filled here have the key of `first`, and are sorted when much was freed (sort.c). */
+void slots_sort_from(struct slot_cache *cache, const struct magazine *first, size_t slot_bytes);
+void slots_sort(struct slot_cache *cache); /* those unsorted, while nobody who must find each slot looks */
 void slots_spare_put(struct slot_cache *cache, struct magazine *empty);
 struct magazine *slots_spare_get(struct slot_cache *cache); /* NULL: there is none */
 /* All that are not small and hold something, perhaps: one list.  `cur` is synced. */

@@ -16,7 +16,7 @@
 #include "os/os.h"
 #include "steer/steer_internal.h"
 
-struct steer_thread steer_nobody = {.hot_part = STEER_NO_PART};
+struct steer_thread steer_nobody; /* steer_start() fills it in */
 THREAD_LOCAL struct steer_thread *steer_self __attribute__((tls_model("initial-exec"))) = &steer_nobody;
 static THREAD_LOCAL uint32_t steer_state __attribute__((tls_model("initial-exec")));
 enum { STATE_NEW, STATE_REGISTERING, STATE_REGISTERED, STATE_ENDED };

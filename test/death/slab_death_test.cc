@@ -161,6 +161,40 @@ TEST_P(SlabDeathTest, freed_twice_after_it_was_written_to_in_between)
         at_once ? e1 : line("E[17] [a-z, ]+"));
 }
 
+TEST(SlabUseAfterFreeDeathTest, an_element_freed_twice_among_so_many_that_they_are_sorted_is_not_handed_out_twice)
+{
+    if (barrier_is_refused || memory_is_watched())
+        GTEST_SKIP() << "only cached elements are sorted";
+    quire_slab_opts opts = {};
+    opts.name = "conn";
+    for (size_t between : {1, 500, 9000}) { /* the copies are in one magazine, or in two */
+        EXPECT_DEATH(
+            {
+                quire_slab *slab = quire_slab_create(256, &opts);
+                std::vector<void *> v(12000);
+                for (int i = 0; i < 3; i++) {
+                    for (void *&p : v)
+                        p = quire_slab_alloc(slab);
+                    for (void *p : v)
+                        quire_slab_free(slab, p);
+                }
+                for (void *&p : v)
+                    p = quire_slab_alloc(slab);
+                for (size_t i = 0; i < v.size(); i++) {
+                    quire_slab_free(slab, v[i * 7919 % v.size()]);
+                    memset(v[0], 1, 8); /* which was the first */
+                    if (i == between)
+                        quire_slab_free(slab, v[0]);
+                }
+                std::set<void *> out;
+                for (size_t i = 0; i <= v.size(); i++)
+                    if (!out.insert(quire_slab_alloc(slab)).second)
+                        exit(0);
+            },
+            line("E[17] [a-z, ]+"));
+    }
+}
+
 TEST(SlabUseAfterFreeDeathTest, an_element_written_to_after_it_was_freed_is_not_handed_out_again)
 {
     quire_slab_opts opts = {};

@@ -69,6 +69,11 @@ def test_real_programs_run(command):
     assert (done.returncode, done.stdout, done.stderr) == (0, "60000\n", "")
 
 
+def test_threads_that_live_for_less_than_4_ms_have_their_share(build):
+    plain, guarded = (int(run(build("guard.c"), "short", conf=conf).stdout) for conf in ("", "guard:1/1000"))
+    assert guarded > plain + 10  # one in 4 ms of CPU time: some fifty
+
+
 def test_a_fault_that_is_not_a_guarded_blocks_is_the_programs(build):
     assert run(build("guard.c"), "wild", conf="guard:1/1").returncode == -signal.SIGSEGV
     done = run(build("guard.c"), "own", conf="guard:1/1")

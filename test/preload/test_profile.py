@@ -26,7 +26,7 @@ def profiles(folder):
 
 def exact(stderr):
     """{function: bytes} as the program says it."""
-    return {name: int(count) for name, count in re.findall(r"(small|middle|large) (\d+)", stderr)}
+    return {name: int(count) for name, count in re.findall(r"(small|middle|large|grown) (\d+)", stderr)}
 
 
 def by_function(raw, program):
@@ -117,6 +117,22 @@ def test_threads_children_and_new_sizes_are_counted_and_each_process_writes_its_
         assert raw.facts["lost"] == 0
     whole = max(sum(f[3] for _, f in raw.stacks) for raw in found)
     assert whole > 80_000_000  # what realloc made is among it
+
+
+def test_children_that_allocate_little_have_their_share_of_samples(build, folder):
+    program = build("profile.c")
+    done = run(program, "children", conf="prof")
+    assert done.returncode == 0, done.stderr
+    seen = sum(by_function(raw, program).get("in_child", [0] * 4)[3] for raw in profiles(folder))
+    exactly = 400 * 1024 * 64
+    assert abs(seen / exactly - 1) < 4 * (1 / 50) ** 0.5  # 50 samples, four times the standard deviation
+
+
+def test_the_last_destructors_of_threads_are_sampled_as_seldom_as_all(build, folder):
+    program = build("profile.c")
+    done = run(program, "late", conf="prof")
+    assert done.returncode == 0, done.stderr
+    assert sum(figures[3] for raw in profiles(folder) for figures in by_function(raw, program).values()) < 20 * (512 << 10)  # of 19 KB: 400 samples were 210 MB
 
 
 @pytest.mark.parametrize("conf", ["secure:1", "limit:1G", "leaks:1,stats_file:/dev/null", "decay:0", "top:1"])
@@ -230,7 +246,8 @@ def ask(*words):
 
 
 def test_a_program_of_one_thread_has_no_second_one_until_somebody_asks(build, folder):
-    with Waiting(build("profile.c"), "prof:16K,prof_signal:USR2,decay:0") as process:
+    program = shutil.copy(build("profile.c"), folder / f"only-{os.getpid()}")  # another run of these tests may go on beside
+    with Waiting(program, "prof:16K,prof_signal:USR2,decay:0") as process:
         assert threads_of(process) == 1
         process.send_signal(signal.SIGUSR2)
         assert wait_for(lambda: profiles(folder) and profiles(folder)[0].facts["pid"] == process.pid)

@@ -54,7 +54,7 @@ TEST(Prof, zeroed_and_aligned_samples_are_zeroed_and_aligned)
 {
     Profile profile(1024);
     for (int i = 0; i < 500; i++) {
-        auto *p = static_cast<unsigned char *>(prof_passes(700) ? heap_malloc_zero(700) : prof_alloc_zero(700, PROF_CALLER));
+        auto *p = static_cast<unsigned char *>(prof_alloc_zero(700, PROF_CALLER));
         EXPECT_TRUE(std::all_of(p, p + 700, [](unsigned char c) { return c == 0; }));
         memset(p, 1, 700);
         profiled_free(p);

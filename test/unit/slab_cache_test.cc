@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <set>
 #include <thread>
 
 #include "model/slab_worker.h"
@@ -20,10 +21,9 @@ namespace {
 /* All that caches hold: slots, magazines' own memory not counted, and the threads' arrays of caches. */
 size_t cached_bytes(const std::vector<quire_slab *> &slabs)
 {
-    size_t bytes = slab_thread_bytes();
+    size_t bytes = slab_thread_bytes(), caches = 0;
     for (quire_slab *slab : slabs) {
-        auto add = [](const struct slab_cache *cache, void *sum) { *static_cast<size_t *>(sum) += slots_count(&cache->slots) * cache->slab->slot_bytes; };
-        slab_caches_look(slab, add, &bytes);
+        bytes += slab_caches_count(slab, &caches) * slab->slot_bytes;
         slab_lock(slab);
         bytes += magazines_count(slab->depot) * slab->slot_bytes;
         slab_unlock(slab);
@@ -162,4 +162,69 @@ TEST_F(SlabCache, more_slabs_than_a_thread_has_gates_are_all_cached)
         return std::all_of(all.begin(), all.end(), [](auto &slab) { return cached_bytes({*slab}) > slab_thread_bytes(); });
     };
     EXPECT_TRUE(at_last(all_are_cached)) << "again, if the last tick of the test before came between";
+}
+
+namespace {
+
+/* How many follow one that is at most an OS page below. */
+size_t rising(const Elements &elements)
+{
+    size_t count = 0;
+    for (size_t i = 1; i < elements.size(); i++)
+        count += elements[i] > elements[i - 1] && static_cast<char *>(elements[i]) - static_cast<char *>(elements[i - 1]) <= 4096;
+    return count;
+}
+
+/* Freed in an order that is new each time. */
+void free_shuffled(const Slab &slab, Elements elements)
+{
+    uint64_t seed = 1;
+    for (size_t i = elements.size() - 1; i > 0; i--) {
+        seed = seed * UINT64_C(6364136223846793005) + 1;
+        std::swap(elements[i], elements[(seed >> 33) % (i + 1)]);
+    }
+    slab.free(elements);
+}
+
+} // namespace
+
+TEST_F(SlabCache, much_that_was_freed_in_any_order_is_handed_out_by_rising_addresses)
+{
+    for (size_t bytes : {256, 320, 1024}) {
+        const size_t count = (3 << 19) / bytes;
+        Slab slab(bytes);
+        for (int i = 0; i < 3; i++)
+            free_shuffled(slab, slab.alloc(count)); /* that it turns is learned */
+        for (int i = 0; i < 3; i++) {
+            Elements elements = slab.alloc(count);
+            EXPECT_GT(rising(elements), count * 9 / 10) << bytes;
+            EXPECT_EQ(std::set<void *>(elements.begin(), elements.end()).size(), count) << "none twice";
+            EXPECT_EQ(quire_slab_check(slab), nullptr);
+            free_shuffled(slab, elements);
+            EXPECT_EQ(quire_slab_check(slab), nullptr);
+        }
+    }
+}
+
+TEST_F(SlabCache, who_only_allocates_passes_its_empty_magazines_on_to_who_only_frees)
+{
+    Slab slab(64);
+    Worker other;
+    for (int i = 0; i < 100; i++) {
+        Elements elements = slab.alloc(1000);
+        other.run([&] { slab.free(elements); });
+    }
+    struct Spares {
+        const quire_slab *slab;
+        size_t count;
+    } spares = {slab, 0};
+    auto add = [](struct slab_thread *thread, void *arg) {
+        auto *sum = static_cast<Spares *>(arg);
+        const struct slab_cache *cache = slab_visited_cache(thread, sum->slab);
+        sum->count += cache ? cache->slots.spares : 0;
+    };
+    registry_lock(&slab_registry);
+    slab_visit_all(add, &spares, true);
+    registry_unlock(&slab_registry);
+    EXPECT_LE(spares.count, 20u) << "800 were passed on";
 }

@@ -402,3 +402,25 @@ TEST_F(SlabMemory, a_hundred_threads_that_need_twenty_elements_share_pages)
         thread.join();
     EXPECT_LE(slab.stats().peak_bytes, size_t(1) << 20);
 }
+
+TEST_F(SlabMemory, threads_that_come_and_go_leave_no_magazines_behind)
+{
+    Slab slab(16);
+    auto come_and_go = [&](int threads) {
+        std::vector<void *> elements(6000);
+        for (int t = 0; t < threads; t++)
+            std::thread([&] {
+                for (int round = 0; round < 2; round++) {
+                    for (void *&one : elements)
+                        one = quire_slab_alloc(slab);
+                    for (void *one : elements)
+                        quire_slab_free(slab, one);
+                }
+            }).join();
+        struct quire_source_stats stats = {.struct_bytes = sizeof stats};
+        quire_source_stats(quire_source_default(), &stats);
+        return stats.taken_bytes;
+    };
+    size_t first = come_and_go(20);
+    EXPECT_LE(come_and_go(60), first + (256 << 10)) << "each thread left 50 KB";
+}

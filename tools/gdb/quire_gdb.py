@@ -323,9 +323,8 @@ def linked(first, key):
 
 def chunk_headers(heap):
     """Headers of a heap's pages, large blocks and magazines, in use or not."""
-    align = 128
-    for chunk in chain(heap.library, heap["chunks"], "heap_chunk", "next"):
-        first = chunk.address + -(-len(chunk.memory) // align) * align
+    for chunk in chain(heap.library, heap["headers.chunks"], "header_chunk", "next"):
+        first = chunk.address + len(chunk.memory)
         for i in range(chunk["cut"]):
             yield heap.library.see("heap_page", first + i * chunk["stride_bytes"])
 

@@ -114,6 +114,28 @@ static int sound(void)
     return 0;
 }
 
+/* How many blocks of short threads have no room for more: guarded ones, and a few of the heap's own. */
+static void *lives_shortly(void *exact)
+{
+    for (int i = 0; i < 50000; i++) {
+        void *volatile p = malloc(17);
+        *(int *)exact += malloc_usable_size(p) == 17;
+        free(p);
+    }
+    return NULL;
+}
+
+static int short_threads(void)
+{
+    int exact = 0;
+    pthread_t thread;
+    for (int i = 0; i < 400; i++)
+        if (pthread_create(&thread, NULL, lives_shortly, &exact) != 0 || pthread_join(thread, NULL) != 0)
+            return 1;
+    printf("%d\n", exact);
+    return 0;
+}
+
 static void own_handler(int number)
 {
     static const char text[] = "own handler\n";
@@ -126,6 +148,8 @@ int main(int argc, char **argv)
         return 1;
     if (strcmp(argv[1], "sound") == 0)
         return sound();
+    if (strcmp(argv[1], "short") == 0)
+        return short_threads();
     if (strcmp(argv[1], "wild") == 0)
         return *(volatile char *)(uintptr_t)(argc + 8);
     if (strcmp(argv[1], "own") == 0) {

@@ -255,7 +255,7 @@ static void with_signals(void (*handler)(int), int ms)
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
     timer_t timer;
     timer_create(CLOCK_MONOTONIC, &event, &timer);
-    struct itimerspec often = {{0, 50000}, {0, 50000}};
+    struct itimerspec often = {{0, 200000}, {0, 200000}}; /* as often as a slow machine can, too */
     timer_settime(timer, 0, &often, NULL);
     pthread_t threads[2];
     for (uintptr_t i = 0; i < 2; i++)

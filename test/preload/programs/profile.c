@@ -47,6 +47,22 @@ __attribute__((noinline)) static void *large(void)
     return posix_memalign(&p, 64, bytes) == 0 ? p : NULL;
 }
 
+/* Grows to four times its size, for which it has to move. */
+__attribute__((noinline)) static void *grown(void)
+{
+    size_t bytes = 32 + random_below(400);
+    bytes_of[3] += 5 * bytes;
+    void *p = realloc(NULL, bytes), *fresh = realloc(p, 4 * bytes);
+    return fresh;
+}
+
+/* What cannot be had counts nothing, and leaves alone what is left to the next point. */
+static int refused(void *p)
+{
+    volatile size_t too_much = (size_t)PTRDIFF_MAX + 1 + random_below(1000);
+    return malloc(too_much) || malloc(SIZE_MAX - too_much % 7) || calloc(1, too_much) || calloc(too_much, 2) || realloc(p, too_much) || realloc(NULL, too_much);
+}
+
 static void *thread_main(void *arg)
 {
     for (int i = 0; i < 20000; i++) {
@@ -61,7 +77,9 @@ static int run(unsigned long count)
     for (unsigned long i = 0; i < count; i++) {
         unsigned what = random_below(1000), at = random_below(KEPT);
         free(kept[at]);
-        kept[at] = what < 800 ? small() : what < 999 ? middle() : large();
+        kept[at] = what < 800 ? small() : what < 900 ? middle() : what < 999 ? grown() : large();
+        if (what == 0 && kept[at] && refused(kept[at]))
+            return 3;
     }
     return 0;
 }
@@ -100,6 +118,60 @@ static int mixed(void)
     return 0;
 }
 
+__attribute__((noinline)) static void in_child(void)
+{
+    for (int n = 0; n < 1024; n++)
+        free(malloc(64));
+}
+
+/* Children that allocate less than lies between two points, all of them forked with the same place among them. */
+static int children(void)
+{
+    free(malloc(64)); /* the parent has its place */
+    for (int i = 0; i < 400; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            in_child();
+            exit(0);
+        }
+        int status;
+        waitpid(child, &status, 0);
+        if (status != 0)
+            return 1;
+    }
+    return 0;
+}
+
+/* Threads that allocate once more when the heap has seen their end: in the fourth round of destructors. */
+static pthread_key_t late_key;
+static void *volatile late_blocks[400];
+static unsigned late_count;
+
+static void late(void *round)
+{
+    if ((uintptr_t)round < 4)
+        pthread_setspecific(late_key, (void *)((uintptr_t)round + 1));
+    else
+        late_blocks[late_count++] = malloc(16);
+}
+
+static void *ends_late(void *unused)
+{
+    free((void *)(late_blocks[late_count] = malloc(32)));
+    pthread_setspecific(late_key, (void *)1);
+    return unused;
+}
+
+static int late_threads(void)
+{
+    pthread_t thread;
+    pthread_key_create(&late_key, late);
+    while (late_count < 400)
+        if (pthread_create(&thread, NULL, ends_late, NULL) != 0 || pthread_join(thread, NULL) != 0)
+            return 1;
+    return 0;
+}
+
 /* Whenever it is told to go on it allocates again. */
 static int wait_for_end(void)
 {
@@ -129,10 +201,16 @@ int main(int argc, char **argv)
         failed = run(strtoul(argv[2], NULL, 10));
     else if (!failed && strcmp(argv[1], "mixed") == 0)
         failed = mixed();
+    else if (!failed && strcmp(argv[1], "children") == 0)
+        failed = children();
+    else if (!failed && strcmp(argv[1], "late") == 0)
+        failed = late_threads();
     else if (!failed && strcmp(argv[1], "wait") == 0)
         failed = wait_for_end();
     else if (!failed && strcmp(argv[1], "wait-urgent") == 0)
         failed = signal(SIGURG, on_urgent) == SIG_ERR || wait_for_end();
-    fprintf(stderr, "small %llu middle %llu large %llu\n", (unsigned long long)bytes_of[0], (unsigned long long)bytes_of[1], (unsigned long long)bytes_of[2]);
+    const char *const names[] = {"small", "middle", "large", "grown"};
+    for (int i = 0; i < 4; i++)
+        fprintf(stderr, "%s %llu\n", names[i], (unsigned long long)bytes_of[i]);
     return failed;
 }

@@ -19,7 +19,6 @@ namespace quire {
 namespace {
 
 constexpr size_t SIZES_MAX = 4096;
-constexpr uint32_t STACKS_MAX = 1u << 20;  // more than any recorder numbers
 
 void remember(std::vector<uint32_t> &threads, uint32_t thread) {
     if (threads.empty() || threads.back() != thread) {

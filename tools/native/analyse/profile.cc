@@ -24,7 +24,6 @@ namespace quire {
 namespace {
 
 constexpr uint8_t none = 255;
-constexpr uint32_t STACKS_MAX = 1u << 20;  // more than any recorder numbers
 constexpr unsigned PAGE_LOG2 = 12;
 constexpr uint64_t OBJECT_PAGES_MAX = 1u << 16;  // of one object: a terabyte may be asked for and never be touched
 constexpr size_t PAGES_MAX = 1u << 20;           // of all: 4 GiB

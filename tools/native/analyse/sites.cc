@@ -22,7 +22,6 @@ namespace {
 
 constexpr uint64_t FORWARDER_BYTES = 96;
 constexpr size_t FORWARDER_CALLERS = 8;
-constexpr uint32_t STACKS_MAX = 1u << 20;  // more than any recorder numbers
 constexpr size_t INSIDE_GAP = 2;
 
 const char *const known_wrappers[] = {

@@ -19,6 +19,8 @@
 
 namespace quire {
 
+constexpr uint32_t STACKS_MAX = 1u << 20;  // more than any recorder numbers
+
 struct Site {
     std::string function, file, module, after;
     int line = 0;

@@ -7,7 +7,7 @@
  * Of libstdc++'s, which call malloc, no slot leads here: they are recorded by malloc's (slots.c asks rec_new_hooks()).
  *
  * Invariants: hooks.c's K1 and K2 hold, with one difference: an exception may pass through a new, so rec_busy is not raised around it.  Where it has
- * called malloc by a slot nevertheless there is an event already.
+ * called malloc by a slot nevertheless there is an event of that block already.
  *
  * Locks: none.  Not here: which slots lead here (slots.c).
  */
@@ -35,13 +35,18 @@ static uintptr_t place(void) {
     return thread == NULL ? 0 : (uintptr_t)thread->cursor + thread->part;
 }
 
+/* The last event since then is this very block's: not a thread's stack, if the allocator has started one of its own. */
+static bool has_event(const void *p, uintptr_t before) {
+    return place() != before && rec_self->last_word == (uintptr_t)p / 8;
+}
+
 #define NEW(number, name, is_aligned)                                                                                  \
     static void *new_##number(size_t bytes, size_t second, void *third) {                                              \
         void *(*next)(size_t, size_t, void *) = (void *(*)(size_t, size_t, void *))hooks[number].next;                 \
         bool record = put_wanted();                                                                                    \
         uintptr_t before = place();                                                                                    \
         void *p = next(bytes, second, third);                                                                          \
-        if (REC_LIKELY(record && p != NULL && place() == before)) {                                                    \
+        if (REC_LIKELY(record && p != NULL && !has_event(p, before))) {                                                    \
             rec_busy++;                                                                                                \
             if (is_aligned) {                                                                                          \
                 put_aligned(p, second, bytes, CALLER_FRAME());                                                         \
