@@ -55,10 +55,20 @@ static void push(struct heap_local *to, void *first, void *last)
     while (!addr_cas_release(&to->inbox, &head, (uintptr_t)first)); /* release [heap-inbox] */
 }
 
+/* The page of a block that can be on its way: its first words may be read.  NULL: `p`, which may be any address, is none. */
+static struct heap_page *page_of(const void *p, size_t *slot)
+{
+    struct heap_page *page = heap_page_find(p);
+    if (unlikely(!page) || unlikely(heap_is_large(page)) || unlikely(page->class == HEAP_ZERO))
+        return NULL;
+    *slot = heap_slot_of(page, p);
+    return likely(*slot != SIZE_MAX) && likely(heap_tag_is_right(page, p)) ? page : NULL;
+}
+
 static bool is_on_its_way(const void *p)
 {
-    const struct heap_page *page = heap_page_find(p);
-    return page && !heap_is_large(page) && heap_slot_of(page, p) != SIZE_MAX && heap_tag_is_right(page, p) && ((const struct on_its_way *)p)->mark == mark_of(p);
+    size_t slot;
+    return page_of(p, &slot) && ((const struct on_its_way *)p)->mark == mark_of(p);
 }
 
 /* Two threads that free one block at the same moment both see it live, and the link written last stays: the other finds its own gone. */
@@ -127,9 +137,9 @@ void heap_out_flush(struct heap_local *local)
 /* A block that is on its way has arrived at `local`.  Returns the next. */
 static void *arrive(struct heap_local *local, void *p, const void *before)
 {
-    struct heap_page *page = heap_page_find(p);
-    size_t slot = page && !heap_is_large(page) ? heap_slot_of(page, p) : SIZE_MAX;
-    if (unlikely(slot == SIZE_MAX))
+    size_t slot;
+    struct heap_page *page = page_of(p, &slot);
+    if (unlikely(!page))
         heap_refuse(local->heap, HEAP_E6, before);
     struct heap_local *owner = heap_owner(page);
     struct on_its_way *block = p;

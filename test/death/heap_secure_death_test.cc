@@ -260,6 +260,32 @@ private:
 
 } // namespace
 
+/* The link of a freed block that is on its way leads to where nobody can look: a block of no bytes.  The last one freed is looked at by the next free,
+ * one behind it by its owner. */
+TEST(HeapCorruptionDeathTest, a_link_that_leads_to_a_block_of_no_bytes_is_refused)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "those who watch stop every such write themselves";
+    auto touch = [](bool last) {
+        HeapScene s(secure);
+        char *nothing = s.alloc(0);
+        std::vector<char *> blocks = s.alloc_many(40, 100); /* more than a thread keeps before it sends them */
+        char *at = blocks[last ? 2 : 1], *next = blocks[last ? 1 : 0];
+        for (size_t i = 0; i < 3; i++)
+            s.free_there(blocks[i]);
+        uintptr_t link;
+        memcpy(&link, at + sizeof link, sizeof link);
+        link ^= uintptr_t(next) ^ uintptr_t(nothing);
+        for (size_t i = 0; i < sizeof link; i++)
+            stray_write(at, ptrdiff_t(sizeof link + i), reinterpret_cast<const char *>(&link)[i]);
+        for (size_t i = 3; i < blocks.size(); i++)
+            s.free_there(blocks[i]);
+        s.alloc_many(5000, 100); /* their owner fetches them when it needs a page */
+    };
+    for (bool last : {false, true})
+        EXPECT_DEATH(touch(last), heap_line("E6 [a-z ]+")) << last;
+}
+
 TEST(HeapCorruptionDeathTest, random_writes_into_freed_blocks_leave_the_heap_sound_or_stop_it)
 {
     if (memory_is_watched())
