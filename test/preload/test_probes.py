@@ -54,6 +54,9 @@ def test_each_probe_is_a_note_and_a_nop(name):
         assert code_at(library, place).startswith(NOPS[machine]), probe
 
 
+STOPS = 20  # one after the other: gdb 13 crashes, or goes on for ever, when a breakpoint's own commands end the program
+
+
 @pytest.mark.skipif(not shutil.which("gdb"), reason="gdb is not installed")
 @pytest.mark.parametrize(
     ("probe", "conf", "program", "seen"),
@@ -69,9 +72,8 @@ def test_a_debugger_stops_at_a_probe_and_sees_its_arguments(tmp_path, probe, con
     script = tmp_path / "gdb"
     script.write_text(
         f"set confirm off\nset breakpoint pending on\nset exec-wrapper env LD_PRELOAD={LIBRARY} QUIRE_CONF={conf}\n"
-        f"break -probe-stap quire:{probe}\ncommands\nsilent\n"
-        'printf "at %lu %lu %lu\\n", $_probe_arg0, $_probe_arg1, $_probe_argc > 2 ? $_probe_arg2 : 0\n'
-        "set $stops = $stops + 1\nif $stops < 20\ncontinue\nelse\nkill\nend\nend\nset $stops = 0\nrun\n"
+        f"break -probe-stap quire:{probe}\nrun\n"
+        + STOPS * 'printf "at %lu %lu %lu\\n", $_probe_arg0, $_probe_arg1, $_probe_argc > 2 ? $_probe_arg2 : 0\ncontinue\n'
     )
     env = {key: value for key, value in environment().items() if key != "LD_PRELOAD"}
     done = subprocess.run(["gdb", "-nx", "-batch", "-x", script, "--args", *program], capture_output=True, text=True, timeout=40, check=False, env=env)

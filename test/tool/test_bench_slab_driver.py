@@ -53,17 +53,20 @@ def test_every_workload_runs_on_the_slab_and_on_malloc(workload, allocator):
     assert row[figure.get(workload, "m_pairs_per_cpu_s")] > 0
 
 
+def shape_row(shape, allocator, cpu_ms):
+    words = ["--shape", shape, "--allocator", allocator, "--threads", 2, "--cpu-ms", cpu_ms, "--count", 1000]
+    command = [toolkit.BUILD / "bench" / "shapes", "--json", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
 @pytest.mark.parametrize("allocator", ["slab", "malloc"])
 @pytest.mark.parametrize("shape", ["local", "replace", "ring", "produce", "handover"])
 def test_every_shape_runs_on_the_slab_and_on_malloc(shape, allocator):
-    words = ["--shape", shape, "--allocator", allocator, "--threads", 2, "--cpu-ms", 30, "--count", 1000]
-    done = subprocess.run(
-        [toolkit.BUILD / "bench" / "shapes", "--json", *map(str, words)], capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    row = json.loads(done.stdout)
+    row = shape_row(shape, allocator, 30)
     assert (row["workload"], row["allocator"]) == (shape, {"slab": "quire-slab", "malloc": "libc"}[allocator])
-    assert row["m_allocations_per_cpu_s"] > 0
+    assert row["m_allocations_per_cpu_s"] > 0 or shape_row(shape, allocator, 2000)["m_allocations_per_cpu_s"] > 0  # on a busy machine one thread may wait for the other through all of 30 ms
 
 
 def test_a_malloc_of_slabs_serves_programs_and_is_compared_with_the_drop_in():
