@@ -106,7 +106,8 @@ bool libc_has(const void *p)
     if (bytes < CHUNK_BYTES_MIN || bytes > end - (uintptr_t)chunk)
         return false;
     if (chunk->size & IS_MAPPED)
-        return kind == OS_MEMORY_ANON && ((((uintptr_t)chunk - chunk->before_bytes) | (bytes + chunk->before_bytes)) & pages) == 0;
+        return kind == OS_MEMORY_ANON && chunk->before_bytes <= (uintptr_t)chunk - start &&
+               ((((uintptr_t)chunk - chunk->before_bytes) | (bytes + chunk->before_bytes)) & pages) == 0;
     if (!(chunk->size & IN_OTHER_ARENA))
         return kind == OS_MEMORY_BRK;
     const uintptr_t *area = (const uintptr_t *)align_down(at, arena_area_bytes);

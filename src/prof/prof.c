@@ -390,7 +390,8 @@ static NOINLINE void *realloc_counted(void *p, size_t bytes, struct prof_call ca
     settle();
     uint64_t count = heap_is_inside() ? 0 : sample_points_in(bytes), token = 0;
     const struct heap_page *page = heap_page_find(p);
-    if (likely(count == 0) && (!page || !heap_is_large(page) || page->sample == 0))
+    bool is_alone = page && heap_is_large(page), begins = is_alone && p == heap_large_start(page);
+    if ((likely(count == 0) && (!begins || page->sample == 0)) || unlikely(is_alone && !begins)) /* which refuses what is no block's beginning */
         return quire_heap_realloc(&heap_of_process, p, bytes);
     int kept = errno;
     if (count)

@@ -26,6 +26,12 @@ def test_blocks_that_libc_handed_out_past_us_go_back_to_libc(build, conf):
     assert_sound(run(build("strangers.c"), plugin, conf=conf))
 
 
+def test_what_looks_like_libcs_with_other_memory_before_it_is_refused(build):
+    done = run(build("disguised.c"))
+    assert done.returncode < 0
+    assert done.stderr.startswith("quire: heap: E2 "), done.stderr
+
+
 def test_the_report_is_written_while_other_threads_go_on(build, tmp_path):
     report = tmp_path / "report"
     for stats_format in ("text", "json", "prom"):

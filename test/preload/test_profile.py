@@ -128,6 +128,13 @@ def test_children_that_allocate_little_have_their_share_of_samples(build, folder
     assert abs(seen / exactly - 1) < 4 * (1 / 50) ** 0.5  # 50 samples, four times the standard deviation
 
 
+@pytest.mark.parametrize("size", [30_000, 100_000, (20 << 20) - 32])
+def test_a_realloc_of_the_middle_of_a_sampled_block_is_refused_as_that(build, folder, size):
+    done = run(build("profile.c"), "inside", size, conf="prof:1K")
+    assert re.match(r"quire: heap: E[23] ", done.stderr), (done.returncode, done.stderr)
+    assert done.returncode < 0
+
+
 def test_the_last_destructors_of_threads_are_sampled_as_seldom_as_all(build, folder):
     program = build("profile.c")
     done = run(program, "late", conf="prof")

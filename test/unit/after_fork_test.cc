@@ -85,6 +85,28 @@ TEST(AfterFork, nothing_changes_when_nobody_was_at_work)
     source->verbs->give(source, &span);
 }
 
+/* A pointer that was kept too long writes where the link is: it is not followed, and what lies behind it stays as it is. */
+TEST(AfterFork, a_link_of_refused_addresses_that_was_written_to_is_not_followed)
+{
+    auto written_to = [](size_t word) {
+        quire_source *anon = quire_source_anon();
+        quire_span at[3];
+        for (quire_span &span : at)
+            anon->verbs->take(anon, 4 * page, page, &span);
+        {
+            Fault fault(OS_UNMAP, 1, true);
+            for (quire_span &span : at)
+                anon->verbs->give(anon, &span);
+        }
+        static_cast<volatile uintptr_t *>(at[1].start)[word] = 0x414141414000;
+        lost_retry();
+        fprintf(stderr, "%zu", lost_bytes() / page);
+        _exit(0);
+    };
+    for (size_t word = 0; word < 3; word++)
+        EXPECT_EXIT(written_to(word), testing::ExitedWithCode(0), "^8$") << word;
+}
+
 TEST(AfterFork, a_refusal_to_unmap_is_tried_again_when_there_is_room)
 {
     quire_source *anon = quire_source_anon();

@@ -173,6 +173,13 @@ static int late_threads(void)
 }
 
 /* Whenever it is told to go on it allocates again. */
+/* Misuse: what gets another size is no block's beginning. */
+static int inside(size_t bytes)
+{
+    char *volatile block = malloc(bytes);
+    return block && !realloc(block + 4000, bytes + (1 << 20));
+}
+
 static int wait_for_end(void)
 {
     char line[16] = "go on\n";
@@ -205,6 +212,8 @@ int main(int argc, char **argv)
         failed = children();
     else if (!failed && strcmp(argv[1], "late") == 0)
         failed = late_threads();
+    else if (!failed && strcmp(argv[1], "inside") == 0)
+        failed = inside(strtoul(argv[2], NULL, 10));
     else if (!failed && strcmp(argv[1], "wait") == 0)
         failed = wait_for_end();
     else if (!failed && strcmp(argv[1], "wait-urgent") == 0)
