@@ -391,7 +391,7 @@ static NOINLINE void *realloc_counted(void *p, size_t bytes, struct prof_call ca
     uint64_t count = heap_is_inside() ? 0 : sample_points_in(bytes), token = 0;
     const struct heap_page *page = heap_page_find(p);
     bool is_alone = page && heap_is_large(page), begins = is_alone && p == heap_large_start(page);
-    if ((likely(count == 0) && (!begins || page->sample == 0)) || unlikely(is_alone && !begins)) /* which refuses what is no block's beginning */
+    if ((likely(count == 0) && (!begins || page->sample == 0)) || unlikely(!page) || unlikely(is_alone && !begins)) /* libc's own; or refused there */
         return quire_heap_realloc(&heap_of_process, p, bytes);
     int kept = errno;
     if (count)

@@ -20,7 +20,7 @@ def test_a_plug_in_may_come_and_go_with_blocks_of_both_sides(build, conf):
     assert_sound(run(build("life.c"), "plugin", plugin, conf=conf))
 
 
-@pytest.mark.parametrize("conf", [None, "secure:1", "check:1"])
+@pytest.mark.parametrize("conf", [None, "secure:1", "check:1", "prof:1K,prof_exit:0"])
 def test_blocks_that_libc_handed_out_past_us_go_back_to_libc(build, conf):
     plugin = build("strangers_plugin.c", "-shared", "-fPIC")
     assert_sound(run(build("strangers.c"), plugin, conf=conf))
