@@ -226,6 +226,7 @@ struct percpu_chunk *percpu_chunk_new(struct quire_percpu *pool, unsigned grain)
     chunk = chunk_make(pool, &span, &meta, grain);
     if (!all_enter(pool, chunk))
         goto no_pagemap;
+    sanitize_root(span.start, span.bytes, true); /* here, under a lock of theirs, and not at a first write, which may be a signal handler's */
     size_add_relaxed(&pool->account.meta_bytes, meta_bytes);
     size_max_relaxed(&pool->chunks_peak, size_add_relaxed(&pool->chunks, 1) + 1);
     account_charged(&pool->account);
@@ -249,9 +250,7 @@ void percpu_chunk_delete(struct percpu_chunk *chunk)
     struct quire_span span = chunk->span, meta = chunk->meta;
     u32_add_relaxed(&pool->changing, 1);
     all_leave(pool, chunk);
-    for (uint32_t unit = 0; unit < pool->units; unit++)
-        if (u64_load_relaxed(&chunk->written[unit / 64]) >> (unit % 64) & 1)
-            sanitize_root(percpu_unit(chunk, unit), (size_t)1 << pool->window.unit_shift, false);
+    sanitize_root(span.start, span.bytes, false);
     sanitize_undefined(span.start, span.bytes);
     pool->source->verbs->give(pool->source, &span);
     source_own_give(meta);
@@ -269,8 +268,7 @@ void percpu_chunk_touch(struct percpu_chunk *chunk, uint32_t unit, bool sequence
     uint64_t bit = UINT64_C(1) << (unit % 64);
     if (!(u64_load_acquire(word) & bit)) {          /* acquire [percpu-written] */
         u32_store_relaxed(&chunk->any_written, 1); /* first: who sees the bit sees this */
-        if (!(u64_or_seq_cst(word, bit) & bit))    /* release [percpu-written] */
-            sanitize_root(percpu_unit(chunk, unit), (size_t)1 << chunk->pool->window.unit_shift, true);
+        (void)u64_or_seq_cst(word, bit);           /* release [percpu-written] */
     }
     if (sequence)
         __atomic_store_n(percpu_unit(chunk, unit), 1, __ATOMIC_RELEASE);

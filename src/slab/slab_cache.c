@@ -342,17 +342,26 @@ void slab_cache_forget(struct slab_cache *cache)
     clear(cache, slots_take_all(&cache->slots));
 }
 
+void slab_vacant_give(struct quire_slab *slab)
+{
+    slab_lock(slab);
+    struct magazine *vacant = slab->vacant;
+    slab->vacant = NULL;
+    slab_unlock(slab);
+    mags_delete(vacant);
+}
+
 void slab_depot_flush(struct quire_slab *slab)
 {
     slab_lock(slab);
     for (struct magazine *mag = slab->depot; mag; mag = mag->next)
         spill_locked(slab, mag);
-    struct magazine *all = slab->depot, *vacant = slab->vacant;
-    slab->depot = slab->vacant = NULL;
+    struct magazine *all = slab->depot;
+    slab->depot = NULL;
     slab->depot_count = 0;
     slab_unlock(slab);
     mags_delete(all);
-    mags_delete(vacant);
+    slab_vacant_give(slab);
 }
 
 void slab_depot_forget(struct quire_slab *slab)

@@ -282,6 +282,7 @@ void slab_cache_free(struct slab_cache *cache, void *element); /* which was foun
 void slab_cache_flush(struct slab_cache *cache, bool ends);
 void slab_cache_forget(struct slab_cache *cache); /* what it holds is free already, or the slab ends: only its magazines go back */
 void slab_depot_flush(struct quire_slab *slab);  /* to the pages */
+void slab_vacant_give(struct quire_slab *slab);  /* the empty magazines that wait for others to be full */
 void slab_depot_forget(struct quire_slab *slab);
 extern atomic_size slab_cached_bytes; /* that caches may hold, roughly: what was added to them since the last tick */
 

@@ -139,6 +139,8 @@ static bool tick_slab(struct quire_slab *slab, bool flush)
     if (flush) {
         slab_depot_flush(slab);
         u32_store_relaxed(&slab->turning, 0);
+    } else {
+        slab_vacant_give(slab);
     }
     slab_lock(slab);
     slab_currents_release(slab);

@@ -424,3 +424,29 @@ TEST_F(SlabMemory, threads_that_come_and_go_leave_no_magazines_behind)
     size_t first = come_and_go(20);
     EXPECT_LE(come_and_go(60), first + (256 << 10)) << "each thread left 50 KB";
 }
+
+TEST_F(SlabMemory, empty_magazines_that_wait_for_full_ones_do_not_wait_for_ever)
+{
+    auto taken = [] {
+        struct quire_source_stats stats = {.struct_bytes = sizeof stats};
+        quire_source_stats(quire_source_default(), &stats);
+        return stats.taken_bytes;
+    };
+    Slab slab(16);
+    std::vector<void *> elements(200000);
+    auto all = [&](auto &&what) {
+        for (void *&one : elements)
+            what(one);
+    };
+    all([&](void *&one) { one = quire_slab_alloc(slab); });
+    size_t live = taken();
+    for (int turn = 0; turn < 5; turn++) { /* what is freed has to be wanted again, before much of it is kept */
+        std::thread([&] { all([&](void *one) { quire_slab_free(slab, one); }); }).join();
+        all([&](void *&one) { one = quire_slab_alloc(slab); });
+    }
+    size_t with_vacant = taken();
+    EXPECT_GT(with_vacant, live + mib) << "a kilobyte for each 124 elements, or nothing is shown";
+    Decay decay(30000000);
+    EXPECT_TRUE(at_last([&] { return taken() < live + mib / 4; })) << with_vacant - live << " and now " << taken() - live;
+    all([&](void *one) { quire_slab_free(slab, one); });
+}
