@@ -125,20 +125,20 @@ void libc_takes_its_own(void)
  *
  * glibc's allocator sets itself up at its first call without a lock: elsewhere a process has one thread then, but here it may be asked by several at once
  * for the first time, and each would take the first arena for its own ("malloc assertion failure in detach_arena").  So one call goes alone.  The child of
- * a fork during that call has no such memory.
+ * a fork during that call has no such memory, and learns so after a tenth of a second.
  */
 int os_libc_own_alloc(size_t bytes, size_t align_bytes, void **out)
 {
-    enum { NEVER, FIRST, READY, YIELDS_MAX = 1000 };
+    enum { NEVER, FIRST, READY, NAPS_MAX = 100, NAP_NS = 1000000 };
     static atomic_u32 state;
     uint32_t seen = NEVER;
     if (!__libc_memalign)
         return -ENOMEM;
     bool is_first = u32_cas_acquire(&state, &seen, FIRST);
     for (int i = 0; !is_first && u32_load_acquire(&state) == FIRST; i++) { /* acquire [libc-ready] */
-        if (i == YIELDS_MAX)
+        if (i == NAPS_MAX)
             return -ENOMEM;
-        os_yield();
+        os_sleep_ns(NAP_NS);
     }
     *out = __libc_memalign(align_bytes, bytes);
     if (is_first)

@@ -20,8 +20,8 @@ enum { SORT_BYTES = 1 << 20, SLOT_LEAST = 128, NEAR = 4 << 10, JUMPS_PARTS = 8, 
 
 void slots_sort_from(struct slot_cache *cache, const struct magazine *first, size_t slot_bytes)
 {
-    if (slot_bytes < SLOT_LEAST)
-        return; /* what a miss costs there is less than what sorting does */
+    if (slot_bytes < SLOT_LEAST || (size_t)PLACES << bits_lowest(slot_bytes) < 2 * (size_t)SORT_BYTES)
+        return; /* a miss costs less there than sorting; or places are so close that there are never enough of them */
     size_t magazine_bytes = slot_bytes * magazine_room(slot_bytes, SLOTS_LARGE_BYTES, MAGAZINE_SLOTS);
     cache->kin = (uint16_t)((first->key ^ slots_key) >> 48);
     cache->sort_least = (uint16_t)(SORT_BYTES / magazine_bytes + 2);
