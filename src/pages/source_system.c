@@ -17,14 +17,18 @@
 /* The verbs look at no source: a program may have copied them into one of its own. */
 static struct source_account anon, libc;
 
+static int take(struct source_account *account, int (*map)(size_t, size_t, void **), struct quire_span span, size_t align_bytes, struct quire_span *out)
+{
+    int error = span.bytes > PTRDIFF_MAX || map(span.bytes, align_bytes, &span.start) != 0 ? -ENOMEM : 0;
+    if (!error)
+        *out = span;
+    return account_take(account, span.bytes, error);
+}
+
 static int anon_take(struct quire_source *source, size_t bytes, size_t align_bytes, struct quire_span *out)
 {
     (void)source;
-    void *start;
-    int error = bytes > PTRDIFF_MAX || os_map(bytes, align_bytes, &start) != 0 ? -ENOMEM : 0;
-    if (!error)
-        *out = (struct quire_span){start, bytes, QUIRE_SPAN_ZERO, 0};
-    return account_take(&anon, bytes, error);
+    return take(&anon, os_map, (struct quire_span){.bytes = bytes, .flags = QUIRE_SPAN_ZERO}, align_bytes, out);
 }
 
 static void anon_give(struct quire_source *source, const struct quire_span *span)
@@ -52,11 +56,7 @@ static size_t anon_trim(struct quire_source *source)
 static int malloc_take(struct quire_source *source, size_t bytes, size_t align_bytes, struct quire_span *out)
 {
     (void)source;
-    void *start;
-    int error = bytes > PTRDIFF_MAX || os_libc_alloc(bytes, align_bytes, &start) != 0 ? -ENOMEM : 0;
-    if (!error)
-        *out = (struct quire_span){start, bytes, 0, 0};
-    return account_take(&libc, bytes, error);
+    return take(&libc, os_libc_alloc, (struct quire_span){.bytes = bytes}, align_bytes, out);
 }
 
 static void malloc_give(struct quire_source *source, const struct quire_span *span)

@@ -293,7 +293,7 @@ class Report:
             ]
         number = self.contest.rounds
         lines = [
-            f"  {number} round{'s' * (number != 1)} of the program itself, each allocator once a round, in random order; medians; "
+            f"  {number} round{'s' * (number != 1)} of the program itself, each allocator once a round, in random order; times are medians, savings the middle of what each round saved; "
             f"{sequential.kind(number)}."
         ]
         if self.contest.few:
