@@ -22,6 +22,8 @@ void heap_slot_free(struct heap_local *local, struct heap_page *page, size_t slo
     if (unlikely(*word & bit))
         heap_refuse(local->heap, HEAP_E1, heap_slot_at(page, slot));
     heap_bits_set(word, *word | bit);
+    if (likely(!local->heap->is_watched))
+        u64_store_relaxed((atomic_u64 *)(void *)heap_slot_at(page, slot), 0); /* a mark would be good for a magazine that has it once more */
     if (unlikely(--page->until == 0))
         heap_page_due(local, page);
 }

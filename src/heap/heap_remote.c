@@ -150,8 +150,8 @@ static void *arrive(struct heap_local *local, void *p, const void *before)
         heap_refuse(local->heap, is_free ? HEAP_E1 : HEAP_E6, p);
     void *next = link_of(block);
     if (likely(owner == local)) {
-        block->mark = 0;
         if (unlikely(is_secure)) {
+            block->mark = 0;
             block->next = 0;
             heap_secure_arrive(local, page, slot);
         } else {

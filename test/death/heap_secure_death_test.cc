@@ -286,6 +286,31 @@ TEST(HeapCorruptionDeathTest, a_link_that_leads_to_a_block_of_no_bytes_is_refuse
         EXPECT_DEATH(touch(last), heap_line("E6 [a-z ]+")) << last;
 }
 
+/* Freed, written to and freed again by one thread: it is in the thread's magazine twice.  The page goes with the one; what the other leads to is nobody's. */
+TEST(HeapCorruptionDeathTest, a_second_free_after_a_write_hands_out_nothing_of_a_page_that_is_gone)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "those who watch stop every such write themselves";
+    auto touch = [] {
+        HeapScene s({"", 0, false});
+        std::vector<char *> blocks = s.alloc_many(10, 32768); /* eight fill a page */
+        for (size_t i = 0; i < 4; i++)
+            s.free(blocks[i]);
+        quire_heap_trim(s.heap);
+        for (size_t i = 4; i < 8; i++)
+            s.free(blocks[i]);
+        for (ptrdiff_t at = 0; at < 16; at++)
+            stray_write(blocks[7], at, 0);
+        s.free(blocks[7]);
+        s.free(blocks[8]);
+        s.free(blocks[9]);
+        for (char *p : s.alloc_many(10, 32768))
+            if (!quire_heap_owns(s.heap, p))
+                _exit(0);
+    };
+    EXPECT_DEATH(touch(), heap_line("E[16] [a-z ]+"));
+}
+
 TEST(HeapCorruptionDeathTest, random_writes_into_freed_blocks_leave_the_heap_sound_or_stop_it)
 {
     if (memory_is_watched())
