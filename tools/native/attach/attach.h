@@ -33,6 +33,7 @@ struct object {
 
 struct target {
     pid_t pid;
+    pid_t own_pid;  // as it sees itself
     int memory;  // /proc/PID/mem
     struct object *objects;
     unsigned count;
@@ -57,6 +58,7 @@ struct threads {
 };
 
 /* --- main.c --- */
+uint64_t now_ms(void);
 _Noreturn void refuse(const char *what, const char *why, const char *fix);
 void step(const char *name);  // a test may stop us here
 
@@ -67,9 +69,10 @@ const struct object *target_object(const struct target *target, uintptr_t addres
 uintptr_t target_libc_symbol(const struct target *target, const char *name, size_t *bytes);
 bool target_get(const struct target *target, uintptr_t from, void *to, size_t bytes);
 bool target_put(const struct target *target, uintptr_t to, const void *from, size_t bytes);
+uint64_t status_number(pid_t tid, const char *name);  // the last on the line of /proc/TID/status that begins so ("NSpid:"); 0: there is none
 
 /* --- threads.c --- */
-bool threads_stop(struct threads *threads, pid_t pid);  // false: one did not stop
+bool threads_stop(struct threads *threads, pid_t pid);  // false: one did not stop in time
 void threads_release(struct threads *threads, const struct thread *but);
 void thread_release(struct thread *thread);
 bool thread_wait(pid_t tid, int *status, unsigned timeout_ms);

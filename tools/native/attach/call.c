@@ -49,7 +49,7 @@ size_t call_room(const struct call *call) {
     return layout_of(call).end;
 }
 
-/* Where the thread goes on: a system call that we interrupted is made again, as the kernel would have done. */
+/* Where the thread goes on if we are no more by then: a system call that we interrupted is made again, as the kernel does where no signal has come. */
 static struct user_regs_struct home_of(const struct thread *thread) {
     struct user_regs_struct home = thread->regs;
     long number = (long)home.orig_rax, result = (long)home.rax;
@@ -58,7 +58,7 @@ static struct user_regs_struct home_of(const struct thread *thread) {
             home.rax = SYS_restart_syscall;
             home.rip -= 2;
         } else if (result == -ERESTARTSYS || result == -ERESTARTNOINTR || result == -ERESTARTNOHAND ||
-                   (result == -EINTR && number != SYS_connect && number != SYS_close)) {
+                   (result == -EINTR && number != SYS_close)) {
             home.rax = home.orig_rax;
             home.rip -= 2;
         }
@@ -199,6 +199,17 @@ static bool lead(const struct target *target, const struct thread *thread, struc
     }
 }
 
+/*
+ * In the kernel's hands, with the registers it was stopped with: the kernel settles whether its system call is made again, or ends with EINTR for
+ * a signal that came meanwhile, and waited until now.
+ */
+static bool bring_home(const struct thread *thread) {
+    int status = 0;
+    return ptrace(PTRACE_INTERRUPT, thread->tid, NULL, NULL) == 0 && ptrace(PTRACE_CONT, thread->tid, NULL, NULL) == 0 &&
+           thread_wait(thread->tid, &status, CALL_MS) && WIFSTOPPED(status) && status >> 16 == PTRACE_EVENT_STOP &&
+           ptrace(PTRACE_SETREGS, thread->tid, NULL, &thread->regs) == 0;
+}
+
 bool call_make(struct target *target, struct threads *threads, struct thread *thread, struct call *call) {
     struct user_regs_struct home = home_of(thread), away = home;
     call->result = -ENOMEM;  // what is not reported: there was no memory for a stack
@@ -215,15 +226,17 @@ bool call_make(struct target *target, struct threads *threads, struct thread *th
         threads_release(threads, NULL);
         return false;
     }
+    const uint64_t all = UINT64_MAX;
+    ptrace(PTRACE_SETSIGMASK, thread->tid, (void *)sizeof all, &all);  // now, not by the stub's first call: no signal comes before it; the stub unblocks
     step("sent");
     threads_release(threads, thread);
     step("alone");
-    bool is_home = lead(target, thread, call) && ptrace(PTRACE_SETREGS, thread->tid, NULL, &home) == 0;
+    bool is_home = lead(target, thread, call) && bring_home(thread);
     step("home");
     if (is_home) {
         stub_wipe(target, call);
     }
-    thread->is_stopped = false;
+    thread->is_stopped = is_home;  // else its registers are not what they were
     thread_release(thread);
     free(threads->thread);
     *threads = (struct threads){0};

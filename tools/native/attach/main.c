@@ -25,6 +25,8 @@
 
 #define SAFE_MS      5000u  // how long a safe place is waited for
 #define SAFE_EACH_MS 3u
+#define LATE_MAX     3u     // tries in which a thread does not stop
+#define LATE_EACH_MS 300u   // between them the process goes on
 #define AGAIN_MS     500u   // after so long what is mapped is read again
 #define END_MS       150u   // how long a hook is waited for
 #define OWNER_MS     1000u  // without a beat in so long a recording has no owner
@@ -56,7 +58,7 @@ void step(const char *name) {
     }
 }
 
-static uint64_t now_ms(void) {
+uint64_t now_ms(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000u + (uint64_t)now.tv_nsec / 1000000u;
@@ -71,7 +73,7 @@ static bool area_read(const struct target *target, struct attach_area *area) {
 }
 
 static bool is_recording(const struct target *target, const struct attach_area *area) {
-    return area->state == ATTACH_RECORDING && area->pid == (uint32_t)target->pid;
+    return area->state == ATTACH_RECORDING && area->pid == (uint32_t)target->own_pid;
 }
 
 /* Also a zombie, and a process that executes another program now. */
@@ -110,6 +112,7 @@ static void forbidden(int code) {
 /* A thread that may be borrowed, all of them stopped; NULL: none came to a safe place, all go on. */
 static struct thread *borrow(struct target *target, struct threads *threads, const char *library) {
     uint64_t began = now_ms(), read_at = began;
+    unsigned late = 0;
     safe_start(target);
     struct thread *thread = NULL;
     while (thread == NULL && now_ms() - began < SAFE_MS) {
@@ -129,13 +132,13 @@ static struct thread *borrow(struct target *target, struct threads *threads, con
             forbidden(code);
         }
         thread = stopped ? safe_thread(target, threads) : NULL;
-        if (!stopped) {
-            threads_release(threads, NULL);
-            refuse("one of its threads does not stop", "it waits in the kernel, for a disk or a child", "try again");
-        }
         if (thread == NULL) {
             threads_release(threads, NULL);
-            sleep_ms(SAFE_EACH_MS);
+            late += !stopped;
+            if (late == LATE_MAX) {
+                refuse("one of its threads does not stop", "it waits in the kernel, for a disk or a child", "try again");
+            }
+            sleep_ms(stopped ? SAFE_EACH_MS : LATE_EACH_MS);
         }
     }
     safe_end();

@@ -12,11 +12,12 @@
  *   S2  the thread is in its own code, or waits in one of libc's calls that hold no lock while they wait
  *   S3  no thread is inside the loader, nor in a stub that an earlier tracer left
  *   S4  no signal waits for it, and it is in no restartable sequence: both are the kernel's to settle at the interrupted place
- *   S5  it runs 64-bit code
+ *   S5  it runs 64-bit code, and no filter of system calls holds it that does not hold us: ours would end it
  *
  * Not here: stopping threads (threads.c).
  */
 #include <elfutils/libdwfl.h>
+#include <linux/seccomp.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <stdio.h>
@@ -183,8 +184,17 @@ static bool is_in_sequence(const struct target *target, const struct thread *thr
     return target_get(target, (uintptr_t)sequence + 8, at, sizeof at) && thread->regs.rip - at[0] < at[1];
 }
 
+/* As the tool asks of the main thread; each may have shut itself in. */
+static bool is_shut_in(pid_t tid) {
+    uint64_t mode = status_number(tid, "Seccomp:"), filters = status_number(tid, "Seccomp_filters:");
+    return mode == SECCOMP_MODE_STRICT || (mode == SECCOMP_MODE_FILTER && (filters == 0 || filters > status_number(getpid(), "Seccomp_filters:")));
+}
+
 /* S4, S5 */
 static bool is_good_moment(const struct target *target, const struct thread *thread) {
+    if (is_shut_in(thread->tid)) {
+        return false;
+    }
     uint64_t blocked = 0;
     if (thread->regs.cs != CS_64_BIT || ptrace(PTRACE_GETSIGMASK, thread->tid, (void *)sizeof blocked, &blocked) != 0) {
         return false;

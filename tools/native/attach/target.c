@@ -243,6 +243,23 @@ void target_read_maps(struct target *target, const char *library) {
     fclose(maps);
 }
 
+uint64_t status_number(pid_t tid, const char *name) {
+    char path[64], line[256];
+    snprintf(path, sizeof path, "/proc/%d/status", (int)tid);
+    FILE *file = fopen(path, "re");
+    uint64_t number = 0;
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        if (strncmp(line, name, strlen(name)) == 0) {
+            const char *last = strrchr(line, '\t');
+            number = last == NULL ? 0 : strtoull(last, NULL, 10);
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return number;
+}
+
 static void entry_read(struct target *target) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/auxv", (int)target->pid);
@@ -259,6 +276,10 @@ static void entry_read(struct target *target) {
 void target_read(struct target *target, const char *library) {
     char path[64];
     entry_read(target);
+    target->own_pid = (pid_t)status_number(target->pid, "NSpid:");
+    if (target->own_pid == 0) {
+        target->own_pid = target->pid;  // a kernel without namespaces of processes
+    }
     snprintf(path, sizeof path, "/proc/%d/mem", (int)target->pid);
     target->memory = open(path, O_RDWR | O_CLOEXEC);
     target->objects = calloc(OBJECTS_MAX, sizeof *target->objects);

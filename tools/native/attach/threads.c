@@ -23,7 +23,7 @@
 
 #include "attach.h"
 
-#define STOP_MS 2000u
+#define STOP_MS 300u  // all of them; those that stand already wait so long
 #define POLL_US 50u
 
 static struct thread *thread_of(struct threads *threads, pid_t tid) {
@@ -72,7 +72,7 @@ static unsigned seize_new(struct threads *threads, pid_t pid) {
 }
 
 bool thread_wait(pid_t tid, int *status, unsigned timeout_ms) {
-    for (uint64_t waited_us = 0; waited_us < (uint64_t)timeout_ms * 1000; waited_us += POLL_US) {
+    for (uint64_t until = now_ms() + timeout_ms; ; ) {
         pid_t got = waitpid(tid, status, __WALL | WNOHANG);
         if (got == tid) {
             return true;
@@ -80,15 +80,17 @@ bool thread_wait(pid_t tid, int *status, unsigned timeout_ms) {
         if (got < 0 && errno == ECHILD) {
             return false;
         }
+        if (now_ms() >= until) {
+            return false;
+        }
         nanosleep(&(struct timespec){.tv_nsec = POLL_US * 1000}, NULL);
     }
-    return false;
 }
 
 /* Until it stands; false: it ended, or takes too long. */
-static bool settle(struct thread *thread, bool *is_late) {
+static bool settle(struct thread *thread, uint64_t until, bool *is_late) {
     int status = 0;
-    while (thread_wait(thread->tid, &status, STOP_MS)) {
+    for (uint64_t now = now_ms(); thread_wait(thread->tid, &status, until > now ? (unsigned)(until - now) : 0); now = now_ms()) {
         if (WIFEXITED(status) || WIFSIGNALED(status)) {
             return false;
         }
@@ -106,9 +108,10 @@ bool threads_stop(struct threads *threads, pid_t pid) {
     bool is_late = false;
     *threads = (struct threads){0};
     unsigned settled = 0;
+    uint64_t until = now_ms() + STOP_MS;
     while (seize_new(threads, pid) > 0) {
         for (; settled < threads->count; settled++) {
-            settle(&threads->thread[settled], &is_late);
+            settle(&threads->thread[settled], until, &is_late);
         }
     }
     return threads->count > 0 && !is_late;
@@ -135,7 +138,7 @@ static bool has_signals(pid_t tid) {
 /* The call would have gone on waiting, had we not come. */
 static bool was_cut_short(const struct thread *thread) {
     long number = (long)thread->regs.orig_rax;
-    return number >= 0 && (long)thread->regs.rax == -EINTR && number != SYS_connect && number != SYS_close && !has_signals(thread->tid);
+    return number >= 0 && (long)thread->regs.rax == -EINTR && number != SYS_close && !has_signals(thread->tid);
 }
 
 void thread_release(struct thread *thread) {
