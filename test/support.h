@@ -126,5 +126,15 @@ inline size_t taken_at_rest(quire_source *source)
     return taken;
 }
 
+/* Linux 6.13 and later. */
+inline bool system_has_marks()
+{
+    void *probe = nullptr;
+    bool has = os_map(os_page_bytes(), os_page_bytes(), &probe) == 0 && os_mark(probe, os_page_bytes(), true) == 0;
+    if (probe)
+        (void)os_unmap(probe, os_page_bytes());
+    return has;
+}
+
 inline bool test_long() { return getenv("QUIRE_TEST_LONG") != nullptr; }
 inline void sleep_ms(unsigned ms) { usleep(ms * 1000); }

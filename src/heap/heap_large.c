@@ -62,19 +62,21 @@ size_t heap_large_held(const struct heap_page *page)
 static int sealed_take(struct quire_heap *heap, struct quire_span *span, size_t guard, size_t bytes)
 {
     size_t more = (size_t)(heap_secure_random() % GUARD_MORE) << os_page_shift();
-    void *start = guard == os_page_bytes() ? heap_sealed_take(heap, &span->bytes, more) : NULL;
-    span->bytes += start ? 0 : more;
-    int error = start ? 0 : os_reserve(span->bytes, guard, &start);
+    struct quire_span got = {NULL, span->bytes + more, 0, 0};
+    if (guard == os_page_bytes())
+        got = heap_sealed_take(heap, span->bytes, more);
+    int error = got.start ? 0 : os_reserve(got.bytes, guard, &got.start);
     if (error) {
         heap_sealed_flush(heap);
-        error = os_reserve(span->bytes, guard, &start);
+        error = os_reserve(got.bytes, guard, &got.start);
     }
     if (error)
         return error;
-    error = heap_sealed_open(heap, (char *)start + guard, bytes);
+    error = heap_sealed_open(heap, &got, (char *)got.start + guard, bytes);
     if (error == -ENOMEM)
-        (void)os_unmap(start, span->bytes);
-    *span = (struct quire_span){start, span->bytes, QUIRE_SPAN_ZERO, 0};
+        (void)os_unmap(got.start, got.bytes);
+    got.flags |= QUIRE_SPAN_ZERO;
+    *span = got;
     return error;
 }
 
@@ -381,7 +383,8 @@ static void *sealed_move(struct quire_heap *heap, struct heap_page *page, size_t
     page->asked_bytes = usable;
     lock_drop(&heap->lock);
     if (os_reserve_at(from, had) == 0) {
-        heap_sealed_put(heap, old.start, old.bytes);
+        old.flags = 0; /* what it was in has gone with it */
+        heap_sealed_put(heap, old);
     } else {
         (void)os_unmap(old.start, guard);
         (void)os_unmap(from + had, (size_t)((char *)old.start + old.bytes - (from + had)));
@@ -409,7 +412,7 @@ static void *sealed_resize(struct quire_heap *heap, struct heap_page *page, size
     size_t had = heap_large_bytes(page), usable = align_up(bytes, os_page_bytes());
     char *start = heap_large_start(page), *end = (char *)page->span.start + page->span.bytes - guard_bytes(page);
     if (usable < had) {
-        if (os_seal(start + usable, had - usable) != 0)
+        if (!heap_sealed_close(&page->span, start + usable, had - usable))
             return NULL;
         account_discharge(&heap->account, had - usable);
     } else if (usable > had) {
@@ -417,7 +420,7 @@ static void *sealed_resize(struct quire_heap *heap, struct heap_page *page, size
             return NULL;
         if (usable > (size_t)(end - start))
             start = sealed_move(heap, page, had, usable);
-        else if (os_commit(start + had, usable - had) != 0)
+        else if (heap_sealed_extend(&page->span, start + had, usable - had) != 0)
             start = NULL;
         account_settle(&heap->account, usable - had, start != NULL);
     }

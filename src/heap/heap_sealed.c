@@ -14,6 +14,9 @@
  * until something else is mapped there.  A block costs two system calls, one that opens its addresses and one that closes them; one of 16 OS pages to
  * 1 MiB most of which was written costs five, but no page faults: a fault is dearer than to zero a page. `warm` is counted in left_bytes.
  *
+ * Two ways to close: a mark in the page tables, where the system has them (Linux 6.13), and a mapping without access.  A mark takes half the time, as no
+ * mapping is split.  Addresses are marked as a batch, and stay so until their memory was warm, or has moved, or somebody has locked it.
+ *
  * Locks: the heap's.  Not here: which blocks these are (heap_large.c).
  */
 #include <errno.h>
@@ -28,13 +31,11 @@ enum { PLACES = 32, READY = 16, PART_OF_SPACE = 16, BATCH_PAGES = 512, FROM_BATC
 enum { WARM = 8, WARM_PAGES_MIN = 16, WARM_MAX = 1 << 20, WARM_ALL = 4 << 20, COLD_SOME = 8, COLD_EACH = 8 };
 #define SPACE_MOST ((size_t)1 << 36)
 
-struct sealed_range {
-    void *start;
-    size_t bytes;
-};
+/* Flag of a span: all of it can be written, but for marks in the page tables (os_mark()).  Else its mapping has no access. */
+enum { MARKED = 1 << 30 };
 
 struct sealed_warm {
-    struct sealed_range memory, all; /* memory: what of it was the block's */
+    struct quire_span memory, all; /* memory: what of it was the block's */
 };
 
 struct heap_sealed {
@@ -43,8 +44,8 @@ struct heap_sealed {
     size_t bytes, bytes_max; /* of all */
     uint32_t next;
     atomic_u32 cold; /* so many in a row were hardly written; a guess */
-    struct sealed_range mixed[PLACES], queue[PLACES], ready[READY]; /* in this order they are emptied */
-    struct sealed_range batch;
+    struct quire_span mixed[PLACES], queue[PLACES], ready[READY]; /* in this order they are emptied */
+    struct quire_span batch;
 };
 
 /* Of OS pages: addresses are free, and what warmth saves is a fault for each page. */
@@ -73,23 +74,24 @@ static struct heap_sealed *sealed_of(struct quire_heap *heap)
 }
 
 /* Out of the ring before it is unmapped: the child of a fork must not unmap it again. */
-static struct sealed_range exchange(struct sealed_range *place, struct sealed_range range)
+static struct quire_span exchange(struct quire_span *place, struct quire_span range)
 {
-    struct sealed_range was = *place;
+    struct quire_span was = *place;
     place->start = NULL;
     atomic_fence_signal();
     place->bytes = range.bytes;
+    place->flags = range.flags;
     atomic_fence_signal();
     place->start = range.start;
     return was;
 }
 
-static struct sealed_range put_locked(struct heap_sealed *sealed, struct sealed_range range)
+static struct quire_span put_locked(struct heap_sealed *sealed, struct quire_span range)
 {
     if (range.bytes > sealed->bytes_max - sealed->bytes)
         return range;
     sealed->bytes += range.bytes;
-    struct sealed_range out = exchange(&sealed->mixed[heap_secure_random() % PLACES], range);
+    struct quire_span out = exchange(&sealed->mixed[heap_secure_random() % PLACES], range);
     if (out.start)
         out = exchange(&sealed->queue[sealed->next++ % PLACES], out);
     if (out.start && out.bytes <= of_pages(FROM_BATCH_PAGES_MAX))
@@ -102,12 +104,12 @@ static struct sealed_range put_locked(struct heap_sealed *sealed, struct sealed_
 /* ---- for the next block ---- */
 
 /* From a random place on, so that nobody can say which it is; at most twice as large. */
-static struct sealed_range ready_take_locked(struct heap_sealed *sealed, size_t bytes)
+static struct quire_span ready_take_locked(struct heap_sealed *sealed, size_t bytes)
 {
-    struct sealed_range none = {NULL, 0};
+    struct quire_span none = {NULL, 0, 0, 0};
     unsigned turn = heap_secure_random();
     for (unsigned i = 0; i < READY; i++) {
-        struct sealed_range *place = &sealed->ready[(turn + i) % READY];
+        struct quire_span *place = &sealed->ready[(turn + i) % READY];
         if (place->start && place->bytes >= bytes && place->bytes / 2 <= bytes) {
             sealed->bytes -= place->bytes;
             return exchange(place, none);
@@ -116,12 +118,13 @@ static struct sealed_range ready_take_locked(struct heap_sealed *sealed, size_t 
     return none;
 }
 
-static struct sealed_range batch_cut_locked(struct heap_sealed *sealed, size_t bytes)
+static struct quire_span batch_cut_locked(struct heap_sealed *sealed, size_t bytes)
 {
-    struct sealed_range *batch = &sealed->batch, cut = {NULL, bytes};
+    struct quire_span *batch = &sealed->batch, cut = {NULL, bytes, 0, 0};
     if (batch->bytes >= bytes) {
         bool at_end = heap_secure_random() & 1;
         batch->bytes -= bytes;
+        cut.flags = batch->flags;
         cut.start = (char *)batch->start + (at_end ? batch->bytes : 0);
         batch->start = (char *)batch->start + (at_end ? 0 : bytes);
     }
@@ -131,38 +134,55 @@ static struct sealed_range batch_cut_locked(struct heap_sealed *sealed, size_t b
 /* What is left of the one before is too small for this block: it goes, if it was not two threads that came here. */
 static void batch_reserve(struct quire_heap *heap)
 {
-    struct sealed_range fresh = {NULL, of_pages(BATCH_PAGES)};
+    struct quire_span fresh = {NULL, of_pages(BATCH_PAGES), MARKED, 0};
     if (os_reserve(fresh.bytes, os_page_bytes(), &fresh.start) != 0)
         return;
+    if (os_commit(fresh.start, fresh.bytes) != 0 || os_mark(fresh.start, fresh.bytes, true) != 0) {
+        fresh.flags = 0;
+        if (os_seal(fresh.start, fresh.bytes) != 0) {
+            (void)os_unmap(fresh.start, fresh.bytes);
+            return;
+        }
+    }
     lock_take(&heap->lock);
-    struct sealed_range left = exchange(&heap->sealed->batch, fresh);
+    struct quire_span left = exchange(&heap->sealed->batch, fresh);
     lock_drop(&heap->lock);
     if (left.bytes)
         (void)os_unmap(left.start, left.bytes);
 }
 
-void *heap_sealed_take(struct quire_heap *heap, size_t *bytes, size_t more)
+struct quire_span heap_sealed_take(struct quire_heap *heap, size_t bytes, size_t more)
 {
-    struct sealed_range range = {NULL, 0};
-    struct heap_sealed *sealed = *bytes + more <= of_pages(FROM_BATCH_PAGES_MAX) ? sealed_of(heap) : NULL;
+    struct quire_span range = {NULL, bytes + more, 0, 0};
+    struct heap_sealed *sealed = bytes + more <= of_pages(FROM_BATCH_PAGES_MAX) ? sealed_of(heap) : NULL;
     for (int tries = 0; tries < 2 && sealed && !range.start && sealed->bytes_max >= of_pages(BATCH_PAGES); tries++) {
         if (tries)
             batch_reserve(heap);
         lock_take(&heap->lock);
-        range = ready_take_locked(sealed, *bytes);
+        range = ready_take_locked(sealed, bytes);
         if (!range.start)
-            range = batch_cut_locked(sealed, *bytes + more);
+            range = batch_cut_locked(sealed, bytes + more);
         lock_drop(&heap->lock);
     }
-    if (range.start)
-        *bytes = range.bytes;
-    return range.start;
+    return range;
+}
+
+/* ---- parts of a block's addresses ---- */
+
+int heap_sealed_extend(const struct quire_span *span, void *start, size_t bytes)
+{
+    return span->flags & MARKED ? os_mark(start, bytes, false) : os_commit(start, bytes);
+}
+
+bool heap_sealed_close(const struct quire_span *span, void *start, size_t bytes)
+{
+    return (span->flags & MARKED ? os_mark(start, bytes, true) : os_seal(start, bytes)) == 0;
 }
 
 /* ---- freed ---- */
 
 /* What cannot be touched and has no memory. */
-static void put_sealed(struct quire_heap *heap, struct sealed_range out)
+static void put_sealed(struct quire_heap *heap, struct quire_span out)
 {
     lock_take(&heap->lock);
     out = put_locked(heap->sealed, out);
@@ -171,14 +191,17 @@ static void put_sealed(struct quire_heap *heap, struct sealed_range out)
         (void)os_unmap(out.start, out.bytes);
 }
 
-void heap_sealed_put(struct quire_heap *heap, void *start, size_t bytes)
+void heap_sealed_put(struct quire_heap *heap, struct quire_span span)
 {
-    struct sealed_range out = {start, bytes};
-    if (sealed_of(heap) && os_seal(start, bytes) == 0)
-        put_sealed(heap, out);
+    if ((span.flags & MARKED) && !heap_sealed_close(&span, span.start, span.bytes))
+        span.flags = 0; /* somebody locked it into memory */
+    if (sealed_of(heap) && ((span.flags & MARKED) || os_seal(span.start, span.bytes) == 0))
+        put_sealed(heap, span);
     else
-        (void)os_unmap(start, bytes);
+        (void)os_unmap(span.start, span.bytes);
 }
+
+static const struct sealed_warm warm_none;
 
 /* As exchange(). */
 static struct sealed_warm warm_exchange_locked(struct quire_heap *heap, struct sealed_warm *place, struct sealed_warm warm)
@@ -196,12 +219,12 @@ static void warm_drop(struct quire_heap *heap, struct sealed_warm warm)
 {
     if (!warm.memory.start)
         return; /* none */
-    heap_sealed_put(heap, warm.all.start, warm.all.bytes);
+    heap_sealed_put(heap, warm.all);
     account_discharge(&heap->account, warm.memory.bytes);
 }
 
 /* A block that was hardly written has no memory worth to be kept.  Where many in a row were so, one in some is asked, which is a system call. */
-static bool is_worth_warmth(struct heap_sealed *sealed, struct sealed_range memory)
+static bool is_worth_warmth(struct heap_sealed *sealed, struct quire_span memory)
 {
     if (!sealed || memory.bytes < of_pages(WARM_PAGES_MIN) || memory.bytes > WARM_MAX || reaper_keeps_nothing())
         return false;
@@ -217,8 +240,10 @@ static bool is_worth_warmth(struct heap_sealed *sealed, struct sealed_range memo
 
 void heap_sealed_free(struct quire_heap *heap, const struct quire_span *span, void *start, size_t bytes)
 {
-    struct sealed_warm warm = {{start, bytes}, {span->start, span->bytes}};
+    struct sealed_warm warm = {{start, bytes, 0, 0}, *span};
     if (is_worth_warmth(sealed_of(heap), warm.memory) && os_guard(start, bytes, true) == 0) {
+        warm.memory.flags = warm.all.flags; /* what is around it may be marked */
+        warm.all.flags = 0;                 /* its mapping has changed */
         lock_take(&heap->lock);
         struct sealed_warm *place = &heap->sealed->warm[heap_secure_random() % WARM];
         if (heap->left_bytes - (place->memory.start ? place->memory.bytes : 0) + bytes <= WARM_ALL)
@@ -232,7 +257,7 @@ void heap_sealed_cool(struct quire_heap *heap)
 {
     for (unsigned i = 0; i < WARM && heap->sealed; i++) {
         lock_take(&heap->lock);
-        struct sealed_warm out = warm_exchange_locked(heap, &heap->sealed->warm[i], (struct sealed_warm){{NULL, 0}, {NULL, 0}});
+        struct sealed_warm out = warm_exchange_locked(heap, &heap->sealed->warm[i], warm_none);
         lock_drop(&heap->lock);
         warm_drop(heap, out);
     }
@@ -240,24 +265,24 @@ void heap_sealed_cool(struct quire_heap *heap)
 
 static struct sealed_warm warm_take(struct quire_heap *heap, size_t bytes)
 {
-    struct sealed_warm none = {{NULL, 0}, {NULL, 0}}, found = none;
+    struct sealed_warm found = warm_none;
     if (!heap->sealed || bytes < of_pages(WARM_PAGES_MIN))
-        return none;
+        return found;
     lock_take(&heap->lock);
     for (unsigned i = 0; i < WARM && !found.memory.start; i++) {
         struct sealed_warm *place = &heap->sealed->warm[i];
         if (place->memory.start && place->memory.bytes >= bytes && place->memory.bytes / 2 <= bytes)
-            found = warm_exchange_locked(heap, place, none);
+            found = warm_exchange_locked(heap, place, warm_none);
     }
     lock_drop(&heap->lock);
     return found;
 }
 
-int heap_sealed_open(struct quire_heap *heap, void *start, size_t bytes)
+int heap_sealed_open(struct quire_heap *heap, const struct quire_span *span, void *start, size_t bytes)
 {
     struct sealed_warm warm = warm_take(heap, bytes);
     if (!warm.memory.start)
-        return os_commit(start, bytes);
+        return heap_sealed_extend(span, start, bytes);
     if (os_remap(warm.memory.start, bytes, bytes, start) != 0) {
         warm_drop(heap, warm);
         return -EEXIST;
@@ -267,10 +292,10 @@ int heap_sealed_open(struct quire_heap *heap, void *start, size_t bytes)
         (void)os_unmap(warm.all.start, (size_t)((char *)warm.memory.start - (char *)warm.all.start));
         char *rest = (char *)warm.memory.start + bytes;
         (void)os_unmap(rest, (size_t)((char *)warm.all.start + warm.all.bytes - rest));
-    } else if (bytes == had) {
+    } else if (bytes == had && !(warm.memory.flags & MARKED)) {
         put_sealed(heap, warm.all);
     } else {
-        heap_sealed_put(heap, warm.all.start, warm.all.bytes);
+        heap_sealed_put(heap, warm.all);
     }
     account_discharge(&heap->account, had);
     int error = os_commit(start, bytes);
@@ -292,12 +317,12 @@ size_t heap_sealed_after_fork(struct quire_heap *heap)
 void heap_sealed_flush(struct quire_heap *heap)
 {
     enum { ALL = 2 * PLACES + READY + 1 };
-    STATIC_ASSERT(offsetof(struct heap_sealed, batch) == offsetof(struct heap_sealed, mixed) + (ALL - 1) * sizeof(struct sealed_range), "in one row");
-    struct sealed_range none = {NULL, 0};
+    STATIC_ASSERT(offsetof(struct heap_sealed, batch) == offsetof(struct heap_sealed, mixed) + (ALL - 1) * sizeof(struct quire_span), "in one row");
+    struct quire_span none = {NULL, 0, 0, 0};
     heap_sealed_cool(heap);
     for (unsigned i = 0; i < ALL && heap->sealed; i++) {
         lock_take(&heap->lock);
-        struct sealed_range out = exchange((struct sealed_range *)(void *)((char *)heap->sealed + offsetof(struct heap_sealed, mixed)) + i, none);
+        struct quire_span out = exchange((struct quire_span *)(void *)((char *)heap->sealed + offsetof(struct heap_sealed, mixed)) + i, none);
         heap->sealed->bytes -= i < ALL - 1 ? out.bytes : 0; /* the batch is nobody's memory yet */
         lock_drop(&heap->lock);
         if (out.bytes)

@@ -115,15 +115,18 @@ void *heap_sample_alloc(struct quire_heap *heap, size_t bytes);
 
 /* ---- heap_sealed.c: addresses of large blocks that are kept back ---- */
 /* The mapping, guards and all, cannot be touched from now on and has no memory; it goes after some others. */
-void heap_sealed_put(struct quire_heap *heap, void *start, size_t bytes);
+void heap_sealed_put(struct quire_heap *heap, struct quire_span span);
 /* The same of a block, whose memory is `bytes` from `start` on and uncounted when it goes: it may wait a while for a block that wants some. */
 void heap_sealed_free(struct quire_heap *heap, const struct quire_span *span, void *start, size_t bytes);
-/* These addresses can be used, and are zero.  -ENOMEM; -EEXIST: they may be another's now. */
-int heap_sealed_open(struct quire_heap *heap, void *start, size_t bytes);
+/* These addresses of `span` can be used, and are zero.  -ENOMEM; -EEXIST: they may be another's now. */
+int heap_sealed_open(struct quire_heap *heap, const struct quire_span *span, void *start, size_t bytes);
+/* These too, which follow; or these no longer, and their memory goes.  False, or -ENOMEM: it is as it was. */
+int heap_sealed_extend(const struct quire_span *span, void *start, size_t bytes);
+bool heap_sealed_close(const struct quire_span *span, void *start, size_t bytes);
 void heap_sealed_cool(struct quire_heap *heap); /* none waits any more */
 size_t heap_sealed_after_fork(struct quire_heap *heap); /* its own bytes; left_bytes is what waits */
-/* Addresses that cannot be touched, `*bytes` of them and `more`, or what has been kept back long enough and fits; NULL: reserve them. */
-void *heap_sealed_take(struct quire_heap *heap, size_t *bytes, size_t more);
+/* Addresses that cannot be touched, `bytes` of them and `more`, or what has been kept back long enough and fits; start NULL: reserve so many. */
+struct quire_span heap_sealed_take(struct quire_heap *heap, size_t bytes, size_t more);
 void heap_sealed_flush(struct quire_heap *heap);
 void heap_sealed_destroy(struct quire_heap *heap);
 

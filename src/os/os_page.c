@@ -217,7 +217,7 @@ int os_mark(void *start, size_t bytes, bool on)
     enum { GUARD_INSTALL = 102, GUARD_REMOVE = 103 }; /* of <linux/mman.h>, which may be older */
     expect_pages(start, bytes);
     int kept = errno;
-    if (os_fault(on ? OS_SEAL : OS_PROTECT))
+    if (os_fault(on ? OS_MARK : OS_PROTECT))
         return -ENOMEM;
     return outcome(madvise(start, bytes, on ? GUARD_INSTALL : GUARD_REMOVE), kept);
 }

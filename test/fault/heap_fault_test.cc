@@ -268,11 +268,19 @@ TEST(HeapFault, every_system_call_of_every_path_fails_once_and_each_kind_was_rea
 {
     if (memory_is_watched())
         GTEST_SKIP() << "blocks are not resized in place there";
-    const std::map<uint32_t, std::vector<os_call>> reached = {{0, {OS_MAP, OS_UNMAP, OS_REMAP, OS_DISCARD}},
-                                                              {QUIRE_HEAP_SECURE, {OS_MAP, OS_UNMAP, OS_REMAP, OS_SEAL, OS_PROTECT, OS_DISCARD}}};
-    for (auto &[flags, kinds] : reached) {
+    struct Case {
+        uint32_t flags;
+        bool has_marks;
+        std::vector<os_call> kinds;
+    } cases[] = {{0, true, {OS_MAP, OS_UNMAP, OS_REMAP, OS_DISCARD}},
+                 {QUIRE_HEAP_SECURE, true, {OS_MAP, OS_UNMAP, OS_REMAP, OS_SEAL, OS_MARK, OS_PROTECT, OS_DISCARD}},
+                 {QUIRE_HEAP_SECURE, false, {OS_MAP, OS_UNMAP, OS_REMAP, OS_SEAL, OS_PROTECT, OS_DISCARD}}};
+    for (auto &[flags, has_marks, kinds] : cases) {
+        Fault unmarked(OS_MARK, has_marks ? 0 : 1, true);
         every_path(flags);
         for (int kind = 0; kind < OS_CALL_COUNT; kind++) {
+            if (kind == OS_MARK && !has_marks)
+                continue;
             uint64_t seen = 1, failed = 0, nth = 1;
             os_fault_failed(os_call(kind));
             for (; nth <= seen; nth++) {
@@ -284,9 +292,9 @@ TEST(HeapFault, every_system_call_of_every_path_fails_once_and_each_kind_was_rea
             /* The last ones may not come again: after a failure fewer calls are made, or others. */
             EXPECT_GE(failed + 3, nth - 1) << "kind " << kind << ", flags " << flags;
             if (std::count(kinds.begin(), kinds.end(), os_call(kind))) {
-                EXPECT_GT(failed, 0u) << "kind " << kind << " never failed, flags " << flags;
+                EXPECT_GT(failed, 0u) << "kind " << kind << " never failed, flags " << flags << ", marks " << has_marks;
             }
-            RecordProperty("failed_" + std::to_string(kind) + "_" + std::to_string(flags), std::to_string(failed));
+            RecordProperty("failed_" + std::to_string(kind) + "_" + std::to_string(flags) + (has_marks ? "" : "_unmarked"), std::to_string(failed));
         }
         EXPECT_EQ(every_path(flags), 0) << "afterwards everything works";
         EXPECT_EQ(quire_source_check(quire_source_default()), nullptr);

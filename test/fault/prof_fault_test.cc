@@ -173,6 +173,15 @@ const char *guard_program()
     return live.size() == GUARD_SLOTS ? nullptr : "a slot is lost\n";
 }
 
+/* The same on a system that has no marks. */
+const char *guard_unmarked_program()
+{
+    os_fault_set(OS_MARK, 1, true);
+    const char *fault = guard_program();
+    os_fault_set(OS_MARK, 0, false);
+    return fault;
+}
+
 /* Memory is there for the slots only: they go again. */
 const char *guard_half_program()
 {
@@ -187,7 +196,8 @@ TEST(ProfFault, every_system_call_of_the_guarded_pool_fails_once)
 {
     if (guard_pool_bytes != 0)
         GTEST_SKIP() << "the process has its pool already";
-    expect_reached("guard", {OS_MAP, OS_PROTECT, OS_SEAL, OS_SIGNAL}, guard_program);
+    expect_reached("guard", {OS_MAP, OS_PROTECT, OS_MARK, OS_SIGNAL}, guard_program);
+    expect_reached("guard_unmarked", {OS_MAP, OS_PROTECT, OS_SEAL, OS_SIGNAL}, guard_unmarked_program);
     expect_reached("guard_half", {OS_UNMAP}, guard_half_program);
 }
 

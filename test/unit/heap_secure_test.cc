@@ -6,6 +6,8 @@
 #include <set>
 #include <thread>
 
+#include <sys/mman.h>
+
 #include "model/slab_worker.h"
 #include "unit/heap_scope.h"
 
@@ -211,8 +213,7 @@ TEST(HeapSecure, a_large_block_costs_two_system_calls_once_its_quarantine_is_ful
 {
     if (memory_is_watched())
         GTEST_SKIP() << "blocks are not mapped alone there";
-    Heap heap(secure);
-    auto calls_of = [&](os_call kind) {
+    auto calls_of = [](Heap &heap, os_call kind) {
         os_fault_set(kind, UINT64_MAX, false);
         for (int i = 0; i < 300; i++) {
             char *p = heap.alloc(33000 + size_t(i) % 7 * 5000);
@@ -222,13 +223,65 @@ TEST(HeapSecure, a_large_block_costs_two_system_calls_once_its_quarantine_is_ful
         }
         return os_fault_set(kind, 0, false);
     };
-    calls_of(OS_MAP);
-    EXPECT_GE(calls_of(OS_PROTECT), 300u);
-    EXPECT_LE(calls_of(OS_PROTECT), 302u);
-    EXPECT_GE(calls_of(OS_SEAL), 300u) << "no use after the free";
-    EXPECT_LE(calls_of(OS_SEAL), 302u);
-    EXPECT_LE(calls_of(OS_MAP), 15u);
-    EXPECT_LE(calls_of(OS_UNMAP), 100u);
+    for (bool marks : {true, false}) {
+        if (marks && !system_has_marks())
+            continue;
+        Heap heap(secure);
+        Fault unmarked(OS_MARK, marks ? 0 : 1, true);
+        calls_of(heap, OS_MAP);
+        for (os_call kind : {OS_PROTECT, marks ? OS_MARK : OS_SEAL}) {
+            uint64_t calls = calls_of(heap, kind);
+            EXPECT_GE(calls, 300u) << "no use after the free; kind " << kind;
+            EXPECT_LE(calls, 302u) << "kind " << kind;
+        }
+        EXPECT_EQ(marks ? calls_of(heap, OS_SEAL) : 0, 0u);
+        EXPECT_LE(calls_of(heap, OS_MAP), 15u);
+        EXPECT_LE(calls_of(heap, OS_UNMAP), 100u);
+    }
+}
+
+/* Marks are the quick way; a mapping without access does the same where the system has none, and for pages that somebody has locked into memory. */
+TEST(HeapSecure, a_freed_large_block_and_what_is_around_one_cannot_be_touched_with_marks_and_without)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "blocks are not mapped alone there";
+    const size_t page = os_page_bytes();
+    Random random(3);
+    for (const char *way : {"marks", "none", "locked", "some"}) {
+        Heap heap(secure);
+        Fault unmarked(OS_MARK, way == std::string("none") ? 1 : 0, true);
+        std::vector<std::pair<char *, size_t>> live;
+        for (int i = 0; i < 1500; i++) {
+            if (way == std::string("some"))
+                os_fault_set(OS_MARK, random.below(3) == 0, true);
+            size_t bytes = 33000 + random.below(200000), more = random.below(3) == 0 ? random.below(300000) : 0, room = bytes;
+            char *p = heap.alloc(bytes);
+            ASSERT_TRUE(std::all_of(p, p + bytes, [](char c) { return c == 0; })) << way << ", block " << i;
+            size_t written = random.below(3) == 0 ? bytes : 4000;
+            memset(p, 'x', written);
+            if (more > SMALL_BYTES_MAX) { /* grows or shrinks */
+                p = static_cast<char *>(quire_heap_realloc(heap, p, more));
+                ASSERT_NE(p, nullptr);
+                room = more;
+            }
+            ASSERT_EQ(p[0], 'x');
+            char *end = p + (room + page - 1) / page * page;
+            ASSERT_TRUE(os_is_readable(end - 8)) << way << ", block " << i;
+            ASSERT_FALSE(os_is_readable(p - 8) || os_is_readable(end)) << way << ", block " << i;
+            ASSERT_TRUE(way != std::string("locked") || i % 4 != 0 || mlock(p, page) == 0);
+            live.push_back({p, room});
+            if (live.size() > 8) {
+                std::swap(live[random.below(live.size())], live.back());
+                auto [gone, had] = live.back();
+                live.pop_back();
+                quire_heap_free(heap, gone);
+                ASSERT_FALSE(os_is_readable(gone) || os_is_readable(gone + had - 8)) << way << ", block " << i;
+            }
+        }
+        for (auto [p, had] : live)
+            quire_heap_free(heap, p);
+        EXPECT_EQ(heap.stats().live_blocks, 0u);
+    }
 }
 
 TEST(HeapSecure, addresses_of_large_blocks_come_again_late_and_in_no_order_and_are_bounded)
