@@ -54,7 +54,7 @@ struct quire_slab_opts {
 
 /* Flags. */
 #define QUIRE_SLAB_DEFRAG 1u        /* start with the defragmenter on */
-#define QUIRE_SLAB_SINGLE_THREAD 2u /* the caller promises one thread at a time: no locks, no atomic instructions, but for a new page */
+#define QUIRE_SLAB_SINGLE_THREAD 2u /* the caller promises one thread at a time; a promise for later: the usual ways take no lock and no atomic instruction without it */
 #define QUIRE_SLAB_DONT_DUMP 4u     /* keep out of core dumps */
 #define QUIRE_SLAB_KEEP_NOTHING 8u  /* every page that becomes empty goes back at once, unless it is the last; without: but for as many as were
                                        missed soon after they had gone back, which stay up to two decays */

@@ -321,7 +321,7 @@ static bool arena_resize_last(struct quire_arena *arena, char *old, size_t old_b
     if (old + had != arena->window.cursor || (size_t)(old - (char *)arena->current) >= arena->current->span.bytes ||
         need > (size_t)(arena->span_end - old))
         return false;
-    if (need != had && arena_chain_bytes_at(arena, old) < arena->marked_bytes)
+    if ((need != had || new_bytes > old_bytes) && arena_chain_bytes_at(arena, old) < arena->marked_bytes)
         return false;
     if (arena->zero_from < arena->window.cursor && need < had)
         arena->zero_from = arena->window.cursor;
@@ -342,7 +342,7 @@ static bool arena_resize_large(struct quire_arena *arena, char *old, size_t old_
     struct arena_span *span = arena->large;
     size_t redzone = arena->watched ? REDZONE_BYTES : 0;
     size_t need = align_up(new_bytes ? new_bytes : 1, ARENA_ALIGN_BYTES) + redzone;
-    if (!span || span->used_end - span->used_before != old || need > (size_t)(arena_span_end(span) - old))
+    if (!span || arena_newest_large(arena) != old || need > (size_t)(arena_span_end(span) - old))
         return false;
     if (need != span->used_before && span == arena->marked_large)
         return false;

@@ -86,6 +86,12 @@ static inline char *arena_span_end(const struct arena_span *span)
     return (char *)span->span.start + span->span.bytes;
 }
 
+/* Where the newest block with a span of its own begins; NULL: there is none. */
+static inline char *arena_newest_large(const struct quire_arena *arena)
+{
+    return arena->large ? arena->large->used_end - arena->large->used_before : NULL;
+}
+
 /* What the chain had handed out before the block that begins at `p` in the current span. */
 static inline size_t arena_chain_bytes_at(const struct quire_arena *arena, const char *p)
 {

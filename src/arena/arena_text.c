@@ -52,6 +52,8 @@ static NOINLINE char *text_place(struct quire_arena *arena, size_t bytes)
         char *pocket = bytes >= LONG_BYTES || arena->watched ? NULL : quire_arena_alloc(arena, POCKET_BYTES);
         if (!pocket)
             return quire_arena_alloc(arena, bytes);
+        if (unlikely(arena_newest_large(arena) == pocket)) /* memory is short: it is this string's alone, for a large block grows over what lies in it */
+            return pocket;
         if (pocket != arena->text_end)
             arena->text = pocket;
         arena->text_end = pocket + POCKET_BYTES;

@@ -19,6 +19,7 @@
 #include "heap/heap_walk.h"
 #include "os/os.h"
 #include "pages/reaper.h"
+#include "pages/source_fork.h"
 
 enum { WORTH_A_THREAD_BYTES = 4 << 20 };
 
@@ -367,15 +368,16 @@ void heap_threads_after_fork(struct quire_heap *heap)
     heap->idle = NULL;
     u32_store_relaxed(&heap->idle_count, 0);
     u32_store_relaxed(&heap->changing, 0);
-    lock_reset(&heap->lock);
+    bool lost = lock_reset(&heap->lock);
     for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
         if (is_mine_and_inside(local))
             continue;
-        bias_reset(&local->bias);
+        lost |= bias_reset(&local->bias);
         bool is_mine = addr_load_relaxed(&local->thread) == heap_thread_id();
         if (is_mine) {
             bias_open(&local->bias);
         } else if (local != &heap->home && !local->is_sample) {
+            lost |= addr_load_relaxed(&local->thread) != 0; /* a large block's span is taken outside of all locks */
             addr_store_relaxed(&local->thread, 0);
             local->bias.lock.rank = LOCK_HEAP_IDLE;
             heap_out_after_fork(local);
@@ -385,4 +387,6 @@ void heap_threads_after_fork(struct quire_heap *heap)
         }
     }
     heap_repair(heap);
+    if (lost)
+        source_fork_lose();
 }

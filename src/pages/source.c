@@ -53,6 +53,7 @@ void *source_counted_new(size_t bytes, const struct quire_source_verbs *verbs, c
     if (os_map(struct_bytes, os_page_bytes(), &memory) != 0)
         return fail_null(ENOMEM);
     *(struct source_counted *)memory = (struct source_counted){.source = {verbs, name}, .struct_bytes = struct_bytes};
+    account_born(&((struct source_counted *)memory)->account);
     return memory;
 }
 

@@ -5,7 +5,7 @@
  * Relaxed atomics: each sum is exact, sums are not ordered between each other.
  *
  * Invariant, of every source that can be ended:
- *   S1  when it ends, every span has been given back
+ *   S1  when it ends, every span has been given back; but in a child of a fork those that may be in the hands of a thread that is gone
  */
 #ifndef QUIRE_PAGES_SOURCE_ACCOUNT_H
 #define QUIRE_PAGES_SOURCE_ACCOUNT_H
@@ -14,11 +14,18 @@
 
 #include "base/account.h"
 #include "base/panic.h"
+#include "pages/source_fork.h"
 
 struct source_account {
     struct account bytes; /* taken */
     atomic_u64 takes, gives, failures;
+    uint32_t born; /* at which of source_fork_lost */
 };
+
+static inline void account_born(struct source_account *account)
+{
+    account->born = u32_load_relaxed(&source_fork_lost);
+}
 
 /* What a source begins with that has nothing else to say of itself. */
 struct source_counted {
@@ -52,7 +59,7 @@ static inline void account_gave(struct source_account *account, size_t bytes)
 
 static inline void source_account_end(const struct source_account *account, const struct quire_source *source)
 {
-    if (size_load_relaxed(&account->bytes.mapped_bytes) != 0)
+    if (size_load_relaxed(&account->bytes.mapped_bytes) != 0 && account->born == u32_load_relaxed(&source_fork_lost))
         panic("source", source->name, "S1 destroyed with spans still taken", source);
 }
 

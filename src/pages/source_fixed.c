@@ -153,6 +153,7 @@ struct quire_source *quire_source_fixed(void *buffer, size_t bytes)
     size_t pages = (last - first) / page;
     fixed->source = (struct quire_source){&fixed_verbs, "fixed"};
     source_fork_init(&fixed->fork);
+    account_born(&fixed->account);
     fixed->lock = (struct lock)LOCK_INIT(LOCK_FILE);
     fixed->align_log2 = log2_ceil(pages);
     fixed->base = align_down(first, span_pages(pages) * page);

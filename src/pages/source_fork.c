@@ -9,13 +9,18 @@
 
 #include "base/lock.h"
 
-atomic_u32 source_fork_now;
+atomic_u32 source_fork_now, source_fork_lost;
 static struct lock fork_lock = LOCK_INIT(LOCK_FILE);
 
 void source_fork_after_fork(void)
 {
     (void)lock_reset(&fork_lock);
     u32_add_relaxed(&source_fork_now, 1);
+}
+
+void source_fork_lose(void)
+{
+    u32_add_relaxed(&source_fork_lost, 1);
 }
 
 void source_fork_repair_slow(struct source_fork *fork, void (*repair)(void *source), void *source)

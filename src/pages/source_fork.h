@@ -13,13 +13,16 @@
 
 #include "base/atomic.h"
 
-extern atomic_u32 source_fork_now; /* how many forks lie between the first process and this one */
+extern atomic_u32 source_fork_now;  /* how many forks lie between the first process and this one */
+extern atomic_u32 source_fork_lost; /* grows with each of them that ended a thread which may have held a span in its hands */
 
 struct source_fork {
     atomic_u32 seen;
 };
 
 void source_fork_after_fork(void); /* source_default.c calls it */
+/* An allocator's handler found such a thread: it was inside, taking a span or giving one back. */
+void source_fork_lose(void);
 void source_fork_repair_slow(struct source_fork *fork, void (*repair)(void *source), void *source);
 
 /* Remember in which process a source was made. */

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "os/os.h"
+#include "pages/source_fork.h"
 #include "percpu/percpu_page.h"
 
 /* A page that was being cut or given up has no object: it is nobody's. */
@@ -123,9 +124,12 @@ static void after_fork(void)
     pools_mend(percpu_first);
     bool inside = registry_after_fork(&percpu_pools);
     inside |= percpu_threads_after_fork();
+    bool lost = inside;
     for (struct quire_percpu *pool = percpu_first; pool; pool = pool->next) {
-        if (pool_reset(pool) || inside)
+        if (pool_reset(pool) || inside) {
             pool_rebuild(pool);
+            lost = true;
+        }
         pool->unused = NULL;
         for (struct percpu_local *local = percpu_locals(pool); local; local = local->next) {
             if (addr_load_relaxed(&local->thread) == (uintptr_t)percpu_thread_self)
@@ -135,6 +139,8 @@ static void after_fork(void)
         }
     }
     percpu_give_chunks(true);
+    if (lost)
+        source_fork_lose();
 }
 
 static __attribute__((constructor)) void percpu_at_load(void)

@@ -9,11 +9,15 @@
  *     counts, states, lists                    from the bits
  *     magazines, depots                        empty
  *
- * What such a thread was about to hand out is lost to the child: one element for each thread; one page at most that was coming or going.
+ * What such a thread was about to hand out is lost to the child: one element for each thread; one page at most that was coming or going.  Pages that
+ * become empty here stay until the child uses the slab: it may call nothing at all, and the source may be locked by a handler that has not run yet.
  *
  * Locks: none: there is one thread.  Not here: the parent, which notices nothing.
  */
+#include "pages/source_fork.h"
 #include "slab/slab_internal.h"
+
+bool slab_is_repairing;
 
 static void page_repair(struct slab_page *page)
 {
@@ -38,6 +42,41 @@ static void page_repair(struct slab_page *page)
     size_add_relaxed(&slab->account.mapped_bytes, slab_page_bytes(page));
 }
 
+enum { NOT_FOUND = UINT32_MAX }; /* in free_count: the list of all pages has not led there yet */
+
+static void page_lose(struct slab_page *page)
+{
+    page->free_count = NOT_FOUND;
+}
+
+static void page_repair_lost(struct slab_page *page)
+{
+    if (page->free_count == NOT_FOUND)
+        page_repair(page);
+}
+
+/* In the order of the list as it was, for a walk that forked and goes on; what it does not lead to comes last. */
+static void pages_repair(struct quire_slab *slab, struct slab_page *was)
+{
+    struct slab_page *last = NULL, *next;
+    if (slab->home->slot_count)
+        page_lose(slab->home);
+    slab_headers_each(slab, page_lose);
+    for (struct slab_page *page = was; page && page->free_count == NOT_FOUND; page = next) {
+        next = page->all_next;
+        page->free_count = 0;
+        page->all_next = last;
+        last = page;
+    }
+    if (slab->home->slot_count)
+        page_repair_lost(slab->home);
+    slab_headers_each(slab, page_repair_lost);
+    for (struct slab_page *page = last; page; page = next) {
+        next = page->all_next;
+        page_repair(page); /* pushes it in front */
+    }
+}
+
 static void page_unpin(struct slab_page *page)
 {
     page->pins = 0;
@@ -53,16 +92,16 @@ void slab_repair(struct quire_slab *slab)
     slab->empties = slab->empties_low = slab->pages = slab->keep = slab->returned = slab->depot_count = 0;
     slab->held_bytes = slab->slots = slab->free_slots = 0;
     slab->depot = slab->vacant = NULL;
+    struct slab_page *was = slab->all;
     slab->all = NULL;
     size_store_relaxed(&slab->account.mapped_bytes, size_load_relaxed(&slab->account.meta_bytes));
-    if (slab->home->slot_count)
-        page_repair(slab->home);
-    slab_headers_each(slab, page_repair);
+    pages_repair(slab, was);
     slab_table_anew(slab);
 }
 
 void slab_after_fork(void)
 {
+    slab_is_repairing = true;
     slab_shared_after_fork();
     u32_store_relaxed(&slab_pending, 0);
     slabs_mend(slab_first);
@@ -71,16 +110,20 @@ void slab_after_fork(void)
     inside |= slab_mags_after_fork();
     for (struct quire_slab *slab = slab_first; slab; slab = slab->next)
         inside |= lock_reset(&slab->lock);
-    if (inside)
+    if (inside) {
+        source_fork_lose();
         slab_mags_anew();
+    }
     for (struct quire_slab *slab = inside ? slab_first : NULL; slab; slab = slab->next)
         slab_repair(slab);
     slab_threads_adopt(inside);
     bool straight = !bias_works(); /* the child has no barrier */
     for (struct quire_slab *slab = slab_first; slab; slab = slab->next) {
-        slab->straight |= straight;
-        if (straight)
+        if (straight && !slab->straight) {
+            slab_depot_flush(slab);
+            slab->straight = true;
             slab->offset = SLAB_OFFSET_NONE;
+        }
         slab_gate_set(slab);
         u32_store_relaxed(&slab->pending, 0); /* there is no reaper: the next that has something for it wakes one */
         slab->wakes = false;
@@ -88,4 +131,5 @@ void slab_after_fork(void)
         slab_headers_each(slab, page_unpin);
     }
     slab_walks_after_fork();
+    slab_is_repairing = false;
 }

@@ -8,7 +8,7 @@
  *     a doubt:          the word says that it is free, which a live element's may by chance: all magazines are looked through, all threads outside
  *
  * What a second free meets: the mark, if nothing was written since the first; else, when the page gets its slot back, the page's bit; or when the slot is
- * taken from a magazine, a mark that is not that magazine's.  Not here: magazines (slab_cache.c).
+ * taken from a magazine or its page is to go, another word than that mark.  Not here: magazines (slab_cache.c).
  *
  * Locks: none on the short way.
  */

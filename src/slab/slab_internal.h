@@ -230,6 +230,10 @@ struct slab_table *slab_table_new(struct quire_slab *slab, size_t entries); /* i
 void slab_table_drop(struct quire_slab *slab, struct slab_table *table);
 size_t slab_header_bytes(const struct quire_slab *slab, uint32_t words);
 
+/* ---- slab_fork.c ---- */
+
+extern bool slab_is_repairing; /* in the child's handler: nothing is given back, and no clock is started */
+
 /* ---- slab_page.c: the life of a page; under slab->lock ---- */
 
 void slab_page_setup(struct slab_page *page, char *slots, uint32_t slot_count);

@@ -209,7 +209,8 @@ static struct slab_page *page_new_due(struct quire_slab *slab)
     size_t bytes = next_bytes(slab, least);
     struct slab_page *page = page_new(slab, bytes);
     while (unlikely(!page) && bytes > least) {
-        bytes = bytes / 2 > least ? bytes / 2 : least;
+        bytes = align_down(bytes / 2, os_page_bytes()); /* whole pages: a source gives no more than it is asked for */
+        bytes = bytes > least ? bytes : least;
         page = page_new(slab, bytes);
     }
     if (unlikely(!page) && least > one)
@@ -311,6 +312,22 @@ void slab_page_put(struct slab_page *page, size_t slot)
 
 /* ---- going ---- */
 
+/*
+ * What was freed, written to and freed again is in a magazine too, and perhaps was had from there since.  No mark is to prove that copy good.  The child of
+ * a fork meanwhile has a page from which nothing was ever had.
+ */
+static void marks_clear(struct slab_page *page)
+{
+    uint32_t reached = page->slab->straight ? 0 : page->reached;
+    for (size_t slot = 0; slot < reached; slot++)
+        if (unlikely(!slab_is_marked(page->slab, slab_slot_at(page, slot))))
+            slab_refuse(page->slab, SLAB_E7, slab_slot_at(page, slot));
+    page->reached = 0;
+    atomic_fence_signal();
+    for (size_t slot = 0; slot < reached; slot++)
+        u64_store_relaxed((atomic_u64 *)(void *)slab_slot_at(page, slot), 0);
+}
+
 /* A page that is on no list goes back to the source. */
 static void page_give(struct slab_page *page, bool cold)
 {
@@ -336,6 +353,7 @@ size_t slab_empties_give(struct quire_slab *slab, uint32_t count, bool cold)
         prev = page == slab->empty ? NULL : page->prev;
         if (page->pins)
             continue; /* later */
+        marks_clear(page);
         leave_all(page);
         empties_remove(slab, page);
         freed += page->span.bytes;
@@ -366,7 +384,7 @@ static void empties_push(struct quire_slab *slab, struct slab_page *page)
     page->state = PAGE_EMPTY;
     slab_pages_push(&slab->empty, page);
     slab->empties++;
-    if (give_at_once(slab))
+    if (slab_is_repairing || give_at_once(slab))
         return;
     /* As many stay as were missed lately, and one: a slab that is nearly empty takes and gives the same page all the time. */
     if (slab->empties > (u32_load_relaxed(&slab->defrag) ? 0 : slab->keep + 1))

@@ -378,6 +378,8 @@ void slab_threads_adopt(bool anew)
                 slab_cache_init(cache, cache->slab);
             else if (cache->slab && (gone || without))
                 slab_cache_flush(cache, false);
+            if (without)
+                slab_cache_init(cache, NULL); /* its slab may end without asking here */
         }
         if (gone) {
             slab_thread_detach(thread);

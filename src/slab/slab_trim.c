@@ -189,9 +189,10 @@ static size_t clock_tick(void)
     for (struct quire_slab *slab = slab_first; slab; slab = slab->next)
         if (flush || u32_load_relaxed(&slab->pending) != 0) {
             u32_store_relaxed(&slab->pending, 0);
-            bool more = tick_slab(slab, flush);
-            u32_store_relaxed(&slab->pending, more);
-            left |= more;
+            if (tick_slab(slab, flush)) { /* else as others may have said meanwhile */
+                u32_store_relaxed(&slab->pending, 1);
+                left = true;
+            }
         }
     size_t now = mapped_now(), freed = before > now ? before - now : 0;
     freed += slab_mags_trim();

@@ -2,6 +2,9 @@
 // One misuse a test, and the exact line it stops the process with: by free and by free_batch, of elements of this thread and of another.
 #include "death/slab_death.h"
 
+#include <fcntl.h>
+#include <sys/wait.h>
+
 namespace {
 
 class SlabDeathTest : public testing::TestWithParam<Way> {};
@@ -216,6 +219,48 @@ TEST(SlabUseAfterFreeDeathTest, an_element_written_to_after_it_was_freed_is_not_
             },
             line("E7 written to after it was freed, or freed twice"));
     }
+}
+
+/* Freed, written to and freed again: one copy goes to its page, the other is had from a magazine; and the page, all of which seems free, is to go. */
+static void free_twice_and_lose_the_page(size_t count, size_t first, size_t last)
+{
+    quire_slab *slab = quire_slab_create(1024, nullptr);
+    std::vector<char *> elements(count), again;
+    for (char *&element : elements)
+        element = static_cast<char *>(quire_slab_alloc(slab));
+    for (size_t i = 0; i < first; i++)
+        quire_slab_free(slab, elements[i]);
+    quire_slab_trim(slab);
+    for (size_t i = first; i < count; i++) {
+        quire_slab_free(slab, elements[i]);
+        if (i == count - last)
+            quire_slab_free(slab, memset(elements[i], 0, 16));
+    }
+    while (again.size() < 2 * count && (again.empty() || quire_slab_owns(slab, again.back())))
+        again.push_back(static_cast<char *>(memset(quire_slab_alloc(slab), 'x', 1024)));
+    for (size_t i = 0; i + 1 < again.size(); i++)
+        quire_slab_free(slab, again[i]);
+    quire_slab_trim(slab);
+    again.back()[0] = 'y';
+}
+
+TEST(SlabUseAfterFreeDeathTest, a_page_does_not_go_while_a_second_copy_of_one_of_its_elements_is_in_use)
+{
+    if (barrier_is_refused || memory_is_watched())
+        GTEST_SKIP() << "only a cached element is marked";
+    for (size_t count = 4; count < 150; count += 7)
+        for (size_t first = 0; first < count; first += 1 + count / 6)
+            for (size_t last = 1; last < count - first; last += 1 + count / 6) {
+                pid_t child = fork();
+                if (child == 0) {
+                    dup2(open("/dev/null", O_WRONLY), 2);
+                    free_twice_and_lose_the_page(count, first, last);
+                    _exit(0);
+                }
+                int status = 0;
+                ASSERT_EQ(waitpid(child, &status, 0), child);
+                EXPECT_TRUE(WIFSIGNALED(status) && (WTERMSIG(status) == SIGILL || WTERMSIG(status) == SIGTRAP)) << status << ": " << count << " elements, " << first << " freed before, and one twice, " << last << " from the end";
+            }
 }
 
 /* ---- E2 ---- */

@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: MIT
 /* Children of busy processes: whatever the threads that are gone were doing, the child can use the slab, and end it. */
+#include <algorithm>
+#include <sys/stat.h>
+
+#include <quire/arena.h>
+
+#include "model/slab_no_barrier.h"
 #include "race/slab_operations.h"
 #include "race/slab_race.h"
 #include "race/slab_seam.h"
@@ -236,4 +242,166 @@ TEST(SlabFork, at_every_step_of_every_operation)
                 return;
         }
     RecordProperty("forks", forks);
+}
+
+namespace {
+/* A thread has slots of every page cached, and waits, until the end of the block. */
+class Idle {
+public:
+    Idle(quire_slab *slab, size_t count)
+        : thread([this, slab, count] {
+              std::vector<void *> elements(count);
+              for (void *&p : elements)
+                  p = quire_slab_alloc(slab);
+              for (void *p : elements)
+                  quire_slab_free(slab, p);
+              stage = 1;
+              while (stage == 1)
+                  sleep_ms(1);
+          })
+    {
+        while (stage == 0)
+            sleep_ms(1);
+    }
+    ~Idle() { stage = 2, thread.join(); }
+
+private:
+    std::atomic<int> stage{0};
+    std::thread thread;
+};
+
+int count_all(void *, void *n) { return ++*static_cast<size_t *>(n), 0; }
+} // namespace
+
+/* What vanished threads had cached empties pages.  They stay: the child may call nothing at all, and the source may be locked until its own handler has run. */
+TEST(SlabFork, a_child_that_calls_nothing_has_given_nothing_back_and_started_no_thread)
+{
+    if (BUILT_WITH_TSAN || BUILT_WITH_ASAN)
+        GTEST_SKIP() << NOT_UNDER_TSAN;
+    for (uint32_t flags : {0u, uint32_t(QUIRE_SLAB_KEEP_NOTHING)}) {
+        quire_source *count = quire_source_count(quire_source_default());
+        {
+            quire_slab_opts opts = {};
+            opts.source = count, opts.page_bytes_max = os_page_bytes(), opts.flags = flags;
+            Slab slab(os_page_bytes() / 4, opts);
+            Idle idle(slab, 64);
+            struct quire_source_stats before = {.struct_bytes = sizeof before};
+            quire_source_stats(count, &before);
+            EXPECT_EQ(status_of_child([&]() -> int {
+                          struct quire_source_stats now = {.struct_bytes = sizeof now};
+                          quire_source_stats(count, &now);
+                          struct stat tasks;
+                          return now.gives != before.gives ? 1 : stat("/proc/self/task", &tasks) != 0 || tasks.st_nlink != 3 ? 2 : 0;
+                      }),
+                      0)
+                << "flags " << flags;
+        }
+        quire_source_destroy(count);
+    }
+}
+
+/* In the child no thread can be alone with another's cache any more: what caches and depots held is free in its page, and no cache remembers the slab. */
+TEST(SlabFork, a_child_to_which_membarrier_is_forbidden_has_every_slot_and_may_end_the_slab_and_fork)
+{
+    if (BUILT_WITH_TSAN || BUILT_WITH_ASAN || barrier_is_refused)
+        GTEST_SKIP() << NOT_UNDER_TSAN << ", or without caches";
+    Slab slab(BYTES);
+    void *one = quire_slab_alloc(slab);
+    for (int round = 0; round < 3; round++)
+        std::thread([&] {
+            std::vector<void *> elements(20000);
+            for (void *&p : elements)
+                p = quire_slab_alloc(slab);
+            for (void *p : elements)
+                quire_slab_free(slab, p);
+        }).join();
+    Fault barrier(OS_BARRIER, 1, true);
+    EXPECT_EQ(status_of_child([&]() -> int {
+                  size_t live = 0;
+                  quire_slab_walk(slab, count_all, &live);
+                  if (live != 1 || stats_of(slab).live_elements != 1)
+                      return 1;
+                  quire_slab_trim(slab);
+                  if (stats_of(slab).pages != 1)
+                      return 2;
+                  quire_slab_destroy(slab);
+                  std::vector<quire_arena *> others(8);
+                  for (quire_arena *&arena : others)
+                      memset(quire_arena_alloc(arena = quire_arena_create(nullptr), 3000), 0xff, 3000);
+                  return status_of_child([] { return 0; }, 20);
+              }),
+              0);
+    quire_slab_free(slab, one);
+}
+
+TEST(SlabFork, a_child_may_end_a_source_of_which_a_thread_that_is_gone_had_a_page_in_its_hands)
+{
+    if (BUILT_WITH_TSAN || BUILT_WITH_ASAN)
+        GTEST_SKIP() << NOT_UNDER_TSAN;
+    quire_source *count = quire_source_count(quire_source_default());
+    {
+        quire_slab_opts opts = {};
+        opts.source = count, opts.page_bytes_max = os_page_bytes(), opts.flags = QUIRE_SLAB_KEEP_NOTHING;
+        Slab slab(os_page_bytes(), opts);
+        std::atomic<bool> stop{false};
+        std::thread busy([&] {
+            while (!stop) {
+                std::vector<void *> elements(64);
+                for (void *&p : elements)
+                    p = quire_slab_alloc(slab);
+                for (void *p : elements)
+                    quire_slab_free(slab, p);
+            }
+        });
+        for (int i = 0; i < (test_long() ? 500 : 20) && !HasFailure(); i++)
+            EXPECT_EQ(status_of_child([&] { return quire_slab_destroy(slab), quire_source_destroy(count), 0; }), 0) << "fork " << i;
+        stop = true;
+        busy.join();
+    }
+    quire_source_destroy(count);
+}
+
+/* The walk stands on a page of a list that is made anew, as another thread was inside of a slab: it goes on in the same order. */
+TEST(SlabFork, a_walk_that_forks_visits_the_same_elements_in_the_child)
+{
+    if (BUILT_WITH_TSAN || BUILT_WITH_ASAN)
+        GTEST_SKIP() << NOT_UNDER_TSAN;
+    struct Walk {
+        std::vector<unsigned char> seen;
+        size_t until_fork;
+        pid_t child;
+    } walk;
+    Slab slab(BYTES);
+    Slab other(BYTES, uint32_t(QUIRE_SLAB_EXACT));
+    const size_t count = 40000;
+    std::vector<void *> elements(count);
+    for (size_t i = 0; i < count; i++)
+        *static_cast<size_t *>(elements[i] = quire_slab_alloc(slab)) = i;
+    std::atomic<bool> stop{false};
+    std::thread busy([&] {
+        while (!stop)
+            quire_slab_free(other, quire_slab_alloc(other));
+    });
+    for (int i = 0; i < 10 && !HasFailure(); i++) {
+        walk = {std::vector<unsigned char>(count), 100, -1};
+        quire_slab_walk(
+            slab,
+            [](void *element, void *arg) {
+                Walk *w = static_cast<Walk *>(arg);
+                w->seen[*static_cast<size_t *>(element)]++;
+                if (--w->until_fork == 0)
+                    w->child = fork();
+                return w->child > 0 ? 1 : 0;
+            },
+            &walk);
+        if (walk.child == 0)
+            _exit(std::count(walk.seen.begin(), walk.seen.end(), 1) != ptrdiff_t(count));
+        int status = 0;
+        ASSERT_EQ(waitpid(walk.child, &status, 0), walk.child);
+        EXPECT_EQ(status, 0) << "fork " << i;
+    }
+    stop = true;
+    busy.join();
+    for (void *p : elements)
+        quire_slab_free(slab, p);
 }

@@ -40,6 +40,14 @@ struct Owner {
         for (void *p : got)
             paint(p, OPERATION_BYTES, reinterpret_cast<uintptr_t>(p)), fresh.push_back(p);
     }
+    void take_and_drop(quire_slab *slab, size_t count)
+    {
+        take(slab, count);
+        for (; count > 0; count--) {
+            quire_slab_free(slab, fresh.back());
+            fresh.pop_back();
+        }
+    }
 };
 
 struct Operation {
@@ -71,6 +79,7 @@ inline const Operation operations[] = {
     {"free of the other's of two", [](quire_slab *slab, Owner &, Owner &other) { other.drop(slab, OTHER_OF_TWO); }},
     {"batch of another's", [](quire_slab *slab, Owner &, Owner &other) { drop_batch(slab, other); }},
     {"trim", [](quire_slab *slab, Owner &, Owner &) { quire_slab_trim(slab); }},
+    {"trim by which pages go", [](quire_slab *slab, Owner &me, Owner &) { me.take_and_drop(slab, 24), quire_slab_trim(slab); }},
     {"statistics", [](quire_slab *slab, Owner &, Owner &) { EXPECT_TRUE(adds_up(stats_of(slab))); }},
     {"check", [](quire_slab *slab, Owner &, Owner &) { EXPECT_STREQ(quire_slab_check(slab), nullptr); }},
     {"walk", [](quire_slab *slab, Owner &, Owner &) { size_t n = 0; quire_slab_walk(slab, count_one, &n); }},

@@ -159,3 +159,57 @@ TEST(ArenaText, strings_of_every_length_and_place_are_copied_whole_and_nothing_b
         }
     os_unmap(two, page);
 }
+
+/* A string that fills its place up to a block's end could grow over what is behind it, once a mark had closed the pocket that both lie in. */
+TEST(ArenaText, a_string_from_before_a_mark_does_not_grow_over_the_next)
+{
+    Arena arena;
+    if (redzone() != 0)
+        GTEST_SKIP() << "each string has a red zone here";
+    char *first = quire_arena_strdup(arena, "x");
+    for (const char *p = first; p + 1 != first + pocket - 16;)
+        p = quire_arena_strdup(arena, "");
+    char *one = quire_arena_strdup(arena, "abc"), *two = quire_arena_strdup(arena, "defghij");
+    ASSERT_EQ(two, one + 4);
+    quire_arena_mark(arena);
+    char *grown = static_cast<char *>(quire_arena_resize(arena, one, 4, 12));
+    ASSERT_NE(grown, nullptr);
+    memset(grown, '#', 12);
+    EXPECT_STREQ(two, "defghij");
+}
+
+TEST(ArenaText, where_memory_is_short_a_string_has_a_block_of_its_own_over_which_it_may_grow)
+{
+    if (redzone() != 0)
+        GTEST_SKIP() << "each string has a red zone here";
+    bool was_large = false;
+    for (uint64_t nth = 1; nth < 6; nth++) {
+        struct quire_source *fail = quire_source_fail(quire_source_default(), nth);
+        {
+            quire_arena_opts opts = {};
+            opts.source = fail, opts.limit_bytes = 2 * page;
+            quire_arena *arena = quire_arena_create(&opts);
+            while (arena && quire_arena_alloc(arena, 16)) {
+                struct quire_arena_stats stats = {.struct_bytes = sizeof stats};
+                quire_arena_stats(arena, &stats);
+                if (stats.free_bytes < 64)
+                    break;
+            }
+            char *one = arena ? quire_arena_strdup(arena, "one") : nullptr, *two = one ? quire_arena_strdup(arena, "two") : nullptr;
+            if (two) {
+                struct quire_arena_stats stats = {.struct_bytes = sizeof stats};
+                quire_arena_stats(arena, &stats);
+                was_large |= stats.large_blocks != 0;
+                if (char *grown = static_cast<char *>(quire_arena_resize(arena, one, 4, 100)))
+                    memset(grown, '#', 100);
+                EXPECT_STREQ(two, "two") << "refused: " << nth;
+            }
+            if (arena) {
+                EXPECT_EQ(quire_arena_check(arena), nullptr);
+                quire_arena_destroy(arena);
+            }
+        }
+        quire_source_destroy(fail);
+    }
+    EXPECT_TRUE(was_large || page != 4096) << "it was to be tried";
+}

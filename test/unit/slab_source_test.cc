@@ -2,6 +2,7 @@
 /* Slabs over every kind of source, each for real: files appear and vanish, disks fill up, directories are not what they should be. */
 #include <gtest/gtest.h>
 
+#include <array>
 #include <csignal>
 #include <memory>
 #include <sched.h>
@@ -15,7 +16,7 @@
 
 namespace {
 
-const size_t page = os_page_bytes();
+const size_t page = os_page_bytes(), mib = 1 << 20;
 
 /* Everything an ordinary slab does, over one source, from two threads; 0 when all of it went well, else the line. */
 int life_of(struct quire_source *source, size_t element_bytes)
@@ -362,4 +363,32 @@ TEST_F(SlabFile, is_kept_out_of_core_dumps_when_asked)
         EXPECT_EQ(quire_slab_check(slab), nullptr);
     }
     quire_source_destroy(source);
+}
+
+/* Pages of 24 OS pages are refused and halved: 12, 6, 3, and then one, not one and a half. */
+TEST(SlabPages, where_memory_is_short_pages_are_whole_and_no_two_elements_overlap)
+{
+    for (auto [element_bytes, align_bytes, page_bytes_max, elements_of_page] : {std::array<size_t, 4>{24, 8, mib, 4096}, {12, 4, 0, 4096}}) {
+        const size_t buffer_bytes = (4 * mib / page + 1) * page;
+        void *buffer;
+        ASSERT_EQ(os_map(buffer_bytes, page, &buffer), 0);
+        quire_source *fixed = quire_source_fixed(buffer, buffer_bytes);
+        ASSERT_NE(fixed, nullptr);
+        {
+            quire_slab_opts opts = {};
+            opts.source = fixed, opts.align_bytes = align_bytes, opts.page_bytes_max = page_bytes_max;
+            Slab slab(element_bytes, opts);
+            std::vector<char *> elements;
+            while (void *p = quire_slab_alloc(slab))
+                elements.push_back(static_cast<char *>(p));
+            EXPECT_GT(elements.size(), elements_of_page) << "several pages";
+            std::sort(elements.begin(), elements.end());
+            for (size_t i = 1; i < elements.size(); i++)
+                ASSERT_GE(size_t(elements[i] - elements[i - 1]), element_bytes) << "element " << i << " of " << element_bytes << " bytes";
+            for (char *p : elements)
+                quire_slab_free(slab, p);
+        }
+        quire_source_destroy(fixed);
+        os_unmap(buffer, buffer_bytes);
+    }
 }

@@ -109,7 +109,7 @@ struct aral_statistics {
  *   mmap                   pages are files `<*cache_dir>/array_alloc.mmap/<filename>.<n>`, removed with their page; both strings are copied.  The
  *                          directory is made (0775) where it is missing, and what an ended process left there under this name is removed.  Where
  *                          that cannot be, a line on standard error says why, and anonymous memory is used instead
- *   lockless               one thread at a time uses it: no locks, no atomic operations but those on the caller's `stats`
+ *   lockless               one thread at a time uses it; a promise that nothing is made of yet: its locks are there, and never waited for
  *   dont_dump              pages stay out of core dumps
  */
 QUIRE_API ARAL *aral_create(const char *name, size_t element_size, size_t initial_page_elements, size_t max_page_size,
