@@ -33,7 +33,7 @@ struct quire_slab_page_window {
     size_t carved;    /* bytes of slots that may be freed this way */
 };
 
-/* By bits 12 and up of an address; what has no page here has one without slots. */
+/* By the upper bits of an address; what has no page here has one without slots. */
 struct quire_slab_table_window {
     uintptr_t mask; /* of the byte offsets of the entries, which are behind it */
 };
@@ -56,6 +56,7 @@ struct quire_slab_window {
     uintptr_t gate;  /* its distance from the thread pointer */
     uint64_t divide; /* 2^64 / the slots' bytes, rounded up */
     const struct quire_slab_table_window *table;
+    uint32_t shift; /* of an address to its entry's byte offset.  A guess, as the entry is: the page's header says whether it is right */
 };
 
 /* Enter and leave: nothing of an operation moves out of it.  Who wants to be alone with the thread has a barrier for all threads instead. */
@@ -111,7 +112,7 @@ extern inline __attribute__((gnu_inline, always_inline)) bool quire_slab_free_tr
     uintptr_t gate = __atomic_load_n(&slab->gate, __ATOMIC_RELAXED);
     struct quire_slab_magazine_window *magazine = quire_slab_enter(gate);
     const struct quire_slab_table_window *table = __atomic_load_n(&slab->table, __ATOMIC_ACQUIRE);
-    const void *entry = (const char *)(table + 1) + ((uintptr_t)element >> 9 & table->mask);
+    const void *entry = (const char *)(table + 1) + ((uintptr_t)element >> (__atomic_load_n(&slab->shift, __ATOMIC_RELAXED) & 63) & table->mask);
     const struct quire_slab_page_window *page = __atomic_load_n((const struct quire_slab_page_window *const *)entry, __ATOMIC_RELAXED);
     size_t offset = (uintptr_t)element - __atomic_load_n(&page->slots, __ATOMIC_RELAXED);
     quire_slab_word *slot = (quire_slab_word *)element, mark = (uintptr_t)element ^ magazine->key, **top = __atomic_load_n(&magazine->top, __ATOMIC_RELAXED);

@@ -186,7 +186,7 @@ CACHE_ALIGNED void quire_slab_free(struct quire_slab *slab, void *element)
 {
     uintptr_t gate = slab_enter(slab);
     struct slab_table *table = (struct slab_table *)addr_load_acquire(&slab->table); /* acquire [slab-table] */
-    const struct slab_page *page = __atomic_load_n(slab_table_entry(table, (uintptr_t)element), __ATOMIC_RELAXED);
+    const struct slab_page *page = __atomic_load_n(slab_table_entry(slab, table, (uintptr_t)element), __ATOMIC_RELAXED);
     bool done = free_short(slab, slab_gate_cache(gate), page, element);
     slab_leave(gate);
     if (unlikely(!done))
@@ -204,7 +204,7 @@ static size_t free_some(struct quire_slab *slab, void **elements, size_t count)
     size_t i = 0;
     for (; i < count && (top < end || !elements[i]); i++) {
         void *element = elements[i];
-        const struct slab_page *page = __atomic_load_n(slab_table_entry(table, (uintptr_t)element), __ATOMIC_RELAXED);
+        const struct slab_page *page = __atomic_load_n(slab_table_entry(slab, table, (uintptr_t)element), __ATOMIC_RELAXED);
         if (!element)
             continue;
         if (unlikely(!seems_live(slab, page, element, key)))

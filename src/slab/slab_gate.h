@@ -35,7 +35,7 @@ STATIC_ASSERT(offsetof(struct slab_table, entry) == sizeof(struct quire_slab_tab
 SAME_PLACE(quire_slab, gate, quire_slab_window, gate);
 SAME_PLACE(quire_slab, divide, quire_slab_window, divide);
 SAME_PLACE(quire_slab, table, quire_slab_window, table);
-STATIC_ASSERT(SLAB_TABLE_SHIFT == 12, "an address's entry");
+SAME_PLACE(quire_slab, shift, quire_slab_window, shift);
 
 extern THREAD_LOCAL struct slab_gate slab_gates[SLAB_GATES] __attribute__((tls_model("initial-exec")));
 extern struct slab_cache slab_cache_none;

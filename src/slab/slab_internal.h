@@ -78,14 +78,14 @@ LIST_OF(slab_pages, struct slab_page, next, prev);
 LIST_OF(slab_all, struct slab_page, all_next, all_prev);
 
 /*
- * A slab's own way from an address to its page, shorter than the page map: direct-mapped by OS pages of 4 KiB.  What it has no room for, or lost to
- * another, the page map finds.
+ * A slab's own way from an address to its page, shorter than the page map: direct-mapped by stretches of 4 KiB, or of a large page's size.  What it has no
+ * room for, or lost to another, the page map finds.
  */
 struct slab_table {
     uintptr_t mask; /* of the entries' byte offsets */
     struct slab_page *entry[];
 };
-enum { SLAB_TABLE_SHIFT = 12, SLAB_TABLE_LEAST = 32 };
+enum { SLAB_TABLE_LEAST = 32 };
 
 /* Pages with room. */
 struct slab_lane {
@@ -117,6 +117,7 @@ struct CACHE_ALIGNED quire_slab {
     uintptr_t gate; /* where its gates are, from any thread's pointer */
     uint64_t divide; /* by slot_bytes: see slab_begins() */
     atomic_addr table; /* struct slab_table *: changes under lock */
+    atomic_u32 shift;  /* the table's: 2^shift bytes of addresses to a byte of it */
     uint32_t offset; /* of its caches, in a thread's; NONE: they are not used */
     uint32_t id;
     size_t slot_bytes;
@@ -152,6 +153,7 @@ struct CACHE_ALIGNED quire_slab {
     size_t table_lost; /* entries of pages that others have had since */
     bool wakes; /* a tick is wanted, when the lock is dropped */
     bool outgrown; /* there is a table to be given back */
+    bool uneven; /* its large pages do not lie at multiples of their size */
     uint64_t turns; /* how often it was locked */
     size_t held_bytes;
     size_t slots, free_slots; /* of all pages */
@@ -348,9 +350,10 @@ static ALWAYS_INLINE bool slab_begins(const struct quire_slab *slab, size_t offs
     return offset * slab->divide < slab->divide;
 }
 
-static ALWAYS_INLINE struct slab_page **slab_table_entry(struct slab_table *table, uintptr_t address)
+/* Of a table that has been replaced meanwhile: any entry. */
+static ALWAYS_INLINE struct slab_page **slab_table_entry(const struct quire_slab *slab, struct slab_table *table, uintptr_t address)
 {
-    uintptr_t at = address >> (SLAB_TABLE_SHIFT - 3) & table->mask;
+    uintptr_t at = address >> (u32_load_relaxed(&slab->shift) & 63) & table->mask;
     return (struct slab_page **)(void *)((char *)table->entry + at);
 }
 

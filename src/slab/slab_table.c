@@ -2,17 +2,18 @@
 /*
  * slab_table.c - a slab's own way from an address to its page, shorter than the page map.
  *
- *     address >> 12 & mask  --->  the header of the page, or of one that has no slots       for any address: the header says whether it is right
+ *     address >> step & mask  --->  the header of the page, or of one that has no slots     for any address: the header says whether it is right
  *
- * Direct-mapped by 4 KiB, with a word for each 4 KiB that the slab holds, and up to four times as many where its pages lie so far apart that they meet
- * there.  What a page has lost to another (the newer one wins), the page map finds.  A small slab's lies in its struct.
+ * Direct-mapped by steps of 4 KiB, with a word for each that the slab holds, and up to four times as many where its pages lie so far apart that they meet
+ * there.  Where it holds 128 of its largest pages a step is as long as one, so that it has one word for it: what the first, smaller ones lose is little.
+ * What a page has lost to another (the newer one wins), the page map finds.  A small slab's lies in its struct.
  *
  * Locks: slab->lock; frees read without one: an old table stays until every thread has been seen outside (slab_meta.c).
  * Not here: looking (slab_free.c).
  */
 #include "slab/slab_internal.h"
 
-enum { GROWTH = 2, SPARE = 4, LOST_PARTS = 8 };
+enum { GROWTH = 2, SPARE = 4, LOST_PARTS = 32, STEP_LEAST_LOG2 = 12, LONG_FROM_PAGES = 128, ENTRY_LOG2 = 3 };
 
 static struct slab_page page_none;
 
@@ -31,13 +32,18 @@ static size_t entries_of(const struct slab_table *table)
     return table->mask / sizeof table->entry[0] + 1;
 }
 
-/* From `was` (NULL: anything) to `page`, for all addresses of `of`.  Returns how many entries another page has lost. */
-static size_t set(struct slab_table *table, const struct slab_page *of, const struct slab_page *was, struct slab_page *page)
+static unsigned step_log2(const struct quire_slab *slab)
 {
-    size_t lost = 0;
-    const uintptr_t step = (uintptr_t)1 << SLAB_TABLE_SHIFT, from = (uintptr_t)slab_slots(of) & -step, to = (uintptr_t)slab_slots(of) + slab_slots_bytes(of);
-    for (size_t n = 0; n < entries_of(table) && from + n * step < to; n++) {
-        struct slab_page **entry = slab_table_entry(table, from + n * step);
+    return u32_load_relaxed(&slab->shift) + ENTRY_LOG2;
+}
+
+/* From `was` (NULL: anything) to `page`, for all addresses of `of`.  Returns how many entries another page has lost. */
+static size_t set(struct slab_table *table, unsigned step, const struct slab_page *of, const struct slab_page *was, struct slab_page *page)
+{
+    size_t lost = 0, entries = entries_of(table);
+    uintptr_t first = (uintptr_t)slab_slots(of) >> step, last = ((uintptr_t)slab_slots(of) + slab_slots_bytes(of) - 1) >> step;
+    for (size_t n = 0; n < entries && first + n <= last; n++) {
+        struct slab_page **entry = &table->entry[(first + n) & (entries - 1)];
         if (was && *entry != was)
             continue;
         lost += *entry != &page_none;
@@ -46,69 +52,98 @@ static size_t set(struct slab_table *table, const struct slab_page *of, const st
     return lost;
 }
 
-static void fill(struct quire_slab *slab, struct slab_table *table)
+static void fill(struct quire_slab *slab, struct slab_table *table, unsigned step)
 {
     for (size_t i = 0; i < entries_of(table); i++)
         __atomic_store_n(&table->entry[i], &page_none, __ATOMIC_RELAXED);
     slab->table_lost = 0;
     for (struct slab_page *page = slab->all; page; page = page->all_next)
-        slab->table_lost += set(table, page, NULL, page);
+        slab->table_lost += set(table, step, page, NULL, page);
+}
+
+/* Who still reads the old one, or the old step, finds a page that is not its own, or its own. */
+static void publish(struct quire_slab *slab, struct slab_table *table, unsigned step)
+{
+    fill(slab, table, step);
+    addr_store_release(&slab->table, (uintptr_t)table); /* release [slab-table] */
+    u32_store_relaxed(&slab->shift, step - ENTRY_LOG2);
 }
 
 void slab_table_init(struct quire_slab *slab)
 {
-    struct slab_table *table = small_of(slab);
-    table->mask = (SLAB_TABLE_LEAST - 1) * sizeof table->entry[0];
-    fill(slab, table);
-    addr_store_release(&slab->table, (uintptr_t)table); /* release [slab-table] */
+    small_of(slab)->mask = (SLAB_TABLE_LEAST - 1) * sizeof(struct slab_page *);
+    publish(slab, small_of(slab), STEP_LEAST_LOG2);
 }
 
-static size_t want_of(const struct quire_slab *slab)
+/* The step that is due; `pages`: of so many large pages on a long one is worth it. */
+static unsigned step_due(const struct quire_slab *slab, size_t pages)
 {
-    return slab->straight ? 0 : slab->held_bytes >> SLAB_TABLE_SHIFT;
+    size_t most = size_load_relaxed(&slab->page_bytes_most);
+    return !slab->uneven && is_pow2(most) && most >> STEP_LEAST_LOG2 != 0 && slab->held_bytes / most >= pages ? log2_floor(most) : STEP_LEAST_LOG2;
 }
 
-/* Where there is no memory for another one, the old one does. */
-static void replace(struct quire_slab *slab, size_t want)
+static size_t want_of(const struct quire_slab *slab, unsigned step)
+{
+    return slab->straight ? 0 : slab->held_bytes >> step;
+}
+
+/* False: there is no memory for another one, the old one does. */
+static bool replace(struct quire_slab *slab, size_t want, unsigned step)
 {
     struct slab_table *old = table_of(slab), *table = small_of(slab);
     size_t entries = SLAB_TABLE_LEAST;
     while (entries < want)
         entries *= GROWTH;
-    if (entries != SLAB_TABLE_LEAST && !(table = slab_table_new(slab, entries)))
-        return;
-    table->mask = (entries - 1) * sizeof table->entry[0];
-    fill(slab, table);
-    addr_store_release(&slab->table, (uintptr_t)table); /* release [slab-table] */
+    if (entries != SLAB_TABLE_LEAST) {
+        if (!(table = slab_table_new(slab, entries)))
+            return false;
+        table->mask = (entries - 1) * sizeof table->entry[0];
+    }
+    publish(slab, table, step);
     if (old != small_of(slab))
         slab_table_drop(slab, old);
+    return true;
+}
+
+/* Pages that lost too many entries get them in a larger one, or where their sizes' multiples are not their places, by short steps.  False: it is as good as it gets. */
+static bool spread(struct quire_slab *slab)
+{
+    size_t entries = entries_of(table_of(slab));
+    unsigned step = step_log2(slab);
+    if (slab->table_lost <= entries / LOST_PARTS)
+        return false;
+    if (entries < SPARE * want_of(slab, step))
+        return replace(slab, entries * GROWTH, step);
+    slab->uneven |= step != STEP_LEAST_LOG2;
+    return step != STEP_LEAST_LOG2 && replace(slab, want_of(slab, STEP_LEAST_LOG2), STEP_LEAST_LOG2);
 }
 
 void slab_table_enter(struct slab_page *page)
 {
     struct quire_slab *slab = page->slab;
-    size_t want = want_of(slab);
-    size_t entries = entries_of(table_of(slab));
-    if (want > entries)
-        replace(slab, want);
-    else if (slab->table_lost > entries / LOST_PARTS && entries < SPARE * want)
-        replace(slab, entries * GROWTH);
-    slab->table_lost += set(table_of(slab), page, NULL, page);
+    unsigned due = step_due(slab, LONG_FROM_PAGES);
+    bool is_in = want_of(slab, step_log2(slab)) > entries_of(table_of(slab)) && replace(slab, want_of(slab, due), due);
+    if (!is_in)
+        slab->table_lost += set(table_of(slab), step_log2(slab), page, NULL, page);
+    while (spread(slab)) {
+    }
 }
 
 void slab_table_fit(struct quire_slab *slab)
 {
-    size_t want = want_of(slab);
-    if (table_of(slab) != small_of(slab) && want * SPARE * GROWTH < entries_of(table_of(slab)))
-        replace(slab, want);
+    unsigned step = step_due(slab, LONG_FROM_PAGES / GROWTH), now = step_log2(slab);
+    step = step < now ? step : now;
+    size_t want = want_of(slab, step);
+    if (step != now || (table_of(slab) != small_of(slab) && want * SPARE * GROWTH < entries_of(table_of(slab))))
+        replace(slab, want, step);
 }
 
 void slab_table_leave(const struct slab_page *page)
 {
-    set(table_of(page->slab), page, page, &page_none);
+    set(table_of(page->slab), step_log2(page->slab), page, page, &page_none);
 }
 
 void slab_table_anew(struct quire_slab *slab)
 {
-    fill(slab, table_of(slab));
+    fill(slab, table_of(slab), step_log2(slab));
 }

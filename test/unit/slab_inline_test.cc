@@ -2,6 +2,8 @@
 // What programs have compiled in of quire_slab_alloc() and quire_slab_free() (quire/slab_inline.h): when it serves, and when it leaves a call to the library.
 #include <thread>
 
+#include <quire/source.h>
+
 #include "slab_scope.h"
 
 namespace {
@@ -103,6 +105,49 @@ TEST(SlabInline, an_element_goes_from_thread_to_thread)
     }).join();
     EXPECT_EQ(slab_stats(slab).live_elements, 0u);
     EXPECT_STREQ(quire_slab_check(slab), nullptr);
+}
+
+/* Of the live elements, how many a free does not find by the table: each is freed and had again, so that magazines stay as they are. */
+size_t not_found(const Slab &slab, const Elements &elements)
+{
+    size_t missed = 0;
+    for (void *p : elements)
+        if (!quire_slab_free_try(window(slab), p))
+            missed++;
+        else if (void *again = quire_slab_alloc(slab); again != p)
+            ADD_FAILURE() << "another came back";
+    return missed;
+}
+
+TEST(SlabInline, a_large_slab_has_one_entry_for_a_page_and_many_where_pages_do_not_lie_at_multiples_of_their_size)
+{
+    if (!has_caches(Slab(64)))
+        GTEST_SKIP() << "no thread has caches here";
+    const size_t count = (24 << 20) / 64, page = os_page_bytes(), bytes = 64 << 20;
+    void *buffer;
+    ASSERT_EQ(os_map(bytes, 64 << 10, &buffer), 0);
+    quire_source *fixed = quire_source_fixed(buffer, bytes);
+    quire_span first;
+    ASSERT_EQ(fixed->verbs->take(fixed, page, page, &first), 0);
+    for (quire_source *source : {quire_source_default(), fixed}) {
+        quire_slab_opts opts = {};
+        opts.source = source;
+        Slab slab(64, opts);
+        Elements elements = slab.alloc(count);
+        EXPECT_LT(not_found(slab, elements), count / 50);
+        size_t meta = slab.stats().meta_bytes;
+        EXPECT_LT(meta, source == fixed ? count * 6 / 10 : count * 4 / 10);
+        for (void *p : elements)
+            quire_slab_free(slab, p);
+        quire_slab_trim(slab);
+        Elements few = slab.alloc(16000);
+        EXPECT_LT(not_found(slab, few), few.size() / 10) << "it is small again";
+        for (void *p : few)
+            quire_slab_free(slab, p);
+    }
+    fixed->verbs->give(fixed, &first);
+    quire_source_destroy(fixed);
+    os_unmap(buffer, bytes);
 }
 
 } // namespace
