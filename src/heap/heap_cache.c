@@ -15,6 +15,7 @@
  */
 #include "heap/heap_cache.h"
 #include "heap/heap_secure.h"
+#include "heap/heap_walk.h"
 
 #include <string.h>
 
@@ -67,6 +68,7 @@ static void begin(struct heap_local *local, unsigned class)
     struct heap_small *small = &local->small[class];
     magazine_init(&small->mag, magazine_room(heap_class_bytes(class), SMALL_BYTES, HEAP_SMALL_SLOTS));
     small->mag.is_small = true;
+    slots_sort_from(&local->bin[class].slots, &small->mag, heap_class_bytes(class));
     slots_set(&local->bin[class].slots, &small->mag);
 }
 
@@ -325,6 +327,20 @@ static void slots_to_bits(const struct magazine *mag, size_t count)
     }
 }
 
+/* A thread that is gone was sorting (slots/sort.c): slots that are in no magazine say themselves that they were in one of these. */
+static COLD void marks_to_bits(struct quire_heap *heap, unsigned class, uint64_t key)
+{
+    struct heap_headers headers = {NULL, 0, 0};
+    for (struct heap_page *page; (page = heap_header_next(heap, &headers)) != NULL;) {
+        bool is_page = page->state != HEAP_UNUSED && page->state != HEAP_MAGAZINE && !heap_is_large(page) && page->class == class && page->quick_of == heap;
+        if (!is_page || heap_page_find(page->span.start) != page)
+            continue;
+        for (size_t slot = 0; slot < page->slots; slot++)
+            if (!heap_bit_is_set(page, slot) && unlikely(heap_has_mark(heap_slot_at(page, slot), slots_mark(heap_slot_at(page, slot), key))))
+                bits_set_one(page->free, slot);
+    }
+}
+
 void heap_caches_to_bits(struct heap_local *local)
 {
     for (unsigned c = 0; c < HEAP_BINS; c++) {
@@ -335,6 +351,8 @@ void heap_caches_to_bits(struct heap_local *local)
         slots_to_bits(&local->small[c].mag, local->small[c].mag.count);
         if (count <= cache->cur->room)
             slots_to_bits(cache->cur, count);
+        if (unlikely(cache->is_sorting))
+            marks_to_bits(local->heap, c, slots_key_of(cache->kin));
     }
 }
 

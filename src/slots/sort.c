@@ -82,6 +82,8 @@ static void write_back(struct slot_cache *cache, struct range range, const uint6
     const uint64_t *word = places;
     uint64_t bits = *word;
     uint32_t left = cache->unsorted;
+    cache->is_sorting = true;
+    atomic_fence_signal(); /* the child of a fork */
     for (struct magazine *mag = cache->own; left-- > 0; mag = mag->next) {
         for (uint32_t i = part_of(cache, mag); i-- > 0; bits &= bits - 1) {
             while (!bits)
@@ -90,6 +92,8 @@ static void write_back(struct slot_cache *cache, struct range range, const uint6
             addr_store_relaxed(&magazine_slots(mag)[i], range.low + (place << range.shift));
         }
     }
+    atomic_fence_signal();
+    cache->is_sorting = false;
 }
 
 void slots_sort(struct slot_cache *cache)

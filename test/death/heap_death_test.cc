@@ -16,6 +16,7 @@
  */
 #include "death/heap_death.h"
 
+#include <set>
 #include <sys/mman.h>
 
 #include <quire/arena.h>
@@ -256,6 +257,34 @@ TEST(HeapDeathTest, kind_26_written_to_while_on_its_way_to_its_owner)
 }
 
 /* ---- heaps themselves ---- */
+
+TEST(HeapDeathTest, a_block_freed_twice_among_so_many_that_they_are_sorted_is_not_handed_out_twice)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "only cached blocks are sorted";
+    for (size_t between : {1, 500, 9000}) /* the copies are in one magazine, or in two */
+        EXPECT_DEATH(
+            {
+                HeapScene s(ways[0]);
+                std::vector<char *> v;
+                for (int i = 0; i < 4; i++) {
+                    v = s.alloc_many(12000, 256);
+                    for (size_t k = 0; k < v.size() && i < 3; k++)
+                        s.free(v[k]);
+                }
+                for (size_t i = 0; i < v.size(); i++) {
+                    s.free(v[i * 7919 % v.size()]);
+                    memset(v[0], 1, 16); /* which was the first */
+                    if (i == between)
+                        s.free(v[0]);
+                }
+                std::set<char *> out;
+                for (size_t i = 0; i <= v.size(); i++)
+                    if (!out.insert(s.alloc(256)).second)
+                        exit(0);
+            },
+            heap_line("E[16] [a-z ]+"));
+}
 
 TEST(HeapHandleDeathTest, destroyed_twice_or_by_a_pointer_to_something_else)
 {

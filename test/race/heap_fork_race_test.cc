@@ -211,3 +211,37 @@ TEST(HeapFork, children_of_threads_that_free_each_others_blocks_find_every_list_
             quire_heap_free(heap, place.load());
     EXPECT_EQ(heap.live(), 0u);
 }
+
+/* A sort has slots in two magazines, and others in none, for some microseconds. */
+TEST(HeapFork, a_child_of_a_thread_that_sorts_has_every_slot)
+{
+    if (forks_are_beyond_the_sanitizer())
+        GTEST_SKIP() << NOT_HERE;
+    const size_t count = 12000, bytes = 256;
+    Heap heap;
+    std::atomic<bool> stop{false};
+    std::atomic<size_t> held{0};
+    std::thread worker([&] {
+        std::vector<void *> blocks(count);
+        while (!stop) {
+            for (void *&p : blocks)
+                p = quire_heap_alloc(heap, bytes), held++;
+            for (size_t i = 0; i < count; i++)
+                held--, quire_heap_free(heap, blocks[i * 7919 % count]);
+        }
+    });
+    for (unsigned i = 0; i < (test_long() ? 2000 : 250) && !HasFailure(); i++) {
+        int status = status_of_child([&] {
+            if (!is_sound(heap, "at once"))
+                return int(CHECK_FAILED);
+            HeapStats s = stats_of(heap);
+            if (!adds_up(s) || s.live_blocks > held + 2)
+                return int(SUM_WRONG);
+            return child_allocates(heap, 100);
+        });
+        EXPECT_EQ(status, ALL_GOOD) << "fork " << i;
+    }
+    stop = true;
+    worker.join();
+    EXPECT_EQ(heap.live(), 0u);
+}

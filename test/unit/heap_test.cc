@@ -402,3 +402,37 @@ TEST(Heap, a_thread_that_ended_left_its_blocks_alive_and_its_room_to_others)
     EXPECT_LE(heap.stats().mapped_bytes, mapped + 16 * page) << "the next thread has what the last one left";
     heap.free(blocks);
 }
+
+/* As in a slab (slots/sort.c): what goes through magazines alone, so not in a secure heap. */
+TEST(HeapCache, much_that_was_freed_in_any_order_is_handed_out_by_rising_addresses)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "blocks are not cached there";
+    const size_t buffer_bytes = 2 << 20; /* so that they lie near each other */
+    for (size_t bytes : {256, 320, 1024}) {
+        const size_t count = (3 << 19) / bytes;
+        void *buffer;
+        ASSERT_EQ(os_map(buffer_bytes, os_page_bytes(), &buffer), 0);
+        quire_heap_opts opts = {};
+        opts.source = quire_source_fixed(buffer, buffer_bytes);
+        {
+            Heap heap(opts);
+            auto free_shuffled = [&](const Blocks &blocks) {
+                for (void *p : shuffled(blocks))
+                    quire_heap_free(heap, p);
+            };
+            for (int i = 0; i < 4; i++)
+                free_shuffled(heap.alloc_many(count, bytes)); /* that it turns is learned */
+            for (int i = 0; i < 3; i++) {
+                Blocks blocks = heap.alloc_many(count, bytes);
+                EXPECT_GT(rising(blocks), count * 9 / 10) << bytes;
+                EXPECT_EQ(std::set<void *>(blocks.begin(), blocks.end()).size(), count) << "none twice";
+                EXPECT_EQ(quire_heap_check(heap), nullptr);
+                free_shuffled(blocks);
+                EXPECT_EQ(quire_heap_check(heap), nullptr);
+            }
+        }
+        quire_source_destroy(opts.source);
+        os_unmap(buffer, buffer_bytes);
+    }
+}

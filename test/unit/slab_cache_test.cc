@@ -164,43 +164,19 @@ TEST_F(SlabCache, more_slabs_than_a_thread_has_gates_are_all_cached)
     EXPECT_TRUE(at_last(all_are_cached)) << "again, if the last tick of the test before came between";
 }
 
-namespace {
-
-/* How many follow one that is at most an OS page below. */
-size_t rising(const Elements &elements)
-{
-    size_t count = 0;
-    for (size_t i = 1; i < elements.size(); i++)
-        count += elements[i] > elements[i - 1] && static_cast<char *>(elements[i]) - static_cast<char *>(elements[i - 1]) <= 4096;
-    return count;
-}
-
-/* Freed in an order that is new each time. */
-void free_shuffled(const Slab &slab, Elements elements)
-{
-    uint64_t seed = 1;
-    for (size_t i = elements.size() - 1; i > 0; i--) {
-        seed = seed * UINT64_C(6364136223846793005) + 1;
-        std::swap(elements[i], elements[(seed >> 33) % (i + 1)]);
-    }
-    slab.free(elements);
-}
-
-} // namespace
-
 TEST_F(SlabCache, much_that_was_freed_in_any_order_is_handed_out_by_rising_addresses)
 {
     for (size_t bytes : {256, 320, 1024}) {
         const size_t count = (3 << 19) / bytes;
         Slab slab(bytes);
         for (int i = 0; i < 3; i++)
-            free_shuffled(slab, slab.alloc(count)); /* that it turns is learned */
+            slab.free(shuffled(slab.alloc(count))); /* that it turns is learned */
         for (int i = 0; i < 3; i++) {
             Elements elements = slab.alloc(count);
             EXPECT_GT(rising(elements), count * 9 / 10) << bytes;
             EXPECT_EQ(std::set<void *>(elements.begin(), elements.end()).size(), count) << "none twice";
             EXPECT_EQ(quire_slab_check(slab), nullptr);
-            free_shuffled(slab, elements);
+            slab.free(shuffled(elements));
             EXPECT_EQ(quire_slab_check(slab), nullptr);
         }
     }

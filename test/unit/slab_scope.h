@@ -122,3 +122,22 @@ template <typename Done> bool at_last(const Done &done)
     }
     return done();
 }
+
+/* How many follow one that is at most an OS page below. */
+inline size_t rising(const Elements &elements)
+{
+    size_t count = 0;
+    for (size_t i = 1; i < elements.size(); i++)
+        count += elements[i] > elements[i - 1] && static_cast<char *>(elements[i]) - static_cast<char *>(elements[i - 1]) <= 4096;
+    return count;
+}
+
+inline Elements shuffled(Elements elements)
+{
+    uint64_t seed = 1;
+    for (size_t i = elements.size() - 1; i > 0; i--) {
+        seed = seed * UINT64_C(6364136223846793005) + 1;
+        std::swap(elements[i], elements[(seed >> 33) % (i + 1)]);
+    }
+    return elements;
+}
