@@ -50,6 +50,25 @@ TEST(Prof, a_sampled_block_is_a_block_as_any_other)
     EXPECT_EQ(Profile::stats().live_bytes, 0u);
 }
 
+TEST(Prof, a_walk_shows_a_sampled_block_with_the_bytes_that_may_be_used)
+{
+    Profile profile(1024);
+    void *p = profiled_malloc(3000);
+    size_t seen = 0;
+    struct Arg {
+        void *p;
+        size_t *seen;
+    } arg = {p, &seen};
+    (void)quire_heap_walk(quire_heap_default(), [](void *block, size_t bytes, void *arg_) {
+        auto *looked = static_cast<Arg *>(arg_);
+        if (block == looked->p)
+            *looked->seen = bytes;
+        return 0;
+    }, &arg);
+    EXPECT_EQ(seen, quire_heap_usable_bytes(p));
+    profiled_free(p);
+}
+
 TEST(Prof, zeroed_and_aligned_samples_are_zeroed_and_aligned)
 {
     Profile profile(1024);
