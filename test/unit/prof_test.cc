@@ -192,6 +192,19 @@ TEST(Prof, what_is_written_behind_a_sampled_block_is_found_when_it_gets_another_
         "E7");
 }
 
+TEST(Prof, a_sampled_block_that_shrinks_on_its_pages_is_no_more_blocks_alive_than_were_ever_made)
+{
+    Profile profile(1024);
+    auto *p = static_cast<unsigned char *>(profiled_malloc(8000)); /* of 8,000 bytes some are points, always */
+    ASSERT_EQ(profiled_realloc(p, 4500), p);
+    EXPECT_EQ(prof_check(), nullptr);
+    EXPECT_LE(Profile::stats().live_blocks, Profile::stats().all_blocks);
+    ASSERT_EQ(profiled_realloc(p, 4600), p);
+    EXPECT_EQ(prof_check(), nullptr);
+    profiled_free(p);
+    EXPECT_EQ(Profile::stats().live_blocks, 0u);
+}
+
 TEST(Prof, a_resize_that_cannot_be_leaves_the_block_and_its_count)
 {
     Profile profile(1024);
