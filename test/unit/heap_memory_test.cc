@@ -165,6 +165,22 @@ TEST_F(HeapMemory, churn_with_drifting_sizes_stays_flat)
     heap.free(blocks);
 }
 
+/* The clock is asleep when the last one frees, and nobody does anything after. */
+TEST_F(HeapMemory, blocks_of_a_secure_heap_that_wait_with_a_thread_that_sleeps_go_home_by_the_clock)
+{
+    Decay decay(2000000);
+    Heap heap({.flags = QUIRE_HEAP_SECURE});
+    Blocks blocks;
+    quire_heap_free(heap, heap.alloc(100)); /* so that it does not take over what the other leaves */
+    std::thread([&] { blocks = heap.alloc_many(24, 20000); }).join();
+    usleep(300000);
+    struct quire_source_stats stats = {.struct_bytes = sizeof stats};
+    quire_source_stats(quire_source_default(), &stats);
+    size_t taken = stats.taken_bytes;
+    heap.free(blocks);
+    EXPECT_TRUE(at_last([&] { return quire_source_stats(quire_source_default(), &stats), stats.taken_bytes + 20 * 20000 < taken; }));
+}
+
 TEST(HeapTrim, says_how_many_bytes_and_gives_nothing_twice)
 {
     Heap heap;
