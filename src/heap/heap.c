@@ -250,6 +250,8 @@ void heap_each(void (*fn)(struct quire_heap *heap, void *arg), void *arg)
     for (struct quire_heap *heap = heap_first; heap; heap = heap->next)
         fn(heap, arg);
     heap_list_unlock();
+    if (!heap_is_inside()) /* who is goes on with it, and comes outside himself */
+        heap_thread_outside();
 }
 
 /* ---- the child of a fork ---- */

@@ -2,8 +2,11 @@
 /* What a heap holds beyond its blocks, and when it gives it back. */
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <random>
 #include <thread>
+
+#include <quire/stats.h>
 
 #include "model/slab_worker.h"
 #include "unit/heap_scope.h"
@@ -179,6 +182,33 @@ TEST_F(HeapMemory, blocks_of_a_secure_heap_that_wait_with_a_thread_that_sleeps_g
     size_t taken = stats.taken_bytes;
     heap.free(blocks);
     EXPECT_TRUE(at_last([&] { return quire_source_stats(quire_source_default(), &stats), stats.taken_bytes + 20 * 20000 < taken; }));
+}
+
+/* What a look brings home makes pages empty: there is something to be done, and who looks must say so, or nobody after it does. */
+TEST_F(HeapMemory, the_clock_is_woken_by_who_writes_statistics_and_does_nothing_else)
+{
+    Decay decay(2000000);
+    Heap heap, secure({.flags = QUIRE_HEAP_SECURE});
+    Worker other;
+    Blocks blocks, pages;
+    int null = open("/dev/null", O_WRONLY);
+    other.run([&] {
+        secure.free({secure.alloc(100)}); /* so that it does not take over what the next one leaves */
+        pages = heap.alloc_many(1000, 100);
+        heap.free(Blocks(pages.begin() + 3, pages.end() - 1));
+    });
+    std::thread([&] { blocks = secure.alloc_many(24, 20000); }).join();
+    quire_source_trim(quire_source_default()); /* or the source itself wakes the clock, for what it has idle */
+    usleep(300000);
+    other.run([&] { heap.free(Blocks(pages.begin(), pages.begin() + 3)); });
+    EXPECT_EQ(quire_stats_write(null, QUIRE_STATS_JSON), 0);
+    close(null);
+    struct quire_source_stats stats = {.struct_bytes = sizeof stats};
+    quire_source_stats(quire_source_default(), &stats);
+    size_t taken = stats.taken_bytes;
+    other.run([&] { secure.free(blocks); });
+    EXPECT_TRUE(at_last([&] { return quire_source_stats(quire_source_default(), &stats), stats.taken_bytes + 20 * 20000 < taken; }));
+    heap.free({pages.back()});
 }
 
 TEST(HeapTrim, says_how_many_bytes_and_gives_nothing_twice)
