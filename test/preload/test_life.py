@@ -34,6 +34,10 @@ def test_blocks_of_libc_go_back_to_libc_under_a_plan_too(build, tmp_path):
         assert_sound(run(build("strangers.c"), plugin, conf=f"plan:{plan}{timed}"))
 
 
+def test_freed_memory_goes_back_though_the_thread_that_last_began_a_page_sleeps(build):
+    assert_sound(run(build("clock.c"), conf="decay:10ms"))
+
+
 def test_what_looks_like_libcs_with_other_memory_before_it_is_refused(build):
     done = run(build("disguised.c"))
     assert done.returncode < 0
