@@ -262,6 +262,7 @@ static void after_fork(void)
     bias_after_fork();
     heap_tls.random = 0; /* parent and child go different ways */
     registry_after_fork(&registry);
+    heap_work_after_fork();
     heaps_mend(heap_first);
     for (struct quire_heap *heap = heap_first; heap; heap = heap->next)
         heap_threads_after_fork(heap);

@@ -211,6 +211,26 @@ TEST_F(HeapMemory, the_clock_is_woken_by_who_writes_statistics_and_does_nothing_
     heap.free({pages.back()});
 }
 
+TEST_F(HeapMemory, in_the_child_of_a_fork_the_clock_is_woken_though_its_parents_had_something_to_do)
+{
+    if (BUILT_WITH_TSAN)
+        GTEST_SKIP() << "which knows no threads of a child's own";
+    Heap heap({.flags = QUIRE_HEAP_SECURE});
+    Blocks blocks;
+    quire_heap_free(heap, heap.alloc(100));
+    std::thread([&] { blocks = heap.alloc_many(24, 20000); }).join();
+    EXPECT_EQ(in_child([&] {
+                  Decay decay(2000000);
+                  struct quire_source_stats stats = {.struct_bytes = sizeof stats};
+                  quire_source_stats(quire_source_default(), &stats);
+                  size_t taken = stats.taken_bytes;
+                  heap.free(blocks);
+                  return at_last([&] { return quire_source_stats(quire_source_default(), &stats), stats.taken_bytes + 20 * 20000 < taken; }) ? 0 : 1;
+              }),
+              0);
+    heap.free(blocks);
+}
+
 TEST(HeapTrim, says_how_many_bytes_and_gives_nothing_twice)
 {
     Heap heap;
