@@ -250,6 +250,8 @@ void heap_each(void (*fn)(struct quire_heap *heap, void *arg), void *arg)
     for (struct quire_heap *heap = heap_first; heap; heap = heap->next)
         fn(heap, arg);
     heap_list_unlock();
+    if (!heap_is_inside()) /* who is goes on with it, and comes outside himself */
+        heap_thread_outside();
 }
 
 /* ---- the child of a fork ---- */
@@ -260,6 +262,7 @@ static void after_fork(void)
     bias_after_fork();
     heap_tls.random = 0; /* parent and child go different ways */
     registry_after_fork(&registry);
+    heap_work_after_fork();
     heaps_mend(heap_first);
     for (struct quire_heap *heap = heap_first; heap; heap = heap->next)
         heap_threads_after_fork(heap);

@@ -477,6 +477,7 @@ void heap_classes_stats_locked(struct quire_heap *heap, struct quire_heap_class_
 /* ---- heap_trim.c ---- */
 size_t heap_trim_all(void);
 void heap_work_is_due(void); /* inside: there may be memory to give back later */
+void heap_work_after_fork(void);
 
 C_DECLARATIONS_END
 #endif

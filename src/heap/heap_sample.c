@@ -76,6 +76,7 @@ void *heap_sample_alloc(struct quire_heap *heap, size_t bytes)
     if (!p && heap_next_page(sample, class))
         p = heap_secure_take(bin);
     heap_release(sample);
+    heap_thread_allocated(heap);
     if (p)
         heap_secure_hand_out(heap, p, class, bytes);
     return p;

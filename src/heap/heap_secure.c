@@ -354,6 +354,8 @@ bool heap_secure_free_quick(struct quire_heap *heap, struct heap_local *local, s
         return false;
     heap_out_add(local, owner, heap_secure_wipe(page, slot));
     bias_leave(&local->bias);
+    if (unlikely(heap_tls.has_work))
+        heap_thread_outside();
     return true;
 }
 

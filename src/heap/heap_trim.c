@@ -22,6 +22,13 @@ void heap_work_is_due(void)
     heap_tls.has_work = true;
 }
 
+/* There is no clock in the child: the next that has something for it wakes one. */
+void heap_work_after_fork(void)
+{
+    u32_store_relaxed(&pending, 0);
+    heap_tls.has_work = false;
+}
+
 struct trim {
     size_t freed;
     bool is_tick;

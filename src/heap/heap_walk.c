@@ -170,7 +170,7 @@ static size_t block_bytes(const struct walk *walk, const void *p)
 {
     const struct heap_page *page = walk->page;
     if (heap_is_large(page))
-        return walk->seen.bytes;
+        return page->sample ? page->asked_bytes : walk->seen.bytes; /* what lies behind a sampled block is watched (prof/prof.c) */
     bool is_exact = heap_page_is_secure(page) && !walk->heap->is_watched;
     return is_exact ? heap_secure_asked_roughly(page, p) : walk->seen.slot_bytes - walk->heap->tail_bytes;
 }

@@ -129,7 +129,7 @@ size_t careful_usable_bytes(void *p)
     enum preload_mode mode = preload_ready();
     if (guard_has(p))
         return guard_bytes(p);
-    if (mode >= PRELOAD_STEERS && p)
-        return steer_usable_bytes(p);
-    return p && is_libcs(p, mode) ? libc_usable_bytes(p) : quire_heap_usable_bytes(p);
+    if (p && is_libcs(p, mode))
+        return libc_usable_bytes(p);
+    return p && mode >= PRELOAD_STEERS ? steer_usable_bytes(p) : quire_heap_usable_bytes(p);
 }

@@ -54,7 +54,7 @@ static void rss_read(struct rss *out)
 static int add_resident(void *p, size_t bytes, void *arg)
 {
     size_t page_bytes = os_page_bytes();
-    if (bytes < page_bytes || region_holds(p))
+    if ((bytes < page_bytes && (uintptr_t)p % page_bytes != 0) || region_holds(p)) /* a sampled block has whole pages, whatever its size */
         return 0;
     size_t first = align_down((uintptr_t)p, page_bytes), end = align_up((uintptr_t)p + bytes, page_bytes);
     *(size_t *)arg += os_resident_bytes((void *)first, end - first);

@@ -377,8 +377,9 @@ static bool sample_keeps(struct heap_page *page, void *p, size_t bytes)
     struct prof_site *site = prof_site_at((uint32_t)(page->sample & ((UINT64_C(1) << SITE_BITS) - 1)));
     uint64_t count = page->sample >> SITE_BITS, gone16 = prof_blocks16(count, prof_opts.every_bytes, had);
     prof_lock_take();
-    site->live_blocks16 -= gone16 < site->live_blocks16 ? gone16 : site->live_blocks16;
-    site->live_blocks16 += prof_blocks16(count, prof_opts.every_bytes, bytes);
+    uint64_t more16 = prof_blocks16(count, prof_opts.every_bytes, bytes) - (gone16 < site->live_blocks16 ? gone16 : site->live_blocks16);
+    site->live_blocks16 += more16;
+    site->all_blocks16 += more16; /* PR1 */
     prof_lock_drop();
     return true;
 }

@@ -26,6 +26,18 @@ def test_blocks_that_libc_handed_out_past_us_go_back_to_libc(build, conf):
     assert_sound(run(build("strangers.c"), plugin, conf=conf))
 
 
+def test_blocks_of_libc_go_back_to_libc_under_a_plan_too(build, tmp_path):
+    plan = tmp_path / "plan"
+    plan.write_text("quire-steer 1\nmodule 0 00 nobody\nframe 0 module 0 offset 10 f\npool 1 arena peak 1000\nsite 1 pool 1\npath 0\nend 5\n")
+    plugin = build("strangers_plugin.c", "-shared", "-fPIC")
+    for timed in ("", ",plan_timed:1"):
+        assert_sound(run(build("strangers.c"), plugin, conf=f"plan:{plan}{timed}"))
+
+
+def test_freed_memory_goes_back_though_the_thread_that_last_began_a_page_sleeps(build):
+    assert_sound(run(build("clock.c"), conf="decay:10ms"))
+
+
 def test_what_looks_like_libcs_with_other_memory_before_it_is_refused(build):
     done = run(build("disguised.c"))
     assert done.returncode < 0

@@ -2,8 +2,11 @@
 /* What a heap holds beyond its blocks, and when it gives it back. */
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
 #include <random>
 #include <thread>
+
+#include <quire/stats.h>
 
 #include "model/slab_worker.h"
 #include "unit/heap_scope.h"
@@ -162,6 +165,69 @@ TEST_F(HeapMemory, churn_with_drifting_sizes_stays_flat)
     size_t live = heap.stats().live_bytes;
     const size_t larger_pages = 32 * (os_page_bytes() - 4096); /* one of each class is the last that is drained */
     EXPECT_LE(heap.stats().mapped_bytes, live + live / 2 + larger_pages) << "sizes grew all the time: old pages are drained";
+    heap.free(blocks);
+}
+
+/* The clock is asleep when the last one frees, and nobody does anything after. */
+TEST_F(HeapMemory, blocks_of_a_secure_heap_that_wait_with_a_thread_that_sleeps_go_home_by_the_clock)
+{
+    Decay decay(2000000);
+    Heap heap({.flags = QUIRE_HEAP_SECURE});
+    Blocks blocks;
+    quire_heap_free(heap, heap.alloc(100)); /* so that it does not take over what the other leaves */
+    std::thread([&] { blocks = heap.alloc_many(24, 20000); }).join();
+    usleep(300000);
+    struct quire_source_stats stats = {.struct_bytes = sizeof stats};
+    quire_source_stats(quire_source_default(), &stats);
+    size_t taken = stats.taken_bytes;
+    heap.free(blocks);
+    EXPECT_TRUE(at_last([&] { return quire_source_stats(quire_source_default(), &stats), stats.taken_bytes + 20 * 20000 < taken; }));
+}
+
+/* What a look brings home makes pages empty: there is something to be done, and who looks must say so, or nobody after it does. */
+TEST_F(HeapMemory, the_clock_is_woken_by_who_writes_statistics_and_does_nothing_else)
+{
+    Decay decay(2000000);
+    Heap heap, secure({.flags = QUIRE_HEAP_SECURE});
+    Worker other;
+    Blocks blocks, pages;
+    int null = open("/dev/null", O_WRONLY);
+    other.run([&] {
+        secure.free({secure.alloc(100)}); /* so that it does not take over what the next one leaves */
+        pages = heap.alloc_many(1000, 100);
+        heap.free(Blocks(pages.begin() + 3, pages.end() - 1));
+    });
+    std::thread([&] { blocks = secure.alloc_many(24, 20000); }).join();
+    quire_source_trim(quire_source_default()); /* or the source itself wakes the clock, for what it has idle */
+    usleep(300000);
+    other.run([&] { heap.free(Blocks(pages.begin(), pages.begin() + 3)); });
+    EXPECT_EQ(quire_stats_write(null, QUIRE_STATS_JSON), 0);
+    close(null);
+    struct quire_source_stats stats = {.struct_bytes = sizeof stats};
+    quire_source_stats(quire_source_default(), &stats);
+    size_t taken = stats.taken_bytes;
+    other.run([&] { secure.free(blocks); });
+    EXPECT_TRUE(at_last([&] { return quire_source_stats(quire_source_default(), &stats), stats.taken_bytes + 20 * 20000 < taken; }));
+    heap.free({pages.back()});
+}
+
+TEST_F(HeapMemory, in_the_child_of_a_fork_the_clock_is_woken_though_its_parents_had_something_to_do)
+{
+    if (BUILT_WITH_TSAN)
+        GTEST_SKIP() << "which knows no threads of a child's own";
+    Heap heap({.flags = QUIRE_HEAP_SECURE});
+    Blocks blocks;
+    quire_heap_free(heap, heap.alloc(100));
+    std::thread([&] { blocks = heap.alloc_many(24, 20000); }).join();
+    EXPECT_EQ(in_child([&] {
+                  Decay decay(2000000);
+                  struct quire_source_stats stats = {.struct_bytes = sizeof stats};
+                  quire_source_stats(quire_source_default(), &stats);
+                  size_t taken = stats.taken_bytes;
+                  heap.free(blocks);
+                  return at_last([&] { return quire_source_stats(quire_source_default(), &stats), stats.taken_bytes + 20 * 20000 < taken; }) ? 0 : 1;
+              }),
+              0);
     heap.free(blocks);
 }
 

@@ -50,6 +50,25 @@ TEST(Prof, a_sampled_block_is_a_block_as_any_other)
     EXPECT_EQ(Profile::stats().live_bytes, 0u);
 }
 
+TEST(Prof, a_walk_shows_a_sampled_block_with_the_bytes_that_may_be_used)
+{
+    Profile profile(1024);
+    void *p = profiled_malloc(3000);
+    size_t seen = 0;
+    struct Arg {
+        void *p;
+        size_t *seen;
+    } arg = {p, &seen};
+    (void)quire_heap_walk(quire_heap_default(), [](void *block, size_t bytes, void *arg_) {
+        auto *looked = static_cast<Arg *>(arg_);
+        if (block == looked->p)
+            *looked->seen = bytes;
+        return 0;
+    }, &arg);
+    EXPECT_EQ(seen, quire_heap_usable_bytes(p));
+    profiled_free(p);
+}
+
 TEST(Prof, zeroed_and_aligned_samples_are_zeroed_and_aligned)
 {
     Profile profile(1024);
@@ -171,6 +190,19 @@ TEST(Prof, what_is_written_behind_a_sampled_block_is_found_when_it_gets_another_
             (void)profiled_realloc(p, 2900);
         },
         "E7");
+}
+
+TEST(Prof, a_sampled_block_that_shrinks_on_its_pages_is_no_more_blocks_alive_than_were_ever_made)
+{
+    Profile profile(1024);
+    auto *p = static_cast<unsigned char *>(profiled_malloc(8000)); /* of 8,000 bytes some are points, always */
+    ASSERT_EQ(profiled_realloc(p, 4500), p);
+    EXPECT_EQ(prof_check(), nullptr);
+    EXPECT_LE(Profile::stats().live_blocks, Profile::stats().all_blocks);
+    ASSERT_EQ(profiled_realloc(p, 4600), p);
+    EXPECT_EQ(prof_check(), nullptr);
+    profiled_free(p);
+    EXPECT_EQ(Profile::stats().live_blocks, 0u);
 }
 
 TEST(Prof, a_resize_that_cannot_be_leaves_the_block_and_its_count)
