@@ -126,3 +126,28 @@ TEST(SourceFault, addresses_that_cannot_be_unmapped_are_counted)
         os_unmap(span.start, span.bytes);
     }
 }
+
+TEST(SourceFault, the_child_of_a_fork_that_gets_no_lock_of_its_own_leaves_its_parents_files_and_lock_alone)
+{
+    Directory directory;
+    quire_source *source = quire_source_file(directory.path.c_str(), "span");
+    quire_span span = {};
+    ASSERT_EQ(take(source, os_page_bytes(), &span), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        Fault no_descriptor(OS_OPEN, 1, true);
+        give(source, span); /* its copy */
+        os_fault_set(OS_OPEN, 0, false); /* there are descriptors again */
+        quire_source_destroy(source);
+        _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(directory.list(), (Names{"span.0", "span.lock"}));
+    quire_source_destroy(quire_source_file(directory.path.c_str(), "span"));
+    EXPECT_EQ(directory.list(), (Names{"span.0", "span.lock"})) << "who comes next sees that the parent lives";
+    give(source, span);
+    quire_source_destroy(source);
+    EXPECT_EQ(directory.list(), Names{});
+}
