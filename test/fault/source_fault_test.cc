@@ -3,6 +3,7 @@
 #include "unit/source_kit.h"
 
 #include <cstring>
+#include <sys/resource.h>
 
 #include "base/compiler.h"
 #include "support.h"
@@ -150,4 +151,26 @@ TEST(SourceFault, the_child_of_a_fork_that_gets_no_lock_of_its_own_leaves_its_pa
     give(source, span);
     quire_source_destroy(source);
     EXPECT_EQ(directory.list(), Names{});
+}
+
+TEST(SourceFault, where_addresses_are_few_a_span_is_aligned_to_more_than_a_range_of_them)
+{
+    if (BUILT_WITH_ASAN || BUILT_WITH_TSAN)
+        GTEST_SKIP() << "sanitizers need more addresses than the limit";
+    quire_source *source = quire_source_default();
+    if (stats_of(source).reserved_bytes != 0)
+        GTEST_SKIP() << "another test of this process has reserved addresses: ctest runs each in its own";
+    EXPECT_EQ(in_child([source] {
+                  const size_t mib = 1 << 20;
+                  struct rlimit limit = {768 * mib, 768 * mib};
+                  quire_span span = {};
+                  OR_LINE(setrlimit(RLIMIT_AS, &limit) == 0 && take(source, os_page_bytes(), &span) == 0);
+                  give(source, span);
+                  quire_source_trim(source); /* the range's first page is free: all that is sure of its address is that a range begins there */
+                  for (size_t align_bytes = 128 * mib; align_bytes >= 2 * mib; align_bytes /= 2)
+                      OR_LINE(take(source, os_page_bytes(), &span, align_bytes) == 0 && uintptr_t(span.start) % align_bytes == 0);
+                  OR_LINE(quire_source_check(source) == nullptr);
+                  return 0;
+              }),
+              0);
 }
