@@ -399,6 +399,15 @@ TEST(QuireHpp, a_heap_makes_destroys_and_takes_back_what_a_constructor_left)
     EXPECT_EQ(heap.stats().live_blocks, 0u);
 }
 
+TEST(QuireHpp, a_counter_wraps_around_whichever_way_it_is_changed)
+{
+    quire::counter count;
+    (count += INTPTR_MAX) += 1;
+    EXPECT_EQ(count.sum(), INTPTR_MIN);
+    count -= INTPTR_MIN;
+    EXPECT_EQ(count.sum(), 0);
+}
+
 TEST(QuireHpp, a_histogram_gives_snapshots_that_merge_and_subtract)
 {
     quire::histogram times(5);
