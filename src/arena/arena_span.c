@@ -36,8 +36,8 @@ bool arena_first_span(struct quire_source *source, size_t bytes, size_t limit_by
         bytes = page_bytes;
     if (!align_up_checked(bytes, page_bytes, &rounded))
         return false;
-    size_t warm_bytes = (size_t)1 << log2_ceil(rounded);
-    if (rounded <= warm_bytes_max && (limit_bytes == 0 || warm_bytes <= limit_bytes))
+    size_t warm_bytes = rounded <= warm_bytes_max ? (size_t)1 << log2_ceil(rounded) : 0;
+    if (warm_bytes != 0 && (limit_bytes == 0 || warm_bytes <= limit_bytes))
         rounded = warm_bytes;
     return (limit_bytes == 0 || rounded <= limit_bytes) && source->verbs->take(source, rounded, page_bytes, out) == 0;
 }

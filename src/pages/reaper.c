@@ -150,16 +150,21 @@ static void reaper_main(void *unused)
     }
 }
 
+/* The state says TICKING, from before the thread is there: it may be asleep before this one is back. */
+static void thread_begin(void)
+{
+    if (os_thread_start(reaper_main, NULL) != 0) {
+        u64_store_relaxed(&reaper.ticked_ns, os_time_ns());
+        u32_store_relaxed(&reaper.state, REAPER_ALONE);
+    }
+}
+
 static COLD void start_or_wake(uint32_t seen)
 {
-    if (seen == REAPER_NONE && u32_cas_relaxed(&reaper.state, &seen, REAPER_TICKING)) {
-        if (os_thread_start(reaper_main, NULL) != 0) {
-            u64_store_relaxed(&reaper.ticked_ns, os_time_ns());
-            u32_store_relaxed(&reaper.state, REAPER_ALONE);
-        }
-    } else if (seen == REAPER_ASLEEP && u32_cas_relaxed(&reaper.state, &seen, REAPER_TICKING)) {
+    if (seen == REAPER_NONE && u32_cas_relaxed(&reaper.state, &seen, REAPER_TICKING))
+        thread_begin();
+    else if (seen == REAPER_ASLEEP && u32_cas_relaxed(&reaper.state, &seen, REAPER_TICKING))
         os_futex_wake(&reaper.state.word, 1);
-    }
 }
 
 void reaper_defer(size_t floor_bytes)
@@ -212,8 +217,8 @@ void reaper_tick_if_late(void)
         return;
     look_at_pressure(true);
     source_default_drain(false);
-    if (!u32_load_relaxed(&reaper.is_deferred) && os_thread_start(reaper_main, NULL) == 0) /* one can be had by now */
-        u32_store_relaxed(&reaper.state, REAPER_TICKING);
+    if (!u32_load_relaxed(&reaper.is_deferred) && u32_cas_relaxed(&reaper.state, &state, REAPER_TICKING))
+        thread_begin(); /* one can be had by now */
 }
 
 bool reaper_keeps_nothing(void)

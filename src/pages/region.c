@@ -200,8 +200,8 @@ static int take_cut_locked(size_t pages, unsigned align_log2, struct quire_span 
     enum region_kind kind = kind_of(pages << shift);
     struct region *region = regions.head[kind];
     size_t idx = BITMAP_NONE;
-    for (; region; region = region->next)
-        if ((idx = bitmap_alloc(&region->map, pages, align_log2)) != BITMAP_NONE)
+    for (; region; region = region->next) /* it begins at a multiple of its own size: an alignment above that may be none */
+        if (region->pages >> align_log2 != 0 && (idx = bitmap_alloc(&region->map, pages, align_log2)) != BITMAP_NONE)
             break;
     if (!region) {
         size_t bytes = pages << shift, align_bytes = (size_t)1 << (align_log2 + shift);

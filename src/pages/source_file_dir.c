@@ -18,7 +18,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -117,7 +116,8 @@ int file_dir_open(struct file_dir *dir, const char *path, const char *prefix)
 void file_dir_join_again(struct file_dir *dir)
 {
     int fd = join(dir);
-    if (fd < 0)
+    dir->is_parents = fd < 0;
+    if (dir->is_parents)
         return; /* the inherited one still says that somebody lives */
     os_close(dir->lockfd);
     dir->lockfd = fd;
@@ -127,7 +127,7 @@ void file_dir_close(struct file_dir *dir)
 {
     char name[FILE_NAME_BYTES];
     lock_name(dir, name);
-    if (os_flock(dir->lockfd, true) == 0 && os_file_is(dir->lockfd, dir->dirfd, name)) {
+    if (!dir->is_parents && os_flock(dir->lockfd, true) == 0 && os_file_is(dir->lockfd, dir->dirfd, name)) {
         (void)os_dir_each(dir->dirfd, remove_leftover, dir); /* what could not be removed with its span */
         (void)os_unlink(dir->dirfd, name);
     }

@@ -5,6 +5,7 @@
 #ifndef QUIRE_PAGES_SOURCE_FILE_DIR_H
 #define QUIRE_PAGES_SOURCE_FILE_DIR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,6 +17,7 @@ enum {
 struct file_dir {
     int dirfd;
     int lockfd; /* `name.lock`, locked shared as long as this process lives */
+    bool is_parents; /* the lock, which a child of a fork could get none beside */
     char prefix[FILE_NAME_BYTES];
 };
 

@@ -66,6 +66,7 @@ static void chunk_repair(struct percpu_chunk *chunk)
 static void local_empty(struct percpu_local *local)
 {
     const size_t from = offsetof(struct percpu_local, filled), to = offsetof(struct percpu_local, objects_peak);
+    local->objects_peak -= local->objects < local->objects_peak ? local->objects : local->objects_peak; /* each chunk brings its own again */
     memset((char *)local + from, 0, to - from);
     if (local->seen)
         memset(local->seen, 0, PERCPU_SEEN * sizeof(struct percpu_chunk *));

@@ -3,6 +3,7 @@
 #include "unit/source_kit.h"
 
 #include <cstring>
+#include <sys/resource.h>
 
 #include "base/compiler.h"
 #include "support.h"
@@ -125,4 +126,51 @@ TEST(SourceFault, addresses_that_cannot_be_unmapped_are_counted)
         quire_source_destroy(source);
         os_unmap(span.start, span.bytes);
     }
+}
+
+TEST(SourceFault, the_child_of_a_fork_that_gets_no_lock_of_its_own_leaves_its_parents_files_and_lock_alone)
+{
+    Directory directory;
+    quire_source *source = quire_source_file(directory.path.c_str(), "span");
+    quire_span span = {};
+    ASSERT_EQ(take(source, os_page_bytes(), &span), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        Fault no_descriptor(OS_OPEN, 1, true);
+        give(source, span); /* its copy */
+        os_fault_set(OS_OPEN, 0, false); /* there are descriptors again */
+        quire_source_destroy(source);
+        _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(directory.list(), (Names{"span.0", "span.lock"}));
+    quire_source_destroy(quire_source_file(directory.path.c_str(), "span"));
+    EXPECT_EQ(directory.list(), (Names{"span.0", "span.lock"})) << "who comes next sees that the parent lives";
+    give(source, span);
+    quire_source_destroy(source);
+    EXPECT_EQ(directory.list(), Names{});
+}
+
+TEST(SourceFault, where_addresses_are_few_a_span_is_aligned_to_more_than_a_range_of_them)
+{
+    if (BUILT_WITH_ASAN || BUILT_WITH_TSAN)
+        GTEST_SKIP() << "sanitizers need more addresses than the limit";
+    quire_source *source = quire_source_default();
+    if (stats_of(source).reserved_bytes != 0)
+        GTEST_SKIP() << "another test of this process has reserved addresses: ctest runs each in its own";
+    EXPECT_EQ(in_child([source] {
+                  const size_t mib = 1 << 20;
+                  struct rlimit limit = {768 * mib, 768 * mib};
+                  quire_span span = {};
+                  OR_LINE(setrlimit(RLIMIT_AS, &limit) == 0 && take(source, os_page_bytes(), &span) == 0);
+                  give(source, span);
+                  quire_source_trim(source); /* the range's first page is free: all that is sure of its address is that a range begins there */
+                  for (size_t align_bytes = 128 * mib; align_bytes >= 2 * mib; align_bytes /= 2)
+                      OR_LINE(take(source, os_page_bytes(), &span, align_bytes) == 0 && uintptr_t(span.start) % align_bytes == 0);
+                  OR_LINE(quire_source_check(source) == nullptr);
+                  return 0;
+              }),
+              0);
 }

@@ -252,10 +252,12 @@ TEST(Arena, a_hint_is_the_size_of_the_first_span)
         EXPECT_LE(arena.stats().mapped_bytes, 2 * hint + page);
         EXPECT_EQ(arena.stats().spans, 1u);
     }
-    quire_arena_opts impossible = {.size_hint_bytes = SIZE_MAX};
-    errno = 0;
-    EXPECT_EQ(quire_arena_create(&impossible), nullptr);
-    EXPECT_EQ(errno, ENOMEM);
+    for (size_t hint : {SIZE_MAX, SIZE_MAX / 2 + 2 * page}) {
+        quire_arena_opts impossible = {.size_hint_bytes = hint};
+        errno = 0;
+        EXPECT_EQ(quire_arena_create(&impossible), nullptr);
+        EXPECT_EQ(errno, ENOMEM);
+    }
 }
 
 TEST(Arena, under_a_limit_of_1_MiB_a_demand_of_10_MiB_ends_in_enomem_and_the_arena_stays_usable)

@@ -2,11 +2,15 @@
 /* Objects that cross threads, threads that end, and forks. */
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "model/slab_worker.h"
+#include "owner/registry.h"
 #include "unit/percpu_scope.h"
 #include "unit/source_kit.h"
+
+extern "C" struct registry percpu_pools;
 
 namespace {
 const size_t kib = 1024;
@@ -257,4 +261,30 @@ TEST(PercpuThread, a_child_that_forked_from_a_thread_other_than_the_owner_goes_o
                   0);
     });
     EXPECT_EQ(pool.stats().live_objects, 300u);
+}
+
+TEST(PercpuThread, a_child_of_a_process_whose_pools_somebody_looked_at_knows_the_most_objects_that_there_were)
+{
+    Pool pool({.chunk_bytes = unit_of(64 * kib), .cpus = 2});
+    Refs refs = pool.alloc_many(100, 64);
+    quire_percpu_free(pool, refs.back());
+    static std::atomic<bool> looks, leave;
+    std::thread looker([] {
+        registry_lock(&percpu_pools);
+        for (looks = true; !leave;)
+            usleep(100);
+        registry_unlock(&percpu_pools);
+    });
+    while (!looks)
+        usleep(100);
+    EXPECT_EQ(in_child([&] {
+                  struct quire_percpu_stats stats = {.struct_bytes = sizeof stats};
+                  quire_percpu_stats(pool, &stats);
+                  OR_LINE(stats.live_objects == 99);
+                  OR_LINE(stats.live_objects_peak == 100);
+                  return 0;
+              }),
+              0);
+    leave = true;
+    looker.join();
 }

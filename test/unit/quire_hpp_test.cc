@@ -247,6 +247,20 @@ TEST(QuireHpp, nodes_with_a_wide_alignment_are_aligned)
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(slab.make()) % 64, 0u);
 }
 
+TEST(QuireHpp, an_object_of_the_processs_heap_with_a_wide_alignment_is_aligned)
+{
+    constexpr std::size_t wide = 1 << 20;
+    struct alignas(wide) element : quire::heap_element {
+        char bytes[wide];
+    };
+    std::vector<std::unique_ptr<element>> elements;
+    for (int i = 0; i < 5; i++) {
+        elements.emplace_back(new element);
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(elements.back().get()) % wide, 0u);
+        EXPECT_TRUE(quire_heap_owns(quire_heap_default(), elements.back().get()));
+    }
+}
+
 TEST(QuireHpp, allocators_refuse_more_than_an_array_may_have)
 {
     quire::arena arena;
@@ -397,6 +411,15 @@ TEST(QuireHpp, a_heap_makes_destroys_and_takes_back_what_a_constructor_left)
     EXPECT_THROW((void)heap.make<Noisy>(1), std::runtime_error);
     EXPECT_EQ(Noisy::alive, 0);
     EXPECT_EQ(heap.stats().live_blocks, 0u);
+}
+
+TEST(QuireHpp, a_counter_wraps_around_whichever_way_it_is_changed)
+{
+    quire::counter count;
+    (count += INTPTR_MAX) += 1;
+    EXPECT_EQ(count.sum(), INTPTR_MIN);
+    count -= INTPTR_MIN;
+    EXPECT_EQ(count.sum(), 0);
 }
 
 TEST(QuireHpp, a_histogram_gives_snapshots_that_merge_and_subtract)

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <dlfcn.h>
 #include <fstream>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <vector>
@@ -189,6 +192,37 @@ TEST(SourceDefault, without_a_thread_of_its_own_callers_give_idle_memory_back)
         EXPECT_LE(stats().idle_bytes, mib);
     });
 }
+
+#if !BUILT_WITH_ASAN && !BUILT_WITH_TSAN
+static std::atomic<unsigned> thread_starter_sleeps_us; /* it loses its CPU when the thread is there */
+extern "C" int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*fn)(void *), void *arg)
+{
+    static const auto next = reinterpret_cast<decltype(&pthread_create)>(dlsym(RTLD_NEXT, "pthread_create"));
+    int error = next(thread, attributes, fn, arg);
+    if (thread_starter_sleeps_us)
+        usleep(thread_starter_sleeps_us);
+    return error;
+}
+
+TEST(SourceDefault, a_thread_that_has_nothing_to_do_before_its_starter_goes_on_is_woken_again)
+{
+    in_child([] {
+        os_fault_set(OS_THREAD, 1, true);
+        raise_peak();
+        ASSERT_EQ(quire_source_set_decay(source, 10000000), 0);
+        give(take(4 * mib));
+        os_fault_set(OS_THREAD, 0, false);
+        thread_starter_sleeps_us = 300000;
+        sleep_ms(50);
+        give(take(3 * page)); /* a slow path: it ticks, and gets a thread */
+        quire_span span = take(8 * mib);
+        touch(span), give(span);
+        for (int late = 0; late < 300 && stats().idle_bytes > mib; late++)
+            sleep_ms(10);
+        EXPECT_LE(stats().idle_bytes, mib);
+    });
+}
+#endif
 
 TEST(SourceDefault, decay_zero_keeps_nothing)
 {

@@ -124,8 +124,13 @@ private:
 /* A base for classes whose `new` and `delete` are to be the process's heap's. */
 struct heap_element {
     static void *operator new(std::size_t bytes) { return detail::heap_must_take(::quire_heap_default(), bytes, detail::align_bytes); }
+    static void *operator new(std::size_t bytes, std::align_val_t align)
+    {
+        return detail::heap_must_take(::quire_heap_default(), bytes, static_cast<std::size_t>(align));
+    }
     static void *operator new(std::size_t, void *place) noexcept { return place; }
     static void operator delete(void *p) noexcept { ::quire_heap_free(::quire_heap_default(), p); }
+    static void operator delete(void *p, std::align_val_t) noexcept { ::quire_heap_free(::quire_heap_default(), p); }
     static void operator delete(void *, void *) noexcept {}
 };
 

@@ -169,7 +169,7 @@ public:
     ::quire_counter *get() noexcept { return &counter_; }
     void add(std::intptr_t value) noexcept { ::quire_counter_add(&counter_, value); }
     counter &operator+=(std::intptr_t value) noexcept { return add(value), *this; }
-    counter &operator-=(std::intptr_t value) noexcept { return add(-value), *this; }
+    counter &operator-=(std::intptr_t value) noexcept { return add(static_cast<std::intptr_t>(0 - static_cast<std::uintptr_t>(value))), *this; }
     counter &operator++() noexcept { return *this += 1; }
     counter &operator--() noexcept { return *this -= 1; }
     /* To report: exact when nobody adds. */
