@@ -93,6 +93,7 @@ static void wake(void)
     if (likely(!heap_tls.has_work))
         return;
     heap_tls.has_work = false;
+    atomic_fence_seq_cst(); /* the reaper writes that it sleeps, then reads what is pending */
     reaper_wake();
 }
 

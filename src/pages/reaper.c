@@ -193,10 +193,11 @@ void reaper_wake(void)
         start_or_wake(seen);
 }
 
+static atomic_u32 helping;
+
 /* One at a time, and not for long: the caller wants memory, or is giving some back. */
 static COLD void help_if_late(void)
 {
-    static atomic_u32 helping;
     uint64_t due = u64_load_relaxed(&reaper.due_ns), now = os_time_ns();
     uint32_t nobody = 0;
     if (due == 0 || now < due + tick_ns() / 2 || !u32_cas_acquire(&helping, &nobody, 1)) /* acquire [reaper-help] */
@@ -236,4 +237,5 @@ void reaper_set_decay(uint64_t decay_ns)
 void reaper_after_fork(void)
 {
     u32_store_relaxed(&reaper.state, REAPER_NONE);
+    u32_store_relaxed(&helping, 0);
 }

@@ -91,8 +91,10 @@ static void fixed_give(struct quire_source *source, const struct quire_span *spa
     size_t bytes = span->bytes;
     struct source_fixed *fixed = fixed_locked(source);
     size_t idx = ((uintptr_t)start - fixed->base) / fixed->page_bytes;
-    if ((uintptr_t)start % fixed->page_bytes != 0 || idx < fixed->bias || bitmap_run(&fixed->map, idx) * fixed->page_bytes != bytes)
+    if ((uintptr_t)start % fixed->page_bytes != 0 || idx < fixed->bias || bitmap_run(&fixed->map, idx) * fixed->page_bytes != bytes) {
+        lock_drop(&fixed->lock); /* the hook may look */
         panic("source", source->name, "S3 a span that was not taken is given back", start);
+    }
     bitmap_free(&fixed->map, idx);
     account_gave(&fixed->account, bytes);
     lock_drop(&fixed->lock);

@@ -62,7 +62,9 @@ static struct guard_slot *slot_take(bool *at_end)
 
 static void slot_put_locked(struct guard_slot *slot)
 {
-    queue.ring[(queue.first + queue.count++) % GUARD_SLOTS] = (uint16_t)(slot - guard_slots);
+    queue.ring[(queue.first + queue.count) % GUARD_SLOTS] = (uint16_t)(slot - guard_slots);
+    atomic_fence_signal(); /* the child of a fork may find it half done */
+    queue.count++;
 }
 
 static void slot_put(struct guard_slot *slot)

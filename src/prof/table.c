@@ -101,6 +101,7 @@ static bool places_grow(void)
         return false;
     os_name(start, places_bytes(count), "quire:profile");
     places.at = start;
+    atomic_fence_signal(); /* the child of a fork may find it half done: never a count for the smaller table */
     places.count = count;
     for (uint32_t number = 2; number <= u32_load_relaxed(&nodes.count); number++)
         *place_of(node_at(number)->caller, node_at(number)->ip) = number;
