@@ -14,6 +14,7 @@ import budget
 import cmd_try
 import rounds
 import trysmall
+from measure import Estimate
 
 
 @pytest.fixture
@@ -97,3 +98,16 @@ def test_few_but_large_blocks_are_compared_for_a_minute_unless_more_was_asked_fo
     report.contest = SimpleNamespace(load=load, first=first, first_s=9.0)
     cmd_try.compare_alone(report, SimpleNamespace(time_limit=time_limit, rounds=None), "few")
     assert asked == [wanted_s]
+
+
+def test_the_time_in_the_first_line_is_that_of_the_table(monkeypatch):
+    monkeypatch.setattr(trysmall.trytable, "text", lambda found, today: ["table"])
+    monkeypatch.setattr(trysmall.trytable, "served_text", lambda found, today: [])
+    none = dict.fromkeys(("today_text", "verdict_text", "rounds_text", "status_text"), lambda: [])
+    recording = SimpleNamespace(facts={"allocations": 222, "peak_live_bytes": 15 << 20}, path="sort.qtr")
+    runs = [SimpleNamespace(cpu_s=0.194)] * 3  # on a CPU that was slower for a while
+    found = SimpleNamespace(program_s=Estimate(0.184, 0.18, 0.19))
+    report = SimpleNamespace(target=SimpleNamespace(name="sort"), recording=recording, runs=runs, finding=found, hurried=False, today_allocator=None, **none)
+    assert "222 allocations in 184 ms of CPU time" in trysmall.text(report)[0]
+    report.finding = None
+    assert "222 allocations in 194 ms of CPU time" in trysmall.text(report)[0]
