@@ -14,6 +14,7 @@ import budget
 import cmd_try
 import rounds
 import trysmall
+from measure import Estimate
 
 
 @pytest.fixture
@@ -76,7 +77,8 @@ def test_too_short_a_limit_leaves_out_the_advice_and_says_so(tmp_path):
     program = build(tmp_path, CHURN.replace("4000", "300000"), name="slow")
     done = quire(tmp_path, "try", "--time-limit", 0.05, "-o", "t.qtr", "--", program)
     assert done.returncode == 0, done.stderr
-    assert "no time for replays and advice" in done.stdout and "there was no time to run it" in done.stdout
+    left = next(line for line in done.stdout.splitlines() if line.startswith("  left out: "))
+    assert "no time for replays and advice" in done.stdout and left.endswith(f"there was no time to run {'them' if ',' in left else 'it'}")
     assert "advise t.qtr" in done.stdout and "--time-limit" in done.stdout
     assert "no time for the page" in done.stderr and "replaying" not in done.stderr
     document = json.loads(quire(tmp_path, "try", "--json", "-f", "--time-limit", 0.05, "-o", "t.qtr", "--", program).stdout)
@@ -96,3 +98,16 @@ def test_few_but_large_blocks_are_compared_for_a_minute_unless_more_was_asked_fo
     report.contest = SimpleNamespace(load=load, first=first, first_s=9.0)
     cmd_try.compare_alone(report, SimpleNamespace(time_limit=time_limit, rounds=None), "few")
     assert asked == [wanted_s]
+
+
+def test_the_time_in_the_first_line_is_that_of_the_table(monkeypatch):
+    monkeypatch.setattr(trysmall.trytable, "text", lambda found, today: ["table"])
+    monkeypatch.setattr(trysmall.trytable, "served_text", lambda found, today: [])
+    none = dict.fromkeys(("today_text", "verdict_text", "rounds_text", "status_text"), lambda: [])
+    recording = SimpleNamespace(facts={"allocations": 222, "peak_live_bytes": 15 << 20}, path="sort.qtr")
+    runs = [SimpleNamespace(cpu_s=0.194)] * 3  # on a CPU that was slower for a while
+    found = SimpleNamespace(program_s=Estimate(0.184, 0.18, 0.19))
+    report = SimpleNamespace(target=SimpleNamespace(name="sort"), recording=recording, runs=runs, finding=found, hurried=False, today_allocator=None, **none)
+    assert "222 allocations in 184 ms of CPU time" in trysmall.text(report)[0]
+    report.finding = None
+    assert "222 allocations in 194 ms of CPU time" in trysmall.text(report)[0]

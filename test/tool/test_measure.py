@@ -202,6 +202,15 @@ def test_a_loss_is_divided_by_operations():
     assert mix.Mix({}, None, parts).saving_ns(site_with("arena", 500), -3e6) == -1.5e6
 
 
+def test_sites_of_a_part_that_lost_are_shown_with_no_gain_whatever_one_run_of_the_program_saved():
+    parts = mix.weigh(pilot_of(libc=10, base=12), ["arena"], OPS)
+    mixed = mix.Mix({}, None, {"arena": parts["arena"]._replace(gains=True)})
+    site = site_with("arena", 1000)
+    assert render.saves_percent(mixed, 0.015, 0.5)(site) == "no gain"
+    assert render.LOSES in "".join(render.classes_text([site], mixed))
+    assert render.sites_json([site], mixed, (0.015, 0.5))[0]["saving_percent"] <= 0
+
+
 def test_a_plan_in_parts_keeps_its_slabs(tmp_path):
     text = "quire-plan 1\nslab 0 bytes 64\nsite 1 arena 0\nsite 2 slab 0\nsite 3 slot 0\n"
     path = mix.write_part(text, {"arena", "slot"}, tmp_path / "part")

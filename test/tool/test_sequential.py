@@ -55,6 +55,11 @@ def test_few_rounds_have_their_range_and_one_has_no_interval():
     assert "no interval" in sequential.kind(1) and "whole range" in sequential.kind(3) and "5 of 100" in sequential.kind(5)
 
 
+def test_what_is_said_of_the_intervals_of_few_rounds_is_what_the_table_shows():
+    for rounds in (1, 2):  # Contest.saved_percent adds what so few may be off: an interval is shown of one round, and more than the range of two
+        assert ("as wide as rounds may lie apart" if rounds == 1 else "on each side as much more") in sequential.kind(rounds)
+
+
 @pytest.mark.parametrize(
     "found, more",
     [(Estimate(5, 3.5, 6.5), 9), (Estimate(4, 2, 6), 46), (Estimate(3, 1, 5), None), (Estimate(30, 29, 31), 9)],

@@ -2,6 +2,8 @@
 """test_target - programs that cannot be run or traced are refused at once, each with its reason and its exit status."""
 
 import json
+import shlex
+import subprocess
 
 import pytest
 import toolkit
@@ -73,6 +75,32 @@ def test_a_program_linked_with_another_allocator_is_tried_on_libcs_malloc_and_as
     assert {"libc", "today", "mimalloc", "jemalloc", "drop-in"} <= rows
     served = (tmp_path / "served").read_text()
     assert "libc.so" in served and "mimalloc" in served and served.count("jemalloc") == 2
+
+
+def advised(done):
+    """The command that a refusal advises."""
+    return next(line.strip().removeprefix("fix: ").split("   ")[0] for line in done.stderr.splitlines() if line.startswith("  fix: "))
+
+
+def test_the_command_that_is_advised_can_be_typed_where_names_have_spaces(tmp_path):
+    (tmp_path / "no exec").write_text("true\n")
+    assert advised(quire(tmp_path, "check", "--", "./no exec")) == "chmod +x './no exec'"
+    for name, text, command in (("no program", "true\n", "file"), ("no interpreter", "#!/none\n", "head -1")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+        assert advised(quire(tmp_path, "check", "--", f"./{name}")) == f"{command} './{name}'"
+
+
+def test_the_copy_of_a_setuid_program_that_is_advised_can_be_typed_where_its_folder_has_spaces(tmp_path):
+    folder = tmp_path / "my programs"
+    folder.mkdir()
+    program = toolkit.setuid_of_another(folder, "int main(void) { return 0; }")
+    done = quire(tmp_path, "record", "--", program)
+    assert done.returncode == 3
+    words = shlex.split(advised(done))
+    assert words[:2] == ["cp", str(program)] and len(words) == 3, done.stderr
+    subprocess.run(words, cwd=tmp_path, check=True)
+    assert quire(tmp_path, "check", "--", words[2]).returncode == 0
 
 
 def test_a_setuid_program_is_refused(tmp_path):

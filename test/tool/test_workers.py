@@ -17,6 +17,7 @@ import pytest
 from test_load import CLIENT, SERVER
 from toolkit import build, quire
 
+import tracefile
 import workers
 
 LONG = pytest.mark.skipif(os.environ.get("QUIRE_TEST_LONG", "0") == "0", reason="QUIRE_TEST_LONG=1 runs it")
@@ -51,6 +52,28 @@ def test_processes_of_one_program_are_a_group_also_under_a_servers_titles_for_it
     group = workers.of(recordings, [r.path for r in recordings] + [unread])
     assert (group.name, group.number, group.events) == ("nginx", 3, 900 + 450 + 900) and group.times == 2.5
     assert workers.of(recordings[2:] + recordings[:2], [r.path for r in recordings]) == workers.ALONE
+
+
+def block(kind, thread, length, stream_bytes):
+    """A block of a trace with so many bytes of a thread's stream, of which only the heads are true; live ones are of part 1."""
+    raw = stream_bytes if kind == tracefile.PACKED else 0
+    return (struct.pack("<7I20xQ", tracefile.BLOCK_MAGIC, kind, length, thread, 0, 0, raw, 1 << 32 | stream_bytes)).ljust(length, b"\0")
+
+
+def recorded(folder, name, packed_bytes):
+    """A trace of 60,000 bytes of stream in two parts, the first of which was packed so far; beside it 50,000 of stacks."""
+    path = folder / name
+    blocks = [(tracefile.PACKED, 0, 8000, 50000), (tracefile.PACKED, 1, packed_bytes, 40000), (tracefile.LIVE, 1, 65536, 20000)]
+    head = (b"QTRACE\r\n" + struct.pack("<2I", 1, 4096)).ljust(152, b"\0") + b"nm"
+    path.write_bytes(head.ljust(4096, b"\0") + b"".join(block(*one) for one in blocks))
+    return str(path)
+
+
+def test_processes_that_did_the_same_count_alike_however_well_their_traces_were_packed(tmp_path):
+    paths = [recorded(tmp_path, f"t.qtr.{i}", length) for i, length in enumerate([39984, 4000, 4000, 9600])]
+    assert [tracefile.stream_bytes(path) for path in paths] == [60000] * 4
+    group = workers.of([Fake(paths[0], 5000, {"command": ["nm"]})], paths)
+    assert (group.number, group.events, group.times) == (4, 20000, 4.0)
 
 
 def tried(folder, load, *words):

@@ -85,7 +85,7 @@ def run(args):
     for one in found:
         say(one)
     if len(found) > 1:
-        ui.note(f"{len(found)} processes were recorded, most of {tracefile.shown(max(found, key=os.path.getsize))}")
+        ui.note(f"{len(found)} processes were recorded, most of {tracefile.shown(max(found, key=tracefile.stream_bytes))}")
     return launch.exit_code(ran.status)
 
 

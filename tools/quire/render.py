@@ -302,7 +302,7 @@ def classes_text(sites, mix=None):
             number = sum(1 for s in sites if s.klass == name)
             if mix and name != "leave alone" and not mix.serves(name):
                 how = NO_GAIN
-            elif mix and name in mix.parts and mix.parts[name].saved_ns.value <= 0:
+            elif mix and mix.lost(name):
                 how = LOSES
             lines.append(
                 f"  {name:<15} {ui.percent(part):>6} of the allocations, {ui.count(number)} call site{'s' * (number != 1)}: {how}"

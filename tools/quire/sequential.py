@@ -66,9 +66,9 @@ def estimate(values, last=False):
 def kind(rounds):
     """What an interval of so many rounds is, in words."""
     if rounds < 2:
-        return "one round has no interval"
+        return "one round has no interval of its own: what is shown is as wide as rounds may lie apart"
     if rounds < ROUNDS_MIN:
-        return f"intervals are the whole range of the {rounds}"
+        return f"intervals are the whole range of the {rounds}, and on each side as much more as so few may be off"
     return "intervals err on each side in at most 5 of 100 programs"
 
 

@@ -9,6 +9,7 @@ Not here: running it (launch.py).
 """
 
 import os
+import shlex
 import shutil
 import stat
 import subprocess
@@ -72,14 +73,15 @@ def locate(name):
             if os.path.isdir(name)
             else "its execute permission is missing, or it is not in PATH"
         )
-        fix = f"chmod +x {name}   if it is a program, and call it {name if '/' in name else './' + name}"
+        typed = [shlex.quote(n) for n in (name, name if "/" in name else f"./{name}")]
+        fix = f"chmod +x {typed[0]}   if it is a program, and call it {typed[1]}"
         raise QuireError(
             f"cannot execute {name}", why, "" if os.path.isdir(name) else fix, EXIT_CANNOT_EXECUTE
         )
     fix = (
         "give the path of the program"
         if "/" in name
-        else f"apt-get install {name}   (if that is its package)"
+        else f"apt-get install {shlex.quote(name)}   (if that is its package)"
     )
     why = "there is no such file" if "/" in name else "it is in no directory of PATH"
     raise QuireError(f"program not found: {name}", why, fix, EXIT_NOT_FOUND)
@@ -110,7 +112,7 @@ def binary_of(path):
             path = locate(interpreter)
         except QuireError as error:
             why = f"its first line names {interpreter}, which is not there or no program"
-            raise QuireError(f"cannot execute {path}", why, f"head -1 {path}", error.exit_code) from error
+            raise QuireError(f"cannot execute {path}", why, f"head -1 {shlex.quote(path)}", error.exit_code) from error
     return path
 
 
@@ -162,7 +164,7 @@ def check_privileges(path, name):
         refuse(
             name,
             f"{path} is {special}, and the loader ignores LD_PRELOAD for such programs",
-            f"cp {path} ./{os.path.basename(path)}-plain   (a copy has no special rights), then try the copy",
+            f"cp {shlex.quote(path)} {shlex.quote(f'./{os.path.basename(path)}-plain')}   (a copy has no special rights), then try the copy",
         )
 
 
@@ -245,7 +247,7 @@ def resolve_for_preload(argv, inside=False):
         raise QuireError(
             f"cannot execute {argv[0]}",
             f"{binary} is cut off" if file else f"{binary} is neither a 64-bit ELF program nor a script with #!",
-            f"file {binary}",
+            f"file {shlex.quote(binary)}",
             EXIT_CANNOT_EXECUTE,
         )
     if file.is_go:

@@ -17,6 +17,7 @@ import glob
 import json
 import os
 import shlex
+import struct
 
 import native
 from errors import EnvironmentLacks, QuireError, UsageError
@@ -26,6 +27,8 @@ ANALYSED_MAX = 6
 NAME_CHARS_MAX = 200
 HEADER_BYTES_READ = 136
 COMMAND_AT, COMMAND_BYTES = 152, 1024
+BLOCK_HEAD = struct.Struct("<7I20xQ")  # of a block, and the part and how much of it is used, where it is live
+BLOCK_MAGIC, BLOCK_BYTES_MIN, LIVE, PACKED = 0x4B4C4251, 48, 2, 3
 STOPS = {
     1: "the disk was full",
     2: "the trace reached its largest size",
@@ -205,6 +208,30 @@ def command(path):
     return os.fsdecode(head[COMMAND_AT:].split(b"\0")[0]) if head[:8] == b"QTRACE\r\n" else ""
 
 
+def stream_bytes(path):
+    """
+    How much was recorded, in bytes of the threads' streams; the file's size where no block can be read. Two traces of one and the same work differ in
+    size by how much of them was packed, which is less on a busy machine (doc/trace-format.md).
+    """
+    parts, read, size = {}, 0, os.path.getsize(path)
+    with open(path, "rb") as file:
+        head = file.read(16)
+        at = int.from_bytes(head[12:16], "little") if head[:8] == b"QTRACE\r\n" else size
+        while 0 < at < size:
+            head = os.pread(file.fileno(), BLOCK_HEAD.size, at)
+            if len(head) < BLOCK_HEAD.size:
+                break
+            magic, kind, length, thread, part, _, raw, live = BLOCK_HEAD.unpack(head)
+            if magic != BLOCK_MAGIC or length < BLOCK_BYTES_MIN:
+                break
+            if thread and kind == PACKED:
+                parts[thread, part] = raw
+            elif thread and kind == LIVE:  # void where a packed one has its number
+                parts.setdefault((thread, live >> 32), live & 0xFFFFFFFF)
+            at, read = at + length, read + 1
+    return sum(parts.values()) if read else size
+
+
 def shown(path):
     """A path as the user would type it from here."""
     relative = os.path.relpath(path)
@@ -253,7 +280,7 @@ def analyse(path, folder, wrappers=(), profile=None):
 
 def analyse_family(path, folder, wrappers=()):
     """Recordings of all processes of one run, most operations first; those that cannot be read are left out."""
-    paths = sorted(family(path), key=os.path.getsize, reverse=True)[:ANALYSED_MAX]
+    paths = sorted(family(path), key=stream_bytes, reverse=True)[:ANALYSED_MAX]
     recordings, failed = [], None
     for one in paths:
         try:

@@ -18,6 +18,7 @@ from rounds import LIBC, STEERED, TODAY
 CODE = "advice in the code"
 CARRIED_OUT = "advice carried out"
 NO_TIME = "there was no time to run it"
+NO_TIME_FOR_ANY = "there was no time to run them"
 WORDS = {
     "drop-in": "drop-in: Quire's heap in the place of malloc (libquire-malloc.so), the program as it is",
     STEERED: f"{CARRIED_OUT}: libquire-malloc.so with a plan: which call sites get arenas, and how much memory to expect; the program as it is",
@@ -65,7 +66,7 @@ def left_out_text(finding, today):
     contest, reasons = finding.contest, {}
     for name in (row.name for row in contest.rows if not contest.has(row.name)):
         reasons.setdefault(contest.failed.get(name, NO_TIME), []).append(shown(name, today))
-    return [f"  left out: {', '.join(names)}: {reason}" for reason, names in reasons.items()]
+    return [f"  left out: {', '.join(names)}: {NO_TIME_FOR_ANY if reason == NO_TIME and names[1:] else reason}" for reason, names in reasons.items()]
 
 
 def modelled_row(finding, name):

@@ -28,15 +28,15 @@ def name_of(words):
 
 
 def of(recordings, paths):
-    """The Group of the busiest recording, the first. Traces that were not analysed count by their size."""
+    """The Group of the busiest recording, the first. Traces that were not analysed count by what was recorded in them."""
     busiest = recordings[0]
     name = name_of(busiest.facts.get("command", ""))
     alike = [r for r in recordings if name_of(r.facts.get("command", "")) == name and r.events]
     events, number = sum(r.events for r in alike), len(alike)
-    size = os.path.getsize(busiest.path)
+    size = tracefile.stream_bytes(busiest.path)
     for path in set(paths) - {r.path for r in recordings}:
         if name_of(tracefile.command(path)) == name:
-            events += busiest.events * os.path.getsize(path) // max(1, size)
+            events += busiest.events * tracefile.stream_bytes(path) // max(1, size)
             number += 1
     return Group(name, number, events, events / max(1, busiest.events)) if number > 1 else ALONE
 

@@ -38,14 +38,23 @@ class Mix:
         """Whether sites of this class are served by the mix."""
         return klass in self.parts and self.parts[klass].gains
 
+    def lost(self, klass):
+        """Whether this part of the plan saved nothing in the pilot."""
+        return klass in self.parts and self.parts[klass].saved_ns.value <= 0
+
     def saved_ns(self):
         """What all parts in the mix saved in the pilot."""
         return sum(part.saved_ns.value for part in self.parts.values() if part.gains)
 
     def saving_ns(self, site, total_ns=None):
-        """A site's part of what the mix saves, by its operations; None when the mix leaves it alone."""
+        """A site's part of what the mix saves, by its operations: no gain where its class lost; None when the mix leaves it alone."""
         if not self.serves(site.klass):
             return None
+        part_ns = self._part_ns(site, total_ns)
+        return min(part_ns, 0.0) if self.lost(site.klass) else part_ns
+
+    def _part_ns(self, site, total_ns):
+        """The part, be it a gain or a loss."""
         saved_ns, own = self.saved_ns(), self.parts[site.klass]
         if saved_ns <= 0:  # the pilot cannot tell how a loss divides
             saved_ns = total_ns if total_ns is not None else saved_ns

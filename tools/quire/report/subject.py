@@ -119,9 +119,9 @@ def of_try(report, wrappers, folder):
 
 
 def note_others(path):
-    """A run of several processes has a trace each: which one is the largest."""
+    """A run of several processes has a trace each: of which one most was recorded."""
     others = tracefile.family(path)
-    largest = max(others, key=os.path.getsize)
+    largest = max(others, key=tracefile.stream_bytes)
     if largest != path:
         shown = tracefile.typed(largest)
         ui.note(
