@@ -129,8 +129,6 @@ int os_file_open(int dirfd, const char *name);
 int os_memfd(const char *name);
 /* Make the file `bytes` long with its space reserved: -ENOSPC now rather than SIGBUS later.  Heeds RLIMIT_FSIZE (-EFBIG, no signal). */
 int os_file_reserve(int fd, size_t bytes);
-/* Give the space of a part of the file back; it reads as zero afterwards. */
-int os_file_punch(int fd, size_t offset, size_t bytes);
 int os_map_file(int fd, size_t bytes, size_t align_bytes, void **out);
 /* The same for the pages of a shared mapping, by address: -EINVAL where a later os_mapped_reserve() could not say "full". */
 int os_mapped_punch(void *start, size_t bytes);

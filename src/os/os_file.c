@@ -143,16 +143,6 @@ int os_file_reserve(int fd, size_t bytes)
     return error;
 }
 
-int os_file_punch(int fd, size_t offset, size_t bytes)
-{
-    int kept = errno;
-    if (os_fault(OS_DISCARD))
-        return -ENOMEM;
-    int error = fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes) ? -errno : 0;
-    errno = kept;
-    return error;
-}
-
 int os_unlink(int dirfd, const char *name)
 {
     int kept = errno;

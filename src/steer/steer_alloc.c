@@ -52,7 +52,7 @@ void steer_lane_drop(struct steer_lane *lane, struct steer_chunk *chunk)
 /* ---- how much is dead ---- */
 
 /* Of one thread's full chunks, and of those that nobody owns: bytes. */
-size_t steer_pool_dead(unsigned pool_idx, const struct steer_lane *lane, size_t *live)
+static size_t pool_dead(unsigned pool_idx, const struct steer_lane *lane, size_t *live)
 {
     struct steer_pool *pool = &steer_plan.pool[pool_idx];
     uint64_t dead = 0, grains = 0;
@@ -77,7 +77,7 @@ static bool holds_too_much(unsigned pool_idx, struct steer_lane *lane)
     size_t live, held = size_load_relaxed(&steer_plan.pool[pool_idx].held_bytes);
     if (held <= STEER_WASTE_SLACK_BYTES || (lane->due && --lane->due != 0))
         return false;
-    size_t dead = steer_pool_dead(pool_idx, lane, &live);
+    size_t dead = pool_dead(pool_idx, lane, &live);
     lane->due = (uint32_t)(live / steer_plan.pool[pool_idx].chunk_bytes / 8) + 1;
     return dead > live / 100 * STEER_WASTE_PERCENT + STEER_WASTE_SLACK_BYTES;
 }

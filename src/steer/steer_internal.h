@@ -235,7 +235,6 @@ void steer_threads_after_fork(void);
 enum { STEER_BLOCK_MAX = TAG_MAX * STEER_GRAIN };
 extern size_t steer_quick_max; /* blocks up to here go the short way; 0: none does, all are counted */
 void steer_lane_drop(struct steer_lane *lane, struct steer_chunk *chunk); /* out of the list */
-size_t steer_pool_dead(unsigned pool, const struct steer_lane *lane, size_t *live);
 
 /* A clock that costs little, read when all before it is done. */
 static inline uint64_t steer_ticks(void)
