@@ -49,7 +49,7 @@ struct quire_heap_opts {
 };
 
 /* Flags. */
-#define QUIRE_HEAP_SECURE 1u /* random order, canaries, freed blocks wiped, kept back and verified, guards round large ones; usable is what was asked for */
+#define QUIRE_HEAP_SECURE 1u /* random order, canaries, freed blocks wiped, kept back and verified, guards round large ones; of small ones usable is what was asked for */
 
 /* One snapshot.  mapped_bytes == live_bytes + free_bytes + meta_bytes when nobody else uses the heap, and nearly so otherwise. */
 struct quire_heap_stats {
