@@ -10,6 +10,7 @@ import advise.advice as advice
 import measure
 import advise.mix as mix
 import render
+import trytable
 from measure import Estimate, estimate
 
 
@@ -235,3 +236,14 @@ def test_missing_huge_pages_are_among_the_things_that_figures_cannot_show(tmp_pa
     if choice:
         path.write_text(choice)
     assert (render.NO_HUGE_PAGES in render.blind_spots(path)) == said
+
+
+@pytest.mark.parametrize(
+    ("saving", "words"),
+    [
+        (Estimate(1.5, 0.5, 2.5), "most by jemalloc: 1.5 % (0.5 % to 2.5 %) of the CPU time"),
+        (Estimate(-4.9, -6.0, -3.0), "none saves, nearest is jemalloc: -4.9 % (-6.0 % to -3.0 %) of the CPU time"),
+    ],
+)
+def test_what_loses_least_is_not_said_to_save_most(saving, words):
+    assert trytable.best_text("jemalloc", saving) == words

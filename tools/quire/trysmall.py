@@ -39,9 +39,9 @@ def settle(report, args):
     if judged.name and judged.verdict.word == advice.YES:
         report.settle(args)
     elif judged.name:
-        saved = f"{trytable.percent(judged.saving)} of the CPU time"
+        best = trytable.best_text(f"{trytable.shown(judged.name)} in the place of malloc", judged.saving)
         noise = ", in runs that scatter more than that" if judged.verdict.word == advice.INCONCLUSIVE else ""
-        report.verdict = advice.Verdict(advice.NO, f"{NOTHING}; most by {trytable.shown(judged.name)} in the place of malloc: {saved}{noise}")
+        report.verdict = advice.Verdict(advice.NO, f"{NOTHING}; {best}{noise}")
 
 
 def text(report):

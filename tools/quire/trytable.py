@@ -36,6 +36,11 @@ def percent(value):
     return render.interval(value, ui.percent)
 
 
+def best_text(who, saving):
+    """Of what is not worth it, the best, and what it saves."""
+    return f"{'most by' if saving.value > 0 else 'none saves, nearest is'} {who}: {percent(saving)} of the CPU time"
+
+
 def measured_saving(finding, name):
     """What a row saves; of few rounds only between what: one figure of theirs is noise."""
     found = finding.saving(name)
