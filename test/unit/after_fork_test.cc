@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #include <quire/source.h>
@@ -174,4 +175,30 @@ TEST(AfterFork, who_forked_inside_an_operation_beside_a_thread_that_sorts_has_no
     ASSERT_EQ(waitpid(child, &status, 0), child);
     EXPECT_EQ(status, 0);
     heap.free(Blocks(out.begin(), out.end()));
+}
+
+/* Another thread was putting fresh addresses in the place of a secure heap's last ones: how many there are is written, and where not yet. */
+TEST(AfterFork, addresses_of_a_secure_heap_that_were_being_exchanged_are_none)
+{
+    quire_heap_opts opts = {};
+    opts.flags = QUIRE_HEAP_SECURE;
+    Heap heap(opts);
+    if (heap_of_process.is_watched)
+        GTEST_SKIP() << "large blocks are the source's there";
+    const size_t bytes = 10 * page, low_bytes = 1 << 20, batch_bytes = 512 * page;
+    heap.free(Blocks{heap.alloc(bytes)});
+    auto *words = reinterpret_cast<uintptr_t *>(static_cast<quire_heap *>(heap)->sealed);
+    size_t batch = 0;
+    for (size_t i = 0; i + 1 < page / sizeof *words; i++)
+        if (words[i] > batch_bytes && words[i] % page == 0 && words[i + 1] > batch_bytes / 2 && words[i + 1] < batch_bytes && words[i + 1] % page == 0)
+            batch = i;
+    ASSERT_NE(batch, 0u);
+    void *low = mmap(reinterpret_cast<void *>(low_bytes / 16), low_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); /* as a program that lies there */
+    unsigned char in[4096];
+    ASSERT_EQ(mincore(low, low_bytes, in), 0);
+    words[batch] = 0;
+    for (int i = 0; i < 10; i++)
+        EXPECT_GT(uintptr_t(heap.alloc(bytes)), batch_bytes) << i;
+    EXPECT_EQ(mincore(low, low_bytes, in), 0) << "it is there still";
+    munmap(low, low_bytes);
 }
