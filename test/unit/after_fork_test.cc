@@ -10,6 +10,7 @@
 
 #include "base/bias.h"
 #include "model/slab_worker.h"
+#include "owner/record.h"
 #include "pages/lost.h"
 #include "pages/pagemap.h"
 #include "pages/reaper.h"
@@ -201,4 +202,22 @@ TEST(AfterFork, addresses_of_a_secure_heap_that_were_being_exchanged_are_none)
         EXPECT_GT(uintptr_t(heap.alloc(bytes)), batch_bytes) << i;
     EXPECT_EQ(mincore(low, low_bytes, in), 0) << "it is there still";
     munmap(low, low_bytes);
+}
+
+/* Another thread was taking a new record: the room begins behind it already, and is not counted smaller yet. */
+TEST(AfterFork, records_lie_in_memory_of_their_own)
+{
+    static records all = {};
+    all.lock.rank = LOCK_RECORDS;
+    all.bytes = page / 4;
+    all.end = [](void *) {};
+    char *first = static_cast<char *>(record_new(&all));
+    all.room_bytes += all.bytes;
+    u32_store_relaxed(&all.lock.word, 1);
+    EXPECT_TRUE(records_after_fork(&all));
+    for (int i = 0; i < 8; i++) {
+        char *next = static_cast<char *>(record_new(&all));
+        ASSERT_NE(next, nullptr);
+        EXPECT_TRUE(next != first + page) << i;
+    }
 }
