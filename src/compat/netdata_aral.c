@@ -119,6 +119,7 @@ ARAL *aral_create(const char *name, size_t element_size, size_t initial_page_ele
     ar->slab = slab_for(ar, initial_page_elements, page_bytes ? page_bytes : aral_optimal_malloc_page_size(), flags);
     if (unlikely(!ar->slab))
         out_of_memory(ar->name, NULL);
+    slab_meta_tell(ar->slab, aral_count_meta);
     ar->slot_bytes = slot_bytes_of(ar->slab);
     aral_count_created(ar);
     aral_registry_add(ar);

@@ -61,6 +61,7 @@ void aral_count_created(ARAL *ar);
 void aral_count_destroyed(ARAL *ar, size_t live_elements);
 /* A page of `bytes` has come (or gone). */
 void aral_count_page(ARAL *ar, size_t bytes, bool come);
+void aral_count_meta(struct quire_source *source); /* bookkeeping has come or gone */
 
 /* ---- netdata_aral_registry.c ---- */
 

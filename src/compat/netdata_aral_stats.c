@@ -86,6 +86,11 @@ void aral_count_page(ARAL *ar, size_t bytes, bool come)
     count_structures(ar, pages);
 }
 
+void aral_count_meta(struct quire_source *source)
+{
+    count_structures((ARAL *)(void *)source, 0);
+}
+
 static size_t used_now(const ARAL *ar)
 {
     struct quire_slab_stats stats = {.struct_bytes = sizeof stats};

@@ -343,6 +343,7 @@ static COLD void marks_to_bits(struct quire_heap *heap, unsigned class, uint64_t
 
 void heap_caches_to_bits(struct heap_local *local)
 {
+    bool is_inside = heap_tls.held || u32_load_relaxed(&heap_mine(local->heap)->bias.active) != 0; /* it goes on, and some of these may be in its own magazines */
     for (unsigned c = 0; c < HEAP_BINS; c++) {
         const struct slot_cache *cache = &local->bin[c].slots;
         if (!cache->cur)
@@ -351,7 +352,7 @@ void heap_caches_to_bits(struct heap_local *local)
         slots_to_bits(&local->small[c].mag, local->small[c].mag.count);
         if (count <= cache->cur->room)
             slots_to_bits(cache->cur, count);
-        if (unlikely(cache->is_sorting))
+        if (unlikely(cache->is_sorting) && !is_inside)
             marks_to_bits(local->heap, c, slots_key_of(cache->kin));
     }
 }

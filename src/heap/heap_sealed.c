@@ -73,10 +73,11 @@ static struct heap_sealed *sealed_of(struct quire_heap *heap)
     return heap->sealed;
 }
 
-/* Out of the ring before it is unmapped: the child of a fork must not unmap it again. */
+/* Out of the ring before it is unmapped: the child of a fork must not unmap it again; where a lost thread was here, there are so many bytes of nothing. */
 static struct quire_span exchange(struct quire_span *place, struct quire_span range)
 {
     struct quire_span was = *place;
+    was.bytes = was.start ? was.bytes : 0;
     place->start = NULL;
     atomic_fence_signal();
     place->bytes = range.bytes;
@@ -121,7 +122,7 @@ static struct quire_span ready_take_locked(struct heap_sealed *sealed, size_t by
 static struct quire_span batch_cut_locked(struct heap_sealed *sealed, size_t bytes)
 {
     struct quire_span *batch = &sealed->batch, cut = {NULL, bytes, 0, 0};
-    if (batch->bytes >= bytes) {
+    if (batch->start && batch->bytes >= bytes) {
         bool at_end = heap_secure_random() & 1;
         batch->bytes -= bytes;
         cut.flags = batch->flags;

@@ -131,6 +131,7 @@ struct CACHE_ALIGNED quire_slab {
     struct quire_span span; /* where this struct lies */
     char name[SLAB_NAME_BYTES];
     struct slab_page *home;
+    void (*told)(struct quire_source *source); /* NULL, or who hears that bookkeeping came or went */
     /* any thread */
     atomic_u32 defrag CACHE_ALIGNED;
     atomic_size page_bytes_most, page_bytes_least, first_bytes;

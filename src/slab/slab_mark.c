@@ -69,6 +69,11 @@ bool slab_unmark(struct quire_slab *slab, void *element)
     return good;
 }
 
+void slab_meta_tell(struct quire_slab *slab, void (*told)(struct quire_source *source))
+{
+    slab->told = told;
+}
+
 size_t slab_meta_bytes(const struct quire_slab *slab)
 {
     return size_load_relaxed(&slab->account.meta_bytes);

@@ -19,6 +19,8 @@ void *slab_alloc_marked(struct quire_slab *slab);
 bool slab_unmark(struct quire_slab *slab, void *element);
 /* What of the slab's memory is bookkeeping: a load. */
 size_t slab_meta_bytes(const struct quire_slab *slab);
+/* `told` is called, with the slab's source, after that has changed, and may only count.  Before the first element. */
+void slab_meta_tell(struct quire_slab *slab, void (*told)(struct quire_source *source));
 /* The largest page from now on; 0: as large as suits the elements. */
 void slab_set_page_bytes_max(struct quire_slab *slab, size_t page_bytes_max);
 

@@ -31,6 +31,8 @@ static bool meta_take(struct quire_slab *slab, size_t bytes, struct quire_span *
         return false;
     sanitize_defined(span->start, bytes);
     size_add_relaxed(&slab->account.meta_bytes, bytes);
+    if (slab->told)
+        slab->told(slab->source);
     return true;
 }
 
@@ -39,6 +41,8 @@ static void meta_give(struct quire_slab *slab, const struct quire_span *span)
     struct quire_source *source = quire_source_default();
     account_discharge(&slab->account, span->bytes);
     size_sub_relaxed(&slab->account.meta_bytes, span->bytes);
+    if (slab->told)
+        slab->told(slab->source);
     source_give_cold(source, span); /* unused since a tick at least, or the slab ends */
 }
 

@@ -307,6 +307,8 @@ void slab_page_put(struct slab_page *page, size_t slot)
         if (page->state == PAGE_PARTIAL)
             slab_page_unlink(page);
         slab_page_settle(page);
+    } else if (page->free_count == page->slot_count && slab->lane[page->lane].current == page && !page->home) {
+        slab_currents_release(slab); /* single slots come from the next, so that this one can go */
     }
 }
 

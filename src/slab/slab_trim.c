@@ -51,6 +51,7 @@ static void headers_trim(struct quire_slab *slab, bool patient)
         slab_headers_give(slab, idle);
     else
         headers_relink(&slab->headers, idle);
+    slab->wakes |= !out; /* a tick tries again */
     slab_unlock(slab);
 }
 

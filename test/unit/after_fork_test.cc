@@ -2,13 +2,28 @@
 /* What the child of a fork finds when another thread was in the middle of something: made here by hand, one seam a test. */
 #include <gtest/gtest.h>
 
+#include <set>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
 #include <quire/source.h>
 
+#include "base/bias.h"
+#include "model/slab_worker.h"
+#include "owner/record.h"
 #include "pages/lost.h"
 #include "pages/pagemap.h"
 #include "pages/reaper.h"
 #include "pages/region_internal.h"
 #include "support.h"
+#include "unit/heap_scope.h"
+
+#define class class_idx /* a field's name there, which C does not mind */
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wextra"
+#include "heap/heap_internal.h"
+#pragma GCC diagnostic pop
+#undef class
 
 namespace {
 const size_t page = os_page_bytes();
@@ -122,4 +137,87 @@ TEST(AfterFork, a_refusal_to_unmap_is_tried_again_when_there_is_room)
     }
     anon->verbs->give(anon, &b);
     EXPECT_EQ(lost_bytes(), 0u) << "an unmapping that worked is the sign to try";
+}
+
+/* What a thread sorts may be in the magazines of the one that forks inside an operation, and goes on with it: it had them from the depot. */
+TEST(AfterFork, who_forked_inside_an_operation_beside_a_thread_that_sorts_has_no_block_twice)
+{
+    if (!bias_works())
+        GTEST_SKIP() << "blocks are not cached there";
+    const size_t bytes = 256, count = 40000;
+    Heap heap;
+    Worker sorter;
+    sorter.run([&] {
+        for (int i = 0; i < 4; i++)
+            heap.free(shuffled(heap.alloc_many(count, bytes)));
+    });
+    std::set<void *> out = {heap.alloc(bytes)};
+    heap_local *mine = heap_mine(heap);
+    slot_cache *sorted = nullptr;
+    unsigned c = heap_class_of(bytes);
+    for (heap_local *local = heap_locals(heap); local; local = local->next)
+        if (local->bin[c].slots.kin && local->bin[c].slots.owns)
+            sorted = &local->bin[c].slots;
+    ASSERT_NE(sorted, nullptr);
+    ASSERT_EQ(mine->bin[c].slots.key, slots_key_of(sorted->kin));
+    sorted->is_sorting = true;
+    (void)heap_hold(heap);
+    pid_t child = fork();
+    if (child == 0) {
+        heap_release(mine);
+        bool is_sound = !quire_heap_check(heap);
+        while (is_sound && out.size() < 2 * count)
+            is_sound = out.insert(quire_heap_alloc(heap, bytes)).second;
+        _exit(is_sound ? 0 : 1);
+    }
+    heap_release(mine);
+    sorted->is_sorting = false;
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    heap.free(Blocks(out.begin(), out.end()));
+}
+
+/* Another thread was putting fresh addresses in the place of a secure heap's last ones: how many there are is written, and where not yet. */
+TEST(AfterFork, addresses_of_a_secure_heap_that_were_being_exchanged_are_none)
+{
+    quire_heap_opts opts = {};
+    opts.flags = QUIRE_HEAP_SECURE;
+    Heap heap(opts);
+    if (heap_of_process.is_watched)
+        GTEST_SKIP() << "large blocks are the source's there";
+    const size_t bytes = 10 * page, low_bytes = 1 << 20, batch_bytes = 512 * page;
+    heap.free(Blocks{heap.alloc(bytes)});
+    auto *words = reinterpret_cast<uintptr_t *>(static_cast<quire_heap *>(heap)->sealed);
+    size_t batch = 0;
+    for (size_t i = 0; i + 1 < page / sizeof *words; i++)
+        if (words[i] > batch_bytes && words[i] % page == 0 && words[i + 1] > batch_bytes / 2 && words[i + 1] < batch_bytes && words[i + 1] % page == 0)
+            batch = i;
+    ASSERT_NE(batch, 0u);
+    void *low = mmap(reinterpret_cast<void *>(low_bytes / 16), low_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); /* as a program that lies there */
+    unsigned char in[4096];
+    ASSERT_EQ(mincore(low, low_bytes, in), 0);
+    words[batch] = 0;
+    for (int i = 0; i < 10; i++)
+        EXPECT_GT(uintptr_t(heap.alloc(bytes)), batch_bytes) << i;
+    EXPECT_EQ(mincore(low, low_bytes, in), 0) << "it is there still";
+    munmap(low, low_bytes);
+}
+
+/* Another thread was taking a new record: the room begins behind it already, and is not counted smaller yet. */
+TEST(AfterFork, records_lie_in_memory_of_their_own)
+{
+    static records all = {};
+    all.lock.rank = LOCK_RECORDS;
+    all.bytes = page / 4;
+    all.end = [](void *) {};
+    char *first = static_cast<char *>(record_new(&all));
+    all.room_bytes += all.bytes;
+    u32_store_relaxed(&all.lock.word, 1);
+    EXPECT_TRUE(records_after_fork(&all));
+    for (int i = 0; i < 8; i++) {
+        char *next = static_cast<char *>(record_new(&all));
+        ASSERT_NE(next, nullptr);
+        EXPECT_TRUE(next != first + page) << i;
+    }
 }

@@ -171,3 +171,26 @@ TEST(AralStatistics, shared_by_many_arrays_are_their_sum_and_exactly_nothing_whe
         EXPECT_TRUE(is_zero(stats));
     }
 }
+
+TEST(AralStatistics, the_callers_have_bookkeeping_as_it_comes_and_goes)
+{
+    AralStats stats = {};
+    AralOpts opts;
+    opts.stats = &stats;
+    ARAL *ar = array_of(1000, opts);
+    std::vector<void *> live(100000, nullptr);
+    for (void *&element : live) {
+        element = aral_mallocz(ar);
+        if (stats.structures.allocated_bytes != aral_structures_bytes(ar))
+            break;
+    }
+    EXPECT_EQ(stats.structures.allocated_bytes, aral_structures_bytes(ar)) << "with its pages";
+    for (void *element : live)
+        aral_freez(ar, element);
+    size_t before = aral_structures_bytes(ar);
+    quire_slab_trim(aral_slab(ar));
+    EXPECT_LT(aral_structures_bytes(ar), before) << "headers of pages that are no more";
+    EXPECT_EQ(stats.structures.allocated_bytes, aral_structures_bytes(ar));
+    aral_destroy(ar);
+    EXPECT_TRUE(is_zero(stats));
+}

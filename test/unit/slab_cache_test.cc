@@ -204,3 +204,19 @@ TEST_F(SlabCache, who_only_allocates_passes_its_empty_magazines_on_to_who_only_f
     registry_unlock(&slab_registry);
     EXPECT_LE(spares.count, 20u) << "800 were passed on";
 }
+
+TEST_F(SlabCache, a_table_that_was_outgrown_while_a_thread_was_inside_goes_later)
+{
+    Slab slab(4096);
+    Decay decay(1000000);
+    Worker other;
+    other.run([&] {
+        slab.free(slab.alloc(1));
+        u32_store_relaxed(&slab_thread_self->active, 1);
+    });
+    Elements elements = slab.alloc(10000);
+    size_t meta_bytes = slab.stats().meta_bytes;
+    other.run([] { u32_store_release(&slab_thread_self->active, 0); });
+    EXPECT_TRUE(at_last([&] { return slab.stats().meta_bytes < meta_bytes; })) << meta_bytes;
+    slab.free(elements);
+}

@@ -290,6 +290,22 @@ TEST(SlabDecay, is_not_waited_for_by_a_slab_that_keeps_nothing)
     }
 }
 
+TEST(SlabDecay, lets_the_page_go_that_single_elements_come_from)
+{
+    Decay decay(1000000);
+    for (uint64_t flags : {uint64_t(QUIRE_SLAB_KEEP_NOTHING), uint64_t(QUIRE_SLAB_EXACT)}) {
+        Slab slab(page / 4, {.page_bytes_max = page, .flags = flags});
+        Elements elements = slab.alloc(20);
+        for (size_t pages = slab.stats().pages; slab.stats().pages == pages;)
+            elements.push_back(quire_slab_alloc(slab));
+        quire_slab_free(slab, elements.back());
+        if (flags == QUIRE_SLAB_KEEP_NOTHING) {
+            EXPECT_EQ(slab.stats().empty_pages, 0u) << "at once";
+        }
+        EXPECT_TRUE(at_last([&] { return slab.stats().empty_pages == 0; })) << flags;
+    }
+}
+
 /* ---- the defragmenter ---- */
 
 TEST(SlabDefrag, drains_sparse_pages_so_that_they_go_back)
