@@ -58,6 +58,16 @@ int main(void) {
     return 0;
 }
 """
+WAITS = """
+#include <sys/epoll.h>
+#include <unistd.h>
+int main(void) {
+    struct epoll_event event;
+    int all = epoll_create1(0);
+    write(1, "x", 1);
+    return epoll_wait(all, &event, 1, -1) < 0;
+}
+"""
 PAUSES = """
 #include <unistd.h>
 int main(void) { for (;;) pause(); }
@@ -168,6 +178,23 @@ def test_killed_at_any_step_we_leave_a_server_that_answers_on(server, tmp_path, 
 def test_killed_while_the_slots_are_put_back_we_leave_an_idle_process_that_can_be_recorded(tmp_path, step):
     with Process(build(tmp_path, PAUSES)) as idle:
         killed_at(idle, tmp_path, step)
+
+
+@pytest.mark.parametrize("step", ["stopped", "sent"])
+def test_killed_while_all_stand_still_we_interrupt_no_wait_for_events(tmp_path, step):
+    with Process(build(tmp_path, WAITS), stdout=subprocess.PIPE) as waiting:
+        assert waiting.popen.stdout.read(1) == b"x"
+        killed_at(waiting, tmp_path, step)
+
+
+def test_an_ignored_signal_that_comes_while_all_stand_still_interrupts_no_wait_for_events(tmp_path):
+    with Process(build(tmp_path, WAITS), stdout=subprocess.PIPE) as waiting:
+        assert waiting.popen.stdout.read(1) == b"x"
+        recording = Recording(tmp_path, waiting.pid, "-o", "t.qtr", halt="stopped").until("at stopped")
+        waiting.popen.send_signal(signal.SIGURG)
+        recording.kill()
+        wait_until(lambda: attaching.Process(waiting.pid).status["State"][0] == "S")
+        assert waiting.lives
 
 
 def test_a_recording_that_nobody_looks_after_ends_by_itself(server, tmp_path):

@@ -45,6 +45,9 @@ struct target {
     uintptr_t area;              // struct attach_area, once the library is there
 };
 
+/* What the kernel sees of a system call that was interrupted, and keeps to itself. */
+enum { ERESTARTSYS = 512, ERESTARTNOINTR = 513, ERESTARTNOHAND = 514, ERESTART_RESTARTBLOCK = 516 };
+
 /* One thread, held. */
 struct thread {
     pid_t tid;

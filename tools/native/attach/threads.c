@@ -6,8 +6,8 @@
  *
  * PTRACE_O_EXITKILL is never set: the kernel detaches what a dead tracer held, and it goes on.
  *
- * A system call that an interruption ends with EINTR, although no signal came for the program (epoll_wait is one), is begun anew when its
- * thread is let go.  All others are restarted by the kernel.
+ * A system call that an interruption ends with EINTR (epoll_wait is one) is marked like those that the kernel begins anew where no handler of a
+ * signal runs: so it is begun anew whoever lets the thread go, we or the kernel after our end.
  * Not here: which thread is borrowed (safe.c).
  */
 #include <dirent.h>
@@ -87,6 +87,13 @@ bool thread_wait(pid_t tid, int *status, unsigned timeout_ms) {
     }
 }
 
+static void mark_cut_short(struct thread *thread) {
+    if ((long)thread->regs.orig_rax >= 0 && (long)thread->regs.rax == -EINTR && thread->regs.orig_rax != SYS_close) {
+        thread->regs.rax = (unsigned long long)-ERESTARTNOHAND;
+        ptrace(PTRACE_SETREGS, thread->tid, NULL, &thread->regs);
+    }
+}
+
 /* Until it stands; false: it ended, or takes too long. */
 static bool settle(struct thread *thread, uint64_t until, bool *is_late) {
     int status = 0;
@@ -96,6 +103,7 @@ static bool settle(struct thread *thread, uint64_t until, bool *is_late) {
         }
         if (status >> 16 == PTRACE_EVENT_STOP) {
             thread->is_stopped = ptrace(PTRACE_GETREGS, thread->tid, NULL, &thread->regs) == 0;
+            mark_cut_short(thread);
             return thread->is_stopped;
         }
         ptrace(PTRACE_CONT, thread->tid, NULL, (void *)(uintptr_t)WSTOPSIG(status));  // a signal of the program's, on its way
@@ -117,38 +125,7 @@ bool threads_stop(struct threads *threads, pid_t pid) {
     return threads->count > 0 && !is_late;
 }
 
-static bool has_signals(pid_t tid) {
-    char path[64], line[128];
-    snprintf(path, sizeof path, "/proc/%d/status", (int)tid);
-    FILE *file = fopen(path, "re");
-    unsigned long long pending = 0, blocked = 0, mask = 0;
-    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
-        if (sscanf(line, "SigPnd: %llx", &mask) == 1 || sscanf(line, "ShdPnd: %llx", &mask) == 1) {
-            pending |= mask;
-        } else if (sscanf(line, "SigBlk: %llx", &mask) == 1) {
-            blocked = mask;
-        }
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-    return (pending & ~blocked) != 0;
-}
-
-/* The call would have gone on waiting, had we not come. */
-static bool was_cut_short(const struct thread *thread) {
-    long number = (long)thread->regs.orig_rax;
-    return number >= 0 && (long)thread->regs.rax == -EINTR && number != SYS_close && !has_signals(thread->tid);
-}
-
 void thread_release(struct thread *thread) {
-    if (thread->is_stopped && was_cut_short(thread)) {
-        struct user_regs_struct again = thread->regs;
-        again.rax = again.orig_rax;
-        again.rip -= 2;
-        again.orig_rax = (unsigned long long)-1;
-        ptrace(PTRACE_SETREGS, thread->tid, NULL, &again);
-    }
     ptrace(PTRACE_DETACH, thread->tid, NULL, NULL);
     thread->is_stopped = false;
 }
