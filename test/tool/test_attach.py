@@ -68,6 +68,25 @@ int main(void) {
     return epoll_wait(all, &event, 1, -1) < 0;
 }
 """
+UNLOADS = """
+#include <dlfcn.h>
+#include <pthread.h>
+#include <unistd.h>
+static void *turn(void *path) {
+    for (;;) {
+        void *handle = dlopen(path, RTLD_NOW);
+        usleep(300);
+        dlclose(handle);
+        usleep(300);
+    }
+    return 0;
+}
+int main(int argc, char **argv) {
+    pthread_t thread;
+    pthread_create(&thread, 0, turn, argv[1]);
+    for (;;) pause();
+}
+"""
 PAUSES = """
 #include <unistd.h>
 int main(void) { for (;;) pause(); }
@@ -178,6 +197,14 @@ def test_killed_at_any_step_we_leave_a_server_that_answers_on(server, tmp_path, 
 def test_killed_while_the_slots_are_put_back_we_leave_an_idle_process_that_can_be_recorded(tmp_path, step):
     with Process(build(tmp_path, PAUSES)) as idle:
         killed_at(idle, tmp_path, step)
+
+
+def test_a_library_that_comes_and_goes_is_no_place_to_run_in(tmp_path):
+    plugin = build(tmp_path, "int value(int x) { return x + 1; }", "plugin.so", ["-shared", "-fPIC", "-nostartfiles"])  # nothing has more room behind its code
+    with Process(build(tmp_path, UNLOADS, "unloads", ["-pthread"]), plugin) as unloads:
+        for _ in range(8):
+            done = record(tmp_path, unloads.pid, "--duration", "20ms", "-f", "-o", "t.qtr")
+            assert done.returncode == 0 and unloads.lives, done.stderr
 
 
 @pytest.mark.parametrize("step", ["stopped", "sent"])

@@ -41,7 +41,8 @@ struct target {
     uintptr_t libc_base;
     struct elf_file *libc;
     uintptr_t place, place_end;  // room for the stub, behind an object's code
-    bool is_ours;                // the room still holds a stub of a tracer that was killed
+    size_t wanted;               // of it, in bytes
+    bool is_sure;                // it is as large, and its object is never unloaded
     uintptr_t area;              // struct attach_area, once the library is there
 };
 

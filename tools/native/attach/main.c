@@ -146,8 +146,8 @@ static struct thread *borrow(struct target *target, struct threads *threads, con
     return thread;
 }
 
-static void room_check(const struct target *target, const struct call *call) {
-    if (target->place_end - target->place < call_room(call)) {
+static void room_check(const struct target *target) {
+    if (target->place_end - target->place < target->wanted) {
         refuse("there is no room in it for the code that loads the recorder", "no object has that many zeros behind its code", "give the trace a shorter name, or start it under quire record");
     }
 }
@@ -268,8 +268,9 @@ int main(int argc, char **argv) {
     order->limit_bytes = strtoull(argv[5], NULL, 10);
     strcpy(order->path, argv[3]);
     struct call call = {.library = argv[2], .function = ATTACH_BEGIN, .order = order, .order_bytes = bytes};
+    target.wanted = call_room(&call);
     target_read(&target, argv[2]);
-    room_check(&target, &call);
+    room_check(&target);
     begin(&target, &call, order);
     struct attach_area area;
     printf("attached %u\n", area_read(&target, &area) ? area.slots : 0);
