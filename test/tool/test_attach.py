@@ -87,6 +87,38 @@ int main(int argc, char **argv) {
     for (;;) pause();
 }
 """
+WORKER_SHUT_IN = """
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+static void *work(void *unused) {
+    struct sock_filter most[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {4, most};
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+    write(1, "x", 1);
+    for (;;) {
+        free(malloc(100));
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+int main(void) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, work, NULL);
+    for (;;) pause();
+}
+"""
 PAUSES = """
 #include <unistd.h>
 int main(void) { for (;;) pause(); }
@@ -263,6 +295,13 @@ def test_what_cannot_be_recorded_is_refused_before_anything_is_done_to_it(tmp_pa
     with Process("sleep", "100", env={**os.environ, "LD_PRELOAD": str(BUILD / "tools" / "libquire-record.so")}) as preloaded:
         wait_until(lambda: "libquire-record.so" in attaching.Process(preloaded.pid).mapped())
         assert "being recorded already" in refused(preloaded.pid)
+
+
+def test_a_process_one_of_whose_threads_has_shut_itself_in_is_refused_and_lives(tmp_path):
+    with Process(build(tmp_path, WORKER_SHUT_IN, "worker", ["-pthread"]), stdout=subprocess.PIPE) as worker:
+        assert worker.popen.stdout.read(1) == b"x"
+        done = record(tmp_path, worker.pid, "--duration", "300ms", "-o", "t.qtr")
+        assert worker.lives and done.returncode == 3 and "seccomp" in done.stderr, done.stderr
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/2/stat"), reason="no threads of the kernel are seen here")
