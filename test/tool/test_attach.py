@@ -119,6 +119,36 @@ int main(void) {
     for (;;) pause();
 }
 """
+NEW_STACKS = """
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
+static void (*volatile way[4])(uint64_t, int);
+static void go(uint64_t path, int depth) {
+    if (depth == 0) free(malloc(100));
+    else way[path & 3](path >> 2, depth - 1);
+    __asm__ volatile("");
+}
+static void a(uint64_t path, int depth) { go(path, depth); __asm__ volatile("" ::"i"(1)); }
+static void b(uint64_t path, int depth) { go(path, depth); __asm__ volatile("" ::"i"(2)); }
+static void c(uint64_t path, int depth) { go(path, depth); __asm__ volatile("" ::"i"(3)); }
+static void d(uint64_t path, int depth) { go(path, depth); __asm__ volatile("" ::"i"(4)); }
+static void *work(void *seed) {
+    for (uint64_t at = (uintptr_t)seed;;) {
+        at = at * 6364136223846793005u + 1442695040888963407u;
+        go(at >> 32, 6);
+    }
+}
+int main(void) {
+    way[0] = a, way[1] = b, way[2] = c, way[3] = d;
+    for (uintptr_t i = 1; i <= 4; i++) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, work, (void *)i);
+    }
+    for (;;) pause();
+}
+"""
 PAUSES = """
 #include <unistd.h>
 int main(void) { for (;;) pause(); }
@@ -237,6 +267,15 @@ def test_a_library_that_comes_and_goes_is_no_place_to_run_in(tmp_path):
         for _ in range(8):
             done = record(tmp_path, unloads.pid, "--duration", "20ms", "-f", "-o", "t.qtr")
             assert done.returncode == 0 and unloads.lives, done.stderr
+
+
+def test_stacks_that_are_met_while_a_recording_ends_are_known_in_the_next(tmp_path):
+    with Process(build(tmp_path, NEW_STACKS, "stacks", ["-pthread"])) as stacks:
+        for i in range(3):
+            assert record(tmp_path, stacks.pid, "--duration", "20ms", "-f", "-o", "t.qtr").returncode == 0
+            found = native_json("quire-analyse", tmp_path / "t.qtr", "--sites", "-")
+            unknown = sum(site["count"] for site in found["sites"] if not site["stack"])
+            assert found["trace"]["allocations"] > 0 and unknown == found["trace"]["unknown_stacks"], i
 
 
 @pytest.mark.parametrize("step", ["stopped", "sent"])
