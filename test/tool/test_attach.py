@@ -343,6 +343,18 @@ def test_a_process_one_of_whose_threads_has_shut_itself_in_is_refused_and_lives(
         assert worker.lives and done.returncode == 3 and "seccomp" in done.stderr, done.stderr
 
 
+def test_a_disk_that_is_nearly_full_is_named_as_what_forbids_the_trace(tmp_path):
+    (tmp_path / "disk").mkdir()
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", tmp_path / "disk"], check=False).returncode != 0:
+        pytest.skip("needs a small disk, which root alone can make")
+    try:
+        with Process(build(tmp_path, PAUSES)) as idle:
+            done = record(tmp_path, idle.pid, "-o", "disk/t.qtr")
+            assert done.returncode == 3 and "No space left" in done.stderr and not os.listdir(tmp_path / "disk"), done.stderr
+    finally:
+        subprocess.run(["umount", "--lazy", tmp_path / "disk"], check=True)
+
+
 @pytest.mark.skipif(not os.path.exists("/proc/2/stat"), reason="no threads of the kernel are seen here")
 def test_a_thread_of_the_kernel_is_refused():
     if attaching.Process(2).flags & attaching.KERNEL_THREAD:

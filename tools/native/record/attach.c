@@ -130,10 +130,10 @@ static int trace_begin(uint64_t cpu_ns_before) {
     }
     rec_header->cpu_ns_before = cpu_ns_before;
     if (!rec_threads_start() || !rec_meta_start()) {
+        rc = rec_header->stop == QTR_STOP_DISK_FULL ? -ENOSPC : -ENOMEM;
         rec_file_end();
-        return -ENOMEM;
     }
-    return 0;
+    return rc;
 }
 
 /* The trace is open: from now on events are wanted. */
