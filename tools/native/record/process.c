@@ -257,11 +257,18 @@ void rec_stop_locked(enum qtr_stop reason) {
     }
 }
 
+/* Any of its threads, and several at once. */
 void rec_forked_child_slow(void) {
     rec_busy++;
-    atomic_store(&lock_holder, 0);
-    lock_depth = 0;
-    if (rec_lock_try()) {
+    uint32_t holder = atomic_load(&lock_holder);
+    if (holder != 0 && syscall(SYS_tgkill, getpid(), (pid_t)holder, 0) != 0) {
+        atomic_compare_exchange_strong(&lock_holder, &holder, 0);  // a thread of the parent's
+    }
+    if (!rec_lock_try()) {
+        rec_busy--;
+        return;
+    }
+    if (rec_header != NULL && rec_is_forked_child()) {
         rec_file_forget();
         rec_meta_forget();
         rec_stack_forget(true);
@@ -269,8 +276,8 @@ void rec_forked_child_slow(void) {
         if (!rec_child_begin()) {
             atomic_store(&rec_on, 0);
         }
-        rec_unlock();
     }
+    rec_unlock();
     rec_busy--;
 }
 
