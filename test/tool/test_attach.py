@@ -149,6 +149,40 @@ int main(void) {
     for (;;) pause();
 }
 """
+MANY_SLOTS = """
+#include <unistd.h>
+#define TEN(x) x, x, x, x, x, x, x, x, x, x
+void *table[] = {TEN(TEN(TEN(TEN(getpid))))};
+"""
+FORKS_ON = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static int visit(struct dl_phdr_info *info, size_t bytes, void *unused) { return 0; }
+static void *work(void *unused) { for (;;) free(malloc(100)); }
+int main(int argc, char **argv) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, work, NULL);
+    for (;;) {
+        void *handle = dlopen(argv[1], RTLD_NOW);
+        for (int i = 0; i < 30; i++) {
+            if (fork() == 0) {
+                alarm(5);
+                dl_iterate_phdr(visit, NULL);
+                _exit(0);
+            }
+            int status = 0;
+            wait(&status);
+            if (status != 0) return 1;
+        }
+        dlclose(handle);
+    }
+}
+"""
 PAUSES = """
 #include <unistd.h>
 int main(void) { for (;;) pause(); }
@@ -276,6 +310,14 @@ def test_stacks_that_are_met_while_a_recording_ends_are_known_in_the_next(tmp_pa
             found = native_json("quire-analyse", tmp_path / "t.qtr", "--sites", "-")
             unknown = sum(site["count"] for site in found["sites"] if not site["stack"])
             assert found["trace"]["allocations"] > 0 and unknown == found["trace"]["unknown_stacks"], i
+
+
+def test_no_child_that_is_forked_while_slots_are_looked_at_waits_for_the_loaders_lock_for_ever(tmp_path):
+    plugin = build(tmp_path, MANY_SLOTS, "plugin.so", ["-shared", "-fPIC"])
+    with Process(build(tmp_path, FORKS_ON, "forks", ["-pthread"]), plugin) as forks:
+        assert record(tmp_path, forks.pid, "--duration", "3s", "-o", "t.qtr").returncode == 0
+        time.sleep(6)  # longer than a child waits
+        assert forks.lives
 
 
 @pytest.mark.parametrize("step", ["stopped", "sent"])

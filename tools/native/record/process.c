@@ -166,11 +166,19 @@ void rec_unwind_end(void) {
     atomic_store(&unwinding, 0);
 }
 
+static void wait_a_little(bool is_early) {
+    if (is_early) {
+        sched_yield();
+    } else {
+        syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = 100000}, NULL);  // libc's is a point of cancellation
+    }
+}
+
 static void before_fork(void) {
     rec_busy++;
     atomic_store(&fork_pending, 1);
-    for (unsigned spins = 0; atomic_load(&unwinding) && spins < FORK_WAIT_SPINS; spins++) {
-        sched_yield();
+    for (unsigned spins = 0; atomic_load(&unwinding) && spins < FORK_WAIT_SPINS + LOCK_WAIT_MS * 10; spins++) {
+        wait_a_little(spins < FORK_WAIT_SPINS);
     }
 }
 
@@ -230,11 +238,7 @@ bool rec_lock_try(void) {
             pthread_setcancelstate(cancel_state, NULL);
             return false;
         }
-        if (spins < LOCK_SPINS) {
-            sched_yield();
-        } else {
-            nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-        }
+        wait_a_little(spins < LOCK_SPINS);
     }
     lock_depth = 1;
     lock_cancel_state = cancel_state;
