@@ -139,6 +139,22 @@ int main(int argc, char **argv) {
     }
 }
 """
+VFORKS = """
+#include <pthread.h>
+#include <unistd.h>
+static void *work(void *unused) {
+    for (;;) {
+        if (vfork() == 0) { usleep(700000); _exit(0); }
+        write(1, "v", 1);
+        usleep(300000);
+    }
+}
+int main(void) {
+    pthread_t thread;
+    pthread_create(&thread, NULL, work, NULL);
+    for (;;) pause();
+}
+"""
 PAUSES = """
 #include <unistd.h>
 int main(void) { for (;;) pause(); }
@@ -185,6 +201,21 @@ def test_an_ignored_signal_that_comes_while_all_stand_still_interrupts_no_wait_f
         recording.kill()
         wait_until(lambda: attaching.Process(waiting.pid).status["State"][0] == "S")
         assert waiting.lives
+
+
+def test_a_thread_that_did_not_stop_in_time_goes_on_while_the_process_is_recorded(tmp_path):
+    with Process(build(tmp_path, VFORKS, "vforks", ["-pthread"]), stdout=subprocess.PIPE) as vforks:
+        for _ in range(3):
+            assert vforks.popen.stdout.read(1) == b"v"
+            time.sleep(0.35)  # a child runs
+            recording = Recording(tmp_path, vforks.pid, "-f", "-o", "t.qtr").until("until Ctrl-C")
+            os.set_blocking(vforks.popen.stdout.fileno(), False)
+            vforks.popen.stdout.read()
+            time.sleep(2.5)
+            assert vforks.popen.stdout.read()
+            os.set_blocking(vforks.popen.stdout.fileno(), True)
+            recording.popen.send_signal(signal.SIGINT)
+            assert recording.end() == 0 and vforks.lives
 
 
 def test_a_disk_that_is_nearly_full_is_named_as_what_forbids_the_trace(tmp_path):

@@ -52,7 +52,7 @@ enum { ERESTARTSYS = 512, ERESTARTNOINTR = 513, ERESTARTNOHAND = 514, ERESTART_R
 /* One thread, held. */
 struct thread {
     pid_t tid;
-    bool is_stopped;
+    bool is_stopped, is_late;
     struct user_regs_struct regs;
 };
 

@@ -171,7 +171,7 @@ static void begin_result(const struct call *call) {
 }
 
 static void begin_once(struct target *target, struct call *call) {
-    struct threads threads;
+    struct threads threads = {0};
     struct thread *thread = borrow(target, &threads, call->library);
     if (thread == NULL) {
         if (is_gone(target)) {
@@ -238,8 +238,8 @@ static bool end(struct target *target, struct call *call) {
     phase = "end-";
     target_put(target, target->area + offsetof(struct attach_area, stop), &stop, sizeof stop);
     step("told");
+    struct threads threads = {0};
     for (unsigned tries = 0; tries < 3 && !wait_for_hook(target); tries++) {
-        struct threads threads;
         target_read_maps(target, call->library);
         struct thread *thread = borrow(target, &threads, call->library);
         if (thread != NULL && !call_make(target, &threads, thread, call)) {

@@ -8,6 +8,8 @@
  *
  * A system call that an interruption ends with EINTR (epoll_wait is one) is marked like those that the kernel begins anew where no handler of a
  * signal runs: so it is begun anew whoever lets the thread go, we or the kernel after our end.
+ * A thread that does not stop in time (it waits for the child of a vfork) cannot be let go before it does: it stays in the list, and is waited for
+ * first the next time.
  * Not here: which thread is borrowed (safe.c).
  */
 #include <dirent.h>
@@ -81,6 +83,7 @@ bool thread_wait(pid_t tid, int *status, unsigned timeout_ms) {
             return false;
         }
         if (now_ms() >= until) {
+            errno = ETIMEDOUT;
             return false;
         }
         nanosleep(&(struct timespec){.tv_nsec = POLL_US * 1000}, NULL);
@@ -94,34 +97,34 @@ static void mark_cut_short(struct thread *thread) {
     }
 }
 
-/* Until it stands; false: it ended, or takes too long. */
-static bool settle(struct thread *thread, uint64_t until, bool *is_late) {
+/* Until it stands, or has ended; or takes too long. */
+static void settle(struct thread *thread, uint64_t until) {
     int status = 0;
+    thread->is_late = false;
     for (uint64_t now = now_ms(); thread_wait(thread->tid, &status, until > now ? (unsigned)(until - now) : 0); now = now_ms()) {
         if (WIFEXITED(status) || WIFSIGNALED(status)) {
-            return false;
+            return;
         }
         if (status >> 16 == PTRACE_EVENT_STOP) {
             thread->is_stopped = ptrace(PTRACE_GETREGS, thread->tid, NULL, &thread->regs) == 0;
             mark_cut_short(thread);
-            return thread->is_stopped;
+            return;
         }
         ptrace(PTRACE_CONT, thread->tid, NULL, (void *)(uintptr_t)WSTOPSIG(status));  // a signal of the program's, on its way
     }
-    *is_late = errno != ECHILD;
-    return false;
+    thread->is_late = errno != ECHILD;
 }
 
 bool threads_stop(struct threads *threads, pid_t pid) {
     bool is_late = false;
-    *threads = (struct threads){0};
     unsigned settled = 0;
     uint64_t until = now_ms() + STOP_MS;
-    while (seize_new(threads, pid) > 0) {
+    do {
         for (; settled < threads->count; settled++) {
-            settle(&threads->thread[settled], until, &is_late);
+            settle(&threads->thread[settled], until);
+            is_late |= threads->thread[settled].is_late;
         }
-    }
+    } while (!is_late && seize_new(threads, pid) > 0);
     return threads->count > 0 && !is_late;
 }
 
@@ -131,13 +134,15 @@ void thread_release(struct thread *thread) {
 }
 
 void threads_release(struct threads *threads, const struct thread *but) {
+    unsigned kept = 0;
     for (unsigned i = 0; i < threads->count; i++) {
-        if (&threads->thread[i] != but) {
+        if (threads->thread[i].is_late) {
+            threads->thread[kept++] = threads->thread[i];
+        } else if (&threads->thread[i] != but) {
             thread_release(&threads->thread[i]);
         }
     }
     if (but == NULL) {
-        free(threads->thread);
-        *threads = (struct threads){0};
+        threads->count = kept;
     }
 }
