@@ -118,23 +118,36 @@ FORKS_ON = """
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
+static pthread_barrier_t all;
 static int visit(struct dl_phdr_info *info, size_t bytes, void *unused) { return 0; }
 static void *work(void *unused) { for (;;) free(malloc(100)); }
-int main(int argc, char **argv) {
-    pthread_t thread;
-    pthread_create(&thread, NULL, work, NULL);
+static void *forks(void *unused) {
     for (;;) {
-        void *handle = dlopen(argv[1], RTLD_NOW);
-        for (int i = 0; i < 30; i++) {
-            if (fork() == 0) {
+        pthread_barrier_wait(&all);
+        for (int i = 0; i < 20; i++) {
+            int status = 0, child = fork();
+            if (child == 0) {
                 alarm(5);
                 dl_iterate_phdr(visit, NULL);
                 _exit(0);
             }
-            int status = 0;
-            wait(&status);
-            if (status != 0) return 1;
+            waitpid(child, &status, 0);
+            if (status != 0) _exit(1);
         }
+        pthread_barrier_wait(&all);
+    }
+}
+int main(int argc, char **argv) {
+    pthread_t thread;
+    int count = atoi(argv[2]);
+    pthread_barrier_init(&all, NULL, count + 1);
+    pthread_create(&thread, NULL, work, NULL);
+    while (access("go", F_OK) != 0) usleep(1000);
+    while (count-- > 0) pthread_create(&thread, NULL, forks, NULL);
+    for (;;) {
+        void *handle = dlopen(argv[1], RTLD_NOW);
+        pthread_barrier_wait(&all);
+        pthread_barrier_wait(&all);
         dlclose(handle);
     }
 }
@@ -178,10 +191,15 @@ def test_stacks_that_are_met_while_a_recording_ends_are_known_in_the_next(tmp_pa
             assert found["trace"]["allocations"] > 0 and unknown == found["trace"]["unknown_stacks"], i
 
 
-def test_no_child_that_is_forked_while_slots_are_looked_at_waits_for_the_loaders_lock_for_ever(tmp_path):
+@pytest.mark.parametrize("threads", [1, 3])
+def test_no_child_that_is_forked_while_slots_are_looked_at_waits_for_the_loaders_lock_for_ever(tmp_path, threads):
     plugin = build(tmp_path, MANY_SLOTS, "plugin.so", ["-shared", "-fPIC"])
-    with Process(build(tmp_path, FORKS_ON, "forks", ["-pthread"]), plugin) as forks:
-        assert record(tmp_path, forks.pid, "--duration", "3s", "-o", "t.qtr").returncode == 0
+    with Process(build(tmp_path, FORKS_ON, "forks", ["-pthread"]), plugin, threads, cwd=tmp_path) as forks:
+        recording = Recording(tmp_path, forks.pid, "-o", "t.qtr").until("until Ctrl-C")
+        (tmp_path / "go").touch()
+        time.sleep(3)
+        recording.popen.send_signal(signal.SIGINT)
+        assert recording.end() == 0
         time.sleep(6)  # longer than a child waits
         assert forks.lives
 

@@ -47,7 +47,7 @@ _Atomic bool rec_many;
 static _Atomic uint32_t lock_holder;  // tid, 0: free
 static unsigned lock_depth;
 static int lock_cancel_state;  // the holder's before it took the lock
-static _Atomic int fork_pending, unwinding;
+static _Atomic int fork_pending, unwinding;  // how many forks are under way; whether the loader or libunwind is asked
 static char path_absolute[PATH_MAX];
 
 extern void *__libc_stack_end;  // argc, argv[], NULL, envp[], NULL: there before libc itself is ready
@@ -176,14 +176,14 @@ static void wait_a_little(bool is_early) {
 
 static void before_fork(void) {
     rec_busy++;
-    atomic_store(&fork_pending, 1);
+    atomic_fetch_add(&fork_pending, 1);
     for (unsigned spins = 0; atomic_load(&unwinding) && spins < FORK_WAIT_SPINS + LOCK_WAIT_MS * 10; spins++) {
         wait_a_little(spins < FORK_WAIT_SPINS);
     }
 }
 
 static void after_fork(void) {
-    atomic_store(&fork_pending, 0);
+    atomic_fetch_sub(&fork_pending, 1);
     rec_busy--;
 }
 
@@ -192,6 +192,7 @@ static void after_fork_child(void) {
     atomic_store(&unwinding, 0);
     lock_depth = 0;
     rec_threads_wipe();
+    atomic_store(&fork_pending, 1);  // its own: other threads' forks are not
     after_fork();
 }
 
