@@ -24,6 +24,8 @@ import time
 
 from toolkit import BUILD, TOOL, quire
 
+import attaching
+
 PATIENCE_S = 20
 LIBRARY = BUILD / "tools" / "libquire-attach.so"
 SOURCE = pathlib.Path(__file__).parent / "programs" / "attached.c"
@@ -176,3 +178,13 @@ def wait_until(condition):
     while not condition():
         assert time.monotonic() < until_s
         time.sleep(0.1)
+
+
+def killed_at(server, folder, step):
+    """Everything of ours is killed at that step; then another recording works, and leaves nothing."""
+    recording = Recording(folder, server.pid, "--duration", "300ms", "-o", "t.qtr", "-f", halt=step).until(f"at {step}")
+    recording.kill()
+    wait_until(lambda: not attaching.Process(server.pid).number("TracerPid"))  # the kernel has let it go
+    done = record(folder, server.pid, "--duration", "100ms", "-o", "after.qtr", "-f")
+    assert server.lives and done.returncode == 0, f"{step}: {done.stderr}"
+    assert patched(server.pid) == 0, step

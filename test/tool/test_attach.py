@@ -14,7 +14,7 @@ import subprocess
 import time
 
 import pytest
-from attachkit import Process, Recording, Server, mappings, patched, programs, record, wait_until
+from attachkit import Process, Recording, Server, killed_at, mappings, patched, programs, record, wait_until
 from toolkit import BUILD, NOBODY, build, native_json, quire
 
 import attaching
@@ -145,16 +145,6 @@ def test_a_process_that_ends_meanwhile_leaves_its_trace(tmp_path):
         assert recording.end() == 0 and "has ended" in recording.said, recording.said
         assert brief.popen.wait() == 0
     assert facts(tmp_path / "t.qtr")["exited"]
-
-
-def killed_at(server, folder, step):
-    """Everything of ours is killed at that step; then another recording works, and leaves nothing."""
-    recording = Recording(folder, server.pid, "--duration", "300ms", "-o", "t.qtr", "-f", halt=step).until(f"at {step}")
-    recording.kill()
-    wait_until(lambda: not attaching.Process(server.pid).number("TracerPid"))  # the kernel has let it go
-    done = record(folder, server.pid, "--duration", "100ms", "-o", "after.qtr", "-f")
-    assert server.lives and done.returncode == 0, f"{step}: {done.stderr}"
-    assert patched(server.pid) == 0, step
 
 
 @pytest.mark.parametrize("step", STEPS if LONG else ["stopped", "inside:21"])

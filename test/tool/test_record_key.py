@@ -57,6 +57,37 @@ def count(sites, name):
     return sum(figures[0] for figures in sites.get(name, []))
 
 
+FORKS_THREADS = """
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+enum { THREADS = 4 };
+static pthread_barrier_t all;
+static void *work(void *unused) {
+    pthread_barrier_wait(&all);
+    for (int i = 0; i < 2000; i++) free(malloc(100));
+    return unused;
+}
+int main(void) {
+    int bad = 0;
+    for (int i = 0; i < 20; i++) {
+        if (fork() == 0) {
+            pthread_t thread[THREADS];
+            pthread_barrier_init(&all, NULL, THREADS);
+            for (int n = 0; n < THREADS; n++) pthread_create(&thread[n], NULL, work, NULL);
+            for (int n = 0; n < THREADS; n++) pthread_join(thread[n], NULL);
+            _exit(0);
+        }
+        int status = 0;
+        wait(&status);
+        bad += status != 0;
+    }
+    return bad;
+}
+"""
+
+
 @pytest.mark.parametrize("flags", ORDINARY, ids=["lazy", "now", "no-pie"])
 @pytest.mark.parametrize("conf", ["", "secure:1", "passthrough:1", "check:5000", "prof:64K,prof_exit:0", "guard:1/50", "limit:1G"])
 def test_every_call_is_counted_as_in_an_ordinary_recording(tmp_path, flags, conf):
@@ -137,6 +168,14 @@ def test_a_forked_child_has_a_trace_of_its_own_and_an_executed_one_too(program, 
     assert counts == [(0, 500), (300, 0)]
     done = run("/bin/sh", "-c", f"{program} all; true", conf=f"record:{tmp_path}/sh.%p.qtr")
     assert done.returncode == 0 and EACH in [count(told(path)[1], "by_new") for path in tmp_path.glob("sh.*")]
+
+
+def test_a_forked_child_whose_threads_all_begin_at_once_has_one_whole_trace(tmp_path):
+    done = run(build(tmp_path, FORKS_THREADS, "forks", ["-pthread"]), conf=f"record:{tmp_path}/%p.qtr")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = [told(path)[0] for path in tmp_path.glob("*.qtr*")]
+    assert len(found) == 21 and all(about["complete"] and about["note"] == "" for about in found)
+    assert sorted(about["allocations"] for about in found)[1:] == [8000] * 20
 
 
 def test_a_child_of_a_process_that_is_not_recorded_now_begins_by_a_signal_of_its_own(tmp_path):

@@ -41,6 +41,22 @@ int main(int argc, char **argv) {
 }
 """
 
+THREADS = """
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+static void *work(void *unused) { free(malloc(100)); return unused; }
+int main(void) {
+    for (int i = 0; i < 300; i++) {
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, work, NULL) != 0) return 1;
+        pthread_join(thread, NULL);
+    }
+    for (int fd = 3, open = 0; fd < 2000; fd++) if (dup2(fd, fd) == fd && ++open > 100) return 2;
+    return 0;
+}
+"""
+
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
@@ -55,6 +71,10 @@ def looked(program, folder, *words, **environment):
     ran = launch.hidden(target, launch.Input(), env)
     assert ran.status == 0, ran.stderr
     return sampling.Looks._read(file)
+
+
+def test_threads_that_have_ended_leave_no_descriptor(tmp_path):
+    looked(build(tmp_path, THREADS, "threads", ["-pthread"]), tmp_path)
 
 
 @pytest.mark.parametrize("tick", [{}, {"QUIRE_SAMPLE_TICK": "1"}])

@@ -9,6 +9,7 @@ killed too the recorder in the process ends by itself (tools/native/attach/area.
 Not here: the trace (tracefile.py), what the helper does (tools/native/attach/main.c).
 """
 
+import contextlib
 import os
 import re
 import struct
@@ -49,6 +50,12 @@ class Process:
         """One number of its status; 0 where the kernel does not tell."""
         words = self.status.get(name, "").split()
         return int(words[0], base) if words else 0
+
+    def threads(self):
+        """Each as one of these; without those that end meanwhile."""
+        for tid in os.listdir(f"/proc/{self.pid}/task"):
+            with contextlib.suppress(EnvironmentLacks):
+                yield Process(int(tid))
 
     def paths(self):
         """Files that it has mapped; "PATH (deleted)" where another one is there now."""
@@ -120,11 +127,13 @@ def _check_rights(process):
     users = process.status.get("Uid", "").split()
     if os.geteuid() != 0 and users[:3] != [str(os.geteuid())] * 3:
         refuse(process, "it is another user's", f"its user is {users[0]}, ours {os.geteuid()}", f"sudo quire record --pid {process.pid}")
-    ours = Process(os.getpid())
-    filters, own = process.number("Seccomp_filters"), ours.number("Seccomp_filters")
-    if process.number("Seccomp") == 1 or (process.number("Seccomp") == 2 and (filters > own or not filters)):
-        why = "a system call that its filter forbids would end it"
-        refuse(process, "it has shut itself in (seccomp)", why, "start it under quire record, or without its sandbox")
+    own = Process(os.getpid()).number("Seccomp_filters")
+    for thread in process.threads():
+        mode, filters = thread.number("Seccomp"), thread.number("Seccomp_filters")
+        if mode == 1 or (mode == 2 and (filters > own or not filters)):
+            who = "it" if thread.pid == process.pid else f"its thread {thread.pid}"
+            why = "a system call that the filter forbids would end it"
+            refuse(process, f"{who} has shut itself in (seccomp)", why, "start it under quire record, or without its sandbox")
 
 
 def _check_place(process):

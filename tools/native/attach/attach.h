@@ -41,14 +41,18 @@ struct target {
     uintptr_t libc_base;
     struct elf_file *libc;
     uintptr_t place, place_end;  // room for the stub, behind an object's code
-    bool is_ours;                // the room still holds a stub of a tracer that was killed
+    size_t wanted;               // of it, in bytes
+    bool is_sure;                // it is as large, and its object is never unloaded
     uintptr_t area;              // struct attach_area, once the library is there
 };
+
+/* What the kernel sees of a system call that was interrupted, and keeps to itself. */
+enum { ERESTARTSYS = 512, ERESTARTNOINTR = 513, ERESTARTNOHAND = 514, ERESTART_RESTARTBLOCK = 516 };
 
 /* One thread, held. */
 struct thread {
     pid_t tid;
-    bool is_stopped;
+    bool is_stopped, is_late;
     struct user_regs_struct regs;
 };
 

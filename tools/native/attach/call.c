@@ -30,8 +30,6 @@
 #define DIRECTION    0x400u
 #define TRAP         0x100u
 
-enum { ERESTARTSYS = 512, ERESTARTNOINTR = 513, ERESTARTNOHAND = 514, ERESTART_RESTARTBLOCK = 516 };
-
 /* Text behind the code, in this order. */
 struct layout {
     size_t path, name, order, end;
@@ -57,8 +55,7 @@ static struct user_regs_struct home_of(const struct thread *thread) {
         if (result == -ERESTART_RESTARTBLOCK) {
             home.rax = SYS_restart_syscall;
             home.rip -= 2;
-        } else if (result == -ERESTARTSYS || result == -ERESTARTNOINTR || result == -ERESTARTNOHAND ||
-                   (result == -EINTR && number != SYS_close)) {
+        } else if (result == -ERESTARTSYS || result == -ERESTARTNOINTR || result == -ERESTARTNOHAND) {
             home.rax = home.orig_rax;
             home.rip -= 2;
         }
@@ -236,7 +233,6 @@ bool call_make(struct target *target, struct threads *threads, struct thread *th
     if (is_home) {
         stub_wipe(target, call);
     }
-    thread->is_stopped = is_home;  // else its registers are not what they were
     thread_release(thread);
     free(threads->thread);
     *threads = (struct threads){0};

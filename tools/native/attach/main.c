@@ -146,8 +146,8 @@ static struct thread *borrow(struct target *target, struct threads *threads, con
     return thread;
 }
 
-static void room_check(const struct target *target, const struct call *call) {
-    if (target->place_end - target->place < call_room(call)) {
+static void room_check(const struct target *target) {
+    if (target->place_end - target->place < target->wanted) {
         refuse("there is no room in it for the code that loads the recorder", "no object has that many zeros behind its code", "give the trace a shorter name, or start it under quire record");
     }
 }
@@ -171,7 +171,7 @@ static void begin_result(const struct call *call) {
 }
 
 static void begin_once(struct target *target, struct call *call) {
-    struct threads threads;
+    struct threads threads = {0};
     struct thread *thread = borrow(target, &threads, call->library);
     if (thread == NULL) {
         if (is_gone(target)) {
@@ -238,8 +238,8 @@ static bool end(struct target *target, struct call *call) {
     phase = "end-";
     target_put(target, target->area + offsetof(struct attach_area, stop), &stop, sizeof stop);
     step("told");
+    struct threads threads = {0};
     for (unsigned tries = 0; tries < 3 && !wait_for_hook(target); tries++) {
-        struct threads threads;
         target_read_maps(target, call->library);
         struct thread *thread = borrow(target, &threads, call->library);
         if (thread != NULL && !call_make(target, &threads, thread, call)) {
@@ -268,8 +268,9 @@ int main(int argc, char **argv) {
     order->limit_bytes = strtoull(argv[5], NULL, 10);
     strcpy(order->path, argv[3]);
     struct call call = {.library = argv[2], .function = ATTACH_BEGIN, .order = order, .order_bytes = bytes};
+    target.wanted = call_room(&call);
     target_read(&target, argv[2]);
-    room_check(&target, &call);
+    room_check(&target);
     begin(&target, &call, order);
     struct attach_area area;
     printf("attached %u\n", area_read(&target, &area) ? area.slots : 0);

@@ -184,7 +184,7 @@ static bool is_in_sequence(const struct target *target, const struct thread *thr
     return target_get(target, (uintptr_t)sequence + 8, at, sizeof at) && thread->regs.rip - at[0] < at[1];
 }
 
-/* As the tool asks of the main thread; each may have shut itself in. */
+/* As the tool asked of each before; one may have shut itself in meanwhile. */
 static bool is_shut_in(pid_t tid) {
     uint64_t mode = status_number(tid, "Seccomp:"), filters = status_number(tid, "Seccomp_filters:");
     return mode == SECCOMP_MODE_STRICT || (mode == SECCOMP_MODE_FILTER && (filters == 0 || filters > status_number(getpid(), "Seccomp_filters:")));

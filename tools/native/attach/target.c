@@ -151,6 +151,11 @@ static enum object_kind kind_of(const char *path, const char *library) {
     return kind;
 }
 
+/* Never unloaded: others may be, by another thread, while the stub runs. */
+static bool is_lasting(const struct target *target, const struct object *object) {
+    return object->kind == OBJECT_LOADER || object->kind == OBJECT_LIBC || (target->entry >= object->start && target->entry < object->end);
+}
+
 /* Bytes behind the code of this mapping, up to the next page, if nobody uses them. */
 static void room_look(struct target *target, const struct object *object, uint64_t offset) {
     struct elf_file *file = elf_open(object->path);
@@ -169,12 +174,11 @@ static void room_look(struct target *target, const struct object *object, uint64
     }
     elf_close(file);
     from = (from + 63) & ~(uintptr_t)63;
-    if (from == 0 || from >= object->end || object->end - from > PAGE_BYTES || object->end - from <= target->place_end - target->place) {
-        return;
-    }
-    unsigned char bytes[PAGE_BYTES];
     size_t room = object->end - from;
-    if (!target_get(target, from, bytes, room)) {
+    bool is_sure = room >= target->wanted && is_lasting(target, object);
+    bool is_better = is_sure != target->is_sure ? is_sure : room > target->place_end - target->place;
+    unsigned char bytes[PAGE_BYTES];
+    if (from == 0 || from >= object->end || room > PAGE_BYTES || !is_better || !target_get(target, from, bytes, room)) {
         return;
     }
     uint64_t magic = 0;
@@ -186,7 +190,7 @@ static void room_look(struct target *target, const struct object *object, uint64
     if (is_free) {
         target->place = from;
         target->place_end = object->end;
-        target->is_ours = magic == STUB_MAGIC;
+        target->is_sure = is_sure;
     }
 }
 
@@ -236,6 +240,7 @@ void target_read_maps(struct target *target, const char *library) {
     }
     target->count = 0;
     target->place = target->place_end = 0;
+    target->is_sure = false;
     char line[1024];
     while (fgets(line, sizeof line, maps) != NULL) {
         mapping_take(target, line, library);

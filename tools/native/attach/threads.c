@@ -6,8 +6,10 @@
  *
  * PTRACE_O_EXITKILL is never set: the kernel detaches what a dead tracer held, and it goes on.
  *
- * A system call that an interruption ends with EINTR, although no signal came for the program (epoll_wait is one), is begun anew when its
- * thread is let go.  All others are restarted by the kernel.
+ * A system call that an interruption ends with EINTR (epoll_wait is one) is marked like those that the kernel begins anew where no handler of a
+ * signal runs: so it is begun anew whoever lets the thread go, we or the kernel after our end.
+ * A thread that does not stop in time (it waits for the child of a vfork) cannot be let go before it does: it stays in the list, and is waited for
+ * first the next time.
  * Not here: which thread is borrowed (safe.c).
  */
 #include <dirent.h>
@@ -81,86 +83,66 @@ bool thread_wait(pid_t tid, int *status, unsigned timeout_ms) {
             return false;
         }
         if (now_ms() >= until) {
+            errno = ETIMEDOUT;
             return false;
         }
         nanosleep(&(struct timespec){.tv_nsec = POLL_US * 1000}, NULL);
     }
 }
 
-/* Until it stands; false: it ended, or takes too long. */
-static bool settle(struct thread *thread, uint64_t until, bool *is_late) {
+static void mark_cut_short(struct thread *thread) {
+    if ((long)thread->regs.orig_rax >= 0 && (long)thread->regs.rax == -EINTR && thread->regs.orig_rax != SYS_close) {
+        thread->regs.rax = (unsigned long long)-ERESTARTNOHAND;
+        ptrace(PTRACE_SETREGS, thread->tid, NULL, &thread->regs);
+    }
+}
+
+/* Until it stands, or has ended; or takes too long. */
+static void settle(struct thread *thread, uint64_t until) {
     int status = 0;
+    thread->is_late = false;
     for (uint64_t now = now_ms(); thread_wait(thread->tid, &status, until > now ? (unsigned)(until - now) : 0); now = now_ms()) {
         if (WIFEXITED(status) || WIFSIGNALED(status)) {
-            return false;
+            return;
         }
         if (status >> 16 == PTRACE_EVENT_STOP) {
             thread->is_stopped = ptrace(PTRACE_GETREGS, thread->tid, NULL, &thread->regs) == 0;
-            return thread->is_stopped;
+            mark_cut_short(thread);
+            return;
         }
         ptrace(PTRACE_CONT, thread->tid, NULL, (void *)(uintptr_t)WSTOPSIG(status));  // a signal of the program's, on its way
     }
-    *is_late = errno != ECHILD;
-    return false;
+    thread->is_late = errno != ECHILD;
 }
 
 bool threads_stop(struct threads *threads, pid_t pid) {
     bool is_late = false;
-    *threads = (struct threads){0};
     unsigned settled = 0;
     uint64_t until = now_ms() + STOP_MS;
-    while (seize_new(threads, pid) > 0) {
+    do {
         for (; settled < threads->count; settled++) {
-            settle(&threads->thread[settled], until, &is_late);
+            settle(&threads->thread[settled], until);
+            is_late |= threads->thread[settled].is_late;
         }
-    }
+    } while (!is_late && seize_new(threads, pid) > 0);
     return threads->count > 0 && !is_late;
 }
 
-static bool has_signals(pid_t tid) {
-    char path[64], line[128];
-    snprintf(path, sizeof path, "/proc/%d/status", (int)tid);
-    FILE *file = fopen(path, "re");
-    unsigned long long pending = 0, blocked = 0, mask = 0;
-    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
-        if (sscanf(line, "SigPnd: %llx", &mask) == 1 || sscanf(line, "ShdPnd: %llx", &mask) == 1) {
-            pending |= mask;
-        } else if (sscanf(line, "SigBlk: %llx", &mask) == 1) {
-            blocked = mask;
-        }
-    }
-    if (file != NULL) {
-        fclose(file);
-    }
-    return (pending & ~blocked) != 0;
-}
-
-/* The call would have gone on waiting, had we not come. */
-static bool was_cut_short(const struct thread *thread) {
-    long number = (long)thread->regs.orig_rax;
-    return number >= 0 && (long)thread->regs.rax == -EINTR && number != SYS_close && !has_signals(thread->tid);
-}
-
 void thread_release(struct thread *thread) {
-    if (thread->is_stopped && was_cut_short(thread)) {
-        struct user_regs_struct again = thread->regs;
-        again.rax = again.orig_rax;
-        again.rip -= 2;
-        again.orig_rax = (unsigned long long)-1;
-        ptrace(PTRACE_SETREGS, thread->tid, NULL, &again);
-    }
     ptrace(PTRACE_DETACH, thread->tid, NULL, NULL);
     thread->is_stopped = false;
 }
 
 void threads_release(struct threads *threads, const struct thread *but) {
+    unsigned kept = 0;
     for (unsigned i = 0; i < threads->count; i++) {
-        if (&threads->thread[i] != but) {
+        if (threads->thread[i].is_late) {
+            threads->thread[kept++] = threads->thread[i];
+        } else if (&threads->thread[i] != but) {
             thread_release(&threads->thread[i]);
         }
     }
     if (but == NULL) {
-        free(threads->thread);
-        *threads = (struct threads){0};
+        threads->count = kept;
     }
 }

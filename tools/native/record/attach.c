@@ -94,13 +94,30 @@ static bool is_over(uint64_t now_ns) {
            rec_header->stop != QTR_STOP_NONE;
 }
 
+/* The lock, and no fork meanwhile: the loader's own locks, which slots are looked at under, would stay taken in a child. */
+static bool lock_try(void) {
+    if (!rec_lock_try()) {
+        return false;
+    }
+    if (rec_unwind_begin()) {
+        return true;
+    }
+    rec_unlock();
+    return false;
+}
+
+static void unlock(void) {
+    rec_unwind_end();
+    rec_unlock();
+}
+
 __attribute__((noinline)) void rec_look(void) {
     int saved_errno = errno;
     atomic_store(&rec_look_tick, UINT64_MAX);  // one is enough
-    if (rec_lock_try()) {
+    if (lock_try()) {
         uint64_t now_ns = rec_clock_ns(CLOCK_MONOTONIC);
         if (!is_recording()) {
-            rec_unlock();
+            unlock();
             errno = saved_errno;
             return;
         }
@@ -113,7 +130,7 @@ __attribute__((noinline)) void rec_look(void) {
             }
             next_look(now_ns);
         }
-        rec_unlock();
+        unlock();
     } else {
         next_look(rec_clock_ns(CLOCK_MONOTONIC));
     }
@@ -130,10 +147,10 @@ static int trace_begin(uint64_t cpu_ns_before) {
     }
     rec_header->cpu_ns_before = cpu_ns_before;
     if (!rec_threads_start() || !rec_meta_start()) {
+        rc = rec_header->stop == QTR_STOP_DISK_FULL ? -ENOSPC : -ENOMEM;
         rec_file_end();
-        return -ENOMEM;
     }
-    return 0;
+    return rc;
 }
 
 /* The trace is open: from now on events are wanted. */
@@ -216,9 +233,9 @@ static int begin(const struct order *order) {
     int cancel_state = 0, rc = -EAGAIN;
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
     rec_busy++;
-    if (rec_lock_try()) {
+    if (lock_try()) {
         rc = begin_locked(order);
-        rec_unlock();
+        unlock();
     }
     rec_busy--;
     pthread_setcancelstate(cancel_state, NULL);
@@ -228,12 +245,12 @@ static int begin(const struct order *order) {
 static int end(bool is_own) {
     int rc = -EAGAIN;
     rec_busy++;
-    if (rec_lock_try()) {
+    if (lock_try()) {
         rc = is_recording() && (now.name != NULL) == is_own ? 0 : -ESRCH;
         if (rc == 0) {
             end_locked();
         }
-        rec_unlock();
+        unlock();
     }
     rec_busy--;
     return rc;

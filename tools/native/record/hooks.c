@@ -246,7 +246,10 @@ REC_EXPORT int dlclose(void *handle) {
         rec_busy++;
         if (rec_lock_try()) {
             rec_rules_forget();
-            rec_meta_modules_changed();
+            if (rec_unwind_begin()) {
+                rec_meta_modules_changed();
+                rec_unwind_end();
+            }
             rec_unlock();
         }
         rec_busy--;

@@ -47,7 +47,7 @@ _Atomic bool rec_many;
 static _Atomic uint32_t lock_holder;  // tid, 0: free
 static unsigned lock_depth;
 static int lock_cancel_state;  // the holder's before it took the lock
-static _Atomic int fork_pending, unwinding;
+static _Atomic int fork_pending, unwinding;  // how many forks are under way; whether the loader or libunwind is asked
 static char path_absolute[PATH_MAX];
 
 extern void *__libc_stack_end;  // argc, argv[], NULL, envp[], NULL: there before libc itself is ready
@@ -166,16 +166,24 @@ void rec_unwind_end(void) {
     atomic_store(&unwinding, 0);
 }
 
+static void wait_a_little(bool is_early) {
+    if (is_early) {
+        sched_yield();
+    } else {
+        syscall(SYS_nanosleep, &(struct timespec){.tv_nsec = 100000}, NULL);  // libc's is a point of cancellation
+    }
+}
+
 static void before_fork(void) {
     rec_busy++;
-    atomic_store(&fork_pending, 1);
-    for (unsigned spins = 0; atomic_load(&unwinding) && spins < FORK_WAIT_SPINS; spins++) {
-        sched_yield();
+    atomic_fetch_add(&fork_pending, 1);
+    for (unsigned spins = 0; atomic_load(&unwinding) && spins < FORK_WAIT_SPINS + LOCK_WAIT_MS * 10; spins++) {
+        wait_a_little(spins < FORK_WAIT_SPINS);
     }
 }
 
 static void after_fork(void) {
-    atomic_store(&fork_pending, 0);
+    atomic_fetch_sub(&fork_pending, 1);
     rec_busy--;
 }
 
@@ -184,6 +192,7 @@ static void after_fork_child(void) {
     atomic_store(&unwinding, 0);
     lock_depth = 0;
     rec_threads_wipe();
+    atomic_store(&fork_pending, 1);  // its own: other threads' forks are not
     after_fork();
 }
 
@@ -230,11 +239,7 @@ bool rec_lock_try(void) {
             pthread_setcancelstate(cancel_state, NULL);
             return false;
         }
-        if (spins < LOCK_SPINS) {
-            sched_yield();
-        } else {
-            nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-        }
+        wait_a_little(spins < LOCK_SPINS);
     }
     lock_depth = 1;
     lock_cancel_state = cancel_state;
@@ -257,11 +262,18 @@ void rec_stop_locked(enum qtr_stop reason) {
     }
 }
 
+/* Any of its threads, and several at once. */
 void rec_forked_child_slow(void) {
     rec_busy++;
-    atomic_store(&lock_holder, 0);
-    lock_depth = 0;
-    if (rec_lock_try()) {
+    uint32_t holder = atomic_load(&lock_holder);
+    if (holder != 0 && syscall(SYS_tgkill, getpid(), (pid_t)holder, 0) != 0) {
+        atomic_compare_exchange_strong(&lock_holder, &holder, 0);  // a thread of the parent's
+    }
+    if (!rec_lock_try()) {
+        rec_busy--;
+        return;
+    }
+    if (rec_header != NULL && rec_is_forked_child()) {
         rec_file_forget();
         rec_meta_forget();
         rec_stack_forget(true);
@@ -269,8 +281,8 @@ void rec_forked_child_slow(void) {
         if (!rec_child_begin()) {
             atomic_store(&rec_on, 0);
         }
-        rec_unlock();
     }
+    rec_unlock();
     rec_busy--;
 }
 

@@ -219,7 +219,7 @@ static uint32_t number_new(uint64_t hash, const struct walk *walk, const uint16_
     struct table_entry *entry = table_place(hash);
     if (atomic_load_explicit(&entry->hash, memory_order_relaxed) == hash) {
         id = entry->id;
-    } else if (stacks < STACKS_MAX) {
+    } else if (stacks < STACKS_MAX && rec_header->stop == QTR_STOP_NONE) {  // else it would have a number without a definition, in the next trace too
         id = ++stacks;
         rec_header->stacks = id;
         uintptr_t ips[QTR_FRAMES_MAX];

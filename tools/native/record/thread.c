@@ -166,15 +166,13 @@ static void stack_bounds(struct rec_thread *thread) {
 
 bool rec_threads_start(void) {
     size_t bytes = (THREADS_MAX + 1) * sizeof(struct rec_thread);
-    if (rec_attached && rec_is_forked_child()) {
-        memset(&table, 0, sizeof table);  // the wiped one may still hold the state of the thread that forked
-    }
-    if (table.states == NULL) {
+    if (table.states == NULL || rec_is_forked_child()) {  // the wiped table may still hold the state of the thread that forked
         void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (memory == MAP_FAILED || madvise(memory, bytes, MADV_WIPEONFORK) != 0) {
             return false;
         }
         table.states = memory;
+        table.used = table.probe = table.numbers = 0;
     }
     table.states[THREADS_MAX].number = 1;  // what rec_is_forked_child() looks at
     return true;
@@ -214,12 +212,9 @@ static struct rec_thread *thread_create_locked(void) {
     return thread == NULL ? NULL : thread_join_locked(thread, tid);
 }
 
-/* This thread has a state of a recording that ended, or one that a fork wiped before somebody attached to the child. */
+/* This thread has a state of a recording that ended. */
 static struct rec_thread *thread_again_locked(struct rec_thread *thread) {
-    if (thread->cache == NULL) {
-        thread->cache = rec_stack_cache_create();
-    }
-    if (thread->cache == NULL || !live_anew(thread)) {
+    if (!live_anew(thread)) {
         return NULL;
     }
     rec_stack_cache_clear(thread->cache);
@@ -232,7 +227,7 @@ static struct rec_thread *slow_locked(void) {
         return NULL;
     }
     struct rec_thread *thread = rec_self;
-    if (thread == NULL) {
+    if (thread == NULL || thread->cache == NULL) {  // or a fork has wiped it
         return thread_create_locked();
     }
     if (thread->session != rec_session) {

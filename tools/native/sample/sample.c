@@ -53,6 +53,7 @@ static bool on, perf_refused; /* QUIRE_SAMPLE_TICK=1 refuses perf, for tests */
 /* Changed by its thread alone, read by the handler in the same thread. */
 PER_THREAD volatile sig_atomic_t inside;
 PER_THREAD int clock_fd; /* 0: none yet; -1: this thread has no clock of its own */
+static pthread_key_t ends;
 
 static void look(int number)
 {
@@ -108,16 +109,26 @@ static __attribute__((noinline)) void thread_start(void)
             tick_clock();
         } else {
             clock_fd = fd;
+            pthread_setspecific(ends, looks);
         }
     }
     errno = saved_errno;
 }
 
+/* The program may have closed it, and have another file of that number. */
+static void clock_close(void *unused)
+{
+    int fd = clock_fd;
+    (void)unused;
+    clock_fd = -1;
+    if (fd > 0 && fcntl(fd, F_GETSIG) == SIGURG)
+        close(fd);
+}
+
 /* The descriptor of a forked child counts its parent's time, the timer is not inherited. */
 static void child_start(void)
 {
-    if (clock_fd > 0)
-        close(clock_fd);
+    clock_close(NULL);
     clock_fd = 0;
     if (perf_refused)
         tick_clock();
@@ -148,6 +159,7 @@ __attribute__((constructor)) static void start(void)
     if (perf_refused)
         tick_clock();
     pthread_atfork(NULL, NULL, child_start);
+    pthread_key_create(&ends, clock_close);
     thread_start();
 }
 
