@@ -261,6 +261,7 @@ static void after_fork(void)
 {
     bias_after_fork();
     heap_tls.random = 0; /* parent and child go different ways */
+    u32_store_relaxed(&heap_local_none.bias.active, 0); /* of all threads without a local, one of which may have been inside */
     registry_after_fork(&registry);
     heap_work_after_fork();
     heaps_mend(heap_first);

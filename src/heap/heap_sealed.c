@@ -125,6 +125,7 @@ static struct quire_span batch_cut_locked(struct heap_sealed *sealed, size_t byt
     if (batch->start && batch->bytes >= bytes) {
         bool at_end = heap_secure_random() & 1;
         batch->bytes -= bytes;
+        atomic_fence_signal(); /* in the child of a fork it ends where it did */
         cut.flags = batch->flags;
         cut.start = (char *)batch->start + (at_end ? batch->bytes : 0);
         batch->start = (char *)batch->start + (at_end ? 0 : bytes);
