@@ -201,8 +201,8 @@ static COLD enum preload_mode preload_start(void)
             preload_conf.stats_at_exit = true;
         if (preload_conf.stats_at_exit)
             start_ns = os_time_ns();
-        if (preload_conf.stats_at_exit && !preload_conf.file[0])
-            report_keep_stderr();
+        if (preload_conf.stats_at_exit || preload_conf.prof_every_bytes || preload_conf.record[0] || preload_conf.record_signal)
+            report_know_stderr(preload_conf.stats_at_exit && !preload_conf.file[0]);
         u32_store_release(&preload_mode, mode); /* release [preload-mode] */
     } else if (nobody == self) {
         return PRELOAD_SERVES; /* a call from inside the setting up: the heap as it is */
