@@ -155,6 +155,8 @@ static bool samples_go(void)
 static enum preload_mode mode_from_conf(void)
 {
     if (preload_conf.passthrough && libc_is_there()) {
+        if (preload_conf.limit_bytes || preload_conf.leaks || preload_conf.secure || preload_conf.check_every || preload_conf.plan[0])
+            say("quire: QUIRE_CONF: limit, leaks, secure, check and plan do not go with passthrough: libc's malloc knows none of them\n");
         (void)samples_go();
         return PRELOAD_PASSES;
     }

@@ -190,6 +190,13 @@ def test_a_report_that_a_full_disk_cuts_off_is_one_line(form, also):
     assert done.returncode == 0
 
 
+@pytest.mark.parametrize("key", ["limit:1M", "leaks", "secure", "plan:/nowhere"])
+def test_what_passthrough_takes_away_is_one_line(key):
+    done = run("/bin/true", conf=f"passthrough,{key}")
+    said = "quire: QUIRE_CONF: limit, leaks, secure, check and plan do not go with passthrough: libc's malloc knows none of them\n"
+    assert done.returncode == 0 and done.stderr.startswith(said) and done.stderr.count("QUIRE_CONF") == 1, done.stderr
+
+
 def test_malloc_stats_is_the_report(build):
     done = run(PYTHON, "-c", "import ctypes; ctypes.CDLL(None).malloc_stats()", conf="")
     assert "in memory (RSS)" in done.stderr
