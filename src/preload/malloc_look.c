@@ -80,5 +80,5 @@ EXPORT void malloc_stats(void);
 EXPORT void malloc_stats(void)
 {
     preload_ready();
-    report_text(STDERR_FILENO);
+    (void)report_text(STDERR_FILENO);
 }

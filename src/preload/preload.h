@@ -155,10 +155,12 @@ size_t libc_usable_bytes(void *p);
 /* The report that `conf` asks for, to its file. */
 void report_at_exit(void);
 void report_repair_copy(void); /* first in a copy of the process (os_in_copy()) */
-/* Standard error is kept for the report: programs close theirs before the end. */
-void report_keep_stderr(void);
-/* The same as text, now. */
-void report_text(int fd);
+/* Which file standard error is, at the start; `keeps`: and a second descriptor of it, for programs close theirs before the end. */
+void report_know_stderr(bool keeps);
+/* Where a line may be written late in the program's life; -1 where standard error is closed, or number 2 another file by now. */
+int report_stderr(void);
+/* The same as text, now; 0 or -errno. */
+int report_text(int fd);
 
 /* Handles SIGTERM, where a report was asked for and the program has not: when the library is loaded. */
 void report_begin(void);

@@ -43,7 +43,7 @@ static atomic_u64 written;
 static void complain(const char *path, int error)
 {
     struct out out;
-    out_begin(&out, 2);
+    out_begin(&out, report_stderr());
     out_text(&out, "quire: the profile cannot be written to ");
     out_name_text(&out, path);
     out_text(&out, ": ");

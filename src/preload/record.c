@@ -41,7 +41,7 @@ static char path_now[REPORT_PATH_BYTES];
 static void say(const char *what, const char *name, const char *why)
 {
     struct out out;
-    out_begin(&out, 2);
+    out_begin(&out, report_stderr());
     out_text(&out, "quire: QUIRE_CONF: record");
     out_text(&out, what);
     out_name_text(&out, name);

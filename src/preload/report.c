@@ -10,7 +10,8 @@
  * thread has to stand ready for it.  Sums may be out by the call that was interrupted.
  *
  * Programs close their standard error before they end (coreutils do), and the number may be another file's by then.  So the descriptor is kept
- * under a high number from the start, and whichever of the two is used must still be the same file.
+ * under a high number from the start, and whichever of the two is used must still be the same file.  Where the report has a file of its own nothing is
+ * kept (who waits for the end of a daemon's standard error would wait for the daemon's), and a line about it is said where number 2 is still the same.
  *
  * Locks: none.  Not here: what is said (report_text.c, report_json.c).
  */
@@ -36,9 +37,9 @@ static struct {
     struct os_identity file;
 } kept_stderr;
 
-void report_keep_stderr(void)
+void report_know_stderr(bool keeps)
 {
-    if (!os_fd_identity(STDERR, &kept_stderr.file))
+    if (!os_fd_identity(STDERR, &kept_stderr.file) || !keeps)
         return;
     int fd = os_fd_keep(STDERR, KEPT_FD);
     kept_stderr.fd = fd > 0 ? fd : STDERR;
@@ -48,6 +49,11 @@ static bool is_kept(int fd)
 {
     struct os_identity now;
     return os_fd_identity(fd, &now) && now.device == kept_stderr.file.device && now.inode == kept_stderr.file.inode;
+}
+
+int report_stderr(void)
+{
+    return kept_stderr.fd && is_kept(kept_stderr.fd) ? kept_stderr.fd : is_kept(STDERR) ? STDERR : -1;
 }
 
 static size_t digits_of(uint64_t n, char *text)
@@ -105,10 +111,22 @@ bool report_path(const char *file, uint64_t number, char path[REPORT_PATH_BYTES]
 static void say_unwritten(int error)
 {
     struct out out;
-    out_begin(&out, STDERR);
+    out_begin(&out, report_stderr());
     out_text(&out, "quire: SIGTERM: there is no report: ");
     out_text(&out, error == -EIO ? "it took too long, or the heap is not sound" : os_error_text(-error));
     out_char(&out, '\n');
+    (void)out_end(&out);
+}
+
+static void say_lost(const struct conf *conf, int error)
+{
+    struct out out;
+    out_begin(&out, report_stderr());
+    out_text(&out, "quire: the report cannot be written to ");
+    out_name_text(&out, conf->file);
+    out_text(&out, ": ");
+    out_text(&out, os_error_text(-error));
+    out_text(&out, "; set stats_file in QUIRE_CONF to a file that can\n");
     (void)out_end(&out);
 }
 
@@ -116,19 +134,8 @@ static int report_open(const struct conf *conf)
 {
     char path[REPORT_PATH_BYTES];
     if (!conf->file[0])
-        return kept_stderr.fd && is_kept(kept_stderr.fd) ? kept_stderr.fd : is_kept(STDERR) ? STDERR : -1;
-    int fd = report_path(conf->file, UINT64_MAX, path) ? os_report_open(path) : -ENAMETOOLONG;
-    if (fd < 0) {
-        struct out out;
-        out_begin(&out, STDERR);
-        out_text(&out, "quire: the report cannot be written to ");
-        out_name_text(&out, conf->file);
-        out_text(&out, ": ");
-        out_text(&out, os_error_text(-fd));
-        out_text(&out, "; set stats_file in QUIRE_CONF to a file that can\n");
-        (void)out_end(&out);
-    }
-    return fd;
+        return report_stderr();
+    return report_path(conf->file, UINT64_MAX, path) ? os_report_open(path) : -ENAMETOOLONG;
 }
 
 static uint64_t term_cpu_ns; /* what the process had used when it was copied */
@@ -154,30 +161,33 @@ void report_collect(struct report *report)
         steer_stats(&report->plan);
 }
 
-void report_text(int fd)
+int report_text(int fd)
 {
     struct report report;
     report_collect(&report);
-    report_print(&report, fd);
-    if (!report.passes)
-        (void)quire_stats_write(fd, QUIRE_STATS_TEXT);
+    int error = report_print(&report, fd);
+    if (!error && !report.passes && quire_stats_write(fd, QUIRE_STATS_TEXT) != 0)
+        error = -errno;
+    return error;
+}
+
+static int write_to(int fd)
+{
+    struct report report;
+    if (preload_conf.format == CONF_TEXT)
+        return report_text(fd);
+    report_collect(&report);
+    return preload_conf.format == CONF_JSON ? report_print_json(&report, fd) : report_print_prometheus(&report, fd);
 }
 
 static void report_write(void)
 {
     int fd = report_open(&preload_conf);
-    if (fd >= 0 && preload_conf.format == CONF_TEXT) {
-        report_text(fd);
-    } else if (fd >= 0) {
-        struct report report;
-        report_collect(&report);
-        if (preload_conf.format == CONF_JSON)
-            report_print_json(&report, fd);
-        else
-            report_print_prometheus(&report, fd);
-    }
+    int error = fd < 0 ? fd : write_to(fd);
     if (fd >= 0 && preload_conf.file[0])
         os_close(fd);
+    if (error && preload_conf.file[0])
+        say_lost(&preload_conf, error);
 }
 
 /* Any thread may end the program, also one with 16 KiB of stack: there the report is written by a thread of ours. */

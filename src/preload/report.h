@@ -45,8 +45,9 @@ void report_collect(struct report *report);
     X(blocks) X(bytes) X(fallbacks) X(live_blocks) X(held_bytes) X(peak_bytes) X(needless_frees) X(sent_back) X(learnt) X(timed_frees) X(timed_ns)
 #define REPORT_PLAN_SITE(X) X(blocks) X(bytes) X(fallbacks)
 
-void report_print(const struct report *report, int fd);
-void report_print_json(const struct report *report, int fd);
-void report_print_prometheus(const struct report *report, int fd);
+/* 0 or -errno, as the writing ended. */
+int report_print(const struct report *report, int fd);
+int report_print_json(const struct report *report, int fd);
+int report_print_prometheus(const struct report *report, int fd);
 
 #endif

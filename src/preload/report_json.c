@@ -6,6 +6,7 @@
  *
  * Locks: none.
  */
+#include <errno.h>
 #include <quire/quire.h>
 #include <quire/stats.h>
 
@@ -136,7 +137,7 @@ static void json_plan(const struct steer_stats *plan, struct out *out)
     out_text(out, "]}");
 }
 
-void report_print_json(const struct report *report, int fd)
+int report_print_json(const struct report *report, int fd)
 {
     struct out out;
     out_begin(&out, fd);
@@ -150,7 +151,7 @@ void report_print_json(const struct report *report, int fd)
     if (!report->passes && preload_conf.plan[0])
         json_plan(&report->plan, &out);
     out_text(&out, "}\n");
-    (void)out_end(&out);
+    return out_end(&out);
 }
 
 static void gauge(struct out *out, const char *name, uint64_t n)
@@ -164,11 +165,11 @@ static void gauge(struct out *out, const char *name, uint64_t n)
     out_char(out, '\n');
 }
 
-void report_print_prometheus(const struct report *report, int fd)
+int report_print_prometheus(const struct report *report, int fd)
 {
     struct out out;
-    if (!report->passes)
-        (void)quire_stats_write(fd, QUIRE_STATS_PROMETHEUS);
+    if (!report->passes && quire_stats_write(fd, QUIRE_STATS_PROMETHEUS) != 0)
+        return -errno;
     out_begin(&out, fd);
     gauge(&out, "time_wall_ns", report->time_wall_ns);
     gauge(&out, "time_cpu_ns", report->time_cpu_ns);
@@ -183,5 +184,5 @@ void report_print_prometheus(const struct report *report, int fd)
         gauge(&out, "leaked_bytes", report->leaks.bytes);
         gauge(&out, "leaked_blocks", report->leaks.blocks);
     }
-    (void)out_end(&out);
+    return out_end(&out);
 }

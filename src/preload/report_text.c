@@ -109,7 +109,7 @@ static void print_plan(const struct steer_stats *plan, struct out *out)
     }
 }
 
-void report_print(const struct report *report, int fd)
+int report_print(const struct report *report, int fd)
 {
     struct out out;
     out_begin(&out, fd);
@@ -120,5 +120,5 @@ void report_print(const struct report *report, int fd)
         print_leaks(&report->leaks, &out);
     if (!report->passes && preload_conf.plan[0])
         print_plan(&report->plan, &out);
-    (void)out_end(&out);
+    return out_end(&out);
 }

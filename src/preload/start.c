@@ -155,6 +155,8 @@ static bool samples_go(void)
 static enum preload_mode mode_from_conf(void)
 {
     if (preload_conf.passthrough && libc_is_there()) {
+        if (preload_conf.limit_bytes || preload_conf.leaks || preload_conf.secure || preload_conf.check_every || preload_conf.plan[0])
+            say("quire: QUIRE_CONF: limit, leaks, secure, check and plan do not go with passthrough: libc's malloc knows none of them\n");
         (void)samples_go();
         return PRELOAD_PASSES;
     }
@@ -201,8 +203,8 @@ static COLD enum preload_mode preload_start(void)
             preload_conf.stats_at_exit = true;
         if (preload_conf.stats_at_exit)
             start_ns = os_time_ns();
-        if (preload_conf.stats_at_exit && !preload_conf.file[0])
-            report_keep_stderr();
+        if (preload_conf.stats_at_exit || preload_conf.prof_every_bytes || preload_conf.record[0] || preload_conf.record_signal)
+            report_know_stderr(preload_conf.stats_at_exit && !preload_conf.file[0]);
         u32_store_release(&preload_mode, mode); /* release [preload-mode] */
     } else if (nobody == self) {
         return PRELOAD_SERVES; /* a call from inside the setting up: the heap as it is */

@@ -321,9 +321,10 @@ def test_something_missing_is_status_3_also_when_it_cannot_be_said(house):
     assert done.returncode == 3
 
 
-def test_an_interrupt_before_there_is_anybody_to_catch_it_is_no_traceback(house):
+@pytest.mark.parametrize("before", ["from pathlib import ", "from frontdoor import ("])
+def test_an_interrupt_before_there_is_anybody_to_catch_it_is_no_traceback(house, before):
     text = (house.root / "quire").read_text()
-    early = text.replace("from frontdoor import (", "os.kill(os.getpid(), signal.SIGINT)\nfrom frontdoor import (", 1)
+    early = text.replace(before, f"os.kill(os.getpid(), signal.SIGINT)\n{before}", 1)
     assert early != text
     (house.root / "quire").write_text(early)
     done = house.run("try")

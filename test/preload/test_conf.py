@@ -168,6 +168,35 @@ def test_a_file_that_cannot_be_written_is_one_line():
     assert done.stderr.startswith("quire: the report cannot be written to /nowhere/at/all: No such file or directory; set stats_file")
 
 
+LATE = {"stats:exit=/nowhere/at/all": "the report", "stats:exit=/dev/full,stats_format:json": "the report", "prof:1K,prof_file:/nowhere/%p": "the profile"}
+SAMPLED = "blocks = [bytes(10000) for each in range(2000)]"
+
+
+@pytest.mark.parametrize("conf", LATE)
+def test_a_line_about_a_file_at_the_end_is_said_and_never_into_a_file_of_the_program(conf, tmp_path):
+    said = run(PYTHON, "-S", "-c", SAMPLED, conf=conf)
+    assert said.returncode == 0 and said.stderr.startswith(f"quire: {LATE[conf]} cannot be written to "), said.stderr
+    mine = tmp_path / "mine"
+    code = f"import os; os.close(2); fd = os.open({str(mine)!r}, os.O_WRONLY | os.O_CREAT); assert fd == 2; {SAMPLED}"
+    done = run(PYTHON, "-S", "-c", code, conf=conf)
+    assert (done.returncode, done.stderr, mine.read_text()) == (0, "", "")
+
+
+@pytest.mark.parametrize("form", ["text", "json", "prom"])
+@pytest.mark.parametrize("also", ["", ",leaks", ",passthrough"])
+def test_a_report_that_a_full_disk_cuts_off_is_one_line(form, also):
+    done = run("/bin/true", conf=f"stats:exit=/dev/full,stats_format:{form}{also}")
+    assert done.stderr == "quire: the report cannot be written to /dev/full: No space left on device; set stats_file in QUIRE_CONF to a file that can\n"
+    assert done.returncode == 0
+
+
+@pytest.mark.parametrize("key", ["limit:1M", "leaks", "secure", "plan:/nowhere"])
+def test_what_passthrough_takes_away_is_one_line(key):
+    done = run("/bin/true", conf=f"passthrough,{key}")
+    said = "quire: QUIRE_CONF: limit, leaks, secure, check and plan do not go with passthrough: libc's malloc knows none of them\n"
+    assert done.returncode == 0 and done.stderr.startswith(said) and done.stderr.count("QUIRE_CONF") == 1, done.stderr
+
+
 def test_malloc_stats_is_the_report(build):
     done = run(PYTHON, "-c", "import ctypes; ctypes.CDLL(None).malloc_stats()", conf="")
     assert "in memory (RSS)" in done.stderr

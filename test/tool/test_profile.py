@@ -167,3 +167,15 @@ def test_a_file_is_not_overwritten_and_words_that_make_no_sense_are_refused(file
     assert quire("/", "profile", str(files[0]), "-o", str(tmp_path / "there"), "-f").returncode == 0
     for words in ([], ["a", "b", "c"], ["--pid", "1", str(files[0])], ["--raw", str(files[0])], ["/nowhere"]):
         assert quire("/", "profile", *words).returncode == 2, words
+
+
+def test_who_has_no_profile_is_told_how_to_start_with_one(tmp_path):
+    done = quire(tmp_path, "profile", "--pid", os.getpid())
+    assert done.returncode == 3 and "does not show itself" in done.stderr
+    assert "fix: QUIRE_CONF=prof:512K quire run" in done.stderr and "top" not in done.stderr.split("why:")[1], done.stderr
+
+
+@pytest.mark.parametrize("words", [["profile", "--rows", "-3", "nothing"], ["profile", "--rows", "x", "nothing"], ["check", "--pid", "-1"], ["replay", "--rounds", "x", "nothing"], ["record", "--ready-port", "x", "--load", "true", "--", "true"]])
+def test_a_number_that_is_none_is_a_usage_error_in_words(tmp_path, words):
+    done = quire(tmp_path, *words)
+    assert done.returncode == 2 and ("no whole number" in done.stderr or "is less than 1" in done.stderr), done.stderr

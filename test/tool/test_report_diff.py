@@ -106,6 +106,16 @@ def test_two_results_of_try_are_compared_figure_by_figure(tmp_path):
     assert "no interval" in next(x for x in said.splitlines() if "peak resident memory of the program" in x)
 
 
+def test_what_is_in_percent_changes_by_points(tmp_path):
+    _, document = reportkit.tried()
+    other = copy.deepcopy(document)
+    for result, value in ((document, -39.0), (other, -1.0)):
+        result["saving_percent"] = {"value": value, "low": value - 0.1, "high": value + 0.1}
+    said = compared(tmp_path, document, other)
+    changed = next(x for x in said.splitlines() if x.strip().startswith("saved "))
+    assert changed.endswith("+38 points"), changed
+
+
 def test_figures_that_only_one_has_are_named(tmp_path):
     other = bench(1, 1, 1)
     other["micro"]["rows"][0]["allocator"] = "mimalloc"

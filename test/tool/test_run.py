@@ -2,6 +2,7 @@
 """test_run - quire run: status and streams go through, the report adds up, conditions are judged, what cannot be served is refused."""
 
 import json
+import resource
 import signal
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import toolkit
 from manners import Running
 from toolkit import quire
 
+import cmd_run
 import conditions
 import runreport
 from errors import QuireError, UsageError
@@ -168,6 +170,19 @@ def test_a_report_that_cannot_be_written_names_its_file_and_takes_no_failure_awa
     done = quire(tmp_path, "run", "-f", "--stats=json:/dev/full", "--", program, word)
     assert done.returncode == status
     assert "cannot write the report to /dev/full" in done.stderr and "fix:" in done.stderr
+
+
+def test_a_report_that_does_not_fit_leaves_no_part_of_itself_and_an_old_one_as_it_was(tmp_path):
+    new, old = tmp_path / "new", tmp_path / "old"
+    old.write_text("as it was")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        lacking = [cmd_run.write(str(path), "x" * 1000, force) for path, force in ((new, False), (old, True))]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert all("cannot write the report to" in str(error) for error in lacking)
+    assert [p.name for p in tmp_path.iterdir()] == ["old"] and old.read_text() == "as it was"
 
 
 # ---- conditions ----

@@ -103,6 +103,17 @@ def test_a_stop_of_a_program_that_is_seen_is_the_programs_own_business(tmp_path,
         assert "tidy" in running.said and running.leftovers() == []
 
 
+def test_a_recording_that_is_stopped_before_its_load_says_which_trace_it_leaves(tmp_path):
+    script = "echo up >up; exec sleep 60"
+    running = Running(tmp_path, "record", "-o", "t.qtr", "--ready-cmd", "false", "--load", "true", "--", "sh", "-c", script)
+    running.wait_for((tmp_path / "up").exists)
+    running.wait_for((tmp_path / "t.qtr").exists)
+    assert running.stop(signal.SIGINT) == 130, running.said
+    traces = sorted(p.name for p in tmp_path.iterdir() if p.name != "up")  # sh's, and that of what it became
+    assert running.leftovers() == [] and "t.qtr" in traces and "interrupted" in running.said
+    assert all(f"trace: {name} (" in running.said for name in traces), running.said
+
+
 def test_a_recorded_program_that_a_signal_ends_gives_its_status_and_its_trace(tmp_path):
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
         name = f"{code}.qtr"

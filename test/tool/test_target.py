@@ -125,6 +125,11 @@ def test_a_program_that_does_not_exist_is_127(tmp_path):
     assert done.returncode == 127 and "not found" in done.stderr
 
 
+def test_a_servers_program_that_path_leaves_out_is_named_with_its_place(tmp_path):
+    done = quire(tmp_path, "run", "--", "ldconfig", environment={"PATH": "/usr/bin:/bin"})
+    assert done.returncode == 127 and "sbin is not in PATH" in done.stderr and "sbin/ldconfig" in done.stderr.split("fix:")[1], done.stderr
+
+
 def test_a_file_that_may_not_be_executed_is_126(tmp_path):
     (tmp_path / "data").write_text("hello")
     done = quire(tmp_path, "try", "--", "./data")

@@ -107,3 +107,15 @@ def test_nginx_with_two_workers_has_a_verdict_for_both(tmp_path):
     assert document["trace"]["alike"] >= 2 and document["verdict"]["word"] and document["measured"], document["trace"]
     row = next(row for row in document["allocators"] if row["name"] == "drop-in")
     assert row["under_load"]["requests_per_cpu_s"] and row["under_load"]["latency_ms"]["p99"]
+
+
+@pytest.mark.parametrize(("words", "name"), [
+    (["nginx: master process /usr/sbin/nginx -c /etc/nginx/nginx.conf"], "nginx"),
+    (["postgres: checkpointer "], "postgres"),
+    (["/opt/a:b/server", "-c", "x: y"], "server"),
+    (["/opt/my server"], "my server"),
+])  # fmt: skip
+def test_a_process_that_has_a_title_is_called_by_its_program(words, name):
+    one = tracefile.Recording.__new__(tracefile.Recording)
+    one.facts = {"command": words}
+    assert one.executable == name

@@ -22,6 +22,7 @@ import gc
 import importlib
 import io
 import os
+import re
 import signal
 import sys
 
@@ -66,6 +67,7 @@ class Parser(argparse.ArgumentParser):
     """argparse with this tool's errors: one line, a suggestion, exit 2."""
 
     def error(self, message):
+        message = re.sub(r"invalid int value: ('.*')$", r"\1 is no whole number", message)
         raise UsageError(f"{self.prog}: {message}", fix=f"{self.prog} --help")
 
     def options(self):

@@ -11,6 +11,7 @@ Not here: asking the loader (serving.py, bindings.py).
 
 import os
 
+import options
 import own
 import serving
 import target as targets
@@ -29,7 +30,7 @@ PASSTHROUGH_WORDS = ("1", "true", "yes", "on")
 def add_arguments(parser):
     """Options of `check`."""
     parser.add_argument(
-        "--pid", type=int, metavar="N", help="a running process instead of a program"
+        "--pid", type=options.at_least(1), metavar="N", help="a running process instead of a program"
     )
     parser.add_argument(
         "--preload", metavar="LIB", help="ask about this library (default: see below)"

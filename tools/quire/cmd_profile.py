@@ -14,6 +14,7 @@ import sys
 import heapprofile
 import live.page as live_page
 import live.profile as live_profile
+import options
 import outputs
 import report.exports_pprof as exports_pprof
 import report.exports_text as exports_text
@@ -22,8 +23,8 @@ from cxxnames import brief
 from errors import EXIT_OK, QuireError, UsageError
 
 HELP = "which call stacks the bytes come from: of a running program, or of a profile that it wrote"
-EPILOG = """The program runs with a profile when it was started so (1 to 4 % of a short program's time):
-  QUIRE_CONF=prof:512K quire run -- PROGRAM
+EPILOG = f"""The program runs with a profile when it was started so (1 to 4 % of a short program's time):
+  {live_profile.HOW_TO_START}
 It then writes quire.PID.N.heap at its end, whenever so many more bytes are live (prof_at:1G), at a signal (prof_signal:USR2),
 and answers `quire profile --pid PID`. `pprof` reads these files as they are; what -o writes has the names in it."""
 KINDS = ("pprof", "folded", "speedscope")
@@ -41,7 +42,7 @@ def add_arguments(parser):
     parser.add_argument("--export", choices=KINDS, default="pprof", help="what -o writes (default: pprof, gzipped)")
     parser.add_argument("--raw", action="store_true", help="-o writes what the process said, without names")
     parser.add_argument("--allocated", action="store_true", help="in the table: all bytes since the start, not the live ones")
-    parser.add_argument("--rows", type=int, default=ROWS_DEFAULT, metavar="N", help=f"stacks in the table ({ROWS_DEFAULT})")
+    parser.add_argument("--rows", type=options.at_least(1), default=ROWS_DEFAULT, metavar="N", help=f"stacks in the table ({ROWS_DEFAULT})")
 
 
 def of_file(path):
@@ -55,7 +56,7 @@ def of_file(path):
 
 def of_process(word):
     """(text, root of its files, name) of a process that answers."""
-    page = live_page.find(word)
+    page = live_page.find(word, live_profile.HOW_TO_START)
     return live_profile.text_of(page), f"/proc/{page.pid}/root", page.program
 
 

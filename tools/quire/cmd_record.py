@@ -72,7 +72,12 @@ def run(args):
             "PYTHONMALLOC=malloc is set for this run: CPython's own allocator would hide what it does"
         )
     with tracefile.fresh(path, args.force):
-        ran = launch.hidden(target, launch.Input().capture(), env, driven) if driven else launch.visible(target, env)
+        try:
+            ran = launch.hidden(target, launch.Input().capture(), env, driven) if driven else launch.visible(target, env)
+        except KeyboardInterrupt:
+            for one in tracefile.family(path):
+                say(one)
+            raise
     found = tracefile.family(path)
     if ran.status < 0:
         ui.note(f"{target.name} {launch.describe(ran.status)}")

@@ -22,6 +22,7 @@ import conditions
 import launch
 import leaksites
 import options
+import outputs
 import rebuilt
 import runreport
 import serving
@@ -181,14 +182,18 @@ def parsed(texts):
     return found
 
 
-def write(path, text):
-    """To the file, else to standard error; an error when the file cannot be written."""
+def write(path, text, force):
+    """To the file, whole or not at all, else to standard error; an error when the file cannot be written."""
     if path is None:
         print(text, file=sys.stderr, flush=True)
         return None
     try:
-        with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(text + "\n")
+        data = (text + "\n").encode("utf-8", "surrogateescape")
+        if special(path):
+            with open(path, "wb") as file:
+                file.write(data)
+        else:
+            outputs.write_whole(path, data, force)
     except OSError as error:
         what = f"cannot write the report to {path}"
         return QuireError(what, error.strerror, "another place: --stats=json:/tmp/report.json")
@@ -251,7 +256,7 @@ def report(args, form, path, outcome, wanted):
         ui.note(f"{target.name} {launch.describe(ended.status)}")
     if form == "prom":
         text = (main or b"".join(others[:1])).decode("utf-8", "replace").rstrip()
-        return passed_on(ended, write(path, text), None)
+        return passed_on(ended, write(path, text, args.force), None)
     rest = sorted(parsed(others), key=lambda d: d.get("rss_peak_bytes", 0), reverse=True)
     document = next(iter(parsed([main] if main else [])), None)
     full = runreport.document(target, ended, document, rest)
@@ -263,7 +268,7 @@ def report(args, form, path, outcome, wanted):
     if form == "text":
         lines = [ui.printable(line) for line in runreport.text(full)]
         lines = lines if path else ui.fit(lines, sys.stderr)
-    unwritten = write(path, "\n".join(lines))
+    unwritten = write(path, "\n".join(lines), args.force)
     for text in full["failed"]:
         ui.note(f"--fail-on: {text} holds")
     if full["unserved"] and (document or args.strict):  # else the report says that there is none

@@ -36,7 +36,7 @@ def add_options(parser, duration=True):
     parser.add_argument("--load", metavar="CMD", help="a shell command that puts the program under load; when it ends, the program is ended")
     if duration:
         parser.add_argument("--duration", type=options.seconds, metavar="TIME", help="without --load: end the program after it, as 30s or 2m")
-    parser.add_argument("--ready-port", type=int, metavar="N", help="the load begins when port N of 127.0.0.1 takes connections")
+    parser.add_argument("--ready-port", type=options.at_least(1), metavar="N", help="the load begins when port N of 127.0.0.1 takes connections")
     parser.add_argument("--ready-line", metavar="TEXT", help="the same when the program has written a line with TEXT in it")
     parser.add_argument("--ready-cmd", metavar="CMD", help="the same when this shell command succeeds")
 

@@ -60,6 +60,9 @@ class Target:
         return any(n.startswith("python") or n.startswith("pypy") for n in names)
 
 
+SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"
+
+
 def locate(name):
     """The file of a command, as a shell would find it."""
     path = shutil.which(name)
@@ -78,6 +81,9 @@ def locate(name):
         raise QuireError(
             f"cannot execute {name}", why, "" if os.path.isdir(name) else fix, EXIT_CANNOT_EXECUTE
         )
+    aside = None if "/" in name else shutil.which(name, path=SYSTEM_FOLDERS)  # a user's PATH on Debian goes without them
+    if aside:
+        raise QuireError(f"program not found: {name}", f"{os.path.dirname(aside)} is not in PATH", f"give its path: {shlex.quote(aside)}", EXIT_NOT_FOUND)
     fix = (
         "give the path of the program"
         if "/" in name

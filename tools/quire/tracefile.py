@@ -79,10 +79,10 @@ class Recording:
 
     @property
     def executable(self):
-        """The name of the recorded program, without directories."""
+        """The name of the recorded program, without directories, and without what a server puts behind it (nginx: master process /usr/sbin/nginx)."""
         command = self.facts.get("command", "")
         words = command if isinstance(command, list) else command.split()
-        return os.path.basename(words[0]) if words else "?"
+        return os.path.basename(words[0].split(": ")[0]) if words else "?"
 
 
 def begun_late(facts):

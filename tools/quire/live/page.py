@@ -186,8 +186,8 @@ def newest(places, number, pid):
     return min(ours, key=lambda p: p.age_s, default=None)
 
 
-def of_pid(pid):
-    """The page of one process, also of a container's; an error that says why there is none."""
+def of_pid(pid, start=HOW_TO_START):
+    """The page of one process, also of a container's; an error that says why there is none, and how a process is started that has one."""
     if not os.path.exists(f"/proc/{pid}"):
         raise EnvironmentLacks(f"there is no process {pid}", "it has ended, or never was", "quire top   (lists those that show themselves)")
     page = newest(folders(), pid, pid)
@@ -201,8 +201,8 @@ def of_pid(pid):
     if not page:
         raise EnvironmentLacks(
             f"process {pid} does not show itself",
-            why="it was not started with QUIRE_CONF=top:1, does not use Quire, or is another program by now (exec)",
-            fix=HOW_TO_START,
+            why=f"it was not started with {start.split()[0]}, does not use Quire, or is another program by now (exec)",
+            fix=start,
         )
     page.outer_pid = pid
     return page
@@ -254,10 +254,10 @@ def pids_called(name):
     return found
 
 
-def find(word):
-    """The page of a process by its number or by its program's name."""
+def find(word, start=HOW_TO_START):
+    """The page of a process by its number or by its program's name. start: what is to be typed where there is none."""
     if word.isdigit():
-        return of_pid(int(word))
+        return of_pid(int(word), start)
     pages = [p for p in all_pages() if os.path.basename(p.program) == word]
     pages = pages or [p for p in map(wake, pids_called(word)) if p]
     if len(pages) == 1:
@@ -265,7 +265,7 @@ def find(word):
     if pages:
         numbers = " ".join(str(p.pid) for p in pages)
         raise UsageError(f"{len(pages)} processes are called {word}: {numbers}", fix=f"quire top {pages[0].pid}")
-    raise EnvironmentLacks(f"no process called {word} shows itself", fix=HOW_TO_START)
+    raise EnvironmentLacks(f"no process called {word} shows itself", fix=start)
 
 
 def put_question(page, kind, token):

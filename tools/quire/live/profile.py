@@ -11,6 +11,8 @@ import os
 import live.page as live_page
 from errors import EnvironmentLacks, QuireError
 
+HOW_TO_START = "QUIRE_CONF=prof:512K quire run -- PROGRAM"
+
 
 def text_of(page, patience_s=live_page.ANSWER_S):
     """The profile as the process says it, or an error that says why there is none."""
@@ -20,7 +22,7 @@ def text_of(page, patience_s=live_page.ANSWER_S):
         raise EnvironmentLacks(
             f"process {page.pid} has no profile" if refused else f"process {page.pid} does not answer",
             why="it was not started with QUIRE_CONF=prof" if refused else "it is stopped, has ended, or has no CPU",
-            fix="QUIRE_CONF=prof:512K quire run -- PROGRAM" if refused else f"kill -CONT {page.pid}   or try again",
+            fix=HOW_TO_START if refused else f"kill -CONT {page.pid}   or try again",
         )
     return text
 

@@ -258,9 +258,16 @@ def signed(value, form):
     return ("+" if value > 0 else "") + form(value) if value else "0"
 
 
+def points(value):
+    """38 points: between 1 % and 39 %, where a percentage of a percentage would be taken for one of the whole."""
+    return ui.percent(value).removesuffix(" %") + " points"
+
+
 def moved(row):
-    """What changed of a figure: percent, or that it did not."""
+    """What changed of a figure: percent, of what is in percent points, or that it did not."""
     percent = "from 0" if row.percent is None else signed(row.percent, ui.percent)
+    if row.before.form == "percent":
+        percent = signed(row.after.value - row.before.value, points)
     if row.before.exact:
         grown = signed(row.after.value - row.before.value, FORMS[row.before.form])
         return f"{grown} ({percent})" if row.clear else "same"
