@@ -19,6 +19,7 @@ import load
 import loadwords
 import rounds
 import target as targets
+import tracefile
 import tryreport
 from errors import EnvironmentLacks, UsageError
 
@@ -93,6 +94,17 @@ def test_a_server_gets_a_verdict_from_what_it_did_under_the_load(tmp_path, serve
         under = rows[name]["under_load"]
         assert under["requests_per_cpu_s"] > 100 and under["latency_ms"] == {"p50": 1.5, "p99": 2.0}, name
     assert subprocess.run(["pgrep", "-f", f"{server[0]} {port}"], capture_output=True).stdout == b""
+
+
+def test_a_server_without_a_handler_that_was_ended_after_its_load_has_a_whole_trace():
+    no_exit = "the program has no exit mark: it crashed, was killed, became another program, or still runs"
+    for note, ended, missing in [
+        (no_exit, True, ""),
+        (no_exit, False, no_exit),
+        (f"{no_exit}; at least 3 events were lost", True, "at least 3 events were lost"),
+        (None, False, ""),
+    ]:
+        assert tracefile.Recording("x.qtr", {"trace": {"note": note}}, None).missing(ended) == missing
 
 
 def test_only_what_is_used_during_the_load_counts(server):

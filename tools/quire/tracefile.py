@@ -52,6 +52,11 @@ class Recording:
         self.facts = document.get("trace", document)
         self.sites = {site["id"]: site for site in document.get("sites", [])}
 
+    def missing(self, is_ended_by_us):
+        """What is not in the trace, or nothing.  A server that is ended after its load need not say that it ends."""
+        notes = [n for n in (self.facts.get("note") or "").split("; ") if n and not (is_ended_by_us and n.startswith("the program has no exit mark"))]
+        return "; ".join(notes)
+
     @property
     def events(self):
         """How many operations were recorded."""

@@ -219,8 +219,8 @@ class Report:
         ] + self._share_text()
         if self.recording.begun_late:
             lines.append(f"  The trace holds {self.recording.begun_late}.")
-        if facts.get("note"):
-            lines.append(f"  The trace is not whole: {facts['note']}.")
+        if missing := self.recording.missing(self.contest is not None and self.contest.load is not None):
+            lines.append(f"  The trace is not whole: {missing}.")
         return lines + self._process_text() + self.today_text() + self.status_text() + [""]
 
     def verdict_text(self):
