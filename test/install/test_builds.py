@@ -108,8 +108,8 @@ def test_link_time_optimisation_leaves_the_archive_usable(source, tmp_path):
 
 @pytest.fixture(scope="module")
 def alone(source, tmp_path_factory):
-    """The folder of a build of the library alone, of a copy of the source that lies there too, without a C++ compiler."""
-    place = tmp_path_factory.mktemp("alone") / "a/much/longer/one"
+    """The folder of a build of the library alone, of a copy of the source that lies there too, without a C++ compiler. There are spaces in the names."""
+    place = tmp_path_factory.mktemp("alone") / "a/much longer/one of them"
     place.mkdir(parents=True)
     copied = copy(source, place / "source")
     options = ["-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_C_COMPILER_LAUNCHER=", *([] if LONG else UNOPTIMISED)]
@@ -120,6 +120,23 @@ def alone(source, tmp_path_factory):
 def test_the_library_alone_builds_and_installs_without_a_cpp_compiler(alone, tmp_path):
     run("cmake", "--install", alone, "--prefix", tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"include", "lib", "share"}
+
+
+def test_an_installation_removes_nothing_of_folders_whose_names_begin_like_its_own(alone, tmp_path):
+    mine = alone.parent.parent.parent / "much" / "mine"
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("my own")
+    run("cmake", "--install", alone, "--prefix", tmp_path / "a prefix")
+    assert mine.read_text() == "my own"
+    assert bool(list((tmp_path / "a prefix").rglob("quire-arena.3"))) == bool(shutil.which("scdoc"))
+
+
+def test_folders_that_are_given_in_full_are_those_that_pkg_config_names(source, tmp_path):
+    given = {"LIBDIR": "/opt/a/lib64", "INCLUDEDIR": "/opt/b/include"}
+    run("cmake", "-S", source, "-B", tmp_path, *(f"-DCMAKE_INSTALL_{k}={v}" for k, v in given.items()), *LIBRARY_ALONE)
+    path = {**os.environ, "PKG_CONFIG_PATH": str(tmp_path / "packaging")}
+    for name, folder in given.items():
+        assert run("pkg-config", f"--variable={name.lower()}", "quire", env=path).strip() == folder
 
 
 def test_two_builds_in_two_folders_are_the_same_bytes(packaged, alone):
