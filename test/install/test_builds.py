@@ -139,6 +139,15 @@ def test_folders_that_are_given_in_full_are_those_that_pkg_config_names(source, 
         assert run("pkg-config", f"--variable={name.lower()}", "quire", env=path).strip() == folder
 
 
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="its compiler has no 32 bits")
+def test_32_bits_are_refused_with_a_word_why(source, tmp_path):
+    options = ["-DCMAKE_C_FLAGS=-m32", "-DCMAKE_TRY_COMPILE_TARGET_TYPE=STATIC_LIBRARY", *LIBRARY_ALONE]
+    done = subprocess.run(["cmake", "-S", source, "-B", tmp_path, *options], capture_output=True, text=True)
+    assert done.returncode != 0 and "Quire needs a 64-bit system" in done.stderr
+    done = subprocess.run(["gcc", "-U__LP64__", "-fsyntax-only", "-I", source / "include", HERE / "outside.c"], capture_output=True, text=True)
+    assert done.returncode != 0 and "Quire needs a 64-bit system" in done.stderr
+
+
 def test_two_builds_in_two_folders_are_the_same_bytes(packaged, alone):
     """Neither the place of the source nor that of the build is in them, nor which CMake it was and what else was built."""
     sums = []
