@@ -165,6 +165,9 @@ PROJECT = """
 cmake_minimum_required(VERSION 3.16)
 project(outside LANGUAGES C)
 option(BUILD_TESTING "an outer project's own" ON)
+set(CMAKE_UNITY_BUILD ON)
+set(CMAKE_COMPILE_WARNING_AS_ERROR ON)
+add_compile_options(-Wall -Wextra -Wpedantic -Wconversion -Werror)
 @TAKE@
 add_executable(outside @HERE@/outside.c)
 target_link_libraries(outside PRIVATE quire::quire)
@@ -185,6 +188,11 @@ def test_a_project_that_takes_the_source_gets_the_library_alone(source, tmp_path
     run(OLD_CMAKE, "--install", build, "--prefix", tmp_path / "p")
     assert [p.name for p in (tmp_path / "p").rglob("*") if p.is_file()] == ["outside"]
     assert not (build / "compile_commands.json").exists()
+    flags = [line for line in (build / "build.ninja").read_text().splitlines() if "-Werror" in line]
+    assert len(flags) > 100
+    for line in flags:  # the outer project's for its own code
+        assert line.rindex("-Wno-error") > line.rindex("-Werror") if "-fvisibility=hidden" in line else "-Wno" not in line
+    assert f"-isystem {source / 'include'}" in run("ninja", "-C", build, "-t", "commands", "outside") or way == "FetchContent"
 
 
 def test_an_installed_static_library_is_found_by_both_ways_and_needs_no_more_words(source, tmp_path):
@@ -219,8 +227,10 @@ def test_a_meson_project_takes_it_by_a_wrap(source, tmp_path, kind):
     (tmp_path / "meson.build").write_text(
         "project('outside', 'c')\nexecutable('outside', 'outside.c', dependencies: dependency('quire'))\n"
     )
-    said = run(*meson, "setup", tmp_path / "b", tmp_path, "-Dbuildtype=plain", f"-Ddefault_library={kind}")
+    said = run(*meson, "setup", tmp_path / "b", tmp_path, "-Dbuildtype=plain", f"-Ddefault_library={kind}", "-Dunity=on", "-Dwerror=true", "-Dwarning_level=3")
     said += run("ninja", "-C", tmp_path / "b")
+    link = run("ninja", "-C", tmp_path / "b", "-t", "commands", "outside").splitlines()[-1]
+    assert ("-z,nodelete" in link) == (kind == "static")  # a plugin with a copy of its own needs it
     assert "warning:" not in said, said
     works(tmp_path / "b/outside")
 
