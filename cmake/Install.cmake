@@ -21,8 +21,19 @@ set(QUIRE_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/quire)
 set(QUIRE_PC_DIR ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 set(QUIRE_TOOL_DIR ${CMAKE_INSTALL_DATADIR}/quire/tool)
 set(QUIRE_HELPER_DIR libexec/quire) # the tool looks there, three directories above its own: keep the two together
-file(RELATIVE_PATH QUIRE_PREFIX_FROM_PC /p/${QUIRE_PC_DIR} /p)
-file(RELATIVE_PATH QUIRE_TOOL_FROM_BIN /p/${CMAKE_INSTALL_BINDIR} /p/${QUIRE_TOOL_DIR})
+# Some packagers give full paths for folders; those are not in the prefix, and quire.pc names them.
+foreach(dir LIBDIR INCLUDEDIR)
+  set(QUIRE_PC_${dir} "\${prefix}/${CMAKE_INSTALL_${dir}}")
+  if(IS_ABSOLUTE "${CMAKE_INSTALL_${dir}}")
+    set(QUIRE_PC_${dir} "${CMAKE_INSTALL_${dir}}")
+  endif()
+endforeach()
+set(QUIRE_PC_PREFIX "${CMAKE_INSTALL_PREFIX}")
+if(NOT IS_ABSOLUTE "${QUIRE_PC_DIR}")
+  file(RELATIVE_PATH QUIRE_PC_PREFIX /p/${QUIRE_PC_DIR} /p)
+  set(QUIRE_PC_PREFIX "\${pcfiledir}/${QUIRE_PC_PREFIX}")
+endif()
+file(RELATIVE_PATH QUIRE_TOOL_FROM_BIN ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_DATADIR}/quire/tool)
 
 foreach(target quire quire_static quire_malloc)
   if(TARGET ${target})
@@ -62,9 +73,9 @@ install(DIRECTORY doc examples DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHIN
 find_program(QUIRE_SCDOC scdoc DOC "Makes the manual pages")
 find_package(Python3 3.11 COMPONENTS Interpreter QUIET)
 if(QUIRE_SCDOC AND Python3_Interpreter_FOUND)
-  install(CODE "file(REMOVE_RECURSE ${PROJECT_BINARY_DIR}/manual)")
+  install(CODE "file(REMOVE_RECURSE \"${PROJECT_BINARY_DIR}/manual\")") # quoted: a folder's name may have spaces
   install(CODE "execute_process(RESULT_VARIABLE status
-    COMMAND ${Python3_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/scripts/manual/pages.py ${PROJECT_BINARY_DIR}/manual --scdoc ${QUIRE_SCDOC})
+    COMMAND \"${Python3_EXECUTABLE}\" -B \"${PROJECT_SOURCE_DIR}/scripts/manual/pages.py\" \"${PROJECT_BINARY_DIR}/manual\" --scdoc \"${QUIRE_SCDOC}\")
   if(status)
     message(FATAL_ERROR \"the manual could not be made\")
   endif()")

@@ -3,6 +3,10 @@
 #ifndef QUIRE_EXPORT_H
 #define QUIRE_EXPORT_H
 
+#ifndef __LP64__
+#error "Quire needs a 64-bit system: addresses and counters have 64 bits"
+#endif
+
 /* How the library's names are seen outside.  Whoever compiles it into a library of his own (quire.c) may define it as hidden. */
 #ifndef QUIRE_API
 #define QUIRE_API __attribute__((visibility("default")))
@@ -27,7 +31,7 @@
 #else
 #define QUIRE_CPU_AARCH64 0
 #endif
-#if defined(__OPTIMIZE__) && (QUIRE_CPU_X86_64 || QUIRE_CPU_AARCH64) && defined(__LP64__)
+#if defined(__OPTIMIZE__) && (QUIRE_CPU_X86_64 || QUIRE_CPU_AARCH64)
 #define QUIRE_CPU_INLINE 1
 #else
 #define QUIRE_CPU_INLINE 0

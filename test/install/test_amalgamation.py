@@ -17,7 +17,7 @@ ROOT = HERE.parent.parent
 LONG = os.environ.get("QUIRE_TEST_LONG", "0") != "0"
 PARTS = ["ARENA", "SLAB", "HEAP", "PERCPU", "COUNTERS", "STATS"]
 SHOWN = {"SLAB": "slabs", "HEAP": "heaps", "PERCPU": "percpu"}  # in the statistics; arenas are listed only where somebody asks for that
-NO_WARNING = ["-Wall", "-Wextra", "-Werror"]
+NO_WARNING = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 PROGRAM = HERE / "amalgamation.c"
 
 
@@ -108,7 +108,7 @@ def test_it_is_compiled_by_one_line(folder, tmp_path, compiler, flags):
     if compiler == "clang" and ("-flto" in flags or "-fsanitize" in flags):
         pytest.skip("clang's linker and run-time libraries are packages of their own")
     # With -flto gcc sees the allocator's inside, and takes a block's slot to be as small as what its alloc_size says.
-    strict = NO_WARNING[: 2 if "-flto" in flags else 3]
+    strict = NO_WARNING[: 3 if "-flto" in flags else 4]
     run(compiler, *flags.split(), "-pthread", *strict, *words(), "-I", folder, folder / "quire.c", PROGRAM, "-o", tmp_path / "program")
     assert shown(tmp_path / "program")["schema"] == "quire.stats/1"
 

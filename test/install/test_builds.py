@@ -108,8 +108,8 @@ def test_link_time_optimisation_leaves_the_archive_usable(source, tmp_path):
 
 @pytest.fixture(scope="module")
 def alone(source, tmp_path_factory):
-    """The folder of a build of the library alone, of a copy of the source that lies there too, without a C++ compiler."""
-    place = tmp_path_factory.mktemp("alone") / "a/much/longer/one"
+    """The folder of a build of the library alone, of a copy of the source that lies there too, without a C++ compiler. There are spaces in the names."""
+    place = tmp_path_factory.mktemp("alone") / "a/much longer/one of them"
     place.mkdir(parents=True)
     copied = copy(source, place / "source")
     options = ["-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_C_COMPILER_LAUNCHER=", *([] if LONG else UNOPTIMISED)]
@@ -120,6 +120,32 @@ def alone(source, tmp_path_factory):
 def test_the_library_alone_builds_and_installs_without_a_cpp_compiler(alone, tmp_path):
     run("cmake", "--install", alone, "--prefix", tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"include", "lib", "share"}
+
+
+def test_an_installation_removes_nothing_of_folders_whose_names_begin_like_its_own(alone, tmp_path):
+    mine = alone.parent.parent.parent / "much" / "mine"
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("my own")
+    run("cmake", "--install", alone, "--prefix", tmp_path / "a prefix")
+    assert mine.read_text() == "my own"
+    assert bool(list((tmp_path / "a prefix").rglob("quire-arena.3"))) == bool(shutil.which("scdoc"))
+
+
+def test_folders_that_are_given_in_full_are_those_that_pkg_config_names(source, tmp_path):
+    given = {"LIBDIR": "/opt/a/lib64", "INCLUDEDIR": "/opt/b/include"}
+    run("cmake", "-S", source, "-B", tmp_path, *(f"-DCMAKE_INSTALL_{k}={v}" for k, v in given.items()), *LIBRARY_ALONE)
+    path = {**os.environ, "PKG_CONFIG_PATH": str(tmp_path / "packaging")}
+    for name, folder in given.items():
+        assert run("pkg-config", f"--variable={name.lower()}", "quire", env=path).strip() == folder
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="its compiler has no 32 bits")
+def test_32_bits_are_refused_with_a_word_why(source, tmp_path):
+    options = ["-DCMAKE_C_FLAGS=-m32", "-DCMAKE_TRY_COMPILE_TARGET_TYPE=STATIC_LIBRARY", *LIBRARY_ALONE]
+    done = subprocess.run(["cmake", "-S", source, "-B", tmp_path, *options], capture_output=True, text=True)
+    assert done.returncode != 0 and "Quire needs a 64-bit system" in done.stderr
+    done = subprocess.run(["gcc", "-U__LP64__", "-fsyntax-only", "-I", source / "include", HERE / "outside.c"], capture_output=True, text=True)
+    assert done.returncode != 0 and "Quire needs a 64-bit system" in done.stderr
 
 
 def test_two_builds_in_two_folders_are_the_same_bytes(packaged, alone):
@@ -139,6 +165,9 @@ PROJECT = """
 cmake_minimum_required(VERSION 3.16)
 project(outside LANGUAGES C)
 option(BUILD_TESTING "an outer project's own" ON)
+set(CMAKE_UNITY_BUILD ON)
+set(CMAKE_COMPILE_WARNING_AS_ERROR ON)
+add_compile_options(-Wall -Wextra -Wpedantic -Wconversion -Werror)
 @TAKE@
 add_executable(outside @HERE@/outside.c)
 target_link_libraries(outside PRIVATE quire::quire)
@@ -159,6 +188,11 @@ def test_a_project_that_takes_the_source_gets_the_library_alone(source, tmp_path
     run(OLD_CMAKE, "--install", build, "--prefix", tmp_path / "p")
     assert [p.name for p in (tmp_path / "p").rglob("*") if p.is_file()] == ["outside"]
     assert not (build / "compile_commands.json").exists()
+    flags = [line for line in (build / "build.ninja").read_text().splitlines() if "-Werror" in line]
+    assert len(flags) > 100
+    for line in flags:  # the outer project's for its own code
+        assert line.rindex("-Wno-error") > line.rindex("-Werror") if "-fvisibility=hidden" in line else "-Wno" not in line
+    assert f"-isystem {source / 'include'}" in run("ninja", "-C", build, "-t", "commands", "outside") or way == "FetchContent"
 
 
 def test_an_installed_static_library_is_found_by_both_ways_and_needs_no_more_words(source, tmp_path):
@@ -193,8 +227,10 @@ def test_a_meson_project_takes_it_by_a_wrap(source, tmp_path, kind):
     (tmp_path / "meson.build").write_text(
         "project('outside', 'c')\nexecutable('outside', 'outside.c', dependencies: dependency('quire'))\n"
     )
-    said = run(*meson, "setup", tmp_path / "b", tmp_path, "-Dbuildtype=plain", f"-Ddefault_library={kind}")
+    said = run(*meson, "setup", tmp_path / "b", tmp_path, "-Dbuildtype=plain", f"-Ddefault_library={kind}", "-Dunity=on", "-Dwerror=true", "-Dwarning_level=3")
     said += run("ninja", "-C", tmp_path / "b")
+    link = run("ninja", "-C", tmp_path / "b", "-t", "commands", "outside").splitlines()[-1]
+    assert ("-z,nodelete" in link) == (kind == "static")  # a plugin with a copy of its own needs it
     assert "warning:" not in said, said
     works(tmp_path / "b/outside")
 

@@ -247,20 +247,6 @@ TEST(QuireHpp, nodes_with_a_wide_alignment_are_aligned)
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(slab.make()) % 64, 0u);
 }
 
-TEST(QuireHpp, an_object_of_the_processs_heap_with_a_wide_alignment_is_aligned)
-{
-    constexpr std::size_t wide = 1 << 20;
-    struct alignas(wide) element : quire::heap_element {
-        char bytes[wide];
-    };
-    std::vector<std::unique_ptr<element>> elements;
-    for (int i = 0; i < 5; i++) {
-        elements.emplace_back(new element);
-        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(elements.back().get()) % wide, 0u);
-        EXPECT_TRUE(quire_heap_owns(quire_heap_default(), elements.back().get()));
-    }
-}
-
 TEST(QuireHpp, allocators_refuse_more_than_an_array_may_have)
 {
     quire::arena arena;

@@ -86,6 +86,15 @@ template <class Stats, class Object> Stats snapshot(void (*fill)(Object *, Stats
     return stats;
 }
 
+/* Where the block of an object begins that a pointer to one of its bases may lead to.  Asked for while it lives: its destructor ends what it is. */
+template <class T> void *block_of(T *p) noexcept
+{
+    const volatile void *block = p;
+    if constexpr (std::is_polymorphic_v<T>)
+        block = dynamic_cast<const volatile void *>(p);
+    return const_cast<void *>(block);
+}
+
 /* Gives memory back unless the constructor that it was taken for came to its end. */
 template <class Free> struct unless_made {
     Free free;

@@ -17,13 +17,14 @@ namespace quire {
 using heap_options = ::quire_heap_opts;
 using heap_stats = struct ::quire_heap_stats;
 
-/* The deleter of one object of a heap. */
+/* The deleter of one object of a heap; through any base that has a virtual destructor. */
 struct heap_deleter {
     ::quire_heap *heap = nullptr;
     template <class T> void operator()(T *p) const noexcept
     {
+        void *block = detail::block_of(p);
         p->~T();
-        ::quire_heap_free(heap, p);
+        ::quire_heap_free(heap, block);
     }
 };
 template <class T> using heap_ptr = std::unique_ptr<T, heap_deleter>;
@@ -128,9 +129,19 @@ struct heap_element {
     {
         return detail::heap_must_take(::quire_heap_default(), bytes, static_cast<std::size_t>(align));
     }
+    static void *operator new(std::size_t bytes, const std::nothrow_t &) noexcept
+    {
+        return detail::heap_take(::quire_heap_default(), bytes, detail::align_bytes);
+    }
+    static void *operator new(std::size_t bytes, std::align_val_t align, const std::nothrow_t &) noexcept
+    {
+        return detail::heap_take(::quire_heap_default(), bytes, static_cast<std::size_t>(align));
+    }
     static void *operator new(std::size_t, void *place) noexcept { return place; }
     static void operator delete(void *p) noexcept { ::quire_heap_free(::quire_heap_default(), p); }
     static void operator delete(void *p, std::align_val_t) noexcept { ::quire_heap_free(::quire_heap_default(), p); }
+    static void operator delete(void *p, const std::nothrow_t &) noexcept { ::quire_heap_free(::quire_heap_default(), p); }
+    static void operator delete(void *p, std::align_val_t, const std::nothrow_t &) noexcept { ::quire_heap_free(::quire_heap_default(), p); }
     static void operator delete(void *, void *) noexcept {}
 };
 

@@ -329,13 +329,33 @@ private:
 };
 
 /*
- * A base for classes whose `new` and `delete` are to be a slab's, of elements of `Bytes`: one slab for all of the group.  What is larger comes from the
- * process's heap.  Objects are aligned to 16 bytes: not for a class that asks for more.
+ * A base for classes whose `new` and `delete` are to be a slab's, of elements of `Bytes`: one slab for all of the group.  What is larger, or aligned to more
+ * than 16 bytes, comes from the process's heap.
  */
 template <std::size_t Bytes, class Group> struct slab_element {
     static void *operator new(std::size_t bytes)
     {
         return bytes <= Bytes ? slot_allocator().allocate(1) : detail::heap_must_take(::quire_heap_default(), bytes, detail::align_bytes);
+    }
+    static void *operator new(std::size_t bytes, std::align_val_t align)
+    {
+        return detail::heap_must_take(::quire_heap_default(), bytes, static_cast<std::size_t>(align));
+    }
+    static void *operator new(std::size_t bytes, const std::nothrow_t &) noexcept
+    {
+#if QUIRE_EXCEPTIONS
+        try {
+            return operator new(bytes);
+        } catch (...) {
+            return nullptr;
+        }
+#else
+        return operator new(bytes);
+#endif
+    }
+    static void *operator new(std::size_t bytes, std::align_val_t align, const std::nothrow_t &) noexcept
+    {
+        return detail::heap_take(::quire_heap_default(), bytes, static_cast<std::size_t>(align));
     }
     static void *operator new(std::size_t, void *place) noexcept { return place; }
     static void operator delete(void *p, std::size_t bytes) noexcept
@@ -345,6 +365,16 @@ template <std::size_t Bytes, class Group> struct slab_element {
         else if (p != nullptr)
             slot_allocator().deallocate(static_cast<slot *>(p), 1);
     }
+    static void operator delete(void *p, std::size_t, std::align_val_t) noexcept { ::quire_heap_free(::quire_heap_default(), p); }
+    /* These are for constructors that throw, after a new that does not. */
+    static void operator delete(void *p, const std::nothrow_t &) noexcept
+    {
+        if (::quire_heap_owns(::quire_heap_default(), p))
+            ::quire_heap_free(::quire_heap_default(), p);
+        else
+            slot_allocator().deallocate(static_cast<slot *>(p), 1);
+    }
+    static void operator delete(void *p, std::align_val_t, const std::nothrow_t &) noexcept { ::quire_heap_free(::quire_heap_default(), p); }
     static void operator delete(void *, void *) noexcept {}
 
 private:
