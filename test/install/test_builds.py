@@ -133,7 +133,7 @@ def test_an_installation_removes_nothing_of_folders_whose_names_begin_like_its_o
 
 def test_folders_that_are_given_in_full_are_those_that_pkg_config_names(source, tmp_path):
     given = {"LIBDIR": "/opt/a/lib64", "INCLUDEDIR": "/opt/b/include"}
-    run("cmake", "-S", source, "-B", tmp_path, *(f"-DCMAKE_INSTALL_{k}={v}" for k, v in given.items()), *LIBRARY_ALONE)
+    run("cmake", "-S", source, "-B", tmp_path, "-G", "Ninja", *(f"-DCMAKE_INSTALL_{k}={v}" for k, v in given.items()), *LIBRARY_ALONE)
     path = {**os.environ, "PKG_CONFIG_PATH": str(tmp_path / "packaging")}
     for name, folder in given.items():
         assert run("pkg-config", f"--variable={name.lower()}", "quire", env=path).strip() == folder
@@ -142,7 +142,7 @@ def test_folders_that_are_given_in_full_are_those_that_pkg_config_names(source, 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="its compiler has no 32 bits")
 def test_32_bits_are_refused_with_a_word_why(source, tmp_path):
     options = ["-DCMAKE_C_FLAGS=-m32", "-DCMAKE_TRY_COMPILE_TARGET_TYPE=STATIC_LIBRARY", *LIBRARY_ALONE]
-    done = subprocess.run(["cmake", "-S", source, "-B", tmp_path, *options], capture_output=True, text=True)
+    done = subprocess.run(["cmake", "-S", source, "-B", tmp_path, "-G", "Ninja", *options], capture_output=True, text=True)
     assert done.returncode != 0 and "Quire needs a 64-bit system" in done.stderr
     done = subprocess.run(["gcc", "-U__LP64__", "-fsyntax-only", "-I", source / "include", HERE / "outside.c"], capture_output=True, text=True)
     assert done.returncode != 0 and "Quire needs a 64-bit system" in done.stderr
