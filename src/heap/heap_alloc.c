@@ -17,15 +17,21 @@
 #include "os/os.h"
 #include "os/sanitize.h"
 
-/* The same where somebody may watch: then the slot cannot be touched yet, and nothing was marked. */
-static void *word_pop_inside(struct heap_local *local, unsigned class)
+/* A slot of the bin's word; where somebody watches it cannot be touched yet, and nothing was marked.  NULL: *bad is not as it was left. */
+static void *word_pop_inside(struct heap_local *local, unsigned class, void **bad)
 {
     struct heap_bin *bin = &local->bin[class];
     uint64_t bits = *bin->word;
-    if (likely(!local->heap->is_watched))
-        return heap_word_pop(bin, bits);
-    heap_bits_set(bin->word, bits & (bits - 1));
-    return bin->base + (size_t)bits_lowest(bits) * bin->slot_bytes;
+    void *p = heap_word_lowest(bin, bits);
+    if (unlikely(local->heap->is_watched)) {
+        heap_bits_set(bin->word, bits & (bits - 1));
+        return p;
+    }
+    if (unlikely(!heap_word_pop(bin, bits))) {
+        *bad = p;
+        return NULL;
+    }
+    return p;
 }
 
 enum { ZERO_INLINE_MAX = 128 };
@@ -50,7 +56,7 @@ static void *alloc_next(struct heap_local *local, unsigned class, void **bad)
     if (*bin->word == 0 && !heap_next_word(bin))
         return NULL;
     heap_cache_missed(local, class);
-    return word_pop_inside(local, class);
+    return word_pop_inside(local, class, bad);
 }
 
 /* The same by the short way. */
@@ -92,15 +98,16 @@ static void *alloc_inside(struct heap_local *local, unsigned class, size_t bytes
     if (local->is_secure)
         return secure_inside(local, class, bytes);
     void *p = alloc_next(local, class, &bad);
+    if (!p && !bad && heap_next_page(local, class)) {
+        rounding_note(bin, bytes);
+        heap_cache_missed(local, class);
+        p = word_pop_inside(local, class, &bad);
+    }
     if (unlikely(bad != NULL)) {
         heap_let_go(local->heap);
         heap_refuse_slot(local->heap, bad);
     }
-    if (p || !heap_next_page(local, class))
-        return p;
-    rounding_note(bin, bytes);
-    heap_cache_missed(local, class);
-    return word_pop_inside(local, class);
+    return p;
 }
 
 static void handed_out(const struct quire_heap *heap, void *p, unsigned class, size_t bytes)

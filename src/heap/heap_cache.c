@@ -311,19 +311,29 @@ void heap_refuse_slot(struct quire_heap *heap, const void *slot)
 {
     const struct heap_page *page = heap_page_find(slot);
     size_t number = page ? heap_slot_of(page, slot) : SIZE_MAX;
-    bool is_twice = number == SIZE_MAX || heap_bit_is_set(page, number) || heap_cached(heap, page->class, slot) > 1;
+    bool is_twice = number == SIZE_MAX || heap_bit_is_set(page, number) + heap_cached(heap, page->class, slot) > 1;
     heap_refuse(heap, is_twice ? HEAP_E1 : HEAP_E6, slot);
 }
 
-/* The child of a fork: what vanished threads had cached is free.  What was on its way out of a magazine already is in a chain, and marked as such. */
+static void slot_to_bits(struct heap_page *page, size_t number)
+{
+    char *slot = heap_slot_at(page, number);
+    heap_mark(slot, slots_mark(slot, slots_key));
+    bits_set_one(page->free, number);
+}
+
+/*
+ * The child of a fork: what vanished threads had cached is free; and what was on its way to its page, which has that mark already.  What was on its way to
+ * another's page has the mark in its first word alone, and is in a chain.
+ */
 static void slots_to_bits(const struct magazine *mag, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         void *slot = (void *)addr_load_relaxed(&magazine_slots(mag)[i]);
         struct heap_page *page = heap_page_find(slot);
         size_t number = page && !heap_is_large(page) && page->quick_of ? heap_slot_of(page, slot) : SIZE_MAX;
-        if (number != SIZE_MAX && u64_load_relaxed((atomic_u64 *)slot) == slots_mark(slot, mag->key))
-            bits_set_one(page->free, number);
+        if (number != SIZE_MAX && (u64_load_relaxed((atomic_u64 *)slot) == slots_mark(slot, mag->key) || heap_has_mark(slot, slots_mark(slot, slots_key))))
+            slot_to_bits(page, number);
     }
 }
 
@@ -337,7 +347,7 @@ static COLD void marks_to_bits(struct quire_heap *heap, unsigned class, uint64_t
             continue;
         for (size_t slot = 0; slot < page->slots; slot++)
             if (!heap_bit_is_set(page, slot) && unlikely(heap_has_mark(heap_slot_at(page, slot), slots_mark(heap_slot_at(page, slot), key))))
-                bits_set_one(page->free, slot);
+                slot_to_bits(page, slot);
     }
 }
 

@@ -23,11 +23,12 @@ void heap_caches_flush(struct heap_local *local, bool ends); /* all slots to the
 void heap_depots_flush(struct heap_local *local); /* the heap's, by this local */
 void heap_depots_unlearn(struct quire_heap *heap); /* that magazines are to be large */
 bool heap_cache_is_sound(struct heap_local *local, unsigned class);
-/* Written over what a block's first 16 bytes were; a free slot in a magazine has them so. */
+/* Written over what a block's first 16 bytes were; a free slot has them so.  The first word says that it is one: last. */
 static ALWAYS_INLINE void heap_mark(void *slot, uint64_t mark)
 {
-    u64_store_relaxed((atomic_u64 *)slot, mark);
     u64_store_relaxed((atomic_u64 *)slot + 1, mark);
+    atomic_fence_signal(); /* the child of a fork finds the old mark, or all of this one */
+    u64_store_relaxed((atomic_u64 *)slot, mark);
 }
 static ALWAYS_INLINE bool heap_has_mark(const void *slot, uint64_t mark)
 {

@@ -3,7 +3,7 @@
  * heap_free.c - giving a block back.
  *
  *     quire_heap_free:  (1) the page map finds the page's header; (2) it is this heap's; (3) the slot, and that one begins there, by one
- *                       multiplication; (4) neither its bit nor its first word says that it is free; (5) mark it, and put it on the bin's magazine
+ *                       multiplication; (4) its first word does not say that it is free; (5) mark it, and put it on the bin's magazine
  *     a doubt:          the word says that it is free, which a live block's may by chance: all magazines are looked through
  *     secure:           heap_secure.c       large: heap_large.c       what is no live block: one line, and the process stops
  *
@@ -21,9 +21,10 @@ void heap_slot_free(struct heap_local *local, struct heap_page *page, size_t slo
     uint64_t *word = &page->free[slot / WORD_BITS], bit = UINT64_C(1) << slot % WORD_BITS;
     if (unlikely(*word & bit))
         heap_refuse(local->heap, HEAP_E1, heap_slot_at(page, slot));
-    heap_bits_set(word, *word | bit);
     if (likely(!local->heap->is_watched))
-        u64_store_relaxed((atomic_u64 *)(void *)heap_slot_at(page, slot), 0); /* a mark would be good for a magazine that has it once more */
+        heap_mark(heap_slot_at(page, slot), slots_mark(heap_slot_at(page, slot), slots_key)); /* no magazine's: one that has it once more finds out */
+    atomic_fence_signal();
+    heap_bits_set(word, *word | bit);
     if (unlikely(--page->until == 0))
         heap_page_due(local, page);
 }
@@ -188,8 +189,8 @@ static NOINLINE bool free_far(struct heap_local *local, struct heap_page *page, 
 /* By no short way: into another magazine, another's, large, or none of the heap's. */
 static NOINLINE void free_long(struct quire_heap *heap, struct heap_local *local, owner_t found, void *p)
 {
-    struct heap_page *page = heap_page_of(found);
-    if (unlikely(((uintptr_t)page & HEAP_KIND_BITS) != 0)) /* another's, or nobody's */
+    struct heap_page *page = owner_object(found);
+    if (unlikely(!owner_is_heap(found))) /* another's, or nobody's */
         free_slow(heap, p);
     else if (unlikely(page->quick_of != heap))
         free_other(heap, local, page, p);
@@ -200,8 +201,8 @@ static NOINLINE void free_long(struct quire_heap *heap, struct heap_local *local
 /* `found`: the owner that the page map knows. */
 static ALWAYS_INLINE void free_quick(struct quire_heap *heap, struct heap_local *local, owner_t found, void *p)
 {
-    const struct heap_page *page = heap_page_of(found);
-    if (unlikely(!heap_is_quick(page, heap)) || unlikely(!heap_quick_free(local, page, p)))
+    const struct heap_page *page = heap_quick_page(found, heap);
+    if (unlikely(!page) || unlikely(!heap_quick_free(local, page, p)))
         free_long(heap, local, found, p);
 }
 

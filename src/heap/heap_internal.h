@@ -11,7 +11,8 @@
  *                                                  | slot | slot | slot | ...    a span; the page map leads back to the header
  *
  * A page is its owner's, a local: only who is inside the local (bias.h) touches its bits.  A free bit is a slot that may be handed out.  Slots that were
- * freed wait in magazines (heap_cache.c) of whoever freed them and go first; the bits are asked only when a size has none of these.
+ * freed wait in magazines (heap_cache.c) of whoever freed them and go first; the bits are asked only when a size has none of these.  A free slot bears a mark
+ * in its first 16 bytes, of its magazine or, in its page, of the process; but one that was never handed out, which lies behind what the page has carved.
  *
  *     state      of its bin       `until`, counted down by frees, at 0 the page is looked at
  *     CURRENT    the one in use   as good as never
@@ -23,7 +24,7 @@
  * way of the others meets them, and their bins show a word of zeros.
  *
  * Invariants, checked by heap_look.c:
- *   P1  a free bit is one of the page's slots, and none that is in a magazine; one that is carries the magazine's mark
+ *   P1  a free bit is one of the page's slots, and none that is in a magazine; a free slot that was handed out once carries its mark
  *   P2  until of a PARTIAL page is slots - free bits; 1 for an empty one (in the child of a fork)
  *   P3  a bin's current page and those of its list are its local's, of its size, and in that state
  *   P4  the page map leads from the page's first address to the header
@@ -83,23 +84,26 @@ struct CACHE_ALIGNED heap_page {
     };
     uint32_t slot_bytes;
     uint32_t exact;         /* what is below this behind the point is no rest, of a slot that the page has (heap_slot_of()) */
-    uint16_t words;
-    uint16_t bin_at;        /* where in a local the bin of its size is */
-    uint8_t class;
-    uint8_t state;          /* by the owner; a magazine lies where the bits would: HEAP_MAGAZINE */
-    uint16_t sizes;         /* so many: what its slots serve, slot_bytes and those below */
     union {
         size_t asked_bytes; /* large: what was asked for; of a sealed one the OS pages that this takes can be touched, and no other */
-        struct quire_heap *quick_of; /* others: the heap, where a free has a short way; NULL: it has none */
+        struct {
+            atomic_u32 carved; /* bytes of slots that were handed out once, by the owner: these have a short way of freeing; 0 where there is none */
+            uint16_t bin_at;   /* where in a local the bin of its size is */
+            uint16_t sizes;    /* so many: what its slots serve, slot_bytes and those below */
+        };
     };
+    uint16_t words;
+    uint8_t class;
+    uint8_t state;       /* by the owner; a magazine lies where the bits would: HEAP_MAGAZINE */
+    uint8_t is_mapped;   /* large: by itself, not by the source */
+    uint8_t guard_shift; /* large, secure: log2 of the guards; 0: none */
+    uint8_t pins;        /* walks that stand on it; HEAP_PINS_MAX: for good.  Large: under the heap's lock, or HEAP_RESIZED */
     /* the owner's */
     CACHE_ALIGNED uint16_t until;
-    uint16_t slots;      /* fixed while the page is in use */
-    uint8_t is_mapped; /* large: by itself, not by the source */
-    uint8_t guard_shift; /* large, secure: log2 of the guards; 0: none */
-    uint8_t pins;      /* walks that stand on it; HEAP_PINS_MAX: for good.  Large: under the heap's lock, or HEAP_RESIZED */
+    uint16_t slots;              /* fixed while the page is in use; as are: */
+    uint32_t chunk_at;           /* how far in front its chunk of headers begins */
+    struct quire_heap *quick_of; /* small: the heap, where a free has a short way; NULL: it has none */
     struct heap_page *next, *prev;
-    struct header_chunk *chunk;
     uint64_t free[]; /* a bit for each slot; of a secure heap as many again: freed, but not to be handed out yet */
 };
 
@@ -195,7 +199,6 @@ struct quire_heap {
 
 STATIC_ASSERT(offsetof(struct heap_local, bin) + HEAP_NEAR * sizeof(struct heap_bin) <= 4096, "a thread that only allocates small blocks costs one small page");
 STATIC_ASSERT(sizeof(struct heap_page) % 8 == 0 && offsetof(struct heap_page, free) == 96, "three kinds of headers are sized for it");
-STATIC_ASSERT(offsetof(struct heap_page, slot_bytes) == 40 && offsetof(struct heap_page, words) == 48, "test/death/heap_secure_death_test.cc looks there");
 
 enum { LARGE_OWNER = 1, SECURE_OWNER = 2, OWNER_BITS = 3 }; /* low bits of `owner` */
 
@@ -305,6 +308,7 @@ void heap_meta_unmap(bool is_secure, const struct quire_span *span);
 
 /* ---- heap_page.c: inside a local ---- */
 uint32_t heap_page_live(const struct heap_page *page); /* slots without a free bit: live, warm, on their way, kept back */
+const char *heap_page_written(const struct heap_page *page); /* NULL, or a free slot that is not as it was left */
 bool heap_next_word(struct heap_bin *bin);
 /* A page with a free slot becomes the bin's current one; false: there is no memory. */
 bool heap_next_page(struct heap_local *local, unsigned class);
@@ -379,7 +383,7 @@ static ALWAYS_INLINE struct quire_heap *heap_of_page(const struct heap_page *pag
 static ALWAYS_INLINE struct heap_page *heap_page_find(const void *p)
 {
     owner_t owner = pagemap_find(p);
-    return likely(owner_kind(owner) == OWNER_HEAP) ? (struct heap_page *)owner_object(owner) : NULL;
+    return likely(owner_is_heap(owner)) ? (struct heap_page *)owner_object(owner) : NULL;
 }
 /* The page of a block that is to be freed or looked at; stops the process for what is none. */
 /* As far as another than its owner can see it. */

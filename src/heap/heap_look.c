@@ -93,6 +93,12 @@ struct page_look heap_large_look(const struct heap_page *page)
     return (struct page_look){.start = heap_large_start(page), .bytes = bytes, .slot_bytes = bytes, .slots = 1, .live = {1}};
 }
 
+/* False at the list's end; and where it is broken, or whoever looks might go round for ever. */
+static bool is_listed(const struct quire_heap *heap, const struct heap_page *page)
+{
+    return page && heap_pages_is_linked(heap->large, page);
+}
+
 void heap_pages_look_locked(struct quire_heap *heap, page_look_fn *fn, void *arg)
 {
     struct look look = {0};
@@ -103,7 +109,7 @@ void heap_pages_look_locked(struct quire_heap *heap, page_look_fn *fn, void *arg
         fn(&seen, arg);
     }
     lock_take(&heap->lock);
-    for (const struct heap_page *page = heap->large; page; page = page->next) {
+    for (const struct heap_page *page = heap->large; is_listed(heap, page); page = page->next) {
         seen = heap_large_look(page);
         fn(&seen, arg);
     }
@@ -194,7 +200,7 @@ static void sum_larges(struct quire_heap *heap, struct quire_heap_stats *out)
     size_t asked = 0, guards = 0;
     lock_take(&heap->lock);
     size_t left = heap->left_bytes;
-    for (const struct heap_page *page = heap->large; page; page = page->next) {
+    for (const struct heap_page *page = heap->large; is_listed(heap, page); page = page->next) {
         out->large_blocks++;
         out->large_bytes += heap_large_bytes(page);
         guards += heap_large_held(page) - heap_large_bytes(page);
@@ -265,7 +271,7 @@ int quire_heap_class_stats(const struct quire_heap *heap, unsigned index, struct
 static const char *check_page(const struct heap_page *page)
 {
     uint64_t behind = page->slots % WORD_BITS ? ~bits_low(page->slots % WORD_BITS) : 0;
-    if (page->words != (page->slots + WORD_BITS - 1) / WORD_BITS || (page->free[page->words - 1] & behind))
+    if (page->words != (page->slots + WORD_BITS - 1) / WORD_BITS || (page->free[page->words - 1] & behind) || heap_page_written(page))
         return "heap P1";
     if (page->state == HEAP_PARTIAL && (page->until == 0 || page->until != (heap_page_live(page) ? heap_page_live(page) : 1)))
         return "heap P2";

@@ -85,8 +85,10 @@ struct heap_page *heap_header_new(struct quire_heap *heap, uint32_t words)
     struct heap_page *page = headers_take(&heap->headers, kind, &chunk);
     if (!page && chunk_new_locked(heap, kind))
         page = headers_take(&heap->headers, kind, &chunk);
-    if (page)
-        page->chunk = chunk;
+    if (page) {
+        page->chunk_at = (uint32_t)((char *)page - (char *)chunk);
+        page->quick_of = NULL;
+    }
     lock_drop(&heap->lock);
     return page;
 }
@@ -95,7 +97,7 @@ void heap_header_delete(struct quire_heap *heap, struct heap_page *page)
 {
     lock_take(&heap->lock);
     heap_state_set(page, HEAP_UNUSED);
-    headers_give(&heap->headers, page->chunk, page);
+    headers_give(&heap->headers, (struct header_chunk *)(void *)((char *)page - page->chunk_at), page);
     lock_drop(&heap->lock);
 }
 
@@ -113,6 +115,9 @@ void heap_chunks_trim(struct quire_heap *heap)
     lock_take(&heap->lock);
     struct header_chunk *idle = headers_unlink(&heap->headers);
     lock_drop(&heap->lock);
+    if (idle && heap == &heap_of_process) /* who frees an address that is nobody's may have found one of these headers before its page went */
+        HEAP_EACH_VISITED(heap, local) {
+        }
     chunks_give(heap, idle);
 }
 

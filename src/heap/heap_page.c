@@ -13,6 +13,7 @@
  *
  * Locks: inside the page's local.  Not here: single slots (heap_alloc.c, heap_free.c).
  */
+#include "heap/heap_cache.h"
 #include "heap/heap_secure.h"
 #include "heap/heap_walk.h"
 
@@ -61,6 +62,7 @@ static void page_setup(struct heap_page *page, struct heap_local *local, unsigne
     page->bin_at = (uint16_t)(offsetof(struct heap_local, bin) + class * sizeof(struct heap_bin));
     page->quick_of = local->is_secure || local->heap->is_watched ? NULL : local->heap;
     page->class = (uint8_t)class;
+    u32_store_relaxed(&page->carved, 0);
     for (unsigned w = 0; w < page->words; w++)
         heap_bits_set(&page->free[w], ~UINT64_C(0));
     if (page->slots % WORD_BITS)
@@ -108,7 +110,7 @@ static struct heap_page *page_new(struct heap_local *local, unsigned class)
         page_setup(page, local, class);
         addr_store_release(&page->owner, heap_owner_word(local)); /* release [heap-owner] */
     }
-    if (!page || pagemap_set(span.start, span.bytes, owner_make(page, OWNER_HEAP)) != 0) {
+    if (!page || pagemap_set(span.start, span.bytes, owner_make(page, heap == &heap_of_process ? OWNER_MALLOC : OWNER_HEAP)) != 0) {
         if (page)
             heap_header_delete(heap, page);
         memory_give(heap, class, &span);
@@ -136,8 +138,26 @@ static void page_give(struct quire_heap *heap, struct heap_page *page)
     heap_work_is_due();
 }
 
+/*
+ * Whoever freed a slot of the page, wrote to it and freed it once more has it in a magazine still, or it was handed out from there: the page must not go.
+ * A write since is found, too.  NULL: each free slot is as it was left.
+ */
+const char *heap_page_written(const struct heap_page *page)
+{
+    uint32_t carved = u32_load_relaxed(&page->carved), number = 0;
+    for (uint32_t at = 0; at < carved; at += page->slot_bytes, number++) {
+        const char *slot = (const char *)page->span.start + at;
+        if (unlikely(!heap_has_mark(slot, slots_mark(slot, slots_key))) && heap_bit_is_set(page, number))
+            return slot;
+    }
+    return NULL;
+}
+
 static void page_retire(struct heap_local *local, struct heap_page *page)
 {
+    const char *written = heap_page_written(page);
+    if (unlikely(written != NULL))
+        heap_refuse(local->heap, HEAP_E6, written);
     size_sub_relaxed(&local->heap->of_class[heap_stat_class(page->class)].pages, 1);
     if (local->is_secure)
         heap_secure_page_goes(local->heap, page);

@@ -4,8 +4,8 @@
  *
  *     alloc:  (1) the size's class; (2) into the thread's local by its bias; (3) the top of the bin's magazine, whose mark proves that it is free, or
  *             the lowest free bit of the bin's word
- *     free:   (1) the page map finds the page's header; (2) it is this heap's; (3) the slot, and that one begins there, by one multiplication;
- *             (4) neither its bit nor its first word says that it is free; (5) mark it, and put it on the bin's magazine
+ *     free:   (1) the page map finds the page's header; (2) it is this heap's; (3) the address lies in what the page has carved, and a slot begins there, by
+ *             one multiplication; (4) its first word does not say that it is free; (5) mark it, and put it on the bin's magazine
  *
  * Each ends in one of two ways: done, or nothing has changed and the long way is to be gone (heap_alloc.c, heap_free.c).  Nothing is called, so nothing has
  * to be saved.  The magazines: slots/slots.h.
@@ -32,12 +32,29 @@ static ALWAYS_INLINE bool heap_magazine_pop(struct heap_bin *bin, atomic_u64 **s
     return true;
 }
 
-/* The lowest free slot of the bin's word, which has one.  What was its mark must not be taken for one when it is freed. */
+/* The lowest free slot of the bin's word, which has one. */
+static ALWAYS_INLINE char *heap_word_lowest(const struct heap_bin *bin, uint64_t bits)
+{
+    return bin->base + (size_t)bits_lowest(bits) * bin->slot_bytes;
+}
+
+/*
+ * It is handed out.  NULL: it was handed out before, and is not as it was left; nothing has changed.  Slots are carved from the lowest up: the words' order,
+ * and each word's, see to it.
+ */
 static ALWAYS_INLINE void *heap_word_pop(struct heap_bin *bin, uint64_t bits)
 {
+    struct heap_page *page = bin->page;
+    char *p = heap_word_lowest(bin, bits);
+    uint32_t offset = (uint32_t)(p - (char *)page->span.start);
+    bool is_fresh = offset >= u32_load_relaxed(&page->carved);
+    if (!is_fresh && unlikely(!heap_has_mark(p, slots_mark(p, slots_key))))
+        return NULL;
     heap_bits_set(bin->word, bits & (bits - 1));
-    char *p = bin->base + (size_t)bits_lowest(bits) * bin->slot_bytes;
-    u64_store_relaxed((atomic_u64 *)(void *)p, 0);
+    atomic_fence_signal(); /* in the child of a fork no slot is free that is carved and has no mark */
+    if (is_fresh)
+        u32_store_relaxed(&page->carved, offset + bin->slot_bytes);
+    u64_store_relaxed((atomic_u64 *)(void *)p, 0); /* what was its mark must not be taken for one when it is freed */
     return p;
 }
 
@@ -81,12 +98,17 @@ static ALWAYS_INLINE struct heap_bin *heap_bin_of(struct heap_local *local, cons
     return (struct heap_bin *)(void *)((char *)local + page->bin_at);
 }
 
+/* A slot begins here that was handed out once, and has a short way: heap_slot_of() without the slot. */
+static ALWAYS_INLINE bool heap_is_carved(const struct heap_page *page, const void *p)
+{
+    uint64_t offset = os_untagged(p) - (uintptr_t)page->span.start;
+    return likely(offset < u32_load_relaxed(&page->carved)) && likely(page->reciprocal * offset < page->exact);
+}
+
 /* A live block begins here, as far as one can see. */
 static ALWAYS_INLINE bool heap_seems_live(const struct heap_bin *bin, const struct heap_page *page, const void *p)
 {
-    size_t slot = heap_slot_of(page, p);
-    return likely(slot != SIZE_MAX) && likely(!heap_bit_is_set(page, slot)) &&
-           likely((uint32_t)u64_load_relaxed((const atomic_u64 *)p) != (uint32_t)slots_mark(p, bin->slots.key));
+    return likely(heap_is_carved(page, p)) && likely((uint32_t)u64_load_relaxed((const atomic_u64 *)p) != (uint32_t)slots_mark(p, bin->slots.key));
 }
 
 static ALWAYS_INLINE void heap_magazine_push(struct heap_bin *bin, atomic_addr *top, void *p)
@@ -96,39 +118,59 @@ static ALWAYS_INLINE void heap_magazine_push(struct heap_bin *bin, atomic_addr *
     addr_store_relaxed(&bin->slots.top, (uintptr_t)(top + 1));
 }
 
-enum { HEAP_KIND_BITS = 7 };
-
-/* The header of a page that the page map says is a heap's; of any other owner: with bits of HEAP_KIND_BITS. */
-static ALWAYS_INLINE struct heap_page *heap_page_of(owner_t found)
+/* From what the page map says.  NULL: blocks there have no short way, or they are not this heap's. */
+static ALWAYS_INLINE struct heap_page *heap_quick_page(owner_t found, const struct quire_heap *heap)
 {
-    return (struct heap_page *)(found - OWNER_HEAP);
-}
-
-/* One whose blocks of this heap have a short way. */
-static ALWAYS_INLINE bool heap_is_quick(const struct heap_page *page, const struct quire_heap *heap)
-{
-    return likely(((uintptr_t)page & HEAP_KIND_BITS) == 0) && likely(page->quick_of == heap);
+    struct heap_page *page = (struct heap_page *)owner_object(found);
+    if (heap == &heap_of_process)
+        return likely(owner_kind(found) == OWNER_MALLOC) ? page : NULL;
+    return likely(owner_kind(found) == OWNER_HEAP) && likely(page->quick_of == heap) ? page : NULL;
 }
 
 /* What a live block of the heap has room for; 0: not this way.  Some programs ask at every allocation and every free. */
 static ALWAYS_INLINE size_t heap_quick_usable(const struct quire_heap *heap, const void *p)
 {
-    const struct heap_page *page = heap_page_of(pagemap_find(p));
-    size_t slot = likely(heap_is_quick(page, heap)) ? heap_slot_of(page, p) : SIZE_MAX;
-    bool seems_live = likely(slot != SIZE_MAX) && likely(!heap_bit_is_set(page, slot)) && likely(!slots_is_marked(p));
-    return likely(seems_live) ? page->slot_bytes : 0;
+    const struct heap_page *page = heap_quick_page(pagemap_find(p), heap);
+    return likely(page != NULL) && likely(heap_is_carved(page, p)) && likely(!slots_is_marked(p)) ? page->slot_bytes : 0;
 }
 
-/* True: freed.  Whose page it is does not matter. */
-static ALWAYS_INLINE bool heap_quick_free(struct heap_local *local, const struct heap_page *page, void *p)
+/* A block that was asked for with so many bytes, or with others that its class serves, too. */
+static ALWAYS_INLINE bool heap_page_serves(const struct heap_page *page, size_t bytes)
+{
+    return page->slot_bytes - bytes < page->sizes;
+}
+
+/* Inside.  True: freed.  Whose page it is does not matter. */
+static ALWAYS_INLINE bool heap_quick_put(struct heap_local *local, const struct heap_page *page, void *p)
 {
     struct heap_bin *bin = heap_bin_of(local, page);
-    if (unlikely(!bias_enter(&local->bias)))
-        return false;
     atomic_addr *top = (atomic_addr *)addr_load_relaxed(&bin->slots.top);
     bool done = heap_seems_live(bin, page, p) && likely(top < bin->slots.end);
     if (likely(done))
         heap_magazine_push(bin, top, p);
+    return done;
+}
+
+static ALWAYS_INLINE bool heap_quick_free(struct heap_local *local, const struct heap_page *page, void *p)
+{
+    if (unlikely(!bias_enter(&local->bias)))
+        return false;
+    bool done = heap_quick_put(local, page, p);
+    bias_leave(&local->bias);
+    return done;
+}
+
+/*
+ * A block of the process's heap, whose size `said` may say (SIZE_MAX: it does not).  What is found for an address that is not ours may be the header of a
+ * page that goes this moment: it is looked at from inside, and stays memory until everybody was seen outside (heap_meta.c).
+ */
+static ALWAYS_INLINE bool heap_quick_free_guessed(struct heap_local *local, void *p, size_t said)
+{
+    enum { KIND_BITS = 7 };
+    if (unlikely(!bias_enter(&local->bias)))
+        return false;
+    const struct heap_page *page = (struct heap_page *)(pagemap_guess(p) - OWNER_MALLOC);
+    bool done = likely(((uintptr_t)page & KIND_BITS) == 0) && (said == SIZE_MAX || likely(heap_page_serves(page, said))) && heap_quick_put(local, page, p);
     bias_leave(&local->bias);
     return done;
 }
@@ -137,12 +179,6 @@ static ALWAYS_INLINE bool heap_quick_free(struct heap_local *local, const struct
 static ALWAYS_INLINE bool heap_stays(size_t slot_bytes, size_t bytes)
 {
     return bytes <= slot_bytes && (bytes >= slot_bytes / 2 || slot_bytes <= HEAP_SLOT_ALIGN);
-}
-
-/* A block that was asked for with so many bytes, or with others that its class serves, too. */
-static ALWAYS_INLINE bool heap_page_serves(const struct heap_page *page, size_t bytes)
-{
-    return page->slot_bytes - bytes < page->sizes;
 }
 
 C_DECLARATIONS_END

@@ -77,7 +77,7 @@ static void verify_first(const struct heap_local *local, const struct heap_out *
     const struct on_its_way *block = out->first;
     const void *next = link_of(block);
     if (unlikely(next != out->second))
-        heap_refuse(local->heap, !next || is_on_its_way(next) ? HEAP_E1 : HEAP_E6, out->first);
+        heap_refuse(local->heap, !next || is_on_its_way(next) || block->next == mark_of(block) /* in its page */ ? HEAP_E1 : HEAP_E6, out->first);
 }
 
 /* In the child of a fork, of a thread that is no more: what it was adding is there or not. */

@@ -363,7 +363,7 @@ static ALWAYS_INLINE bool free_of_process(owner_t found, const void *p, size_t s
 {
     enum { KIND_BITS = 7 };
     struct heap_local *local = heap_tls.self;
-    struct heap_page *page = (struct heap_page *)(found - OWNER_HEAP);
+    struct heap_page *page = (struct heap_page *)(found - OWNER_MALLOC);
     if (unlikely(((uintptr_t)page & KIND_BITS) != 0) || unlikely(addr_load_relaxed(&page->owner) != ((uintptr_t)local | SECURE_OWNER)))
         return false;
     size_t slot = heap_slot_of(page, p);

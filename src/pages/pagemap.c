@@ -10,9 +10,11 @@
  * An entry of the root is a leaf's address, or an owner (kind bits not zero) when the whole gigabyte below it has one owner: a span of a
  * hundred gigabytes costs a hundred stores and two tables at most, and no table at all inside.
  *
- * The leaves of the addresses that most pages are cut from (region.c) lie side by side, so that an address is its entry's place:
+ * The leaves of the addresses that most pages are cut from (region.c) lie side by side, so that an address, modulo all of them, is its entry's place:
  *
- *     address - first  ----> tables[] = owner              (64 GiB: 128 MiB of addresses, readable as zeros, made writable a leaf at a time)
+ *     page & mask  ----> tables[] = owner              (64 GiB: 128 MiB of addresses, readable as zeros, made writable a leaf at a time)
+ *
+ * Who can tell from what it finds there whether the address is its own need not ask whether it is one of these (pagemap_guess()).
  *
  * Invariants:
  *   M1  an entry is 0, a table (low bits 0), or an owner (low bits 1 .. 7)
@@ -35,7 +37,8 @@ enum { LEVEL_BITS = PAGEMAP_LEVEL_BITS, LEVEL_ENTRIES = PAGEMAP_ENTRIES, LEVELS 
 
 struct pagemap_table pagemap_root;
 uint32_t pagemap_shift;
-struct pagemap_near pagemap_near;
+static atomic_addr nobody;
+struct pagemap_near pagemap_near = {.tables = {(uintptr_t)&nobody}};
 static struct lock pagemap_lock = LOCK_INIT(LOCK_PAGEMAP);
 static atomic_size tables;
 
@@ -48,8 +51,9 @@ static struct pagemap_table *as_table(uintptr_t entry)
 /* Where the table below this entry of the root has its place, when its addresses are expected ones; else NULL. */
 static struct pagemap_table *near_table(const atomic_addr *slot)
 {
-    size_t at = (size_t)(slot - pagemap_root.entry) - (addr_load_relaxed(&pagemap_near.first) >> LEVEL_BITS);
-    return at < size_load_relaxed(&pagemap_near.pages) >> LEVEL_BITS ? as_table(addr_load_relaxed(&pagemap_near.tables)) + at : NULL;
+    size_t at = (size_t)(slot - pagemap_root.entry), near = size_load_relaxed(&pagemap_near.pages) >> LEVEL_BITS;
+    bool is_near = at - (addr_load_relaxed(&pagemap_near.first) >> LEVEL_BITS) < near;
+    return is_near ? as_table(addr_load_relaxed(&pagemap_near.tables)) + (at & (near - 1)) : NULL;
 }
 
 static int table_map(const atomic_addr *slot, struct pagemap_table **out)
@@ -187,7 +191,7 @@ void pagemap_expect(const void *start, size_t bytes)
     struct stretch s = stretch_of(start, bytes, 0);
     size_t tables_bytes = ((s.end - s.first) >> LEVEL_BITS) * sizeof(struct pagemap_table);
     void *at;
-    if (tables_bytes == 0 || (s.first | s.end) % LEVEL_ENTRIES || s.end >> (LEVELS * LEVEL_BITS))
+    if (!is_pow2(s.end - s.first) || tables_bytes == 0 || (s.first | s.end) % LEVEL_ENTRIES || s.end >> (LEVELS * LEVEL_BITS))
         return;
     lock_take(&pagemap_lock);
     if (size_load_relaxed(&pagemap_near.pages) == 0 && is_fresh(s) && os_reserve(tables_bytes, os_page_bytes(), &at) == 0) {
@@ -196,6 +200,7 @@ void pagemap_expect(const void *start, size_t bytes)
             addr_store_relaxed(&pagemap_near.first, s.first);
             addr_store_relaxed(&pagemap_near.tables, (uintptr_t)at);
             size_store_release(&pagemap_near.pages, s.end - s.first); /* release [pagemap-near] */
+            size_store_release(&pagemap_near.mask, s.end - s.first - 1); /* release [pagemap-mask] */
         } else {
             (void)os_unmap(at, tables_bytes); /* addresses only */
         }

@@ -5,6 +5,7 @@
 #ifndef QUIRE_PAGES_PAGEMAP_H
 #define QUIRE_PAGES_PAGEMAP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -16,10 +17,11 @@ C_DECLARATIONS_BEGIN
 /*
  * An owner is a pointer to one of the library's objects with its kind in the low bits.
  */
-enum owner_kind { OWNER_NONE, OWNER_ARENA, OWNER_SLAB, OWNER_PERCPU, OWNER_HEAP, OWNER_STEER };
+enum owner_kind { OWNER_NONE, OWNER_ARENA, OWNER_SLAB, OWNER_PERCPU, OWNER_HEAP, OWNER_STEER, OWNER_MALLOC /* a heap's, too: small blocks of the process's */ };
 typedef uintptr_t owner_t;
 static inline owner_t owner_make(const void *object, enum owner_kind kind) { return (uintptr_t)object | kind; }
 static inline enum owner_kind owner_kind(owner_t owner) { return (enum owner_kind)(owner & 7); }
+static inline bool owner_is_heap(owner_t owner) { return (owner & 5) == OWNER_HEAP; }
 static inline void *owner_object(owner_t owner) { return (void *)(owner & ~(uintptr_t)7); }
 
 /* Whole OS pages belong to `owner` from now on; -ENOMEM (nothing has changed then).  The pages must be the caller's. */
@@ -42,7 +44,8 @@ extern struct pagemap_table pagemap_root;
 struct pagemap_near {
     atomic_size pages; /* 0: none yet; written last */
     atomic_addr first; /* page */
-    atomic_addr tables; /* side by side: each page's entry is at its place */
+    atomic_addr tables; /* side by side: a page's entry is at its number modulo `pages` */
+    atomic_size mask;   /* pages - 1; 0: none yet, and one entry that is nobody's */
 };
 extern struct pagemap_near pagemap_near;
 extern uint32_t pagemap_shift; /* 0 before the first entry is made */
@@ -59,7 +62,7 @@ static ALWAYS_INLINE owner_t pagemap_find(const void *address)
     size_t near = size_load_acquire(&pagemap_near.pages); /* acquire [pagemap-near] */
     uintptr_t place = page - addr_load_relaxed(&pagemap_near.first);
     if (likely(place < near))
-        return addr_load_acquire(&((const atomic_addr *)addr_load_relaxed(&pagemap_near.tables))[place]); /* acquire [pagemap-owner] */
+        return addr_load_acquire(&((const atomic_addr *)addr_load_relaxed(&pagemap_near.tables))[page & (near - 1)]); /* acquire [pagemap-owner] */
     if (unlikely(page >> (PAGEMAP_LEVELS * PAGEMAP_LEVEL_BITS)))
         return 0;
     uintptr_t entry = addr_load_acquire(&pagemap_root.entry[page >> PAGEMAP_LEVEL_BITS]); /* acquire [pagemap-table] acquire [pagemap-owner] */
@@ -67,6 +70,14 @@ static ALWAYS_INLINE owner_t pagemap_find(const void *address)
         return entry;
     const struct pagemap_table *leaf = (const struct pagemap_table *)entry;
     return addr_load_acquire(&leaf->entry[page & (PAGEMAP_ENTRIES - 1)]); /* acquire [pagemap-owner] */
+}
+
+/* The same for what most of ours is, without asking whether the address is one of these: of any other it may be another's owner, or 0. */
+static ALWAYS_INLINE owner_t pagemap_guess(const void *address)
+{
+    uintptr_t page = os_untagged(address) >> (CPU_X86_64 && !QUIRE_CHECK ? 12 : __atomic_load_n(&pagemap_shift, __ATOMIC_RELAXED));
+    size_t mask = size_load_acquire(&pagemap_near.mask); /* acquire [pagemap-mask] */
+    return addr_load_acquire(&((const atomic_addr *)addr_load_relaxed(&pagemap_near.tables))[page & mask]); /* acquire [pagemap-owner] */
 }
 
 /* Bytes of memory that the table may hold. */

@@ -54,8 +54,9 @@ CACHE_ALIGNED NOINLINE void *preload_alloc_next(size_t bytes, struct steer_call 
     return mode >= PRELOAD_STEERS ? steer_alloc(bytes, call) : careful_alloc(bytes);
 }
 
-NOINLINE void preload_free_long(owner_t found, void *p)
+NOINLINE void preload_free_long(void *p)
 {
+    owner_t found = pagemap_find(p);
     uint32_t mode = u32_load_relaxed(&preload_mode);
     if (mode == PRELOAD_SECURED) {
         heap_free_secure(found, p);

@@ -91,13 +91,13 @@ void careful_refuse_alignment(const void *p);
 size_t careful_usable_bytes(void *p);
 
 /*
- * malloc.c: in any mode; what has no short way.  `found`: whose address it is.
+ * malloc.c: in any mode; what has no short way.
  *
  * The short ways ask for no mode: they end soon in a thread whose heap_tls.quick_bytes are used up, or whose quick_free is none.  The first long way that
  * a thread goes sets them where the mode allows it; while a profile samples, to what is left to the next point.
  */
 void *preload_alloc_next(size_t bytes, struct steer_call call); /* behind preload_quick_alloc() */
-void preload_free_long(owner_t found, void *p);
+void preload_free_long(void *p);
 
 static ALWAYS_INLINE bool preload_is_open(void)
 {
@@ -124,17 +124,14 @@ static ALWAYS_INLINE void *preload_quick_alloc(size_t bytes)
 
 static ALWAYS_INLINE void preload_free(void *p)
 {
-    owner_t found = pagemap_find(p);
-    const struct heap_page *page = heap_page_of(found);
-    if (unlikely(!heap_is_quick(page, &heap_of_process)) || unlikely(!heap_quick_free(heap_tls.quick_free, page, p)))
-        preload_free_long(found, p);
+    if (unlikely(!heap_quick_free_guessed(heap_tls.quick_free, p, SIZE_MAX)))
+        preload_free_long(p);
 }
 
 /* A small block of the heap that has this size; false: not this way. */
 static ALWAYS_INLINE bool preload_quick_free_sized(void *p, size_t bytes)
 {
-    const struct heap_page *page = heap_page_of(pagemap_find(p));
-    return heap_is_quick(page, &heap_of_process) && likely(heap_page_serves(page, bytes)) && likely(heap_quick_free(heap_tls.self, page, p));
+    return bytes != SIZE_MAX && heap_quick_free_guessed(heap_tls.self, p, bytes);
 }
 
 /* ---- libc.c ---- */

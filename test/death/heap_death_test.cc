@@ -23,6 +23,9 @@
 #include <quire/quire.h>
 #include <quire/slab.h>
 
+#include "os/os.h"
+#include "pages/pagemap.h"
+
 namespace {
 
 /* Misuse is no race: one heap will do where a fork takes long. */
@@ -254,6 +257,49 @@ TEST(HeapDeathTest, kind_26_written_to_while_on_its_way_to_its_owner)
                     s.settle();
                 },
                 heap_line("E6 a freed block was written to"));
+}
+
+/* A free slot is looked at when it leaves its page, and when the page goes. */
+TEST(HeapDeathTest, written_to_after_it_has_gone_to_its_page)
+{
+    if (sanitize_watched())
+        GTEST_SKIP() << "the sanitizer's to find";
+    const std::string line = heap_line("E6 a freed block was written to");
+    for (ptrdiff_t at : {0, 3, 8, 15}) {
+        EXPECT_DEATH({ HeapScene s(ways[0]); char *p = s.alloc(50); s.alloc(50); s.free(p); s.settle(); stray_change(p, at); s.alloc_many(3000, 50); }, line);
+        EXPECT_DEATH({ HeapScene s(ways[0]); char *p = s.alloc(3000); s.free(p); s.settle(); stray_change(p, at); quire_heap_trim(s.heap); }, line);
+        HeapScene s(ways[0]);
+        char *p = s.alloc(50);
+        s.free(p);
+        s.settle();
+        EXPECT_EQ(quire_heap_check(s.heap), nullptr);
+        stray_change(p, at);
+        EXPECT_STREQ(quire_heap_check(s.heap), "heap P1");
+        stray_change(p, at);
+        EXPECT_EQ(quire_heap_check(s.heap), nullptr);
+        quire_heap_destroy(s.heap);
+    }
+}
+
+/* The second free cannot know; whoever would have the block then can.  Nor does its page go. */
+TEST(HeapDeathTest, freed_twice_from_its_page_with_a_write_between)
+{
+    if (sanitize_watched())
+        GTEST_SKIP() << "there it is found at once";
+    const std::string line = heap_line("E[16] [a-z ]+");
+    EXPECT_DEATH({ HeapScene s(ways[0]); char *p = s.alloc(50); s.free(p); s.settle(); stray_write(p, 0, 1); s.free(p); s.settle(); }, line);
+    EXPECT_DEATH({ HeapScene s(ways[0]); char *p = s.alloc(50); s.free(p); s.settle(); stray_write(p, 0, 1); s.free(p); s.alloc_many(3000, 50); }, line);
+    EXPECT_DEATH({
+        HeapScene s(ways[0]); auto many = s.alloc_many(8, 3000);
+        for (char *p : many) s.free(p);
+        s.settle(); stray_write(many[0], 0, 1); s.free(many[0]); s.alloc(3000); quire_heap_trim(s.heap); }, line);
+}
+
+/* What a free finds where a foreign address would lie among ours is another's page. */
+TEST(HeapDeathTest, an_address_as_far_from_a_block_as_the_near_page_map_reaches)
+{
+    for (uintptr_t far : {size_load_relaxed(&pagemap_near.pages) * os_page_bytes(), uintptr_t(1) << 46})
+        STOPS(char *p = s.alloc(50); s.free(reinterpret_cast<void *>(uintptr_t(p) ^ far)), e2);
 }
 
 /* ---- heaps themselves ---- */
