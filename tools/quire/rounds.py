@@ -244,10 +244,17 @@ class Contest:
 
     def saved_percent(self, name, before=LIBC, key="cpu_s", last=True):
         """What a row saves of another's CPU time (or `key`), an Estimate in percent; rounds that both were in."""
-        logarithms = sequential.estimate([math.log(quotient) for quotient in self._quotients(name, before, key)], last)
-        found = Estimate(*(100 * (1 - math.exp(v)) for v in (logarithms.value, logarithms.high, logarithms.low)))
+        found = self._saved(name, before, key, last)
         reach = self._apart(name, before, key) + ELSEWHEN_POINTS + ELSEWHEN_SHARE * abs(found.value)
         return Estimate(found.value, found.low - reach, found.high + reach)
+
+    def peak_saved_percent(self, name, before=LIBC):
+        """The same of peak memory, by these rounds alone: another hour changes no peak, but threads that wait for each other make one of each run."""
+        return self._saved(name, before, "peak_rss_bytes", True)
+
+    def _saved(self, name, before, key, last):
+        logarithms = sequential.estimate([math.log(quotient) for quotient in self._quotients(name, before, key)], last)
+        return Estimate(*(100 * (1 - math.exp(v)) for v in (logarithms.value, logarithms.high, logarithms.low)))
 
     def _quotients(self, name, before, key):
         base = dict(zip(self.turns[before], self.column(before, key)))
