@@ -150,19 +150,6 @@ def record(contest, path, args):
     )
 
 
-def refuse_unlike(report):
-    """A program that ends otherwise the second time cannot be compared with itself."""
-    first, second, name = report.contest.first, report.recorded, report.target.name
-    if first is None or first.status == second.status or launch.crashed(second.status):
-        return
-    said = second.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-    raise EnvironmentLacks(
-        f"{name} ended with {launch.describe(first.status)} alone, and with {launch.describe(second.status)} when it was run again, recorded: {ui.printable(said[0])}",
-        "it changes what it works on, or ends now so and now so: its runs cannot be compared",
-        "--prepare CMD, which puts everything back before each run; or --once",
-    )
-
-
 def keep_one(path, chosen):
     """Of the traces of several processes the chosen one stays, under the plain name."""
     for other in tracefile.family(path):
@@ -358,7 +345,8 @@ def try_program(report, args, folder):
     with tracefile.fresh(path, args.force):
         report.trace_path = path
         report.recorded = record(report.contest, path, args)
-        refuse_unlike(report)
+        if report.contest.first and not report.crashed:
+            rounds.refuse_unlike(report.target.name, report.contest.first, report.recorded, "recorded")
     ui.note("reading the trace")
     read_s = time.monotonic()
     recordings = tracefile.analyse_family(path, folder, args.wrapper)
