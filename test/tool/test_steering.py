@@ -102,6 +102,22 @@ def test_run_carries_a_plan_out_and_says_so(made):
     assert said["blocks"] == 600000 and {"node_new", "copy"} == {site["where"].split(" at ")[0] for site in said["sites"]}
 
 
+def tried(made, folder, **environment):
+    """The document of a `try` of it, of one round."""
+    done = quire(folder, "try", "--json", "--no-report", "--rounds", 1, "--time-limit", 0.5, "--", made / "program", environment=environment)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", ["here, or there", "50%p"])
+def test_try_carries_the_advice_out_wherever_temporary_files_go(made, tmp_path, name):
+    odd = tmp_path / name
+    odd.mkdir()
+    found = tried(made, tmp_path, TMPDIR=str(odd))
+    assert found["steered"]["needless_frees"] == 600_000 and found["steered"]["saving_percent"]
+    assert not list(odd.iterdir())
+
+
 @pytest.mark.parametrize("option", ["--limit=1G", "--leaks", "--secure"])
 def test_what_is_for_the_heap_alone_does_not_go_with_a_plan(made, option):
     done = quire(made, "run", "--plan", "p.plan", option, "--", "./program")

@@ -219,7 +219,7 @@ def steer(report, folder):
             return
         report.steers_small = True  # seldom faster as it is: but what code without the frees would save is measured then
     library = serving.drop_in()
-    timed = rounds.Row("timed", library, lambda env: steering.environment(env, path, report=counted, timed=True))
+    timed = rounds.Row("timed", library, lambda env: steering.environment(env, path, report=counted.replace("%", "%%"), timed=True))
     ui.note(f"carrying the advice out: {tryreport.carried_out(written)}")
     contest.run_once(timed)
     report.steered = finding.Steered(written, steering.counters(counted))
@@ -397,7 +397,7 @@ def run(args):
 
 def carry_out(report, args):
     """Tries, writes the page, prints."""
-    with tempfile.TemporaryDirectory(prefix="quire-") as folder:
+    with tempfile.TemporaryDirectory(prefix="quire-", dir=steering.folder_place()) as folder:
         try_program(report, args, folder)
         if not args.no_report and not report.budget.allows_page():
             ui.note(f"no time for the page: {render.command()} report {tracefile.typed(report.recording.path)}")

@@ -28,6 +28,7 @@ another build (rebuilt.py).
 import json
 import os
 import re
+import tempfile
 from collections import namedtuple
 
 import serving
@@ -304,6 +305,11 @@ def assemble(recording, planned, ways, placing, tree):
             site = site._replace(reason="found by another site's return addresses, which go to the same arena")
         plan.sites.append(site._replace(paths=paths.get(facts["site"], []) if pool else []))
     return plan
+
+
+def folder_place():
+    """Where a folder for plans and reports may be made: None for the usual place; QUIRE_CONF cannot name a file with a comma."""
+    return "/tmp" if "," in tempfile.gettempdir() else None
 
 
 def environment(base, path, report=None, control=False, timed=False):
