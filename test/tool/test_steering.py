@@ -118,6 +118,25 @@ def test_try_carries_the_advice_out_wherever_temporary_files_go(made, tmp_path, 
     assert not list(odd.iterdir())
 
 
+def test_try_promises_nothing_of_a_plan_that_the_library_does_not_take(made, tmp_path):
+    found = tried(made, tmp_path, QUIRE_CONF="limit:1G")
+    row = next(row for row in found["allocators"] if row["name"] == "steered")
+    assert "saving_percent" not in row and "limit, leaks, secure and check are for the heap alone" in row["error"]
+    assert found["steered"]["saving_percent"] is None and found["steered"]["refused"]
+
+
+def test_of_several_processes_those_count_whose_plan_it_is(made, tmp_path):
+    env = steering.environment({}, str(made / "p.plan"), report=f"{tmp_path}/%p.json", timed=True)
+    shell = ["bash", "-c", "./program; ./program; exit 0"]  # it is another program, and ends last
+    subprocess.run(shell, cwd=made, env=env, capture_output=True, check=True)
+    reports = sorted(map(str, tmp_path.glob("*.json")))
+    assert len(reports) == 3
+    said, one = steering.counters(*reports), max((steering.counters(path) for path in reports), key=lambda c: c is not None)
+    assert (said.needless_frees, said.blocks, said.refused) == (1_200_000, 1_200_000, "")
+    assert said.needless_free_ns > one.needless_free_ns > 0
+    assert [steering.counters(path) for path in reports].count(None) == 1
+
+
 @pytest.mark.parametrize("option", ["--limit=1G", "--leaks", "--secure"])
 def test_what_is_for_the_heap_alone_does_not_go_with_a_plan(made, option):
     done = quire(made, "run", "--plan", "p.plan", option, "--", "./program")

@@ -9,6 +9,7 @@ and say what cannot be run. The program's output is hidden, its exit status beco
 Not here: each of the steps (target.py, launch.py, tracefile.py, advise/, measure.py, rounds.py), what they found (finding.py), the words (tryreport.py).
 """
 
+import glob
 import os
 import tempfile
 import time
@@ -211,7 +212,7 @@ def model(report, folder, args):
 
 def steer(report, folder):
     """The advice as a plan that is carried out in the program: one run that counts what a changed program would not do, and a row of its own."""
-    contest, path, counted = report.contest, f"{folder}/steered.plan", f"{folder}/steered.json"
+    contest, path, said = report.contest, f"{folder}/steered.plan", f"{folder}/steered"
     written = steering.write_plan(report.recording, report.mix, path)
     if not written.sites and written.memory_bytes < PLAN_BYTES_MIN:
         written = steering.write_plan(report.recording, report.mix, path, small_too=True)
@@ -219,11 +220,14 @@ def steer(report, folder):
             return
         report.steers_small = True  # seldom faster as it is: but what code without the frees would save is measured then
     library = serving.drop_in()
-    timed = rounds.Row("timed", library, lambda env: steering.environment(env, path, report=counted.replace("%", "%%"), timed=True))
+    timed = rounds.Row("timed", library, lambda env: steering.environment(env, path, report=said.replace("%", "%%") + ".%p", timed=True))
     ui.note(f"carrying the advice out: {tryreport.carried_out(written)}")
     contest.run_once(timed)
-    report.steered = finding.Steered(written, steering.counters(counted))
+    counted = steering.counters(*glob.glob(glob.escape(said) + ".[0-9]*"))
+    report.steered = finding.Steered(written, counted)
     contest.add(rounds.Row(rounds.STEERED, library, lambda env: steering.environment(env, path)))
+    if counted and counted.refused:
+        contest.failed[rounds.STEERED] = f"the library did not take the plan: {counted.refused}"
 
 
 def say_runs(report, args):
