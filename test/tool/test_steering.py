@@ -208,6 +208,17 @@ def test_a_build_in_which_nothing_is_found_again_is_refused_with_what_differs(ma
     assert "none of its call sites is found again" in caught.value.what and "copy" in caught.value.what
 
 
+def test_a_plan_that_only_says_how_much_memory_to_expect_holds_for_another_build(made, tmp_path):
+    plan = plan_of(made)
+    plan.sites = [site._replace(pool=0, paths=[]) for site in plan.sites]
+    plan.frames, plan.pools = [], []
+    plan.write(str(tmp_path / "p.plan"))
+    program = rebuild(made, tmp_path / "a", PROGRAM.replace("round < 5", "round < 4"))
+    done = quire(tmp_path, "run", "--plan", "p.plan", "--stats=json:r.json", "--", program)
+    assert done.returncode == 0 and plan.memory_bytes > 0, done.stderr
+    assert json.loads((tmp_path / "r.json").read_text())["report"]["plan"]["refused"] == ""
+
+
 def test_an_arena_that_holds_little_at_a_time_stays_the_heap_s_unless_asked(tmp_path):
     source = (ROOT / "test" / "tool" / "programs" / "requests.c").read_text()
     build(tmp_path, source, flags=("-pthread",))
