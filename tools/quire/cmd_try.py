@@ -351,6 +351,8 @@ def try_program(report, args, folder):
         report.recorded = record(report.contest, path, args)
         if report.contest.first and not report.crashed:
             rounds.refuse_unlike(report.target.name, report.contest.first, report.recorded, "recorded")
+    if not report.contest.load and not stretch.wanted(args):
+        report.left = workers.going_on(path)
     ui.note("reading the trace")
     read_s = time.monotonic()
     recordings = tracefile.analyse_family(path, folder, args.wrapper)
@@ -360,6 +362,7 @@ def try_program(report, args, folder):
         report.recorded = report.recorded._replace(cpu_s=report.recording.facts["cpu_s"])
     report.process_count = len(tracefile.family(path))
     report.group = workers.of(recordings, tracefile.family(path))
+    workers.refuse_left(report)
     keep_one(path, report.recording)
     if report.crashed or report.too_small:
         if not report.crashed:

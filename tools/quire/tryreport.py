@@ -55,7 +55,7 @@ class Report:
         self.recorded = None
         self.recording = None
         self.processes = []
-        self.process_count, self.group = 1, workers.ALONE
+        self.process_count, self.group, self.left = 1, workers.ALONE, {}
         self.planned = None
         self.mix = None
         self.rows = []
@@ -184,6 +184,7 @@ class Report:
             return []
         return [
             workers.text(self),
+            *workers.left_text(self),
             f"  The others: {render.command()} record -- {ui.printable(shlex.join(self.target.argv))} keeps a trace of each, {render.command()} report TRACE looks into one.",
         ]
 
