@@ -362,11 +362,14 @@ def try_program(report, args, folder):
         report.recorded = report.recorded._replace(cpu_s=report.recording.facts["cpu_s"])
     report.process_count = len(tracefile.family(path))
     report.group = workers.of(recordings, tracefile.family(path))
+    report.seen_cpu_s = sum(map(tracefile.cpu_s, tracefile.family(path)))
+    report.stopped = any(map(tracefile.stopped, tracefile.family(path)))
     workers.refuse_left(report)
     keep_one(path, report.recording)
     if report.crashed or report.too_small:
         if not report.crashed:
             refuse_unseen(report.target, report.recording, report.recorded)
+            workers.refuse_unseen(report)
         if report.crashed and report.recording.events:
             report.planned = advice.plan(report.recording, f"{folder}/plan")
             report.rows = advice.sites(report.recording, report.planned)

@@ -56,6 +56,7 @@ class Report:
         self.recording = None
         self.processes = []
         self.process_count, self.group, self.left = 1, workers.ALONE, {}
+        self.seen_cpu_s, self.stopped = 0.0, False  # of the recorded processes; whether one's trace ends before it did
         self.planned = None
         self.mix = None
         self.rows = []
@@ -222,7 +223,7 @@ class Report:
             lines.append(f"  The trace holds {self.recording.begun_late}.")
         if missing := self.recording.missing(self.contest is not None and self.contest.load is not None):
             lines.append(f"  The trace is not whole: {missing}.")
-        return lines + self._process_text() + self.today_text() + self.status_text() + [""]
+        return lines + self._process_text() + workers.unseen_text(self) + self.today_text() + self.status_text() + [""]
 
     def verdict_text(self):
         """The verdict, and how to have what it promises."""

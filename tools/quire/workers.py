@@ -8,6 +8,7 @@ workers.py - processes of one run that are alike: the workers of a prefork serve
 
 Alike: their command's first word is one program's (titles that a server gives its workers, "nginx: worker process", begin with its name).
 And processes that go on when the program has ended: a daemon, or what a shell left in the background. What they use is in no figure.
+And those that nobody saw: LD_PRELOAD did not come to them.
 Not here: which trace is the busiest (tracefile.py).
 """
 
@@ -23,6 +24,8 @@ from errors import EnvironmentLacks
 # number: of processes; events: of all of them; times: theirs for one of the busiest's.
 Group = namedtuple("Group", "name number events times")
 GRACE_S, POLL_S = 0.5, 0.02  # for who ends just behind the program
+UNSEEN_S_MIN, UNSEEN_PERCENT_MIN, UNSEEN_PERCENT_MOST = 0.02, 50, 80  # outside of its trace each process begins, and gives its memory back
+UNSEEN_WHY = "they are static or setuid, or were started without LD_PRELOAD (env -i, sudo), and no preload reaches them"
 Left = namedtuple("Left", "name pid")
 ALONE = Group("", 1, 0, 1.0)
 
@@ -91,6 +94,31 @@ def refuse_left(report):
         "what a process uses is known when it has been waited for",
         f"start it so that it stays in the foreground (a shell: `wait`), a server with --load or --duration{f'; kill {pid}' if _acts(pid) else ''}",
     )
+
+
+def unseen_percent(report):
+    """How much of the recorded run's CPU time is of processes that are in no trace: the recorder did not come into them."""
+    is_whole = report.recorded.status >= 0 and not report.stopped  # a signal's end is not told to the trace
+    if not is_whole or report.contest.load or report.recording.begun_late or report.recorded.cpu_s < UNSEEN_S_MIN:
+        return 0.0
+    return max(0.0, 100 - 100 * report.seen_cpu_s / report.recorded.cpu_s)
+
+
+def refuse_unseen(report):
+    """Where next to nothing of what the program does was seen, few calls mean nothing."""
+    unseen = unseen_percent(report)
+    if unseen >= UNSEEN_PERCENT_MOST:
+        raise EnvironmentLacks(
+            f"{report.target.name} cannot be judged: {ui.percent(unseen)} of its CPU time is of processes that were not recorded",
+            UNSEEN_WHY,
+            "try the program that it starts",
+        )
+
+
+def unseen_text(report):
+    """The same where others were seen that allocate enough."""
+    unseen = unseen_percent(report)
+    return [f"  {ui.percent(unseen)} of its CPU time is of processes that were not recorded: {UNSEEN_WHY}."] * (unseen >= UNSEEN_PERCENT_MIN)
 
 
 def left_text(report):
