@@ -357,6 +357,27 @@ int main(int n, char **v) {
     assert sum(entry["count"] for entry in analyse(trace)["sites"] if entry["function"] == "plugin_make") == 30
 
 
+def test_functions_of_a_library_that_is_named_from_the_programs_folder_are_named_wherever_that_goes(tmp_path):
+    build(tmp_path, "#include <stdlib.h>\nvoid *plugin_make(void) { return malloc(64); }\n", name="plugin.so",
+          flags=["-shared", "-fPIC", "-fno-optimize-sibling-calls"])
+    source = r"""
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(void) {
+    void *h = dlopen("./plugin.so", RTLD_NOW);
+    void *(*make)(void) = (void *(*)(void))dlsym(h, "plugin_make");
+    if (chdir("/") != 0) return 1;
+    for (int i = 0; i < 10; i++) free(make());
+    return 0;
+}
+"""
+    done, trace = record(tmp_path, [build(tmp_path, source)])
+    assert done.returncode == 0
+    made = site(analyse(trace), "plugin_make")
+    assert made["count"] == 10 and made["module"] == "plugin.so"
+
+
 def test_stacks_of_recursion_coroutines_and_signal_handlers_are_recorded_without_harm(tmp_path):
     source = r"""
 #include <signal.h>

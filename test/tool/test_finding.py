@@ -107,6 +107,14 @@ def test_memory_alone_can_make_a_yes():
     assert found.verdict.verdict.word == advice.YES and "memory" in found.verdict.verdict.reason
 
 
+def test_a_peak_that_is_another_in_each_run_makes_no_yes():
+    contest = contest_of(a=1.0)
+    for name, peaks in (("libc", (5, 35, 20, 21, 30, 9, 22, 12)), ("a", (25, 8, 18, 33, 17, 18, 7, 29))):
+        contest.runs[name] = [Fake(r.cpu_s, r.wall_s, 0, peak << 20) for r, peak in zip(contest.runs[name], peaks)]
+    found = found_of(contest)
+    assert found.memory_percent("a") > advice.MEMORY_PERCENT_MIN and found.verdict.verdict.word == advice.NO
+
+
 def test_rounds_go_on_while_the_verdict_is_open():
     clear, few = contest_of(a=0.8), contest_of(number=4, a=0.8)
     assert found_of(clear).settled() and not found_of(few).settled()

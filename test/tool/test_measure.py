@@ -59,6 +59,7 @@ def test_the_interval_covers_the_true_median_nearly_always():
         (Estimate(0.1, 0, 0.2), 12, advice.YES),
         (Estimate(0.1, 0, 0.2), 9.9, advice.NO),
         (Estimate(-5, -6, -4), 50, advice.NO),
+        (Estimate(-5, -12, 1), 50, advice.NO),
         (Estimate(10, 9, 11), -100, advice.YES),
     ],
 )

@@ -13,7 +13,7 @@ import launch
 import peers
 import rounds
 import target as targets
-from errors import QuireError
+from errors import EnvironmentLacks, QuireError
 
 SAY = """
 #include <stdio.h>
@@ -36,7 +36,7 @@ class Acted(rounds.Contest):
     """A contest whose runs are made up: CPU seconds by row."""
 
     def __init__(self, costs, status=None):
-        super().__init__(namedtuple("T", "name is_python")("prog", False), None)
+        super().__init__(namedtuple("T", "name is_python inside")("prog", False, None), None)
         self.costs, self.status = costs, status or {}
         self.first = Fake(1.0, 1.0)
         self.rows = [rounds.Row(n, None if n in (rounds.LIBC, rounds.TODAY) else f"/{n}.so") for n in costs]
@@ -86,6 +86,28 @@ def test_a_row_in_which_the_program_ends_otherwise_is_out_with_the_reason(tmp_pa
     contest.run_round()
     assert contest.failed == {"odd": "with it the program ends with exit status 7"}
     assert not contest.has("odd") and len(contest.runs["odd"]) == 1 and contest.rounds == 2
+
+
+def test_a_program_that_ends_otherwise_on_libcs_own_malloc_blames_no_allocator(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    five_times = """
+    #include <stdio.h>
+    int main(void) {
+        FILE *f = fopen("quota", "a");
+        fputc('.', f);
+        if (ftell(f) <= 5)
+            return 0;
+        fputs("quota used up\\n", stderr);
+        return 7;
+    }
+    """
+    contest = contest_of([build(tmp_path, five_times)])
+    contest.begin()
+    contest.enter([rounds.Row(rounds.LIBC, None), rounds.Row("other", None, lambda env: env)])
+    with pytest.raises(EnvironmentLacks, match="exit status 0 alone, and with exit status 7 .* on libc's malloc: quota used up") as found:
+        for _ in range(4):
+            contest.run_round()
+    assert "--prepare" in found.value.fix and contest.rounds == 2
 
 
 def test_a_library_that_would_not_serve_the_program_is_out_before_the_first_round(tmp_path):

@@ -102,6 +102,41 @@ def test_run_carries_a_plan_out_and_says_so(made):
     assert said["blocks"] == 600000 and {"node_new", "copy"} == {site["where"].split(" at ")[0] for site in said["sites"]}
 
 
+def tried(made, folder, **environment):
+    """The document of a `try` of it, of one round."""
+    done = quire(folder, "try", "--json", "--no-report", "--rounds", 1, "--time-limit", 0.5, "--", made / "program", environment=environment)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", ["here, or there", "50%p"])
+def test_try_carries_the_advice_out_wherever_temporary_files_go(made, tmp_path, name):
+    odd = tmp_path / name
+    odd.mkdir()
+    found = tried(made, tmp_path, TMPDIR=str(odd))
+    assert found["steered"]["needless_frees"] == 600_000 and found["steered"]["saving_percent"]
+    assert not list(odd.iterdir())
+
+
+def test_try_promises_nothing_of_a_plan_that_the_library_does_not_take(made, tmp_path):
+    found = tried(made, tmp_path, QUIRE_CONF="limit:1G")
+    row = next(row for row in found["allocators"] if row["name"] == "steered")
+    assert "saving_percent" not in row and "limit, leaks, secure and check are for the heap alone" in row["error"]
+    assert found["steered"]["saving_percent"] is None and found["steered"]["refused"]
+
+
+def test_of_several_processes_those_count_whose_plan_it_is(made, tmp_path):
+    env = steering.environment({}, str(made / "p.plan"), report=f"{tmp_path}/%p.json", timed=True)
+    shell = ["bash", "-c", "./program; ./program; exit 0"]  # it is another program, and ends last
+    subprocess.run(shell, cwd=made, env=env, capture_output=True, check=True)
+    reports = sorted(map(str, tmp_path.glob("*.json")))
+    assert len(reports) == 3
+    said, one = steering.counters(*reports), max((steering.counters(path) for path in reports), key=lambda c: c is not None)
+    assert (said.needless_frees, said.blocks, said.refused) == (1_200_000, 1_200_000, "")
+    assert said.needless_free_ns > one.needless_free_ns > 0
+    assert [steering.counters(path) for path in reports].count(None) == 1
+
+
 @pytest.mark.parametrize("option", ["--limit=1G", "--leaks", "--secure"])
 def test_what_is_for_the_heap_alone_does_not_go_with_a_plan(made, option):
     done = quire(made, "run", "--plan", "p.plan", option, "--", "./program")
@@ -171,6 +206,17 @@ def test_a_build_in_which_nothing_is_found_again_is_refused_with_what_differs(ma
         rebuilt.match(plan_of(made), program, str(tmp_path))
     assert caught.value.exit_code == 3
     assert "none of its call sites is found again" in caught.value.what and "copy" in caught.value.what
+
+
+def test_a_plan_that_only_says_how_much_memory_to_expect_holds_for_another_build(made, tmp_path):
+    plan = plan_of(made)
+    plan.sites = [site._replace(pool=0, paths=[]) for site in plan.sites]
+    plan.frames, plan.pools = [], []
+    plan.write(str(tmp_path / "p.plan"))
+    program = rebuild(made, tmp_path / "a", PROGRAM.replace("round < 5", "round < 4"))
+    done = quire(tmp_path, "run", "--plan", "p.plan", "--stats=json:r.json", "--", program)
+    assert done.returncode == 0 and plan.memory_bytes > 0, done.stderr
+    assert json.loads((tmp_path / "r.json").read_text())["report"]["plan"]["refused"] == ""
 
 
 def test_an_arena_that_holds_little_at_a_time_stays_the_heap_s_unless_asked(tmp_path):

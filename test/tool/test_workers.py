@@ -95,6 +95,45 @@ def test_a_prefork_servers_verdict_is_that_of_all_its_workers(tmp_path):
     assert document["verdict"]["word"]
 
 
+DAEMON = """
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+int main(int n, char **v) {
+    if (fork() != 0) {
+        for (int i = 0; n > 1 && i < 400000; i++) free(malloc(50));
+        return 0;
+    }
+    setsid();
+    for (int i = 0; i < 3000; i++) { free(malloc(100)); if (i % 100 == 0) nanosleep(&(struct timespec){0, 50000000}, NULL); }
+    return 0;
+}
+"""
+
+
+def test_a_program_that_ends_before_what_it_has_started_is_not_judged(tmp_path):
+    build(tmp_path, DAEMON, flags=("-fno-builtin",))
+    done = quire(tmp_path, "try", "--no-report", "--rounds", 1, "--time-limit", 1, "--", "./program")
+    assert done.returncode == 3 and not done.stdout
+    assert "program cannot be judged: it ended, and program, which it had started, went on" in done.stderr
+
+
+def test_what_a_process_uses_that_nobody_waits_for_is_said_to_be_in_no_figure(tmp_path):
+    build(tmp_path, DAEMON, flags=("-fno-builtin",))
+    done = quire(tmp_path, "try", "--no-report", "--rounds", 1, "--time-limit", 1, "--", "./program", "more")
+    assert done.returncode == 0 and "When it had ended, 1 of them went on: program (" in done.stdout, done.stderr + done.stdout
+
+
+@pytest.mark.parametrize(("first", "says"), [("true", "cannot be judged: "), ("./program more", "")])
+def test_processes_that_no_preload_reaches_are_said_to_be_unseen(tmp_path, first, says):
+    build(tmp_path, "#include <stdlib.h>\nint main(int n, char **v) { for (int i = 0; i < 2000 + (n > 1 ? 8000 : 8000000); i++) free(malloc(50)); return 0; }\n", flags=("-fno-builtin",))
+    (tmp_path / "script").write_text(f"#!/bin/sh\n{first}\nenv -i ./program\nexit 0\n")
+    (tmp_path / "script").chmod(0o755)
+    done = quire(tmp_path, "try", "--no-report", "--rounds", 1, "--time-limit", 1, "--", "./script")
+    assert done.returncode == (3 if says else 0), done.stderr
+    assert f"{says}9" in done.stderr + done.stdout and "of its CPU time is of processes that were not recorded" in done.stderr + done.stdout
+
+
 @LONG
 @pytest.mark.skipif(not (shutil.which("nginx") and shutil.which("wrk")), reason="needs nginx and wrk")
 def test_nginx_with_two_workers_has_a_verdict_for_both(tmp_path):

@@ -26,6 +26,7 @@ import outputs
 import rebuilt
 import runreport
 import serving
+import steering
 import steerplan
 import suppressions
 import ui
@@ -227,8 +228,7 @@ def run(args):
         )
     known = suppressions.read(suppressions.files(args.suppressions, answer.target.binary)) if stacks else []
     say_whose_report()
-    # QUIRE_CONF cannot name a file with a comma.
-    place = "/tmp" if "," in tempfile.gettempdir() else None
+    place = steering.folder_place()
     with scratch("quire-run-", place) as folder, scratch("quire-plan-", place) as beside:
         matched = plan_for(args, answer, beside)
         env = environment(library, configuration(args, form, folder, matched))

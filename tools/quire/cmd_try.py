@@ -9,6 +9,7 @@ and say what cannot be run. The program's output is hidden, its exit status beco
 Not here: each of the steps (target.py, launch.py, tracefile.py, advise/, measure.py, rounds.py), what they found (finding.py), the words (tryreport.py).
 """
 
+import glob
 import os
 import tempfile
 import time
@@ -150,19 +151,6 @@ def record(contest, path, args):
     )
 
 
-def refuse_unlike(report):
-    """A program that ends otherwise the second time cannot be compared with itself."""
-    first, second, name = report.contest.first, report.recorded, report.target.name
-    if first is None or first.status == second.status or launch.crashed(second.status):
-        return
-    said = second.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-    raise EnvironmentLacks(
-        f"{name} ended with {launch.describe(first.status)} alone, and with {launch.describe(second.status)} when it was run again, recorded: {ui.printable(said[0])}",
-        "it changes what it works on, or ends now so and now so: its runs cannot be compared",
-        "--prepare CMD, which puts everything back before each run; or --once",
-    )
-
-
 def keep_one(path, chosen):
     """Of the traces of several processes the chosen one stays, under the plain name."""
     for other in tracefile.family(path):
@@ -224,7 +212,7 @@ def model(report, folder, args):
 
 def steer(report, folder):
     """The advice as a plan that is carried out in the program: one run that counts what a changed program would not do, and a row of its own."""
-    contest, path, counted = report.contest, f"{folder}/steered.plan", f"{folder}/steered.json"
+    contest, path, said = report.contest, f"{folder}/steered.plan", f"{folder}/steered"
     written = steering.write_plan(report.recording, report.mix, path)
     if not written.sites and written.memory_bytes < PLAN_BYTES_MIN:
         written = steering.write_plan(report.recording, report.mix, path, small_too=True)
@@ -232,11 +220,14 @@ def steer(report, folder):
             return
         report.steers_small = True  # seldom faster as it is: but what code without the frees would save is measured then
     library = serving.drop_in()
-    timed = rounds.Row("timed", library, lambda env: steering.environment(env, path, report=counted, timed=True))
+    timed = rounds.Row("timed", library, lambda env: steering.environment(env, path, report=said.replace("%", "%%") + ".%p", timed=True))
     ui.note(f"carrying the advice out: {tryreport.carried_out(written)}")
     contest.run_once(timed)
-    report.steered = finding.Steered(written, steering.counters(counted))
+    counted = steering.counters(*glob.glob(glob.escape(said) + ".[0-9]*"))
+    report.steered = finding.Steered(written, counted)
     contest.add(rounds.Row(rounds.STEERED, library, lambda env: steering.environment(env, path)))
+    if counted and counted.refused:
+        contest.failed[rounds.STEERED] = f"the library did not take the plan: {counted.refused}"
 
 
 def say_runs(report, args):
@@ -358,7 +349,10 @@ def try_program(report, args, folder):
     with tracefile.fresh(path, args.force):
         report.trace_path = path
         report.recorded = record(report.contest, path, args)
-        refuse_unlike(report)
+        if report.contest.first and not report.crashed:
+            rounds.refuse_unlike(report.target.name, report.contest.first, report.recorded, "recorded")
+    if not report.contest.load and not stretch.wanted(args):
+        report.left = workers.going_on(path)
     ui.note("reading the trace")
     read_s = time.monotonic()
     recordings = tracefile.analyse_family(path, folder, args.wrapper)
@@ -368,10 +362,14 @@ def try_program(report, args, folder):
         report.recorded = report.recorded._replace(cpu_s=report.recording.facts["cpu_s"])
     report.process_count = len(tracefile.family(path))
     report.group = workers.of(recordings, tracefile.family(path))
+    report.seen_cpu_s = sum(map(tracefile.cpu_s, tracefile.family(path)))
+    report.stopped = any(map(tracefile.stopped, tracefile.family(path)))
+    workers.refuse_left(report)
     keep_one(path, report.recording)
     if report.crashed or report.too_small:
         if not report.crashed:
             refuse_unseen(report.target, report.recording, report.recorded)
+            workers.refuse_unseen(report)
         if report.crashed and report.recording.events:
             report.planned = advice.plan(report.recording, f"{folder}/plan")
             report.rows = advice.sites(report.recording, report.planned)
@@ -409,7 +407,7 @@ def run(args):
 
 def carry_out(report, args):
     """Tries, writes the page, prints."""
-    with tempfile.TemporaryDirectory(prefix="quire-") as folder:
+    with tempfile.TemporaryDirectory(prefix="quire-", dir=steering.folder_place()) as folder:
         try_program(report, args, folder)
         if not args.no_report and not report.budget.allows_page():
             ui.note(f"no time for the page: {render.command()} report {tracefile.typed(report.recording.path)}")

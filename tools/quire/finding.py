@@ -64,6 +64,11 @@ class Finding:
         before, after = (self.contest.middle(n, "peak_rss_bytes") for n in (self.base, name))
         return 100 * (before - after) / max(1, before)
 
+    def sure_memory_percent(self, name):
+        """The same where it is no noise: the lower end of its interval suffices for a verdict. Else 0."""
+        sure = self.contest.peak_saved_percent(name, self.base).low >= advice.MEMORY_PERCENT_MIN
+        return self.memory_percent(name) if sure else 0
+
     def best_preload(self):
         """The row of the best malloc that can be preloaded, or None."""
         return self.contest.best_preload(self.base) if self.measured else None
@@ -172,7 +177,7 @@ class Finding:
         best = self.best_preload()
         rows = []
         for name in names + ([best.name] if best else []):
-            saving, memory = self.saving(name, self.base), self.memory_percent(name)
+            saving, memory = self.saving(name, self.base), self.sure_memory_percent(name)
             rows.append(Judged(name, saving, memory, advice.verdict(saving, memory)))
         return rows
 

@@ -253,7 +253,7 @@ def match(plan, binary, folder):
         if own:
             notes.append(note(path, image, finder, len(found), len(own)))
     fresh = rewritten(plan, moved, changed)
-    if not any(site.paths for site in fresh.sites):
+    if any(site.paths for site in plan.sites) and not any(site.paths for site in fresh.sites):
         raise QuireError(f"{one_line(plan.path)} is of another build, and none of its call sites is found again: {'; '.join(notes)}", exit_code=3)
     fresh.write(os.path.join(folder, "matched.plan"))
     return Matched(fresh, fresh.path, notes)

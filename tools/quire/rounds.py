@@ -9,7 +9,7 @@ rounds.py - the program itself under each allocator, in rounds; each allocator o
     over the rounds the logarithms of the quotients are averaged: noise makes a quotient as often twice as large as half as large, which is no loss
 
 Where the time does not suffice for ROUNDS_ALL rounds of all rows, the rows that decide go on alone after the first.
-A row in which the program ends otherwise than on libc's malloc is out, with the reason.
+A row in which the program ends otherwise than on libc's malloc is out, with the reason; where it does so on libc's own, no row can be judged.
 Not here: intervals (sequential.py), what is made of them (advise/advice.py), how a program is started (launch.py).
 """
 
@@ -31,7 +31,7 @@ import preloaded
 import sequential
 import serving
 import ui
-from errors import QuireError
+from errors import EnvironmentLacks, QuireError
 from measure import Estimate
 
 LIBC, TODAY, STEERED = "libc", "today", "steered"
@@ -55,6 +55,18 @@ def usual_limit_s(wall_s, is_load=False):
     """Seconds that all of `try` may take, by the program's own time; with a load of up to ten seconds no more than SECONDS_LOAD_MAX."""
     more_s = SECONDS_MORE * max(0.0, wall_s - 1)
     return max(min(SECONDS_LOAD + more_s, SECONDS_LOAD_MAX), RUNS_LOAD_MIN * wall_s) if is_load else SECONDS_USUAL + more_s
+
+
+def refuse_unlike(name, first, second, how):
+    """A program that ends otherwise the second time cannot be compared with itself."""
+    if first.status == second.status:
+        return
+    said = second.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+    raise EnvironmentLacks(
+        f"{name} ended with {launch.describe(first.status)} alone, and with {launch.describe(second.status)} when it was run again, {how}: {ui.printable(said[0])}",
+        "it changes what it works on, or ends now so and now so: its runs cannot be compared",
+        "--prepare CMD, which puts everything back before each run; or --once",
+    )
 
 
 class Hooks:
@@ -198,7 +210,9 @@ class Contest:
         self.chance.shuffle(order)
         for row in order:
             ran = self.run_once(row)
-            if ran.status != self.first.status and row.name not in (LIBC, TODAY):
+            if row.name == LIBC and not self.target.inside:  # there it is a row as others are
+                refuse_unlike(self.target.name, self.first, ran, "on libc's malloc")
+            elif ran.status != self.first.status and row.name not in (LIBC, TODAY):
                 self.failed[row.name] = f"with it the program {launch.ends(ran.status)}"
             self.runs[row.name].append(ran)
             self.turns[row.name].append(turn)
@@ -244,10 +258,17 @@ class Contest:
 
     def saved_percent(self, name, before=LIBC, key="cpu_s", last=True):
         """What a row saves of another's CPU time (or `key`), an Estimate in percent; rounds that both were in."""
-        logarithms = sequential.estimate([math.log(quotient) for quotient in self._quotients(name, before, key)], last)
-        found = Estimate(*(100 * (1 - math.exp(v)) for v in (logarithms.value, logarithms.high, logarithms.low)))
+        found = self._saved(name, before, key, last)
         reach = self._apart(name, before, key) + ELSEWHEN_POINTS + ELSEWHEN_SHARE * abs(found.value)
         return Estimate(found.value, found.low - reach, found.high + reach)
+
+    def peak_saved_percent(self, name, before=LIBC):
+        """The same of peak memory, by these rounds alone: another hour changes no peak, but threads that wait for each other make one of each run."""
+        return self._saved(name, before, "peak_rss_bytes", True)
+
+    def _saved(self, name, before, key, last):
+        logarithms = sequential.estimate([math.log(quotient) for quotient in self._quotients(name, before, key)], last)
+        return Estimate(*(100 * (1 - math.exp(v)) for v in (logarithms.value, logarithms.high, logarithms.low)))
 
     def _quotients(self, name, before, key):
         base = dict(zip(self.turns[before], self.column(before, key)))

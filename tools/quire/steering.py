@@ -12,12 +12,12 @@ steering.py - the advice carried out on the unmodified program: plan files, and 
            control  the same lookups, every block from the heap: what finding the site costs
            timed    some of the frees that a changed program would not make are timed (for one more run, not for a measured one)
            report   the JSON report goes there when the process ends; None: none is written; a process is told by %p in the name
-    said = steering.counters(FILE)
+    said = steering.counters(FILE, ...)
         -> Counters(blocks, bytes, needless_frees, needless_free_ns, fallbacks, sites, refused); None: there is no report, or no plan in it
            needless_frees    frees of blocks in arenas: a changed program would not make them
            needless_free_ns  CPU time of all of them together, from those that were timed; None unless timed
            sites             [{"site": n, "blocks": n, "bytes": n, "fallbacks": n, "sent_back": bool}]
-           refused           why the library served everything from the heap; "" when it took the plan
+           refused           why the library served everything from the heap, in all processes; "" when it took the plan
     plan = steering.read(path)         a plan file, checked; QuireError (exit 3, one line) when it is damaged or of a newer version
 
 The saving with the frees in place is what the run under environment() measures; without them it is that and needless_free_ns more.
@@ -25,9 +25,11 @@ Not here: which site goes where (advise/mix.py), what the file looks like (steer
 another build (rebuilt.py).
 """
 
+import contextlib
 import json
 import os
 import re
+import tempfile
 from collections import namedtuple
 
 import serving
@@ -44,6 +46,7 @@ POOL_BYTES_MIN = 256 << 10  # a call site whose blocks hold as much at their pea
 ARENA_BYTES_MIN = 2 << 20  # at its peak: what is less the heap hands out again warm, and finding its sites costs more than that they lie together saves
 STRANGERS_SHARE_MAX = 1 / 8  # of the arena's peak: what these hold at their own
 POOLS_MAX = 63
+OTHER_PROGRAM = "it is of another program"  # the library's words: STEER_OTHER_PROGRAM
 CXX_LIBRARY = re.compile(r"lib(stdc\+\+|c\+\+|c\+\+abi)\.so")
 
 Written = namedtuple("Written", "path sites steered_allocs allocs left memory_bytes")
@@ -306,6 +309,11 @@ def assemble(recording, planned, ways, placing, tree):
     return plan
 
 
+def folder_place():
+    """Where a folder for plans and reports may be made: None for the usual place; QUIRE_CONF cannot name a file with a comma."""
+    return "/tmp" if "," in tempfile.gettempdir() else None
+
+
 def environment(base, path, report=None, control=False, timed=False):
     """`base` with the library preloaded and the plan in QUIRE_CONF."""
     if "," in path or "," in (report or ""):
@@ -337,10 +345,21 @@ def counters_of(document):
     )
 
 
-def counters(path):
-    """The same of a report's file."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return counters_of(json.load(file))
-    except (OSError, ValueError):
-        return None
+def together(all_of_them):
+    """The Counters of several processes as those of one: of them that took the plan; of none, why not. None: nobody said anything of it."""
+    its_own = [c for c in all_of_them if c and c.refused != OTHER_PROGRAM]  # not a shell's that has started the program
+    took = [c for c in its_own if not c.refused]
+    if not took:
+        return next(iter(its_own), None)
+    timed = [c.needless_free_ns for c in took if c.needless_free_ns is not None]
+    blocks, bytes_, frees, fallbacks = (sum(getattr(c, name) for c in took) for name in ("blocks", "bytes", "needless_frees", "fallbacks"))
+    return Counters(blocks, bytes_, frees, sum(timed) if timed else None, fallbacks, [site for c in took for site in c.sites], "")
+
+
+def counters(*paths):
+    """The same of the reports' files, of all processes of a run together."""
+    found = []
+    for path in paths:
+        with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8", errors="replace") as file:
+            found.append(counters_of(json.load(file)))
+    return together(found)

@@ -26,6 +26,7 @@ ANALYSED_MAX = 6
 # Of a file's name: endings (.qtr, .PID, .sites.json) must have room.
 NAME_CHARS_MAX = 200
 HEADER_BYTES_READ = 136
+CPU_NS_AT = 96
 COMMAND_AT, COMMAND_BYTES = 152, 1024
 BLOCK_HEAD = struct.Struct("<7I20xQ")  # of a block, and the part and how much of it is used, where it is live
 BLOCK_MAGIC, BLOCK_BYTES_MIN, LIVE, PACKED = 0x4B4C4251, 48, 2, 3
@@ -211,6 +212,13 @@ def command(path):
     with open(path, "rb") as file:
         head = file.read(COMMAND_AT + COMMAND_BYTES)
     return os.fsdecode(head[COMMAND_AT:].split(b"\0")[0]) if head[:8] == b"QTRACE\r\n" else ""
+
+
+def cpu_s(path):
+    """CPU seconds of the recorded process, from the trace's header: at its end, or, where that did not tell, when it was written to last."""
+    with open(path, "rb") as file:
+        head = file.read(HEADER_BYTES_READ)
+    return int.from_bytes(head[CPU_NS_AT : CPU_NS_AT + 8], "little") / 1e9 if head[:8] == b"QTRACE\r\n" else 0.0
 
 
 def stream_bytes(path):

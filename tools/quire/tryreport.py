@@ -55,7 +55,8 @@ class Report:
         self.recorded = None
         self.recording = None
         self.processes = []
-        self.process_count, self.group = 1, workers.ALONE
+        self.process_count, self.group, self.left = 1, workers.ALONE, {}
+        self.seen_cpu_s, self.stopped = 0.0, False  # of the recorded processes; whether one's trace ends before it did
         self.planned = None
         self.mix = None
         self.rows = []
@@ -184,6 +185,7 @@ class Report:
             return []
         return [
             workers.text(self),
+            *workers.left_text(self),
             f"  The others: {render.command()} record -- {ui.printable(shlex.join(self.target.argv))} keeps a trace of each, {render.command()} report TRACE looks into one.",
         ]
 
@@ -221,7 +223,7 @@ class Report:
             lines.append(f"  The trace holds {self.recording.begun_late}.")
         if missing := self.recording.missing(self.contest is not None and self.contest.load is not None):
             lines.append(f"  The trace is not whole: {missing}.")
-        return lines + self._process_text() + self.today_text() + self.status_text() + [""]
+        return lines + self._process_text() + workers.unseen_text(self) + self.today_text() + self.status_text() + [""]
 
     def verdict_text(self):
         """The verdict, and how to have what it promises."""

@@ -7,17 +7,26 @@ workers.py - processes of one run that are alike: the workers of a prefork serve
     nginx.qtr.103  8,000
 
 Alike: their command's first word is one program's (titles that a server gives its workers, "nginx: worker process", begin with its name).
+And processes that go on when the program has ended: a daemon, or what a shell left in the background. What they use is in no figure.
+And those that nobody saw: LD_PRELOAD did not come to them.
 Not here: which trace is the busiest (tracefile.py).
 """
 
+import contextlib
 import os
+import time
 from collections import namedtuple
 
 import tracefile
 import ui
+from errors import EnvironmentLacks
 
 # number: of processes; events: of all of them; times: theirs for one of the busiest's.
 Group = namedtuple("Group", "name number events times")
+GRACE_S, POLL_S = 0.5, 0.02  # for who ends just behind the program
+UNSEEN_S_MIN, UNSEEN_PERCENT_MIN, UNSEEN_PERCENT_MOST = 0.02, 50, 80  # outside of its trace each process begins, and gives its memory back
+UNSEEN_WHY = "they are static or setuid, or were started without LD_PRELOAD (env -i, sudo), and no preload reaches them"
+Left = namedtuple("Left", "name pid")
 ALONE = Group("", 1, 0, 1.0)
 
 
@@ -39,6 +48,83 @@ def of(recordings, paths):
             events += busiest.events * tracefile.stream_bytes(path) // max(1, size)
             number += 1
     return Group(name, number, events, events / max(1, busiest.events)) if number > 1 else ALONE
+
+
+def going_on(path):
+    """
+    {path of a trace: Left} of the processes of a recording that had not ended when the program had: nobody has waited for them. One that has only
+    just begun has no trace yet, and is known by its environment.
+    """
+    left, until_s = {}, time.monotonic() + GRACE_S
+    while acting := {pid for pid in _recorded(path) if _acts(pid)}:
+        for other in tracefile.family(path):
+            pid = other[len(path) + 1 :].partition(".")[0]
+            left.update({other: pid} if pid in acting else {})
+        if time.monotonic() > until_s:
+            break
+        time.sleep(POLL_S)
+    names = {pid: ui.printable(name_of(tracefile.command(other))) for other, pid in sorted(left.items()) if os.path.exists(other)}  # the last: what it became
+    return {other: Left(names.get(pid, "?"), pid) for other, pid in left.items()}
+
+
+def _recorded(path):
+    """Processes that were started to be recorded there."""
+    mark = os.fsencode(f"QUIRE_RECORD={path}")
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
+            if mark in file.read().split(b"\0"):
+                yield pid
+
+
+def _acts(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
+
+
+def refuse_left(report):
+    """Where what allocates goes on when the program has ended, its runs tell nothing."""
+    if not report.left or not (report.too_small or report.recording.path in report.left):
+        return
+    name, pid = report.left.get(report.recording.path) or next(iter(report.left.values()))
+    raise EnvironmentLacks(
+        f"{report.target.name} cannot be judged: it ended, and {name}, which it had started, went on (process {pid})",
+        "what a process uses is known when it has been waited for",
+        f"start it so that it stays in the foreground (a shell: `wait`), a server with --load or --duration{f'; kill {pid}' if _acts(pid) else ''}",
+    )
+
+
+def unseen_percent(report):
+    """How much of the recorded run's CPU time is of processes that are in no trace: the recorder did not come into them."""
+    is_whole = report.recorded.status >= 0 and not report.stopped  # a signal's end is not told to the trace
+    if not is_whole or report.contest.load or report.recording.begun_late or report.recorded.cpu_s < UNSEEN_S_MIN:
+        return 0.0
+    return max(0.0, 100 - 100 * report.seen_cpu_s / report.recorded.cpu_s)
+
+
+def refuse_unseen(report):
+    """Where next to nothing of what the program does was seen, few calls mean nothing."""
+    unseen = unseen_percent(report)
+    if unseen >= UNSEEN_PERCENT_MOST:
+        raise EnvironmentLacks(
+            f"{report.target.name} cannot be judged: {ui.percent(unseen)} of its CPU time is of processes that were not recorded",
+            UNSEEN_WHY,
+            "try the program that it starts",
+        )
+
+
+def unseen_text(report):
+    """The same where others were seen that allocate enough."""
+    unseen = unseen_percent(report)
+    return [f"  {ui.percent(unseen)} of its CPU time is of processes that were not recorded: {UNSEEN_WHY}."] * (unseen >= UNSEEN_PERCENT_MIN)
+
+
+def left_text(report):
+    """Who goes on, where that was not what allocates most."""
+    named = [f"{name} ({pid})" for name, pid in sorted(set(report.left.values()))]
+    return [f"  When it had ended, {len(named)} of them went on: {', '.join(named)}. What they use is in no figure."] * bool(named)
 
 
 def text(report):

@@ -30,6 +30,7 @@ static struct {
     unsigned modules;
     unsigned long long loads_seen;  // dlpi_adds when the modules were last listed
     char main_path[4096];
+    char mapped_path[4096];
 } meta;
 
 static void stream_begin(uint32_t part) {
@@ -157,12 +158,29 @@ static size_t build_id_find(const struct dl_phdr_info *info, const unsigned char
     return 0;
 }
 
+/*
+ * The file that was loaded. The loader has it by the name that it was asked for: LD_LIBRARY_PATH=lib, dlopen("./plugin.so"). Who reads the trace may
+ * be in another folder, and so may the program be by now; the kernel knows.
+ */
+static const char *module_path(const struct dl_phdr_info *info, uintptr_t start) {
+    uintptr_t bounds[2];
+    const char *name = info->dlpi_name != NULL ? info->dlpi_name : "";
+    if (name[0] == '\0') {
+        return meta.modules == 0 ? meta.main_path : "[unnamed]";
+    }
+    size_t slash = 0;
+    while (name[slash] != '\0' && name[slash] != '/') {
+        slash++;
+    }
+    bool is_relative = slash > 0 && name[slash] == '/';  // no slash: the kernel's own, linux-vdso.so.1
+    bool is_known = is_relative && rec_mapping_of(start, bounds, meta.mapped_path, sizeof meta.mapped_path);
+    return is_known && meta.mapped_path[0] == '/' ? meta.mapped_path : name;
+}
+
 static void module_write(const struct dl_phdr_info *info, uintptr_t start, uintptr_t end) {
     const unsigned char *id = NULL;
     size_t id_bytes = build_id_find(info, &id);
-    const char *path = info->dlpi_name != NULL && info->dlpi_name[0] != '\0' ? info->dlpi_name
-                       : meta.modules == 0                                   ? meta.main_path
-                                                                             : "[unnamed]";
+    const char *path = module_path(info, start);
     size_t path_bytes = strnlen(path, MODULE_TEXT_MAX - BUILD_ID_MAX - 1);
     size_t bytes = (offsetof(struct qtr_meta_module, text) + id_bytes + path_bytes + 1 + 7) & ~(size_t)7;
     struct qtr_meta_module *record = record_begin(bytes);

@@ -126,6 +126,7 @@ struct rec_thread *rec_thread_slow(void);  // NULL: this event is lost
 void rec_thread_forget_all(void);
 void rec_threads_end(void);  // each thread begins anew at its next event
 void rec_thread_named(uint32_t tid, const char *name);
+bool rec_mapping_of(uintptr_t address, uintptr_t bounds[2], char *path, size_t path_bytes);
 extern REC_TLS struct rec_thread *rec_self;
 
 /* --- stack.c --- */

@@ -120,31 +120,38 @@ extern void *__libc_stack_end;
 /*
  * The mapping that holds an address, from /proc/self/maps; false when it cannot be told. Not by pthread_getattr_np(): it allocates while it
  * holds the thread's own lock, and a thread whose first allocation is that one, as each of a JVM's, would wait for itself. By system calls
- * alone: a cancelled thread would end in open().
+ * alone: a cancelled thread would end in open(). `path`: its file, or NULL where nobody asks; cut to the room.
  */
-static bool mapping_of(uintptr_t address, uintptr_t *low, uintptr_t *high) {
+bool rec_mapping_of(uintptr_t address, uintptr_t bounds[2], char *path, size_t path_bytes) {
     char text[MAPS_BYTES];
-    uintptr_t number[2] = {0, 0};
+    size_t used = 0;
     unsigned field = 0;  // 0: the start, 1: the end, 2: the rest of the line
-    bool is_found = false;
+    bool is_found = false, is_done = false;
+    bounds[0] = bounds[1] = 0;
     int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
-    for (long got; fd >= 0 && !is_found && (got = syscall(SYS_read, fd, text, sizeof text)) > 0;) {
-        for (long i = 0; i < got && !is_found; i++) {
+    for (long got; fd >= 0 && !is_done && (got = syscall(SYS_read, fd, text, sizeof text)) > 0;) {
+        for (long i = 0; i < got && !is_done; i++) {
             char c = text[i];
-            if (c == '\n') {
-                number[0] = number[1] = field = 0;
+            if (c == '\n' && is_found) {
+                is_done = true;
+            } else if (c == '\n') {
+                bounds[0] = bounds[1] = field = 0;
             } else if (field < 2 && (c == '-' || c == ' ')) {
-                is_found = ++field == 2 && address >= number[0] && address < number[1];
+                is_found = ++field == 2 && address >= bounds[0] && address < bounds[1];
+                is_done = is_found && path == NULL;
             } else if (field < 2) {
-                number[field] = number[field] << 4 | (uintptr_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+                bounds[field] = bounds[field] << 4 | (uintptr_t)(c <= '9' ? c - '0' : c - 'a' + 10);
+            } else if (is_found && (used > 0 || c == '/') && used + 1 < path_bytes) {
+                path[used++] = c;
             }
         }
     }
     if (fd >= 0) {
         syscall(SYS_close, fd);
     }
-    *low = number[0];
-    *high = number[1];
+    if (path != NULL) {
+        path[used] = '\0';
+    }
     return is_found;
 }
 
@@ -157,10 +164,10 @@ static void stack_bounds(struct rec_thread *thread) {
         thread->stack_high = high;
         return;
     }
-    uintptr_t low = 0;
-    if (mapping_of(here, &low, &high)) {
-        thread->stack_low = low;
-        thread->stack_high = high;
+    uintptr_t bounds[2];
+    if (rec_mapping_of(here, bounds, NULL, 0)) {
+        thread->stack_low = bounds[0];
+        thread->stack_high = bounds[1];
     }
 }
 

@@ -201,12 +201,13 @@ class Outcome:
 
 
 def verdict(saving_percent, memory_percent):
-    """The verdict from the saving's interval and from the peak memory saved, both in percent of the program."""
+    """The verdict from the saving's interval and from the peak memory that is saved beyond noise, both in percent of the program."""
     if saving_percent.low >= SAVING_PERCENT_MIN:
         return Verdict(
             YES, f"at least {SAVING_PERCENT_MIN:.0f} % of the run time is saved, beyond noise"
         )
-    if memory_percent >= MEMORY_PERCENT_MIN and saving_percent.high >= 0:
+    loses_time = saving_percent.high < 0 or saving_percent.value <= -SAVING_PERCENT_MIN / 2
+    if memory_percent >= MEMORY_PERCENT_MIN and not loses_time:
         return Verdict(YES, f"peak memory falls by {memory_percent:.0f} %")
     middling = saving_percent.value >= SAVING_PERCENT_MIN / 2
     wide = saving_percent.high - saving_percent.low > 2 * SAVING_PERCENT_MIN
