@@ -408,6 +408,18 @@ TEST(Arena, a_hint_as_large_as_the_limit_does_not_pass_it)
     }
 }
 
+TEST(Arena, a_hint_as_large_as_the_source_is_not_rounded_up_past_it)
+{
+    for (size_t pages : {5, 7, 100}) {
+        struct quire_source *budget = quire_source_limit(quire_source_default(), pages * page);
+        quire_arena_opts opts = {.source = budget, .size_hint_bytes = pages * page};
+        struct quire_arena *arena = quire_arena_create(&opts);
+        EXPECT_NE(arena, nullptr) << pages;
+        quire_arena_destroy(arena);
+        quire_source_destroy(budget);
+    }
+}
+
 TEST(Arena, a_block_older_than_the_newest_mark_is_found_as_it_was_after_the_rewind)
 {
     Arena arena;
