@@ -344,7 +344,7 @@ static bool arena_resize_large(struct quire_arena *arena, char *old, size_t old_
     size_t need = align_up(new_bytes ? new_bytes : 1, ARENA_ALIGN_BYTES) + redzone;
     if (!span || arena_newest_large(arena) != old || need > (size_t)(arena_span_end(span) - old))
         return false;
-    if (need != span->used_before && span == arena->marked_large)
+    if ((need != span->used_before || new_bytes > old_bytes) && span == arena->marked_large)
         return false;
     if (span->zero_from < span->used_end)
         span->zero_from = span->used_end;
