@@ -446,7 +446,6 @@ void prof_stats(struct prof_stats *out)
         .samples = sums.samples,
         .lost = sums.lost,
         .stacks = prof_sites(),
-        .nodes = prof_nodes(),
         .held_bytes = prof_table_bytes(),
     };
     prof_lock_drop();
