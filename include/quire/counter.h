@@ -17,7 +17,7 @@
  *
  * Threads: add, sum and read may be called from any thread at any time.
  * Signals and fork: add, sum and read may be called from a signal handler; init and fini not.  A child goes on with a count of its own, which
- * begins at the parent's.
+ * begins at the parent's (but see quire/percpu.h on file and memfd sources).
  */
 #ifndef QUIRE_COUNTER_H
 #define QUIRE_COUNTER_H

@@ -19,7 +19,8 @@
  * Threads: every function but destroy may be called from any thread at any time; a block may be freed by another thread than allocated it.
  * Signals and fork: no function here may be called from a signal handler (one that does all the same gets NULL where it would have to wait for its own
  * thread, and its frees are lost then).  After fork parent and child each go on with their copy, also when other
- * threads were in the middle of an operation (each may lose to the child the block, or the blocks from others, that it was about to take in).
+ * threads were in the middle of an operation (each may lose to the child the block, or the blocks from others, that it was about to take in); over a
+ * file or memfd source the blocks themselves are shared between the two, so only one of them may use the heap.
  * The verbs of a source of the user's own must not call any heap.
  */
 #ifndef QUIRE_HEAP_H

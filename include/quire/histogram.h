@@ -20,7 +20,8 @@
  *     buckets, of 8 bytes             128    496   1920   7424  14592  56320
  *
  * Threads: record and take may be called from any thread at any time.  A snapshot is for one thread at a time.
- * Signals and fork: record may be called from a signal handler, the others not.  A child goes on with counts of its own, which begin at the parent's.
+ * Signals and fork: record may be called from a signal handler, the others not.  A child goes on with counts of its own, which begin at
+ * the parent's (but see quire/percpu.h on file and memfd sources).
  */
 #ifndef QUIRE_HISTOGRAM_H
 #define QUIRE_HISTOGRAM_H

@@ -24,7 +24,8 @@
  * Without the kernel's restartable sequences (an old libc, the tunable glibc.pthread.rseq=0, valgrind) every function gives the same results by
  * atomic instructions.  Only the area that glibc has registered is used.
  * Signals and fork: add, sum and at may be called from a signal handler; cmpxchg, push and pop too, where restartable sequences work
- * and the thread's CPU has a copy; the others not.  After fork the child goes on with copies of its own.
+ * and the thread's CPU has a copy; the others not.  After fork the child goes on with copies of its own; over a file or memfd source the copies
+ * are shared between the two, so only one of them may use the pool.
  * A program that takes quire_percpu_add() inline must not be unloaded (dlclose) while a thread that called it lives; QUIRE_PERCPU_INLINE 0 makes calls of it.
  */
 #ifndef QUIRE_PERCPU_H

@@ -94,11 +94,10 @@ struct quire_arena *quire_arena_create(const struct quire_arena_opts *from)
         return NULL;
     }
     struct quire_source *source = opts.source ? opts.source : quire_source_default();
-    size_t hint_bytes = opts.size_hint_bytes, page_bytes = os_page_bytes();
-    bool small = opts.limit_bytes != 0 && opts.limit_bytes < page_bytes;
+    size_t hint_bytes = opts.size_hint_bytes;
     if (opts.limit_bytes != 0 && hint_bytes > opts.limit_bytes)
-        hint_bytes = align_down(opts.limit_bytes, page_bytes);
-    if (small || !arena_first_span(source, hint_bytes, opts.limit_bytes, &span)) {
+        hint_bytes = align_down(opts.limit_bytes, os_page_bytes());
+    if (!arena_first_span(source, hint_bytes, opts.limit_bytes, &span)) {
         errno = ENOMEM;
         return NULL;
     }
@@ -344,7 +343,7 @@ static bool arena_resize_large(struct quire_arena *arena, char *old, size_t old_
     size_t need = align_up(new_bytes ? new_bytes : 1, ARENA_ALIGN_BYTES) + redzone;
     if (!span || arena_newest_large(arena) != old || need > (size_t)(arena_span_end(span) - old))
         return false;
-    if (need != span->used_before && span == arena->marked_large)
+    if ((need != span->used_before || new_bytes > old_bytes) && span == arena->marked_large)
         return false;
     if (span->zero_from < span->used_end)
         span->zero_from = span->used_end;

@@ -36,10 +36,13 @@ bool arena_first_span(struct quire_source *source, size_t bytes, size_t limit_by
         bytes = page_bytes;
     if (!align_up_checked(bytes, page_bytes, &rounded))
         return false;
-    size_t warm_bytes = rounded <= warm_bytes_max ? (size_t)1 << log2_ceil(rounded) : 0;
-    if (warm_bytes != 0 && (limit_bytes == 0 || warm_bytes <= limit_bytes))
-        rounded = warm_bytes;
-    return (limit_bytes == 0 || rounded <= limit_bytes) && source->verbs->take(source, rounded, page_bytes, out) == 0;
+    if (limit_bytes != 0 && rounded > limit_bytes)
+        return false;
+    size_t warm_bytes = rounded <= warm_bytes_max ? (size_t)1 << log2_ceil(rounded) : rounded;
+    bool rounds = warm_bytes != rounded && (limit_bytes == 0 || warm_bytes <= limit_bytes);
+    if (rounds && source->verbs->take(source, warm_bytes, page_bytes, out) == 0)
+        return true;
+    return source->verbs->take(source, rounded, page_bytes, out) == 0;
 }
 
 /* A span of `bytes`, or when that cannot be had of `least`, within the limit; the page map told.  NULL: none. */

@@ -100,15 +100,6 @@ static void look_heap(struct quire_heap *heap, void *arg)
 
 /* ---- writing ---- */
 
-static void hex(struct out *out, uint64_t n)
-{
-    int shift = 60;
-    while (shift > 0 && n >> shift == 0)
-        shift -= 4;
-    for (; shift >= 0; shift -= 4)
-        out_char(out, "0123456789abcdef"[n >> shift & 15]);
-}
-
 /* The lowest four bits first. */
 static void bits(struct out *out, const struct map_row *row)
 {
@@ -127,8 +118,8 @@ static void row_line(struct out *out, const struct map_row *row)
     out_text(out, "\", \"name\": ");
     out_name_json(out, row->name);
     out_member(out, "id", row->id);
-    out_text(out, ", \"address\": \"0x");
-    hex(out, (uintptr_t)row->start);
+    out_text(out, ", \"address\": \"");
+    out_hex(out, (uintptr_t)row->start);
     out_char(out, '"');
     out_member(out, "page_bytes", row->bytes);
     out_member(out, "slot_bytes", row->slot_bytes);

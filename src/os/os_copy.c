@@ -10,7 +10,7 @@
  * fork() would run the program's own handlers of a fork, and wait for locks of libc's.  A child that sends no signal at its end is found by nobody who
  * does not ask for such by __WALL.
  *
- * Locks: none.  Two handlers at once: the second gets -EBUSY.
+ * Locks: none.  Two handlers at once: the second gets -EBUSY; in the child of a fork the first one is not there, and its number is another's.
  */
 #include <errno.h>
 #include <sched.h>
@@ -55,10 +55,10 @@ static int copy_main(void *arg)
 
 int os_in_copy(void (*fn)(void), unsigned seconds_max)
 {
-    static int is_busy;
+    static uint64_t busy; /* the process that is at it; 0: none */
     int kept = errno, status = 0, error = 0;
     struct task task = {fn, os_process_id(), seconds_max};
-    if (__atomic_exchange_n(&is_busy, 1, __ATOMIC_ACQUIRE)) /* acquire [copy-busy] */
+    if (__atomic_exchange_n(&busy, task.process, __ATOMIC_ACQUIRE) == task.process) /* acquire [copy-busy] */
         return -EBUSY;
     errno = EAGAIN;
     int child = os_fault(OS_COPY) ? -1 : clone(copy_main, stack + STACK_BYTES, 0, &task);
@@ -66,7 +66,7 @@ int os_in_copy(void (*fn)(void), unsigned seconds_max)
         error = -errno;
     while (child > 0 && wait4(child, &status, __WALL, NULL) < 0 && errno == EINTR)
         ;
-    __atomic_store_n(&is_busy, 0, __ATOMIC_RELEASE); /* release [copy-busy] */
+    __atomic_store_n(&busy, 0, __ATOMIC_RELEASE); /* release [copy-busy] */
     errno = kept;
     return error ? error : WIFEXITED(status) ? 0 : -EIO;
 }

@@ -12,6 +12,8 @@
  * What such a thread was about to hand out, or to free, is lost to the child: one object for each thread; one chunk's addresses at most that was
  * coming or going.
  *
+ * The thread that forked may itself be inside, by a signal's handler, and goes on when that returns: what it is inside of is left as it is.
+ *
  * Locks: none: there is one thread.  Not here: the parent, which notices nothing.
  */
 #include <string.h>
@@ -72,20 +74,24 @@ static void local_empty(struct percpu_local *local)
         memset(local->seen, 0, PERCPU_SEEN * sizeof(struct percpu_chunk *));
 }
 
-/* All lists anew.  A chunk that has no owner was about to get its first one. */
+/* All lists anew, but for what this thread is inside of.  A chunk that has no owner was about to get its first one. */
 static void pool_rebuild(struct quire_percpu *pool)
 {
     size_t mapped = pool->span.bytes, meta = pool->span.bytes, chunks = 0;
     for (struct percpu_local *local = percpu_locals(pool); local; local = local->next) {
-        local_empty(local);
+        if (!percpu_is_mine_and_inside(local))
+            local_empty(local);
         mapped += local->span.bytes;
         meta += local->span.bytes;
     }
     percpu_all_mend(pool->all);
     for (struct percpu_chunk *chunk = pool->all; chunk; chunk = chunk->all_next) {
         struct percpu_local *owner = percpu_owner(chunk);
-        chunk_repair(chunk);
-        percpu_chunk_link(owner ? owner : &pool->home, chunk);
+        owner = owner ? owner : &pool->home;
+        if (!percpu_is_mine_and_inside(owner)) {
+            chunk_repair(chunk);
+            percpu_chunk_link(owner, chunk);
+        }
         mapped += chunk->span.bytes + chunk->meta.bytes;
         meta += chunk->meta.bytes;
         chunks++;
@@ -95,12 +101,14 @@ static void pool_rebuild(struct quire_percpu *pool)
     size_store_relaxed(&pool->chunks, chunks);
 }
 
-/* A local whose thread is gone: home has its chunks from now on, and it serves a later thread. */
+/* A local whose thread is gone: home has its chunks from now on, if it can take them, and it serves a later thread. */
 static void local_orphan(struct quire_percpu *pool, struct percpu_local *local)
 {
     addr_store_relaxed(&local->thread, 0);
-    percpu_inbox_drain(local);
-    percpu_chunks_move(local, &pool->home);
+    if (!percpu_is_mine_and_inside(local))
+        percpu_inbox_drain(local);
+    if (!percpu_is_mine_and_inside(local) && !percpu_is_mine_and_inside(&pool->home))
+        percpu_chunks_move(local, &pool->home);
     local->unused_next = pool->unused;
     pool->unused = local;
 }
@@ -110,7 +118,10 @@ static bool pool_reset(struct quire_percpu *pool)
     bool inside = lock_reset(&pool->lock) || u32_load_relaxed(&pool->changing) != 0;
     u32_store_relaxed(&pool->changing, 0);
     for (struct percpu_local *local = percpu_locals(pool); local; local = local->next) {
-        inside |= bias_reset(&local->bias);
+        bool is_mine = percpu_is_mine_and_inside(local);
+        uint32_t active = u32_load_relaxed(&local->bias.active);
+        inside |= bias_reset(&local->bias) && !is_mine;
+        u32_store_relaxed(&local->bias.active, is_mine ? active : 0);
         inside |= lock_reset(&local->inbox_lock);
     }
     for (int i = 0; i < PERCPU_LIST_LOCKS; i++)

@@ -302,6 +302,7 @@ struct percpu_local *percpu_visit_next(const struct quire_percpu *pool, struct p
 void percpu_let_go(void);
 void percpu_thread_forget(struct quire_percpu *pool); /* with the pools' lock */
 bool percpu_threads_after_fork(void);
+bool percpu_is_mine_and_inside(const struct percpu_local *local);
 
 /* ---- percpu_reserve.c ---- */
 void percpu_reserve_fill(struct quire_percpu *pool); /* if it is low; inside of nothing */

@@ -58,12 +58,18 @@ static size_t median_words(const struct sizes *sizes)
     return 0;
 }
 
+/* The largest object that a free run has room for: an empty unit's is longer than any object may be. */
+static size_t object_bytes_in(const struct quire_percpu *pool, size_t run_bytes)
+{
+    return run_bytes < pool->object_bytes_max ? run_bytes : pool->object_bytes_max;
+}
+
 /* The largest object that the chunk has room for. */
 static size_t longest_bytes(const struct percpu_chunk *chunk)
 {
     if (percpu_is_paged(chunk->grain))
         return chunk->free_page_count ? (size_t)PERCPU_PAGED_WORDS << WORD_LOG2 : 0;
-    return bitmap_longest_hint(&chunk->map) << chunk->bit_log2;
+    return object_bytes_in(chunk->pool, bitmap_longest_hint(&chunk->map) << chunk->bit_log2);
 }
 
 /* The objects of a chunk, and the free runs between them. */
@@ -98,7 +104,7 @@ static void look_at_local(struct look *look, struct percpu_local *local)
     FOR_EACH_CHUNK(local, chunk)
         look_at_chunk(look, chunk);
     if (local == &local->pool->reserve)
-        out->reserve_bytes = percpu_reserve_words(local) << WORD_LOG2;
+        out->reserve_bytes = object_bytes_in(local->pool, percpu_reserve_words(local) << WORD_LOG2);
 }
 
 static void pool_stats(const struct quire_percpu *pool, struct quire_percpu_stats *out)
@@ -122,7 +128,7 @@ static void pool_stats(const struct quire_percpu *pool, struct quire_percpu_stat
         out->chunks_peak = out->chunks; /* a chunk that went from one owner to the other while we looked is in the sum twice */
     out->limit_bytes = pool->account.limit_bytes;
     out->cpus = pool->window.cpus;
-    out->unit_bytes = (pool->unit_words << WORD_LOG2) - os_page_bytes();
+    out->unit_bytes = pool->object_bytes_max;
     out->object_bytes_min = look.sizes.min_words << WORD_LOG2;
     out->object_bytes_max = look.sizes.max_words << WORD_LOG2;
     out->object_bytes_median = median_words(&look.sizes) << WORD_LOG2;

@@ -179,11 +179,21 @@ void percpu_thread_forget(struct quire_percpu *pool)
 
 /* ---- the child of a fork ---- */
 
+/* A thread that forks inside an operation (from a signal handler) goes on with it in the child. */
+bool percpu_is_mine_and_inside(const struct percpu_local *local)
+{
+    bool is_held = addr_load_relaxed(&local->thread) == (uintptr_t)percpu_thread_self && u32_load_relaxed(&local->bias.active) != 0;
+    for (unsigned i = 0; i < held_count; i++)
+        is_held |= held[i] == local;
+    return is_held && !os_is_copy();
+}
+
 /* This thread is the only one left: the others' tables are empty, and free for use. */
 bool percpu_threads_after_fork(void)
 {
     bool inside = records_after_fork(&records);
-    held_count = 0;
+    if (os_is_copy())
+        held_count = 0; /* nobody goes on with it there */
     for (struct percpu_thread *thread = records_first(&records); thread; thread = thread->record.next) {
         if (thread == percpu_thread_self)
             continue;

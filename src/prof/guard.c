@@ -131,7 +131,7 @@ void *guard_alloc(size_t bytes, size_t align_bytes, uint64_t sample, struct prof
     slot->sample = sample;
     slot->start = (uintptr_t)guard_page_of(slot) + (at_end ? align_down(page - bytes - behind, align_bytes) : 0); /* on its page, also without bytes */
     slot->birth_thread = os_thread_id();
-    slot->birth_count = guard_walk_stack(os_frame_here(), call, slot->birth);
+    slot->birth_count = (uint16_t)prof_walk(os_frame_here(), call, GUARD_FRAMES_MAX, slot->birth);
     slot->death_count = 0;
     pattern_write(slot);
     u32_store_release(&slot->state, GUARD_LIVE); /* release [guard-state] */
@@ -169,7 +169,7 @@ void guard_free(void *p, struct prof_call call)
     if (!u32_cas_acquire(&slot->state, &live, GUARD_DEAD)) /* by two threads at once */
         guard_refuse(slot, HEAP_E1, p);
     slot->death_thread = os_thread_id();
-    slot->death_count = guard_walk_stack(os_frame_here(), call, slot->death);
+    slot->death_count = (uint16_t)prof_walk(os_frame_here(), call, GUARD_FRAMES_MAX, slot->death);
     page_close(slot);
     if (slot->sample)
         heap_watch->gone(slot->sample, p, slot->bytes);

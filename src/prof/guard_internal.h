@@ -32,9 +32,6 @@ struct guard_slot {
 extern struct guard_slot *guard_slots;
 char *guard_page_of(const struct guard_slot *slot);
 
-/* The innermost frames of prof_walk(). */
-uint16_t guard_walk_stack(struct os_frame from, struct prof_call call, uintptr_t ips[GUARD_FRAMES_MAX]);
-
 /* ---- guard_report.c ---- */
 /* One line with the block's size, birth and death, then the process stops.  slot: NULL where there is none. */
 __attribute__((noreturn, cold)) void guard_refuse(const struct guard_slot *slot, const char *what, const void *address);

@@ -105,8 +105,3 @@ void guard_refuse(const struct guard_slot *slot, const char *what, const void *a
     heap_let_go(&heap_of_process);
     panic("heap", NULL, text.at, address);
 }
-
-uint16_t guard_walk_stack(struct os_frame from, struct prof_call call, uintptr_t ips[GUARD_FRAMES_MAX])
-{
-    return (uint16_t)prof_walk(from, call, GUARD_FRAMES_MAX, ips);
-}

@@ -71,20 +71,34 @@ static void watch_threshold(void)
     live_want();
 }
 
-/* A block that will be made.  Its token, which is what gone() takes back. */
-static NOINLINE uint64_t born(uint64_t point_count, size_t bytes, struct prof_call call)
+/* Of a block that will be made: its token.  Nothing is counted before it is there: one that no memory can be had for may be larger than all others. */
+static NOINLINE uint64_t born(uint64_t point_count, struct prof_call call)
 {
     uintptr_t ips[PROF_FRAMES_MAX];
     unsigned count = prof_walk(os_frame_here(), call, PROF_FRAMES_MAX, ips);
-    uint64_t blocks16 = prof_blocks16(point_count, prof_opts.every_bytes, bytes);
     prof_lock_take();
     uint32_t number = prof_site_locked(ips, count);
-    sums.samples++;
+    sums.samples += number == 0;
     sums.lost += number == 0;
-    if (number != 0) {
-        struct prof_site *site = prof_site_at(number);
-        site->all_points += point_count;
-        site->all_blocks16 += blocks16;
+    prof_lock_drop();
+    return token_of(number, point_count);
+}
+
+static struct prof_site *site_of(uint64_t token)
+{
+    return prof_site_at((uint32_t)(token & ((UINT64_C(1) << SITE_BITS) - 1)));
+}
+
+/* The block is there.  `is_live`: and gone() will take back what is live. */
+static void count_block(uint64_t token, size_t bytes, bool is_live)
+{
+    uint64_t point_count = token >> SITE_BITS, blocks16 = prof_blocks16(point_count, prof_opts.every_bytes, bytes);
+    struct prof_site *site = site_of(token);
+    prof_lock_take();
+    sums.samples++;
+    site->all_points += point_count;
+    site->all_blocks16 += blocks16;
+    if (is_live) {
         site->live_points += point_count;
         site->live_blocks16 += blocks16;
         sums.live_points += point_count;
@@ -92,23 +106,16 @@ static NOINLINE uint64_t born(uint64_t point_count, size_t bytes, struct prof_ca
     }
     prof_lock_drop();
     live_start_due();
-    return token_of(number, point_count);
 }
 
-/* `is_none`: it was never made. */
-static void take_back(uint64_t token, size_t bytes, bool is_none)
+static void take_back(uint64_t token, size_t bytes)
 {
-    uint64_t point_count = token >> SITE_BITS;
-    struct prof_site *site = prof_site_at((uint32_t)(token & ((UINT64_C(1) << SITE_BITS) - 1)));
+    uint64_t point_count = token >> SITE_BITS, blocks16 = prof_blocks16(point_count, prof_opts.every_bytes, bytes);
+    struct prof_site *site = site_of(token);
     prof_lock_take();
-    uint64_t blocks16 = prof_blocks16(point_count, prof_opts.every_bytes, bytes);
     site->live_points -= point_count;
     site->live_blocks16 -= blocks16 < site->live_blocks16 ? blocks16 : site->live_blocks16; /* who resizes past malloc's names makes it another number */
     sums.live_points -= point_count;
-    if (is_none) {
-        site->all_points -= point_count;
-        site->all_blocks16 -= blocks16 < site->all_blocks16 ? blocks16 : site->all_blocks16;
-    }
     prof_lock_drop();
 }
 
@@ -142,11 +149,13 @@ static uint64_t weight_of(uint64_t token)
     return (token >> SITE_BITS) * prof_opts.every_bytes;
 }
 
-/* For who looks from outside: a sampled block is there. */
+/* A sampled block is there: counted, and told to who looks from outside. */
 static void *told(void *p, size_t bytes, uint64_t token)
 {
-    if (p && token)
+    if (p && token) {
+        count_block(token, bytes, true);
         PROBE3(sample_alloc, (uintptr_t)p, bytes, weight_of(token));
+    }
     return p;
 }
 
@@ -156,7 +165,7 @@ static void gone(uint64_t token, const void *p, size_t bytes)
     PROBE3(sample_free, (uintptr_t)p, bytes, weight_of(token));
     if (!guard_has(p))
         tail_verify(p, bytes);
-    take_back(token, bytes, false);
+    take_back(token, bytes);
 }
 
 /* ---- points, and whose turn it is to be guarded ---- */
@@ -260,8 +269,8 @@ static void *sampled(size_t bytes, size_t align_bytes, uint64_t token, bool zero
     }
     errno = kept;
     p = heap_malloc_aligned(bytes, align_bytes);
-    if (token)
-        take_back(token, bytes, p == NULL);
+    if (p && token)
+        count_block(token, bytes, false);
     return p && zero ? memset(p, 0, bytes) : p;
 }
 
@@ -278,7 +287,7 @@ static NOINLINE void *alloc_counted(size_t bytes, size_t align_bytes, bool zero,
         return lend(p && zero ? memset(p, 0, bytes) : p);
     }
     int kept = errno;
-    uint64_t token = count ? born(count, bytes, call) : 0;
+    uint64_t token = count ? born(count, call) : 0;
     void *p = is_guarded ? told(guard_alloc(bytes, align_bytes > HEAP_SLOT_ALIGN ? align_bytes : HEAP_SLOT_ALIGN, token, call), bytes, token) : NULL;
     errno = kept;
     return lend(p ? p : sampled(bytes, align_bytes, token, zero));
@@ -336,13 +345,11 @@ static void *realloc_to_large(void *p, size_t bytes, uint64_t fresh)
     if (!moved) {
         if (old)
             page->sample = old;
-        if (fresh)
-            take_back(fresh, bytes, true);
         return NULL;
     }
     if (old) {
         PROBE3(sample_free, (uintptr_t)p, asked_bytes, weight_of(old));
-        take_back(old, asked_bytes, false);
+        take_back(old, asked_bytes);
     }
     if (page && heap_is_large(page)) {
         page->sample = fresh;
@@ -351,7 +358,7 @@ static void *realloc_to_large(void *p, size_t bytes, uint64_t fresh)
         return told(moved, bytes, fresh);
     }
     if (fresh)
-        take_back(fresh, bytes, false);
+        count_block(fresh, bytes, false);
     return moved;
 }
 
@@ -374,7 +381,7 @@ static bool sample_keeps(struct heap_page *page, void *p, size_t bytes)
     if (!heap_large_keep(page, bytes))
         return false;
     tail_write(p, bytes);
-    struct prof_site *site = prof_site_at((uint32_t)(page->sample & ((UINT64_C(1) << SITE_BITS) - 1)));
+    struct prof_site *site = site_of(page->sample);
     uint64_t count = page->sample >> SITE_BITS, gone16 = prof_blocks16(count, prof_opts.every_bytes, had);
     prof_lock_take();
     uint64_t more16 = prof_blocks16(count, prof_opts.every_bytes, bytes) - (gone16 < site->live_blocks16 ? gone16 : site->live_blocks16);
@@ -396,7 +403,7 @@ static NOINLINE void *realloc_counted(void *p, size_t bytes, struct prof_call ca
         return quire_heap_realloc(&heap_of_process, p, bytes);
     int kept = errno;
     if (count)
-        token = born(count, bytes, call);
+        token = born(count, call);
     errno = kept;
     return token && bytes <= HEAP_SMALL_MAX ? realloc_to_small(p, bytes, token) : realloc_to_large(p, bytes, token);
 }
@@ -439,7 +446,6 @@ void prof_stats(struct prof_stats *out)
         .samples = sums.samples,
         .lost = sums.lost,
         .stacks = prof_sites(),
-        .nodes = prof_nodes(),
         .held_bytes = prof_table_bytes(),
     };
     prof_lock_drop();

@@ -82,7 +82,7 @@ struct prof_stats {
     uint64_t live_bytes, live_blocks, all_bytes, all_blocks; /* estimates, of the whole process */
     uint64_t samples; /* blocks that were sampled */
     uint64_t lost;    /* of these without a stack: there was no memory for it */
-    uint64_t stacks, nodes, held_bytes;
+    uint64_t stacks, held_bytes;
 };
 void prof_stats(struct prof_stats *out);
 /* So many more bytes are live than when it was last true: a file is to be written.  Once for each time. */

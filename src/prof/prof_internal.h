@@ -73,7 +73,6 @@ struct prof_site {
     uint64_t live_blocks16, all_blocks16; /* in 1/65536 */
 };
 void prof_table_reset(void);
-void prof_table_after_fork(void);
 /* The number of a stack's counters, from 1; 0: no memory.  With the lock. */
 uint32_t prof_site_locked(const uintptr_t *ips, unsigned count);
 struct prof_site *prof_site_at(uint32_t number);

@@ -74,6 +74,8 @@ static void stack(struct out *out, uint32_t number)
     prof_lock_take();
     struct prof_site site = *prof_site_at(number);
     prof_lock_drop();
+    if (site.all_points == 0) /* nothing was ever had there */
+        return;
     unsigned count = prof_site_ips(&site, ips);
     figures(out, blocks_of(site.live_blocks16, site.live_points), site.live_points * prof_opts.every_bytes,
         blocks_of(site.all_blocks16, site.all_points), site.all_points * prof_opts.every_bytes);

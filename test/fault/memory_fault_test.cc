@@ -30,7 +30,7 @@ ptrdiff_t open_files()
 }
 
 struct Shared {
-    uint64_t process, own, sum, is_copy;
+    uint64_t process, own, sum, is_copy, may_end;
 };
 Shared *shared; /* with the copies */
 
@@ -65,6 +65,12 @@ void never_ends()
 {
     for (;;)
         pause();
+}
+void says_so_and_stays()
+{
+    __atomic_store_n(&shared->own, 1, __ATOMIC_RELEASE);
+    while (!__atomic_load_n(&shared->may_end, __ATOMIC_ACQUIRE))
+        usleep(1000);
 }
 void crashes() { raise(SIGSEGV); }
 void may_not_be_called(int) { shared->sum += 1000; }
@@ -122,6 +128,27 @@ TEST(MemoryFault, a_copy_does_what_it_is_told_and_the_process_sees_no_child)
     signal(SIGCHLD, before);
     for (int signal_of_its_own : {SIGSEGV, SIGALRM})
         signal(signal_of_its_own, SIG_DFL);
+    munmap(shared, 4096);
+}
+
+TEST(MemoryFault, a_child_that_was_forked_while_another_thread_made_a_copy_can_make_one)
+{
+    if (memory_is_watched() || BUILT_WITH_TSAN)
+        GTEST_SKIP() << "those who watch follow no clone()";
+    shared = static_cast<Shared *>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    std::thread other([] { EXPECT_EQ(os_in_copy(says_so_and_stays, 60), 0); });
+    while (!__atomic_load_n(&shared->own, __ATOMIC_ACQUIRE))
+        usleep(1000);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(os_in_copy(in_copy, 5) == 0 && shared->sum == 1 ? 0 : 1);
+    EXPECT_EQ(os_in_copy(in_copy, 5), -EBUSY);
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    __atomic_store_n(&shared->may_end, 1, __ATOMIC_RELEASE);
+    other.join();
+    EXPECT_EQ(os_in_copy(in_copy, 5), 0);
     munmap(shared, 4096);
 }
 

@@ -228,6 +228,66 @@ void fork_under_load(os_rseq_mode mode, unsigned forks, bool from_main)
     EXPECT_EQ(busy.live(), 0u);
 }
 
+/* ---- a handler forks in the middle of this thread's own operation, and returns in the child ---- */
+
+std::atomic<int> handler_forks;
+volatile sig_atomic_t handler_is_in_child;
+
+void fork_and_return(int)
+{
+    int kept = errno;
+    pid_t pid = handler_is_in_child ? -1 : fork();
+    if (pid == 0) {
+        alarm(20);
+        handler_is_in_child = 1;
+    }
+    handler_forks += pid > 0;
+    errno = kept;
+}
+
+/* Allocates and frees until `ends`. */
+void churn(quire_percpu *pool, uint64_t seed, const std::function<bool()> &ends)
+{
+    Random random(seed);
+    std::vector<quire_percpu_ref> refs(400);
+    while (!ends()) {
+        quire_percpu_ref &ref = refs[random.below(refs.size())];
+        bool is_live = ref.bits != 0;
+        if (is_live)
+            quire_percpu_free(pool, ref);
+        ref = is_live ? quire_percpu_ref{0} : quire_percpu_alloc(pool, 8 + random.below(200), 0);
+    }
+    for (quire_percpu_ref ref : refs)
+        quire_percpu_free(pool, ref);
+}
+
+/* Children of a thread that is at work with the pool when the signal comes: those that did not end well. */
+int bad_children(quire_percpu *pool, int forks)
+{
+    handler_forks = 0;
+    auto before = signal(SIGUSR1, fork_and_return);
+    pthread_t here = pthread_self();
+    std::thread knocks([&] {
+        while (handler_forks < forks && pthread_kill(here, SIGUSR1) == 0)
+            usleep(1000);
+    });
+    int bad = 0, rest = 3000, status = 0;
+    churn(pool, 77, [&] {
+        if (handler_is_in_child)
+            return --rest < 0;
+        while (waitpid(-1, &status, WNOHANG) > 0)
+            bad += status != 0;
+        return handler_forks >= forks && !handler_is_in_child;
+    });
+    if (handler_is_in_child)
+        exit_now(is_sound(pool, "behind a handler") ? ALL_GOOD : CHECK_FAILED);
+    knocks.join();
+    signal(SIGUSR1, before);
+    while (waitpid(-1, &status, 0) > 0)
+        bad += status != 0;
+    return bad;
+}
+
 bool forks_are_beyond_the_sanitizer() { return BUILT_WITH_TSAN || BUILT_WITH_ASAN; } /* a child of their busy processes waits for locks of theirs */
 const char *const NOT_HERE = "a child of a busy process waits for locks of the sanitizer's own";
 } // namespace
@@ -251,4 +311,22 @@ TEST(PercpuFork, a_thread_that_is_not_the_first_may_fork_too)
     if (forks_are_beyond_the_sanitizer())
         GTEST_SKIP() << NOT_HERE;
     fork_under_load(OS_RSEQ_AUTO, test_long() ? 1000 : 20, false);
+}
+
+TEST(PercpuFork, a_thread_that_forks_in_a_handler_goes_on_in_the_child_with_what_it_was_at)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << NOT_HERE;
+    for (int others : {0, 2}) {
+        Pool busy(small_units());
+        std::atomic<bool> stop{false};
+        std::vector<std::thread> threads;
+        for (int i = 0; i < others; i++)
+            threads.emplace_back([&, i] { churn(busy, uint64_t(i), [&] { return stop.load(); }); });
+        EXPECT_EQ(bad_children(busy, test_long() ? 4000 : 300), 0) << "beside " << others << " threads";
+        stop = true;
+        for (std::thread &thread : threads)
+            thread.join();
+        EXPECT_EQ(busy.live(), 0u);
+    }
 }

@@ -120,6 +120,15 @@ def test_many_pages_are_a_sign_each_and_all_brings_lines(monkeypatch):
     assert sum("0x" in line for line in live_map.text({"pages": pages}, in_full=True)) == 40
 
 
+def test_a_slabs_page_of_one_slot_is_a_page_and_a_heaps_a_large_block():
+    pages = [page("1", 1, 3000000, page_bytes=3000000), page("", 1, 3000000, page_bytes=3000000)]
+    lines = live_map.text({"pages": pages})
+    assert "in 2 pages, 1 of 2 slots live, 50 %" in lines[0] and not any("the largest" in x for x in lines)
+    assert [x.split("|")[1] for x in lines[1:3]] in (["█", " "], ["#", " "])
+    lines = live_map.text({"pages": [page("1", 1, 3000000, kind="heap", page_bytes=3000000)]})
+    assert "in 0 pages" in lines[0] and "1 large blocks, 3.0 MB" in lines[1]
+
+
 def test_names_can_do_nothing_to_a_terminal():
     assert "\x1b" not in "\n".join(live_map.text({"pages": [page("1", name="\x1b[2J")]}))
 

@@ -408,6 +408,18 @@ TEST(Arena, a_hint_as_large_as_the_limit_does_not_pass_it)
     }
 }
 
+TEST(Arena, a_hint_as_large_as_the_source_is_not_rounded_up_past_it)
+{
+    for (size_t pages : {5, 7, 100}) {
+        struct quire_source *budget = quire_source_limit(quire_source_default(), pages * page);
+        quire_arena_opts opts = {.source = budget, .size_hint_bytes = pages * page};
+        struct quire_arena *arena = quire_arena_create(&opts);
+        EXPECT_NE(arena, nullptr) << pages;
+        quire_arena_destroy(arena);
+        quire_source_destroy(budget);
+    }
+}
+
 TEST(Arena, a_block_older_than_the_newest_mark_is_found_as_it_was_after_the_rewind)
 {
     Arena arena;
@@ -426,6 +438,21 @@ TEST(Arena, a_block_older_than_the_newest_mark_is_found_as_it_was_after_the_rewi
         EXPECT_TRUE(all_bytes(p, 32, 'A'));
     }
     quire_arena_rewind(arena, mark);
+}
+
+TEST(Arena, a_large_block_older_than_the_newest_mark_does_not_grow_by_a_few_bytes_either)
+{
+    Arena arena;
+    for (size_t bytes : {size_t(100), mib}) {
+        char *p = static_cast<char *>(quire_arena_alloc(arena, bytes - 9));
+        ASSERT_NE(p, nullptr);
+        memset(p, 'A', bytes - 9);
+        struct quire_arena_mark mark = quire_arena_mark(arena);
+        EXPECT_EQ(quire_arena_resize(arena, p, bytes - 9, bytes - 9), p);
+        EXPECT_NE(quire_arena_resize(arena, p, bytes - 9, bytes - 4), p) << bytes;
+        quire_arena_rewind(arena, mark);
+        EXPECT_TRUE(all_bytes(p, bytes - 9, 'A'));
+    }
 }
 
 TEST(Arena, shrinking_between_marks_leaves_both_marks_good)

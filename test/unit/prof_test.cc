@@ -275,6 +275,30 @@ TEST(Prof, it_is_due_whenever_so_much_more_is_live)
     EXPECT_FALSE(prof_due()); /* as much was live before */
 }
 
+TEST(Prof, a_block_that_no_memory_can_be_had_for_is_not_counted_and_leaves_the_threshold_where_it_is)
+{
+    Profile profile(4096, 1 << 20);
+    void *kept = profiled_malloc(100000);
+    ASSERT_NE(kept, nullptr);
+    uint64_t live = Profile::stats().live_bytes, all = Profile::stats().all_bytes;
+    const size_t impossible = size_t(PTRDIFF_MAX) - 100000;
+    EXPECT_EQ(profiled_malloc(impossible), nullptr);
+    EXPECT_EQ(profiled_realloc(kept, impossible), nullptr);
+    EXPECT_EQ(prof_alloc_zero(impossible, PROF_CALLER), nullptr);
+    EXPECT_EQ(prof_alloc_aligned(impossible, 4096, PROF_CALLER), nullptr);
+    EXPECT_FALSE(prof_due());
+    EXPECT_EQ(Profile::stats().samples, 1u);
+    EXPECT_EQ(Profile::stats().live_bytes, live);
+    EXPECT_EQ(Profile::stats().all_bytes, all);
+    void *large = profiled_malloc(3 << 20);
+    EXPECT_TRUE(prof_due());
+    EXPECT_EQ(Profile::text().find("\n0: 0 [ 0: 0] @ 0x"), std::string::npos);
+    EXPECT_EQ(prof_check(), nullptr);
+    profiled_free(large);
+    profiled_free(kept);
+    EXPECT_EQ(Profile::stats().live_bytes, 0u);
+}
+
 TEST(Prof, the_text_says_what_the_counters_say)
 {
     Profile profile(1024);

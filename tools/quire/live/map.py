@@ -119,8 +119,8 @@ def by_size(pages, marks):
 def object_lines(key, pages, marks, in_full):
     """One object: its sums, its pages, its large blocks."""
     kind, name, number = key
-    small = [p for p in pages if p["slots"] != 1]
-    large = [p for p in pages if p["slots"] == 1]
+    large = [p for p in pages if kind == "heap" and p["slots"] == 1]  # a slab's one slot may be free
+    small = [p for p in pages if kind != "heap" or p["slots"] != 1]
     slots, live = sum(p["slots"] for p in small), sum(p["live"] for p in small)
     held = sum(p["page_bytes"] for p in pages)
     head = f"{KIND_WORDS.get(kind, kind)} {ui.masked(name) or '-'} (id {number}): {ui.size(held)}"
