@@ -10,6 +10,11 @@ file(GLOB readers CONFIGURE_DEPENDS ${native}/trace/*.c ${native}/analyse/*.cc $
 list(REMOVE_ITEM readers ${native}/replay/demo.c)
 add_library(quire_readers OBJECT ${readers})
 target_include_directories(quire_readers PRIVATE ${native})
+# The files in C++ together, in two groups, as some have static names in common (those in C have many): a third less to compile.
+set_target_properties(quire_readers PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+file(GLOB analysers ${native}/analyse/*.cc)
+set_source_files_properties(${analysers} PROPERTIES UNITY_GROUP analyse)
+set_source_files_properties(${native}/analyse/sites.cc ${native}/analyse/profile.cc ${native}/analyse/profile_write.cc PROPERTIES UNITY_GROUP profile)
 target_link_libraries(quire_readers PRIVATE quire_options PkgConfig::ZSTD PkgConfig::DW)
 set_source_files_properties(${native}/analyse/main.cc PROPERTIES COMPILE_DEFINITIONS main=quire_analyse_main)
 set_source_files_properties(${native}/replay/plan_main.c PROPERTIES COMPILE_DEFINITIONS main=quire_plan_main)
