@@ -316,6 +316,32 @@ def test_a_name_of_any_bytes_is_shown_escaped_and_never_obeyed(tmp_path, churn):
     assert replayed.returncode == 0 and b"\x1b" not in replayed.stdout + replayed.stderr
 
 
+@pytest.mark.parametrize("text", [b"plain", b"two words", b"it's", b"a\nb", b"\t'\\n", b"\xff9", b"\x1b[2J\xc2\x80", b"", b"\xc3\xbc"])
+def test_a_word_of_a_command_that_is_advised_means_to_a_shell_what_it_was(text):
+    import ui
+
+    word = ui.word(os.fsdecode(text))
+    assert word.isprintable()
+    assert subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, check=True).stdout == text
+
+
+def test_the_way_to_what_is_saved_can_be_copied_where_an_argument_has_lines(tmp_path, churn):
+    line = f"{churn[0]}\n{churn[0]}\nexit 0"
+    done = quire(tmp_path, "try", "--rounds", 1, "--no-report", "--", "sh", "-c", line)
+    said = next(text for text in done.stdout.splitlines() if "keeps a trace of each" in text)
+    command = said.split(" record -- ")[1].split(" keeps a trace")[0]
+    words = subprocess.run(["bash", "-c", f"printf '%s\\0' {command}"], capture_output=True, text=True, check=True).stdout.split("\0")
+    assert words == ["sh", "-c", line, ""]
+
+
+def test_a_trace_whose_name_begins_like_an_option_can_be_named_as_it_is_said(tmp_path, churn):
+    shutil.copy(churn[0], tmp_path / "-c")
+    done = quire(tmp_path, "try", "--rounds", 1, "--no-report", "--", "-c", environment={"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    assert (tmp_path / "-c.qtr").exists(), done.stderr
+    command = next(line for line in done.stdout.splitlines() if " advise " in line).split("   ")[0].split()
+    assert quire(tmp_path, "advise", command[-1]).returncode == 0, command
+
+
 @pytest.mark.parametrize("command", ["try", "record", "run", "check", "replay", "advise"])
 def test_errors_about_odd_names_are_escaped_too(tmp_path, command):
     words = [command.encode()] + ([] if command in ("replay", "advise") else [b"--"]) + [ODD_NAME]

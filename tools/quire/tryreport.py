@@ -8,7 +8,6 @@ Not here: finding it out (cmd_try.py, finding.py), the table of allocators (tryt
 """
 
 import os
-import shlex
 
 import advise.advice as advice
 import advise.wrappers as advise_wrappers
@@ -184,7 +183,7 @@ class Report:
             return []
         return [
             workers.text(self),
-            f"  The others: {render.command()} record -- {ui.printable(shlex.join(self.target.argv))} keeps a trace of each, {render.command()} report TRACE looks into one.",
+            f"  The others: {render.command()} record -- {ui.words(self.target.argv)} keeps a trace of each, {render.command()} report TRACE looks into one.",
         ]
 
     def status_text(self):
@@ -267,7 +266,7 @@ class Report:
 
     def how(self, name):
         """The command that has a row's saving without a change of the program."""
-        words = ui.printable(shlex.join(self.target.argv))
+        words = ui.words(self.target.argv)
         if self.target.inside:
             return own.how(self.target, trytable.shown(name))
         if name == peers.DROP_IN:
