@@ -342,6 +342,13 @@ def test_a_trace_whose_name_begins_like_an_option_can_be_named_as_it_is_said(tmp
     assert quire(tmp_path, "advise", command[-1]).returncode == 0, command
 
 
+def test_a_byte_that_is_no_text_looks_the_same_wherever_it_is_said(tmp_path):
+    program = os.fsencode(tmp_path) + b"/p\xff"
+    shutil.copy("/bin/true", program)
+    done = raw(tmp_path, b"try", b"--no-report", b"--", program, capture_output=True)
+    assert rb"p\xff makes" in done.stdout and b"udcff" not in done.stdout + done.stderr, done.stdout
+
+
 @pytest.mark.parametrize("command", ["try", "record", "run", "check", "replay", "advise"])
 def test_errors_about_odd_names_are_escaped_too(tmp_path, command):
     words = [command.encode()] + ([] if command in ("replay", "advise") else [b"--"]) + [ODD_NAME]
