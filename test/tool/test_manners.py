@@ -224,6 +224,16 @@ def test_of_several_processes_one_is_looked_at_and_the_way_to_the_others_is_told
     done = quire(tmp_path, "try", "--rounds", 1, "--no-report", "--", "sh", "-c", line)
     assert "looked at: churn, which allocates most" in done.stdout
     assert f"record -- sh -c '{line}' keeps a trace of each" in done.stdout
+    assert "  4,000 allocations, 1 thread, at most " in done.stdout and ", in the one of 3 processes that allocates most; all of them take " in done.stdout
+
+
+def test_allocations_of_one_process_are_not_said_to_be_those_of_all_where_there_is_no_time_for_more(tmp_path, churn):
+    line = f"{churn[0]}; {churn[0]}; exit 0"
+    for words in (["--time-limit", 0.05, "--", "sh", "-c", line], ["--", "sh", "-c", "true; ls; exit 0"]):
+        done = quire(tmp_path, "try", "--no-report", *words)
+        makes = next(text for text in done.stdout.splitlines() if " allocations" in text)
+        assert "no time for replays" in makes or "Nothing worth looking at" in makes
+        assert "sh makes" not in makes and " processes that allocates most; all of them take " in makes, done.stdout
 
 
 def test_traces_of_further_processes_are_not_overwritten_either(tmp_path):

@@ -213,8 +213,7 @@ class Report:
         facts, found = self.recording.facts, self.finding
         threads = facts.get("threads", 1)
         lines = [
-            f"  {ui.count(facts['allocations'])} allocations in {ui.seconds(found.program_s.value)} of CPU time, "
-            f"{threads} thread{'s' * (threads != 1)}, at most {ui.size(facts['peak_live_bytes'])} live at once.",
+            "  " + workers.makes(self, found.program_s.value, f", {threads} thread{'s' * (threads != 1)}, at most {ui.size(facts['peak_live_bytes'])} live at once") + ".",
         ] + self._share_text()
         if self.recording.begun_late:
             lines.append(f"  The trace holds {self.recording.begun_late}.")
