@@ -224,6 +224,16 @@ def test_of_several_processes_one_is_looked_at_and_the_way_to_the_others_is_told
     done = quire(tmp_path, "try", "--rounds", 1, "--no-report", "--", "sh", "-c", line)
     assert "looked at: churn, which allocates most" in done.stdout
     assert f"record -- sh -c '{line}' keeps a trace of each" in done.stdout
+    assert "  4,000 allocations, 1 thread, at most " in done.stdout and ", in the one of 3 processes that allocates most; all of them take " in done.stdout
+
+
+def test_allocations_of_one_process_are_not_said_to_be_those_of_all_where_there_is_no_time_for_more(tmp_path, churn):
+    line = f"{churn[0]}; {churn[0]}; exit 0"
+    for words in (["--time-limit", 0.05, "--", "sh", "-c", line], ["--", "sh", "-c", "true; ls; exit 0"]):
+        done = quire(tmp_path, "try", "--no-report", *words)
+        makes = next(text for text in done.stdout.splitlines() if " allocations" in text)
+        assert "no time for replays" in makes or "Nothing worth looking at" in makes
+        assert "sh makes" not in makes and " processes that allocates most; all of them take " in makes, done.stdout
 
 
 def test_traces_of_further_processes_are_not_overwritten_either(tmp_path):
@@ -314,6 +324,39 @@ def test_a_name_of_any_bytes_is_shown_escaped_and_never_obeyed(tmp_path, churn):
     words = ["replay", "--rounds", "1", "--allocator", "libc", trace]
     replayed = raw(tmp_path, *words, capture_output=True)
     assert replayed.returncode == 0 and b"\x1b" not in replayed.stdout + replayed.stderr
+
+
+@pytest.mark.parametrize("text", [b"plain", b"two words", b"it's", b"a\nb", b"\t'\\n", b"\xff9", b"\x1b[2J\xc2\x80", b"", b"\xc3\xbc"])
+def test_a_word_of_a_command_that_is_advised_means_to_a_shell_what_it_was(text):
+    import ui
+
+    word = ui.word(os.fsdecode(text))
+    assert word.isprintable()
+    assert subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, check=True).stdout == text
+
+
+def test_the_way_to_what_is_saved_can_be_copied_where_an_argument_has_lines(tmp_path, churn):
+    line = f"{churn[0]}\n{churn[0]}\nexit 0"
+    done = quire(tmp_path, "try", "--rounds", 1, "--no-report", "--", "sh", "-c", line)
+    said = next(text for text in done.stdout.splitlines() if "keeps a trace of each" in text)
+    command = said.split(" record -- ")[1].split(" keeps a trace")[0]
+    words = subprocess.run(["bash", "-c", f"printf '%s\\0' {command}"], capture_output=True, text=True, check=True).stdout.split("\0")
+    assert words == ["sh", "-c", line, ""]
+
+
+def test_a_trace_whose_name_begins_like_an_option_can_be_named_as_it_is_said(tmp_path, churn):
+    shutil.copy(churn[0], tmp_path / "-c")
+    done = quire(tmp_path, "try", "--rounds", 1, "--no-report", "--", "-c", environment={"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    assert (tmp_path / "-c.qtr").exists(), done.stderr
+    command = next(line for line in done.stdout.splitlines() if " advise " in line).split("   ")[0].split()
+    assert quire(tmp_path, "advise", command[-1]).returncode == 0, command
+
+
+def test_a_byte_that_is_no_text_looks_the_same_wherever_it_is_said(tmp_path):
+    program = os.fsencode(tmp_path) + b"/p\xff"
+    shutil.copy("/bin/true", program)
+    done = raw(tmp_path, b"try", b"--no-report", b"--", program, capture_output=True)
+    assert rb"p\xff makes" in done.stdout and b"udcff" not in done.stdout + done.stderr, done.stdout
 
 
 @pytest.mark.parametrize("command", ["try", "record", "run", "check", "replay", "advise"])

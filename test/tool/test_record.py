@@ -4,8 +4,10 @@
 import argparse
 import json
 import os
+import platform
 import resource
 import shutil
+import subprocess
 
 import pytest
 from toolkit import build, native_json, quire
@@ -47,6 +49,39 @@ def test_a_program_ended_by_a_signal_gives_128_and_its_number(tmp_path):
         "facts"
     ]
     assert facts["allocations"] == 5000 and facts["complete"] is False
+
+
+# It has a file under each small number before a call comes whose caller has no unwind tables, so that the recorder's unwinder tries addresses.
+OWN_NUMBERS = """
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+void *bare_malloc(size_t bytes);
+__asm__(".text\\nbare_malloc:\\n sub $8, %rsp\\n call malloc@PLT\\n add $8, %rsp\\n ret\\n");
+int main(void) {
+    void *volatile first = malloc(10);
+    free(first);
+    int fd = open("own", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    printf("first %d\\n", fd);
+    if (write(fd, "mine", 4) != 4 || lseek(fd, 0, SEEK_SET) != 0) return 1;
+    for (int other = 3; other < 20; other++) if (other != fd && dup2(fd, other) != other) return 2;
+    for (int i = 0; i < 100; i++) free(bare_malloc(20 + i));
+    for (int other = 3; other < 20; other++) if (fcntl(other, F_GETFD) < 0) return 3;
+    char text[20] = "";
+    return lseek(fd, 0, SEEK_CUR) != 0 ? 4 : read(fd, text, 19) == 4 && strcmp(text, "mine") == 0 ? 0 : 5;
+}
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="elsewhere stacks are walked without libunwind")
+@pytest.mark.parametrize("bind", [{}, {"LD_BIND_NOW": "1"}])
+def test_a_file_of_the_programs_is_neither_read_nor_closed_whatever_its_number(tmp_path, bind):
+    program = build(tmp_path, OWN_NUMBERS, name="own_numbers")
+    alone = subprocess.run([program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = quire(tmp_path, "record", "--", program, environment=bind)
+    assert (done.returncode, done.stdout) == (0, alone.stdout), done.stderr
 
 
 def test_default_names_are_made_unique(tmp_path):

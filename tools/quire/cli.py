@@ -16,6 +16,7 @@ Not here: what any command does, nor setting up a checkout (the front door `quir
 """
 
 import argparse
+import codecs
 import difflib
 import errno
 import gc
@@ -178,10 +179,11 @@ def drop_unwritable_diagnostics():
 
 
 def say_unprintable_names():
-    """Names that are no valid text (arguments, files) are shown escaped instead of ending us."""
+    """Names that are no valid text (arguments, files) are shown escaped, as `ui.printable` does it, instead of ending us."""
+    codecs.register_error("quire.escape", lambda error: ("".join(map(ui.escape, error.object[error.start : error.end])), error.end))
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(errors="quire.escape")
 
 
 def main(argv):

@@ -7,7 +7,6 @@ Not here: the saving of the whole beside other allocators (cmd_replay.py), the v
 """
 
 import os
-import shlex
 import sys
 import tempfile
 
@@ -143,7 +142,7 @@ def write_plan(judged, path, small_too):
         ui.note(f"{path}: a plan without a call site: an arena serves none better than the heap does{memory}")
         return
     share = ui.percent(100 * written.steered_allocs / max(1, written.allocs))
-    ui.note(f"{path}: {ui.count(written.sites)} call site{'s' * (written.sites > 1)}, {share} of the allocations; quire run --plan {shlex.quote(path)} -- PROGRAM")
+    ui.note(f"{path}: {ui.count(written.sites)} call site{'s' * (written.sites > 1)}, {share} of the allocations; quire run --plan {ui.word(path)} -- PROGRAM")
 
 
 def together(judged):

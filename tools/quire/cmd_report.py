@@ -11,7 +11,6 @@ Not here: any of these steps.
 """
 
 import os
-import shlex
 import sys
 import tempfile
 
@@ -86,7 +85,7 @@ def refuse_wrong(args):
     if len(args.inputs) > 2:
         raise UsageError("quire report: one input, or two to compare", fix="quire report --help")
     if args.export and len(args.inputs) > 1:
-        raise UsageError("--export takes one trace", fix=f"quire report {shlex.quote(args.inputs[0])} --export {args.export}")
+        raise UsageError("--export takes one trace", fix=f"quire report {ui.word(args.inputs[0])} --export {args.export}")
     if args.text and len(args.inputs) < 2:
         raise UsageError(
             "--text is for two inputs",

@@ -7,7 +7,6 @@ Not here: the figures (measure.py), the rules (advise/advice.py).
 
 import os
 import re
-import shlex
 import shutil
 import sys
 
@@ -68,7 +67,7 @@ def command():
     found = shutil.which("quire")
     if found and os.path.realpath(found) == os.path.realpath(typed):
         return "quire"
-    return shlex.quote(typed if os.path.dirname(typed) else f"./{typed}")
+    return ui.word(typed if os.path.dirname(typed) else f"./{typed}")
 
 
 def interval(value, form):

@@ -9,7 +9,6 @@ Not here: running it (launch.py).
 """
 
 import os
-import shlex
 import shutil
 import stat
 import subprocess
@@ -18,6 +17,7 @@ import elf
 import follow
 import own
 import statics
+import ui
 from errors import EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND, EnvironmentLacks, QuireError
 
 SCRIPT_DEPTH_MAX = 4
@@ -76,18 +76,18 @@ def locate(name):
             if os.path.isdir(name)
             else "its execute permission is missing, or it is not in PATH"
         )
-        typed = [shlex.quote(n) for n in (name, name if "/" in name else f"./{name}")]
+        typed = [ui.word(n) for n in (name, name if "/" in name else f"./{name}")]
         fix = f"chmod +x {typed[0]}   if it is a program, and call it {typed[1]}"
         raise QuireError(
             f"cannot execute {name}", why, "" if os.path.isdir(name) else fix, EXIT_CANNOT_EXECUTE
         )
     aside = None if "/" in name else shutil.which(name, path=SYSTEM_FOLDERS)  # a user's PATH on Debian goes without them
     if aside:
-        raise QuireError(f"program not found: {name}", f"{os.path.dirname(aside)} is not in PATH", f"give its path: {shlex.quote(aside)}", EXIT_NOT_FOUND)
+        raise QuireError(f"program not found: {name}", f"{os.path.dirname(aside)} is not in PATH", f"give its path: {ui.word(aside)}", EXIT_NOT_FOUND)
     fix = (
         "give the path of the program"
         if "/" in name
-        else f"apt-get install {shlex.quote(name)}   (if that is its package)"
+        else f"apt-get install {ui.word(name)}   (if that is its package)"
     )
     why = "there is no such file" if "/" in name else "it is in no directory of PATH"
     raise QuireError(f"program not found: {name}", why, fix, EXIT_NOT_FOUND)
@@ -118,7 +118,7 @@ def binary_of(path):
             path = locate(interpreter)
         except QuireError as error:
             why = f"its first line names {interpreter}, which is not there or no program"
-            raise QuireError(f"cannot execute {path}", why, f"head -1 {shlex.quote(path)}", error.exit_code) from error
+            raise QuireError(f"cannot execute {path}", why, f"head -1 {ui.word(path)}", error.exit_code) from error
     return path
 
 
@@ -170,7 +170,7 @@ def check_privileges(path, name):
         refuse(
             name,
             f"{path} is {special}, and the loader ignores LD_PRELOAD for such programs",
-            f"cp {shlex.quote(path)} {shlex.quote(f'./{os.path.basename(path)}-plain')}   (a copy has no special rights), then try the copy",
+            f"cp {ui.word(path)} {ui.word(f'./{os.path.basename(path)}-plain')}   (a copy has no special rights), then try the copy",
         )
 
 
@@ -253,7 +253,7 @@ def resolve_for_preload(argv, inside=False):
         raise QuireError(
             f"cannot execute {argv[0]}",
             f"{binary} is cut off" if file else f"{binary} is neither a 64-bit ELF program nor a script with #!",
-            f"file {shlex.quote(binary)}",
+            f"file {ui.word(binary)}",
             EXIT_CANNOT_EXECUTE,
         )
     if file.is_go:

@@ -16,10 +16,10 @@ import errno
 import glob
 import json
 import os
-import shlex
 import struct
 
 import native
+import ui
 from errors import EnvironmentLacks, QuireError, UsageError
 
 ANALYSED_MAX = 6
@@ -252,8 +252,9 @@ def shown(path):
 
 
 def typed(path):
-    """The same as a word of a command line."""
-    return shlex.quote(shown(path))
+    """The same as a word of a command line, which no command takes for an option."""
+    said = shown(path)
+    return ui.word(f"./{said}" if said.startswith("-") else said)
 
 
 def analyse(path, folder, wrappers=(), profile=None):

@@ -8,7 +8,6 @@ Not here: finding it out (cmd_try.py, finding.py), the table of allocators (tryt
 """
 
 import os
-import shlex
 
 import advise.advice as advice
 import advise.wrappers as advise_wrappers
@@ -186,7 +185,7 @@ class Report:
         return [
             workers.text(self),
             *workers.left_text(self),
-            f"  The others: {render.command()} record -- {ui.printable(shlex.join(self.target.argv))} keeps a trace of each, {render.command()} report TRACE looks into one.",
+            f"  The others: {render.command()} record -- {ui.words(self.target.argv)} keeps a trace of each, {render.command()} report TRACE looks into one.",
         ]
 
     def status_text(self):
@@ -216,8 +215,7 @@ class Report:
         facts, found = self.recording.facts, self.finding
         threads = facts.get("threads", 1)
         lines = [
-            f"  {ui.count(facts['allocations'])} allocations in {ui.seconds(found.program_s.value)} of CPU time, "
-            f"{threads} thread{'s' * (threads != 1)}, at most {ui.size(facts['peak_live_bytes'])} live at once.",
+            "  " + workers.makes(self, found.program_s.value, f", {threads} thread{'s' * (threads != 1)}, at most {ui.size(facts['peak_live_bytes'])} live at once") + ".",
         ] + self._share_text()
         if self.recording.begun_late:
             lines.append(f"  The trace holds {self.recording.begun_late}.")
@@ -269,7 +267,7 @@ class Report:
 
     def how(self, name):
         """The command that has a row's saving without a change of the program."""
-        words = ui.printable(shlex.join(self.target.argv))
+        words = ui.words(self.target.argv)
         if self.target.inside:
             return own.how(self.target, trytable.shown(name))
         if name == peers.DROP_IN:

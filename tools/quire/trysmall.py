@@ -13,6 +13,7 @@ import render
 import tracefile
 import trytable
 import ui
+import workers
 from statistics import median
 
 NOTHING = "nothing worth looking at"
@@ -48,12 +49,14 @@ def text(report):
     """The report's lines."""
     facts, found = report.recording.facts, report.finding
     cpu_s = found.program_s.value if found else median(r.cpu_s for r in report.runs)  # the table's, at its pace, where there is one
-    makes = f"{report.target.name} makes {ui.count(facts['allocations'])} allocations in {ui.seconds(cpu_s)} of CPU time"
+    live = f", at most {ui.size(facts['peak_live_bytes'])} live at once" if found else ""
+    name = report.target.name if report.process_count < 2 else report.recording.executable
+    makes = f"{ui.printable(name)} makes {workers.makes(report, cpu_s, live)}"
     if not found:
         lines = [f"  N{NOTHING[1:]}: {makes}."]
     else:
         without = "no time for replays and advice" if report.hurried else "too few to replay, or to advise on"
-        lines = [f"  {makes}, at most {ui.size(facts['peak_live_bytes'])} live at once: {without}."] + report.today_text() + [""]
+        lines = [f"  {makes}: {without}."] + report.today_text() + [""]
         lines += report.verdict_text()
         lines += trytable.text(found, report.today_allocator) + trytable.served_text(found, report.today_allocator) + report.rounds_text() + [""]
     lines += report.status_text()

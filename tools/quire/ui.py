@@ -15,6 +15,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 import textwrap
@@ -94,6 +95,20 @@ def escape(char):
 def printable(text):
     """The text with what a terminal would obey, or not show, written out: `\\x1b`, `\\n`, `\\xe9`."""
     return text if text.isprintable() else "".join(c if c.isprintable() else escape(c) for c in text)
+
+
+def word(text):
+    """The text as one word of a command line that can be copied from a terminal: what is not printed there as `$'\\n'`."""
+    if text.isprintable():
+        return shlex.quote(text)
+    said = {"\n": "\\n", "\t": "\\t", "\\": "\\\\", "'": "\\'"}
+    said.update((c, "".join(f"\\x{byte:02x}" for byte in os.fsencode(c))) for c in set(text) - set(said) if not c.isprintable())
+    return f"$'{''.join(said.get(c, c) for c in text)}'"
+
+
+def words(texts):
+    """A command line of such words."""
+    return " ".join(map(word, texts))
 
 
 def json_text(document):

@@ -127,6 +127,14 @@ def left_text(report):
     return [f"  When it had ended, {len(named)} of them went on: {', '.join(named)}. What they use is in no figure."] * bool(named)
 
 
+def makes(report, cpu_s, more):
+    """Who allocates how often, in which time; of several processes that is one's, and the time is that of all. more: what else is known of who allocates."""
+    made, took = f"{ui.count(report.recording.facts['allocations'])} allocations", f"{ui.seconds(cpu_s)} of CPU time"
+    if report.process_count < 2:
+        return f"{made} in {took}{more}"
+    return f"{made}{more}, in the one of {report.process_count} processes that allocates most; all of them take {took}"
+
+
 def text(report):
     """Which process was looked at, and what the figures are of."""
     group, looked = report.group, f"  It ran {report.process_count} processes; looked at: {report.recording.executable}, which allocates most."

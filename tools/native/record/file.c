@@ -58,7 +58,7 @@ static void *map_private(size_t bytes) {
 }
 
 /* The same file under a number that the program does not expect for itself, if the limit allows one. */
-static int moved_up(int fd) {
+int rec_file_moved_up(int fd) {
     int high = -1;
     for (int floor = DESCRIPTOR_FLOOR; floor >= 100 && high < 0; floor /= 2) {
         high = fcntl(fd, F_DUPFD_CLOEXEC, floor);
@@ -85,7 +85,7 @@ static int descriptor_checked(void) {
         close(fd);
         return -1;
     }
-    file.descriptor = moved_up(fd);
+    file.descriptor = rec_file_moved_up(fd);
     return file.descriptor;
 }
 
@@ -161,7 +161,7 @@ static int create_new(void) {
     if (fd < 0) {
         return -errno;
     }
-    fd = moved_up(fd);
+    fd = rec_file_moved_up(fd);
     struct stat status;
     if (fstat(fd, &status) != 0) {
         return -errno;

@@ -112,6 +112,7 @@ bool rec_own_left(void);  // rec_busy > 0, but by a call that an exception or lo
 /* --- file.c: the trace file; all but rec_file_open under the lock --- */
 extern struct qtr_header *rec_header;  // NULL: no trace
 int rec_file_open(void);               // 0 or -errno, with a line on stderr
+int rec_file_moved_up(int fd);         // needs no lock
 void rec_file_forget(void);            // in a forked child: unmap the parent's
 void rec_file_end(void);               // what was mapped of the file becomes memory that nobody reads
 struct qtr_live *rec_file_live_block(struct qtr_live *at);  // NULL: anywhere; else where an ended recording had one
@@ -135,6 +136,9 @@ bool rec_stack_start(void);
 void rec_stack_forget(bool forked);
 struct rec_stack_cache *rec_stack_cache_create(void);
 void rec_stack_cache_clear(struct rec_stack_cache *cache);
+
+/* --- unwinder.c --- */
+void rec_unwinder_start(void);  // before libunwind is asked for the first time
 
 /* --- rules.c --- */
 enum rec_step { REC_STEP_OK, REC_STEP_END, REC_STEP_BUSY };

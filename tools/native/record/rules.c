@@ -52,6 +52,7 @@ static struct rule *rules;
 static uint32_t rules_used;
 
 bool rec_rules_start(void) {
+    rec_unwinder_start();
     if (rules != NULL) {
         return true;
     }

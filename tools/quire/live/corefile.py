@@ -11,7 +11,6 @@ Not here: how objects lie in memory (tools/gdb/quire_gdb.py).
 
 import json
 import os
-import shlex
 import shutil
 import struct
 import subprocess
@@ -73,7 +72,7 @@ class Core(Elf64):
     def __init__(self, path):
         super().__init__(reader(path))
         if self.kind != ET_CORE:
-            raise UsageError(f"{path} is no core file", why="it is not of that format, or not of a 64-bit machine", fix=f"file {shlex.quote(path)}")
+            raise UsageError(f"{path} is no core file", why="it is not of that format, or not of a 64-bit machine", fix=f"file {ui.word(path)}")
         self.bytes, said = os.path.getsize(path), self.notes()
         auxv, self.files = said.get(NT_AUXV, b""), said.get(NT_FILE, b"")
         self.table_at = dict(struct.iter_unpack("<QQ", auxv[: len(auxv) // 16 * 16])).get(AT_PHDR)
@@ -144,11 +143,11 @@ def map_of(path, program=None):
         raise UsageError(
             f"the program of {path} is not here" + (f": {program}" if program else ""),
             why=core.cut,
-            fix=f"quire map {shlex.quote(path)} --exe PROGRAM",
+            fix=f"quire map {ui.word(path)} --exe PROGRAM",
         )
     if not core.is_of(program):
         its_own = core.program or "the program that wrote it"
-        raise UsageError(f"{path} is no core file of {program}", why=f"their build ids differ; it is of {its_own}", fix=f"quire map {shlex.quote(path)} --exe {shlex.quote(its_own)}" if core.program else "")
+        raise UsageError(f"{path} is no core file of {program}", why=f"their build ids differ; it is of {its_own}", fix=f"quire map {ui.word(path)} --exe {ui.word(its_own)}" if core.program else "")
     if core.cut:
         ui.note(core.cut)
     with tempfile.TemporaryDirectory() as folder:
@@ -160,9 +159,9 @@ def map_of(path, program=None):
                 words, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL, timeout=GDB_S
             )
         except subprocess.TimeoutExpired:
-            raise QuireError(f"gdb did not end within {GDB_S} s", fix=f"gdb {shlex.quote(program)} {shlex.quote(path)}") from None
+            raise QuireError(f"gdb did not end within {GDB_S} s", fix=f"gdb {ui.word(program)} {ui.word(path)}") from None
         if not os.path.exists(answer):
-            raise EnvironmentLacks(f"gdb could not read {path}", why=core.cut or reason(done), fix=f"gdb {shlex.quote(program)} {shlex.quote(path)}")
+            raise EnvironmentLacks(f"gdb could not read {path}", why=core.cut or reason(done), fix=f"gdb {ui.word(program)} {ui.word(path)}")
         with open(answer, encoding="utf-8") as file:
             return {**json.load(file), "program": program}
 
