@@ -309,7 +309,7 @@ TEST(SourceDefault, the_page_map_of_addresses_that_went_back_goes_back_too)
     for (int way = 0; way < 2; way++) {
         quire_source_trim(source);
         quire_span span = take(pages * page);
-        auto *entries = &((atomic_addr *)pagemap_near.tables.word)[(uintptr_t(span.start) / page - pagemap_near.first.word)];
+        auto *entries = &((atomic_addr *)pagemap_near.tables.word)[uintptr_t(span.start) / page & pagemap_near.mask.word];
         char *map = (char *)align_up(uintptr_t(entries), page);
         ASSERT_EQ(pagemap_set(span.start, span.bytes, owner_make(object, OWNER_ARENA)), 0);
         EXPECT_EQ(os_resident_bytes(map, 2 * page), 2 * page);
