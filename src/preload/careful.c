@@ -3,7 +3,7 @@
  * careful.c - the long way of each call: the first one, and every one where something stands between the caller and the heap.
  *
  *     UNASKED --> set up, then as below        PASSES  --> libc
- *     SERVES  --> the heap                     BESIDE  --> the heap; what is not the heap's is libc's
+ *     SERVES  --> the heap                     BESIDE  --> the heap; what is not the heap's is the process's malloc's, or libc's
  *     SAMPLES --> the first call, which no profile sees, and deletes that say a size: the heap
  *     STEERS  --> what needs no site: the heap; blocks given back or resized: whoever's they are
  *     CAREFUL --> every Nth call checks the heap, then the heap      SECURED --> the heap, which is a secure one
@@ -30,7 +30,7 @@ static bool is_libcs(const void *p, enum preload_mode mode)
 {
     if (heap_page_find(p) || !libc_is_there())
         return false;
-    return mode == PRELOAD_PASSES || mode == PRELOAD_BESIDE || libc_has(p);
+    return mode == PRELOAD_PASSES || (mode == PRELOAD_BESIDE && !libc_is_asked(p)) || libc_has(p);
 }
 
 static void check_now_and_then(enum preload_mode mode)

@@ -4,6 +4,7 @@
  *
  *     passthrough: glibc exports its malloc a second time as __libc_malloc and so on: those names nobody takes
  *     beside another malloc: what free(), realloc() and malloc_usable_size() mean to the rest of the process
+ *     and where that malloc has become ours since (its entries lead here, as the tool's swap makes them): a block that comes back is libc's or nobody's
  *     strangers: a library that is bound past us (RTLD_DEEPBIND, dlmopen) has blocks of libc's; those that come to us go back to libc
  *
  * On a libc without them the references are NULL, libc_is_there() says so, and passthrough is refused.
@@ -29,12 +30,21 @@ extern void __libc_free(void *p) __attribute__((weak));
 static struct {
     void *(*realloc)(void *p, size_t bytes);
     void (*free)(void *p);
+    size_t (*usable)(void *p);
 } process;
+/* What this thread asks the process's malloc about. */
+static THREAD_LOCAL const void *asked __attribute__((tls_model("initial-exec")));
 
 void libc_is_not_the_malloc(void)
 {
     process.realloc = (void *(*)(void *, size_t))(uintptr_t)dlsym(RTLD_DEFAULT, "realloc");
     process.free = (void (*)(void *))(uintptr_t)dlsym(RTLD_DEFAULT, "free");
+    process.usable = (size_t(*)(void *))(uintptr_t)dlsym(RTLD_DEFAULT, "malloc_usable_size");
+}
+
+bool libc_is_asked(const void *p)
+{
+    return asked == p;
 }
 
 bool libc_is_there(void)
@@ -59,28 +69,49 @@ void *libc_alloc_aligned(size_t bytes, size_t align_bytes)
 
 void *libc_realloc(void *p, size_t bytes)
 {
-    return process.realloc ? process.realloc(p, bytes) : __libc_realloc(p, bytes);
+    const void *outer = asked;
+    if (!process.realloc || (p && asked == p))
+        return __libc_realloc(p, bytes);
+    asked = p;
+    void *moved = process.realloc(p, bytes);
+    asked = outer;
+    return moved;
 }
 
 void libc_free(void *p)
 {
+    const void *outer = asked;
     int kept = errno;
-    if (process.free)
+    if (process.free && asked != p) {
+        asked = p;
         process.free(p);
-    else
+        asked = outer;
+    } else {
         __libc_free(p);
+    }
     errno = kept;
 }
 
-size_t libc_usable_bytes(void *p)
+static size_t libc_own_usable_bytes(void *p)
 {
     static atomic_addr found;
     uintptr_t usable = addr_load_relaxed(&found);
     if (usable == 0) {
-        usable = (uintptr_t)dlsym(process.free ? RTLD_DEFAULT : RTLD_NEXT, "malloc_usable_size");
+        usable = (uintptr_t)dlsym(RTLD_NEXT, "malloc_usable_size");
         addr_store_relaxed(&found, usable);
     }
     return usable ? ((size_t(*)(void *))usable)(p) : 0;
+}
+
+size_t libc_usable_bytes(void *p)
+{
+    const void *outer = asked;
+    if (!process.usable || asked == p)
+        return libc_own_usable_bytes(p);
+    asked = p;
+    size_t bytes = process.usable(p);
+    asked = outer;
+    return bytes;
 }
 
 /* ---- strangers ---- */

@@ -137,6 +137,8 @@ static ALWAYS_INLINE bool preload_quick_free_sized(void *p, size_t bytes)
 /* ---- libc.c ---- */
 /* Blocks that are not ours are those of whoever serves the process. */
 void libc_is_not_the_malloc(void);
+/* That malloc is being asked about this block by this thread: who asks us about it now has been led here by it. */
+bool libc_is_asked(const void *p);
 bool libc_is_there(void);
 /* A live block of libc's own malloc, as far as what lies in front of it tells; such blocks are its to free from now on. */
 bool libc_has(const void *p);

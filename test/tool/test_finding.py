@@ -133,6 +133,17 @@ def test_the_time_that_would_settle_it_is_told_where_there_is_such_a_time():
     assert 60 < found.seconds_wanted(60) <= 300
 
 
+@pytest.mark.parametrize(
+    ("sites", "memory_bytes", "does"),
+    [(3, 4 << 20, ": which call sites get arenas, and how much memory to expect;"), (0, 4 << 20, ": how much memory to expect;"), (3, 0, ": which call sites get arenas;")],
+)
+def test_the_row_of_the_advice_carried_out_says_what_its_plan_does_and_no_more(sites, memory_bytes, does):
+    contest = contest_of(steered=0.85)
+    steered = finding.Steered(steering.Written("x.plan", sites, 9, 9, [], memory_bytes), None)
+    text = "\n".join(trytable.text(Finding(contest, outcome_of(contest), steered=steered), None))
+    assert f"advice carried out: libquire-malloc.so with a plan{does} the program as it is" in text
+
+
 def test_rows_say_what_was_measured_and_how_far_the_model_is_off():
     rows = {row["name"]: row for row in trytable.json_rows(found_of(contest_of(a=0.9, steered=0.85)))}
     assert [rows[n]["measured"] for n in ("libc", "a", "steered", "mix")] == [True, True, True, False]

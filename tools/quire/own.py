@@ -70,10 +70,8 @@ def dress(library=None):
     """A function that makes a run's environment: with this malloc in the place of the allocator inside; None: with that itself, by the same way."""
 
     def dressed(env):
-        env = {**env, "QUIRE_SWAP": library or ITSELF}
-        if library:
-            env = preloaded.first(env, library)
-        return preloaded.first(env, native.helper(SWAP))
+        env = preloaded.first({**env, "QUIRE_SWAP": library or ITSELF}, native.helper(SWAP))
+        return preloaded.first(env, library) if library else env  # constructors of what is preloaded last run first, and the swap's must
 
     return dressed
 

@@ -21,7 +21,7 @@ NO_TIME = "there was no time to run it"
 NO_TIME_FOR_ANY = "there was no time to run them"
 WORDS = {
     "drop-in": "drop-in: Quire's heap in the place of malloc (libquire-malloc.so), the program as it is",
-    STEERED: f"{CARRIED_OUT}: libquire-malloc.so with a plan: which call sites get arenas, and how much memory to expect; the program as it is",
+    STEERED: CARRIED_OUT + ": libquire-malloc.so with a plan{}; the program as it is",
     "mix": f"{CODE}: the same as a change of the code, with the frees gone that it makes needless; modelled by a replay",
 }
 
@@ -29,6 +29,12 @@ WORDS = {
 def shown(name, today="the allocator of today"):
     """A row's name for readers."""
     return {STEERED: CARRIED_OUT, "mix": CODE, TODAY: today}.get(name, name)
+
+
+def meaning(name, written):
+    """What a row is; `written`: the plan of the advice carried out, or None where it is not known."""
+    does = ["which call sites get arenas"] * bool(written and written.sites) + ["how much memory to expect"] * bool(written and written.memory_bytes)
+    return WORDS[name].format(": " * bool(does) + ", and ".join(does))
 
 
 def percent(value):
@@ -102,7 +108,8 @@ def text(finding, today):
     rows += [modelled_row(finding, name) for name in replayed(finding)]
     header = ["allocator", "CPU time", "saves", "wall time", "peak memory", "the model said"]
     names = {row.name for row in finding.contest.rows} if finding.measured else set()
-    meanings = [f"  {WORDS[n]}" for n in WORDS if n in names or n in replayed(finding)]
+    written = finding.steered.written if finding.steered else None
+    meanings = [f"  {meaning(n, written)}" for n in WORDS if n in names or n in replayed(finding)]
     return ui.table(header, rows, flexible=1) + (left_out_text(finding, today) if finding.measured else []) + meanings
 
 

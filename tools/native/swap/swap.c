@@ -2,22 +2,26 @@
 /*
  * swap.c - libquire-swap.so: another malloc in the place of the allocator that a program has inside, for measuring.
  *
- *   LD_PRELOAD=libquire-swap.so:libjemalloc.so.2 QUIRE_SWAP=/usr/lib/.../libjemalloc.so.2 program
+ *   LD_PRELOAD=libjemalloc.so.2:libquire-swap.so QUIRE_SWAP=/usr/lib/.../libjemalloc.so.2 program
  *
  *   program -> mi_malloc (patched: ../own) -> own_before() -> malloc of that library -> program
+ *   program -> mi_free(p) -------------------> own_before() -> free of that library;  p from before the swap (earlier.c): mi_free as it was
  *
  * QUIRE_SWAP=inside: the allocator inside, by the same way; what the way costs is then in all that is compared.
  *
- * Runs before the constructors of all other libraries (-z initfirst), so that no block of the allocator inside is given back elsewhere.
- * Where that does not suffice the program ends otherwise than it does by itself, and whoever measures sees that.
+ * Runs before the constructors of all other libraries (-z initfirst): the loader heeds that for one, the last, and runs the constructors of what is
+ * preloaded last first.  libquire-malloc.so asks in its own who the process's malloc is: asked before the swap, it would serve by its long way only.
+ * So no constructor may be run from here (library.c).
+ * Where the program ends otherwise than it does by itself all the same, whoever measures sees that.
  * Locks: none.  Not here: finding and patching (../own), who preloads this (tools/quire/own.py).
  */
-#include <dlfcn.h>
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "../own/plant.h"
+#include "earlier.h"
+#include "library.h"
 
 __thread unsigned rec_busy __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
@@ -28,6 +32,7 @@ static struct {
     void (*free)(void *);
     int (*posix_memalign)(void **, size_t, size_t);
     size_t (*usable)(void *);
+    void *(*heap_of)(const void *);  // libquire-malloc.so's, else NULL: whether it has a block
 } other;
 
 static bool is_inside;
@@ -75,6 +80,45 @@ static void *resize(const struct own_request *request) {
     return block;
 }
 
+static bool takes_block(const struct own_kind *kind) {
+    return kind->call == OWN_FREE || kind->call == OWN_RESIZE || kind->call == OWN_RESIZE_HERE || kind->call == OWN_USABLE;
+}
+
+/* Whether the block that is given back or asked about is from before the swap, and not the other malloc's own from then. */
+static bool is_earlier(const struct own_frame *frame, const struct own_request *request) {
+    const void *block = (const void *)request->block;
+    return takes_block(&frame->hook->kind) && earlier_has(block) && (other.heap_of == NULL || other.heap_of(block) == NULL);
+}
+
+/* To the allocator inside, which hands out nothing new; a block of it that moves stays there: they are few. */
+static uint64_t call_earlier(const struct own_frame *frame, const struct own_request *request) {
+    if (frame->hook->kind.call != OWN_RESIZE) {
+        return call_inside(frame);
+    }
+    void *block = alloc(request);
+    if (block != NULL) {
+        earlier_copy(block, (const void *)request->block, request->bytes);
+    }
+    return (uint64_t)block;
+}
+
+static void mark(const struct own_frame *frame, const struct own_request *request) {
+    switch (frame->hook->kind.call) {
+    case OWN_ALLOC:
+    case OWN_ZEROED:
+    case OWN_RESIZE:
+        earlier_mark((void *)frame->rax);
+        break;
+    case OWN_POSIX:
+        if ((int)frame->rax == 0) {
+            earlier_mark(*(void **)request->block);
+        }
+        break;
+    default:
+        break;
+    }
+}
+
 static uint64_t call_other(const struct own_frame *frame, const struct own_request *request) {
     void *block = (void *)request->block;
     switch (frame->hook->kind.call) {
@@ -98,8 +142,10 @@ enum own_way own_before(struct own_frame *frame) {
         return OWN_PASS;
     }
     struct own_request request = own_request_of(frame);
-    __asm__ volatile("" : : "m"(request));  // also for the allocator inside: the way costs all the same
-    frame->rax = is_inside ? call_inside(frame) : call_other(frame, &request);
+    bool earlier = is_earlier(frame, &request);
+    __asm__ volatile("" : : "m"(request), "m"(earlier));  // also for the allocator inside: the way costs all the same
+    frame->rax = is_inside ? call_inside(frame) : earlier ? call_earlier(frame, &request) : call_other(frame, &request);
+    mark(frame, &request);
     return OWN_DONE;
 }
 
@@ -107,8 +153,8 @@ void own_after(struct own_frame *frame) {
     (void)frame;
 }
 
-static void find(void *to, void *library, const char *name) {
-    void *symbol = dlsym(library, name);
+static void find(void *to, const struct library *library, const char *name) {
+    void *symbol = library_function(library, name);
     memcpy(to, &symbol, sizeof symbol);
 }
 
@@ -132,6 +178,22 @@ static const char *environment_get(char **environment, const char *name) {
     return NULL;
 }
 
+static bool find_other(const char *path) {
+    struct library library;
+    if (!library_find(&library, path)) {
+        return false;
+    }
+    find(&other.malloc, &library, "malloc");
+    find(&other.calloc, &library, "calloc");
+    find(&other.realloc, &library, "realloc");
+    find(&other.free, &library, "free");
+    find(&other.posix_memalign, &library, "posix_memalign");
+    find(&other.usable, &library, "malloc_usable_size");
+    find(&other.heap_of, &library, "quire_heap_of");
+    return other.malloc != NULL && other.calloc != NULL && other.realloc != NULL && other.free != NULL && other.posix_memalign != NULL &&
+           other.usable != NULL;
+}
+
 __attribute__((constructor)) static void start(int count, char **arguments, char **environment) {
     const char *path = environment_get(environment, "QUIRE_SWAP");
     (void)count;
@@ -141,22 +203,17 @@ __attribute__((constructor)) static void start(int count, char **arguments, char
     }
     int saved_errno = errno;
     is_inside = strcmp(path, "inside") == 0;
-    void *library = is_inside ? NULL : dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
-    if (!is_inside && library == NULL) {
-        say("dlopen", path, "it is not preloaded");
-    }
-    if (library != NULL) {
-        find(&other.malloc, library, "malloc");
-        find(&other.calloc, library, "calloc");
-        find(&other.realloc, library, "realloc");
-        find(&other.free, library, "free");
-        find(&other.posix_memalign, library, "posix_memalign");
-        find(&other.usable, library, "malloc_usable_size");
+    if (!is_inside && !find_other(path)) {
+        say("malloc", path, "it is not preloaded, or has no such function");
     }
     void *spared = NULL;
     memcpy(&spared, &other.malloc, sizeof spared);
     if (own_plant(&(struct own_options){.say = say, .reads = true, .spared = spared}) == 0) {
         say("malloc", "/proc/self/exe", "no allocator was found inside");
+    }
+    const char *why = earlier_look();
+    if (why != NULL) {
+        say("malloc", "/proc/self/exe", why);
     }
     errno = saved_errno;
 }
