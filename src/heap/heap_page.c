@@ -147,7 +147,7 @@ const char *heap_page_written(const struct heap_page *page)
     uint32_t carved = u32_load_relaxed(&page->carved), number = 0;
     for (uint32_t at = 0; at < carved; at += page->slot_bytes, number++) {
         const char *slot = (const char *)page->span.start + at;
-        if (unlikely(!heap_has_mark(slot, slots_mark(slot, slots_key))) && heap_bit_is_set(page, number))
+        if (heap_bit_is_set(page, number) && unlikely(!heap_has_mark(slot, slots_mark(slot, slots_key)))) /* what lives is its user's to read */
             return slot;
     }
     return NULL;

@@ -365,9 +365,10 @@ static void *realloc_to_large(void *p, size_t bytes, uint64_t fresh)
 /* No other memory is needed: a sampled block of a small size does as one in a slot would. */
 static bool stays_there(const struct heap_page *page, const void *p, size_t bytes)
 {
-    size_t asked = page->asked_bytes, tail = heap_of_process.tail_bytes, small_most = HEAP_SMALL_MAX - tail;
+    size_t tail = heap_of_process.tail_bytes, small_most = HEAP_SMALL_MAX - tail;
     if (!heap_is_large(page))
         return heap_stays(page->slot_bytes - tail, bytes);
+    size_t asked = page->asked_bytes;
     if (p != heap_large_start(page) || (bytes <= small_most) != (asked <= small_most) || (page->sample == 0 && asked <= small_most))
         return false;
     return asked <= small_most ? heap_stays(heap_class_bytes(heap_class_of(asked + tail)) - tail, bytes) : align_up(bytes, os_page_bytes()) == align_up(asked, os_page_bytes());
