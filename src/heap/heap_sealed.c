@@ -54,11 +54,17 @@ static size_t of_pages(size_t pages)
     return pages << os_page_shift();
 }
 
+/* Made by the first that wants it, whichever thread that is. */
+static struct heap_sealed *sealed_now(const struct quire_heap *heap)
+{
+    return __atomic_load_n(&heap->sealed, __ATOMIC_ACQUIRE); /* acquire [heap-sealed] */
+}
+
 static struct heap_sealed *sealed_of(struct quire_heap *heap)
 {
     struct quire_span span;
-    if (heap->sealed || !heap_meta_take(heap, align_up(sizeof(struct heap_sealed), os_page_bytes()), &span))
-        return heap->sealed;
+    if (sealed_now(heap) || !heap_meta_take(heap, align_up(sizeof(struct heap_sealed), os_page_bytes()), &span))
+        return sealed_now(heap);
     struct heap_sealed *fresh = span.start;
     size_t space = os_address_space_bytes() / PART_OF_SPACE;
     fresh->span = span;
@@ -66,11 +72,11 @@ static struct heap_sealed *sealed_of(struct quire_heap *heap)
     lock_take(&heap->lock);
     bool is_ours = heap->sealed == NULL;
     if (is_ours)
-        heap->sealed = fresh;
+        __atomic_store_n(&heap->sealed, fresh, __ATOMIC_RELEASE); /* release [heap-sealed] */
     lock_drop(&heap->lock);
     if (!is_ours)
         heap_meta_give(heap, &span);
-    return heap->sealed;
+    return sealed_now(heap);
 }
 
 /* Out of the ring before it is unmapped: the child of a fork must not unmap it again; where a lost thread was here, there are so many bytes of nothing. */
@@ -257,7 +263,7 @@ void heap_sealed_free(struct quire_heap *heap, const struct quire_span *span, vo
 
 void heap_sealed_cool(struct quire_heap *heap)
 {
-    for (unsigned i = 0; i < WARM && heap->sealed; i++) {
+    for (unsigned i = 0; i < WARM && sealed_now(heap); i++) {
         lock_take(&heap->lock);
         struct sealed_warm out = warm_exchange_locked(heap, &heap->sealed->warm[i], warm_none);
         lock_drop(&heap->lock);
@@ -268,7 +274,7 @@ void heap_sealed_cool(struct quire_heap *heap)
 static struct sealed_warm warm_take(struct quire_heap *heap, size_t bytes)
 {
     struct sealed_warm found = warm_none;
-    if (!heap->sealed || bytes < of_pages(WARM_PAGES_MIN))
+    if (!sealed_now(heap) || bytes < of_pages(WARM_PAGES_MIN))
         return found;
     lock_take(&heap->lock);
     for (unsigned i = 0; i < WARM && !found.memory.start; i++) {
