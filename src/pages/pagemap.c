@@ -51,9 +51,9 @@ static struct pagemap_table *as_table(uintptr_t entry)
 /* Where the table below this entry of the root has its place, when its addresses are expected ones; else NULL. */
 static struct pagemap_table *near_table(const atomic_addr *slot)
 {
-    size_t at = (size_t)(slot - pagemap_root.entry), near = size_load_relaxed(&pagemap_near.pages) >> LEVEL_BITS;
-    bool is_near = at - (addr_load_relaxed(&pagemap_near.first) >> LEVEL_BITS) < near;
-    return is_near ? as_table(addr_load_relaxed(&pagemap_near.tables)) + (at & (near - 1)) : NULL;
+    size_t at = (size_t)(slot - pagemap_root.entry), mask = size_load_relaxed(&pagemap_near.mask);
+    bool is_near = mask != 0 && at - (addr_load_relaxed(&pagemap_near.first) >> LEVEL_BITS) <= mask >> LEVEL_BITS;
+    return is_near ? as_table(addr_load_relaxed(&pagemap_near.tables)) + (at & mask >> LEVEL_BITS) : NULL;
 }
 
 static int table_map(const atomic_addr *slot, struct pagemap_table **out)
@@ -194,13 +194,12 @@ void pagemap_expect(const void *start, size_t bytes)
     if (!is_pow2(s.end - s.first) || tables_bytes == 0 || (s.first | s.end) % LEVEL_ENTRIES || s.end >> (LEVELS * LEVEL_BITS))
         return;
     lock_take(&pagemap_lock);
-    if (size_load_relaxed(&pagemap_near.pages) == 0 && is_fresh(s) && os_reserve(tables_bytes, os_page_bytes(), &at) == 0) {
+    if (size_load_relaxed(&pagemap_near.mask) == 0 && is_fresh(s) && os_reserve(tables_bytes, os_page_bytes(), &at) == 0) {
         if (os_show(at, tables_bytes) == 0) {
             (void)os_advise_nohuge(at, tables_bytes); /* they are touched here and there */
             addr_store_relaxed(&pagemap_near.first, s.first);
             addr_store_relaxed(&pagemap_near.tables, (uintptr_t)at);
-            size_store_release(&pagemap_near.pages, s.end - s.first); /* release [pagemap-near] */
-            size_store_release(&pagemap_near.mask, s.end - s.first - 1); /* release [pagemap-mask] */
+            size_store_release(&pagemap_near.mask, s.end - s.first - 1); /* release [pagemap-near] */
         } else {
             (void)os_unmap(at, tables_bytes); /* addresses only */
         }

@@ -21,7 +21,7 @@ enum owner_kind { OWNER_NONE, OWNER_ARENA, OWNER_SLAB, OWNER_PERCPU, OWNER_HEAP,
 typedef uintptr_t owner_t;
 static inline owner_t owner_make(const void *object, enum owner_kind kind) { return (uintptr_t)object | kind; }
 static inline enum owner_kind owner_kind(owner_t owner) { return (enum owner_kind)(owner & 7); }
-static inline bool owner_is_heap(owner_t owner) { return (owner & 5) == OWNER_HEAP; }
+static inline bool owner_is_heap(owner_t owner) { return owner_kind(owner) == OWNER_HEAP || owner_kind(owner) == OWNER_MALLOC; }
 static inline void *owner_object(owner_t owner) { return (void *)(owner & ~(uintptr_t)7); }
 
 /* Whole OS pages belong to `owner` from now on; -ENOMEM (nothing has changed then).  The pages must be the caller's. */
@@ -42,10 +42,9 @@ struct pagemap_table {
 };
 extern struct pagemap_table pagemap_root;
 struct pagemap_near {
-    atomic_size pages; /* 0: none yet; written last */
     atomic_addr first; /* page */
-    atomic_addr tables; /* side by side: a page's entry is at its number modulo `pages` */
-    atomic_size mask;   /* pages - 1; 0: none yet, and one entry that is nobody's */
+    atomic_size mask;  /* so many pages, less one: all bits of a number.  0: none yet, but page 0, which is nobody's; written last */
+    atomic_addr tables; /* side by side: the entry of a page is at its number & mask */
 };
 extern struct pagemap_near pagemap_near;
 extern uint32_t pagemap_shift; /* 0 before the first entry is made */
@@ -55,14 +54,18 @@ static inline bool pagemap_is_table(uintptr_t entry)
     return entry != 0 && (entry & PAGEMAP_KIND_MASK) == 0;
 }
 
+static ALWAYS_INLINE uintptr_t pagemap_page_of(const void *address)
+{
+    return os_untagged(address) >> (CPU_X86_64 && !QUIRE_CHECK ? 12 : __atomic_load_n(&pagemap_shift, __ATOMIC_RELAXED));
+}
+
 /* The owner of any address, whatever its tag, 0 when nobody's.  One load where most of ours lies, elsewhere two that depend on each other. */
 static ALWAYS_INLINE owner_t pagemap_find(const void *address)
 {
-    uintptr_t page = os_untagged(address) >> (CPU_X86_64 && !QUIRE_CHECK ? 12 : __atomic_load_n(&pagemap_shift, __ATOMIC_RELAXED));
-    size_t near = size_load_acquire(&pagemap_near.pages); /* acquire [pagemap-near] */
-    uintptr_t place = page - addr_load_relaxed(&pagemap_near.first);
-    if (likely(place < near))
-        return addr_load_acquire(&((const atomic_addr *)addr_load_relaxed(&pagemap_near.tables))[page & (near - 1)]); /* acquire [pagemap-owner] */
+    uintptr_t page = pagemap_page_of(address);
+    size_t mask = size_load_acquire(&pagemap_near.mask); /* acquire [pagemap-near] */
+    if (likely(page - addr_load_relaxed(&pagemap_near.first) <= mask))
+        return addr_load_acquire(&((const atomic_addr *)addr_load_relaxed(&pagemap_near.tables))[page & mask]); /* acquire [pagemap-owner] */
     if (unlikely(page >> (PAGEMAP_LEVELS * PAGEMAP_LEVEL_BITS)))
         return 0;
     uintptr_t entry = addr_load_acquire(&pagemap_root.entry[page >> PAGEMAP_LEVEL_BITS]); /* acquire [pagemap-table] acquire [pagemap-owner] */
@@ -75,9 +78,8 @@ static ALWAYS_INLINE owner_t pagemap_find(const void *address)
 /* The same for what most of ours is, without asking whether the address is one of these: of any other it may be another's owner, or 0. */
 static ALWAYS_INLINE owner_t pagemap_guess(const void *address)
 {
-    uintptr_t page = os_untagged(address) >> (CPU_X86_64 && !QUIRE_CHECK ? 12 : __atomic_load_n(&pagemap_shift, __ATOMIC_RELAXED));
-    size_t mask = size_load_acquire(&pagemap_near.mask); /* acquire [pagemap-mask] */
-    return addr_load_acquire(&((const atomic_addr *)addr_load_relaxed(&pagemap_near.tables))[page & mask]); /* acquire [pagemap-owner] */
+    size_t mask = size_load_acquire(&pagemap_near.mask); /* acquire [pagemap-near] */
+    return addr_load_acquire(&((const atomic_addr *)addr_load_relaxed(&pagemap_near.tables))[pagemap_page_of(address) & mask]); /* acquire [pagemap-owner] */
 }
 
 /* Bytes of memory that the table may hold. */

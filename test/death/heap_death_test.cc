@@ -298,8 +298,8 @@ TEST(HeapDeathTest, freed_twice_from_its_page_with_a_write_between)
 /* What a free finds where a foreign address would lie among ours is another's page. */
 TEST(HeapDeathTest, an_address_as_far_from_a_block_as_the_near_page_map_reaches)
 {
-    STOPS(auto p = uintptr_t(s.alloc(50)); size_t far = size_load_relaxed(&pagemap_near.pages) * os_page_bytes();
-          s.free(reinterpret_cast<void *>(far ? p ^ far : p ^ uintptr_t(1) << 46)), e2);
+    STOPS(auto p = uintptr_t(s.alloc(50)); size_t far = (size_load_relaxed(&pagemap_near.mask) + 1) * os_page_bytes();
+          s.free(reinterpret_cast<void *>(p ^ (far > os_page_bytes() ? far : uintptr_t(1) << 46))), e2);
     STOPS(auto p = uintptr_t(s.alloc(50)); s.free(reinterpret_cast<void *>(p ^ uintptr_t(1) << 46)), e2);
 }
 

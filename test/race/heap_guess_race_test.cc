@@ -35,3 +35,41 @@ TEST(HeapGuessRace, addresses_of_others_that_lead_to_pages_which_go_are_left_alo
         thread.join();
     EXPECT_EQ(quire_heap_check(heap), nullptr);
 }
+
+/* Whoever is inside may have found a header there: its memory stays until he was seen outside. */
+TEST(HeapGuessRace, headers_that_nobody_uses_any_more_stay_while_a_thread_is_inside)
+{
+    quire_heap *heap = quire_heap_default();
+    std::vector<void *> blocks;
+    for (size_t i = 0; i < 20000; i++)
+        blocks.push_back(quire_heap_alloc(heap, 3000));
+    for (void *p : blocks)
+        quire_heap_free(heap, p);
+    lock_take(&heap->lock);
+    bool has_idle = headers_idle(&heap->headers);
+    lock_drop(&heap->lock);
+    ASSERT_TRUE(has_idle) << "the pages of 60 MB went, and their headers with them";
+    std::atomic<int> step{0};
+    auto reaches = [&](int wanted) {
+        for (int ms = 0; step < wanted && ms < 5000; ms++)
+            usleep(1000);
+        return step >= wanted;
+    };
+    std::thread inside([&] {
+        quire_heap_free(heap, quire_heap_alloc(heap, 16)); /* a local of its own */
+        step = bias_enter(&heap_tls.self->bias) ? 1 : 2; /* by the short way alone: where there is none, nobody looks by guess */
+        if (step == 1 && reaches(2)) {
+            usleep(50000);
+            step = 3;
+            bias_leave(&heap_tls.self->bias);
+        }
+    });
+    ASSERT_TRUE(reaches(1));
+    bool has_short_way = step == 1;
+    heap_list_lock();
+    step = 2;
+    heap_chunks_trim(heap);
+    EXPECT_TRUE(!has_short_way || step == 3) << "they went at step " << step;
+    heap_list_unlock();
+    inside.join();
+}
