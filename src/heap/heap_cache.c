@@ -19,7 +19,7 @@
 
 #include <string.h>
 
-enum { SMALL_BYTES = 16 << 10, OWN_BYTES = 4 << 20, OWN_MOST = 128, SPARES = 2, DEPOT_OWNS = 16, MISSED = WORD_BITS, IN_A_ROW = 4 };
+enum { SMALL_BYTES = 16 << 10, OWN_BYTES = 16 << 20, OWN_MOST = 128, SPARES = 2, DEPOT_OWNS = 16, MISSED = WORD_BITS, IN_A_ROW = 4 };
 
 STATIC_ASSERT(offsetof(struct heap_small, slot) == sizeof(struct magazine), "the small magazine's slots");
 

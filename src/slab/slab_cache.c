@@ -17,7 +17,7 @@
 #include "pages/reaper.h"
 #include "slab/slab_internal.h"
 
-enum { SMALL_BYTES = 16 << 10, FILL_BYTES = 16 << 10, HOLD_BYTES = 4 << 10, OWN_BYTES = 4 << 20, SPARSE_PARTS = 5, SPARSE_BYTES = 256 << 10 };
+enum { SMALL_BYTES = 16 << 10, FILL_BYTES = 16 << 10, HOLD_BYTES = 4 << 10, OWN_BYTES = 16 << 20, OWN_MOST = 2048, SPARSE_PARTS = 5, SPARSE_BYTES = 256 << 10 };
 
 STATIC_ASSERT(offsetof(struct slab_cache, small_slot) == offsetof(struct slab_cache, small) + sizeof(struct magazine), "the small magazine's slots");
 
@@ -69,7 +69,8 @@ static struct magazine *mag_new(void *cache_)
 /* How many full magazines a thread keeps for itself at most, and half of what the slab keeps for all. */
 static uint32_t own_max(const struct quire_slab *slab)
 {
-    return u32_load_relaxed(&slab->turning) ? OWN_BYTES / (uint32_t)slab->slot_bytes / MAGAZINE_SLOTS + 1 : 0;
+    uint32_t most = OWN_BYTES / (uint32_t)slab->slot_bytes / MAGAZINE_SLOTS + 1;
+    return !u32_load_relaxed(&slab->turning) ? 0 : most < OWN_MOST ? most : OWN_MOST;
 }
 
 void slab_cache_init(struct slab_cache *cache, struct quire_slab *slab)

@@ -52,6 +52,7 @@ struct slot_cache {
     uint16_t unsorted;   /* of `own`, the first: came since they were sorted */
     uint16_t sort_least; /* so many are sorted before they are used; 0: never */
     uint16_t kin; /* 0, or names the one key of all magazines that are filled here: these can exchange slots */
+    uint8_t shift; /* where slots are sorted: they lie at multiples of 1 << shift */
     bool is_sorting; /* some slots are in two magazines, others in none */
 };
 

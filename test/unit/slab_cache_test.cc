@@ -182,6 +182,47 @@ TEST_F(SlabCache, much_that_was_freed_in_any_order_is_handed_out_by_rising_addre
     }
 }
 
+/* As where threads fill pages side by side: each has every fourth stretch of 64 KiB, over four times as many addresses. */
+TEST_F(SlabCache, what_lies_among_others_is_handed_out_by_rising_addresses_too)
+{
+    for (size_t bytes : {256, 512}) {
+        const size_t all = (16 << 20) / bytes;
+        Slab slab(bytes);
+        Elements rest, mine;
+        for (void *p : slab.alloc(all))
+            (reinterpret_cast<uintptr_t>(p) >> 16 & 3 ? rest : mine).push_back(p);
+        ASSERT_GT(mine.size(), all / 8);
+        for (int i = 0; i < 3; i++) {
+            slab.free(shuffled(mine));
+            mine = slab.alloc(mine.size());
+        }
+        EXPECT_GT(rising(mine), mine.size() * 9 / 10) << bytes;
+        EXPECT_EQ(quire_slab_check(slab), nullptr);
+        mine.insert(mine.end(), rest.begin(), rest.end());
+        EXPECT_EQ(std::set<void *>(mine.begin(), mine.end()).size(), all) << "none twice";
+        slab.free(mine);
+    }
+}
+
+/* A slab's first page lies behind the slab itself, so its slots are no multiples of their size: they stay where they are, and the others are sorted. */
+TEST_F(SlabCache, slots_that_lie_otherwise_than_the_rest_do_not_keep_these_from_being_sorted)
+{
+    const size_t count = (5 << 20) / 512;
+    Slab slab(512);
+    Elements elements;
+    for (int i = 0; i < 4; i++) {
+        elements = slab.alloc(count);
+        if (i < 3)
+            slab.free(shuffled(elements));
+    }
+    size_t odd = size_t(std::count_if(elements.begin(), elements.end(), [](void *p) { return reinterpret_cast<uintptr_t>(p) % 512 != 0; }));
+    EXPECT_GT(odd, 0u);
+    EXPECT_GT(rising(elements), count * 9 / 10);
+    EXPECT_EQ(std::set<void *>(elements.begin(), elements.end()).size(), count) << "none twice";
+    EXPECT_EQ(quire_slab_check(slab), nullptr);
+    slab.free(elements);
+}
+
 TEST_F(SlabCache, who_only_allocates_passes_its_empty_magazines_on_to_who_only_frees)
 {
     Slab slab(64);
