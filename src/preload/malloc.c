@@ -29,7 +29,7 @@
 #include "os/os.h"
 #include "preload/preload.h"
 
-#define EXPORT __attribute__((visibility("default")))
+#define EXPORT __attribute__((visibility("default"))) CACHE_ALIGNED /* in the middle of a line of code they take up to an eighth longer */
 
 /* The calling thread's next blocks go the short ways, which nobody counts. */
 static void *opened(void *p)
