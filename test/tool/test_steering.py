@@ -237,6 +237,17 @@ def test_advise_overwrites_no_plan_unasked(made):
     assert done.returncode == 2 and "exists" in done.stderr
 
 
+def test_a_plan_does_not_go_to_stdout_nor_into_a_file_named_minus(made):
+    done = quire(made, "advise", "-o", "-", "t.qtr")
+    assert done.returncode == 2 and "name one: -o program.plan" in done.stderr and not os.path.exists(made / "-")
+
+
+def test_replay_says_that_a_mix_which_was_asked_for_is_none(tmp_path):
+    assert quire(tmp_path, "record", "-o", "t.qtr", "--", "/bin/ls", "/").returncode == 0
+    done = quire(tmp_path, "replay", "--allocator", "mix", "--rounds", "1", "t.qtr")
+    assert done.returncode == 0 and "mix: none is advised" in done.stderr and "mix" not in done.stdout
+
+
 def ways(*stacks):
     """Stacks of two frames, as steering.Way has them: (site, allocs, pool, first frame, second frame)."""
     frames = [{"function": "f", "module_path": "/a"}] * 10

@@ -152,6 +152,11 @@ def tried_until(word, try_once):
     raise AssertionError(document["verdict"])
 
 
+def test_the_heading_is_a_command_that_can_be_typed(tmp_path):
+    done = quire(tmp_path, "try", "--no-report", *SOON, "--", "sh", "-c", "echo 'a b'")
+    assert done.stdout.splitlines()[0] == """quire try: sh -c 'echo '"'"'a b'"'"''""", done.stdout + done.stderr
+
+
 def test_jq_on_json_fits_an_arena(tmp_path, big_json):
     document = try_json(tmp_path, "jq", ".", big_json)
     check_whole(document)

@@ -17,11 +17,12 @@ import advise.wrappers as advise_wrappers
 import advise.mix as mix
 import patch.code as patch
 import options
+import outputs
 import render
 import steering
 import tracefile
 import ui
-from errors import EnvironmentLacks, UsageError
+from errors import UsageError
 
 HELP = "for each call site of a trace: its class, and what an arena or a slab would save there"
 
@@ -127,11 +128,9 @@ def check_output(args):
         return
     if len(args.traces) > 1:
         raise UsageError("-o takes one trace", fix=f"{render.command()} advise -o FILE TRACE")
-    folder = os.path.dirname(os.path.abspath(args.output))
-    if os.path.isdir(args.output) or not os.path.isdir(folder) or not os.access(folder, os.W_OK):
-        raise EnvironmentLacks(f"cannot write a plan to {args.output}", "it is a directory, or there is none to put it in, or no permission", "another place: -o /tmp/program.plan")
-    if os.path.lexists(args.output) and not args.force:
-        raise UsageError(f"{args.output} exists", "nothing is overwritten unasked", "add -f, or choose another name")
+    if args.output == outputs.STDOUT:
+        raise UsageError("a plan is a file, for quire run --plan; the advice is on stdout", fix="name one: -o program.plan")
+    outputs.check_file(args.output, args.force, "another place: -o /tmp/program.plan")
 
 
 def write_plan(judged, path, small_too):

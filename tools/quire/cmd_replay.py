@@ -74,6 +74,8 @@ def run(args):
             )
         wanted = args.allocator is None or "mix" in args.allocator.split(",")
         advised = mix.choose(recording, folder, args.rounds).path if wanted else None
+        if args.allocator is not None and wanted and advised is None:
+            ui.note("mix: none is advised, no arena and no slab gains; it is not in the table")
         chosen, plan_path = choose(args.allocator, advised)
         series = measure.replay(
             recording.program,

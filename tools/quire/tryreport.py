@@ -137,7 +137,7 @@ class Report:
 
     def text(self):
         """The report as lines."""
-        lines = [ui.bold("quire try: " + ui.printable(" ".join(self.target.argv))), ""]
+        lines = [ui.bold("quire try: " + ui.words(self.target.argv)), ""]
         if self.crashed:
             lines += self._crash_text()
         else:
