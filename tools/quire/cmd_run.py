@@ -94,21 +94,8 @@ def split_stats(args):
             f"there are: {', '.join(FORMATS)}",
             "quire run --help",
         )
-    if path and os.path.isdir(path):
-        fix = f"a file in it: --stats={form}:{os.path.join(path, 'report')}"
-        raise UsageError(f"--stats: {path} is a directory", fix=fix)
-    # A FIFO or /dev/stderr loses nothing.
-    if path and os.path.lexists(path) and not args.force and not special(path):
-        raise UsageError(
-            f"{path} exists", "nothing is overwritten unasked", "add -f, or choose another name"
-        )
-    folder = os.path.dirname(os.path.abspath(path)) if path else "."
-    if path and not os.access(folder, os.W_OK):
-        raise EnvironmentLacks(
-            f"cannot write into {folder}",
-            "no such directory, or no permission",
-            "another place: --stats=json:/tmp/report.json",
-        )
+    if path:
+        outputs.check_file(path, args.force, "another place: --stats=json:/tmp/report.json")
     return form, path or None
 
 
