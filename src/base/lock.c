@@ -6,6 +6,8 @@
  *
  * The idea of the three values: Ulrich Drepper, "Futexes are tricky".
  */
+#include <string.h>
+
 #include "base/lock.h"
 #include "base/panic.h"
 #include "os/os.h"
@@ -15,6 +17,7 @@ enum { SPINS = 64 };
 
 void (*atomic_noise_hook)(void);
 bool lock_watched;
+THREAD_LOCAL const struct lock *lock_mine[LOCK_RANK_COUNT] __attribute__((tls_model("initial-exec")));
 
 static __attribute__((constructor)) void lock_at_load(void)
 {
@@ -69,6 +72,7 @@ void lock_rank_drop(const struct lock *lock)
 
 void lock_forget_all(void)
 {
+    memset(lock_mine, 0, sizeof lock_mine);
 #if QUIRE_CHECK
     ranks_held = 0;
 #endif

@@ -3,12 +3,15 @@
  * lock.h - a lock of one word that sleeps in the kernel, with a rank.
  *
  * Ranks rise: a thread that holds a lock may take only locks of a higher rank.  The `check` build stops the process otherwise.
- * There is no handler before a fork: the child repairs what its vanished threads held (lock_reset()), so fork can never wait for us.
+ * There is no handler before a fork: the child repairs what its vanished threads held (lock_reset()), so fork can never wait for us.  A thread notes which
+ * locks it holds: one that forks in a signal's handler, in the middle of something, goes on with it in the child, and what it holds stays its own
+ * (lock_reset_others()).
  */
 #ifndef QUIRE_BASE_LOCK_H
 #define QUIRE_BASE_LOCK_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "base/atomic.h"
 
@@ -63,6 +66,26 @@ static inline void lock_rank_take(const struct lock *lock) { (void)lock; }
 static inline void lock_rank_drop(const struct lock *lock) { (void)lock; }
 #endif
 
+/* Which lock of each rank this thread holds; NULL: none, or it is just getting it, or letting go of it, and nothing is half done. */
+extern THREAD_LOCAL const struct lock *lock_mine[LOCK_RANK_COUNT] __attribute__((tls_model("initial-exec")));
+
+static ALWAYS_INLINE void lock_note_take(const struct lock *lock)
+{
+    lock_mine[lock->rank] = lock;
+    atomic_fence_signal(); /* before anything is half done */
+}
+
+static ALWAYS_INLINE void lock_note_drop(const struct lock *lock)
+{
+    atomic_fence_signal();
+    lock_mine[lock->rank] = NULL;
+}
+
+static inline bool lock_is_mine(const struct lock *lock)
+{
+    return lock_mine[lock->rank] == lock;
+}
+
 /* Set at load when ThreadSanitizer watches a program whose Quire was built without it: it then has to be told of our locks. */
 extern bool lock_watched;
 void lock_told_take(const struct lock *lock);
@@ -73,6 +96,7 @@ static ALWAYS_INLINE bool lock_try(struct lock *lock)
     uint32_t expected = 0;
     if (u32_load_relaxed(&lock->word) != 0 || !u32_cas_acquire(&lock->word, &expected, 1)) /* acquire [lock] */
         return false;
+    lock_note_take(lock);
     lock_rank_take(lock);
     if (unlikely(lock_watched))
         lock_told_take(lock);
@@ -90,6 +114,7 @@ static inline bool lock_try_if(struct lock *lock, uint32_t rank)
             lock_wake(lock);
         return false;
     }
+    lock_note_take(lock);
     lock_rank_take(lock);
     if (unlikely(lock_watched))
         lock_told_take(lock);
@@ -101,6 +126,7 @@ static ALWAYS_INLINE void lock_take(struct lock *lock)
     uint32_t expected = 0;
     if (unlikely(!u32_cas_acquire(&lock->word, &expected, 1))) /* acquire [lock] */
         lock_slow(lock);
+    lock_note_take(lock);
     lock_rank_take(lock);
     if (unlikely(lock_watched))
         lock_told_take(lock);
@@ -109,6 +135,7 @@ static ALWAYS_INLINE void lock_take(struct lock *lock)
 static ALWAYS_INLINE void lock_drop(struct lock *lock)
 {
     lock_rank_drop(lock);
+    lock_note_drop(lock);
     if (unlikely(lock_watched))
         lock_told_drop(lock);
     if (unlikely(u32_exchange_release(&lock->word, 0) == 2)) /* release [lock] */
@@ -118,8 +145,13 @@ static ALWAYS_INLINE void lock_drop(struct lock *lock)
 /* The lock, held, has another rank from now on. */
 static inline void lock_rerank(struct lock *lock, uint32_t rank)
 {
+    uint32_t before = lock->rank;
     lock_rank_drop(lock);
+    lock_mine[rank] = lock;
+    atomic_fence_signal(); /* at no moment it is not this thread's */
     lock->rank = rank;
+    atomic_fence_signal();
+    lock_mine[before] = NULL;
     lock_rank_take(lock);
 }
 
@@ -137,6 +169,12 @@ static inline bool lock_reset(struct lock *lock)
     bool held = lock_held(lock);
     u32_store_relaxed(&lock->word, 0);
     return held;
+}
+
+/* The same, but what this thread holds stays as it is: it forked in the middle of that, in a signal's handler.  True if another held it. */
+static inline bool lock_reset_others(struct lock *lock)
+{
+    return !lock_is_mine(lock) && lock_reset(lock);
 }
 
 C_DECLARATIONS_END

@@ -75,6 +75,6 @@ void limbo_sum(size_t *bytes, uint64_t *spans)
 /* A queue cut in two by the fork is forgotten: its spans stay taken in the child. */
 void limbo_after_fork(void)
 {
-    if (lock_reset(&limbo.lock))
+    if (lock_reset_others(&limbo.lock))
         limbo.count = 0, limbo.bytes = 0;
 }

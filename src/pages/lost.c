@@ -80,5 +80,5 @@ size_t lost_bytes(void)
 /* A list that was being walked by another thread at the fork is that thread's: its addresses stay mapped in the child. */
 void lost_after_fork(void)
 {
-    (void)lock_reset(&lost_lock);
+    (void)lock_reset_others(&lost_lock);
 }

@@ -215,7 +215,7 @@ size_t pagemap_meta_bytes(void)
 /* A table that was being linked is lost at most: the link is one store. */
 void pagemap_after_fork(void)
 {
-    lock_reset(&pagemap_lock);
+    (void)lock_reset_others(&pagemap_lock);
 }
 
 static const ANCHORS struct layout_anchor anchors[] = {{"pagemap_root", &pagemap_root}, {"pagemap_shift", &pagemap_shift}};

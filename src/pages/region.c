@@ -284,11 +284,13 @@ static size_t keep_room_locked(const struct region *region, size_t bytes)
     return room < bytes ? align_down(room, unit) : bytes;
 }
 
-static struct region_leaving *leaving_add_locked(struct region *region, size_t idx)
+static struct region_leaving *leaving_add_locked(struct region *region, size_t idx, size_t warm_bytes)
 {
     for (int i = 0; i < REGION_LEAVING_MAX; i++)
         if (!regions.leaving[i].region) {
-            regions.leaving[i] = (struct region_leaving){region, idx};
+            regions.leaving[i] = (struct region_leaving){.idx = idx, .warm_bytes = warm_bytes, .thread = os_thread_pointer()};
+            atomic_fence_signal(); /* the child of a fork */
+            regions.leaving[i].region = region;
             return &regions.leaving[i];
         }
     return NULL; /* many at once: this one holds the lock */
@@ -323,7 +325,7 @@ static void give_cut(const struct quire_span *span, bool keep_warm)
     if (warm < span->bytes) {
         /* Still marked as taken, so nobody else can have these pages while the lock is open; on the list of those that leave, so that the child of
          * a fork at this moment can finish it. */
-        struct region_leaving *leaving = leaving_add_locked(region, idx);
+        struct region_leaving *leaving = leaving_add_locked(region, idx, warm);
         if (leaving)
             lock_drop(&regions.lock);
         bool gone = os_discard((char *)span->start + warm, span->bytes - warm) == 0;

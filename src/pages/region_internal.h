@@ -38,6 +38,8 @@ struct region {
 struct region_leaving {
     struct region *region; /* NULL: this entry is free */
     size_t idx;
+    size_t warm_bytes; /* of it, that stay: counted as idle already */
+    const char *thread;
 };
 
 struct regions {

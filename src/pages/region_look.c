@@ -109,20 +109,31 @@ static void region_rederive(struct region *region)
  * The thread that forked is the only one left.  Where another was at work an operation was cut in two.  The bits of the maps are what counts (set
  * before a span is handed out, cleared last), so hints and sums are derived anew; spans on their way to the system are given back here; and of an
  * operation that held the lock at most its one span stays taken for ever.
+ *
+ * Where this very thread was at work, in whose signal's handler the fork was, it goes on: what it holds, and its span on the way, are left to it.  If it
+ * holds the lock, others' spans on their way stay taken for ever.
  */
+static bool is_anothers(const struct region_leaving *leaving)
+{
+    return leaving->region && leaving->thread != os_thread_pointer();
+}
+
 void region_after_fork(void)
 {
-    bool busy = lock_reset(&regions.lock);
+    bool busy = lock_reset_others(&regions.lock), mine = lock_is_mine(&regions.lock);
     regions.random = 0; /* not the parent's places */
-    for (int i = 0; i < REGION_LEAVING_MAX; i++)
-        busy = busy || regions.leaving[i].region;
-    if (!busy)
+    for (int i = 0; i < REGION_LEAVING_MAX; i++) {
+        busy = busy || is_anothers(&regions.leaving[i]);
+        if (mine && is_anothers(&regions.leaving[i]))
+            regions.leaving[i].region = NULL;
+    }
+    if (!busy || mine)
         return;
     for (uint32_t i = 0; i < regions.count; i++)
         bitmap_rebuild(&region_by_id[i]->map);
     for (int i = 0; i < REGION_LEAVING_MAX; i++) {
         struct region_leaving *leaving = &regions.leaving[i];
-        if (leaving->region) {
+        if (is_anothers(leaving)) {
             size_t pages = bitmap_free(&leaving->region->map, leaving->idx);
             bits_set(leaving->region->idle, leaving->idx, leaving->idx + pages);
             leaving->region = NULL;
@@ -130,6 +141,8 @@ void region_after_fork(void)
     }
     regions.sums.idle_bytes = 0;
     regions.sums.out_bytes = regions.elsewhere_bytes;
+    for (int i = 0; i < REGION_LEAVING_MAX; i++)
+        regions.sums.idle_bytes += regions.leaving[i].region ? regions.leaving[i].warm_bytes : 0;
     for (uint32_t i = 0; i < regions.count; i++)
         region_rederive(region_by_id[i]);
     regions.range_next = regions.range_end = NULL; /* what was left of a range is only addresses */

@@ -85,9 +85,9 @@ static void shard_repair(struct shard *shard)
 static void default_after_fork(void)
 {
     for (uint32_t i = 0; i < u32_load_relaxed(&shard_count); i++)
-        if (lock_reset(&shards[i].lock))
+        if (lock_reset_others(&shards[i].lock))
             shard_repair(&shards[i]);
-    lock_reset(&setup_lock);
+    (void)lock_reset_others(&setup_lock);
     region_after_fork();
     pagemap_after_fork();
     lost_after_fork();

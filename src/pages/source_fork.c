@@ -14,7 +14,7 @@ static struct lock fork_lock = LOCK_INIT(LOCK_FILE);
 
 void source_fork_after_fork(void)
 {
-    (void)lock_reset(&fork_lock);
+    (void)lock_reset_others(&fork_lock);
     u32_add_relaxed(&source_fork_now, 1);
 }
 

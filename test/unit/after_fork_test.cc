@@ -62,6 +62,35 @@ TEST(AfterFork, a_span_on_its_way_to_the_system_is_given_back)
     EXPECT_EQ(quire_source_trim(source), 1000 * page);
 }
 
+TEST(AfterFork, a_span_that_the_forking_thread_itself_has_on_its_way_is_left_to_it)
+{
+    quire_source_trim(source);
+    size_t taken = stats().taken_bytes, idx;
+    quire_span span;
+    ASSERT_EQ(source->verbs->take(source, 1000 * page, page, &span), 0);
+    struct region *region = region_of(span, &idx);
+    regions.leaving[0] = {region, idx, 500 * page, os_thread_pointer()};
+    regions.sums.idle_bytes += 500 * page;
+    regions.leaving[1] = {region, idx, 0, nullptr}; /* with the lock this thread has others' spans out of reach */
+    lock_take(&regions.lock);
+    region_after_fork();
+    EXPECT_TRUE(lock_is_mine(&regions.lock));
+    EXPECT_TRUE(lock_held(&regions.lock));
+    EXPECT_EQ(regions.leaving[0].region, region);
+    EXPECT_EQ(regions.leaving[1].region, nullptr);
+    lock_drop(&regions.lock);
+    u32_store_relaxed(&regions.lock.word, 1); /* another's */
+    region_after_fork();
+    EXPECT_EQ(regions.leaving[0].region, region);
+    EXPECT_EQ(stats().taken_bytes, taken + 1000 * page);
+    EXPECT_EQ(stats().idle_bytes, 500 * page);
+    regions.leaving[0].region = nullptr;
+    regions.sums.idle_bytes -= 500 * page;
+    source->verbs->give(source, &span);
+    EXPECT_EQ(stats().taken_bytes, taken);
+    EXPECT_EQ(quire_source_check(source), nullptr);
+}
+
 TEST(AfterFork, an_operation_cut_in_two_leaves_maps_and_sums_that_agree)
 {
     quire_span kept, span;

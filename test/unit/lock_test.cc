@@ -53,6 +53,24 @@ TEST(Lock, after_a_fork_it_is_free_and_says_whether_it_was_held)
     EXPECT_FALSE(lock_held(&lock));
 }
 
+TEST(Lock, after_a_fork_what_the_forking_thread_holds_stays_its_own)
+{
+    struct lock mine = LOCK_INIT(LOCK_FILE), another = LOCK_INIT(LOCK_REGIONS), free = LOCK_INIT(LOCK_PAGEMAP);
+    std::thread([&] { lock_take(&another); }).join();
+    lock_take(&mine);
+    EXPECT_TRUE(lock_is_mine(&mine));
+    EXPECT_FALSE(lock_is_mine(&another));
+    EXPECT_FALSE(lock_reset_others(&mine));
+    EXPECT_TRUE(lock_held(&mine));
+    EXPECT_TRUE(lock_reset_others(&another));
+    EXPECT_FALSE(lock_held(&another));
+    EXPECT_FALSE(lock_reset_others(&free));
+    lock_rerank(&mine, LOCK_SHARD);
+    EXPECT_TRUE(lock_is_mine(&mine));
+    lock_drop(&mine);
+    EXPECT_FALSE(lock_is_mine(&mine));
+}
+
 TEST(LockDeathTest, ranks_rise_and_only_the_holder_drops)
 {
     if (!QUIRE_CHECK)
