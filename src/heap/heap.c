@@ -15,7 +15,6 @@
 #include "base/random.h"
 #include "heap/heap_cache.h"
 #include "heap/heap_secure.h"
-#include "heap/heap_walk.h"
 #include "os/os.h"
 #include "os/sanitize.h"
 #include "pages/region.h"
@@ -68,6 +67,7 @@ void heap_local_init(struct heap_local *local, struct quire_heap *heap)
 /* Whoever adds up must know whether the sums held still: what threads do that have no local of this heap is seen only here. */
 void heap_change_begin(struct quire_heap *heap)
 {
+    (void)heap_fork_settle();
     heap_tls.inside++;
     u32_add_seq_cst(&heap->changing, 1);
 }
@@ -207,6 +207,7 @@ void quire_heap_destroy(struct quire_heap *heap)
 {
     if (!heap || heap == &heap_of_process)
         return;
+    (void)heap_fork_settle();
     int kept = errno;
     heap_unlist(heap);
     heap_larges_destroy(heap);
@@ -234,6 +235,7 @@ void quire_heap_destroy(struct quire_heap *heap)
 void heap_list_lock(void)
 {
     (void)quire_heap_default();
+    (void)heap_fork_settle();
     heap_tls.inside++;
     registry_lock(&registry);
 }
@@ -256,18 +258,17 @@ void heap_each(void (*fn)(struct quire_heap *heap, void *arg), void *arg)
 
 /* ---- the child of a fork ---- */
 
-/* This thread is the only one left; what others had is idle. */
 static void after_fork(void)
 {
     bias_after_fork();
     heap_tls.random = 0; /* parent and child go different ways */
     u32_store_relaxed(&heap_local_none.bias.active, 0); /* of all threads without a local, one of which may have been inside */
-    registry_after_fork(&registry);
+    if (!lock_is_mine(&registry.lock)) {
+        registry_after_fork(&registry);
+        heaps_mend(heap_first);
+    }
     heap_work_after_fork();
-    heaps_mend(heap_first);
-    for (struct quire_heap *heap = heap_first; heap; heap = heap->next)
-        heap_threads_after_fork(heap);
-    heap_walks_after_fork();
+    heap_fork_in_child();
 }
 
 static __attribute__((constructor)) void heap_at_load(void)

@@ -297,7 +297,7 @@ void heap_depots_unlearn(struct quire_heap *heap)
 size_t heap_cached(struct quire_heap *heap, unsigned class, const void *slot)
 {
     size_t found = 0;
-    if (unlikely(heap_tls.held != NULL || u32_load_relaxed(&heap_tls.self->bias.active) != 0)) /* a signal handler's call */
+    if (unlikely(heap_is_in_local())) /* a signal handler's call */
         return 0;
     HEAP_EACH_VISITED(heap, local)
         found += local->bin[class].slots.cur ? slots_have(&local->bin[class].slots, slot) : 0;
@@ -353,7 +353,6 @@ static COLD void marks_to_bits(struct quire_heap *heap, unsigned class, uint64_t
 
 void heap_caches_to_bits(struct heap_local *local)
 {
-    bool is_inside = heap_tls.held || u32_load_relaxed(&heap_mine(local->heap)->bias.active) != 0; /* it goes on, and some of these may be in its own magazines */
     for (unsigned c = 0; c < HEAP_BINS; c++) {
         const struct slot_cache *cache = &local->bin[c].slots;
         if (!cache->cur)
@@ -362,7 +361,7 @@ void heap_caches_to_bits(struct heap_local *local)
         slots_to_bits(&local->small[c].mag, local->small[c].mag.count);
         if (count <= cache->cur->room)
             slots_to_bits(cache->cur, count);
-        if (unlikely(cache->is_sorting) && !is_inside)
+        if (unlikely(cache->is_sorting))
             marks_to_bits(local->heap, c, slots_key_of(cache->kin));
     }
 }

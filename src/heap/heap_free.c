@@ -73,6 +73,10 @@ static void free_visiting(struct heap_page *page, const void *p, size_t slot)
     for (bool done = false; !done;) {
         struct heap_local *owner = heap_owner(page);
         heap_visit(owner);
+        if (unlikely(owner->is_torn)) { /* the block is lost */
+            heap_release(owner);
+            break;
+        }
         heap_inbox_drain(owner);
         bool is_owner = heap_page_find(p) == page && heap_owner(page) == owner;
         if (is_owner && owner->is_secure)

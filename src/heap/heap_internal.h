@@ -147,6 +147,7 @@ struct heap_local {
     struct heap_local *idle_next;
     uint32_t span_bytes, span_cookie; /* of the span that begins here; 0: home */
     bool is_secure, is_sample;
+    bool is_torn; /* in the child of a fork, while repairs are due: another thread was inside */
     struct heap_late *late; /* secure */
     struct heap_out out[HEAP_OUT];
     struct heap_bin bin[HEAP_BINS];
@@ -240,6 +241,13 @@ static inline struct quire_heap *heap_mutable(const struct quire_heap *heap)
     return (struct quire_heap *)(uintptr_t)heap;
 }
 
+/* ---- heap_fork.c: the child of a fork ---- */
+extern atomic_u32 heap_fork_is_due; /* what vanished threads left is repaired when the thread that forked has done what it was in the middle of */
+void heap_fork_in_child(void);
+bool heap_fork_settle(void); /* what is due is done; false: that thread is in the middle of it still, and whoever calls may not go in */
+void heap_fork_let_go(void); /* of the local that this thread was inside of by the short way when it forked */
+bool heap_is_in_local(void); /* this thread: what is asked now, a signal's handler asks, or the source that we are getting memory from */
+
 /* ---- heap_thread.c ---- */
 /*
  * The calling thread's local with its bias taken, made if need be; or home.  NULL: the thread is inside already, which is a signal handler's forbidden
@@ -249,11 +257,13 @@ struct heap_local *heap_hold(struct quire_heap *heap);
 struct heap_local *heap_hold_with_list(struct quire_heap *heap); /* the same for who has the heaps' lock */
 static inline bool heap_is_inside(void)
 {
+    if (unlikely(u32_load_acquire(&heap_fork_is_due) != 0) && !heap_fork_settle()) /* acquire [heap-fork] */
+        return true;
     return heap_tls.held != NULL || heap_tls.inside != 0;
 }
 void heap_release(struct heap_local *local);
-void heap_visit(struct heap_local *local); /* anybody's, the caller's own too; heap_release() ends it */
-/* The local after this one, which is let go of (NULL: the first), visited; NULL: there is none, and none is held. */
+void heap_visit(struct heap_local *local); /* anybody's, the caller's own too; heap_release() ends it.  One that is_torn: nothing of it may be used */
+/* The local after this one, which is let go of (NULL: the first), visited, if it is not torn; NULL: there is none, and none is held. */
 struct heap_local *heap_visit_next(const struct quire_heap *heap, struct heap_local *local);
 #define HEAP_EACH_VISITED(heap, local) for (struct heap_local *local = heap_visit_next(heap, NULL); local; local = heap_visit_next(heap, local))
 bool heap_idle_try(struct heap_local *local); /* an idle one, if nobody is at it, while another is held; heap_idle_drop() */
@@ -261,7 +271,6 @@ void heap_idle_drop(struct heap_local *local);
 void heap_let_go(const struct quire_heap *heap);
 void heap_thread_outside(void); /* what had to wait until nothing is held; errno stays */
 void heap_thread_allocated(const struct quire_heap *heap); /* the same, after memory was had */
-void heap_threads_after_fork(struct quire_heap *heap);
 /* In a copy of the process (os_in_copy()), before its repairs: this thread, wherever it was, is one of those that are gone; one without a local goes on. */
 void heap_thread_leave_for_good(void);
 static inline struct heap_local *heap_locals(const struct quire_heap *heap)

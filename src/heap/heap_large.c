@@ -432,7 +432,7 @@ void *heap_large_resize(struct heap_page *page, size_t bytes)
     struct quire_heap *heap = heap_of_page(page);
     size_t all = all_bytes(bytes, guard_bytes(page)), had = page->span.bytes;
     void *p = NULL;
-    if (all == 0 || bytes <= HEAP_SMALL_MAX || sanitize_watched())
+    if (all == 0 || bytes <= HEAP_SMALL_MAX || sanitize_watched() || unlikely(heap_is_inside()))
         return NULL;
     heap_change_begin(heap);
     bool is_ours = heap_resize_begin(page);

@@ -39,7 +39,7 @@ bool heap_page_visit(const struct heap_page *page, struct heap_local **in)
             heap_visit(owner);
         }
         if (heap_owner(page) == owner)
-            return is_small(page);
+            return is_small(page) && likely(!owner->is_torn);
     }
 }
 
@@ -119,7 +119,7 @@ void heap_pages_look_locked(struct quire_heap *heap, page_look_fn *fn, void *arg
 /* With the owner at rest its page does not go, and its memory can be looked at.  p: where the slot begins. */
 static bool slot_is_free_visiting(struct heap_local *owner, const struct heap_page *page, size_t slot, const void *p)
 {
-    if (heap_tls.held) /* a signal handler's call */
+    if (heap_is_in_local()) /* a signal handler's call */
         return heap_bit_is_set(page, slot);
     heap_visit(owner);
     bool is_its = heap_page_find(p) == page && heap_owner(page) == owner, is_marked = is_its && page->quick_of && heap_is_marked(p);
@@ -312,7 +312,7 @@ static bool larges_are_sound(struct quire_heap *heap)
 /* Sums can be judged only while nobody else is at work. */
 static bool is_alone(struct quire_heap *heap)
 {
-    if (u32_load_seq_cst(&heap->changing) != 0)
+    if (u32_load_seq_cst(&heap->changing) != 0 || u32_load_relaxed(&heap_fork_is_due) != 0)
         return false;
     for (struct heap_local *local = heap_locals(heap); local; local = local->next)
         if (!heap_is_idle(local) && !local->is_sample && addr_load_relaxed(&local->thread) != heap_thread_id())
@@ -333,7 +333,7 @@ const char *quire_heap_check(struct quire_heap *heap)
     /* A large block that moves this moment is judged the next time. */
     uint32_t changes = u32_load_seq_cst(&heap->changes);
     bool alone = is_alone(heap), larges = larges_are_sound(heap);
-    if (!broken && !larges && u32_load_seq_cst(&heap->changing) == 0 && u32_load_seq_cst(&heap->changes) == changes)
+    if (!broken && !larges && u32_load_relaxed(&heap_fork_is_due) == 0 && u32_load_seq_cst(&heap->changing) == 0 && u32_load_seq_cst(&heap->changes) == changes)
         broken = "heap L1";
     heap_stats_locked(heap, &stats);
     size_t mapped = size_load_relaxed(&heap->account.mapped_bytes);

@@ -70,11 +70,14 @@ void *heap_sample_alloc(struct quire_heap *heap, size_t bytes)
         return NULL;
     unsigned class = heap_class_of((size_t)1 << log2_ceil(bytes + HEAP_CANARY_BYTES));
     struct heap_bin *bin = &sample->bin[class];
+    void *p = NULL;
     heap_visit(sample);
-    heap_late_look(sample);
-    void *p = heap_secure_take(bin);
-    if (!p && heap_next_page(sample, class))
+    if (likely(!sample->is_torn)) {
+        heap_late_look(sample);
         p = heap_secure_take(bin);
+        if (!p && heap_next_page(sample, class))
+            p = heap_secure_take(bin);
+    }
     heap_release(sample);
     heap_thread_allocated(heap);
     if (p)

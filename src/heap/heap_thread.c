@@ -16,10 +16,8 @@
 
 #include "heap/heap_cache.h"
 #include "heap/heap_secure.h"
-#include "heap/heap_walk.h"
 #include "os/os.h"
 #include "pages/reaper.h"
-#include "pages/source_fork.h"
 
 enum { WORTH_A_THREAD_BYTES = 4 << 20 };
 
@@ -51,8 +49,12 @@ struct heap_local *heap_visit_next(const struct quire_heap *heap, struct heap_lo
     struct heap_local *next = local ? local->next : heap_locals(heap);
     if (local)
         heap_release(local);
-    if (next)
+    for (; next; next = next->next) {
         heap_visit(next);
+        if (likely(!next->is_torn))
+            break;
+        heap_release(next);
+    }
     return next;
 }
 
@@ -64,7 +66,7 @@ bool heap_idle_try(struct heap_local *local)
     if (!heap_is_idle(local) || !lock_try_if(&local->bias.lock, LOCK_HEAP_IDLE))
         return false;
     heap_tls.idle = local;
-    if (heap_is_idle(local))
+    if (heap_is_idle(local) && likely(!local->is_torn))
         return true;
     heap_idle_drop(local);
     return false;
@@ -83,6 +85,7 @@ void heap_let_go(const struct quire_heap *heap)
         heap_idle_drop(heap_tls.idle);
     if (heap_tls.held)
         heap_release(heap_tls.held);
+    heap_fork_let_go();
     bias_leave(&heap_tls.self->bias);
     if (heap)
         bias_leave(&heap_mine(heap)->bias);
@@ -119,11 +122,13 @@ static void local_leave(struct heap_local *local)
     struct quire_heap *heap = local->heap;
     bias_take(&local->bias);
     heap_tls.held = local;
-    heap_caches_flush(local, true);
-    heap_out_flush(local);
-    heap_inbox_drain(local);
-    heap_secure_flush(local); /* what has just arrived, too: an idle local keeps nothing back */
-    heap_local_settle(local, HEAP_SLOTS_MAX);
+    if (likely(!local->is_torn)) {
+        heap_caches_flush(local, true);
+        heap_out_flush(local);
+        heap_inbox_drain(local);
+        heap_secure_flush(local); /* what has just arrived, too: an idle local keeps nothing back */
+        heap_local_settle(local, HEAP_SLOTS_MAX);
+    }
     addr_store_relaxed(&local->thread, 0);
     lock_rerank(&local->bias.lock, LOCK_HEAP_IDLE);
     heap_release(local);
@@ -201,10 +206,14 @@ static struct heap_local *local_take_over(struct quire_heap *heap)
         u32_sub_relaxed(&heap->idle_count, 1);
     }
     lock_drop(&heap->lock);
-    if (local) {
-        bias_take(&local->bias);
-        lock_rerank(&local->bias.lock, LOCK_HEAP_LOCAL);
+    if (!local)
+        return NULL;
+    bias_take(&local->bias);
+    if (unlikely(local->is_torn)) {
+        bias_drop(&local->bias, false);
+        return NULL;
     }
+    lock_rerank(&local->bias.lock, LOCK_HEAP_LOCAL);
     return local;
 }
 
@@ -236,6 +245,8 @@ static bool thread_may_have_one(void)
 
 static struct heap_local *remember(struct quire_heap *heap, struct heap_local *local)
 {
+    if (unlikely(u32_load_relaxed(&heap_fork_is_due) != 0)) /* no short way yet */
+        return local;
     if (heap == &heap_of_process) {
         heap_tls.self = local;
     } else {
@@ -263,97 +274,20 @@ struct heap_local *heap_hold_with_list(struct quire_heap *heap)
         else if (local != &heap->home)
             remember(heap, local);
     }
-    if (unlikely(local == &heap->home)) {
-        heap_change_begin(heap);
-        heap_tls.is_counted = true;
+    if (likely(local != &heap->home)) {
+        bias_take(&local->bias);
+        if (likely(!local->is_torn))
+            return heap_tls.held = local;
+        bias_drop(&local->bias, false);
+        local = &heap->home;
     }
+    heap_change_begin(heap);
+    heap_tls.is_counted = true;
     bias_take(&local->bias);
     return heap_tls.held = local;
 }
 
-/* ---- the child of a fork ---- */
-
-/* A thread that forks inside an operation (from a signal handler) goes on with it in the child. */
-static bool is_mine_and_inside(const struct heap_local *local)
-{
-    return addr_load_relaxed(&local->thread) == heap_thread_id() && (heap_tls.held == local || u32_load_relaxed(&local->bias.active) != 0);
-}
-
-/* It was coming, going or moving. */
-static bool is_torn(const struct heap_page *page)
-{
-    const void *start = heap_is_large(page) ? heap_large_start(page) : page->span.start;
-    return owner_object(pagemap_find(start)) != page || (heap_is_large(page) && page->state != HEAP_LARGE);
-}
-
-static void page_repair(struct quire_heap *heap, struct heap_page *page)
-{
-    page->pins = 0;
-    if (is_torn(page)) {
-        heap_state_set(page, HEAP_UNUSED);
-        return;
-    }
-    size_add_relaxed(&heap->account.mapped_bytes, page->state == HEAP_LARGE ? heap_large_held(page) : page->span.bytes);
-    if (page->state == HEAP_LARGE) {
-        heap_pages_push(&heap->large, page);
-        return;
-    }
-    struct heap_local *owner = heap_owner(page);
-    size_add_relaxed(&heap->of_class[heap_stat_class(page->class)].pages, 1);
-    if (is_mine_and_inside(owner))
-        return;
-    if (owner->is_secure && addr_load_relaxed(&owner->thread) != heap_thread_id())
-        heap_late_to_bits(page);
-    page->pins = 1; /* an empty one stays: sources may not be in order yet */
-    heap_page_to_partial(owner, page);
-    page->pins = 0;
-}
-
-/* Of another than the thread that forked inside an operation. */
-static void magazines_to_bits(struct quire_heap *heap)
-{
-    struct heap_headers headers = {NULL, 0, 0};
-    for (struct heap_page *header; (header = heap_header_next(heap, &headers)) != NULL;) {
-        const struct heap_local *local = (const struct heap_local *)addr_load_relaxed(&header->owner);
-        if (header->state == HEAP_MAGAZINE && (!local || !is_mine_and_inside(local)))
-            heap_magazine_to_bits(header);
-    }
-    for (unsigned c = 0; c < HEAP_BINS; c++) {
-        heap->of_class[c].depot = NULL;
-        heap->of_class[c].depot_count = 0;
-    }
-}
-
-static bool is_used(const void *header)
-{
-    return ((const struct heap_page *)header)->state != HEAP_UNUSED;
-}
-
-/* Everything anew from the headers and their bits, which are always whole. */
-static void heap_repair(struct quire_heap *heap)
-{
-    size_t meta = heap->span.bytes;
-    magazines_to_bits(heap);
-    for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
-        meta += local->span_bytes + (local->late ? local->late->span.bytes : 0);
-        if (addr_load_relaxed(&local->thread) != heap_thread_id())
-            heap_late_drop(local);
-        if (!is_mine_and_inside(local)) {
-            heap_caches_to_bits(local);
-            heap_bins_clear(local);
-        }
-    }
-    for (unsigned c = 0; c < HEAP_CLASSES; c++)
-        size_store_relaxed(&heap->of_class[c].pages, 0);
-    account_set(&heap->account, meta + headers_bytes(&heap->headers) + heap_sealed_after_fork(heap));
-    size_add_relaxed(&heap->account.mapped_bytes, heap->left_bytes);
-    heap->large = NULL;
-    struct heap_headers headers = {NULL, 0, 0};
-    for (struct heap_page *page; (page = heap_header_next(heap, &headers)) != NULL;)
-        if (page->state != HEAP_UNUSED && page->state != HEAP_MAGAZINE)
-            page_repair(heap, page);
-    headers_after_fork(&heap->headers, is_used);
-}
+/* ---- a copy of the process ---- */
 
 void heap_thread_leave_for_good(void)
 {
@@ -362,32 +296,4 @@ void heap_thread_leave_for_good(void)
             if (addr_load_relaxed(&local->thread) == heap_thread_id())
                 addr_store_relaxed(&local->thread, (uintptr_t)&heap_local_none); /* no thread's id */
     heap_tls = (struct heap_tls){HEAP_TLS_NONE, .is_ended = true};
-}
-
-void heap_threads_after_fork(struct quire_heap *heap)
-{
-    heap->idle = NULL;
-    u32_store_relaxed(&heap->idle_count, 0);
-    u32_store_relaxed(&heap->changing, 0);
-    bool lost = lock_reset(&heap->lock);
-    for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
-        if (is_mine_and_inside(local))
-            continue;
-        lost |= bias_reset(&local->bias);
-        bool is_mine = addr_load_relaxed(&local->thread) == heap_thread_id();
-        if (is_mine) {
-            bias_open(&local->bias);
-        } else if (local != &heap->home && !local->is_sample) {
-            lost |= addr_load_relaxed(&local->thread) != 0; /* a large block's span is taken outside of all locks */
-            addr_store_relaxed(&local->thread, 0);
-            local->bias.lock.rank = LOCK_HEAP_IDLE;
-            heap_out_after_fork(local);
-            local->idle_next = heap->idle;
-            heap->idle = local;
-            u32_add_relaxed(&heap->idle_count, 1);
-        }
-    }
-    heap_repair(heap);
-    if (lost)
-        source_fork_lose();
 }

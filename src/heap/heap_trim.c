@@ -58,7 +58,7 @@ static void give_back(struct quire_heap *heap, void *trim_)
 static size_t trim_all(bool is_tick)
 {
     struct trim trim = {.is_tick = is_tick};
-    if (!heap_tls.held && u32_load_relaxed(&heap_tls.self->bias.active) == 0)
+    if (!heap_is_in_local())
         heap_each(give_back, &trim);
     return trim.freed;
 }

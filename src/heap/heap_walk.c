@@ -21,20 +21,25 @@
 
 STATIC_ASSERT(HEAP_SLOTS_MAX <= PAGE_LOOK_WORDS * WORD_BITS, "a walk has room for a page");
 
-struct walk {
+struct heap_walk {
     struct quire_heap *heap;
-    struct walk *outer; /* of the same thread, whose fn called this one */
+    struct heap_walk *outer; /* of the same thread, whose fn called this one */
     struct heap_headers headers; /* up to this one */
     struct heap_page *page; /* stood on */
     struct page_look seen;  /* its live blocks when it was looked at */
 };
 
-static THREAD_LOCAL struct walk *walks __attribute__((tls_model("initial-exec")));
+static THREAD_LOCAL struct heap_walk *walks __attribute__((tls_model("initial-exec")));
+
+struct heap_walk *const *heap_walks(void)
+{
+    return &walks;
+}
 
 /* The child of a fork has only its own thread's walks.  A large block that was freed under one is lost there. */
-void heap_walks_after_fork(void)
+void heap_walks_after_fork(struct heap_walk *first)
 {
-    for (struct walk *walk = walks; walk; walk = walk->outer) {
+    for (struct heap_walk *walk = first; walk; walk = walk->outer) {
         if (walk->headers.chunk)
             walk->headers.chunk->pins++;
         if (walk->page && heap_state(walk->page) == HEAP_UNUSED)
@@ -46,7 +51,7 @@ void heap_walks_after_fork(void)
 
 /* ---- large blocks ---- */
 
-static bool large_enter(struct walk *walk, struct heap_page *page)
+static bool large_enter(struct heap_walk *walk, struct heap_page *page)
 {
     if (heap_state(page) != HEAP_LARGE)
         return false;
@@ -62,16 +67,13 @@ static bool large_enter(struct walk *walk, struct heap_page *page)
 
 void heap_large_unpin(struct quire_heap *heap, struct heap_page *page)
 {
-    lock_take(&heap->lock);
-    bool is_last = heap_unpin(page) && page->state != HEAP_LARGE; /* it was freed meanwhile */
-    lock_drop(&heap->lock);
-    if (!is_last)
-        return;
     heap_change_begin(heap);
     lock_take(&heap->lock);
-    heap->left_bytes -= heap_large_held(page);
+    bool is_last = heap_unpin(page) && page->state != HEAP_LARGE; /* it was freed meanwhile */
+    heap->left_bytes -= is_last ? heap_large_held(page) : 0;
     lock_drop(&heap->lock);
-    heap_large_leave(heap, page);
+    if (is_last)
+        heap_large_leave(heap, page);
     heap_change_end(heap);
 }
 
@@ -97,7 +99,7 @@ void heap_resize_end(struct heap_page *page, size_t asked_bytes)
 
 /* ---- pages ---- */
 
-static bool page_enter(struct walk *walk, struct heap_page *page)
+static bool page_enter(struct heap_walk *walk, struct heap_page *page)
 {
     struct heap_local *in = NULL;
     bool any = false;
@@ -115,15 +117,15 @@ static bool page_enter(struct walk *walk, struct heap_page *page)
 static void page_exit(struct heap_page *page)
 {
     struct heap_local *in = NULL;
-    (void)heap_page_visit(page, &in);
-    heap_page_unpin(in, page);
+    if (likely(heap_page_visit(page, &in)))
+        heap_page_unpin(in, page);
     heap_release(in);
 }
 
 /* ---- from one to the next ---- */
 
 /* Off what it stands on. */
-static void step_off(struct walk *walk)
+static void step_off(struct heap_walk *walk)
 {
     if (walk->page && heap_is_large(walk->page))
         heap_large_unpin(walk->heap, walk->page);
@@ -133,7 +135,7 @@ static void step_off(struct walk *walk)
 }
 
 /* Onto the next header with a live block; false: there is none. */
-static bool walk_next(struct walk *walk)
+static bool walk_next(struct heap_walk *walk)
 {
     heap_list_lock();
     struct heap_page *page = heap_header_next(walk->heap, &walk->headers);
@@ -145,7 +147,7 @@ static bool walk_next(struct walk *walk)
     return walk->page != NULL;
 }
 
-static void walk_begin(struct walk *walk)
+static void walk_begin(struct heap_walk *walk)
 {
     heap_list_lock();
     heap_all_home(walk->heap);
@@ -154,7 +156,7 @@ static void walk_begin(struct walk *walk)
     walks = walk;
 }
 
-static void walk_end(struct walk *walk)
+static void walk_end(struct heap_walk *walk)
 {
     step_off(walk);
     if (walk->headers.chunk) { /* stopped before the end */
@@ -166,7 +168,7 @@ static void walk_end(struct walk *walk)
     heap_thread_outside();
 }
 
-static size_t block_bytes(const struct walk *walk, const void *p)
+static size_t block_bytes(const struct heap_walk *walk, const void *p)
 {
     const struct heap_page *page = walk->page;
     if (heap_is_large(page))
@@ -177,7 +179,7 @@ static size_t block_bytes(const struct walk *walk, const void *p)
 
 int quire_heap_walk(struct quire_heap *heap, int (*fn)(void *p, size_t bytes, void *arg), void *arg)
 {
-    struct walk walk = {.heap = heap};
+    struct heap_walk walk = {.heap = heap};
     int result = 0;
     if (!fn)
         return fail_int(EINVAL);

@@ -37,6 +37,8 @@ void heap_large_unpin(struct quire_heap *heap, struct heap_page *page); /* the l
 bool heap_resize_begin(struct heap_page *page);
 void heap_resize_end(struct heap_page *page, size_t asked_bytes);
 void heap_page_unpin(struct heap_local *local, struct heap_page *page); /* heap_page.c, inside the local: an empty one goes */
-void heap_walks_after_fork(void); /* after every heap's headers */
+struct heap_walk;
+struct heap_walk *const *heap_walks(void); /* this thread's */
+void heap_walks_after_fork(struct heap_walk *first); /* after every heap's headers; of the thread that forked */
 
 #endif

@@ -129,6 +129,152 @@ void fork_under_load(quire_heap_opts opts, size_t bytes_max, unsigned forks, boo
     EXPECT_EQ(heap.live(), 0u);
 }
 
+/* ---- a handler forks in the middle of this thread's own operation; in the child it returns, or goes on itself and ends the process ---- */
+
+enum class Handler { returns, goes_on };
+
+quire_heap *handler_heap;
+Handler handler_does;
+std::atomic<int> handler_forks;
+volatile sig_atomic_t handler_is_in_child;
+
+/* What is had, if anything is, is whole; more than that nobody is promised in a handler. */
+int handler_goes_on()
+{
+    for (size_t i = 0; i < 200; i++) {
+        size_t bytes = i % 10 ? 16 + i * 37 % 3000 : 50000 + i * 100;
+        void *p = quire_heap_alloc(handler_heap, bytes);
+        if (p)
+            heap_paint(p, bytes, i);
+        if (p && !heap_is_painted(p))
+            return OTHERS_PAINT;
+        void *moved = i % 3 == 0 ? quire_heap_realloc(handler_heap, p, bytes + 30000) : nullptr;
+        p = moved ? moved : p;
+        quire_heap_free(handler_heap, p);
+    }
+    return ALL_GOOD;
+}
+
+void fork_in_handler(int)
+{
+    int kept = errno;
+    pid_t pid = handler_is_in_child ? -1 : fork();
+    if (pid == 0) {
+        alarm(20);
+        if (handler_does == Handler::goes_on)
+            exit_now(handler_goes_on());
+        handler_is_in_child = 1;
+    }
+    handler_forks += pid > 0;
+    errno = kept;
+}
+
+/* Allocates, resizes and frees until `ends`; false: a block is not as it was left. */
+bool churn(quire_heap *heap, uint64_t seed, bool large, const std::function<bool()> &ends)
+{
+    Random random(seed);
+    std::vector<void *> blocks(large ? 40 : 400);
+    bool good = true;
+    auto size = [&] { return large && random.below(2) ? 16 + random.below(200000) : 16 + random.below(600); };
+    auto paint = [&](void *p, size_t bytes) { heap_paint(p, bytes, random.next()); };
+    while (good && !ends()) {
+        void *&p = blocks[random.below(blocks.size())];
+        size_t bytes = size();
+        if (large && random.below(50) == 0)
+            quire_heap_trim(heap);
+        good = !p || heap_is_painted(p);
+        if (!p && (p = quire_heap_alloc(heap, bytes)) != nullptr) {
+            paint(p, bytes);
+        } else if (p && random.below(3) == 0) {
+            void *moved = quire_heap_realloc(heap, p, bytes);
+            p = moved ? moved : p;
+            if (moved)
+                paint(p, bytes);
+        } else if (p) {
+            quire_heap_free(heap, p);
+            p = nullptr;
+        }
+    }
+    for (void *p : blocks)
+        quire_heap_free(heap, p);
+    return good;
+}
+
+/* In the child, when what was interrupted has been done. */
+int child_behind_a_handler(quire_heap *heap, bool good)
+{
+    if (!good)
+        return OTHERS_PAINT;
+    if (!is_sound(heap, "behind a handler"))
+        return CHECK_FAILED;
+    HeapStats s = stats_of(heap);
+    size_t sum = 0;
+    if (!adds_up(s))
+        return SUM_WRONG;
+    if (quire_heap_walk(heap, touch, &sum) != 0 || heap_visited(heap) != s.live_blocks)
+        return WALK_WRONG;
+    int found = child_allocates(heap, 300);
+    if (!found)
+        std::thread([&] { found = child_allocates(heap, 300); }).join();
+    quire_heap_trim(heap);
+    if (!found && !is_sound(heap, "behind a handler, used"))
+        found = CHECK_FAILED;
+    const char *wrong = quire_source_check(quire_source_default());
+    if (wrong)
+        fprintf(stderr, "child: %s\n", wrong);
+    return wrong ? int(CHECK_FAILED) : found;
+}
+
+/* Children of a thread that is at work with the heap when the signal comes: those that did not end well. */
+int bad_children(quire_heap *heap, bool large, int forks)
+{
+    handler_forks = 0;
+    auto before = signal(SIGUSR1, fork_in_handler);
+    pthread_t here = pthread_self();
+    std::thread knocks([&] {
+        for (unsigned i = 0; handler_forks < forks && pthread_kill(here, SIGUSR1) == 0; i++)
+            usleep(1000 + i * 37 % 200);
+    });
+    int bad = 0, rest = large ? 600 : 3000, status = 0;
+    auto ended = [&] {
+        bad += status != 0;
+        if (status)
+            fprintf(stderr, "child: status %#x\n", status);
+    };
+    bool good = churn(heap, 77, large, [&] {
+        if (handler_is_in_child)
+            return --rest < 0;
+        while (waitpid(-1, &status, WNOHANG) > 0)
+            ended();
+        return handler_forks >= forks && !handler_is_in_child;
+    });
+    if (handler_is_in_child)
+        exit_now(child_behind_a_handler(heap, good));
+    EXPECT_TRUE(good);
+    knocks.join();
+    signal(SIGUSR1, before);
+    while (waitpid(-1, &status, 0) > 0)
+        ended();
+    return bad;
+}
+
+void fork_in_handlers(bool large, Handler does)
+{
+    for (int others : {0, 2}) {
+        Heap heap;
+        std::atomic<bool> stop{false};
+        std::vector<std::thread> threads;
+        handler_heap = heap, handler_does = does;
+        for (int i = 0; i < others; i++)
+            threads.emplace_back([&, i] { EXPECT_TRUE(churn(heap, uint64_t(i), large, [&] { return stop.load(); })); });
+        EXPECT_EQ(bad_children(heap, large, test_long() ? 3000 : 100), 0) << "beside " << others << " threads";
+        stop = true;
+        for (std::thread &thread : threads)
+            thread.join();
+        EXPECT_EQ(heap.live(), 0u);
+    }
+}
+
 bool forks_are_beyond_the_sanitizer() { return BUILT_WITH_TSAN || BUILT_WITH_ASAN; } /* a child of their busy processes waits for locks of theirs */
 const char *const NOT_HERE = "a child of a busy process waits for locks of the sanitizer's own";
 } // namespace
@@ -244,4 +390,26 @@ TEST(HeapFork, a_child_of_a_thread_that_sorts_has_every_slot)
     stop = true;
     worker.join();
     EXPECT_EQ(heap.live(), 0u);
+}
+
+TEST(HeapFork, a_thread_that_forks_in_a_handler_goes_on_in_the_child_with_what_it_was_at)
+{
+    if (forks_are_beyond_the_sanitizer() || memory_is_watched())
+        GTEST_SKIP() << NOT_HERE;
+    fork_in_handlers(false, Handler::returns);
+}
+
+TEST(HeapFork, and_so_it_does_with_large_blocks_and_trims_in_a_handler)
+{
+    if (forks_are_beyond_the_sanitizer() || memory_is_watched())
+        GTEST_SKIP() << NOT_HERE;
+    fork_in_handlers(true, Handler::returns);
+}
+
+TEST(HeapFork, a_handler_that_goes_on_in_the_child_gets_memory_or_none_and_neither_hangs_nor_harms)
+{
+    if (forks_are_beyond_the_sanitizer() || memory_is_watched())
+        GTEST_SKIP() << NOT_HERE;
+    fork_in_handlers(false, Handler::goes_on);
+    fork_in_handlers(true, Handler::goes_on);
 }

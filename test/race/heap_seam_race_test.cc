@@ -143,6 +143,59 @@ bool fork_at(const HeapOperation &x, int k, uint32_t flags)
     EXPECT_STREQ(quire_heap_check(heap), nullptr);
     return came;
 }
+
+/* ---- fork by the very thread, as a signal's handler does it; in the child the operation goes on ---- */
+
+thread_local int handler_countdown = -1;
+thread_local pid_t handler_child; /* 0: in the child */
+
+void step_or_fork()
+{
+    if (handler_countdown < 0 || handler_countdown-- > 0)
+        return Seam::step();
+    handler_child = fork();
+    if (handler_child == 0) {
+        set_noise(nullptr);
+        alarm(20);
+    }
+}
+
+/* A forks at step k of x, while B is at step j of y, if neither waits for the other.  False when x has no such step. */
+bool handler_forks_at(const HeapOperation &x, int k, const HeapOperation &y, int j)
+{
+    Heap heap;
+    HeapOwner a, b;
+    std::atomic<int> met{0};
+    Seam::reset();
+    std::thread second([&] {
+        HeapArmed::set_up_for(y, heap, b);
+        for (met++; met < 2;)
+            wait_a_moment();
+        HeapArmed::run(y, j, heap, b, a);
+    });
+    int status = ALL_GOOD;
+    bool came = false;
+    std::thread([&] {
+        HeapArmed::set_up_for(x, heap, a);
+        for (met++; met < 2;)
+            wait_a_moment();
+        Seam::wait_for_stop();
+        handler_child = -1;
+        handler_countdown = k;
+        x.run(heap, a, b);
+        if (handler_child == 0)
+            exit_now(::testing::Test::HasFailure() ? int(SUM_WRONG) : child_of_a_seam(heap, a, b));
+        Seam::go_on();
+        handler_countdown = -1;
+        came = handler_child > 0;
+        if (came)
+            waitpid(handler_child, &status, 0);
+    }).join();
+    second.join();
+    EXPECT_EQ(status, ALL_GOOD);
+    EXPECT_STREQ(quire_heap_check(heap), nullptr);
+    return came;
+}
 } // namespace
 
 TEST(HeapSeam, every_operation_at_every_step_of_every_other)
@@ -180,6 +233,34 @@ TEST(HeapSeam, a_fork_at_every_step_of_every_operation)
                 snprintf(heap_at_work, sizeof heap_at_work, "fork at step %d of: %s", k, x.name);
                 if (!fork_at(x, k, flags))
                     break;
+                forks++;
+                if (HasFailure())
+                    return;
+            }
+    quire_on_panic(nullptr);
+    RecordProperty("forks", forks);
+}
+
+TEST(HeapSeam, a_handler_that_forks_at_every_step_of_every_operation_beside_every_other)
+{
+    if (memory_is_watched() || !QUIRE_CHECK)
+        GTEST_SKIP() << "a child of a busy process waits for locks of the sanitizer's own; and the check build has the steps";
+    quire_on_panic(say_what_was_at_work);
+    Noise steps(step_or_fork);
+    Random random(1);
+    int forks = 0;
+    for (const HeapOperation &x : heap_operations)
+        for (int k = 0; k < 3000 && !x.ends; k = next_step(k))
+            for (const HeapOperation &y : heap_operations) {
+                int j = int(random.below(random.below(10) ? 60 : 600));
+                if (!test_long() && random.below(10) != 0)
+                    continue;
+                snprintf(heap_at_work, sizeof heap_at_work, "a handler's fork at step %d of: %s, beside step %d of: %s", k, x.name, j, y.name);
+                SCOPED_TRACE(heap_at_work);
+                if (!handler_forks_at(x, k, y, j)) {
+                    k = 3000;
+                    break;
+                }
                 forks++;
                 if (HasFailure())
                     return;
