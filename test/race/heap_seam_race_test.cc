@@ -161,9 +161,9 @@ void step_or_fork()
 }
 
 /* A forks at step k of x, while B is at step j of y, if neither waits for the other.  False when x has no such step. */
-bool handler_forks_at(const HeapOperation &x, int k, const HeapOperation &y, int j)
+bool handler_forks_at(const HeapOperation &x, int k, const HeapOperation &y, int j, uint32_t flags)
 {
-    Heap heap;
+    Heap heap(heap_flags(flags));
     HeapOwner a, b;
     std::atomic<int> met{0};
     Seam::reset();
@@ -249,22 +249,23 @@ TEST(HeapSeam, a_handler_that_forks_at_every_step_of_every_operation_beside_ever
     Noise steps(step_or_fork);
     Random random(1);
     int forks = 0;
-    for (const HeapOperation &x : heap_operations)
-        for (int k = 0; k < 3000 && !x.ends; k = next_step(k))
-            for (const HeapOperation &y : heap_operations) {
-                int j = int(random.below(random.below(10) ? 60 : 600));
-                if (!test_long() && random.below(10) != 0)
-                    continue;
-                snprintf(heap_at_work, sizeof heap_at_work, "a handler's fork at step %d of: %s, beside step %d of: %s", k, x.name, j, y.name);
-                SCOPED_TRACE(heap_at_work);
-                if (!handler_forks_at(x, k, y, j)) {
-                    k = 3000;
-                    break;
+    for (uint32_t flags : {0u, QUIRE_HEAP_SECURE})
+        for (const HeapOperation &x : heap_operations)
+            for (int k = 0; k < 3000 && !x.ends; k = next_step(k))
+                for (const HeapOperation &y : heap_operations) {
+                    int j = int(random.below(random.below(10) ? 60 : 600));
+                    if (!test_long() && random.below(15) != 0)
+                        continue;
+                    snprintf(heap_at_work, sizeof heap_at_work, "a handler's fork at step %d of: %s, beside step %d of: %s", k, x.name, j, y.name);
+                    SCOPED_TRACE(heap_at_work);
+                    if (!handler_forks_at(x, k, y, j, flags)) {
+                        k = 3000;
+                        break;
+                    }
+                    forks++;
+                    if (HasFailure())
+                        return;
                 }
-                forks++;
-                if (HasFailure())
-                    return;
-            }
     quire_on_panic(nullptr);
     RecordProperty("forks", forks);
 }
