@@ -178,6 +178,53 @@ def test_what_is_never_ready_or_ends_before_and_loads_that_fail_are_told_in_one_
     assert "ended before it was ready" in caught.value.what and caught.value.why == "bye"
 
 
+def named(mark):
+    """Processes with that in their command line."""
+    return subprocess.run(["pgrep", "-f", mark], capture_output=True, text=True).stdout.split()
+
+
+@pytest.mark.parametrize("command", ["sleep {0} & true", "setsid sleep {0} & true", "sleep {0} & false", "setsid sh -c 'trap : TERM; sleep {0}; sleep {0}' & false"])
+def test_what_a_load_leaves_running_neither_keeps_us_nor_stays(server, command):
+    port = free_port()
+    mark = f"1000.{port}"  # seconds, too
+    began_s = time.monotonic()
+    driver = load_of(load=command.format(mark), ready_port=port)
+    if command.endswith("true"):
+        assert one_run(server[0], port, driver).status == 0
+    else:
+        with pytest.raises(EnvironmentLacks):
+            one_run(server[0], port, driver)
+    assert time.monotonic() - began_s < 60 and not named(mark)
+
+
+def test_a_readiness_command_that_hangs_is_ended_with_all_that_it_started(server, monkeypatch):
+    monkeypatch.setattr(load, "READY_S", 0.3)
+    port = free_port()
+    mark = f"1000.{port}"
+    with pytest.raises(EnvironmentLacks) as caught:
+        one_run(server[0], port, load_of(load="true", ready_cmd=f"sleep {mark} | cat; true"))
+    assert "was not ready" in caught.value.what and not named(mark)
+
+
+def test_a_load_that_does_not_see_that_the_program_has_ended_is_ended(server, monkeypatch):
+    monkeypatch.setattr(load, "ENDS_S", 0.3)
+    port = free_port()
+    mark = f"1000.{port}"
+    ask = f"python3 -c \"import socket; c = socket.create_connection(('127.0.0.1', {port})); c.send(b'q'); c.recv(1)\""
+    with pytest.raises(EnvironmentLacks) as caught:
+        one_run(server[0], port, load_of(load=f"{ask}; sleep {mark}; true", ready_port=port))
+    assert "ended under the load" in caught.value.what and "asked to go" in caught.value.why and not named(mark)
+
+
+@pytest.mark.parametrize("ready", [{"ready_line": "never said"}, {}])
+def test_a_server_that_goes_to_the_background_is_told_so_and_ended(ready):
+    mark = f"1000.{free_port()}"
+    target = targets.resolve(["sh", "-c", f"setsid sh -c 'sleep {mark}; sleep {mark}' & exit 0"])
+    with pytest.raises(EnvironmentLacks) as caught:
+        launch.hidden(target, launch.Input(), dict(os.environ), load_of(load="true", **ready))
+    assert caught.value.what == "sh went to the background" and "foreground" in caught.value.fix and not named(mark)
+
+
 def test_a_port_that_is_taken_is_refused_before_anything_runs():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -27,9 +27,13 @@ from collections import namedtuple
 import native
 import statics
 import stops
+import strays
 from errors import EXIT_SIGNAL_BASE, QuireError
 from ui import note
 from witness import Witness
+
+# What a load is put on: the Program, its name, a function that tells the last of what it wrote, the Watch of its run, and strays.Strays
+Started = namedtuple("Started", "program name said watch left")
 
 # served: what a load told (load.Served), where there was one; slow_ns: how slow the CPU was meanwhile (pace.py), where it was asked
 Ran = namedtuple("Ran", "status wall_s cpu_s peak_rss_bytes stderr pid served slow_ns", defaults=(None, None))
@@ -256,13 +260,13 @@ def hidden(target, source, env, load=None, cpus=None):
     One run whose output nobody sees; how it ended and what it cost. load: what is done while it runs (load.py), then it is ended. cpus: where it
     may run, None for anywhere.
     """
-    with tempfile.TemporaryFile() as errors, stops.Watch(stops.OWN) as watch:
+    with tempfile.TemporaryFile() as errors, stops.Watch(stops.OWN) as watch, _left(load) as left:
         program = None
         try:
             with stops.held():
                 program, reader = _spawn_hidden(target, source, env, errors, cpus, load is not None)
             if load:
-                served = load(program, target.name, _words(program, reader, errors))
+                served = load(Started(program, target.name, _words(program, reader, errors), watch, left))
                 return _ended(program, served, errors)
             program.attend(watch, lambda number: True)
         except BaseException as error:
@@ -270,6 +274,11 @@ def hidden(target, source, env, load=None, cpus=None):
                 stops.end_group(program, getattr(error, "number", signal.SIGTERM))
             raise
         return program.ran(_last_words(errors))
+
+
+def _left(load):
+    """Nothing that went to the background stays when a load's run is over; other programs may leave what they like."""
+    return strays.Strays() if load else contextlib.nullcontext()
 
 
 def _words(program, reader, errors):

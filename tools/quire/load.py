@@ -10,6 +10,7 @@ ten seconds asks a faster server more.  How many requests there were, and how lo
 Not here: starting and ending programs (launch.py, stops.py), rounds (rounds.py).
 """
 
+import math
 import os
 import socket
 import subprocess
@@ -19,9 +20,12 @@ from collections import namedtuple
 
 import loadwords
 import options
+import stops
 from errors import EnvironmentLacks, UsageError
 
 READY_S = 30
+ENDS_S = 10  # a load has so long when the program is gone
+GIVEN_UP = None
 POLL_S = 0.02
 SETTLE_S = 0.3  # of a program whose readiness nobody can see
 TRIES = 5  # to find the same processes twice
@@ -92,6 +96,53 @@ def clock_s(pid):
         return 0.0
 
 
+def _gone(run, when, fix):
+    """The error for a program that is there no more."""
+    others = list(run.left.there().items()) if run.program.returncode == 0 else []
+    if others:
+        pid, name = others[-1]
+        why = f"what was started has ended, and {name} ({pid}) went on without it: it was ended now"
+        return EnvironmentLacks(f"{run.name} went to the background", why, "have it stay in the foreground: `daemonize no`, `daemon off;`, -F, or what it calls that")
+    said = run.said().strip().splitlines()[-1:] or ["it said nothing"]
+    return EnvironmentLacks(f"{run.name} ended {when}", said[0], fix)
+
+
+def _shell(command, run, patience_s=math.inf, **more):
+    """
+    A shell command, in a session of its own, until it ends; GIVEN_UP when that takes longer, or longer than ENDS_S from the program's end on. Nothing
+    of it is left: what it put into the background does not keep us, as it would by a pipe that it holds open, and is ended with it.
+    """
+    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as errors:
+        streams = {"stdin": subprocess.DEVNULL, "stdout": said, "stderr": errors}
+        process = None
+        try:
+            with stops.held():
+                process = subprocess.Popen(["/bin/sh", "-c", command], env={**os.environ, **more}, start_new_session=True, **streams)
+            status = _attend(process, run, time.monotonic() + patience_s)
+        finally:
+            if process:
+                stops.end_group(process)
+        return subprocess.CompletedProcess(command, status, _text(said), _text(errors))
+
+
+def _attend(process, run, until_s):
+    """How a command ended; GIVEN_UP if it has not by then, or ENDS_S after the program."""
+    while process.poll() is None:
+        if run.program.poll() is not None:
+            until_s = min(until_s, time.monotonic() + ENDS_S)
+        left_s = until_s - time.monotonic()
+        if left_s <= 0:
+            return GIVEN_UP
+        run.watch.sleep(min(left_s, READY_S))
+    return process.returncode
+
+
+def _text(file):
+    """All that was written to it."""
+    file.seek(0)
+    return file.read().decode("utf-8", "replace")
+
+
 class Load:
     """How to drive one run. `names`: what the options said."""
 
@@ -114,24 +165,23 @@ class Load:
             probe.settimeout(1)
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
-    def _is_ready(self, output):
+    def _is_ready(self, run):
         if self.port is not None:
             return self._listens()
         if self.line is not None:
-            return self.line in output()
+            return self.line in run.said()
         if self.ask is not None:
-            return self._shell(self.ask, READY_S).returncode == 0
+            return _shell(self.ask, run, READY_S).returncode == 0
         time.sleep(SETTLE_S)
         return True
 
-    def _wait(self, program, name, output):
+    def _wait(self, run):
         until_s = time.monotonic() + READY_S
-        while not self._is_ready(output):
-            if program.poll() is not None:
-                said = output().strip().splitlines()[-1:] or ["it said nothing"]
-                raise EnvironmentLacks(f"{name} ended before it was ready", said[0], "run it alone and look")
+        while not self._is_ready(run):
+            if run.program.poll() is not None:
+                raise _gone(run, "before it was ready", "run it alone and look")
             if time.monotonic() > until_s:
-                raise EnvironmentLacks(f"{name} was not ready within {READY_S} s", self._waited_for(), "another --ready-port, --ready-line or --ready-cmd")
+                raise EnvironmentLacks(f"{run.name} was not ready within {READY_S} s", self._waited_for(), "another --ready-port, --ready-line or --ready-cmd")
             time.sleep(POLL_S)
 
     def _waited_for(self):
@@ -141,40 +191,32 @@ class Load:
 
     # load
 
-    @staticmethod
-    def _shell(command, timeout_s=None, **more):
-        streams = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True, "errors": "replace"}
-        try:
-            return subprocess.run(["/bin/sh", "-c", command], timeout=timeout_s, env={**os.environ, **more}, check=False, **streams)
-        except subprocess.TimeoutExpired:
-            return subprocess.CompletedProcess(command, 124, "", "")
-
-    def _put(self, program, folder):
+    def _put(self, run, folder):
         """Until the load, or the time, is over; what the load printed. Into the folder it may write how long single requests took."""
         if self.command is None:
             until_s = time.monotonic() + self.duration_s
-            while time.monotonic() < until_s and program.poll() is None:
+            while time.monotonic() < until_s and run.program.poll() is None:
                 time.sleep(min(POLL_S, max(0.0, until_s - time.monotonic())))
             return ""
-        done = self._shell(self.command, **{loadwords.LATENCIES: folder})
-        if done.returncode != 0:
+        done = _shell(self.command, run, **{loadwords.LATENCIES: folder})
+        if done.returncode not in (0, GIVEN_UP):
             said = (done.stderr.strip() or done.stdout.strip()).splitlines()[:1] or [f"exit status {done.returncode}"]
             raise EnvironmentLacks(f"the load failed: {self.command}", said[0], "run it by hand against the program")
         return done.stdout
 
-    def __call__(self, program, name, output):
-        """One run's load, while the program is there; a Served."""
-        self._wait(program, name, output)
+    def __call__(self, run):
+        """One run's load, while the program of a launch.Started is there; a Served."""
+        self._wait(run)
+        leader = run.program.pid
         with tempfile.TemporaryDirectory(prefix="quire-") as folder:
             os.chmod(folder, 0o1777)  # the load may become another user
-            before_s, began_s = cpu_s(program.pid), time.monotonic()
+            before_s, began_s = cpu_s(leader), time.monotonic()
             paces = self.pace.look() if self.pace else None
-            said = self._put(program, folder)
-            used_s, wall_s = cpu_s(program.pid) - before_s, time.monotonic() - began_s
+            said = self._put(run, folder)
+            used_s, wall_s = cpu_s(leader) - before_s, time.monotonic() - began_s
             slow_ns = self.pace.since(paces) if self.pace else None
-            if program.poll() is not None and self.command is not None:
-                last = (output().strip().splitlines() or ["it said nothing"])[-1]
-                raise EnvironmentLacks(f"{name} ended under the load", last, "run both by hand and look")
+            if run.program.poll() is not None and self.command is not None:
+                raise _gone(run, "under the load", "run both by hand and look")
             samples = loadwords.samples(folder)
         requests = loadwords.requests(said, samples)
         self.requests = self.requests or requests

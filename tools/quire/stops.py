@@ -113,9 +113,9 @@ class Watch:
         if number != signal.SIGCHLD:
             self.came.append(number)
 
-    def sleep(self):
-        """Until a signal comes that was not looked at, or a child ends."""
-        select.select([self.reader], [], [])
+    def sleep(self, patience_s=None):
+        """Until a signal comes that was not looked at, or a child ends; or so long."""
+        select.select([self.reader], [], [], patience_s)
         with contextlib.suppress(BlockingIOError):
             os.read(self.reader, 1 << 16)
 
