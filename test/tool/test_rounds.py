@@ -3,6 +3,7 @@
 
 import math
 import random
+import time
 from collections import namedtuple
 from statistics import median
 
@@ -227,6 +228,14 @@ def test_hooks_run_around_each_run(tmp_path, monkeypatch):
     contest.begin()
     contest.run_once(rounds.Row(rounds.LIBC, None))
     assert (tmp_path / "log").read_text().split() == ["prepare", "cleanup"] * 2
+
+
+def test_what_a_hook_starts_for_the_program_does_not_keep_us(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    began_s = time.monotonic()
+    contest = contest_of([build(tmp_path, SAY)], hooks=rounds.Hooks("sleep 100 & echo $! >beside", "kill $(cat beside)"))
+    contest.begin()
+    assert time.monotonic() - began_s < 60
 
 
 def test_a_hook_that_fails_ends_the_command_with_what_it_said(tmp_path):

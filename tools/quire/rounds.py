@@ -18,6 +18,7 @@ import math
 import os
 import random
 import subprocess
+import tempfile
 import time
 from collections import namedtuple
 from statistics import median
@@ -87,12 +88,13 @@ class Hooks:
     def _call(option, command):
         if not command:
             return
-        done = subprocess.run(
-            ["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
-        )
-        if done.returncode:
-            said = done.stderr.strip().splitlines()[-1:] or [launch.describe(launch.exit_code(done.returncode))]
-            raise QuireError(f"{option} `{command}` failed", said[0], f"run it alone: sh -c '{command}'")
+        with tempfile.TemporaryFile() as errors:  # no pipe: what it starts for the program would keep that open
+            streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": errors}
+            status = subprocess.run(["/bin/sh", "-c", command], check=False, **streams).returncode
+            errors.seek(0)
+            said = errors.read().decode("utf-8", "replace").strip().splitlines()[-1:]
+        if status:
+            raise QuireError(f"{option} `{command}` failed", (said or [launch.describe(launch.exit_code(status))])[0], f"run it alone: sh -c '{command}'")
 
 
 def rows(target, peers, mallocs):
