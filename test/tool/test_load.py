@@ -167,7 +167,8 @@ def test_what_is_never_ready_or_ends_before_and_loads_that_fail_are_told_in_one_
         ({"load": "true", "ready_line": "nobody says this"}, "was not ready", "nobody says this"),
         ({"load": "true", "ready_port": free_port()}, "was not ready", "nothing listens"),
         ({"load": "true", "ready_cmd": "false"}, "was not ready", "did not succeed"),
-        ({"load": "echo sorry >&2; exit 9", "ready_port": port}, "the load failed", "sorry"),
+        ({"load": "echo sorry >&2; exit 9", "ready_port": port}, "the load failed", "exit status 9: sorry"),
+        ({"load": "echo requests: 5; kill -9 $$", "ready_port": port}, "the load failed", "ended by SIGKILL: requests: 5"),
     ):
         with pytest.raises(EnvironmentLacks) as caught:
             one_run(server[0], port, load_of(**options))

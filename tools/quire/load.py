@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections import namedtuple
 
+import launch
 import loadwords
 import options
 import stops
@@ -200,8 +201,9 @@ class Load:
             return ""
         done = _shell(self.command, run, **{loadwords.LATENCIES: folder})
         if done.returncode not in (0, GIVEN_UP):
-            said = (done.stderr.strip() or done.stdout.strip()).splitlines()[:1] or [f"exit status {done.returncode}"]
-            raise EnvironmentLacks(f"the load failed: {self.command}", said[0], "run it by hand against the program")
+            said = (done.stderr.strip() or done.stdout.strip()).splitlines()[:1]
+            why = ": ".join([launch.describe(done.returncode), *said])
+            raise EnvironmentLacks(f"the load failed: {self.command}", why, "run it by hand against the program")
         return done.stdout
 
     def __call__(self, run):
