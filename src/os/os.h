@@ -86,7 +86,8 @@ int os_guard(void *start, size_t bytes, bool on);
 int os_seal(void *start, size_t bytes);
 /*
  * Pages that can be read and written: from now on nobody can touch them, and their memory goes back; or they can be again, and are zero.  No mapping
- * changes, so it takes half the time of os_seal() and os_commit().  -EINVAL: this system has no such marks (Linux 6.13 has), or the pages are locked.
+ * changes, so it takes half the time of os_seal() and os_commit().  -EINVAL: this system has no such marks (Linux 6.13 has), or
+ * only says so (qemu-user; the first call asks, by four more), or the pages are locked.
  */
 int os_mark(void *start, size_t bytes, bool on);
 /* Address space without memory just here, if nobody has it.  -ENOMEM, -EEXIST. */

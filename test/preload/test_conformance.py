@@ -63,3 +63,8 @@ def test_it_needs_no_library_but_libc():
 def test_what_mallopt_cannot_do_is_said_once(build):
     done = run(build("edges.c"), "tune")
     assert done.stderr.count("quire: mallopt: M_") == 1, done.stderr
+
+
+def test_marks_in_the_page_tables_that_the_system_only_says_it_makes_are_not_relied_on(build):
+    """As qemu-user does; here a filter of system calls says so."""
+    assert_sound(run(build("hollow_marks.c"), conf="secure:1"))
