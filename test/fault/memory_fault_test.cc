@@ -2,6 +2,7 @@
 /* What a process learns of its memory, and what it does at SIGTERM, when system calls fail. */
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <sys/mman.h>
@@ -136,8 +137,12 @@ TEST(MemoryFault, a_child_that_was_forked_while_another_thread_made_a_copy_can_m
     if (memory_is_watched() || BUILT_WITH_TSAN)
         GTEST_SKIP() << "those who watch follow no clone()";
     shared = static_cast<Shared *>(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-    std::thread other([] { EXPECT_EQ(os_in_copy(says_so_and_stays, 60), 0); });
-    while (!__atomic_load_n(&shared->own, __ATOMIC_ACQUIRE))
+    std::atomic<bool> has_ended{false};
+    std::thread other([&] {
+        EXPECT_EQ(os_in_copy(says_so_and_stays, 60), 0);
+        has_ended = true;
+    });
+    while (!__atomic_load_n(&shared->own, __ATOMIC_ACQUIRE) && !has_ended)
         usleep(1000);
     pid_t child = fork();
     if (child == 0)
