@@ -203,9 +203,9 @@ def test_an_installed_static_library_is_found_by_both_ways_and_needs_no_more_wor
     assert "-fPIC" not in (tmp_path / "b/build.ninja").read_text()
     user = tmp_path / "user"
     user.mkdir()
-    text = PROJECT.replace("@TAKE@", "find_package(quire REQUIRED)").replace("@HERE@", str(HERE))
-    (user / "CMakeLists.txt").write_text(text)
-    cmake(user, user / "b", f"-DCMAKE_PREFIX_PATH={prefix}")
+    text = PROJECT.replace("@TAKE@", "find_package(quire REQUIRED COMPONENTS quire static)\nfind_package(quire QUIET COMPONENTS malloc)\nmessage(STATUS \"malloc: ${quire_malloc_FOUND}.\")")
+    (user / "CMakeLists.txt").write_text(text.replace("@HERE@", str(HERE)))
+    assert "malloc: ." in cmake(user, user / "b", f"-DCMAKE_PREFIX_PATH={prefix}"), "a drop-in is a shared library, and there is none"
     works(user / "b/outside")
     path = {**os.environ, "PKG_CONFIG_PATH": str(next(prefix.rglob("quire.pc")).parent)}
     words = run("pkg-config", "--cflags", "--libs", "quire", env=path).split()
