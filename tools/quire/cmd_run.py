@@ -99,11 +99,6 @@ def split_stats(args):
     return form, path or None
 
 
-def special(path):
-    """Whether writing there overwrites nothing: a FIFO, a device."""
-    return os.path.exists(path) and not os.path.isfile(path)
-
-
 def say_whose_report():
     """A file that the user's QUIRE_CONF names stays unwritten: there is one report, and this command takes it."""
     if WRITES_FILE.search(os.environ.get("QUIRE_CONF", "")):
@@ -177,7 +172,7 @@ def write(path, text, force):
         return None
     try:
         data = (text + "\n").encode("utf-8", "surrogateescape")
-        if special(path):
+        if outputs.special(path):
             with open(path, "wb") as file:
                 file.write(data)
         else:

@@ -30,13 +30,18 @@ def refuse_existing(path):
     )
 
 
+def special(path):
+    """Whether writing there replaces nothing: a device, a FIFO."""
+    return os.path.exists(path) and not os.path.isfile(path)
+
+
 def check_file(path, force, fix=ELSEWHERE):
     """A file that will be written, or stdout."""
     if path == STDOUT:
         return
     if os.path.isdir(path):
         raise UsageError(f"{path} is a directory", fix=f"name a file in it: {os.path.join(path, 'NAME')}")
-    if os.path.exists(path) and not os.path.isfile(path):
+    if special(path):
         return
     if os.path.lexists(path) and not force:
         raise refuse_existing(path)
@@ -83,7 +88,7 @@ def write(path, content, force, fix=ELSEWHERE):
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         return
-    is_device = os.path.exists(path) and not os.path.isfile(path)
+    is_device = special(path)
     if os.path.lexists(path) and not force and not is_device:
         raise refuse_existing(path)
     try:
