@@ -19,7 +19,7 @@
 
 #include <string.h>
 
-enum { SMALL_BYTES = 16 << 10, OWN_BYTES = 16 << 20, OWN_MOST = 128, SPARES = 2, DEPOT_OWNS = 16, MISSED = WORD_BITS, IN_A_ROW = 4 };
+enum { SMALL_BYTES = 16 << 10, OWN_MOST = 128, SPARES = 2, DEPOT_OWNS = 16, MISSED = WORD_BITS, IN_A_ROW = 4 };
 
 STATIC_ASSERT(offsetof(struct heap_small, slot) == sizeof(struct magazine), "the small magazine's slots");
 
@@ -75,9 +75,7 @@ static void begin(struct heap_local *local, unsigned class)
 /* How many full magazines a thread keeps for itself at most, and a sixteenth of what the heap keeps for all, until a tick: so much memory, and of small slots no more arrays. */
 static uint32_t own_max(const struct heap_local *local, unsigned class)
 {
-    bool is_turning = u32_load_relaxed(&local->heap->of_class[class].turning) != 0;
-    uint32_t most = OWN_BYTES / heap_class_bytes(class) / MAGAZINE_SLOTS + 1;
-    return !is_turning ? 0 : most < OWN_MOST ? most : OWN_MOST;
+    return u32_load_relaxed(&local->heap->of_class[class].turning) ? slots_own_max(heap_class_bytes(class), OWN_MOST) : 0;
 }
 
 /* ---- to the pages ---- */

@@ -17,7 +17,7 @@
 #include "pages/reaper.h"
 #include "slab/slab_internal.h"
 
-enum { SMALL_BYTES = 16 << 10, FILL_BYTES = 16 << 10, HOLD_BYTES = 4 << 10, OWN_BYTES = 16 << 20, OWN_MOST = 2048, SPARSE_PARTS = 5, SPARSE_BYTES = 256 << 10 };
+enum { SMALL_BYTES = 16 << 10, FILL_BYTES = 16 << 10, HOLD_BYTES = 4 << 10, OWN_MOST = 2048, SPARSE_PARTS = 5, SPARSE_BYTES = 256 << 10 };
 
 STATIC_ASSERT(offsetof(struct slab_cache, small_slot) == offsetof(struct slab_cache, small) + sizeof(struct magazine), "the small magazine's slots");
 
@@ -69,8 +69,7 @@ static struct magazine *mag_new(void *cache_)
 /* How many full magazines a thread keeps for itself at most, and half of what the slab keeps for all. */
 static uint32_t own_max(const struct quire_slab *slab)
 {
-    uint32_t most = OWN_BYTES / (uint32_t)slab->slot_bytes / MAGAZINE_SLOTS + 1;
-    return !u32_load_relaxed(&slab->turning) ? 0 : most < OWN_MOST ? most : OWN_MOST;
+    return u32_load_relaxed(&slab->turning) ? slots_own_max(slab->slot_bytes, OWN_MOST) : 0;
 }
 
 void slab_cache_init(struct slab_cache *cache, struct quire_slab *slab)
@@ -217,7 +216,7 @@ void *slab_cache_alloc(struct slab_cache *cache, void **bad)
 /* What the thread keeps for itself now, and did not before; true. */
 static bool kept_more(struct slab_cache *cache, uint32_t owns)
 {
-    size_add_relaxed(&slab_cached_bytes, (cache->slots.owns - owns) * MAGAZINE_SLOTS * cache->slab->slot_bytes);
+    size_add_relaxed(&slab_cached_bytes, (cache->slots.owns - owns) * slots_magazine_bytes(cache->slab->slot_bytes));
     return true;
 }
 

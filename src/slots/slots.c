@@ -14,6 +14,8 @@
 
 STATIC_ASSERT(offsetof(struct magazine, below) + sizeof(void *) == sizeof(struct magazine), "what an empty magazine's top finds");
 
+enum { OWN_BYTES = 16 << 20 };
+
 const atomic_u64 slots_nothing;
 uint64_t slots_key;
 static atomic_u32 made;
@@ -35,6 +37,17 @@ uint32_t magazine_room(size_t slot_bytes, size_t bytes, uint32_t most)
 {
     size_t slots = bytes / slot_bytes;
     return slots > most ? most : slots < 4 ? 4 : (uint32_t)slots;
+}
+
+size_t slots_magazine_bytes(size_t slot_bytes)
+{
+    return slot_bytes * magazine_room(slot_bytes, SLOTS_LARGE_BYTES, MAGAZINE_SLOTS);
+}
+
+uint32_t slots_own_max(size_t slot_bytes, uint32_t most)
+{
+    size_t own = OWN_BYTES / slots_magazine_bytes(slot_bytes) + 1;
+    return own < most ? (uint32_t)own : most;
 }
 
 void slots_set(struct slot_cache *cache, struct magazine *mag)

@@ -24,10 +24,9 @@ void slots_sort_from(struct slot_cache *cache, const struct magazine *first, siz
     unsigned shift = bits_lowest(slot_bytes);
     if (slot_bytes < SLOT_LEAST || ((size_t)USED_MAX * STRETCH) << shift < 2 * (size_t)SORT_BYTES)
         return; /* a miss costs less there than sorting; or places are so close that there are never enough of them */
-    size_t magazine_bytes = slot_bytes * magazine_room(slot_bytes, SLOTS_LARGE_BYTES, MAGAZINE_SLOTS);
     cache->shift = (uint8_t)(shift < SHIFT_MOST ? shift : SHIFT_MOST);
     cache->kin = (uint16_t)((first->key ^ slots_key) >> 48);
-    cache->sort_least = (uint16_t)(SORT_BYTES / magazine_bytes + 2);
+    cache->sort_least = (uint16_t)(SORT_BYTES / slots_magazine_bytes(slot_bytes) + 2);
 }
 
 /* How many of its slots take part. */
