@@ -55,9 +55,9 @@ def plain_run(server, preload, asked):
             os.chmod(folder, 0o1777)  # the load may become another user
             before_s, paces = load.cpu_s(process.pid), asked.look()
             done = subprocess.run(server.load, shell=True, check=True, capture_output=True, text=True, env={**os.environ, loadwords.LATENCIES: folder})
-            slow_ns, used_s = asked.since(paces), load.cpu_s(process.pid) - before_s
+            slow, used_s = asked.since(paces), load.cpu_s(process.pid) - before_s
             samples = loadwords.samples(folder)
-        return used_s / loadwords.requests(done.stdout, samples), slow_ns, loadwords.latencies(done.stdout, samples)
+        return used_s / loadwords.requests(done.stdout, samples), slow, loadwords.latencies(done.stdout, samples)
     finally:
         os.killpg(process.pid, signal.SIGTERM)
         process.wait()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """test_pace - the CPU's pace during a run, and times as at one and the same pace."""
 
+import io
 import os
 import random
 import subprocess
@@ -30,6 +31,9 @@ int main(void) {
 Ended = namedtuple("Ended", "cpu_s wall_s")
 
 
+AT_MOST = pace.SENSITIVITY_MAX["spin_ns"]
+
+
 def runs_of(draw, base, share, number=20, noise=0.0):
     """Pairs (time, slowness) of a row whose program shares so much of the spin's slowness."""
     slows = [draw.choice((8000, 8100, 12000, 14000)) for _ in range(number)]
@@ -40,30 +44,61 @@ def runs_of(draw, base, share, number=20, noise=0.0):
 def test_the_sensitivity_is_that_of_all_rows_together(share):
     draw = random.Random(3)
     rows = [runs_of(draw, base, share) for base in (1.0, 0.8, 1.7)]
-    assert pace.sensitivity(rows) == pytest.approx(share, abs=1e-9)
+    assert pace.sensitivity(rows, AT_MOST) == pytest.approx(share, abs=1e-9)
     noisy = [runs_of(draw, base, share, noise=0.03) for base in (1.0, 0.8, 1.7)]
-    assert pace.sensitivity(noisy) == pytest.approx(share, abs=0.05)
+    assert pace.sensitivity(noisy, AT_MOST) == pytest.approx(share, abs=0.05)
 
 
 def test_a_run_that_something_else_slowed_moves_the_sensitivity_little():
     rows = [runs_of(random.Random(5), 1.0, 0.7, noise=0.01)]
     rows[0][3] = (5 * rows[0][3][0], rows[0][3][1])
-    assert pace.sensitivity(rows) == pytest.approx(0.7, abs=0.1)
+    assert pace.sensitivity(rows, AT_MOST) == pytest.approx(0.7, abs=0.1)
 
 
 def test_no_sensitivity_is_below_none_or_above_what_can_be():
-    assert pace.sensitivity([[(2.0, 8000), (1.0, 12000)]]) == 0.0
-    assert pace.sensitivity([[(1.0, 8000), (9.0, 12000)]]) == pace.SENSITIVITY_MAX
-    assert pace.sensitivity([[(1.0, None), (1.1, 8000)], [], [(1.0, 8000), (1.2, 8000)]]) == 0.0
+    assert pace.sensitivity([[(2.0, 8000), (1.0, 12000)]], AT_MOST) == 0.0
+    assert pace.sensitivity([[(1.0, 8000), (9.0, 12000)]], AT_MOST) == AT_MOST
+    assert pace.sensitivity([[(1.0, None), (1.1, 8000)], [], [(1.0, 8000), (1.2, 8000)]], AT_MOST) == 0.0
 
 
 def test_times_are_as_at_the_middle_pace_and_without_a_pace_as_they_were():
-    rows = [runs_of(random.Random(7), 1.0, 0.7)]
+    rows = [[(time, pace.Slow(slow)) for time, slow in runs_of(random.Random(7), 1.0, 0.7)]]
     evened = pace.Evened(rows)
     times = [evened.time(*run) for run in rows[0]]
     assert max(times) == pytest.approx(min(times)) and min(r[0] for r in rows[0]) <= times[0] <= max(r[0] for r in rows[0])
+    assert evened.sensitivity == {"spin_ns": pytest.approx(0.7), "stretch": 0.0}
     assert pace.Evened([[(1.5, None)]]).time(1.5, None) == 1.5
     assert evened.time(1.5, None) == 1.5
+
+
+def test_what_the_host_steals_is_taken_out_beside_what_slows_the_spin():
+    draw, rows = random.Random(13), []
+    for base in (1.0, 0.8):
+        stretches = [draw.choice((1.0, 1.01, 1.3, 1.7)) for _ in range(25)]
+        slows = [pace.Slow(8000 * stretch ** draw.choice((0.3, 0.6)), stretch) for stretch in stretches]  # neighbours do both
+        rows.append([(base * (slow.spin_ns / 8000) ** 0.5 * slow.stretch**1.4, slow) for slow in slows])
+    evened = pace.Evened(rows)
+    assert evened.sensitivity == {"spin_ns": pytest.approx(0.5, abs=0.05), "stretch": pytest.approx(1.4, abs=0.05)}
+    first, second = ([evened.time(*run) for run in runs] for runs in rows)
+    assert max(first) < 1.02 * min(first) and second[0] / first[0] == pytest.approx(0.8, rel=0.02)
+    alone = pace.Evened([[(time, slow._replace(stretch=1.0)) for time, slow in runs] for runs in rows])
+    assert max(alone.time(time, slow._replace(stretch=1.0)) for time, slow in rows[0]) > 1.2 * min(first)
+
+
+def test_ticks_are_those_of_the_cpus_that_are_asked(monkeypatch):
+    lines = "cpu  30 0 30 9 9 0 0 100 7 0\ncpu0 10 1 10 9 9 2 3 90 7 0\ncpu1 20 0 20 9 9 0 0 10 7 0\ncpu2 1 1 1 1\nintr 5\n"
+    monkeypatch.setattr("builtins.open", lambda *_, **__: io.StringIO(lines))
+    assert pace.ticks([0]) == (26, 90) and pace.ticks([0, 1]) == (66, 100)
+    assert pace.ticks([2]) == (0, 0) and pace.ticks([7]) == (0, 0)  # a kernel before 2.6.11; a CPU that is off
+
+
+def test_few_ticks_say_nothing_of_a_stretch(monkeypatch):
+    asked = pace.Pace(1.0, True)
+    looks = iter([pace.Look([(90, 90 * 9000)], (pace.TICKS_MIN, 40)), pace.Look([(90, 90 * 9000)], (pace.TICKS_MIN - 1, 40))])
+    monkeypatch.setattr(asked, "look", lambda: next(looks))
+    begin = pace.Look([(0, 0)], (0, 0))
+    assert asked.since(begin) == pace.Slow(9000, (pace.TICKS_MIN + 40) / pace.TICKS_MIN)
+    assert asked.since(begin) == pace.Slow(9000, 1.0)
 
 
 def test_a_saving_is_found_although_each_pair_ran_at_two_paces():
@@ -72,10 +107,10 @@ def test_a_saving_is_found_although_each_pair_ran_at_two_paces():
 
     def at_some_pace(row):
         slow = draw.choice((8000, 12000))
-        return Fake((1.0 if row.name == "libc" else 0.8) * (slow / 8000) ** 0.7, 1.0, slow_ns=slow)
+        return Fake((1.0 if row.name == "libc" else 0.8) * (slow / 8000) ** 0.7, 1.0, slow=pace.Slow(slow))
 
     contest.run_once = at_some_pace
-    unaware.run_once = lambda row: at_some_pace(row)._replace(slow_ns=None)
+    unaware.run_once = lambda row: at_some_pace(row)._replace(slow=None)
     for one in (contest, unaware):
         for _ in range(12):
             one.run_round()
@@ -86,7 +121,8 @@ def test_a_saving_is_found_although_each_pair_ran_at_two_paces():
 
 def test_the_spread_says_how_far_the_paces_lie_apart():
     assert pace.spread_percent([8000] * 12 + [12000] * 12) == pytest.approx(50)
-    assert pace.spread_percent([8000] * 9) is None and pace.spread_percent([None] * 30) is None
+    assert pace.spread_percent([8000] * 9) is None and pace.spread_percent([]) is None
+    assert pace.stolen_percent([1.0] * 12 + [1.25] * 3) == pytest.approx(20) and pace.stolen_percent([2.0] * 9) is None
 
 
 def test_the_helper_tells_of_the_cpus_that_were_asked():
@@ -95,11 +131,11 @@ def test_the_helper_tells_of_the_cpus_that_were_asked():
         before = asked.look()
         assert asked.since(before) is None  # nothing was told since
         until_s = time.monotonic() + 60
-        while any(now[0] <= then[0] + pace.SPINS_MIN for now, then in zip(asked.look(), before)) and time.monotonic() < until_s:
+        while any(now[0] <= then[0] + pace.SPINS_MIN for now, then in zip(asked.look().spins, before.spins)) and time.monotonic() < until_s:
             time.sleep(0.05)
-        slow_ns, told = asked.since(before), asked.look()
-    assert 500 < slow_ns < 1e6 and all(now[0] > then[0] + pace.SPINS_MIN for now, then in zip(told, before))
-    assert asked.look() == [] and asked.since(before) is None
+        slow, told = asked.since(before), asked.look()
+    assert 500 < slow.spin_ns < 1e6 and slow.stretch >= 1 and all(now[0] > then[0] + pace.SPINS_MIN for now, then in zip(told.spins, before.spins))
+    assert asked.look().spins == [] and asked.since(before) is None
 
 
 def test_a_program_of_one_thread_runs_on_the_cpu_that_is_asked(tmp_path, monkeypatch):
@@ -115,7 +151,7 @@ def test_a_program_of_one_thread_runs_on_the_cpu_that_is_asked(tmp_path, monkeyp
         contest.run_round()
     assert (tmp_path / "where").read_text().split() == [str(len(ours)), "1", str(len(ours))]
     assert os.sched_getaffinity(0) == ours
-    assert all(ran.slow_ns for ran in contest.runs[rounds.LIBC])
+    assert all(ran.slow for ran in contest.runs[rounds.LIBC])
 
 
 def test_the_helper_ends_when_the_tool_is_killed(tmp_path):

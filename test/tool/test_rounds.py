@@ -26,7 +26,7 @@ int main(void) {
     return getenv("EXTRA") ? 7 : 0;
 }
 """
-Fake = namedtuple("Fake", "cpu_s wall_s status peak_rss_bytes served slow_ns", defaults=(0, 1_000_000, None, None))
+Fake = namedtuple("Fake", "cpu_s wall_s status peak_rss_bytes served slow", defaults=(0, 1_000_000, None, None))
 
 
 def contest_of(argv, **more):

@@ -35,8 +35,8 @@ from witness import Witness
 # What a load is put on: the Program, its name, a function that tells the last of what it wrote, the Watch of its run, and strays.Strays
 Started = namedtuple("Started", "program name said watch left")
 
-# served: what a load told (load.Served), where there was one; slow_ns: how slow the CPU was meanwhile (pace.py), where it was asked
-Ran = namedtuple("Ran", "status wall_s cpu_s peak_rss_bytes stderr pid served slow_ns", defaults=(None, None))
+# served: what a load told (load.Served), where there was one; slow: how slow the CPU was meanwhile (pace.Slow), where it was asked
+Ran = namedtuple("Ran", "status wall_s cpu_s peak_rss_bytes stderr pid served slow", defaults=(None, None))
 
 STDERR_KEPT_BYTES = 4096
 STDOUT_KEPT_BYTES = 4096  # for who waits for a line of it

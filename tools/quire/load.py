@@ -32,8 +32,8 @@ SETTLE_S = 0.3  # of a program whose readiness nobody can see
 TRIES = 5  # to find the same processes twice
 TICKS = os.sysconf("SC_CLK_TCK")
 
-# cpu_s: of the program during the load, for `requests` of the first run; latency_ms: {"p50": 1.2, ...}; slow_ns: how slow the CPUs were meanwhile (pace.py)
-Served = namedtuple("Served", "cpu_s wall_s requests latency_ms slow_ns", defaults=(None,))
+# cpu_s: of the program during the load, for `requests` of the first run; latency_ms: {"p50": 1.2, ...}; slow: how slow the CPUs were meanwhile (pace.Slow)
+Served = namedtuple("Served", "cpu_s wall_s requests latency_ms slow", defaults=(None,))
 
 
 def add_options(parser, duration=True):
@@ -216,7 +216,7 @@ class Load:
             paces = self.pace.look() if self.pace else None
             said = self._put(run, folder)
             used_s, wall_s = cpu_s(leader) - before_s, time.monotonic() - began_s
-            slow_ns = self.pace.since(paces) if self.pace else None
+            slow = self.pace.since(paces) if self.pace else None
             if run.program.poll() is not None and self.command is not None:
                 raise _gone(run, "under the load", "run both by hand and look")
             samples = loadwords.samples(folder)
@@ -224,4 +224,4 @@ class Load:
         self.requests = self.requests or requests
         if requests:
             used_s *= self.requests / requests
-        return Served(max(used_s, 1e-6), wall_s, requests, loadwords.latencies(said, samples), slow_ns)
+        return Served(max(used_s, 1e-6), wall_s, requests, loadwords.latencies(said, samples), slow)

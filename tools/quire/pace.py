@@ -2,15 +2,17 @@
 """
 pace.py - how fast the CPU worked while the program ran on it, and what the program would have taken at one and the same pace.
 
-    log CPU time of a run = row + SENSITIVITY * log slowness of the CPU during it + rest
+    log CPU time of a run = row + SENSITIVITY * log slowness of the CPU during it + SENSITIVITY * log how much the host stretched it + rest
 
-    slowness     mean time of a fixed spin that a helper carries out on the program's CPU, every millisecond or so (quire-pace)
+    spin         mean time of a fixed spin that a helper carries out on the program's CPU, every millisecond or so (quire-pace)
+    stretch      of a virtual machine: (work + what the host gave to others meanwhile) / work, by the kernel's count of stolen ticks
     sensitivity  0: the program does not mind what slows the spin; 1: as much as the spin; found from the runs themselves, all rows together
 
 On a machine that others share, a program of one thread was seen to take 155 to 280 ms, by what its neighbours on the core did; with the
-slowness taken out, runs of one row lay within 3 %. A control variate, in the language of statistics: it changes no expectation, for whoever
-neighbours are knows nothing of the row. A program of one thread at a time runs on one CPU, and the spin beside it; of any other all CPUs are
-asked where they are few.
+slowness taken out, runs of one row lay within 3 %. A server that took 15 us a request took 47 while the host stole two seconds of five: a
+process's clock counts a part of that time, and all that a wake-up by another CPU waits for. Control variates, in the language of statistics:
+they change no expectation, for whoever neighbours are knows nothing of the row. A program of one thread at a time runs on one CPU, and the
+spin beside it; of any other all CPUs are asked where they are few.
 Not here: rounds (rounds.py), intervals (sequential.py), the spin (tools/native/pace/pace.c).
 """
 
@@ -20,6 +22,7 @@ import os
 import struct
 import subprocess
 import tempfile
+from collections import namedtuple
 from statistics import median
 
 import native
@@ -29,9 +32,14 @@ HELPER = "quire-pace"
 PERIOD_S_MIN, PERIOD_S_MAX, SPINS_WANTED = 0.0005, 0.003, 50
 SPINS_MIN = 4  # of which a mean says something
 CPUS_ASKED_MAX = 4
-SENSITIVITY_MAX = 1.5
+TICKS_MIN = 50  # of a CPU's time, of which the stolen share says something
+SENSITIVITY_MAX = {"spin_ns": 1.5, "stretch": 2.0}
+TURNS = 12  # what slows the spin goes with what is stolen: each is found with the other taken out, in turns
 CPU_BYTES = 64
 AT_ONCE = 1.05  # CPU time over wall time of what runs one thread at a time, and its children's last moments
+
+Slow = namedtuple("Slow", "spin_ns stretch", defaults=(1.0,))  # of the CPUs that were asked, during a run
+Look = namedtuple("Look", "spins ticks")  # what was told so far: (number, their nanoseconds) of each CPU; its ticks, busy and stolen
 
 
 class Pace:
@@ -79,15 +87,28 @@ class Pace:
                 return count, sums[count % 2]
 
     def look(self):
-        """What was told so far, to be given to `since`."""
-        return [self._read(i) for i in range(len(self.asked))] if self.process else []
+        """A Look, to be given to `since`."""
+        return Look([self._read(i) for i in range(len(self.asked))] if self.process else [], ticks(self.asked))
 
     def since(self, before):
-        """Mean nanoseconds of a spin since then; None where too few were told."""
-        spins = [(now[0] - then[0], now[1] - then[1]) for now, then in zip(self.look(), before)]
+        """How Slow the CPUs were since then; None where too few spins were told."""
+        now = self.look()
+        spins = [(then[0] - first[0], then[1] - first[1]) for then, first in zip(now.spins, before.spins)]
         if not spins or min(count for count, _ in spins) < SPINS_MIN:
             return None
-        return sum(total / count for count, total in spins) / len(spins)
+        busy, stolen = (then - first for then, first in zip(now.ticks, before.ticks))
+        return Slow(sum(total / count for count, total in spins) / len(spins), (busy + stolen) / busy if busy >= TICKS_MIN else 1.0)
+
+
+def ticks(cpus):
+    """Ticks in which these CPUs worked, and those in which the host had given them to others while they wanted to; 0, 0 where no kernel tells."""
+    try:
+        with open("/proc/stat", encoding="ascii") as file:
+            words = {line.split()[0]: [int(word) for word in line.split()[1:]] for line in file if line.startswith("cpu")}
+    except OSError:
+        return 0, 0
+    told = [words[f"cpu{cpu}"] for cpu in cpus if len(words.get(f"cpu{cpu}", ())) >= 8]
+    return sum(sum(of[:3]) + of[5] + of[6] for of in told), sum(of[7] for of in told)  # user, nice, system; irq, softirq; steal: proc(5)
 
 
 def is_serial(ran, threads):
@@ -95,10 +116,10 @@ def is_serial(ran, threads):
     return threads == 1 and ran.cpu_s <= AT_ONCE * ran.wall_s
 
 
-def sensitivity(rows):
+def sensitivity(rows, at_most):
     """
-    How much of the spin's slowness the program shares. rows: of each row the pairs (time, slowness). The median of the slopes between any two
-    runs of one row, each with the weight of their distance in slowness (Theil 1950, Sen 1968; weighted as Jaeckel 1972).
+    How much of the slowness the program shares. rows: of each row the pairs (time, slowness, a number or None). The median of the slopes between
+    any two runs of one row, each with the weight of their distance in slowness (Theil 1950, Sen 1968; weighted as Jaeckel 1972).
     """
     slopes = []
     for runs in rows:
@@ -110,27 +131,43 @@ def sensitivity(rows):
     for slope, weight in slopes:
         passed += weight
         if passed >= half:
-            return min(SENSITIVITY_MAX, max(0.0, slope))
+            return min(at_most, max(0.0, slope))
     return 0.0
 
 
 class Evened:
-    """Times as they would be at the middle pace of all runs. rows: as for `sensitivity`."""
+    """Times as they would be at the middle pace of all runs. rows: of each row the pairs (time, Slow or None)."""
 
     def __init__(self, rows):
         slows = [slow for runs in rows for _, slow in runs if slow]
-        self.middle = median(slows) if slows else None
-        self.sensitivity = sensitivity(rows) if slows else 0.0
+        self.middle = Slow(*map(median, zip(*slows))) if slows else None
+        self.sensitivity = dict.fromkeys(Slow._fields, 0.0)
+        kinds = [kind for kind in Slow._fields if len({getattr(slow, kind) for slow in slows}) > 1]
+        for kind in kinds * (TURNS if len(kinds) > 1 else 1):
+            self.sensitivity[kind] = 0.0
+            others = [[(self.time(*run), run[1] and getattr(run[1], kind)) for run in runs] for runs in rows]
+            self.sensitivity[kind] = sensitivity(others, SENSITIVITY_MAX[kind])
 
     def time(self, time, slow):
         """One run's."""
-        return time * (self.middle / slow) ** self.sensitivity if slow else time
+        for kind, share in self.sensitivity.items() if slow else ():
+            time *= (getattr(self.middle, kind) / getattr(slow, kind)) ** share
+        return time
 
 
-def spread_percent(slows):
+def _tenths(values):
+    """Where the lowest tenth ends and the highest begins; None for too few."""
+    tenth = len(values) // 10
+    return (sorted(values)[tenth], sorted(values)[-1 - tenth]) if tenth else None
+
+
+def spread_percent(spins):
     """By how much the slowest tenth of the runs had a slower CPU than the fastest tenth; None for too few runs."""
-    slows = sorted(slow for slow in slows if slow)
-    if len(slows) < 10:
-        return None
-    tenth = len(slows) // 10
-    return 100 * (slows[-1 - tenth] / slows[tenth] - 1)
+    found = _tenths(spins)
+    return found and 100 * (found[1] / found[0] - 1)
+
+
+def stolen_percent(stretches):
+    """Of the time in which the CPUs wanted to work, what the host gave to others in the worst tenth of the runs; None for too few runs."""
+    found = _tenths(stretches)
+    return found and 100 * (1 - 1 / found[1])

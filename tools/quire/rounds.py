@@ -44,7 +44,7 @@ FEW_ROUNDS_POINTS = 20.0  # the reach of a single round of all rows, of which no
 NEVER_WAITS_SHARE = 0.9  # of a CPU, over the whole of a run
 ROUNDS_ALL = 6  # as many rounds of all rows must fit, or the rows that decide go on alone
 SECONDS_USUAL, SECONDS_MORE = 60, 30  # for a program of up to a second; for each second beyond that
-SECONDS_LOAD, SECONDS_LOAD_MAX = 120, 160  # for a server: who waits for whom makes its runs scatter more; under three minutes with what comes after
+SECONDS_LOAD, SECONDS_LOAD_MAX = 150, 165  # for a server: who waits for whom makes its runs scatter more; under three minutes with what comes after
 RUNS_LOAD_MIN = 16  # where the load itself takes long: three rounds of all rows, or five of those that decide
 
 # library: what is preloaded, None for libc's own malloc and for the allocator of today; dress: makes the run's environment of the
@@ -160,7 +160,7 @@ class Contest:
         ran = launch.hidden(self.target, self.source, self.environment(row), self.load, self.pace and self.pace.cpus)
         if not self.pace:
             return ran
-        return ran._replace(slow_ns=ran.served.slow_ns if ran.served else self.pace.since(before))
+        return ran._replace(slow=ran.served.slow if ran.served else self.pace.since(before))
 
     def begin(self):
         """The first run, on libc's malloc."""
@@ -240,19 +240,23 @@ class Contest:
         if key not in TIMES:
             return [getattr(ran, key) for ran in self.runs[name]]
         evened = self.evened()
-        return [evened.time(getattr(ran, key), ran.slow_ns) for ran in self.runs[name]]
+        return [evened.time(getattr(ran, key), ran.slow) for ran in self.runs[name]]
 
     def evened(self):
         """What brings times to one pace, by all runs so far; they share the program, so they share its sensitivity."""
         number = sum(len(runs) for runs in self.runs.values())
         if self._evened is None or self._evened[0] != number:
-            rows = [[(ran.cpu_s, ran.slow_ns) for ran in runs] for runs in self.runs.values()]
+            rows = [[(ran.cpu_s, ran.slow) for ran in runs] for runs in self.runs.values()]
             self._evened = number, pace.Evened(rows)
         return self._evened[1]
 
     def pace_spread_percent(self):
         """How far the CPU's paces lay apart over all runs; None where nobody asked, or of too few runs."""
-        return pace.spread_percent([ran.slow_ns for runs in self.runs.values() for ran in runs])
+        return pace.spread_percent([ran.slow.spin_ns for runs in self.runs.values() for ran in runs if ran.slow])
+
+    def stolen_percent(self):
+        """Of the time in which the CPUs wanted to work, how much the host gave to others in the worst tenth of the runs; None as above."""
+        return pace.stolen_percent([ran.slow.stretch for runs in self.runs.values() for ran in runs if ran.slow])
 
     def middle(self, name, key):
         """Its median."""

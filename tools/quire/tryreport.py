@@ -32,6 +32,7 @@ from measure import Estimate
 from version import VERSION
 
 PACE_APART_PERCENT = 5  # below it the CPU kept its pace
+STOLEN_PERCENT = 2  # below it the host left the machine alone
 NEEDLESS_PERCENT_MIN = 0.1  # frees that cost less are not worth a line
 
 
@@ -302,6 +303,9 @@ class Report:
         apart = self.contest.pace_spread_percent()
         if apart is not None and apart >= PACE_APART_PERCENT:
             lines.append(f"  The CPU was up to {apart:.0f} % slower in some runs than in others, by what else it did: times are as at one and the same pace.")
+        stolen = self.contest.stolen_percent()
+        if stolen is not None and stolen >= STOLEN_PERCENT:
+            lines.append(f"  The host of this virtual machine gave up to {stolen:.0f} % of its CPU time to others in some runs: times are as with as much in each.")
         error = self.finding.model_error_max
         if error is not None:
             lines.append(
@@ -468,7 +472,15 @@ class Report:
     def _pace_json(self):
         """How unlike the CPU's paces were, and how much the program shares of that; None where nobody asked."""
         apart = self.contest.pace_spread_percent()
-        return apart if apart is None else {"spread_percent": round(apart, 3), "sensitivity": round(self.contest.evened().sensitivity, 3)}
+        if apart is None:
+            return None
+        shares = self.contest.evened().sensitivity
+        return {
+            "spread_percent": round(apart, 3),
+            "sensitivity": round(shares["spin_ns"], 3),
+            "stolen_percent": round(self.contest.stolen_percent(), 3),
+            "stolen_sensitivity": round(shares["stretch"], 3),
+        }
 
     def document(self):
         """The report as one JSON document."""
