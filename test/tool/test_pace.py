@@ -28,6 +28,23 @@ int main(void) {
         ;
 }
 """
+STOLEN = """
+#define _GNU_SOURCE
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+int clock_gettime(clockid_t clock, struct timespec *at)
+{
+    static __thread struct timespec last;
+    static __thread unsigned calls;
+    long done = syscall(SYS_clock_gettime, clock, at);
+    if (clock == CLOCK_THREAD_CPUTIME_ID && ++calls % 10 == 0)
+        *at = last; /* since the last look no time has passed, by what the host took before */
+    else if (clock == CLOCK_THREAD_CPUTIME_ID)
+        last = *at;
+    return (int)done;
+}
+"""
 Ended = namedtuple("Ended", "cpu_s wall_s")
 
 
@@ -136,6 +153,17 @@ def test_the_helper_tells_of_the_cpus_that_were_asked():
         slow, told = asked.since(before), asked.look()
     assert 500 < slow.spin_ns < 1e6 and slow.stretch >= 1 and all(now[0] > then[0] + pace.SPINS_MIN for now, then in zip(told.spins, before.spins))
     assert asked.look().spins == [] and asked.since(before) is None
+
+
+def test_a_spin_that_took_no_time_by_a_clock_that_theft_set_back_counts_for_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("LD_PRELOAD", str(build(tmp_path, STOLEN, "stolen.so", ["-shared", "-fPIC"])))
+    with pace.Pace(0.2, True) as asked:
+        until_s = time.monotonic() + 60
+        for number in (20, 40):
+            before = asked.look()
+            while asked.look().spins[0][0] < number and time.monotonic() < until_s:
+                time.sleep(0.01)
+        assert asked.since(before).spin_ns > 500
 
 
 def test_a_program_of_one_thread_runs_on_the_cpu_that_is_asked(tmp_path, monkeypatch):

@@ -35,7 +35,7 @@ CPUS_ASKED_MAX = 4
 TICKS_MIN = 50  # of a CPU's time, of which the stolen share says something
 SENSITIVITY_MAX = {"spin_ns": 1.5, "stretch": 2.0}
 TURNS = 12  # what slows the spin goes with what is stolen: each is found with the other taken out, in turns
-CPU_BYTES = 64
+CPU_BYTES, MAPPED_AT = 64, 24  # struct told of pace.c
 AT_ONCE = 1.05  # CPU time over wall time of what runs one thread at a time, and its children's last moments
 
 Slow = namedtuple("Slow", "spin_ns stretch", defaults=(1.0,))  # of the CPUs that were asked, during a run
@@ -63,8 +63,8 @@ class Pace:
             words = [native.helper(HELPER), str(int(self.period_s * 1e6)), file.name, *(str(cpu) for cpu in self.asked)]
             with stops.held():
                 self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            while not self._read(0)[0] and self.process.poll() is None:
-                pass  # it has the file open once it tells; a millisecond
+            while not self.told[MAPPED_AT] and self.process.poll() is None:
+                pass  # the file goes; a millisecond
         return self
 
     def stop(self):

@@ -7,7 +7,8 @@
  *
  * On a machine that others share a program takes half as long again whenever they use the other hardware thread of its core, and no clock of
  * the system tells so. The spin is slowed by the same neighbours: eight chains of additions that do not wait for each other take all the core
- * gives. What a spin takes is CPU time of its own thread, so that waiting for a CPU is not in it.
+ * gives. A spin counts if its thread had the CPU all the time, that is if its own clock and the wall's agree: one that waited says nothing, nor
+ * does one during which the host of a virtual machine ran somebody else, for then the thread's clock is short by what was stolen then or before.
  *
  *     quire-pace PERIOD_US FILE CPU...        until its standard input ends
  *
@@ -29,12 +30,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CPUS_MAX = 64, TURNS = 8000, TURNS_WARM = 1000, OUTLIER = 3, CHAINS = 8 };
+enum { CPUS_MAX = 64, TURNS = 8000, TURNS_WARM = 1000, OUTLIER = 3, CHAINS = 8, SHARE_AWAY = 8 };
 
 struct told {
     _Atomic uint64_t count;
     _Atomic uint64_t sum_ns[2]; /* by the parity of count */
-    uint64_t unused[5];
+    _Atomic uint64_t is_mapped; /* of the first: the file may go */
+    uint64_t unused[4];
 };
 
 static struct {
@@ -94,9 +96,12 @@ static void *watch(void *argument)
     for (;;) {
         nanosleep(&period, NULL);
         spin(TURNS_WARM);
-        uint64_t began_ns = now_ns(CLOCK_THREAD_CPUTIME_ID);
+        uint64_t wall_ns = now_ns(CLOCK_MONOTONIC), took_ns = now_ns(CLOCK_THREAD_CPUTIME_ID);
         spin(TURNS);
-        uint64_t took_ns = now_ns(CLOCK_THREAD_CPUTIME_ID) - began_ns;
+        took_ns = now_ns(CLOCK_THREAD_CPUTIME_ID) - took_ns;
+        wall_ns = now_ns(CLOCK_MONOTONIC) - wall_ns;
+        if (took_ns > wall_ns || wall_ns - took_ns > wall_ns / SHARE_AWAY)
+            continue;
         if (took_ns < fastest_ns)
             fastest_ns = took_ns;
         sum_ns += took_ns < OUTLIER * fastest_ns ? took_ns : OUTLIER * fastest_ns;
@@ -128,6 +133,7 @@ int main(int argc, char **argv)
     shared.told = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (shared.told == MAP_FAILED)
         return refuse(argv[2]);
+    atomic_store(&shared.told->is_mapped, 1);
     shared.period_ns = strtoull(argv[1], NULL, 10) % 1000000 * 1000;
     for (int i = 0; i < cpus; i++) {
         seats[i] = (struct seat){.cpu = atoi(argv[3 + i]), .told = &shared.told[i]};
