@@ -15,6 +15,7 @@ from toolkit import TOOL, build
 
 import pace
 import rounds
+import trynoise
 
 WHERE = """
 #define _GNU_SOURCE
@@ -140,6 +141,16 @@ def test_the_spread_says_how_far_the_paces_lie_apart():
     assert pace.spread_percent([8000] * 12 + [12000] * 12) == pytest.approx(50)
     assert pace.spread_percent([8000] * 9) is None and pace.spread_percent([]) is None
     assert pace.stolen_percent([1.0] * 12 + [1.25] * 3) == pytest.approx(20) and pace.stolen_percent([2.0] * 9) is None
+
+
+def test_what_was_stolen_is_said_where_it_was_much():
+    contest = Acted({"libc": 1.0})
+    contest.run_once = lambda row: Fake(1.0, 1.0, slow=pace.Slow(8000, 1.25 if len(contest.runs["libc"]) % 3 == 0 else 1.0))
+    for _ in range(12):
+        contest.run_round()
+    assert trynoise.pace_text(contest) == ["  The host of this virtual machine gave up to 20 % of its CPU time to others in some runs: times are as with as much in each."]
+    assert trynoise.pace_json(contest) == {"spread_percent": 0.0, "sensitivity": 0.0, "stolen_percent": 20.0, "stolen_sensitivity": 0.0}
+    assert trynoise.pace_text(Acted({"libc": 1.0})) == [] and trynoise.pace_json(Acted({"libc": 1.0})) is None
 
 
 def test_the_helper_tells_of_the_cpus_that_were_asked():

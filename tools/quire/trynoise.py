@@ -4,7 +4,7 @@ trynoise.py - how far runs of one and the same thing lie apart, what else the ma
 
     two runs of one row differ by 12 % here (median); other programs kept 14 tasks ready on 2 CPUs
 
-Not here: intervals (sequential.py), the CPU's pace (pace.py), the rest of the report (tryreport.py).
+Not here: intervals (sequential.py), how the CPU is asked for its pace (pace.py), the rest of the report (tryreport.py).
 """
 
 import os
@@ -13,6 +13,8 @@ import sequential
 import ui
 
 SCATTER_PERCENT_MIN = 5.0  # below it nobody needs to know
+APART_PERCENT = 5  # below it the CPU kept its pace
+STOLEN_PERCENT = 2  # below it the host left the machine alone
 BUSY = 1.0  # tasks for each CPU, before ours came
 
 
@@ -43,6 +45,31 @@ def text(scatter_percent, load):
         return []
     busy = others(load)
     return [f"  Two runs with one and the same malloc differ by {ui.percent(scatter_percent)} here (median)" + (f": {busy}." if busy else ".")]
+
+
+def pace_text(contest):
+    """Lines on the CPU's pace, and what the host of a virtual machine took away; none where both were alike in all runs."""
+    apart, stolen = contest.pace_spread_percent(), contest.stolen_percent()
+    lines = []
+    if apart is not None and apart >= APART_PERCENT:
+        lines.append(f"  The CPU was up to {apart:.0f} % slower in some runs than in others, by what else it did: times are as at one and the same pace.")
+    if stolen is not None and stolen >= STOLEN_PERCENT:
+        lines.append(f"  The host of this virtual machine gave up to {stolen:.0f} % of its CPU time to others in some runs: times are as with as much in each.")
+    return lines
+
+
+def pace_json(contest):
+    """How unlike the CPU's paces were, and how much the program shares of that; the same of stolen time; None where nobody asked."""
+    apart = contest.pace_spread_percent()
+    if apart is None:
+        return None
+    shares = contest.evened().sensitivity
+    return {
+        "spread_percent": round(apart, 3),
+        "sensitivity": round(shares["spin_ns"], 3),
+        "stolen_percent": round(contest.stolen_percent(), 3),
+        "stolen_sensitivity": round(shares["stretch"], 3),
+    }
 
 
 def too_few(number, limit_s, args):

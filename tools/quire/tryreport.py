@@ -31,8 +31,6 @@ from statistics import median
 from measure import Estimate
 from version import VERSION
 
-PACE_APART_PERCENT = 5  # below it the CPU kept its pace
-STOLEN_PERCENT = 2  # below it the host left the machine alone
 NEEDLESS_PERCENT_MIN = 0.1  # frees that cost less are not worth a line
 
 
@@ -300,12 +298,7 @@ class Report:
         if self.contest.few:
             lines.append(f"  No time was left for as many rounds of {', '.join(self.contest.few)}: their intervals are wide.")
         lines += trynoise.text(self.contest.scatter_percent(), self.load_before)
-        apart = self.contest.pace_spread_percent()
-        if apart is not None and apart >= PACE_APART_PERCENT:
-            lines.append(f"  The CPU was up to {apart:.0f} % slower in some runs than in others, by what else it did: times are as at one and the same pace.")
-        stolen = self.contest.stolen_percent()
-        if stolen is not None and stolen >= STOLEN_PERCENT:
-            lines.append(f"  The host of this virtual machine gave up to {stolen:.0f} % of its CPU time to others in some runs: times are as with as much in each.")
+        lines += trynoise.pace_text(self.contest)
         error = self.finding.model_error_max
         if error is not None:
             lines.append(
@@ -458,7 +451,7 @@ class Report:
             "peak_memory_saved_bytes": int(memory_bytes),
             "rounds": self.contest.rounds, "scatter_percent": self._scatter_json(),
             "replay_rounds": self.outcome.series.rounds,
-            "pace": self._pace_json(),
+            "pace": trynoise.pace_json(self.contest),
             "time_limit_s": self.limit_s,
             "allocators": trytable.json_rows(found),
             "steered": self._steered_json(),
@@ -468,19 +461,6 @@ class Report:
         """By how much two runs of one row differ; None where none ran twice."""
         scatter = self.contest.scatter_percent() if self.finding.measured else None
         return scatter and round(scatter, 3)
-
-    def _pace_json(self):
-        """How unlike the CPU's paces were, and how much the program shares of that; None where nobody asked."""
-        apart = self.contest.pace_spread_percent()
-        if apart is None:
-            return None
-        shares = self.contest.evened().sensitivity
-        return {
-            "spread_percent": round(apart, 3),
-            "sensitivity": round(shares["spin_ns"], 3),
-            "stolen_percent": round(self.contest.stolen_percent(), 3),
-            "stolen_sensitivity": round(shares["stretch"], 3),
-        }
 
     def document(self):
         """The report as one JSON document."""
