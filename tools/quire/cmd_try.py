@@ -300,7 +300,7 @@ def compare_alone(report, args, why):
     ui.note(why)
 
     def found():
-        report.finding = finding.Finding(report.contest, None)
+        report.finding = finding.Finding(report.contest, None, idle=report.too_small)
         return report.finding
 
     is_small = not report.hurried and not report.contest.load and not args.time_limit

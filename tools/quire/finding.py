@@ -15,9 +15,11 @@ Not here: statistics (sequential.py), the rule for one row (advise/advice.py), w
 """
 
 from collections import namedtuple
+from functools import cached_property
 
 import advise.advice as advice
 import sequential
+import shrinkage
 from measure import Estimate, estimate
 from rounds import LIBC, STEERED, TODAY
 
@@ -34,11 +36,11 @@ Judged = namedtuple("Judged", "name saving memory_percent verdict")
 class Finding:
     """
     One program's figures. contest: None where the program was run with no other malloc; cpu_s then stands for its own time. by_replays: the
-    verdict hangs on what replays say of other mallocs, not of the advice alone.
+    verdict hangs on what replays say of other mallocs, not of the advice alone. idle: without replays because it hardly allocates.
     """
 
-    def __init__(self, contest, outcome, sampled=None, cpu_s=None, steered=None, by_replays=False):
-        self.by_replays = by_replays
+    def __init__(self, contest, outcome, sampled=None, cpu_s=None, steered=None, by_replays=False, idle=False):
+        self.by_replays, self.idle = by_replays, idle
         self.contest, self.outcome = contest, outcome
         self.sampled, self.steered = sampled, steered
         self.measured = contest is not None and contest.rounds > 0
@@ -51,9 +53,30 @@ class Finding:
         """The row that the verdict compares with: the allocator of today."""
         return TODAY if self.measured and self.contest.has(TODAY) else LIBC
 
-    def saving(self, name, before=LIBC, last=True):
-        """Measured saving of a row, percent."""
+    def measured_saving(self, name, before=LIBC, last=True):
+        """What the runs alone say that a row saves, percent."""
         return self.contest.saved_percent(name, before, last=last)
+
+    def saving(self, name, before=LIBC, last=True):
+        """What a row saves, percent; under a load as far as its runs can be told from noise."""
+        found = self.measured_saving(name, before, last)
+        value = self.drawn.get(name, found.value) if before == LIBC else found.value
+        return Estimate(value, min(value, found.low), max(value, found.high))
+
+    @cached_property
+    def drawn(self):
+        """Savings of mallocs under a load, where there is a model beside the runs, by their names."""
+        if not self.measured or not self.contest.load:
+            return {}
+        names = [r.name for r in self.contest.preloads() if self.expected(r.name) is not None and len(self.contest.runs[r.name]) >= sequential.ROUNDS_MIN]
+        rows = [shrinkage.Row(self.measured_saving(n).value, self.contest.noise_points(n), self.scale * self.expected(n)) for n in names]
+        return dict(zip(names, shrinkage.drawn(rows)))
+
+    def expected(self, name):
+        """What a malloc saves by the model: who hardly allocates cannot gain by one. None: nothing is known."""
+        if self.has_model and self.outcome.series.has(name):
+            return self.outcome.saving_with(name).value
+        return 0.0 if self.idle else None
 
     def has(self, name):
         """Whether a row was run."""
@@ -103,7 +126,7 @@ class Finding:
         """Points by which the replay's saving of a row differs from the measured one; None where one of them is missing."""
         if not self.has_model or not self.has(name) or not self.outcome.series.has(name) or name == LIBC:
             return None
-        return self.outcome.saving_with(name).value - self.saving(name).value
+        return self.outcome.saving_with(name).value - self.measured_saving(name).value
 
     @property
     def model_error_max(self):

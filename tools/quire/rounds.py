@@ -45,6 +45,7 @@ NEVER_WAITS_SHARE = 0.9  # of a CPU, over the whole of a run
 ROUNDS_ALL = 6  # as many rounds of all rows must fit, or the rows that decide go on alone
 SECONDS_USUAL, SECONDS_MORE = 60, 30  # for a program of up to a second; for each second beyond that
 SECONDS_LOAD, SECONDS_LOAD_MAX = 150, 165  # for a server: who waits for whom makes its runs scatter more; under three minutes with what comes after
+SIGMAS = 1.4826  # standard deviations of a normal distribution in its median absolute one
 RUNS_LOAD_MIN = 16  # where the load itself takes long: three rounds of all rows, or five of those that decide
 
 # library: what is preloaded, None for libc's own malloc and for the allocator of today; dress: makes the run's environment of the
@@ -275,6 +276,12 @@ class Contest:
     def _saved(self, name, before, key, last):
         logarithms = sequential.estimate([math.log(quotient) for quotient in self._quotients(name, before, key)], last)
         return Estimate(*(100 * (1 - math.exp(v)) for v in (logarithms.value, logarithms.high, logarithms.low)))
+
+    def noise_points(self, name):
+        """The standard error of a row's saving by how its rounds scatter; by their median distance, which a wild one hardly moves."""
+        logarithms = [math.log(quotient) for quotient in self._quotients(name, LIBC, "cpu_s")]
+        middle = median(logarithms)
+        return 100 * SIGMAS * median(abs(one - middle) for one in logarithms) / len(logarithms) ** 0.5
 
     def _quotients(self, name, before, key):
         base = dict(zip(self.turns[before], self.column(before, key)))

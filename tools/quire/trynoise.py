@@ -58,6 +58,15 @@ def pace_text(contest):
     return lines
 
 
+def drawn_text(finding):
+    """A line on what the runs alone say, where the model counts too; none where that is the same."""
+    apart = [(name, finding.measured_saving(name).value) for name, value in finding.drawn.items() if ui.percent(value) != ui.percent(finding.measured_saving(name).value)]
+    if not apart:
+        return []
+    said = ", ".join(f"{name} {ui.percent(value)}" for name, value in apart)
+    return [f"  Savings are drawn towards what the model says, by how little the runs can be told from noise. By the runs alone: {said}."]
+
+
 def pace_json(contest):
     """How unlike the CPU's paces were, and how much the program shares of that; the same of stolen time; None where nobody asked."""
     apart = contest.pace_spread_percent()

@@ -298,7 +298,7 @@ class Report:
         if self.contest.few:
             lines.append(f"  No time was left for as many rounds of {', '.join(self.contest.few)}: their intervals are wide.")
         lines += trynoise.text(self.contest.scatter_percent(), self.load_before)
-        lines += trynoise.pace_text(self.contest)
+        lines += trynoise.drawn_text(self.finding) + trynoise.pace_text(self.contest)
         error = self.finding.model_error_max
         if error is not None:
             lines.append(

@@ -61,7 +61,7 @@ def measured_row(finding, row, today):
     if not contest.has(name):
         return [shown(name, today), "left out", "", "", "", ""]
     error = finding.model_error(name)
-    said = "" if error is None else ui.percent(finding.saving(name).value + error)
+    said = "" if error is None else ui.percent(finding.expected(name))
     return [
         shown(name, today),
         ui.seconds(contest.middle(name, "cpu_s")),
@@ -172,6 +172,7 @@ def measured_json(finding, row):
         "program_wall_s": round(contest.middle(name, "wall_s"), 6),
         "peak_rss_bytes": int(contest.middle(name, "peak_rss_bytes")),
         "saving_percent": render.estimate_json(finding.saving(name)),
+        "saving_by_runs_percent": render.estimate_json(finding.measured_saving(name)),
         "under_load": served(finding, name),
         "saving_wall_percent": render.estimate_json(contest.saved_percent(name, key="wall_s")),
         "model_error_percent": None if error is None else round(error, 3),

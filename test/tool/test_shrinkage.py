@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: MIT
+"""test_shrinkage - what runs and model make together under a load: nearer to the truth than either, whichever errs."""
+
+import random
+
+import pytest
+from test_finding import contest_of, found_of, outcome_of
+
+import finding
+import trynoise
+from shrinkage import Row, drawn
+
+
+def rms(draw, noise, error, number=1500):
+    """(of the runs, of the model, of both): how far each is from the truth, over so many programs of four mallocs."""
+    sums = [0.0, 0.0, 0.0]
+    for _ in range(number):
+        modelled = [draw.uniform(-2, 15) for _ in range(4)]
+        truth = [m + draw.gauss(0, error) for m in modelled]
+        libc = draw.gauss(0, noise / 2**0.5)
+        rows = [Row(t + libc + draw.gauss(0, noise / 2**0.5), noise * draw.uniform(0.8, 1.2), m) for t, m in zip(truth, modelled)]
+        for i, said in enumerate(([r.measured for r in rows], modelled, drawn(rows))):
+            sums[i] += sum((s - t) ** 2 for s, t in zip(said, truth))
+    return [(s / 4 / number) ** 0.5 for s in sums]
+
+
+@pytest.mark.parametrize(("noise", "error", "of_runs"), [(3, 0.5, 0.5), (3, 3, 0.9), (3, 20, 1.1), (0.3, 5, 1.1)])
+def test_both_together_are_nearer_to_the_truth_than_the_runs_and_hardly_ever_farther(noise, error, of_runs):
+    runs, model, both = rms(random.Random(7), noise, error)
+    assert both < of_runs * runs and both < 2 * model
+
+
+def test_runs_without_noise_stand_and_a_model_that_runs_cannot_refute_does():
+    assert drawn([Row(5.0, 0.0, 1.0), Row(-3.0, 0.0, 2.0)]) == [5.0, -3.0]
+    assert drawn([Row(4.0, 3.0, 1.0), Row(5.0, 3.0, 2.0)]) == [1.0, 2.0]  # the same three points in both rows: libc's runs
+    assert drawn([Row(4.0, 3.0, 4.0), Row(2.0, 0.0, 2.0)]) == [4.0, 2.0] and drawn([Row(2.0, 0.0, 2.0)] * 2) == [2.0, 2.0]
+    assert drawn([Row(9.0, 3.0, 1.0)]) == [9.0] and drawn([]) == []
+
+
+def noisy(load):
+    contest = contest_of(number=9, a=0.9, b=0.95)
+    chance = random.Random(5)
+    for runs in contest.runs.values():
+        runs[:] = [run._replace(cpu_s=run.cpu_s * chance.gauss(1, 0.08)) for run in runs]
+    contest.load = load
+    return contest
+
+
+def test_under_a_load_savings_are_drawn_to_the_model_and_their_intervals_stay():
+    plain, loaded = noisy(None), noisy("a load")
+    models = {"a": 480e6, "b": 490e6}
+    alone, both = found_of(plain, **models), found_of(loaded, **models)
+    for name in models:
+        measured, said = alone.saving(name), both.saving(name)
+        assert said.value != measured.value
+        assert said.low == min(said.value, measured.low) and said.high == max(said.value, measured.high)
+        assert both.measured_saving(name) == measured and both.model_error(name) == alone.model_error(name)
+    far, near = (sum((found.saving(n).value - both.expected(n)) ** 2 for n in models) for found in (alone, both))
+    assert near < far
+    assert alone.drawn == {} and trynoise.drawn_text(alone) == []
+    assert trynoise.drawn_text(both)[0].startswith("  Savings are drawn towards what the model says") and "a " in trynoise.drawn_text(both)[0]
+
+
+def test_who_hardly_allocates_is_expected_to_gain_nothing_and_of_whom_nothing_is_known_the_runs_stand():
+    contest = noisy("a load")
+    idle, hurried = finding.Finding(contest, None, idle=True), finding.Finding(contest, None)
+    assert idle.expected("a") == 0 and abs(idle.saving("a").value) < abs(hurried.saving("a").value)
+    assert hurried.expected("a") is None and hurried.drawn == {} and hurried.saving("a") == hurried.measured_saving("a")
+
+
+def test_a_row_of_few_rounds_stays_as_it_was_measured():
+    contest = noisy("a load")
+    del contest.runs["b"][4:], contest.turns["b"][4:]
+    found = finding.Finding(contest, outcome_of(contest, a=480e6, b=490e6))
+    assert found.drawn.keys() == {"a"} and found.saving("a").value == found.measured_saving("a").value
