@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """test_preloaded - a program that LD_PRELOAD gives another malloc today is compared with that, and it is named."""
 
+import json
 import os
 
 import pytest
@@ -52,3 +53,14 @@ def test_a_program_on_another_malloc_is_compared_with_that_and_it_is_said(tmp_pa
     assert "With libjemalloc.so.2, as it runs today, it takes" in done.stdout
     runs = (tmp_path / "log").read_text()
     assert runs.count("j") == 2 and runs.count("l") >= 3  # one run as it is, one with the installed library; else on libc's
+
+
+@pytest.mark.parametrize("conf", ["passthrough:1", "Passthrough, secure:1"])
+def test_the_drop_ins_row_and_its_replay_are_not_libcs_whatever_quire_conf_says(tmp_path, conf):
+    program = build(tmp_path, BUSY, flags=["-ldl"])
+    reports = f"stats:exit,stats_format:json,stats_file:{tmp_path}/said.%p"
+    done = quire(tmp_path, "try", "--no-report", "--rounds", 1, "--", program, environment={"QUIRE_CONF": f"{conf},{reports}"})
+    assert done.returncode == 0, done.stderr
+    said = [json.loads(path.read_text()) for path in tmp_path.glob("said.*")]
+    assert {os.path.basename(report["program"]) for report in said} == {"program", "quire-replay"}
+    assert [report["program"] for report in said if report["passthrough"]] == []

@@ -21,6 +21,7 @@ from collections import namedtuple
 from statistics import median
 
 import native
+import serving
 import ui
 from errors import QuireError, UsageError
 
@@ -74,7 +75,7 @@ def run_once(program, backend, verify=False, extra=(), traced=False):
         if k not in ("LD_PRELOAD", "QUIRE_RECORD", "MALLOC_CONF")
     }
     if backend.library:
-        env["LD_PRELOAD"] = backend.library
+        env = {**serving.without_passthrough(env), "LD_PRELOAD": backend.library}
         arguments += ["--expect-malloc", backend.library]
     if traced:
         return _traced(arguments, env)

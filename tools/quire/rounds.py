@@ -140,7 +140,7 @@ class Contest:
 
     def plain(self, **more):
         """The environment of a run on libc's malloc, also of a program that is preloaded or linked with another. more: launch.environment's."""
-        env = preloaded.without(launch.environment(**more), self.mallocs)
+        env = serving.without_passthrough(preloaded.without(launch.environment(**more), self.mallocs))
         if not self.target.linked:
             return env
         parts = preloaded.entries(env)

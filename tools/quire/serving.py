@@ -35,6 +35,12 @@ def drop_in():
     )
 
 
+def without_passthrough(environment):
+    """The environment in which libquire-malloc.so serves, also where QUIRE_CONF hands everything to libc: of a key's values the last counts."""
+    conf = environment.get("QUIRE_CONF", "")
+    return {**environment, "QUIRE_CONF": f"{conf},passthrough:0"} if "passthrough" in conf.lower() else environment
+
+
 def same(path, other):
     """Whether two paths are one file; a bare name, as LD_PRELOAD may have it, is any file of that name."""
     if "/" not in other:
