@@ -168,9 +168,15 @@ def test_a_library_that_cannot_be_loaded_is_the_reason_given(tmp_path, program):
     assert status == 1 and "broken.so" in said["reason"]
 
 
-def test_passthrough_is_not_serving(tmp_path, program):
-    status, said = answer(tmp_path, "--", program, environment={"QUIRE_CONF": "passthrough:1"})
+@pytest.mark.parametrize("conf", ["passthrough:1", "limit:1G, Passthrough", "passthrough:0,passthrough : On"])
+def test_passthrough_is_not_serving(tmp_path, program, conf):
+    status, said = answer(tmp_path, "--", program, environment={"QUIRE_CONF": conf})
     assert status == 1 and "passthrough" in said["reason"]
+
+
+def test_of_two_values_of_passthrough_the_last_counts(tmp_path, program):
+    status, said = answer(tmp_path, "--", program, environment={"QUIRE_CONF": "passthrough,passthrough:0"})
+    assert status == 0, said
 
 
 def test_a_program_that_is_not_there_is_127(tmp_path, program):

@@ -42,11 +42,12 @@ def add_arguments(parser):
 
 def passthrough():
     """Whether QUIRE_CONF tells the library to hand everything to libc."""
-    for part in os.environ.get("QUIRE_CONF", "").split(","):
-        key, _, value = part.strip().partition(":")
+    said = False
+    for part in os.environ.get("QUIRE_CONF", "").lower().split(","):
+        key, colon, value = map(str.strip, part.partition(":"))
         if key == "passthrough":
-            return value in PASSTHROUGH_WORDS
-    return False
+            said = value in PASSTHROUGH_WORDS or not colon
+    return said
 
 
 def library_asked_about(args):
