@@ -61,17 +61,26 @@ def test_a_program_with_an_allocator_inside_is_run_with_each_other_in_its_place(
 
 def test_a_rows_environment_puts_the_swap_behind_the_malloc_that_it_swaps_to_where_its_constructor_comes_first():
     swap = str(toolkit.BUILD / "tools" / own.SWAP)
-    assert own.dress("/x/libother.so")({"LD_PRELOAD": "/y/mine.so"})["LD_PRELOAD"].split(":") == ["/x/libother.so", swap, "/y/mine.so"]
-    assert own.dress()({})["QUIRE_SWAP"] == own.ITSELF
+    assert own.dress("/x/app", "/x/libother.so")({"LD_PRELOAD": "/y/mine.so"})["LD_PRELOAD"].split(":") == ["/x/libother.so", swap, "/y/mine.so"]
+    assert own.dress("/x/app")({})["QUIRE_SWAP"] == own.ITSELF
 
 
 def test_what_cannot_be_put_in_place_ends_the_run_instead_of_being_measured_as_something_else(tmp_path):
     program = build(tmp_path, "int main(void) { return 0; }")
     swap = toolkit.BUILD / "tools" / own.SWAP
-    done = subprocess.run([program], env={"LD_PRELOAD": str(swap), "QUIRE_SWAP": "inside"}, capture_output=True, text=True, check=False)
+    done = subprocess.run([program], env=own.dress(str(program))({}), capture_output=True, text=True, check=False)
     assert done.returncode == 70 and "no allocator was found inside" in done.stderr
     done = subprocess.run([program], env={"LD_PRELOAD": str(swap), "QUIRE_SWAP": "/no/lib.so"}, capture_output=True, text=True, check=False)
     assert done.returncode == 70 and "not preloaded" in done.stderr
+
+
+def test_a_child_or_a_parent_of_the_swapped_program_that_has_no_allocator_inside_simply_runs(tmp_path):
+    program = build(tmp_path, INSIDE.replace("LIMIT", 'system("exec /bin/true") != 0'))
+    for library in (None, own.libc()):
+        for words in ([program], ["/bin/sh", "-c", f"'{program}' && true"]):
+            done = subprocess.run(words, env=own.dress(str(program), library)({}), cwd=tmp_path, capture_output=True, text=True, check=False)
+            assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "served").read_text().split() == ["inside"] * 2 + ["outside"] * 2
 
 
 def test_check_tells_of_an_allocator_that_is_called_by_names_of_its_own(tmp_path):

@@ -167,5 +167,5 @@ def test_no_other_malloc_is_given_a_block_from_before_the_swap(programs):
 
 
 def test_the_drop_in_serves_a_swapped_program_by_its_short_way(programs):
-    env = own.dress(DROP_IN)({})
+    env = own.dress(programs[0], DROP_IN)({})
     assert "serving 1" in swapped(programs[0], env["LD_PRELOAD"].split(":"), DROP_IN)

@@ -66,11 +66,11 @@ def is_same(inside, library):
     return os.path.realpath(inside.path) == os.path.realpath(library)
 
 
-def dress(library=None):
-    """A function that makes a run's environment: with this malloc in the place of the allocator inside; None: with that itself, by the same way."""
+def dress(binary, library=None):
+    """A function that makes a run's environment: with this malloc in the place of the allocator inside `binary`; None: with that itself, by the same way."""
 
     def dressed(env):
-        env = preloaded.first({**env, "QUIRE_SWAP": library or ITSELF}, native.helper(SWAP))
+        env = preloaded.first({**env, "QUIRE_SWAP": library or ITSELF, "QUIRE_SWAP_IN": os.path.abspath(binary)}, native.helper(SWAP))
         return preloaded.first(env, library) if library else env  # constructors of what is preloaded last run first, and the swap's must
 
     return dressed

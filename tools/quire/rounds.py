@@ -102,7 +102,7 @@ def rows(target, peers, mallocs):
     """What a round runs: libc, the allocator of today where that is another, each peer. The advice carried out comes later."""
     if target.inside:
         others = [(LIBC, own.libc())] + [(peer.name, peer.path) for peer in peers if not own.is_same(target.inside, peer.path)]
-        return [Row(TODAY, None, own.dress())] + [Row(name, path, own.dress(path)) for name, path in others]
+        return [Row(TODAY, None, own.dress(target.binary))] + [Row(name, path, own.dress(target.binary, path)) for name, path in others]
     chosen = [Row(LIBC, None)]
     if mallocs or target.linked or target.is_python and "PYTHONMALLOC" not in os.environ:
         chosen.append(Row(TODAY, None))

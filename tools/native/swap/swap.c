@@ -2,12 +2,13 @@
 /*
  * swap.c - libquire-swap.so: another malloc in the place of the allocator that a program has inside, for measuring.
  *
- *   LD_PRELOAD=libjemalloc.so.2:libquire-swap.so QUIRE_SWAP=/usr/lib/.../libjemalloc.so.2 program
+ *   LD_PRELOAD=libjemalloc.so.2:libquire-swap.so QUIRE_SWAP=/usr/lib/.../libjemalloc.so.2 QUIRE_SWAP_IN=/usr/bin/program program
  *
  *   program -> mi_malloc (patched: ../own) -> own_before() -> malloc of that library -> program
  *   program -> mi_free(p) -------------------> own_before() -> free of that library;  p from before the swap (earlier.c): mi_free as it was
  *
  * QUIRE_SWAP=inside: the allocator inside, by the same way; what the way costs is then in all that is compared.
+ * QUIRE_SWAP_IN: the program that is measured, which must have one. Another that it starts, or that starts it, may have none: what is preloaded serves that.
  *
  * Runs before the constructors of all other libraries (-z initfirst): the loader heeds that for one, the last, and runs the constructors of what is
  * preloaded last first.  libquire-malloc.so asks in its own who the process's malloc is: asked before the swap, it would serve by its long way only.
@@ -17,6 +18,7 @@
  */
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "../own/plant.h"
@@ -178,6 +180,13 @@ static const char *environment_get(char **environment, const char *name) {
     return NULL;
 }
 
+/* Whether this is the program that is measured. */
+static bool is_measured(char **environment) {
+    const char *path = environment_get(environment, "QUIRE_SWAP_IN");
+    struct stat measured, here;
+    return path == NULL || (stat(path, &measured) == 0 && stat("/proc/self/exe", &here) == 0 && measured.st_ino == here.st_ino && measured.st_dev == here.st_dev);
+}
+
 static bool find_other(const char *path) {
     struct library library;
     if (!library_find(&library, path)) {
@@ -208,10 +217,11 @@ __attribute__((constructor)) static void start(int count, char **arguments, char
     }
     void *spared = NULL;
     memcpy(&spared, &other.malloc, sizeof spared);
-    if (own_plant(&(struct own_options){.say = say, .reads = true, .spared = spared}) == 0) {
+    bool is_planted = own_plant(&(struct own_options){.say = say, .reads = true, .spared = spared}) != 0;
+    if (!is_planted && is_measured(environment)) {
         say("malloc", "/proc/self/exe", "no allocator was found inside");
     }
-    const char *why = earlier_look();
+    const char *why = is_planted ? earlier_look() : NULL;
     if (why != NULL) {
         say("malloc", "/proc/self/exe", why);
     }
