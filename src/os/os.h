@@ -171,6 +171,7 @@ void os_signal_by_default(int number);
 /* What kind of memory an address lies in, and the ends of its mapping; OS_MEMORY_NONE: it cannot be read. */
 enum os_memory { OS_MEMORY_NONE, OS_MEMORY_ANON, OS_MEMORY_BRK, OS_MEMORY_OTHER };
 enum os_memory os_memory_of(const void *p, uintptr_t *start, uintptr_t *end);
+bool os_has_brk(void); /* there is memory of the kind OS_MEMORY_BRK */
 uint64_t os_cpu_time_ns(void); /* of all its threads */
 uint64_t os_thread_time_ns(void); /* of the calling thread alone */
 void os_program_path(char *path, size_t bytes);

@@ -109,6 +109,12 @@ enum os_memory os_memory_of(const void *p, uintptr_t *start, uintptr_t *end)
     return found;
 }
 
+bool os_has_brk(void)
+{
+    uintptr_t start, end;
+    return os_memory_of((const char *)sbrk(0) - 1, &start, &end) == OS_MEMORY_BRK;
+}
+
 static uint64_t clock_ns(clockid_t clock)
 {
     struct timespec t;

@@ -120,9 +120,20 @@ size_t libc_usable_bytes(void *p)
 struct chunk {
     size_t before_bytes, size;
 };
-enum { IN_OTHER_ARENA = 4, IS_MAPPED = 2, FLAGS = 7, CHUNK_BYTES_MIN = 32 };
+enum { IN_OTHER_ARENA = 4, IS_MAPPED = 2, IS_BEHIND_LIVE = 1, FLAGS = 7, CHUNK_BYTES_MIN = 32 };
 /* Arenas but the first lie in areas of this alignment, which begin with: arena, area before, bytes. */
 static const size_t arena_area_bytes = (size_t)64 << 20;
+
+/* libc maps its first arena like any other memory where the kernel refuses it brk(): then there is no [heap], though libc's malloc is in use. */
+static bool first_arena_is_mapped(void)
+{
+    struct sums {
+        size_t in_arenas, others[9];
+    } (*sums)(void) = NULL;
+    if (!os_has_brk())
+        sums = (struct sums(*)(void))(uintptr_t)dlsym(RTLD_NEXT, "mallinfo2");
+    return sums && sums().in_arenas != 0;
+}
 
 bool libc_has(const void *p)
 {
@@ -139,8 +150,10 @@ bool libc_has(const void *p)
     if (chunk->size & IS_MAPPED)
         return kind == OS_MEMORY_ANON && chunk->before_bytes <= (uintptr_t)chunk - start &&
                ((((uintptr_t)chunk - chunk->before_bytes) | (bytes + chunk->before_bytes)) & pages) == 0;
-    if (!(chunk->size & IN_OTHER_ARENA))
-        return kind == OS_MEMORY_BRK;
+    if (!(chunk->size & IN_OTHER_ARENA)) {
+        const struct chunk *next = (const struct chunk *)((uintptr_t)chunk + bytes);
+        return kind == OS_MEMORY_BRK || (end - (uintptr_t)next >= sizeof *next && (next->size & IS_BEHIND_LIVE) && first_arena_is_mapped());
+    }
     const uintptr_t *area = (const uintptr_t *)align_down(at, arena_area_bytes);
     return kind == OS_MEMORY_ANON && (uintptr_t)area >= start && area[2] <= arena_area_bytes && at < (uintptr_t)area + area[2];
 }

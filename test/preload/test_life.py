@@ -26,6 +26,11 @@ def test_blocks_that_libc_handed_out_past_us_go_back_to_libc(build, conf):
     assert_sound(run(build("strangers.c"), plugin, conf=conf))
 
 
+def test_blocks_of_libc_go_back_to_libc_where_the_process_has_no_heap_of_the_kernels(build):
+    plugin = build("strangers_plugin.c", "-shared", "-fPIC")
+    assert_sound(run(build("strangers.c"), "no brk", plugin))
+
+
 def test_blocks_of_libc_go_back_to_libc_under_a_plan_too(build, tmp_path):
     plan = tmp_path / "plan"
     plan.write_text("quire-steer 1\nmodule 0 00 nobody\nframe 0 module 0 offset 10 f\npool 1 arena peak 1000\nsite 1 pool 1\npath 0\nend 5\n")
@@ -38,8 +43,9 @@ def test_freed_memory_goes_back_though_the_thread_that_last_began_a_page_sleeps(
     assert_sound(run(build("clock.c"), conf="decay:10ms"))
 
 
-def test_what_looks_like_libcs_with_other_memory_before_it_is_refused(build):
-    done = run(build("disguised.c"))
+@pytest.mark.parametrize("words", [[], ["first arena"]])
+def test_what_looks_like_libcs_with_other_memory_before_it_is_refused(build, words):
+    done = run(build("disguised.c"), *words)
     assert done.returncode < 0
     assert done.stderr.startswith("quire: heap: E2 "), done.stderr
 

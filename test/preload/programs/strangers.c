@@ -5,8 +5,11 @@
 #include <dlfcn.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "must.h"
 
@@ -33,8 +36,19 @@ static void *use(void *unused)
     return unused;
 }
 
+/* libc's malloc, not used yet, will find that brk() fails. */
+static void take_heap_away(void)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    void *behind = (void *)(((uintptr_t)sbrk(0) + page - 1) & -page);
+    MUST(mmap(behind, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == behind, "%p is taken", behind);
+    MUST(sbrk((intptr_t)page) == (void *)-1, "there is a heap");
+}
+
 int main(int count, char **words)
 {
+    if (count > 2)
+        take_heap_away();
     void *plugin = dlopen(words[count - 1], RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
     MUST(plugin, "%s", dlerror());
     alloc = (void *(*)(size_t))dlsym(plugin, "plugin_alloc");
