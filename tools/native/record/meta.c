@@ -28,7 +28,8 @@ static struct {
         uint64_t name_hash;  // another library may come to the same place
     } module[MODULES_MAX];
     unsigned modules;
-    unsigned long long loads_seen;  // dlpi_adds when the modules were last listed
+    unsigned long long loads_seen;    // dlpi_adds when the modules were last listed
+    unsigned long long unloads_seen;  // dlpi_subs
     char main_path[4096];
     char mapped_path[4096];
 } meta;
@@ -242,6 +243,18 @@ static int loads_visit(struct dl_phdr_info *info, size_t size, void *loads) {
     (void)size;
     *(unsigned long long *)loads = info->dlpi_adds;
     return 1;
+}
+
+static int unloads_visit(struct dl_phdr_info *info, size_t size, void *unloads) {
+    (void)size;
+    *(unsigned long long *)unloads = info->dlpi_subs;
+    return 1;
+}
+
+bool rec_meta_unloaded(void) {
+    unsigned long long seen = meta.unloads_seen;
+    dl_iterate_phdr(unloads_visit, &meta.unloads_seen);
+    return meta.unloads_seen != seen;
 }
 
 void rec_meta_modules_changed(void) {

@@ -164,6 +164,7 @@ void rec_meta_slots(uint32_t id, const uint16_t words[QTR_SLOTS_MAX]);
 void rec_meta_pool(uint32_t id, const char *name);  // that stack's blocks are of this pool
 void rec_meta_thread(const struct rec_thread *thread);
 bool rec_meta_module_known(uintptr_t ip);  // is ip in a loaded file?  Then that file is in the trace
+bool rec_meta_unloaded(void);  // since it was asked last
 void rec_meta_modules_changed(void);
 
 static inline uint64_t rec_clock_ns(clockid_t clock) {

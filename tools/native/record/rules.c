@@ -62,7 +62,9 @@ bool rec_rules_start(void) {
     return rules != NULL;
 }
 
+/* libunwind keeps what it did by address, too, and does not see libraries go. */
 void rec_rules_forget(void) {
+    unw_flush_cache(unw_local_addr_space, 0, 0);
     for (uint32_t i = 0; i < RULES; i++) {
         if (atomic_load_explicit(&rules[i].ip, memory_order_relaxed) != 0) {
             atomic_store_explicit(&rules[i].ip, 0, memory_order_relaxed);
@@ -73,6 +75,7 @@ void rec_rules_forget(void) {
 
 /* A reader in the middle of a rule gets one that says nothing (R2). */
 void rec_rules_end(void) {
+    unw_flush_cache(unw_local_addr_space, 0, 0);
     madvise(rules, RULES * sizeof(struct rule), MADV_DONTNEED);
     rules_used = 0;
 }
@@ -172,6 +175,9 @@ static enum rec_step step_slow(struct rec_frame *frame, struct rec_bounds *bound
         return REC_STEP_BUSY;
     }
     bool is_file_code = rec_meta_module_known(before.ip);
+    if (rec_meta_unloaded()) {  // by libc itself, whose dlclose is not ours
+        rec_rules_forget();
+    }
     bool stepped = step_by_libunwind(frame, &bp_slot);
     rec_unwind_end();
     bool is_signal = stepped && is_file_code && is_signal_return(before.ip);

@@ -52,6 +52,9 @@ static bool rule_learn(uintptr_t ip, struct prof_rule *rule) {
     bool may = rec_unwind_begin();
     if (may) {
         rec_meta_module_known(ip);
+        if (rec_meta_unloaded()) {  // by libc itself, whose dlclose is not ours
+            rec_rules_forget();
+        }
         *rule = prof_rule_learn(ip);
         rec_unwind_end();
     }
