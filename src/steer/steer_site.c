@@ -62,9 +62,12 @@ static const struct steer_entry *enter(uintptr_t key, unsigned target)
     return is_full ? &heap_entry : entry;
 }
 
+/* Behind a wrapper `ret` may be no return address, and another word each time: what lies in no file takes no place that a site may need. */
 static NOINLINE const struct steer_entry *learn(unsigned node, uintptr_t ret)
 {
-    return u32_load_relaxed(&entries) >= FILL ? &heap_entry : enter(steer_key(node, ret), target_of(node, ret));
+    struct os_object file;
+    bool is_code = node == 0 || os_object_of(ret, &file);
+    return !is_code || u32_load_relaxed(&entries) >= FILL ? &heap_entry : enter(steer_key(node, ret), target_of(node, ret));
 }
 
 static const struct steer_entry *find(unsigned node, uintptr_t ret)
@@ -107,7 +110,8 @@ static COLD bool is_readable_page(uintptr_t address)
 
 /*
  * Up the stack, where the way was always as long when it was recorded.  It may be another today: so what lies there is believed only if it is one of
- * the plan's return addresses for this wrapper, and a word on another page is read only if there is such a page.
+ * the plan's return addresses for this wrapper, and a word on another page is read only if there is such a page.  One that an earlier call left there
+ * may be such an address, too: then the block lies in that site's arena, no more.
  */
 NOINLINE const struct steer_entry *steer_entry_deep(const struct steer_entry *entry, const uintptr_t *frame)
 {

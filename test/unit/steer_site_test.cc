@@ -76,6 +76,22 @@ TEST(SteerSite, behind_a_wrapper_the_word_at_its_place_on_the_stack_decides)
     steer_free(p);
 }
 
+TEST(SteerSite, words_behind_a_wrapper_that_are_no_code_leave_room_for_sites_that_are_met_later)
+{
+    steer_up();
+    uintptr_t stack[8] = {};
+    struct steer_call call = {reinterpret_cast<uintptr_t>(&test_place[PLACE_WRAPPER]), stack};
+    for (uintptr_t i = 0; i < STEER_TABLE; i++) {
+        stack[STEP_TO_CALLER] = 4096 + i;
+        void *p = steer_alloc(100, call);
+        ASSERT_EQ(pool_of_block(p), 0u);
+        steer_free(p);
+    }
+    void *p = alloc_at(5, 100);
+    EXPECT_EQ(pool_of_block(p), 5u);
+    steer_free(p);
+}
+
 TEST(SteerSite, a_word_that_cannot_be_read_is_not_read)
 {
     steer_up();
