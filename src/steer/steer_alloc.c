@@ -64,8 +64,9 @@ static size_t pool_dead(unsigned pool_idx, const struct steer_lane *lane, size_t
     }
     lock_take(&pool->lock);
     for (const struct steer_chunk *chunk = pool->shared; chunk; chunk = chunk->next) {
+        int64_t lives = (int64_t)u64_load_relaxed(&chunk->balance);
         grains += chunk->grains;
-        dead += chunk->grains - u64_load_relaxed(&chunk->balance);
+        dead += lives > 0 ? chunk->grains - (uint64_t)lives : 0; /* 0, below: it is just being given back, or what lives there is not counted yet */
     }
     lock_drop(&pool->lock);
     *live = (grains - dead) << STEER_GRAIN_SHIFT;

@@ -98,6 +98,33 @@ TEST(Steer, what_is_dead_passes_no_bound_and_then_the_site_is_the_heaps_for_good
     EXPECT_EQ(held_of(5), 0u);
 }
 
+TEST(Steer, chunks_that_other_threads_are_just_letting_go_of_do_not_count_as_dead)
+{
+    steer_up();
+    std::vector<void *> blocks;
+    std::thread([&] {
+        for (int i = 0; i < 30000; i++)
+            blocks.push_back(alloc_at(6, 112));
+    }).join();
+    struct steer_pool *pool = &steer_plan.pool[6];
+    std::vector<std::pair<struct steer_chunk *, uint64_t>> between; /* each second one, as between being listed and being counted */
+    int i = 0;
+    for (struct steer_chunk *chunk = pool->shared; chunk; chunk = chunk->next)
+        if (i++ % 2 == 0)
+            between.emplace_back(chunk, u64_load_relaxed(&chunk->balance));
+    for (auto &one : between)
+        u64_store_relaxed(&one.first->balance, -uint64_t(1));
+    void *p = alloc_at(6, 112);
+    EXPECT_TRUE(is_steered(p));
+    EXPECT_FALSE(u32_load_relaxed(&pool->is_sent_back));
+    for (auto &one : between)
+        u64_store_relaxed(&one.first->balance, one.second);
+    steer_free(p);
+    for (void *one : blocks)
+        steer_free(one);
+    EXPECT_EQ(steer_check(), nullptr);
+}
+
 TEST(Steer, zeroed_blocks_are_zero_where_others_have_written)
 {
     steer_up();
