@@ -117,10 +117,8 @@ static void retire(struct steer_lane *lane, unsigned pool_idx)
         u32_store_relaxed(&steer_plan.pool[pool_idx].is_crossed, 1);
     lane->chunk = NULL;
     lane->tag = lane->end = NULL;
-    if (u32_load_relaxed(&steer_plan.pool[pool_idx].is_crossed)) {
-        steer_lane_drop(lane, chunk);
-        steer_chunk_share(chunk);
-    }
+    if (u32_load_relaxed(&steer_plan.pool[pool_idx].is_crossed))
+        steer_chunk_share(lane, chunk);
 }
 
 static ALWAYS_INLINE void *bump(struct steer_lane *lane, size_t grains)

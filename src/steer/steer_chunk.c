@@ -142,12 +142,14 @@ void steer_chunk_dead(struct steer_chunk *chunk)
 }
 
 /* chunk->used is what was handed out. */
-void steer_chunk_share(struct steer_chunk *chunk)
+void steer_chunk_share(struct steer_lane *lane, struct steer_chunk *chunk)
 {
     uint64_t mine = (uint64_t)(int64_t)chunk->left;
+    addr_store_relaxed(&chunk->owner, 0); /* first: in the child of a fork our record is another thread's, which must not take it for its own */
+    atomic_fence_signal();
+    steer_lane_drop(lane, chunk);
     steer_thread_forget(chunk);
     list_shared(&steer_plan.pool[chunk->pool], chunk);
-    addr_store_relaxed(&chunk->owner, 0);
     if (u64_add_seq_cst(&chunk->balance, mine) + mine == 0)
         steer_chunk_dead(chunk);
 }

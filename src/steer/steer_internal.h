@@ -198,7 +198,7 @@ struct steer_chunk *steer_chunk_take(unsigned pool, struct steer_thread *owner);
 void steer_chunk_give(struct steer_chunk *chunk);
 void steer_chunk_clear(struct steer_chunk *chunk, size_t used);
 /* The owner lets go of it; it may be gone. */
-void steer_chunk_share(struct steer_chunk *chunk);
+void steer_chunk_share(struct steer_lane *lane, struct steer_chunk *chunk);
 void steer_chunk_verify(const struct steer_chunk *chunk); /* stops the process where a block lives in it */
 void steer_chunk_dead(struct steer_chunk *chunk); /* a shared one whose balance is 0 */
 uint64_t steer_chunk_live(const struct steer_chunk *chunk, uint64_t *blocks); /* grains */

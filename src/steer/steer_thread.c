@@ -36,8 +36,7 @@ static void lane_leave(struct steer_lane *lane)
         struct steer_chunk *chunk = lane->chunks;
         if (chunk == lane->chunk)
             steer_chunk_count(chunk, steer_lane_used(lane));
-        steer_lane_drop(lane, chunk);
-        steer_chunk_share(chunk);
+        steer_chunk_share(lane, chunk);
     }
     memset(lane, 0, sizeof *lane);
 }

@@ -2,6 +2,7 @@
 /* Blocks of arenas: their memory, sizes and ends; the bound on what is dead. */
 #include "steer_kit.h"
 
+#include <atomic>
 #include <sys/wait.h>
 #include <thread>
 
@@ -276,6 +277,46 @@ TEST(Steer, a_child_of_a_fork_frees_what_it_was_left_and_allocates)
         ASSERT_EQ(blocks[i][79], char(i));
         steer_free(blocks[i]);
     }
+}
+
+/* The lock of shared chunks is held, so the thread stops where it has let go of its chunk and has not listed it yet. */
+TEST(Steer, a_child_that_is_forked_while_a_thread_lets_go_of_a_chunk_does_not_give_it_to_another)
+{
+    steer_up();
+    size_t before = held_of(7);
+    std::atomic<int> step{0};
+    std::atomic<void *> made{nullptr};
+    std::thread holder([&] {
+        lock_take(&steer_plan.pool[7].lock);
+        for (step = 1; step == 1;)
+            usleep(100);
+        lock_drop(&steer_plan.pool[7].lock);
+    });
+    while (step == 0)
+        usleep(100);
+    std::thread ends([&] { made = alloc_at(7, 100); });
+    while (!made)
+        usleep(100);
+    usleep(50000); /* it comes to the lock */
+    pid_t child = fork();
+    if (child == 0) {
+        bool is_whole = false;
+        std::thread([&] {
+            void *p = alloc_at(7, 100);
+            steer_free(made);
+            is_whole = steer_self->lane[7].chunks == owner_object(pagemap_find(p));
+            steer_free(p);
+        }).join();
+        _exit(!is_whole);
+    }
+    step = 2;
+    holder.join();
+    ends.join();
+    int status;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    steer_free(made);
+    EXPECT_EQ(held_of(7), before);
 }
 
 TEST(Steer, a_timed_free_is_a_free_and_some_of_them_are_timed)
