@@ -357,6 +357,36 @@ int main(int n, char **v) {
     assert sum(entry["count"] for entry in analyse(trace)["sites"] if entry["function"] == "plugin_make") == 30
 
 
+def test_functions_of_libraries_that_come_to_the_same_place_one_after_the_other_have_each_its_own_names(tmp_path):
+    bodies = {"first": "return malloc(64);", "second": "volatile int bytes = 64; return malloc(bytes);"}
+    plugins = [build(tmp_path, f"#include <stdlib.h>\nvoid *{word}_make(void) {{ {body} }}\n", name=f"{word}.so", flags=["-shared", "-fPIC"]) for word, body in bodies.items()]
+    program = r"""
+#include <dlfcn.h>
+#include <link.h>
+#include <stdlib.h>
+int main(int n, char **v) {
+    ElfW(Addr) place = 0;
+    for (int round = 0; round < 4; round++) {
+        struct link_map *h = dlopen(v[1 + round % 2], RTLD_NOW);
+        if (place && h->l_addr != place) return 77;
+        place = h->l_addr;
+        void *(*make)(void) = (void *(*)(void))dlsym(h, round % 2 ? "second_make" : "first_make");
+        for (int i = 0; i < 10; i++) free(make());
+        dlclose(h);
+    }
+    return n == 0;
+}
+"""
+    done, trace = record(tmp_path, [build(tmp_path, program), *plugins])
+    if done.returncode == 77:
+        pytest.skip("the second library came to another place")
+    assert done.returncode == 0
+    report = analyse(trace)
+    for word in bodies:
+        made = [entry for entry in report["sites"] if entry["function"] == f"{word}_make"]
+        assert sum(entry["count"] for entry in made) == 20 and {entry["module"] for entry in made} == {f"{word}.so"}
+
+
 # Of two libraries that come to the same place one after the other, the second's frame is larger.  `deep`: by the stack pointer alone the first's is known.
 SAME_PLACE = r"""
 #include <dlfcn.h>

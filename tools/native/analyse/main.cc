@@ -86,7 +86,10 @@ void stack_defined(void *arg, uint32_t id, const uint64_t *ips, unsigned count) 
 }
 
 void module_defined(void *arg, const qtr_meta_module *module, const char *path) {
-    static_cast<Definitions *>(arg)->symbols.module_add(*module, path);
+    Definitions *definitions = static_cast<Definitions *>(arg);
+    for (const quire::Moved &moved : definitions->symbols.module_add(*module, path)) {
+        definitions->sites.move(moved);
+    }
 }
 
 void pool_defined(void *arg, uint32_t stack, const char *name) {

@@ -76,6 +76,14 @@ void Sites::stack_add(uint32_t id, const uint64_t *ips, unsigned count) {
     stacks_[id].assign(ips, ips + count);
 }
 
+void Sites::move(const Moved &moved) {
+    for (std::vector<uint64_t> &stack : stacks_) {
+        for (uint64_t &ip : stack) {
+            ip += ip - 1 - moved.start < moved.end - moved.start ? moved.by : 0;
+        }
+    }
+}
+
 bool Sites::is_allocation_name(const std::string &name) const {
     std::string plain = plain_name(name);
     if (wrappers_.count(plain) != 0 || wrappers_.count(name) != 0) {

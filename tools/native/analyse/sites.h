@@ -35,6 +35,8 @@ class Sites {
     explicit Sites(Symbols &symbols) : symbols_(symbols) {}
     void wrapper_add(const std::string &name) { wrappers_.insert(name); }
     void stack_add(uint32_t id, const uint64_t *ips, unsigned count);
+    /* In the stacks so far. */
+    void move(const Moved &moved);
     void slots_add(const qtr_meta_slots &slots) { slots_[slots.head.number].push_back(slots); }
     /* A stack's blocks are of this pool of the program's own. */
     void pool_add(uint32_t id, const std::string &name) { pools_[id] = name; }

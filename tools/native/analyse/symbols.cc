@@ -2,7 +2,7 @@
 /*
  * symbols.cc - names for addresses, by libdw.
  *
- *   address -> module (last one loaded there) -> DWARF scopes -> inlined frames and line
+ *   address -> module (one that was unloaded has moved away) -> DWARF scopes -> inlined frames and line
  *                                             -> symbol table -> function and offset
  *
  * Each module is opened at its first address and no sooner.  No network, but where DEBUGINFOD_URLS asks for it: libdw then asks those servers.
@@ -26,6 +26,8 @@
 namespace quire {
 
 namespace {
+
+constexpr unsigned ADDRESS_BITS = 48;
 
 std::string demangled(const char *name) {
     int status = 0;
@@ -196,7 +198,16 @@ void Symbols::Module::inlined_into(std::vector<Frame> &frames, uint64_t address)
 Symbols::Symbols() = default;
 Symbols::~Symbols() = default;
 
-void Symbols::module_add(const qtr_meta_module &record, const char *path) {
+std::vector<Moved> Symbols::module_add(const qtr_meta_module &record, const char *path) {
+    std::vector<Moved> moved;
+    for (const std::unique_ptr<Module> &gone : modules_) {
+        if (gone->start < record.end && record.start < gone->end) {
+            moved.push_back({gone->start, gone->end, ++moves_ << ADDRESS_BITS});
+            gone->start += moved.back().by;
+            gone->end += moved.back().by;
+            gone->bias += moved.back().by;
+        }
+    }
     auto module = std::make_unique<Module>();
     module->start = record.start;
     module->end = record.end;
@@ -204,6 +215,7 @@ void Symbols::module_add(const qtr_meta_module &record, const char *path) {
     module->path = path;
     module->build_id.assign(record.text, record.head.number);
     modules_.push_back(std::move(module));
+    return moved;
 }
 
 Symbols::Module *Symbols::module_of(uint64_t address) {

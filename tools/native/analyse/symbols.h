@@ -39,11 +39,17 @@ struct Origin {
     uint64_t offset = 0;   // of the address, in the file's own addresses
 };
 
+/* Addresses from `start` up to `end` are by so much higher from now on. */
+struct Moved {
+    uint64_t start, end, by;
+};
+
 class Symbols {
   public:
     Symbols();
     ~Symbols();
-    void module_add(const qtr_meta_module &record, const char *path);
+    /* Before any address is asked for.  Modules that were unloaded before this one came to their place move to where nothing ever was. */
+    std::vector<Moved> module_add(const qtr_meta_module &record, const char *path);
     /* Frames at a return address; never empty.  The reference stays valid. */
     const std::vector<Frame> &at(uint64_t return_address);
     Origin origin(uint64_t return_address);
@@ -54,6 +60,7 @@ class Symbols {
     struct Module;
     Module *module_of(uint64_t address);
     std::vector<std::unique_ptr<Module>> modules_;
+    uint64_t moves_ = 0;
     std::unordered_map<uint64_t, std::vector<Frame>> known_;
     std::string note_;
 };

@@ -4,7 +4,7 @@
  *
  * Invariants:
  *   M1  a record is whole in the stream before the first event that needs it
- *   M2  a module is written once for each place it is loaded at; one that was unloaded keeps its record
+ *   M2  a module is written once for each place it is loaded at, and again when another was there since; one that was unloaded keeps its record
  *
  * Locks: the recorder's, held by every caller.
  * Not here: symbols; names are found when the trace is analysed, from the files named here.
@@ -229,6 +229,11 @@ static int module_visit(struct dl_phdr_info *info, size_t size, void *unused) {
             return 0;
         }
     }
+    for (unsigned i = 0; i < meta.modules; i++) {
+        if (meta.module[i].start < end && start < meta.module[i].end) {  // it is gone, or this could not be here
+            meta.module[i--] = meta.module[--meta.modules];
+        }
+    }
     if (end > start && meta.modules < MODULES_MAX) {
         module_write(info, start, end);
         meta.module[meta.modules].start = start;
@@ -271,14 +276,10 @@ static bool module_holds(uintptr_t ip) {
 }
 
 bool rec_meta_module_known(uintptr_t ip) {
-    if (module_holds(ip)) {
-        return true;
-    }
     unsigned long long loads = 0;
     dl_iterate_phdr(loads_visit, &loads);
-    if (loads == meta.loads_seen) {
-        return false;  // code that no file holds, a JIT's say
+    if (loads != meta.loads_seen) {
+        rec_meta_modules_changed();
     }
-    rec_meta_modules_changed();
-    return module_holds(ip);
+    return module_holds(ip);  // else code that no file holds, a JIT's say
 }
