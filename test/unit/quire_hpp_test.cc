@@ -286,6 +286,15 @@ TEST(QuireHpp, an_option_that_cannot_be_is_a_system_error_and_no_memory_is_bad_a
     EXPECT_FALSE(quire::histogram_snapshot::try_create(11).has_value());
 }
 
+TEST(QuireHpp, empty_braces_are_no_options)
+{
+    quire::arena arena({});
+    quire::slab<int> slab({});
+    quire::heap heap({}), braced{{}};
+    quire::percpu_pool pool({});
+    EXPECT_TRUE(arena.get() && slab.get() && heap.get() && braced.get() && pool.get());
+}
+
 TEST(QuireHpp, memory_that_is_out_is_bad_alloc_or_null)
 {
     quire::arena_options arenas{};

@@ -45,13 +45,14 @@ class arena {
 public:
     arena() : arena(arena_options{}) {}
     explicit arena(const arena_options &options) : arena_(detail::must(::quire_arena_create(&options), "quire::arena")) {}
+    explicit arena(std::nullptr_t) : arena() {} /* what {} is taken for */
     static std::optional<arena> try_create(const arena_options &options = {}) noexcept
     {
         ::quire_arena *made = ::quire_arena_create(&options);
         return made ? std::optional<arena>(adopt(made)) : std::nullopt;
     }
 
-    static arena adopt(::quire_arena *raw) noexcept { return arena(raw); }
+    static arena adopt(::quire_arena *raw) noexcept { return arena(owner(raw)); }
     ::quire_arena *get() const noexcept { return arena_.get(); }
     [[nodiscard]] ::quire_arena *release() noexcept { return arena_.release(); }
 
@@ -138,7 +139,8 @@ public:
     const char *check() const noexcept { return ::quire_arena_check(get()); }
 
 private:
-    explicit arena(::quire_arena *raw) noexcept : arena_(raw) {}
+    using owner = std::unique_ptr<::quire_arena, detail::ender<::quire_arena_destroy>>;
+    explicit arena(owner made) noexcept : arena_(std::move(made)) {}
 
     /* False, with errno, and the object is destroyed already: there was no memory to remember it. */
     template <class T> bool destroyed_at_end(T *made)
@@ -160,7 +162,7 @@ private:
         detail::raise(error, "quire::arena");
     }
 
-    std::unique_ptr<::quire_arena, detail::ender<::quire_arena_destroy>> arena_;
+    owner arena_;
 };
 
 /* All that is allocated from the arena while this lives goes when it ends; scopes nest. */

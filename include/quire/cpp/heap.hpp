@@ -47,13 +47,14 @@ class heap {
 public:
     heap() : heap(heap_options{}) {}
     explicit heap(const heap_options &options) : heap_(detail::must(::quire_heap_create(&options), "quire::heap")) {}
+    explicit heap(std::nullptr_t) : heap() {} /* what {} is taken for */
     static std::optional<heap> try_create(const heap_options &options = {}) noexcept
     {
         ::quire_heap *made = ::quire_heap_create(&options);
         return made ? std::optional<heap>(adopt(made)) : std::nullopt;
     }
 
-    static heap adopt(::quire_heap *raw) noexcept { return heap(raw); }
+    static heap adopt(::quire_heap *raw) noexcept { return heap(owner(raw)); }
     ::quire_heap *get() const noexcept { return heap_.get(); }
     [[nodiscard]] ::quire_heap *release() noexcept { return heap_.release(); }
 
@@ -93,9 +94,10 @@ public:
     const char *check() noexcept { return ::quire_heap_check(get()); }
 
 private:
-    explicit heap(::quire_heap *raw) noexcept : heap_(raw) {}
+    using owner = std::unique_ptr<::quire_heap, detail::ender<::quire_heap_destroy>>;
+    explicit heap(owner made) noexcept : heap_(std::move(made)) {}
 
-    std::unique_ptr<::quire_heap, detail::ender<::quire_heap_destroy>> heap_;
+    owner heap_;
 };
 
 /* For containers that live no longer than the heap; all that are made without one are equal, and use the process's. */

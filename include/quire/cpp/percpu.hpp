@@ -32,6 +32,7 @@ class percpu_pool {
 public:
     percpu_pool() : percpu_pool(percpu_options{}) {}
     explicit percpu_pool(const percpu_options &options) : pool_(detail::must(::quire_percpu_create(&options), "quire::percpu_pool")) {}
+    explicit percpu_pool(std::nullptr_t) : percpu_pool() {} /* what {} is taken for */
     static std::optional<percpu_pool> try_create(const percpu_options &options = {}) noexcept
     {
         ::quire_percpu *made = ::quire_percpu_create(&options);
@@ -44,7 +45,7 @@ public:
         return *pool;
     }
 
-    static percpu_pool adopt(::quire_percpu *raw) noexcept { return percpu_pool(raw); }
+    static percpu_pool adopt(::quire_percpu *raw) noexcept { return percpu_pool(owner(raw)); }
     ::quire_percpu *get() const noexcept { return pool_.get(); }
     [[nodiscard]] ::quire_percpu *release() noexcept { return pool_.release(); }
 
@@ -55,7 +56,8 @@ public:
     const char *check() noexcept { return ::quire_percpu_check(get()); }
 
 private:
-    explicit percpu_pool(::quire_percpu *raw) noexcept : pool_(raw) {}
+    using owner = std::unique_ptr<::quire_percpu, detail::ender<::quire_percpu_destroy>>;
+    explicit percpu_pool(owner made) noexcept : pool_(std::move(made)) {}
     static percpu_options named(const char *name) noexcept
     {
         percpu_options options{};
@@ -63,7 +65,7 @@ private:
         return options;
     }
 
-    std::unique_ptr<::quire_percpu, detail::ender<::quire_percpu_destroy>> pool_;
+    owner pool_;
 };
 
 namespace detail {

@@ -51,6 +51,7 @@ public:
 
     slab() : slab(slab_options{}) {}
     explicit slab(const slab_options &options) : slab_(detail::must(detail::slab_for<T>(options), "quire::slab")) {}
+    explicit slab(std::nullptr_t) : slab() {} /* what {} is taken for */
     static std::optional<slab> try_create(const slab_options &options = {}) noexcept
     {
         ::quire_slab *made = detail::slab_for<T>(options);
@@ -58,7 +59,7 @@ public:
     }
 
     /* One whose elements are at least sizeof(T), and aligned for T. */
-    static slab adopt(::quire_slab *raw) noexcept { return slab(raw); }
+    static slab adopt(::quire_slab *raw) noexcept { return slab(owner(raw)); }
     ::quire_slab *get() const noexcept { return slab_.get(); }
     [[nodiscard]] ::quire_slab *release() noexcept { return slab_.release(); }
 
@@ -95,13 +96,14 @@ public:
     const char *check() noexcept { return ::quire_slab_check(get()); }
 
 private:
-    explicit slab(::quire_slab *raw) noexcept : slab_(raw) {}
+    using owner = std::unique_ptr<::quire_slab, detail::ender<::quire_slab_destroy>>;
+    explicit slab(owner made) noexcept : slab_(std::move(made)) {}
     template <class... Args> T *constructed(void *p, Args &&...args)
     {
         return detail::construct<T>(p, [this, p] { ::quire_slab_free(get(), p); }, std::forward<Args>(args)...);
     }
 
-    std::unique_ptr<::quire_slab, detail::ender<::quire_slab_destroy>> slab_;
+    owner slab_;
 };
 
 } // namespace quire
