@@ -86,6 +86,15 @@ static void say(const char *line)
     os_write_stderr(line, strlen(line));
 }
 
+/* What does nothing without another key. */
+static void useless_say(void)
+{
+    if (preload_conf.prof_every_bytes == 0 && (preload_conf.prof_at_bytes || preload_conf.prof_signal))
+        say("quire: QUIRE_CONF: prof_at and prof_signal go with prof:1; there is no profile\n");
+    if (!preload_conf.plan[0] && (preload_conf.plan_control || preload_conf.plan_timed))
+        say("quire: QUIRE_CONF: plan_control and plan_timed go with plan:FILE; there is no plan\n");
+}
+
 /* ---- a plan ---- */
 
 static char plan_refused[STEER_WHY_BYTES];
@@ -197,6 +206,7 @@ static COLD enum preload_mode preload_start(void)
     uint64_t nobody = 0, self = os_thread_id();
     if (u64_cas_acquire(&starter, &nobody, self)) {
         conf_read();
+        useless_say();
         enum preload_mode mode = mode_from_conf();
         heap_set_up();
         if (preload_conf.leaks)

@@ -8,13 +8,16 @@ from preload_kit import PROGRAMS, complaints, run
 NAMES = re.findall(r"\bKIND\((\w+)\)", re.sub(r"#define KIND.*", "", (PROGRAMS / "misuse.cc").read_text()))
 ENDS = NAMES[NAMES.index("string_to_the_end") :]
 CAUGHT = NAMES[: len(NAMES) - len(ENDS)]
-REFUSED = ("quire: QUIRE_CONF: the plan ", "quire: QUIRE_CONF: tags go with secure:1;", "quire: QUIRE_CONF: tags: this processor ")
+REFUSED = (
+    "quire: QUIRE_CONF: the plan ", "quire: QUIRE_CONF: tags go with secure:1;", "quire: QUIRE_CONF: tags: this processor ",
+    "quire: QUIRE_CONF: prof_at and prof_signal go with prof:1;", "quire: QUIRE_CONF: plan_control and plan_timed go with plan:FILE;",
+)  # fmt: skip
 REFUSED_SAMPLES = re.compile("quire: QUIRE_CONF: (prof|guard) does not go with (plan|check); ")
 SIGSEGV, SIGBUS, SIGILL, SIGTRAP = 11, 7, 4, 5
 
 
 def said(done):
-    """A plan that is not used says so, and so do a profile, guards and tags; that is no complaint about the program."""
+    """A plan that is not used says so, and so do a profile, guards, tags and keys without theirs; that is no complaint about the program."""
     return [line for line in complaints(done.stderr) if not line.startswith(REFUSED) and not REFUSED_SAMPLES.match(line)]
 
 

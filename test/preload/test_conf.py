@@ -197,6 +197,13 @@ def test_what_passthrough_takes_away_is_one_line(key):
     assert done.returncode == 0 and done.stderr.startswith(said) and done.stderr.count("QUIRE_CONF") == 1, done.stderr
 
 
+@pytest.mark.parametrize("conf", ["prof_at:1G", "prof_signal:USR2", "prof:0,prof_at:1G,prof_signal:USR2", "plan_control", "plan_timed"])
+def test_a_key_that_does_nothing_without_another_is_one_line(conf):
+    done = run("/bin/echo", "on", conf=conf)
+    said = "plan_control and plan_timed go with plan:FILE; there is no plan" if "plan" in conf else "prof_at and prof_signal go with prof:1; there is no profile"
+    assert (done.returncode, done.stdout, done.stderr) == (0, "on\n", f"quire: QUIRE_CONF: {said}\n")
+
+
 def test_malloc_stats_is_the_report(build):
     done = run(PYTHON, "-c", "import ctypes; ctypes.CDLL(None).malloc_stats()", conf="")
     assert "in memory (RSS)" in done.stderr
