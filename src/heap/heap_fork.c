@@ -14,7 +14,7 @@
  *     in fork()                      others' locks and biases are free; where another was inside of a local, that is torn, and left alone; lists that another
  *                                    was changing begin anew; this thread's short ways are closed
  *     the operation ends             with what it holds as it was
- *     the next by the long way       by any thread: all is made anew, the short ways open
+ *     the next by the long way       by any thread, or this thread's end: all is made anew, the short ways open
  *
  * The handler's own calls meanwhile get what any handler's get: no memory, and nothing is freed.
  *
@@ -242,6 +242,7 @@ void heap_fork_in_child(void)
     heap_tls.quick_free = heap_tls.self = &heap_local_none;
     memset(heap_tls.seen, 0, sizeof heap_tls.seen);
     u32_store_relaxed(&heap_fork_is_due, 1);
+    heap_thread_watch_end();
 }
 
 /* While the rest is due; NULL: this thread was inside of none by the short way when it forked. */

@@ -271,6 +271,7 @@ void heap_idle_drop(struct heap_local *local);
 void heap_let_go(const struct quire_heap *heap);
 void heap_thread_outside(void); /* what had to wait until nothing is held; errno stays */
 void heap_thread_allocated(const struct quire_heap *heap); /* the same, after memory was had */
+void heap_thread_watch_end(void); /* a fork's child, in the middle of something: what is due is done when this thread ends at the latest */
 /* In a copy of the process (os_in_copy()), before its repairs: this thread, wherever it was, is one of those that are gone; one without a local goes on. */
 void heap_thread_leave_for_good(void);
 static inline struct heap_local *heap_locals(const struct quire_heap *heap)

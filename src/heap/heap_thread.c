@@ -150,6 +150,7 @@ static struct heap_local *local_find(const struct quire_heap *heap)
 static void thread_end(void *tls)
 {
     (void)tls;
+    (void)heap_fork_settle(); /* what this thread has forked in the middle of is over, and nobody may look here for that any more */
     heap_tls.is_ended = true;
     heap_tls.quick_free = heap_tls.self = &heap_local_none;
     memset(heap_tls.seen, 0, sizeof heap_tls.seen);
@@ -241,6 +242,12 @@ static bool thread_may_have_one(void)
     if (os_at_thread_exit(thread_end, &heap_tls) != 0)
         heap_tls.registered = false;
     return heap_tls.registered;
+}
+
+/* Once more, too, in its last destructors. */
+void heap_thread_watch_end(void)
+{
+    heap_tls.registered = os_at_thread_exit(thread_end, &heap_tls) == 0;
 }
 
 static struct heap_local *remember(struct quire_heap *heap, struct heap_local *local)

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* Children of a process whose threads are all at work in a heap: the child frees what it found, allocates, looks, and ends the heap; the parent sees nothing. */
+#include <sys/mman.h>
+
 #include "race/heap_race.h"
 
 namespace {
@@ -275,6 +277,72 @@ void fork_in_handlers(bool large, Handler does)
     }
 }
 
+/* ---- a thread forks in the middle of a large block's operation, and ends in the child without another; its storage is gone, and others live ---- */
+
+struct Forker {
+    quire_source source; /* first: what a signal's handler would do, it does while it is asked for memory */
+    quire_heap *heap;
+    bool forks, uses_heap_before;
+    pid_t child;
+    pthread_t thread;
+    void *stack; /* with the thread's storage at its end */
+    void *block; /* that others free: the thread does nothing more with the heap */
+};
+constexpr size_t STACK_BYTES = 1 << 20;
+
+int take_and_fork(quire_source *source, size_t bytes, size_t align_bytes, quire_span *out)
+{
+    Forker *f = reinterpret_cast<Forker *>(source);
+    if (f->forks && (f->child = fork()) == 0)
+        alarm(20);
+    f->forks = false;
+    return quire_source_anon()->verbs->take(quire_source_anon(), bytes, align_bytes, out);
+}
+
+void *outlive(void *arg)
+{
+    Forker *f = static_cast<Forker *>(arg);
+    pthread_join(f->thread, nullptr);
+    munmap(f->stack, STACK_BYTES);
+    quire_heap_free(f->heap, f->block);
+    exit_now(is_sound(f->heap, "behind a thread that forked") ? child_allocates(f->heap, 300) : int(CHECK_FAILED));
+}
+
+void *fork_in_a_large_block(void *arg)
+{
+    Forker *f = static_cast<Forker *>(arg);
+    pthread_t other;
+    if (f->uses_heap_before)
+        quire_heap_free(f->heap, quire_heap_alloc(f->heap, 100));
+    f->forks = true;
+    f->block = quire_heap_alloc(f->heap, 1 << 20);
+    if (f->child == 0 && pthread_create(&other, nullptr, outlive, f) != 0)
+        exit_now(THREAD_FAILED);
+    return nullptr;
+}
+
+int child_of_a_thread_that_ends(bool uses_heap_before)
+{
+    quire_source_verbs verbs = *quire_source_anon()->verbs;
+    verbs.take = take_and_fork;
+    Forker f = {{&verbs, "forks"}, nullptr, false, uses_heap_before, -1, {}, mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), nullptr};
+    quire_heap_opts opts = {};
+    opts.source = &f.source;
+    Heap heap(opts);
+    f.heap = heap;
+    pthread_attr_t attr;
+    pthread_attr_init(&attr);
+    EXPECT_EQ(pthread_attr_setstack(&attr, f.stack, STACK_BYTES), 0);
+    EXPECT_EQ(pthread_create(&f.thread, &attr, fork_in_a_large_block, &f), 0);
+    pthread_join(f.thread, nullptr);
+    pthread_attr_destroy(&attr);
+    munmap(f.stack, STACK_BYTES);
+    quire_heap_free(heap, f.block);
+    int status = 0;
+    EXPECT_EQ(waitpid(f.child, &status, 0), f.child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
 bool forks_are_beyond_the_sanitizer() { return BUILT_WITH_TSAN || BUILT_WITH_ASAN; } /* a child of their busy processes waits for locks of theirs */
 const char *const NOT_HERE = "a child of a busy process waits for locks of the sanitizer's own";
 } // namespace
@@ -412,4 +480,12 @@ TEST(HeapFork, a_handler_that_goes_on_in_the_child_gets_memory_or_none_and_neith
         GTEST_SKIP() << NOT_HERE;
     fork_in_handlers(false, Handler::goes_on);
     fork_in_handlers(true, Handler::goes_on);
+}
+
+TEST(HeapFork, a_thread_that_forks_in_the_middle_of_a_large_block_may_end_in_the_child_before_all_others)
+{
+    if (forks_are_beyond_the_sanitizer() || memory_is_watched())
+        GTEST_SKIP() << NOT_HERE;
+    EXPECT_EQ(child_of_a_thread_that_ends(false), ALL_GOOD);
+    EXPECT_EQ(child_of_a_thread_that_ends(true), ALL_GOOD);
 }
