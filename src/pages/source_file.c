@@ -9,6 +9,9 @@
  *   S9  numbers rise: a process never uses one twice, so that removing name.N by a copy of a span that
  *       was given back elsewhere cannot remove the file of another span of this process
  *
+ * After 2^32 spans, days of nothing else at the least, numbers begin anew.  One whose file is there is passed over, so no two spans share one; a child of a
+ * fork, to which what it takes below its parent's numbers then seems inherited, leaves those files to the last source that leaves the directory.
+ *
  * A child of a fork shares the spans it inherited with its parent, who removes their files; it takes
  * numbers of its own and holds a lock of its own on the directory.
  *
