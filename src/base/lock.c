@@ -77,3 +77,20 @@ void lock_forget_all(void)
     ranks_held = 0;
 #endif
 }
+
+void lock_set_aside(struct lock_notes *notes)
+{
+    memcpy(notes->mine, lock_mine, sizeof lock_mine);
+#if QUIRE_CHECK
+    notes->ranks = ranks_held;
+#endif
+    lock_forget_all();
+}
+
+void lock_take_up(const struct lock_notes *notes)
+{
+    memcpy(lock_mine, notes->mine, sizeof lock_mine);
+#if QUIRE_CHECK
+    ranks_held = notes->ranks;
+#endif
+}

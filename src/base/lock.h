@@ -163,6 +163,14 @@ static inline bool lock_held(const struct lock *lock)
 /* In a copy of the process that goes on from a signal's handler: whatever this thread held is no longer its own. */
 void lock_forget_all(void);
 
+/* What this thread holds, set aside while a handler of a fork's child takes locks itself: it may have forked in the middle of anything. */
+struct lock_notes {
+    const struct lock *mine[LOCK_RANK_COUNT];
+    uint32_t ranks; /* of the `check` build */
+};
+void lock_set_aside(struct lock_notes *notes);
+void lock_take_up(const struct lock_notes *notes);
+
 /* In the child of a fork: nobody holds it now.  True if somebody did when the process forked. */
 static inline bool lock_reset(struct lock *lock)
 {

@@ -55,6 +55,9 @@ void percpu_chunk_link(struct percpu_local *local, struct percpu_chunk *chunk)
     enter_list(local, chunk);
     local_follows(local, chunk, 1);
     addr_store_release(&chunk->owner, (uintptr_t)local); /* release [percpu-owner] */
+    atomic_fence_signal();
+    if (percpu_amid.chunk == chunk)
+        percpu_amid.chunk = NULL;
 }
 
 static void leave_list(struct percpu_local *local, struct percpu_chunk *chunk)
@@ -212,7 +215,7 @@ struct percpu_chunk *percpu_chunk_new(struct quire_percpu *pool, unsigned grain)
     struct quire_span span, meta;
     size_t bytes = (size_t)pool->units << pool->window.unit_shift;
     size_t meta_bytes = align_up(pool->chunk_meta_bytes[grain], os_page_bytes());
-    u32_add_relaxed(&pool->changing, 1);
+    percpu_change_begin(pool);
     struct percpu_chunk *chunk = NULL;
     if (!account_charge(&pool->account, bytes + meta_bytes, pool))
         goto no_room;
@@ -224,15 +227,18 @@ struct percpu_chunk *percpu_chunk_new(struct quire_percpu *pool, unsigned grain)
     if (size_load_relaxed(&pool->chunks) != 0 && !percpu_is_paged(grain) && (meta.flags & QUIRE_SPAN_ZERO))
         (void)os_populate(meta.start, meta.bytes); /* the pool is growing: the map will be written all over */
     chunk = chunk_make(pool, &span, &meta, grain);
+    percpu_amid.chunk = chunk;
+    atomic_fence_signal();
     if (!all_enter(pool, chunk))
         goto no_pagemap;
     sanitize_root(span.start, span.bytes, true); /* here, under a lock of theirs, and not at a first write, which may be a signal handler's */
     size_add_relaxed(&pool->account.meta_bytes, meta_bytes);
     size_max_relaxed(&pool->chunks_peak, size_add_relaxed(&pool->chunks, 1) + 1);
     account_charged(&pool->account);
-    u32_sub_release(&pool->changing, 1); /* release [percpu-changing] */
+    percpu_change_end(pool);
     return chunk;
 no_pagemap:
+    percpu_amid.chunk = NULL;
     sanitize_defined(span.start, span.bytes);
     pool->source->verbs->give(pool->source, &span);
 no_span:
@@ -240,7 +246,7 @@ no_span:
 no_meta:
     account_discharge(&pool->account, bytes + meta_bytes);
 no_room:
-    u32_sub_release(&pool->changing, 1); /* release [percpu-changing] */
+    percpu_change_end(pool);
     return NULL;
 }
 
@@ -248,8 +254,9 @@ void percpu_chunk_delete(struct percpu_chunk *chunk)
 {
     struct quire_percpu *pool = chunk->pool;
     struct quire_span span = chunk->span, meta = chunk->meta;
-    u32_add_relaxed(&pool->changing, 1);
+    percpu_change_begin(pool);
     all_leave(pool, chunk);
+    percpu_amid.chunk = NULL;
     sanitize_root(span.start, span.bytes, false);
     sanitize_undefined(span.start, span.bytes);
     pool->source->verbs->give(pool->source, &span);
@@ -257,7 +264,7 @@ void percpu_chunk_delete(struct percpu_chunk *chunk)
     size_sub_relaxed(&pool->chunks, 1);
     size_sub_relaxed(&pool->account.meta_bytes, meta.bytes);
     account_discharge(&pool->account, span.bytes + meta.bytes);
-    u32_sub_release(&pool->changing, 1); /* release [percpu-changing] */
+    percpu_change_end(pool);
 }
 
 /* ---- what is written ---- */

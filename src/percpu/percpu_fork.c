@@ -9,10 +9,11 @@
  *     lists, sums                           from the chunks and their owners
  *     inboxes                               as they are: a free is in one, or was never made
  *
- * What such a thread was about to hand out, or to free, is lost to the child: one object for each thread; one chunk's addresses at most that was
- * coming or going.
+ * What such a thread was about to hand out, or to free, is lost to the child: one object for each thread, and those of an inbox that it was emptying, 64
+ * at most; one chunk's addresses at most that was coming or going.
  *
- * The thread that forked may itself be inside, by a signal's handler, and goes on when that returns: what it is inside of is left as it is.
+ * The thread that forked may itself be inside, by a signal's handler, and goes on when that returns: what it is inside of, a chunk that it has in its hands,
+ * sums that it is changing, and an inbox that it is putting into are left as they are.
  *
  * Locks: none: there is one thread.  Not here: the parent, which notices nothing.
  */
@@ -74,6 +75,16 @@ static void local_empty(struct percpu_local *local)
         memset(local->seen, 0, PERCPU_SEEN * sizeof(struct percpu_chunk *));
 }
 
+/* The locks that this thread holds; NULL: none. */
+static const struct lock *my_inbox, *my_pool;
+
+/* How deep this thread is in changing the pool. */
+static uint32_t my_changes(const struct quire_percpu *pool)
+{
+    uint32_t all = u32_load_relaxed(&pool->changing), mine = percpu_amid.pool == pool ? percpu_amid.changes : 0;
+    return mine < all ? mine : all; /* one may just begin, or have ended */
+}
+
 /* All lists anew, but for what this thread is inside of.  A chunk that has no owner was about to get its first one. */
 static void pool_rebuild(struct quire_percpu *pool)
 {
@@ -88,7 +99,7 @@ static void pool_rebuild(struct quire_percpu *pool)
     for (struct percpu_chunk *chunk = pool->all; chunk; chunk = chunk->all_next) {
         struct percpu_local *owner = percpu_owner(chunk);
         owner = owner ? owner : &pool->home;
-        if (!percpu_is_mine_and_inside(owner)) {
+        if (!percpu_is_mine_and_inside(owner) && chunk != percpu_amid.chunk) {
             chunk_repair(chunk);
             percpu_chunk_link(owner, chunk);
         }
@@ -96,6 +107,8 @@ static void pool_rebuild(struct quire_percpu *pool)
         meta += chunk->meta.bytes;
         chunks++;
     }
+    if (my_changes(pool) != 0)
+        return; /* sums that it has begun to change */
     account_set(&pool->account, meta);
     size_store_relaxed(&pool->account.mapped_bytes, mapped);
     size_store_relaxed(&pool->chunks, chunks);
@@ -104,10 +117,11 @@ static void pool_rebuild(struct quire_percpu *pool)
 /* A local whose thread is gone: home has its chunks from now on, if it can take them, and it serves a later thread. */
 static void local_orphan(struct quire_percpu *pool, struct percpu_local *local)
 {
+    bool is_mine = percpu_is_mine_and_inside(local) || &local->inbox_lock == my_inbox; /* what it puts there still, its next owner takes out */
     addr_store_relaxed(&local->thread, 0);
-    if (!percpu_is_mine_and_inside(local))
+    if (!is_mine)
         percpu_inbox_drain(local);
-    if (!percpu_is_mine_and_inside(local) && !percpu_is_mine_and_inside(&pool->home))
+    if (!is_mine && !percpu_is_mine_and_inside(&pool->home))
         percpu_chunks_move(local, &pool->home);
     local->unused_next = pool->unused;
     pool->unused = local;
@@ -115,14 +129,15 @@ static void local_orphan(struct quire_percpu *pool, struct percpu_local *local)
 
 static bool pool_reset(struct quire_percpu *pool)
 {
-    bool inside = lock_reset(&pool->lock) || u32_load_relaxed(&pool->changing) != 0;
-    u32_store_relaxed(&pool->changing, 0);
+    uint32_t changing = u32_load_relaxed(&pool->changing), mine = my_changes(pool);
+    bool inside = (&pool->lock != my_pool && lock_reset(&pool->lock)) || changing != mine;
+    u32_store_relaxed(&pool->changing, mine);
     for (struct percpu_local *local = percpu_locals(pool); local; local = local->next) {
         bool is_mine = percpu_is_mine_and_inside(local);
         uint32_t active = u32_load_relaxed(&local->bias.active);
         inside |= bias_reset(&local->bias) && !is_mine;
         u32_store_relaxed(&local->bias.active, is_mine ? active : 0);
-        inside |= lock_reset(&local->inbox_lock);
+        inside |= &local->inbox_lock != my_inbox && lock_reset(&local->inbox_lock);
     }
     for (int i = 0; i < PERCPU_LIST_LOCKS; i++)
         u32_store_relaxed(&pool->list_lock[i].word, 0);
@@ -131,6 +146,10 @@ static bool pool_reset(struct quire_percpu *pool)
 
 static void after_fork(void)
 {
+    struct lock_notes notes;
+    lock_set_aside(&notes);
+    my_inbox = notes.mine[LOCK_PERCPU_INBOX];
+    my_pool = notes.mine[LOCK_PERCPU_POOL];
     bias_after_fork();
     percpu_give_chunks(false);
     pools_mend(percpu_first);
@@ -153,6 +172,7 @@ static void after_fork(void)
     percpu_give_chunks(true);
     if (lost)
         source_fork_lose();
+    lock_take_up(&notes);
 }
 
 static __attribute__((constructor)) void percpu_at_load(void)

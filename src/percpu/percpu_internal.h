@@ -200,6 +200,24 @@ static inline struct percpu_local *percpu_locals(const struct quire_percpu *pool
 __attribute__((noreturn, cold)) void percpu_refuse(const struct quire_percpu *pool, const char *what, uintptr_t bits);
 
 /* ---- percpu_chunk.c: a chunk's life, and its place in a local ---- */
+/* What this thread is in the middle of: in the child of its fork, in a signal's handler, it goes on with that. */
+struct percpu_amid {
+    const struct quire_percpu *pool; /* that it is changing, */
+    uint32_t changes;                /* so deep */
+    const struct percpu_chunk *chunk; /* made, and in no local yet */
+};
+extern THREAD_LOCAL struct percpu_amid percpu_amid __attribute__((tls_model("initial-exec")));
+static inline void percpu_change_begin(struct quire_percpu *pool)
+{
+    percpu_amid.pool = pool;
+    percpu_amid.changes++;
+    u32_add_relaxed(&pool->changing, 1);
+}
+static inline void percpu_change_end(struct quire_percpu *pool)
+{
+    u32_sub_release(&pool->changing, 1); /* release [percpu-changing] */
+    percpu_amid.changes--;
+}
 struct percpu_chunk *percpu_chunk_new(struct quire_percpu *pool, unsigned grain);
 void percpu_chunk_delete(struct percpu_chunk *chunk); /* not listed */
 void percpu_chunk_link(struct percpu_local *local, struct percpu_chunk *chunk);

@@ -29,11 +29,11 @@ void percpu_reserve_fill(struct quire_percpu *pool)
     if (likely(u32_load_relaxed(&pool->reserve_low) == 0))
         return;
     u32_store_relaxed(&pool->reserve_low, 0);
-    u32_add_relaxed(&pool->changing, 1); /* for the child of a fork: a chunk that no local has yet */
+    percpu_change_begin(pool); /* for the child of a fork: a chunk that no local has yet */
     struct percpu_chunk *chunk = percpu_chunk_new(pool, 0);
     if (!chunk) {
         u32_store_relaxed(&pool->reserve_low, 2);
-        u32_sub_release(&pool->changing, 1); /* release [percpu-changing] */
+        percpu_change_end(pool);
         return;
     }
     (void)os_populate(chunk->meta.start, chunk->meta.bytes); /* nobody who takes from it shall enter the kernel */
@@ -48,7 +48,7 @@ void percpu_reserve_fill(struct quire_percpu *pool)
     percpu_release(home);
     if (chunk)
         percpu_chunk_delete(chunk); /* another was faster */
-    u32_sub_release(&pool->changing, 1); /* release [percpu-changing] */
+    percpu_change_end(pool);
 }
 
 /* ---- giving back ---- */

@@ -26,6 +26,7 @@ static struct records records = {.lock = LOCK_INIT(LOCK_PERCPU_RECORDS), .bytes 
 enum { HELD_MAX = 3 };
 static THREAD_LOCAL struct percpu_local *held[HELD_MAX] __attribute__((tls_model("initial-exec")));
 static THREAD_LOCAL unsigned held_count __attribute__((tls_model("initial-exec")));
+THREAD_LOCAL struct percpu_amid percpu_amid __attribute__((tls_model("initial-exec")));
 
 void percpu_release(struct percpu_local *local)
 {
@@ -137,14 +138,14 @@ static struct percpu_local *local_get(struct quire_percpu *pool)
     lock_drop(&pool->lock);
     if (local)
         return local;
-    u32_add_relaxed(&pool->changing, 1);
+    percpu_change_begin(pool);
     local = local_new(pool);
     if (local) {
         lock_take(&pool->lock);
         percpu_local_init_locked(pool, local, LOCK_PERCPU_LOCAL);
         lock_drop(&pool->lock);
     }
-    u32_sub_release(&pool->changing, 1); /* release [percpu-changing] */
+    percpu_change_end(pool);
     return local;
 }
 
@@ -192,8 +193,10 @@ bool percpu_is_mine_and_inside(const struct percpu_local *local)
 bool percpu_threads_after_fork(void)
 {
     bool inside = records_after_fork(&records);
-    if (os_is_copy())
-        held_count = 0; /* nobody goes on with it there */
+    if (os_is_copy()) { /* nobody goes on with it there */
+        held_count = 0;
+        percpu_amid = (struct percpu_amid){.changes = 0};
+    }
     for (struct percpu_thread *thread = records_first(&records); thread; thread = thread->record.next) {
         if (thread == percpu_thread_self)
             continue;

@@ -170,6 +170,51 @@ bool fork_at(const PercpuOperation &x, int k)
     return came;
 }
 
+/* ---- a handler forks at a step of its own thread's operation, which goes on in the child ---- */
+
+thread_local int handler_countdown = -1;
+pid_t handler_child;
+
+void fork_at_step()
+{
+    if (handler_countdown >= 0 && handler_countdown-- == 0 && (handler_child = fork()) == 0)
+        alarm(100);
+}
+
+int child_behind_a_handler(quire_percpu *pool, PercpuOwner &a, PercpuOwner &b)
+{
+    PercpuOwner later;
+    set_noise(nullptr);
+    std::thread([&] { later.take(pool, 40, 3); }).join();
+    a.take(pool, 40, 3);
+    for (PercpuOwner *owner : {&later, &a})
+        for (PercpuObject &object : owner->fresh)
+            PercpuOwner::let_go(pool, object);
+    return ::testing::Test::HasFailure() ? int(CHILD_SAW_OTHERS_PAINT) : child_of_an_operation(pool, a, b);
+}
+
+/* False when the operation has no step k. */
+bool handler_forks_at(const PercpuOperation &x, int k)
+{
+    Pool pool(eight_a_chunk());
+    PercpuOwner a, b;
+    int status = CHILD_IS_GOOD;
+    b.set_up(pool);
+    handler_child = -1;
+    std::thread([&] {
+        set_up_for(x, pool, a);
+        handler_countdown = k;
+        x.run(pool, a, b);
+        handler_countdown = -1;
+        if (handler_child == 0)
+            exit_now(child_behind_a_handler(pool, a, b));
+        if (handler_child > 0)
+            waitpid(handler_child, &status, 0);
+    }).join();
+    EXPECT_EQ(status, CHILD_IS_GOOD) << "a handler's fork at step " << k << " of: " << x.name;
+    return handler_child > 0;
+}
+
 /* What a panic, which nothing comes back from, has to say beside its own line. */
 char at_work[200];
 void say_what_was_at_work(const char *, const void *)
@@ -223,6 +268,26 @@ TEST(PercpuSeam, a_fork_at_every_step_of_every_operation)
                 return;
         }
     PercpuSeam::patience_ns = PercpuSeam::PATIENCE_NS;
+    quire_on_panic(nullptr);
+    RecordProperty("forks", forks);
+}
+
+TEST(PercpuSeam, a_handler_that_forks_at_every_step_of_every_operation)
+{
+    if (memory_is_watched() || !QUIRE_CHECK)
+        GTEST_SKIP() << "a child of a busy process waits for locks of the sanitizer's own; and the check build has the steps";
+    quire_on_panic(say_what_was_at_work);
+    Noise steps(fork_at_step);
+    int forks = 0;
+    for (const PercpuOperation &x : percpu_operations)
+        for (int k = 0; k < 3000 && !x.ends; k = next_step(k, 10)) {
+            snprintf(at_work, sizeof at_work, "a handler's fork at step %d of: %s", k, x.name);
+            if (!handler_forks_at(x, k))
+                break;
+            forks++;
+            if (HasFailure())
+                return;
+        }
     quire_on_panic(nullptr);
     RecordProperty("forks", forks);
 }
