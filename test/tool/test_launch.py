@@ -221,3 +221,11 @@ def test_the_launcher_becomes_the_program_where_it_cannot_make_a_sibling():
 def test_the_launcher_says_why_a_program_could_not_be_executed():
     done = native("quire-launch", "1", "here", "--", "/no/such/program", "x")
     assert int(done.stdout.split()[2]) == errno.ENOENT
+
+
+def test_a_program_runs_where_it_may_when_no_cpu_can_be_chosen(monkeypatch):
+    def forbidden(pid, cpus):
+        raise PermissionError(errno.EPERM, "no")
+
+    monkeypatch.setattr(launch.os, "sched_setaffinity", forbidden)
+    assert launch.hidden(targets.resolve(["true"]), launch.Input(), dict(os.environ), cpus={0}).status == 0

@@ -233,13 +233,15 @@ def _last_words(errors):
 
 @contextlib.contextmanager
 def _on(cpus):
-    """What is started meanwhile runs on these CPUs alone; None: where we do."""
+    """What is started meanwhile runs on these CPUs alone; None, or where that is forbidden: where we do."""
     ours = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cpus or ours)
+    with contextlib.suppress(OSError):  # a sandbox; a CPU that was taken away meanwhile
+        os.sched_setaffinity(0, cpus or ours)
     try:
         yield
     finally:
-        os.sched_setaffinity(0, ours)
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, ours)
 
 
 def _spawn_hidden(target, source, env, errors, cpus, is_read):
