@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 import time
 from collections import namedtuple
 
@@ -164,6 +165,15 @@ def test_the_helper_tells_of_the_cpus_that_were_asked():
         slow, told = asked.since(before), asked.look()
     assert 500 < slow.spin_ns < 1e6 and slow.stretch >= 1 and all(now[0] > then[0] + pace.SPINS_MIN for now, then in zip(told.spins, before.spins))
     assert asked.look().spins == [] and asked.since(before) is None
+
+
+def test_the_helper_needs_no_disk_with_room(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pace.Pace(0.2, True) as asked:
+        until_s = time.monotonic() + 60
+        while asked.process.poll() is None and asked.look().spins[0][0] < pace.SPINS_MIN and time.monotonic() < until_s:
+            time.sleep(0.01)
+        assert asked.look().spins[0][0] >= pace.SPINS_MIN
 
 
 def test_a_spin_that_took_no_time_by_a_clock_that_theft_set_back_counts_for_nothing(tmp_path, monkeypatch):

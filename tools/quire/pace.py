@@ -21,7 +21,6 @@ import mmap
 import os
 import struct
 import subprocess
-import tempfile
 from collections import namedtuple
 from statistics import median
 
@@ -35,7 +34,7 @@ CPUS_ASKED_MAX = 4
 TICKS_MIN = 50  # of a CPU's time, of which the stolen share says something
 SENSITIVITY_MAX = {"spin_ns": 1.5, "stretch": 2.0}
 TURNS = 12  # what slows the spin goes with what is stolen: each is found with the other taken out, in turns
-CPU_BYTES, MAPPED_AT = 64, 24  # struct told of pace.c
+CPU_BYTES = 64  # struct told of pace.c
 AT_ONCE = 1.05  # CPU time over wall time of what runs one thread at a time, and its children's last moments
 
 Slow = namedtuple("Slow", "spin_ns stretch", defaults=(1.0,))  # of the CPUs that were asked, during a run
@@ -56,15 +55,13 @@ class Pace:
         """Begins to ask; where that cannot be, nothing is told."""
         if len(self.asked) > CPUS_ASKED_MAX:
             return self
-        with tempfile.NamedTemporaryFile(prefix="quire-pace-") as file:
-            size = CPU_BYTES * len(self.asked)
+        size, streams = CPU_BYTES * len(self.asked), {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        with open(os.memfd_create(HELPER), "wb") as file:  # of a full disk no page is to be had: who touches it dies
             file.truncate(size)
             self.told = mmap.mmap(file.fileno(), size)
-            words = [native.helper(HELPER), str(int(self.period_s * 1e6)), file.name, *(str(cpu) for cpu in self.asked)]
+            words = [native.helper(HELPER), str(int(self.period_s * 1e6)), f"/proc/self/fd/{file.fileno()}", *(str(cpu) for cpu in self.asked)]
             with stops.held():
-                self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            while not self.told[MAPPED_AT] and self.process.poll() is None:
-                pass  # the file goes; a millisecond
+                self.process = subprocess.Popen(words, pass_fds=[file.fileno()], **streams)
         return self
 
     def stop(self):

@@ -35,8 +35,7 @@ enum { CPUS_MAX = 64, TURNS = 8000, TURNS_WARM = 1000, OUTLIER = 3, CHAINS = 8, 
 struct told {
     _Atomic uint64_t count;
     _Atomic uint64_t sum_ns[2]; /* by the parity of count */
-    _Atomic uint64_t is_mapped; /* of the first: the file may go */
-    uint64_t unused[4];
+    uint64_t unused[5];
 };
 
 static struct {
@@ -133,7 +132,6 @@ int main(int argc, char **argv)
     shared.told = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (shared.told == MAP_FAILED)
         return refuse(argv[2]);
-    atomic_store(&shared.told->is_mapped, 1);
     shared.period_ns = strtoull(argv[1], NULL, 10) % 1000000 * 1000;
     for (int i = 0; i < cpus; i++) {
         seats[i] = (struct seat){.cpu = atoi(argv[3 + i]), .told = &shared.told[i]};
