@@ -113,11 +113,30 @@ def test_ticks_are_those_of_the_cpus_that_are_asked(monkeypatch):
 
 def test_few_ticks_say_nothing_of_a_stretch(monkeypatch):
     asked = pace.Pace(1.0, True)
-    looks = iter([pace.Look([(90, 90 * 9000)], (pace.TICKS_MIN, 40)), pace.Look([(90, 90 * 9000)], (pace.TICKS_MIN - 1, 40))])
+    told = [(pace.TICKS_MIN, 40), (pace.TICKS_MIN - 1, 40), (pace.TICKS_MIN, -90), (-3, 0)]  # less stolen than before, less worked: a CPU went
+    looks = iter([pace.Look([(90, 90 * 9000)], ticks) for ticks in told])
     monkeypatch.setattr(asked, "look", lambda: next(looks))
     begin = pace.Look([(0, 0)], (0, 0))
     assert asked.since(begin) == pace.Slow(9000, (pace.TICKS_MIN + 40) / pace.TICKS_MIN)
+    assert asked.since(begin) == pace.Slow(9000, None)
     assert asked.since(begin) == pace.Slow(9000, 1.0)
+    assert asked.since(begin) == pace.Slow(9000, None)
+
+
+def test_a_row_of_runs_too_short_to_tell_what_was_stolen_is_not_taken_for_one_that_nothing_was_stolen_from():
+    draw, contest = random.Random(17), Acted({"libc": 0.55, "a": 0.45})
+
+    def stolen_from(row):
+        stretch, base = draw.choice((1.2, 1.3, 1.5)), contest.costs[row.name]
+        return Fake(base * stretch, 1.0, slow=pace.Slow(8000, stretch if base >= 0.5 else None))
+
+    contest.run_once = stolen_from
+    for _ in range(27):
+        contest.run_round()
+    assert contest.saved_percent("a").value == pytest.approx(100 * (1 - 0.45 / 0.55), abs=6)
+    assert trynoise.pace_json(contest)["stolen_percent"] == pytest.approx(100 * (1 - 1 / 1.5), abs=0.01)
+    contest.runs["libc"] = [ran._replace(slow=pace.Slow(8000)) for ran in contest.runs["libc"]]
+    assert trynoise.pace_json(contest)["stolen_percent"] is None and trynoise.pace_text(contest) == []
 
 
 def test_a_saving_is_found_although_each_pair_ran_at_two_paces():
@@ -163,7 +182,7 @@ def test_the_helper_tells_of_the_cpus_that_were_asked():
         while any(now[0] <= then[0] + pace.SPINS_MIN for now, then in zip(asked.look().spins, before.spins)) and time.monotonic() < until_s:
             time.sleep(0.05)
         slow, told = asked.since(before), asked.look()
-    assert 500 < slow.spin_ns < 1e6 and slow.stretch >= 1 and all(now[0] > then[0] + pace.SPINS_MIN for now, then in zip(told.spins, before.spins))
+    assert 500 < slow.spin_ns < 1e6 and (slow.stretch or 1) >= 1 and all(now[0] > then[0] + pace.SPINS_MIN for now, then in zip(told.spins, before.spins))
     assert asked.look().spins == [] and asked.since(before) is None
 
 

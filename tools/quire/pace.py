@@ -37,7 +37,7 @@ TURNS = 12  # what slows the spin goes with what is stolen: each is found with t
 CPU_BYTES = 64  # struct told of pace.c
 AT_ONCE = 1.05  # CPU time over wall time of what runs one thread at a time, and its children's last moments
 
-Slow = namedtuple("Slow", "spin_ns stretch", defaults=(1.0,))  # of the CPUs that were asked, during a run
+Slow = namedtuple("Slow", "spin_ns stretch", defaults=(None,))  # of the CPUs that were asked, during a run; stretch: None where nobody can say
 Look = namedtuple("Look", "spins ticks")  # what was told so far: (number, their nanoseconds) of each CPU; its ticks, busy and stolen
 
 
@@ -94,7 +94,8 @@ class Pace:
         if not spins or min(count for count, _ in spins) < SPINS_MIN:
             return None
         busy, stolen = (then - first for then, first in zip(now.ticks, before.ticks))
-        return Slow(sum(total / count for count, total in spins) / len(spins), (busy + stolen) / busy if busy >= TICKS_MIN else 1.0)
+        stretch = (busy + max(0, stolen)) / busy if busy >= TICKS_MIN else None  # what was stolen gets less where a CPU goes, and by some hosts
+        return Slow(sum(total / count for count, total in spins) / len(spins), stretch)
 
 
 def ticks(cpus):
@@ -137,18 +138,20 @@ class Evened:
 
     def __init__(self, rows):
         slows = [slow for runs in rows for _, slow in runs if slow]
-        self.middle = Slow(*map(median, zip(*slows))) if slows else None
+        known = {kind: [getattr(slow, kind) for slow in slows if getattr(slow, kind)] for kind in Slow._fields}
+        self.middle = {kind: median(values) for kind, values in known.items() if values}
         self.sensitivity = dict.fromkeys(Slow._fields, 0.0)
-        kinds = [kind for kind in Slow._fields if len({getattr(slow, kind) for slow in slows}) > 1]
+        kinds = [kind for kind, values in known.items() if len(set(values)) > 1]
         for kind in kinds * (TURNS if len(kinds) > 1 else 1):
             self.sensitivity[kind] = 0.0
             others = [[(self.time(*run), run[1] and getattr(run[1], kind)) for run in runs] for runs in rows]
             self.sensitivity[kind] = sensitivity(others, SENSITIVITY_MAX[kind])
 
     def time(self, time, slow):
-        """One run's."""
-        for kind, share in self.sensitivity.items() if slow else ():
-            time *= (getattr(self.middle, kind) / getattr(slow, kind)) ** share
+        """One run's; as it is in what is not known of it: a row of short runs would else seem to be one that nothing was stolen from."""
+        for kind, share in self.sensitivity.items():
+            if slow and getattr(slow, kind):
+                time *= (self.middle[kind] / getattr(slow, kind)) ** share
         return time
 
 

@@ -257,7 +257,7 @@ class Contest:
 
     def stolen_percent(self):
         """Of the time in which the CPUs wanted to work, how much the host gave to others in the worst tenth of the runs; None as above."""
-        return pace.stolen_percent([ran.slow.stretch for runs in self.runs.values() for ran in runs if ran.slow])
+        return pace.stolen_percent([ran.slow.stretch for runs in self.runs.values() for ran in runs if ran.slow and ran.slow.stretch])
 
     def middle(self, name, key):
         """Its median."""

@@ -69,14 +69,14 @@ def drawn_text(finding):
 
 def pace_json(contest):
     """How unlike the CPU's paces were, and how much the program shares of that; the same of stolen time; None where nobody asked."""
-    apart = contest.pace_spread_percent()
+    apart, stolen = contest.pace_spread_percent(), contest.stolen_percent()
     if apart is None:
         return None
     shares = contest.evened().sensitivity
     return {
         "spread_percent": round(apart, 3),
         "sensitivity": round(shares["spin_ns"], 3),
-        "stolen_percent": round(contest.stolen_percent(), 3),
+        "stolen_percent": stolen and round(stolen, 3),
         "stolen_sensitivity": round(shares["stretch"], 3),
     }
 
