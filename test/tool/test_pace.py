@@ -157,6 +157,25 @@ def test_a_saving_is_found_although_each_pair_ran_at_two_paces():
     assert other.high - other.low > 20
 
 
+@pytest.mark.parametrize(
+    "wall_of, load, wall_s",
+    [(lambda cpu_s: cpu_s, None, 1.25), (lambda cpu_s: 10 + cpu_s, None, 11.25), (lambda cpu_s: 0.4 * cpu_s, None, 0.5), (lambda cpu_s: 10.0, "wrk -d 10", 10.0)],
+)
+def test_of_wall_time_only_what_the_program_worked_is_as_at_one_pace(wall_of, load, wall_s):
+    contest = Acted({"libc": 1.0})
+    contest.load = load
+
+    def at_some_pace(_):
+        cpu_s = (1.0, 1.25, 1.5)[contest.rounds % 3]
+        return Fake(cpu_s, wall_of(cpu_s), slow=pace.Slow(8000 * cpu_s))
+
+    contest.run_once = at_some_pace
+    for _ in range(15):
+        contest.run_round()
+    assert contest.column("libc", "cpu_s") == pytest.approx([1.25] * 15)
+    assert contest.column("libc", "wall_s") == pytest.approx([wall_s] * 15)
+
+
 def test_the_spread_says_how_far_the_paces_lie_apart():
     assert pace.spread_percent([8000] * 12 + [12000] * 12) == pytest.approx(50)
     assert pace.spread_percent([8000] * 9) is None and pace.spread_percent([]) is None

@@ -36,7 +36,6 @@ from errors import EnvironmentLacks, QuireError
 from measure import Estimate
 
 LIBC, TODAY, STEERED = "libc", "today", "steered"
-TIMES = ("cpu_s", "wall_s")
 # Runs of another hour say something else: by so many points, and by so much of the saving, beyond the scatter of one hour's rounds.
 # Assumed: doc/prediction.md has too few calm runs yet to tell them.
 ELSEWHEN_POINTS, ELSEWHEN_SHARE = 0.5, 0.03
@@ -237,11 +236,13 @@ class Contest:
         return bool(self.runs.get(name)) and name not in self.failed
 
     def column(self, name, key):
-        """One figure of one row over its rounds; times as at one pace of the CPU."""
-        if key not in TIMES:
-            return [getattr(ran, key) for ran in self.runs[name]]
-        evened = self.evened()
-        return [evened.time(getattr(ran, key), ran.slow) for ran in self.runs[name]]
+        """One figure of one row over its rounds; times as at one pace of the CPU, but that of a load: how long one lasts hangs on other things."""
+        runs, evened = self.runs[name], self.evened()
+        if key == "cpu_s":
+            return [evened.time(ran.cpu_s, ran.slow) for ran in runs]
+        if key == "wall_s" and not self.load:  # who waited would have waited at any pace
+            return [ran.wall_s + (evened.time(ran.cpu_s, ran.slow) - ran.cpu_s) * min(1.0, ran.wall_s / max(ran.cpu_s, 1e-6)) for ran in runs]
+        return [getattr(ran, key) for ran in runs]
 
     def evened(self):
         """What brings times to one pace, by all runs so far; they share the program, so they share its sensitivity."""
