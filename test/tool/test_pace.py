@@ -9,14 +9,17 @@ import sys
 import tempfile
 import time
 from collections import namedtuple
+from types import SimpleNamespace
 
 import pytest
 from test_rounds import Acted, Fake, contest_of
 from toolkit import TOOL, build
 
+import load
 import pace
 import rounds
 import trynoise
+import trytable
 
 WHERE = """
 #define _GNU_SOURCE
@@ -157,13 +160,30 @@ def test_a_saving_is_found_although_each_pair_ran_at_two_paces():
     assert other.high - other.low > 20
 
 
+def test_requests_a_cpu_second_are_those_of_the_cpu_time_beside_them():
+    contest, paces = Acted({"libc": 1.0, "a": 0.8}), {"libc": (1.5, 1.5, 1.0), "a": (1.0, 1.0, 1.5)}
+    contest.load = SimpleNamespace(requests=1000, command="wrk")
+
+    def at_some_pace(row):
+        slow = paces[row.name][len(contest.runs[row.name]) % 3]
+        cpu_s = contest.costs[row.name] * slow
+        return Fake(cpu_s, 10.0, served=load.Served(cpu_s, 10.0, 900, {}), slow=pace.Slow(8000 * slow))
+
+    contest.run_once = at_some_pace
+    for _ in range(12):
+        contest.run_round()
+    for name, cpu_s in (("libc", 1.25), ("a", 1.0)):
+        told = trytable.served(SimpleNamespace(contest=contest, has=contest.has), name)
+        assert told["requests_per_cpu_s"] == pytest.approx(1000 / cpu_s) and contest.middle(name, "cpu_s") == pytest.approx(cpu_s)
+
+
 @pytest.mark.parametrize(
-    "wall_of, load, wall_s",
+    "wall_of, driven, wall_s",
     [(lambda cpu_s: cpu_s, None, 1.25), (lambda cpu_s: 10 + cpu_s, None, 11.25), (lambda cpu_s: 0.4 * cpu_s, None, 0.5), (lambda cpu_s: 10.0, "wrk -d 10", 10.0)],
 )
-def test_of_wall_time_only_what_the_program_worked_is_as_at_one_pace(wall_of, load, wall_s):
+def test_of_wall_time_only_what_the_program_worked_is_as_at_one_pace(wall_of, driven, wall_s):
     contest = Acted({"libc": 1.0})
-    contest.load = load
+    contest.load = driven
 
     def at_some_pace(_):
         cpu_s = (1.0, 1.25, 1.5)[contest.rounds % 3]
