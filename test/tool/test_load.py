@@ -179,6 +179,17 @@ def test_what_is_never_ready_or_ends_before_and_loads_that_fail_are_told_in_one_
     assert "ended before it was ready" in caught.value.what and caught.value.why == "bye"
 
 
+@pytest.mark.parametrize("said", ["  0 requests in 2.00s, 0.00B read", "Error distribution: [900] connection refused"])
+def test_a_load_without_a_request_is_no_row_that_needed_no_time(server, said):
+    port = free_port()
+    driver = load_of(load="echo '  70 requests in 2.00s'", ready_port=port)
+    assert one_run(server[0], port, driver).served.requests == 70
+    driver.command = f"echo '{said}'"
+    with pytest.raises(EnvironmentLacks, match="the load failed: echo") as caught:
+        one_run(server[0], port, driver)
+    assert caught.value.why == "no request was answered"
+
+
 def named(mark):
     """Processes with that in their command line."""
     return subprocess.run(["pgrep", "-f", mark], capture_output=True, text=True).stdout.split()

@@ -221,6 +221,8 @@ class Load:
                 raise _gone(run, "under the load", "run both by hand and look")
             samples = loadwords.samples(folder)
         requests = loadwords.requests(said, samples)
+        if not requests and (requests == 0 or self.requests):
+            raise EnvironmentLacks(f"the load failed: {self.command}", "no request was answered", "run it by hand against the program")
         self.requests = self.requests or requests
         if requests:
             used_s *= self.requests / requests
