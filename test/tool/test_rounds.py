@@ -179,6 +179,15 @@ def test_rows_that_were_left_out_get_the_time_that_is_left_and_are_compared_with
     assert set(contest.turns["bad"]) - set(contest.turns["good"]) == {5, 6, 7, 8}
 
 
+def test_rows_that_had_no_time_in_the_first_round_are_compared_with_the_allocator_of_today_too(fake_time):
+    contest = fake_time(Acted({"libc": 1.0, "today": 0.9, "steered": 0.7, "good": 0.6, "other": 0.8}))
+    contest.first_s = 30.0  # from a cold disk
+    rounds.compete(contest, 60, None, lambda: contest.rounds >= 5, {"good": 40.0}.get, is_hard=True)
+    assert {name: len(runs) for name, runs in contest.runs.items()} == {"libc": 10, "today": 10, "steered": 5, "good": 5, "other": 5}
+    assert contest.saved_percent("steered", rounds.TODAY).value == pytest.approx(100 * (1 - 0.7 / 0.9))
+    assert contest.best_preload(rounds.TODAY).name == "good"
+
+
 def test_a_row_of_few_rounds_has_a_wide_interval():
     contest = Acted({"libc": 1.0, "a": 0.8, "late": 0.7})
     for turn in range(8):

@@ -202,9 +202,9 @@ class Contest:
         return rows if self.rounds >= sequential.ROUNDS_MIN else []
 
     def behind(self, among):
-        """Names of the rows that were left out and have few rounds; they run beside libc's, which has as many once more."""
+        """Names of the rows that were left out and have few rounds; they run beside those that are compared with, which have as many once more."""
         rows = set(self.few) - among
-        return rows | {LIBC} if rows else set()
+        return rows | {LIBC, TODAY} if rows else set()
 
     def run_round(self, among=None):
         """Each row once."""
