@@ -2,13 +2,14 @@
 """test_trynoise - what a `try` says where its runs lie far apart."""
 
 import pytest
+import toolkit  # noqa: F401  (puts the tool into the path)
 
 import trynoise
 
 
 @pytest.fixture(autouse=True)
 def two_cpus(monkeypatch):
-    monkeypatch.setattr(trynoise.os, "sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setattr(trynoise.os, "cpu_count", lambda: 2)
 
 
 def test_a_busy_machine_is_named_and_a_quiet_one_is_not():
@@ -18,6 +19,13 @@ def test_a_busy_machine_is_named_and_a_quiet_one_is_not():
 
 def test_a_crowd_is_the_load_of_each_cpu():
     assert trynoise.crowd(14.0) == 7.0 and trynoise.crowd(0.3) == trynoise.crowd(None) == 1.0
+
+
+def test_the_load_is_that_of_all_cpus_although_we_may_have_some_alone(monkeypatch):
+    monkeypatch.setattr(trynoise.os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(trynoise.os, "sched_getaffinity", lambda pid: {0, 1})
+    assert trynoise.others(14.2) == "" and trynoise.crowd(14.2) == 1.0
+    assert "100 tasks ready on 64 CPUs" in trynoise.others(100.0)
 
 
 def test_runs_that_agree_need_no_line():

@@ -26,9 +26,14 @@ def load_before():
         return None
 
 
+def _cpus():
+    """Of the machine, whose load it is; we may be allowed some of them alone."""
+    return os.cpu_count() or 1
+
+
 def others(load):
     """What else the machine did, in words; empty where that was little."""
-    cpus = len(os.sched_getaffinity(0))
+    cpus = _cpus()
     if load is None or load < BUSY * cpus:
         return ""
     return f"other programs kept {load:.0f} task{'s' * (round(load) != 1)} ready on {cpus} CPU{'s' * (cpus != 1)} when this began"
@@ -36,7 +41,7 @@ def others(load):
 
 def crowd(load):
     """How many times as long as on a quiet machine work takes that nobody waits for; 1 where the load is not known."""
-    return max(1.0, (load or 0.0) / len(os.sched_getaffinity(0)))
+    return max(1.0, (load or 0.0) / _cpus())
 
 
 def text(scatter_percent, load):
