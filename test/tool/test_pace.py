@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tracemalloc
 from collections import namedtuple
 from types import SimpleNamespace
 
@@ -69,6 +70,14 @@ def test_the_sensitivity_is_that_of_all_rows_together(share):
     assert pace.sensitivity(rows, AT_MOST) == pytest.approx(share, abs=1e-9)
     noisy = [runs_of(draw, base, share, noise=0.03) for base in (1.0, 0.8, 1.7)]
     assert pace.sensitivity(noisy, AT_MOST) == pytest.approx(share, abs=0.05)
+
+
+def test_a_thousand_runs_of_a_row_fit_into_little_memory():
+    runs = runs_of(random.Random(9), 1.0, 0.7, number=1500, noise=0.01)
+    tracemalloc.start()
+    assert pace.sensitivity([runs], AT_MOST) == pytest.approx(0.7, abs=0.02)
+    assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    tracemalloc.stop()
 
 
 def test_a_run_that_something_else_slowed_moves_the_sensitivity_little():

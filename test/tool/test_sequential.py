@@ -3,6 +3,7 @@
 
 import itertools
 import random
+import time
 
 import pytest
 import toolkit  # noqa: F401  (puts the tool into the path)
@@ -40,6 +41,13 @@ def test_a_saving_that_is_none_is_seldom_taken_for_one_however_often_it_is_looke
                 wrong += 1
                 break
     assert wrong <= 0.05 * 600 + 12
+
+
+def test_hundreds_of_rounds_are_judged_as_often_as_a_report_asks():
+    began_s = time.process_time()
+    for _ in range(100):
+        sequential.cut(400, 0.001)
+    assert time.process_time() - began_s < 20  # one takes up to a second
 
 
 def test_one_wild_round_moves_neither_middle_nor_interval_far():

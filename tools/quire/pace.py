@@ -33,6 +33,7 @@ SPINS_MIN = 4  # of which a mean says something
 CPUS_ASKED_MAX = 4
 TICKS_MIN = 50  # of a CPU's time, of which the stolen share says something
 SENSITIVITY_MAX = {"spin_ns": 1.5, "stretch": 2.0}
+PARTNERS_MAX = 60  # of a run: as many as there are without --rounds; all pairs of a thousand runs are half a gigabyte
 TURNS = 12  # what slows the spin goes with what is stolen: each is found with the other taken out, in turns
 CPU_BYTES = 64  # struct told of pace.c
 AT_ONCE = 1.05  # CPU time over wall time of what runs one thread at a time, and its children's last moments
@@ -117,13 +118,14 @@ def is_serial(ran, threads):
 def sensitivity(rows, at_most):
     """
     How much of the slowness the program shares. rows: of each row the pairs (time, slowness, a number or None). The median of the slopes between
-    any two runs of one row, each with the weight of their distance in slowness (Theil 1950, Sen 1968; weighted as Jaeckel 1972).
+    any two runs of one row (of many only near ones), each with the weight of their distance in slowness (Theil 1950, Sen 1968; weighted as Jaeckel
+    1972).
     """
     slopes = []
     for runs in rows:
         points = [(math.log(slow), math.log(time)) for time, slow in runs if slow and time > 0]
         for i, (x, y) in enumerate(points):
-            slopes += [((y - b) / (x - a), abs(x - a)) for a, b in points[:i] if x != a]
+            slopes += [((y - b) / (x - a), abs(x - a)) for a, b in points[max(0, i - PARTNERS_MAX) : i] if x != a]
     slopes.sort()
     half, passed = sum(weight for _, weight in slopes) / 2, 0.0
     for slope, weight in slopes:

@@ -14,6 +14,7 @@ Not here: the rounds (rounds.py), the verdict (advice.py).
 """
 
 import bisect
+import functools
 from statistics import median
 
 from measure import Estimate
@@ -37,6 +38,7 @@ def spends(rounds, last=False):
     return SPENDS[min(place, len(SPENDS) - 1)]
 
 
+@functools.lru_cache(maxsize=None)
 def cut(rounds, error):
     """How many of the sorted means of pairs to leave out at each end; 0 where even the whole range errs more often."""
     ways = [1]  # ways[s]: in how many ways of 2**rounds the positive ranks sum to s
