@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 from test_rounds import Acted, Fake, contest_of
-from toolkit import TOOL, build
+from toolkit import BUILD, TOOL, build
 
 import load
 import pace
@@ -252,6 +252,32 @@ def test_a_spin_that_took_no_time_by_a_clock_that_theft_set_back_counts_for_noth
             while asked.look().spins[0][0] < number and time.monotonic() < until_s:
                 time.sleep(0.01)
         assert asked.since(before).spin_ns > 500
+
+
+def test_of_a_cpu_that_the_helper_may_not_run_on_nothing_is_told():
+    asked = pace.Pace(0.2, True)
+    asked.asked.append(100_000)
+    with asked:
+        until_s = time.monotonic() + 60
+        while asked.look().spins[0][0] < pace.SPINS_MIN and time.monotonic() < until_s:
+            time.sleep(0.01)
+        first, second = asked.look().spins
+    assert first[0] >= pace.SPINS_MIN and second == (0, 0)
+
+
+def test_clocks_that_stand_still_tell_nothing(tmp_path, monkeypatch):
+    still = "#include <time.h>\nint clock_gettime(clockid_t clock, struct timespec *at) { *at = (struct timespec){clock, 0}; return 0; }"
+    monkeypatch.setenv("LD_PRELOAD", str(build(tmp_path, still, "still.so", ["-shared", "-fPIC"])))
+    with pace.Pace(0.2, True) as asked:
+        time.sleep(0.5)
+        assert asked.look().spins == [(0, 0)]
+
+
+def test_the_helper_ends_where_its_input_cannot_be_read(tmp_path):
+    words = [BUILD / "tools" / "quire-pace", "1000", tmp_path / "told", "0"]
+    (tmp_path / "told").touch()
+    with open(os.devnull, "wb") as unreadable:
+        assert subprocess.run(words, stdin=unreadable, timeout=60).returncode == 0
 
 
 def test_a_program_of_one_thread_runs_on_the_cpu_that_is_asked(tmp_path, monkeypatch):

@@ -22,6 +22,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,16 +75,19 @@ static void spin(unsigned turns)
         }
 }
 
-/* On its CPU, and before all others there where that is allowed. */
-static void sit(int cpu)
+/* On its CPU, and before all others there where that is allowed; false: not on it. */
+static bool sit(int cpu)
 {
     cpu_set_t only;
     CPU_ZERO(&only);
     CPU_SET((size_t)cpu, &only);
-    if (sched_setaffinity(0, sizeof only, &only) != 0)
+    if (sched_setaffinity(0, sizeof only, &only) != 0) {
         fprintf(stderr, "quire-pace: CPU %d: %s\n", cpu, strerror(errno));
+        return false;
+    }
     struct sched_param first = {.sched_priority = 1};
     (void)pthread_setschedparam(pthread_self(), SCHED_FIFO, &first);
+    return true;
 }
 
 static void *watch(void *argument)
@@ -91,7 +95,8 @@ static void *watch(void *argument)
     struct seat *seat = argument;
     struct timespec period = {.tv_nsec = (long)shared.period_ns};
     uint64_t count = 0, sum_ns = 0, fastest_ns = UINT64_MAX;
-    sit(seat->cpu);
+    if (!sit(seat->cpu))
+        return NULL; /* nothing told: the pace of some other CPU would be */
     for (;;) {
         nanosleep(&period, NULL);
         spin(TURNS_WARM);
@@ -99,7 +104,7 @@ static void *watch(void *argument)
         spin(TURNS);
         took_ns = now_ns(CLOCK_THREAD_CPUTIME_ID) - took_ns;
         wall_ns = now_ns(CLOCK_MONOTONIC) - wall_ns;
-        if (took_ns > wall_ns || wall_ns - took_ns > wall_ns / SHARE_AWAY)
+        if (took_ns == 0 || took_ns > wall_ns || wall_ns - took_ns > wall_ns / SHARE_AWAY)
             continue;
         if (took_ns < fastest_ns)
             fastest_ns = took_ns;
@@ -139,7 +144,8 @@ int main(int argc, char **argv)
         if (errno != 0)
             return refuse("a thread");
     }
-    for (char byte; read(0, &byte, 1) != 0;)
-        continue;
+    ssize_t got = 1;
+    for (char byte; got > 0 || (got < 0 && errno == EINTR);)
+        got = read(0, &byte, 1);
     return 0;
 }
