@@ -123,6 +123,19 @@ def test_ticks_are_those_of_the_cpus_that_are_asked(monkeypatch):
     assert pace.ticks([2]) == (0, 0) and pace.ticks([7]) == (0, 0)  # a kernel before 2.6.11; a CPU that is off
 
 
+@pytest.mark.parametrize("khz, chosen", [({0: 4800000, 1: 5000000, 2: 5000000, 3: 3800000}, 2), ({}, 3), ({1: "unknown"}, 3)])
+def test_a_program_of_one_thread_runs_on_a_fast_core_where_there_are_two_kinds(monkeypatch, khz, chosen):
+    def told(path, **_):
+        cpu = int(path.split("/")[5][3:])
+        if cpu not in khz:
+            raise FileNotFoundError(path)
+        return io.StringIO(f"{khz[cpu]}\n")
+
+    monkeypatch.setattr(pace.os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    monkeypatch.setattr("builtins.open", told)
+    assert pace.Pace(1.0, True).cpus == {chosen} and pace.Pace(1.0, False).asked == [0, 1, 2, 3]
+
+
 def test_few_ticks_say_nothing_of_a_stretch(monkeypatch):
     asked = pace.Pace(1.0, True)
     told = [(pace.TICKS_MIN, 40), (pace.TICKS_MIN - 1, 40), (pace.TICKS_MIN, -90), (-3, 0)]  # less stolen than before, less worked: a CPU went

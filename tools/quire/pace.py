@@ -47,8 +47,8 @@ class Pace:
 
     def __init__(self, wall_s, is_serial):
         allowed = sorted(os.sched_getaffinity(0))
-        self.cpus = {allowed[-1]} if is_serial else None
-        self.asked = [allowed[-1]] if is_serial else allowed
+        self.asked = [max(allowed, key=lambda cpu: (top_khz(cpu), cpu))] if is_serial else allowed
+        self.cpus = set(self.asked) if is_serial else None
         self.period_s = min(PERIOD_S_MAX, max(PERIOD_S_MIN, wall_s / SPINS_WANTED))
         self.process = self.told = None
 
@@ -97,6 +97,15 @@ class Pace:
         busy, stolen = (then - first for then, first in zip(now.ticks, before.ticks))
         stretch = (busy + max(0, stolen)) / busy if busy >= TICKS_MIN else None  # what was stolen gets less where a CPU goes, and by some hosts
         return Slow(sum(total / count for count, total in spins) / len(spins), stretch)
+
+
+def top_khz(cpu):
+    """How fast it may become; 0 where the system does not tell. Where cores are of two kinds, the last one is a slow one on many a machine."""
+    try:
+        with open(f"/sys/devices/system/cpu/cpu{cpu}/cpufreq/cpuinfo_max_freq", encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 0
 
 
 def ticks(cpus):
