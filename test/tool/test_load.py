@@ -297,6 +297,7 @@ def test_what_a_load_writes_of_single_requests_gives_the_percentiles_and_their_n
         'echo "0 7 skipped 0 1795410913 132161" >>$QUIRE_LATENCIES/pgbench_log.1',
         'seq 2001 3000 | sed "s/.*/1795410913132161\t200\t&000/" >$QUIRE_LATENCIES/h2load.log',
         "seq 3001 4000 | sed 's/$/000/' >$QUIRE_LATENCIES/mine",
+        "mkdir $QUIRE_LATENCIES/folder; mkfifo $QUIRE_LATENCIES/fifo",
     ]
     ran = one_run(server[0], port, load_of(load="; ".join(logs), ready_port=port))
     assert ran.served.requests == 4000

@@ -67,8 +67,8 @@ def percentiles(ordered):
 def samples(folder):
     """Milliseconds of single requests: each line's third word, as in the logs of pgbench and h2load, or its only one."""
     found = []
-    for name in os.listdir(folder):
-        with open(os.path.join(folder, name), encoding="ascii", errors="replace") as file:
+    for path in filter(os.path.isfile, (os.path.join(folder, name) for name in os.listdir(folder))):
+        with open(path, encoding="ascii", errors="replace") as file:
             for words in map(str.split, file):
                 word = words[2] if len(words) > 2 else words[0] if words else ""
                 if word.isdigit():  # pgbench writes `skipped` and `failed`, too
