@@ -3,6 +3,9 @@
 
 import argparse
 import os
+import resource
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 from benchkit import bench  # noqa: F401  (a fixture)
@@ -12,9 +15,12 @@ import bench.pictures as bench_pictures
 import cli
 import cmd_bench
 import cmd_report
+import live.profile as live_profile
 import report.svg as report_svg
+import report.trial as report_try
+import steerplan
 import toolkit  # noqa: F401  (makes the tool's modules importable)
-from errors import EnvironmentLacks, UsageError
+from errors import EnvironmentLacks, QuireError, UsageError
 
 PROGRAM = ["--", "sh", "-c", "echo ran >ran"]
 # Each with a file that would be overwritten; inputs that are not there: whoever looked at them first would say so.
@@ -128,6 +134,57 @@ def test_a_device_is_written_to_and_never_replaced(place):
     assert not os.path.isfile("/dev/null") and not list(place.iterdir())
     with pytest.raises(EnvironmentLacks):
         cmd_report.outputs.write("/dev/full", "page", force=False)
+
+
+def profile_of(path, text, force):
+    cli.dispatch(["profile", "--raw", "-o", path, *["-f"] * force, text])
+
+
+def answer_of(path, text, force):
+    live_profile.save(SimpleNamespace(pid=7))
+
+
+def page_of(path, text, force):
+    report_try.keep(SimpleNamespace(recording=SimpleNamespace(path=f"{os.path.splitext(path)[0]}.qtr")), "x" * 4000, force)
+
+
+def plan_of(path, text, force):
+    steerplan.Plan("a test", "x" * 4000).write(path)
+
+
+def picture_of(path, text, force):
+    pytest.importorskip("matplotlib")
+    import bench.plots as bench_plots
+
+    with mock.patch.object(bench_plots, "pictures", lambda result: [SimpleNamespace(name="a", file=lambda: "x" * 4000)]):
+        bench_plots.write({}, ".", force)
+
+
+def pages_of(path, text, force):
+    with mock.patch.object(bench_document, "draw", lambda data, folder: None):
+        bench_document.run(argparse.Namespace(data=None, output=path, force=force))
+
+
+WRITERS = {"a.heap": profile_of, "quire.7.0.heap": answer_of, "a.html": page_of, "a.plan": plan_of, "a.svg": picture_of, "a.md": pages_of}
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+@pytest.mark.parametrize("name", WRITERS)
+def test_what_does_not_fit_leaves_no_part_of_itself_and_an_old_one_as_it_was(place, monkeypatch, name, is_there):
+    profile = place.parent / f"{place.name}.heap"
+    profile.write_text("heap profile: 9: 900 [ 90: 9000] @ heapprofile\n" + "#" * 4000)
+    monkeypatch.setattr(live_profile, "text_of", lambda page, patience_s: profile.read_text())
+    if is_there:
+        (place / name).write_text("as it was")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises((OSError, QuireError)):
+            WRITERS[name](name, str(profile), is_there)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [path.name for path in place.iterdir()] == [name] * is_there
+    assert not is_there or (place / name).read_text() == "as it was"
 
 
 def test_a_benchmark_that_cannot_be_saved_in_the_end_is_printed_all_the_same(bench, capsys):

@@ -234,18 +234,17 @@ def test_report_without_the_packages_names_the_command_that_brings_them(monkeypa
 
 
 def test_a_page_beside_a_trace_takes_a_name_that_is_free(tmp_path):
-    trace = str(tmp_path / "x.qtr")
-    names = []
+    tried, names = types.SimpleNamespace(recording=types.SimpleNamespace(path=str(tmp_path / "x.qtr")), page=None), []
     for _ in range(3):
-        with report_try.place(trace) as file:
-            names.append(os.path.basename(file.name))
+        report_try.keep(tried, "page", False)
+        names.append(os.path.basename(tried.page))
     assert names == ["x.html", "x.1.html", "x.2.html"]
 
 
 def test_a_trace_that_is_replaced_takes_its_page_with_it(tmp_path):
     (tmp_path / "x.html").write_text("of the trace before")
     tried = types.SimpleNamespace(recording=types.SimpleNamespace(path=str(tmp_path / "x.qtr")), page=None)
-    report_try.replace(tried, "of this one")
+    report_try.keep(tried, "of this one", True)
     assert [p.name for p in tmp_path.iterdir()] == ["x.html"] and tried.page == str(tmp_path / "x.html")
     assert (tmp_path / "x.html").read_text() == "of this one"
 

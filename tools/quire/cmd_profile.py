@@ -9,7 +9,6 @@ Not here: reading profiles (heapprofile.py), asking (live/profile.py), formats (
 """
 
 import os
-import sys
 
 import heapprofile
 import live.page as live_page
@@ -20,7 +19,7 @@ import report.exports_pprof as exports_pprof
 import report.exports_text as exports_text
 import ui
 from cxxnames import brief
-from errors import EXIT_OK, QuireError, UsageError
+from errors import EXIT_OK, UsageError
 
 HELP = "which call stacks the bytes come from: of a running program, or of a profile that it wrote"
 EPILOG = f"""The program runs with a profile when it was started so (1 to 4 % of a short program's time):
@@ -30,6 +29,7 @@ and answers `quire profile --pid PID`. `pprof` reads these files as they are; wh
 KINDS = ("pprof", "folded", "speedscope")
 ROWS_DEFAULT = 20
 STACK_SHOWN = 6
+ELSEWHERE = "another place: -o /tmp/heap.pb.gz"
 COMMENT = "estimates from a sample of one in {period} bytes; inuse_*: live when it was written"
 
 
@@ -85,22 +85,6 @@ def made(kind, document, raw, program):
     return exports_text.export(kind, exported).encode()
 
 
-def write(path, data, force):
-    """To a file, or to stdout."""
-    if path == outputs.STDOUT:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-        return
-    outputs.check_file(path, force, "another place: -o /tmp/heap.pb.gz")
-    try:
-        with open(path, "wb" if force else "xb") as file:
-            file.write(data)
-    except FileExistsError as error:
-        raise outputs.refuse_existing(path) from error
-    except OSError as error:
-        raise QuireError(f"cannot write {path}: {error.strerror}", fix="another place: -o /tmp/heap.pb.gz") from error
-
-
 def signed(number, is_difference):
     """Bytes, with their sign where they are a difference."""
     text = ui.size(abs(number))
@@ -145,16 +129,16 @@ def head(document, raw, program, is_difference):
 def run(args):
     """Reads, names, shows or writes."""
     if args.output:
-        outputs.check_file(args.output, args.force, "another place: -o /tmp/heap.pb.gz")
+        outputs.check_file(args.output, args.force, ELSEWHERE)
     text, raw, less, root, program = inputs(args)
     if args.raw and not args.output:
         raise UsageError("--raw says what -o writes", fix="quire profile --pid PID --raw -o FILE")
     if args.raw:
-        write(args.output, text.encode(), args.force)
+        outputs.write(args.output, text, args.force, ELSEWHERE)
         return EXIT_OK
     document = heapprofile.named(raw, less, root)
     if args.output:
-        write(args.output, made(args.export, document, raw, program), args.force)
+        outputs.write(args.output, made(args.export, document, raw, program), args.force, ELSEWHERE)
     else:
         ui.say(head(document, raw, program, less is not None) + table(document, args, less is not None))
     return EXIT_OK

@@ -204,7 +204,7 @@ def pictures(args, document):
     outputs.check_folder(args.svg, list(drawn), args.force)  # all of them or none
     for name, content in drawn.items():
         path = os.path.join(args.svg, name)
-        outputs.write(path, content, args.force)
+        outputs.write(path, content, args.force, "another place: --svg /tmp/pictures")
         print(f"picture: {path}")
     return 0
 

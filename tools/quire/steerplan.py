@@ -24,6 +24,7 @@ import json
 import re
 from collections import namedtuple
 
+import outputs
 from errors import QuireError
 
 VERSION_READ = 1
@@ -89,8 +90,7 @@ class Plan:
     def write(self, path):
         """Writes the file; whoever reads at the same time has the old one or the new."""
         self.path = path
-        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(self.text())
+        outputs.write(path, self.text().encode("utf-8", "backslashreplace"), True, "make room there, or choose another place")
 
 
 class _Reader:

@@ -40,6 +40,7 @@ FOLDER = "performance"  # beside the document: its pages and pictures
 RUNS = ["seeds", "micro", "apps", "scale", "secure"]  # NAME.json; secure: SECURE
 SECURE = {"table": "apps", "lines": "jq,perl,sqlite3", "secure": True}
 LICENCE = "<!-- SPDX-License-Identifier: MIT -->\n"  # of the template: a source
+ELSEWHERE = "another place: -o /tmp/performance.md"
 DIGITS = 8
 PAGE_COLUMNS = 100  # whatever terminal it is made on
 MARK = re.compile(r"\{\{([^{}]+)\}\}")
@@ -57,8 +58,7 @@ def run(args):
     check(output, [*pictures, *(f"{name}.md" for name in pages)], args.force)
     draw(data, beside(output))
     for path, words in [(output, text), *((os.path.join(beside(output), f"{name}.md"), pages[name]) for name in pages)]:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(words)
+        outputs.write(path, words, True, ELSEWHERE)
         ui.note(f"written: {os.path.normpath(path)}")
     return EXIT_OK
 
@@ -76,7 +76,7 @@ def page_names(data):
 
 def check(output, pictures, force):
     """Whether the document and its pictures may be written."""
-    outputs.check_file(os.path.normpath(output), force, "another place: -o /tmp/performance.md")
+    outputs.check_file(os.path.normpath(output), force, ELSEWHERE)
     outputs.check_folder(os.path.normpath(beside(output)), pictures, force)
 
 
@@ -105,8 +105,7 @@ def draw(data, folder):
             continue
         for picture in bench_plots.pictures(load(data, name)):
             if picture.name in shown:
-                with open(os.path.join(folder, f"{picture.name}.svg"), "w", encoding="utf-8") as file:
-                    file.write(picture.file())
+                outputs.write(os.path.join(folder, f"{picture.name}.svg"), picture.file(), True, ELSEWHERE)
 
 
 def shown_pictures(data):

@@ -39,8 +39,7 @@ def write(result, folder, force=False):
     drawn = [(os.path.join(folder, f"{one.name}.svg"), one) for one in pictures(result)]
     outputs.check_folder(folder, [os.path.basename(path) for path, _ in drawn], force)
     for path, one in drawn:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(one.file())
+        outputs.write(path, one.file(), force, "another place: --svg /tmp/pictures")
     return [path for path, _ in drawn]
 
 

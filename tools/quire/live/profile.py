@@ -9,6 +9,7 @@ import itertools
 import os
 
 import live.page as live_page
+import outputs
 from errors import EnvironmentLacks, QuireError
 
 HOW_TO_START = "QUIRE_CONF=prof:512K quire run -- PROGRAM"
@@ -33,8 +34,7 @@ def save(page, patience_s=live_page.ANSWER_S):
     for number in itertools.count():
         path = os.path.abspath(f"quire.{page.pid}.{number}.heap")
         try:
-            with open(path, "x", encoding="utf-8") as file:
-                file.write(text)
+            outputs.write_whole(path, text.encode(), False)
         except FileExistsError:
             continue
         except OSError as error:

@@ -8,6 +8,8 @@ Whatever is missing for the page, `try` still has its text: the reason becomes o
 Not here: what is on the page (report/page.py).
 """
 
+import contextlib
+import itertools
 import os
 
 import outputs
@@ -19,33 +21,15 @@ import ui
 from errors import QuireError
 
 
-def place(trace):
-    """A file of its own beside the trace, opened for writing."""
-    stem, number = os.path.splitext(trace)[0], 0
-    while True:
+def keep(report, text, force):
+    """The page beside the trace, whole or not at all: in the place of the one that was there (force), or in a file of its own."""
+    stem = os.path.splitext(report.recording.path)[0]
+    for number in itertools.count():
         path = f"{stem}.{number}.html" if number else f"{stem}.html"
-        try:
-            return open(path, "x", encoding="utf-8", errors="replace")
-        except FileExistsError:
-            number += 1
-
-
-def replace(report, text):
-    """The page in the place of the one that was beside the trace."""
-    report.page = os.path.splitext(report.recording.path)[0] + ".html"
-    outputs.write_whole(report.page, text.encode("utf-8", "replace"), True)
-
-
-def keep(report, text):
-    """The page into a file of its own, whole or not at all."""
-    with place(report.recording.path) as file:
-        try:
-            file.write(text)
-            file.flush()
-        except OSError:
-            os.unlink(file.name)
-            raise
-        report.page = file.name
+        with contextlib.suppress(FileExistsError):
+            outputs.write_whole(path, text.encode("utf-8", "replace"), force)
+            report.page = path
+            return
 
 
 def write(report, args, folder):
@@ -58,7 +42,7 @@ def write(report, args, folder):
     try:
         text = report_page.page(report_subject.of_try(report, args.wrapper, folder))
         with stops.held():  # no half page
-            (replace if args.force else keep)(report, text)
+            keep(report, text, args.force)
     except Exception as error:  # whatever it is: the verdict is not to be lost for a picture
         said = error.text() if isinstance(error, QuireError) else getattr(error, "strerror", None) or repr(error)
         ui.note(f"no HTML report: {said}")
