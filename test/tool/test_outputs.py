@@ -2,6 +2,7 @@
 """test_outputs - what cannot be written in the end is refused before any work: files that exist, places that do not."""
 
 import argparse
+import errno
 import os
 import resource
 from types import SimpleNamespace
@@ -185,6 +186,17 @@ def test_what_does_not_fit_leaves_no_part_of_itself_and_an_old_one_as_it_was(pla
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert [path.name for path in place.iterdir()] == [name] * is_there
     assert not is_there or (place / name).read_text() == "as it was"
+
+
+def test_where_no_file_can_have_two_names_it_is_written_all_the_same(place, monkeypatch):
+    def none_here(*_):
+        raise PermissionError(errno.EPERM, "no links on this disk")
+
+    monkeypatch.setattr(cmd_report.outputs.os, "link", none_here)
+    cmd_report.outputs.write("page.html", "page", force=False)
+    with pytest.raises(FileExistsError):
+        cmd_report.outputs.write_whole("page.html", b"another", False)
+    assert [path.name for path in place.iterdir()] == ["page.html"] and (place / "page.html").read_text() == "page"
 
 
 def test_a_benchmark_that_cannot_be_saved_in_the_end_is_printed_all_the_same(bench, capsys):

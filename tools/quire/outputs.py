@@ -65,6 +65,17 @@ def check_folder(folder, names, force):
             raise refuse_existing(os.path.join(folder, name))
 
 
+def _name(draft, path):
+    """Gives a file a name that nothing has."""
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        raise
+    except OSError:  # FAT, folders that a host shares with a virtual machine: no file has two names
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+        os.replace(draft, path)
+
+
 def write_whole(path, data, force):
     """A file that is there whole or not at all; an old one stays until then, or for ever unless `force`."""
     path = os.path.realpath(path)
@@ -75,7 +86,7 @@ def write_whole(path, data, force):
         if force:
             os.replace(draft, path)
         else:
-            os.link(draft, path)
+            _name(draft, path)
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(draft)
