@@ -349,3 +349,12 @@ def test_record_takes_a_load_and_its_trace_is_whole(server, tmp_path):
     for words in (["record"], ["try", "--once", "--no-report"]):
         failed = quire(tmp_path, *words, "-o", tmp_path / "half.qtr", "--ready-cmd", "true", "--load", "exit 9", "--", "sleep", 100)
         assert failed.returncode == 3 and "fix:" in failed.stderr and not (tmp_path / "half.qtr").exists(), failed.stderr
+
+
+def test_a_trace_that_is_there_when_a_later_load_fails_is_named(server, tmp_path):
+    program, client = server
+    port = free_port()
+    fails_later = f"echo x >>count; python3 {client} {port} 3 && test $(wc -l <count) -lt 3"
+    done = quire(tmp_path, "try", "--no-report", "-o", "kept.qtr", "--ready-port", port, "--load", fails_later, "--", program, port)
+    assert done.returncode == 3 and "the load failed" in done.stderr, done.stderr
+    assert "the trace so far is kept: " in done.stderr and "advise kept.qtr" in done.stderr and (tmp_path / "kept.qtr").exists()

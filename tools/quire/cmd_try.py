@@ -380,9 +380,9 @@ def try_program(report, args, folder):
         report.settle(args)
 
 
-def say_what_is_kept(report):
-    """After a stop: the traces that were recorded so far are there, and good for something."""
-    if report.contest and not report.contest.first and not report.trace_path:
+def say_what_is_kept(report, is_stopped):
+    """After a stop, or an error: the traces that were recorded so far are there, and good for something."""
+    if is_stopped and report.contest and not report.contest.first and not report.trace_path:
         ui.note("it does not end by itself? --load CMD, --duration 30s; or --then stop: then Ctrl-C ends the recording alone")
     for path in tracefile.family(report.trace_path) if report.trace_path else []:
         ui.note(f"the trace so far is kept: {render.command()} advise {tracefile.typed(path)}")
@@ -399,8 +399,8 @@ def run(args):
     report = tryreport.Report(target)
     try:
         carry_out(report, args)
-    except KeyboardInterrupt:
-        say_what_is_kept(report)
+    except (KeyboardInterrupt, QuireError, OSError) as error:
+        say_what_is_kept(report, isinstance(error, KeyboardInterrupt))
         raise
     return status(report, args)
 
