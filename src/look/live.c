@@ -109,7 +109,10 @@ static void complain(int error)
     out_name_text(&out, live.place.dir[0] ? live.place.dir : "/dev/shm, $TMPDIR or /tmp");
     out_text(&out, ": ");
     out_text(&out, os_error_text(-error));
-    out_text(&out, "; it goes on without; to mend it, set TMPDIR to a directory with room\n");
+    if (live_place_is_for_now(error))
+        out_text(&out, "; it does so again when it can open files; to mend it, raise ulimit -n\n");
+    else
+        out_text(&out, "; it goes on without; to mend it, set TMPDIR to a directory with room\n");
     (void)out_end(&out);
 }
 

@@ -59,6 +59,8 @@ enum { LIVE_DIR_BYTES = 256, LIVE_TOKEN_BYTES = 17 };
 struct live_place {
     char dir[LIVE_DIR_BYTES]; /* "": not found yet */
 };
+/* Whether a failure says nothing of the directory: there was no descriptor, and will be one again. */
+bool live_place_is_for_now(int error);
 /* The file PROCESS.SUFFIX becomes what `fn` writes: in one step, and for this user alone.  0, or a negative errno and nothing has changed. */
 int live_place_write(struct live_place *place, const char *suffix, live_writer *fn, const void *arg);
 void live_place_remove(const struct live_place *place, const char *suffix);

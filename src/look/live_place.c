@@ -61,6 +61,11 @@ static int dir_open(const char *dir)
     return fd;
 }
 
+bool live_place_is_for_now(int error)
+{
+    return error == -EMFILE || error == -ENFILE;
+}
+
 /* The first that will do, and that one as long as it does. */
 static int place_open(struct live_place *place)
 {
@@ -68,9 +73,9 @@ static int place_open(struct live_place *place)
     int fd = -ENOENT;
     if (place->dir[0])
         fd = dir_open(place->dir);
-    if (fd < 0)
+    if (fd < 0 && !live_place_is_for_now(fd))
         place->dir[0] = 0; /* the program has another root or another user by now */
-    for (int i = 0; i < 3 && fd < 0; i++) {
+    for (int i = 0; i < 3 && fd < 0 && !live_place_is_for_now(fd); i++) {
         if (!parents[i] || !append(place->dir, LIVE_DIR_BYTES, parents[i]) || !append(place->dir, LIVE_DIR_BYTES, "/quire.") ||
             !live_append_number(place->dir, LIVE_DIR_BYTES, os_user_id()))
             place->dir[0] = 0;

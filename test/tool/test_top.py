@@ -318,6 +318,18 @@ def test_a_program_may_have_another_user_or_another_root_by_now(tmp_path):
         assert said.count("quire: top: this process cannot show itself") == 1
 
 
+def test_a_program_without_descriptors_shows_itself_again_when_it_has_some():
+    none, as_before = (f"sys.stdin.readline(); resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, hard))\n" for soft in ("3", "soft"))
+    begin = "import resource, sys; soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+    with preloaded(begin + none + as_before + WAIT, stderr=subprocess.PIPE) as process:
+        process.tell("it has a page: none any more")
+        said = process.complaint()
+        assert "in /dev/shm/quire." in said and "Too many open files" in said and "raise ulimit -n" in said and "TMPDIR" not in said
+        process.tell("some again")
+        path = process.ready().page().path
+        assert process.end() == 0 and not os.path.exists(path)
+
+
 def test_no_room_for_the_page_is_one_line_and_the_program_runs_on(program):
     small = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))  # noqa: E731
     with Shown([program], page=False, preexec_fn=small, stderr=subprocess.PIPE) as process:

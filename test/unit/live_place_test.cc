@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <dirent.h>
 #include <fstream>
@@ -109,6 +110,17 @@ TEST_F(LivePlace, whichever_call_fails_the_old_file_stays_and_nothing_else_does)
         failures++;
     }
     EXPECT_GE(failures, 4) << "the directory made, opened, a file made, renamed";
+}
+
+TEST_F(LivePlace, who_has_no_descriptor_for_a_while_stays_where_he_is)
+{
+    ASSERT_EQ(live_place_write(&place, "json", say, "old "), 0);
+    os_fault_set(OS_OPEN, 2, false); /* the first makes the directory */
+    EXPECT_EQ(live_place_write(&place, "json", say, "new "), -EMFILE);
+    os_fault_set(OS_OPEN, 0, false);
+    EXPECT_STREQ(place.dir, dir.c_str());
+    live_place_remove(&place, "json");
+    EXPECT_TRUE(names_in(dir).empty());
 }
 
 TEST_F(LivePlace, what_a_killed_process_of_that_number_left_half_written_is_no_hindrance)
