@@ -237,6 +237,17 @@ def test_a_server_that_goes_to_the_background_is_told_so_and_ended(ready):
     assert caught.value.what == "sh went to the background" and "foreground" in caught.value.fix and not named(mark)
 
 
+def test_a_probe_that_meets_itself_on_a_port_that_nobody_serves_has_found_nobody(monkeypatch):
+    class Lucky(socket.socket):
+        def connect_ex(self, address):
+            self.bind(address)  # what the system does once in some thousand times
+            return super().connect_ex(address)
+
+    port = free_port()
+    monkeypatch.setattr(load.socket, "socket", Lucky)
+    assert load_of(load="true", ready_port=port).port == port  # else it is refused as taken
+
+
 def test_a_port_that_is_taken_is_refused_before_anything_runs():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -164,7 +164,8 @@ class Load:
     def _listens(self):
         with socket.socket() as probe:
             probe.settimeout(1)
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+            place = ("127.0.0.1", self.port)
+            return probe.connect_ex(place) == 0 and probe.getsockname() != place  # not itself, by a port that the system gave it
 
     def _is_ready(self, run):
         if self.port is not None:
