@@ -94,10 +94,22 @@ def test_few_but_large_blocks_are_compared_for_a_minute_unless_more_was_asked_fo
     monkeypatch.setattr(cmd_try.finding, "Finding", lambda contest, outcome: None)
     monkeypatch.setattr(trysmall, "settle", lambda report, args: None)
     first = SimpleNamespace(cpu_s=9.0, wall_s=9.0)
-    report = SimpleNamespace(hurried=False, processes=[SimpleNamespace(facts={})], budget=SimpleNamespace(for_rounds_s=lambda: 280, is_hard=False))
+    report = SimpleNamespace(hurried=False, recorded=first, processes=[SimpleNamespace(facts={})], budget=SimpleNamespace(for_rounds_s=lambda: 280, is_hard=False))
     report.contest = SimpleNamespace(load=load, first=first, first_s=9.0)
     cmd_try.compare_alone(report, SimpleNamespace(time_limit=time_limit, rounds=None), "few")
     assert asked == [wanted_s]
+
+
+@pytest.mark.parametrize("recorded_s, serial", [(2.0, False), (3.0, True)])
+def test_processes_side_by_side_stay_so_although_the_first_run_waited_for_a_disk(monkeypatch, recorded_s, serial):
+    asked = []
+    monkeypatch.setattr(rounds, "compete", lambda *_: None)
+    monkeypatch.setattr(cmd_try.pace, "Pace", lambda wall_s, is_serial: asked.append(is_serial) or contextlib.nullcontext())
+    contest = SimpleNamespace(load=None, first=SimpleNamespace(cpu_s=3.0, wall_s=9.0))
+    budget = SimpleNamespace(for_rounds_s=lambda: 280, is_hard=False)
+    report = SimpleNamespace(contest=contest, recorded=SimpleNamespace(cpu_s=3.0, wall_s=recorded_s), processes=[SimpleNamespace(facts={"threads": 1})], budget=budget)
+    cmd_try.run_rounds(report, SimpleNamespace(rounds=None), lambda: True)
+    assert asked == [serial]
 
 
 def test_the_time_in_the_first_line_is_that_of_the_table(monkeypatch):

@@ -290,7 +290,9 @@ def measure_all(report, folder, args):
 def run_rounds(report, args, is_settled, promise=lambda name: None, most_s=None):
     """The rounds of the program itself. most_s: no more than so long, even if that is one round."""
     contest, left_s = report.contest, report.budget.for_rounds_s()
-    serial = not contest.load and pace.is_serial(contest.first, max(r.facts.get("threads", 1) for r in report.processes))
+    threads = max(r.facts.get("threads", 1) for r in report.processes)
+    runs = (contest.first, report.recorded)  # the first may have waited for a disk
+    serial = not contest.load and all(pace.is_serial(ran, threads) for ran in runs)
     with pace.Pace(contest.first.wall_s, serial) as contest.pace:
         rounds.compete(contest, min(left_s, most_s or left_s), args.rounds, is_settled, promise, report.budget.is_hard or most_s is not None)
 
