@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """test_pace - the CPU's pace during a run, and times as at one and the same pace."""
 
+import errno
 import io
 import os
 import random
@@ -265,6 +266,16 @@ def test_a_spin_that_took_no_time_by_a_clock_that_theft_set_back_counts_for_noth
             while asked.look().spins[0][0] < number and time.monotonic() < until_s:
                 time.sleep(0.01)
         assert asked.since(before).spin_ns > 500
+
+
+@pytest.mark.parametrize("lacks", ["os.memfd_create", "subprocess.Popen"])
+def test_where_the_helper_cannot_begin_nothing_is_told(monkeypatch, lacks):
+    def lacking(*_, **__):
+        raise OSError(errno.ENOSYS, "not here")
+
+    monkeypatch.setattr(lacks, lacking)
+    with pace.Pace(0.2, True) as asked:
+        assert asked.since(asked.look()) is None
 
 
 def test_of_a_cpu_that_the_helper_may_not_run_on_nothing_is_told():

@@ -16,6 +16,7 @@ spin beside it; of any other all CPUs are asked where they are few.
 Not here: rounds (rounds.py), intervals (sequential.py), the spin (tools/native/pace/pace.c).
 """
 
+import contextlib
 import math
 import mmap
 import os
@@ -54,8 +55,12 @@ class Pace:
 
     def start(self):
         """Begins to ask; where that cannot be, nothing is told."""
-        if len(self.asked) > CPUS_ASKED_MAX:
-            return self
+        if len(self.asked) <= CPUS_ASKED_MAX:
+            with contextlib.suppress(OSError):  # a sandbox without files in memory; no process more
+                self._start()
+        return self
+
+    def _start(self):
         size, streams = CPU_BYTES * len(self.asked), {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         with open(os.memfd_create(HELPER), "wb") as file:  # of a full disk no page is to be had: who touches it dies
             file.truncate(size)
@@ -63,7 +68,6 @@ class Pace:
             words = [native.helper(HELPER), str(int(self.period_s * 1e6)), f"/proc/self/fd/{file.fileno()}", *(str(cpu) for cpu in self.asked)]
             with stops.held():
                 self.process = subprocess.Popen(words, pass_fds=[file.fileno()], **streams)
-        return self
 
     def stop(self):
         """Ends the helper."""
