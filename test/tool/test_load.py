@@ -271,6 +271,7 @@ def test_options_that_make_no_sense_together_are_refused(options):
     "text, requests, latency",
     [
         ("  1,2\n  53211 requests in 2.00s, 43MB read\n     50%  635.00us\n     99%    1.20ms\n", 53211, {"p50": 0.635, "p99": 1.2}),
+        (" 50.000%    1.06ms\n 90.000%    1.60ms\n 99.000%    2.02ms\n 99.900%    2.31ms\n 99.990%    9.00ms\n  9000 requests in 1.00s, 7MB read\n", 9000, {"p50": 1.06, "p99": 2.02, "p99.9": 2.31}),
         ("Complete requests:      1000\n  50%      2\n  99%     11\n", 1000, {"p50": 2.0, "p99": 11.0}),
         ("number of transactions actually processed: 12345\n", 12345, {}),
         ("requests: 100 total, 100 started\n", 100, {}),

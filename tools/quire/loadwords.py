@@ -28,7 +28,7 @@ COUNTS = [
 ]
 MS = {"us": 1e-3, "ms": 1.0, "s": 1e3, "secs": 1e3, "": 1.0}
 PERCENTILES = [
-    r"^\s+(50|99|99\.9)0*%\s+([\d.]+)(us|ms|s)?\s*$",  # wrk --latency, ab
+    r"^\s+(50|99|99\.9)\.?0*%\s+([\d.]+)(us|ms|s)?\s*$",  # wrk --latency, wrk2, ab
     r"^\s+(50|99|99\.9)% in ([\d.]+) (secs)$",  # hey
     r"^latency p(50|99|99\.9): ([\d.]+) ?(us|ms|s)$",  # a load of the user's own
 ]
