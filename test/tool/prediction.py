@@ -119,7 +119,8 @@ def rows_of(document):
         modelled = row.get("modelled_saving_percent")
         library = row.get("library") if row["measured"] and row["name"] != CARRIED_OUT_ROW else None
         stored = {"name": row["name"], "library": library, "measured": row["measured"], "printed": row["saving_percent"]}
-        rows.append({**stored, "rounds": row.get("rounds", 0), "modelled": modelled and modelled["value"]})
+        by_runs = row.get("saving_by_runs_percent") or row["saving_percent"]
+        rows.append({**stored, "rounds": row.get("rounds", 0), "modelled": modelled and modelled["value"], "by_runs": by_runs["value"]})
     without = (document.get("steered") or {}).get("saving_without_frees_percent")
     if without:
         rows.append({"name": FREES_LEFT_OUT_ROW, "library": None, "measured": True, "printed": without, "rounds": 0, "modelled": None})

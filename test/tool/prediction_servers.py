@@ -131,7 +131,7 @@ def text(run):
     """All of it as Markdown."""
     lines = ["| server | row | `try` printed, % | real, % (odd rounds, even rounds) | within 2 points or a fifth | interval holds it | the model said, % |", "|---|---|---|---|---|---|---|"]
     found = [line for server in run["servers"] for line in tables.lines(server)]
-    lines += list(tables.program_rows([line for line in found if line.real is not None])) + [""] + list(tables.counts(found)) + list(tables.known_text(found))
+    lines += list(tables.program_rows([line for line in found if line.real is not None])) + [""] + list(tables.counts(found)) + list(tables.by_runs_text(found)) + list(tables.known_text(found))
     lines += ["", "| server | libc's malloc saves of itself, % (odd rounds, even rounds) | a round's saving scatters by, points | by the clock | two such measurements agree within 2 points, % |", "|---|---|---|---|---|"]
     lines += [itself_row(server) for server in run["servers"]]
     lines += ["", "| server | row | p50, ms: printed (real) | p99 | p99.9 |", "|---|---|---|---|---|"]

@@ -19,7 +19,7 @@ ROUNDS_FEW = 5  # below it there is no interval, only a range
 AGAIN = "libc again"  # the row of libc's malloc beside itself, where there is one
 RELATIVE_FROM = 2.0  # points that the model must say before its error in percent of them means anything
 
-Line = namedtuple("Line", "program row printed real halves modelled measured rounds")
+Line = namedtuple("Line", "program row printed real halves modelled measured rounds by_runs", defaults=(None,))
 Errors = namedtuple("Errors", "number points relative too_much")
 
 
@@ -60,7 +60,7 @@ def lines(program):
     for row in program["rows"]:
         other = times.get(row["name"])
         real, both = (saved(libc, other), halves(libc, other)) if other else (None, None)
-        yield Line(program["name"], row["name"], row["printed"], real, both, row["modelled"], row["measured"], row["rounds"])
+        yield Line(program["name"], row["name"], row["printed"], real, both, row["modelled"], row["measured"], row["rounds"], row.get("by_runs"))
 
 
 def percentile(values, part):
@@ -128,6 +128,13 @@ def counts(found):
     if wrong.relative:
         usual, far = median(wrong.relative), percentile(wrong.relative, 0.9)
         yield f"In parts of what it said, {len(wrong.relative)} rows of {RELATIVE_FROM:.0f} points or more: {usual:.2f} (median), {far:.2f} (90th percentile)."
+
+
+def by_runs_text(found):
+    """What rows of a load would have been without the model: they are drawn towards it."""
+    known = [line for line in found if line.real is not None and line.by_runs is not None]
+    if any(line.by_runs != line.printed["value"] for line in known):
+        yield f"By the runs alone, before they were drawn towards the model: {sum(is_hit(line.by_runs, line.real) for line in known)} of {len(known)}."
 
 
 def known_text(found):

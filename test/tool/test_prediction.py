@@ -133,6 +133,14 @@ def test_the_model_s_error_is_in_points_and_in_parts_of_what_it_said():
     assert tables.percentile(range(100), 0.9) == 90
 
 
+def test_what_the_runs_alone_said_is_counted_where_the_model_moved_it():
+    found = list(tables.lines(one()))
+    assert list(tables.by_runs_text(found)) == []  # stored before rows were drawn
+    drawn = [line._replace(by_runs=by_runs) for line, by_runs in zip(found, (11.0, 29.0, None))]
+    assert list(tables.by_runs_text(drawn)) == ["By the runs alone, before they were drawn towards the model: 2 of 2."]
+    assert list(tables.by_runs_text([line._replace(by_runs=10.0) for line in found])) == []
+
+
 def test_the_document_counts_hits_and_misses_and_names_what_was_left_out():
     text = tables.text([stored(programs=[one()])])
     assert "| p | a | 10.0 (9.0 to 12.0), 8 rounds | 11.5 (10.5, 12.1) | hit | held | 20.0 |" in text
