@@ -91,10 +91,10 @@ def test_few_but_large_blocks_are_compared_for_a_minute_unless_more_was_asked_fo
     asked = []
     monkeypatch.setattr(rounds, "compete", lambda contest, limit_s, *more: asked.append(limit_s))
     monkeypatch.setattr(cmd_try.pace, "Pace", lambda wall_s, serial: contextlib.nullcontext())
-    monkeypatch.setattr(cmd_try.finding, "Finding", lambda contest, outcome: None)
+    monkeypatch.setattr(cmd_try.finding, "Finding", lambda contest, outcome, **more: None)
     monkeypatch.setattr(trysmall, "settle", lambda report, args: None)
     first = SimpleNamespace(cpu_s=9.0, wall_s=9.0)
-    report = SimpleNamespace(hurried=False, recorded=first, processes=[SimpleNamespace(facts={})], budget=SimpleNamespace(for_rounds_s=lambda: 280, is_hard=False))
+    report = SimpleNamespace(hurried=False, too_small=True, recorded=first, processes=[SimpleNamespace(facts={})], budget=SimpleNamespace(for_rounds_s=lambda: 280, is_hard=False))
     report.contest = SimpleNamespace(load=load, first=first, first_s=9.0)
     cmd_try.compare_alone(report, SimpleNamespace(time_limit=time_limit, rounds=None), "few")
     assert asked == [wanted_s]
