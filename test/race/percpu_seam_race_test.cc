@@ -226,6 +226,24 @@ int next_step(int k, int dense)
 {
     return k + 1 + k / (test_long() ? 1000 : dense);
 }
+
+/* Forks at each step of each operation, as long as it has so many; how many there were. */
+void forks_at_every_step(const char *whose, bool (*fork_at)(const PercpuOperation &, int))
+{
+    quire_on_panic(say_what_was_at_work);
+    int forks = 0;
+    for (const PercpuOperation &x : percpu_operations)
+        for (int k = 0; k < 3000 && !x.ends; k = next_step(k, 10)) {
+            snprintf(at_work, sizeof at_work, "%s at step %d of: %s", whose, k, x.name);
+            if (!fork_at(x, k))
+                break;
+            forks++;
+            if (testing::Test::HasFailure())
+                return;
+        }
+    quire_on_panic(nullptr);
+    testing::Test::RecordProperty("forks", forks);
+}
 } // namespace
 
 TEST(PercpuSeam, every_operation_at_every_step_of_every_other)
@@ -254,40 +272,16 @@ TEST(PercpuSeam, a_fork_at_every_step_of_every_operation)
 {
     if (BUILT_WITH_TSAN || BUILT_WITH_ASAN || !QUIRE_CHECK)
         GTEST_SKIP() << "a child of a busy process waits for locks of the sanitizer's own; and the check build has the steps";
-    quire_on_panic(say_what_was_at_work);
     Noise steps(PercpuSeam::step);
     PercpuSeam::patience_ns = 10000000000u; /* until the child has ended */
-    int forks = 0;
-    for (const PercpuOperation &x : percpu_operations)
-        for (int k = 0; k < 3000 && !x.ends; k = next_step(k, 10)) {
-            snprintf(at_work, sizeof at_work, "fork at step %d of: %s", k, x.name);
-            if (!fork_at(x, k))
-                break;
-            forks++;
-            if (HasFailure())
-                return;
-        }
+    forks_at_every_step("fork", fork_at);
     PercpuSeam::patience_ns = PercpuSeam::PATIENCE_NS;
-    quire_on_panic(nullptr);
-    RecordProperty("forks", forks);
 }
 
 TEST(PercpuSeam, a_handler_that_forks_at_every_step_of_every_operation)
 {
     if (memory_is_watched() || !QUIRE_CHECK)
         GTEST_SKIP() << "a child of a busy process waits for locks of the sanitizer's own; and the check build has the steps";
-    quire_on_panic(say_what_was_at_work);
     Noise steps(fork_at_step);
-    int forks = 0;
-    for (const PercpuOperation &x : percpu_operations)
-        for (int k = 0; k < 3000 && !x.ends; k = next_step(k, 10)) {
-            snprintf(at_work, sizeof at_work, "a handler's fork at step %d of: %s", k, x.name);
-            if (!handler_forks_at(x, k))
-                break;
-            forks++;
-            if (HasFailure())
-                return;
-        }
-    quire_on_panic(nullptr);
-    RecordProperty("forks", forks);
+    forks_at_every_step("a handler's fork", handler_forks_at);
 }

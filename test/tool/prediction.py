@@ -72,9 +72,12 @@ def all_rounds(runs, rounds, asked):
 
 
 def at_one_pace(found):
-    """name -> CPU seconds of each round at one pace, of what all_rounds() found; and the same as the clock said."""
+    """name -> CPU seconds of each round at one pace, of what all_rounds() found; the same with what the host stole left in; and as the clock said."""
     evened = pace.Evened([[run[:2] for run in of] for of in found.values()])
+    unaware = {name: [(run[0], run[1] and run[1]._replace(stretch=None)) for run in of] for name, of in found.items()}
+    paced = pace.Evened(list(unaware.values()))
     return {
+        "paced_times": {name: [paced.time(*run) for run in of] for name, of in unaware.items()},
         "times": {name: [evened.time(*run[:2]) for run in of] for name, of in found.items()},
         "clock_times": {name: [run[0] for run in of] for name, of in found.items()},
         "sensitivity": evened.sensitivity,

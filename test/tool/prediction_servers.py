@@ -123,7 +123,7 @@ def itself_row(server):
     """What libc's malloc saves of itself, how far apart the rounds lie, and what that leaves to be known."""
     times = server["times"]
     both = ", ".join(map(tables.number, tables.halves(times["libc"], times[AGAIN])))
-    scatter = [tables.number(found) for found in tables.scatter([server])]
+    scatter = [tables.number(found) for found in tables.scatter([server], ("times", "paced_times", "clock_times"))]
     return f"| {server['name']} | {tables.number(tables.saved(times['libc'], times[AGAIN]))} ({both}) | {' | '.join(scatter)} | {agree_percent(times):.0f} |"
 
 
@@ -132,7 +132,7 @@ def text(run):
     lines = ["| server | row | `try` printed, % | real, % (odd rounds, even rounds) | within 2 points or a fifth | interval holds it | the model said, % |", "|---|---|---|---|---|---|---|"]
     found = [line for server in run["servers"] for line in tables.lines(server)]
     lines += list(tables.program_rows([line for line in found if line.real is not None])) + [""] + list(tables.counts(found)) + list(tables.by_runs_text(found)) + list(tables.known_text(found))
-    lines += ["", "| server | libc's malloc saves of itself, % (odd rounds, even rounds) | a round's saving scatters by, points | by the clock | two such measurements agree within 2 points, % |", "|---|---|---|---|---|"]
+    lines += ["", "| server | libc's malloc saves of itself, % (odd rounds, even rounds) | a round's saving scatters by, points | with stolen time left in | by the clock | two such measurements agree within 2 points, % |", "|---|---|---|---|---|---|"]
     lines += [itself_row(server) for server in run["servers"]]
     lines += ["", "| server | row | p50, ms: printed (real) | p99 | p99.9 |", "|---|---|---|---|---|"]
     lines += [row for server in run["servers"] for row in latency_rows(server)] + ["", "| server | verdict | seconds |", "|---|---|---|"]

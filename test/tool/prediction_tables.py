@@ -165,11 +165,11 @@ def conditions(runs):
         ) + f"; {run['processors']} processors, load {run['load'][0]:.1f} at the start and {run['load'][1]:.1f} at the end."
 
 
-def scatter(programs):
+def scatter(programs, keys=("times", "clock_times")):
     """Median over the rows of the standard deviation of a round's saving, in points: at one pace of the CPU, and as the clock said."""
     found = []
-    for key in ("times", "clock_times"):
-        columns = [(p[key]["libc"], times) for p in programs for name, times in p.get(key, {}).items() if name != "libc"]
+    for key in keys:
+        columns = [(p[key]["libc"], times) for p in programs for name, times in p.get(key, {}).items() if name != "libc"]  # a run of an earlier day may lack one
         spreads = [stdev(100 * (1 - b / a) for a, b in zip(libc, other)) for libc, other in columns if len(other) > 1]
         found.append(median(spreads) if spreads else None)
     return found

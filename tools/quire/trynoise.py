@@ -65,11 +65,9 @@ def pace_text(contest):
 
 def drawn_text(finding):
     """A line on what the runs alone say, where the model counts too; none where that is the same."""
-    apart = [(name, finding.measured_saving(name).value) for name, value in finding.drawn.items() if ui.percent(value) != ui.percent(finding.measured_saving(name).value)]
-    if not apart:
-        return []
-    said = ", ".join(f"{name} {ui.percent(value)}" for name, value in apart)
-    return [f"  Savings are drawn towards what the model says, by how little the runs can be told from noise. By the runs alone: {said}."]
+    alone = {name: ui.percent(finding.measured_saving(name).value) for name in finding.drawn}
+    said = ", ".join(f"{name} {percent}" for name, percent in alone.items() if percent != ui.percent(finding.drawn[name]))
+    return [f"  Savings are drawn towards what the model says, by how little the runs can be told from noise. By the runs alone: {said}."] if said else []
 
 
 def pace_json(contest):

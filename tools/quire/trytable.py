@@ -117,7 +117,8 @@ def served(finding, name):
     """What the load told of a row: median requests a CPU-second, median latencies; None where it told nothing."""
     runs = [run for run in finding.contest.runs[name] if run.served] if finding.has(name) else []
     first = finding.contest.load.requests if finding.contest.load else None  # cpu_s is for as many
-    rates = [first / cpu_s for run, cpu_s in zip(runs, finding.contest.column(name, "cpu_s")) if run.served.requests] if first else []
+    timed = zip(finding.contest.runs[name], finding.contest.column(name, "cpu_s")) if runs and first else ()
+    rates = [first / cpu_s for run, cpu_s in timed if run.served and run.served.requests]
     shares = sorted({share for run in runs for share in run.served.latency_ms}, key=lambda s: float(s[1:]))
     latency = {s: median(run.served.latency_ms[s] for run in runs if s in run.served.latency_ms) for s in shares}
     return {"requests_per_cpu_s": median(rates) if rates else None, "latency_ms": latency} if rates or latency else None
