@@ -5,6 +5,7 @@ prediction_servers.py - is it true under load? What `try --load` prints of a ser
 
     python3 test/tool/prediction_servers.py -o servers.json                the servers of serverkit.py that are installed, but for the sealed ones
     python3 test/tool/prediction_servers.py --sealed -o sealed.json        those: once, when all work on `try` is done
+    python3 test/tool/prediction_servers.py --until 90 -o servers.json      then more rounds of those where two such measurements agree too seldom
     python3 test/tool/prediction_servers.py --document servers.json        the Markdown again, nothing is run
 
 First `quire try --json --no-report --load LOAD`, then rounds of the server on libc's malloc and on each preload that was measured, in an order drawn anew for each, each under
@@ -12,6 +13,8 @@ the same load: CPU time a request of all its processes, as at one pace of the CP
 In each round libc's malloc runs twice: the rows are held against the mean of both, and what the one saves of the other is nothing but noise, which
 says how far anything real is known.
 FILE is written after each server: what stands in it is not run again.
+--until PERCENT adds rounds, never a `try`: until two measurements of nothing agree within the points of a hit in so many of 100 cases, or there are MOST rounds.
+When to stop is so decided by libc's malloc against itself alone, not by what the rows say.
 Not a test: it takes ten minutes and a quiet machine.
 """
 
@@ -38,7 +41,7 @@ import load
 import loadwords
 import pace
 
-ROUNDS, AMOUNT = 11, 1
+ROUNDS, AMOUNT, MOST = 11, 1, 200
 AGAIN = tables.AGAIN
 DRAWS = 2000
 READY_S = 30
@@ -92,10 +95,27 @@ def measured(name, args):
         found = {"name": name, "took_s": took_s, **asked_of(document)}
         found["under_load"] = {row["name"]: row.get("under_load") for row in document["allocators"]}
         linked = document["program"]["today_allocator"]  # as Debian's redis-server with jemalloc: then libc's malloc is a preload, too, as for `try`
-        preloads = {"libc": bindings.libc_path() if linked and linked.startswith("lib") else None}
-        preloads[AGAIN] = preloads["libc"]
-        preloads.update({r["name"]: ":".join([r["library"]] + [preloads["libc"]] * bool(preloads["libc"])) for r in found["rows"] if r["library"]})
-        return {**found, **in_rounds(server, preloads, args.rounds)}
+        found["libc"] = bindings.libc_path() if linked and linked.startswith("lib") else None
+        return {**found, **in_rounds(server, preloads_of(found), args.rounds)}
+
+
+def preloads_of(found):
+    """{name: LD_PRELOAD or None} of what is run of a server that was tried."""
+    libc = found["libc"]
+    rows = {row["name"]: ":".join(filter(None, [row["library"], libc])) for row in found["rows"] if row["library"]}
+    return {"libc": libc, AGAIN: libc, **rows}
+
+
+def more_rounds(found, args, keep):
+    """Rounds are added to those of a server and kept, as many at a time as --rounds, each such group at a pace of its own."""
+    while agree_percent(found["times"]) < args.until and len(found["times"]["libc"]) < MOST:
+        with serverkit.open_folder() as folder:
+            server = serverkit.prepared(found["name"], folder, serverkit.free_port(), args.amount)
+            for key, of in in_rounds(server, preloads_of(found), args.rounds).items():
+                for name in of if key != "sensitivity" else ():
+                    found[key][name] += of[name]
+        keep()
+        print(f"prediction: {found['name']}, {len(found['times']['libc'])} rounds agree in {agree_percent(found['times']):.0f} %", file=sys.stderr, flush=True)
 
 
 def latency_rows(server):
@@ -124,7 +144,7 @@ def itself_row(server):
     times = server["times"]
     both = ", ".join(map(tables.number, tables.halves(times["libc"], times[AGAIN])))
     scatter = [tables.number(found) for found in tables.scatter([server], ("times", "paced_times", "clock_times"))]
-    return f"| {server['name']} | {tables.number(tables.saved(times['libc'], times[AGAIN]))} ({both}) | {' | '.join(scatter)} | {agree_percent(times):.0f} |"
+    return f"| {server['name']} | {tables.number(tables.saved(times['libc'], times[AGAIN]))} ({both}) | {len(times['libc'])} | {' | '.join(scatter)} | {agree_percent(times):.0f} |"
 
 
 def text(run):
@@ -132,12 +152,12 @@ def text(run):
     lines = ["| server | row | `try` printed, % | real, % (odd rounds, even rounds) | within 2 points or a fifth | interval holds it | the model said, % |", "|---|---|---|---|---|---|---|"]
     found = [line for server in run["servers"] for line in tables.lines(server)]
     lines += list(tables.program_rows([line for line in found if line.real is not None])) + [""] + list(tables.counts(found)) + list(tables.by_runs_text(found)) + list(tables.known_text(found))
-    lines += ["", "| server | libc's malloc saves of itself, % (odd rounds, even rounds) | a round's saving scatters by, points | with stolen time left in | by the clock | two such measurements agree within 2 points, % |", "|---|---|---|---|---|---|"]
+    lines += ["", "| server | libc's malloc saves of itself, % (odd rounds, even rounds) | rounds | a round's saving scatters by, points | with stolen time left in | by the clock | two such measurements agree within 2 points, % |", "|---|---|---|---|---|---|---|"]
     lines += [itself_row(server) for server in run["servers"]]
     lines += ["", "| server | row | p50, ms: printed (real) | p99 | p99.9 |", "|---|---|---|---|---|"]
     lines += [row for server in run["servers"] for row in latency_rows(server)] + ["", "| server | verdict | seconds |", "|---|---|---|"]
     lines += [f"| {server['name']} | {server['verdict']} | {server['took_s']:.0f} |" for server in run["servers"]]
-    return "\n".join(lines + ["", f"{run['date']}: {run['rounds']} rounds; {run['processors']} processors, load {run['load'][0]} at the start and {run['load'][1]} at the end."])
+    return "\n".join(lines + ["", f"{run['date']}: {run['processors']} processors, load {run['load'][0]} at the start and {run['load'][1]} at the end."])
 
 
 def main():
@@ -147,6 +167,7 @@ def main():
     parser.add_argument("--only", action="append", metavar="NAME", help="this one of them")
     parser.add_argument("--sealed", action="store_true", help="the sealed ones, not the others")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"plain rounds ({ROUNDS})")
+    parser.add_argument("--until", type=float, metavar="PERCENT", help="more rounds of what stands in FILE")
     parser.add_argument("--amount", type=int, default=AMOUNT, help=f"of load, about a second each ({AMOUNT})")
     parser.add_argument("-o", "--output", type=pathlib.Path, metavar="FILE", help="results as JSON")
     args = parser.parse_args()
@@ -157,12 +178,21 @@ def main():
         parser.error("give -o FILE")
     run = {"date": str(datetime.date.today()), "rounds": args.rounds, "processors": len(os.sched_getaffinity(0)), "load": [machine_load()] * 2, "servers": []}
     run = json.loads(args.output.read_text(encoding="utf-8")) if args.output.exists() else run
+
+    def keep():
+        run["load"][1] = machine_load()
+        args.output.write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
+
     for name, server in serverkit.SERVERS.items():
-        if serverkit.there(server) and (name in serverkit.SEALED) == args.sealed and (not args.only or name in args.only) and not any(s["name"] == name for s in run["servers"]):
-            print(f"prediction: {name}", file=sys.stderr, flush=True)
+        here = next((found for found in run["servers"] if found["name"] == name), None)
+        if not serverkit.there(server) or (name in serverkit.SEALED) != args.sealed or (args.only and name not in args.only) or bool(here) != bool(args.until):
+            continue
+        print(f"prediction: {name}", file=sys.stderr, flush=True)
+        if here:
+            more_rounds(here, args, keep)
+        else:
             run["servers"].append(measured(name, args))
-            run["load"][1] = machine_load()
-            args.output.write_text(json.dumps(run, indent=1) + "\n", encoding="utf-8")
+            keep()
     print(text(run))
 
 

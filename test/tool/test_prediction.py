@@ -323,3 +323,26 @@ def test_newcomers_are_ordered_by_their_hash_and_only_whole_words_are_known():
     assert newcomers.by_hash(["rev", "osslsigncode", "unxz"]) == ["osslsigncode", "unxz", "rev"]
     assert {"g++-12", "unzip", "ld.gold", "yaml2obj"} <= newcomers.words_of(["with g++-12 or unzip.", "`ld.gold`, (yaml2obj)"])
     assert "zip" not in newcomers.words_of(["unzip"])
+
+
+def test_servers_get_rounds_until_two_measurements_of_nothing_agree(monkeypatch):
+    import prediction_servers as servers
+
+    class Drawn:
+        """Rounds that scatter by so much around nothing, and the folder and the server that nobody needs."""
+
+        def __init__(self, scatter):
+            self.scatter, self.chance = scatter, random.Random(7)
+
+        def rounds(self, _server, preloads, count):
+            return {"times": {name: [self.chance.gauss(1, self.scatter) for _ in range(count)] for name in preloads}, "sensitivity": []}
+
+    for scatter, rounds in ((0.01, 20), (0.045, 80), (0.4, 200)):
+        drawn, kept = Drawn(scatter), []
+        found = {"name": "nginx", "libc": None, "rows": [], "times": drawn.rounds(None, ["libc", servers.AGAIN], 20)["times"]}
+        monkeypatch.setattr(servers, "in_rounds", drawn.rounds)
+        monkeypatch.setattr(servers.serverkit, "prepared", lambda *_: None)
+        servers.more_rounds(found, argparse.Namespace(until=90, rounds=20, amount=1), lambda: kept.append(len(found["times"]["libc"])))
+        assert len(found["times"]["libc"]) == len(found["times"][servers.AGAIN]) == ([*kept] or [20])[-1]
+        assert rounds - 40 <= len(found["times"]["libc"]) <= rounds + 40, scatter
+        assert kept == list(range(40, len(found["times"]["libc"]) + 1, 20))
