@@ -340,6 +340,7 @@ def test_servers_get_rounds_until_two_measurements_of_nothing_agree(monkeypatch)
     for scatter, rounds in ((0.01, 20), (0.045, 80), (0.4, 200)):
         drawn, kept = Drawn(scatter), []
         found = {"name": "nginx", "libc": None, "rows": [], "times": drawn.rounds(None, ["libc", servers.AGAIN], 20)["times"]}
+        monkeypatch.setattr(servers, "DRAWS", 300)
         monkeypatch.setattr(servers, "in_rounds", drawn.rounds)
         monkeypatch.setattr(servers.serverkit, "prepared", lambda *_: None)
         servers.more_rounds(found, argparse.Namespace(until=90, rounds=20, amount=1), lambda: kept.append(len(found["times"]["libc"])))
