@@ -15,7 +15,7 @@ says how far anything real is known.
 FILE is written after each server: what stands in it is not run again.
 --until PERCENT adds rounds, never a `try`: until two measurements of nothing agree within the points of a hit in so many of 100 cases, or there are MOST rounds.
 When to stop is so decided by libc's malloc against itself alone, not by what the rows say.
-Not a test: it takes ten minutes and a quiet machine.
+Not a test: it takes half an hour and a quiet machine.
 """
 
 import argparse
@@ -108,14 +108,17 @@ def preloads_of(found):
 
 def more_rounds(found, args, keep):
     """Rounds are added to those of a server and kept, as many at a time as --rounds, each such group at a pace of its own."""
-    while agree_percent(found["times"]) < args.until and len(found["times"]["libc"]) < MOST:
+    while True:
+        count, agreed = len(found["times"]["libc"]), agree_percent(found["times"])
+        print(f"prediction: {found['name']}, {count} rounds agree in {agreed:.0f} %", file=sys.stderr, flush=True)
+        if agreed >= args.until or count >= MOST:
+            return
         with serverkit.open_folder() as folder:
             server = serverkit.prepared(found["name"], folder, serverkit.free_port(), args.amount)
             for key, of in in_rounds(server, preloads_of(found), args.rounds).items():
                 for name in of if key != "sensitivity" else ():
                     found[key][name] += of[name]
         keep()
-        print(f"prediction: {found['name']}, {len(found['times']['libc'])} rounds agree in {agree_percent(found['times']):.0f} %", file=sys.stderr, flush=True)
 
 
 def latency_rows(server):
@@ -176,7 +179,9 @@ def main():
         return
     if not args.output:
         parser.error("give -o FILE")
-    run = {"date": str(datetime.date.today()), "rounds": args.rounds, "processors": len(os.sched_getaffinity(0)), "load": [machine_load()] * 2, "servers": []}
+    if args.until and not args.output.exists():
+        parser.error(f"--until adds to what stands in {args.output}, which is not there")
+    run = {"date": str(datetime.date.today()), "processors": len(os.sched_getaffinity(0)), "load": [machine_load()] * 2, "servers": []}
     run = json.loads(args.output.read_text(encoding="utf-8")) if args.output.exists() else run
 
     def keep():

@@ -32,7 +32,8 @@ Listen 127.0.0.1:{port}
 PidFile {folder}/apache.pid
 ErrorLog {folder}/error.log
 DocumentRoot {folder}
-TypesConfig /etc/mime.types
+TypesConfig /dev/null
+AddType text/html .html
 User nobody
 Group nogroup
 StartServers 1

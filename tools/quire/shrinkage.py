@@ -6,8 +6,9 @@ shrinkage.py - what a malloc saves a server: what its runs say, drawn towards wh
 
 The rounds say how large both noises are. What is left of the rows' spread is the model's error here, of this program on this machine; what it errs by
 in all rows alike cannot be told from libc's noise, and is expected to be a PART of what it says, as on other programs: it knows no caches, and so
-says too little of every malloc, or too much. Where the error is large, the runs stand as they are; where there is none, the model stands. Each part of a difference is kept as far as it is error and no noise: the
-best linear guess (James and Stein 1961, Efron and Morris 1973), with the spread found by moments (DerSimonian and Laird 1986).
+says too little of every malloc, or too much. Where the error is large, the runs stand as they are; where there is none, the model stands. Each part of
+a difference is kept as far as it is error and no noise: the best linear guess (James and Stein 1961, Efron and Morris 1973), with the spread found by
+moments (DerSimonian and Laird 1986).
 
 Only under a load: there two measurements of one thing lie points apart, and replays are of the busy server alone, without the start that other
 programs' models err in. Not here: intervals, which stay the runs' own (sequential.py), nor the model (advise/).
