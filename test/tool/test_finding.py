@@ -88,6 +88,25 @@ def test_where_looks_and_replay_differ_by_over_a_third_the_lower_share_counts_an
     assert more.disagree and more.share_percent.value == pytest.approx(40, abs=0.1) and more.scale == 1.0
 
 
+@pytest.mark.parametrize(("looks", "share", "scale"), [(Estimate(2.0, 1.0, 4.0), 20, 0.5), (Estimate(15.0, 13.0, 17.0), 20, 0.5), (Estimate(19.0, 16.0, 22.0), 19, 0.475)])
+def test_looks_that_saw_less_than_a_malloc_saves_are_refuted(looks, share, scale):
+    """Page faults on memory that libc's malloc gave back are in the program's code, where no look counts them: Apache's mod_deflate under libc's malloc."""
+    found = found_of(contest_of(a=0.8), looks)
+    assert found.refuting == ("a" if share == 20 else None)
+    assert found.disagree and found.share_percent.value == pytest.approx(share) and found.scale == pytest.approx(scale, abs=0.01)
+    faster = found_of(contest_of(a=0.4), looks)
+    assert faster.refuting == "a" and faster.share_percent.value == pytest.approx(60) and faster.scale == 1.0
+
+
+def test_a_saving_that_noise_may_have_made_refutes_no_looks():
+    contest = Acted({"libc": 1.0, "a": 0.95})
+    for turn in range(9):
+        contest.costs = {"libc": 1.0, "a": 0.75 + 0.05 * turn}
+        contest.run_round()
+    found = found_of(contest, Estimate(2.0, 1.0, 4.0))
+    assert found.measured_saving("a").value > 4 and found.refuting is None and found.share_percent.value == 2.0
+
+
 def test_the_most_that_can_be_saved_is_never_less_than_what_a_row_saves():
     found = found_of(contest_of(a=0.4, steered=0.3), Estimate(35.0, 33.0, 37.0))
     assert found.most_percent == pytest.approx(70)

@@ -106,9 +106,9 @@ class Finding:
         if counted is None or counted.needless_free_ns is None:
             return None
         timed = 100 * counted.needless_free_ns / 1e9 / max(self.program_s.value, 1e-6)
-        if self.sampled is None or not self.has(STEERED):
+        if self.seen is None or not self.has(STEERED):
             return timed
-        return max(0.0, min(timed, self.sampled.value - self.saving(STEERED).value))
+        return max(0.0, min(timed, self.seen.value - self.saving(STEERED).value))
 
     # what was modelled
 
@@ -134,30 +134,47 @@ class Finding:
         errors = [self.model_error(r.name) for r in self.contest.rows] if self.measured else []
         return max((abs(e) for e in errors if e is not None), default=None)
 
+    @cached_property
+    def refuting(self):
+        """The malloc that surely saves more than the looks saw, the one that saves most: its name; None where none does."""
+        if self.sampled is None or not self.measured:
+            return None
+        savings = {row.name: self.measured_saving(row.name) for row in self.contest.preloads()}
+        best = max(savings, key=lambda name: savings[name].value, default=None)
+        return best if best and savings[best].low > self.sampled.high else None
+
+    @property
+    def seen(self):
+        """
+        The share of allocation by what was run: by looks, None without them; where a malloc surely saves more, what it saves. Looks count what is inside
+        malloc's code; the first touch of memory that it gave back and took again is in the program's own.
+        """
+        return self.measured_saving(self.refuting) if self.refuting else self.sampled
+
     @property
     def disagree(self):
-        """Whether the looks at the program and the replay differ in the share of allocation by more than a third."""
-        if self.sampled is None or not self.has_model:
+        """Whether the program and the replay differ in the share of allocation by more than a third."""
+        if self.seen is None or not self.has_model:
             return False
-        one, other = self.sampled.value, self.modelled_share.value
-        apart = self.sampled.low > self.modelled_share.high or self.sampled.high < self.modelled_share.low
+        one, other = self.seen.value, self.modelled_share.value
+        apart = self.seen.low > self.modelled_share.high or self.seen.high < self.modelled_share.low
         return apart and abs(one - other) > SHARE_TOLERANCE * max(one, other)
 
     @property
     def share_percent(self):
-        """The share of allocation: looked at, where possible; the lower where looks and replay disagree."""
-        if self.sampled is None:
+        """The share of allocation: seen, where possible; the lower where the program and the replay disagree."""
+        if self.seen is None:
             return self.modelled_share
-        if self.disagree and self.modelled_share.value < self.sampled.value:
+        if self.disagree and not self.refuting and self.modelled_share.value < self.seen.value:
             return self.modelled_share
-        return self.sampled
+        return self.seen
 
     @property
     def scale(self):
         """What a modelled saving is multiplied by: the replay's share is larger than what was seen in the program."""
-        if not self.disagree or self.sampled.value >= self.modelled_share.value:
+        if not self.disagree or self.seen.value >= self.modelled_share.value:
             return 1.0
-        return self.sampled.value / self.modelled_share.value
+        return self.seen.value / self.modelled_share.value
 
     def modelled(self, found):
         """A replay's saving as it may be said: scaled, with the model's error in its interval."""

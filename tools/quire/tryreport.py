@@ -202,9 +202,14 @@ class Report:
         share, model = render.interval(found.share_percent, ui.percent), ui.percent(found.modelled_share.value)
         if found.sampled is None:
             return [f"  Allocation is about {share} of that, by the model: the program was not looked at."]
+        seen = ui.percent(found.sampled.value)
+        if found.refuting:
+            return [
+                f"  Allocation is at least {ui.percent(found.seen.value)} of that: {found.refuting} saves so much. (Looking at the program says {seen}: it sees no "
+                f"first touches of memory that malloc gave back and took again. The replay says {model}.)"
+            ]
         if not found.disagree:
             return [f"  Allocation is {share} of that, by looking at the program while it ran."]
-        seen = ui.percent(found.sampled.value)
         return [
             f"  Allocation is {share} of that. (Looking at the program says {seen}, the replay {model}: they differ by more than a third, "
             "so the lower one counts.)"
