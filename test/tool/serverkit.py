@@ -4,7 +4,7 @@ serverkit.py - the servers that `try --load` is tested with and held against pla
 
     SERVERS[name]  ->  prepared(name, folder, port, amount)  ->  its command, the load, when it is ready
 
-apt-get install nginx-light memcached redis-server postgresql wrk nodejs apache2-bin uwsgi-core uwsgi-plugin-python3
+apt-get install nginx-light memcached redis-server postgresql wrk nodejs apache2-bin uwsgi-core uwsgi-plugin-python3 yaws aiohttp-wsgi-serve
 """
 
 import contextlib
@@ -44,6 +44,16 @@ MaxKeepAliveRequests 0
 {modules}
 AddOutputFilterByType DEFLATE text/html
 """
+YAWS = """logdir = {folder}
+log_wrap_size = 0
+<server localhost>
+  port = {port}
+  listen = 127.0.0.1
+  docroot = {folder}
+  access_log = false
+  deflate = true
+</server>
+"""
 APACHE_MODULES = "mpm_event authz_core filter deflate mime".split()
 TAIL = """done = function(summary, latency, requests) io.write(string.format("latency p99.9: %d us\\n", latency:percentile(99.9))) end\n"""
 POSTGRES = (glob.glob("/usr/lib/postgresql/*/bin") or ["/none"])[-1]
@@ -62,6 +72,11 @@ def nginx_files(folder, port):
 def apache_files(folder, port):
     modules = "\n".join(f"LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so" for name in APACHE_MODULES)
     (folder / "apache.conf").write_text(APACHE.format(folder=folder, port=port, modules=modules))
+    page_files(folder)
+
+
+def yaws_files(folder, port):
+    (folder / "yaws.conf").write_text(YAWS.format(folder=folder, port=port))
     page_files(folder)
 
 
@@ -151,10 +166,22 @@ SERVERS = {
         ("uwsgi", "/usr/lib/uwsgi/plugins/python3_plugin.so", "wrk"),
         wsgi_files,
     ),
+    "yaws": Server(
+        "erl -noshell -noinput -pa /usr/lib/yaws/ebin -run yaws -conf {folder}/yaws.conf -yaws id quire",
+        WRK + "-H 'Accept-Encoding: gzip' http://127.0.0.1:{port}/index.html",
+        ("erl", "/usr/lib/yaws/ebin/yaws.beam", "wrk"),
+        yaws_files,
+    ),
+    "aiohttp": Server(
+        "env PYTHONPATH={folder} aiohttp-wsgi-serve --quiet --host 127.0.0.1 --port {port} wsgi:page",
+        WRK + "http://127.0.0.1:{port}/",
+        ("aiohttp-wsgi-serve", "wrk"),
+        wsgi_files,
+    ),
 }
 # Looked at once, when all work on `try` is done. By a rule: of Debian 12's packages that provide `httpd`, and of those that provide `httpd-wsgi3`, the first by the
-# SHA-1 of its name that no table has yet. (The first two that were sealed, wsgi and node, have been looked at.)
-SEALED = ("apache2", "uwsgi")
+# SHA-1 of its name that no table has yet. (Sealed before these, and looked at: wsgi and node, then apache2 and uwsgi.)
+SEALED = ("yaws", "aiohttp")
 
 
 Prepared = namedtuple("Prepared", "command load ready")  # words, a shell command, words of `quire try`
