@@ -75,8 +75,32 @@ def test_who_hardly_allocates_is_expected_to_gain_nothing_and_of_whom_nothing_is
     assert hurried.expected("a") is None and hurried.drawn == {} and hurried.saving("a") == hurried.measured_saving("a")
 
 
-def test_a_row_of_few_rounds_stays_as_it_was_measured():
+def test_a_row_of_few_rounds_is_drawn_as_one_that_scatters_as_the_others_do():
     contest = noisy("a load")
-    del contest.runs["b"][4:], contest.turns["b"][4:]
+    del contest.runs["b"][1:], contest.turns["b"][1:]
+    assert contest.noise_points("b") == pytest.approx(3 * contest.noise_points("a"))
     found = finding.Finding(contest, outcome_of(contest, a=480e6, b=490e6))
-    assert found.drawn.keys() == {"a"} and found.saving("a").value == found.measured_saving("a").value
+    apart, left = (abs(found.measured_saving("b").value - found.expected("b")), abs(found.saving("b").value - found.expected("b")))
+    assert found.drawn.keys() == {"a", "b"} and left < apart / 3
+    assert found.saving("b").low <= found.measured_saving("b").low and found.saving("b").high >= found.measured_saving("b").high
+
+
+def test_where_every_row_has_few_rounds_each_stays_as_it_was_measured():
+    contest = noisy("a load")
+    for name in contest.runs:
+        del contest.runs[name][4:], contest.turns[name][4:]
+    found = finding.Finding(contest, outcome_of(contest, a=480e6, b=490e6))
+    assert contest.noise_points("a") is None and found.drawn == {} and found.saving("b") == found.measured_saving("b")
+
+
+def test_a_row_whose_noise_is_larger_is_believed_less():
+    near, far = drawn([Row(12.0, 1.0, 2.0), Row(12.0, 10.0, 2.0), Row(-6.0, 1.0, 2.0)])[:2]
+    assert 2.0 < far < near < 12.0
+    draw, sums = random.Random(3), [0.0, 0.0]
+    for _ in range(1500):  # one malloc of nine rounds and three of one, as Yaws had
+        modelled = [draw.uniform(0, 3) for _ in range(4)]
+        truth, libc = [m + draw.gauss(0, 1) for m in modelled], draw.gauss(0, 2.4)
+        rows = [Row(t + libc + draw.gauss(0, noise), 2**0.5 * noise, m) for t, m, noise in zip(truth, modelled, (2.4, 7.3, 7.3, 7.3))]
+        for i, said in enumerate(([r.measured for r in rows], drawn(rows))):
+            sums[i] += sum((s - t) ** 2 for s, t in zip(said, truth))
+    assert sums[1] < sums[0] / 8

@@ -68,8 +68,9 @@ class Finding:
         """Savings of mallocs under a load, where there is a model beside the runs, by their names."""
         if not self.measured or not self.contest.load:
             return {}
-        names = [r.name for r in self.contest.preloads() if self.expected(r.name) is not None and len(self.contest.runs[r.name]) >= sequential.ROUNDS_MIN]
-        rows = [shrinkage.Row(self.measured_saving(n).value, self.contest.noise_points(n), self.scale * self.expected(n)) for n in names]
+        noises = {r.name: self.contest.noise_points(r.name) for r in self.contest.preloads() if self.expected(r.name) is not None}
+        names = [name for name, noise in noises.items() if noise is not None]
+        rows = [shrinkage.Row(self.measured_saving(n).value, noises[n], self.scale * self.expected(n)) for n in names]
         return dict(zip(names, shrinkage.drawn(rows)))
 
     def expected(self, name):

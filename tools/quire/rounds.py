@@ -279,10 +279,19 @@ class Contest:
         return Estimate(*(100 * (1 - math.exp(v)) for v in (logarithms.value, logarithms.high, logarithms.low)))
 
     def noise_points(self, name):
-        """The standard error of a row's saving by how its rounds scatter; by their median distance, which a wild one hardly moves."""
+        """
+        The standard error of a row's saving by how its rounds scatter; by their median distance, which a wild one hardly moves. Rounds of which there are
+        few scatter as those of the other rows; None where no row has more.
+        """
+        enough = [name] if len(self.runs[name]) >= sequential.ROUNDS_MIN else [r.name for r in self.preloads() if len(self.runs[r.name]) >= sequential.ROUNDS_MIN]
+        if not enough:
+            return None
+        return median(self._scatter_points(one) for one in enough) / len(self.runs[name]) ** 0.5
+
+    def _scatter_points(self, name):
         logarithms = [math.log(quotient) for quotient in self._quotients(name, LIBC, "cpu_s")]
         middle = median(logarithms)
-        return 100 * SIGMAS * median(abs(one - middle) for one in logarithms) / len(logarithms) ** 0.5
+        return 100 * SIGMAS * median(abs(one - middle) for one in logarithms)
 
     def _quotients(self, name, before, key):
         base = dict(zip(self.turns[before], self.column(before, key)))

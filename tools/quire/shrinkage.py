@@ -15,11 +15,12 @@ programs' models err in. Not here: intervals, which stay the runs' own (sequenti
 """
 
 from collections import namedtuple
-from statistics import fmean, variance
+from statistics import fmean
 
 # The standard deviation of the model's error in parts of what it says: the median of 28 rows of programs that a rule chose (doc/prediction.md,
 # "In parts of what it said"), over that of a normal distribution of unit variance
 PART = 0.42 / 0.6745
+TINY = 1e-9
 
 # A malloc's saving by the runs, its standard error, and the saving that the model says; all in points
 Row = namedtuple("Row", "measured noise modelled")
@@ -30,12 +31,26 @@ def drawn(rows):
     if len(rows) < 2:
         return [row.measured for row in rows]
     apart = [row.measured - row.modelled for row in rows]
-    each = fmean(row.noise**2 for row in rows) / 2  # libc's runs make the other half
-    error = max(0.0, variance(apart) - each)
+    own = [row.noise**2 / 2 for row in rows]  # libc's runs make the other half
+    error = _spread(apart, own)
+    weights = [1 / max(error + noise, TINY) for noise in own]
+    middle = _mean(apart, weights)
     alike = PART * fmean(abs(row.modelled) for row in rows)
-    common = _share(alike**2 + error / len(rows), each + each / len(rows))
-    own, middle = _share(error, each), fmean(apart)
-    return [row.modelled + common * middle + own * (a - middle) for row, a in zip(rows, apart)]
+    noise = _mean(own, weights) + _mean([w * v for w, v in zip(weights, own)], weights) / sum(weights)  # of libc's runs, and what is left of the rows' own
+    common = _share(alike**2 + error / len(rows), noise)
+    return [row.modelled + common * middle + _share(error, v) * (a - middle) for row, a, v in zip(rows, apart, own)]
+
+
+def _spread(values, noises):
+    """The variance of values of which each has a noise of its own (DerSimonian and Laird)."""
+    weights = [1 / max(noise, TINY) for noise in noises]
+    middle, total = _mean(values, weights), sum(weights)
+    excess = sum(w * (v - middle) ** 2 for w, v in zip(weights, values)) - (len(values) - 1)
+    return max(0.0, excess / (total - sum(w * w for w in weights) / total))
+
+
+def _mean(values, weights):
+    return sum(v * w for v, w in zip(values, weights)) / sum(weights)
 
 
 def _share(error, noise):
