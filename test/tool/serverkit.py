@@ -4,7 +4,7 @@ serverkit.py - the servers that `try --load` is tested with and held against pla
 
     SERVERS[name]  ->  prepared(name, folder, port, amount)  ->  its command, the load, when it is ready
 
-apt-get install nginx-light memcached redis-server postgresql wrk nodejs apache2-bin uwsgi-core uwsgi-plugin-python3 yaws aiohttp-wsgi-serve
+apt-get install nginx-light memcached redis-server postgresql wrk nodejs apache2-bin uwsgi-core uwsgi-plugin-python3 yaws aiohttp-wsgi-serve lighttpd lighttpd-mod-deflate gunicorn
 """
 
 import contextlib
@@ -54,6 +54,14 @@ log_wrap_size = 0
   deflate = true
 </server>
 """
+LIGHTTPD = """server.modules = ("mod_deflate")
+server.bind = "127.0.0.1"
+server.port = {port}
+server.document-root = "{folder}"
+mimetype.assign = (".html" => "text/html")
+deflate.mimetypes = ("text/html")
+deflate.allowed-encodings = ("gzip")
+"""
 APACHE_MODULES = "mpm_event authz_core filter deflate mime".split()
 TAIL = """done = function(summary, latency, requests) io.write(string.format("latency p99.9: %d us\\n", latency:percentile(99.9))) end\n"""
 POSTGRES = (glob.glob("/usr/lib/postgresql/*/bin") or ["/none"])[-1]
@@ -77,6 +85,11 @@ def apache_files(folder, port):
 
 def yaws_files(folder, port):
     (folder / "yaws.conf").write_text(YAWS.format(folder=folder, port=port))
+    page_files(folder)
+
+
+def lighttpd_files(folder, port):
+    (folder / "lighttpd.conf").write_text(LIGHTTPD.format(folder=folder, port=port))
     page_files(folder)
 
 
@@ -178,10 +191,22 @@ SERVERS = {
         ("aiohttp-wsgi-serve", "wrk"),
         wsgi_files,
     ),
+    "lighttpd": Server(
+        "lighttpd -D -f {folder}/lighttpd.conf",
+        WRK + "-H 'Accept-Encoding: gzip' http://127.0.0.1:{port}/index.html",
+        ("lighttpd", "/usr/lib/lighttpd/mod_deflate.so", "wrk"),
+        lighttpd_files,
+    ),
+    "gunicorn": Server(
+        "gunicorn --bind 127.0.0.1:{port} --chdir {folder} wsgi:page",
+        WRK + "-H 'Connection: close' http://127.0.0.1:{port}/",
+        ("gunicorn", "wrk"),
+        wsgi_files,
+    ),
 }
 # Looked at once, when all work on `try` is done. By a rule: of Debian 12's packages that provide `httpd`, and of those that provide `httpd-wsgi3`, the first by the
-# SHA-1 of its name that no table has yet. (Sealed before these, and looked at: wsgi and node, then apache2 and uwsgi.)
-SEALED = ("yaws", "aiohttp")
+# SHA-1 of its name that no table has yet. (Sealed before these, and looked at: wsgi and node, apache2 and uwsgi, yaws and aiohttp.)
+SEALED = ("lighttpd", "gunicorn")
 
 
 Prepared = namedtuple("Prepared", "command load ready")  # words, a shell command, words of `quire try`

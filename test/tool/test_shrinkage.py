@@ -8,6 +8,7 @@ from test_finding import contest_of, found_of, outcome_of
 
 import finding
 import trynoise
+import trytable
 from shrinkage import Row, drawn
 
 
@@ -81,7 +82,7 @@ def test_a_row_of_few_rounds_is_drawn_as_one_that_scatters_as_the_others_do():
     assert contest.noise_points("b") == pytest.approx(3 * contest.noise_points("a"))
     found = finding.Finding(contest, outcome_of(contest, a=480e6, b=490e6))
     apart, left = (abs(found.measured_saving("b").value - found.expected("b")), abs(found.saving("b").value - found.expected("b")))
-    assert found.drawn.keys() == {"a", "b"} and left < apart / 3
+    assert found.drawn.keys() == {"a", "b"} and left < apart / 3 and trytable.measured_saving(found, "b").count("%") == 3
     assert found.saving("b").low <= found.measured_saving("b").low and found.saving("b").high >= found.measured_saving("b").high
 
 
@@ -90,6 +91,7 @@ def test_where_every_row_has_few_rounds_each_stays_as_it_was_measured():
     for name in contest.runs:
         del contest.runs[name][4:], contest.turns[name][4:]
     found = finding.Finding(contest, outcome_of(contest, a=480e6, b=490e6))
+    assert trytable.measured_saving(found, "b").count("%") == 2
     assert contest.noise_points("a") is None and found.drawn == {} and found.saving("b") == found.measured_saving("b")
 
 

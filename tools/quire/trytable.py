@@ -48,9 +48,9 @@ def best_text(who, saving):
 
 
 def measured_saving(finding, name):
-    """What a row saves; of few rounds only between what: one figure of theirs is noise."""
+    """What a row saves; of few rounds only between what, if there is no model beside them: one figure of theirs is noise."""
     found = finding.saving(name)
-    if len(finding.contest.runs[name]) >= sequential.ROUNDS_MIN or found.low == found.high:
+    if len(finding.contest.runs[name]) >= sequential.ROUNDS_MIN or name in finding.drawn or found.low == found.high:
         return percent(found)
     return f"{ui.percent(found.low)} to {ui.percent(found.high)}"
 
