@@ -20,7 +20,7 @@
 #include "pages/region.h"
 #include "pages/source_internal.h"
 
-struct quire_heap heap_of_process = {.serial = 1, .lock = LOCK_INIT(LOCK_HEAP)};
+struct quire_heap heap_of_process; /* zeros until heap_init(): what is not touched is no memory */
 atomic_u32 heap_is_ready;
 uintptr_t heap_key_word;
 

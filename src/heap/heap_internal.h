@@ -180,13 +180,6 @@ struct quire_heap {
     atomic_u32 idle_count;
     atomic_u32 changes;  /* finished: by threads without a local, of large blocks, and by visitors */
     atomic_u32 changing; /* begun and not finished */
-    struct heap_of_class {
-        atomic_size pages, peak;
-        atomic_size spilled; /* slots that went from magazines to their pages, since memory was given back */
-        atomic_u32 turning;  /* 1: what is freed is allocated again, so large magazines and depots are worth it */
-        uint32_t depot_count;
-        struct magazine *depot; /* full ones that no thread has; under lock */
-    } of_class[HEAP_BINS];
     CACHE_ALIGNED struct lock lock;
     struct headers headers;
     struct heap_page *large;
@@ -196,6 +189,14 @@ struct quire_heap {
     uint32_t gone_next;
     struct heap_sealed *sealed; /* secure: addresses of large blocks that nobody may use yet */
     struct heap_local home; /* of threads that have none: no memory for one, or in their last destructors */
+    /* any thread.  Behind all that every program touches, as the far bins of home are: the process's heap is in pages that are nothing until then */
+    CACHE_ALIGNED struct heap_of_class {
+        atomic_size pages, peak;
+        atomic_size spilled; /* slots that went from magazines to their pages, since memory was given back */
+        atomic_u32 turning;  /* 1: what is freed is allocated again, so large magazines and depots are worth it */
+        uint32_t depot_count;
+        struct magazine *depot; /* full ones that no thread has; under lock */
+    } of_class[HEAP_BINS];
 };
 
 STATIC_ASSERT(offsetof(struct heap_local, bin) + HEAP_NEAR * sizeof(struct heap_bin) <= 4096, "a thread that only allocates small blocks costs one small page");

@@ -26,11 +26,11 @@ C_DECLARATIONS_BEGIN
 
 enum { LOOK_VALUES_MAX = 26, LOOK_NAME_BYTES = 32, LOOK_BATCH = 32 };
 
+/* Texts, not pointers to them: these would be relocated, and written to, in every process. */
 struct look_field {
-    const char *name;
     enum look_role role;
     bool column;
-    const char *what;
+    char name[24], what[112];
 };
 
 struct look_object {
@@ -56,7 +56,7 @@ extern const struct look_kind look_source_kind, look_arena_kind, look_slab_kind,
 bool look_is_shown(const struct look_kind *kind); /* false: arenas, where nobody lists them */
 
 /* An entry of a list of look_fields.h as a field, and as a value of `stats`, which a collector has. */
-#define LOOK_FIELD(field, role, column, what) {#field, role, column, what},
+#define LOOK_FIELD(field, role, column, what) {role, column, #field, what},
 #define LOOK_VALUE(field, role, column, what) *value++ = stats.field;
 #define LOOK_COUNT_OF(fields) (sizeof(fields) / sizeof((fields)[0]))
 

@@ -52,14 +52,14 @@ enum kind { KIND_FLAG, KIND_SIZE, KIND_TIME, KIND_COUNT, KIND_WHEN, KIND_FORMAT,
     X("guard", KIND_PART, guard_every, "0|1|1/N", "0 (off)", "put one in N blocks between pages that cannot be touched; 1: in 5000")       \
     X("help", KIND_HELP, file, "1", "0", "print this list")
 
+/* Texts, not pointers to them: these would be relocated, and written to, in every process. */
 struct key {
-    const char *name;
     enum kind kind;
     size_t offset;
-    const char *look, *start, *help;
+    char name[16], look[24], start[40], help[160];
 };
 static const struct key keys[] = {
-#define KEY_ROW(name, kind, field, look, start, help) {name, kind, offsetof(struct conf, field), look, start, help},
+#define KEY_ROW(name, kind, field, look, start, help) {kind, offsetof(struct conf, field), name, look, start, help},
     KEYS(KEY_ROW)
 #undef KEY_ROW
 };
