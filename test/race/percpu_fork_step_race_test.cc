@@ -80,10 +80,10 @@ const Stepped stepped[] = {
     {"alloc, aligned", [](quire_percpu *pool, PercpuOwner &, PercpuOwner &) { quire_percpu_alloc(pool, 200, 256); }},
     {"alloc of a new chunk", [](quire_percpu *pool, PercpuOwner &, PercpuOwner &) { quire_percpu_alloc(pool, os_page_bytes(), 0); }},
     {"nowait", [](quire_percpu *pool, PercpuOwner &, PercpuOwner &) { quire_percpu_alloc_nowait(pool, 600, 0); }},
-    {"free of one's own", [](quire_percpu *pool, PercpuOwner &me, PercpuOwner &) { free_raw(pool, me.objects[OWN_ONE]); }},
-    {"free of the last of one's own chunk", [](quire_percpu *pool, PercpuOwner &me, PercpuOwner &) { free_raw(pool, me.objects[OWN_LONE]); }},
-    {"free of another's", [](quire_percpu *pool, PercpuOwner &, PercpuOwner &other) { free_raw(pool, other.objects[OTHER_ONE]); }},
-    {"free of the last of another's chunk", [](quire_percpu *pool, PercpuOwner &, PercpuOwner &other) { free_raw(pool, other.objects[OTHER_LONE]); }},
+    {"free of one's own", [](quire_percpu *pool, PercpuOwner &me, PercpuOwner &) { free_raw(pool, me.objects[PERCPU_OWN_ONE]); }},
+    {"free of the last of one's own chunk", [](quire_percpu *pool, PercpuOwner &me, PercpuOwner &) { free_raw(pool, me.objects[PERCPU_OWN_LONE]); }},
+    {"free of another's", [](quire_percpu *pool, PercpuOwner &, PercpuOwner &other) { free_raw(pool, other.objects[PERCPU_OTHER_ONE]); }},
+    {"free of the last of another's chunk", [](quire_percpu *pool, PercpuOwner &, PercpuOwner &other) { free_raw(pool, other.objects[PERCPU_OTHER_LONE]); }},
     {"free of more than an inbox holds",
      [](quire_percpu *pool, PercpuOwner &, PercpuOwner &other) {
          for (PercpuObject &object : other.many)

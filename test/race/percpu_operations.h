@@ -12,8 +12,8 @@
 
 #include "race/percpu_race.h"
 
-constexpr size_t OPERATION_BYTES = 1000, MANY = 70;
-enum { OWN_ONE = 0, OTHER_ONE = 1, OWN_LONE = 15, OTHER_LONE = 23, OWNED = 24 };
+constexpr size_t PERCPU_OPERATION_BYTES = 1000, MANY = 70;
+enum { PERCPU_OWN_ONE = 0, PERCPU_OTHER_ONE = 1, PERCPU_OWN_LONE = 15, PERCPU_OTHER_LONE = 23, OWNED = 24 };
 
 struct PercpuOwner {
     PercpuObject objects[OWNED];
@@ -36,11 +36,11 @@ struct PercpuOwner {
     void set_up(quire_percpu *pool)
     {
         for (uint64_t i = 0; i < OWNED; i++)
-            objects[i] = make(pool, OPERATION_BYTES, i + 1);
+            objects[i] = make(pool, PERCPU_OPERATION_BYTES, i + 1);
         for (uint64_t i = 0; i < MANY; i++)
             many.push_back(make(pool, 8, i + 1));
         for (int i = 8; i < OWNED; i++)
-            if (i != OWN_LONE && i != OTHER_LONE)
+            if (i != PERCPU_OWN_LONE && i != PERCPU_OTHER_LONE)
                 drop(pool, i);
     }
     void drop(quire_percpu *pool, int i) { let_go(pool, objects[i]); }
@@ -91,16 +91,16 @@ inline const PercpuOperation percpu_operations[] = {
     {"alloc", [](quire_percpu *pool, PercpuOwner &me, PercpuOwner &) { me.take(pool, 40, 1); }},
     {"alloc of a new chunk", [](quire_percpu *pool, PercpuOwner &me, PercpuOwner &) { me.take(pool, stats_of(pool).unit_bytes, 1); }},
     {"nowait", [](quire_percpu *pool, PercpuOwner &me, PercpuOwner &) { me.take(pool, 600, 3, true); }},
-    {"free of one's own", [](quire_percpu *pool, PercpuOwner &me, PercpuOwner &) { me.drop(pool, OWN_ONE); }},
-    {"free of the last of one's own chunk", [](quire_percpu *pool, PercpuOwner &me, PercpuOwner &) { me.drop(pool, OWN_LONE); }},
-    {"free of another's", [](quire_percpu *pool, PercpuOwner &, PercpuOwner &other) { other.drop(pool, OTHER_ONE); }},
-    {"free of the last of another's chunk", [](quire_percpu *pool, PercpuOwner &, PercpuOwner &other) { other.drop(pool, OTHER_LONE); }},
+    {"free of one's own", [](quire_percpu *pool, PercpuOwner &me, PercpuOwner &) { me.drop(pool, PERCPU_OWN_ONE); }},
+    {"free of the last of one's own chunk", [](quire_percpu *pool, PercpuOwner &me, PercpuOwner &) { me.drop(pool, PERCPU_OWN_LONE); }},
+    {"free of another's", [](quire_percpu *pool, PercpuOwner &, PercpuOwner &other) { other.drop(pool, PERCPU_OTHER_ONE); }},
+    {"free of the last of another's chunk", [](quire_percpu *pool, PercpuOwner &, PercpuOwner &other) { other.drop(pool, PERCPU_OTHER_LONE); }},
     {"free of more than an inbox holds", [](quire_percpu *pool, PercpuOwner &, PercpuOwner &other) { other.drop_many(pool); }},
     {"trim", [](quire_percpu *pool, PercpuOwner &, PercpuOwner &) { quire_percpu_trim(pool); }},
     {"statistics", [](quire_percpu *pool, PercpuOwner &, PercpuOwner &) { look_at(pool); }},
     {"check", [](quire_percpu *pool, PercpuOwner &, PercpuOwner &) { EXPECT_STREQ(quire_percpu_check(pool), nullptr); }},
     {"a newcomer's alloc", [](quire_percpu *pool, PercpuOwner &me, PercpuOwner &) { me.take(pool, 40, 3); }, true},
-    {"a newcomer's free", [](quire_percpu *pool, PercpuOwner &, PercpuOwner &other) { other.drop(pool, OTHER_LONE); }, true},
+    {"a newcomer's free", [](quire_percpu *pool, PercpuOwner &, PercpuOwner &other) { other.drop(pool, PERCPU_OTHER_LONE); }, true},
     {"end of the thread", [](quire_percpu *, PercpuOwner &, PercpuOwner &) {}, false, true},
 };
 
@@ -117,7 +117,7 @@ enum { CHILD_IS_GOOD = 0, CHILD_CHECK_FAILED = 10, CHILD_SAW_OTHERS_PAINT, CHILD
 /* ---- the child of a fork in the middle of an operation ---- */
 
 /* What an operation was at is lost or whole; everything else is as it was. */
-inline bool is_touched_by_operation(int i, bool others) { return others ? i == OTHER_ONE || i == OTHER_LONE : i == OWN_ONE || i == OWN_LONE; }
+inline bool is_touched_by_operation(int i, bool others) { return others ? i == PERCPU_OTHER_ONE || i == PERCPU_OTHER_LONE : i == PERCPU_OWN_ONE || i == PERCPU_OWN_LONE; }
 
 inline int child_of_an_operation(quire_percpu *pool, PercpuOwner &a, PercpuOwner &b)
 {
