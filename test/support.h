@@ -99,6 +99,13 @@ inline void yield_sparingly()
 /* Shadow memory is resident memory too: bounds on RSS and faults hold where nobody watches. */
 inline bool memory_is_watched() { return BUILT_WITH_ASAN || BUILT_WITH_TSAN || sanitize_watched(); }
 
+/* Of many like cases, which a watcher makes ten times as dear: a third there, another in each run.  All in the long form. */
+inline bool is_of_this_run(unsigned number)
+{
+    static const unsigned turn = unsigned(os_time_ns() / 1000);
+    return !memory_is_watched() || getenv("QUIRE_TEST_LONG") || (number + turn) % 3 == 0;
+}
+
 /*
  * What a source's takers hold, once it is the figure expected, or after 5 s whatever it is: the default source's figure is the difference of two
  * sums, and while its reaper moves a span from one to the other it is too high or too low.

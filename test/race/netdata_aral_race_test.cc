@@ -217,7 +217,7 @@ TEST(AralRace, a_page_size_set_at_any_moment_of_a_creation_holds_for_the_array)
         GTEST_SKIP() << "only the check build stops at atomic steps";
     const size_t least = std::max(size_t(16 << 10), os_page_bytes()), count = 4 * least;
     bool reached = true;
-    for (unsigned nth = 1; reached; nth += memory_is_watched() && !test_long() ? 3 : 1) {
+    for (unsigned nth = 1; reached; nth += memory_is_watched() && !test_long() ? 7 : 1) {
         Seam here;
         here.nth = nth;
         seam = &here;
