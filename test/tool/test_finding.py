@@ -105,6 +105,11 @@ def test_a_saving_that_noise_may_have_made_refutes_no_looks():
         contest.run_round()
     found = found_of(contest, Estimate(2.0, 1.0, 4.0))
     assert found.measured_saving("a").value > 4 and found.refuting is None and found.share_percent.value == 2.0
+    mixed = Acted({"libc": 1.0, "a": 0.8, "b": 0.7})
+    for turn in range(9):
+        mixed.costs = {"libc": 1.0, "a": 0.8 + turn / 1000, "b": 0.3 + 0.1 * turn}
+        mixed.run_round()
+    assert found_of(mixed, Estimate(2.0, 1.0, 4.0)).refuting == "a"  # b seems to save more, and may save nothing
 
 
 def test_the_most_that_can_be_saved_is_never_less_than_what_a_row_saves():

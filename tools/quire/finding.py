@@ -141,8 +141,8 @@ class Finding:
         if self.sampled is None or not self.measured:
             return None
         savings = {row.name: self.measured_saving(row.name) for row in self.contest.preloads()}
-        best = max(savings, key=lambda name: savings[name].value, default=None)
-        return best if best and savings[best].low > self.sampled.high else None
+        sure = [name for name, saving in savings.items() if saving.low > self.sampled.high]
+        return max(sure, key=lambda name: savings[name].value, default=None)
 
     @property
     def seen(self):
