@@ -99,12 +99,14 @@ inline void yield_sparingly()
 /* Shadow memory is resident memory too: bounds on RSS and faults hold where nobody watches. */
 inline bool memory_is_watched() { return BUILT_WITH_ASAN || BUILT_WITH_TSAN || sanitize_watched(); }
 
-/* Of many like cases, which a watcher makes ten times as dear: a third there, another in each run.  All in the long form. */
-inline bool is_of_this_run(unsigned number)
+/* Of many like cases, which a watcher makes ten times as dear: a third there, by chance another in another run; QUIRE_TEST_TURN=0 to 2 chooses.  All in the long form. */
+inline unsigned turn_of_this_run()
 {
-    static const unsigned turn = unsigned(os_time_ns() / 1000);
-    return !memory_is_watched() || getenv("QUIRE_TEST_LONG") || (number + turn) % 3 == 0;
+    static const char *const asked = getenv("QUIRE_TEST_TURN");
+    static const unsigned turn = unsigned(asked ? strtoull(asked, nullptr, 10) : os_time_ns() / 1000) % 3;
+    return turn;
 }
+inline bool is_of_this_run(unsigned number) { return !memory_is_watched() || getenv("QUIRE_TEST_LONG") || (number + turn_of_this_run()) % 3 == 0; }
 
 /*
  * What a source's takers hold, once it is the figure expected, or after 5 s whatever it is: the default source's figure is the difference of two

@@ -58,6 +58,11 @@ struct key {
     size_t offset;
     char name[16], look[24], start[40], help[160];
 };
+#define KEY_FITS(text, kind, field, values, begin, words)                                                                                             \
+    STATIC_ASSERT(sizeof text <= sizeof((struct key *)0)->name && sizeof values <= sizeof((struct key *)0)->look, "with the zero at its end");        \
+    STATIC_ASSERT(sizeof begin <= sizeof((struct key *)0)->start && sizeof words <= sizeof((struct key *)0)->help, "with the zero at its end");
+KEYS(KEY_FITS)
+#undef KEY_FITS
 static const struct key keys[] = {
 #define KEY_ROW(name, kind, field, look, start, help) {kind, offsetof(struct conf, field), name, look, start, help},
     KEYS(KEY_ROW)

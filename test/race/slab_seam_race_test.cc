@@ -115,7 +115,7 @@ void every_pair(uint32_t flags)
             /* The order of steps is the same whoever watches: the check build goes through it more densely. */
             int k = 0, dense = test_long() ? 1000 : BUILT_WITH_TSAN || BUILT_WITH_ASAN ? 2 : 4;
             for (; k < 3000; k += 1 + k / dense) {
-                snprintf(at_work, sizeof at_work, "%s, at step %d of: %s", y.name, k, x.name);
+                snprintf(at_work, sizeof at_work, "%s, at step %d of: %s (QUIRE_TEST_TURN=%u)", y.name, k, x.name, turn_of_this_run());
                 SCOPED_TRACE(at_work);
                 experiments++;
                 if (!Experiment(x, y, k, flags).run())

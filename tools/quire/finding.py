@@ -70,7 +70,9 @@ class Finding:
             return {}
         noises = {r.name: self.contest.noise_points(r.name) for r in self.contest.preloads() if self.expected(r.name) is not None}
         names = [name for name, noise in noises.items() if noise is not None]
-        rows = [shrinkage.Row(self.measured_saving(n).value, noises[n], self.scale * self.expected(n)) for n in names]
+        if len(names) < 2:
+            return {}
+        rows = [shrinkage.Row(self.measured_saving(n).value, noises[n], self.scale * self.expected(n), len(self.contest.runs[n])) for n in names]
         return dict(zip(names, shrinkage.drawn(rows)))
 
     def expected(self, name):
@@ -137,12 +139,12 @@ class Finding:
 
     @cached_property
     def refuting(self):
-        """The malloc that surely saves more than the looks saw, the one that saves most: its name; None where none does."""
+        """The malloc that surely saves more than the looks saw, the one that surely saves most: its name; None where none does."""
         if self.sampled is None or not self.measured:
             return None
         savings = {row.name: self.measured_saving(row.name) for row in self.contest.preloads()}
         sure = [name for name, saving in savings.items() if saving.low > self.sampled.high]
-        return max(sure, key=lambda name: savings[name].value, default=None)
+        return max(sure, key=lambda name: savings[name].low, default=None)
 
     @property
     def seen(self):
@@ -172,7 +174,9 @@ class Finding:
 
     @property
     def scale(self):
-        """What a modelled saving is multiplied by: the replay's share is larger than what was seen in the program."""
+        """What a modelled saving is multiplied by: the replay's share is larger than what was seen, or what it says of the malloc that refutes the looks, than what that saves."""
+        if self.refuting:
+            return min(1.0, self.seen.value / max(self.expected(self.refuting) or 0.0, self.seen.value))
         if not self.disagree or self.seen.value >= self.modelled_share.value:
             return 1.0
         return self.seen.value / self.modelled_share.value

@@ -6,7 +6,7 @@ shrinkage.py - what a malloc saves a server: what its runs say, drawn towards wh
 
 The rounds say how large both noises are. What is left of the rows' spread is the model's error here, of this program on this machine; what it errs by
 in all rows alike cannot be told from libc's noise, and is expected to be a PART of what it says, as on other programs: it knows no caches, and so
-says too little of every malloc, or too much. Where the error is large, the runs stand as they are; where there is none, the model stands. Each part of
+says too little of every malloc, or too much; more only where the runs are sure of it. A row of few rounds has a larger noise of its own, and counts less. Where the error is large, the runs stand as they are; where there is none, the model stands. Each part of
 a difference is kept as far as it is error and no noise: the best linear guess (James and Stein 1961, Efron and Morris 1973), with the spread found by
 moments (DerSimonian and Laird 1986).
 
@@ -22,8 +22,11 @@ from statistics import fmean
 PART = 0.42 / 0.6745
 TINY = 1e-9
 
-# A malloc's saving by the runs, its standard error, and the saving that the model says; all in points
-Row = namedtuple("Row", "measured noise modelled")
+# So many standard errors of what all rows share are no noise.
+SURE = 3
+
+# A malloc's saving by the runs, its standard error, and the saving that the model says, all in points; how many rounds
+Row = namedtuple("Row", "measured noise modelled rounds")
 
 
 def drawn(rows):
@@ -31,13 +34,16 @@ def drawn(rows):
     if len(rows) < 2:
         return [row.measured for row in rows]
     apart = [row.measured - row.modelled for row in rows]
-    own = [row.noise**2 / 2 for row in rows]  # libc's runs make the other half
+    most = max(row.rounds for row in rows)
+    libc = fmean(row.noise**2 * row.rounds for row in rows) / 2 / most  # half of a round's noise is libc's run; it runs in every round
+    own = [row.noise**2 * (1 - row.rounds / most / 2) for row in rows]  # a row of one round has libc's run of that round, nearly for itself
     error = _spread(apart, own)
     weights = [1 / max(error + noise, TINY) for noise in own]
-    middle = _mean(apart, weights)
-    alike = PART * fmean(abs(row.modelled) for row in rows)
-    noise = _mean(own, weights) + _mean([w * v for w, v in zip(weights, own)], weights) / sum(weights)  # of libc's runs, and what is left of the rows' own
-    common = _share(alike**2 + error / len(rows), noise)
+    middle, total = _mean(apart, weights), sum(weights)
+    noise = libc + sum(w * w * v for w, v in zip(weights, own)) / total**2
+    alike = (PART * fmean(abs(row.modelled) for row in rows)) ** 2
+    alike = max(alike, middle**2 - SURE**2 * noise)  # runs that are sure refute the model of all rows alike, too
+    common = _share(alike + error * sum(w * w for w in weights) / total**2, noise)
     return [row.modelled + common * middle + _share(error, v) * (a - middle) for row, a, v in zip(rows, apart, own)]
 
 

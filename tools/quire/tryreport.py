@@ -205,7 +205,7 @@ class Report:
         seen = ui.percent(found.sampled.value)
         if found.refuting:
             return [
-                f"  Allocation is at least {ui.percent(found.seen.value)} of that: {found.refuting} saves so much. (Looking at the program says {seen}: it sees no "
+                f"  Allocation is {share} of that or more: so much {found.refuting} saves by its runs. (Looking at the program says {seen}: it does not see, for instance, "
                 f"first touches of memory that malloc gave back and took again. The replay says {model}.)"
             ]
         if not found.disagree:
