@@ -4,7 +4,7 @@ serverkit.py - the servers that `try --load` is tested with and held against pla
 
     SERVERS[name]  ->  prepared(name, folder, port, amount)  ->  its command, the load, when it is ready
 
-apt-get install nginx-light memcached redis-server postgresql wrk nodejs apache2-bin uwsgi-core uwsgi-plugin-python3 yaws aiohttp-wsgi-serve lighttpd lighttpd-mod-deflate gunicorn
+apt-get install nginx-light memcached redis-server postgresql wrk nodejs apache2-bin uwsgi-core uwsgi-plugin-python3 yaws aiohttp-wsgi-serve lighttpd lighttpd-mod-deflate gunicorn mini-httpd libapache2-mod-wsgi-py3
 """
 
 import contextlib
@@ -62,6 +62,12 @@ mimetype.assign = (".html" => "text/html")
 deflate.mimetypes = ("text/html")
 deflate.allowed-encodings = ("gzip")
 """
+MOD_WSGI = """WSGIScriptAlias / {folder}/wsgi.py
+WSGICallableObject page
+<Directory {folder}>
+  Require all granted
+</Directory>
+"""
 APACHE_MODULES = "mpm_event authz_core filter deflate mime".split()
 TAIL = """done = function(summary, latency, requests) io.write(string.format("latency p99.9: %d us\\n", latency:percentile(99.9))) end\n"""
 POSTGRES = (glob.glob("/usr/lib/postgresql/*/bin") or ["/none"])[-1]
@@ -77,10 +83,19 @@ def nginx_files(folder, port):
     page_files(folder)
 
 
+def apache_conf(folder, port, names, more=""):
+    modules = "\n".join(f"LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so" for name in names)
+    (folder / "apache.conf").write_text(APACHE.format(folder=folder, port=port, modules=modules) + more.format(folder=folder))
+
+
 def apache_files(folder, port):
-    modules = "\n".join(f"LoadModule {name}_module /usr/lib/apache2/modules/mod_{name}.so" for name in APACHE_MODULES)
-    (folder / "apache.conf").write_text(APACHE.format(folder=folder, port=port, modules=modules))
+    apache_conf(folder, port, APACHE_MODULES)
     page_files(folder)
+
+
+def mod_wsgi_files(folder, port):
+    apache_conf(folder, port, [*APACHE_MODULES, "wsgi"], MOD_WSGI)
+    wsgi_files(folder, port)
 
 
 def yaws_files(folder, port):
@@ -203,10 +218,23 @@ SERVERS = {
         ("gunicorn", "wrk"),
         wsgi_files,
     ),
+    "mini-httpd": Server(
+        "mini_httpd -D -u nobody -h 127.0.0.1 -p {port} -d {folder}",
+        WRK + "http://127.0.0.1:{port}/index.html",
+        ("mini_httpd", "wrk"),
+        lambda folder, _port: page_files(folder),
+    ),
+    "mod_wsgi": Server(
+        "apache2 -DFOREGROUND -f {folder}/apache.conf",
+        WRK + "http://127.0.0.1:{port}/",
+        ("apache2", "/usr/lib/apache2/modules/mod_wsgi.so", "wrk"),
+        mod_wsgi_files,
+    ),
 }
 # Looked at once, when all work on `try` is done. By a rule: of Debian 12's packages that provide `httpd`, and of those that provide `httpd-wsgi3`, the first by the
-# SHA-1 of its name that no table has yet. (Sealed before these, and looked at: wsgi and node, apache2 and uwsgi, yaws and aiohttp.)
-SEALED = ("lighttpd", "gunicorn")
+# SHA-1 of its name that no table has yet and that listens by itself (micro-httpd wants inetd).
+# Sealed before these, and looked at: wsgi and node, apache2 and uwsgi, yaws and aiohttp, lighttpd and gunicorn.
+SEALED = ("mini-httpd", "mod_wsgi")
 
 
 Prepared = namedtuple("Prepared", "command load ready")  # words, a shell command, words of `quire try`
