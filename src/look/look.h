@@ -57,8 +57,6 @@ bool look_is_shown(const struct look_kind *kind); /* false: arenas, where nobody
 
 /* An entry of a list of look_fields.h as a field, and as a value of `stats`, which a collector has. */
 #define LOOK_FIELD(field, role, column, what) {role, column, #field, what},
-#define LOOK_FITS(field, role, column, text)                                                                                                          \
-    STATIC_ASSERT(sizeof #field <= sizeof((struct look_field *)0)->name && sizeof text <= sizeof((struct look_field *)0)->what, "with the zero at its end");
 #define LOOK_VALUE(field, role, column, what) *value++ = stats.field;
 #define LOOK_COUNT_OF(fields) (sizeof(fields) / sizeof((fields)[0]))
 

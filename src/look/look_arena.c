@@ -12,7 +12,6 @@
 #include "base/compiler.h"
 #include "look/look.h"
 
-LOOK_ARENA_FIELDS(LOOK_FITS)
 static const struct look_field fields[] = {LOOK_ARENA_FIELDS(LOOK_FIELD)};
 STATIC_ASSERT(sizeof(struct arena_figures) == LOOK_COUNT_OF(fields) * sizeof(size_t), "the list has every field");
 STATIC_ASSERT(LOOK_COUNT_OF(fields) <= LOOK_VALUES_MAX, "an object has room for them");

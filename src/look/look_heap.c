@@ -16,9 +16,7 @@
 enum { CLASS_BITS = 8 };
 STATIC_ASSERT(HEAP_CLASSES < 1 << CLASS_BITS, "a class fits into an order's low bits");
 
-LOOK_HEAP_FIELDS(LOOK_FITS)
 static const struct look_field fields[] = {LOOK_HEAP_FIELDS(LOOK_FIELD)};
-LOOK_HEAP_CLASS_FIELDS(LOOK_FITS)
 static const struct look_field class_fields[] = {LOOK_HEAP_CLASS_FIELDS(LOOK_FIELD)};
 STATIC_ASSERT(sizeof(struct quire_heap_stats) == (1 + LOOK_COUNT_OF(fields)) * sizeof(size_t), "the list has every field");
 STATIC_ASSERT(sizeof(struct quire_heap_class_stats) == (1 + LOOK_COUNT_OF(class_fields)) * sizeof(size_t), "and that of the classes too");

@@ -10,7 +10,6 @@
 #include "look/look.h"
 #include "percpu/percpu_internal.h"
 
-LOOK_PERCPU_FIELDS(LOOK_FITS)
 static const struct look_field fields[] = {LOOK_PERCPU_FIELDS(LOOK_FIELD)};
 STATIC_ASSERT(sizeof(struct quire_percpu_stats) == (1 + LOOK_COUNT_OF(fields)) * sizeof(size_t), "the list has every field");
 STATIC_ASSERT(LOOK_COUNT_OF(fields) <= LOOK_VALUES_MAX, "an object has room for them");

@@ -17,7 +17,6 @@
 
 enum { SOURCES = 3 };
 
-LOOK_SOURCE_FIELDS(LOOK_FITS)
 static const struct look_field fields[] = {LOOK_SOURCE_FIELDS(LOOK_FIELD)};
 STATIC_ASSERT(sizeof(struct quire_source_stats) == (1 + LOOK_COUNT_OF(fields)) * sizeof(size_t), "the list has every field");
 STATIC_ASSERT(LOOK_COUNT_OF(fields) <= LOOK_VALUES_MAX, "an object has room for them");
