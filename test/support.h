@@ -99,14 +99,17 @@ inline void yield_sparingly()
 /* Shadow memory is resident memory too: bounds on RSS and faults hold where nobody watches. */
 inline bool memory_is_watched() { return BUILT_WITH_ASAN || BUILT_WITH_TSAN || sanitize_watched(); }
 
-/* Of many like cases, which a watcher makes ten times as dear: a third there, by chance another in another run; QUIRE_TEST_TURN=0 to 2 chooses.  All in the long form. */
+/* The long form of a test: everything, for minutes. */
+inline bool test_long() { return getenv("QUIRE_TEST_LONG") != nullptr; }
+
+/* Of many like cases that take long one in `parts`, by chance others in another run; QUIRE_TEST_TURN=N chooses.  All in the long form. */
 inline unsigned turn_of_this_run()
 {
     static const char *const asked = getenv("QUIRE_TEST_TURN");
-    static const unsigned turn = unsigned(asked ? strtoull(asked, nullptr, 10) : os_time_ns() / 1000) % 3;
+    static const unsigned turn = unsigned(asked ? strtoull(asked, nullptr, 10) : os_time_ns() / 1000) % 1000;
     return turn;
 }
-inline bool is_of_this_run(unsigned number) { return !memory_is_watched() || getenv("QUIRE_TEST_LONG") || (number + turn_of_this_run()) % 3 == 0; }
+inline bool is_of_this_run(unsigned number, unsigned parts) { return test_long() || (number + turn_of_this_run()) % parts == 0; }
 
 /*
  * What a source's takers hold, once it is the figure expected, or after 5 s whatever it is: the default source's figure is the difference of two
@@ -145,5 +148,4 @@ inline bool system_has_marks()
     return has;
 }
 
-inline bool test_long() { return getenv("QUIRE_TEST_LONG") != nullptr; }
 inline void sleep_ms(unsigned ms) { usleep(ms * 1000); }

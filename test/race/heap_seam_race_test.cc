@@ -204,11 +204,11 @@ TEST(HeapSeam, every_operation_at_every_step_of_every_other)
         GTEST_SKIP() << "the check build has the steps";
     quire_on_panic(say_what_was_at_work);
     Noise steps(Seam::step);
-    int experiments = 0, pairs = 0;
+    unsigned experiments = 0, pairs = 0;
     for (const HeapOperation &x : heap_operations)
         for (const HeapOperation &y : heap_operations)
-            for (int k = test_long() || ++pairs % (memory_is_watched() ? 11 : 6) == 0 ? 0 : 3000; k < 3000; k = next_step(k)) {
-                snprintf(heap_at_work, sizeof heap_at_work, "%s, at step %d of: %s", y.name, k, x.name);
+            for (int k = is_of_this_run(pairs++, memory_is_watched() ? 11 : 6) ? 0 : 3000; k < 3000; k = next_step(k)) {
+                snprintf(heap_at_work, sizeof heap_at_work, "%s, at step %d of: %s (QUIRE_TEST_TURN=%u)", y.name, k, x.name, turn_of_this_run());
                 SCOPED_TRACE(heap_at_work);
                 experiments++;
                 if (!Experiment(x, y).run(k))
@@ -217,7 +217,7 @@ TEST(HeapSeam, every_operation_at_every_step_of_every_other)
                     return;
             }
     quire_on_panic(nullptr);
-    RecordProperty("experiments", experiments);
+    RecordProperty("experiments", int(experiments));
 }
 
 TEST(HeapSeam, a_fork_at_every_step_of_every_operation)

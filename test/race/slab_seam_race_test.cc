@@ -110,7 +110,7 @@ void every_pair(uint32_t flags)
     unsigned experiments = 0, pairs = 0;
     for (const Operation &x : operations)
         for (const Operation &y : operations) {
-            if (!is_of_this_run(pairs++))
+            if (!is_of_this_run(pairs++, memory_is_watched() ? 3 : 1))
                 continue;
             /* The order of steps is the same whoever watches: the check build goes through it more densely. */
             int k = 0, dense = test_long() ? 1000 : BUILT_WITH_TSAN || BUILT_WITH_ASAN ? 2 : 4;

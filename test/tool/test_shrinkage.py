@@ -138,4 +138,4 @@ def test_one_row_alone_has_no_figure_of_the_model():
 
 def test_a_scaled_model_is_said_to_be_scaled():
     both = finding.Finding(noisy("a load"), outcome_of(noisy("a load"), a=480e6, b=490e6), finding.Estimate(10.0, 9.0, 11.0))
-    assert both.scale < 1 and f"(times {both.scale:.2f}, as" in trynoise.drawn_text(both)[0]
+    assert both.scale < 1 and f"(times {both.scale:.2f}, since" in trynoise.drawn_text(both)[0]

@@ -4,11 +4,11 @@ shrinkage.py - what a malloc saves a server: what its runs say, drawn towards wh
 
     runs - model  =  noise of libc's runs, the same in all rows  +  noise of the row's own runs  +  what the model does not know of the row
 
-The rounds say how large both noises are. What is left of the rows' spread is the model's error here, of this program on this machine; what it errs by
-in all rows alike cannot be told from libc's noise, and is expected to be a PART of what it says, as on other programs: it knows no caches, and so
-says too little of every malloc, or too much; more only where the runs are sure of it. A row of few rounds has a larger noise of its own, and counts less. Where the error is large, the runs stand as they are; where there is none, the model stands. Each part of
-a difference is kept as far as it is error and no noise: the best linear guess (James and Stein 1961, Efron and Morris 1973), with the spread found by
-moments (DerSimonian and Laird 1986).
+The rounds say how large both noises are; a row of few rounds has a larger one of its own, and counts less. What is left of the rows' spread is the
+model's error here, of this program on this machine. What it errs by in all rows alike cannot be told from libc's noise, and is expected to be a PART of
+what it says, as on other programs: it knows no caches, and so says too little of every malloc, or too much; it is more only where the runs are sure of
+it. Where the error is large, the runs stand as they are; where there is none, the model stands. Each part of a difference is kept as far as it is error
+and no noise: the best linear guess (James and Stein 1961, Efron and Morris 1973), with the spread found by moments (DerSimonian and Laird 1986).
 
 Only under a load: there two measurements of one thing lie points apart, and replays are of the busy server alone, without the start that other
 programs' models err in. Not here: intervals, which stay the runs' own (sequential.py), nor the model (advise/).
@@ -20,10 +20,8 @@ from statistics import fmean
 # The standard deviation of the model's error in parts of what it says: the median of 28 rows of programs that a rule chose (doc/prediction.md,
 # "In parts of what it said"), over that of a normal distribution of unit variance
 PART = 0.42 / 0.6745
+SURE = 3  # so many standard errors of what all rows share are no noise
 TINY = 1e-9
-
-# So many standard errors of what all rows share are no noise.
-SURE = 3
 
 # A malloc's saving by the runs, its standard error, and the saving that the model says, all in points; how many rounds
 Row = namedtuple("Row", "measured noise modelled rounds")
@@ -38,25 +36,31 @@ def drawn(rows):
     libc = fmean(row.noise**2 * row.rounds for row in rows) / 2 / most  # half of a round's noise is libc's run; it runs in every round
     own = [row.noise**2 * (1 - row.rounds / most / 2) for row in rows]  # a row of one round has libc's run of that round, nearly for itself
     error = _spread(apart, own)
-    weights = [1 / max(error + noise, TINY) for noise in own]
-    middle, total = _mean(apart, weights), sum(weights)
-    noise = libc + sum(w * w * v for w, v in zip(weights, own)) / total**2
+    weights = _weights([error + noise for noise in own])
+    middle = _mean(apart, weights)
+    noise = libc + sum(w * w * v for w, v in zip(weights, own))  # of the middle
     alike = (PART * fmean(abs(row.modelled) for row in rows)) ** 2
     alike = max(alike, middle**2 - SURE**2 * noise)  # runs that are sure refute the model of all rows alike, too
-    common = _share(alike + error * sum(w * w for w in weights) / total**2, noise)
+    common = _share(alike + error * sum(w * w for w in weights), noise)
     return [row.modelled + common * middle + _share(error, v) * (a - middle) for row, a, v in zip(rows, apart, own)]
 
 
 def _spread(values, noises):
     """The variance of values of which each has a noise of its own (DerSimonian and Laird)."""
-    weights = [1 / max(noise, TINY) for noise in noises]
-    middle, total = _mean(values, weights), sum(weights)
-    excess = sum(w * (v - middle) ** 2 for w, v in zip(weights, values)) - (len(values) - 1)
-    return max(0.0, excess / (total - sum(w * w for w in weights) / total))
+    weights, total = _weights(noises), sum(1 / max(noise, TINY) for noise in noises)
+    middle = _mean(values, weights)
+    excess = sum(w * (v - middle) ** 2 for w, v in zip(weights, values)) - (len(values) - 1) / total
+    return max(0.0, excess / (1 - sum(w * w for w in weights)))
+
+
+def _weights(variances):
+    """Of a mean of values with these: the less a value is known, the less it counts. Their sum is 1."""
+    known = [1 / max(v, TINY) for v in variances]
+    return [k / sum(known) for k in known]
 
 
 def _mean(values, weights):
-    return sum(v * w for v, w in zip(values, weights)) / sum(weights)
+    return sum(v * w for v, w in zip(values, weights))
 
 
 def _share(error, noise):

@@ -67,7 +67,7 @@ def drawn_text(finding):
     """A line on what the runs alone say, where the model counts too; none where that is the same."""
     alone = {name: ui.percent(finding.measured_saving(name).value) for name in finding.drawn}
     said = ", ".join(f"{name} {percent}" for name, percent in alone.items() if percent != ui.percent(finding.drawn[name]))
-    part = f" (times {finding.scale:.2f}, as its share is larger than what was seen)" if finding.scale < 1 else ""
+    part = f" (times {finding.scale:.2f}, since it says more than what was seen)" if finding.scale < 1 else ""
     return [f"  Savings are drawn towards what the model says{part}, by how little the runs can be told from noise. By the runs alone: {said}."] if said else []
 
 
