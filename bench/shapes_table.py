@@ -6,6 +6,7 @@ shapes_table.py - bench/shapes with the slab and with every malloc, in turn: M a
     bench/shapes_table.py --rounds 5            # all columns, about three minutes
     bench/shapes_table.py ring local            # some shapes only
     bench/shapes_table.py --heap                # the heap instead of the slab: the drop-in, preloaded
+    bench/shapes_table.py --threads 1,4,16      # each shape with so many threads, 64 B
 
 Each figure is the median of the rounds; a ratio is the median of the rounds' own ratios, the slab's figure over the best malloc's of the same round.
 Not here: the shapes (shapes.c), other tables (`quire bench`).
@@ -50,18 +51,28 @@ def column(ours, shape, threads, size, rounds, cpu_ms):
     return {allocator: figures for allocator, figures in seen.items() if None not in figures}
 
 
+def columns_of(threads):
+    """COLUMNS, or its shapes with each of `threads`, as typed; the ring and those that hand over want two."""
+    if not threads:
+        return COLUMNS
+    shapes = dict.fromkeys(shape for shape, _, _ in COLUMNS)
+    counts = [int(word) for word in threads.split(",")]
+    return [(shape, n, 64) for shape in shapes for n in counts if n > 1 or shape in ("local", "replace")]
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.split("\n")[1])
     arguments.add_argument("shapes", nargs="*", help="of local, replace, ring, produce, handover; none: all")
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument("--cpu-ms", type=int, default=300, help="CPU time of one run")
     arguments.add_argument("--heap", dest="ours", action="store_const", const="heap", default="slab", help="the drop-in instead of the slab")
+    arguments.add_argument("--threads", help="each shape with so many threads instead of the columns above: 1,4,16")
     chosen = arguments.parse_args()
     if not SHAPES.exists():
         sys.exit(f"{SHAPES} is missing: cmake --preset release && cmake --build --preset release")
     print(f"load {os.getloadavg()[0]:.1f}, {chosen.rounds} rounds")
     print(f"{'':22}" + "".join(f"{name:>10}" for name in [chosen.ours, *PEERS]) + f"  {chosen.ours} / best")
-    for shape, threads, size in COLUMNS:
+    for shape, threads, size in columns_of(chosen.threads):
         if chosen.shapes and shape not in chosen.shapes:
             continue
         seen = column(chosen.ours, shape, threads, size, chosen.rounds, chosen.cpu_ms)

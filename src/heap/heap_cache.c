@@ -125,44 +125,77 @@ static void spill_half(struct heap_local *local, unsigned class, struct magazine
 void heap_cache_missed(struct heap_local *local, unsigned class)
 {
     struct heap_of_class *of = &local->heap->of_class[class];
-    local->bin[class].slots.demand++;
+    slots_had(&local->bin[class].slots);
     if (u32_load_relaxed(&of->turning) == 0 && size_load_relaxed(&of->spilled) >= MISSED)
         u32_store_relaxed(&of->turning, 1);
 }
 
 /* ---- the long ways ---- */
 
-static struct magazine *depot_take(struct heap_local *local, unsigned class)
+static void lock_for_magazines(struct heap_local *local, unsigned class)
 {
-    struct quire_heap *heap = local->heap;
-    struct heap_of_class *of = &heap->of_class[class];
-    if (__atomic_load_n(&of->depot, __ATOMIC_RELAXED) == NULL)
-        return NULL;
-    lock_take(&heap->lock);
+    if (unlikely(lock_held(&local->heap->lock)))
+        slots_batch(&local->bin[class].slots, heap_class_bytes(class));
+    lock_take(&local->heap->lock);
+}
+
+/* One full one; NULL: there is none. */
+static struct magazine *depot_pop_locked(struct heap_local *local, struct heap_of_class *of)
+{
     struct magazine *mag = of->depot;
     if (mag) {
         __atomic_store_n(&of->depot, mag->next, __ATOMIC_RELAXED);
         of->depot_count--;
         addr_store_relaxed(&header_of(mag)->owner, (uintptr_t)local);
     }
-    lock_drop(&heap->lock);
     return mag;
 }
 
-/* False: there is no room for it. */
-static bool depot_put(struct quire_heap *heap, unsigned class, struct magazine *mag, uint32_t most)
+/* For whoever fills a magazine next (give()): so an empty one costs no lock of its own. */
+static void vacant_push_locked(struct quire_heap *heap, struct magazine *empty)
 {
+    addr_store_relaxed(&header_of(empty)->owner, 0);
+    magazine_push(&heap->vacant, empty);
+}
+
+static struct magazine *vacant_pop_locked(struct heap_local *local)
+{
+    struct magazine *empty = local->heap->vacant;
+    if (empty) {
+        local->heap->vacant = empty->next;
+        addr_store_relaxed(&header_of(empty)->owner, (uintptr_t)local);
+    }
+    return empty;
+}
+
+static inline bool is_usual(const struct magazine *mag)
+{
+    return mag->room == MAGAZINE_SLOTS;
+}
+
+/* A full one, to be the current one, and a batch beside it; an empty one stays in the place of each. */
+static struct magazine *depot_take(struct heap_local *local, unsigned class, struct magazine **empty)
+{
+    struct quire_heap *heap = local->heap;
+    struct slot_cache *cache = &local->bin[class].slots;
     struct heap_of_class *of = &heap->of_class[class];
-    lock_take(&heap->lock);
-    bool kept = of->depot_count < most;
-    if (kept) {
-        addr_store_relaxed(&header_of(mag)->owner, 0);
-        mag->next = of->depot;
-        __atomic_store_n(&of->depot, mag, __ATOMIC_RELAXED);
-        of->depot_count++;
+    if (__atomic_load_n(&of->depot, __ATOMIC_RELAXED) == NULL)
+        return NULL;
+    lock_for_magazines(local, class);
+    struct magazine *first = depot_pop_locked(local, of), *mag;
+    if (first && *empty && is_usual(*empty)) {
+        vacant_push_locked(heap, *empty);
+        *empty = NULL;
+    }
+    for (uint32_t i = 0; i < cache->batch && (mag = depot_pop_locked(local, of)) != NULL; i++) {
+        slots_own_push(cache, mag);
+        slots_had(cache);
+        mag = slots_spare_get(cache);
+        if (mag)
+            vacant_push_locked(heap, mag);
     }
     lock_drop(&heap->lock);
-    return kept;
+    return first;
 }
 
 bool heap_cache_refill(struct heap_local *local, unsigned class)
@@ -170,18 +203,18 @@ bool heap_cache_refill(struct heap_local *local, unsigned class)
     struct slot_cache *cache = &local->bin[class].slots;
     if (cache->cur && slots_turn(cache))
         return true;
-    struct magazine *mag = local->small ? depot_take(local, class) : NULL;
+    struct magazine *empty = cache->cur && !cache->cur->is_small ? cache->cur : NULL;
+    struct magazine *mag = local->small ? depot_take(local, class, &empty) : NULL;
     if (!mag)
         return false;
     if (!cache->cur)
         begin(local, class); /* where it all ends */
-    struct magazine *empty = cache->cur;
     slots_set(cache, mag);
-    cache->demand++;
-    if (!empty->is_small && cache->spares < SPARES)
+    slots_had(cache);
+    if (empty && cache->spares < SPARES)
         slots_spare_put(cache, empty);
-    else if (!empty->is_small)
-        heap_header_delete(local->heap, header_of(empty)); /* for those who fill what this thread empties */
+    else if (empty)
+        heap_header_delete(local->heap, header_of(empty));
     return true;
 }
 
@@ -196,14 +229,54 @@ static struct magazine *fresh(void *place_)
     return mag_new(place->local, place->class);
 }
 
-static bool give(struct magazine *full, void *place_)
+/* False: there is no room for it. */
+static bool depot_put_locked(struct heap_of_class *of, struct magazine *mag, uint32_t most)
+{
+    if (of->depot_count >= most)
+        return false;
+    addr_store_relaxed(&header_of(mag)->owner, 0);
+    mag->next = of->depot;
+    __atomic_store_n(&of->depot, mag, __ATOMIC_RELAXED);
+    of->depot_count++;
+    return true;
+}
+
+/* To the depot, as many as `most` lets there be; *rest: the others.  Returns empty ones in their place. */
+static struct magazine *depot_put(struct heap_local *local, unsigned class, struct magazine *full, uint32_t most, struct magazine **rest)
+{
+    struct magazine *empties = NULL, *empty, *next;
+    *rest = NULL;
+    lock_for_magazines(local, class);
+    for (; full; full = next) {
+        next = full->next;
+        bool usual = is_usual(full);
+        if (!depot_put_locked(&local->heap->of_class[class], full, most))
+            magazine_push(rest, full);
+        else if (usual && (empty = vacant_pop_locked(local)) != NULL)
+            magazine_push(&empties, empty);
+    }
+    lock_drop(&local->heap->lock);
+    return empties;
+}
+
+static void spares_put(struct slot_cache *cache, struct magazine *empties)
+{
+    for (struct magazine *next; empties; empties = next) {
+        next = empties->next;
+        slots_spare_put(cache, empties);
+    }
+}
+
+static void give(struct magazine *full, void *place_)
 {
     const struct place *place = place_;
     struct heap_local *local = place->local;
-    if (!full->is_small && depot_put(local->heap, place->class, full, DEPOT_OWNS * own_max(local, place->class)))
-        return true;
-    spill(local, place->class, full);
-    return false;
+    struct slot_cache *cache = &local->bin[place->class].slots;
+    struct magazine *rest;
+    spares_put(cache, depot_put(local, place->class, full, DEPOT_OWNS * own_max(local, place->class), &rest));
+    for (struct magazine *mag = rest; mag; mag = mag->next)
+        spill(local, place->class, mag);
+    spares_put(cache, rest);
 }
 
 /*
@@ -250,19 +323,23 @@ void heap_cache_make_room(struct heap_local *local, unsigned class)
 static void leave_class(struct heap_local *local, unsigned class, uint32_t depot_max)
 {
     struct slot_cache *cache = &local->bin[class].slots;
-    struct magazine *small = &local->small[class].mag, *empty = cache->spare;
+    struct magazine *small = &local->small[class].mag, *empty = cache->spare, *rest, *all, *full = NULL;
     slots_sync(cache);
-    for (struct magazine *mag = slots_take_all(cache), *next; mag; mag = next) {
+    all = slots_take_all(cache);
+    for (struct magazine *next; all; all = next) {
+        next = all->next;
+        magazine_push(all->count == 0 ? &empty : &full, all);
+    }
+    mags_delete(local->heap, full ? depot_put(local, class, full, depot_max, &rest) : (rest = NULL));
+    for (struct magazine *mag = rest, *next; mag; mag = next) {
         next = mag->next;
-        if (mag->count == 0 || !depot_put(local->heap, class, mag, depot_max)) {
-            spill(local, class, mag);
-            magazine_push(&empty, mag);
-        }
+        spill(local, class, mag);
+        magazine_push(&empty, mag);
     }
     spill(local, class, small);
     slots_set(cache, small);
     cache->spare = NULL;
-    cache->spares = cache->demand = 0;
+    cache->spares = cache->demand = cache->batch = 0;
     mags_delete(local->heap, empty);
 }
 
@@ -275,11 +352,24 @@ void heap_caches_flush(struct heap_local *local, bool ends)
 
 void heap_depots_flush(struct heap_local *local)
 {
-    for (unsigned c = 0; c < HEAP_CLASSES; c++)
-        for (struct magazine *mag; (mag = depot_take(local, c)) != NULL;) {
+    struct quire_heap *heap = local->heap;
+    struct magazine *mag;
+    lock_take(&heap->lock);
+    struct magazine *empty = heap->vacant;
+    heap->vacant = NULL;
+    lock_drop(&heap->lock);
+    for (unsigned c = 0; c < HEAP_CLASSES; c++) {
+        while (__atomic_load_n(&heap->of_class[c].depot, __ATOMIC_RELAXED) != NULL) {
+            lock_take(&heap->lock);
+            mag = depot_pop_locked(local, &heap->of_class[c]);
+            lock_drop(&heap->lock);
+            if (!mag)
+                continue;
             spill(local, c, mag);
-            heap_header_delete(local->heap, header_of(mag));
+            magazine_push(&empty, mag);
         }
+    }
+    mags_delete(heap, empty);
 }
 
 void heap_depots_unlearn(struct quire_heap *heap)

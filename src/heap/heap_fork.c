@@ -81,6 +81,7 @@ static void depots_forget(struct quire_heap *heap)
         heap->of_class[c].depot = NULL;
         heap->of_class[c].depot_count = 0;
     }
+    heap->vacant = NULL;
 }
 
 static void magazines_to_bits(struct quire_heap *heap)

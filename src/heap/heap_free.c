@@ -65,14 +65,18 @@ bool heap_slot_is_free(const struct heap_page *page, size_t slot)
     return heap_is_marked(heap_slot_at(page, slot)) && heap_cached(heap_of_page(page), page->class, heap_slot_at(page, slot)) != 0;
 }
 
-/* With its owner at rest and nothing on its way: exact, and nothing is written into the block. */
-static void free_visiting(struct heap_page *page, const void *p, size_t slot)
+/* With its owner at rest and nothing on its way: exact, and nothing is written into the block.  False, and only if it does not wait: another is there. */
+static bool free_visiting(struct heap_page *page, const void *p, size_t slot, bool waits)
 {
     struct quire_heap *heap = heap_of_page(page);
+    bool came = true;
     heap_change_begin(heap);
     for (bool done = false; !done;) {
         struct heap_local *owner = heap_owner(page);
-        heap_visit(owner);
+        if (waits)
+            heap_visit(owner);
+        else if (!(came = heap_visit_try(owner)))
+            break;
         if (unlikely(owner->is_torn)) { /* the block is lost */
             heap_release(owner);
             break;
@@ -89,6 +93,7 @@ static void free_visiting(struct heap_page *page, const void *p, size_t slot)
             heap_refuse(heap, HEAP_E1, p); /* its page went meanwhile: somebody else has freed it too */
     }
     heap_change_end(heap);
+    return came;
 }
 
 /* A block that looks as if it were in a magazine, or on its way: it is, or it says so by chance. */
@@ -101,7 +106,7 @@ static void free_doubtful(struct quire_heap *heap, struct heap_page *page, const
     heap_release(local);
     if (page->quick_of && unlikely(heap_cached(heap, page->class, p) != 0))
         heap_refuse(heap, HEAP_E1, p);
-    free_visiting(page, p, slot);
+    (void)free_visiting(page, p, slot, true);
 }
 
 /* One that has no room for a link is freed by a visit, too. */
@@ -139,10 +144,12 @@ static NOINLINE void free_slow(struct quire_heap *heap, void *p)
     struct heap_page *page = heap_page_verify(heap, p, &slot);
     if (heap_is_large(page)) {
         heap_large_free(page, p);
-    } else if (heap->is_watched || (heap_page_is_secure(page) && heap_owner(page)->is_sample)) {
-        if (heap->is_watched)
-            sanitize_no_access(p, page->slot_bytes);
-        free_visiting(page, p, slot);
+    } else if (heap->is_watched) {
+        sanitize_no_access(p, page->slot_bytes);
+        (void)free_visiting(page, p, slot, true);
+    } else if (heap_page_is_secure(page) && heap_owner(page)->is_sample) {
+        if (unlikely(!free_visiting(page, p, slot, false)))
+            free_held(heap, page, p, slot);
     } else if (is_doubtful(page, p, slot)) {
         free_doubtful(heap, page, p, slot);
     } else {

@@ -183,6 +183,7 @@ struct quire_heap {
     CACHE_ALIGNED struct lock lock;
     struct headers headers;
     struct heap_page *large;
+    struct magazine *vacant; /* empty ones of MAGAZINE_SLOTS, of those who took full ones from a depot */
     size_t left_bytes; /* of freed large blocks that walks stand on, or whose memory waits for another */
     struct heap_local *idle;
     uintptr_t gone[HEAP_GONE];
@@ -263,6 +264,7 @@ static inline bool heap_is_inside(void)
     return heap_tls.held != NULL || heap_tls.inside != 0;
 }
 void heap_release(struct heap_local *local);
+bool heap_visit_try(struct heap_local *local); /* of one that favours no thread; false: somebody is inside */
 void heap_visit(struct heap_local *local); /* anybody's, the caller's own too; heap_release() ends it.  One that is_torn: nothing of it may be used */
 /* The local after this one, which is let go of (NULL: the first), visited, if it is not torn; NULL: there is none, and none is held. */
 struct heap_local *heap_visit_next(const struct quire_heap *heap, struct heap_local *local);

@@ -10,7 +10,8 @@
  * nearly always; code that allocates all the time, now and then (the idea of adaptive sampling: Hauswirth and Chilimbi, "Low-overhead memory leak detection
  * using adaptive statistical profiling").  What is kept back is verified at each tick, and at each next sample: all of it by the first 128, then an eighth.
  *
- * The sample local is nobody's: used by its lock, by whatever thread.  Slots of a power of two, so that few pages are begun.
+ * The sample local is nobody's: used by its lock, by whatever thread, but no thread waits for it: where it is busy a block is not sampled, and one that
+ * is freed goes its way (heap_remote.c).  Slots of a power of two, so that few pages are begun.
  *
  * Locks: the sample local's.  Not here: canaries (heap_secure.c), the quarantine (heap_late.c).
  */
@@ -71,8 +72,10 @@ void *heap_sample_alloc(struct quire_heap *heap, size_t bytes)
     unsigned class = heap_class_of((size_t)1 << log2_ceil(bytes + HEAP_CANARY_BYTES));
     struct heap_bin *bin = &sample->bin[class];
     void *p = NULL;
-    heap_visit(sample);
+    if (unlikely(!heap_visit_try(sample)))
+        return NULL; /* another thread's is being made or freed: this one is as all others */
     if (likely(!sample->is_torn)) {
+        heap_inbox_drain(sample);
         heap_late_look(sample);
         p = heap_secure_take(bin);
         if (!p && heap_next_page(sample, class))

@@ -19,7 +19,7 @@
 #include "os/os.h"
 #include "pages/reaper.h"
 
-enum { WORTH_A_THREAD_BYTES = 4 << 20 };
+enum { WORTH_A_THREAD_BYTES = 4 << 20, TRIES = 16 };
 
 /* Its short way is closed for good. */
 struct heap_local heap_local_none;
@@ -42,6 +42,15 @@ void heap_visit(struct heap_local *local)
     else
         bias_visit(&local->bias);
     heap_tls.held = local;
+}
+
+bool heap_visit_try(struct heap_local *local)
+{
+    for (int i = 0; !lock_try(&local->bias.lock); i++, cpu_pause())
+        if (i == TRIES)
+            return false;
+    heap_tls.held = local;
+    return true;
 }
 
 struct heap_local *heap_visit_next(const struct quire_heap *heap, struct heap_local *local)

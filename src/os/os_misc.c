@@ -186,7 +186,9 @@ void os_sleep_ns(uint64_t ns)
 
 void os_yield(void)
 {
-    sched_yield();
+    int kept = errno;
+    sched_yield(); /* which a filter may refuse */
+    errno = kept;
 }
 
 /* A key for each function.  A slot is claimed by its function and then has its key made; who comes between gets -ENOMEM and asks again later. */

@@ -17,7 +17,7 @@
 #include "pages/reaper.h"
 #include "slab/slab_internal.h"
 
-enum { SMALL_BYTES = 16 << 10, FILL_BYTES = 16 << 10, HOLD_BYTES = 4 << 10, OWN_MOST = 2048, SPARSE_PARTS = 5, SPARSE_BYTES = 256 << 10 };
+enum { SMALL_BYTES = 16 << 10, FILL_BYTES = 16 << 10, HOLD_BYTES = 4 << 10, OWN_MOST = 2048, UNTOLD_BYTES = 64 << 10, TOUCH_BYTES = 4096, IN_A_ROW = 4, SPARSE_PARTS = 5, SPARSE_BYTES = 256 << 10 };
 
 STATIC_ASSERT(offsetof(struct slab_cache, small_slot) == offsetof(struct slab_cache, small) + sizeof(struct magazine), "the small magazine's slots");
 
@@ -78,11 +78,11 @@ void slab_cache_init(struct slab_cache *cache, struct quire_slab *slab)
     magazine_init(&cache->small, slab ? magazine_room(slab->slot_bytes, SMALL_BYTES, SLAB_SMALL_SLOTS) : 0);
     cache->small.is_small = true;
     cache->slots.shut = slab ? &slab->defrag : NULL;
-    if (slab)
+    if (slab) {
         slots_sort_from(&cache->slots, &cache->small, slab->slot_bytes);
-    slots_set(&cache->slots, &cache->small);
-    if (slab)
         size_add_relaxed(&slab_cached_bytes, SLAB_SMALL_SLOTS * slab->slot_bytes);
+    }
+    slots_set(&cache->slots, &cache->small);
 }
 
 /* ---- pages ---- */
@@ -128,6 +128,17 @@ static void release_held(struct slab_cache *cache)
     cache->held = NULL;
 }
 
+/* Memory that the next slots of a held page are the first to use: who has it brought under the lock lets all others wait for the system. */
+static void touch(const struct slab_page *page, uint32_t count)
+{
+    uint32_t first = page->reached, left = page->slot_count - first, end = first + (count < left ? count : left);
+    uint32_t step = page->slab->slot_bytes < TOUCH_BYTES ? (uint32_t)(TOUCH_BYTES / page->slab->slot_bytes) : 1;
+    for (uint32_t slot = first; slot < end; slot += step)
+        u64_store_relaxed((atomic_u64 *)(void *)slab_slot_at(page, slot), 0);
+    if (first < end)
+        u64_store_relaxed((atomic_u64 *)(void *)slab_slot_at(page, end - 1), 0);
+}
+
 /* From a page into an empty magazine. */
 static bool fill_locked(struct slab_cache *cache, struct magazine *mag)
 {
@@ -139,11 +150,18 @@ static bool fill_locked(struct slab_cache *cache, struct magazine *mag)
     struct slab_page *page = cache->held ? cache->held : slab_page_next(slab, LANE_ORDINARY);
     if (!page)
         return false;
+    bool is_held = !mag->is_small && want * slab->slot_bytes >= HOLD_BYTES;
+    if (is_held && page->reached == 0) {
+        cache->held = page;
+        slab_unlock(slab);
+        touch(page, want);
+        slab_lock(slab);
+    }
     slots_set(&cache->slots, mag); /* the key: it may be another thread's */
     mag->count = slab_page_take(page, magazine_slots(mag), want, mag->key);
     if (slab->spilled >= mag->count)
         miss(cache, mag->count);
-    if (!mag->is_small && page->free_count != 0 && want * slab->slot_bytes >= HOLD_BYTES) {
+    if (is_held && page->free_count != 0) {
         cache->held = page; /* threads that allocate side by side do not share lines; those that need few share pages */
     } else {
         cache->held = NULL;
@@ -154,10 +172,10 @@ static bool fill_locked(struct slab_cache *cache, struct magazine *mag)
 
 /* ---- the long ways ---- */
 
-/* The turnover is worth a large magazine; the small one is empty. */
+/* The small magazine is empty.  The turnover is worth a large one; or so much is had in a row that a small one would have all threads wait for each other. */
 static void grow(struct slab_cache *cache)
 {
-    if (!cache->slots.cur->is_small || u32_load_relaxed(&cache->slab->turning) == 0)
+    if (!cache->slots.cur->is_small || (cache->in_a_row < IN_A_ROW && u32_load_relaxed(&cache->slab->turning) == 0))
         return;
     struct magazine *mag = mag_new(cache);
     if (mag) {
@@ -172,6 +190,32 @@ static void wake(struct quire_slab *slab)
         slab_wake(slab);
 }
 
+/* A full one, to be the current one, and a batch beside it; an empty one stays in the place of each, for the next that gives a full one.  NULL: there is none. */
+static struct magazine *depot_take_locked(struct slab_cache *cache, struct magazine *empty)
+{
+    struct quire_slab *slab = cache->slab;
+    struct magazine *first = slab->depot, *mag = first;
+    for (uint32_t left = 1 + cache->slots.batch; mag && left > 0; left--, mag = slab->depot) {
+        slab->depot = mag->next;
+        slab->depot_count--;
+        if (mag != first) {
+            slots_own_push(&cache->slots, mag);
+            slots_had(&cache->slots);
+            empty = slots_spare_get(&cache->slots);
+        }
+        if (empty && !empty->is_small)
+            magazine_push(&slab->vacant, empty);
+    }
+    return first;
+}
+
+static void lock_for_magazines(struct slab_cache *cache)
+{
+    if (unlikely(lock_held(&cache->slab->lock)))
+        slots_batch(&cache->slots, cache->slab->slot_bytes);
+    slab_lock(cache->slab);
+}
+
 /* `cur` is empty. */
 static bool refill(struct slab_cache *cache)
 {
@@ -180,20 +224,16 @@ static bool refill(struct slab_cache *cache)
     wake(slab);
     if (slots_turn(&cache->slots))
         return true;
+    cache->in_a_row++;
     grow(cache);
     struct magazine *empty = cache->slots.cur;
-    slab_lock(slab);
-    bool filled = true;
-    if ((mag = slab->depot) != NULL) {
-        slab->depot = mag->next;
-        slab->depot_count--;
-        if (!empty->is_small)
-            magazine_push(&slab->vacant, empty); /* for the next that gives a full one */
-    } else {
-        filled = fill_locked(cache, empty);
-    }
+    if (cache->held)
+        touch(cache->held, cache->fill);
+    lock_for_magazines(cache);
+    mag = depot_take_locked(cache, empty);
+    bool filled = mag || fill_locked(cache, empty);
     slab_unlock(slab);
-    cache->slots.demand++;
+    slots_had(&cache->slots);
     slots_set(&cache->slots, mag ? mag : empty);
     return filled;
 }
@@ -213,10 +253,15 @@ void *slab_cache_alloc(struct slab_cache *cache, void **bad)
     return slot;
 }
 
-/* What the thread keeps for itself now, and did not before; true. */
+/* What the thread keeps for itself now, and did not before; true.  Told in portions: the sum is on one line for all threads. */
 static bool kept_more(struct slab_cache *cache, uint32_t owns)
 {
-    size_add_relaxed(&slab_cached_bytes, (cache->slots.owns - owns) * slots_magazine_bytes(cache->slab->slot_bytes));
+    cache->untold += cache->slots.owns > owns ? cache->slots.owns - owns : 0;
+    size_t untold_bytes = cache->untold * slots_magazine_bytes(cache->slab->slot_bytes);
+    if (untold_bytes >= UNTOLD_BYTES) {
+        size_add_relaxed(&slab_cached_bytes, untold_bytes);
+        cache->untold = 0;
+    }
     return true;
 }
 
@@ -238,34 +283,41 @@ static bool depot_put_locked(struct quire_slab *slab, struct magazine *mag, uint
     return true;
 }
 
-static bool give(struct magazine *full, void *cache_)
+static void give(struct magazine *full, void *cache_)
 {
     struct slab_cache *cache = cache_;
     struct quire_slab *slab = cache->slab;
-    slab_lock(slab);
-    struct magazine *empty = slab->vacant;
-    bool kept = depot_put_locked(slab, full, 2 * own_max(slab));
-    if (kept && empty) {
-        slab->vacant = empty->next;
-        slots_spare_put(&cache->slots, empty);
+    bool kept = true;
+    lock_for_magazines(cache);
+    for (struct magazine *next; full; full = next) {
+        next = full->next;
+        kept = depot_put_locked(slab, full, 2 * own_max(slab));
+        struct magazine *empty = kept ? slab->vacant : full;
+        if (kept && empty)
+            slab->vacant = empty->next;
+        if (empty)
+            slots_spare_put(&cache->slots, empty);
     }
     slab_unlock(slab);
     cache->run = kept ? cache->run : 0;
-    return kept;
 }
 
 /* `cur` has no room for another. */
 static void overflow(struct slab_cache *cache)
 {
     struct magazine *full = cache->slots.cur;
+    bool is_over = !full->is_small && !cache->slots.prev && !cache->slots.owns && u32_load_relaxed(&cache->slab->turning) == 0; /* having in a row: see grow() */
     wake(cache->slab);
-    if (full->is_small) {
+    cache->in_a_row = 0;
+    if (full->is_small || is_over) {
         slots_sync(&cache->slots);
         slab_lock(cache->slab);
         spill_locked(cache->slab, full);
         slab_unlock(cache->slab);
         cache->run = 0;
-        slots_set(&cache->slots, full);
+        if (is_over)
+            slots_spare_put(&cache->slots, full);
+        slots_set(&cache->slots, &cache->small);
         grow(cache);
     } else if (!slab_cache_return(cache)) {
         uint32_t owns = cache->slots.owns;
@@ -308,7 +360,7 @@ static void clear(struct slab_cache *cache, struct magazine *others)
     mags_delete(others);
     mags_delete(cache->slots.spare);
     cache->slots.spare = NULL;
-    cache->slots.spares = cache->slots.demand = 0;
+    cache->slots.spares = cache->slots.demand = cache->slots.batch = 0;
     cache->run = cache->run_most = 0;
     cache->fill = SLAB_SMALL_SLOTS;
 }

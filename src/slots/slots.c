@@ -14,7 +14,7 @@
 
 STATIC_ASSERT(offsetof(struct magazine, below) + sizeof(void *) == sizeof(struct magazine), "what an empty magazine's top finds");
 
-enum { OWN_BYTES = 16 << 20 };
+enum { OWN_BYTES = 16 << 20, BATCH = 3, BATCH_BYTES = 32 << 10 };
 
 const atomic_u64 slots_nothing;
 uint64_t slots_key;
@@ -80,6 +80,23 @@ struct magazine *slots_spare_get(struct slot_cache *cache)
     return mag;
 }
 
+void slots_own_push(struct slot_cache *cache, struct magazine *full)
+{
+    magazine_push(&cache->own, full);
+    cache->owns++;
+    cache->unsorted++;
+}
+
+static struct magazine *own_pop(struct slot_cache *cache)
+{
+    struct magazine *mag = cache->own;
+    cache->own = mag->next;
+    cache->owns--;
+    if (cache->unsorted)
+        cache->unsorted--;
+    return mag;
+}
+
 bool slots_turn(struct slot_cache *cache)
 {
     struct magazine *mag = cache->prev, *empty = cache->cur;
@@ -87,13 +104,10 @@ bool slots_turn(struct slot_cache *cache)
         return false;
     if (mag && mag->count) {
         cache->prev = empty;
-    } else if ((mag = cache->own) != NULL && !empty->is_small) {
+    } else if (cache->own && !empty->is_small) {
         if (cache->unsorted >= cache->sort_least && cache->sort_least)
             slots_sort(cache);
-        cache->own = mag->next;
-        cache->owns--;
-        if (cache->unsorted)
-            cache->unsorted--;
+        mag = own_pop(cache);
         slots_spare_put(cache, empty); /* one more than there were: as many as it had magazines at most */
     } else {
         return false;
@@ -103,14 +117,18 @@ bool slots_turn(struct slot_cache *cache)
     return true;
 }
 
-/* A full magazine stays with the thread, if it has had as much.  False: it does not. */
+void slots_batch(struct slot_cache *cache, size_t slot_bytes)
+{
+    size_t batch = BATCH_BYTES / slots_magazine_bytes(slot_bytes);
+    cache->batch = (uint8_t)(batch < BATCH ? batch : BATCH);
+}
+
+/* A full magazine stays with the thread, if it has had as much, or until there is a batch.  False: it does not. */
 static bool keep(struct slot_cache *cache, struct magazine *full, uint32_t own_max)
 {
-    if (cache->owns >= own_max || cache->owns >= cache->demand)
+    if (cache->owns >= own_max || cache->owns >= cache->demand + cache->batch)
         return false;
-    magazine_push(&cache->own, full);
-    cache->owns++;
-    cache->unsorted++;
+    slots_own_push(cache, full);
     return true;
 }
 
@@ -130,13 +148,21 @@ bool slots_return(struct slot_cache *cache, uint32_t own_max)
     return true;
 }
 
-/* A full magazine leaves the cache's two.  False: it is empty. */
-static bool retire(struct slot_cache *cache, struct magazine *full, uint32_t own_max, const struct slots_beyond *beyond)
+/*
+ * A full magazine leaves the cache's two, and with it a batch of those that are kept beyond what the thread has had.
+ *
+ * The first that goes after one came would have been of use here: the thread may keep one more from then on, and what it turns over stops going from CPU to CPU.
+ */
+static void retire(struct slot_cache *cache, struct magazine *full, uint32_t own_max, const struct slots_beyond *beyond)
 {
     if (keep(cache, full, own_max))
-        return true;
-    cache->demand -= cache->demand != 0;
-    return beyond->give(full, beyond->arg);
+        return;
+    cache->demand -= cache->demand != 0 && !cache->has_had;
+    cache->has_had = false;
+    full->next = NULL;
+    for (uint32_t i = 0; i < cache->batch && cache->own && cache->owns > cache->demand; i++)
+        magazine_push(&full, own_pop(cache));
+    beyond->give(full, beyond->arg);
 }
 
 void slots_overflow(struct slot_cache *cache, uint32_t own_max, const struct slots_beyond *beyond, struct magazine *small)
@@ -145,10 +171,14 @@ void slots_overflow(struct slot_cache *cache, uint32_t own_max, const struct slo
     slots_sync(cache);
     if (!prev && cache->demand == 0)
         leaving = full; /* a thread that only frees has one */
-    struct magazine *empty = leaving && !retire(cache, leaving, own_max, beyond) ? leaving : beyond->fresh(beyond->arg);
+    if (leaving)
+        retire(cache, leaving, own_max, beyond);
+    struct magazine *empty = beyond->fresh(beyond->arg);
     bool stays = leaving != full && empty;
-    if (!empty && leaving != full && !retire(cache, full, 0, beyond))
-        empty = full;
+    if (!empty && leaving != full) {
+        retire(cache, full, 0, beyond);
+        empty = slots_spare_get(cache);
+    }
     cache->prev = stays ? full : NULL;
     slots_set(cache, empty ? empty : small);
 }

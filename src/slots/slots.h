@@ -54,6 +54,8 @@ struct slot_cache {
     uint16_t kin; /* 0, or names the one key of all magazines that are filled here: these can exchange slots */
     uint8_t shift; /* where slots are sorted: they lie at multiples of 1 << shift */
     bool is_sorting; /* some slots are in two magazines, others in none */
+    bool has_had; /* a magazine from elsewhere, since one went there */
+    uint8_t batch; /* so many more go elsewhere, or come from there, at once; 0 until others were at the same lock */
 };
 
 extern const atomic_u64 slots_nothing;
@@ -103,20 +105,31 @@ static inline void slots_sync(struct slot_cache *cache)
 
 /* `mag` is the current one from now on; the one before has been synced, or is of no use.  The child of a fork finds each slot at least once. */
 void slots_set(struct slot_cache *cache, struct magazine *mag);
+/* A magazine's worth came from elsewhere. */
+static inline void slots_had(struct slot_cache *cache)
+{
+    cache->demand++;
+    cache->has_had = true;
+}
+
 /* `cur` is empty, and there is another of the thread's own.  False: there is none. */
 bool slots_turn(struct slot_cache *cache);
 /* `cur` is full, and one of the thread's own has room.  False: there is none, or it is not full. */
 bool slots_return(struct slot_cache *cache, uint32_t own_max);
 /* Where full magazines go to, and empty ones come from. */
 struct slots_beyond {
-    bool (*give)(struct magazine *full, void *arg); /* false: its slots went to their pages, it is empty */
-    struct magazine *(*fresh)(void *arg); /* NULL: no memory */
+    void (*give)(struct magazine *full, void *arg); /* a list; what empty ones it leaves here are spare */
+    struct magazine *(*fresh)(void *arg); /* a spare one, or another; NULL: no memory */
     void *arg;
 };
 /* `cur`, which is not small, is full, and slots_return() found no room.  `small`: the cache's, where there is no memory for another. */
 void slots_overflow(struct slot_cache *cache, uint32_t own_max, const struct slots_beyond *beyond, struct magazine *small);
 /* If slots are so large that it is worth it: the magazines that are filled here have the key of `first`, and are sorted when much was freed (sort.c). */
 void slots_sort_from(struct slot_cache *cache, const struct magazine *first, size_t slot_bytes);
+/* Others are at the lock that is taken for each: from now on more magazines go at once, and it is taken less often. */
+void slots_batch(struct slot_cache *cache, size_t slot_bytes);
+/* A full magazine from elsewhere, beside the one that is current next. */
+void slots_own_push(struct slot_cache *cache, struct magazine *full);
 void slots_sort(struct slot_cache *cache); /* those unsorted, while nobody who must find each slot looks */
 void slots_spare_put(struct slot_cache *cache, struct magazine *empty);
 struct magazine *slots_spare_get(struct slot_cache *cache); /* NULL: there is none */

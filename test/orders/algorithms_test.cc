@@ -22,6 +22,7 @@ extern "C" {
 int os_barrier_init(void) { return 0; }
 void os_barrier(void) { barrier(); }
 void os_sleep_ns(uint64_t) { cpu_pause(); }
+void os_yield(void) { cpu_pause(); }
 void os_futex_wait(uint32_t *word, uint32_t expected, uint64_t) { orders_step(ORDERS_WAIT, ORDERS_RELAXED, word, 0, expected); }
 void os_futex_wake(uint32_t *word, int) { orders_step(ORDERS_WAKE, ORDERS_RELAXED, word, 0, 0); }
 bool sanitize_watched(void) { return false; }

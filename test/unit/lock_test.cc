@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <thread>
 #include <vector>
 
@@ -21,7 +22,9 @@ TEST(Lock, one_holder_at_a_time_among_many_that_sleep_for_it)
                 lock_take(&lock);
                 long seen = shared;
                 if (i % 100 == 0)
-                    sched_yield(); /* preempted while holding it: the others run out of spins and sleep */
+                    sched_yield(); /* the others run out of spins and give their turns away */
+                if (i % 1000 == 0)
+                    std::this_thread::sleep_for(std::chrono::milliseconds(1)); /* and of these too: they sleep */
                 shared = seen + 1;
                 lock_drop(&lock);
             }

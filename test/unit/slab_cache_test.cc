@@ -246,6 +246,18 @@ TEST_F(SlabCache, who_only_allocates_passes_its_empty_magazines_on_to_who_only_f
     EXPECT_LE(spares.count, 20u) << "800 were passed on";
 }
 
+TEST_F(SlabCache, who_allocates_in_a_row_takes_the_lock_seldom_and_who_frees_then_keeps_little)
+{
+    Slab slab(64);
+    auto *inside = static_cast<quire_slab *>(slab);
+    uint64_t turns = inside->turns;
+    Elements elements = slab.alloc(10000);
+    EXPECT_LT(inside->turns - turns, 10000u / MAGAZINE_SLOTS + 60);
+    slab.free(elements);
+    size_t caches = 0;
+    EXPECT_LE(slab_caches_count(inside, &caches), size_t(SLAB_SMALL_SLOTS)) << "it has been large for what was had, and that is over";
+}
+
 TEST_F(SlabCache, a_table_that_was_outgrown_while_a_thread_was_inside_goes_later)
 {
     Slab slab(4096);
