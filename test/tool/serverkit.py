@@ -233,8 +233,8 @@ SERVERS = {
 }
 # Looked at once, when all work on `try` is done. By a rule: of Debian 12's packages that provide `httpd`, and of those that provide `httpd-wsgi3`, the first by the
 # SHA-1 of its name that no table has yet and that listens by itself (micro-httpd wants inetd).
-# Sealed before these, and looked at: wsgi and node, apache2 and uwsgi, yaws and aiohttp, lighttpd and gunicorn, mini-httpd.
-SEALED = ("mod_wsgi",)
+# Sealed before, and looked at: wsgi and node, apache2 and uwsgi, yaws and aiohttp, lighttpd and gunicorn, mini-httpd and mod_wsgi.
+SEALED = ()
 
 
 Prepared = namedtuple("Prepared", "command load ready")  # words, a shell command, words of `quire try`
