@@ -11,7 +11,7 @@
  *     pages_remove(&first, it)       `it` is on the list
  *     pages_last(first)              NULL: the list is empty
  *     pages_is_linked(first, it)     for checks: it, and what is beside it, know each other
- *     pages_mend(first)              in the child of a fork: each prev anew
+ *     pages_mend(first)              in the child of a fork: each prev as it should be; what is right is not written
  *
  * Forwards a list is whole at any moment, for the child of a fork: one store puts it on the list, and one takes it off.
  *
@@ -57,9 +57,10 @@
     {                                                                                                                               \
         type *before = NULL;                                                                                                        \
         for (type *it = first; it; before = it, it = it->next)                                                                      \
-            it->prev = before;                                                                                                      \
-        if (first)                                                                                                                  \
-            first->prev = before ? before : first;                                                                                  \
+            if (it != first && it->prev != before)                                                                                  \
+                it->prev = before;                                                                                                  \
+        if (first && first->prev != before)                                                                                         \
+            first->prev = before;                                                                                                   \
     }                                                                                                                               \
     STATIC_ASSERT(sizeof(type *) == sizeof(void *), "it ends with a semicolon")
 

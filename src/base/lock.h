@@ -175,7 +175,8 @@ void lock_take_up(const struct lock_notes *notes);
 static inline bool lock_reset(struct lock *lock)
 {
     bool held = lock_held(lock);
-    u32_store_relaxed(&lock->word, 0);
+    if (held) /* what a child does not write it need not copy */
+        u32_store_relaxed(&lock->word, 0);
     return held;
 }
 

@@ -262,13 +262,15 @@ static void after_fork(void)
 {
     bias_after_fork();
     heap_tls.random = 0; /* parent and child go different ways */
-    u32_store_relaxed(&heap_local_none.bias.active, 0); /* of all threads without a local, one of which may have been inside */
+    if (u32_load_relaxed(&heap_local_none.bias.active) != 0) /* of all threads without a local, one of which may have been inside */
+        u32_store_relaxed(&heap_local_none.bias.active, 0);
+    bool was_locked = false;
     if (!lock_is_mine(&registry.lock)) {
-        registry_after_fork(&registry);
+        was_locked = registry_after_fork(&registry);
         heaps_mend(heap_first);
     }
     heap_work_after_fork();
-    heap_fork_in_child();
+    heap_fork_in_child(was_locked);
 }
 
 static __attribute__((constructor)) void heap_at_load(void)

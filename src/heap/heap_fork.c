@@ -18,6 +18,8 @@
  *
  * The handler's own calls meanwhile get what any handler's get: no memory, and nothing is freed.
  *
+ * Where no other thread had a local, and nobody held or looked at anything, nothing is done.
+ *
  * What a vanished thread was about to hand out, or to free, is lost to the child; and a block that the interrupted operation was freeing into a torn local.
  *
  * Locks: the heaps', for the rest.  Not here: locks themselves (base/lock.h), the parent, which notices nothing.
@@ -223,7 +225,33 @@ static bool others_reset(struct quire_heap *heap, bool goes_on)
     return lost;
 }
 
-void heap_fork_in_child(void)
+/* ---- nothing to do ---- */
+
+static bool is_quiet(struct quire_heap *heap)
+{
+    if (u32_load_relaxed(&heap->changing) != 0 || lock_held(&heap->lock))
+        return false;
+    for (const struct heap_local *local = heap_locals(heap); local; local = local->next) {
+        bool is_alone = is_mine(local) || heap_is_idle(local) || local == &heap->home || local->is_sample;
+        if (!is_alone || lock_held(&local->bias.lock) || u32_load_relaxed(&local->bias.active) != 0)
+            return false;
+    }
+    for (const struct header_chunk *chunk = heap->headers.chunks; chunk; chunk = chunk->next)
+        if (chunk->pins != 0) /* somebody looked, or walked */
+            return false;
+    return true;
+}
+
+/* No other thread had anything of any heap: all is as it was.  Most that fork have one thread, and their children should copy no page for our sake. */
+static bool all_are_quiet(void)
+{
+    bool quiet = bias_works();
+    for (struct quire_heap *heap = heap_first; heap && quiet; heap = heap->next)
+        quiet = is_quiet(heap);
+    return quiet;
+}
+
+void heap_fork_in_child(bool was_locked)
 {
     bool lost = false;
     amid.tls = &heap_tls;
@@ -231,6 +259,8 @@ void heap_fork_in_child(void)
     amid.walks = heap_walks();
     amid.local = local_entered();
     bool goes_on = is_amid();
+    if (!goes_on && !was_locked && all_are_quiet())
+        return;
     for (struct quire_heap *heap = heap_first; heap; heap = heap->next)
         lost |= others_reset(heap, goes_on);
     if (lost)

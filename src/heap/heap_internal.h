@@ -245,7 +245,7 @@ static inline struct quire_heap *heap_mutable(const struct quire_heap *heap)
 
 /* ---- heap_fork.c: the child of a fork ---- */
 extern atomic_u32 heap_fork_is_due; /* what vanished threads left is repaired when the thread that forked has done what it was in the middle of */
-void heap_fork_in_child(void);
+void heap_fork_in_child(bool was_locked); /* the list of heaps, by another thread */
 bool heap_fork_settle(void); /* what is due is done; false: that thread is in the middle of it still, and whoever calls may not go in */
 void heap_fork_let_go(void); /* of the local that this thread was inside of by the short way when it forked */
 bool heap_is_in_local(void); /* this thread: what is asked now, a signal's handler asks, or the source that we are getting memory from */

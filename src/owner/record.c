@@ -57,7 +57,8 @@ void record_delete(struct records *records, void *record_)
 
 bool records_after_fork(struct records *records)
 {
-    records->unused = NULL;
+    if (records->unused)
+        records->unused = NULL;
     bool held = lock_reset(&records->lock);
     if (held)
         records->room_bytes = 0; /* where that ends is not known: it was being cut */

@@ -34,7 +34,8 @@ void registry_let_go(struct registry *registry)
 
 bool registry_after_fork(struct registry *registry)
 {
-    addr_store_relaxed(&registry->holder, 0);
+    if (addr_load_relaxed(&registry->holder) != 0)
+        addr_store_relaxed(&registry->holder, 0);
     return lock_reset(&registry->lock);
 }
 

@@ -121,7 +121,8 @@ static bool is_anothers(const struct region_leaving *leaving)
 void region_after_fork(void)
 {
     bool busy = lock_reset_others(&regions.lock), mine = lock_is_mine(&regions.lock);
-    regions.random = 0; /* not the parent's places */
+    if (regions.random)
+        regions.random = 0; /* not the parent's places */
     for (int i = 0; i < REGION_LEAVING_MAX; i++) {
         busy = busy || is_anothers(&regions.leaving[i]);
         if (mine && is_anothers(&regions.leaving[i]))

@@ -83,6 +83,13 @@ def test_the_handlers_of_other_libraries_allocate_in_the_child(build):
     assert_sound(run(build("life.c"), "fork", 60, env={"LD_PRELOAD": f"{LIBRARY} {handler}"}))
 
 
+def test_a_child_of_one_thread_begins_with_few_copied_pages(build):
+    """A server that forks for each request pays for each, 5 us and more."""
+    program = build("fork_faults.c")
+    ours, libcs = int(run(program).stdout), int(subprocess.run([program], capture_output=True, text=True, check=True).stdout)
+    assert ours <= libcs + 15, f"{ours}, with libc's malloc {libcs}"
+
+
 def test_fork_with_streams_in_use_does_not_hang(build):
     assert_sound(run(build("life.c"), "fork_stdio", 20))
 
