@@ -48,8 +48,8 @@ void lock_slow(struct lock *lock)
         else
             os_yield();
     }
-    while (u32_exchange_acquire(&lock->word, 2) != 0) /* acquire [lock] */
-        os_futex_wait(&lock->word.word, 2, 0);
+    while (u32_exchange_acquire(&lock->word, LOCK_SLEPT_FOR) != 0) /* acquire [lock] */
+        os_futex_wait(&lock->word.word, LOCK_SLEPT_FOR, 0);
 }
 
 void lock_wake(struct lock *lock)

@@ -54,6 +54,7 @@ struct lock {
     uint32_t rank;
 };
 
+enum { LOCK_SLEPT_FOR = 2 };
 #define LOCK_INIT(lock_rank_) {{0}, (lock_rank_)}
 
 void lock_slow(struct lock *lock);
@@ -110,7 +111,7 @@ static inline bool lock_try_if(struct lock *lock, uint32_t rank)
     if (u32_load_relaxed(&lock->word) != 0 || !u32_cas_acquire(&lock->word, &expected, 1)) /* acquire [lock] */
         return false;
     if (unlikely(lock->rank != rank)) {
-        if (unlikely(u32_exchange_release(&lock->word, 0) == 2)) /* release [lock] */
+        if (unlikely(u32_exchange_release(&lock->word, 0) == LOCK_SLEPT_FOR)) /* release [lock] */
             lock_wake(lock);
         return false;
     }
@@ -138,7 +139,7 @@ static ALWAYS_INLINE void lock_drop(struct lock *lock)
     lock_note_drop(lock);
     if (unlikely(lock_watched))
         lock_told_drop(lock);
-    if (unlikely(u32_exchange_release(&lock->word, 0) == 2)) /* release [lock] */
+    if (unlikely(u32_exchange_release(&lock->word, 0) == LOCK_SLEPT_FOR)) /* release [lock] */
         lock_wake(lock);
 }
 
