@@ -52,9 +52,9 @@ void lock_slow(struct lock *lock)
         os_futex_wait(&lock->word.word, LOCK_SLEPT_FOR, 0);
 }
 
-void lock_wake(struct lock *lock)
+bool lock_wake(struct lock *lock)
 {
-    os_futex_wake(&lock->word.word, 1);
+    return os_futex_wake(&lock->word.word, 1);
 }
 
 #if QUIRE_CHECK

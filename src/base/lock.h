@@ -58,7 +58,7 @@ enum { LOCK_SLEPT_FOR = 2 };
 #define LOCK_INIT(lock_rank_) {{0}, (lock_rank_)}
 
 void lock_slow(struct lock *lock);
-void lock_wake(struct lock *lock);
+bool lock_wake(struct lock *lock);
 #if QUIRE_CHECK
 void lock_rank_take(const struct lock *lock);
 void lock_rank_drop(const struct lock *lock);
@@ -133,14 +133,14 @@ static ALWAYS_INLINE void lock_take(struct lock *lock)
         lock_told_take(lock);
 }
 
-static ALWAYS_INLINE void lock_drop(struct lock *lock)
+/* True: somebody slept for it, and was woken. */
+static ALWAYS_INLINE bool lock_drop(struct lock *lock)
 {
     lock_rank_drop(lock);
     lock_note_drop(lock);
     if (unlikely(lock_watched))
         lock_told_drop(lock);
-    if (unlikely(u32_exchange_release(&lock->word, 0) == LOCK_SLEPT_FOR)) /* release [lock] */
-        lock_wake(lock);
+    return unlikely(u32_exchange_release(&lock->word, 0) == LOCK_SLEPT_FOR) && lock_wake(lock); /* release [lock] */
 }
 
 /* The lock, held, has another rank from now on. */

@@ -242,8 +242,9 @@ void heap_list_lock(void)
 
 void heap_list_unlock(void)
 {
-    registry_unlock(&registry);
+    bool woke = registry_drop(&registry);
     heap_tls.inside--;
+    registry_leave_to(&registry, woke);
 }
 
 void heap_each(void (*fn)(struct quire_heap *heap, void *arg), void *arg)

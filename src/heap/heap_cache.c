@@ -11,7 +11,10 @@
  * At first a thread has one small magazine of a size, inside its local, and what is freed beyond it goes to its page.  When slots that went to their
  * pages are missed, what is freed is allocated again: from then on (turning) magazines are large and depots deep, until memory is given back.
  *
- * Locks: inside the local; the heap's for the depots.  Not here: the short ways (heap_alloc.c, heap_free.c).
+ * An empty magazine stays (`vacant`) in the place of each full one that is taken from a depot, and goes with the next full one that is given there.  Who finds
+ * the heap's lock held takes, and gives, a batch at once.
+ *
+ * Locks: inside the local; the heap's for the depots and the vacant ones.  Not here: the short ways (heap_alloc.c, heap_free.c).
  */
 #include "heap/heap_cache.h"
 #include "heap/heap_secure.h"
@@ -125,7 +128,7 @@ static void spill_half(struct heap_local *local, unsigned class, struct magazine
 void heap_cache_missed(struct heap_local *local, unsigned class)
 {
     struct heap_of_class *of = &local->heap->of_class[class];
-    slots_had(&local->bin[class].slots);
+    local->bin[class].slots.demand++;
     if (u32_load_relaxed(&of->turning) == 0 && size_load_relaxed(&of->spilled) >= MISSED)
         u32_store_relaxed(&of->turning, 1);
 }
@@ -155,14 +158,15 @@ static struct magazine *depot_pop_locked(struct heap_local *local, struct heap_o
 static void vacant_push_locked(struct quire_heap *heap, struct magazine *empty)
 {
     addr_store_relaxed(&header_of(empty)->owner, 0);
-    magazine_push(&heap->vacant, empty);
+    empty->next = heap->vacant;
+    __atomic_store_n(&heap->vacant, empty, __ATOMIC_RELAXED);
 }
 
 static struct magazine *vacant_pop_locked(struct heap_local *local)
 {
     struct magazine *empty = local->heap->vacant;
     if (empty) {
-        local->heap->vacant = empty->next;
+        __atomic_store_n(&local->heap->vacant, empty->next, __ATOMIC_RELAXED);
         addr_store_relaxed(&header_of(empty)->owner, (uintptr_t)local);
     }
     return empty;
@@ -323,23 +327,25 @@ void heap_cache_make_room(struct heap_local *local, unsigned class)
 static void leave_class(struct heap_local *local, unsigned class, uint32_t depot_max)
 {
     struct slot_cache *cache = &local->bin[class].slots;
-    struct magazine *small = &local->small[class].mag, *empty = cache->spare, *rest, *all, *full = NULL;
+    struct magazine *small = &local->small[class].mag, *empty = cache->spare, *all, *full = NULL;
     slots_sync(cache);
     all = slots_take_all(cache);
     for (struct magazine *next; all; all = next) {
         next = all->next;
         magazine_push(all->count == 0 ? &empty : &full, all);
     }
-    mags_delete(local->heap, full ? depot_put(local, class, full, depot_max, &rest) : (rest = NULL));
-    for (struct magazine *mag = rest, *next; mag; mag = next) {
-        next = mag->next;
-        spill(local, class, mag);
-        magazine_push(&empty, mag);
+    if (full && depot_max)
+        mags_delete(local->heap, depot_put(local, class, full, depot_max, &full));
+    for (struct magazine *next; full; full = next) {
+        next = full->next;
+        spill(local, class, full);
+        magazine_push(&empty, full);
     }
     spill(local, class, small);
     slots_set(cache, small);
     cache->spare = NULL;
     cache->spares = cache->demand = cache->batch = 0;
+    cache->has_had = false;
     mags_delete(local->heap, empty);
 }
 
@@ -353,11 +359,13 @@ void heap_caches_flush(struct heap_local *local, bool ends)
 void heap_depots_flush(struct heap_local *local)
 {
     struct quire_heap *heap = local->heap;
-    struct magazine *mag;
-    lock_take(&heap->lock);
-    struct magazine *empty = heap->vacant;
-    heap->vacant = NULL;
-    lock_drop(&heap->lock);
+    struct magazine *mag, *empty = NULL;
+    if (__atomic_load_n(&heap->vacant, __ATOMIC_RELAXED) != NULL) {
+        lock_take(&heap->lock);
+        empty = heap->vacant;
+        __atomic_store_n(&heap->vacant, NULL, __ATOMIC_RELAXED);
+        lock_drop(&heap->lock);
+    }
     for (unsigned c = 0; c < HEAP_CLASSES; c++) {
         while (__atomic_load_n(&heap->of_class[c].depot, __ATOMIC_RELAXED) != NULL) {
             lock_take(&heap->lock);

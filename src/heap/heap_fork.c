@@ -2,7 +2,7 @@
 /*
  * heap_fork.c - the child of a fork puts its heaps in order.
  *
- * Only the thread that forked is left.  Everything is made anew from the headers and their bits, which are always whole:
+ * Only the thread that forked is left.  Where another had anything of a heap, everything is made anew from the headers and their bits, which are always whole:
  *
  *     magazines, depots      to the bits of the pages (heap_cache.c)
  *     bins, the large list   from the headers' states
@@ -18,7 +18,7 @@
  *
  * The handler's own calls meanwhile get what any handler's get: no memory, and nothing is freed.
  *
- * Where no other thread had a local, and nobody held or looked at anything, nothing is done.
+ * Where no other thread had a local, and nobody held, changed or looked at anything, nothing is done: what a process of one thread leaves is whole.
  *
  * What a vanished thread was about to hand out, or to free, is lost to the child; and a block that the interrupted operation was freeing into a torn local.
  *
@@ -242,7 +242,7 @@ static bool is_quiet(struct quire_heap *heap)
     return true;
 }
 
-/* No other thread had anything of any heap: all is as it was.  Most that fork have one thread, and their children should copy no page for our sake. */
+/* No other thread had anything of any heap, or in its hands: all is as it was.  Most that fork have one thread, and their children should copy no page for our sake. */
 static bool all_are_quiet(void)
 {
     bool quiet = bias_works();

@@ -73,7 +73,7 @@ static bool free_visiting(struct heap_page *page, const void *p, size_t slot, bo
     heap_change_begin(heap);
     for (bool done = false; !done;) {
         struct heap_local *owner = heap_owner(page);
-        if (waits)
+        if (waits || !owner->is_sample) /* not: its page is another's by now */
             heap_visit(owner);
         else if (!(came = heap_visit_try(owner)))
             break;

@@ -446,19 +446,24 @@ void *heap_large_resize(struct heap_page *page, size_t bytes)
         p = remap(heap, page, all);
     else if (all > had && all >= ALONE_BYTES && heap->own_memory && !heap_is_secure(heap) && !is_to_be_copied(heap, all))
         p = to_alone(heap, page, all);
-    heap_change_end(heap);
     if (is_ours)
         heap_resize_end(page, p ? bytes : page->asked_bytes);
+    heap_change_end(heap);
     return p;
 }
 
 bool heap_large_keep(struct heap_page *page, size_t bytes)
 {
+    struct quire_heap *heap = heap_of_page(page);
     size_t room = heap_large_bytes(page);
-    if ((is_sealed(page) ? align_up(bytes, os_page_bytes()) != room : bytes > room) || !heap_resize_begin(page))
+    if (is_sealed(page) ? align_up(bytes, os_page_bytes()) != room : bytes > room)
         return false;
-    heap_resize_end(page, bytes);
-    return true;
+    heap_change_begin(heap);
+    bool is_ours = heap_resize_begin(page);
+    if (is_ours)
+        heap_resize_end(page, bytes);
+    heap_change_end(heap);
+    return is_ours;
 }
 
 /* ---- looking ---- */

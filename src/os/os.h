@@ -227,7 +227,7 @@ const char *os_error_text(int error);
 int os_write(int fd, const char *text, size_t bytes);
 /* Sleep while *word == expected, at most timeout_ns (0: no limit); wakes on os_futex_wake, on signals, and for no reason. */
 void os_futex_wait(uint32_t *word, uint32_t expected, uint64_t timeout_ns);
-void os_futex_wake(uint32_t *word, int count);
+bool os_futex_wake(uint32_t *word, int count); /* true: somebody slept */
 /* A detached thread with a small stack (or the default one, where thread-local storage needs more) that takes no signals. */
 int os_thread_start(void (*fn)(void *), void *arg);
 /* Call fn in the child after every fork from now on; nothing is done before the fork, so no lock is held across it. */

@@ -92,11 +92,12 @@ void os_futex_wait(uint32_t *word, uint32_t expected, uint64_t timeout_ns)
     errno = kept;
 }
 
-void os_futex_wake(uint32_t *word, int count)
+bool os_futex_wake(uint32_t *word, int count)
 {
     int kept = errno;
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0);
+    bool woke = syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, NULL, NULL, 0) > 0;
     errno = kept;
+    return woke;
 }
 
 struct thread_start {

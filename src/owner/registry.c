@@ -9,7 +9,7 @@
 #include "base/bits.h"
 #include "os/os.h"
 
-enum { COURTESY = 256 };
+enum { COURTESY_NS = 100000 };
 
 void registry_lock(struct registry *registry)
 {
@@ -17,17 +17,22 @@ void registry_lock(struct registry *registry)
     addr_store_relaxed(&registry->holder, (uintptr_t)os_thread_pointer());
 }
 
-/*
- * Whoever sleeps for it is woken, which takes longer than who looks again and again needs to come back: so this thread waits until it is taken, for a
- * tenth of a millisecond at most.  Else one that asks for statistics all the time would keep all others from ending.
- */
-void registry_unlock(struct registry *registry)
+bool registry_drop(struct registry *registry)
 {
     addr_store_relaxed(&registry->holder, 0);
-    bool is_waited_for = u32_load_relaxed(&registry->lock.word) == LOCK_SLEPT_FOR;
-    lock_drop(&registry->lock);
-    for (int i = 0; unlikely(is_waited_for) && i < COURTESY && !lock_held(&registry->lock); i++)
+    return lock_drop(&registry->lock);
+}
+
+void registry_leave_to(const struct registry *registry, bool woke)
+{
+    uint64_t until_ns = woke ? os_time_ns() + COURTESY_NS : 0;
+    while (woke && !lock_held(&registry->lock) && os_time_ns() < until_ns)
         os_yield();
+}
+
+void registry_unlock(struct registry *registry)
+{
+    registry_leave_to(registry, registry_drop(registry));
 }
 
 bool registry_is_mine(const struct registry *registry)

@@ -29,7 +29,13 @@ struct registry {
 enum { REGISTRY_FULL = UINT32_MAX };
 
 void registry_lock(struct registry *registry);
+/*
+ * Whoever sleeps for the lock is woken when it is dropped, which takes longer than one that looks again and again needs to come back: it would keep all
+ * others from ending.  So who has woken somebody waits until the lock is taken, a tenth of a millisecond at most.
+ */
 void registry_unlock(struct registry *registry);
+bool registry_drop(struct registry *registry); /* the first half; true: somebody was woken */
+void registry_leave_to(const struct registry *registry, bool woke);
 bool registry_is_mine(const struct registry *registry); /* the lock */
 void registry_let_go(struct registry *registry);        /* if this thread has it */
 /* In the child of a fork.  True: somebody had it. */

@@ -9,7 +9,7 @@
  *
  * At first each thread has one small magazine, inside its cache, and what is freed beyond it goes to its page at once.  When slots that went to their
  * pages are missed, what is freed is allocated again: from then on magazines are large and depots deep, unless so much is free in the pages that
- * these had better drain.  A tick that finds more cached than is allowed sends all of it to the pages (slab_trim.c).
+ * these had better drain.  Who only allocates has a large one after some fills, until it frees.  Who finds the lock held takes, and gives, a batch at once.  A tick that finds more cached than is allowed sends all of it to the pages (slab_trim.c).
  *
  * Locks: the caller has the thread's record; here the slab's, and that of the slab of magazines, never both.
  * Not here: the short ways (slab.c, slab_free.c).
@@ -17,7 +17,7 @@
 #include "pages/reaper.h"
 #include "slab/slab_internal.h"
 
-enum { SMALL_BYTES = 16 << 10, FILL_BYTES = 16 << 10, HOLD_BYTES = 4 << 10, OWN_MOST = 2048, UNTOLD_BYTES = 64 << 10, TOUCH_BYTES = 4096, IN_A_ROW = 4, SPARSE_PARTS = 5, SPARSE_BYTES = 256 << 10 };
+enum { SMALL_BYTES = 16 << 10, FILL_BYTES = 16 << 10, HOLD_BYTES = 4 << 10, OWN_MOST = 2048, UNTOLD_BYTES = 16 << 10, TOUCH_BYTES = 4096, IN_A_ROW = 4, SPARSE_PARTS = 5, SPARSE_BYTES = 256 << 10 };
 
 STATIC_ASSERT(offsetof(struct slab_cache, small_slot) == offsetof(struct slab_cache, small) + sizeof(struct magazine), "the small magazine's slots");
 
@@ -108,6 +108,12 @@ static bool is_sparse(const struct quire_slab *slab)
     return slab->free_slots > slab->slots / SPARSE_PARTS && slab->free_slots > 2 * slab->swing && slab->held_bytes > SPARSE_BYTES;
 }
 
+/* Nobody asked for memory to be kept dense. */
+static bool may_keep(const struct quire_slab *slab)
+{
+    return !is_sparse(slab) && !u32_load_relaxed(&slab->defrag) && !reaper_keeps_nothing();
+}
+
 /* So many slots come from a page, as many as went there before: they are missed. */
 static void miss(struct slab_cache *cache, size_t count)
 {
@@ -118,7 +124,7 @@ static void miss(struct slab_cache *cache, size_t count)
         slab->swing += cache->run - cache->run_most;
         cache->run_most = cache->run;
     }
-    u32_store_relaxed(&slab->turning, !is_sparse(slab) && !u32_load_relaxed(&slab->defrag) && !reaper_keeps_nothing());
+    u32_store_relaxed(&slab->turning, may_keep(slab));
 }
 
 static void release_held(struct slab_cache *cache)
@@ -139,11 +145,18 @@ static void touch(const struct slab_page *page, uint32_t count)
         u64_store_relaxed((atomic_u64 *)(void *)slab_slot_at(page, end - 1), 0);
 }
 
+/* How many slots at once. */
+static uint32_t fill_of(const struct slab_cache *cache, const struct magazine *mag)
+{
+    uint32_t most = cache->slab->fill < mag->room ? cache->slab->fill : mag->room;
+    return cache->fill < most ? cache->fill : most;
+}
+
 /* From a page into an empty magazine. */
 static bool fill_locked(struct slab_cache *cache, struct magazine *mag)
 {
     struct quire_slab *slab = cache->slab;
-    uint32_t most = slab->fill < mag->room ? slab->fill : mag->room, want = cache->fill < most ? cache->fill : most;
+    uint32_t want = fill_of(cache, mag);
     cache->fill = 2 * want;
     if (cache->held && cache->held->free_count == 0)
         release_held(cache);
@@ -190,21 +203,28 @@ static void wake(struct quire_slab *slab)
         slab_wake(slab);
 }
 
+static struct magazine *depot_pop_locked(struct quire_slab *slab)
+{
+    struct magazine *mag = slab->depot;
+    if (mag) {
+        slab->depot = mag->next;
+        slab->depot_count--;
+    }
+    return mag;
+}
+
 /* A full one, to be the current one, and a batch beside it; an empty one stays in the place of each, for the next that gives a full one.  NULL: there is none. */
 static struct magazine *depot_take_locked(struct slab_cache *cache, struct magazine *empty)
 {
     struct quire_slab *slab = cache->slab;
-    struct magazine *first = slab->depot, *mag = first;
-    for (uint32_t left = 1 + cache->slots.batch; mag && left > 0; left--, mag = slab->depot) {
-        slab->depot = mag->next;
-        slab->depot_count--;
-        if (mag != first) {
-            slots_own_push(&cache->slots, mag);
-            slots_had(&cache->slots);
-            empty = slots_spare_get(&cache->slots);
-        }
-        if (empty && !empty->is_small)
-            magazine_push(&slab->vacant, empty);
+    struct magazine *first = depot_pop_locked(slab), *mag;
+    if (first && !empty->is_small)
+        magazine_push(&slab->vacant, empty);
+    for (uint32_t i = 0; first && i < cache->slots.batch && (mag = depot_pop_locked(slab)) != NULL; i++) {
+        slots_own_push(&cache->slots, mag);
+        slots_had(&cache->slots);
+        if ((mag = slots_spare_get(&cache->slots)) != NULL)
+            magazine_push(&slab->vacant, mag);
     }
     return first;
 }
@@ -224,14 +244,14 @@ static bool refill(struct slab_cache *cache)
     wake(slab);
     if (slots_turn(&cache->slots))
         return true;
-    cache->in_a_row++;
     grow(cache);
     struct magazine *empty = cache->slots.cur;
     if (cache->held)
-        touch(cache->held, cache->fill);
+        touch(cache->held, fill_of(cache, empty));
     lock_for_magazines(cache);
     mag = depot_take_locked(cache, empty);
     bool filled = mag || fill_locked(cache, empty);
+    cache->in_a_row = may_keep(slab) ? cache->in_a_row + 1 : 0;
     slab_unlock(slab);
     slots_had(&cache->slots);
     slots_set(&cache->slots, mag ? mag : empty);
@@ -313,6 +333,8 @@ static void overflow(struct slab_cache *cache)
         slots_sync(&cache->slots);
         slab_lock(cache->slab);
         spill_locked(cache->slab, full);
+        if (is_over)
+            release_held(cache);
         slab_unlock(cache->slab);
         cache->run = 0;
         if (is_over)
@@ -361,6 +383,8 @@ static void clear(struct slab_cache *cache, struct magazine *others)
     mags_delete(cache->slots.spare);
     cache->slots.spare = NULL;
     cache->slots.spares = cache->slots.demand = cache->slots.batch = 0;
+    cache->slots.has_had = false;
+    cache->in_a_row = 0;
     cache->run = cache->run_most = 0;
     cache->fill = SLAB_SMALL_SLOTS;
 }

@@ -45,7 +45,7 @@ struct slab_cache {
     size_t run, run_most; /* slots missed since it last gave any to the pages; the most there were, since the slab's swing began */
     struct slab_page *held; /* NULL, or the page that only this cache is filled from */
     uint32_t untold; /* full magazines that it kept and slab_cached_bytes does not know of yet */
-    uint32_t in_a_row; /* how often the small magazine was filled and none was emptied */
+    uint32_t in_a_row; /* how often it was filled, and nothing overflowed */
     uint32_t fill; /* slots that it gets from a page the next time: twofold, so that a thread that needs few touches few */
     struct quire_slab *slab; /* NULL: not used yet */
     struct magazine small;  /* the first magazine, for threads that hardly use the slab */

@@ -30,7 +30,7 @@ void slots_setup(void)
 void magazine_init(struct magazine *mag, uint32_t room)
 {
     uint16_t id = (uint16_t)(u32_add_relaxed(&made, 1) % UINT16_MAX + 1); /* 0: of slots in their pages */
-    *mag = (struct magazine){.key = slots_key_of(id), .room = (uint16_t)room, .below = &slots_nothing};
+    *mag = (struct magazine){.key = slots_key_of(id), .id = id, .room = (uint8_t)room, .below = &slots_nothing};
 }
 
 uint32_t magazine_room(size_t slot_bytes, size_t bytes, uint32_t most)
@@ -53,8 +53,8 @@ uint32_t slots_own_max(size_t slot_bytes, uint32_t most)
 void slots_set(struct slot_cache *cache, struct magazine *mag)
 {
     bool shut = cache->shut && u32_load_relaxed(cache->shut) != 0;
-    if (mag->count == 0 && cache->kin)
-        mag->key = slots_key_of(cache->kin);
+    if (mag->count == 0)
+        mag->key = slots_key_of(cache->kin ? cache->kin : mag->id);
     cache->cur = mag;
     cache->key = mag->key;
     addr_store_relaxed(&cache->top, (uintptr_t)&magazine_slots(mag)[mag->count]);

@@ -33,8 +33,9 @@ struct magazine {
     struct magazine *next;
     uint64_t key;
     uint32_t count; /* but for a cache's current one: there `top` says it */
-    uint16_t room;
-    uint16_t is_small; /* lies in a cache; is never on a list */
+    uint16_t id;    /* names its own key */
+    uint8_t room;
+    uint8_t is_small; /* lies in a cache; is never on a list */
     const void *below; /* &slots_nothing: what the top of an empty magazine points to never carries a mark */
 };
 
@@ -46,7 +47,7 @@ struct slot_cache {
     struct magazine *cur, *prev; /* prev: NULL, or full, or empty */
     struct magazine *own, *spare; /* full ones before those of all threads, and empty ones: what goes from CPU to CPU costs more than all else */
     const atomic_u32 *shut; /* NULL, or not 0: nothing is to be put into magazines */
-    uint32_t demand; /* magazines' worth had from elsewhere, less what was given back: a thread that only frees keeps none */
+    uint32_t demand; /* magazines' worth had from elsewhere, less what was given back and not missed: a thread that only frees keeps none, or less than a batch */
     uint32_t spares;
     uint16_t owns;
     uint16_t unsorted;   /* of `own`, the first: came since they were sorted */

@@ -24,7 +24,11 @@ void os_barrier(void) { barrier(); }
 void os_sleep_ns(uint64_t) { cpu_pause(); }
 void os_yield(void) { cpu_pause(); }
 void os_futex_wait(uint32_t *word, uint32_t expected, uint64_t) { orders_step(ORDERS_WAIT, ORDERS_RELAXED, word, 0, expected); }
-void os_futex_wake(uint32_t *word, int) { orders_step(ORDERS_WAKE, ORDERS_RELAXED, word, 0, 0); }
+bool os_futex_wake(uint32_t *word, int)
+{
+    orders_step(ORDERS_WAKE, ORDERS_RELAXED, word, 0, 0);
+    return true;
+}
 bool sanitize_watched(void) { return false; }
 bool sanitize_race_watched(void) { return false; }
 void sanitize_begin_of_use(const void *) {}

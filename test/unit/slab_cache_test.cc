@@ -256,6 +256,23 @@ TEST_F(SlabCache, who_allocates_in_a_row_takes_the_lock_seldom_and_who_frees_the
     slab.free(elements);
     size_t caches = 0;
     EXPECT_LE(slab_caches_count(inside, &caches), size_t(SLAB_SMALL_SLOTS)) << "it has been large for what was had, and that is over";
+    EXPECT_LE(slab.stats().pages, 3u) << "nor does it hold a page";
+}
+
+TEST_F(SlabCache, who_asks_for_dense_memory_has_small_magazines_however_many_are_had_in_a_row)
+{
+    struct quire_slab_opts opts = {};
+    opts.flags = QUIRE_SLAB_DEFRAG;
+    Slab dense(64, opts);
+    Elements elements = dense.alloc(1000);
+    size_t caches = 0;
+    EXPECT_LE(slab_caches_count(dense, &caches), size_t(SLAB_SMALL_SLOTS));
+    dense.free(elements);
+    Decay none(0);
+    Slab lean(64);
+    elements = lean.alloc(1000);
+    EXPECT_LE(slab_caches_count(lean, &caches), size_t(SLAB_SMALL_SLOTS));
+    lean.free(elements);
 }
 
 TEST_F(SlabCache, a_table_that_was_outgrown_while_a_thread_was_inside_goes_later)
