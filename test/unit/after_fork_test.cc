@@ -18,12 +18,7 @@
 #include "support.h"
 #include "unit/heap_scope.h"
 
-#define class class_idx /* a field's name there, which C does not mind */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wextra"
-#include "heap/heap_internal.h"
-#pragma GCC diagnostic pop
-#undef class
+#include "unit/heap_inside.h"
 
 namespace {
 const size_t page = os_page_bytes();

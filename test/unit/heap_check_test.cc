@@ -6,12 +6,7 @@
 #include "pages/pagemap.h"
 #include "unit/heap_scope.h"
 
-#define class class_idx /* a field's name there, which C does not mind */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wextra"
-#include "heap/heap_internal.h"
-#pragma GCC diagnostic pop
-#undef class
+#include "unit/heap_inside.h"
 
 namespace {
 

@@ -2,17 +2,10 @@
 /* Blocks that a heap which is not secure makes as if it were (heap_sample.c), while another thread is at them: nobody waits. */
 #include <gtest/gtest.h>
 
-#include "base/bias.h"
 #include "model/slab_worker.h"
-#include "pages/pagemap.h"
 #include "unit/heap_scope.h"
 
-#define class class_idx /* a field's name there, which C does not mind */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wextra"
-#include "heap/heap_internal.h"
-#pragma GCC diagnostic pop
-#undef class
+#include "unit/heap_inside.h"
 
 namespace {
 
@@ -82,40 +75,36 @@ TEST(HeapSample, one_freed_meanwhile_arrives_later)
     EXPECT_TRUE(heap.walk().empty());
 }
 
+/* One that is freed while another thread is at the samples; then `after` is done to it. */
+template <typename After> void freed_meanwhile(const After &after)
+{
+    Heap heap;
+    sample(heap);
+    char *p = heap.alloc(100);
+    {
+        Busy busy(heap);
+        quire_heap_free(heap, p);
+    }
+    after(heap, p);
+}
+
 TEST(HeapSampleDeathTest, one_freed_meanwhile_and_again_is_refused)
 {
     SKIP_WATCHED();
-    for (bool again_meanwhile : {false, true})
-        EXPECT_DEATH(
-            {
-                Heap heap;
-                sample(heap);
-                char *p = heap.alloc(100);
-                {
-                    Busy busy(heap);
-                    quire_heap_free(heap, p);
-                    if (again_meanwhile)
-                        quire_heap_free(heap, p);
-                }
-                quire_heap_free(heap, p);
-            },
-            "E1 the block is free already");
+    EXPECT_DEATH(freed_meanwhile([](quire_heap *heap, char *p) { quire_heap_free(heap, p); }), "E1 the block is free already");
+    EXPECT_DEATH(freed_meanwhile([](quire_heap *heap, char *p) {
+                     Busy busy(heap);
+                     quire_heap_free(heap, p);
+                 }),
+                 "E1 the block is free already");
 }
 
 TEST(HeapSampleDeathTest, one_freed_meanwhile_and_written_to_is_refused)
 {
     SKIP_WATCHED();
-    EXPECT_DEATH(
-        {
-            Heap heap;
-            sample(heap);
-            char *p = heap.alloc(100);
-            {
-                Busy busy(heap);
-                quire_heap_free(heap, p);
-            }
-            memset(p, 'x', 100);
-            (void)heap.stats();
-        },
-        "E6 a freed block was written to");
+    EXPECT_DEATH(freed_meanwhile([](quire_heap *heap, char *p) {
+                     memset(p, 'x', 100);
+                     (void)heap_stats(heap);
+                 }),
+                 "E6 a freed block was written to");
 }
