@@ -9,7 +9,8 @@
  *
  * At first each thread has one small magazine, inside its cache, and what is freed beyond it goes to its page at once.  When slots that went to their
  * pages are missed, what is freed is allocated again: from then on magazines are large and depots deep, unless so much is free in the pages that
- * these had better drain.  Who only allocates has a large one after some fills, until it frees.  Who finds the lock held takes, and gives, a batch at once.  A tick that finds more cached than is allowed sends all of it to the pages (slab_trim.c).
+ * these had better drain.  Who only allocates has a large one after some fills, until it frees.  Who finds the lock held takes, and gives, a batch at
+ * once.  A tick that finds more cached than is allowed sends all of it to the pages (slab_trim.c).
  *
  * Locks: the caller has the thread's record; here the slab's, and that of the slab of magazines, never both.
  * Not here: the short ways (slab.c, slab_free.c).
