@@ -52,12 +52,12 @@ def column(ours, shape, threads, size, rounds, cpu_ms):
 
 
 def columns_of(threads):
-    """COLUMNS, or its shapes with each of `threads`, as typed; the ring and those that hand over want two."""
+    """COLUMNS, or its shapes with each of `threads`, as typed, that the shape can have: all but two want more than one, `produce` pairs."""
     if not threads:
         return COLUMNS
     shapes = dict.fromkeys(shape for shape, _, _ in COLUMNS)
     counts = [int(word) for word in threads.split(",")]
-    return [(shape, n, 64) for shape in shapes for n in counts if n > 1 or shape in ("local", "replace")]
+    return [(shape, n, 64) for shape in shapes for n in counts if (n > 1 or shape in ("local", "replace")) and (n % 2 == 0 or shape != "produce")]
 
 
 def main():

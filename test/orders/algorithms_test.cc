@@ -78,8 +78,8 @@ TEST(Orders, lock_wakes_who_sleeps)
     auto user = [] {
         uint32_t expected = 0;
         if (!u32_cas_acquire(&the_lock.word, &expected, 1))
-            while (u32_exchange_acquire(&the_lock.word, 2) != 0)
-                os_futex_wait(&the_lock.word.word, 2, 0);
+            while (u32_exchange_acquire(&the_lock.word, LOCK_SLEPT_FOR) != 0)
+                os_futex_wait(&the_lock.word.word, LOCK_SLEPT_FOR, 0);
         inside();
         lock_drop(&the_lock);
     };
