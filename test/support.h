@@ -97,7 +97,13 @@ inline void yield_sparingly()
 }
 
 /* Shadow memory is resident memory too: bounds on RSS and faults hold where nobody watches. */
-inline bool memory_is_watched() { return BUILT_WITH_ASAN || BUILT_WITH_TSAN || sanitize_watched(); }
+inline bool memory_is_watched() { return BUILT_WITH_TSAN || sanitize_watched(); }
+/*
+ * Whether the library that is tested was built with AddressSanitizer.  The tests' own objects may serve a build with it and one without
+ * (QUIRE_TEST_FILES_OF in CMakeLists.txt), so they ask the program.
+ */
+extern "C" void __asan_init() __attribute__((weak));
+inline bool under_asan() { return &__asan_init != nullptr; }
 
 /* The long form of a test: everything, for minutes. */
 inline bool test_long() { return getenv("QUIRE_TEST_LONG") != nullptr; }

@@ -67,12 +67,14 @@ def is_new(root, preset):
     return not (root / "build" / preset / "build.ninja").exists()
 
 
-def commands(root, preset):
-    """[(command, title)]: what brings build/PRESET up to date."""
+def commands(root, preset, takes=False):
+    """[(command, title)]: what brings build/PRESET up to date.  `takes`: as takes_objects() says."""
     folder = root / "build" / preset
     # GoogleTest's tests are listed at build time by running them: the build needs this as well.
     prefix = without_aslr() if preset == "tsan" else []
     configure = ["cmake", "-S", root, "-B", folder, "--preset", preset]
+    if takes:
+        configure.append(f"-DQUIRE_TEST_FILES_OF={root / 'build' / 'check'}")
     steps = []
     if _is_elsewhere(root, folder):
         steps = [
@@ -85,12 +87,26 @@ def commands(root, preset):
     return steps + [(prefix + ["cmake", "--build", folder], f"building {preset}")]
 
 
-def _is_elsewhere(root, folder):
-    try:
-        cache = (folder / "CMakeCache.txt").read_text(encoding="utf-8")
-    except OSError:
+def takes_objects(root, preset, presets):
+    """Whether the tests' objects of `check`, which is to be built before, serve here, too (test/CMakeLists.txt): where
+    it is built anyway, and where it was so when this was configured."""
+    if preset != "asan":
         return False
-    return f"CMAKE_HOME_DIRECTORY:INTERNAL={root}\n" not in cache
+    if is_new(root, preset):
+        return "check" in presets and not os.environ.get("QUIRE_TEST_LONG")
+    return "\nQUIRE_TEST_FILES_OF:PATH=/" in _cache(root / "build" / preset)
+
+
+def _cache(folder):
+    try:
+        return (folder / "CMakeCache.txt").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+def _is_elsewhere(root, folder):
+    cache = _cache(folder)
+    return cache and f"CMAKE_HOME_DIRECTORY:INTERNAL={root}\n" not in cache
 
 
 def _packages_came_after(folder):

@@ -124,12 +124,12 @@ class Environment(Step):
 
 
 class Build(Step):
-    def __init__(self, root, preset):
-        super().__init__(root, f"build {preset}")
+    def __init__(self, root, preset, after=()):
+        super().__init__(root, f"build {preset}", after)
         self.preset = preset
 
     def commands(self):
-        return [command for command, _ in build.commands(self.root, self.preset)]
+        return [command for command, _ in build.commands(self.root, self.preset, bool(self.after))]
 
 
 class Checks(Step):

@@ -99,7 +99,9 @@ def plan(root, options, packages=()):
     if not words or set(chosen_suites) - {"frontdoor"} or "checks" in words:
         builds["release"] = runner.Build(root, "release")
     if chosen_kinds:
-        builds |= {preset: runner.Build(root, preset) for preset in presets}
+        takes = {preset: build.takes_objects(root, preset, presets) for preset in presets}
+        for preset in ["check"] * any(takes.values()) + presets:
+            builds.setdefault(preset, runner.Build(root, preset, [builds["check"]] if takes.get(preset) else []))
     tests = []
     if (not words and not options.expression) or "checks" in words:
         tests.append(runner.Checks(root, [*first, builds["release"]]))

@@ -95,7 +95,7 @@ TEST(ArenaFault, for_every_system_call_that_fails_once_or_from_then_on_nothing_i
                 if (onwards && kind == OS_THREAD)
                     continue; /* has a test of its own */
                 uint64_t seen = 1;
-                const uint64_t step = (BUILT_WITH_TSAN || BUILT_WITH_ASAN) && !test_long() ? 4 : 1; /* the check build goes through all */
+                const uint64_t step = (BUILT_WITH_TSAN || under_asan()) && !test_long() ? 4 : 1; /* the check build goes through all */
                 for (uint64_t nth = 1; nth <= seen && nth < 200; nth += step) {
                     quire_source_trim(source);
                     {

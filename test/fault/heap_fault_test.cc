@@ -169,7 +169,7 @@ TEST(HeapFault, for_every_span_that_cannot_be_had_nothing_is_lost)
     Worker other;
     for (uint32_t flags : both_flags) {
         uint64_t nth = 1;
-        for (bool refused = true; refused && nth < 500; nth += test_long() ? 1 : BUILT_WITH_TSAN ? 7 : BUILT_WITH_ASAN ? 3 : 1) {
+        for (bool refused = true; refused && nth < 500; nth += test_long() ? 1 : BUILT_WITH_TSAN ? 7 : under_asan() ? 3 : 1) {
             struct quire_source *count = quire_source_count(quire_source_default()), *fail = quire_source_fail(count, nth);
             int failed = program(fail, flags, other);
             struct quire_source_stats stats = {.struct_bytes = sizeof stats};
@@ -194,7 +194,7 @@ TEST(HeapFault, for_every_system_call_that_fails_once_or_from_then_on_nothing_is
                  {"anon", [] { return quire_source_anon(); }},
                  {"malloc", [] { return quire_source_malloc(); }},
                  {"memfd", [] { return quire_source_memfd("fault"); }}};
-    uint64_t nth_max = test_long() ? 2000 : BUILT_WITH_TSAN ? 3 : BUILT_WITH_ASAN ? 4 : 12;
+    uint64_t nth_max = test_long() ? 2000 : BUILT_WITH_TSAN ? 3 : under_asan() ? 4 : 12;
     Worker other;
     for (auto &[name, make] : cases) {
         struct quire_source *own = make(), *source = own ? own : quire_source_default();

@@ -53,7 +53,7 @@ void every_call_fails_once(const char *name, const std::function<quire_source *(
     program(make); /* what is had once for the process */
     for (int kind = 0; kind < OS_CALL_COUNT; kind++) {
         /* What cannot be unmapped stays as addresses without memory, and is counted: there the maps may grow.  A sanitizer maps for itself. */
-        bool maps_stay = kind != OS_UNMAP && !BUILT_WITH_ASAN && !BUILT_WITH_TSAN;
+        bool maps_stay = kind != OS_UNMAP && !under_asan() && !BUILT_WITH_TSAN;
         uint64_t seen = 1;
         for (uint64_t nth = 1; nth <= seen && nth < 200; nth++) {
             size_t maps = count_lines("/proc/self/maps"), fds = fd_count();
@@ -155,7 +155,7 @@ TEST(SourceFault, the_child_of_a_fork_that_gets_no_lock_of_its_own_leaves_its_pa
 
 TEST(SourceFault, where_addresses_are_few_a_span_is_aligned_to_more_than_a_range_of_them)
 {
-    if (BUILT_WITH_ASAN || BUILT_WITH_TSAN)
+    if (under_asan() || BUILT_WITH_TSAN)
         GTEST_SKIP() << "sanitizers need more addresses than the limit";
     quire_source *source = quire_source_default();
     if (stats_of(source).reserved_bytes != 0)

@@ -90,6 +90,21 @@ def test_a_kind_in_one_preset_builds_that_preset_only(house):
     assert names_of(house, "unit", "asan") == ["build asan", "ctest asan"]
 
 
+def test_asan_takes_the_tests_objects_from_check_where_that_is_built_or_was(house, monkeypatch):
+    monkeypatch.delenv("QUIRE_TEST_LONG", raising=False)
+    root, both = house.root, ["check", "asan"]
+    assert build.takes_objects(root, "asan", both) and not build.takes_objects(root, "check", both)
+    assert not build.takes_objects(root, "asan", ["asan"])
+    monkeypatch.setenv("QUIRE_TEST_LONG", "1")
+    assert not build.takes_objects(root, "asan", both)
+    house.write("build/asan/build.ninja", "")
+    house.write("build/asan/CMakeCache.txt", "A:PATH=\nQUIRE_TEST_FILES_OF:PATH=\n")
+    assert not build.takes_objects(root, "asan", both)
+    house.write("build/asan/CMakeCache.txt", f"A:PATH=\nQUIRE_TEST_FILES_OF:PATH={root}/build/check\n")
+    assert build.takes_objects(root, "asan", ["asan"])
+    assert names_of(house, "unit", "asan") == ["build check", "build asan", "ctest asan"]
+
+
 def test_a_whole_run_prints_closing_lines_and_the_sum(house):
     house.write("test/tool/test_a.py", "def test_a():\n    pass\n")
     done = house.run("test")

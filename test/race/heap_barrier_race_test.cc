@@ -15,7 +15,7 @@ int status_without_barrier(const std::string &filter)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-bool is_watched_anyway() { return BUILT_WITH_TSAN || BUILT_WITH_ASAN; } /* and then never has a barrier */
+bool is_watched_anyway() { return BUILT_WITH_TSAN || under_asan(); } /* and then never has a barrier */
 } // namespace
 
 TEST(HeapBarrierRace, without_barriers_everything_is_as_sound)

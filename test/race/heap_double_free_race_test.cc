@@ -170,7 +170,7 @@ std::string words(const Race &race, int outcome)
 
 TEST(HeapDoubleFreeRace, of_two_frees_at_the_same_moment_one_stops_the_process)
 {
-    const unsigned races = BUILT_WITH_TSAN || BUILT_WITH_ASAN ? 18 : test_long() ? 100000 : once_more() ? 90 : 360;
+    const unsigned races = BUILT_WITH_TSAN || under_asan() ? 18 : test_long() ? 100000 : once_more() ? 54 : 180;
     unsigned at_once = 0, later = 0, silent = 0, missed = 0;
     for (unsigned i = 0; i < races; i++) {
         Race race = {Who(i % WHO_COUNT), After(i / WHO_COUNT % AFTER_COUNT), i / 7};

@@ -222,7 +222,7 @@ TEST(HeapSeam, every_operation_at_every_step_of_every_other)
 
 TEST(HeapSeam, a_fork_at_every_step_of_every_operation)
 {
-    if (BUILT_WITH_TSAN || BUILT_WITH_ASAN || !QUIRE_CHECK)
+    if (BUILT_WITH_TSAN || under_asan() || !QUIRE_CHECK)
         GTEST_SKIP() << "a child of a busy process waits for locks of the sanitizer's own; and the check build has the steps";
     quire_on_panic(say_what_was_at_work);
     Noise steps(Seam::step);

@@ -42,7 +42,7 @@ TEST(HeapThreads, ten_thousand_short_ones_that_hand_blocks_over_lose_nothing_and
     Heap heap;
     Left<void *> left;
     size_t freed = 0;
-    const unsigned threads = BUILT_WITH_TSAN ? 500 : BUILT_WITH_ASAN ? 2000 : test_long() ? 20000 : 10000;
+    const unsigned threads = BUILT_WITH_TSAN ? 500 : under_asan() ? 2000 : test_long() ? 20000 : 10000;
     auto life = [&](unsigned t) {
         void *mine[20];
         for (size_t i = 0; i < 20; i++)
@@ -114,7 +114,7 @@ struct Cancelled {
 
 TEST(HeapThreads, three_hundred_cancelled_ones_leave_nothing_out_of_reach)
 {
-    if (BUILT_WITH_ASAN)
+    if (under_asan())
         GTEST_SKIP() << "AddressSanitizer takes the stack of a cancelled thread for one in use";
     Heap heap;
     Left<void *> left;
@@ -144,7 +144,7 @@ TEST(HeapThreads, three_hundred_cancelled_ones_leave_nothing_out_of_reach)
 
 TEST(HeapThreads, one_cancelled_while_it_looks_or_trims_keeps_no_lock)
 {
-    if (BUILT_WITH_ASAN)
+    if (under_asan())
         GTEST_SKIP() << "AddressSanitizer takes the stack of a cancelled thread for one in use";
     Heap heap;
     std::atomic<bool> stop{false};
@@ -256,7 +256,7 @@ TEST(HeapThreads, destructors_that_run_after_the_librarys_own_may_allocate_and_f
         if (t % 3 == 0)
             quire_heap_free(heap, painted(heap, 100000));
     };
-    const unsigned threads = BUILT_WITH_TSAN ? 100 : BUILT_WITH_ASAN ? 500 : 3000;
+    const unsigned threads = BUILT_WITH_TSAN ? 100 : under_asan() ? 500 : 3000;
     threads_in_turn(100, 4, life);
     size_t rss = rss_bytes();
     last_calls = 0;
@@ -293,7 +293,7 @@ TEST(HeapThreads, statistics_walks_and_checks_while_threads_come_and_go)
 
 TEST(HeapThreads, a_stack_of_16_kib_is_enough_for_every_operation)
 {
-    if (BUILT_WITH_TSAN || BUILT_WITH_ASAN)
+    if (BUILT_WITH_TSAN || under_asan())
         GTEST_SKIP() << "a sanitizer's own frames are larger than that";
     Heap heap, secure(heap_flags(QUIRE_HEAP_SECURE));
     quire_heap *heaps[] = {heap, secure, quire_heap_default()};
@@ -352,7 +352,7 @@ int exit_amid_work(bool destructors)
 
 TEST(HeapThreads, a_process_may_exit_while_others_allocate)
 {
-    if (BUILT_WITH_TSAN || BUILT_WITH_ASAN)
+    if (BUILT_WITH_TSAN || under_asan())
         GTEST_SKIP() << "a sanitizer's own end of a process takes its time and looks for leaks";
     for (unsigned round = 0; round < (test_long() ? 1000 : 30); round++)
         ASSERT_EQ(status_of_child([&] { return exit_amid_work(round % 2); }), 7) << "round " << round;

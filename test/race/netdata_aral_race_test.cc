@@ -264,7 +264,7 @@ TEST(AralRace, the_child_of_a_fork_uses_every_array_whatever_others_were_doing)
                 aral_destroy(ar);
             }
         });
-    for (int round = 0; round < (test_long() ? 1000 : BUILT_WITH_ASAN ? 15 : 40); round++) {
+    for (int round = 0; round < (test_long() ? 1000 : under_asan() ? 15 : 40); round++) {
         pid_t child = fork();
         if (child == 0) {
             alarm(100); /* a lock that nobody will ever drop */

@@ -27,7 +27,7 @@ TEST(PercpuBarrierRace, without_barriers_everything_is_as_sound)
 
 TEST(PercpuBarrierRace, and_children_of_forks_too)
 {
-    if (BUILT_WITH_TSAN || BUILT_WITH_ASAN)
+    if (BUILT_WITH_TSAN || under_asan())
         GTEST_SKIP() << "a child of a busy process waits for locks of the sanitizer's own";
     if (!test_long())
         GTEST_SKIP() << "a part of the long run: QUIRE_TEST_LONG=1";

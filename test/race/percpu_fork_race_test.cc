@@ -288,7 +288,7 @@ int bad_children(quire_percpu *pool, int forks)
     return bad;
 }
 
-bool forks_are_beyond_the_sanitizer() { return BUILT_WITH_TSAN || BUILT_WITH_ASAN; } /* a child of their busy processes waits for locks of theirs */
+bool forks_are_beyond_the_sanitizer() { return BUILT_WITH_TSAN || under_asan(); } /* a child of their busy processes waits for locks of theirs */
 const char *const NOT_HERE = "a child of a busy process waits for locks of the sanitizer's own";
 } // namespace
 

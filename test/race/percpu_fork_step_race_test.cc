@@ -135,7 +135,7 @@ private:
 
 TEST(PercpuFork, at_any_instruction_of_an_operation)
 {
-    if (BUILT_WITH_TSAN || BUILT_WITH_ASAN)
+    if (BUILT_WITH_TSAN || under_asan())
         GTEST_SKIP() << "a child of a busy process waits for locks of the sanitizer's own";
     Mode set(OS_RSEQ_OFF);
     for (const Stepped &x : stepped) {

@@ -62,7 +62,7 @@ TEST(ProfRace, threads_share_samples_while_the_profile_is_written)
 
 TEST(ProfRace, a_child_forked_in_the_middle_can_go_on)
 {
-    if (BUILT_WITH_ASAN)
+    if (under_asan())
         GTEST_SKIP() << "the other thread may hold LeakSanitizer's own lock, which no child of a fork gets back";
     Profile profile(1024);
     std::atomic<bool> done{false};

@@ -77,7 +77,7 @@ TEST_P(SlabWithoutBarrier, the_same_holds_for)
 {
     if (getenv(NO_BARRIER))
         GTEST_SKIP() << "this is that process";
-    if (BUILT_WITH_ASAN || BUILT_WITH_TSAN)
+    if (under_asan() || BUILT_WITH_TSAN)
         GTEST_SKIP() << "who is watched uses no barrier anyway";
     if (GetParam().only_long && !test_long())
         GTEST_SKIP() << "part of the long run (QUIRE_TEST_LONG=1)";

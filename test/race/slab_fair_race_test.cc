@@ -84,7 +84,7 @@ TEST(SlabFairness, of_sixty_four_threads_none_waits_a_second_and_none_gets_less_
         if (attempts == 5)
             GTEST_SKIP() << "the machine is too busy with other programs to tell";
         const Ticks before = Ticks::now();
-        std::vector<Share> shares = shares_of(64, test_long() ? 30000 : 1000);
+        std::vector<Share> shares = shares_of(64, test_long() ? 30000 : 400);
         const Ticks after = Ticks::now();
         counted += after.others - before.others <= (after.all - before.all) / 10;
         longest_ns = 0, mean = 0, least = UINT64_MAX;
@@ -121,7 +121,7 @@ struct Halves {
 Halves switch_defragmenter(quire_slab *slab, quire_source *account, uint64_t run_ns)
 {
     std::vector<size_t> seen;
-    for (const uint64_t start_ns = os_time_ns(); os_time_ns() < start_ns + run_ns || seen.size() < (test_long() ? 100 : 40);) {
+    for (const uint64_t start_ns = os_time_ns(); os_time_ns() < start_ns + run_ns || seen.size() < (test_long() ? 100 : 15);) {
         quire_slab_set_defrag(slab, seen.size() % 2);
         sleep_ms(3);
         struct quire_source_stats s = {.struct_bytes = sizeof s};
@@ -158,7 +158,7 @@ TEST(SlabFairness, memory_is_flat_while_the_defragmenter_goes_on_and_off_under_s
     /* On a busy machine the threads may not all have begun in the first half. */
     Halves halves;
     for (int attempts = 0; attempts < 4 && !halves.are_flat(); attempts++)
-        halves = switch_defragmenter(slab, account, uint64_t(test_long() ? 60000 : 1200) * 1000000);
+        halves = switch_defragmenter(slab, account, uint64_t(test_long() ? 60000 : 600) * 1000000);
     stop = true;
     for (auto &thread : workers)
         thread.join();

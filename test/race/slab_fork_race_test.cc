@@ -217,21 +217,21 @@ const char *const NOT_UNDER_TSAN = "ThreadSanitizer does not follow a fork of ma
 
 TEST(SlabFork, children_of_eight_busy_threads_use_and_end_the_slab)
 {
-    if (BUILT_WITH_TSAN || BUILT_WITH_ASAN) /* a child of their busy processes waits for locks of theirs */
+    if (BUILT_WITH_TSAN || under_asan()) /* a child of their busy processes waits for locks of theirs */
         GTEST_SKIP() << NOT_UNDER_TSAN;
     fork_under_load(test_long() ? 1000 : 15, true);
 }
 
 TEST(SlabFork, a_thread_that_is_not_the_first_may_fork_too)
 {
-    if (BUILT_WITH_TSAN || BUILT_WITH_ASAN) /* a child of their busy processes waits for locks of theirs */
+    if (BUILT_WITH_TSAN || under_asan()) /* a child of their busy processes waits for locks of theirs */
         GTEST_SKIP() << NOT_UNDER_TSAN;
     fork_under_load(test_long() ? 1000 : 8, false);
 }
 
 TEST(SlabFork, at_every_step_of_every_operation)
 {
-    if (BUILT_WITH_TSAN || BUILT_WITH_ASAN || !QUIRE_CHECK)
+    if (BUILT_WITH_TSAN || under_asan() || !QUIRE_CHECK)
         GTEST_SKIP() << NOT_UNDER_TSAN << "; the check build has the steps";
     Noise steps(Seam::step);
     int forks = 0;
@@ -276,7 +276,7 @@ int count_all(void *, void *n) { return ++*static_cast<size_t *>(n), 0; }
 /* What vanished threads had cached empties pages.  They stay: the child may call nothing at all, and the source may be locked until its own handler has run. */
 TEST(SlabFork, a_child_that_calls_nothing_has_given_nothing_back_and_started_no_thread)
 {
-    if (BUILT_WITH_TSAN || BUILT_WITH_ASAN)
+    if (BUILT_WITH_TSAN || under_asan())
         GTEST_SKIP() << NOT_UNDER_TSAN;
     for (uint32_t flags : {0u, uint32_t(QUIRE_SLAB_KEEP_NOTHING)}) {
         quire_source *count = quire_source_count(quire_source_default());
@@ -303,7 +303,7 @@ TEST(SlabFork, a_child_that_calls_nothing_has_given_nothing_back_and_started_no_
 /* In the child no thread can be alone with another's cache any more: what caches and depots held is free in its page, and no cache remembers the slab. */
 TEST(SlabFork, a_child_to_which_membarrier_is_forbidden_has_every_slot_and_may_end_the_slab_and_fork)
 {
-    if (BUILT_WITH_TSAN || BUILT_WITH_ASAN || barrier_is_refused)
+    if (BUILT_WITH_TSAN || under_asan() || barrier_is_refused)
         GTEST_SKIP() << NOT_UNDER_TSAN << ", or without caches";
     Slab slab(BYTES);
     void *one = quire_slab_alloc(slab);
@@ -336,7 +336,7 @@ TEST(SlabFork, a_child_to_which_membarrier_is_forbidden_has_every_slot_and_may_e
 
 TEST(SlabFork, a_child_may_end_a_source_of_which_a_thread_that_is_gone_had_a_page_in_its_hands)
 {
-    if (BUILT_WITH_TSAN || BUILT_WITH_ASAN)
+    if (BUILT_WITH_TSAN || under_asan())
         GTEST_SKIP() << NOT_UNDER_TSAN;
     quire_source *count = quire_source_count(quire_source_default());
     {
@@ -364,7 +364,7 @@ TEST(SlabFork, a_child_may_end_a_source_of_which_a_thread_that_is_gone_had_a_pag
 /* The walk stands on a page of a list that is made anew, as another thread was inside of a slab: it goes on in the same order. */
 TEST(SlabFork, a_walk_that_forks_visits_the_same_elements_in_the_child)
 {
-    if (BUILT_WITH_TSAN || BUILT_WITH_ASAN)
+    if (BUILT_WITH_TSAN || under_asan())
         GTEST_SKIP() << NOT_UNDER_TSAN;
     struct Walk {
         std::vector<unsigned char> seen;

@@ -33,15 +33,15 @@
 using SlabStats = struct quire_slab_stats; /* the function has the same name */
 
 /*
- * How much a test does: all of it in the long run, and there fifty times; else a fifth, a twelfth where every access is watched, a twentieth where every
- * step is, and a twentieth once more in the process that is given no barrier (slab_barrier_race_test.cc), which does everything through locks.
+ * How much a test does: all of it in the long run, and there fifty times; else a tenth, a 24th where every access is watched, a fortieth where every
+ * step is, and a fortieth once more in the process that is given no barrier (slab_barrier_race_test.cc), which does everything through locks.
  */
 inline bool once_more() { return getenv("QUIRE_TEST_NO_BARRIER") != nullptr && !test_long(); }
 inline unsigned scaled(unsigned count)
 {
-    unsigned divisor = BUILT_WITH_TSAN ? 10 : BUILT_WITH_ASAN ? 3 : 1;
+    unsigned divisor = BUILT_WITH_TSAN ? 10 : under_asan() ? 3 : 1;
     if (!test_long())
-        divisor = BUILT_WITH_TSAN || once_more() ? 20 : BUILT_WITH_ASAN ? 12 : 5;
+        divisor = BUILT_WITH_TSAN || once_more() ? 40 : under_asan() ? 24 : 10;
     return (test_long() ? count * 50 : count) / divisor + (count % divisor != 0);
 }
 

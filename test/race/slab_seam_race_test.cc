@@ -110,10 +110,10 @@ void every_pair(uint32_t flags)
     unsigned experiments = 0, pairs = 0;
     for (const Operation &x : operations)
         for (const Operation &y : operations) {
-            if (!is_of_this_run(pairs++, memory_is_watched() ? 3 : 1))
+            if (!is_of_this_run(pairs++, 4))
                 continue;
             /* The order of steps is the same whoever watches: the check build goes through it more densely. */
-            int k = 0, dense = test_long() ? 1000 : BUILT_WITH_TSAN || BUILT_WITH_ASAN ? 2 : 4;
+            int k = 0, dense = test_long() ? 1000 : BUILT_WITH_TSAN || under_asan() ? 2 : 4;
             for (; k < 3000; k += 1 + k / dense) {
                 snprintf(at_work, sizeof at_work, "%s, at step %d of: %s (QUIRE_TEST_TURN=%u)", y.name, k, x.name, turn_of_this_run());
                 SCOPED_TRACE(at_work);

@@ -116,7 +116,7 @@ struct Cancelled {
 
 TEST(SlabThreads, three_hundred_cancelled_ones_leave_nothing_out_of_reach)
 {
-    if (BUILT_WITH_ASAN)
+    if (under_asan())
         GTEST_SKIP() << "AddressSanitizer takes the stack of a cancelled thread for one in use";
     Slab slab(BYTES);
     Left<void *> left;
@@ -146,7 +146,7 @@ TEST(SlabThreads, three_hundred_cancelled_ones_leave_nothing_out_of_reach)
 
 TEST(SlabThreads, one_cancelled_while_it_looks_or_trims_keeps_no_lock)
 {
-    if (BUILT_WITH_ASAN)
+    if (under_asan())
         GTEST_SKIP() << "AddressSanitizer takes the stack of a cancelled thread for one in use";
     Slab slab(BYTES);
     std::atomic<bool> stop{false};
@@ -294,7 +294,7 @@ TEST(SlabThreads, strangers_free_what_a_thread_allocated_while_it_ends_and_other
                 sched_yield();
             }
         });
-        const unsigned threads = test_long() ? scaled(300) : BUILT_WITH_TSAN || BUILT_WITH_ASAN ? 32 : 160; /* of each of three kinds of slab */
+        const unsigned threads = test_long() ? scaled(300) : BUILT_WITH_TSAN || under_asan() ? 32 : 160; /* of each of three kinds of slab */
         threads_in_turn(threads, 4, [&](unsigned t) {
             for (unsigned i = 0; i < 200; i++)
                 if (void *old = table.swap(t * 64 + i, painted(slab)))

@@ -109,7 +109,7 @@ TEST(SourceDefaultRace, children_forked_from_busy_threads_can_take_and_give)
                 churn(t + 1, 50);
         });
     /* Short: a fork of a process that AddressSanitizer watches takes a tenth of a second. */
-    const int forks = test_long() ? 1000 : BUILT_WITH_ASAN ? 8 : 25;
+    const int forks = test_long() ? 1000 : under_asan() ? 8 : 25;
     for (int i = 0; i < forks; i++) {
         pid_t child = fork();
         ASSERT_GE(child, 0);

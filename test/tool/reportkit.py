@@ -102,7 +102,7 @@ def tried():
     """(the finished `try --json`, its document), its trace and page in a folder of their own."""
     place = folder() / "tried"
     place.mkdir()
-    done = quire(place, "try", "--json", "--rounds", 3, "--", program(), *HOSTILE)
+    done = quire(place, "try", "--json", "--rounds", 2, "--", program(), *HOSTILE)
     assert done.returncode == 0, done.stderr
     (place / "try.json").write_text(done.stdout)
     return done, json.loads(done.stdout)

@@ -25,7 +25,7 @@ def test_a_server_of_the_world_gets_a_verdict_under_its_load_with_requests_and_t
     with open_folder() as folder:
         port = free_port()
         server = prepared(name, folder, port)
-        asked = ("--rounds", 3, "-o", folder / "t.qtr") if not LONG else ("-o", folder / "t.qtr")
+        asked = ("--rounds", 2, "-o", folder / "t.qtr") if not LONG else ("-o", folder / "t.qtr")
         done = quire(folder, "try", "--json", "--no-report", *asked, *server.ready, "--load", server.load, "--", *server.command)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)

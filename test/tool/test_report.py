@@ -213,7 +213,7 @@ def test_a_trace_that_is_of_another_run_by_now_is_left_out(tmp_path, capsys):
 
 def test_try_without_a_page_when_asked(tmp_path):
     shutil.copy(reportkit.program(), tmp_path / "boxes")
-    done = quire(tmp_path, "try", "--no-report", "--rounds", 1, "--", tmp_path / "boxes")
+    done = quire(tmp_path, "try", "--no-report", "--rounds", 1, "--time-limit", 0.2, "--", tmp_path / "boxes")
     assert done.returncode == 0, done.stderr
     assert "report:" not in done.stdout
     assert [p.name for p in tmp_path.glob("*.html")] == []

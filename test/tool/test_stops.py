@@ -204,7 +204,7 @@ int main(void) {
 
 def test_a_signal_of_the_programs_own_goes_on_to_it_while_a_try_records_it(tmp_path):
     patient = build(tmp_path, PATIENT, "patient")
-    words = ("try", "--rounds", "1", "--no-report", "-o", "t.qtr", "--", patient)
+    words = ("try", "--rounds", "1", "--time-limit", "0.2", "--no-report", "-o", "t.qtr", "--", patient)
     running = Running(tmp_path, *words)
     for number, ready in ((signal.SIGUSR1, "waiting"), (signal.SIGUSR2, "noted")):
         while not (tmp_path / ready).exists():

@@ -67,7 +67,7 @@ def test_a_program_linked_with_another_allocator_is_tried_on_libcs_malloc_and_as
     done = quire(tmp_path, "record", "--", program)
     assert done.returncode == 0, done.stderr
     (tmp_path / "served").unlink()
-    done = quire(tmp_path, "try", "--no-report", "--json", "--rounds", 1, "--", program)
+    done = quire(tmp_path, "try", "--no-report", "--json", "--rounds", 1, "--time-limit", 0.2, "--", program)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert "libjemalloc" in document["program"]["today_allocator"]

@@ -141,7 +141,7 @@ def tried_until(word, try_once):
     A document with this verdict: another program may have had the machine, then it is tried again, with more rounds. So
     much noise that they tell nothing either is no fault of ours.
     """
-    for rounds in (5, 12, 27):
+    for rounds in (3, 12, 27):
         document = try_once(rounds)
         check_whole(document)
         saving = document["saving_percent"]
@@ -228,9 +228,9 @@ int main(void) { for (int i = 0; i < 200; i++) { char *p = malloc(8 << 20); mems
 
 
 def test_a_program_of_few_but_large_blocks_is_run_with_each_malloc_though_there_is_nothing_to_replay(tmp_path):
-    found = try_json(tmp_path, build(tmp_path, FEW_BUT_LARGE), rounds=3)
+    found = try_json(tmp_path, build(tmp_path, FEW_BUT_LARGE), rounds=2)
     rows = {row["name"]: row for row in found["allocators"]}
-    assert found["measured"] and rows["libc"]["rounds"] == rows["drop-in"]["rounds"] == 3 and "sites" not in found
+    assert found["measured"] and rows["libc"]["rounds"] == rows["drop-in"]["rounds"] == 2 and "sites" not in found
     assert found["verdict"]["word"] in ("YES", "NO, leave it alone", "INCONCLUSIVE")
     done = quire(tmp_path, "try", *SOON, "-o", "page.qtr", "--", tmp_path / "program")
     assert "200 allocations in" in done.stdout and "too few to replay" in done.stdout and "worth looking at:" not in done.stdout
@@ -254,7 +254,7 @@ def test_the_bundled_demo_is_a_yes(tmp_path):
 
 def test_a_list_and_its_temporary_are_placed_on_slabs(tmp_path):
     program = build(tmp_path, LIST)
-    document = try_json(tmp_path, program, rounds=5)
+    document = try_json(tmp_path, program, rounds=2)
     check_whole(document)
     by_name = {s["function"]: s for s in document["sites"]}
     assert by_name["add"]["class"] == "slab" and by_name["label"]["class"] == "recycling slot"
@@ -404,11 +404,11 @@ def test_a_script_is_run_through_its_interpreter(tmp_path):
 
 
 def test_the_advice_is_carried_out_in_the_program_itself(tmp_path):
-    document = try_json(tmp_path, build(tmp_path, LISTS), rounds=5)
+    document = try_json(tmp_path, build(tmp_path, LISTS), rounds=2)
     check_whole(document)
     steered = document["steered"]
     row = next(row for row in document["allocators"] if row["name"] == "steered")
-    assert steered["saving_percent"] == row["saving_percent"] and row["rounds"] == 5
+    assert steered["saving_percent"] == row["saving_percent"] and row["rounds"] == 2
     assert steered["sites"] > 0 and not steered["refused"] and steered["fallbacks"] == 0
     assert steered["needless_frees"] >= 0.9 * document["trace"]["allocations"]
     assert steered["saving_without_frees_percent"]["value"] > steered["saving_percent"]["value"]

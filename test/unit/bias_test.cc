@@ -42,7 +42,7 @@ TEST(Bias, the_short_way_opens_when_the_lock_is_dropped_in_favour_of_a_thread_an
 
 TEST(Bias, a_sanitizer_sees_only_the_lock)
 {
-    if (memory_is_watched() && !BUILT_WITH_ASAN) {
+    if (memory_is_watched() && !under_asan()) {
         EXPECT_FALSE(bias_works());
     }
 }

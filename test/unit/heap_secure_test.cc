@@ -251,7 +251,7 @@ TEST(HeapSecure, a_freed_large_block_and_what_is_around_one_cannot_be_touched_wi
         Heap heap(secure);
         Fault unmarked(OS_MARK, way == std::string("none") ? 1 : 0, true);
         std::vector<std::pair<char *, size_t>> live;
-        for (int i = 0; i < 1500; i++) {
+        for (int i = 0; i < (test_long() ? 1500 : 400); i++) {
             if (way == std::string("some"))
                 os_fault_set(OS_MARK, random.below(3) == 0, true);
             size_t bytes = 33000 + random.below(200000), more = random.below(3) == 0 ? random.below(300000) : 0, room = bytes;

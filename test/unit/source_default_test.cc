@@ -193,7 +193,7 @@ TEST(SourceDefault, without_a_thread_of_its_own_callers_give_idle_memory_back)
     });
 }
 
-#if !BUILT_WITH_ASAN && !BUILT_WITH_TSAN
+#if !BUILT_WITH_TSAN
 static std::atomic<unsigned> thread_starter_sleeps_us; /* it loses its CPU when the thread is there */
 extern "C" int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*fn)(void *), void *arg)
 {
@@ -373,7 +373,7 @@ TEST(SourceDefault, a_gibibyte_of_spans_needs_few_vmas)
 
 TEST(SourceDefault, under_a_limit_of_addresses_smaller_ranges_serve_and_the_end_is_enomem)
 {
-    if (BUILT_WITH_ASAN || BUILT_WITH_TSAN)
+    if (under_asan() || BUILT_WITH_TSAN)
         GTEST_SKIP() << "sanitizers need more addresses than the limit";
     if (stats().reserved_bytes != 0)
         GTEST_SKIP() << "another test of this process has reserved addresses: ctest runs each in its own";

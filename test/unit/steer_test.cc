@@ -78,7 +78,7 @@ TEST(Steer, what_is_dead_passes_no_bound_and_then_the_site_is_the_heaps_for_good
     steer_up();
     std::vector<void *> kept;
     size_t most = 0;
-    for (int i = 0; i < 400000; i++) { /* one of a hundred stays: each chunk is pinned */
+    for (int i = 0; i < (BUILT_WITH_TSAN ? 100000 : 400000); i++) { /* one of a hundred stays: each chunk is pinned */
         void *p = alloc_at(5, 100);
         if (i % 100 == 0)
             kept.push_back(p);
