@@ -138,17 +138,20 @@ def check_whole(document):
 
 def tried_until(word, try_once):
     """
-    A document with this verdict: another program may have had the machine, then it is tried again, with more rounds. So
-    much noise that they tell nothing either is no fault of ours.
+    A document with this verdict, or, in the short form, with none where noise leaves none: another program may have had the machine.
+    Then, in the long form, it is tried again, with more rounds.
     """
-    for rounds in (3, 12, 27):
+    for rounds in (5, 12, 27) if LONG else (4,):
         document = try_once(rounds)
         check_whole(document)
         saving = document["saving_percent"]
         if document["verdict"]["word"] == word:
             return document
     if saving["high"] - saving["low"] > 2 * advice.SAVING_PERCENT_MIN:
-        pytest.skip("the machine is too busy with other programs to tell")
+        if LONG:
+            pytest.skip("the machine is too busy with other programs to tell")
+        assert document["verdict"]["word"] == advice.INCONCLUSIVE
+        return document
     raise AssertionError(document["verdict"])
 
 
