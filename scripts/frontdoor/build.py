@@ -87,26 +87,17 @@ def commands(root, preset, takes=False):
     return steps + [(prefix + ["cmake", "--build", folder], f"building {preset}")]
 
 
-def takes_objects(root, preset, presets):
-    """Whether the tests' objects of `check`, which is to be built before, serve here, too (test/CMakeLists.txt): where
-    it is built anyway, and where it was so when this was configured."""
-    if preset != "asan":
-        return False
-    if is_new(root, preset):
-        return "check" in presets and not os.environ.get("QUIRE_TEST_LONG")
-    return "\nQUIRE_TEST_FILES_OF:PATH=/" in _cache(root / "build" / preset)
-
-
-def _cache(folder):
-    try:
-        return (folder / "CMakeCache.txt").read_text(encoding="utf-8")
-    except OSError:
-        return ""
+def takes_objects(preset, presets):
+    """Whether the tests' objects of `check` serve here, too, when this is configured anew beside that (test/CMakeLists.txt)."""
+    return preset == "asan" and "check" in presets and not os.environ.get("QUIRE_TEST_LONG")
 
 
 def _is_elsewhere(root, folder):
-    cache = _cache(folder)
-    return cache and f"CMAKE_HOME_DIRECTORY:INTERNAL={root}\n" not in cache
+    try:
+        cache = (folder / "CMakeCache.txt").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return f"CMAKE_HOME_DIRECTORY:INTERNAL={root}\n" not in cache
 
 
 def _packages_came_after(folder):

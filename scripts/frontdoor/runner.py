@@ -124,12 +124,12 @@ class Environment(Step):
 
 
 class Build(Step):
-    def __init__(self, root, preset, after=()):
-        super().__init__(root, f"build {preset}", after)
-        self.preset = preset
+    def __init__(self, root, preset, takes=False):
+        super().__init__(root, f"build {preset}")
+        self.preset, self.takes = preset, takes
 
     def commands(self):
-        return [command for command, _ in build.commands(self.root, self.preset, bool(self.after))]
+        return [command for command, _ in build.commands(self.root, self.preset, self.takes)]
 
 
 class Checks(Step):

@@ -99,9 +99,7 @@ def plan(root, options, packages=()):
     if not words or set(chosen_suites) - {"frontdoor"} or "checks" in words:
         builds["release"] = runner.Build(root, "release")
     if chosen_kinds:
-        takes = {preset: build.takes_objects(root, preset, presets) for preset in presets}
-        for preset in ["check"] * any(takes.values()) + presets:
-            builds.setdefault(preset, runner.Build(root, preset, [builds["check"]] if takes.get(preset) else []))
+        builds |= {preset: runner.Build(root, preset, build.takes_objects(preset, presets)) for preset in presets}
     tests = []
     if (not words and not options.expression) or "checks" in words:
         tests.append(runner.Checks(root, [*first, builds["release"]]))

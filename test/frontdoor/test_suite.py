@@ -90,19 +90,15 @@ def test_a_kind_in_one_preset_builds_that_preset_only(house):
     assert names_of(house, "unit", "asan") == ["build asan", "ctest asan"]
 
 
-def test_asan_takes_the_tests_objects_from_check_where_that_is_built_or_was(house, monkeypatch):
+def test_asan_takes_the_tests_objects_from_check_where_both_are_built(house, monkeypatch):
     monkeypatch.delenv("QUIRE_TEST_LONG", raising=False)
-    root, both = house.root, ["check", "asan"]
-    assert build.takes_objects(root, "asan", both) and not build.takes_objects(root, "check", both)
-    assert not build.takes_objects(root, "asan", ["asan"])
+    assert [build.takes_objects(preset, suite.PRESETS) for preset in suite.PRESETS] == [False, True, False]
+    assert not build.takes_objects("asan", ["asan"])
+    said = build.commands(house.root, "asan", takes=True)[0][0]
+    assert f"-DQUIRE_TEST_FILES_OF={house.root}/build/check" in map(str, said)
+    assert "FILES_OF" not in str(build.commands(house.root, "asan")[0][0])
     monkeypatch.setenv("QUIRE_TEST_LONG", "1")
-    assert not build.takes_objects(root, "asan", both)
-    house.write("build/asan/build.ninja", "")
-    house.write("build/asan/CMakeCache.txt", "A:PATH=\nQUIRE_TEST_FILES_OF:PATH=\n")
-    assert not build.takes_objects(root, "asan", both)
-    house.write("build/asan/CMakeCache.txt", f"A:PATH=\nQUIRE_TEST_FILES_OF:PATH={root}/build/check\n")
-    assert build.takes_objects(root, "asan", ["asan"])
-    assert names_of(house, "unit", "asan") == ["build check", "build asan", "ctest asan"]
+    assert not build.takes_objects("asan", suite.PRESETS)
 
 
 def test_a_whole_run_prints_closing_lines_and_the_sum(house):
