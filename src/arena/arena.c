@@ -95,8 +95,9 @@ struct quire_arena *quire_arena_create(const struct quire_arena_opts *from)
     }
     struct quire_source *source = opts.source ? opts.source : quire_source_default();
     size_t hint_bytes = opts.size_hint_bytes;
-    if (opts.limit_bytes != 0 && hint_bytes > opts.limit_bytes)
-        hint_bytes = align_down(opts.limit_bytes, os_page_bytes());
+    size_t most_bytes = align_down(opts.limit_bytes, os_page_bytes());
+    if (opts.limit_bytes != 0 && hint_bytes > most_bytes)
+        hint_bytes = most_bytes;
     if (!arena_first_span(source, hint_bytes, opts.limit_bytes, &span)) {
         errno = ENOMEM;
         return NULL;

@@ -23,7 +23,8 @@
 
 #include "os/os.h"
 
-enum { NUMBER_DIGITS_MAX = 10, JOIN_TRIES_MAX = 5000, JOIN_PAUSE_NS = 1000000 };
+#define NUMBER_MAX "4294967295" /* of 32 bits */
+enum { NUMBER_DIGITS_MAX = sizeof NUMBER_MAX - 1, JOIN_TRIES_MAX = 5000, JOIN_PAUSE_NS = 1000000 };
 
 void file_dir_name(const struct file_dir *dir, uint32_t number, char out[FILE_NAME_BYTES])
 {
@@ -43,7 +44,8 @@ static bool is_span_name(const struct file_dir *dir, const char *name)
         return false;
     const char *digits = name + used + 1;
     size_t n = strspn(digits, "0123456789");
-    return n > 0 && n <= NUMBER_DIGITS_MAX && digits[n] == 0 && (digits[0] != '0' || n == 1);
+    bool is_number = n > 0 && n <= NUMBER_DIGITS_MAX && digits[n] == 0 && (digits[0] != '0' || n == 1);
+    return is_number && (n < NUMBER_DIGITS_MAX || strcmp(digits, NUMBER_MAX) <= 0);
 }
 
 static void remove_leftover(const char *name, void *arg)

@@ -131,6 +131,16 @@ static uintptr_t alloc_anywhere(struct percpu_local *local, const struct percpu_
     return bits ? bits : tight_alloc(local, want);
 }
 
+/* No chunk can be had: anywhere, and in a page of its own though there are few of its size. */
+static COLD uintptr_t alloc_at_last(struct percpu_local *local, const struct percpu_want *want)
+{
+    uintptr_t bits = alloc_anywhere(local, want);
+    if (bits || want->slot_words > PERCPU_PAGED_WORDS)
+        return bits;
+    struct percpu_page *page = percpu_page_new(local, (uint32_t)want->slot_words);
+    return page ? page_alloc(local, page) : 0;
+}
+
 /* From a chunk that an ended thread has left, which is this thread's from then on. */
 static uintptr_t alloc_from_home(struct quire_percpu *pool, struct percpu_local *local, const struct percpu_want *want)
 {
@@ -167,10 +177,11 @@ static COLD uintptr_t alloc_held(struct quire_percpu *pool, struct percpu_local 
     if (bits)
         return bits;
     struct percpu_chunk *chunk = percpu_chunk_new(pool, chunk_kind(local, want));
-    if (chunk)
-        percpu_chunk_link(local, chunk);
+    if (!chunk)
+        return alloc_at_last(local, want);
+    percpu_chunk_link(local, chunk);
     bits = alloc_anywhere(local, want);
-    if (!bits && chunk && !percpu_is_paged(chunk->grain)) { /* it is one of many that may have room for so large an alignment, and it does */
+    if (!bits && !percpu_is_paged(chunk->grain)) { /* it is one of many that may have room for so large an alignment, and it does */
         bits = chunk_alloc(local, chunk, want);
         percpu_chunk_reclass(local, chunk, bitmap_longest_hint(&chunk->map));
     }
@@ -181,7 +192,7 @@ static COLD uintptr_t alloc_held(struct quire_percpu *pool, struct percpu_local 
 static COLD uintptr_t alloc_from_others(struct quire_percpu *pool, const struct percpu_want *want)
 {
     FOR_EACH_VISITED(pool, other) {
-        uintptr_t bits = other != &pool->reserve ? alloc_anywhere(other, want) : 0;
+        uintptr_t bits = other != &pool->reserve ? alloc_at_last(other, want) : 0;
         if (bits) {
             percpu_release(other);
             return bits;
@@ -190,14 +201,31 @@ static COLD uintptr_t alloc_from_others(struct quire_percpu *pool, const struct 
     return 0;
 }
 
-static COLD struct quire_percpu_ref alloc_slow(struct quire_percpu *pool, const struct percpu_want *want)
+/* Chunks without an object, each for one kind of objects, go, so that there is room for one of another kind.  False: there was none. */
+static COLD bool give_empties(struct quire_percpu *pool)
 {
-    int kept = errno;
+    bool any = false;
+    FOR_EACH_VISITED(pool, other)
+        any |= other != &pool->reserve && percpu_empties_give(other, NULL);
+    return any;
+}
+
+static uintptr_t alloc_holding(struct quire_percpu *pool, const struct percpu_want *want)
+{
     struct percpu_local *local = percpu_hold(pool);
     uintptr_t bits = alloc_held(pool, local, want);
     percpu_release(local);
+    return bits;
+}
+
+static COLD struct quire_percpu_ref alloc_slow(struct quire_percpu *pool, const struct percpu_want *want)
+{
+    int kept = errno;
+    uintptr_t bits = alloc_holding(pool, want);
     if (unlikely(!bits))
         bits = alloc_from_others(pool, want);
+    if (unlikely(!bits) && give_empties(pool))
+        bits = alloc_holding(pool, want);
     percpu_reserve_fill(pool);
     errno = bits ? kept : ENOMEM;
     return (struct quire_percpu_ref){bits};

@@ -132,8 +132,9 @@ static void empty_give(struct percpu_local *local, struct percpu_chunk *chunk)
     percpu_chunk_delete(chunk);
 }
 
-void percpu_empties_give(struct percpu_local *local, size_t *bytes)
+bool percpu_empties_give(struct percpu_local *local, size_t *bytes)
 {
+    bool any = false;
     struct percpu_chunk *next;
     for (unsigned grain = 0; grain < PERCPU_KINDS; grain++)
         for (struct percpu_chunk *chunk = local->list[grain][percpu_class_empty(local->pool, grain)]; chunk; chunk = next) {
@@ -144,7 +145,9 @@ void percpu_empties_give(struct percpu_local *local, size_t *bytes)
                 *bytes += os_resident_bytes(chunk->span.start, chunk->span.bytes);
             percpu_chunk_unlink(local, chunk);
             percpu_chunk_delete(chunk);
+            any = true;
         }
+    return any;
 }
 
 static void free_held(struct percpu_local *local, uintptr_t bits)

@@ -306,8 +306,8 @@ static inline void percpu_mapped_add(struct percpu_local *local, size_t words, i
 void percpu_inbox_drain(struct percpu_local *local);
 /* In the child of a fork, until all is in order again: sources may not be. */
 void percpu_give_chunks(bool give);
-/* All chunks without an object go; to *bytes, if not NULL, is added what of them was in memory. */
-void percpu_empties_give(struct percpu_local *local, size_t *bytes);
+/* All chunks without an object go; to *bytes, if not NULL, is added what of them was in memory.  False: there was none. */
+bool percpu_empties_give(struct percpu_local *local, size_t *bytes);
 
 /* ---- percpu_thread.c ---- */
 /* The calling thread's local with its bias taken, made if need be; or home. */

@@ -44,6 +44,8 @@ struct percpu_page *percpu_page_new(struct percpu_local *local, uint32_t words)
     if (!chunk && words >= PERCPU_BIG_WORDS)
         chunk = percpu_chunk_first(local, PERCPU_PAGED_BIG, 1);
     if (!chunk)
+        chunk = percpu_chunk_first(local, PERCPU_PAGED, 1); /* which holds as many slots as there can be */
+    if (!chunk)
         return NULL;
     uint32_t w = 0;
     while (chunk->free_pages[w] == 0)

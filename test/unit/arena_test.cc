@@ -406,6 +406,12 @@ TEST(Arena, a_hint_as_large_as_the_limit_does_not_pass_it)
             quire_arena_alloc(arena, mib);
         EXPECT_LE(arena.stats().mapped_bytes, limit);
     }
+    for (size_t limit : {page + 1, 2 * page - 1, size_t(100000)}) /* no whole pages */
+        for (size_t hint : {limit - 1, limit, limit + 1}) {
+            Arena arena({.size_hint_bytes = hint, .limit_bytes = limit});
+            EXPECT_LE(arena.stats().mapped_bytes, limit);
+            EXPECT_GT(arena.stats().mapped_bytes, 0u) << limit << " with " << hint;
+        }
 }
 
 TEST(Arena, a_hint_as_large_as_the_source_is_not_rounded_up_past_it)

@@ -289,3 +289,39 @@ TEST(PercpuLimit, a_default_unit_is_as_small_as_the_limit_asks_for)
     Pool roomy({.cpus = 4, .limit_bytes = 1000 * mib});
     EXPECT_EQ(roomy.stats().unit_bytes, mib - page);
 }
+
+/* Two chunks, and room for a few pages of bookkeeping besides. */
+const quire_percpu_opts two_chunks = {.chunk_bytes = 60000, .cpus = 1, .limit_bytes = 400000};
+
+TEST(PercpuLimit, a_chunk_that_is_empty_but_for_other_sizes_makes_room)
+{
+    if (page != 4096)
+        GTEST_SKIP() << "sizes for pages of 4 KiB";
+    for (size_t bytes : {4, 8, 12, 100, 1024, 6400}) {
+        Pool pool(two_chunks);
+        pool.alloc(61440);
+        pool.alloc(4032);
+        pool.free(pool.alloc(61440));
+        EXPECT_EQ(pool.stats().empty_chunks, 1u);
+        EXPECT_EQ(pool.stats().chunks, 2u);
+        pool.alloc(bytes);
+    }
+    Pool pool(two_chunks);
+    pool.free(pool.alloc_many(600, 16));
+    pool.alloc_many(2, 60000);
+}
+
+TEST(PercpuLimit, free_pages_of_other_sizes_are_used_before_anybody_is_refused)
+{
+    if (page != 4096)
+        GTEST_SKIP() << "sizes for pages of 4 KiB";
+    Pool pool(two_chunks);
+    pool.alloc_many(600, 16);
+    for (size_t bytes = 60000; bytes > 1024; bytes -= bytes > 2000 ? 100 : 4)
+        (void)pool.alloc_until_refused(bytes);
+    for (size_t bytes : {1024, 512, 256, 100, 64, 40, 20, 12, 8, 4}) {
+        EXPECT_EQ(pool.stats().longest_free_bytes, 1024u);
+        pool.free(pool.alloc(bytes, 4));
+    }
+    EXPECT_LE(pool.stats().peak_bytes, 400000u);
+}

@@ -81,7 +81,7 @@ TEST_F(SourceFile, refuses_bad_names_and_places_with_the_errno_that_says_why)
 
 TEST_F(SourceFile, removes_at_creation_what_the_dead_left_under_exactly_its_name)
 {
-    Names kept = {"other.5", "span", "span.", "span.05", "span.12345678901", "span.5x", "span.x", "spanner.5"};
+    Names kept = {"other.5", "span", "span.", "span.05", "span.12345678901", "span.4294967296", "span.5x", "span.x", "spanner.5"};
     for (const std::string &name : kept)
         directory.put(name);
     directory.put("span.5"), directory.put("span.0"), directory.put("span.4294967295");
