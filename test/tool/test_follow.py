@@ -96,6 +96,10 @@ def test_wrappers_of_wrappers_lead_to_the_last(tmp_path, static):
 def test_an_environment_that_is_emptied_takes_the_preload_away(tmp_path, served):
     assert end_of("env", "-i", served)[1] is False
     assert end_of("env", "-u", "LD_PRELOAD", served)[1] is False
+    for word in ("-uLD_PRELOAD", "--unset=LD_PRELOAD", "LD_PRELOAD=", "LD_PRELOAD=/x.so", "-0i"):
+        assert end_of("env", word, served)[1] is False, word
+    for word in ("-uINIT", "--unset=HOME", "LD_PRELOADED=1", "-0"):
+        assert end_of("env", word, served)[1] is True, word
 
 
 @pytest.mark.parametrize("manager", ["pyenv", "rbenv", "nodenv"])

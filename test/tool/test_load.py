@@ -140,6 +140,14 @@ def test_without_a_load_the_time_ends_it():
     assert ran.served.requests is None and ran.served.latency_ms == {}
 
 
+def test_of_a_program_that_ends_before_its_time_is_up_all_counts(tmp_path):
+    program = tmp_path / "busy.py"
+    for settles_s in (0, 0.4):  # it has ended before the time begins, or ends during it
+        program.write_text(f"import time\ntime.sleep({settles_s})\nwhile time.process_time() < 0.1: pass\n")
+        ran = launch.hidden(targets.resolve(["python3", str(program)]), launch.Input(), dict(os.environ), load_of(duration=3))
+        assert 0.1 <= ran.served.cpu_s < 1 and 0.1 <= ran.served.wall_s < 2.5, ran.served
+
+
 @pytest.mark.parametrize("used_s, command, open", [(0.95, None, True), (0.5, None, False), (0.95, "wrk", False)])
 def test_a_program_that_used_up_its_time_is_not_told_no_for_what_it_did_was_not_counted(used_s, command, open):
     report = tryreport.Report(targets.Target(["p"], "/p", "/p"))

@@ -13,6 +13,7 @@ import os
 
 import options
 import own
+import render
 import serving
 import target as targets
 import ui
@@ -132,9 +133,9 @@ def say(args, name, answer):
             ui.say([f"  fix: {ui.printable(answer.fix)}"])
     if not args.json and answer.serves and (beside := inside(answer)):
         ui.say([f"  but it calls {own.shown(beside)} by names of its own, in {ui.printable(beside.path)}: what that allocates is not malloc's."])
-        ui.say([f"  quire try -- {ui.printable(name)}   measures it with others in its place"] * (not beside.refused))
-    if not args.json and answer.target and judged(name, answer.target):
-        ui.say(judged(name, answer.target))
+        ui.say([f"  {render.command()} try -- {ui.words(args.program)}   measures it with others in its place"] * (not beside.refused))
+    if not args.json and answer.target and judged(args.program, answer.target):
+        ui.say(judged(args.program, answer.target))
 
 
 def inside(answer):
@@ -143,11 +144,11 @@ def inside(answer):
     return own.look(target.binary, targets.libraries(target.binary)) if target else None
 
 
-def judged(name, target):
+def judged(command, target):
     """Lines on which process that is about, where it is not the file that was named."""
     lines = []
     if target.by:
         lines.append(f"  judged: {ui.printable(target.binary)}, {target.by}")
     if not target.sure:
-        lines.append(f"  only a run tells what {ui.printable(os.path.basename(target.binary))} executes in its place: quire run --strict -- {ui.printable(name)}")
+        lines.append(f"  only a run tells what {ui.printable(os.path.basename(target.binary))} executes in its place: {render.command()} run --strict -- {ui.words(command)}")
     return lines

@@ -107,6 +107,11 @@ def ends(status):
     return f"{'is ' if status < 0 else 'ends with '}{describe(status)}"
 
 
+def ended(status):
+    """The same of what it did."""
+    return f"{'was' if status < 0 else 'ended with'} {describe(status)}"
+
+
 def crashed(status):
     """Ended by a signal that means a fault or a kill, not a request to stop."""
     return status < 0 and -status not in (
@@ -164,11 +169,14 @@ class Program:
                     os.kill(self.pid, number)  # it is there: only poll() takes its end
             watch.sleep()
 
+    def used_s(self):
+        """CPU seconds of one that has ended, and of the children that it waited for."""
+        return self.usage.ru_utime + self.usage.ru_stime
+
     def ran(self, said=""):
         """The figures of one that has ended."""
-        cpu_s = self.usage.ru_utime + self.usage.ru_stime
         peak_bytes = self.usage.ru_maxrss * 1024
-        return Ran(self.returncode, self.wall_s, cpu_s, peak_bytes, said, self.pid)
+        return Ran(self.returncode, self.wall_s, self.used_s(), peak_bytes, said, self.pid)
 
 
 def _popen_launcher(command, env, streams):

@@ -5,7 +5,7 @@ load.py - a program that does not end by itself: it is started, put under load, 
     start --ready? (port, line, command)--> load command --its end, or --duration--> SIGTERM --> the figures
                                             |<---- CPU time, wall time, requests, latency ---->|
 
-The CPU time of a run is that of the program and its children during the load, for as many requests as the first run had: a load that lasts
+The CPU time of a run is that of the program and its children during the load (all of it where a program ends before its --duration), for as many requests as the first run had: a load that lasts
 ten seconds asks a faster server more.  How many requests there were, and how long they took, says the load (loadwords.py).
 Not here: starting and ending programs (launch.py, stops.py), rounds (rounds.py).
 """
@@ -218,8 +218,10 @@ class Load:
             said = self._put(run, folder)
             used_s, wall_s = cpu_s(leader) - before_s, time.monotonic() - began_s
             slow = self.pace.since(paces) if self.pace else None
-            if run.program.poll() is not None and self.command is not None:
-                raise _gone(run, "under the load", "run both by hand and look")
+            if run.program.poll() is not None:
+                if self.command is not None:
+                    raise _gone(run, "under the load", "run both by hand and look")
+                used_s, wall_s = run.program.used_s(), run.program.wall_s  # it had ended by itself before its time was up: nothing of it is in /proc any more
             samples = loadwords.samples(folder)
         requests = loadwords.requests(said, samples)
         if not requests and (requests == 0 or self.requests):

@@ -64,7 +64,7 @@ def refuse_unlike(name, first, second, how):
         return
     said = second.stderr.strip().splitlines()[-1:] or ["it said nothing"]
     raise EnvironmentLacks(
-        f"{name} ended with {launch.describe(first.status)} alone, and with {launch.describe(second.status)} when it was run again, {how}: {ui.printable(said[0])}",
+        f"{name} {launch.ended(first.status)} alone, and {launch.ended(second.status)} when it was run again, {how}: {ui.printable(said[0])}",
         "it changes what it works on, or ends now so and now so: its runs cannot be compared",
         "--prepare CMD, which puts everything back before each run; or --once",
     )

@@ -30,9 +30,8 @@ EXPLAINED = [
 
 def document(target, ended, report, others):
     """Everything, for --stats=json."""
-    peak = (
-        report["rss_peak_bytes"] if report and "rss_peak_bytes" in report else ended.peak_rss_bytes
-    )
+    own = (report or {}).get("rss_peak_bytes", ended.peak_rss_bytes)
+    peak = max(own, ended.peak_rss_bytes)  # of the children that it waited for, too, whether or not it left a report
     return {
         "schema": "quire.run/1",
         "program": target.binary,
@@ -45,7 +44,7 @@ def document(target, ended, report, others):
         "fragmentation_percent": fragmentation(report),
         "report": report,
         "other_processes": others,
-        "unserved": unserved(target, ended, report, peak),
+        "unserved": unserved(target, ended, report, own),
     }
 
 
@@ -54,7 +53,9 @@ def unserved(target, ended, report, peak):
     if report is None:
         dead = ended.status < 0
         return None if dead else f"{target.name} left no report: it ended by _exit, or became a program that no preload reaches (a static one)"
-    if report.get("passthrough") or report["heap"]["peak_bytes"] or peak < GREW_BYTES:
+    if report.get("passthrough"):
+        return "QUIRE_CONF says passthrough: everything went to libc's malloc"
+    if report["heap"]["peak_bytes"] or peak < GREW_BYTES:
         return None
     return f"{report['program']} had {ui.size(peak)} in memory and none of it from malloc: it has an allocator of its own"
 

@@ -192,7 +192,7 @@ class Report:
         if self.recorded.status == 0:
             return []
         lines = [
-            f"  {self.target.name} ended with {launch.describe(self.recorded.status)}; this command ends with it too."
+            f"  {self.target.name} {launch.ended(self.recorded.status)}; this command ends with it too."
         ]
         said = self.runs[0].stderr.strip().splitlines()
         return lines + [f"    it said: {ui.printable(line)}" for line in said[-3:]]
