@@ -171,6 +171,7 @@ static void thread_end(void *tls)
     }
     heap_list_unlock();
     heap_thread_outside();
+    reaper_thread_ends();
 }
 
 /* ---- a thread's locals ---- */

@@ -167,7 +167,7 @@ static void publish(bool is_child)
     for (uint64_t due_ns = os_time_ns();;) {
         uint64_t now_ns = os_time_ns();
         bool is_due = now_ns >= due_ns;
-        if (!turn(is_due))
+        if (!turn(is_due) || os_is_deserted())
             return;
         due_ns = is_due ? now_ns + live.interval_ns : due_ns;
         os_sleep_ns(tick_ns);

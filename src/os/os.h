@@ -230,6 +230,14 @@ void os_futex_wait(uint32_t *word, uint32_t expected, uint64_t timeout_ns);
 bool os_futex_wake(uint32_t *word, int count); /* true: somebody slept */
 /* A detached thread with a small stack (or the default one, where thread-local storage needs more) that takes no signals. */
 int os_thread_start(void (*fn)(void *), void *arg);
+/*
+ * Where main() has ended by pthread_exit(), libc ends the process when its last thread does: threads of ours that see that none of the program's is left
+ * return.  The former is told by who notices that a thread ends (os_thread_ends(); true: of such a process), the latter is read from /proc: a system call or three.
+ */
+bool os_thread_ends(void);
+bool os_main_has_ended(void);
+bool os_is_deserted(void);
+void os_threads_after_fork(void); /* in the child: it has none of ours, and its first thread is the one that forked */
 /* Call fn in the child after every fork from now on; nothing is done before the fork, so no lock is held across it. */
 int os_after_fork_in_child(void (*fn)(void));
 enum { OS_REPAIRS_MAX = 16 };

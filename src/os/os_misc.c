@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
@@ -103,13 +104,81 @@ bool os_futex_wake(uint32_t *word, int count)
 struct thread_start {
     void (*fn)(void *);
     void *arg;
+    sigset_t mask; /* of who started it */
 };
+
+static struct {
+    uint32_t running; /* threads of ours */
+    uint32_t main_has_ended, is_last_there;
+} threads;
+
+bool os_thread_ends(void)
+{
+    if (os_thread_id() == os_process_id())
+        __atomic_store_n(&threads.main_has_ended, 1, __ATOMIC_RELEASE);
+    return os_main_has_ended();
+}
+
+bool os_main_has_ended(void)
+{
+    return __atomic_load_n(&threads.main_has_ended, __ATOMIC_ACQUIRE) != 0;
+}
+
+void os_threads_after_fork(void)
+{
+    threads.running = threads.main_has_ended = threads.is_last_there = 0;
+}
+
+/* How many threads the process has, if the first one is gone: that counts until the last is, too.  UINT64_MAX: it is there, or nobody can say. */
+static uint64_t threads_without_main(void)
+{
+    enum { STATE_FIELD = 3, THREADS_FIELD = 20 };
+    char text[512];
+    const char *at = os_read_text("/proc/self/stat", text, sizeof text) < 0 ? NULL : strrchr(text, ')'); /* the program's name may hold anything */
+    if (!at || at[1] == 0 || at[2] != 'Z')
+        return UINT64_MAX;
+    for (int field = STATE_FIELD - 1; at && field < THREADS_FIELD; field++) {
+        at = strchr(at, ' ');
+        at += at != NULL;
+    }
+    return at ? strtoull(at, NULL, 10) : UINT64_MAX;
+}
+
+bool os_is_deserted(void)
+{
+    return os_main_has_ended() && threads_without_main() <= 1 + (uint64_t)__atomic_load_n(&threads.running, __ATOMIC_ACQUIRE);
+}
+
+/* Functions for the end of the process run on its last thread: on a stack of the usual size, and signals reach it. */
+static void *last_main(void *unused)
+{
+    while (threads_without_main() > 2)
+        os_sleep_ns(1000000);
+    return unused;
+}
+
+static void last_start(const sigset_t *mask)
+{
+    uint32_t nobody = 0;
+    pthread_t thread;
+    if (!__atomic_compare_exchange_n(&threads.is_last_there, &nobody, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        return;
+    pthread_sigmask(SIG_SETMASK, mask, NULL);
+    __atomic_fetch_add(&threads.running, 1, __ATOMIC_ACQ_REL); /* it waits for other threads of ours to return */
+    if (pthread_create(&thread, NULL, last_main, NULL) == 0)
+        pthread_detach(thread);
+    else
+        __atomic_fetch_sub(&threads.running, 1, __ATOMIC_ACQ_REL);
+}
 
 static void *thread_main(void *start)
 {
     struct thread_start s = *(struct thread_start *)start;
     os_unmap(start, os_page_bytes());
     s.fn(s.arg);
+    if (os_is_deserted())
+        last_start(&s.mask);
+    __atomic_fetch_sub(&threads.running, 1, __ATOMIC_ACQ_REL);
     return NULL;
 }
 
@@ -121,13 +190,16 @@ int os_thread_start(void (*fn)(void *), void *arg)
     int error = os_map(os_page_bytes(), os_page_bytes(), &page);
     if (error)
         return error;
-    *(struct thread_start *)page = (struct thread_start){fn, arg};
+    struct thread_start *start = page;
+    *start = (struct thread_start){.fn = fn, .arg = arg};
     int kept = errno;
 
     /* The thread inherits a mask of everything: the program's signals are not its business. */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
+    start->mask = before;
+    __atomic_fetch_add(&threads.running, 1, __ATOMIC_ACQ_REL);
     pthread_attr_t attributes;
     pthread_t thread;
     pthread_attr_init(&attributes);
@@ -143,8 +215,10 @@ int os_thread_start(void (*fn)(void *), void *arg)
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = kept;
-    if (error)
+    if (error) {
+        __atomic_fetch_sub(&threads.running, 1, __ATOMIC_ACQ_REL);
         os_unmap(page, os_page_bytes());
+    }
     return -error;
 }
 

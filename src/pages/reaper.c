@@ -29,6 +29,7 @@
 
 enum reaper_state { REAPER_NONE, REAPER_TICKING, REAPER_ASLEEP, REAPER_ALONE };
 #define DECAY_NS_DEFAULT UINT64_C(1000000000)
+#define DESERTED_LOOK_NS UINT64_C(50000000)
 
 static struct {
     atomic_u32 state;
@@ -111,11 +112,16 @@ static void look_at_pressure(bool alone)
 /* Until the tick is due, or a shorter decay was set, or for no reason. */
 static void wait_for_tick(uint32_t changed, uint64_t due, uint64_t now)
 {
-    for (; pressure_is_watched() && now < due && due - now > PRESSURE_LOOK_NS && u32_load_relaxed(&reaper.changed) == changed; now = os_time_ns()) {
-        os_futex_wait(&reaper.changed.word, changed, PRESSURE_LOOK_NS);
+    bool is_left = false;
+    for (; now < due && u32_load_relaxed(&reaper.changed) == changed && !is_left; now = os_time_ns()) {
+        uint64_t look_ns = os_main_has_ended() ? DESERTED_LOOK_NS : pressure_is_watched() ? PRESSURE_LOOK_NS : UINT64_MAX;
+        if (due - now <= look_ns)
+            break;
+        os_futex_wait(&reaper.changed.word, changed, look_ns);
         look_at_pressure(false);
+        is_left = os_is_deserted();
     }
-    if (now < due)
+    if (now < due && !is_left)
         os_futex_wait(&reaper.changed.word, changed, due - now);
 }
 
@@ -136,6 +142,8 @@ static void reaper_main(void *unused)
         freed |= source_default_drain(false) != 0 || source_default_idle_bytes() != idle_bytes || guests_pending();
         futile = freed || !idle_is_worth_it() ? 0 : /* what is pending at a guest's is no refusal, and more may be given meanwhile */
                   futile < FUTILE_SHIFT_MAX ? futile + 1 : futile;
+        if (os_is_deserted())
+            return;
         if (work_left())
             continue;
         u64_store_relaxed(&reaper.due_ns, 0);
@@ -144,10 +152,22 @@ static void reaper_main(void *unused)
         uint32_t asleep = REAPER_ASLEEP;
         if (work_left() && u32_cas_relaxed(&reaper.state, &asleep, REAPER_TICKING))
             continue;
-        while (u32_load_relaxed(&reaper.state) == REAPER_ASLEEP)
-            os_futex_wait(&reaper.state.word, REAPER_ASLEEP, 0);
+        while (u32_load_relaxed(&reaper.state) == REAPER_ASLEEP) {
+            if (os_is_deserted())
+                return;
+            os_futex_wait(&reaper.state.word, REAPER_ASLEEP, os_main_has_ended() ? DESERTED_LOOK_NS : 0);
+        }
         began_ns = 0;
     }
+}
+
+void reaper_thread_ends(void)
+{
+    if (likely(!os_thread_ends()))
+        return;
+    u32_add_relaxed(&reaper.changed, 1); /* whether it waits for a tick or for work: it looks whether anybody is left, and from now on again and again */
+    (void)os_futex_wake(&reaper.changed.word, 1);
+    (void)os_futex_wake(&reaper.state.word, 1);
 }
 
 /* The state says TICKING, from before the thread is there: it may be asleep before this one is back. */
@@ -236,6 +256,7 @@ void reaper_set_decay(uint64_t decay_ns)
 
 void reaper_after_fork(void)
 {
+    os_threads_after_fork();
     u32_store_relaxed(&reaper.state, REAPER_NONE);
     u32_store_relaxed(&helping, 0);
 }

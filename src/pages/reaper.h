@@ -44,6 +44,8 @@ void reaper_tick_if_late(void);
 void reaper_defer(size_t floor_bytes); /* idle memory up to floor_bytes is not worth a thread */
 void reaper_start_due(bool after_free); /* a free may come from where libc holds the locks that a new thread needs */
 void reaper_set_decay(uint64_t decay_ns);
+/* The calling thread is about to end: where it is the last of the program's, the clock's has to go, too, or libc would wait for it for ever. */
+void reaper_thread_ends(void);
 void reaper_after_fork(void);
 
 C_DECLARATIONS_END

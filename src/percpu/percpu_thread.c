@@ -12,6 +12,7 @@
  * Locks: the pools' lock against pools that end; records (owner/record.c), for the list of tables.  Not here: what is done inside.
  */
 #include "os/os.h"
+#include "pages/reaper.h"
 #include "pages/source_internal.h"
 #include "percpu/percpu_internal.h"
 
@@ -96,6 +97,7 @@ static void thread_end(void *record)
         }
     registry_unlock(&percpu_pools);
     record_delete(&records, thread);
+    reaper_thread_ends();
 }
 
 /* This thread's table; NULL: it cannot have one. */

@@ -32,7 +32,7 @@ enum kind { KIND_FLAG, KIND_SIZE, KIND_TIME, KIND_COUNT, KIND_WHEN, KIND_FORMAT,
     X("leaks", KIND_FLAG, leaks, "0|1", "0", "report the blocks that are live when the program ends")                                      \
     X("limit", KIND_LIMIT, limit_bytes, "SIZE|N%", "0 (none)", "memory the heap may hold, N% of its cgroup's limit or of RAM; beyond it malloc fails with ENOMEM") \
     X("pressure", KIND_SHARE, pressure_percent, "0|1|N%", "0 (off)", "trim when tasks wait for memory N% of the time; 1: 10%")             \
-    X("decay", KIND_TIME, decay_ns, "TIME", "1s", "how long idle memory stays warm; 0: given back at once, and no thread of ours")         \
+    X("decay", KIND_TIME, decay_ns, "TIME", "1s", "how long idle memory stays warm; 0: given back at once, and no thread of ours before the program has others")         \
     X("secure", KIND_FLAG, secure, "0|1", "0", "canaries, random order, wiped and verified blocks, quarantine, guards")                            \
     X("tags", KIND_FLAG, tags, "0|1", "0", "with secure: the processor's memory tags (arm64's MTE) keep small blocks and what was freed apart")     \
     X("check", KIND_COUNT, check_every, "N", "0 (off)", "check the whole heap at every Nth call and at exit")    \

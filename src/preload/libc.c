@@ -103,6 +103,11 @@ static size_t libc_own_usable_bytes(void *p)
     return usable ? ((size_t(*)(void *))usable)(p) : 0;
 }
 
+void *preload_passed(const char *name)
+{
+    return preload_ready() == PRELOAD_PASSES ? dlsym(RTLD_NEXT, name) : NULL;
+}
+
 size_t libc_usable_bytes(void *p)
 {
     const void *outer = asked;

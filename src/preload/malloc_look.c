@@ -7,6 +7,8 @@
  *     uordblks  live, rounding included              fordblks  free slots and bookkeeping
  *     keepcost  what the source keeps warm
  *
+ * Where everything goes on to libc's malloc (passthrough) they are libc's.
+ *
  * Locks: none.
  */
 #include <limits.h>
@@ -22,8 +24,9 @@
 EXPORT int malloc_trim(size_t pad_bytes);
 EXPORT int malloc_trim(size_t pad_bytes)
 {
-    (void)pad_bytes;
-    preload_ready();
+    void *libcs = preload_passed("malloc_trim");
+    if (libcs)
+        return ((int (*)(size_t))(uintptr_t)libcs)(pad_bytes);
     return quire_heap_trim(quire_heap_default()) != 0;
 }
 
@@ -41,7 +44,9 @@ EXPORT struct wide_mallinfo preload_mallinfo2(void)
 {
     struct quire_heap_stats heap = {.struct_bytes = sizeof heap};
     struct quire_source_stats source = {.struct_bytes = sizeof source};
-    preload_ready();
+    void *libcs = preload_passed("mallinfo2"); /* glibc has it from 2.33 on */
+    if (libcs)
+        return ((struct wide_mallinfo (*)(void))(uintptr_t)libcs)();
     quire_heap_stats(quire_heap_default(), &heap);
     quire_source_stats(quire_source_default(), &source);
     return (struct wide_mallinfo){
@@ -63,6 +68,9 @@ static int cut(size_t n)
 
 EXPORT struct narrow_mallinfo preload_mallinfo(void)
 {
+    void *libcs = preload_passed("mallinfo");
+    if (libcs)
+        return ((struct narrow_mallinfo (*)(void))(uintptr_t)libcs)();
     struct wide_mallinfo wide = preload_mallinfo2();
     return (struct narrow_mallinfo){
         .arena = cut(wide.arena),
@@ -79,6 +87,9 @@ EXPORT struct narrow_mallinfo preload_mallinfo(void)
 EXPORT void malloc_stats(void);
 EXPORT void malloc_stats(void)
 {
-    preload_ready();
-    (void)report_text(STDERR_FILENO);
+    void *libcs = preload_passed("malloc_stats");
+    if (libcs)
+        ((void (*)(void))(uintptr_t)libcs)();
+    else
+        (void)report_text(STDERR_FILENO);
 }

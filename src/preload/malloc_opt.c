@@ -57,9 +57,11 @@ EXPORT int mallopt(int parameter, int value);
 EXPORT int mallopt(int parameter, int value)
 {
     const char *name = name_of(parameter);
+    void *libcs = preload_passed("mallopt");
+    if (libcs)
+        return ((int (*)(int, int))(uintptr_t)libcs)(parameter, value);
     if (!name)
         return 0;
-    preload_ready();
     if (parameter == TRIM_THRESHOLD && (value == 0 || value == -1))
         return quire_source_set_decay(quire_source_default(), value ? HOUR_NS : 0) == 0;
     if (!(parameter == PERTURB && (value == 0 || preload_conf.secure)) && parameter != TRIM_THRESHOLD)
@@ -98,9 +100,11 @@ EXPORT int malloc_info(int options, FILE *file)
 {
     struct quire_heap_stats heap = {.struct_bytes = sizeof heap};
     size_t count = 0, bytes = 0;
+    void *libcs = preload_passed("malloc_info");
+    if (libcs)
+        return ((int (*)(int, FILE *))(uintptr_t)libcs)(options, file);
     if (options != 0)
         return EINVAL;
-    preload_ready();
     quire_heap_stats(quire_heap_default(), &heap);
     fputs("<malloc version=\"1\">\n<heap nr=\"0\">\n", file);
     sizes_write(file, &count, &bytes);

@@ -72,6 +72,8 @@ static ALWAYS_INLINE struct prof_call prof_call_of(struct steer_call call)
 /* ---- start.c ---- */
 /* The mode, with everything set up that it needs.  Cheap after the first call. */
 enum preload_mode preload_ready(void);
+/* libc's function of that name, where everything goes on to libc's malloc; NULL: ours serves, which has everything set up then. */
+void *preload_passed(const char *name);
 uint64_t preload_start_ns(void);
 /* Why the plan that was asked for is not in force; "": it is, or none was. */
 const char *preload_plan_refused(void);

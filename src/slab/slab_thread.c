@@ -30,6 +30,7 @@
 #include "base/layout.h"
 #include "base/panic.h"
 #include "os/os.h"
+#include "pages/reaper.h"
 #include "slab/slab_gate.h"
 #include "slab/slab_internal.h"
 
@@ -189,6 +190,7 @@ static void thread_end(void *record)
     thread_unlock(thread);
     registry_unlock(&slab_registry);
     record_delete(&records, thread);
+    reaper_thread_ends();
 }
 
 /* This thread's record, made if it has none yet. */

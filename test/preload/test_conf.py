@@ -214,6 +214,24 @@ def test_passthrough_says_so_and_speaks_of_no_heap(tmp_path):
     assert got["passthrough"] is True and "heap" not in got
 
 
+LIBCS_TOO = """
+import ctypes
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+libc.mallopt(-6, 0x55)  # M_PERTURB
+print(ctypes.string_at(libc.malloc(20000), 1))
+libc.fdopen.restype = ctypes.c_void_p
+file = ctypes.c_void_p(libc.fdopen(1, b"w"))
+libc.malloc_info(0, file), libc.fflush(file), libc.malloc_stats(), libc.malloc_trim(0)
+"""
+
+
+def test_passthrough_passes_on_what_tunes_and_looks_too():
+    done = run(PYTHON, "-c", LIBCS_TOO, conf="passthrough:1")
+    assert done.returncode == 0 and done.stdout.startswith("b'\\xaa'\n"), done.stdout[:200]
+    assert "<sizes>" in done.stdout and "Arena 0:" in done.stderr and "quire" not in done.stderr
+
+
 # ---- who serves malloc ----
 
 ASK = "import ctypes; print(ctypes.CDLL(None).quire_malloc_serving())"

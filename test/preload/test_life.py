@@ -90,6 +90,13 @@ def test_a_child_of_one_thread_begins_with_few_copied_pages(build):
     assert ours <= libcs + 15, f"{ours}, with libc's malloc {libcs}"
 
 
+@pytest.mark.parametrize("conf", ["", "decay:0", "top:20ms", "secure:1", "prof:64K,prof_at:1G,prof_exit:0", "pressure"])
+@pytest.mark.parametrize("how", ["alone", "worker", "child"])
+def test_a_process_whose_main_ended_by_pthread_exit_ends_with_its_last_thread(build, how, conf):
+    done = run(build("main_ends.c"), how, conf=conf, timeout=20)
+    assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
+
+
 def test_fork_with_streams_in_use_does_not_hang(build):
     assert_sound(run(build("life.c"), "fork_stdio", 20))
 

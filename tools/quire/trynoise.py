@@ -90,7 +90,7 @@ def too_few(number, limit_s, args):
     said = f"{number} round{'s' * (number != 1)} cannot be told from noise"
     if args.rounds is not None:
         return f"{said}: --rounds {sequential.LOOKS[1]}"
-    return f"{said}: --time-limit {limit_s * sequential.LOOKS[1] / max(1, number):.0f}"
+    return f"{said}: --time-limit {max(1, limit_s * sequential.LOOKS[1] / max(1, number)):.0f}"
 
 
 def open_reason(saved, scatter_percent, load):
