@@ -108,7 +108,7 @@ struct thread_start {
 };
 
 static struct {
-    uint32_t running; /* threads of ours */
+    uint32_t running; /* threads of ours; each counts itself: one too few looks like one of the program's, which is waited for */
     uint32_t main_has_ended, is_last_there;
 } threads;
 
@@ -152,6 +152,7 @@ bool os_is_deserted(void)
 /* Functions for the end of the process run on its last thread: on a stack of the usual size, and signals reach it. */
 static void *last_main(void *unused)
 {
+    __atomic_fetch_add(&threads.running, 1, __ATOMIC_ACQ_REL);
     while (threads_without_main() > 2)
         os_sleep_ns(1000000);
     return unused;
@@ -164,17 +165,15 @@ static void last_start(const sigset_t *mask)
     if (!__atomic_compare_exchange_n(&threads.is_last_there, &nobody, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
         return;
     pthread_sigmask(SIG_SETMASK, mask, NULL);
-    __atomic_fetch_add(&threads.running, 1, __ATOMIC_ACQ_REL); /* it waits for other threads of ours to return */
     if (pthread_create(&thread, NULL, last_main, NULL) == 0)
         pthread_detach(thread);
-    else
-        __atomic_fetch_sub(&threads.running, 1, __ATOMIC_ACQ_REL);
 }
 
 static void *thread_main(void *start)
 {
     struct thread_start s = *(struct thread_start *)start;
     os_unmap(start, os_page_bytes());
+    __atomic_fetch_add(&threads.running, 1, __ATOMIC_ACQ_REL);
     s.fn(s.arg);
     if (os_is_deserted())
         last_start(&s.mask);
@@ -199,7 +198,6 @@ int os_thread_start(void (*fn)(void *), void *arg)
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     start->mask = before;
-    __atomic_fetch_add(&threads.running, 1, __ATOMIC_ACQ_REL);
     pthread_attr_t attributes;
     pthread_t thread;
     pthread_attr_init(&attributes);
@@ -215,10 +213,8 @@ int os_thread_start(void (*fn)(void *), void *arg)
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = kept;
-    if (error) {
-        __atomic_fetch_sub(&threads.running, 1, __ATOMIC_ACQ_REL);
+    if (error)
         os_unmap(page, os_page_bytes());
-    }
     return -error;
 }
 
