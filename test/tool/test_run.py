@@ -393,3 +393,19 @@ def test_a_place_without_a_name_is_told_by_its_offset():
 
     place = "libx.so+0x10 (after f(char const*))"
     assert leaksites.frames({"locations": [[0]], "functions": [[place, "", 0, "libx.so", False]]}, [0]) == [f"{place} (libx.so)"]
+
+
+@pytest.mark.parametrize("force", [[], ["-f"]])
+def test_a_report_to_the_standard_output_leaves_there_what_the_program_wrote(tmp_path, force):
+    with open(tmp_path / "out", "wb") as out:
+        words = [sys.executable, toolkit.TOOL, "run", *force, "--stats=json:/dev/stdout", "--", "echo", "the program's own"]
+        subprocess.run(words, stdout=out, stderr=subprocess.PIPE, check=True)
+    said = (tmp_path / "out").read_text()
+    assert said.startswith("the program's own\n{") and json.loads(said[said.index("{") :])["schema"] == "quire.run/1"
+
+
+def test_standard_input_that_is_a_device_is_given_to_each_run(tmp_path):
+    words = [sys.executable, toolkit.TOOL, "try", "--no-report", "--once", "--time-limit", "0.2", "--", "sh", "-c", "head -c 100000 | wc -c >&2; exit 1"]
+    with open("/dev/zero", "rb") as zeros:
+        done = subprocess.run(words, cwd=tmp_path, stdin=zeros, capture_output=True, text=True, check=False)
+    assert "100000" in done.stdout + done.stderr, done.stdout + done.stderr

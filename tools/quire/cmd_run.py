@@ -173,7 +173,7 @@ def write(path, text, force):
     try:
         data = (text + "\n").encode("utf-8", "surrogateescape")
         if outputs.special(path):
-            with open(path, "wb") as file:
+            with open(path, "ab") as file:  # behind what the program wrote there
                 file.write(data)
         else:
             outputs.write_whole(path, data, force)

@@ -63,6 +63,8 @@ class Input:
             self.path = "/proc/self/fd/0"
             self.offset = os.lseek(0, 0, os.SEEK_CUR)
             self.origin = "file"
+        elif stat.S_ISCHR(mode) and not os.isatty(0):
+            self.path, self.origin = "/proc/self/fd/0", "device"  # /dev/zero and its like give each run as much
         elif stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
             self._keep()
         return self

@@ -31,8 +31,9 @@ def refuse_existing(path):
 
 
 def special(path):
-    """Whether writing there replaces nothing: a device, a FIFO."""
-    return os.path.exists(path) and not os.path.isfile(path)
+    """Whether writing there replaces nothing: a device, a FIFO, a descriptor of ours, whatever file that is."""
+    is_ours = path in ("/dev/stdout", "/dev/stderr") or path.startswith(("/dev/fd/", "/proc/self/fd/"))
+    return os.path.exists(path) and (is_ours or not os.path.isfile(path))
 
 
 def check_file(path, force, fix=ELSEWHERE):
@@ -104,7 +105,7 @@ def write(path, content, force, fix=ELSEWHERE):
         raise refuse_existing(path)
     try:
         if is_device:
-            with open(path, "wb") as file:
+            with open(path, "ab") as file:
                 file.write(data)
         else:
             write_whole(path, data, force)
