@@ -62,7 +62,10 @@ bool heap_slot_is_free(const struct heap_page *page, size_t slot)
         return true;
     if (heap_page_is_secure(page))
         return __atomic_load_n(&page->free[page->words + slot / WORD_BITS], __ATOMIC_RELAXED) >> slot % WORD_BITS & 1;
-    return heap_is_marked(heap_slot_at(page, slot)) && heap_cached(heap_of_page(page), page->class, heap_slot_at(page, slot)) != 0;
+    if (!heap_is_marked(heap_slot_at(page, slot)))
+        return false;
+    bool is_cached = heap_cached(heap_of_page(page), page->class, heap_slot_at(page, slot)) != 0;
+    return is_cached || heap_bit_is_set(page, slot); /* a tick sent it from a magazine to its page between the two looks */
 }
 
 /* With its owner at rest and nothing on its way: exact, and nothing is written into the block.  False, and only if it does not wait: another is there. */

@@ -116,16 +116,28 @@ void heap_pages_look_locked(struct quire_heap *heap, page_look_fn *fn, void *arg
     lock_drop(&heap->lock);
 }
 
-/* With the owner at rest its page does not go, and its memory can be looked at.  p: where the slot begins. */
+/* With the owner at rest its page does not go, and its memory can be looked at.  p: where the slot begins.  *is_marked: it may be in a magazine. */
+static bool is_free_on_page(struct heap_local *owner, const struct heap_page *page, size_t slot, const void *p, bool *is_marked)
+{
+    heap_visit(owner);
+    bool is_its = heap_page_find(p) == page && heap_owner(page) == owner;
+    bool is_free = !is_its || !is_live(page, slot);
+    *is_marked = is_its && page->quick_of && heap_is_marked(p);
+    heap_release(owner);
+    return is_free;
+}
+
+/* From a magazine a tick may send it to its page: it is looked for there first, then in magazines, then there again. */
 static bool slot_is_free_visiting(struct heap_local *owner, const struct heap_page *page, size_t slot, const void *p)
 {
+    bool is_marked;
     if (heap_is_in_local()) /* a signal handler's call */
         return heap_bit_is_set(page, slot);
-    heap_visit(owner);
-    bool is_its = heap_page_find(p) == page && heap_owner(page) == owner, is_marked = is_its && page->quick_of && heap_is_marked(p);
-    bool is_free = !is_its || !is_live(page, slot);
-    heap_release(owner);
-    return is_free || (is_marked && heap_cached(owner->heap, page->class, p) != 0);
+    if (is_free_on_page(owner, page, slot, p, &is_marked))
+        return true;
+    if (!is_marked)
+        return false;
+    return heap_cached(owner->heap, page->class, p) != 0 || is_free_on_page(owner, page, slot, p, &is_marked);
 }
 
 /*

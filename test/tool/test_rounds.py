@@ -105,7 +105,7 @@ def test_a_program_that_ends_otherwise_on_libcs_own_malloc_blames_no_allocator(t
     contest = contest_of([build(tmp_path, five_times)])
     contest.begin()
     contest.enter([rounds.Row(rounds.LIBC, None), rounds.Row("other", None, lambda env: env)])
-    with pytest.raises(EnvironmentLacks, match="exit status 0 alone, and with exit status 7 .* on libc's malloc: quota used up") as found:
+    with pytest.raises(EnvironmentLacks, match="exit status 0 alone, and ended with exit status 7 .* on libc's malloc: quota used up") as found:
         for _ in range(4):
             contest.run_round()
     assert "--prepare" in found.value.fix and contest.rounds == 2
