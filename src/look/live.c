@@ -61,15 +61,7 @@ static uint64_t started_ticks(void)
     memcpy(path + strlen(path), "/stat", sizeof "/stat");
     if (os_read_text(path, text, sizeof text) < 0 && os_read_text("/proc/self/stat", text, sizeof text) < 0)
         return 0;
-    const char *at = strrchr(text, ')'); /* the program's name may hold anything */
-    uint64_t ticks = 0;
-    for (int field = 2; at && field < START_TIME_FIELD; field++) {
-        at = strchr(at, ' ');
-        at += at != NULL;
-    }
-    for (; at && *at >= '0' && *at <= '9'; at++)
-        ticks = ticks * 10 + (uint64_t)(*at - '0');
-    return ticks;
+    return os_stat_field(text, START_TIME_FIELD, 0);
 }
 
 static void page(struct out *out, const void *unused)

@@ -149,6 +149,8 @@ void os_close(int fd);
 
 /* ---- the process (os_process.c) ---- */
 
+/* Field `number`, from 3 on, of a /proc/PID/stat; `otherwise` where there is none.  Nothing is allocated. */
+uint64_t os_stat_field(const char *stat, int number, uint64_t otherwise);
 /* A small file, as much of it as fits, with a 0 behind.  How many bytes, or -errno. */
 int os_read_text(const char *path, char *text, size_t bytes);
 /* All of a file, in pieces.  0 or -errno. */

@@ -8,7 +8,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
@@ -132,16 +131,10 @@ void os_threads_after_fork(void)
 /* How many threads the process has, if the first one is gone: that counts until the last is, too.  UINT64_MAX: it is there, or nobody can say. */
 static uint64_t threads_without_main(void)
 {
-    enum { STATE_FIELD = 3, THREADS_FIELD = 20 };
-    char text[512];
-    const char *at = os_read_text("/proc/self/stat", text, sizeof text) < 0 ? NULL : strrchr(text, ')'); /* the program's name may hold anything */
-    if (!at || at[1] == 0 || at[2] != 'Z')
-        return UINT64_MAX;
-    for (int field = STATE_FIELD - 1; at && field < THREADS_FIELD; field++) {
-        at = strchr(at, ' ');
-        at += at != NULL;
-    }
-    return at ? strtoull(at, NULL, 10) : UINT64_MAX;
+    enum { STAT_BYTES = 1024, THREADS_FIELD = 20 };
+    char text[STAT_BYTES];
+    const char *end = os_read_text("/proc/self/stat", text, sizeof text) > 0 ? strrchr(text, ')') : NULL;
+    return end && strncmp(end, ") Z ", 4) == 0 ? os_stat_field(text, THREADS_FIELD, UINT64_MAX) : UINT64_MAX;
 }
 
 bool os_is_deserted(void)

@@ -18,6 +18,21 @@
 
 #include "os/os.h"
 
+uint64_t os_stat_field(const char *stat, int number, uint64_t otherwise)
+{
+    const char *at = strrchr(stat, ')'); /* the program's name, which may hold anything, is the second */
+    uint64_t value = 0;
+    for (int field = 2; at && field < number; field++) {
+        at = strchr(at, ' ');
+        at += at != NULL;
+    }
+    if (!at || *at < '0' || *at > '9')
+        return otherwise;
+    for (; *at >= '0' && *at <= '9'; at++)
+        value = value * 10 + (uint64_t)(*at - '0');
+    return value;
+}
+
 int os_read_text(const char *path, char *text, size_t bytes)
 {
     int kept = errno, error = 0;

@@ -409,3 +409,13 @@ def test_standard_input_that_is_a_device_is_given_to_each_run(tmp_path):
     with open("/dev/zero", "rb") as zeros:
         done = subprocess.run(words, cwd=tmp_path, stdin=zeros, capture_output=True, text=True, check=False)
     assert "100000" in done.stdout + done.stderr, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("end", ["true", "kill -9 $$"], ids=["with a report", "with none"])
+def test_the_peak_is_that_of_a_child_that_was_waited_for_whether_or_not_there_is_a_report(tmp_path, end):
+    quire(tmp_path, "run", "--stats=json:r.json", "--", "bash", "-c", f"perl -e '$x = q(a) x 60_000_000'; {end}")
+    assert json.loads((tmp_path / "r.json").read_text())["peak_rss_bytes"] > 50_000_000
+
+
+def test_how_a_program_ended_is_said_once():
+    assert runreport.launch.ended(-15) == "was ended by SIGTERM" and runreport.launch.ended(3) == "ended with exit status 3"

@@ -159,3 +159,15 @@ TEST(Os, memory_is_told_apart_as_the_kernel_names_it)
         EXPECT_EQ(os_memory_of(data_end, &start, &end), OS_MEMORY_BRK);
     }
 }
+
+TEST(Os, a_field_of_a_process_is_found_whatever_its_program_is_called)
+{
+    const char *stat = "12 (a) Z 3 (b) S 7 8 -1 4294967296 18446744073709551615\n";
+    EXPECT_EQ(os_stat_field(stat, 4, 99), 7u);
+    EXPECT_EQ(os_stat_field(stat, 5, 99), 8u);
+    EXPECT_EQ(os_stat_field(stat, 6, 99), 99u) << "below 0";
+    EXPECT_EQ(os_stat_field(stat, 7, 99), UINT64_C(4294967296));
+    EXPECT_EQ(os_stat_field(stat, 8, 99), UINT64_MAX);
+    EXPECT_EQ(os_stat_field(stat, 9, 99), 99u) << "there is none";
+    EXPECT_EQ(os_stat_field("nothing", 4, 99), 99u);
+}

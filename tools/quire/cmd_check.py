@@ -112,6 +112,7 @@ def run(args):
 
 def say(args, name, answer):
     """The answer on stdout."""
+    command = args.program or [name]
     if args.json:
         document = {
             "schema": "quire.check/1",
@@ -133,9 +134,9 @@ def say(args, name, answer):
             ui.say([f"  fix: {ui.printable(answer.fix)}"])
     if not args.json and answer.serves and (beside := inside(answer)):
         ui.say([f"  but it calls {own.shown(beside)} by names of its own, in {ui.printable(beside.path)}: what that allocates is not malloc's."])
-        ui.say([f"  {render.command()} try -- {ui.words(args.program) or ui.printable(name)}   measures it with others in its place"] * (not beside.refused))
-    if not args.json and answer.target and judged(args.program, answer.target):
-        ui.say(judged(args.program, answer.target))
+        ui.say([f"  {render.command()} try -- {ui.words(command)}   measures it with others in its place"] * (not beside.refused))
+    if not args.json and answer.target and judged(command, answer.target):
+        ui.say(judged(command, answer.target))
 
 
 def inside(answer):

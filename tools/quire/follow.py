@@ -21,7 +21,7 @@ from collections import namedtuple
 DEPTH_MAX = 8
 SCRIPT_BYTES_MAX = 1 << 20
 ASK_S = 10
-_LOSES = re.compile(r"-|-[0v]*i[0iv]*|--ignore-environment|(-u|--unset=)?LD_PRELOAD(=.*)?", re.DOTALL)  # of env: words that take a preload away, or put another there
+LOSES_PRELOAD = re.compile(r"-|-[0v]*i[0iv]*|--ignore-environment|(-u|--unset=)?LD_PRELOAD(=.*)?", re.DOTALL)  # of env: words that take a preload away, or put another there
 SHELLS = ("sh", "bash", "dash", "ksh", "zsh", "ash")
 # Commands that execute their arguments: options with a value of their own, and how many words come before the command.
 WRAPPERS = {
@@ -86,7 +86,7 @@ def _behind_binary(path, words):
         return ([tool, *words[1:]] if tool else []), "a proxy of rustup", bool(tool)
     if name in WRAPPERS:
         command = _argument(words[1:], *WRAPPERS[name])
-        loses_preload = name == "env" and any(map(_LOSES.fullmatch, words[1 : len(words) - len(command)]))
+        loses_preload = name == "env" and any(map(LOSES_PRELOAD.fullmatch, words[1 : len(words) - len(command)]))
         return ([], "", False) if loses_preload else (command, f"executed by {name}", True)
     return [], "", True
 

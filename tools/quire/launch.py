@@ -2,7 +2,7 @@
 """
 launch.py - runs the user's program: alone, or under the tracer; each time with the same input.
 
-    stdin     a file: each run reads it from the same place;  a pipe: kept in a temporary file;  a terminal: /dev/null
+    stdin     a file: each run reads it from the same place;  a pipe: kept in a temporary file;  a device: that;  a terminal: /dev/null
     stdout    of measured runs: /dev/zero, which takes and forgets as /dev/null does (that one some programs notice, and do less); under a load a pipe
     stderr    of measured runs: kept, shown when the program fails
     session   of measured runs: their own, without a terminal; they end when we are stopped (stops.py)
