@@ -22,7 +22,7 @@
 
 #include <string.h>
 
-enum { SMALL_BYTES = 16 << 10, OWN_MOST = 128, SPARES = 2, DEPOT_OWNS = 16, MISSED = WORD_BITS, IN_A_ROW = 4 };
+enum { SMALL_BYTES = 16 << 10, OWN_MOST = 128, SPARES = 2, DEPOT_OWNS = 16, LEARN = 2, SIDE_BY_SIDE = 8, IN_A_ROW = 4 };
 
 STATIC_ASSERT(offsetof(struct heap_small, slot) == sizeof(struct magazine), "the small magazine's slots");
 
@@ -83,43 +83,12 @@ static uint32_t own_max(const struct heap_local *local, unsigned class)
 
 /* ---- to the pages ---- */
 
-/* A page does not go while a slot of it is here once. */
-static COLD __attribute__((noreturn)) void refuse_spilled(const struct quire_heap *heap, const struct heap_page *page, const void *slot)
-{
-    size_t number = page && !heap_is_large(page) ? heap_slot_of(page, slot) : SIZE_MAX;
-    bool is_live = number != SIZE_MAX && !heap_bit_is_set(page, number);
-    heap_refuse(heap, is_live ? HEAP_E6 : HEAP_E1, slot);
-}
-
-/* The last look at the magazine's slots; it is empty then. */
-static void spill(struct heap_local *local, unsigned class, struct magazine *mag)
-{
-    struct heap_page *page = NULL;
-    for (uint32_t i = 0; i < mag->count; i++) {
-        void *slot = (void *)addr_load_relaxed(&magazine_slots(mag)[i]);
-        if (!page || (size_t)((char *)slot - (char *)page->span.start) >= page->span.bytes)
-            page = heap_page_find(slot);
-        if (unlikely(!page) || unlikely(heap_is_large(page)) || unlikely(!heap_has_mark(slot, slots_mark(slot, mag->key))))
-            refuse_spilled(local->heap, page, slot);
-        struct heap_local *owner = heap_owner(page);
-        bool may_go = owner != local || page->until == 1;
-        if (likely(owner == local))
-            heap_slot_free(local, page, heap_slot_of(page, slot));
-        else
-            heap_out_add(local, owner, slot);
-        if (unlikely(may_go))
-            page = NULL;
-    }
-    size_add_relaxed(&local->heap->of_class[class].spilled, mag->count);
-    mag->count = 0;
-}
-
 /* The older half of the small magazine. */
 static void spill_half(struct heap_local *local, unsigned class, struct magazine *small)
 {
     uint32_t all = small->count, half = all / 2;
     small->count = half;
-    spill(local, class, small);
+    heap_spill(local, class, small);
     for (uint32_t i = half; i < all; i++)
         addr_store_relaxed(&magazine_slots(small)[i - half], addr_load_relaxed(&magazine_slots(small)[i]));
     small->count = all - half;
@@ -129,7 +98,10 @@ void heap_cache_missed(struct heap_local *local, unsigned class)
 {
     struct heap_of_class *of = &local->heap->of_class[class];
     local->bin[class].slots.demand++;
-    if (u32_load_relaxed(&of->turning) == 0 && size_load_relaxed(&of->spilled) >= MISSED)
+    if (size_load_relaxed(&of->spilled) / WORD_BITS <= u32_load_relaxed(&of->missed))
+        return;
+    u32_add_relaxed(&of->missed, 1);
+    if (u32_load_relaxed(&of->turning) == 0)
         u32_store_relaxed(&of->turning, 1);
 }
 
@@ -271,15 +243,28 @@ static void spares_put(struct slot_cache *cache, struct magazine *empties)
     }
 }
 
+/*
+ * How deep the depot may be for `full`.  To a thread's own pages the way is short, and who frees much at its end has no use for the arrays: for slots from there
+ * it is half as deep as what went there and was missed.  What lies side by side goes to its pages always: it comes from there side by side again.
+ */
+static uint32_t depot_max(const struct heap_local *local, unsigned class, const struct magazine *full)
+{
+    uint32_t most = DEPOT_OWNS * own_max(local, class), runs = most == 0 ? 0 : heap_spill_runs(local, full);
+    if (runs == HEAP_RUNS_NONE)
+        return most;
+    size_t missed = (size_t)u32_load_relaxed(&local->heap->of_class[class].missed) * WORD_BITS / LEARN / full->room;
+    return runs <= SIDE_BY_SIDE ? 0 : missed < most ? (uint32_t)missed : most;
+}
+
 static void give(struct magazine *full, void *place_)
 {
     const struct place *place = place_;
     struct heap_local *local = place->local;
     struct slot_cache *cache = &local->bin[place->class].slots;
     struct magazine *rest;
-    spares_put(cache, depot_put(local, place->class, full, DEPOT_OWNS * own_max(local, place->class), &rest));
+    spares_put(cache, depot_put(local, place->class, full, depot_max(local, place->class, full), &rest));
     for (struct magazine *mag = rest; mag; mag = mag->next)
-        spill(local, place->class, mag);
+        heap_spill(local, place->class, mag);
     spares_put(cache, rest);
 }
 
@@ -300,7 +285,7 @@ static void grow(struct heap_local *local, unsigned class)
     struct magazine *small = cache->cur, *mag = large ? mag_new(local, class) : NULL;
     slots_sync(cache);
     if (mag)
-        spill(local, class, small);
+        heap_spill(local, class, small);
     else
         spill_half(local, class, small);
     slots_set(cache, mag ? mag : small);
@@ -338,10 +323,10 @@ static void leave_class(struct heap_local *local, unsigned class, uint32_t depot
         mags_delete(local->heap, depot_put(local, class, full, depot_max, &full));
     for (struct magazine *next; full; full = next) {
         next = full->next;
-        spill(local, class, full);
+        heap_spill(local, class, full);
         magazine_push(&empty, full);
     }
-    spill(local, class, small);
+    heap_spill(local, class, small);
     slots_set(cache, small);
     cache->spare = NULL;
     cache->spares = cache->demand = cache->batch = 0;
@@ -373,7 +358,7 @@ void heap_depots_flush(struct heap_local *local)
             lock_drop(&heap->lock);
             if (!mag)
                 continue;
-            spill(local, c, mag);
+            heap_spill(local, c, mag);
             magazine_push(&empty, mag);
         }
     }
@@ -385,6 +370,7 @@ void heap_depots_unlearn(struct quire_heap *heap)
     for (unsigned c = 0; c < HEAP_CLASSES; c++) {
         u32_store_relaxed(&heap->of_class[c].turning, 0);
         size_store_relaxed(&heap->of_class[c].spilled, 0);
+        u32_store_relaxed(&heap->of_class[c].missed, 0);
     }
 }
 

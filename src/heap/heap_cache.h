@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * heap_cache.h - free slots that threads have in magazines: heap_cache.c, for the other files of the heap.
+ * heap_cache.h - free slots that threads have in magazines: heap_cache.c and heap_spill.c, for the other files of the heap.
  *
  * Inside the local, where nothing else is said.
  */
@@ -34,6 +34,13 @@ static ALWAYS_INLINE bool heap_has_mark(const void *slot, uint64_t mark)
 {
     return likely(u64_load_relaxed((const atomic_u64 *)slot) == mark) && likely(u64_load_relaxed((const atomic_u64 *)slot + 1) == mark);
 }
+/* The slot is free from now on.  The last look at the page: it may be gone. */
+void heap_slot_free(struct heap_local *local, struct heap_page *page, size_t slot);
+/* All of a magazine to its pages: the last look at its slots. */
+void heap_spill(struct heap_local *local, unsigned class, struct magazine *mag);
+enum { HEAP_RUNS_NONE = UINT16_MAX };
+/* How many runs of slots that lie in one page that is; HEAP_RUNS_NONE: not all are the local's own. */
+uint32_t heap_spill_runs(const struct heap_local *local, const struct magazine *mag);
 /* Not inside: how often the slot is in magazines of any thread. */
 size_t heap_cached(struct quire_heap *heap, unsigned class, const void *slot);
 __attribute__((noreturn, cold)) void heap_refuse_slot(struct quire_heap *heap, const void *slot); /* it was not in its magazine as it was left there */

@@ -16,19 +16,6 @@
 #include "os/os.h"
 #include "os/sanitize.h"
 
-void heap_slot_free(struct heap_local *local, struct heap_page *page, size_t slot)
-{
-    uint64_t *word = &page->free[slot / WORD_BITS], bit = UINT64_C(1) << slot % WORD_BITS;
-    if (unlikely(*word & bit))
-        heap_refuse(local->heap, HEAP_E1, heap_slot_at(page, slot));
-    if (likely(!local->heap->is_watched))
-        heap_mark(heap_slot_at(page, slot), slots_mark(heap_slot_at(page, slot), slots_key)); /* no magazine's: one that has it once more finds out */
-    atomic_fence_signal();
-    heap_bits_set(word, *word | bit);
-    if (unlikely(--page->until == 0))
-        heap_page_due(local, page);
-}
-
 /* Slot 0 of a large block stands for all of it. */
 struct heap_page *heap_page_verify(const struct quire_heap *heap, const void *p, size_t *slot)
 {

@@ -195,6 +195,7 @@ struct quire_heap {
         atomic_size pages, peak;
         atomic_size spilled; /* slots that went from magazines to their pages, since memory was given back */
         atomic_u32 turning;  /* 1: what is freed is allocated again, so large magazines and depots are worth it */
+        atomic_u32 missed;   /* words of slots that came from pages again, of those */
         uint32_t depot_count;
         struct magazine *depot; /* full ones that no thread has; under lock */
     } of_class[HEAP_BINS];
@@ -415,8 +416,6 @@ struct heap_watch {
     void (*gone)(uint64_t sample, const void *p, size_t asked_bytes); /* no lock is held */
 };
 extern const struct heap_watch *heap_watch;
-/* Inside the page's local: the slot is free from now on.  The last look at the page: it may be gone. */
-void heap_slot_free(struct heap_local *local, struct heap_page *page, size_t slot);
 
 /* ---- heap_remote.c ---- */
 void heap_out_add(struct heap_local *local, struct heap_local *to, void *p); /* inside `local` */

@@ -14,6 +14,7 @@
  *
  * Locks: none: the inbox is a list that many push on and one takes whole.  Not here: the owner's own frees (heap_free.c).
  */
+#include "heap/heap_cache.h"
 #include "heap/heap_secure.h"
 #include "os/sanitize.h"
 

@@ -148,6 +148,49 @@ TEST_F(HeapMemory, what_is_left_sparse_is_used_before_more_is_taken)
     heap.free(again), heap.free(rest);
 }
 
+/* Slots that went to their pages were missed: from then on magazines are large. */
+static void turn(const Heap &heap, size_t bytes)
+{
+    for (int round = 0; round < 3; round++)
+        heap.free(heap.alloc_many(2000, bytes));
+}
+
+static Blocks in_no_order(Blocks blocks)
+{
+    std::mt19937_64 order(2);
+    std::shuffle(blocks.begin(), blocks.end(), order);
+    return blocks;
+}
+
+/* Rounds of 200,000 blocks that all live, and then all are freed; what the heap has for itself then, arrays above all.  Statistics only at the end: they send all home. */
+static size_t meta_after(int rounds, bool ordered)
+{
+    Heap heap;
+    turn(heap, 48);
+    for (int round = 0; round < rounds; round++) {
+        Blocks blocks = heap.alloc_many(200000, 48);
+        heap.free(ordered ? blocks : in_no_order(blocks));
+    }
+    EXPECT_LE(heap.stats().free_bytes, 200000u * 48 / 5) << "pages that are empty go back";
+    return heap.stats().meta_bytes;
+}
+
+TEST_F(HeapMemory, who_frees_much_at_once_pays_no_arrays_for_it)
+{
+    EXPECT_LE(meta_after(1, true), 200000u * 48 / 20) << "an address for each would be a sixth";
+    EXPECT_LE(meta_after(1, false), 200000u * 48 / 20);
+}
+
+TEST_F(HeapMemory, what_is_freed_side_by_side_goes_to_its_pages_each_time)
+{
+    EXPECT_LE(meta_after(6, true), 200000u * 48 / 20);
+}
+
+TEST_F(HeapMemory, what_is_freed_in_no_order_again_and_again_is_kept_in_magazines)
+{
+    EXPECT_GE(meta_after(6, false), 200000u * 8) << "their pages were missed each time";
+}
+
 TEST_F(HeapMemory, churn_with_drifting_sizes_stays_flat)
 {
     Heap heap;

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+/*
+ * heap_spill.c - free slots go from a magazine to their pages: the local's own by their bits, others' on their way (heap_remote.c).
+ *
+ *     magazine  | slot slot slot | slot slot | slot |        runs of slots that lie in one page: its header is looked up once for each
+ *                  page A           page B      page C
+ *
+ * Locks: inside the local.  Not here: which magazines go, and when (heap_cache.c).
+ */
+#include "heap/heap_cache.h"
+
+void heap_slot_free(struct heap_local *local, struct heap_page *page, size_t slot)
+{
+    uint64_t *word = &page->free[slot / WORD_BITS], bit = UINT64_C(1) << slot % WORD_BITS;
+    if (unlikely(*word & bit))
+        heap_refuse(local->heap, HEAP_E1, heap_slot_at(page, slot));
+    if (likely(!local->heap->is_watched))
+        heap_mark(heap_slot_at(page, slot), slots_mark(heap_slot_at(page, slot), slots_key)); /* no magazine's: one that has it once more finds out */
+    atomic_fence_signal();
+    heap_bits_set(word, *word | bit);
+    if (unlikely(--page->until == 0))
+        heap_page_due(local, page);
+}
+
+/* A page does not go while a slot of it is here once. */
+static COLD __attribute__((noreturn)) void refuse_spilled(const struct quire_heap *heap, const struct heap_page *page, const void *slot)
+{
+    size_t number = page && !heap_is_large(page) ? heap_slot_of(page, slot) : SIZE_MAX;
+    bool is_live = number != SIZE_MAX && !heap_bit_is_set(page, number);
+    heap_refuse(heap, is_live ? HEAP_E6 : HEAP_E1, slot);
+}
+
+static inline char *slot_at(const struct magazine *mag, uint32_t i)
+{
+    return (char *)addr_load_relaxed(&magazine_slots(mag)[i]);
+}
+
+static inline bool lies_in(const struct heap_page *page, const char *slot)
+{
+    return (size_t)(slot - (const char *)page->span.start) < page->span.bytes;
+}
+
+/* The run that begins at i, of a page of the local's own.  Returns where it ends: there, or behind the slot with which the page may have gone. */
+static uint32_t spill_run(struct heap_local *local, struct heap_page *page, const struct magazine *mag, uint32_t i)
+{
+    bool may_go = false;
+    for (; i < mag->count && !may_go && lies_in(page, slot_at(mag, i)); i++) {
+        char *slot = slot_at(mag, i);
+        size_t number = heap_slot_of(page, slot);
+        if (unlikely(number == SIZE_MAX) || unlikely(!heap_has_mark(slot, slots_mark(slot, mag->key))))
+            refuse_spilled(local->heap, page, slot);
+        may_go = page->until == 1;
+        heap_slot_free(local, page, number);
+    }
+    return i;
+}
+
+void heap_spill(struct heap_local *local, unsigned class, struct magazine *mag)
+{
+    for (uint32_t i = 0; i < mag->count;) {
+        char *slot = slot_at(mag, i);
+        struct heap_page *page = heap_page_find(slot);
+        if (unlikely(!page) || unlikely(heap_is_large(page)) || unlikely(!heap_has_mark(slot, slots_mark(slot, mag->key))))
+            refuse_spilled(local->heap, page, slot);
+        struct heap_local *owner = heap_owner(page);
+        if (likely(owner == local)) {
+            i = spill_run(local, page, mag, i);
+        } else {
+            heap_out_add(local, owner, slot);
+            i++;
+        }
+    }
+    size_add_relaxed(&local->heap->of_class[class].spilled, mag->count);
+    mag->count = 0;
+}
+
+uint32_t heap_spill_runs(const struct heap_local *local, const struct magazine *mag)
+{
+    uint32_t runs = 0;
+    for (uint32_t i = 0; i < mag->count; runs++) {
+        const struct heap_page *page = heap_page_find(slot_at(mag, i));
+        if (!page || heap_owner(page) != local)
+            return HEAP_RUNS_NONE;
+        while (i < mag->count && lies_in(page, slot_at(mag, i)))
+            i++;
+    }
+    return runs;
+}
