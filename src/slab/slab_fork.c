@@ -101,6 +101,8 @@ void slab_repair(struct quire_slab *slab)
 
 void slab_after_fork(void)
 {
+    struct lock_notes notes;
+    lock_set_aside(&notes);
     slab_is_repairing = true;
     slab_shared_after_fork();
     u32_store_relaxed(&slab_pending, 0);
@@ -132,4 +134,5 @@ void slab_after_fork(void)
     }
     slab_walks_after_fork();
     slab_is_repairing = false;
+    lock_take_up(&notes);
 }

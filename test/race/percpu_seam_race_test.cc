@@ -7,6 +7,9 @@
  *
  * Where B has to wait for A (A is inside its chunks) A goes on after PATIENCE_NS.  Only the `check` builds have the steps.
  */
+#include <quire/heap.h>
+#include <quire/slab.h>
+
 #include "race/percpu_operations.h"
 
 namespace {
@@ -284,4 +287,20 @@ TEST(PercpuSeam, a_handler_that_forks_at_every_step_of_every_operation)
         GTEST_SKIP() << "a child of a busy process waits for locks of the sanitizer's own; and the check build has the steps";
     Noise steps(fork_at_step);
     forks_at_every_step("a handler's fork", handler_forks_at);
+}
+
+/* The others have this thread to bury in the child, and take their locks for that. */
+TEST(PercpuSeam, a_handler_that_forks_does_not_disturb_other_allocators_of_the_process)
+{
+    if (memory_is_watched() || !QUIRE_CHECK)
+        GTEST_SKIP() << "a child of a busy process waits for locks of the sanitizer's own; and the check build has the steps";
+    quire_slab *slab = quire_slab_create(64, nullptr);
+    quire_heap *heap = quire_heap_create(nullptr);
+    void *element = quire_slab_alloc(slab), *block = quire_heap_alloc(heap, 40);
+    Noise steps(fork_at_step);
+    forks_at_every_step("a handler's fork beside others", handler_forks_at);
+    quire_heap_free(heap, block);
+    quire_slab_free(slab, element);
+    quire_heap_destroy(heap);
+    quire_slab_destroy(slab);
 }
