@@ -3,13 +3,13 @@
  * heap_cache.c - a thread's free slots of each size, and where full magazines go to and come from.
  *
  *     alloc: the top of `cur`  <- the bin's word  <- prev  <- own  <- the heap's depot of the size  <- the next word, the next page
- *     free:  the top of `cur`  -> prev  -> own  -> the heap's depot  -> pages: the local's own by their bits, others' on their way (heap_remote.c)
+ *     free:  the top of `cur`  -> prev  -> own  -> the heap's depot  -> pages (heap_spill.c)
  *
  * Whoever frees a slot has it: whose page it lies in is asked only when it goes back there.  What a magazine is: slots/slots.h.  Each lies where headers
  * of pages do, in place of the bits (HEAP_MAGAZINE), so that they are counted, given back, and found by the child of a fork as these are.
  *
  * At first a thread has one small magazine of a size, inside its local, and what is freed beyond it goes to its page.  When slots that went to their
- * pages are missed, what is freed is allocated again: from then on (turning) magazines are large and depots deep, until memory is given back.
+ * pages are missed, what is freed is allocated again: from then on (turning) magazines are large and depots deep (depot_max()), until memory is given back.
  *
  * An empty magazine stays (`vacant`) in the place of each full one that is taken from a depot, and goes with the next full one that is given there.  Who finds
  * the heap's lock held takes, and gives, a batch at once.
