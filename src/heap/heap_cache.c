@@ -97,9 +97,9 @@ static void spill_half(struct heap_local *local, unsigned class, struct magazine
 void heap_cache_missed(struct heap_local *local, unsigned class)
 {
     struct heap_of_class *of = &local->heap->of_class[class];
-    local->bin[class].slots.demand++;
     if (size_load_relaxed(&of->spilled) / WORD_BITS <= u32_load_relaxed(&of->missed))
         return;
+    local->bin[class].slots.demand++;
     u32_add_relaxed(&of->missed, 1);
     if (u32_load_relaxed(&of->turning) == 0)
         u32_store_relaxed(&of->turning, 1);

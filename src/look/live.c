@@ -44,6 +44,7 @@ static struct {
     uint64_t started_ticks; /* of this process, which its copy could not find */
     uint64_t waits_from_ns;
     bool has_loaded, has_complained, waits;
+    int (*lines_to)(void); /* NULL: standard error */
     struct live_place place;
     struct live_guest *guests;
 } live;
@@ -96,7 +97,7 @@ static void complain(int error)
     if (live.has_complained)
         return;
     live.has_complained = true;
-    out_begin(&out, 2);
+    out_begin(&out, live.lines_to ? live.lines_to() : 2);
     out_text(&out, "quire: top: this process cannot show itself in ");
     out_name_text(&out, live.place.dir[0] ? live.place.dir : "/dev/shm, $TMPDIR or /tmp");
     out_text(&out, ": ");
@@ -234,6 +235,11 @@ void live_start_due(void)
 bool live_is_waiting(void)
 {
     return u32_load_relaxed(&live.state) == LIVE_WAITING;
+}
+
+void live_lines_go_to(int (*fd)(void))
+{
+    live.lines_to = fd;
 }
 
 void live_want(void)

@@ -28,6 +28,7 @@ struct out;
 void live_ask(uint64_t interval_ns, bool waits);
 void live_start_due(void); /* hold no lock: starting a thread allocates */
 bool live_is_waiting(void); /* for that: no thread sees what is asked */
+void live_lines_go_to(int (*fd)(void)); /* what is to be said, in place of standard error */
 void live_want(void);       /* it is to start at the next live_start_due() */
 /* In a handler, before it makes a copy of the process; and in the copy: the page is written, and a question answered. */
 void live_copy_ahead(void);

@@ -103,6 +103,11 @@ int os_populate(void *start, size_t bytes);
 size_t os_resident_bytes(void *start, size_t bytes);
 /* A word at this address can be read (os_readable.c). */
 bool os_is_readable(const void *address);
+/* Of this thread's own stack, if `frame` lies on it, what stays as long as the thread: [low, end).  Both 0: it lies elsewhere, or that is not known. */
+struct os_stack {
+    uintptr_t low, end;
+};
+void os_stack_of(const void *frame, struct os_stack *out);
 /* Out of core dumps, and in again. */
 int os_advise_dontdump(void *start, size_t bytes);
 int os_advise_dump(void *start, size_t bytes);
@@ -170,9 +175,10 @@ bool os_is_copy(void); /* os_process_id() is the process's then, not the copy's 
 bool os_on_signal_if_default(int number, void (*fn)(int number));
 /* In its handler: what it does by default, once the handler has returned. */
 void os_signal_by_default(int number);
-/* What kind of memory an address lies in, and the ends of its mapping; OS_MEMORY_NONE: it cannot be read. */
-enum os_memory { OS_MEMORY_NONE, OS_MEMORY_ANON, OS_MEMORY_BRK, OS_MEMORY_OTHER };
+/* What kind of memory an address lies in, and the ends of its mapping; OS_MEMORY_NONE: it cannot be read; OS_MEMORY_UNKNOWN: no /proc, or no descriptor to ask it by. */
+enum os_memory { OS_MEMORY_NONE, OS_MEMORY_ANON, OS_MEMORY_BRK, OS_MEMORY_OTHER, OS_MEMORY_UNKNOWN };
 enum os_memory os_memory_of(const void *p, uintptr_t *start, uintptr_t *end);
+uintptr_t os_brk(void); /* where that ends, if there is any */
 bool os_has_brk(void); /* there is memory of the kind OS_MEMORY_BRK */
 uint64_t os_cpu_time_ns(void); /* of all its threads */
 uint64_t os_thread_time_ns(void); /* of the calling thread alone */

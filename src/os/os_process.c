@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,8 +105,8 @@ enum os_memory os_memory_of(const void *p, uintptr_t *start, uintptr_t *end)
     int kept = errno;
     char text[1024], line[96];
     size_t used = 0;
-    enum os_memory found = OS_MEMORY_NONE;
-    int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    int fd = open("/proc/thread-self/maps", O_RDONLY | O_CLOEXEC); /* not the process's: that has none once its first thread has ended */
+    enum os_memory found = fd < 0 ? OS_MEMORY_UNKNOWN : OS_MEMORY_NONE;
     ssize_t got;
     while (fd >= 0 && !found && ((got = read(fd, text, sizeof text)) > 0 || (got < 0 && errno == EINTR)))
         for (ssize_t i = 0; i < got && !found; i++) {
@@ -124,10 +125,28 @@ enum os_memory os_memory_of(const void *p, uintptr_t *start, uintptr_t *end)
     return found;
 }
 
+/*
+ * Threads of libc have their descriptor behind their stack, in the same mapping, and a guard before it; the first has the kernel's random bytes there.  Nothing
+ * else tells a stack from what lies beside it: to the kernel it may be one mapping with a coroutine's.
+ */
+void os_stack_of(const void *frame, struct os_stack *out)
+{
+    bool is_first = os_thread_id() == os_process_id();
+    uintptr_t low, end, at = (uintptr_t)frame, behind = is_first ? (uintptr_t)getauxval(AT_RANDOM) : (uintptr_t)pthread_self();
+    enum os_memory kind = os_memory_of(frame, &low, &end);
+    bool is_known = kind != OS_MEMORY_NONE && kind != OS_MEMORY_UNKNOWN && at < behind && behind < end;
+    *out = is_known ? (struct os_stack){low, behind} : (struct os_stack){0, 0};
+}
+
+uintptr_t os_brk(void)
+{
+    return (uintptr_t)sbrk(0);
+}
+
 bool os_has_brk(void)
 {
     uintptr_t start, end;
-    return os_memory_of((const char *)sbrk(0) - 1, &start, &end) == OS_MEMORY_BRK;
+    return os_memory_of((const char *)os_brk() - 1, &start, &end) == OS_MEMORY_BRK;
 }
 
 static uint64_t clock_ns(clockid_t clock)
@@ -150,7 +169,7 @@ uint64_t os_thread_time_ns(void)
 void os_program_path(char *path, size_t bytes)
 {
     int kept = errno;
-    ssize_t got = readlink("/proc/self/exe", path, bytes - 1);
+    ssize_t got = readlink("/proc/thread-self/exe", path, bytes - 1);
     path[got > 0 ? got : 0] = 0;
     errno = kept;
 }

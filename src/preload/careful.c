@@ -106,13 +106,21 @@ void careful_free(void *p)
         heap_free_any(p);
 }
 
+/* A block in an arena or a slab of the plan is as large as its tag says; any other is the heap's. */
+static bool size_fits(const void *p, size_t bytes, size_t align_bytes)
+{
+    if (preload_ready() >= PRELOAD_STEERS && steer_has(p))
+        return steer_size_may_fit(p, bytes);
+    return align_bytes == CAREFUL_C ? heap_size_may_fit(p, bytes) : heap_size_fits(p, bytes, align_bytes);
+}
+
 void careful_free_sized(void *p, size_t bytes, size_t align_bytes)
 {
     if (likely(u32_load_relaxed(&preload_mode) == PRELOAD_SECURED) && likely(heap_free_secure_sized(p, bytes)))
         return;
     if (guard_has(p) && guard_bytes(p) != bytes)
         panic("malloc", NULL, "M1 deleted with another size than it was made with", p);
-    if (p && !guard_has(p) && preload_ready() != PRELOAD_PASSES && !(align_bytes == CAREFUL_C ? heap_size_may_fit(p, bytes) : heap_size_fits(p, bytes, align_bytes)))
+    if (p && !guard_has(p) && preload_ready() != PRELOAD_PASSES && !size_fits(p, bytes, align_bytes))
         panic("malloc", NULL, "M1 deleted with another size than it was made with", p);
     careful_free(p);
 }

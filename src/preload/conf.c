@@ -169,7 +169,7 @@ static void complain_value(const struct key *key, struct piece value, int fd)
     out_text(&out, key->name);
     out_text(&out, ":");
     out_text(&out, key->look);
-    out_text(&out, key->kind == KIND_SIZE ? ", such as 64K or 2G" : key->kind == KIND_LIMIT ? ", such as 64K, 2G or 80%" : key->kind == KIND_TIME || key->kind == KIND_EVERY ? ", such as 100ms or 2s" : "");
+    out_text(&out, key->kind == KIND_SIZE ? ", such as 64K or 2G" : key->kind == KIND_MEAN ? ", from 1K to 1T" : key->kind == KIND_LIMIT ? ", such as 64K, 2G or 80%" : key->kind == KIND_TIME || key->kind == KIND_EVERY ? ", such as 100ms or 2s" : "");
     out_text(&out, "\n");
     (void)out_end(&out);
 }
@@ -323,7 +323,11 @@ static bool parse_signal(struct piece value, uint64_t *out)
             return true;
         }
     }
-    return parse_number(value, no_units, out) && *out <= SIGNAL_MAX && *out != SIGKILL && *out != SIGSTOP;
+    static const int faults[] = {SIGKILL, SIGSTOP, SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGABRT}; /* cannot be caught, or come again for ever */
+    bool is_sound = parse_number(value, no_units, out) && *out <= SIGNAL_MAX;
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
+        is_sound &= *out != (uint64_t)faults[i];
+    return is_sound;
 }
 
 /* 1/5000 */

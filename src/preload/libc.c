@@ -140,12 +140,27 @@ static bool first_arena_is_mapped(void)
     return sums && sums().in_arenas != 0;
 }
 
+/* The memory around a chunk.  Where the kernel cannot be asked: as far as its header can be read, and libc's own functions look at it once more. */
+static enum os_memory memory_of(const void *p, uintptr_t *start, uintptr_t *end)
+{
+    enum os_memory kind = os_memory_of(p, start, end);
+    if (likely(kind != OS_MEMORY_UNKNOWN))
+        return kind;
+    const struct chunk *chunk = (const struct chunk *)p - 1;
+    const void *area = (const void *)align_down((uintptr_t)p, arena_area_bytes);
+    if (!os_is_readable(chunk))
+        return OS_MEMORY_NONE;
+    *start = os_is_readable(area) ? (uintptr_t)area : align_down((uintptr_t)chunk, os_page_bytes());
+    *end = UINTPTR_MAX;
+    return (uintptr_t)p < os_brk() ? OS_MEMORY_BRK : OS_MEMORY_ANON;
+}
+
 bool libc_has(const void *p)
 {
     uintptr_t start, end, at = (uintptr_t)p;
     if (!libc_is_there() || at % sizeof(struct chunk) != 0 || region_holds(p))
         return false;
-    enum os_memory kind = os_memory_of(p, &start, &end);
+    enum os_memory kind = memory_of(p, &start, &end);
     if ((kind != OS_MEMORY_BRK && kind != OS_MEMORY_ANON) || at - start < sizeof(struct chunk))
         return false;
     const struct chunk *chunk = (const struct chunk *)p - 1;
@@ -157,7 +172,7 @@ bool libc_has(const void *p)
                ((((uintptr_t)chunk - chunk->before_bytes) | (bytes + chunk->before_bytes)) & pages) == 0;
     if (!(chunk->size & IN_OTHER_ARENA)) {
         const struct chunk *next = (const struct chunk *)((uintptr_t)chunk + bytes);
-        return kind == OS_MEMORY_BRK || (end - (uintptr_t)next >= sizeof *next && (next->size & IS_BEHIND_LIVE) && first_arena_is_mapped());
+        return kind == OS_MEMORY_BRK || (end - (uintptr_t)next >= sizeof *next && os_is_readable(next) && (next->size & IS_BEHIND_LIVE) && first_arena_is_mapped());
     }
     const uintptr_t *area = (const uintptr_t *)align_down(at, arena_area_bytes);
     return kind == OS_MEMORY_ANON && (uintptr_t)area >= start && area[2] <= arena_area_bytes && at < (uintptr_t)area + area[2];

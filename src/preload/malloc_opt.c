@@ -46,7 +46,7 @@ static void say_once(const char *name)
     struct out out;
     if (!u32_cas_relaxed(&said, &no, 1))
         return;
-    out_begin(&out, STDERR_FILENO);
+    out_begin(&out, report_stderr());
     out_text(&out, "quire: mallopt: ");
     out_text(&out, name);
     out_text(&out, " has no meaning for Quire's heap; it and others like it are left alone\n");

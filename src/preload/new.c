@@ -175,9 +175,8 @@ static ALWAYS_INLINE void delete_quick(void *p)
 
 static NOINLINE void delete_sized_otherwise(void *p, size_t bytes)
 {
-    if (preload_steers())
-        preload_free(p);
-    else
+    bool is_done = u32_load_relaxed(&preload_mode) == PRELOAD_STEERS && (steer_free_sized(p, bytes) || preload_quick_free_sized(p, bytes));
+    if (!is_done)
         careful_free_sized(p, bytes, 0);
 }
 

@@ -140,6 +140,19 @@ static int report_open(const struct conf *conf)
 
 static uint64_t term_cpu_ns; /* what the process had used when it was copied */
 
+/* What lies in arenas and slabs of the plan is malloc's, too. */
+static void plan_add(struct report *report)
+{
+    const struct steer_stats *plan = &report->plan;
+    steer_stats(&report->plan);
+    report->heap.live_blocks += plan->live_blocks;
+    report->heap.live_bytes += plan->live_bytes;
+    report->heap.free_bytes += plan->held_bytes > plan->live_bytes ? plan->held_bytes - plan->live_bytes : 0;
+    report->heap.mapped_bytes += plan->held_bytes;
+    if (report->heap.peak_bytes < report->heap.mapped_bytes)
+        report->heap.peak_bytes = report->heap.mapped_bytes;
+}
+
 void report_collect(struct report *report)
 {
     memset(report, 0, sizeof *report);
@@ -158,7 +171,7 @@ void report_collect(struct report *report)
     if (preload_conf.leaks)
         leaks_collect(&report->leaks);
     if (preload_conf.plan[0])
-        steer_stats(&report->plan);
+        plan_add(report);
 }
 
 int report_text(int fd)

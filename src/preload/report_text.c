@@ -25,6 +25,10 @@ static void print_head(const struct report *report, struct out *out)
     say_time(out, report->time_wall_ns);
     out_text(out, ", CPU ");
     say_time(out, report->time_cpu_ns);
+    if (report->rss.rss_bytes == 0) {
+        out_text(out, "; how much memory is not known, for /proc cannot be read\n");
+        return;
+    }
     out_text(out, "; memory ");
     say_size(out, report->rss.rss_bytes, 0);
     out_text(out, ", at most ");
@@ -46,7 +50,10 @@ static void print_heap(const struct report *report, struct out *out)
         out_text(out, ", limit ");
         say_size(out, report->heap.limit_bytes, 0);
     }
-    out_text(out, "\nquire: memory explained:\n");
+    out_char(out, '\n');
+    if (report->rss.rss_bytes == 0)
+        return;
+    out_text(out, "quire: memory explained:\n");
 #define ROW(field, sign, words)                                                                    \
     out_text(out, "quire:   " sign);                                                               \
     say_size(out, report->rss.field, SIZE_COLUMNS);                                                \

@@ -93,6 +93,8 @@ static void useless_say(void)
         say("quire: QUIRE_CONF: prof_at and prof_signal go with prof:1; there is no profile\n");
     if (!preload_conf.plan[0] && (preload_conf.plan_control || preload_conf.plan_timed))
         say("quire: QUIRE_CONF: plan_control and plan_timed go with plan:FILE; there is no plan\n");
+    if (preload_conf.prof_signal && preload_conf.prof_signal == preload_conf.record_signal)
+        say("quire: QUIRE_CONF: prof_signal and record_signal are one: it is the recording's alone; take USR1 for one and USR2 for the other\n");
 }
 
 /* ---- a plan ---- */
@@ -213,8 +215,8 @@ static COLD enum preload_mode preload_start(void)
             preload_conf.stats_at_exit = true;
         if (preload_conf.stats_at_exit)
             start_ns = os_time_ns();
-        if (preload_conf.stats_at_exit || preload_conf.prof_every_bytes || preload_conf.record[0] || preload_conf.record_signal)
-            report_know_stderr(preload_conf.stats_at_exit && !preload_conf.file[0]);
+        report_know_stderr(preload_conf.stats_at_exit && !preload_conf.file[0]);
+        live_lines_go_to(report_stderr);
         u32_store_release(&preload_mode, mode); /* release [preload-mode] */
     } else if (nobody == self) {
         return PRELOAD_SERVES; /* a call from inside the setting up: the heap as it is */

@@ -198,7 +198,7 @@ void prof_write(struct out *out)
     for (uint32_t i = 1; i <= prof_sites(); i++)
         stack(out, i);
     out_text(out, "MAPPED_LIBRARIES:\n");
-    (void)os_read_each("/proc/self/maps", maps_text, &maps);
+    (void)os_read_each("/proc/thread-self/maps", maps_text, &maps);
     (void)out_end(out); /* a copy of the process (os_copy.c) may find a list of objects half changed, and end: it has written all else */
     objects(out);
 }

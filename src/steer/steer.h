@@ -60,7 +60,7 @@ struct steer_site_stats {
 };
 struct steer_stats {
     uint32_t sites, modules_seen, learnt; /* learnt: call sites looked up for the first time */
-    uint64_t blocks, bytes, fallbacks, live_blocks, held_bytes, peak_bytes;
+    uint64_t blocks, bytes, fallbacks, live_blocks, live_bytes, held_bytes, peak_bytes;
     uint64_t needless_frees; /* frees of blocks in arenas */
     uint32_t sent_back;      /* arenas whose sites went back to the heap for good */
     uint64_t timed_frees, timed_ns; /* of needless frees, by steer_free_timed() */
@@ -68,6 +68,9 @@ struct steer_stats {
 void steer_stats(struct steer_stats *out);
 bool steer_site_stats(uint32_t index, struct steer_site_stats *out); /* false: there are no more */
 
+bool steer_has(const void *p);
+bool steer_size_may_fit(const void *p, size_t bytes); /* of a block that steer_has(): it was asked for with so many, or may have been shortened to them */
+bool steer_free_sized(void *p, size_t bytes); /* the same of any address, and it is freed; false: nothing was done */
 /* As steer_free(), and one in so many needless frees is timed. */
 void steer_free_timed(void *p);
 

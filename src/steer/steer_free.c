@@ -37,10 +37,17 @@ static ALWAYS_INLINE bool is_block(const void *p, unsigned tag)
     return (uintptr_t)p % STEER_GRAIN == 0 && is_live(tag);
 }
 
-/* A free block, or none at all. */
-static COLD __attribute__((noreturn)) void refuse(unsigned tag, const void *p)
+/* The last block of a lane was freed, and its place is the next one's again (owned_look()): nothing else points there. */
+static bool is_next_place(const struct steer_chunk *chunk, const uint8_t *at)
 {
-    bool was_block = (uintptr_t)p % STEER_GRAIN == 0 && tag == TAG_FREED;
+    const struct steer_lane *lane = &steer_self->lane[chunk->pool];
+    return lane->chunk == chunk && lane->tag == at;
+}
+
+/* A free block, or none at all. */
+static COLD __attribute__((noreturn)) void refuse(const struct steer_chunk *chunk, unsigned tag, const void *p)
+{
+    bool was_block = (uintptr_t)p % STEER_GRAIN == 0 && (tag == TAG_FREED || is_next_place(chunk, steer_tag_at(chunk, p)));
     heap_refuse(&heap_of_process, was_block ? HEAP_E1 : HEAP_E3, p);
 }
 
@@ -78,10 +85,10 @@ static NOINLINE void free_shared(struct steer_chunk *chunk, const void *p)
 {
     uint8_t *at = steer_tag_at(chunk, p);
     if (unlikely((uintptr_t)p % STEER_GRAIN != 0))
-        refuse(TAG_NONE, p);
+        refuse(chunk, TAG_NONE, p);
     unsigned tag = __atomic_exchange_n(at, TAG_FREED, __ATOMIC_ACQ_REL);
     if (unlikely(!is_live(tag)))
-        refuse(tag, p);
+        refuse(chunk, tag, p);
     if (unlikely(u64_add_seq_cst(&chunk->balance, -(uint64_t)tag) == tag)) { /* release [steer-balance] */
         int kept = errno;
         steer_chunk_dead(chunk);
@@ -94,7 +101,7 @@ static ALWAYS_INLINE void free_owned(struct steer_chunk *chunk, const void *p)
     uint8_t *at = steer_tag_at(chunk, p);
     unsigned tag = steer_tag(at);
     if (unlikely(!is_block(p, tag)))
-        refuse(tag, p);
+        refuse(chunk, tag, p);
     steer_tag_set(at, TAG_FREED);
     chunk->left -= (int32_t)tag;
     if (unlikely(chunk->left <= 0))
@@ -187,7 +194,7 @@ static uint8_t *live_tag(const struct steer_chunk *chunk, const void *p)
 {
     uint8_t *at = steer_tag_at(chunk, p);
     if (unlikely(!is_block(p, steer_tag(at))))
-        refuse(steer_tag(at), p);
+        refuse(chunk, steer_tag(at), p);
     return at;
 }
 
@@ -195,6 +202,31 @@ size_t steer_usable_bytes(const void *p)
 {
     struct steer_chunk *chunk = chunk_of(p);
     return chunk ? (size_t)steer_tag(live_tag(chunk, p)) << STEER_GRAIN_SHIFT : quire_heap_usable_bytes(p);
+}
+
+static bool stays(size_t had, size_t bytes)
+{
+    return bytes <= had && (bytes >= had / 2 || had <= 4 * STEER_GRAIN);
+}
+
+bool steer_has(const void *p)
+{
+    return chunk_of(p) != NULL;
+}
+
+bool steer_size_may_fit(const void *p, size_t bytes)
+{
+    return stays((size_t)steer_tag(live_tag(chunk_of(p), p)) << STEER_GRAIN_SHIFT, bytes);
+}
+
+bool steer_free_sized(void *p, size_t bytes)
+{
+    bool is_hot = (uintptr_t)p >> STEER_PART_SHIFT == steer_self->hot_part;
+    const struct steer_chunk *chunk = is_hot ? steer_self->hot : chunk_of(p);
+    if (!chunk || !stays((size_t)steer_tag(live_tag(chunk, p)) << STEER_GRAIN_SHIFT, bytes))
+        return false;
+    steer_free(p);
+    return true;
 }
 
 /* The last block of this thread's current chunk grows where it is. */
@@ -217,7 +249,7 @@ void *steer_realloc(void *p, size_t bytes)
         return quire_heap_realloc(&heap_of_process, p, bytes);
     uint8_t *at = live_tag(chunk, p);
     size_t had = (size_t)steer_tag(at) << STEER_GRAIN_SHIFT;
-    if (bytes <= had && (bytes >= had / 2 || had <= 4 * STEER_GRAIN))
+    if (stays(had, bytes))
         return p;
     if (bytes > had && bytes <= STEER_BLOCK_MAX && grow_last(chunk, at, bytes))
         return p;

@@ -37,11 +37,11 @@ bool steer_site_stats(uint32_t index, struct steer_site_stats *out)
 }
 
 /* By their tags, which other threads may be changing. */
-static uint64_t live_of(const struct steer_chunk *chunk)
+static uint64_t live_of(const struct steer_chunk *chunk, uint64_t *bytes)
 {
     uint64_t live = 0, blocks;
     for (; chunk; chunk = chunk->next) {
-        (void)steer_chunk_live(chunk, &blocks);
+        *bytes += steer_chunk_live(chunk, &blocks) << STEER_GRAIN_SHIFT;
         live += blocks;
     }
     return live;
@@ -51,10 +51,10 @@ static void pool_stats(unsigned pool_idx, struct steer_stats *out, uint64_t *are
 {
     struct steer_pool *pool = &steer_plan.pool[pool_idx];
     lock_take(&pool->lock);
-    uint64_t live = live_of(pool->shared);
+    uint64_t live = live_of(pool->shared, &out->live_bytes);
     lock_drop(&pool->lock);
     for (const struct steer_thread *record = steer_threads(); record; record = record->next)
-        live += live_of(record->lane[pool_idx].chunks);
+        live += live_of(record->lane[pool_idx].chunks, &out->live_bytes);
     out->live_blocks += live;
     out->held_bytes += size_load_relaxed(&pool->held_bytes);
     out->peak_bytes += size_load_relaxed(&pool->held_peak_bytes);

@@ -17,7 +17,7 @@
 #include "os/os.h"
 #include "steer/steer_internal.h"
 
-enum { FILL = STEER_TABLE / 4 * 3, SEEN_PAGES = 4, SMALLEST_PAGE_SHIFT = 12 };
+enum { FILL = STEER_TABLE / 4 * 3, SMALLEST_PAGE_SHIFT = 12, LEARN_EVERY = 256 };
 
 struct steer_entry steer_entries[STEER_TABLE];
 static const struct steer_entry heap_entry = {.target = TARGET_HEAP};
@@ -97,15 +97,18 @@ void steer_entries_send_back(unsigned pool_idx)
     lock_drop(&steer_lock);
 }
 
-/* The pages of stacks that the kernel was asked about last. */
-static THREAD_LOCAL uintptr_t readable[SEEN_PAGES] __attribute__((tls_model("initial-exec")));
+/* This thread's own stack, and how often something else was asked about.  What the kernel said of another stack may not hold the next time: it may be gone. */
+static THREAD_LOCAL struct os_stack own_stack __attribute__((tls_model("initial-exec")));
+static THREAD_LOCAL uint32_t asked __attribute__((tls_model("initial-exec")));
 
-static COLD bool is_readable_page(uintptr_t address)
+static COLD bool is_readable(const uintptr_t *frame, const uintptr_t *up)
 {
-    uintptr_t page = address >> os_page_shift(), *seen = &readable[page % SEEN_PAGES];
-    if (*seen != page && os_is_readable((const void *)address))
-        *seen = page;
-    return *seen == page;
+    uintptr_t end = (uintptr_t)(up + 1);
+    if (likely((uintptr_t)frame >= own_stack.low) && likely(end <= own_stack.end))
+        return true;
+    if (asked++ % LEARN_EVERY == 0)
+        os_stack_of(frame, &own_stack);
+    return os_is_readable(up);
 }
 
 /*
@@ -118,7 +121,7 @@ NOINLINE const struct steer_entry *steer_entry_deep(const struct steer_entry *en
     while (entry->target & TARGET_NODE) {
         unsigned node = entry->target & (TARGET_NODE - 1);
         const uintptr_t *up = frame + steer_node_words[node];
-        if (unlikely((((uintptr_t)frame ^ (uintptr_t)up) >> SMALLEST_PAGE_SHIFT) != 0) && !is_readable_page((uintptr_t)up))
+        if (unlikely((((uintptr_t)frame ^ (uintptr_t)up) >> SMALLEST_PAGE_SHIFT) != 0) && !is_readable(frame, up))
             return &heap_entry;
         entry = find(node, *up);
         frame = up;

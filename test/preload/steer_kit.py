@@ -51,3 +51,14 @@ def wild_plan(ways, path, seed):
             plan.sites.append(Site(number, rng.randint(1, POOLS), 1, 1, "wild", "at random", [way]))
     plan.write(str(path))
     return len(plan.sites)
+
+
+def plan_of_one(ways, path):
+    """Writes a plan for the one site of 2000 blocks by `operator new`."""
+    names = [f["function"] for f in ways["frames"]]
+    number = next(s["frames"][1] for s in ways["stacks"] if s["allocs"] == 2000 and names[s["frames"][0]].startswith("operator new"))
+    frame, plan = ways["frames"][number], Plan("a test", "one site")
+    plan.modules = [Module(m["build_id"] or "00", m["path"]) for m in ways["modules"]]
+    plan.frames, plan.pools = [Frame(frame["module"], frame["offset"], 1, 2, ["here|:0"])], [Pool("arena", 100000)]
+    plan.sites = [Site(1, 1, 2000, 128000, "make", "all of it", [[(0, 0)]])]
+    plan.write(str(path))

@@ -31,6 +31,9 @@ def test_what_is_understood_is_not_spoken_of(conf):
         ("limt:2G", 'there is no key "limt"; did you mean "limit"?'),
         ("stat:exit", 'there is no key "stat"; did you mean "stats"?'),
         ("pasthrough", 'there is no key "pasthrough"; did you mean "passthrough"?'),
+        ("prof:512", 'prof cannot be "512"; write prof:0|1|SIZE, from 1K to 1T'),
+        ("prof_signal:11", 'prof_signal cannot be "11"; write prof_signal:USR1|USR2|N'),
+        ("record_signal:4", 'record_signal cannot be "4"'),
         ("zebra:1", 'there is no key "zebra"; QUIRE_CONF=help prints all keys'),
         ("limit:2X", 'limit cannot be "2X"; write limit:SIZE|N%, such as 64K, 2G or 80%'),
         ("limit:", 'limit cannot be ""; write limit:SIZE'),
@@ -160,6 +163,28 @@ def test_a_report_never_lands_in_another_file_of_the_program(tmp_path):
     code = "import os, resource; os.closerange(2, 4096); fd = os.open(%r, os.O_WRONLY | os.O_CREAT); assert fd == 2" % str(mine)
     done = run(PYTHON, "-S", "-c", code, conf="stats:exit")
     assert (done.returncode, done.stderr, mine.read_text()) == (0, "", "")
+
+
+def test_a_line_about_mallopt_never_lands_in_a_file_of_the_program(tmp_path):
+    mine = tmp_path / "mine"
+    code = "import os, ctypes; os.close(2); os.open(%r, os.O_WRONLY | os.O_CREAT); ctypes.CDLL(None).mallopt(-3, 1 << 20)" % str(mine)
+    done = run(PYTHON, "-S", "-c", code)
+    assert (done.returncode, done.stderr, mine.read_text()) == (0, "", "")
+    assert "M_MMAP_THRESHOLD has no meaning" in run(PYTHON, "-S", "-c", code.replace("os.close(2); ", "")).stderr
+
+
+@pytest.mark.parametrize("bytes_max", [0, 300])
+def test_a_file_size_limit_costs_the_profile_and_not_the_program(tmp_path, bytes_max):
+    limit = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({bytes_max}, {bytes_max})); print('on'); "
+    done = run(PYTHON, "-S", "-c", limit + SAMPLED, conf=f"prof:4K,prof_file:{tmp_path}/p.%p")
+    assert (done.returncode, done.stdout) == (0, "on\n")
+    assert "File too large" in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_one_signal_for_two_things_is_one_line_and_the_recordings(tmp_path):
+    done = run("/bin/echo", "on", conf=f"prof:1G,prof_signal:USR2,record:{tmp_path}/r.%n,record_signal:USR2,prof_exit:0")
+    assert (done.returncode, done.stdout) == (0, "on\n")
+    assert "prof_signal and record_signal are one" in done.stderr and done.stderr.count("\n") == 1, done.stderr
 
 
 def test_a_file_that_cannot_be_written_is_one_line():

@@ -26,9 +26,15 @@ def test_blocks_that_libc_handed_out_past_us_go_back_to_libc(build, conf):
     assert_sound(run(build("strangers.c"), plugin, conf=conf))
 
 
-def test_blocks_of_libc_go_back_to_libc_where_the_process_has_no_heap_of_the_kernels(build):
+@pytest.mark.parametrize("without", ["brk", "descriptors", "first thread"])
+def test_blocks_of_libc_go_back_to_libc_where_the_kernel_says_less_than_usual(build, without):
     plugin = build("strangers_plugin.c", "-shared", "-fPIC")
-    assert_sound(run(build("strangers.c"), "no brk", plugin))
+    assert_sound(run(build("strangers.c"), without, plugin))
+
+
+def test_the_report_of_a_process_whose_main_has_ended_knows_its_memory(build):
+    done = run(build("main_ends.c"), "worker", conf="stats:exit", timeout=20)
+    assert "main_ends-c[" in done.stderr and "memory 0 B" not in done.stderr and "MiB  in memory (RSS)" in done.stderr, done.stderr
 
 
 def test_blocks_of_libc_go_back_to_libc_under_a_plan_too(build, tmp_path):

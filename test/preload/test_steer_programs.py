@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 from preload_kit import PYTHON, assert_sound, environment, run
-from steer_kit import record, wild_plan
+from steer_kit import plan_of_one, record, wild_plan
 
 SQL = (
     "create table t(id integer primary key, name text); with recursive n(i) as (select 1 union all select i+1 from n where i<20000)"
@@ -100,6 +100,42 @@ def test_what_malloc_must_be_it_is_under_a_wild_plan(build, tmp_path, words):
     for seed in range(2):
         assert wild_plan(ways, tmp_path / "plan", seed) >= 1
         assert_sound(run(*command, conf=f"plan:{tmp_path}/plan"))
+
+
+def under_plan(folder, program):
+    """QUIRE_CONF with a plan for the call site that the program's blocks come from, and what the report of a run under it says."""
+    plan_of_one(record(folder, [program]), folder / "plan")
+    conf, report = f"plan:{folder}/plan", folder / "report"
+    assert_sound(run(program, "keep", conf=f"{conf},stats:exit={report},stats_format:json"))
+    found = json.loads(report.read_text())
+    assert found["plan"]["blocks"] >= 2000
+    return conf, found
+
+
+@pytest.mark.parametrize("what", ["sized", "sized_heap", "c_sized", "twice", "right"])
+def test_misuse_is_named_the_same_with_a_plan_and_without(build, tmp_path, what):
+    program = build("steered.cc")
+    conf, _ = under_plan(tmp_path, program)
+    for done in (run(program, what), run(program, what, conf=conf)):
+        if what == "right":
+            assert_sound(done)
+        else:
+            assert done.returncode < 0 and ("heap: E1 " if what == "twice" else "malloc: M1 ") in done.stderr, done.stderr
+
+
+def test_what_lives_in_arenas_of_a_plan_is_live_and_accounted_for(build, tmp_path):
+    _, found = under_plan(tmp_path, build("steered.cc"))
+    assert found["plan"]["live_blocks"] >= 2000 and found["heap"]["live_blocks"] >= 2000 and found["heap"]["live_bytes"] >= 2000 * 64
+    assert found["rss_explained"]["live_bytes"] >= 2000 * 64
+
+
+def test_a_word_above_a_coroutines_stack_is_not_read_when_it_is_gone(build, tmp_path):
+    program = build("steered.cc")
+    ways = record(tmp_path, [program])
+    for seed in range(12):
+        wild_plan(ways, tmp_path / "plan", seed)
+        for _ in range(3):
+            assert_sound(run(program, "coroutines", conf=f"plan:{tmp_path}/plan"))
 
 
 def test_a_plan_that_is_damaged_is_said_in_one_line_and_the_heap_serves(tmp_path):

@@ -138,6 +138,27 @@ def test_a_process_that_never_allocates_has_its_slots_back_too_and_control_c_end
         assert patched(idle.pid) == 0 and idle.lives and facts(tmp_path / "t.qtr")["complete"]
 
 
+@pytest.mark.parametrize("name", ["é", "a b", os.fsdecode(b"\xff")])
+def test_a_program_and_a_library_of_any_name_are_recorded_whole(tmp_path, name):
+    folder = tmp_path / name
+    folder.mkdir()
+    plug = "#include <stdlib.h>\n__attribute__((noinline)) void plug(void) { free(malloc(100)); free(malloc(200)); }\n"
+    main = "#include <unistd.h>\nvoid plug(void);\nint main(void) { write(1, \"x\", 1); for (;;) { plug(); usleep(200); } }\n"
+    (folder / "plug.c").write_text(plug)
+    (folder / "main.c").write_text(main)
+    subprocess.run(["gcc", "-O0", "-fno-builtin", "-shared", "-fPIC", "-Wl,-z,now", "-o", folder / "libplug.so", folder / "plug.c"], check=True)
+    subprocess.run(["gcc", "-o", folder / "main", folder / "main.c", folder / "libplug.so"], check=True)
+    with subprocess.Popen([folder / "main"], stdout=subprocess.PIPE) as process:
+        process.stdout.read(1)
+        done = quire(tmp_path, "record", "--pid", process.pid, "--duration", "300ms", "-o", "it.qtr")
+        short = quire(tmp_path, "record", "--pid", process.pid, "--duration", "0.2ms", "-o", "short.qtr")
+        process.kill()
+    assert done.returncode == 0 and short.returncode == 0, done.stderr + short.stderr
+    sites = native_json("quire-analyse", tmp_path / "it.qtr", "--sites", "-")["sites"]
+    counts = sorted(site["count"] for site in sites if site["function"] == "plug")
+    assert len(counts) == 2 and counts[0] > 50 and counts[1] - counts[0] <= 1, counts
+
+
 def test_a_process_that_ends_meanwhile_leaves_its_trace(tmp_path):
     with Process("cat", stdin=subprocess.PIPE) as brief:
         recording = Recording(tmp_path, brief.pid, "-o", "t.qtr").until("until Ctrl-C")

@@ -196,6 +196,20 @@ def test_a_running_process_is_served_when_the_library_is_in_it(tmp_path, program
     assert preloaded or "is not in process" in said["reason"]
 
 
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [({"QUIRE_CONF": "passthrough:1"}, "passthrough"), ({"LD_PRELOAD": "libjemalloc.so.2:{ours}"}, "libjemalloc")],
+)
+def test_a_running_process_that_has_the_library_in_vain_is_not_served(tmp_path, program, environment, said):
+    ours = str(toolkit.BUILD / "libquire-malloc.so")
+    env = {**os.environ, "LD_PRELOAD": ours, **{key: value.format(ours=ours) for key, value in environment.items()}}
+    with subprocess.Popen([program, "x"], env=env, stdout=subprocess.PIPE) as process:
+        process.stdout.read(1)
+        status, found = answer(tmp_path, "--pid", process.pid)
+        process.kill()
+    assert status == 1 and said in found["reason"], found
+
+
 def test_a_process_that_is_not_there_is_told_with_a_fix(tmp_path, program):
     done = quire(tmp_path, "check", "--pid", 4194304 + 7)
     assert done.returncode == 3 and "there is no process" in done.stderr and "fix:" in done.stderr

@@ -237,12 +237,13 @@ def test_allocations_of_one_process_are_not_said_to_be_those_of_all_where_there_
 
 
 def test_traces_of_further_processes_are_not_overwritten_either(tmp_path):
-    (tmp_path / "t.qtr.123").write_text("mine")
+    mine = b"QTRACE\r\nof another process"
+    (tmp_path / "t.qtr.123").write_bytes(mine)
     done = quire(tmp_path, "try", "-o", "t.qtr", "--", "true")
     assert done.returncode == 2 and "t.qtr.123" in done.stderr
-    (tmp_path / "true.qtr.5").write_text("mine")
+    (tmp_path / "true.qtr.5").write_bytes(mine)
     assert quire(tmp_path, "try", "--no-report", "--", "true").returncode == 0
-    assert (tmp_path / "true.qtr.5").read_text() == "mine" and (tmp_path / "true.1.qtr").exists()
+    assert (tmp_path / "true.qtr.5").read_bytes() == mine and (tmp_path / "true.1.qtr").exists()
 
 
 def test_two_that_record_at_once_have_a_trace_each(tmp_path, monkeypatch):
@@ -266,10 +267,12 @@ def test_a_trace_that_has_appeared_since_is_left_alone(tmp_path):
     path = tmp_path / "x.qtr"
     path.write_bytes(b"other's")
     with pytest.raises(tracefile.UsageError):
-        tracefile.clear(str(path), False)
+        tracefile.set_aside(str(path), False)
     assert path.exists()
-    tracefile.clear(str(path), True)
-    assert not path.exists()
+    [(aside, old)] = tracefile.set_aside(str(path), True)
+    assert not path.exists() and old == str(path)
+    with open(aside, "rb") as file:
+        assert file.read() == b"other's"
 
 
 def test_what_force_replaces_stays_until_there_is_something_new(tmp_path):

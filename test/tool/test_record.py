@@ -100,6 +100,20 @@ def test_a_file_is_overwritten_only_with_force(tmp_path, words):
     assert (tmp_path / "precious").read_bytes() != b"keep me"
 
 
+def test_what_force_replaces_stays_where_no_recording_begins(tmp_path):
+    (tmp_path / "precious").write_text("keep me")
+    done = quire(tmp_path, "record", "--after", "5s", "-f", "-o", "precious", "--", "true")
+    assert done.returncode == 3 and (tmp_path / "precious").read_text() == "keep me"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["precious"]
+
+
+def test_force_takes_no_file_that_only_has_a_number_behind_the_same_name(tmp_path):
+    (tmp_path / "log.20251127").write_text("somebody's")
+    (tmp_path / "log.5").mkdir()
+    assert quire(tmp_path, "record", "-f", "-o", "log", "--", "jq", "-n", "1").returncode == 0
+    assert (tmp_path / "log.20251127").read_text() == "somebody's" and (tmp_path / "log.5").is_dir() and (tmp_path / "log").stat().st_size > 100
+
+
 def test_a_place_where_nothing_can_be_written_is_an_error_before_the_program_runs(tmp_path):
     done = quire(tmp_path, "record", "-o", "nowhere/t.qtr", "--", "touch", "ran")
     assert done.returncode == 3 and "nowhere" in done.stderr

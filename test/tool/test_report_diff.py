@@ -235,6 +235,20 @@ def test_a_limit_that_cannot_be_judged_or_read_is_no_success(tmp_path):
     assert quire(tmp_path, "report", "a.json", "--fail-on", "cpu>3%").returncode == 2
 
 
+def test_a_limit_on_a_trace_that_is_not_whole_is_no_success(traces, tmp_path):
+    whole = (traces / "b.qtr").read_bytes()
+    (tmp_path / "cut.qtr").write_bytes(whole[: len(whole) * 3 // 4])
+    words = [traces / "b.qtr", tmp_path / "cut.qtr", "--text"]
+    assert "B is not whole" in quire(tmp_path, "report", *words).stdout
+    done = quire(tmp_path, "report", *words, "--fail-on", "allocations>3%")
+    assert done.returncode == 125 and "cannot be judged: B is not whole" in done.stderr, done.stderr
+
+
+def test_sites_of_a_try_that_had_no_time_for_them_are_not_taken_for_none(tmp_path):
+    _, document = reportkit.tried()
+    assert "0 call sites differ" in compared(tmp_path, document, {**document, "sites": []})
+
+
 # ---- for what runs the comparison ----
 
 
@@ -275,7 +289,7 @@ def test_names_in_a_summary_and_in_junit_are_no_markup():
     before, after = report_diff.Figure(1, None, None, "count", True), report_diff.Figure(2, None, None, "count", True)
     change = report_diff.change(name, before, after)
     judged = [limits.judge(limits.parse(f"{name.strip()}>3%"), [change._replace(name=name.strip())])]
-    found = report_diff.Difference("try", ("<a>|", "b`"), [change], [], [])
+    found = report_diff.Difference("try", ("<a>|", "b`"), [change], [], [], [])
     said = ci.summary(found, judged)
     rows = [line for line in said.splitlines() if line.startswith("| ") and "| --- |" not in line]
     assert [row.count("|") for row in rows] == [7, 7, 5, 5] and "\033" not in said and "\0" not in said

@@ -97,6 +97,12 @@ def test_the_size_class_of_what_was_allocated_is_there_with_its_peak(tmp_path, p
     assert mine["slot_bytes"] <= 1125 and mine["peak_bytes"] >= 64 * 1000
 
 
+def test_leaks_that_are_all_suppressed_are_none(tmp_path, program):
+    (tmp_path / "known").write_text("leak:*\nleak:main\n")
+    done = quire(tmp_path, "run", "--leaks", "--suppressions", "known", "--fail-on", "leaks>0", "--fail-on", "blocks>0", "--", program, "leak")
+    assert done.returncode == 0 and "of these suppressed" in done.stderr, done.stderr
+
+
 def test_leaks_are_counted_and_listed_when_asked_for(tmp_path, program):
     done, full = report(tmp_path, program, "leak", options=["--leaks"])
     mine = [k for k in full["report"]["leaks"] if 1000 <= k["size_bytes"] <= 1125]

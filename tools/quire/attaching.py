@@ -115,6 +115,8 @@ def _check_life(process):
     if process.flags & KERNEL_THREAD:
         refuse(process, "it is a thread of the kernel", "it has no memory of its own", "ps -ef   (names in brackets are the kernel's)")
     state, tracer = process.status.get("State", "?")[0], process.number("TracerPid")
+    if state == "Z" and any(thread.pid != process.pid for thread in process.threads()):
+        refuse(process, "its first thread has ended", "by pthread_exit(); the others go on, but nobody can trace the process by its number", "quire record -- PROGRAM")
     if state in "ZX":
         refuse(process, "it has ended", "it is a zombie, whose parent has not asked how it ended", f"ps -o ppid= -p {process.pid}   (its parent)")
     if tracer:
@@ -205,7 +207,7 @@ class Helper:
     def __init__(self, process, path, duration_s, limit_bytes):
         self.process = process
         limit = (8 << 30) if limit_bytes is None else limit_bytes
-        argv = [native.helper("quire-attach"), process.pid, library(), path, round(duration_s * 1000), limit]
+        argv = [native.helper("quire-attach"), process.pid, library(), path, max(1, round(duration_s * 1000)) if duration_s else 0, limit]
         errors = None if "QUIRE_ATTACH_HALT" in os.environ else subprocess.DEVNULL  # a test listens
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": errors}
         self.popen = subprocess.Popen([str(word) for word in argv], text=True, errors="replace", **pipes)

@@ -9,6 +9,8 @@ Exit: 0 it serves, 1 it does not, and why.  The program is not run.
 Not here: asking the loader (serving.py, bindings.py).
 """
 
+import contextlib
+import glob
 import os
 
 import options
@@ -41,10 +43,10 @@ def add_arguments(parser):
     )
 
 
-def passthrough():
+def passthrough(environment):
     """Whether QUIRE_CONF tells the library to hand everything to libc."""
     said = False
-    for part in os.environ.get("QUIRE_CONF", "").lower().split(","):
+    for part in environment.get("QUIRE_CONF", "").lower().split(","):
         key, colon, value = map(str.strip, part.partition(":"))
         if key == "passthrough":
             said = value in PASSTHROUGH_WORDS or not colon
@@ -61,12 +63,31 @@ def library_asked_about(args):
     return first[0] if first else serving.drop_in()
 
 
+def living(pid):
+    """Its place in /proc, or that of a thread of it: once the first has ended the process's own is empty."""
+    for place in [f"/proc/{pid}", *sorted(glob.glob(f"/proc/{pid}/task/*"))]:
+        with contextlib.suppress(OSError):
+            if os.readlink(f"{place}/exe"):
+                return place
+    return f"/proc/{pid}"
+
+
+def surroundings(pid):
+    """Its environment as it was started; empty where that may not be known."""
+    try:
+        with open(f"{living(pid)}/environ", encoding="utf-8", errors="replace") as file:
+            return dict(word.split("=", 1) for word in file.read().split("\0") if "=" in word)
+    except OSError:
+        return {}
+
+
 def mapped(pid):
     """Files that a process has mapped, and its program."""
     try:
-        with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
+        place = living(pid)
+        with open(f"{place}/maps", encoding="utf-8", errors="replace") as file:
             words = [line.split(None, 5) for line in file]
-        return {w[5].strip() for w in words if len(w) == 6}, os.readlink(f"/proc/{pid}/exe")
+        return {w[5].strip() for w in words if len(w) == 6}, os.readlink(f"{place}/exe")
     except FileNotFoundError:
         if os.path.exists(f"/proc/{pid}"):
             raise EnvironmentLacks(f"process {pid} has no program: it is a thread of the kernel", "it has no memory of its own", "ps -ef   (names in brackets are the kernel's)") from None
@@ -86,6 +107,10 @@ def running(pid, args):
     file = targets.elf.read(program)
     if file and file.defines_malloc:
         return serving.Answer(False, program, f"{program} has its own malloc inside", ""), program
+    first = next(iter(surroundings(pid).get("LD_PRELOAD", "").replace(":", " ").split()), "")
+    before = [f for f in files if first and os.path.basename(f).startswith(os.path.basename(first)) and f not in found]
+    if before and getattr(targets.elf.read(before[0]), "defines_malloc", False):
+        return serving.Answer(False, before[0], f"{os.path.basename(before[0])} comes before it in LD_PRELOAD", ""), program
     return serving.Answer(True, found[0]), program
 
 
@@ -102,7 +127,7 @@ def run(args):
         name = args.program[0]
         library = library_asked_about(args)
         answer = serving.ask(args.program, library)
-    if answer.serves and passthrough() and serving.LIBRARY in os.path.basename(answer.owner):
+    if answer.serves and passthrough(os.environ if args.pid is None else surroundings(args.pid)) and serving.LIBRARY in os.path.basename(answer.owner):
         answer = serving.Answer(
             False, "", "QUIRE_CONF says passthrough: everything goes on to libc", "unset QUIRE_CONF"
         )

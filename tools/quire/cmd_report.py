@@ -181,7 +181,7 @@ def compare(args, folder):
             raise UsageError("two maps are not compared", f"{what.path} is of `map`", f"quire report {what.path}")
     wanted = [limits.parse(text) for text in args.fail_on]
     found = report_diff.difference(documents, args.wrapper, folder)
-    judged = [limits.judge(limit, found.figures) for limit in wanted]
+    judged = [limits.judge(limit, found.figures, found.partial) for limit in wanted]
     failed = [limits.line(one) for one in judged if one.is_broken]
     for_ci(args, found, judged)
     if args.text:

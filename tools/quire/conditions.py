@@ -32,7 +32,11 @@ LEAKS = ("leaks", "blocks")
 
 def not_suppressed(document, key, part):
     """What was live at exit, without what suppressions took."""
-    return document["report"][key] - sum(line[part] for line in document.get("leak_suppressed", []))
+    suppressed, report = document.get("leak_suppressed", []), document["report"]
+    found = document.get("leak_sites") or []
+    if "leak_sites" in document and sum(row["count"] for row in [*found, *suppressed]) == report["leaked_blocks"]:
+        return sum(row[part] for row in found)  # all are known, as they were asked for
+    return report[key] - sum(line[part] for line in suppressed)
 
 
 # key: (units, where in the document)

@@ -170,32 +170,49 @@ def output_path(args, name):
 
 @contextlib.contextmanager
 def fresh(path, force):
-    """A recording that `output_path` allowed: what -f replaces stays until it begins; where it fails nothing is left."""
-    clear(path, force)
+    """A recording that `output_path` allowed: what -f replaces stays where nothing comes in its place; where it fails nothing else is left."""
+    replaced = set_aside(path, force)
     try:
         yield
     except QuireError:
         for half in family(path):
             os.unlink(half)
         raise
+    finally:
+        came = family(path)
+        for aside, old in replaced:
+            if came:
+                os.unlink(aside)
+            else:
+                os.replace(aside, old)
 
 
-def clear(path, force):
-    """Makes room for a recording."""
+def set_aside(path, force):
+    """Makes room for a recording: [(where it is now, an earlier recording's file)]."""
+    replaced = []
     for old in family(path):
         if not force:
             raise UsageError(f"{shown(old)} has appeared", "a trace is never overwritten by itself", "try again")
-        os.unlink(old)
+        folder, name = os.path.split(old)
+        aside = os.path.join(folder, f".{name}.before-{os.getpid()}")
+        os.replace(old, aside)
+        replaced.append((aside, old))
+    return replaced
+
+
+def is_trace(path):
+    """By its first bytes."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(8) == b"QTRACE\r\n"
+    except OSError:
+        return False
 
 
 def family(path):
-    """The traces of one recording: the path itself and one for each further process."""
-    others = [
-        p
-        for p in glob.glob(glob.escape(path) + ".*")
-        if p[len(path) + 1 :].replace(".", "").isdigit()
-    ]
-    return [p for p in [path] + sorted(others) if os.path.exists(p)]
+    """The traces of one recording: the path itself and one for each further process; no other file that has a number behind the same name."""
+    numbered = [p for p in glob.glob(glob.escape(path) + ".*") if p[len(path) + 1 :].replace(".", "").isdigit()]
+    return [p for p in [path] if os.path.exists(p)] + [p for p in sorted(numbered) if is_trace(p)]
 
 
 def stopped(path):

@@ -3,12 +3,14 @@
  * strangers.c - a library (strangers_plugin.c) is bound past the preloaded malloc and hands out libc's blocks: the program resizes and frees them.
  */
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "must.h"
@@ -45,15 +47,39 @@ static void take_heap_away(void)
     MUST(sbrk((intptr_t)page) == (void *)-1, "there is a heap");
 }
 
+static void take_descriptors_away(void)
+{
+    struct rlimit few = {64, 64};
+    MUST(setrlimit(RLIMIT_NOFILE, &few) == 0, "no limit");
+    while (open("/dev/null", O_RDONLY) >= 0)
+        ;
+}
+
+/* The process's own place in /proc is empty once its first thread has ended. */
+static void *use_without_the_first(void *unused)
+{
+    usleep(50000);
+    use(unused);
+    exit(must_end());
+}
+
 int main(int count, char **words)
 {
-    if (count > 2)
+    const char *without = count > 2 ? words[1] : "";
+    if (strcmp(without, "brk") == 0)
         take_heap_away();
     void *plugin = dlopen(words[count - 1], RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
     MUST(plugin, "%s", dlerror());
     alloc = (void *(*)(size_t))dlsym(plugin, "plugin_alloc");
     aligned = (void *(*)(size_t))dlsym(plugin, "plugin_aligned");
     MUST(((void *(*)(void))dlsym(plugin, "plugin_malloc"))() != (void *)malloc, "nothing here is strange");
+    if (strcmp(without, "descriptors") == 0)
+        take_descriptors_away();
+    if (strcmp(without, "first thread") == 0) {
+        pthread_t thread;
+        MUST(pthread_create(&thread, NULL, use_without_the_first, NULL) == 0, "no thread");
+        pthread_exit(NULL);
+    }
     use(NULL);
     for (int i = 0; i < 4; i++) {
         pthread_t thread; /* with an arena of its own */

@@ -106,6 +106,9 @@ bool Sites::is_wrapper(const Frame &frame) const {
         in_namespace(name, "void std::") || in_namespace(name, "void __gnu_cxx::")) {
         return true;
     }
+    if (frame.file.find("/include/c++/") != std::string::npos) {
+        return true; // a template over what a function has of its own has no namespace in its name
+    }
     return !name.empty() && is_allocation_name(name);
 }
 

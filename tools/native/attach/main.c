@@ -166,6 +166,9 @@ static void begin_result(const struct call *call) {
     }
     if (call->result < 0) {
         snprintf(why, sizeof why, "%s", strerror((int)-call->result));
+        if (call->result == -ENOMEM) {
+            refuse("it has no memory for the recorder", why, "raise its limit of address space (ulimit -v)");
+        }
         refuse("it cannot write the trace", why, "give a place that its user may write: -o /tmp/program.qtr");
     }
 }

@@ -238,7 +238,7 @@ static int maps_char(struct maps *maps) {
             return -1;
         }
     }
-    return maps->text[maps->at++];
+    return (unsigned char)maps->text[maps->at++]; /* names may have any bytes */
 }
 
 static bool maps_line(struct maps *maps, struct region *region) {

@@ -26,7 +26,7 @@ Figure = namedtuple("Figure", "value low high form exact", defaults=(False,))
 Change = namedtuple("Change", "name before after percent clear")
 Site = namedtuple("Site", "name where allocations bytes peak")
 SiteChange = namedtuple("SiteChange", "name where before after grown")
-Difference = namedtuple("Difference", "kind names figures sites only")
+Difference = namedtuple("Difference", "kind names figures sites only partial")
 
 FORMS = {
     "count": ui.count,
@@ -182,13 +182,13 @@ def try_sites(document):
 
 
 def sides(what, wrappers, folder):
-    """(figures, sites) of one input."""
+    """(figures, sites, what is missing) of one input."""
     if what.kind == "trace":
         recording = tracefile.analyse(what.path, folder, wrappers)
-        return of_facts(recording.facts), trace_sites(recording)
+        return of_facts(recording.facts), trace_sites(recording), recording.missing(True)
     if what.kind == "try":
-        return of_try(what.document), try_sites(what.document)
-    return of_bench(what.document), {}
+        return of_try(what.document), try_sites(what.document), ""
+    return of_bench(what.document), {}, ""
 
 
 def change(name, before, after):
@@ -238,11 +238,14 @@ def difference(inputs, wrappers, folder):
             f"{first.document.get('table')} and {second.document.get('table')}",
             f"quire bench {first.document.get('table')} --save OTHER.json",
         )
-    (a, a_sites), (b, b_sites) = (sides(what, wrappers, folder) for what in inputs)
+    (a, a_sites, *missing), (b, b_sites, b_missing) = (sides(what, wrappers, folder) for what in inputs)
+    partial = [f"{name} is not whole: {why}" for name, why in zip("AB", [*missing, b_missing]) if why]
+    if first.kind == "try" and not (a_sites and b_sites):
+        a_sites = b_sites = {}  # one had no time for them
     only = [f"A alone: {name}" for name in a if name not in b]
     only += [f"B alone: {name}" for name in b if name not in a]
     names = (tracefile.shown(first.path), tracefile.shown(second.path))
-    return Difference(first.kind, names, figure_changes(a, b), site_changes(a_sites, b_sites), only)
+    return Difference(first.kind, names, figure_changes(a, b), site_changes(a_sites, b_sites), only, partial)
 
 
 def shown(figure):
@@ -300,7 +303,7 @@ def text(found):
         lines.append(f"  and {len(found.figures) - FIGURES_SHOWN} more, with smaller changes or none")
     if found.sites:
         lines += ["", *ui.table(*site_table(found))]
-    lines += [f"  {report_page.clean(line)}" for line in found.only[:10]]
+    lines += [f"  {report_page.clean(line)}" for line in found.partial + found.only[:10]]
     return lines
 
 
@@ -360,6 +363,7 @@ def page(found):
             for r in found.sites[:1000]
         ],
         "only": found.only,
+        "partial": found.partial,
     }
     name, address = report_page.download(document)
     values = {

@@ -42,8 +42,12 @@ def grown(percent):
     return "grew from nothing" if percent == float("inf") else f"{percent:+.1f} %"
 
 
-def judge(limit, changes):
+def judge(limit, changes, partial=()):
     """What became of a figure, and whether that is beyond its limit."""
+    if partial:
+        raise QuireError(
+            f"--fail-on: `{limit.text}` cannot be judged: {partial[0]}", None, "record the whole of it", EXIT_TOOL_FAILED
+        )
     change = next((c for c in changes if c.name == limit.figure), None)
     if change is None:
         close = difflib.get_close_matches(limit.figure, [*NAMES, *(c.name for c in changes)], n=3, cutoff=0.3)
