@@ -482,3 +482,17 @@ def test_prose_of_counter_examples_fits_the_window(monkeypatch, width):
     monkeypatch.setattr(ui, "width", lambda: width)
     lines = advise_evidence.wrapped("a word or two " * 40, "  ")
     assert len(lines) > 3 and all(len(line) <= width for line in lines)
+
+
+def test_a_template_over_what_a_function_has_of_its_own_is_looked_through(tmp_path):
+    """Its name has no std:: before it: the file says whose it is."""
+    (tmp_path / "jobs.cc").write_text(
+        "#include <functional>\n#include <vector>\nint main() {\n    long sum = 0;\n    for (int r = 0; r < 20; r++) {\n"
+        "        std::vector<std::function<long()>> jobs;\n        for (long i = 0, b = r; i < 1000; i++)\n"
+        "            jobs.push_back([i, b, r] { return i + b + r; });\n        for (auto &j : jobs) sum += j();\n    }\n    return sum == 1;\n}\n"
+    )
+    subprocess.run(["g++", "-O1", "-g", "jobs.cc", "-o", "jobs"], cwd=tmp_path, check=True)
+    assert quire(tmp_path, "record", "-o", "jobs.qtr", "--", "./jobs").returncode == 0
+    sites = native_json("quire-analyse", tmp_path / "jobs.qtr", "--sites", "-")["sites"]
+    busiest = max(sites, key=lambda site: site["count"])
+    assert busiest["count"] >= 20000 and busiest["function"].startswith("main") and busiest["line"] == 8, busiest

@@ -177,3 +177,12 @@ def test_rows_say_what_was_measured_and_how_far_the_model_is_off():
     assert rows["steered"]["saving_percent"]["value"] == pytest.approx(15)
     text = "\n".join(trytable.text(found_of(contest_of(a=0.9, steered=0.85)), None))
     assert "advice carried out" in text and "modelled" in text
+
+
+def test_a_plan_without_a_call_site_must_be_better_than_a_malloc_that_one_line_preloads():
+    for sites, won in ((0, "a"), (3, "steered")):
+        contest = contest_of(a=0.8, steered=0.79)
+        steered = finding.Steered(steering.Written("x.plan", sites, 9, 9, [], 1 << 24), None)
+        assert Finding(contest, outcome_of(contest), steered=steered).verdict.name == won
+    contest = contest_of(a=0.8, steered=0.7)
+    assert Finding(contest, outcome_of(contest), steered=finding.Steered(steering.Written("x.plan", 0, 9, 9, [], 1 << 24), None)).verdict.name == "steered"

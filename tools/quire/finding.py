@@ -27,6 +27,7 @@ from rounds import LIBC, STEERED, TODAY
 # 101 of the 112 modelled rows of doc/prediction.md hold what the program did.
 ERROR_USUAL, ERROR_POINTS = 0.6, 8.0
 SHARE_TOLERANCE = 1 / 3
+SITELESS_POINTS = 2
 
 # The advice carried out: the plan as it was written (steering.Written), what one run counted (steering.Counters, or None).
 Steered = namedtuple("Steered", "written counted")
@@ -234,7 +235,11 @@ class Finding:
             nothing = advice.Verdict(advice.NO, "no call site gains by an arena, a slab or a heap")
             return Judged(None, Estimate(0.0, 0.0, 0.0), 0, nothing)
         order = [advice.YES, advice.INCONCLUSIVE, advice.NO]
-        return min(rows, key=lambda row: (order.index(row.verdict.word), -row.saving.value))
+        return min(rows, key=lambda row: (order.index(row.verdict.word), self._dearer(row.name) - row.saving.value))
+
+    def _dearer(self, name):
+        """Points by which a row must be better than a malloc that one line preloads: a plan that moves no call site is hardly another than the drop-in."""
+        return SITELESS_POINTS if name == STEERED and self.steered and self.steered.written and not self.steered.written.sites else 0
 
     def settled(self):
         """Whether more rounds would neither change the verdict nor tell much more."""
