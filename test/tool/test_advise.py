@@ -393,6 +393,7 @@ def test_a_stack_is_shown_from_the_last_wrapper_to_main():
 def test_cpp_names_are_shortened_to_what_tells_them_apart():
     assert render.short_frame("ns::f<int>(std::vector<int> const&) (x.cc:3)") == "ns::f<int>"
     assert render.short_frame("cc1+0x19a") == "cc1+0x19a"
+    assert render.short_frame("_M_create<main()::<lambda()> >(int) (std_function.h:161)") in ("_M_create<main()::<lambda()>>", "_M_create<…>")
     assert render.short_frame("inner (inlined) (a.c:3)") == "inner"
 
 

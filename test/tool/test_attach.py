@@ -159,6 +159,15 @@ def test_a_program_and_a_library_of_any_name_are_recorded_whole(tmp_path, name):
     assert len(counts) == 2 and counts[0] > 50 and counts[1] - counts[0] <= 1, counts
 
 
+def test_a_process_that_executes_another_program_meanwhile_has_not_ended(tmp_path):
+    code = "import os, sys, time; sys.stdout.write('x'); sys.stdout.flush(); time.sleep(1); os.execvp('sleep', ['sleep', '20'])"
+    with subprocess.Popen(["/usr/bin/python3", "-c", code], stdout=subprocess.PIPE) as process:
+        process.stdout.read(1)
+        done = quire(tmp_path, "record", "--pid", process.pid, "--duration", "15s", "-o", "it.qtr")
+        process.kill()
+    assert done.returncode == 0 and "executes another program now" in done.stderr, done.stderr
+
+
 def test_a_process_that_ends_meanwhile_leaves_its_trace(tmp_path):
     with Process("cat", stdin=subprocess.PIPE) as brief:
         recording = Recording(tmp_path, brief.pid, "-o", "t.qtr").until("until Ctrl-C")

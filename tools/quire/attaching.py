@@ -196,6 +196,13 @@ def _forbidden(process):
     refuse(process, "the kernel forbids it", "it has more rights than we have, or seccomp forbids tracing here (a container)", f"sudo quire record --pid {pid}   or: docker run --cap-add=SYS_PTRACE ...")
 
 
+def goes_on(pid):
+    """Whether a process is there that is no zombie."""
+    with contextlib.suppress(EnvironmentLacks):
+        return Process(pid).status.get("State", "Z")[0] not in "ZX"
+    return False
+
+
 def process_may_trace():
     """Whether we may trace what is not ours."""
     return bool(Process(os.getpid()).number("CapEff", 16) >> CAP_SYS_PTRACE & 1)

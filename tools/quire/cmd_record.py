@@ -125,7 +125,7 @@ def attach(args):
     with tracefile.fresh(path, args.force):
         ended = attaching.record(process, path, args.duration or 0, args.limit_bytes)
     if ended == "gone":
-        ui.note(f"{process.name} ({process.pid}) has ended")
+        ui.note(f"{process.name} ({process.pid}) {'executes another program now' if attaching.goes_on(process.pid) else 'has ended'}")
     elif ended != "ended":
         ui.note("it could not be told that this is the end: its recorder ends by itself within 3 s, at its next malloc")
     for one in tracefile.family(path)[:1]:

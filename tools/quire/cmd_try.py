@@ -237,7 +237,7 @@ def say_runs(report, args):
     runs = min(runs, len(contest.rows) * (args.rounds or sequential.LOOKS[-1]))
     each = " ".join(f"; {w} runs `{c}` each time" for w, c in (("--prepare", args.prepare), ("--cleanup", args.cleanup)) if c)
     ui.note(
-        f"{contest.target.name} takes {ui.seconds(wall_s)}: it will run up to {runs} times, for {limit_s:.0f} s in all "
+        f"{contest.target.name} takes {ui.seconds(wall_s)}: it will run up to {runs} times, for about {limit_s:.0f} s in all "
         f"(--time-limit S){each}"
     )
 

@@ -20,7 +20,7 @@ DEFAULT = re.compile(r", std::(?:allocator|less|equal_to|hash|char_traits|defaul
 # Parts in which brackets are no brackets, with the space that keeps template arguments off an operator.
 WHOLE = re.compile(
     r"operator(?:\(\)|<=>|<<=?|>>=?|->\*?|<=?|>=?)(?: (?=<))?"
-    r"|\(anonymous namespace\)|\{lambda\([^{}]*\)#\d+\}|decltype ?\(auto\)"
+    r"|\(anonymous namespace\)|\{lambda\([^{}]*\)#\d+\}|<lambda\([^()]*\)>|decltype ?\(auto\)"
 )
 OPENING, CLOSING = "<([{", ">)]}"
 
