@@ -53,43 +53,33 @@ int os_entropy(void *out, size_t bytes)
 }
 
 /*
- * A file that grew over the process's limit is an error like another: not the signal that ends a program which knows nothing of our file.  One that was blocked
- * by the program, and waits, stays the program's.
+ * A file that grew over the process's limit is an error like another: not the signal that ends a program which knows nothing of our file.  Where the program
+ * blocks that signal itself, one that waits may be its own.
  */
-struct file_size_signal {
-    sigset_t before;
-    bool was_pending;
-};
-static const struct timespec at_once;
-
-static void file_size_signal_set(sigset_t *set)
-{
-    sigemptyset(set);
-    sigaddset(set, SIGXFSZ);
-}
-
-static void file_size_signal_hold(struct file_size_signal *held)
-{
-    sigset_t it, pending;
-    file_size_signal_set(&it);
-    pthread_sigmask(SIG_BLOCK, &it, &held->before);
-    held->was_pending = sigpending(&pending) == 0 && sigismember(&pending, SIGXFSZ);
-}
-
-static void file_size_signal_release(const struct file_size_signal *held, int error)
+static void file_size_signal_hold(sigset_t *before)
 {
     sigset_t it;
-    file_size_signal_set(&it);
-    if (error == -EFBIG && !held->was_pending)
+    sigemptyset(&it);
+    sigaddset(&it, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &it, before);
+}
+
+static void file_size_signal_release(const sigset_t *before, int error)
+{
+    static const struct timespec at_once;
+    sigset_t it;
+    sigemptyset(&it);
+    sigaddset(&it, SIGXFSZ);
+    if (error == -EFBIG && !sigismember(before, SIGXFSZ))
         (void)sigtimedwait(&it, NULL, &at_once);
-    pthread_sigmask(SIG_SETMASK, &held->before, NULL);
+    pthread_sigmask(SIG_SETMASK, before, NULL);
 }
 
 int os_write(int fd, const char *text, size_t bytes)
 {
     int kept = errno, error = 0;
-    struct file_size_signal held;
-    file_size_signal_hold(&held);
+    sigset_t before;
+    file_size_signal_hold(&before);
     while (bytes > 0 && error == 0) {
         ssize_t put = write(fd, text, bytes);
         if (put < 0) {
@@ -101,7 +91,7 @@ int os_write(int fd, const char *text, size_t bytes)
             bytes -= (size_t)put;
         }
     }
-    file_size_signal_release(&held, error);
+    file_size_signal_release(&before, error);
     errno = kept;
     return error;
 }
