@@ -9,6 +9,7 @@
 #ifndef QUIRE_OS_OS_H
 #define QUIRE_OS_OS_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -233,6 +234,12 @@ void os_write_stderr(const char *text, size_t bytes);
 const char *os_error_text(int error);
 /* Write all of it, however often that is interrupted.  0, or the errno of write(2), negative; a part may have been written. */
 int os_write(int fd, const char *text, size_t bytes);
+/* Around writes to a file of ours: one that outgrows the process's limit is an error like another, not the signal that ends a program which knows nothing of it. */
+struct os_own_file {
+    sigset_t before;
+};
+void os_own_file_begin(struct os_own_file *file);
+void os_own_file_end(const struct os_own_file *file, int error);
 /* Sleep while *word == expected, at most timeout_ns (0: no limit); wakes on os_futex_wake, on signals, and for no reason. */
 void os_futex_wait(uint32_t *word, uint32_t expected, uint64_t timeout_ns);
 bool os_futex_wake(uint32_t *word, int count); /* true: somebody slept */

@@ -52,34 +52,9 @@ int os_entropy(void *out, size_t bytes)
     return error;
 }
 
-/*
- * A file that grew over the process's limit is an error like another: not the signal that ends a program which knows nothing of our file.  Where the program
- * blocks that signal itself, one that waits may be its own.
- */
-static void file_size_signal_hold(sigset_t *before)
-{
-    sigset_t it;
-    sigemptyset(&it);
-    sigaddset(&it, SIGXFSZ);
-    pthread_sigmask(SIG_BLOCK, &it, before);
-}
-
-static void file_size_signal_release(const sigset_t *before, int error)
-{
-    static const struct timespec at_once;
-    sigset_t it;
-    sigemptyset(&it);
-    sigaddset(&it, SIGXFSZ);
-    if (error == -EFBIG && !sigismember(before, SIGXFSZ))
-        (void)sigtimedwait(&it, NULL, &at_once);
-    pthread_sigmask(SIG_SETMASK, before, NULL);
-}
-
 int os_write(int fd, const char *text, size_t bytes)
 {
     int kept = errno, error = 0;
-    sigset_t before;
-    file_size_signal_hold(&before);
     while (bytes > 0 && error == 0) {
         ssize_t put = write(fd, text, bytes);
         if (put < 0) {
@@ -91,9 +66,30 @@ int os_write(int fd, const char *text, size_t bytes)
             bytes -= (size_t)put;
         }
     }
-    file_size_signal_release(&before, error);
     errno = kept;
     return error;
+}
+
+/* Where the program blocks that signal itself, one that waits may be its own. */
+void os_own_file_begin(struct os_own_file *file)
+{
+    sigset_t it;
+    sigemptyset(&it);
+    sigaddset(&it, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &it, &file->before);
+}
+
+void os_own_file_end(const struct os_own_file *file, int error)
+{
+    static const struct timespec at_once;
+    int kept = errno;
+    sigset_t it;
+    sigemptyset(&it);
+    sigaddset(&it, SIGXFSZ);
+    if (error == -EFBIG && !sigismember(&file->before, SIGXFSZ))
+        (void)sigtimedwait(&it, NULL, &at_once);
+    pthread_sigmask(SIG_SETMASK, &file->before, NULL);
+    errno = kept;
 }
 
 /* glibc since 2.32, whose strerror() asks the locale and may allocate; musl's does neither. */

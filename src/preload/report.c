@@ -195,8 +195,11 @@ static int write_to(int fd)
 
 static void report_write(void)
 {
+    struct os_own_file own;
     int fd = report_open(&preload_conf);
+    os_own_file_begin(&own);
     int error = fd < 0 ? fd : write_to(fd);
+    os_own_file_end(&own, error);
     if (fd >= 0 && preload_conf.file[0])
         os_close(fd);
     if (error && preload_conf.file[0])

@@ -304,8 +304,8 @@ def test_many_figures_are_packed_for_the_way():
 
 def test_of_several_processes_the_largest_trace_is_named(tmp_path, capsys):
     first, other = tmp_path / "x.qtr", tmp_path / "x.qtr.77"
-    first.write_bytes(b"1")
-    other.write_bytes(b"22")
+    first.write_bytes(b"QTRACE\r\n")
+    other.write_bytes(b"QTRACE\r\nmore")
     report_subject.note_others(str(first))
     said = capsys.readouterr().err
     assert "2 processes were recorded" in said and f"report {other}" in said

@@ -201,7 +201,7 @@ def of_pid(pid, start=HOW_TO_START):
     if not page:
         raise EnvironmentLacks(
             f"process {pid} does not show itself",
-            why=f"it was not started with {start.split()[0]}, does not use Quire, is another program by now (exec), or keeps SIGURG, by which it is asked, to itself (then start it with top:1)",
+            why=f"it was not started with {start.split()[0]}, does not use Quire, is another program by now (exec), or keeps SIGURG, by which it is asked, to itself",
             fix=start,
         )
     page.outer_pid = pid
