@@ -9,7 +9,6 @@
 #ifndef QUIRE_OS_OS_H
 #define QUIRE_OS_OS_H
 
-#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -236,7 +235,7 @@ const char *os_error_text(int error);
 int os_write(int fd, const char *text, size_t bytes);
 /* Around writes to a file of ours: one that outgrows the process's limit is an error like another, not the signal that ends a program which knows nothing of it. */
 struct os_own_file {
-    sigset_t before;
+    uint64_t before[16]; /* a sigset_t, whose header would bring its own words for types of ours */
 };
 void os_own_file_begin(struct os_own_file *file);
 void os_own_file_end(const struct os_own_file *file, int error);

@@ -70,25 +70,29 @@ int os_write(int fd, const char *text, size_t bytes)
     return error;
 }
 
+_Static_assert(sizeof(sigset_t) <= sizeof(struct os_own_file), "a set of signals fits");
+
 /* Where the program blocks that signal itself, one that waits may be its own. */
 void os_own_file_begin(struct os_own_file *file)
 {
-    sigset_t it;
+    sigset_t it, before;
     sigemptyset(&it);
     sigaddset(&it, SIGXFSZ);
-    pthread_sigmask(SIG_BLOCK, &it, &file->before);
+    pthread_sigmask(SIG_BLOCK, &it, &before);
+    memcpy(file->before, &before, sizeof before);
 }
 
 void os_own_file_end(const struct os_own_file *file, int error)
 {
     static const struct timespec at_once;
     int kept = errno;
-    sigset_t it;
+    sigset_t it, before;
+    memcpy(&before, file->before, sizeof before);
     sigemptyset(&it);
     sigaddset(&it, SIGXFSZ);
-    if (error == -EFBIG && !sigismember(&file->before, SIGXFSZ))
+    if (error == -EFBIG && !sigismember(&before, SIGXFSZ))
         (void)sigtimedwait(&it, NULL, &at_once);
-    pthread_sigmask(SIG_SETMASK, &file->before, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = kept;
 }
 

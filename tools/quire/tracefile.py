@@ -25,6 +25,7 @@ from errors import EnvironmentLacks, QuireError, UsageError
 ANALYSED_MAX = 6
 # Of a file's name: endings (.qtr, .PID, .sites.json) must have room.
 NAME_CHARS_MAX = 200
+MAGIC = b"QTRACE\r\n"
 HEADER_BYTES_READ = 136
 CPU_NS_AT = 96
 COMMAND_AT, COMMAND_BYTES = 152, 1024
@@ -145,7 +146,7 @@ def output_path(args, name):
         raise UsageError("-o: a trace needs the name of a file", why, "-o program.qtr")
     path = os.path.abspath(args.output or default_path(name))
     folder = os.path.dirname(path)
-    there = [path] if os.path.lexists(path) else family(path)
+    there = [path] if os.path.lexists(path) else [p for p in family(path) if head_of(p) == MAGIC]
     if there:
         if not os.path.isfile(there[0]):
             raise UsageError(f"{args.output} is not a regular file", fix="choose another name")
@@ -172,14 +173,15 @@ def output_path(args, name):
 def fresh(path, force):
     """A recording that `output_path` allowed: what -f replaces stays where nothing comes in its place; where it fails nothing else is left."""
     replaced = set_aside(path, force)
+    others = set(family(path))
     try:
         yield
     except QuireError:
-        for half in family(path):
+        for half in set(family(path)) - others:
             os.unlink(half)
         raise
     finally:
-        came = family(path)
+        came = set(family(path)) - others
         for aside, old in replaced:
             if came:
                 os.unlink(aside)
@@ -190,7 +192,7 @@ def fresh(path, force):
 def set_aside(path, force):
     """Makes room for a recording: [(where it is now, an earlier recording's file)]."""
     replaced = []
-    for old in family(path):
+    for old in (p for p in family(path) if p == path or head_of(p) == MAGIC):
         if not force:
             raise UsageError(f"{shown(old)} has appeared", "a trace is never overwritten by itself", "try again")
         folder, name = os.path.split(old)
@@ -200,13 +202,18 @@ def set_aside(path, force):
     return replaced
 
 
-def is_trace(path):
-    """By its first bytes."""
+def head_of(path):
+    """A file's first bytes; empty where it cannot be read."""
     try:
         with open(path, "rb") as file:
-            return file.read(8) == b"QTRACE\r\n"
+            return file.read(len(MAGIC))
     except OSError:
-        return False
+        return b""
+
+
+def is_trace(path):
+    """By its first bytes; one that was just made may have none yet."""
+    return os.path.isfile(path) and head_of(path).strip(b"\0") in (b"", MAGIC)
 
 
 def family(path):
@@ -219,7 +226,7 @@ def stopped(path):
     """Why recording ended before the program did, from the trace's header (doc/trace-format.md); empty: it did not."""
     with open(path, "rb") as file:
         head = file.read(HEADER_BYTES_READ)
-    if len(head) < HEADER_BYTES_READ or head[:8] != b"QTRACE\r\n" or head[8:12] != b"\1\0\0\0":
+    if len(head) < HEADER_BYTES_READ or head[:8] != MAGIC or head[8:12] != b"\1\0\0\0":
         return ""
     return STOPS.get(int.from_bytes(head[132:136], "little"), "")
 
@@ -228,14 +235,14 @@ def command(path):
     """The first word of the recorded command line, from the trace's header; empty where there is none."""
     with open(path, "rb") as file:
         head = file.read(COMMAND_AT + COMMAND_BYTES)
-    return os.fsdecode(head[COMMAND_AT:].split(b"\0")[0]) if head[:8] == b"QTRACE\r\n" else ""
+    return os.fsdecode(head[COMMAND_AT:].split(b"\0")[0]) if head[:8] == MAGIC else ""
 
 
 def cpu_s(path):
     """CPU seconds of the recorded process, from the trace's header: at its end, or, where that did not tell, when it was written to last."""
     with open(path, "rb") as file:
         head = file.read(HEADER_BYTES_READ)
-    return int.from_bytes(head[CPU_NS_AT : CPU_NS_AT + 8], "little") / 1e9 if head[:8] == b"QTRACE\r\n" else 0.0
+    return int.from_bytes(head[CPU_NS_AT : CPU_NS_AT + 8], "little") / 1e9 if head[:8] == MAGIC else 0.0
 
 
 def stream_bytes(path):
@@ -246,7 +253,7 @@ def stream_bytes(path):
     parts, read, size = {}, 0, os.path.getsize(path)
     with open(path, "rb") as file:
         head = file.read(16)
-        at = int.from_bytes(head[12:16], "little") if head[:8] == b"QTRACE\r\n" else size
+        at = int.from_bytes(head[12:16], "little") if head[:8] == MAGIC else size
         while 0 < at < size:
             head = os.pread(file.fileno(), BLOCK_HEAD.size, at)
             if len(head) < BLOCK_HEAD.size:
