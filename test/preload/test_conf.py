@@ -253,7 +253,7 @@ libc.malloc_info(0, file), libc.fflush(file), libc.malloc_stats(), libc.malloc_t
 
 def test_passthrough_passes_on_what_tunes_and_looks_too():
     done = run(PYTHON, "-c", LIBCS_TOO, conf="passthrough:1")
-    assert done.returncode == 0 and done.stdout.startswith("b'\\xaa'\n"), done.stdout[:200]
+    assert done.returncode == 0 and "b'\\xaa'\n" in done.stdout, done.stdout[:200]  # which stands first is a question of buffers
     assert "<sizes>" in done.stdout and "Arena 0:" in done.stderr and "quire" not in done.stderr
 
 
