@@ -60,15 +60,17 @@ void heap_spill(struct heap_local *local, unsigned class, struct magazine *mag)
     for (uint32_t i = 0; i < mag->count;) {
         char *slot = slot_at(mag, i);
         struct heap_page *page = heap_page_find(slot);
-        if (unlikely(!page) || unlikely(heap_is_large(page)) || unlikely(!heap_has_mark(slot, slots_mark(slot, mag->key))))
+        if (unlikely(!page) || unlikely(heap_is_large(page)))
             refuse_spilled(local->heap, page, slot);
         struct heap_local *owner = heap_owner(page);
         if (likely(owner == local)) {
             i = spill_run(local, page, mag, i);
-        } else {
-            heap_out_add(local, owner, slot);
-            i++;
+            continue;
         }
+        if (unlikely(!heap_has_mark(slot, slots_mark(slot, mag->key))))
+            refuse_spilled(local->heap, page, slot);
+        heap_out_add(local, owner, slot);
+        i++;
     }
     size_add_relaxed(&local->heap->of_class[class].spilled, mag->count);
     mag->count = 0;

@@ -157,6 +157,23 @@ static void complain_key(struct piece name, int fd)
     (void)out_end(&out);
 }
 
+static const char *example_of(enum kind kind)
+{
+    switch (kind) {
+    case KIND_SIZE:
+        return ", such as 64K or 2G";
+    case KIND_MEAN:
+        return ", from 1K to 1T";
+    case KIND_LIMIT:
+        return ", such as 64K, 2G or 80%";
+    case KIND_TIME:
+    case KIND_EVERY:
+        return ", such as 100ms or 2s";
+    default:
+        return "";
+    }
+}
+
 static void complain_value(const struct key *key, struct piece value, int fd)
 {
     struct out out;
@@ -169,7 +186,7 @@ static void complain_value(const struct key *key, struct piece value, int fd)
     out_text(&out, key->name);
     out_text(&out, ":");
     out_text(&out, key->look);
-    out_text(&out, key->kind == KIND_SIZE ? ", such as 64K or 2G" : key->kind == KIND_MEAN ? ", from 1K to 1T" : key->kind == KIND_LIMIT ? ", such as 64K, 2G or 80%" : key->kind == KIND_TIME || key->kind == KIND_EVERY ? ", such as 100ms or 2s" : "");
+    out_text(&out, example_of(key->kind));
     out_text(&out, "\n");
     (void)out_end(&out);
 }

@@ -188,8 +188,8 @@ struct rss {
     size_t rss_bytes, rss_peak_bytes;
     size_t live_bytes, rounding_bytes, page_slack_bytes, cached_bytes, metadata_bytes, untouched_bytes, not_ours_bytes;
 };
-/* live + rounding + page_slack + cached + metadata - untouched + not_ours == rss */
-void rss_explain(struct rss *out);
+/* `plan`: what its arenas and slabs hold.  live + rounding + page_slack + cached + metadata - untouched + not_ours == rss */
+void rss_explain(struct rss *out, const struct steer_stats *plan);
 
 /* ---- leaks.c ---- */
 enum { LEAK_SIZES_MAX = 64 };

@@ -144,7 +144,6 @@ static uint64_t term_cpu_ns; /* what the process had used when it was copied */
 static void plan_add(struct report *report)
 {
     const struct steer_stats *plan = &report->plan;
-    steer_stats(&report->plan);
     report->heap.live_blocks += plan->live_blocks;
     report->heap.live_bytes += plan->live_bytes;
     report->heap.free_bytes += plan->held_bytes > plan->live_bytes ? plan->held_bytes - plan->live_bytes : 0;
@@ -161,7 +160,9 @@ void report_collect(struct report *report)
     os_program_path(report->program, sizeof report->program);
     report->pid = os_process_id();
     report->passes = preload_ready() == PRELOAD_PASSES;
-    rss_explain(&report->rss);
+    if (preload_conf.plan[0])
+        steer_stats(&report->plan);
+    rss_explain(&report->rss, &report->plan);
     if (report->passes)
         return;
     report->heap.struct_bytes = sizeof report->heap;
@@ -170,8 +171,7 @@ void report_collect(struct report *report)
     quire_source_stats(quire_source_default(), &report->source);
     if (preload_conf.leaks)
         leaks_collect(&report->leaks);
-    if (preload_conf.plan[0])
-        plan_add(report);
+    plan_add(report);
 }
 
 int report_text(int fd)

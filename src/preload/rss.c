@@ -73,23 +73,20 @@ static size_t less(size_t a, size_t b)
     return a > b ? a - b : 0;
 }
 
-void rss_explain(struct rss *out)
+void rss_explain(struct rss *out, const struct steer_stats *plan)
 {
     struct quire_heap_stats heap = {.struct_bytes = sizeof heap};
     struct quire_source_stats source = {.struct_bytes = sizeof source};
-    struct steer_stats plan = {0};
     memset(out, 0, sizeof *out);
     rss_read(out);
-    if (preload_conf.plan[0])
-        steer_stats(&plan);
     quire_heap_stats(quire_heap_default(), &heap);
     quire_source_stats(quire_source_default(), &source);
     size_t resident = region_resident_bytes();
     (void)quire_heap_walk(quire_heap_default(), add_resident, &resident);
 
     out->rounding_bytes = heap.rounding_bytes;
-    out->live_bytes = less(heap.live_bytes, heap.rounding_bytes) + plan.live_bytes;
-    out->page_slack_bytes = heap.free_bytes + less(plan.held_bytes, plan.live_bytes);
+    out->live_bytes = less(heap.live_bytes, heap.rounding_bytes) + plan->live_bytes;
+    out->page_slack_bytes = heap.free_bytes + less(plan->held_bytes, plan->live_bytes);
     out->cached_bytes = source.idle_bytes;
     out->metadata_bytes = heap.meta_bytes + less(source.meta_bytes, pagemap_meta_bytes()) + pagemap_touched(source.taken_bytes + source.idle_bytes);
     size_t booked = out->live_bytes + out->rounding_bytes + out->page_slack_bytes + out->cached_bytes;
