@@ -164,6 +164,8 @@ bool libc_has(const void *p)
     if ((kind != OS_MEMORY_BRK && kind != OS_MEMORY_ANON) || at - start < sizeof(struct chunk))
         return false;
     const struct chunk *chunk = (const struct chunk *)p - 1;
+    if (!os_is_readable(chunk)) /* a page may be guarded inside of a mapping that is not */
+        return false;
     size_t bytes = chunk->size & ~(size_t)FLAGS, pages = os_page_bytes() - 1;
     if (bytes < CHUNK_BYTES_MIN || bytes > end - (uintptr_t)chunk)
         return false;
@@ -175,7 +177,7 @@ bool libc_has(const void *p)
         return kind == OS_MEMORY_BRK || (end - (uintptr_t)next >= sizeof *next && os_is_readable(next) && (next->size & IS_BEHIND_LIVE) && first_arena_is_mapped());
     }
     const uintptr_t *area = (const uintptr_t *)align_down(at, arena_area_bytes);
-    return kind == OS_MEMORY_ANON && (uintptr_t)area >= start && area[2] <= arena_area_bytes && at < (uintptr_t)area + area[2];
+    return kind == OS_MEMORY_ANON && (uintptr_t)area >= start && os_is_readable(area + 2) && area[2] <= arena_area_bytes && at < (uintptr_t)area + area[2];
 }
 
 void libc_takes_its_own(void)

@@ -96,6 +96,7 @@ void twice(size_t bytes, bool later)
 }
 void twice_small() { twice(16, false); }
 void twice_small_delayed() { twice(16, true); }
+void twice_pages_delayed() { twice(64 << 10, true); }
 void twice_large() { twice(large, false); }
 void twice_large_delayed() { twice(large, true); }
 void twice_by_realloc()
@@ -178,6 +179,12 @@ void size_of_a_freed_block_later()
     char *p = get(16);
     free(p);
     churn(small);
+    sink = char(malloc_usable_size(p));
+}
+void size_of_freed_pages()
+{
+    char *p = get(32 << 10);
+    free(p);
     sink = char(malloc_usable_size(p));
 }
 void size_of_nothing() { sink = char(malloc_usable_size(reinterpret_cast<void *>(16))); }
@@ -352,11 +359,11 @@ const struct {
 } kinds[] = {
 #define KIND(name) {#name, name}
     KIND(read_of_no_bytes), KIND(write_of_no_bytes), KIND(overflow_small_1), KIND(overflow_small_8), KIND(overflow_large_1), KIND(overflow_large_8),
-    KIND(underflow_small), KIND(underflow_large), KIND(twice_small), KIND(twice_small_delayed), KIND(twice_large), KIND(twice_large_delayed),
+    KIND(underflow_small), KIND(underflow_large), KIND(twice_small), KIND(twice_small_delayed), KIND(twice_pages_delayed), KIND(twice_large), KIND(twice_large_delayed),
     KIND(twice_by_realloc), KIND(free_of_the_stack), KIND(free_of_a_static), KIND(free_of_nothing), KIND(free_of_a_number), KIND(free_far_from_a_block),
     KIND(free_near_a_block), KIND(free_of_a_slot_never_handed_out), KIND(free_inside_small), KIND(free_inside_large), KIND(read_after_free_large),
     KIND(write_after_free_large), KIND(write_after_free_large_reuse), KIND(write_after_free_small), KIND(write_after_free_small_reuse),
-    KIND(size_of_a_freed_block), KIND(size_of_a_freed_block_later), KIND(size_of_nothing), KIND(size_inside), KIND(realloc_of_nothing),
+    KIND(size_of_a_freed_block), KIND(size_of_a_freed_block_later), KIND(size_of_freed_pages), KIND(size_of_nothing), KIND(size_inside), KIND(realloc_of_nothing),
     KIND(delete_of_another_type), KIND(delete_with_too_small_a_size), KIND(delete_large_with_another_size), KIND(delete_aligned_with_another_size),
     KIND(delete_array_with_another_size), KIND(free_with_another_size),
     KIND(free_with_an_alignment_that_is_none), KIND(free_with_a_larger_alignment), KIND(string_to_the_end), KIND(freed_small_reads_as_zero),

@@ -28,6 +28,7 @@ namespace quire {
 namespace {
 
 constexpr unsigned ADDRESS_BITS = 48;
+constexpr uint64_t NEAR_BYTES = 64 << 10;  // a name that begins further before tells nobody where a place is
 
 std::string demangled(const char *name) {
     int status = 0;
@@ -133,7 +134,7 @@ void Symbols::Module::symbol_into(Frame &frame, uint64_t address) const {
     const SymbolTable::Symbol *symbol = names.at(address);
     if (symbol == nullptr) {  // the nearest symbol ends before: some static function without a name
         const SymbolTable::Symbol *before = names.before(address);
-        frame.after = before != nullptr ? plain_name(before->name) : "";
+        frame.after = before != nullptr && address - before->start <= NEAR_BYTES ? plain_name(before->name) : "";
         return;
     }
     frame.function = plain_name(symbol->name);
