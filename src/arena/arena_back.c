@@ -7,8 +7,11 @@
  *     A mark is stale when some later rewind went back     |   m   /  \
  *     to before it.  Of all rewinds only the lowest        |  /\  /    x rewind to r
  *     since each time matter: a stack whose epochs and     | /  \/r
- *     positions both rise, as deep as marks nest.          +------------------ epoch
+ *     positions both rise.  A rewind past no mark makes    +------------------ epoch
+ *     none stale, and is not on it.
  *
+ * Invariant: marked_position is at least the position of every mark that is not stale and lies behind the top of the stack.
+ * So a rewind that pops nothing and goes no further back than there has gone past no mark.  A mark's position is never 0: a reset goes back past all.
  * Locks: none.
  */
 #include <errno.h>
@@ -19,35 +22,40 @@
 #include "os/os.h"
 #include "os/sanitize.h"
 
+enum { REWINDS_MAX = 4000 }; /* that went past marks, and are remembered: 64 KiB of them */
+
 struct quire_arena_mark quire_arena_mark(const struct quire_arena *arena)
 {
     struct quire_arena *marked = (struct quire_arena *)(uintptr_t)arena; /* a mark changes nothing that a caller could see */
     marked->marked_bytes = arena_chain_bytes(arena);
     marked->marked_large = arena->large;
+    uint64_t position = arena_position(arena);
+    if (marked->marked_position < position)
+        marked->marked_position = position;
     arena_text_close(marked);
     return (struct quire_arena_mark){.arena = arena,
                                      .birth = arena->birth,
                                      .epoch = arena->epoch,
-                                     .position = arena_position(arena),
+                                     .position = position,
                                      .span = arena->current,
                                      .cursor = arena->window.cursor,
                                      .large = arena->large,
                                      .defer = arena->defers};
 }
 
-static bool mark_is_stale(const struct quire_arena *arena, const struct quire_arena_mark *mark)
+bool arena_mark_is_stale(const struct quire_arena *arena, const struct quire_arena_mark *mark)
 {
-    for (uint32_t i = 0; i < arena->rewound_count; i++)
-        if (arena->rewound[i].epoch > mark->epoch)
-            return arena->rewound[i].position < mark->position; /* the lowest one since the mark */
-    return false;
+    uint32_t since = arena->rewound_count;
+    while (since > 0 && arena->rewound[since - 1].epoch > mark->epoch)
+        since--;
+    return since < arena->rewound_count && arena->rewound[since].position < mark->position; /* the lowest one since the mark */
 }
 
-/* Twice the room for the stack, in a span of its own; false when there is no memory for it. */
+/* Twice the room for the stack, in a span of its own; false when there is no memory for it, or it has REWINDS_MAX. */
 static bool rewound_grow(struct quire_arena *arena)
 {
     size_t bytes = arena->rewound_span ? 2 * arena->rewound_span->span.bytes : os_page_bytes();
-    struct arena_span *span = arena_span_take(arena, bytes, bytes), *old = arena->rewound_span;
+    struct arena_span *span = arena->rewound_max < REWINDS_MAX ? arena_span_take(arena, bytes, bytes) : NULL, *old = arena->rewound_span;
     if (!span)
         return false;
     sanitize_undefined(span + 1, span->span.bytes - sizeof *span);
@@ -61,18 +69,21 @@ static bool rewound_grow(struct quire_arena *arena)
     return true;
 }
 
-/* Remember a rewind; only when there is no memory to remember it in, the oldest is forgotten. */
+/* Remember a rewind that went past marks; where there is no room to remember it in, the older half is forgotten. */
 static void rewound_add(struct quire_arena *arena, uint64_t position)
 {
     uint32_t count = arena->rewound_count;
     while (count > 0 && arena->rewound[count - 1].position >= position)
         count--;
+    if (count == arena->rewound_count && arena->marked_position <= position)
+        return;
     arena->rewound_count = count;
     if (count == arena->rewound_max && !rewound_grow(arena)) {
-        memmove(arena->rewound, arena->rewound + 1, (count - 1) * sizeof *arena->rewound);
-        arena->rewound_count--;
+        arena->rewound_count = count - count / 2;
+        memmove(arena->rewound, arena->rewound + count / 2, arena->rewound_count * sizeof *arena->rewound);
     }
     arena->rewound[arena->rewound_count++] = (struct arena_rewound){++arena->epoch, position};
+    arena->marked_position = position;
 }
 
 /* Last first; each is taken off before it runs. */
@@ -113,7 +124,7 @@ void quire_arena_rewind(struct quire_arena *arena, struct quire_arena_mark mark)
     arena_verify(arena, "A1 rewound: not a live arena");
     if (mark.arena != arena || mark.birth != arena->birth)
         mark_refused(arena, "A3 mark of another arena", mark.arena);
-    if (mark_is_stale(arena, &mark))
+    if (arena_mark_is_stale(arena, &mark))
         mark_refused(arena, "A4 mark was rewound past", mark.cursor);
     defers_run(arena, mark.defer);
     while (arena->large != mark.large) {
@@ -151,9 +162,24 @@ void quire_arena_reset(struct quire_arena *arena)
     rewound_add(arena, 0);
 }
 
+/* The stack's span back to the source, if what is in it has room in the arena itself.  Returns bytes. */
+static size_t rewound_trim(struct quire_arena *arena)
+{
+    struct arena_span *span = arena->rewound_span;
+    if (!span || arena->rewound_count > ARENA_REWINDS)
+        return 0;
+    size_t bytes = span->span.bytes;
+    memcpy(arena->rewound_first, arena->rewound, arena->rewound_count * sizeof *arena->rewound);
+    arena->rewound = arena->rewound_first;
+    arena->rewound_max = ARENA_REWINDS;
+    arena->rewound_span = NULL;
+    arena_span_give(arena, span);
+    return bytes;
+}
+
 size_t quire_arena_trim(struct quire_arena *arena)
 {
-    size_t bytes = arena_list_give(arena, &arena->current->next) + arena_list_give(arena, &arena->large_spare);
+    size_t bytes = arena_list_give(arena, &arena->current->next) + arena_list_give(arena, &arena->large_spare) + rewound_trim(arena);
     arena->furthest = arena->current;
     return bytes;
 }

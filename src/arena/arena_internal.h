@@ -31,7 +31,7 @@ struct arena_defer {
     void *arg;
 };
 
-/* A rewind that makes marks stale: those of an older epoch that stood further than it went back to. */
+/* A rewind that made marks stale: those of an older epoch that stood further than it went back to. */
 struct arena_rewound {
     uint64_t epoch, position;
 };
@@ -51,6 +51,7 @@ struct quire_arena {
     /* going back (arena_back.c) */
     size_t marked_bytes;           /* of the chain, at the newest mark: blocks below are older than it */
     struct arena_span *marked_large; /* and the newest large block then */
+    uint64_t marked_position;      /* see arena_back.c */
     uint64_t epoch;
     struct arena_rewound *rewound; /* the first few in place, then in a span */
     struct arena_span *rewound_span;
@@ -107,7 +108,7 @@ static inline size_t arena_chain_bytes(const struct quire_arena *arena)
 /* Rises with every block, falls only when the arena goes back: a resize never passes the newest mark. */
 static inline uint64_t arena_position(const struct quire_arena *arena)
 {
-    return arena_chain_bytes(arena) + arena->large_count * ARENA_ALIGN_BYTES;
+    return 1 + arena_chain_bytes(arena) + arena->large_count * ARENA_ALIGN_BYTES;
 }
 
 /* The next string lies behind all that is there now. */
@@ -129,6 +130,9 @@ struct arena_span *arena_large_new(struct quire_arena *arena, size_t room);
 struct arena_span *arena_span_take(struct quire_arena *arena, size_t bytes, size_t least);
 void arena_span_give(struct quire_arena *arena, struct arena_span *span);
 size_t arena_list_give(struct quire_arena *arena, struct arena_span **list);
+
+/* arena_back.c */
+bool arena_mark_is_stale(const struct quire_arena *arena, const struct quire_arena_mark *mark);
 
 /* arena_list.c: named arenas, where somebody wants to see them */
 struct arena_glance {
