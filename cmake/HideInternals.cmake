@@ -21,7 +21,9 @@ if(CMAKE_SCRIPT_MODE_FILE)
   return()
 endif()
 
+# What makes a program or a library of objects (sections that go, a start) is not for objects that stay such.
 separate_arguments(flags NATIVE_COMMAND "${CMAKE_C_COMPILER_ARG1} ${CMAKE_C_FLAGS} ${CMAKE_SHARED_LINKER_FLAGS}")
+list(FILTER flags EXCLUDE REGEX "^-static|^-pie$|^-shared$|--gc-sections|--icf|--print-gc-sections")
 set(linker ${CMAKE_C_COMPILER} ${flags})
 if(CMAKE_C_COMPILER_ID STREQUAL GNU)
   list(APPEND linker -flinker-output=nolto-rel)

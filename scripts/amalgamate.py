@@ -49,7 +49,7 @@ SOURCE_HEAD = """#define _GNU_SOURCE 1 /* before the first header of libc's */
 #pragma GCC diagnostic ignored "-Wpedantic" /* __int128, and enumerators above an int */
 #include "quire.h"
 """
-KEYWORDS = {"struct", "enum", "union", "void", "const", "_Static_assert"}
+KEYWORDS = {"struct", "enum", "union", "void", "const", "_Static_assert", "ElfW"}
 X86_ONLY = "#include <emmintrin.h>"
 _TOKEN = re.compile(r"""(//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])+'|^[ \t]*#[ \t]*include[^\n]*|\b[A-Za-z_]\w*\b)""", re.DOTALL | re.MULTILINE)
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">]+)[">][^\n]*\n', re.MULTILINE)

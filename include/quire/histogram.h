@@ -76,7 +76,7 @@ QUIRE_API void quire_histogram_record(struct quire_histogram *histogram, uint64_
 extern inline __attribute__((gnu_inline, always_inline)) size_t quire_histogram_bucket_of(uint64_t value, unsigned bits)
 {
     unsigned shift = 63U - (unsigned)__builtin_clzll(value | UINT64_C(1) << bits) - bits;
-    return ((size_t)shift << bits) + (size_t)(value >> shift);
+    return ((size_t)shift << bits) + (value >> shift);
 }
 
 #if QUIRE_PERCPU_INLINE

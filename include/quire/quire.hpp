@@ -19,7 +19,7 @@
  *     base classes    slab_element<Bytes, Group>, heap_element: operator new and delete
  *
  * Handles: one owner; they can be moved, not copied; one that was moved from may be assigned to or destroyed, nothing else.  get() is the object of
- * the C interface, release() gives it up, adopt() takes one over.
+ * the C interface, release() gives it up, adopt() takes one over; percpu<T>, counter and histogram, which are part of a pool, have get() or ref() alone.
  * Errors: as in the standard library.  No memory is std::bad_alloc, an option that cannot be is std::system_error; try_create() gives std::nullopt instead,
  * try_allocate() and try_make() a null pointer, with errno.  In a program without exceptions what would throw ends it.
  * Threads, signals and fork: as the C headers say of the same object.  Misuse stops the process there, and so here.

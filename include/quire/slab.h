@@ -152,7 +152,8 @@ QUIRE_API size_t quire_slab_trim(struct quire_slab *slab);
 /*
  * Call fn with every live element until it returns something else than 0, and return that; 0 at the end.  Others may go on meanwhile, `fn` too may
  * use the slab: an element that lives during the whole walk is visited once; one that is allocated or freed meanwhile may be visited or not,
- * its memory stays readable while fn runs.  EINVAL (returns -1 with errno): fn NULL.  Cost: one step for each page and element.  MT-Safe.
+ * its memory stays readable while fn runs (for AddressSanitizer only if no other thread frees it then).  EINVAL (returns -1 with errno): fn NULL.
+ * Cost: one step for each page and element.  MT-Safe.
  */
 QUIRE_API int quire_slab_walk(struct quire_slab *slab, int (*fn)(void *element, void *arg), void *arg);
 

@@ -4,11 +4,12 @@
  *
  *     onewayalloc_*  -->  quire_arena_*  -->  one counting source for all of them  -->  the default source
  *
- * Failure is fatal here and only here: fatal() reports like every panic, naming the call.
+ * Failure is fatal here and only here: fatal() reports like every panic, naming the call, and by errno the cause.
  *
  * Locks: none; the counting source is made once, by whoever comes first.
  * Not here: the Array Allocator's names.
  */
+#include <errno.h>
 #include <stdint.h>
 
 #include <quire/arena.h>
@@ -22,7 +23,7 @@ static atomic_addr counted; /* struct quire_source *: what all arenas of this fi
 
 static __attribute__((noreturn)) void fatal(const char *call, const void *address)
 {
-    panic("onewayalloc", call, "N1 out of memory", address);
+    panic("onewayalloc", call, errno == EINVAL ? "N7 a copy of NULL" : "N1 out of memory", address);
 }
 
 static struct quire_source *counted_source(void)

@@ -177,6 +177,12 @@ static size_t block_bytes(const struct heap_walk *walk, const void *p)
     return is_exact ? heap_secure_asked_roughly(page, p) : walk->seen.slot_bytes - walk->heap->tail_bytes;
 }
 
+/* Freed since the page was looked at, by fn itself: a sanitizer lets nobody read it. */
+static bool is_refused(const struct heap_walk *walk, const void *p)
+{
+    return walk->heap->is_watched && !heap_is_large(walk->page) && !quire_heap_owns(walk->heap, p);
+}
+
 int quire_heap_walk(struct quire_heap *heap, int (*fn)(void *p, size_t bytes, void *arg), void *arg)
 {
     struct heap_walk walk = {.heap = heap};
@@ -187,6 +193,8 @@ int quire_heap_walk(struct quire_heap *heap, int (*fn)(void *p, size_t bytes, vo
     while (!result && walk_next(&walk)) {
         for (size_t slot = page_look_live(&walk.seen, 0); slot < walk.seen.slots && !result; slot = page_look_live(&walk.seen, slot + 1)) {
             void *p = page_look_slot(&walk.seen, slot);
+            if (is_refused(&walk, p))
+                continue;
             if (os_tags_on() && !heap_is_large(walk.page) && walk.page->class != HEAP_ZERO)
                 p = os_tagged(p);
             result = fn(p, block_bytes(&walk, p), arg);

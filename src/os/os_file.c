@@ -9,6 +9,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,11 +25,18 @@
 
 enum { ZEROES_BYTES = 4096, MEMORY_CHECK_BYTES = 16 << 20 };
 
-int os_dir_open(const char *path)
+int os_dir_open(const char *given)
 {
     int kept = errno;
+    char path[PATH_MAX];
+    size_t length = strlen(given);
     if (os_fault(OS_OPEN))
         return -EMFILE;
+    if (length >= sizeof path)
+        return -ENAMETOOLONG;
+    memcpy(path, given, length + 1);
+    while (length > 1 && path[length - 1] == '/') /* the kernel would follow a link with one behind it */
+        path[--length] = '\0';
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), error = errno;
     /* With O_DIRECTORY the kernel reports a link as ENOTDIR: tell it from a file. */
     struct stat st;

@@ -150,6 +150,12 @@ static bool walk_next(struct walk *walk)
     return page != NULL;
 }
 
+/* Freed since the page was looked at, by fn itself: a sanitizer lets nobody read it. */
+static bool is_refused(const struct walk *walk, const void *element)
+{
+    return walk->slab->watched && !quire_slab_owns(walk->slab, element);
+}
+
 int quire_slab_walk(struct quire_slab *slab, int (*fn)(void *element, void *arg), void *arg)
 {
     struct walk walk = {.slab = slab};
@@ -160,8 +166,11 @@ int quire_slab_walk(struct quire_slab *slab, int (*fn)(void *element, void *arg)
     walk.outer = walks;
     walks = &walk;
     while (stop == 0 && walk_next(&walk))
-        for (size_t slot = page_look_live(&walk.seen, 0); slot < walk.seen.slots && stop == 0; slot = page_look_live(&walk.seen, slot + 1))
-            stop = fn(page_look_slot(&walk.seen, slot), arg);
+        for (size_t slot = page_look_live(&walk.seen, 0); slot < walk.seen.slots && stop == 0; slot = page_look_live(&walk.seen, slot + 1)) {
+            void *element = page_look_slot(&walk.seen, slot);
+            if (!is_refused(&walk, element))
+                stop = fn(element, arg);
+        }
     if (stop != 0) {
         slab_lock(slab);
         slab_page_unpin(walk.page);

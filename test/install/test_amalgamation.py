@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def library(folder):
     """quire.c, compiled once, without optimisation: that is quick."""
-    run("gcc", "-O0", *NO_WARNING, "-pthread", "-c", folder / "quire.c", "-o", folder / "quire.o")
+    run("gcc", "-O0", "-fPIC", *NO_WARNING, "-pthread", "-c", folder / "quire.c", "-o", folder / "quire.o")
     return folder / "quire.o"
 
 
@@ -74,6 +74,45 @@ def test_what_quire_c_defines_is_the_headers_names_and_its_own_which_are_hidden(
     lines = run("nm", "-D", "--defined-only", ROOT / "build/release/libquire.so").splitlines()
     public = {re.sub("@.*", "", line.split()[-1]) for line in lines if line.split()[1] != "A"}
     assert exported == {name for name in public if name.startswith("quire_")}
+
+
+PLUGIN = """
+#include "quire.h"
+void work(void) { struct quire_heap *heap = quire_heap_create(NULL); quire_heap_free(heap, quire_heap_alloc(heap, 8 << 20)); quire_heap_destroy(heap); }
+"""
+HOST = """
+#include <dirent.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+static int threads(void)
+{
+    int count = -2;
+    for (DIR *all = opendir("/proc/self/task"); readdir(all);)
+        count++;
+    return count;
+}
+int main(int count, char **words)
+{
+    void *plugin = dlopen(words[count - 1], RTLD_NOW);
+    ((void (*)(void))dlsym(plugin, "work"))();
+    printf("%d threads, ", threads());
+    dlclose(plugin);
+    usleep(1500000);
+    puts("alive");
+}
+"""
+
+
+def test_a_plugin_that_has_it_inside_may_be_closed(folder, library, tmp_path):
+    """Its thread sleeps in the plugin's code, whether it was linked with -z nodelete or not."""
+    (tmp_path / "plugin.c").write_text(PLUGIN)
+    (tmp_path / "host.c").write_text(HOST)
+    run("gcc", "-shared", "-fPIC", "-I", folder, tmp_path / "plugin.c", library, "-pthread", "-o", tmp_path / "plugin.so")
+    run("gcc", tmp_path / "host.c", "-ldl", "-o", tmp_path / "host")
+    assert "NODELETE" not in run("readelf", "-dW", tmp_path / "plugin.so")
+    assert run(tmp_path / "host", tmp_path / "plugin.so") == "2 threads, alive\n"
 
 
 def test_two_runs_of_the_script_write_the_same_and_nothing_of_this_machine(folder, tmp_path):

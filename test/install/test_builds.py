@@ -196,8 +196,10 @@ def test_a_project_that_takes_the_source_gets_the_library_alone(source, tmp_path
 
 
 def test_an_installed_static_library_is_found_by_both_ways_and_needs_no_more_words(source, tmp_path):
+    """Also one that was built where libraries are linked without the sections that nobody needs."""
     prefix = tmp_path / "p"
-    cmake(source, tmp_path / "b", "-DQUIRE_DEBUG=-g1", "-DBUILD_SHARED_LIBS=OFF", "-DCMAKE_POSITION_INDEPENDENT_CODE=OFF", *LIBRARY_ALONE)
+    options = ["-DBUILD_SHARED_LIBS=OFF", "-DCMAKE_POSITION_INDEPENDENT_CODE=OFF", "-DCMAKE_SHARED_LINKER_FLAGS=-Wl,--gc-sections -static-pie"]
+    cmake(source, tmp_path / "b", "-DQUIRE_DEBUG=-g1", *options, *LIBRARY_ALONE)
     run("cmake", "--install", tmp_path / "b", "--prefix", prefix)
     assert list(prefix.rglob("*.so*")) == []
     assert "-fPIC" not in (tmp_path / "b/build.ninja").read_text()
@@ -269,6 +271,33 @@ def test_the_cpp_header_compiles_without_a_warning(root, tmp_path, compiler, sta
     file.write_text("#include <quire/quire.hpp>\n" + "".join(f"template {'struct' if 'element' in m else 'class'} quire::{m};\n" for m in made))
     for flags in ([], ["-fno-exceptions", "-fno-rtti"]):
         run(compiler, f"-std={standard}", *CPP_WARNINGS, *flags, "-fsyntax-only", "-I", root / "include", file)
+
+
+WITHOUT_MEMORY = """
+#include <quire/quire.hpp>
+#include <cstdio>
+#include <sys/resource.h>
+struct element : quire::slab_element<64, quire::nodes> { char bytes[64]; };
+struct block : quire::heap_element { char bytes[64]; };
+int main()
+{
+    rlimit limit = {64u << 20, 64u << 20};
+    setrlimit(RLIMIT_AS, &limit);
+    while (new (std::nothrow) block)
+        continue;
+    while (new (std::nothrow) element)
+        continue;
+    std::puts("null");
+}
+"""
+
+
+@pytest.mark.parametrize("flags", [[], ["-fno-exceptions"]], ids=["", "no exceptions"])
+def test_a_new_that_does_not_throw_is_null_without_memory(root, tmp_path, flags):
+    (tmp_path / "program.cc").write_text(WITHOUT_MEMORY)
+    built = [root / "build/release/libquire.a", "-pthread"]
+    run("g++", "-std=c++17", *flags, "-I", root / "include", tmp_path / "program.cc", *built, "-o", tmp_path / "program")
+    assert run(tmp_path / "program") == "null\n"
 
 
 @pytest.mark.skipif(not LONG, reason="QUIRE_TEST_LONG=1: the peers' templates take long")

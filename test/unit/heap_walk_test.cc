@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* A heap's walk: its function may use the heap, and what it is shown stays where it is while it looks. */
 #include <functional>
+#include <set>
 #include <sys/wait.h>
 #include <thread>
 
@@ -96,6 +97,23 @@ TEST_P(HeapWalk, its_function_may_free_what_it_is_shown_and_all_goes_back)
         EXPECT_EQ(stats.pages, 0u) << "no page is kept for a walk that has ended";
         EXPECT_EQ(stats.mapped_bytes, stats.meta_bytes);
     }
+}
+
+TEST_P(HeapWalk, what_its_function_frees_ahead_of_it_can_be_read_if_it_is_visited)
+{
+    Blocks blocks = some(heap);
+    std::set<void *> freed;
+    int seen = 0;
+    EXPECT_EQ(walk_by(heap, nullptr, [&](void *block, size_t usable) {
+        seen += static_cast<volatile char *>(block)[usable / 2] < 0;
+        if (freed.empty())
+            for (void *p : blocks)
+                if (p != block && freed.insert(p).second)
+                    quire_heap_free(heap, p);
+        return 0;
+    }), 0);
+    EXPECT_LE(seen, int(blocks.size()));
+    EXPECT_EQ(heap.stats().live_blocks, 1u);
 }
 
 TEST_P(HeapWalk, a_block_that_another_thread_frees_meanwhile_can_be_read)

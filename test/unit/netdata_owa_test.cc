@@ -79,7 +79,8 @@ TEST(OneWayAllocDeathTest, what_cannot_be_had_ends_the_process_with_the_name_of_
     EXPECT_DEATH(onewayalloc_doublesize(owa, "x", huge / 2 + 1), "^quire: onewayalloc \"doublesize\": N3 the size overflows: address 0x0\n");
     EXPECT_DEATH(onewayalloc_mul_or_fatal(huge, 2, "points"), "^quire: onewayalloc \"points\": N3 the size overflows: address 0x0\n");
     EXPECT_DEATH(onewayalloc_mul3_or_fatal(huge / 2, 2, 2, "rows"), "^quire: onewayalloc \"rows\": N3 the size overflows: address 0x0\n");
-    EXPECT_DEATH(onewayalloc_strdupz(owa, nullptr), "^quire: onewayalloc \"strdupz\"");
+    EXPECT_DEATH(onewayalloc_strdupz(owa, nullptr), "^quire: onewayalloc \"strdupz\": N7 a copy of NULL: address 0x");
+    EXPECT_DEATH(onewayalloc_memdupz(owa, nullptr, 3), "^quire: onewayalloc \"memdupz\": N7 a copy of NULL: address 0x");
     onewayalloc_destroy(owa);
 }
 

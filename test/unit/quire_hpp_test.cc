@@ -316,6 +316,22 @@ TEST(QuireHpp, memory_that_is_out_is_bad_alloc_or_null)
     EXPECT_EQ(heap.try_allocate(1 << 22), nullptr);
 }
 
+template <class Owner, class Allocator> void expect_swapped_containers_own_what_they_hold()
+{
+    Owner one, other;
+    std::vector<int, Allocator> ones(100, 1, one), others(100, 2, other);
+    std::swap(ones, others);
+    EXPECT_EQ(ones[0], 2);
+    EXPECT_EQ(ones.get_allocator().get(), other.get());
+    EXPECT_TRUE(other.owns(ones.data()) && one.owns(others.data()));
+}
+
+TEST(QuireHpp, swapped_containers_take_their_memory_along)
+{
+    expect_swapped_containers_own_what_they_hold<quire::arena, quire::arena_allocator<int>>();
+    expect_swapped_containers_own_what_they_hold<quire::heap, quire::heap_allocator<int>>();
+}
+
 TEST(QuireHpp, an_arena_runs_the_destructors_of_what_make_made_last_first)
 {
     Noisy::begin(-1);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <list>
 #include <map>
 #include <mutex>
@@ -23,6 +24,19 @@ std::size_t live_in(quire_slab *slab)
 {
     return quire::detail::snapshot<quire::slab_stats, const quire_slab>(quire_slab_stats, slab).live_elements;
 }
+
+/* A group, and what opens a phase of it at the very end of a thread. */
+struct late {
+    static constexpr const char *name = "late";
+    static constexpr std::size_t size_hint_bytes = 64 << 10;
+    static constexpr bool is_kept = true;
+    bool is_used = false;
+    ~late()
+    {
+        quire::arena_phase<late> phase;
+        is_used = *static_cast<char *>(std::memset(phase.take(100), is_used, 100));
+    }
+};
 
 /* Its nodes are freed when the main thread's cache is closed. */
 std::list<int, quire::slab_allocator<int>> outlives_main;
@@ -134,6 +148,22 @@ TEST(QuireHppThreads, containers_may_outlive_their_threads_cache_and_main)
         ends_after_the_cache.assign(1000, 7);
     }).join();
     EXPECT_EQ(outlives_main.size(), 1000u);
+}
+
+TEST(QuireHppThreads, a_phase_in_a_destructor_that_runs_after_the_threads_kept_arena_went_leaves_nothing)
+{
+    auto taken = [] { return quire::detail::snapshot<struct quire_source_stats, const quire_source>(quire_source_stats, quire_source_default()).taken_bytes; };
+    std::size_t before = 0;
+    for (int i = 0; i < 60; i++) {
+        std::thread([] {
+            static thread_local late outlives;
+            outlives.is_used = true;
+            quire::arena_phase<late> phase;
+        }).join();
+        if (i == 9)
+            before = taken();
+    }
+    EXPECT_LT(taken(), before + 20 * late::size_hint_bytes);
 }
 
 TEST(QuireHppThreads, an_emplace_that_finds_its_key_gives_the_node_back_unwritten)

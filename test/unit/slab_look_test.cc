@@ -50,6 +50,26 @@ TEST(SlabLook, walk_stops_at_the_first_answer_that_is_not_0_and_returns_it)
     }
 }
 
+TEST(SlabLook, what_the_function_of_a_walk_frees_ahead_of_it_can_be_read_if_it_is_visited)
+{
+    Slab slab(64);
+    struct Walk {
+        Slab &slab;
+        Elements live;
+        int seen;
+    } walk = {slab, slab.alloc(1000), 0};
+    auto visit = [](void *element, void *arg) {
+        auto *w = static_cast<Walk *>(arg);
+        w->seen += static_cast<volatile char *>(element)[32] == 0;
+        w->live.erase(std::remove(w->live.begin(), w->live.end(), element), w->live.end());
+        w->slab.free(w->live);
+        w->live.clear();
+        return 0;
+    };
+    EXPECT_EQ(quire_slab_walk(slab, visit, &walk), 0);
+    EXPECT_EQ(slab.walk().size(), 1u);
+}
+
 TEST(SlabLook, walk_without_a_function_is_einval)
 {
     Slab slab(16);

@@ -76,6 +76,9 @@ TEST_F(SourceFile, refuses_bad_names_and_places_with_the_errno_that_says_why)
     EXPECT_EQ(refusal(directory.at("file").c_str(), "span"), ENOTDIR);
     ASSERT_EQ(symlink(path, directory.at("link").c_str()), 0);
     EXPECT_EQ(refusal(directory.at("link").c_str(), "span"), ELOOP);
+    EXPECT_EQ(refusal(directory.at("link//").c_str(), "span"), ELOOP);
+    EXPECT_EQ(refusal((path + std::string("/")).c_str(), "span"), 0);
+    EXPECT_EQ(refusal(std::string(5000, 'd').c_str(), "span"), ENAMETOOLONG);
     EXPECT_EQ(directory.list(), (Names{"file", "link"}));
 }
 

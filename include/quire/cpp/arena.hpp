@@ -180,12 +180,13 @@ private:
 };
 
 /*
- * For containers that live no longer than the arena.  Deallocating does nothing.  As with std::pmr, a container keeps its arena when another is assigned to it or
- * swapped with it; a copy has the arena of what it was copied from.
+ * For containers that live no longer than the arena.  Deallocating does nothing.  As with std::pmr, a container keeps its arena when another is assigned to it;
+ * swapped containers take their arenas along; a copy has the arena of what it was copied from.
  */
 template <class T> class arena_allocator {
 public:
     using value_type = T;
+    using propagate_on_container_swap = std::true_type;
 
     arena_allocator(arena &from) noexcept : arena_(from.get()) {}
     explicit arena_allocator(::quire_arena *from) noexcept : arena_(from) {}

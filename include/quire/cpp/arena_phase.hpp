@@ -28,9 +28,9 @@ public:
     ~arena_phase() override
     {
         innermost() = outer_;
-        if (Group::is_kept && !idle()) {
+        if (Group::is_kept && idle().may_take()) {
             arena_.reset();
-            idle().emplace(std::move(arena_));
+            idle().arena = arena_.release();
         }
     }
 
@@ -46,19 +46,35 @@ private:
         static thread_local arena_phase *phase = nullptr;
         return phase;
     }
-    /* The arena of this thread that no phase uses. */
-    static std::optional<quire::arena> &idle() noexcept
+    /* The arena of this thread that no phase uses.  It has no destructor of its own: phases of other objects' destructors may ask for it afterwards. */
+    struct idle_arena {
+        ::quire_arena *arena;
+        bool is_over;
+        bool may_take() noexcept
+        {
+            struct at_thread_end {
+                ~at_thread_end()
+                {
+                    idle().is_over = true;
+                    ::quire_arena_destroy(std::exchange(idle().arena, nullptr));
+                }
+            };
+            if (is_over || arena != nullptr)
+                return false;
+            static thread_local at_thread_end end;
+            static_cast<void>(end);
+            return true;
+        }
+    };
+    static idle_arena &idle() noexcept
     {
-        static thread_local std::optional<quire::arena> kept;
+        static thread_local idle_arena kept{nullptr, false};
         return kept;
     }
     static quire::arena begin()
     {
-        if (idle()) {
-            quire::arena kept = std::move(*idle());
-            idle().reset();
-            return kept;
-        }
+        if (idle().arena != nullptr)
+            return quire::arena::adopt(std::exchange(idle().arena, nullptr));
         arena_options options{};
         options.name = Group::name;
         options.size_hint_bytes = Group::size_hint_bytes;

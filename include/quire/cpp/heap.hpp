@@ -100,10 +100,11 @@ private:
     owner heap_;
 };
 
-/* For containers that live no longer than the heap; all that are made without one are equal, and use the process's. */
+/* For containers that live no longer than the heap; swapped ones take their heaps along.  All that are made without one are equal, and use the process's. */
 template <class T> class heap_allocator {
 public:
     using value_type = T;
+    using propagate_on_container_swap = std::true_type;
 
     heap_allocator() noexcept : heap_(::quire_heap_default()) {}
     heap_allocator(heap &from) noexcept : heap_(from.get()) {}

@@ -198,6 +198,7 @@ public:
         return made ? std::optional<histogram_snapshot>(adopt(made)) : std::nullopt;
     }
     static histogram_snapshot adopt(::quire_histogram_snapshot *raw) noexcept { return histogram_snapshot(raw, 0); }
+    [[nodiscard]] ::quire_histogram_snapshot *release() noexcept { return snapshot_.release(); }
     ::quire_histogram_snapshot *get() const noexcept { return snapshot_.get(); }
 
     void reset() noexcept { ::quire_histogram_snapshot_reset(get()); }

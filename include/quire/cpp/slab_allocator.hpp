@@ -47,14 +47,14 @@ template <class T, class Group> constexpr std::size_t cache_nodes() noexcept
     return sizeof(T) < sizeof(std::uintptr_t) || fit < 2 ? 0 : fit < most ? fit : most;
 }
 
-/* The slab at `place`, made by `make` if there is none. */
+/* The slab at `place`, made by `make` if there is none; null, with errno, where that cannot be. */
 template <class Make> ::quire_slab *slab_at(std::atomic<::quire_slab *> &place, Make make)
 {
     ::quire_slab *found = place.load(std::memory_order_acquire);
     if (__builtin_expect(found != nullptr, 1))
         return found;
-    ::quire_slab *mine = must(make(), "quire::slab_allocator");
-    if (place.compare_exchange_strong(found, mine, std::memory_order_acq_rel))
+    ::quire_slab *mine = make();
+    if (mine == nullptr || place.compare_exchange_strong(found, mine, std::memory_order_acq_rel))
         return mine;
     ::quire_slab_destroy(mine);
     return found;
@@ -62,6 +62,11 @@ template <class Make> ::quire_slab *slab_at(std::atomic<::quire_slab *> &place, 
 
 /* What lies at the bottom of an empty cache, and on top of a closed one: never marked. */
 inline std::uintptr_t no_node = 0;
+
+inline constexpr const char *slab_allocator_name = "quire::slab_allocator";
+
+/* One element, or null with errno. */
+inline void *element_of(::quire_slab *slab) noexcept { return slab == nullptr ? nullptr : ::quire_slab_alloc(slab); }
 
 /*
  * A thread's free elements of one slab, which Home::slab_of(cache) finds.
@@ -78,11 +83,12 @@ template <class Home> struct QUIRE_API free_cache {
 
     constexpr free_cache() noexcept : count(capacity), state(NEW), slots{} { slots[0] = slots[capacity] = &no_node; }
 
-    void *take()
+    /* Null, with errno, only where it does not throw. */
+    void *take(bool throws = true)
     {
         void *p = slots[count];
         if (__builtin_expect(word_of(p) != mark(p), 0))
-            return take_slow(p);
+            return throws ? must(take_slow(p), slab_allocator_name) : take_slow(p);
         count--;
         set_word(p, 0);
         return p;
@@ -117,7 +123,7 @@ private:
         return word;
     }
     static void set_word(void *p, std::uintptr_t word) noexcept { std::memcpy(p, &word, sizeof word); }
-    ::quire_slab *slab() const { return Home::slab_of(*this); }
+    ::quire_slab *slab() const noexcept { return Home::slab_of(*this); }
 
     void open()
     {
@@ -144,17 +150,18 @@ private:
         std::memmove(slots + 1, slots + 1 + several, count * sizeof *slots);
     }
 
-    [[gnu::noinline]] void *take_slow(void *p)
+    [[gnu::noinline]] void *take_slow(void *p) noexcept
     {
         if (p != &no_node)
             refuse_written(p);
         if (state == NEW)
             open();
+        ::quire_slab *from = slab();
         if (state == CLOSED)
-            return must(::quire_slab_alloc(slab()), "quire::slab_allocator");
-        count = ::quire_slab_alloc_batch(slab(), slots + 1, (capacity + 1) / 2);
+            return element_of(from);
+        count = from == nullptr ? 0 : ::quire_slab_alloc_batch(from, slots + 1, (capacity + 1) / 2);
         if (count == 0)
-            raise(errno, "quire::slab_allocator");
+            return nullptr;
         for (std::size_t i = 1; i < count; i++)
             set_word(slots[i], mark(slots[i]));
         return slots[count--];
@@ -216,12 +223,12 @@ template <class T, class Group> struct QUIRE_API node_home {
     static ::quire_slab *slab_of(const free_cache<node_home> &) { return slab(); }
     static void close() noexcept { cache.close(); }
 
-    static void *take()
+    static void *take(bool throws = true)
     {
         if constexpr (is_cached)
-            return cache.take();
+            return cache.take(throws);
         else
-            return must(::quire_slab_alloc(slab()), "quire::slab_allocator");
+            return throws ? must(element_of(slab()), slab_allocator_name) : element_of(slab());
     }
     static void give(void *p) noexcept
     {
@@ -262,7 +269,7 @@ template <class Group> struct QUIRE_API array_home {
         if constexpr (is_cached)
             return caches[index_of(bytes)].take();
         else
-            return must(::quire_slab_alloc(slab(index_of(bytes))), "quire::slab_allocator");
+            return must(element_of(slab(index_of(bytes))), slab_allocator_name);
     }
     static void give(void *p, std::size_t bytes) noexcept
     {
@@ -316,7 +323,7 @@ public:
             ::quire_heap_free(::quire_heap_default(), p);
     }
     /* The slab that single objects come from, for statistics, a walk, a trim; it is not the caller's to destroy. */
-    static ::quire_slab *get() { return node::slab(); }
+    static ::quire_slab *get() { return detail::must(node::slab(), detail::slab_allocator_name); }
 
     template <class U> friend bool operator==(const slab_allocator &, const slab_allocator<U, Group> &) noexcept { return true; }
     template <class U> friend bool operator!=(const slab_allocator &, const slab_allocator<U, Group> &) noexcept { return false; }
@@ -343,15 +350,7 @@ template <std::size_t Bytes, class Group> struct slab_element {
     }
     static void *operator new(std::size_t bytes, const std::nothrow_t &) noexcept
     {
-#if QUIRE_EXCEPTIONS
-        try {
-            return operator new(bytes);
-        } catch (...) {
-            return nullptr;
-        }
-#else
-        return operator new(bytes);
-#endif
+        return bytes <= Bytes ? detail::node_home<slot, Group>::take(false) : detail::heap_take(::quire_heap_default(), bytes, detail::align_bytes);
     }
     static void *operator new(std::size_t bytes, std::align_val_t align, const std::nothrow_t &) noexcept
     {
