@@ -14,10 +14,11 @@
 #include <elf.h>
 #include <link.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 extern const ElfW(Dyn) own_dynamic[] __asm__("_DYNAMIC") __attribute__((weak, visibility("hidden")));
 extern __typeof__(dladdr) loader_find __asm__("dladdr") __attribute__((weak));
-extern __typeof__(dlopen) loader_open __asm__("dlopen") __attribute__((weak));
+extern __typeof__(dlsym) loader_name __asm__("dlsym") __attribute__((weak)); /* not dlopen(): who links a static program would be warned of it */
 
 static bool stays_anyway(void)
 {
@@ -30,6 +31,9 @@ static bool stays_anyway(void)
 static __attribute__((constructor)) void stay_at_load(void)
 {
     Dl_info own;
-    if (own_dynamic && loader_find && loader_open && !stays_anyway() && loader_find(own_dynamic, &own) != 0)
+    if (!own_dynamic || !loader_find || !loader_name || stays_anyway() || loader_find(own_dynamic, &own) == 0)
+        return;
+    __typeof__(&dlopen) loader_open = (__typeof__(&dlopen))(uintptr_t)loader_name(RTLD_DEFAULT, "dlopen");
+    if (loader_open)
         (void)loader_open(own.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
 }
