@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "os/os.h"
+#include "os/os_call.h"
 
 enum { ENTRIES_BYTES = 4096 };
 
@@ -35,7 +36,7 @@ int os_dir_each(int dirfd, void (*fn)(const char *name, void *arg), void *arg)
     int kept = errno, error = 0;
     if (os_fault(OS_OPEN))
         return -EMFILE;
-    int fd = openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* its own position */
+    int fd = call_openat(dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0); /* its own position */
     long got = fd < 0 ? -1 : 1;
     while (got > 0 && (got = syscall(SYS_getdents64, fd, entries.bytes, sizeof entries)) > 0)
         for (long at = 0; at < got;) {
@@ -46,7 +47,7 @@ int os_dir_each(int dirfd, void (*fn)(const char *name, void *arg), void *arg)
     if (got < 0)
         error = -errno;
     if (fd >= 0)
-        close(fd);
+        call_close(fd);
     errno = kept;
     return error;
 }

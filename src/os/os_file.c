@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "os/os.h"
+#include "os/os_call.h"
 
 enum { ZEROES_BYTES = 4096, MEMORY_CHECK_BYTES = 16 << 20 };
 
@@ -37,7 +38,7 @@ int os_dir_open(const char *given)
     memcpy(path, given, length + 1);
     while (length > 1 && path[length - 1] == '/') /* the kernel would follow a link with one behind it */
         path[--length] = '\0';
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), error = errno;
+    int fd = call_open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), error = errno;
     /* With O_DIRECTORY the kernel reports a link as ENOTDIR: tell it from a file. */
     struct stat st;
     if (fd < 0 && error == ENOTDIR && lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
@@ -51,7 +52,7 @@ int os_file_create(int dirfd, const char *name)
     int kept = errno;
     if (os_fault(OS_OPEN))
         return -EMFILE;
-    int fd = openat(dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600), error = errno;
+    int fd = call_openat(dirfd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600), error = errno;
     errno = kept;
     return fd < 0 ? -error : fd;
 }
@@ -61,10 +62,10 @@ int os_file_open(int dirfd, const char *name)
     int kept = errno;
     if (os_fault(OS_OPEN))
         return -EMFILE;
-    int fd = openat(dirfd, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC), error = errno;
+    int fd = call_openat(dirfd, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0), error = errno;
     struct stat st;
     if (fd >= 0 && (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid())) {
-        close(fd);
+        call_close(fd);
         fd = -1;
         error = EACCES;
     }
@@ -88,7 +89,7 @@ static int reserve_by_writing(int fd, size_t bytes)
     static const char zeroes[ZEROES_BYTES];
     for (size_t at = 0; at < bytes;) {
         size_t want = bytes - at < ZEROES_BYTES ? bytes - at : ZEROES_BYTES;
-        ssize_t put = pwrite(fd, zeroes, want, (off_t)at);
+        ssize_t put = call_pwrite(fd, zeroes, want, (off_t)at);
         if (put < 0 && errno == EINTR)
             continue;
         if (put <= 0)
@@ -102,10 +103,10 @@ static int reserve_by_writing(int fd, size_t bytes)
 static size_t memory_available_bytes(void)
 {
     char text[512];
-    int fd = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    int fd = call_open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? -1 : call_read(fd, text, sizeof text - 1);
     if (fd >= 0)
-        close(fd);
+        call_close(fd);
     text[got > 0 ? got : 0] = 0;
     const char *line = strstr(text, "MemAvailable:");
     return line ? (size_t)strtoull(line + sizeof "MemAvailable:" - 1, NULL, 10) * 1024 : SIZE_MAX;
@@ -138,7 +139,7 @@ int os_file_reserve(int fd, size_t bytes)
     }
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur)
         return -EFBIG;
-    while (fallocate(fd, 0, 0, (off_t)bytes) != 0) {
+    while (call_fallocate(fd, 0, (off_t)bytes) != 0) {
         error = errno;
         if (error == EINTR)
             continue;
@@ -184,6 +185,6 @@ int os_flock(int fd, bool exclusive)
 void os_close(int fd)
 {
     int kept = errno;
-    close(fd);
+    call_close(fd);
     errno = kept;
 }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "os/os.h"
+#include "os/os_call.h"
 
 enum { THREAD_STACK_BYTES = 64 * 1024 };
 
@@ -56,7 +57,7 @@ int os_write(int fd, const char *text, size_t bytes)
 {
     int kept = errno, error = 0;
     while (bytes > 0 && error == 0) {
-        ssize_t put = write(fd, text, bytes);
+        ssize_t put = call_write(fd, text, bytes);
         if (put < 0) {
             error = errno == EINTR ? 0 : -errno;
         } else if (put == 0) {

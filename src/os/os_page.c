@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "os/os.h"
+#include "os/os_call.h"
 
 #ifndef PR_SET_VMA
 #define PR_SET_VMA 0x53564d41
@@ -71,11 +72,11 @@ static void expect_pages(const void *start, size_t bytes)
 /* The first number or the whole text of a small file under /sys; -errno. */
 static long sys_read(const char *path, char *text, size_t bytes)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = call_open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return -errno;
-    ssize_t got = read(fd, text, bytes - 1);
-    close(fd);
+    ssize_t got = call_read(fd, text, bytes - 1);
+    call_close(fd);
     if (got < 0)
         return -EIO;
     text[got] = 0;

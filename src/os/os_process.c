@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "os/os.h"
+#include "os/os_call.h"
 
 uint64_t os_stat_field(const char *stat, int number, uint64_t otherwise)
 {
@@ -38,11 +39,11 @@ int os_read_text(const char *path, char *text, size_t bytes)
 {
     int kept = errno, error = 0;
     size_t used = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = call_open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         error = -errno;
     while (!error && used < bytes - 1) {
-        ssize_t got = read(fd, text + used, bytes - 1 - used);
+        ssize_t got = call_read(fd, text + used, bytes - 1 - used);
         if (got < 0 && errno != EINTR)
             error = -errno;
         if (got == 0)
@@ -50,7 +51,7 @@ int os_read_text(const char *path, char *text, size_t bytes)
         used += got > 0 ? (size_t)got : 0;
     }
     if (fd >= 0)
-        close(fd);
+        call_close(fd);
     text[used] = 0;
     errno = kept;
     return error ? error : (int)used;
@@ -59,17 +60,17 @@ int os_read_text(const char *path, char *text, size_t bytes)
 int os_read_each(const char *path, void (*fn)(const char *text, size_t bytes, void *arg), void *arg)
 {
     char text[1024];
-    int kept = errno, error = 0, fd = open(path, O_RDONLY | O_CLOEXEC);
+    int kept = errno, error = 0, fd = call_open(path, O_RDONLY | O_CLOEXEC);
     ssize_t got = 0;
     if (fd < 0)
         error = -errno;
-    while (!error && ((got = read(fd, text, sizeof text)) > 0 || (got < 0 && errno == EINTR)))
+    while (!error && ((got = call_read(fd, text, sizeof text)) > 0 || (got < 0 && errno == EINTR)))
         if (got > 0)
             fn(text, (size_t)got, arg);
     if (got < 0)
         error = -errno;
     if (fd >= 0)
-        close(fd);
+        call_close(fd);
     errno = kept;
     return error;
 }
@@ -105,10 +106,10 @@ enum os_memory os_memory_of(const void *p, uintptr_t *start, uintptr_t *end)
     int kept = errno;
     char text[1024], line[96];
     size_t used = 0;
-    int fd = open("/proc/thread-self/maps", O_RDONLY | O_CLOEXEC); /* not the process's: that has none once its first thread has ended */
+    int fd = call_open("/proc/thread-self/maps", O_RDONLY | O_CLOEXEC); /* not the process's: that has none once its first thread has ended */
     enum os_memory found = fd < 0 ? OS_MEMORY_UNKNOWN : OS_MEMORY_NONE;
     ssize_t got;
-    while (fd >= 0 && !found && ((got = read(fd, text, sizeof text)) > 0 || (got < 0 && errno == EINTR)))
+    while (fd >= 0 && !found && ((got = call_read(fd, text, sizeof text)) > 0 || (got < 0 && errno == EINTR)))
         for (ssize_t i = 0; i < got && !found; i++) {
             if (text[i] != '\n') {
                 line[used] = text[i];
@@ -120,7 +121,7 @@ enum os_memory os_memory_of(const void *p, uintptr_t *start, uintptr_t *end)
             found = memory_in(line, (uintptr_t)p, start, end);
         }
     if (fd >= 0)
-        close(fd);
+        call_close(fd);
     errno = kept;
     return found;
 }
@@ -192,7 +193,7 @@ const char *os_setting(const char *name)
 int os_report_open(const char *path)
 {
     int kept = errno;
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
+    int fd = call_openat(AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
     int result = fd < 0 ? -errno : fd;
     errno = kept;
     return result;
