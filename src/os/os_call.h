@@ -1,5 +1,5 @@
-/* SPDX-License-Identifier: MIT
- *
+// SPDX-License-Identifier: MIT
+/*
  * os_call.h - system calls on files that are no points of cancellation, as libc's functions of these names are.
  *
  * A thread that was cancelled goes on until such a point.  malloc() is none, for POSIX and for programs: it may be in the middle of a change, with locks
