@@ -2,7 +2,7 @@
 /*
  * sort.c - what a thread has freed, much of it and in any order, is handed out by rising addresses.
  *
- *     own:   | 7 2 9 |  | 4 8 1 |  | 3 6 5 |         one bit for each place, in those stretches of 256 places where any is
+ *     own:   | 7 2 9 |  | 4 8 1 |  | 3 6 5 |         one bit for each place, in those stretches of 128 places where any is
  *            | 1 2 3 |  | 4 5 6 |  | 7 8 9 |         the first is used first, from its lowest slot on
  *
  * Last in, first out keeps a little hot; of more than the second cache holds it keeps only the order in which the program frees, which is more at random
@@ -17,12 +17,12 @@
 #include "base/bits.h"
 
 enum { SORT_BYTES = 1 << 20, SLOT_LEAST = 128, NEAR = 4 << 10, JUMPS_PARTS = 8, SHIFT_MOST = 12 };
-enum { STRETCH_WORDS = 4, STRETCH = STRETCH_WORDS * WORD_BITS, STRETCHES = 2048, USED_MAX = 128 };
+enum { STRETCH_WORDS = 2, STRETCH = STRETCH_WORDS * WORD_BITS, STRETCHES = 4096, USED_MAX = 254 };
 
 void slots_sort_from(struct slot_cache *cache, const struct magazine *first, size_t slot_bytes)
 {
     unsigned shift = bits_lowest(slot_bytes);
-    if (slot_bytes < SLOT_LEAST || ((size_t)USED_MAX * STRETCH) << shift < 2 * (size_t)SORT_BYTES)
+    if (slot_bytes < SLOT_LEAST || ((size_t)USED_MAX * STRETCH) << shift < SORT_BYTES + SORT_BYTES / 2)
         return; /* a miss costs less there than sorting; or places are so close that there are never enough of them */
     cache->shift = (uint8_t)(shift < SHIFT_MOST ? shift : SHIFT_MOST);
     cache->kin = (uint16_t)((first->key ^ slots_key) >> 48);
