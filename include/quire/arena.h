@@ -153,8 +153,8 @@ QUIRE_API struct quire_arena_mark quire_arena_mark(const struct quire_arena *are
 
 /*
  * Free all that was allocated since `mark`, defers first.  The mark stays good, marks taken after it do not.  A mark of another arena
- * ("arena A3") or one that was rewound past or reset ("arena A4") stops the process; of rewinds that went past marks
- * the last 2,000 are remembered, or as many as there is memory for.  A mark taken at the very place that is gone back to is the same mark.
+ * ("arena A3") or one that was rewound past or reset ("arena A4") stops the process; of rewinds that went past marks the last 2,000 are
+ * remembered, or as many as there is memory for.  A mark taken at the very place that is gone back to is the same mark.
  * Cost: the defers, and one step for each large block since the mark.  MT-Unsafe race:arena.
  */
 QUIRE_API void quire_arena_rewind(struct quire_arena *arena, struct quire_arena_mark mark);

@@ -133,7 +133,8 @@ QUIRE_API size_t quire_heap_trim(struct quire_heap *heap);
 /*
  * Call fn with each live block and its usable bytes until it returns something else than 0, and return that; 0 at the end.  Others may go on meanwhile,
  * `fn` too may use the heap: a block that lives during the whole walk is visited once; one that is allocated, freed or resized meanwhile may be visited or
- * not, its memory stays readable while fn runs (for AddressSanitizer only if no other thread frees it then).  EINVAL (returns -1 with errno): fn NULL.  Cost: a pass over the pages, and a lock for each.  MT-Safe.
+ * not, its memory stays readable while fn runs (for AddressSanitizer only if no other thread frees it then).  EINVAL (returns -1 with errno): fn NULL.
+ * Cost: a pass over the pages, and a lock for each.  MT-Safe.
  */
 QUIRE_API int quire_heap_walk(struct quire_heap *heap, int (*fn)(void *p, size_t bytes, void *arg), void *arg);
 

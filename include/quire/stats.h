@@ -42,8 +42,7 @@ extern "C" {
  * freed of each other's is brought home first, and memory that becomes free by that may start the default source's clock (quire/source.h).  Each object is
  * shown as it was at one moment, different objects at moments that follow each other; those that come or go meanwhile may be missing.  In
  * Prometheus' format the values of an object are of one moment while its kind has fewer than 32 objects (or sizes), else each metric's is of its own, but for
- * the parts of its memory.  Cost: the statistics of every object, and a system call for each 4 KiB, which is no
- * point of cancellation.  MT-Safe.
+ * the parts of its memory.  Cost: the statistics of every object, and a system call for each 4 KiB, which is no point of cancellation.  MT-Safe.
  */
 QUIRE_API int quire_stats_write(int fd, uint32_t format);
 

@@ -3,8 +3,8 @@
  * quire/compat/netdata.h - netdata's One Way Allocator and Array Allocator by their own names, over quire/arena.h and quire/slab.h.
  *
  * Use it to run a program written for netdata's allocators without changing it; new programs use quire/arena.h and quire/slab.h, which report
- * errors.  A function here never returns NULL: when memory is out, a size overflows, or a copy of NULL is asked for, the process stops with one line, after the hook of
- * quire_on_panic() (quire/quire.h).  As in the original, a `z` at the end of a name means just that, not "zeroed".
+ * errors.  A function here never returns NULL: when memory is out, a size overflows, or a copy of NULL is asked for, the process stops with one
+ * line, after the hook of quire_on_panic() (quire/quire.h).  As in the original, a `z` at the end of a name means just that, not "zeroed".
  *
  *     ONEWAYALLOC *owa = onewayalloc_create(0);
  *     char *copy = onewayalloc_strdupz(owa, "one way");
