@@ -55,7 +55,7 @@ bool arena_mark_is_stale(const struct quire_arena *arena, const struct quire_are
 static bool rewound_grow(struct quire_arena *arena)
 {
     size_t bytes = arena->rewound_span ? 2 * arena->rewound_span->span.bytes : os_page_bytes();
-    struct arena_span *span = arena->rewound_max < REWINDS_MAX ? arena_span_take(arena, bytes, bytes) : NULL, *old = arena->rewound_span;
+    struct arena_span *span = arena->rewound_max < REWINDS_MAX ? arena_span_take_hard(arena, bytes, bytes) : NULL, *old = arena->rewound_span;
     if (!span)
         return false;
     sanitize_undefined(span + 1, span->span.bytes - sizeof *span);

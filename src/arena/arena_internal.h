@@ -128,6 +128,7 @@ bool arena_first_span(struct quire_source *source, size_t bytes, size_t limit_by
 struct arena_span *arena_chain_grow(struct quire_arena *arena, size_t room);
 struct arena_span *arena_large_new(struct quire_arena *arena, size_t room);
 struct arena_span *arena_span_take(struct quire_arena *arena, size_t bytes, size_t least);
+struct arena_span *arena_span_take_hard(struct quire_arena *arena, size_t bytes, size_t least); /* what lies idle makes way */
 void arena_span_give(struct quire_arena *arena, struct arena_span *span);
 size_t arena_list_give(struct quire_arena *arena, struct arena_span **list);
 

@@ -74,7 +74,7 @@ struct arena_span *arena_span_take(struct quire_arena *arena, size_t bytes, size
 }
 
 /* The same, once more after what a reset kept has gone back. */
-static struct arena_span *span_take_hard(struct quire_arena *arena, size_t bytes, size_t least)
+struct arena_span *arena_span_take_hard(struct quire_arena *arena, size_t bytes, size_t least)
 {
     struct arena_span *span = arena_span_take(arena, bytes, least);
     if (!span && (arena->current->next || arena->large_spare) && quire_arena_trim(arena) > 0)
@@ -85,7 +85,7 @@ static struct arena_span *span_take_hard(struct quire_arena *arena, size_t bytes
 struct arena_span *arena_chain_grow(struct quire_arena *arena, size_t room)
 {
     size_t least = align_up(room + arena_header_bytes(arena), os_page_bytes());
-    struct arena_span *span = span_take_hard(arena, arena->next_bytes, least);
+    struct arena_span *span = arena_span_take_hard(arena, arena->next_bytes, least);
     if (!span)
         return NULL;
     arena->current->next = span;
@@ -115,7 +115,7 @@ struct arena_span *arena_large_new(struct quire_arena *arena, size_t room)
         return NULL;
     bytes = huge_bytes && least >= HUGE_PAGES_LEAST * huge_bytes ? align_up(least, huge_bytes) : least;
     struct arena_span *span = large_kept(arena, least);
-    return span ? span : span_take_hard(arena, bytes, least);
+    return span ? span : arena_span_take_hard(arena, bytes, least);
 }
 
 void arena_span_give(struct quire_arena *arena, struct arena_span *header)

@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "os/os.h"
+#include "os/os_call.h"
 
 enum { STACK_BYTES = 128 << 10, STACK_ALIGN_BYTES = 64 };
 
@@ -64,7 +65,7 @@ int os_in_copy(void (*fn)(void), unsigned seconds_max)
     int child = os_fault(OS_COPY) ? -1 : clone(copy_main, stack + STACK_BYTES, 0, &task);
     if (child < 0)
         error = -errno;
-    while (child > 0 && wait4(child, &status, __WALL, NULL) < 0 && errno == EINTR)
+    while (child > 0 && call_wait4(child, &status, __WALL) < 0 && errno == EINTR)
         ;
     __atomic_store_n(&busy, 0, __ATOMIC_RELEASE); /* release [copy-busy] */
     errno = kept;

@@ -85,14 +85,13 @@ void os_own_file_begin(struct os_own_file *file)
 
 void os_own_file_end(const struct os_own_file *file, int error)
 {
-    static const struct timespec at_once;
     int kept = errno;
     sigset_t it, before;
     memcpy(&before, file->before, sizeof before);
     sigemptyset(&it);
     sigaddset(&it, SIGXFSZ);
     if (error == -EFBIG && !sigismember(&before, SIGXFSZ))
-        (void)sigtimedwait(&it, NULL, &at_once);
+        (void)call_sigtake(&it);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = kept;
 }

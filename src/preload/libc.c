@@ -167,7 +167,7 @@ bool libc_has(const void *p)
     if (!os_is_readable(chunk)) /* a page may be guarded inside of a mapping that is not */
         return false;
     size_t bytes = chunk->size & ~(size_t)FLAGS, pages = os_page_bytes() - 1;
-    if (bytes < CHUNK_BYTES_MIN || bytes > end - (uintptr_t)chunk)
+    if (bytes < CHUNK_BYTES_MIN || bytes % sizeof(struct chunk) != 0 || bytes > end - (uintptr_t)chunk)
         return false;
     if (chunk->size & IS_MAPPED)
         return kind == OS_MEMORY_ANON && chunk->before_bytes <= (uintptr_t)chunk - start &&

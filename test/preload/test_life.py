@@ -2,6 +2,7 @@
 """malloc before main, in constructors, plug-ins and last destructors, across forks, with signals, and without memory."""
 
 import shutil
+import signal
 import subprocess
 
 import pytest
@@ -174,3 +175,9 @@ def test_what_is_seldom_run_is_no_neighbour_of_malloc():
     assert segment("malloc") != segment("report_print")
     assert max(at[name] for name in ("preload_start", "heap_default_configure", "malloc", "free", "heap_resize_begin")) < code[0][0] + (64 << 10)
     assert max(at["live"], at["pagemap_near"]) < min(at[name] for name in ("pagemap_root", "shards", "region_by_id", "steer_entries"))
+
+
+@pytest.mark.parametrize(("ends", "status"), [("term", -signal.SIGTERM), ("exit", 3)])
+def test_a_thread_that_was_cancelled_ends_the_process_all_the_same(build, tmp_path, ends, status):
+    done = run(build("cancelled.c", "-pthread"), ends, conf=f"stats:exit,stats_file:/dev/null,prof:4096,prof_file:{tmp_path}/profile")
+    assert (done.returncode, done.stdout) == (status, ""), done.stderr

@@ -101,6 +101,28 @@ TEST(ArenaBack, rewinds_past_marks_are_remembered_in_bounded_memory_that_a_trim_
     EXPECT_EQ(arena.stats().meta_bytes, meta);
 }
 
+TEST(ArenaBack, what_lies_idle_makes_way_for_what_is_remembered)
+{
+    quire_arena_opts opts = {};
+    opts.limit_bytes = 64 << 10;
+    Arena arena(opts);
+    struct quire_arena_mark first = quire_arena_mark(arena), inner = {};
+    while (quire_arena_alloc(arena, 1024))
+        continue;
+    quire_arena_rewind(arena, first);
+    std::vector<struct quire_arena_mark> stale;
+    for (int i = 0; i < 20; i++) {
+        quire_arena_alloc(arena, 16);
+        struct quire_arena_mark mark = quire_arena_mark(arena);
+        quire_arena_alloc(arena, 16);
+        inner = quire_arena_mark(arena);
+        quire_arena_rewind(arena, mark);
+        stale.push_back(inner);
+    }
+    for (const struct quire_arena_mark &mark : stale)
+        EXPECT_TRUE(arena_mark_is_stale(arena, &mark));
+}
+
 TEST(ArenaBack, a_mark_of_an_empty_arena_ends_with_a_reset_as_any_other)
 {
     Arena arena;

@@ -166,6 +166,21 @@ TEST(QuireHppThreads, a_phase_in_a_destructor_that_runs_after_the_threads_kept_a
     EXPECT_LT(taken(), before + 20 * late::size_hint_bytes);
 }
 
+TEST(QuireHppThreads, a_phase_within_the_end_of_a_phase_leaves_nothing)
+{
+    struct ends_with_a_phase {
+        ~ends_with_a_phase() { quire::arena_phase<late> phase; }
+    };
+    auto taken = [] { return quire::detail::snapshot<struct quire_source_stats, const quire_source>(quire_source_stats, quire_source_default()).taken_bytes; };
+    std::size_t before = 0;
+    for (int i = 0; i < 60; i++) {
+        quire::arena_phase<late> phase;
+        phase.arena().make<ends_with_a_phase>();
+        before = i == 9 ? taken() : before;
+    }
+    EXPECT_LT(taken(), before + 20 * late::size_hint_bytes);
+}
+
 TEST(QuireHppThreads, an_emplace_that_finds_its_key_gives_the_node_back_unwritten)
 {
     std::map<int, int, std::less<int>, quire::slab_allocator<std::pair<const int, int>>> map;

@@ -28,9 +28,10 @@ public:
     ~arena_phase() override
     {
         innermost() = outer_;
-        if (Group::is_kept && idle().may_take()) {
-            arena_.reset();
-            idle().arena = arena_.release();
+        if (Group::is_kept) {
+            arena_.reset(); /* what is destroyed there may have phases of its own */
+            if (idle().may_take())
+                idle().arena = arena_.release();
         }
     }
 
