@@ -23,7 +23,7 @@
 
 #include <string.h>
 
-enum { SMALL_BYTES = 16 << 10, OWN_MOST = 128, SPARES = 2, DEPOT_OWNS = 16, LEARN = 2, SIDE_BY_SIDE = 8, IN_A_ROW = 4, KEPT_BYTES = 256 };
+enum { SMALL_BYTES = 16 << 10, OWN_MOST = 128, SPARES = 2, DEPOT_OWNS = 16, IN_A_ROW = 4, KEPT_BYTES = 256 };
 
 STATIC_ASSERT(offsetof(struct heap_small, slot) == sizeof(struct magazine), "the small magazine's slots");
 
@@ -247,16 +247,13 @@ static void spares_put(struct slot_cache *cache, struct magazine *empties)
 }
 
 /*
- * How deep the depot may be for `full`.  To a thread's own pages the way is short, and who frees much at its end has no use for the arrays: for slots from there
- * it is half as deep as what went there and was missed.  What lies side by side goes to its pages always: it comes from there side by side again.
+ * How deep the depot may be for `full`.  What all lies in a thread's own pages goes there: the way is short, who frees much at its end has no use for the arrays,
+ * and it comes from there in order.  A depot keeps any disorder, and each time around adds to it.
  */
 static uint32_t depot_max(const struct heap_local *local, unsigned class, const struct magazine *full)
 {
-    uint32_t most = DEPOT_OWNS * own_max(local, class), runs = most == 0 ? 0 : heap_spill_runs(local, full);
-    if (runs == HEAP_RUNS_NONE)
-        return most;
-    size_t missed = (size_t)u32_load_relaxed(&local->heap->of_class[class].missed) * WORD_BITS / LEARN / full->room;
-    return runs <= SIDE_BY_SIDE ? 0 : missed < most ? (uint32_t)missed : most;
+    uint32_t most = DEPOT_OWNS * own_max(local, class);
+    return most == 0 || heap_spills_home(local, full) ? 0 : most;
 }
 
 static void give(struct magazine *full, void *place_)

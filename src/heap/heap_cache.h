@@ -38,9 +38,8 @@ static ALWAYS_INLINE bool heap_has_mark(const void *slot, uint64_t mark)
 void heap_slot_free(struct heap_local *local, struct heap_page *page, size_t slot);
 /* All of a magazine to its pages: the last look at its slots. */
 void heap_spill(struct heap_local *local, unsigned class, struct magazine *mag);
-enum { HEAP_RUNS_NONE = UINT16_MAX };
-/* How many runs of slots that lie in one page that is; HEAP_RUNS_NONE: not all are the local's own. */
-uint32_t heap_spill_runs(const struct heap_local *local, const struct magazine *mag);
+/* Whether all of it lies in pages of the local's own. */
+bool heap_spills_home(const struct heap_local *local, const struct magazine *mag);
 /* Not inside: how often the slot is in magazines of any thread. */
 size_t heap_cached(struct quire_heap *heap, unsigned class, const void *slot);
 __attribute__((noreturn, cold)) void heap_refuse_slot(struct quire_heap *heap, const void *slot); /* it was not in its magazine as it was left there */

@@ -9,6 +9,8 @@
  */
 #include "heap/heap_cache.h"
 
+enum { AHEAD = 12 }; /* slots were freed a while ago, and are far by now: fetched before they are looked at */
+
 void heap_slot_free(struct heap_local *local, struct heap_page *page, size_t slot)
 {
     uint64_t *word = &page->free[slot / WORD_BITS], bit = UINT64_C(1) << slot % WORD_BITS;
@@ -35,6 +37,12 @@ static inline char *slot_at(const struct magazine *mag, uint32_t i)
     return (char *)addr_load_relaxed(&magazine_slots(mag)[i]);
 }
 
+static inline void fetch(const struct magazine *mag, uint32_t i)
+{
+    if (i < mag->count)
+        __builtin_prefetch(slot_at(mag, i), 1);
+}
+
 static inline bool lies_in(const struct heap_page *page, const char *slot)
 {
     return (size_t)(slot - (const char *)page->span.start) < page->span.bytes;
@@ -46,6 +54,7 @@ static uint32_t spill_run(struct heap_local *local, struct heap_page *page, cons
     bool may_go = false;
     for (; i < mag->count && !may_go && lies_in(page, slot_at(mag, i)); i++) {
         char *slot = slot_at(mag, i);
+        fetch(mag, i + AHEAD);
         size_t number = heap_slot_of(page, slot);
         if (unlikely(number == SIZE_MAX) || unlikely(!heap_has_mark(slot, slots_mark(slot, mag->key))))
             refuse_spilled(local->heap, page, slot);
@@ -57,6 +66,8 @@ static uint32_t spill_run(struct heap_local *local, struct heap_page *page, cons
 
 void heap_spill(struct heap_local *local, unsigned class, struct magazine *mag)
 {
+    for (uint32_t i = 0; i < AHEAD; i++)
+        fetch(mag, i);
     for (uint32_t i = 0; i < mag->count;) {
         char *slot = slot_at(mag, i);
         struct heap_page *page = heap_page_find(slot);
@@ -76,15 +87,14 @@ void heap_spill(struct heap_local *local, unsigned class, struct magazine *mag)
     mag->count = 0;
 }
 
-uint32_t heap_spill_runs(const struct heap_local *local, const struct magazine *mag)
+bool heap_spills_home(const struct heap_local *local, const struct magazine *mag)
 {
-    uint32_t runs = 0;
-    for (uint32_t i = 0; i < mag->count; runs++) {
+    for (uint32_t i = 0; i < mag->count;) {
         const struct heap_page *page = heap_page_find(slot_at(mag, i));
         if (!page || heap_owner(page) != local)
-            return HEAP_RUNS_NONE;
+            return false;
         while (i < mag->count && lies_in(page, slot_at(mag, i)))
             i++;
     }
-    return runs;
+    return true;
 }

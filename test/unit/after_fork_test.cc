@@ -171,10 +171,13 @@ TEST(AfterFork, who_forked_inside_an_operation_beside_a_thread_that_sorts_has_no
     const size_t bytes = 256, count = 40000;
     Heap heap;
     Worker sorter;
-    sorter.run([&] {
-        for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
+        Blocks blocks = heap.alloc_many(count, bytes); /* another's: what lies in a thread's own pages goes there, not to the depot */
+        sorter.run([&] {
             heap.free(shuffled(heap.alloc_many(count, bytes)));
-    });
+            heap.free(shuffled(blocks));
+        });
+    }
     std::set<void *> out = {heap.alloc(bytes)};
     heap_local *mine = heap_mine(heap);
     slot_cache *sorted = nullptr;
