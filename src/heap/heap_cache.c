@@ -19,11 +19,10 @@
 #include "heap/heap_cache.h"
 #include "heap/heap_secure.h"
 #include "heap/heap_walk.h"
-#include "os/os.h"
 
 #include <string.h>
 
-enum { SMALL_BYTES = 16 << 10, OWN_MOST = 128, SPARES = 2, DEPOT_OWNS = 16, IN_A_ROW = 4, KEPT_BYTES = 256 };
+enum { SMALL_BYTES = 16 << 10, OWN_MOST = 128, SPARES = 2, DEPOT_OWNS = 16, IN_A_ROW = 4 };
 
 STATIC_ASSERT(offsetof(struct heap_small, slot) == sizeof(struct magazine), "the small magazine's slots");
 
@@ -98,11 +97,9 @@ static void spill_half(struct heap_local *local, unsigned class, struct magazine
 void heap_cache_missed(struct heap_local *local, unsigned class)
 {
     struct heap_of_class *of = &local->heap->of_class[class];
-    bool is_missed = size_load_relaxed(&of->spilled) / WORD_BITS > u32_load_relaxed(&of->missed);
-    /* What a thread does not keep of large slots, others take, and nobody's lie in order any more. */
-    local->bin[class].slots.demand += is_missed || (heap_class_bytes(class) >= KEPT_BYTES && !os_is_single_threaded());
-    if (!is_missed)
+    if (size_load_relaxed(&of->spilled) / WORD_BITS <= u32_load_relaxed(&of->missed))
         return;
+    local->bin[class].slots.demand++;
     u32_add_relaxed(&of->missed, 1);
     if (u32_load_relaxed(&of->turning) == 0)
         u32_store_relaxed(&of->turning, 1);
