@@ -11,16 +11,22 @@
 
 enum { AHEAD = 12 }; /* slots were freed a while ago, and are far by now: fetched before they are looked at */
 
+/* A slot of a page of the local's own.  False: with it the page is due (heap_page_due()). */
+static ALWAYS_INLINE bool slot_home(const struct heap_local *local, struct heap_page *page, void *slot, size_t number)
+{
+    uint64_t *word = &page->free[number / WORD_BITS], bit = UINT64_C(1) << number % WORD_BITS, bits = *word;
+    if (unlikely(bits & bit))
+        heap_refuse(local->heap, HEAP_E1, slot);
+    if (likely(!local->heap->is_watched))
+        heap_mark(slot, slots_mark(slot, slots_key)); /* no magazine's: one that has it once more finds out */
+    atomic_fence_signal();
+    heap_bits_set(word, bits | bit);
+    return likely(--page->until != 0);
+}
+
 void heap_slot_free(struct heap_local *local, struct heap_page *page, size_t slot)
 {
-    uint64_t *word = &page->free[slot / WORD_BITS], bit = UINT64_C(1) << slot % WORD_BITS;
-    if (unlikely(*word & bit))
-        heap_refuse(local->heap, HEAP_E1, heap_slot_at(page, slot));
-    if (likely(!local->heap->is_watched))
-        heap_mark(heap_slot_at(page, slot), slots_mark(heap_slot_at(page, slot), slots_key)); /* no magazine's: one that has it once more finds out */
-    atomic_fence_signal();
-    heap_bits_set(word, *word | bit);
-    if (unlikely(--page->until == 0))
+    if (!slot_home(local, page, heap_slot_at(page, slot), slot))
         heap_page_due(local, page);
 }
 
@@ -51,15 +57,16 @@ static inline bool lies_in(const struct heap_page *page, const char *slot)
 /* The run that begins at i, of a page of the local's own.  Returns where it ends: there, or behind the slot with which the page may have gone. */
 static uint32_t spill_run(struct heap_local *local, struct heap_page *page, const struct magazine *mag, uint32_t i)
 {
-    bool may_go = false;
-    for (; i < mag->count && !may_go && lies_in(page, slot_at(mag, i)); i++) {
-        char *slot = slot_at(mag, i);
+    uint64_t key = mag->key;
+    for (char *slot; i < mag->count && lies_in(page, slot = slot_at(mag, i)); i++) {
         fetch(mag, i + AHEAD);
         size_t number = heap_slot_of(page, slot);
-        if (unlikely(number == SIZE_MAX) || unlikely(!heap_has_mark(slot, slots_mark(slot, mag->key))))
+        if (unlikely(number == SIZE_MAX) || unlikely(!heap_has_mark(slot, slots_mark(slot, key))))
             refuse_spilled(local->heap, page, slot);
-        may_go = page->until == 1;
-        heap_slot_free(local, page, number);
+        if (unlikely(!slot_home(local, page, slot, number))) {
+            heap_page_due(local, page);
+            return i + 1;
+        }
     }
     return i;
 }
