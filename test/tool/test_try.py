@@ -233,7 +233,7 @@ int main(void) { for (int i = 0; i < 200; i++) { char *p = malloc(8 << 20); mems
 def test_a_program_of_few_but_large_blocks_is_run_with_each_malloc_though_there_is_nothing_to_replay(tmp_path):
     found = try_json(tmp_path, build(tmp_path, FEW_BUT_LARGE), rounds=2)
     rows = {row["name"]: row for row in found["allocators"]}
-    assert found["measured"] and rows["libc"]["rounds"] == rows["drop-in"]["rounds"] == 2 and "sites" not in found
+    assert found["measured"] and rows["libc"]["rounds"] == rows["drop-in"]["rounds"] == 2 and found["sites"] == []
     assert found["verdict"]["word"] in ("YES", "NO, leave it alone", "INCONCLUSIVE")
     done = quire(tmp_path, "try", *SOON, "-o", "page.qtr", "--", tmp_path / "program")
     assert "200 allocations in" in done.stdout and "too few to replay" in done.stdout and "worth looking at:" not in done.stdout
@@ -335,6 +335,20 @@ def test_json_is_alone_on_stdout_and_progress_is_not(tmp_path):
     )
     json.loads(done.stdout)
     assert "recording it" in done.stderr and "\033" not in done.stderr
+
+
+def test_json_has_the_same_members_whatever_came_out(tmp_path):
+    ends = {
+        "nothing": try_json(tmp_path, "true"),
+        "a crash": try_json(tmp_path, build(tmp_path, CRASH, name="crash"), status=139),
+        "few": try_json(tmp_path, build(tmp_path, FEW_BUT_LARGE, name="few"), rounds=1),
+        "hurried": json.loads(quire(tmp_path, "try", "--json", "--no-report", "--time-limit", 0.01, "--", "jq", "-n", "[range(3000)|tostring]").stdout),
+        "a verdict": try_json(tmp_path, "jq", "-n", "[range(3000)|tostring]", rounds=1),
+    }
+    for what, document in ends.items():
+        assert sorted(document) == sorted(ends["a verdict"]), what
+    assert ends["a verdict"]["allocators"] and ends["a verdict"]["saving_percent"]["value"] is not None
+    assert ends["nothing"]["saving_percent"] is None and ends["nothing"]["allocators"] == [] and ends["nothing"]["measured"] is False
 
 
 def test_strict_turns_an_inconclusive_verdict_into_exit_4(tmp_path, monkeypatch):

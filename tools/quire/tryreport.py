@@ -475,6 +475,7 @@ class Report:
             "program": self._program_json(),
             "trace": self._trace_json(),
             "report": self.page,
+            **trysmall.unsaid(),
         }
         if self.crashed:
             result["verdict"] = {"word": None, "reason": "the program " + launch.describe(self.recorded.status)}

@@ -20,6 +20,17 @@ NOTHING = "nothing worth looking at"
 SECONDS_MAX = 60  # of rounds, where few blocks are all that could matter and nobody asked for more
 HURRY_FACTOR = 4  # of a limit that was too short for replays: as long is worth a try
 LARGE_BYTES = 4 << 20  # live at once: by whom such memory comes, and in which pages, may take more time than the calls do
+NULLS = (
+    "allocation_share_percent", "allocation_share_sampled_percent", "allocation_share_modelled_percent", "most_saving_percent", "saving_percent",
+    "saving_of", "saving_today_percent", "saving_cpu_s", "model_error_percent", "peak_memory_saved_bytes", "rounds", "scatter_percent", "replay_rounds",
+    "pace", "time_limit_s", "steered",
+)  # fmt: skip
+LISTS = ("allocators", "arenas", "slabs", "sites", "parts")
+
+
+def unsaid():
+    """Every member that a verdict may have, of a report that has none of them to say: who reads JSON need not ask which are there."""
+    return {"verdict": None, **dict.fromkeys(NULLS), "measured": False, **{name: [] for name in LISTS}}
 
 
 def is_compared(report):

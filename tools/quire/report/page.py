@@ -106,10 +106,10 @@ def tiles(document):
         ("allocation_share_percent", "of it is allocation"),
         ("saving_percent", f"saved by the {saver(findings)}"),
     ):
-        if key in findings:
+        if findings.get(key):
             both = interval(findings[key], ui.percent)
             rows.append((both["value"], name, both["range"]))
-    if own_allocator_s(findings) is not None and "saving_today_percent" in findings:
+    if own_allocator_s(findings) is not None and findings.get("saving_today_percent"):
         both = interval(findings["saving_today_percent"], ui.percent)
         rows.append((both["value"], f"against {today_allocator(findings)}", both["range"]))
     threads = facts.get("threads")
