@@ -81,7 +81,9 @@ def _declaration(text, at):
     if rest.startswith("typedef"):
         return "typedef", end_of_line
     if rest.startswith("#define") and not re.match(r"#define \w+_H\b", rest):
-        return "define", end_of_line
+        line = text[at:end_of_line]
+        goes_on = line.rfind("/*") > line.rfind("*/")  # what stands beside it has several lines
+        return "define", text.index("*/", end_of_line) + 3 if goes_on else end_of_line
     return None, end_of_line
 
 

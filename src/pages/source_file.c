@@ -117,6 +117,7 @@ static int create_errno(int error)
     case -EBUSY:
         return -error;
     case -EPERM:
+    case -EISDIR: /* the lock file */
         return EACCES;
     case -EMFILE:
     case -ENFILE:

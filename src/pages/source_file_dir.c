@@ -59,8 +59,10 @@ static int open_or_create(int dirfd, const char *name)
 {
     int fd = os_file_create(dirfd, name);
     if (fd == -EEXIST)
-        fd = os_file_open(dirfd, name); /* -ENOENT: removed in between */
-    return fd;
+        fd = os_file_open(dirfd, name);
+    else
+        return fd; /* -ENOENT: the directory is gone, or takes no files */
+    return fd == -ENOENT ? -EWOULDBLOCK : fd; /* removed in between: try again */
 }
 
 /* Lock `fd` shared, having cleaned up if nobody lives.  -EWOULDBLOCK: try all again. */
@@ -87,7 +89,7 @@ static int join(struct file_dir *dir)
     lock_name(dir, name);
     for (int tries = 0; tries < JOIN_TRIES_MAX; tries++) {
         int fd = open_or_create(dir->dirfd, name);
-        if (fd == -ENOENT)
+        if (fd == -EWOULDBLOCK)
             continue;
         if (fd < 0)
             return fd;

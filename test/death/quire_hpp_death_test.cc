@@ -89,3 +89,16 @@ TEST(QuireHppDeathTest, what_is_no_node_of_the_slab_when_the_cache_is_given_back
     };
     EXPECT_DEATH(free_many(), "quire: slab \"hpp\": E2 not an address of a slab");
 }
+
+TEST(QuireHppDeathTest, a_block_of_a_resource_that_is_given_back_with_another_size_or_to_another_resource)
+{
+    quire::slab_resource pool("pool"), other("other");
+    void *small = pool.allocate(40), *large = pool.allocate(5000);
+    EXPECT_DEATH(pool.deallocate(small, 100), "quire: slab \"pool\": E4 ");
+    EXPECT_DEATH(pool.deallocate(small, 5000), "quire: heap \"pool\": E2 ");
+    EXPECT_DEATH(pool.deallocate(large, 100), "quire: slab \"pool\": E2 ");
+    EXPECT_DEATH(other.deallocate(small, 40), "quire: slab \"other\": E4 ");
+    EXPECT_DEATH(other.deallocate(large, 5000), "quire: heap \"other\": E4 ");
+    pool.deallocate(small, 40);
+    pool.deallocate(large, 5000);
+}

@@ -182,3 +182,18 @@ def test_the_example_of_every_header_compiles(root, tmp_path):
     command = ["gcc", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-variable", "-fsyntax-only"]
     done = subprocess.run([*command, f"-I{root / 'include'}", source], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_what_stands_beside_a_constant_is_whole_on_its_page(manual):
+    slab = shown(manual, "quire-slab.3")
+    text = (pages.ROOT / "include" / "quire" / "slab.h").read_text(encoding="utf-8")
+    beside = re.findall(r"^#define QUIRE_SLAB_\w+ \w+ +/\*(.*?)\*/", text, re.DOTALL | re.MULTILINE)
+    assert len(beside) >= 5
+    for said in beside:
+        assert " ".join(said.split()) in " ".join(slab.split())
+
+
+def test_every_errno_that_a_header_promises_is_explained():
+    promised = {word for path in sorted((pages.ROOT / "include" / "quire").glob("*.h")) for word in re.findall(r"\bE[A-Z]{4,}\b", path.read_text(encoding="utf-8"))}
+    assert {"ENOMEM", "EINVAL", "EOVERFLOW", "EILSEQ"} <= promised
+    assert promised - set(re.findall(r"\bE[A-Z]{4,}\b", plain(source_of("quire-errors.7")))) == set()

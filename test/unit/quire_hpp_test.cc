@@ -49,6 +49,11 @@ static_assert(sizeof(quire::arena) == sizeof(void *) && sizeof(quire::slab<int>:
 
 /* ---- kit ---- */
 
+template <class T> bool no_more(T &)
+{
+    return false;
+}
+
 /* Counts itself, and throws from its constructor when told. */
 struct Noisy {
     static inline int alive = 0, throw_at = -1, made = 0;
@@ -395,6 +400,8 @@ TEST(QuireHpp, a_slab_makes_destroys_and_walks_and_takes_back_what_a_constructor
         EXPECT_TRUE(slab.for_each([&sum](Noisy &each) { sum += each.value; }));
         EXPECT_EQ(sum, 3);
         EXPECT_FALSE(slab.for_each([](Noisy &) { return false; }));
+        EXPECT_FALSE(slab.for_each(no_more<Noisy>)); /* a function */
+        EXPECT_FALSE(slab.for_each(&no_more<Noisy>));
         EXPECT_TRUE(slab.owns(second.get()));
     }
     EXPECT_EQ(Noisy::alive, 1);
@@ -447,6 +454,7 @@ TEST(QuireHpp, a_histogram_gives_snapshots_that_merge_and_subtract)
     EXPECT_EQ(after.stats().count, 1u);
     EXPECT_THROW(after.subtract(before), std::system_error);
     after.merge(before);
+    EXPECT_FALSE(after.for_each(no_more<const quire::histogram_bucket>));
     std::uint64_t count = 0;
     EXPECT_TRUE(after.for_each([&count](const quire::histogram_bucket &bucket) { count += bucket.count; }));
     EXPECT_EQ(count, 101u);
@@ -454,4 +462,19 @@ TEST(QuireHpp, a_histogram_gives_snapshots_that_merge_and_subtract)
     --(in_flight += 3) -= 1;
     EXPECT_EQ(in_flight.sum(), 1);
     EXPECT_EQ(in_flight.read(), 1);
+}
+
+TEST(QuireHpp, an_alignment_that_cannot_be_is_refused_as_by_the_c_interface)
+{
+    for (std::size_t align : {3, 5, 6, 7, 9, 12, 24}) {
+        quire::slab_options options{};
+        options.align_bytes = align;
+        EXPECT_THROW(quire::slab<long> refused(options), std::system_error) << align;
+    }
+    for (std::size_t align : {0, 1, 2, 4, 8, 64}) {
+        quire::slab_options options{};
+        options.align_bytes = align;
+        quire::slab<long> made(options);
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(made.make_unique(1).get()) % (align > 8 ? align : 8), 0u) << align;
+    }
 }

@@ -79,6 +79,10 @@ TEST_F(SourceFile, refuses_bad_names_and_places_with_the_errno_that_says_why)
     EXPECT_EQ(refusal(directory.at("link//").c_str(), "span"), ELOOP);
     EXPECT_EQ(refusal((path + std::string("/")).c_str(), "span"), 0);
     EXPECT_EQ(refusal(std::string(5000, 'd').c_str(), "span"), ENAMETOOLONG);
+    EXPECT_EQ(refusal("/proc", "span"), ENOENT) << "it takes no files";
+    ASSERT_EQ(mkdir(directory.at("dir.lock").c_str(), 0700), 0);
+    EXPECT_EQ(refusal(path, "dir"), EACCES);
+    ASSERT_EQ(rmdir(directory.at("dir.lock").c_str()), 0);
     EXPECT_EQ(directory.list(), (Names{"file", "link"}));
 }
 

@@ -216,8 +216,9 @@ public:
     /* f(bucket) for each that is not empty, lowest first, until f returns false; f may return nothing, and must not throw. */
     template <class F> bool for_each(F &&f) const
     {
-        auto call = [](const histogram_bucket *bucket, void *arg) { return detail::visit(*bucket, *static_cast<std::remove_reference_t<F> *>(arg)); };
-        return ::quire_histogram_snapshot_walk(get(), call, const_cast<void *>(static_cast<const void *>(std::addressof(f)))) == 0;
+        auto *at = std::addressof(f); /* a function has no address that is a void * */
+        auto call = [](const histogram_bucket *bucket, void *arg) { return detail::visit(*bucket, **static_cast<decltype(at) *>(arg)); };
+        return ::quire_histogram_snapshot_walk(get(), call, &at) == 0;
     }
 
 private:

@@ -23,7 +23,8 @@ namespace detail {
 template <class T> slab_options aligned_for(slab_options options) noexcept
 {
     constexpr std::size_t least = alignof(T) > alignof(std::uintptr_t) ? alignof(T) : alignof(std::uintptr_t);
-    if (options.align_bytes < least)
+    bool can_be = (options.align_bytes & (options.align_bytes - 1)) == 0; /* quire_slab_create() refuses the others */
+    if (can_be && options.align_bytes < least)
         options.align_bytes = least;
     return options;
 }
@@ -86,8 +87,9 @@ public:
     /* f(element) for each that lives, until f returns false; f may return nothing, and must not throw.  False: it was stopped. */
     template <class F> bool for_each(F &&f)
     {
-        auto call = [](void *p, void *arg) { return detail::visit(*static_cast<T *>(p), *static_cast<std::remove_reference_t<F> *>(arg)); };
-        return ::quire_slab_walk(get(), call, const_cast<void *>(static_cast<const void *>(std::addressof(f)))) == 0;
+        auto *at = std::addressof(f); /* a function has no address that is a void * */
+        auto call = [](void *p, void *arg) { return detail::visit(*static_cast<T *>(p), **static_cast<decltype(at) *>(arg)); };
+        return ::quire_slab_walk(get(), call, &at) == 0;
     }
     void set_defrag(bool on) noexcept { ::quire_slab_set_defrag(get(), on); }
     std::size_t trim() noexcept { return ::quire_slab_trim(get()); }

@@ -6,7 +6,7 @@
  *     from       a slab each, made at its first block                                   a heap of the resource's own
  *
  * The resource owns them: its end gives all memory back, also blocks that nobody deallocated, without destructors.  Any thread may use it.  A block is freed
- * with the size and alignment it was allocated with, as std::pmr asks; another class stops the process (slab E4).
+ * with the size and alignment it was allocated with, as std::pmr asks; another class, or another resource, stops the process (slab E4 or E2, heap E4 or E2).
  */
 #ifndef QUIRE_CPP_SLAB_RESOURCE_HPP
 #define QUIRE_CPP_SLAB_RESOURCE_HPP
@@ -100,9 +100,9 @@ private:
     void do_deallocate(void *p, std::size_t bytes, std::size_t align) override
     {
         if (is_small(bytes, align))
-            ::quire_slab_free(slabs_[class_of(bytes)].load(std::memory_order_acquire), p);
+            ::quire_slab_free(slab(class_of(bytes)), p); /* the class's first, if p is of another: which is refused there */
         else
-            ::quire_heap_free(heap_.load(std::memory_order_acquire), p);
+            ::quire_heap_free(heap(), p);
     }
     bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override { return this == &other; }
 

@@ -165,7 +165,7 @@ def read(path):
         raise UsageError(
             f"cannot read {path}",
             why=problem.strerror,
-            fix=f"quire bench {table} --save {path}" if path.endswith(".json") else "--data DIR",
+            fix=f"quire bench {table} --save {path}" if path.endswith(".json") else "the templates are in a checkout of Quire alone: run it there, or name one's doc/performance by --data DIR",
         ) from None
 
 
