@@ -8,9 +8,10 @@ import platform
 import resource
 import shutil
 import subprocess
+import sys
 
 import pytest
-from toolkit import build, native_json, quire
+from toolkit import TOOL, build, native_json, quire
 
 import options
 
@@ -105,6 +106,16 @@ def test_what_force_replaces_stays_where_no_recording_begins(tmp_path):
     done = quire(tmp_path, "record", "--after", "5s", "-f", "-o", "precious", "--", "true")
     assert done.returncode == 3 and (tmp_path / "precious").read_text() == "keep me"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["precious"]
+
+
+@pytest.mark.parametrize("words", [["record"], ["try", "--no-report", "--rounds", 1, "--time-limit", 0.2]], ids=["record", "try"])
+def test_an_earlier_trace_is_not_taken_for_the_one_that_could_not_be_written(tmp_path, a_trace, words):
+    shutil.copy(a_trace, tmp_path / "old.qtr")
+    words = [str(word) for word in [*words, "-f", "-o", "old.qtr", "--", "jq", "-n", "[range(9000)|tostring]|length"]]
+    done = subprocess.run(["sh", "-c", 'ulimit -f 50; exec "$@"', "sh", sys.executable, TOOL, *words], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 3 and "old.qtr: File too large" in done.stderr
+    assert "trace: " not in done.stderr and "is kept" not in done.stderr
+    assert (tmp_path / "old.qtr").read_bytes() == a_trace.read_bytes()
 
 
 def test_force_takes_no_file_that_only_has_a_number_behind_the_same_name(tmp_path):

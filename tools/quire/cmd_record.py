@@ -71,14 +71,13 @@ def run(args):
         ui.note(
             "PYTHONMALLOC=malloc is set for this run: CPython's own allocator would hide what it does"
         )
-    with tracefile.fresh(path, args.force):
-        try:
+    try:
+        with tracefile.fresh(path, args.force) as found:
             ran = launch.hidden(target, launch.Input().capture(), env, driven) if driven else launch.visible(target, env)
-        except KeyboardInterrupt:
-            for one in tracefile.family(path):
-                say(one)
-            raise
-    found = tracefile.family(path)
+    except KeyboardInterrupt:
+        for one in found:
+            say(one)
+        raise
     if ran.status < 0:
         ui.note(f"{target.name} {launch.describe(ran.status)}")
     if not found:
@@ -105,9 +104,9 @@ def record_stretch(args, target):
     """Records a part of a run."""
     stretch.check(args, target)
     path = tracefile.output_path(args, target.name)
-    with tracefile.fresh(path, args.force):
+    with tracefile.fresh(path, args.force) as found:
         ran = stretch.record(target, path, args, launch.environment())
-    for one in tracefile.family(path)[:1]:
+    for one in found[:1]:
         say(one)
     return launch.exit_code(ran.status)
 
@@ -122,12 +121,12 @@ def attach(args):
     path = tracefile.output_path(args, process.name)
     if process.hides_blocks:
         ui.note("CPython's own allocator hides small blocks: they are seen where it was started with PYTHONMALLOC=malloc")
-    with tracefile.fresh(path, args.force):
+    with tracefile.fresh(path, args.force) as found:
         ended = attaching.record(process, path, args.duration or 0, args.limit_bytes)
     if ended == "gone":
         ui.note(f"{process.name} ({process.pid}) {'executes another program now' if attaching.goes_on(process.pid) else 'has ended'}")
     elif ended != "ended":
         ui.note("it could not be told that this is the end: its recorder ends by itself within 3 s, at its next malloc")
-    for one in tracefile.family(path)[:1]:
+    for one in found[:1]:
         say(one)
     return 0

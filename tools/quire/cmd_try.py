@@ -348,7 +348,7 @@ def try_program(report, args, folder):
     path = tracefile.output_path(args, report.target.name)
     begin(report, args, began_s)
     ui.note("recording it")
-    with tracefile.fresh(path, args.force):
+    with tracefile.fresh(path, args.force) as report.came:
         report.trace_path = path
         report.recorded = record(report.contest, path, args)
         if report.contest.first and not report.crashed:
@@ -386,7 +386,7 @@ def say_what_is_kept(report, is_stopped):
     """After a stop, or an error: the traces that were recorded so far are there, and good for something."""
     if is_stopped and report.contest and not report.contest.first and not report.trace_path:
         ui.note("it does not end by itself? --load CMD, --duration 30s; or --then stop: then Ctrl-C ends the recording alone")
-    for path in tracefile.family(report.trace_path) if report.trace_path else []:
+    for path in tracefile.family(report.trace_path) if report.came else []:
         ui.note(f"the trace so far is kept: {render.command()} advise {tracefile.typed(path)}")
 
 

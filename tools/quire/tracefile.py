@@ -171,17 +171,20 @@ def output_path(args, name):
 
 @contextlib.contextmanager
 def fresh(path, force):
-    """A recording that `output_path` allowed: what -f replaces stays where nothing comes in its place; where it fails nothing else is left."""
-    replaced = set_aside(path, force)
+    """
+    A recording that `output_path` allowed: what -f replaces stays where nothing comes in its place; where it fails nothing else is left.
+    Yields a list: afterwards it holds the traces that came.  What stands under their names alone may be the earlier ones.
+    """
+    replaced, came = set_aside(path, force), []
     others = set(family(path))
     try:
-        yield
+        yield came
     except QuireError:
         for half in set(family(path)) - others:
             os.unlink(half)
         raise
     finally:
-        came = set(family(path)) - others
+        came += [one for one in family(path) if one not in others]
         for aside, old in replaced:
             if came:
                 os.unlink(aside)

@@ -62,7 +62,7 @@ class Report:
         self.steers_small = False  # it has only arenas that `advise -o` leaves to the heap unasked
         self.finding = None
         self.verdict = None
-        self.trace_path = None  # since recording began
+        self.trace_path, self.came = None, []  # since recording began; traces that came, when it had ended
         self.page = None  # path of the HTML page, once it is written
 
     @property
