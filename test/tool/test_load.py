@@ -168,6 +168,17 @@ def test_a_program_that_ends_otherwise_than_by_our_signal_keeps_its_status(serve
     assert "ended under the load" in caught.value.what and "asked to go" in caught.value.why
 
 
+@pytest.mark.parametrize("ends, status", [("exit(30)", 0), ("raise(SIGHUP)", 0), ("abort()", -signal.SIGABRT)])
+def test_how_a_program_answers_our_signal_is_no_failure_but_a_crash_is(server, tmp_path, ends, status):
+    port = free_port()
+    takes = "#include <signal.h>\n#include <unistd.h>\nstatic void end(int n) { (void)n; _%s; }\n"
+    begins = "int main(int argc, char **argv) {"
+    takes = takes % ends if ends.startswith("exit") else takes.replace("_%s", ends)
+    program = build(tmp_path, "#include <stdlib.h>\n" + takes + SERVER.replace(begins, begins + " signal(SIGTERM, end);"))
+    driver = load_of(load=f"python3 {server[1]} {port} 3", ready_port=port)
+    assert one_run(program, port, driver).status == status
+
+
 def test_what_is_never_ready_or_ends_before_and_loads_that_fail_are_told_in_one_line(server, monkeypatch):
     monkeypatch.setattr(load, "READY_S", 0.3)
     port = free_port()

@@ -308,11 +308,11 @@ def _words(program, reader, errors):
 
 
 def _ended(program, served, errors):
-    """A program whose load is over: it is told to end; that it does so by our signal is no fault of its own."""
+    """A program whose load is over: it is told to end; how it does so, by our signal or with what it says of that, is no fault of its own."""
     asked = program.poll() is None
     stops.end_group(program)
     ran = program.ran(_last_words(errors))
-    status = 0 if asked and -ran.status in (signal.SIGTERM, signal.SIGKILL) else ran.status
+    status = ran.status if not asked or (crashed(ran.status) and -ran.status != signal.SIGKILL) else 0
     return ran._replace(status=status, cpu_s=served.cpu_s, wall_s=served.wall_s, served=served)
 
 
