@@ -4,7 +4,8 @@
  *
  *     walk --> | size | size | size | ...  LEAK_SIZES_MAX, then only the sums --> most bytes first
  *
- * A block that is live at the end need not be lost: what libc and the loader keep for themselves is among them.
+ * A size is what a block has room for, but of a secure heap what was asked for: of others that is known of some blocks alone, which would
+ * stand in lines of their own.  A block that is live at the end need not be lost: what libc and the loader keep for themselves is among them.
  *
  * Locks: those of a walk.
  */
@@ -15,9 +16,16 @@
 #include "preload/preload.h"
 #include "prof/guard.h"
 
+static size_t shown_bytes(size_t bytes)
+{
+    bool is_small = bytes != 0 && bytes <= HEAP_SMALL_MAX;
+    return is_small && !heap_is_secure(&heap_of_process) ? heap_class_bytes(heap_class_of(bytes)) : bytes;
+}
+
 static int leak_add(void *p, size_t bytes, void *arg)
 {
     struct leaks *leaks = arg;
+    bytes = shown_bytes(bytes);
     leaks->bytes += bytes;
     leaks->blocks++;
     size_t i = 0;

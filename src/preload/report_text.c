@@ -75,7 +75,7 @@ static void print_leaks(const struct leaks *leaks, struct out *out)
     for (size_t i = 0; i < leaks->sizes && i < LEAKS_SHOWN; i++) {
         out_text(out, "quire:   ");
         out_number_right(out, leaks->of[i].count, SIZE_COLUMNS);
-        out_text(out, " of ");
+        out_text(out, " of up to ");
         say_size(out, leaks->of[i].size_bytes, 0);
         out_text(out, ", such as ");
         out_hex(out, (uintptr_t)leaks->of[i].example);

@@ -2,6 +2,7 @@
 """test_run - quire run: status and streams go through, the report adds up, conditions are judged, what cannot be served is refused."""
 
 import json
+import os
 import resource
 import signal
 import subprocess
@@ -108,7 +109,36 @@ def test_leaks_are_counted_and_listed_when_asked_for(tmp_path, program):
     mine = [k for k in full["report"]["leaks"] if 1000 <= k["size_bytes"] <= 1125]
     assert done.returncode == 0 and mine[0]["count"] == 3
     text = quire(tmp_path, "run", "--leaks", "--", program, "leak").stderr
-    assert "3 of 1,0" in text
+    assert "3 of up to 1,0" in text
+
+
+@pytest.mark.parametrize("more", [[], ["--leaks"]])
+@pytest.mark.parametrize("condition, status", [("leaks>129999", 1), ("leaks>130000", 0)])
+def test_leaks_are_judged_by_what_was_asked_for(tmp_path, more, condition, status):
+    loses = toolkit.build(tmp_path, "#include <stdlib.h>\nint main(void) { for (int i = 0; i < 1000; i++) { volatile char *p = malloc(130); p[0] = 1; } return 0; }", "loses")
+    done = quire(tmp_path, "run", *more, "--fail-on", condition, "--", loses)
+    assert done.returncode == status, done.stderr
+    assert "live at exit: 1,000 blocks, 130 KB" in done.stderr and "1,000 of up to 144 bytes" in done.stderr
+
+
+DROPS = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(void) {
+    if (setgid(65534) || setuid(65534)) return 3;
+    for (int i = 0; i < 2000; i++) { volatile char *p = malloc(i + 1); p[0] = 1; if (i) free((void *)p); }
+    if (fork() == 0) exit(0);
+    return 0;
+}
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give it up")
+def test_a_program_that_gives_its_rights_up_leaves_its_report_and_its_leaks(tmp_path):
+    done = quire(tmp_path, "run", "--leaks", "--strict", "--", toolkit.build(tmp_path, DROPS, "drops"))
+    assert done.returncode == 0 and "RSS explained" in done.stderr and "main (drops.c:7)" in done.stderr
+    assert "cannot" not in done.stderr and "no report" not in done.stderr, done.stderr
 
 
 def test_a_limit_is_an_allocation_that_fails_and_no_crash(tmp_path, program):

@@ -14,6 +14,7 @@ import contextlib
 import json
 import os
 import re
+import secrets
 import shutil
 import sys
 import tempfile
@@ -197,11 +198,10 @@ def run(args):
         raise UsageError("--strict reads the JSON report", fix="--stats=json:FILE, or text")
     if wanted and form == "prom":
         raise UsageError("--fail-on reads the JSON report", fix="--stats=json:FILE, or text")
+    args.leaks = args.leaks or any(c.key in conditions.LEAKS for c in wanted)  # with their stacks, which alone say what was asked for
     stacks = args.leaks and form != "prom"
     if args.suppressions and not stacks:
         raise UsageError("--suppressions needs the stacks of --leaks", fix="quire run --leaks --suppressions FILE -- PROGRAM")
-    if any(c.key in conditions.LEAKS for c in wanted):
-        args.leaks = True
     library = serving.drop_in()
     answer = serving.ask(args.program, library)
     if not answer.serves:
@@ -211,7 +211,8 @@ def run(args):
     known = suppressions.read(suppressions.files(args.suppressions, answer.target.binary)) if stacks else []
     say_whose_report()
     place = steering.folder_place()
-    with scratch("quire-run-", place) as folder, scratch("quire-plan-", place) as beside:
+    with scratch("quire-run-", place) as reports, scratch("quire-plan-", place) as others:
+        folder, beside = open_to_others(reports), open_to_others(others)
         matched = plan_for(args, answer, beside)
         env = environment(library, configuration(args, form, folder, matched))
         ended = launch.visible(answer.target, leaksites.watching(env, beside) if stacks else env)
@@ -229,6 +230,17 @@ def scratch(prefix, place):
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def open_to_others(folder):
+    """Where the program's processes write their reports: of root's program also those that gave up its rights.  Nobody else finds the name."""
+    if os.geteuid() != 0:
+        return folder
+    inner = os.path.join(folder, secrets.token_hex(8))
+    os.chmod(folder, 0o711)
+    os.mkdir(inner)
+    os.chmod(inner, 0o1733)
+    return inner
 
 
 def report(args, form, path, outcome, wanted):
@@ -254,7 +266,7 @@ def report(args, form, path, outcome, wanted):
     for text in full["failed"]:
         ui.note(f"--fail-on: {text} holds")
     if full["unserved"] and (document or args.strict):  # else the report says that there is none
-        ui.note(ui.printable(f"nothing was served: {full['unserved']}"))
+        ui.note(ui.printable(f"nothing was served: {full['unserved']}" if document else full["unserved"]))
     status = passed_on(ended, unwritten, unjudged)
     if args.strict and status == EXIT_OK and full["unserved"]:
         return EXIT_ENVIRONMENT

@@ -12,6 +12,7 @@ import operator
 import re
 from collections import namedtuple
 
+import leaksites
 from errors import EXIT_TOOL_FAILED, QuireError, UsageError
 
 Condition = namedtuple("Condition", "key compare limit text")
@@ -32,11 +33,10 @@ LEAKS = ("leaks", "blocks")
 
 def not_suppressed(document, key, part):
     """What was live at exit, without what suppressions took."""
-    suppressed, report = document.get("leak_suppressed", []), document["report"]
-    found = document.get("leak_sites") or []
-    if "leak_sites" in document and sum(row["count"] for row in [*found, *suppressed]) == report["leaked_blocks"]:
-        return sum(row[part] for row in found)  # all are known, as they were asked for
-    return report[key] - sum(line[part] for line in suppressed)
+    suppressed = document.get("leak_suppressed", [])
+    if leaksites.asked_bytes(document) is not None:
+        return sum(row[part] for row in document["leak_sites"])
+    return document["report"][key] - sum(line[part] for line in suppressed)
 
 
 # key: (units, where in the document)
@@ -81,7 +81,7 @@ def holds(condition, document, name):
     if value is None:
         raise QuireError(
             f"--fail-on: `{condition.text}` cannot be judged",
-            f"{name} left no report: it ended by a signal, by _exit, or hands everything to libc",
+            f"{name} left no report: it ended by a signal, by _exit, could not write it (chroot), or hands everything to libc",
             "peak, time and cpu can always be judged",
             EXIT_TOOL_FAILED,
         )

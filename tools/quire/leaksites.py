@@ -53,6 +53,14 @@ def collect(folder, pid, lines=()):
         return *sites(json.load(file), lines), tracefile.stopped(path)
 
 
+def asked_bytes(document):
+    """Bytes of all blocks of a report that were live at exit, as they were asked for; None where the stacks of some are not known."""
+    known = [*(document.get("leak_sites") or []), *(document.get("leak_suppressed") or [])]
+    if "leak_sites" not in document or sum(row["count"] for row in known) != document["report"]["leaked_blocks"]:
+        return None
+    return sum(row["bytes"] for row in known)
+
+
 def sites(profile, lines=()):
     """(stacks with live blocks, most bytes first, each as lines from the innermost frame; what each line of the suppressions took)."""
     found, taken = [], {}

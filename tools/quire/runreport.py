@@ -9,6 +9,7 @@ Not here: running (cmd_run.py), measuring (the library, in the process itself).
 """
 
 import launch
+import leaksites
 import ui
 
 CLASSES_SHOWN = 12
@@ -52,7 +53,7 @@ def unserved(target, ended, report, peak):
     """Why the library served nothing in the program's own process; None when it did, or when nothing says so."""
     if report is None:
         dead = ended.status < 0
-        return None if dead else f"{target.name} left no report: it ended by _exit, or became a program that no preload reaches (a static one)"
+        return None if dead else f"{target.name} left no report: it ended by _exit, became a program that no preload reaches (a static one), or could not write it (chroot)"
     if report.get("passthrough"):
         return "QUIRE_CONF says passthrough: everything went to libc's malloc"
     if report["heap"]["peak_bytes"] or peak < GREW_BYTES:
@@ -83,17 +84,17 @@ def text(full):
     ]
     if whose:
         lines.append(
-            f"  it left no report of its own (ended by _exit or a signal); the largest process that did: {whose}"
+            f"  it left no report of its own (ended by _exit or a signal, or could not write it); the largest process that did: {whose}"
         )
     if report is None:
-        lines.append("  no report: it ended by a signal or by _exit; while it runs, QUIRE_CONF=top:1 and quire top show it")
+        lines.append("  no report: it ended by a signal or by _exit, or could not write it (chroot); while it runs, QUIRE_CONF=top:1 and quire top show it")
     elif report.get("passthrough"):
         lines.append("  QUIRE_CONF says passthrough: libc served it, there is nothing to report")
     else:
         lines += heap_lines(report, fragmentation(report))
         lines += explained_lines(report.get("rss_explained"))
         lines += class_lines(report.get("classes", []))
-        lines += leak_lines(report)
+        lines += leak_lines(full, report)
         lines += leak_site_lines(full)
         lines += plan_lines(report)
     return lines + other_lines(full["other_processes"])
@@ -176,19 +177,21 @@ def class_lines(classes):
     return lines + [f"  and {more} smaller" if more > 1 else "  and one smaller"] * (more > 0)
 
 
-def leak_lines(report):
-    """What was live at exit, with --leaks."""
+def leak_lines(full, report):
+    """What was live at exit, with --leaks: as it was asked for where all stacks are known, else what the blocks have room for."""
     if "leaked_blocks" not in report:
         return []
     if not report["leaked_blocks"]:
         return ["", "  no block is live at exit"]
+    asked_bytes = leaksites.asked_bytes(full) if report is full["report"] else None
     lines = [
         "",
-        f"  live at exit: {ui.count(report['leaked_blocks'])} blocks, {ui.size(report['leaked_bytes'])}",
+        f"  live at exit: {ui.count(report['leaked_blocks'])} blocks, {ui.size(asked_bytes)}" if asked_bytes is not None
+        else f"  live at exit: {ui.count(report['leaked_blocks'])} blocks, with room for {ui.size(report['leaked_bytes'])}",
     ]
     for leak in report.get("leaks", [])[:LEAKS_SHOWN]:
         lines.append(
-            f"    {ui.count(leak['count']):>8} of {ui.count(leak['size_bytes'])} bytes, one at {leak['address']}"
+            f"    {ui.count(leak['count']):>8} of up to {ui.count(leak['size_bytes'])} bytes, one at {leak['address']}"
         )
     return lines
 
