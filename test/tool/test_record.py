@@ -207,6 +207,12 @@ def test_replay_measures_libc_every_peer_the_drop_in_and_the_mix(a_trace):
         )
 
 
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    done = quire(tmp_path, "advise", "pipe")
+    assert done.returncode == 2 and "not a regular file" in done.stderr
+
+
 def test_replay_takes_the_allocators_it_is_told(a_trace):
     done = quire(a_trace.parent, "replay", "--rounds", 1, "--allocator", "mimalloc", a_trace)
     assert done.returncode == 0 and "mimalloc" in done.stdout and "jemalloc" not in done.stdout

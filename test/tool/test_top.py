@@ -437,6 +437,8 @@ def test_a_process_that_is_stopped_shows_its_last_page(folder, program):
         wait_until(lambda: live_kit.is_stopped(process.pid))
         page = process.page()
         assert live_page.ask(page, "map", 0.3) is None
+        with pytest.raises(live_page.EnvironmentLacks, match=f"process {process.pid} does not answer"):
+            live_page.must_answer(page, "map")
         assert not os.path.exists(page.sibling("ask"))
         assert live_page.refresh(page, 0.2).stats == page.stats
         assert process.end() == 0

@@ -215,7 +215,7 @@ static void note_end(struct qtr_reader *reader) {
 
 static int reader_fill(struct qtr_reader *reader, const char *path, char *error) {
     struct stat status;
-    reader->descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    reader->descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, not waited for */
     if (reader->descriptor < 0 || fstat(reader->descriptor, &status) != 0) {
         int code = errno;
         return fail(error, code, path, strerror(code));

@@ -24,7 +24,7 @@ import signal
 import stat
 import time
 
-from errors import EnvironmentLacks, QuireError, UsageError
+from errors import EnvironmentLacks, UsageError
 
 PAGE_BYTES_MAX = 1 << 28
 ANSWER_S = 5.0
@@ -307,7 +307,7 @@ def must_answer(page, kind):
     """`ask`, or an error."""
     said = ask(page, kind)
     if said is None:
-        raise QuireError(
+        raise EnvironmentLacks(
             f"process {page.pid} does not answer",
             why="it is stopped, has ended, or has no CPU",
             fix=f"kill -CONT {page.pid}   or try again",
