@@ -86,6 +86,8 @@ def test_where_looks_and_replay_differ_by_over_a_third_the_lower_share_counts_an
     assert not near.disagree and near.share_percent.value == 35.0 and near.scale == 1.0
     more = found_of(contest_of(a=0.9), Estimate(80.0, 78.0, 82.0))
     assert more.disagree and more.share_percent.value == pytest.approx(40, abs=0.1) and more.scale == 1.0
+    refuted = found_of(contest_of(a=0.5), Estimate(80.0, 78.0, 82.0))  # half of the time is saved: more than the replay says that all of it costs
+    assert refuted.disagree and refuted.refuting_replay == "a" and refuted.share_percent.value == 80.0 and more.refuting_replay is None
 
 
 @pytest.mark.parametrize(("looks", "share", "scale"), [(Estimate(2.0, 1.0, 4.0), 20, 1.0), (Estimate(15.0, 13.0, 17.0), 20, 1.0), (Estimate(19.0, 16.0, 22.0), 19, 0.475)])

@@ -138,14 +138,21 @@ class Finding:
         errors = [self.model_error(r.name) for r in self.contest.rows] if self.measured else []
         return max((abs(e) for e in errors if e is not None), default=None)
 
+    def saves_more_than(self, percent):
+        """The malloc that surely saves more than so much, the one that surely saves most: its name; None where none does."""
+        savings = {row.name: self.measured_saving(row.name) for row in self.contest.preloads()} if self.measured else {}
+        sure = [name for name, saving in savings.items() if saving.low > percent]
+        return max(sure, key=lambda name: savings[name].low, default=None)
+
     @cached_property
     def refuting(self):
-        """The malloc that surely saves more than the looks saw, the one that surely saves most: its name; None where none does."""
-        if self.sampled is None or not self.measured:
-            return None
-        savings = {row.name: self.measured_saving(row.name) for row in self.contest.preloads()}
-        sure = [name for name, saving in savings.items() if saving.low > self.sampled.high]
-        return max(sure, key=lambda name: savings[name].low, default=None)
+        """The malloc that surely saves more than the looks saw: its name; None where none does."""
+        return None if self.sampled is None else self.saves_more_than(self.sampled.high)
+
+    @cached_property
+    def refuting_replay(self):
+        """Where the replay's share is the lower one: the malloc that surely saves more than that."""
+        return self.saves_more_than(self.modelled_share.value) if self.disagree and self.modelled_share.value < self.seen.value else None
 
     @property
     def seen(self):
@@ -166,10 +173,10 @@ class Finding:
 
     @property
     def share_percent(self):
-        """The share of allocation: seen, where possible; the lower where the program and the replay disagree."""
+        """The share of allocation: seen, where possible; the lower where the program and the replay disagree, unless a malloc saves more than that."""
         if self.seen is None:
             return self.modelled_share
-        if self.disagree and not self.refuting and self.modelled_share.value < self.seen.value:
+        if self.disagree and not self.refuting and not self.refuting_replay and self.modelled_share.value < self.seen.value:
             return self.modelled_share
         return self.seen
 

@@ -210,6 +210,10 @@ class Report:
             ]
         if not found.disagree:
             return [f"  Allocation is {share} of that, by looking at the program while it ran."]
+        if found.refuting_replay:
+            return [
+                f"  Allocation is {share} of that, by looking at the program while it ran. (The replay says {model}, and {found.refuting_replay} saves more than that by its runs.)"
+            ]
         return [
             f"  Allocation is {share} of that. (Looking at the program says {seen}, the replay {model}: they differ by more than a third, "
             "so the lower one counts.)"
