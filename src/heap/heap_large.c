@@ -304,6 +304,13 @@ static void *moved(struct quire_heap *heap, struct heap_page *page, void *start,
     return start;
 }
 
+/* So much more; under a limit what lies idle, or in caches, goes first. */
+static bool charge_more(struct quire_heap *heap, size_t bytes)
+{
+    return account_charge(&heap->account, bytes, heap) ||
+           (heap_trim_all() + quire_source_trim(heap->source) != 0 && account_charge(&heap->account, bytes, heap));
+}
+
 /*
  * The system moves the pages onto addresses, `all` of them, that have an owner already.  The old ones are nobody's before they go: the moment they are free
  * another thread may have them.  Where the addresses begin; NULL: it is as it was.
@@ -335,7 +342,7 @@ static void *remap(struct quire_heap *heap, struct heap_page *page, size_t bytes
 {
     size_t old_bytes = page->span.bytes;
     void *start = page->span.start;
-    if (bytes > old_bytes && !account_charge(&heap->account, bytes - old_bytes, heap))
+    if (bytes > old_bytes && !charge_more(heap, bytes - old_bytes))
         return NULL;
     if (os_remap(start, old_bytes, bytes, NULL) != 0)
         start = bytes > old_bytes ? pages_move(page, old_bytes, bytes, bytes) : NULL;
@@ -354,7 +361,7 @@ static void *to_alone(struct quire_heap *heap, struct heap_page *page, size_t by
 {
     struct quire_span old = page->span;
     void *start;
-    if (!account_charge(&heap->account, bytes, heap))
+    if (!charge_more(heap, bytes))
         return NULL;
     int error = os_map(bytes, os_page_bytes(), &start);
     if (error == 0 && (error = pagemap_set(start, os_page_bytes(), owner_make(page, OWNER_HEAP))) != 0)
@@ -370,14 +377,20 @@ static void *to_alone(struct quire_heap *heap, struct heap_page *page, size_t by
     return start;
 }
 
-/* A sealed block moves onto addresses with as much again to grow into.  Where it was is kept back, if nobody else is there already. */
+/*
+ * A sealed block moves onto addresses with as much again to grow into, which are of its mapping: what changes its size must be one mapping, and what is
+ * opened behind moved pages would stay another.  Where it was is kept back, if nobody else is there already.
+ */
 static void *sealed_move(struct quire_heap *heap, struct heap_page *page, size_t had, size_t usable)
 {
-    size_t guard = guard_bytes(page), all = usable < GROW_MAX ? 2 * (usable + guard) : usable + 2 * guard;
+    size_t guard = guard_bytes(page), least = usable + 2 * guard, all = usable < GROW_MAX ? least + usable : least;
     struct quire_span old = page->span;
-    char *from = heap_large_start(page), *start = pages_move(page, had, usable, all);
+    char *from = heap_large_start(page), *start = pages_move(page, had, all - 2 * guard, all);
+    if (!start && all != least) /* so much more may be over a limit of the system's, until it is closed */
+        start = pages_move(page, had, usable, all = least);
     if (!start)
         return NULL;
+    heap_sealed_room(start + guard + usable, all - least);
     lock_take(&heap->lock);
     page->span = (struct quire_span){start, all, 0, 0};
     page->asked_bytes = usable;
@@ -416,7 +429,7 @@ static void *sealed_resize(struct quire_heap *heap, struct heap_page *page, size
             return NULL;
         account_discharge(&heap->account, had - usable);
     } else if (usable > had) {
-        if (!account_charge(&heap->account, usable - had, heap))
+        if (!charge_more(heap, usable - had))
             return NULL;
         if (usable > (size_t)(end - start))
             start = sealed_move(heap, page, had, usable);

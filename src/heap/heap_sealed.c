@@ -187,6 +187,15 @@ bool heap_sealed_close(const struct quire_span *span, void *start, size_t bytes)
     return (span->flags & MARKED ? os_mark(start, bytes, true) : os_seal(start, bytes)) == 0;
 }
 
+void heap_sealed_room(void *start, size_t bytes)
+{
+    if (bytes == 0)
+        return;
+    bool is_locked = os_resident_bytes(start, os_page_bytes()) != 0; /* the system has given it memory already */
+    if (is_locked || os_guard(start, bytes, true) != 0)
+        (void)os_seal(start, bytes);
+}
+
 /* ---- freed ---- */
 
 /* What cannot be touched and has no memory. */

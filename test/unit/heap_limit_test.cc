@@ -105,6 +105,28 @@ TEST(HeapLimit, what_a_sleeping_thread_has_freed_is_room_for_others)
     EXPECT_GE(heap.alloc_until_refused(200).size(), theirs / 10 * 9);
 }
 
+TEST(HeapLimit, what_lies_idle_is_room_for_a_large_block_that_grows)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "there nothing grows in place";
+    for (uint32_t flags : {0u, uint32_t(QUIRE_HEAP_SECURE)}) {
+        Heap heap({.limit_bytes = 16 * mib, .flags = flags});
+        char *p = static_cast<char *>(quire_heap_realloc(heap, heap.alloc(mib), 6 * mib));
+        ASSERT_NE(p, nullptr);
+        memset(p, 'x', 6 * mib);
+        Worker sleeper;
+        Blocks blocks;
+        sleeper.run([&] { blocks = heap.alloc_many(8000, 1000); });
+        heap.free(blocks); /* back to a thread that sleeps */
+        ASSERT_GT(heap.stats().mapped_bytes, 10 * mib) << "it keeps some";
+        p = static_cast<char *>(quire_heap_realloc(heap, p, 12 * mib));
+        ASSERT_NE(p, nullptr) << "as large as both is more than the limit";
+        EXPECT_TRUE(p[0] == 'x' && p[6 * mib - 1] == 'x');
+        EXPECT_LE(heap.stats().peak_bytes, 16 * mib);
+        quire_heap_free(heap, p);
+    }
+}
+
 TEST(HeapLimit, a_thread_that_never_was_here_gets_null_under_an_exhausted_limit)
 {
     Heap heap({.limit_bytes = mib});

@@ -284,6 +284,44 @@ TEST(HeapSecure, a_freed_large_block_and_what_is_around_one_cannot_be_touched_wi
     }
 }
 
+/* Moved some times, and grown where it is in between. */
+TEST(HeapSecure, a_large_block_that_grows_again_and_again_is_moved_and_never_copied)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "blocks are not mapped alone there";
+    Heap heap({.name = "vault", .limit_bytes = 30 * mib, .flags = QUIRE_HEAP_SECURE});
+    char *p = nullptr;
+    size_t had = 0;
+    for (size_t bytes : {8 * mib, 9 * mib, 16 * mib, 20 * mib, 26 * mib}) {
+        p = static_cast<char *>(quire_heap_realloc(heap, p, bytes));
+        ASSERT_NE(p, nullptr) << bytes / mib << " MiB: there is no room for both";
+        ASSERT_TRUE(std::all_of(p, p + had, [](char c) { return c == 'x'; })) << bytes / mib;
+        ASSERT_TRUE(std::all_of(p + had, p + bytes, [](char c) { return c == 0; })) << bytes / mib;
+        ASSERT_FALSE(os_is_readable(p - 8) || os_is_readable(p + bytes)) << bytes / mib << ": not its own yet";
+        memset(p + had, 'x', bytes - had);
+        had = bytes;
+    }
+    quire_heap_free(heap, p);
+    EXPECT_EQ(quire_heap_check(heap), nullptr);
+}
+
+TEST(HeapSecure, what_a_locked_block_may_grow_into_has_no_memory)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "blocks are not mapped alone there";
+    Heap heap(secure);
+    char *p = heap.alloc(mib);
+    memset(p, 'x', mib);
+    if (mlock(p, mib) != 0)
+        GTEST_SKIP() << "nothing may be locked";
+    p = static_cast<char *>(quire_heap_realloc(heap, p, mib + mib / 2));
+    ASSERT_NE(p, nullptr);
+    EXPECT_TRUE(p[0] == 'x' && p[mib - 1] == 'x' && p[mib] == 0);
+    EXPECT_FALSE(os_is_readable(p + mib + mib / 2));
+    EXPECT_EQ(os_resident_bytes(p + mib + mib / 2, mib / 2), 0u);
+    quire_heap_free(heap, p);
+}
+
 TEST(HeapSecure, addresses_of_large_blocks_come_again_late_and_in_no_order_and_are_bounded)
 {
     if (memory_is_watched())
