@@ -73,6 +73,24 @@ def test_sites_with_phases_of_their_own_get_arenas_of_their_own(tmp_path):
     assert arena_of(document, 1) != arena_of(document, 2)
 
 
+def test_what_lives_once_after_many_requests_leaves_them_their_kept_arena(tmp_path):
+    program = Program()
+    for _ in range(200):
+        phase(program, [1], count=50)
+    phase(program, [2], count=3000, size=200)
+    phase(program, [3], count=3000, size=200)
+    arenas = planned(tmp_path, program)["arenas"]
+    assert [(arena["generations"], arena["kept"]) for arena in arenas] == [(200, True), (1, False), (1, False)]
+
+
+def test_requests_of_which_few_lack_one_kind_still_share_an_arena(tmp_path):
+    program = Program()
+    for i in range(200):
+        phase(program, [1, 2] if i % 40 else [2 - i % 80 // 40], count=50)
+    document = planned(tmp_path, program)
+    assert arena_of(document, 1) == arena_of(document, 2) is not None and document["arenas"][0]["generations"] == 200
+
+
 def test_objects_that_are_never_freed_fit_an_arena(tmp_path):
     program = Program()
     for _ in range(500):

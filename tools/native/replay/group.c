@@ -71,11 +71,15 @@ static bool fits_alone(const struct chooser *c, const struct site_facts *site,
            own->held_bytes <= allowed + PHASE_SLACK_BYTES;
 }
 
-/* Same phases: together they begin and end no more often, and hold no more, than apart. */
+/*
+ * Same phases: together they begin and end no more often, and hold no more, than apart.  What one adds
+ * is a small part of the fewer: one generation has no part in two thousand that are over before it.
+ */
 static bool coincide(const struct phases *a, const struct phases *b, const struct phases *merged) {
     uint64_t more = a->generations > b->generations ? a->generations : b->generations;
+    uint64_t fewer = a->generations + b->generations - more;
     uint64_t apart_bytes = a->held_bytes + b->held_bytes;
-    return merged->generations <= more + more / 20 &&
+    return merged->generations <= more + fewer / 20 &&
            merged->held_bytes <= apart_bytes + apart_bytes / 20 + PHASE_SLACK_BYTES;
 }
 
