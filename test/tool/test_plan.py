@@ -131,6 +131,17 @@ def test_a_temporary_that_would_waste_much_stays_out(tmp_path):
     assert arena_of(document, 1) is not None and arena_of(document, 2) is None
 
 
+def test_temporaries_do_not_ride_in_an_arena_that_is_never_reset(tmp_path):
+    program = Program()
+    for _ in range(2000):
+        program.alloc(0, site=1, size=56)
+        program.free(0, program.alloc(0, site=2, size=33))
+        program.free(0, program.alloc(0, site=3, size=200))
+    document = planned(tmp_path, program)
+    assert [site_of(document, site)["class"] for site in (1, 2, 3)] == ["arena", "recycling slot", "recycling slot"]
+    assert document["arena_peak_bytes"] == 2000 * 64
+
+
 def test_a_long_lived_set_whose_members_come_and_go_stays_out(tmp_path):
     chance = random.Random(4)
     program, live = Program(), []

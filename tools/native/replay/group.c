@@ -173,6 +173,13 @@ static void place_circles(struct chooser *c, const struct stream *stream) {
     stream_memory_give(circle_of_site, c->facts->sites_count, sizeof *circle_of_site);
 }
 
+/* In an arena that is hardly ever reset the dead lie to the end: a rider may add few of them. */
+static bool bears(const struct phases *group, uint64_t live_bytes, const struct phases *merged) {
+    uint64_t apart_bytes = group->held_bytes + live_bytes;
+    return merged->generations >= KEPT_GENERATIONS_MIN * group->spans_count ||
+           merged->held_bytes <= apart_bytes + apart_bytes / 20;
+}
+
 static void place_riders(struct chooser *c) {
     for (uint32_t i = 0; i < c->busy_count; i++) {
         const struct site_facts *site = &c->facts->sites[c->busy[i]];
@@ -189,6 +196,8 @@ static void place_riders(struct chooser *c) {
             // A rider must not shatter the arena's phases into many more.
             if (merged.generations >
                 c->groups[at].generations + own.objects / c->rules->generation_objects_min)
+                continue;
+            if (!bears(&c->groups[at], site->peak_live_bytes, &merged))
                 continue;
             best = at;
             best_bytes = added_bytes;
