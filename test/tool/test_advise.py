@@ -328,6 +328,7 @@ def test_a_place_without_a_name_is_no_wrapper_that_could_be_named():
         return [named(i, name, stack=stack) for i, stack in enumerate(stacks)]
 
     assert advise_wrappers.candidates(callers("grab")) == [("grab", 9, 9000)]
+    assert advise_wrappers.candidates([named(i, "grab", stack=["grab", "text", f"user{i}"]) for i in range(9)]) == [("grab", 9, 9000)]
     assert advise_wrappers.candidates(callers("libx.so.1+0x12a32")) == []
     assert advise_wrappers.candidates(callers("grab")[:5]) == []
 

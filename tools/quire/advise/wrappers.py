@@ -14,6 +14,7 @@ import render
 import ui
 
 CALLERS_MIN = 6
+CHAIN = 2  # callers that tell sites of one line apart
 NAMELESS = "+0x"  # a place in a stripped file: there is no name to give
 SHARE_MIN = 0.03
 
@@ -28,7 +29,7 @@ def candidates(rows):
         places, callers, allocs = functions.setdefault(site.name, [set(), set(), [0]])
         places.add((site.path, site.where))
         if render.caller(site):
-            callers.add(site.stack[site.frame + 1])
+            callers.add(tuple(site.stack[site.frame + 1 :][:CHAIN]))  # its one caller may be a wrapper, too
         allocs[0] += site.allocs
     found = [
         (name, len(callers), allocs[0])
