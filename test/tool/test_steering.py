@@ -232,6 +232,14 @@ def test_an_arena_that_holds_little_at_a_time_stays_the_heap_s_unless_asked(tmp_
     assert len(asked) == 10 and all(site.pool for site in asked)
 
 
+def test_sites_found_by_anothers_return_addresses_are_in_the_figure(tmp_path):
+    text = PROGRAM.replace("static __attribute__((noinline)) char *copy", "__attribute__((noinline)) void *own(size_t n) { void *p = malloc(n); if (!p) abort(); return p; }\nstatic __attribute__((noinline)) char *copy", 1)
+    build(tmp_path, text.replace("= malloc(strlen", "= own(strlen").replace("= malloc(sizeof", "= own(sizeof"))
+    assert quire(tmp_path, "record", "-o", "t.qtr", "--", "./program").returncode == 0
+    done = quire(tmp_path, "advise", "-o", "p.plan", "t.qtr")
+    assert "p.plan: 2 call sites, 100 % of the allocations" in done.stderr, done.stderr
+
+
 def test_advise_overwrites_no_plan_unasked(made):
     done = quire(made, "advise", "-o", "p.plan", "t.qtr")
     assert done.returncode == 2 and "exists" in done.stderr

@@ -94,6 +94,7 @@ class Tree:
         self.ends = []  # End
         self.left = {}  # site: why its blocks, or some of them, stay with the heap
         self.steered = 0  # blocks
+        self.served = set()  # sites whose blocks go where the plan has them, all or some
         self.peak_of_pool = peak_of_pool
         self.peak_of_site = peak_of_site
         self._part(ways, 0, [])
@@ -143,12 +144,13 @@ class Tree:
             peak_bytes = sum(self.peak_of_site.get(site, 0) for site in sites)
             self.ends.append(End(max(sites, key=sites.get), pool, peak_bytes, path))
             self.steered += sum(way.allocs for way in group)
+            self.served |= {way.site for way in group if way.pool == pool}
 
     def drop_if_few(self, allocs):
         """No site is steered where all of them together allocate little."""
         if 100 * self.steered < WHOLE_PERCENT_MIN * allocs:
             self.left.update(dict.fromkeys((end.site for end in self.ends), "all call sites that could be steered allocate too little together"))
-            self.ends = []
+            self.ends, self.steered, self.served = [], 0, set()
 
     @staticmethod
     def _no_deeper(group, level):
@@ -250,11 +252,11 @@ def write_plan(recording, mixed, path, small_too=False):
     tree.drop_if_few(sum(way.allocs for way in stacks))
     plan = assemble(recording, mixed.planned, ways, (arenas, unfit, pools_of(tree.ends, order, peaks)), tree)
     plan.write(path)
-    steered = [site for site in plan.sites if site.pool]
+    steered = any(site.pool for site in plan.sites)
     return Written(
         path,
-        len(steered),
-        sum(site.allocs for site in steered),
+        len(tree.served) if steered else 0,
+        tree.steered if steered else 0,
         sum(site.allocs for site in plan.sites),
         sorted(tree.left.items()),
         plan.memory_bytes,
