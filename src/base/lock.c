@@ -76,6 +76,14 @@ void lock_rank_drop(const struct lock *lock)
 }
 #endif
 
+bool lock_holds_any(void)
+{
+    for (unsigned rank = 0; rank < LOCK_RANK_COUNT; rank++)
+        if (lock_mine[rank])
+            return true;
+    return false;
+}
+
 void lock_forget_all(void)
 {
     memset(lock_mine, 0, sizeof lock_mine);

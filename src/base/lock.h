@@ -87,6 +87,9 @@ static inline bool lock_is_mine(const struct lock *lock)
     return lock_mine[lock->rank] == lock;
 }
 
+/* The calling thread is in the middle of something, in which a signal's handler has interrupted it. */
+bool lock_holds_any(void);
+
 /* Set at load when ThreadSanitizer watches a program whose Quire was built without it: it then has to be told of our locks. */
 extern bool lock_watched;
 void lock_told_take(const struct lock *lock);

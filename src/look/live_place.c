@@ -110,12 +110,9 @@ int live_place_write(struct live_place *place, const char *suffix, live_writer *
     }
     int error = fd < 0 ? fd : 0;
     if (fd >= 0) {
-        struct os_own_file own;
-        os_own_file_begin(&own);
         out_begin(&out, fd);
         fn(&out, arg);
         error = out_end(&out);
-        os_own_file_end(&own, error);
         os_close(fd);
         if (!error)
             error = os_rename(dir, fresh, name);

@@ -17,13 +17,14 @@ void out_begin(struct out *out, int fd)
 {
     out->fd = fd;
     out->error = 0;
+    out->is_callers = false;
     out->used = 0;
 }
 
 static void flush(struct out *out)
 {
     if (out->error == 0 && out->used != 0)
-        out->error = os_write(out->fd, out->buffer, out->used);
+        out->error = (out->is_callers ? os_write_plainly : os_write)(out->fd, out->buffer, out->used);
     out->used = 0;
 }
 

@@ -22,10 +22,13 @@ enum { OUT_BYTES = 4096 };
 
 struct out {
     int fd, error; /* error: a negative errno, or 0 */
+    bool is_callers; /* the program asked for it: signals of its writes are its own */
     size_t used;
     char buffer[OUT_BYTES];
 };
 
+/* quire_stats_write(), or by ourselves.  0 or a negative errno. */
+int look_write(int fd, uint32_t format, bool is_callers);
 void out_begin(struct out *out, int fd);
 int out_end(struct out *out); /* what is left, then 0 or a negative errno */
 

@@ -17,16 +17,19 @@ typedef void printer(struct out *out, struct look_roll *roll);
 
 static printer *const printers[] = {[QUIRE_STATS_TEXT] = stats_text, [QUIRE_STATS_JSON] = stats_json, [QUIRE_STATS_PROMETHEUS] = stats_prometheus};
 
-int quire_stats_write(int fd, uint32_t format)
+int look_write(int fd, uint32_t format, bool is_callers)
 {
     struct out out;
     struct look_roll roll;
-    int kept = errno, error = -EINVAL;
-    if (format < LOOK_COUNT_OF(printers)) {
-        out_begin(&out, fd);
-        printers[format](&out, &roll);
-        error = out_end(&out);
-    }
+    out_begin(&out, fd);
+    out.is_callers = is_callers;
+    printers[format](&out, &roll);
+    return out_end(&out);
+}
+
+int quire_stats_write(int fd, uint32_t format)
+{
+    int kept = errno, error = format < LOOK_COUNT_OF(printers) ? look_write(fd, format, true) : -EINVAL;
     errno = error ? -error : kept;
     return error ? -1 : 0;
 }

@@ -231,14 +231,14 @@ int os_entropy(void *out, size_t bytes);
 void os_write_stderr(const char *text, size_t bytes);
 /* What a positive errno means, in English; nothing is allocated. */
 const char *os_error_text(int error);
-/* Write all of it, however often that is interrupted.  0, or the errno of write(2), negative; a part may have been written. */
+/*
+ * Write all of it, however often that is interrupted.  0, or the errno of write(2), negative; a part may have been written.  Where nobody reads, or a file
+ * outgrows the process's limit, that is an error like another, not the signal that ends a program which knows nothing of what is written.
+ */
 int os_write(int fd, const char *text, size_t bytes);
-/* Around writes to a file of ours: one that outgrows the process's limit is an error like another, not the signal that ends a program which knows nothing of it. */
-struct os_own_file {
-    uint64_t before[16]; /* a sigset_t, whose header would bring its own words for types of ours */
-};
-void os_own_file_begin(struct os_own_file *file);
-void os_own_file_end(const struct os_own_file *file, int error);
+int os_write_plainly(int fd, const char *text, size_t bytes); /* the same with the signals, by one system call: for whoever asked for it */
+/* The thread blocks a signal, as it does in every handler but those that asked not to. */
+bool os_blocks_signals(void);
 /* Sleep while *word == expected, at most timeout_ns (0: no limit); wakes on os_futex_wake, on signals, and for no reason. */
 void os_futex_wait(uint32_t *word, uint32_t expected, uint64_t timeout_ns);
 bool os_futex_wake(uint32_t *word, int count); /* true: somebody slept */

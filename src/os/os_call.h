@@ -16,6 +16,8 @@
 #include <unistd.h>
 
 static inline int call_openat(int dirfd, const char *path, int flags, unsigned mode) { return (int)syscall(SYS_openat, dirfd, path, flags, mode); }
+static inline int call_fcntl(int fd, int what, int value) { return (int)syscall(SYS_fcntl, fd, what, value); }
+static inline int call_ftruncate(int fd, off_t bytes) { return (int)syscall(SYS_ftruncate, fd, bytes); }
 static inline int call_open(const char *path, int flags) { return call_openat(AT_FDCWD, path, flags, 0); }
 static inline int call_close(int fd) { return (int)syscall(SYS_close, fd); }
 static inline ssize_t call_read(int fd, void *to, size_t bytes) { return syscall(SYS_read, fd, to, bytes); }

@@ -53,7 +53,7 @@ int os_entropy(void *out, size_t bytes)
     return error;
 }
 
-int os_write(int fd, const char *text, size_t bytes)
+int os_write_plainly(int fd, const char *text, size_t bytes)
 {
     int kept = errno, error = 0;
     while (bytes > 0 && error == 0) {
@@ -71,29 +71,30 @@ int os_write(int fd, const char *text, size_t bytes)
     return error;
 }
 
-_Static_assert(sizeof(sigset_t) <= sizeof(struct os_own_file), "a set of signals fits");
-
-/* Where the program blocks that signal itself, one that waits may be its own. */
-void os_own_file_begin(struct os_own_file *file)
-{
-    sigset_t it, before;
-    sigemptyset(&it);
-    sigaddset(&it, SIGXFSZ);
-    pthread_sigmask(SIG_BLOCK, &it, &before);
-    memcpy(file->before, &before, sizeof before);
-}
-
-void os_own_file_end(const struct os_own_file *file, int error)
+int os_write(int fd, const char *text, size_t bytes)
 {
     int kept = errno;
-    sigset_t it, before;
-    memcpy(&before, file->before, sizeof before);
-    sigemptyset(&it);
-    sigaddset(&it, SIGXFSZ);
-    if (error == -EFBIG && !sigismember(&before, SIGXFSZ))
-        (void)call_sigtake(&it);
+    sigset_t ends, before, waits;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGXFSZ);
+    sigaddset(&ends, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &ends, &before);
+    sigpending(&waits); /* where the program blocks it itself */
+    int error = os_write_plainly(fd, text, bytes), ours = error == -EFBIG ? SIGXFSZ : error == -EPIPE ? SIGPIPE : 0;
+    if (ours && !sigismember(&waits, ours)) {
+        sigemptyset(&ends);
+        sigaddset(&ends, ours);
+        (void)call_sigtake(&ends);
+    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = kept;
+    return error;
+}
+
+bool os_blocks_signals(void)
+{
+    sigset_t now;
+    return pthread_sigmask(SIG_BLOCK, NULL, &now) == 0 && !sigisemptyset(&now);
 }
 
 /* glibc since 2.32, whose strerror() asks the locale and may allocate; musl's does neither. */

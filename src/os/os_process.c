@@ -39,7 +39,7 @@ int os_read_text(const char *path, char *text, size_t bytes)
 {
     int kept = errno, error = 0;
     size_t used = 0;
-    int fd = call_open(path, O_RDONLY | O_CLOEXEC);
+    int fd = call_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe that nobody writes to is empty */
     if (fd < 0)
         error = -errno;
     while (!error && used < bytes - 1) {
@@ -190,11 +190,26 @@ const char *os_setting(const char *name)
     return environ ? secure_getenv(name) : NULL;
 }
 
+/* An open file, to be written anew; but where the program's own output goes there, it goes on behind that. */
+static int report_file(int fd)
+{
+    struct os_identity file, other;
+    bool is_known = os_fd_identity(fd, &file);
+    for (int own = STDERR_FILENO; own >= STDOUT_FILENO; own--)
+        if (is_known && own != fd && os_fd_identity(own, &other) && file.device == other.device && file.inode == other.inode) {
+            call_close(fd);
+            fd = call_fcntl(own, F_DUPFD_CLOEXEC, 0);
+            return fd < 0 ? -errno : fd;
+        }
+    (void)call_ftruncate(fd, 0); /* not of a device, or a pipe */
+    (void)call_fcntl(fd, F_SETFL, 0); /* it was opened so as not to wait for a reader */
+    return fd;
+}
+
 int os_report_open(const char *path)
 {
-    int kept = errno;
-    int fd = call_openat(AT_FDCWD, path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666);
-    int result = fd < 0 ? -errno : fd;
+    int kept = errno, fd = call_openat(AT_FDCWD, path, O_WRONLY | O_CREAT | O_NONBLOCK | O_CLOEXEC | O_NOCTTY, 0666);
+    int result = fd < 0 ? -errno : report_file(fd);
     errno = kept;
     return result;
 }

@@ -58,12 +58,9 @@ static void write_file(void)
     struct out out;
     int error = 0, fd = report_path(preload_conf.prof_file, u64_add_relaxed(&written, 1), path) ? os_report_open(path) : -ENAMETOOLONG;
     if (fd >= 0) {
-        struct os_own_file own;
-        os_own_file_begin(&own);
         out_begin(&out, fd);
         prof_write(&out);
         error = out_end(&out);
-        os_own_file_end(&own, error);
         os_close(fd);
     }
     if (fd < 0 || error)

@@ -108,11 +108,13 @@ bool report_path(const char *file, uint64_t number, char path[REPORT_PATH_BYTES]
     return *file == 0;
 }
 
-static void say_unwritten(int error)
+static void say_unwritten(const char *end, int error)
 {
     struct out out;
     out_begin(&out, report_stderr());
-    out_text(&out, "quire: SIGTERM: there is no report: ");
+    out_text(&out, "quire: ");
+    out_text(&out, end);
+    out_text(&out, ": there is no report: ");
     out_text(&out, error == -EIO ? "it took too long, or the heap is not sound" : os_error_text(-error));
     out_char(&out, '\n');
     (void)out_end(&out);
@@ -179,9 +181,7 @@ int report_text(int fd)
     struct report report;
     report_collect(&report);
     int error = report_print(&report, fd);
-    if (!error && !report.passes && quire_stats_write(fd, QUIRE_STATS_TEXT) != 0)
-        error = -errno;
-    return error;
+    return error || report.passes ? error : look_write(fd, QUIRE_STATS_TEXT, false);
 }
 
 static int write_to(int fd)
@@ -195,11 +195,7 @@ static int write_to(int fd)
 
 static void report_write(void)
 {
-    struct os_own_file own;
-    int fd = report_open(&preload_conf);
-    os_own_file_begin(&own);
-    int error = fd < 0 ? fd : write_to(fd);
-    os_own_file_end(&own, error);
+    int fd = report_open(&preload_conf), error = fd < 0 ? fd : write_to(fd);
     if (fd >= 0 && preload_conf.file[0])
         os_close(fd);
     if (error && preload_conf.file[0])
@@ -232,7 +228,8 @@ static void write_of_copy(void)
 {
     report_repair_copy();
     profile_at_exit();
-    report_write();
+    if (preload_conf.stats_at_exit)
+        report_write();
 }
 
 static void on_term(int number)
@@ -242,7 +239,7 @@ static void on_term(int number)
     if (error == -EBUSY) /* another thread is at it, and ends the process */
         return;
     if (error)
-        say_unwritten(error);
+        say_unwritten("SIGTERM", error);
     os_signal_by_default(number);
 }
 
@@ -252,13 +249,38 @@ void report_begin(void)
         (void)os_on_signal_if_default(SIGTERM, on_term);
 }
 
+/* A handler calls exit() in the middle of one of our calls: what is looked at would wait for what this thread holds. */
+static bool is_in_our_call(void)
+{
+    return lock_holds_any() || heap_is_in_local() || heap_is_inside();
+}
+
+static void check_at_exit(void)
+{
+    const char *broken = preload_conf.check_every && preload_ready() != PRELOAD_PASSES ? quire_heap_check(quire_heap_default()) : NULL;
+    if (broken)
+        panic("malloc", NULL, broken, quire_heap_default());
+}
+
+static void end_in_copy(void)
+{
+    term_cpu_ns = os_cpu_time_ns();
+    int error = os_in_copy(write_of_copy, TERM_SECONDS_MAX);
+    if (error && error != -EBUSY)
+        say_unwritten("exit", error);
+}
+
+/* What a thread holds is known but for a few instructions around a lock; so whoever blocks a signal, as handlers do, is taken for one. */
 void report_at_exit(void)
 {
-    if (preload_conf.check_every && preload_ready() != PRELOAD_PASSES) {
-        const char *broken = quire_heap_check(quire_heap_default());
-        if (broken)
-            panic("malloc", NULL, broken, quire_heap_default());
+    bool is_asked = preload_conf.stats_at_exit || preload_conf.prof_every_bytes, is_inside = is_in_our_call();
+    if (!is_inside)
+        check_at_exit();
+    if (is_asked && (is_inside || os_blocks_signals())) {
+        end_in_copy();
+        return;
     }
+    profile_at_exit();
     if (!preload_conf.stats_at_exit)
         return;
     int kept = errno;

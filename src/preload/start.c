@@ -242,7 +242,6 @@ int quire_malloc_serving(void)
 static void at_exit(void *unused)
 {
     (void)unused;
-    profile_at_exit();
     report_at_exit();
 }
 

@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -103,23 +104,34 @@ def test_without_a_report_asked_for_sigterm_is_left_alone():
     assert run(PYTHON, "-S", "-c", code, conf="stats:exit=/dev/null").stdout == "False\n", "the question is one that can be answered"
 
 
+@contextmanager
+def full_pipe(folder):
+    """(a FIFO that takes no more, its descriptor): who writes waits until somebody reads."""
+    os.mkfifo(folder / "fifo")
+    pipe = os.open(folder / "fifo", os.O_RDWR | os.O_NONBLOCK)
+    try:
+        os.write(pipe, b" " * (1 << 20))
+        yield folder / "fifo", pipe
+    finally:
+        os.close(pipe)
+
+
 def test_the_program_sees_no_child_of_ours(build, tmp_path):
-    """Its wait() finds none, and no SIGCHLD comes, while the copy writes into a FIFO that nobody has opened yet."""
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    with started(build("contained.c"), "children", conf=f"stats:exit={fifo}") as process:
+    """Its wait() finds none, and no SIGCHLD comes, while the copy writes into a FIFO that nobody reads yet."""
+    with full_pipe(tmp_path) as (fifo, pipe), started(build("contained.c"), "children", conf=f"stats:exit={fifo}") as process:
         process.terminate()
         time.sleep(0.2)
         assert process.poll() is None, "it waits for the copy"
-        assert "in memory (RSS)" in fifo.read_text()
+        said = b""
+        while b"in memory (RSS)" not in said and process.poll() is None:
+            said += os.read(pipe, 1 << 16) if select.select([pipe], [], [], 1)[0] else b""
+        assert b"in memory (RSS)" in said
         assert process.communicate(timeout=60) == ("", "") and process.returncode == -signal.SIGTERM
 
 
 @pytest.mark.skipif(not LONG, reason="ten seconds of waiting; QUIRE_TEST_LONG=1 has it")
 def test_a_report_that_cannot_be_written_holds_the_end_up_for_ten_seconds_at_most(build, tmp_path):
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-    with started(build("contained.c"), "idle", conf=f"stats:exit={fifo}") as process:
+    with full_pipe(tmp_path) as (fifo, _), started(build("contained.c"), "idle", conf=f"stats:exit={fifo}") as process:
         code, _, said = ended_by_term(process)
     assert code == -signal.SIGTERM and said.startswith("quire: SIGTERM: there is no report: it took too long")
 

@@ -211,6 +211,8 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     done = quire(tmp_path, "advise", "pipe")
     assert done.returncode == 2 and "not a regular file" in done.stderr
+    done = quire(tmp_path, "run", "--plan", "pipe", "--", "true")
+    assert done.returncode == 3 and "pipe" in done.stderr
 
 
 def test_replay_takes_the_allocators_it_is_told(a_trace):

@@ -21,6 +21,7 @@ Not here: which sites (steering.py).
 """
 
 import json
+import os
 import re
 from collections import namedtuple
 
@@ -214,8 +215,8 @@ def read(path):
     """A plan file, checked."""
     reader = _Reader(path)
     try:
-        with open(path, "rb") as file:
-            raw = file.read(BYTES_MAX + 1)
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:  # a pipe that nobody writes to is empty
+            raw = file.read(BYTES_MAX + 1) or b""
     except OSError as error:
         raise QuireError(f"the plan {one_line(path)} cannot be read: {error.strerror}", exit_code=3) from error
     if len(raw) > BYTES_MAX or b"\0" in raw:
