@@ -121,10 +121,16 @@ QUIRE_API void *quire_heap_realloc(struct quire_heap *heap, void *p, size_t byte
  */
 QUIRE_API void quire_heap_free(struct quire_heap *heap, void *p);
 
-/* How many bytes of the block may be used; 0 for NULL.  Stops the process ("heap E1", "heap E2", "heap E3") for what is no live block.  Cost: a few loads.  MT-Safe. */
+/*
+ * How many bytes of the block may be used; 0 for NULL.  Stops the process ("heap E1", "heap E2", "heap E3") for what is no live block.  Cost: a few
+ * loads.  MT-Safe.
+ */
 QUIRE_API size_t quire_heap_usable_bytes(const void *p);
 
-/* The heap that a live block is of; NULL: of none; it never fails.  Any address may be asked about: one inside of a small block is of its heap, one inside of a large block may be of none.  Cost: a lock, a few loads.  MT-Safe. */
+/*
+ * The heap that a live block is of; NULL: of none; it never fails.  Any address may be asked about: one inside of a small block is of its heap, one
+ * inside of a large block may be of none.  Cost: a lock, a few loads.  MT-Safe.
+ */
 QUIRE_API struct quire_heap *quire_heap_of(const void *p);
 
 /* Give all free pages back to the source, other threads' too, and what the source keeps idle to the system.  Returns bytes.  Cost: some microseconds for each thread.  MT-Safe. */

@@ -97,8 +97,8 @@ QUIRE_API struct quire_source *quire_source_malloc(void);
 /*
  * Shared mappings of files `directory/name.N`, one for each span, mode 0600, space reserved before a span is handed out, removed with their
  * span.  Files that an ended process left under the same name are removed here; those of living processes are not.  Both strings are copied.
- * Returns NULL with errno: EINVAL (NULL, empty, or a name with '/'), ENAMETOOLONG, ENOENT, ENOTDIR, EACCES (or `name.lock` is no file of ours), EROFS, ELOOP (the directory's last
- * component is a symbolic link), ENOMEM, EMFILE, EBUSY (a stopped process holds `name.lock` for more than five seconds).  Cost: system calls.  MT-Safe.
+ * Returns NULL with errno: EINVAL (NULL, empty, or a name with '/'), ENAMETOOLONG, ENOENT, ENOTDIR, EACCES (or `name.lock` is no file of ours),
+ * EROFS, ELOOP (the directory's last component is a symbolic link), ENOMEM, EMFILE, EBUSY (a stopped process holds `name.lock` for more than five seconds).  Cost: system calls.  MT-Safe.
  */
 QUIRE_API struct quire_source *quire_source_file(const char *directory, const char *name);
 

@@ -123,8 +123,10 @@ int heap_sealed_open(struct quire_heap *heap, const struct quire_span *span, voi
 /* These too, which follow; or these no longer, and their memory goes.  False, or -ENOMEM: it is as it was. */
 int heap_sealed_extend(const struct quire_span *span, void *start, size_t bytes);
 bool heap_sealed_close(const struct quire_span *span, void *start, size_t bytes);
-/* Pages behind a block that has moved, for it to grow into: they cannot be touched, and stay of its mapping if they can.  They are open where the system
- * has no more mappings to give. */
+/*
+ * Pages behind a block that has moved, for it to grow into: they cannot be touched, and stay of its mapping if they can.  They are open where the system
+ * has no more mappings to give.
+ */
 void heap_sealed_room(void *start, size_t bytes);
 void heap_sealed_cool(struct quire_heap *heap); /* none waits any more */
 size_t heap_sealed_after_fork(struct quire_heap *heap); /* its own bytes; left_bytes is what waits */

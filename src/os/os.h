@@ -236,7 +236,7 @@ const char *os_error_text(int error);
  * outgrows the process's limit, that is an error like another, not the signal that ends a program which knows nothing of what is written.
  */
 int os_write(int fd, const char *text, size_t bytes);
-int os_write_plainly(int fd, const char *text, size_t bytes); /* the same with the signals, by one system call: for whoever asked for it */
+int os_write_plainly(int fd, const char *text, size_t bytes); /* the same, but with the signal: for text that the program asked for */
 /* The thread blocks a signal, as it does in every handler but those that asked not to. */
 bool os_blocks_signals(void);
 /* Sleep while *word == expected, at most timeout_ns (0: no limit); wakes on os_futex_wake, on signals, and for no reason. */

@@ -58,10 +58,9 @@ static void remove_leftover(const char *name, void *arg)
 static int open_or_create(int dirfd, const char *name)
 {
     int fd = os_file_create(dirfd, name);
-    if (fd == -EEXIST)
-        fd = os_file_open(dirfd, name);
-    else
+    if (fd != -EEXIST)
         return fd; /* -ENOENT: the directory is gone, or takes no files */
+    fd = os_file_open(dirfd, name);
     return fd == -ENOENT ? -EWOULDBLOCK : fd; /* removed in between: try again */
 }
 

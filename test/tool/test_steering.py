@@ -3,15 +3,20 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
+import sys
+from types import SimpleNamespace
 
 import pytest
-from toolkit import BUILD, ROOT, build, quire
+from toolkit import BUILD, ROOT, TOOL, build, quire
 
 import rebuilt
+import render
 import steering
 import steerplan
+import target as targets
 from errors import QuireError
 
 # Two kinds of blocks that die together, by the hundred thousand, and one that does not.
@@ -172,6 +177,20 @@ def test_a_plan_of_another_program_is_refused(made):
     done = quire(made, "run", "--plan", "p.plan", "--", "/bin/echo", "hello")
     assert (done.returncode, done.stdout) == (3, "")
     assert "is a plan of another program" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", [["./program"], ["sh", "-c", "./program; true"]])
+def test_the_way_to_a_steered_saving_works_as_it_is_typed(made, command):
+    """A plan of what a shell starts is refused by `run --plan` of the shell; a setting is the program's, not `advise`'s."""
+    recording = SimpleNamespace(path=str(made / "p.qtr"), executable="program")
+    target = targets.resolve([str(made / word) if word == "./program" else word for word in command])
+    way = steering.as_typed(recording, target, " ".join(map(shlex.quote, command)), False, "A=1 ").partition(" && ")[2]
+    assert way.startswith("A=1 QUIRE_CONF=" if len(command) > 1 else f"A=1 {render.command()} run --plan ")
+    way = way.replace(render.command(), f"{sys.executable} {TOOL}").replace(" -- ", " --stats=json:way.json -f -- ", 1)
+    done = subprocess.run(["sh", "-c", way], cwd=made, capture_output=True, text=True, env={**os.environ, "QUIRE_BUILD_DIR": str(BUILD)})
+    assert done.returncode == 0 and "another program" not in done.stderr, done.stderr
+    told = json.loads((made / "way.json").read_text())
+    assert any(one["plan"]["blocks"] for one in [told["report"], *told["other_processes"]] if one and one["plan"]["sites"])
 
 
 def rebuild(made, folder, text=PROGRAM, flags=()):

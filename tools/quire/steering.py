@@ -32,7 +32,10 @@ import re
 import tempfile
 from collections import namedtuple
 
+import render
 import serving
+import tracefile
+import ui
 from steerplan import Frame, Module, Plan, Pool, Site, read  # read: for callers
 from version import VERSION
 
@@ -314,6 +317,15 @@ def assemble(recording, planned, ways, placing, tree):
 def folder_place():
     """Where a folder for plans and reports may be made: None for the usual place; QUIRE_CONF cannot name a file with a comma."""
     return "/tmp" if "," in tempfile.gettempdir() else None
+
+
+def as_typed(recording, target, words, small, setting=""):
+    """What carries the advice out, to be typed; with a setting before the program.  Where the command starts the program that the plan is of (a shell), each process is told of it."""
+    trace, plan = tracefile.typed(recording.path), os.path.splitext(recording.path)[0] + ".plan"
+    advise = f"{render.command()} advise{' --small' * small} -o {tracefile.typed(plan)} {trace}"
+    if recording.executable in {target.name, os.path.basename(target.binary), os.path.basename(os.path.realpath(target.binary))}:
+        return f"{advise} && {setting}{render.command()} run --plan {tracefile.typed(plan)} -- {words}"
+    return f"{advise} && {setting}QUIRE_CONF=plan:{ui.word(os.path.abspath(plan))} {render.command()} run -- {words}"
 
 
 def environment(base, path, report=None, control=False, timed=False):

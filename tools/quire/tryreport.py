@@ -19,6 +19,7 @@ import render
 import rounds
 import sequential
 import statics
+import steering
 import tracefile
 import trynoise
 import trysmall
@@ -275,20 +276,15 @@ class Report:
 
     def how(self, name):
         """The command that has a row's saving without a change of the program."""
-        words = ui.words(self.target.argv)
+        words, setting = ui.words(self.target.argv), "PYTHONMALLOC=malloc " * bool(self.target.is_python and self.today_allocator)
         if self.target.inside:
             return own.how(self.target, trytable.shown(name))
         if name == peers.DROP_IN:
-            how = f"{render.command()} run -- {words}"
-        elif name == rounds.STEERED:
-            trace = tracefile.typed(self.recording.path)
-            plan = tracefile.typed(os.path.splitext(self.recording.path)[0] + ".plan")
-            small = " --small" if self.steers_small else ""
-            how = f"{render.command()} advise{small} -o {plan} {trace} && {render.command()} run --plan {plan} -- {words}"
-        else:
-            row = next(r for r in self.contest.rows if r.name == name)
-            how = f"LD_PRELOAD={row.library} {words}"
-        return f"PYTHONMALLOC=malloc {how}" if self.target.is_python and self.today_allocator else how
+            return f"{setting}{render.command()} run -- {words}"
+        if name == rounds.STEERED:
+            return steering.as_typed(self.recording, self.target, words, self.steers_small, setting)
+        row = next(r for r in self.contest.rows if r.name == name)
+        return f"{setting}LD_PRELOAD={row.library} {words}"
 
     def rounds_text(self):
         """How the figures came about."""
