@@ -137,6 +137,13 @@ inline void steer_up(bool counts = true)
     ASSERT_TRUE(steer_start(file.path.c_str(), &opts, why)) << why;
 }
 
+/* As much may be dead as a test leaves: no pool is sent back. */
+inline void steer_up_with_room()
+{
+    steer_up();
+    steer_plan.memory_bytes = size_t(1) << 34;
+}
+
 inline struct steer_call call_from(unsigned place)
 {
     static const uintptr_t nothing[8] = {};

@@ -4,13 +4,11 @@
  *
  *     steer_alloc:  (1) the site of the call; (2) its pool: none, and it is the heap's block; (3) the cursor of this thread's lane moves up;
  *                   (4) a byte says where the block begins and how large it is
- *     then          (5) the next chunk; before it: do others hold too much of this arena that is dead?  Then its sites are the heap's for good
+ *     then          (5) the next chunk; before it: is too much of what the pools hold dead (steer_waste.c)?  Then its sites are the heap's for good
  *
  * A block needs no header: realloc and malloc_usable_size() know its size by the tag, and a free of what is no block is seen.
  *
- * Invariant: what a pool holds that is dead is at most STEER_WASTE_PERCENT of what lives there and STEER_WASTE_SLACK_BYTES, or it grows no more.
- *
- * Locks: none on the short way.  Not here: free and realloc (steer_free.c).
+ * Locks: none on the short way.  Not here: free and realloc (steer_free.c), how much is dead (steer_waste.c).
  */
 #include <errno.h>
 #include <string.h>
@@ -49,39 +47,7 @@ void steer_lane_drop(struct steer_lane *lane, struct steer_chunk *chunk)
     }
 }
 
-/* ---- how much is dead ---- */
-
-/* Of one thread's full chunks, and of those that nobody owns: bytes. */
-static size_t pool_dead(unsigned pool_idx, const struct steer_lane *lane, size_t *live)
-{
-    struct steer_pool *pool = &steer_plan.pool[pool_idx];
-    uint64_t dead = 0, grains = 0;
-    for (const struct steer_chunk *chunk = lane->chunks; chunk; chunk = chunk->next) {
-        if (chunk == lane->chunk)
-            continue;
-        grains += chunk->grains;
-        dead += chunk->grains - (uint64_t)(int64_t)chunk->left + steer_freed_by_others(chunk);
-    }
-    lock_take(&pool->lock);
-    for (const struct steer_chunk *chunk = pool->shared; chunk; chunk = chunk->next) {
-        int64_t lives = (int64_t)u64_load_relaxed(&chunk->balance);
-        grains += chunk->grains;
-        dead += lives > 0 ? chunk->grains - (uint64_t)lives : 0; /* 0, below: it is just being given back, or what lives there is not counted yet */
-    }
-    lock_drop(&pool->lock);
-    *live = (grains - dead) << STEER_GRAIN_SHIFT;
-    return dead << STEER_GRAIN_SHIFT;
-}
-
-static bool holds_too_much(unsigned pool_idx, struct steer_lane *lane)
-{
-    size_t live, held = size_load_relaxed(&steer_plan.pool[pool_idx].held_bytes);
-    if (held <= STEER_WASTE_SLACK_BYTES || (lane->due && --lane->due != 0))
-        return false;
-    size_t dead = pool_dead(pool_idx, lane, &live);
-    lane->due = (uint32_t)(live / steer_plan.pool[pool_idx].chunk_bytes / 8) + 1;
-    return dead > live / 100 * STEER_WASTE_PERCENT + STEER_WASTE_SLACK_BYTES;
-}
+/* ---- the next chunk ---- */
 
 static COLD void send_back(unsigned pool_idx)
 {
@@ -91,8 +57,6 @@ static COLD void send_back(unsigned pool_idx)
             __atomic_store_n(&steer_pool_of[TARGET_SITE + i], 0, __ATOMIC_RELAXED);
     steer_entries_send_back(pool_idx);
 }
-
-/* ---- the next chunk ---- */
 
 /* Chunks whose last blocks others freed; a few, and the oldest that were not looked at stay for the next time. */
 static void collect(struct steer_lane *lane)
@@ -143,7 +107,7 @@ static bool next_chunk(struct steer_lane *lane, unsigned pool_idx, struct steer_
     if (chunk)
         retire(lane, pool_idx);
     collect(lane);
-    if (holds_too_much(pool_idx, lane)) {
+    if (steer_waste_is_too_much(pool_idx, lane)) {
         send_back(pool_idx);
         return false;
     }

@@ -94,6 +94,7 @@ struct CACHE_ALIGNED steer_lane {
     uintptr_t shift;    /* a block lies at shift + its tag's address * STEER_GRAIN */
     struct steer_chunk *chunk, *chunks;
     uint32_t count, due; /* chunks; refills until the dead are counted */
+    size_t told;         /* of the pool's dead_bytes */
 };
 
 struct steer_count {
@@ -118,6 +119,7 @@ struct CACHE_ALIGNED steer_pool {
     atomic_u32 is_crossed;  /* its blocks are freed by others */
     atomic_u32 is_sent_back;
     atomic_size held_bytes, held_peak_bytes; /* chunks */
+    atomic_size dead_bytes, dead_shared_bytes; /* in full chunks, as told by the lanes; in shared ones, as counted last */
     struct lock lock;
     struct steer_chunk *shared;
     uint32_t epoch;
@@ -230,6 +232,11 @@ static inline void steer_thread_forget(const struct steer_chunk *chunk)
         steer_self->hot_part = STEER_NO_PART;
 }
 void steer_threads_after_fork(void);
+
+/* ---- steer_waste.c ---- */
+bool steer_waste_is_too_much(unsigned pool_idx, struct steer_lane *lane); /* asked before the lane gets a chunk; it has no current one */
+void steer_waste_leave(struct steer_pool *pool, struct steer_lane *lane); /* its chunks are shared */
+size_t steer_waste_slack(void);
 
 /* ---- steer_alloc.c ---- */
 enum { STEER_BLOCK_MAX = TAG_MAX * STEER_GRAIN };

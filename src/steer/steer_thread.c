@@ -30,8 +30,9 @@ struct steer_thread *steer_threads(void)
     return (struct steer_thread *)addr_load_acquire(&threads); /* acquire [steer-threads] */
 }
 
-static void lane_leave(struct steer_lane *lane)
+static void lane_leave(struct steer_pool *pool, struct steer_lane *lane)
 {
+    steer_waste_leave(pool, lane);
     while (lane->chunks) {
         struct steer_chunk *chunk = lane->chunks;
         if (chunk == lane->chunk)
@@ -51,7 +52,7 @@ static void thread_end(void *unused)
         return;
     self->hot_part = STEER_NO_PART;
     for (uint32_t i = 1; i <= steer_plan.pools; i++)
-        lane_leave(&self->lane[i]);
+        lane_leave(&steer_plan.pool[i], &self->lane[i]);
     lock_take(&threads_lock);
     self->idle_next = idle;
     idle = self;
@@ -102,8 +103,9 @@ struct steer_thread *steer_thread_get(void)
     return record;
 }
 
-static void lane_after_fork(struct steer_lane *lane)
+static void lane_after_fork(struct steer_pool *pool, struct steer_lane *lane)
 {
+    steer_waste_leave(pool, lane);
     for (struct steer_chunk *chunk = lane->chunks, *next; chunk; chunk = next) {
         uint64_t blocks;
         next = chunk->next;
@@ -123,7 +125,7 @@ void steer_threads_after_fork(void)
         if (record == steer_self)
             continue;
         for (uint32_t i = 1; i <= steer_plan.pools; i++)
-            lane_after_fork(&record->lane[i]);
+            lane_after_fork(&steer_plan.pool[i], &record->lane[i]);
         record->hot_part = STEER_NO_PART;
         record->idle_next = idle;
         idle = record;

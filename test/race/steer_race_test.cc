@@ -64,7 +64,7 @@ uint64_t live_blocks()
 
 TEST(SteerRace, threads_that_free_each_others_blocks_and_end_lose_none)
 {
-    steer_up();
+    steer_up_with_room();
     std::atomic<int> torn{0};
     for (int generation = 0; generation < (BUILT_WITH_TSAN ? 3 : 10); generation++) {
         std::vector<std::thread> threads;
@@ -82,7 +82,7 @@ TEST(SteerRace, threads_that_free_each_others_blocks_and_end_lose_none)
 
 TEST(SteerRace, children_of_a_process_whose_threads_are_all_at_work_find_every_block_whole)
 {
-    steer_up();
+    steer_up_with_room();
     std::atomic<int> torn{0};
     std::vector<std::thread> threads;
     std::atomic<bool> stop{false};
@@ -123,7 +123,7 @@ TEST(SteerRace, children_of_a_process_whose_threads_are_all_at_work_find_every_b
 
 TEST(SteerRace, a_call_site_that_many_threads_meet_first_has_one_place)
 {
-    steer_up();
+    steer_up_with_room();
     std::vector<std::thread> threads;
     std::atomic<int> wrong{0};
     for (int i = 0; i < 4; i++)
@@ -153,7 +153,7 @@ TEST(SteerRace, two_threads_that_free_one_block_at_the_same_moment_are_stopped)
     for (int i = 0; i < 10; i++)
         EXPECT_DEATH(
             ([] {
-                steer_up();
+                steer_up_with_room();
                 std::vector<void *> blocks;
                 for (int n = 0; n < 20000; n++)
                     blocks.push_back(alloc_at(2, 40));

@@ -288,17 +288,19 @@ TEST(Steer, a_child_that_is_forked_while_a_thread_lets_go_of_a_chunk_does_not_gi
     size_t before = held_of(7);
     std::atomic<int> step{0};
     std::atomic<void *> made{nullptr};
+    std::thread ends([&] {
+        made = alloc_at(7, 100);
+        while (step == 0)
+            usleep(100);
+    });
+    while (!made)
+        usleep(100);
     std::thread holder([&] {
         lock_take(&steer_plan.pool[7].lock);
         for (step = 1; step == 1;)
             usleep(100);
         lock_drop(&steer_plan.pool[7].lock);
     });
-    while (step == 0)
-        usleep(100);
-    std::thread ends([&] { made = alloc_at(7, 100); });
-    while (!made)
-        usleep(100);
     usleep(50000); /* it comes to the lock */
     pid_t child = fork();
     if (child == 0) {
