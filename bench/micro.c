@@ -34,6 +34,7 @@ static const struct workload workloads[] = {
     {"scratch", micro_scratch, 4, "small blocks handed to threads, freed there, then written often"},
     {"thrash", micro_thrash, 4, "small blocks of each thread, written often"},
     {"realloc", micro_realloc, 1, "vectors that grow, small and large, in turn"},
+    {"larger", micro_larger, 1, "buffers of 2 MiB that grow once"},
     {"large", micro_large, 1, "64 KiB to 32 MiB, every page written"},
     {"threads", micro_threads, 8, "10,000 threads, each leaves blocks behind for others to free"},
     {"interpreter", micro_interpreter, 1, "1 to 512 bytes, 90 % die young"},

@@ -2,6 +2,7 @@
 /*
  * micro_large.c - blocks of 64 KiB to 32 MiB that come and go, and blocks that grow by realloc.
  *
+ *   larger    buffers of 2 MiB, all alive, each grows by half, once
  *   realloc   400 vectors by half to 64 KiB, at random in turn; then 8 buffers by 16 KiB to 4 MiB; then one by doubling to 64 MiB
  *
  * Every OS page of every block is written once; content of the first and the last word must have moved with it.
@@ -12,6 +13,7 @@
 
 enum { VECTORS = 400, VECTOR_BYTES_MAX = 65536, VECTOR_PASSES = 12 };
 enum { BUFFERS = 8, BUFFER_STEP_BYTES = 16384, BUFFER_BYTES_MAX = 4 << 20, BUFFER_PASSES = 3, DOUBLED_BYTES_MAX = 64 << 20 };
+enum { LARGER_COUNT = 100, LARGER_BYTES = 2 << 20 };
 enum { LARGE_SLOTS = 12, LARGE_COUNT = 1500, LARGE_LOG2_MIN = 16, LARGE_DOUBLINGS = 9 };
 
 /* `old_bytes` long; what is new is touched. */
@@ -77,6 +79,19 @@ void micro_realloc(const struct micro_config *config)
         doubled = grown(doubled, old_bytes, bytes);
     free(doubled);
     micro_row(config, ops);
+}
+
+void micro_larger(const struct micro_config *config)
+{
+    char *buffer[LARGER_COUNT] = {0};
+    for (size_t i = 0; i < LARGER_COUNT; i++)
+        buffer[i] = grown(buffer[i], 0, LARGER_BYTES);
+    micro_begin();
+    for (size_t i = 0; i < LARGER_COUNT; i++)
+        buffer[i] = grown(buffer[i], LARGER_BYTES, LARGER_BYTES + LARGER_BYTES / 2);
+    micro_row(config, LARGER_COUNT);
+    for (size_t i = 0; i < LARGER_COUNT; i++)
+        free(buffer[i]);
 }
 
 void micro_large(const struct micro_config *config)

@@ -77,9 +77,15 @@ int os_show(void *start, size_t bytes);
 /* Zeroed anonymous memory, readable and writable, aligned to a page (or more).  -ENOMEM. */
 int os_map(size_t bytes, size_t align_bytes, void **out);
 int os_unmap(void *start, size_t bytes);
+/* Whether the system would map so many bytes more, asked by doing so for a moment if they are many.  What was reserved grows and is committed without
+ * the question that os_map() asks: more than the machine has would be granted. */
+bool os_would_grant(size_t bytes);
 /* A mapping of os_map() gets another size; what is new is zero.  `to` NULL: where it is; else it moves onto these `new_bytes`, which are the
  * caller's (os_reserve()) and may be gone after a failure.  -ENOMEM: it is as it was. */
 int os_remap(void *start, size_t bytes, size_t new_bytes, void *to);
+/* What these anonymous private pages hold moves to `to`, `new_bytes` of the caller's (os_reserve()), no fewer; what is new is zero, and so are the pages
+ * themselves from now on.  -ENOMEM: it is as it was; -EFAULT: the same, but `to` may be gone.  (os_leave.c) */
+int os_leave(void *start, size_t bytes, size_t new_bytes, void *to);
 /* These pages cannot be touched from now on; or can again.  -ENOMEM. */
 int os_guard(void *start, size_t bytes, bool on);
 /* The same for good, and their memory goes back: the addresses stay the caller's until os_unmap().  -ENOMEM. */

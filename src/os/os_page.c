@@ -113,6 +113,8 @@ size_t os_address_space_bytes(void)
     return limited ? (size_t)limit.rlim_cur : SIZE_MAX;
 }
 
+#define ASKED_BYTES ((size_t)64 << 20)
+
 /* Map `bytes` at a multiple of `align_bytes`: ask for more, then cut the ends off. */
 static int map_aligned(size_t bytes, size_t align_bytes, int protection, void **out)
 {
@@ -146,6 +148,17 @@ int os_reserve(size_t bytes, size_t align_bytes, void **out)
 int os_map(size_t bytes, size_t align_bytes, void **out)
 {
     return map_aligned(bytes, align_bytes, PROT_READ | PROT_WRITE, out);
+}
+
+bool os_would_grant(size_t bytes)
+{
+    void *p = NULL;
+    if (bytes < ASKED_BYTES)
+        return true;
+    if (os_map(bytes, os_page_bytes(), &p) != 0)
+        return false;
+    (void)os_unmap(p, bytes);
+    return true;
 }
 
 /* 0 or -errno of a call that returned `result`, with the caller's errno put back. */

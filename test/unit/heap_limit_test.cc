@@ -127,6 +127,21 @@ TEST(HeapLimit, what_lies_idle_is_room_for_a_large_block_that_grows)
     }
 }
 
+TEST(HeapLimit, a_block_that_grows_for_the_first_time_is_charged_what_it_grows_by)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "there nothing grows in place";
+    Heap heap({.limit_bytes = 16 * mib});
+    char *p = heap.alloc(10 * mib);
+    memset(p, 'x', 10 * mib);
+    p = static_cast<char *>(quire_heap_realloc(heap, p, 15 * mib));
+    ASSERT_NE(p, nullptr);
+    EXPECT_TRUE(p[0] == 'x' && p[10 * mib - 1] == 'x' && p[10 * mib] == 0);
+    EXPECT_LE(heap.stats().peak_bytes, 16 * mib);
+    quire_heap_free(heap, p);
+    EXPECT_EQ(quire_heap_check(heap), nullptr);
+}
+
 TEST(HeapLimit, a_thread_that_never_was_here_gets_null_under_an_exhausted_limit)
 {
     Heap heap({.limit_bytes = mib});
@@ -154,15 +169,21 @@ TEST(HeapLimit, two_heaps_have_a_limit_each)
 
 TEST(HeapLimit, an_allocation_that_is_refused_is_no_peak)
 {
-    Heap heap({.name = "peak"});
-    void *p = quire_heap_alloc(heap, 100000);
-    ASSERT_NE(p, nullptr);
-    size_t peak = heap_stats(heap).peak_bytes;
-    EXPECT_GE(peak, heap_stats(heap).mapped_bytes);
-    errno = 0;
-    EXPECT_EQ(quire_heap_alloc(heap, size_t(1) << 46), nullptr);
-    EXPECT_EQ(errno, ENOMEM);
-    EXPECT_EQ(quire_heap_realloc(heap, p, size_t(1) << 46), nullptr);
-    EXPECT_LE(heap_stats(heap).peak_bytes, peak + mib) << "headers at most";
-    quire_heap_free(heap, p);
+    for (uint32_t flags : {0u, uint32_t(QUIRE_HEAP_SECURE)}) {
+        Heap heap({.name = "peak", .flags = flags});
+        void *p = quire_heap_alloc(heap, 100000);
+        ASSERT_NE(p, nullptr);
+        for (int grown = 0; grown < 2; grown++) { /* of the source, and mapped alone */
+            size_t peak = heap_stats(heap).peak_bytes;
+            EXPECT_GE(peak, heap_stats(heap).mapped_bytes);
+            errno = 0;
+            EXPECT_EQ(quire_heap_alloc(heap, size_t(1) << 46), nullptr) << flags;
+            EXPECT_EQ(errno, ENOMEM);
+            EXPECT_EQ(quire_heap_realloc(heap, p, size_t(1) << 46), nullptr) << flags << grown;
+            EXPECT_LE(heap_stats(heap).peak_bytes, peak + mib) << "headers at most";
+            p = quire_heap_realloc(heap, p, mib);
+            ASSERT_NE(p, nullptr);
+        }
+        quire_heap_free(heap, p);
+    }
 }

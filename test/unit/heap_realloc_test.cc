@@ -212,6 +212,35 @@ TEST(HeapRealloc, idle_memory_makes_way_for_a_block_that_is_mapped_alone)
     quire_heap_free(heap, p);
 }
 
+/* What its pages were lies there, empty, for the next. */
+TEST(HeapRealloc, the_pages_of_a_block_that_is_mapped_alone_are_no_second_copy)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "there nothing grows in place";
+    const size_t bytes = 32 * mib;
+    for (int fails = 0; fails < 2; fails++) {
+        Heap heap;
+        char *p = grow(heap, nullptr, bytes), *before = p;
+        memset(p, 'x', bytes);
+        quire_source_trim(quire_source_default());
+        if (fails)
+            os_fault_set(OS_REMAP, 2, false);
+        p = grow(heap, p, bytes + mib);
+        ASSERT_TRUE(p && p != before);
+        for (size_t at = 0; at < bytes; at += 512)
+            ASSERT_EQ(p[at], 'x') << fails;
+        EXPECT_EQ(p[bytes], 0);
+        EXPECT_TRUE(fails || heap.stats().peak_bytes < bytes + 2 * mib);
+        EXPECT_TRUE(fails || idle() < mib);
+        char *next = grow(heap, nullptr, bytes);
+        EXPECT_EQ(next, before);
+        quire_heap_free(heap, p);
+        quire_heap_free(heap, next);
+        EXPECT_EQ(quire_heap_check(heap), nullptr);
+        EXPECT_EQ(quire_source_check(quire_source_default()), nullptr);
+    }
+}
+
 TEST(HeapRealloc, many_large_blocks_grow_beside_each_other)
 {
     Heap heap;

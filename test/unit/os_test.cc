@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <cstring>
 #include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -59,6 +60,41 @@ TEST(Os, reserved_addresses_become_memory_when_committed_and_zero_again_when_dis
     EXPECT_EQ(c[page], 7);
     EXPECT_DEATH(c[3 * page] = 1, "");
     ASSERT_EQ(os_unmap(p, 64 * page), 0);
+}
+
+static bool is_all(const char *p, size_t bytes, char what)
+{
+    return bytes == 0 || (*p == what && memcmp(p, p + 1, bytes - 1) == 0);
+}
+
+TEST(Os, contents_leave_for_other_addresses_and_the_pages_stay)
+{
+    for (size_t align : {page, size_t(2) << 20}) {
+        size_t bytes = align + page, more = 3 * align; /* with a huge page, where there are any, and with a piece of one */
+        void *from, *to;
+        ASSERT_EQ(os_map(bytes, align, &from), 0);
+        memset(from, 'x', bytes);
+        ASSERT_EQ(os_reserve(more, align, &to), 0);
+        os_fault_set(OS_REMAP, 1, false);
+        EXPECT_EQ(os_leave(from, bytes, more, to), -ENOMEM);
+        errno = 7;
+        int first = os_leave(from, bytes, more, to);
+        EXPECT_EQ(errno, 7);
+        if (first == -ENOMEM)
+            GTEST_SKIP() << "Linux before 5.7";
+        ASSERT_EQ(first, 0);
+        EXPECT_TRUE(is_all(static_cast<char *>(to), bytes, 'x') && is_all(static_cast<char *>(to) + bytes, more - bytes, 0));
+        EXPECT_TRUE(is_all(static_cast<char *>(from), bytes, 0));
+        EXPECT_EQ(os_remap(to, more, 2 * page, nullptr), 0) << "one mapping: a second is refused";
+        EXPECT_EQ(os_unmap(to, 2 * page), 0);
+        memset(from, 'y', bytes);
+        ASSERT_EQ(os_reserve(more, align, &to), 0);
+        os_fault_set(OS_REMAP, 2, false);
+        EXPECT_EQ(os_leave(from, bytes, more, to), -EFAULT);
+        EXPECT_TRUE(is_all(static_cast<char *>(from), bytes, 'y')) << "it is as it was";
+        EXPECT_EQ(os_unmap(to, more), 0);
+        EXPECT_EQ(os_unmap(from, bytes), 0);
+    }
 }
 
 TEST(Os, impossible_sizes_are_refused_with_errno_kept)

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: MIT
+/*
+ * heap_grow.c - large blocks by realloc: by the system's page tables, without a copy.
+ *
+ *     of the source   its pages leave the span, which goes back empty, for a mapping of the block's own
+ *     mapped alone    grows and shrinks where it is, or moves as it is
+ *     sealed          (of a secure heap) grows into what is reserved behind it, or moves onto addresses with more
+ *
+ * A block that moves is charged what it grows by, not all of it again.  Where the system cannot move pages so (Linux before 5.7, and emulators), what
+ * leaves the source is copied.
+ *
+ * Locks: the heap's.  Not here: blocks that end (heap_large.c).
+ */
+#include <errno.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "heap/heap_large.h"
+#include "heap/heap_secure.h"
+#include "heap/heap_walk.h"
+#include "os/os.h"
+#include "os/sanitize.h"
+#include "pages/source_internal.h"
+
+/*
+ * Blocks that have grown this large by realloc are likely to go on; unless one as large has been freed: such a size comes and goes, and the source has
+ * its pages warm, where a mapping faults each one in anew (glibc's threshold for mmap moves likewise).  Above ALONE_MOST (heap_large.c) pages are moved,
+ * never copied; and below again when blocks are copied many times before their caller frees them, as those that grow by small steps.
+ */
+enum { COPIES_SOME = 16, COPIES_EACH = 8, GROW_MAX = 1 << 30, LEAVE_BYTES = 64 << 10 };
+
+/* The block by other addresses, or another size, under the same header. */
+static void *moved(struct quire_heap *heap, struct heap_page *page, void *start, size_t bytes)
+{
+    size_t asked = page->asked_bytes;
+    lock_take(&heap->lock); /* who walks the list sees the one or the other */
+    page->span.start = start;
+    page->span.bytes = bytes;
+    page->span.flags = 0;
+    page->is_mapped = 1;
+    page->asked_bytes = asked < bytes ? asked : bytes; /* until the caller says what it is now */
+    lock_drop(&heap->lock);
+    return start;
+}
+
+/* So much more; under a limit what lies idle, or in caches, goes first. */
+static bool charge_more(struct quire_heap *heap, size_t bytes)
+{
+    return os_would_grant(bytes) && (account_charge(&heap->account, bytes, heap) ||
+                                     (heap_trim_all() + quire_source_trim(heap->source) != 0 && account_charge(&heap->account, bytes, heap)));
+}
+
+/*
+ * The system moves the pages onto addresses, `all` of them, that have an owner already.  The old ones are nobody's before they go: the moment they are free
+ * another thread may have them.  Where the addresses begin; NULL: it is as it was.
+ */
+static void *pages_move(struct heap_page *page, size_t had, size_t bytes, size_t all)
+{
+    owner_t owner = owner_make(page, OWNER_HEAP);
+    size_t guard = heap_guard_bytes(page);
+    char *from = heap_large_start(page);
+    void *start;
+    if (os_reserve(all, guard ? guard : os_page_bytes(), &start) != 0)
+        return NULL;
+    char *to = (char *)start + guard;
+    if (pagemap_set(to, os_page_bytes(), owner) != 0) {
+        (void)os_unmap(start, all);
+        return NULL;
+    }
+    pagemap_clear(from, os_page_bytes());
+    if (os_remap(from, had, bytes, to) == 0)
+        return start;
+    (void)pagemap_set(from, os_page_bytes(), owner); /* its table is there */
+    if (pagemap_find(to) == owner)
+        pagemap_clear(to, os_page_bytes()); /* and no unmapping: the system may have done that before it failed, and given it to another; guards are only addresses */
+    return NULL;
+}
+
+/* A block that is mapped alone: in place where that is possible, as for all that shrink. */
+static void *remap(struct quire_heap *heap, struct heap_page *page, size_t bytes)
+{
+    size_t old_bytes = page->span.bytes;
+    void *start = page->span.start;
+    if (bytes > old_bytes && !charge_more(heap, bytes - old_bytes))
+        return NULL;
+    if (os_remap(start, old_bytes, bytes, NULL) != 0)
+        start = bytes > old_bytes ? pages_move(page, old_bytes, bytes, bytes) : NULL;
+    if (bytes > old_bytes)
+        account_settle(&heap->account, bytes - old_bytes, start != NULL);
+    if (!start)
+        return NULL;
+    if (bytes < old_bytes)
+        account_discharge(&heap->account, old_bytes - bytes);
+    heap_large_alone(heap, (ptrdiff_t)(bytes - old_bytes));
+    return moved(heap, page, start, bytes);
+}
+
+/* By the system's page tables.  NULL: not this way. */
+static void *pages_leave(struct quire_heap *heap, struct heap_page *page, size_t bytes)
+{
+    owner_t owner = owner_make(page, OWNER_HEAP);
+    size_t had = page->span.bytes, huge = os_huge_bytes();
+    void *to;
+    if (had < LEAVE_BYTES || !charge_more(heap, bytes - had))
+        return NULL;
+    int error = os_reserve(bytes, huge && had >= huge ? huge : os_page_bytes(), &to);
+    if (error == 0) {
+        error = pagemap_set(to, os_page_bytes(), owner);
+        if (error == 0 && (error = os_leave(page->span.start, had, bytes, to)) != 0 && pagemap_find(to) == owner)
+            pagemap_clear(to, os_page_bytes());
+        if (error && error != -EFAULT)
+            (void)os_unmap(to, bytes);
+    }
+    return account_settle(&heap->account, bytes - had, error == 0) ? to : NULL;
+}
+
+static void *pages_copy(struct quire_heap *heap, struct heap_page *page, size_t bytes)
+{
+    void *to;
+    if (!charge_more(heap, bytes))
+        return NULL;
+    int error = os_map(bytes, os_page_bytes(), &to);
+    if (error == 0 && (error = pagemap_set(to, os_page_bytes(), owner_make(page, OWNER_HEAP))) != 0)
+        (void)os_unmap(to, bytes);
+    if (!account_settle(&heap->account, bytes, error == 0))
+        return NULL;
+    return memcpy(to, page->span.start, page->span.bytes < bytes ? page->span.bytes : bytes);
+}
+
+/* A block of the source grows into a mapping of its own. */
+static void *to_alone(struct quire_heap *heap, struct heap_page *page, size_t bytes)
+{
+    struct quire_span old = page->span;
+    void *left = pages_leave(heap, page, bytes), *start = left ? left : pages_copy(heap, page, bytes);
+    if (!start)
+        return NULL;
+    heap_large_alone(heap, (ptrdiff_t)bytes);
+    pagemap_clear(old.start, os_page_bytes());
+    moved(heap, page, start, bytes);
+    if (left) {
+        source_give_cold(heap->source, &old);
+    } else {
+        heap->source->verbs->give(heap->source, &old);
+        account_discharge(&heap->account, old.bytes);
+    }
+    return start;
+}
+
+/*
+ * A sealed block moves onto addresses with as much again to grow into, which are of its mapping: what changes its size must be one mapping, and what is
+ * opened behind moved pages would stay another.  Where it was is kept back, if nobody else is there already.
+ */
+static void *sealed_move(struct quire_heap *heap, struct heap_page *page, size_t had, size_t usable)
+{
+    size_t guard = heap_guard_bytes(page), least = usable + 2 * guard, all = usable < GROW_MAX ? least + usable : least;
+    struct quire_span old = page->span;
+    char *from = heap_large_start(page), *start = pages_move(page, had, all - 2 * guard, all);
+    if (!start && all != least) /* so much more may be over a limit of the system's, until it is closed */
+        start = pages_move(page, had, usable, all = least);
+    if (!start)
+        return NULL;
+    heap_sealed_room(start + guard + usable, all - least);
+    lock_take(&heap->lock);
+    page->span = (struct quire_span){start, all, 0, 0};
+    page->asked_bytes = usable;
+    lock_drop(&heap->lock);
+    if (os_reserve_at(from, had) == 0) {
+        old.flags = 0; /* what it was in has gone with it */
+        heap_sealed_put(heap, old);
+    } else {
+        (void)os_unmap(old.start, guard);
+        (void)os_unmap(from + had, (size_t)((char *)old.start + old.bytes - (from + had)));
+    }
+    return start + guard;
+}
+
+/* Whether a block of the source had better be copied, as it grows, than mapped alone. */
+static bool is_to_be_copied(struct quire_heap *heap, size_t bytes)
+{
+    if (bytes > size_load_relaxed(&heap->alone_bytes))
+        return false;
+    size_t copies = size_add_relaxed(&heap->copies, 1) + 1, ends = size_load_relaxed(&heap->ends);
+    if (copies <= COPIES_SOME + COPIES_EACH * (ends > copies ? ends - copies : 0))
+        return true;
+    size_store_relaxed(&heap->alone_bytes, 0);
+    size_store_relaxed(&heap->copies, 0);
+    size_store_relaxed(&heap->ends, 0);
+    return false;
+}
+
+/* NULL: not this way. */
+static void *sealed_resize(struct quire_heap *heap, struct heap_page *page, size_t bytes)
+{
+    size_t had = heap_large_bytes(page), usable = align_up(bytes, os_page_bytes());
+    char *start = heap_large_start(page), *end = (char *)page->span.start + page->span.bytes - heap_guard_bytes(page);
+    if (usable < had) {
+        if (!heap_sealed_close(&page->span, start + usable, had - usable))
+            return NULL;
+        account_discharge(&heap->account, had - usable);
+    } else if (usable > had) {
+        if (!charge_more(heap, usable - had))
+            return NULL;
+        if (usable > (size_t)(end - start))
+            start = sealed_move(heap, page, had, usable);
+        else if (heap_sealed_extend(&page->span, start + had, usable - had) != 0)
+            start = NULL;
+        account_settle(&heap->account, usable - had, start != NULL);
+    }
+    return start;
+}
+
+void *heap_large_resize(struct heap_page *page, size_t bytes)
+{
+    struct quire_heap *heap = heap_of_page(page);
+    size_t all = heap_large_all(bytes, heap_guard_bytes(page)), had = page->span.bytes;
+    void *p = NULL;
+    if (all == 0 || bytes <= HEAP_SMALL_MAX || sanitize_watched() || unlikely(heap_is_inside()))
+        return NULL;
+    heap_change_begin(heap);
+    bool is_ours = heap_resize_begin(page);
+    if (!is_ours)
+        ; /* a walk stands on it: it is copied */
+    else if (heap_is_sealed(page))
+        p = sealed_resize(heap, page, bytes);
+    else if (all == had || (!page->is_mapped && all < had && all >= had / 2))
+        p = heap_large_start(page);
+    else if (page->is_mapped)
+        p = remap(heap, page, all);
+    else if (all > had && all >= HEAP_ALONE_BYTES && heap->own_memory && !heap_is_secure(heap) && !is_to_be_copied(heap, all))
+        p = to_alone(heap, page, all);
+    if (is_ours)
+        heap_resize_end(page, p ? bytes : page->asked_bytes);
+    heap_change_end(heap);
+    return p;
+}
+
+bool heap_large_keep(struct heap_page *page, size_t bytes)
+{
+    struct quire_heap *heap = heap_of_page(page);
+    size_t room = heap_large_bytes(page);
+    if (heap_is_sealed(page) ? align_up(bytes, os_page_bytes()) != room : bytes > room)
+        return false;
+    heap_change_begin(heap);
+    bool is_ours = heap_resize_begin(page);
+    if (is_ours)
+        heap_resize_end(page, bytes);
+    heap_change_end(heap);
+    return is_ours;
+}
+

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+/* heap_large.h - what heap_large.c and heap_grow.c both know of large blocks. */
+#ifndef QUIRE_HEAP_HEAP_LARGE_H
+#define QUIRE_HEAP_HEAP_LARGE_H
+
+#include "heap/heap_internal.h"
+#include "os/os.h"
+#include "pages/region.h"
+
+enum { HEAP_ALONE_BYTES = 256 << 10 };
+
+static inline size_t heap_guard_bytes(const struct heap_page *page)
+{
+    return page->guard_shift ? (size_t)1 << page->guard_shift : 0;
+}
+
+/* Mapped alone, and with guards. */
+static inline bool heap_is_sealed(const struct heap_page *page)
+{
+    return page->is_mapped && page->guard_shift;
+}
+
+/* So much more, or less, is mapped alone; a secure heap's addresses go their own ways. */
+static inline void heap_large_alone(const struct quire_heap *heap, ptrdiff_t change_bytes)
+{
+    if (!heap_is_secure(heap))
+        region_alone(change_bytes);
+}
+
+/* How much of the source a block needs; 0: it cannot be. */
+static inline size_t heap_large_all(size_t bytes, size_t guard)
+{
+    size_t all, page = os_page_bytes();
+    if (bytes > PTRDIFF_MAX - page || guard > PTRDIFF_MAX / 4 || !align_up_checked(bytes + (bytes == 0), page, &all))
+        return 0;
+    return all + 2 * guard <= PTRDIFF_MAX ? all + 2 * guard : 0;
+}
+
+#endif

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+/*
+ * os_leave.c - the contents of pages move to other addresses, and the pages stay.
+ *
+ *     start [contents] --mremap, MREMAP_DONTUNMAP--> way [contents] --mremap--> to [contents | new, zero]
+ *           [zero    ]                               nobody's
+ *
+ * Two steps, since the first cannot change the size, and what is mapped behind moved pages would be another mapping, which the next growth could not
+ * take along.  (mremap(2), MREMAP_DONTUNMAP: Linux 5.7.)
+ *
+ * Locks: none.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "os/os.h"
+#include "os/os_call.h"
+
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
+#endif
+
+enum { UNKNOWN, CAN, CANNOT };
+
+/* Asked once, on a page (the last NULL is a hint, which the kernel reads with this flag): emulators (qemu-user 7.2) hand the flag on and hold the page for gone. */
+static bool can_leave(void)
+{
+    static int known;
+    int now = __atomic_load_n(&known, __ATOMIC_RELAXED), kept = errno;
+    void *page;
+    if (now == UNKNOWN && os_map(os_page_bytes(), os_page_bytes(), &page) == 0) {
+        *(volatile char *)page = 1;
+        char *there = mremap(page, os_page_bytes(), os_page_bytes(), MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
+        now = there != MAP_FAILED && *there == 1 && os_is_readable(page) && *(volatile char *)page == 0 ? CAN : CANNOT;
+        if (there != MAP_FAILED)
+            (void)munmap(there, os_page_bytes());
+        (void)munmap(page, os_page_bytes());
+        __atomic_store_n(&known, now, __ATOMIC_RELAXED);
+    }
+    errno = kept;
+    return now == CAN;
+}
+
+int os_leave(void *start, size_t bytes, size_t new_bytes, void *to)
+{
+    size_t huge = os_huge_bytes(), unit = huge && (uintptr_t)start % huge == 0 ? huge : os_page_bytes(); /* huge pages stay whole */
+    void *way;
+    if (os_fault(OS_REMAP) || !can_leave() || os_reserve(bytes, unit, &way) != 0)
+        return -ENOMEM;
+    int kept = errno, error = 0;
+    if (mremap(start, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, way) == MAP_FAILED) {
+        error = -ENOMEM; /* the way may be gone; if not, it is only addresses */
+    } else if (os_fault(OS_REMAP) || mremap(way, bytes, new_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED) {
+        memcpy(start, way, bytes);
+        (void)munmap(way, bytes);
+        error = -EFAULT;
+    }
+    errno = kept;
+    return error;
+}
