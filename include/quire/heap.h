@@ -45,12 +45,13 @@ struct quire_heap_opts {
     size_t struct_bytes;         /* sizeof; 0: as it was in 0.2 */
     const char *name;            /* NULL: none.  Copied, cut to 31 bytes */
     struct quire_source *source; /* NULL: quire_source_default().  Blocks come from it; bookkeeping is anonymous memory.  Must outlive the heap */
-    size_t limit_bytes;          /* memory the heap may hold at once, bookkeeping included; 0: no limit */
+    size_t limit_bytes;          /* memory the heap may hold at once, bookkeeping included (some 70 KiB before the first block); 0: no limit */
     uint64_t flags;              /* QUIRE_HEAP_* or'ed */
 };
 
 /* Flags. */
-#define QUIRE_HEAP_SECURE 1u /* random order, canaries, freed blocks wiped, kept back and verified, guards round large ones; of small ones usable is what was asked for */
+#define QUIRE_HEAP_SECURE 1u /* random order, canaries, freed blocks wiped, kept back (of each thread 128 of up to 1 KiB, 16 larger ones, and the pages \
+                                they are in) and verified, guards round large ones; of small ones usable is what was asked for */
 
 /* One snapshot.  mapped_bytes == live_bytes + free_bytes + meta_bytes when nobody else uses the heap, and nearly so otherwise. */
 struct quire_heap_stats {
@@ -83,7 +84,7 @@ struct quire_heap_class_stats {
 QUIRE_API struct quire_heap *quire_heap_default(void);
 
 /*
- * A new heap.  NULL with errno: ENOMEM (no memory, or a limit_bytes less than its bookkeeping), EINVAL (unknown flags, or a
+ * A new heap.  NULL with errno: ENOMEM (no memory, or a limit_bytes less than the heap itself; a little more may leave no room for a block), EINVAL (unknown flags, or a
  * struct_bytes that is none), E2BIG (options that this library does not know).  Nothing leaks on failure.  Cost: three OS pages.  MT-Safe.
  */
 QUIRE_API struct quire_heap *quire_heap_create(const struct quire_heap_opts *opts);
@@ -116,7 +117,7 @@ QUIRE_API void *quire_heap_realloc(struct quire_heap *heap, void *p, size_t byte
 
 /*
  * Give a block back, from any thread; NULL is left alone; errno is kept.  Stops the process: "heap E1" the block is free already, or was never handed out, "heap E2" not an
- * address of a heap, "heap E3" inside a block, "heap E4" another heap's, "heap E6" a freed block was written to, "heap E7" (secure heaps) one was past its
+ * address of a heap (nor is one inside a large block, behind its first page), "heap E3" inside a block, "heap E4" another heap's, "heap E6" a freed block was written to, "heap E7" (secure heaps) one was past its
  * end.  Cost: about 2 ns on the thread that has its page; elsewhere one atomic operation for some thirty blocks.  MT-Safe.
  */
 QUIRE_API void quire_heap_free(struct quire_heap *heap, void *p);

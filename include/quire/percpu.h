@@ -13,7 +13,7 @@
  *     quire_percpu_destroy(pool);
  *
  * Freeing twice, freeing a place inside an object, freeing what is none of this pool's stops the process with one line that names the pool, the
- * address and what was broken: "percpu E1" to "percpu E5"; so does asking for a copy or the sum of what is none of its objects' memory.  Adding,
+ * address and what was broken: "percpu E1" to "percpu E5"; so does asking for a copy or the sum of what lies in none of its chunks (of a freed object's place there it is given).  Adding,
  * cmpxchg, push and pop look at a CPU's first write into a chunk only.
  * A member of an object: a ref whose bits are moved by its offset; good for everything but quire_percpu_free() and _owns().
  *
@@ -121,8 +121,8 @@ QUIRE_API struct quire_percpu_ref quire_percpu_alloc(struct quire_percpu *pool, 
 QUIRE_API struct quire_percpu_ref quire_percpu_alloc_nowait(struct quire_percpu *pool, size_t bytes, size_t align_bytes);
 
 /*
- * Free an object: {0} is left alone; errno is kept.  An object that is free already stops the process ("percpu E1"), and so does what was never
- * handed out, lies inside an object, or was freed with its whole chunk ("percpu E2"), is not a multiple of 4 ("percpu E3"), or belongs to another pool ("percpu E4").  Copies that
+ * Free an object: {0} is left alone; errno is kept.  A place that is free already, or never was handed out, stops the process ("percpu E1"), and so does what
+ * lies inside an object, in no chunk, or was freed with its whole chunk ("percpu E2"), is not a multiple of 4 ("percpu E3"), or belongs to another pool ("percpu E4").  Copies that
  * were written are cleared.  Cost: as allocating, and reading the copies of the CPUs that ever wrote into the chunk.  MT-Safe.
  */
 QUIRE_API void quire_percpu_free(struct quire_percpu *pool, struct quire_percpu_ref ref);

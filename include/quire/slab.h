@@ -14,7 +14,8 @@
  *     quire_slab_destroy(slab);              // frees what is left, at once
  *
  * Freeing twice, freeing what is no element of this slab, a pointer into the middle of an element, or writing into a free element's first word
- * stops the process with one line that names the slab, the address and what was broken: "slab E1" to "slab E7".
+ * stops the process with one line that names the slab, the address and what was broken: "slab E1" to "slab E7".  The last (E7) is not seen where free
+ * elements have no mark: with QUIRE_SLAB_EXACT or QUIRE_SLAB_KEEP_NOTHING, of more than 32 KiB, or of a size or alignment that is no multiple of 8.
  *
  * Threads: every function but destroy may be called from any thread at any time.  What an ended thread had cached others use again.
  * Signals and fork: no function here may be called from a signal handler.  After fork parent and child each go on with their copy, also when
@@ -92,7 +93,7 @@ QUIRE_API struct quire_slab *quire_slab_create(size_t element_bytes, const struc
 QUIRE_API void quire_slab_destroy(struct quire_slab *slab);
 
 /*
- * One element, aligned, contents undefined.  Stops the process: "slab E7" this element's first word was written to while it was free, or it was freed
+ * One element, aligned, contents undefined.  Stops the process: "slab E7" (see above) this element's first word was written to while it was free, or it was freed
  * twice.  NULL with errno ENOMEM: no memory, or over the limit, after every cached page has been asked for;
  * the slab stays usable.  Cost: about 1 ns; a page from the source now and then.  MT-Safe.
  */

@@ -110,7 +110,7 @@ QUIRE_API struct quire_source *quire_source_memfd(const char *name);
 
 /*
  * The caller's buffer, cut into whole pages; what does not fill a page at its ends is not used.  The buffer must outlive the source.
- * Returns NULL with errno: EINVAL (NULL), ENOMEM (no room for one page beside the bookkeeping, which lies in the buffer).  MT-Safe.
+ * Returns NULL with errno: EINVAL (NULL, or bytes that pass the end of memory), ENOMEM (no room for one page beside the bookkeeping, which lies in the buffer).  MT-Safe.
  */
 QUIRE_API struct quire_source *quire_source_fixed(void *buffer, size_t bytes);
 

@@ -176,6 +176,8 @@ struct quire_heap *quire_heap_create(const struct quire_heap_opts *from)
     int error = opts_read(from, &opts);
     if (error == 0)
         error = opts.limit_bytes && opts.limit_bytes < bytes ? -ENOMEM : heap_meta_map((opts.flags & QUIRE_HEAP_SECURE) != 0, bytes, &span);
+    if (error == 0 && (error = pagemap_set(span.start, os_page_bytes(), owner_make(span.start, OWNER_HEAP_HEAD))) != 0)
+        heap_meta_unmap((opts.flags & QUIRE_HEAP_SECURE) != 0, &span);
     if (error)
         return fail_null(-error);
     struct quire_heap *heap = span.start;
@@ -190,14 +192,19 @@ struct quire_heap *quire_heap_create(const struct quire_heap_opts *from)
     return heap;
 }
 
+bool heap_is_live(const struct quire_heap *heap)
+{
+    return pagemap_find(heap) == owner_make(heap, OWNER_HEAP_HEAD);
+}
+
 static void heap_unlist(struct quire_heap *heap)
 {
     lock_take(&registry.lock);
-    struct quire_heap *found = heap_first;
-    while (found && found != heap)
-        found = found->next;
-    if (found)
+    bool found = heap_is_live(heap);
+    if (found) {
+        pagemap_clear(heap, os_page_bytes());
         heaps_remove(&heap_first, heap);
+    }
     lock_drop(&registry.lock);
     if (unlikely(!found))
         heap_refuse(NULL, HEAP_E5, heap);
@@ -223,6 +230,8 @@ void quire_heap_destroy(struct quire_heap *heap)
         struct quire_span span = heap_local_span(local);
         next = local->next;
         heap_late_destroy(local);
+        if (addr_load_relaxed(&local->thread) == heap_thread_id())
+            heap_tls.others--;
         if (local != &heap->home)
             heap_meta_unmap(is_secure, &span);
     }

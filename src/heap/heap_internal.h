@@ -213,11 +213,12 @@ struct heap_tls {
     struct {
         uint64_t serial;
         struct heap_local *local;
-    } seen[HEAP_SEEN];
+    } seen[HEAP_SEEN]; /* the heaps but the default one that were used last; and whose they are, not asked on the short way */
+    struct quire_heap *heaps_seen[HEAP_SEEN];
     struct heap_local *held;  /* by its lock */
     struct heap_local *idle;  /* the same, beside it */
     uint64_t random;          /* secure: the last one */
-    uint32_t inside;          /* of what takes other locks than a local's */
+    uint32_t inside, others;  /* of what takes other locks than a local's; heaps but the default one where it has a local, or had before another destroyed it */
     bool is_counted;          /* works in home */
     bool registered, is_ended, has_work; /* has_work: the reaper is to be woken, outside */
 };
@@ -291,6 +292,7 @@ static ALWAYS_INLINE bool heap_is_idle(const struct heap_local *local)
 enum { HEAP_SAMPLES = 1 << 16 }; /* a flag that is not for users: the default heap samples, where it serves malloc */
 void heap_default_configure(const struct quire_heap_opts *opts); /* before its first use */
 void heap_list_lock(void); /* no heap, and no chunk of headers, goes */
+bool heap_is_live(const struct quire_heap *heap); /* with that lock; any address */
 void heap_list_unlock(void);
 void heap_each(void (*fn)(struct quire_heap *heap, void *arg), void *arg); /* with the heaps' lock; newest first, the default heap last */
 const char *heap_name(const struct quire_heap *heap); /* NULL: none */
@@ -434,7 +436,6 @@ bool heap_large_keep(struct heap_page *page, size_t bytes); /* so many bytes fro
 size_t heap_large_bytes(const struct heap_page *page);
 char *heap_large_start(const struct heap_page *page);
 size_t heap_large_held(const struct heap_page *page); /* what it counts in mapped_bytes */
-bool heap_large_owns(struct quire_heap *heap, const void *p);
 bool heap_large_is_gone(const struct quire_heap *heap, const void *p);
 void heap_larges_destroy(struct quire_heap *heap);
 void heap_large_leave(struct quire_heap *heap, struct heap_page *page); /* what is on no list, and nobody stands on */
@@ -477,7 +478,7 @@ static ALWAYS_INLINE uintptr_t heap_owner_word(const struct heap_local *local)
     return (uintptr_t)local | (local->is_secure ? SECURE_OWNER : 0);
 }
 
-/* The class that a page's memory is counted under. */
+/* The class that a page's memory counts for. */
 static inline unsigned heap_stat_class(unsigned class)
 {
     return class == HEAP_ZERO ? 0 : class;

@@ -261,12 +261,25 @@ void heap_larges_destroy(struct quire_heap *heap)
 
 /* ---- looking ---- */
 
+static bool holds(const struct heap_page *page, const void *p)
+{
+    return (size_t)((const char *)p - heap_large_start(page)) < heap_large_bytes(page);
+}
+
+bool heap_large_has(struct quire_heap *heap, const struct heap_page *page, const void *p)
+{
+    lock_take(&heap->lock);
+    bool has = page->state == HEAP_LARGE && holds(page, p);
+    lock_drop(&heap->lock);
+    return has;
+}
+
 bool heap_large_owns(struct quire_heap *heap, const void *p)
 {
     bool owns = false;
     lock_take(&heap->lock);
     for (const struct heap_page *page = heap->large; page && !owns; page = page->next)
-        owns = (size_t)((const char *)p - heap_large_start(page)) < heap_large_bytes(page);
+        owns = holds(page, p);
     lock_drop(&heap->lock);
     return owns;
 }

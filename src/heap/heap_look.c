@@ -14,6 +14,7 @@
 #include "base/fail.h"
 #include "base/layout.h"
 #include "heap/heap_cache.h"
+#include "heap/heap_large.h"
 #include "heap/heap_secure.h"
 #include "heap/heap_walk.h"
 #include "os/os.h"
@@ -150,7 +151,7 @@ static NO_SANITIZE struct quire_heap *heap_at(const void *p)
     uintptr_t owner = page ? addr_load_acquire(&page->owner) : 0; /* acquire [heap-owner] */
     struct quire_heap *heap = (struct quire_heap *)(owner & ~(uintptr_t)LARGE_OWNER);
     if (owner & LARGE_OWNER)
-        return heap_large_owns(heap, p) ? heap : NULL;
+        return heap_large_has(heap, page, p) ? heap : NULL;
     struct heap_local *local = (struct heap_local *)(owner & ~(uintptr_t)OWNER_BITS);
     size_t slot_bytes = local ? page->slot_bytes : 0;
     if (slot_bytes == 0)

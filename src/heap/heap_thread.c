@@ -156,6 +156,14 @@ static struct heap_local *local_find(const struct quire_heap *heap)
     return local;
 }
 
+static bool leave(struct quire_heap *heap)
+{
+    struct heap_local *local = local_find(heap);
+    if (local)
+        local_leave(local);
+    return local != NULL;
+}
+
 static void thread_end(void *tls)
 {
     (void)tls;
@@ -164,11 +172,11 @@ static void thread_end(void *tls)
     heap_tls.quick_free = heap_tls.self = &heap_local_none;
     memset(heap_tls.seen, 0, sizeof heap_tls.seen);
     heap_list_lock();
-    for (struct quire_heap *heap = heap_first; heap; heap = heap->next) {
-        struct heap_local *local = local_find(heap);
-        if (local)
-            local_leave(local);
-    }
+    (void)leave(&heap_of_process);
+    for (int i = 0; i < HEAP_SEEN; i++)
+        heap_tls.others -= heap_is_live(heap_tls.heaps_seen[i]) && leave(heap_tls.heaps_seen[i]);
+    for (struct quire_heap *heap = heap_first; heap && heap_tls.others != 0; heap = heap->next)
+        heap_tls.others -= heap != &heap_of_process && leave(heap);
     heap_list_unlock();
     heap_thread_outside();
     reaper_thread_ends();
@@ -235,8 +243,10 @@ static struct heap_local *local_bind(struct quire_heap *heap)
     struct heap_local *local = local_take_over(heap);
     if (!local)
         local = local_new(heap);
-    if (local)
+    if (local) {
         addr_store_relaxed(&local->thread, heap_thread_id());
+        heap_tls.others += heap != &heap_of_process;
+    }
     heap_change_end(heap);
     return local;
 }
@@ -269,6 +279,7 @@ static struct heap_local *remember(struct quire_heap *heap, struct heap_local *l
     } else {
         heap_tls.seen[heap->serial % HEAP_SEEN].serial = heap->serial;
         heap_tls.seen[heap->serial % HEAP_SEEN].local = local;
+        heap_tls.heaps_seen[heap->serial % HEAP_SEEN] = heap;
     }
     return local;
 }

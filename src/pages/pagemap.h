@@ -17,7 +17,7 @@ C_DECLARATIONS_BEGIN
 /*
  * An owner is a pointer to one of the library's objects with its kind in the low bits.
  */
-enum owner_kind { OWNER_NONE, OWNER_ARENA, OWNER_SLAB, OWNER_PERCPU, OWNER_HEAP, OWNER_STEER, OWNER_MALLOC /* a heap's, too: small blocks of the process's */ };
+enum owner_kind { OWNER_NONE, OWNER_ARENA, OWNER_SLAB, OWNER_PERCPU, OWNER_HEAP, OWNER_STEER, OWNER_MALLOC /* a heap's, too: small blocks of the process's */, OWNER_HEAP_HEAD };
 typedef uintptr_t owner_t;
 static inline owner_t owner_make(const void *object, enum owner_kind kind) { return (uintptr_t)object | kind; }
 static inline enum owner_kind owner_kind(owner_t owner) { return (enum owner_kind)(owner & 7); }

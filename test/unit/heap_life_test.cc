@@ -2,6 +2,8 @@
 /* Heaps come and go: many at once, from many threads, with all that is left in them; and the one that stays. */
 #include <gtest/gtest.h>
 
+#include <ctime>
+#include <memory>
 #include <thread>
 
 #include "model/slab_worker.h"
@@ -134,6 +136,75 @@ TEST(HeapLife, a_thread_that_used_three_hundred_heaps_ends_well)
             EXPECT_EQ(quire_heap_check(heap), nullptr);
             quire_heap_destroy(heap);
         }
+}
+
+TEST(HeapLife, a_thread_leaves_what_it_used_of_few_and_many_heaps_to_the_next)
+{
+    for (size_t count : {size_t(1), size_t(8), size_t(30)}) { /* fewer and more than a thread remembers */
+        std::vector<quire_heap *> heaps;
+        for (size_t i = 0; i <= count; i++)
+            heaps.push_back(quire_heap_create(nullptr));
+        auto use = [&] {
+            for (quire_heap *heap : heaps)
+                ASSERT_NE(quire_heap_alloc(heap, 100), nullptr);
+        };
+        auto first = std::make_unique<Worker>();
+        first->run(use);
+        quire_heap_destroy(heaps.back()); /* behind its back */
+        heaps.back() = quire_heap_create(nullptr); /* at the same place, maybe */
+        first.reset();
+        std::vector<size_t> caches;
+        for (quire_heap *heap : heaps)
+            caches.push_back(heap_stats(heap).caches);
+        std::thread(use).join();
+        for (size_t i = 0; i < count; i++)
+            EXPECT_EQ(heap_stats(heaps[i]).caches, caches[i]) << i << " of " << count << ": it is taken over";
+        for (quire_heap *heap : heaps)
+            quire_heap_destroy(heap);
+    }
+}
+
+static double cpu_seconds()
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return double(now.tv_sec) + double(now.tv_nsec) * 1e-9;
+}
+
+TEST(HeapLife, destroying_the_oldest_of_many_costs_what_the_newest_does)
+{
+    const int count = memory_is_watched() || BUILT_WITH_TSAN ? 500 : 8000;
+    double took[2];
+    for (int oldest = 0; oldest < 2; oldest++) {
+        std::vector<quire_heap *> heaps;
+        for (int i = 0; i < count; i++)
+            heaps.push_back(quire_heap_create(nullptr));
+        if (!oldest)
+            std::reverse(heaps.begin(), heaps.end());
+        double start = cpu_seconds();
+        for (quire_heap *heap : heaps)
+            quire_heap_destroy(heap);
+        took[oldest] = cpu_seconds() - start;
+    }
+    EXPECT_LT(took[1], 4 * took[0] + 0.01);
+}
+
+TEST(HeapLife, whose_a_large_block_is_costs_the_same_however_many_there_are)
+{
+    Heap heap;
+    Blocks few = heap.alloc_many(10, 40000);
+    auto looks = [&](const void *p) {
+        double start = cpu_seconds();
+        for (int i = 0; i < 200; i++)
+            EXPECT_EQ(quire_heap_of(p), static_cast<quire_heap *>(heap));
+        return cpu_seconds() - start;
+    };
+    double before = looks(few[0]);
+    Blocks many = heap.alloc_many(10000, 40000);
+    EXPECT_LT(looks(few[0]), 5 * before + 0.002);
+    heap.free(many);
+    heap.free(few);
+    EXPECT_EQ(quire_heap_of(few[0]), nullptr);
 }
 
 TEST(HeapLife, destroy_takes_the_live_blocks_of_all_threads_with_it)
