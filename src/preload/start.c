@@ -89,6 +89,8 @@ static void say(const char *line)
 /* What does nothing without another key. */
 static void useless_say(void)
 {
+    if (preload_conf.file[0] && !preload_conf.stats_at_exit && !preload_conf.leaks)
+        say("quire: QUIRE_CONF: stats_file goes with stats:exit and leaks:1; there is no report\n");
     if (preload_conf.prof_every_bytes == 0 && (preload_conf.prof_at_bytes || preload_conf.prof_signal))
         say("quire: QUIRE_CONF: prof_at and prof_signal go with prof:1; there is no profile\n");
     if (!preload_conf.plan[0] && (preload_conf.plan_control || preload_conf.plan_timed))

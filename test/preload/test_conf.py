@@ -222,10 +222,17 @@ def test_what_passthrough_takes_away_is_one_line(key):
     assert done.returncode == 0 and done.stderr.startswith(said) and done.stderr.count("QUIRE_CONF") == 1, done.stderr
 
 
-@pytest.mark.parametrize("conf", ["prof_at:1G", "prof_signal:USR2", "prof:0,prof_at:1G,prof_signal:USR2", "plan_control", "plan_timed"])
+USELESS = {
+    "prof": "prof_at and prof_signal go with prof:1; there is no profile",
+    "plan": "plan_control and plan_timed go with plan:FILE; there is no plan",
+    "stats": "stats_file goes with stats:exit and leaks:1; there is no report",
+}
+
+
+@pytest.mark.parametrize("conf", ["prof_at:1G", "prof_signal:USR2", "prof:0,prof_at:1G,prof_signal:USR2", "plan_control", "plan_timed", "stats_file:/tmp/r"])
 def test_a_key_that_does_nothing_without_another_is_one_line(conf):
     done = run("/bin/echo", "on", conf=conf)
-    said = "plan_control and plan_timed go with plan:FILE; there is no plan" if "plan" in conf else "prof_at and prof_signal go with prof:1; there is no profile"
+    said = USELESS[conf.split("_")[0].split(":")[0]]
     assert (done.returncode, done.stdout, done.stderr) == (0, "on\n", f"quire: QUIRE_CONF: {said}\n")
 
 
