@@ -37,11 +37,11 @@ static ALWAYS_INLINE bool is_block(const void *p, unsigned tag)
     return (uintptr_t)p % STEER_GRAIN == 0 && is_live(tag);
 }
 
-/* The last block of a lane was freed, and its place is the next one's again (owned_look()): nothing else points there. */
+/* Last blocks of a lane were freed, and their places are the next ones' again (owned_look()): what points there was freed, or never handed out. */
 static bool is_next_place(const struct steer_chunk *chunk, const uint8_t *at)
 {
     const struct steer_lane *lane = &steer_self->lane[chunk->pool];
-    return lane->chunk == chunk && lane->tag == at;
+    return lane->chunk == chunk && at >= lane->tag;
 }
 
 /* A free block, or none at all. */

@@ -31,6 +31,12 @@ TEST(SteerDeathTest, freed_twice_by_its_thread)
     STOPS(e1, steer_free(p); steer_free(p));
 }
 
+TEST(SteerDeathTest, freed_twice_where_the_place_is_the_next_blocks_again)
+{
+    STOPS(e1, steer_free(behind); steer_free(p); steer_free(keep); steer_free(behind));
+    STOPS(e1, steer_free(behind); steer_free(behind));
+}
+
 TEST(SteerDeathTest, freed_twice_by_others)
 {
     STOPS(e1, free_there(p); free_there(p));
@@ -57,7 +63,7 @@ TEST(SteerDeathTest, freed_inside_a_block)
 
 TEST(SteerDeathTest, freed_where_no_block_was_ever_handed_out)
 {
-    STOPS(e3, steer_free(behind + 4096));
+    STOPS(e1, steer_free(behind + 4096));
     STOPS(e3, steer_free(reinterpret_cast<char *>(owner_object(pagemap_find(p))))) /* the header */;
 }
 
