@@ -5,6 +5,7 @@ test_workers - servers that fork workers before they serve: the busiest stands f
 A server of the world with two workers (nginx): QUIRE_TEST_LONG=1.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -122,6 +123,38 @@ def test_what_a_process_uses_that_nobody_waits_for_is_said_to_be_in_no_figure(tm
     build(tmp_path, DAEMON, flags=("-fno-builtin",))
     done = quire(tmp_path, "try", "--no-report", "--rounds", 1, "--time-limit", 1, "--", "./program", "more")
     assert done.returncode == 0 and "When it had ended, 1 of them went on: program (" in done.stdout, done.stderr + done.stdout
+
+
+SLEEPER = """
+#include <stdlib.h>
+#include <unistd.h>
+int main(int n, char **v) {
+    for (int i = 0; i < 3000; i++) free(malloc(100 + i % 9));
+    if (n > 1) return daemon(1, 0) != 0 || sleep(321);
+    if (fork() == 0) { setsid(); execlp("sleep", "sleep", "321.5", NULL); }
+    return 0;
+}
+"""
+
+
+def running(*words):
+    """Processes with this command line."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as file:
+            found += [pid] * (file.read() == "".join(f"{word}\0" for word in words))
+    return found
+
+
+@pytest.mark.parametrize(("words", "status", "says"), [
+    (["daemon"], 3, "program cannot be judged: it ended, and program, which it had started, went on"),
+    ([], 0, "1 of them went on: sleep ("),
+])  # fmt: skip
+def test_what_a_run_leaves_behind_is_ended_with_it_and_a_daemon_that_still_sleeps_is_refused(tmp_path, words, status, says):
+    program = build(tmp_path, SLEEPER, flags=("-fno-builtin",))
+    done = quire(tmp_path, "try", "--no-report", "--rounds", 1, "--time-limit", 1, "--", program, *words)
+    assert done.returncode == status and says in done.stderr + done.stdout, done.stderr + done.stdout
+    assert not running(program, "daemon") + running("sleep", "321.5")
 
 
 @pytest.mark.parametrize(("first", "says"), [("true", "cannot be judged: "), ("./program more", "")])

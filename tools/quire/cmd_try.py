@@ -353,8 +353,6 @@ def try_program(report, args, folder):
         report.recorded = record(report.contest, path, args)
         if report.contest.first and not report.crashed:
             rounds.refuse_unlike(report.target.name, report.contest.first, report.recorded, "recorded")
-    if not report.contest.load and not stretch.wanted(args):
-        report.left = workers.going_on(path)
     ui.note("reading the trace")
     read_s = time.monotonic()
     recordings = tracefile.analyse_family(path, folder, args.wrapper)

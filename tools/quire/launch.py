@@ -35,8 +35,9 @@ from witness import Witness
 # What a load is put on: the Program, its name, a function that tells the last of what it wrote, the Watch of its run, and strays.Strays
 Started = namedtuple("Started", "program name said watch left")
 
-# served: what a load told (load.Served), where there was one; slow: how slow the CPU was meanwhile (pace.Slow), where it was asked
-Ran = namedtuple("Ran", "status wall_s cpu_s peak_rss_bytes stderr pid served slow", defaults=(None, None))
+# served: what a load told (load.Served), where there was one; slow: how slow the CPU was meanwhile (pace.Slow), where it was asked;
+# left: {process: its name} of what went on when a hidden program had ended, and was ended then
+Ran = namedtuple("Ran", "status wall_s cpu_s peak_rss_bytes stderr pid served slow left", defaults=(None, None, {}))
 
 STDERR_KEPT_BYTES = 4096
 STDOUT_KEPT_BYTES = 4096  # for who waits for a line of it
@@ -270,9 +271,9 @@ def _spawn_hidden(target, source, env, errors, cpus, is_read):
 def hidden(target, source, env, load=None, cpus=None):
     """
     One run whose output nobody sees; how it ended and what it cost. load: what is done while it runs (load.py), then it is ended. cpus: where it
-    may run, None for anywhere.
+    may run, None for anywhere. Nothing that went to the background stays when it is over.
     """
-    with tempfile.TemporaryFile() as errors, stops.Watch(stops.OWN) as watch, _left(load) as left:
+    with tempfile.TemporaryFile() as errors, stops.Watch(stops.OWN) as watch, strays.Strays() as left:
         program = None
         try:
             with stops.held():
@@ -285,12 +286,7 @@ def hidden(target, source, env, load=None, cpus=None):
             if program:
                 stops.end_group(program, getattr(error, "number", signal.SIGTERM))
             raise
-        return program.ran(_last_words(errors))
-
-
-def _left(load):
-    """Nothing that went to the background stays when a load's run is over; other programs may leave what they like."""
-    return strays.Strays() if load else contextlib.nullcontext()
+        return program.ran(_last_words(errors))._replace(left=left.staying())
 
 
 def _words(program, reader, errors):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """
-strays.py - processes that lose their parent while a program is under a load: a server that goes to the background, what a load leaves running.
+strays.py - processes that lose their parent while a program runs whose output nobody sees: a daemon, what a shell or a load leaves running.
 
     its parent ends --the kernel gives it to us (prctl)--> there() names it --end of the block--> asked to end, killed, its end taken
 
@@ -18,10 +18,15 @@ import stops
 
 PR_SET_CHILD_SUBREAPER = 36
 ENDED = "ZX"
+BEHIND_S = 0.5  # for who ends just behind the program
 
 
 def _children():
     """{process: (its name, its state)} of ours."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return {}  # as nearly always: at once
     found, ours = {}, os.getpid()
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
@@ -50,6 +55,13 @@ class Strays:
     def there(self):
         """{process: its name} of those that run; the program, too, while it does."""
         return {pid: name for pid, (name, state) in _children().items() if pid not in self.before and state not in ENDED}
+
+    def staying(self):
+        """The same, of those that do not end just behind the program."""
+        until_s = time.monotonic() + BEHIND_S
+        while (left := self.there()) and time.monotonic() < until_s:
+            time.sleep(stops.POLL_S)
+        return left
 
     def _end(self):
         """Asked first, killed after GRACE_S; their own children become ours when they end."""

@@ -54,7 +54,7 @@ class Report:
         self.recorded = None
         self.recording = None
         self.processes = []
-        self.process_count, self.group, self.left = 1, workers.ALONE, {}
+        self.process_count, self.group = 1, workers.ALONE
         self.seen_cpu_s, self.stopped = 0.0, False  # of the recorded processes; whether one's trace ends before it did
         self.planned = None
         self.mix = None

@@ -12,9 +12,7 @@ And those that nobody saw: LD_PRELOAD did not come to them.
 Not here: which trace is the busiest (tracefile.py).
 """
 
-import contextlib
 import os
-import time
 from collections import namedtuple
 
 import tracefile
@@ -23,10 +21,8 @@ from errors import EnvironmentLacks
 
 # number: of processes; events: of all of them; times: theirs for one of the busiest's.
 Group = namedtuple("Group", "name number events times")
-GRACE_S, POLL_S = 0.5, 0.02  # for who ends just behind the program
 UNSEEN_S_MIN, UNSEEN_PERCENT_MIN, UNSEEN_PERCENT_MOST = 0.02, 50, 80  # outside of its trace each process begins, and gives its memory back
 UNSEEN_WHY = "they are static or setuid, or were started without LD_PRELOAD (env -i, sudo), and no preload reaches them"
-Left = namedtuple("Left", "name pid")
 ALONE = Group("", 1, 0, 1.0)
 
 
@@ -50,49 +46,23 @@ def of(recordings, paths):
     return Group(name, number, events, events / max(1, busiest.events)) if number > 1 else ALONE
 
 
-def going_on(path):
-    """
-    {path of a trace: Left} of the processes of a recording that had not ended when the program had: nobody has waited for them. One that has only
-    just begun has no trace yet, and is known by its environment.
-    """
-    left, until_s = {}, time.monotonic() + GRACE_S
-    while acting := {pid for pid in _recorded(path) if _acts(pid)}:
-        for other in tracefile.family(path):
-            pid = other[len(path) + 1 :].partition(".")[0]
-            left.update({other: pid} if pid in acting else {})
-        if time.monotonic() > until_s:
-            break
-        time.sleep(POLL_S)
-    names = {pid: ui.printable(name_of(tracefile.command(other))) for other, pid in sorted(left.items()) if os.path.exists(other)}  # the last: what it became
-    return {other: Left(names.get(pid, "?"), pid) for other, pid in left.items()}
-
-
-def _recorded(path):
-    """Processes that were started to be recorded there."""
-    mark = os.fsencode(f"QUIRE_RECORD={path}")
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
-            if mark in file.read().split(b"\0"):
-                yield pid
-
-
-def _acts(pid):
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
-            return file.read().rpartition(")")[2].split()[0] not in ("Z", "X")
-    except OSError:
-        return False
-
-
 def refuse_left(report):
     """Where what allocates goes on when the program has ended, its runs tell nothing."""
-    if not report.left or not (report.too_small or report.recording.path in report.left):
+    left, path = report.recorded.left, report.trace_path
+
+    def process(trace):
+        return int(trace[len(path) + 1 :].partition(".")[0] or 0)
+
+    unknown = left.keys() - set(map(process, tracefile.family(path)))  # they have not allocated yet, as a daemon that still sleeps
+    judged = {process(report.recording.path)} & left.keys() or unknown or (left if report.too_small else ())
+    if not judged:
         return
-    name, pid = report.left.get(report.recording.path) or next(iter(report.left.values()))
+    pid = min(judged)
+    more = f", and {len(left) - 1} more" * (len(left) > 1)
     raise EnvironmentLacks(
-        f"{report.target.name} cannot be judged: it ended, and {name}, which it had started, went on (process {pid})",
+        f"{report.target.name} cannot be judged: it ended, and {ui.printable(left[pid])}, which it had started, went on (process {pid}{more}) and was ended",
         "what a process uses is known when it has been waited for",
-        f"start it so that it stays in the foreground (a shell: `wait`), a server with --load or --duration{f'; kill {pid}' if _acts(pid) else ''}",
+        "start it so that it stays in the foreground (a shell: `wait`), a server with --load or --duration",
     )
 
 
@@ -122,9 +92,9 @@ def unseen_text(report):
 
 
 def left_text(report):
-    """Who goes on, where that was not what allocates most."""
-    named = [f"{name} ({pid})" for name, pid in sorted(set(report.left.values()))]
-    return [f"  When it had ended, {len(named)} of them went on: {', '.join(named)}. What they use is in no figure."] * bool(named)
+    """Who went on, where that was not what allocates most."""
+    named = [f"{ui.printable(name)} ({pid})" for pid, name in sorted(report.recorded.left.items())]
+    return [f"  When it had ended, {len(named)} of them went on: {', '.join(named)}. What they use is in no figure; they were ended."] * bool(named)
 
 
 def makes(report, cpu_s, more):
