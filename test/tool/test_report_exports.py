@@ -12,10 +12,12 @@ import sys
 
 import pytest
 import reportkit
-from toolkit import BUILD, TOOL, quire
+from toolkit import BUILD, TOOL, build, quire
 
 import report.exports_pprof as exports_pprof
 import report.exports_text as exports_text
+import report.page as page
+import ui
 
 
 def varint(data, at):
@@ -249,3 +251,37 @@ def test_a_name_with_the_separator_or_a_line_end_stays_one_frame():
     profile = {"stacks": [[[0], 1, 8, 0, 0, 0, 0, 0]], "locations": [[0]], "functions": [function]}
     exported = {"profile": {**profile, "frames_max": 24}, "command": "m", "facts": {}, "sites": []}
     assert exports_text.folded(exported) == "a:b?c d 8\n"
+
+
+GROWING = """
+#include <stdlib.h>
+__attribute__((noinline)) char *grow(void) {
+    char *volatile p = NULL;
+    for (int size = 10; size <= 1000; size += 10) p = realloc(p, size);
+    return p;
+}
+int main(void) {
+    for (int i = 0; i < 3000; i++) free(grow());
+    return 0;
+}
+"""
+
+
+def test_blocks_that_grow_have_one_mean_size_and_the_same_bytes_in_all_that_is_said_of_them(tmp_path):
+    build(tmp_path, GROWING)
+    (tmp_path / "idle").mkdir()
+    build(tmp_path / "idle", GROWING.replace("3000", "1"))
+    for name, program in (("g.qtr", "./program"), ("i.qtr", "./idle/program")):
+        assert quire(tmp_path, "record", "-o", name, "--", program).returncode == 0
+    asked = 3000 * sum(range(10, 1001, 10))
+    said = json.loads(quire(tmp_path, "advise", "--json", "g.qtr").stdout)["traces"][0]["sites"][0]
+    assert (said["allocations"], said["bytes"], said["mean_bytes"], said["largest_bytes"]) == (3000, asked, 505.0, 1000)
+    row = next(line for line in quire(tmp_path, "advise", "g.qtr").stdout.splitlines() if line.startswith("  grow "))
+    assert " 505 B " in row and page.site_rows({"findings": {"sites": [said]}})[0]["mean"] == "505 B"
+    assert "3,000 objects of 505 B on average, at most 1.0 KB" in quire(tmp_path, "advise", "--patch", "grow", "g.qtr").stdout
+    both = json.loads(quire(tmp_path, "advise", "--json", "g.qtr", "g.qtr").stdout)["intersection"]["sites"][0]
+    assert both["mean_bytes"] == [505.0, 505.0]
+    differs = quire(tmp_path, "report", "i.qtr", "g.qtr", "--text").stdout
+    assert "bytes asked for" in differs and f"+{ui.size(asked - asked // 3000)}" in differs
+    cells = next(csv.DictReader(io.StringIO(quire(tmp_path, "report", "g.qtr", "--export", "csv").stdout)))
+    assert int(cells["bytes"]) + int(cells["realloc_bytes"]) == asked

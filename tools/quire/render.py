@@ -208,7 +208,7 @@ def gather(sites):
             continue
         total = {
             key: sum(getattr(s, key) for s in same)
-            for key in ("allocs", "bytes", "peak_live", "ops", "elsewhere")
+            for key in ("allocs", "bytes", "peak_live", "ops", "elsewhere", "resizes")
         }
         rows.append((len(same), same[0]._replace(**total)))
     return sorted(rows, key=lambda row: row[1].allocs, reverse=True)
@@ -226,7 +226,7 @@ def sites_text(sites, saves=None, limit=8, matters=lambda site: False):
         row = [
             called(site, number),
             ui.percent(100 * site.allocs / total),
-            ui.size(site.bytes / max(1, site.allocs)),
+            ui.size(site.mean_bytes),
             ui.count(site.peak_live),
             fits(site),
         ]
@@ -385,6 +385,7 @@ def sites_json(sites, mix=None, times=None, limit=100):
             "served": mix.serves(site.klass) if mix else False,
             "allocations": site.allocs,
             "bytes": site.bytes,
+            "mean_bytes": round(site.mean_bytes, 1),
             "largest_bytes": site.largest,
             "peak_live_objects": site.peak_live,
             "freed_by_other_threads": site.elsewhere,

@@ -39,7 +39,22 @@ SITE_MORE = {
     "threads": 0,
     "no_arena": None,
 }
-Site = namedtuple("Site", f"{SITE_FACTS} {' '.join(SITE_MORE)}", defaults=SITE_MORE.values())
+
+
+class Site(namedtuple("Site", f"{SITE_FACTS} {' '.join(SITE_MORE)}", defaults=SITE_MORE.values())):
+    """`bytes`: the sum of all sizes that were asked for, at allocations and at reallocs."""
+
+    __slots__ = ()
+
+    @property
+    def mean_bytes(self):
+        """Of one size that was asked for; never more than `largest`."""
+        return mean_bytes(self.bytes, self.allocs, self.resizes)
+
+
+def mean_bytes(total, allocs, resizes):
+    """The mean of all sizes that were asked for."""
+    return total / max(1, allocs + resizes)
 
 
 def plan(recording, path, waste_percent=None, no_arenas=False):
@@ -62,8 +77,8 @@ def heap_lines(recording, planned):
     rules, together = planned["rules"], {}
     for facts in planned["sites"]:
         named = recording.sites.get(facts["site"])
-        mean_bytes = facts["bytes"] / max(1, facts["allocs"] + facts["resizes"])
-        if named and facts["class"] == "leave alone" and mean_bytes <= rules["mean_bytes_max"]:
+        mean = mean_bytes(facts["bytes"], facts["allocs"], facts["resizes"])
+        if named and facts["class"] == "leave alone" and mean <= rules["mean_bytes_max"]:
             line = (named.get("function"), named.get("file"), named.get("line"))
             together.setdefault(line, []).append(facts)
     moved = []

@@ -76,8 +76,7 @@ def names_of(judged):
 
 def facts(site):
     """What a class was judged by."""
-    mean = ui.size(site.bytes / max(1, site.allocs))
-    return f"{advise_evidence.times(site.allocs, 'object')} of {mean} on average, at most {ui.count(site.peak_live)} alive"
+    return f"{advise_evidence.times(site.allocs, 'object')} of {ui.size(site.mean_bytes)} on average, at most {ui.count(site.peak_live)} alive"
 
 
 def why_no_arena(one, site):
@@ -180,7 +179,7 @@ class Intersection:
             "ids": each(lambda s: s.id),
             "classes": each(lambda s: s.klass),
             "allocations": each(lambda s: s.allocs),
-            "mean_bytes": each(lambda s: round(s.bytes / max(1, s.allocs), 1)),
+            "mean_bytes": each(lambda s: round(s.mean_bytes, 1)),
             "largest_bytes": each(lambda s: s.largest),
             "peak_live_objects": each(lambda s: s.peak_live),
         }

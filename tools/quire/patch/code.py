@@ -76,7 +76,7 @@ def identifier(site):
 def about(planned, site):
     """What was measured, in one line that may stand in a comment."""
     said = (
-        f"{advise_evidence.times(site.allocs, 'object')} of {ui.size(site.bytes / max(1, site.allocs))} on average, "
+        f"{advise_evidence.times(site.allocs, 'object')} of {ui.size(site.mean_bytes)} on average, "
         f"at most {ui.size(site.largest)}, at most {ui.count(site.peak_live)} alive"
     )
     for arena in planned["arenas"]:

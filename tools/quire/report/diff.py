@@ -24,7 +24,7 @@ from errors import UsageError
 # form: a key of FORMS; low, high: None where there is no interval; exact: a count, so that any other is a change
 Figure = namedtuple("Figure", "value low high form exact", defaults=(False,))
 Change = namedtuple("Change", "name before after percent clear")
-Site = namedtuple("Site", "name where allocations bytes peak")
+Site = namedtuple("Site", "name where allocations bytes peak")  # bytes: all sizes that were asked for, at reallocs, too
 SiteChange = namedtuple("SiteChange", "name where before after grown")
 Difference = namedtuple("Difference", "kind names figures sites only partial")
 
@@ -167,7 +167,7 @@ def trace_sites(recording):
     rows = []
     for site in recording.document["sites"]:
         where = f"{site['file'].rsplit('/', 1)[-1]}:{site['line']}" if site["file"] else site["module"]
-        row = Site(site["function"], where, site["count"], site["bytes"], site["bytes_at_program_peak"])
+        row = Site(site["function"], where, site["count"], site["bytes"] + site["realloc_bytes"], site["bytes_at_program_peak"])
         rows.append((site_key(site), row))
     return sum_sites(rows)
 
@@ -310,7 +310,7 @@ def text(found):
 def site_table(found):
     """(header, rows) of the sites that changed most."""
     peaks = found.kind == "trace"
-    header = ["call site", "allocations A", "B", "bytes"] + ["live at the peak"] * peaks
+    header = ["call site", "allocations A", "B", "bytes asked for"] + ["live at the peak"] * peaks
     rows = []
     for r in found.sites[:SITES_SHOWN]:
         row = [
@@ -332,7 +332,7 @@ def picture(found):
     rows = sorted((r for r in rows if r[1]), key=lambda r: -abs(r[1]))[:12]
     if not rows:
         return None
-    what = "live at the program's peak" if by_peak else "bytes allocated"
+    what = "live at the program's peak" if by_peak else "bytes asked for"
     bars = [
         plots.Bar(report_page.clean(r.name.split("(")[0]), grown, colour="s1" if grown > 0 else "s2")
         for r, grown in rows

@@ -241,6 +241,7 @@ def site_rows(document):
     rows = []
     for site in sites:
         saving, saving_key = site_saving(site)
+        mean = site.get("mean_bytes") or site["bytes"] / max(1, site["allocations"])  # of an earlier version
         rows.append(
             {
                 "function": cxxnames.brief(site["function"]),
@@ -250,8 +251,8 @@ def site_rows(document):
                 "share": 100 * site["allocations"] / total,
                 "share_text": share(100 * site["allocations"] / total),
                 "allocations": site["allocations"],
-                "mean": ui.size(site["bytes"] / max(1, site["allocations"])),
-                "mean_bytes": site["bytes"] / max(1, site["allocations"]),
+                "mean": ui.size(mean),
+                "mean_bytes": mean,
                 "peak": site["peak_live_objects"],
                 "saving": saving,
                 "saving_key": saving_key,
