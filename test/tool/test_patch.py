@@ -465,3 +465,28 @@ def test_a_line_that_several_callers_reach_is_changed_once_and_not_said_to_be_un
 def test_a_phase_is_never_said_to_lie_in_what_calls_main(stacks, said):
     sites = [advice.Site(i, s[1], "", s, "arena", 0, None, 9, 9, 9, 9, 0)._replace(frame=1) for i, s in enumerate(stacks)]
     assert patch.common_frame(sites) == said
+
+
+@pytest.mark.parametrize(("klass", "line", "said"), [
+    ("arena", "p = (char *)malloc(64);", "Each free() of these objects goes."),
+    ("arena", "p = new T(i);", "Each `delete` of these objects goes."),
+    ("arena", "p = get();", "Each free() and `delete` of these objects goes."),
+    ("slab", "p = (char *)malloc(64);", "Each free() of these objects becomes f_free(p, bytes)"),
+    ("heap", "p = (char *)malloc(64);", "Each free() of these objects becomes f_free(p):"),
+    ("slab", "p = new T(i);", "its `new` and `delete` stay as they are"),
+])  # fmt: skip
+def test_what_ends_an_object_in_cpp_is_told_by_how_it_is_made(tmp_path, klass, line, said):
+    path = tmp_path / "x.cc"
+    path.write_text(f"void f() {{\n    {line}\n}}\n")
+    site = site_named("f", path=str(path), line=2, klass=klass)
+    mixed = cmd_advise.mix.Mix({}, None, {klass: cmd_advise.mix.Part(1, None, True)})
+    assert said in " ".join(patch.notes(patch.Change("f", klass, "", 64, "", site, []), mixed))
+
+
+def test_the_other_calls_of_a_line_are_said_to_be_unchanged(tmp_path):
+    path = tmp_path / "x.c"
+    path.write_text("void f(void) {\n    r.name = strdup(s); r.v = calloc(n, 4);\n}\n")
+    site = site_named("f", path=str(path), line=2)
+    found = patch_source.diff(patch.Change("f", "slab", "", 64, "", site, []), [site])
+    assert "+    r.name = f_strdup(s); r.v = calloc(n, 4);\n" in found.text
+    assert found.notes == ["Line 2 has 2 calls that allocate, and the figures are of all of them: only strdup is changed here."]

@@ -106,6 +106,21 @@ def test_two_results_of_try_are_compared_figure_by_figure(tmp_path):
     assert "no interval" in next(x for x in said.splitlines() if "peak resident memory of the program" in x)
 
 
+@pytest.mark.parametrize(("source", "words"), [
+    ("int main(void) { for (int i = 0; i < 9; i++) free(malloc(9)); return 0; }", []),
+    ("int main(void) { for (int i = 0; i < 9000; i++) free(malloc(9)); abort(); }", []),
+    ("int main(void) { for (int i = 0; i < 90000; i++) free(malloc(9)); return 0; }", ["--time-limit", "0.01"]),
+    ("int main(void) { _exit(0); }", []),
+])  # fmt: skip
+def test_results_of_try_that_have_little_to_say_are_read(tmp_path, source, words):
+    program = build(tmp_path, f"#include <stdlib.h>\n#include <unistd.h>\n{source}\n", flags=("-fno-builtin",))
+    done = quire(tmp_path, "try", "--json", "--no-report", *words, "--", program)
+    document = json.loads(done.stdout)
+    assert "CPU time of the program" in compared(tmp_path, document, document)
+    done = quire(tmp_path, "report", "a.json")
+    assert done.returncode == 0, done.stderr
+
+
 def test_what_is_in_percent_changes_by_points(tmp_path):
     _, document = reportkit.tried()
     other = copy.deepcopy(document)

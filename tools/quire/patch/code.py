@@ -145,7 +145,7 @@ def phase_notes(change, cpp):
         return [
             f"Phase: a variable `{change.name}_phase phase;` before the first of these objects is made, whose scope ends once all "
             f"are dead. {below}",
-            "Each `delete` of these objects goes.",
+            f"Each {' and '.join(patch_source.ended_by([change.site] + change.others))} of these objects goes.",
         ]
     return [
         f"Phase: {change.name}_begin() before the first of these objects is made, {change.name}_end() once all are dead. {below}",
@@ -160,6 +160,9 @@ def class_notes(change, cpp):
         return once + [
             f"Each free() of these objects becomes {change.name}_free(): a trace does not tell where they are."
         ]
+    if patch_source.ended_by([change.site]) == ["free()"]:
+        given = "(p)" if change.klass == "heap" else "(p, bytes)"
+        return [f"Each free() of these objects becomes {change.name}_free{given}: a trace does not tell where they are."]
     return [f"The class of these objects gets the base {change.name}_element: its `new` and `delete` stay as they are."]
 
 

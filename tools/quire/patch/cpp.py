@@ -35,8 +35,8 @@ struct {name}_group {{
     static constexpr bool is_kept = {kept};
 }};
 
-// A variable where the phase begins; all objects go when the variable does.  Their delete goes: call a destructor that does
-// more than free memory by hand, p->~T().
+// A variable where the phase begins; all objects go when the variable does.  Their delete or free goes: call a destructor
+// that does more than free memory by hand, p->~T().
 // For a container: std::pmr::vector<T> v(&phase), or std::list<T, {name}_allocator<T>> l(phase.arena()).
 using {name}_phase = quire::arena_phase<{name}_group>;
 template <class T> using {name}_allocator = quire::arena_allocator<T>;

@@ -67,10 +67,25 @@ def find_call(lines, line):
         index = line - 1 + step
         between = "".join(lines[max(0, min(line - 1, index)) : max(line - 1, index)])
         if 0 <= index < len(lines) and not STATEMENT_ENDS.search(between):
-            match = CALLS.search(lines[index]) or NEW.search(lines[index])
-            if match:
-                return index, match
+            calls = calls_on(lines[index])
+            if calls:
+                return index, calls[0]
     return None
+
+
+def calls_on(line):
+    """The calls of a line that allocate."""
+    return [*CALLS.finditer(line), *NEW.finditer(line)]
+
+
+def ended_by(sites):
+    """What ends objects that these sites allocate, as C++ writes it, by the calls there; both where the source does not say."""
+    found = {}
+    for site in sites:
+        lines = read(site.path)
+        call = find_call(lines, site.line) if site.line else None
+        found.update(dict.fromkeys({None: ["`delete`", "free()"], NEW: ["`delete`"], CALLS: ["free()"]}[call and call[1].re]))
+    return sorted(found, reverse=True)
 
 
 def type_of(site):
@@ -152,6 +167,9 @@ def change_lines(lines, change, sites):
             continue
         lines[index] = line
         changed.add(index)
+        calls = len(calls_on(before[index]))
+        if calls > 1:
+            notes.append(f"Line {index + 1} has {calls} calls that allocate, and the figures are of all of them: only {match.group().rstrip(' (')} is changed here.")
     return notes
 
 

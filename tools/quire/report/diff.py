@@ -103,7 +103,7 @@ def of_try(document):
         ("allocation_share_percent", "allocation's share"),
         ("saving_percent", "saved"),
     ):
-        if key in document:
+        if document.get(key):  # null where there was nothing to say
             found[name] = estimate(document[key], "percent")
     for row in document.get("allocators", []):
         if "error" not in row:

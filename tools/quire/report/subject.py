@@ -186,7 +186,7 @@ def of_trace_of(trace, known, folder):
     return {
         "facts": recording.facts,
         "profile": bounded(whole),
-        "timelines": timelines(recording.program, None),
+        "timelines": timelines(recording.program, None) if recording.events else {},
     }
 
 
