@@ -11,6 +11,7 @@ import random
 import signal
 import statistics
 import subprocess
+import sys
 import time
 
 import pytest
@@ -296,6 +297,18 @@ def test_yamas_refusal_names_its_setting_and_the_line_that_allows_it(tmp_path, m
     error = refused.value
     assert error.exit_code == 3 and said in str(error) and fix in error.fix
     assert not scope or f"kernel.yama.ptrace_scope is {scope}" in error.why
+
+
+def test_who_is_forbidden_because_another_recording_began_meanwhile_is_told_of_that():
+    traced = "import ctypes; print(input(), ctypes.CDLL(None).ptrace(0, 0, 0, 0), flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", traced], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        before = attaching.Process(child.pid)
+        child.stdin.write("now\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == "now 0\n"  # PTRACE_TRACEME: we are its tracer
+        with pytest.raises(EnvironmentLacks, match=f"process {os.getpid()} traces it already"):
+            attaching._forbidden(before)
+        child.kill()
 
 
 @pytest.mark.parametrize("words", [["--pid", "1", "--", "true"], ["--ready-line", "x", "--", "true"], ["--pid", "x"], ["--pid", "1", "--duration", "0"]])

@@ -159,6 +159,16 @@ def test_the_timelines_largest_point_has_quires_own_statistics(tmp_path):
     assert sum(heap["live_bytes"] for heap in figures["stats"]["heaps"]) >= 10e6
 
 
+def test_a_look_at_the_drop_in_is_not_counted_as_memory_of_the_program(tmp_path):
+    program = Program()
+    for slot in [program.alloc(0, size=1000) for _ in range(30)]:
+        program.free(0, slot)
+    path = program.write(tmp_path / "p.qrp")
+    library = {peer.name: peer.path for peer in peers.with_drop_in()}[peers.DROP_IN]
+    line = json.loads(native("quire-replay", "--timeline", 60, path, environment={"LD_PRELOAD": library}).stdout)["timeline"]
+    assert max(resident for _, _, resident in line) < 240 << 10  # for 30 KB; the code of the statistics alone is as much
+
+
 def test_a_plans_slabs_are_in_the_timelines_statistics(tmp_path):
     program = Program()
     slots = [program.alloc(0, site=1, size=64) for _ in range(5000)]

@@ -114,15 +114,20 @@ def _check_life(process):
         refuse(process, f"it is a thread of process {owner}", "", f"quire record --pid {owner}")
     if process.flags & KERNEL_THREAD:
         refuse(process, "it is a thread of the kernel", "it has no memory of its own", "ps -ef   (names in brackets are the kernel's)")
-    state, tracer = process.status.get("State", "?")[0], process.number("TracerPid")
+    state = process.status.get("State", "?")[0]
     if state == "Z" and any(thread.pid != process.pid for thread in process.threads()):
         refuse(process, "its first thread has ended", "by pthread_exit(); the others go on, but nobody can trace the process by its number", "quire record -- PROGRAM")
     if state in "ZX":
         refuse(process, "it has ended", "it is a zombie, whose parent has not asked how it ended", f"ps -o ppid= -p {process.pid}   (its parent)")
-    if tracer:
-        refuse(process, f"process {tracer} traces it already", "a debugger, strace or another quire record --pid", f"ps -p {tracer}   (who is it?)")
+    _check_tracer(process)
     if state == "T":
         refuse(process, "it is stopped", "by SIGSTOP, or Ctrl-Z at its terminal", f"kill -CONT {process.pid}")
+
+
+def _check_tracer(process):
+    tracer = process.number("TracerPid")
+    if tracer:
+        refuse(process, f"process {tracer} traces it already", "a debugger, strace or another quire record --pid", f"ps -p {tracer}   (who is it?)")
 
 
 def _check_rights(process):
@@ -177,6 +182,7 @@ def own_signal(process):
 
 def _forbidden(process):
     """Ends with who forbids it, and the line that allows it."""
+    _check_tracer(Process(process.pid))  # another may have begun to trace it just now
     pid, its_own = process.pid, own_signal(process)
     if its_own:
         why = "tracing is forbidden, but it records itself: its QUIRE_CONF has record and record_signal"

@@ -58,22 +58,6 @@ static void find_tellers(struct timeline *timeline, const char *library, bool wi
         timeline->stats_fd = memfd_create("quire-stats", MFD_CLOEXEC);
 }
 
-void timeline_begin(struct timeline *timeline, uint32_t count, const char *library,
-                    bool with_plan) {
-    *timeline = (struct timeline){.count = count, .taken_idx = NONE_TAKEN, .stats_fd = -1};
-    if (count == 0)
-        return;
-    timeline->samples = stream_memory(count, sizeof *timeline->samples);
-    memset(timeline->samples, 0, count * sizeof *timeline->samples); // resident before the base
-    timeline->statm_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
-    find_tellers(timeline, library, with_plan);
-}
-
-void timeline_base(struct timeline *timeline) {
-    if (timeline->samples)
-        timeline->base_rss_bytes = rss_bytes(timeline);
-}
-
 static void look_closely(struct timeline *timeline) {
     if (timeline->malloc_info)
         timeline->info = timeline->malloc_info();
@@ -85,6 +69,23 @@ static void look_closely(struct timeline *timeline) {
         close(timeline->stats_fd);
         timeline->stats_fd = -1;
     }
+}
+
+void timeline_begin(struct timeline *timeline, uint32_t count, const char *library,
+                    bool with_plan) {
+    *timeline = (struct timeline){.count = count, .taken_idx = NONE_TAKEN, .stats_fd = -1};
+    if (count == 0)
+        return;
+    timeline->samples = stream_memory(count, sizeof *timeline->samples);
+    memset(timeline->samples, 0, count * sizeof *timeline->samples); // resident before the base
+    timeline->statm_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    find_tellers(timeline, library, with_plan);
+    look_closely(timeline); // what a look needs itself is resident before the base, too
+}
+
+void timeline_base(struct timeline *timeline) {
+    if (timeline->samples)
+        timeline->base_rss_bytes = rss_bytes(timeline);
 }
 
 void timeline_take(struct timeline *timeline, uint32_t sample_idx) {
