@@ -34,8 +34,10 @@ def tidy(text):
     text = STRING.sub(lambda match: "string" + (match.group(1) or ""), text)
     found = DEFAULT.search(text)
     while found:
-        text = text[: found.start()] + text[_closing(text, found.end()) :].lstrip(" ")
-        found = DEFAULT.search(text)
+        begin, end = found.start(), _closing(text, found.end())
+        is_default = _encloses(text, begin) != "(" and text[end:].lstrip(" ")[:1] in ("", ",", ">")
+        text = text[:begin] + text[end:].lstrip(" ") if is_default else text
+        found = DEFAULT.search(text, begin if is_default else found.end())
     while "> >" in text:
         text = text.replace("> >", ">>")
     return text
@@ -49,6 +51,16 @@ def _closing(text, start):
         if depth == 0:
             return at + 1
     return len(text)
+
+
+def _encloses(text, at):
+    """The bracket in which this place is; empty outside of all."""
+    depth = 0
+    for char in reversed(text[:at]):
+        depth += (char in CLOSING) - (char in OPENING)
+        if depth < 0:
+            return char
+    return ""
 
 
 @functools.lru_cache(maxsize=65536)
