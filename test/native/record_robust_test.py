@@ -210,6 +210,28 @@ def test_a_program_that_fills_blocks_faster_than_they_are_packed_has_a_whole_tra
     assert facts["complete"] and facts["events"] >= 3000000 * 1.9 and facts["lost_events"] == 0
 
 
+LOST = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(void) {
+    free(malloc(9));
+    rename("in", "out");
+    if (fork() == 0) { fprintf(stderr, "%d", getpid()); free(malloc(9)); _exit(0); }
+    wait(NULL);
+    return rename("out", "in");
+}
+"""
+
+
+def test_a_child_whose_trace_cannot_be_made_is_not_taken_for_its_parent(tmp_path):
+    (tmp_path / "in").mkdir()
+    done, trace = record(tmp_path, [build(tmp_path, LOST)], trace=tmp_path / "in" / "t.qtr")
+    pid, _, said = done.stderr.partition("quire record: process ")
+    assert trace.exists() and pid and said.startswith(f"{pid} cannot record to "), done.stderr
+
+
 def test_an_existing_file_is_never_overwritten(tmp_path, busy):
     (tmp_path / "trace.qtr").write_text("precious")
     _, trace = record(tmp_path, [busy, "return", "10"])

@@ -436,6 +436,11 @@ def test_a_patch_takes_one_trace(tmp_path):
     assert done.returncode == 2 and "one trace" in done.stderr
 
 
+def test_a_patch_of_no_site_is_a_usage_error(tmp_path):
+    done = quire(tmp_path, "advise", "--patch", "", "a.qtr")
+    assert done.returncode == 2 and "--patch names no call site" in done.stderr and not done.stdout
+
+
 @pytest.mark.parametrize(
     "wanted", ["make_box<int>", "shop::make_box<int>", "shop::box<int>* shop::make_box<int>(std::vector<int>&)"]
 )

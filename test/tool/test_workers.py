@@ -167,6 +167,38 @@ def test_processes_that_no_preload_reaches_are_said_to_be_unseen(tmp_path, first
     assert f"{says}9" in done.stderr + done.stdout and "of its CPU time is of processes that were not recorded" in done.stderr + done.stdout
 
 
+BY_WORD = """
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+int main(int n, char **v) {
+    if (n > 1 && strcmp(v[1], "limit") == 0) setrlimit(RLIMIT_FSIZE, &(struct rlimit){4096, 4096});
+    for (int i = 0; i < 100; i++) free(malloc(50));
+    if (n > 1 && strcmp(v[1], "exec") == 0) execle(v[0], v[0], NULL, (char *[]){NULL});
+    for (int i = 0; n == 1 && i < 2000000; i++) memset(malloc(50), 1, 50);
+    return 0;
+}
+"""
+
+
+@pytest.mark.parametrize(("words", "status", "says"), [
+    (["env", "-i", "./program"], 3, "of its CPU time is of processes that were not recorded"),
+    (["./program", "exec"], 3, "of its CPU time is of processes that were not recorded"),
+    (["./program", "limit"], 3, "a program that sets it itself (setrlimit) cannot be recorded"),
+])  # fmt: skip
+def test_why_few_calls_were_seen_is_told_by_what_the_program_did(tmp_path, words, status, says):
+    build(tmp_path, BY_WORD, flags=("-fno-builtin",))
+    done = quire(tmp_path, "try", "--no-report", "--rounds", 1, "--time-limit", 1, "--", *words)
+    assert done.returncode == status and says in done.stderr, done.stderr + done.stdout
+
+
+def test_a_small_program_that_became_another_one_is_said_not_to_be_wholly_seen(tmp_path):
+    build(tmp_path, BY_WORD.replace("2000000", "20000"), flags=("-fno-builtin",))
+    done = quire(tmp_path, "try", "--no-report", "--", "./program", "exec")
+    assert done.returncode == 0 and "The trace is not whole: " in done.stdout and "became another program" in done.stdout, done.stderr + done.stdout
+
+
 @LONG
 @pytest.mark.skipif(not (shutil.which("nginx") and shutil.which("wrk")), reason="needs nginx and wrk")
 def test_nginx_with_two_workers_has_a_verdict_for_both(tmp_path):

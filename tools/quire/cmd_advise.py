@@ -157,6 +157,8 @@ def together(judged):
 
 def run(args):
     """Judges each trace, and what all of them have in common."""
+    if args.patch == "":
+        raise UsageError("--patch names no call site", fix=f"{render.command()} advise --sites 100 TRACE   (lists them)")
     if args.patch and len(args.traces) > 1:
         raise UsageError("--patch takes one trace", fix=f"{render.command()} advise --patch SITE TRACE")
     check_output(args)

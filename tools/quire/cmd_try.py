@@ -9,6 +9,7 @@ and say what cannot be run. The program's output is hidden, its exit status beco
 Not here: each of the steps (target.py, launch.py, tracefile.py, advise/, measure.py, rounds.py), what they found (finding.py), the words (tryreport.py).
 """
 
+import errno
 import glob
 import os
 import tempfile
@@ -141,14 +142,19 @@ def record(contest, path, args):
     said = [line for line in ran.stderr.splitlines() if line.startswith("quire record: ")]
     if said:
         reason = said[0].removeprefix("quire record: ")
-        raise EnvironmentLacks(
-            f"{target.name} could not be recorded", reason, "another place: -o /var/tmp/program.qtr"
-        )
+        raise EnvironmentLacks(f"{target.name} could not be recorded", reason, way_out(reason))
     raise EnvironmentLacks(
         f"{target.name} cannot be traced: no trace appeared",
         "the loader did not load the tracer, or the program never called libc's malloc",
         f"ldd {target.binary}   (is libc there, and dynamic?)",
     )
+
+
+def way_out(reason):
+    """What helps where a trace could not be written."""
+    if reason.endswith((tracefile.STOPS[3], os.strerror(errno.EFBIG))):
+        return "a larger file size limit (ulimit -f); a program that sets it itself (setrlimit) cannot be recorded"
+    return "another place: -o /var/tmp/program.qtr"
 
 
 def keep_one(path, chosen):
@@ -168,7 +174,7 @@ def refuse_unseen(target, recording, ran):
         raise EnvironmentLacks(
             f"{target.name} could not be recorded: {stopped}",
             f"only {recording.events} operations are in {tracefile.shown(recording.path)}",
-            "another place: -o /var/tmp/program.qtr",
+            way_out(stopped),
         )
     if (
         recording.events < advice.EVENTS_MIN
@@ -368,8 +374,8 @@ def try_program(report, args, folder):
     keep_one(path, report.recording)
     if report.crashed or report.too_small:
         if not report.crashed:
-            refuse_unseen(report.target, report.recording, report.recorded)
             workers.refuse_unseen(report)
+            refuse_unseen(report.target, report.recording, report.recorded)
         if report.crashed and report.recording.events:
             report.planned = advice.plan(report.recording, f"{folder}/plan")
             report.rows = advice.sites(report.recording, report.planned)

@@ -184,7 +184,6 @@ class Report:
             return []
         return [
             workers.text(self),
-            *workers.left_text(self),
             f"  The others: {render.command()} record -- {ui.words(self.target.argv)} keeps a trace of each, {render.command()} report TRACE looks into one.",
         ]
 
@@ -228,9 +227,12 @@ class Report:
         ] + self._share_text()
         if self.recording.begun_late:
             lines.append(f"  The trace holds {self.recording.begun_late}.")
-        if missing := self.recording.missing(self.contest is not None and self.contest.load is not None):
-            lines.append(f"  The trace is not whole: {missing}.")
-        return lines + self._process_text() + workers.unseen_text(self) + self.today_text() + self.status_text() + [""]
+        return lines + self._process_text() + self.whole_text() + self.today_text() + self.status_text() + [""]
+
+    def whole_text(self):
+        """What is not in the trace, and in no figure."""
+        missing = self.recording.missing(self.contest is not None and self.contest.load is not None)
+        return [f"  The trace is not whole: {missing}."] * bool(missing) + workers.unseen_text(self) + workers.left_text(self)
 
     def verdict_text(self):
         """The verdict, and how to have what it promises."""

@@ -141,7 +141,9 @@ extern const char *strerrordesc_np(int error) __attribute__((weak));  // glibc f
 bool rec_trace_open(void) {
     int rc = rec_file_open();
     if (rc != 0) {
-        say("cannot record to ", rec_config.path, strerrordesc_np != NULL ? strerrordesc_np(-rc) : strerror(-rc));
+        char who[64];
+        snprintf(who, sizeof who, "process %d cannot record to ", getpid());  // a child has the path of its parent's
+        say(who, rec_config.path, strerrordesc_np != NULL ? strerrordesc_np(-rc) : strerror(-rc));
         return false;
     }
     return rec_threads_start() && rec_meta_start();
