@@ -42,6 +42,15 @@ static bool can_leave(void)
     return now == CAN;
 }
 
+/* The program may have given some of its pages another protection or advice: then they are several mappings, which move, but do not grow. */
+static void come_back(void *start, void *way, size_t bytes)
+{
+    if (mremap(way, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, start) != MAP_FAILED)
+        return;
+    memcpy(start, way, bytes);
+    (void)munmap(way, bytes);
+}
+
 int os_leave(void *start, size_t bytes, size_t new_bytes, void *to)
 {
     size_t huge = os_huge_bytes(), unit = huge && (uintptr_t)start % huge == 0 ? huge : os_page_bytes(); /* huge pages stay whole */
@@ -52,8 +61,7 @@ int os_leave(void *start, size_t bytes, size_t new_bytes, void *to)
     if (mremap(start, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, way) == MAP_FAILED) {
         error = -ENOMEM; /* the way may be gone; if not, it is only addresses */
     } else if (os_fault(OS_REMAP) || mremap(way, bytes, new_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED) {
-        memcpy(start, way, bytes);
-        (void)munmap(way, bytes);
+        come_back(start, way, bytes);
         error = -EFAULT;
     }
     errno = kept;
