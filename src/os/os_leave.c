@@ -42,7 +42,19 @@ static bool can_leave(void)
     return now == CAN;
 }
 
-/* The program may have given some of its pages another protection or advice: then they are several mappings, which move, but do not grow. */
+/*
+ * The program may have given some of its pages another protection or advice: then they are several mappings, which do not grow, and of which some may
+ * have moved (Linux 6.17 and later) when the move fails.  Asked by a growth in place: EFAULT says that it is several, ENOMEM that there is no room.
+ */
+static bool is_one_mapping(void *start, size_t bytes)
+{
+    if (mremap(start, bytes, bytes + os_page_bytes(), 0) == MAP_FAILED)
+        return errno == ENOMEM;
+    (void)munmap((char *)start + bytes, os_page_bytes());
+    return true;
+}
+
+/* It is as it was. */
 static void come_back(void *start, void *way, size_t bytes)
 {
     if (mremap(way, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, start) != MAP_FAILED)
@@ -55,9 +67,11 @@ int os_leave(void *start, size_t bytes, size_t new_bytes, void *to)
 {
     size_t huge = os_huge_bytes(), unit = huge && (uintptr_t)start % huge == 0 ? huge : os_page_bytes(); /* huge pages stay whole */
     void *way;
-    if (os_fault(OS_REMAP) || !can_leave() || os_reserve(bytes, unit, &way) != 0)
-        return -ENOMEM;
     int kept = errno, error = 0;
+    bool can = !os_fault(OS_REMAP) && can_leave() && is_one_mapping(start, bytes);
+    errno = kept;
+    if (!can || os_reserve(bytes, unit, &way) != 0)
+        return -ENOMEM;
     if (mremap(start, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, way) == MAP_FAILED) {
         error = -ENOMEM; /* the way may be gone; if not, it is only addresses */
     } else if (os_fault(OS_REMAP) || mremap(way, bytes, new_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED) {
