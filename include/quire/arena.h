@@ -81,7 +81,7 @@ QUIRE_API void quire_arena_destroy(struct quire_arena *arena);
  * `bytes` bytes, 16-byte aligned, contents undefined; 0 bytes: a pointer different from all others.  NULL with errno ENOMEM: no memory, over
  * the limit, or bytes > PTRDIFF_MAX; the arena stays as it was.  Cost: under 1 ns; a span from the source now and then.  MT-Unsafe race:arena.
  */
-QUIRE_API void *quire_arena_alloc(struct quire_arena *arena, size_t bytes) __attribute__((malloc, alloc_size(2), assume_aligned(16)));
+QUIRE_API void *quire_arena_alloc(struct quire_arena *arena, size_t bytes) __attribute__((__malloc__, __alloc_size__(2), __assume_aligned__(16)));
 
 /*
  * The window of free memory that every arena begins with.  It is public so that the usual case of quire_arena_alloc() is compiled into its
@@ -92,7 +92,7 @@ struct quire_arena_window {
 };
 #if QUIRE_ARENA_INLINE
 void *quire_arena_alloc_out_of_line(struct quire_arena *arena, size_t bytes) __asm__("quire_arena_alloc");
-extern inline __attribute__((gnu_inline, always_inline)) void *quire_arena_alloc(struct quire_arena *arena, size_t bytes)
+extern inline __attribute__((__gnu_inline__, __always_inline__)) void *quire_arena_alloc(struct quire_arena *arena, size_t bytes)
 {
     struct quire_arena_window *window = (struct quire_arena_window *)(void *)arena;
     char *p = window->cursor;
@@ -107,31 +107,31 @@ extern inline __attribute__((gnu_inline, always_inline)) void *quire_arena_alloc
 
 /* As quire_arena_alloc(), at a multiple of align_bytes.  Also errno EINVAL: align_bytes is not a power of two.  MT-Unsafe race:arena. */
 QUIRE_API void *quire_arena_alloc_aligned(struct quire_arena *arena, size_t bytes, size_t align_bytes)
-    __attribute__((malloc, alloc_size(2), alloc_align(3)));
+    __attribute__((__malloc__, __alloc_size__(2), __alloc_align__(3)));
 
 /*
  * `count` elements of `bytes` bytes, all zero.  NULL with errno ENOMEM, also when the product overflows.  Cost: as quire_arena_alloc(), and
  * clearing; memory that is still zero from the system is not cleared again.  MT-Unsafe race:arena.
  */
 QUIRE_API void *quire_arena_alloc_zero(struct quire_arena *arena, size_t count, size_t bytes)
-    __attribute__((malloc, alloc_size(2, 3), assume_aligned(16)));
+    __attribute__((__malloc__, __alloc_size__(2, 3), __assume_aligned__(16)));
 
 /*
  * A copy of a string, at any address: short ones lie side by side.  NULL with errno: ENOMEM, EINVAL (string NULL).  Cost: a few ns; a block of 1 KiB
  * for the short ones now and then.  MT-Unsafe race:arena.
  */
-QUIRE_API char *quire_arena_strdup(struct quire_arena *arena, const char *string) __attribute__((malloc));
+QUIRE_API char *quire_arena_strdup(struct quire_arena *arena, const char *string) __attribute__((__malloc__));
 
 /*
  * What printf would write, as a string, at any address.  NULL with errno: ENOMEM, and what vsnprintf() refuses (EOVERFLOW, EILSEQ).  Cost: once
  * vsnprintf(), and once more where the text is longer than the room behind the last one.  MT-Unsafe race:arena; MT-Safe locale.
  */
-QUIRE_API char *quire_arena_printf(struct quire_arena *arena, const char *format, ...) __attribute__((malloc, format(printf, 2, 3)));
-QUIRE_API char *quire_arena_vprintf(struct quire_arena *arena, const char *format, va_list words) __attribute__((malloc, format(printf, 2, 0)));
+QUIRE_API char *quire_arena_printf(struct quire_arena *arena, const char *format, ...) __attribute__((__malloc__, __format__(__printf__, 2, 3)));
+QUIRE_API char *quire_arena_vprintf(struct quire_arena *arena, const char *format, va_list words) __attribute__((__malloc__, __format__(__printf__, 2, 0)));
 
 /* A copy of `bytes` bytes, 16-byte aligned.  NULL with errno: ENOMEM, EINVAL (from NULL and bytes not 0).  MT-Unsafe race:arena. */
 QUIRE_API void *quire_arena_memdup(struct quire_arena *arena, const void *from, size_t bytes)
-    __attribute__((malloc, alloc_size(3), assume_aligned(16)));
+    __attribute__((__malloc__, __alloc_size__(3), __assume_aligned__(16)));
 
 /*
  * A block of `new_bytes` with the contents of `old`, up to the shorter of the two: in place when `old` is the arena's last block, or string, and there
@@ -140,7 +140,7 @@ QUIRE_API void *quire_arena_memdup(struct quire_arena *arena, const void *from, 
  * quire_arena_alloc().  NULL with errno ENOMEM: `old` is untouched.  MT-Unsafe race:arena.
  */
 QUIRE_API void *quire_arena_resize(struct quire_arena *arena, void *old, size_t old_bytes, size_t new_bytes)
-    __attribute__((alloc_size(4)));
+    __attribute__((__alloc_size__(4)));
 
 /*
  * Have fn(arg) called when the arena is rewound past here, reset or destroyed; the last deferred runs first.  `fn` may read the arena's memory

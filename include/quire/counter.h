@@ -52,7 +52,7 @@ QUIRE_API void quire_counter_fini(struct quire_counter *counter);
 QUIRE_API void quire_counter_add(struct quire_counter *counter, intptr_t value);
 
 #if QUIRE_PERCPU_INLINE
-extern inline __attribute__((gnu_inline, always_inline)) void quire_counter_add(struct quire_counter *counter, intptr_t value)
+extern inline __attribute__((__gnu_inline__, __always_inline__)) void quire_counter_add(struct quire_counter *counter, intptr_t value)
 {
     quire_percpu_add(counter->pool, counter->ref, value);
 }

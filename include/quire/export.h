@@ -9,7 +9,7 @@
 
 /* How the library's names are seen outside.  Whoever compiles it into a library of his own (quire.c) may define it as hidden. */
 #ifndef QUIRE_API
-#define QUIRE_API __attribute__((visibility("default")))
+#define QUIRE_API __attribute__((__visibility__("default")))
 #endif
 
 /* 1: the usual case of quire_arena_alloc() is compiled into its callers.  Define it as 0 before including anything of quire's to have only calls. */

@@ -100,20 +100,20 @@ QUIRE_API void quire_heap_destroy(struct quire_heap *heap);
  * memory, over the limit, or more than PTRDIFF_MAX; the heap stays usable.  Cost: about 2 ns up to 32 KiB, a page from the source now and
  * then; a span from the source above.  MT-Safe.
  */
-QUIRE_API void *quire_heap_alloc(struct quire_heap *heap, size_t bytes) __attribute__((malloc, alloc_size(2)));
+QUIRE_API void *quire_heap_alloc(struct quire_heap *heap, size_t bytes) __attribute__((__malloc__, __alloc_size__(2)));
 
 /* `count` elements of `bytes` bytes each, all zero.  NULL with errno ENOMEM, also when the product overflows.  Cost: and clearing it, but for what comes from the system.  MT-Safe. */
-QUIRE_API void *quire_heap_alloc_zero(struct quire_heap *heap, size_t count, size_t bytes) __attribute__((malloc, alloc_size(2, 3)));
+QUIRE_API void *quire_heap_alloc_zero(struct quire_heap *heap, size_t count, size_t bytes) __attribute__((__malloc__, __alloc_size__(2, 3)));
 
 /* The same as quire_heap_alloc() at a multiple of align_bytes.  NULL with errno: EINVAL (not a power of two), ENOMEM.  MT-Safe. */
-QUIRE_API void *quire_heap_alloc_aligned(struct quire_heap *heap, size_t bytes, size_t align_bytes) __attribute__((malloc, alloc_size(2)));
+QUIRE_API void *quire_heap_alloc_aligned(struct quire_heap *heap, size_t bytes, size_t align_bytes) __attribute__((__malloc__, __alloc_size__(2)));
 
 /*
  * A block of at least `bytes` bytes that begins with what `p` held, as much as fits; p NULL: as quire_heap_alloc().  `p` is freed, unless the
  * result is NULL with errno ENOMEM: then it is as it was.  bytes 0: a block of the least size, never NULL for that.  Stops the process as quire_heap_free().
  * Cost: nothing when it fits where it is; a copy; large blocks grow and move without a copy where the system can.  MT-Safe.
  */
-QUIRE_API void *quire_heap_realloc(struct quire_heap *heap, void *p, size_t bytes) __attribute__((alloc_size(3)));
+QUIRE_API void *quire_heap_realloc(struct quire_heap *heap, void *p, size_t bytes) __attribute__((__alloc_size__(3)));
 
 /*
  * Give a block back, from any thread; NULL is left alone; errno is kept.  Stops the process: "heap E1" the block is free already, or was never handed out, "heap E2" not an

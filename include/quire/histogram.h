@@ -73,14 +73,14 @@ QUIRE_API void quire_histogram_fini(struct quire_histogram *histogram);
 QUIRE_API void quire_histogram_record(struct quire_histogram *histogram, uint64_t value);
 
 /* The number of a value's bucket: an order-preserving map from uint64_t to 0 .. (65 - bits) * 2^bits - 1; bits 1 to 10. */
-extern inline __attribute__((gnu_inline, always_inline)) size_t quire_histogram_bucket_of(uint64_t value, unsigned bits)
+extern inline __attribute__((__gnu_inline__, __always_inline__)) size_t quire_histogram_bucket_of(uint64_t value, unsigned bits)
 {
     unsigned shift = 63U - (unsigned)__builtin_clzll(value | UINT64_C(1) << bits) - bits;
     return ((size_t)shift << bits) + (value >> shift);
 }
 
 #if QUIRE_PERCPU_INLINE
-extern inline __attribute__((gnu_inline, always_inline)) void quire_histogram_record(struct quire_histogram *histogram, uint64_t value)
+extern inline __attribute__((__gnu_inline__, __always_inline__)) void quire_histogram_record(struct quire_histogram *histogram, uint64_t value)
 {
     size_t bucket = quire_histogram_bucket_of(value, histogram->precision_bits);
     struct quire_percpu_ref ref = {histogram->ref.bits + bucket * sizeof(intptr_t)};

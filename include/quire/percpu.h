@@ -145,7 +145,7 @@ QUIRE_API void quire_percpu_add(struct quire_percpu *pool, struct quire_percpu_r
 /* The usual case, compiled into the caller; see quire/percpu_inline.h. */
 #if QUIRE_PERCPU_INLINE
 void quire_percpu_add_out_of_line(struct quire_percpu *pool, struct quire_percpu_ref ref, intptr_t value) __asm__("quire_percpu_add");
-extern inline __attribute__((gnu_inline, always_inline)) void quire_percpu_add(struct quire_percpu *pool, struct quire_percpu_ref ref, intptr_t value)
+extern inline __attribute__((__gnu_inline__, __always_inline__)) void quire_percpu_add(struct quire_percpu *pool, struct quire_percpu_ref ref, intptr_t value)
 {
     if (__builtin_expect(!quire_percpu_add_try((const struct quire_percpu_window *)(const void *)pool, ref.bits, value), 0))
         quire_percpu_add_out_of_line(pool, ref, value);

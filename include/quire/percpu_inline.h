@@ -55,7 +55,7 @@ struct quire_percpu_window {
 
 #if QUIRE_CPU_X86_64 || QUIRE_CPU_AARCH64
 /* True: added.  False: the long way must see to it first. */
-extern inline __attribute__((gnu_inline, always_inline)) bool quire_percpu_add_try(const struct quire_percpu_window *window, uintptr_t bits, intptr_t value)
+extern inline __attribute__((__gnu_inline__, __always_inline__)) bool quire_percpu_add_try(const struct quire_percpu_window *window, uintptr_t bits, intptr_t value)
 {
 #if QUIRE_CPU_X86_64
     __asm__ goto(QUIRE_RSEQ_BEGIN QUIRE_RSEQ_UNIT "addq %[value], (%[word], %%rax)\n3:\n\t" QUIRE_RSEQ_DESCRIPTOR

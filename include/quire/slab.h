@@ -97,12 +97,12 @@ QUIRE_API void quire_slab_destroy(struct quire_slab *slab);
  * twice.  NULL with errno ENOMEM: no memory, or over the limit, after every cached page has been asked for;
  * the slab stays usable.  Cost: about 1 ns; a page from the source now and then.  MT-Safe.
  */
-QUIRE_API void *quire_slab_alloc(struct quire_slab *slab) __attribute__((malloc));
+QUIRE_API void *quire_slab_alloc(struct quire_slab *slab) __attribute__((__malloc__));
 
 /* The usual case, compiled into the caller; see quire/slab_inline.h. */
 #if QUIRE_SLAB_INLINE
 void *quire_slab_alloc_out_of_line(struct quire_slab *slab) __asm__("quire_slab_alloc");
-extern inline __attribute__((gnu_inline, always_inline)) void *quire_slab_alloc(struct quire_slab *slab)
+extern inline __attribute__((__gnu_inline__, __always_inline__)) void *quire_slab_alloc(struct quire_slab *slab)
 {
     void *element = quire_slab_alloc_try((const struct quire_slab_window *)(const void *)slab);
     return __builtin_expect(element != NULL, 1) ? element : quire_slab_alloc_out_of_line(slab);
@@ -110,7 +110,7 @@ extern inline __attribute__((gnu_inline, always_inline)) void *quire_slab_alloc(
 #endif
 
 /* The same, all zero.  NULL with errno ENOMEM.  Cost: and clearing it.  MT-Safe. */
-QUIRE_API void *quire_slab_alloc_zero(struct quire_slab *slab) __attribute__((malloc));
+QUIRE_API void *quire_slab_alloc_zero(struct quire_slab *slab) __attribute__((__malloc__));
 
 /*
  * Give an element back, from any thread; NULL is left alone; errno is kept.  Stops the process: "slab E1" the element is free already, "slab
@@ -123,7 +123,7 @@ QUIRE_API void quire_slab_free(struct quire_slab *slab, void *element);
 /* The same as above. */
 #if QUIRE_SLAB_INLINE
 void quire_slab_free_out_of_line(struct quire_slab *slab, void *element) __asm__("quire_slab_free");
-extern inline __attribute__((gnu_inline, always_inline)) void quire_slab_free(struct quire_slab *slab, void *element)
+extern inline __attribute__((__gnu_inline__, __always_inline__)) void quire_slab_free(struct quire_slab *slab, void *element)
 {
     if (__builtin_expect(!quire_slab_free_try((const struct quire_slab_window *)(const void *)slab, element), 0))
         quire_slab_free_out_of_line(slab, element);

@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 /* An element's first word, whatever the program keeps there. */
-typedef uint64_t __attribute__((may_alias)) quire_slab_word;
+typedef uint64_t __attribute__((__may_alias__)) quire_slab_word;
 
 /* The header of a page. */
 struct quire_slab_page_window {
@@ -61,19 +61,19 @@ struct quire_slab_window {
 
 /* Enter and leave: nothing of an operation moves out of it.  Who wants to be alone with the thread has a barrier for all threads instead. */
 #if QUIRE_CPU_X86_64
-extern inline __attribute__((gnu_inline, always_inline)) struct quire_slab_magazine_window *quire_slab_enter(uintptr_t gate)
+extern inline __attribute__((__gnu_inline__, __always_inline__)) struct quire_slab_magazine_window *quire_slab_enter(uintptr_t gate)
 {
     struct quire_slab_magazine_window *magazine;
     __asm__ volatile("movl $1, %%fs:8(%1)\n\tmovq %%fs:(%1), %0" : "=&r"(magazine) : "r"(gate) : "memory");
     return magazine;
 }
 
-extern inline __attribute__((gnu_inline, always_inline)) void quire_slab_leave(uintptr_t gate)
+extern inline __attribute__((__gnu_inline__, __always_inline__)) void quire_slab_leave(uintptr_t gate)
 {
     __asm__ volatile("movl $0, %%fs:8(%0)" : : "r"(gate) : "memory");
 }
 #else
-extern inline __attribute__((gnu_inline, always_inline)) struct quire_slab_magazine_window *quire_slab_enter(uintptr_t gate)
+extern inline __attribute__((__gnu_inline__, __always_inline__)) struct quire_slab_magazine_window *quire_slab_enter(uintptr_t gate)
 {
     struct quire_slab_gate_window *mine = (struct quire_slab_gate_window *)(void *)((char *)__builtin_thread_pointer() + gate);
     __atomic_store_n(&mine->active, 1, __ATOMIC_RELAXED);
@@ -81,7 +81,7 @@ extern inline __attribute__((gnu_inline, always_inline)) struct quire_slab_magaz
     return __atomic_load_n(&mine->magazine, __ATOMIC_RELAXED);
 }
 
-extern inline __attribute__((gnu_inline, always_inline)) void quire_slab_leave(uintptr_t gate)
+extern inline __attribute__((__gnu_inline__, __always_inline__)) void quire_slab_leave(uintptr_t gate)
 {
     struct quire_slab_gate_window *mine = (struct quire_slab_gate_window *)(void *)((char *)__builtin_thread_pointer() + gate);
     __atomic_store_n(&mine->active, 0, __ATOMIC_RELEASE);
@@ -89,7 +89,7 @@ extern inline __attribute__((gnu_inline, always_inline)) void quire_slab_leave(u
 #endif
 
 /* NULL: not this way; nothing has changed. */
-extern inline __attribute__((gnu_inline, always_inline)) void *quire_slab_alloc_try(const struct quire_slab_window *slab)
+extern inline __attribute__((__gnu_inline__, __always_inline__)) void *quire_slab_alloc_try(const struct quire_slab_window *slab)
 {
     uintptr_t gate = __atomic_load_n(&slab->gate, __ATOMIC_RELAXED);
     struct quire_slab_magazine_window *magazine = quire_slab_enter(gate);
@@ -107,7 +107,7 @@ extern inline __attribute__((gnu_inline, always_inline)) void *quire_slab_alloc_
 }
 
 /* False: the same. */
-extern inline __attribute__((gnu_inline, always_inline)) bool quire_slab_free_try(const struct quire_slab_window *slab, void *element)
+extern inline __attribute__((__gnu_inline__, __always_inline__)) bool quire_slab_free_try(const struct quire_slab_window *slab, void *element)
 {
     uintptr_t gate = __atomic_load_n(&slab->gate, __ATOMIC_RELAXED);
     struct quire_slab_magazine_window *magazine = quire_slab_enter(gate);

@@ -258,6 +258,16 @@ def test_the_c_headers_serve_cpp_from_11_on(root, tmp_path, standard):
     run("g++", f"-std={standard}", *STRICT, "-fsyntax-only", "-I", root / "include", file)
 
 
+@pytest.mark.parametrize("names", [["malloc", "free", "calloc", "realloc"], ["aligned", "visibility", "format", "printf", "always_inline"]], ids=lambda names: names[0])
+def test_names_that_a_program_gives_another_meaning_do_not_reach_into_the_headers(root, tmp_path, names):
+    """As gnulib's `#define malloc rpl_malloc` does."""
+    headers = sorted(p.relative_to(root / "include") for p in (root / "include/quire").glob("*.h"))
+    file = tmp_path / "all.c"
+    system = "".join(f"#include <{name}>\n" for name in ("stdarg.h", "stdbool.h", "stddef.h", "stdint.h", "stdio.h", "stdlib.h", "string.h"))
+    file.write_text(system + "".join(f"#define {name} another_{name}\n" for name in names) + "".join(f"#include <{h}>\n" for h in headers) + "int main(void) { return 0; }\n")
+    run("gcc", "-std=c11", *STRICT, "-fsyntax-only", "-I", root / "include", file)
+
+
 CPP_WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror"]
 CPP_COMPILERS = ["g++", "clang++", *(name.replace("gcc", "g++").replace("clang-", "clang++-") for name in COMPILERS)]
 

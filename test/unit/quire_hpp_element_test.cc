@@ -111,3 +111,18 @@ TEST(QuireHppElements, an_owner_of_a_base_gives_back_the_whole_object)
 }
 
 } // namespace
+
+TEST(QuireHppElements, an_object_that_never_changes_is_made_and_ended_as_others_are)
+{
+    quire::heap heap;
+    quire::arena arena;
+    quire::slab<const std::string> slab;
+    const std::string text(100, 'x');
+    auto of_heap = heap.make_unique<const std::string>(text);
+    auto of_arena = arena.make_unique<const std::string>(text);
+    const std::string *until_the_end = arena.make<const std::string>(text); /* the arena ends what it owns: LeakSanitizer looks */
+    auto of_slab = slab.make_unique(text);
+    const std::string *by_hand = slab.make(text);
+    EXPECT_TRUE(*of_heap == text && *of_arena == text && *until_the_end == text && *of_slab == text && *by_hand == text);
+    slab.destroy(by_hand);
+}

@@ -11,12 +11,17 @@ Not here: what their output means.
 
 import json
 import os
+import re
+import stat
 import subprocess
+import tempfile
+import zlib
 
 import stops
 from errors import EnvironmentLacks, QuireError
 
 MULTIARCH = f"{os.uname().machine}-linux-gnu"
+SPLITS = re.compile("[ :]")
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -40,7 +45,7 @@ def helper(name):
     """The path of one helper; EnvironmentLacks when it was never built."""
     path = built(name)
     if path:
-        return path
+        return preloadable(path) if name.endswith(".so") else path
     raise EnvironmentLacks(
         f"the helper {name} is not built",
         why=f"looked in {', '.join(directories())}",
@@ -54,8 +59,39 @@ def library(name):
         for folder in ("..", "../../lib", "../../lib64", "../../lib/" + MULTIARCH):
             path = os.path.normpath(os.path.join(place, folder, name))
             if os.path.isfile(path):
-                return path
+                return preloadable(path)
     return None
+
+
+def preloadable(path):
+    """The same file by a name that LD_PRELOAD can have: ld.so splits it at spaces and colons."""
+    if not SPLITS.search(path):
+        return path
+    folder, name = os.path.split(path)
+    for place in (tempfile.gettempdir(), "/tmp", "/var/tmp"):
+        own = os.path.join(place, f"quire-{os.getuid()}-{zlib.crc32(os.fsencode(folder)):08x}")
+        if not SPLITS.search(own) and _links_to(own, folder):
+            return os.path.join(own, "lib", name)
+    raise EnvironmentLacks(
+        f"{path} cannot be preloaded", "ld.so splits LD_PRELOAD at spaces and colons, and no link to it could be made in /tmp", "a folder without these"
+    )
+
+
+def _links_to(own, folder):
+    """Whether the link `lib` in this directory of ours, which nobody else may write to, leads to the folder; it is made where it is not there."""
+    link = os.path.join(own, "lib")
+    try:
+        os.makedirs(own, 0o700, exist_ok=True)
+        about = os.lstat(own)
+        if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o022:
+            return False
+        if not os.path.islink(link):
+            os.symlink(folder, link)
+        return os.readlink(link) == folder
+    except FileExistsError:  # another of us made it just now
+        return os.path.realpath(link) == os.path.realpath(folder)
+    except OSError:
+        return False
 
 
 def call(name, args, env=None):

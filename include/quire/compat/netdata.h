@@ -85,19 +85,19 @@ struct aral_statistics {
     struct {
         size_t allocations;     /* arrays and pages */
         size_t allocated_bytes; /* for bookkeeping */
-    } structures __attribute__((aligned(64)));
+    } structures __attribute__((__aligned__(64)));
     struct {
         size_t allocations;     /* pages of anonymous memory */
         size_t allocated_bytes; /* room in them: elements * bytes as asked */
         size_t used_bytes;      /* live elements * bytes as asked */
         size_t padding_bytes;   /* what alignment and ends of pages take */
-    } malloc __attribute__((aligned(64)));
+    } malloc __attribute__((__aligned__(64)));
     struct {
         size_t allocations; /* the same of arrays in files */
         size_t allocated_bytes;
         size_t used_bytes;
         size_t padding_bytes;
-    } mmap __attribute__((aligned(64)));
+    } mmap __attribute__((__aligned__(64)));
 };
 
 /*
@@ -122,12 +122,12 @@ QUIRE_API ARAL *aral_create(const char *name, size_t element_size, size_t initia
 QUIRE_API void aral_destroy(ARAL *ar);
 
 /* One element, 16-byte aligned, contents undefined; the same, all zero.  Never NULL.  MT-Safe. */
-QUIRE_API void *aral_mallocz(ARAL *ar) __attribute__((malloc));
-QUIRE_API void *aral_callocz(ARAL *ar) __attribute__((malloc));
+QUIRE_API void *aral_mallocz(ARAL *ar) __attribute__((__malloc__));
+QUIRE_API void *aral_callocz(ARAL *ar) __attribute__((__malloc__));
 
 /* The same from pages that hold only marked elements: long-lived ones, say, beside short-lived ones.  Never NULL.  MT-Safe. */
-QUIRE_API void *aral_mallocz_marked(ARAL *ar) __attribute__((malloc));
-QUIRE_API void *aral_callocz_marked(ARAL *ar) __attribute__((malloc));
+QUIRE_API void *aral_mallocz_marked(ARAL *ar) __attribute__((__malloc__));
+QUIRE_API void *aral_callocz_marked(ARAL *ar) __attribute__((__malloc__));
 
 /*
  * Take the mark off, in O(1); nothing moves.  A page without marked elements joins the ordinary ones.  NULL and what is not marked, or free, is

@@ -147,7 +147,7 @@ private:
     {
         if constexpr (!std::is_trivially_destructible_v<T>) {
             auto end = [](void *p) { static_cast<T *>(p)->~T(); };
-            if (::quire_arena_defer(get(), end, made) != 0) {
+            if (::quire_arena_defer(get(), end, const_cast<std::remove_cv_t<T> *>(made)) != 0) {
                 int error = errno;
                 made->~T();
                 errno = error;

@@ -45,7 +45,7 @@ public:
         void operator()(T *p) const noexcept
         {
             p->~T();
-            ::quire_slab_free(slab, p);
+            ::quire_slab_free(slab, const_cast<std::remove_cv_t<T> *>(p));
         }
     };
     using unique_ptr = std::unique_ptr<T, deleter>;
