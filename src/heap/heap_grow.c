@@ -140,6 +140,7 @@ static void *to_alone(struct quire_heap *heap, struct heap_page *page, size_t by
     if (left) {
         source_give_cold(heap->source, &old);
     } else {
+        os_make_plain(old.start, old.bytes);
         heap->source->verbs->give(heap->source, &old);
         account_discharge(&heap->account, old.bytes);
     }

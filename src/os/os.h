@@ -86,6 +86,8 @@ int os_remap(void *start, size_t bytes, size_t new_bytes, void *to);
 /* What these anonymous private pages hold moves to `to`, `new_bytes` of the caller's (os_reserve()), no fewer; what is new is zero, and so are the pages
  * themselves from now on.  -ENOMEM: it is as it was; -EFAULT: the same, but `to` may be gone.  (os_leave.c) */
 int os_leave(void *start, size_t bytes, size_t new_bytes, void *to);
+/* Pages that the program may have protected, or kept from its children, are as any others again. */
+void os_make_plain(void *start, size_t bytes);
 /* These pages cannot be touched from now on; or can again.  -ENOMEM. */
 int os_guard(void *start, size_t bytes, bool on);
 /* The same for good, and their memory goes back: the addresses stay the caller's until os_unmap().  -ENOMEM. */

@@ -63,20 +63,41 @@ static void come_back(void *start, void *way, size_t bytes)
     (void)munmap(way, bytes);
 }
 
+/* What the program did to all of a block went along, and stays on its pages here: the next block there must have none of it. */
+void os_make_plain(void *start, size_t bytes)
+{
+    int kept = errno;
+    (void)mprotect(start, bytes, PROT_READ | PROT_WRITE);
+    (void)madvise(start, bytes, MADV_DOFORK);
+    (void)madvise(start, bytes, MADV_KEEPONFORK);
+    errno = kept;
+}
+
+/* Free addresses for the way, as aligned as the pages are, so that huge ones stay whole.  A hint: another thread may have them by then. */
+static void *way_for(void *start, size_t bytes)
+{
+    size_t huge = os_huge_bytes(), unit = huge && (uintptr_t)start % huge == 0 ? huge : os_page_bytes();
+    void *hint = NULL;
+    if (unit != os_page_bytes() && os_reserve(bytes, unit, &hint) == 0)
+        (void)os_unmap(hint, bytes);
+    return hint;
+}
+
 int os_leave(void *start, size_t bytes, size_t new_bytes, void *to)
 {
-    size_t huge = os_huge_bytes(), unit = huge && (uintptr_t)start % huge == 0 ? huge : os_page_bytes(); /* huge pages stay whole */
-    void *way;
     int kept = errno, error = 0;
-    bool can = !os_fault(OS_REMAP) && can_leave() && is_one_mapping(start, bytes);
-    errno = kept;
-    if (!can || os_reserve(bytes, unit, &way) != 0)
+    if (os_fault(OS_REMAP) || !can_leave() || !is_one_mapping(start, bytes)) {
+        errno = kept;
         return -ENOMEM;
-    if (mremap(start, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, way) == MAP_FAILED) {
-        error = -ENOMEM; /* the way may be gone; if not, it is only addresses */
+    }
+    void *way = mremap(start, bytes, bytes, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, way_for(start, bytes));
+    if (way == MAP_FAILED) {
+        error = -ENOMEM;
     } else if (os_fault(OS_REMAP) || mremap(way, bytes, new_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) == MAP_FAILED) {
         come_back(start, way, bytes);
         error = -EFAULT;
+    } else {
+        os_make_plain(start, bytes);
     }
     errno = kept;
     return error;

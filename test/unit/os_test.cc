@@ -93,6 +93,12 @@ TEST(Os, contents_leave_for_other_addresses_and_the_pages_stay)
         EXPECT_EQ(os_leave(from, bytes, more, to), -EFAULT);
         EXPECT_TRUE(is_all(static_cast<char *>(from), bytes, 'y')) << "it is as it was";
         EXPECT_EQ(os_unmap(to, more), 0);
+        ASSERT_EQ(mprotect(from, bytes, PROT_READ), 0);
+        ASSERT_EQ(os_reserve(more, align, &to), 0);
+        EXPECT_EQ(os_leave(from, bytes, more, to), 0);
+        EXPECT_TRUE(is_all(static_cast<char *>(to), bytes, 'y'));
+        memset(from, 'y', bytes); /* the protection has left, too */
+        EXPECT_EQ(os_unmap(to, more), 0);
         ASSERT_EQ(mprotect(from, page, PROT_READ), 0);
         ASSERT_EQ(os_reserve(more, align, &to), 0);
         EXPECT_EQ(os_leave(from, bytes, more, to), -ENOMEM) << "two mappings";
