@@ -2,6 +2,8 @@
 /* quire_heap_realloc(): what stays, what moves, what is kept when there is no memory. */
 #include <gtest/gtest.h>
 
+#include <sys/mman.h>
+
 #include "model/slab_worker.h"
 #include "pages/region_internal.h"
 #include "unit/heap_scope.h"
@@ -238,6 +240,27 @@ TEST(HeapRealloc, the_pages_of_a_block_that_is_mapped_alone_are_no_second_copy)
         quire_heap_free(heap, next);
         EXPECT_EQ(quire_heap_check(heap), nullptr);
         EXPECT_EQ(quire_source_check(quire_source_default()), nullptr);
+    }
+}
+
+TEST(HeapRealloc, what_the_program_did_to_the_pages_of_a_block_does_not_stay_when_it_grows)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "there nothing grows in place";
+    for (int is_copied = 0; is_copied < 2; is_copied++) {
+        Heap heap;
+        char *p = static_cast<char *>(quire_heap_alloc_aligned(heap, mib, os_page_bytes()));
+        memset(p, 'x', mib);
+        ASSERT_EQ(mprotect(p, mib, PROT_READ), 0);
+        if (is_copied)
+            os_fault_set(OS_REMAP, 1, true);
+        char *grown = grow(heap, p, 2 * mib), *next = static_cast<char *>(quire_heap_alloc_aligned(heap, mib, os_page_bytes()));
+        os_fault_set(OS_REMAP, 0, false);
+        ASSERT_TRUE(grown && next == p) << is_copied;
+        EXPECT_TRUE(grown[0] == 'x' && grown[mib - 1] == 'x');
+        memset(next, 'y', mib);
+        quire_heap_free(heap, grown);
+        quire_heap_free(heap, next);
     }
 }
 
