@@ -278,7 +278,8 @@ int region_take(size_t bytes, size_t align_bytes, struct quire_span *out)
 /* How much of a span stays warm: counted as idle at once, so that two givers cannot both use the same room. */
 static size_t keep_room_locked(const struct region *region, size_t bytes)
 {
-    size_t idle_max = regions.keep ? region_idle_bytes_max(regions.sums.out_bytes_peak, regions.cached_bytes_max) : 0;
+    size_t most = region_turns_over_locked() ? regions.most_bytes : regions.sums.out_bytes_peak;
+    size_t idle_max = regions.keep ? region_idle_bytes_max(most, regions.cached_bytes_max) : 0;
     size_t room = idle_max > regions.sums.idle_bytes ? idle_max - regions.sums.idle_bytes : 0;
     size_t unit = region->kind == REGION_HUGE ? os_huge_bytes() : os_page_bytes();
     return room < bytes ? align_down(room, unit) : bytes;

@@ -7,7 +7,7 @@
  *        idle           aged        discarded         so after more than one tick and at most two
  *
  * And sooner, where a large span or block would make the process larger than it ever was: idle memory that does not fit it makes way.  For small ones that
- * would not pay: what is idle is wanted again by the next of them.
+ * would not pay: what is idle is wanted again by the next of them.  Nor does it in a process that does not grow (region_turns_over_locked()).
  *
  * Two sets of bits instead of a time for each span: aged becomes a copy of idle at each tick, and a page that is taken leaves both.
  *
@@ -20,7 +20,7 @@
 #include "pages/pagemap.h"
 #include "pages/region_internal.h"
 
-enum { DISCARD_PAGES_MAX = 64, HELP_RUNS = 32, ALL_RUNS = 1 << 30, IDLE_PARTS = 64, WAY_BYTES = 256 << 10 };
+enum { DISCARD_PAGES_MAX = 64, HELP_RUNS = 32, ALL_RUNS = 1 << 30, IDLE_PARTS = 64, TURNING_PARTS = 3, LESS_PARTS = 2, WAY_PARTS = 32, WAY_BYTES = 256 << 10 };
 
 static atomic_u32 keep_all; /* 1: as much as the peak */
 
@@ -101,14 +101,28 @@ static uint32_t count_now(void)
 
 /* ---- making way ---- */
 
+/*
+ * Who grows uses about as much as ever when idle memory makes way, and each page does so once.  Who uses less than half has the room, but in pieces: large
+ * blocks of all sizes come and go, and what made way is faulted in again at once.  Where that was a 32nd of all, a third of all may stay idle.
+ */
+bool region_turns_over_locked(void)
+{
+    return regions.way_bytes > regions.most_bytes / WAY_PARTS;
+}
+
 size_t region_over_locked(size_t wanted_bytes)
 {
-    size_t idle = regions.sums.idle_bytes, all = regions.sums.out_bytes + idle + regions.alone_bytes, kept = regions.most_bytes / IDLE_PARTS;
+    size_t idle = regions.sums.idle_bytes, used = regions.sums.out_bytes + regions.alone_bytes, all = used + idle;
+    bool grows = used > regions.used_bytes_most - regions.used_bytes_most / LESS_PARTS;
+    if (used > regions.used_bytes_most)
+        regions.used_bytes_most = used;
     if (all <= regions.most_bytes)
         return 0;
+    size_t kept = regions.most_bytes / (region_turns_over_locked() ? TURNING_PARTS : IDLE_PARTS);
     size_t over = all - regions.most_bytes, spare = idle > kept && wanted_bytes >= WAY_BYTES ? idle - kept : 0;
     over = over < spare ? over : spare;
     regions.most_bytes = all - over;
+    regions.way_bytes += grows ? 0 : over;
     return over;
 }
 

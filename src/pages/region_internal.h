@@ -16,6 +16,8 @@ enum { REGIONS_MAX = 4096, ORIGIN_BITS = 2, REGION_LEAVING_MAX = 8 };
 #define REGION_BYTES_MAX ((size_t)1 << 30)
 
 /* Spans that are whole huge pages live apart, so that only they are backed by huge pages and no VMA is split for one. */
+C_DECLARATIONS_BEGIN
+
 enum region_kind { REGION_SMALL, REGION_HUGE, REGION_KINDS };
 
 struct region {
@@ -57,6 +59,8 @@ struct regions {
     size_t cached_bytes_max;
     size_t alone_bytes; /* mapped by heaps, for one block each */
     size_t most_bytes;  /* that were in memory: out, idle and alone */
+    size_t used_bytes_most; /* out and alone, when fresh memory was taken */
+    size_t way_bytes;   /* made way, though much less was used than once */
     struct region_stats sums;
 };
 extern struct regions regions;
@@ -65,7 +69,9 @@ extern struct region *region_by_id[REGIONS_MAX]; /* of regions.count; apart, or 
 /* So much that is idle is to go, now that with so much more, more is used than ever was: the caller lets go of the lock, and region_make_way() does it. */
 size_t region_over_locked(size_t wanted_bytes);
 void region_make_way(size_t bytes);
+bool region_turns_over_locked(void); /* what made way is wanted again soon */
 /* Free pages that are discarded: the page map's memory for them goes too, where no page near them is taken, or waits to go. */
 void region_forget_locked(const struct region *region, size_t first, size_t stop);
 
+C_DECLARATIONS_END
 #endif

@@ -257,7 +257,7 @@ template <typename Body> void with_holes(Body body)
 {
     in_child([&] {
         quire_source_trim(source);
-        regions.most_bytes = 0; /* whatever came before */
+        regions.most_bytes = regions.used_bytes_most = regions.way_bytes = 0; /* whatever came before */
         std::vector<quire_span> spans(64), large(4);
         for (auto &span : spans) {
             span = take(16 * page);

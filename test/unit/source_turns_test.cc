@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+/* When idle memory makes way, and when it stays: processes that grow, and ones that turn their memory over. */
+#include <gtest/gtest.h>
+
+#include <sys/wait.h>
+#include <vector>
+
+#include <quire/source.h>
+
+#include "os/os.h"
+#include "pages/region_internal.h"
+#include "support.h"
+
+namespace {
+const size_t page = os_page_bytes();
+const size_t mib = 1 << 20;
+quire_source *source = quire_source_default();
+
+quire_span take(size_t bytes)
+{
+    quire_span span = {};
+    EXPECT_EQ(source->verbs->take(source, bytes / page * page, page, &span), 0) << bytes;
+    return span;
+}
+void give(const quire_span &span) { source->verbs->give(source, &span); }
+/* As under a malloc, in a process that has used nothing yet. */
+template <typename Body> void in_new_process(Body body)
+{
+    fflush(nullptr);
+    pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+        quire_source_set_decay(source, DECAY_STILL_NS);
+        quire_source_trim(source);
+        region_keep_all();
+        regions.most_bytes = regions.used_bytes_most = regions.way_bytes = 0;
+        regions.sums.out_bytes_peak = regions.sums.out_bytes;
+        body();
+        EXPECT_EQ(quire_source_check(source), nullptr);
+        fflush(nullptr);
+        _exit(testing::Test::HasFailure() ? 1 : 0);
+    }
+    int status;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "status " << status;
+}
+/* 12 places, a random one of them empty and filled again, by 64 KiB to 16 MiB.  How often pages were discarded in the last half. */
+uint64_t turn_over(size_t steps, std::vector<quire_span> &places)
+{
+    uint64_t state = 88172645463325252u;
+    for (size_t i = 0; i < steps; i++) {
+        if (i == steps / 2)
+            os_fault_set(OS_DISCARD, UINT64_MAX, false);
+        state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+        quire_span &span = places[state % places.size()];
+        size_t least = size_t(64 << 10) << (state >> 16) % 8;
+        if (span.start)
+            give(span);
+        span = take(least + (state >> 32) % least);
+    }
+    return os_fault_set(OS_DISCARD, 0, false);
+}
+
+TEST(SourceTurns, who_turns_large_memory_over_does_not_fault_it_in_again_and_again)
+{
+    in_new_process([] {
+        std::vector<quire_span> places(12);
+        uint64_t discards = turn_over(4000, places);
+        EXPECT_TRUE(region_turns_over_locked());
+        EXPECT_LE(discards, 100u) << "of 2,000 spans; hundreds without";
+        EXPECT_LE(regions.most_bytes, regions.used_bytes_most / 2 * 3 + 8 * mib);
+    });
+}
+
+TEST(SourceTurns, who_grows_makes_way_each_time)
+{
+    for (double factor : {1.25, 1.5, 2.0})
+        in_new_process([=] {
+            quire_span span = take(mib);
+            for (double bytes = mib * factor; bytes < 200 * mib; bytes *= factor) {
+                quire_span larger = take(size_t(bytes));
+                give(span);
+                span = larger;
+                size_t used = regions.sums.out_bytes + size_t(bytes / factor);
+                EXPECT_LE(regions.sums.out_bytes + regions.sums.idle_bytes, used + used / 32 + mib) << factor;
+            }
+            EXPECT_FALSE(region_turns_over_locked()) << factor;
+        });
+}
+} // namespace
