@@ -144,10 +144,11 @@ static void page_give(struct quire_heap *heap, struct heap_page *page)
  */
 const char *heap_page_written(const struct heap_page *page)
 {
-    uint32_t carved = u32_load_relaxed(&page->carved), number = 0;
-    for (uint32_t at = 0; at < carved; at += page->slot_bytes, number++) {
-        const char *slot = (const char *)page->span.start + at;
-        if (heap_bit_is_set(page, number) && unlikely(!heap_has_mark(slot, slots_mark(slot, slots_key)))) /* what lives is its user's to read */
+    uint32_t slot_bytes = page->slot_bytes, number = 0;
+    const char *slot = page->span.start, *carved = slot + u32_load_relaxed(&page->carved);
+    bool is_empty = heap_page_live(page) == 0;
+    for (; slot < carved; slot += slot_bytes, number++) {
+        if ((is_empty || heap_bit_is_set(page, number)) && unlikely(!heap_has_mark(slot, slots_mark(slot, slots_key)))) /* what lives is its user's to read */
             return slot;
     }
     return NULL;

@@ -9,24 +9,24 @@
  */
 #include "heap/heap_cache.h"
 
-enum { AHEAD = 12 }; /* slots were freed a while ago, and are far by now: fetched before they are looked at */
+enum { AHEAD = 12, LOOK_EACH = 8 }; /* slots were freed a while ago, and are far by now: fetched before they are looked at */
 
-/* A slot of a page of the local's own.  False: with it the page is due (heap_page_due()). */
-static ALWAYS_INLINE bool slot_home(const struct heap_local *local, struct heap_page *page, void *slot, size_t number)
+/* A slot of a page of the local's own: its bit, and the mark of no magazine, so that one that has it once more finds out. */
+static ALWAYS_INLINE void slot_home(const struct heap_local *local, struct heap_page *page, void *slot, size_t number, bool is_watched)
 {
     uint64_t *word = &page->free[number / WORD_BITS], bit = UINT64_C(1) << number % WORD_BITS, bits = *word;
     if (unlikely(bits & bit))
         heap_refuse(local->heap, HEAP_E1, slot);
-    if (likely(!local->heap->is_watched))
-        heap_mark(slot, slots_mark(slot, slots_key)); /* no magazine's: one that has it once more finds out */
+    if (likely(!is_watched))
+        heap_mark(slot, slots_mark(slot, slots_key));
     atomic_fence_signal();
     heap_bits_set(word, bits | bit);
-    return likely(--page->until != 0);
 }
 
 void heap_slot_free(struct heap_local *local, struct heap_page *page, size_t slot)
 {
-    if (!slot_home(local, page, heap_slot_at(page, slot), slot))
+    slot_home(local, page, heap_slot_at(page, slot), slot, local->heap->is_watched);
+    if (unlikely(--page->until == 0))
         heap_page_due(local, page);
 }
 
@@ -54,20 +54,21 @@ static inline bool lies_in(const struct heap_page *page, const char *slot)
     return (size_t)(slot - (const char *)page->span.start) < page->span.bytes;
 }
 
-/* The run that begins at i, of a page of the local's own.  Returns where it ends: there, or behind the slot with which the page may have gone. */
+/* The run that begins at i, of a page of the local's own.  Returns where it ends: there, or behind the slot with which the page is due, and may go. */
 static uint32_t spill_run(struct heap_local *local, struct heap_page *page, const struct magazine *mag, uint32_t i)
 {
     uint64_t key = mag->key;
-    for (char *slot; i < mag->count && lies_in(page, slot = slot_at(mag, i)); i++) {
+    uint32_t begin = i, left = page->until, end = mag->count - begin < left ? mag->count : begin + left;
+    for (char *slot; i < end && lies_in(page, slot = slot_at(mag, i)); i++) {
         fetch(mag, i + AHEAD);
         size_t number = heap_slot_of(page, slot);
         if (unlikely(number == SIZE_MAX) || unlikely(!heap_has_mark(slot, slots_mark(slot, key))))
             refuse_spilled(local->heap, page, slot);
-        if (unlikely(!slot_home(local, page, slot, number))) {
-            heap_page_due(local, page);
-            return i + 1;
-        }
+        slot_home(local, page, slot, number, false);
     }
+    page->until = (uint16_t)(left - (i - begin));
+    if (unlikely(page->until == 0))
+        heap_page_due(local, page);
     return i;
 }
 
@@ -94,14 +95,13 @@ void heap_spill(struct heap_local *local, unsigned class, struct magazine *mag)
     mag->count = 0;
 }
 
+/* Looks at some: the others are mostly of the same pages, and what is not goes on its way. */
 bool heap_spills_home(const struct heap_local *local, const struct magazine *mag)
 {
-    for (uint32_t i = 0; i < mag->count;) {
+    for (uint32_t i = 0; i < mag->count; i += LOOK_EACH) {
         const struct heap_page *page = heap_page_find(slot_at(mag, i));
         if (!page || heap_owner(page) != local)
             return false;
-        while (i < mag->count && lies_in(page, slot_at(mag, i)))
-            i++;
     }
     return true;
 }
