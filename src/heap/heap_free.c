@@ -224,6 +224,5 @@ void heap_free_found(uintptr_t found, void *p)
 
 void heap_free_long(uintptr_t found, void *p)
 {
-    if (p)
-        free_long(&heap_of_process, heap_tls.self, found, p);
+    free_long(&heap_of_process, heap_tls.self, found, p);
 }

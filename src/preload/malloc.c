@@ -56,6 +56,8 @@ CACHE_ALIGNED NOINLINE void *preload_alloc_next(size_t bytes, struct steer_call 
 
 NOINLINE void preload_free_long(void *p)
 {
+    if (!p) /* many programs free what they never had */
+        return;
     owner_t found = pagemap_find(p);
     uint32_t mode = u32_load_relaxed(&preload_mode);
     if (mode == PRELOAD_SECURED) {
