@@ -3,8 +3,8 @@
  * malloc_look.c - libc's names that look at the allocator or tidy it: malloc_trim, mallinfo, mallinfo2, malloc_stats.
  *
  * The fields of mallinfo say of the default heap:
- *     arena     mapped, but for large blocks         hblkhd    large blocks, in bytes; hblks: their number
- *     uordblks  live, rounding included              fordblks  free slots and bookkeeping
+ *     arena     mapped, but for large blocks          hblkhd    large blocks, in bytes; hblks: their number
+ *     uordblks  live beside those, rounding included  fordblks  free slots and bookkeeping
  *     keepcost  what the source keeps warm
  *
  * Where everything goes on to libc's malloc (passthrough) they are libc's.
@@ -55,7 +55,7 @@ EXPORT struct wide_mallinfo preload_mallinfo2(void)
         .hblks = heap.large_blocks,
         .hblkhd = heap.large_bytes,
         .usmblks = heap.peak_bytes,
-        .uordblks = heap.live_bytes,
+        .uordblks = heap.live_bytes > heap.large_bytes ? heap.live_bytes - heap.large_bytes : 0,
         .fordblks = heap.free_bytes + heap.meta_bytes,
         .keepcost = source.idle_bytes,
     };
