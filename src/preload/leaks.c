@@ -51,7 +51,9 @@ void leaks_collect(struct leaks *out)
 {
     memset(out, 0, sizeof *out);
     (void)quire_heap_walk(quire_heap_default(), leak_add, out);
+    size_t of_heap = out->blocks;
     (void)guard_walk(leak_add, out);
+    out->guarded = out->blocks - of_heap;
     for (size_t i = 1; i < out->sizes; i++) {
         struct leak moved = out->of[i];
         size_t at = i;

@@ -195,6 +195,7 @@ void rss_explain(struct rss *out, const struct steer_stats *plan);
 enum { LEAK_SIZES_MAX = 64 };
 struct leaks {
     size_t bytes, blocks, sizes;
+    size_t guarded; /* of these blocks: no heap's */
     struct leak {
         size_t size_bytes, count;
         const void *example;

@@ -71,6 +71,10 @@ static void print_leaks(const struct leaks *leaks, struct out *out)
     out_number(out, leaks->blocks);
     out_text(out, " blocks, ");
     say_size(out, leaks->bytes, 0);
+    if (leaks->guarded) { /* the line of the heap has not these */
+        out_text(out, ", of which guarded: ");
+        out_number(out, leaks->guarded);
+    }
     out_char(out, '\n');
     for (size_t i = 0; i < leaks->sizes && i < LEAKS_SHOWN; i++) {
         out_text(out, "quire:   ");

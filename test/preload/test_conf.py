@@ -137,6 +137,13 @@ def test_the_text_report_goes_to_standard_error_and_explains_the_memory():
         assert words in done.stderr
 
 
+def test_what_lives_between_guards_is_counted_apart_from_the_heaps_blocks():
+    done = run("perl", "-e", "print 42", conf="leaks:1,guard:1/2")
+    of_heap = int(re.search(r"heap: (\d+) live blocks", done.stderr).group(1))
+    blocks, guarded = map(int, re.search(r"live at the end: (\d+) blocks, .*, of which guarded: (\d+)$", done.stderr, re.M).groups())
+    assert guarded > 0 and blocks == of_heap + guarded
+
+
 def test_the_prometheus_report_has_every_metric_once(tmp_path):
     file = tmp_path / "r.prom"
     run("/bin/true", conf=f"stats:exit,stats_file:{file},stats_format:prom")
