@@ -34,11 +34,13 @@ static ALWAYS_INLINE bool heap_has_mark(const void *slot, uint64_t mark)
 {
     return likely(u64_load_relaxed((const atomic_u64 *)slot) == mark) && likely(u64_load_relaxed((const atomic_u64 *)slot + 1) == mark);
 }
-/* The slot is free from now on.  The last look at the page: it may be gone. */
-void heap_slot_free(struct heap_local *local, struct heap_page *page, size_t slot);
+/* The slot, at p, is free from now on.  The last look at the page: it may be gone.  True: it was not due, and is there. */
+bool heap_slot_free(struct heap_local *local, struct heap_page *page, void *p, size_t slot);
 /* All of a magazine to its pages: the last look at its slots. */
 void heap_spill(struct heap_local *local, unsigned class, struct magazine *mag);
 /* Whether all of it lies in pages of the local's own. */
+/* Slots of a magazine that are another's, to chains of blocks on their way.  Returns where it ended: there, or before one that is not as it was left. */
+uint32_t heap_out_run(struct heap_local *local, struct heap_local *to, const struct magazine *mag, uint32_t from, uint32_t end);
 bool heap_spills_home(const struct heap_local *local, const struct magazine *mag);
 /* Not inside: how often the slot is in magazines of any thread. */
 size_t heap_cached(struct quire_heap *heap, unsigned class, const void *slot);

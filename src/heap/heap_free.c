@@ -76,7 +76,7 @@ static bool free_visiting(struct heap_page *page, const void *p, size_t slot, bo
         if (is_owner && owner->is_secure)
             heap_secure_free(owner, page, slot);
         else if (is_owner)
-            heap_slot_free(owner, page, slot);
+            (void)heap_slot_free(owner, page, heap_slot_at(page, slot), slot);
         heap_release(owner);
         done = is_owner;
         if (!done && heap_page_find(p) != page)
@@ -114,7 +114,7 @@ static void free_held(struct quire_heap *heap, struct heap_page *page, void *p, 
         (void)heap_late_is_there(local);
         heap_secure_free(local, page, slot);
     } else if (owner == local) {
-        heap_slot_free(local, page, slot);
+        (void)heap_slot_free(local, page, p, slot);
     } else {
         heap_out_add(local, owner, owner->is_secure ? heap_secure_wipe(page, slot) : p);
     }

@@ -73,7 +73,7 @@ static bool is_on_its_way(const void *p)
 }
 
 /* Two threads that free one block at the same moment both see it live, and the link written last stays: the other finds its own gone. */
-static void verify_first(const struct heap_local *local, const struct heap_out *out)
+static ALWAYS_INLINE void verify_first(const struct heap_local *local, const struct heap_out *out)
 {
     const struct on_its_way *block = out->first;
     const void *next = link_of(block);
@@ -107,26 +107,50 @@ static void out_send(struct heap_local *local, struct heap_out *out)
     }
 }
 
-/* `first` is what makes a block part of the chain, so that a fork finds it whole. */
-void heap_out_add(struct heap_local *local, struct heap_local *to, void *p)
+static struct heap_out *out_to(struct heap_local *local, struct heap_local *to)
 {
     struct heap_out *out = &local->out[(uintptr_t)to / sizeof(struct heap_local) % HEAP_OUT];
     if (unlikely(out->to != to)) {
         out_send(local, out);
         out->to = to;
     }
-    if (out->first) {
+    return out;
+}
+
+/* `first` is what makes a block part of the chain, so that a fork finds it whole. */
+static ALWAYS_INLINE void out_put(struct heap_local *local, struct heap_out *out, void *p)
+{
+    void *first = out->first;
+    if (likely(first != NULL)) {
         verify_first(local, out);
     } else {
         out->last = p;
         heap_work_is_due();
     }
-    link_set(p, out->first);
+    link_set(p, first);
     atomic_fence_signal();
-    out->second = out->first;
+    out->second = first;
     out->first = p;
     if (unlikely(++out->count >= HEAP_OUT_BLOCKS))
         out_send(local, out);
+}
+
+void heap_out_add(struct heap_local *local, struct heap_local *to, void *p)
+{
+    out_put(local, out_to(local, to), p);
+}
+
+uint32_t heap_out_run(struct heap_local *local, struct heap_local *to, const struct magazine *mag, uint32_t from, uint32_t end)
+{
+    struct heap_out *out = out_to(local, to);
+    uint64_t key = mag->key;
+    for (; from < end; from++) {
+        void *slot = (void *)addr_load_relaxed(&magazine_slots(mag)[from]);
+        if (unlikely(!heap_has_mark(slot, slots_mark(slot, key))))
+            break;
+        out_put(local, out, slot);
+    }
+    return from;
 }
 
 void heap_out_flush(struct heap_local *local)
@@ -135,33 +159,25 @@ void heap_out_flush(struct heap_local *local)
         out_send(local, &local->out[i]);
 }
 
-/* A block that is on its way has arrived at `local`.  Returns the next. */
-static void *arrive(struct heap_local *local, void *p, const void *before)
+/* A block of `page` that was on its way has arrived at `local`, whose page it may be no more.  False: it was the page's last, or that was not seen. */
+static ALWAYS_INLINE bool arrive(struct heap_local *local, struct heap_page *page, size_t slot, struct on_its_way *block)
 {
-    size_t slot;
-    struct heap_page *page = page_of(p, &slot);
-    if (unlikely(!page))
-        heap_refuse(local->heap, HEAP_E6, before);
     struct heap_local *owner = heap_owner(page);
-    struct on_its_way *block = p;
     bool is_secure = heap_page_is_secure(page);
     uint64_t bits = owner != local ? 0 : page->free[slot / WORD_BITS] | (is_secure ? *heap_late_word(page, slot) : 0);
     bool is_free = bits >> slot % WORD_BITS & 1;
-    if (unlikely(block->mark != mark_of(p) || is_free))
-        heap_refuse(local->heap, is_free ? HEAP_E1 : HEAP_E6, p);
-    void *next = link_of(block);
-    if (likely(owner == local)) {
-        if (unlikely(is_secure)) {
-            block->mark = 0;
-            block->next = 0;
-            heap_secure_arrive(local, page, slot);
-        } else {
-            heap_slot_free(local, page, slot);
-        }
+    if (unlikely(block->mark != mark_of(block) || is_free))
+        heap_refuse(local->heap, is_free ? HEAP_E1 : HEAP_E6, block);
+    if (unlikely(owner != local)) {
+        push(owner, block, block);
+    } else if (unlikely(is_secure)) {
+        block->mark = 0;
+        block->next = 0;
+        heap_secure_arrive(local, page, slot);
     } else {
-        push(owner, p, p);
+        return heap_slot_free(local, page, block, slot);
     }
-    return next;
+    return false;
 }
 
 void heap_inbox_drain(struct heap_local *local)
@@ -169,9 +185,16 @@ void heap_inbox_drain(struct heap_local *local)
     if (addr_load_relaxed(&local->inbox) == 0)
         return;
     void *p = (void *)addr_exchange_acquire(&local->inbox, 0); /* acquire [heap-inbox] */
+    struct heap_page *page = NULL; /* of the block before, if it is there still */
     for (const void *before = p; p;) {
-        void *next = arrive(local, p, before);
+        size_t slot = SIZE_MAX;
+        if (!page || (size_t)((char *)p - (char *)page->span.start) >= page->span.bytes || (slot = heap_slot_of(page, p)) == SIZE_MAX)
+            page = page_of(p, &slot);
+        if (unlikely(!page))
+            heap_refuse(local->heap, HEAP_E6, before);
         before = p;
-        p = next;
+        p = link_of(before);
+        if (!arrive(local, page, slot, (struct on_its_way *)(uintptr_t)before))
+            page = NULL;
     }
 }

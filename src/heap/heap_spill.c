@@ -23,11 +23,13 @@ static ALWAYS_INLINE void slot_home(const struct heap_local *local, struct heap_
     heap_bits_set(word, bits | bit);
 }
 
-void heap_slot_free(struct heap_local *local, struct heap_page *page, size_t slot)
+bool heap_slot_free(struct heap_local *local, struct heap_page *page, void *p, size_t slot)
 {
-    slot_home(local, page, heap_slot_at(page, slot), slot, local->heap->is_watched);
-    if (unlikely(--page->until == 0))
+    slot_home(local, page, p, slot, local->heap->is_watched);
+    bool stays = likely(--page->until != 0);
+    if (!stays)
         heap_page_due(local, page);
+    return stays;
 }
 
 /* A page does not go while a slot of it is here once. */
@@ -72,6 +74,13 @@ static uint32_t spill_run(struct heap_local *local, struct heap_page *page, cons
     return i;
 }
 
+static uint32_t run_end(const struct heap_page *page, const struct magazine *mag, uint32_t i)
+{
+    for (; i < mag->count && lies_in(page, slot_at(mag, i)); i++)
+        fetch(mag, i + AHEAD);
+    return i;
+}
+
 void heap_spill(struct heap_local *local, unsigned class, struct magazine *mag)
 {
     for (uint32_t i = 0; i < AHEAD; i++)
@@ -86,10 +95,10 @@ void heap_spill(struct heap_local *local, unsigned class, struct magazine *mag)
             i = spill_run(local, page, mag, i);
             continue;
         }
-        if (unlikely(!heap_has_mark(slot, slots_mark(slot, mag->key))))
-            refuse_spilled(local->heap, page, slot);
-        heap_out_add(local, owner, slot);
-        i++;
+        uint32_t end = run_end(page, mag, i);
+        i = heap_out_run(local, owner, mag, i, end);
+        if (unlikely(i != end))
+            refuse_spilled(local->heap, page, slot_at(mag, i));
     }
     size_add_relaxed(&local->heap->of_class[class].spilled, mag->count);
     mag->count = 0;
