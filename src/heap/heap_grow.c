@@ -210,6 +210,25 @@ static void *sealed_resize(struct quire_heap *heap, struct heap_page *page, size
     return start;
 }
 
+/* The OS pages that it has will do. */
+static bool stays(const struct heap_page *page, size_t all)
+{
+    size_t had = page->span.bytes;
+    return all == had || (!page->is_mapped && all < had && all >= had / 2);
+}
+
+/* A sampled block's last bytes are watched, and a sealed one's pages are as many as it asks for. */
+bool heap_large_stays(const struct quire_heap *heap, const void *p, size_t bytes)
+{
+    struct heap_page *page = heap_page_find(p);
+    if (!page || !heap_is_large(page) || heap_of_page(page) != heap || page->guard_shift || page->sample || heap->is_watched)
+        return false;
+    if (p != page->span.start || bytes <= HEAP_SMALL_MAX || !stays(page, heap_large_all(bytes, 0)) || heap_state(page) != HEAP_LARGE)
+        return false;
+    __atomic_store_n(&page->asked_bytes, bytes, __ATOMIC_RELAXED); /* somebody may be making sums */
+    return true;
+}
+
 void *heap_large_resize(struct heap_page *page, size_t bytes)
 {
     struct quire_heap *heap = heap_of_page(page);
@@ -223,7 +242,7 @@ void *heap_large_resize(struct heap_page *page, size_t bytes)
         ; /* a walk stands on it: it is copied */
     else if (heap_is_sealed(page))
         p = sealed_resize(heap, page, bytes);
-    else if (all == had || (!page->is_mapped && all < had && all >= had / 2))
+    else if (stays(page, all))
         p = heap_large_start(page);
     else if (page->is_mapped)
         p = remap(heap, page, all);

@@ -22,7 +22,7 @@
 #include "os/os.h"
 #include "os/sanitize.h"
 
-enum { GUARD_MORE = 8, ALONE_MOST = 8 << 20 };
+enum { GUARD_MORE = 8, ALONE_MOST = 8 << 20, ZERO_MOST = 32 << 20 };
 
 char *heap_large_start(const struct heap_page *page)
 {
@@ -179,6 +179,12 @@ static void *large_try(struct quire_heap *heap, size_t bytes, size_t align_bytes
     return heap_large_start(page);
 }
 
+/* What is not touched afterwards is no memory, and much of so large a block may not be (glibc maps each block above this size anew).  False: not this way. */
+static bool zero_by_pages(const struct quire_heap *heap, void *p, size_t bytes)
+{
+    return bytes > ZERO_MOST && heap->own_memory && !heap->is_watched && os_discard(p, align_up(bytes, os_page_bytes())) == 0;
+}
+
 void *heap_large_alloc(struct quire_heap *heap, size_t bytes, size_t align_bytes, bool zero)
 {
     bool is_zero = false;
@@ -195,7 +201,7 @@ void *heap_large_alloc(struct quire_heap *heap, size_t bytes, size_t align_bytes
     if (!p)
         return fail_null(ENOMEM);
     sanitize_undefined(p, align_up(bytes, os_page_bytes()));
-    if ((zero || heap_is_secure(heap)) && !is_zero)
+    if ((zero || heap_is_secure(heap)) && !is_zero && !zero_by_pages(heap, p, bytes))
         memset(p, 0, bytes);
     heap_work_is_due();
     return p;

@@ -36,6 +36,8 @@ static inline size_t heap_large_all(size_t bytes, size_t guard)
     return all + 2 * guard <= PTRDIFF_MAX ? all + 2 * guard : 0;
 }
 
+/* Of any address.  True: a large block, which has this size from now on, where it is. */
+bool heap_large_stays(const struct quire_heap *heap, const void *p, size_t bytes);
 /* Whose an address is, with the heaps' lock.  The header may have become another block's; without one all of the heap's large blocks are looked at. */
 bool heap_large_has(struct quire_heap *heap, const struct heap_page *page, const void *p);
 bool heap_large_owns(struct quire_heap *heap, const void *p);

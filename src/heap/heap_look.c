@@ -217,7 +217,7 @@ static void sum_larges(struct quire_heap *heap, struct quire_heap_stats *out)
         out->large_blocks++;
         out->large_bytes += heap_large_bytes(page);
         guards += heap_large_held(page) - heap_large_bytes(page);
-        asked += page->asked_bytes;
+        asked += __atomic_load_n(&page->asked_bytes, __ATOMIC_RELAXED);
     }
     lock_drop(&heap->lock);
     out->free_bytes += guards + left;

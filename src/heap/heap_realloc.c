@@ -3,6 +3,7 @@
  * heap_realloc.c - a block gets another size.
  *
  *     fits where it is, and would not leave half of it empty ----> the same block
+ *     large, and its OS pages will do ----> the same block, without a lock
  *     large to large ----> heap_large_resize(): in place, or moved by the system
  *     otherwise ----> a new block, a copy, the old one freed
  *
@@ -11,6 +12,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "heap/heap_large.h"
 #include "heap/heap_quick.h"
 #include "heap/heap_secure.h"
 #include "os/sanitize.h"
@@ -117,6 +119,6 @@ void *quire_heap_realloc(struct quire_heap *heap, void *p, size_t bytes)
 {
     size_t had = heap_quick_usable(heap, p);
     if (unlikely(had == 0))
-        return realloc_slow(heap, p, bytes);
+        return heap_large_stays(heap, p, bytes) ? p : realloc_slow(heap, p, bytes);
     return heap_stays(had, bytes) ? p : heap_move(heap, p, had, bytes);
 }

@@ -2,6 +2,7 @@
 /* quire_heap_realloc(): what stays, what moves, what is kept when there is no memory. */
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <sys/mman.h>
 
 #include "model/slab_worker.h"
@@ -336,5 +337,58 @@ TEST(HeapRealloc, a_large_block_grown_under_a_limit_is_on_the_account_with_its_n
     ASSERT_NE(p, nullptr);
     EXPECT_LE(heap.stats().large_bytes, 2 * mib);
     EXPECT_NE(quire_heap_alloc(heap, 10 * mib), nullptr) << "what it shrank by is room";
+    quire_heap_free(heap, p);
+}
+
+TEST(HeapRealloc, a_large_block_of_some_bytes_more_on_its_pages_waits_for_nobody)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "those who watch want blocks as long as was asked for";
+    Heap heap;
+    char *p = heap.alloc(100001);
+    size_t had = quire_heap_usable_bytes(p);
+    quire_heap *inner = heap;
+    lock_take(&inner->lock); /* another thread's, for instance */
+    for (size_t bytes = 100001; bytes <= had; bytes += 7)
+        ASSERT_EQ(grow(heap, p, bytes), p);
+    ASSERT_EQ(grow(heap, p, had / 2 + 4096), p);
+    lock_drop(&inner->lock);
+    EXPECT_EQ(heap.stats().live_blocks, 1u);
+    EXPECT_TRUE(heap_size_fits(p, had / 2 + 4096, 0)) << "what was asked for last";
+    EXPECT_EQ(quire_heap_usable_bytes(p), had);
+    quire_heap_free(heap, p);
+}
+
+TEST(HeapRealloc, zeros_above_32_MiB_take_no_memory_though_the_pages_were_in_use)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "shadow memory is resident memory too";
+    Heap heap;
+    const size_t bytes = 40 * mib + 3;
+    for (int round = 0; round < 3; round++) {
+        char *dirty = heap.alloc(bytes);
+        memset(dirty, 1, bytes);
+        quire_heap_free(heap, dirty);
+        char *p = static_cast<char *>(quire_heap_alloc_zero(heap, 1, bytes));
+        ASSERT_NE(p, nullptr);
+        EXPECT_LE(os_resident_bytes(p, align_down(bytes, os_page_bytes())), 2 * mib);
+        EXPECT_EQ(p[0] | p[bytes / 2] | p[bytes - 1], 0);
+        EXPECT_TRUE(std::all_of(p, p + bytes, [](char c) { return c == 0; }));
+        quire_heap_free(heap, p);
+    }
+}
+
+TEST(HeapRealloc, zeros_are_zero_where_the_system_does_not_take_pages_back)
+{
+    Heap heap;
+    const size_t bytes = 40 * mib + 3;
+    char *dirty = heap.alloc(bytes);
+    memset(dirty, 1, bytes);
+    quire_heap_free(heap, dirty);
+    os_fault_set(OS_DISCARD, 1, true);
+    char *p = static_cast<char *>(quire_heap_alloc_zero(heap, 1, bytes));
+    os_fault_set(OS_DISCARD, 0, false);
+    ASSERT_NE(p, nullptr);
+    EXPECT_TRUE(std::all_of(p, p + bytes, [](char c) { return c == 0; }));
     quire_heap_free(heap, p);
 }
