@@ -35,7 +35,7 @@ struct region *region_by_id[REGIONS_MAX];
 
 /* Ranges to try for, the largest first, and no more than a sixteenth of what the process may map at all: the rest is the program's. */
 static const size_t range_bytes[] = {(size_t)64 << 30, (size_t)1 << 30, (size_t)64 << 20, (size_t)16 << 20};
-enum { RANGE_SIZES = sizeof range_bytes / sizeof range_bytes[0] };
+enum { RANGE_SIZES = sizeof range_bytes / sizeof range_bytes[0], RANGE_FEW = 64 << 20 };
 
 /* Committing in steps keeps mprotect rare; a step is address space and, without overcommit, a charge: so not too large. */
 static const size_t commit_step_bytes = 4 * MIB;
@@ -50,7 +50,7 @@ static enum region_kind kind_of(size_t bytes)
 
 static bool range_reserve_locked(void)
 {
-    size_t most = os_address_space_bytes() / 16;
+    size_t all = os_address_space_bytes() / 16, most = regions.few && all > RANGE_FEW ? RANGE_FEW : all;
     for (int i = 0; i < RANGE_SIZES; i++) {
         if (range_bytes[i] > most)
             continue;
@@ -278,7 +278,9 @@ int region_take(size_t bytes, size_t align_bytes, struct quire_span *out)
 /* How much of a span stays warm: counted as idle at once, so that two givers cannot both use the same room. */
 static size_t keep_room_locked(const struct region *region, size_t bytes)
 {
-    size_t most = region_turns_over_locked() ? regions.most_bytes : regions.sums.out_bytes_peak;
+    size_t most = regions.sums.out_bytes_peak;
+    if (region_turns_over_locked() && most < regions.most_bytes)
+        most = regions.most_bytes;
     size_t idle_max = regions.keep ? region_idle_bytes_max(most, regions.cached_bytes_max) : 0;
     size_t room = idle_max > regions.sums.idle_bytes ? idle_max - regions.sums.idle_bytes : 0;
     size_t unit = region->kind == REGION_HUGE ? os_huge_bytes() : os_page_bytes();

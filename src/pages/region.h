@@ -29,6 +29,9 @@ void region_expect(size_t bytes);
 /* There is one more secure heap, or one less: while there is any, spans lie at a random one of the eight lowest places that they fit in. */
 void region_scatter(bool on);
 
+/* Addresses that are reserved and hold nothing go back to the system, for a process that is about to have few.  More are reserved when they are wanted. */
+void region_let_go(void);
+
 /* -ENOMEM only after a trim, plain mmap and libc's malloc have failed too. */
 int region_take(size_t bytes, size_t align_bytes, struct quire_span *out);
 /* A heap has mapped so many bytes more, or fewer, past the regions: idle memory makes way for them, too. */

@@ -57,6 +57,7 @@ struct regions {
     atomic_u32 scatters; /* secure heaps; read without the lock, too */
     uint64_t random;     /* 0: not seeded */
     size_t cached_bytes_max;
+    bool few; /* addresses: region_let_go() */
     size_t alone_bytes; /* mapped by heaps, for one block each */
     size_t most_bytes;  /* that were in memory: out, idle and alone */
     size_t used_bytes_most; /* out and alone, when fresh memory was taken */

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * region_look.c - sums and checks of the regions, and their repair in the child of a fork.
+ * region_look.c - sums and checks of the regions, their repair in the child of a fork, and addresses that are let go.
  *
  * Locks: regions.lock, one region at a time.
  */
@@ -96,7 +96,7 @@ static void region_rederive(struct region *region)
     size_t run, taken = 0;
     for (size_t at = bitmap_next_taken(&region->map, 0, &run); at != BITMAP_NONE; at = bitmap_next_taken(&region->map, at + run, &run)) {
         bits_clear(region->idle, at, at + run);
-        taken += run;
+        taken += at < region->pages ? run : 0; /* the others were let go */
     }
     region->idle_end = region->pages;
     for (size_t w = 0; w * 64 < region->pages; w++)
@@ -147,4 +147,40 @@ void region_after_fork(void)
     for (uint32_t i = 0; i < regions.count; i++)
         region_rederive(region_by_id[i]);
     regions.range_next = regions.range_end = NULL; /* what was left of a range is only addresses */
+}
+
+/* ---- few addresses ---- */
+
+/* What lies behind a region's last span leaves it: for the map these pages are taken, for ever. */
+static void region_cut_locked(struct region *region)
+{
+    unsigned shift = os_page_shift();
+    size_t used = bits_find_last(region->map.taken, 0, region->pages, true), end = used ? used : 1;
+    if (end >= region->pages)
+        return;
+    regions.sums.idle_bytes -= bits_count_in(region->idle, end, region->pages) << shift;
+    bits_clear(region->idle, end, region->pages);
+    bits_clear(region->aged, end, region->pages);
+    bits_set(region->map.taken, end, region->pages);
+    bits_set(region->map.starts, end, end + 1);
+    bitmap_rebuild(&region->map);
+    if (os_unmap(region->start + (end << shift), (region->pages - end) << shift) == 0)
+        regions.sums.reserved_bytes -= (region->pages - end) << shift;
+    region->pages = end;
+    region->committed_pages = region->committed_pages < end ? region->committed_pages : end;
+    region->idle_end = region->idle_end < end ? region->idle_end : end;
+}
+
+void region_let_go(void)
+{
+    lock_take(&regions.lock);
+    regions.few = true;
+    for (uint32_t i = 0; i < regions.count; i++)
+        region_cut_locked(region_by_id[i]);
+    size_t rest = (size_t)(regions.range_end - regions.range_next);
+    if (rest && os_unmap(regions.range_next, rest) == 0) {
+        regions.range_end = regions.range_next;
+        regions.sums.reserved_bytes -= rest;
+    }
+    lock_drop(&regions.lock);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* When idle memory makes way, and when it stays: processes that grow, and ones that turn their memory over. */
+/* When idle memory makes way, and when it stays: processes that grow, and ones that turn their memory over; and ones that are to have few addresses. */
 #include <gtest/gtest.h>
 
 #include <sys/wait.h>
@@ -86,5 +86,46 @@ TEST(SourceTurns, who_grows_makes_way_each_time)
             }
             EXPECT_FALSE(region_turns_over_locked()) << factor;
         });
+}
+
+TEST(SourceTurns, addresses_that_hold_nothing_can_be_let_go_and_others_come_when_they_are_wanted)
+{
+    in_new_process([] {
+        std::vector<quire_span> spans;
+        for (size_t bytes : {page, 16 * page, mib, 2 * mib, 8 * mib, 3 * mib})
+            spans.push_back(take(bytes));
+        give(spans[1]);
+        give(spans[4]);
+        for (int round = 0; round < 3; round++) {
+            region_let_go();
+            EXPECT_EQ(quire_source_check(source), nullptr);
+            EXPECT_LE(regions.sums.reserved_bytes, (100u + 64 * unsigned(round)) * mib);
+            spans[1] = take(32 * page);
+            spans[4] = take(7 * mib);
+            for (auto &span : spans)
+                static_cast<char *>(span.start)[span.bytes - 1] = 1;
+            give(spans[1]);
+            give(spans[4]);
+        }
+        region_after_fork();
+        EXPECT_EQ(quire_source_check(source), nullptr);
+        size_t out = regions.sums.out_bytes;
+        EXPECT_LE(out, 64 * mib) << "what was let go is not out";
+        EXPECT_GE(out, 6 * mib);
+    });
+}
+
+TEST(SourceTurns, addresses_that_the_system_does_not_take_back_stay_unused)
+{
+    in_new_process([] {
+        quire_span span = take(mib);
+        os_fault_set(OS_UNMAP, 1, true);
+        region_let_go();
+        os_fault_set(OS_UNMAP, 0, false);
+        quire_span other = take(mib);
+        static_cast<char *>(other.start)[0] = static_cast<char *>(span.start)[0] = 1;
+        give(span);
+        give(other);
+    });
 }
 } // namespace
