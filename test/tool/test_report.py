@@ -337,3 +337,14 @@ def test_what_a_reader_of_the_figures_must_know_is_said():
     program.update(own_allocator_cpu_s=None, status=0)
     document = {"findings": {"program": program}, "facts": {}}
     assert report_page.circumstances(document) == []
+
+
+def test_a_page_of_a_try_without_time_for_the_model_says_so_of_its_call_sites(tmp_path):
+    _, document = reportkit.tried()
+    trace = {**document["trace"], "path": None}
+    for events, said in ((document["trace"]["events"], "There was no time to judge call sites."), (100, "No call site allocates enough to be judged.")):
+        short = {**document, "trace": {**trace, "events": events}, "sites": [], "arenas": [], "slabs": [], "parts": [], "replay_rounds": None}
+        (tmp_path / "try.json").write_text(json.dumps(short))
+        assert quire(tmp_path, "report", "-f", "try.json", "-o", "a.html").returncode == 0
+        words = "".join(Elements((tmp_path / "a.html").read_text(encoding="utf-8")).words)
+        assert said in words and ("no time" in words) == (events > 100)

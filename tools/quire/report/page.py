@@ -16,6 +16,7 @@ import os
 import re
 import unicodedata
 
+import advise.advice as advice
 import cxxnames
 import packages
 import render
@@ -276,6 +277,12 @@ def class_rows(sites, findings):
     return rows
 
 
+def hurried(findings):
+    """Whether a `try` had no time for replays and advice, and so judged no call site."""
+    events = findings.get("trace", {}).get("events") or 0
+    return figures.was_run(findings) and not findings.get("replay_rounds") and events >= advice.EVENTS_MIN
+
+
 def folded(sites):
     """(rows that are shown, rows that do next to nothing)"""
     little = [r for r in sites if r["share"] < SHARE_SHOWN_MIN_PERCENT]
@@ -369,6 +376,7 @@ def view(document):
         "sites": shown_sites,
         "classes": class_rows(sites, document["findings"]),
         "few_sites": few_sites,
+        "hurried": hurried(document["findings"]),
         "rss": list(rss_rows(explained)),
         "rss_sentence": rss_sentence(explained) if explained else "",
         "rss_words": report_rss.WORDS,
