@@ -16,6 +16,7 @@ from toolkit import quire
 
 import cmd_report
 import report.depth as report_depth
+import report.figures as report_figures
 import packages
 import report.page as report_page
 import report.subject as report_subject
@@ -348,3 +349,14 @@ def test_a_page_of_a_try_without_time_for_the_model_says_so_of_its_call_sites(tm
         assert quire(tmp_path, "report", "-f", "try.json", "-o", "a.html").returncode == 0
         words = "".join(Elements((tmp_path / "a.html").read_text(encoding="utf-8")).words)
         assert said in words and ("no time" in words) == (events > 100)
+
+
+def test_the_picture_and_the_table_have_the_same_cpu_time_for_a_row_as_its_saving_says():
+    def row(name, program_s, *saving):
+        return {"name": name, "measured": True, "program_cpu_s": program_s, "saving_percent": dict(zip(("value", "low", "high"), saving))}
+
+    findings = {"program": {"cpu_s": 2.0}, "measured": True, "allocators": [row("libc", 2.0, 0, 0, 0), row("jemalloc", 1.7, 10, 5, 15)]}
+    table = {one["name"]: one for one in report_page.allocator_rows(findings)}
+    picture = report_figures.program_bars(findings).inline()
+    for name, text in (("libc", "2.00 s"), ("jemalloc", "1.80 s")):
+        assert table[name]["program"] == text and text.replace(".00 ", " ") in picture

@@ -59,12 +59,17 @@ def time_bars(findings):
     return plots.bars(rows, plots.Axes("time", title, x="ns per operation", x_form="plain", width_in=HALF))
 
 
+def program_s(row, findings, end="value"):
+    """CPU time of the program under a row's allocator, as its saving says it; None where that is not known. end: of the saving's interval."""
+    saving, program = row.get("saving_percent"), findings.get("program")
+    return None if not saving or not program else program["cpu_s"] * (1 - saving[end] / 100)
+
+
 def program_bars(findings):
     """CPU time of the program: that of libc's malloc less what each row saves, with the interval of the saving."""
-    rows, base_s = [], findings["program"]["cpu_s"]
+    rows = []
     for row in with_figures(findings):
-        saving = row["saving_percent"]
-        middle, high, low = (base_s * (1 - saving[end] / 100) for end in ("value", "low", "high"))
+        middle, high, low = (program_s(row, findings, end) for end in ("value", "low", "high"))
         name = shown_name(row["name"], findings)
         rows.append(plots.Bar(name, middle, max(0.0, low), high, colour(name)))
     title = "CPU time of the program under each allocator, with intervals"

@@ -148,8 +148,10 @@ def circumstances(document):
             why = "PYTHONMALLOC=malloc was set for all other runs: CPython's own allocator would hide what the program does."
         if findings["program"].get("today_inside"):
             why = f"The program has {name} inside: other mallocs were put in its place by patched entries of its functions, and it ran by them too."
+        row = next((row for row in figures.with_figures(findings) if row["name"] == "today"), {})
+        today_s = figures.program_s(row, findings) or own_allocator_s(findings)
         said.append(
-            f"{why} With {name}, as it runs today, it takes {ui.seconds(own_allocator_s(findings))}: "
+            f"{why} With {name}, as it runs today, it takes {ui.seconds(today_s)}: "
             "the verdict compares with it."
         )
     count = findings.get("trace", {}).get("process_count") or 1
@@ -181,7 +183,7 @@ def allocator_rows(findings):
         if "error" in row:
             rows.append({"name": name, "error": row["error"]})
             continue
-        program_s, saving, cost = row.get("program_cpu_s"), row.get("saving_percent"), row.get("cpu_ns_per_op")
+        program_s, saving, cost = figures.program_s(row, findings), row.get("saving_percent"), row.get("cpu_ns_per_op")
         memory_bytes = row.get("peak_rss_bytes") if figures.was_run(findings) else row.get("replay_peak_rss_bytes")
         error = row.get("model_error_percent")
         rows.append(
