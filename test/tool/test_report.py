@@ -360,3 +360,15 @@ def test_the_picture_and_the_table_have_the_same_cpu_time_for_a_row_as_its_savin
     picture = report_figures.program_bars(findings).inline()
     for name, text in (("libc", "2.00 s"), ("jemalloc", "1.80 s")):
         assert table[name]["program"] == text and text.replace(".00 ", " ") in picture
+
+
+@pytest.mark.parametrize("number, kind", [(1, None), (3, "the whole range of the 3"), (9, "the 95 % interval")])
+def test_one_replay_has_no_interval_and_few_have_their_range(number, kind):
+    cost = {"value": 7.5, "low": 7.5 - (number > 1), "high": 7.5 + (number > 1)}
+    findings = {"rounds": number, "allocators": [{"name": "libc", "cpu_ns_per_op": cost}]}
+    said, cell = report_page.replays(findings), report_page.allocator_rows(findings)[0]["cost"]
+    title = report_figures.time_bars(findings).title
+    if kind:
+        assert f"in {number} interleaved rounds" in said and kind in said and cell["range"] == "6.5 ns to 8.5 ns" and "interval" in title
+    else:
+        assert said == "in 1 round. Bars are what it took: one round has no interval." and cell == {"value": "7.5 ns", "range": ""} and "interval" not in title

@@ -10,6 +10,7 @@ Not here: drawing (report/plots.py), flame graph and map (report/flame.py, repor
 """
 
 import cxxnames
+import measure
 import report.plots as plots
 import trytable
 import ui
@@ -40,6 +41,11 @@ def was_run(findings):
     return bool(findings.get("measured"))
 
 
+def replay_rounds(findings):
+    """How often each allocator replayed the trace."""
+    return findings.get("replay_rounds", findings.get("rounds")) or 0
+
+
 def colour(name):
     """Ours stand out."""
     return "s0" if name in OURS else "s7"
@@ -52,10 +58,12 @@ def time_bars(findings):
     rows = []
     for row in with_figures(findings):
         cost, name = row["cpu_ns_per_op"], shown_name(row["name"], findings)
-        rows.append(plots.Bar(name, cost["value"], cost["low"], cost["high"], colour(name)))
+        ends = (cost["low"], cost["high"]) if cost["low"] < cost["high"] else (None, None)
+        rows.append(plots.Bar(name, cost["value"], *ends, colour(name)))
     if not rows:
         return None
-    title = "CPU time of an operation, each allocator, with 95 % intervals"
+    number = replay_rounds(findings)
+    title = "CPU time of an operation, each allocator" + f", with {measure.interval_kind(number).split(' are ')[0]}" * (number > 1)
     return plots.bars(rows, plots.Axes("time", title, x="ns per operation", x_form="plain", width_in=HALF))
 
 

@@ -18,6 +18,7 @@ import unicodedata
 
 import advise.advice as advice
 import cxxnames
+import measure
 import packages
 import render
 import report.figures as figures
@@ -84,8 +85,18 @@ def download(document):
 
 
 def interval(value, form):
-    """`12 %` with its interval below."""
-    return {"value": form(value["value"]), "range": f"{form(value['low'])} to {form(value['high'])}"}
+    """`12 %` with its interval below; one round has none."""
+    ends = f"{form(value['low'])} to {form(value['high'])}" if value["low"] < value["high"] else ""
+    return {"value": form(value["value"]), "range": ends}
+
+
+def replays(findings):
+    """How the bars of replays came about, in words."""
+    number = figures.replay_rounds(findings)
+    if number == 1:
+        return "in 1 round. Bars are what it took: one round has no interval."
+    kind = "95 % interval" if number >= measure.ROUNDS_95_MIN else f"whole range of the {number}"
+    return f"in {number} interleaved rounds. Bars are medians; the line at a bar's end is the {kind}."
 
 
 def nanoseconds(value):
@@ -378,6 +389,7 @@ def view(document):
         "sites": shown_sites,
         "classes": class_rows(sites, document["findings"]),
         "few_sites": few_sites,
+        "replays": replays(document["findings"]),
         "hurried": hurried(document["findings"]),
         "rss": list(rss_rows(explained)),
         "rss_sentence": rss_sentence(explained) if explained else "",
