@@ -101,6 +101,13 @@ def test_control_c_in_try_ends_the_recording_alone_and_the_verdict_follows(tmp_p
     assert "The trace holds" in said and "modelled" in said, said
 
 
+def test_few_allocations_of_a_stretch_are_told_of_the_stretch_alone(tmp_path):
+    busy = build(tmp_path, "int main(void) { for (volatile unsigned long i = 0;; i++) { } }")
+    done = quire(tmp_path, "try", "--no-report", "--after", "100ms", "--duration", "300ms", "--then", "kill", "--", busy)
+    assert done.returncode == 0, done.stderr
+    assert "makes 0 allocations in " in done.stdout and "in the stretch of " in done.stdout and "that was recorded" in done.stdout
+
+
 def test_idle_is_when_a_process_has_done_next_to_nothing_for_a_while(monkeypatch):
     used = iter([0.0, 0.5, 0.5, 0.9, 0.9, 0.905])
     monkeypatch.setattr(stretch.time, "sleep", lambda s: None)

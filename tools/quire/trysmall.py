@@ -56,13 +56,19 @@ def settle(report, args):
         report.verdict = advice.Verdict(advice.NO, f"{NOTHING}; {best}{noise}")
 
 
+def of_stretch(report):
+    """Of which part of the run that is, where only a part was recorded; else empty."""
+    recording = report.recording
+    return f", in the stretch of {ui.seconds(recording.facts['wall_s'])} that was recorded; before and after nobody looked" if recording.begun_late else ""
+
+
 def text(report):
     """The report's lines."""
     facts, found = report.recording.facts, report.finding
     cpu_s = found.program_s.value if found else median(r.cpu_s for r in report.runs)  # the table's, at its pace, where there is one
     live = f", at most {ui.size(facts['peak_live_bytes'])} live at once" if found else ""
     name = report.target.name if report.process_count < 2 else report.recording.executable
-    makes = f"{ui.printable(name)} makes {workers.makes(report, cpu_s, live)}"
+    makes = f"{ui.printable(name)} makes {workers.makes(report, cpu_s, live)}{of_stretch(report)}"
     if not found:
         lines = [f"  N{NOTHING[1:]}: {makes}."]
     else:
@@ -80,7 +86,7 @@ def document(report):
     """What it has to say as JSON."""
     found, verdict = report.finding, report.verdict
     if not found:
-        return {"verdict": {"word": advice.NO, "reason": NOTHING}}
+        return {"verdict": {"word": advice.NO, "reason": NOTHING + of_stretch(report)}}
     judged = found.verdict
     return {
         "verdict": {"word": verdict.word, "reason": verdict.reason},
