@@ -11,7 +11,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from toolkit import build, native_json, quire
+from toolkit import ROOT, build, native_json, quire
 
 import advise.advice as advice
 import launch
@@ -313,12 +313,19 @@ def test_options_that_make_no_sense_together_are_refused(options):
         ("Time to set            4000 keys:                     1.281 seconds.\nTime to start             4 threads:                  0.000 seconds.\nTime to get           16000 keys by    4 threads:     0.393 seconds.\n", 16000, {}),
         ("cmd_get: 36000\n\nRun time: 0.7s Ops: 40000 TPS: 56628 Net_rate: 63.4M/s\n", 40000, {}),
         ("requests: 7\nlatency p99.9: 3 s\n", 7, {"p99.9": 3000.0}),
+        ("SET: 20325.20 requests per second, p50=0.123 msec                   \n", None, {}),  # redis-benchmark -q: how many there were is not told
         ("nothing that is known\n", None, {}),
     ],
 )
 def test_what_known_loads_print_is_understood(text, requests, latency):
     assert loadwords.requests(text) == requests
     assert loadwords.latencies(text) == pytest.approx(latency)
+
+
+def test_the_documents_examples_of_redis_benchmark_print_what_is_read():
+    text = (ROOT / "doc" / "advice.md").read_text(encoding="utf-8")
+    examples = [line for line in text.splitlines() if "--load 'redis-benchmark" in line]
+    assert examples and not [line for line in examples if " -q" in line or "--csv" in line]
 
 
 def test_what_a_load_writes_of_single_requests_gives_the_percentiles_and_their_number(server):
