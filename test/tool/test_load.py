@@ -160,6 +160,19 @@ def test_a_program_that_used_up_its_time_is_not_told_no_for_what_it_did_was_not_
     assert (report.verdict.word, "nobody counts" in report.verdict.reason) == ((advice.INCONCLUSIVE, True) if open else (advice.NO, False))
 
 
+def test_the_command_for_the_other_processes_of_a_server_has_its_load(monkeypatch):
+    monkeypatch.setattr(tryreport.workers, "text", lambda report: "")
+    report = tryreport.Report(targets.Target(["nginx", "-c", "x y"], "/p", "/p"))
+    report.process_count = 3
+    for driven, said in (
+        (load_of(load="wrk -d 1 http://x", ready_line="up"), "record --load 'wrk -d 1 http://x' --ready-line up -- nginx -c 'x y' keeps"),
+        (load_of(duration=2.5), "record --duration 2.5s -- nginx -c 'x y' keeps"),
+        (None, "record -- nginx -c 'x y' keeps"),
+    ):
+        report.contest = rounds.Contest(report.target, None, load=driven)
+        assert said in report._process_text()[1], report._process_text()
+
+
 def test_a_program_that_ends_otherwise_than_by_our_signal_keeps_its_status(server):
     port = free_port()
     ask = f"python3 -c \"import socket; c = socket.create_connection(('127.0.0.1', {port})); c.send(b'q'); c.recv(1)\""

@@ -159,6 +159,11 @@ class Load:
                 f"ss -ltnp 'sport = :{self.port}'   (who is it?)",
             )
 
+    def options(self):
+        """The options that say the same, as words of a command line."""
+        said = [("--load", self.command), ("--duration", self.duration_s and f"{self.duration_s:g}s"), ("--ready-port", self.port), ("--ready-line", self.line), ("--ready-cmd", self.ask)]
+        return [word for name, value in said if value is not None for word in (name, str(value))]
+
     # ready?
 
     def _listens(self):

@@ -182,9 +182,10 @@ class Report:
     def _process_text(self):
         if self.process_count < 2:
             return []
+        driven = self.contest.load.options() if self.contest and self.contest.load else []
         return [
             workers.text(self),
-            f"  The others: {render.command()} record -- {ui.words(self.target.argv)} keeps a trace of each, {render.command()} report TRACE looks into one.",
+            f"  The others: {render.command()} {ui.words(['record', *driven])} -- {ui.words(self.target.argv)} keeps a trace of each, {render.command()} report TRACE looks into one.",
         ]
 
     def status_text(self):
