@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """test_stretch - a stretch of a program's run: entered after a while, left again, and then it goes on or ends as it was told."""
 
+import argparse
 import json
 import os
 import signal
@@ -13,6 +14,8 @@ from attachkit import mappings, patched
 from toolkit import BUILD, TOOL, build, native_json, quire
 
 import stretch
+import target as targets
+from errors import EnvironmentLacks
 
 pytestmark = pytest.mark.skipif(os.uname().machine != "x86_64", reason="running processes are entered on x86-64 alone")
 
@@ -75,6 +78,14 @@ def test_a_program_that_ends_by_itself_keeps_its_status_and_one_that_ends_too_ea
     early = quire(tmp_path, "record", "--after", "30s", "-o", "u.qtr", "--", "true")
     assert early.returncode == 3 and "ended before recording began" in early.stderr and "fix:" in early.stderr
     assert not (tmp_path / "u.qtr").exists()
+
+
+def test_a_program_that_ends_just_before_it_is_entered_is_told_so_too(monkeypatch):
+    monkeypatch.setattr(stretch, "wait", lambda program, name, after_s: time.sleep(after_s))  # who looked last saw it run
+    args = argparse.Namespace(after=0.3, duration=1.0, until_idle=False, then="leave")
+    with pytest.raises(EnvironmentLacks) as failed:
+        stretch.record(targets.resolve(["true"]), "none.qtr", args, dict(os.environ))
+    assert failed.value.what == "true ended before recording began" and failed.value.why == "exit status 0"
 
 
 def test_try_gives_a_verdict_from_a_stretch_of_the_one_run_and_the_program_goes_on(tmp_path, program):

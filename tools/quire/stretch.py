@@ -47,12 +47,17 @@ def check(args, target):
         targets.refuse(target.name, f"only a stretch of its run cannot be recorded: {reason}", "without --after, --until-idle and --then: all of its run is recorded")
 
 
+def refuse_ended(program, name):
+    """Ends with the reason where the program has ended by itself."""
+    if program.poll() is not None:
+        raise EnvironmentLacks(f"{name} ended before recording began", launch.describe(program.returncode), "a shorter --after, or none of --after, --until-idle and --then") from None
+
+
 def wait(program, name, after_s):
     """Until recording begins."""
     until_s = time.monotonic() + after_s
     while time.monotonic() < until_s:
-        if program.poll() is not None:
-            raise EnvironmentLacks(f"{name} ended before recording began", launch.describe(program.returncode), "a shorter --after, or none of --after, --until-idle and --then")
+        refuse_ended(program, name)
         time.sleep(min(POLL_S, max(0.0, until_s - time.monotonic())))
 
 
@@ -78,8 +83,11 @@ def record(target, path, args, env, source=None):
         began_s, limit = time.monotonic(), getattr(args, "limit_bytes", None)
         attaching.record(process, path, args.duration or 0, limit, (lambda: idle(program.pid)) if args.until_idle else None)
         wall_s = time.monotonic() - began_s
-    except BaseException:
+    except BaseException as error:
+        is_gone = program.poll() is not None
         stops.end_group(program)
+        if is_gone and isinstance(error, EnvironmentLacks):  # it may have ended since anybody looked
+            refuse_ended(program, target.name)
         raise
     if program.poll() is not None:
         return program.ran()
