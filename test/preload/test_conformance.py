@@ -50,6 +50,7 @@ def test_the_library_defines_the_allocator_s_names_and_its_own_and_no_others():
     assert others == {
         "malloc", "free", "calloc", "realloc", "reallocarray", "aligned_alloc", "posix_memalign", "memalign", "valloc", "pvalloc", "malloc_usable_size",
         "malloc_trim", "malloc_stats", "malloc_info", "mallopt", "mallinfo", "mallinfo2", "free_sized", "free_aligned_sized",
+        "setrlimit", "setrlimit64", "prlimit", "prlimit64", "mlockall",
     }  # fmt: skip
     assert len([name for name in names if name.startswith("_Zn")]) == 8
     assert len([name for name in names if name.startswith("_Zd")]) == 12
