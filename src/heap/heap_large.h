@@ -27,12 +27,17 @@ static inline void heap_large_alone(const struct quire_heap *heap, ptrdiff_t cha
         region_alone(change_bytes);
 }
 
-/* How much of the source a block needs; 0: it cannot be. */
+/*
+ * How much of the source a block needs; 0: it cannot be.  Spans of whole huge pages are backed by such, however little of them is touched: a program that has
+ * not asked for that gets an OS page more.
+ */
 static inline size_t heap_large_all(size_t bytes, size_t guard)
 {
-    size_t all, page = os_page_bytes();
-    if (bytes > PTRDIFF_MAX - page || guard > PTRDIFF_MAX / 4 || !align_up_checked(bytes + (bytes == 0), page, &all))
+    size_t all, page = os_page_bytes(), huge = os_huge_bytes();
+    if (bytes > PTRDIFF_MAX - 2 * page || guard > PTRDIFF_MAX / 4 || !align_up_checked(bytes + (bytes == 0), page, &all))
         return 0;
+    if (guard == 0 && huge != 0 && all % huge == 0)
+        all += page;
     return all + 2 * guard <= PTRDIFF_MAX ? all + 2 * guard : 0;
 }
 
