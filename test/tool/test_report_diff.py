@@ -245,6 +245,8 @@ def test_a_limit_that_cannot_be_judged_or_read_is_no_success(tmp_path):
     same = bench(100, 99, 101)
     status, said = failing(tmp_path, same, same, "cpu>3%")
     assert status == 125 and "cannot be judged" in said
+    told = (ROOT / "doc" / "report.md").read_text(encoding="utf-8")
+    assert "The exit status is 0; with `--fail-on` 1 where" in told and "125 where a limit cannot be judged" in told
     assert failing(tmp_path, same, same, "cpu is fast")[0] == 2
     (tmp_path / "a.json").write_text(json.dumps(same))
     assert quire(tmp_path, "report", "a.json", "--fail-on", "cpu>3%").returncode == 2
