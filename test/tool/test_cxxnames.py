@@ -5,10 +5,14 @@ test_cxxnames.py - C++ names as tables and stacks show them.
 Not here: where they are shown (test_advise.py, test_report.py).
 """
 
+import types
+
 import pytest
 import toolkit  # noqa: F401  (puts the tool into the path)
 
+import advise.advice as advice
 import cxxnames
+import render
 
 STRING = "std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> >"
 PAIR = "std::pair<std::string const, std::vector<int, std::allocator<int> > >"
@@ -64,3 +68,12 @@ def test_what_is_no_cxx_function_comes_back_as_it_is(name):
 def test_a_name_that_holds_our_own_mark_stays_as_it_is():
     name = "f\x019\x02(int)"
     assert cxxnames.brief(name) == name
+
+
+def test_slabs_and_arenas_name_an_operator_whole():
+    sites = [advice.Site(n, name, "", [], "slab", 0, 0, 9, 9, 1, 18, 0) for n, name in enumerate(("adder::operator()(int) const", "make_point", "make_point"))]
+    mix = types.SimpleNamespace(serves=lambda klass: True)
+    slab = {"slab": 0, "objects": 27, "element_bytes": 16, "peak_live": 1}
+    assert render.slabs_text({"slabs": [slab], "allocs": 27}, sites, mix)[0].startswith("  slab 0: adder::operator(), make_point; ")
+    arena = {"arena": 0, "objects": 27, "peak_bytes": 9, "generations": 1, "instances": 1}
+    assert render.arenas_text({"arenas": [arena], "allocs": 27, "peak_live_bytes": 9}, sites)[0].startswith("  arena 0: adder::operator(), make_point; ")

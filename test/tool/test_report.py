@@ -333,6 +333,8 @@ def test_what_a_reader_of_the_figures_must_know_is_said():
     for words in ("not whole: cut.", "PYTHONMALLOC", "takes 500 ms", "2 processes", "exit status 3"):
         assert words in said
     assert ("-4.0 %", "against CPython's own allocator", "-5.0 % to -3.0 %") in report_page.tiles(document)
+    for name, words in (("mimalloc", "saved by mimalloc"), ("drop-in", "saved by the drop-in"), ("steered", "saved by the advice carried out")):
+        assert words in [what for _, what, _ in report_page.tiles({"findings": {"saving_of": name, "saving_percent": today, "schema": "x"}, "facts": {}})]
     program["today_allocator"] = "libjemalloc.so.2"
     assert "LD_PRELOAD gives the program libjemalloc.so.2" in " ".join(report_page.circumstances(document))
     program.update(own_allocator_cpu_s=None, status=0)

@@ -13,6 +13,7 @@ from toolkit import build, quire
 import report.ci as ci
 import report.diff as report_diff
 import report.limits as limits
+from errors import QuireError
 from report.inputs import Input
 
 GROWING = """
@@ -250,6 +251,13 @@ def test_a_limit_that_cannot_be_judged_or_read_is_no_success(tmp_path):
     assert failing(tmp_path, same, same, "cpu is fast")[0] == 2
     (tmp_path / "a.json").write_text(json.dumps(same))
     assert quire(tmp_path, "report", "a.json", "--fail-on", "cpu>3%").returncode == 2
+
+
+def test_what_is_close_to_an_unknown_figure_is_named_once():
+    figure = report_diff.Figure(1.0, None, None, "count")
+    with pytest.raises(QuireError) as failed:
+        limits.judge(limits.parse("alocations>3%"), report_diff.figure_changes({"allocations": figure}, {"allocations": figure}))
+    assert failed.value.why.count("allocations") == 1, failed.value.why
 
 
 def test_a_limit_on_a_trace_that_is_not_whole_is_no_success(traces, tmp_path):

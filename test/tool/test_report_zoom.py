@@ -279,6 +279,11 @@ def test_packed_pages_are_the_profiles_and_leave_the_rest_as_it_was():
     assert report_depth.packed(packed) == packed and report_depth.words({"regions": []}) == ""
 
 
+def test_one_page_that_can_be_zoomed_into_is_one_page():
+    depth = {"pages": 1, "pages_with_grains": 1, "pages_in_all": 1}
+    assert report_depth.words({"depth": depth, "page_bytes": 4096}).startswith("Zoomed in: 1 page of 4.1 KB, ")
+
+
 def test_packed_pages_have_a_bound_and_what_is_left_out_is_said(monkeypatch):
     map_ = zoomkit.occupancy(800)
     whole = report_depth.packed(map_)

@@ -253,7 +253,7 @@ def arenas_text(planned, sites):
     ]
     for arena in sorted(worth, key=lambda a: a["objects"], reverse=True)[:ARENAS_SHOWN]:
         names = list(
-            dict.fromkeys(s.name.split("(")[0] for s in sites if s.arena == arena["arena"])
+            dict.fromkeys(cxxnames.brief(s.name) for s in sites if s.arena == arena["arena"])
         )
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         times = arena["generations"]
@@ -280,7 +280,7 @@ def slabs_text(planned, sites, mix):
         served = sites_of.get(slab["slab"])
         if not served or len(lines) == SLABS_SHOWN:
             continue
-        names = list(dict.fromkeys(s.name.split("(")[0] for s in served))
+        names = list(dict.fromkeys(cxxnames.brief(s.name) for s in served))
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         elsewhere = 100 * sum(s.elsewhere for s in served) / sum(s.allocs for s in served)
         crossing = f", {ui.percent(elsewhere)} freed by another thread" if elsewhere >= 0.5 else ""

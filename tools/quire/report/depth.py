@@ -66,7 +66,7 @@ def words(occupancy):
     if not depth:
         return ""
     page_bytes, told, grained = occupancy["page_bytes"], depth["pages"], depth["pages_with_grains"]
-    said = f"Zoomed in: {ui.count(told)} pages of {ui.size(page_bytes)}"
+    said = f"Zoomed in: {ui.count(told)} page{'s' * (told != 1)} of {ui.size(page_bytes)}"
     if told < depth["pages_in_all"]:
         said += f" (there was no room for {ui.count(depth['pages_in_all'] - told)} more)"
     if page_bytes > PAGE_BYTES:

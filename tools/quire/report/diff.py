@@ -334,7 +334,7 @@ def picture(found):
         return None
     what = "live at the program's peak" if by_peak else "bytes asked for"
     bars = [
-        plots.Bar(report_page.clean(r.name.split("(")[0]), grown, colour="s1" if grown > 0 else "s2")
+        plots.Bar(report_page.clean(cxxnames.brief(r.name)), grown, colour="s1" if grown > 0 else "s2")
         for r, grown in rows
     ]
     title = f"Call sites: change of {what}"

@@ -20,6 +20,7 @@ AREA_SITES = 7
 WIDE, HALF = 10.4, 6.0  # inches of a chart as wide as the page, and of one of two beside each other
 LIFE_WORDS = [(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1, "ns")]
 OURS = {"advice carried out", "advice in the code", "advised mix", "mix", "drop-in"}
+OURS_BY_NAME = {"steered", "mix", "drop-in"}  # as documents have them; the others are names of mallocs
 
 
 def shown_name(name, findings=None):

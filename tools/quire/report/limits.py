@@ -50,7 +50,7 @@ def judge(limit, changes, partial=()):
         )
     change = next((c for c in changes if c.name == limit.figure), None)
     if change is None:
-        close = difflib.get_close_matches(limit.figure, [*NAMES, *(c.name for c in changes)], n=3, cutoff=0.3)
+        close = difflib.get_close_matches(limit.figure, dict.fromkeys([*NAMES, *(c.name for c in changes)]), n=3, cutoff=0.3)
         raise QuireError(
             f"--fail-on: `{limit.text}` cannot be judged: the inputs have no `{limit.figure}` in common",
             f"close to it: {', '.join(close)}" if close else None,

@@ -116,7 +116,7 @@ def tiles(document):
         rows.append((ui.seconds(findings["program"]["cpu_s"]), "CPU time, untraced", ""))
     for key, name in (
         ("allocation_share_percent", "of it is allocation"),
-        ("saving_percent", f"saved by the {saver(findings)}"),
+        ("saving_percent", f"saved by {saver(findings)}"),
     ):
         if findings.get(key):
             both = interval(findings[key], ui.percent)
@@ -132,7 +132,8 @@ def tiles(document):
 
 def saver(findings):
     """Whose saving it is that the verdict stands on; results of versions that only replayed stood on the mix."""
-    return figures.shown_name(findings.get("saving_of") or "mix", findings)
+    name = findings.get("saving_of") or "mix"
+    return "the " * (name in figures.OURS_BY_NAME) + figures.shown_name(name, findings)
 
 
 def own_allocator_s(findings):
