@@ -8,7 +8,7 @@ import xml.etree.ElementTree as xml
 
 import pytest
 import reportkit
-from toolkit import build, quire
+from toolkit import ROOT, build, quire
 
 import report.ci as ci
 import report.diff as report_diff
