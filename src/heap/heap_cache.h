@@ -38,9 +38,9 @@ static ALWAYS_INLINE bool heap_has_mark(const void *slot, uint64_t mark)
 bool heap_slot_free(struct heap_local *local, struct heap_page *page, void *p, size_t slot);
 /* All of a magazine to its pages: the last look at its slots. */
 void heap_spill(struct heap_local *local, unsigned class, struct magazine *mag);
-/* Whether all of it lies in pages of the local's own. */
 /* Slots of a magazine that are another's, to chains of blocks on their way.  Returns where it ended: there, or before one that is not as it was left. */
 uint32_t heap_out_run(struct heap_local *local, struct heap_local *to, const struct magazine *mag, uint32_t from, uint32_t end);
+/* Whether it lies in pages of the local's own, as far as some of its slots tell. */
 bool heap_spills_home(const struct heap_local *local, const struct magazine *mag);
 /* Not inside: how often the slot is in magazines of any thread. */
 size_t heap_cached(struct quire_heap *heap, unsigned class, const void *slot);

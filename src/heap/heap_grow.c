@@ -99,11 +99,11 @@ static void *remap(struct quire_heap *heap, struct heap_page *page, size_t bytes
 static void *pages_leave(struct quire_heap *heap, struct heap_page *page, size_t bytes)
 {
     owner_t owner = owner_make(page, OWNER_HEAP);
-    size_t had = page->span.bytes, huge = os_huge_bytes();
+    size_t had = page->span.bytes;
     void *to;
     if (had < LEAVE_BYTES || !charge_more(heap, bytes - had))
         return NULL;
-    int error = os_reserve(bytes, huge && had >= huge ? huge : os_page_bytes(), &to);
+    int error = os_reserve(bytes, os_page_bytes(), &to);
     if (error == 0) {
         error = pagemap_set(to, os_page_bytes(), owner);
         if (error == 0 && (error = os_leave(page->span.start, had, bytes, to)) != 0 && pagemap_find(to) == owner)

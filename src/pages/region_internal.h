@@ -15,9 +15,9 @@ enum { REGIONS_MAX = 4096, ORIGIN_BITS = 2, REGION_LEAVING_MAX = 8 };
 #define MIB ((size_t)1 << 20)
 #define REGION_BYTES_MAX ((size_t)1 << 30)
 
-/* Spans that are whole huge pages live apart, so that only they are backed by huge pages and no VMA is split for one. */
 C_DECLARATIONS_BEGIN
 
+/* Spans that are whole huge pages live apart, so that only they are backed by huge pages and no VMA is split for one. */
 enum region_kind { REGION_SMALL, REGION_HUGE, REGION_KINDS };
 
 struct region {
