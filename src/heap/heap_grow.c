@@ -6,8 +6,8 @@
  *     mapped alone    grows and shrinks where it is, or moves as it is
  *     sealed          (of a secure heap) grows into what is reserved behind it, or moves onto addresses with more
  *
- * A block that moves is charged what it grows by, not all of it again.  Where the system cannot move pages so (Linux before 5.7, and emulators), what
- * leaves the source is copied.
+ * A block that moves is charged what it grows by, not all of it again.  Where the system cannot move pages so (Linux before 5.7, emulators, and a block of
+ * several mappings, as in the child of a fork), what leaves the source is copied.
  *
  * Locks: the heap's.  Not here: blocks that end (heap_large.c).
  */
@@ -27,7 +27,7 @@
  * its pages warm, where a mapping faults each one in anew (glibc's threshold for mmap moves likewise).  Above ALONE_MOST (heap_large.c) pages are moved,
  * never copied; and below again when blocks are copied many times before their caller frees them, as those that grow by small steps.
  */
-enum { COPIES_SOME = 16, COPIES_EACH = 8, GROW_MAX = 1 << 30, LEAVE_BYTES = 64 << 10 };
+enum { COPIES_SOME = 16, COPIES_EACH = 8, GROW_MAX = 1 << 30, LEAVE_BYTES = 64 << 10, COPY_BYTES = 256 << 10 };
 
 /* The block by other addresses, or another size, under the same header. */
 static void *moved(struct quire_heap *heap, struct heap_page *page, void *start, size_t bytes)
@@ -114,36 +114,39 @@ static void *pages_leave(struct quire_heap *heap, struct heap_page *page, size_t
     return account_settle(&heap->account, bytes - had, error == 0) ? to : NULL;
 }
 
+/* The same by a copy.  What has been copied goes back piece by piece: there are never two of it. */
 static void *pages_copy(struct quire_heap *heap, struct heap_page *page, size_t bytes)
 {
+    char *from = page->span.start;
+    size_t had = page->span.bytes;
     void *to;
-    if (!charge_more(heap, bytes))
+    if (!charge_more(heap, bytes - had))
         return NULL;
     int error = os_map(bytes, os_page_bytes(), &to);
     if (error == 0 && (error = pagemap_set(to, os_page_bytes(), owner_make(page, OWNER_HEAP))) != 0)
         (void)os_unmap(to, bytes);
-    if (!account_settle(&heap->account, bytes, error == 0))
+    if (!account_settle(&heap->account, bytes - had, error == 0))
         return NULL;
-    return memcpy(to, page->span.start, page->span.bytes < bytes ? page->span.bytes : bytes);
+    for (size_t at = 0, part; at < had; at += part) {
+        part = had - at < COPY_BYTES ? had - at : COPY_BYTES;
+        memcpy((char *)to + at, from + at, part);
+        (void)os_discard(from + at, part);
+    }
+    os_make_plain(from, had);
+    return to;
 }
 
 /* A block of the source grows into a mapping of its own. */
 static void *to_alone(struct quire_heap *heap, struct heap_page *page, size_t bytes)
 {
     struct quire_span old = page->span;
-    void *left = pages_leave(heap, page, bytes), *start = left ? left : pages_copy(heap, page, bytes);
-    if (!start)
+    void *start = pages_leave(heap, page, bytes);
+    if (!start && !(start = pages_copy(heap, page, bytes)))
         return NULL;
     heap_large_alone(heap, (ptrdiff_t)bytes);
     pagemap_clear(old.start, os_page_bytes());
     moved(heap, page, start, bytes);
-    if (left) {
-        source_give_cold(heap->source, &old);
-    } else {
-        os_make_plain(old.start, old.bytes);
-        heap->source->verbs->give(heap->source, &old);
-        account_discharge(&heap->account, old.bytes);
-    }
+    source_give_cold(heap->source, &old);
     return start;
 }
 
