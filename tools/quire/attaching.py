@@ -157,13 +157,13 @@ def _check_program(process):
     file = elf.read(f"/proc/{process.pid}/exe")
     if file and "ld-musl" in file.interpreter:
         refuse(process, "it runs on musl, not on glibc", "", "build it for glibc")
+    if PRELOADED in mapped:  # before anything that its loader may not have come to yet
+        refuse(process, "it is being recorded already", f"it was started with {PRELOADED}", "wait for its end")
     if not any(name == "libc.so.6" or name.startswith("libc-2.") for name in mapped):
         refuse(process, "it is a static program", "no loader is in it that could load the recorder", "start it under quire record   (static programs with symbols are recorded from their start)")
     others = [path for path in process.paths() if os.path.basename(path).startswith(LIBRARY) and path != library()]
     if others:
         refuse(process, "another build of the recorder is in it", f"an earlier recording has loaded {others[0]}", "restart the program")
-    if PRELOADED in mapped:
-        refuse(process, "it is being recorded already", f"it was started with {PRELOADED}", "wait for its end")
 
 
 def library():
