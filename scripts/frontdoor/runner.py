@@ -208,10 +208,11 @@ class Ctest(Step):
 
 class Pytest(Step):
     def __init__(self, root, suite, after, part=(0, 1)):
-        """`part` (index, of how many): every so-manieth file of the suite."""
+        """`part` (index, of how many) of the suite's files, in the order of their names: what begins alike shares what it makes once a process."""
         index, count = part
         super().__init__(root, f"pytest {suite}" + (f" {index + 1}/{count}" if count > 1 else ""), after)
-        self.files = pytest_files(root / "test" / suite)[index::count]
+        files = pytest_files(root / "test" / suite)
+        self.files = files[index * len(files) // count : (index + 1) * len(files) // count]
 
     def failures(self):
         """The tests that failed, each once."""

@@ -30,6 +30,7 @@ def test_what_is_left_is_shared_out_by_what_each_step_takes(clock, monkeypatch):
     one.read_s = 1.0
     assert one.left_s == pytest.approx(16)
     assert one.allows_model(0.25) and not one.allows_model(0.3)  # 31 replays in half of it
+    assert one.leaves_model(0.5) and not one.leaves_model(0.6)
     assert one.allows_runs(16, 1.0) and not one.allows_runs(17, 1.0)
     monkeypatch.setattr(budget, "PAGE_CPU_S", 1.0)
     assert one.for_rounds_s() == pytest.approx(13) and one.allows_page()
@@ -123,3 +124,18 @@ def test_the_time_in_the_first_line_is_that_of_the_table(monkeypatch):
     assert "222 allocations in 184 ms of CPU time" in trysmall.text(report)[0]
     report.finding = None
     assert "222 allocations in 194 ms of CPU time" in trysmall.text(report)[0]
+
+
+def test_where_the_rounds_leave_time_the_advice_comes_after_them(tmp_path, monkeypatch, capsys):
+    import cli
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(budget.Budget, "allows_model", lambda *_: False)
+    monkeypatch.setattr(budget.Budget, "leaves_model", lambda *_: leaves)
+    for leaves in (True, False):
+        assert cli.main(["try", "--no-report", "--json", "--time-limit", "1", "--", "jq", "-n", "[range(3000)|tostring]|length"]) == 0
+        said = capsys.readouterr()
+        document = json.loads(said.out)
+        assert document["measured"] and "no time for replays and advice before the rounds" in said.err
+        assert bool(document["sites"]) == bool(document["parts"]) == leaves
+        assert (document["allocation_share_modelled_percent"] is not None) == leaves

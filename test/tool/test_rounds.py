@@ -225,7 +225,7 @@ def test_the_usual_time_limit_grows_with_the_program(wall_s, limit_s):
     assert rounds.usual_limit_s(wall_s) == limit_s
 
 
-@pytest.mark.parametrize("wall_s, limit_s", [(0.5, 150), (1.5, 165), (7, 165), (10, 165), (20, 320)])
+@pytest.mark.parametrize("wall_s, limit_s", [(0.5, 175), (1.5, 180), (7, 180), (10, 180), (20, 320)])
 def test_a_server_has_its_verdict_within_three_minutes_unless_its_load_takes_long(wall_s, limit_s):
     assert rounds.usual_limit_s(wall_s, is_load=True) == limit_s
 

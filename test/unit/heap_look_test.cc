@@ -199,7 +199,7 @@ TEST(HeapLook, any_address_may_be_asked_about_while_pages_come_and_go)
             quire_heap_owns(heap, p);
         }
     });
-    for (size_t round = 0; round < (memory_is_watched() ? 20u : 300u); round++) {
+    for (size_t round = 0; round < (memory_is_watched() ? 20u : test_long() ? 300u : 40u); round++) {
         Blocks blocks;
         for (size_t i = 0; i < 640; i++) {
             blocks.push_back(heap.alloc(16 + round % 40 * 50 + (i % 200 == 0) * 40000));

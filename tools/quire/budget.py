@@ -3,7 +3,7 @@
 budget.py - the time that a `try` may take, and what of it is left.
 
     always      a run alone, the recorded one, reading its trace, a round of the rows that decide
-    --time-limit S      nothing else begins that does not end by then: what there is no time for is left out, and said
+    --time-limit S      nothing else begins that does not end by then: what there is no time for is left out, and said; the plan waits for what the rounds leave
     the usual limit     a wish: five rounds of the rows that decide may take twice as long
 
 Not here: how the rounds are shared out (rounds.py), the steps (cmd_try.py).
@@ -36,8 +36,12 @@ class Budget:
         return self.ends_s - time.monotonic()
 
     def allows_model(self, replay_s):
-        """Whether plan and replays fit, by what one replay takes."""
+        """Whether plan and replays fit, by what one replay takes, and leave time for the rounds."""
         return not self.is_hard or REPLAYS_MIN * replay_s <= MODEL_SHARE * self.left_s
+
+    def leaves_model(self, replay_s):
+        """Whether they fit after the rounds."""
+        return REPLAYS_MIN * replay_s <= self.left_s
 
     def allows_runs(self, number, run_s):
         """Whether so many further runs of the program fit."""

@@ -195,13 +195,13 @@ def untraced_s(report):
     return max(report.recorded.cpu_s - report.group.times * (traced - plain) / 1e9, report.recorded.cpu_s / 4)
 
 
-def has_time_for_model(report):
-    """Whether plan and replays fit into the time; where no other malloc can be run, they are all there is."""
+def replay_s(report):
+    """What one replay takes; None where it does not matter: without a limit, and where no other malloc can be run, so that plan and replays are all there is."""
     if report.target.static or report.contest.stays or not report.budget.is_hard:
-        return True
+        return None
     began_s = time.monotonic()
     measure.run_once(report.recording.program, measure.Backend("libc", None, None, False))
-    return report.budget.allows_model(time.monotonic() - began_s)
+    return time.monotonic() - began_s
 
 
 def model(report, folder, args):
@@ -260,10 +260,13 @@ def by_replays(report, series):
 
 def measure_all(report, folder, args):
     """Plan, replays, looks, rounds and verdict, into the report."""
-    contest, limit_s = report.contest, report.limit_s
-    if not has_time_for_model(report):
+    contest, limit_s, each_s = report.contest, report.limit_s, replay_s(report)
+    if each_s is not None and not report.budget.allows_model(each_s):
         report.hurried = True
-        compare_alone(report, args, "no time for replays and advice: each malloc is only run")
+        compare_alone(report, args, "no time for replays and advice before the rounds: each malloc is only run")
+        if report.budget.leaves_model(each_s):  # the rounds were settled early
+            report.hurried = False
+            report.finding = finding.Finding(contest, advice.Outcome(model(report, folder, args), contest.column(rounds.LIBC, "cpu_s"), times=report.group.times))
         return
     series = model(report, folder, args)
     if report.is_predicted and not args.once and statics.replayed_as(report.target, series):

@@ -43,7 +43,7 @@ FEW_ROUNDS_POINTS = 20.0  # the reach of a single round of all rows, of which no
 NEVER_WAITS_SHARE = 0.9  # of a CPU, over the whole of a run
 ROUNDS_ALL = 6  # as many rounds of all rows must fit, or the rows that decide go on alone
 SECONDS_USUAL, SECONDS_MORE = 60, 30  # for a program of up to a second; for each second beyond that
-SECONDS_LOAD, SECONDS_LOAD_MAX = 150, 165  # for a server: who waits for whom makes its runs scatter more; under three minutes with what comes after
+SECONDS_LOAD, SECONDS_LOAD_MAX = 175, 180  # for a server: who waits for whom makes its runs scatter more; the rounds have nine tenths: under three minutes with what comes after
 SIGMAS = 1.4826  # standard deviations of a normal distribution in its median absolute one
 RUNS_LOAD_MIN = 16  # where the load itself takes long: three rounds of all rows, or five of those that decide
 
