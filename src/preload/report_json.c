@@ -95,6 +95,7 @@ static void json_leaks(const struct leaks *leaks, struct out *out)
 {
     member(out, "leaked_bytes", leaks->bytes, false);
     member(out, "leaked_blocks", leaks->blocks, false);
+    member(out, "leaked_guarded_blocks", leaks->guarded, false); /* of these: the heap's figures have them not */
     key(out, "leaks", false);
     out_char(out, '[');
     for (size_t i = 0; i < leaks->sizes; i++) {

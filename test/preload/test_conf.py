@@ -125,6 +125,7 @@ def test_the_json_report_adds_up(tmp_path):
     assert sizes == sorted(sizes) and len(sizes) > 10
     assert sum(row["live_blocks"] for row in got["classes"]) + heap["large_blocks"] == heap["live_blocks"]
     assert sum(row["count"] for row in got["leaks"]) <= got["leaked_blocks"] == heap["live_blocks"]
+    assert got["leaked_guarded_blocks"] == 0
     weights = [row["count"] * row["size_bytes"] for row in got["leaks"]]
     assert weights == sorted(weights, reverse=True)
 
@@ -137,11 +138,13 @@ def test_the_text_report_goes_to_standard_error_and_explains_the_memory():
         assert words in done.stderr
 
 
-def test_what_lives_between_guards_is_counted_apart_from_the_heaps_blocks():
+def test_what_lives_between_guards_is_counted_apart_from_the_heaps_blocks(tmp_path):
     done = run("perl", "-e", "print 42", conf="leaks:1,guard:1/2")
     of_heap = int(re.search(r"heap: (\d+) live blocks", done.stderr).group(1))
     blocks, guarded = map(int, re.search(r"live at the end: (\d+) blocks, .*, of which guarded: (\d+)$", done.stderr, re.M).groups())
     assert guarded > 0 and blocks == of_heap + guarded
+    got = report("perl", "-e", "print 42", conf="leaks:1,guard:1/2", tmp_path=tmp_path)
+    assert got["leaked_guarded_blocks"] > 0 and got["leaked_blocks"] == got["heap"]["live_blocks"] + got["leaked_guarded_blocks"]
 
 
 def test_the_prometheus_report_has_every_metric_once(tmp_path):

@@ -132,7 +132,7 @@ TEST(AralRace, statistics_that_many_arrays_and_threads_share_are_exactly_nothing
         set_noise(noise);
         in_threads(threads, [&](unsigned t) {
             Random random(t + 1);
-            for (unsigned round = 0; round < 128 / threads; round++) {
+            for (unsigned round = 0; round < (memory_is_watched() ? 32 : 128) / threads; round++) {
                 ARAL *ar = array_of("shared", 1 + random.below(300), &stats);
                 for (int i = 0; i < 300; i++) {
                     void *p = aral_callocz(ar);
@@ -217,7 +217,7 @@ TEST(AralRace, a_page_size_set_at_any_moment_of_a_creation_holds_for_the_array)
         GTEST_SKIP() << "only the check build stops at atomic steps";
     const size_t least = std::max(size_t(16 << 10), os_page_bytes()), count = 4 * least;
     bool reached = true;
-    for (unsigned nth = 1; reached; nth += memory_is_watched() && !test_long() ? 7 : 1) {
+    for (unsigned nth = 1; reached; nth += memory_is_watched() && !test_long() ? 13 : 1) {
         Seam here;
         here.nth = nth;
         seam = &here;

@@ -258,7 +258,7 @@ TEST(PercpuSeam, every_operation_at_every_step_of_every_other)
     unsigned experiments = 0, pairs = 0;
     for (const PercpuOperation &x : percpu_operations)
         for (const PercpuOperation &y : percpu_operations)
-            for (int k = is_of_this_run(pairs++, 3) ? 0 : 3000; k < 3000; k = memory_is_watched() && !test_long() ? 3 * k + 2 : next_step(k, 2)) {
+            for (int k = is_of_this_run(pairs++, BUILT_WITH_TSAN ? 6 : 3) ? 0 : 3000; k < 3000; k = memory_is_watched() && !test_long() ? 3 * k + 2 : next_step(k, 2)) {
                 snprintf(at_work, sizeof at_work, "%s, at step %d of: %s (QUIRE_TEST_TURN=%u)", y.name, k, x.name, turn_of_this_run());
                 SCOPED_TRACE(at_work);
                 experiments++;

@@ -110,7 +110,7 @@ void every_pair(uint32_t flags)
     unsigned experiments = 0, pairs = 0;
     for (const Operation &x : operations)
         for (const Operation &y : operations) {
-            if (!is_of_this_run(pairs++, 4))
+            if (!is_of_this_run(pairs++, BUILT_WITH_TSAN ? 8 : 4))
                 continue;
             /* The order of steps is the same whoever watches: the check build goes through it more densely. */
             int k = 0, dense = test_long() ? 1000 : BUILT_WITH_TSAN || under_asan() ? 2 : 4;

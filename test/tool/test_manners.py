@@ -164,7 +164,7 @@ def too_wide(lines, columns):
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
 def test_nothing_is_wider_than_the_terminal(tmp_path, churn, columns):
-    words = ["try", "--rounds", "1", "--no-report", "--", churn[0]]
+    words = ["try", "--rounds", "1", "--time-limit", "1", "--no-report", "--", churn[0]]
     lines, said = lines_on(tmp_path, columns, *words)
     assert "\033[" in said and not too_wide(lines, columns)
 
@@ -310,7 +310,7 @@ ODD_NAME = b"a<b>&amp;\x1b[31mred\ntwo\xfflines\"and\\"
 def test_a_name_of_any_bytes_is_shown_escaped_and_never_obeyed(tmp_path, churn):
     program = os.fsencode(tmp_path) + b"/" + ODD_NAME
     shutil.copy(churn[0], program)
-    words = [b"try", b"--rounds", b"1", b"--no-report", b"--", program, b"\x1b[2J\xff"]
+    words = [b"try", b"--rounds", b"1", b"--time-limit", b"1", b"--no-report", b"--", program, b"\x1b[2J\xff"]
     done = raw(tmp_path, *words, capture_output=True)
     assert done.returncode == 0, done.stderr
     for text in (done.stdout, done.stderr):

@@ -22,6 +22,7 @@ import report.page as report_page
 import report.subject as report_subject
 import report.trial as report_try
 
+LONG = os.environ.get("QUIRE_TEST_LONG", "0") != "0"
 SECTIONS = "verdict cost live sizes rss map flame sites limits machine rawdata".split()
 LOADING = {"src", "href", "xlink:href", "srcset", "action", "data", "poster", "background"}
 
@@ -314,7 +315,7 @@ def test_of_several_processes_the_largest_trace_is_named(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("odd", [b"\xff\xfe", b"\xed\xa0\x80", b"\xe0\x80\x80", b"\xf4\x90\x80\x80"])
+@pytest.mark.parametrize("odd", [b"\xff\xfe", b"\xed\xa0\x80", b"\xe0\x80\x80", b"\xf4\x90\x80\x80"] if LONG else [b"\xed\xa0\x80\xff\xfe"])
 def test_arguments_that_are_no_utf8_make_a_page(tmp_path, odd):
     program = os.fsencode(reportkit.program())
     done = quire(tmp_path, "record", "-o", "x.qtr", "--", os.fsdecode(program), os.fsdecode(odd))

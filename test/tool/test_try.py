@@ -492,6 +492,7 @@ def test_a_program_that_binds_libraries_past_every_preload_has_a_predicted_verdi
     assert {"libc", "drop-in"} <= {row["name"] for row in found["allocators"]}
 
 
+@pytest.mark.skipif(not LONG, reason="QUIRE_TEST_LONG=1: a whole minute")
 def test_all_defaults_suit_a_small_program(tmp_path):
     program = build(tmp_path, LIST.replace("60000", "3000"))
     done = quire(tmp_path, "try", "--", program)

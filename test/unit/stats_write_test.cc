@@ -359,7 +359,7 @@ TEST(StatsWrite, objects_may_come_go_and_be_used_meanwhile)
                 quire_slab_free(shared.slab, element);
             }
         });
-    for (int round = 0; round < (test_long() ? 2000 : 60); round++) {
+    for (int round = 0; round < (test_long() ? 2000 : memory_is_watched() ? 20 : 60); round++) {
         Json all = Json::parse(written(QUIRE_STATS_JSON));
         Prometheus::parse(written(QUIRE_STATS_PROMETHEUS));
         Table::parse(written(QUIRE_STATS_TEXT));

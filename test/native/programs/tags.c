@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * tags.c - one use of blocks that bear tags a run, by its name (../tags_test.py); a right one prints and ends with 0, a wrong one should not come to its end.
+ * tags.c - one use of blocks that bear tags a run, by its name (../arm64_tags_test.py); a right one prints and ends with 0, a wrong one should not come to its end.
  */
 #include <pthread.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 /*
- * tags_inside.c - what the library itself keeps, and what has become of memory that had tags: linked with its objects (../tags_test.py).
+ * tags_inside.c - what the library itself keeps, and what has become of memory that had tags: linked with its objects (../arm64_tags_test.py).
  *
  *     tags_inside             prints what holds
  *     tags_inside header      writes into the bookkeeping by a block's address
