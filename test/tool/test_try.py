@@ -137,10 +137,7 @@ def check_whole(document):
 
 
 def tried_until(word, try_once):
-    """
-    A document with this verdict, or, in the short form, with none where noise leaves none: another program may have had the machine.
-    Then, in the long form, it is tried again, with more rounds.
-    """
+    """A document with this verdict, or, in the short form, with none where noise leaves none; in the long form it is tried again, with more rounds."""
     for rounds in (5, 12, 27) if LONG else (4,):
         document = try_once(rounds)
         check_whole(document)
