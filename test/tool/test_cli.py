@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """test_cli - the command line: finding commands, refusing what it does not know, starting fast."""
 
+import os
 import re
 import resource
 import shutil
@@ -85,6 +86,15 @@ def cpu_seconds(run):
     assert run().returncode == 0
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_a_file_size_limit_leaves_no_part_of_a_modules_bytecode(tmp_path):
+    """Python 3.11 keeps it, and cannot read it at any later start."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    for limit, kept in ((8, False), ("unlimited", True)):
+        environment["PYTHONPYCACHEPREFIX"] = str(tmp_path / str(limit))
+        subprocess.run(["sh", "-c", f'ulimit -f {limit}; exec "$@"', "sh", sys.executable, TOOL, "--help"], env=environment, stdout=subprocess.DEVNULL, check=True)
+        assert any(path.name.startswith("cmd_") for path in (tmp_path / str(limit)).rglob("*.pyc")) == kept
 
 
 def test_a_command_starts_in_under_150_ms_where_python_itself_takes_10(tmp_path):

@@ -5,6 +5,7 @@ import argparse
 import errno
 import os
 import resource
+import sys
 from types import SimpleNamespace
 from unittest import mock
 
@@ -177,6 +178,7 @@ def test_what_does_not_fit_leaves_no_part_of_itself_and_an_old_one_as_it_was(pla
     monkeypatch.setattr(live_profile, "text_of", lambda page, patience_s: profile.read_text())
     if is_there:
         (place / name).write_text("as it was")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # what is imported meanwhile would be kept as far as it fits
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
     try:

@@ -208,9 +208,10 @@ def test_a_report_that_cannot_be_written_names_its_file_and_takes_no_failure_awa
     assert "cannot write the report to /dev/full" in done.stderr and "fix:" in done.stderr
 
 
-def test_a_report_that_does_not_fit_leaves_no_part_of_itself_and_an_old_one_as_it_was(tmp_path):
+def test_a_report_that_does_not_fit_leaves_no_part_of_itself_and_an_old_one_as_it_was(tmp_path, monkeypatch):
     new, old = tmp_path / "new", tmp_path / "old"
     old.write_text("as it was")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
     try:
