@@ -11,6 +11,10 @@
 
 #include <quire/source.h>
 
+#include "base/compiler.h"
+
+C_DECLARATIONS_BEGIN
+
 /* All that may wait. */
 enum { LIMBO_BYTES_MAX = 512 << 10 };
 
@@ -20,5 +24,7 @@ bool limbo_pass(struct quire_span *span);
 void limbo_drain(void);
 void limbo_sum(size_t *bytes, uint64_t *spans); /* adds what waits */
 void limbo_after_fork(void);
+
+C_DECLARATIONS_END
 
 #endif

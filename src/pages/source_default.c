@@ -6,8 +6,8 @@
  *        |   trylock one of this CPU's four shards                  |
  *        v                                                          v
  *     +-- shard 0 --------------+  +-- shard 1 --------------+   depth and bytes bounded; what does not fit
- *     | bin 4K  8K  ...  512K   |  | bin 4K  8K  ...  512K   |   goes to the regions
- *     |     []  [][]     []     |  |     [][] []             |
+ *     | bin 4K  8K .. 512K  odd |  | bin 4K  8K .. 512K  odd |   goes to the regions
+ *     |     []  [][]   []   []  |  |     [][] []             |
  *     +-------------------------+  +-------------------------+
  *        | empty: regions, one lock for all                         |
  *        v                                                          v
@@ -16,7 +16,7 @@
  * In the `check` build a span given back first spends some time in limbo, a queue in front of the shards, so that its address is not handed out
  * again at once and a use after its end is found.
  *
- * Spans in a bin are of 2^bin pages and aligned to their size.  `low` is the least depth since the last tick: that many spans, from the bottom,
+ * Spans in a bin are of 2^bin pages and aligned to their size; in the odd one each of its own number of pages, up to as many, and of no alignment.  `low` is the least depth since the last tick: that many spans, from the bottom,
  * nobody needed for a whole tick, and they go back to the system.
  *
  * Invariants, checked by the default source's check:
@@ -42,12 +42,12 @@
 #include "pages/source_internal.h"
 
 /* Several shards for each CPU: a thread that is preempted while it holds one sends the others to the next, not to another CPU's cache lines. */
-enum { CPUS_MAX = 64, WAYS = 4, SHARDS_MAX = CPUS_MAX * WAYS, BINS = 8, BIN_DEPTH = 16, ORIGIN_MASK = 3 };
+enum { CPUS_MAX = 64, WAYS = 4, SHARDS_MAX = CPUS_MAX * WAYS, ODD = 8, BINS, NO_BIN = BINS, BIN_DEPTH = 16, ORIGIN_MASK = 3 };
 static const size_t shard_bytes_most = (size_t)256 << 10, wake_bytes_least = (size_t)8 << 10;
 
 struct warm_span {
     void *start;
-    uint32_t cookie;
+    uint32_t cookie, pages;
 };
 struct bin {
     uint32_t depth, low;
@@ -70,6 +70,14 @@ static struct {
     atomic_u64 takes, gives, failures; /* those that did not end in a shard */
 } slow;
 
+static size_t warm_bytes(const struct warm_span *warm, uint32_t count)
+{
+    size_t pages = 0;
+    for (uint32_t i = 0; i < count; i++)
+        pages += warm[i].pages;
+    return pages << os_page_shift();
+}
+
 /* A push or pop cut in two by a fork loses one span at most: `depth` is what counts, the sums are made anew. */
 static void shard_repair(struct shard *shard)
 {
@@ -78,7 +86,7 @@ static void shard_repair(struct shard *shard)
         struct bin *bin = &shard->bin[number];
         if (bin->low > bin->depth)
             bin->low = bin->depth;
-        shard->idle_bytes += (size_t)bin->depth << number << os_page_shift();
+        shard->idle_bytes += warm_bytes(bin->slot, bin->depth);
     }
 }
 
@@ -126,11 +134,13 @@ static COLD void default_setup(void)
     lock_drop(&setup_lock);
 }
 
-/* The bin of a span of `bytes`, BINS when it has none. */
+/* The bin of a span of `bytes`, NO_BIN when it has none. */
 static ALWAYS_INLINE unsigned bin_of(size_t bytes)
 {
     size_t pages = bytes >> os_page_shift();
-    return is_pow2(pages) && pages < (size_t)1 << BINS ? log2_floor(pages) : BINS;
+    if (unlikely(pages >= (size_t)1 << ODD))
+        return NO_BIN;
+    return likely(is_pow2(pages)) ? log2_floor(pages) : ODD;
 }
 
 /* One of this CPU's shards, locked; NULL when all are busy or nothing is set up. */
@@ -154,7 +164,7 @@ static NOINLINE int default_take_slow(size_t bytes, size_t align_bytes, struct q
     if (u32_load_acquire(&shard_count) == 0) /* acquire [shards-ready] */
         default_setup();
     reaper_tick_if_late();
-    size_t align = bin_of(bytes) < BINS && align_bytes < bytes ? bytes : align_bytes;
+    size_t align = bin_of(bytes) < ODD && align_bytes < bytes ? bytes : align_bytes;
     int error = region_take(bytes, align, out);
     if (unlikely(error) && shards_drain(true) != 0) /* there is no more, but what lies warm with other CPUs */
         error = region_take(bytes, align, out);
@@ -165,18 +175,33 @@ static NOINLINE int default_take_slow(size_t bytes, size_t align_bytes, struct q
     return error;
 }
 
+/* One of so many pages, the youngest; false: there is none.  The top takes its place: the child of a fork may lose one, and has none twice. */
+static ALWAYS_INLINE bool bin_pop(struct bin *bin, unsigned number, uint32_t pages, struct warm_span *out)
+{
+    uint32_t at = bin->depth;
+    while (at-- != 0 && unlikely(number == ODD) && bin->slot[at].pages != pages)
+        ;
+    if (at == UINT32_MAX)
+        return false;
+    struct warm_span top = bin->slot[bin->depth - 1];
+    *out = bin->slot[at];
+    bin->depth--;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    bin->slot[at] = top;
+    if (at < bin->low)
+        bin->low = at;
+    return true;
+}
+
 static int default_take(struct quire_source *source, size_t bytes, size_t align_bytes, struct quire_span *out)
 {
     (void)source;
     unsigned number = bin_of(bytes);
-    struct shard *shard = number < BINS && align_bytes <= bytes ? shard_lock() : NULL;
+    struct shard *shard = number < BINS && align_bytes <= (number == ODD ? os_page_bytes() : bytes) ? shard_lock() : NULL;
     if (likely(shard != NULL)) {
-        struct bin *bin = &shard->bin[number];
-        if (likely(bin->depth != 0)) {
-            const struct warm_span *warm = &bin->slot[--bin->depth];
-            if (bin->depth < bin->low)
-                bin->low = bin->depth;
-            *out = (struct quire_span){warm->start, bytes, 0, warm->cookie};
+        struct warm_span warm;
+        if (likely(bin_pop(&shard->bin[number], number, (uint32_t)(bytes >> os_page_shift()), &warm))) {
+            *out = (struct quire_span){warm.start, bytes, 0, warm.cookie};
             shard->idle_bytes -= bytes;
             shard->takes++;
             lock_drop(&shard->lock);
@@ -216,7 +241,7 @@ void source_default_give_now(const struct quire_span *span)
             region_refuse(span->start);
         }
         if (likely(bin->depth < BIN_DEPTH && idle_bytes <= size_load_relaxed(&shard_bytes_max))) {
-            bin->slot[bin->depth] = (struct warm_span){span->start, span->cookie};
+            bin->slot[bin->depth] = (struct warm_span){span->start, span->cookie, (uint32_t)(span->bytes >> os_page_shift())};
             __atomic_signal_fence(__ATOMIC_RELEASE); /* a fork's child must not see the depth before the slot */
             bin->depth++;
             shard->idle_bytes = idle_bytes;
@@ -273,7 +298,7 @@ static uint32_t bin_drain_locked(struct shard *shard, unsigned number, bool all,
     memmove(bin->slot, bin->slot + count, (depth - count) * sizeof *out);
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     bin->depth = bin->low = depth - count;
-    shard->idle_bytes -= (size_t)count << number << os_page_shift();
+    shard->idle_bytes -= warm_bytes(out, count);
     return count;
 }
 
@@ -289,7 +314,7 @@ static size_t shards_drain(bool all)
         uint32_t drained = bin_drain_locked(shard, number, all, spans);
         lock_drop(&shard->lock);
         for (uint32_t k = 0; k < drained; k++) {
-            struct quire_span span = {spans[k].start, (size_t)1 << number << os_page_shift(), 0, spans[k].cookie};
+            struct quire_span span = {spans[k].start, warm_bytes(&spans[k], 1), 0, spans[k].cookie};
             region_give(&span, false);
             freed += span.bytes;
         }
@@ -383,7 +408,7 @@ static const char *shard_check_locked(const struct shard *shard)
         const struct bin *bin = &shard->bin[number];
         if (bin->low > bin->depth || bin->depth > BIN_DEPTH)
             return "source S5 low <= depth <= BIN_DEPTH";
-        bytes += (size_t)bin->depth << number << os_page_shift();
+        bytes += warm_bytes(bin->slot, bin->depth);
     }
     return bytes == shard->idle_bytes ? NULL : "source S6 a shard's bytes are the sum of its bins";
 }

@@ -2,12 +2,16 @@
 /* When idle memory makes way, and when it stays: processes that grow, and ones that turn their memory over; and ones that are to have few addresses. */
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <sched.h>
+#include <set>
 #include <sys/wait.h>
 #include <vector>
 
 #include <quire/source.h>
 
 #include "os/os.h"
+#include "pages/limbo.h"
 #include "pages/region_internal.h"
 #include "support.h"
 
@@ -129,3 +133,36 @@ TEST(SourceTurns, addresses_that_the_system_does_not_take_back_stay_unused)
     });
 }
 } // namespace
+
+TEST(SourceTurns, spans_of_any_number_of_pages_stay_with_their_cpu_and_go_to_who_wants_as_many)
+{
+    in_new_process([] {
+        cpu_set_t here;
+        CPU_ZERO(&here);
+        CPU_SET(sched_getcpu(), &here);
+        EXPECT_EQ(sched_setaffinity(0, sizeof here, &here), 0);
+        give(take(64 * mib)); /* a process of some size: a CPU may keep more */
+        struct region_stats before, after;
+        std::vector<quire_span> spans;
+        for (size_t pages : {3u, 5u, 3u, 7u})
+            spans.push_back(take(pages * page));
+        region_stats(&before);
+        for (const quire_span &span : spans)
+            give(span);
+        limbo_drain();
+        region_stats(&after);
+        EXPECT_EQ(after.out_bytes, before.out_bytes) << "the regions have none of them back";
+        std::set<void *> got;
+        for (size_t pages : {7u, 3u, 3u, 5u}) {
+            quire_span span = take(pages * page);
+            EXPECT_TRUE(got.insert(span.start).second) << "nobody else's";
+            auto is_it = [&](const quire_span &had) { return had.start == span.start && had.bytes == span.bytes; };
+            EXPECT_TRUE(std::any_of(spans.begin(), spans.end(), is_it)) << pages << " pages";
+        }
+        for (const quire_span &span : spans)
+            give(span);
+        quire_source_trim(source);
+        region_stats(&after);
+        EXPECT_EQ(after.out_bytes, before.out_bytes - 18 * page) << "none is lost";
+    });
+}
