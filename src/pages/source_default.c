@@ -16,8 +16,8 @@
  * In the `check` build a span given back first spends some time in limbo, a queue in front of the shards, so that its address is not handed out
  * again at once and a use after its end is found.
  *
- * Spans in a bin are of 2^bin pages and aligned to their size; in the odd one each of its own number of pages, up to as many, and of no alignment.  `low` is the least depth since the last tick: that many spans, from the bottom,
- * nobody needed for a whole tick, and they go back to the system.
+ * Spans in a bin are of 2^bin pages and aligned to their size; the odd one has those of any other number below 256, which lie anywhere.  `low` is the least
+ * depth since the last tick: that many spans, from the bottom, nobody needed for a whole tick, and they go back to the system.
  *
  * Invariants, checked by the default source's check:
  *   S5  low <= depth <= BIN_DEPTH in every bin
