@@ -176,12 +176,12 @@ static NOINLINE int default_take_slow(size_t bytes, size_t align_bytes, struct q
 }
 
 /* One of so many pages, the youngest; false: there is none.  The top takes its place: the child of a fork may lose one, and has none twice. */
-static ALWAYS_INLINE bool bin_pop(struct bin *bin, unsigned number, uint32_t pages, struct warm_span *out)
+static ALWAYS_INLINE bool bin_pop(struct bin *bin, size_t pages, struct warm_span *out)
 {
     uint32_t at = bin->depth;
-    while (at-- != 0 && unlikely(number == ODD) && bin->slot[at].pages != pages)
-        ;
-    if (at == UINT32_MAX)
+    while (at != 0 && unlikely(bin->slot[at - 1].pages != pages))
+        at--;
+    if (at-- == 0)
         return false;
     struct warm_span top = bin->slot[bin->depth - 1];
     *out = bin->slot[at];
@@ -200,7 +200,7 @@ static int default_take(struct quire_source *source, size_t bytes, size_t align_
     struct shard *shard = number < BINS && align_bytes <= (number == ODD ? os_page_bytes() : bytes) ? shard_lock() : NULL;
     if (likely(shard != NULL)) {
         struct warm_span warm;
-        if (likely(bin_pop(&shard->bin[number], number, (uint32_t)(bytes >> os_page_shift()), &warm))) {
+        if (likely(bin_pop(&shard->bin[number], bytes >> os_page_shift(), &warm))) {
             *out = (struct quire_span){warm.start, bytes, 0, warm.cookie};
             shard->idle_bytes -= bytes;
             shard->takes++;

@@ -132,7 +132,7 @@ TEST(AralRace, statistics_that_many_arrays_and_threads_share_are_exactly_nothing
         set_noise(noise);
         in_threads(threads, [&](unsigned t) {
             Random random(t + 1);
-            for (unsigned round = 0; round < (memory_is_watched() ? 32 : 128) / threads; round++) {
+            for (unsigned round = 0; round < (memory_is_watched() && !test_long() ? 32 : 128) / threads; round++) {
                 ARAL *ar = array_of("shared", 1 + random.below(300), &stats);
                 for (int i = 0; i < 300; i++) {
                     void *p = aral_callocz(ar);

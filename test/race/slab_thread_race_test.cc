@@ -42,7 +42,7 @@ TEST(SlabThreads, ten_thousand_short_ones_lose_nothing_and_memory_stays_flat)
     Slab slab(BYTES);
     Left<void *> left;
     size_t freed = 0;
-    unsigned threads = memory_is_watched() ? 1000 : test_long() ? 20000 : 10000;
+    unsigned threads = BUILT_WITH_TSAN || (under_asan() && !test_long()) ? 1000 : test_long() ? 20000 : 10000;
     auto life = [&](unsigned t) {
         std::vector<void *> mine;
         for (int i = 0; i < 50; i++)
@@ -256,7 +256,7 @@ TEST(SlabThreads, destructors_that_run_after_the_librarys_own_may_allocate_and_f
         after_first_use.touch();
         keys_after.set();
     };
-    unsigned threads = memory_is_watched() ? 148 : 1500;
+    unsigned threads = BUILT_WITH_TSAN || (under_asan() && !test_long()) ? 148 : 1500;
     threads_in_turn(100, 4, life);
     size_t rss = rss_bytes();
     last_calls = 0;

@@ -283,7 +283,7 @@ SCRIPTS = {"sums.awk", "maps.erl", "cells.m", "hashes.pl", "objects.py", "hashes
 def test_every_input_has_a_writer_that_writes_the_same_again_and_is_read():
     assert {name for p in programs.PROGRAMS for name in p.files} == set(inputs.WRITERS)
     for name, writer in inputs.WRITERS.items():
-        first, again, other = (list(islice(writer(random.Random(seed)), 100)) for seed in (name, name, "other"))
+        first, again, other = (list(islice(writer(random.Random(seed)), 500)) for seed in (name, name, "other"))
         assert first == again
         assert (first == other) == (name in SCRIPTS), name
 
