@@ -2,7 +2,7 @@
 /*
  * heap_grow.c - large blocks by realloc: by the system's page tables, without a copy.
  *
- *     of the source   its pages leave the span, which goes back empty, for a mapping of the block's own
+ *     of the source   its pages leave the span, which goes back empty, for a mapping of the block's own; also where much of it is no longer wanted
  *     mapped alone    grows and shrinks where it is, or moves as it is
  *     sealed          (of a secure heap) grows into what is reserved behind it, or moves onto addresses with more
  *
@@ -27,7 +27,7 @@
  * its pages warm, where a mapping faults each one in anew (glibc's threshold for mmap moves likewise).  Above ALONE_MOST (heap_large.c) pages are moved,
  * never copied; and below again when blocks are copied many times before their caller frees them, as those that grow by small steps.
  */
-enum { COPIES_SOME = 16, COPIES_EACH = 8, GROW_MAX = 1 << 30, LEAVE_BYTES = 64 << 10, COPY_BYTES = 256 << 10 };
+enum { COPIES_SOME = 16, COPIES_EACH = 8, GROW_MAX = 1 << 30, LEAVE_BYTES = 64 << 10, COPY_BYTES = 256 << 10, SPARE_BYTES = 1 << 20, SPARE_PART = 8 };
 
 /* The block by other addresses, or another size, under the same header. */
 static void *moved(struct quire_heap *heap, struct heap_page *page, void *start, size_t bytes)
@@ -95,54 +95,57 @@ static void *remap(struct quire_heap *heap, struct heap_page *page, size_t bytes
     return moved(heap, page, start, bytes);
 }
 
-/* By the system's page tables.  NULL: not this way. */
-static void *pages_leave(struct quire_heap *heap, struct heap_page *page, size_t bytes)
+/* By the system's page tables: the first `kept` bytes of it.  NULL: not this way. */
+static void *pages_leave(struct quire_heap *heap, struct heap_page *page, size_t kept, size_t bytes)
 {
     owner_t owner = owner_make(page, OWNER_HEAP);
-    size_t had = page->span.bytes;
     void *to;
-    if (had < LEAVE_BYTES || !charge_more(heap, bytes - had))
+    if (kept < LEAVE_BYTES || !charge_more(heap, bytes - kept))
         return NULL;
     int error = os_reserve(bytes, os_page_bytes(), &to);
     if (error == 0) {
         error = pagemap_set(to, os_page_bytes(), owner);
-        if (error == 0 && (error = os_leave(page->span.start, had, bytes, to)) != 0 && pagemap_find(to) == owner)
+        if (error == 0 && (error = os_leave(page->span.start, kept, bytes, to)) != 0 && pagemap_find(to) == owner)
             pagemap_clear(to, os_page_bytes());
         if (error && error != -EFAULT)
             (void)os_unmap(to, bytes);
     }
-    return account_settle(&heap->account, bytes - had, error == 0) ? to : NULL;
+    return account_settle(&heap->account, bytes - kept, error == 0) ? to : NULL;
 }
 
 /* The same by a copy.  What has been copied goes back piece by piece: there are never two of it. */
-static void *pages_copy(struct quire_heap *heap, struct heap_page *page, size_t bytes)
+static void *pages_copy(struct quire_heap *heap, struct heap_page *page, size_t kept, size_t bytes)
 {
     char *from = page->span.start;
-    size_t had = page->span.bytes;
     void *to;
-    if (!charge_more(heap, bytes - had))
+    if (!charge_more(heap, bytes - kept))
         return NULL;
     int error = os_map(bytes, os_page_bytes(), &to);
     if (error == 0 && (error = pagemap_set(to, os_page_bytes(), owner_make(page, OWNER_HEAP))) != 0)
         (void)os_unmap(to, bytes);
-    if (!account_settle(&heap->account, bytes - had, error == 0))
+    if (!account_settle(&heap->account, bytes - kept, error == 0))
         return NULL;
-    for (size_t at = 0, part; at < had; at += part) {
-        part = had - at < COPY_BYTES ? had - at : COPY_BYTES;
+    for (size_t at = 0, part; at < kept; at += part) {
+        part = kept - at < COPY_BYTES ? kept - at : COPY_BYTES;
         memcpy((char *)to + at, from + at, part);
         (void)os_discard(from + at, part);
     }
-    os_make_plain(from, had);
+    os_make_plain(from, kept);
     return to;
 }
 
-/* A block of the source grows into a mapping of its own. */
+/* A block of the source gets a mapping of its own, and another size. */
 static void *to_alone(struct quire_heap *heap, struct heap_page *page, size_t bytes)
 {
     struct quire_span old = page->span;
-    void *start = pages_leave(heap, page, bytes);
-    if (!start && !(start = pages_copy(heap, page, bytes)))
+    size_t kept = bytes < old.bytes ? bytes : old.bytes;
+    void *start = pages_leave(heap, page, kept, bytes);
+    if (!start && !(start = pages_copy(heap, page, kept, bytes)))
         return NULL;
+    if (kept < old.bytes) {
+        os_make_plain((char *)old.start + kept, old.bytes - kept);
+        account_discharge(&heap->account, old.bytes - kept);
+    }
     heap_large_alone(heap, (ptrdiff_t)bytes);
     pagemap_clear(old.start, os_page_bytes());
     moved(heap, page, start, bytes);
@@ -213,11 +216,18 @@ static void *sealed_resize(struct quire_heap *heap, struct heap_page *page, size
     return start;
 }
 
-/* The OS pages that it has will do. */
+/* The OS pages that it has will do: those that it does not need are few. */
 static bool stays(const struct heap_page *page, size_t all)
 {
-    size_t had = page->span.bytes;
-    return all == had || (!page->is_mapped && all < had && all >= had / 2);
+    size_t had = page->span.bytes, spare = had - all;
+    return all == had || (!page->is_mapped && all < had && all >= had / 2 && (spare <= SPARE_BYTES || spare <= had / SPARE_PART));
+}
+
+static bool goes_alone(struct quire_heap *heap, size_t had, size_t all)
+{
+    if (all < HEAP_ALONE_BYTES || !heap->own_memory || heap_is_secure(heap))
+        return false;
+    return all > had ? !is_to_be_copied(heap, all) : all > size_load_relaxed(&heap->alone_bytes);
 }
 
 /* A sampled block's last bytes are watched, and a sealed one's pages are as many as it asks for. */
@@ -249,8 +259,10 @@ void *heap_large_resize(struct heap_page *page, size_t bytes)
         p = heap_large_start(page);
     else if (page->is_mapped)
         p = remap(heap, page, all);
-    else if (all > had && all >= HEAP_ALONE_BYTES && heap->own_memory && !heap_is_secure(heap) && !is_to_be_copied(heap, all))
+    else if (goes_alone(heap, had, all))
         p = to_alone(heap, page, all);
+    if (is_ours && !p && !page->is_mapped && all < had && all >= had / 2)
+        p = heap_large_start(page); /* better than a copy */
     if (is_ours)
         heap_resize_end(page, p ? bytes : page->asked_bytes);
     heap_change_end(heap);

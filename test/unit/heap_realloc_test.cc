@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <sys/mman.h>
+#include <tuple>
 
 #include "model/slab_worker.h"
 #include "pages/region_internal.h"
@@ -264,6 +265,67 @@ TEST(HeapRealloc, what_the_program_did_to_the_pages_of_a_block_does_not_stay_whe
         quire_heap_free(heap, grown);
         quire_heap_free(heap, next);
     }
+}
+
+/* By the page tables, by a copy, and where neither can be had: then it is where it was, or copied as any block is. */
+TEST(HeapRealloc, a_large_block_that_shrinks_holds_what_it_is_and_is_never_there_twice)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "there nothing shrinks in place";
+    const size_t had = 32 * mib;
+    for (size_t bytes : {20 * mib + 5, 5 * mib, mib / 2})
+        for (unsigned refused = 0; refused < 2; refused++) {
+            Heap heap;
+            size_t before = taken();
+            char *p = grow(heap, nullptr, had), *shrunk;
+            memset(p, 'x', had);
+            ASSERT_EQ(mprotect(p + had - os_page_bytes(), os_page_bytes(), PROT_READ), 0);
+            quire_source_trim(quire_source_default());
+            os_fault_set(OS_REMAP, refused, true);
+            shrunk = grow(heap, p, bytes);
+            os_fault_set(OS_REMAP, 0, false);
+            ASSERT_NE(shrunk, nullptr);
+            for (size_t at = 0; at < bytes; at += 512)
+                ASSERT_EQ(shrunk[at], 'x') << bytes << " " << refused;
+            EXPECT_TRUE(is_alone(before)) << bytes << " " << refused;
+            EXPECT_LT(heap.stats().peak_bytes, had + mib);
+            EXPECT_LT(heap.stats().mapped_bytes, bytes + mib);
+            EXPECT_LT(idle(), mib) << "what is no longer wanted is the system's";
+            char *next = grow(heap, nullptr, had + mib);
+            EXPECT_TRUE(next <= p && p + had <= next + had + mib) << "it lies there";
+            memset(next, 'y', had + mib);
+            quire_heap_free(heap, shrunk);
+            quire_heap_free(heap, next);
+            EXPECT_EQ(quire_heap_check(heap), nullptr);
+            EXPECT_EQ(quire_source_check(quire_source_default()), nullptr);
+        }
+}
+
+TEST(HeapRealloc, a_large_block_stays_where_it_is_while_little_of_it_is_spare)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "there nothing shrinks in place";
+    Heap heap;
+    for (auto [had, bytes, stays] : {std::tuple(2 * mib, mib + 4096, true), {16 * mib, 14 * mib, true}, {16 * mib, 13 * mib, false}, {3 * mib, 2 * mib - 65536, false}, {100000ul, 60000ul, true}}) {
+        size_t before = taken();
+        char *p = grow(heap, nullptr, had), *shrunk = grow(heap, p, bytes);
+        EXPECT_EQ(taken() >= before + had, stays) << had << " to " << bytes;
+        EXPECT_EQ(grow(heap, shrunk, bytes), shrunk);
+        quire_heap_free(heap, shrunk);
+    }
+}
+
+TEST(HeapRealloc, a_size_that_comes_and_goes_shrinks_where_it_is)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "there nothing shrinks in place";
+    Heap heap;
+    come_and_go(heap, 7 * mib);
+    size_t before = taken();
+    char *p = grow(heap, nullptr, 7 * mib), *shrunk = grow(heap, p, 4 * mib);
+    EXPECT_FALSE(is_alone(before));
+    EXPECT_EQ(quire_heap_usable_bytes(shrunk), 7 * mib) << "the pages are wanted again soon";
+    quire_heap_free(heap, shrunk);
 }
 
 TEST(HeapRealloc, many_large_blocks_grow_beside_each_other)
