@@ -183,11 +183,13 @@ static void child_main(void *unused)
 
 static void after_fork(void)
 {
-    u32_store_relaxed(&live.busy, 0); /* the thread that was is not in the child */
-    u32_store_relaxed(&live.wanted, 0);
+    if (u32_load_relaxed(&live.busy) != 0) /* the thread that was is not in the child, which need not copy what it does not write */
+        u32_store_relaxed(&live.busy, 0);
+    if (u32_load_relaxed(&live.wanted) != 0)
+        u32_store_relaxed(&live.wanted, 0);
     if (os_is_copy())
         return;
-    if (u32_load_relaxed(&live.state) == LIVE_WAITING)
+    if (u32_load_relaxed(&live.state) == LIVE_WAITING && live.place.dir[0])
         live.place.dir[0] = 0; /* nothing there is the child's */
     if (BUILT_WITH_TSAN || lock_watched) {
         live_forget(); /* ThreadSanitizer ends a fork's child that starts a thread */

@@ -201,7 +201,10 @@ static int report_file(int fd)
             fd = call_fcntl(own, F_DUPFD_CLOEXEC, 0);
             return fd < 0 ? -errno : fd;
         }
-    (void)call_ftruncate(fd, 0); /* not of a device, or a pipe */
+    if (lseek(fd, 0, SEEK_END) != 0) { /* a new file need not be cut, which would be a change of its own to the file system; a device, or a pipe, cannot be */
+        (void)call_ftruncate(fd, 0);
+        (void)lseek(fd, 0, SEEK_SET);
+    }
     (void)call_fcntl(fd, F_SETFL, 0); /* it was opened so as not to wait for a reader */
     return fd;
 }

@@ -146,9 +146,10 @@ static void answer(struct out *out, const void *unused)
 static void after_fork(void)
 {
     prof_after_fork();
-    if (!os_is_copy())
+    if (!os_is_copy() && u64_load_relaxed(&written) != 0) /* what a child does not write it need not copy */
         u64_store_relaxed(&written, 0);
-    u32_store_relaxed(&asked, 0);
+    if (u32_load_relaxed(&asked) != 0)
+        u32_store_relaxed(&asked, 0);
 }
 
 /* ---- guarded blocks ---- */

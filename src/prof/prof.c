@@ -52,6 +52,9 @@ void prof_lock_drop(void)
 
 uint64_t prof_blocks16(uint64_t point_count, uint64_t every_bytes, uint64_t bytes)
 {
+    uint64_t of_bytes;
+    if (likely(!__builtin_mul_overflow(point_count, every_bytes, &of_bytes) && of_bytes >> 48 == 0)) /* a tenth of the other division's time */
+        return (of_bytes << 16) / (bytes ? bytes : 1);
     return (uint64_t)(((unsigned __int128)point_count * every_bytes << 16) / (bytes ? bytes : 1));
 }
 
@@ -132,16 +135,22 @@ static size_t tail_bytes(size_t bytes)
 static void tail_write(void *p, size_t bytes)
 {
     unsigned char *tail = (unsigned char *)p + bytes;
-    for (size_t i = 0; i < tail_bytes(bytes); i++)
-        tail[i] = i ? TAIL_PATTERN : 0;
+    size_t room = tail_bytes(bytes);
+    if (room) {
+        tail[0] = 0;
+        memset(tail + 1, TAIL_PATTERN, room - 1);
+    }
 }
 
 static void tail_verify(const void *p, size_t bytes)
 {
     const unsigned char *tail = (const unsigned char *)p + bytes;
-    for (size_t i = 0; i < tail_bytes(bytes); i++)
-        if (unlikely(tail[i] != (i ? TAIL_PATTERN : 0)))
-            heap_refuse(&heap_of_process, HEAP_E7, p);
+    size_t room = tail_bytes(bytes);
+    bool whole = room == 0 || tail[0] == 0;
+    if (room > 1)
+        whole = whole && tail[1] == TAIL_PATTERN && memcmp(tail + 1, tail + 2, room - 2) == 0; /* each byte is as the one before */
+    if (unlikely(!whole))
+        heap_refuse(&heap_of_process, HEAP_E7, p);
 }
 
 static uint64_t weight_of(uint64_t token)

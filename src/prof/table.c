@@ -9,6 +9,8 @@
  *     places  | 0 | 7 | 0 | 3 | ...     nodes by the hash of (caller's node, ip); twice as many when three quarters are used
  *     nodes, sites                      in chunks that never move, so that who has a number may read what is fixed without the lock
  *
+ *     seen  { hash of a stack, site }   stacks that come again: one line of memory where the way through the tree is two for each frame
+ *
  * Stacks share their outer frames: a new one costs two or three nodes of 16 bytes, not sixty words.
  *
  * Invariants: PR2 (prof.h).
@@ -27,7 +29,7 @@ struct node {
     uint32_t site; /* 0: nobody has counted there */
 };
 
-enum { CHUNK_BYTES = 64 << 10, CHUNKS = 256, PLACES_FIRST = 4096 };
+enum { CHUNK_BYTES = 64 << 10, CHUNKS = 256, PLACES_FIRST = 4096, SEEN_LOG2 = 8 };
 
 /* Things of one size, numbered from 1. */
 struct list {
@@ -39,6 +41,11 @@ static struct {
     uint32_t *at; /* NULL: none yet */
     uint32_t count; /* a power of two */
 } places;
+static struct {
+    uint64_t hash; /* 0: none; two stacks of one hash of 64 bits are one here */
+    uint32_t site;
+} seen[1 << SEEN_LOG2];
+static bool is_used; /* a process that samples nothing touches no page of all this */
 
 static void *list_at(const struct list *list, size_t each_bytes, uint32_t number)
 {
@@ -53,6 +60,7 @@ static uint32_t list_add(struct list *list, size_t each_bytes)
     void *start;
     if (chunk >= CHUNKS)
         return 0;
+    is_used = true;
     if (addr_load_relaxed(&list->chunk[chunk]) == 0) {
         if (os_map(CHUNK_BYTES, os_page_bytes(), &start) != 0)
             return 0;
@@ -125,7 +133,7 @@ static uint32_t node_below(uint32_t caller, uintptr_t ip)
     return number;
 }
 
-uint32_t prof_site_locked(const uintptr_t *ips, unsigned count)
+static uint32_t site_by_tree(const uintptr_t *ips, unsigned count)
 {
     uint32_t at = u32_load_relaxed(&nodes.count) ? 1 : list_add(&nodes, sizeof(struct node));
     while (count-- > 0 && at != 0)
@@ -140,6 +148,29 @@ uint32_t prof_site_locked(const uintptr_t *ips, unsigned count)
         node_at(at)->site = number;
     }
     return node_at(at)->site;
+}
+
+static uint64_t hash_of_stack(const uintptr_t *ips, unsigned count)
+{
+    uint64_t hash = count;
+    for (unsigned i = 0; i < count; i++)
+        hash = (hash ^ hash >> 29 ^ ips[i]) * UINT64_C(0x9e3779b97f4a7c15);
+    return hash | 1;
+}
+
+uint32_t prof_site_locked(const uintptr_t *ips, unsigned count)
+{
+    uint64_t hash = hash_of_stack(ips, count);
+    uint64_t *known = &seen[hash >> (64 - SEEN_LOG2)].hash;
+    uint32_t *site = &seen[hash >> (64 - SEEN_LOG2)].site;
+    if (*known == hash)
+        return *site;
+    *known = 0;
+    atomic_fence_signal(); /* the child of a fork finds no hash with another's site */
+    *site = site_by_tree(ips, count);
+    atomic_fence_signal();
+    *known = *site ? hash : 0;
+    return *site;
 }
 
 struct prof_site *prof_site_at(uint32_t number)
@@ -190,12 +221,16 @@ static void list_reset(struct list *list)
 
 void prof_table_reset(void)
 {
+    if (!is_used)
+        return;
     list_reset(&nodes);
     list_reset(&sites);
+    memset(seen, 0, sizeof seen);
     if (places.at)
         (void)os_unmap(places.at, places_bytes(places.count));
     places.at = NULL;
     places.count = 0;
+    is_used = false;
 }
 
 const char *prof_table_check(void)

@@ -79,12 +79,6 @@ static NO_SANITIZE bool word_at(struct walk *walk, uintptr_t at, uintptr_t *word
     return true;
 }
 
-static struct prof_rule rule_of(uintptr_t ip)
-{
-    struct prof_rule rule;
-    return likely(prof_rule_find(ip, &rule)) ? rule : prof_rule_learn(ip);
-}
-
 /* ---- steps ---- */
 
 /* What a signal has interrupted.  It may have run on another stack. */
@@ -103,10 +97,17 @@ static NO_SANITIZE bool step_signal(struct walk *walk)
     return walk->frame.ip != 0;
 }
 
-/* From a frame to its caller.  `is_call`: ip stands behind a call, so the rule is that of the byte before. */
-static bool step(struct walk *walk, bool is_call)
+/* `is_call`: ip stands behind a call, so the rule is that of the byte before. */
+static struct prof_rule rule_here(const struct walk *walk, bool is_call)
 {
-    struct prof_rule rule = rule_of(walk->frame.ip - is_call);
+    uintptr_t ip = walk->frame.ip - is_call;
+    struct prof_rule rule;
+    return likely(prof_rule_find(ip, &rule)) ? rule : prof_rule_learn(ip);
+}
+
+/* From a frame to its caller. */
+static bool step(struct walk *walk, struct prof_rule rule, bool is_call)
+{
     uintptr_t fp = walk->frame.fp, ip = walk->frame.lr, cfa = prof_cfa(rule, walk->frame.sp, fp, walk->sp_is_low);
     if (rule.kind == RULE_END)
         return false;
@@ -130,7 +131,7 @@ static bool step(struct walk *walk, bool is_call)
 static bool leave_ours(struct walk *walk, struct prof_call call)
 {
     for (unsigned i = 0; i < SKIPPED_MAX && walk->frame.sp < (uintptr_t)call.frame; i++)
-        if (!step(walk, i != 0))
+        if (!step(walk, rule_here(walk, i != 0), i != 0))
             return false;
     return walk->frame.sp == (uintptr_t)call.frame && walk->frame.ip == prof_address(call.ret);
 }
@@ -147,9 +148,10 @@ unsigned prof_walk(struct os_frame from, struct prof_call call, unsigned most, u
         return count;
     bool is_call = true;
     while (count < most) {
-        bool is_signal = rule_of(walk.frame.ip - is_call).kind == RULE_SIGNAL; /* its table begins a byte early, for that */
+        struct prof_rule rule = rule_here(&walk, is_call);
+        bool is_signal = rule.kind == RULE_SIGNAL; /* its table begins a byte early, for that */
         signals += is_signal;
-        if (signals > SIGNALS_MAX || !step(&walk, is_call))
+        if (signals > SIGNALS_MAX || !step(&walk, rule, is_call))
             break;
         ips[count++] = walk.frame.ip + is_signal; /* readers take one off: what was interrupted is no return address */
         is_call = !is_signal;

@@ -173,21 +173,27 @@ static bool is_code(const char *line)
     return line[i] && line[i + 1] && line[i + 2] && line[i + 3] == 'x';
 }
 
+static void line_ends(struct maps *maps)
+{
+    maps->line[maps->used] = 0;
+    maps->used = 0;
+    if (is_code(maps->line)) {
+        out_text(maps->out, maps->line);
+        out_char(maps->out, '\n');
+    }
+}
+
 static void maps_text(const char *text, size_t bytes, void *arg)
 {
     struct maps *maps = arg;
-    for (size_t i = 0; i < bytes; i++) {
-        if (text[i] != '\n') {
-            maps->line[maps->used] = text[i];
-            maps->used += maps->used < LINE_BYTES - 1;
-            continue;
-        }
-        maps->line[maps->used] = 0;
-        maps->used = 0;
-        if (is_code(maps->line)) {
-            out_text(maps->out, maps->line);
-            out_char(maps->out, '\n');
-        }
+    for (const char *end = text + bytes; text != end;) {
+        const char *stop = memchr(text, '\n', (size_t)(end - text));
+        size_t part = (size_t)((stop ? stop : end) - text), room = LINE_BYTES - 1 - maps->used;
+        memcpy(maps->line + maps->used, text, part < room ? part : room);
+        maps->used += part < room ? part : room;
+        text += part + (stop != NULL);
+        if (stop)
+            line_ends(maps);
     }
 }
 
