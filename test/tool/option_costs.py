@@ -11,14 +11,15 @@ option_costs.py - what options of QUIRE_CONF cost on real programs: CPU time and
     python3 test/tool/option_costs.py secure:1 -o FILE                  rounds are kept: another run with FILE goes on where this one stopped
 
 The programs are those of prediction_programs.py that are installed, chosen by its rule before anything was measured. One round runs each
-program once with and once without, in an order drawn anew; a ratio is taken within a round. One command, one table in Markdown. The interval of
-the geometric mean is drawn from the rounds again and again (bootstrap); all others are of the median.
+program once with and once without, in an order drawn anew, all on one CPU (but for --long); times are as at one pace of that CPU (pace.py), and a ratio is taken within a round.
+One command, one table in Markdown. The interval of the geometric mean is drawn from the rounds again and again (bootstrap); all others are of the median.
 
 Instructions are those of user code, of a copy of the drop-in that does not see that valgrind watches: it would go longer ways. Hash seeds are fixed.
 Not a test: it takes minutes. Not here: the table of `./quire bench apps --secure`, which has other mallocs beside (bench/apps.py).
 """
 
 import argparse
+import contextlib
 import functools
 import json
 import os
@@ -37,6 +38,7 @@ import prediction_programs as programs
 from toolkit import BUILD, ROOT
 
 import measure  # of the tool, whose folder toolkit puts on the path
+import pace
 
 # Five seconds of CPU time and more, which is what a server is measured by: four of the programs on more of the same, and git, four of whose threads allocate.
 AGAIN = "import sys\nfor _ in range(130): exec(open(sys.argv[1]).read())"
@@ -75,9 +77,12 @@ def jobs_of(args):
 
 
 def environment(conf, folder):
-    """Of one run: nothing of it comes to a file that stays, and what programs draw for their hashes is the same each time."""
+    """
+    Of one run: nothing of it comes to a file that stays, and what programs draw for their hashes is the same each time. Each process has a file
+    of its own, as it has by default: one that is written over is put to the disk at once by ext4.
+    """
     seeds = {"PYTHONMALLOC": "malloc", "PYTHONHASHSEED": "0", "PERL_HASH_SEED": "0"}
-    return {**os.environ, **seeds, "QUIRE_CONF": ",".join([conf or "", f"prof_file:{folder}/profile"]).strip(",")}
+    return {**os.environ, **seeds, "QUIRE_CONF": ",".join([conf or "", f"prof_file:{folder}/profile.%p"]).strip(",")}
 
 
 def started(words, source, env):
@@ -96,8 +101,8 @@ def unseeing(folder):
     return copy
 
 
-def count(job, side, folder):
-    """(10^9 instructions of all its processes, 0) of one run."""
+def count(job, side, folder, _):
+    """(10^9 instructions of all its processes, 0, nothing of the CPU) of one run."""
     words, source, prepare = job
     if prepare:
         subprocess.run(["/bin/sh", "-c", prepare], check=True)
@@ -107,27 +112,50 @@ def count(job, side, folder):
     env = environment(side.conf, folder) | ({"LD_PRELOAD": str(library)} if library else {})
     started(["valgrind", "-q", *COUNTING, f"--cachegrind-out-file={folder}/counts.%p", *words], source, env)
     sums = [int(re.search(r"^summary: (\d+)", file.read_text(errors="replace"), re.MULTILINE).group(1)) for file in folder.glob("counts.*")]
-    return sum(sums) / 1e9, 0
+    return sum(sums) / 1e9, 0, None
 
 
-def run(job, side, folder):
-    """(CPU seconds, peak MiB) of one run."""
+@contextlib.contextmanager
+def kept_to(cpus):
+    """What is started within runs there; None: anywhere."""
+    ours = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cpus or ours)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, ours)
+
+
+def run(job, side, folder, asked):
+    """(CPU seconds, peak MiB, how slow the CPU was) of one run."""
     words, source, prepare = job
     if prepare:
         subprocess.run(["/bin/sh", "-c", prepare], check=True)
     preload = ["--preload", side.library] if side.library else []
-    started([BUILD / "bench" / "timed", *preload, "--out", folder / "figures", "--", *words], source, environment(side.conf, folder))
+    for file in folder.glob("profile.*"):
+        file.unlink()
+    before = asked.look()
+    with kept_to(asked.cpus):
+        started([BUILD / "bench" / "timed", *preload, "--out", folder / "figures", "--", *words], source, environment(side.conf, folder))
+    slow = asked.since(before)
     figure = json.loads((folder / "figures").read_text(encoding="ascii"))
     if figure["status"]:
         raise SystemExit(f"{words[0]} failed with {side}: status {figure['status']}")
-    return figure["cpu_ns"] / 1e9, figure["peak_rss_bytes"] / MIB
+    return figure["cpu_ns"] / 1e9, figure["peak_rss_bytes"] / MIB, slow
 
 
-def one_round(job, sides, take, folder):
-    """{name of the side: (s, MiB)}, in an order drawn anew."""
+def one_round(job, sides, take, folder, asked):
+    """{name of the side: (s, MiB, how slow the CPU was)}, in an order drawn anew."""
     order = list(sides.items())
     random.shuffle(order)
-    return {name: take(job, side, folder) for name, side in order}
+    return {name: take(job, side, folder, asked) for name, side in order}
+
+
+def at_one_pace(rounds):
+    """The same rounds, (s, MiB), with times as at one pace of the CPU."""
+    told = {name: [(r[name][0], r[name][2] and pace.Slow(*r[name][2])) for r in rounds] for name in rounds[0]}
+    evened = pace.Evened(list(told.values()))
+    return [{name: (evened.time(*told[name][number]), r[name][1]) for name in r} for number, r in enumerate(rounds)]
 
 
 def ratios_of(rounds, name):
@@ -163,7 +191,7 @@ def said_of(kept, name, label):
 
 def table(kept, args):
     """All of it, as Markdown."""
-    kept = {program: rounds for program, rounds in kept.items() if rounds}
+    kept = {program: at_one_pace(rounds) for program, rounds in kept.items() if rounds}
     names = ["with", "peer"] if args.peer else ["with"]
     labels = {"with": f"`{args.option}`", "peer": args.peer and args.peer.stem.removeprefix("lib")}
     beside, unit = "libc's malloc" if args.over == "libc" else "the drop-in", "10^6 instructions" if args.count else "ms"
@@ -183,12 +211,13 @@ def measured(args, kept, folder):
     if args.peer:
         sides["peer"] = Side(args.peer.resolve(), "")
     jobs = jobs_of(args)
-    for number in range(args.rounds):
-        for name, job in jobs.items():
-            if len(kept.setdefault(name, [])) <= number:
-                kept[name].append(one_round(job, sides, count if args.count else run, folder))
-        if args.output:
-            args.output.write_text(json.dumps(kept), encoding="ascii")
+    with pace.Pace(0.1, not args.long) as asked:
+        for number in range(args.rounds):
+            for name, job in jobs.items():
+                if len(kept.setdefault(name, [])) <= number:
+                    kept[name].append(one_round(job, sides, count if args.count else run, folder, asked))
+            if args.output:
+                args.output.write_text(json.dumps(kept), encoding="ascii")
 
 
 def main():
