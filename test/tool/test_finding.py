@@ -188,3 +188,11 @@ def test_a_plan_without_a_call_site_must_be_better_than_a_malloc_that_one_line_p
         assert Finding(contest, outcome_of(contest), steered=steered).verdict.name == won
     contest = contest_of(a=0.8, steered=0.7)
     assert Finding(contest, outcome_of(contest), steered=finding.Steered(steering.Written("x.plan", 0, 9, 9, [], 1 << 24), None)).verdict.name == "steered"
+
+
+@pytest.mark.parametrize(("looks", "beyond"), [(Estimate(2.0, 1.0, 3.0), True), (Estimate(20.0, 19.0, 21.0), False)])
+def test_a_malloc_that_seems_to_save_more_than_allocation_takes_does_so_by_where_blocks_lie(looks, beyond):
+    mixed = contest_of(number=9, a=0.95)
+    mixed.runs["a"] = [run._replace(cpu_s=run.cpu_s * (1.15 if i % 3 == 0 else 0.9)) for i, run in enumerate(mixed.runs["a"])]
+    found = found_of(mixed, looks)
+    assert found.refuting is None and found.saves_beyond_share == beyond

@@ -181,6 +181,12 @@ class Finding:
         return self.seen
 
     @property
+    def saves_beyond_share(self):
+        """Whether a malloc seems to save more than allocation takes, if not surely (refuting)."""
+        best = self.best_preload()
+        return best is not None and not self.refuting and self.saving(best.name).value > self.share_percent.high
+
+    @property
     def scale(self):
         """What a modelled saving is multiplied by: the replay's share is larger than what was seen, or what it says of the malloc that refutes the looks, than what that saves."""
         if self.refuting:

@@ -209,16 +209,12 @@ class Report:
                 f"  Allocation is {share} of that or more: so much {found.refuting} saves by its runs. (Looking at the program says {seen}: it does not see, for instance, "
                 f"first touches of memory that malloc gave back and took again. The replay says {model}.)"
             ]
-        if not found.disagree:
-            return [f"  Allocation is {share} of that, by looking at the program while it ran."]
+        looked = f"  Allocation is {share} of that, by looking at the program while it ran."
         if found.refuting_replay:
-            return [
-                f"  Allocation is {share} of that, by looking at the program while it ran. (The replay says {model}, and {found.refuting_replay} saves more than that by its runs.)"
-            ]
-        return [
-            f"  Allocation is {share} of that. (Looking at the program says {seen}, the replay {model}: they differ by more than a third, "
-            "so the lower one counts.)"
-        ]
+            return [f"{looked} (The replay says {model}, and {found.refuting_replay} saves more than that by its runs.)"]
+        apart = f"  Allocation is {share} of that. (Looking at the program says {seen}, the replay {model}: they differ by more than a third, so the lower one counts.)"
+        more = " More can be saved than that: by where blocks lie, which the rest of the program waits for." if found.saves_beyond_share else ""
+        return [(apart if found.disagree else looked) + more]
 
     def _facts_text(self):
         facts, found = self.recording.facts, self.finding
