@@ -25,6 +25,7 @@ import time
 from collections import namedtuple
 
 import native
+import oomkill
 import statics
 import stops
 import strays
@@ -99,7 +100,7 @@ def describe(status):
     """A program's end in words."""
     if status < 0:
         try:
-            return f"ended by {signal.Signals(-status).name}"
+            return f"ended by {signal.Signals(-status).name}" + (oomkill.words() if -status == signal.SIGKILL else "")
         except ValueError:
             return f"ended by signal {-status}"
     return f"exit status {status}"
