@@ -12,6 +12,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -230,6 +231,20 @@ def test_what_cannot_be_recorded_is_refused_before_anything_is_done_to_it(tmp_pa
     with Process("sleep", "100", env={**os.environ, "LD_PRELOAD": str(BUILD / "tools" / "libquire-record.so")}) as preloaded:
         wait_until(lambda: "libquire-record.so" in attaching.Process(preloaded.pid).mapped())
         assert "being recorded already" in refused(preloaded.pid)
+
+
+def test_a_program_whose_loader_has_just_begun_is_waited_for(tmp_path, monkeypatch):
+    gate = tmp_path / "gate.so"
+    os.mkfifo(gate)
+    with Process("sleep", "100", env={**os.environ, "LD_PRELOAD": str(gate)}, stderr=subprocess.DEVNULL) as begun:  # its loader waits for who writes there
+        wait_until(lambda: "sleep" in os.readlink(f"/proc/{begun.pid}/exe"))
+        monkeypatch.setattr(attaching, "LOADS_S", 0.1)
+        assert "it has no libc" in refused(begun.pid)
+        monkeypatch.undo()
+        opener = threading.Timer(0.2, lambda: os.close(os.open(gate, os.O_WRONLY)))
+        opener.start()
+        assert attaching.check(begun.pid).pid == begun.pid
+        opener.join()
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/2/stat"), reason="no threads of the kernel are seen here")

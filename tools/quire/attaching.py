@@ -13,6 +13,7 @@ import contextlib
 import os
 import re
 import struct
+import time
 import subprocess
 import threading
 
@@ -27,6 +28,7 @@ PRELOADED = "libquire-record.so"
 KERNEL_THREAD = 0x00200000  # of a process's flags
 EM_X86_64 = 62
 CAP_SYS_PTRACE = 19
+LOADS_S, LOOKS_S = 2.0, 0.01  # for a loader that has just begun
 YAMA = "/proc/sys/kernel/yama/ptrace_scope"
 
 
@@ -149,17 +151,31 @@ def _check_place(process):
         refuse(process, "it sees other files than we do (a container, a chroot)", why, "run quire inside of it")
 
 
+def _has_libc(mapped):
+    return any(name == "libc.so.6" or name.startswith("libc-2.") for name in mapped)
+
+
+def _loaded(process, file):
+    """What is mapped once the loader of a dynamic program, which may just have begun, has come to libc."""
+    until_s = time.monotonic() + LOADS_S
+    while not _has_libc(mapped := process.mapped()) and file and file.interpreter and time.monotonic() < until_s:
+        time.sleep(LOOKS_S)
+    return mapped
+
+
 def _check_program(process):
     size, machine = process.machine()
     if size != b"\2" or machine != EM_X86_64:
         refuse(process, "it is no x86-64 program", "this version attaches to x86-64 alone", "build it for x86-64")
-    mapped = process.mapped()
     file = elf.read(f"/proc/{process.pid}/exe")
     if file and "ld-musl" in file.interpreter:
         refuse(process, "it runs on musl, not on glibc", "", "build it for glibc")
-    if PRELOADED in mapped:  # before anything that its loader may not have come to yet
+    mapped = _loaded(process, file)
+    if PRELOADED in mapped:
         refuse(process, "it is being recorded already", f"it was started with {PRELOADED}", "wait for its end")
-    if not any(name == "libc.so.6" or name.startswith("libc-2.") for name in mapped):
+    if not _has_libc(mapped) and file and file.interpreter:
+        refuse(process, "it has no libc", f"its loader has not come to it within {LOADS_S:.0f} s, or it needs none", "ask again when it has begun")
+    if not _has_libc(mapped):
         refuse(process, "it is a static program", "no loader is in it that could load the recorder", "start it under quire record   (static programs with symbols are recorded from their start)")
     others = [path for path in process.paths() if os.path.basename(path).startswith(LIBRARY) and path != library()]
     if others:
