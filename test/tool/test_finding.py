@@ -196,3 +196,8 @@ def test_a_malloc_that_seems_to_save_more_than_allocation_takes_does_so_by_where
     mixed.runs["a"] = [run._replace(cpu_s=run.cpu_s * (1.15 if i % 3 == 0 else 0.9)) for i, run in enumerate(mixed.runs["a"])]
     found = found_of(mixed, looks)
     assert found.refuting is None and found.saves_beyond_share == beyond
+
+
+def test_so_does_the_advice_carried_out():
+    found = found_of(contest_of(a=0.99, steered=0.7), Estimate(20.0, 19.0, 21.0))
+    assert found.refuting is None and found.saves_beyond_share

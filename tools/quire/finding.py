@@ -182,9 +182,10 @@ class Finding:
 
     @property
     def saves_beyond_share(self):
-        """Whether a malloc seems to save more than allocation takes, if not surely (refuting)."""
+        """Whether a malloc, or the advice carried out, seems to save more than allocation takes, if not surely (refuting)."""
         best = self.best_preload()
-        return best is not None and not self.refuting and self.saving(best.name).value > self.share_percent.high
+        names = [best.name] * bool(best) + [STEERED] * self.has(STEERED)
+        return not self.refuting and any(self.saving(name).value > self.share_percent.high for name in names)
 
     @property
     def scale(self):
