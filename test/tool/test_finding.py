@@ -201,3 +201,10 @@ def test_a_malloc_that_seems_to_save_more_than_allocation_takes_does_so_by_where
 def test_so_does_the_advice_carried_out():
     found = found_of(contest_of(a=0.99, steered=0.7), Estimate(20.0, 19.0, 21.0))
     assert found.refuting is None and found.saves_beyond_share
+
+
+def test_where_no_malloc_could_be_run_nothing_is_beyond_the_share():
+    contest = contest_of(a=0.5)
+    contest.failed["a"] = "it crashed"
+    found = found_of(contest, Estimate(20.0, 19.0, 21.0))
+    assert found.best_preload() is None and not found.saves_beyond_share

@@ -26,9 +26,12 @@ def test_a_kill_since_we_began_is_told_whatever_the_cgroups_version(monkeypatch,
     events = tmp_path / file
     events.parent.mkdir(parents=True, exist_ok=True)
     events.write_text("under_oom 0\noom_kill 2\n")
-    monkeypatch.setattr(oomkill, "BEFORE", oomkill.kills())
-    assert oomkill.BEFORE == 2 and launch.describe(-9) == "ended by SIGKILL"
+    monkeypatch.setattr(oomkill, "_before", None)
+    assert launch.describe(-9) == "ended by SIGKILL"  # nothing was started: nobody knows since when
+    oomkill.begin()
+    assert oomkill.kills() == 2 and launch.describe(-9) == "ended by SIGKILL"
     events.write_text("under_oom 0\noom_kill 3\n")
+    oomkill.begin()  # of the next program: the first one's end is told all the same
     assert launch.describe(-9) == "ended by SIGKILL" + oomkill.SAID and launch.describe(-15) == "ended by SIGTERM"
 
 

@@ -267,7 +267,7 @@ TEST(HeapRealloc, what_the_program_did_to_the_pages_of_a_block_does_not_stay_whe
     }
 }
 
-/* By the page tables, by a copy, and where neither can be had: then it is where it was, or copied as any block is. */
+/* By the page tables, and by a copy. */
 TEST(HeapRealloc, a_large_block_that_shrinks_holds_what_it_is_and_is_never_there_twice)
 {
     if (memory_is_watched())
@@ -299,6 +299,27 @@ TEST(HeapRealloc, a_large_block_that_shrinks_holds_what_it_is_and_is_never_there
             EXPECT_EQ(quire_heap_check(heap), nullptr);
             EXPECT_EQ(quire_source_check(quire_source_default()), nullptr);
         }
+}
+
+TEST(HeapRealloc, a_large_block_that_shrinks_stays_or_moves_as_any_where_no_mapping_can_be_had)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "there nothing shrinks in place";
+    for (size_t bytes : {20 * mib, 5 * mib}) {
+        Heap heap;
+        char *next = grow(heap, nullptr, bytes), *p = grow(heap, nullptr, 32 * mib); /* the first: there are addresses that may be written */
+        quire_heap_free(heap, next);
+        memset(p, 'x', 32 * mib);
+        os_fault_set(OS_MAP, 1, true);
+        char *shrunk = grow(heap, p, bytes);
+        os_fault_set(OS_MAP, 0, false);
+        ASSERT_NE(shrunk, nullptr) << bytes;
+        EXPECT_EQ(shrunk == p, bytes >= 16 * mib) << bytes;
+        for (size_t at = 0; at < bytes; at += 512)
+            ASSERT_EQ(shrunk[at], 'x') << bytes;
+        EXPECT_EQ(quire_heap_check(heap), nullptr);
+        quire_heap_free(heap, shrunk);
+    }
 }
 
 TEST(HeapRealloc, a_large_block_stays_where_it_is_while_little_of_it_is_spare)

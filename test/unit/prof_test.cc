@@ -197,6 +197,7 @@ TEST(Prof, what_is_written_behind_a_sampled_block_is_found_when_it_gets_another_
         void *p = profiled_malloc(os_page_bytes() - room);
         p = profiled_realloc(p, os_page_bytes() - 2 * room);
         profiled_free(p);
+        EXPECT_EQ(Profile::stats().live_bytes, 0u) << room;
     }
 }
 

@@ -13,9 +13,9 @@ import contextlib
 import os
 import re
 import struct
-import time
 import subprocess
 import threading
+import time
 
 import elf
 import native

@@ -184,7 +184,7 @@ class Finding:
     def saves_beyond_share(self):
         """Whether a malloc, or the advice carried out, seems to save more than allocation takes, if not surely (refuting)."""
         best = self.best_preload()
-        names = [best.name] * bool(best) + [STEERED] * self.has(STEERED)
+        names = [name for name in (best and best.name, STEERED) if name and self.has(name)]
         return not self.refuting and any(self.saving(name).value > self.share_percent.high for name in names)
 
     @property

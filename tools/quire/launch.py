@@ -203,6 +203,7 @@ def _spawn(target, env, where="here", **streams):
     The program as a Program. Not Popen: its peak memory would begin with ours. `where`: in our session and process group
     ("here"), or in a "session" of its own. A launcher that a signal ended first stands for the program.
     """
+    oomkill.begin()
     began_ns = time.monotonic_ns()
     loader = [f"{name}={value}" for name, value in env.items() if name.startswith("LD_")]
     rest = {name: value for name, value in env.items() if not name.startswith("LD_")}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """
-oomkill.py - whether the kernel has killed a process of this cgroup for want of memory since we began: a program that ends by SIGKILL says nothing of why.
+oomkill.py - whether the kernel has killed a process of this cgroup for want of memory since we started the first program: a program that ends by SIGKILL says nothing of why.
 
     /proc/self/cgroup --> memory.events (v2), memory.oom_control (v1): "oom_kill N"
 
@@ -37,9 +37,16 @@ def kills():
     return sum(int(words[1]) for words in found if len(words) == 2 and words[0] == "oom_kill" and words[1].isdigit())
 
 
-BEFORE = kills()
+_before = None
+
+
+def begin():
+    """Before a program is started: the first time it is counted what there was."""
+    global _before
+    if _before is None:
+        _before = kills()
 
 
 def words():
     """What is to be said behind "SIGKILL"."""
-    return SAID if kills() > BEFORE else ""
+    return SAID if _before is not None and kills() > _before else ""
