@@ -19,7 +19,7 @@
 #include "base/atomic.h"
 #include "base/panic.h"
 
-static atomic_addr counted; /* struct quire_source *: what all arenas of this file hold */
+static atomic_addr source_counted; /* struct quire_source *: what all arenas of this file hold */
 
 static __attribute__((noreturn)) void fatal(const char *call, const void *address)
 {
@@ -28,17 +28,17 @@ static __attribute__((noreturn)) void fatal(const char *call, const void *addres
 
 static struct quire_source *counted_source(void)
 {
-    struct quire_source *source = (struct quire_source *)addr_load_acquire(&counted); /* acquire [owa-source] */
+    struct quire_source *source = (struct quire_source *)addr_load_acquire(&source_counted); /* acquire [owa-source] */
     if (likely(source != NULL))
         return source;
     struct quire_source *fresh = quire_source_count(quire_source_default());
     if (!fresh)
         fatal("create", NULL);
     uintptr_t expected = 0;
-    if (addr_cas_release(&counted, &expected, (uintptr_t)fresh)) /* release [owa-source] */
+    if (addr_cas_release(&source_counted, &expected, (uintptr_t)fresh)) /* release [owa-source] */
         return fresh;
     quire_source_destroy(fresh);
-    return (struct quire_source *)addr_load_acquire(&counted); /* acquire [owa-source] */
+    return (struct quire_source *)addr_load_acquire(&source_counted); /* acquire [owa-source] */
 }
 
 ONEWAYALLOC *onewayalloc_create(size_t size_hint)
@@ -109,7 +109,7 @@ void onewayalloc_freez(ONEWAYALLOC *owa, const void *ptr)
 
 size_t onewayalloc_allocated_memory(void)
 {
-    struct quire_source *source = (struct quire_source *)addr_load_acquire(&counted); /* acquire [owa-source] */
+    struct quire_source *source = (struct quire_source *)addr_load_acquire(&source_counted); /* acquire [owa-source] */
     struct quire_source_stats stats = {.struct_bytes = sizeof stats};
     quire_source_stats(source, &stats);
     return stats.taken_bytes;

@@ -67,7 +67,7 @@ static int sealed_take(struct quire_heap *heap, struct quire_span *span, size_t 
     return error;
 }
 
-static void memory_give(struct quire_heap *heap, const struct quire_span *span, bool alone)
+static void large_give(struct quire_heap *heap, const struct quire_span *span, bool alone)
 {
     if (!alone) {
         heap->source->verbs->give(heap->source, span);
@@ -168,7 +168,7 @@ static void *large_try(struct quire_heap *heap, size_t bytes, size_t align_bytes
         page->guard_shift = guard ? (uint8_t)log2_floor(guard) : 0;
         error = block_publish(heap, page, bytes);
         if (error)
-            memory_give(heap, &span, alone);
+            large_give(heap, &span, alone);
     }
     if (!account_settle(&heap->account, held, error == 0)) {
         if (page)
@@ -229,7 +229,7 @@ void heap_large_leave(struct quire_heap *heap, struct heap_page *page)
     if (sealed) {
         heap_sealed_free(heap, &span, start, held);
     } else if (usable) {
-        memory_give(heap, &span, alone);
+        large_give(heap, &span, alone);
         account_discharge(&heap->account, held);
     } else {
         size_add_relaxed(&heap->account.meta_bytes, span.bytes); /* nobody could touch the guards: lost, and counted */

@@ -9,7 +9,7 @@
  */
 #include "heap/heap_cache.h"
 
-enum { AHEAD = 12, LOOK_EACH = 8 }; /* slots were freed a while ago, and are far by now: fetched before they are looked at */
+enum { FETCH_AHEAD = 12, LOOK_EACH = 8 }; /* slots were freed a while ago, and are far by now: fetched before they are looked at */
 
 /* A slot of a page of the local's own: its bit, and the mark of no magazine, so that one that has it once more finds out. */
 static ALWAYS_INLINE void slot_home(const struct heap_local *local, struct heap_page *page, void *slot, size_t number, bool is_watched)
@@ -62,7 +62,7 @@ static uint32_t spill_run(struct heap_local *local, struct heap_page *page, cons
     uint64_t key = mag->key;
     uint32_t begin = i, left = page->until, end = mag->count - begin < left ? mag->count : begin + left;
     for (char *slot; i < end && lies_in(page, slot = slot_at(mag, i)); i++) {
-        fetch(mag, i + AHEAD);
+        fetch(mag, i + FETCH_AHEAD);
         size_t number = heap_slot_of(page, slot);
         if (unlikely(number == SIZE_MAX) || unlikely(!heap_has_mark(slot, slots_mark(slot, key))))
             refuse_spilled(local->heap, page, slot);
@@ -77,13 +77,13 @@ static uint32_t spill_run(struct heap_local *local, struct heap_page *page, cons
 static uint32_t run_end(const struct heap_page *page, const struct magazine *mag, uint32_t i)
 {
     for (; i < mag->count && lies_in(page, slot_at(mag, i)); i++)
-        fetch(mag, i + AHEAD);
+        fetch(mag, i + FETCH_AHEAD);
     return i;
 }
 
 void heap_spill(struct heap_local *local, unsigned class, struct magazine *mag)
 {
-    for (uint32_t i = 0; i < AHEAD; i++)
+    for (uint32_t i = 0; i < FETCH_AHEAD; i++)
         fetch(mag, i);
     for (uint32_t i = 0; i < mag->count;) {
         char *slot = slot_at(mag, i);

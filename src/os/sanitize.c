@@ -47,7 +47,7 @@ void __lsan_unregister_root_region(const void *start, size_t bytes) __attribute_
 void __tsan_acquire(void *key) __attribute__((weak));
 void __tsan_release(void *key) __attribute__((weak));
 
-enum { UNKNOWN, NOBODY, SOMEBODY };
+enum { UNASKED, NOBODY, SOMEBODY };
 static uint32_t watched;
 
 static __attribute__((cold, noinline)) uint32_t watched_ask(void)
@@ -60,7 +60,7 @@ static __attribute__((cold, noinline)) uint32_t watched_ask(void)
 bool sanitize_watched(void)
 {
     uint32_t seen = __atomic_load_n(&watched, __ATOMIC_RELAXED);
-    return (__builtin_expect(seen != UNKNOWN, 1) ? seen : watched_ask()) == SOMEBODY;
+    return (__builtin_expect(seen != UNASKED, 1) ? seen : watched_ask()) == SOMEBODY;
 }
 
 void sanitize_no_access(const void *start, size_t bytes)

@@ -18,7 +18,7 @@
 #include "pages/reaper.h"
 #include "slab/slab_internal.h"
 
-enum { SMALL_BYTES = 16 << 10, FILL_BYTES = 16 << 10, HOLD_BYTES = 4 << 10, OWN_MOST = 2048, UNTOLD_BYTES = 16 << 10, TOUCH_BYTES = 4096, IN_A_ROW = 4, SPARSE_PARTS = 5, SPARSE_BYTES = 256 << 10 };
+enum { SMALL_BYTES = 16 << 10, HOLD_BYTES = 4 << 10, OWN_MOST = 2048, UNTOLD_BYTES = 16 << 10, TOUCH_BYTES = 4096, IN_A_ROW = 4, SPARSE_PARTS = 5, SPARSE_BYTES = 256 << 10 };
 
 STATIC_ASSERT(offsetof(struct slab_cache, small_slot) == offsetof(struct slab_cache, small) + sizeof(struct magazine), "the small magazine's slots");
 

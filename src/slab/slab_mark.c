@@ -13,7 +13,7 @@
 #include "slab/slab_mark.h"
 #include "slab/slab_internal.h"
 
-static bool has_marks(const struct slab_page *page)
+static bool page_has_marks(const struct slab_page *page)
 {
     uint64_t marks = 0;
     for (unsigned w = 0; w < page->words; w++)
@@ -23,7 +23,7 @@ static bool has_marks(const struct slab_page *page)
 
 void slab_page_rejoin(struct slab_page *page)
 {
-    if (page->lane == LANE_ORDINARY || has_marks(page))
+    if (page->lane == LANE_ORDINARY || page_has_marks(page))
         return;
     page->lane = LANE_ORDINARY;
     slab_page_publish(page);

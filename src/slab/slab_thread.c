@@ -393,4 +393,4 @@ void slab_threads_adopt(bool anew)
     }
 }
 
-static const ANCHORS struct layout_anchor anchors[] = {{"records.all", &records.all}};
+static const ANCHORS struct layout_anchor record_anchors[] = {{"records.all", &records.all}};

@@ -199,7 +199,7 @@ def test_an_installed_static_library_is_found_by_both_ways_and_needs_no_more_wor
     """Also one that was built where libraries are linked without the sections that nobody needs."""
     prefix = tmp_path / "p"
     options = ["-DBUILD_SHARED_LIBS=OFF", "-DCMAKE_POSITION_INDEPENDENT_CODE=OFF", "-DCMAKE_SHARED_LINKER_FLAGS=-Wl,--gc-sections -static-pie"]
-    cmake(source, tmp_path / "b", "-DQUIRE_DEBUG=-g1", *options, *LIBRARY_ALONE)
+    cmake(source, tmp_path / "b", "-DQUIRE_DEBUG=-g1", "-DQUIRE_TOGETHER=ON", *options, *LIBRARY_ALONE)
     run("cmake", "--install", tmp_path / "b", "--prefix", prefix)
     assert list(prefix.rglob("*.so*")) == []
     assert "-fPIC" not in (tmp_path / "b/build.ninja").read_text()
