@@ -49,8 +49,10 @@ static void *relay_leg(void *arg)
 {
     struct chain *chain = arg;
     pthread_t next;
+    uint64_t state = chain->state; /* not in a line that others write */
     for (size_t i = 0; i < chain->steps; i++)
-        relay_replace(chain->blocks, RELAY_LIVE, &chain->state);
+        relay_replace(chain->blocks, RELAY_LIVE, &state);
+    chain->state = state;
     if (--chain->legs == 0) {
         atomic_store_explicit(&chain->ended, true, memory_order_release);
     } else {

@@ -125,6 +125,20 @@ def test_force_takes_no_file_that_only_has_a_number_behind_the_same_name(tmp_pat
     assert (tmp_path / "log.20251127").read_text() == "somebody's" and (tmp_path / "log.5").is_dir() and (tmp_path / "log").stat().st_size > 100
 
 
+@pytest.mark.parametrize("command", ["record", "try"])
+def test_a_recorder_that_lacks_a_library_is_named_with_what_it_lacks(tmp_path, command):
+    """As where a build was copied to another machine."""
+    tools = tmp_path / "build/tools"
+    tools.mkdir(parents=True)
+    (tmp_path / "empty.c").write_text("")
+    for name, more in (("libgone.so", []), ("libquire-record.so", ["-Wl,--no-as-needed", "-L", tools, "-lgone"])):
+        subprocess.run(["gcc", "-shared", "-o", tools / name, tmp_path / "empty.c", *more], check=True)
+    (tools / "libgone.so").unlink()
+    done = quire(tmp_path, command, "--", "ls", environment={"QUIRE_BUILD_DIR": str(tmp_path / "build")})
+    assert done.returncode == 3 and "libquire-record.so cannot be loaded" in done.stderr
+    assert "libgone.so: cannot open shared object file" in done.stderr and "is libc there" not in done.stderr
+
+
 def test_a_place_where_nothing_can_be_written_is_an_error_before_the_program_runs(tmp_path):
     done = quire(tmp_path, "record", "-o", "nowhere/t.qtr", "--", "touch", "ran")
     assert done.returncode == 3 and "nowhere" in done.stderr

@@ -11,6 +11,7 @@ import os
 import attaching
 import launch
 import load
+import native
 import options
 import own
 import stretch
@@ -81,6 +82,7 @@ def run(args):
     if ran.status < 0:
         ui.note(f"{target.name} {launch.describe(ran.status)}")
     if not found:
+        native.must_load("libquire-record.so")
         raise EnvironmentLacks(
             f"no trace of {target.name} appeared",
             "the tracer said so above, or it was not loaded, or the program never called malloc",

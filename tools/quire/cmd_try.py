@@ -143,6 +143,7 @@ def record(contest, path, args):
     if said:
         reason = said[0].removeprefix("quire record: ")
         raise EnvironmentLacks(f"{target.name} could not be recorded", reason, way_out(reason))
+    native.must_load("libquire-record.so")
     raise EnvironmentLacks(
         f"{target.name} cannot be traced: no trace appeared",
         "the loader did not load the tracer, or the program never called libc's malloc",

@@ -53,6 +53,17 @@ def helper(name):
     )
 
 
+def must_load(name):
+    """EnvironmentLacks, in the loader's words, where a library of ours that is to be preloaded lacks another one."""
+    try:
+        done = subprocess.run(["true"], env={**os.environ, "LD_PRELOAD": helper(name), "LC_ALL": "C"}, capture_output=True, text=True, errors="replace", check=False)
+    except OSError:
+        return
+    _, lacks, words = done.stderr.partition("error while loading shared libraries: ")
+    if lacks:
+        raise EnvironmentLacks(f"{name} cannot be loaded", words.strip(), "install that library (Debian: apt-get install libunwind8), or build on this machine: ./quire try")
+
+
 def library(name):
     """The path of one of our shared libraries, as built or as installed; None when it is nowhere."""
     for place in directories():
