@@ -223,3 +223,11 @@ def test_a_process_that_has_a_title_is_called_by_its_program(words, name):
     one = tracefile.Recording.__new__(tracefile.Recording)
     one.facts = {"command": words}
     assert one.executable == name
+
+
+def test_python_that_a_script_starts_keeps_its_own_allocator_and_that_is_said(tmp_path):
+    """It has it when the user starts it: a saving against another setting would be nobody's."""
+    code = "import os; open('seen', 'a').write(os.environ.get('PYTHONMALLOC', 'unset') + ' '); [str(i) for i in range(300000)]"
+    done = quire(tmp_path, "try", "--no-report", "--rounds", 1, "--time-limit", 0.2, "-o", "t.qtr", "--", "sh", "-c", f'"{sys.executable}" -c "{code}"; true')
+    assert set((tmp_path / "seen").read_text().split()) == {"unset"}, done.stderr
+    assert "serves small blocks by CPython's own allocator, which no malloc replaces" in done.stdout

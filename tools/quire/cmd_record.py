@@ -67,7 +67,7 @@ def run(args):
         return record_stretch(args, target)
     driven = load.of(args)
     path = tracefile.output_path(args, target.name)
-    env = launch.environment(trace=path, limit_bytes=args.limit_bytes)
+    env = launch.environment(target.is_python, trace=path, limit_bytes=args.limit_bytes)
     if target.is_python and "PYTHONMALLOC" not in os.environ:
         ui.note(
             "PYTHONMALLOC=malloc is set for this run: CPython's own allocator would hide what it does"
@@ -107,7 +107,7 @@ def record_stretch(args, target):
     stretch.check(args, target)
     path = tracefile.output_path(args, target.name)
     with tracefile.fresh(path, args.force) as found:
-        ran = stretch.record(target, path, args, launch.environment())
+        ran = stretch.record(target, path, args, launch.environment(target.is_python))
     for one in found[:1]:
         say(one)
     return launch.exit_code(ran.status)

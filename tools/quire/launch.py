@@ -221,8 +221,8 @@ def _spawn(target, env, where="here", **streams):
     return program
 
 
-def environment(malloc_python=True, trace=None, limit_bytes=None):
-    """The program's environment: ours, CPython's own allocator switched off, the tracer when asked for."""
+def environment(malloc_python=False, trace=None, limit_bytes=None):
+    """The program's environment: ours, CPython's own allocator switched off and the tracer when asked for."""
     env = dict(os.environ)
     if malloc_python:
         env.setdefault("PYTHONMALLOC", "malloc")

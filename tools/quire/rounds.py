@@ -131,7 +131,7 @@ class Contest:
     def environment(self, row):
         """What a row's run gets."""
         if row.name == TODAY and not row.dress:
-            return launch.environment(malloc_python=False)
+            return launch.environment()
         env = self.plain()
         if row.dress:
             return row.dress(env)
@@ -139,7 +139,7 @@ class Contest:
 
     def plain(self, **more):
         """The environment of a run on libc's malloc, also of a program that is preloaded or linked with another. more: launch.environment's."""
-        env = serving.without_passthrough(preloaded.without(launch.environment(**more), self.mallocs))
+        env = serving.without_passthrough(preloaded.without(launch.environment(malloc_python=self.target.is_python, **more), self.mallocs))
         if not self.target.linked:
             return env
         parts = preloaded.entries(env)

@@ -52,12 +52,12 @@ class Target:
     @property
     def is_python(self):
         """Whether it is CPython (as far as names tell, shims included)."""
-        names = (
-            os.path.basename(self.binary),
-            os.path.basename(os.path.realpath(self.binary)),
-            self.name,
-        )
-        return any(n.startswith("python") or n.startswith("pypy") for n in names)
+        return any(map(names_python, (self.binary, os.path.realpath(self.binary), self.name)))
+
+
+def names_python(path):
+    """Whether a program's file is CPython, as far as its name tells."""
+    return os.path.basename(path).startswith(("python", "pypy"))
 
 
 SYSTEM_FOLDERS = "/usr/local/sbin:/usr/sbin:/sbin"

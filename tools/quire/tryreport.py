@@ -181,10 +181,11 @@ class Report:
 
     def _process_text(self):
         if self.process_count < 2:
-            return []
+            return workers.python_text(self)
         driven = self.contest.load.options() if self.contest and self.contest.load else []
         return [
             workers.text(self),
+            *workers.python_text(self),
             f"  The others: {render.command()} {ui.words(['record', *driven])} -- {ui.words(self.target.argv)} keeps a trace of each, {render.command()} report TRACE looks into one.",
         ]
 

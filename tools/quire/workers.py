@@ -15,6 +15,8 @@ Not here: which trace is the busiest (tracefile.py).
 import os
 from collections import namedtuple
 
+import render
+import target as targets
 import tracefile
 import ui
 from errors import EnvironmentLacks
@@ -103,6 +105,17 @@ def makes(report, cpu_s, more):
     if report.process_count < 2:
         return f"{made} in {took}{more}"
     return f"{made}{more}, in the one of {report.process_count} processes that allocates most; all of them take {took}"
+
+
+def python_text(report):
+    """Of CPython that a program starts, which is not told to leave its own allocator, since nobody would tell it so otherwise."""
+    names = {ui.printable(p.executable) for p in report.processes if targets.names_python(p.executable)}
+    if report.target.is_python or "PYTHONMALLOC" in os.environ or not names:
+        return []
+    return [
+        f"  {', '.join(sorted(names))} serves small blocks by CPython's own allocator, which no malloc replaces. "
+        f"To see them, and to compare without it: PYTHONMALLOC=malloc {render.command()} try ..."
+    ]
 
 
 def text(report):
