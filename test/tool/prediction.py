@@ -44,7 +44,7 @@ def cpu_s(command, source=None, prepare=None, preload=None, stdout=None, cpus=No
     """CPU seconds of one run and its children; the program must succeed. cpus: where it may run."""
     if prepare:
         subprocess.run(["/bin/sh", "-c", prepare], check=True)
-    env = {**os.environ, "PYTHONMALLOC": "malloc", **({"LD_PRELOAD": preload} if preload else {})}
+    env = {**programs.settings(command), **({"LD_PRELOAD": preload} if preload else {})}
     ours = os.sched_getaffinity(0)
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with open(source or os.devnull, "rb") as stdin:

@@ -23,10 +23,6 @@ from toolkit import BUILD, ROOT
 PEAKS = 3  # runs of which the middle is a row's peak memory
 
 
-def environment(**more):
-    return {**os.environ, "PYTHONMALLOC": "malloc", **more}
-
-
 def timed(job, changes):
     """A function of the CPUs for prediction.in_rounds(): CPU seconds of one run with these variables."""
     command, source, prepare = job
@@ -51,7 +47,7 @@ def peak_mb(job, changes, folder):
             subprocess.run(["/bin/sh", "-c", prepare], check=True)
         words = ["/usr/bin/time", "-f", "%M", "-o", str(said), "env", *(f"{k}={v}" for k, v in changes.items()), *command]
         with open(source or os.devnull, "rb") as stdin:
-            subprocess.run(words, stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment(), check=True)
+            subprocess.run(words, stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=programs.settings(command), check=True)
         peaks.append(int(said.read_text().split()[-1]) * 1024 / 1e6)
     return median(peaks)
 
@@ -64,7 +60,7 @@ def planned(job, folder):
         subprocess.run(["/bin/sh", "-c", prepare], check=True)
     with open(source or os.devnull, "rb") as stdin:
         words = [ROOT / "quire", "record", "-f", "-o", trace, "--", *command]
-        subprocess.run(words, stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment(), check=True)
+        subprocess.run(words, stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=programs.settings(command), check=True)
     subprocess.run([ROOT / "quire", "advise", "-f", "-o", plan, trace], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
     return plan, sum(line.startswith("site ") for line in plan.read_text().splitlines())
 

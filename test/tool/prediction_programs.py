@@ -17,6 +17,7 @@ Every second one, by position, is *sealed*: nobody looks at what `try` says of i
 """
 
 import argparse
+import functools
 import os
 import pathlib
 import resource
@@ -29,6 +30,7 @@ import prediction_inputs
 import prediction_rule
 from toolkit import BUILD, ROOT, TOOL
 
+import target as targets  # of the tool, whose folder toolkit puts on the path
 import tracefile
 
 FOLDER = ROOT / "build" / "prediction"
@@ -133,6 +135,16 @@ FALLEN = {
 }
 
 
+def settings(command):
+    """The environment of a plain run, as `try` makes it: CPython that is tried itself leaves its own allocator; what only starts it, or has it inside, does not."""
+    return {**os.environ, **({"PYTHONMALLOC": "malloc"} if _is_python(*map(str, command)) else {})}
+
+
+@functools.cache
+def _is_python(*command):
+    return targets.resolve_for_preload(list(command), inside=True)[0].is_python
+
+
 def name_of(program):
     """How the tables call it."""
     return program.package.partition(".")[0]
@@ -206,7 +218,7 @@ def counted(program, folder):
                 subprocess.run(["/bin/sh", "-c", prepare], check=True)
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             with open(source or os.devnull, "rb") as stdin:
-                env = {**os.environ, "PYTHONMALLOC": "malloc", "QUIRE_BUILD_DIR": str(BUILD)}
+                env = {**settings(words), "QUIRE_BUILD_DIR": str(BUILD)}
                 subprocess.run(command, stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env, check=True)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             figures.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)

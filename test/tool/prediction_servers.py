@@ -34,6 +34,7 @@ from statistics import median
 import prediction_tables as tables
 import serverkit
 from prediction import all_rounds, asked_of, at_one_pace, load as machine_load
+from prediction_programs import settings
 from toolkit import quire
 
 import bindings  # of the tool, whose folder toolkit puts on the path
@@ -50,7 +51,7 @@ SHARES = list(loadwords.SHARES)
 
 def plain_run(server, preload, asked):
     """CPU seconds a request, how slow the CPUs were, and latencies in ms, of one start of the server under its load."""
-    env = {**os.environ, "PYTHONMALLOC": "malloc", **({"LD_PRELOAD": preload} if preload else {})}
+    env = {**settings(server.command), **({"LD_PRELOAD": preload} if preload else {})}
     process = subprocess.Popen(server.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env, start_new_session=True)
     try:
         wait_for(server.ready)
