@@ -231,3 +231,5 @@ def test_python_that_a_script_starts_keeps_its_own_allocator_and_that_is_said(tm
     done = quire(tmp_path, "try", "--no-report", "--rounds", 1, "--time-limit", 0.2, "-o", "t.qtr", "--", "sh", "-c", f'"{sys.executable}" -c "{code}"; true')
     assert set((tmp_path / "seen").read_text().split()) == {"unset"}, done.stderr
     assert "serves small blocks by CPython's own allocator, which no malloc replaces" in done.stdout
+    done = quire(tmp_path, "record", "-o", "r.qtr", "--", "sh", "-c", f'"{sys.executable}" -c pass; true')
+    assert "they are seen with PYTHONMALLOC=malloc before this command" in done.stderr

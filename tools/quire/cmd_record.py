@@ -90,6 +90,8 @@ def run(args):
         )
     for one in found:
         say(one)
+    if not target.is_python and "PYTHONMALLOC" not in os.environ and any(targets.names_python(tracefile.command(one)) for one in found):
+        ui.note("CPython's own allocator hides small blocks: they are seen with PYTHONMALLOC=malloc before this command")
     if len(found) > 1:
         ui.note(f"{len(found)} processes were recorded, most of {tracefile.shown(max(found, key=tracefile.stream_bytes))}")
     return launch.exit_code(ran.status)

@@ -110,7 +110,7 @@ def makes(report, cpu_s, more):
 def python_text(report):
     """Of CPython that a program starts, which is not told to leave its own allocator, since nobody would tell it so otherwise."""
     names = {ui.printable(p.executable) for p in report.processes if targets.names_python(p.executable)}
-    if report.target.is_python or "PYTHONMALLOC" in os.environ or not names:
+    if not names or report.target.is_python or "PYTHONMALLOC" in os.environ:
         return []
     return [
         f"  {', '.join(sorted(names))} serves small blocks by CPython's own allocator, which no malloc replaces. "
