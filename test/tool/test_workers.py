@@ -233,3 +233,14 @@ def test_python_that_a_script_starts_keeps_its_own_allocator_and_that_is_said(tm
     assert "serves small blocks by CPython's own allocator, which no malloc replaces" in done.stdout
     done = quire(tmp_path, "record", "-o", "r.qtr", "--", "sh", "-c", f'"{sys.executable}" -c pass; true')
     assert "they are seen with PYTHONMALLOC=malloc before this command" in done.stderr
+
+
+def test_what_a_script_of_python_starts_is_compared_as_the_script_is_started_today(tmp_path):
+    """The script allocates little: to leave CPython's allocator would change nothing of what is looked at, and nobody would do it."""
+    build(tmp_path, "#include <stdlib.h>\nint main(void) { for (int i = 0; i < 300000; i++) free(malloc(9 + i % 50)); return 0; }")
+    script = "import os, subprocess; open('seen', 'a').write(os.environ.get('PYTHONMALLOC', 'unset') + ' '); subprocess.run(['./program'])"
+    done = quire(tmp_path, "try", "--no-report", "--json", "--rounds", 1, "--time-limit", 0.2, "-o", "t.qtr", "--", sys.executable, "-c", script)
+    assert done.returncode == 0, done.stderr
+    seen, program = (tmp_path / "seen").read_text().split(), json.loads(done.stdout)["program"]
+    assert seen[:2] == ["malloc"] * 2 and set(seen[2:]) == {"unset"}  # alone, recorded, then what was recorded is known
+    assert (program["python_malloc_set"], program["today_allocator"], program["own_allocator_cpu_s"]) == (False, None, None)

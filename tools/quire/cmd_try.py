@@ -368,6 +368,7 @@ def try_program(report, args, folder):
     recordings = tracefile.analyse_family(path, folder, args.wrapper)
     report.budget.read_s = time.monotonic() - read_s
     report.recording, report.processes = recordings[0], recordings
+    report.contest.look_at(report.recording)
     if report.recording.begun_late:  # its CPU time is the stretch's
         report.recorded = report.recorded._replace(cpu_s=report.recording.facts["cpu_s"])
     report.process_count = len(tracefile.family(path))

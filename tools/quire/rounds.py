@@ -184,6 +184,12 @@ class Contest:
             if owner and not serving.same(owner, row.library):
                 self.failed[row.name] = f"malloc would come from {owner}"
 
+    def look_at(self, recording):
+        """What allocates most is known: where a script of CPython only starts that, CPython has its own allocator in all runs, as when a shell starts it."""
+        if self.target.is_python and not recording.has_python:
+            self.target.only_starts = True
+            self.enter([row for row in self.rows if row.name != TODAY or self.mallocs or self.target.linked])
+
     def take_out(self):
         """One run with libc's malloc in the place of the allocator inside; where it ends otherwise, `stays` says how."""
         ran = self.run_once(next(row for row in self.rows if row.name == LIBC))

@@ -48,11 +48,12 @@ class Target:
         self.cxx = ""  # its libstdc++: the operator new that goes with libc's malloc
         self.inside = None  # own.Inside: the allocator that it brought along, which no preload reaches
         self.static = False  # no loader prepares it: the recorder is brought in by ptrace
+        self.only_starts = False  # it is a script of CPython, and what it starts is looked at
 
     @property
     def is_python(self):
-        """Whether it is CPython (as far as names tell, shims included)."""
-        return any(map(names_python, (self.binary, os.path.realpath(self.binary), self.name)))
+        """Whether it is CPython (as far as names tell, shims included), and looked at."""
+        return not self.only_starts and any(map(names_python, (self.binary, os.path.realpath(self.binary), self.name)))
 
 
 def names_python(path):

@@ -74,6 +74,11 @@ class Recording:
         return [file for file, count in found.items() if 100 * count >= total]
 
     @property
+    def has_python(self):
+        """Whether CPython allocates in it, whatever it is called."""
+        return any(os.path.basename(site.get("module") or "").startswith(("python", "libpython", "pypy", "libpypy")) for site in self.sites.values())
+
+    @property
     def begun_late(self):
         """What a reader must know of a recording that began in a running process; else empty."""
         return begun_late(self.facts)
