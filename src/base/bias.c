@@ -42,6 +42,8 @@ void bias_visit(struct bias *bias)
     for (int i = 0; u32_load_acquire(&bias->active) != 0; i++) { /* acquire [bias-active] */
         if (i < PATIENCE_SPINS)
             cpu_pause();
+        else if (unlikely(os_is_unrepaired()))
+            os_repair();
         else
             os_sleep_ns(NAP_NS);
     }

@@ -65,6 +65,12 @@
 #else
 #define BUILT_WITH_TSAN 0
 #endif
+#include <limits.h> /* any header of libc's says whose it is */
+#ifdef __GLIBC__
+#define BUILT_WITH_GLIBC 1
+#else
+#define BUILT_WITH_GLIBC 0
+#endif
 
 /* What lies so many bytes from the thread pointer: the same thread-local in every thread, found without asking where it is.
  * A relaxed load or store. */

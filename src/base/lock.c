@@ -48,8 +48,12 @@ void lock_slow(struct lock *lock)
         else
             os_yield();
     }
-    while (u32_exchange_acquire(&lock->word, LOCK_SLEPT_FOR) != 0) /* acquire [lock] */
-        os_futex_wait(&lock->word.word, LOCK_SLEPT_FOR, 0);
+    while (u32_exchange_acquire(&lock->word, LOCK_SLEPT_FOR) != 0) { /* acquire [lock] */
+        if (unlikely(os_is_unrepaired()))
+            os_repair();
+        else
+            os_futex_wait(&lock->word.word, LOCK_SLEPT_FOR, 0);
+    }
 }
 
 bool lock_wake(struct lock *lock)

@@ -16,7 +16,7 @@ static atomic_u32 pending;
 
 void heap_work_is_due(void)
 {
-    if (likely(u32_load_relaxed(&pending) != 0))
+    if (likely(u32_load_relaxed(&pending) != 0) && likely(!reaper_is_due()))
         return;
     u32_store_relaxed(&pending, 1);
     heap_tls.has_work = true;

@@ -264,6 +264,8 @@ void os_threads_after_fork(void); /* in the child: it has none of ours, and its 
 int os_after_fork_in_child(void (*fn)(void));
 enum { OS_REPAIRS_MAX = 16 };
 void os_repair(void); /* all these fn, in their order: in a copy */
+/* A child of clone() or _Fork(), which call no fn: who waits for what a thread of ours holds that is not there calls os_repair() himself.  Two loads. */
+bool os_is_unrepaired(void);
 /* Call fn(arg) when this thread ends; one arg for each fn, of which there are four at most.  -ENOMEM. */
 int os_at_thread_exit(void (*fn)(void *), void *arg);
 uint64_t os_thread_id(void);

@@ -3,12 +3,14 @@
  * os_misc.c - time, entropy, messages, sleeping, threads and their end, fork, barriers.
  */
 #include <errno.h>
+#include <link.h>
 #include <linux/futex.h>
 #include <linux/membarrier.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -17,7 +19,7 @@
 #include "os/os.h"
 #include "os/os_call.h"
 
-enum { THREAD_STACK_BYTES = 64 * 1024 };
+enum { THREAD_STACK_BYTES = 64 * 1024 }; /* beside thread-local storage */
 
 uint64_t os_time_ns(void)
 {
@@ -201,11 +203,62 @@ static void *thread_main(void *start)
     return NULL;
 }
 
+static int tls_add(struct dl_phdr_info *info, size_t unused, void *sum)
+{
+    (void)unused;
+    for (size_t i = 0; i < info->dlpi_phnum; i++)
+        if (info->dlpi_phdr[i].p_type == PT_TLS)
+            *(size_t *)sum += info->dlpi_phdr[i].p_memsz + info->dlpi_phdr[i].p_align;
+    return 0;
+}
+
+/* Thread-local storage of the program and its libraries lies in the stack. */
+static size_t stack_bytes(void)
+{
+    size_t bytes = THREAD_STACK_BYTES;
+    dl_iterate_phdr(tls_add, &bytes);
+    return (bytes + os_page_bytes() - 1) & ~(os_page_bytes() - 1);
+}
+
+/*
+ * Zeroed by the kernel in every child that has a copy of it: NULL where no thread of ours was started, which alone can hold what a program of one thread
+ * finds held in a child that had no handler run.
+ */
+static uint32_t *whole;
+
+static void whole_again(void)
+{
+    uint32_t *word = __atomic_load_n(&whole, __ATOMIC_RELAXED);
+    if (word)
+        __atomic_store_n(word, 1, __ATOMIC_RELAXED);
+}
+
+bool os_is_unrepaired(void)
+{
+    uint32_t *word = __atomic_load_n(&whole, __ATOMIC_RELAXED);
+    return word && __atomic_load_n(word, __ATOMIC_RELAXED) == 0;
+}
+
+static void whole_begin(void)
+{
+    void *page;
+    if (__atomic_load_n(&whole, __ATOMIC_RELAXED) || os_map(os_page_bytes(), os_page_bytes(), &page) != 0)
+        return;
+    *(uint32_t *)page = 1;
+    int kept = errno;
+    uint32_t *none = NULL;
+    if (madvise(page, os_page_bytes(), MADV_WIPEONFORK) != 0 ||
+        !__atomic_compare_exchange_n(&whole, &none, (uint32_t *)page, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        os_unmap(page, os_page_bytes());
+    errno = kept;
+}
+
 int os_thread_start(void (*fn)(void *), void *arg)
 {
     void *page;
     if (os_fault(OS_THREAD))
         return -EAGAIN;
+    whole_begin();
     int error = os_map(os_page_bytes(), os_page_bytes(), &page);
     if (error)
         return error;
@@ -222,7 +275,7 @@ int os_thread_start(void (*fn)(void *), void *arg)
     pthread_t thread;
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, THREAD_STACK_BYTES);
+    pthread_attr_setstacksize(&attributes, stack_bytes());
     error = pthread_create(&thread, &attributes, thread_main, page);
     pthread_attr_destroy(&attributes);
     if (error == EINVAL) { /* the program's thread-local storage does not fit in such a stack */
@@ -246,6 +299,9 @@ static struct {
 
 int os_after_fork_in_child(void (*fn)(void))
 {
+    static uint32_t is_first_there;
+    if (__atomic_exchange_n(&is_first_there, 1, __ATOMIC_RELAXED) == 0)
+        (void)pthread_atfork(NULL, NULL, whole_again);
     int error = -pthread_atfork(NULL, NULL, fn);
     uint32_t at = error ? OS_REPAIRS_MAX : __atomic_fetch_add(&repairs.count, 1, __ATOMIC_RELAXED);
     if (at < OS_REPAIRS_MAX)
@@ -255,6 +311,7 @@ int os_after_fork_in_child(void (*fn)(void))
 
 void os_repair(void)
 {
+    whole_again();
     for (uint32_t i = 0; i < OS_REPAIRS_MAX; i++) {
         void (*fn)(void) = __atomic_load_n(&repairs.fn[i], __ATOMIC_RELAXED);
         if (fn)

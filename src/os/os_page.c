@@ -24,6 +24,9 @@
 #include "os/os.h"
 #include "os/os_call.h"
 
+#ifndef MADV_DONTNEED_LOCKED /* Linux 5.18 */
+#define MADV_DONTNEED_LOCKED 24
+#endif
 #ifndef PR_SET_VMA
 #define PR_SET_VMA 0x53564d41
 #define PR_SET_VMA_ANON_NAME 0
@@ -280,6 +283,8 @@ int os_discard(void *start, size_t bytes)
     if (os_fault(OS_DISCARD))
         return -ENOMEM;
     result = madvise(start, bytes, MADV_DONTNEED);
+    if (result != 0 && errno == EINVAL)
+        result = madvise(start, bytes, MADV_DONTNEED_LOCKED);
     if (result != 0 && (errno == EPERM || errno == ENOSYS || errno == EINVAL)) /* a seccomp filter; locked memory */
         result = mmap(start, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == start ? 0 : -1;
     return outcome(result, kept);

@@ -207,6 +207,32 @@ void pagemap_expect(const void *start, size_t bytes)
     lock_drop(&pagemap_lock);
 }
 
+/*
+ * Tables stay at their places, so what is left is a part, of a power of two of them and beginning at a multiple of it, in which all that were made lie:
+ *
+ *     | . . . . | . T T . | . . . . | . . . . |   ->   | . T T . |
+ */
+void pagemap_expect_less(const void *end)
+{
+    size_t mask = size_load_relaxed(&pagemap_near.mask), all = (mask + 1) >> LEVEL_BITS, count = 1;
+    uintptr_t first = addr_load_relaxed(&pagemap_near.first) >> LEVEL_BITS, past = (((uintptr_t)end >> os_page_shift()) + LEVEL_ENTRIES - 1) >> LEVEL_BITS;
+    if (mask == 0 || past <= first || past - first > all)
+        return;
+    while (count < all && first / count != (past - 1) / count)
+        count *= 2;
+    size_t before = (first & (all - 1)) & ~(count - 1);
+    for (uintptr_t at = first; at < first + all; at++)
+        if ((at & (all - 1)) - before >= count && addr_load_relaxed(&pagemap_root.entry[at]) != 0)
+            return; /* a table has its place there */
+    struct pagemap_table *had = as_table(addr_load_relaxed(&pagemap_near.tables)), *kept = had + before;
+    addr_store_relaxed(&pagemap_near.tables, (uintptr_t)kept);
+    size_store_release(&pagemap_near.mask, count * LEVEL_ENTRIES - 1); /* release [pagemap-near] */
+    if (before != 0)
+        (void)os_unmap(had, before * sizeof *had); /* addresses only, that are found nowhere else */
+    if (before + count < all)
+        (void)os_unmap(kept + count, (all - before - count) * sizeof *had);
+}
+
 size_t pagemap_meta_bytes(void)
 {
     return size_load_relaxed(&tables) * align_up(sizeof(struct pagemap_table), os_page_bytes());

@@ -35,6 +35,8 @@ void pagemap_forget(const void *start);
 /* Much of what will be set lies in these fresh addresses: finding it there is to take one load.  Only the first such stretch counts, of whole
  * tables' addresses; where there is no room nothing changes. */
 void pagemap_expect(const void *start, size_t bytes);
+/* No more of it than what lies before `end`: the tables' addresses for the rest go back to the system.  The caller is the process's only thread. */
+void pagemap_expect_less(const void *end);
 /* ---- how it is made, so that looking costs no call (pagemap.c) ---- */
 enum { PAGEMAP_LEVEL_BITS = 18, PAGEMAP_LEVELS = 2, PAGEMAP_ENTRIES = 1 << PAGEMAP_LEVEL_BITS, PAGEMAP_KIND_MASK = 7 };
 struct pagemap_table {

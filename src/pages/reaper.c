@@ -193,9 +193,14 @@ void reaper_defer(size_t floor_bytes)
     size_store_relaxed(&reaper.floor_bytes_more, floor_bytes > REAPER_FLOOR_BYTES ? floor_bytes - REAPER_FLOOR_BYTES : 0);
 }
 
+bool reaper_is_due(void)
+{
+    return unlikely(u32_load_relaxed(&reaper.is_due) != 0);
+}
+
 void reaper_start_due(bool after_free)
 {
-    if (likely(u32_load_relaxed(&reaper.is_deferred) == 0) || u32_load_relaxed(&reaper.is_due) == 0)
+    if (likely(u32_load_relaxed(&reaper.is_deferred) == 0) || !reaper_is_due())
         return;
     bool alone = os_is_single_threaded();
     if (alone ? region_idle_bytes_roughly() <= REAPER_FLOOR_BYTES + size_load_relaxed(&reaper.floor_bytes_more) : after_free)
@@ -220,6 +225,10 @@ static COLD void help_if_late(void)
 {
     uint64_t due = u64_load_relaxed(&reaper.due_ns), now = os_time_ns();
     uint32_t nobody = 0;
+    if (due != 0 && now >= due && unlikely(os_is_unrepaired())) { /* there is no clock */
+        os_repair();
+        return;
+    }
     if (due == 0 || now < due + tick_ns() / 2 || !u32_cas_acquire(&helping, &nobody, 1)) /* acquire [reaper-help] */
         return;
     region_help();

@@ -42,6 +42,7 @@ void reaper_tick_if_late(void);
  * where nothing is held, does: for a process of one thread when there is idle memory, for others before that.
  */
 void reaper_defer(size_t floor_bytes); /* idle memory up to floor_bytes is not worth a thread */
+bool reaper_is_due(void); /* reaper_wake() was called, and nobody has started one since.  A load */
 void reaper_start_due(bool after_free); /* a free may come from where libc holds the locks that a new thread needs */
 void reaper_set_decay(uint64_t decay_ns);
 /* The calling thread is about to end: where it is the last of the program's, the clock's has to go, too, or libc would wait for it for ever. */

@@ -5,6 +5,7 @@
  * Locks: regions.lock, one region at a time.
  */
 #include "os/os.h"
+#include "pages/pagemap.h"
 #include "pages/region_internal.h"
 
 void region_stats(struct region_stats *out)
@@ -181,6 +182,8 @@ void region_let_go(void)
     if (rest && os_unmap(regions.range_next, rest) == 0) {
         regions.range_end = regions.range_next;
         regions.sums.reserved_bytes -= rest;
+        if (os_is_single_threaded()) /* nobody is just looking there */
+            pagemap_expect_less(regions.range_next);
     }
     lock_drop(&regions.lock);
 }

@@ -6,9 +6,13 @@
  *     mlockall                locks it, on paper, against RLIMIT_MEMLOCK
  *
  * What a process finds limited when it starts needs no more: then less is reserved (pages/region.c).
+ * The child of a vfork limits itself, and has its parent's memory: that stays as it is.
  *
  * Locks: none.
  */
+#include <errno.h>
+#include <linux/kcmp.h>
+#include <stdbool.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -27,8 +31,25 @@ EXPORT int preload_prlimit(pid_t pid, int resource, const struct rlimit *limit, 
 EXPORT int preload_prlimit64(pid_t pid, int resource, const struct rlimit *limit, struct rlimit *old) __asm__("prlimit64");
 EXPORT int preload_mlockall(int flags) __asm__("mlockall");
 
+static pid_t mine; /* whose memory it is, as far as it was said here */
+
+static __attribute__((constructor)) void at_load(void)
+{
+    mine = getpid();
+}
+
+static bool is_borrowed(void)
+{
+    return getpid() != mine && syscall(SYS_kcmp, mine, getpid(), KCMP_VM, 0, 0) == 0;
+}
+
 static void let_go(void)
 {
+    int kept = errno;
+    bool is_another = is_borrowed();
+    errno = kept;
+    if (is_another)
+        return;
     (void)quire_source_trim(quire_source_default());
     region_let_go();
 }

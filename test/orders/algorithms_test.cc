@@ -24,6 +24,8 @@ void os_barrier(void) { barrier(); }
 void os_sleep_ns(uint64_t) { cpu_pause(); }
 void os_yield(void) { cpu_pause(); }
 void os_futex_wait(uint32_t *word, uint32_t expected, uint64_t) { orders_step(ORDERS_WAIT, ORDERS_RELAXED, word, 0, expected); }
+bool os_is_unrepaired(void) { return false; }
+void os_repair(void) {}
 bool os_futex_wake(uint32_t *word, int)
 {
     orders_step(ORDERS_WAKE, ORDERS_RELAXED, word, 0, 0);

@@ -11,6 +11,20 @@ def test_a_limit_that_a_process_gives_itself_leaves_it_what_is_not_used(build, w
     assert_sound(run(build("few_addresses.c"), *what, conf=conf, cwd=tmp_path))
 
 
+@pytest.mark.parametrize("conf", [None, "secure:1", "check:1"])
+def test_a_limit_of_a_hundred_megabytes_leaves_most_of_it(build, conf):
+    """Nothing but what is used is counted, the page map's tables neither."""
+    assert_sound(run(build("few_addresses.c"), "tight", 100 << 20, conf=conf))
+
+
+def test_the_child_of_a_vfork_limits_itself_and_not_its_parents_memory(build):
+    assert_sound(run(build("copies.c"), "cut"))
+
+
+def test_locked_memory_goes_back_too(build):
+    assert_sound(run(build("few_addresses.c"), "lock", "all", conf="decay:100ms"))
+
+
 def test_python_limits_its_addresses_and_goes_on():
     lines = [
         "import resource, threading",

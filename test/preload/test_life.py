@@ -50,6 +50,21 @@ def test_freed_memory_goes_back_though_the_thread_that_last_began_a_page_sleeps(
     assert_sound(run(build("clock.c"), conf="decay:10ms"))
 
 
+@pytest.mark.parametrize("block_bytes", [100, 5000, 20000, 100000])
+def test_what_a_program_of_one_thread_has_freed_goes_back_though_it_calls_nothing_any_more(build, block_bytes):
+    assert_sound(run(build("one_size.c"), block_bytes))
+
+
+def test_children_that_no_handler_of_a_fork_repaired_find_nothing_held(build):
+    assert_sound(run(build("copies.c"), conf="decay:1ms"))
+
+
+@pytest.mark.parametrize("conf", ["decay:100ms,pressure:1", "top:100ms", ""])
+@pytest.mark.parametrize("tls_bytes", [40000, 52000, 57000, 250000])
+def test_a_thread_of_ours_has_room_beside_a_programs_thread_local_storage(build, tls_bytes, conf, tmp_path):
+    assert_sound(run(build("much_tls.c", f"-DTLS_BYTES={tls_bytes}"), conf=conf, cwd=tmp_path))
+
+
 @pytest.mark.parametrize("words", [[], ["first arena"]])
 def test_what_looks_like_libcs_with_other_memory_before_it_is_refused(build, words):
     done = run(build("disguised.c"), *words)

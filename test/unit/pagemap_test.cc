@@ -3,6 +3,9 @@
 
 #include <quire/source.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "os/os.h"
 #include "pages/pagemap.h"
 #include "support.h"
@@ -179,5 +182,56 @@ TEST(Pagemap, only_the_first_stretch_is_expected)
     pagemap_expect(at(uintptr_t(0x34) << 40), page << PAGEMAP_LEVEL_BITS);
     EXPECT_EQ(near_pages(), pages);
     EXPECT_EQ(addr_load_relaxed(&pagemap_near.first), first);
+    quire_source_default()->verbs->give(quire_source_default(), &span);
+}
+
+/* Tables of so many gigabytes are made (with small pages), and no more is expected. */
+static void expect_less(size_t used)
+{
+    size_t near = near_pages(), whole = size_t(1) << PAGEMAP_LEVEL_BITS;
+    uintptr_t first = addr_load_relaxed(&pagemap_near.first);
+    auto place = [=](size_t i) { return at((first + i * whole + 5 + i) * page); };
+    for (size_t i = 0; i < used; i++)
+        ASSERT_EQ(pagemap_set(place(i), page, owner + (i << 8)), 0);
+    pagemap_expect_less(place(used - 1) + page);
+    EXPECT_LE(near_pages(), near);
+    EXPECT_TRUE(near_pages() >= used * whole && (near_pages() & (near_pages() - 1)) == 0) << near_pages() / whole;
+    EXPECT_TRUE(used != 1 || near_pages() == whole) << "the first gigabyte alone";
+    for (size_t i = 0; i < used; i++) {
+        EXPECT_EQ(pagemap_find(place(i)), owner + (i << 8)) << i << " of " << used;
+        EXPECT_EQ(pagemap_guess(place(i)), owner + (i << 8)) << i << " of " << used;
+        pagemap_clear(place(i), page);
+    }
+    for (size_t i : {size_t(0), used, near / whole - 1}) { /* what is no longer expected is found by the root */
+        ASSERT_EQ(pagemap_set(place(i), page, owner), 0);
+        EXPECT_EQ(pagemap_find(place(i)), owner);
+        pagemap_clear(place(i), page);
+        EXPECT_EQ(pagemap_find(place(i)), 0u);
+    }
+    size_t made = near_pages();
+    pagemap_expect_less(place(0) + page);
+    EXPECT_TRUE(used == 1 || near_pages() == made) << "not less than the tables that were made";
+}
+
+TEST(Pagemap, less_is_expected_and_what_was_set_is_found_in_its_place)
+{
+    quire_span span;
+    ASSERT_EQ(quire_source_default()->verbs->take(quire_source_default(), page, page, &span), 0);
+    if (near_pages() < size_t(16) << PAGEMAP_LEVEL_BITS)
+        GTEST_SKIP() << "so little address space that hardly anything was expected";
+    uintptr_t root = addr_load_relaxed(&pagemap_near.first) >> PAGEMAP_LEVEL_BITS;
+    for (size_t i = 1; i < near_pages() >> PAGEMAP_LEVEL_BITS; i++)
+        if (addr_load_relaxed(&pagemap_root.entry[root + i]) != 0)
+            GTEST_SKIP() << "another test of this process has made a table, which stays";
+    for (size_t used : {size_t(1), size_t(2), size_t(3), size_t(7), near_pages() >> PAGEMAP_LEVEL_BITS}) {
+        int status = -1;
+        pid_t child = fork();
+        if (child == 0) {
+            expect_less(used);
+            _exit(testing::Test::HasFailure());
+        }
+        EXPECT_EQ(waitpid(child, &status, 0), child);
+        EXPECT_EQ(status, 0) << used;
+    }
     quire_source_default()->verbs->give(quire_source_default(), &span);
 }

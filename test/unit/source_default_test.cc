@@ -193,7 +193,7 @@ TEST(SourceDefault, without_a_thread_of_its_own_callers_give_idle_memory_back)
     });
 }
 
-#if !BUILT_WITH_TSAN && defined __GLIBC__ /* a static program, as with musl, has no next pthread_create() */
+#if !BUILT_WITH_TSAN && BUILT_WITH_GLIBC /* a static program, as with musl, has no next pthread_create() */
 static std::atomic<unsigned> thread_starter_sleeps_us; /* it loses its CPU when the thread is there */
 extern "C" int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*fn)(void *), void *arg)
 {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /*
  * few_addresses.c - a running process gives itself few addresses, or locks all that it has: `few_addresses as BYTES`, `few_addresses lock`.
+ * `tight BYTES`: three quarters of the few can be had.  `lock all`: with all that it has locked, idle memory goes back.
  *
  * Blocks of all sizes before, some of them freed, so that there is something to let go of; afterwards mappings, a thread, and blocks still work, and what
  * was there before is as it was.
@@ -11,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "must.h"
 
@@ -56,9 +58,41 @@ static void *work(void *arg)
     return arg;
 }
 
+static void tight(size_t bytes)
+{
+    size_t had = 0, each = 10000;
+    struct rlimit limit = {bytes, bytes};
+    free(malloc(each));
+    MUST(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit %d", errno);
+    for (char *p; had < bytes && (p = malloc(each)) != NULL; had += each)
+        memset(p, 1, each);
+    MUST(had > bytes / 4 * 3, "%zu of %zu bytes", had, bytes);
+}
+
+static void lock_all(void)
+{
+    enum { MANY = 2000, EACH = 20000 };
+    static char *many[MANY];
+    if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0)
+        return; /* not allowed */
+    for (int i = 0; i < MANY; i++)
+        if ((many[i] = malloc(EACH)) != NULL)
+            memset(many[i], 1, EACH);
+    size_t full = status_kb("VmRSS:"), left = full;
+    for (int i = 0; i < MANY; i++)
+        free(many[i]);
+    for (int i = 0; i < 100 && left > full - (30 << 10); i++, left = status_kb("VmRSS:"))
+        usleep(20000);
+    MUST(left <= full - (30 << 10), "%zu kB of %zu are left", left, full);
+}
+
 int main(int argc, char **argv)
 {
     pthread_t thread;
+    if (argc > 2 && strcmp(argv[1], "as") != 0) {
+        strcmp(argv[1], "tight") == 0 ? tight(strtoul(argv[2], NULL, 10)) : lock_all();
+        return must_end();
+    }
     for (int i = 0; i < BLOCKS; i++)
         fill(i);
     for (int i = 0; i < BLOCKS; i += 2)
