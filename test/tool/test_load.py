@@ -18,6 +18,7 @@ import launch
 import load
 import loadwords
 import rounds
+import sampling
 import target as targets
 import tracefile
 import tryreport
@@ -94,6 +95,34 @@ def test_a_server_gets_a_verdict_from_what_it_did_under_the_load(tmp_path, serve
         under = rows[name]["under_load"]
         assert under["requests_per_cpu_s"] > 100 and under["latency_ms"] == {"p50": 1.5, "p99": 2.0}, name
     assert subprocess.run(["pgrep", "-f", f"{server[0]} {port}"], capture_output=True).stdout == b""
+
+
+def test_what_a_server_calls_before_its_load_is_in_no_figure(server, tmp_path):
+    """It would be said to save what is not spent under the load: YES, 100 %."""
+    port, calls = free_port(), 3000000
+    words = ["--once", "-o", "t.qtr", "--ready-port", port, "--load", f"python3 {server[1]} {port} 20", "--", server[0], port, calls]
+    done = quire(tmp_path, "try", "--json", "--no-report", *words)
+    document = json.loads(done.stdout)
+    assert 49900 < document["trace"]["allocations"] < 60000 and document["trace"]["events_outside"] >= 2 * calls, document["trace"]
+    libc = next(row for row in document["allocators"] if row["name"] == "libc")
+    assert libc["cpu_ns_per_op"]["value"] * document["trace"]["events"] < 1e9 * document["program"]["traced_cpu_s"], "more than all it took"
+
+
+def test_looks_at_a_server_before_and_after_its_load_do_not_count():
+    driven, looked = SimpleNamespace(mark=None), iter([(900, 800), (1000, 801), (5000, 4800)])
+
+    def run_once(row):
+        with open(row.dress({})["QUIRE_SAMPLE"], "r+b") as file:
+            for step, counted in enumerate(looked):  # its start, its load, its end
+                file.seek(0)
+                file.write(sampling.COUNTERS.pack(*counted))
+                file.flush()
+                if step < 2:
+                    driven.mark()
+        return launch.Ran(0, 100, 1, 0, "", 1, load.Served(1, 1, 1, None, None, (1, 2)))
+
+    looks = sampling.Looks(SimpleNamespace(load=driven, run_once=run_once)).run(1)
+    assert (looks.all, looks.inside, driven.mark) == (100, 1, None)
 
 
 def test_a_server_without_a_handler_that_was_ended_after_its_load_has_a_whole_trace():

@@ -178,7 +178,7 @@ def refuse_unseen(target, recording, ran):
             way_out(stopped),
         )
     if (
-        recording.events < advice.EVENTS_MIN
+        recording.events + recording.events_outside < advice.EVENTS_MIN
         and not recording.begun_late
         and ran.peak_rss_bytes - recording.facts.get("peak_live_bytes", 0) > HIDDEN_ALLOCATOR_BYTES
     ):
@@ -365,7 +365,8 @@ def try_program(report, args, folder):
             rounds.refuse_unlike(report.target.name, report.contest.first, report.recorded, "recorded")
     ui.note("reading the trace")
     read_s = time.monotonic()
-    recordings = tracefile.analyse_family(path, folder, args.wrapper)
+    served = report.recorded.served
+    recordings = tracefile.analyse_family(path, folder, args.wrapper, served.span_ns if served else None)
     report.budget.read_s = time.monotonic() - read_s
     report.recording, report.processes = recordings[0], recordings
     report.contest.look_at(report.recording)

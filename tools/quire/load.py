@@ -32,8 +32,9 @@ SETTLE_S = 0.3  # of a program whose readiness nobody can see
 TRIES = 5  # to find the same processes twice
 TICKS = os.sysconf("SC_CLK_TCK")
 
-# cpu_s: of the program during the load, for `requests` of the first run; latency_ms: {"p50": 1.2, ...}; slow: how slow the CPUs were meanwhile (pace.Slow)
-Served = namedtuple("Served", "cpu_s wall_s requests latency_ms slow", defaults=(None,))
+# cpu_s: of the program during the load, for `requests` of the first run; latency_ms: {"p50": 1.2, ...}; slow: how slow the CPUs were meanwhile (pace.Slow);
+# span_ns: when that was, by CLOCK_MONOTONIC; None: all of the run
+Served = namedtuple("Served", "cpu_s wall_s requests latency_ms slow span_ns", defaults=(None, None))
 
 
 def add_options(parser, duration=True):
@@ -151,6 +152,7 @@ class Load:
         self.command, self.duration_s = args.load, args.duration
         self.port, self.line, self.ask = args.ready_port, args.ready_line, args.ready_cmd
         self.requests = None  # of the first run
+        self.mark = None  # who else wants to know when the load begins and ends: called then
         self.pace = None  # pace.Pace, while somebody asks the CPUs: of the load alone, not of the start and the end
         if self.port is not None and self._listens():
             raise EnvironmentLacks(
@@ -179,7 +181,8 @@ class Load:
             return self.line in run.said()
         if self.ask is not None:
             return _shell(self.ask, run, READY_S).returncode == 0
-        time.sleep(SETTLE_S)
+        if self.command is not None:
+            time.sleep(SETTLE_S)
         return True
 
     def _wait(self, run):
@@ -197,6 +200,10 @@ class Load:
         return f"no line with `{self.line}` came" if self.line is not None else f"`{self.ask}` did not succeed"
 
     # load
+
+    def _mark(self):
+        if self.mark:
+            self.mark()
 
     def _put(self, run, folder):
         """Until the load, or the time, is over; what the load printed. Into the folder it may write how long single requests took."""
@@ -218,15 +225,18 @@ class Load:
         leader = run.program.pid
         with tempfile.TemporaryDirectory(prefix="quire-") as folder:
             os.chmod(folder, 0o1777)  # the load may become another user
-            before_s, began_s = cpu_s(leader), time.monotonic()
+            before_s, began_ns = cpu_s(leader), time.monotonic_ns()
+            self._mark()
             paces = self.pace.look() if self.pace else None
             said = self._put(run, folder)
-            used_s, wall_s = cpu_s(leader) - before_s, time.monotonic() - began_s
+            self._mark()
+            ended_ns = time.monotonic_ns()
+            used_s, wall_s, span_ns = cpu_s(leader) - before_s, (ended_ns - began_ns) / 1e9, (began_ns, ended_ns)
             slow = self.pace.since(paces) if self.pace else None
             if run.program.poll() is not None:
                 if self.command is not None:
                     raise _gone(run, "under the load", "run both by hand and look")
-                used_s, wall_s = run.program.used_s(), run.program.wall_s  # it had ended by itself before its time was up: nothing of it is in /proc any more
+                used_s, wall_s, span_ns = run.program.used_s(), run.program.wall_s, None  # it had ended by itself before its time was up: nothing of it is in /proc any more
             samples = loadwords.samples(folder)
         requests = loadwords.requests(said, samples)
         if not requests and (requests == 0 or self.requests):
@@ -234,4 +244,4 @@ class Load:
         self.requests = self.requests or requests
         if requests:
             used_s *= self.requests / requests
-        return Served(max(used_s, 1e-6), wall_s, requests, loadwords.latencies(said, samples), slow)
+        return Served(max(used_s, 1e-6), wall_s, requests, loadwords.latencies(said, samples), slow, span_ns)

@@ -74,6 +74,11 @@ class Recording:
         return [file for file, count in found.items() if 100 * count >= total]
 
     @property
+    def events_outside(self):
+        """How many others were recorded, before and after the time that was asked for."""
+        return self.facts.get("events_outside", 0)
+
+    @property
     def has_python(self):
         """Whether CPython allocates in it, whatever it is called."""
         return any(os.path.basename(site.get("module") or "").startswith(("python", "libpython", "pypy", "libpypy")) for site in self.sites.values())
@@ -289,10 +294,10 @@ def typed(path):
     return ui.word(f"./{said}" if said.startswith("-") else said)
 
 
-def analyse(path, folder, wrappers=(), profile=None):
+def analyse(path, folder, wrappers=(), profile=None, span_ns=None):
     """
     Runs the analyser; a Recording with its products in `folder`. Unreadable traces end with one clear line.
-    `profile`: a file for what pictures need, in the same run.
+    `profile`: a file for what pictures need, in the same run. `span_ns`: of what was called between these moments (CLOCK_MONOTONIC) alone.
     """
     if not os.path.exists(path):
         raise QuireError(
@@ -302,6 +307,7 @@ def analyse(path, folder, wrappers=(), profile=None):
     sites, program, paths = stem + ".sites.json", stem + ".qrp", stem + ".paths.json"
     arguments = [path, "--sites", sites, "--program", program, "--paths", paths]
     arguments += ["--profile", profile] if profile else []
+    arguments += ["--from", span_ns[0], "--to", span_ns[1]] if span_ns else []
     for name in wrappers:
         arguments += ["--wrapper", name]
     try:
@@ -324,13 +330,13 @@ def analyse(path, folder, wrappers=(), profile=None):
         return Recording(path, json.load(file), program, paths)
 
 
-def analyse_family(path, folder, wrappers=()):
+def analyse_family(path, folder, wrappers=(), span_ns=None):
     """Recordings of all processes of one run, most operations first; those that cannot be read are left out."""
     paths = sorted(family(path), key=stream_bytes, reverse=True)[:ANALYSED_MAX]
     recordings, failed = [], None
     for one in paths:
         try:
-            recordings.append(analyse(one, folder, wrappers))
+            recordings.append(analyse(one, folder, wrappers, span_ns=span_ns))
         except EnvironmentLacks:
             raise
         except QuireError as error:

@@ -225,6 +225,7 @@ class Report:
         ] + self._share_text()
         if self.recording.begun_late:
             lines.append(f"  The trace holds {self.recording.begun_late}.")
+        lines += workers.outside_text(self)
         return lines + self._process_text() + self.whole_text() + self.today_text() + self.status_text() + [""]
 
     def whole_text(self):
@@ -429,7 +430,7 @@ class Report:
             "processes": [{"command": p.command, "events": p.events} for p in self.processes],
             **{
                 k: facts.get(k)
-                for k in ("events", "allocations", "frees", "reallocs", "threads", "peak_live_bytes", "attached", "complete", "note")
+                for k in ("events", "allocations", "frees", "reallocs", "threads", "peak_live_bytes", "events_outside", "attached", "complete", "note")
             },
         }
 

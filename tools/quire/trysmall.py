@@ -76,7 +76,7 @@ def text(report):
         lines = [f"  {makes}: {without}."] + report.today_text() + [""]
         lines += report.verdict_text()
         lines += trytable.text(found, report.today_allocator) + trytable.served_text(found, report.today_allocator) + report.rounds_text() + [""]
-    lines += workers.python_text(report) + report.whole_text() + report.status_text()
+    lines += workers.outside_text(report) + workers.python_text(report) + report.whole_text() + report.status_text()
     if not report.hurried:
         return lines + [f"  The trace is {tracefile.shown(report.recording.path)}."]
     return lines + [f"  Where it allocates: {render.command()} advise {tracefile.typed(report.recording.path)}; or a longer --time-limit, {HURRY_FACTOR} times as long or more."]

@@ -99,6 +99,12 @@ def left_text(report):
     return [f"  When it had ended, {len(named)} of them went on: {', '.join(named)}. What they use is in no figure; they were ended."] * bool(named)
 
 
+def outside_text(report):
+    """What a server called before and after its load."""
+    outside = report.recording.events_outside
+    return [f"  {ui.count(outside)} calls of malloc and free before and after the load are in no figure of these."] * (outside > 0)
+
+
 def makes(report, cpu_s, more):
     """Who allocates how often, in which time; of several processes that is one's, and the time is that of all. more: what else is known of who allocates."""
     made, took = f"{ui.count(report.recording.facts['allocations'])} allocations", f"{ui.seconds(cpu_s)} of CPU time"

@@ -50,6 +50,7 @@ struct LifeTotals {
     uint64_t live = 0, live_bytes = 0, peak_live_bytes = 0, peak_live = 0;
     uint64_t peak_event = 0;  // number of the event after which peak_live_bytes were live first
     uint64_t threads = 0;
+    uint64_t events_outside = 0;  // of the time that was asked for
 };
 
 struct LiveObject {
@@ -72,6 +73,7 @@ class Life {
   public:
     Life(Sites &sites, ProgramWriter *program, double tick_ns);
     void event(const qtr_event &event);
+    void left_out() { totals_.events_outside++; }
     void settle();  // after the last event
     void watch(LifeWatcher *watcher) { watcher_ = watcher; }
     const LifeTotals &totals() const { return totals_; }

@@ -25,19 +25,22 @@ namespace {
 
 const char usage_text[] =
     "usage: quire-analyse TRACE [--sites FILE.json] [--program FILE.qrp] [--profile FILE.json]\n"
-    "                           [--paths FILE.json] [--wrapper NAME]...\n"
+    "                           [--paths FILE.json] [--wrapper NAME]... [--from NS] [--to NS]\n"
     "  --sites FILE     allocation sites as JSON; - for standard output, which is also the default\n"
     "  --program FILE   the stream of calls for quire-replay\n"
     "  --profile FILE   what pictures need: live bytes over time, size by lifetime, stacks, occupancy\n"
     "  --paths FILE     return addresses that lead to malloc: by what a call site is known again\n"
     "  --lines FILE     instead: what stands at the addresses of a program or library that standard input names, in hexadecimal\n"
-    "  --wrapper NAME   a function of the program that only wraps malloc: its callers are the sites\n";
+    "  --wrapper NAME   a function of the program that only wraps malloc: its callers are the sites\n"
+    "  --from NS        of the clock CLOCK_MONOTONIC: what was called before is left out, as if recording had begun then\n"
+    "  --to NS          the same of what was called after\n";
 
 constexpr uint32_t THREADS_MAX = 1u << 20;  // whose kernel ids are kept
 
 struct Arguments {
     std::string trace, sites, program, profile, paths;
     std::vector<std::string> wrappers;
+    uint64_t from_ns = 0, to_ns = UINT64_MAX;
 };
 
 int complain(const std::string &text, int status) {
@@ -49,13 +52,16 @@ int complain(const std::string &text, int status) {
 int arguments_parse(int count, char **values, Arguments &arguments) {
     for (int i = 1; i < count; i++) {
         std::string word = values[i];
-        if (word == "--sites" || word == "--program" || word == "--profile" || word == "--paths" || word == "--wrapper") {
+        if (word == "--sites" || word == "--program" || word == "--profile" || word == "--paths" || word == "--wrapper" ||
+            word == "--from" || word == "--to") {
             if (i + 1 == count) {
                 return complain(word + " needs a value\n" + usage_text, 2);
             }
             std::string value = values[++i];
             if (word == "--wrapper") {
                 arguments.wrappers.push_back(value);
+            } else if (word == "--from" || word == "--to") {
+                (word == "--from" ? arguments.from_ns : arguments.to_ns) = std::strtoull(value.c_str(), nullptr, 10);
             } else {
                 std::string &file = word == "--sites"     ? arguments.sites
                                     : word == "--program" ? arguments.program
@@ -139,15 +145,34 @@ int write_all(const Arguments &arguments, const quire::Report &report, quire::Pr
     return ok ? 0 : complain("cannot write " + arguments.sites + ": " + std::strerror(errno), 3);
 }
 
-/* Every event through one Life, in order; false without memory for the merge. */
-bool play(qtr_reader *reader, quire::Life &life) {
+/* When a moment was by the trace's ticks; before its first, or after its last, that one. */
+uint64_t tick_of(const qtr_reader *reader, uint64_t ns) {
+    const qtr_header *header = qtr_reader_header(reader);
+    double tick_ns = qtr_tick_ns(reader);
+    if (ns <= header->start_monotonic_ns) {
+        return 0;
+    }
+    if (tick_ns <= 0) {
+        return UINT64_MAX;
+    }
+    double ticks = static_cast<double>(ns - header->start_monotonic_ns) / tick_ns;
+    return ticks < 9e18 ? header->start_tick + static_cast<uint64_t>(ticks) : UINT64_MAX;
+}
+
+/* Every event of the time that is asked for through one Life, in order; false without memory for the merge. */
+bool play(const Arguments &arguments, qtr_reader *reader, quire::Life &life) {
     qtr_merge *merge = nullptr;
     if (qtr_merge_begin(reader, &merge) != 0) {
         return false;
     }
+    uint64_t from = tick_of(reader, arguments.from_ns), to = tick_of(reader, arguments.to_ns);
     qtr_event event;
     while (qtr_merge_next(merge, &event)) {
-        life.event(event);
+        if (event.tick >= from && event.tick <= to) {
+            life.event(event);
+        } else {
+            life.left_out();
+        }
     }
     qtr_merge_end(merge);
     return true;
@@ -158,7 +183,7 @@ int profile(const Arguments &arguments, qtr_reader *reader, Definitions &definit
     quire::Life life(definitions.sites, nullptr, wanted.tick_ns);
     quire::Profile profile(life, wanted);
     life.watch(&profile);
-    if (!play(reader, life)) {
+    if (!play(arguments, reader, life)) {
         return complain(arguments.trace + ": no memory to read it", 3);
     }
     profile.settle();
@@ -177,7 +202,7 @@ int analyse_once(const Arguments &arguments, qtr_reader *reader, Definitions &de
         return complain("cannot write " + error, 3);
     }
     quire::Life life(definitions.sites, writer, qtr_tick_ns(reader));
-    if (!play(reader, life)) {
+    if (!play(arguments, reader, life)) {
         return complain(arguments.trace + ": no memory to read it", 3);
     }
     life.settle();

@@ -60,6 +60,7 @@ void facts_write(const Report &report, FILE *to) {
     std::fprintf(to, "    %s, %s, %s, %s,\n", member("events", totals.events).c_str(),
                  member("allocations", totals.allocations).c_str(), member("frees", totals.frees).c_str(),
                  member("reallocs", totals.reallocs).c_str());
+    std::fprintf(to, "    %s,\n", member("events_outside", totals.events_outside).c_str());
     std::fprintf(to, "    %s, %s, %s,\n", member("unknown_frees", totals.unknown_frees).c_str(),
                  member("missed_frees", totals.missed_frees).c_str(), member("threads", totals.threads).c_str());
     std::fprintf(to, "    \"wall_s\": %s, \"cpu_s\": %s, %s,\n", seconds(wall_ns).c_str(),
