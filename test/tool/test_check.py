@@ -5,6 +5,7 @@ import contextlib
 import ctypes.util
 import json
 import os
+import shutil
 import subprocess
 
 import pytest
@@ -213,6 +214,24 @@ def test_a_running_process_that_has_the_library_in_vain_is_not_served(tmp_path, 
 def test_a_process_that_is_not_there_is_told_with_a_fix(tmp_path, program):
     done = quire(tmp_path, "check", "--pid", 4194304 + 7)
     assert done.returncode == 3 and "there is no process" in done.stderr and "fix:" in done.stderr
+
+
+def test_a_process_is_called_by_the_name_that_it_was_started_by(tmp_path):
+    """Many names may lead to one file, which does for each another thing; and a title may follow the name."""
+    shutil.copy("/usr/bin/sleep", tmp_path / "one")
+    for words in (["./another", "30"], [f"{tmp_path}/another", "30"], ["titled: x", "30"]):
+        for name in ("another", "titled"):
+            (tmp_path / name).unlink(missing_ok=True)
+            (tmp_path / name).symlink_to("one")
+        path = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        process = subprocess.Popen(words, executable=tmp_path / "one", cwd=tmp_path, env=path)
+        try:
+            done = quire(tmp_path, "check", "--pid", process.pid, environment=path)
+            name = "titled" if words[0].startswith("titled") else "another"
+            assert f"fix: quire run -- {tmp_path}/{name}\n" in done.stdout + done.stderr
+        finally:
+            process.kill()
+            process.wait()
 
 
 def parent_of(pid):

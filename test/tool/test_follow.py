@@ -130,3 +130,37 @@ def test_a_program_that_can_only_become_another_is_not_promised(tmp_path):
 
 def test_a_script_of_another_language_is_its_interpreter(tmp_path):
     assert end_of(script(tmp_path, "print(1)", shell="#!/usr/bin/perl"))[0] == "/usr/bin/perl"
+
+
+@pytest.mark.parametrize(
+    ("line", "interpreter", "loses"),
+    [
+        ("#!/usr/bin/perl -w", "/usr/bin/perl", False),
+        ("#! \t/usr/bin/perl", "/usr/bin/perl", False),
+        ("#!/usr/bin/env perl", "perl", False),
+        ("#!/usr/bin/env -S perl -w", "perl", False),
+        ("#!/usr/bin/env -S A=1 -u FOO perl -w", "perl", False),
+        ('#!/usr/bin/env -S "perl" -w', "perl", False),
+        ("#!/usr/bin/env -S -i perl", "perl", True),
+        ("#!/usr/bin/env -iS perl", "perl", True),
+        ("#!/usr/bin/env -S -uLD_PRELOAD perl", "perl", True),
+        ("#!/usr/bin/env -S LD_PRELOAD=x perl", "perl", True),
+        ("#!/usr/bin/env -S 'perl", None, False),
+        ("#!/usr/bin/env", None, False),
+        ("#!perl", "./perl", False),
+        ("#!/usr/bin/perl\r", "/usr/bin/perl\r", False),
+        ("#!", None, False),
+        ("# no such line", None, False),
+    ],
+)
+def test_a_first_line_is_read_as_the_kernel_and_env_read_it(tmp_path, line, interpreter, loses):
+    assert follow.first_line(script(tmp_path, "print 1", shell=line)) == (interpreter, loses)
+
+
+def test_a_script_that_the_kernel_cannot_execute_is_told_so_and_one_without_the_preload_is_not_promised(tmp_path):
+    done = quire(tmp_path, "check", "--", script(tmp_path, "print 1", shell="#!/bin/sh\r"))
+    assert done.returncode == 127 and "the line ends with a carriage return" in done.stderr, done.stderr
+    done = quire(tmp_path, "check", "--", script(tmp_path, "print 1", shell="#!perl"))
+    assert done.returncode == 127 and "names ./perl, which is not there" in done.stderr, done.stderr
+    done = quire(tmp_path, "check", "--", script(tmp_path, "echo", shell="#!/usr/bin/env -S -i sh"))
+    assert "only a run tells" in done.stdout, done.stdout

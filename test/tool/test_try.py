@@ -368,8 +368,10 @@ def test_a_trace_of_only_a_part_of_the_run_gives_no_no(tmp_path):
     words = ["try", "--no-report", "--json", "--rounds", 3, "--time-limit", 0.2, "--", "jq", "-n", "[range(60000)|tostring]|length"]
     done = quire(tmp_path, *words, environment={"QUIRE_RECORD_LIMIT": "150K"})
     document = json.loads(done.stdout)
-    assert "QUIRE_RECORD_LIMIT" in document["trace"]["note"]
-    assert document["verdict"]["word"] != advice.NO
+    assert "QUIRE_RECORD_LIMIT" in document["trace"]["note"] and document["verdict"]["word"] != advice.NO
+    assert document["measured"] and document["allocation_share_percent"] is None and document["replay_rounds"] in (0, None), "what holds of a part holds of no whole"
+    done = quire(tmp_path, *[w for w in words if w not in ("--json", "--no-report")], environment={"QUIRE_RECORD_LIMIT": "150K"})
+    assert "makes at least " in done.stdout and "Only a part of the run was recorded" in next(tmp_path.glob("*.html")).read_text()
 
 
 @pytest.mark.skipif(

@@ -261,7 +261,12 @@ def by_replays(report, series):
 
 def measure_all(report, folder, args):
     """Plan, replays, looks, rounds and verdict, into the report."""
-    contest, limit_s, each_s = report.contest, report.limit_s, replay_s(report)
+    contest, limit_s = report.contest, report.limit_s
+    report.is_cut = bool(report.recording.facts.get("lost_events") or tracefile.stopped(report.recording.path)) and not args.once and not contest.stays
+    if report.is_cut:  # shares, savings and advice would be those of its beginning
+        compare_alone(report, args, "only a part of it was recorded: each malloc is only run")
+        return
+    each_s = replay_s(report)
     if each_s is not None and not report.budget.allows_model(each_s):
         report.hurried = True
         compare_alone(report, args, "no time for replays and advice before the rounds: each malloc is only run")

@@ -14,6 +14,7 @@ Not here: whether that program can be served (target.py, serving.py); processes 
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections import namedtuple
@@ -42,6 +43,31 @@ PLACE_OF_0 = re.compile(r"\$\((?:dirname|readlink -f|realpath|basename) +(?:-- +
 # `path`: the file that is executed; `by`: what leads there, in words.
 Step = namedtuple("Step", "path by")
 Chain = namedtuple("Chain", "steps sure")
+# Of a script: the program that it names, None when it names none; whether that is started without LD_PRELOAD.
+FirstLine = namedtuple("FirstLine", "interpreter loses_preload")
+
+
+def first_line(path):
+    """
+    A script's FirstLine, as the kernel reads it: a name, from the working directory on where there is no / in it, and all the rest is one argument; env
+    takes that for the name of a program, and splits it after -S.
+    """
+    try:
+        with open(path, "rb") as file:
+            line = file.readline(256)
+    except PermissionError:
+        return FirstLine(None, False)
+    name, _, rest = re.sub(r"[ \t]+", " ", line[2:].rstrip(b"\n").decode("utf-8", "replace")).strip(" ").partition(" ") if line.startswith(b"#!") else ("", "", "")
+    if os.path.basename(name) != "env":
+        return FirstLine((name if "/" in name else f"./{name}") if name else None, False)
+    split = re.match(r"(-S|-[iv0]*S|--split-string[= ])", rest)
+    try:
+        words = shlex.split(rest[split.end() :]) if split else [rest] * bool(rest)
+    except ValueError:
+        words = []
+    words = ["-i"] * bool(split and "i" in split.group(1)[:3]) + words
+    command = _argument(words, *WRAPPERS["env"])
+    return FirstLine(command[0] if command else None, _loses_preload(words, command))
 
 
 def follow(argv, interpreter_of):
@@ -64,6 +90,8 @@ def _next(path, words, interpreter_of):
     interpreter = interpreter_of(path)
     if interpreter is None:
         return _behind_binary(path, words)
+    if first_line(path).loses_preload:
+        return [], "", False
     if os.path.basename(interpreter) not in SHELLS:
         return [interpreter, path, *words[1:]], "the interpreter of a script", True
     text = _text(path)
@@ -86,9 +114,13 @@ def _behind_binary(path, words):
         return ([tool, *words[1:]] if tool else []), "a proxy of rustup", bool(tool)
     if name in WRAPPERS:
         command = _argument(words[1:], *WRAPPERS[name])
-        loses_preload = name == "env" and any(map(LOSES_PRELOAD.fullmatch, words[1 : len(words) - len(command)]))
-        return ([], "", False) if loses_preload else (command, f"executed by {name}", True)
+        return ([], "", False) if name == "env" and _loses_preload(words[1:], command) else (command, f"executed by {name}", True)
     return [], "", True
+
+
+def _loses_preload(words, command):
+    """Whether env, with these words before the command among them, takes LD_PRELOAD away."""
+    return any(map(LOSES_PRELOAD.fullmatch, words[: len(words) - len(command)]))
 
 
 def _argument(words, valued, before):

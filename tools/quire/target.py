@@ -96,17 +96,7 @@ def locate(name):
 
 def interpreter_of(path):
     """The program that a script's first line names, or None."""
-    try:
-        with open(path, "rb") as file:
-            line = file.readline(256)
-    except PermissionError:
-        return None
-    if not line.startswith(b"#!"):
-        return None
-    words = line[2:].decode("utf-8", "replace").split()
-    if words and os.path.basename(words[0]) == "env":
-        words = [w for w in words[1:] if not w.startswith("-") and "=" not in w]
-    return words[0] if words else None
+    return follow.first_line(path).interpreter
 
 
 def binary_of(path):
@@ -118,7 +108,8 @@ def binary_of(path):
         try:
             path = locate(interpreter)
         except QuireError as error:
-            why = f"its first line names {interpreter}, which is not there or no program"
+            cr = ": the line ends with a carriage return, which belongs to the name then" * interpreter.endswith("\r")
+            why = f"its first line names {ui.printable(interpreter)}, which is not there or no program{cr}"
             raise QuireError(f"cannot execute {path}", why, f"head -1 {ui.word(path)}", error.exit_code) from error
     return path
 

@@ -43,7 +43,7 @@ def is_compared(report):
 
 def settle(report, args):
     """The verdict, from the rounds."""
-    if report.hurried:
+    if report.hurried or report.is_cut:
         report.settle(args)
         return
     judged = report.finding.verdict
@@ -68,11 +68,11 @@ def text(report):
     cpu_s = found.program_s.value if found else median(r.cpu_s for r in report.runs)  # the table's, at its pace, where there is one
     live = f", at most {ui.size(facts['peak_live_bytes'])} live at once" if found else ""
     name = report.target.name if report.process_count < 2 else report.recording.executable
-    makes = f"{ui.printable(name)} makes {workers.makes(report, cpu_s, live)}{of_stretch(report)}"
+    makes = f"{ui.printable(name)} makes {'at least ' * report.is_cut}{workers.makes(report, cpu_s, live)}{of_stretch(report)}"
     if not found:
         lines = [f"  N{NOTHING[1:]}: {makes}."]
     else:
-        without = "no time for replays and advice" if report.hurried else "too few to replay, or to advise on"
+        without = "only these were recorded: no replays, no advice" if report.is_cut else "no time for replays and advice" if report.hurried else "too few to replay, or to advise on"
         lines = [f"  {makes}: {without}."] + report.today_text() + [""]
         lines += report.verdict_text()
         lines += trytable.text(found, report.today_allocator) + trytable.served_text(found, report.today_allocator) + report.rounds_text() + [""]

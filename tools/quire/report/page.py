@@ -297,6 +297,11 @@ def hurried(findings):
     return figures.was_run(findings) and not findings.get("replay_rounds") and events >= advice.EVENTS_MIN
 
 
+def cut(findings):
+    """Whether that is so because only a part of the run was recorded."""
+    return hurried(findings) and "events were lost" in (findings["trace"].get("note") or "")
+
+
 def folded(sites):
     """(rows that are shown, rows that do next to nothing)"""
     little = [r for r in sites if r["share"] < SHARE_SHOWN_MIN_PERCENT]
@@ -392,6 +397,7 @@ def view(document):
         "few_sites": few_sites,
         "replays": replays(document["findings"]),
         "hurried": hurried(document["findings"]),
+        "cut": cut(document["findings"]),
         "rss": list(rss_rows(explained)),
         "rss_sentence": rss_sentence(explained) if explained else "",
         "rss_words": report_rss.WORDS,
