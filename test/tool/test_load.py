@@ -104,6 +104,9 @@ def test_what_a_server_calls_before_its_load_is_in_no_figure(server, tmp_path):
     done = quire(tmp_path, "try", "--json", "--no-report", *words)
     document = json.loads(done.stdout)
     assert 49900 < document["trace"]["allocations"] < 60000 and document["trace"]["events_outside"] >= 2 * calls, document["trace"]
+    (tmp_path / "try.json").write_text(done.stdout)
+    paged = quire(tmp_path, "report", "try.json")
+    assert paged.returncode == 0 and "of another run" not in paged.stderr, paged.stderr
     libc = next(row for row in document["allocators"] if row["name"] == "libc")
     assert libc["cpu_ns_per_op"]["value"] * document["trace"]["events"] < 1e9 * document["program"]["traced_cpu_s"], "more than all it took"
 

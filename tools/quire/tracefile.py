@@ -46,8 +46,9 @@ held = []  # sockets: names that are ours
 class Recording:
     """One analysed trace: `facts` about the run, `sites` by id; files: the replay program, the ways to each site (steering.py)."""
 
-    def __init__(self, path, document, program, paths=None):
+    def __init__(self, path, document, program, paths=None, span_ns=None):
         self.path = path
+        self.span_ns = span_ns  # what was called between these moments (CLOCK_MONOTONIC); None: all
         self.document = document
         self.program = program
         self.paths = paths
@@ -327,7 +328,7 @@ def analyse(path, folder, wrappers=(), profile=None, span_ns=None):
         ) from error
     # Names of functions and files are bytes; what is no text is shown escaped.
     with open(sites, encoding="utf-8", errors="backslashreplace") as file:
-        return Recording(path, json.load(file), program, paths)
+        return Recording(path, json.load(file), program, paths, span_ns)
 
 
 def analyse_family(path, folder, wrappers=(), span_ns=None):

@@ -55,10 +55,10 @@ def profile(path, folder, wrappers=()):
         return json.load(file)
 
 
-def analysed(path, folder, wrappers=()):
-    """(Recording, profile) of a trace, by one run of the analyser."""
+def analysed(path, folder, wrappers=(), span_ns=None):
+    """(Recording, profile) of a trace, or of what was called between two moments, by one run of the analyser."""
     out = os.path.join(folder, "profile.json")
-    recording = tracefile.analyse(path, folder, wrappers, profile=out)
+    recording = tracefile.analyse(path, folder, wrappers, out, span_ns)
     with open(out, encoding="utf-8") as file:
         return recording, json.load(file)
 
@@ -176,7 +176,7 @@ def replayed(recording, findings, args, folder):
 def of_trace_of(trace, known, folder):
     """What the trace of a `try` adds to its JSON; None, with a note, when it is another one by now."""
     try:
-        recording, whole = analysed(trace, folder)
+        recording, whole = analysed(trace, folder, span_ns=known.get("span_ns"))
     except QuireError as error:
         ui.note(f"without its trace: {error.what}: {error.why}")
         return None
