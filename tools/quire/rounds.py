@@ -186,7 +186,7 @@ class Contest:
 
     def look_at(self, recording):
         """What allocates most is known: where a script of CPython only starts that, CPython has its own allocator in all runs, as when a shell starts it."""
-        if self.target.is_python and not recording.has_python:
+        if self.target.is_python and recording.sites and not recording.has_python:
             self.target.only_starts = True
             self.enter([row for row in self.rows if row.name != TODAY or self.mallocs or self.target.linked])
 
