@@ -228,14 +228,14 @@ static uint32_t *whole;
 
 static void whole_again(void)
 {
-    uint32_t *word = __atomic_load_n(&whole, __ATOMIC_RELAXED);
+    uint32_t *word = __atomic_load_n(&whole, __ATOMIC_ACQUIRE); /* acquire [os-whole] */
     if (word)
         __atomic_store_n(word, 1, __ATOMIC_RELAXED);
 }
 
 bool os_is_unrepaired(void)
 {
-    uint32_t *word = __atomic_load_n(&whole, __ATOMIC_RELAXED);
+    uint32_t *word = __atomic_load_n(&whole, __ATOMIC_ACQUIRE); /* acquire [os-whole] */
     return word && __atomic_load_n(word, __ATOMIC_RELAXED) == 0;
 }
 
@@ -248,7 +248,7 @@ static void whole_begin(void)
     int kept = errno;
     uint32_t *none = NULL;
     if (madvise(page, os_page_bytes(), MADV_WIPEONFORK) != 0 ||
-        !__atomic_compare_exchange_n(&whole, &none, (uint32_t *)page, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        !__atomic_compare_exchange_n(&whole, &none, (uint32_t *)page, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) /* release [os-whole] */
         os_unmap(page, os_page_bytes());
     errno = kept;
 }
