@@ -5,6 +5,12 @@ import pytest
 from preload_kit import PYTHON, assert_sound, run
 
 
+def assert_sound_or_skip(done):
+    if done.stdout == "not here\n":
+        pytest.skip("the kernel has not, or does not allow, what this needs")
+    assert_sound(done)
+
+
 @pytest.mark.parametrize("conf", [None, "secure:1", "check:1", "decay:0", "prof"])
 @pytest.mark.parametrize("what", [["as", 600 << 20], ["as", 4 << 30], ["lock"]])
 def test_a_limit_that_a_process_gives_itself_leaves_it_what_is_not_used(build, what, conf, tmp_path):
@@ -18,11 +24,11 @@ def test_a_limit_of_a_hundred_megabytes_leaves_most_of_it(build, conf):
 
 
 def test_the_child_of_a_vfork_limits_itself_and_not_its_parents_memory(build):
-    assert_sound(run(build("copies.c"), "cut"))
+    assert_sound_or_skip(run(build("copies.c"), "cut"))
 
 
 def test_locked_memory_goes_back_too(build):
-    assert_sound(run(build("few_addresses.c"), "lock", "all", conf="decay:100ms"))
+    assert_sound_or_skip(run(build("few_addresses.c"), "lock", "all", conf="decay:100ms"))
 
 
 def test_python_limits_its_addresses_and_goes_on():

@@ -9,7 +9,6 @@ import pytest
 from toolkit import build, quire
 
 import follow
-import target
 
 HELLO = '#include <stdlib.h>\nint main(void) { char *volatile p = malloc(50000); p[0] = 1; free(p); return 0; }'
 
@@ -32,7 +31,7 @@ def script(tmp_path, text, name="script", shell="#!/bin/sh"):
 
 
 def end_of(*argv):
-    chain = follow.follow(list(map(str, argv)), target.interpreter_of)
+    chain = follow.follow(list(map(str, argv)))
     return chain.steps[-1].path, chain.sure
 
 

@@ -262,7 +262,7 @@ def by_replays(report, series):
 def measure_all(report, folder, args):
     """Plan, replays, looks, rounds and verdict, into the report."""
     contest, limit_s = report.contest, report.limit_s
-    report.is_cut = bool(report.recording.facts.get("lost_events") or tracefile.stopped(report.recording.path)) and not args.once and not contest.stays
+    report.is_cut = report.stopped and not args.once and not contest.stays
     if report.is_cut:  # shares, savings and advice would be those of its beginning
         compare_alone(report, args, "only a part of it was recorded: each malloc is only run")
         return

@@ -70,12 +70,12 @@ def first_line(path):
     return FirstLine(command[0] if command else None, _loses_preload(words, command))
 
 
-def follow(argv, interpreter_of):
+def follow(argv):
     """The Chain of a command line whose program is there; its last step is the process to judge."""
     words, steps = list(argv), [Step(shutil.which(argv[0]) or argv[0], "")]
     for _ in range(DEPTH_MAX):
         path = steps[-1].path
-        words, by, sure = _next(path, words, interpreter_of)
+        words, by, sure = _next(path, words)
         if not words:
             return Chain(steps, sure)
         found = shutil.which(words[0])
@@ -85,12 +85,12 @@ def follow(argv, interpreter_of):
     return Chain(steps, False)
 
 
-def _next(path, words, interpreter_of):
+def _next(path, words):
     """(the command that is executed instead, what leads there, whether all was understood); [] at the end."""
-    interpreter = interpreter_of(path)
+    interpreter, loses_preload = first_line(path)
     if interpreter is None:
         return _behind_binary(path, words)
-    if first_line(path).loses_preload:
+    if loses_preload:
         return [], "", False
     if os.path.basename(interpreter) not in SHELLS:
         return [interpreter, path, *words[1:]], "the interpreter of a script", True

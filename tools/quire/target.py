@@ -94,15 +94,10 @@ def locate(name):
     raise QuireError(f"program not found: {name}", why, fix, EXIT_NOT_FOUND)
 
 
-def interpreter_of(path):
-    """The program that a script's first line names, or None."""
-    return follow.first_line(path).interpreter
-
-
 def binary_of(path):
     """The ELF file behind a path: the file itself, or the interpreter of a script."""
     for _ in range(SCRIPT_DEPTH_MAX):
-        interpreter = interpreter_of(path)
+        interpreter = follow.first_line(path).interpreter
         if interpreter is None:
             return path
         try:
@@ -232,7 +227,7 @@ def resolve_for_preload(argv, inside=False):
     """
     path = locate(argv[0])
     binary_of(path)  # who has no interpreter is no program
-    chain = follow.follow(argv, interpreter_of)
+    chain = follow.follow(argv)
     binary = binary_of(chain.steps[-1].path)
     if not os.access(binary, os.R_OK):
         refuse(

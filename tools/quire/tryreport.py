@@ -426,7 +426,7 @@ class Report:
     def _trace_json(self):
         facts = self.recording.facts
         return {
-            "path": self.recording.path, "span_ns": self.recording.span_ns,
+            "path": self.recording.path, "span_ns": self.recording.span_ns, "cut": self.stopped,
             "process_count": self.process_count, "alike": self.group.number, "alike_events": self.group.events,
             "processes": [{"command": p.command, "events": p.events} for p in self.processes],
             **{

@@ -62,6 +62,13 @@ def of_stretch(report):
     return f", in the stretch of {ui.seconds(recording.facts['wall_s'])} that was recorded; before and after nobody looked" if recording.begun_late else ""
 
 
+def without(report):
+    """Why there are no replays."""
+    if report.is_cut:
+        return "only these were recorded: no replays, no advice"
+    return "no time for replays and advice" if report.hurried else "too few to replay, or to advise on"
+
+
 def text(report):
     """The report's lines."""
     facts, found = report.recording.facts, report.finding
@@ -72,8 +79,7 @@ def text(report):
     if not found:
         lines = [f"  N{NOTHING[1:]}: {makes}."]
     else:
-        without = "only these were recorded: no replays, no advice" if report.is_cut else "no time for replays and advice" if report.hurried else "too few to replay, or to advise on"
-        lines = [f"  {makes}: {without}."] + report.today_text() + [""]
+        lines = [f"  {makes}: {without(report)}."] + report.today_text() + [""]
         lines += report.verdict_text()
         lines += trytable.text(found, report.today_allocator) + trytable.served_text(found, report.today_allocator) + report.rounds_text() + [""]
     lines += workers.outside_text(report) + workers.python_text(report) + report.whole_text() + report.status_text()

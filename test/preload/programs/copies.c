@@ -6,7 +6,9 @@
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <linux/kcmp.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "churn.h"
@@ -57,6 +59,10 @@ static size_t addresses_kib(void)
 
 static void cut(void)
 {
+    if (syscall(SYS_kcmp, getpid(), getpid(), KCMP_VM, 0, 0) != 0) {
+        printf("not here\n"); /* without it a child of vfork cannot be told from one of clone */
+        exit(0);
+    }
     free(malloc(1000));
     size_t before = addresses_kib();
     pid_t pid = vfork();

@@ -299,7 +299,7 @@ def hurried(findings):
 
 def cut(findings):
     """Whether that is so because only a part of the run was recorded."""
-    return hurried(findings) and "events were lost" in (findings["trace"].get("note") or "")
+    return hurried(findings) and bool(findings["trace"].get("cut"))
 
 
 def folded(sites):
