@@ -3,19 +3,21 @@
 
 import itertools
 import re
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from misuse_kit import CAUGHT, ENDS, SIGILL, SIGTRAP, ends, is_caught, said, try_kind
 from preload_kit import ROOT
 
+TRACES = tempfile.TemporaryDirectory(prefix="quire-misuse-")
 KEYS = re.findall(r'^    X\("(\w+)", ', (ROOT / "src" / "preload" / "conf.c").read_text(), re.MULTILINE)
 # Each key set to what does most; %p keeps the processes' files apart.  help and passthrough are no ways to be served by the heap.
 ON = {
     "stats": "stats:exit", "stats_file": "stats_file:/dev/null", "stats_format": "stats_format:json", "leaks": "leaks:1", "limit": "limit:1G", "decay": "decay:0",
     "secure": "secure:1", "tags": "tags:1", "check": "check:1", "top": "top:1", "plan": "plan:/dev/null", "plan_control": "plan_control:1", "plan_timed": "plan_timed:1",
     "prof": "prof:1K,prof_exit:0", "prof_file": "prof_file:/dev/null", "prof_at": "prof_at:1G", "prof_signal": "prof_signal:USR2", "prof_exit": "prof_exit:0",
-    "guard": "guard:1/5", "pressure": "pressure:1%", "record": "record:/dev/null", "record_signal": "record:/dev/null,record_signal:USR1", "record_limit": "record_limit:1G",
+    "guard": "guard:1/5", "pressure": "pressure:1%", "record": f"record:{TRACES.name}/t", "record_signal": f"record:{TRACES.name}/t,record_signal:USR1", "record_limit": "record_limit:1G",
 }  # fmt: skip
 NOT_SERVED = {"help", "passthrough"}
 

@@ -217,6 +217,8 @@ def test_started_and_stopped_again_and_again_a_server_under_load_loses_no_reques
     [
         ("record:/nowhere/t.qtr", "record: the trace cannot be written to /nowhere/t.qtr: No such file or directory; nothing is recorded"),
         ("record:/dev/null/x", "record: the trace cannot be written to /dev/null/x: Not a directory; nothing is recorded"),
+        ("record:/dev/full", "record: the trace cannot be written to /dev/full: File exists; nothing is recorded"),
+        ("record:.", "record: the trace cannot be written to .: Is a directory; nothing is recorded"),
         ("recrod:t.qtr", 'there is no key "recrod"; did you mean "record"?; QUIRE_CONF=help prints all keys'),
         ("record", 'record cannot be ""; write record:FILE'),
         ("record:t.qtr,record_signal:KILL", 'record_signal cannot be "KILL"; write record_signal:USR1|USR2|N'),

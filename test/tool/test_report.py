@@ -12,7 +12,7 @@ import types
 
 import pytest
 import reportkit
-from toolkit import quire
+from toolkit import build, quire
 
 import cmd_report
 import report.depth as report_depth
@@ -297,6 +297,23 @@ def test_json_in_a_page_cannot_end_its_element():
     text = report_page.json_text({"a": "</script><!--", "b": "&amp;"})
     assert not re.search("[<>&]", text)
     assert json.loads(text) == {"a": "</script><!--", "b": "&amp;"}
+
+
+def test_classes_are_of_all_call_sites_also_where_the_page_lists_a_part_of_them(tmp_path):
+    """More of them than a page lists: each in a function of its own, the first called most often."""
+    number = report_subject.SITES_KEPT + 60
+    functions = "\n".join(f"__attribute__((noinline)) void f{n}(int times) {{ while (times--) free(malloc({n + 1})); }}" for n in range(number))
+    calls = "\n".join(f"f{n}({2 * (number - n)});" for n in range(number))
+    program = build(tmp_path, f"#include <stdlib.h>\n{functions}\nint main(void) {{ {calls} return 0; }}\n")
+    assert quire(tmp_path, "record", "-o", "x.qtr", "--", program).returncode == 0
+    (advised,) = json.loads(quire(tmp_path, "advise", "--json", "x.qtr").stdout)["traces"]
+    assert quire(tmp_path, "report", "x.qtr", "--no-replay").returncode == 0
+    findings = reportkit.raw(tmp_path / "x.html")["findings"]
+    assert len(findings["sites"]) < number <= len(advised["sites"])
+    assert findings["classes"] == advised["classes"]
+    assert sum(row["allocations"] for row in findings["classes"]) == findings["trace"]["allocations"]
+    words = "".join(Elements((tmp_path / "x.html").read_text(encoding="utf-8")).words)
+    assert f"{len(advised['sites']) - len(findings['sites'])} more call sites" in words
 
 
 def test_many_figures_are_packed_for_the_way():

@@ -77,6 +77,7 @@ def document(recording, mixed, rows):
         "slabs": mixed.planned["slabs"],
         "parts": render.parts_json(mixed),
         "sites": render.sites_json(rows, mixed, limit=None),
+        "classes": render.classes_json(rows),
         "refused": mixed.planned["refused"],
         "wrappers": advise_wrappers.document(rows),
     }

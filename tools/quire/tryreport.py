@@ -487,8 +487,7 @@ class Report:
             result["verdict"] = {"word": self.verdict.word, "reason": self.verdict.reason}
             result.update(self._finding_json())
         if self.planned:
-            result["arenas"] = self.planned["arenas"]
-            result["slabs"] = self.planned["slabs"]
+            result.update(arenas=self.planned["arenas"], slabs=self.planned["slabs"], classes=render.classes_json(self.rows))
             result["sites"] = render.sites_json(self.rows, self.mix, self.finding and (self.site_total_s, self.finding.program_s.value))
         if self.mix:
             result["parts"] = render.parts_json(self.mix)

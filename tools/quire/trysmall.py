@@ -25,7 +25,7 @@ NULLS = (
     "saving_of", "saving_today_percent", "saving_cpu_s", "model_error_percent", "peak_memory_saved_bytes", "rounds", "scatter_percent", "replay_rounds",
     "pace", "time_limit_s", "steered",
 )  # fmt: skip
-LISTS = ("allocators", "arenas", "slabs", "sites", "parts")
+LISTS = ("allocators", "arenas", "slabs", "sites", "classes", "parts")
 
 
 def unsaid():

@@ -143,9 +143,21 @@ static void stop_for_errno(int rc) {
                                                    : QTR_STOP_FILE_LOST);
 }
 
+/* What is there and no file, nor a link, is somebody's mistake: a trace beside it would be found by nobody.  0 or -errno. */
+static int place_checked(void) {
+    struct stat there;
+    if (lstat(rec_config.path, &there) != 0 || S_ISREG(there.st_mode) || S_ISLNK(there.st_mode)) {
+        return 0;
+    }
+    return S_ISDIR(there.st_mode) ? -EISDIR : -EEXIST;
+}
+
 /* PATH for the first process; PATH.PID when PATH is there already, as for a child; never an existing file. */
 static int create_new(void) {
-    int fd = -1;
+    int fd = -1, wrong = place_checked();
+    if (wrong != 0) {
+        return wrong;
+    }
     for (unsigned attempt = 0; attempt < 100; attempt++) {
         int n = attempt == 0   ? snprintf(file.path, sizeof file.path, "%s", rec_config.path)
                 : attempt == 1 ? snprintf(file.path, sizeof file.path, "%s.%d", rec_config.path, getpid())

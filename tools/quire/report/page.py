@@ -249,10 +249,32 @@ def share(value):
     return f"{math.floor(value * 10) / 10:.1f} %" if 99.5 <= value < 100 else ui.percent(value)
 
 
+def classes_of(findings):
+    """How much each class serves; an earlier version said so of the call sites that it listed alone."""
+    if "classes" in findings:
+        return findings["classes"]
+    listed = findings.get("sites", [])
+    return [{"class": name, "call_sites": len(same), "allocations": sum(site["allocations"] for site in same)}
+            for name in render.HOW if (same := [site for site in listed if site["class"] == name])]  # fmt: skip
+
+
+def served_by_all(findings):
+    """Allocations of all call sites, at least 1."""
+    return max(1, sum(row["allocations"] for row in classes_of(findings)))
+
+
+def unlisted(findings):
+    """What the call sites that are not listed do, in words; nothing where all are."""
+    sites, served = findings.get("sites", []), served_by_all(findings)
+    number = sum(row["call_sites"] for row in classes_of(findings)) - len(sites)
+    part = 100 * (1 - sum(site["allocations"] for site in sites) / served)
+    return f"{number:,} more call sites, with {share(part)} of the allocations" if number > 0 else ""
+
+
 def site_rows(document):
     """The table of call sites."""
     sites = document["findings"].get("sites", [])
-    total = max(1, sum(site["allocations"] for site in sites))
+    total = served_by_all(document["findings"])
     rows = []
     for site in sites:
         saving, saving_key = site_saving(site)
@@ -277,17 +299,16 @@ def site_rows(document):
     return rows
 
 
-def class_rows(sites, findings):
+def class_rows(findings):
     """How much each class serves, and how to change the code for it."""
     served = {part["class"]: part["served"] for part in findings.get("parts", [])}
-    total = max(1, sum(row["allocations"] for row in sites))
+    found = {row["class"]: row for row in classes_of(findings)}
     rows = []
     for name, how in render.HOW.items():
-        same = [row for row in sites if row["class"] == name]
-        part = 100 * sum(row["allocations"] for row in same) / total
-        if same:
+        if name in found:
             how = how if served.get(name, True) else render.NO_GAIN
-            rows.append({"name": name, "text": share(part), "how": how, "n": len(same)})
+            part = 100 * found[name]["allocations"] / served_by_all(findings)
+            rows.append({"name": name, "text": share(part), "how": how, "n": found[name]["call_sites"]})
     return rows
 
 
@@ -393,7 +414,8 @@ def view(document):
         "allocators": allocator_rows(document["findings"]),
         "measured": figures.was_run(document["findings"]),
         "sites": shown_sites,
-        "classes": class_rows(sites, document["findings"]),
+        "classes": class_rows(document["findings"]),
+        "unlisted": unlisted(document["findings"]),
         "few_sites": few_sites,
         "replays": replays(document["findings"]),
         "hurried": hurried(document["findings"]),

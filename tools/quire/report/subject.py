@@ -142,7 +142,8 @@ def of_trace(path, args, folder):
         runs = replayed(recording, findings, args, folder)
     elif recording.events:
         planned = advice.plan(recording, f"{folder}/plan")
-        findings["sites"] = render.sites_json(advice.sites(recording, planned), limit=SITES_KEPT)
+        rows = advice.sites(recording, planned)
+        findings.update(sites=render.sites_json(rows, limit=SITES_KEPT), classes=render.classes_json(rows))
     rest = {"facts": recording.facts, "profile": bounded(whole), "timelines": runs}
     return subject(recording.command, findings, rest)
 
@@ -166,6 +167,7 @@ def replayed(recording, findings, args, folder):
         allocators=table,
         parts=render.parts_json(mixed),
         sites=render.sites_json(rows, mixed, limit=SITES_KEPT),
+        classes=render.classes_json(rows),
         advice=report_advice.advice_of(mixed, rows, recording.path),
         arenas=mixed.planned["arenas"],
         slabs=mixed.planned["slabs"],
