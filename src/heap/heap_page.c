@@ -161,7 +161,7 @@ static void page_retire(struct heap_local *local, struct heap_page *page)
         heap_refuse(local->heap, HEAP_E6, written);
     size_sub_relaxed(&local->heap->of_class[heap_stat_class(page->class)].pages, 1);
     if (local->is_secure)
-        heap_secure_page_goes(local->heap, page);
+        heap_secure_page_goes(local->heap, page, true);
     page_give(local->heap, page);
 }
 
@@ -170,6 +170,14 @@ void heap_page_unpin(struct heap_local *local, struct heap_page *page)
 {
     if (heap_unpin(page) && page->state == HEAP_PARTIAL && heap_page_live(page) == 0)
         heap_page_due(local, page);
+}
+
+/* With its heap, whatever lives in it. */
+static void page_end(struct quire_heap *heap, struct heap_page *page)
+{
+    if (heap_page_is_secure(page))
+        heap_secure_page_goes(heap, page, false);
+    page_give(heap, page);
 }
 
 void heap_pages_destroy(struct quire_heap *heap)
@@ -181,7 +189,7 @@ void heap_pages_destroy(struct quire_heap *heap)
         if (heap_is_large(page)) /* freed under more walks than could be counted */
             heap_large_leave(heap, page);
         else
-            page_give(heap, page);
+            page_end(heap, page);
     }
 }
 

@@ -392,10 +392,11 @@ bool heap_secure_is_clean(const struct heap_page *page, size_t slot)
     return page->class == HEAP_ZERO || is_zero(heap_slot_tagged(page, slot), page->slot_bytes);
 }
 
-void heap_secure_page_goes(const struct quire_heap *heap, const struct heap_page *page)
+void heap_secure_page_goes(const struct quire_heap *heap, const struct heap_page *page, bool is_empty)
 {
+    size_t late = (size_t)page->words * WORD_BITS;
     for (size_t slot = 0; slot < page->slots && !heap->is_watched; slot++)
-        if (unlikely(!heap_secure_is_clean(page, slot)))
+        if ((is_empty || heap_bit_is_set(page, slot) || heap_bit_is_set(page, late + slot)) && unlikely(!heap_secure_is_clean(page, slot)))
             heap_refuse(heap, HEAP_E6, heap_slot_at(page, slot));
 }
 

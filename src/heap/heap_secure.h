@@ -41,8 +41,8 @@ size_t heap_secure_asked(const struct heap_page *page, const void *p);
 size_t heap_secure_asked_roughly(const struct heap_page *page, const void *p);
 /* The block has `bytes` from now on, where it is; false: it does not fit, or leaves half of the slot empty. */
 bool heap_secure_resize(const struct heap_page *page, void *p, size_t bytes);
-/* All its slots are free: nobody has written to them (else E6). */
-void heap_secure_page_goes(const struct quire_heap *heap, const struct heap_page *page);
+/* Nobody has written to its free slots, which are all of an empty one's (else E6). */
+void heap_secure_page_goes(const struct quire_heap *heap, const struct heap_page *page, bool is_empty);
 /* Its memory has no tags any more, as the source's. */
 void heap_secure_untag(const struct heap_page *page);
 /* Of the thread's own sequence. */

@@ -96,8 +96,9 @@ void heap_let_go(const struct quire_heap *heap)
         heap_release(heap_tls.held);
     heap_fork_let_go();
     bias_leave(&heap_tls.self->bias);
-    if (heap)
-        bias_leave(&heap_mine(heap)->bias);
+    struct heap_local *mine = heap ? heap_mine(heap) : NULL;
+    if (mine) /* what is left of a heap that was destroyed may look like one that this thread has not seen */
+        bias_leave(&mine->bias);
 }
 
 static void wake(void)

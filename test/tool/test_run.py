@@ -98,6 +98,14 @@ def test_the_size_class_of_what_was_allocated_is_there_with_its_peak(tmp_path, p
     assert mine["slot_bytes"] <= 1125 and mine["peak_bytes"] >= 64 * 1000
 
 
+def test_what_is_live_at_the_end_of_other_processes_is_told_where_the_first_alone_is_judged(tmp_path):
+    child = "#include <stdlib.h>\n#include <sys/wait.h>\n#include <unistd.h>\nvoid *volatile keep;\nint main(void) { if (fork() == 0) { for (int i = 0; i < 1000; i++) keep = malloc(1000); exit(0); } return wait(0) < 0; }\n"
+    done = quire(tmp_path, "run", "--fail-on", "blocks>0", "--fail-on", "leaks>0", "--", toolkit.build(tmp_path, child, "children"))
+    assert done.returncode == 0 and "no block is live at exit" in done.stderr
+    assert "--fail-on looks at children alone; its other processes had 1,000 blocks" in done.stderr
+    assert done.stderr.count("1,000 blocks with room for 1.0 MB live at exit") == 2
+
+
 def test_leaks_that_are_all_suppressed_are_none(tmp_path, program):
     (tmp_path / "known").write_text("leak:*\nleak:main\n")
     done = quire(tmp_path, "run", "--leaks", "--suppressions", "known", "--fail-on", "leaks>0", "--fail-on", "blocks>0", "--", program, "leak")

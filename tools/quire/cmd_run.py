@@ -37,7 +37,8 @@ HELP = "run a program under libquire-malloc.so, with a report at exit"
 TAKES_PROGRAM = True
 EPILOG = """The report goes to standard error, or to a file: --stats=json:FILE. QUIRE_CONF goes on to the program, with what
 the options say added. Conditions: peak, rss, live, heap, leaks (bytes: K M G), blocks, time, cpu (s, ms), fragmentation (%);
-> >= < <= == !=. Exit: the program's own status; 128+n when signal n ended it; 1 when it ended with 0 but a condition holds."""
+> >= < <= == !=; of its children peak and cpu alone tell. Exit: the program's own status; 128+n when signal n ended it;
+1 when it ended with 0 but a condition holds."""
 
 FORMATS = ("text", "json", "prom")
 PERCENT = re.compile(r"^([1-9][0-9]?|100)%$")
@@ -265,6 +266,8 @@ def report(args, form, path, outcome, wanted):
     unwritten = write(path, "\n".join(lines), args.force)
     for text in full["failed"]:
         ui.note(f"--fail-on: {text} holds")
+    if any(c.key in conditions.LEAKS and c.text not in full["failed"] for c in wanted) and (more := runreport.live_at_exit(rest)):
+        ui.note(f"--fail-on looks at {target.name} alone; its other processes had{more.removeprefix(',')}")
     if full["unserved"] and (document or args.strict):  # else the report says that there is none
         ui.note(ui.printable(f"nothing was served: {full['unserved']}" if document else full["unserved"]))
     status = passed_on(ended, unwritten, unjudged)

@@ -231,6 +231,12 @@ def other_lines(others):
     for one in others[:OTHERS_SHOWN]:
         lines.append(
             f"    {one.get('program', '?')}[{one.get('pid', '?')}]: CPU {ui.seconds(one.get('time_cpu_ns', 0) / 1e9)},"
-            f" at most {ui.size(one.get('rss_peak_bytes', 0))}"
+            f" at most {ui.size(one.get('rss_peak_bytes', 0))}{live_at_exit([one])}"
         )
     return lines
+
+
+def live_at_exit(reports):
+    """Of other processes' --leaks; nothing where there is none."""
+    blocks, room = (sum(one.get(key, 0) for one in reports) for key in ("leaked_blocks", "leaked_bytes"))
+    return f", {ui.count(blocks)} blocks with room for {ui.size(room)} live at exit" if blocks else ""

@@ -243,22 +243,26 @@ def wake(pid):
     return None
 
 
+def is_called(pid, name):
+    """Whether a process's program has this name, or was started by it: a link, as redis-server is on Debian."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = os.fsdecode(file.read()).split("\0")
+        return name in map(os.path.basename, (os.readlink(f"/proc/{pid}/exe"), words[0]))
+    except OSError:
+        return False  # of another user, or gone
+
+
 def pids_called(name):
-    """Processes whose program's file has this name."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            found += [int(pid)] * (os.path.basename(os.readlink(f"/proc/{pid}/exe")) == name)
-        except OSError:
-            continue  # of another user, or gone
-    return found
+    """Processes of this name."""
+    return [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and is_called(pid, name)]
 
 
 def find(word, start=HOW_TO_START):
     """The page of a process by its number or by its program's name. start: what is to be typed where there is none."""
     if word.isdigit():
         return of_pid(int(word), start)
-    pages = [p for p in all_pages() if os.path.basename(p.program) == word]
+    pages = [p for p in all_pages() if os.path.basename(p.program) == word or is_called(p.outer_pid, word)]
     pages = pages or [p for p in map(wake, pids_called(word)) if p]
     if len(pages) == 1:
         return pages[0]
