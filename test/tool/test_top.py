@@ -131,6 +131,15 @@ def test_the_list_has_the_process_and_a_name_finds_it(folder, shown):
     assert f"{live_kit.NAME}[{shown.pid}]" in quire(folder, "top", live_kit.NAME, "--once").stdout
 
 
+def test_a_program_that_was_started_by_a_link_is_found_by_its_name(folder, program):
+    link = folder / f"linked-{os.getpid()}"
+    link.symlink_to(program)
+    with Shown([link]) as shown:
+        shown.ready()
+        for name in (link.name, shown.pid):
+            assert f"[{shown.pid}]" in quire(folder, "top", name, "--once").stdout, name
+
+
 def test_rates_are_of_what_changed_between_two_pages(shown):
     page = wait_until(shown.page)
     later = live_page.Page(page.path, json.loads(json.dumps(page.document)), 0)
