@@ -98,6 +98,20 @@ def test_the_size_class_of_what_was_allocated_is_there_with_its_peak(tmp_path, p
     assert mine["slot_bytes"] <= 1125 and mine["peak_bytes"] >= 64 * 1000
 
 
+@pytest.mark.parametrize("form", [[], ["--stats=json"]])
+@pytest.mark.parametrize("status", [0, 7])
+def test_a_report_that_standard_error_does_not_take_is_no_success(form, status):
+    words = [sys.executable, toolkit.TOOL, "run", *form, "--", "sh", "-c", f"exit {status}"]
+    with open("/dev/full", "w", encoding="ascii") as full:
+        done = subprocess.run(words, env={**os.environ, "QUIRE_BUILD_DIR": str(toolkit.BUILD)}, stderr=full)
+    assert done.returncode == (status or 125)
+    reader, writer = os.pipe()
+    os.close(reader)  # a reader that goes away knows it
+    done = subprocess.run(words, env={**os.environ, "QUIRE_BUILD_DIR": str(toolkit.BUILD)}, stderr=writer)
+    os.close(writer)
+    assert done.returncode == status
+
+
 def test_what_is_live_at_the_end_of_other_processes_is_told_where_the_first_alone_is_judged(tmp_path):
     child = "#include <stdlib.h>\n#include <sys/wait.h>\n#include <unistd.h>\nvoid *volatile keep;\nint main(void) { if (fork() == 0) { for (int i = 0; i < 1000; i++) keep = malloc(1000); exit(0); } return wait(0) < 0; }\n"
     done = quire(tmp_path, "run", "--fail-on", "blocks>0", "--fail-on", "leaks>0", "--", toolkit.build(tmp_path, child, "children"))

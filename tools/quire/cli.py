@@ -163,11 +163,14 @@ def hold_standard_streams():
 class Diagnostics(io.FileIO):
     """Standard error: what nobody can take (a full disk, a closed pipe) is dropped, and the exit status says the rest."""
 
+    refused = None  # why, the last time; a reader that goes away knows it
+
     def write(self, data):
         """As if all of it had been written."""
         try:
             return super().write(data)
-        except OSError:
+        except OSError as error:
+            self.refused = None if isinstance(error, BrokenPipeError) else error
             return len(data)
 
 

@@ -168,11 +168,12 @@ def parsed(texts):
 
 
 def write(path, text, force):
-    """To the file, whole or not at all, else to standard error; an error when the file cannot be written."""
-    if path is None:
-        print(text, file=sys.stderr, flush=True)
-        return None
+    """To the file, whole or not at all, else to standard error; an error when it cannot be written."""
     try:
+        if path is None:
+            print(text, file=sys.stderr, flush=True)
+            outputs.check_diagnostics()
+            return None
         data = (text + "\n").encode("utf-8", "surrogateescape")
         if outputs.special(path):
             with open(path, "ab") as file:  # behind what the program wrote there
@@ -180,7 +181,7 @@ def write(path, text, force):
         else:
             outputs.write_whole(path, data, force)
     except OSError as error:
-        what = f"cannot write the report to {path}"
+        what = f"cannot write the report to {path or 'standard error'}"
         return QuireError(what, error.strerror, "another place: --stats=json:/tmp/report.json")
     return None
 

@@ -122,3 +122,10 @@ def append(path, content, fix=ELSEWHERE):
             file.write(content)
     except OSError as error:
         raise EnvironmentLacks(f"cannot write {path}", error.strerror, fix) from error
+
+
+def check_diagnostics():
+    """The OSError that standard error met last, which drops what it cannot write (cli.py)."""
+    error = getattr(getattr(getattr(sys.stderr, "buffer", None), "raw", None), "refused", None)
+    if error:
+        raise error
