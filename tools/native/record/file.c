@@ -145,11 +145,13 @@ static void stop_for_errno(int rc) {
 
 /* What is there and no file, nor a link, is somebody's mistake: a trace beside it would be found by nobody.  0 or -errno. */
 static int place_checked(void) {
-    struct stat there;
-    if (lstat(rec_config.path, &there) != 0 || S_ISREG(there.st_mode) || S_ISLNK(there.st_mode)) {
-        return 0;
+    struct stat there = {.st_mode = S_IFREG};
+    int fd = open(rec_config.path, O_PATH | O_CLOEXEC | O_NOFOLLOW);  // the link itself
+    if (fd >= 0) {
+        (void)fstat(fd, &there);
+        close(fd);
     }
-    return S_ISDIR(there.st_mode) ? -EISDIR : -EEXIST;
+    return S_ISDIR(there.st_mode) ? -EISDIR : S_ISREG(there.st_mode) || S_ISLNK(there.st_mode) ? 0 : -EEXIST;
 }
 
 /* PATH for the first process; PATH.PID when PATH is there already, as for a child; never an existing file. */
