@@ -131,10 +131,11 @@ def test_the_list_has_the_process_and_a_name_finds_it(folder, shown):
     assert f"{live_kit.NAME}[{shown.pid}]" in quire(folder, "top", live_kit.NAME, "--once").stdout
 
 
-def test_a_program_that_was_started_by_a_link_is_found_by_its_name(folder, program):
-    link = folder / f"linked-{os.getpid()}"
+@pytest.mark.parametrize("title", ["", " *:6379"])
+def test_a_program_that_was_started_by_a_link_is_found_by_its_name(folder, program, title):
+    link = folder / f"linked-{os.getpid()}-{len(title)}"
     link.symlink_to(program)
-    with Shown([link]) as shown:
+    with Shown([f"{link}{title}"], executable=link) as shown:  # redis-server gives itself such a title
         shown.ready()
         for name in (link.name, shown.pid):
             assert f"[{shown.pid}]" in quire(folder, "top", name, "--once").stdout, name

@@ -12,8 +12,8 @@ Not here: asking the loader (serving.py, bindings.py).
 import contextlib
 import glob
 import os
-import shutil
 
+import follow
 import options
 import own
 import render
@@ -97,22 +97,10 @@ def mapped(pid):
         raise EnvironmentLacks(f"process {pid} may not be looked at", "it is another user's", "the same command with sudo") from None
 
 
-def called(pid, program):
-    """How a process's program was called, where that is the same file: one that many names lead to (redis-server, busybox) does for each another thing."""
-    try:
-        with open(f"{living(pid)}/cmdline", encoding="utf-8", errors="surrogateescape") as file:
-            first = file.read().split("\0")[0]
-        name = first if os.path.exists(first) else first.split(" ")[0].rstrip(":")  # a title, as "redis-server *:6379"
-        found = os.path.normpath(os.path.join(os.readlink(f"{living(pid)}/cwd"), name)) if "/" in name else shutil.which(name)
-        return found if found and os.path.samefile(found, f"{living(pid)}/exe") else program
-    except OSError:
-        return program
-
-
 def running(pid, args):
     """The Answer for a process: the library is mapped there, and nothing of its own comes before."""
     files, exe = mapped(pid)
-    program = called(pid, exe)
+    program = follow.called(living(pid), exe)
     wanted = os.path.basename(args.preload or serving.LIBRARY)
     found = [f for f in files if os.path.basename(f).startswith(wanted)]
     if not found:

@@ -195,3 +195,15 @@ def _asked(command, name):
         return None
     path = done.stdout.strip()
     return path if done.returncode == 0 and os.path.isabs(path) and os.path.basename(path) == name and os.access(path, os.X_OK) else None
+
+
+def called(place, program):
+    """How a process's program was called (place: in /proc), where that is the same file: one that many names lead to (redis-server, busybox) does for each another thing."""
+    try:
+        with open(f"{place}/cmdline", encoding="utf-8", errors="surrogateescape") as file:
+            first = file.read().split("\0")[0]
+        name = first if os.path.exists(first) else first.split(" ")[0].rstrip(":")  # a title, as "redis-server *:6379"
+        found = os.path.normpath(os.path.join(os.readlink(f"{place}/cwd"), name)) if "/" in name else shutil.which(name)
+        return found if found and os.path.samefile(found, f"{place}/exe") else program
+    except OSError:
+        return program

@@ -24,6 +24,7 @@ import signal
 import stat
 import time
 
+import follow
 from errors import EnvironmentLacks, UsageError
 
 PAGE_BYTES_MAX = 1 << 28
@@ -246,11 +247,10 @@ def wake(pid):
 def is_called(pid, name):
     """Whether a process's program has this name, or was started by it: a link, as redis-server is on Debian."""
     try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = os.fsdecode(file.read()).split("\0")
-        return name in map(os.path.basename, (os.readlink(f"/proc/{pid}/exe"), words[0]))
+        program = os.readlink(f"/proc/{pid}/exe")
     except OSError:
         return False  # of another user, or gone
+    return name in map(os.path.basename, (program, follow.called(f"/proc/{pid}", program)))
 
 
 def pids_called(name):
