@@ -31,13 +31,16 @@ void hint_ceilings_raise(struct bitmap_hints *hints, size_t from, size_t to)
     }
 }
 
-/* A fresh slot knows of each stripe what the promises of its words say. */
+/* A fresh slot knows of each stripe what the promises of its words say; of a young map only a few words say anything, and the others stay untouched. */
 static void slot_fill(struct bitmap_hints *hints, struct bitmap_slot *slot)
 {
-    for (size_t w = 0; w < hints->shape.count[0]; w++) {
-        uint16_t code = hints->promises[w];
-        if (code > slot->ceilings[w / STRIPE_WORDS])
-            tree_set(&hints->stripes, slot->ceilings, w / STRIPE_WORDS, code);
+    size_t words = hints->shape.count[0], w = 0;
+    while ((w = tree_first(&hints->shape, hints->promises, w, 1)) < words) {
+        size_t stripe = w / STRIPE_WORDS, end = (stripe + 1) * STRIPE_WORDS;
+        uint16_t most = 0;
+        for (; w < words && w < end; w++)
+            most = hints->promises[w] > most ? hints->promises[w] : most;
+        tree_set(&hints->stripes, slot->ceilings, stripe, most);
     }
 }
 

@@ -95,16 +95,38 @@ extern bool lock_watched;
 void lock_told_take(const struct lock *lock);
 void lock_told_drop(const struct lock *lock);
 
+static ALWAYS_INLINE void lock_taken(const struct lock *lock)
+{
+    lock_note_take(lock);
+    lock_rank_take(lock);
+    if (unlikely(lock_watched))
+        lock_told_take(lock);
+}
+
 static ALWAYS_INLINE bool lock_try(struct lock *lock)
 {
     uint32_t expected = 0;
     if (u32_load_relaxed(&lock->word) != 0 || !u32_cas_acquire(&lock->word, &expected, 1)) /* acquire [lock] */
         return false;
-    lock_note_take(lock);
-    lock_rank_take(lock);
-    if (unlikely(lock_watched))
-        lock_told_take(lock);
+    lock_taken(lock);
     return true;
+}
+
+/* The same for a lock in zeroed memory, which gets its rank here: until then nobody writes it, and its page stays untouched. */
+static ALWAYS_INLINE bool lock_try_fresh(struct lock *lock, uint32_t rank)
+{
+    uint32_t expected = 0;
+    if (u32_load_relaxed(&lock->word) != 0 || !u32_cas_acquire(&lock->word, &expected, 1)) /* acquire [lock] */
+        return false;
+    __atomic_store_n(&lock->rank, rank, __ATOMIC_RELAXED);
+    lock_taken(lock);
+    return true;
+}
+
+/* Whether such a lock was ever taken. */
+static inline bool lock_is_ranked(const struct lock *lock)
+{
+    return __atomic_load_n(&lock->rank, __ATOMIC_RELAXED) != 0;
 }
 
 /* The same for a lock whose rank may change: false also if it has another rank by now. */
@@ -118,10 +140,7 @@ static inline bool lock_try_if(struct lock *lock, uint32_t rank)
             lock_wake(lock);
         return false;
     }
-    lock_note_take(lock);
-    lock_rank_take(lock);
-    if (unlikely(lock_watched))
-        lock_told_take(lock);
+    lock_taken(lock);
     return true;
 }
 
@@ -130,10 +149,7 @@ static ALWAYS_INLINE void lock_take(struct lock *lock)
     uint32_t expected = 0;
     if (unlikely(!u32_cas_acquire(&lock->word, &expected, 1))) /* acquire [lock] */
         lock_slow(lock);
-    lock_note_take(lock);
-    lock_rank_take(lock);
-    if (unlikely(lock_watched))
-        lock_told_take(lock);
+    lock_taken(lock);
 }
 
 /* True: somebody slept for it, and was woken. */

@@ -22,7 +22,8 @@ bool heap_late_is_there(struct heap_local *local)
     if (heap_is_idle(local) || !heap_meta_take(local->heap, align_up(sizeof(struct heap_late), os_page_bytes()), &span))
         return false;
     struct heap_late *late = span.start;
-    memset(late, 0, sizeof *late);
+    if (!(span.flags & QUIRE_SPAN_ZERO))
+        memset(late, 0, sizeof *late);
     late->span = span;
     late->ring[0].places = HEAP_LATE_MANY;
     late->ring[1].places = HEAP_LATE_FEW;

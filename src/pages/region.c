@@ -42,9 +42,10 @@ static const size_t commit_step_bytes = 4 * MIB;
 #define EXPECT_SPARSE_BYTES (4 * MIB)
 enum { SCATTER_PLACES = 8 };
 
+/* The smallest huge pages of any CPU have 1 MiB: below that the system need not be asked, which is a part of what a short program takes to start. */
 static enum region_kind kind_of(size_t bytes)
 {
-    size_t huge_bytes = os_huge_bytes();
+    size_t huge_bytes = bytes >= MIB ? os_huge_bytes() : 0;
     return huge_bytes != 0 && bytes % huge_bytes == 0 ? REGION_HUGE : REGION_SMALL;
 }
 
@@ -98,6 +99,8 @@ static struct region *region_map_new(size_t pages)
  */
 static void region_meet_locked(const struct region *region)
 {
+    if (regions.expect_bytes == 0)
+        return;
     size_t huge_bytes = os_huge_bytes(), first = align_up(EXPECT_SPARSE_BYTES, huge_bytes ? huge_bytes : 1), most = region->pages << os_page_shift();
     size_t end = huge_bytes ? align_down(regions.expect_bytes < most ? regions.expect_bytes : most, huge_bytes) : 0;
     if (region->kind == REGION_SMALL && end > first)
@@ -235,9 +238,8 @@ static int take_cut_locked(size_t pages, unsigned align_log2, struct quire_span 
 static int take_cut(size_t bytes, size_t align_bytes, struct quire_span *out)
 {
     unsigned shift = os_page_shift();
-    size_t huge_bytes = os_huge_bytes();
-    if (kind_of(bytes) == REGION_HUGE && align_bytes < huge_bytes)
-        align_bytes = huge_bytes;
+    if (kind_of(bytes) == REGION_HUGE && align_bytes < os_huge_bytes())
+        align_bytes = os_huge_bytes();
     if (bytes > REGION_BYTES_MAX / 4 || align_bytes > REGION_BYTES_MAX / 4)
         return -ENOMEM;
     size_t over_bytes = 0;

@@ -70,6 +70,11 @@ static struct {
     atomic_u64 takes, gives, failures; /* those that did not end in a shard */
 } slow;
 
+/* Those that were ever used: on a machine of many CPUs the others are half a megabyte that a short program need not touch. */
+#define FOR_EACH_USED(shard_)                                                                                                                                  \
+    for (struct shard *shard_ = shards, *end_ = shards + u32_load_acquire(&shard_count) /* acquire [shards-ready] */; shard_ < end_; shard_++)                 \
+        if (lock_is_ranked(&shard_->lock))
+
 static size_t warm_bytes(const struct warm_span *warm, uint32_t count)
 {
     size_t pages = 0;
@@ -92,9 +97,9 @@ static void shard_repair(struct shard *shard)
 
 static void default_after_fork(void)
 {
-    for (uint32_t i = 0; i < u32_load_relaxed(&shard_count); i++)
-        if (lock_reset_others(&shards[i].lock))
-            shard_repair(&shards[i]);
+    FOR_EACH_USED(shard)
+        if (lock_reset_others(&shard->lock))
+            shard_repair(shard);
     (void)lock_reset_others(&setup_lock);
     region_after_fork();
     pagemap_after_fork();
@@ -125,8 +130,6 @@ static COLD void default_setup(void)
     lock_take(&setup_lock);
     if (u32_load_relaxed(&shard_count) == 0) {
         uint32_t count = (os_cpu_count() < CPUS_MAX ? os_cpu_count() : CPUS_MAX) * WAYS;
-        for (uint32_t i = 0; i < count; i++)
-            shards[i].lock.rank = LOCK_SHARD;
         size_store_relaxed(&shard_wake_bytes, REAPER_FLOOR_BYTES / count > wake_bytes_least ? REAPER_FLOOR_BYTES / count : wake_bytes_least);
         shards_resize(count);
         u32_store_release(&shard_count, count); /* release [shards-ready] */
@@ -152,7 +155,7 @@ static ALWAYS_INLINE struct shard *shard_lock(void)
     unsigned first = os_cpu_id() * WAYS;
     struct shard *shard = &shards[first < count ? first : first % count];
     for (int way = 0; way < WAYS; way++, shard++)
-        if (likely(lock_try(&shard->lock)))
+        if (likely(lock_try_fresh(&shard->lock, LOCK_SHARD)))
             return shard;
     return NULL;
 }
@@ -302,23 +305,27 @@ static uint32_t bin_drain_locked(struct shard *shard, unsigned number, bool all,
     return count;
 }
 
+static size_t bin_drain(struct shard *shard, unsigned number, bool all)
+{
+    struct warm_span spans[BIN_DEPTH];
+    size_t freed = 0;
+    lock_take(&shard->lock);
+    uint32_t drained = bin_drain_locked(shard, number, all, spans);
+    lock_drop(&shard->lock);
+    for (uint32_t k = 0; k < drained; k++) {
+        struct quire_span span = {spans[k].start, warm_bytes(&spans[k], 1), 0, spans[k].cookie};
+        region_give(&span, false);
+        freed += span.bytes;
+    }
+    return freed;
+}
+
 static size_t shards_drain(bool all)
 {
     size_t freed = 0;
-    uint32_t count = u32_load_acquire(&shard_count); /* acquire [shards-ready] */
-    for (uint32_t i = 0; i < count * BINS; i++) {
-        struct warm_span spans[BIN_DEPTH];
-        struct shard *shard = &shards[i / BINS];
-        unsigned number = i % BINS;
-        lock_take(&shard->lock);
-        uint32_t drained = bin_drain_locked(shard, number, all, spans);
-        lock_drop(&shard->lock);
-        for (uint32_t k = 0; k < drained; k++) {
-            struct quire_span span = {spans[k].start, warm_bytes(&spans[k], 1), 0, spans[k].cookie};
-            region_give(&span, false);
-            freed += span.bytes;
-        }
-    }
+    FOR_EACH_USED(shard)
+        for (unsigned number = 0; number < BINS; number++)
+            freed += bin_drain(shard, number, all);
     return freed;
 }
 
@@ -360,13 +367,12 @@ void source_default_set_keep(bool keep)
 static void shards_sum(size_t *idle_bytes, uint64_t *takes, uint64_t *gives)
 {
     *idle_bytes = 0, *takes = u64_load_relaxed(&slow.takes), *gives = u64_load_relaxed(&slow.gives);
-    uint32_t count = u32_load_acquire(&shard_count); /* acquire [shards-ready] */
-    for (uint32_t i = 0; i < count; i++) {
-        lock_take(&shards[i].lock);
-        *idle_bytes += shards[i].idle_bytes;
-        *takes += shards[i].takes;
-        *gives += shards[i].gives;
-        lock_drop(&shards[i].lock);
+    FOR_EACH_USED(shard) {
+        lock_take(&shard->lock);
+        *idle_bytes += shard->idle_bytes;
+        *takes += shard->takes;
+        *gives += shard->gives;
+        lock_drop(&shard->lock);
     }
     limbo_sum(idle_bytes, gives);
 }
@@ -417,11 +423,11 @@ static const char *default_check(struct quire_source *source)
 {
     (void)source;
     const char *error = NULL;
-    uint32_t count = u32_load_acquire(&shard_count); /* acquire [shards-ready] */
-    for (uint32_t i = 0; i < count && !error; i++) {
-        lock_take(&shards[i].lock);
-        error = shard_check_locked(&shards[i]);
-        lock_drop(&shards[i].lock);
+    FOR_EACH_USED(shard) {
+        lock_take(&shard->lock);
+        const char *found = shard_check_locked(shard);
+        lock_drop(&shard->lock);
+        error = error ? error : found;
     }
     return error ? error : region_check();
 }

@@ -47,6 +47,20 @@ TEST(Lock, trying_fails_while_somebody_holds_it)
     }).join();
 }
 
+TEST(Lock, in_zeroed_memory_it_gets_its_rank_when_it_is_first_taken)
+{
+    struct lock lock = {};
+    EXPECT_FALSE(lock_is_ranked(&lock));
+    ASSERT_TRUE(lock_try_fresh(&lock, LOCK_FILE));
+    EXPECT_TRUE(lock_is_ranked(&lock));
+    EXPECT_TRUE(lock_is_mine(&lock));
+    std::thread([&] { EXPECT_FALSE(lock_try_fresh(&lock, LOCK_FILE)); }).join();
+    lock_drop(&lock);
+    EXPECT_TRUE(lock_is_ranked(&lock));
+    lock_take(&lock);
+    lock_drop(&lock);
+}
+
 TEST(Lock, after_a_fork_it_is_free_and_says_whether_it_was_held)
 {
     struct lock lock = LOCK_INIT(LOCK_FILE);

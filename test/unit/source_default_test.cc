@@ -79,6 +79,31 @@ template <typename Body> void in_child(Body body)
 }
 } // namespace
 
+TEST(SourceDefault, a_program_of_one_span_touches_no_more_pages_on_a_machine_of_many_cpus)
+{
+    auto faults = [](const char *cpus) {
+        pid_t child = fork();
+        if (child == 0) {
+            setenv("QUIRE_TEST_CPUS", cpus, 1);
+            execl("/proc/self/exe", "unit", "--gtest_filter=SourceDefault.one_span", "--gtest_brief=1", nullptr);
+            _exit(1);
+        }
+        int status = 1;
+        struct rusage used = {};
+        EXPECT_EQ(wait4(child, &status, 0, &used), child);
+        EXPECT_EQ(status, 0);
+        return used.ru_minflt;
+    };
+    EXPECT_LT(faults("64"), faults("2") + 30); /* 256 shards would be 150 pages */
+}
+
+TEST(SourceDefault, one_span)
+{
+    quire_span span = take(page);
+    touch(span);
+    give(span);
+}
+
 TEST(SourceDefault, spans_are_whole_pages_aligned_and_writable)
 {
     for (size_t bytes : {page, 2 * page, 3 * page, 16 * page, 100 * page, 2 * mib, 4 * mib, 65 * mib, 300 * mib})
