@@ -5,6 +5,7 @@ prediction.py - is it true? What `try` prints beside what plain runs of the same
 
     python3 test/tool/prediction.py --programs -o open.json              the open programs of prediction_programs.py
     python3 test/tool/prediction.py --programs --sealed -o sealed.json   the others: once, at the very end
+    python3 test/tool/prediction.py --programs --third -o third.json     the third of each section: once
     python3 test/tool/prediction.py --pairs FOLDER -o pairs.json         programs changed as advised (prediction_pairs.py)
     python3 test/tool/prediction.py --mallocs --rounds 7                 the programs on each malloc, without `try`: CPU time over libc's
     python3 test/tool/prediction.py --document open.json sealed.json     the Markdown again, nothing is run
@@ -174,7 +175,7 @@ def mallocs(args):
     """A line for each program, open and sealed: CPU time over libc's on each malloc; and the geometric means."""
     libraries = {"libc": None, **{peer.name: peer.path for peer in peers.with_drop_in()}}
     logs = {name: [] for name in libraries}
-    for program in programs.chosen(False) + programs.chosen(True):
+    for program in programs.PROGRAMS:
         if args.only and programs.name_of(program) not in args.only:
             continue
         command, source, prepare = programs.ready(program, programs.FOLDER)
@@ -222,7 +223,8 @@ def arguments():
     what.add_argument("--pairs", metavar="FOLDER", help="where changed programs are, or will be built")
     what.add_argument("--mallocs", action="store_true", help="open and sealed programs on each malloc, without try")
     what.add_argument("--document", nargs="+", type=pathlib.Path, metavar="FILE", help="print stored results")
-    parser.add_argument("--sealed", action="store_true", help="with --programs: the sealed ones instead")
+    parser.add_argument("--sealed", dest="set", action="store_const", const="sealed", default="open", help="with --programs: the sealed ones instead")
+    parser.add_argument("--third", dest="set", action="store_const", const="third", help="with --programs: the third of each section")
     parser.add_argument("--only", action="append", metavar="NAME", help="this one of them")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="plain rounds (21)")
     parser.add_argument("--time-limit", type=float, metavar="S", help="of each try (its own choice)")
@@ -245,7 +247,7 @@ def main():
         pairs = [(pair.name, pair) for pair in made(args.pairs, args.only or ())]
         carry_out("pairs", pairs, pair_measured, args)
     else:
-        named = [(programs.name_of(p), p) for p in programs.chosen(args.sealed)]
+        named = [(programs.name_of(p), p) for p in programs.SETS[args.set]]
         carry_out("programs", [(n, p) for n, p in named if not args.only or n in args.only], program_measured, args)
 
 

@@ -254,6 +254,94 @@ def json(draw):
     yield "{}]"
 
 
+def make(draw):
+    """Targets that need others, variables and functions."""
+    yield "all: t1999\n\t@echo done $@"
+    for number in range(2000):
+        needs = " ".join(f"t{draw.randrange(number)}" for _ in range(min(number, 3)))
+        yield f"V{number} := $(patsubst %.c,%.o,$(addprefix {word(draw)}/,{' '.join(word(draw) + '.c' for _ in range(6))}))"
+        yield f"t{number}: {needs}\n\t@echo $(words $(V{number})) $(subst a,b,$(V{number}))"
+
+
+def fig(draw):
+    """A drawing of xfig's: lines and words."""
+    yield "#FIG 3.2\nLandscape\nCenter\nMetric\nA4\n100.00\nSingle\n-2\n1200 2"
+    for number in range(20000):
+        yield f"2 1 0 1 {number % 32} 7 50 -1 -1 0.000 0 0 -1 0 0 6\n\t " + " ".join(f"{draw.randrange(12000)} {draw.randrange(9000)}" for _ in range(6))
+        yield f"4 0 0 50 -1 0 12 0.0000 4 150 500 {draw.randrange(12000)} {draw.randrange(9000)} {word(draw)}\\001"
+
+
+def macros(draw):
+    """Macros upon macros of C's preprocessor."""
+    for number in range(6000):
+        yield f"#define A{number}(x, y) x + y * {number} + B{number}(y)\n#define B{number}(z) ({word(draw)} - z)"
+        yield f"int {word(draw)}{number} = A{number}({draw.randrange(99)}, A{draw.randrange(number + 1)}(1, 2));"
+
+
+def bc(_):
+    """Long numbers, functions and arrays."""
+    yield "scale = 40\ndefine f(n) {\n  auto i, r\n  r = 1\n  for (i = 1; i <= n; i++) { r = r * i; t[i % 64] = r / (i + 1) }\n  return r\n}"
+    yield "for (k = 1; k < 260; k++) { s = s + f(k) / f(k + 3) + sqrt(k) }\ns\nquit"
+
+
+def dbi(draw):
+    """A trace of Perl's DBI."""
+    for _ in range(60000):
+        handle = f"DBI::st=HASH(0x{draw.getrandbits(32):x})~0x{draw.getrandbits(32):x}"
+        yield f"    -> {word(draw)} for DBD::{word(draw)}::st ({handle} '{words(draw, 3)}') thr#{draw.getrandbits(24):x}"
+
+
+def coloured(draw):
+    """Functions of Python."""
+    for number in range(900):
+        yield f"def {word(draw)}_{number}(a, b='{words(draw, 2)}'):\n    # {words(draw, 5)}\n    return [x * {number} + len(b) for x in range(a) if x != {draw.randrange(99)}]\n"
+
+
+def thor(_):
+    """A task of thor's: a hash of lists."""
+    yield "class Shop < Thor\n  desc 'count', 'counts'\n  def count\n    by = Hash.new { |h, k| h[k] = [] }"
+    yield "    60000.times { |i| by[\"key #{i * 7919 % 10007}\"] << \"#{i}\".upcase }\n    puts by.values.flatten.size\n  end\nend"
+
+
+def events(draw):
+    """What a classifier learns from: of each event the class that is right, and the features of all four."""
+    yield "4"
+    for _ in range(6000):
+        yield f"{draw.randrange(4)} $ 1 # " + " # ".join(" ".join(f"{word(draw, 2)}:{which} 1" for _ in range(5)) for which in range(4)) + " #"
+
+
+def roff(draw):
+    """A page of a manual."""
+    yield ".TH THING 1"
+    for _ in range(600):
+        yield f".SH {words(draw, 2).upper()}\n{words(draw, 60)}\n.TP\n.B {word(draw)}\n.I {word(draw)}\n{words(draw, 30)}"
+
+
+def small_files(draw):
+    """Files of two kinds, as one text."""
+    for number in range(1500):
+        yield f"=== f{number}\n{'#!/bin/sh' if number % 2 else 'int main(void) {}'}\n{words(draw, 30)}"
+
+
+def file_names(_):
+    """Where they stand."""
+    yield from (f"FOLDER/names/f{number}" for number in range(1500))
+
+
+def new_files(draw):
+    """A patch in git's form that makes files."""
+    for number in range(450):
+        name = f"d{number % 40}/f{number}.txt"
+        yield f"diff --git a/{name} b/{name}\nnew file mode 100644\n--- /dev/null\n+++ b/{name}\n@@ -0,0 +1,4 @@\n" + "\n".join("+" + words(draw, 6) for _ in range(4))
+
+
+def links(draw):
+    """A page of links."""
+    yield "<html><body><ul>"
+    yield from (f"<li><a href='/{word(draw)}/{number}'>{word(draw)}</a> <a name=n{number}>{word(draw)}</a>" for number in range(6000))
+    yield "</ul></body></html>"
+
+
 WRITERS = {
     "shop.sql": sql,
     "texts.grn": groonga,
@@ -284,6 +372,19 @@ WRITERS = {
     "maps.js": javascript,
     "urls.curl": urls,
     "records.json": json,
+    "rules.mk": make,
+    "drawing.fig": fig,
+    "macros.c": macros,
+    "numbers.bc": bc,
+    "dbi.trace": dbi,
+    "coloured.py": coloured,
+    "Thorfile": thor,
+    "events.txt": events,
+    "manual.roff": roff,
+    "names/": small_files,
+    "names.txt": file_names,
+    "new.patch": new_files,
+    "links.html": links,
 }
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """test_measure - intervals, and the rules that turn figures into a verdict."""
 
+import pathlib
 import random
 
 import pytest
@@ -9,8 +10,10 @@ import toolkit  # noqa: F401  (puts the tool into the path)
 import advise.advice as advice
 import measure
 import advise.mix as mix
+import native
 import render
 import trytable
+from errors import QuireError
 from measure import Estimate, estimate
 
 
@@ -248,3 +251,32 @@ def test_missing_huge_pages_are_among_the_things_that_figures_cannot_show(tmp_pa
 )
 def test_what_loses_least_is_not_said_to_save_most(saving, words):
     assert trytable.best_text("jemalloc", saving) == words
+
+
+def test_a_malloc_whose_replay_takes_too_long_is_left_out_and_the_others_go_on(monkeypatch):
+    asked = []
+
+    def run_once(program, backend, verify=False, most_s=None):
+        asked.append((backend.name, most_s))
+        if backend.name == "slow":
+            raise QuireError("quire-replay was ended", why="it took more than 6 s")
+        return {"cpu_ns": 1e9}
+
+    monkeypatch.setattr(measure, "run_once", run_once)
+    chosen = [measure.Backend("libc", None, None, False), measure.Backend("null", None, None, True)]
+    chosen += [measure.Backend(name, f"/{name}.so", None, False) for name in ("slow", "quick")]
+    series = measure.replay("p", chosen, measure.Limits(3, 60, each_s=6))
+    assert series.failed == {"slow": "it took more than 6 s"} and not series.has("slow")
+    assert series.rounds == 3 and len(series.runs["quick"]) == 3
+    assert dict(asked) == {"libc": None, "null": None, "slow": 6, "quick": 6} and [name for name, _ in asked].count("slow") == 1
+
+
+def test_a_helper_that_takes_too_long_is_ended_and_says_so(tmp_path, monkeypatch):
+    sleeper = tmp_path / "sleeper"
+    sleeper.write_text("#!/bin/sh\necho $$ > %s/pid\nexec sleep 100\n" % tmp_path)
+    sleeper.chmod(0o755)
+    monkeypatch.setattr(native, "helper", lambda name: str(sleeper))
+    with pytest.raises(QuireError) as raised:
+        native.call("sleeper", [], most_s=0.5)
+    assert raised.value.why == "it took more than 0.5 s"
+    assert not pathlib.Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()

@@ -261,27 +261,28 @@ def test_equals_stand_by_name():
     assert [name for name, _ in order["math"]] == ["a", "b"]
 
 
-def test_the_walk_ends_at_the_second_chosen_and_finds_who_has_no_reason():
-    chosen = [programs.Program("math", name, "", []) for name in ("two", "four")]
-    order = {"math": [(name, 9) for name in ("one", "two", "three", "four", "five")]}
+def test_the_walk_ends_at_the_third_chosen_or_the_last_that_two_want_and_finds_who_has_no_reason():
+    chosen = [programs.Program("math", name, "", []) for name in ("two", "four", "five")]
+    order = {"math": [(name, 9) for name in ("one", "two", "three", "four", "five", "six")], "web": [("a", 2), ("b", 1)]}
     fates = [(package, fate) for _, package, _, fate in programs.walk(order, chosen, {"one": "few"})]
-    assert fates == [("one", "few"), ("two", "chosen"), ("three", None), ("four", "chosen")]
+    assert fates == [("one", "few"), ("two", "chosen"), ("three", None), ("four", "chosen"), ("five", "chosen"), ("a", None)]
 
 
-def test_each_section_has_two_programs_and_every_second_program_is_sealed():
+def test_each_section_has_two_programs_and_every_second_program_is_sealed_and_most_have_a_third():
     assert [p.section for p in programs.PROGRAMS] == [s for s in [*rule.SECTIONS, "ours"] for _ in range(2)]
     names = [programs.name_of(p) for p in programs.PROGRAMS]
     assert len(set(names)) == len(names) == 28
-    opened, sealed = programs.chosen(False), programs.chosen(True)
+    opened, sealed, third = programs.SETS.values()
     assert [p for pair in zip(opened, sealed) for p in pair] == programs.PROGRAMS
-    assert not {p.package for p in programs.PROGRAMS} & set(programs.FALLEN)
+    assert [p.section for p in third] == rule.SECTIONS[1:]
+    assert not {p.package for p in programs.PROGRAMS + third} & set(programs.FALLEN)
 
 
-SCRIPTS = {"sums.awk", "maps.erl", "cells.m", "hashes.pl", "objects.py", "hashes.rb", "strings.i", "table.xsl", "maps.js"}  # nothing is drawn for these
+SCRIPTS = {"sums.awk", "maps.erl", "cells.m", "hashes.pl", "objects.py", "hashes.rb", "strings.i", "table.xsl", "maps.js", "numbers.bc", "Thorfile", "names.txt"}  # nothing is drawn for these
 
 
 def test_every_input_has_a_writer_that_writes_the_same_again_and_is_read():
-    assert {name for p in programs.PROGRAMS for name in p.files} == set(inputs.WRITERS)
+    assert {name for p in programs.PROGRAMS + programs.THIRD for name in p.files} == set(inputs.WRITERS)
     for name, writer in inputs.WRITERS.items():
         first, again, other = (list(islice(writer(random.Random(seed)), 500)) for seed in (name, name, "other"))
         assert first == again

@@ -169,13 +169,18 @@ def test_rows_that_were_left_out_get_the_time_that_is_left_and_are_compared_with
 
     def slower_each_time(row):
         ran = grown(row)
+        if row.name not in seen:  # from a cold disk
+            contest.clock += ran.cpu_s
+            contest.spent_s += ran.cpu_s
+        seen.add(row.name)
         scale = 1 + len(contest.runs["libc"])
         return ran._replace(cpu_s=ran.cpu_s * scale)
 
+    seen = set()
     contest.run_once = slower_each_time
-    rounds.compete(contest, 41, None, lambda: True)
+    rounds.compete(contest, 50, None, lambda: True)
     assert {n: len(r) for n, r in contest.runs.items()} == {"libc": 9, "steered": 5, "good": 5, "bad": 5}
-    assert contest.clock <= 41 and contest.few == []
+    assert contest.clock <= 50 and contest.few == []
     assert set(contest.turns["bad"]) - set(contest.turns["good"]) == {5, 6, 7, 8}
 
 
@@ -220,7 +225,7 @@ def test_a_round_without_an_answer_in_time_ends_even_the_first_five(fake_time):
     assert contest.rounds == 1
 
 
-@pytest.mark.parametrize("wall_s, limit_s", [(0.01, 60), (0.2, 60), (1, 60), (5, 180), (10, 330)])
+@pytest.mark.parametrize("wall_s, limit_s", [(0.01, 60), (0.5, 60), (1, 75), (5, 195), (10, 345)])
 def test_the_usual_time_limit_grows_with_the_program(wall_s, limit_s):
     assert rounds.usual_limit_s(wall_s) == limit_s
 

@@ -61,8 +61,8 @@ it back; one that may run only once: --once. One that does not end by itself, as
 with --after, --until-idle or --then it runs once, a stretch of that is recorded, also until Ctrl-C, and all figures are modelled. Exit: the program's own status, 128+n when signal n ended it;
 126, 127 when it cannot be run; 3 when it cannot be traced; with --strict 4 when the verdict is INCONCLUSIVE."""
 
-REPLAY_SHARE, LOOK_SHARE = 0.1, 0.05  # of the time limit; the rest, and what they leave, is for the rounds
-REPLAY_SHARE_STATIC = 0.6  # where the verdict stands on replays alone
+PILOT_SHARE, REPLAY_SHARE, LOOK_SHARE = 0.025, 0.1, 0.05  # of the time limit; the rest, and what they leave, is for the rounds
+REPLAY_SHARE_STATIC = 0.6  # where the verdict stands on replays alone: these have all the patience then
 PLAN_BYTES_MIN = 2 << 20  # a plan without call sites that expects less memory, not one huge page, changes nothing
 HIDDEN_ALLOCATOR_BYTES = 64 << 20
 
@@ -85,7 +85,7 @@ def add_arguments(parser):
         "--time-limit",
         type=float,
         metavar="S",
-        help="take S seconds at most, in all, but always a run alone, a recorded one, and one with each malloc that decides (default: about 60; for a program of over a second 30 more for each further second)",
+        help="take S seconds at most, in all, but always a run alone, a recorded one, and one with each malloc that decides (default: about 60; for a program of over half a second 30 more for each further second)",
     )
     parser.add_argument("--once", action="store_true", help="run the program only once, recorded: all figures are modelled")
     parser.add_argument("--prepare", metavar="CMD", help="a shell command before each run, not timed")
@@ -208,12 +208,14 @@ def replay_s(report):
 def model(report, folder, args):
     """The plan, and its replays, into the report."""
     ui.note("replaying the parts of the plan a few times, to see which of them gain")
-    report.mix = mix.choose(report.recording, folder, args.rounds)
+    alone, limit_s = report.is_predicted or args.once, report.limit_s  # nothing is run but replays
+    report.mix = mix.choose(report.recording, folder, args.rounds, seconds=mix.SECONDS_MAX if alone else PILOT_SHARE * limit_s)
     report.planned = report.mix.planned
     report.rows = advice.sites(report.recording, report.planned)
     chosen = measure.backends(peers.with_drop_in(), report.mix.path)
-    share = REPLAY_SHARE_STATIC if report.is_predicted else REPLAY_SHARE
-    limits = measure.Limits(min(args.rounds, measure.ROUNDS_MIN) if args.rounds else None, share * report.limit_s, report.budget.is_hard)
+    seconds = (REPLAY_SHARE_STATIC if report.is_predicted else REPLAY_SHARE) * limit_s
+    number = min(args.rounds, measure.ROUNDS_MIN) if args.rounds else None
+    limits = measure.Limits(number, seconds, report.budget.is_hard or not alone, None if alone else seconds)
     return measure.replay(report.recording.program, chosen, limits)
 
 
@@ -240,7 +242,7 @@ def steer(report, folder):
 def say_runs(report, args):
     """How often the program will run, before it does."""
     contest, wall_s, limit_s = report.contest, max(report.contest.first.wall_s, 1e-3), report.limit_s
-    runs = max(4 if report.budget.is_hard else sequential.ROUNDS_MIN * 3, int(0.7 * limit_s / wall_s))
+    runs = max(4 if report.budget.is_hard else sequential.ROUNDS_MIN * 3, int(0.7 * limit_s / max(contest.first_s, wall_s)))
     runs = min(runs, len(contest.rows) * (args.rounds or sequential.LOOKS[-1]))
     each = " ".join(f"; {w} runs `{c}` each time" for w, c in (("--prepare", args.prepare), ("--cleanup", args.cleanup)) if c)
     ui.note(
@@ -342,7 +344,8 @@ def begin(report, args, began_s):
         return
     ui.note(f"running {target.name} alone, for its time (its output is hidden)")
     contest.begin()
-    report.limit_s = args.time_limit or rounds.usual_limit_s(contest.first.wall_s, driven is not None and driven.command is not None)
+    is_load = driven is not None and driven.command is not None
+    report.limit_s = args.time_limit or rounds.usual_limit_s(contest.first.wall_s if is_load else contest.first_s, is_load)
     report.budget = budget.Budget(began_s, report.limit_s, bool(args.time_limit and not args.rounds), trynoise.crowd(report.load_before))
     if target.static:
         contest.stays = statics.STAYS

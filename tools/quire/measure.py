@@ -35,7 +35,8 @@ CONFIDENCE = 0.95
 
 Backend = namedtuple("Backend", "name library plan null")
 Estimate = namedtuple("Estimate", "value low high")
-Limits = namedtuple("Limits", "rounds seconds is_hard", defaults=(False,))  # is_hard: no patience for the first rounds
+# is_hard: no patience for the first rounds; each_s: a malloc of which one replay takes longer is left out
+Limits = namedtuple("Limits", "rounds seconds is_hard each_s", defaults=(False, None))
 
 
 def check_limits(args):
@@ -60,8 +61,11 @@ def backends(peers, plan):
     return chosen
 
 
-def run_once(program, backend, verify=False, extra=(), traced=False):
-    """One replay; its figures. A peer that does not really serve malloc is an error. extra: options of quire-replay. traced: recorded as a program is."""
+def run_once(program, backend, verify=False, extra=(), traced=False, most_s=None):
+    """
+    One replay; its figures. A peer that does not really serve malloc is an error. extra: options of quire-replay. traced: recorded as a program is.
+    most_s: how long it may take.
+    """
     arguments = [program, *extra]
     if backend.plan:
         arguments += ["--plan", backend.plan]
@@ -79,7 +83,7 @@ def run_once(program, backend, verify=False, extra=(), traced=False):
         arguments += ["--expect-malloc", backend.library]
     if traced:
         return _traced(arguments, env)
-    figures = native.call_json("quire-replay", arguments, env)
+    figures = native.call_json("quire-replay", arguments, env, most_s)
     if not backend.library and not os.path.basename(figures["malloc_library"]).startswith(
         ("libc.", "libc-", "ld-musl")
     ):
@@ -165,13 +169,13 @@ class Series:
         return self.runs["libc"][0]["ops"]
 
 
-def run_round(program, active, series, verify=False):
-    """One round: each backend once, beginning with another one each time. A peer that fails is out from then on."""
+def run_round(program, active, series, verify=False, each_s=None):
+    """One round: each backend once, beginning with another one each time. A peer that fails, or takes longer than each_s, is out from then on."""
     turn = series.rounds % len(active)
     results = {}
     for backend in active[turn:] + active[:turn]:
         try:
-            results[backend.name] = run_once(program, backend, verify)
+            results[backend.name] = run_once(program, backend, verify, most_s=each_s if backend.library else None)
         except QuireError as error:
             if not backend.library:
                 raise
@@ -206,11 +210,11 @@ def replay(program, chosen, limits, settles=lambda series: True):
     progress = ui.Progress(1 + (limits.rounds or ROUNDS_USUAL))
     said = f"replaying with {', '.join(b.name for b in chosen if not b.null)}"
     progress.step("replaying once with each allocator, to see that it keeps objects apart")
-    served = run_round(program, [b for b in chosen if not b.null], series, verify=True)
+    served = run_round(program, [b for b in chosen if not b.null], series, True, limits.each_s)
     active = [b for b in chosen if b.null or b in served]
     began_s = time.monotonic()
     while wants_more(series.rounds, time.monotonic() - began_s, limits, lambda: settles(series)):
         progress.step(said, quiet_repeat=True)
-        active = run_round(program, active, series)
+        active = run_round(program, active, series, each_s=limits.each_s)
     progress.done()
     return series

@@ -105,19 +105,21 @@ def _links_to(own, folder):
         return False
 
 
-def call(name, args, env=None):
-    """Runs a helper; its stdout. What it says on stderr becomes the error's reason."""
+def call(name, args, env=None, most_s=None):
+    """Runs a helper; its stdout. What it says on stderr becomes the error's reason. most_s: it may take so long, then it is ended, an error as well."""
     argv = [helper(name)] + [str(a) for a in args]
     process = None
     try:
         with stops.held():
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
             process = subprocess.Popen(argv, text=True, errors="replace", env=env, **pipes)
-        printed, complaints = process.communicate()
-    except BaseException:
+        printed, complaints = process.communicate(timeout=most_s)
+    except BaseException as error:
         if process:
             process.kill()
             process.wait()
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise QuireError(f"{name} was ended", why=f"it took more than {most_s:.3g} s") from None
         raise
     if process.returncode != 0:
         code, said = process.returncode, complaints.strip().splitlines()
@@ -127,6 +129,6 @@ def call(name, args, env=None):
     return printed
 
 
-def call_json(name, args, env=None):
+def call_json(name, args, env=None, most_s=None):
     """`call` for helpers that print one JSON document."""
-    return json.loads(call(name, args, env))
+    return json.loads(call(name, args, env, most_s))

@@ -41,8 +41,9 @@ LIBC, TODAY, STEERED = "libc", "today", "steered"
 ELSEWHEN_POINTS, ELSEWHEN_SHARE = 0.5, 0.03
 FEW_ROUNDS_POINTS = 20.0  # the reach of a single round of all rows, of which nothing else is known
 NEVER_WAITS_SHARE = 0.9  # of a CPU, over the whole of a run
-ROUNDS_ALL = 6  # as many rounds of all rows must fit, or the rows that decide go on alone
-SECONDS_USUAL, SECONDS_MORE = 60, 30  # for a program of up to a second; for each second beyond that
+ROUNDS_ALL = sequential.ROUNDS_MIN  # as many rounds of all rows must fit, or the rows that decide go on alone
+SECONDS_USUAL, SECONDS_MORE = 60, 30  # for a program of up to SHORT_S, or a load of SHORT_LOAD_S; for each second beyond that
+SHORT_S, SHORT_LOAD_S = 0.5, 1.0
 SECONDS_LOAD, SECONDS_LOAD_MAX = 175, 180  # for a server: who waits for whom makes its runs scatter more; the rounds have nine tenths: under three minutes with what comes after
 SIGMAS = 1.4826  # standard deviations of a normal distribution in its median absolute one
 RUNS_LOAD_MIN = 16  # where the load itself takes long: three rounds of all rows, or five of those that decide
@@ -53,8 +54,8 @@ Row = namedtuple("Row", "name library dress", defaults=(None,))
 
 
 def usual_limit_s(wall_s, is_load=False):
-    """Seconds that all of `try` may take, by the program's own time; with a load of up to ten seconds no more than SECONDS_LOAD_MAX."""
-    more_s = SECONDS_MORE * max(0.0, wall_s - 1)
+    """Seconds that all of `try` may take, by what one run takes, hooks and all; with a load, by that: of up to ten seconds no more than SECONDS_LOAD_MAX."""
+    more_s = SECONDS_MORE * max(0.0, wall_s - (SHORT_LOAD_S if is_load else SHORT_S))
     return max(min(SECONDS_LOAD + more_s, SECONDS_LOAD_MAX), RUNS_LOAD_MIN * wall_s) if is_load else SECONDS_USUAL + more_s
 
 

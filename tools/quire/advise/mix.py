@@ -94,12 +94,12 @@ def variants(text, words, folder):
     return measure.Series(chosen + [measure.Backend(name, None, path, False) for name, path in paths.items()])
 
 
-def pilot(program, series, rounds):
-    """A few rounds of the variants, into the Series."""
+def pilot(program, series, rounds, seconds):
+    """A few rounds of the variants, into the Series; of a program whose replays take long perhaps one."""
     began_s, most = time.monotonic(), min(ROUNDS_MAX, max(ROUNDS_MIN, rounds or ROUNDS_MAX))
     while series.rounds < most:
         patience = 1 if series.rounds >= ROUNDS_MIN else measure.PATIENCE
-        if series.rounds and time.monotonic() - began_s > patience * SECONDS_MAX:
+        if series.rounds and time.monotonic() - began_s > patience * seconds:
             break
         measure.run_round(program, series.backends, series)
     return series
@@ -116,7 +116,7 @@ def weigh(series, words, ops):
     return parts
 
 
-def judge_parts(recording, folder, rounds, options):
+def judge_parts(recording, folder, rounds, seconds, options):
     """Plans, and tries the parts of the plan; a Mix with the plan's text still whole."""
     path = f"{folder}/plan"
     planned = advice.plan(recording, path, **options)
@@ -125,16 +125,16 @@ def judge_parts(recording, folder, rounds, options):
     words = {line.split()[2] for line in text.splitlines() if line.startswith("site ")}
     if not words:
         return Mix(planned, None, {}), text
-    series = pilot(recording.program, variants(text, words, folder), rounds)
+    series = pilot(recording.program, variants(text, words, folder), rounds, seconds)
     return Mix(planned, path, weigh(series, sorted(words), class_ops(planned))), text
 
 
-def choose(recording, folder, rounds=None, waste_percent=None):
-    """The advised mix of one recorded program. Its files lie in `folder`; `rounds`: at most so many in the pilot."""
-    mix, text = judge_parts(recording, folder, rounds, {"waste_percent": waste_percent})
+def choose(recording, folder, rounds=None, waste_percent=None, seconds=SECONDS_MAX):
+    """The advised mix of one recorded program. Its files lie in `folder`; `rounds`: at most so many in a pilot, which takes about so many `seconds`."""
+    mix, text = judge_parts(recording, folder, rounds, seconds, {"waste_percent": waste_percent})
     arenas = mix.parts.get("arena")
     if arenas and not arenas.gains:
-        other, other_text = judge_parts(recording, folder, rounds, {"no_arenas": True})
+        other, other_text = judge_parts(recording, folder, rounds, seconds, {"no_arenas": True})
         if any(part.gains for part in other.parts.values()):
             mix, text = other, other_text
         else:
