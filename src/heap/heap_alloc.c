@@ -125,8 +125,7 @@ static COLD void *alloc_desperate(struct quire_heap *heap, unsigned class, size_
 {
     if (heap_is_inside())
         return NULL;
-    heap_trim_all();
-    quire_source_trim(heap->source);
+    (void)heap_make_room(heap, bytes);
     heap_list_lock();
     struct heap_local *local = heap_hold_with_list(heap);
     heap_rejoin_all(local, class);

@@ -47,12 +47,13 @@ static void *moved(struct quire_heap *heap, struct heap_page *page, void *start,
 static bool charge_more(struct quire_heap *heap, size_t bytes)
 {
     return os_would_grant(bytes) && (account_charge(&heap->account, bytes, heap) ||
-                                     (heap_trim_all() + quire_source_trim(heap->source) != 0 && account_charge(&heap->account, bytes, heap)));
+                                     (heap_make_room(heap, bytes) != 0 && account_charge(&heap->account, bytes, heap)));
 }
 
 /*
  * The system moves the pages onto addresses, `all` of them, that have an owner already.  The old ones are nobody's before they go: the moment they are free
- * another thread may have them.  Where the addresses begin; NULL: it is as it was.
+ * another thread may have them.  Where the addresses begin; NULL: it is as it was.  What is several mappings is not even tried: it fails each time, and
+ * whether the addresses for it are then still ours no kernel tells.
  */
 static void *pages_move(struct heap_page *page, size_t had, size_t bytes, size_t all)
 {
@@ -60,7 +61,7 @@ static void *pages_move(struct heap_page *page, size_t had, size_t bytes, size_t
     size_t guard = heap_guard_bytes(page);
     char *from = heap_large_start(page);
     void *start;
-    if (os_reserve(all, guard ? guard : os_page_bytes(), &start) != 0)
+    if (!os_is_one_mapping(from, had) || os_reserve(all, guard ? guard : os_page_bytes(), &start) != 0)
         return NULL;
     char *to = (char *)start + guard;
     if (pagemap_set(to, os_page_bytes(), owner) != 0) {
@@ -72,7 +73,11 @@ static void *pages_move(struct heap_page *page, size_t had, size_t bytes, size_t
         return start;
     (void)pagemap_set(from, os_page_bytes(), owner); /* its table is there */
     if (pagemap_find(to) == owner)
-        pagemap_clear(to, os_page_bytes()); /* and no unmapping: the system may have done that before it failed, and given it to another; guards are only addresses */
+        pagemap_clear(to, os_page_bytes()); /* and no unmapping: the system may have done that before it failed, and given it to another; but not the guards */
+    if (guard) {
+        (void)os_unmap(start, guard);
+        (void)os_unmap(to + bytes, all - guard - bytes);
+    }
     return NULL;
 }
 

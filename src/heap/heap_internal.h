@@ -492,7 +492,7 @@ void heap_page_look(const struct heap_page *page, struct page_look *seen); /* in
 void heap_classes_stats_locked(struct quire_heap *heap, struct quire_heap_class_stats out[HEAP_CLASSES]);
 
 /* ---- heap_trim.c ---- */
-size_t heap_trim_all(void);
+size_t heap_make_room(struct quire_heap *heap, size_t bytes); /* for so many more; how many bytes went back */
 void heap_work_is_due(void); /* inside: there may be memory to give back later */
 void heap_work_after_fork(void);
 

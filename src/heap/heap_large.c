@@ -194,16 +194,18 @@ void *heap_large_alloc(struct quire_heap *heap, size_t bytes, size_t align_bytes
         (void)quire_heap_default();
     heap_change_begin(heap);
     void *p = large_try(heap, bytes, align_bytes, &is_zero);
-    if (!p && heap_large_all(bytes, guard_wanted(heap, align_bytes)) != 0 && heap_trim_all() + quire_source_trim(heap->source) != 0)
+    if (!p && heap_large_all(bytes, guard_wanted(heap, align_bytes)) != 0 && heap_make_room(heap, bytes) != 0)
         p = large_try(heap, bytes, align_bytes, &is_zero);
     heap_change_end(heap);
+    if (p)
+        heap_work_is_due(); /* before somebody is woken for it */
     heap_thread_allocated(heap);
     if (!p)
         return fail_null(ENOMEM);
-    sanitize_undefined(p, align_up(bytes, os_page_bytes()));
+    size_t usable = align_up(bytes, os_page_bytes());
+    sanitize_undefined(p, usable);
     if ((zero || heap_is_secure(heap)) && !is_zero && !zero_by_pages(heap, p, bytes))
-        memset(p, 0, bytes);
-    heap_work_is_due();
+        memset(p, 0, heap_is_secure(heap) ? usable : bytes);
     return p;
 }
 
@@ -225,6 +227,8 @@ void heap_large_leave(struct quire_heap *heap, struct heap_page *page)
     void *start = heap_large_start(page);
     bool alone = page->is_mapped, sealed = heap_is_sealed(page), usable = guards_set(page, false);
     sanitize_undefined(start, heap_large_bytes(page));
+    if (heap_is_secure(heap) && !sealed && usable)
+        memset(start, 0, heap_large_bytes(page)); /* others take from the same source */
     heap_header_delete(heap, page);
     if (sealed) {
         heap_sealed_free(heap, &span, start, held);

@@ -149,6 +149,8 @@ bool heap_secure_resize(const struct heap_page *page, void *p, size_t bytes)
     if (page->class == HEAP_ZERO || bytes == 0 || bytes > room || (bytes < room / 2 && room > HEAP_SLOT_ALIGN) || heap_of_page(page)->is_watched)
         return false;
     size_t had = heap_secure_asked(page, p);
+    if (unlikely(!slack_is_zero((char *)p + room, room - had, room))) /* or what was written past the end would become the block's */
+        heap_refuse(heap_of_page(page), HEAP_E7, p);
     if (bytes < had)
         memset((char *)p + bytes, 0, had - bytes);
     canary_write(p, page->slot_bytes, bytes);
@@ -395,9 +397,13 @@ bool heap_secure_is_clean(const struct heap_page *page, size_t slot)
 void heap_secure_page_goes(const struct quire_heap *heap, const struct heap_page *page, bool is_empty)
 {
     size_t late = (size_t)page->words * WORD_BITS;
-    for (size_t slot = 0; slot < page->slots && !heap->is_watched; slot++)
-        if ((is_empty || heap_bit_is_set(page, slot) || heap_bit_is_set(page, late + slot)) && unlikely(!heap_secure_is_clean(page, slot)))
+    for (size_t slot = 0; slot < page->slots && !heap->is_watched; slot++) {
+        bool is_free = is_empty || heap_bit_is_set(page, slot) || heap_bit_is_set(page, late + slot);
+        if (is_free && unlikely(!heap_secure_is_clean(page, slot)))
             heap_refuse(heap, HEAP_E6, heap_slot_at(page, slot));
+        if (!is_free && page->class != HEAP_ZERO)
+            zero_slot(heap_slot_tagged(page, slot), page->slot_bytes); /* it ends with its heap */
+    }
 }
 
 void heap_secure_untag(const struct heap_page *page)

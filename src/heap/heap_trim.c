@@ -31,16 +31,16 @@ void heap_work_after_fork(void)
 
 struct trim {
     size_t freed;
-    bool is_tick;
+    bool is_idle; /* no more than what lies idle */
 };
 
-/* What a secure heap keeps back stays so at a tick: that is no idle memory. */
+/* What a secure heap keeps back is no idle memory. */
 static void give_back(struct quire_heap *heap, void *trim_)
 {
     struct trim *trim = trim_;
     size_t before = size_load_relaxed(&heap->account.mapped_bytes);
     heap_depots_unlearn(heap);
-    if (!trim->is_tick)
+    if (!trim->is_idle)
         HEAP_EACH_VISITED(heap, local)
             heap_secure_flush(local);
     heap_all_home(heap);
@@ -55,17 +55,27 @@ static void give_back(struct quire_heap *heap, void *trim_)
 }
 
 /* Nothing while this thread is inside: the source asks for memory that we are getting from it. */
-static size_t trim_all(bool is_tick)
+static size_t idle_trim(void)
 {
-    struct trim trim = {.is_tick = is_tick};
+    struct trim trim = {.is_idle = true};
     if (!heap_is_in_local())
         heap_each(give_back, &trim);
     return trim.freed;
 }
 
-size_t heap_trim_all(void)
+/*
+ * What lies idle goes, whoever's it is.  What secure heaps keep back stays, or who asks for more than there is, as often as he likes, would have freed
+ * blocks handed out again at once; but a heap's own makes way where its limit allows what is asked for.
+ */
+size_t heap_make_room(struct quire_heap *heap, size_t bytes)
 {
-    return trim_all(false);
+    struct trim trim = {.freed = idle_trim() + quire_source_trim(heap->source)};
+    if (bytes <= heap->account.limit_bytes && !account_has_room(&heap->account, bytes) && !heap_is_in_local()) {
+        heap_list_lock();
+        give_back(heap, &trim);
+        heap_list_unlock();
+    }
+    return trim.freed;
 }
 
 size_t quire_heap_trim(struct quire_heap *heap)
@@ -89,13 +99,13 @@ static size_t tick(void)
 {
     u32_store_relaxed(&pending, 0);
     atomic_fence_seq_cst();
-    size_t freed = trim_all(true);
+    size_t freed = idle_trim();
     if (freed != 0)
         u32_store_relaxed(&pending, 1);
     return freed;
 }
 
-static const struct reaper_guest guest = {tick_is_due, tick, heap_trim_all};
+static const struct reaper_guest guest = {tick_is_due, tick, idle_trim};
 
 static __attribute__((constructor)) void heap_trim_at_load(void)
 {

@@ -86,6 +86,8 @@ int os_remap(void *start, size_t bytes, size_t new_bytes, void *to);
 /* What these anonymous private pages hold moves to `to`, `new_bytes` of the caller's (os_reserve()), no fewer; what is new is zero, and so are the pages
  * themselves from now on.  -ENOMEM: it is as it was; -EFAULT: the same, but `to` may be gone.  (os_leave.c) */
 int os_leave(void *start, size_t bytes, size_t new_bytes, void *to);
+/* Whether these pages, mapped by themselves, are one mapping: only such a one moves as a whole.  Cost: a system call or two.  (os_leave.c) */
+bool os_is_one_mapping(void *start, size_t bytes);
 /* Pages that the program may have protected, or kept from its children, are as any others again. */
 void os_make_plain(void *start, size_t bytes);
 /* These pages cannot be touched from now on; or can again.  -ENOMEM. */

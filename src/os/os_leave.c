@@ -46,12 +46,14 @@ static bool can_leave(void)
  * The program may have given some of its pages another protection or advice: then they are several mappings, which do not grow, and of which some may
  * have moved (Linux 6.17 and later) when the move fails.  Asked by a growth in place: EFAULT says that it is several, ENOMEM that there is no room.
  */
-static bool is_one_mapping(void *start, size_t bytes)
+bool os_is_one_mapping(void *start, size_t bytes)
 {
-    if (mremap(start, bytes, bytes + os_page_bytes(), 0) == MAP_FAILED)
-        return errno == ENOMEM;
-    (void)munmap((char *)start + bytes, os_page_bytes());
-    return true;
+    int kept = errno;
+    bool grew = mremap(start, bytes, bytes + os_page_bytes(), 0) != MAP_FAILED, is_one = grew || errno == ENOMEM;
+    if (grew)
+        (void)munmap((char *)start + bytes, os_page_bytes());
+    errno = kept;
+    return is_one;
 }
 
 /* It is as it was. */
@@ -86,7 +88,7 @@ static void *way_for(void *start, size_t bytes)
 int os_leave(void *start, size_t bytes, size_t new_bytes, void *to)
 {
     int kept = errno, error = 0;
-    if (os_fault(OS_REMAP) || !can_leave() || !is_one_mapping(start, bytes)) {
+    if (os_fault(OS_REMAP) || !can_leave() || !os_is_one_mapping(start, bytes)) {
         errno = kept;
         return -ENOMEM;
     }

@@ -181,6 +181,7 @@ static void thread_begin(void)
 
 static COLD void start_or_wake(uint32_t seen)
 {
+    u32_store_relaxed(&reaper.is_due, 0);
     if (seen == REAPER_NONE && u32_cas_relaxed(&reaper.state, &seen, REAPER_TICKING))
         thread_begin();
     else if (seen == REAPER_ASLEEP && u32_cas_relaxed(&reaper.state, &seen, REAPER_TICKING))
@@ -205,14 +206,19 @@ void reaper_start_due(bool after_free)
     bool alone = os_is_single_threaded();
     if (alone ? region_idle_bytes_roughly() <= REAPER_FLOOR_BYTES + size_load_relaxed(&reaper.floor_bytes_more) : after_free)
         return;
-    u32_store_relaxed(&reaper.is_due, 0);
     start_or_wake(u32_load_relaxed(&reaper.state));
+}
+
+static bool keeps_for_no_time(void)
+{
+    return u64_load_relaxed(&reaper.decay_ns_plus_1) == 1;
 }
 
 void reaper_wake(void)
 {
     uint32_t seen = u32_load_relaxed(&reaper.state);
-    if (seen == REAPER_NONE && u32_load_relaxed(&reaper.is_deferred))
+    bool waits = u32_load_relaxed(&reaper.is_deferred) || (keeps_for_no_time() && os_is_single_threaded()); /* such a program stays one of one thread */
+    if (seen == REAPER_NONE && waits)
         u32_store_relaxed(&reaper.is_due, 1);
     else if (unlikely(seen != REAPER_TICKING))
         start_or_wake(seen);
@@ -247,13 +253,18 @@ void reaper_tick_if_late(void)
         return;
     look_at_pressure(true);
     source_default_drain(false);
-    if (!u32_load_relaxed(&reaper.is_deferred) && u32_cas_relaxed(&reaper.state, &state, REAPER_TICKING))
-        thread_begin(); /* one can be had by now */
+    bool is_deferred = u32_load_relaxed(&reaper.is_deferred) != 0; /* one can be had by now: at once, or by the next that holds nothing */
+    if (u32_cas_relaxed(&reaper.state, &state, is_deferred ? REAPER_NONE : REAPER_TICKING)) {
+        if (is_deferred)
+            u32_store_relaxed(&reaper.is_due, 1);
+        else
+            thread_begin();
+    }
 }
 
 bool reaper_keeps_nothing(void)
 {
-    return u64_load_relaxed(&reaper.decay_ns_plus_1) == 1 || u32_load_relaxed(&reaper.state) == REAPER_ALONE;
+    return keeps_for_no_time() || u32_load_relaxed(&reaper.state) == REAPER_ALONE;
 }
 
 void reaper_set_decay(uint64_t decay_ns)

@@ -122,6 +122,9 @@ static void shards_resize(uint32_t count)
     if (most == size_load_relaxed(&shard_bytes_max) || u32_load_relaxed(&keep_nothing))
         return;
     size_store_relaxed(&shard_bytes_max, most);
+    atomic_fence_seq_cst();
+    if (unlikely(u32_load_relaxed(&keep_nothing) != 0)) /* said meanwhile */
+        size_store_relaxed(&shard_bytes_max, 0);
     region_set_cached_max(most * count + (QUIRE_CHECK ? LIMBO_BYTES_MAX : 0));
 }
 
@@ -354,6 +357,7 @@ void source_default_set_keep(bool keep)
     if (u32_load_acquire(&shard_count) == 0) /* acquire [shards-ready] */
         default_setup();
     u32_store_relaxed(&keep_nothing, !keep);
+    atomic_fence_seq_cst(); /* shards_resize() */
     region_set_keep(keep);
     if (keep)
         shards_resize(u32_load_relaxed(&shard_count));

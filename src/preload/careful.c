@@ -118,9 +118,9 @@ void careful_free_sized(void *p, size_t bytes, size_t align_bytes)
 {
     if (likely(u32_load_relaxed(&preload_mode) == PRELOAD_SECURED) && likely(heap_free_secure_sized(p, bytes)))
         return;
-    if (guard_has(p) && guard_bytes(p) != bytes)
-        panic("malloc", NULL, "M1 deleted with another size than it was made with", p);
-    if (p && !guard_has(p) && preload_ready() != PRELOAD_PASSES && !size_fits(p, bytes, align_bytes))
+    bool is_guarded = guard_has(p);
+    bool is_wrong = is_guarded ? guard_bytes(p) != bytes : p && preload_ready() != PRELOAD_PASSES && (bytes > PTRDIFF_MAX || !size_fits(p, bytes, align_bytes));
+    if (is_wrong)
         panic("malloc", NULL, "M1 deleted with another size than it was made with", p);
     careful_free(p);
 }

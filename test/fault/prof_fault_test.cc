@@ -11,6 +11,8 @@
 
 namespace {
 
+enum { AGAIN = 101 };
+
 /* 0, or what was wrong; 100: no call failed. */
 int run_with_fault(enum os_call kind, uint64_t nth, bool onwards)
 {
@@ -18,6 +20,8 @@ int run_with_fault(enum os_call kind, uint64_t nth, bool onwards)
     if (child == 0) {
         Profile profile(1024);
         void *warm = profiled_malloc(10);
+        if (Profile::stats().samples != 0) /* chance: tables and the clock's thread have come with it, before what is counted */
+            _exit(AGAIN);
         os_fault_set(kind, nth, onwards);
         std::vector<unsigned char *> blocks;
         for (size_t i = 0; i < 3000; i++) {
@@ -55,12 +59,20 @@ int run_with_fault(enum os_call kind, uint64_t nth, bool onwards)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
+int run_until_begun(enum os_call kind, uint64_t nth, bool onwards)
+{
+    int said;
+    while ((said = run_with_fault(kind, nth, onwards)) == AGAIN)
+        ;
+    return said;
+}
+
 void each_nth(enum os_call kind, uint64_t at_least)
 {
     for (bool onwards : {false, true}) {
         uint64_t nth = 1;
         for (int said = 0; said == 0 && nth < 400; nth++)
-            if ((said = run_with_fault(kind, nth, onwards)) != 0) {
+            if ((said = run_until_begun(kind, nth, onwards)) != 0) {
                 EXPECT_EQ(said, 100) << nth << onwards;
             }
         EXPECT_GE(nth, at_least);

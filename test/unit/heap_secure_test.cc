@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <fstream>
+#include <iterator>
 #include <set>
 #include <thread>
 
@@ -368,4 +370,93 @@ TEST(HeapSecure, memory_of_a_large_block_that_was_written_moves_to_the_next_ones
     EXPECT_GE(os_fault_set(OS_REMAP, 0, false), 10u) << "others found none that fits, or it was cold";
     quire_heap_trim(heap);
     EXPECT_LT(heap.stats().mapped_bytes, before + 150000) << "what waits goes when all does";
+}
+
+TEST(HeapSecure, who_asks_in_vain_for_more_than_there_is_has_no_freed_block_handed_out_sooner)
+{
+    Heap heap(secure);
+    for (int round = 0; round < 300; round++) {
+        for (int i = 0; i < 400; i++)
+            quire_heap_free(heap, heap.alloc(48));
+        char *p = heap.alloc(48);
+        auto at = uintptr_t(p);
+        quire_heap_free(heap, p);
+        ASSERT_EQ(quire_heap_alloc(heap, unknown(size_t(1) << 46)), nullptr);
+        for (int i = 0; i < 8; i++) {
+            p = heap.alloc(48);
+            ASSERT_NE(uintptr_t(p), at) << "after " << i << " others, in round " << round;
+            quire_heap_free(heap, p);
+        }
+    }
+}
+
+TEST(HeapSecure, under_a_limit_what_is_kept_back_makes_way_to_a_large_block_that_fits)
+{
+    quire_heap_opts limited = secure;
+    limited.limit_bytes = 4 * mib;
+    Heap heap(limited);
+    for (int i = 0; i < 100; i++)
+        quire_heap_free(heap, heap.alloc(30000));
+    size_t room = 4 * mib - heap.stats().meta_bytes;
+    char *p = static_cast<char *>(quire_heap_alloc(heap, room - 256 * 1024));
+    EXPECT_TRUE(p);
+    quire_heap_free(heap, p);
+}
+
+TEST(HeapSecure, a_buffer_that_grows_by_small_steps_again_and_again_leaves_no_mappings)
+{
+    Heap heap(secure);
+    auto mappings = [] {
+        std::ifstream maps("/proc/self/maps");
+        return std::count(std::istreambuf_iterator<char>(maps), {}, '\n');
+    };
+    long before = 0;
+    for (int round = 0; round < 2000; round++) {
+        char *p = nullptr;
+        size_t had = 0;
+        for (size_t bytes = 100000; bytes < 190000; bytes += 8192) {
+            p = static_cast<char *>(quire_heap_realloc(heap, p, bytes));
+            ASSERT_TRUE(p);
+            memset(p + had, 1, bytes - had);
+            had = bytes;
+        }
+        quire_heap_free(heap, p);
+        if (round == 100)
+            before = mappings();
+    }
+    EXPECT_LT(mappings(), before + 100); /* it was a mapping for each third buffer, and as many GiB of addresses */
+}
+
+TEST(HeapSecure, what_others_get_of_its_source_is_wiped)
+{
+    auto holds_secret = [](const void *start, size_t bytes) { return memmem(start, bytes, "SECRET", 6) != nullptr; };
+    quire_source *common = quire_source_default(), *budget = quire_source_limit(common, 64 * mib);
+    quire_heap_opts opts = secure;
+    opts.source = budget;
+    quire_heap *heap = quire_heap_create(&opts);
+    ASSERT_TRUE(heap);
+    for (int round = 0; round < 20; round++) {
+        char *p = static_cast<char *>(quire_heap_alloc(heap, 100000));
+        for (int i = 0; i + 8 <= 100000; i += 8)
+            memcpy(p + i, "SECRET..", 8);
+        quire_heap_free(heap, p);
+        char *q = static_cast<char *>(quire_heap_alloc(heap, 98400));
+        EXPECT_FALSE(holds_secret(q, quire_heap_usable_bytes(q)));
+        quire_heap_free(heap, q);
+        quire_span span;
+        ASSERT_EQ(common->verbs->take(common, 108 << 10, 4096, &span), 0);
+        EXPECT_FALSE(holds_secret(span.start, span.bytes));
+        common->verbs->give(common, &span);
+    }
+    for (int i = 0; i < 300; i++)
+        memcpy(quire_heap_alloc(heap, 48), "SECRET", 6);
+    quire_heap_destroy(heap);
+    std::vector<quire_span> spans(64);
+    for (quire_span &span : spans) {
+        ASSERT_EQ(common->verbs->take(common, 16 << 10, 4096, &span), 0);
+        EXPECT_FALSE(holds_secret(span.start, span.bytes));
+    }
+    for (quire_span &span : spans)
+        common->verbs->give(common, &span);
+    quire_source_destroy(budget);
 }

@@ -7,6 +7,8 @@
 #include <sys/mount.h>
 
 #include "model/slab_worker.h"
+#include "os/os.h"
+#include "pages/reaper.h"
 #include "unit/heap_scope.h"
 #include "unit/own_source.h"
 #include "unit/source_kit.h"
@@ -253,4 +255,82 @@ TEST(HeapSource, a_full_disk_is_enomem_and_never_a_signal)
     if (status == CHILD_SKIPS)
         GTEST_SKIP() << "no file system can be mounted here";
     EXPECT_EQ(status, 0);
+}
+
+TEST(HeapSource, with_no_decay_a_program_of_one_thread_stays_one)
+{
+    if (!os_is_single_threaded()) { /* libc remembers earlier threads, also in the child of a fork */
+        EXPECT_EQ(in_child([] { return execl("/proc/self/exe", "unit", "--gtest_filter=HeapSource.with_no_decay*", nullptr); }), 0);
+        return;
+    }
+    EXPECT_EQ(in_child([] {
+                  OR_LINE(quire_source_set_decay(quire_source_default(), 0) == 0);
+                  quire_heap *heap = quire_heap_create(nullptr);
+                  quire_heap_free(heap, quire_heap_alloc(heap, 100));
+                  quire_heap_free(heap, quire_heap_alloc(heap, 100000));
+                  quire_heap_destroy(heap);
+                  usleep(50000);
+                  return unshare(CLONE_NEWUSER) == 0 || errno != EINVAL ? 0 : 1; /* EINVAL: there are others */
+              }),
+              0);
+}
+
+TEST(HeapSource, a_large_block_does_not_keep_the_clock_asleep)
+{
+    if (BUILT_WITH_TSAN)
+        GTEST_SKIP() << "it has a thread of its own from the start";
+    EXPECT_EQ(in_child([] {
+                  OR_LINE(quire_source_set_decay(quire_source_default(), 20000000) == 0);
+                  quire_source *source = quire_source_count(quire_source_anon());
+                  quire_heap_opts opts = {.source = source};
+                  quire_heap *heap = quire_heap_create(&opts);
+                  auto taken = [&] {
+                      struct quire_source_stats stats = {.struct_bytes = sizeof stats};
+                      quire_source_stats(source, &stats);
+                      return stats.taken_bytes;
+                  };
+                  Worker other;
+                  other.run([&] { quire_heap_free(heap, quire_heap_alloc(heap, 16)); });
+                  quire_heap_free(heap, quire_heap_alloc(heap, 16));
+                  usleep(500000); /* the clock has nothing to do, and sleeps */
+                  OR_LINE(quire_heap_alloc(heap, 100000));
+                  other.run([&] {
+                      for (int round = 0; round < 20; round++) {
+                          std::vector<void *> blocks;
+                          for (int i = 0; i < 8000; i++)
+                              blocks.push_back(quire_heap_alloc(heap, 1000));
+                          for (void *p : blocks)
+                              quire_heap_free(heap, p);
+                      }
+                  });
+                  for (int late = 0; late < 1000 && taken() > mib; late++)
+                      usleep(10000);
+                  return taken() <= mib ? 0 : 1;
+              }),
+              0);
+}
+
+TEST(HeapSource, who_asks_for_a_clock_later_and_could_have_none_asks_again)
+{
+    EXPECT_EQ(in_child([] {
+                  quire_source *common = quire_source_default();
+                  Worker other;
+                  other.run([] {}); /* so that this is no program of one thread */
+                  OR_LINE(quire_source_set_decay(common, 20000000) == 0);
+                  reaper_defer(0);
+                  os_fault_set(OS_THREAD, 1, true);
+                  reaper_wake();
+                  reaper_start_due(false);
+                  OR_LINE(reaper_keeps_nothing()); /* there is none */
+                  os_fault_set(OS_THREAD, 0, false);
+                  for (int late = 0; late < 500 && reaper_keeps_nothing(); late++) {
+                      usleep(10000);
+                      quire_span span;
+                      OR_LINE(common->verbs->take(common, 3 * os_page_bytes(), os_page_bytes(), &span) == 0);
+                      common->verbs->give(common, &span);
+                      reaper_start_due(false);
+                  }
+                  return reaper_keeps_nothing() ? 1 : 0;
+              }),
+              0);
 }

@@ -34,6 +34,11 @@ void use(volatile char *p, char value) { *p = value; }
 /* Another byte than was there: a canary's may be any, and one in 256 is what `use` would write. */
 void change(volatile char *p) { *p = char(*p ^ 1); }
 void look(const volatile char *p) { sink = *p; }
+size_t unknown(size_t n)
+{
+    volatile size_t hidden = n;
+    return hidden;
+}
 
 /* Whatever was freed last is handed out again in the course of it. */
 void churn(size_t bytes)
@@ -62,6 +67,13 @@ void overflow(size_t bytes, ptrdiff_t past)
 }
 void overflow_small_1() { overflow(8, 0); }
 void overflow_small_8() { overflow(8, 7); }
+/* What is written past the end would be the block's own then. */
+void overflow_before_a_realloc_in_place()
+{
+    char *p = get(20);
+    change(p + 20);
+    free(realloc(p, 23));
+}
 void overflow_large_1() { overflow(large, 0); }
 void overflow_large_8() { overflow(large, 7); }
 void underflow_large()
@@ -200,6 +212,15 @@ void free_with_another_size()
 {
     if (free_sized)
         free_sized(malloc(1000), 100);
+    else
+        abort();
+}
+void delete_with_a_size_that_is_none() { operator delete(operator new(40), unknown(SIZE_MAX)); }
+void free_of_a_static_with_a_size_that_is_none()
+{
+    static char ours[64];
+    if (free_sized)
+        free_sized(ours, unknown(SIZE_MAX));
     else
         abort();
 }
@@ -358,14 +379,16 @@ const struct {
     void (*run)();
 } kinds[] = {
 #define KIND(name) {#name, name}
-    KIND(read_of_no_bytes), KIND(write_of_no_bytes), KIND(overflow_small_1), KIND(overflow_small_8), KIND(overflow_large_1), KIND(overflow_large_8),
+    KIND(read_of_no_bytes), KIND(write_of_no_bytes), KIND(overflow_small_1), KIND(overflow_small_8), KIND(overflow_before_a_realloc_in_place), KIND(overflow_large_1),
+    KIND(overflow_large_8),
     KIND(underflow_small), KIND(underflow_large), KIND(twice_small), KIND(twice_small_delayed), KIND(twice_pages_delayed), KIND(twice_large), KIND(twice_large_delayed),
     KIND(twice_by_realloc), KIND(free_of_the_stack), KIND(free_of_a_static), KIND(free_of_nothing), KIND(free_of_a_number), KIND(free_far_from_a_block),
     KIND(free_near_a_block), KIND(free_of_a_slot_never_handed_out), KIND(free_inside_small), KIND(free_inside_large), KIND(read_after_free_large),
     KIND(write_after_free_large), KIND(write_after_free_large_reuse), KIND(write_after_free_small), KIND(write_after_free_small_reuse),
     KIND(size_of_a_freed_block), KIND(size_of_a_freed_block_later), KIND(size_of_freed_pages), KIND(size_of_nothing), KIND(size_inside), KIND(realloc_of_nothing),
     KIND(delete_of_another_type), KIND(delete_with_too_small_a_size), KIND(delete_large_with_another_size), KIND(delete_aligned_with_another_size),
-    KIND(delete_array_with_another_size), KIND(free_with_another_size),
+    KIND(delete_array_with_another_size), KIND(free_with_another_size), KIND(delete_with_a_size_that_is_none),
+    KIND(free_of_a_static_with_a_size_that_is_none),
     KIND(free_with_an_alignment_that_is_none), KIND(free_with_a_larger_alignment), KIND(string_to_the_end), KIND(freed_small_reads_as_zero),
     KIND(fresh_small_reads_as_zero), KIND(fresh_large_reads_as_zero), KIND(realloc_of_null_allocates), KIND(array_grows), KIND(impossible_sizes_are_refused),
     KIND(no_bytes_are_different_blocks), KIND(freed_large_is_not_reused_at_once), KIND(freed_small_is_not_reused_at_once), KIND(statistics_answer),
