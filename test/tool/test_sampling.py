@@ -57,6 +57,21 @@ int main(void) {
 }
 """
 
+SPINNERS = """
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+static double now(void) { struct timespec t; clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t); return t.tv_sec + t.tv_nsec / 1e9; }
+static void *spin(void *unused) { for (double end = now() + 0.2; now() < end;) { } return unused; }
+int main(void) {
+    pthread_t threads[3];
+    for (int i = 0; i < 3; i++) pthread_create(&threads[i], NULL, spin, NULL);
+    for (double end = now() + 0.2; now() < end;) free(calloc(1, 60000));
+    for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+    return 0;
+}
+"""
+
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
@@ -75,6 +90,11 @@ def looked(program, folder, *words, **environment):
 
 def test_threads_that_have_ended_leave_no_descriptor(tmp_path):
     looked(build(tmp_path, THREADS, "threads", ["-pthread"]), tmp_path)
+
+
+def test_threads_that_never_allocate_are_looked_at_too(tmp_path):
+    all_looks, inside = looked(build(tmp_path, SPINNERS, "spinners", ["-pthread"]), tmp_path)
+    assert all_looks >= 50 and 0.1 * all_looks <= inside <= 0.4 * all_looks  # a quarter; it was all
 
 
 @pytest.mark.parametrize("tick", [{}, {"QUIRE_SAMPLE_TICK": "1"}])

@@ -16,6 +16,7 @@
  * Invariants: S1  the signal handler only counts, and arms its thread's clock; errno stays.
  * Not here: what share that is, beside the replay's (tools/quire/sampling.py).
  */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/perf_event.h>
@@ -161,6 +162,36 @@ __attribute__((constructor)) static void start(void)
     pthread_atfork(NULL, NULL, child_start);
     pthread_key_create(&ends, clock_close);
     thread_start();
+}
+
+struct begin {
+    void *(*run)(void *);
+    void *argument;
+};
+
+static void *thread_run(void *begin_)
+{
+    struct begin begin = *(struct begin *)begin_;
+    __libc_free(begin_);
+    if (clock_fd == 0)
+        thread_start();
+    return begin.run(begin.argument);
+}
+
+/* A thread that never allocates uses CPU time as well. */
+EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *), void *argument)
+{
+    static int (*next)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    if (!next)
+        *(void **)&next = dlsym(RTLD_NEXT, "pthread_create");
+    struct begin *begin = on ? __libc_malloc(sizeof *begin) : NULL;
+    if (!begin)
+        return next(thread, attributes, run, argument);
+    *begin = (struct begin){run, argument};
+    int error = next(thread, attributes, thread_run, begin);
+    if (error)
+        __libc_free(begin);
+    return error;
 }
 
 static inline void enter(void)
