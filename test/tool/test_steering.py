@@ -182,7 +182,7 @@ def test_a_plan_of_another_program_is_refused(made):
 @pytest.mark.parametrize("command", [["./program"], ["sh", "-c", "./program; true"]])
 def test_the_way_to_a_steered_saving_works_as_it_is_typed(made, command):
     """A plan of what a shell starts is refused by `run --plan` of the shell; a setting is the program's, not `advise`'s."""
-    recording = SimpleNamespace(path=str(made / "p.qtr"), executable="program")
+    recording = SimpleNamespace(path=str(made / "p.qtr"), executable="program", span_ns=None)
     target = targets.resolve([str(made / word) if word == "./program" else word for word in command])
     way = steering.as_typed(recording, target, " ".join(map(shlex.quote, command)), False, "A=1 ").partition(" && ")[2]
     assert way.startswith("A=1 QUIRE_CONF=" if len(command) > 1 else f"A=1 {render.command()} run --plan ")
@@ -333,3 +333,12 @@ def test_the_library_and_the_tool_read_the_same_plans(made, tmp_path):
                 taken = False
             done = subprocess.run(["/bin/true"], env={**os.environ, **library, "QUIRE_CONF": f"plan:{path}"}, capture_output=True, text=True, check=True)
             assert not (taken and "is not used" in done.stderr), done.stderr
+
+
+def test_advice_of_a_load_is_typed_with_the_loads_span_which_advise_keeps_to(made):
+    recording = SimpleNamespace(path=str(made / "p.qtr"), executable="program", span_ns=(5, 9))
+    typed = steering.as_typed(recording, targets.resolve([str(made / "program")]), "./program", False)
+    assert " advise --span 5-9 -o " in typed
+    said = quire(made, "advise", "--span", "5-9", "--json", "t.qtr")  # long before the recording began
+    assert said.returncode == 0 and json.loads(said.stdout)["traces"][0]["facts"]["allocations"] == 0, said.stderr
+    assert quire(made, "advise", "--span", "9-5", "t.qtr").returncode == 2

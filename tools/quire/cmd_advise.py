@@ -6,6 +6,7 @@ roughly what each saves. Several traces of one program: what they agree on.
 Not here: the saving of the whole beside other allocators (cmd_replay.py), the verdict (cmd_try.py).
 """
 
+import argparse
 import os
 import sys
 import tempfile
@@ -27,6 +28,14 @@ from errors import UsageError
 HELP = "for each call site of a trace: its class, and what an arena or a slab would save there"
 
 
+def span(text):
+    """Two moments, as `try` prints them."""
+    first, _, last = text.partition("-")
+    if not (first.isdecimal() and last.isdecimal() and int(first) < int(last)):
+        raise argparse.ArgumentTypeError("two moments in nanoseconds, the earlier one first: 1000-2000")
+    return int(first), int(last)
+
+
 def add_arguments(parser):
     """Options of `advise`."""
     parser.add_argument("traces", nargs="+", metavar="TRACE", help="a .qtr file")
@@ -34,6 +43,7 @@ def add_arguments(parser):
         "--json", action="store_true", help='JSON alone on stdout, "schema":"quire.advise/1"'
     )
     tracefile.add_wrapper_option(parser)
+    parser.add_argument("--span", type=span, metavar="NS-NS", help="only what was called between these moments (CLOCK_MONOTONIC), as a load's: try prints it")
     parser.add_argument(
         "--waste-percent",
         type=options.at_least(0),
@@ -114,7 +124,7 @@ def judge(path, folder, args, progress):
     """One trace: its recording, the mix that is advised, its sites."""
     shown = ui.printable(tracefile.shown(path))
     progress.step(f"reading {shown}")
-    recording = tracefile.analyse(path, folder, args.wrapper)
+    recording = tracefile.analyse(path, folder, args.wrapper, span_ns=args.span)
     if args.patch:  # a name that is wrong is said before anything is measured
         planned = advice.plan(recording, os.path.join(folder, "first.plan"))
         patch.find(advice.sites(recording, planned), args.patch)

@@ -322,7 +322,8 @@ def folder_place():
 def as_typed(recording, target, words, small, setting=""):
     """What carries the advice out, to be typed; with a setting before the program.  Where the command starts the program that the plan is of (a shell), each process is told of it."""
     trace, plan = tracefile.typed(recording.path), os.path.splitext(recording.path)[0] + ".plan"
-    advise = f"{render.command()} advise{' --small' * small} -o {tracefile.typed(plan)} {trace}"
+    span = " --span {}-{}".format(*recording.span_ns) if recording.span_ns else ""  # of the load: the rest is in no figure
+    advise = f"{render.command()} advise{' --small' * small}{span} -o {tracefile.typed(plan)} {trace}"
     if recording.executable in {target.name, os.path.basename(target.binary), os.path.basename(os.path.realpath(target.binary))}:
         return f"{advise} && {setting}{render.command()} run --plan {tracefile.typed(plan)} -- {words}"
     return f"{advise} && {setting}QUIRE_CONF=plan:{ui.word(os.path.abspath(plan))} {render.command()} run -- {words}"
