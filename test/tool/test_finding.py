@@ -70,6 +70,13 @@ def test_the_models_error_is_what_it_says_of_a_row_that_was_run_less_what_the_ru
     assert found.mix_saving.low < 20.1 and found.mix_saving.high > 39.9
 
 
+def test_of_a_program_that_may_run_once_a_malloc_that_could_be_preloaded_counts_by_the_model():
+    nothing = {"mix": 1e9, "mix-null": 0.0, "a": 10e6}
+    assert Finding(None, outcome_of(None, **nothing), cpu_s=1.0).verdict.verdict.word != advice.YES
+    yes = Finding(None, outcome_of(None, **nothing), cpu_s=1.0, preloads=True).verdict
+    assert (yes.name, yes.verdict.word) == ("a", advice.YES)
+
+
 def test_where_nothing_was_run_the_usual_error_stands_in_every_interval():
     found = Finding(None, outcome_of(None), cpu_s=1.0)
     assert not found.measured and found.model_error_max is None

@@ -2,13 +2,18 @@
 """test_rounds - the program itself under each allocator: order, failures, time, and what is done around each run."""
 
 import math
+import os
+import pathlib
 import random
+import signal
+import subprocess
+import sys
 import time
 from collections import namedtuple
 from statistics import median
 
 import pytest
-from toolkit import build
+from toolkit import BUILD, TOOL, build, quire
 
 import launch
 import peers
@@ -26,7 +31,7 @@ int main(void) {
     return getenv("EXTRA") ? 7 : 0;
 }
 """
-Fake = namedtuple("Fake", "cpu_s wall_s status peak_rss_bytes served slow", defaults=(0, 1_000_000, None, None))
+Fake = namedtuple("Fake", "cpu_s wall_s status peak_rss_bytes served slow stderr", defaults=(0, 1_000_000, None, None, ""))
 
 
 def contest_of(argv, **more):
@@ -278,3 +283,50 @@ def test_the_scatter_is_that_of_two_runs_of_one_row():
         contest.costs = {"libc": scale, "a": 0.5 * scale}
         contest.run_round()
     assert contest.scatter_percent() == pytest.approx(10)
+
+
+@pytest.mark.parametrize("row, inside, how", [("today", None, "as it runs today"), ("libc", "libjemalloc.so.2", "with libc's malloc in the place of its own"), ("libc", None, "on libc's malloc")])
+def test_a_row_that_others_are_compared_with_and_ends_otherwise_is_no_saving(row, inside, how):
+    contest = Acted({"libc": 1.0, "today": 0.9, "good": 0.6}, {row: 9})
+    contest.target = contest.target._replace(inside=inside)
+    with pytest.raises(EnvironmentLacks, match=how):
+        contest.run_round()
+
+
+def test_a_saving_is_at_most_all_of_it():
+    contest = Acted({"libc": 1.0, "a": 0.01})
+    for turn in range(6):
+        contest.costs = {"libc": 1.0 + turn / 10, "a": 0.01}
+        contest.run_round()
+    assert contest.saved_percent("a").high == 100.0
+
+
+def test_a_hook_that_fails_is_told_with_a_line_that_can_be_typed():
+    command = "echo 'a  b' >/dev/null; test 'x y' = z"
+    with pytest.raises(QuireError) as raised:
+        rounds.Hooks(command).around(lambda: None)
+    typed = raised.value.fix.partition("sh -c ")[2]
+    assert subprocess.run(["sh", "-c", f"printf %s {typed}"], capture_output=True, text=True, check=True).stdout == command
+
+
+def test_a_stop_while_a_hook_runs_ends_what_the_hook_started(tmp_path):
+    hook = "sleep 77.5 & echo $! > child; mv child there; wait"
+    tool = subprocess.Popen([sys.executable, TOOL, "try", "--no-report", "--prepare", hook, "--", "true"], cwd=tmp_path, stderr=subprocess.PIPE, env={**os.environ, "QUIRE_BUILD_DIR": str(BUILD)})
+    there = tmp_path / "there"
+    while not there.exists():
+        assert tool.poll() is None
+        time.sleep(0.01)
+    tool.send_signal(signal.SIGTERM)
+    tool.communicate(timeout=60)
+    stat = pathlib.Path(f"/proc/{there.read_text().strip()}/stat")
+    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"  # whose new parent has not looked yet
+
+
+def test_the_most_frequent_sizes_of_a_site_are_those_also_when_they_come_late(tmp_path):
+    build(tmp_path, "#include <stdlib.h>\nint main(void) { for (int i = 0; i < 20000; i++) free(malloc(i < 100 ? 64 : i < 5100 ? 1000 + 16 * i : 64)); return 0; }")
+    assert quire(tmp_path, "record", "-o", "t.qtr", "--", "./program").returncode == 0
+    subprocess.run([BUILD / "tools" / "quire-analyse", "t.qtr", "--sites", "sites.json"], cwd=tmp_path, check=True)
+    import json
+
+    top = max(json.loads((tmp_path / "sites.json").read_text())["sites"], key=lambda site: site["count"])["sizes"]["top"]
+    assert top[0] == {"bytes": 64, "count": 15000}

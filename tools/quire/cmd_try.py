@@ -282,7 +282,9 @@ def measure_all(report, folder, args):
         return
     if args.once or contest.stays:
         outcome = advice.Outcome(series, [untraced_s(report) if args.once else contest.first.cpu_s], times=report.group.times)
-        report.finding = finding.Finding(None, outcome, cpu_s=outcome.program_s.value)
+        target = report.target
+        preloads = not (contest.stays or target.static or target.inside or deepbind.opens_past_preloads(target.binary))  # could another malloc be had?
+        report.finding = finding.Finding(None, outcome, cpu_s=outcome.program_s.value, preloads=preloads)
         return
     share, run_s = None, contest.first_s
     if not report.target.inside and report.budget.allows_runs(len(contest.rows) + 3, run_s):  # neither the plan's call sites nor the looks know whose calls come by other names

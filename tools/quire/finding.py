@@ -37,11 +37,11 @@ Judged = namedtuple("Judged", "name saving memory_percent verdict")
 class Finding:
     """
     One program's figures. contest: None where the program was run with no other malloc; cpu_s then stands for its own time. by_replays: the
-    verdict hangs on what replays say of other mallocs, not of the advice alone. idle: without replays because it hardly allocates.
+    verdict hangs on what replays say of other mallocs, not of the advice alone; preloads: so it does, where others could be preloaded and were not. idle: without replays because it hardly allocates.
     """
 
-    def __init__(self, contest, outcome, sampled=None, cpu_s=None, steered=None, by_replays=False, idle=False):
-        self.by_replays, self.idle = by_replays, idle
+    def __init__(self, contest, outcome, sampled=None, cpu_s=None, steered=None, by_replays=False, idle=False, preloads=False):
+        self.by_replays, self.idle, self.preloads = by_replays, idle, preloads
         self.contest, self.outcome = contest, outcome
         self.sampled, self.steered = sampled, steered
         self.measured = contest is not None and contest.rounds > 0
@@ -229,7 +229,7 @@ class Finding:
         """The rows that the verdict hangs on."""
         if not self.measured:
             found = {"mix": self.mix_saving} if self.mix_saving else {}
-            best, saving = self.outcome.best_peer() if self.by_replays else (None, None)
+            best, saving = self.outcome.best_peer() if self.by_replays or self.preloads else (None, None)
             if best:
                 found[best.name] = self.modelled(saving)
             return [Judged(name, self.within_share(s), 0, advice.verdict(self.within_share(s), 0)) for name, s in found.items()]

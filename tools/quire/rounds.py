@@ -31,6 +31,7 @@ import peers
 import preloaded
 import sequential
 import serving
+import stops
 import ui
 from errors import EnvironmentLacks, QuireError
 from measure import Estimate
@@ -91,11 +92,17 @@ class Hooks:
             return
         with tempfile.TemporaryFile() as errors:  # no pipe: what it starts for the program would keep that open
             streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": errors}
-            status = subprocess.run(["/bin/sh", "-c", command], check=False, **streams).returncode
+            with stops.held():
+                shell = subprocess.Popen(["/bin/sh", "-c", command], start_new_session=True, **streams)
+            try:
+                status = shell.wait()
+            except BaseException:
+                stops.end_group(shell)
+                raise
             errors.seek(0)
             said = errors.read().decode("utf-8", "replace").strip().splitlines()[-1:]
         if status:
-            raise QuireError(f"{option} `{command}` failed", (said or [launch.describe(launch.exit_code(status))])[0], f"run it alone: sh -c '{command}'")
+            raise QuireError(f"{option} `{command}` failed", (said or [launch.describe(launch.exit_code(status))])[0], f"run it alone: sh -c {ui.word(command)}")
 
 
 def rows(target, peers, mallocs):
@@ -219,12 +226,18 @@ class Contest:
         self.chance.shuffle(order)
         for row in order:
             ran = self.run_once(row)
-            if row.name == LIBC and not self.target.inside:  # there it is a row as others are
-                refuse_unlike(self.target.name, self.first, ran, "on libc's malloc")
-            elif ran.status != self.first.status and row.name not in (LIBC, TODAY):
+            if row.name in (LIBC, TODAY):  # what the others are compared with
+                refuse_unlike(self.target.name, self.first, ran, self._how(row.name))
+            elif ran.status != self.first.status:
                 self.failed[row.name] = f"with it the program {launch.ends(ran.status)}"
             self.runs[row.name].append(ran)
             self.turns[row.name].append(turn)
+
+    def _how(self, name):
+        """How one of the rows runs that the others are compared with, in words."""
+        if name == TODAY:
+            return "as it runs today"
+        return "with libc's malloc in the place of its own" if self.target.inside else "on libc's malloc"
 
     # looking
 
@@ -275,7 +288,7 @@ class Contest:
         """What a row saves of another's CPU time (or `key`), an Estimate in percent; rounds that both were in."""
         found = self._saved(name, before, key, last)
         reach = self._apart(name, before, key) + ELSEWHEN_POINTS + ELSEWHEN_SHARE * abs(found.value)
-        return Estimate(found.value, found.low - reach, found.high + reach)
+        return Estimate(found.value, found.low - reach, min(100.0, found.high + reach))
 
     def peak_saved_percent(self, name, before=LIBC):
         """The same of peak memory, by these rounds alone: another hour changes no peak, but threads that wait for each other make one of each run."""

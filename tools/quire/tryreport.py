@@ -260,11 +260,11 @@ class Report:
             return f"the advice carried out ({carried_out(self.steered.written)}), the program as it is"
         if self.target.inside:
             return f"{trytable.shown(name)} in the place of {self.today_allocator}"
-        return f"{trytable.shown(name)} in the place of malloc, the program as it is"
+        return f"{trytable.shown(name)} in the place of malloc, {'by the model' if self.finding.preloads else 'the program as it is'}"
 
     def _way_text(self, row):
         """How to have what a row saves."""
-        if row.saving.low <= 0:
+        if row.saving.low <= 0 and row.verdict.word != advice.YES:
             return []
         lines = [f"  {trytable.shown(row.name)}, {ui.percent(row.saving.value)}: {self.how(row.name)}"]
         needless = self.finding.needless_percent

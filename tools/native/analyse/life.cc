@@ -165,7 +165,7 @@ void Life::allocate(const qtr_event &event) {
     site.size_max = std::max(site.size_max, event.size);
     site.zeroed += event.kind == QTR_CALLOC;
     site.aligned += event.kind == QTR_ALIGNED;
-    if (site.sizes.size() < SIZES_MAX) {
+    if (site.sizes.size() < SIZES_MAX || site.sizes.count(event.size)) {
         site.sizes[event.size]++;
     }
     site.live++;
