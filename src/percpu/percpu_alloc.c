@@ -12,6 +12,7 @@
  */
 #include <errno.h>
 
+#include "os/os.h"
 #include "os/sanitize.h"
 #include "percpu/percpu_page.h"
 
@@ -281,7 +282,7 @@ static uintptr_t alloc_from_reserve(struct quire_percpu *pool, const struct perc
     if (pool->reserve_words == 0 || !lock_try(&reserve->bias.lock))
         return 0;
     bits = alloc_anywhere(reserve, want);
-    if ((!bits && want->words <= pool->reserve_words) || percpu_local_free_words(reserve) < pool->reserve_words)
+    if ((!bits && want->words <= pool->reserve_words) || percpu_reserve_is_low(reserve))
         u32_store_relaxed(&pool->reserve_low, 1);
     bias_drop(&reserve->bias, false);
     return bits;

@@ -326,6 +326,7 @@ bool percpu_is_mine_and_inside(const struct percpu_local *local);
 void percpu_reserve_fill(struct quire_percpu *pool); /* if it is low; inside of nothing */
 /* The longest free run. */
 size_t percpu_reserve_words(const struct percpu_local *reserve);
+bool percpu_reserve_is_low(const struct percpu_local *reserve); /* no object of its size, of whatever alignment, is sure to be had */
 
 C_DECLARATIONS_END
 #endif

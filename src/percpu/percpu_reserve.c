@@ -2,7 +2,7 @@
 /*
  * percpu_reserve.c - a chunk that is kept for those who must not wait; and giving idle memory back.
  *
- *     quire_percpu_alloc_nowait() --takes--> reserve --less than reserve_words left--> its chunks become home's, a new one takes their place
+ *     quire_percpu_alloc_nowait() --takes--> reserve --less than reserve_words left in one piece--> its chunks become home's, a new one takes their place
  *
  * The refill is done by whoever comes next and may wait.
  *
@@ -23,6 +23,11 @@ size_t percpu_reserve_words(const struct percpu_local *reserve)
     return longest;
 }
 
+bool percpu_reserve_is_low(const struct percpu_local *reserve)
+{
+    return percpu_reserve_words(reserve) < reserve->pool->reserve_words + (os_page_bytes() >> WORD_LOG2); /* any alignment */
+}
+
 void percpu_reserve_fill(struct quire_percpu *pool)
 {
     struct percpu_local *home = &pool->home, *reserve = &pool->reserve;
@@ -39,7 +44,7 @@ void percpu_reserve_fill(struct quire_percpu *pool)
     (void)os_populate(chunk->meta.start, chunk->meta.bytes); /* nobody who takes from it shall enter the kernel */
     percpu_visit(home);
     percpu_visit(reserve);
-    if (percpu_reserve_words(reserve) < pool->reserve_words + (os_page_bytes() >> WORD_LOG2)) { /* any alignment */
+    if (percpu_reserve_is_low(reserve)) {
         percpu_chunks_move(reserve, home);
         percpu_chunk_link(reserve, chunk);
         chunk = NULL;

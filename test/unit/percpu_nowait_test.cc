@@ -216,6 +216,26 @@ TEST_P(PercpuNowait, the_next_call_of_the_other_kind_fills_the_reserve_again)
     }
 }
 
+TEST_P(PercpuNowait, a_reserve_that_was_split_is_filled_again)
+{
+    Pool pool({.reserve_bytes = 600 * kib});
+    Ref first = quire_percpu_alloc_nowait(pool, 300 * kib, 0);
+    EXPECT_NE(quire_percpu_alloc_nowait(pool, 8, 0).bits, 0u);
+    pool.free(first);
+    EXPECT_NE(quire_percpu_alloc_nowait(pool, 423 * kib, 0).bits, 0u); /* what is left is enough, and in two pieces */
+    EXPECT_NE(quire_percpu_alloc(pool, 700 * kib, 0).bits, 0u);
+    EXPECT_GE(pool.stats().reserve_bytes, 600 * kib);
+    EXPECT_NE(quire_percpu_alloc_nowait(pool, 600 * kib, 0).bits, 0u);
+}
+
+TEST_P(PercpuNowait, a_reserve_that_an_alignment_split_is_filled_again)
+{
+    Pool pool({.chunk_bytes = 5000, .reserve_bytes = 7000});
+    EXPECT_NE(quire_percpu_alloc_nowait(pool, 7000, 4096).bits, 0u);
+    EXPECT_NE(quire_percpu_alloc(pool, 12288, 0).bits, 0u);
+    EXPECT_NE(quire_percpu_alloc_nowait(pool, 7000, 4096).bits, 0u);
+}
+
 TEST_P(PercpuNowait, freeing_what_came_from_the_reserve_fills_it)
 {
     Pool pool({.chunk_bytes = unit_of(64 * kib), .cpus = 2, .limit_bytes = 64 * kib * 8, .reserve_bytes = 16 * kib});
