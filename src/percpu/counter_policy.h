@@ -17,10 +17,14 @@ static inline bool counter_sum_is_cheap(unsigned cpus)
     return cpus <= COUNTER_CPUS_CHEAP;
 }
 
-/* A sum begun at read_ns may be given out at now_ns; one of another thread's that has read the clock since then, too. */
+/*
+ * A sum begun at read_ns may be given out at now_ns; one of another thread's that has read the clock since then, too.  One that is far ahead is of a clock
+ * that was set back: the child of a fork may have its own (time_namespaces(7)).
+ */
 static inline bool counter_read_is_fresh(uint64_t read_ns, uint64_t now_ns)
 {
-    return read_ns != 0 && !(read_ns & COUNTER_READ_BUSY) && (read_ns >= now_ns || now_ns - read_ns < COUNTER_READ_AGE_NS);
+    uint64_t apart_ns = read_ns >= now_ns ? read_ns - now_ns : now_ns - read_ns;
+    return read_ns != 0 && !(read_ns & COUNTER_READ_BUSY) && apart_ns < COUNTER_READ_AGE_NS;
 }
 
 #endif
