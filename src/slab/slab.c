@@ -122,10 +122,7 @@ void *slab_alloc_lane(struct quire_slab *slab, unsigned lane)
         void *bad = NULL;
         struct slab_cache *cache = slab_hold(slab);
         void *element = cache && lane == LANE_ORDINARY ? slab_cache_alloc(cache, &bad) : slab_take_one(slab, lane);
-        bool outgrown = __atomic_load_n(&slab->outgrown, __ATOMIC_RELAXED); /* a hint */
         slab_drop();
-        if (unlikely(outgrown))
-            slab_outgrown_give(slab);
         if (unlikely(bad != NULL))
             slab_refuse_slot(slab, bad);
         if (likely(element != NULL))
@@ -339,7 +336,7 @@ void quire_slab_destroy(struct quire_slab *slab)
     if (slab->headers.chunks)
         (void)slab_grace(true); /* others may have been looking whose an address is, and found a header of ours */
     registry_unlock(&slab_registry);
-    slab_headers_give(slab, slab->headers.chunks);
+    slab_headers_destroy(slab);
     slab_unmake(slab);
     errno = kept;
 }

@@ -56,7 +56,7 @@ struct slab_cache {
 
 enum slab_state { PAGE_UNUSED, PAGE_FULL, PAGE_PARTIAL, PAGE_HELD, PAGE_EMPTY };
 
-/* The header of a page, out of the slots' way.  Its memory stays a header until every thread has been seen outside the slab (slab_meta.c). */
+/* The header of a page, out of the slots' way.  Its memory stays a header until every thread has been seen outside the slab, and readable until that ends (slab_meta.c). */
 struct CACHE_ALIGNED slab_page {
     /* read by frees without a lock */
     atomic_addr slots;
@@ -155,12 +155,12 @@ struct CACHE_ALIGNED quire_slab {
     uint32_t pages, filed_by_fullness; /* the lanes' buckets are in use */
     size_t table_lost; /* entries of pages that others have had since */
     bool wakes; /* a tick is wanted, when the lock is dropped */
-    bool outgrown; /* there is a table to be given back */
     bool uneven; /* its large pages do not lie at multiples of their size */
     uint64_t turns; /* how often it was locked */
     size_t held_bytes;
     size_t slots, free_slots; /* of all pages */
     struct headers headers;
+    struct header_chunk *retired; /* chunks that threads without a record may still look at (slab_meta.c) */
     /* under the registry's lock */
     struct quire_slab *next, *prev;
     uint64_t birth; /* which slab of the process it is, from 1; never used twice */
@@ -228,11 +228,11 @@ extern atomic_u32 slab_pending; /* some slab has something for the next tick */
 struct slab_page *slab_header_new(struct quire_slab *slab, uint32_t words);
 void slab_header_delete(struct slab_page *page);
 /* Chunks without a header in use that are off the lists (headers_unlink()), after slab_grace(). */
-void slab_headers_give(struct quire_slab *slab, struct header_chunk *idle);
+void slab_headers_retire(struct quire_slab *slab, struct header_chunk *idle);
+void slab_headers_destroy(struct quire_slab *slab); /* the slab ends */
 void slab_headers_each(struct quire_slab *slab, void (*fn)(struct slab_page *page));
 void slab_headers_after_fork(struct quire_slab *slab);
-struct slab_table *slab_table_new(struct quire_slab *slab, size_t entries); /* its entries are for the caller to set */
-void slab_table_drop(struct quire_slab *slab, struct slab_table *table);
+struct slab_table *slab_table_new(struct quire_slab *slab, size_t entries); /* or one that it had; its entries are for the caller to set */
 size_t slab_header_bytes(const struct quire_slab *slab, uint32_t words);
 
 /* ---- slab_fork.c ---- */
@@ -330,7 +330,6 @@ void slab_shared_after_fork(void);
 void slab_wake(struct quire_slab *slab); /* a tick is wanted */
 /* Ask all for what they do not need.  True: there is something to try again for. */
 bool slab_reclaim(struct quire_slab *slab, unsigned lane);
-void slab_outgrown_give(struct quire_slab *slab); /* holding nothing */
 void slab_collect(struct quire_slab *slab, bool patient); /* what all threads have cached, to the pages; under the registry's lock */
 
 /* ---- slab_fork.c ---- */

@@ -10,7 +10,11 @@
  * A small slab is one OS page in all: its first elements lie behind its struct.
  *
  * A thread may look at the header of a page that is going (an address was looked up just before); so an unused header stays a header, and its
- * chunk goes back only after every operation that was going on has ended (slab_grace()).
+ * chunk retires only after every operation that was going on has ended (slab_grace()).
+ *
+ * No grace waits for a thread without a record, whose free looks at a table and at a header before it finds that it has no magazine: so the addresses of
+ * both stay the slab's until it ends.  Of a retired chunk all OS pages but the first go back, and what is read there is a header without slots, or an old
+ * one.  A table stays whole, for its entries are followed.  Both are used again.
  *
  * Locks: slab->lock throughout.  Not here: pages (slab_page.c).
  */
@@ -36,14 +40,14 @@ static bool meta_take(struct quire_slab *slab, size_t bytes, struct quire_span *
     return true;
 }
 
-static void meta_give(struct quire_slab *slab, const struct quire_span *span)
+static void meta_give(struct quire_slab *slab, const struct quire_span *span, size_t charged)
 {
     struct quire_source *source = quire_source_default();
-    account_discharge(&slab->account, span->bytes);
-    size_sub_relaxed(&slab->account.meta_bytes, span->bytes);
+    account_discharge(&slab->account, charged);
+    size_sub_relaxed(&slab->account.meta_bytes, charged);
     if (slab->told)
         slab->told(slab->source);
-    source_give_cold(source, span); /* unused since a tick at least, or the slab ends */
+    source_give_cold(source, span);
 }
 
 size_t slab_header_bytes(const struct quire_slab *slab, uint32_t words)
@@ -51,8 +55,58 @@ size_t slab_header_bytes(const struct quire_slab *slab, uint32_t words)
     return align_up(sizeof(struct slab_page) + words * sizeof(uint64_t) * (slab->markable ? 2 : 1), CACHE_LINE_BYTES);
 }
 
+/* ---- chunks that retired ---- */
+
+/* `used` is how many of its OS pages are not charged: they went back. */
+static size_t retired_bytes(const struct header_chunk *chunk)
+{
+    return chunk->span.bytes - chunk->used * os_page_bytes();
+}
+
+static void chunk_retire(struct quire_slab *slab, struct header_chunk *chunk)
+{
+    size_t rest = chunk->span.bytes - os_page_bytes();
+    if (rest && os_discard((char *)chunk->span.start + os_page_bytes(), rest) == 0) {
+        chunk->used = (uint32_t)(rest / os_page_bytes());
+        account_discharge(&slab->account, rest);
+        size_sub_relaxed(&slab->account.meta_bytes, rest);
+    }
+    chunk->next = slab->retired;
+    atomic_fence_signal(); /* the child of a fork walks the list */
+    slab->retired = chunk;
+    if (slab->told)
+        slab->told(slab->source);
+}
+
+/* One of this kind is a chunk again.  NULL: there is none, or the limit is reached. */
+static struct header_chunk *chunk_return(struct quire_slab *slab, uint32_t kind)
+{
+    struct header_chunk **link = &slab->retired, *chunk;
+    while ((chunk = *link) != NULL && chunk->kind != kind)
+        link = &chunk->next;
+    if (!chunk)
+        return NULL;
+    size_t missing = chunk->span.bytes - retired_bytes(chunk);
+    if (!account_charge(&slab->account, missing, slab))
+        return NULL;
+    account_charged(&slab->account);
+    size_add_relaxed(&slab->account.meta_bytes, missing);
+    *link = chunk->next;
+    struct quire_span span = chunk->span;
+    sanitize_defined(span.start, span.bytes);
+    chunk = headers_add(&slab->headers, &span, kind, chunk->stride_bytes);
+    if (slab->told)
+        slab->told(slab->source);
+    return chunk;
+}
+
+/* ---- headers and tables ---- */
+
 static struct header_chunk *chunk_new(struct quire_slab *slab, uint32_t kind)
 {
+    struct header_chunk *old = chunk_return(slab, kind);
+    if (old)
+        return old;
     size_t stride = slab_header_bytes(slab, kind == KIND_ORDINARY ? slab->words_most : SLAB_SLOTS_MAX / WORD_BITS), bytes = os_page_bytes();
     while (bytes < sizeof(struct header_chunk) + stride || (bytes < CHUNK_BYTES_MAX && bytes < size_load_relaxed(&slab->account.mapped_bytes) / 256))
         bytes *= 2;
@@ -60,23 +114,33 @@ static struct header_chunk *chunk_new(struct quire_slab *slab, uint32_t kind)
     return meta_take(slab, bytes, &span) ? headers_add(&slab->headers, &span, kind, (uint32_t)stride) : NULL;
 }
 
-/* A table of pages: a chunk without headers. */
+/* A table that was replaced, with just this mask: who still reads it goes by that. */
+static struct slab_table *table_replaced(const struct quire_slab *slab, uintptr_t mask)
+{
+    for (struct header_chunk *chunk = slab->headers.chunks; chunk; chunk = chunk->next) {
+        struct slab_table *table = (struct slab_table *)(void *)(chunk + 1);
+        if (chunk->stride_bytes == 0 && table->mask == mask && addr_load_relaxed(&slab->table) != (uintptr_t)table)
+            return table;
+    }
+    return NULL;
+}
+
+/* A table of pages: a chunk without headers, that is never idle. */
 struct slab_table *slab_table_new(struct quire_slab *slab, size_t entries)
 {
+    uintptr_t mask = (entries - 1) * sizeof(struct slab_page *);
+    struct slab_table *table = table_replaced(slab, mask);
+    if (table)
+        return table;
     struct quire_span span;
     size_t bytes = align_up(sizeof(struct header_chunk) + sizeof(struct slab_table) + entries * sizeof(struct slab_page *), os_page_bytes());
     if (!meta_take(slab, bytes, &span))
         return NULL;
     struct header_chunk *chunk = headers_add(&slab->headers, &span, 0, 0);
     chunk->used = 1;
-    return (struct slab_table *)(void *)(chunk + 1);
-}
-
-/* It is an idle chunk now. */
-void slab_table_drop(struct quire_slab *slab, struct slab_table *table)
-{
-    ((struct header_chunk *)(void *)table - 1)->used = 0;
-    __atomic_store_n(&slab->outgrown, true, __ATOMIC_RELAXED); /* others look at it without the lock */
+    table = (struct slab_table *)(void *)(chunk + 1);
+    table->mask = mask;
+    return table;
 }
 
 struct slab_page *slab_header_new(struct quire_slab *slab, uint32_t words)
@@ -102,13 +166,28 @@ void slab_header_delete(struct slab_page *page)
     slab->wakes |= page->chunk->used == 0;
 }
 
-void slab_headers_give(struct quire_slab *slab, struct header_chunk *idle)
+void slab_headers_retire(struct quire_slab *slab, struct header_chunk *idle)
 {
     for (struct header_chunk *next; idle; idle = next) {
-        struct quire_span span = idle->span;
         next = idle->next;
-        meta_give(slab, &span);
+        chunk_retire(slab, idle);
     }
+}
+
+static void chunks_give(struct quire_slab *slab, struct header_chunk *chunk, bool are_retired)
+{
+    for (struct header_chunk *next; chunk; chunk = next) {
+        struct quire_span span = chunk->span;
+        size_t charged = are_retired ? retired_bytes(chunk) : span.bytes;
+        next = chunk->next;
+        meta_give(slab, &span, charged);
+    }
+}
+
+void slab_headers_destroy(struct quire_slab *slab)
+{
+    chunks_give(slab, slab->headers.chunks, false);
+    chunks_give(slab, slab->retired, true);
 }
 
 /* Call fn with every header in use whose page is still known as its. */
@@ -133,8 +212,11 @@ static bool is_used(const void *header)
 
 void slab_headers_after_fork(struct quire_slab *slab)
 {
-    size_store_relaxed(&slab->account.meta_bytes, slab->span.bytes - slab_slots_bytes(slab->home) + headers_bytes(&slab->headers));
+    size_t bytes = slab->span.bytes - slab_slots_bytes(slab->home) + headers_bytes(&slab->headers);
+    for (const struct header_chunk *chunk = slab->retired; chunk; chunk = chunk->next)
+        bytes += retired_bytes(chunk);
+    size_store_relaxed(&slab->account.meta_bytes, bytes);
     headers_after_fork(&slab->headers, is_used);
     for (struct header_chunk *chunk = slab->headers.chunks; chunk; chunk = chunk->next)
-        chunk->used += addr_load_relaxed(&slab->table) == (uintptr_t)(chunk + 1);
+        chunk->used += chunk->stride_bytes == 0;
 }

@@ -8,12 +8,12 @@
  * there.  Where it holds 128 of its largest pages a step is as long as one, so that it has one word for it: what the first, smaller ones lose is little.
  * What a page has lost to another (the newer one wins), the page map finds.  A small slab's lies in its struct.
  *
- * Locks: slab->lock; frees read without one: an old table stays until every thread has been seen outside (slab_meta.c).
+ * Locks: slab->lock; frees read without one: an old table stays until the slab ends, or serves it again (slab_meta.c).
  * Not here: looking (slab_free.c).
  */
 #include "slab/slab_internal.h"
 
-enum { GROWTH = 2, SPARE = 4, LOST_PARTS = 32, STEP_LEAST_LOG2 = 12, LONG_FROM_PAGES = 128, ENTRY_LOG2 = 3 };
+enum { GROWTH = 2, FIRST = 256 /* an OS page with its head */, SPARE = 4, LOST_PARTS = 32, STEP_LEAST_LOG2 = 12, LONG_FROM_PAGES = 128, ENTRY_LOG2 = 3 };
 
 static struct slab_page page_none;
 
@@ -90,18 +90,15 @@ static size_t want_of(const struct quire_slab *slab, unsigned step)
 /* False: there is no memory for another one, the old one does. */
 static bool replace(struct quire_slab *slab, size_t want, unsigned step)
 {
-    struct slab_table *old = table_of(slab), *table = small_of(slab);
+    struct slab_table *table = small_of(slab);
     size_t entries = SLAB_TABLE_LEAST;
     while (entries < want)
         entries *= GROWTH;
-    if (entries != SLAB_TABLE_LEAST) {
-        if (!(table = slab_table_new(slab, entries)))
-            return false;
-        table->mask = (entries - 1) * sizeof table->entry[0];
-    }
+    if (entries != SLAB_TABLE_LEAST && entries < FIRST)
+        entries = FIRST; /* all stay: few of them */
+    if (entries != SLAB_TABLE_LEAST && !(table = slab_table_new(slab, entries)))
+        return false;
     publish(slab, table, step);
-    if (old != small_of(slab))
-        slab_table_drop(slab, old);
     return true;
 }
 

@@ -36,11 +36,10 @@ void slab_collect(struct quire_slab *slab, bool patient)
     u32_store_relaxed(&slab->turning, 0);
 }
 
-/* Unused headers go back once nobody can be looking at one. */
+/* Unused headers' memory goes back once nobody with a record can be looking at one. */
 static void headers_trim(struct quire_slab *slab, bool patient)
 {
     slab_lock(slab);
-    __atomic_store_n(&slab->outgrown, false, __ATOMIC_RELAXED); /* others look at it without the lock */
     struct header_chunk *idle = headers_unlink(&slab->headers);
     slab_unlock(slab);
     if (!idle)
@@ -48,18 +47,11 @@ static void headers_trim(struct quire_slab *slab, bool patient)
     bool out = slab_grace(patient);
     slab_lock(slab);
     if (out)
-        slab_headers_give(slab, idle);
+        slab_headers_retire(slab, idle);
     else
         headers_relink(&slab->headers, idle);
     slab->wakes |= !out; /* a tick tries again */
     slab_unlock(slab);
-}
-
-void slab_outgrown_give(struct quire_slab *slab)
-{
-    registry_lock(&slab_registry);
-    headers_trim(slab, false);
-    registry_unlock(&slab_registry);
 }
 
 static size_t trim_locked(struct quire_slab *slab, bool patient)

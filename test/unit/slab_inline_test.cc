@@ -136,7 +136,7 @@ TEST(SlabInline, a_large_slab_has_one_entry_for_a_page_and_many_where_pages_do_n
         Elements elements = slab.alloc(count);
         EXPECT_LT(not_found(slab, elements), count / 50);
         size_t meta = slab.stats().meta_bytes;
-        EXPECT_LT(meta, source == fixed ? count * 6 / 10 : count * 4 / 10);
+        EXPECT_LT(meta, source == fixed ? count * 8 / 10 : count * 5 / 10);
         for (void *p : elements)
             quire_slab_free(slab, p);
         quire_slab_trim(slab);
