@@ -36,7 +36,10 @@ static inline void *records_first(const struct records *records)
     return (void *)addr_load_acquire(&records->all); /* acquire [records] */
 }
 
-/* For the calling thread, until it ends.  NULL: there is no memory, or the thread is in its last destructors. */
+/*
+ * For the calling thread, until it ends.  NULL: there is no memory, or no pthread key left.  A thread whose first call is in the last round of its
+ * destructors (PTHREAD_DESTRUCTOR_ITERATIONS) has one, too, and may have no end that we hear of: nothing tells that round from the others.
+ */
 void *record_new(struct records *records);
 void record_delete(struct records *records, void *record);
 /* In the child of a fork: none is unused, until those of threads that are gone are deleted.  True: somebody had the lock. */

@@ -15,7 +15,7 @@
  * barrier, and when a sanitizer watches, no thread has caches and every operation takes the slab's lock.
  *
  * A thread's record outlives it and serves a later thread (owner/record.h); its caches do not: they go back when it ends, and when it has not used them for a while.
- * Threads that cannot have a record (no memory, or they are in their last destructors) share one without caches.
+ * Threads that cannot have a record (no memory, no pthread key) or have none any more (they are in their last destructors) share one without caches.
  *
  * Invariants:
  *   T1  a thread inside an operation holds no lock, and waits for none
