@@ -139,3 +139,6 @@ def test_where_the_rounds_leave_time_the_advice_comes_after_them(tmp_path, monke
         assert document["measured"] and "no time for replays and advice before the rounds" in said.err
         assert bool(document["sites"]) == bool(document["parts"]) == leaves
         assert (document["allocation_share_modelled_percent"] is not None) == leaves
+        if document["saving_of"]:  # what the rounds know is told, whoever was left out
+            assert document["saving_cpu_s"] and document["peak_memory_saved_bytes"] is not None
+            assert document["rounds"] < 3 or document["scatter_percent"] is not None

@@ -435,7 +435,8 @@ class Report:
             },
         }
 
-    def _finding_json(self):
+    def runs_json(self):
+        """What the runs alone say."""
         found, judged = self.finding, self.finding.verdict
         name, saving = judged.name or rounds.LIBC, judged.saving
         if found.measured and judged.name:
@@ -445,22 +446,25 @@ class Report:
             against_libc, memory_bytes = saving, 0
         seconds = (v / 100 * found.program_s.value for v in against_libc)
         return {
+            "saving_percent": render.estimate_json(against_libc),
+            "saving_of": judged.name, "saving_today_percent": render.estimate_json(saving),
+            "saving_cpu_s": render.estimate_json(Estimate(*seconds)),
+            "measured": found.measured, "peak_memory_saved_bytes": int(memory_bytes),
+            "rounds": self.contest.rounds, "scatter_percent": self._scatter_json(),
+            "pace": trynoise.pace_json(self.contest), "time_limit_s": self.limit_s,
+            "allocators": trytable.json_rows(found),
+        }
+
+    def _finding_json(self):
+        found = self.finding
+        return {
             "allocation_share_percent": render.estimate_json(found.share_percent),
             "allocation_share_sampled_percent": found.sampled and render.estimate_json(found.sampled),
             "allocation_share_modelled_percent": render.estimate_json(found.modelled_share),
             "most_saving_percent": round(found.most_percent, 3),
-            "saving_percent": render.estimate_json(against_libc),
-            "saving_of": judged.name,
-            "saving_today_percent": render.estimate_json(saving),
-            "saving_cpu_s": render.estimate_json(Estimate(*seconds)),
-            "measured": found.measured,
             "model_error_percent": found.model_error_max and round(found.model_error_max, 3),
-            "peak_memory_saved_bytes": int(memory_bytes),
-            "rounds": self.contest.rounds, "scatter_percent": self._scatter_json(),
             "replay_rounds": self.outcome.series.rounds,
-            "pace": trynoise.pace_json(self.contest),
-            "time_limit_s": self.limit_s,
-            "allocators": trytable.json_rows(found),
+            **self.runs_json(),
             "steered": self._steered_json(),
         }
 

@@ -93,14 +93,4 @@ def document(report):
     found, verdict = report.finding, report.verdict
     if not found:
         return {"verdict": {"word": advice.NO, "reason": NOTHING + of_stretch(report)}}
-    judged = found.verdict
-    return {
-        "verdict": {"word": verdict.word, "reason": verdict.reason},
-        "saving_of": judged.name,
-        "saving_percent": render.estimate_json(found.saving(judged.name) if judged.name else judged.saving),
-        "saving_today_percent": render.estimate_json(judged.saving),
-        "measured": True,
-        "rounds": report.contest.rounds,
-        "time_limit_s": report.limit_s,
-        "allocators": trytable.json_rows(found),
-    }
+    return {"verdict": {"word": verdict.word, "reason": verdict.reason}, **report.runs_json()}
