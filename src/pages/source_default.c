@@ -97,7 +97,7 @@ static void shard_repair(struct shard *shard)
 
 static void default_after_fork(void)
 {
-    FOR_EACH_USED(shard)
+    for (struct shard *shard = shards; shard < shards + u32_load_relaxed(&shard_count); shard++) /* also one that was just being taken for the first time */
         if (lock_reset_others(&shard->lock))
             shard_repair(shard);
     (void)lock_reset_others(&setup_lock);

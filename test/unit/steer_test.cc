@@ -301,7 +301,8 @@ TEST(Steer, a_child_that_is_forked_while_a_thread_lets_go_of_a_chunk_does_not_gi
             usleep(100);
         lock_drop(&steer_plan.pool[7].lock);
     });
-    usleep(50000); /* it comes to the lock */
+    while (u32_load_relaxed(&steer_plan.pool[7].lock.word) != LOCK_SLEPT_FOR) /* it has come to the lock, and is in no lock of libc's or a sanitizer's */
+        usleep(100);
     pid_t child = fork();
     if (child == 0) {
         bool is_whole = false;
