@@ -70,10 +70,24 @@ static struct {
     atomic_u64 takes, gives, failures; /* those that did not end in a shard */
 } slow;
 
-/* Those that were ever used: on a machine of many CPUs the others are half a megabyte that a short program need not touch. */
+/* Those that were ever used: on a machine of many CPUs the others are half a megabyte that a short program need not touch, nor the child of a fork look at. */
+static atomic_u64 shards_used[SHARDS_MAX / 64];
+
+static inline bool shard_is_used(const struct shard *shard)
+{
+    size_t i = (size_t)(shard - shards);
+    return u64_load_relaxed(&shards_used[i / 64]) >> i % 64 & 1;
+}
+
+static COLD void shard_note_used(const struct shard *shard)
+{
+    size_t i = (size_t)(shard - shards);
+    (void)__atomic_fetch_or(&shards_used[i / 64].word, UINT64_C(1) << i % 64, __ATOMIC_RELAXED);
+}
+
 #define FOR_EACH_USED(shard_)                                                                                                                                  \
     for (struct shard *shard_ = shards, *end_ = shards + u32_load_acquire(&shard_count) /* acquire [shards-ready] */; shard_ < end_; shard_++)                 \
-        if (lock_is_ranked(&shard_->lock))
+        if (shard_is_used(shard_) && lock_is_ranked(&shard_->lock))
 
 static size_t warm_bytes(const struct warm_span *warm, uint32_t count)
 {
@@ -98,7 +112,7 @@ static void shard_repair(struct shard *shard)
 static void default_after_fork(void)
 {
     for (struct shard *shard = shards; shard < shards + u32_load_relaxed(&shard_count); shard++) /* also one that was just being taken for the first time */
-        if (lock_reset_others(&shard->lock))
+        if (shard_is_used(shard) && lock_reset_others(&shard->lock))
             shard_repair(shard);
     (void)lock_reset_others(&setup_lock);
     region_after_fork();
@@ -157,9 +171,12 @@ static ALWAYS_INLINE struct shard *shard_lock(void)
         return NULL;
     unsigned first = os_cpu_id() * WAYS;
     struct shard *shard = &shards[first < count ? first : first % count];
-    for (int way = 0; way < WAYS; way++, shard++)
+    for (int way = 0; way < WAYS; way++, shard++) {
+        if (unlikely(!lock_is_ranked(&shard->lock))) /* before it is taken: the child of a fork must find it */
+            shard_note_used(shard);
         if (likely(lock_try_fresh(&shard->lock, LOCK_SHARD)))
             return shard;
+    }
     return NULL;
 }
 
