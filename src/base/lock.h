@@ -103,10 +103,15 @@ static ALWAYS_INLINE void lock_taken(const struct lock *lock)
         lock_told_take(lock);
 }
 
-static ALWAYS_INLINE bool lock_try(struct lock *lock)
+static ALWAYS_INLINE bool lock_seize(struct lock *lock)
 {
     uint32_t expected = 0;
-    if (u32_load_relaxed(&lock->word) != 0 || !u32_cas_acquire(&lock->word, &expected, 1)) /* acquire [lock] */
+    return u32_load_relaxed(&lock->word) == 0 && u32_cas_acquire(&lock->word, &expected, 1); /* acquire [lock] */
+}
+
+static ALWAYS_INLINE bool lock_try(struct lock *lock)
+{
+    if (!lock_seize(lock))
         return false;
     lock_taken(lock);
     return true;
@@ -115,8 +120,7 @@ static ALWAYS_INLINE bool lock_try(struct lock *lock)
 /* The same for a lock in zeroed memory, which gets its rank here: until then nobody writes it, and its page stays untouched. */
 static ALWAYS_INLINE bool lock_try_fresh(struct lock *lock, uint32_t rank)
 {
-    uint32_t expected = 0;
-    if (u32_load_relaxed(&lock->word) != 0 || !u32_cas_acquire(&lock->word, &expected, 1)) /* acquire [lock] */
+    if (!lock_seize(lock))
         return false;
     __atomic_store_n(&lock->rank, rank, __ATOMIC_RELAXED);
     lock_taken(lock);
@@ -132,8 +136,7 @@ static inline bool lock_is_ranked(const struct lock *lock)
 /* The same for a lock whose rank may change: false also if it has another rank by now. */
 static inline bool lock_try_if(struct lock *lock, uint32_t rank)
 {
-    uint32_t expected = 0;
-    if (u32_load_relaxed(&lock->word) != 0 || !u32_cas_acquire(&lock->word, &expected, 1)) /* acquire [lock] */
+    if (!lock_seize(lock))
         return false;
     if (unlikely(lock->rank != rank)) {
         if (unlikely(u32_exchange_release(&lock->word, 0) == LOCK_SLEPT_FOR)) /* release [lock] */

@@ -485,3 +485,11 @@ def test_unknown_options_and_missing_arguments_are_usage_errors(tmp_path):
     assert analyse_raw("x.qtr", "--sites").returncode == 2
     done = analyse_raw(tmp_path / "missing.qtr")
     assert done.returncode == 3 and "No such file" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_the_most_frequent_sizes_of_a_site_are_those_also_when_they_come_late(tmp_path):
+    """Only so many different ones are counted: 4,096."""
+    program = build(tmp_path, "#include <stdlib.h>\nint main(void) { for (int i = 0; i < 20000; i++) free(malloc(i < 100 ? 64 : i < 5100 ? 1000 + 16 * i : 64)); return 0; }")
+    _, trace = record(tmp_path, [program])
+    top = max(analyse(trace)["sites"], key=lambda entry: entry["count"])["sizes"]["top"]
+    assert top[0] == {"bytes": 64, "count": 15000}

@@ -13,7 +13,7 @@ from collections import namedtuple
 from statistics import median
 
 import pytest
-from toolkit import BUILD, TOOL, build, quire
+from toolkit import BUILD, TOOL, build
 
 import launch
 import peers
@@ -320,13 +320,3 @@ def test_a_stop_while_a_hook_runs_ends_what_the_hook_started(tmp_path):
     tool.communicate(timeout=60)
     stat = pathlib.Path(f"/proc/{there.read_text().strip()}/stat")
     assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"  # whose new parent has not looked yet
-
-
-def test_the_most_frequent_sizes_of_a_site_are_those_also_when_they_come_late(tmp_path):
-    build(tmp_path, "#include <stdlib.h>\nint main(void) { for (int i = 0; i < 20000; i++) free(malloc(i < 100 ? 64 : i < 5100 ? 1000 + 16 * i : 64)); return 0; }")
-    assert quire(tmp_path, "record", "-o", "t.qtr", "--", "./program").returncode == 0
-    subprocess.run([BUILD / "tools" / "quire-analyse", "t.qtr", "--sites", "sites.json"], cwd=tmp_path, check=True)
-    import json
-
-    top = max(json.loads((tmp_path / "sites.json").read_text())["sites"], key=lambda site: site["count"])["sizes"]["top"]
-    assert top[0] == {"bytes": 64, "count": 15000}

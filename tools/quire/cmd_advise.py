@@ -6,7 +6,6 @@ roughly what each saves. Several traces of one program: what they agree on.
 Not here: the saving of the whole beside other allocators (cmd_replay.py), the verdict (cmd_try.py).
 """
 
-import argparse
 import os
 import sys
 import tempfile
@@ -28,14 +27,6 @@ from errors import UsageError
 HELP = "for each call site of a trace: its class, and what an arena or a slab would save there"
 
 
-def span(text):
-    """Two moments, as `try` prints them."""
-    first, _, last = text.partition("-")
-    if not (first.isdecimal() and last.isdecimal() and int(first) < int(last)):
-        raise argparse.ArgumentTypeError("two moments in nanoseconds, the earlier one first: 1000-2000")
-    return int(first), int(last)
-
-
 def add_arguments(parser):
     """Options of `advise`."""
     parser.add_argument("traces", nargs="+", metavar="TRACE", help="a .qtr file")
@@ -43,7 +34,7 @@ def add_arguments(parser):
         "--json", action="store_true", help='JSON alone on stdout, "schema":"quire.advise/1"'
     )
     tracefile.add_wrapper_option(parser)
-    parser.add_argument("--span", type=span, metavar="NS-NS", help="only what was called between these moments (CLOCK_MONOTONIC), as a load's: try prints it")
+    parser.add_argument("--span", type=options.span, metavar="NS-NS", help="only what was called between these moments (CLOCK_MONOTONIC), as a load's: try prints it")
     parser.add_argument(
         "--waste-percent",
         type=options.at_least(0),

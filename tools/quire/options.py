@@ -56,3 +56,11 @@ def seconds(text):
     if value <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is no time above 0: a number, then ms, s, m or h")
     return value
+
+
+def span(text):
+    """For argparse's `type`: two moments in nanoseconds, the earlier one first, as 1000-2000."""
+    first, _, last = text.partition("-")
+    if not (first.isdecimal() and last.isdecimal() and int(first) < int(last)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no span: two moments in nanoseconds, the earlier one first, as 1000-2000")
+    return int(first), int(last)
