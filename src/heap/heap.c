@@ -176,8 +176,6 @@ struct quire_heap *quire_heap_create(const struct quire_heap_opts *from)
     int error = opts_read(from, &opts);
     if (error == 0)
         error = opts.limit_bytes && opts.limit_bytes < bytes ? -ENOMEM : heap_meta_map((opts.flags & QUIRE_HEAP_SECURE) != 0, bytes, &span);
-    if (error == 0 && (error = pagemap_set(span.start, os_page_bytes(), owner_make(span.start, OWNER_HEAP_HEAD))) != 0)
-        heap_meta_unmap((opts.flags & QUIRE_HEAP_SECURE) != 0, &span);
     if (error)
         return fail_null(-error);
     struct quire_heap *heap = span.start;
@@ -186,10 +184,18 @@ struct quire_heap *quire_heap_create(const struct quire_heap_opts *from)
     heap_init(heap, &opts);
     heap->span = span;
     account_set(&heap->account, bytes);
+    /* The page map names it when it is whole: whoever kept the address of a heap that was here before believes the map. */
     lock_take(&registry.lock);
-    enter_locked(heap);
+    error = pagemap_set(heap, os_page_bytes(), owner_make(heap, OWNER_HEAP_HEAD));
+    if (error == 0)
+        enter_locked(heap);
     lock_drop(&registry.lock);
-    return heap;
+    if (error == 0)
+        return heap;
+    if (is_scattered(heap))
+        region_scatter(false);
+    heap_meta_unmap(heap_is_secure(heap), &span);
+    return fail_null(-error);
 }
 
 bool heap_is_live(const struct quire_heap *heap)

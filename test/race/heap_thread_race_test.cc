@@ -328,6 +328,33 @@ TEST(HeapThreads, a_stack_of_16_kib_is_enough_for_every_operation)
     pthread_attr_destroy(&attributes);
 }
 
+/* Its table of heaps still has the addresses, and only the page map says whether one lives there. */
+TEST(HeapThreads, one_ends_while_heaps_begin_where_those_that_it_used_were)
+{
+    for (unsigned round = 0; round < scaled(400); round++) {
+        quire_heap *heaps[8];
+        for (quire_heap *&heap : heaps)
+            heap = quire_heap_create(nullptr);
+        std::atomic<bool> used{false}, goes{false};
+        std::thread thread([&] {
+            for (quire_heap *heap : heaps)
+                quire_heap_free(heap, painted(heap));
+            used = true;
+            while (!goes)
+                std::this_thread::yield();
+        });
+        while (!used)
+            std::this_thread::yield();
+        for (quire_heap *heap : heaps)
+            quire_heap_destroy(heap);
+        for (int i = 0; i < 40; i++) {
+            quire_heap_destroy(quire_heap_create(nullptr));
+            goes = i >= 20;
+        }
+        thread.join();
+    }
+}
+
 namespace {
 int exit_amid_work(bool destructors)
 {
