@@ -31,58 +31,65 @@ bool heap_late_is_there(struct heap_local *local)
     return true;
 }
 
-static struct heap_late_block ring_get(struct heap_late_ring *ring)
+static struct heap_late_block row_get(struct heap_late_row *row)
 {
-    for (uint32_t i = 0; i < 2 * ring->places; i++) {
-        struct heap_late_block *place = i < ring->places ? &ring->queue[i] : &ring->mixed[i - ring->places], found = *place;
-        place->page = NULL;
-        if (found.page)
-            return found;
-    }
-    return (struct heap_late_block){NULL, 0};
+    if (row->taken == 0)
+        return (struct heap_late_block){NULL, 0};
+    struct heap_late_block *place = &row->block[bits_lowest(row->taken)], found = *place;
+    row->taken &= row->taken - 1;
+    place->page = NULL;
+    return found;
 }
 
 struct heap_late_block heap_late_get(struct heap_local *local)
 {
     struct heap_late_block found = {NULL, 0};
     for (int i = 0; i < 2 && local->late && !found.page; i++)
-        found = ring_get(&local->late->ring[i]);
+        if (!(found = row_get(&local->late->ring[i].queue)).page)
+            found = row_get(&local->late->ring[i].mixed);
     return found;
 }
 
 enum { LOOKS_WHOLE = 128, LOOK_PARTS = 8 };
+#define EACH_EIGHTH UINT64_C(0x0101010101010101)
 
-/* One of so many parts. */
-static void rings_verify(const struct heap_local *local, uint32_t part, uint32_t parts)
+static void row_verify(const struct quire_heap *heap, const struct heap_late_row *row, uint64_t places)
 {
-    for (const struct heap_late_ring *ring = local->late->ring; ring < local->late->ring + 2; ring++)
-        for (uint32_t i = part; i < 2 * ring->places; i += parts) {
-            const struct heap_late_block *place = i < ring->places ? &ring->queue[i] : &ring->mixed[i - ring->places];
-            if (place->page && unlikely(!heap_secure_is_clean(place->page, place->slot)))
-                heap_refuse(local->heap, HEAP_E6, heap_slot_at(place->page, place->slot));
-        }
+    for (uint64_t left = row->taken & places; left != 0; left &= left - 1) {
+        const struct heap_late_block *place = &row->block[bits_lowest(left)];
+        if (unlikely(!heap_secure_is_clean(place->page, place->slot)))
+            heap_refuse(heap, HEAP_E6, heap_slot_at(place->page, place->slot));
+    }
+}
+
+static void rings_verify(const struct heap_local *local, uint64_t places)
+{
+    for (const struct heap_late_ring *ring = local->late->ring; ring < local->late->ring + 2; ring++) {
+        row_verify(local->heap, &ring->queue, places);
+        row_verify(local->heap, &ring->mixed, places);
+    }
 }
 
 void heap_late_verify(const struct heap_local *local)
 {
     if (local->late && !local->heap->is_watched)
-        rings_verify(local, 0, 1);
+        rings_verify(local, UINT64_MAX);
 }
 
 void heap_late_look(struct heap_local *local)
 {
     if (!local->late || local->heap->is_watched)
         return;
-    uint32_t looks = local->late->ring[0].looks++, parts = looks < LOOKS_WHOLE ? 1 : LOOK_PARTS;
-    rings_verify(local, looks % parts, parts);
+    uint32_t looks = local->late->ring[0].looks++;
+    rings_verify(local, looks < LOOKS_WHOLE ? UINT64_MAX : EACH_EIGHTH << looks % LOOK_PARTS);
 }
 
 /* In the child of a fork: what another thread kept back is free; its rings may be torn. */
 void heap_late_drop(struct heap_local *local)
 {
     for (int i = 0; i < 2 && local->late; i++) {
-        memset(local->late->ring[i].mixed, 0, sizeof local->late->ring[i].mixed);
-        memset(local->late->ring[i].queue, 0, sizeof local->late->ring[i].queue);
+        memset(&local->late->ring[i].mixed, 0, sizeof local->late->ring[i].mixed);
+        memset(&local->late->ring[i].queue, 0, sizeof local->late->ring[i].queue);
     }
 }
 

@@ -59,25 +59,31 @@ struct heap_late_block {
     struct heap_page *page;
     size_t slot;
 };
+struct heap_late_row {
+    uint64_t taken; /* bit i: block[i] has a page */
+    struct heap_late_block block[HEAP_LATE_MANY]; /* the first `places` of them */
+};
 struct heap_late_ring {
     uint32_t next, places, looks;
-    struct heap_late_block mixed[HEAP_LATE_MANY], queue[HEAP_LATE_MANY]; /* the first `places` of them */
+    struct heap_late_row mixed, queue;
 };
 struct heap_late {
     struct quire_span span;
     struct heap_late_ring ring[2]; /* of small blocks; of large ones */
 };
+static ALWAYS_INLINE struct heap_late_block heap_late_swap(struct heap_late_row *row, uint32_t place, struct heap_late_block block)
+{
+    struct heap_late_block had = row->block[place];
+    row->block[place] = block;
+    if (unlikely(!had.page))
+        row->taken |= UINT64_C(1) << place;
+    return had;
+}
 static ALWAYS_INLINE struct heap_late_block heap_late_put(struct heap_local *local, struct heap_late_block block)
 {
     struct heap_late_ring *ring = &local->late->ring[unlikely(block.page->slot_bytes > HEAP_LATE_SMALL_MAX)];
-    struct heap_late_block *place = &ring->mixed[heap_secure_random() & (ring->places - 1)], moved = *place;
-    *place = block;
-    if (unlikely(!moved.page))
-        return moved;
-    place = &ring->queue[ring->next++ & (ring->places - 1)];
-    block = *place;
-    *place = moved;
-    return block;
+    struct heap_late_block moved = heap_late_swap(&ring->mixed, heap_secure_random() & (ring->places - 1), block);
+    return unlikely(!moved.page) ? moved : heap_late_swap(&ring->queue, ring->next++ & (ring->places - 1), moved);
 }
 struct heap_late_block heap_late_get(struct heap_local *local); /* any; page NULL: none is left */
 void heap_late_drop(struct heap_local *local);

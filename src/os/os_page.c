@@ -118,7 +118,15 @@ size_t os_address_space_bytes(void)
 
 #define ASKED_BYTES ((size_t)64 << 20)
 
-/* Map `bytes` at a multiple of `align_bytes`: ask for more, then cut the ends off. */
+/* What is large and aligned to more than a page may have a place just below this library, which lies at random: one call then.  NULL: it is not that. */
+static void *aligned_hint(size_t bytes, size_t align_bytes)
+{
+    uintptr_t here = (uintptr_t)&huge_bytes_cached;
+    bool fits = bytes >= ASKED_BYTES && align_bytes > kernel_page_bytes() && here / 2 > bytes;
+    return fits ? (void *)((here - bytes) & ~(uintptr_t)(align_bytes - 1)) : NULL;
+}
+
+/* Map `bytes` at a multiple of `align_bytes`: there; or ask for more, then cut the ends off. */
 static int map_aligned(size_t bytes, size_t align_bytes, int protection, void **out)
 {
     int kept = errno, flags = MAP_PRIVATE | MAP_ANONYMOUS | (protection == PROT_NONE ? MAP_NORESERVE : 0);
@@ -126,6 +134,13 @@ static int map_aligned(size_t bytes, size_t align_bytes, int protection, void **
     expect_pages(NULL, bytes | align_bytes);
     if (__builtin_add_overflow(bytes, slack, &whole) || os_fault(OS_MAP))
         return -ENOMEM;
+    void *hint = aligned_hint(bytes, align_bytes), *there = hint ? mmap(hint, bytes, protection, flags, -1, 0) : MAP_FAILED;
+    if (there != MAP_FAILED && (uintptr_t)there % align_bytes == 0) {
+        *out = there;
+        return 0;
+    }
+    if (there != MAP_FAILED)
+        (void)munmap(there, bytes);
     char *p = mmap(NULL, whole, protection, flags, -1, 0);
     int error = errno;
     errno = kept;
