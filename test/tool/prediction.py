@@ -6,6 +6,7 @@ prediction.py - is it true? What `try` prints beside what plain runs of the same
     python3 test/tool/prediction.py --programs -o open.json              the open programs of prediction_programs.py
     python3 test/tool/prediction.py --programs --sealed -o sealed.json   the others: once, at the very end
     python3 test/tool/prediction.py --programs --third -o third.json     the third of each section: once
+    python3 test/tool/prediction.py --programs --fourth -o fourth.json   the fourth: once
     python3 test/tool/prediction.py --pairs FOLDER -o pairs.json         programs changed as advised (prediction_pairs.py)
     python3 test/tool/prediction.py --mallocs --rounds 7                 the programs on each malloc, without `try`: CPU time over libc's
     python3 test/tool/prediction.py --document open.json sealed.json     the Markdown again, nothing is run
@@ -224,7 +225,8 @@ def arguments():
     what.add_argument("--mallocs", action="store_true", help="open and sealed programs on each malloc, without try")
     what.add_argument("--document", nargs="+", type=pathlib.Path, metavar="FILE", help="print stored results")
     parser.add_argument("--sealed", dest="set", action="store_const", const="sealed", default="open", help="with --programs: the sealed ones instead")
-    parser.add_argument("--third", dest="set", action="store_const", const="third", help="with --programs: the third of each section")
+    for name in ("third", "fourth"):
+        parser.add_argument(f"--{name}", dest="set", action="store_const", const=name, help=f"with --programs: the {name} of each section")
     parser.add_argument("--only", action="append", metavar="NAME", help="this one of them")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="plain rounds (21)")
     parser.add_argument("--time-limit", type=float, metavar="S", help="of each try (its own choice)")

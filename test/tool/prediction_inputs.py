@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """
-prediction_inputs.py - the texts that the programs of prediction_programs.py read, the same each time: one writer a file.
+prediction_inputs.py - the texts that the programs of prediction_programs.py read, the same each time: one writer a file (prediction_inputs_more.py
+has those of the fourth of each section).
 
     write(folder, ["shop.sql", "page.html"])
 
@@ -10,17 +11,8 @@ is of the kind that the program is made for does, and that it takes 0.1 to 1 s.
 
 import random
 
-SYLLABLES = "ba co di fe gu ha jo ki lu me no pa qui ro sa te vu wi xe zo".split()
-
-
-def word(draw, longest=4):
-    """A word that can be said."""
-    return "".join(draw.choice(SYLLABLES) for _ in range(draw.randint(2, longest)))
-
-
-def words(draw, number):
-    """So many of them, as a text."""
-    return " ".join(word(draw) for _ in range(number))
+import prediction_inputs_more
+from prediction_words import word, words
 
 
 def sql(draw):
@@ -385,6 +377,7 @@ WRITERS = {
     "names.txt": file_names,
     "new.patch": new_files,
     "links.html": links,
+    **prediction_inputs_more.WRITERS,
 }
 
 
