@@ -92,6 +92,20 @@ def test_only_intervals_that_do_not_meet_are_a_change(tmp_path):
     assert "-50 %" in faster
 
 
+def test_one_round_has_no_interval_and_its_difference_is_no_change(tmp_path):
+    once = bench(150, 150, 150)
+    once["micro"]["rounds"] = 1
+    for a, b in ((bench(100, 90, 120), once), (once, bench(100, 90, 120))):
+        said = compared(tmp_path, a, b)
+        assert "0 of 1 figures changed" in said and "no interval" in said and "(150" not in said
+    _, document = reportkit.tried()
+    other = copy.deepcopy(document)
+    for result, seconds in ((document, 1.0), (other, 9.0)):
+        result["program"]["cpu_interval_s"] = {"value": seconds, "low": seconds, "high": seconds}
+    said = compared(tmp_path, document, other)
+    assert "no interval" in next(x for x in said.splitlines() if "CPU time of the program" in x)
+
+
 def test_two_results_of_try_are_compared_figure_by_figure(tmp_path):
     _, document = reportkit.tried()
     slower = copy.deepcopy(document)

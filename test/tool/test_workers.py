@@ -167,6 +167,21 @@ def test_processes_that_no_preload_reaches_are_said_to_be_unseen(tmp_path, first
     assert f"{says}9" in done.stderr + done.stdout and "of its CPU time is of processes that were not recorded" in done.stderr + done.stdout
 
 
+BUSY = """
+#include <stdlib.h>
+int main(void) {
+    for (int i = 0; i < 20000; i++) free(malloc(50));
+    for (volatile long n = 0;; n++) {}
+}
+"""
+
+
+def test_what_timeout_ends_was_recorded_though_its_trace_has_no_end(tmp_path):
+    build(tmp_path, BUSY, flags=("-fno-builtin",))
+    done = quire(tmp_path, "try", "--no-report", "--rounds", 1, "--time-limit", 1, "--", "timeout", "0.5", "./program")
+    assert done.returncode == 124 and "INCONCLUSIVE" in done.stdout and "not recorded" not in done.stderr + done.stdout, done.stderr + done.stdout
+
+
 BY_WORD = """
 #include <stdlib.h>
 #include <string.h>

@@ -24,6 +24,7 @@ from errors import EnvironmentLacks
 # number: of processes; events: of all of them; times: theirs for one of the busiest's.
 Group = namedtuple("Group", "name number events times")
 UNSEEN_S_MIN, UNSEEN_PERCENT_MIN, UNSEEN_PERCENT_MOST = 0.02, 50, 80  # outside of its trace each process begins, and gives its memory back
+TIMED_OUT, SIGNAL_SHELL = 124, 128  # what timeout(1) ends with; shells, and timeout -s, add a signal's number
 UNSEEN_WHY = "they are static or setuid, or were started without LD_PRELOAD (env -i, sudo), and no preload reaches them"
 ALONE = Group("", 1, 0, 1.0)
 
@@ -70,7 +71,8 @@ def refuse_left(report):
 
 def unseen_percent(report):
     """How much of the recorded run's CPU time is of processes that are in no trace: the recorder did not come into them."""
-    is_whole = report.recorded.status >= 0 and not report.stopped  # a signal's end is not told to the trace
+    status = report.recorded.status  # a signal's end is not told to the trace, be it that of a child
+    is_whole = 0 <= status <= SIGNAL_SHELL and status != TIMED_OUT and not report.stopped
     if not is_whole or report.contest.load or report.recording.begun_late or report.recorded.cpu_s < UNSEEN_S_MIN:
         return 0.0
     return max(0.0, 100 - 100 * report.seen_cpu_s / report.recorded.cpu_s)

@@ -67,22 +67,24 @@ def identity(entry):
     return " ".join(words)
 
 
-def walk(value, path, found):
-    """All figures with an interval of a JSON document, by their path."""
+def walk(value, path, found, alone=False):
+    """All figures with an interval of a JSON document, by their path; alone: of one round, which has none."""
     if isinstance(value, dict):
+        alone = value.get("rounds", 1 if alone else 0) == 1
         middle = value.get("median", value.get("value"))
         if isinstance(middle, (int, float)) and "low" in value and "high" in value:
             name = " ".join(path)
             while name in found:
                 name += " again"
-            found[name] = Figure(middle, value["low"], value["high"], form_of(path[-1]))
+            low, high = (None, None) if alone else (value["low"], value["high"])
+            found[name] = Figure(middle, low, high, form_of(path[-1]))
             return
         for key, inner in value.items():
-            walk(inner, path + [key], found)
+            walk(inner, path + [key], found, alone)
     elif isinstance(value, list):
         for inner in value:
             if isinstance(inner, dict):
-                walk(inner, path[:-1] + [identity(inner)], found)
+                walk(inner, path[:-1] + [identity(inner)], found, alone)
 
 
 def of_bench(document):
@@ -126,8 +128,9 @@ def of_allocator(name, row):
 
 
 def estimate(value, form):
-    """An estimate of a JSON document."""
-    return Figure(value["value"], value["low"], value["high"], form)
+    """An estimate of a JSON document; of one run alone, which has no width, it is no interval."""
+    low, high = (None, None) if value["low"] == value["high"] else (value["low"], value["high"])
+    return Figure(value["value"], low, high, form)
 
 
 def of_facts(facts):
@@ -274,7 +277,7 @@ def moved(row):
     if row.before.exact:
         grown = signed(row.after.value - row.before.value, FORMS[row.before.form])
         return f"{grown} ({percent})" if row.clear else "same"
-    if row.before.low is None:
+    if None in (row.before.low, row.after.low):
         return f"{percent}, no interval"
     return percent if row.clear else "within noise"
 
