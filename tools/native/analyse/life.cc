@@ -49,6 +49,11 @@ std::vector<SizeCount> SiteLife::top_sizes(size_t wanted) const {
     return result;
 }
 
+uint8_t SiteLife::untouched_256th() const {
+    uint64_t untouched = looked_bytes - touched_bytes;
+    return looked_bytes == 0 ? 0 : static_cast<uint8_t>(std::min(255.0, 256.0 * static_cast<double>(untouched) / static_cast<double>(looked_bytes)));
+}
+
 Life::Life(Sites &sites, ProgramWriter *program, double tick_ns) : sites_(sites), program_(program), tick_ns_(tick_ns) {
     lives_.resize(sites.all().size());
     table_.resize(1u << 16);
@@ -225,6 +230,16 @@ void Life::release(const qtr_event &event) {
     die(index, event);
 }
 
+void Life::touched(const qtr_event &event) {
+    const Place &place = table_[place_of(event.address)];
+    if (event.address == 0 || place.address == 0 || objects_[place.object].size < QTR_LARGE_BYTES) {
+        return;  // a block of before, whose address another has
+    }
+    const Object &object = objects_[place.object];
+    lives_[object.site].looked_bytes += object.size;
+    lives_[object.site].touched_bytes += std::min(object.size, event.size);
+}
+
 void Life::realloc_begin(const qtr_event &event) {
     if (event.thread >= in_realloc_.size()) {
         in_realloc_.resize(event.thread + 64u, none);
@@ -273,6 +288,10 @@ void Life::realloc_end(const qtr_event &event) {
 }
 
 void Life::event(const qtr_event &event) {
+    if (event.kind == QTR_TOUCHED) {  // no call of the program's
+        touched(event);
+        return;
+    }
     totals_.events++;
     if (event.thread > threads_seen_) {
         threads_seen_ = event.thread;

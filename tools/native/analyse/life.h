@@ -35,12 +35,14 @@ struct SiteLife {
     uint64_t bytes_at_peak = 0;  // of the site when the whole program had its peak
     uint64_t peak_seen = 0;      // number of the program's peak that bytes_at_peak belongs to
     uint64_t cross_thread_frees = 0, zeroed = 0, aligned = 0;
+    uint64_t looked_bytes = 0, touched_bytes = 0;  // of large blocks that were looked at before their free
     Spread life_allocations, life_ns;
     Generations generations;
     std::unordered_map<uint64_t, uint64_t> sizes;
     std::vector<uint32_t> allocating, freeing;  // thread numbers
 
     std::vector<SizeCount> top_sizes(size_t count) const;
+    uint8_t untouched_256th() const;  // of a large block
 };
 
 struct LifeTotals {
@@ -97,6 +99,7 @@ class Life {
 
     void allocate(const qtr_event &event);
     void release(const qtr_event &event);
+    void touched(const qtr_event &event);
     void realloc_begin(const qtr_event &event);
     void realloc_end(const qtr_event &event);
     void die(uint32_t index, const qtr_event &event);

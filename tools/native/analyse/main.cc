@@ -121,7 +121,10 @@ int write_all(const Arguments &arguments, const quire::Report &report, quire::Pr
     std::string error;
     if (program != nullptr) {
         quire::ProgramWriter::End end = {static_cast<uint32_t>(report.sites->all().size()),
-                                         report.life->totals().peak_live_bytes, &definitions.tids};
+                                         report.life->totals().peak_live_bytes, &definitions.tids, {}};
+        for (const quire::SiteLife &site : report.life->sites()) {
+            end.untouched.push_back(site.untouched_256th());
+        }
         if (!program->finish(end, error)) {
             return complain("cannot write " + error, 3);
         }
@@ -170,7 +173,7 @@ bool play(const Arguments &arguments, qtr_reader *reader, quire::Life &life) {
     while (qtr_merge_next(merge, &event)) {
         if (event.tick >= from && event.tick <= to) {
             life.event(event);
-        } else {
+        } else if (event.kind != QTR_TOUCHED) {
             life.left_out();
         }
     }

@@ -142,16 +142,32 @@ void ProgramWriter::empty(uint32_t number, uint32_t site, uint32_t slot, unsigne
     }
 }
 
-bool ProgramWriter::copy_ops(const Thread &of, FILE *to) {
+/* What was not known before the last event: how much of its large objects a site touches.  `is_wide`: the op before was a QRP_SIZE_HI. */
+static void mark_untouched(std::vector<qrp_op> &ops, const std::vector<uint8_t> &untouched, bool &is_wide) {
+    for (qrp_op &op : ops) {
+        bool fills = op.kind == QRP_ALLOC || op.kind == QRP_CALLOC || op.kind == QRP_REALLOC;
+        if (fills && (is_wide || op.size >= QTR_LARGE_BYTES) && op.site < untouched.size()) {
+            op.flags = static_cast<uint16_t>(op.flags | untouched[op.site] << QRP_UNTOUCHED_SHIFT);
+        }
+        is_wide = op.kind == QRP_SIZE_HI;
+    }
+}
+
+bool ProgramWriter::copy_ops(const Thread &of, const std::vector<uint8_t> &untouched, FILE *to) {
     std::vector<qrp_op> block(BLOCK_OPS);
+    bool is_wide = false;
     for (uint64_t at : of.blocks) {
-        if (fseeko(spill_, static_cast<off_t>(at), SEEK_SET) != 0 ||
-            std::fread(block.data(), sizeof(qrp_op), BLOCK_OPS, spill_) != BLOCK_OPS ||
-            std::fwrite(block.data(), sizeof(qrp_op), BLOCK_OPS, to) != BLOCK_OPS) {
+        if (fseeko(spill_, static_cast<off_t>(at), SEEK_SET) != 0 || std::fread(block.data(), sizeof(qrp_op), BLOCK_OPS, spill_) != BLOCK_OPS) {
+            return false;
+        }
+        mark_untouched(block, untouched, is_wide);
+        if (std::fwrite(block.data(), sizeof(qrp_op), BLOCK_OPS, to) != BLOCK_OPS) {
             return false;
         }
     }
-    return of.open.empty() || std::fwrite(of.open.data(), sizeof(qrp_op), of.open.size(), to) == of.open.size();
+    block = of.open;
+    mark_untouched(block, untouched, is_wide);
+    return block.empty() || std::fwrite(block.data(), sizeof(qrp_op), block.size(), to) == block.size();
 }
 
 bool ProgramWriter::finish(const End &end, std::string &error) {
@@ -184,7 +200,7 @@ bool ProgramWriter::finish(const End &end, std::string &error) {
     ok = ok && std::fwrite(&header, sizeof header, 1, to) == 1 &&
          (directory.empty() || std::fwrite(directory.data(), sizeof directory[0], directory.size(), to) == directory.size());
     for (const Thread &of : threads_) {
-        ok = ok && (of.ops == 0 || copy_ops(of, to));
+        ok = ok && (of.ops == 0 || copy_ops(of, end.untouched, to));
     }
     ok = ok && (runs_.empty() || std::fwrite(runs_.data(), sizeof runs_[0], runs_.size(), to) == runs_.size());
     int code = errno;

@@ -32,6 +32,7 @@ class ProgramWriter {
         uint32_t sites;
         uint64_t peak_live_bytes;
         const std::vector<uint32_t> *tids;  // by thread number
+        std::vector<uint8_t> untouched;     // by site: so many 256ths of a large object are never touched
     };
     bool finish(const End &end, std::string &error);
 
@@ -47,7 +48,7 @@ class ProgramWriter {
     void put(uint32_t number, const qrp_op &op);
     void note_order(uint32_t number);
     void put_sized(uint32_t number, qrp_op op, uint64_t size);
-    bool copy_ops(const Thread &thread, FILE *to);
+    bool copy_ops(const Thread &thread, const std::vector<uint8_t> &untouched, FILE *to);
 
     std::string path_;
     FILE *spill_ = nullptr;

@@ -135,7 +135,7 @@ REC_EXPORT void free(void *p) {
     bool record = put_wanted() && p != NULL;
     rec_busy++;
     if (REC_LIKELY(record)) {
-        put_release(QTR_FREE, p, 0);
+        put_free(p);
     }
     next.free(p);
     rec_busy--;
@@ -159,6 +159,9 @@ static __attribute__((noinline)) void *realloc_from(void *old, size_t bytes, str
     rec_busy++;
     if (REC_UNLIKELY(record && rec_self == NULL)) {
         rec_thread_slow();  // rec_many has to be set before the block is given back
+    }
+    if (REC_LIKELY(record && old != NULL)) {
+        put_look(old);
     }
     uint64_t before = record && atomic_load_explicit(&rec_many, memory_order_relaxed) ? rec_tick() : 0;
     void *p = next.realloc(old, bytes);

@@ -65,7 +65,7 @@ NEWS(NEW)
         bool record = put_wanted() && p != NULL;                                                                       \
         rec_busy++;                                                                                                    \
         if (REC_LIKELY(record)) {                                                                                      \
-            put_release(QTR_FREE, p, 0);                                                                               \
+            put_free(p);                                                                                               \
         }                                                                                                              \
         next(p, second, third);                                                                                        \
         rec_busy--;                                                                                                    \

@@ -54,7 +54,7 @@ enum own_way own_before(struct own_frame *frame) {
     switch (frame->hook->kind.call) {
     case OWN_FREE:
         if (block != NULL) {
-            put_release(QTR_FREE, block, 0);
+            put_free(block);
         }
         break;
     case OWN_RESIZE:
@@ -62,6 +62,7 @@ enum own_way own_before(struct own_frame *frame) {
         if (rec_self == NULL) {
             rec_thread_slow();  // rec_many has to be set before the block is given back
         }
+        put_look(block);
         frame->tick = atomic_load_explicit(&rec_many, memory_order_relaxed) ? rec_tick() : 0;
         break;
     default:

@@ -34,6 +34,9 @@ static REC_INLINE void put_alloc(struct rec_event event, const struct rec_frame 
         event.stack = rec_stack(thread, frame);
         event.tick = rec_tick_of(thread);
         rec_event_put(thread, event);
+        if (REC_UNLIKELY(event.size >= QTR_LARGE_BYTES && event.address >> 48 == 0)) {
+            *rec_large_of(thread, event.address) = (struct rec_large){.address = event.address, .bytes = event.size};
+        }
         look_when_due(event.tick);
     }
 }
@@ -46,6 +49,19 @@ static REC_INLINE void put_release(unsigned kind, const void *p, uint64_t tick) 
         rec_event_put(thread, (struct rec_event){.kind = kind, .address = (uintptr_t)p, .tick = tick});
         look_when_due(tick);
     }
+}
+
+/* Before a block goes, or gets another size: how much of a large one was used. */
+static REC_INLINE void put_look(const void *p) {
+    struct rec_thread *thread = rec_thread_get();
+    if (REC_UNLIKELY(thread != NULL && rec_large_of(thread, (uintptr_t)p)->address == (uintptr_t)p)) {
+        rec_large_look(thread, rec_large_of(thread, (uintptr_t)p));
+    }
+}
+
+static REC_INLINE void put_free(const void *p) {
+    put_look(p);
+    put_release(QTR_FREE, p, 0);
 }
 
 static inline void put_aligned(void *p, size_t align_bytes, size_t bytes, struct rec_frame frame) {

@@ -8,6 +8,7 @@
  *   cache.h    the current call stack as a number, fast        stack.c   the same where the cache does not know it
  *   rules.c    how to step over one return address (x86-64)          rules_tables.c  the same elsewhere
  *   meta.c     stacks, modules, thread names into the trace    file.c    the trace file itself
+ *   touched.c  how much of a large block was used
  *   own.c      the same for functions of allocators inside of the program; put.h what both share
  *   process.c  start, configuration, the one lock, fork, exit
  *   ../static  all of it without a libc, for static programs
@@ -53,6 +54,13 @@ static REC_INLINE uintptr_t rec_address(uintptr_t word) {
 
 struct rec_stack_cache;
 
+/* A block of QTR_LARGE_BYTES or more that lives; a later one may have taken its place. */
+struct rec_large {
+    uintptr_t address;
+    uint64_t bytes;
+};
+#define REC_LARGE_PLACES 16u
+
 /* One thread that allocates.  Lives in memory that a fork wipes: a child finds flush_at NULL and starts anew. */
 struct rec_thread {
     unsigned char *cursor;    // next event's place in the live block
@@ -70,7 +78,13 @@ struct rec_thread {
     uint32_t part;
     uint32_t lost;  // events since the last time they were added to the header
     char name[16];
+    uint32_t large_ends;
+    struct rec_large large[REC_LARGE_PLACES];  // of blocks that this thread allocated
 };
+
+static REC_INLINE struct rec_large *rec_large_of(struct rec_thread *thread, uintptr_t address) {
+    return &thread->large[(address >> 12 ^ address >> 16) % REC_LARGE_PLACES];
+}
 
 struct rec_config {
     const char *path;     // absolute; NULL: do not record
@@ -129,6 +143,9 @@ void rec_threads_end(void);  // each thread begins anew at its next event
 void rec_thread_named(uint32_t tid, const char *name);
 bool rec_mapping_of(uintptr_t address, uintptr_t bounds[2], char *path, size_t path_bytes);
 extern REC_TLS struct rec_thread *rec_self;
+
+/* --- touched.c --- */
+void rec_large_look(struct rec_thread *thread, struct rec_large *block);  // it goes, or gets another size; there is room for two events
 
 /* --- stack.c --- */
 uint32_t rec_stack_slow(struct rec_thread *thread, const struct rec_frame *frame);  // not in the cache (cache.h)

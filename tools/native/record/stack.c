@@ -17,6 +17,7 @@
  * Two stacks whose 64-bit hash is equal would be taken for one; with a million stacks the odds are 1 : 10^7.
  * Locks: none to look up; the recorder's to number a new stack.
  */
+#include <errno.h>
 #include <sys/mman.h>
 
 #include "cache.h"
@@ -236,17 +237,8 @@ static uint32_t number_new(uint64_t hash, const struct walk *walk, const uint16_
     return id;
 }
 
-/* The stack is not its set's newest. */
-__attribute__((noinline)) uint32_t rec_stack_slow(struct rec_thread *thread, const struct rec_frame *from) {
-    struct rec_frame frame = *from;
-    struct cache_set *set = cache_set_of(thread->cache, frame.ip, frame.sp);
-    for (unsigned way = 1; way < WAYS; way++) {
-        unsigned at = (set->newest + way) % WAYS;
-        if (cache_holds(&set->entry[at], frame.ip, frame.sp)) {
-            set->newest = at;
-            return set->entry[at].id;
-        }
-    }
+/* The stack is in no place of its set. */
+static uint32_t walked(struct rec_thread *thread, const struct rec_frame frame, struct cache_set *set) {
     struct rec_bounds bounds = {.thread_low = thread->stack_low, .thread_high = thread->stack_high};
     bounds.high = rec_bounds_high(&bounds, frame.sp);
     struct rec_stack_cache *cache = thread->cache;
@@ -279,5 +271,22 @@ __attribute__((noinline)) uint32_t rec_stack_slow(struct rec_thread *thread, con
     if (!walk.cacheable) {
         cache->count = 0;
     }
+    return id;
+}
+
+/* The stack is not its set's newest. */
+__attribute__((noinline)) uint32_t rec_stack_slow(struct rec_thread *thread, const struct rec_frame *from) {
+    struct rec_frame frame = *from;
+    struct cache_set *set = cache_set_of(thread->cache, frame.ip, frame.sp);
+    for (unsigned way = 1; way < WAYS; way++) {
+        unsigned at = (set->newest + way) % WAYS;
+        if (cache_holds(&set->entry[at], frame.ip, frame.sp)) {
+            set->newest = at;
+            return set->entry[at].id;
+        }
+    }
+    int saved_errno = errno;  // libunwind asks the kernel what can be read
+    uint32_t id = walked(thread, frame, set);
+    errno = saved_errno;
     return id;
 }

@@ -32,11 +32,16 @@ ALWAYS_INLINE unsigned char *null_address(struct lane *lane, uint64_t bytes) {
     return at;
 }
 
+ALWAYS_INLINE bool is_aligned(uint8_t kind) {
+    return kind == STEP_ALIGNED || kind == STEP_ARENA_ALIGNED || kind == STEP_HEAP_ALIGNED;
+}
+
 /* What a program does with memory that it asked for: an object, or what it grew by. */
 ALWAYS_INLINE void use(struct lane *lane, const struct step *step, uint64_t from_bytes,
                        uint64_t to_bytes) {
     unsigned char *object = lane->player->objects[step->slot];
-    touch_each(object, from_bytes, to_bytes, TOUCH_PAGE_BYTES);
+    unsigned untouched = is_aligned(step->kind) ? 0 : step->untouched;
+    touch_each(object, touch_part(from_bytes, untouched), touch_part(to_bytes, untouched), TOUCH_PAGE_BYTES);
     if (lane->player->opts->verify) {
         touch_each(object, from_bytes, to_bytes, TOUCH_LINE_BYTES);
         touch_sign_end(object, to_bytes, step->slot);

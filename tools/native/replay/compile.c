@@ -137,6 +137,8 @@ static void serve_by_slab(struct compiler *c, struct step *step, uint32_t slab) 
                                     [STEP_CALLOC] = STEP_SLAB_CALLOC,
                                     [STEP_ALIGNED] = STEP_SLAB_ALLOC,
                                     [STEP_FREE] = STEP_SLAB_FREE};
+    if (step->kind == STEP_ALIGNED)
+        step->untouched = 0;
     step->kind = kinds[step->kind];
     step->slab = (uint16_t)(slab - 1);
     c->out->ops_on_slabs++;
@@ -161,9 +163,12 @@ static void birth(struct compiler *c, const struct stream_op *op, struct slot_st
                                           [QRP_ALLOC_ALIGNED] = STEP_ARENA_ALIGNED};
     uint32_t instance = instance_for(c, op->op->site, op->thread);
     struct step step = {.kind = libc_kinds[op->op->kind],
-                        .align_log2 = op->op->align_log2,
                         .slot = op->op->slot,
                         .size = (uint32_t)op->size_bytes};
+    if (op->op->kind == QRP_ALLOC_ALIGNED)
+        step.align_log2 = op->op->align_log2;
+    else
+        step.untouched = (uint8_t)(op->op->flags >> QRP_UNTOUCHED_SHIFT);
     if (instance) {
         struct instance_state *state = &c->instances[instance - 1];
         if (!state->open) {
@@ -197,6 +202,7 @@ static void birth(struct compiler *c, const struct stream_op *op, struct slot_st
 
 static const char *resize(struct compiler *c, const struct stream_op *op, struct slot_state *slot) {
     struct step step = {.kind = STEP_REALLOC,
+                        .untouched = (uint8_t)(op->op->flags >> QRP_UNTOUCHED_SHIFT),
                         .slot = op->op->slot,
                         .size = (uint32_t)op->size_bytes,
                         .old = saturate(slot->bytes)};

@@ -54,7 +54,10 @@ enum step_kind {
 
 struct step {
     uint8_t kind;
-    uint8_t align_log2;
+    union {
+        uint8_t align_log2; // of STEP_..._ALIGNED
+        uint8_t untouched;  // of all others that fill or resize: so many 256ths, at its end, that the program never touches
+    };
     uint16_t slab; // of STEP_SLAB_...
     uint32_t slot; // or the arena, or the thread, or the sample
     uint32_t size;

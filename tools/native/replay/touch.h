@@ -27,6 +27,11 @@
 // Beyond that an object is hardly ever filled, and filling it could exhaust the machine.
 #define TOUCH_BYTES_MAX (1ull << 30)
 
+/* So much of an object is touched of which so many 256ths never are. */
+static inline uint64_t touch_part(uint64_t bytes, unsigned untouched) {
+    return bytes - (bytes >> 8) * untouched;
+}
+
 static inline uint64_t touch_stamp(uint32_t slot) {
     return ((uint64_t)slot + 1) * 0x9E3779B97F4A7C15ull;
 }

@@ -132,7 +132,10 @@ enum qtr_kind {
     QTR_REALLOC_BEGIN = 4,  // tick address: the old block, before the call; only if the call succeeds
     QTR_REALLOC_END = 5,    // tick address size stack: the new block, after the call
     QTR_FREE = 6,           // tick address
+    QTR_TOUCHED = 7,        // tick address size stack: so much of a large block has memory now, before its free; stack 0
 };
+
+#define QTR_LARGE_BYTES (UINT64_C(64) << 10)
 
 #define QTR_EVENT_BYTES_MAX 34u  // two bytes and four fields of eight
 

@@ -65,7 +65,7 @@ static bool event_decode(struct stream *stream) {
     }
     stream->tick = event->tick;
     stream->at = (size_t)(from - stream->data);
-    return event->kind >= QTR_MALLOC && event->kind <= QTR_FREE && stream->at <= stream->bytes;
+    return event->kind >= QTR_MALLOC && event->kind <= QTR_TOUCHED && stream->at <= stream->bytes;
 }
 
 /* The next part into the buffer.  False: the stream is over. */

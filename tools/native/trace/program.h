@@ -72,6 +72,8 @@ enum qrp_flag {
     QRP_CROSS_THREAD = 1,  // the slot was last touched by another thread: wait until it is filled
 };
 
+#define QRP_UNTOUCHED_SHIFT 8  // above it, in kinds 1, 2 and 4: so many 256ths of the object, at its end, the program never touches
+
 struct qrp_op {
     uint8_t kind;
     uint8_t align_log2;
