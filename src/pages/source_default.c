@@ -30,6 +30,7 @@
 #include <string.h>
 
 #include "base/align.h"
+#include "base/bits.h"
 #include "os/os.h"
 #include "os/os_probe.h"
 #include "os/sanitize.h"
@@ -61,11 +62,9 @@ struct CACHE_ALIGNED shard {
 };
 
 static struct shard shards[SHARDS_MAX];
-static atomic_u32 shard_count;      /* 0 until the first call has set things up */
-static atomic_size shard_bytes_max; /* what one shard may hold */
+static atomic_size shard_bytes_max; /* what one shard may hold; 0: none was ever used */
 static atomic_u32 keep_nothing;      /* decay 0 */
 static atomic_size shard_wake_bytes; /* what one shard may hold without waking the reaper */
-static struct lock setup_lock = LOCK_INIT(LOCK_FILE);
 static struct {
     atomic_u64 takes, gives, failures; /* those that did not end in a shard */
 } slow;
@@ -79,14 +78,8 @@ static inline bool shard_is_used(const struct shard *shard)
     return u64_load_relaxed(&shards_used[i / 64]) >> i % 64 & 1;
 }
 
-static COLD void shard_note_used(const struct shard *shard)
-{
-    size_t i = (size_t)(shard - shards);
-    (void)__atomic_fetch_or(&shards_used[i / 64].word, UINT64_C(1) << i % 64, __ATOMIC_RELAXED);
-}
-
 #define FOR_EACH_USED(shard_)                                                                                                                                  \
-    for (struct shard *shard_ = shards, *end_ = shards + u32_load_acquire(&shard_count) /* acquire [shards-ready] */; shard_ < end_; shard_++)                 \
+    for (struct shard *shard_ = shards; shard_ < shards + SHARDS_MAX; shard_++)                                                                                \
         if (shard_is_used(shard_) && lock_is_ranked(&shard_->lock))
 
 static size_t warm_bytes(const struct warm_span *warm, uint32_t count)
@@ -111,10 +104,9 @@ static void shard_repair(struct shard *shard)
 
 static void default_after_fork(void)
 {
-    for (struct shard *shard = shards; shard < shards + u32_load_relaxed(&shard_count); shard++) /* also one that was just being taken for the first time */
+    for (struct shard *shard = shards; shard < shards + SHARDS_MAX; shard++) /* also one that was just being taken for the first time */
         if (shard_is_used(shard) && lock_reset_others(&shard->lock))
             shard_repair(shard);
-    (void)lock_reset_others(&setup_lock);
     region_after_fork();
     pagemap_after_fork();
     lost_after_fork();
@@ -129,10 +121,25 @@ static __attribute__((constructor)) void pages_at_load(void)
     (void)os_after_fork_in_child(default_after_fork);
 }
 
-/* All shards together may hold half of what may be idle at all: on machines of many CPUs more as the peak rises. */
-static void shards_resize(uint32_t count)
+/* Of the CPUs that this process has run on. */
+static uint32_t shards_in_use(void)
 {
+    uint32_t cpus = 0;
+    for (size_t w = 0; w < SHARDS_MAX / 64; w++) {
+        uint64_t used = u64_load_relaxed(&shards_used[w]);
+        used |= used >> 1;
+        used |= used >> 2; /* its lowest bit of each four says whether one of them is set */
+        cpus += bits_count(used & UINT64_C(0x1111111111111111));
+    }
+    return (cpus ? cpus : 1) * WAYS;
+}
+
+/* All shards together may hold half of what may be idle at all: each less as more CPUs come, more as the peak rises. */
+static void shards_resize(void)
+{
+    uint32_t count = shards_in_use();
     size_t share = region_idle_bytes_max(region_peak_bytes(), 0) / 2 / count, most = share < shard_bytes_most ? share : shard_bytes_most;
+    size_store_relaxed(&shard_wake_bytes, REAPER_FLOOR_BYTES / count > wake_bytes_least ? REAPER_FLOOR_BYTES / count : wake_bytes_least);
     if (most == size_load_relaxed(&shard_bytes_max) || u32_load_relaxed(&keep_nothing))
         return;
     size_store_relaxed(&shard_bytes_max, most);
@@ -142,16 +149,11 @@ static void shards_resize(uint32_t count)
     region_set_cached_max(most * count + (QUIRE_CHECK ? LIMBO_BYTES_MAX : 0));
 }
 
-static COLD void default_setup(void)
+static COLD void shard_note_used(const struct shard *shard)
 {
-    lock_take(&setup_lock);
-    if (u32_load_relaxed(&shard_count) == 0) {
-        uint32_t count = (os_cpu_count() < CPUS_MAX ? os_cpu_count() : CPUS_MAX) * WAYS;
-        size_store_relaxed(&shard_wake_bytes, REAPER_FLOOR_BYTES / count > wake_bytes_least ? REAPER_FLOOR_BYTES / count : wake_bytes_least);
-        shards_resize(count);
-        u32_store_release(&shard_count, count); /* release [shards-ready] */
-    }
-    lock_drop(&setup_lock);
+    size_t i = (size_t)(shard - shards);
+    (void)__atomic_fetch_or(&shards_used[i / 64].word, UINT64_C(1) << i % 64, __ATOMIC_RELAXED);
+    shards_resize();
 }
 
 /* The bin of a span of `bytes`, NO_BIN when it has none. */
@@ -163,14 +165,10 @@ static ALWAYS_INLINE unsigned bin_of(size_t bytes)
     return likely(is_pow2(pages)) ? log2_floor(pages) : ODD;
 }
 
-/* One of this CPU's shards, locked; NULL when all are busy or nothing is set up. */
+/* One of this CPU's shards, locked; NULL when all are busy. */
 static ALWAYS_INLINE struct shard *shard_lock(void)
 {
-    uint32_t count = u32_load_acquire(&shard_count); /* acquire [shards-ready] */
-    if (unlikely(count == 0))
-        return NULL;
-    unsigned first = os_cpu_id() * WAYS;
-    struct shard *shard = &shards[first < count ? first : first % count];
+    struct shard *shard = &shards[os_cpu_id() % CPUS_MAX * WAYS];
     for (int way = 0; way < WAYS; way++, shard++) {
         if (unlikely(!lock_is_ranked(&shard->lock))) /* before it is taken: the child of a fork must find it */
             shard_note_used(shard);
@@ -184,15 +182,13 @@ static size_t shards_drain(bool all);
 
 static NOINLINE int default_take_slow(size_t bytes, size_t align_bytes, struct quire_span *out)
 {
-    if (u32_load_acquire(&shard_count) == 0) /* acquire [shards-ready] */
-        default_setup();
     reaper_tick_if_late();
     size_t align = bin_of(bytes) < ODD && align_bytes < bytes ? bytes : align_bytes;
     int error = region_take(bytes, align, out);
     if (unlikely(error) && shards_drain(true) != 0) /* there is no more, but what lies warm with other CPUs */
         error = region_take(bytes, align, out);
     u64_add_relaxed(error ? &slow.failures : &slow.takes, 1);
-    shards_resize(u32_load_relaxed(&shard_count));
+    shards_resize();
     if (!error)
         sanitize_defined(out->start, bytes);
     return error;
@@ -371,13 +367,11 @@ void source_default_serve_malloc(void)
 
 void source_default_set_keep(bool keep)
 {
-    if (u32_load_acquire(&shard_count) == 0) /* acquire [shards-ready] */
-        default_setup();
     u32_store_relaxed(&keep_nothing, !keep);
     atomic_fence_seq_cst(); /* shards_resize() */
     region_set_keep(keep);
     if (keep)
-        shards_resize(u32_load_relaxed(&shard_count));
+        shards_resize();
     else
         size_store_relaxed(&shard_bytes_max, 0);
     if (!keep)
