@@ -79,9 +79,14 @@ bool heap_size_may_fit(const void *p, size_t bytes)
 
 void *heap_move(struct quire_heap *heap, void *p, size_t had, size_t bytes)
 {
+    int kept = errno;
     void *fresh = quire_heap_alloc(heap, bytes);
-    if (!fresh)
-        return NULL;
+    if (unlikely(!fresh)) {
+        if (bytes > had)
+            return NULL;
+        errno = kept;
+        return p; /* what gets smaller has its room already */
+    }
     memcpy(fresh, p, had < bytes ? had : bytes);
     quire_heap_free(heap, p);
     return fresh;

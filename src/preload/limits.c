@@ -20,6 +20,7 @@
 
 #include <quire/source.h>
 
+#include "os/os.h"
 #include "pages/region.h"
 #include "preload/preload.h"
 
@@ -33,9 +34,15 @@ EXPORT int preload_mlockall(int flags) __asm__("mlockall");
 
 static pid_t mine; /* whose memory it is, as far as it was said here */
 
-static __attribute__((constructor)) void at_load(void)
+static void know_mine(void)
 {
     mine = getpid();
+}
+
+static __attribute__((constructor)) void at_load(void)
+{
+    know_mine();
+    (void)os_after_fork_in_child(know_mine);
 }
 
 static bool is_borrowed(void)

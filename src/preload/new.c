@@ -24,7 +24,6 @@
 #include "preload/preload.h"
 
 #define EXPORT __attribute__((visibility("default"))) CACHE_ALIGNED /* in the middle of a line of code they take up to an eighth longer */
-#define UNUSED __attribute__((unused))
 STATIC_ASSERT(sizeof(size_t) == sizeof(unsigned long), "size_t is mangled as m");
 #pragma GCC diagnostic ignored "-Wmissing-prototypes" /* the compiler of C++ knows these names by itself */
 
@@ -98,6 +97,74 @@ static ALWAYS_INLINE void *new_quick(size_t bytes, struct steer_call call)
     return likely(p != NULL) ? p : new_long(bytes, call);
 }
 
+/* ---- where the program has operators of its own ---- */
+
+/*
+ * C++'s other forms are by default made of the plain ones, which a program may replace: delete(p, size) of one that has its own delete(p) is that one's.  The C++
+ * library's own do as the standard says.  Who stands before us with all forms (a recorder) has not replaced some: he comes to us with each.
+ */
+static bool is_replaced;
+
+void *_Znwm(size_t bytes);
+void *_Znam(size_t bytes);
+void *_ZnwmSt11align_val_t(size_t bytes, size_t align_bytes);
+void *_ZnamRKSt9nothrow_t(size_t bytes, const void *tag);
+void _ZdlPv(void *p);
+void _ZdaPv(void *p);
+void _ZdaPvm(void *p, size_t bytes);
+void _ZdlPvSt11align_val_t(void *p, size_t align_bytes);
+
+static bool is_anothers(const char *name, uintptr_t ours)
+{
+    uintptr_t found = (uintptr_t)dlsym(RTLD_DEFAULT, name);
+    return found != 0 && found != ours;
+}
+
+void new_begin(void)
+{
+    bool plain = is_anothers("_Znwm", (uintptr_t)_Znwm) || is_anothers("_ZdlPv", (uintptr_t)_ZdlPv) || is_anothers("_Znam", (uintptr_t)_Znam) || is_anothers("_ZdaPv", (uintptr_t)_ZdaPv) ||
+        is_anothers("_ZnwmSt11align_val_t", (uintptr_t)_ZnwmSt11align_val_t) || is_anothers("_ZdlPvSt11align_val_t", (uintptr_t)_ZdlPvSt11align_val_t);
+    is_replaced = plain && !(is_anothers("_ZdaPvm", (uintptr_t)_ZdaPvm) && is_anothers("_ZnamRKSt9nothrow_t", (uintptr_t)_ZnamRKSt9nothrow_t));
+}
+
+static COLD uintptr_t library_form(const char *name, atomic_addr *known)
+{
+    uintptr_t found = addr_load_relaxed(known);
+    if (found == 0) {
+        found = cxx_function(name);
+        addr_store_relaxed(known, found);
+    }
+    return found;
+}
+
+typedef void *new_form(size_t bytes);
+typedef void *new_nothrow_form(size_t bytes, const void *tag);
+typedef void *new_aligned_form(size_t bytes, size_t align_bytes);
+typedef void *new_aligned_nothrow_form(size_t bytes, size_t align_bytes, const void *tag);
+typedef void delete_form(void *p);
+typedef void delete_sized_form(void *p, size_t bytes);
+typedef void delete_nothrow_form(void *p, const void *tag);
+typedef void delete_aligned_form(void *p, size_t align_bytes);
+typedef void delete_sized_aligned_form(void *p, size_t bytes, size_t align_bytes);
+typedef void delete_aligned_nothrow_form(void *p, size_t align_bytes, const void *tag);
+
+#define LIBRARYS(name, form, ...)                                                                  \
+    if (unlikely(is_replaced)) {                                                                   \
+        static atomic_addr known;                                                                  \
+        form *librarys = (form *)library_form(name, &known);                                       \
+        if (librarys)                                                                              \
+            return librarys(__VA_ARGS__);                                                          \
+    }
+#define LIBRARYS_DELETE(name, form, ...)                                                           \
+    if (unlikely(is_replaced)) {                                                                   \
+        static atomic_addr known;                                                                  \
+        form *librarys = (form *)library_form(name, &known);                                       \
+        if (librarys) {                                                                            \
+            librarys(__VA_ARGS__);                                                                 \
+            return;                                                                                \
+        }                                                                                          \
+    }
+
 /* ---- new ---- */
 
 EXPORT void *_Znwm(size_t bytes)
@@ -107,6 +174,7 @@ EXPORT void *_Znwm(size_t bytes)
 
 EXPORT void *_Znam(size_t bytes)
 {
+    LIBRARYS("_Znam", new_form, bytes)
     return new_quick(bytes, STEER_CALLER);
 }
 
@@ -118,6 +186,7 @@ EXPORT void *_ZnwmSt11align_val_t(size_t bytes, size_t align_bytes)
 
 EXPORT void *_ZnamSt11align_val_t(size_t bytes, size_t align_bytes)
 {
+    LIBRARYS("_ZnamSt11align_val_t", new_aligned_form, bytes, align_bytes)
     void *p = new_aligned(bytes, align_bytes, STEER_CALLER);
     return likely(p != NULL) ? p : new_slow(bytes, align_bytes);
 }
@@ -144,24 +213,28 @@ static COLD void *nothrow_aligned_slow(const char *name, size_t bytes, size_t al
 
 EXPORT void *_ZnwmRKSt9nothrow_t(size_t bytes, const void *tag)
 {
+    LIBRARYS("_ZnwmRKSt9nothrow_t", new_nothrow_form, bytes, tag)
     void *p = new_or_null(bytes, STEER_CALLER);
     return likely(p != NULL) ? p : nothrow_slow("_ZnwmRKSt9nothrow_t", bytes, tag);
 }
 
 EXPORT void *_ZnamRKSt9nothrow_t(size_t bytes, const void *tag)
 {
+    LIBRARYS("_ZnamRKSt9nothrow_t", new_nothrow_form, bytes, tag)
     void *p = new_or_null(bytes, STEER_CALLER);
     return likely(p != NULL) ? p : nothrow_slow("_ZnamRKSt9nothrow_t", bytes, tag);
 }
 
 EXPORT void *_ZnwmSt11align_val_tRKSt9nothrow_t(size_t bytes, size_t align_bytes, const void *tag)
 {
+    LIBRARYS("_ZnwmSt11align_val_tRKSt9nothrow_t", new_aligned_nothrow_form, bytes, align_bytes, tag)
     void *p = new_aligned(bytes, align_bytes, STEER_CALLER);
     return likely(p != NULL) ? p : nothrow_aligned_slow("_ZnwmSt11align_val_tRKSt9nothrow_t", bytes, align_bytes, tag);
 }
 
 EXPORT void *_ZnamSt11align_val_tRKSt9nothrow_t(size_t bytes, size_t align_bytes, const void *tag)
 {
+    LIBRARYS("_ZnamSt11align_val_tRKSt9nothrow_t", new_aligned_nothrow_form, bytes, align_bytes, tag)
     void *p = new_aligned(bytes, align_bytes, STEER_CALLER);
     return likely(p != NULL) ? p : nothrow_aligned_slow("_ZnamSt11align_val_tRKSt9nothrow_t", bytes, align_bytes, tag);
 }
@@ -193,55 +266,66 @@ EXPORT void _ZdlPv(void *p)
 
 EXPORT void _ZdaPv(void *p)
 {
+    LIBRARYS_DELETE("_ZdaPv", delete_form, p)
     delete_quick(p);
 }
 
 EXPORT void _ZdlPvm(void *p, size_t bytes)
 {
+    LIBRARYS_DELETE("_ZdlPvm", delete_sized_form, p, bytes)
     delete_sized_quick(p, bytes);
 }
 
 EXPORT void _ZdaPvm(void *p, size_t bytes)
 {
+    LIBRARYS_DELETE("_ZdaPvm", delete_sized_form, p, bytes)
     delete_sized_quick(p, bytes);
 }
 
-EXPORT void _ZdlPvRKSt9nothrow_t(void *p, UNUSED const void *tag)
+EXPORT void _ZdlPvRKSt9nothrow_t(void *p, const void *tag)
 {
+    LIBRARYS_DELETE("_ZdlPvRKSt9nothrow_t", delete_nothrow_form, p, tag)
     delete_quick(p);
 }
 
-EXPORT void _ZdaPvRKSt9nothrow_t(void *p, UNUSED const void *tag)
+EXPORT void _ZdaPvRKSt9nothrow_t(void *p, const void *tag)
 {
+    LIBRARYS_DELETE("_ZdaPvRKSt9nothrow_t", delete_nothrow_form, p, tag)
     delete_quick(p);
 }
 
-EXPORT void _ZdlPvSt11align_val_t(void *p, UNUSED size_t align_bytes)
+EXPORT void _ZdlPvSt11align_val_t(void *p, size_t align_bytes)
 {
+    (void)align_bytes;
     delete_quick(p);
 }
 
-EXPORT void _ZdaPvSt11align_val_t(void *p, UNUSED size_t align_bytes)
+EXPORT void _ZdaPvSt11align_val_t(void *p, size_t align_bytes)
 {
+    LIBRARYS_DELETE("_ZdaPvSt11align_val_t", delete_aligned_form, p, align_bytes)
     delete_quick(p);
 }
 
 EXPORT void _ZdlPvmSt11align_val_t(void *p, size_t bytes, size_t align_bytes)
 {
+    LIBRARYS_DELETE("_ZdlPvmSt11align_val_t", delete_sized_aligned_form, p, bytes, align_bytes)
     careful_free_sized(p, bytes, align_bytes);
 }
 
 EXPORT void _ZdaPvmSt11align_val_t(void *p, size_t bytes, size_t align_bytes)
 {
+    LIBRARYS_DELETE("_ZdaPvmSt11align_val_t", delete_sized_aligned_form, p, bytes, align_bytes)
     careful_free_sized(p, bytes, align_bytes);
 }
 
-EXPORT void _ZdlPvSt11align_val_tRKSt9nothrow_t(void *p, UNUSED size_t align_bytes, UNUSED const void *tag)
+EXPORT void _ZdlPvSt11align_val_tRKSt9nothrow_t(void *p, size_t align_bytes, const void *tag)
 {
+    LIBRARYS_DELETE("_ZdlPvSt11align_val_tRKSt9nothrow_t", delete_aligned_nothrow_form, p, align_bytes, tag)
     delete_quick(p);
 }
 
-EXPORT void _ZdaPvSt11align_val_tRKSt9nothrow_t(void *p, UNUSED size_t align_bytes, UNUSED const void *tag)
+EXPORT void _ZdaPvSt11align_val_tRKSt9nothrow_t(void *p, size_t align_bytes, const void *tag)
 {
+    LIBRARYS_DELETE("_ZdaPvSt11align_val_tRKSt9nothrow_t", delete_aligned_nothrow_form, p, align_bytes, tag)
     delete_quick(p);
 }

@@ -136,6 +136,9 @@ static ALWAYS_INLINE bool preload_quick_free_sized(void *p, size_t bytes)
     return bytes != SIZE_MAX && heap_quick_free_guessed(heap_tls.self, p, bytes);
 }
 
+/* ---- new.c ---- */
+void new_begin(void); /* before C++ code of the program's runs: whether it has operators of its own */
+
 /* ---- libc.c ---- */
 /* Blocks that are not ours are those of whoever serves the process. */
 void libc_is_not_the_malloc(void);

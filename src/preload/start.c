@@ -39,7 +39,7 @@ static atomic_u64 starter; /* the thread that sets things up; 0: nobody */
 static uint64_t start_ns;
 static char **environ_of_loader;
 
-enum { ENVIRON_BYTES = 128 << 10 };
+enum { ENVIRON_BYTES = 8 << 20 /* more than the kernel hands to any program */ };
 static const char variable[] = "QUIRE_CONF=";
 
 uint64_t preload_start_ns(void)
@@ -215,8 +215,7 @@ static COLD enum preload_mode preload_start(void)
         heap_set_up();
         if (preload_conf.leaks)
             preload_conf.stats_at_exit = true;
-        if (preload_conf.stats_at_exit)
-            start_ns = os_time_ns();
+        start_ns = os_time_ns(); /* malloc_stats() says how long, too */
         report_know_stderr(preload_conf.stats_at_exit && !preload_conf.file[0]);
         live_lines_go_to(report_stderr);
         u32_store_release(&preload_mode, mode); /* release [preload-mode] */
@@ -280,6 +279,7 @@ static __attribute__((constructor)) void at_load(int count, char **words, char *
         preload_conf.prof_every_bytes = preload_conf.guard_every = 0;
     }
     libc_takes_its_own();
+    new_begin();
     record_begin();
     bool waits = profile_begin();
     report_begin();

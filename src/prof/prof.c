@@ -323,7 +323,7 @@ static void *realloc_guarded(void *p, size_t bytes, struct prof_call call)
     size_t had = guard_bytes(p);
     void *fresh = prof_alloc(bytes, call);
     if (!fresh)
-        return NULL;
+        return bytes <= had ? p : NULL;
     memcpy(fresh, p, had < bytes ? had : bytes);
     guard_free(p, call);
     return fresh;
@@ -335,7 +335,7 @@ static void *realloc_to_small(void *p, size_t bytes, uint64_t token)
     size_t had = quire_heap_usable_bytes(p);
     void *fresh = sampled(bytes, HEAP_SLOT_ALIGN, token, false);
     if (!fresh)
-        return NULL;
+        return bytes <= had ? quire_heap_realloc(&heap_of_process, p, bytes) : NULL;
     memcpy(fresh, p, had < bytes ? had : bytes);
     heap_free_any(p);
     return fresh;

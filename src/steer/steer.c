@@ -30,6 +30,7 @@ bool steer_start(const char *path, const struct steer_opts *opts, char why[STEER
     }
     for (uint32_t i = 0; i <= steer_plan.pools; i++) {
         steer_plan.pool[i].lock = (struct lock)LOCK_INIT(LOCK_STEER_POOL);
+        steer_plan.pool[i].lanes_lock = (struct lock)LOCK_INIT(LOCK_STEER_POOL);
         steer_plan.pool[i].epoch = 1;
     }
     for (uint32_t i = 0; i < steer_plan.sites; i++)

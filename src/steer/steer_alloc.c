@@ -24,22 +24,28 @@ size_t steer_quick_max = STEER_BLOCK_MAX;
 /* The lane's list, in the order of stores that steer_thread.c's invariant asks for. */
 static void lane_add(struct steer_lane *lane, struct steer_chunk *chunk)
 {
+    struct lock *lock = &steer_plan.pool[chunk->pool].lanes_lock;
     chunk->prev = NULL;
     chunk->next = lane->chunks;
+    lock_take(lock);
     if (chunk->next)
         chunk->next->prev = chunk;
     atomic_fence_signal();
     lane->chunks = chunk;
+    lock_drop(lock);
     lane->count++;
 }
 
 void steer_lane_drop(struct steer_lane *lane, struct steer_chunk *chunk)
 {
+    struct lock *lock = &steer_plan.pool[chunk->pool].lanes_lock;
+    lock_take(lock);
     if (chunk->next)
         chunk->next->prev = chunk->prev;
     atomic_fence_signal();
     *(chunk->prev ? &chunk->prev->next : &lane->chunks) = chunk->next;
     atomic_fence_signal();
+    lock_drop(lock);
     lane->count--;
     if (lane->chunk == chunk) {
         lane->chunk = NULL;

@@ -166,6 +166,7 @@ void steer_pools_after_fork(void)
 {
     for (uint32_t i = 1; i <= steer_plan.pools; i++) {
         struct steer_pool *pool = &steer_plan.pool[i];
+        (void)lock_reset(&pool->lanes_lock);
         if (lock_reset(&pool->lock)) {
             pool->shared = NULL;
             pool->epoch++;

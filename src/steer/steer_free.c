@@ -255,7 +255,7 @@ void *steer_realloc(void *p, size_t bytes)
         return p;
     void *fresh = heap_malloc(bytes);
     if (!fresh)
-        return NULL;
+        return bytes <= had ? p : NULL;
     memcpy(fresh, p, had < bytes ? had : bytes);
     steer_free(p);
     return fresh;

@@ -120,6 +120,7 @@ struct CACHE_ALIGNED steer_pool {
     atomic_u32 is_sent_back;
     atomic_size held_bytes, held_peak_bytes; /* chunks */
     atomic_size dead_bytes, dead_shared_bytes; /* in full chunks, as told by the lanes; in shared ones, as counted last */
+    struct lock lanes_lock; /* against those who follow another thread's list of chunks */
     struct lock lock;
     struct steer_chunk *shared;
     uint32_t epoch;

@@ -53,8 +53,10 @@ static void pool_stats(unsigned pool_idx, struct steer_stats *out, uint64_t *are
     lock_take(&pool->lock);
     uint64_t live = live_of(pool->shared, &out->live_bytes);
     lock_drop(&pool->lock);
+    lock_take(&pool->lanes_lock); /* a chunk that its owner gives back is another's memory at once */
     for (const struct steer_thread *record = steer_threads(); record; record = record->next)
         live += live_of(record->lane[pool_idx].chunks, &out->live_bytes);
+    lock_drop(&pool->lanes_lock);
     out->live_blocks += live;
     out->held_bytes += size_load_relaxed(&pool->held_bytes);
     out->peak_bytes += size_load_relaxed(&pool->held_peak_bytes);
