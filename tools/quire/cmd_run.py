@@ -260,7 +260,7 @@ def report(args, form, path, outcome, wanted):
     if leaks:
         full["leak_sites"], full["leak_suppressed"], full["leak_sites_note"] = leaks
     full["failed"], unjudged = judged(wanted, full, target.name)
-    lines = [json.dumps(full, indent=1)]
+    lines = [ui.json_text(full)]
     if form == "text":
         lines = [ui.printable(line) for line in runreport.text(full)]
         lines = lines if path else ui.fit(lines, sys.stderr)

@@ -231,7 +231,11 @@ def steer(report, folder):
     library = serving.drop_in()
     timed = rounds.Row("timed", library, lambda env: steering.environment(env, path, report=said.replace("%", "%%") + ".%p", timed=True))
     ui.note(f"carrying the advice out: {tryreport.carried_out(written)}")
-    contest.run_once(timed)
+    try:
+        contest.run_once(timed)
+    except EnvironmentLacks as error:  # under a load
+        ui.note(f"the advice is not carried out: {error.what}: {error.why}")
+        return
     counted = steering.counters(*glob.glob(glob.escape(said) + ".[0-9]*"))
     report.steered = finding.Steered(written, counted)
     contest.add(rounds.Row(rounds.STEERED, library, lambda env: steering.environment(env, path)))
@@ -268,6 +272,18 @@ def measure_all(report, folder, args):
     if report.is_cut:  # shares, savings and advice would be those of its beginning
         compare_alone(report, args, "only a part of it was recorded: each malloc is only run")
         return
+    try:
+        model_all(report, folder, args)
+    except QuireError as error:
+        if "replayed" not in error.why or args.once or contest.stays:
+            raise
+        report.unreplayed = error.why.removeprefix(f"{report.recording.program} ")
+        compare_alone(report, args, "its operations cannot be replayed: each malloc is only run")
+
+
+def model_all(report, folder, args):
+    """The same of what can be replayed."""
+    contest, limit_s = report.contest, report.limit_s
     each_s = replay_s(report)
     if each_s is not None and not report.budget.allows_model(each_s):
         report.hurried = True

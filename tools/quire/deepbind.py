@@ -31,7 +31,7 @@ def opens_past_preloads(path):
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
             return _has_call(data)
-    except (OSError, ValueError, struct.error, IndexError):
+    except (OSError, ValueError, OverflowError, struct.error, IndexError):
         return False
 
 

@@ -41,7 +41,7 @@ class Elf:
             self._segments()
             self.cut = False
             self._sections()
-        except (struct.error, IndexError, UnicodeDecodeError):
+        except (struct.error, IndexError, OverflowError, UnicodeDecodeError):
             pass  # damaged: the loader will say so better than this can
         finally:
             self.data.close()

@@ -41,7 +41,7 @@ Started = namedtuple("Started", "program name said watch left")
 Ran = namedtuple("Ran", "status wall_s cpu_s peak_rss_bytes stderr pid served slow left", defaults=(None, None, {}))
 
 STDERR_KEPT_BYTES = 4096
-STDOUT_KEPT_BYTES = 4096  # for who waits for a line of it
+STDOUT_KEPT_BYTES = 1 << 20  # for who waits for a line of it, behind which more may come at once
 SINK = "/dev/zero"
 STDIN_PATIENCE_S = 2
 
@@ -61,7 +61,9 @@ class Input:
             mode = os.fstat(0).st_mode
         except OSError:
             return self
-        if stat.S_ISREG(mode):
+        if stat.S_ISREG(mode) and not os.access("/proc/self/fd/0", os.R_OK):
+            self._keep()  # opened by somebody who may, as by a shell of root's
+        elif stat.S_ISREG(mode):
             self.path = "/proc/self/fd/0"
             self.offset = os.lseek(0, 0, os.SEEK_CUR)
             self.origin = "file"
@@ -130,7 +132,9 @@ def crashed(status):
 def _drain(fd, kept):
     """Reads what a program writes, and keeps the last of it."""
     while piece := os.read(fd, 1 << 16):
-        kept[:] = (kept + piece)[-STDOUT_KEPT_BYTES:]
+        kept += piece
+        if len(kept) > 2 * STDOUT_KEPT_BYTES:
+            del kept[:-STDOUT_KEPT_BYTES]
     os.close(fd)
 
 
@@ -237,11 +241,10 @@ def environment(malloc_python=False, trace=None, limit_bytes=None):
     return env
 
 
-def _last_words(errors):
-    """The end of what a program wrote to its standard error."""
-    size = errors.seek(0, os.SEEK_END)
-    errors.seek(max(0, size - STDERR_KEPT_BYTES))
-    return errors.read().decode("utf-8", "replace")
+def _last_words(errors, most=STDERR_KEPT_BYTES):
+    """The end of what a program wrote to its standard error, whose place in the file is ours: it is left alone."""
+    size = os.fstat(errors.fileno()).st_size
+    return os.pread(errors.fileno(), most, max(0, size - most)).decode("utf-8", "replace")
 
 
 @contextlib.contextmanager
@@ -300,7 +303,7 @@ def _words(program, reader, errors):
     def said():
         if program.poll() is not None:
             drain.join(timeout=5)
-        return kept.decode("utf-8", "replace") + _last_words(errors)
+        return kept.decode("utf-8", "replace") + _last_words(errors, STDOUT_KEPT_BYTES)
 
     return said
 

@@ -115,7 +115,11 @@ class Watch:
 
     def sleep(self, patience_s=None):
         """Until a signal comes that was not looked at, or a child ends; or so long."""
-        select.select([self.reader], [], [], patience_s)
+        blocked = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})  # our caller may have it blocked, and the program is to find it so
+        try:
+            select.select([self.reader], [], [], patience_s)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         with contextlib.suppress(BlockingIOError):
             os.read(self.reader, 1 << 16)
 

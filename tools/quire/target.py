@@ -9,9 +9,11 @@ Not here: running it (launch.py).
 """
 
 import os
+import re
 import shutil
 import stat
 import subprocess
+import sys
 
 import elf
 import follow
@@ -109,22 +111,23 @@ def binary_of(path):
     return path
 
 
+MAPPED = re.compile(r"^\t(?:.* => )?(/.*) \(0x[0-9a-f]+\)$", re.MULTILINE)  # names may have spaces
+
+
 def libraries(path):
-    """Files that the dynamic loader would map for a program, asked of the loader itself."""
+    """Files that the dynamic loader would map for a program, asked of the loader itself: glibc's, for musl's would run the program."""
+    file = elf.read(path)
+    if not file or "ld-musl" in file.interpreter:
+        return []
     env = {**os.environ, "LD_TRACE_LOADED_OBJECTS": "1"}
     env.pop("LD_PRELOAD", None)
     try:
         done = subprocess.run(
-            [path], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10
+            [path], env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=10
         )
     except (OSError, subprocess.TimeoutExpired):
         return []
-    found = []
-    for line in done.stdout.splitlines():
-        words = line.split()
-        files = [w for w in words if w.startswith("/")]
-        found += files[:1]
-    return found
+    return MAPPED.findall(os.fsdecode(done.stdout))
 
 
 class Unfit(EnvironmentLacks):
@@ -255,6 +258,8 @@ def resolve_for_preload(argv, inside=False):
             f"{binary} is a static binary: no loader runs, so nothing can be preloaded",
             "link it dynamically (without -static) and try again",
         )
+    if "ld-musl" in file.interpreter and "ld-musl" not in (elf.read(os.path.realpath(sys.executable)) or file).interpreter:
+        refuse(argv[0], f"{binary} runs on musl, and what is built for glibc cannot be preloaded there", "build it for glibc, or static with symbols, and try that")
     check_privileges(binary, argv[0])
     if not inside:
         check_own_malloc(binary, argv[0], file, f"quire try -- {argv[0]}   (measures it with others in the place of its own); {OWN_MALLOC_FIX}")

@@ -50,7 +50,7 @@ class Report:
         self.contest = None
         self.limit_s, self.budget = 0.0, None
         self.load_before = trynoise.load_before()
-        self.hurried = False  # there was no time for a plan and replays
+        self.hurried, self.unreplayed = False, ""  # there was no time for a plan and replays; why nothing of it can be replayed, as with more than 512 threads at once
         self.is_cut = False  # the trace is only a part of the run, which neither was made of
         self.recorded = None
         self.recording = None
@@ -142,7 +142,7 @@ class Report:
         if self.crashed:
             lines += self._crash_text()
         else:
-            lines += trysmall.text(self) if self.too_small or self.hurried or self.is_cut else self._facts_text() + self.verdict_text() + self._detail_text()
+            lines += trysmall.text(self) if self.too_small or self.hurried or self.unreplayed or self.is_cut else self._facts_text() + self.verdict_text() + self._detail_text()
         return lines + self._page_text()
 
     def _page_text(self):
@@ -485,7 +485,7 @@ class Report:
         }
         if self.crashed:
             result["verdict"] = {"word": None, "reason": "the program " + launch.describe(self.recorded.status)}
-        elif self.too_small or self.hurried or self.is_cut:
+        elif self.too_small or self.hurried or self.unreplayed or self.is_cut:
             result.update(trysmall.document(self))
         else:
             result["verdict"] = {"word": self.verdict.word, "reason": self.verdict.reason}

@@ -43,7 +43,7 @@ def is_compared(report):
 
 def settle(report, args):
     """The verdict, from the rounds."""
-    if report.hurried or report.is_cut:
+    if report.hurried or report.unreplayed or report.is_cut:
         report.settle(args)
         return
     judged = report.finding.verdict
@@ -66,6 +66,8 @@ def without(report):
     """Why there are no replays."""
     if report.is_cut:
         return "only these were recorded: no replays, no advice"
+    if report.unreplayed:
+        return f"no replays, no advice: it {report.unreplayed}"
     return "no time for replays and advice" if report.hurried else "too few to replay, or to advise on"
 
 

@@ -25,20 +25,22 @@ from errors import EnvironmentLacks
 Group = namedtuple("Group", "name number events times")
 UNSEEN_S_MIN, UNSEEN_PERCENT_MIN, UNSEEN_PERCENT_MOST = 0.02, 50, 80  # outside of its trace each process begins, and gives its memory back
 TIMED_OUT, SIGNAL_SHELL = 124, 128  # what timeout(1) ends with; shells, and timeout -s, add a signal's number
-UNSEEN_WHY = "they are static or setuid, or were started without LD_PRELOAD (env -i, sudo), and no preload reaches them"
+UNSEEN_WHY = "they never allocate, or no preload reaches them: they are static or setuid, or were started without LD_PRELOAD (env -i, sudo)"
 ALONE = Group("", 1, 0, 1.0)
 
 
 def name_of(words):
     """The program of a command line, a worker's title included."""
     first = words if isinstance(words, str) else words[0] if words else ""
-    return os.path.basename(first.split(":")[0].split(" ")[0])
+    return os.path.basename(first if os.path.isfile(first) else first.split(":")[0].split(" ")[0])
 
 
 def of(recordings, paths):
     """The Group of the busiest recording, the first. Traces that were not analysed count by what was recorded in them."""
     busiest = recordings[0]
     name = name_of(busiest.facts.get("command", ""))
+    if not name:  # longer than the trace has room for
+        return ALONE
     alike = [r for r in recordings if name_of(r.facts.get("command", "")) == name and r.events]
     events, number = sum(r.events for r in alike), len(alike)
     size = tracefile.stream_bytes(busiest.path)

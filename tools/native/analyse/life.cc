@@ -31,6 +31,19 @@ void remember(std::vector<uint32_t> &threads, uint32_t thread) {
     }
 }
 
+/* The rarer half of the sizes goes, so that one that comes late and often finds room. */
+void forget_rare(std::unordered_map<uint64_t, uint64_t> &sizes, uint64_t newest) {
+    std::vector<uint64_t> counts;
+    for (const auto &size : sizes) {
+        counts.push_back(size.second);
+    }
+    std::nth_element(counts.begin(), counts.begin() + SIZES_MAX / 2, counts.end());
+    uint64_t middle = counts[SIZES_MAX / 2];
+    for (auto at = sizes.begin(); at != sizes.end();) {
+        at = at->second <= middle && at->first != newest ? sizes.erase(at) : std::next(at);
+    }
+}
+
 uint64_t scattered(uint64_t address) {
     return (address >> 3) * 0x9e3779b97f4a7c15u;
 }
@@ -170,8 +183,9 @@ void Life::allocate(const qtr_event &event) {
     site.size_max = std::max(site.size_max, event.size);
     site.zeroed += event.kind == QTR_CALLOC;
     site.aligned += event.kind == QTR_ALIGNED;
-    if (site.sizes.size() < SIZES_MAX || site.sizes.count(event.size)) {
-        site.sizes[event.size]++;
+    site.sizes[event.size]++;
+    if (site.sizes.size() > SIZES_MAX) {
+        forget_rare(site.sizes, event.size);
     }
     site.live++;
     site.peak_live = std::max(site.peak_live, site.live);

@@ -10,7 +10,8 @@
  * Conditions, all of them:
  *   S1  the stack was walked to its end, by the unwind tables
  *   S2  the thread is in its own code, or waits in one of libc's calls that hold no lock while they wait
- *   S3  no thread is inside the loader, nor in a stub that an earlier tracer left
+ *   S3  no thread is inside the loader, nor in dl_iterate_phdr(), which holds a lock of the loader's while it calls the program, nor in a stub that an
+ *       earlier tracer left
  *   S4  no signal waits for it, and it is in no restartable sequence: both are the kernel's to settle at the interrupted place
  *   S5  it runs 64-bit code, and no filter of system calls holds it that does not hold us: ours would end it
  *
@@ -52,7 +53,7 @@ static struct {
     Dwfl *dwfl;
     struct {
         uintptr_t start, end;
-    } waiting[WAITING];
+    } waiting[WAITING], iterates;
     bool is_silent;
 } safe;
 
@@ -76,6 +77,9 @@ void safe_start(const struct target *target) {
         safe.waiting[i].start = target_libc_symbol(target, waiting_names[i], &bytes);
         safe.waiting[i].end = safe.waiting[i].start + bytes;
     }
+    size_t bytes = 0;
+    safe.iterates.start = target_libc_symbol(target, "dl_iterate_phdr", &bytes);
+    safe.iterates.end = safe.iterates.start + bytes;
     safe.dwfl = dwfl_begin(&callbacks);
     if (safe.dwfl == NULL || dwfl_linux_proc_report(safe.dwfl, target->pid) != 0 || dwfl_report_end(safe.dwfl, NULL, NULL) != 0 ||
         dwfl_linux_proc_attach(safe.dwfl, target->pid, true) < 0) {
@@ -116,7 +120,8 @@ static bool is_in_stub(const struct target *target, uintptr_t pc) {
 /* S3 */
 static bool is_in_loader(const struct target *target, const struct walk *walk) {
     for (unsigned i = 0; i < walk->count; i++) {
-        if (kind_at(target, walk->pc[i]) == OBJECT_LOADER || is_in_stub(target, walk->pc[i])) {
+        bool iterates = walk->pc[i] > safe.iterates.start && walk->pc[i] < safe.iterates.end;
+        if (kind_at(target, walk->pc[i]) == OBJECT_LOADER || iterates || is_in_stub(target, walk->pc[i])) {
             return true;
         }
     }

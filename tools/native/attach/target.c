@@ -129,7 +129,24 @@ static bool name_begins(const char *path, const char *const *names) {
     return false;
 }
 
-static enum object_kind kind_of(const char *path, const char *library) {
+/* The file of a mapping, also one that has lost its name since (an upgrade, a build); NULL: it cannot be read. */
+static struct elf_file *mapped_open(const struct target *target, const struct object *object) {
+    char name[96];
+    struct elf_file *file = elf_open(object->path);
+    if (file == NULL) {
+        snprintf(name, sizeof name, "/proc/%d/map_files/%lx-%lx", (int)target->pid, (unsigned long)object->start, (unsigned long)object->end);
+        file = elf_open(name);
+    }
+    if (file == NULL && target->entry >= object->start && target->entry < object->end) {
+        snprintf(name, sizeof name, "/proc/%d/exe", (int)target->pid);
+        file = elf_open(name);
+    }
+    return file;
+}
+
+/* Of what cannot be read nobody knows that it is no allocator. */
+static enum object_kind kind_of(const struct target *target, const struct object *object, const char *library) {
+    const char *path = object->path;
     static const char *const loader[] = {"ld-linux", "ld-2.", NULL};
     static const char *const libc[] = {"libc.so", "libc-2.", "libpthread", "libdl.so", "libdl-", NULL};
     if (strncmp(path, "[v", 2) == 0) {  // vdso, vsyscall
@@ -141,9 +158,9 @@ static enum object_kind kind_of(const char *path, const char *library) {
     if (name_begins(path, libc)) {
         return OBJECT_LIBC;
     }
-    struct elf_file *file = strcmp(path, library) == 0 ? NULL : elf_open(path);
+    struct elf_file *file = strcmp(path, library) == 0 ? NULL : mapped_open(target, object);
     if (file == NULL) {
-        return strcmp(path, library) == 0 ? OBJECT_MALLOC : OBJECT_OTHER;
+        return OBJECT_MALLOC;
     }
     elf_symbols(file);
     enum object_kind kind = elf_find(file, "malloc") != NULL ? OBJECT_MALLOC : OBJECT_OTHER;
@@ -209,7 +226,6 @@ static void mapping_take(struct target *target, const char *line, const char *li
             elf_close(file);
         }
     }
-    enum object_kind kind = OBJECT_OTHER;
     bool is_libc = strstr(path, "/libc.so.6") != NULL || strstr(path, "/libc-2.") != NULL;
     if (is_libc && offset == 0 && target->libc == NULL) {
         target->libc_base = (uintptr_t)start;
@@ -221,10 +237,10 @@ static void mapping_take(struct target *target, const char *line, const char *li
     if (rights[2] != 'x' || target->count == OBJECTS_MAX) {
         return;
     }
-    kind = kind_of(path, library);
     struct object *object = &target->objects[target->count++];
-    *object = (struct object){.start = (uintptr_t)start, .end = (uintptr_t)end, .kind = kind};
+    *object = (struct object){.start = (uintptr_t)start, .end = (uintptr_t)end};
     snprintf(object->path, sizeof object->path, "%s", path);
+    object->kind = kind_of(target, object, library);
     if (path[0] == '/' && strcmp(path, library) != 0) {
         room_look(target, object, offset);
     }

@@ -37,6 +37,7 @@ static struct {
     int (*dlclose)(void *);
     int (*setname)(pthread_t, const char *);
     void (*exit_now)(int) __attribute__((noreturn));
+    void (*exit_quickly)(int) __attribute__((noreturn));
 } next;
 
 /* volatile: libc's headers promise that dlsym calls nothing here, but it may call calloc, which has to see that the hooks are starting. */
@@ -84,6 +85,7 @@ __attribute__((noinline)) void rec_hooks_start(void) {
     next_find(&next.dlclose, "dlclose");
     next_find(&next.setname, "pthread_setname_np");
     next_find(&next.exit_now, "_exit");
+    next_find(&next.exit_quickly, "quick_exit");
     hooks_state = HOOKS_READY;
     rec_start();
     rec_busy--;
@@ -283,6 +285,15 @@ REC_EXPORT void _exit(int status) {
     }
     rec_exit_mark(status, true);
     next.exit_now(status);
+}
+
+/* No destructor runs, and libc's own _exit is not ours. */
+REC_EXPORT void quick_exit(int status) {
+    if (booting()) {
+        __builtin_trap();
+    }
+    rec_exit_mark(status, true);
+    next.exit_quickly(status);
 }
 
 REC_EXPORT void _Exit(int status) {
