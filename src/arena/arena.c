@@ -57,7 +57,7 @@ static uint64_t arena_birth(void)
 
 void arena_verify(const struct quire_arena *arena, const char *what)
 {
-    if (unlikely(pagemap_find(arena) != owner_make(arena, OWNER_ARENA)))
+    if (unlikely((uintptr_t)arena % ARENA_ALIGN_BYTES != 0 || pagemap_find(arena) != owner_make(arena, OWNER_ARENA)))
         panic("arena", NULL, what, arena);
 }
 

@@ -48,10 +48,14 @@ static ALWAYS_INLINE size_t copy_short(char *to, const char *string)
 /* Room for so many bytes of text, at any address; NULL and errno ENOMEM. */
 static NOINLINE char *text_place(struct quire_arena *arena, size_t bytes)
 {
+    int kept = errno;
     if (bytes > (size_t)(arena->text_end - arena->text)) {
         char *pocket = bytes >= LONG_BYTES || arena->watched ? NULL : quire_arena_alloc(arena, POCKET_BYTES);
-        if (!pocket)
-            return quire_arena_alloc(arena, bytes);
+        if (!pocket) {
+            char *p = quire_arena_alloc(arena, bytes);
+            errno = p ? kept : errno;
+            return p;
+        }
         if (unlikely(arena_newest_large(arena) == pocket)) /* memory is short: it is this string's alone, for a large block grows over what lies in it */
             return pocket;
         if (pocket != arena->text_end)

@@ -19,7 +19,8 @@
 enum { LINE_BYTES = 1024, NAME_BYTES_SHOWN = 64 };
 
 static atomic_addr panic_hook;
-static atomic_u64 panicking; /* the thread whose panic it is; 0: nobody's */
+static atomic_u64 panicking; /* the process and the thread whose panic it is; 0: nobody's */
+static THREAD_LOCAL bool in_hook __attribute__((tls_model("initial-exec"))); /* in the child that the hook makes, too */
 
 void quire_on_panic(void (*fn)(const char *message, const void *address))
 {
@@ -69,10 +70,12 @@ void panic(const char *kind, const char *name, const char *what, const void *add
     line.text[line.used] = 0;
 
     void (*hook)(const char *, const void *) = (void (*)(const char *, const void *))addr_load_relaxed(&panic_hook);
-    uint64_t nobody = 0, self = os_thread_id();
-    if (u64_cas_acquire(&panicking, &nobody, self) && hook)
+    uint64_t seen = u64_load_relaxed(&panicking), self = os_process_id() << 32 | os_thread_id();
+    bool is_first = !in_hook && (seen == 0 || seen >> 32 != self >> 32) && u64_cas_acquire(&panicking, &seen, self); /* of this process: a child has the word, and not the thread */
+    in_hook = in_hook || is_first;
+    if (is_first && hook)
         hook(line.text, address);
-    else if (nobody != 0 && nobody != self)
+    else if (!in_hook && seen != self)
         for (;;) /* another thread's hook is at work; it ends the process */
             os_sleep_ns(1000000000u);
     __builtin_trap();

@@ -200,7 +200,7 @@ struct quire_heap *quire_heap_create(const struct quire_heap_opts *from)
 
 bool heap_is_live(const struct quire_heap *heap)
 {
-    return pagemap_find(heap) == owner_make(heap, OWNER_HEAP_HEAD);
+    return (uintptr_t)heap % CACHE_LINE_BYTES == 0 && pagemap_find(heap) == owner_make(heap, OWNER_HEAP_HEAD);
 }
 
 static void heap_unlist(struct quire_heap *heap)

@@ -249,6 +249,12 @@ int os_write(int fd, const char *text, size_t bytes);
 int os_write_plainly(int fd, const char *text, size_t bytes); /* the same, but with the signal: for text that the program asked for */
 /* The thread blocks a signal, as it does in every handler but those that asked not to. */
 bool os_blocks_signals(void);
+/* Handlers of the program's have to wait: they might fork. */
+struct os_signals {
+    uint64_t words[16];
+};
+void os_signals_hold(struct os_signals *before);
+void os_signals_let(const struct os_signals *before);
 /* Sleep while *word == expected, at most timeout_ns (0: no limit); wakes on os_futex_wake, on signals, and for no reason. */
 void os_futex_wait(uint32_t *word, uint32_t expected, uint64_t timeout_ns);
 bool os_futex_wake(uint32_t *word, int count); /* true: somebody slept */

@@ -99,6 +99,23 @@ bool os_blocks_signals(void)
     return pthread_sigmask(SIG_BLOCK, NULL, &now) == 0 && !sigisemptyset(&now);
 }
 
+_Static_assert(sizeof(sigset_t) <= sizeof(struct os_signals), "room for libc's");
+
+void os_signals_hold(struct os_signals *before)
+{
+    static const int met[] = {SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGFPE}; /* blocked, they would end the process */
+    sigset_t all;
+    sigfillset(&all);
+    for (size_t i = 0; i < sizeof met / sizeof met[0]; i++)
+        sigdelset(&all, met[i]);
+    pthread_sigmask(SIG_BLOCK, &all, (sigset_t *)(void *)before);
+}
+
+void os_signals_let(const struct os_signals *before)
+{
+    pthread_sigmask(SIG_SETMASK, (const sigset_t *)(const void *)before, NULL);
+}
+
 /* glibc since 2.32, whose strerror() asks the locale and may allocate; musl's does neither. */
 extern const char *strerrordesc_np(int error) __attribute__((weak));
 
@@ -152,8 +169,18 @@ bool os_main_has_ended(void)
     return __atomic_load_n(&threads.main_has_ended, __ATOMIC_ACQUIRE) != 0;
 }
 
+/* A key for each function.  A slot is claimed by its function and then has its key made; who comes between gets -ENOMEM and asks again later. */
+enum { EXITS_MAX = 4 };
+static struct {
+    void (*fn)(void *);
+    uint32_t key_plus_1;
+} exits[EXITS_MAX];
+
 void os_threads_after_fork(void)
 {
+    for (int i = 0; i < EXITS_MAX; i++) /* by a thread that was about to make the key */
+        if (exits[i].key_plus_1 == 0)
+            exits[i].fn = NULL;
     threads.running = threads.main_has_ended = threads.is_last_there = 0;
 }
 
@@ -338,13 +365,6 @@ void os_yield(void)
     sched_yield(); /* which a filter may refuse */
     errno = kept;
 }
-
-/* A key for each function.  A slot is claimed by its function and then has its key made; who comes between gets -ENOMEM and asks again later. */
-enum { EXITS_MAX = 4 };
-static struct {
-    void (*fn)(void *);
-    uint32_t key_plus_1;
-} exits[EXITS_MAX];
 
 static int exit_key(void (*fn)(void *), pthread_key_t *out)
 {

@@ -13,6 +13,8 @@ enum { COURTESY_NS = 100000 };
 
 void registry_lock(struct registry *registry)
 {
+    if (unlikely(os_is_unrepaired()) && !lock_holds_any())
+        os_repair(); /* whoever calls a source with this lock would do it there, in the middle of something */
     lock_take(&registry->lock);
     addr_store_relaxed(&registry->holder, (uintptr_t)os_thread_pointer());
 }

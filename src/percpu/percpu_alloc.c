@@ -279,12 +279,12 @@ static uintptr_t alloc_from_reserve(struct quire_percpu *pool, const struct perc
 {
     struct percpu_local *reserve = &pool->reserve;
     uintptr_t bits = 0;
-    if (pool->reserve_words == 0 || !lock_try(&reserve->bias.lock))
+    if (pool->reserve_words == 0 || !percpu_visit_try(reserve))
         return 0;
     bits = alloc_anywhere(reserve, want);
     if ((!bits && want->words <= pool->reserve_words) || percpu_reserve_is_low(reserve))
         u32_store_relaxed(&pool->reserve_low, 1);
-    bias_drop(&reserve->bias, false);
+    percpu_release(reserve);
     return bits;
 }
 
@@ -298,9 +298,9 @@ struct quire_percpu_ref quire_percpu_alloc_nowait(struct quire_percpu *pool, siz
         if (local && bias_enter(&local->bias)) {
             bits = alloc_anywhere(local, &want);
             bias_leave(&local->bias);
-        } else if (local && lock_try(&local->bias.lock)) { /* no barriers: a plain lock */
+        } else if (local && percpu_visit_try(local)) { /* no barriers: a plain lock */
             bits = alloc_anywhere(local, &want);
-            bias_drop(&local->bias, true);
+            percpu_release(local);
         }
         bits = bits ? bits : alloc_from_reserve(pool, &want);
         error = ENOMEM;

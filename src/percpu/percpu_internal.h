@@ -313,6 +313,7 @@ bool percpu_empties_give(struct percpu_local *local, size_t *bytes);
 /* The calling thread's local with its bias taken, made if need be; or home. */
 struct percpu_local *percpu_hold(struct quire_percpu *pool);
 void percpu_visit(struct percpu_local *local);
+bool percpu_visit_try(struct percpu_local *local); /* its plain lock, if nobody has it */
 void percpu_release(struct percpu_local *local);
 /* The local after this one, which is let go of (NULL: the first), visited, with what others have freed; NULL: there is none, and none is held. */
 struct percpu_local *percpu_visit_next(const struct quire_percpu *pool, struct percpu_local *local);

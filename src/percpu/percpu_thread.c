@@ -50,6 +50,14 @@ void percpu_visit(struct percpu_local *local)
     held[held_count++] = local;
 }
 
+bool percpu_visit_try(struct percpu_local *local)
+{
+    if (!lock_try(&local->bias.lock))
+        return false;
+    held[held_count++] = local; /* for the child of a fork, too */
+    return true;
+}
+
 struct percpu_local *percpu_visit_next(const struct quire_percpu *pool, struct percpu_local *local)
 {
     struct percpu_local *next = local ? local->next : percpu_locals(pool);
@@ -151,23 +159,35 @@ static struct percpu_local *local_get(struct quire_percpu *pool)
     return local;
 }
 
-struct percpu_local *percpu_hold(struct quire_percpu *pool)
+/* The thread's first call of this pool: its local, held; NULL: home it is.  A record, or a local, that nobody can see to be this thread's yet is not for a
+ * handler that forks: the child would give it to others. */
+static struct percpu_local *newcomer(struct quire_percpu *pool)
 {
+    struct os_signals before;
+    os_signals_hold(&before);
     struct percpu_thread *thread = thread_get();
-    struct percpu_local *local = thread ? thread->table[pool->id] : NULL;
-    bool bind = thread && !local;
-    if (bind)
-        local = local_get(pool);
-    if (!local) {
-        percpu_visit(&pool->home);
-        return &pool->home;
-    }
-    bias_take(&local->bias);
-    held[held_count++] = local;
-    if (bind) {
+    struct percpu_local *local = thread ? local_get(pool) : NULL;
+    if (local) {
+        bias_take(&local->bias);
+        held[held_count++] = local;
         addr_store_relaxed(&local->thread, (uintptr_t)thread);
         thread->table[pool->id] = local;
     }
+    os_signals_let(&before);
+    return local;
+}
+
+struct percpu_local *percpu_hold(struct quire_percpu *pool)
+{
+    struct percpu_local *local = percpu_mine(pool);
+    if (unlikely(!local)) {
+        local = newcomer(pool);
+        if (!local)
+            percpu_visit(local = &pool->home);
+        return local;
+    }
+    bias_take(&local->bias);
+    held[held_count++] = local;
     return local;
 }
 

@@ -211,6 +211,8 @@ static struct slab_thread *thread_get(void)
 struct slab_cache *slab_hold(struct quire_slab *slab)
 {
     slab_verify(slab);
+    if (unlikely(os_is_unrepaired()))
+        os_repair(); /* while nothing is held: a repair begins every slab anew */
     struct slab_thread *thread = thread_get();
     thread_lock(thread);
     if (slab->straight || thread == &thread_shared || !caches_grow(thread, slab->id))

@@ -27,6 +27,9 @@ TEST(ArenaDeathTest, destroyed_by_a_pointer_to_something_else)
 {
     static long long not_an_arena[64];
     EXPECT_DEATH(quire_arena_destroy(reinterpret_cast<quire_arena *>(not_an_arena)), "^quire: arena: A1 destroyed: not a live arena: address 0x[0-9a-f]+\n");
+    quire_arena *arena = named();
+    EXPECT_DEATH(quire_arena_destroy(reinterpret_cast<quire_arena *>(reinterpret_cast<char *>(arena) + 1)), "^quire: arena: A1 destroyed: not a live arena");
+    quire_arena_destroy(arena);
 }
 
 TEST(ArenaDeathTest, reset_after_destroy)

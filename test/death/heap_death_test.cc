@@ -342,6 +342,7 @@ TEST(HeapHandleDeathTest, destroyed_twice_or_by_a_pointer_to_something_else)
     EXPECT_DEATH(quire_heap_destroy(reinterpret_cast<quire_heap *>(not_a_heap)), e5);
     EXPECT_DEATH(quire_heap_destroy(reinterpret_cast<quire_heap *>(4096L)), e5);
     EXPECT_DEATH(quire_heap_destroy(static_cast<quire_heap *>(p)), e5) << "a block of it";
+    EXPECT_DEATH(quire_heap_destroy(reinterpret_cast<quire_heap *>(reinterpret_cast<char *>(heap) + 1)), e5);
     quire_heap_destroy(heap);
     EXPECT_DEATH(quire_heap_destroy(heap), e5);
 }
