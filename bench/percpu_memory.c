@@ -129,7 +129,7 @@ static void returned(const struct percpu_config *config, size_t object_bytes)
     bench_row_number("trimmed_mib", (double)trimmed_bytes / (1 << 20));
     bench_row_number("trim_told_mib", (double)told_bytes / (1 << 20));
     bench_row_number("returned_of_ideal", returned_pages / (full_pages - packed_pages));
-    bench_row_number("returned_of_possible", returned_pages / (full_pages - lived_pages));
+    bench_row_number("returned_of_possible", full_pages > lived_pages ? returned_pages / (full_pages - lived_pages) : 1); /* each page may have one that lives */
     bench_row_close();
     empty(&f, live);
 }

@@ -14,7 +14,7 @@ from percpu_aarch64_test import CC, QEMU, needs
 from record_kit import HERE, ROOT, Machine, analyse, build, record
 
 PREFIX = "aarch64-linux-gnu"
-COMMON_PARTS = ("hooks", "own_none", "thread", "stack", "meta", "file", "process", "rules_tables")
+COMMON_PARTS = ("hooks", "own_none", "thread", "touched", "stack", "meta", "file", "process", "rules_tables")
 RECORDER_PARTS = (*COMMON_PARTS, "preload", "pool")
 ATTACHED_PARTS = (*COMMON_PARTS, "attach", "slots", "new")
 PARTS_BELOW = ("prof/cfi.c", "prof/rule.c", "os/os_readable.c", "os/os_object.c")

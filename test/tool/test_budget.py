@@ -120,7 +120,7 @@ def test_the_time_in_the_first_line_is_that_of_the_table(monkeypatch):
     recording = SimpleNamespace(facts={"allocations": 222, "peak_live_bytes": 15 << 20}, path="sort.qtr", begun_late=False, events_outside=0)
     runs = [SimpleNamespace(cpu_s=0.194)] * 3  # on a CPU that was slower for a while
     found = SimpleNamespace(program_s=Estimate(0.184, 0.18, 0.19))
-    report = SimpleNamespace(target=SimpleNamespace(name="sort"), recording=recording, runs=runs, finding=found, hurried=False, is_cut=False, process_count=1, processes=[], today_allocator=None, **none)
+    report = SimpleNamespace(target=SimpleNamespace(name="sort"), recording=recording, runs=runs, finding=found, hurried=False, unreplayed="", is_cut=False, process_count=1, processes=[], today_allocator=None, **none)
     assert "222 allocations in 184 ms of CPU time" in trysmall.text(report)[0]
     report.finding = None
     assert "222 allocations in 194 ms of CPU time" in trysmall.text(report)[0]
