@@ -117,12 +117,13 @@ size_t os_address_space_bytes(void)
 }
 
 #define ASKED_BYTES ((size_t)64 << 20)
+#define RANGE_BYTES_MIN ((size_t)64 << 20)
 
 /* What is large and aligned to more than a page may have a place just below this library, which lies at random: one call then.  NULL: it is not that. */
 static void *aligned_hint(size_t bytes, size_t align_bytes)
 {
     uintptr_t here = (uintptr_t)&huge_bytes_cached;
-    bool fits = bytes >= ASKED_BYTES && align_bytes > kernel_page_bytes() && here / 2 > bytes;
+    bool fits = bytes >= RANGE_BYTES_MIN && align_bytes > kernel_page_bytes() && here / 2 > bytes;
     return fits ? (void *)((here - bytes) & ~(uintptr_t)(align_bytes - 1)) : NULL;
 }
 

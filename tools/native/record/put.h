@@ -54,8 +54,9 @@ static REC_INLINE void put_release(unsigned kind, const void *p, uint64_t tick) 
 /* Before a block goes, or gets another size: how much of a large one was used. */
 static REC_INLINE void put_look(const void *p) {
     struct rec_thread *thread = rec_thread_get();
-    if (REC_UNLIKELY(thread != NULL && rec_large_of(thread, (uintptr_t)p)->address == (uintptr_t)p)) {
-        rec_large_look(thread, rec_large_of(thread, (uintptr_t)p));
+    struct rec_large *block = thread != NULL ? rec_large_of(thread, (uintptr_t)p) : NULL;
+    if (REC_UNLIKELY(block != NULL && block->address == (uintptr_t)p)) {
+        rec_large_look(thread, block);
     }
 }
 
