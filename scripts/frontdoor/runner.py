@@ -176,7 +176,7 @@ class Ctest(Step):
             jobs,
             "--output-on-failure",
         ]
-        may_be_none = self.expression or (self.preset == "tsan" and self.labels)
+        may_be_none = self.expression or (self.preset != "check" and self.labels)
         command += ["--timeout", "300", "--no-tests=" + ("ignore" if may_be_none else "error")]
         command += ["-L", f"^({'|'.join(self.labels)})$"] if self.labels else []
         if self.preset == "tsan" and not self.labels:

@@ -38,6 +38,7 @@ def said(program, *words, **environment):
     return done.returncode, failed, done.stdout.splitlines()[-1]
 
 
+@pytest.mark.long
 def test_each_test_has_a_process_of_its_own_and_however_it_fails_it_is_named(program):
     failed = ["Alone.fails: status 1", "Alone.dies: signal 9", "Alone.leaves: status 23"]
     assert said(program, "--apart=0/1") == (1, failed, "apart: 2 passed, 3 failed, 1 skipped")

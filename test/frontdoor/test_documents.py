@@ -153,6 +153,7 @@ def test_continuous_integration_runs_quire_test_and_nothing_else(root):
     assert commands[-1] == "exec ./quire test </dev/null"
 
 
+@pytest.mark.long
 def test_the_readmes_big_json_is_five_megabytes_and_the_same_each_time(root):
     command = [sys.executable, root / "examples" / "big_json.py"]
     first, second = (

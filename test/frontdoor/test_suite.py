@@ -164,6 +164,7 @@ def test_what_fails_beside_others_is_tried_again_alone_and_named(house, monkeypa
     assert lines[-1].startswith("2 passed, 0 failed")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("long", "failing"), [("1", 1), ("", runner.AGAIN_MAX + 1)])
 def test_long_runs_and_many_failures_get_no_second_try(house, monkeypatch, long, failing):
     monkeypatch.setenv("QUIRE_TEST_LONG", long)
@@ -174,6 +175,7 @@ def test_long_runs_and_many_failures_get_no_second_try(house, monkeypatch, long,
     assert done.stdout.splitlines()[-1].startswith(f"0 passed, {failing} failed")
 
 
+@pytest.mark.long
 def test_many_rounds_run_beside_busy_loops_and_one_that_fails_fails_all(house):
     shutil.copy(REAL_ROOT / "test" / "conftest.py", house.root / "test" / "conftest.py")
     house.write("test/tool/test_a.py", """import os, pathlib

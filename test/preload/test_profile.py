@@ -119,6 +119,7 @@ def test_threads_children_and_new_sizes_are_counted_and_each_process_writes_its_
     assert whole > 80_000_000  # what realloc made is among it
 
 
+@pytest.mark.long
 def test_children_that_allocate_little_have_their_share_of_samples(build, folder):
     program = build("profile.c")
     done = run(program, "children", conf="prof")

@@ -63,10 +63,12 @@ def test_perl(tmp_path):
     compare(tmp_path, ["perl", "-e", PERL])
 
 
+@pytest.mark.long
 def test_cpython_with_threads(tmp_path):
     compare(tmp_path, [PYTHON, "-c", PYTHON_TEXT], env={"PYTHONMALLOC": "malloc"})
 
 
+@pytest.mark.long
 @needs("gcc")
 def test_the_compiler_makes_the_same_code(tmp_path):
     (tmp_path / "in.c").write_text(C_TEXT)

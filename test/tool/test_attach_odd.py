@@ -176,6 +176,7 @@ int main(void) { for (;;) pause(); }
 """
 
 
+@pytest.mark.long
 def test_a_library_that_comes_and_goes_is_no_place_to_run_in(tmp_path):
     plugin = build(tmp_path, "int value(int x) { return x + 1; }", "plugin.so", ["-shared", "-fPIC", "-nostartfiles"])  # nothing has more room behind its code
     with Process(build(tmp_path, UNLOADS, "unloads", ["-pthread"]), plugin) as unloads:
@@ -184,6 +185,7 @@ def test_a_library_that_comes_and_goes_is_no_place_to_run_in(tmp_path):
             assert done.returncode == 0 and unloads.lives, done.stderr
 
 
+@pytest.mark.long
 def test_stacks_that_are_met_while_a_recording_ends_are_known_in_the_next(tmp_path):
     with Process(build(tmp_path, NEW_STACKS, "stacks", ["-pthread"])) as stacks:
         for i in range(3):

@@ -95,6 +95,7 @@ def test_a_run_that_was_never_saved_is_named_with_the_command_that_saves_it(copy
     assert "quire bench scale --save" in refused.value.text()
 
 
+@pytest.mark.long
 def test_the_document_goes_where_it_is_told_and_overwrites_nothing_unasked(bench, copy, tmp_path):
     assert bench("document", "--data", str(copy), "-o", "-")[1] == (DOC / "performance.md").read_text()
     (tmp_path / "else").mkdir()
@@ -110,6 +111,7 @@ def test_the_document_goes_where_it_is_told_and_overwrites_nothing_unasked(bench
         assert mine.read_text() == "mine"
 
 
+@pytest.mark.long
 def test_measure_saves_every_run_and_makes_the_document_of_them(bench, copy, tmp_path, monkeypatch):
     monkeypatch.setattr(cmd_bench.SINGLE["apps"], "measure", lambda *a: saved_apps(copy))
     page = tmp_path / "page.md"

@@ -95,6 +95,7 @@ def test_every_peer_that_the_tool_knows_is_known_to_the_driver_by_its_file(
     assert micro("--workload", "one", "--percent", 1, preload=library)["allocator"] == name
 
 
+@pytest.mark.long
 def test_the_memory_of_threads_and_of_drifting_sizes_is_told(tmp_path):
     assert micro("--workload", "once", "--threads", 20)["thread_bytes"] < 1 << 20
     drift = micro("--workload", "drift", "--seconds", 1)

@@ -105,6 +105,7 @@ def test_a_peer_that_was_not_really_loaded_is_in_none_of_them(bench, monkeypatch
 # ---- the real drivers ----
 
 
+@pytest.mark.long
 def test_every_probe_of_the_real_drivers_has_every_figure_of_its_lines():
     cast = bench_run.Cast([])
     with tempfile.TemporaryDirectory() as folder:

@@ -135,6 +135,7 @@ def test_a_peer_that_was_not_really_loaded_is_in_no_curve(bench, monkeypatch):
 # ---- the real drivers ----
 
 
+@pytest.mark.long
 def test_every_process_of_a_round_answers_with_its_allocator_at_its_point():
     cast = bench_run.Cast([])
     points = {"threads": [1, 4], "objects": [1000, 10_000], "cpus": [1, 64]}

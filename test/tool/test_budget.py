@@ -126,6 +126,7 @@ def test_the_time_in_the_first_line_is_that_of_the_table(monkeypatch):
     assert "222 allocations in 194 ms of CPU time" in trysmall.text(report)[0]
 
 
+@pytest.mark.long
 def test_where_the_rounds_leave_time_the_advice_comes_after_them(tmp_path, monkeypatch, capsys):
     import cli
 

@@ -257,6 +257,7 @@ def test_the_answer_in_words_has_the_fix(tmp_path, program):
     assert "NOT served" in done.stdout and "  fix: " in done.stdout
 
 
+@pytest.mark.one_by_one
 @pytest.mark.parametrize("flags", ["RTLD_NOW | RTLD_DEEPBIND", "RTLD_LAZY | RTLD_GLOBAL | RTLD_DEEPBIND"])
 @pytest.mark.parametrize("table", [[], ["-fno-plt"], ["-Wl,-z,now"], ["-no-pie", "-O2"]])
 def test_a_program_that_opens_libraries_past_every_preload_is_refused_and_named(tmp_path, program, flags, table):

@@ -88,6 +88,7 @@ def cpu_seconds(run):
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+@pytest.mark.long
 def test_a_file_size_limit_leaves_no_part_of_a_modules_bytecode(tmp_path):
     """Python 3.11 keeps it, and cannot read it at any later start."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}

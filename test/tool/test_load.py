@@ -97,6 +97,7 @@ def test_a_server_gets_a_verdict_from_what_it_did_under_the_load(tmp_path, serve
     assert subprocess.run(["pgrep", "-f", f"{server[0]} {port}"], capture_output=True).stdout == b""
 
 
+@pytest.mark.long
 def test_what_a_server_calls_before_its_load_is_in_no_figure(server, tmp_path):
     """It would be said to save what is not spent under the load: YES, 100 %."""
     port, calls = free_port(), 3000000
@@ -434,6 +435,7 @@ def test_record_takes_a_load_and_its_trace_is_whole(server, tmp_path):
         assert failed.returncode == 3 and "fix:" in failed.stderr and not (tmp_path / "half.qtr").exists(), failed.stderr
 
 
+@pytest.mark.long
 def test_a_trace_that_is_there_when_a_later_load_fails_is_named(server, tmp_path):
     program, client = server
     port = free_port()

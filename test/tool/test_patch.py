@@ -378,6 +378,7 @@ def test_every_name_becomes_an_identifier(name, said):
     assert found == said and found.isidentifier()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("klass", ["arena", "slab"])
 def test_a_hostile_name_does_not_leave_its_comment(tmp_path, klass):
     site = site_named("f*/\n#error \\\n", path="/x/*/\n#error y.c\\", line=3)

@@ -45,6 +45,7 @@ def output(program, size):
     return subprocess.run([program, size], capture_output=True, text=True, check=True, timeout=HANGS_S).stdout
 
 
+@pytest.mark.long
 def test_both_versions_of_an_example_print_the_same(pair):
     name, _, (before, after) = pair
     assert output(before, NAMES[name]) == output(after, NAMES[name])
@@ -70,6 +71,7 @@ def test_the_functions_that_the_advice_names_are_those_that_changed(pair, advise
     assert named <= served | {"main"}, (named, served)
 
 
+@pytest.mark.long
 def test_the_changed_program_hardly_calls_malloc(pair):
     name, folder, (before, after) = pair
     counts = []
@@ -282,6 +284,7 @@ def test_each_section_has_two_programs_and_every_second_program_is_sealed_and_mo
 SCRIPTS = {"sums.awk", "maps.erl", "cells.m", "hashes.pl", "objects.py", "hashes.rb", "strings.i", "table.xsl", "maps.js", "numbers.bc", "arrays.pdl", "Thorfile", "names.txt"}  # nothing is drawn for these
 
 
+@pytest.mark.long
 def test_every_input_has_a_writer_that_writes_the_same_again_and_is_read():
     assert {name for p in programs.ALL for name in p.files} == set(inputs.WRITERS)
     for name, writer in inputs.WRITERS.items():
@@ -300,6 +303,7 @@ def test_inputs_are_written_once_and_a_folder_gets_its_files(tmp_path):
     assert (tmp_path / "urls.curl").read_text() == "kept"
 
 
+@pytest.mark.long
 def test_our_own_programs_compile_and_answer_the_same_each_time(tmp_path):
     for program in programs.PROGRAMS[-2:]:
         command, source, _ = programs.ready(program, tmp_path)

@@ -88,6 +88,7 @@ int main(void) {
 """
 
 
+@pytest.mark.one_by_one
 @pytest.mark.parametrize("flags", ORDINARY, ids=["lazy", "now", "no-pie"])
 @pytest.mark.parametrize("conf", ["", "secure:1", "passthrough:1", "check:5000", "prof:64K,prof_exit:0", "guard:1/50", "limit:1G"])
 def test_every_call_is_counted_as_in_an_ordinary_recording(tmp_path, flags, conf):
@@ -170,6 +171,7 @@ def test_a_forked_child_has_a_trace_of_its_own_and_an_executed_one_too(program, 
     assert done.returncode == 0 and EACH in [count(told(path)[1], "by_new") for path in tmp_path.glob("sh.*")]
 
 
+@pytest.mark.long
 def test_a_forked_child_whose_threads_all_begin_at_once_has_one_whole_trace(tmp_path):
     done = run(build(tmp_path, FORKS_THREADS, "forks", ["-pthread"]), conf=f"record:{tmp_path}/%p.qtr")
     assert (done.returncode, done.stderr) == (0, "")
@@ -300,6 +302,7 @@ def test_record_pid_and_the_key_know_of_each_other(program, tmp_path):
         assert about["complete"] and count(sites, "by_new") == EACH, name
 
 
+@pytest.mark.one_by_one
 @pytest.mark.parametrize("flags", ORDINARY, ids=["lazy", "now", "no-pie"])
 @pytest.mark.parametrize("library", ["", LIBRARY], ids=["libc", "drop-in"])
 def test_record_pid_sees_news_calls_that_were_not_bound_yet_and_those_of_programs_at_a_fixed_place(tmp_path, flags, library):

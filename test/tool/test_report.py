@@ -151,6 +151,7 @@ def test_a_page_says_what_the_trace_says(elements):
         assert figures["timeline"] and figures["largest"][2] > 0
 
 
+@pytest.mark.long
 def test_a_trace_without_replays_still_makes_a_page(tmp_path):
     done = quire(tmp_path, "report", reportkit.trace(), "--no-replay")
     assert done.returncode == 0, done.stderr
@@ -193,6 +194,7 @@ def test_a_result_of_try_makes_a_page_from_its_json_and_its_trace(tmp_path):
     assert carried["profile"]["stacks"] and carried["findings"]["schema"] == "quire.try/1"
 
 
+@pytest.mark.long
 def test_a_result_of_try_without_its_trace_says_what_is_missing(tmp_path):
     _, document = reportkit.tried()
     document = {**document, "trace": {**document["trace"], "path": str(tmp_path / "gone.qtr")}}
@@ -299,6 +301,7 @@ def test_json_in_a_page_cannot_end_its_element():
     assert json.loads(text) == {"a": "</script><!--", "b": "&amp;"}
 
 
+@pytest.mark.long
 def test_classes_are_of_all_call_sites_also_where_the_page_lists_a_part_of_them(tmp_path):
     """More of them than a page lists: each in a function of its own, the first called most often."""
     number = report_subject.SITES_KEPT + 60
@@ -360,6 +363,7 @@ def test_what_a_reader_of_the_figures_must_know_is_said():
     assert report_page.circumstances(document) == []
 
 
+@pytest.mark.long
 def test_a_page_of_a_try_without_time_for_the_model_says_so_of_its_call_sites(tmp_path):
     _, document = reportkit.tried()
     trace = {**document["trace"], "path": None}

@@ -121,6 +121,7 @@ def test_two_results_of_try_are_compared_figure_by_figure(tmp_path):
     assert "no interval" in next(x for x in said.splitlines() if "peak resident memory of the program" in x)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("source", "words"), [
     ("int main(void) { for (int i = 0; i < 9; i++) free(malloc(9)); return 0; }", []),
     ("int main(void) { for (int i = 0; i < 9000; i++) free(malloc(9)); abort(); }", ["--rounds", 1]),

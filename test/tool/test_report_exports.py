@@ -267,6 +267,7 @@ int main(void) {
 """
 
 
+@pytest.mark.long
 def test_blocks_that_grow_have_one_mean_size_and_the_same_bytes_in_all_that_is_said_of_them(tmp_path):
     build(tmp_path, GROWING)
     (tmp_path / "idle").mkdir()

@@ -102,6 +102,7 @@ def test_parts_of_every_allocator_make_its_resident_memory():
     }
 
 
+@pytest.mark.long
 def test_pictures_as_files_stand_by_themselves(tmp_path):
     done = quire(tmp_path, "report", reportkit.trace(), "--no-replay", "--svg", "out")
     assert done.returncode == 0, done.stderr

@@ -107,6 +107,7 @@ def test_time_in_malloc_and_below_is_inside_and_other_time_is_not(program, tmp_p
     assert 0.3 * all_looks <= inside <= 0.65 * all_looks
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tick", [{}, {"QUIRE_SAMPLE_TICK": "1"}])
 def test_forked_and_executed_processes_are_looked_at_too(program, tmp_path, tick):
     alone = looked(program, tmp_path, "burn", **tick)[0]

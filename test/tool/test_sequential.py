@@ -43,6 +43,7 @@ def test_a_saving_that_is_none_is_seldom_taken_for_one_however_often_it_is_looke
     assert wrong <= 0.05 * 600 + 12
 
 
+@pytest.mark.long
 def test_hundreds_of_rounds_are_judged_as_often_as_a_report_asks():
     began_s = time.process_time()
     for _ in range(100):

@@ -114,6 +114,7 @@ def tried(made, folder, **environment):
     return json.loads(done.stdout)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["here, or there", "50%p"])
 def test_try_carries_the_advice_out_wherever_temporary_files_go(made, tmp_path, name):
     odd = tmp_path / name
@@ -123,6 +124,7 @@ def test_try_carries_the_advice_out_wherever_temporary_files_go(made, tmp_path, 
     assert not list(odd.iterdir())
 
 
+@pytest.mark.long
 def test_try_promises_nothing_of_a_plan_that_the_library_does_not_take(made, tmp_path):
     found = tried(made, tmp_path, QUIRE_CONF="limit:1G")
     row = next(row for row in found["allocators"] if row["name"] == "steered")
@@ -251,6 +253,7 @@ def test_an_arena_that_holds_little_at_a_time_stays_the_heap_s_unless_asked(tmp_
     assert len(asked) == 10 and all(site.pool for site in asked)
 
 
+@pytest.mark.long
 def test_sites_found_by_anothers_return_addresses_are_in_the_figure(tmp_path):
     text = PROGRAM.replace("static __attribute__((noinline)) char *copy", "__attribute__((noinline)) void *own(size_t n) { void *p = malloc(n); if (!p) abort(); return p; }\nstatic __attribute__((noinline)) char *copy", 1)
     build(tmp_path, text.replace("= malloc(strlen", "= own(strlen").replace("= malloc(sizeof", "= own(sizeof"))

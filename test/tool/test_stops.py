@@ -82,6 +82,7 @@ def test_a_stop_while_the_trace_is_read_keeps_it(tmp_path, programs):
     nothing_is_left(running, tmp_path, ["t.qtr"])
 
 
+@pytest.mark.long
 def test_a_stop_while_the_page_is_written_keeps_the_trace_and_no_half_page(
     tmp_path, tmp_path_factory, programs
 ):
@@ -124,6 +125,7 @@ def test_a_recorded_program_that_a_signal_ends_gives_its_status_and_its_trace(tm
         assert running.leftovers() == []
 
 
+@pytest.mark.long
 def test_a_stop_that_was_ignored_for_us_stays_ignored(tmp_path, programs):
     words = ["try", "--rounds", "1", "--no-report", "-o", "t.qtr", "--", programs["busy"]]
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does

@@ -24,36 +24,6 @@ LONG = os.environ.get("QUIRE_TEST_LONG", "0") != "0"
 SOON = ("--rounds", 1, "--time-limit", 0.2)  # where no figure matters
 WORDS = {advice.YES, advice.NO, advice.INCONCLUSIVE}
 
-THREADED = """
-#include <pthread.h>
-#include <stdlib.h>
-#include <string.h>
-struct node { struct node *next; char text[40]; };
-static struct node *mail; static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static void *work(void *arg) {
-    for (int round = 0; round < 40; round++) {
-        struct node *list = NULL;
-        for (int i = 0; i < 100; i++) { struct node *n = malloc(sizeof *n); memset(n->text, i, 40); n->next = list; list = n; }
-        for (int i = 0; list; i++) {
-            struct node *next = list->next;
-            if (i % 10) { free(list); }
-            else { pthread_mutex_lock(&lock); list->next = mail; mail = list; pthread_mutex_unlock(&lock); }
-            list = next;
-        }
-    }
-    return NULL;
-}
-int main(void) {
-    for (int wave = 0; wave < 2; wave++) {
-        pthread_t t[4];
-        for (int i = 0; i < 4; i++) pthread_create(&t[i], NULL, work, NULL);
-        for (int i = 0; i < 4; i++) pthread_join(t[i], NULL);
-        while (mail) { struct node *next = mail->next; free(mail); mail = next; }
-    }
-    return 0;
-}
-"""
-
 LIST = """
 #include <stdlib.h>
 #include <string.h>
@@ -181,6 +151,7 @@ def test_python_is_seen_through_its_own_allocator_and_that_is_said(tmp_path, big
     assert int(re.search(r"([\d,]+) allocations in", done.stdout).group(1).replace(",", "")) > 30000
 
 
+@pytest.mark.long
 def test_sqlite_gets_a_verdict(tmp_path):
     document = try_json(tmp_path, "sqlite3", ":memory:", INSERTS)
     check_whole(document)
@@ -227,6 +198,7 @@ int main(void) { for (int i = 0; i < 200; i++) { char *p = malloc(8 << 20); mems
 """
 
 
+@pytest.mark.long
 def test_a_program_of_few_but_large_blocks_is_run_with_each_malloc_though_there_is_nothing_to_replay(tmp_path):
     found = try_json(tmp_path, build(tmp_path, FEW_BUT_LARGE), rounds=2)
     rows = {row["name"]: row for row in found["allocators"]}
@@ -265,6 +237,7 @@ def test_a_list_and_its_temporary_are_placed_on_slabs(tmp_path):
     assert all((s["saving_cpu_s"] is not None) == s["served"] for s in advised["sites"])
 
 
+@pytest.mark.long
 def test_the_report_says_how_to_change_a_slabs_site(tmp_path, monkeypatch):
     import advise.mix as mix
 
@@ -287,15 +260,6 @@ def test_the_report_says_how_to_change_a_slabs_site(tmp_path, monkeypatch):
     assert "INCONCLUSIVE: 1 round cannot be told from noise: --rounds 8" in text and "has no interval" in text
     assert "quire_slab_alloc for malloc, quire_slab_free for free" in text
     assert "slot of slab" in text and "not yet" not in text
-
-
-def test_a_threaded_program_is_replayed_with_its_threads(tmp_path):
-    document = try_json(tmp_path, build(tmp_path, THREADED, flags=["-pthread"]))
-    check_whole(document)
-    assert document["trace"]["threads"] == 9
-    site = next(s for s in document["sites"] if s["function"] == "work")
-    assert site["allocations"] == 2 * 4 * 40 * 100
-    assert site["freed_by_other_threads"] == site["allocations"] / 10
 
 
 def test_a_crash_gives_its_status_and_the_trace_so_far(tmp_path):
@@ -334,6 +298,7 @@ def test_json_is_alone_on_stdout_and_progress_is_not(tmp_path):
     assert "recording it" in done.stderr and "\033" not in done.stderr
 
 
+@pytest.mark.long
 def test_json_has_the_same_members_whatever_came_out(tmp_path):
     ends = {
         "nothing": try_json(tmp_path, "true"),
@@ -364,6 +329,7 @@ def test_strict_turns_an_inconclusive_verdict_into_exit_4(tmp_path, monkeypatch)
     assert cmd_try.EXIT_INCONCLUSIVE == 4
 
 
+@pytest.mark.long
 def test_a_trace_of_only_a_part_of_the_run_gives_no_no(tmp_path):
     words = ["try", "--no-report", "--json", "--rounds", 3, "--time-limit", 0.2, "--", "jq", "-n", "[range(60000)|tostring]|length"]
     done = quire(tmp_path, *words, environment={"QUIRE_RECORD_LIMIT": "150K"})
@@ -446,6 +412,7 @@ def test_a_program_that_may_run_only_once_does_and_all_is_modelled(tmp_path):
     assert "modelled" in quire(tmp_path, "try", "--no-report", "--once", *SOON[2:], "--", program).stdout
 
 
+@pytest.mark.long
 def test_prepare_and_cleanup_stand_around_each_run_and_are_said(tmp_path):
     (tmp_path / "kept.txt").write_text("[1,2,3]")
     program = tmp_path / "eats.sh"

@@ -106,6 +106,7 @@ def run_with_peak(name, *words):
     return json.loads(done.stdout), int(done.stderr.split()[-1]) * 1024
 
 
+@pytest.mark.long
 def test_a_long_program_is_replayed_in_memory_that_does_not_grow_with_it(tmp_path, long_program):
     assert os.path.getsize(long_program) > 360 << 20
     figures, peak_bytes = run_with_peak("quire-replay", long_program)
@@ -115,6 +116,7 @@ def test_a_long_program_is_replayed_in_memory_that_does_not_grow_with_it(tmp_pat
     assert figures["peak_rss_bytes"] < 2 << 20
 
 
+@pytest.mark.long
 def test_a_long_program_is_planned_in_a_few_megabytes(long_program):
     figures, peak_bytes = run_with_peak("quire-plan", long_program)
     assert figures["allocs"] > 11_000_000

@@ -119,6 +119,7 @@ def test_a_program_that_ends_before_what_it_has_started_is_not_judged(tmp_path):
     assert "program cannot be judged: it ended, and program, which it had started, went on" in done.stderr
 
 
+@pytest.mark.long
 def test_what_a_process_uses_that_nobody_waits_for_is_said_to_be_in_no_figure(tmp_path):
     build(tmp_path, DAEMON, flags=("-fno-builtin",))
     done = quire(tmp_path, "try", "--no-report", "--rounds", 1, "--time-limit", 1, "--", "./program", "more")
@@ -250,6 +251,7 @@ def test_python_that_a_script_starts_keeps_its_own_allocator_and_that_is_said(tm
     assert "they are seen with PYTHONMALLOC=malloc before this command" in done.stderr
 
 
+@pytest.mark.long
 def test_what_a_script_of_python_starts_is_compared_as_the_script_is_started_today(tmp_path):
     """The script allocates little: to leave CPython's allocator would change nothing of what is looked at, and nobody would do it."""
     build(tmp_path, "#include <stdlib.h>\nint main(void) { for (int i = 0; i < 300000; i++) free(malloc(9 + i % 50)); return 0; }")

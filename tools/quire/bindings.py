@@ -9,7 +9,6 @@ The loader maps and binds everything and then ends instead of starting the progr
 Not here: what a static or setuid program is (target.py), what to make of the answer (cmd_check.py).
 """
 
-import ctypes.util
 import os
 import re
 import subprocess
@@ -73,4 +72,8 @@ def malloc_owner(path, preload=None, environment=None):
 def libc_path():
     """The libc that this machine's programs are linked with."""
     owner = malloc_owner("/bin/sh", environment={"PATH": os.environ.get("PATH", "")})
-    return owner or ctypes.util.find_library("c")
+    if not owner:
+        from ctypes import util  # which takes long to load, and is next to never asked
+
+        owner = util.find_library("c")
+    return owner

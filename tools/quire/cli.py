@@ -17,7 +17,6 @@ Not here: what any command does, nor setting up a checkout (the front door `quir
 
 import argparse
 import codecs
-import difflib
 import errno
 import gc
 import importlib
@@ -38,6 +37,7 @@ from errors import (
     QuireError,
     UsageError,
 )
+from lazily import difflib
 from version import VERSION
 
 HERE = os.path.dirname(os.path.abspath(__file__))

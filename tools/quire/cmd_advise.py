@@ -8,7 +8,6 @@ Not here: the saving of the whole beside other allocators (cmd_replay.py), the v
 
 import os
 import sys
-import tempfile
 
 import advise.advice as advice
 import advise.evidence as advise_evidence
@@ -23,6 +22,7 @@ import steering
 import tracefile
 import ui
 from errors import UsageError
+from lazily import tempfile
 
 HELP = "for each call site of a trace: its class, and what an arena or a slab would save there"
 

@@ -9,10 +9,8 @@ Only the standard library is imported: this has to work where nothing else does.
 Not here: judging a program (check), measuring (bench).
 """
 
-import ctypes
 import json
 import os
-import platform
 import resource
 import shutil
 import sys
@@ -20,6 +18,7 @@ import sys
 import native
 import peers
 import ui
+from lazily import ctypes, platform
 from version import VERSION
 
 HELP = "what this machine has and what is missing, to paste into a report"

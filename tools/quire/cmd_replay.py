@@ -5,7 +5,6 @@ cmd_replay.py - `quire replay TRACE`: the recorded operations through libc, the 
 Not here: the program's own run time, so no share of it and no verdict (cmd_try.py has both).
 """
 
-import tempfile
 
 import advise.advice as advice
 import measure
@@ -17,6 +16,7 @@ import tracefile
 import ui
 from cli import nearest
 from errors import EnvironmentLacks, UsageError
+from lazily import tempfile
 
 HELP = "replay a trace through libc, every installed peer, the drop-in and the advised mix"
 SECONDS_DEFAULT = 30

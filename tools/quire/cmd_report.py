@@ -12,7 +12,6 @@ Not here: any of these steps.
 
 import os
 import sys
-import tempfile
 
 import measure
 import outputs
@@ -24,6 +23,7 @@ import report.subject as report_subject
 import tracefile
 import ui
 from errors import EXIT_CONDITION_FALSE, EXIT_OK, QuireError, UsageError
+from lazily import tempfile
 
 HELP = "a trace or a result as one HTML file, or as pprof, folded stacks, speedscope, CSV; two: their difference"
 # Of --svg, as report/svg.py makes them.

@@ -14,10 +14,8 @@ import contextlib
 import json
 import os
 import re
-import secrets
 import shutil
 import sys
-import tempfile
 
 import conditions
 import launch
@@ -32,6 +30,7 @@ import steerplan
 import suppressions
 import ui
 from errors import EXIT_CONDITION_FALSE, EXIT_ENVIRONMENT, EXIT_OK, EnvironmentLacks, QuireError, UsageError
+from lazily import secrets, tempfile
 
 HELP = "run a program under libquire-malloc.so, with a report at exit"
 TAKES_PROGRAM = True

@@ -12,7 +12,6 @@ Not here: each of the steps (target.py, launch.py, tracefile.py, advise/, measur
 import errno
 import glob
 import os
-import tempfile
 import time
 
 import advise.advice as advice
@@ -51,6 +50,7 @@ from errors import (
     QuireError,
     UsageError,
 )
+from lazily import tempfile
 
 HELP = "run one program under each allocator, record and advise: would it gain, where, and by how much?"
 TAKES_PROGRAM = True

@@ -7,13 +7,13 @@ conditions.py - what --fail-on says, as 'peak>24M': parsed before the program ru
 Not here: the report (runreport.py).
 """
 
-import difflib
 import operator
 import re
 from collections import namedtuple
 
 import leaksites
 from errors import EXIT_TOOL_FAILED, QuireError, UsageError
+from lazily import difflib
 
 Condition = namedtuple("Condition", "key compare limit text")
 

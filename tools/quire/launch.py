@@ -19,7 +19,6 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import namedtuple
@@ -30,6 +29,7 @@ import statics
 import stops
 import strays
 from errors import EXIT_SIGNAL_BASE, QuireError
+from lazily import tempfile
 from ui import note
 from witness import Witness
 

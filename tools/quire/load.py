@@ -12,9 +12,7 @@ Not here: starting and ending programs (launch.py, stops.py), rounds (rounds.py)
 
 import math
 import os
-import socket
 import subprocess
-import tempfile
 import time
 from collections import namedtuple
 
@@ -23,6 +21,7 @@ import loadwords
 import options
 import stops
 from errors import EnvironmentLacks, UsageError
+from lazily import socket, tempfile
 
 READY_S = 30
 ENDS_S = 10  # a load has so long when the program is gone

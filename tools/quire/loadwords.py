@@ -8,9 +8,10 @@ loadwords.py - what a load tells of itself: how many requests there were, and ho
 Not here: running it (load.py).
 """
 
-import csv
 import os
 import re
+
+from lazily import csv
 
 LATENCIES = "QUIRE_LATENCIES"  # the load's environment: a folder of its own, empty at each run
 SHARES = {"p50": 500, "p99": 990, "p99.9": 999}  # of a thousand

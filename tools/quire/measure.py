@@ -15,15 +15,14 @@ Not here: the replayer (a C helper), verdicts (advise/advice.py).
 
 import math
 import os
-import tempfile
 import time
 from collections import namedtuple
-from statistics import median
 
 import native
 import serving
 import ui
 from errors import QuireError, UsageError
+from lazily import statistics, tempfile
 
 ROUNDS_MIN = 5
 ROUNDS_USUAL = 15
@@ -117,7 +116,7 @@ def estimate(values):
     """Median and interval of a list of figures."""
     ordered = sorted(values)
     cut = rank(len(ordered))
-    return Estimate(median(ordered), ordered[cut], ordered[-1 - cut])
+    return Estimate(statistics.median(ordered), ordered[cut], ordered[-1 - cut])
 
 
 def interval_kind(rounds):
@@ -162,7 +161,7 @@ class Series:
 
     def peak_bytes(self, name):
         """Median peak memory of a backend's replay."""
-        return median(self.column(name, "peak_rss_bytes"))
+        return statistics.median(self.column(name, "peak_rss_bytes"))
 
     def ops(self):
         """Operations of the recorded program."""

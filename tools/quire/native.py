@@ -14,11 +14,11 @@ import os
 import re
 import stat
 import subprocess
-import tempfile
 import zlib
 
 import stops
 from errors import EnvironmentLacks, QuireError
+from lazily import tempfile
 
 MULTIARCH = f"{os.uname().machine}-linux-gnu"
 SPLITS = re.compile("[ :]")

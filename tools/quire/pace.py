@@ -23,10 +23,10 @@ import os
 import struct
 import subprocess
 from collections import namedtuple
-from statistics import median
 
 import native
 import stops
+from lazily import statistics
 
 HELPER = "quire-pace"
 PERIOD_S_MIN, PERIOD_S_MAX, SPINS_WANTED = 0.0005, 0.003, 50
@@ -154,7 +154,7 @@ class Evened:
     def __init__(self, rows):
         slows = [slow for runs in rows for _, slow in runs if slow]
         known = {kind: [getattr(slow, kind) for slow in slows if getattr(slow, kind)] for kind in Slow._fields}
-        self.middle = {kind: median(values) for kind, values in known.items() if values}
+        self.middle = {kind: statistics.median(values) for kind, values in known.items() if values}
         self.sensitivity = dict.fromkeys(Slow._fields, 0.0)
         kinds = [kind for kind, values in known.items() if len(set(values)) > 1]
         for kind in kinds * (TURNS if len(kinds) > 1 else 1):

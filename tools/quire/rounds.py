@@ -16,12 +16,9 @@ Not here: intervals (sequential.py), what is made of them (advise/advice.py), ho
 import itertools
 import math
 import os
-import random
 import subprocess
-import tempfile
 import time
 from collections import namedtuple
-from statistics import median
 
 import bindings
 import launch
@@ -34,6 +31,7 @@ import serving
 import stops
 import ui
 from errors import EnvironmentLacks, QuireError
+from lazily import random, statistics, tempfile
 from measure import Estimate
 
 LIBC, TODAY, STEERED = "libc", "today", "steered"
@@ -292,7 +290,7 @@ class Contest:
 
     def middle(self, name, key):
         """Its median."""
-        return median(self.column(name, key))
+        return statistics.median(self.column(name, key))
 
     def saved_percent(self, name, before=LIBC, key="cpu_s", last=True):
         """What a row saves of another's CPU time (or `key`), an Estimate in percent; rounds that both were in."""
@@ -316,12 +314,12 @@ class Contest:
         enough = [name] if len(self.runs[name]) >= sequential.ROUNDS_MIN else [r.name for r in self.preloads() if len(self.runs[r.name]) >= sequential.ROUNDS_MIN]
         if not enough:
             return None
-        return median(self._scatter_points(one) for one in enough) / len(self.runs[name]) ** 0.5
+        return statistics.median(self._scatter_points(one) for one in enough) / len(self.runs[name]) ** 0.5
 
     def _scatter_points(self, name):
         logarithms = [math.log(quotient) for quotient in self._quotients(name, LIBC, "cpu_s")]
-        middle = median(logarithms)
-        return 100 * SIGMAS * median(abs(one - middle) for one in logarithms)
+        middle = statistics.median(logarithms)
+        return 100 * SIGMAS * statistics.median(abs(one - middle) for one in logarithms)
 
     def _quotients(self, name, before, key):
         base = dict(zip(self.turns[before], self.column(before, key)))
@@ -340,7 +338,7 @@ class Contest:
     def scatter_percent(self):
         """By how much two runs of one row differ, the median of all such pairs; None where no row ran twice."""
         apart = [abs(math.log(a / b)) for name in self.runs for a, b in itertools.combinations([max(s, 1e-6) for s in self.column(name, "cpu_s")], 2)]
-        return 100 * (math.exp(median(apart)) - 1) if apart else None
+        return 100 * (math.exp(statistics.median(apart)) - 1) if apart else None
 
     def preloads(self):
         """Rows of a preloaded malloc, the drop-in with them."""

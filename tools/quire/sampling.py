@@ -9,12 +9,12 @@ Not here: the looking (tools/native/sample), the share that a replay says (advis
 
 import math
 import struct
-import tempfile
 
 import native
 import preloaded
 import rounds
 from errors import EnvironmentLacks
+from lazily import tempfile
 from measure import Estimate
 
 LIBRARY = "libquire-sample.so"

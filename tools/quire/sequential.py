@@ -15,8 +15,8 @@ Not here: the rounds (rounds.py), the verdict (advice.py).
 
 import bisect
 import functools
-from statistics import median
 
+from lazily import statistics
 from measure import Estimate
 
 LOOKS = (5, 8, 12, 18, 27, 40, 60)
@@ -62,7 +62,7 @@ def estimate(values, last=False):
         return Estimate(values[0], values[0], values[0])
     means = sorted((values[i] + values[j]) / 2 for i in range(number) for j in range(i, number))
     out = cut(number, spends(number, last))
-    return Estimate(median(means), means[out], means[-1 - out])
+    return Estimate(statistics.median(means), means[out], means[-1 - out])
 
 
 def kind(rounds):

@@ -15,7 +15,8 @@ programs' models err in. Not here: intervals, which stay the runs' own (sequenti
 """
 
 from collections import namedtuple
-from statistics import fmean
+
+from lazily import statistics
 
 # The standard deviation of the model's error in parts of what it says: the median of 28 rows of programs that a rule chose (doc/prediction.md,
 # "In parts of what it said"), over that of a normal distribution of unit variance
@@ -33,13 +34,13 @@ def drawn(rows):
         return [row.measured for row in rows]
     apart = [row.measured - row.modelled for row in rows]
     most = max(row.rounds for row in rows)
-    libc = fmean(row.noise**2 * row.rounds for row in rows) / 2 / most  # half of a round's noise is libc's run; it runs in every round
+    libc = statistics.fmean(row.noise**2 * row.rounds for row in rows) / 2 / most  # half of a round's noise is libc's run; it runs in every round
     own = [row.noise**2 * (1 - row.rounds / most / 2) for row in rows]  # a row of one round has libc's run of that round, nearly for itself
     error = _spread(apart, own)
     weights = _weights([error + noise for noise in own])
     middle = _mean(apart, weights)
     noise = libc + sum(w * w * v for w, v in zip(weights, own))  # of the middle
-    alike = (PART * fmean(abs(row.modelled) for row in rows)) ** 2
+    alike = (PART * statistics.fmean(abs(row.modelled) for row in rows)) ** 2
     alike = max(alike, middle**2 - SURE**2 * noise)  # runs that are sure refute the model of all rows alike, too
     common = _share(alike + error * sum(w * w for w in weights), noise)
     return [row.modelled + common * middle + _share(error, v) * (a - middle) for row, a, v in zip(rows, apart, own)]

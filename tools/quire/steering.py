@@ -29,13 +29,13 @@ import contextlib
 import json
 import os
 import re
-import tempfile
 from collections import namedtuple
 
 import render
 import serving
 import tracefile
 import ui
+from lazily import tempfile
 from steerplan import Frame, Module, Plan, Pool, Site, read  # read: for callers
 from version import VERSION
 

@@ -9,12 +9,12 @@ Not here: ending what leads a group of its own (stops.py).
 """
 
 import contextlib
-import ctypes
 import os
 import signal
 import time
 
 import stops
+from lazily import ctypes
 
 PR_SET_CHILD_SUBREAPER = 36
 ENDED = "ZX"

@@ -27,8 +27,8 @@ import trystatic
 import trytable
 import ui
 import workers
-from statistics import median
 
+from lazily import statistics
 from measure import Estimate
 from version import VERSION
 
@@ -412,9 +412,9 @@ class Report:
             "status": launch.exit_code(self.recorded.status),
             "status_text": launch.describe(self.recorded.status),
             "runs": len(runs),
-            "cpu_s": round(self.finding.program_s.value if self.finding else median(r.cpu_s for r in runs), 6),
+            "cpu_s": round(self.finding.program_s.value if self.finding else statistics.median(r.cpu_s for r in runs), 6),
             "cpu_interval_s": render.estimate_json(self.finding.program_s) if self.finding and self.finding.measured else None,
-            "wall_s": round(median(r.wall_s for r in runs), 6),
+            "wall_s": round(statistics.median(r.wall_s for r in runs), 6),
             "peak_rss_bytes": max(r.peak_rss_bytes for r in runs),
             "traced_cpu_s": round(self.recorded.cpu_s, 6),
             "traced_wall_s": round(self.recorded.wall_s, 6),

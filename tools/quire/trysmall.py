@@ -14,7 +14,7 @@ import tracefile
 import trytable
 import ui
 import workers
-from statistics import median
+from lazily import statistics
 
 NOTHING = "nothing worth looking at"
 SECONDS_MAX = 60  # of rounds, where few blocks are all that could matter and nobody asked for more
@@ -74,7 +74,7 @@ def without(report):
 def text(report):
     """The report's lines."""
     facts, found = report.recording.facts, report.finding
-    cpu_s = found.program_s.value if found else median(r.cpu_s for r in report.runs)  # the table's, at its pace, where there is one
+    cpu_s = found.program_s.value if found else statistics.median(r.cpu_s for r in report.runs)  # the table's, at its pace, where there is one
     live = f", at most {ui.size(facts['peak_live_bytes'])} live at once" if found else ""
     name = report.target.name if report.process_count < 2 else report.recording.executable
     makes = f"{ui.printable(name)} makes {'at least ' * report.is_cut}{workers.makes(report, cpu_s, live)}{of_stretch(report)}"

@@ -8,11 +8,11 @@ trytable.py - the table of a `try`: each allocator, what it took and saved, and 
 Not here: the figures (finding.py, rounds.py, measure.py).
 """
 
-from statistics import median
 
 import render
 import sequential
 import ui
+from lazily import statistics
 from rounds import LIBC, STEERED, TODAY
 
 CODE = "advice in the code"
@@ -120,8 +120,8 @@ def served(finding, name):
     timed = zip(finding.contest.runs[name], finding.contest.column(name, "cpu_s")) if runs and first else ()
     rates = [first / cpu_s for run, cpu_s in timed if run.served and run.served.requests]
     shares = sorted({share for run in runs for share in run.served.latency_ms}, key=lambda s: float(s[1:]))
-    latency = {s: median(run.served.latency_ms[s] for run in runs if s in run.served.latency_ms) for s in shares}
-    return {"requests_per_cpu_s": median(rates) if rates else None, "latency_ms": latency} if rates or latency else None
+    latency = {s: statistics.median(run.served.latency_ms[s] for run in runs if s in run.served.latency_ms) for s in shares}
+    return {"requests_per_cpu_s": statistics.median(rates) if rates else None, "latency_ms": latency} if rates or latency else None
 
 
 def served_text(finding, today):

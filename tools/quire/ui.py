@@ -18,8 +18,9 @@ import re
 import shlex
 import shutil
 import sys
-import textwrap
 import time
+
+from lazily import textwrap
 
 WIDTH_MIN = 30
 WIDTH_MAX = 160

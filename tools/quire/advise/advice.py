@@ -11,9 +11,9 @@ Not here: classes of sites (the C helper quire-plan), which of them the mix serv
 
 import math
 from collections import namedtuple
-from statistics import median
 
 import native
+from lazily import statistics
 from measure import Estimate, estimate
 
 YES, NO, INCONCLUSIVE = "YES", "NO, leave it alone", "INCONCLUSIVE"
@@ -197,7 +197,7 @@ class Outcome:
 
     def program_with(self, name):
         """The program's CPU time if this backend served it."""
-        saved_s = self.times * median(self.series.saved_ns(name, self.before)) / 1e9
+        saved_s = self.times * statistics.median(self.series.saved_ns(name, self.before)) / 1e9
         # Where the replay is dearer than the program (tryreport says so) it can exceed it.
         return max(0.0, self.program_s.value - saved_s)
 

@@ -9,10 +9,11 @@ Allocations of the whole program are the clock: a trace is replayed without time
 Not here: finding the counter-examples (the C helper quire-plan), the rule itself (doc/advice.md).
 """
 
-import textwrap
 
 import render
 import ui
+
+from lazily import textwrap
 
 ARENAS_SHOWN = 5
 REFUSED_SHOWN = 5

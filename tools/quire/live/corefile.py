@@ -14,10 +14,10 @@ import os
 import shutil
 import struct
 import subprocess
-import tempfile
 
 import ui
 from errors import EnvironmentLacks, QuireError, UsageError
+from lazily import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SCRIPT = os.path.normpath(os.path.join(HERE, "..", "..", "gdb", "quire_gdb.py"))

@@ -19,13 +19,13 @@ import glob
 import json
 import os
 import re
-import secrets
 import signal
 import stat
 import time
 
 import follow
 from errors import EnvironmentLacks, UsageError
+from lazily import secrets
 
 PAGE_BYTES_MAX = 1 << 28
 ANSWER_S = 5.0

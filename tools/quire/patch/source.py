@@ -10,10 +10,11 @@ Only what is certain on the line itself is changed: malloc, calloc and strdup (o
 Not here: the header (patch/c.py, patch/cpp.py).
 """
 
-import difflib
 import os
 import re
 from collections import namedtuple
+
+from lazily import difflib
 
 CPP_ENDINGS = (".cc", ".cpp", ".cxx", ".c++", ".C", ".hh", ".hpp", ".hxx")
 SOURCE_BYTES_MAX = 8 << 20

@@ -9,11 +9,11 @@ the same stacks (bytes and objects allocated, and live at the peak).  CSV: one l
 Not here: pprof (report/exports_pprof.py).
 """
 
-import csv
 import io
 import json
 
 import ui
+from lazily import csv
 from report.flame import frames
 from version import VERSION
 

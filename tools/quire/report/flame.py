@@ -11,11 +11,11 @@ exact figures.  Without JavaScript it is a picture with titles; with it a click 
 Not here: where stacks come from (the helper quire-analyse).
 """
 
-import html
 import zlib
 
 import cxxnames
 import ui
+from lazily import html
 
 WIDTH = 1100
 ROW = 19

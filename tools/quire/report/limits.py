@@ -8,12 +8,12 @@ A figure with an interval fails only where the intervals of A and B do not meet:
 Not here: figures and changes (diff.py), files for what runs the comparison (ci.py), conditions of one run (conditions.py).
 """
 
-import difflib
 import operator
 import re
 from collections import namedtuple
 
 from errors import EXIT_TOOL_FAILED, QuireError, UsageError
+from lazily import difflib
 
 Limit = namedtuple("Limit", "figure compare percent text")
 Judged = namedtuple("Judged", "limit change percent is_broken")

@@ -9,9 +9,9 @@ A square that is only outlined holds nothing live, and yet lies between others t
 Not here: slots of a running process (cmd_map.py).
 """
 
-import html
 
 import ui
+from lazily import html
 
 COLUMNS = 96
 SQUARE = 10

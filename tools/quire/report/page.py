@@ -14,7 +14,6 @@ import json
 import math
 import os
 import re
-import unicodedata
 
 import advise.advice as advice
 import cxxnames
@@ -29,6 +28,7 @@ import report.rss as report_rss
 import tracefile
 import ui
 from errors import EnvironmentLacks
+from lazily import unicodedata
 
 TEMPLATES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "templates")
 SHARE_SHOWN_MIN_PERCENT = 0.1  # of the allocations; call sites below that, which save nothing (or 0.0 %) either, are folded

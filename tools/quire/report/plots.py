@@ -12,15 +12,13 @@ matplotlib draws with stand-in colours; each becomes `var(--q-NAME)` afterwards,
 Not here: which figures (report/figures.py, bench/plots.py), flame graphs and maps (report/flame.py, report/map.py).
 """
 
-import html
 import io
-import logging
 import re
 import warnings
 from collections import namedtuple
-from dataclasses import dataclass
 
 import ui
+from lazily import html, logging
 
 SERIES_MAX = 8
 HEAT_LEVELS = 9
@@ -81,20 +79,16 @@ FORMS = {
 }
 
 
-@dataclass
 class Axes:
-    """What a chart says around its figures."""
+    """
+    What a chart says around its figures.  name: of the picture: letters, digits, hyphens; unique in a page.  title: for those who cannot see it, and
+    in files.  x_form, y_form: keys of FORMS.
+    """
 
-    name: str  # of the picture: letters, digits, hyphens; unique in a page
-    title: str = ""  # for those who cannot see it, and in files
-    x: str = ""
-    y: str = ""
-    x_form: str = "count"  # a key of FORMS
-    y_form: str = "plain"
-    x_log: bool = False
-    y_log: bool = False
-    width_in: float = 7.2
-    height_in: float = 2.6
+    def __init__(self, name, title="", x="", y="", x_form="count", y_form="plain", x_log=False, y_log=False, width_in=7.2, height_in=2.6):
+        self.name, self.title, self.x, self.y = name, title, x, y
+        self.x_form, self.y_form, self.x_log, self.y_log = x_form, y_form, x_log, y_log
+        self.width_in, self.height_in = width_in, height_in
 
 
 class Picture:

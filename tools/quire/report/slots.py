@@ -7,13 +7,13 @@ slots.py - what `quire map --json` printed, as a page: which slots of each slab,
 Not here: the same as text (live/map.py), the squares (report/map.py).
 """
 
-import html
 import itertools
 
 import live.map as live_map
 import report.map as report_map
 import report.page as report_page
 import ui
+from lazily import html
 from report.map import COLUMNS, LABEL, SQUARE
 
 STRIPS_MAX = 24
