@@ -47,7 +47,9 @@ static int guest_count;
 
 void reaper_join(const struct reaper_guest *guest)
 {
-    guests[guest_count++] = guest;
+    guests[guest_count] = guest;
+    atomic_fence_signal(); /* the child of a fork asks all that are counted */
+    guest_count++;
 }
 
 static bool guests_pending(void)

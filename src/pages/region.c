@@ -131,7 +131,9 @@ static struct region *region_create_locked(enum region_kind kind, size_t span_by
     region->kind = kind;
     region->id = regions.count;
     regions.range_next += regions.range_region_bytes;
-    region_by_id[regions.count++] = region;
+    region_by_id[regions.count] = region;
+    atomic_fence_signal(); /* the child of a fork goes through all that are counted */
+    regions.count++;
     regions.sums.meta_bytes += region->meta_bytes;
     if (kind == REGION_HUGE)
         (void)os_advise_huge(region->start, regions.range_region_bytes); /* refused: ordinary pages will do */
