@@ -106,6 +106,32 @@ def test_the_apkbuild_is_shell_and_has_what_abuild_asks_for(recipes):
     assert said.split() == ["build", "check", "package"]
 
 
+# abuild's way with subpackages: in turn, each by the recipe's function of its name; -dev, which has none here, takes every *.so that is a link.
+APK_SPLIT = r"""
+. "$1" && cd "$2/pkg" || exit
+amove() { for f in $@; do mkdir -p "$subpkgdir/${f%/*}" && mv "$f" "$subpkgdir/$f"; done; }
+links() { for f in usr/lib/*.so; do [ -L "$f" ] && amove "$f"; done; }
+for each in $subpackages; do
+    subpkgdir=$2/$each
+    case ${each#"$pkgname-"} in
+        dev) links ;;
+        *) command -v "${each#"$pkgname-"}" >/dev/null && "${each#"$pkgname-"}" ;;
+    esac
+done
+find "$2" -name "*.so*" | sed "s,$2/,," | sort
+"""
+
+
+def test_alpines_drop_in_is_preloaded_by_its_name_without_the_development_package(recipes, tmp_path):
+    (tmp_path / "pkg/usr/lib").mkdir(parents=True)
+    for name in ("libquire.so", "libquire-malloc.so"):
+        (tmp_path / f"pkg/usr/lib/{name}.0.2").touch()
+        (tmp_path / f"pkg/usr/lib/{name}").symlink_to(f"{name}.0.2")
+    said = run("sh", "-c", APK_SPLIT, "sh", recipes / "alpine/APKBUILD", tmp_path)
+    assert said.split() == [f"{where}/usr/lib/{name}" for where, name in
+                            (("pkg", "libquire.so.0.2"), ("quire-dev", "libquire.so"), ("quire-malloc", "libquire-malloc.so"), ("quire-malloc", "libquire-malloc.so.0.2"))]
+
+
 # Threads, fork, and libc's own calls, over a preloaded malloc.
 CHURN = r"""
 #include <pthread.h>
