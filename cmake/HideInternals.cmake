@@ -31,4 +31,4 @@ endif()
 add_custom_command(TARGET quire_static POST_BUILD VERBATIM
   COMMAND ${CMAKE_COMMAND} -D ARCHIVE=$<TARGET_FILE:quire_static> "-DLD=${linker}" -D OBJCOPY=${CMAKE_OBJCOPY} -D AR=${CMAKE_AR}
           -P ${CMAKE_CURRENT_LIST_FILE}
-  WORKING_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR})
+  WORKING_DIRECTORY $<TARGET_FILE_DIR:quire_static>) # a place for each configuration: several may be built at once

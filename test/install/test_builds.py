@@ -120,6 +120,14 @@ def alone(source, tmp_path_factory):
     return place / "build"
 
 
+def test_configurations_that_are_built_at_once_make_their_archives_in_folders_of_their_own(root, tmp_path):
+    """Each through a quire.o: in one folder both archives had the object that was written last, or the build failed."""
+    kinds = ["-DCMAKE_CONFIGURATION_TYPES=Debug;Release", "-DCMAKE_CROSS_CONFIGS=all", "-DBUILD_SHARED_LIBS=OFF", "-DQUIRE_BUILD_BENCH=OFF"]
+    run("cmake", "-S", root, "-B", tmp_path, "-G", "Ninja Multi-Config", *kinds, *LIBRARY_ALONE)
+    commands = run("ninja", "-C", tmp_path, "-t", "commands", "quire_static:all")
+    assert sorted(set(re.findall(r"cd (\S+) && \S+ -D ARCHIVE=", commands))) == [str(tmp_path / kind) for kind in ("Debug", "Release")]
+
+
 def test_the_library_alone_builds_and_installs_without_a_cpp_compiler(alone, tmp_path):
     run("cmake", "--install", alone, "--prefix", tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"include", "lib", "share"}
