@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT
+/* A fork while another thread is at any instruction of an operation of a heap, a slab or the default source (fork_steps.h). */
+#include "race/fork_steps.h"
+#include "race/heap_race.h"
+#include "race/slab_race.h"
+
+#if QUIRE_CPU_X86_64
+namespace {
+enum { GOOD, CHECK_FAILED = 10, NO_MEMORY, OTHERS_PAINT };
+enum { BLOCKS = 64, SMALL = 512, LARGE = 300000, SLOT = 512 };
+
+/* What two threads have, and what the operation of one of them leaves. */
+struct World {
+    quire_heap *heap;
+    quire_slab *slab;
+    void *own[BLOCKS], *other[BLOCKS], *large, *slots[BLOCKS], *others_slots[BLOCKS], *left[BLOCKS];
+    quire_span span;
+};
+
+struct Stepped {
+    const char *name;
+    void (*run)(World &w);
+};
+
+void take_pages(size_t count, size_t bytes)
+{
+    quire_source *source = quire_source_default();
+    quire_span spans[8];
+    size_t had = 0;
+    while (had < count && source->verbs->take(source, bytes, os_page_bytes(), &spans[had]) == 0)
+        had++;
+    while (had-- > 0)
+        source->verbs->give(source, &spans[had]);
+}
+
+template <typename Get> void fill(void *(&into)[BLOCKS], Get get)
+{
+    for (void *&p : into)
+        p = get();
+}
+
+const Stepped stepped[] = {
+    {"heap: 64 blocks of a new size", [](World &w) { fill(w.left, [&] { return quire_heap_alloc(w.heap, 1000); }); }},
+    {"heap: free of 64 of one's own", [](World &w) { for (void *p : w.own) quire_heap_free(w.heap, p); }},
+    {"heap: free of 64 of another's", [](World &w) { for (void *p : w.other) quire_heap_free(w.heap, p); }},
+    {"heap: a large block comes and grows", [](World &w) { w.left[0] = quire_heap_realloc(w.heap, quire_heap_alloc(w.heap, LARGE), 2 * LARGE); }},
+    {"heap: a large block goes", [](World &w) { quire_heap_free(w.heap, w.large); }},
+    {"heap: a block grows until it is large", [](World &w) { w.left[0] = quire_heap_realloc(w.heap, quire_heap_realloc(w.heap, w.own[0], 20000), LARGE); }},
+    {"heap: trim", [](World &w) { for (void *p : w.own) quire_heap_free(w.heap, p); quire_heap_trim(w.heap); }},
+    {"slab: 64 slots", [](World &w) { fill(w.left, [&] { return quire_slab_alloc(w.slab); }); }},
+    {"slab: free of 64 of one's own", [](World &w) { for (void *p : w.slots) quire_slab_free(w.slab, p); }},
+    {"slab: free of 64 of another's", [](World &w) { for (void *p : w.others_slots) quire_slab_free(w.slab, p); }},
+    {"slab: trim", [](World &w) { for (void *p : w.slots) quire_slab_free(w.slab, p); quire_slab_trim(w.slab); }},
+    {"source: pages come and go", [](World &) { take_pages(8, 2 * os_page_bytes()); }},
+    {"source: spans of a million bytes", [](World &) { take_pages(4, size_t(1) << 20); }},
+    {"source: spans of a quarter of a region", [](World &) { take_pages(5, size_t(256) << 20); }},
+    {"source: trim", [](World &) { quire_source_trim(quire_source_default()); }},
+};
+
+int child_of(World &w)
+{
+    if (quire_heap_check(w.heap) || quire_slab_check(w.slab))
+        return CHECK_FAILED;
+    void *blocks[BLOCKS], *slots[BLOCKS];
+    for (int i = 0; i < BLOCKS; i++) {
+        blocks[i] = quire_heap_alloc(w.heap, i == 0 ? LARGE : i % 2 ? 1000 : SMALL);
+        slots[i] = quire_slab_alloc(w.slab);
+        if (!blocks[i] || !slots[i])
+            return NO_MEMORY;
+        memset(blocks[i], i, SMALL);
+        memset(slots[i], i + 100, SLOT);
+    }
+    take_pages(8, os_page_bytes());
+    take_pages(5, size_t(256) << 20);
+    for (int i = 0; i < BLOCKS; i++) {
+        for (size_t at = 0; at < SMALL; at++)
+            if (static_cast<unsigned char *>(blocks[i])[at] != i || static_cast<unsigned char *>(slots[i])[at] != i + 100)
+                return OTHERS_PAINT;
+        quire_heap_free(w.heap, blocks[i]);
+        quire_slab_free(w.slab, slots[i]);
+    }
+    quire_source_trim(quire_source_default());
+    return quire_heap_check(w.heap) || quire_slab_check(w.slab) ? CHECK_FAILED : GOOD;
+}
+
+class SteppedRun {
+public:
+    SteppedRun(const Stepped &x_, uint32_t flags) : x(x_)
+    {
+        quire_heap_opts heap = {.struct_bytes = sizeof heap};
+        heap.flags = flags;
+        w.heap = quire_heap_create(&heap);
+        quire_slab_opts slab = {.struct_bytes = sizeof slab};
+        w.slab = quire_slab_create(SLOT, &slab);
+    }
+    ~SteppedRun()
+    {
+        quire_heap_destroy(w.heap);
+        quire_slab_destroy(w.slab);
+    }
+
+    /* The forks that were made, from the instruction `first` on up to `last`. */
+    unsigned run(uint64_t last, uint64_t first, unsigned part)
+    {
+        Steps::handle_traps();
+        std::atomic<bool> leave{false};
+        unsigned forks = 0;
+        set_up(w.other, w.others_slots);
+        std::thread thread([&] {
+            set_up(w.own, w.slots);
+            w.large = quire_heap_alloc(w.heap, LARGE);
+            Steps::begin(last, first, part);
+            x.run(w);
+            Steps::end();
+            while (!leave)
+                usleep(20);
+        });
+        for (; Steps::wait_for_stop(); Steps::go_on()) {
+            uint64_t at = Steps::counted();
+            EXPECT_EQ(status_of_child([this] { return child_of(w); }), GOOD) << "fork at instruction " << at << " of: " << x.name;
+            forks++;
+        }
+        leave = true;
+        thread.join();
+        EXPECT_STREQ(quire_heap_check(w.heap), nullptr);
+        EXPECT_STREQ(quire_slab_check(w.slab), nullptr);
+        return forks;
+    }
+
+private:
+    const Stepped &x;
+    World w = {};
+
+    void set_up(void *(&blocks)[BLOCKS], void *(&slots)[BLOCKS])
+    {
+        fill(blocks, [this] { return quire_heap_alloc(w.heap, SMALL); });
+        fill(slots, [this] { return quire_slab_alloc(w.slab); });
+    }
+};
+} // namespace
+
+TEST(ForkStep, at_any_instruction_of_an_operation)
+{
+    if (BUILT_WITH_TSAN || under_asan())
+        GTEST_SKIP() << "a child of a busy process waits for locks of the sanitizer's own";
+    Random random(test_long() ? os_time_ns() : 1);
+    for (uint32_t flags : {0u, QUIRE_HEAP_SECURE})
+        for (const Stepped &x : stepped) {
+            if (flags && strncmp(x.name, "heap", 4) != 0)
+                continue;
+            SteppedRun(x, flags).run(1, 1, 1); /* once, so that what the first call finds has been found */
+            unsigned forks = SteppedRun(x, flags).run(test_long() ? 200000 : 20000, 1 + random.below(8), test_long() ? 100 : 8);
+            EXPECT_GT(forks, 5u) << x.name;
+            RecordProperty(x.name, int(forks));
+            if (HasFailure())
+                return;
+        }
+    signal(SIGTRAP, SIG_DFL);
+}
+#endif
