@@ -179,3 +179,18 @@ def test_who_has_no_profile_is_told_how_to_start_with_one(tmp_path):
 def test_a_number_that_is_none_is_a_usage_error_in_words(tmp_path, words):
     done = quire(tmp_path, *words)
     assert done.returncode == 2 and ("no whole number" in done.stderr or "is less than 1" in done.stderr), done.stderr
+
+
+@pytest.mark.parametrize("folder", ["line\u2028page\x0c", os.fsdecode(b"latin\xe9")])
+def test_a_program_in_a_folder_of_any_name_has_its_names(program, tmp_path, folder):
+    place = tmp_path / folder
+    place.mkdir()
+    shutil.copy(program[0], place / "p")
+    file = tmp_path / "a.heap"
+    file.write_bytes(os.fsencode(text_of((place / "p", *program[1:]), [((3, 300, 30, 3000), ["inner", "main"])])))
+    done = quire("/", "profile", str(file))
+    assert done.returncode == 0, done.stderr
+    assert "inner < main" in done.stdout
+    assert quire("/", "profile", str(file), "-o", str(tmp_path / "a.txt"), "--export", "folded").returncode == 0
+    assert quire("/", "profile", str(file), "--raw", "-o", str(tmp_path / "b.heap")).returncode == 0
+    assert (tmp_path / "b.heap").read_bytes() == file.read_bytes()

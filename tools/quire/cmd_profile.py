@@ -48,7 +48,7 @@ def add_arguments(parser):
 def of_file(path):
     """(text, name)"""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with open(path, encoding="utf-8", errors="surrogateescape", newline="\n") as file:
             return file.read()
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
@@ -70,7 +70,7 @@ def inputs(args):
     texts = [of_file(path) for path in args.files]
     raws = [heapprofile.read(text, path) for text, path in zip(texts, args.files)]
     program = next((m[3] for m in raws[-1].mappings if m[3].startswith("/")), "")
-    return texts[-1], raws[-1], raws[0] if len(raws) == 2 else None, "", program
+    return texts[-1], raws[-1], raws[0] if len(raws) == 2 else None, "", heapprofile.shown(program)
 
 
 def made(kind, document, raw, program):
@@ -134,7 +134,7 @@ def run(args):
     if args.raw and not args.output:
         raise UsageError("--raw says what -o writes", fix="quire profile --pid PID --raw -o FILE")
     if args.raw:
-        outputs.write(args.output, text, args.force, ELSEWHERE)
+        outputs.write(args.output, text.encode("utf-8", "surrogateescape"), args.force, ELSEWHERE)
         return EXIT_OK
     document = heapprofile.named(raw, less, root)
     if args.output:

@@ -51,10 +51,15 @@ def refused(name, why):
     return UsageError(f"{name} is no heap profile", why=why, fix="QUIRE_CONF=prof:512K quire run -- PROGRAM   writes one")
 
 
+def shown(text):
+    """A name for people: bytes that are not UTF-8, which a path keeps as surrogates, as U+FFFD."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
 def read(text, name):
-    """The Raw of a profile's text."""
-    lines = text.splitlines()
-    if not lines or not HEADER.match(lines[0]):
+    """The Raw of a profile's text, with surrogates for bytes that are not UTF-8."""
+    lines = [line.removesuffix("\r") for line in text.split("\n")]  # other ends of lines may stand in a path
+    if not HEADER.match(lines[0]):
         raise refused(name, "its first line is not `heap profile: ... @ heapprofile`")
     facts, stacks, mappings, objects, at = {}, [], [], [], 1
     for at in range(1, len(lines)):
@@ -67,14 +72,14 @@ def read(text, name):
         elif line.strip() and not line.startswith("#"):
             found = STACK.match(line)
             if not found:
-                raise refused(name, f"line {at + 1} is no stack: {line[:60]}")
+                raise refused(name, f"line {at + 1} is no stack: {shown(line[:60])}")
             stacks.append(([int(a, 16) for a in found[5].split()], [int(found[i]) for i in range(1, 5)]))
     else:
         raise refused(name, "it is cut short: MAPPED_LIBRARIES is missing")
     for line in lines[at + 1 :]:
         found = OBJECT.match(line)
         if found:
-            objects.append((f"[{found[1]} {found[5] or found[2]}]", [int(found[3]), int(found[4]), 0, 0]))
+            objects.append((f"[{found[1]} {shown(found[5]) or found[2]}]", [int(found[3]), int(found[4]), 0, 0]))
             continue
         found = MAPPING.match(line)
         if found:
@@ -164,7 +169,7 @@ class Named:
         path, address = place
         key = (path, address)
         if key not in self._location_numbers:
-            module = os.path.basename(path) or "(no file)"
+            module = shown(os.path.basename(path)) or "(no file)"
             lines = names or [(f"{module}+0x{address:x}", "", 0)]
             self._location_numbers[key] = len(self.locations)
             self.locations.append([self._function((function, file, line, module)) for function, file, line in lines])

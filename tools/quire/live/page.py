@@ -63,7 +63,7 @@ class Page:
         return self.path.removesuffix("json") + suffix
 
 
-def read_small(path):
+def read_small(path, errors="replace"):
     """(text, its file's status) of a plain file; None when it is not there, or none to be trusted."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -73,7 +73,7 @@ def read_small(path):
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_size > PAGE_BYTES_MAX:
             return None
-        return file.read(PAGE_BYTES_MAX).decode("utf-8", "replace"), status
+        return file.read(PAGE_BYTES_MAX).decode("utf-8", errors), status
 
 
 def read(path):
@@ -283,7 +283,7 @@ def put_question(page, kind, token):
     os.rename(draft, page.sibling("ask"))
 
 
-def ask(page, kind, patience_s=ANSWER_S):
+def ask(page, kind, patience_s=ANSWER_S, errors="replace"):
     """
     What the process answers to `stats`, `prom` or `map`; None when it does not in time. Whoever was stopped meanwhile
     looks once more when the time is over: the answer may be there.
@@ -292,7 +292,7 @@ def ask(page, kind, patience_s=ANSWER_S):
     path, began_s, asked_s = page.sibling(token), time.monotonic(), None
     while True:
         is_over = time.monotonic() - began_s >= patience_s
-        got = read_small(path)
+        got = read_small(path, errors)
         if got is not None:
             unlink(path)
             return got[0]

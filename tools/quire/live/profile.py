@@ -17,7 +17,7 @@ HOW_TO_START = "QUIRE_CONF=prof:512K quire run -- PROGRAM"
 
 def text_of(page, patience_s=live_page.ANSWER_S):
     """The profile as the process says it, or an error that says why there is none."""
-    text = live_page.ask(page, "profile", patience_s)
+    text = live_page.ask(page, "profile", patience_s, "surrogateescape")
     if text is None:
         refused = live_page.ask(page, "stats", 1.0) is not None
         raise EnvironmentLacks(
@@ -34,7 +34,7 @@ def save(page, patience_s=live_page.ANSWER_S):
     for number in itertools.count():
         path = os.path.abspath(f"quire.{page.pid}.{number}.heap")
         try:
-            outputs.write_whole(path, text.encode(), False)
+            outputs.write_whole(path, text.encode("utf-8", "surrogateescape"), False)
         except FileExistsError:
             continue
         except OSError as error:
