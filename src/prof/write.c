@@ -22,7 +22,7 @@
 #include "os/os.h"
 #include "prof/prof_internal.h"
 
-enum { LINE_BYTES = 512 };
+enum { LINE_BYTES = 64 }; /* up to the letters of a line of maps, and more; paths may have 4 KiB */
 
 /* Half a block is one: a reader takes none for nothing. */
 static uint64_t blocks_of(uint64_t blocks16, uint64_t points)
@@ -161,6 +161,7 @@ bool prof_is_empty(void)
 struct maps {
     struct out *out;
     size_t used;
+    bool is_begun; /* the line was longer than what is kept of it */
     char line[LINE_BYTES];
 };
 
@@ -173,14 +174,33 @@ static bool is_code(const char *line)
     return line[i] && line[i + 1] && line[i + 2] && line[i + 3] == 'x';
 }
 
-static void line_ends(struct maps *maps)
+static void line_begins(struct maps *maps)
 {
     maps->line[maps->used] = 0;
-    maps->used = 0;
-    if (is_code(maps->line)) {
+    if (!maps->is_begun && is_code(maps->line))
         out_text(maps->out, maps->line);
+    maps->is_begun = true;
+}
+
+static void line_goes_on(struct maps *maps, const char *text, size_t bytes)
+{
+    size_t room = LINE_BYTES - 1 - maps->used, part = bytes < room ? bytes : room;
+    memcpy(maps->line + maps->used, text, part);
+    maps->used += part;
+    if (part == bytes)
+        return;
+    line_begins(maps);
+    for (; part < bytes && is_code(maps->line); part++)
+        out_char(maps->out, text[part]);
+}
+
+static void line_ends(struct maps *maps)
+{
+    line_begins(maps);
+    if (is_code(maps->line))
         out_char(maps->out, '\n');
-    }
+    maps->used = 0;
+    maps->is_begun = false;
 }
 
 static void maps_text(const char *text, size_t bytes, void *arg)
@@ -188,9 +208,8 @@ static void maps_text(const char *text, size_t bytes, void *arg)
     struct maps *maps = arg;
     for (const char *end = text + bytes; text != end;) {
         const char *stop = memchr(text, '\n', (size_t)(end - text));
-        size_t part = (size_t)((stop ? stop : end) - text), room = LINE_BYTES - 1 - maps->used;
-        memcpy(maps->line + maps->used, text, part < room ? part : room);
-        maps->used += part < room ? part : room;
+        size_t part = (size_t)((stop ? stop : end) - text);
+        line_goes_on(maps, text, part);
         text += part + (stop != NULL);
         if (stop)
             line_ends(maps);

@@ -84,6 +84,15 @@ def test_a_profile_has_whole_stacks(build, folder):
     assert any(chain.startswith("middle < run < main < ") for chain in chains), chains
 
 
+def test_a_program_whose_path_is_long_is_found_by_it(build, folder):
+    deep = folder.joinpath(*["d" * 200] * 4)
+    deep.mkdir(parents=True)
+    shutil.copy(build("profile.c"), deep / "p")
+    run(str(deep / "p"), "run", "2000", conf="prof:8K,prof_file:quire.%p.%n.heap")
+    (raw,) = profiles(folder)
+    assert str(deep / "p") in [path for *_, path in raw.mappings]
+
+
 def pprof_is_there():
     """From 1.24 on Go compiles it, and all that it needs, at its first use: a minute, for long runs."""
     if os.environ.get("QUIRE_TEST_LONG", "0") != "0" or not shutil.which("go"):
