@@ -440,6 +440,17 @@ def test_a_directory_that_others_may_enter_is_not_believed(tmp_path):
     assert not live_page.is_private(str(tmp_path / "link"))
 
 
+@pytest.mark.parametrize("stats", ["[" * 200000, "[1]", '{"slabs": [1]}', '{"sums": {"slabs": 1}}'])
+def test_a_page_that_another_made_up_is_none(stats):
+    head = '{"schema": "quire.live/1", "stats": '
+    assert live_page.of_text("/1.json", head + "{}}", 0) and live_page.of_text("/1.json", head + stats + "}", 0) is None
+
+
+def test_a_name_of_digits_that_are_no_number_is_a_name(folder):
+    done = quire(folder, "top", "²")
+    assert (done.returncode, done.stderr.splitlines()[0]) == (3, "quire: no process called ² shows itself")
+
+
 def test_a_process_that_is_stopped_shows_its_last_page(folder, program):
     with Shown([program]) as process:
         process.ready()

@@ -52,7 +52,7 @@ def add_arguments(parser):
 
 def check(args):
     """Ends with a usage error where the options make no sense."""
-    if args.pid is not None and (args.process or not args.pid.isdigit()):
+    if args.pid is not None and (args.process or not args.pid.isdecimal()):
         raise UsageError("--pid takes one process's number, and no other is named beside it", fix="quire top --pid 4711")
     args.process = args.process or args.pid
     if args.sort not in live_view.SORT_KEYS:

@@ -79,15 +79,24 @@ def read_small(path, errors="replace"):
 def read(path):
     """The page in a file, or None."""
     got = read_small(path)
-    if got is None:
-        return None
+    return None if got is None else of_text(path, got[0], time.time() - got[1].st_mtime)
+
+
+def of_text(path, text, age_s, outer_pid=None):
+    """The page in a text, or None; another user wrote it, who may want us to fail."""
     try:
-        document = json.loads(got[0])
-        if document.get("schema") != "quire.live/1":
+        document = json.loads(text)
+        if document.get("schema") != "quire.live/1" or not is_shaped(document.get("stats", {})):
             return None
-        return Page(path, document, time.time() - got[1].st_mtime)
-    except (ValueError, AttributeError, TypeError):
+        return Page(path, document, age_s, outer_pid)
+    except (ValueError, AttributeError, TypeError, RecursionError):
         return None
+
+
+def is_shaped(stats):
+    """Whether statistics are lists of objects by kind, and sums."""
+    objects = [o for things in stats.values() if isinstance(things, list) for o in things]
+    return all(isinstance(o, dict) for o in [*objects, *stats.get("sums", {}).values()])
 
 
 def is_private(folder, owner=None):
@@ -260,7 +269,7 @@ def pids_called(name):
 
 def find(word, start=HOW_TO_START):
     """The page of a process by its number or by its program's name. start: what is to be typed where there is none."""
-    if word.isdigit():
+    if word.isdecimal():  # what int() reads; `²` is a digit, too
         return of_pid(int(word), start)
     pages = [p for p in all_pages() if os.path.basename(p.program) == word or is_called(p.outer_pid, word)]
     pages = pages or [p for p in map(wake, pids_called(word)) if p]
@@ -322,8 +331,5 @@ def must_answer(page, kind):
 def refresh(page, patience_s=1.0):
     """The page as of now; the last one that was written where the process does not answer; None when it has ended."""
     text = ask(page, "stats", patience_s)
-    try:
-        fresh = Page(page.path, json.loads(text), 0.0, page.outer_pid) if text else read(page.path)
-    except ValueError:
-        fresh = read(page.path)
+    fresh = (text and of_text(page.path, text, 0.0, page.outer_pid)) or read(page.path)
     return fresh if fresh and (text or is_alive(fresh)) else None
