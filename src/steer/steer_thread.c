@@ -6,6 +6,8 @@
  *
  * A thread that ends shares its chunks and leaves its record, with what it counted, to a later one.  In the child of a fork the other threads'
  * chunks are shared, too, counted anew by their tags: what such a thread was about to hand out is lost to the child, one block a thread.
+ * The forking thread's own are not, since a handler may have forked in the middle of its work: where another was just freeing one of its blocks, that
+ * chunk is lost to the child.
  *
  * Invariant: a lane's list is whole when it is followed forwards, at any moment, so that a fork may come between any two instructions.
  *

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-/* A fork while another thread is at any instruction of an operation of a heap, a slab or the default source (fork_steps.h). */
+/* A fork while another thread is at any instruction of an operation of a heap, a slab, the default source or a plan (fork_steps.h). */
 #include "race/fork_steps.h"
 #include "race/heap_race.h"
 #include "race/slab_race.h"
+#include "steer_kit.h"
 
 #if QUIRE_CPU_X86_64
 namespace {
@@ -99,29 +100,11 @@ public:
         quire_slab_destroy(w.slab);
     }
 
-    /* The forks that were made, from the instruction `first` on up to `last`. */
-    unsigned run(uint64_t last, uint64_t first, unsigned part)
+    unsigned run(const Steps::Which &which)
     {
-        Steps::handle_traps();
-        std::atomic<bool> leave{false};
-        unsigned forks = 0;
         set_up(w.other, w.others_slots);
-        std::thread thread([&] {
-            set_up(w.own, w.slots);
-            w.large = quire_heap_alloc(w.heap, LARGE);
-            Steps::begin(last, first, part);
-            x.run(w);
-            Steps::end();
-            while (!leave)
-                usleep(20);
-        });
-        for (; Steps::wait_for_stop(); Steps::go_on()) {
-            uint64_t at = Steps::counted();
-            EXPECT_EQ(status_of_child([this] { return child_of(w); }), GOOD) << "fork at instruction " << at << " of: " << x.name;
-            forks++;
-        }
-        leave = true;
-        thread.join();
+        auto own = [this] { set_up(w.own, w.slots), w.large = quire_heap_alloc(w.heap, LARGE); };
+        unsigned forks = fork_at_steps(x.name, which, own, [this] { x.run(w); }, [this] { return child_of(w); });
         EXPECT_STREQ(quire_heap_check(w.heap), nullptr);
         EXPECT_STREQ(quire_slab_check(w.slab), nullptr);
         return forks;
@@ -148,13 +131,54 @@ TEST(ForkStep, at_any_instruction_of_an_operation)
         for (const Stepped &x : stepped) {
             if (flags && strncmp(x.name, "heap", 4) != 0)
                 continue;
-            SteppedRun(x, flags).run(1, 1, 1); /* once, so that what the first call finds has been found */
-            unsigned forks = SteppedRun(x, flags).run(test_long() ? 200000 : 20000, 1 + random.below(8), test_long() ? 100 : 8);
+            SteppedRun(x, flags).run({1, 1, 1}); /* once, so that what the first call finds has been found */
+            unsigned forks = SteppedRun(x, flags).run({1 + random.below(8), test_long() ? 200000u : 6000u, test_long() ? 1000u : 3u});
             EXPECT_GT(forks, 5u) << x.name;
             RecordProperty(x.name, int(forks));
             if (HasFailure())
                 return;
         }
-    signal(SIGTRAP, SIG_DFL);
+}
+
+/* Blocks of a plan: new chunks, frees of one's own and of another's, what is moved to the heap. */
+TEST(ForkStep, at_any_instruction_where_a_plan_is_carried_out)
+{
+    if (BUILT_WITH_TSAN || under_asan())
+        GTEST_SKIP() << "a child of a busy process waits for locks of the sanitizer's own";
+    enum { SITES = 4, BYTES = 120, EACH = 700 }; /* more than a chunk */
+    static void *own[EACH], *other[EACH], *left[EACH];
+    steer_up_with_room();
+    auto all = [](void *(&into)[EACH]) {
+        for (int i = 0; i < EACH; i++)
+            into[i] = alloc_at(1 + i % SITES, BYTES);
+    };
+    auto child = [] {
+        void *mine[EACH];
+        for (int i = 0; i < EACH; i++)
+            memset(mine[i] = alloc_at(1 + i % SITES, BYTES), i, BYTES);
+        for (int i = 0; i < EACH; i++) {
+            if (static_cast<unsigned char *>(mine[i])[0] != i % 256 || static_cast<unsigned char *>(mine[i])[BYTES - 1] != i % 256)
+                return int(OTHERS_PAINT);
+            steer_free(mine[i]);
+        }
+        return steer_check() ? int(CHECK_FAILED) : int(GOOD);
+    };
+    struct {
+        const char *name;
+        std::function<void()> run;
+    } works[] = {
+        {"plan: 700 blocks", [&] { all(left); }},
+        {"plan: frees of one's own", [] { for (void *p : own) steer_free(p); }},
+        {"plan: frees of another's", [] { for (void *p : other) steer_free(p); }},
+        {"plan: blocks that grow", [] { for (int i = 0; i < 20; i++) left[i] = steer_realloc(own[i], 4 * BYTES); }},
+    };
+    for (auto &work : works) {
+        std::thread(all, std::ref(other)).join(); /* not the forking thread's: in its own chunks what others were just freeing stays counted (steer_thread.c) */
+        unsigned forks = fork_at_steps(work.name, {1, test_long() ? 200000u : 6000u, test_long() ? 1000u : 3u}, [&] { all(own); }, work.run, child);
+        EXPECT_GT(forks, 5u) << work.name;
+        EXPECT_EQ(steer_check(), nullptr);
+        if (HasFailure())
+            return;
+    }
 }
 #endif

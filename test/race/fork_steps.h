@@ -12,23 +12,32 @@
 
 #include <atomic>
 #include <csignal>
+#include <functional>
+#include <thread>
 #include <ucontext.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
 
+#include "race/slab_race.h"
 #include "support.h"
 
 #if QUIRE_CPU_X86_64
 class Steps {
 public:
-    /* On the thread: from the next instruction on each is a trap.  It stops at the first'th, and then when a part of what came before has come; not past the last. */
-    static void begin(uint64_t last_, uint64_t first = 1, unsigned part = test_long() ? 100 : 4)
+    /* Which instructions: the first, then each time that a part of what came before has come; none past the last. */
+    struct Which {
+        uint64_t first, last;
+        unsigned parts;
+    };
+
+    /* On the thread: from the next instruction on each is a trap. */
+    static void begin(const Which &which)
     {
         count = 0;
-        next = first;
-        last = last_;
-        parts = part;
+        next = which.first;
+        last = which.last;
+        parts = which.parts;
         __asm__ volatile("lea -128(%%rsp), %%rsp\n\tpushfq\n\torq $0x100, (%%rsp)\n\tpopfq\n\tlea 128(%%rsp), %%rsp" ::: "memory", "cc");
     }
     static void end()
@@ -72,4 +81,30 @@ private:
             usleep(20);
     }
 };
+
+/* `run`, on a thread of its own after `set_up`; `child`, which says GOOD as 0, in a child at each stop.  Returns how many there were. */
+inline unsigned fork_at_steps(const char *name, const Steps::Which &which, const std::function<void()> &set_up, const std::function<void()> &run,
+                              const std::function<int()> &child)
+{
+    Steps::handle_traps();
+    std::atomic<bool> leave{false};
+    unsigned forks = 0;
+    std::thread thread([&] {
+        set_up();
+        Steps::begin(which);
+        run();
+        Steps::end();
+        while (!leave)
+            usleep(20);
+    });
+    for (; Steps::wait_for_stop(); Steps::go_on()) {
+        uint64_t at = Steps::counted();
+        EXPECT_EQ(status_of_child(child), 0) << "fork at instruction " << at << " of: " << name;
+        forks++;
+    }
+    leave = true;
+    thread.join();
+    signal(SIGTRAP, SIG_DFL);
+    return forks;
+}
 #endif

@@ -35,31 +35,16 @@ class SteppedRun {
 public:
     SteppedRun(const Stepped &x_) : x(x_), pool(eight_a_chunk()) {}
 
-    /* The forks that were made, up to the last instruction named. */
     unsigned run(uint64_t last)
     {
-        Steps::handle_traps();
-        std::atomic<bool> leave{false};
-        unsigned forks = 0;
         b.set_up(pool);
-        std::thread thread([&] {
+        auto own = [this] {
             a.set_up(pool);
             PercpuObject object = {}; /* in a chunk that nobody has written */
             object.ref = quire_percpu_alloc(pool, stats_of(pool).unit_bytes, 0);
             a.fresh.push_back(object);
-            Steps::begin(last);
-            x.run(pool, a, b);
-            Steps::end();
-            while (!leave)
-                usleep(20);
-        });
-        for (; Steps::wait_for_stop(); Steps::go_on()) {
-            uint64_t at = Steps::counted();
-            EXPECT_EQ(status_of_child([this] { return child_of_an_operation(pool, a, b); }), CHILD_IS_GOOD) << "fork at instruction " << at << " of: " << x.name;
-            forks++;
-        }
-        leave = true;
-        thread.join();
+        };
+        unsigned forks = fork_at_steps(x.name, {1, last, test_long() ? 100u : 4u}, own, [this] { x.run(pool, a, b); }, [this] { return child_of_an_operation(pool, a, b); });
         EXPECT_STREQ(quire_percpu_check(pool), nullptr);
         return forks;
     }
@@ -84,6 +69,5 @@ TEST(PercpuFork, at_any_instruction_of_an_operation)
         if (HasFailure())
             return;
     }
-    signal(SIGTRAP, SIG_DFL);
 }
 #endif

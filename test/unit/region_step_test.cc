@@ -34,6 +34,8 @@ bool take_stepped(quire_source *source, quire_span *span)
 
 TEST(RegionStep, at_no_instruction_is_a_region_counted_that_is_not_whole)
 {
+    if (memory_is_watched())
+        GTEST_SKIP() << "what watches memory notes each 8 bytes of a span, one trapped instruction after the other";
     quire_source *source = quire_source_default();
     std::vector<quire_span> spans;
     struct sigaction action = {}, before;
