@@ -260,6 +260,8 @@ void os_futex_wait(uint32_t *word, uint32_t expected, uint64_t timeout_ns);
 bool os_futex_wake(uint32_t *word, int count); /* true: somebody slept */
 /* A detached thread with a small stack (or the default one, where thread-local storage needs more) that takes no signals. */
 int os_thread_start(void (*fn)(void *), void *arg);
+/* Before main, and before any thread: how large such a stack is to be.  The loader's lock is not asked for later, which in the child of a fork nobody may ever let go. */
+void os_threads_at_load(void);
 /*
  * Where main() has ended by pthread_exit(), libc ends the process when its last thread does: threads of ours that see that none of the program's is left
  * return.  The former is told by who notices that a thread ends (os_thread_ends(); true: of such a process), the latter is read from /proc: a system call or three.

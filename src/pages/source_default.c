@@ -119,6 +119,7 @@ static void default_after_fork(void)
 static __attribute__((constructor)) void pages_at_load(void)
 {
     (void)os_after_fork_in_child(default_after_fork);
+    os_threads_at_load();
 }
 
 /* Of the CPUs that this process has run on. */

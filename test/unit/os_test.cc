@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
+#include <link.h>
 #include <sched.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 #include "os/os.h"
@@ -184,6 +189,39 @@ TEST(Os, a_thread_starts_with_all_signals_blocked)
     sigset_t own;
     pthread_sigmask(SIG_SETMASK, nullptr, &own);
     EXPECT_FALSE(sigismember(&own, SIGTERM));
+}
+
+TEST(Os, the_child_of_a_fork_starts_a_thread_though_another_was_in_the_loader)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "a child of a busy process waits for locks of the sanitizer's own";
+    static std::atomic<int> stage;
+    stage = 0;
+    std::thread in_loader([] {
+        auto stay = [](struct dl_phdr_info *, size_t, void *) {
+            for (stage = 1; stage == 1;)
+                usleep(100);
+            return 1;
+        };
+        dl_iterate_phdr(stay, nullptr);
+    });
+    while (stage == 0)
+        usleep(100);
+    pid_t child = fork();
+    if (child == 0) {
+        bool has_started = os_thread_start([](void *) { stage = 3; }, nullptr) == 0;
+        while (has_started && stage != 3)
+            usleep(100);
+        _exit(has_started ? 0 : 1);
+    }
+    int status = -1;
+    for (int ms = 0; ms < 10000 && waitpid(child, &status, WNOHANG) == 0; ms++)
+        usleep(1000);
+    EXPECT_EQ(status, 0);
+    if (status == -1)
+        kill(child, SIGKILL); /* it waits with all signals held */
+    stage = 2;
+    in_loader.join();
 }
 
 TEST(Os, memory_is_told_apart_as_the_kernel_names_it)
