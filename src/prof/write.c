@@ -160,8 +160,8 @@ bool prof_is_empty(void)
 
 struct maps {
     struct out *out;
-    size_t used;
-    bool is_begun; /* the line was longer than what is kept of it */
+    size_t used;  /* of the line; all: what it is is known, and the rest of it follows */
+    bool is_code;
     char line[LINE_BYTES];
 };
 
@@ -174,46 +174,29 @@ static bool is_code(const char *line)
     return line[i] && line[i + 1] && line[i + 2] && line[i + 3] == 'x';
 }
 
-static void line_begins(struct maps *maps)
+/* The line's beginning is kept until it says what it is. */
+static void maps_char(struct maps *maps, char c)
 {
-    maps->line[maps->used] = 0;
-    if (!maps->is_begun && is_code(maps->line))
-        out_text(maps->out, maps->line);
-    maps->is_begun = true;
-}
-
-static void line_goes_on(struct maps *maps, const char *text, size_t bytes)
-{
-    size_t room = LINE_BYTES - 1 - maps->used, part = bytes < room ? bytes : room;
-    memcpy(maps->line + maps->used, text, part);
-    maps->used += part;
-    if (part == bytes)
-        return;
-    line_begins(maps);
-    for (; part < bytes && is_code(maps->line); part++)
-        out_char(maps->out, text[part]);
-}
-
-static void line_ends(struct maps *maps)
-{
-    line_begins(maps);
-    if (is_code(maps->line))
-        out_char(maps->out, '\n');
-    maps->used = 0;
-    maps->is_begun = false;
+    if (maps->used < LINE_BYTES - 1) {
+        maps->line[maps->used++] = c;
+        if (maps->used < LINE_BYTES - 1 && c != '\n')
+            return;
+        maps->line[maps->used] = 0;
+        maps->used = LINE_BYTES - 1;
+        maps->is_code = is_code(maps->line);
+        if (maps->is_code)
+            out_text(maps->out, maps->line);
+    } else if (maps->is_code) {
+        out_char(maps->out, c);
+    }
+    if (c == '\n')
+        maps->used = 0;
 }
 
 static void maps_text(const char *text, size_t bytes, void *arg)
 {
-    struct maps *maps = arg;
-    for (const char *end = text + bytes; text != end;) {
-        const char *stop = memchr(text, '\n', (size_t)(end - text));
-        size_t part = (size_t)((stop ? stop : end) - text);
-        line_goes_on(maps, text, part);
-        text += part + (stop != NULL);
-        if (stop)
-            line_ends(maps);
-    }
+    for (size_t i = 0; i < bytes; i++)
+        maps_char(arg, text[i]);
 }
 
 void prof_write(struct out *out)

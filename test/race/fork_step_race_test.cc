@@ -15,7 +15,6 @@ struct World {
     quire_heap *heap;
     quire_slab *slab;
     void *own[BLOCKS], *other[BLOCKS], *large, *slots[BLOCKS], *others_slots[BLOCKS], *left[BLOCKS];
-    quire_span span;
 };
 
 struct Stepped {

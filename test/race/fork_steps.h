@@ -21,6 +21,7 @@
 
 #include "race/slab_race.h"
 #include "support.h"
+#include "trap_flag.h"
 
 #if QUIRE_CPU_X86_64
 class Steps {
@@ -38,11 +39,11 @@ public:
         next = which.first;
         last = which.last;
         parts = which.parts;
-        __asm__ volatile("lea -128(%%rsp), %%rsp\n\tpushfq\n\torq $0x100, (%%rsp)\n\tpopfq\n\tlea 128(%%rsp), %%rsp" ::: "memory", "cc");
+        trap_begin();
     }
     static void end()
     {
-        __asm__ volatile("lea -128(%%rsp), %%rsp\n\tpushfq\n\tandq $~0x100, (%%rsp)\n\tpopfq\n\tlea 128(%%rsp), %%rsp" ::: "memory", "cc");
+        trap_end();
         state = ENDED;
     }
     static uint64_t counted() { return count; }
@@ -72,7 +73,7 @@ private:
     static void trap(int, siginfo_t *, void *context)
     {
         if (++count >= last)
-            static_cast<ucontext_t *>(context)->uc_mcontext.gregs[REG_EFL] &= ~0x100; /* a trap costs 20 us where a hypervisor sees it first */
+            static_cast<ucontext_t *>(context)->uc_mcontext.gregs[REG_EFL] &= ~TRAP_FLAG; /* a trap costs 20 us where a hypervisor sees it first */
         if (count < next)
             return;
         next += 1 + count / parts;

@@ -3,13 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
-#include <ucontext.h>
+#include <vector>
 
 #include <quire/source.h>
 
 #include "os/os.h"
 #include "pages/region_internal.h"
 #include "support.h"
+#include "trap_flag.h"
 
 #if QUIRE_CPU_X86_64
 namespace {
@@ -25,9 +26,9 @@ void look(int, siginfo_t *, void *)
 
 bool take_stepped(quire_source *source, quire_span *span)
 {
-    __asm__ volatile("lea -128(%%rsp), %%rsp\n\tpushfq\n\torq $0x100, (%%rsp)\n\tpopfq\n\tlea 128(%%rsp), %%rsp" ::: "memory", "cc");
+    trap_begin();
     int error = source->verbs->take(source, quarter, os_page_bytes(), span);
-    __asm__ volatile("lea -128(%%rsp), %%rsp\n\tpushfq\n\tandq $~0x100, (%%rsp)\n\tpopfq\n\tlea 128(%%rsp), %%rsp" ::: "memory", "cc");
+    trap_end();
     return error == 0;
 }
 } // namespace
