@@ -260,7 +260,7 @@ void os_futex_wait(uint32_t *word, uint32_t expected, uint64_t timeout_ns);
 bool os_futex_wake(uint32_t *word, int count); /* true: somebody slept */
 /* A detached thread with a small stack (or the default one, where thread-local storage needs more) that takes no signals. */
 int os_thread_start(void (*fn)(void *), void *arg);
-/* Before main, and before any thread: how large such a stack is to be.  The loader's lock is not asked for later, which in the child of a fork nobody may ever let go. */
+/* Before main, and before any thread: learns how large such a stack is to be.  Later the loader's lock is not asked for: in the child of a fork nobody may ever let go of it. */
 void os_threads_at_load(void);
 /*
  * Where main() has ended by pthread_exit(), libc ends the process when its last thread does: threads of ours that see that none of the program's is left

@@ -239,14 +239,17 @@ static int tls_add(struct dl_phdr_info *info, size_t unused, void *sum)
     return 0;
 }
 
-/* Thread-local storage of the program and its libraries lies in the stack; that of what is opened later does not. */
-static size_t stack_bytes;
+static size_t tls_bytes;
 
 void os_threads_at_load(void)
 {
-    stack_bytes = THREAD_STACK_BYTES;
-    dl_iterate_phdr(tls_add, &stack_bytes);
-    stack_bytes = (stack_bytes + os_page_bytes() - 1) & ~(os_page_bytes() - 1);
+    dl_iterate_phdr(tls_add, &tls_bytes);
+}
+
+/* Thread-local storage of the program and its libraries lies in the stack; that of what is opened later does not. */
+static size_t stack_bytes(void)
+{
+    return (THREAD_STACK_BYTES + tls_bytes + os_page_bytes() - 1) & ~(os_page_bytes() - 1);
 }
 
 /*
@@ -304,7 +307,7 @@ int os_thread_start(void (*fn)(void *), void *arg)
     pthread_t thread;
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_attr_setstacksize(&attributes, stack_bytes); /* 0, if nobody was there at load: refused, and it is of the usual size */
+    pthread_attr_setstacksize(&attributes, stack_bytes());
     error = pthread_create(&thread, &attributes, thread_main, page);
     pthread_attr_destroy(&attributes);
     if (error == EINVAL) { /* the program's thread-local storage does not fit in such a stack */
