@@ -169,7 +169,7 @@ def test_the_time_that_would_settle_it_is_told_where_there_is_such_a_time():
 
 @pytest.mark.parametrize(
     ("sites", "memory_bytes", "does"),
-    [(3, 4 << 20, ": which call sites get arenas, and how much memory to expect;"), (0, 4 << 20, ": how much memory to expect;"), (3, 0, ": which call sites get arenas;")],
+    [(3, 4 << 20, ": which call sites get arenas (not those that the heap serves as well), and how much memory to expect;"), (0, 4 << 20, ": how much memory to expect;"), (3, 0, ": which call sites get arenas (not those that the heap serves as well);")],
 )
 def test_the_row_of_the_advice_carried_out_says_what_its_plan_does_and_no_more(sites, memory_bytes, does):
     contest = contest_of(steered=0.85)

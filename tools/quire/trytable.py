@@ -33,7 +33,7 @@ def shown(name, today="the allocator of today"):
 
 def meaning(name, written):
     """What a row is; `written`: the plan of the advice carried out, or None where it is not known."""
-    does = ["which call sites get arenas"] * bool(written and written.sites) + ["how much memory to expect"] * bool(written and written.memory_bytes)
+    does = ["which call sites get arenas (not those that the heap serves as well)"] * bool(written and written.sites) + ["how much memory to expect"] * bool(written and written.memory_bytes)
     return WORDS[name].format(": " * bool(does) + ", and ".join(does))
 
 
