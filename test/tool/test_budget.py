@@ -119,9 +119,12 @@ def test_the_time_in_the_first_line_is_that_of_the_table(monkeypatch):
     none = dict.fromkeys(("today_text", "verdict_text", "rounds_text", "whole_text", "status_text"), lambda: [])
     recording = SimpleNamespace(facts={"allocations": 222, "peak_live_bytes": 15 << 20}, path="sort.qtr", begun_late=False, events_outside=0)
     runs = [SimpleNamespace(cpu_s=0.194)] * 3  # on a CPU that was slower for a while
-    found = SimpleNamespace(program_s=Estimate(0.184, 0.18, 0.19))
+    resident = [16 << 20]
+    found = SimpleNamespace(program_s=Estimate(0.184, 0.18, 0.19), contest=SimpleNamespace(middle=lambda name, key: resident[0]))
     report = SimpleNamespace(target=SimpleNamespace(name="sort"), recording=recording, runs=runs, finding=found, hurried=False, unreplayed="", is_cut=False, process_count=1, processes=[], today_allocator=None, **none)
-    assert "222 allocations in 184 ms of CPU time" in trysmall.text(report)[0]
+    assert "222 allocations in 184 ms of CPU time, at most 15.7 MB live at once: " in trysmall.text(report)[0]
+    resident[0] = 14 << 20
+    assert "live at once, not all of it touched: " in trysmall.text(report)[0]
     report.finding = None
     assert "222 allocations in 194 ms of CPU time" in trysmall.text(report)[0]
 

@@ -10,6 +10,7 @@ Not here: everybody else's report (tryreport.py).
 
 import advise.advice as advice
 import render
+import rounds
 import tracefile
 import trytable
 import ui
@@ -76,6 +77,8 @@ def text(report):
     facts, found = report.recording.facts, report.finding
     cpu_s = found.program_s.value if found else statistics.median(r.cpu_s for r in report.runs)  # the table's, at its pace, where there is one
     live = f", at most {ui.size(facts['peak_live_bytes'])} live at once" if found else ""
+    if found and facts["peak_live_bytes"] > found.contest.middle(rounds.LIBC, "peak_rss_bytes"):
+        live += ", not all of it touched"
     name = report.target.name if report.process_count < 2 else report.recording.executable
     makes = f"{ui.printable(name)} makes {'at least ' * report.is_cut}{workers.makes(report, cpu_s, live)}{of_stretch(report)}"
     if not found:
