@@ -8,6 +8,8 @@
  *
  * A sanitizer's start takes longer than most tests.  A test still has a process that no other test has touched: the parent only starts children.
  * --gtest_filter holds (patterns with : between them), and QUIRE_TEST_ONLY, a regular expression, as ctest -R would.
+ * --turns=M/K: of the tests that nobody asks for by name every Mth, and others in another run (turn.h).  With another K others in the same run:
+ * of two builds each has what the other leaves out.
  * Invariants: A1  a test whose child ends by a signal, or with any status but those two, has failed: a leak found at the end is one.
  *             A2  each test that failed has a line of its own, and the counts are the last line.
  * Not here: the environment of tests (still_clock.cc), the parts (CMakeLists.txt).
@@ -27,6 +29,8 @@
 #include <unistd.h>
 #include <vector>
 
+#include "turn.h"
+
 namespace {
 constexpr int SKIPPED = 77;
 
@@ -42,7 +46,21 @@ bool is_asked_for(const std::string &name, const std::string &kind)
     return wanted && (!narrowed || regexec(&compiled, (kind + "." + name).c_str(), 0, nullptr, 0) == 0);
 }
 
-std::vector<std::string> names_of_part(const std::string &kind, unsigned index, unsigned parts)
+/* Of M tests one. */
+struct Turns {
+    unsigned count = 1, first = 0;
+};
+
+/* Whether it is this test's turn: of a hash, so that a new test moves no other. */
+bool is_its_turn(const std::string &name, Turns turns)
+{
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    for (char letter : name)
+        hash = (hash ^ uint8_t(letter)) * 1099511628211u;
+    return getenv("QUIRE_TEST_ONLY") || is_of_this_run(unsigned(hash >> 40) + turns.first, turns.count);
+}
+
+std::vector<std::string> names_of_part(const std::string &kind, unsigned index, unsigned parts, Turns turns)
 {
     const ::testing::UnitTest &all = *::testing::UnitTest::GetInstance();
     std::vector<std::string> names;
@@ -51,7 +69,7 @@ std::vector<std::string> names_of_part(const std::string &kind, unsigned index, 
         const ::testing::TestSuite &suite = *all.GetTestSuite(i);
         for (int j = 0; j < suite.total_test_count(); j++) {
             std::string name = std::string(suite.name()) + "." + suite.GetTestInfo(j)->name();
-            if (is_asked_for(name, kind) && number++ % parts == index)
+            if (is_asked_for(name, kind) && number++ % parts == index && is_its_turn(name, turns))
                 names.push_back(name);
         }
     }
@@ -75,10 +93,10 @@ int status_of_one(const std::string &name, struct rusage *used)
     return status;
 }
 
-int run_part(const std::string &kind, unsigned index, unsigned parts)
+int run_part(const std::string &kind, unsigned index, unsigned parts, Turns turns)
 {
     int passed = 0, failed = 0, skipped = 0;
-    for (const std::string &name : names_of_part(kind, index, parts)) {
+    for (const std::string &name : names_of_part(kind, index, parts, turns)) {
         struct rusage used = {};
         printf("test %s\n", name.c_str());
         int status = status_of_one(name, &used);
@@ -101,8 +119,11 @@ int main(int argc, char **argv)
 {
     ::testing::InitGoogleTest(&argc, argv);
     unsigned index, parts;
+    Turns turns;
     const char *kind = strstr(argv[0], "test_");
-    if (argc > 1 && sscanf(argv[1], "--apart=%u/%u", &index, &parts) == 2 && index < parts)
-        return run_part(kind ? kind + strlen("test_") : "", index, parts);
+    if (argc > 2)
+        sscanf(argv[2], "--turns=%u/%u", &turns.count, &turns.first);
+    if (argc > 1 && sscanf(argv[1], "--apart=%u/%u", &index, &parts) == 2 && index < parts && turns.count > 0)
+        return run_part(kind ? kind + strlen("test_") : "", index, parts, turns);
     return RUN_ALL_TESTS();
 }

@@ -17,6 +17,7 @@
 #include "base/atomic.h"
 #include "os/os.h"
 #include "os/sanitize.h"
+#include "turn.h"
 
 /* xorshift64*: the same sequence everywhere for the same seed. */
 class Random {
@@ -104,18 +105,6 @@ inline bool memory_is_watched() { return BUILT_WITH_TSAN || sanitize_watched(); 
  */
 extern "C" void __asan_init() __attribute__((weak));
 inline bool under_asan() { return &__asan_init != nullptr; }
-
-/* The long form of a test: everything, for minutes. */
-inline bool test_long() { return getenv("QUIRE_TEST_LONG") != nullptr; }
-
-/* Of many like cases that take long one in `parts`, by chance others in another run; QUIRE_TEST_TURN=N chooses.  All in the long form. */
-inline unsigned turn_of_this_run()
-{
-    static const char *const asked = getenv("QUIRE_TEST_TURN");
-    static const unsigned turn = unsigned(asked ? strtoull(asked, nullptr, 10) : os_time_ns() / 1000) % 1000;
-    return turn;
-}
-inline bool is_of_this_run(unsigned number, unsigned parts) { return test_long() || (number + turn_of_this_run()) % parts == 0; }
 
 /*
  * What a source's takers hold, once it is the figure expected, or after 5 s whatever it is: the default source's figure is the difference of two

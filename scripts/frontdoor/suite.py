@@ -31,6 +31,7 @@ from frontdoor import build, needs, runner, say, venv
 
 PRESETS = ("check", "asan", "tsan")
 PART_FILES = 8  # a suite of more files is several steps: else one lane would end long after the other
+TURN = os.environ.get("QUIRE_TEST_TURN")  # which of the tests that take turns run (test/apart.cc); by chance when nobody says
 LONGEST = ("install", "tool", "native")  # in this order: what is begun last is short
 HELP = """Runs the tests: all of them, or those named.
 
@@ -54,10 +55,12 @@ def main(root, arguments):
 def _round(root, options, packages):
     """Every step once; the exit status."""
     started = time.monotonic()
+    turn = int(TURN or time.time()) % 1000
+    os.environ["QUIRE_TEST_TURN"] = str(turn)
     steps = plan(root, options, [command for command, _ in venv.commands(root, packages)])
     _run_on_lanes(root, steps)
     unsteady = [] if os.environ.get("QUIRE_TEST_LONG") or options.times else _try_again(steps)
-    return _close(steps, time.monotonic() - started, unsteady)
+    return _close(steps, time.monotonic() - started, turn, unsteady)
 
 
 def kinds_and_suites(root):
@@ -171,7 +174,7 @@ def _try_again(steps):
     return unsteady
 
 
-def _close(steps, seconds, unsteady=()):
+def _close(steps, seconds, turn, unsteady=()):
     passed, failed, skipped = (
         sum(getattr(step, count) for step in steps) for count in ("passed", "failed", "skipped")
     )
@@ -179,7 +182,7 @@ def _close(steps, seconds, unsteady=()):
     if not passed and not failed and not bad:
         say.line("no test of that name")
         return 2
-    print(f"took {seconds:.0f} s, {sum(step.cpu_s for step in steps):.0f} s of CPU")
+    print(f"took {seconds:.0f} s, {sum(step.cpu_s for step in steps):.0f} s of CPU; QUIRE_TEST_TURN={turn}")
     for name in unsteady:
         print(f"unsteady: {name} failed beside others and passed alone")
     if bad:

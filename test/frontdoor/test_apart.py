@@ -57,6 +57,16 @@ def test_a_part_runs_only_what_is_asked_for(program):
     assert said(program, "--apart=0/1", QUIRE_TEST_ONLY="nothing") == (0, [], "apart: 0 passed, 0 failed, 0 skipped")
 
 
+def test_tests_take_turns_and_in_so_many_runs_each_had_one(program, monkeypatch):
+    monkeypatch.delenv("QUIRE_TEST_LONG", raising=False)
+    counts = [[said(program, "--apart=0/1", f"--turns=3/{first}", QUIRE_TEST_TURN=turn)[2] for turn in "012"] for first in "01"]
+    numbers = [[int(word) for word in line.split() if word.isdigit()] for line in counts[0]]
+    assert [sum(column) for column in zip(*numbers)] == [2, 3, 1] and [2, 3, 1] not in numbers
+    assert counts[1] == [*counts[0][1:], counts[0][0]], "with another first number it is the next run's turn"
+    assert said(program, "--apart=0/1", "--turns=3/0", QUIRE_TEST_TURN="0", QUIRE_TEST_LONG="1")[2] == "apart: 2 passed, 3 failed, 1 skipped"
+    assert said(program, "--apart=0/1", "--turns=1000/1", QUIRE_TEST_TURN="1", QUIRE_TEST_ONLY=r"\.one$")[2] == "apart: 1 passed, 0 failed, 0 skipped"
+
+
 def of_parts(tmp_path, program, *words):
     house = House(tmp_path)
     house.write("CMakeLists.txt", (house.root / "CMakeLists.txt").read_text() + "".join(

@@ -20,10 +20,11 @@ from manual import examples  # noqa: E402 - after the path
 
 # One line of Prometheus' text format: a comment, or name{labels} value.
 METRIC = re.compile(r'# (HELP|TYPE) \w+ .+|[a-z_]+(\{\w+="[^"]*"(,\w+="[^"]*")*\})? [0-9.]+')
+LONG = os.environ.get("QUIRE_TEST_LONG", "0") != "0"
 COUNTED = re.compile(r"8 threads added (\d+), the counters say (\d+): (\d+) of 100000 are exact")
 
 
-@pytest.fixture(params=["-std=c11", "-std=gnu17"])
+@pytest.fixture(params=["-std=c11", "-std=gnu17"][: 1 + LONG])
 def build(request, prefix, root, tmp_path):
     """Compiles an example; the program with the environment it runs in."""
 

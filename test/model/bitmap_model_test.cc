@@ -21,7 +21,7 @@
 
 namespace {
 
-constexpr bool kSlow = BUILT_WITH_ASAN || BUILT_WITH_TSAN;
+const bool kSlow = under_asan() || BUILT_WITH_TSAN;
 
 struct Map {
     explicit Map(size_t bits) : memory(bitmap_memory_bytes(bits) / 8, 0) {

@@ -22,7 +22,7 @@ void run_program(uint64_t seed, unsigned steps, bool threads)
 void run_programs(unsigned seeds, unsigned steps, bool threads)
 {
     /* One thread has no races, and threads that take turns have few: under ThreadSanitizer a part will do. */
-    seeds = test_long() ? seeds * 50 : getenv("QUIRE_TEST_PAGE_BYTES") ? seeds / 8 : BUILT_WITH_TSAN ? seeds / 10 : BUILT_WITH_ASAN ? seeds / 4 : seeds;
+    seeds = test_long() ? seeds * 50 : getenv("QUIRE_TEST_PAGE_BYTES") ? seeds / 8 : BUILT_WITH_TSAN ? seeds / 10 : under_asan() ? seeds / 4 : seeds;
     for (uint64_t seed = 1; seed <= seeds; seed++)
         ASSERT_NO_THROW(run_program(seed, steps, threads)) << "seed " << seed;
     EXPECT_EQ(quire_source_check(quire_source_default()), nullptr);

@@ -21,7 +21,7 @@ void run_program(uint64_t seed, unsigned steps, os_rseq_mode mode, bool threads)
 
 void run_programs(unsigned seeds, unsigned steps, os_rseq_mode mode, bool threads)
 {
-    seeds = test_long() ? seeds * 50 : getenv("QUIRE_TEST_PAGE_BYTES") ? seeds / 8 : BUILT_WITH_TSAN ? seeds / 4 : BUILT_WITH_ASAN ? seeds / 5 : seeds;
+    seeds = test_long() ? seeds * 50 : getenv("QUIRE_TEST_PAGE_BYTES") ? seeds / 8 : BUILT_WITH_TSAN ? seeds / 4 : under_asan() ? seeds / 5 : seeds;
     for (uint64_t seed = 1; seed <= seeds; seed++)
         ASSERT_NO_THROW(run_program(seed, steps, mode, threads)) << "seed " << seed;
 }

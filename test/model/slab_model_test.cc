@@ -24,7 +24,7 @@ void run_program(uint64_t seed, unsigned steps, bool threads, bool sets_decay)
 void run_programs(unsigned seeds, unsigned steps, bool threads)
 {
     /* One thread has no races, and threads that take turns have few: under ThreadSanitizer, at six times the time, a part will do. */
-    seeds = test_long() ? seeds * 50 : getenv("QUIRE_TEST_PAGE_BYTES") ? seeds / 8 : BUILT_WITH_ASAN ? seeds / 3 : !BUILT_WITH_TSAN ? seeds : threads ? seeds / 2 : seeds / 6;
+    seeds = test_long() ? seeds * 50 : getenv("QUIRE_TEST_PAGE_BYTES") ? seeds / 8 : under_asan() ? seeds / 3 : !BUILT_WITH_TSAN ? seeds : threads ? seeds / 2 : seeds / 6;
     for (uint64_t seed = 1; seed <= seeds; seed++)
         ASSERT_NO_THROW(run_program(seed, steps, threads, seed > seeds / 3 * 2)) << "seed " << seed;
     EXPECT_EQ(quire_source_check(quire_source_default()), nullptr);

@@ -82,7 +82,7 @@ TEST(SourceFixedModel, random_spans_never_overlap_and_are_refused_only_when_ther
             model.live[(uintptr_t)span.start] = span;
         }
         give_all(source, model);
-        for (int step = 0; step < (BUILT_WITH_TSAN ? 2000 : BUILT_WITH_ASAN ? 5000 : 20000) && !HasFatalFailure(); step++) {
+        for (int step = 0; step < (BUILT_WITH_TSAN ? 2000 : under_asan() ? 5000 : 20000) && !HasFatalFailure(); step++) {
             if (random() % 2)
                 take_some(source, model, random);
             else if (!model.live.empty())

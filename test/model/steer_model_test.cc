@@ -171,7 +171,7 @@ private:
 TEST(SteerModel, random_programs_whose_threads_take_turns_and_end_agree_with_a_plain_map)
 {
     steer_up_with_room();
-    unsigned seeds = test_long() ? 500 : BUILT_WITH_TSAN ? 3 : BUILT_WITH_ASAN ? 6 : 12;
+    unsigned seeds = test_long() ? 500 : BUILT_WITH_TSAN ? 3 : under_asan() ? 6 : 12;
     for (uint64_t seed = 1; seed <= seeds; seed++) {
         SCOPED_TRACE(seed);
         Model model(seed);

@@ -13,6 +13,7 @@ import subprocess
 import sys
 
 import pytest
+import warm
 
 NOBODY = 65534
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -39,6 +40,8 @@ def quire(folder, *words, environment=None, **options):
         "TERM": "xterm",  # not what the caller's happens to be: it chooses signs
         **(environment or {}),
     }
+    if warm.can(env, options):
+        return warm.run([*map(str, soon(words))], folder, env, HANGS_S, **options)
     options.setdefault("stdin", subprocess.DEVNULL if "input" not in options else None)
     if "input" in options:
         options.pop("stdin")
