@@ -157,10 +157,11 @@ def test_sqlite_gets_a_verdict(tmp_path):
     check_whole(document)
 
 
+@pytest.mark.long
 def test_gcc_is_left_alone_and_its_busiest_process_is_looked_at(tmp_path):
     functions = "".join(
         f"int f{i}(int a, char *s) {{ for (int i = 0; i < a; i++) s[i % {i + 2}] += i * {i}; return s[0] ? a : f{max(0, i - 1)}(a - 1, s); }}\n"
-        for i in range(20 if LONG else 6)
+        for i in range(20)
     )
     (tmp_path / "gen.c").write_text(functions)
     command = ["gcc", "-O2", "-c", "gen.c", "-o", "gen.o"]
@@ -170,14 +171,7 @@ def test_gcc_is_left_alone_and_its_busiest_process_is_looked_at(tmp_path):
             trace.unlink()
         return try_json(tmp_path, *command, rounds=rounds)
 
-    if LONG:
-        document = tried_until(advice.NO, once)
-    else:  # between NO and INCONCLUSIVE many a round decides; that noise says YES twice is what no machine does
-        document = once(5)
-        if document["verdict"]["word"] == advice.YES:
-            document = once(8)
-        check_whole(document)
-        assert document["verdict"]["word"] in (advice.NO, advice.INCONCLUSIVE)
+    document = tried_until(advice.NO, once)
     assert (
         len(document["trace"]["processes"]) >= 2
         and "cc1" in document["trace"]["processes"][0]["command"]
