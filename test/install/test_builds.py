@@ -119,6 +119,7 @@ def alone(source, tmp_path_factory):
     return place / "build"
 
 
+@pytest.mark.by_turns
 def test_configurations_that_are_built_at_once_make_their_archives_in_folders_of_their_own(root, tmp_path):
     """Each through a quire.o: in one folder both archives had the object that was written last, or the build failed."""
     kinds = ["-DCMAKE_CONFIGURATION_TYPES=Debug;Release", "-DCMAKE_CROSS_CONFIGS=all", "-DBUILD_SHARED_LIBS=OFF", "-DQUIRE_BUILD_BENCH=OFF"]
@@ -141,6 +142,7 @@ def test_an_installation_removes_nothing_of_folders_whose_names_begin_like_its_o
     assert bool(list((tmp_path / "a prefix").rglob("quire-arena.3"))) == bool(shutil.which("scdoc"))
 
 
+@pytest.mark.by_turns
 def test_folders_that_are_given_in_full_are_those_that_pkg_config_names(source, tmp_path):
     given = {"LIBDIR": "/opt/a/lib64", "INCLUDEDIR": "/opt/b/include"}
     run("cmake", "-S", source, "-B", tmp_path, "-G", "Ninja", *(f"-DCMAKE_INSTALL_{k}={v}" for k, v in given.items()), *LIBRARY_ALONE)
@@ -186,6 +188,7 @@ install(TARGETS outside)
 """
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("way, shared", [("FetchContent", None)] + [("add_subdirectory", "ON"), ("add_subdirectory", "OFF")] * LONG)
 def test_a_project_that_takes_the_source_gets_the_library_alone(source, tmp_path, way, shared):
     archive = shutil.make_archive(str(tmp_path / "quire"), "gztar", source.parent, source.name) if way == "FetchContent" else ""
@@ -207,6 +210,7 @@ def test_a_project_that_takes_the_source_gets_the_library_alone(source, tmp_path
     assert f"-isystem {source / 'include'}" in run("ninja", "-C", build, "-t", "commands", "outside") or way == "FetchContent"
 
 
+@pytest.mark.by_turns
 def test_an_installed_static_library_is_found_by_both_ways_and_needs_no_more_words(source, tmp_path):
     """Also one that was built where libraries are linked without the sections that nobody needs."""
     prefix = tmp_path / "p"
@@ -228,6 +232,7 @@ def test_an_installed_static_library_is_found_by_both_ways_and_needs_no_more_wor
     works(user / "outside")
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("kind", ["static", "shared"][: 1 + LONG])
 def test_a_meson_project_takes_it_by_a_wrap(source, tmp_path, kind):
     meson = [sys.executable, "-m", "mesonbuild.mesonmain"]  # the script names the folder that it was installed in
@@ -333,6 +338,7 @@ def test_the_benchmark_of_containers_builds_and_says_a_figure_for_each(root, tmp
     }
 
 
+@pytest.mark.by_turns
 def test_without_what_the_tools_need_it_is_the_library_alone(root, tmp_path):
     """No pkg-config, no C++ compiler: a line says what is left out, and the build goes on."""
     said = run("cmake", "-S", root, "-B", tmp_path, "-G", "Ninja", "-DPKG_CONFIG_EXECUTABLE=/nowhere/pkg-config")
@@ -341,6 +347,7 @@ def test_without_what_the_tools_need_it_is_the_library_alone(root, tmp_path):
     assert "quire_static" in targets and "quire-record" not in targets
 
 
+@pytest.mark.by_turns
 def test_warnings_are_errors_for_developers(root, tmp_path):
     subprocess.run(["cmake", "--preset", "release", "-B", tmp_path], cwd=root, check=True, capture_output=True)
     assert "-Werror" in (tmp_path / "build.ninja").read_text()

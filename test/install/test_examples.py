@@ -59,6 +59,7 @@ def test_an_example_prints_what_its_page_says(build, environment, name):
     assert (printed, more) == (shown, [])
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("tunable", ["", "glibc.pthread.rseq=0"])
 def test_the_stats_server_reads_itself_and_every_counter_is_exact(build, environment, tunable):
     environment["GLIBC_TUNABLES"] = tunable
@@ -69,6 +70,7 @@ def test_the_stats_server_reads_itself_and_every_counter_is_exact(build, environ
     assert exact == "100000"
 
 
+@pytest.mark.by_turns
 def test_the_stats_server_speaks_prometheus_while_it_counts_and_ends_when_asked(build, environment):
     command = [build("stats_server")]
     server = subprocess.Popen(

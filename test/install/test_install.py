@@ -123,6 +123,7 @@ def test_a_static_program_may_have_functions_named_like_our_inner_ones(prefix, t
     assert run(program) == "arena works\n"
 
 
+@pytest.mark.by_turns
 def test_the_examples_of_the_cpp_page_build_and_run(prefix, root, tmp_path):
     """A block that begins with a struct stands outside; each other one is a function's body."""
     blocks = re.findall(r"^```cpp\n(.*?)^```", (root / "doc/cpp.md").read_text(), re.DOTALL | re.MULTILINE)
@@ -199,6 +200,7 @@ def test_the_arena_example_is_short(root):
     assert (root / "examples" / "arena.c").read_text().count("\n") <= 40
 
 
+@pytest.mark.by_turns
 def test_the_installed_tool_tries_a_program(prefix, tmp_path):
     if not shutil.which("jq"):
         pytest.skip("jq is not installed")

@@ -15,7 +15,7 @@ import subprocess
 
 import arm64_kit
 import pytest
-from percpu_aarch64_test import CC, QEMU, needs
+from arm64_percpu_test import CC, QEMU, needs
 from record_kit import ROOT
 
 PREFIX = "/usr/aarch64-linux-gnu"
@@ -67,6 +67,7 @@ def run(drop_in, kind, conf, *emulator):
     return subprocess.run(command, env={**os.environ, "QUIRE_CONF": conf}, capture_output=True, text=True, check=False, timeout=600)
 
 
+@pytest.mark.by_turns
 @needs(CC, QEMU)
 def test_without_tags_the_same_goes_unseen_at_the_access(drop_in):
     """Or the tests below show nothing."""
@@ -74,6 +75,7 @@ def test_without_tags_the_same_goes_unseen_at_the_access(drop_in):
         assert run(drop_in, kind, "secure:1").returncode == 1, kind
 
 
+@pytest.mark.by_turns
 @needs(CC, QEMU)
 @pytest.mark.parametrize("kind", ONLY_TAGS)
 def test_with_tags_it_stops_at_the_access(drop_in, kind):
@@ -99,6 +101,7 @@ def test_with_tags_a_call_with_an_address_from_before_is_refused(drop_in, kind):
     assert "quire: heap: E1 the block is free already" in done.stderr
 
 
+@pytest.mark.by_turns
 @needs(CC, QEMU)
 @pytest.mark.parametrize(("kind", "option"), [(kind, option) for option in OPTIONS for kind in RIGHT if LONG or not option])
 def test_with_tags_right_use_goes_on(drop_in, kind, option):
@@ -106,6 +109,7 @@ def test_with_tags_right_use_goes_on(drop_in, kind, option):
     assert (done.returncode, done.stdout) == (0, RIGHT[kind]), done.stderr
 
 
+@pytest.mark.by_turns
 @needs(CC, QEMU)
 def test_all_tags_but_0_are_used_and_neighbours_differ(drop_in):
     """Slots take even and odd ones by turns."""
@@ -114,6 +118,7 @@ def test_all_tags_but_0_are_used_and_neighbours_differ(drop_in):
     assert run(drop_in, "tags_of_blocks", "tags:1").stdout == "1\n"
 
 
+@pytest.mark.by_turns
 @needs(CC, QEMU)
 def test_where_there_are_no_tags_one_line_says_so_and_all_goes_on(drop_in):
     done = run(drop_in, "system_calls", "secure:1,tags:1", "-cpu", "cortex-a57")
@@ -124,6 +129,7 @@ def test_where_there_are_no_tags_one_line_says_so_and_all_goes_on(drop_in):
     assert run(drop_in, "system_calls", "secure:1", "-cpu", "cortex-a57").stderr == ""
 
 
+@pytest.mark.by_turns
 @needs(CC, QEMU)
 def test_bookkeeping_cannot_be_reached_and_what_is_given_back_has_no_tags(drop_in, tmp_path):
     flags = ["-std=gnu11", "-O1", "-D_GNU_SOURCE", "-DQUIRE_CHECK=0", "-I", ROOT / "src", "-I", ROOT / "include"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The library on arm64: compiled by Debian's cross compiler, run by qemu-user. The recorder has record_aarch64_test.py, restartable sequences percpu_aarch64_test.py.
+"""The library on arm64: compiled by Debian's cross compiler, run by qemu-user. The recorder has record_aarch64_test.py, restartable sequences arm64_percpu_test.py.
 
     always               the library in one file, and three C programs of doc/examples.md print what they print here
     QUIRE_TEST_LONG=1    all of those; unit, model, fault, death and orders tests; the drop-in; run, check, a plan, top and map of a program, as the tool of this machine sees it;
@@ -17,8 +17,9 @@ import sys
 import time
 from pathlib import Path
 
+import arm64_kit
 import pytest
-from percpu_aarch64_test import CC, QEMU, needs
+from arm64_percpu_test import CC, QEMU, needs
 from record_aarch64_test import ATTACHED_PARTS, recorder_of, there  # noqa: F401 (a fixture)
 from record_kit import BUILD, ROOT, analyse, site
 

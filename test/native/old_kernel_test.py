@@ -41,6 +41,7 @@ def test_env_says_what_such_a_kernel_lacks_and_what_that_costs():
     assert {"rseq", "membarrier", "populate"} <= {lack["what"] for lack in told["missing"]}
 
 
+@pytest.mark.by_turns
 def test_run_check_and_record_serve_a_program(tmp_path):
     program = ["--", sys.executable, "-c", PROGRAM]
     ran, checked, recorded = quire("run", *program), quire("check", *program), quire("record", "-o", tmp_path / "t.qtr", *program)

@@ -17,6 +17,7 @@ def test_every_refusal_of_the_kernel_ends_in_enomem_and_nothing_is_lost(build, t
     check_refusals(build("arena_churn"), call, tmp_path / "strace.log", [*range(1, 20, 3), 30, 60, 100])
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("source", ["default", "anon"])
 def test_past_the_kernels_limit_of_mappings_nothing_is_fatal_and_memory_comes_back(build, source):
     done = run(build("vma_limit"), source)
@@ -25,6 +26,7 @@ def test_past_the_kernels_limit_of_mappings_nothing_is_fatal_and_memory_comes_ba
     assert resident_bytes < 20 << 20, done.stdout
 
 
+@pytest.mark.by_turns
 @pytest.mark.skipif(not shutil.which("valgrind"), reason="valgrind is not installed")
 def test_valgrind_sees_a_block_used_after_reset_and_nothing_wrong_otherwise(build):
     program = build("arena_churn")
@@ -49,6 +51,7 @@ def test_programs_under_sanitizers_see_no_race_and_no_leak_in_the_library_as_ins
     assert "WARNING" not in done.stderr and "ERROR" not in done.stderr
 
 
+@pytest.mark.by_turns
 def test_a_program_without_madvise_gives_memory_back_all_the_same(build):
     if not shutil.which("strace"):
         pytest.skip("strace is not installed")

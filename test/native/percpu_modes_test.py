@@ -39,6 +39,7 @@ def test_an_area_that_the_program_has_registered_itself_is_left_alone(build):
     expect_results("never", *WITHOUT_RSEQ, build("percpu_modes"), "--own-area")
 
 
+@pytest.mark.by_turns
 @pytest.mark.skipif(not shutil.which("valgrind"), reason="valgrind is not installed")
 def test_under_valgrind(build):
     expect_results("never", "valgrind", "-q", "--fair-sched=yes", "--error-exitcode=9", build("percpu_modes"))

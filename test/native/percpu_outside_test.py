@@ -27,6 +27,7 @@ def test_memory_is_sound_when_nothing_fails(build, source):
     assert sound(done), done.stderr
 
 
+@pytest.mark.by_turns
 @needs_strace
 @pytest.mark.parametrize("call", ["mmap", "munmap", "mprotect", "madvise"])
 def test_every_refusal_of_the_kernel_ends_in_enomem_and_nothing_is_lost(build, tmp_path, call):
@@ -90,6 +91,7 @@ def test_a_free_into_another_pool_stops_the_program_with_one_line(build):
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.by_turns
 @needs_valgrind
 @pytest.mark.parametrize("source", ["default", "malloc"])
 def test_valgrind_sees_nothing_wrong_where_nothing_is(build, source):
@@ -97,6 +99,7 @@ def test_valgrind_sees_nothing_wrong_where_nothing_is(build, source):
     assert sound(done), done.stderr
 
 
+@pytest.mark.by_turns
 @needs_valgrind
 @pytest.mark.parametrize("misuse", ["--touch-after-free", "--touch-behind"])
 def test_valgrind_sees_writes_to_freed_objects_and_behind_live_ones(build, misuse):

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from percpu_aarch64_test import CC, QEMU, needs
+from arm64_percpu_test import CC, QEMU, needs
 from record_kit import HERE, ROOT, Machine, analyse, build, record
 
 PREFIX = "aarch64-linux-gnu"
@@ -161,6 +161,7 @@ def test_a_program_recorded_on_arm64_has_the_counts_of_every_site_that_it_has_he
     assert told(folders[1], there) == (sites, sums)
 
 
+@pytest.mark.by_turns
 @needs(CC, QEMU)
 @pytest.mark.skipif(HERE.prefix != "" or not os.path.exists("/usr/include/zstd.h"), reason="runs within another machine's tests, or there is no zstd.h")
 def test_a_program_that_records_itself_on_arm64_has_the_same_counts(tmp_path, there):

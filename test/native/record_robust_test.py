@@ -101,6 +101,7 @@ def cpu_s(process):
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
+@pytest.mark.by_turns
 def test_a_program_killed_at_a_random_moment_leaves_a_readable_trace(tmp_path, busy):
     for attempt in range(0, 8, 1 if TEST_LONG else 3):
         trace = tmp_path / f"{attempt}.qtr"
@@ -400,6 +401,7 @@ def real_trace(tmp_path_factory):
     return trace
 
 
+@pytest.mark.by_turns
 def test_a_trace_cut_off_anywhere_gives_what_is_left_of_it_or_one_line(tmp_path, real_trace):
     data, draw = real_trace.read_bytes(), random.Random(1)
     whole = analyse(real_trace)["trace"]["events"]
@@ -418,6 +420,7 @@ def test_a_trace_cut_off_anywhere_gives_what_is_left_of_it_or_one_line(tmp_path,
     assert len(seen) > 1 and max(seen) > 0
 
 
+@pytest.mark.by_turns
 def test_no_flipped_bit_crashes_the_reader_or_makes_it_eat_memory(tmp_path, real_trace):
     data, draw = real_trace.read_bytes(), random.Random(2)
     for attempt in range(750 if TEST_LONG else 30):

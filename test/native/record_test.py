@@ -227,6 +227,7 @@ def test_the_global_order_is_kept_so_that_played_by_it_nobody_ever_waits(tmp_pat
     assert at == [count for _, count, _, _ in directory]
 
 
+@pytest.mark.by_turns
 def test_a_block_that_the_first_other_thread_made_is_never_freed_before_it_was_there(tmp_path):
     source = r"""
 #include <pthread.h>

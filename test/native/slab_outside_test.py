@@ -19,6 +19,7 @@ def test_memory_is_sound_when_nothing_fails(build, source):
     assert (done.returncode, done.stdout) == (0, "sound\n"), done.stderr
 
 
+@pytest.mark.by_turns
 @needs_strace
 @pytest.mark.parametrize("call", ["mmap", "munmap", "mprotect", "madvise"])
 def test_every_refusal_of_the_kernel_ends_in_enomem_and_nothing_is_lost(build, tmp_path, call):
@@ -45,6 +46,7 @@ def test_valgrind_sees_nothing_wrong_where_nothing_is(build):
     assert (done.returncode, done.stdout) == (0, "sound\n"), done.stderr
 
 
+@pytest.mark.by_turns
 @needs_valgrind
 @pytest.mark.parametrize("misuse", ["--touch-after-free", "--touch-behind"])
 def test_valgrind_sees_writes_to_freed_elements_and_behind_live_ones(build, misuse):

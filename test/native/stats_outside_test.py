@@ -29,6 +29,7 @@ def test_the_only_system_calls_are_those_that_write(build, tmp_path):
     assert names <= {"write", "membarrier", "getpid"}
 
 
+@pytest.mark.by_turns
 @needs_valgrind
 def test_valgrind_finds_nothing_wrong(build):
     done = run("valgrind", "-q", "--fair-sched=yes", "--error-exitcode=9", build("stats_frugal", "-DWATCHED=1"))

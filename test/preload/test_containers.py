@@ -66,6 +66,7 @@ def test_sigterm_writes_the_report_and_ends_the_program_as_before(build, tmp_pat
     assert got["time_cpu_ns"] > 1e6
 
 
+@pytest.mark.by_turns
 def test_each_of_many_busy_threads_may_be_interrupted_anywhere(build, tmp_path):
     """The signal finds a thread inside the allocator more often than not; the report is whole each time."""
     program = build("contained.c", "-pthread")

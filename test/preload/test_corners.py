@@ -18,6 +18,7 @@ def test_operators_of_the_programs_own_have_the_other_forms_too(build, conf):
     assert (done.returncode, done.stdout) == (0, "sound\n"), done.stderr
 
 
+@pytest.mark.by_turns
 def test_statistics_are_asked_for_while_threads_give_chunks_back(build, tmp_path):
     program, plan = build("asked.c"), tmp_path / "plan"
     notes = subprocess.run(["readelf", "-n", program], capture_output=True, text=True, check=True).stdout

@@ -31,6 +31,7 @@ def test_locked_memory_goes_back_too(build):
     assert_sound_or_skip(run(build("few_addresses.c"), "lock", "all", conf="decay:100ms"))
 
 
+@pytest.mark.by_turns
 def test_python_limits_its_addresses_and_goes_on():
     lines = [
         "import resource, threading",

@@ -51,6 +51,7 @@ def test_misuse_is_one_line_that_tells_birth_and_death(build, what):
         assert function_at(program, gone[1]) == "death", done.stderr
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("conf", ["guard:1/1", "guard:1/7,prof:4K,prof_exit:0", "guard:1/3,secure:1", "guard:1/2,limit:1G", "guard"])
 def test_a_sound_program_runs_as_ever_in_threads_and_children(build, conf):
     done = run(build("guard.c"), "sound", conf=conf)

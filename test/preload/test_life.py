@@ -55,6 +55,7 @@ def test_what_a_program_of_one_thread_has_freed_goes_back_though_it_calls_nothin
     assert_sound(run(build("one_size.c"), block_bytes))
 
 
+@pytest.mark.by_turns
 def test_children_that_no_handler_of_a_fork_repaired_find_nothing_held(build):
     assert_sound(run(build("copies.c"), conf="decay:1ms"))
 
@@ -94,11 +95,13 @@ def test_threads_that_end_with_live_blocks_cost_nothing_that_stays(build):
     assert_sound(run(build("life.c"), "many_threads", 3000))
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("conf", ["", "secure:1"])
 def test_children_forked_from_busy_threads_allocate(build, conf):
     assert_sound(run(build("life.c"), "fork", 60, conf=conf))
 
 
+@pytest.mark.by_turns
 def test_the_handlers_of_other_libraries_allocate_in_the_child(build):
     """Preloaded behind us it is initialised before us, but for our -z initfirst: its handler would find what vanished threads held."""
     handler = build("at_fork.c", "-shared", "-fPIC")

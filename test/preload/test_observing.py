@@ -88,6 +88,7 @@ def test_bpftrace_says_who_meets_a_limit():
     assert re.search(r"^perl: 2\d{7} wanted, limit 8388608$", said, re.M), said
 
 
+@pytest.mark.by_turns
 @needs("perf")
 def test_perf_stops_at_a_probe_and_says_its_arguments(tmp_path, process):
     home = {"HOME": str(tmp_path)}

@@ -75,6 +75,7 @@ def test_the_compiler_makes_the_same_code(tmp_path):
     compare(tmp_path, ["gcc", "-O2", "-S", "-o", "-", "in.c"], cwd=tmp_path)
 
 
+@pytest.mark.by_turns
 @needs("git")
 def test_git_clones_and_packs_the_same_objects(tmp_path):
     source = tmp_path / "source"

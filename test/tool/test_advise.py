@@ -333,6 +333,7 @@ def test_a_place_without_a_name_is_no_wrapper_that_could_be_named():
     assert advise_wrappers.candidates(callers("grab")[:5]) == []
 
 
+@pytest.mark.by_turns
 def test_replay_and_try_look_through_a_wrapper_too(shop):
     words = ["--json", "--rounds", 1, "--wrapper", "grab"]
     replayed = quire(shop, "replay", *words, "--allocator", "libc,mix", "a.qtr")

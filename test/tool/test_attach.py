@@ -192,6 +192,7 @@ def test_killed_while_the_slots_are_put_back_we_leave_an_idle_process_that_can_b
         killed_at(idle, tmp_path, step)
 
 
+@pytest.mark.by_turns
 def test_a_recording_that_nobody_looks_after_ends_by_itself(server, tmp_path):
     recording = Recording(tmp_path, server.pid, "-o", "t.qtr").until("until Ctrl-C")
     assert patched(server.pid) > 0

@@ -195,6 +195,7 @@ def test_stacks_that_are_met_while_a_recording_ends_are_known_in_the_next(tmp_pa
             assert found["trace"]["allocations"] > 0 and unknown == found["trace"]["unknown_stacks"], i
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("threads", [1, 3])
 def test_no_child_that_is_forked_while_slots_are_looked_at_waits_for_the_loaders_lock_for_ever(tmp_path, threads):
     plugin = build(tmp_path, MANY_SLOTS, "plugin.so", ["-shared", "-fPIC"])

@@ -73,6 +73,7 @@ def test_where_a_round_of_all_does_not_fit_those_run_that_decide(fake_time, prom
     assert {n: len(r) for n, r in contest.runs.items() if r} == {"libc": 1, ran: 1}
 
 
+@pytest.mark.by_turns
 def test_too_short_a_limit_leaves_out_the_advice_and_says_so(tmp_path):
     # 300,000 pairs: the replays alone take longer than the limit on any machine.
     program = build(tmp_path, CHURN.replace("4000", "300000"), name="slow")

@@ -148,6 +148,7 @@ def test_only_what_is_used_during_the_load_counts(server):
     assert ran.cpu_s < 0.1  # the start alone takes more
 
 
+@pytest.mark.by_turns
 def test_a_faster_loads_cpu_time_is_for_as_many_requests_as_the_first_one_made(server):
     port = free_port()
     driver = load_of(load=f"python3 {server[1]} {port} 40", ready_port=port)

@@ -227,6 +227,7 @@ def test_of_several_processes_one_is_looked_at_and_the_way_to_the_others_is_told
     assert "  4,000 allocations, 1 thread, at most " in done.stdout and ", in the one of 3 processes that allocates most; all of them take " in done.stdout
 
 
+@pytest.mark.by_turns
 def test_allocations_of_one_process_are_not_said_to_be_those_of_all_where_there_is_no_time_for_more(tmp_path, churn):
     line = f"{churn[0]}; {churn[0]}; exit 0"
     for words in (["--time-limit", 0.05, "--", "sh", "-c", line], ["--", "sh", "-c", "true; ls; exit 0"]):
@@ -307,6 +308,7 @@ def test_a_full_folder_for_temporary_files_is_said(tmp_path, churn, command):
 ODD_NAME = b"a<b>&amp;\x1b[31mred\ntwo\xfflines\"and\\"
 
 
+@pytest.mark.by_turns
 def test_a_name_of_any_bytes_is_shown_escaped_and_never_obeyed(tmp_path, churn):
     program = os.fsencode(tmp_path) + b"/" + ODD_NAME
     shutil.copy(churn[0], program)

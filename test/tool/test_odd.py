@@ -40,6 +40,7 @@ def progress(path):
     return path.read_text() != before
 
 
+@pytest.mark.by_turns
 def test_a_process_whose_allocators_file_is_gone_is_never_entered_within_it(tmp_path):
     library = build(tmp_path, source("lock_malloc"), "gone.so", ("-shared", "-fPIC", "-O0", "-fno-omit-frame-pointer"))
     program, told = build(tmp_path, source("counter")), tmp_path / "told"
@@ -71,6 +72,7 @@ def test_a_library_in_a_folder_of_any_name_is_no_hindrance(tmp_path, name):
     assert native_json("quire-analyse", tmp_path / "t.qtr", "--sites", "-")["trace"]["allocations"] >= 300000
 
 
+@pytest.mark.by_turns
 def test_a_malloc_that_a_server_does_not_bear_is_left_out_with_the_reason(tmp_path):
     if "jemalloc" not in {peer.name for peer in peers.installed()}:
         pytest.skip("needs jemalloc")
@@ -82,6 +84,7 @@ def test_a_malloc_that_a_server_does_not_bear_is_left_out_with_the_reason(tmp_pa
     assert "cannot run with this malloc" in rows["jemalloc"]["error"] and rows["drop-in"]["rounds"] == 2
 
 
+@pytest.mark.by_turns
 def test_a_program_of_more_threads_than_can_be_replayed_is_run_with_each_malloc(tmp_path):
     program = build(tmp_path, source("many_threads"), flags=("-pthread",))
     done = quire(tmp_path, "try", "--json", "--no-report", "--rounds", 1, "--", program, 600)
@@ -96,6 +99,7 @@ def test_a_line_is_seen_also_where_much_comes_at_once_behind_it(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.by_turns
 def test_programs_of_different_names_in_one_folder_with_a_space_are_not_alike(tmp_path):
     (tmp_path / "two words").mkdir()
     program = build(tmp_path, CHURN)
@@ -127,11 +131,13 @@ def test_the_report_of_a_run_is_json_that_strict_readers_take(tmp_path):
     assert done.returncode == 0 and "\\udcff" not in (tmp_path / "o.json").read_text()
 
 
+@pytest.mark.by_turns
 def test_a_program_that_ends_by_quick_exit_was_seen_wholly(tmp_path):
     done = quire(tmp_path, "try", "--no-report", "--rounds", 1, "--", build(tmp_path, source("quick_exit")))
     assert done.returncode == 0 and "Nothing worth looking at" in done.stdout, done.stderr
 
 
+@pytest.mark.by_turns
 def test_a_server_that_does_not_bear_to_be_looked_at_is_tried_all_the_same(tmp_path):
     (tmp_path / "client.py").write_text(CLIENT)
     program, port = build(tmp_path, source("picky").replace('"jemalloc"', '"libquire-sample"')), free_port()

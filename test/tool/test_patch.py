@@ -197,6 +197,7 @@ def test_a_c_program_with_the_change_compiles_and_does_what_it_did(tmp_path, pla
     assert output(tmp_path / "new", "shop") == output(place, "shop")
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize(
     "site, klass, macros",
     [("parse", "arena", ["-DPHASE=parse_phase phase;", "-DGIVE(n)=(void)0"]), ("add", "slab", [])],
@@ -236,6 +237,7 @@ BODIES = {
 }
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("site", BODIES)
 def test_the_cpp_header_of_each_class_compiles_and_serves_containers(tmp_path, c_program, site):
     found = patch.document(*c_program, site)

@@ -91,6 +91,7 @@ def test_default_names_are_made_unique(tmp_path):
     assert sorted(p.name for p in tmp_path.glob("*.qtr")) == ["jq.1.qtr", "jq.2.qtr", "jq.qtr"]
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("words", [["record"], ["try", "--rounds", 1, "--time-limit", 0.2]], ids=["record", "try"])
 def test_a_file_is_overwritten_only_with_force(tmp_path, words):
     (tmp_path / "precious").write_text("keep me")
@@ -162,6 +163,7 @@ def test_the_largest_size_of_a_trace_has_units_and_a_least(tmp_path):
     assert done.returncode == 0 and "trace: t.qtr" in done.stderr, done.stderr
 
 
+@pytest.mark.by_turns
 def test_a_file_size_limit_neither_kills_the_program_nor_loses_the_trace(tmp_path):
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, 400_000))
@@ -245,11 +247,13 @@ def test_advise_names_sites_classes_and_arenas(a_trace):
     assert "arena 0" in done.stdout and "jv_" in done.stdout and "Call sites" in done.stdout
 
 
+@pytest.mark.by_turns
 def test_advise_takes_several_traces(a_trace):
     document = json.loads(quire(a_trace.parent, "advise", "--json", a_trace, a_trace).stdout)
     assert document["schema"] == "quire.advise/1" and len(document["traces"]) == 2
 
 
+@pytest.mark.by_turns
 @pytest.mark.skipif(not shutil.which("fakeroot"), reason="needs fakeroot")
 def test_what_fakeroot_starts_is_recorded_beside_its_own_preloaded_library(tmp_path):
     script = "my %h; $h{$_} = 'x' x 50 for 1 .. 3000; print scalar(keys %h)"

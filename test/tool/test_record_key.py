@@ -132,6 +132,7 @@ class Batches(Process):
         assert self.popen.wait(timeout=20) == 0
 
 
+@pytest.mark.by_turns
 def test_between_two_signals_alone_and_again_with_files_that_are_numbered(program, tmp_path):
     with Batches(program, tmp_path, "record:t.%n.qtr,record_signal:USR2") as one:
         one.batch()
@@ -193,6 +194,7 @@ def test_a_child_of_a_process_that_is_not_recorded_now_begins_by_a_signal_of_its
     assert told(tmp_path / f"{child}.qtr")[0]["complete"] and not (tmp_path / f"{perl.pid}.qtr").exists()
 
 
+@pytest.mark.by_turns
 def test_started_and_stopped_again_and_again_a_server_under_load_loses_no_request(tmp_path, monkeypatch):
     times = 20 if os.environ.get("QUIRE_TEST_LONG") else 6
     folder = programs(tmp_path)
@@ -302,6 +304,7 @@ def test_record_pid_and_the_key_know_of_each_other(program, tmp_path):
         assert about["complete"] and count(sites, "by_new") == EACH, name
 
 
+@pytest.mark.by_turns
 @pytest.mark.one_by_one
 @pytest.mark.parametrize("flags", ORDINARY, ids=["lazy", "now", "no-pie"])
 @pytest.mark.parametrize("library", ["", LIBRARY], ids=["libc", "drop-in"])

@@ -256,6 +256,7 @@ def test_a_truncated_program_is_refused_at_every_length(tmp_path):
         assert done.returncode == 1 and done.stderr.count("\n") == 1, length
 
 
+@pytest.mark.by_turns
 def test_a_program_with_flipped_bytes_never_crashes_the_replayer(tmp_path):
     chance = random.Random(3)
     whole = churn(rounds=1).bytes()

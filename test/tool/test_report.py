@@ -175,6 +175,7 @@ def test_no_file_is_overwritten_without_force(tmp_path):
     assert cmd_report.unique(str(tmp_path / "mine"), "html") == str(tmp_path / "mine.1.html")
 
 
+@pytest.mark.by_turns
 def test_try_writes_its_page_beside_the_trace_and_says_so():
     done, document = reportkit.tried()
     page = pathlib.Path(document["report"])
@@ -186,6 +187,7 @@ def test_try_writes_its_page_beside_the_trace_and_says_so():
     assert "writing the report" in done.stderr
 
 
+@pytest.mark.by_turns
 def test_a_result_of_try_makes_a_page_from_its_json_and_its_trace(tmp_path):
     reportkit.tried()
     done = quire(tmp_path, "report", reportkit.folder() / "tried" / "try.json", "-o", "a.html")
@@ -335,6 +337,7 @@ def test_of_several_processes_the_largest_trace_is_named(tmp_path, capsys):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("odd", [b"\xff\xfe", b"\xed\xa0\x80", b"\xe0\x80\x80", b"\xf4\x90\x80\x80"] if LONG else [b"\xed\xa0\x80\xff\xfe"])
 def test_arguments_that_are_no_utf8_make_a_page(tmp_path, odd):
     program = os.fsencode(reportkit.program())

@@ -142,6 +142,7 @@ def test_a_block_that_is_only_asked_for_costs_no_time_and_is_left_out(tmp_path):
     assert sum(p[0] for p in pages) == live and not any(p[2] for p in pages)
 
 
+@pytest.mark.by_turns
 def test_a_damaged_trace_gives_a_profile_or_a_reason_in_bounded_memory(tmp_path):
     whole, draw = reportkit.trace().read_bytes(), random.Random(11)
     for _ in range(15):

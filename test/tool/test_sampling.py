@@ -97,6 +97,7 @@ def test_threads_that_never_allocate_are_looked_at_too(tmp_path):
     assert all_looks >= 50 and 0.1 * all_looks <= inside <= 0.4 * all_looks  # a quarter; it was all
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("tick", [{}, {"QUIRE_SAMPLE_TICK": "1"}])
 def test_time_in_malloc_and_below_is_inside_and_other_time_is_not(program, tmp_path, tick):
     all_looks, inside = looked(program, tmp_path, "burn", "burn", "burn", **tick)

@@ -240,6 +240,7 @@ def test_a_plan_that_only_says_how_much_memory_to_expect_holds_for_another_build
     assert json.loads((tmp_path / "r.json").read_text())["report"]["plan"]["refused"] == ""
 
 
+@pytest.mark.by_turns
 def test_an_arena_that_holds_little_at_a_time_stays_the_heap_s_unless_asked(tmp_path):
     source = (ROOT / "test" / "tool" / "programs" / "requests.c").read_text()
     build(tmp_path, source, flags=("-pthread",))

@@ -57,6 +57,7 @@ def nothing_is_left(running, folder, allowed):
     assert sorted(p.name for p in folder.iterdir()) == allowed
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_try_that_is_stopped_leaves_the_trace_and_nothing_else(

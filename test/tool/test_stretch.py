@@ -88,6 +88,7 @@ def test_a_program_that_ends_just_before_it_is_entered_is_told_so_too(monkeypatc
     assert failed.value.what == "true ended before recording began" and failed.value.why == "exit status 0"
 
 
+@pytest.mark.by_turns
 def test_try_gives_a_verdict_from_a_stretch_of_the_one_run_and_the_program_goes_on(tmp_path, program):
     stretch_of = ("--after", "100ms", "--duration", "100ms", "--then", "leave")
     done = quire(tmp_path, "try", "--json", "--no-report", "--time-limit", 0.3, *stretch_of, "-o", "t.qtr", "--", program, 60)
@@ -98,6 +99,7 @@ def test_try_gives_a_verdict_from_a_stretch_of_the_one_run_and_the_program_goes_
     assert 0 < found["program"]["traced_cpu_s"] < 1 and found["program"]["runs"] == 1 and found["program"]["peak_rss_bytes"] > 1 << 20
 
 
+@pytest.mark.by_turns
 def test_control_c_in_try_ends_the_recording_alone_and_the_verdict_follows(tmp_path, program):
     words = [sys.executable, TOOL, "try", "--no-report", "--time-limit", 0.3, "--then", "stop", "-o", "t.qtr", "--", program, 60]
     env = {**os.environ, "QUIRE_BUILD_DIR": str(BUILD), "NO_COLOR": "1"}

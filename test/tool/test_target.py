@@ -61,6 +61,7 @@ int main(void) {
 """
 
 
+@pytest.mark.by_turns
 def test_a_program_linked_with_another_allocator_is_tried_on_libcs_malloc_and_as_it_is(tmp_path):
     library = next(p.path for p in peers.installed() if p.name == "jemalloc")
     program = build(tmp_path, LINKED, flags=["-Wl,--no-as-needed", library])

@@ -127,6 +127,7 @@ def test_the_heading_is_a_command_that_can_be_typed(tmp_path):
     assert done.stdout.splitlines()[0] == """quire try: sh -c 'echo '"'"'a b'"'"''""", done.stdout + done.stderr
 
 
+@pytest.mark.by_turns
 def test_jq_on_json_fits_an_arena(tmp_path, big_json):
     document = try_json(tmp_path, "jq", ".", big_json)
     check_whole(document)
@@ -136,6 +137,7 @@ def test_jq_on_json_fits_an_arena(tmp_path, big_json):
     assert document["program"]["status"] == 0
 
 
+@pytest.mark.by_turns
 def test_python_is_seen_through_its_own_allocator_and_that_is_said(tmp_path, big_json):
     (tmp_path / "load.py").write_text(
         "import json, sys\nprint(len(json.dumps(json.load(open(sys.argv[1])))))\n"
@@ -218,6 +220,7 @@ def test_the_bundled_demo_is_a_yes(tmp_path):
     assert {32, 80, 160} == sizes
 
 
+@pytest.mark.by_turns
 def test_a_list_and_its_temporary_are_placed_on_slabs(tmp_path):
     program = build(tmp_path, LIST)
     document = try_json(tmp_path, program, rounds=2)
@@ -266,6 +269,7 @@ def test_a_crash_gives_its_status_and_the_trace_so_far(tmp_path):
     assert document["verdict"]["word"] is None and document["trace"]["allocations"] == 5000
 
 
+@pytest.mark.by_turns
 def test_the_programs_own_failure_is_passed_through(tmp_path):
     done = quire(
         tmp_path, "try", "--no-report", *SOON, "--", "jq", "-n", '[range(3000)|tostring]|error("no luck")'
@@ -274,6 +278,7 @@ def test_the_programs_own_failure_is_passed_through(tmp_path):
     assert "exit status 5" in done.stdout and "no luck" in done.stdout
 
 
+@pytest.mark.by_turns
 def test_standard_input_is_given_to_every_run(tmp_path, big_json):
     command = ["try", "--no-report", "--json", *SOON, "--", "jq", "length"]
     piped = quire(tmp_path, *command, input=big_json.read_text())
@@ -284,6 +289,7 @@ def test_standard_input_is_given_to_every_run(tmp_path, big_json):
     assert counts[0] == counts[1] > 10000
 
 
+@pytest.mark.by_turns
 def test_json_is_alone_on_stdout_and_progress_is_not(tmp_path):
     done = quire(
         tmp_path, "try", "--no-report", "--json", *SOON, "--", "jq", "-n", "[range(3000)|tostring]"
@@ -307,6 +313,7 @@ def test_json_has_the_same_members_whatever_came_out(tmp_path):
     assert ends["nothing"]["saving_percent"] is None and ends["nothing"]["allocators"] == [] and ends["nothing"]["measured"] is False
 
 
+@pytest.mark.by_turns
 def test_strict_turns_an_inconclusive_verdict_into_exit_4(tmp_path, monkeypatch):
     import cmd_try
     import tryreport
@@ -371,6 +378,7 @@ def test_the_trace_goes_where_it_is_told(tmp_path):
     assert done.returncode == 0 and (tmp_path / "here.qtr").exists()
 
 
+@pytest.mark.by_turns
 def test_a_script_is_run_through_its_interpreter(tmp_path):
     script = tmp_path / "script.sh"
     script.write_text("#!/bin/sh\njq -n '[range(4000)|tostring]|length'\n")
@@ -390,6 +398,7 @@ def test_the_advice_is_carried_out_in_the_program_itself(tmp_path):
     assert steered["saving_without_frees_percent"]["value"] > steered["saving_percent"]["value"]
 
 
+@pytest.mark.by_turns
 def test_a_program_that_may_run_only_once_does_and_all_is_modelled(tmp_path):
     program = tmp_path / "count.sh"
     program.write_text("#!/bin/sh\necho ran >>times\njq -n '[range(4000)|tostring]|length'\n")

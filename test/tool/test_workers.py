@@ -83,6 +83,7 @@ def tried(folder, load, *words):
     return json.loads(done.stdout)
 
 
+@pytest.mark.by_turns
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="of one machine")
 def test_a_prefork_servers_verdict_is_that_of_all_its_workers(tmp_path):
     (tmp_path / "client.py").write_text(CLIENT)
@@ -147,6 +148,7 @@ def running(*words):
     return found
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize(("words", "status", "says"), [
     (["daemon"], 3, "program cannot be judged: it ended, and program, which it had started, went on"),
     ([], 0, "1 of them went on: sleep ("),
@@ -158,6 +160,7 @@ def test_what_a_run_leaves_behind_is_ended_with_it_and_a_daemon_that_still_sleep
     assert not running(program, "daemon") + running("sleep", "321.5")
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize(("first", "says"), [("true", "cannot be judged: "), ("./program more", "")])
 def test_processes_that_no_preload_reaches_are_said_to_be_unseen(tmp_path, first, says):
     build(tmp_path, "#include <stdlib.h>\nint main(int n, char **v) { for (int i = 0; i < 2000 + (n > 1 ? 8000 : 8000000); i++) free(malloc(50)); return 0; }\n", flags=("-fno-builtin",))
@@ -177,6 +180,7 @@ int main(void) {
 """
 
 
+@pytest.mark.by_turns
 def test_what_timeout_ends_was_recorded_though_its_trace_has_no_end(tmp_path):
     build(tmp_path, BUSY, flags=("-fno-builtin",))
     done = quire(tmp_path, "try", "--no-report", "--rounds", 1, "--time-limit", 1, "--", "timeout", "0.5", "./program")
@@ -241,6 +245,7 @@ def test_a_process_that_has_a_title_is_called_by_its_program(words, name):
     assert one.executable == name
 
 
+@pytest.mark.by_turns
 def test_python_that_a_script_starts_keeps_its_own_allocator_and_that_is_said(tmp_path):
     """It has it when the user starts it: a saving against another setting would be nobody's."""
     code = "import os; open('seen', 'a').write(os.environ.get('PYTHONMALLOC', 'unset') + ' '); [str(i) for i in range(300000)]"

@@ -157,6 +157,29 @@ TEST_F(SlabMemory, a_random_tenth_churned_again_and_again_stays_dense)
     }
 }
 
+TEST_F(SlabMemory, where_a_random_nine_tenths_were_freed_half_as_many_as_before_take_no_page_more)
+{
+    for (uint32_t flags : {0u, QUIRE_SLAB_DEFRAG}) {
+        Slab slab(64, {.flags = flags});
+        const size_t many = test_long() ? 1000000 : 200000;
+        Elements elements = slab.alloc(many);
+        std::mt19937_64 random(7);
+        std::shuffle(elements.begin(), elements.end(), random);
+        while (elements.size() > many / 10) {
+            quire_slab_free(slab, elements.back());
+            elements.pop_back();
+        }
+        const struct quire_slab_stats before = slab.stats();
+        Elements more = slab.alloc(many / 2 - elements.size());
+        const struct quire_slab_stats after = slab.stats();
+        RecordProperty(flags ? "pages_defragmented" : "pages", std::to_string(before.pages) + " " + std::to_string(after.pages));
+        EXPECT_LE(after.pages, before.pages) << "flags " << flags;
+        EXPECT_LE(after.mapped_bytes, before.mapped_bytes) << "flags " << flags;
+        slab.free(elements);
+        slab.free(more);
+    }
+}
+
 /* ---- giving back ---- */
 
 TEST(SlabTrim, gives_every_empty_page_back_and_says_how_many_bytes)

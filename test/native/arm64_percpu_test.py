@@ -32,11 +32,13 @@ def program(tmp_path_factory):
     return modes
 
 
+@pytest.mark.by_turns
 @needs(CC, OBJDUMP)
 def test_for_aarch64_each_sequence_is_as_the_kernel_wants_it(program):
     assert check_sequences(OBJDUMP, program, AARCH64) >= SEQUENCES_LEAST
 
 
+@pytest.mark.by_turns
 @needs(CC, QEMU)
 def test_on_aarch64_without_sequences_the_results_are_the_same(program):
     done = subprocess.run([QEMU, program], capture_output=True, text=True, timeout=300, check=False)
