@@ -320,6 +320,7 @@ int main()
 """
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("flags", [[], ["-fno-exceptions"]], ids=["", "no exceptions"])
 def test_a_new_that_does_not_throw_is_null_without_memory(root, tmp_path, flags):
     (tmp_path / "program.cc").write_text(WITHOUT_MEMORY)

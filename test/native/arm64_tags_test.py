@@ -85,6 +85,7 @@ def test_with_tags_it_stops_at_the_access(drop_in, kind):
     assert "quire" not in done.stderr
 
 
+@pytest.mark.by_turns
 @needs(CC, QEMU)
 @pytest.mark.parametrize("option", ["check:100", "guard:1/7", "prof:4K,prof_exit:0", "stats:exit=/dev/null,leaks", "decay:0"][: 5 if LONG else 2])
 def test_no_further_option_takes_tags_away(drop_in, option):
@@ -92,6 +93,7 @@ def test_no_further_option_takes_tags_away(drop_in, option):
         assert run(drop_in, kind, "secure:1,tags:1," + option).returncode == -signal.SIGSEGV, kind
 
 
+@pytest.mark.by_turns
 @needs(CC, QEMU)
 @pytest.mark.parametrize("kind", REFUSED)
 def test_with_tags_a_call_with_an_address_from_before_is_refused(drop_in, kind):

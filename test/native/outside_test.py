@@ -11,6 +11,7 @@ def test_memory_is_sound_when_nothing_fails(build, source):
     assert run(build("arena_churn"), source).stdout == "sound\n"
 
 
+@pytest.mark.by_turns
 @pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
 @pytest.mark.parametrize("call", ["mmap", "munmap", "mprotect", "madvise"])
 def test_every_refusal_of_the_kernel_ends_in_enomem_and_nothing_is_lost(build, tmp_path, call):

@@ -143,6 +143,7 @@ def test_a_tiny_function_called_from_many_places_is_folded(tmp_path):
     assert {f"user{i}" for i in range(9)} <= names and "get" not in names
 
 
+@pytest.mark.by_turns
 def test_cxx_new_is_recorded_and_standard_containers_are_folded_into_their_users(tmp_path):
     source = r"""
 #include <string>

@@ -40,6 +40,7 @@ def test_a_double_free_stops_the_program_with_one_line(build, source):
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.by_turns
 @needs_valgrind
 def test_valgrind_sees_nothing_wrong_where_nothing_is(build):
     done = valgrind(build("slab_churn"), "default")

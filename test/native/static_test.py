@@ -151,6 +151,7 @@ def check_same(folder, flags, dynamic):
     return program
 
 
+@pytest.mark.by_turns
 def test_a_static_programs_trace_counts_what_that_of_the_dynamic_one_counts(tmp_path, dynamic):
     program = check_same(tmp_path, ["-static", "-no-pie"], dynamic)
     done, found = record(tmp_path, "killed.qtr", program, "word", "killed")

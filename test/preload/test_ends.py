@@ -8,6 +8,7 @@ import pytest
 from preload_kit import environment, run
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("conf", ["stats:exit=REPORT", "stats:exit=REPORT,leaks", "prof:64K,prof_file:REPORT"])
 def test_exit_in_a_signals_handler_ends_the_program_with_its_report(build, tmp_path, conf):
     program, report = build("exit_in_handler.c"), tmp_path / "report"

@@ -57,6 +57,7 @@ def test_each_probe_is_a_note_and_a_nop(name):
 STOPS = 20  # one after the other: gdb 13 crashes, or goes on for ever, when a breakpoint's own commands end the program
 
 
+@pytest.mark.by_turns
 @pytest.mark.skipif(not shutil.which("gdb"), reason="gdb is not installed")
 @pytest.mark.parametrize(
     ("probe", "conf", "program", "seen"),

@@ -49,6 +49,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("conf", ["check:5000", "secure:1,check:5000"])
 @pytest.mark.parametrize("code", [PYTHON_WORK, MULTIPROCESSING], ids=["objects", "processes"])
 def test_python_with_every_object_from_malloc(code, conf):

@@ -39,6 +39,7 @@ def micro(*words, preload=None):
     return json.loads(done.stdout)
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("workload", [*WORKLOADS, "session"])
 def test_each_workload_ends_with_its_time_and_its_peak(workload):
     figure = micro("--workload", workload, "--percent", 1)

@@ -59,6 +59,7 @@ def test_the_text_has_what_was_published_below_each_table(bench):
     assert "right away: quire-slab defrag 0.20 [0.20 to 0.20] times libc's" in out
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize(
     ("variable", "worse", "better", "said"),
     [

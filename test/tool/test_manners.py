@@ -406,6 +406,7 @@ def debuginfo_server(folder):
     return server, asked
 
 
+@pytest.mark.by_turns
 @pytest.mark.skipif(not glob.glob("/usr/lib/*/libdebuginfod.so.1"), reason="needs libdebuginfod1")
 def test_a_debuginfo_server_is_asked_where_the_variable_names_one_and_only_there(tmp_path, churn):
     program = tmp_path / "bare"
@@ -425,6 +426,7 @@ def test_a_debuginfo_server_is_asked_where_the_variable_names_one_and_only_there
         server.shutdown()
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize(("apart_bytes", "where"), [(0, "(after exported_one)"), (100_000, "")], ids=["near", "far"])
 def test_a_place_without_a_name_is_told_by_the_exported_name_shortly_before_it(tmp_path, apart_bytes, where):
     source = "#include <stdlib.h>\nvoid *keep[5000];\n__attribute__((noinline)) void exported_one(void) { keep[0] = malloc(9); }\n"

@@ -55,6 +55,7 @@ def test_a_program_on_another_malloc_is_compared_with_that_and_it_is_said(tmp_pa
     assert runs.count("j") == 2 and runs.count("l") >= 3  # one run as it is, one with the installed library; else on libc's
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("conf", ["passthrough:1", "Passthrough, secure:1"])
 def test_the_drop_ins_row_and_its_replay_are_not_libcs_whatever_quire_conf_says(tmp_path, conf):
     program = build(tmp_path, BUSY, flags=["-ldl"])

@@ -159,6 +159,7 @@ def refused(made, text, what):
     assert len(done.stderr.splitlines()) == 1 and what in done.stderr, done.stderr
 
 
+@pytest.mark.by_turns
 def test_a_bad_plan_is_refused_in_one_line(made):
     good = (made / "p.plan").read_text()
     refused(made, good[: len(good) // 2], "cut")

@@ -228,6 +228,7 @@ int main(void) {
 """
 
 
+@pytest.mark.by_turns
 def test_slots_of_objects_that_change_hands_are_used_again_at_last(tmp_path):
     program = build(tmp_path, HANDED_OVER, flags=["-pthread"])
     trace, path = tmp_path / "t.qtr", tmp_path / "p.qrp"

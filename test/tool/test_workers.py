@@ -202,6 +202,7 @@ int main(int n, char **v) {
 """
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize(("words", "status", "says"), [
     (["env", "-i", "./program"], 3, "of its CPU time is of processes that were not recorded"),
     (["./program", "exec"], 3, "of its CPU time is of processes that were not recorded"),
