@@ -8,8 +8,8 @@
  *
  * A sanitizer's start takes longer than most tests.  A test still has a process that no other test has touched: the parent only starts children.
  * --gtest_filter holds (patterns with : between them), and QUIRE_TEST_ONLY, a regular expression, as ctest -R would.
- * --turns=M/K: of the tests that nobody asks for by name every Mth, and others in another run (turn.h).  With another K others in the same run:
- * of two builds each has what the other leaves out.
+ * --turns=M/K: where QUIRE_TEST_TURN is set, as ./quire test does, every Mth of the tests, and others in another run (turn.h); all that somebody asks
+ * for by name.  With another K others in the same run: of two builds each has what the other leaves out.
  * Invariants: A1  a test whose child ends by a signal, or with any status but those two, has failed: a leak found at the end is one.
  *             A2  each test that failed has a line of its own, and the counts are the last line.
  * Not here: the environment of tests (still_clock.cc), the parts (CMakeLists.txt).
@@ -57,7 +57,7 @@ bool is_its_turn(const std::string &name, Turns turns)
     uint64_t hash = 14695981039346656037u; /* FNV-1a */
     for (char letter : name)
         hash = (hash ^ uint8_t(letter)) * 1099511628211u;
-    return getenv("QUIRE_TEST_ONLY") || is_of_this_run(unsigned(hash >> 40) + turns.first, turns.count);
+    return !getenv("QUIRE_TEST_TURN") || getenv("QUIRE_TEST_ONLY") || is_of_this_run(unsigned(hash >> 40) + turns.first, turns.count);
 }
 
 std::vector<std::string> names_of_part(const std::string &kind, unsigned index, unsigned parts, Turns turns)

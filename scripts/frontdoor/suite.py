@@ -31,7 +31,7 @@ from frontdoor import build, needs, runner, say, venv
 
 PRESETS = ("check", "asan", "tsan")
 PART_FILES = 8  # a suite of more files is several steps: else one lane would end long after the other
-TURN = os.environ.get("QUIRE_TEST_TURN")  # which of the tests that take turns run (test/apart.cc); by chance when nobody says
+TURN = os.environ.get("QUIRE_TEST_TURN", "")  # which of the tests that take turns run (test/apart.cc); by chance when nobody says
 LONGEST = ("install", "tool", "native")  # in this order: what is begun last is short
 HELP = """Runs the tests: all of them, or those named.
 
@@ -55,7 +55,7 @@ def main(root, arguments):
 def _round(root, options, packages):
     """Every step once; the exit status."""
     started = time.monotonic()
-    turn = int(TURN or time.time()) % 1000
+    turn = int(TURN if TURN.isdigit() else time.time()) % 1000
     os.environ["QUIRE_TEST_TURN"] = str(turn)
     steps = plan(root, options, [command for command, _ in venv.commands(root, packages)])
     _run_on_lanes(root, steps)
