@@ -127,19 +127,26 @@ TEST_F(SlabMemory, a_thousand_slabs_that_once_held_an_element_are_a_thousand_os_
         quire_slab_destroy(slab);
 }
 
+/* A random tenth of so many elements: the others are freed. */
+static Elements random_tenth(const Slab &slab, size_t many, std::mt19937_64 &random)
+{
+    Elements elements = slab.alloc(many);
+    std::shuffle(elements.begin(), elements.end(), random);
+    while (elements.size() > many / 10) {
+        quire_slab_free(slab, elements.back());
+        elements.pop_back();
+    }
+    return elements;
+}
+
 TEST_F(SlabMemory, a_random_tenth_churned_again_and_again_stays_dense)
 {
     const int rounds = test_long() ? 300 : 100; /* a tenth of what lives in each */
     for (uint32_t flags : {0u, QUIRE_SLAB_DEFRAG}) {
         Slab slab(64, {.flags = flags});
         size_t many = test_long() ? 1000000 : 500000;
-        Elements elements = slab.alloc(many);
         std::mt19937_64 random(7);
-        std::shuffle(elements.begin(), elements.end(), random);
-        while (elements.size() > many / 10) {
-            quire_slab_free(slab, elements.back());
-            elements.pop_back();
-        }
+        Elements elements = random_tenth(slab, many, random);
         for (int round = 0; round < rounds; round++) {
             for (size_t i = 0; i < many / 100; i++) {
                 std::swap(elements[i], elements[i + random() % (elements.size() - i)]);
@@ -162,13 +169,8 @@ TEST_F(SlabMemory, where_a_random_nine_tenths_were_freed_half_as_many_as_before_
     for (uint32_t flags : {0u, QUIRE_SLAB_DEFRAG}) {
         Slab slab(64, {.flags = flags});
         const size_t many = test_long() ? 1000000 : 200000;
-        Elements elements = slab.alloc(many);
         std::mt19937_64 random(7);
-        std::shuffle(elements.begin(), elements.end(), random);
-        while (elements.size() > many / 10) {
-            quire_slab_free(slab, elements.back());
-            elements.pop_back();
-        }
+        Elements elements = random_tenth(slab, many, random);
         const struct quire_slab_stats before = slab.stats();
         Elements more = slab.alloc(many / 2 - elements.size());
         const struct quire_slab_stats after = slab.stats();
