@@ -33,12 +33,20 @@ PYTHONS = ("PYTHON", "LC_", "LANG")  # what Python reads when it starts
 
 
 def can(environment, options):
-    """Whether a run with these is the same here: nothing for Python's own start, nothing but standard input is asked for. None on a kernel without pidfds."""
-    if not hasattr(os, "pidfd_open"):
-        return False
+    """Whether a run with these is the same here: nothing for Python's own start, nothing but standard input is asked for."""
     there = {k: v for k, v in environment.items() if k.startswith(PYTHONS)}
     here = {k: v for k, v in os.environ.items() if k.startswith(PYTHONS)}
-    return there == here and set(options) <= {"stdin", "input"}
+    return there == here and set(options) <= {"stdin", "input"} and _has_pidfds()
+
+
+@functools.cache
+def _has_pidfds():
+    """Linux has them from 5.3 on; containers may forbid them."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):
+        return False
+    return True
 
 
 def run(words, folder, environment, timeout, stdin=None, input=None):
