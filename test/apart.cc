@@ -21,6 +21,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fnmatch.h>
+#include <functional>
 #include <regex.h>
 #include <sstream>
 #include <string>
@@ -54,10 +55,7 @@ struct Turns {
 /* Whether it is this test's turn: of a hash, so that a new test moves no other. */
 bool is_its_turn(const std::string &name, Turns turns)
 {
-    uint64_t hash = 14695981039346656037u; /* FNV-1a */
-    for (char letter : name)
-        hash = (hash ^ uint8_t(letter)) * 1099511628211u;
-    return !getenv("QUIRE_TEST_TURN") || getenv("QUIRE_TEST_ONLY") || is_of_this_run(unsigned(hash >> 40) + turns.first, turns.count);
+    return !getenv("QUIRE_TEST_TURN") || getenv("QUIRE_TEST_ONLY") || is_of_this_run(unsigned(std::hash<std::string>()(name) >> 40) + turns.first, turns.count);
 }
 
 std::vector<std::string> names_of_part(const std::string &kind, unsigned index, unsigned parts, Turns turns)

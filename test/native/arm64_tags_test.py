@@ -18,6 +18,8 @@ import pytest
 from arm64_percpu_test import CC, QEMU, needs
 from record_kit import ROOT
 
+pytestmark = pytest.mark.by_turns
+
 PREFIX = "/usr/aarch64-linux-gnu"
 PROGRAMS = ROOT / "test" / "native" / "programs"
 MEMSET = ["-E", "GLIBC_TUNABLES=glibc.cpu.name=kunpeng920"]
@@ -67,7 +69,6 @@ def run(drop_in, kind, conf, *emulator):
     return subprocess.run(command, env={**os.environ, "QUIRE_CONF": conf}, capture_output=True, text=True, check=False, timeout=600)
 
 
-@pytest.mark.by_turns
 @needs(CC, QEMU)
 def test_without_tags_the_same_goes_unseen_at_the_access(drop_in):
     """Or the tests below show nothing."""
@@ -75,7 +76,6 @@ def test_without_tags_the_same_goes_unseen_at_the_access(drop_in):
         assert run(drop_in, kind, "secure:1").returncode == 1, kind
 
 
-@pytest.mark.by_turns
 @needs(CC, QEMU)
 @pytest.mark.parametrize("kind", ONLY_TAGS)
 def test_with_tags_it_stops_at_the_access(drop_in, kind):
@@ -85,7 +85,6 @@ def test_with_tags_it_stops_at_the_access(drop_in, kind):
     assert "quire" not in done.stderr
 
 
-@pytest.mark.by_turns
 @needs(CC, QEMU)
 @pytest.mark.parametrize("option", ["check:100", "guard:1/7", "prof:4K,prof_exit:0", "stats:exit=/dev/null,leaks", "decay:0"][: 5 if LONG else 2])
 def test_no_further_option_takes_tags_away(drop_in, option):
@@ -93,7 +92,6 @@ def test_no_further_option_takes_tags_away(drop_in, option):
         assert run(drop_in, kind, "secure:1,tags:1," + option).returncode == -signal.SIGSEGV, kind
 
 
-@pytest.mark.by_turns
 @needs(CC, QEMU)
 @pytest.mark.parametrize("kind", REFUSED)
 def test_with_tags_a_call_with_an_address_from_before_is_refused(drop_in, kind):
@@ -103,7 +101,6 @@ def test_with_tags_a_call_with_an_address_from_before_is_refused(drop_in, kind):
     assert "quire: heap: E1 the block is free already" in done.stderr
 
 
-@pytest.mark.by_turns
 @needs(CC, QEMU)
 @pytest.mark.parametrize(("kind", "option"), [(kind, option) for option in OPTIONS for kind in RIGHT if LONG or not option])
 def test_with_tags_right_use_goes_on(drop_in, kind, option):
@@ -111,7 +108,6 @@ def test_with_tags_right_use_goes_on(drop_in, kind, option):
     assert (done.returncode, done.stdout) == (0, RIGHT[kind]), done.stderr
 
 
-@pytest.mark.by_turns
 @needs(CC, QEMU)
 def test_all_tags_but_0_are_used_and_neighbours_differ(drop_in):
     """Slots take even and odd ones by turns."""
@@ -120,7 +116,6 @@ def test_all_tags_but_0_are_used_and_neighbours_differ(drop_in):
     assert run(drop_in, "tags_of_blocks", "tags:1").stdout == "1\n"
 
 
-@pytest.mark.by_turns
 @needs(CC, QEMU)
 def test_where_there_are_no_tags_one_line_says_so_and_all_goes_on(drop_in):
     done = run(drop_in, "system_calls", "secure:1,tags:1", "-cpu", "cortex-a57")
@@ -131,7 +126,6 @@ def test_where_there_are_no_tags_one_line_says_so_and_all_goes_on(drop_in):
     assert run(drop_in, "system_calls", "secure:1", "-cpu", "cortex-a57").stderr == ""
 
 
-@pytest.mark.by_turns
 @needs(CC, QEMU)
 def test_bookkeeping_cannot_be_reached_and_what_is_given_back_has_no_tags(drop_in, tmp_path):
     flags = ["-std=gnu11", "-O1", "-D_GNU_SOURCE", "-DQUIRE_CHECK=0", "-I", ROOT / "src", "-I", ROOT / "include"]

@@ -6,7 +6,7 @@ warm.py - runs of the tool from a process that has loaded it already: a start is
                  <- the status, by a pipe of its own                                      <-  ends
 
 The warm process loads modules and does nothing else, so that what it forks is as a Python that has just been started, but for what an
-environment says to Python itself: run() refuses that, and what it does not know (can()).
+environment says to Python itself; can() says for which runs that is so.
 Not here: what is run (toolkit.py); tests of a start as such, which start Python themselves.
 """
 
@@ -21,6 +21,7 @@ import os
 import pathlib
 import runpy
 import selectors
+import signal
 import socket
 import subprocess
 import sys
@@ -52,16 +53,18 @@ def _has_pidfds():
 def run(words, folder, environment, timeout, stdin=None, input=None):
     """As subprocess.run([python, TOOL, *words], capture_output=True, text=True)."""
     ours, theirs = zip(*(os.pipe() for _ in range(3)))
-    feed, fed = os.pipe() if input is not None else (None, None)
-    given = feed if input is not None else stdin.fileno() if hasattr(stdin, "fileno") else os.open(os.devnull, os.O_RDONLY)
-    said = {}
+    feed, said = None, {}
+    if input is not None:
+        feed, fed = os.pipe()
+    elif not hasattr(stdin, "fileno"):
+        feed = os.open(os.devnull, os.O_RDONLY)
 
     def read(name, fd):
-        with open(fd, encoding="utf-8", errors="surrogateescape" if name == "status" else "strict") as file:
+        with open(fd, encoding="utf-8") as file:
             said[name] = file.read()
 
-    _ask({"words": words, "folder": str(folder), "environment": environment}, [given, *theirs])
-    for fd in (*theirs, *([] if hasattr(stdin, "fileno") else [given])):
+    _ask({"words": words, "folder": str(folder), "environment": environment}, [stdin.fileno() if feed is None else feed, *theirs])
+    for fd in theirs if feed is None else (feed, *theirs):
         os.close(fd)
     readers = [threading.Thread(target=read, args=pair, daemon=True) for pair in zip(("out", "err", "status"), ours)]
     for reader in readers:
@@ -113,6 +116,9 @@ def serve(asked):
                 continue
             message, files, _, _ = socket.recv_fds(asked, MESSAGE_BYTES, FILES)
             if not message:
+                for left in looks.get_map().values():
+                    if left.data:
+                        os.kill(left.data[0], signal.SIGTERM)  # who asked has gone without its status; it ends its programs
                 sys.exit()
             request = json.loads(message.decode("utf-8", "surrogateescape"))
             if request["words"][:1] == ["report"] or (request["words"][:1] == ["try"] and "--no-report" not in request["words"]):
