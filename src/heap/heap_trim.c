@@ -89,11 +89,6 @@ size_t quire_heap_trim(struct quire_heap *heap)
     return trim.freed;
 }
 
-static bool tick_is_due(void)
-{
-    return u32_load_relaxed(&pending) != 0;
-}
-
 /* What is allocated or freed while we look makes another tick due. */
 static size_t tick(void)
 {
@@ -105,7 +100,7 @@ static size_t tick(void)
     return freed;
 }
 
-static const struct reaper_guest guest = {tick_is_due, tick, idle_trim};
+static const struct reaper_guest guest = {&heap_is_ready, &pending, tick, idle_trim};
 
 static __attribute__((constructor)) void heap_trim_at_load(void)
 {

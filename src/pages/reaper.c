@@ -56,7 +56,7 @@ static bool guests_pending(void)
 {
     bool pending = false;
     for (int i = 0; i < guest_count; i++)
-        pending |= guests[i]->pending();
+        pending |= u32_load_relaxed(guests[i]->pending) != 0;
     return pending;
 }
 
@@ -64,7 +64,7 @@ static size_t guests_tick(void)
 {
     size_t freed = 0;
     for (int i = 0; i < guest_count; i++)
-        freed += guests[i]->pending() ? guests[i]->tick() : 0;
+        freed += u32_load_relaxed(guests[i]->pending) != 0 ? guests[i]->tick() : 0;
     return freed;
 }
 
@@ -72,7 +72,7 @@ size_t reaper_guests_trim(void)
 {
     size_t freed = 0;
     for (int i = 0; i < guest_count; i++)
-        freed += guests[i]->trim();
+        freed += u32_load_relaxed(guests[i]->used) != 0 ? guests[i]->trim() : 0;
     return freed;
 }
 

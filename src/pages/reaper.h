@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/atomic.h"
 #include "base/compiler.h"
 
 C_DECLARATIONS_BEGIN
@@ -19,12 +20,13 @@ C_DECLARATIONS_BEGIN
 
 /*
  * An allocator that keeps idle pages of its own has them looked after by the same clock.  Join before main only.
- *   pending  is there anything to do at a tick?  A load
+ *   used     0: it has made nothing yet.  Then nothing of it is called, so that none of its code and data becomes memory of who uses another
+ *   pending  is there anything to do at a tick?
  *   tick     one step of ageing; bytes given back to their sources
  *   trim     all that is idle goes back to its source now; bytes
  */
 struct reaper_guest {
-    bool (*pending)(void);
+    const atomic_u32 *used, *pending;
     size_t (*tick)(void);
     size_t (*trim)(void);
 };

@@ -222,6 +222,7 @@ void slab_each(bool (*fn)(const struct quire_slab *slab, void *arg), void *arg);
 /* fn for each page, under the slab's lock; with the registry's lock, so that the slab stays. */
 void slab_pages_look(const struct quire_slab *slab, page_look_fn *fn, void *arg);
 extern atomic_u32 slab_pending; /* some slab has something for the next tick */
+extern atomic_u32 slab_any;    /* there was one */
 
 /* ---- slab_meta.c; under slab->lock ---- */
 

@@ -14,7 +14,7 @@
 static uint64_t ids[SLAB_IDS_MAX / WORD_BITS];
 struct registry slab_registry = {.lock = LOCK_INIT(LOCK_REGISTRY), .ids = ids, .ids_max = SLAB_IDS_MAX, .has_no_0 = true};
 struct quire_slab *slab_first;
-atomic_u32 slab_pending;
+atomic_u32 slab_pending, slab_any;
 
 void slab_each(bool (*fn)(const struct quire_slab *slab, void *arg), void *arg)
 {
@@ -35,6 +35,7 @@ int slab_register(struct quire_slab *slab)
         slab_gate_set(slab);
         slab->birth = ++slab_registry.births;
         slabs_push(&slab_first, slab);
+        u32_store_relaxed(&slab_any, 1);
     }
     registry_unlock(&slab_registry);
     return id != REGISTRY_FULL ? 0 : -ENOMEM;

@@ -5,7 +5,7 @@
  *     address >> step & mask  --->  the header of the page, or of one that has no slots     for any address: the header says whether it is right
  *
  * Direct-mapped by steps of 4 KiB, with a word for each that the slab holds, and up to four times as many where its pages lie so far apart that they meet
- * there.  Where it holds 128 of its largest pages a step is as long as one, so that it has one word for it: what the first, smaller ones lose is little.
+ * there.  Where it holds 32 of its largest pages a step is as long as one, so that it has one word for it: what the first, smaller ones lose is little.
  * What a page has lost to another (the newer one wins), the page map finds.  A small slab's lies in its struct.
  *
  * Locks: slab->lock; frees read without one: an old table stays until the slab ends, or serves it again (slab_meta.c).
@@ -13,7 +13,7 @@
  */
 #include "slab/slab_internal.h"
 
-enum { GROWTH = 2, FIRST = 256 /* an OS page with its head */, SPARE = 4, LOST_PARTS = 32, STEP_LEAST_LOG2 = 12, LONG_FROM_PAGES = 128, ENTRY_LOG2 = 3 };
+enum { GROWTH = 2, FIRST = 256 /* an OS page with its head */, SPARE = 4, LOST_PARTS = 32, STEP_LEAST_LOG2 = 12, LONG_FROM_PAGES = 32, ENTRY_LOG2 = 3 };
 
 static struct slab_page page_none;
 

@@ -155,11 +155,6 @@ static bool tick_slab(struct quire_slab *slab, bool flush)
     return left;
 }
 
-static bool clock_pending(void)
-{
-    return u32_load_relaxed(&slab_pending) != 0;
-}
-
 static size_t mapped_now(void)
 {
     size_t bytes = 0;
@@ -206,7 +201,7 @@ static size_t clock_trim(void)
     return freed;
 }
 
-static const struct reaper_guest clock_guest = {clock_pending, clock_tick, clock_trim};
+static const struct reaper_guest clock_guest = {&slab_any, &slab_pending, clock_tick, clock_trim};
 
 static __attribute__((constructor)) void slab_at_load(void)
 {
