@@ -98,6 +98,17 @@ def test_objects_that_are_never_freed_fit_an_arena(tmp_path):
     assert arena_of(planned(tmp_path, program), 1) is not None
 
 
+@pytest.mark.parametrize("size", [1, 17, 20])
+def test_that_small_sizes_are_rounded_up_is_no_waste(tmp_path, size):
+    """malloc pads them as well: what an arena must not hold is what is dead."""
+    program = Program()
+    for _ in range(3):
+        phase(program, [1], count=60000, size=size)
+    document = planned(tmp_path, program)
+    assert site_of(document, 1)["peak_live_bytes"] == 60000 * size
+    assert arena_of(document, 1) is not None
+
+
 def test_one_object_at_a_time_is_no_arena(tmp_path):
     program = Program()
     for _ in range(5000):

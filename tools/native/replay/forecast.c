@@ -39,6 +39,7 @@ struct forecaster {
     uint64_t live_bytes;
     uint64_t held_bytes;
     uint64_t arena_live_bytes;
+    uint64_t arena_slot_bytes; // the same, each object rounded up
     uint64_t slab_live_bytes;
     uint64_t slab_held_bytes;
 };
@@ -91,9 +92,11 @@ static void grow(struct forecaster *f, const struct stream_op *op, struct object
         instance->held_bytes += added_bytes;
         f->held_bytes += added_bytes;
         f->arena_live_bytes += op->size_bytes - object->bytes;
+        uint64_t more = slot_bytes(op->size_bytes) - (resized ? slot_bytes(object->bytes) : 0);
+        f->arena_slot_bytes += more;
         struct forecast_arena *arena = arena_of(f, object);
         arena->held_bytes += added_bytes;
-        arena->live_bytes += op->size_bytes - object->bytes;
+        arena->live_bytes += more;
         raise_to(&arena->peak_bytes, instance->held_bytes);
         raise_to(&arena->held_peak_bytes, arena->held_bytes);
         raise_to(&arena->live_peak_bytes, arena->live_bytes);
@@ -116,7 +119,8 @@ static void death(struct forecaster *f, struct object *object) {
     struct instance *instance = &f->instances[object->instance - 1];
     struct forecast_arena *arena = arena_of(f, object);
     f->arena_live_bytes -= object->bytes;
-    arena->live_bytes -= object->bytes;
+    f->arena_slot_bytes -= slot_bytes(object->bytes);
+    arena->live_bytes -= slot_bytes(object->bytes);
     if (--instance->live > 0)
         return;
     f->held_bytes -= instance->held_bytes;
@@ -140,7 +144,7 @@ static void forecast_op(struct forecaster *f, const struct stream_op *op) {
     raise_to(&f->out->peak_planned_bytes, f->live_bytes - f->arena_live_bytes - f->slab_live_bytes +
                                               f->held_bytes + f->slab_held_bytes);
     raise_to(&f->out->arena_peak_bytes, f->held_bytes);
-    raise_to(&f->out->arena_live_peak_bytes, f->arena_live_bytes);
+    raise_to(&f->out->arena_live_peak_bytes, f->arena_slot_bytes);
 }
 
 void forecast(struct forecast *out, const struct stream *stream, const struct plan *plan) {

@@ -78,7 +78,7 @@ struct forecast_arena {
     uint64_t peak_bytes;      // of one instance
     uint64_t held_bytes;      // by all instances, when the program ends
     uint64_t held_peak_bytes; // by all instances at once
-    uint64_t live_bytes;      // of their objects, when the program ends
+    uint64_t live_bytes;      // of their objects, each rounded up, when the program ends
     uint64_t live_peak_bytes;
     uint32_t instances;
 };
@@ -100,7 +100,7 @@ struct forecast {
     uint64_t peak_live_bytes;        // of the program as recorded
     uint64_t peak_planned_bytes;     // of the program as planned
     uint64_t arena_peak_bytes;       // held by all arenas at once
-    uint64_t arena_live_peak_bytes;  // live objects of the same sites at once, as recorded
+    uint64_t arena_live_peak_bytes;  // live objects of the same sites at once, each rounded up
     struct forecast_arena *arenas;   // the caller's, PLAN_ARENAS_MAX entries
     struct forecast_opener *openers; // by site; the caller's
     struct forecast_slab *slabs;     // the caller's, PLAN_SLABS_MAX entries; NULL for a plan without

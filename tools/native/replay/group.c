@@ -66,7 +66,7 @@ static uint64_t budget(const struct chooser *c, uint64_t live_bytes) {
 static bool fits_alone(const struct chooser *c, const struct site_facts *site,
                        const struct phases *own) {
     uint64_t allowed =
-        site->peak_live_bytes + site->peak_live_bytes / 100 * c->rules->waste_percent;
+        site->peak_slot_bytes + site->peak_slot_bytes / 100 * c->rules->waste_percent;
     return worth_creating(c, site->allocs, site->generations) &&
            own->held_bytes <= allowed + PHASE_SLACK_BYTES;
 }
@@ -88,7 +88,7 @@ static void join(struct chooser *c, uint32_t site_idx, uint32_t group_idx,
     struct phases *group = &c->groups[group_idx];
     struct phases merged = phases_merge(group, own, true);
     c->held_bytes += merged.held_bytes - group->held_bytes;
-    c->live_bytes += c->facts->sites[site_idx].peak_live_bytes;
+    c->live_bytes += c->facts->sites[site_idx].peak_slot_bytes;
     phases_give(group);
     *group = merged;
     give_to(c->plan, site_idx, (int32_t)group_idx);
@@ -96,7 +96,7 @@ static void join(struct chooser *c, uint32_t site_idx, uint32_t group_idx,
 
 static void found(struct chooser *c, uint32_t site_idx, const struct phases *own) {
     c->held_bytes += own->held_bytes;
-    c->live_bytes += c->facts->sites[site_idx].peak_live_bytes;
+    c->live_bytes += c->facts->sites[site_idx].peak_slot_bytes;
     give_to(c->plan, site_idx, (int32_t)c->groups_count);
     c->groups[c->groups_count++] = *own;
 }
@@ -197,12 +197,12 @@ static void place_riders(struct chooser *c) {
             if (merged.generations >
                 c->groups[at].generations + own.objects / c->rules->generation_objects_min)
                 continue;
-            if (!bears(&c->groups[at], site->peak_live_bytes, &merged))
+            if (!bears(&c->groups[at], site->peak_slot_bytes, &merged))
                 continue;
             best = at;
             best_bytes = added_bytes;
         }
-        uint64_t live_bytes = c->live_bytes + site->peak_live_bytes;
+        uint64_t live_bytes = c->live_bytes + site->peak_slot_bytes;
         if (best != GROUPS_MAX && c->held_bytes + best_bytes <= budget(c, live_bytes))
             join(c, c->busy[i], best, &own);
     }
@@ -218,7 +218,7 @@ static int by_allocs(const void *a, const void *b) {
 
 /* Dead bytes that an arena would keep for each object of the site, when it is at its fullest. */
 static double waste_of(const struct site_facts *site) {
-    double dead_bytes = (double)site->bytes - (double)site->peak_live_bytes;
+    double dead_bytes = (double)site->slot_bytes - (double)site->peak_slot_bytes;
     return dead_bytes / (double)site->allocs;
 }
 

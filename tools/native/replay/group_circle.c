@@ -80,12 +80,12 @@ static void place(struct finder *f, uint32_t site_idx) {
     const struct site_facts *site = &f->facts->sites[site_idx];
     struct phases own = phases_of_site(site);
     uint32_t at = 0;
-    while (at < f->count && !try_join(f, &f->at[at], &own, site->peak_live_bytes))
+    while (at < f->count && !try_join(f, &f->at[at], &own, site->peak_slot_bytes))
         at++;
     if (at == CIRCLES_MAX)
         return;
     if (at == f->count)
-        f->at[f->count++] = (struct circle){.phases = own, .live_bytes = site->peak_live_bytes};
+        f->at[f->count++] = (struct circle){.phases = own, .live_bytes = site->peak_slot_bytes};
     f->at[at].sites_count++;
     f->of_site[site_idx] = (int32_t)at;
 }
