@@ -41,7 +41,7 @@ ABI = ["abigail-tools"]
 LONG = [
     "gcc-11", "g++-11", "clang", "lld", "clang-13", "lld-13", "clang-15", "lld-15", "clang-16", "lld-16", "clang-19", "lld-19",
     "debhelper", "dpkg-dev", "lintian", "autopkgtest", "debootstrap", "rpm", "rpmlint", "shellcheck", "musl-tools", "golang-go",
-    "libmimalloc-dev", "libjemalloc-dev",
+    "libmimalloc-dev", "libjemalloc-dev", "g++-aarch64-linux-gnu",
 ]  # fmt: skip
 INSTALL = ["apt-get", "install", "-y", "--no-install-recommends"]
 APT_OPTIONS = ["-o", "DPkg::Lock::Timeout=120", "-o", "Dpkg::Use-Pty=0"]

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <utility>
 
+#include "base/bias.h"
 #include "os/os.h"
 #include "pages/pagemap.h"
 
@@ -236,7 +237,8 @@ struct Corruption {
         for (int i = 0; i < 120; i++)
             if (!alloc())
                 return false;
-        bool sound = quire_heap_check(heap) == nullptr;
+        const char *wrong = quire_heap_check(heap);
+        bool sound = !wrong || (!bias_works() && !strcmp(wrong, "heap P1")); /* without magazines what is free lies in its page, where a check looks at it */
         quire_heap_destroy(heap);
         return sound;
     }
@@ -352,7 +354,7 @@ TEST(HeapCorruptionDeathTest, a_second_free_after_a_write_hands_out_nothing_of_a
             if (!quire_heap_owns(s.heap, p))
                 _exit(0);
     };
-    EXPECT_DEATH(touch(), heap_line("E[16] [a-z ]+"));
+    EXPECT_DEATH(touch(), heap_line(bias_works() ? "E[16] [a-z ]+" : "E2 [a-z ]+")); /* without magazines it is gone by then */
 }
 
 TEST(HeapCorruptionDeathTest, random_writes_into_freed_blocks_leave_the_heap_sound_or_stop_it)

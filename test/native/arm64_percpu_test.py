@@ -19,7 +19,7 @@ SEQUENCES_LEAST = 5  # add in the program, and the library's own four
 
 def needs(*commands):
     missing = [command for command in commands if not shutil.which(command)]
-    hint = "apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
+    hint = "apt-get install g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
     return pytest.mark.skipif(bool(missing), reason=f"{' and '.join(missing)} not installed; as root: {hint}")
 
 

@@ -185,7 +185,7 @@ def tool(tmp_path_factory, drop_in):
 
 
 @LONG
-@needs(CC, QEMU)
+@needs(CC, QEMU, "aarch64-linux-gnu-g++")
 def test_run_and_check_serve_a_program_of_the_other_processor_and_refuse_a_static_one(tool):
     done = tool("run", "--", "./program")
     assert (done.returncode, done.stdout) == (0, "ready\n"), done.stderr
@@ -196,7 +196,7 @@ def test_run_and_check_serve_a_program_of_the_other_processor_and_refuse_a_stati
 
 
 @LONG
-@needs(CC, QEMU)
+@needs(CC, QEMU, "aarch64-linux-gnu-g++")
 def test_top_and_map_show_a_process_of_the_other_processor(tool):
     environment = {**tool.environment, "LD_PRELOAD": str(tool.library), "QUIRE_CONF": "top"}
     with subprocess.Popen([*tool.namespace, "./program", "100"], cwd=tool.folder, env=environment, stdout=subprocess.PIPE, text=True) as process:
@@ -213,7 +213,7 @@ def test_top_and_map_show_a_process_of_the_other_processor(tool):
 
 
 @LONG
-@needs(CC, QEMU)
+@needs(CC, QEMU, "aarch64-linux-gnu-g++")
 def test_a_plan_puts_blocks_of_the_other_processor_into_arenas(tool, there):
     """Recorded there, read here: the return addresses that led to malloc, each to an arena."""
     trace, paths = tool.folder / "trace.qtr", tool.folder / "paths.json"

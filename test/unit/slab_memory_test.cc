@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "base/bias.h"
 #include "model/slab_worker.h"
 #include "unit/slab_scope.h"
 
@@ -470,6 +471,8 @@ TEST_F(SlabMemory, threads_that_come_and_go_leave_no_magazines_behind)
 
 TEST_F(SlabMemory, empty_magazines_that_wait_for_full_ones_do_not_wait_for_ever)
 {
+    if (!bias_works())
+        GTEST_SKIP() << "no magazines here";
     auto taken = [] {
         struct quire_source_stats stats = {.struct_bytes = sizeof stats};
         quire_source_stats(quire_source_default(), &stats);
