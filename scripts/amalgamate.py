@@ -47,6 +47,7 @@ SOURCE_HEAD = """#define _GNU_SOURCE 1 /* before the first header of libc's */
 #define QUIRE_SLAB_INLINE 0
 #pragma GCC diagnostic ignored "-Wunused-function" /* clang's opinion of inline functions that no header holds */
 #pragma GCC diagnostic ignored "-Wpedantic" /* __int128, and enumerators above an int */
+#pragma GCC diagnostic ignored "-Wshadow" /* one file's names and another's arguments */
 #include "quire.h"
 """
 KEYWORDS = {"struct", "enum", "union", "void", "const", "_Static_assert", "ElfW"}

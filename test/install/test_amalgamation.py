@@ -17,7 +17,7 @@ ROOT = HERE.parent.parent
 LONG = os.environ.get("QUIRE_TEST_LONG", "0") != "0"
 PARTS = ["ARENA", "SLAB", "HEAP", "PERCPU", "COUNTERS", "STATS"]
 SHOWN = {"SLAB": "slabs", "HEAP": "heaps", "PERCPU": "percpu"}  # in the statistics; arenas are listed only where somebody asks for that
-NO_WARNING = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+NO_WARNING = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Wconversion", "-Wundef", "-Werror"]
 PROGRAM = HERE / "amalgamation.c"
 
 
