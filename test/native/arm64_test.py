@@ -49,6 +49,7 @@ LEFT_OUT = {
         HeapSecureDeathTest.a_large_block_cannot_be_touched_after_its_free_or_where_it_was HeapSecureDeathTest.kind_29_a_block_of_no_bytes_is_touched
         HeapSecureDeathTest.large_blocks_have_pages_round_them_that_cannot_be_touched""",
     "a child for each of a thousand corruptions takes more than ten minutes": "HeapCorruptionDeathTest.random_writes_into_freed_blocks_leave_the_heap_sound_or_stop_it",
+    "MADV_REMOVE is answered, and not done": "SourceFault.addresses_that_cannot_be_unmapped_are_counted",
     "MADV_DONTDUMP is not passed on": "Aral.pages_stay_out_of_core_dumps_when_asked SlabDump.pages_of_a_slab_that_is_not_dumped_are_marked_so_for_the_kernel",
     "/proc/self/maps does not name the break": "Os.memory_is_told_apart_as_the_kernel_names_it",
     "clone(2) makes threads and forks alone": "MemoryFault.a_copy_does_what_it_is_told_and_the_process_sees_no_child MemoryFault.a_copy_made_inside_of_an_allocation_does_not_wait_for_its_lock "
