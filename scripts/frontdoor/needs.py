@@ -34,6 +34,7 @@ PROGRAMS = ["busybox-static", "ripgrep", "php-cli", "lua5.4"]
 # The other processor's compiler and an emulator of it: 54 MiB, about 15 s.  Its tests are skipped
 # without.
 CROSS = ["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross", "qemu-user"]
+CROSS_LONG = ["g++-aarch64-linux-gnu"]  # for QUIRE_TEST_LONG=1: the unit tests there
 # Compares the ABI with the stored one: 1.9 MB, 4 s to install.  That test is skipped without.
 ABI = ["abigail-tools"]
 # For QUIRE_TEST_LONG=1: compilers that build the library, what makes packages and looks at them, another libc, Go's pprof, which opens what `quire profile` writes, and allocators to link with.
@@ -41,7 +42,7 @@ ABI = ["abigail-tools"]
 LONG = [
     "gcc-11", "g++-11", "clang", "lld", "clang-13", "lld-13", "clang-15", "lld-15", "clang-16", "lld-16", "clang-19", "lld-19",
     "debhelper", "dpkg-dev", "lintian", "autopkgtest", "debootstrap", "rpm", "rpmlint", "shellcheck", "musl-tools", "golang-go",
-    "libmimalloc-dev", "libjemalloc-dev", "g++-aarch64-linux-gnu",
+    "libmimalloc-dev", "libjemalloc-dev",
 ]  # fmt: skip
 INSTALL = ["apt-get", "install", "-y", "--no-install-recommends"]
 APT_OPTIONS = ["-o", "DPkg::Lock::Timeout=120", "-o", "Dpkg::Use-Pty=0"]
@@ -92,14 +93,12 @@ def ensure(root, required, optional):
         )
 
 
-def _of_long_runs():
-    return LONG if os.environ.get("QUIRE_TEST_LONG", "0") != "0" else []
-
-
 def optional_for_tests():
     """Peers, programs to look at, abidiff, and the cross compiler where Debian has it; apt would remove gcc-multilib for it."""
     may_have = platform.machine() == "x86_64" and missing(["gcc-multilib"])
-    return PEERS + PROGRAMS + ABI + (CROSS if may_have else []) + _of_long_runs()
+    is_long = os.environ.get("QUIRE_TEST_LONG", "0") != "0"
+    cross = CROSS + CROSS_LONG * is_long if may_have else []
+    return PEERS + PROGRAMS + ABI + cross + LONG * is_long
 
 
 def missing(names):

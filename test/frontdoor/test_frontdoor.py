@@ -285,6 +285,9 @@ def test_the_cross_compiler_is_left_out_where_apt_would_remove_a_package_for_it(
     monkeypatch.delenv("QUIRE_TEST_LONG", raising=False)
     monkeypatch.setattr(needs.platform, "machine", lambda: "x86_64")
     assert needs.optional_for_tests() == needs.PEERS + needs.PROGRAMS + needs.ABI + needs.CROSS
+    monkeypatch.setenv("QUIRE_TEST_LONG", "1")
+    assert needs.optional_for_tests() == [*needs.PEERS, *needs.PROGRAMS, *needs.ABI, *needs.CROSS, *needs.CROSS_LONG, *needs.LONG]
+    monkeypatch.delenv("QUIRE_TEST_LONG")
     with open(house.state / "installed", "a") as installed:
         installed.write("gcc-multilib\n")
     assert needs.optional_for_tests() == needs.PEERS + needs.PROGRAMS + needs.ABI

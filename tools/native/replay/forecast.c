@@ -84,7 +84,7 @@ static void grow(struct forecaster *f, const struct stream_op *op, struct object
         struct instance *instance = &f->instances[object->instance - 1];
         bool resized = op->op->kind == QRP_REALLOC;
         uint64_t had_bytes = resized ? slot_bytes(object->bytes) : 0;
-        uint64_t added_bytes = slot_bytes(op->size_bytes);
+        uint64_t added_bytes = slot_bytes(op->size_bytes), more_bytes = added_bytes - had_bytes;
         bool in_place = resized && instance->last_slot == (uint64_t)op->op->slot + 1;
         added_bytes = added_bytes <= had_bytes ? 0 : added_bytes - (in_place ? had_bytes : 0);
         if (added_bytes > 0)
@@ -92,11 +92,10 @@ static void grow(struct forecaster *f, const struct stream_op *op, struct object
         instance->held_bytes += added_bytes;
         f->held_bytes += added_bytes;
         f->arena_live_bytes += op->size_bytes - object->bytes;
-        uint64_t more = slot_bytes(op->size_bytes) - (resized ? slot_bytes(object->bytes) : 0);
-        f->arena_slot_bytes += more;
+        f->arena_slot_bytes += more_bytes;
         struct forecast_arena *arena = arena_of(f, object);
         arena->held_bytes += added_bytes;
-        arena->live_bytes += more;
+        arena->live_bytes += more_bytes;
         raise_to(&arena->peak_bytes, instance->held_bytes);
         raise_to(&arena->held_peak_bytes, arena->held_bytes);
         raise_to(&arena->live_peak_bytes, arena->live_bytes);
