@@ -213,12 +213,12 @@ static void home_layout(struct quire_slab *slab, bool with_slots)
         slots = first < end ? (uint32_t)((size_t)(end - first) / slab->slot_bytes) : 0;
     }
     slots = slots < HOME_SLOTS_LEAST ? 0 : slots < SLAB_SLOTS_MAX ? slots : SLAB_SLOTS_MAX;
-    struct slab_page *home = slab->home = (struct slab_page *)(void *)at;
-    *home = (struct slab_page){.home = 1, .slab = slab, .state = PAGE_FULL};
-    home->marks = slab->markable && slots ? &home->free[slots / WORD_BITS + 1] : NULL;
+    struct slab_page *home = slab->home;
+    home->slab = slab;
+    home->state = PAGE_FULL;
     if (slots) {
         slab_page_setup(home, first, slots);
-        slab_page_enter_all(home);
+        slab_page_enter(home);
         slab_table_enter(home);
         slab_page_link(home);
         sanitize_no_access(first, slab_slots_bytes(home));
@@ -299,6 +299,8 @@ struct quire_slab *slab_create(size_t element_bytes, const struct quire_slab_opt
     struct quire_slab *slab = draft.span.start;
     sanitize_defined(slab, draft.span.bytes);
     *slab = draft;
+    slab->home = (struct slab_page *)(void *)(slab + 1);
+    *slab->home = (struct slab_page){.slots = 0};
     slab_table_init(slab);
     account_set(&slab->account, slab->span.bytes);
     home_layout(slab, slab->source == source);

@@ -41,18 +41,13 @@ bool slab_mags_after_fork(void)
     return mags && lock_reset(&mags->lock);
 }
 
-static void page_empty(struct slab_page *page)
-{
-    for (unsigned w = 0; w < page->words; w++)
-        page->free[w] = slab_word_bits(page, w);
-}
-
 void slab_mags_anew(void)
 {
     if (!mags)
         return;
-    page_empty(mags->home);
-    slab_headers_each(mags, page_empty);
+    for (struct slab_page *page = NULL; (page = slab_page_after(mags, page)) != NULL;)
+        for (unsigned w = 0; w < slab_words(page); w++)
+            page->free[w] = slab_word_bits(page, w);
     slab_repair(mags);
 }
 

@@ -22,17 +22,18 @@ bool slab_is_repairing;
 static void page_repair(struct slab_page *page)
 {
     struct quire_slab *slab = page->slab;
-    page->free_count = 0;
-    for (unsigned w = 0; w < page->words; w++) {
+    uint32_t free_count = 0;
+    for (unsigned w = 0; w < slab_words(page); w++) {
         uint64_t used = slab_word_bits(page, w) & ~page->free[w];
         for (; used; used &= used - 1)
             if (slab_is_marked(slab, slab_slot_at(page, w * WORD_BITS + bits_lowest(used))))
                 page->free[w] |= used & -used;
-        page->free_count += bits_count(page->free[w]);
+        free_count += bits_count(page->free[w]);
     }
-    slab_page_enter_all(page);
+    page->free_count = (uint16_t)free_count;
+    slab_page_enter(page);
     page->state = PAGE_FULL;
-    if (page->free_count == page->slot_count && !page->home) { /* kept, whatever the slab's flags are: nothing is given back here */
+    if (page->free_count == page->slot_count && !slab_is_home(page)) { /* kept, whatever the slab's flags are: nothing is given back here */
         page->state = PAGE_EMPTY;
         slab_pages_push(&slab->empty, page);
         slab->empties++;
@@ -42,60 +43,18 @@ static void page_repair(struct slab_page *page)
     size_add_relaxed(&slab->account.mapped_bytes, slab_page_bytes(page));
 }
 
-enum { NOT_FOUND = UINT32_MAX }; /* in free_count: the list of all pages has not led there yet */
-
-static void page_lose(struct slab_page *page)
-{
-    page->free_count = NOT_FOUND;
-}
-
-static void page_repair_lost(struct slab_page *page)
-{
-    if (page->free_count == NOT_FOUND)
-        page_repair(page);
-}
-
-/* In the order of the list as it was, for a walk that forked and goes on; what it does not lead to comes last. */
-static void pages_repair(struct quire_slab *slab, struct slab_page *was)
-{
-    struct slab_page *last = NULL, *next;
-    if (slab->home->slot_count)
-        page_lose(slab->home);
-    slab_headers_each(slab, page_lose);
-    for (struct slab_page *page = was; page && page->free_count == NOT_FOUND; page = next) {
-        next = page->all_next;
-        page->free_count = 0;
-        page->all_next = last;
-        last = page;
-    }
-    if (slab->home->slot_count)
-        page_repair_lost(slab->home);
-    slab_headers_each(slab, page_repair_lost);
-    for (struct slab_page *page = last; page; page = next) {
-        next = page->all_next;
-        page_repair(page); /* pushes it in front */
-    }
-}
-
-static void page_unpin(struct slab_page *page)
-{
-    page->pins = 0;
-}
-
 void slab_repair(struct quire_slab *slab)
 {
-    slab_headers_each(slab, NULL); /* what was coming or going is sorted out */
-    slab_headers_after_fork(slab);
+    slab_headers_after_fork(slab); /* what was coming or going is sorted out */
     for (unsigned lane = 0; lane < SLAB_LANES; lane++)
         slab->lane[lane] = (struct slab_lane){.filled = 0};
     slab->empty = NULL;
     slab->empties = slab->empties_low = slab->pages = slab->keep = slab->returned = slab->depot_count = 0;
     slab->held_bytes = slab->slots = slab->free_slots = 0;
     slab->depot = slab->vacant = NULL;
-    struct slab_page *was = slab->all;
-    slab->all = NULL;
     size_store_relaxed(&slab->account.mapped_bytes, size_load_relaxed(&slab->account.meta_bytes));
-    pages_repair(slab, was);
+    for (struct slab_page *page = NULL; (page = slab_page_after(slab, page)) != NULL;)
+        page_repair(page);
     slab_table_anew(slab);
 }
 
@@ -129,8 +88,8 @@ void slab_after_fork(void)
         slab_gate_set(slab);
         u32_store_relaxed(&slab->pending, 0); /* there is no reaper: the next that has something for it wakes one */
         slab->wakes = false;
-        page_unpin(slab->home);
-        slab_headers_each(slab, page_unpin);
+        for (struct slab_page *page = NULL; (page = slab_page_after(slab, page)) != NULL;)
+            page->pins = 0;
     }
     slab_walks_after_fork();
     slab_is_repairing = false;

@@ -63,21 +63,21 @@ struct CACHE_ALIGNED slab_page {
     struct quire_slab *slab;
     atomic_size carved; /* bytes of slots that may be freed the short way: those that were handed out once; 0 with marks */
     /* under slab->lock */
-    uint32_t slot_count, free_count; /* slot_count 0: an unused header */
-    uint32_t reached; /* slots that were ever handed out */
-    uint32_t words, from; /* from: where the search for a free slot begins */
-    uint8_t state, bucket, lane, home; /* home: it lies in the slab's own span and never goes back */
-    struct slab_page *next, *prev;         /* of a lane's list, of the empty ones, of unused headers */
-    struct slab_page *all_next, *all_prev; /* of the slab's pages */
-    uint32_t pins;                         /* walks that stand on it */
-    struct quire_span span;
-    struct header_chunk *chunk;
-    uint64_t *marks; /* NULL, or a word for each word of `free` */
-    uint64_t free[];
+    struct slab_page *next, *prev; /* of a lane's list, or of the empty ones */
+    uint32_t span_steps, span_flags, span_cookie; /* the span that begins with `slots`, see slab_page_span(); 0 steps: home, which never goes back */
+    uint16_t slot_count, free_count; /* slot_count 0: an unused header */
+    uint16_t reached; /* slots that were ever handed out */
+    uint16_t chunk_lines; /* from the beginning of its chunk; home has none */
+    uint32_t state : 3, bucket : 3, lane : 1;
+    uint32_t from : 6;  /* where the search for a free slot begins */
+    uint32_t pins : 19; /* walks that stand on it */
+    uint64_t free[]; /* in a markable slab, behind the words in use: a mark for each slot */
 };
+STATIC_ASSERT(sizeof(struct slab_page) == CACHE_LINE_BYTES, "a million small elements have a thousand of them");
+STATIC_ASSERT(SLAB_SLOTS_MAX <= UINT16_MAX && SLAB_SLOTS_MAX / WORD_BITS <= 1 << 6, "counts and `from`");
+enum { SPAN_STEP_LOG2 = 12 }; /* of every OS page's size a divisor */
 
 LIST_OF(slab_pages, struct slab_page, next, prev);
-LIST_OF(slab_all, struct slab_page, all_next, all_prev);
 
 /*
  * A slab's own way from an address to its page, shorter than the page map: direct-mapped by stretches of 4 KiB, or of a large page's size.  What it has no
@@ -147,7 +147,6 @@ struct CACHE_ALIGNED quire_slab {
     size_t spilled;  /* slots that have gone back to their pages, and not been missed yet */
     size_t swing;    /* how many slots are freed and then allocated, all threads together, as far as the pages see it */
     struct slab_lane lane[SLAB_LANES];
-    struct slab_page *all;
     struct slab_page *empty; /* newest first */
     uint32_t empties, empties_low; /* low: the least since the last tick */
     uint32_t keep;     /* how many to keep: so many were given back and then missed */
@@ -231,7 +230,8 @@ void slab_header_delete(struct slab_page *page);
 /* Chunks without a header in use that are off the lists (headers_unlink()), after slab_grace(). */
 void slab_headers_retire(struct quire_slab *slab, struct header_chunk *idle);
 void slab_headers_destroy(struct quire_slab *slab); /* the slab ends */
-void slab_headers_each(struct quire_slab *slab, void (*fn)(struct slab_page *page));
+/* Each page of the slab once, home first; NULL before the first, and behind the last.  Those that come on the way may be among them, those that go are not in its way. */
+struct slab_page *slab_page_after(const struct quire_slab *slab, const struct slab_page *page);
 void slab_headers_after_fork(struct quire_slab *slab);
 struct slab_table *slab_table_new(struct quire_slab *slab, size_t entries); /* or one that it had; its entries are for the caller to set */
 size_t slab_header_bytes(const struct quire_slab *slab, uint32_t words);
@@ -243,7 +243,7 @@ extern bool slab_is_repairing; /* in the child's handler: nothing is given back,
 /* ---- slab_page.c: the life of a page; under slab->lock ---- */
 
 void slab_page_setup(struct slab_page *page, char *slots, uint32_t slot_count);
-void slab_page_enter_all(struct slab_page *page);
+void slab_page_enter(struct slab_page *page);
 void slab_page_link(struct slab_page *page);
 void slab_page_unlink(struct slab_page *page);
 /* A page with room of the lane, or an empty one, or a new one: on no list, PAGE_HELD.  NULL: no memory. */
@@ -375,6 +375,17 @@ static inline bool slab_is_marked(const struct quire_slab *slab, const void *slo
     return !slab->straight && slots_is_marked(slot);
 }
 
+static inline unsigned slab_words(const struct slab_page *page)
+{
+    return (page->slot_count + WORD_BITS - 1U) / WORD_BITS;
+}
+
+/* Of a markable slab. */
+static inline uint64_t *slab_marks(struct slab_page *page)
+{
+    return &page->free[slab_words(page)];
+}
+
 /* The bits of word number `word` that stand for slots. */
 static inline uint64_t slab_word_bits(const struct slab_page *page, unsigned word)
 {
@@ -383,7 +394,7 @@ static inline uint64_t slab_word_bits(const struct slab_page *page, unsigned wor
 
 static inline uint32_t slab_used(const struct slab_page *page)
 {
-    return page->slot_count - page->free_count;
+    return (uint32_t)page->slot_count - page->free_count;
 }
 
 static inline size_t slab_slots_bytes(const struct slab_page *page)
@@ -391,9 +402,25 @@ static inline size_t slab_slots_bytes(const struct slab_page *page)
     return page->slot_count * page->slab->slot_bytes;
 }
 
+static inline bool slab_is_home(const struct slab_page *page)
+{
+    return page->span_steps == 0;
+}
+
+static inline size_t slab_span_bytes(const struct slab_page *page)
+{
+    return (size_t)page->span_steps << SPAN_STEP_LOG2;
+}
+
+/* Of any but home. */
+static inline struct quire_span slab_page_span(const struct slab_page *page)
+{
+    return (struct quire_span){slab_slots(page), slab_span_bytes(page), page->span_flags, page->span_cookie};
+}
+
 static inline size_t slab_page_bytes(const struct slab_page *page)
 {
-    return page->home ? slab_slots_bytes(page) : page->span.bytes;
+    return slab_is_home(page) ? slab_slots_bytes(page) : slab_span_bytes(page);
 }
 
 static inline bool slab_keeps_nothing(const struct quire_slab *slab)

@@ -27,7 +27,7 @@ NO_SANITIZE static uint64_t live_bits(const struct slab_page *page, unsigned wor
 
 static bool has_live(const struct slab_page *page)
 {
-    for (unsigned w = 0; w < page->words; w++)
+    for (unsigned w = 0; w < slab_words(page); w++)
         if (live_bits(page, w))
             return true;
     return false;
@@ -39,8 +39,8 @@ static bool has_live(const struct slab_page *page)
 static size_t count_live(const struct quire_slab *slab)
 {
     size_t live = 0;
-    for (const struct slab_page *page = slab->all; page; page = page->all_next)
-        for (unsigned w = 0; w < page->words; w++)
+    for (const struct slab_page *page = NULL; (page = slab_page_after(slab, page)) != NULL;)
+        for (unsigned w = 0; w < slab_words(page); w++)
             live += bits_count(live_bits(page, w));
     return live;
 }
@@ -68,7 +68,7 @@ static size_t count_locked(struct quire_slab *slab, size_t *caches)
 
 static void stats_locked(const struct quire_slab *slab, struct quire_slab_stats *out)
 {
-    for (const struct slab_page *page = slab->all; page; page = page->all_next) {
+    for (const struct slab_page *page = NULL; (page = slab_page_after(slab, page)) != NULL;) {
         out->mapped_bytes += slab_page_bytes(page);
         out->pages++;
         out->empty_pages += !has_live(page);
@@ -99,7 +99,7 @@ STATIC_ASSERT((int)PAGE_LOOK_WORDS >= (int)WORD_BITS, "a picture has room for a 
 static void page_look(const struct slab_page *page, struct page_look *seen)
 {
     *seen = (struct page_look){.start = slab_slots(page), .bytes = slab_page_bytes(page), .slot_bytes = page->slab->slot_bytes, .slots = page->slot_count};
-    for (unsigned w = 0; w < page->words; w++)
+    for (unsigned w = 0; w < slab_words(page); w++)
         seen->live[w] = live_bits(page, w);
 }
 
@@ -107,7 +107,7 @@ void slab_pages_look(const struct quire_slab *slab, page_look_fn *fn, void *arg)
 {
     struct quire_slab *locked = (struct quire_slab *)(uintptr_t)slab;
     slab_lock(locked);
-    for (const struct slab_page *page = slab->all; page; page = page->all_next) {
+    for (const struct slab_page *page = NULL; (page = slab_page_after(slab, page)) != NULL;) {
         struct page_look seen;
         page_look(page, &seen);
         fn(&seen, arg);
@@ -138,7 +138,7 @@ void slab_walks_after_fork(void)
 static bool walk_next(struct walk *walk)
 {
     slab_lock(walk->slab);
-    struct slab_page *page = walk->page ? walk->page->all_next : walk->slab->all;
+    struct slab_page *page = slab_page_after(walk->slab, walk->page);
     if (page) {
         page->pins++;
         page_look(page, &walk->seen);
@@ -224,14 +224,14 @@ static const char *page_check(const struct slab_page *page)
     bool behind = false;
     if (owner_object(pagemap_find(slab_slots(page))) != page)
         return "slab P1 the page map knows the page";
-    for (unsigned w = 0; w < page->words; w++) {
+    for (unsigned w = 0; w < slab_words(page); w++) {
         behind |= (page->free[w] & ~slab_word_bits(page, w)) != 0;
         free_count += bits_count(page->free[w]);
     }
     if (free_count != page->free_count || behind)
         return "slab P2 free bits are counted, and stand for slots";
     if (page->state == PAGE_UNUSED || (page->state == PAGE_FULL && free_count != 0) || (page->state == PAGE_EMPTY && free_count != page->slot_count) ||
-        (page->state == PAGE_PARTIAL && (free_count == 0 || (free_count == page->slot_count && !page->home))))
+        (page->state == PAGE_PARTIAL && (free_count == 0 || (free_count == page->slot_count && !slab_is_home(page)))))
         return "slab P3 full is without free bits, empty is without others";
     return listing_check(page);
 }
@@ -240,10 +240,10 @@ static const char *sums_check(const struct quire_slab *slab)
 {
     uint32_t pages = 0, empties = 0;
     size_t slots = 0, free_slots = 0, held_bytes = 0, mapped = size_load_relaxed(&slab->account.meta_bytes);
-    for (const struct slab_page *page = slab->all; page; page = page->all_next) {
+    for (const struct slab_page *page = NULL; (page = slab_page_after(slab, page)) != NULL;) {
         pages++;
         empties += page->state == PAGE_EMPTY;
-        held_bytes += page->span.bytes;
+        held_bytes += slab_span_bytes(page);
         slots += page->slot_count;
         free_slots += page->free_count;
         mapped += slab_page_bytes(page);
@@ -287,7 +287,7 @@ const char *quire_slab_check(struct quire_slab *slab)
     struct verdict verdict = {slab, NULL};
     slab_verify(slab);
     slab_lock(slab);
-    for (const struct slab_page *page = slab->all; page && !verdict.wrong; page = page->all_next)
+    for (const struct slab_page *page = NULL; !verdict.wrong && (page = slab_page_after(slab, page)) != NULL;)
         verdict.wrong = page_check(page);
     if (!verdict.wrong)
         verdict.wrong = sums_check(slab);

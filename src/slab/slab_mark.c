@@ -13,11 +13,11 @@
 #include "slab/slab_mark.h"
 #include "slab/slab_internal.h"
 
-static bool page_has_marks(const struct slab_page *page)
+static bool page_has_marks(struct slab_page *page)
 {
     uint64_t marks = 0;
-    for (unsigned w = 0; w < page->words; w++)
-        marks |= page->marks[w];
+    for (unsigned w = 0; w < slab_words(page); w++)
+        marks |= slab_marks(page)[w];
     return marks != 0;
 }
 
@@ -31,14 +31,14 @@ void slab_page_rejoin(struct slab_page *page)
 
 void slab_mark_bit(struct slab_page *page, const void *element)
 {
-    bits_set_one(page->marks, slab_slot_of(page->slab, page, element));
+    bits_set_one(slab_marks(page), slab_slot_of(page->slab, page, element));
 }
 
 bool slab_unmark_bit(struct slab_page *page, size_t slot)
 {
-    if (!bits_test(page->marks, slot))
+    if (!bits_test(slab_marks(page), slot))
         return false;
-    bits_clear_one(page->marks, slot);
+    bits_clear_one(slab_marks(page), slot);
     if (page->state == PAGE_PARTIAL) {
         slab_page_unlink(page);
         slab_page_rejoin(page);
@@ -62,7 +62,7 @@ bool slab_unmark(struct quire_slab *slab, void *element)
         return false;
     (void)slab_hold(slab);
     slab_lock(slab);
-    if (!slab_locate(slab, element, &place) && place.page->marks)
+    if (!slab_locate(slab, element, &place) && slab->markable)
         good = slab_unmark_bit(place.page, place.slot);
     slab_unlock(slab);
     slab_drop();

@@ -143,6 +143,11 @@ struct slab_table *slab_table_new(struct quire_slab *slab, size_t entries)
     return table;
 }
 
+static struct header_chunk *chunk_of(const struct slab_page *page)
+{
+    return (struct header_chunk *)((uintptr_t)page - (size_t)page->chunk_lines * CACHE_LINE_BYTES);
+}
+
 struct slab_page *slab_header_new(struct quire_slab *slab, uint32_t words)
 {
     uint32_t kind = words <= slab->words_most ? KIND_ORDINARY : KIND_LONGEST;
@@ -151,8 +156,7 @@ struct slab_page *slab_header_new(struct quire_slab *slab, uint32_t words)
     if (!page && chunk_new(slab, kind))
         page = headers_take(&slab->headers, kind, &chunk);
     if (page && !page->slab) { /* it was never used; from now on these are there for late looks */
-        page->chunk = chunk;
-        page->marks = slab->markable ? &page->free[kind == KIND_ORDINARY ? slab->words_most : SLAB_SLOTS_MAX / WORD_BITS] : NULL;
+        page->chunk_lines = (uint16_t)((size_t)((char *)page - (char *)chunk) / CACHE_LINE_BYTES);
         __atomic_store_n(&page->slab, slab, __ATOMIC_RELEASE); /* last: the child of a fork may find it half done */
     }
     return page;
@@ -161,9 +165,11 @@ struct slab_page *slab_header_new(struct quire_slab *slab, uint32_t words)
 void slab_header_delete(struct slab_page *page)
 {
     struct quire_slab *slab = page->slab;
-    __atomic_store_n(&page->state, PAGE_UNUSED, __ATOMIC_RELEASE);
-    headers_give(&slab->headers, page->chunk, page);
-    slab->wakes |= page->chunk->used == 0;
+    struct header_chunk *chunk = chunk_of(page);
+    atomic_fence_signal();
+    page->state = PAGE_UNUSED;
+    headers_give(&slab->headers, chunk, page);
+    slab->wakes |= chunk->used == 0;
 }
 
 void slab_headers_retire(struct quire_slab *slab, struct header_chunk *idle)
@@ -190,19 +196,20 @@ void slab_headers_destroy(struct quire_slab *slab)
     chunks_give(slab, slab->retired, true);
 }
 
-/* Call fn with every header in use whose page is still known as its. */
-void slab_headers_each(struct quire_slab *slab, void (*fn)(struct slab_page *page))
+struct slab_page *slab_page_after(const struct quire_slab *slab, const struct slab_page *page)
 {
-    for (struct header_chunk *chunk = slab->headers.chunks; chunk; chunk = chunk->next)
-        for (uint32_t i = 0; i < chunk->cut; i++) {
-            struct slab_page *page = header_at(chunk, i);
-            if (page->state == PAGE_UNUSED)
-                continue;
-            if (owner_object(pagemap_find(page->span.start)) != page)
-                page->state = PAGE_UNUSED; /* it was coming or going */
-            else if (fn)
-                fn(page);
-        }
+    if (!page && slab->home->slot_count)
+        return slab->home;
+    bool is_first = !page || slab_is_home(page);
+    struct header_chunk *chunk = is_first ? slab->headers.chunks : chunk_of(page);
+    char *at = is_first ? NULL : (char *)(uintptr_t)page + chunk->stride_bytes;
+    for (; chunk; chunk = chunk->next, at = NULL) {
+        at = at ? at : header_at(chunk, 0);
+        for (char *end = header_at(chunk, chunk->cut); at < end; at += chunk->stride_bytes)
+            if (((struct slab_page *)(void *)at)->state != PAGE_UNUSED)
+                return (struct slab_page *)(void *)at;
+    }
+    return NULL;
 }
 
 static bool is_used(const void *header)
@@ -216,6 +223,9 @@ void slab_headers_after_fork(struct quire_slab *slab)
     for (const struct header_chunk *chunk = slab->retired; chunk; chunk = chunk->next)
         bytes += retired_bytes(chunk);
     size_store_relaxed(&slab->account.meta_bytes, bytes);
+    for (struct slab_page *page = NULL; (page = slab_page_after(slab, page)) != NULL;)
+        if (owner_object(pagemap_find(slab_slots(page))) != page)
+            page->state = PAGE_UNUSED; /* it was coming or going */
     headers_after_fork(&slab->headers, is_used);
     for (struct header_chunk *chunk = slab->headers.chunks; chunk; chunk = chunk->next)
         chunk->used += chunk->stride_bytes == 0;

@@ -31,26 +31,24 @@
 #include "pages/source_internal.h"
 #include "slab/slab_internal.h"
 
-/* ---- all pages of the slab ---- */
+/* ---- the sums of all pages ---- */
 
-void slab_page_enter_all(struct slab_page *page)
+void slab_page_enter(struct slab_page *page)
 {
     struct quire_slab *slab = page->slab;
-    slab_all_push(&slab->all, page);
     slab->pages++;
     slab->slots += page->slot_count;
     slab->free_slots += page->free_count;
-    slab->held_bytes += page->span.bytes;
+    slab->held_bytes += slab_span_bytes(page);
 }
 
-static void leave_all(struct slab_page *page)
+static void leave(struct slab_page *page)
 {
     struct quire_slab *slab = page->slab;
-    slab_all_remove(&slab->all, page);
     slab->pages--;
     slab->slots -= page->slot_count;
     slab->free_slots -= page->free_count;
-    slab->held_bytes -= page->span.bytes;
+    slab->held_bytes -= slab_span_bytes(page);
 }
 
 /* ---- pages with room ---- */
@@ -61,7 +59,7 @@ void slab_page_link(struct slab_page *page)
     struct slab_lane *lane = &slab->lane[page->lane];
     unsigned bucket = slab->filed_by_fullness ? slab_bucket(slab_used(page), page->slot_count) : 0;
     page->state = PAGE_PARTIAL;
-    page->bucket = (uint8_t)bucket;
+    page->bucket = bucket & 7;
     slab_pages_push(&lane->bucket[bucket], page);
     lane->filled |= 1U << bucket;
 }
@@ -113,7 +111,7 @@ static struct slab_page *pick_fullest(struct slab_lane *lane)
 static void follow(struct quire_slab *slab)
 {
     slab->filed_by_fullness = u32_load_relaxed(&slab->defrag);
-    for (struct slab_page *page = slab->all; page; page = page->all_next)
+    for (struct slab_page *page = NULL; (page = slab_page_after(slab, page)) != NULL;)
         if (page->state == PAGE_PARTIAL) {
             slab_page_unlink(page);
             slab_page_link(page);
@@ -144,13 +142,12 @@ void slab_page_setup(struct slab_page *page, char *slots, uint32_t slot_count)
 {
     size_store_relaxed(&page->carved, 0);
     addr_store_relaxed(&page->slots, (uintptr_t)slots);
-    page->slot_count = page->free_count = slot_count;
-    page->words = (slot_count + WORD_BITS - 1) / WORD_BITS;
+    page->slot_count = page->free_count = (uint16_t)slot_count;
     page->pins = page->reached = page->from = 0;
-    for (unsigned w = 0; w < page->words; w++) {
+    for (unsigned w = 0; w < slab_words(page); w++) {
         page->free[w] = slab_word_bits(page, w); /* those behind the last slot stay not free for ever */
-        if (page->marks)
-            page->marks[w] = 0;
+        if (page->slab->markable)
+            slab_marks(page)[w] = 0;
     }
 }
 
@@ -180,7 +177,7 @@ static size_t next_bytes(const struct quire_slab *slab, size_t least)
 static struct slab_page *page_new(struct quire_slab *slab, size_t bytes)
 {
     struct quire_span span;
-    if (!span_take(slab, bytes, &span))
+    if (bytes >> SPAN_STEP_LOG2 > UINT32_MAX || !span_take(slab, bytes, &span))
         return NULL;
     size_t slots = bytes / slab->slot_bytes < SLAB_SLOTS_MAX ? bytes / slab->slot_bytes : SLAB_SLOTS_MAX;
     struct slab_page *page = slab_header_new(slab, (uint32_t)(slots + WORD_BITS - 1) / WORD_BITS);
@@ -192,12 +189,15 @@ static struct slab_page *page_new(struct quire_slab *slab, size_t bytes)
     }
     if (slab->flags & QUIRE_SLAB_DONT_DUMP)
         (void)os_advise_dontdump(span.start, span.bytes);
-    page->span = span;
+    page->span_steps = (uint32_t)(span.bytes >> SPAN_STEP_LOG2);
+    page->span_flags = span.flags;
+    page->span_cookie = span.cookie;
     slab_page_setup(page, span.start, (uint32_t)slots);
     sanitize_no_access(span.start, span.bytes);
     sanitize_root(span.start, span.bytes, true);
-    __atomic_store_n(&page->state, PAGE_HELD, __ATOMIC_RELEASE);
-    slab_page_enter_all(page);
+    atomic_fence_signal();
+    page->state = PAGE_HELD;
+    slab_page_enter(page);
     slab_table_enter(page);
     return page;
 }
@@ -240,7 +240,7 @@ struct slab_page *slab_page_next(struct quire_slab *slab, unsigned lane)
         return NULL;
     page->state = PAGE_HELD;
     if (page->lane != lane) {
-        page->lane = (uint8_t)lane;
+        page->lane = lane & 1;
         slab_page_publish(page);
     }
     return page;
@@ -266,9 +266,9 @@ uint32_t slab_page_take(struct slab_page *page, atomic_addr *slots, uint32_t cou
     char *first = slab_slots(page);
     size_t slot_bytes = page->slab->slot_bytes;
     uint32_t n = count < page->free_count ? count : page->free_count, at = n, reached = page->reached;
-    unsigned w = page->from;
+    unsigned w = page->from, words = slab_words(page);
     for (; at > 0; w++) {
-        w = w < page->words ? w : 0;
+        w = w < words ? w : 0;
         uint64_t free = page->free[w];
         for (; free && at > 0; free &= free - 1) {
             uint32_t slot = w * WORD_BITS + bits_lowest(free);
@@ -283,12 +283,12 @@ uint32_t slab_page_take(struct slab_page *page, atomic_addr *slots, uint32_t cou
         }
         atomic_fence_signal();
         page->free[w] = free;
-        page->from = w;
+        page->from = w & 63;
     }
-    page->free_count -= n;
+    page->free_count = (uint16_t)(page->free_count - n);
     page->slab->free_slots -= n;
     if (reached != page->reached) {
-        page->reached = reached;
+        page->reached = (uint16_t)reached;
         slab_page_publish(page);
     }
     return n;
@@ -307,7 +307,7 @@ void slab_page_put(struct slab_page *page, size_t slot)
         if (page->state == PAGE_PARTIAL)
             slab_page_unlink(page);
         slab_page_settle(page);
-    } else if (page->free_count == page->slot_count && slab->lane[page->lane].current == page && !page->home) {
+    } else if (page->free_count == page->slot_count && slab->lane[page->lane].current == page && !slab_is_home(page)) {
         slab_currents_release(slab); /* single slots come from the next, so that this one can go */
     }
 }
@@ -334,7 +334,7 @@ static void marks_clear(struct slab_page *page)
 static void page_give(struct slab_page *page, bool cold)
 {
     struct quire_slab *slab = page->slab;
-    struct quire_span span = page->span;
+    struct quire_span span = slab_page_span(page);
     pagemap_clear(span.start, span.bytes);
     size_store_relaxed(&page->carved, 0);
     slab_table_leave(page);
@@ -356,9 +356,9 @@ size_t slab_empties_give(struct quire_slab *slab, uint32_t count, bool cold)
         if (page->pins)
             continue; /* later */
         marks_clear(page);
-        leave_all(page);
+        leave(page);
         empties_remove(slab, page);
-        freed += page->span.bytes;
+        freed += slab_span_bytes(page);
         page_give(page, cold);
         count--;
     }
@@ -396,7 +396,7 @@ static void empties_push(struct quire_slab *slab, struct slab_page *page)
 
 void slab_page_settle(struct slab_page *page)
 {
-    if (page->free_count == page->slot_count && !page->home)
+    if (page->free_count == page->slot_count && !slab_is_home(page))
         empties_push(page->slab, page);
     else if (page->free_count != 0)
         slab_page_link(page);
@@ -406,9 +406,7 @@ void slab_page_settle(struct slab_page *page)
 
 void slab_pages_destroy(struct quire_slab *slab)
 {
-    for (struct slab_page *page = slab->all, *next; page; page = next) {
-        next = page->all_next;
-        if (!page->home)
+    for (struct slab_page *page = NULL; (page = slab_page_after(slab, page)) != NULL;)
+        if (!slab_is_home(page))
             page_give(page, false);
-    }
 }

@@ -69,9 +69,9 @@ void slab_unregister(struct quire_slab *slab)
 
 static const LAYOUT struct layout_row layout[] = {
     LAYOUT_STRUCT(quire_slab), LAYOUT_FIELD(quire_slab, name), LAYOUT_FIELD(quire_slab, birth), LAYOUT_FIELD(quire_slab, next),
-    LAYOUT_FIELD(quire_slab, id), LAYOUT_FIELD(quire_slab, depot), LAYOUT_FIELD(quire_slab, slot_bytes), LAYOUT_FIELD(quire_slab, all),
-    LAYOUT_STRUCT(slab_page), LAYOUT_FIELD(slab_page, slots), LAYOUT_FIELD(slab_page, slot_count), LAYOUT_FIELD(slab_page, words),
-    LAYOUT_FIELD(slab_page, home), LAYOUT_FIELD(slab_page, span.bytes), LAYOUT_FIELD(slab_page, all_next), LAYOUT_BEHIND(slab_page, free),
+    LAYOUT_FIELD(quire_slab, id), LAYOUT_FIELD(quire_slab, depot), LAYOUT_FIELD(quire_slab, slot_bytes), LAYOUT_FIELD(quire_slab, home),
+    LAYOUT_FIELD(quire_slab, headers.chunks),
+    LAYOUT_STRUCT(slab_page), LAYOUT_FIELD(slab_page, slots), LAYOUT_FIELD(slab_page, slot_count), LAYOUT_FIELD(slab_page, span_steps), LAYOUT_BEHIND(slab_page, free),
     LAYOUT_STRUCT(slab_thread), LAYOUT_FIELD(slab_thread, record.next), LAYOUT_FIELD(slab_thread, count), LAYOUT_FIELD(slab_thread, caches),
     LAYOUT_STRUCT(slab_cache), LAYOUT_FIELD(slab_cache, slab), LAYOUT_FIELD(slab_cache, slots.cur), LAYOUT_FIELD(slab_cache, slots.top),
     LAYOUT_FIELD(slab_cache, slots.prev), LAYOUT_FIELD(slab_cache, slots.own),

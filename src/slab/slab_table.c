@@ -57,7 +57,7 @@ static void fill(struct quire_slab *slab, struct slab_table *table, unsigned ste
     for (size_t i = 0; i < entries_of(table); i++)
         __atomic_store_n(&table->entry[i], &page_none, __ATOMIC_RELAXED);
     slab->table_lost = 0;
-    for (struct slab_page *page = slab->all; page; page = page->all_next)
+    for (struct slab_page *page = NULL; (page = slab_page_after(slab, page)) != NULL;)
         slab->table_lost += set(table, step, page, NULL, page);
 }
 
@@ -87,16 +87,18 @@ static size_t want_of(const struct quire_slab *slab, unsigned step)
     return slab->straight ? 0 : slab->held_bytes >> step;
 }
 
-/* False: there is no memory for another one, the old one does. */
+/* False: there is no memory for another one, the old one does.  One of the right size is filled anew. */
 static bool replace(struct quire_slab *slab, size_t want, unsigned step)
 {
-    struct slab_table *table = small_of(slab);
+    struct slab_table *table = small_of(slab), *now = table_of(slab);
     size_t entries = SLAB_TABLE_LEAST;
     while (entries < want)
         entries *= GROWTH;
     if (entries != SLAB_TABLE_LEAST && entries < FIRST)
         entries = FIRST; /* all stay: few of them */
-    if (entries != SLAB_TABLE_LEAST && !(table = slab_table_new(slab, entries)))
+    if (entries != SLAB_TABLE_LEAST)
+        table = entries == entries_of(now) ? now : slab_table_new(slab, entries);
+    if (!table)
         return false;
     publish(slab, table, step);
     return true;

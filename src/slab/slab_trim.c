@@ -215,7 +215,7 @@ static bool has_room(struct quire_slab *slab, unsigned lane)
 {
     bool room = false;
     slab_lock(slab);
-    for (const struct slab_page *page = slab->all; page && !room; page = page->all_next)
+    for (const struct slab_page *page = NULL; !room && (page = slab_page_after(slab, page)) != NULL;)
         room = page->free_count != 0 && page->lane == lane;
     slab_unlock(slab);
     return room;

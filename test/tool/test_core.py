@@ -176,12 +176,12 @@ def test_a_static_program_keeps_the_layout_when_the_linker_drops_what_nothing_re
 def test_a_library_of_another_version_than_the_script_is_said_to_be_one(tmp_path):
     program = stripped(tmp_path)
     library = pathlib.Path(os.path.realpath(tmp_path / "libquire.so"))
-    assert library.read_bytes().count(b"slab_page.words\0") == 1
-    library.write_bytes(library.read_bytes().replace(b"slab_page.words\0", b"slab_page.width\0"))
+    assert library.read_bytes().count(b"slab_page.span_steps\0") == 1
+    library.write_bytes(library.read_bytes().replace(b"slab_page.span_steps\0", b"slab_page.span_width\0"))
     with Shown([program, "plain"], conf=None, page=False, cwd=tmp_path) as process:
         process.ready()
         said = gdb(["quire objects"], pid=process.pid)
-    assert "libquire is of another version than this script: it has no slab_page.words" in said, said
+    assert "libquire is of another version than this script: it has no slab_page.span_steps" in said, said
 
 
 def test_the_picture_of_a_core_file_is_text_too(tmp_path, core):

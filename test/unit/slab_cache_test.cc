@@ -334,3 +334,17 @@ TEST_F(SlabCache, tables_and_headers_that_were_kept_are_used_again)
     }
     EXPECT_LE(rest, most);
 }
+
+/* One element in ten large pages lives on: no memory for headers is idle. */
+TEST_F(SlabCache, a_trim_takes_no_memory_for_the_table_of_a_slab_that_is_smaller_now)
+{
+    Slab slab(8192);
+    Elements all = slab.alloc(1024), kept;
+    for (size_t i = 0; i < all.size(); i++)
+        i % 80 == 0 ? kept.push_back(all[i]) : quire_slab_free(slab, all[i]);
+    size_t meta = slab.stats().meta_bytes;
+    quire_slab_trim(slab);
+    EXPECT_LE(slab.stats().meta_bytes, meta);
+    EXPECT_LT(slab.stats().mapped_bytes, size_t{2} << 20);
+    slab.free(kept);
+}

@@ -33,7 +33,7 @@ protected:
         struct slab_page *emptied = nullptr;
         for (void *p : elements) {
             struct slab_page *page = page_of(p);
-            if (page->home || page->state == PAGE_HELD)
+            if (slab_is_home(page) || page->state == PAGE_HELD)
                 continue;
             if (!emptied)
                 emptied = page;
@@ -46,18 +46,18 @@ protected:
     }
     struct slab_page *page_of(void *p) const
     {
-        for (struct slab_page *page = raw->all; page; page = page->all_next)
+        for (struct slab_page *page = nullptr; (page = slab_page_after(raw, page)) != nullptr;)
             if (static_cast<char *>(p) >= slab_slots(page) && static_cast<char *>(p) < slab_slots(page) + slab_slots_bytes(page))
                 return page;
-        return raw->all;
+        return raw->home;
     }
     struct slab_page *page_in(uint8_t state) const
     {
-        for (struct slab_page *page = raw->all; page; page = page->all_next)
-            if (page->state == state && !page->home)
+        for (struct slab_page *page = nullptr; (page = slab_page_after(raw, page)) != nullptr;)
+            if (page->state == state && !slab_is_home(page))
                 return page;
         ADD_FAILURE() << "no page in state " << int(state);
-        return raw->all;
+        return raw->home;
     }
     std::string verdict() const
     {
@@ -74,16 +74,16 @@ TEST_F(SlabCheck, sees_a_page_that_the_page_map_gives_to_another)
 {
     struct slab_page *page = page_in(PAGE_PARTIAL);
     static struct slab_page stranger = {};
-    ASSERT_EQ(pagemap_set(page->span.start, page->span.bytes, owner_make(&stranger, OWNER_SLAB)), 0);
+    ASSERT_EQ(pagemap_set(slab_slots(page), slab_span_bytes(page), owner_make(&stranger, OWNER_SLAB)), 0);
     EXPECT_EQ(verdict(), "slab P1");
-    ASSERT_EQ(pagemap_set(page->span.start, page->span.bytes, owner_make(page, OWNER_SLAB)), 0);
+    ASSERT_EQ(pagemap_set(slab_slots(page), slab_span_bytes(page), owner_make(page, OWNER_SLAB)), 0);
 }
 
 TEST_F(SlabCheck, sees_a_wrong_number_of_free_slots)
 {
     for (uint8_t state : {PAGE_FULL, PAGE_PARTIAL, PAGE_EMPTY}) {
         struct slab_page *page = page_in(state);
-        Changed<uint32_t> more(page->free_count, page->free_count + 1);
+        Changed<uint16_t> more(page->free_count, page->free_count + 1);
         EXPECT_EQ(verdict(), "slab P2");
     }
 }
@@ -91,14 +91,18 @@ TEST_F(SlabCheck, sees_a_wrong_number_of_free_slots)
 TEST_F(SlabCheck, sees_a_page_that_is_called_full_and_has_room)
 {
     struct slab_page *page = page_in(PAGE_PARTIAL);
-    Changed<uint8_t> full(page->state, PAGE_FULL);
+    slab_page called = *page;
+    called.state = PAGE_FULL;
+    Changed<slab_page> full(*page, called);
     EXPECT_EQ(verdict(), "slab P3");
 }
 
 TEST_F(SlabCheck, sees_a_page_that_is_called_empty_and_is_used)
 {
     struct slab_page *page = page_in(PAGE_FULL);
-    Changed<uint8_t> empty(page->state, PAGE_EMPTY);
+    slab_page called = *page;
+    called.state = PAGE_EMPTY;
+    Changed<slab_page> empty(*page, called);
     EXPECT_EQ(verdict(), "slab P3");
 }
 
@@ -107,8 +111,8 @@ TEST_F(SlabCheck, sees_slots_behind_the_last)
     struct slab_page *page = page_in(PAGE_PARTIAL);
     if (page->slot_count % 64 == 0)
         GTEST_SKIP() << "there are none";
-    Changed<uint64_t> word(page->free[page->words - 1], page->free[page->words - 1] | UINT64_C(1) << 63);
-    Changed<uint32_t> counted(page->free_count, page->free_count + 1);
+    Changed<uint64_t> word(page->free[slab_words(page) - 1], page->free[slab_words(page) - 1] | UINT64_C(1) << 63);
+    Changed<uint16_t> counted(page->free_count, page->free_count + 1);
     EXPECT_EQ(verdict(), "slab P2");
 }
 
@@ -125,7 +129,7 @@ TEST_F(SlabCheck, sees_a_cached_slot_that_was_written_to_and_one_that_is_free_in
     struct slab_page *page = page_of(p);
     size_t slot = slab_slot_of(raw, page, p);
     Changed<uint64_t> word(page->free[slot / 64], page->free[slot / 64] | UINT64_C(1) << slot % 64);
-    Changed<uint32_t> counted(page->free_count, page->free_count + 1);
+    Changed<uint16_t> counted(page->free_count, page->free_count + 1);
     Changed<size_t> counted_in_all(raw->free_slots, raw->free_slots + 1);
     EXPECT_EQ(verdict(), "slab P4");
 }

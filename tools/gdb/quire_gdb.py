@@ -244,6 +244,14 @@ class Page:
         }
 
 
+def chunk_headers(owner, kind):
+    """Headers of an object's pages, in use or not; of a heap's large blocks and magazines too."""
+    for chunk in chain(owner.library, owner["headers.chunks"], "header_chunk", "next"):
+        first = chunk.address + len(chunk.memory)
+        for i in range(chunk["cut"]):
+            yield owner.library.see(kind, first + i * chunk["stride_bytes"])
+
+
 # ---- slabs ----
 
 
@@ -290,16 +298,18 @@ def slab_idle(slab):
 def slab_page(thing, page, idle):
     """A slab's page: live is what is neither free in it nor in a magazine."""
     start, slots, slot_bytes = page["slots"], page["slot_count"], thing[3]["slot_bytes"]
-    free = bits_of(words(page.end_of("free"), page["words"])) | idle_bits(idle, start, slot_bytes, slots)
-    size = slots * slot_bytes if page["home"] else page["span.bytes"]
+    free = bits_of(words(page.end_of("free"), (slots + 63) // 64)) | idle_bits(idle, start, slot_bytes, slots)
+    size = page["span_steps"] * 4096 or slots * slot_bytes
     return Page(thing, start, size, slot_bytes, slots, ~free & ((1 << slots) - 1))
 
 
 def slab_pages(thing):
     """Pages of one slab."""
-    idle = slab_idle(thing[3])
-    for page in chain(thing[3].library, thing[3]["all"], "slab_page", "all_next"):
-        yield slab_page(thing, page, idle)
+    slab = thing[3]
+    idle = slab_idle(slab)
+    for page in [slab.library.see("slab_page", slab["home"]), *chunk_headers(slab, "slab_page")]:
+        if page["slot_count"]:
+            yield slab_page(thing, page, idle)
 
 
 # ---- heaps ----
@@ -321,14 +331,6 @@ def linked(first, key):
         first, count = words(first, 2)[1] ^ key, count + 1
 
 
-def chunk_headers(heap):
-    """Headers of a heap's pages, large blocks and magazines, in use or not."""
-    for chunk in chain(heap.library, heap["headers.chunks"], "header_chunk", "next"):
-        first = chunk.address + len(chunk.memory)
-        for i in range(chunk["cut"]):
-            yield heap.library.see("heap_page", first + i * chunk["stride_bytes"])
-
-
 def currents(local):
     """Slots in the current magazines of a heap's local: `top` says how many."""
     library = local.library
@@ -346,7 +348,7 @@ def heap_idle(heap):
     library, found = heap.library, []
     key = library.first("heap_key_word")  # what hides their links
     out_at, out_bytes = library.place("heap_local.out")
-    for header in chunk_headers(heap):
+    for header in chunk_headers(heap, "heap_page"):
         if header["state"] == HEAP_MAGAZINE:
             mag = library.see("magazine", header.end_of("free"))
             found += words(mag.behind, min(mag["count"], mag["room"]))
@@ -381,7 +383,7 @@ def heap_pages(thing):
     """Pages and large blocks of one heap."""
     heap = thing[3]
     idle = heap_idle(heap)
-    for page in chunk_headers(heap):
+    for page in chunk_headers(heap, "heap_page"):
         if page["state"] not in (HEAP_UNUSED, HEAP_MAGAZINE) and page["owner"]:
             yield heap_page(thing, page, idle)
 
