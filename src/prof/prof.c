@@ -17,7 +17,6 @@
 #include <string.h>
 
 #include "base/align.h"
-#include "base/lock.h"
 #include "base/random.h"
 #include "heap/heap_internal.h"
 #include "heap/heap_quick.h"
@@ -31,22 +30,12 @@ enum { SITE_BITS = 24 };
 #define POINTS_MAX ((UINT64_C(1) << (64 - SITE_BITS)) - 1)
 
 struct prof_opts prof_opts;
-static struct lock lock = LOCK_INIT(LOCK_PROF);
+struct lock prof_lock = LOCK_INIT(LOCK_PROF);
 static struct {
     uint64_t samples, lost, live_points;
     uint64_t due_points; /* of live ones, when prof_due() is true next */
 } sums; /* with the lock */
 static atomic_u32 is_due;
-
-void prof_lock_take(void)
-{
-    lock_take(&lock);
-}
-
-void prof_lock_drop(void)
-{
-    lock_drop(&lock);
-}
 
 /* ---- counting ---- */
 
@@ -79,11 +68,11 @@ static NOINLINE uint64_t born(uint64_t point_count, struct prof_call call)
 {
     uintptr_t ips[PROF_FRAMES_MAX];
     unsigned count = prof_walk(os_frame_here(), call, PROF_FRAMES_MAX, ips);
-    prof_lock_take();
+    lock_take(&prof_lock);
     uint32_t number = prof_site_locked(ips, count);
     sums.samples += number == 0;
     sums.lost += number == 0;
-    prof_lock_drop();
+    lock_drop(&prof_lock);
     return token_of(number, point_count);
 }
 
@@ -97,7 +86,7 @@ static void count_block(uint64_t token, size_t bytes, bool is_live)
 {
     uint64_t point_count = token >> SITE_BITS, blocks16 = prof_blocks16(point_count, prof_opts.every_bytes, bytes);
     struct prof_site *site = site_of(token);
-    prof_lock_take();
+    lock_take(&prof_lock);
     sums.samples++;
     site->all_points += point_count;
     site->all_blocks16 += blocks16;
@@ -107,7 +96,7 @@ static void count_block(uint64_t token, size_t bytes, bool is_live)
         sums.live_points += point_count;
         watch_threshold();
     }
-    prof_lock_drop();
+    lock_drop(&prof_lock);
     live_start_due();
 }
 
@@ -115,11 +104,11 @@ static void take_back(uint64_t token, size_t bytes)
 {
     uint64_t point_count = token >> SITE_BITS, blocks16 = prof_blocks16(point_count, prof_opts.every_bytes, bytes);
     struct prof_site *site = site_of(token);
-    prof_lock_take();
+    lock_take(&prof_lock);
     site->live_points -= point_count;
     site->live_blocks16 -= blocks16 < site->live_blocks16 ? blocks16 : site->live_blocks16; /* who resizes past malloc's names makes it another number */
     sums.live_points -= point_count;
-    prof_lock_drop();
+    lock_drop(&prof_lock);
 }
 
 /* ---- what lies behind a sampled block, on its last page: a zero, which ends a string, then a pattern ---- */
@@ -183,7 +172,7 @@ static void gone(uint64_t token, const void *p, size_t bytes)
 static THREAD_LOCAL struct {
     struct prof_points samples, guards;
     int64_t lent_bytes;
-    uint64_t guarded_ns; /* the thread's time then */
+    uint64_t guarded_ns, clock_ns; /* the thread's time when it last had a guarded block, and the clock's */
 } mine __attribute__((tls_model("initial-exec")));
 
 /*
@@ -209,7 +198,9 @@ static COLD void begin(void)
     heap_tls.quick_bytes = -1;
     prof_points_begin(&mine.samples, prof_opts.every_bytes, random_seed());
     prof_points_begin(&mine.guards, guard_stretch(), random_seed());
-    mine.guarded_ns = os_thread_time_ns() - random_seed() % GUARD_PAUSE_NS; /* threads that live for less have their share, too */
+    uint64_t ago_ns = random_seed() % GUARD_PAUSE_NS; /* threads that live for less have their share, too */
+    mine.guarded_ns = os_thread_time_ns() - ago_ns;
+    mine.clock_ns = os_time_ns() - ago_ns;
     errno = kept;
 }
 
@@ -241,6 +232,17 @@ static uint64_t sample_points_in(size_t bytes)
     return found < POINTS_MAX ? found : POINTS_MAX;
 }
 
+/* Since the thread's last guarded block.  The clock costs no system call, and a thread has had no more time than has passed. */
+static bool has_rested(void)
+{
+    uint64_t clock_ns = os_time_ns(), now_ns;
+    if (clock_ns - mine.clock_ns < GUARD_PAUSE_NS || (now_ns = os_thread_time_ns()) - mine.guarded_ns < GUARD_PAUSE_NS)
+        return false;
+    mine.clock_ns = clock_ns;
+    mine.guarded_ns = now_ns;
+    return true;
+}
+
 static bool guard_turn(size_t bytes)
 {
     uint64_t stretch = guard_stretch();
@@ -249,11 +251,7 @@ static bool guard_turn(size_t bytes)
     uint64_t seldom = bytes < stretch ? bytes : stretch; /* of so many stretches one has it in such a block */
     if ((uint64_t)((unsigned __int128)prof_random(&mine.guards.random) * prof_opts.guard_every * seldom >> 64) >= stretch)
         return false;
-    uint64_t now_ns = prof_opts.guard_every < GUARD_OFTEN ? 0 : os_thread_time_ns();
-    if (now_ns && now_ns - mine.guarded_ns < GUARD_PAUSE_NS)
-        return false;
-    mine.guarded_ns = now_ns;
-    return true;
+    return prof_opts.guard_every < GUARD_OFTEN || has_rested();
 }
 
 /* ---- the sampled block ---- */
@@ -267,6 +265,12 @@ static uint64_t token_take(void *p)
     return token;
 }
 
+/* As without a profile.  What is to be zero is aligned as all blocks are; what the system just gave is not cleared again. */
+static void *plain(size_t bytes, size_t align_bytes, bool zero)
+{
+    return zero ? heap_malloc_zero(bytes) : heap_malloc_aligned(bytes, align_bytes);
+}
+
 /* With pages of its own; else as any block, and no longer live to us. */
 static void *sampled(size_t bytes, size_t align_bytes, uint64_t token, bool zero)
 {
@@ -277,10 +281,10 @@ static void *sampled(size_t bytes, size_t align_bytes, uint64_t token, bool zero
         return told(p, bytes, token);
     }
     errno = kept;
-    p = heap_malloc_aligned(bytes, align_bytes);
+    p = plain(bytes, align_bytes, zero);
     if (p && token)
         count_block(token, bytes, false);
-    return p && zero ? memset(p, 0, bytes) : p;
+    return p;
 }
 
 static NOINLINE void *alloc_counted(size_t bytes, size_t align_bytes, bool zero, struct prof_call call)
@@ -291,10 +295,8 @@ static NOINLINE void *alloc_counted(size_t bytes, size_t align_bytes, bool zero,
     settle();
     uint64_t count = is_inside ? 0 : sample_points_in(bytes);
     bool is_guarded = !is_inside && guard_turn(bytes) && bytes != 0; /* of a secure heap's blocks of no bytes no byte can be touched: they stay the heap's */
-    if (count == 0 && !is_guarded) {
-        void *p = heap_malloc_aligned(bytes, align_bytes);
-        return lend(p && zero ? memset(p, 0, bytes) : p);
-    }
+    if (count == 0 && !is_guarded)
+        return lend(plain(bytes, align_bytes, zero));
     int kept = errno;
     uint64_t token = count ? born(count, call) : 0;
     void *p = is_guarded ? told(guard_alloc(bytes, align_bytes > HEAP_SLOT_ALIGN ? align_bytes : HEAP_SLOT_ALIGN, token, call), bytes, token) : NULL;
@@ -393,11 +395,11 @@ static bool sample_keeps(struct heap_page *page, void *p, size_t bytes)
     tail_write(p, bytes);
     struct prof_site *site = site_of(page->sample);
     uint64_t count = page->sample >> SITE_BITS, gone16 = prof_blocks16(count, prof_opts.every_bytes, had);
-    prof_lock_take();
+    lock_take(&prof_lock);
     uint64_t more16 = prof_blocks16(count, prof_opts.every_bytes, bytes) - (gone16 < site->live_blocks16 ? gone16 : site->live_blocks16);
     site->live_blocks16 += more16;
     site->all_blocks16 += more16; /* PR1 */
-    prof_lock_drop();
+    lock_drop(&prof_lock);
     return true;
 }
 
@@ -439,7 +441,7 @@ bool prof_due(void)
 void prof_stats(struct prof_stats *out)
 {
     uint64_t live_blocks16 = 0, all_blocks16 = 0, all_points = 0, live_points = 0;
-    prof_lock_take();
+    lock_take(&prof_lock);
     for (uint32_t i = 1; i <= prof_sites(); i++) {
         const struct prof_site *site = prof_site_at(i);
         live_points += site->live_points;
@@ -458,14 +460,14 @@ void prof_stats(struct prof_stats *out)
         .stacks = prof_sites(),
         .held_bytes = prof_table_bytes(),
     };
-    prof_lock_drop();
+    lock_drop(&prof_lock);
 }
 
 const char *prof_check(void)
 {
-    prof_lock_take();
+    lock_take(&prof_lock);
     const char *broken = prof_table_check();
-    prof_lock_drop();
+    lock_drop(&prof_lock);
     return broken;
 }
 
@@ -487,7 +489,7 @@ void prof_start(const struct prof_opts *opts)
 
 void prof_after_fork(void)
 {
-    (void)lock_reset(&lock);
+    (void)lock_reset(&prof_lock);
     guard_after_fork();
     mine.samples.random = 0; /* not the parent's places, nor what malloc had been lent up to one of them */
     heap_tls.quick_bytes = -1;

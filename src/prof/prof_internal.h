@@ -6,6 +6,7 @@
 #define QUIRE_PROF_PROF_INTERNAL_H
 
 #include "base/compiler.h"
+#include "base/lock.h"
 #include "os/os_frame.h"
 #include "prof/prof.h"
 
@@ -84,8 +85,7 @@ const char *prof_table_check(void);
 
 /* ---- prof.c ---- */
 extern struct prof_opts prof_opts;
-void prof_lock_take(void);
-void prof_lock_drop(void);
+extern struct lock prof_lock; /* of the counters */
 /* Blocks of a sample, in 1/65536: `points` of them stand for so many. */
 uint64_t prof_blocks16(uint64_t points, uint64_t every_bytes, uint64_t bytes);
 

@@ -71,9 +71,9 @@ static void head(struct out *out)
 static void stack(struct out *out, uint32_t number)
 {
     uintptr_t ips[PROF_FRAMES_MAX];
-    prof_lock_take();
+    lock_take(&prof_lock);
     struct prof_site site = *prof_site_at(number);
-    prof_lock_drop();
+    lock_drop(&prof_lock);
     if (site.all_points == 0) /* nothing was ever had there */
         return;
     unsigned count = prof_site_ips(&site, ips);

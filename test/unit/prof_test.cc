@@ -50,6 +50,20 @@ TEST(Prof, a_sampled_block_is_a_block_as_any_other)
     EXPECT_EQ(Profile::stats().live_bytes, 0u);
 }
 
+TEST(Prof, what_is_to_be_zero_and_is_no_sample_takes_no_memory_before_it_is_written)
+{
+    if (sanitize_watched())
+        GTEST_SKIP() << "shadow memory is resident, too";
+    Profile profile(UINT64_C(1) << 50);
+    constexpr size_t bytes = size_t{64} << 20;
+    size_t before = rss_bytes();
+    auto *p = static_cast<unsigned char *>(prof_alloc_zero(bytes, PROF_CALLER));
+    ASSERT_NE(p, nullptr);
+    EXPECT_LT(rss_bytes(), before + (1 << 20));
+    EXPECT_EQ(p[bytes / 2], 0);
+    profiled_free(p);
+}
+
 TEST(Prof, a_walk_shows_a_sampled_block_with_the_bytes_that_may_be_used)
 {
     Profile profile(1024);
@@ -344,7 +358,7 @@ TEST(Prof, thousands_of_stacks_are_told_apart_and_cost_little)
     Profile profile(1024);
     const uintptr_t count = 20000;
     uintptr_t ips[PROF_FRAMES_MAX];
-    prof_lock_take();
+    lock_take(&prof_lock);
     for (uintptr_t turn = 0; turn < 2 * count; turn++) { /* the second time each comes again after many others */
         uintptr_t i = turn % count;
         for (uintptr_t at = 0; at < 40; at++)
@@ -357,7 +371,7 @@ TEST(Prof, thousands_of_stacks_are_told_apart_and_cost_little)
         ASSERT_EQ(prof_site_ips(prof_site_at(number), back), 40u);
         ASSERT_EQ(memcmp(ips, back, 40 * sizeof *ips), 0);
     }
-    prof_lock_drop();
+    lock_drop(&prof_lock);
     struct prof_stats stats = Profile::stats();
     EXPECT_EQ(stats.stacks, count);
     EXPECT_LT(stats.held_bytes, count * 120);
