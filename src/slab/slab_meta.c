@@ -108,7 +108,7 @@ static struct header_chunk *chunk_new(struct quire_slab *slab, uint32_t kind)
     if (old)
         return old;
     size_t stride = slab_header_bytes(slab, kind == KIND_ORDINARY ? slab->words_most : SLAB_SLOTS_MAX / WORD_BITS), bytes = os_page_bytes();
-    while (bytes < sizeof(struct header_chunk) + stride || (bytes < CHUNK_BYTES_MAX && bytes < size_load_relaxed(&slab->account.mapped_bytes) / 256))
+    while (bytes < sizeof(struct header_chunk) + stride || (bytes < CHUNK_BYTES_MAX && bytes < size_load_relaxed(&slab->account.mapped_bytes) / 64)) /* of each that retires a page stays: few of them */
         bytes *= 2;
     struct quire_span span;
     return meta_take(slab, bytes, &span) ? headers_add(&slab->headers, &span, kind, (uint32_t)stride) : NULL;
