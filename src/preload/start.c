@@ -160,7 +160,10 @@ static bool samples_go(void)
         say("quire: QUIRE_CONF: guard: there is no memory for it; no block is guarded\n");
         preload_conf.guard_every = 0;
     }
-    prof_start(&(struct prof_opts){.every_bytes = preload_conf.prof_every_bytes, .guard_every = preload_conf.guard_every, .at_bytes = preload_conf.prof_at_bytes});
+    struct prof_opts opts = {.every_bytes = preload_conf.prof_every_bytes, .guard_every = preload_conf.guard_every, .at_bytes = preload_conf.prof_at_bytes};
+    if (opts.at_bytes == 0 && opts.every_bytes && preload_conf.pressure_percent)
+        opts.at_bytes = os_memory_bytes() / 4; /* who fills a cgroup with memory of his own is killed before its counts say that it is short */
+    prof_start(&opts);
     profile_strangers(NULL);
     return preload_conf.prof_every_bytes || preload_conf.guard_every;
 }

@@ -217,18 +217,33 @@ MEMORY_CGROUPS = Path("/sys/fs/cgroup/memory")  # of the first version
 EATS_ALL = "x = []\ntry:\n    while True: x.append(bytes(1 << 20))\nexcept MemoryError:\n    n = len(x); x = None; print(n)\n"
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or not os.access(MEMORY_CGROUPS / "cgroup.procs", os.W_OK), reason="no cgroups of the first version that may be made here")
-def test_in_a_real_cgroup_a_program_that_eats_all_gets_enomem_and_is_not_killed(tmp_path):
-    group, report = MEMORY_CGROUPS / f"quire-test-{os.getpid()}", tmp_path / "report.json"
+@pytest.fixture
+def enter():
+    """The beginning of a command that runs in a real cgroup of 100 MiB."""
+    if os.geteuid() != 0 or not os.access(MEMORY_CGROUPS / "cgroup.procs", os.W_OK):
+        pytest.skip("no cgroups of the first version that may be made here")
+    group = MEMORY_CGROUPS / f"quire-test-{os.getpid()}"
     group.mkdir()
     try:
         (group / "memory.limit_in_bytes").write_text(str(100 * MIB))
-        enter = ["sh", "-c", f'echo $$ >{group}/cgroup.procs; exec "$@"', "sh"]
-        done = run(*enter, PYTHON, "-S", "-c", EATS_ALL, conf=f"limit:80%,stats:exit={report},stats_format:json")
-        assert done.returncode == 0 and 60 <= int(done.stdout) <= 80, done.stderr
-        assert json.loads(report.read_text())["heap"]["limit_bytes"] == 80 * MIB
+        yield ["sh", "-c", f'echo $$ >{group}/cgroup.procs; exec "$@"', "sh"]
     finally:
         group.rmdir()
+
+
+def test_in_a_real_cgroup_a_program_that_eats_all_gets_enomem_and_is_not_killed(enter, tmp_path):
+    report = tmp_path / "report.json"
+    done = run(*enter, PYTHON, "-S", "-c", EATS_ALL, conf=f"limit:80%,stats:exit={report},stats_format:json")
+    assert done.returncode == 0 and 60 <= int(done.stdout) <= 80, done.stderr
+    assert json.loads(report.read_text())["heap"]["limit_bytes"] == 80 * MIB
+
+
+def test_in_a_real_cgroup_a_profile_is_there_before_the_kernel_kills(enter, tmp_path):
+    """A program fills it with memory of its own, within a second: no count of the cgroup's says in time that memory is short."""
+    fill = "import time\nx = []\nwhile True: x.append(b'x' * (1 << 20)); time.sleep(0.005)\n"
+    done = run(*enter, PYTHON, "-S", "-c", fill, conf=f"prof:64K,pressure,prof_file:{tmp_path}/%p.%n.heap")
+    assert done.returncode in (-9, 137), done
+    assert len(list(tmp_path.glob("*.heap"))) == 3, "at each quarter of the limit but the last"
 
 
 def test_a_system_that_does_not_say_gives_no_limit_and_a_line(tmp_path, build):
@@ -347,12 +362,12 @@ def test_a_profile_is_written_when_the_cgroup_is_at_its_limit_though_nobody_wait
         assert [path.name for path in found()] == [f"{process.pid}.0.heap"]
 
 
-@pytest.mark.parametrize(("limit_mib", "files"), [(16, True), (1024, False)])
-def test_a_profile_is_written_at_each_part_of_the_cgroups_limit(build, tmp_path, limit_mib, files):
+@pytest.mark.parametrize(("limit_mib", "asked", "files"), [(16, "prof_at:25%", True), (16, "pressure", True), (16, "pressure,prof_at:1G", False), (1024, "prof_at:25%", False)])
+def test_a_profile_is_written_at_each_part_of_the_cgroups_limit(build, tmp_path, limit_mib, asked, files):
     """Some 9 MiB are live: two quarters of 16 MiB."""
     root = fake_root(tmp_path / "root", **{"proc__self__cgroup": "0::/pod\n", "sys__fs__cgroup__pod__memory.max": f"{limit_mib * MIB}\n"})
     shim = build("fake_root.c", "-shared", "-fPIC", f'-DFAKE_ROOT="{root}"')
-    with started(build("profile.c"), "wait", conf=f"prof:16K,prof_at:25%,prof_exit:0,prof_file:{tmp_path}/%p.%n.heap", preload=[shim]):
+    with started(build("profile.c"), "wait", conf=f"prof:16K,{asked},prof_exit:0,prof_file:{tmp_path}/%p.%n.heap", preload=[shim]):
         assert bool(wait_until(lambda: list(tmp_path.glob("*.heap")), LATE_S if files else 0.3)) == files
 
 
