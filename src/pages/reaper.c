@@ -10,7 +10,8 @@
  *
  * A page is given back after more than one tick and at most two (region_idle.c); a tick is three quarters of the decay, so that "gone within
  * two decays" has room for a late thread.  Ticks begin at a fixed rate, however long one takes.  On a busy machine the thread may get little of a CPU: who
- * comes to the source half a tick after a tick was due, and finds it not done, gives some of the memory back himself.
+ * comes to the source half a tick after a tick was due, and finds it not done, gives some of the memory back himself; where that is gone he lets the rest
+ * age, and the next tick is due one later.  Guests are left alone: he may be inside of one.
  *
  * Where memory pressure is watched (pressure.c) it is looked at with each tick, and once a second where ticks are rarer; while the clock is asleep there is
  * nothing to give back.
@@ -139,9 +140,10 @@ static void reaper_main(void *unused)
         u64_store_relaxed(&reaper.due_ns, due);
         wait_for_tick(changed, due, now);
         began_ns = os_time_ns();
+        bool is_helped = u64_load_relaxed(&reaper.due_ns) > due; /* what is idle has aged just now */
         look_at_pressure(false);
         bool freed = guests_tick() != 0;
-        freed |= source_default_drain(false) != 0 || source_default_idle_bytes() != idle_bytes || guests_pending();
+        freed |= is_helped || source_default_drain(false) != 0 || source_default_idle_bytes() != idle_bytes || guests_pending();
         futile = freed || !idle_is_worth_it() ? 0 : /* what is pending at a guest's is no refusal, and more may be given meanwhile */
                   futile < FUTILE_SHIFT_MAX ? futile + 1 : futile;
         if (os_is_deserted())
@@ -239,7 +241,8 @@ static COLD void help_if_late(void)
     }
     if (due == 0 || now < due + tick_ns() / 2 || !u32_cas_acquire(&helping, &nobody, 1)) /* acquire [reaper-help] */
         return;
-    region_help();
+    if (region_help())
+        u64_store_relaxed(&reaper.due_ns, now + tick_ns());
     u32_store_release(&helping, 0); /* release [reaper-help] */
 }
 

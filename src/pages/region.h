@@ -46,7 +46,7 @@ __attribute__((noreturn, cold)) void region_refuse(const void *start);
 
 /* Idle memory goes back to the system: all of it, or at a tick of the clock, what was already idle at the last one.  Returns bytes. */
 size_t region_drain(bool all);
-void region_help(void); /* what a tick would discard, some of it */
+bool region_help(void); /* what a tick would discard, some of it; true: that was gone already, and all that is idle has aged */
 
 struct region_stats {
     size_t out_bytes;      /* taken and not given back */

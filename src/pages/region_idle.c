@@ -179,11 +179,15 @@ size_t region_drain(bool all)
     return freed;
 }
 
-void region_help(void)
+bool region_help(void)
 {
-    for (uint32_t i = 0, count = count_now(); i < count; i++)
+    uint32_t count = count_now();
+    for (uint32_t i = 0; i < count; i++)
         if (region_discard(region_by_id[i], true, HELP_RUNS) != 0)
-            return;
+            return false;
+    for (uint32_t i = 0; i < count; i++)
+        region_age(region_by_id[i]);
+    return true;
 }
 
 void region_set_cached_max(size_t cached_bytes_max)
