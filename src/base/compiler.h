@@ -72,12 +72,14 @@
 #define BUILT_WITH_GLIBC 0
 #endif
 
+#include "os/os_thread.h"
+
 /* What lies so many bytes from the thread pointer: the same thread-local in every thread, found without asking where it is.
  * A relaxed load or store. */
 #if defined(__SEG_FS) && !defined(__STRICT_ANSI__) && CPU_X86_64 && !defined(__cplusplus) && !BUILT_WITH_ASAN && !BUILT_WITH_TSAN /* which take it for an address */
 #define THREAD_AT(type, offset) (*(volatile __seg_fs type *)(offset))
 #else
-#define THREAD_AT(type, offset) (*(volatile type *)(void *)((char *)__builtin_thread_pointer() + (ptrdiff_t)(offset)))
+#define THREAD_AT(type, offset) (*(volatile type *)(void *)(os_thread_pointer() + (ptrdiff_t)(offset)))
 #endif
 
 /* _Thread_local, in C++ too where a constant initialises it. */

@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "os/os_thread.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -33,18 +35,6 @@ uint64_t os_fault_set(enum os_call kind, uint64_t nth, bool onwards);
 uint64_t os_fault_failed(enum os_call kind);
 /* True when this call has to fail.  For src/os only. */
 bool os_fault(enum os_call kind);
-
-/* Where the thread's own variables begin.  gcc before 11 and clang before 14 have no word for it on x86-64. */
-static inline char *os_thread_pointer(void)
-{
-#if defined(__x86_64__) && (defined(__clang__) ? __clang_major__ < 14 : __GNUC__ < 11)
-    char *place;
-    __asm__("movq %%fs:0, %0" : "=r"(place));
-    return place;
-#else
-    return (char *)__builtin_thread_pointer();
-#endif
-}
 
 /* ---- loaded files (os_object.c) ---- */
 
