@@ -22,6 +22,12 @@
 static_assert(offsetof(quire_arena_window, cursor) == 0 && offsetof(quire_arena_window, end) == 8);
 static_assert(offsetof(quire_percpu_window, rseq_offset) == 0 && offsetof(quire_percpu_window, unit_mask) == 8);
 static_assert(offsetof(quire_percpu_window, unit_shift) == 16 && offsetof(quire_percpu_window, cpus) == 20);
+static_assert(offsetof(quire_slab_window, gate) == 0 && offsetof(quire_slab_window, divide) == 8); /* it may gain words behind */
+static_assert(offsetof(quire_slab_window, table) == 16 && offsetof(quire_slab_window, shift) == 24);
+static_assert(offsetof(quire_slab_page_window, slots) == 0 && offsetof(quire_slab_page_window, slab) == 8 && offsetof(quire_slab_page_window, carved) == 16);
+static_assert(offsetof(quire_slab_table_window, mask) == 0 && sizeof(quire_slab_table_window) == 8); /* its entries lie behind */
+static_assert(offsetof(quire_slab_magazine_window, top) == 0 && offsetof(quire_slab_magazine_window, key) == 8 && offsetof(quire_slab_magazine_window, end) == 16);
+static_assert(offsetof(quire_slab_gate_window, magazine) == 0 && offsetof(quire_slab_gate_window, active) == 8);
 static_assert(offsetof(quire_counter, pool) == 0 && offsetof(quire_counter, ref) == 8 && sizeof(quire_counter) == 32);
 static_assert(offsetof(quire_histogram, ref) == 8 && offsetof(quire_histogram, precision_bits) == 16 && sizeof(quire_histogram) == 24);
 static_assert(sizeof(struct quire_arena_mark) == 64 && sizeof(quire_span) == 24 && sizeof(quire_source) == 16 && sizeof(quire_percpu_ref) == 8);
