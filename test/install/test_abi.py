@@ -5,6 +5,7 @@
     program of 0.2      library of 0.1                     refused
     program of 0.2      a later library, longer structs    works: what it does not know is 0
     a later program     library of 0.2                     works; an option that is set and not known: E2BIG
+    a later program     library of 0.2, a function less    refused
 """
 
 import os
@@ -122,6 +123,17 @@ def test_a_later_header_with_this_library_works_and_what_is_not_known_is_refused
     program = build(tmp_path, include, libdir(prefix), 1)
     assert run(program) == f"valid {NOW} of {GROWN}, blocks 1, secure 1, behind 12345, later 0\n"
     assert run(program, "set") == "E2BIG\n"
+
+
+def test_a_program_that_calls_a_later_function_is_refused_by_this_library(prefix, tmp_path):
+    (tmp_path / "later.c").write_text("void quire_old(void);\nvoid quire_old(void) {}\nvoid quire_new(void);\nvoid quire_new(void) {}\n")
+    (tmp_path / "later.map").write_text("QUIRE_0.2 { global: quire_old; local: *; };\nQUIRE_0.3 { global: quire_new; } QUIRE_0.2;\n")
+    (tmp_path / "main.c").write_text("void quire_new(void);\nint main(void) { quire_new(); return 0; }\n")
+    later_library, program = tmp_path / "libquire.so.0.2", tmp_path / "main"
+    run("gcc", "-shared", "-fPIC", tmp_path / "later.c", "-o", later_library, "-Wl,-soname,libquire.so.0.2", f"-Wl,--version-script={tmp_path / 'later.map'}")
+    run("gcc", tmp_path / "main.c", "-o", program, later_library)
+    run(program, env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)})
+    assert "version `QUIRE_0.3' not found" in refused(program, libdir(prefix))
 
 
 @pytest.mark.parametrize("kind", ["shared"] if LONG else [])
