@@ -15,6 +15,7 @@ from toolkit import ROOT, TOOL, quire
 def test_the_help_lists_every_command_file_with_its_line(tmp_path):
     done = quire(tmp_path, "--help")
     assert done.returncode == 0
+    assert "try -- yourprogram args     run it under each allocator" in done.stdout
     for path in TOOL.glob("cmd_*.py"):
         name = path.stem[4:]
         assert re.search(rf"^  {name} +\w", done.stdout, re.M), name

@@ -121,7 +121,7 @@ def overview():
     lines = [
         "quire: would this allocator help YOUR program, where, and by how much?",
         "",
-        "  quire try -- yourprogram args     record it, replay it, and say YES or NO",
+        "  quire try -- yourprogram args     run it under each allocator, and say YES or NO",
         "",
         "commands (`quire COMMAND --help` for each):",
     ]
