@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: MIT
 """test_finding - what runs and replays make together: the verdict of what was run, the model with its error."""
 
+import re
+from types import SimpleNamespace
+
 import pytest
 from test_measure import run_of
 from test_rounds import Acted, Fake
@@ -10,6 +13,8 @@ import finding
 import measure
 import rounds
 import steering
+import target as targets
+import tryreport
 import trytable
 from finding import Finding
 from measure import Estimate
@@ -186,6 +191,22 @@ def test_rows_say_what_was_measured_and_how_far_the_model_is_off():
     assert rows["steered"]["saving_percent"]["value"] == pytest.approx(15)
     text = "\n".join(trytable.text(found_of(contest_of(a=0.9, steered=0.85)), None))
     assert "advice carried out" in text and "modelled" in text
+
+
+def test_a_table_without_replays_has_no_column_for_what_the_model_said():
+    contest = contest_of(a=0.9)
+    assert "the model said" in trytable.text(found_of(contest), None)[0]
+    head, *rows = trytable.text(Finding(contest, None), None)
+    assert head.split() == "allocator CPU time saves wall time peak memory".split() and len(rows) == 2
+
+
+def test_a_no_says_how_much_is_saved_at_most_and_by_whom():
+    report = tryreport.Report(targets.Target(["p"], "/p", "/p"))
+    report.contest = contest_of(a=0.99)
+    report.finding, report.recording = found_of(report.contest), SimpleNamespace(facts={})
+    report.settle(None)
+    assert report.verdict.word == advice.NO
+    assert re.fullmatch(r"at most 1.0 % \(.* to .*\) of the CPU time is saved, by a in the place of malloc, the program as it is", report.verdict.reason)
 
 
 def test_a_plan_without_a_call_site_must_be_better_than_a_malloc_that_one_line_preloads():

@@ -245,8 +245,8 @@ def test_missing_huge_pages_are_among_the_things_that_figures_cannot_show(tmp_pa
 @pytest.mark.parametrize(
     ("saving", "words"),
     [
-        (Estimate(1.5, 0.5, 2.5), "most by jemalloc: 1.5 % (0.5 % to 2.5 %) of the CPU time"),
-        (Estimate(-4.9, -6.0, -3.0), "none saves, nearest is jemalloc: -4.9 % (-6.0 % to -3.0 %) of the CPU time"),
+        (Estimate(1.5, 0.5, 2.5), "at most 1.5 % (0.5 % to 2.5 %) of the CPU time is saved, by jemalloc"),
+        (Estimate(-4.9, -6.0, -3.0), "none saves, at best -4.9 % (-6.0 % to -3.0 %) of the CPU time, by jemalloc"),
     ],
 )
 def test_what_loses_least_is_not_said_to_save_most(saving, words):

@@ -252,7 +252,7 @@ class Report:
             return f"{saved} is saved by {who}{against}"
         if judged.verdict.word == advice.YES:
             return f"{judged.verdict.reason} with {who}{against}"
-        return f"{judged.verdict.reason}; {trytable.best_text(who + against, judged.saving)}"
+        return trytable.best_text(who + against, judged.saving)
 
     def _who(self, name):
         """A row as the cause of a saving."""

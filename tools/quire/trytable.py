@@ -43,8 +43,9 @@ def percent(value):
 
 
 def best_text(who, saving):
-    """Of what is not worth it, the best, and what it saves."""
-    return f"{'most by' if saving.value > 0 else 'none saves, nearest is'} {who}: {percent(saving)} of the CPU time"
+    """What the best of what is not worth it saves, the number first."""
+    saved = f"{percent(saving)} of the CPU time"
+    return f"at most {saved} is saved, by {who}" if saving.value > 0 else f"none saves, at best {saved}, by {who}"
 
 
 def measured_saving(finding, name):
@@ -110,6 +111,8 @@ def text(finding, today):
     names = {row.name for row in finding.contest.rows} if finding.measured else set()
     written = finding.steered.written if finding.steered else None
     meanings = [f"  {meaning(n, written)}" for n in WORDS if n in names or n in replayed(finding)]
+    if not any(row[-1] for row in rows):  # no model
+        header, rows = header[:-1], [row[:-1] for row in rows]
     return ui.table(header, rows, flexible=1) + (left_out_text(finding, today) if finding.measured else []) + meanings
 
 
