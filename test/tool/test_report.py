@@ -130,6 +130,16 @@ def test_a_share_of_the_allocations_is_never_rounded_to_all_or_nothing(value, ex
     assert report_page.share(value) == expected
 
 
+def test_a_page_says_what_the_rows_of_its_table_are_in_trys_words(text, elements):
+    said = " ".join("".join(elements.words).split())
+    assert "drop-in: Quire's heap in the place of malloc" in said and "advised mix" not in said
+    steered = {"sites": 0, "expected_bytes": 4 << 20}
+    rows = [{"name": name} for name in ("libc", "drop-in", "steered", "mix")]
+    words = report_page.meanings({"allocators": rows, "steered": steered})
+    assert [line.split(":")[0] for line in words] == ["drop-in", "advice carried out", "advice in the code"]
+    assert "a plan: how much memory to expect;" in words[1] and report_page.meanings({"allocators": rows[:1]}) == []
+
+
 def test_raw_data_in_a_page_is_whole_and_can_be_taken_away(elements):
     document = reportkit.raw(reportkit.trace_page())
     assert document["schema"] == "quire.report/1"

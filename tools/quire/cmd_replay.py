@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """
-cmd_replay.py - `quire replay TRACE`: the recorded operations through libc, the installed peers, the drop-in and the advised mix.
+cmd_replay.py - `quire replay TRACE`: the recorded operations through libc, the installed peers, the drop-in and the advice in the code.
 
 Not here: the program's own run time, so no share of it and no verdict (cmd_try.py has both).
 """
@@ -18,7 +18,7 @@ from cli import nearest
 from errors import EnvironmentLacks, UsageError
 from lazily import tempfile
 
-HELP = "replay a trace through libc, every installed peer, the drop-in and the advised mix"
+HELP = f"replay a trace through libc, every installed peer, the drop-in and the {render.CODE}"
 SECONDS_DEFAULT = 30
 
 

@@ -34,6 +34,7 @@ HOW = {
     "heap": "any size, any time: quire_heap, or the drop-in without a change of the code",
     "leave alone": "too few calls, or too large blocks, to gain anything",
 }
+CODE = "advice in the code"  # the row `mix`
 NO_GAIN = "fits, but no gain was measured: leave it alone"
 LOSES = "fits, but lost time here: leave it alone"
 
@@ -92,7 +93,7 @@ def allocator_rows(outcome):
     for backend in outcome.series.backends:
         if backend.null:
             continue
-        name = "advised mix" if backend.name == "mix" else backend.name
+        name = CODE if backend.name == "mix" else backend.name
         if backend.name in outcome.series.failed:
             rows.append([name, "not measured: " + outcome.series.failed[backend.name], "", "", ""])
             continue

@@ -15,7 +15,7 @@ import ui
 from lazily import statistics
 from rounds import LIBC, STEERED, TODAY
 
-CODE = "advice in the code"
+CODE = render.CODE
 CARRIED_OUT = "advice carried out"
 NO_TIME = "there was no time to run it"
 NO_TIME_FOR_ANY = "there was no time to run them"

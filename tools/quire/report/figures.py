@@ -19,17 +19,15 @@ HEAT_SITES = 4
 AREA_SITES = 7
 WIDE, HALF = 10.4, 6.0  # inches of a chart as wide as the page, and of one of two beside each other
 LIFE_WORDS = [(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1, "ns")]
-OURS = {"advice carried out", "advice in the code", "advised mix", "mix", "drop-in"}
+OURS = {trytable.CARRIED_OUT, trytable.CODE, "drop-in"}
 OURS_BY_NAME = {"steered", "mix", "drop-in"}  # as documents have them; the others are names of mallocs
 
 
 def shown_name(name, findings=None):
-    """An allocator's name for readers. The mix of a `try` stands beside what was run, that of a trace beside replays alone."""
-    if findings and findings.get("schema"):
-        program = findings.get("program", {})
-        today = program.get("today_allocator") or "the allocator of today"
-        return trytable.shown(name, f"{today}, inside" if program.get("today_inside") else today)
-    return "advised mix" if name == "mix" else name
+    """An allocator's name for readers."""
+    program = (findings or {}).get("program", {})
+    today = program.get("today_allocator") or "the allocator of today"
+    return trytable.shown(name, f"{today}, inside" if program.get("today_inside") else today)
 
 
 def with_figures(findings):

@@ -14,6 +14,7 @@ import json
 import math
 import os
 import re
+from types import SimpleNamespace
 
 import advise.advice as advice
 import cxxnames
@@ -26,6 +27,7 @@ import report.flame as flame
 import report.map as report_map
 import report.rss as report_rss
 import tracefile
+import trytable
 import ui
 from errors import EnvironmentLacks
 from lazily import unicodedata
@@ -217,6 +219,13 @@ def allocator_rows(findings):
             }
         )
     return rows
+
+
+def meanings(findings):
+    """What the rows with names of our own are."""
+    carried_out, names = findings.get("steered"), [row["name"] for row in findings.get("allocators", [])]
+    written = carried_out and SimpleNamespace(sites=carried_out["sites"], memory_bytes=carried_out["expected_bytes"])
+    return [trytable.meaning(name, written) for name in trytable.WORDS if name in names]
 
 
 def source(row, error):
@@ -412,6 +421,7 @@ def view(document):
         "verdict": verdict(document["findings"]),
         "drawn": pictures(document),
         "allocators": allocator_rows(document["findings"]),
+        "meanings": meanings(document["findings"]),
         "measured": figures.was_run(document["findings"]),
         "sites": shown_sites,
         "classes": class_rows(document["findings"]),

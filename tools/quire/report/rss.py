@@ -10,6 +10,8 @@ Not here: measuring (the replayer), the same of a real run (`quire run --stats`)
 
 from collections import namedtuple
 
+import render
+
 WORDS = {
     "live": "what the program asked for and has not freed",
     "rounding": "what sizes are rounded up by, and each block's header where there is one",
@@ -76,5 +78,5 @@ def explain(timelines):
         elif name == "libc" and "mallinfo" in figures:
             found.append(libc(figures))
         else:
-            found.append(plain("advised mix" if name == "mix" else name, figures))
+            found.append(plain(render.CODE if name == "mix" else name, figures))
     return found
