@@ -209,6 +209,16 @@ def test_a_no_says_how_much_is_saved_at_most_and_by_whom():
     assert re.fullmatch(r"at most 1.0 % \(.* to .*\) of the CPU time is saved, by a in the place of malloc, the program as it is", report.verdict.reason)
 
 
+@pytest.mark.parametrize(
+    ("few", "said"),
+    [([], None), (["b"], "b: their intervals are wide, and the verdict does not hang on them."), (["a", "b", "steered"], "a, b, advice carried out: their intervals are wide, and the verdict does not hang on b.")],
+)
+def test_rows_of_few_rounds_that_the_verdict_leaves_out_are_named(few, said):
+    judged = [SimpleNamespace(name=name) for name in ("a", "steered")]
+    found = SimpleNamespace(contest=SimpleNamespace(few=few), judged=lambda: judged)
+    assert trytable.few_text(found) == [f"  No time was left for as many rounds of {said}"] * bool(few)
+
+
 def test_a_plan_without_a_call_site_must_be_better_than_a_malloc_that_one_line_preloads():
     for sites, won in ((0, "a"), (3, "steered")):
         contest = contest_of(a=0.8, steered=0.79)

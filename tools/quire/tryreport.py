@@ -302,8 +302,7 @@ class Report:
             f"  {number} round{'s' * (number != 1)} of the program itself, each allocator once a round, in random order; times are medians, savings the middle of what each round saved; "
             f"{sequential.kind(number)}."
         ]
-        if self.contest.few:
-            lines.append(f"  No time was left for as many rounds of {', '.join(self.contest.few)}: their intervals are wide.")
+        lines += trytable.few_text(self.finding)
         lines += trynoise.text(self.contest.scatter_percent(), self.load_before)
         lines += trynoise.drawn_text(self.finding) + trynoise.pace_text(self.contest)
         error = self.finding.model_error_max

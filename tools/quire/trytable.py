@@ -81,6 +81,15 @@ def left_out_text(finding, today):
     return [f"  left out: {', '.join(names)}: {NO_TIME_FOR_ANY if reason == NO_TIME and names[1:] else reason}" for reason, names in reasons.items()]
 
 
+def few_text(finding):
+    """A line on rows of few rounds, and whether the verdict leaves them out; none where all have enough."""
+    few, judged = finding.contest.few, {row.name for row in finding.judged()}
+    out = [name for name in few if name not in judged]
+    them = "them" if out == few else ", ".join(map(shown, out))
+    left = f", and the verdict does not hang on {them}" * bool(out)
+    return [f"  No time was left for as many rounds of {', '.join(map(shown, few))}: their intervals are wide{left}."] * bool(few)
+
+
 def modelled_row(finding, name):
     """Cells of a row that was only replayed."""
     saving = modelled_saving(finding, name)
