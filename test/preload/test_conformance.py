@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
 """malloc's family as POSIX, C11, C++17 and glibc's manual have it, by the short way, with checks round it, secured, and passed through."""
 
+import re
 import subprocess
+from pathlib import Path
 
 import pytest
 from preload_kit import LIBRARY, PYTHON, assert_sound, run
@@ -43,17 +45,27 @@ def test_a_program_linked_with_the_library_is_served_without_preloading(build):
     assert "quire: heap:" in done.stderr
 
 
+FAMILY = {
+    "malloc", "free", "calloc", "realloc", "reallocarray", "aligned_alloc", "posix_memalign", "memalign", "valloc", "pvalloc", "malloc_usable_size",
+    "malloc_trim", "malloc_stats", "malloc_info", "mallopt", "mallinfo", "mallinfo2", "free_sized", "free_aligned_sized",
+}  # fmt: skip
+DOCUMENTS = Path(__file__).resolve().parents[2] / "doc"
+
+
 def test_the_library_defines_the_allocator_s_names_and_its_own_and_no_others():
     listed = subprocess.run(["nm", "-D", "--defined-only", LIBRARY], capture_output=True, text=True, check=True).stdout
     names = {line.split()[2].split("@")[0] for line in listed.splitlines() if line.split()[1] != "A"}
     others = {name for name in names if not name.startswith(("quire_", "aral_", "onewayalloc_", "_Zn", "_Zd"))}
-    assert others == {
-        "malloc", "free", "calloc", "realloc", "reallocarray", "aligned_alloc", "posix_memalign", "memalign", "valloc", "pvalloc", "malloc_usable_size",
-        "malloc_trim", "malloc_stats", "malloc_info", "mallopt", "mallinfo", "mallinfo2", "free_sized", "free_aligned_sized",
-        "setrlimit", "setrlimit64", "prlimit", "prlimit64", "mlockall",
-    }  # fmt: skip
+    assert others == FAMILY | {"setrlimit", "setrlimit64", "prlimit", "prlimit64", "mlockall"}
     assert len([name for name in names if name.startswith("_Zn")]) == 8
     assert len([name for name in names if name.startswith("_Zd")]) == 12
+
+
+@pytest.mark.parametrize("document", ["malloc.md", "man/quire-malloc.7.scd"])
+def test_a_document_lists_these_names_and_no_others(document):
+    text = (DOCUMENTS / document).read_text(encoding="utf-8").replace("\\", "")
+    listed = re.search(r"malloc and its family \((.*?)\)", text, re.DOTALL)[1]
+    assert set(re.findall(r"\w+", listed)) == FAMILY
 
 
 def test_it_needs_no_library_but_libc():
