@@ -92,6 +92,15 @@ def test_no_option_weakens_another(build, one, other):
         assert wrong(build("misuse.cc"), conf, ["twice_small", "twice_large_delayed", "free_inside_small", "free_of_the_stack"], ["array_grows"]) == []
 
 
+@pytest.mark.parametrize("document", ["malloc.md", "reliability.md", "adr/0027-secure-heaps.md"])
+def test_documents_count_as_these_tests_do(document):
+    pairs = len(list(itertools.combinations(ON, 2))) - len(NOT_TOGETHER)
+    counted = {"kinds": len(CAUGHT), "by default": len(CAUGHT) - len(NOT_BY_DEFAULT), "of right use": len(ENDS), "pairs of options": pairs}
+    lines = [line for line in (ROOT / "doc" / document).read_text(encoding="utf-8").splitlines() if "test_misuse.py" in line]
+    said = [(int(number), words) for line in lines for number, words in re.findall(r"(\d+) (kinds|by default;|of right use|pairs of options)", line)]
+    assert said and [(number, words) for number, words in said if counted[words.rstrip(";")] != number] == []
+
+
 @pytest.mark.parametrize("n", [1, 2, 1000])
 def test_a_check_at_every_nth_call_leaves_all_of_secure_as_it_is(build, n):
     assert wrong(build("misuse.cc"), f"secure:1,check:{n}", CAUGHT) == []

@@ -7,7 +7,7 @@ import struct
 import subprocess
 
 import pytest
-from preload_kit import BUILD, LIBRARY, ROOT, environment
+from preload_kit import BUILD, LIBRARY, PYTHON, ROOT, environment
 
 NOPS = {"X86-64": b"\x90", "AArch64": b"\x1f\x20\x03\xd5"}
 SAMPLES = {"sample_alloc", "sample_free"}
@@ -67,6 +67,7 @@ STOPS = 20  # one after the other: gdb 13 crashes, or goes on for ever, when a b
         ("pages_take", "decay:1s", ["perl", "-e", "my @x = map { 'x' x 100 } 1 .. 20000"], lambda a: a[0] % 4096 == 0 and a[1] % 4096 == 0 and a[1] > 0),
         ("pages_give", "decay:1s", ["perl", "-e", "for (1 .. 20) { my $x = 'x' x 100000 }"], lambda a: a[0] % 4096 == 0 and a[1] % 4096 == 0 and a[1] > 0),
         ("limit_reached", "limit:8M", ["perl", "-e", "my $x = 'x' x 20_000_000"], lambda a: a[1] >= 20_000_000 and a[2] == 8 << 20),
+        ("refused", "decay:1s", [PYTHON, "-c", "import ctypes; ctypes.CDLL(None).free(ctypes.c_void_p(4660))"], lambda a: a[0] > 0 and a[1] > 0 and a[2] == 4660),
     ],
 )
 def test_a_debugger_stops_at_a_probe_and_sees_its_arguments(tmp_path, probe, conf, program, seen):

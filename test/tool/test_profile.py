@@ -4,6 +4,7 @@
 import gzip
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from test_report_exports import Pprof
-from toolkit import BUILD, TOOL, quire
+from toolkit import BUILD, ROOT, TOOL, quire
 
 import heapprofile
 import report.exports_pprof as exports_pprof
@@ -142,6 +143,13 @@ def test_places_are_those_of_the_file(program, files):
     places = heapprofile.places_of(raw)
     assert places[0x10000000 + program[1]] == (str(program[0]), program[1])
     assert places[0x999] == ("", 0x999)
+
+
+def test_the_help_says_what_a_profile_was_measured_to_cost(tmp_path):
+    measured = (ROOT / "doc/performance/heap.md").read_text(encoding="utf-8")
+    mean, worst = re.findall(r"16 programs. `prof`: geometric mean (\S+) .*?, worst (\S+) ", measured)[-1]
+    said = re.search(r"measured: (\S+) % of the CPU time, (\S+) % at the worst", quire(tmp_path, "profile", "--help").stdout)
+    assert said and [float(part) for part in said.groups()] == pytest.approx([100 * (float(one) - 1) for one in (mean, worst)], abs=0.05)
 
 
 @pytest.mark.parametrize(
