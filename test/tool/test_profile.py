@@ -145,6 +145,16 @@ def test_places_are_those_of_the_file(program, files):
     assert places[0x999] == ("", 0x999)
 
 
+def test_report_shows_profiles_as_this_command_does_and_names_it_where_it_cannot(files, tmp_path):
+    for chosen in (files, files[:1]):
+        shown, other = quire("/", "profile", *map(str, chosen)), quire("/", "report", *map(str, chosen))
+        assert (other.returncode, other.stdout) == (0, shown.stdout) and "inner" in shown.stdout, other.stderr
+    (tmp_path / "try.json").write_text("{}")
+    for words in (["a.heap", "b.heap", "-o", "x.html"], ["a.heap", "b.heap", "--fail-on", "cpu>1%"], ["a.heap", "try.json"]):
+        done = quire(tmp_path, "report", *words)
+        assert (done.returncode, done.stdout) == (2, "") and "quire profile a.heap" in done.stderr
+
+
 def test_the_help_says_what_a_profile_was_measured_to_cost(tmp_path):
     measured = (ROOT / "doc/performance/heap.md").read_text(encoding="utf-8")
     mean, worst = re.findall(r"16 programs. `prof`: geometric mean (\S+) .*?, worst (\S+) ", measured)[-1]

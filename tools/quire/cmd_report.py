@@ -5,6 +5,7 @@ cmd_report.py - `quire report TRACE|try.json`: one HTML file, or an export for a
     one input   -> report/subject.py -> report/page.py            -> FILE.html
     --export    -> report/exports_pprof.py, report/exports_text.py -> FILE or stdout
     two inputs  -> report/diff.py                                 -> FILE.html or --text
+    heap profiles -> cmd_profile.py                               -> a table
                    report/limits.py -> report/ci.py               -> --junit, --github-summary
 
 Not here: any of these steps.
@@ -12,6 +13,7 @@ Not here: any of these steps.
 
 import os
 import sys
+from types import SimpleNamespace
 
 import measure
 import outputs
@@ -39,7 +41,7 @@ def add_arguments(parser):
         nargs="+",
         metavar="INPUT",
         help="a .qtr file, or what `try --json`, `bench --json` or `map --json` printed;"
-        " two of a kind (not of map): what changed from A to B",
+        " two of a kind (not of map): what changed from A to B; a heap profile, or two: as `profile` shows them",
     )
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="write there, - for stdout (default: INPUT.html, made unique)"
@@ -224,8 +226,20 @@ def finish(args, content, path):
         print(f"report: {path}")
 
 
+def of_profiles(args):
+    """Heap profiles: there is no page of them, but the table of `profile`."""
+    import cmd_profile
+
+    if args.output or args.export or args.svg or args.fail_on or args.junit or args.github_summary is not None:
+        raise UsageError("heap profiles have no page and no limits", fix=f"quire profile {ui.words(args.inputs)}")
+    given = {"files": args.inputs, "pid": None, "output": None, "raw": False, "allocated": False, "rows": cmd_profile.ROWS_DEFAULT}
+    return cmd_profile.run(SimpleNamespace(**given))
+
+
 def run(args):
     """One report."""
+    if all(map(report_inputs.is_profile, args.inputs)):
+        return of_profiles(args)
     refuse_wrong(args)
     refuse_outputs(args)
     try:

@@ -8,9 +8,11 @@ Not here: what is in it (report/subject.py, report/diff.py).
 """
 
 import json
+import os
 from collections import namedtuple
 
 import tracefile
+import ui
 from errors import QuireError, UsageError
 
 Input = namedtuple("Input", "kind path document")
@@ -18,7 +20,16 @@ Input = namedtuple("Input", "kind path document")
 NEEDED = {"try": {"program", "trace", "verdict"}, "bench": {"table"}, "map": {"pages", "program", "process"}}
 SCHEMAS = {kind: f"quire.{kind}/1" for kind in NEEDED}
 TRACE_MAGIC = b"QTRACE\r\n"
+PROFILE_MAGIC = b"heap profile:"
 JSON_BYTES_MAX = 256 << 20
+
+
+def is_profile(path):
+    """Whether a file is a heap profile, which `profile` reads; a pipe is looked at once alone, by `read`."""
+    if not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        return file.read(len(PROFILE_MAGIC)) == PROFILE_MAGIC
 
 
 def refuse(path, why):
@@ -44,6 +55,8 @@ def read(path):
         raise UsageError(
             f"no such file: {path}", fix="record a trace: quire record -- PROGRAM ARGS"
         ) from error
+    if data.startswith(PROFILE_MAGIC):
+        raise UsageError(f"{tracefile.shown(path)} is a heap profile", "it has no page", f"quire profile {ui.word(path)}")
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
