@@ -9,7 +9,7 @@ CMakeLists.txt alone says which version this is and what the SONAME ends with: C
 Files that git ignores are not copied.  Dates are those of the last commit (or SOURCE_DATE_EPOCH), so that the same source makes the same packages.
 
 Exit: 0; 1 what was called failed; 3 something is missing here.
-Not here: whether they work (test/install/test_packages.py), what is in them (packaging/).
+Not here: whether they work (test/install/test_packaged.py), what is in them (packaging/).
 """
 
 import argparse
