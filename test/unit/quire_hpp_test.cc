@@ -49,6 +49,7 @@ static_assert(sizeof(quire::arena) == sizeof(void *) && sizeof(quire::slab<int>:
 
 /* ---- kit ---- */
 
+bool no_more_blocks(void *, std::size_t) { return false; }
 template <class T> bool no_more(T &)
 {
     return false;
@@ -422,8 +423,14 @@ TEST(QuireHpp, a_heap_makes_destroys_and_takes_back_what_a_constructor_left)
         heap.destroy(heap.make<Noisy>(2));
         EXPECT_TRUE(heap.owns(owned.get()));
     }
-    void *p = heap.reallocate(heap.allocate(10), 1000);
+    void *p = heap.reallocate(heap.allocate(10), 1000), *seen = nullptr;
     EXPECT_GE(quire_heap_usable_bytes(p), 1000u);
+    std::size_t sum = 0;
+    EXPECT_TRUE(heap.for_each([&seen, &sum](void *block, std::size_t bytes) { seen = block, sum += bytes; }));
+    EXPECT_EQ(seen, p);
+    EXPECT_EQ(sum, quire_heap_usable_bytes(p));
+    EXPECT_FALSE(heap.for_each([](void *, std::size_t) { return false; }));
+    EXPECT_FALSE(heap.for_each(no_more_blocks)); /* a function */
     heap.deallocate(p);
     Noisy::begin(0);
     EXPECT_THROW((void)heap.make<Noisy>(1), std::runtime_error);

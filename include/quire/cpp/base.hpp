@@ -122,13 +122,13 @@ template <class T, class Free, class... Args> T *construct(void *memory, Free fr
     }
 }
 
-/* f(element) for a walk of the C interface: f returns nothing, or false to stop.  It must not throw: C is between. */
-template <class T, class F> int visit(T &element, F &f) noexcept
+/* f(element ...) for a walk of the C interface: f returns nothing, or false to stop.  It must not throw: C is between. */
+template <class F, class... T> int visit(F &f, T &...element) noexcept
 {
-    if constexpr (std::is_same_v<std::invoke_result_t<F &, T &>, bool>) {
-        return f(element) ? 0 : 1;
+    if constexpr (std::is_same_v<std::invoke_result_t<F &, T &...>, bool>) {
+        return f(element...) ? 0 : 1;
     } else {
-        f(element);
+        f(element...);
         return 0;
     }
 }

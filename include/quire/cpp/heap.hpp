@@ -88,6 +88,13 @@ public:
         return heap_ptr<T>(make<T>(std::forward<Args>(args)...), heap_deleter{get()});
     }
 
+    /* f(block, usable bytes) for each that lives, until f returns false; f may return nothing, and must not throw.  False: it was stopped. */
+    template <class F> bool for_each(F &&f)
+    {
+        auto *at = std::addressof(f); /* a function has no address that is a void * */
+        auto call = [](void *p, std::size_t bytes, void *arg) { return detail::visit(**static_cast<decltype(at) *>(arg), p, bytes); };
+        return ::quire_heap_walk(get(), call, &at) == 0;
+    }
     std::size_t trim() noexcept { return ::quire_heap_trim(get()); }
     bool owns(const void *p) const noexcept { return ::quire_heap_owns(get(), p); }
     heap_stats stats() const noexcept { return detail::snapshot<heap_stats, const ::quire_heap>(::quire_heap_stats, get()); }

@@ -217,7 +217,7 @@ public:
     template <class F> bool for_each(F &&f) const
     {
         auto *at = std::addressof(f); /* a function has no address that is a void * */
-        auto call = [](const histogram_bucket *bucket, void *arg) { return detail::visit(*bucket, **static_cast<decltype(at) *>(arg)); };
+        auto call = [](const histogram_bucket *bucket, void *arg) { return detail::visit(**static_cast<decltype(at) *>(arg), *bucket); };
         return ::quire_histogram_snapshot_walk(get(), call, &at) == 0;
     }
 

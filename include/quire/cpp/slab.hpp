@@ -88,7 +88,7 @@ public:
     template <class F> bool for_each(F &&f)
     {
         auto *at = std::addressof(f); /* a function has no address that is a void * */
-        auto call = [](void *p, void *arg) { return detail::visit(*static_cast<T *>(p), **static_cast<decltype(at) *>(arg)); };
+        auto call = [](void *p, void *arg) { return detail::visit(**static_cast<decltype(at) *>(arg), *static_cast<T *>(p)); };
         return ::quire_slab_walk(get(), call, &at) == 0;
     }
     void set_defrag(bool on) noexcept { ::quire_slab_set_defrag(get(), on); }
