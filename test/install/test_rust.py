@@ -41,6 +41,29 @@ def test_the_crates_have_the_librarys_version():
     assert f'path = "../quire-sys", version = "{library}"' in (CRATES / "quire/Cargo.toml").read_text()
 
 
+def oldest_rust():
+    return re.search(r'^rust-version = "(.*)"$', (CRATES / "Cargo.toml").read_text(), re.MULTILINE)[1]
+
+
+def test_each_crate_and_the_document_name_the_oldest_rust():
+    assert all("\nrust-version.workspace = true\n" in path.read_text() for path in CRATES.glob("*/Cargo.toml"))
+    assert f"Rust {oldest_rust()} or later" in (ROOT / "doc/rust.md").read_text(encoding="utf-8")
+
+
+@long
+@pytest.mark.skipif(not shutil.which("rustup"), reason="rustup has Rust of other versions")
+def test_the_oldest_rust_serves(cargo, tmp_path):
+    """Without the lock, whose form it does not know."""
+    found = [name for name in run("rustup", "toolchain", "list").split() if name.startswith(oldest_rust())]
+    if not found:
+        pytest.skip(f"rustup toolchain install {oldest_rust()}")
+    for part in ("bindings", "scripts", "src", "include"):
+        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("target", "Cargo.lock"))
+    for name in ("CMakeLists.txt", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    assert passed(cargo(f"+{found[0]}", "test", "--tests", folder=tmp_path / "bindings/rust")) >= 25
+
+
 @long
 def test_everything_passes_with_the_library_built_from_the_checkout(cargo):
     said = cargo("test", "--locked")
