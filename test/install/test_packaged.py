@@ -92,10 +92,17 @@ def owns(pattern, name):
     return re.fullmatch(f"{text}(/.*)?", name) is not None
 
 
+@pytest.mark.parametrize("name, said", [("build-by-pkg-config", "arena works: "), ("build-by-cpp", "containers work: ")])
+def test_programs_of_the_packages_tests_build_and_run_with_what_is_installed(prefix, known, tmp_path, name, said):
+    library = next(prefix.rglob("libquire.so")).parent
+    environment = {**os.environ, "PKG_CONFIG_PATH": str(library / "pkgconfig"), "LD_LIBRARY_PATH": str(library), "AUTOPKGTEST_TMP": str(tmp_path)}
+    assert run(TESTS / name, env=environment) == 2 * f"{said}{known['version']}\n"
+
+
 @needs("shellcheck")
 def test_shell_in_recipes_passes_shellcheck(recipes):
     scripts = [path for path in (recipes / "debian/tests").iterdir() if os.access(path, os.X_OK)]
-    assert len(scripts) == 4
+    assert len(scripts) == 5
     run("shellcheck", *scripts, recipes / "alpine/APKBUILD")
 
 
@@ -252,7 +259,7 @@ def bare_debian(folder, include):
 @pytest.fixture(scope="module")
 def machine(built, tmp_path_factory):
     """A bare Debian with the packages in it, installed by dpkg, and their tests in /tests."""
-    include = "gcc,libc6-dev,make,cmake,pkg-config,python3,libdw1,libunwind8"
+    include = "gcc,g++,libc6-dev,make,cmake,pkg-config,python3,libdw1,libunwind8"
     with bare_debian(tmp_path_factory.mktemp("debian") / "machine", include) as folder:
         for name, path in built.items():
             if not name.endswith("-dbgsym"):
@@ -264,11 +271,11 @@ def machine(built, tmp_path_factory):
 
 @LONG
 @needs("debootstrap", *packages.NEEDED)
-@pytest.mark.parametrize("name", ["build-by-pkg-config", "build-by-cmake", "preload", "check"])
+@pytest.mark.parametrize("name", ["build-by-pkg-config", "build-by-cmake", "build-by-cpp", "preload", "check"])
 def test_the_packages_own_tests_pass_in_a_bare_debian(machine, name):
     environment = {"PATH": fresh_machine.PATH, "HOME": "/root", "LC_ALL": "C.UTF-8"}
     said = run("chroot", machine, f"/tests/{name}", env=environment)
-    assert {"build-by-pkg-config": "arena works", "build-by-cmake": "quire: heap:", "preload": "quire: heap:", "check": "served"}[name] in said
+    assert {"build-by-pkg-config": "arena works", "build-by-cmake": "quire: heap:", "build-by-cpp": "containers work", "preload": "quire: heap:", "check": "served"}[name] in said
 
 
 @LONG
@@ -283,7 +290,7 @@ def test_autopkgtest_installs_what_each_test_depends_on_and_runs_it(built, tmp_p
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
         said = (tmp_path / "said/summary").read_text()
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert re.findall(r"^(\S+) +PASS$", said, re.MULTILINE) == ["build-by-pkg-config", "build-by-cmake", "preload", "check"], said
+    assert re.findall(r"^(\S+) +PASS$", said, re.MULTILINE) == ["build-by-pkg-config", "build-by-cmake", "build-by-cpp", "preload", "check"], said
 
 
 @LONG
