@@ -85,6 +85,40 @@ def test_commands_that_execute_their_arguments_are_followed(tmp_path, served, wo
     assert end_of(*words, served, "x") == (str(served), True)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["sh", "-c", "exec {there}/static -r 1;"],
+        ["sh", "-ec", "{there}/static 'a;b' >/dev/null 2>&1"],
+        ["bash", "-o", "pipefail", "-c", "A=1 env B=1 {there}/static"],
+        ["sh", "-c", "cd / && exec {there}/static"],
+        ["sh", "-c", 'exec "$0" "$@"', "{there}/static", "x"],
+        ["sh", "{there}/script", "x"],
+        ["sh", "-c", "sh {there}/script"],
+        ["unshare", "-r", "{there}/static"],
+    ],
+)
+def test_a_shell_before_the_program_is_followed(tmp_path, static, words):
+    script(tmp_path, f'exec {static} "$@"')
+    words = [word.format(there=tmp_path) for word in words]
+    assert end_of(*words) == (str(static), True)
+    done = quire(tmp_path, "check", "--", *words)
+    assert done.returncode == 1 and f"{static} is a static binary" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "sure"),
+    [("{there}/served; {there}/served", False), ("{there}/served | cat", False), ("LD_PRELOAD= {there}/served", False), ("$SURELY_NOT_SET", False), ("'", False), ("echo {there}", True), ("exit 3", True)],
+)
+def test_a_text_of_more_than_one_command_is_its_shell_and_not_promised(tmp_path, served, text, sure):
+    assert end_of("sh", "-c", text.format(there=tmp_path)) == (shutil.which("sh"), sure)
+
+
+def test_a_shell_alone_is_a_shell(tmp_path):
+    assert end_of("sh")[1] is True and end_of("bash", "--version")[1] is True
+    assert end_of("sh", script(tmp_path, "ls\ngrep exec /dev/null")) == (shutil.which("sh"), True)
+
+
 def test_wrappers_of_wrappers_lead_to_the_last(tmp_path, static):
     done = quire(tmp_path, "check", "--", "env", "A=1", "nice", "-n", "5", static)
     assert done.returncode == 1 and f"{static} is a static binary" in done.stdout

@@ -24,8 +24,8 @@ from errors import EXIT_CONDITION_FALSE, EXIT_OK, EnvironmentLacks, UsageError
 
 HELP = "is Quire (or another preloaded malloc) really serving a program? says why not"
 TAKES_PROGRAM = True
-EPILOG = """The program is not run: the dynamic loader is asked what it would bind. Scripts, shims (pyenv, rbenv, rustup) and wrappers
-(env, nice, nohup ...) are followed to what they execute, and that is what is judged. With LD_PRELOAD set the library named
+EPILOG = """The program is not run: the dynamic loader is asked what it would bind. Scripts, shims (pyenv, rbenv, rustup), wrappers
+(env, nice, nohup ...) and shells (sh -c, bash FILE) are followed to what they execute, and that is what is judged. With LD_PRELOAD set the library named
 there is asked about, else libquire-malloc.so. Exit: 0 it serves, 1 it does not; 126, 127 when there is no such program."""
 
 PASSTHROUGH_WORDS = ("1", "true", "yes", "on")

@@ -6,6 +6,7 @@ follow.py - which program a command line ends up as, without running it: what is
     python3   -> shim of pyenv          `pyenv which python3`                     -> /.../versions/3.11.7/bin/python3
     rustc     -> rustup, by its name    `rustup which rustc`                      -> /.../toolchains/.../bin/rustc
     env A=1 nice -n 5 jq .              commands that execute their arguments     -> /usr/bin/jq
+    sh ./script, sh -c 'exec jq .'      what the script, or the text, executes    -> /usr/bin/jq
 
 The process is the same all the way, so what matters for a preload is the last one.  A script's variables are followed where they are
 constants or parts of $0; where they are not, the chain ends at its shell, and `sure` is False.
@@ -24,10 +25,13 @@ SCRIPT_BYTES_MAX = 1 << 20
 ASK_S = 10
 LOSES_PRELOAD = re.compile(r"-|-[0v]*i[0iv]*|--ignore-environment|(-u|--unset=)?LD_PRELOAD(=.*)?", re.DOTALL)  # of env: words that take a preload away, or put another there
 SHELLS = ("sh", "bash", "dash", "ksh", "zsh", "ash")
+SHELL_VALUED = ("--rcfile", "--init-file")
+BUILT_IN = ("echo", "printf", "test", "[", "true", "false", "pwd", "kill", "exit", ":")  # of shells, though there are programs of such names
+REDIRECTS = re.compile(r"[<>&|]*[<>][<>&|]*")
 # Commands that execute their arguments: options with a value of their own, and how many words come before the command.
 WRAPPERS = {
     "env": ("u", 0), "nice": ("n", 0), "nohup": ("", 0), "setsid": ("", 0), "stdbuf": ("ioe", 0), "ionice": ("cnp", 0),
-    "taskset": ("", 1), "chrt": ("TPD", 1), "setarch": ("", 1), "linux64": ("", 0), "prlimit": ("", 0),
+    "taskset": ("", 1), "chrt": ("TPD", 1), "setarch": ("", 1), "linux64": ("", 0), "prlimit": ("", 0), "unshare": ("RwSG", 0),
 }  # fmt: skip
 SHIM = re.compile(r'^\s*exec\s+"?([^\s"]+/(?:(?:py|rb|nod|j|pl|php|go)env|asdf))"?\s+exec\s', re.MULTILINE)
 WORD = r"(?:\"(?:\$\([^)\n]*\)|[^\"\n])*\"|'[^'\n]*'|\$\([^)\n]*\)|`[^`\n]*`|[^\s\"'`;&|<>()])+"
@@ -94,21 +98,81 @@ def _next(path, words):
         return [], "", False
     if os.path.basename(interpreter) not in SHELLS:
         return [interpreter, path, *words[1:]], "the interpreter of a script", True
+    return _behind_script(path, words)
+
+
+def _behind_script(path, words):
     text = _text(path)
     shim = SHIM.search(text)
     if shim:
         name = os.path.basename(path)
         real = _asked([shim.group(1), "which", name], name)
         return ([real, *words[1:]] if real else []), f"a shim of {os.path.basename(shim.group(1))}", bool(real)
+    return _executed(text, path, words, "executed by a script")
+
+
+def _executed(text, path, words, by):
+    """What a shell's text executes in place of the shell, as _next() has it; path: its $0."""
     executed = [_expanded(word, path, text[: at]) for word, at in _execs(text)]
     for command in reversed(executed):
         if command and os.path.basename(command) not in WRAPPERS and shutil.which(command):
-            return [command, *words[1:]], "executed by a script", True
+            return [command, *words[1:]], by, True
     return [], "", not executed
+
+
+def _behind_shell(words):
+    """The same of a shell's own command line: a script, or a text after -c, whose only command is executed in its place."""
+    is_text, given = _given(words[1:])
+    if not given:
+        return [], "", not is_text
+    if not is_text:
+        file = given[0] if os.path.exists(given[0]) else shutil.which(given[0])
+        return _behind_script(file, given) if file else ([], "", False)
+    text, called, by = given[0], given[1:] or words[:1], f"executed by {os.path.basename(words[0])}"
+    command = _only_command(text)
+    if command and command[0] in BUILT_IN:
+        return [], "", True
+    if command and (name := _value(command[0], {}, called[0], DEPTH_MAX)):
+        return [name, *command[1:]], by, True
+    command, by, _ = _executed(text, called[0], called, by)
+    return command, by, False
+
+
+def _given(words):
+    """(whether -c is among a shell's options, the words behind them)."""
+    words, is_text = list(words), False
+    while words and words[0].startswith(("-", "+")):
+        word = words.pop(0)
+        if word in ("-", "--"):
+            break
+        is_short = not word.startswith("--")
+        is_text |= is_short and word[0] == "-" and "c" in word
+        if words and (word in SHELL_VALUED or is_short and word[-1] in "oO"):
+            words.pop(0)
+    return is_text, words
+
+
+def _only_command(text):
+    """The words of a text that is one command, without redirections and `exec`; [] where it is none, or is told another environment."""
+    lexer = shlex.shlex(text.strip(), posix=True, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    try:
+        words = list(lexer)
+    except ValueError:
+        words = []
+    while at := next((i for i, word in enumerate(words) if REDIRECTS.fullmatch(word)), 0):
+        del words[at - words[at - 1].isdigit() : at + 2]
+    while words and re.match(r"\w+=", words[0]) and not words[0].startswith("LD_PRELOAD="):
+        words.pop(0)
+    words = words[words[:1] == ["exec"] :]
+    is_one = words and "\n" not in text.strip() and not any(map(re.compile(r"[;&|<>()]+").fullmatch, words))
+    return words if is_one and not re.match(r"-|\w+=", words[0]) else []
 
 
 def _behind_binary(path, words):
     name, real = os.path.basename(words[0]), os.path.basename(os.path.realpath(path))
+    if name in SHELLS:
+        return _behind_shell(words)
     if real == "rustup" and name not in ("rustup", "rustup-init"):
         tool = _asked([os.path.realpath(path), "which", name], name)
         return ([tool, *words[1:]] if tool else []), "a proxy of rustup", bool(tool)
