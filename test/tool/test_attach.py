@@ -262,6 +262,35 @@ def test_a_program_on_musl_is_refused(tmp_path):
         assert "musl" in refused(musl.pid)
 
 
+INSIDE = """
+#include <stdlib.h>
+#include <unistd.h>
+static char pool[64];
+static volatile int freed;
+__attribute__((noinline)) void *NAME(size_t n) { freed -= n < 9; return n <= 64 ? pool : 0; }
+__attribute__((noinline)) void FREE(void *p) { if (p) freed += p != pool + 1; freed &= 255; }
+int main(void) { for (;;) { FREE(NAME(40)); usleep(1000); } }
+"""
+
+
+@pytest.mark.parametrize(("malloc", "free", "said"), [("mi_malloc", "mi_free", "mimalloc is inside"), ("malloc", "free", "its own malloc is inside")])
+def test_a_program_with_an_allocator_inside_is_refused_and_the_way_to_record_it_is_said(tmp_path, malloc, free, said):
+    program = build(tmp_path, INSIDE.replace("NAME", malloc).replace("FREE", free), "inside")
+    with Process(program) as inside:
+        wait_until(lambda: os.readlink(f"/proc/{inside.pid}/exe") == str(program))
+        done = record(tmp_path, inside.pid, "--duration", "100ms")
+        assert done.returncode == 3 and said in done.stderr and f"fix: quire record -- {program}\n" in done.stderr
+        assert inside.lives and not list(tmp_path.glob("*.qtr"))
+
+
+def test_a_program_that_is_linked_with_an_allocator_inside_of_a_library_is_refused_too(tmp_path):
+    library = build(tmp_path, INSIDE.replace("NAME", "mi_malloc").replace("FREE", "mi_free").partition("int main")[0], "libmimalloc.so", ["-shared", "-fPIC", "-Wl,-soname,libmimalloc.so"])
+    source = "void *mi_malloc(unsigned long); void mi_free(void *); int usleep(unsigned);" + INSIDE.replace("NAME", "mi_malloc").replace("FREE", "mi_free").splitlines()[-1]
+    with Process(build(tmp_path, source, "linked", [library, f"-Wl,-rpath,{tmp_path}"])) as linked:
+        wait_until(lambda: "libmimalloc.so" in attaching.Process(linked.pid).mapped())
+        assert "mimalloc is inside" in refused(linked.pid)
+
+
 def test_who_is_recorded_or_traced_already_is_refused_and_nothing_is_left(server, tmp_path):
     recording = Recording(tmp_path, server.pid, "-o", "first.qtr", halt="recording").until("at recording")
     owner = Recording(tmp_path, server.pid, "-o", "second.qtr")

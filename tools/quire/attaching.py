@@ -19,7 +19,9 @@ import time
 
 import elf
 import native
+import own
 import stops
+import target as targets
 import ui
 from errors import EnvironmentLacks, QuireError
 
@@ -77,6 +79,10 @@ class Process:
         """Whether it is CPython with its own allocator for small blocks."""
         is_told = self.environ().get("PYTHONMALLOC") == "malloc"
         return os.path.basename(os.readlink(f"/proc/{self.pid}/exe")).startswith("python") and not is_told
+
+    def program(self):
+        """Its file, as a word of a command line."""
+        return ui.word(os.readlink(f"/proc/{self.pid}/exe").removesuffix(" (deleted)"))
 
     def machine(self):
         """Class and machine of its program file."""
@@ -177,9 +183,22 @@ def _check_program(process):
         refuse(process, "it has no libc", f"its loader has not come to it within {LOADS_S:.0f} s, or it needs none", "ask again when it has begun")
     if not _has_libc(mapped):
         refuse(process, "it is a static program", "no loader is in it that could load the recorder", "start it under quire record   (static programs with symbols are recorded from their start)")
+    _check_malloc(process, file)
     others = [path for path in process.paths() if os.path.basename(path).startswith(LIBRARY) and path != library()]
     if others:
         refuse(process, "another build of the recorder is in it", f"an earlier recording has loaded {others[0]}", "restart the program")
+
+
+def _check_malloc(process, file):
+    """One inside is not called by way of slots, so none of it would be seen."""
+    bases = tuple(name.partition(".so")[0] + ".so" for name in file.needed) if file else ()
+    inside = own.look(f"/proc/{process.pid}/exe", sorted(path for path in process.paths() if bases and os.path.basename(path).startswith(bases)))
+    if inside and inside.refused:
+        refuse(process, f"{own.shown(inside)} is inside", f"calls of {inside.refused} cannot be seen: {inside.why}", own.STRIPPED_FIX if own.is_stripped(inside) else targets.OWN_MALLOC_FIX)
+    if inside:
+        refuse(process, f"{own.shown(inside)} is inside", "it is not called by way of slots; a recording from the start sees it", f"quire record -- {process.program()}")
+    if file and file.defines_malloc:
+        refuse(process, "it has its own malloc inside", "it is not called by way of slots", targets.OWN_MALLOC_FIX)
 
 
 def library():
