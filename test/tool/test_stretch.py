@@ -10,7 +10,7 @@ import sys
 import time
 
 import pytest
-from attachkit import mappings, patched
+from attachkit import Process, mappings, patched
 from toolkit import BUILD, TOOL, build, native_json, quire
 
 import stretch
@@ -121,15 +121,66 @@ def test_few_allocations_of_a_stretch_are_told_of_the_stretch_alone(tmp_path):
     assert "makes 0 allocations in " in done.stdout and "in the stretch of " in done.stdout and "that was recorded" in done.stdout
 
 
-def test_idle_is_when_a_process_has_done_next_to_nothing_for_a_while(monkeypatch):
+def test_idle_is_when_a_process_and_what_it_started_have_done_next_to_nothing_for_a_while(monkeypatch):
     used = iter([0.0, 0.5, 0.5, 0.9, 0.9, 0.905])
     monkeypatch.setattr(stretch.time, "sleep", lambda s: None)
-    monkeypatch.setattr(stretch.time, "clock_gettime", lambda clock: next(used))
-    stretch.idle(1)
+    monkeypatch.setattr(stretch.load, "cpu_s", lambda leader: next(used))
+    stretch.idle(os.getpid())
     assert list(used) == []
     monkeypatch.undo()
     monkeypatch.setattr(stretch.time, "sleep", lambda s: pytest.fail("nobody is waited for"))
     stretch.idle(2**22 - 1)
+
+
+# A server that waits, and has two workers: they allocate until a time is over, and wait then, too. `late`: they begin a second later.
+PREFORK = r"""
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    for (int i = 0; i < 2; i++)
+        if (fork() == 0) {
+            if (argc > 2) sleep(1);
+            time_t until = time(NULL) + atoi(argv[1]);
+            while (time(NULL) < until)
+                for (int n = 0; n < 1000; n++) free(malloc(n));
+            break;
+        }
+    for (;;) pause();
+}
+"""
+
+
+@pytest.fixture(scope="module", name="prefork")
+def prefork_fixture(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("prefork"), PREFORK, "prefork")
+
+
+@pytest.mark.by_turns
+def test_of_a_server_that_has_others_work_the_busiest_is_recorded_and_that_is_said(tmp_path, prefork):
+    done = quire(tmp_path, "try", "--json", "--no-report", "--time-limit", 0.3, "--duration", "100ms", "--then", "kill", "-o", "t.qtr", "--", prefork, 60)
+    assert done.returncode == 0 and "prefork runs 3 processes: recorded is the busiest, prefork (" in done.stderr, done.stderr
+    assert json.loads(done.stdout)["trace"]["allocations"] > 1000
+
+
+@pytest.mark.by_turns
+def test_until_idle_is_until_all_that_it_started_is_idle(tmp_path, prefork):
+    done = quire(tmp_path, "record", "--until-idle", "--then", "kill", "-o", "t.qtr", "--", prefork, 4)
+    assert done.returncode == 0 and facts(tmp_path / "t.qtr")["wall_s"] > 2.5, done.stderr
+
+
+@pytest.mark.by_turns
+def test_where_others_did_much_more_than_who_was_recorded_nothing_is_judged_and_their_number_is_said(tmp_path, prefork):
+    done = quire(tmp_path, "try", "--no-report", "--duration", "2s", "--then", "kill", "-o", "t.qtr", "--", prefork, 60, "late")
+    assert done.returncode == 3 and "cannot be judged" in done.stderr and "was not recorded" in done.stderr and "fix:" in done.stderr, done.stdout
+    with Process(prefork, 60) as server:
+        done = quire(tmp_path, "record", "--pid", server.pid, "--duration", "300ms", "-o", "u.qtr", start_new_session=True)
+        children = subprocess.run(["pgrep", "-P", str(server.pid)], capture_output=True, text=True).stdout.split()
+        for pid in children:
+            os.kill(int(pid), signal.SIGKILL)
+    assert done.returncode == 0 and "(2 of them run)" in done.stderr, done.stderr
+    assert any(f"quire record --pid {pid}\n" in done.stderr for pid in children), done.stderr
 
 
 def test_what_makes_no_sense_together_is_refused(tmp_path, program):

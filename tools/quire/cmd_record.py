@@ -9,6 +9,7 @@ Not here: what the trace says (cmd_advise.py, cmd_replay.py), attaching (attachi
 import os
 
 import attaching
+import kin
 import launch
 import load
 import native
@@ -126,7 +127,10 @@ def attach(args):
     if process.hides_blocks:
         ui.note("CPython's own allocator hides small blocks: they are seen where it was started with PYTHONMALLOC=malloc")
     with tracefile.fresh(path, args.force) as found:
+        others = kin.Kin(args.pid, args.pid)
         ended = attaching.record(process, path, args.duration or 0, args.limit_bytes)
+    if passed := others.passed_by():
+        ui.note(kin.text(passed, process.name) + f": quire record --pid {passed.pid}" * (passed.pid > 0))
     if ended == "gone":
         ui.note(f"{process.name} ({process.pid}) {'executes another program now' if attaching.goes_on(process.pid) else 'has ended'}")
     elif ended != "ended":

@@ -37,8 +37,9 @@ from witness import Witness
 Started = namedtuple("Started", "program name said watch left")
 
 # served: what a load told (load.Served), where there was one; slow: how slow the CPU was meanwhile (pace.Slow), where it was asked;
-# left: {process: its name} of what went on when a hidden program had ended, and was ended then
-Ran = namedtuple("Ran", "status wall_s cpu_s peak_rss_bytes stderr pid served slow left", defaults=(None, None, {}))
+# left: {process: its name} of what went on when a hidden program had ended, and was ended then;
+# passed: who did much more than the one process of which a stretch was recorded (kin.Passed)
+Ran = namedtuple("Ran", "status wall_s cpu_s peak_rss_bytes stderr pid served slow left passed", defaults=(None, None, {}, None))
 
 STDERR_KEPT_BYTES = 4096
 STDOUT_KEPT_BYTES = 1 << 20  # for who waits for a line of it, behind which more may come at once

@@ -63,7 +63,7 @@ def of(args):
 
 
 def family(leader):
-    """{process: seconds of its children that are gone} of all that are of a leader's session, or descend from it: PostgreSQL's have sessions of their own."""
+    """{process: seconds of its children that are gone} of a leader, of all that are of its session, or descend from it: PostgreSQL's have sessions of their own."""
     seen = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -72,7 +72,7 @@ def family(leader):
         except OSError:
             continue
         seen[int(pid)] = (int(words[1]), int(words[3]), (int(words[13]) + int(words[14])) / TICKS)
-    ours = {pid for pid, (_, session, _) in seen.items() if session == leader}
+    ours = {pid for pid, (_, session, _) in seen.items() if leader in (pid, session)}
     while more := {pid for pid, (parent, _, _) in seen.items() if parent in ours and pid not in ours}:
         ours |= more
     return {pid: seen[pid][2] for pid in ours}

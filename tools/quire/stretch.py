@@ -5,6 +5,8 @@ stretch.py - `quire record|try --after 10s --duration 30s --then leave -- PROGRA
     started as it is, in a session of its own --after--> entered as a running process (attaching.py) --duration, --until-idle, Ctrl-C--> left again
                                                                                                      '--then--> goes on, or is asked to end, or killed
 
+Of a program that has started others (a prefork server, a shell) the process that is busiest then is entered.
+
 Before and after the stretch nothing of ours runs in it. What cannot be entered is ended again: it was we who started it.
 Not here: programs that are recorded from their start to their end (launch.py), servers under a load (load.py).
 """
@@ -13,7 +15,9 @@ import signal
 import time
 
 import attaching
+import kin
 import launch
+import load
 import options
 import own
 import stops
@@ -61,17 +65,21 @@ def wait(program, name, after_s):
         time.sleep(min(POLL_S, max(0.0, until_s - time.monotonic())))
 
 
-def idle(pid):
-    """Returns when a process has done next to nothing for a while, or is gone."""
-    clock = (~pid << 3) | 2  # its CPU clock, by the kernel's numbering
+def idle(leader):
+    """Returns when a process, and what it has started, has done next to nothing for a while, or is gone."""
+    used_s = IDLE_S
+    while used_s > IDLE_S * IDLE_SHARE and load.family(leader):
+        before_s = load.cpu_s(leader)
+        time.sleep(IDLE_S)
+        used_s = load.cpu_s(leader) - before_s
+
+
+def peak_bytes(pid):
+    """The most memory of a process; 0 when it is gone."""
     try:
-        used_s = IDLE_S
-        while used_s > IDLE_S * IDLE_SHARE:
-            before_s = time.clock_gettime(clock)
-            time.sleep(IDLE_S)
-            used_s = time.clock_gettime(clock) - before_s
-    except OSError:
-        return
+        return attaching.Process(pid).number("VmHWM") * 1024
+    except EnvironmentLacks:
+        return 0
 
 
 def record(target, path, args, env, source=None):
@@ -79,7 +87,10 @@ def record(target, path, args, env, source=None):
     program = launch.started(target, env, source)
     try:
         wait(program, target.name, args.after or SETTLE_S)
-        process = attaching.check(program.pid)
+        pid, number = kin.busiest(program.pid)
+        process, others = attaching.check(pid), kin.Kin(program.pid, pid)
+        if number > 1:
+            ui.note(f"{target.name} runs {number} processes: recorded is the busiest, {process.name} ({pid})")
         began_s, limit = time.monotonic(), getattr(args, "limit_bytes", None)
         attaching.record(process, path, args.duration or 0, limit, (lambda: idle(program.pid)) if args.until_idle else None)
         wall_s = time.monotonic() - began_s
@@ -91,7 +102,9 @@ def record(target, path, args, env, source=None):
         raise
     if program.poll() is not None:
         return program.ran()
-    ran = launch.Ran(0, wall_s, 0.0, attaching.Process(program.pid).number("VmHWM") * 1024, "", program.pid)
+    ran = launch.Ran(0, wall_s, 0.0, peak_bytes(pid), "", program.pid, passed=others.passed_by())
+    if ran.passed:
+        ui.note(kin.text(ran.passed, target.name))
     if args.then == "leave":
         ui.note(f"{target.name} goes on: process {program.pid}")
     else:

@@ -82,6 +82,12 @@ def unseen_percent(report):
 
 def refuse_unseen(report):
     """Where next to nothing of what the program does was seen, few calls mean nothing."""
+    if report.recorded.passed:
+        raise EnvironmentLacks(
+            f"{report.target.name} cannot be judged: a process of it allocated {report.recording.facts['allocations']} times, and what did most of the work was not recorded",
+            "of a stretch one process is recorded: the busiest when it began",
+            "a longer --after, so that those are at work then; or quire record --pid",
+        )
     unseen = unseen_percent(report)
     if unseen >= UNSEEN_PERCENT_MOST:
         raise EnvironmentLacks(
