@@ -11,6 +11,7 @@ import time
 
 import pytest
 from attachkit import Process, mappings, patched
+from manners import Running
 from toolkit import BUILD, TOOL, build, native_json, quire
 
 import stretch
@@ -100,18 +101,26 @@ def test_try_gives_a_verdict_from_a_stretch_of_the_one_run_and_the_program_goes_
 
 
 @pytest.mark.by_turns
-def test_control_c_in_try_ends_the_recording_alone_and_the_verdict_follows(tmp_path, program):
-    words = [sys.executable, TOOL, "try", "--no-report", "--time-limit", 0.3, "--then", "stop", "-o", "t.qtr", "--", program, 60]
+@pytest.mark.parametrize(("more", "begun"), [(["--then", "stop"], "until Ctrl-C"), (["--once", "--duration", "60s"], "recording it"), (["--duration", "1s"], "recording it")])
+def test_control_c_in_try_ends_the_recording_alone_and_the_verdict_follows(tmp_path, program, more, begun):
+    words = [sys.executable, TOOL, "try", "--no-report", "--time-limit", 0.3, *more, "-o", "t.qtr", "--", program, 60]
     env = {**os.environ, "QUIRE_BUILD_DIR": str(BUILD), "NO_COLOR": "1"}
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([str(word) for word in words], cwd=tmp_path, env=env, **pipes) as command:
-        while "until Ctrl-C" not in (line := command.stderr.readline()):
+        while begun not in (line := command.stderr.readline()):
             assert line
-        time.sleep(0.1)
+        time.sleep(0.5)
         command.send_signal(signal.SIGINT)
         said, noted = command.communicate(timeout=100)
     assert command.returncode == 0 and (tmp_path / "asked").exists(), noted
-    assert "The trace holds" in said and "modelled" in said, said
+    assert "modelled" in said and any(word in said for word in ("  YES", "  NO", "  INCONCLUSIVE")), said
+    assert ("The trace holds" in said) == ("--then" in more) and ("Ctrl-C ended the recorded run" in noted) == ("--then" not in more)
+
+
+@pytest.mark.by_turns
+def test_control_c_in_a_round_of_a_try_with_a_duration_ends_all(tmp_path, program):
+    running = Running(tmp_path, "try", "--no-report", "--duration", "500ms", "--rounds", 50, "-o", "t.qtr", "--", program, 60)
+    assert running.until("it will run up to").until("looking at where").stop(signal.SIGINT) == 130 and "interrupted" in running.said, running.said
 
 
 def test_few_allocations_of_a_stretch_are_told_of_the_stretch_alone(tmp_path):

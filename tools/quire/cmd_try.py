@@ -57,7 +57,7 @@ TAKES_PROGRAM = True
 EPILOG = """Nothing after `try`: a small demo program is tried.
 The program runs many times (the first line says how often, and for how long), each time with the same
 standard input; its output is hidden. A program that changes what it works on: --prepare and --cleanup put
-it back; one that may run only once: --once. One that does not end by itself, as a server: --load CMD, or --duration TIME;
+it back; one that may run only once: --once. One that does not end by itself, as a server: --load CMD, or --duration TIME (Ctrl-C in the recorded run: the verdict on what was recorded);
 with --after, --until-idle or --then it runs once, a stretch of that is recorded, also until Ctrl-C, and all figures are modelled. Exit: the program's own status, 128+n when signal n ended it;
 126, 127 when it cannot be run; 3 when it cannot be traced; with --strict 4 when the verdict is INCONCLUSIVE."""
 
@@ -136,7 +136,11 @@ def record(contest, path, args):
     if stretch.wanted(args):
         return contest.hooks.around(lambda: stretch.record(target, path, args, contest.plain(), contest.source))
     environment = contest.plain(trace=path)
+    if contest.load:
+        contest.load.may_be_cut = contest.load.command is None
     ran = contest.hooks.around(lambda: launch.hidden(target, contest.source, environment, contest.load))
+    if contest.load:
+        contest.load.may_be_cut = False
     if tracefile.family(path):
         return ran
     said = [line for line in ran.stderr.splitlines() if line.startswith("quire record: ")]
@@ -357,8 +361,7 @@ def begin(report, args, began_s):
     driven = None if stretch.wanted(args) else load.of(args)
     report.contest = contest = rounds.Contest(target, source, mallocs, hooks, driven)
     if args.once:
-        report.limit_s = args.time_limit or rounds.SECONDS_USUAL
-        report.budget = budget.Budget(began_s, report.limit_s, False)
+        plan_once(report, args, began_s)
         return
     ui.note(f"running {target.name} alone, for its time (its output is hidden)")
     contest.begin()
@@ -378,6 +381,19 @@ def begin(report, args, began_s):
     say_runs(report, args)
 
 
+def plan_once(report, args, began_s):
+    """How long all may take where the program runs only once."""
+    report.limit_s = args.time_limit or rounds.SECONDS_USUAL
+    report.budget = budget.Budget(began_s, report.limit_s, False)
+
+
+def judge_cut(report, args, began_s):
+    """Who ended the recorded run by Ctrl-C wants no further runs, but the verdict: that of a program that ran only once."""
+    ui.note("Ctrl-C ended the recorded run: the verdict is of what was recorded, and modelled")
+    args.once, report.contest.first = True, None
+    plan_once(report, args, began_s)
+
+
 def try_program(report, args, folder):
     """Everything between the checks and the printing, into the report."""
     began_s = time.monotonic()
@@ -387,6 +403,8 @@ def try_program(report, args, folder):
     with tracefile.fresh(path, args.force) as report.came:
         report.trace_path = path
         report.recorded = record(report.contest, path, args)
+        if report.contest.load and report.contest.load.is_cut:
+            judge_cut(report, args, began_s)
         if report.contest.first and not report.crashed:
             rounds.refuse_unlike(report.target.name, report.contest.first, report.recorded, "recorded")
     ui.note("reading the trace")

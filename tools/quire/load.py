@@ -12,6 +12,7 @@ Not here: starting and ending programs (launch.py, stops.py), rounds (rounds.py)
 
 import math
 import os
+import signal
 import subprocess
 import time
 from collections import namedtuple
@@ -152,6 +153,7 @@ class Load:
         self.port, self.line, self.ask = args.ready_port, args.ready_line, args.ready_cmd
         self.requests = None  # of the first run
         self.mark = None  # who else wants to know when the load begins and ends: called then
+        self.may_be_cut = self.is_cut = False  # Ctrl-C ends the time, not us; it has done so
         self.pace = None  # pace.Pace, while somebody asks the CPUs: of the load alone, not of the start and the end
         if self.port is not None and self._listens():
             raise EnvironmentLacks(
@@ -207,9 +209,11 @@ class Load:
     def _put(self, run, folder):
         """Until the load, or the time, is over; what the load printed. Into the folder it may write how long single requests took."""
         if self.command is None:
-            until_s = time.monotonic() + self.duration_s
-            while time.monotonic() < until_s and run.program.poll() is None:
-                time.sleep(min(POLL_S, max(0.0, until_s - time.monotonic())))
+            with stops.Watch([signal.SIGINT] if self.may_be_cut else []) as watch:
+                until_s = time.monotonic() + self.duration_s
+                while time.monotonic() < until_s and run.program.poll() is None and not self.is_cut:
+                    time.sleep(min(POLL_S, max(0.0, until_s - time.monotonic())))
+                    self.is_cut = bool(watch.take())
             return ""
         done = _shell(self.command, run, **{loadwords.LATENCIES: folder})
         if done.returncode not in (0, GIVEN_UP):
