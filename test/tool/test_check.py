@@ -110,6 +110,23 @@ def test_a_static_program_is_not_served(tmp_path, program):
     assert status == 1 and "static binary" in said["reason"]
 
 
+def test_a_static_process_is_told_what_it_is_and_not_to_be_run_under_the_library(tmp_path, program):
+    static = toolkit.build(tmp_path, PROGRAM, "static", ["-static"])
+    with subprocess.Popen([static, "x"], stdout=subprocess.PIPE) as process:
+        process.stdout.read(1)
+        status, said = answer(tmp_path, "--pid", process.pid)
+        process.kill()
+    assert status == 1 and "static binary" in said["reason"] and said["fix"].startswith("link it dynamically"), said
+
+
+def test_a_library_is_no_program(tmp_path, program):
+    bare = toolkit.build(tmp_path, LIBRARY, "plug.so", ["-shared", "-fPIC"])
+    needs = toolkit.build(tmp_path, BORROWER, "needs.so", ["-shared", "-fPIC"])
+    for command, library in (("check", bare), ("check", needs), ("record", bare)):
+        done = quire(tmp_path, command, "--", library)
+        assert done.returncode == 126 and "is a shared library, not a program" in done.stderr and "fix: " in done.stderr
+
+
 def test_a_setuid_program_is_not_served(tmp_path, program):
     other = toolkit.setuid_of_another(tmp_path, PROGRAM)
     status, said = answer(tmp_path, "--", other)
@@ -245,8 +262,9 @@ def test_a_thread_of_the_kernel_is_told_as_what_it_is(tmp_path):
     kernels = [pid for pid in os.listdir("/proc") if pid.isdigit() and parent_of(pid) == "2"]
     if not kernels or os.geteuid() != 0:
         pytest.skip("no thread of the kernel is to be seen here, or only by root")
-    done = quire(tmp_path, "check", "--pid", kernels[0])
-    assert done.returncode == 3 and "thread of the kernel" in done.stderr
+    for words in (["check", "--pid"], ["top"], ["map"], ["profile", "--pid"]):
+        done = quire(tmp_path, *words, kernels[0])
+        assert done.returncode == 3 and "thread of the kernel" in done.stderr and "quire run" not in done.stderr, done.stderr
 
 
 def test_the_answer_in_words_has_the_fix(tmp_path, program):

@@ -130,6 +130,7 @@ def test_closed_streams_are_no_hindrance(tmp_path, churn, closed):
         (["try", "--", "no-such-program"], 127),
         (["run", "--", "/etc/passwd"], 126),
         (["record", "--", "/tmp"], 126),
+        (["record", "--ready-port", "99999", "--load", "true", "--", "true"], 2),
         (["check", "--", "true", "--pid"], 0),
         (["record", "--", "sh", "-c", "kill -9 $$"], 137),
         (["run", "--", "sh", "-c", "exit 44"], 44),
@@ -282,6 +283,19 @@ def test_what_force_replaces_stays_until_there_is_something_new(tmp_path):
     assert (tmp_path / "t.qtr").read_text() == "mine"
     assert quire(tmp_path, "record", "-f", "-o", "t.qtr", "--", "true").returncode == 0
     assert (tmp_path / "t.qtr").read_bytes()[:6] == b"QTRACE"
+
+
+def test_what_a_killed_recording_had_set_aside_is_brought_back_or_named(tmp_path):
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    aside = tmp_path / f".t.qtr.before-{gone.pid}"
+    aside.write_text("mine")
+    assert quire(tmp_path, "record", "-f", "-o", "t.qtr", "--", "/etc/passwd").returncode == 126
+    done = quire(tmp_path, "record", "-o", "t.qtr", "--", "true")
+    assert done.returncode == 0 and f"{aside.name} is the trace that t.qtr was before" in done.stderr and aside.read_text() == "mine"
+    (tmp_path / "t.qtr").unlink()
+    done = quire(tmp_path, "record", "-f", "-o", "t.qtr", "--load", "false", "--", "sleep", 9)
+    assert done.returncode == 3 and (tmp_path / "t.qtr").read_text() == "mine" and not aside.exists(), done.stderr
 
 
 @pytest.mark.skipif(

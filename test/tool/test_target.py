@@ -161,7 +161,7 @@ def test_a_script_whose_interpreter_is_missing_is_named(tmp_path):
 
 def test_a_directory_is_126(tmp_path):
     done = quire(tmp_path, "try", "--", str(tmp_path))
-    assert done.returncode == 126 and "directory" in done.stderr
+    assert done.returncode == 126 and "directory" in done.stderr and f"fix: ls {tmp_path} " in done.stderr
 
 
 def test_a_program_that_maps_its_memory_itself_is_found_out_after_the_run(tmp_path):

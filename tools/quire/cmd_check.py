@@ -20,7 +20,7 @@ import render
 import serving
 import target as targets
 import ui
-from errors import EXIT_CONDITION_FALSE, EXIT_OK, EnvironmentLacks, UsageError
+from errors import EXIT_CONDITION_FALSE, EXIT_OK, EnvironmentLacks, QuireError, UsageError, kernel_thread
 
 HELP = "is Quire (or another preloaded malloc) really serving a program? says why not"
 TAKES_PROGRAM = True
@@ -91,10 +91,21 @@ def mapped(pid):
         return {w[5].strip() for w in words if len(w) == 6}, os.readlink(f"{place}/exe")
     except FileNotFoundError:
         if os.path.exists(f"/proc/{pid}"):
-            raise EnvironmentLacks(f"process {pid} has no program: it is a thread of the kernel", "it has no memory of its own", "ps -ef   (names in brackets are the kernel's)") from None
+            raise kernel_thread(pid) from None
         raise EnvironmentLacks(f"there is no process {pid}", "it has ended, or never was", "pgrep -a NAME   (finds its number)") from None
     except PermissionError:
         raise EnvironmentLacks(f"process {pid} may not be looked at", "it is another user's", "the same command with sudo") from None
+
+
+def startable(program):
+    """(why it cannot be there, what to do) for a program that runs without the library."""
+    try:
+        targets.resolve_for_preload([program])
+    except targets.Unfit as unfit:
+        return f": {unfit.reason}", unfit.fix
+    except QuireError:  # its file is gone, or another's
+        return "", ""
+    return "", f"quire run -- {program}"
 
 
 def running(pid, args):
@@ -104,8 +115,8 @@ def running(pid, args):
     wanted = os.path.basename(args.preload or serving.LIBRARY)
     found = [f for f in files if os.path.basename(f).startswith(wanted)]
     if not found:
-        fix = f"quire run -- {program}" if wanted == serving.LIBRARY else ""
-        return serving.Answer(False, "", f"{wanted} is not in process {pid}", fix), program
+        reason, fix = startable(program) if wanted == serving.LIBRARY else ("", "")
+        return serving.Answer(False, "", f"{wanted} is not in process {pid}{reason}", fix), program
     file = targets.elf.read(program)
     if file and file.defines_malloc:
         return serving.Answer(False, program, f"{program} has its own malloc inside", ""), program

@@ -27,7 +27,7 @@ class Elf:
     """One file, read once. Every offset in it is distrusted: damaged files give what could be read."""
 
     def __init__(self, path):
-        self.interpreter = ""
+        self.interpreter, self.entry = "", 0
         self.dynamic = False
         self.needed = []
         self.defines_malloc = self.lends_malloc = False
@@ -51,12 +51,17 @@ class Elf:
         """No dynamic loader runs, so nothing can be preloaded."""
         return not self.interpreter
 
+    @property
+    def is_library(self):
+        """No program: it would need a loader and names none, or has nowhere to begin."""
+        return self.static and bool(self.needed or not self.entry)
+
     def _text(self, offset):
         end = self.data.find(b"\0", offset)
         return self.data[offset:end].decode("utf-8", "replace")
 
     def _segments(self):
-        (offset,) = struct.unpack_from("<Q", self.data, 32)
+        self.entry, offset = struct.unpack_from("<QQ", self.data, 24)
         each, number = struct.unpack_from("<HH", self.data, 54)
         loads, dynamic = [], None
         for i in range(number):

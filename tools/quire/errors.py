@@ -56,3 +56,8 @@ class EnvironmentLacks(QuireError):
     """The machine or the program is not one this can work with."""
 
     exit_code = EXIT_ENVIRONMENT
+
+
+def kernel_thread(pid):
+    """The error for a process that is none of a program."""
+    return EnvironmentLacks(f"process {pid} has no program: it is a thread of the kernel", "it has no memory of its own", "ps -ef   (names in brackets are the kernel's)")

@@ -59,7 +59,7 @@ def of(args):
     if sum(r is not None for r in ready) > 1:
         raise UsageError("one of --ready-port, --ready-line and --ready-cmd is enough")
     if args.ready_port is not None and not 0 < args.ready_port < 65536:
-        raise UsageError("--ready-port takes a number from 1 to 65535")
+        raise UsageError("--ready-port takes a number from 1 to 65535", fix="--ready-port 8080")
     return Load(args)
 
 

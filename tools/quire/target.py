@@ -82,7 +82,7 @@ def locate(name):
         typed = [ui.word(n) for n in (name, name if "/" in name else f"./{name}")]
         fix = f"chmod +x {typed[0]}   if it is a program, and call it {typed[1]}"
         raise QuireError(
-            f"cannot execute {name}", why, "" if os.path.isdir(name) else fix, EXIT_CANNOT_EXECUTE
+            f"cannot execute {name}", why, f"ls {typed[0]}   (which program in it?)" if os.path.isdir(name) else fix, EXIT_CANNOT_EXECUTE
         )
     aside = None if "/" in name else shutil.which(name, path=SYSTEM_FOLDERS)  # a user's PATH on Debian goes without them
     if aside:
@@ -246,6 +246,8 @@ def resolve_for_preload(argv, inside=False):
             f"file {ui.word(binary)}",
             EXIT_CANNOT_EXECUTE,
         )
+    if file.is_library:
+        raise QuireError(f"cannot execute {argv[0]}", f"{binary} is a shared library, not a program", "name the program that loads it", EXIT_CANNOT_EXECUTE)
     if file.is_go:
         refuse(
             argv[0],

@@ -205,6 +205,7 @@ def fresh(path, force):
 
 def set_aside(path, force):
     """Makes room for a recording: [(where it is now, an earlier recording's file)]."""
+    bring_back(path, force)
     replaced = []
     for old in (p for p in family(path) if p == path or head_of(p) == MAGIC):
         if not force:
@@ -214,6 +215,19 @@ def set_aside(path, force):
         os.replace(old, aside)
         replaced.append((aside, old))
     return replaced
+
+
+def bring_back(path, force):
+    """What a recording that was killed has set aside, and nobody put back: the trace to replace where there is no other, else it is named."""
+    folder, name = os.path.split(path)
+    for aside in glob.glob(os.path.join(glob.escape(folder), f".{glob.escape(name)}.before-*")):
+        pid = aside.rpartition("-")[2]
+        if not pid.isdigit() or os.path.exists(f"/proc/{pid}"):
+            continue
+        if force and not os.path.lexists(path):
+            os.replace(aside, path)
+        else:
+            ui.note(f"{shown(aside)} is the trace that {shown(path)} was before a recording that was killed")
 
 
 def head_of(path):

@@ -15,6 +15,7 @@ Invariants: L1  a page counts only while the process that it names runs and bega
 Not here: what is shown of it (live/view.py, live/map.py).
 """
 
+import contextlib
 import glob
 import json
 import os
@@ -24,7 +25,7 @@ import stat
 import time
 
 import follow
-from errors import EnvironmentLacks, UsageError
+from errors import EnvironmentLacks, UsageError, kernel_thread
 from lazily import secrets
 
 PAGE_BYTES_MAX = 1 << 28
@@ -32,6 +33,7 @@ ANSWER_S = 5.0
 ASK_AGAIN_S = 0.5
 LOOK_S = 0.01
 START_TIME_FIELD = 22
+KERNEL_THREAD = 0x00200000  # of a process's flags
 HOW_TO_START = "QUIRE_CONF=top:1 quire run -- PROGRAM   (linked with libquire: QUIRE_CONF=top:1 PROGRAM)"
 
 
@@ -196,11 +198,20 @@ def newest(places, number, pid):
     return min(ours, key=lambda p: p.age_s, default=None)
 
 
+def is_kernels(pid):
+    """Whether it is a thread of the kernel."""
+    with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+        return bool(int(file.read().rpartition(")")[2].split()[6]) & KERNEL_THREAD)
+    return False
+
+
 def of_pid(pid, start=HOW_TO_START):
     """The page of one process, also of a container's; an error that says why there is none, and how a process is started that has one."""
     if not os.path.exists(f"/proc/{pid}"):
         raise EnvironmentLacks(f"there is no process {pid}", "it has ended, or never was", "quire top   (lists those that show themselves)")
     page = newest(folders(), pid, pid)
+    if not page and is_kernels(pid):
+        raise kernel_thread(pid)
     if not page and os.geteuid() not in (0, os.stat(f"/proc/{pid}").st_uid):
         raise EnvironmentLacks(
             f"process {pid} may not be looked at",
