@@ -288,6 +288,27 @@ def test_a_program_that_opens_libraries_past_every_preload_is_refused_and_named(
     assert answer(tmp_path, "--", plain)[0] == 0
 
 
+OPENS = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+int opened(const char *path) { return path && !dlopen(path, RTLD_LAZY | RTLD_GLOBAL | RTLD_DEEPBIND); }
+"""
+
+
+def test_a_library_that_may_open_others_past_every_preload_is_named_and_nothing_promised(tmp_path, program):
+    library = toolkit.build(tmp_path, OPENS, "libmid.so", ["-shared", "-fPIC"])
+    source = "#include <stdlib.h>\nint opened(const char *); int main(int c, char **v) { free(malloc(9)); return c > 1 ? abort(), 1 : opened(v[1]); }"
+    linked = toolkit.build(tmp_path, source, "linked", [library, f"-Wl,-rpath,{tmp_path}"])
+    status, said = answer(tmp_path, "--", linked)
+    assert (status, said["serves"], said["sure"], said["opens_past_preloads"]) == (0, True, False, [str(library)])
+    done = quire(tmp_path, "check", "--", linked)
+    assert done.returncode == 0 and f"only a run tells: {library} may open libraries with RTLD_DEEPBIND" in done.stdout
+    assert answer(tmp_path, "--", program)[1]["sure"] is True
+    assert "suspect" not in quire(tmp_path, "run", "--", linked).stderr
+    assert f"suspect: {library} may open" in quire(tmp_path, "run", "--", linked, "abort").stderr
+
+
 def test_a_go_program_is_told_about_its_collector(tmp_path, program):
     marked = tmp_path / "go"
     subprocess.run(["objcopy", f"--add-section=.go.buildinfo={__file__}", program, marked], check=True)

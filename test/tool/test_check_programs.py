@@ -91,7 +91,7 @@ PROGRAMS = [
 LONG = os.environ.get("QUIRE_TEST_LONG", "0") != "0"
 FIRST_OF_A_KIND = {kind: place for place, (kind, _, _) in reversed(list(enumerate(PROGRAMS)))}
 CHOSEN = [row for place, row in enumerate(PROGRAMS) if LONG or place % 3 == 0 or place == FIRST_OF_A_KIND[row[0]]]  # the short form: each kind, and every third
-ONLY_A_RUN_TELLS = {"valgrind"}  # its starter becomes the tool, which it looks for
+ONLY_A_RUN_TELLS = {"valgrind", "mount"}  # its starter becomes the tool, which it looks for; libmount may open a library past every preload
 
 
 def run(folder, words, conf):
@@ -119,7 +119,7 @@ def test_check_says_what_happens(tmp_path, kind, package, command):
     said = json.loads(done.stdout)
     assert done.returncode == (0 if said["serves"] else 1)
     assert said["sure"] == (words[0] not in ONLY_A_RUN_TELLS)
-    if said["sure"]:
+    if said["sure"] or said["opens_past_preloads"]:
         assert said["serves"] == served_in_truth(tmp_path, kind, words), said["reason"]
 
 

@@ -13,6 +13,7 @@ import contextlib
 import glob
 import os
 
+import deepbind
 import follow
 import options
 import own
@@ -151,6 +152,7 @@ def run(args):
 def say(args, name, answer):
     """The answer on stdout."""
     command = args.program or [name]
+    past = serving.opening_past(answer.target) if answer.serves and answer.target else []
     if args.json:
         document = {
             "schema": "quire.check/1",
@@ -158,7 +160,8 @@ def say(args, name, answer):
             "serves": answer.serves,
             "malloc_library": answer.owner or None,
             "judged": answer.target.binary if answer.target else None,
-            "sure": answer.target.sure if answer.target else True,
+            "sure": answer.target.sure and not past if answer.target else True,
+            "opens_past_preloads": past,
             "reason": answer.reason or None,
             "fix": answer.fix or None,
             "inside": answer.serves and inside(answer) and inside(answer)._asdict() or None,
@@ -173,6 +176,8 @@ def say(args, name, answer):
     if not args.json and answer.serves and (beside := inside(answer)):
         ui.say([f"  but it calls {own.shown(beside)} by names of its own, in {ui.printable(beside.path)}: what that allocates is not malloc's."])
         ui.say([f"  {render.command()} try -- {ui.words(command)}   measures it with others in its place"] * (not beside.refused))
+    if not args.json:
+        ui.say([f"  only a run tells: {ui.printable(library)} {deepbind.MAY}" for library in past])
     if not args.json and answer.target and judged(command, answer.target):
         ui.say(judged(command, answer.target))
 

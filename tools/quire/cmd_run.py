@@ -15,9 +15,11 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
 
 import conditions
+import deepbind
 import launch
 import leaksites
 import options
@@ -41,6 +43,7 @@ the options say added. Conditions: peak, rss, live, heap, leaks (bytes: K M G), 
 
 FORMATS = ("text", "json", "prom")
 PERCENT = re.compile(r"^([1-9][0-9]?|100)%$")
+CRASHES = (signal.SIGSEGV, signal.SIGABRT)
 WRITES_FILE = re.compile(r"(^|,)\s*(stats:exit=|stats_file:)")
 
 
@@ -268,6 +271,9 @@ def report(args, form, path, outcome, wanted):
         ui.note(f"--fail-on: {text} holds")
     if any(c.key in conditions.LEAKS and c.text not in full["failed"] for c in wanted) and (more := runreport.live_at_exit(rest)):
         ui.note(f"--fail-on looks at {target.name} alone; its other processes had{more.removeprefix(',')}")
+    if -ended.status in CRASHES:
+        for library in serving.opening_past(target):
+            ui.note(ui.printable(f"suspect: {library} {deepbind.MAY}"))
     if full["unserved"] and (document or args.strict):  # else the report says that there is none
         ui.note(ui.printable(f"nothing was served: {full['unserved']}" if document else full["unserved"]))
     status = passed_on(ended, unwritten, unjudged)

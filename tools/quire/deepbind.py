@@ -24,6 +24,7 @@ JUMP_BY_TABLE = b"\xff\x25"
 
 
 STAYS = "it opens libraries with RTLD_DEEPBIND, which are bound to libc's malloc past every preload"
+MAY = "may open libraries with RTLD_DEEPBIND: these are bound to libc's malloc past every preload, and what one allocates the other frees"
 
 
 def opens_past_preloads(path):

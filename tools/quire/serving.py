@@ -48,6 +48,11 @@ def same(path, other):
     return os.path.realpath(path) == os.path.realpath(other)
 
 
+def opening_past(target):
+    """Libraries of a program that may open others past every preload. Whether they do so only a run tells: libmount, which comes with glib, has such a call."""
+    return [library for library in targets.libraries(target.binary) if deepbind.opens_past_preloads(library)]
+
+
 def ask(argv, library, environment=None):
     """The Answer for a command line and a library to preload; errors of a program that is not there go through."""
     try:
