@@ -174,6 +174,15 @@ def test_of_a_server_that_has_others_work_the_busiest_is_recorded_and_that_is_sa
 
 
 @pytest.mark.by_turns
+def test_until_idle_ends_by_itself_when_the_work_is_done_and_the_verdict_is_of_that(tmp_path, program):
+    done = quire(tmp_path, "try", "--json", "--no-report", "--time-limit", 0.3, "--until-idle", "-o", "t.qtr", "--", program, 3)
+    assert done.returncode == 0 and (tmp_path / "asked").exists(), done.stderr
+    found = json.loads(done.stdout)
+    assert found["trace"]["attached"] and found["trace"]["allocations"] > 1000 and found["verdict"]["word"]
+    assert 1 < facts(tmp_path / "t.qtr")["wall_s"] < 30
+
+
+@pytest.mark.by_turns
 def test_until_idle_is_until_all_that_it_started_is_idle(tmp_path, prefork):
     done = quire(tmp_path, "record", "--until-idle", "--then", "kill", "-o", "t.qtr", "--", prefork, 4)
     assert done.returncode == 0 and facts(tmp_path / "t.qtr")["wall_s"] > 2.5, done.stderr
