@@ -127,6 +127,17 @@ def test_a_library_is_no_program(tmp_path, program):
         assert done.returncode == 126 and "is a shared library, not a program" in done.stderr and "fix: " in done.stderr
 
 
+@pytest.mark.skipif(not os.path.exists("/lib64/ld-linux-x86-64.so.2"), reason="glibc's loader of x86-64 stands for musl's")
+def test_a_program_on_musl_is_told_so(tmp_path, program):
+    shutil.copy("/lib64/ld-linux-x86-64.so.2", tmp_path / "ld-musl-x86_64.so.1")
+    musl = toolkit.build(tmp_path, PROGRAM, "musl", [f"-Wl,--dynamic-linker={tmp_path}/ld-musl-x86_64.so.1"])
+    status, said = answer(tmp_path, "--", musl)
+    assert status == 1 and f"{musl} runs on musl" in said["reason"] and "build it for glibc" in said["fix"]
+    for command in ("run", "record", "try"):
+        done = quire(tmp_path, command, "--", musl)
+        assert done.returncode == 3 and "runs on musl" in done.stderr and "fix: " in done.stderr
+
+
 def test_a_setuid_program_is_not_served(tmp_path, program):
     other = toolkit.setuid_of_another(tmp_path, PROGRAM)
     status, said = answer(tmp_path, "--", other)
