@@ -20,10 +20,11 @@ import toolkit
 from toolkit import quire
 
 LIBRARY = toolkit.BUILD / "libquire-malloc.so"
-PIE, FIXED, STATIC, SCRIPT, CHAIN, RIGHTS, OWN, NEEDED, DEEPBIND, GO, RUST, CXX = (
-    "position independent", "at a fixed place", "static", "a script", "becomes another", "has rights of its own", "own malloc inside",
-    "another malloc by DT_NEEDED", "RTLD_DEEPBIND", "Go", "Rust", "C++",
+PIE, FIXED, STATIC, STATIC_PIE, MUSL, SCRIPT, CHAIN, SHELL, LOADER, RIGHTS, OWN, NEEDED, DEEPBIND, GO, RUST, RUST_JEMALLOC, CXX = KINDS = (
+    "position independent", "at a fixed place", "static", "static and position independent", "linked with musl", "a script", "becomes another", "a shell before it",
+    "a loader before it, as Wine's", "has rights of its own", "own malloc inside", "another malloc by DT_NEEDED", "RTLD_DEEPBIND", "Go", "Rust", "Rust with jemalloc", "C++",
 )  # fmt: skip
+MADE = "made-with-musl-gcc"
 PROGRAMS = [
     (PIE, "bash", "bash -c :"),
     (PIE, "coreutils", "ls -l /"),
@@ -61,9 +62,10 @@ PROGRAMS = [
     (CXX, "gdb", "gdb --version"),
     (FIXED, "python3-minimal", "/usr/bin/python3 -c 1"),
     (FIXED, "nodejs", "node -e 1"),
-    (STATIC, "libc-bin", "/sbin/ldconfig -V"),
+    (STATIC_PIE, "libc-bin", "/sbin/ldconfig -V"),
     (STATIC, "busybox-static", "busybox true"),
     (STATIC, "bash-static", "bash-static -c :"),
+    (MUSL, "musl-tools", MADE),
     (SCRIPT, "libc-bin", "ldd --version"),
     (SCRIPT, "gzip", "zforce --version"),
     (SCRIPT, "debianutils", "which sh"),
@@ -74,8 +76,13 @@ PROGRAMS = [
     (CHAIN, "coreutils", "env A=1 nice -n 1 sort /etc/passwd"),
     (CHAIN, "coreutils", "nohup /sbin/ldconfig -V"),
     (CHAIN, "valgrind", "valgrind --version"),
-    (CHAIN, "rustup", "rustc --version"),
+    (CHAIN, "rustup", "rustdoc --version"),
     (CHAIN, "pyenv", "python3 -c 1"),
+    (SHELL, "dash", "sh -c id"),
+    (SHELL, "bash", "bash -c exec\tphp\t-r\t1;"),
+    (SHELL, "grep", "sh /usr/bin/egrep --version"),
+    (LOADER, "libc6", "/lib64/ld-linux-x86-64.so.2 /bin/ls /"),
+    (LOADER, "libc6", "/lib64/ld-linux-x86-64.so.2 /sbin/ldconfig -V"),
     (RIGHTS, "util-linux", "mount --version"),
     (RIGHTS, "passwd", "chage --help"),
     (RIGHTS, "util-linux", "su --version"),
@@ -87,6 +94,8 @@ PROGRAMS = [
     (GO, "restic", "restic version"),
     (RUST, "ripgrep", "rg --version"),
     (RUST, "fd-find", "fdfind --version"),
+    (RUST, "rustup", "cargo --version"),
+    (RUST_JEMALLOC, "rustup", "rustc --version"),
 ]  # fmt: skip
 LONG = os.environ.get("QUIRE_TEST_LONG", "0") != "0"
 FIRST_OF_A_KIND = {kind: place for place, (kind, _, _) in reversed(list(enumerate(PROGRAMS)))}
@@ -101,6 +110,13 @@ def run(folder, words, conf):
     return process.pid, process.wait(timeout=toolkit.HANGS_S)
 
 
+def made_with_musl(folder):
+    """Linked dynamically."""
+    (folder / "made.c").write_text("#include <stdlib.h>\nint main(void) { char *volatile p = malloc(50000); p[0] = 1; free(p); return 0; }")
+    subprocess.run(["musl-gcc", folder / "made.c", "-o", folder / MADE], check=True)
+    return folder / MADE
+
+
 def served_in_truth(folder, kind, words):
     """Whether the process that was started ended as one whose heap was used."""
     pid, status = run(folder, words, f"stats:exit,stats_format:json,stats_file:{folder}/%p")
@@ -110,9 +126,11 @@ def served_in_truth(folder, kind, words):
     return status >= 0 and kind != GO and run(folder, words, "limit:4K")[1] != status  # below 0: it crashed
 
 
-@pytest.mark.parametrize(("kind", "package", "command"), CHOSEN, ids=[f"{kind}: {command}".replace(" ", "_") for kind, _, command in CHOSEN])
+@pytest.mark.parametrize(("kind", "package", "command"), CHOSEN, ids=[f"{kind}: {command}".replace(" ", "_").replace("\t", "_") for kind, _, command in CHOSEN])
 def test_check_says_what_happens(tmp_path, kind, package, command):
-    words = command.split()
+    words = command.split(" ")
+    if command == MADE and shutil.which("musl-gcc"):
+        words = [str(made_with_musl(tmp_path))]
     if not shutil.which(words[0]):
         pytest.skip(f"{package} is not installed")
     done = quire(tmp_path, "check", "--json", "--", *words)
@@ -124,4 +142,6 @@ def test_check_says_what_happens(tmp_path, kind, package, command):
 
 
 def test_the_table_has_every_kind_and_forty_programs():
-    assert len(PROGRAMS) >= 40 and len({kind for kind, _, _ in PROGRAMS}) == 12
+    assert len(PROGRAMS) >= 40 and {kind for kind, _, _ in PROGRAMS} == set(KINDS)
+    named = {"static and position independent", "linked with musl", "a loader before it, as Wine's", "a shell before it", "Rust", "Rust with jemalloc", "Go", "C++"}
+    assert named < set(KINDS) and {kind for kind, _, _ in CHOSEN} == set(KINDS)

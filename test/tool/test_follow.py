@@ -96,6 +96,7 @@ def test_commands_that_execute_their_arguments_are_followed(tmp_path, served, wo
         ["sh", "{there}/script", "x"],
         ["sh", "-c", "sh {there}/script"],
         ["unshare", "-r", "{there}/static"],
+        ["ld.so", "{there}/static"],
     ],
 )
 def test_a_shell_before_the_program_is_followed(tmp_path, static, words):

@@ -32,6 +32,7 @@ REDIRECTS = re.compile(r"[<>&|]*[<>][<>&|]*")
 WRAPPERS = {
     "env": ("u", 0), "nice": ("n", 0), "nohup": ("", 0), "setsid": ("", 0), "stdbuf": ("ioe", 0), "ionice": ("cnp", 0),
     "taskset": ("", 1), "chrt": ("TPD", 1), "setarch": ("", 1), "linux64": ("", 0), "prlimit": ("", 0), "unshare": ("RwSG", 0),
+    "ld.so": ("", 0), "ld-linux-x86-64.so.2": ("", 0), "ld-linux-aarch64.so.1": ("", 0),
 }  # fmt: skip
 SHIM = re.compile(r'^\s*exec\s+"?([^\s"]+/(?:(?:py|rb|nod|j|pl|php|go)env|asdf))"?\s+exec\s', re.MULTILINE)
 WORD = r"(?:\"(?:\$\([^)\n]*\)|[^\"\n])*\"|'[^'\n]*'|\$\([^)\n]*\)|`[^`\n]*`|[^\s\"'`;&|<>()])+"
