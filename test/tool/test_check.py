@@ -154,6 +154,8 @@ def test_a_program_with_a_malloc_inside_is_not_served(tmp_path, program):
     own = toolkit.build(tmp_path, LIBRARY + " int main(void) { return 0; }", "own")
     status, said = answer(tmp_path, "--", own)
     assert status == 1 and "own malloc inside" in said["reason"]
+    status, said = answer(tmp_path, "--", "sh", "-c", f"{own} x")
+    assert status == 1 and f"quire try -- sh -c '{own} x' " in said["fix"]
 
 
 def test_a_preload_that_the_environment_has_is_the_one_that_is_asked_about(tmp_path, program):

@@ -264,5 +264,5 @@ def resolve_for_preload(argv, inside=False):
         refuse(argv[0], f"{binary} runs on musl, and what is built for glibc cannot be preloaded there", "build it for glibc, or static with symbols, and try that")
     check_privileges(binary, argv[0])
     if not inside:
-        check_own_malloc(binary, argv[0], file, f"quire try -- {argv[0]}   (measures it with others in the place of its own); {OWN_MALLOC_FIX}")
+        check_own_malloc(binary, argv[0], file, f"quire try -- {ui.words(argv)}   (measures it with others in the place of its own); {OWN_MALLOC_FIX}")
     return Target(list(argv), path, binary, chain.steps[-1].by, chain.sure and not file.becomes_another), file
