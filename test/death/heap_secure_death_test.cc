@@ -12,6 +12,7 @@
 #include "base/bias.h"
 #include "os/os.h"
 #include "pages/pagemap.h"
+#include "unit/heap_inside.h"
 
 namespace {
 
@@ -186,6 +187,27 @@ TEST(HeapSecureDeathTest, large_blocks_have_pages_round_them_that_cannot_be_touc
         };
         EXPECT_EXIT(touch(true), testing::KilledBySignal(SIGSEGV), "^$") << bytes;
         EXPECT_EXIT(touch(false), testing::KilledBySignal(SIGSEGV), "^$") << bytes;
+    }
+}
+
+/* A stray write that runs over the pages beside comes to no header of a page. */
+TEST(HeapSecureDeathTest, the_bookkeeping_has_pages_round_it_that_cannot_be_touched)
+{
+    if (BUILT_WITH_ASAN || BUILT_WITH_TSAN)
+        GTEST_SKIP() << "sanitizers say something else";
+    for (size_t nth : {0, 1, 2}) {
+        auto touch = [nth](bool behind) {
+            HeapScene s(secure);
+            std::set<struct header_chunk *> chunks; /* the later ones lie beside others, as the system maps */
+            for (size_t i = 0; chunks.size() <= nth && i < 100000; i++) {
+                auto *page = static_cast<struct heap_page *>(owner_object(pagemap_find(s.alloc(20000))));
+                auto *chunk = reinterpret_cast<struct header_chunk *>(reinterpret_cast<char *>(page) - page->chunk_at);
+                if (chunks.insert(chunk).second && chunks.size() > nth)
+                    stray_write(chunk->span.start, behind ? ptrdiff_t(chunk->span.bytes) : -1, 'A');
+            }
+        };
+        EXPECT_EXIT(touch(true), testing::KilledBySignal(SIGSEGV), "^$") << nth;
+        EXPECT_EXIT(touch(false), testing::KilledBySignal(SIGSEGV), "^$") << nth;
     }
 }
 
