@@ -11,6 +11,7 @@ import sys
 import time
 
 import pytest
+from pprof_kit import PPROF, WHY_NOT
 from preload_kit import ROOT, environment, run
 
 sys.path.insert(0, str(ROOT / "tools" / "quire"))
@@ -93,22 +94,14 @@ def test_a_program_whose_path_is_long_is_found_by_it(build, folder):
     assert str(deep / "p") in [path for *_, path in raw.mappings]
 
 
-def pprof_is_there():
-    """From 1.24 on Go compiles it, and all that it needs, at its first use: a minute, for long runs."""
-    if os.environ.get("QUIRE_TEST_LONG", "0") != "0" or not shutil.which("go"):
-        return bool(shutil.which("go"))
-    tools = subprocess.run(["go", "env", "GOTOOLDIR"], capture_output=True, text=True, check=False).stdout.strip()
-    return os.path.exists(os.path.join(tools, "pprof"))
-
-
-@pytest.mark.skipif(not pprof_is_there(), reason="needs Go's pprof, compiled, or QUIRE_TEST_LONG=1")
+@pytest.mark.skipif(not PPROF, reason=WHY_NOT)
 def test_go_tool_pprof_opens_the_file_as_it_is_and_finds_the_names(build, folder):
     program = build("profile.c")
     run(program, "run", "200000", conf="prof:8K")
     (path,) = folder.glob("*.heap")
     wanted = by_function(*profiles(folder), program)
     for column, index in ((1, "inuse_space"), (3, "alloc_space")):
-        words = ["go", "tool", "pprof", "-top", "-unit=B", f"-sample_index={index}", str(path)]
+        words = [*PPROF, "-top", "-unit=B", f"-sample_index={index}", str(path)]
         done = subprocess.run(words, env={**os.environ, "PPROF_TMPDIR": str(folder)}, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         got = {row[5]: row[0] for row in map(str.split, done.stdout.splitlines()) if len(row) == 6 and row[1].endswith("%")}

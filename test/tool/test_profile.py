@@ -11,13 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from pprof_kit import PPROF, WHY_NOT
 from test_report_exports import Pprof
 from toolkit import BUILD, ROOT, TOOL, quire
 
 import heapprofile
 import report.exports_pprof as exports_pprof
 
-LONG = os.environ.get("QUIRE_TEST_LONG", "0") != "0"
 SOURCE = """
 #include <stdio.h>
 int inner(int x) { return x * 3; }
@@ -90,19 +90,11 @@ def test_pprof_has_every_stack_with_its_figures_and_the_period(files):
     assert b"\x60\x80\x04" in gzip.decompress(data)  # field 12, 512
 
 
-def has_pprof():
-    """Go's, ready to run: since 1.25 it is compiled when it is first asked for, which takes longer than any test of the suite."""
-    if not shutil.which("go"):
-        return False
-    tools = subprocess.run(["go", "env", "GOTOOLDIR"], capture_output=True, text=True, check=False).stdout.strip()
-    return LONG or Path(tools, "pprof").exists()
-
-
-@pytest.mark.skipif(not has_pprof(), reason="needs Go's pprof, compiled already; QUIRE_TEST_LONG=1 compiles it")
+@pytest.mark.skipif(not PPROF, reason=WHY_NOT)
 @pytest.mark.parametrize(("index", "flat"), [("inuse_space", ["700B inner", "50B main"]), ("alloc_objects", ["40 inner", "2 main", "20 (no"])])
 def test_go_tool_pprof_opens_what_we_write(files, tmp_path, index, flat):
     (tmp_path / "b.pb.gz").write_bytes(exported(files[1:]))
-    words = ["go", "tool", "pprof", "-top", "-unit=B" if "space" in index else "-unit=count", f"-sample_index={index}", "b.pb.gz"]
+    words = [*PPROF, "-top", "-unit=B" if "space" in index else "-unit=count", f"-sample_index={index}", "b.pb.gz"]
     done = subprocess.run(words, cwd=tmp_path, env={**os.environ, "PPROF_TMPDIR": str(tmp_path)}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     rows = [line.split() for line in done.stdout.splitlines() if line.count("%") == 3 and "flat%" not in line]
