@@ -4,9 +4,11 @@
 
 #include <cerrno>
 #include <functional>
+#include <vector>
 
 #include <quire/arena.h>
 
+#include "each_call.h"
 #include "support.h"
 
 namespace {
@@ -82,31 +84,28 @@ TEST(ArenaFault, for_every_system_call_that_fails_once_or_from_then_on_nothing_i
     struct Case {
         const char *name;
         std::function<struct quire_source *()> source;
-    } cases[] = {{"default", [] { return quire_source_default(); }},
-                 {"anon", [] { return quire_source_anon(); }},
-                 {"malloc", [] { return quire_source_malloc(); }},
-                 {"memfd", [] { return quire_source_memfd("fault"); }}};
-    for (auto &[name, make] : cases) {
+        std::vector<os_call> kinds;
+    } cases[] = {{"default", [] { return quire_source_default(); }, {OS_DISCARD}},
+                 {"anon", [] { return quire_source_anon(); }, {OS_MAP, OS_UNMAP}},
+                 {"malloc", [] { return quire_source_malloc(); }, {OS_LIBC}},
+                 {"memfd", [] { return quire_source_memfd("fault"); }, {OS_MAP, OS_UNMAP, OS_GROW, OS_MEMFD}}};
+    for (auto &[name, make, kinds] : cases) {
         struct quire_source *source = make();
         ASSERT_NE(source, nullptr);
         size_t before = taken_at_rest(source);
+        EachCall each(
+            name, 1, 200, [&](int) { program(source); },
+            [&] {
+                EXPECT_EQ(taken_settled(source, before), before);
+                EXPECT_EQ(quire_source_check(source), nullptr);
+                quire_source_trim(source);
+            });
+        each.leave_out_what_is_not_called();
         for (int kind = 0; kind < OS_CALL_COUNT; kind++)
-            for (bool onwards : {false, true}) {
-                if (onwards && kind == OS_THREAD)
-                    continue; /* has a test of its own */
-                uint64_t seen = 1;
-                const uint64_t step = (BUILT_WITH_TSAN || under_asan()) && !test_long() ? 4 : 1; /* the check build goes through all */
-                for (uint64_t nth = 1; nth <= seen && nth < 200; nth += step) {
-                    quire_source_trim(source);
-                    {
-                        Fault fault(os_call(kind), nth, onwards);
-                        program(source);
-                        seen = os_fault_set(os_call(kind), 0, false);
-                    }
-                    EXPECT_EQ(taken_settled(source, before), before) << name << " call kind " << kind << " n " << nth;
-                    EXPECT_EQ(quire_source_check(source), nullptr) << name << " call kind " << kind << " n " << nth;
-                }
-            }
+            for (bool onwards : {false, true})
+                if (!onwards || kind != OS_THREAD) /* has a test of its own */
+                    each.fail(kind, onwards);
+        each.expect_failed(kinds);
         EXPECT_EQ(program(source), 0) << name << ": afterwards everything works";
         quire_source_destroy(source);
     }

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
-#include <functional>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
@@ -12,6 +11,7 @@
 
 #include <quire/heap.h>
 
+#include "each_call.h"
 #include "model/slab_no_barrier.h"
 #include "model/slab_worker.h"
 #include "support.h"
@@ -185,42 +185,50 @@ TEST(HeapFault, for_every_span_that_cannot_be_had_nothing_is_lost)
     }
 }
 
+static void nothing_is_lost(const char *name, struct quire_source *own)
+{
+    Worker other;
+    struct quire_source *source = own ? own : quire_source_default();
+    program(own, 0, other), program(own, QUIRE_HEAP_SECURE, other); /* what is kept for good is there now */
+    quire_source_trim(source);
+    size_t before = taken_at_rest(source);
+    int kind = 0;
+    EachCall each(
+        name, 2, BUILT_WITH_TSAN ? 3 : under_asan() ? 4 : 12, /* guards that cannot be lifted keep their spans: they have a test of their own */
+        [&](int variant) { program(own, kind == OS_PROTECT ? 0 : both_flags[variant], other); },
+        [&] {
+            EXPECT_EQ(taken_settled(source, before), before);
+            EXPECT_EQ(quire_source_check(source), nullptr);
+            quire_source_trim(source);
+        });
+    each.leave_out_what_is_not_called();
+    for (; kind < OS_CALL_COUNT; kind++)
+        for (bool onwards : {false, true})
+            if (!onwards || (kind != OS_THREAD && !BUILT_WITH_TSAN)) /* the sources have a test of their own for threads */
+                each.fail(kind, onwards);
+    EXPECT_EQ(program(own, 0, other), 0) << "afterwards everything works";
+    quire_source_destroy(own);
+}
+
+/* One test for each source: the long form takes a minute of each. */
 TEST(HeapFault, for_every_system_call_that_fails_once_or_from_then_on_nothing_is_lost)
 {
-    struct Case {
-        const char *name;
-        std::function<struct quire_source *()> source;
-    } cases[] = {{"none", [] { return static_cast<struct quire_source *>(nullptr); }},
-                 {"anon", [] { return quire_source_anon(); }},
-                 {"malloc", [] { return quire_source_malloc(); }},
-                 {"memfd", [] { return quire_source_memfd("fault"); }}};
-    uint64_t nth_max = test_long() ? 2000 : BUILT_WITH_TSAN ? 3 : under_asan() ? 4 : 12;
-    Worker other;
-    for (auto &[name, make] : cases) {
-        struct quire_source *own = make(), *source = own ? own : quire_source_default();
-        program(own, 0, other), program(own, QUIRE_HEAP_SECURE, other); /* what is kept for good is there now */
-        quire_source_trim(source);
-        size_t before = taken_at_rest(source);
-        for (int kind = 0; kind < OS_CALL_COUNT; kind++)
-            for (bool onwards : {false, true}) {
-                if (onwards && (kind == OS_THREAD || BUILT_WITH_TSAN))
-                    continue; /* the sources have a test of their own for threads */
-                uint64_t seen = 1;
-                for (uint64_t nth = 1; nth <= seen && nth < nth_max; nth++) {
-                    quire_source_trim(source);
-                    {
-                        Fault fault(os_call(kind), nth, onwards);
-                        /* guards that cannot be lifted keep their spans: they have a test of their own */
-                        program(own, kind == OS_PROTECT ? 0 : both_flags[nth % 2], other);
-                        seen = os_fault_set(os_call(kind), 0, false);
-                    }
-                    EXPECT_EQ(taken_settled(source, before), before) << name << " call kind " << kind << " n " << nth << " onwards " << onwards;
-                    EXPECT_EQ(quire_source_check(source), nullptr) << name << " call kind " << kind << " n " << nth;
-                }
-            }
-        EXPECT_EQ(program(own, 0, other), 0) << name << ": afterwards everything works";
-        quire_source_destroy(own);
-    }
+    nothing_is_lost("none", nullptr);
+}
+
+TEST(HeapFault, for_every_system_call_over_the_anonymous_source_nothing_is_lost)
+{
+    nothing_is_lost("anon", quire_source_anon());
+}
+
+TEST(HeapFault, for_every_system_call_over_malloc_nothing_is_lost)
+{
+    nothing_is_lost("malloc", quire_source_malloc());
+}
+
+TEST(HeapFault, for_every_system_call_over_a_memfd_nothing_is_lost)
+{
+    nothing_is_lost("memfd", quire_source_memfd("fault"));
 }
 
 namespace {
@@ -273,22 +281,14 @@ TEST(HeapFault, every_system_call_of_every_path_fails_once_and_each_kind_was_rea
     for (auto &[flags, has_marks, kinds] : cases) {
         Fault unmarked(OS_MARK, has_marks ? 0 : 1, true);
         every_path(flags);
-        for (int kind = 0; kind < OS_CALL_COUNT; kind++) {
-            if (kind == OS_MARK && !has_marks)
-                continue;
-            uint64_t seen = 1, failed = 0, nth = 1;
-            os_fault_failed(os_call(kind));
-            for (; nth <= seen; nth++) {
-                Fault fault(os_call(kind), nth, false);
-                every_path(flags);
-                seen = os_fault_set(os_call(kind), 0, false);
-                failed += os_fault_failed(os_call(kind));
+        EachCall each(
+            "flags " + std::to_string(flags) + (has_marks ? "" : " unmarked"), 1, UINT64_MAX, [flags = flags](int) { every_path(flags); }, [] {});
+        for (int kind = 0; kind < OS_CALL_COUNT; kind++)
+            if (kind != OS_MARK || has_marks) {
+                each.fail(kind, false);
+                RecordProperty("failed_" + std::to_string(kind) + "_" + std::to_string(flags) + (has_marks ? "" : "_unmarked"), std::to_string(each.failed[kind]));
             }
-            /* The last ones may not come again: after a failure fewer calls are made, or others. */
-            EXPECT_GE(failed + 3, nth - 1) << "kind " << kind << ", flags " << flags;
-            EXPECT_TRUE(failed > 0 || !std::count(kinds.begin(), kinds.end(), os_call(kind))) << kind << ", flags " << flags << ", marks " << has_marks;
-            RecordProperty("failed_" + std::to_string(kind) + "_" + std::to_string(flags) + (has_marks ? "" : "_unmarked"), std::to_string(failed));
-        }
+        each.expect_failed(kinds);
         EXPECT_EQ(every_path(flags), 0) << "afterwards everything works";
         EXPECT_EQ(quire_source_check(quire_source_default()), nullptr);
     }

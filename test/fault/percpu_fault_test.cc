@@ -9,6 +9,7 @@
 
 #include <quire/percpu.h>
 
+#include "each_call.h"
 #include "model/slab_no_barrier.h"
 #include "model/slab_worker.h"
 #include "os/os_rseq.h"
@@ -155,33 +156,31 @@ TEST(PercpuFault, for_every_system_call_that_fails_once_or_from_then_on_nothing_
     struct Case {
         const char *name;
         std::function<struct quire_source *()> source;
-    } cases[] = {{"none", [] { return static_cast<struct quire_source *>(nullptr); }},
-                 {"default", [] { return quire_source_count(quire_source_default()); }},
-                 {"malloc", [] { return quire_source_malloc(); }},
-                 {"memfd", [] { return quire_source_memfd("fault"); }}};
+        std::vector<os_call> kinds;
+    } cases[] = {{"none", [] { return static_cast<struct quire_source *>(nullptr); }, {OS_MAP, OS_UNMAP, OS_DISCARD, OS_ADVISE}},
+                 {"default", [] { return quire_source_count(quire_source_default()); }, {OS_DISCARD, OS_ADVISE}},
+                 {"malloc", [] { return quire_source_malloc(); }, {OS_LIBC, OS_ADVISE}},
+                 {"memfd", [] { return quire_source_memfd("fault"); }, {OS_MAP, OS_UNMAP, OS_ADVISE, OS_GROW, OS_MEMFD}}};
     Worker other;
-    for (auto &[name, make] : cases) {
+    for (auto &[name, make, kinds] : cases) {
         struct quire_source *own = make(), *books = quire_source_default();
         program(own, 2000, other); /* what is kept for good is there now */
         quire_source_trim(books);
         size_t before = taken_at_rest(books), of_own = own ? taken_bytes(own) : 0;
         int refusals = 0;
+        EachCall each(
+            name, 2, 40, [&, own = own](int variant) { refusals += program(own, variant ? 2000 : 0, other); },
+            [&, own = own] {
+                EXPECT_EQ(taken_settled(books, before), before);
+                EXPECT_EQ(own ? taken_bytes(own) : 0, of_own);
+                quire_source_trim(books);
+            });
+        each.leave_out_what_is_not_called();
         for (int kind = 0; kind < OS_CALL_COUNT; kind++)
-            for (bool onwards : {false, true}) {
-                if (kind == OS_THREAD)
-                    continue; /* has a test of its own, by the sources */
-                uint64_t seen = 1;
-                for (uint64_t nth = 1; nth <= seen && nth < (test_long() ? 1000 : 40); nth += 1 + nth / 12) {
-                    quire_source_trim(books);
-                    {
-                        Fault fault(os_call(kind), nth, onwards);
-                        refusals += program(own, nth % 2 ? 2000 : 0, other);
-                        seen = os_fault_set(os_call(kind), 0, false);
-                    }
-                    EXPECT_EQ(taken_settled(books, before), before) << name << " call kind " << kind << " n " << nth << " onwards " << onwards;
-                    EXPECT_EQ(own ? taken_bytes(own) : 0, of_own) << name << " call kind " << kind << " n " << nth;
-                }
-            }
+            for (bool onwards : {false, true})
+                if (kind != OS_THREAD) /* has a test of its own, by the sources */
+                    each.fail(kind, onwards);
+        each.expect_failed(kinds);
         if (!own) {
             EXPECT_GE(refusals, page > 4096 ? 5 : 100) << "other sources have what they kept, or another way";
         }

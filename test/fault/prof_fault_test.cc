@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* The nth system call cannot be had: blocks are served, or NULL + ENOMEM; a sample without a stack is counted as lost.  For every n until none fails. */
+#include "each_call.h"
 #include "prof_kit.h"
 
 #include <cerrno>
@@ -84,46 +85,6 @@ TEST(ProfFault, no_mapping_can_be_had)
     each_nth(OS_MAP, 4);
 }
 
-/* The program in a child for each of its calls of a kind (the short form: the first, and some), which fails there, until none is left.  How many failed. */
-uint64_t each_call_fails_once(os_call kind, const char *(*program)())
-{
-    struct Counts {
-        uint64_t seen, failed;
-    };
-    auto *counts = static_cast<Counts *>(mmap(nullptr, sizeof(Counts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-    uint64_t all = 0;
-    counts->seen = 1;
-    for (uint64_t nth = 1; nth <= counts->seen; nth += nth < 16 || test_long() ? 1 : 29) {
-        pid_t child = fork();
-        if (child == 0) {
-            os_fault_failed(kind);
-            os_fault_set(kind, nth, false);
-            const char *wrong = program();
-            counts->seen = os_fault_set(kind, 0, false);
-            counts->failed = os_fault_failed(kind);
-            if (wrong)
-                (void)!write(STDERR_FILENO, wrong, strlen(wrong));
-            _exit(wrong != nullptr);
-        }
-        int status;
-        waitpid(child, &status, 0);
-        EXPECT_EQ(status, 0) << "call " << nth << " of kind " << kind;
-        EXPECT_EQ(counts->failed, nth <= counts->seen) << "call " << nth << " of kind " << kind;
-        all += counts->failed;
-    }
-    munmap(counts, sizeof(Counts));
-    return all;
-}
-
-void expect_reached(const char *name, const std::vector<os_call> &kinds, const char *(*program)())
-{
-    for (os_call kind : kinds) {
-        uint64_t failed = each_call_fails_once(kind, program);
-        EXPECT_GT(failed, 0u) << name << " has no call of kind " << kind;
-        testing::Test::RecordProperty(std::string(name) + "_failed_" + std::to_string(kind), std::to_string(failed));
-    }
-}
-
 /* Many stacks, some of which are refused; told again all are there, each once. */
 const char *table_program()
 {
@@ -155,7 +116,7 @@ const char *table_program()
 
 TEST(ProfFault, every_system_call_of_the_tables_fails_once)
 {
-    expect_reached("table", {OS_MAP, OS_UNMAP}, table_program);
+    expect_failed_in_children("table", {OS_MAP, OS_UNMAP}, table_program);
 }
 
 /* A pool is there at the second try at the latest; a block is had or not; no slot is lost, and none is handed out with what was in it. */
@@ -208,9 +169,9 @@ TEST(ProfFault, every_system_call_of_the_guarded_pool_fails_once)
 {
     if (guard_pool_bytes != 0)
         GTEST_SKIP() << "the process has its pool already";
-    expect_reached("guard", {OS_MAP, OS_PROTECT, OS_MARK, OS_SIGNAL}, guard_program);
-    expect_reached("guard_unmarked", {OS_MAP, OS_PROTECT, OS_SEAL, OS_SIGNAL}, guard_unmarked_program);
-    expect_reached("guard_half", {OS_UNMAP}, guard_half_program);
+    expect_failed_in_children("guard", {OS_MAP, OS_PROTECT, OS_MARK, OS_SIGNAL}, guard_program);
+    expect_failed_in_children("guard_unmarked", {OS_MAP, OS_PROTECT, OS_SEAL, OS_SIGNAL}, guard_unmarked_program);
+    expect_failed_in_children("guard_half", {OS_UNMAP}, guard_half_program);
 }
 
 TEST(ProfFault, no_entropy_can_be_had)

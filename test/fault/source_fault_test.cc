@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include "base/compiler.h"
+#include "each_call.h"
 #include "support.h"
 
 namespace {
@@ -48,27 +49,30 @@ bool program(const std::function<quire_source *()> &make)
     return failed;
 }
 
-void every_call_fails_once(const char *name, const std::function<quire_source *()> &make, const Directory &directory)
+void every_call_fails_once(const char *name, const std::function<quire_source *()> &make, const Directory &directory, const std::vector<os_call> &kinds)
 {
     program(make); /* what is had once for the process */
+    size_t maps = 0, fds = 0;
+    bool maps_stay = false;
+    EachCall each(
+        name, 1, 200,
+        [&](int) {
+            maps = count_lines("/proc/self/maps"), fds = fd_count();
+            program(make);
+        },
+        [&] {
+            EXPECT_EQ(fd_count(), fds);
+            EXPECT_TRUE(!maps_stay || count_lines("/proc/self/maps") == maps);
+            for (const std::string &file : directory.list())
+                EXPECT_EQ(file, "span.lock");
+            program(make); /* works again, and clears up */
+            EXPECT_EQ(directory.list(), Names{});
+        });
+    each.leave_out_what_is_not_called();
     for (int kind = 0; kind < OS_CALL_COUNT; kind++) {
         /* What cannot be unmapped stays as addresses without memory, and is counted: there the maps may grow.  A sanitizer maps for itself. */
-        bool maps_stay = kind != OS_UNMAP && !under_asan() && !BUILT_WITH_TSAN;
-        uint64_t seen = 1;
-        for (uint64_t nth = 1; nth <= seen && nth < 200; nth++) {
-            size_t maps = count_lines("/proc/self/maps"), fds = fd_count();
-            os_fault_set(os_call(kind), nth, false);
-            program(make);
-            seen = os_fault_set(os_call(kind), 0, false);
-            EXPECT_EQ(fd_count(), fds) << name << " kind " << kind << " nth " << nth;
-            if (maps_stay) {
-                EXPECT_EQ(count_lines("/proc/self/maps"), maps) << name << " kind " << kind << " nth " << nth;
-            }
-            for (const std::string &file : directory.list())
-                EXPECT_EQ(file, "span.lock") << name << " kind " << kind << " nth " << nth;
-            program(make); /* works again, and clears up */
-            EXPECT_EQ(directory.list(), Names{}) << name << " kind " << kind << " nth " << nth;
-        }
+        maps_stay = kind != OS_UNMAP && !under_asan() && !BUILT_WITH_TSAN;
+        each.fail(kind, false);
         /* From then on: still an error each time and no crash. */
         os_fault_set(os_call(kind), 1, true);
         program(make);
@@ -76,6 +80,7 @@ void every_call_fails_once(const char *name, const std::function<quire_source *(
         program(make);
         EXPECT_EQ(directory.list(), Names{}) << name;
     }
+    each.expect_failed(kinds);
 }
 
 } // namespace
@@ -83,28 +88,55 @@ void every_call_fails_once(const char *name, const std::function<quire_source *(
 TEST(SourceFault, every_nth_system_call_of_the_file_source)
 {
     Directory directory;
-    every_call_fails_once("file", [&] { return quire_source_file(directory.path.c_str(), "span"); }, directory);
+    every_call_fails_once("file", [&] { return quire_source_file(directory.path.c_str(), "span"); }, directory,
+                           {OS_MAP, OS_UNMAP, OS_DISCARD, OS_OPEN, OS_GROW, OS_UNLINK, OS_FLOCK});
 }
 
 TEST(SourceFault, every_nth_system_call_of_the_memfd_source)
 {
     Directory directory;
-    every_call_fails_once("memfd", [] { return quire_source_memfd("test"); }, directory);
+    every_call_fails_once("memfd", [] { return quire_source_memfd("test"); }, directory, {OS_MAP, OS_UNMAP, OS_DISCARD, OS_GROW, OS_MEMFD});
 }
 
 TEST(SourceFault, every_nth_system_call_of_the_anonymous_and_the_malloc_source)
 {
     Directory directory;
-    every_call_fails_once("anon", [] { return quire_source_anon(); }, directory);
-    every_call_fails_once("malloc", [] { return quire_source_malloc(); }, directory);
+    every_call_fails_once("anon", [] { return quire_source_anon(); }, directory, {OS_MAP, OS_UNMAP, OS_DISCARD});
+    every_call_fails_once("malloc", [] { return quire_source_malloc(); }, directory, {OS_LIBC});
+}
+
+/* From the first use by a process on, when addresses are reserved. */
+TEST(SourceFault, every_nth_system_call_of_the_default_source)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "those who watch map memory too";
+    if (stats_of(quire_source_default()).reserved_bytes != 0)
+        GTEST_SKIP() << "another test of this process has reserved addresses: ctest runs each in its own";
+    auto first_use = []() -> const char * {
+        quire_source *source = quire_source_default();
+        for (size_t pages : {1, 16, 300, 20000, 1, 300}) {
+            quire_span span;
+            int error = take(source, pages * os_page_bytes(), &span);
+            if (error != 0 && (error != -ENOMEM || take(source, pages * os_page_bytes(), &span) != 0))
+                return "a span cannot be had after a failure\n";
+            static_cast<char *>(span.start)[0] = static_cast<char *>(span.start)[span.bytes - 1] = 1;
+            give(source, span);
+            quire_source_trim(source);
+            if (quire_source_check(source) || taken_settled(source, 0) != 0)
+                return "the source is not sound\n";
+        }
+        return nullptr;
+    };
+    expect_failed_in_children("default", {OS_MAP, OS_PROTECT, OS_DISCARD, OS_THREAD}, first_use);
+    each_call_fails_once_in_a_child(OS_ADVISE, first_use); /* none where the system has no huge pages */
 }
 
 TEST(SourceFault, every_nth_system_call_under_decorators)
 {
     Directory directory;
-    every_call_fails_once("limit", [] { return quire_source_limit(quire_source_anon(), 1 << 20); }, directory);
-    every_call_fails_once("count", [] { return quire_source_count(quire_source_anon()); }, directory);
-    every_call_fails_once("fail", [] { return quire_source_fail(quire_source_anon(), 3); }, directory);
+    every_call_fails_once("limit", [] { return quire_source_limit(quire_source_anon(), 1 << 20); }, directory, {OS_MAP, OS_UNMAP, OS_DISCARD});
+    every_call_fails_once("count", [] { return quire_source_count(quire_source_anon()); }, directory, {OS_MAP, OS_UNMAP, OS_DISCARD});
+    every_call_fails_once("fail", [] { return quire_source_fail(quire_source_anon(), 3); }, directory, {OS_MAP, OS_UNMAP, OS_DISCARD});
 }
 
 TEST(SourceFault, addresses_that_cannot_be_unmapped_are_counted)
