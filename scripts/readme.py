@@ -3,7 +3,7 @@
 """readme - the figures of the README, by the commands that stand beside them.
 
     doc/performance/seeds.json --> the one measurement
-    ./quire try -- ./tree 20000 (with --run) --> the sample of `try`, and its pictures in doc/pictures
+    ./quire try -- ./tree 8000 (with --run) --> the sample of `try`, and its pictures in doc/pictures
 
     scripts/readme.py            after `quire bench seeds --save doc/performance/seeds.json -f`
     scripts/readme.py --run      also tries the tree again; two minutes, best where nothing else runs
@@ -22,8 +22,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-SAMPLE = re.compile(r"(<!-- output of: \./quire try -- \./tree 20000 \(on .*?\) -->\n```text\n).*?(\n```\n)", re.DOTALL)
-PROCESSOR = re.compile(r"(<!-- output of: \./quire try -- \./tree 20000 \(on )(.*?)\) -->")
+SAMPLE = re.compile(r"(<!-- output of: \./quire try -- \./tree 8000 \(on .*?\) -->\n```text\n).*?(\n```\n)", re.DOTALL)
+PROCESSOR = re.compile(r"(<!-- output of: \./quire try -- \./tree 8000 \(on )(.*?)\) -->")
 MEASUREMENT = re.compile(r"(<!-- measurement -->\n).*?(\n<!-- end of measurement -->)", re.DOTALL)
 OURS = "quire-arena"
 VERDICT = re.compile(r"^  YES: (\S+ % \(.*?\)) of the CPU time", re.MULTILINE)
@@ -68,7 +68,7 @@ def replaced(pattern, text, words):
 def tried(folder, tool=(ROOT / "quire",)):
     """What `try` prints for the README's example, run in `folder`; its page stays there."""
     subprocess.run(["gcc", "-O2", "-g", ROOT / "examples" / "tree" / "tree_malloc.c", "-o", folder / "tree"], check=True)
-    command = [*tool, "try", "--", "./tree", "20000"]
+    command = [*tool, "try", "--", "./tree", "8000"]
     said = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True, check=True).stdout
     return said.partition(LEFT_OUT)[0].replace(str(ROOT / "quire"), "./quire")
 

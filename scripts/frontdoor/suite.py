@@ -2,13 +2,13 @@
 """suite - ./quire test: every test there is, on two lanes, with one closing line a step and the sum
 at the end.
 
-    lane 1   build release -> build check -> build asan -> build tsan -> (helps lane 2)
+    lane 1   build release -> build check -> build asan, or tsan -> (helps lane 2)
     lane 2   python packages -> frontdoor -> checks -> ctest of what is built -> install, tool, native, preload
     lane 3   (idle while a build takes every core, then helps: tests often wait)
 
 Builds stand in a queue of their own, one at a time; a test step starts when what it needs has been
 built.  What is found: the house-rule checks, each directory of test/ with *_test.cc in it (by
-ctest, in three presets) and each with test_*.py or *_test.py in it (by pytest).  A passing step
+ctest, in `check` and in a sanitizer's preset: the two take turns) and each with test_*.py or *_test.py in it (by pytest).  A passing step
 shows its closing line; a failing one its whole log.
 
 A few failures of pytest are tried once more when all else has ended, one step after the other: the
@@ -29,7 +29,8 @@ import time
 
 from frontdoor import build, needs, runner, say, venv
 
-PRESETS = ("check", "asan", "tsan")
+SANITIZERS = ("asan", "tsan")
+PRESETS = ("check", *SANITIZERS)
 PART_FILES = 8  # a suite of more files is several steps: else one lane would end long after the other
 TURN = os.environ.get("QUIRE_TEST_TURN", "")  # which of the tests that take turns run (test/apart.cc); by chance when nobody says
 LONGEST = ("install", "tool", "native")  # in this order: what is begun last is short
@@ -57,7 +58,7 @@ def _round(root, options, packages):
     started = time.monotonic()
     turn = int(TURN if TURN.isdigit() else time.time()) % 1000
     os.environ["QUIRE_TEST_TURN"] = str(turn)
-    steps = plan(root, options, [command for command, _ in venv.commands(root, packages)])
+    steps = plan(root, options, [command for command, _ in venv.commands(root, packages)], turn)
     _run_on_lanes(root, steps)
     unsteady = [] if os.environ.get("QUIRE_TEST_LONG") or options.times else _try_again(steps)
     return _close(steps, time.monotonic() - started, turn, unsteady)
@@ -89,13 +90,21 @@ def _parse(arguments, known):
     return options
 
 
-def plan(root, options, packages=()):
+def presets_of(words, turn=None):
+    """Those that are named; else all, but when everything runs in the short form one of the sanitizers: the other's turn is the next run's."""
+    named = [preset for preset in PRESETS if preset in words]
+    if named or words or turn is None or os.environ.get("QUIRE_TEST_LONG"):
+        return named or list(PRESETS)
+    return ["check", SANITIZERS[turn // 2 % 2]]  # turn % 2 says which tests of `race` are ThreadSanitizer's
+
+
+def plan(root, options, packages=(), turn=None):
     """The steps to run, each with the steps it waits for: the commands that fill .venv, if any, and
     builds first, then tests in the order they should start."""
     kinds, suites = kinds_and_suites(root)
     words = set(options.words)
     chosen_kinds = [k for k in kinds if k in words] or ([] if words - set(PRESETS) else kinds)
-    presets = [p for p in PRESETS if p in words] or list(PRESETS)
+    presets = presets_of(words, turn)
     chosen_suites = [s for s in suites if s in words or not words]
     first = [runner.Environment(root, packages)] if packages else []
     builds = {}

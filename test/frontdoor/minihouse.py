@@ -150,7 +150,7 @@ class House:
         """The fakes first in PATH, and what a test says."""
         meddling = ("QUIRE_NO_INSTALL", "QUIRE_LOCK_HELD", "CI", "NO_COLOR", "COLUMNS", "TERM")
         env = {k: v for k, v in os.environ.items() if k not in meddling}
-        return env | {"PATH": f"{self.bin}:/usr/bin:/bin", "HOUSE": str(self.state), **told}
+        return env | {"PATH": f"{self.bin}:/usr/bin:/bin", "HOUSE": str(self.state), "QUIRE_TEST_TURN": "0", **told}
 
     def command(self, *arguments):
         """What runs ./quire there."""

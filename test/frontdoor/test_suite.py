@@ -34,6 +34,15 @@ def test_everything_runs_when_nothing_is_named(house):
     ]  # fmt: skip
 
 
+def test_the_sanitizers_take_turns_when_everything_runs_and_are_both_there_when_asked(monkeypatch):
+    monkeypatch.delenv("QUIRE_TEST_LONG", raising=False)
+    assert [suite.presets_of(set(), turn)[1] for turn in range(6)] == ["asan", "asan", "tsan", "tsan", "asan", "asan"]
+    assert suite.presets_of({"unit"}, 1) == ["check", "asan", "tsan"]
+    assert suite.presets_of({"asan"}, 1) == ["asan"]
+    monkeypatch.setenv("QUIRE_TEST_LONG", "1")
+    assert suite.presets_of(set(), 1) == ["check", "asan", "tsan"]
+
+
 def test_python_packages_come_while_it_builds(house):
     house.write("test/tool/test_a.py", "")
     first, *steps = suite.plan(house.root, suite._parse([], {*suite.PRESETS}), [["pip"]])
@@ -107,7 +116,7 @@ def test_a_whole_run_prints_closing_lines_and_the_sum(house):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "checks: 3 passed, 0 failed" in done.stdout
     assert "100% tests passed, 0 tests failed out of 1" in done.stdout
-    assert done.stdout.splitlines()[-1].startswith("7 passed, 0 failed")
+    assert done.stdout.splitlines()[-1].startswith("6 passed, 0 failed")
 
 
 def test_on_two_cores_three_steps_run_at_once_but_two_beside_a_build_which_is_one(house, monkeypatch):
