@@ -140,10 +140,9 @@ static void reaper_main(void *unused)
         u64_store_relaxed(&reaper.due_ns, due);
         wait_for_tick(changed, due, now);
         began_ns = os_time_ns();
-        bool is_helped = u64_load_relaxed(&reaper.due_ns) > due; /* what is idle has aged just now */
         look_at_pressure(false);
         bool freed = guests_tick() != 0;
-        freed |= is_helped || source_default_drain(false) != 0 || source_default_idle_bytes() != idle_bytes || guests_pending();
+        freed |= source_default_drain(false) != 0 || source_default_idle_bytes() != idle_bytes || guests_pending();
         futile = freed || !idle_is_worth_it() ? 0 : /* what is pending at a guest's is no refusal, and more may be given meanwhile */
                   futile < FUTILE_SHIFT_MAX ? futile + 1 : futile;
         if (os_is_deserted())

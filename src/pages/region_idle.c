@@ -23,6 +23,7 @@
 enum { DISCARD_PAGES_MAX = 64, HELP_RUNS = 32, ALL_RUNS = 1 << 30, IDLE_PARTS = 64, TURNING_PARTS = 3, LESS_PARTS = 2, WAY_PARTS = 32, WAY_BYTES = 256 << 10 };
 
 static atomic_u32 keep_all; /* 1: as much as the peak */
+static atomic_u32 has_aged;  /* 1: who helped has let idle memory age since the last tick, which is not to be another */
 
 void region_keep_all(void)
 {
@@ -171,7 +172,9 @@ size_t region_drain(bool all)
 {
     size_t freed = 0;
     lost_retry();
-    for (uint32_t i = 0, count = count_now(); i < count; i++) {
+    bool is_done = u32_load_relaxed(&has_aged) != 0 && !all;
+    u32_store_relaxed(&has_aged, 0);
+    for (uint32_t i = 0, count = is_done ? 0 : count_now(); i < count; i++) {
         freed += region_discard(region_by_id[i], !all, ALL_RUNS);
         if (!all)
             region_age(region_by_id[i]);
@@ -187,6 +190,7 @@ bool region_help(void)
             return false;
     for (uint32_t i = 0; i < count; i++)
         region_age(region_by_id[i]);
+    u32_store_relaxed(&has_aged, 1);
     return true;
 }
 

@@ -299,7 +299,7 @@ def slab_page(thing, page, idle):
     """A slab's page: live is what is neither free in it nor in a magazine."""
     start, slots, slot_bytes = page["slots"], page["slot_count"], thing[3]["slot_bytes"]
     free = bits_of(words(page.end_of("free"), (slots + 63) // 64)) | idle_bits(idle, start, slot_bytes, slots)
-    size = page["span_steps"] * 4096 or slots * slot_bytes
+    size = page["span_steps"] * 4096 or slots * slot_bytes  # in steps of 4 KiB, whatever an OS page is; home has none
     return Page(thing, start, size, slot_bytes, slots, ~free & ((1 << slots) - 1))
 
 
