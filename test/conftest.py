@@ -3,7 +3,7 @@
 conftest - what runs in the short form, and, for the runner of ./quire test, which test runs now, and which have failed, in the files that it names.
 
     @pytest.mark.long          seconds of CPU time for what other tests show in part: with QUIRE_TEST_LONG=1, or asked for by -k, only
-    @pytest.mark.by_turns      a second of CPU time or more: in every second run of ./quire test, which says whose turn it is (QUIRE_TEST_TURN); always otherwise
+    @pytest.mark.by_turns      a second of CPU time or more: in every third run of ./quire test, which says whose turn it is (QUIRE_TEST_TURN); always otherwise
     @pytest.mark.one_by_one    of the combinations of its parameters those alone, otherwise, in which at most one is not the first of its list
 """
 
@@ -21,7 +21,7 @@ LONG = os.environ.get("QUIRE_TEST_LONG", "0") != "0"
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "long: not in the short form")
-    config.addinivalue_line("markers", "by_turns: in every second run")
+    config.addinivalue_line("markers", "by_turns: in every third run")
     config.addinivalue_line("markers", "one_by_one: not every combination in the short form")
 
 
@@ -31,9 +31,9 @@ def is_long(item):
     return bool(item.get_closest_marker("one_by_one")) and sum(index > 0 for index in item.callspec.indices.values()) > 1
 
 
-def is_not_its_turn(item):
-    """Of a hash of its name, so that a new test moves no other."""
-    return TURN and item.get_closest_marker("by_turns") and (zlib.crc32(item.nodeid.encode()) >> 4) % 2 != int(TURN) % 2
+def turn_of(item):
+    """Of a hash of its name, so that a new test moves no other; None: every run's."""
+    return (zlib.crc32(item.nodeid.encode()) >> 4) % 3 if item.get_closest_marker("by_turns") else None
 
 
 def pytest_collection_modifyitems(config, items):
@@ -42,8 +42,8 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if is_long(item):
             item.add_marker(pytest.mark.skip(reason="QUIRE_TEST_LONG=1: the long form"))
-        elif is_not_its_turn(item):
-            item.add_marker(pytest.mark.skip(reason=f"QUIRE_TEST_TURN={int(TURN) + 1}: another run's"))
+        elif TURN and turn_of(item) not in (None, int(TURN) % 3):
+            item.add_marker(pytest.mark.skip(reason=f"QUIRE_TEST_TURN={turn_of(item)}: another run's"))
 
 
 def pytest_runtest_logstart(nodeid):
