@@ -55,20 +55,27 @@ static double above_bytes(size_t start_bytes)
     return (double)bench_rss_bytes() - (double)start_bytes;
 }
 
-/* The end of a row, after its elements were freed: right away, two decays later, given back on request. */
-static void freed_row(const struct slab_config *config, struct quire_slab *slab, size_t start_bytes, size_t live)
+/* What was held at each point: all of it is looked at before a row is printed, for printing takes memory, too. */
+struct held {
+    double full, freed, decayed, trimmed;
+    size_t mapped_full, mapped_freed, mapped_trimmed;
+};
+
+static void held_rows(const struct slab_config *config, const struct held *h, double payload, size_t count, bool is_slab)
 {
-    double freed = above_bytes(start_bytes), freed_stats = (double)slab_sound(slab, live);
-    bench_row_number("held_freed_bytes", freed);
-    if (config->decay) {
-        bench_sleep_ms(TWO_DECAYS_MS);
-        bench_row_number("held_decayed_bytes", above_bytes(start_bytes));
-    }
-    slab_give_back(config->kind, slab);
-    bench_row_number("held_trimmed_bytes", above_bytes(start_bytes));
-    if (slab) {
-        bench_row_number("mapped_freed_bytes", freed_stats);
-        bench_row_count("mapped_trimmed_bytes", slab_sound(slab, live));
+    bench_row_count("count", count);
+    bench_row_number("payload_bytes", payload);
+    bench_row_number("held_full_bytes", h->full);
+    bench_row_number("overhead_bytes_per_element", (h->full - payload) / (double)count);
+    if (is_slab)
+        bench_row_number("mapped_overhead_bytes_per_element", ((double)h->mapped_full - payload) / (double)count);
+    bench_row_number("held_freed_bytes", h->freed);
+    if (config->decay)
+        bench_row_number("held_decayed_bytes", h->decayed);
+    bench_row_number("held_trimmed_bytes", h->trimmed);
+    if (is_slab) {
+        bench_row_count("mapped_freed_bytes", h->mapped_freed);
+        bench_row_count("mapped_trimmed_bytes", h->mapped_trimmed);
     }
 }
 
@@ -85,17 +92,19 @@ void slab_full(const struct slab_config *config)
     w.slab = slab_make(config, w.element_bytes, 0);
     for (size_t i = 0; i < count; i++)
         elements[i] = take_one(&w);
-    double held = above_bytes(start_bytes), mapped = (double)slab_sound(w.slab, count);
-    slab_row_open(config, w.element_bytes);
-    bench_row_count("count", count);
-    bench_row_number("payload_bytes", payload);
-    bench_row_number("held_full_bytes", held);
-    bench_row_number("overhead_bytes_per_element", (held - payload) / (double)count);
-    if (w.slab)
-        bench_row_number("mapped_overhead_bytes_per_element", (mapped - payload) / (double)count);
+    struct held h = {.full = above_bytes(start_bytes), .mapped_full = slab_sound(w.slab, count)};
     for (size_t i = 0; i < count; i++)
         give_one(&w, elements[i]);
-    freed_row(config, w.slab, start_bytes, 0);
+    h.freed = above_bytes(start_bytes);
+    h.mapped_freed = slab_sound(w.slab, 0);
+    if (config->decay)
+        bench_sleep_ms(TWO_DECAYS_MS);
+    h.decayed = above_bytes(start_bytes);
+    slab_give_back(config->kind, w.slab);
+    h.trimmed = above_bytes(start_bytes);
+    h.mapped_trimmed = slab_sound(w.slab, 0);
+    slab_row_open(config, w.element_bytes);
+    held_rows(config, &h, payload, count, w.slab != NULL);
     bench_row_close();
     quire_slab_destroy(w.slab);
 }

@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""first_code - which functions of the drop-in every process runs, and nearly every program: src/preload/first.ld is made by this.
+
+    scripts/first_code.py            after ./quire has built build/release; a minute
+
+Each function gets a breakpoint, which goes when it was met (gdb); the programs are those below, some real, some of bench/micro.  All
+that one of them ran is in the list, but for what threads run that live long (`cross`): of that what another program ran, too.
+Not here: a judgement.  What a program of another kind runs is missing, which costs memory, nothing else.
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LIBRARY = (ROOT / "build/release/libquire-malloc.so").resolve()
+LIST = ROOT / "src/preload/first.ld"
+MICRO = f"{ROOT}/build/release/bench/micro --workload "
+IDLE, LONG_LIVED = "true", "cross"
+PROGRAMS = [
+    IDLE, "ls /usr", f"sort {ROOT}/README.md", f"jq . {ROOT}/CMakePresets.json", "python3 -S -c 'print(1)'",
+    "perl -e '$h{$_} = $_ x 20 for 1..20000; delete $h{$_} for 1..9999'",
+    *(MICRO + words for words in ("skewed", "simple", "fraction", "cover", "scratch --threads 2", "cross --threads 4")),
+]  # fmt: skip
+TARGETS = ("quire_objects", "quire_steer_objects", "quire_prof_objects", "quire_malloc")
+GDB = """
+import gdb
+for words in ("pagination off", "confirm off", "breakpoint always-inserted on", "auto-solib-add off", "startup-with-shell on", "environment LC_ALL C", "environment LD_PRELOAD @LIBRARY@"):
+    gdb.execute("set " + words)
+gdb.execute("handle all nostop noprint pass")
+gdb.execute("handle SIGTRAP stop noprint nopass")
+gdb.execute("catch load @NAME@")
+gdb.execute("run " + @ARGUMENTS@ + " > /dev/null")
+base = min(int(line.split()[0], 16) for line in gdb.execute("info proc mappings", to_string=True).splitlines() if "@NAME@" in line)
+gdb.execute("delete")
+for offset in [@OFFSETS@]:
+    gdb.Breakpoint(f"*{base + offset:#x}", internal=True, temporary=True)
+seen = set()
+try:
+    while True:
+        gdb.execute("continue", to_string=True)
+        seen.add(int(gdb.selected_frame().pc()) - base)
+except gdb.error:  # it has ended
+    pass
+print("SEEN", *seen)
+"""
+TEXT = """/* SPDX-License-Identifier: MIT
+ *
+ * first.ld - what every process runs, and then what nearly every program runs that allocates: made by scripts/first_code.py.
+ */
+SECTIONS
+{{
+  .text.first : /* {} */
+  {{
+{}
+  }}
+}}
+INSERT BEFORE .text;
+SECTIONS
+{{
+  .text.usual : ALIGN(CONSTANT(MAXPAGESIZE)) /* {} */
+  {{
+{}
+    . = ALIGN(CONSTANT(MAXPAGESIZE));
+  }}
+}}
+INSERT AFTER .rodata;
+"""
+
+
+def functions():
+    """{offset: [(name, bytes)]} of the library."""
+    at = {}
+    for line in subprocess.run(["nm", "-S", LIBRARY], capture_output=True, text=True, check=True).stdout.splitlines():
+        if found := re.match(r"(\w+) (\w+) [tT] ([^@\s]+)", line):
+            at.setdefault(int(found[1], 16), []).append((found[3], int(found[2], 16)))
+    return at
+
+
+def seen(words, at):
+    """The offsets that a program runs."""
+    program, _, arguments = words.partition(" ")
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as script:
+        text = GDB.replace("@LIBRARY@", str(LIBRARY)).replace("@NAME@", LIBRARY.name).replace("@ARGUMENTS@", repr(arguments))
+        script.write(text.replace("@OFFSETS@", ",".join(map(str, at))))
+        script.flush()
+        done = subprocess.run(["gdb", "-q", "-nx", "-batch", "-iex", "set auto-load no", "-x", script.name, program], capture_output=True, text=True, check=False)
+    found = re.search(r"^SEEN(.*)", done.stdout, re.MULTILINE)
+    if not found:
+        sys.exit(f"{words}: {done.stderr[-1000:]}")
+    return {int(offset) for offset in found[1].split()}
+
+
+def sections():
+    """{function: {file: section}}: a part that is seldom run, a destructor, a clone have sections of other names."""
+    found = {}
+    for target in TARGETS:
+        for path in (ROOT / "build/release/src").rglob(f"{target}.dir/**/*.o"):
+            for line in subprocess.run(["objdump", "-t", path], capture_output=True, text=True, check=True).stdout.splitlines():
+                if row := re.match(r"\w{16} .{6}F (\.text\S+)\t\w+\s+(?:\.hidden )?(\S+)$", line):
+                    found.setdefault(row[2], {})[path.name.partition(".")[0]] = row[1]
+    return found
+
+
+def pattern(offset, files):
+    """The linker's word for a function; of names that several files have, the file is said, too."""
+    if len(files) == 1:
+        return f"*({next(iter(files.values()))})"
+    where = subprocess.run(["addr2line", "-e", LIBRARY, hex(offset)], capture_output=True, text=True, check=True).stdout
+    file = Path(where.partition(":")[0]).stem
+    return f"*/{file}.*o({files[file]})"
+
+
+def listed(offsets, at, where):
+    """What is in the list, in words, and the list."""
+    names = [(offset, *entry) for offset in offsets for entry in at.get(offset, []) if entry[0] in where]
+    patterns = sorted({pattern(offset, where[name]) for offset, name, _ in names})
+    alone = [words[2:-1] for words in patterns if words.startswith("*(")]
+    lines = ["   "]
+    for words in [*(words for words in patterns if words.startswith("*/")), "*(" + alone[0], *alone[1:-1], alone[-1] + ")"]:
+        if len(lines[-1]) + len(words) > 155:
+            lines.append("   ")
+        lines[-1] += " " + words
+    return f"{len(names)} functions of {(sum(size for _, _, size in names) + 512) // 1024} KB", "\n".join(lines)
+
+
+def main():
+    at, where = functions(), sections()
+    runs = {words: seen(words, at) for words in PROGRAMS}
+    first = runs[IDLE]
+    usual = {o for words, run in runs.items() for o in run - first if LONG_LIVED not in words or sum(o in other for other in runs.values()) > 1}
+    LIST.write_text(TEXT.format(*listed(first, at, where), *listed(usual, at, where)))
+
+
+if __name__ == "__main__":
+    main()
