@@ -143,7 +143,7 @@ static int report(const struct play_result *result, const struct compiled *compi
         return fail("quire-replay", "cannot write its result");
     bool mixed = compiled->ahead.instances || compiled->ops_on_slabs || compiled->ops_on_heap;
     if (result->corrupt)
-        return fail(mixed ? "the advised mix" : library,
+        return fail(mixed ? "the advice" : library,
                     "let live objects overlap, or lost their contents");
     return 0;
 }
