@@ -97,9 +97,10 @@ void slab_full(const struct slab_config *config)
         give_one(&w, elements[i]);
     h.freed = above_bytes(start_bytes);
     h.mapped_freed = slab_sound(w.slab, 0);
-    if (config->decay)
+    if (config->decay) {
         bench_sleep_ms(TWO_DECAYS_MS);
-    h.decayed = above_bytes(start_bytes);
+        h.decayed = above_bytes(start_bytes);
+    }
     slab_give_back(config->kind, w.slab);
     h.trimmed = above_bytes(start_bytes);
     h.mapped_trimmed = slab_sound(w.slab, 0);

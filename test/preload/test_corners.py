@@ -28,7 +28,7 @@ def test_statistics_are_asked_for_while_threads_give_chunks_back(build, tmp_path
              "pool 1 arena peak 100000", "site 1 pool 1 allocs 1 bytes 1", "path 0"]
     plan.write_text("\n".join(["quire-steer 1", *lines, f"end {len(lines)}", ""]))
     for _ in range(4 if LONG else 1):  # two of three ended by SIGSEGV when it was wrong
-        done = run(program, "1500" if LONG else "500", conf=f"plan:{plan}")
+        done = run(program, "1500", conf=f"plan:{plan}")
         assert (done.returncode, done.stdout) == (0, "sound\n")
 
 

@@ -121,7 +121,7 @@ struct Halves {
 Halves switch_defragmenter(quire_slab *slab, quire_source *account, uint64_t run_ns)
 {
     std::vector<size_t> seen;
-    for (const uint64_t start_ns = os_time_ns(); os_time_ns() < start_ns + run_ns || seen.size() < (test_long() ? 100 : 8);) {
+    for (const uint64_t start_ns = os_time_ns(); os_time_ns() < start_ns + run_ns || seen.size() < (test_long() ? 100 : 15);) {
         quire_slab_set_defrag(slab, seen.size() % 2);
         sleep_ms(3);
         struct quire_source_stats s = {.struct_bytes = sizeof s};
@@ -158,7 +158,7 @@ TEST(SlabFairness, memory_is_flat_while_the_defragmenter_goes_on_and_off_under_s
     /* On a busy machine the threads may not all have begun in the first half. */
     Halves halves;
     for (int attempts = 0; attempts < 4 && !halves.are_flat(); attempts++)
-        halves = switch_defragmenter(slab, account, uint64_t(test_long() ? 60000 : 300) * 1000000);
+        halves = switch_defragmenter(slab, account, uint64_t(test_long() ? 60000 : 600) * 1000000);
     stop = true;
     for (auto &thread : workers)
         thread.join();
