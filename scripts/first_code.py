@@ -21,7 +21,7 @@ LIST = ROOT / "src/preload/first.ld"
 MICRO = f"{ROOT}/build/release/bench/micro --workload "
 IDLE, LONG_LIVED = "true", "cross"
 PROGRAMS = [
-    IDLE, "ls /usr", f"sort {ROOT}/README.md", f"jq . {ROOT}/CMakePresets.json", "python3 -S -c 'print(1)'",
+    IDLE, "ls /usr", f"cat {ROOT}/README.md", f"sort {ROOT}/README.md", f"jq . {ROOT}/CMakePresets.json", "python3 -S -c 'print(1)'",
     "perl -e '$h{$_} = $_ x 20 for 1..20000; delete $h{$_} for 1..9999'",
     *(MICRO + words for words in ("skewed", "simple", "fraction", "cover", "scratch --threads 2", "cross --threads 4")),
 ]  # fmt: skip
