@@ -4,6 +4,7 @@ conftest - what runs in the short form, and, for the runner of ./quire test, whi
 
     @pytest.mark.long          seconds of CPU time for what other tests show in part: with QUIRE_TEST_LONG=1, or asked for by -k, only
     @pytest.mark.by_turns      a second of CPU time or more: in every third run of ./quire test, which says whose turn it is (QUIRE_TEST_TURN); always otherwise
+    @pytest.mark.by_turns(NAME) the same; those of one name in the same run, since they share what is dear
     @pytest.mark.one_by_one    of the combinations of its parameters those alone, otherwise, in which at most one is not the first of its list
 """
 
@@ -33,7 +34,8 @@ def is_long(item):
 
 def turn_of(item):
     """Of a hash of its name, so that a new test moves no other; None: every run's."""
-    return (zlib.crc32(item.nodeid.encode()) >> 4) % 3 if item.get_closest_marker("by_turns") else None
+    mark = item.get_closest_marker("by_turns")
+    return (zlib.crc32((mark.args or [item.nodeid])[0].encode()) >> 4) % 3 if mark else None
 
 
 def pytest_collection_modifyitems(config, items):

@@ -3,6 +3,7 @@
 here.
 
     dpkg-query --> missing --> root, or sudo without a question: apt-get install -y, by name
+                                 (what may wait: by whoever calls what ensure() returns)
                            --> anybody else: the exact line to run, exit status 3
 
 QUIRE_NO_INSTALL=1 makes everybody "anybody else".  Optional packages (peers to compare with) never
@@ -10,6 +11,7 @@ stop a command. Where there is no dpkg the same needs are looked for as commands
 modules, and only named.
 """
 
+import functools
 import os
 import platform
 import shutil
@@ -25,10 +27,9 @@ BUILD = [
 ]  # fmt: skip
 # jq is no peer, but the program of the README's example.
 PEERS = ["libmimalloc2.0", "libjemalloc2", "libtcmalloc-minimal4", "jq"]
-TEST = [
-    "libgtest-dev", "valgrind", "strace", "sqlite3", "procps", "gdb", "scdoc", "man-db",
-    "chromium", "chromium-driver", "patch", "libdebuginfod1",
-]  # fmt: skip
+# What builds find, if it is there when they are configured.
+BUILD_TESTS = ["libgtest-dev", "valgrind", "scdoc"]
+TEST = ["strace", "sqlite3", "procps", "gdb", "man-db", "chromium", "chromium-driver", "patch", "libdebuginfod1"]
 # Programs of kinds that are rare: static, in Rust, with libraries opened past every preload, with another malloc.
 PROGRAMS = ["busybox-static", "ripgrep", "php-cli", "lua5.4"]
 # The other processor's compiler and an emulator of it: 54 MiB, about 15 s.  Its tests are skipped
@@ -72,25 +73,31 @@ _LIBRARY_OF = {
 }
 
 
-def ensure(root, required, optional):
-    """Installs what is missing, or raises say.Stopped with the line that does."""
+def ensure(root, required, optional, may_wait=()):
+    """
+    Installs what is missing, or raises say.Stopped with the line that does.  Returns the function that installs those
+    of `may_wait`, for when others work already, and raises the same; None: none of them is missing.
+    """
     absent = missing(required + optional)
     if not absent:
-        return
+        return None
     vital = [name for name in absent if name in required]
     elevated = _elevation()
     if elevated is not None:
-        _install(root, elevated, absent, vital)
-    elif vital:
+        at_once, later = ([name for name in absent if (name in may_wait) == waits] for waits in (False, True))
+        if at_once:
+            _install(root, elevated, at_once, [name for name in vital if name in at_once])
+        return functools.partial(_install, root, elevated, later, [name for name in vital if name in later]) if later else None
+    if vital:
         raise say.Stopped(
             "some packages are missing and may not be installed from here; run this as root, then"
             f" the same command again:\n{_install_line(absent)}"
         )
-    else:
-        say.line(
-            f"going on without {' '.join(absent)}; as root, this installs them:"
-            f" {_install_line(absent)}"
-        )
+    say.line(
+        f"going on without {' '.join(absent)}; as root, this installs them:"
+        f" {_install_line(absent)}"
+    )
+    return None
 
 
 def optional_for_tests():

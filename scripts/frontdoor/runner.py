@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""runner - one step of ./quire test: Python's packages, a build, the checks, ctest in one preset, or
+"""runner - one step of ./quire test: Debian's packages, Python's, a build, the checks, ctest in one preset, or
 pytest in one directory.
 
 A step runs commands with their output in build/log/STEP.txt and reads the counts from the runner's
@@ -77,7 +77,19 @@ class Step:
         if broken and not self.runs_after_failure:
             self.closing, self.failed, self.status = f"not run: {broken[0]} failed", 1, 1
             return
-        started, status = time.monotonic(), 0
+        started = time.monotonic()
+        status = self.carry_out()
+        self.seconds = time.monotonic() - started
+        text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
+        self.closing = "ok" if status == 0 else f"status {status}"
+        status = self.read_counts(text, status)
+        if status != 0 and self.failed == 0:
+            self.failed = 1
+        self.status = status
+
+    def carry_out(self):
+        """The status of the first command that fails; 0: none does."""
+        status = 0
         for command in self.commands():
             try:
                 status, cpu_s = _run_logged(command, self.root, self.log)
@@ -87,13 +99,7 @@ class Step:
                 status = 127
             if status != 0:
                 break
-        self.seconds = time.monotonic() - started
-        text = self.log.read_text(encoding="utf-8", errors="replace")
-        self.closing = "ok" if status == 0 else f"status {status}"
-        status = self.read_counts(text, status)
-        if status != 0 and self.failed == 0:
-            self.failed = 1
-        self.status = status
+        return status
 
     def read_counts(self, text, status):
         return status
@@ -110,6 +116,22 @@ class Step:
                 "-" * 80 + f"\n{self.log.read_text(encoding='utf-8', errors='replace')}" + "-" * 80,
                 flush=True,
             )
+
+
+class Packages(Step):
+    """Debian's packages that tests need and builds do not."""
+
+    def __init__(self, root, install):
+        super().__init__(root, "packages")
+        self._install = install
+
+    def carry_out(self):
+        try:
+            self._install()
+        except say.Stopped as stopped:
+            self.log.write_text(f"{stopped}\n", encoding="utf-8")
+            return stopped.status
+        return 0
 
 
 class Environment(Step):

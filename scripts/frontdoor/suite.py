@@ -3,7 +3,7 @@
 at the end.
 
     lane 1   build release -> build check -> build asan, or tsan -> (helps lane 2)
-    lane 2   python packages -> frontdoor -> checks -> ctest of what is built -> install, tool, native, preload
+    lane 2   packages -> python packages -> frontdoor -> checks -> ctest of what is built -> install, tool, native, preload
     lane 3   (idle while a build takes every core, then helps: tests often wait)
 
 Builds stand in a queue of their own, one at a time; a test step starts when what it needs has been
@@ -43,22 +43,23 @@ def main(root, arguments):
     kinds, suites = kinds_and_suites(root)
     options = _parse(arguments, {*kinds, *suites, *PRESETS, "checks"})
     packages = {**venv.TOOL, **venv.TEST}
-    required = needs.BUILD + needs.TEST + venv.packages_missing(root, packages)
-    needs.ensure(root, required, needs.optional_for_tests())
+    at_once = needs.BUILD + needs.BUILD_TESTS + venv.packages_missing(root, packages)
+    optional = needs.optional_for_tests()
+    install = needs.ensure(root, at_once + needs.TEST, optional, needs.TEST + optional)
     runner.begin_anew()
     with build.lock(root), runner.busy_loops(options.beside):
-        results = [_round(root, options, packages) for _ in range(options.times or 1)]
+        results = [_round(root, options, packages, None if number else install) for number in range(options.times or 1)]
     if options.times:
         print(f"{results.count(0)} of {len(results)} rounds passed beside {options.beside} busy loops")
     return max(results)
 
 
-def _round(root, options, packages):
-    """Every step once; the exit status."""
+def _round(root, options, packages, install):
+    """Every step once; the exit status.  `install` brings the packages that builds can do without; None: all are here."""
     started = time.monotonic()
     turn = int(TURN if TURN.isdigit() else time.time()) % 1000
     os.environ["QUIRE_TEST_TURN"] = str(turn)
-    steps = plan(root, options, [command for command, _ in venv.commands(root, packages)], turn)
+    steps = plan(root, options, [command for command, _ in venv.commands(root, packages)], turn, install)
     _run_on_lanes(root, steps)
     unsteady = [] if os.environ.get("QUIRE_TEST_LONG") or options.times else _try_again(steps)
     return _close(steps, time.monotonic() - started, turn, unsteady)
@@ -98,15 +99,16 @@ def presets_of(words, turn=None):
     return ["check", SANITIZERS[turn // 2 % 2]]  # turn % 2 says which tests of `race` are ThreadSanitizer's
 
 
-def plan(root, options, packages=(), turn=None):
-    """The steps to run, each with the steps it waits for: the commands that fill .venv, if any, and
-    builds first, then tests in the order they should start."""
+def plan(root, options, packages=(), turn=None, install=None):
+    """The steps to run, each with the steps it waits for: what installs packages, the commands that fill .venv, if
+    any, and builds first, then tests in the order they should start."""
     kinds, suites = kinds_and_suites(root)
     words = set(options.words)
     chosen_kinds = [k for k in kinds if k in words] or ([] if words - set(PRESETS) else kinds)
     presets = presets_of(words, turn)
     chosen_suites = [s for s in suites if s in words or not words]
-    first = [runner.Environment(root, packages)] if packages else []
+    first = [runner.Packages(root, install)] if install else []
+    first += [runner.Environment(root, packages)] if packages else []
     builds = {}
     if not words or set(chosen_suites) - {"frontdoor"} or "checks" in words:
         builds["release"] = runner.Build(root, "release")

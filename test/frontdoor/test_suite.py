@@ -2,6 +2,7 @@
 """test_suite - ./quire test finds the tests, runs what was asked for, counts rightly, and fails
 when anything fails."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -49,6 +50,35 @@ def test_python_packages_come_while_it_builds(house):
     assert first.name == "python packages"
     waits = [step.name for step in steps if first in step.after]
     assert waits == ["checks", "pytest tool"]
+
+
+def test_debians_packages_that_builds_can_do_without_come_while_it_builds(house):
+    house.write("test/tool/test_a.py", "")
+    first, *steps = suite.plan(house.root, suite._parse([], {*suite.PRESETS}), install=lambda: None)
+    assert first.name == "packages"
+    assert [step.name for step in steps if first in step.after] == ["checks", "pytest tool"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, as apt does")
+@pytest.mark.parametrize("there_is_a_network", [True, False])
+def test_what_needs_packages_runs_when_they_came_and_only_then(house, there_is_a_network):
+    house.write("test/tool/test_a.py", "def test_a():\n    pass\n")
+    house.uninstall("libgtest-dev", "gdb")
+    slow = 'case $* in *gdb*) sleep 1;; *) false;; esac && '
+    apt = (house.bin / "apt-get").read_text()
+    house.program(house.bin / "apt-get", apt.replace("[ -e", slow + ("[ -e" if there_is_a_network else "[ ! -e")))
+    done = house.run("test")
+    asked = [line.split("--no-install-recommends ")[1].split() for line in house.calls() if line.startswith("apt-get install")]
+    assert asked[0] == ["libgtest-dev"], "at once, for the builds"
+    assert "gdb" in asked[1], "later, with all else"
+    ended = dict(re.findall(r"^(?:ok|FAIL)\s+(\w+ \w+|checks|packages)\s+(.*?)  \(", done.stdout, re.MULTILINE))
+    assert done.returncode == (0 if there_is_a_network else 1)
+    assert ended["packages"] == ("ok" if there_is_a_network else "status 3")
+    assert ended["pytest tool"].startswith("1 passed" if there_is_a_network else "not run: packages failed")
+    assert "100% tests passed" in ended["ctest asan"]
+    if not there_is_a_network:
+        assert "Unable to fetch some archives" in done.stdout
+        assert "apt-get install -y --no-install-recommends gdb" in done.stdout, "the line that mends it"
 
 
 @pytest.mark.parametrize("status", [0, 1])

@@ -54,6 +54,7 @@ def names_in(value):
     return [names_in(inner) for inner in value] if isinstance(value, list) else type(value).__name__
 
 
+@pytest.mark.by_turns
 def test_a_c_and_a_cpp_program_have_all_that_the_library_has(folder, library, tmp_path):
     run("gcc", *NO_WARNING, *words(), "-I", folder, PROGRAM, library, "-pthread", "-o", tmp_path / "c")
     run("g++", *NO_WARNING, *words(), "-I", folder, "-x", "c++", PROGRAM, "-x", "none", library, "-pthread", "-o", tmp_path / "cpp")

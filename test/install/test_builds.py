@@ -64,6 +64,7 @@ def packaged(source, tmp_path_factory):
     return build
 
 
+@pytest.mark.by_turns("library alone")
 def test_a_packagers_release_build_has_everything_and_no_warning_with_the_oldest_cmake(packaged, tmp_path):
     text = (packaged / "build.ninja").read_text()
     assert "-Werror" not in text and "quire-analyse" in text
@@ -128,11 +129,13 @@ def test_configurations_that_are_built_at_once_make_their_archives_in_folders_of
     assert sorted(set(re.findall(r"cd (\S+) && \S+ -D ARCHIVE=", commands))) == [str(tmp_path / kind) for kind in ("Debug", "Release")]
 
 
+@pytest.mark.by_turns("library alone")
 def test_the_library_alone_builds_and_installs_without_a_cpp_compiler(alone, tmp_path):
     run("cmake", "--install", alone, "--prefix", tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"include", "lib", "share"}
 
 
+@pytest.mark.by_turns("library alone")
 def test_an_installation_removes_nothing_of_folders_whose_names_begin_like_its_own(alone, tmp_path):
     mine = alone.parent.parent.parent / "much" / "mine"
     mine.parent.mkdir(exist_ok=True)

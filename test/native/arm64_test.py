@@ -80,6 +80,7 @@ def library(tmp_path_factory):
     return [folder / "quire.o"]
 
 
+@pytest.mark.by_turns
 @needs(CC, QEMU)
 def test_the_c_examples_print_on_arm64_what_their_page_says(library, tmp_path):
     blocks = list(examples.blocks())

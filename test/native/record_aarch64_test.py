@@ -148,6 +148,7 @@ def told_by(trace):
 OWN = ("make ", "deep ", "even ", "odd ", "handler ", "family ", "producer ")
 
 
+@pytest.mark.by_turns
 @needs(CC, QEMU)
 @pytest.mark.skipif(HERE.prefix != "" or not os.path.exists("/usr/include/zstd.h"), reason="runs within another machine's tests, or there is no zstd.h")
 def test_a_program_recorded_on_arm64_has_the_counts_of_every_site_that_it_has_here(tmp_path, there):

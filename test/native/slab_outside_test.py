@@ -87,6 +87,7 @@ def test_blocks_that_only_freed_elements_point_to_are_leaks(build):
     assert "byte(s) leaked in 4000 allocation(s)" in done.stderr, done.stderr
 
 
+@pytest.mark.by_turns
 @needs_valgrind
 def test_valgrind_finds_the_pointers_in_live_elements(build):
     done = valgrind("--leak-check=full", "--errors-for-leak-kinds=definite", build("slab_pointers"))

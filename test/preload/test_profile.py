@@ -48,6 +48,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.by_turns
 def test_ten_million_allocations_are_told_to_a_part_in_two_hundred_and_each_stack_to_a_part_in_ten(build, folder):
     program = build("profile.c")
     done = run(program, "run", "10000000", conf="prof")

@@ -304,6 +304,7 @@ def shop(tmp_path_factory):
     return place
 
 
+@pytest.mark.by_turns
 def test_inlined_frames_are_shown_with_their_function_file_and_line(shop):
     done = quire(shop, "advise", "--wrapper", "grab", "a.qtr")
     assert done.returncode == 0, done.stderr
@@ -312,6 +313,7 @@ def test_inlined_frames_are_shown_with_their_function_file_and_line(shop):
     assert f"    make (inlined) (shop.c:{line})\n    build_list" in done.stdout
 
 
+@pytest.mark.by_turns
 def test_a_function_that_looks_like_a_wrapper_is_suggested_and_looked_through(shop):
     plain = quire(shop, "advise", "a.qtr")
     assert "grab has 7 callers and one line that allocates" in " ".join(plain.stdout.split())
@@ -343,6 +345,7 @@ def test_replay_and_try_look_through_a_wrapper_too(shop):
     assert "one" in functions and "grab" not in functions
 
 
+@pytest.mark.by_turns
 def test_what_two_runs_of_one_program_agree_on_is_told(shop):
     document = json.loads(quire(shop, "advise", "--json", "a.qtr", "b.qtr").stdout)
     common = document["intersection"]
@@ -353,6 +356,7 @@ def test_what_two_runs_of_one_program_agree_on_is_told(shop):
     assert made and all(None in s["classes"] for s in made)  # other callers: other sites
 
 
+@pytest.mark.by_turns
 def test_traces_of_different_programs_are_judged_alone(shop):
     other = build(shop, "#include <stdlib.h>\nint main(void) { for (int i = 0; i < 3000; i++) free(malloc(9)); return 0; }\n", name="other")
     assert quire(shop, "record", "-o", "other.qtr", "--", other).returncode == 0
@@ -486,6 +490,7 @@ def test_prose_of_counter_examples_fits_the_window(monkeypatch, width):
     assert len(lines) > 3 and all(len(line) <= width for line in lines)
 
 
+@pytest.mark.by_turns
 def test_a_template_over_what_a_function_has_of_its_own_is_looked_through(tmp_path):
     """Its name has no std:: before it: the file says whose it is."""
     (tmp_path / "jobs.cc").write_text(

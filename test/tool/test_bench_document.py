@@ -140,6 +140,7 @@ def test_saved_numbers_have_eight_digits_and_an_interval_a_line():
 # ---- pictures ----
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize(
     ("words", "names"),
     [

@@ -83,6 +83,7 @@ def one_run(program, port, driver, *more):
     return launch.hidden(target, launch.Input(), dict(os.environ), driver)
 
 
+@pytest.mark.by_turns
 def test_a_server_gets_a_verdict_from_what_it_did_under_the_load(tmp_path, server):
     port = free_port()
     words = ("--rounds", 2, "--time-limit", 2, "--ready-port", port, "--load", f"python3 {server[1]} {port} 40")

@@ -220,6 +220,7 @@ def test_no_file_is_overwritten_unasked(tmp_path, words):
     assert (tmp_path / "FILE").read_text() == "mine" and os.listdir(tmp_path) == ["FILE"]
 
 
+@pytest.mark.by_turns
 def test_of_several_processes_one_is_looked_at_and_the_way_to_the_others_is_told(tmp_path, churn):
     line = f"{churn[0]}; {churn[0]}; exit 0"
     done = quire(tmp_path, "try", "--rounds", 1, "--no-report", "--", "sh", "-c", line)
@@ -354,6 +355,7 @@ def test_a_word_of_a_command_that_is_advised_means_to_a_shell_what_it_was(text):
     assert subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, check=True).stdout == text
 
 
+@pytest.mark.by_turns
 def test_the_way_to_what_is_saved_can_be_copied_where_an_argument_has_lines(tmp_path, churn):
     line = f"{churn[0]}\n{churn[0]}\nexit 0"
     done = quire(tmp_path, "try", "--rounds", 1, "--no-report", "--", "sh", "-c", line)
@@ -363,6 +365,7 @@ def test_the_way_to_what_is_saved_can_be_copied_where_an_argument_has_lines(tmp_
     assert words == ["sh", "-c", line, ""]
 
 
+@pytest.mark.by_turns
 def test_a_trace_whose_name_begins_like_an_option_can_be_named_as_it_is_said(tmp_path, churn):
     shutil.copy(churn[0], tmp_path / "-c")
     done = quire(tmp_path, "try", "--rounds", 1, "--no-report", "--", "-c", environment={"PATH": f"{tmp_path}:{os.environ['PATH']}"})

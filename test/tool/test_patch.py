@@ -265,6 +265,7 @@ int main() { void *first = phase(false), *again = phase(true); return !(first &&
 """
 
 
+@pytest.mark.by_turns
 def test_a_small_phase_keeps_its_arena_for_the_next_and_one_within_another_has_its_own(tmp_path, c_program):
     kept = patch.document(*c_program, "parse")
     assert "quire_arena_reset" in kept["c"] and "parse_quit" in kept["c"] and "is_kept = true" in kept["cpp"]
@@ -297,6 +298,7 @@ def test_an_unknown_site_is_a_usage_error_with_the_nearest_name(c_program):
     assert "no call site `pares`" in str(caught.value) and "parse" in caught.value.text()
 
 
+@pytest.mark.by_turns
 def test_a_site_to_be_left_alone_gets_no_code_and_exit_1(place, c_program):
     found = patch.document(*c_program, "rare")
     assert found["c"] is None and "Leave it alone" in found["notes"][0]
@@ -305,6 +307,7 @@ def test_a_site_to_be_left_alone_gets_no_code_and_exit_1(place, c_program):
     assert done.returncode == 1 and document["schema"] == "quire.patch/1" and document["c"] is None
 
 
+@pytest.mark.by_turns
 def test_on_a_pipe_the_whole_output_is_what_patch_takes(tmp_path, place):
     done = quire(place, "advise", "--patch", "parse", "shop.qtr")
     assert done.returncode == 0, done.stderr

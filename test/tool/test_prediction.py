@@ -52,6 +52,7 @@ def test_both_versions_of_an_example_print_the_same(pair):
     assert output(before, NAMES[name]) != output(before, "7")
 
 
+@pytest.mark.by_turns
 def test_the_advice_is_the_class_that_the_changed_program_carries_out(pair, advised):
     _, _, (_, after) = pair
     by_class = {}

@@ -205,6 +205,7 @@ def test_a_trace_that_does_not_exist_is_a_usage_error(tmp_path):
     assert done.returncode == 2 and "no such trace" in done.stderr
 
 
+@pytest.mark.by_turns
 def test_replay_measures_libc_every_peer_the_drop_in_and_the_mix(a_trace):
     import peers
 

@@ -77,6 +77,7 @@ def elements(text):
     return Elements(text)
 
 
+@pytest.mark.by_turns
 def test_a_page_of_a_trace_has_every_section(elements):
     assert [name for name in elements.ids if name in SECTIONS] == SECTIONS
     assert elements.names["svg"] >= 8
@@ -282,6 +283,7 @@ def test_what_is_no_input_is_refused_with_the_reason(tmp_path, content, why):
     assert done.stdout == ""
 
 
+@pytest.mark.by_turns
 def test_a_damaged_trace_is_refused_or_reported_on_but_never_a_traceback(tmp_path):
     whole = reportkit.trace().read_bytes()
     for end in (8, 2000, len(whole) // 2):

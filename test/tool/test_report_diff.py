@@ -66,6 +66,7 @@ def test_what_grew_between_two_traces_is_told_by_site(traces):
     assert "+50 (" in next(x for x in done.stdout.splitlines() if "allocations" in x)
 
 
+@pytest.mark.by_turns
 def test_a_difference_makes_a_page_with_its_figures(traces, tmp_path):
     done = quire(tmp_path, "report", traces / "a.qtr", traces / "b.qtr")
     assert done.returncode == 0 and done.stdout == "report: a-b.html\n", done.stderr

@@ -67,6 +67,7 @@ def report_of(folder, plan, program="./program", **asked):
     return done.stdout, steering.counters(str(folder / "report.json"))
 
 
+@pytest.mark.by_turns
 def test_a_plan_says_for_each_site_where_it_goes_and_why(made):
     plan = plan_of(made)
     steered = [site for site in plan.sites if site.pool]

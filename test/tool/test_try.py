@@ -205,6 +205,7 @@ def test_a_program_of_few_but_large_blocks_is_run_with_each_malloc_though_there_
     assert "no HTML report" not in done.stderr and (tmp_path / "page.html").exists()
 
 
+@pytest.mark.by_turns
 def test_the_bundled_demo_is_a_yes(tmp_path):
     document = tried_until(advice.YES, lambda rounds: try_json(tmp_path, rounds=rounds))
     by_name = {s["function"]: s["class"] for s in document["sites"]}
@@ -373,6 +374,7 @@ def test_a_full_disk_is_said_and_the_program_is_not_disturbed(tmp_path):
     assert tried.returncode == 3 and "the disk was full" in tried.stderr and "-o " in tried.stderr
 
 
+@pytest.mark.by_turns
 def test_the_trace_goes_where_it_is_told(tmp_path):
     done = quire(tmp_path, "try", "-o", "here.qtr", "--", "true")
     assert done.returncode == 0 and (tmp_path / "here.qtr").exists()
@@ -387,6 +389,7 @@ def test_a_script_is_run_through_its_interpreter(tmp_path):
     assert "jq" in document["trace"]["processes"][0]["command"]
 
 
+@pytest.mark.by_turns
 def test_the_advice_is_carried_out_in_the_program_itself(tmp_path):
     document = try_json(tmp_path, build(tmp_path, LISTS), rounds=2)
     check_whole(document)
