@@ -3,7 +3,7 @@
 conftest - what runs in the short form, and, for the runner of ./quire test, which test runs now, and which have failed, in the files that it names.
 
     @pytest.mark.long          seconds of CPU time for what other tests show in part: with QUIRE_TEST_LONG=1, or asked for by -k, only
-    @pytest.mark.by_turns      a second of CPU time or more: in every third run of ./quire test, which says whose turn it is (QUIRE_TEST_TURN); always otherwise
+    @pytest.mark.by_turns      most of a second of CPU time or more: in every third run of ./quire test, which says whose turn it is (QUIRE_TEST_TURN); always otherwise
     @pytest.mark.by_turns(NAME) the same; those of one name in the same run, since they share what is dear
     @pytest.mark.one_by_one    of the combinations of its parameters those alone, otherwise, in which at most one is not the first of its list
 """

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""suite - ./quire test: every test there is, on two lanes, with one closing line a step and the sum
+"""suite - ./quire test: every test there is, on four lanes, with one closing line a step and the sum
 at the end.
 
     lane 1   build release -> build check -> build asan, or tsan -> (helps lane 2)
     lane 2   packages -> python packages -> frontdoor -> checks -> ctest of what is built -> install, tool, native, preload
-    lane 3   (idle while a build takes every core, then helps: tests often wait)
+    lane 3   helps: tests often wait
+    lane 4   (idle while something is built)
 
 Builds stand in a queue of their own, one at a time; a test step starts when what it needs has been
 built.  What is found: the house-rule checks, each directory of test/ with *_test.cc in it (by
@@ -131,7 +132,7 @@ def plan(root, options, packages=(), turn=None, install=None):
 
 def _run_on_lanes(root, steps):
     waiting, running, turn = list(steps), [], threading.Condition()
-    count = max(2, (os.cpu_count() or 2) // 2) + 1
+    count = max(2, (os.cpu_count() or 2) // 2) + 2  # of tests, many wait
 
     def next_step():
         """The first step that can start now; None when nothing is left.  The caller holds the

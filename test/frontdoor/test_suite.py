@@ -149,19 +149,19 @@ def test_a_whole_run_prints_closing_lines_and_the_sum(house):
     assert done.stdout.splitlines()[-1].startswith("6 passed, 0 failed")
 
 
-def test_on_two_cores_three_steps_run_at_once_but_two_beside_a_build_which_is_one(house, monkeypatch):
+def test_on_two_cores_four_steps_run_at_once_but_two_beside_a_build_which_is_one(house, monkeypatch):
     monkeypatch.setattr(suite.os, "cpu_count", lambda: 2)
     running, seen, met, turn = [], [], set(), threading.Condition()
 
     def noted(step):
-        """A build that goes on until another step runs beside it, a step that goes on until three run at once, or until none is left to begin."""
+        """A build that goes on until two other steps run beside it, a step that goes on until four run at once, or until none is left to begin."""
 
         def run():
             with turn:
                 running.append(step)
                 seen.append(tuple(other.name for other in running))
                 builds = [other for other in running if "build" in other.name]
-                met.update(builds if len(running) > 1 else [], running if len(running) == 3 and not builds else [])
+                met.update(builds if len(running) > 2 else [], running if len(running) == 4 and not builds else [])
                 turn.notify_all()
                 turn.wait_for(lambda: step in met or len(seen) == 10, timeout=60)
                 running.remove(step)
@@ -174,7 +174,7 @@ def test_on_two_cores_three_steps_run_at_once_but_two_beside_a_build_which_is_on
     steps += [runner.Checks(house.root, []) for _ in range(8)]
     suite._run_on_lanes(house.root, [noted(step) for step in steps])
     built = [len(names) for names in seen if any("build" in name for name in names)]
-    assert (len(seen), max(built), max(map(len, seen))) == (10, 2, 3)
+    assert (len(seen), max(built), max(map(len, seen))) == (10, 3, 4)
     assert max(sum("build" in name for name in names) for names in seen) == 1
 
 

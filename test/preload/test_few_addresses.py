@@ -11,6 +11,7 @@ def assert_sound_or_skip(done):
     assert_sound(done)
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("conf", [None, "secure:1", "check:1", "decay:0", "prof"])
 @pytest.mark.parametrize("what", [["as", 600 << 20], ["as", 4 << 30], ["lock"]])
 def test_a_limit_that_a_process_gives_itself_leaves_it_what_is_not_used(build, what, conf, tmp_path):

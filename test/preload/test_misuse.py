@@ -101,6 +101,7 @@ def test_documents_count_as_these_tests_do(document):
     assert said and [(number, words) for number, words in said if counted[words.rstrip(";")] != number] == []
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("n", [1, 2, 1000])
 def test_a_check_at_every_nth_call_leaves_all_of_secure_as_it_is(build, n):
     assert wrong(build("misuse.cc"), f"secure:1,check:{n}", CAUGHT) == []

@@ -146,6 +146,7 @@ def test_the_last_destructors_of_threads_are_sampled_as_seldom_as_all(build, fol
     assert sum(figures[3] for raw in profiles(folder) for figures in by_function(raw, program).values()) < 20 * (512 << 10)  # of 19 KB: 400 samples were 210 MB
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("conf", ["secure:1", "limit:1G", "leaks:1,stats_file:/dev/null", "decay:0", "top:1"])
 def test_it_goes_with_other_options(build, folder, conf):
     done = run(build("profile.c"), "mixed", conf=f"prof:16K,{conf}")

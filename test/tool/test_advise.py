@@ -182,9 +182,7 @@ ALL = ("arena", "slab", "recycling slot", "heap")
 
 def trace(path, *rows, gains=ALL, slabs=(), refused=(), executable="prog"):
     document = {"allocs": sum(r.allocs for r in rows), "slabs": list(slabs), "refused": list(refused)}
-    return advise_intersect.Judged(
-        Recording(path, executable), FakeMix({**document, "arenas": []}, gains), list(rows)
-    )
+    return advise_intersect.Judged(Recording(path, executable), FakeMix({**document, "arenas": []}, gains), list(rows))
 
 
 def intersected(*judged):
@@ -304,7 +302,6 @@ def shop(tmp_path_factory):
     return place
 
 
-@pytest.mark.by_turns
 def test_inlined_frames_are_shown_with_their_function_file_and_line(shop):
     done = quire(shop, "advise", "--wrapper", "grab", "a.qtr")
     assert done.returncode == 0, done.stderr
@@ -442,9 +439,7 @@ table:
 def many_sites(folder, count):
     """A recorded program with so many functions that each allocate once."""
     (folder / "many.S").write_text(MANY.replace("100000", str(count)))
-    (folder / "main.c").write_text(
-        "extern void (*const table[])(void);\nint main(void) { for (int i = 0; table[i]; i++) table[i](); return 0; }\n"
-    )
+    (folder / "main.c").write_text("extern void (*const table[])(void);\nint main(void) { for (int i = 0; table[i]; i++) table[i](); return 0; }\n")
     subprocess.run(["cc", "-O1", "main.c", "many.S", "-o", "many"], cwd=folder, check=True)
     assert quire(folder, "record", "--", "./many").returncode == 0
 

@@ -86,6 +86,7 @@ def root_alone():
         pytest.skip("needs root: to be somebody else, or to lose a capability")
 
 
+@pytest.mark.by_turns
 def test_a_busy_server_is_recorded_and_goes_on_as_it_was(server, tmp_path):
     with server.load(GENTLE_US) as load:
         began_s = time.monotonic()
@@ -179,6 +180,7 @@ def test_a_process_that_ends_meanwhile_leaves_its_trace(tmp_path):
     assert facts(tmp_path / "t.qtr")["exited"]
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("step", STEPS if LONG else ["stopped", "inside:21"])
 def test_killed_at_any_step_we_leave_a_server_that_answers_on(server, tmp_path, step):
     with server.load(GENTLE_US) as load:

@@ -227,6 +227,7 @@ def test_an_ignored_signal_that_comes_while_all_stand_still_interrupts_no_wait_f
         assert waiting.lives
 
 
+@pytest.mark.by_turns
 def test_a_thread_that_did_not_stop_in_time_goes_on_while_the_process_is_recorded(tmp_path):
     with Process(build(tmp_path, VFORKS, "vforks", ["-pthread"]), stdout=subprocess.PIPE) as vforks:
         for _ in range(3):

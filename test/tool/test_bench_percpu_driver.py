@@ -37,6 +37,7 @@ COUNTERS = ["quire-percpu", "thread-local", "shared-atomic", "mutex"]
 # ---- each workload ----
 
 
+@pytest.mark.by_turns
 def test_objects_has_each_size_for_each_allocator_and_its_share_of_libc():
     rows = percpu_rows("objects", "--count", 20000)
     assert [(r["object_bytes"], r["allocator"]) for r in rows] == [
@@ -244,6 +245,7 @@ def test_an_allocator_that_hands_the_same_memory_out_twice_gets_no_figure(tmp_pa
     assert done.stdout == ""
 
 
+@pytest.mark.by_turns
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="nothing is lost on one CPU")
 def test_a_counter_that_loses_additions_gets_no_figure(tmp_path):
     library = toolkit.build(tmp_path, LOSES, "loses.so", ["-shared", "-fPIC"])

@@ -83,6 +83,7 @@ def test_a_malloc_of_slabs_serves_programs_and_is_compared_with_the_drop_in():
     assert (served.stdout, served.stderr) == ("20000\n", "")
 
 
+@pytest.mark.by_turns
 def test_sizes_has_a_row_for_each_element_size_within_40_mib():
     rows = slab_rows("sizes", "--rounds", 1, "--threads", 2)
     assert [r["element_bytes"] for r in rows] == [8, 16, 24, 64, 100, 256, 1024, 4096, 8200]

@@ -99,6 +99,7 @@ def test_a_file_size_limit_leaves_no_part_of_a_modules_bytecode(tmp_path):
         assert any(path.name.startswith("cmd_") for path in (tmp_path / str(limit)).rglob("*.pyc")) == kept
 
 
+@pytest.mark.by_turns
 def test_a_command_starts_in_under_150_ms_where_python_itself_takes_10(tmp_path):
     starts, bare = [], []
     for _ in range(5):

@@ -221,6 +221,7 @@ def test_where_gdb_is_missing_the_command_that_brings_it_is_said(tmp_path, core)
     assert done.returncode == 3 and "apt-get install -y gdb" in done.stderr
 
 
+@pytest.mark.by_turns
 def test_a_core_file_taken_of_a_running_process_is_small_and_as_good(tmp_path):
     if not shutil.which("gcore"):
         pytest.skip("needs gdb")

@@ -141,6 +141,7 @@ def test_a_server_without_a_handler_that_was_ended_after_its_load_has_a_whole_tr
         assert tracefile.Recording("x.qtr", {"trace": {"note": note}}, None).missing(ended) == missing
 
 
+@pytest.mark.by_turns
 def test_only_what_is_used_during_the_load_counts(server):
     port = free_port()
     driver = load_of(load=f"python3 {server[1]} {port} 5", ready_port=port)
@@ -410,6 +411,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.by_turns
 def test_the_cpu_time_of_a_server_is_that_of_all_its_processes_those_of_other_sessions_and_those_that_are_gone_too():
     child = subprocess.Popen(["python3", "-c", BURNS], stdout=subprocess.PIPE, start_new_session=True)
     try:
@@ -422,6 +424,7 @@ def test_the_cpu_time_of_a_server_is_that_of_all_its_processes_those_of_other_se
         child.wait()
 
 
+@pytest.mark.by_turns
 def test_record_takes_a_load_and_its_trace_is_whole(server, tmp_path):
     program, client = server
     port = free_port()

@@ -45,6 +45,7 @@ def raw(folder, *words, env=None, **streams):
 # streams
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("command", ["try", "replay", "advise", "check", "env"])
 def test_json_is_alone_on_standard_output(tmp_path, churn, command):
     program, trace = churn
@@ -163,6 +164,7 @@ def too_wide(lines, columns):
     return [line for line in wide if len(max(line.split(), key=len)) <= columns - 8]
 
 
+@pytest.mark.by_turns
 @pytest.mark.parametrize("columns", [40, 80, 200])
 def test_nothing_is_wider_than_the_terminal(tmp_path, churn, columns):
     words = ["try", "--rounds", "1", "--time-limit", "1", "--no-report", "--", churn[0]]
@@ -393,6 +395,7 @@ def test_errors_about_odd_names_are_escaped_too(tmp_path, command):
 # symbols
 
 
+@pytest.mark.by_turns
 def test_a_stripped_program_is_told_by_module_and_offset_and_how_to_get_names(tmp_path, churn):
     program = tmp_path / "bare"
     subprocess.run(["strip", "-o", program, churn[0]], check=True)
@@ -462,6 +465,7 @@ def test_a_place_without_a_name_is_told_by_the_exported_name_shortly_before_it(t
 # time
 
 
+@pytest.mark.by_turns
 def test_a_time_limit_bounds_the_replays_of_a_slow_program(tmp_path):
     # So many operations that a round of replays takes longer than the limit.
     program = build(tmp_path, CHURN.replace("4000", "300000"), name="slow")

@@ -48,6 +48,7 @@ def tried(folder, program, *more):
     return json.loads(done.stdout)
 
 
+@pytest.mark.by_turns
 def test_a_program_with_an_allocator_inside_is_run_with_each_other_in_its_place(tmp_path):
     program = build(tmp_path, INSIDE.replace("LIMIT", "0"))
     document = tried(tmp_path, program, "--rounds", 1, "--time-limit", 0.5)

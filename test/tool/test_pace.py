@@ -73,6 +73,7 @@ def test_the_sensitivity_is_that_of_all_rows_together(share):
     assert pace.sensitivity(noisy, AT_MOST) == pytest.approx(share, abs=0.05)
 
 
+@pytest.mark.by_turns
 def test_a_thousand_runs_of_a_row_fit_into_little_memory():
     runs = runs_of(random.Random(9), 1.0, 0.7, number=1500, noise=0.01)
     tracemalloc.start()

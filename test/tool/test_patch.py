@@ -171,9 +171,7 @@ def change(folder, found, source):
     (folder / f"{stem}.h").write_text(found["c"])
     (folder / f"{stem}.hpp").write_text(found["cpp"])
     (folder / source.name).write_text(source.read_text())
-    done = subprocess.run(
-        ["patch", "-p0"], cwd=folder, input="some words\n" + found["diff"], capture_output=True, text=True
-    )
+    done = subprocess.run(["patch", "-p0"], cwd=folder, input="some words\n" + found["diff"], capture_output=True, text=True)
     assert done.returncode == 0 and "fuzz" not in done.stdout, done.stdout + done.stderr
 
 
@@ -202,9 +200,7 @@ def test_a_c_program_with_the_change_compiles_and_does_what_it_did(tmp_path, pla
     "site, klass, macros",
     [("parse", "arena", ["-DPHASE=parse_phase phase;", "-DGIVE(n)=(void)0"]), ("add", "slab", [])],
 )
-def test_a_cpp_program_with_the_change_compiles_and_does_what_it_did(
-    tmp_path, place, cpp_program, site, klass, macros
-):
+def test_a_cpp_program_with_the_change_compiles_and_does_what_it_did(tmp_path, place, cpp_program, site, klass, macros):
     found = patch.document(*cpp_program, site)
     assert found["class"] == klass and found["header"].endswith(".hpp")
     headings = [line for line in patch.text(found) if ": save as " in line]

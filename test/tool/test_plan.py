@@ -163,6 +163,7 @@ def test_a_long_lived_set_whose_members_come_and_go_stays_out(tmp_path):
     assert arena_of(planned(tmp_path, program), 1) is None
 
 
+@pytest.mark.by_turns
 def test_arenas_never_hold_more_than_the_rule_allows(tmp_path):
     chance = random.Random(6)
     for waste_percent in (0, 25, 100):

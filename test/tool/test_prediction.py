@@ -317,6 +317,7 @@ def test_the_line_that_installs_names_each_package():
     assert {p.package for p in programs.ALL if p.section != "ours"} - set(programs.apt_line().split()) == {"gnuplot"}
 
 
+@pytest.mark.by_turns
 def test_the_bulk_load_is_sql_that_answers(tmp_path):
     with open(write_sql(tmp_path / "load.sql"), encoding="ascii") as file:
         text = file.read()
@@ -332,6 +333,7 @@ def test_newcomers_are_ordered_by_their_hash_and_only_whole_words_are_known():
     assert "zip" not in newcomers.words_of(["unzip"])
 
 
+@pytest.mark.by_turns
 def test_servers_get_rounds_until_two_measurements_of_nothing_agree(monkeypatch):
     import prediction_servers as servers
 

@@ -43,6 +43,7 @@ def test_what_preloads_no_malloc_is_left_as_it_is(environment):
     assert preloaded.entries(preloaded.without(environment, [])) == preloaded.entries(environment)
 
 
+@pytest.mark.by_turns
 @needs_both
 def test_a_program_on_another_malloc_is_compared_with_that_and_it_is_said(tmp_path):
     program = build(tmp_path, BUSY, flags=["-ldl"])

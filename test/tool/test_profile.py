@@ -170,6 +170,7 @@ def test_what_is_no_profile_is_refused(tmp_path, text, said):
     assert done.returncode == 2 and said in done.stderr
 
 
+@pytest.mark.by_turns
 def test_a_file_is_not_overwritten_and_words_that_make_no_sense_are_refused(files, tmp_path):
     (tmp_path / "there").write_text("mine")
     assert quire("/", "profile", str(files[0]), "-o", str(tmp_path / "there")).returncode == 2

@@ -245,6 +245,7 @@ def test_what_cannot_be_done_is_one_line_and_the_program_goes_on(tmp_path, conf,
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.by_turns
 def test_a_plan_and_a_library_without_the_recorder_are_told(program, tmp_path):
     assert quire(tmp_path, "record", "-o", "t.qtr", "--", program, "all").returncode == 0
     assert quire(tmp_path, "advise", "-o", "the.plan", "t.qtr").returncode == 0
@@ -292,6 +293,7 @@ def test_a_privileged_program_is_not_recorded_as_its_user_wants(tmp_path):
         assert (traces / f"{name}.qtr").exists() == is_recorded
 
 
+@pytest.mark.by_turns
 def test_record_pid_and_the_key_know_of_each_other(program, tmp_path):
     with Batches(program, tmp_path, "record:%n.qtr,record_signal:USR2") as one:
         one.batch()

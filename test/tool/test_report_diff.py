@@ -57,6 +57,7 @@ def compared(tmp_path, a, b):
     return done.stdout
 
 
+@pytest.mark.by_turns
 def test_what_grew_between_two_traces_is_told_by_site(traces):
     done = quire(traces, "report", "a.qtr", "b.qtr", "--text")
     assert done.returncode == 0, done.stderr
@@ -276,6 +277,7 @@ def test_what_is_close_to_an_unknown_figure_is_named_once():
     assert failed.value.why.count("allocations") == 1, failed.value.why
 
 
+@pytest.mark.by_turns
 def test_a_limit_on_a_trace_that_is_not_whole_is_no_success(traces, tmp_path):
     whole = (traces / "b.qtr").read_bytes()
     (tmp_path / "cut.qtr").write_bytes(whole[: len(whole) * 3 // 4])

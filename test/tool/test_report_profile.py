@@ -127,6 +127,7 @@ def test_a_profile_alone_prints_no_sites(tmp_path):
     assert done.returncode == 3 and "cannot write" in done.stderr
 
 
+@pytest.mark.by_turns
 def test_a_block_that_is_only_asked_for_costs_no_time_and_is_left_out(tmp_path):
     source = "#include <stdlib.h>\nint main(void) { char *p = malloc(3ul << 30); return p == 0 || p[0]; }\n"
     program = build(tmp_path, source)

@@ -390,6 +390,7 @@ def test_leaks_without_a_recorder_are_the_sums_alone(tmp_path, monkeypatch):
     assert leaksites.collect(str(tmp_path), 1) == ([], [], "there are no stacks: the recorder was not loaded")
 
 
+@pytest.mark.by_turns
 def test_suppressions_take_stacks_by_function_module_and_file_and_say_what_they_took(tmp_path):
     program = toolkit.build(tmp_path, LEAKY, "leaky")
     (tmp_path / "known").write_text("# the table of nodes\n\nleak:^keep$\n  leak:never\n")

@@ -92,6 +92,7 @@ def test_threads_that_have_ended_leave_no_descriptor(tmp_path):
     looked(build(tmp_path, THREADS, "threads", ["-pthread"]), tmp_path)
 
 
+@pytest.mark.by_turns
 def test_threads_that_never_allocate_are_looked_at_too(tmp_path):
     all_looks, inside = looked(build(tmp_path, SPINNERS, "spinners", ["-pthread"]), tmp_path)
     assert all_looks >= 50 and 0.1 * all_looks <= inside <= 0.4 * all_looks  # a quarter; it was all

@@ -205,6 +205,7 @@ int main(void) {
 """
 
 
+@pytest.mark.by_turns
 def test_a_signal_of_the_programs_own_goes_on_to_it_while_a_try_records_it(tmp_path):
     patient = build(tmp_path, PATIENT, "patient")
     words = ("try", "--rounds", "1", "--time-limit", "0.2", "--no-report", "-o", "t.qtr", "--", patient)

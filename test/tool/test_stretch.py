@@ -123,6 +123,7 @@ def test_control_c_in_a_round_of_a_try_with_a_duration_ends_all(tmp_path, progra
     assert running.until("it will run up to").until("looking at where").stop(signal.SIGINT) == 130 and "interrupted" in running.said, running.said
 
 
+@pytest.mark.by_turns
 def test_few_allocations_of_a_stretch_are_told_of_the_stretch_alone(tmp_path):
     busy = build(tmp_path, "int main(void) { for (volatile unsigned long i = 0;; i++) { } }")
     done = quire(tmp_path, "try", "--no-report", "--after", "100ms", "--duration", "300ms", "--then", "kill", "--", busy)
@@ -201,6 +202,7 @@ def test_where_others_did_much_more_than_who_was_recorded_nothing_is_judged_and_
     assert any(f"quire record --pid {pid}\n" in done.stderr for pid in children), done.stderr
 
 
+@pytest.mark.by_turns
 def test_what_makes_no_sense_together_is_refused(tmp_path, program):
     for words in (["record", "--load", "true", "--then", "stop", "--", program, "1"], ["record", "--pid", "1", "--then", "leave"], ["try", "--ready-port", "1", "--until-idle", "--", program, "1"]):
         done = quire(tmp_path, *words)

@@ -164,6 +164,7 @@ def test_a_directory_is_126(tmp_path):
     assert done.returncode == 126 and "directory" in done.stderr and f"fix: ls {tmp_path} " in done.stderr
 
 
+@pytest.mark.by_turns
 def test_a_program_that_maps_its_memory_itself_is_found_out_after_the_run(tmp_path):
     source = """
     #include <string.h>

@@ -113,6 +113,7 @@ int main(int n, char **v) {
 """
 
 
+@pytest.mark.by_turns
 def test_a_program_that_ends_before_what_it_has_started_is_not_judged(tmp_path):
     build(tmp_path, DAEMON, flags=("-fno-builtin",))
     done = quire(tmp_path, "try", "--no-report", "--rounds", 1, "--time-limit", 1, "--", "./program")
