@@ -6,14 +6,16 @@ takes no time.
     quire: installing cmake gcc ... failed
 
 A step's line appears once it has taken QUIET_S; what is quicker than that is not worth a line.  On
-a terminal it moves until the step has ended (progress.py).  The command's own output goes to a log
-under build/log and is shown when the step fails.
+a terminal it moves until the step has ended (progress.py).  What runs in a thread of its own, while
+others speak, has a whole line at its end instead.  The command's own output goes to a log under
+build/log and is shown when the step fails.
 """
 
 import contextlib
 import os
 import subprocess
 import sys
+import threading
 import time
 
 from frontdoor import progress
@@ -65,7 +67,7 @@ def run(command, title, log):
     with output:
         output.write(f"$ {' '.join(map(str, command))}\n".encode())
         output.flush()
-        line = progress.Line(title, log) if progress.is_live() else None
+        line = progress.Line(title, log) if progress.is_live() and not _is_beside() else None
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
         )
@@ -88,12 +90,18 @@ def _wait(process, title, line):
     head = f"quire: {title} ..."
     if line:
         status = _moving(process, line)
+    elif _is_beside():
+        status = process.wait()
     else:
         put(head)
         status, head = process.wait(), ""
     end = f"{time.monotonic() - started:.1f} s" if status == 0 else "failed"
     put(f"{head} {end}\n")
     return status
+
+
+def _is_beside():
+    return threading.current_thread() is not threading.main_thread()
 
 
 def _moving(process, line):

@@ -6,9 +6,10 @@ import os
 import pty
 import re
 import subprocess
+import threading
 
 import pytest
-from frontdoor import progress
+from frontdoor import progress, say
 from minihouse import House
 
 # Two steps; the second waits for the file `go`, so that a test sees the line between them.
@@ -122,3 +123,18 @@ def test_a_line_fits_its_terminal_and_says_what_is_left(columns):
 
 def test_no_step_done_is_no_estimate():
     assert progress.text("building", (0, 5), 1, 80) == "quire: building  [....................]  0 of 5"
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_what_runs_beside_others_has_its_line_in_one_piece(tmp_path, monkeypatch, beside):
+    pieces, command = [], ["sleep", str(say.QUIET_S + 0.3)]
+    monkeypatch.setattr(say, "put", pieces.append)
+    monkeypatch.setattr(say.progress, "is_live", lambda: beside)
+    if beside:
+        thread = threading.Thread(target=say.run, args=(command, "installing", tmp_path / "log"))
+        thread.start()
+        thread.join()
+    else:
+        say.run(command, "installing", tmp_path / "log")
+    assert len(pieces) == (1 if beside else 2)
+    assert re.fullmatch(r"quire: installing \.\.\. [0-9.]+ s\n", "".join(pieces))
