@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""first_code - which functions of the drop-in every process runs, and nearly every program: src/preload/first.ld is made by this.
+"""first_code - which functions of the drop-in every process runs, most programs, and some: src/preload/first.ld is made by this.
 
     scripts/first_code.py            after ./quire has built build/release; a minute
 
@@ -13,23 +13,27 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = (ROOT / "build/release/libquire-malloc.so").resolve()
 LIST = ROOT / "src/preload/first.ld"
 MICRO = f"{ROOT}/build/release/bench/micro --workload "
-IDLE, LONG_LIVED = "true", "cross"
-PROGRAMS = [
-    IDLE, "ls /usr", f"cat {ROOT}/README.md", f"sort {ROOT}/README.md", f"jq . {ROOT}/CMakePresets.json", "python3 -S -c 'print(1)'",
-    "perl -e '$h{$_} = $_ x 20 for 1..20000; delete $h{$_} for 1..9999'",
-    *(MICRO + words for words in ("skewed", "simple", "fraction", "cover", "scratch --threads 2", "cross --threads 4")),
+IDLE = "true"
+SMALL = [MICRO + words for words in ("skewed", "fraction", "window", "simple", "thrash", "scratch --threads 2")]  # small blocks alone, and threads that end
+FORKING = "perl -e 'fork'"  # whose child is looked at
+LONG_LIVED = MICRO + "cross --threads 4"
+OTHERS = [
+    "ls /usr", f"cat {ROOT}/README.md", f"sort {ROOT}/README.md", f"jq . {ROOT}/CMakePresets.json", "python3 -S -c 'print(1)'",
+    "perl -e '$h{$_} = $_ x 20 for 1..20000; delete $h{$_} for 1..9999'", MICRO + "cover", LONG_LIVED, FORKING,
 ]  # fmt: skip
 TARGETS = ("quire_objects", "quire_steer_objects", "quire_prof_objects", "quire_malloc")
 GDB = """
 import gdb
 for words in ("pagination off", "confirm off", "breakpoint always-inserted on", "auto-solib-add off", "startup-with-shell on", "environment LC_ALL C", "environment LD_PRELOAD @LIBRARY@"):
     gdb.execute("set " + words)
+gdb.execute("set follow-fork-mode @FOLLOW@")
 gdb.execute("handle all nostop noprint pass")
 gdb.execute("handle SIGTRAP stop noprint nopass")
 gdb.execute("catch load @NAME@")
@@ -49,26 +53,19 @@ print("SEEN", *seen)
 """
 TEXT = """/* SPDX-License-Identifier: MIT
  *
- * first.ld - what every process runs, and then what nearly every program runs that allocates: made by scripts/first_code.py.
+ * first.ld - what every process runs, what most programs run that allocate, and what some do: made by scripts/first_code.py.
  */
-SECTIONS
-{{
-  .text.first : /* {} */
-  {{
-{}
-  }}
-}}
-INSERT BEFORE .text;
-SECTIONS
-{{
-  .text.usual : ALIGN(CONSTANT(MAXPAGESIZE)) /* {} */
-  {{
-{}
-    . = ALIGN(CONSTANT(MAXPAGESIZE));
-  }}
-}}
-INSERT AFTER .rodata;
 """
+GROUP = """SECTIONS
+{{
+  .text.{} :{} /* {} */
+  {{
+{}{}
+  }}
+}}
+INSERT {};
+"""
+PAGES = " ALIGN(CONSTANT(MAXPAGESIZE))", "\n    . = ALIGN(CONSTANT(MAXPAGESIZE));"  # a segment of its own, between others
 
 
 def functions():
@@ -85,6 +82,7 @@ def seen(words, at):
     program, _, arguments = words.partition(" ")
     with tempfile.NamedTemporaryFile("w", suffix=".py") as script:
         text = GDB.replace("@LIBRARY@", str(LIBRARY)).replace("@NAME@", LIBRARY.name).replace("@ARGUMENTS@", repr(arguments))
+        text = text.replace("@FOLLOW@", "child" if words == FORKING else "parent")
         script.write(text.replace("@OFFSETS@", ",".join(map(str, at))))
         script.flush()
         done = subprocess.run(["gdb", "-q", "-nx", "-batch", "-iex", "set auto-load no", "-x", script.name, program], capture_output=True, text=True, check=False)
@@ -109,8 +107,8 @@ def pattern(offset, files):
     """The linker's word for a function; of names that several files have, the file is said, too."""
     if len(files) == 1:
         return f"*({next(iter(files.values()))})"
-    where = subprocess.run(["addr2line", "-e", LIBRARY, hex(offset)], capture_output=True, text=True, check=True).stdout
-    file = Path(where.partition(":")[0]).stem
+    where = subprocess.run(["addr2line", "-i", "-e", LIBRARY, hex(offset)], capture_output=True, text=True, check=True).stdout
+    file = Path(where.split()[-1].partition(":")[0]).stem  # the last: into which the others are inlined
     return f"*/{file}.*o({files[file]})"
 
 
@@ -127,12 +125,19 @@ def listed(offsets, at, where):
     return f"{len(names)} functions of {(sum(size for _, _, size in names) + 512) // 1024} KB", "\n".join(lines)
 
 
+def group_text(name, list_, place, pages):
+    return GROUP.format(name, pages[0], *list_, pages[1], place)
+
+
 def main():
     at, where = functions(), sections()
-    runs = {words: seen(words, at) for words in PROGRAMS}
-    first = runs[IDLE]
-    usual = {o for words, run in runs.items() for o in run - first if LONG_LIVED not in words or sum(o in other for other in runs.values()) > 1}
-    LIST.write_text(TEXT.format(*listed(first, at, where), *listed(usual, at, where)))
+    runs = {words: seen(words, at) for words in SMALL + OTHERS}
+    first = seen(IDLE, at)
+    times = Counter(offset for run in runs.values() for offset in run - first)
+    usual = {o for o in times if times[o] > 1 or o not in runs[LONG_LIVED]}
+    most = {o for o in usual if 2 * times[o] >= len(runs) or any(o in runs[words] for words in SMALL)}
+    groups = ("first", first, "BEFORE .text", ("", "")), ("most", most, "AFTER .rodata", PAGES), ("some", usual - most, "AFTER .eh_frame", PAGES)
+    LIST.write_text(TEXT + "".join(group_text(name, listed(offsets, at, where), place, pages) for name, offsets, place, pages in groups))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-/* A program that allocates nothing, or with an argument much: says where its memory is. */
+/* A program that allocates nothing, or with an argument blocks, which it frees, or with another grows and clears, too: says where its memory is. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-static int churn(void)
+static int churn(int grows)
 {
     enum { BLOCKS = 2000 };
     static char *blocks[BLOCKS];
@@ -15,18 +15,21 @@ static int churn(void)
         if (*block && random >> 31) {
             free(*block);
             *block = NULL;
-        } else if (!(*block = *block ? realloc(*block, bytes) : random & 64 ? calloc(1, bytes) : malloc(bytes)))
+            continue;
+        }
+        if (!grows)
+            free(*block);
+        *block = !grows ? malloc(bytes) : *block ? realloc(*block, bytes) : random & 64 ? calloc(1, bytes) : malloc(bytes);
+        if (!*block)
             return 0;
-        else
-            (*block)[bytes - 1] = 1;
+        (*block)[bytes - 1] = 1;
     }
     return 1;
 }
 
 int main(int argc, char **argv)
 {
-    (void)argv;
-    if (argc > 1 && !churn())
+    if (argc > 1 && !churn(argv[1][0] == 'g'))
         return 2;
     static char part[1 << 16];
     int fd = open("/proc/self/smaps", O_RDONLY);
