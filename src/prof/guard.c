@@ -245,7 +245,8 @@ int guard_start(void)
     queue.random = os_time_ns() | 1;
     queue.first = queue.count = 0;
     for (unsigned i = 0; i < GUARD_SLOTS; i++) {
-        guard_slots[i].is_sealed = !has_marks;
+        if (!has_marks) /* else they stay untouched until they are used */
+            guard_slots[i].is_sealed = true;
         slot_put_locked(&guard_slots[i]);
     }
     guard_pool_start = (uintptr_t)pool;
