@@ -262,6 +262,14 @@ void heap_list_unlock(void)
     registry_leave_to(&registry, woke);
 }
 
+bool heap_has_others(void)
+{
+    registry_lock(&registry);
+    bool has_others = heap_first && heap_first != &heap_of_process;
+    registry_unlock(&registry);
+    return has_others;
+}
+
 void heap_each(void (*fn)(struct quire_heap *heap, void *arg), void *arg)
 {
     heap_list_lock();

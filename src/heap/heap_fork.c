@@ -8,12 +8,13 @@
  *     bins, the large list   from the headers' states
  *     sums, unused headers   the same
  *
- * If that thread forked in a signal's handler, in the middle of an operation, it goes on with that when the handler returns, and a header that it has just
- * taken, or is giving back, bears no sign of it.  So the child does the least at first, and the rest when the operation has ended:
+ * Most children begin another program, and each page that is put in order here is one to copy.  And a thread that forked in a signal's handler, in the
+ * middle of an operation, goes on with that when the handler returns, while a header that it has just taken, or is giving back, bears no sign of it.  So
+ * the child does the least at first, and the rest when it uses a heap, and no operation is left to end:
  *
  *     in fork()                      others' locks and biases are free; where another was inside of a local, that is torn, and left alone; lists that another
  *                                    was changing begin anew; this thread's short ways are closed
- *     the operation ends             with what it holds as it was
+ *     an operation that was begun    ends with what it holds as it was
  *     the next by the long way       by any thread, or this thread's end: all is made anew, the short ways open
  *
  * The handler's own calls meanwhile get what any handler's get: no memory, and nothing is freed.
@@ -265,10 +266,6 @@ void heap_fork_in_child(bool was_locked)
         lost |= others_reset(heap, goes_on);
     if (lost)
         source_fork_lose();
-    if (!goes_on) {
-        all_repair(*amid.walks);
-        return;
-    }
     heap_tls.quick_bytes = -1;
     heap_tls.quick_free = heap_tls.self = &heap_local_none;
     memset(heap_tls.seen, 0, sizeof heap_tls.seen);

@@ -291,6 +291,7 @@ static ALWAYS_INLINE bool heap_is_idle(const struct heap_local *local)
 /* ---- heap.c ---- */
 enum { HEAP_SAMPLES = 1 << 16 }; /* a flag that is not for users: the default heap samples, where it serves malloc */
 void heap_default_configure(const struct quire_heap_opts *opts); /* before its first use */
+bool heap_has_others(void); /* than the process's; the child of a fork stays as it is for that */
 void heap_list_lock(void); /* no heap, and no chunk of headers, goes */
 bool heap_is_live(const struct quire_heap *heap); /* with that lock; any address */
 void heap_list_unlock(void);
@@ -442,8 +443,7 @@ void heap_large_leave(struct quire_heap *heap, struct heap_page *page); /* what 
 
 /* ---- heap_alloc.c: the default heap's fast ways, for the preload library ---- */
 void *heap_malloc(size_t bytes);
-/* The same where the default heap is a secure one; what is had is zero. */
-void *heap_malloc_secure(size_t bytes);
+void *heap_malloc_secure(size_t bytes); /* the same where the default heap is a secure one; what is had is zero */
 void *heap_malloc_slow(size_t bytes);
 void heap_free_secure(uintptr_t found, void *p); /* the page map has been asked already */
 bool heap_free_secure_sized(void *p, size_t bytes); /* if the block has this very size; false: not this way, nothing has changed */

@@ -125,13 +125,7 @@ static void objects_of(struct out *out, const struct look_kind *kind)
 /* Looking at a heap brings home all that its threads have cached: not at malloc's alone, which is not shown. */
 static bool is_asked_for(const struct look_kind *kind)
 {
-    bool is_heap = kind == &look_heap_kind, has_others = false;
-    if (is_heap) {
-        heap_list_lock();
-        has_others = heap_first && heap_first != &heap_of_process;
-        heap_list_unlock();
-    }
-    return kind != &look_source_kind && kind != &look_heap_class_kind && look_is_shown(kind) && (!is_heap || has_others);
+    return kind != &look_source_kind && kind != &look_heap_class_kind && look_is_shown(kind) && (kind != &look_heap_kind || heap_has_others());
 }
 
 static void objects(struct out *out)
