@@ -243,7 +243,7 @@ def test_in_a_real_cgroup_a_profile_is_there_before_the_kernel_kills(enter, tmp_
     fill = "import time\nx = []\nwhile True: x.append(b'x' * (1 << 20)); time.sleep(0.005)\n"
     done = run(*enter, PYTHON, "-S", "-c", fill, conf=f"prof:64K,pressure,prof_file:{tmp_path}/%p.%n.heap")
     assert done.returncode in (-9, 137), done
-    assert len(list(tmp_path.glob("*.heap"))) == 3, "at each quarter of the limit but the last"
+    assert len(list(tmp_path.glob("*.heap"))) in (3, 4), "at each quarter of the limit but the last; and one by its stalls, where a busy machine makes it live for a second"
 
 
 def test_a_system_that_does_not_say_gives_no_limit_and_a_line(tmp_path, build):
