@@ -108,8 +108,8 @@ def plan(root, options, packages=(), turn=None, install=None):
     chosen_kinds = [k for k in kinds if k in words] or ([] if words - set(PRESETS) else kinds)
     presets = presets_of(words, turn)
     chosen_suites = [s for s in suites if s in words or not words]
-    first = [runner.Packages(root, install)] if install else []
-    first += [runner.Environment(root, packages)] if packages else []
+    python = [runner.Environment(root, packages)] if packages else []
+    first = [runner.Packages(root, install)] * bool(install) + python
     builds = {}
     if not words or set(chosen_suites) - {"frontdoor"} or "checks" in words:
         builds["release"] = runner.Build(root, "release")
@@ -117,11 +117,11 @@ def plan(root, options, packages=(), turn=None, install=None):
         builds |= {preset: runner.Build(root, preset, build.takes_objects(preset, presets)) for preset in presets}
     tests = []
     if (not words and not options.expression) or "checks" in words:
-        tests.append(runner.Checks(root, [*first, builds["release"]]))
+        tests.append(runner.Checks(root, [*python, builds["release"]]))
     for name in sorted(chosen_suites, key=lambda name: LONGEST.index(name) if name in LONGEST else len(LONGEST)):
-        built = [] if name == "frontdoor" else [builds["release"]]
+        after = python if name == "frontdoor" else [*first, builds["release"]]
         count = -(-len(runner.pytest_files(root / "test" / name)) // PART_FILES) or 1
-        tests += [runner.Pytest(root, name, [*first, *built], (index, count)) for index in range(count)]
+        tests += [runner.Pytest(root, name, after, (index, count)) for index in range(count)]
     if chosen_kinds:  # before the others, as soon as they are built: each is one long step, which leaves a core idle if it is the last
         labels = chosen_kinds if chosen_kinds != kinds else []
         tests[:0] = [runner.Ctest(root, preset, [builds[preset]], labels) for preset in presets]

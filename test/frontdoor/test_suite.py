@@ -56,7 +56,7 @@ def test_debians_packages_that_builds_can_do_without_come_while_it_builds(house)
     house.write("test/tool/test_a.py", "")
     first, *steps = suite.plan(house.root, suite._parse([], {*suite.PRESETS}), install=lambda: None)
     assert first.name == "packages"
-    assert [step.name for step in steps if first in step.after] == ["checks", "pytest tool"]
+    assert [step.name for step in steps if first in step.after] == ["pytest tool"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, as apt does")
