@@ -29,7 +29,9 @@ BUILD = [
 PEERS = ["libmimalloc2.0", "libjemalloc2", "libtcmalloc-minimal4", "jq"]
 # What builds find, if it is there when they are configured.
 BUILD_TESTS = ["libgtest-dev", "scdoc"]
-TEST = ["strace", "valgrind", "sqlite3", "procps", "gdb", "man-db", "chromium", "chromium-driver", "patch", "libdebuginfod1"]
+# What the front door's own tests look with, which wait for nothing else.
+FRONTDOOR = ["man-db"]
+TEST = ["strace", "valgrind", "sqlite3", "procps", "gdb", "chromium", "chromium-driver", "patch", "libdebuginfod1"]
 # Programs of kinds that are rare: static, in Rust, with libraries opened past every preload, with another malloc.
 PROGRAMS = ["busybox-static", "ripgrep", "php-cli", "lua5.4"]
 # The other processor's compiler and an emulator of it: 54 MiB, about 15 s.  Its tests are skipped

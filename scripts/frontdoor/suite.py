@@ -44,7 +44,7 @@ def main(root, arguments):
     kinds, suites = kinds_and_suites(root)
     options = _parse(arguments, {*kinds, *suites, *PRESETS, "checks"})
     packages = {**venv.TOOL, **venv.TEST}
-    at_once = needs.BUILD + needs.BUILD_TESTS + venv.packages_missing(root, packages)
+    at_once = needs.BUILD + needs.BUILD_TESTS + needs.FRONTDOOR + venv.packages_missing(root, packages)
     optional = needs.optional_for_tests()
     install = needs.ensure(root, at_once + needs.TEST, optional, needs.TEST + optional)
     runner.begin_anew()

@@ -122,7 +122,7 @@ class House:
     def install_all(self):
         from frontdoor import needs
 
-        names = needs.BUILD + needs.BUILD_TESTS + needs.TEST + needs.optional_for_tests() + needs.CROSS
+        names = needs.BUILD + needs.BUILD_TESTS + needs.FRONTDOOR + needs.TEST + needs.optional_for_tests() + needs.CROSS
         (self.state / "installed").write_text("\n".join(names) + "\n")
 
     def uninstall(self, *names):
