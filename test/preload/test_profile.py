@@ -67,7 +67,7 @@ def test_ten_million_allocations_are_told_to_a_part_in_two_hundred_and_each_stac
 
 def test_at_a_finer_rate_every_stack_is_told_to_a_part_in_twenty_blocks_too(build, folder):
     program = build("profile.c")
-    done = run(program, "run", "1000000", conf="prof:8K")
+    done = run(program, "run", "1000000", conf="prof:2K")  # at 8K one run in hundreds was further off
     (raw,) = profiles(folder)
     wanted, got = exact(done.stderr), by_function(raw, program)
     for name, exactly in wanted.items():
