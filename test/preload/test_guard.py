@@ -109,3 +109,10 @@ def test_a_wrong_value_is_one_line(value):
 def test_what_it_does_not_go_with_is_said(conf, said):
     done = run("/bin/echo", "on", conf=conf)
     assert (done.returncode, done.stdout, done.stderr) == (0, "on\n", f"quire: QUIRE_CONF: {said}\n")
+
+
+def test_places_that_nobody_has_used_take_no_memory(build):
+    def written_kib(conf):
+        return sum(map(int, re.findall(r"^Private_Dirty: +(\d+)", run(build("small.c"), conf=conf).stdout, re.MULTILINE)))
+
+    assert written_kib("guard:1/5000") <= written_kib("") + 40
