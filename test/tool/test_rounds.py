@@ -18,6 +18,7 @@ from toolkit import BUILD, TOOL, build
 import launch
 import peers
 import rounds
+import stops
 import target as targets
 from errors import EnvironmentLacks, QuireError
 
@@ -323,6 +324,22 @@ def test_a_stop_while_a_hook_runs_ends_what_the_hook_started(tmp_path):
     while is_there(stat) and time.monotonic() < until:
         time.sleep(0.01)
     assert not is_there(stat)
+
+
+def test_a_stop_while_a_hook_is_being_started_ends_it(monkeypatch):
+    started, plain = [], subprocess.Popen
+
+    def popen(*words, **more):
+        started.append(plain(*words, **more))
+        signal.raise_signal(signal.SIGTERM)
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    with pytest.raises(stops.Stopped), stops.raised():
+        rounds.Hooks("sleep 77.5").around(lambda: None)
+    ended = started[0].poll()
+    started[0].kill()
+    assert ended == -signal.SIGTERM
 
 
 def is_there(stat):

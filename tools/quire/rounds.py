@@ -90,12 +90,14 @@ class Hooks:
             return
         with tempfile.TemporaryFile() as errors:  # no pipe: what it starts for the program would keep that open
             streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": errors}
-            with stops.held():
-                shell = subprocess.Popen(["/bin/sh", "-c", command], start_new_session=True, **streams)
+            shell = None
             try:
+                with stops.held():
+                    shell = subprocess.Popen(["/bin/sh", "-c", command], start_new_session=True, **streams)
                 status = shell.wait()
             except BaseException:
-                stops.end_group(shell)
+                if shell:
+                    stops.end_group(shell)
                 raise
             errors.seek(0)
             said = errors.read().decode("utf-8", "replace").strip().splitlines()[-1:]
