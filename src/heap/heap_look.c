@@ -281,14 +281,16 @@ int quire_heap_class_stats(const struct quire_heap *heap, unsigned index, struct
 
 /* ---- check ---- */
 
-static const char *check_page(const struct heap_page *page)
+static const char *check_page(const struct heap_page *page, bool alone)
 {
     uint64_t behind = page->slots % WORD_BITS ? ~bits_low(page->slots % WORD_BITS) : 0;
     if (page->words != (page->slots + WORD_BITS - 1) / WORD_BITS || (page->free[page->words - 1] & behind) || heap_page_written(page))
         return "heap P1";
     if (page->state == HEAP_PARTIAL && (page->until == 0 || page->until != (heap_page_live(page) ? heap_page_live(page) : 1)))
         return "heap P2";
-    return owner_object(pagemap_find(page->span.start)) == page ? NULL : "heap P4";
+    if (owner_object(pagemap_find(page->span.start)) != page)
+        return "heap P4";
+    return heap_page_is_secure(page) ? heap_secure_check(page, alone) : NULL;
 }
 
 static bool bin_is_sound(const struct heap_local *local, unsigned class)
@@ -338,9 +340,11 @@ const char *quire_heap_check(struct quire_heap *heap)
     const char *broken = NULL;
     struct look look = {0};
     struct quire_heap_stats stats = {.struct_bytes = sizeof stats};
+    bool is_between = heap_is_inside() || heap_is_in_local(); /* a handler, in the middle of an operation */
     heap_list_lock();
+    bool alone_here = !is_between && is_alone(heap);
     for (const struct heap_page *page; (page = small_next(heap, &look)) != NULL;)
-        broken = broken ? broken : check_page(page);
+        broken = broken ? broken : check_page(page, alone_here);
     if (!broken && !locals_are_sound(heap))
         broken = "heap P3";
     /* A large block that moves this moment is judged the next time. */

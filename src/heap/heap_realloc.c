@@ -63,8 +63,10 @@ bool heap_size_fits(const void *p, size_t bytes, size_t align_bytes)
 {
     const struct heap_page *page = page_if_live(p);
     size_t asked = page ? asked_exactly(page, p) : bytes, tail = page ? heap_of_page(page)->tail_bytes : 0;
-    if (asked != SIZE_MAX || bytes > HEAP_SMALL_MAX - tail)
+    if ((asked != SIZE_MAX && asked != bytes) || bytes > HEAP_SMALL_MAX - tail)
         return asked == bytes;
+    if (!page || heap_is_large(page) || (asked == bytes && align_bytes <= HEAP_SLOT_ALIGN))
+        return true;
     return page->class == (align_bytes > HEAP_SLOT_ALIGN ? heap_class_aligned(bytes + tail, align_bytes) : heap_class_of(bytes + tail));
 }
 

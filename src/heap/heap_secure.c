@@ -18,6 +18,7 @@
  *
  * Invariants:
  *   S1  a slot whose free or late bit is set is zero, and stays so until it is handed out or its page goes
+ *   S2  a live block's canary, and its slack, are as they were written; one on its way home has a link there, or is zero
  *
  * Locks: inside the local, by its short way where that is open.  Not here: large blocks (heap_large.c, heap_sealed.c).
  */
@@ -394,11 +395,35 @@ bool heap_secure_is_clean(const struct heap_page *page, size_t slot)
     return page->class == HEAP_ZERO || is_zero(heap_slot_tagged(page, slot), page->slot_bytes);
 }
 
+static bool is_handed_out(const struct heap_page *page, size_t slot)
+{
+    return !heap_bit_is_set(page, slot) && !heap_bit_is_set(page, (size_t)page->words * WORD_BITS + slot);
+}
+
+static bool is_whole(const struct heap_page *page, const char *p)
+{
+    size_t room = page->slot_bytes - HEAP_CANARY_BYTES, asked = asked_by_canary(p, page->slot_bytes);
+    if (asked == SIZE_MAX)
+        return heap_is_marked(p) || is_zero(p, page->slot_bytes);
+    return slack_is_zero(p + room, room - asked, room);
+}
+
+const char *heap_secure_check(const struct heap_page *page, bool alone)
+{
+    bool is_blind = heap_of_page(page)->is_watched || page->class == HEAP_ZERO;
+    for (size_t slot = 0; slot < page->slots && !is_blind; slot++) {
+        if (!is_handed_out(page, slot) && !heap_secure_is_clean(page, slot))
+            return "heap S1";
+        if (alone && is_handed_out(page, slot) && !is_whole(page, heap_slot_tagged(page, slot)))
+            return "heap S2";
+    }
+    return NULL;
+}
+
 void heap_secure_page_goes(const struct quire_heap *heap, const struct heap_page *page, bool is_empty)
 {
-    size_t late = (size_t)page->words * WORD_BITS;
     for (size_t slot = 0; slot < page->slots && !heap->is_watched; slot++) {
-        bool is_free = is_empty || heap_bit_is_set(page, slot) || heap_bit_is_set(page, late + slot);
+        bool is_free = is_empty || !is_handed_out(page, slot);
         if (is_free && unlikely(!heap_secure_is_clean(page, slot)))
             heap_refuse(heap, HEAP_E6, heap_slot_at(page, slot));
         if (!is_free && page->class != HEAP_ZERO)

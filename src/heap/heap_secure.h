@@ -43,6 +43,8 @@ size_t heap_secure_asked_roughly(const struct heap_page *page, const void *p);
 bool heap_secure_resize(const struct heap_page *page, void *p, size_t bytes);
 /* Nobody has written to its free slots, which are all of an empty one's (else E6). */
 void heap_secure_page_goes(const struct quire_heap *heap, const struct heap_page *page, bool is_empty);
+/* Of a page whose local is visited: NULL, or what is broken.  `alone`: no other thread is between a slot's bit and its block, so these are judged, too. */
+const char *heap_secure_check(const struct heap_page *page, bool alone);
 /* Its memory has no tags any more, as the source's. */
 void heap_secure_untag(const struct heap_page *page);
 /* Of the thread's own sequence. */
@@ -92,6 +94,7 @@ void heap_late_destroy(struct heap_local *local);
 void heap_secure_flush(struct heap_local *local); /* all that is kept back becomes free */
 /* Nobody has written to what is kept back (else E6). */
 void heap_late_verify(const struct heap_local *local);
+void heap_late_verify_all(struct quire_heap *heap); /* the same of all its locals, from outside */
 void heap_late_look(struct heap_local *local); /* the same of all at first, of a part each time later on */
 bool heap_secure_is_clean(const struct heap_page *page, size_t slot);
 uint32_t heap_late_count(const struct heap_page *page);

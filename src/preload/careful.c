@@ -7,6 +7,7 @@
  *     SAMPLES --> the first call, which no profile sees, and deletes that say a size: the heap
  *     STEERS  --> what needs no site: the heap; blocks given back or resized: whoever's they are
  *     CAREFUL --> every Nth call checks the heap, then the heap      SECURED --> the heap, which is a secure one
+ *     DOUBTS  --> the same check, then as SAMPLES; frees and resizing come here, too
  *
  * Invariants, checked here:
  *   M1  a block is deleted with the size that it was asked for with
@@ -36,11 +37,17 @@ static bool is_libcs(const void *p, enum preload_mode mode)
 static void check_now_and_then(enum preload_mode mode)
 {
     static atomic_u64 calls;
-    if (mode != PRELOAD_CAREFUL || preload_conf.check_every == 0 || u64_add_relaxed(&calls, 1) % preload_conf.check_every != 0)
+    if ((mode != PRELOAD_CAREFUL && mode != PRELOAD_DOUBTS) || preload_conf.check_every == 0 || u64_add_relaxed(&calls, 1) % preload_conf.check_every != 0)
         return;
     const char *broken = quire_heap_check(quire_heap_default());
     if (broken)
         panic("malloc", NULL, broken, quire_heap_default());
+}
+
+bool careful_looks(void)
+{
+    check_now_and_then(PRELOAD_DOUBTS);
+    return true;
 }
 
 void *careful_alloc(size_t bytes)
@@ -116,7 +123,7 @@ static bool size_fits(const void *p, size_t bytes, size_t align_bytes)
 
 void careful_free_sized(void *p, size_t bytes, size_t align_bytes)
 {
-    if (likely(u32_load_relaxed(&preload_mode) == PRELOAD_SECURED) && likely(heap_free_secure_sized(p, bytes)))
+    if (likely(u32_load_relaxed(&preload_mode) == PRELOAD_SECURED) && likely(align_bytes <= HEAP_SLOT_ALIGN) && likely(heap_free_secure_sized(p, bytes)))
         return;
     bool is_guarded = guard_has(p);
     bool is_wrong = is_guarded ? guard_bytes(p) != bytes : p && preload_ready() != PRELOAD_PASSES && (bytes > PTRDIFF_MAX || !size_fits(p, bytes, align_bytes));

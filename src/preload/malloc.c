@@ -49,7 +49,7 @@ CACHE_ALIGNED NOINLINE void *preload_alloc_next(size_t bytes, struct steer_call 
         return heap_malloc_secure(bytes);
     if (mode == PRELOAD_SERVES)
         return opened(heap_malloc_slow(bytes));
-    if (mode == PRELOAD_SAMPLES)
+    if (preload_samples())
         return prof_alloc(bytes, prof_call_of(call));
     return mode >= PRELOAD_STEERS ? steer_alloc(bytes, call) : careful_alloc(bytes);
 }
@@ -211,7 +211,7 @@ EXPORT void *pvalloc(size_t bytes)
         errno = ENOMEM;
         return NULL;
     }
-    return alloc_aligned(bytes ? up & ~(os_page_bytes() - 1) : os_page_bytes(), os_page_bytes(), STEER_CALLER);
+    return alloc_aligned(up & ~(os_page_bytes() - 1), os_page_bytes(), STEER_CALLER);
 }
 
 EXPORT size_t malloc_usable_size(void *p)
@@ -231,8 +231,7 @@ EXPORT void free_sized(void *p, size_t bytes)
 EXPORT void free_aligned_sized(void *p, size_t align_bytes, size_t bytes);
 EXPORT void free_aligned_sized(void *p, size_t align_bytes, size_t bytes)
 {
-    if (unlikely(!is_pow2(align_bytes)) || unlikely((uintptr_t)p % align_bytes != 0))
-        careful_refuse_alignment(p);
+    preload_verify_alignment(p, align_bytes);
     if (unlikely(!preload_frees_quick()) || unlikely(!preload_quick_free_sized(p, bytes)))
         careful_free_sized(p, bytes, align_bytes);
 }

@@ -296,36 +296,41 @@ EXPORT void _ZdaPvRKSt9nothrow_t(void *p, const void *tag)
 
 EXPORT void _ZdlPvSt11align_val_t(void *p, size_t align_bytes)
 {
-    (void)align_bytes;
+    preload_verify_alignment(p, align_bytes);
     delete_quick(p);
 }
 
 EXPORT void _ZdaPvSt11align_val_t(void *p, size_t align_bytes)
 {
     LIBRARYS_DELETE("_ZdaPvSt11align_val_t", delete_aligned_form, p, align_bytes)
+    preload_verify_alignment(p, align_bytes);
     delete_quick(p);
 }
 
 EXPORT void _ZdlPvmSt11align_val_t(void *p, size_t bytes, size_t align_bytes)
 {
     LIBRARYS_DELETE("_ZdlPvmSt11align_val_t", delete_sized_aligned_form, p, bytes, align_bytes)
+    preload_verify_alignment(p, align_bytes);
     careful_free_sized(p, bytes, align_bytes);
 }
 
 EXPORT void _ZdaPvmSt11align_val_t(void *p, size_t bytes, size_t align_bytes)
 {
     LIBRARYS_DELETE("_ZdaPvmSt11align_val_t", delete_sized_aligned_form, p, bytes, align_bytes)
+    preload_verify_alignment(p, align_bytes);
     careful_free_sized(p, bytes, align_bytes);
 }
 
 EXPORT void _ZdlPvSt11align_val_tRKSt9nothrow_t(void *p, size_t align_bytes, const void *tag)
 {
     LIBRARYS_DELETE("_ZdlPvSt11align_val_tRKSt9nothrow_t", delete_aligned_nothrow_form, p, align_bytes, tag)
+    preload_verify_alignment(p, align_bytes);
     delete_quick(p);
 }
 
 EXPORT void _ZdaPvSt11align_val_tRKSt9nothrow_t(void *p, size_t align_bytes, const void *tag)
 {
     LIBRARYS_DELETE("_ZdaPvSt11align_val_tRKSt9nothrow_t", delete_aligned_nothrow_form, p, align_bytes, tag)
+    preload_verify_alignment(p, align_bytes);
     delete_quick(p);
 }

@@ -20,6 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/align.h"
 #include "base/atomic.h"
 #include "heap/heap_quick.h"
 #include "preload/conf.h"
@@ -30,6 +31,7 @@
 enum preload_mode {
     PRELOAD_UNASKED,  /* nobody has called yet */
     PRELOAD_CAREFUL,  /* the default heap, with checks round it */
+    PRELOAD_DOUBTS,   /* the same, and some blocks are sampled, or lie between guards */
     PRELOAD_SECURED,  /* the default heap, made secure */
     PRELOAD_PASSES,   /* libc: QUIRE_CONF=passthrough */
     PRELOAD_BESIDE,   /* the default heap, but the process's malloc is another: blocks of others come to our free */
@@ -58,10 +60,13 @@ static ALWAYS_INLINE bool preload_steers(void)
     return u32_load_relaxed(&preload_mode) >= PRELOAD_STEERS;
 }
 
-/* Behind preload_serves(). */
+bool careful_looks(void); /* true, after a check where it is time for one */
+
+/* Behind preload_serves(), once a call. */
 static ALWAYS_INLINE bool preload_samples(void)
 {
-    return u32_load_relaxed(&preload_mode) == PRELOAD_SAMPLES;
+    uint32_t mode = u32_load_relaxed(&preload_mode);
+    return mode == PRELOAD_SAMPLES || (unlikely(mode == PRELOAD_DOUBTS) && careful_looks());
 }
 
 static ALWAYS_INLINE struct prof_call prof_call_of(struct steer_call call)
@@ -91,6 +96,12 @@ enum { CAREFUL_C = 1 }; /* an alignment: it is C's, where a block may have been 
 void careful_free_sized(void *p, size_t bytes, size_t align_bytes);
 void careful_refuse_alignment(const void *p);
 size_t careful_usable_bytes(void *p);
+/* M2: the caller says at which alignment the block was made. */
+static ALWAYS_INLINE void preload_verify_alignment(const void *p, size_t align_bytes)
+{
+    if (unlikely(!is_pow2(align_bytes)) || unlikely((uintptr_t)p % align_bytes != 0))
+        careful_refuse_alignment(p);
+}
 
 /*
  * malloc.c: in any mode; what has no short way.

@@ -24,7 +24,7 @@
 
 #include "base/lock.h"
 #include "base/panic.h"
-#include "heap/heap_internal.h"
+#include "heap/heap_secure.h"
 #include "look/live.h"
 #include "os/os.h"
 #include "preload/preload.h"
@@ -255,9 +255,14 @@ static bool is_in_our_call(void)
     return lock_holds_any() || heap_is_in_local() || heap_is_inside();
 }
 
+/* With secure:1 what is kept back was not looked at yet. */
 static void check_at_exit(void)
 {
-    const char *broken = preload_conf.check_every && preload_ready() != PRELOAD_PASSES ? quire_heap_check(quire_heap_default()) : NULL;
+    if (preload_ready() == PRELOAD_PASSES)
+        return;
+    if (preload_conf.secure)
+        heap_late_verify_all(quire_heap_default());
+    const char *broken = preload_conf.check_every ? quire_heap_check(quire_heap_default()) : NULL;
     if (broken)
         panic("malloc", NULL, broken, quire_heap_default());
 }

@@ -146,10 +146,9 @@ static void samples_refuse(const char *why)
     preload_conf.prof_every_bytes = preload_conf.guard_every = 0;
 }
 
-/* False: nothing is sampled. */
-static bool samples_go(void)
+/* False: nothing is sampled.  `other`: whose way calls go instead; NULL: nobody's. */
+static bool samples_go(const char *other)
 {
-    const char *other = preload_conf.passthrough ? "passthrough" : preload_conf.check_every ? "check" : preload_conf.plan[0] ? "plan" : NULL;
     if (preload_conf.prof_every_bytes == 0 && preload_conf.guard_every == 0)
         return false;
     if (other) {
@@ -160,7 +159,7 @@ static bool samples_go(void)
         say("quire: QUIRE_CONF: guard: there is no memory for it; no block is guarded\n");
         preload_conf.guard_every = 0;
     }
-    struct prof_opts opts = {.every_bytes = preload_conf.prof_every_bytes, .guard_every = preload_conf.guard_every, .at_bytes = preload_conf.prof_at_bytes};
+    struct prof_opts opts = {.every_bytes = preload_conf.prof_every_bytes, .guard_every = preload_conf.guard_every, .at_bytes = preload_conf.prof_at_bytes, .sees_all = preload_conf.check_every != 0};
     if (opts.at_bytes == 0 && opts.every_bytes && preload_conf.pressure_percent)
         opts.at_bytes = os_memory_bytes() / 4; /* who fills a cgroup with memory of his own is killed before its counts say that it is short */
     prof_start(&opts);
@@ -173,17 +172,17 @@ static enum preload_mode mode_from_conf(void)
     if (preload_conf.passthrough && libc_is_there()) {
         if (preload_conf.limit_bytes || preload_conf.leaks || preload_conf.secure || preload_conf.check_every || preload_conf.plan[0])
             say("quire: QUIRE_CONF: limit, leaks, secure, check and plan do not go with passthrough: libc's malloc knows none of them\n");
-        (void)samples_go();
+        (void)samples_go("passthrough");
         return PRELOAD_PASSES;
     }
     if (preload_conf.passthrough)
         say("quire: QUIRE_CONF: passthrough needs glibc, whose allocator has a second name; this libc has none: going on with Quire\n");
     if (preload_conf.plan[0] && plan_in_force() && steer_has_sites()) {
-        (void)samples_go();
+        (void)samples_go("plan");
         return preload_conf.plan_timed ? PRELOAD_TIMES : PRELOAD_STEERS;
     }
-    if (samples_go())
-        return PRELOAD_SAMPLES;
+    if (samples_go(NULL))
+        return preload_conf.check_every ? PRELOAD_DOUBTS : PRELOAD_SAMPLES;
     return preload_conf.check_every ? PRELOAD_CAREFUL : preload_conf.secure ? PRELOAD_SECURED : PRELOAD_SERVES;
 }
 
@@ -240,7 +239,7 @@ enum preload_mode preload_ready(void)
 int quire_malloc_serving(void)
 {
     enum preload_mode mode = preload_ready();
-    return mode == PRELOAD_CAREFUL || mode == PRELOAD_SECURED || mode >= PRELOAD_SERVES;
+    return mode == PRELOAD_CAREFUL || mode == PRELOAD_DOUBTS || mode == PRELOAD_SECURED || mode >= PRELOAD_SERVES;
 }
 
 static void at_exit(void *unused)
@@ -286,7 +285,7 @@ static __attribute__((constructor)) void at_load(int count, char **words, char *
     record_begin();
     bool waits = profile_begin();
     report_begin();
-    if (preload_conf.stats_at_exit || preload_conf.check_every || preload_conf.prof_every_bytes)
+    if (preload_conf.stats_at_exit || preload_conf.check_every || preload_conf.prof_every_bytes || preload_conf.secure)
         (void)__cxa_atexit(at_exit, NULL, NULL); /* not this library's: those run when it is closed */
     live_ask(preload_conf.top_ns, waits);
 }

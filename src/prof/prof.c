@@ -215,9 +215,11 @@ static void settle(void)
     mine.guards.left_bytes -= used < mine.guards.left_bytes ? used : mine.guards.left_bytes;
 }
 
-/* Up to the next point of either kind. */
+/* Up to the next point of either kind; nothing, where each allocation is to be seen. */
 static void *lend(void *p)
 {
+    if (unlikely(prof_opts.sees_all))
+        return p;
     uint64_t most = prof_opts.every_bytes ? mine.samples.left_bytes : INT64_MAX;
     if (prof_opts.guard_every && mine.guards.left_bytes < most)
         most = mine.guards.left_bytes;

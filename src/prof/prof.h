@@ -45,6 +45,7 @@ struct prof_opts {
     uint64_t every_bytes; /* a mean, from one point to the next; 0: no profile */
     uint64_t guard_every; /* blocks, a mean, from one guarded block to the next; 0: none is.  guard_start() comes before */
     uint64_t at_bytes;    /* prof_due() whenever so many more bytes are live than ever before; 0: never */
+    bool sees_all;        /* each allocation comes to us, though most are none of ours */
 };
 
 /* Where a call of malloc came from.  `frame`: the caller's stack pointer after the return, in the words of steer.h; any frame below it is ours. */

@@ -105,7 +105,7 @@ def test_a_wrong_value_is_one_line(value):
     assert done.stderr.startswith(f'quire: QUIRE_CONF: guard cannot be "{value}"; write guard:0|1|1/N') and len(done.stderr.splitlines()) == 1
 
 
-@pytest.mark.parametrize(("conf", "said"), [("guard,check:5", "guard does not go with check; no block is guarded"), ("guard,prof,passthrough", "prof and guard do not go with passthrough; there is no profile")])
+@pytest.mark.parametrize(("conf", "said"), [("guard,passthrough", "guard does not go with passthrough; no block is guarded"), ("guard,prof,passthrough", "prof and guard do not go with passthrough; there is no profile")])
 def test_what_it_does_not_go_with_is_said(conf, said):
     done = run("/bin/echo", "on", conf=conf)
     assert (done.returncode, done.stdout, done.stderr) == (0, "on\n", f"quire: QUIRE_CONF: {said}\n")

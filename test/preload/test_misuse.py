@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from misuse_kit import CAUGHT, ENDS, SIGILL, SIGTRAP, ends, is_caught, said, try_kind
-from preload_kit import ROOT
+from preload_kit import ROOT, run
 
 TRACES = tempfile.TemporaryDirectory(prefix="quire-misuse-")
 KEYS = re.findall(r'^    X\("(\w+)", ', (ROOT / "src" / "preload" / "conf.c").read_text(), re.MULTILINE)
@@ -55,8 +55,8 @@ def test_secure_what_is_right_goes_on(build, kind):
 
 # Without secure:1 no page is guarded, and no large block's memory is gone at its free.
 NOT_BY_DEFAULT = [
-    "read_of_no_bytes", "write_of_no_bytes", "overflow_large_1", "overflow_large_8", "underflow_large", "underflow_small", "read_after_free_large",
-    "write_after_free_large", "write_after_free_large_reuse",
+    "read_of_no_bytes", "write_of_no_bytes", "read_of_no_aligned_bytes", "write_of_no_aligned_bytes", "overflow_large_1", "overflow_large_8", "underflow_large",
+    "underflow_small", "read_after_free_large", "write_after_free_large", "write_after_free_large_reuse", "write_after_free_small_at_the_end",
 ]  # fmt: skip
 
 
@@ -68,8 +68,9 @@ def test_by_default_all_kinds_but_these_are_caught(build):
 
 # What a pair might take away from secure:1 is what the other key does to the heap: these kinds see each part of it.
 PARTS = [
-    "write_of_no_bytes", "overflow_small_1", "overflow_large_1", "twice_small_delayed", "twice_large", "read_after_free_large", "write_after_free_large_reuse",
-    "write_after_free_small", "write_after_free_small_reuse", "delete_with_too_small_a_size", "size_of_a_freed_block",
+    "write_of_no_bytes", "write_of_no_aligned_bytes", "overflow_small_1", "overflow_large_1", "twice_small_delayed", "twice_large", "read_after_free_large", "write_after_free_large_reuse",
+    "write_after_free_small", "write_after_free_small_reuse", "write_after_free_small_at_the_end", "delete_with_too_small_a_size", "delete_with_a_larger_alignment",
+    "size_of_a_freed_block",
 ]  # fmt: skip
 RIGHT = ["string_to_the_end", "freed_small_reads_as_zero", "freed_large_is_not_reused_at_once", "freed_small_is_not_reused_at_once", "array_grows"]
 
@@ -90,6 +91,14 @@ def test_no_option_weakens_another(build, one, other):
             assert ends(done) or is_caught(done), done
     else:
         assert wrong(build("misuse.cc"), conf, ["twice_small", "twice_large_delayed", "free_inside_small", "free_of_the_stack"], ["array_grows"]) == []
+
+
+@pytest.mark.parametrize("other", sorted(set(ON) - {"guard"}))
+def test_no_option_takes_guards_away(build, other):
+    lines = {"read-freed": "G1", "write-before": "G3"} | ({} if other == "secure" else {"write-past": "G2"})  # a secure block has its canary there
+    for what, line in lines.items():
+        done = run(build("guard.c"), what, conf=f"guard:1/1,{ON[other]}")
+        assert f"quire: heap: {line} " in done.stderr and done.returncode < 0, done
 
 
 @pytest.mark.parametrize("document", ["malloc.md", "reliability.md", "adr/0027-secure-heaps.md"])

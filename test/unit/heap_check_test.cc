@@ -2,6 +2,9 @@
 /* quire_heap_check() sees each of its invariants broken: here by hand, and put back. */
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "base/bias.h"
 #include "pages/pagemap.h"
 #include "unit/heap_scope.h"
@@ -108,4 +111,38 @@ TEST_F(HeapCheck, L1_large_blocks_are_on_the_list)
     ASSERT_NE(page, nullptr);
     Instead<struct heap_page *> wrong(page->prev, page);
     EXPECT_STREQ(quire_heap_check(heap), "heap L1");
+}
+
+TEST(HeapCheckSecure, S1_what_is_free_is_zero_and_S2_what_lives_ends_as_it_was_made)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "those who watch forbid the look";
+    Heap secure({.flags = QUIRE_HEAP_SECURE});
+    char *p = secure.alloc(50), *freed = secure.alloc(50);
+    quire_heap_free(secure, freed);
+    {
+        Instead<char> wrong(unknown(freed)[20], 1);
+        EXPECT_STREQ(quire_heap_check(secure), "heap S1");
+    }
+    for (int behind : {50, 55, 56, 63}) {
+        Instead<char> wrong(unknown(p)[behind], char(p[behind] ^ 4));
+        EXPECT_STREQ(quire_heap_check(secure), "heap S2") << behind;
+    }
+    EXPECT_EQ(quire_heap_check(secure), nullptr);
+    std::atomic<bool> is_there(false), ends(false);
+    std::thread other([&] {
+        void *its = secure.alloc(50);
+        for (is_there = true; !ends;)
+            std::this_thread::yield();
+        quire_heap_free(secure, its);
+    });
+    while (!is_there)
+        std::this_thread::yield();
+    {
+        Instead<char> wrong(unknown(p)[50], 4);
+        EXPECT_EQ(quire_heap_check(secure), nullptr) << "the other thread might be about to write a canary";
+    }
+    ends = true;
+    other.join();
+    EXPECT_EQ(quire_heap_check(secure), nullptr);
 }

@@ -46,6 +46,35 @@ TEST(HeapSecure, blocks_of_every_size_are_aligned_whole_and_writable_to_their_la
     EXPECT_EQ(heap.stats().live_blocks, 0u);
 }
 
+TEST(HeapSecure, no_byte_of_a_block_of_no_bytes_can_be_touched_whatever_its_alignment)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << "those who watch give it bytes";
+    Heap heap(secure);
+    for (size_t bytes : {size_t(24), size_t(100000)})
+        for (size_t align = 1; align <= 2 * mib; align *= 2) {
+            auto *p = static_cast<char *>(quire_heap_alloc_aligned(heap, 0, align));
+            ASSERT_TRUE(p && uintptr_t(p) % align == 0) << align;
+            EXPECT_FALSE(os_is_readable(p)) << align;
+            EXPECT_EQ(quire_heap_usable_bytes(p), 0u) << align;
+            EXPECT_TRUE(quire_heap_owns(heap, p) && heap_size_fits(p, 0, align) && !heap_size_fits(p, 1, align)) << align;
+            EXPECT_EQ(quire_heap_check(heap), nullptr) << align;
+            p = static_cast<char *>(quire_heap_realloc(heap, p, bytes));
+            fill(p, bytes, 1);
+            quire_heap_free(heap, p);
+            quire_heap_free(heap, quire_heap_alloc_aligned(heap, 0, align));
+        }
+    EXPECT_EQ(heap.stats().live_blocks, 0u);
+}
+
+TEST(HeapSecure, an_aligned_block_fits_its_size_at_its_alignment_alone)
+{
+    Heap heap(secure);
+    void *p = quire_heap_alloc_aligned(heap, 128, 64);
+    EXPECT_TRUE(heap_size_fits(p, 128, 64));
+    EXPECT_FALSE(heap_size_fits(p, 128, 4096) || heap_size_fits(p, 128, 1 << 20) || heap_size_fits(p, 127, 64));
+}
+
 TEST(HeapSecure, slots_come_in_no_order_and_another_one_in_each_heap)
 {
     std::set<std::vector<long>> orders;

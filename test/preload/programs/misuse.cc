@@ -58,6 +58,8 @@ struct alignas(4096) Wide {
 
 void read_of_no_bytes() { look(get(0)); }
 void write_of_no_bytes() { use(get(0), 1); }
+void read_of_no_aligned_bytes() { look(static_cast<char *>(aligned_alloc(64, unknown(0)))); }
+void write_of_no_aligned_bytes() { use(static_cast<char *>(aligned_alloc(32768, unknown(0))), 1); }
 
 void overflow(size_t bytes, ptrdiff_t past)
 {
@@ -170,6 +172,12 @@ void write_after_free_small()
     use(p + 65, 1);
     churn(small);
 }
+void write_after_free_small_at_the_end()
+{
+    char *p = get(small);
+    free(p);
+    use(p + 65, 1);
+}
 void write_after_free_small_reuse()
 {
     char *p = get(small);
@@ -207,6 +215,13 @@ void delete_of_another_type() { operator delete(operator new(1), sizeof(Four)); 
 void delete_with_too_small_a_size() { operator delete(operator new(256), size_t(128)); }
 void delete_large_with_another_size() { operator delete(operator new(large), large - 8192); }
 void delete_aligned_with_another_size() { operator delete(operator new(sizeof(Wide), std::align_val_t(4096)), sizeof(Wide) / 2, std::align_val_t(4096)); }
+void delete_with_an_alignment_that_is_none() { operator delete(operator new(128, std::align_val_t(64)), std::align_val_t(48)); }
+void delete_with_a_larger_alignment()
+{
+    const auto one = std::align_val_t(64), other = std::align_val_t(1 << 20);
+    void *blocks[2] = {operator new(128, one), operator new(128, one)};
+    operator delete(blocks[uintptr_t(blocks[0]) % size_t(other) == 0], size_t(128), other);
+}
 void delete_array_with_another_size() { operator delete[](operator new[](1000), size_t(400)); }
 void free_with_another_size()
 {
@@ -379,15 +394,17 @@ const struct {
     void (*run)();
 } kinds[] = {
 #define KIND(name) {#name, name}
-    KIND(read_of_no_bytes), KIND(write_of_no_bytes), KIND(overflow_small_1), KIND(overflow_small_8), KIND(overflow_before_a_realloc_in_place), KIND(overflow_large_1),
+    KIND(read_of_no_bytes), KIND(write_of_no_bytes), KIND(read_of_no_aligned_bytes), KIND(write_of_no_aligned_bytes),
+    KIND(overflow_small_1), KIND(overflow_small_8), KIND(overflow_before_a_realloc_in_place), KIND(overflow_large_1),
     KIND(overflow_large_8),
     KIND(underflow_small), KIND(underflow_large), KIND(twice_small), KIND(twice_small_delayed), KIND(twice_pages_delayed), KIND(twice_large), KIND(twice_large_delayed),
     KIND(twice_by_realloc), KIND(free_of_the_stack), KIND(free_of_a_static), KIND(free_of_nothing), KIND(free_of_a_number), KIND(free_far_from_a_block),
     KIND(free_near_a_block), KIND(free_of_a_slot_never_handed_out), KIND(free_inside_small), KIND(free_inside_large), KIND(read_after_free_large),
     KIND(write_after_free_large), KIND(write_after_free_large_reuse), KIND(write_after_free_small), KIND(write_after_free_small_reuse),
+    KIND(write_after_free_small_at_the_end),
     KIND(size_of_a_freed_block), KIND(size_of_a_freed_block_later), KIND(size_of_freed_pages), KIND(size_of_nothing), KIND(size_inside), KIND(realloc_of_nothing),
     KIND(delete_of_another_type), KIND(delete_with_too_small_a_size), KIND(delete_large_with_another_size), KIND(delete_aligned_with_another_size),
-    KIND(delete_array_with_another_size), KIND(free_with_another_size), KIND(delete_with_a_size_that_is_none),
+    KIND(delete_with_an_alignment_that_is_none), KIND(delete_with_a_larger_alignment), KIND(delete_array_with_another_size), KIND(free_with_another_size), KIND(delete_with_a_size_that_is_none),
     KIND(free_of_a_static_with_a_size_that_is_none),
     KIND(free_with_an_alignment_that_is_none), KIND(free_with_a_larger_alignment), KIND(string_to_the_end), KIND(freed_small_reads_as_zero),
     KIND(fresh_small_reads_as_zero), KIND(fresh_large_reads_as_zero), KIND(realloc_of_null_allocates), KIND(array_grows), KIND(impossible_sizes_are_refused),
