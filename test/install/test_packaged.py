@@ -295,6 +295,27 @@ def test_autopkgtest_installs_what_each_test_depends_on_and_runs_it(built, tmp_p
 
 
 @LONG
+@needs("cargo", "rustc", "debootstrap", *packages.NEEDED)
+def test_rust_programs_build_and_run_with_the_packages(machine):
+    """Their crates find the installed library by pkg-config. Debian 12's own Rust is too old for them, so this machine's is copied there."""
+    crates, rust = machine / "crates", machine / "opt/rust"
+    for name in ("quire-sys", "quire"):
+        shutil.copytree(ROOT / "bindings/rust" / name, crates / name, ignore=shutil.ignore_patterns("vendor"))
+    text = (ROOT / "bindings/rust/Cargo.toml").read_text()
+    (crates / "Cargo.toml").write_text(re.sub(r"(?m)^members = .*$", 'members = ["quire-sys", "quire"]', text))
+    (crates / ".cargo").mkdir()
+    (crates / ".cargo/config.toml").write_text(run("cargo", "vendor", "vendored", cwd=crates))
+    sysroot = Path(run("rustc", "--print", "sysroot").strip())
+    for name in ("bin", "lib"):
+        shutil.copytree(sysroot / name, rust / name, symlinks=True)
+    environment = {"PATH": f"/opt/rust/bin:{fresh_machine.PATH}", "HOME": "/root", "LC_ALL": "C.UTF-8"}
+    words = "cd /crates && cargo test --offline --tests -F quire-sys/pkg-config -F quire/pkg-config 2>&1"
+    said = run("chroot", machine, "sh", "-c", words, env=environment)
+    shutil.rmtree(rust)
+    assert sum(int(n) for n in re.findall(r"test result: ok. (\d+) passed", said)) >= 25, said
+
+
+@LONG
 @needs("debootstrap", *packages.NEEDED)
 def test_manual_pages_are_in_the_packages_and_removing_them_leaves_nothing(machine):
     listed = run("chroot", machine, "sh", "-c", "dpkg -L libquire-dev libquire-malloc quire-tools", env={"PATH": fresh_machine.PATH})

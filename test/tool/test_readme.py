@@ -37,6 +37,13 @@ def test_the_readmes_sample_can_be_read():
     assert {"libc", "mimalloc", "drop-in"} <= set(names) and {"mimalloc", "drop-in"} <= set(intervals(sample)) and any("tree_malloc.c" in site for site in sites)
 
 
+def test_what_the_legend_explains_with_a_figure_stands_in_the_sample():
+    text = readme.README.read_text(encoding="utf-8")
+    legend = text.split("What these words mean:")[1].split("\n\nBeside this")[0]
+    explained = [words for row in legend.splitlines() for words in re.findall(r"\*([^*]*\d[^*]*)\*", row.partition(" | ")[0])]
+    assert len(explained) >= 2 and [words for words in explained if words not in readme.SAMPLE.search(text).group()] == []
+
+
 @pytest.mark.skipif(not LONG, reason="QUIRE_TEST_LONG=1: the whole try, two minutes")
 def test_the_readmes_sample_is_what_the_command_prints_now(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
