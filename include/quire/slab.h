@@ -76,7 +76,7 @@ struct quire_slab_stats {
     size_t limit_bytes;   /* 0: none */
     size_t pages;         /* pages held */
     size_t empty_pages;   /* of these, pages without a live element */
-    size_t caches;        /* places that free elements are in: the slab's pages, and one for each thread that is using it */
+    size_t caches;        /* sets of free elements: one for each thread that is using it */
 };
 
 /*

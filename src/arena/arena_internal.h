@@ -140,7 +140,7 @@ struct arena_glance {
     uint64_t order;
     char name[ARENA_NAME_BYTES];
     struct arena_figures {
-        size_t mapped_bytes, live_bytes, free_bytes, peak_bytes, limit_bytes, large_blocks;
+        size_t mapped_bytes, live_bytes, rest_bytes, peak_bytes, limit_bytes, large_blocks;
     } figures;
 };
 void arena_list_begin(void); /* from now on; those that are there already are left out */

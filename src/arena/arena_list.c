@@ -93,7 +93,7 @@ static NO_SANITIZE void glance_at(const struct quire_arena *arena, struct arena_
     figures->live_bytes = chain_bytes(arena) + GLANCE(arena->large_bytes);
     if (figures->live_bytes > figures->mapped_bytes)
         figures->live_bytes = figures->mapped_bytes;
-    figures->free_bytes = figures->mapped_bytes - figures->live_bytes;
+    figures->rest_bytes = figures->mapped_bytes - figures->live_bytes;
     figures->peak_bytes = GLANCE(arena->mapped_bytes_peak);
     figures->peak_bytes = figures->peak_bytes < figures->mapped_bytes ? figures->mapped_bytes : figures->peak_bytes;
     figures->limit_bytes = arena->limit_bytes;

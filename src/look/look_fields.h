@@ -37,9 +37,9 @@ enum look_role { LOOK_WHOLE, LOOK_PART, LOOK_COUNT, LOOK_LEVEL, LOOK_EVENTS, LOO
     X(failures, LOOK_EVENTS, 1, "spans refused")
 
 #define LOOK_ARENA_FIELDS(X)                                                                       \
-    X(mapped_bytes, LOOK_WHOLE, 1, "held from the source: live and free")                          \
+    X(mapped_bytes, LOOK_WHOLE, 1, "held from the source: live and rest")                          \
     X(live_bytes, LOOK_PART, 1, "handed out since the last reset, rounded up to 16 bytes")         \
-    X(free_bytes, LOOK_PART, 1, "room, ends of spans that a request did not fit in, headers")      \
+    X(rest_bytes, LOOK_PART, 1, "free, lost and meta together")                                    \
     X(peak_bytes, LOOK_LEVEL, 1, "the most that mapped_bytes has been")                            \
     X(limit_bytes, LOOK_LEVEL, 0, "the most it may hold; 0: no limit")                             \
     X(large_blocks, LOOK_COUNT, 1, "blocks with a span of their own")
@@ -56,7 +56,7 @@ enum look_role { LOOK_WHOLE, LOOK_PART, LOOK_COUNT, LOOK_LEVEL, LOOK_EVENTS, LOO
     X(limit_bytes, LOOK_LEVEL, 0, "the most it may hold; 0: no limit")                             \
     X(pages, LOOK_COUNT, 1, "pages held")                                                          \
     X(empty_pages, LOOK_COUNT, 0, "of these, pages without a live element")                        \
-    X(caches, LOOK_COUNT, 0, "places that free elements are in: the slab's pages, and one for each thread that is using it")
+    X(caches, LOOK_COUNT, 0, "sets of free elements: one for each thread that is using it")
 
 #define LOOK_PERCPU_FIELDS(X)                                                                      \
     X(mapped_bytes, LOOK_WHOLE, 1, "address space of all copies, and bookkeeping: live, free and meta") \

@@ -50,7 +50,7 @@ static size_t count_locked(struct quire_slab *slab, size_t *caches)
 {
     enum { LOOKS = 4 };
     for (int looks = 0;; looks++) {
-        *caches = 1;
+        *caches = 0;
         slab_lock(slab);
         uint64_t turn = slab->turns + 1;
         slab_unlock(slab);

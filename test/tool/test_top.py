@@ -94,7 +94,7 @@ def test_every_object_is_there_with_sums_that_add_up(folder, shown):
     assert (names["slabs"], names["percpu"], names["heaps"]) == (["nodes"], ["counters"], ["strings", "default"])
     for kind in ("arenas", "slabs", "percpu", "heaps"):
         for o in stats[kind]:
-            assert o["mapped_bytes"] == o["live_bytes"] + o["free_bytes"] + o.get("meta_bytes", 0), o
+            assert o["mapped_bytes"] == o["live_bytes"] + sum(o.get(part, 0) for part in ("free_bytes", "meta_bytes", "rest_bytes")), o
     assert stats["arenas"][0]["live_bytes"] == 1008 + 9008
     assert stats["slabs"][0]["live_elements"] == 2000
     assert stats["heaps"][0]["live_blocks"] == 4001

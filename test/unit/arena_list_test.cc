@@ -45,7 +45,7 @@ void expect_same(const quire_arena *arena)
     const auto &figures = seen[0].figures;
     EXPECT_EQ(figures.mapped_bytes, stats.mapped_bytes);
     EXPECT_EQ(figures.live_bytes, stats.live_bytes);
-    EXPECT_EQ(figures.free_bytes, stats.free_bytes + stats.lost_bytes + stats.meta_bytes);
+    EXPECT_EQ(figures.rest_bytes, stats.free_bytes + stats.lost_bytes + stats.meta_bytes);
     EXPECT_EQ(figures.peak_bytes, stats.peak_bytes);
     EXPECT_EQ(figures.limit_bytes, stats.limit_bytes);
     EXPECT_EQ(figures.large_blocks, stats.large_blocks);

@@ -280,7 +280,7 @@ TEST(SlabLook, statistics_count_elements_pages_and_sets_and_add_up_after_every_s
     struct quire_slab_stats full = slab.stats();
     EXPECT_EQ(full.live_elements, 10000u);
     EXPECT_EQ(full.empty_pages, 0u);
-    EXPECT_GE(full.caches, 1u);
+    EXPECT_EQ(full.caches, bias_works() ? 1u : 0u);
     EXPECT_GE(full.mapped_bytes, 640000u);
     other.run([&] { quire_slab_free(slab, elements[0]); });
     EXPECT_EQ(slab.stats().live_elements, 9999u);

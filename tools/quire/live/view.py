@@ -21,7 +21,7 @@ KINDS = {
         lambda o: o["idle_bytes"],
         lambda o: o["takes"] - o["gives"],
     ),
-    "arenas": (lambda o: o["mapped_bytes"], lambda o: o["live_bytes"], lambda o: o["free_bytes"], lambda o: None),
+    "arenas": (lambda o: o["mapped_bytes"], lambda o: o["live_bytes"], lambda o: o["rest_bytes"], lambda o: None),
     "slabs": (
         lambda o: o["mapped_bytes"],
         lambda o: o["live_bytes"],
