@@ -252,6 +252,15 @@ static bool all_are_quiet(void)
     return quiet;
 }
 
+/* What was interrupted may have read whose a place is already, and then reads the local: one that has nothing. */
+static void seen_forget(void)
+{
+    for (unsigned i = 0; i < HEAP_SEEN; i++) {
+        heap_tls.seen[i].serial = 0;
+        heap_tls.seen[i].local = &heap_local_none;
+    }
+}
+
 void heap_fork_in_child(bool was_locked)
 {
     bool lost = false;
@@ -268,7 +277,7 @@ void heap_fork_in_child(bool was_locked)
         source_fork_lose();
     heap_tls.quick_bytes = -1;
     heap_tls.quick_free = heap_tls.self = &heap_local_none;
-    memset(heap_tls.seen, 0, sizeof heap_tls.seen);
+    seen_forget();
     u32_store_relaxed(&heap_fork_is_due, 1);
     heap_thread_watch_end();
 }

@@ -278,8 +278,11 @@ static struct heap_local *remember(struct quire_heap *heap, struct heap_local *l
     if (heap == &heap_of_process) {
         heap_tls.self = local;
     } else {
-        heap_tls.seen[heap->serial % HEAP_SEEN].serial = heap->serial;
+        heap_tls.seen[heap->serial % HEAP_SEEN].serial = 0;
+        atomic_fence_signal(); /* the child of a handler's fork finds no heap with another's local */
         heap_tls.seen[heap->serial % HEAP_SEEN].local = local;
+        atomic_fence_signal();
+        heap_tls.seen[heap->serial % HEAP_SEEN].serial = heap->serial;
         heap_tls.heaps_seen[heap->serial % HEAP_SEEN] = heap;
     }
     return local;

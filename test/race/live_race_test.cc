@@ -23,7 +23,7 @@ namespace {
 bool adds_up(const arena_glance *glance, void *arg)
 {
     const auto &figures = glance->figures;
-    if (figures.live_bytes + figures.free_bytes != figures.mapped_bytes || figures.peak_bytes < figures.mapped_bytes)
+    if (figures.live_bytes + figures.rest_bytes != figures.mapped_bytes || figures.peak_bytes < figures.mapped_bytes)
         ++*static_cast<int *>(arg);
     return true;
 }
