@@ -117,6 +117,20 @@ def test_control_c_in_try_ends_the_recording_alone_and_the_verdict_follows(tmp_p
     assert ("The trace holds" in said) == ("--then" in more) and ("Ctrl-C ended the recorded run" in noted) == ("--then" not in more)
 
 
+def test_control_c_in_record_with_a_duration_ends_the_recording_and_keeps_it(tmp_path, program):
+    words = [sys.executable, TOOL, "record", "--duration", "60s", "-o", "t.qtr", "--", program, 60]
+    env = {**os.environ, "QUIRE_BUILD_DIR": str(BUILD), "NO_COLOR": "1"}
+    with subprocess.Popen([str(word) for word in words], cwd=tmp_path, env=env, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as command:
+        while not (tmp_path / "t.qtr").exists():
+            assert command.poll() is None
+            time.sleep(0.05)
+        time.sleep(0.5)
+        command.send_signal(signal.SIGINT)
+        noted = command.communicate(timeout=100)[1]
+    assert command.returncode == 0 and (tmp_path / "asked").exists(), noted
+    assert "Ctrl-C ended the recording after" in noted and "trace: t.qtr" in noted and "interrupted" not in noted, noted
+
+
 @pytest.mark.by_turns
 def test_control_c_in_a_round_of_a_try_with_a_duration_ends_all(tmp_path, program):
     running = Running(tmp_path, "try", "--no-report", "--duration", "500ms", "--rounds", 50, "-o", "t.qtr", "--", program, 60)

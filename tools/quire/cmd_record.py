@@ -27,6 +27,7 @@ EPILOG = """The trace is NAME.qtr in this directory unless -o says otherwise; fu
 get NAME.qtr.PID. Exit: the program's own status; 128+n when signal n ended it; 126, 127 when it cannot be run;
 3 when it cannot be traced.
 A program that does not end by itself: --load CMD, or --duration TIME; its output is hidden then, and it is ended.
+With --duration Ctrl-C ends it before its time: the trace is kept, exit 0.
 --after, --until-idle, --then: a stretch of its run is recorded; 0, or the program's own status where it ended by itself.
 With --pid: 0 when it was recorded, also until Ctrl-C; 3 when it cannot be. The process goes on in every case, also when quire is
 killed: then recording ends within 3 s.
@@ -67,6 +68,8 @@ def run(args):
     if stretch.wanted(args):
         return record_stretch(args, target)
     driven = load.of(args)
+    if driven:
+        driven.may_be_cut = driven.command is None
     path = tracefile.output_path(args, target.name)
     env = launch.environment(target.is_python, trace=path, limit_bytes=args.limit_bytes)
     if target.is_python and "PYTHONMALLOC" not in os.environ:
@@ -80,6 +83,8 @@ def run(args):
         for one in found:
             say(one)
         raise
+    if driven and driven.is_cut:
+        ui.note(f"Ctrl-C ended the recording after {ui.seconds(ran.wall_s)}, and {target.name} with it")
     if ran.status < 0:
         ui.note(f"{target.name} {launch.describe(ran.status)}")
     if not found:
