@@ -280,9 +280,25 @@ def test_a_thread_of_the_kernel_is_told_as_what_it_is(tmp_path):
         assert done.returncode == 3 and "thread of the kernel" in done.stderr and "quire run" not in done.stderr, done.stderr
 
 
+def test_a_zombie_has_ended(tmp_path):
+    with subprocess.Popen(["true"]) as process:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        done = quire(tmp_path, "check", "--pid", process.pid)
+    assert done.returncode == 3 and f"process {process.pid} has ended" in done.stderr and "kernel" not in done.stderr, done.stderr
+
+
+def test_a_static_program_with_symbols_is_told_that_it_can_be_recorded(tmp_path, program):
+    static = toolkit.build(tmp_path, PROGRAM, "static", ["-static"])
+    assert f"quire record -- {static} x" in answer(tmp_path, "--", static, "x")[1]["fix"]
+    assert quire(tmp_path, "record", "-o", "t.qtr", "--", static).returncode == 3 and (tmp_path / "t.qtr").exists()
+    assert "quire record" not in answer(tmp_path, "--", "env", static)[1]["fix"]
+    bare = toolkit.build(tmp_path, PROGRAM, "bare", ["-static", "-s"])
+    assert "quire record" not in answer(tmp_path, "--", bare)[1]["fix"]
+
+
 def test_the_answer_in_words_has_the_fix(tmp_path, program):
     done = quire(tmp_path, "check", "--", program)
-    assert done.stdout.startswith(f"{program}: malloc is served by ")
+    assert done.stdout.startswith(f"{program}: malloc is served by ") and done.stdout.count("\n") == 1
     static = toolkit.build(tmp_path, PROGRAM, "static", ["-static"])
     done = quire(tmp_path, "check", "--", static)
     assert "NOT served" in done.stdout and "  fix: " in done.stdout

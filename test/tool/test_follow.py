@@ -173,7 +173,7 @@ def test_a_script_of_another_language_is_its_interpreter(tmp_path):
         ("#! \t/usr/bin/perl", "/usr/bin/perl", False),
         ("#!/usr/bin/env perl", "perl", False),
         ("#!/usr/bin/env -S perl -w", "perl", False),
-        ("#!/usr/bin/env -S A=1 -u FOO perl -w", "perl", False),
+        ("#!/usr/bin/env -S -u FOO A=1 perl -w", "perl", False),
         ('#!/usr/bin/env -S "perl" -w', "perl", False),
         ("#!/usr/bin/env -S -i perl", "perl", True),
         ("#!/usr/bin/env -iS perl", "perl", True),

@@ -26,7 +26,8 @@ from errors import EXIT_CONDITION_FALSE, EXIT_OK, EnvironmentLacks, QuireError, 
 HELP = "is Quire (or another preloaded malloc) really serving a program? says why not"
 TAKES_PROGRAM = True
 EPILOG = """The program is not run: the dynamic loader is asked what it would bind. Scripts, shims (pyenv, rbenv, rustup), wrappers
-(env, nice, nohup ...) and shells (sh -c, bash FILE) are followed to what they execute, and that is what is judged. With LD_PRELOAD set the library named
+(env, nice, nohup ...) and shells (sh -c, bash FILE) are followed to what they execute, timeout, xargs and their like to what they start, and that is
+what is judged; where the text does not decide it, only a run tells, and that is said. With LD_PRELOAD set the library named
 there is asked about, else libquire-malloc.so. Exit: 0 it serves, 1 it does not; 126, 127 when there is no such program."""
 
 PASSTHROUGH_WORDS = ("1", "true", "yes", "on")
@@ -83,6 +84,18 @@ def surroundings(pid):
         return {}
 
 
+def is_zombie(pid):
+    """Whether a process has ended, and its parent has not asked how."""
+    with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:
+        return file.read().rpartition(")")[2].split()[0] in ("Z", "X")
+    return False
+
+
+def ended(pid):
+    """The error for such a process."""
+    return EnvironmentLacks(f"process {pid} has ended", "it is a zombie, whose parent has not asked how it ended", f"ps -o ppid= -p {pid}   (its parent)")
+
+
 def mapped(pid):
     """Files that a process has mapped, and its program."""
     try:
@@ -92,7 +105,7 @@ def mapped(pid):
         return {w[5].strip() for w in words if len(w) == 6}, os.readlink(f"{place}/exe")
     except FileNotFoundError:
         if os.path.exists(f"/proc/{pid}"):
-            raise kernel_thread(pid) from None
+            raise ended(pid) if is_zombie(pid) else kernel_thread(pid) from None
         raise EnvironmentLacks(f"there is no process {pid}", "it has ended, or never was", "pgrep -a NAME   (finds its number)") from None
     except PermissionError:
         raise EnvironmentLacks(f"process {pid} may not be looked at", "it is another user's", "the same command with sudo") from None
@@ -140,10 +153,10 @@ def run(args):
     else:
         name = args.program[0]
         library = library_asked_about(args)
-        answer = serving.ask(args.program, library)
+        answer = serving.ask(args.program, library, started=True)
     if answer.serves and passthrough(os.environ if args.pid is None else surroundings(args.pid)) and serving.LIBRARY in os.path.basename(answer.owner):
         answer = serving.Answer(
-            False, "", "QUIRE_CONF says passthrough: everything goes on to libc", "unset QUIRE_CONF"
+            False, "", "QUIRE_CONF says passthrough: everything goes on to libc", "unset QUIRE_CONF", answer.target
         )
     say(args, name, answer)
     return EXIT_OK if answer.serves else EXIT_CONDITION_FALSE
@@ -194,5 +207,6 @@ def judged(command, target):
     if target.by:
         lines.append(f"  judged: {ui.printable(target.binary)}, {target.by}")
     if not target.sure:
-        lines.append(f"  only a run tells what {ui.printable(os.path.basename(target.binary))} executes in its place: {render.command()} run --strict -- {ui.words(command)}")
+        name = os.path.basename(target.path if target.by else target.binary)
+        lines.append(f"  only a run tells what {ui.printable(name)} executes in its place: {render.command()} run --strict -- {ui.words(command)}")
     return lines

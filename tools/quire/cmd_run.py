@@ -208,10 +208,12 @@ def run(args):
         raise UsageError("--suppressions needs the stacks of --leaks", fix="quire run --leaks --suppressions FILE -- PROGRAM")
     library = serving.drop_in()
     answer = serving.ask(args.program, library)
-    if not answer.serves:
+    if not answer.serves and answer.target.sure:
         raise EnvironmentLacks(
             f"{args.program[0]} cannot be served: {answer.reason}", fix=answer.fix
         )
+    if not answer.serves:  # the run tells
+        ui.note(f"{ui.printable(args.program[0])} may not be served: {ui.printable(answer.reason)}")
     known = suppressions.read(suppressions.files(args.suppressions, answer.target.binary)) if stacks else []
     say_whose_report()
     place = steering.folder_place()

@@ -6,11 +6,13 @@ follow.py - which program a command line ends up as, without running it: what is
     python3   -> shim of pyenv          `pyenv which python3`                     -> /.../versions/3.11.7/bin/python3
     rustc     -> rustup, by its name    `rustup which rustc`                      -> /.../toolchains/.../bin/rustc
     env A=1 nice -n 5 jq .              commands that execute their arguments     -> /usr/bin/jq
+    timeout 5 jq .                      those that start them, where it is asked  -> /usr/bin/jq
     sh ./script, sh -c 'exec jq .'      what the script, or the text, executes    -> /usr/bin/jq
 
 The process is the same all the way, so what matters for a preload is the last one.  A script's variables are followed where they are
-constants or parts of $0; where they are not, the chain ends at its shell, and `sure` is False.
-Not here: whether that program can be served (target.py, serving.py); processes that are started beside it.
+constants or parts of $0.  A text may lead to several ends: each is told (`others`).  Where it does not say what runs, or takes the preload
+away before, the chain ends at its shell, and `sure` is False.
+Not here: what a shell's text means (shelltext.py, shellwords.py), options of wrappers (wrappers.py); whether a program can be served (target.py, serving.py).
 """
 
 import os
@@ -20,34 +22,36 @@ import shutil
 import subprocess
 from collections import namedtuple
 
-DEPTH_MAX = 8
+import shelltext
+import wrappers
+from shelltext import ASSIGNMENT, unquoted
+from shellwords import ARGUMENTS, UNKNOWN, Variables, value_of, words_of
+
+STEPS_MAX = 9
+ENDS_MAX = 16
 SCRIPT_BYTES_MAX = 1 << 20
 ASK_S = 10
-LOSES_PRELOAD = re.compile(r"-|-[0v]*i[0iv]*|--ignore-environment|(-u|--unset=)?LD_PRELOAD(=.*)?", re.DOTALL)  # of env: words that take a preload away, or put another there
 SHELLS = ("sh", "bash", "dash", "ksh", "zsh", "ash")
 SHELL_VALUED = ("--rcfile", "--init-file")
 BUILT_IN = ("echo", "printf", "test", "[", "true", "false", "pwd", "kill", "exit", ":")  # of shells, though there are programs of such names
 REDIRECTS = re.compile(r"[<>&|]*[<>][<>&|]*")
-# Commands that execute their arguments: options with a value of their own, and how many words come before the command.
-WRAPPERS = {
-    "env": ("u", 0), "nice": ("n", 0), "nohup": ("", 0), "setsid": ("", 0), "stdbuf": ("ioe", 0), "ionice": ("cnp", 0),
-    "taskset": ("", 1), "chrt": ("TPD", 1), "setarch": ("", 1), "linux64": ("", 0), "prlimit": ("", 0), "unshare": ("RwSG", 0),
-    "ld.so": ("", 0), "ld-linux-x86-64.so.2": ("", 0), "ld-linux-aarch64.so.1": ("", 0),
-}  # fmt: skip
 SHIM = re.compile(r'^\s*exec\s+"?([^\s"]+/(?:(?:py|rb|nod|j|pl|php|go)env|asdf))"?\s+exec\s', re.MULTILINE)
-WORD = r"(?:\"(?:\$\([^)\n]*\)|[^\"\n])*\"|'[^'\n]*'|\$\([^)\n]*\)|`[^`\n]*`|[^\s\"'`;&|<>()])+"
-ASSIGNED = re.compile(rf"^[ \t]*(?:export\s+|readonly\s+|local\s+)?(\w+)=({WORD})", re.MULTILINE)
-COMMAND = r"(?:^[ \t]*|[;{(]\s*|&&\s*|\|\|\s*|\b(?:then|else|do)\s+)"
-EXECUTED = re.compile(rf"{COMMAND}exec\s+(?:-a\s+\S+\s+|-[cl]+\s+)*({WORD})(?=\s|;|$)", re.MULTILINE)
-COMMENT = re.compile(r"^[ \t]*#.*", re.MULTILINE)
-CLOSING = re.compile(r"\b(?:fi|done|esac)\b|;;|[\s})]")
-ARGUMENTS = re.compile(r"\$[@*1]|\$\{[@*1]")
-REFERENCE = re.compile(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))")
-PLACE_OF_0 = re.compile(r"\$\((?:dirname|readlink -f|realpath|basename) +(?:-- +)?\$0\)|`dirname \$0`|\$\{0%/\*\}|\$\{0##\*/\}")
+EXECS = re.compile(r"\bexec\b")
+EVALUATED = re.compile(r"\bexec\s+[^\s\d<>]|LD_PRELOAD")
+# What executes another program in the place of an interpreter, in each one's language; comments are left out.
+LANGUAGES = {
+    "python": r"\bexec[lv]p?e?\b", "pypy": r"\bexec[lv]p?e?\b", "perl": r"(?<![$@%>\w-])exec\b(?!\s*=>)", "ruby": r"(?<![\w.])exec\b|\b(?:Process|Kernel)\.exec\b",
+    "php": r"\bpcntl_exec\b", "lua": r"\bexecp?\b", "tclsh": r"\bexecl\b", "expect": r"\boverlay\b", "node": r"\bexecve\b", "guile": r"\bexeclp?e?\b",
+}  # fmt: skip
+LANGUAGE_COMMENT = re.compile(r"^[ \t]*#[^\n]*|^=\w+.*?(?:^=cut\b|\Z)", re.MULTILINE | re.DOTALL)
 
 # `path`: the file that is executed; `by`: what leads there, in words.
 Step = namedtuple("Step", "path by")
-Chain = namedtuple("Chain", "steps sure")
+# `others`: Chains that it may be as well, which end at another file.
+Chain = namedtuple("Chain", "steps sure others", defaults=((),))
+# What a process may become: the words of a command, [] where it stays what it is; what leads there.
+Way = namedtuple("Way", "words by sure", defaults=("", True))
+STAYS, UNSURE = Way(()), Way((), "", False)
 # Of a script: the program that it names, None when it names none; whether that is started without LD_PRELOAD.
 FirstLine = namedtuple("FirstLine", "interpreter loses_preload")
 
@@ -65,40 +69,53 @@ def first_line(path):
     name, _, rest = re.sub(r"[ \t]+", " ", line[2:].rstrip(b"\n").decode("utf-8", "replace")).strip(" ").partition(" ") if line.startswith(b"#!") else ("", "", "")
     if os.path.basename(name) != "env":
         return FirstLine((name if "/" in name else f"./{name}") if name else None, False)
-    split = re.match(r"(-S|-[iv0]*S|--split-string[= ])", rest)
-    try:
-        words = shlex.split(rest[split.end() :]) if split else [rest] * bool(rest)
-    except ValueError:
-        words = []
-    words = ["-i"] * bool(split and "i" in split.group(1)[:3]) + words
-    command = _argument(words, *WRAPPERS["env"])
-    return FirstLine(command[0] if command else None, _loses_preload(words, command))
+    inner = wrappers.inner("env", [rest] * bool(rest))
+    return FirstLine(inner.words[0], inner.loses) if inner and inner.words else FirstLine(None, False)
 
 
-def follow(argv):
-    """The Chain of a command line whose program is there; its last step is the process to judge."""
-    words, steps = list(argv), [Step(shutil.which(argv[0]) or argv[0], "")]
-    for _ in range(DEPTH_MAX):
-        path = steps[-1].path
-        words, by, sure = _next(path, words)
-        if not words:
-            return Chain(steps, sure)
-        found = shutil.which(words[0])
-        if not found:
-            return Chain(steps, False)
-        steps.append(Step(found, by))
-    return Chain(steps, False)
+def follow(argv, started=False):
+    """The Chain of a command line whose program is there; its last step is the process to judge. started: also what wrappers start beside themselves."""
+    first = [Step(shutil.which(argv[0]) or argv[0], "")]
+    ends = _ends(Way(list(argv)), first, True, started)
+    if not ends or len(ends) > ENDS_MAX:
+        return Chain(ends[0].steps if ends else first, False)
+    main, others = ends[0], {}
+    for end in ends[1:]:
+        if os.path.realpath(end.steps[-1].path) != os.path.realpath(main.steps[-1].path):
+            others.setdefault(end.steps[-1].path, end)
+    return Chain(main.steps, all(end.sure for end in ends), tuple(others.values()))
 
 
-def _next(path, words):
-    """(the command that is executed instead, what leads there, whether all was understood); [] at the end."""
+def _ends(way, steps, is_only, started):
+    """Chains of all that a command may become, the likeliest first; where it is one of several, what is not there is left out."""
+    if len(steps) > STEPS_MAX:
+        return [Chain(steps, False)]
+    ends, ways = [], _ways(steps[-1].path, way.words, started)
+    is_only &= len(ways) == 1
+    for more in ways:
+        is_sure = way.sure and more.sure and more.words[:1] != (UNKNOWN,)
+        found = shutil.which(more.words[0]) if more.words and is_sure else None
+        if not more.words or not is_sure or not found and is_only:
+            ends.append(Chain(steps, is_sure and not more.words))
+        elif found and len(ends) <= ENDS_MAX:
+            by = f"{steps[-1].by}, {more.by}" if steps[-1].by.startswith("started by") else more.by
+            ends += _ends(more, [*steps, Step(found, by)], is_only, started)
+    return ends
+
+
+def _ways(path, words, started):
+    """The Ways from a command, the likeliest first."""
+    return [way._replace(words=tuple(way.words)) for way in _found(path, list(words), started)]
+
+
+def _found(path, words, started):
     interpreter, loses_preload = first_line(path)
     if interpreter is None:
-        return _behind_binary(path, words)
+        return _behind_binary(path, words, started)
     if loses_preload:
-        return [], "", False
+        return [UNSURE]
     if os.path.basename(interpreter) not in SHELLS:
-        return [interpreter, path, *words[1:]], "the interpreter of a script", True
+        return [Way([interpreter, path, *words[1:]], "the interpreter of a script")]
     return _behind_script(path, words)
 
 
@@ -108,35 +125,106 @@ def _behind_script(path, words):
     if shim:
         name = os.path.basename(path)
         real = _asked([shim.group(1), "which", name], name)
-        return ([real, *words[1:]] if real else []), f"a shim of {os.path.basename(shim.group(1))}", bool(real)
+        return [Way([real, *words[1:]], f"a shim of {os.path.basename(shim.group(1))}")] if real else [UNSURE]
     return _executed(text, path, words, "executed by a script")
 
 
 def _executed(text, path, words, by):
-    """What a shell's text executes in place of the shell, as _next() has it; path: its $0."""
-    executed = [_expanded(word, path, text[: at]) for word, at in _execs(text)]
-    for command in reversed(executed):
-        if command and os.path.basename(command) not in WRAPPERS and shutil.which(command):
-            return [command, *words[1:]], by, True
-    return [], "", not executed
+    """The Ways of a shell's text; path: its $0."""
+    read = shelltext.read(text)
+    if not read:
+        return [UNSURE if EXECS.search(text) else STAYS]
+    surroundings, ways, likely = _Surroundings(path, words[1:]), [], None
+    for command in read.found:
+        if command.aside:
+            continue
+        if command.name == "exec" and len(command.bare) > 1:
+            more = surroundings.executed(command, by)
+            is_likely = not command.maybe or ARGUMENTS.search(" ".join(command.bare))
+            likely = more if is_likely and any(way.words and shutil.which(way.words[0]) for way in more) else likely
+            ways += more
+        else:
+            surroundings.note(command)
+    if not ways:
+        return [UNSURE if surroundings.is_doubtful else STAYS]
+    ways += [STAYS] * read.stays + [UNSURE] * surroundings.is_doubtful
+    first = likely or ([STAYS] if read.stays else ways[-1:])
+    return list(dict.fromkeys([*first, *ways]))
+
+
+def _may_exec(text):
+    """Whether a text that a script reads executes something in the shell's place, or takes the preload away."""
+    read = shelltext.read(text)
+    return "LD_PRELOAD" in text or (any(c.name == "exec" and len(c.bare) > 1 for c in read.found) if read else bool(EXECS.search(text)))
+
+
+class _Surroundings:
+    """What a shell's commands have changed for the next ones."""
+
+    def __init__(self, path, given):
+        self.path, self.given, self.variables = path, given, Variables(path)
+        self.loses = self.moved = self.is_doubtful = False
+
+    def note(self, command):
+        """A command that executes nothing in the shell's place."""
+        self.variables.note(command)
+        name, bare = command.name, command.bare
+        assigned = [match.group(1) for word in command.words if (match := ASSIGNMENT.fullmatch(word))]
+        names_it = any("LD_PRELOAD" in word for word in bare)
+        self.loses |= "LD_PRELOAD" in assigned and (not bare or name in ("export", "declare", "typeset", "readonly"))
+        self.loses |= names_it and name in ("unset", "export", "declare", "typeset", "read")
+        self.moved |= name in ("cd", "pushd", "popd")
+        if name == "shift" or name == "set" and re.search(r"(?<!o) [^-+\s]| --? ", " ".join([*bare, ""])):
+            self.given = None
+        if name in (".", "source"):
+            files = self.variables.values(bare[1]) if len(bare) > 1 else [UNKNOWN]
+            self.is_doubtful |= any(file == UNKNOWN or _may_exec(_text(file if "/" in file else shutil.which(file) or "")) for file in files)
+        if name == "eval":
+            self.is_doubtful |= bool(EVALUATED.search(" ".join(bare)))
+
+    def executed(self, command, by):
+        """The Ways of an `exec`."""
+        assigned = [match.group(1) for word in command.words if (match := ASSIGNMENT.fullmatch(word))]
+        words, loses = command.bare[1:], self.loses or "LD_PRELOAD" in assigned
+        while words and words[0].startswith("-") and words[0] != "--":
+            option = words.pop(0)
+            loses |= "c" in option
+            del words[: option.endswith("a")]
+        del words[: words[:1] == ["--"]]
+        ways = []
+        for found in words_of(words, self.variables, None if command.inner else self.given):
+            if not found or found[0] == UNKNOWN or loses and shutil.which(found[0]):
+                ways.append(UNSURE)
+            elif "/" in found[0] and not os.path.isabs(found[0]) and self.moved or "PATH" in self.variables.raw and "/" not in found[0]:
+                ways += self._elsewhere(found, by)
+            else:
+                ways.append(Way(tuple(found), by))
+        return ways
+
+    def _elsewhere(self, words, by):
+        """The Ways of a command that is looked for in the text's own PATH, or from another folder on."""
+        if "/" in words[0]:
+            return [UNSURE]
+        paths = self.variables.values("$PATH")
+        found = [shutil.which(words[0], path=path) for path in paths if path != UNKNOWN]
+        return [Way((file, *words[1:]), by) if file else UNSURE for file in found] + [UNSURE] * (UNKNOWN in paths)
 
 
 def _behind_shell(words):
     """The same of a shell's own command line: a script, or a text after -c, whose only command is executed in its place."""
     is_text, given = _given(words[1:])
-    if not given:
-        return [], "", not is_text
+    if not given or UNKNOWN in given[:1]:
+        return [STAYS if not is_text and not given else UNSURE]
     if not is_text:
         file = given[0] if os.path.exists(given[0]) else shutil.which(given[0])
-        return _behind_script(file, given) if file else ([], "", False)
+        return _behind_script(file, given) if file else [UNSURE]
     text, called, by = given[0], given[1:] or words[:1], f"executed by {os.path.basename(words[0])}"
     command = _only_command(text)
     if command and command[0] in BUILT_IN:
-        return [], "", True
-    if command and (name := _value(command[0], {}, called[0], DEPTH_MAX)):
-        return [name, *command[1:]], by, True
-    command, by, _ = _executed(text, called[0], called, by)
-    return command, by, False
+        return [STAYS]
+    if command and (name := value_of(command[0], {}, called[0])):
+        return [Way([name, *command[1:]], by)]
+    return [UNSURE if way == STAYS else way for way in _executed(text, called[0], called, by)]
 
 
 def _given(words):
@@ -170,34 +258,39 @@ def _only_command(text):
     return words if is_one and not re.match(r"-|\w+=", words[0]) else []
 
 
-def _behind_binary(path, words):
+def _behind_binary(path, words, started):
     name, real = os.path.basename(words[0]), os.path.basename(os.path.realpath(path))
     if name in SHELLS:
         return _behind_shell(words)
     if real == "rustup" and name not in ("rustup", "rustup-init"):
         tool = _asked([os.path.realpath(path), "which", name], name)
-        return ([tool, *words[1:]] if tool else []), "a proxy of rustup", bool(tool)
-    if name in WRAPPERS:
-        command = _argument(words[1:], *WRAPPERS[name])
-        return ([], "", False) if name == "env" and _loses_preload(words[1:], command) else (command, f"executed by {name}", True)
-    return [], "", True
+        return [Way([tool, *words[1:]], "a proxy of rustup")] if tool else [UNSURE]
+    if wrappers.is_wrapper(name):
+        return _behind_wrapper(name, words[1:], started)
+    return [UNSURE if _may_execute(name, words[1:]) else STAYS]
 
 
-def _loses_preload(words, command):
-    """Whether env, with these words before the command among them, takes LD_PRELOAD away."""
-    return any(map(LOSES_PRELOAD.fullmatch, words[: len(words) - len(command)]))
+def _behind_wrapper(name, words, started):
+    inner = wrappers.inner(name, words)
+    if inner is None:
+        return [UNSURE]
+    if not inner.words or inner.forks and not started:
+        return [STAYS]
+    if inner.loses and shutil.which(inner.words[0]):
+        return [UNSURE]
+    return [Way(inner.words, f"{'started' if inner.forks else 'executed'} by {name}")]
 
 
-def _argument(words, valued, before):
-    """The command among a wrapper's words."""
-    words = list(words)
-    while words and (words[0].startswith("-") or re.match(r"\w+=", words[0])):
-        word = words.pop(0)
-        if word == "--":
-            break
-        if len(word) == 2 and word[1] in valued and words:
-            words.pop(0)
-    return words[before:]
+def _may_execute(name, words):
+    """Whether an interpreter's text, a script's or an argument's, executes another program."""
+    pattern = next((pattern for language, pattern in LANGUAGES.items() if name.startswith(language)), None)
+    if not pattern:
+        return False
+    texts = [words[at + 1] for at, word in enumerate(words[:-1]) if re.fullmatch(r"-\w*[ceEr]", word)]
+    texts += [word for word in words if re.match(r"-[ceEr].", word)]
+    script = next((word for word in words if os.path.isfile(word)), None)
+    texts += [_text(script)] if script else []
+    return any(re.search(pattern, LANGUAGE_COMMENT.sub("", text)) for text in texts)
 
 
 def _text(path):
@@ -206,50 +299,6 @@ def _text(path):
             return file.read(SCRIPT_BYTES_MAX)
     except OSError:
         return ""
-
-
-def _execs(text):
-    """
-    (word, where) of every `exec` that hands the script's arguments on, or is the last thing the script does; comments are left out, and so
-    are redirections of the shell itself (exec 3>&1) and what is executed to end with a message.
-    """
-    found, code = [], COMMENT.sub(lambda m: " " * len(m.group()), text).replace("\\\n", "  ")
-    for match in EXECUTED.finditer(code):
-        line_end = (code.find("\n", match.end()) + 1 or len(code) + 1) - 1
-        is_last = not CLOSING.sub("", code[line_end:])
-        if not match.group(1).isdigit() and (is_last or ARGUMENTS.search(code, match.end(), line_end)):
-            found.append((match.group(1), match.start()))
-    return found
-
-
-def _expanded(word, path, before):
-    """The word as the shell would have it, from what was assigned before; None where that is not known."""
-    values = {name: value for name, value in ASSIGNED.findall(before)}
-    return _value(word, values, path, DEPTH_MAX)
-
-
-def _value(word, values, path, depth):
-    if word.startswith("'"):
-        return word[1:-1]
-    word = word.replace('\\"', "").replace('"', "")
-    for text, value in (("dirname", os.path.dirname(path)), ("%/*", os.path.dirname(path)), ("basename", os.path.basename(path)),
-                        ("##*/", os.path.basename(path)), ("readlink", os.path.realpath(path)), ("realpath", os.path.realpath(path))):  # fmt: skip
-        word = PLACE_OF_0.sub(lambda m, t=text, v=value: v if t in m.group() else m.group(), word)
-    unknown = []
-
-    def put(match):
-        name, default = match.group(1) or match.group(3), match.group(2)
-        if name == "0":
-            return path
-        if name in values and depth:
-            value = _value(values[name], {k: v for k, v in values.items() if k != name}, path, depth - 1)
-        else:
-            value = os.environ.get(name, default)
-        unknown.extend([name] * (value is None))
-        return value or ""
-
-    word = REFERENCE.sub(put, word)
-    return None if unknown or "$" in word or "`" in word else word
 
 
 def _asked(command, name):

@@ -15,11 +15,12 @@ import bindings
 import deepbind
 import native
 import target as targets
-from errors import EnvironmentLacks
+from errors import EnvironmentLacks, QuireError
 
 LIBRARY = "libquire-malloc.so"
 
 # `owner`: the file whose malloc it is; `reason`, `fix`: when it is not the library's.
+# `target`: the program that was judged, which the command line surely ends up as where it is `sure`.
 Answer = namedtuple("Answer", "serves owner reason fix target", defaults=("", "", "", None))
 
 
@@ -53,12 +54,35 @@ def opening_past(target):
     return [library for library in targets.libraries(target.binary) if deepbind.opens_past_preloads(library)]
 
 
-def ask(argv, library, environment=None):
-    """The Answer for a command line and a library to preload; errors of a program that is not there go through."""
+def ask(argv, library, environment=None, started=False):
+    """
+    The Answer for a command line and a library to preload; errors of a program that is not there go through. It is sure where all that the command
+    line may end up as is answered alike. started: about what wrappers start beside themselves, too.
+    """
+    chain = targets.chain_of(argv, started)
+    answer = _of(argv, chain, library, environment)
+    answer.target.sure &= all(_serves(argv, other, library, environment) == answer.serves for other in chain.others)
+    return answer
+
+
+def _serves(argv, chain, library, environment):
+    """Whether another end of a command line is served; None where that cannot be said."""
     try:
-        target, _ = targets.resolve_for_preload(argv)
+        answer = _of(argv, chain, library, environment)
+    except QuireError:
+        return None
+    return answer.serves if answer.target.sure else None
+
+
+def _of(argv, chain, library, environment):
+    """The Answer for one end of a command line."""
+    try:
+        target, _ = targets.resolve_for_preload(argv, chain=chain)
     except targets.Unfit as unfit:
-        return Answer(False, "", unfit.reason, unfit.fix)
+        end = chain.steps[-1]
+        is_sure = chain.sure or unfit.lasting and len(chain.steps) == 1
+        target = targets.Target(list(argv), targets.locate(argv[0]), targets.binary_of(end.path), end.by, is_sure)
+        return Answer(False, "", unfit.reason, unfit.fix, target)
     if deepbind.opens_past_preloads(target.binary):
         reason = (
             f"{target.binary} opens libraries with RTLD_DEEPBIND: these are bound to libc's malloc past every preload, and what one allocates the"

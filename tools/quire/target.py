@@ -133,14 +133,15 @@ def libraries(path):
 class Unfit(EnvironmentLacks):
     """A program that a preloaded library does not reach: exit 3, and the reason without the program's name."""
 
-    def __init__(self, name, reason, fix):
+    def __init__(self, name, reason, fix, lasting=False):
         super().__init__(f"{name} cannot be traced: {reason}", fix=fix)
         self.reason = reason
+        self.lasting = lasting  # whatever it becomes: the loader takes the preload away
 
 
-def refuse(name, reason, fix):
+def refuse(name, reason, fix, lasting=False):
     """Ends with exit 3: this program cannot be traced."""
-    raise Unfit(name, reason, fix)
+    raise Unfit(name, reason, fix, lasting)
 
 
 def check_privileges(path, name):
@@ -161,6 +162,7 @@ def check_privileges(path, name):
             name,
             f"{path} is {special}, and the loader ignores LD_PRELOAD for such programs",
             f"cp {ui.word(path)} {ui.word(f'./{os.path.basename(path)}-plain')}   (a copy has no special rights), then try the copy",
+            lasting=True,
         )
 
 
@@ -223,14 +225,25 @@ def resolve(argv):
     return target
 
 
-def resolve_for_preload(argv, inside=False):
+def chain_of(argv, started=False):
+    """The follow.Chain of a command line, whose program is there."""
+    binary_of(locate(argv[0]))  # who has no interpreter is no program
+    return follow.follow(argv, started)
+
+
+def static_fix(argv, path, binary, file):
+    """What can be done with a static program: who only wants to look at it may be able to as it is."""
+    fix = "link it dynamically (without -static) and try again"
+    can_be_recorded = os.path.samefile(path, binary) and statics.look(path, binary, file)[1] is None
+    return fix + f"; to see what it allocates as it is: quire record -- {ui.words(argv)}" * can_be_recorded
+
+
+def resolve_for_preload(argv, inside=False, chain=None):
     """
     The Target and its Elf, of a program that a preloaded malloc can serve: another's malloc among its libraries is no hindrance. inside: nor
-    is one in the program itself, nor that it is static, for who only looks.
+    is one in the program itself, nor that it is static, for who only looks. chain: chain_of() the command line, or another end of it.
     """
-    path = locate(argv[0])
-    binary_of(path)  # who has no interpreter is no program
-    chain = follow.follow(argv)
+    chain, path = chain or chain_of(argv), locate(argv[0])
     binary = binary_of(chain.steps[-1].path)
     if not os.access(binary, os.R_OK):
         refuse(
@@ -258,7 +271,7 @@ def resolve_for_preload(argv, inside=False):
         refuse(
             argv[0],
             f"{binary} is a static binary: no loader runs, so nothing can be preloaded",
-            "link it dynamically (without -static) and try again",
+            static_fix(argv, path, binary, file),
         )
     if "ld-musl" in file.interpreter and "ld-musl" not in (elf.read(os.path.realpath(sys.executable)) or file).interpreter:
         refuse(argv[0], f"{binary} runs on musl, and what is built for glibc cannot be preloaded there", "build it for glibc, or static with symbols, and try that")

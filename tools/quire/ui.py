@@ -195,7 +195,9 @@ def reflowed(text):
 
 
 def say(lines, stream=None):
-    """Lines of a result, folded where a terminal is narrow."""
+    """Lines of a result, folded where a terminal is narrow; of none nothing."""
+    if not (lines := list(lines)):
+        return
     print("\n".join(fit(lines, stream)), file=stream or sys.stdout, flush=stream is not None)
 
 
