@@ -42,6 +42,7 @@ EVALUATED = re.compile(r"\bexec\s+[^\s\d<>]|LD_PRELOAD")
 LANGUAGES = {
     "python": r"\bexec[lv]p?e?\b", "pypy": r"\bexec[lv]p?e?\b", "perl": r"(?<![$@%>\w-])exec\b(?!\s*=>)", "ruby": r"(?<![\w.])exec\b|\b(?:Process|Kernel)\.exec\b",
     "php": r"\bpcntl_exec\b", "lua": r"\bexecp?\b", "tclsh": r"\bexecl\b", "expect": r"\boverlay\b", "node": r"\bexecve\b", "guile": r"\bexeclp?e?\b",
+    **dict.fromkeys(("csh", "tcsh", "fish", "mksh", "lksh", "ksh93", "yash", "posh", "rbash", "rc"), r"\bexec\b"),
 }  # fmt: skip
 LANGUAGE_COMMENT = re.compile(r"^[ \t]*#[^\n]*|^=\w+.*?(?:^=cut\b|\Z)", re.MULTILINE | re.DOTALL)
 
@@ -179,6 +180,8 @@ class _Surroundings:
         if name in (".", "source"):
             files = self.variables.values(bare[1]) if len(bare) > 1 else [UNKNOWN]
             self.is_doubtful |= any(file == UNKNOWN or _may_exec(_text(file if "/" in file else shutil.which(file) or "")) for file in files)
+        if bare and "$" in bare[0]:
+            self.is_doubtful |= any(value.split()[:1] == ["exec"] for value in self.variables.values(bare[0]))
         if name == "eval":
             self.is_doubtful |= bool(EVALUATED.search(" ".join(bare)))
 
@@ -193,7 +196,9 @@ class _Surroundings:
         del words[: words[:1] == ["--"]]
         ways = []
         for found in words_of(words, self.variables, None if command.inner else self.given):
-            if not found or found[0] == UNKNOWN or loses and shutil.which(found[0]):
+            if not found:
+                continue
+            if found[0] == UNKNOWN or loses and shutil.which(found[0]):
                 ways.append(UNSURE)
             elif "/" in found[0] and not os.path.isabs(found[0]) and self.moved or "PATH" in self.variables.raw and "/" not in found[0]:
                 ways += self._elsewhere(found, by)

@@ -69,7 +69,7 @@ WRAPPERS = {
 # What these start is in another place, with another environment, or told to them in words of their own.
 UNCLEAR = ("sudo", "su", "doas", "runuser", "pkexec", "chroot", "nsenter", "parallel", "setpriv", "capsh", "systemd-run", "start-stop-daemon")
 LOADER = re.compile(r"ld(-linux.*|64)?\.so(\.\d+)?|ld-\d.*\.so")
-PRELOAD = re.compile(r"LD_PRELOAD(=.*)?", re.DOTALL)
+PRELOAD = re.compile(r"LD_PRELOAD(=.*)?|QUIRE_CONF=.*passthrough.*", re.DOTALL)  # what may take a preload away, or what it does
 ENVIRONMENT = ("E", "env")  # of strace
 
 
