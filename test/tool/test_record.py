@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 import pytest
-from toolkit import TOOL, build, native_json, quire
+from toolkit import ROOT, TOOL, build, native_json, quire
 
 import options
 
@@ -242,10 +242,12 @@ def test_replay_refuses_an_unknown_allocator_with_a_suggestion(a_trace):
     assert done.returncode == 2 and "did you mean `mimalloc`?" in done.stderr
 
 
-def test_advise_names_sites_classes_and_arenas(a_trace):
-    done = quire(a_trace.parent, "advise", a_trace)
+def test_advise_names_sites_classes_and_arenas(tmp_path):
+    subprocess.run(["gcc", "-O2", "-g", ROOT / "examples/tree/tree_malloc.c", "-o", "tree"], cwd=tmp_path, check=True)
+    assert quire(tmp_path, "record", "-o", "tree.qtr", "--", "./tree", 400).returncode == 0
+    done = quire(tmp_path, "advise", "tree.qtr")  # a third of its time: no noise takes that for nothing
     assert done.returncode == 0
-    assert "arena 0" in done.stdout and "jv_" in done.stdout and "Call sites" in done.stdout
+    assert "arena 0" in done.stdout and "new_node" in done.stdout and "Call sites" in done.stdout, done.stdout
 
 
 @pytest.mark.by_turns
