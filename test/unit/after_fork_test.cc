@@ -248,3 +248,18 @@ TEST(AfterFork, records_lie_in_memory_of_their_own)
         EXPECT_TRUE(next != first + page) << i;
     }
 }
+
+TEST(AfterFork, whoever_was_about_to_read_its_local_of_a_heap_reads_one_that_has_nothing)
+{
+    Heap heap;
+    Worker other;
+    heap.alloc(100);
+    other.run([&] { heap.alloc(100); }); /* so that the child is not as its parent left it */
+    quire_heap *inside = heap;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(heap_tls.seen[inside->serial % HEAP_SEEN].local == &heap_local_none && heap_mine(inside) == &heap_local_none ? 0 : 1);
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+}
