@@ -363,6 +363,14 @@ def test_a_run_in_which_nothing_was_served_is_told_in_one_line(tmp_path, program
     assert quire(tmp_path, "run", "--strict", "--", big, "more").returncode == 1, "the program's own status comes first"
 
 
+def test_a_run_whose_wrappers_program_was_not_served_is_told_in_one_line(tmp_path, program):
+    big = toolkit.build(tmp_path, BIG_WITHOUT_MALLOC, "big")
+    done = quire(tmp_path, "run", "--strict", "--stats=json:a.json", "--", "timeout", "60", big)
+    assert done.returncode == 3 and done.stderr.count("\n") == 1, done.stderr
+    assert f"nothing was served: {big}, which it started, had" in done.stderr
+    assert quire(tmp_path, "run", "--strict", "--", "timeout", "60", "sort", "/etc/passwd").returncode == 0
+
+
 def test_a_run_that_becomes_a_static_program_is_told_by_strict(tmp_path, program):
     static = toolkit.build(tmp_path, "int main(void) { return 0; }", "static", ["-static"])
     source = "#include <unistd.h>\n#include <stdlib.h>\nint main(int c, char **v) { free(malloc(9)); return execv(v[1], v + 1); }"

@@ -45,7 +45,7 @@ def document(target, ended, report, others):
         "fragmentation_percent": fragmentation(report),
         "report": report,
         "other_processes": others,
-        "unserved": unserved(target, ended, report, own),
+        "unserved": unserved(target, ended, report, own) or unserved_beside(report, own, others),
     }
 
 
@@ -59,6 +59,14 @@ def unserved(target, ended, report, peak):
     if report["heap"]["peak_bytes"] or peak < GREW_BYTES:
         return None
     return f"{report['program']} had {ui.size(peak)} in memory and none of it from malloc: it has an allocator of its own"
+
+
+def unserved_beside(report, peak, others):
+    """The same of a process that it has started, where that was the largest: a wrapper's program."""
+    largest = max([other for other in others if "rss_peak_bytes" in other], key=lambda other: other["rss_peak_bytes"], default=None)
+    if report is None or largest is None or largest["rss_peak_bytes"] <= max(peak, GREW_BYTES) or largest.get("passthrough") or largest["heap"]["peak_bytes"]:
+        return None
+    return f"{largest['program']}, which it started, had {ui.size(largest['rss_peak_bytes'])} in memory and none of it from malloc: it has an allocator of its own"
 
 
 def fragmentation(report):
