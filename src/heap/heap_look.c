@@ -342,14 +342,14 @@ const char *quire_heap_check(struct quire_heap *heap)
     struct quire_heap_stats stats = {.struct_bytes = sizeof stats};
     bool is_between = heap_is_inside() || heap_is_in_local(); /* a handler, in the middle of an operation */
     heap_list_lock();
-    bool alone_here = !is_between && is_alone(heap);
+    bool alone = is_alone(heap);
     for (const struct heap_page *page; (page = small_next(heap, &look)) != NULL;)
-        broken = broken ? broken : check_page(page, alone_here);
+        broken = broken ? broken : check_page(page, alone && !is_between);
     if (!broken && !locals_are_sound(heap))
         broken = "heap P3";
     /* A large block that moves this moment is judged the next time. */
     uint32_t changes = u32_load_seq_cst(&heap->changes);
-    bool alone = is_alone(heap), larges = larges_are_sound(heap);
+    bool larges = larges_are_sound(heap);
     if (!broken && !larges && u32_load_relaxed(&heap_fork_is_due) == 0 && u32_load_seq_cst(&heap->changing) == 0 && u32_load_seq_cst(&heap->changes) == changes)
         broken = "heap L1";
     heap_stats_locked(heap, &stats);

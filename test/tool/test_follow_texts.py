@@ -181,3 +181,9 @@ def test_a_text_is_read_as_a_shell_reads_it(text, stays, commands):
 @pytest.mark.parametrize("text", ["'", "if a; then b", "case x in", "fi", "a )", "$(", "(" * 500])
 def test_what_is_no_text_of_a_shell_is_not_read(text):
     assert shelltext.read(text) is None
+
+
+@pytest.mark.parametrize(("name", "is_language"), [("python3.11", True), ("nodejs", True), ("perl5.36-x86_64-linux-gnu", True), ("rclone", False), ("luatex", False), ("perldoc", False)])
+def test_an_interpreter_is_known_by_its_whole_name(tmp_path, name, is_language):
+    (tmp_path / "text").write_text("import os\nos.execv('ls', [])\nexec('ls')\nprocess.execve()\n")
+    assert follow._may_execute(name, [str(tmp_path / "text")]) is is_language

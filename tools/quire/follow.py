@@ -24,7 +24,7 @@ from collections import namedtuple
 
 import shelltext
 import wrappers
-from shelltext import ASSIGNMENT, unquoted
+from shelltext import unquoted
 from shellwords import ARGUMENTS, UNKNOWN, Variables, value_of, words_of
 
 STEPS_MAX = 9
@@ -170,9 +170,8 @@ class _Surroundings:
         """A command that executes nothing in the shell's place."""
         self.variables.note(command)
         name, bare = command.name, command.bare
-        assigned = [match.group(1) for word in command.words if (match := ASSIGNMENT.fullmatch(word))]
         names_it = any("LD_PRELOAD" in word for word in bare)
-        self.loses |= "LD_PRELOAD" in assigned and (not bare or name in ("export", "declare", "typeset", "readonly"))
+        self.loses |= "LD_PRELOAD" in command.assigned and (not bare or name in ("export", "declare", "typeset", "readonly"))
         self.loses |= names_it and name in ("unset", "export", "declare", "typeset", "read")
         self.moved |= name in ("cd", "pushd", "popd")
         if name == "shift" or name == "set" and re.search(r"(?<!o) [^-+\s]| --? ", " ".join([*bare, ""])):
@@ -187,8 +186,7 @@ class _Surroundings:
 
     def executed(self, command, by):
         """The Ways of an `exec`."""
-        assigned = [match.group(1) for word in command.words if (match := ASSIGNMENT.fullmatch(word))]
-        words, loses = command.bare[1:], self.loses or "LD_PRELOAD" in assigned
+        words, loses = command.bare[1:], self.loses or "LD_PRELOAD" in command.assigned
         while words and words[0].startswith("-") and words[0] != "--":
             option = words.pop(0)
             loses |= "c" in option
@@ -288,7 +286,7 @@ def _behind_wrapper(name, words, started):
 
 def _may_execute(name, words):
     """Whether an interpreter's text, a script's or an argument's, executes another program."""
-    pattern = next((pattern for language, pattern in LANGUAGES.items() if name.startswith(language)), None)
+    pattern = next((pattern for language, pattern in LANGUAGES.items() if re.fullmatch(rf"{language}(js)?[\d.]*(-[\w.-]+)?", name)), None)  # python3.11, nodejs, perl5.36-x86_64-linux-gnu; not rclone
     if not pattern:
         return False
     texts = [words[at + 1] for at, word in enumerate(words[:-1]) if re.fullmatch(r"-\w*[ceEr]", word)]

@@ -58,7 +58,7 @@ def unserved(target, ended, report, peak):
         return "QUIRE_CONF says passthrough: everything went to libc's malloc"
     if report["heap"]["peak_bytes"] or peak < GREW_BYTES:
         return None
-    return f"{report['program']} had {ui.size(peak)} in memory and none of it from malloc: it has an allocator of its own"
+    return elsewhere(report["program"], peak)
 
 
 def unserved_beside(report, peak, others):
@@ -66,7 +66,12 @@ def unserved_beside(report, peak, others):
     largest = max([other for other in others if "rss_peak_bytes" in other], key=lambda other: other["rss_peak_bytes"], default=None)
     if report is None or largest is None or largest["rss_peak_bytes"] <= max(peak, GREW_BYTES) or largest.get("passthrough") or largest["heap"]["peak_bytes"]:
         return None
-    return f"{largest['program']}, which it started, had {ui.size(largest['rss_peak_bytes'])} in memory and none of it from malloc: it has an allocator of its own"
+    return elsewhere(f"{largest['program']}, which it started,", largest["rss_peak_bytes"])
+
+
+def elsewhere(whose, peak):
+    """The reason in words."""
+    return f"{whose} had {ui.size(peak)} in memory and none of it from malloc: it has an allocator of its own"
 
 
 def fragmentation(report):

@@ -41,6 +41,11 @@ class Command:
         return self.words[at:]
 
     @property
+    def assigned(self):
+        """Names of the variables that are set for it, or by it."""
+        return [match.group(1) for word in self.words if (match := ASSIGNMENT.fullmatch(word))]
+
+    @property
     def name(self):
         """Of what it executes, without quotes."""
         return unquoted(self.bare[0]) if self.bare else ""
