@@ -30,7 +30,7 @@ def rms(draw, noise, error, most=15, part=1.0, number=1500):
     return [(s / 4 / number) ** 0.5 for s in sums]
 
 
-@pytest.mark.parametrize(("noise", "error", "most", "of_runs"), [(3, 0.5, 1, 0.5), (3, 3, 15, 0.9), (3, 20, 15, 1.1), (0.3, 5, 15, 1.1)])
+@pytest.mark.parametrize(("noise", "error", "most", "of_runs"), [(3, 0.5, 1, 0.3), (3, 3, 15, 0.83), (3, 20, 15, 1.1), (0.3, 5, 15, 1.1)])
 def test_both_together_are_nearer_to_the_truth_than_the_runs_and_hardly_ever_farther(noise, error, most, of_runs):
     runs, model, both = rms(random.Random(7), noise, error, most)
     assert both < of_runs * runs and both < 2 * model
@@ -43,7 +43,7 @@ def test_a_model_that_says_half_of_every_saving_is_not_followed():
 
 def test_runs_without_noise_stand_and_a_model_that_runs_cannot_refute_does():
     assert drawn([Row(5.0, 0.0, 1.0), Row(-3.0, 0.0, 2.0)]) == [5.0, -3.0]
-    assert drawn([Row(3.0, 3.0, 0.0)] * 2) == [0.0, 0.0]  # the same three points in both rows: libc's runs
+    assert drawn([Row(3.0, 3.0, 0.0)] * 2) == pytest.approx([0.0, 0.0], abs=0.3)  # the same three points in both rows: libc's runs
     (one, other), (near, _) = (drawn([Row(3.0 + said, 3.0, said), Row(4.0 + said, 3.0, said + 1)]) for said in (9.0, 1.0))
     assert 9.0 < one < 12.0 and other == one + 1 and near - 1.0 < one - 9.0  # or the model's, who says much and may err by as much in all rows
     assert drawn([Row(4.0, 3.0, 4.0), Row(2.0, 0.0, 2.0)]) == [4.0, 2.0] and drawn([Row(2.0, 0.0, 2.0)] * 2) == [2.0, 2.0]
