@@ -4,7 +4,9 @@
 import random
 
 import pytest
+import shrinkage_trials
 from test_finding import contest_of, found_of, outcome_of
+from toolkit import ROOT
 
 import finding
 import trynoise
@@ -139,3 +141,12 @@ def test_one_row_alone_has_no_figure_of_the_model():
 def test_a_scaled_model_is_said_to_be_scaled():
     both = finding.Finding(noisy("a load"), outcome_of(noisy("a load"), a=480e6, b=490e6), finding.Estimate(10.0, 9.0, 11.0))
     assert both.scale < 1 and f"(times {both.scale:.2f}, since" in trynoise.drawn_text(both)[0]
+
+
+def test_drawn_by_programs_as_they_are_more_rows_hit_than_by_the_runs_alone():
+    """doc/prediction.md's programs, with 40 draws of each set in place of shrinkage_trials.py's 400."""
+    sets = shrinkage_trials.sets_of((ROOT / "doc" / "prediction.md").read_text(encoding="utf-8"))
+    assert [len(programs) for programs in sets.values()] == [4, 9, 52]
+    for programs, (scatter, rounds), least in zip(sets.values(), [(16, 26), (10, 22), (10, 22)], [95, 82, 80]):
+        runs, both = shrinkage_trials.hits(programs, scatter, rounds, draws=40)
+        assert both > runs and both > least, (runs, both)
