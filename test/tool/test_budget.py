@@ -40,6 +40,11 @@ def test_what_is_left_is_shared_out_by_what_each_step_takes(clock, monkeypatch):
     assert not one.allows_page() and one.for_rounds_s() <= 4.1
 
 
+def test_one_replay_may_take_what_all_may_and_where_the_limit_is_a_wish_what_a_start_takes_on_a_busy_machine(clock):
+    order, wish = (budget.Budget(100.0, 1.0, is_hard) for is_hard in (True, False))
+    assert order.one_replay_s(0.1) == 0.1 and wish.one_replay_s(0.1) == 2.0 and wish.one_replay_s(60.0) == 60.0
+
+
 def test_the_usual_limit_is_a_wish(clock):
     one = budget.Budget(100.0, 20.0, False)
     clock[0] += 50

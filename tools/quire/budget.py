@@ -14,6 +14,7 @@ import time
 KEEP_SHARE = 0.1  # of the usual limit, for what comes after the rounds
 MODEL_SHARE = 0.5  # of what is left, for the plan and its replays
 REPLAYS_MIN = 31  # the least that a plan and its replays take: five variants three times, each allocator once to verify and once to measure
+REPLAY_LEAST_S = 2.0  # so much has one replay, where the limit is a wish: a busy machine starts none in a tenth of a second
 PAGE_READS, PAGE_CPU_S = 2.0, 4.0  # the page takes as long as reading the trace so many times, and its pictures
 PAGE_SHARE = 0.3
 
@@ -38,6 +39,10 @@ class Budget:
     def allows_model(self, replay_s):
         """Whether plan and replays fit, by what one replay takes, and leave time for the rounds."""
         return not self.is_hard or REPLAYS_MIN * replay_s <= MODEL_SHARE * self.left_s
+
+    def one_replay_s(self, seconds):
+        """What one replay may take, of so many seconds for all of them, before its malloc is left out."""
+        return seconds if self.is_hard else max(seconds, REPLAY_LEAST_S)
 
     def leaves_model(self, replay_s):
         """Whether they fit after the rounds."""

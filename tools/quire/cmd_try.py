@@ -219,7 +219,7 @@ def model(report, folder, args):
     chosen = measure.backends(peers.with_drop_in(), report.mix.path)
     seconds = (REPLAY_SHARE_STATIC if report.is_predicted else REPLAY_SHARE) * limit_s
     number = min(args.rounds, measure.ROUNDS_MIN) if args.rounds else None
-    limits = measure.Limits(number, seconds, report.budget.is_hard or not alone, None if alone else seconds)
+    limits = measure.Limits(number, seconds, report.budget.is_hard or not alone, None if alone else report.budget.one_replay_s(seconds))
     return measure.replay(report.recording.program, chosen, limits)
 
 
