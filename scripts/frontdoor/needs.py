@@ -40,12 +40,12 @@ CROSS = ["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross", "qemu-user"]
 CROSS_LONG = ["g++-aarch64-linux-gnu"]  # for QUIRE_TEST_LONG=1: the unit tests there
 # Compares the ABI with the stored one: 1.9 MB, 4 s to install.  That test is skipped without.
 ABI = ["abigail-tools"]
-# For QUIRE_TEST_LONG=1: compilers that build the library, what makes packages and looks at them, another libc, Go's pprof, which opens what `quire profile` writes, and allocators to link with.
-# 1.5 GB with what they bring.  Tests of one that is not there are skipped.
+# For QUIRE_TEST_LONG=1: compilers that build the library, what makes packages and looks at them, another libc, Go's pprof, which opens what `quire profile` writes, allocators to link with, what looks at a process
+# beside gdb, and an emulator that a chroot of the other processor can run.  1.5 GB with what they bring.  Tests of one that is not there are skipped.
 LONG = [
     "gcc-11", "g++-11", "clang", "lld", "clang-13", "lld-13", "clang-15", "lld-15", "clang-16", "lld-16", "clang-19", "lld-19",
     "debhelper", "dpkg-dev", "lintian", "autopkgtest", "debootstrap", "rpm", "rpmlint", "shellcheck", "musl-tools", "golang-go",
-    "libmimalloc-dev", "libjemalloc-dev",
+    "libmimalloc-dev", "libjemalloc-dev", "bpftrace", "heaptrack", "linux-perf", "lldb", "qemu-user-static",
 ]  # fmt: skip
 INSTALL = ["apt-get", "install", "-y", "--no-install-recommends"]
 APT_OPTIONS = ["-o", "DPkg::Lock::Timeout=120", "-o", "Dpkg::Use-Pty=0"]
