@@ -41,7 +41,7 @@ CROSS_LONG = ["g++-aarch64-linux-gnu"]  # for QUIRE_TEST_LONG=1: the unit tests 
 # Compares the ABI with the stored one: 1.9 MB, 4 s to install.  That test is skipped without.
 ABI = ["abigail-tools"]
 # For QUIRE_TEST_LONG=1: compilers that build the library, what makes packages and looks at them, another libc, Go's pprof, which opens what `quire profile` writes, allocators to link with, what looks at a process
-# beside gdb, and an emulator that a chroot of the other processor can run.  1.5 GB with what they bring.  Tests of one that is not there are skipped.
+# beside gdb, and an emulator that a chroot of the other processor can run.  2 GB with what they bring.  Tests of one that is not there are skipped.
 LONG = [
     "gcc-11", "g++-11", "clang", "lld", "clang-13", "lld-13", "clang-15", "lld-15", "clang-16", "lld-16", "clang-19", "lld-19",
     "debhelper", "dpkg-dev", "lintian", "autopkgtest", "debootstrap", "rpm", "rpmlint", "shellcheck", "musl-tools", "golang-go",
