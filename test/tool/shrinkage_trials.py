@@ -12,6 +12,7 @@ saving scatters by so many points, half of it libc's run, which all rows of a pr
 import argparse
 import random
 import re
+from statistics import fmean, median, stdev
 
 from toolkit import ROOT
 
@@ -52,6 +53,12 @@ def sets_of(page):
     }
 
 
+def usual(programs):
+    """By how much the model's errors of one program differ among themselves, medians: points where it says less than two, and parts of what it says of the others."""
+    found = [(stdev(real - said for real, said in pairs), fmean(abs(said) for _, said in pairs)) for pairs in programs]
+    return median(apart for apart, says in found if says < 2), median(apart / says for apart, says in found if says >= 2)
+
+
 def rows_of(pairs, scatter, rounds, chance):
     """What a `try` would have measured."""
     each = scatter / (2 * rounds) ** 0.5
@@ -75,7 +82,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=400)
     draws = parser.parse_args().draws
-    for name, programs in sets_of((ROOT / "doc" / "prediction.md").read_text(encoding="utf-8")).items():
+    sets = sets_of((ROOT / "doc" / "prediction.md").read_text(encoding="utf-8"))
+    print("the model's errors of a program differ by {:.2f} points, or {:.2f} of what it says".format(*usual(sets["programs"])))
+    for name, programs in sets.items():
         for scatter, rounds in NOISES:
             runs, both = hits(programs, scatter, rounds, draws)
             print(f"{len(programs)} {name}, {scatter} points, {rounds} rounds: {runs:.1f} % by the runs alone, {both:.1f} % drawn")

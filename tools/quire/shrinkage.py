@@ -5,10 +5,11 @@ shrinkage.py - what a malloc saves a server: what its runs say, drawn towards wh
     runs - model  =  noise of libc's runs, the same in all rows  +  noise of the row's own runs  +  what the model does not know of the row
 
 The rounds say how large both noises are; a row of few rounds has a larger one of its own, and counts less. What is left of the rows' spread is the
-model's error here, of this program on this machine; four rows tell little of it, so what is usual counts beside it, as so many more rows. What it errs by in all rows alike cannot be told from libc's noise, and is expected to be a PART of
-what it says, as on other programs: it knows no caches, and so says too little of every malloc, or too much; it is more only where the runs are sure of
-it. Where the error is large, the runs stand as they are; where there is none, the model stands. Each part of a difference is kept as far as it is error
-and no noise: the best linear guess (James and Stein 1961, Efron and Morris 1973), with the spread found by moments (DerSimonian and Laird 1986).
+model's error here, of this program on this machine; four rows tell little of it, so what is usual counts beside it. What it errs by in all rows alike
+cannot be told from libc's noise, and is expected to be a PART of what it says, as on other programs: it knows no caches, and so says too little of every
+malloc, or too much; it is more only where the runs are sure of it. Where the error is large, the runs stand as they are; where there is none, the model
+stands. Each part of a difference is kept as far as it is error and no noise: the best linear guess (James and Stein 1961, Efron and Morris 1973), with
+the spread found by moments (DerSimonian and Laird 1986).
 
 Only under a load: there two measurements of one thing lie points apart, and replays are of the busy server alone, without the start that other
 programs' models err in. Not here: intervals, which stay the runs' own (sequential.py), nor the model (advise/).
@@ -22,9 +23,9 @@ from lazily import statistics
 # "In parts of what it said"), over that of a normal distribution of unit variance
 PART = 0.42 / 0.6745
 # By how much the model's errors in a program's rows usually differ among themselves (standard deviation): in points, and in parts of what it says on the
-# average; medians of the 18 programs of doc/prediction.md of which it says less than two points, and of the 34 of which it says more
+# average; medians of the 18 programs of doc/prediction.md of which it says less than two points, and of the 34 of which it says more (test/tool/shrinkage_trials.py)
 USUAL_POINTS, USUAL_PART = 1.2, 0.36
-USUAL_ROWS = 4  # so many degrees of freedom that counts as: two to eight do alike (doc/adr/0058-shrinkage.md)
+USUAL_ROWS = 4  # so many degrees of freedom that counts as (doc/adr/0058-shrinkage.md)
 SURE = 3  # so many standard errors of what all rows share are no noise
 TINY = 1e-9
 
@@ -41,13 +42,14 @@ def drawn(rows):
     libc = statistics.fmean(row.noise**2 * row.rounds for row in rows) / 2 / most  # half of a round's noise is libc's run; it runs in every round
     own = [row.noise**2 * (1 - row.rounds / most / 2) for row in rows]  # a row of one round has libc's run of that round, nearly for itself
     says = statistics.fmean(abs(row.modelled) for row in rows)
-    error = _error(_spread(apart, own), len(rows) - 1, USUAL_POINTS**2 + (USUAL_PART * says) ** 2)
+    seen = _spread(apart, own)
+    error = _error(seen, len(rows) - 1, USUAL_POINTS**2 + (USUAL_PART * says) ** 2)
     weights = _weights([error + noise for noise in own])
     middle = _mean(apart, weights)
     noise = libc + sum(w * w * v for w, v in zip(weights, own))  # of the middle
     alike = (PART * says) ** 2
     alike = max(alike, middle**2 - SURE**2 * noise)  # runs that are sure refute the model of all rows alike, too
-    common = _share(alike + error * sum(w * w for w in weights), noise)
+    common = _share(alike + max(0.0, seen) * sum(w * w for w in weights), noise)  # what all rows share, they alone can show
     return [row.modelled + common * middle + _share(error, v) * (a - middle) for row, a, v in zip(rows, apart, own)]
 
 
