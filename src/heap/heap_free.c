@@ -137,7 +137,9 @@ static NOINLINE void free_slow(struct quire_heap *heap, void *p)
     } else if (heap->is_watched) {
         sanitize_no_access(p, page->slot_bytes);
         (void)free_visiting(page, p, slot, true);
-    } else if (heap_page_is_secure(page) && heap_owner(page)->is_sample) {
+    } else if (heap_page_is_sample(page)) {
+        if (unlikely(heap_watch != NULL))
+            heap_watch->slot_gone(p);
         if (unlikely(!free_visiting(page, p, slot, false)))
             free_held(heap, page, p, slot);
     } else if (is_doubtful(page, p, slot)) {

@@ -402,10 +402,9 @@ static ALWAYS_INLINE struct heap_page *heap_page_find(const void *p)
     owner_t owner = pagemap_find(p);
     return likely(owner_is_heap(owner)) ? (struct heap_page *)owner_object(owner) : NULL;
 }
-/* The page of a block that is to be freed or looked at; stops the process for what is none. */
 /* As far as another than its owner can see it. */
 bool heap_slot_is_free(const struct heap_page *page, size_t slot);
-struct heap_page *heap_page_verify(const struct quire_heap *heap, const void *p, size_t *slot);
+struct heap_page *heap_page_verify(const struct quire_heap *heap, const void *p, size_t *slot); /* of a block that is to be freed or looked at; stops the process for what is none */
 /* Blocks of libc's own malloc that come to the process's heap: a library that was bound past us handed them out.  Set once, by the preload library. */
 struct heap_strangers {
     bool (*has)(const void *p);
@@ -414,9 +413,10 @@ struct heap_strangers {
 };
 extern const struct heap_strangers *heap_strangers; /* NULL: nobody's block is E2 */
 bool heap_is_strangers(const struct quire_heap *heap, const void *p);
-/* Who is told of blocks that heap_malloc_sampled() made.  Set once, by the preload library. */
+/* Who is told of sampled blocks, with no lock held: heap_malloc_sampled() made them, or heap_sample_always() and others.  Set once, by the preload library. */
 struct heap_watch {
-    void (*gone)(uint64_t sample, const void *p, size_t asked_bytes); /* no lock is held */
+    void (*gone)(uint64_t sample, const void *p, size_t asked_bytes);
+    void (*slot_gone)(const void *p);
 };
 extern const struct heap_watch *heap_watch;
 

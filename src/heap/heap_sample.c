@@ -10,6 +10,8 @@
  * nearly always; code that allocates all the time, now and then (the idea of adaptive sampling: Hauswirth and Chilimbi, "Low-overhead memory leak detection
  * using adaptive statistical profiling").  What is kept back is verified at each tick, and at each next sample: all of it by the first 128, then an eighth.
  *
+ * A profile has all its small samples made here, and is told when they go (heap_watch): no short way meets them, and they share pages.
+ *
  * The sample local is nobody's: used by its lock, by whatever thread, but no thread waits for it: where it is busy a block is not sampled, and one that
  * is freed goes its way (heap_remote.c).  Slots of a power of two, so that few pages are begun.
  *
@@ -18,7 +20,7 @@
 #include "heap/heap_secure.h"
 #include "os/os.h"
 
-enum { FIRST = 16, LATER = 64, BYTES_MAX = 1024 - HEAP_CANARY_BYTES, THREAD = 1 };
+enum { FIRST = 16, LATER = 64, OFTEN_MAX = HEAP_SAMPLE_MAX - HEAP_CANARY_BYTES, THREAD = 1 };
 
 /* Pages come to it as to any local; it never ends, and nobody takes pages out of it. */
 static struct heap_local *sample_new(struct quire_heap *heap)
@@ -61,11 +63,8 @@ static bool is_due(struct heap_bin *bin)
     return seen <= FIRST;
 }
 
-void *heap_sample_alloc(struct quire_heap *heap, size_t bytes)
+static void *made(struct quire_heap *heap, size_t bytes, bool looks)
 {
-    struct heap_local *mine = bytes != 0 && bytes <= BYTES_MAX && !heap_is_inside() ? mine_or_made(heap) : &heap_local_none;
-    if (mine == &heap_local_none || !is_due(&mine->bin[heap_class_of(bytes)]))
-        return NULL;
     struct heap_local *sample = (struct heap_local *)addr_load_acquire(&heap->sample); /* acquire [heap-sample] */
     if (unlikely(!sample) && !(sample = sample_new(heap)))
         return NULL;
@@ -76,7 +75,8 @@ void *heap_sample_alloc(struct quire_heap *heap, size_t bytes)
         return NULL; /* another thread's is being made or freed: this one is as all others */
     if (likely(!sample->is_torn)) {
         heap_inbox_drain(sample);
-        heap_late_look(sample);
+        if (looks)
+            heap_late_look(sample);
         p = heap_secure_take(bin);
         if (!p && heap_next_page(sample, class))
             p = heap_secure_take(bin);
@@ -86,4 +86,16 @@ void *heap_sample_alloc(struct quire_heap *heap, size_t bytes)
     if (p)
         heap_secure_hand_out(heap, p, class, bytes);
     return p;
+}
+
+void *heap_sample_alloc(struct quire_heap *heap, size_t bytes)
+{
+    struct heap_local *mine = bytes != 0 && bytes <= OFTEN_MAX && !heap_is_inside() ? mine_or_made(heap) : &heap_local_none;
+    return mine != &heap_local_none && is_due(&mine->bin[heap_class_of(bytes)]) ? made(heap, bytes, true) : NULL;
+}
+
+void *heap_sample_always(struct quire_heap *heap, size_t bytes)
+{
+    bool is_one = bytes != 0 && bytes <= HEAP_SAMPLE_MAX && !heap_is_secure(heap) && !heap->is_watched && !heap_is_inside();
+    return is_one ? made(heap, bytes, false) : NULL;
 }

@@ -119,8 +119,15 @@ static ALWAYS_INLINE bool heap_tag_is_right(const struct heap_page *page, const 
 }
 
 /* ---- heap_sample.c ---- */
+enum { HEAP_SAMPLE_MAX = 1024 };
 /* A block made as a secure heap's is, of a heap that samples; NULL: it is not one that is to be, or there is no memory. */
 void *heap_sample_alloc(struct quire_heap *heap, size_t bytes);
+/* The same of one that is to be, of HEAP_SAMPLE_MAX bytes at most.  It is zero.  NULL: that heap makes none, or another thread is at them. */
+void *heap_sample_always(struct quire_heap *heap, size_t bytes);
+static ALWAYS_INLINE bool heap_page_is_sample(const struct heap_page *page)
+{
+    return heap_page_is_secure(page) && heap_owner(page)->is_sample;
+}
 
 /* ---- heap_sealed.c: addresses of large blocks that are kept back ---- */
 /* The mapping, guards and all, cannot be touched from now on and has no memory; it goes after some others. */

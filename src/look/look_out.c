@@ -41,15 +41,27 @@ void out_char(struct out *out, char c)
     out->buffer[out->used++] = c;
 }
 
+void out_bytes(struct out *out, const char *text, size_t bytes)
+{
+    while (bytes != 0) {
+        if (out->used == OUT_BYTES)
+            flush(out);
+        size_t room = OUT_BYTES - out->used, part = bytes < room ? bytes : room;
+        memcpy(out->buffer + out->used, text, part);
+        out->used += part;
+        text += part;
+        bytes -= part;
+    }
+}
+
 void out_text(struct out *out, const char *text)
 {
-    for (; *text; text++)
-        out_char(out, *text);
+    out_bytes(out, text, strlen(text));
 }
 
 /* ---- numbers ---- */
 
-enum { DIGITS_MAX = 20 };
+enum { DIGITS_MAX = 20, HEX_BYTES = 16 };
 
 struct digits {
     char text[DIGITS_MAX + 1];
@@ -193,12 +205,17 @@ void out_name_prometheus(struct out *out, const char *name)
     out_char(out, '"');
 }
 
+void out_digits16(struct out *out, uint64_t n, unsigned least)
+{
+    char text[HEX_BYTES];
+    size_t from = HEX_BYTES;
+    for (; n != 0 || HEX_BYTES - from < least; n >>= 4)
+        text[--from] = "0123456789abcdef"[n & 15];
+    out_bytes(out, text + from, HEX_BYTES - from);
+}
+
 void out_hex(struct out *out, uint64_t n)
 {
-    int shift = 60;
-    while (shift > 0 && n >> shift == 0)
-        shift -= 4;
-    out_text(out, "0x");
-    for (; shift >= 0; shift -= 4)
-        out_char(out, "0123456789abcdef"[n >> shift & 15]);
+    out_bytes(out, "0x", 2);
+    out_digits16(out, n, 1);
 }

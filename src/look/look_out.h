@@ -33,7 +33,9 @@ void out_begin(struct out *out, int fd);
 int out_end(struct out *out); /* what is left, then 0 or a negative errno */
 
 void out_text(struct out *out, const char *text);
+void out_bytes(struct out *out, const char *text, size_t bytes);
 void out_hex(struct out *out, uint64_t n); /* with 0x, without leading zeros */
+void out_digits16(struct out *out, uint64_t n, unsigned least); /* to base 16, at least so many digits, at most 16 */
 void out_char(struct out *out, char c);
 void out_number(struct out *out, uint64_t n);
 void out_member(struct out *out, const char *name, uint64_t n); /* , "NAME": N   of a JSON object */

@@ -158,6 +158,15 @@ void os_close(int fd);
 uint64_t os_stat_field(const char *stat, int number, uint64_t otherwise);
 /* A small file, as much of it as fits, with a 0 behind.  How many bytes, or -errno. */
 int os_read_text(const char *path, char *text, size_t bytes);
+/* Each mapping that can be run, by rising addresses (os_code.c).  0 or -errno, as before Linux 6.11. */
+enum { OS_RIGHTS_BYTES = 5, OS_NAME_BYTES = 4096 };
+struct os_code {
+    uintptr_t start, end;
+    uint64_t offset, inode;
+    uint32_t major, minor;
+    char rights[OS_RIGHTS_BYTES], name[OS_NAME_BYTES]; /* "r-xp"; a path, [vdso], or nothing */
+};
+int os_code_each(void (*fn)(const struct os_code *code, void *arg), void *arg);
 /* All of a file, in pieces.  0 or -errno. */
 int os_read_each(const char *path, void (*fn)(const char *text, size_t bytes, void *arg), void *arg);
 /* fn is called at this signal from now on, whatever was before; calls of the program that it interrupts begin anew. */

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: MIT
 /*
- * prof.c - which blocks are sampled, and what is counted for them.
+ * prof.c - which blocks are sampled, and what becomes of them.
  *
  *     alloc    bytes <= what is left to the next point: the heap, as ever; malloc counts that down by itself
- *              else: stack walked, counters found, the block made with pages of its own, its header says { site, points }
- *     free     the heap's long way for such blocks calls gone(): live -= points
- *     realloc  is a free and an alloc to the counters; where the block stays, in its slot or on its pages, nothing is counted, and a sampled one stays sampled
+ *              else: stack walked, token found { stack, points }, the block made
+ *                    up to 1 KiB    in a slot of the sample local (heap/heap_sample.c); the token stands in a table by its address (small.c)
+ *                    above, or where that cannot be    with pages of its own, whose header has the token
+ *     free     the heap's long way for such blocks calls slot_gone() or gone(): live -= points
+ *     realloc  is a free and an alloc to the counters; where a block stays in its slot or on its pages, nothing is counted, and a sampled one stays sampled
  *     fork     the child has its parent's numbers and goes on; the lock is free in it
  *
- * A block of b bytes with p points stands for p * every bytes, and p * every / b blocks.  A sample without memory for its stack is served and counted as
- * lost; a block that cannot have pages of its own is served from the heap, and is counted as allocated, not as live.
+ * A sample without memory for its stack is served and counted as lost; a block that can be neither in a slot nor on pages of its own is served from the
+ * heap, and is counted as allocated, not as live.
  *
- * Locks: LOCK_PROF for the counters.  Not here: where the points lie (points.c), stacks (walk.c, table.c), the file (write.c).
+ * Locks: LOCK_PROF for the table.  Not here: where the points lie (points.c), counters (count.c), stacks (walk.c, table.c), the file (write.c).
  */
 #include <errno.h>
 #include <string.h>
@@ -20,95 +22,19 @@
 #include "base/random.h"
 #include "heap/heap_internal.h"
 #include "heap/heap_quick.h"
+#include "heap/heap_secure.h"
 #include "look/live.h"
 #include "os/os.h"
 #include "os/os_probe.h"
 #include "prof/guard.h"
 #include "prof/prof_internal.h"
 
-enum { SITE_BITS = 24 };
-#define POINTS_MAX ((UINT64_C(1) << (64 - SITE_BITS)) - 1)
-
-struct prof_opts prof_opts;
-struct lock prof_lock = LOCK_INIT(LOCK_PROF);
-static struct {
-    uint64_t samples, lost, live_points;
-    uint64_t due_points; /* of live ones, when prof_due() is true next */
-} sums; /* with the lock */
-static atomic_u32 is_due;
-
-/* ---- counting ---- */
-
-uint64_t prof_blocks16(uint64_t point_count, uint64_t every_bytes, uint64_t bytes)
-{
-    uint64_t of_bytes;
-    if (likely(!__builtin_mul_overflow(point_count, every_bytes, &of_bytes) && of_bytes >> 48 == 0)) /* a tenth of the other division's time */
-        return (of_bytes << 16) / (bytes ? bytes : 1);
-    return (uint64_t)(((unsigned __int128)point_count * every_bytes << 16) / (bytes ? bytes : 1));
-}
-
-/* { points, site }, as a block's header keeps it; 0: no sample. */
-static uint64_t token_of(uint32_t site, uint64_t point_count)
-{
-    return site ? point_count << SITE_BITS | site : 0;
-}
-
-static void watch_threshold(void)
-{
-    uint64_t step = prof_opts.at_bytes / prof_opts.every_bytes;
-    if (prof_opts.at_bytes == 0 || sums.live_points < sums.due_points)
-        return;
-    sums.due_points = sums.live_points + (step ? step : 1);
-    u32_store_relaxed(&is_due, 1);
-    live_want();
-}
-
 /* Of a block that will be made: its token.  Nothing is counted before it is there: one that no memory can be had for may be larger than all others. */
 static NOINLINE uint64_t born(uint64_t point_count, struct prof_call call)
 {
     uintptr_t ips[PROF_FRAMES_MAX];
     unsigned count = prof_walk(os_frame_here(), call, PROF_FRAMES_MAX, ips);
-    lock_take(&prof_lock);
-    uint32_t number = prof_site_locked(ips, count);
-    sums.samples += number == 0;
-    sums.lost += number == 0;
-    lock_drop(&prof_lock);
-    return token_of(number, point_count);
-}
-
-static struct prof_site *site_of(uint64_t token)
-{
-    return prof_site_at((uint32_t)(token & ((UINT64_C(1) << SITE_BITS) - 1)));
-}
-
-/* The block is there.  `is_live`: and gone() will take back what is live. */
-static void count_block(uint64_t token, size_t bytes, bool is_live)
-{
-    uint64_t point_count = token >> SITE_BITS, blocks16 = prof_blocks16(point_count, prof_opts.every_bytes, bytes);
-    struct prof_site *site = site_of(token);
-    lock_take(&prof_lock);
-    sums.samples++;
-    site->all_points += point_count;
-    site->all_blocks16 += blocks16;
-    if (is_live) {
-        site->live_points += point_count;
-        site->live_blocks16 += blocks16;
-        sums.live_points += point_count;
-        watch_threshold();
-    }
-    lock_drop(&prof_lock);
-    live_start_due();
-}
-
-static void take_back(uint64_t token, size_t bytes)
-{
-    uint64_t point_count = token >> SITE_BITS, blocks16 = prof_blocks16(point_count, prof_opts.every_bytes, bytes);
-    struct prof_site *site = site_of(token);
-    lock_take(&prof_lock);
-    site->live_points -= point_count;
-    site->live_blocks16 -= blocks16 < site->live_blocks16 ? blocks16 : site->live_blocks16; /* who resizes past malloc's names makes it another number */
-    sums.live_points -= point_count;
-    lock_drop(&prof_lock);
+    return prof_token(ips, count, point_count);
 }
 
 /* ---- what lies behind a sampled block, on its last page: a zero, which ends a string, then a pattern ---- */
@@ -142,17 +68,12 @@ static void tail_verify(const void *p, size_t bytes)
         heap_refuse(&heap_of_process, HEAP_E7, p);
 }
 
-static uint64_t weight_of(uint64_t token)
-{
-    return (token >> SITE_BITS) * prof_opts.every_bytes;
-}
-
 /* A sampled block is there: counted, and told to who looks from outside. */
 static void *told(void *p, size_t bytes, uint64_t token)
 {
     if (p && token) {
-        count_block(token, bytes, true);
-        PROBE3(sample_alloc, (uintptr_t)p, bytes, weight_of(token));
+        prof_count(token, bytes, true);
+        PROBE3(sample_alloc, (uintptr_t)p, bytes, prof_weight(token));
     }
     return p;
 }
@@ -160,10 +81,10 @@ static void *told(void *p, size_t bytes, uint64_t token)
 /* Its pages are still there. */
 static void gone(uint64_t token, const void *p, size_t bytes)
 {
-    PROBE3(sample_free, (uintptr_t)p, bytes, weight_of(token));
+    PROBE3(sample_free, (uintptr_t)p, bytes, prof_weight(token));
     if (!guard_has(p))
         tail_verify(p, bytes);
-    take_back(token, bytes);
+    prof_take_back(token, bytes);
 }
 
 /* ---- points, and whose turn it is to be guarded ---- */
@@ -230,8 +151,7 @@ static void *lend(void *p)
 /* With nothing lent. */
 static uint64_t sample_points_in(size_t bytes)
 {
-    uint64_t found = prof_opts.every_bytes && bytes <= PTRDIFF_MAX ? prof_points_in(&mine.samples, prof_opts.every_bytes, bytes) : 0; /* the heap refuses more */
-    return found < POINTS_MAX ? found : POINTS_MAX;
+    return prof_opts.every_bytes && bytes <= PTRDIFF_MAX ? prof_points_in(&mine.samples, prof_opts.every_bytes, bytes) : 0; /* the heap refuses more */
 }
 
 /* Since the thread's last guarded block.  The clock costs no system call, and a thread has had no more time than has passed. */
@@ -273,19 +193,76 @@ static void *plain(size_t bytes, size_t align_bytes, bool zero)
     return zero ? heap_malloc_zero(bytes) : heap_malloc_aligned(bytes, align_bytes);
 }
 
-/* With pages of its own; else as any block, and no longer live to us. */
+static bool small_set(const void *p, struct prof_small small)
+{
+    lock_take(&prof_lock);
+    bool is_set = prof_small_put_locked(p, small);
+    lock_drop(&prof_lock);
+    return is_set;
+}
+
+static struct prof_small small_find(const void *p)
+{
+    lock_take(&prof_lock);
+    struct prof_small small = prof_small_find_locked(p);
+    lock_drop(&prof_lock);
+    return small;
+}
+
+static struct prof_small small_take(const void *p)
+{
+    lock_take(&prof_lock);
+    struct prof_small small = prof_small_take_locked(p);
+    lock_drop(&prof_lock);
+    return small;
+}
+
+/* In a slot, zeroed; NULL: not this one. */
+static void *small_alloc(struct prof_small small)
+{
+    void *p = heap_sample_always(&heap_of_process, small.bytes);
+    if (!p || likely(small_set(p, small)))
+        return p;
+    heap_free_any(p);
+    return NULL;
+}
+
+static void slot_gone(const void *p)
+{
+    struct prof_small small = small_take(p);
+    if (small.token) {
+        PROBE3(sample_free, (uintptr_t)p, small.bytes, prof_weight(small.token));
+        prof_take_back(small.token, small.bytes);
+    }
+}
+
+static void *alone(size_t bytes, size_t align_bytes, uint64_t token, bool zero)
+{
+    void *p = heap_malloc_sampled(bytes, align_bytes, zero, token);
+    if (p)
+        tail_write(p, bytes);
+    return p;
+}
+
+/* In a slot, or on pages of its own.  NULL: no memory for either. */
+static void *place(size_t bytes, size_t align_bytes, uint64_t token, bool zero)
+{
+    bool is_small = bytes <= HEAP_SAMPLE_MAX && align_bytes <= HEAP_SLOT_ALIGN;
+    void *p = is_small ? small_alloc((struct prof_small){token, (uint32_t)bytes, heap_class_bytes(heap_class_of(bytes))}) : NULL;
+    return likely(p != NULL) ? p : alone(bytes, align_bytes, token, zero);
+}
+
+/* As a sample; else as any block, and no longer live to us. */
 static void *sampled(size_t bytes, size_t align_bytes, uint64_t token, bool zero)
 {
     int kept = errno;
-    void *p = token ? heap_malloc_sampled(bytes, align_bytes, zero, token) : NULL;
-    if (likely(p != NULL)) {
-        tail_write(p, bytes);
-        return told(p, bytes, token);
-    }
+    void *p = token ? place(bytes, align_bytes, token, zero) : NULL;
     errno = kept;
+    if (likely(p != NULL))
+        return told(p, bytes, token);
     p = plain(bytes, align_bytes, zero);
     if (p && token)
-        count_block(token, bytes, false);
+        prof_count(token, bytes, false);
     return p;
 }
 
@@ -361,8 +338,8 @@ static void *realloc_to_large(void *p, size_t bytes, uint64_t fresh)
         return NULL;
     }
     if (old) {
-        PROBE3(sample_free, (uintptr_t)p, asked_bytes, weight_of(old));
-        take_back(old, asked_bytes);
+        PROBE3(sample_free, (uintptr_t)p, asked_bytes, prof_weight(old));
+        prof_take_back(old, asked_bytes);
     }
     if (page && heap_is_large(page)) {
         page->sample = fresh;
@@ -371,7 +348,7 @@ static void *realloc_to_large(void *p, size_t bytes, uint64_t fresh)
         return told(moved, bytes, fresh);
     }
     if (fresh)
-        count_block(fresh, bytes, false);
+        prof_count(fresh, bytes, false);
     return moved;
 }
 
@@ -395,22 +372,42 @@ static bool sample_keeps(struct heap_page *page, void *p, size_t bytes)
     if (!heap_large_keep(page, bytes))
         return false;
     tail_write(p, bytes);
-    struct prof_site *site = site_of(page->sample);
-    uint64_t count = page->sample >> SITE_BITS, gone16 = prof_blocks16(count, prof_opts.every_bytes, had);
-    lock_take(&prof_lock);
-    uint64_t more16 = prof_blocks16(count, prof_opts.every_bytes, bytes) - (gone16 < site->live_blocks16 ? gone16 : site->live_blocks16);
-    site->live_blocks16 += more16;
-    site->all_blocks16 += more16; /* PR1 */
-    lock_drop(&prof_lock);
+    prof_resized(page->sample, had, bytes);
     return true;
 }
 
-static NOINLINE void *realloc_counted(void *p, size_t bytes, struct prof_call call)
+/* The same in a slot.  A sample's has another size than that of a block like it: so it may have to move.  NULL: no memory. */
+static void *small_keeps(const struct heap_page *page, void *p, struct prof_small had, size_t bytes)
+{
+    int kept = errno;
+    struct prof_small now = {had.token, (uint32_t)bytes, had.room};
+    if (!heap_secure_resize(page, p, bytes)) {
+        void *fresh = small_alloc(now);
+        fresh = fresh ? fresh : alone(bytes, HEAP_SLOT_ALIGN, had.token, false);
+        if (!fresh && bytes > had.bytes)
+            return NULL;
+        errno = kept;
+        if (!fresh)
+            return p;
+        memcpy(fresh, p, had.bytes < bytes ? had.bytes : bytes);
+        (void)small_take(p);
+        heap_free_any(p);
+        p = fresh;
+    } else {
+        small_set(p, now);
+    }
+    prof_resized(had.token, had.bytes, bytes);
+    return p;
+}
+
+static NOINLINE void *realloc_counted(void *p, struct prof_small small, size_t bytes, struct prof_call call)
 {
     if (unlikely(mine.samples.random == 0))
         begin();
     settle();
     uint64_t count = heap_is_inside() ? 0 : sample_points_in(bytes), token = 0;
+    if (small.token && count == 0)
+        return heap_move(&heap_of_process, p, small.bytes, bytes); /* it is no sample any more, and leaves their slots */
     const struct heap_page *page = heap_page_find(p);
     bool is_alone = page && heap_is_large(page), begins = is_alone && p == heap_large_start(page);
     if ((likely(count == 0) && (!begins || page->sample == 0)) || unlikely(!page) || unlikely(is_alone && !begins)) /* libc's own; or refused there */
@@ -427,63 +424,24 @@ void *prof_realloc(void *p, size_t bytes, struct prof_call call)
     if (guard_has(p))
         return realloc_guarded(p, bytes, call);
     struct heap_page *page = heap_page_find(p);
+    struct prof_small small = page && !heap_is_large(page) && heap_page_is_sample(page) ? small_find(p) : (struct prof_small){0, 0, 0};
+    if (small.token)
+        return heap_stays(small.room, bytes) ? small_keeps(page, p, small, bytes) : lend(realloc_counted(p, small, bytes, call));
     bool stays = page && stays_there(page, p, bytes);
     if (stays && (!heap_is_large(page) || page->sample == 0))
         return quire_heap_realloc(&heap_of_process, p, bytes);
-    return stays && sample_keeps(page, p, bytes) ? p : lend(realloc_counted(p, bytes, call));
-}
-
-/* ---- looking ---- */
-
-bool prof_due(void)
-{
-    return u32_load_relaxed(&is_due) != 0 && u32_exchange_acquire(&is_due, 0) != 0;
-}
-
-void prof_stats(struct prof_stats *out)
-{
-    uint64_t live_blocks16 = 0, all_blocks16 = 0, all_points = 0, live_points = 0;
-    lock_take(&prof_lock);
-    for (uint32_t i = 1; i <= prof_sites(); i++) {
-        const struct prof_site *site = prof_site_at(i);
-        live_points += site->live_points;
-        all_points += site->all_points;
-        live_blocks16 += site->live_blocks16;
-        all_blocks16 += site->all_blocks16;
-    }
-    *out = (struct prof_stats){
-        .every_bytes = prof_opts.every_bytes,
-        .live_bytes = live_points * prof_opts.every_bytes,
-        .all_bytes = all_points * prof_opts.every_bytes,
-        .live_blocks = live_blocks16 >> 16,
-        .all_blocks = all_blocks16 >> 16,
-        .samples = sums.samples,
-        .lost = sums.lost,
-        .stacks = prof_sites(),
-        .held_bytes = prof_table_bytes(),
-    };
-    lock_drop(&prof_lock);
-}
-
-const char *prof_check(void)
-{
-    lock_take(&prof_lock);
-    const char *broken = prof_table_check();
-    lock_drop(&prof_lock);
-    return broken;
+    return stays && sample_keeps(page, p, bytes) ? p : lend(realloc_counted(p, small, bytes, call));
 }
 
 /* ---- begin, fork ---- */
 
-static const struct heap_watch watch = {gone};
+static const struct heap_watch watch = {gone, slot_gone};
 
 void prof_start(const struct prof_opts *opts)
 {
     prof_table_reset();
-    memset(&sums, 0, sizeof sums);
-    u32_store_relaxed(&is_due, 0);
-    prof_opts = *opts;
-    sums.due_points = opts->at_bytes && opts->every_bytes ? opts->at_bytes / opts->every_bytes : 0;
+    prof_small_reset();
+    prof_count_start(opts);
     memset(&mine, 0, sizeof mine);
     heap_tls.quick_bytes = -1;
     heap_watch = &watch;

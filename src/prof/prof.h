@@ -5,18 +5,20 @@
  *     malloc counts heap_tls.quick_bytes down ---- not below 0 ----> the heap's short way              a subtraction and a jump
  *                                  | a point lies in this block
  *                                  v
- *               prof.c        the block gets pages of its own, and a number in their header: stack, points
+ *               prof.c        up to 1 KiB a slot among samples, else pages of its own; with it a number: stack, points
  *                  |  \
  *                  |   points.c    where the points lie                walk.c  cfi.c   the stack, by the unwind tables, without memory
  *                  |   guard.c       in the mode for it: one block in so many between guards; guard_report.c: what is said of it
  *                  v
- *               table.c       stacks as a tree, counters by stack      write.c         the file
+ *               table.c       stacks as a tree                         small.c         the numbers of those in slots
+ *               count.c       counters by stack, and of all            write.c         the file
  *
- *     free  -> the heap's own way, which is long for blocks with pages of their own --> prof.c: minus what was added
+ *     free  -> the heap's own way, which is long for such slots and pages --> prof.c: minus what was added
  *
  * Invariants, checked by prof_check():
  *   PR1  of no stack more is live than was allocated
  *   PR2  a stack's counters lead to a node, and each node to one nearer to the root
+ *   PR3  a sampled block in a slot is found by its address, and has a stack
  *
  * Threads: every function may be called by any number of threads, but prof_start().  Fork: the child goes on with what it has.
  * Locks: one for the table (LOCK_PROF), which is a leaf; no lock is held while a stack is walked or a file written.

@@ -23,6 +23,7 @@ uint64_t prof_random(uint64_t *state); /* never 0 */
  * How to go from a frame to its caller's:  CFA = sp or fp, plus so much;  the caller's ip and fp lie so many words below the CFA.
  */
 enum prof_rule_kind {
+    RULE_NONE,    /* not known */
     RULE_END,     /* there is no caller, or nobody knows how to get there */
     RULE_PLAIN,
     RULE_SIGNAL,  /* what was interrupted: its registers lie in the frame */
@@ -58,8 +59,34 @@ static inline uintptr_t prof_cfa(struct prof_rule rule, uintptr_t sp, uintptr_t 
 }
 
 /* ---- rule.c ---- */
-/* Rules once found are kept for a while.  False: this one is not. */
-bool prof_rule_find(uintptr_t ip, struct prof_rule *rule);
+enum { PROF_SETS_LOG2 = 9, PROF_WAYS = 4 };
+extern struct CACHE_ALIGNED prof_set {
+    struct {
+        atomic_u64 mixed, rule; /* mixed: ip ^ rule */
+    } way[PROF_WAYS];
+} prof_rules_kept[1 << PROF_SETS_LOG2];
+
+static inline struct prof_set *prof_set_of(uintptr_t ip)
+{
+    return &prof_rules_kept[ip * UINT64_C(0x9e3779b97f4a7c15) >> (64 - PROF_SETS_LOG2)];
+}
+
+/* RULE_NONE: it is to be learnt.  The word is what packed() makes (rule.c). */
+static ALWAYS_INLINE struct prof_rule prof_rule_find(uintptr_t ip)
+{
+    const struct prof_set *set = prof_set_of(ip);
+    uint64_t word = 0;
+    for (unsigned i = 0; i < PROF_WAYS; i++) {
+        word = u64_load_relaxed(&set->way[i].rule);
+        if (likely((u64_load_relaxed(&set->way[i].mixed) ^ word) == ip))
+            break;
+        word = 0;
+    }
+    uint32_t kind = word & 7, by_fp = word >> 3 & 1, cfa_bytes = word >> 4 & 0xffffff, fp_words = word >> 28 & 0x3ffff, ip_words = (uint32_t)(word >> 46);
+    struct prof_rule rule = {kind, by_fp, cfa_bytes, fp_words, ip_words};
+    return rule;
+}
+
 struct prof_rule prof_rule_learn(uintptr_t ip);
 void prof_rules_forget(void); /* other code may come to the same addresses */
 
@@ -83,11 +110,31 @@ size_t prof_table_bytes(void);
 uint32_t prof_nodes(void);
 const char *prof_table_check(void);
 
-/* ---- prof.c ---- */
+/* ---- small.c ---- */
+struct prof_small {
+    uint64_t token; /* 0: none */
+    uint32_t bytes, room; /* room: of the slot in which a block like it would lie */
+};
+bool prof_small_put_locked(const void *p, struct prof_small small); /* false: no memory */
+struct prof_small prof_small_find_locked(const void *p);
+struct prof_small prof_small_take_locked(const void *p);
+void prof_small_reset(void);
+size_t prof_small_table_bytes(void);
+const char *prof_small_check(void);
+
+/* ---- count.c ---- */
 extern struct prof_opts prof_opts;
 extern struct lock prof_lock; /* of the counters */
 /* Blocks of a sample, in 1/65536: `points` of them stand for so many. */
 uint64_t prof_blocks16(uint64_t points, uint64_t every_bytes, uint64_t bytes);
+/* Of a block that will be had from this stack and has so many points; 0: there was no memory for the stack, which is counted as lost. */
+uint64_t prof_token(const uintptr_t *ips, unsigned count, uint64_t points);
+uint64_t prof_weight(uint64_t token); /* how many bytes it stands for */
+void prof_count(uint64_t token, size_t bytes, bool is_live); /* the block is there.  is_live: what is live will be taken back */
+void prof_take_back(uint64_t token, size_t bytes);
+void prof_resized(uint64_t token, size_t had, size_t bytes); /* a live one: it stands for another number of blocks */
+bool prof_has_samples(void);
+void prof_count_start(const struct prof_opts *opts);
 
 C_DECLARATIONS_END
 #endif

@@ -29,7 +29,7 @@ struct node {
     uint32_t site; /* 0: nobody has counted there */
 };
 
-enum { CHUNK_BYTES = 64 << 10, CHUNKS = 256, PLACES_FIRST = 4096, SEEN_LOG2 = 8 };
+enum { CHUNK_BYTES = 64 << 10, CHUNKS = 256, PLACES_FIRST = 1024, SEEN_LOG2 = 8 };
 
 /* Things of one size, numbered from 1. */
 struct list {

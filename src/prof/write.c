@@ -144,14 +144,40 @@ static bool has_any(const struct look_kind *kind)
 
 bool prof_is_empty(void)
 {
-    struct prof_stats stats;
-    prof_stats(&stats);
-    bool is_empty = stats.samples == 0;
+    bool is_empty = !prof_has_samples();
     for (unsigned i = 0; is_empty && i < LOOK_KINDS; i++)
         is_empty = !is_asked_for(look_kinds[i]) || !has_any(look_kinds[i]);
     return is_empty;
 }
 
+/* As the system writes it. */
+static void map(const struct os_code *code, void *arg)
+{
+    enum { ADDRESS_LEAST = 8, DEVICE_LEAST = 2 };
+    struct out *out = arg;
+    out_digits16(out, code->start, ADDRESS_LEAST);
+    out_char(out, '-');
+    out_digits16(out, code->end, ADDRESS_LEAST);
+    out_char(out, ' ');
+    out_text(out, code->rights);
+    out_char(out, ' ');
+    out_digits16(out, code->offset, ADDRESS_LEAST);
+    out_char(out, ' ');
+    out_digits16(out, code->major, DEVICE_LEAST);
+    out_char(out, ':');
+    out_digits16(out, code->minor, DEVICE_LEAST);
+    out_char(out, ' ');
+    out_number(out, code->inode);
+    out_char(out, ' ');
+    for (const char *at = code->name; *at; at++)
+        if (*at == '\n')
+            out_text(out, "\\012");
+        else
+            out_char(out, *at);
+    out_char(out, '\n');
+}
+
+/* The same of the list of all mappings, where the system cannot be asked for these alone. */
 struct maps {
     struct out *out;
     size_t used;  /* of the line; all: what it is is known, and the rest of it follows */
@@ -169,38 +195,48 @@ static bool is_code(const char *line)
 }
 
 /* The line's beginning is kept until it says what it is. */
-static void maps_char(struct maps *maps, char c)
+static void line_part(struct maps *maps, const char *text, size_t bytes)
 {
-    if (maps->used < LINE_BYTES - 1) {
-        maps->line[maps->used++] = c;
-        if (maps->used < LINE_BYTES - 1 && c != '\n')
-            return;
-        maps->line[maps->used] = 0;
-        maps->used = LINE_BYTES - 1;
-        maps->is_code = is_code(maps->line);
-        if (maps->is_code)
-            out_text(maps->out, maps->line);
-    } else if (maps->is_code) {
-        out_char(maps->out, c);
+    size_t room = LINE_BYTES - 1 - maps->used, kept = bytes < room ? bytes : room;
+    bool is_end = text[bytes - 1] == '\n';
+    if (room != 0) {
+        memcpy(maps->line + maps->used, text, kept);
+        maps->used += kept;
+        if (kept == room || is_end) {
+            maps->line[maps->used] = 0;
+            maps->is_code = is_code(maps->line);
+            if (maps->is_code)
+                out_bytes(maps->out, maps->line, maps->used);
+            maps->used = LINE_BYTES - 1;
+        }
     }
-    if (c == '\n')
+    if (maps->is_code)
+        out_bytes(maps->out, text + kept, bytes - kept);
+    if (is_end)
         maps->used = 0;
 }
 
 static void maps_text(const char *text, size_t bytes, void *arg)
 {
-    for (size_t i = 0; i < bytes; i++)
-        maps_char(arg, text[i]);
+    while (bytes != 0) {
+        const char *end = memchr(text, '\n', bytes);
+        size_t part = end ? (size_t)(end - text) + 1 : bytes;
+        line_part(arg, text, part);
+        text += part;
+        bytes -= part;
+    }
 }
 
 void prof_write(struct out *out)
 {
-    struct maps maps = {.out = out};
     head(out);
     for (uint32_t i = 1; i <= prof_sites(); i++)
         stack(out, i);
     out_text(out, "MAPPED_LIBRARIES:\n");
-    (void)os_read_each("/proc/thread-self/maps", maps_text, &maps);
+    if (os_code_each(map, out) != 0) {
+        struct maps maps = {.out = out};
+        (void)os_read_each("/proc/thread-self/maps", maps_text, &maps);
+    }
     (void)out_end(out); /* a copy of the process (os_copy.c) may find a list of objects half changed, and end: it has written all else */
     objects(out);
 }

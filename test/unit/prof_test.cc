@@ -3,6 +3,11 @@
 #include "os/sanitize.h"
 #include "prof_kit.h"
 
+#include <fcntl.h>
+#include <fstream>
+#include <sstream>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <thread>
 
@@ -334,6 +339,46 @@ TEST(Prof, the_text_says_what_the_counters_say)
     EXPECT_NE(text.find("\nMAPPED_LIBRARIES:\n"), std::string::npos);
     EXPECT_NE(text.find(std::string(program_invocation_short_name) + "\n"), std::string::npos);
     profiled_free(p);
+}
+
+/* The lines of a text about code that can be run; what stands between two words is one space. */
+std::string code_of(std::istream &&maps)
+{
+    std::string all, line, word;
+    while (std::getline(maps, line) && line[0] != '#')
+        if (line.size() > 4 && line[line.find(' ') + 3] == 'x' && line.find("[vsyscall]") == std::string::npos) { /* of older systems' list alone */
+            std::istringstream words(line);
+            while (words >> word)
+                all += word + " ";
+            all += "\n";
+        }
+    return all;
+}
+
+TEST(Prof, the_text_names_all_code_as_the_system_does_and_nothing_else)
+{
+    Profile profile(1024);
+    std::string folder = "/tmp/quire-" + std::to_string(getpid()) + std::string(200, 'x'), file = folder + "/" + std::string(200, 'y');
+    ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
+    int fd = open(file.c_str(), O_RDWR | O_CREAT, 0600);
+    size_t page = os_page_bytes();
+    ASSERT_EQ(ftruncate(fd, off_t(2 * page)), 0);
+    void *code = mmap(nullptr, page, PROT_READ | PROT_EXEC, MAP_SHARED, fd, off_t(page)), *bare = mmap(nullptr, page, PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (bool is_old : {false, true}) { /* the text is made of the list of all mappings then, in pieces that end anywhere */
+        std::string text;
+        {
+            Fault fault(OS_OPEN, is_old ? 1 : 0);
+            text = Profile::text();
+        }
+        std::string said = text.substr(text.find("\nMAPPED_LIBRARIES:\n") + strlen("\nMAPPED_LIBRARIES:\n"));
+        EXPECT_EQ(code_of(std::istringstream(said)), code_of(std::ifstream("/proc/self/maps"))) << is_old;
+        EXPECT_NE(said.find(file), std::string::npos);
+    }
+    munmap(code, page);
+    munmap(bare, page);
+    close(fd);
+    unlink(file.c_str());
+    rmdir(folder.c_str());
 }
 
 TEST(Prof, a_heap_beside_mallocs_stands_in_the_text_by_its_name_and_mallocs_own_never)

@@ -78,6 +78,25 @@ TEST(ProfWalk, a_stack_is_the_same_when_the_rules_are_known_already)
     EXPECT_EQ(Stack(ours.begin(), ours.begin() + 6), Stack(first.begin(), first.begin() + 6));
 }
 
+/* Of more such frames in every stack than have room each walk would learn them all anew. */
+TEST(ProfWalk, of_addresses_with_one_hash_the_youngest_four_rules_are_kept)
+{
+    static char code[1 << 16];
+    std::vector<uintptr_t> same;
+    for (char *at = code; at < code + sizeof code && same.size() < PROF_WAYS + 2; at++)
+        if (prof_set_of(uintptr_t(at)) == prof_set_of(uintptr_t(code)))
+            same.push_back(uintptr_t(at));
+    ASSERT_EQ(same.size(), size_t(PROF_WAYS + 2));
+    prof_rules_forget();
+    for (size_t i = 0; i < same.size(); i++) {
+        EXPECT_EQ(prof_rule_find(same[i]).kind, uint32_t(RULE_NONE));
+        uint32_t kind = prof_rule_learn(same[i]).kind;
+        EXPECT_NE(kind, uint32_t(RULE_NONE));
+        for (size_t had = 0; had <= i; had++)
+            EXPECT_EQ(prof_rule_find(same[had]).kind, had + PROF_WAYS > i ? kind : uint32_t(RULE_NONE)) << had << " of " << i;
+    }
+}
+
 TEST(ProfWalk, a_deep_stack_is_cut_at_its_outer_end)
 {
     down(200);

@@ -90,9 +90,9 @@ static bool chain_holds(const struct rec_frame *frame, const struct rec_bounds *
 /* From `frame` to its caller.  `slot` gets where the new ip was read, 0 when that says nothing. */
 enum rec_step rec_rules_step(struct rec_frame *frame, struct rec_bounds *bounds, uintptr_t *slot) {
     bool is_call = !bounds->is_interrupted;  // ip stands behind a call, so the rule is that of the byte before
-    struct prof_rule rule;
+    struct prof_rule rule = prof_rule_find(frame->ip - is_call);
     *slot = 0;
-    if (REC_UNLIKELY(!prof_rule_find(frame->ip - is_call, &rule)) && !rule_learn(frame->ip - is_call, &rule)) {
+    if (REC_UNLIKELY(rule.kind == RULE_NONE) && !rule_learn(frame->ip - is_call, &rule)) {
         return REC_STEP_BUSY;
     }
     if (REC_UNLIKELY(rule.kind == RULE_SIGNAL)) {
