@@ -61,6 +61,7 @@ NOINLINE void preload_free_long(void *p)
     owner_t found = pagemap_find(p);
     uint32_t mode = u32_load_relaxed(&preload_mode);
     if (mode == PRELOAD_SECURED) {
+        heap_tls.quick_free = heap_tls.self; /* there is no short way for what is in it, but what says so is no other thread's memory */
         heap_free_secure(found, p);
         return;
     }
