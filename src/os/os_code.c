@@ -2,8 +2,8 @@
 /*
  * os_code.c - what of the address space can be run.
  *
- * Asked one mapping after the other, of the executable ones alone (PROCMAP_QUERY, Linux 6.11; proc_pid_maps(5)): a library is four mappings, and the list of
- * all takes the kernel six times as long to write.
+ * Asked one mapping after the other, of the executable ones alone (PROCMAP_QUERY, Linux 6.11; proc_pid_maps(5)): a library is four mappings, and to write
+ * the list of all takes the kernel three times as long.
  *
  * Locks: none.  Not here: the list as text, for older systems (os_read_each()).
  */
