@@ -13,7 +13,7 @@
  * A sample without memory for its stack is served and counted as lost; a block that can be neither in a slot nor on pages of its own is served from the
  * heap, and is counted as allocated, not as live.
  *
- * Locks: LOCK_PROF for the table.  Not here: where the points lie (points.c), counters (count.c), stacks (walk.c, table.c), the file (write.c).
+ * Locks: none of its own.  Not here: where the points lie (points.c), counters (count.c), stacks (walk.c, table.c), the file (write.c).
  */
 #include <errno.h>
 #include <string.h>
@@ -193,35 +193,11 @@ static void *plain(size_t bytes, size_t align_bytes, bool zero)
     return zero ? heap_malloc_zero(bytes) : heap_malloc_aligned(bytes, align_bytes);
 }
 
-static bool small_set(const void *p, struct prof_small small)
-{
-    lock_take(&prof_lock);
-    bool is_set = prof_small_put_locked(p, small);
-    lock_drop(&prof_lock);
-    return is_set;
-}
-
-static struct prof_small small_find(const void *p)
-{
-    lock_take(&prof_lock);
-    struct prof_small small = prof_small_find_locked(p);
-    lock_drop(&prof_lock);
-    return small;
-}
-
-static struct prof_small small_take(const void *p)
-{
-    lock_take(&prof_lock);
-    struct prof_small small = prof_small_take_locked(p);
-    lock_drop(&prof_lock);
-    return small;
-}
-
 /* In a slot, zeroed; NULL: not this one. */
 static void *small_alloc(struct prof_small small)
 {
     void *p = heap_sample_always(&heap_of_process, small.bytes);
-    if (!p || likely(small_set(p, small)))
+    if (!p || likely(prof_small_put(p, small)))
         return p;
     heap_free_any(p);
     return NULL;
@@ -229,7 +205,7 @@ static void *small_alloc(struct prof_small small)
 
 static void slot_gone(const void *p)
 {
-    struct prof_small small = small_take(p);
+    struct prof_small small = prof_small_take(p);
     if (small.token) {
         PROBE3(sample_free, (uintptr_t)p, small.bytes, prof_weight(small.token));
         prof_take_back(small.token, small.bytes);
@@ -390,11 +366,11 @@ static void *small_keeps(const struct heap_page *page, void *p, struct prof_smal
         if (!fresh)
             return p;
         memcpy(fresh, p, had.bytes < bytes ? had.bytes : bytes);
-        (void)small_take(p);
+        (void)prof_small_take(p);
         heap_free_any(p);
         p = fresh;
     } else {
-        small_set(p, now);
+        prof_small_put(p, now);
     }
     prof_resized(had.token, had.bytes, bytes);
     return p;
@@ -424,7 +400,7 @@ void *prof_realloc(void *p, size_t bytes, struct prof_call call)
     if (guard_has(p))
         return realloc_guarded(p, bytes, call);
     struct heap_page *page = heap_page_find(p);
-    struct prof_small small = page && !heap_is_large(page) && heap_page_is_sample(page) ? small_find(p) : (struct prof_small){0, 0, 0};
+    struct prof_small small = page && !heap_is_large(page) && heap_page_is_sample(page) ? prof_small_find(p) : (struct prof_small){0, 0, 0};
     if (small.token)
         return heap_stays(small.room, bytes) ? small_keeps(page, p, small, bytes) : lend(realloc_counted(p, small, bytes, call));
     bool stays = page && stays_there(page, p, bytes);

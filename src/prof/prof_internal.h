@@ -115,12 +115,12 @@ struct prof_small {
     uint64_t token; /* 0: none */
     uint32_t bytes, room; /* room: of the slot in which a block like it would lie */
 };
-bool prof_small_put_locked(const void *p, struct prof_small small); /* false: no memory */
-struct prof_small prof_small_find_locked(const void *p);
-struct prof_small prof_small_take_locked(const void *p);
+bool prof_small_put(const void *p, struct prof_small small); /* false: no memory */
+struct prof_small prof_small_find(const void *p);
+struct prof_small prof_small_take(const void *p);
 void prof_small_reset(void);
 size_t prof_small_table_bytes(void);
-const char *prof_small_check(void);
+const char *prof_small_check(void); /* with the lock */
 
 /* ---- count.c ---- */
 extern struct prof_opts prof_opts;

@@ -9,7 +9,7 @@
  *
  * Fork: what makes an entry one, its address, is written last, and leaves by one store; so the child, wherever the parent was, has each block once.
  *
- * Locks: with LOCK_PROF, but for prof_small_reset().  Not here: the slots (heap_sample.c), what is counted (count.c).
+ * Locks: LOCK_PROF; prof_small_check() is called with it.  Not here: the slots (heap_sample.c), what is counted (count.c).
  */
 #include <string.h>
 
@@ -83,11 +83,13 @@ static bool grow(void)
     return true;
 }
 
-bool prof_small_put_locked(const void *p, struct prof_small small)
+bool prof_small_put(const void *p, struct prof_small small)
 {
+    lock_take(&prof_lock);
     bool has_room = grow();
     if (has_room)
         put((uintptr_t)p, small);
+    lock_drop(&prof_lock);
     return has_room;
 }
 
@@ -97,20 +99,27 @@ static struct entry *find(const void *p)
     return entry && entry->p == (uintptr_t)p ? entry : NULL;
 }
 
-struct prof_small prof_small_find_locked(const void *p)
+static struct prof_small found(const void *p, bool take)
 {
-    const struct entry *entry = find(p);
-    return entry ? entry->small : (struct prof_small){0, 0, 0};
+    lock_take(&prof_lock);
+    struct entry *entry = find(p);
+    struct prof_small small = entry ? entry->small : (struct prof_small){0, 0, 0};
+    if (entry && take) {
+        entry->p = GONE;
+        table.live--;
+    }
+    lock_drop(&prof_lock);
+    return small;
 }
 
-struct prof_small prof_small_take_locked(const void *p)
+struct prof_small prof_small_find(const void *p)
 {
-    struct entry *entry = find(p);
-    if (!entry)
-        return (struct prof_small){0, 0, 0};
-    entry->p = GONE;
-    table.live--;
-    return entry->small;
+    return found(p, false);
+}
+
+struct prof_small prof_small_take(const void *p)
+{
+    return found(p, true);
 }
 
 size_t prof_small_table_bytes(void)

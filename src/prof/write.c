@@ -150,23 +150,24 @@ bool prof_is_empty(void)
     return is_empty;
 }
 
+static void number16(struct out *out, uint64_t n, unsigned least, char behind)
+{
+    out_digits16(out, n, least);
+    out_char(out, behind);
+}
+
 /* As the system writes it. */
 static void map(const struct os_code *code, void *arg)
 {
     enum { ADDRESS_LEAST = 8, DEVICE_LEAST = 2 };
     struct out *out = arg;
-    out_digits16(out, code->start, ADDRESS_LEAST);
-    out_char(out, '-');
-    out_digits16(out, code->end, ADDRESS_LEAST);
-    out_char(out, ' ');
+    number16(out, code->start, ADDRESS_LEAST, '-');
+    number16(out, code->end, ADDRESS_LEAST, ' ');
     out_text(out, code->rights);
     out_char(out, ' ');
-    out_digits16(out, code->offset, ADDRESS_LEAST);
-    out_char(out, ' ');
-    out_digits16(out, code->major, DEVICE_LEAST);
-    out_char(out, ':');
-    out_digits16(out, code->minor, DEVICE_LEAST);
-    out_char(out, ' ');
+    number16(out, code->offset, ADDRESS_LEAST, ' ');
+    number16(out, code->major, DEVICE_LEAST, ':');
+    number16(out, code->minor, DEVICE_LEAST, ' ');
     out_number(out, code->inode);
     out_char(out, ' ');
     for (const char *at = code->name; *at; at++)

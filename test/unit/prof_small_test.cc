@@ -16,10 +16,7 @@ namespace {
 
 bool is_known(const void *p)
 {
-    lock_take(&prof_lock);
-    struct prof_small small = prof_small_find_locked(p);
-    lock_drop(&prof_lock);
-    return small.token != 0;
+    return prof_small_find(p).token != 0;
 }
 
 /* The next block of so many bytes that is a sample. */
@@ -44,14 +41,14 @@ TEST(ProfSmall, the_table_is_what_a_map_is)
         auto at = model.find(p);
         struct prof_small small = {1 + random.below(1000), uint32_t(random.below(100)), 0}, found = {0, 0, 0};
         if (random.below(3) == 0) {
-            ASSERT_TRUE(prof_small_put_locked(address, small));
+            ASSERT_TRUE(prof_small_put(address, small));
             model[p] = small;
         } else if (random.below(2) == 0) {
-            found = prof_small_take_locked(address);
+            found = prof_small_take(address);
             ASSERT_EQ(found.token, at == model.end() ? 0 : at->second.token);
             model.erase(p);
         } else {
-            found = prof_small_find_locked(address);
+            found = prof_small_find(address);
             ASSERT_EQ(found.token, at == model.end() ? 0 : at->second.token);
             ASSERT_EQ(found.bytes, at == model.end() ? 0 : at->second.bytes);
         }
@@ -59,7 +56,7 @@ TEST(ProfSmall, the_table_is_what_a_map_is)
         ASSERT_TRUE(step % 1000 != 0 || prof_small_check() == nullptr);
     }
     for (auto &entry : model)
-        EXPECT_EQ(prof_small_take_locked(reinterpret_cast<void *>(entry.first)).token, entry.second.token);
+        EXPECT_EQ(prof_small_take(reinterpret_cast<void *>(entry.first)).token, entry.second.token);
     EXPECT_EQ(prof_small_check(), nullptr);
     prof_small_reset();
     EXPECT_EQ(prof_small_table_bytes(), 0u);
