@@ -146,7 +146,7 @@ def test_what_a_wrapper_does_is_not_promised_where_it_is_not_clear(words):
 
 
 def test_a_wrapper_that_tells_of_itself_executes_nothing():
-    for words in (["env", "--version"], ["nice", "--help", "ls"], [LD, "--list", "ls"]):
+    for words in (["env", "--version"], ["su", "--version"], ["chroot", "--help"], ["nice", "--help", "ls"], [LD, "--list", "ls"]):
         chain = follow.follow(words)
         assert len(chain.steps) == 1 and chain.sure, words
 
