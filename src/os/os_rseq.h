@@ -30,7 +30,7 @@ bool os_rseq_works(void);
 static inline bool os_rseq_cmpxchg(const struct quire_percpu_window *window, uintptr_t bits, const intptr_t change[2], intptr_t *seen, bool *differs)
 {
     __asm__ goto(QUIRE_RSEQ_BEGIN QUIRE_RSEQ_UNIT
-                 "movq (%[word], %%rax), %%rdx\n\tmovq %%rdx, (%[out])\n\tcmpq %[expected], %%rdx\n\tjne %l[other]\n\tmovq %[desired], (%[word], %%rax)\n3:\n\t" QUIRE_RSEQ_DESCRIPTOR
+                 "movq (%%rax), %%rdx\n\tmovq %%rdx, (%[out])\n\tcmpq %[expected], %%rdx\n\tjne %l[other]\n\tmovq %[desired], (%%rax)\n3:\n\t" QUIRE_RSEQ_DESCRIPTOR
                  :
                  : QUIRE_RSEQ_INPUTS, [expected] "r"(change[0]), [out] "r"(seen), [desired] "r"(change[1])
                  : QUIRE_RSEQ_CLOBBERS, "rdx"
@@ -45,7 +45,7 @@ away:
 
 static inline bool os_rseq_push(const struct quire_percpu_window *window, uintptr_t bits, void *node)
 {
-    __asm__ goto(QUIRE_RSEQ_BEGIN QUIRE_RSEQ_UNIT "movq (%[word], %%rax), %%rdx\n\tmovq %%rdx, (%[node])\n\tmovq %[node], (%[word], %%rax)\n3:\n\t" QUIRE_RSEQ_DESCRIPTOR
+    __asm__ goto(QUIRE_RSEQ_BEGIN QUIRE_RSEQ_UNIT "movq (%%rax), %%rdx\n\tmovq %%rdx, (%[node])\n\tmovq %[node], (%%rax)\n3:\n\t" QUIRE_RSEQ_DESCRIPTOR
                  :
                  : QUIRE_RSEQ_INPUTS, [node] "r"(node)
                  : QUIRE_RSEQ_CLOBBERS, "rdx"
@@ -58,7 +58,7 @@ away:
 static inline bool os_rseq_pop(const struct quire_percpu_window *window, uintptr_t bits, void **out)
 {
     __asm__ goto(QUIRE_RSEQ_BEGIN QUIRE_RSEQ_UNIT
-                 "movq (%[word], %%rax), %%rdx\n\tmovq %%rdx, (%[out])\n\ttestq %%rdx, %%rdx\n\tje %l[empty]\n\tmovq (%%rdx), %%rdx\n\tmovq %%rdx, (%[word], %%rax)\n3:\n\t" QUIRE_RSEQ_DESCRIPTOR
+                 "movq (%%rax), %%rdx\n\tmovq %%rdx, (%[out])\n\ttestq %%rdx, %%rdx\n\tje %l[empty]\n\tmovq (%%rdx), %%rdx\n\tmovq %%rdx, (%%rax)\n3:\n\t" QUIRE_RSEQ_DESCRIPTOR
                  :
                  : QUIRE_RSEQ_INPUTS, [out] "r"(out) /* by memory: gcc 12 mistakes labels of an asm that has results */
                  : QUIRE_RSEQ_CLOBBERS, "rdx"
