@@ -33,7 +33,7 @@ struct quire_percpu_window {
 
 /*
  * The descriptor of the sequence between labels 2 and 3, restarted at 4, which goes back to 1.  QUIRE_RSEQ_UNIT on x86-64 leaves the word's address in rax:
- * processors forward what was stored last to the next load at once where both have a register for an address, and no index (0.8 ns for 2.2).
+ * processors forward what was stored last to the next load at once where both have a register for an address, and no index (1.0 ns for 2.2).
  */
 #if QUIRE_CPU_X86_64
 #define QUIRE_RSEQ_DESCRIPTOR                                                                                                                       \

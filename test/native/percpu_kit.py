@@ -90,7 +90,7 @@ def check_sequences(objdump, program, how):
 
 X86_64 = {
     "reads_cpu": r"mov %fs:0x4\(%r\w+\),%eax",
-    "stores": r"(mov|add)q? [%$][\w-]+,(0x0)?\(%r\w+,%rax(,1)?\)",
+    "stores": r"(mov|add)q? [%$][\w-]+,\(%rax\)",
     "calls": r"call|ret|syscall",
     "branches": r"j(ae|e) ",
     "signature": "0fb93d53300553",
