@@ -33,18 +33,18 @@ static inline unsigned class_of(const struct percpu_want *want, unsigned grain)
     return percpu_class_ceil(run_of(want, grain) + ((size_t)1 << align_of(want, grain)) - 1);
 }
 
-static inline void count_allocated(struct percpu_local *local, struct percpu_chunk *chunk)
+static inline void count_allocated(struct percpu_local *local)
 {
-    chunk->objects++;
-    if (++local->objects > local->objects_peak)
-        local->objects_peak = local->objects;
+    local->allocs++;
+    if (percpu_objects(local) > local->objects_peak)
+        local->objects_peak = percpu_objects(local);
 }
 
 static ALWAYS_INLINE uintptr_t page_alloc(struct percpu_local *local, struct percpu_page *page)
 {
     struct percpu_chunk *chunk = page->chunk;
     size_t offset = percpu_page_alloc(local, page);
-    count_allocated(local, chunk);
+    count_allocated(local);
     if (unlikely(local->pool->watched))
         percpu_tell(sanitize_defined, chunk, offset, (size_t)page->words << WORD_LOG2);
     return (uintptr_t)chunk->base + offset;
@@ -60,7 +60,8 @@ static inline uintptr_t chunk_alloc(struct percpu_local *local, struct percpu_ch
     chunk->live_words += want->words;
     local->live_words += want->words;
     percpu_mapped_add(local, want->words, 1);
-    count_allocated(local, chunk);
+    count_allocated(local);
+    chunk->objects++;
     if (unlikely(local->pool->watched))
         percpu_tell(sanitize_defined, chunk, idx << chunk->bit_log2, want->words << WORD_LOG2);
     return (uintptr_t)chunk->base + (idx << chunk->bit_log2);

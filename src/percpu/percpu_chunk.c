@@ -28,12 +28,12 @@ static void enter_list(struct percpu_local *local, struct percpu_chunk *chunk)
 /* The chunk comes to the local (1), or leaves it (-1): all sums, its pages' lists, and how many of each size are in maps. */
 static void local_follows(struct percpu_local *local, struct percpu_chunk *chunk, int change)
 {
-    size_t bytes, sign = (size_t)change;
+    size_t bytes, sign = (size_t)change, objects = percpu_chunk_objects(chunk);
     local->chunks += (uint32_t)change;
     local->paged_chunks += percpu_is_paged(chunk->grain) ? (uint32_t)change : 0;
     local->free_pages[chunk->grain] += sign * chunk->free_page_count;
-    local->objects += sign * chunk->objects;
-    local->objects_peak += sign * chunk->objects; /* as much as the last owner's goes down by */
+    local->allocs += sign * objects;
+    local->objects_peak += sign * objects; /* as much as the last owner's goes down by */
     local->live_words += sign * chunk->live_words;
     if (!percpu_is_paged(chunk->grain)) {
         for (size_t at = percpu_chunk_next(chunk, 0, &bytes); chunk->objects && at != SIZE_MAX; at = percpu_chunk_next(chunk, at + bytes, &bytes))
@@ -83,8 +83,8 @@ void percpu_chunk_unlink(struct percpu_local *local, struct percpu_chunk *chunk)
 {
     leave_list(local, chunk);
     local_follows(local, chunk, -1);
-    if (local->seen && *percpu_seen(local, (uintptr_t)chunk->base) == chunk)
-        *percpu_seen(local, (uintptr_t)chunk->base) = NULL;
+    if (local->seen && *percpu_seen(local, chunk->pool, (uintptr_t)chunk->base) == chunk)
+        *percpu_seen(local, chunk->pool, (uintptr_t)chunk->base) = NULL;
 }
 
 void percpu_chunk_reclass(struct percpu_local *local, struct percpu_chunk *chunk, size_t longest)
@@ -191,6 +191,7 @@ static struct percpu_chunk *chunk_make(struct quire_percpu *pool, const struct q
     chunk->meta = *meta;
     chunk->written = (atomic_u64 *)(void *)(chunk + 1);
     chunk->grain = grain;
+    u32_store_relaxed(&chunk->any_written, pool->watched);
     chunk->class = percpu_class_empty(pool, grain);
     void *rest = chunk->written + (pool->units + 63) / 64;
     if (percpu_is_paged(grain)) {
@@ -305,7 +306,7 @@ static size_t next_in_pages(const struct percpu_chunk *chunk, size_t from, size_
             continue;
         size_t slot_bytes = (size_t)page->words << WORD_LOG2, slot = from <= page->start ? 0 : (from - page->start + slot_bytes - 1) / slot_bytes;
         for (; slot < page->slots; slot++)
-            if (!percpu_page_is_free(page, (uint32_t)slot)) {
+            if (!percpu_page_is_free(page, slot)) {
                 *bytes = slot_bytes;
                 return page->start + slot * slot_bytes;
             }
@@ -323,12 +324,20 @@ size_t percpu_chunk_next(const struct percpu_chunk *chunk, size_t from, size_t *
     return at == BITMAP_NONE ? SIZE_MAX : at << chunk->bit_log2;
 }
 
+size_t percpu_chunk_objects(const struct percpu_chunk *chunk)
+{
+    size_t objects = chunk->objects;
+    for (size_t i = 0; percpu_is_paged(chunk->grain) && i < percpu_pages_of(chunk->pool, chunk->grain); i++)
+        objects += percpu_page_of(chunk, i)->used;
+    return objects;
+}
+
 bool percpu_chunk_has(const struct percpu_chunk *chunk, size_t offset)
 {
     if (!percpu_is_paged(chunk->grain))
         return percpu_offset_fits(chunk, offset) && bitmap_run(&chunk->map, offset >> chunk->bit_log2) != 0;
     const struct percpu_page *page = percpu_page_at(chunk, offset);
-    uint32_t slot = page->words ? percpu_page_slot(page, offset) : page->slots;
+    size_t slot = percpu_page_slot(page, offset);
     return page->words && slot < page->slots && !percpu_page_is_free(page, slot);
 }
 

@@ -48,29 +48,26 @@ static void pages_repair(struct percpu_chunk *chunk)
     chunk->class = percpu_class_floor(chunk->free_page_count);
 }
 
-static void chunk_repair(struct percpu_chunk *chunk)
+static void map_repair(struct percpu_chunk *chunk)
 {
-    if (percpu_is_paged(chunk->grain)) {
-        pages_repair(chunk);
-    } else {
-        bitmap_rebuild(&chunk->map);
-        chunk->edge_log2 = chunk->bit_log2;
-        chunk->class = percpu_class_floor(bitmap_longest_hint(&chunk->map));
-    }
     size_t bytes;
+    bitmap_rebuild(&chunk->map);
+    chunk->edge_log2 = chunk->bit_log2;
+    chunk->class = percpu_class_floor(bitmap_longest_hint(&chunk->map));
     chunk->objects = 0;
     chunk->live_words = 0;
     for (size_t at = percpu_chunk_next(chunk, 0, &bytes); at != SIZE_MAX; at = percpu_chunk_next(chunk, at + bytes, &bytes)) {
         chunk->objects++;
-        chunk->live_words += percpu_is_paged(chunk->grain) ? 0 : bytes >> WORD_LOG2;
+        chunk->live_words += bytes >> WORD_LOG2;
     }
 }
 
 static void local_empty(struct percpu_local *local)
 {
     const size_t from = offsetof(struct percpu_local, filled), to = offsetof(struct percpu_local, objects_peak);
-    local->objects_peak -= local->objects < local->objects_peak ? local->objects : local->objects_peak; /* each chunk brings its own again */
+    local->objects_peak -= percpu_objects(local) < local->objects_peak ? percpu_objects(local) : local->objects_peak; /* each chunk brings its own again */
     memset((char *)local + from, 0, to - from);
+    local->allocs = local->frees;
     if (local->seen)
         memset(local->seen, 0, PERCPU_SEEN * sizeof(struct percpu_chunk *));
 }
@@ -100,7 +97,7 @@ static void pool_rebuild(struct quire_percpu *pool)
         struct percpu_local *owner = percpu_owner(chunk);
         owner = owner ? owner : &pool->home;
         if (!percpu_is_mine_and_inside(owner) && chunk != percpu_amid.chunk) {
-            chunk_repair(chunk);
+            (percpu_is_paged(chunk->grain) ? pages_repair : map_repair)(chunk);
             percpu_chunk_link(owner, chunk);
         }
         mapped += chunk->span.bytes + chunk->meta.bytes;

@@ -39,7 +39,7 @@ static inline size_t map_free(struct percpu_local *local, struct percpu_chunk *c
     size_t idx = offset >> chunk->bit_log2, merged = 0, run = 0;
     if (unlikely(!percpu_offset_fits(chunk, offset)))
         return 0;
-    if (u32_load_relaxed(&chunk->any_written) == 0 && likely(!local->pool->watched))
+    if (u32_load_relaxed(&chunk->any_written) == 0)
         run = bitmap_free_merged(&chunk->map, idx, &merged);
     else
         run = free_written(chunk, idx, &merged);
@@ -51,7 +51,7 @@ static inline size_t map_free(struct percpu_local *local, struct percpu_chunk *c
     percpu_mapped_add(local, run, -1);
     if (unlikely(percpu_class_floor(merged) > chunk->class))
         percpu_chunk_reclass(local, chunk, merged);
-    if (unlikely(chunk->objects == 1))
+    if (unlikely(--chunk->objects == 0))
         chunk->edge_log2 = EDGE_LOG2;
     return run;
 }
@@ -62,10 +62,10 @@ static ALWAYS_INLINE size_t page_free(struct percpu_local *local, struct percpu_
     uint32_t words = page->words;
     if (unlikely(words == 0))
         return 0;
-    uint32_t slot = percpu_page_slot(page, offset);
-    if (unlikely(slot == page->slots || percpu_page_is_free(page, slot)))
+    size_t slot = percpu_page_slot(page, offset);
+    if (unlikely(slot >= page->slots || percpu_page_is_free(page, slot)))
         return 0;
-    if (unlikely(u32_load_relaxed(&chunk->any_written) != 0 || local->pool->watched)) {
+    if (unlikely(u32_load_relaxed(&chunk->any_written) != 0)) {
         percpu_chunk_clear(chunk, offset, (size_t)words << WORD_LOG2);
         if (local->pool->watched)
             percpu_tell(sanitize_no_access, chunk, offset, (size_t)words << WORD_LOG2);
@@ -87,9 +87,8 @@ static bool local_free(struct percpu_local *local, struct percpu_chunk *chunk, u
         words = map_free(local, chunk, offset);
     if (unlikely(words == 0))
         return false;
-    local->objects--;
     local->frees++;
-    *emptied = --chunk->objects == 0;
+    *emptied = percpu_chunk_is_empty(chunk);
     return true;
 }
 /* What is wrong with a ref of this chunk that could not be freed. */
@@ -104,7 +103,7 @@ static COLD void refuse(const struct percpu_chunk *chunk, uintptr_t bits)
         free = percpu_offset_fits(chunk, offset) && !bitmap_taken(&chunk->map, offset >> chunk->bit_log2);
     } else if (offset >= (size_t)1 << EDGE_LOG2) {
         const struct percpu_page *page = percpu_page_at(chunk, offset);
-        free = page->words == 0 || percpu_page_slot(page, offset) != page->slots;
+        free = page->words == 0 || percpu_page_slot(page, offset) < page->slots;
     }
     percpu_refuse(pool, free ? PERCPU_E1 : PERCPU_E2, bits);
 }
@@ -139,7 +138,7 @@ bool percpu_empties_give(struct percpu_local *local, size_t *bytes)
     for (unsigned grain = 0; grain < PERCPU_KINDS; grain++)
         for (struct percpu_chunk *chunk = local->list[grain][percpu_class_empty(local->pool, grain)]; chunk; chunk = next) {
             next = chunk->next;
-            if (chunk->objects != 0)
+            if (!percpu_chunk_is_empty(chunk))
                 continue;
             if (bytes)
                 *bytes += os_resident_bytes(chunk->span.start, chunk->span.bytes);
@@ -236,7 +235,7 @@ static COLD void emptied_slow(struct quire_percpu *pool, uintptr_t bits)
     int kept = errno;
     struct percpu_local *local = percpu_hold(pool);
     struct percpu_chunk *chunk;
-    if (percpu_chunk_owner_of(pool, bits, &chunk) == local && chunk->objects == 0)
+    if (percpu_chunk_owner_of(pool, bits, &chunk) == local && percpu_chunk_is_empty(chunk))
         empty_give(local, chunk);
     percpu_release(local);
     percpu_reserve_fill(pool);
@@ -246,7 +245,7 @@ static COLD void emptied_slow(struct quire_percpu *pool, uintptr_t bits)
 /* The chunk, if it is one of this local's. */
 static inline struct percpu_chunk *mine_at(struct percpu_local *local, uintptr_t bits)
 {
-    struct percpu_chunk **seen = percpu_seen(local, bits), *chunk = *seen;
+    struct percpu_chunk **seen = percpu_seen(local, local->pool, bits), *chunk = *seen;
     if (likely(chunk && (uintptr_t)chunk->base == (bits & local->pool->window.unit_mask)))
         return chunk;
     chunk = percpu_chunk_find(local->pool, bits);
@@ -280,18 +279,16 @@ static NOINLINE void free_long(struct quire_percpu *pool, uintptr_t bits)
 /* A slot of a page that has others, in a chunk that is all zero.  False: not this way, nothing has changed. */
 static ALWAYS_INLINE bool page_free_quick(struct percpu_local *local, const struct quire_percpu *pool, uintptr_t bits)
 {
-    struct percpu_chunk *chunk = *percpu_seen(local, bits);
+    struct percpu_chunk *chunk = *percpu_seen(local, pool, bits);
     if (unlikely(!chunk) || unlikely((uintptr_t)chunk->base != (bits & pool->window.unit_mask)) || unlikely(!percpu_is_paged(chunk->grain)) ||
-        unlikely(u32_load_relaxed(&chunk->any_written) != 0) || unlikely(pool->watched))
+        unlikely(u32_load_relaxed(&chunk->any_written) != 0))
         return false;
-    size_t offset = percpu_offset(pool, bits);
+    size_t offset = bits - (uintptr_t)chunk->base;
     struct percpu_page *page = percpu_page_at(chunk, offset);
-    uint32_t slot = percpu_page_slot(page, offset);
-    if (unlikely(page->used <= 1) || unlikely(slot == page->slots) || unlikely(percpu_page_is_free(page, slot)))
+    size_t slot = percpu_page_slot(page, offset);
+    if (unlikely(page->used <= 1) || unlikely(slot >= page->slots) || unlikely(percpu_page_is_free(page, slot)))
         return false;
     percpu_page_free(local, page, slot);
-    chunk->objects--;
-    local->objects--;
     local->frees++;
     return true;
 }

@@ -71,9 +71,9 @@ struct CACHE_ALIGNED percpu_chunk {
     uint32_t grain, bit_log2; /* a bit of the map is 1 << bit_log2 bytes: 4, 16 or 64; or a paged kind: a page is, and there is no map */
     char *pages;              /* struct percpu_page, so far apart: */
     uint32_t page_stride;
-    uint32_t objects;       /* the owner's */
+    uint32_t objects;       /* the owner's; of a paged chunk its pages say it: percpu_chunk_objects() */
     atomic_addr owner;      /* struct percpu_local *; changes under the old owner's lock and the new one's */
-    atomic_u32 any_written; /* is any bit of `written` set? */
+    atomic_u32 any_written; /* is any bit of `written` set?  Or somebody watches */
     uint32_t free_page_count; /* the owner's, with: */
     uint64_t *free_pages;
     struct quire_span span, meta;
@@ -99,7 +99,7 @@ struct percpu_local {
     struct percpu_local *next;   /* of the pool's locals, home and reserve the last: only grows */
     struct percpu_local *unused_next;
     struct quire_span span;      /* where this struct lies, if not in the pool */
-    /* under the bias; to `objects`: what its chunks say, made anew from them in the child of a fork */
+    /* under the bias; to `objects_peak`: what its chunks say, made anew from them in the child of a fork */
     uint64_t filled[PERCPU_KINDS][(PERCPU_CLASSES + 63) / 64]; /* classes with a chunk */
     struct percpu_chunk *list[PERCPU_KINDS][PERCPU_CLASSES];
     struct percpu_page *partial[PERCPU_PAGED_WORDS + 1]; /* by size, in words */
@@ -108,9 +108,8 @@ struct percpu_local {
     uint32_t chunks, paged_chunks;               /* all; of these, the paged ones */
     size_t free_pages[PERCPU_KINDS];             /* of the paged ones together */
     size_t live_words;                           /* of the others */
-    size_t objects;
     size_t objects_peak;
-    uint64_t frees; /* of objects that were in these chunks */
+    uint64_t allocs, frees; /* what they differ by is the objects of these chunks */
     struct percpu_chunk **seen; /* chunks that objects were freed in, by address; NULL: not a thread's */
     /* frees by other threads, on lines of their own */
     CACHE_ALIGNED struct lock inbox_lock;
@@ -256,10 +255,15 @@ static inline size_t percpu_offset(const struct quire_percpu *pool, uintptr_t bi
     return bits & ~pool->window.unit_mask;
 }
 
-/* Chunks of the local that were met lately: an unlinked one is never there. */
-static inline struct percpu_chunk **percpu_seen(struct percpu_local *local, uintptr_t bits)
+static inline size_t percpu_objects(const struct percpu_local *local)
 {
-    return &local->seen[(bits >> local->pool->window.unit_shift) * UINT64_C(0x9e3779b97f4a7c15) >> (64 - 10)];
+    return (size_t)(local->allocs - local->frees);
+}
+
+/* Chunks of the local that were met lately: an unlinked one is never there. */
+static inline struct percpu_chunk **percpu_seen(struct percpu_local *local, const struct quire_percpu *pool, uintptr_t bits)
+{
+    return &local->seen[(bits >> pool->window.unit_shift) * UINT64_C(0x9e3779b97f4a7c15) >> (64 - 10)];
 }
 
 /* Where an object could begin in a chunk with a map. */
@@ -292,6 +296,11 @@ static inline size_t percpu_local_free_words(const struct percpu_local *local)
 
 /* The first live object of a chunk at or behind `from`, an offset in the unit; its size.  SIZE_MAX: there is none. */
 size_t percpu_chunk_next(const struct percpu_chunk *chunk, size_t from, size_t *bytes);
+size_t percpu_chunk_objects(const struct percpu_chunk *chunk);
+static inline bool percpu_chunk_is_empty(const struct percpu_chunk *chunk)
+{
+    return percpu_is_paged(chunk->grain) ? chunk->free_page_count == percpu_pages_of(chunk->pool, chunk->grain) : chunk->objects == 0;
+}
 /* Is there one that begins just there? */
 bool percpu_chunk_has(const struct percpu_chunk *chunk, size_t offset);
 

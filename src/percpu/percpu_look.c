@@ -87,7 +87,7 @@ static void look_at_chunk(struct look *look, const struct percpu_chunk *chunk)
         end = at + bytes;
     }
     out->longest_free_bytes = longest > out->longest_free_bytes ? longest : out->longest_free_bytes;
-    out->empty_chunks += chunk->objects == 0;
+    out->empty_chunks += percpu_chunk_is_empty(chunk);
     for (uint32_t w = 0; w * 64 < chunk->pool->units; w++)
         out->copies_written += bits_count(u64_load_relaxed(&chunk->written[w]));
 }
@@ -95,10 +95,10 @@ static void look_at_chunk(struct look *look, const struct percpu_chunk *chunk)
 static void look_at_local(struct look *look, struct percpu_local *local)
 {
     struct quire_percpu_stats *out = look->stats;
-    out->live_objects += local->objects;
+    out->live_objects += percpu_objects(local);
     out->live_objects_peak += local->objects_peak;
     out->chunks += local->chunks;
-    out->allocs += local->objects + local->frees;
+    out->allocs += local->allocs;
     out->frees += local->frees;
     out->caches += percpu_has_thread(local);
     FOR_EACH_CHUNK(local, chunk)
@@ -230,7 +230,7 @@ static const char *check_chunk(const struct percpu_local *local, const struct pe
         return error;
     if (!percpu_is_paged(chunk->grain))
         *live_words += words;
-    if ((!percpu_is_paged(chunk->grain) && words != chunk->live_words) || objects != chunk->objects)
+    if ((!percpu_is_paged(chunk->grain) && words != chunk->live_words) || objects != percpu_chunk_objects(chunk))
         return "percpu P2";
     if (!zero || (look && !zero_between(chunk, end, chunk->pool->unit_words << WORD_LOG2)))
         return "percpu P4";
@@ -248,10 +248,10 @@ static const char *check_local(const struct percpu_local *local)
             error = "percpu P3";
         for (struct percpu_chunk *chunk = local->list[grain][class]; chunk && !error; chunk = chunk->next) {
             error = chunk->class != class || chunk->grain != grain ? "percpu P3" : check_chunk(local, chunk, &words);
-            objects += chunk->objects, chunks++;
+            objects += percpu_chunk_objects(chunk), chunks++;
         }
     }
-    if (!error && (words != local->live_words || objects != local->objects || chunks != local->chunks))
+    if (!error && (words != local->live_words || objects != percpu_objects(local) || chunks != local->chunks))
         error = "percpu P2";
     return error;
 }

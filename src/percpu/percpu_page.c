@@ -31,7 +31,7 @@ static void page_cut(struct percpu_page *page, struct percpu_chunk *chunk, uint3
     page->slots = (uint16_t)((((1U << chunk->bit_log2) - first) >> WORD_LOG2) / words);
     page->used = 0;
     page->free_words = (uint16_t)percpu_page_free_words(chunk->grain);
-    page->reciprocal = ((UINT64_C(1) << 32) + words - 1) / words;
+    page->reciprocal = percpu_page_reciprocal(words);
     bits_set(page->free, 0, page->slots);
     page->filled = (uint32_t)bits_low((page->slots + WORD_BITS - 1U) / WORD_BITS);
     atomic_fence_signal();

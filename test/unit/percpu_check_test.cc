@@ -6,6 +6,7 @@
 
 #define class klass /* a field there */
 #include "percpu/percpu_internal.h"
+#include "percpu/percpu_page.h"
 #undef class
 
 namespace {
@@ -46,6 +47,28 @@ protected:
     struct percpu_local *local;
 };
 
+/* Of all sizes, where a slot begins and beside it, in front of the first and behind the last. */
+TEST(PercpuPage, a_slot_is_found_where_one_begins_and_nowhere_else)
+{
+    for (uint32_t words = 1; words <= PERCPU_PAGED_WORDS; words++) {
+        const uint32_t bytes = words * 4, most = 1 << PERCPU_PAGE_LOG2_BIG;
+        percpu_page some = {};
+        some.start = 3 * most + (words & -words) * 4;
+        some.slots = uint16_t(most / bytes - most / bytes / 8);
+        some.reciprocal = percpu_page_reciprocal(words);
+        for (uint32_t from = 0; from < most; from += bytes)
+            for (uint32_t beside : {0u, 1u, 2u, 3u, bytes - 1}) {
+                bool is_slot = beside == 0 && from / bytes < some.slots;
+                ASSERT_EQ(percpu_page_slot(&some, size_t(some.start) + from + beside) < some.slots, is_slot) << words << " words, " << from << " + " << beside;
+                if (is_slot) {
+                    ASSERT_EQ(percpu_page_slot(&some, size_t(some.start) + from), from / bytes);
+                }
+            }
+        for (uint32_t before = 1; before <= 2048; before++)
+            ASSERT_GE(percpu_page_slot(&some, size_t(some.start) - before), some.slots) << words << " words, " << before << " in front";
+    }
+}
+
 } // namespace
 
 TEST_F(PercpuCheck, sees_a_bit_that_is_taken_and_starts_nothing)
@@ -72,7 +95,7 @@ TEST_F(PercpuCheck, sees_objects_and_words_that_are_counted_wrongly)
         EXPECT_EQ(verdict(), "percpu P2");
     }
     {
-        Changed<size_t> more(local->objects, local->objects + 1);
+        Changed<uint64_t> more(local->allocs, local->allocs + 1);
         EXPECT_EQ(verdict(), "percpu P2");
     }
     {
