@@ -2,9 +2,9 @@
 /*
  * percpu_alloc.c - an object for every CPU.
  *
- * The life of an allocation: (1) round up to words of 4 bytes; (2) this thread's local, entered by two plain stores; (3) the first chunk of the
- * smallest class that is sure to have room; (4) a run of its bitmap: the offset, the same in every unit.  No unit is written.  The long way, with
- * the lock: what others have freed, chunks that may have room, a chunk that an ended thread has left, a new one.
+ * The life of an allocation: (1) round up to words of 4 bytes; (2) this thread's local, entered by two plain stores; (3) the lowest free slot of the size's
+ * page, or the first chunk of the smallest class that is sure to have room, (4) and a run of its bitmap: the offset, the same in every unit.  No unit is
+ * written.  The long way, with the lock: what others have freed, chunks that may have room, a chunk that an ended thread has left, a new one.
  *
  * A chunk's class may promise more than the chunk has, never less: when it fails it takes the class it deserves, and the next is asked.
  *
@@ -40,14 +40,13 @@ static inline void count_allocated(struct percpu_local *local)
         local->objects_peak = percpu_objects(local);
 }
 
-static ALWAYS_INLINE uintptr_t page_alloc(struct percpu_local *local, struct percpu_page *page)
+static uintptr_t page_alloc(struct percpu_local *local, struct percpu_page *page)
 {
-    struct percpu_chunk *chunk = page->chunk;
     size_t offset = percpu_page_alloc(local, page);
     count_allocated(local);
     if (unlikely(local->pool->watched))
-        percpu_tell(sanitize_defined, chunk, offset, (size_t)page->words << WORD_LOG2);
-    return (uintptr_t)chunk->base + offset;
+        percpu_tell(sanitize_defined, page->chunk, offset, (size_t)page->words << WORD_LOG2);
+    return (uintptr_t)page->chunk->base + offset;
 }
 
 static inline uintptr_t chunk_alloc(struct percpu_local *local, struct percpu_chunk *chunk, const struct percpu_want *want)
@@ -89,15 +88,11 @@ static inline bool popular(const struct percpu_local *local, const struct percpu
     return want->slot_words <= PERCPU_PAGED_WORDS && percpu_popular(local->mapped[want->words], want->words);
 }
 
-static ALWAYS_INLINE struct percpu_page *partial_page(const struct percpu_local *local, const struct percpu_want *want)
-{
-    return likely(want->slot_words <= PERCPU_PAGED_WORDS) ? local->partial[want->slot_words] : NULL;
-}
 
 /* Where it belongs: in a page, if there are many of its size, or in a map. */
 static uintptr_t place_alloc(struct percpu_local *local, const struct percpu_want *want)
 {
-    struct percpu_page *page = partial_page(local, want);
+    struct percpu_page *page = want->slot_words <= PERCPU_PAGED_WORDS ? local->partial[want->slot_words] : NULL;
     if (!page && !popular(local, want))
         return maps_alloc(local, want);
     if (!page)
@@ -233,6 +228,12 @@ static COLD struct quire_percpu_ref alloc_slow(struct quire_percpu *pool, const 
     return (struct quire_percpu_ref){bits};
 }
 
+/* No frees of others are due here, and the reserve is not to be filled. */
+static ALWAYS_INLINE bool owes_nothing(const struct percpu_local *local, const struct quire_percpu *pool)
+{
+    return likely(u32_load_relaxed(&local->inbox_count) < PERCPU_INBOX_DRAIN) && likely(u32_load_relaxed(&pool->reserve_low) != 1);
+}
+
 /* 0, or what is wrong with it. */
 static inline int want_make(const struct quire_percpu *pool, size_t bytes, size_t align_bytes, struct percpu_want *out)
 {
@@ -253,7 +254,7 @@ static inline int want_make(const struct quire_percpu *pool, size_t bytes, size_
     return 0;
 }
 
-struct quire_percpu_ref quire_percpu_alloc(struct quire_percpu *pool, size_t bytes, size_t align_bytes)
+static NOINLINE struct quire_percpu_ref alloc_long(struct quire_percpu *pool, size_t bytes, size_t align_bytes)
 {
     struct percpu_want want;
     int error = want_make(pool, bytes, align_bytes, &want);
@@ -262,16 +263,47 @@ struct quire_percpu_ref quire_percpu_alloc(struct quire_percpu *pool, size_t byt
         return (struct quire_percpu_ref){0};
     }
     struct percpu_local *local = percpu_mine(pool);
-    struct percpu_page *page;
     if (likely(local && bias_enter(&local->bias))) {
-        uintptr_t bits = 0;
-        if (likely(u32_load_relaxed(&local->inbox_count) < PERCPU_INBOX_DRAIN && u32_load_relaxed(&pool->reserve_low) != 1))
-            bits = likely((page = partial_page(local, &want)) != NULL) ? page_alloc(local, page) : place_alloc(local, &want);
+        uintptr_t bits = owes_nothing(local, pool) ? place_alloc(local, &want) : 0;
         bias_leave(&local->bias);
         if (likely(bits != 0))
             return (struct quire_percpu_ref){bits};
     }
     return alloc_slow(pool, &want);
+}
+
+/* A slot that is not the last of its word.  0: not this way, nothing has changed. */
+static ALWAYS_INLINE uintptr_t page_alloc_inside(struct percpu_local *local, struct percpu_page *page)
+{
+    unsigned w = bits_lowest(page->filled);
+    uint64_t bits = page->free[w];
+    if (unlikely((bits & (bits - 1)) == 0))
+        return 0;
+    size_t offset = percpu_page_take(page, w, bits);
+    count_allocated(local);
+    return (uintptr_t)page->chunk->base + offset;
+}
+
+/* From a page that has room, where an alignment asked for is no more than 8.  0: the same. */
+static ALWAYS_INLINE uintptr_t page_alloc_quick(const struct quire_percpu *pool, size_t bytes, size_t align_bytes)
+{
+    struct percpu_local *local = percpu_mine(pool);
+    bool is_even = align_bytes == 8 || (align_bytes == 0 && bytes >= 8);
+    size_t words = ((bytes + 3) >> WORD_LOG2) + is_even;
+    words -= words & is_even;
+    if (unlikely(align_bytes > 8) || unlikely(align_bytes & (align_bytes - 1)) || unlikely(bytes - 1 >= pool->object_bytes_max) ||
+        unlikely(words > PERCPU_PAGED_WORDS) || unlikely(pool->watched) || unlikely(!local) || unlikely(!bias_enter(&local->bias)))
+        return 0;
+    struct percpu_page *page = local->partial[words];
+    uintptr_t bits = likely(page != NULL) && likely(owes_nothing(local, pool)) ? page_alloc_inside(local, page) : 0;
+    bias_leave(&local->bias);
+    return bits;
+}
+
+struct quire_percpu_ref quire_percpu_alloc(struct quire_percpu *pool, size_t bytes, size_t align_bytes)
+{
+    uintptr_t bits = page_alloc_quick(pool, bytes, align_bytes);
+    return likely(bits != 0) ? (struct quire_percpu_ref){bits} : alloc_long(pool, bytes, align_bytes);
 }
 
 /* ---- without waiting ---- */

@@ -84,18 +84,25 @@ static inline bool percpu_page_is_free(const struct percpu_page *page, size_t sl
     return bits_test(page->free, slot);
 }
 
-/* A page with a free slot: the slot's offset in the unit. */
-static ALWAYS_INLINE size_t percpu_page_alloc(struct percpu_local *local, struct percpu_page *page)
+/* The lowest of the slots of this word of its bits: the offset in the unit. */
+static ALWAYS_INLINE size_t percpu_page_take(struct percpu_page *page, unsigned w, uint64_t bits)
 {
-    unsigned w = bits_lowest(page->filled), b = bits_lowest(page->free[w]);
-    page->free[w] &= page->free[w] - 1;
+    page->free[w] = bits & (bits - 1);
     page->used++;
+    return page->start + ((size_t)(w * 64 + bits_lowest(bits)) * page->words << WORD_LOG2);
+}
+
+/* Of a page with a free slot. */
+static inline size_t percpu_page_alloc(struct percpu_local *local, struct percpu_page *page)
+{
+    unsigned w = bits_lowest(page->filled);
+    size_t offset = percpu_page_take(page, w, page->free[w]);
     if (unlikely(page->free[w] == 0)) {
         page->filled &= page->filled - 1;
         if (page->filled == 0)
             percpu_pages_remove(&local->partial[page->words], page);
     }
-    return page->start + ((size_t)(w * 64 + b) * page->words << WORD_LOG2);
+    return offset;
 }
 
 /* A slot that is not free. */
