@@ -23,9 +23,10 @@
 #include "pages/source_internal.h"
 
 /*
- * Blocks that have grown this large by realloc are likely to go on; unless one as large has been freed: such a size comes and goes, and the source has
- * its pages warm, where a mapping faults each one in anew (glibc's threshold for mmap moves likewise).  Above ALONE_MOST (heap_large.c) pages are moved,
- * never copied; and below again when blocks are copied many times before their caller frees them, as those that grow by small steps.
+ * Blocks that have grown this large by realloc are likely to go on; unless one as large has been freed, or nearly: such a size comes and goes, each
+ * time a bit larger perhaps, and the source has its pages warm, where a mapping faults each one in anew (glibc's threshold for mmap moves likewise).
+ * Above ALONE_MOST (heap_large.c) pages are moved, never copied; and below again when blocks are copied many times before their caller frees them, as
+ * those that grow by small steps.
  */
 enum { COPIES_SOME = 16, COPIES_EACH = 8, GROW_MAX = 1 << 30, LEAVE_BYTES = 64 << 10, COPY_BYTES = 256 << 10, SPARE_BYTES = 1 << 20, SPARE_PART = 8 };
 

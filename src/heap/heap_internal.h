@@ -174,7 +174,7 @@ struct quire_heap {
     struct quire_heap *next, *prev; /* all heaps */
     /* any thread */
     CACHE_ALIGNED struct account account;
-    atomic_size alone_bytes; /* the largest block that was mapped alone and freed, up to a bound: so large ones come and go */
+    atomic_size alone_bytes; /* the largest block that was mapped alone and freed, up to a bound, and a quarter: so large ones come and go */
     atomic_size copies, ends; /* since then, of blocks that could be: grown by a copy; freed, by that or by the caller */
     atomic_addr locals, sample; /* sample: the local of sampled blocks */
     atomic_u32 idle_count;

@@ -22,7 +22,7 @@
 #include "os/os.h"
 #include "os/sanitize.h"
 
-enum { GUARD_MORE = 8, ALONE_MOST = 8 << 20, ZERO_MOST = 32 << 20 };
+enum { GUARD_MORE = 8, ALONE_MOST = 8 << 20, ALONE_PART = 4, ZERO_MOST = 32 << 20 };
 
 char *heap_large_start(const struct heap_page *page)
 {
@@ -254,8 +254,9 @@ void heap_large_free(struct heap_page *page, void *p)
     sanitize_root(p, heap_large_bytes(page), false);
     size_t bytes = page->span.bytes;
     size_add_relaxed(&heap->ends, bytes >= HEAP_ALONE_BYTES);
-    if (page->is_mapped && bytes > size_load_relaxed(&heap->alone_bytes) && bytes <= ALONE_MOST)
-        size_store_relaxed(&heap->alone_bytes, bytes);
+    size_t alone = bytes + bytes / ALONE_PART;
+    if (page->is_mapped && alone > size_load_relaxed(&heap->alone_bytes) && bytes <= ALONE_MOST)
+        size_store_relaxed(&heap->alone_bytes, alone);
     if (unlikely(is_pinned))
         heap_large_unpin(heap, page);
     else
