@@ -165,16 +165,16 @@ static ALWAYS_INLINE bool heap_quick_free(struct heap_local *local, const struct
 }
 
 /*
- * A block of the process's heap, whose size `said` may say (SIZE_MAX: it does not).  What is found for an address that is not ours may be the header of a
+ * A block of the process's heap, whose size `said` says, if it is_said.  What is found for an address that is not ours may be the header of a
  * page that goes this moment: it is looked at from inside, and stays memory until everybody was seen outside (heap_meta.c).
  */
-static ALWAYS_INLINE bool heap_quick_free_guessed(struct heap_local *local, void *p, size_t said)
+static ALWAYS_INLINE bool heap_quick_free_guessed(struct heap_local *local, void *p, bool is_said, size_t said)
 {
     enum { KIND_BITS = 7 };
     if (unlikely(!bias_enter(&local->bias)))
         return false;
     const struct heap_page *page = (struct heap_page *)(pagemap_guess(p) - OWNER_MALLOC);
-    bool done = likely(((uintptr_t)page & KIND_BITS) == 0) && (said == SIZE_MAX || likely(heap_page_serves(page, said))) && heap_quick_put(local, page, p);
+    bool done = likely(((uintptr_t)page & KIND_BITS) == 0) && (!is_said || likely(heap_page_serves(page, said))) && heap_quick_put(local, page, p);
     bias_leave(&local->bias);
     return done;
 }

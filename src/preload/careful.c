@@ -123,7 +123,9 @@ static bool size_fits(const void *p, size_t bytes, size_t align_bytes)
 
 void careful_free_sized(void *p, size_t bytes, size_t align_bytes)
 {
-    if (likely(u32_load_relaxed(&preload_mode) == PRELOAD_SECURED) && likely(align_bytes <= HEAP_SLOT_ALIGN) && likely(heap_free_secure_sized(p, bytes)))
+    uint32_t mode = u32_load_relaxed(&preload_mode);
+    preload_frees_open(mode);
+    if (likely(mode == PRELOAD_SECURED) && likely(align_bytes <= HEAP_SLOT_ALIGN) && likely(heap_free_secure_sized(p, bytes)))
         return;
     bool is_guarded = guard_has(p);
     bool is_wrong = is_guarded ? guard_bytes(p) != bytes : p && preload_ready() != PRELOAD_PASSES && (bytes > PTRDIFF_MAX || !size_fits(p, bytes, align_bytes));

@@ -65,8 +65,7 @@ NOINLINE void preload_free_long(void *p)
         heap_free_secure(found, p);
         return;
     }
-    if (likely(mode >= PRELOAD_SERVES))
-        heap_tls.quick_free = heap_tls.self; /* none, before this thread has allocated */
+    preload_frees_open(mode);
     if (mode == PRELOAD_STEERS)
         steer_free(p);
     else if (likely(mode >= PRELOAD_SERVES) && mode < PRELOAD_STEERS)
@@ -225,7 +224,7 @@ EXPORT size_t malloc_usable_size(void *p)
 EXPORT void free_sized(void *p, size_t bytes);
 EXPORT void free_sized(void *p, size_t bytes)
 {
-    if (unlikely(!preload_frees_quick()) || unlikely(!preload_quick_free_sized(p, bytes)))
+    if (unlikely(!preload_quick_free_sized(p, bytes)))
         careful_free_sized(p, bytes, CAREFUL_C);
 }
 
@@ -233,6 +232,6 @@ EXPORT void free_aligned_sized(void *p, size_t align_bytes, size_t bytes);
 EXPORT void free_aligned_sized(void *p, size_t align_bytes, size_t bytes)
 {
     preload_verify_alignment(p, align_bytes);
-    if (unlikely(!preload_frees_quick()) || unlikely(!preload_quick_free_sized(p, bytes)))
+    if (unlikely(!preload_quick_free_sized(p, bytes)))
         careful_free_sized(p, bytes, align_bytes);
 }

@@ -86,16 +86,13 @@ static NOINLINE void *new_long(size_t bytes, struct steer_call call)
     return likely(p != NULL) ? p : new_slow(bytes, 0);
 }
 
-static ALWAYS_INLINE void *new_aligned(size_t bytes, size_t align_bytes, struct steer_call call)
+static ALWAYS_INLINE void *aligned_or_null(size_t bytes, size_t align_bytes, struct steer_call call)
 {
     return preload_samples() && is_pow2(align_bytes) ? prof_alloc_aligned(bytes, align_bytes, prof_call_of(call)) : aligned_alloc(align_bytes, bytes);
 }
 
-static ALWAYS_INLINE void *new_quick(size_t bytes, struct steer_call call)
-{
-    void *p = preload_quick_alloc(bytes);
-    return likely(p != NULL) ? p : new_long(bytes, call);
-}
+/* The caller is asked for where it is needed: a function that asks at its beginning has something to save. */
+#define NEW_QUICK(bytes) (preload_quick_alloc(bytes) ?: new_long(bytes, STEER_CALLER))
 
 /* ---- where the program has operators of its own ---- */
 
@@ -137,67 +134,47 @@ static COLD uintptr_t library_form(const char *name, atomic_addr *known)
     return found;
 }
 
-typedef void *new_form(size_t bytes);
-typedef void *new_nothrow_form(size_t bytes, const void *tag);
-typedef void *new_aligned_form(size_t bytes, size_t align_bytes);
-typedef void *new_aligned_nothrow_form(size_t bytes, size_t align_bytes, const void *tag);
-typedef void delete_form(void *p);
-typedef void delete_sized_form(void *p, size_t bytes);
-typedef void delete_nothrow_form(void *p, const void *tag);
-typedef void delete_aligned_form(void *p, size_t align_bytes);
-typedef void delete_sized_aligned_form(void *p, size_t bytes, size_t align_bytes);
-typedef void delete_aligned_nothrow_form(void *p, size_t align_bytes, const void *tag);
-
-#define LIBRARYS(name, form, ...)                                                                  \
-    if (unlikely(is_replaced)) {                                                                   \
+/*
+ * One form, `own` where the C++ library's is not asked.  Who asks it is a function of its own: so ours calls nothing, and has nothing to save.
+ */
+#define FORM(result, name, parameters, arguments, own)                                             \
+    static NOINLINE COLD result name##_librarys parameters                                         \
+    {                                                                                              \
         static atomic_addr known;                                                                  \
-        form *librarys = (form *)library_form(name, &known);                                       \
-        if (librarys)                                                                              \
-            return librarys(__VA_ARGS__);                                                          \
-    }
-#define LIBRARYS_DELETE(name, form, ...)                                                           \
-    if (unlikely(is_replaced)) {                                                                   \
-        static atomic_addr known;                                                                  \
-        form *librarys = (form *)library_form(name, &known);                                       \
-        if (librarys) {                                                                            \
-            librarys(__VA_ARGS__);                                                                 \
-            return;                                                                                \
-        }                                                                                          \
+        result(*form) parameters = (result(*) parameters)library_form(#name, &known);              \
+        if (form)                                                                                  \
+            return form arguments;                                                                 \
+        return own;                                                                                \
+    }                                                                                              \
+    EXPORT result name parameters                                                                  \
+    {                                                                                              \
+        if (unlikely(is_replaced))                                                                 \
+            return name##_librarys arguments;                                                      \
+        return own;                                                                                \
     }
 
 /* ---- new ---- */
 
-EXPORT void *_Znwm(size_t bytes)
+static ALWAYS_INLINE void *new_aligned(size_t bytes, size_t align_bytes, struct steer_call call)
 {
-    return new_quick(bytes, STEER_CALLER);
+    void *p = aligned_or_null(bytes, align_bytes, call);
+    return likely(p != NULL) ? p : new_slow(bytes, align_bytes);
 }
 
-EXPORT void *_Znam(size_t bytes)
+EXPORT void *_Znwm(size_t bytes)
 {
-    LIBRARYS("_Znam", new_form, bytes)
-    return new_quick(bytes, STEER_CALLER);
+    return NEW_QUICK(bytes);
 }
 
 EXPORT void *_ZnwmSt11align_val_t(size_t bytes, size_t align_bytes)
 {
-    void *p = new_aligned(bytes, align_bytes, STEER_CALLER);
-    return likely(p != NULL) ? p : new_slow(bytes, align_bytes);
+    return new_aligned(bytes, align_bytes, STEER_CALLER);
 }
 
-EXPORT void *_ZnamSt11align_val_t(size_t bytes, size_t align_bytes)
-{
-    LIBRARYS("_ZnamSt11align_val_t", new_aligned_form, bytes, align_bytes)
-    void *p = new_aligned(bytes, align_bytes, STEER_CALLER);
-    return likely(p != NULL) ? p : new_slow(bytes, align_bytes);
-}
+FORM(void *, _Znam, (size_t bytes), (bytes), NEW_QUICK(bytes))
+FORM(void *, _ZnamSt11align_val_t, (size_t bytes, size_t align_bytes), (bytes, align_bytes), new_aligned(bytes, align_bytes, STEER_CALLER))
 
 /* ---- new (std::nothrow) ---- */
-
-static ALWAYS_INLINE void *new_or_null(size_t bytes, struct steer_call call)
-{
-    void *p = preload_quick_alloc(bytes);
-    return likely(p != NULL) ? p : preload_alloc_next(bytes, call);
-}
 
 static COLD void *nothrow_slow(const char *name, size_t bytes, const void *tag)
 {
@@ -211,40 +188,28 @@ static COLD void *nothrow_aligned_slow(const char *name, size_t bytes, size_t al
     return library ? ((void *(*)(size_t, size_t, const void *))library)(bytes, align_bytes, tag) : NULL;
 }
 
-EXPORT void *_ZnwmRKSt9nothrow_t(size_t bytes, const void *tag)
+static ALWAYS_INLINE void *nothrow_quick(const char *name, size_t bytes, const void *tag, struct steer_call call)
 {
-    LIBRARYS("_ZnwmRKSt9nothrow_t", new_nothrow_form, bytes, tag)
-    void *p = new_or_null(bytes, STEER_CALLER);
-    return likely(p != NULL) ? p : nothrow_slow("_ZnwmRKSt9nothrow_t", bytes, tag);
+    void *p = preload_quick_alloc(bytes);
+    p = likely(p != NULL) ? p : preload_alloc_next(bytes, call);
+    return likely(p != NULL) ? p : nothrow_slow(name, bytes, tag);
 }
 
-EXPORT void *_ZnamRKSt9nothrow_t(size_t bytes, const void *tag)
+static ALWAYS_INLINE void *nothrow_aligned(const char *name, size_t bytes, size_t align_bytes, const void *tag, struct steer_call call)
 {
-    LIBRARYS("_ZnamRKSt9nothrow_t", new_nothrow_form, bytes, tag)
-    void *p = new_or_null(bytes, STEER_CALLER);
-    return likely(p != NULL) ? p : nothrow_slow("_ZnamRKSt9nothrow_t", bytes, tag);
+    void *p = aligned_or_null(bytes, align_bytes, call);
+    return likely(p != NULL) ? p : nothrow_aligned_slow(name, bytes, align_bytes, tag);
 }
 
-EXPORT void *_ZnwmSt11align_val_tRKSt9nothrow_t(size_t bytes, size_t align_bytes, const void *tag)
-{
-    LIBRARYS("_ZnwmSt11align_val_tRKSt9nothrow_t", new_aligned_nothrow_form, bytes, align_bytes, tag)
-    void *p = new_aligned(bytes, align_bytes, STEER_CALLER);
-    return likely(p != NULL) ? p : nothrow_aligned_slow("_ZnwmSt11align_val_tRKSt9nothrow_t", bytes, align_bytes, tag);
-}
-
-EXPORT void *_ZnamSt11align_val_tRKSt9nothrow_t(size_t bytes, size_t align_bytes, const void *tag)
-{
-    LIBRARYS("_ZnamSt11align_val_tRKSt9nothrow_t", new_aligned_nothrow_form, bytes, align_bytes, tag)
-    void *p = new_aligned(bytes, align_bytes, STEER_CALLER);
-    return likely(p != NULL) ? p : nothrow_aligned_slow("_ZnamSt11align_val_tRKSt9nothrow_t", bytes, align_bytes, tag);
-}
+#define NOTHROW(name) FORM(void *, name, (size_t bytes, const void *tag), (bytes, tag), nothrow_quick(#name, bytes, tag, STEER_CALLER))
+#define NOTHROW_ALIGNED(name)                                                                      \
+    FORM(void *, name, (size_t bytes, size_t align_bytes, const void *tag), (bytes, align_bytes, tag), nothrow_aligned(#name, bytes, align_bytes, tag, STEER_CALLER))
+NOTHROW(_ZnwmRKSt9nothrow_t)
+NOTHROW(_ZnamRKSt9nothrow_t)
+NOTHROW_ALIGNED(_ZnwmSt11align_val_tRKSt9nothrow_t)
+NOTHROW_ALIGNED(_ZnamSt11align_val_tRKSt9nothrow_t)
 
 /* ---- delete: what is said besides the pointer is for the careful ---- */
-
-static ALWAYS_INLINE void delete_quick(void *p)
-{
-    preload_free(p);
-}
 
 static NOINLINE void delete_sized_otherwise(void *p, size_t bytes)
 {
@@ -253,84 +218,45 @@ static NOINLINE void delete_sized_otherwise(void *p, size_t bytes)
         careful_free_sized(p, bytes, 0);
 }
 
-static ALWAYS_INLINE void delete_sized_quick(void *p, size_t bytes)
+static ALWAYS_INLINE void delete_sized(void *p, size_t bytes)
 {
-    if (unlikely(!preload_frees_quick()) || unlikely(!preload_quick_free_sized(p, bytes)))
+    if (unlikely(!preload_quick_free_sized(p, bytes)))
         delete_sized_otherwise(p, bytes);
+}
+
+static ALWAYS_INLINE void delete_aligned(void *p, size_t align_bytes)
+{
+    preload_verify_alignment(p, align_bytes);
+    preload_free(p);
+}
+
+static ALWAYS_INLINE void delete_sized_aligned(void *p, size_t bytes, size_t align_bytes)
+{
+    preload_verify_alignment(p, align_bytes);
+    careful_free_sized(p, bytes, align_bytes);
 }
 
 EXPORT void _ZdlPv(void *p)
 {
-    delete_quick(p);
-}
-
-EXPORT void _ZdaPv(void *p)
-{
-    LIBRARYS_DELETE("_ZdaPv", delete_form, p)
-    delete_quick(p);
-}
-
-EXPORT void _ZdlPvm(void *p, size_t bytes)
-{
-    LIBRARYS_DELETE("_ZdlPvm", delete_sized_form, p, bytes)
-    delete_sized_quick(p, bytes);
-}
-
-EXPORT void _ZdaPvm(void *p, size_t bytes)
-{
-    LIBRARYS_DELETE("_ZdaPvm", delete_sized_form, p, bytes)
-    delete_sized_quick(p, bytes);
-}
-
-EXPORT void _ZdlPvRKSt9nothrow_t(void *p, const void *tag)
-{
-    LIBRARYS_DELETE("_ZdlPvRKSt9nothrow_t", delete_nothrow_form, p, tag)
-    delete_quick(p);
-}
-
-EXPORT void _ZdaPvRKSt9nothrow_t(void *p, const void *tag)
-{
-    LIBRARYS_DELETE("_ZdaPvRKSt9nothrow_t", delete_nothrow_form, p, tag)
-    delete_quick(p);
+    preload_free(p);
 }
 
 EXPORT void _ZdlPvSt11align_val_t(void *p, size_t align_bytes)
 {
-    preload_verify_alignment(p, align_bytes);
-    delete_quick(p);
+    delete_aligned(p, align_bytes);
 }
 
-EXPORT void _ZdaPvSt11align_val_t(void *p, size_t align_bytes)
-{
-    LIBRARYS_DELETE("_ZdaPvSt11align_val_t", delete_aligned_form, p, align_bytes)
-    preload_verify_alignment(p, align_bytes);
-    delete_quick(p);
-}
-
-EXPORT void _ZdlPvmSt11align_val_t(void *p, size_t bytes, size_t align_bytes)
-{
-    LIBRARYS_DELETE("_ZdlPvmSt11align_val_t", delete_sized_aligned_form, p, bytes, align_bytes)
-    preload_verify_alignment(p, align_bytes);
-    careful_free_sized(p, bytes, align_bytes);
-}
-
-EXPORT void _ZdaPvmSt11align_val_t(void *p, size_t bytes, size_t align_bytes)
-{
-    LIBRARYS_DELETE("_ZdaPvmSt11align_val_t", delete_sized_aligned_form, p, bytes, align_bytes)
-    preload_verify_alignment(p, align_bytes);
-    careful_free_sized(p, bytes, align_bytes);
-}
-
-EXPORT void _ZdlPvSt11align_val_tRKSt9nothrow_t(void *p, size_t align_bytes, const void *tag)
-{
-    LIBRARYS_DELETE("_ZdlPvSt11align_val_tRKSt9nothrow_t", delete_aligned_nothrow_form, p, align_bytes, tag)
-    preload_verify_alignment(p, align_bytes);
-    delete_quick(p);
-}
-
-EXPORT void _ZdaPvSt11align_val_tRKSt9nothrow_t(void *p, size_t align_bytes, const void *tag)
-{
-    LIBRARYS_DELETE("_ZdaPvSt11align_val_tRKSt9nothrow_t", delete_aligned_nothrow_form, p, align_bytes, tag)
-    preload_verify_alignment(p, align_bytes);
-    delete_quick(p);
-}
+FORM(void, _ZdaPv, (void *p), (p), preload_free(p))
+FORM(void, _ZdaPvSt11align_val_t, (void *p, size_t align_bytes), (p, align_bytes), delete_aligned(p, align_bytes))
+#define DELETE_SIZED(name) FORM(void, name, (void *p, size_t bytes), (p, bytes), delete_sized(p, bytes))
+#define DELETE_NOTHROW(name) FORM(void, name, (void *p, const void *tag), (p, tag), preload_free(p))
+#define DELETE_SIZED_ALIGNED(name) FORM(void, name, (void *p, size_t bytes, size_t align_bytes), (p, bytes, align_bytes), delete_sized_aligned(p, bytes, align_bytes))
+#define DELETE_ALIGNED_NOTHROW(name) FORM(void, name, (void *p, size_t align_bytes, const void *tag), (p, align_bytes, tag), delete_aligned(p, align_bytes))
+DELETE_SIZED(_ZdlPvm)
+DELETE_SIZED(_ZdaPvm)
+DELETE_NOTHROW(_ZdlPvRKSt9nothrow_t)
+DELETE_NOTHROW(_ZdaPvRKSt9nothrow_t)
+DELETE_SIZED_ALIGNED(_ZdlPvmSt11align_val_t)
+DELETE_SIZED_ALIGNED(_ZdaPvmSt11align_val_t)
+DELETE_ALIGNED_NOTHROW(_ZdlPvSt11align_val_tRKSt9nothrow_t)
+DELETE_ALIGNED_NOTHROW(_ZdaPvSt11align_val_tRKSt9nothrow_t)

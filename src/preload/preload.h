@@ -48,12 +48,6 @@ static ALWAYS_INLINE bool preload_serves(void)
     return likely(u32_load_relaxed(&preload_mode) == PRELOAD_SERVES);
 }
 
-/* A free of a block of the heap's may go the short way. */
-static ALWAYS_INLINE bool preload_frees_quick(void)
-{
-    return likely(u32_load_relaxed(&preload_mode) >= PRELOAD_SERVES);
-}
-
 /* Behind preload_serves(), with the caller's frame. */
 static ALWAYS_INLINE bool preload_steers(void)
 {
@@ -137,14 +131,21 @@ static ALWAYS_INLINE void *preload_quick_alloc(size_t bytes)
 
 static ALWAYS_INLINE void preload_free(void *p)
 {
-    if (unlikely(!heap_quick_free_guessed(heap_tls.quick_free, p, SIZE_MAX)))
+    if (unlikely(!heap_quick_free_guessed(heap_tls.quick_free, p, false, 0)))
         preload_free_long(p);
+}
+
+/* This thread's frees go the short way from now on, where the mode lets them: none, before it has allocated. */
+static inline void preload_frees_open(uint32_t mode)
+{
+    if (likely(mode >= PRELOAD_SERVES))
+        heap_tls.quick_free = heap_tls.self;
 }
 
 /* A small block of the heap that has this size; false: not this way. */
 static ALWAYS_INLINE bool preload_quick_free_sized(void *p, size_t bytes)
 {
-    return bytes != SIZE_MAX && heap_quick_free_guessed(heap_tls.self, p, bytes);
+    return likely(heap_quick_free_guessed(heap_tls.quick_free, p, true, bytes));
 }
 
 /* ---- new.c ---- */

@@ -19,7 +19,7 @@ TEST(HeapGuessRace, addresses_of_others_that_lead_to_pages_which_go_are_left_alo
         strangers.emplace_back([&] {
             quire_heap_free(heap, quire_heap_alloc(heap, 16)); /* a local of its own */
             for (; !is_over; looked++)
-                EXPECT_FALSE(heap_quick_free_guessed(heap_tls.self, reinterpret_cast<void *>(some ^ far), SIZE_MAX));
+                EXPECT_FALSE(heap_quick_free_guessed(heap_tls.self, reinterpret_cast<void *>(some ^ far), false, 0));
         });
     for (unsigned round = 0; round < (test_long() ? 2000 : 100) || looked < 1000; round++) {
         std::vector<void *> blocks;
