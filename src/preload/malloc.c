@@ -60,13 +60,10 @@ NOINLINE void preload_free_long(void *p)
         return;
     owner_t found = pagemap_find(p);
     uint32_t mode = u32_load_relaxed(&preload_mode);
-    if (mode == PRELOAD_SECURED) {
-        heap_tls.quick_free = heap_tls.self; /* there is no short way for what is in it, but what says so is no other thread's memory */
-        heap_free_secure(found, p);
-        return;
-    }
     preload_frees_open(mode);
-    if (mode == PRELOAD_STEERS)
+    if (mode == PRELOAD_SECURED)
+        heap_free_secure(found, p);
+    else if (mode == PRELOAD_STEERS)
         steer_free(p);
     else if (likely(mode >= PRELOAD_SERVES) && mode < PRELOAD_STEERS)
         heap_free_long(found, p); /* of a guarded block: by heap_strangers */

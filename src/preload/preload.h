@@ -135,10 +135,13 @@ static ALWAYS_INLINE void preload_free(void *p)
         preload_free_long(p);
 }
 
-/* This thread's frees go the short way from now on, where the mode lets them: none, before it has allocated. */
+/*
+ * This thread's frees go the short way from now on, where the mode lets them: none, before it has allocated.  There is no short way for what is in a secure
+ * heap, but what says so is no other thread's memory then.
+ */
 static inline void preload_frees_open(uint32_t mode)
 {
-    if (likely(mode >= PRELOAD_SERVES))
+    if (likely(mode >= PRELOAD_SERVES) || mode == PRELOAD_SECURED)
         heap_tls.quick_free = heap_tls.self;
 }
 

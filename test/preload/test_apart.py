@@ -18,10 +18,11 @@ def offset_of(name):
     return found and found.group(1)
 
 
+@pytest.mark.parametrize("way", ["free", "delete"])
 @pytest.mark.parametrize("conf", ["", "secure:1", "prof", "guard:1/5000", "prof,guard:1/1000", "stats:/dev/null"])
-def test_what_says_that_a_thread_has_no_short_way_is_written_by_none_that_has_begun(build, conf, tmp_path):
+def test_what_says_that_a_thread_has_no_short_way_is_written_by_none_that_has_begun(build, conf, way, tmp_path):
     offset = offset_of("heap_local_none") or pytest.skip("the library tells no names")
-    done = run(build("apart.c"), f"0x{offset}", conf=conf, cwd=tmp_path)
+    done = run(build("apart.c"), f"0x{offset}", way, conf=conf, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     if done.stdout == "unknown\n":
         pytest.skip("this processor, or this machine, watches no word")

@@ -2,7 +2,7 @@
 /*
  * apart - threads that allocate and free blocks of their own; how often they wrote to a word that all of them know.
  *
- *     apart OFFSET      of the word in the library; prints the number, or "unknown" where the processor does not watch it for us
+ *     apart OFFSET free|delete      of the word in the library; frees, or as C++ deletes, with the size; prints the number, or "unknown" where the processor does not watch it for us
  */
 #include <dlfcn.h>
 #include <linux/hw_breakpoint.h>
@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+static void (*delete_sized)(void *p, size_t bytes); /* NULL: they free */
 
 enum { THREADS = 4, PAIRS = 10000, KEPT = 64, BYTES_MAX = 500 };
 
@@ -27,21 +29,23 @@ static int watch(void *word)
 static void *work(void *unused)
 {
     void *kept[KEPT] = {NULL};
-    for (unsigned i = 0; i < PAIRS; i++) {
-        if (kept[i % KEPT])
+    for (unsigned i = 0; i < PAIRS + KEPT; i++) {
+        if (kept[i % KEPT] && delete_sized)
+            delete_sized(kept[i % KEPT], 1 + (i - KEPT) * 7 % BYTES_MAX);
+        else if (kept[i % KEPT])
             free(kept[i % KEPT]);
-        kept[i % KEPT] = malloc(1 + i * 7 % BYTES_MAX);
+        kept[i % KEPT] = i < PAIRS ? malloc(1 + i * 7 % BYTES_MAX) : NULL;
     }
-    for (unsigned i = 0; i < KEPT; i++)
-        free(kept[i]);
     return NULL;
 }
 
 int main(int count, char **words)
 {
     Dl_info library;
-    if (count != 2 || !dladdr(dlsym(RTLD_DEFAULT, "malloc"), &library))
+    if (count != 3 || !dladdr(dlsym(RTLD_DEFAULT, "malloc"), &library))
         return 2;
+    if (words[2][0] == 'd')
+        *(void **)&delete_sized = dlsym(RTLD_DEFAULT, "_ZdlPvm");
     int fd = watch((char *)library.dli_fbase + strtoul(words[1], NULL, 0));
     pthread_t threads[THREADS];
     for (int i = 0; i < THREADS; i++)
