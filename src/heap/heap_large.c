@@ -254,7 +254,7 @@ void heap_large_free(struct heap_page *page, void *p)
     sanitize_root(p, heap_large_bytes(page), false);
     size_t bytes = page->span.bytes;
     size_add_relaxed(&heap->ends, bytes >= HEAP_ALONE_BYTES);
-    size_t alone = bytes + bytes / ALONE_PART;
+    size_t more = bytes + bytes / ALONE_PART, alone = more < ALONE_MOST ? more : ALONE_MOST;
     if (page->is_mapped && alone > size_load_relaxed(&heap->alone_bytes) && bytes <= ALONE_MOST)
         size_store_relaxed(&heap->alone_bytes, alone);
     if (unlikely(is_pinned))

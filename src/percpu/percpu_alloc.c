@@ -88,7 +88,6 @@ static inline bool popular(const struct percpu_local *local, const struct percpu
     return want->slot_words <= PERCPU_PAGED_WORDS && percpu_popular(local->mapped[want->words], want->words);
 }
 
-
 /* Where it belongs: in a page, if there are many of its size, or in a map. */
 static uintptr_t place_alloc(struct percpu_local *local, const struct percpu_want *want)
 {

@@ -40,6 +40,7 @@ static void pages_repair(struct percpu_chunk *chunk)
         if (page->used == 0 || bits_test(chunk->free_pages, i)) {
             memset(page->free, 0, page->free_words * sizeof *page->free);
             page->words = 0;
+            page->used = 0;
             page->filled = 0;
             bits_set_one(chunk->free_pages, i);
             chunk->free_page_count++;

@@ -16,7 +16,7 @@
  *
  * Invariants, checked by percpu_look.c:
  *   P1  the chunk's bitmap holds (its own check), its first 64 bytes are taken, and every run begins and ends at a multiple of 2^edge_log2 bytes
- *   P2  live_words and objects of a chunk are what its map or its pages say; those of a local are the sums of its chunks'
+ *   P2  live_words and objects of a chunk are what its map or its pages say; those of a local (allocs less frees) are the sums of its chunks'
  *   P3  a chunk is on the list of its class, which promises no less than its longest free run
  *   P4  every free word is zero in every copy
  *   P5  the page map says that the chunk's first page is the chunk's; its owner is the local that lists it

@@ -213,8 +213,9 @@ NOTHROW_ALIGNED(_ZnamSt11align_val_tRKSt9nothrow_t)
 
 static NOINLINE void delete_sized_otherwise(void *p, size_t bytes)
 {
-    bool is_done = u32_load_relaxed(&preload_mode) == PRELOAD_STEERS && (steer_free_sized(p, bytes) || preload_quick_free_sized(p, bytes));
-    if (!is_done)
+    uint32_t mode = u32_load_relaxed(&preload_mode);
+    preload_frees_open(mode);
+    if (mode != PRELOAD_STEERS || (!steer_free_sized(p, bytes) && !preload_quick_free_sized(p, bytes)))
         careful_free_sized(p, bytes, 0);
 }
 

@@ -44,8 +44,8 @@ int main(int count, char **words)
     Dl_info library;
     if (count != 3 || !dladdr(dlsym(RTLD_DEFAULT, "malloc"), &library))
         return 2;
-    if (words[2][0] == 'd')
-        *(void **)&delete_sized = dlsym(RTLD_DEFAULT, "_ZdlPvm");
+    if (words[2][0] == 'd' && !(*(void **)&delete_sized = dlsym(RTLD_DEFAULT, "_ZdlPvm")))
+        return 3;
     int fd = watch((char *)library.dli_fbase + strtoul(words[1], NULL, 0));
     pthread_t threads[THREADS];
     for (int i = 0; i < THREADS; i++)
