@@ -209,14 +209,14 @@ enum { LARGE_OWNER = 1, SECURE_OWNER = 2, OWNER_BITS = 3 }; /* low bits of `owne
 /* ---- a thread's way to its locals ---- */
 struct heap_tls {
     int64_t quick_bytes; /* so many malloc hands out by the short way before it asks anybody; below 0: none */
-    struct heap_local *quick_free, *self; /* of the default heap; the first where free may go a short way, else none */
+    struct heap_local *quick_free, *self; /* of the default heap; the first where free may go a short way, else none, or: */
+    struct bias closed;       /* all that is asked of a local that has no short way, and no other thread's memory */
     struct {
         uint64_t serial;
         struct heap_local *local;
     } seen[HEAP_SEEN]; /* the heaps but the default one that were used last; and whose they are, not asked on the short way */
     struct quire_heap *heaps_seen[HEAP_SEEN];
-    struct heap_local *held;  /* by its lock */
-    struct heap_local *idle;  /* the same, beside it */
+    struct heap_local *held, *idle; /* by its lock; the same, beside it */
     uint64_t random;          /* secure: the last one */
     uint32_t inside, others;  /* of what takes other locks than a local's; heaps but the default one where it has a local, or had before another destroyed it */
     bool is_counted;          /* works in home */

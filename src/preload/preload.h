@@ -136,14 +136,15 @@ static ALWAYS_INLINE void preload_free(void *p)
 }
 
 /*
- * This thread's frees go the short way from now on, where the mode lets them: none, before it has allocated.  There is no short way for what is in a secure
- * heap, but what says so is no other thread's memory then.
+ * This thread's frees go the short way from now on, where the mode lets them and it has a local.  Where they have none, what says so is from now on no other
+ * thread's memory: as for a secure heap's blocks, which have none either.
  */
 static inline void preload_frees_open(uint32_t mode)
 {
-    if (likely(mode >= PRELOAD_SERVES) || mode == PRELOAD_SECURED)
-        heap_tls.quick_free = heap_tls.self;
+    bool opens = likely(mode >= PRELOAD_SERVES) || mode == PRELOAD_SECURED;
+    heap_tls.quick_free = opens && likely(heap_tls.self != &heap_local_none) ? heap_tls.self : (struct heap_local *)(void *)&heap_tls.closed;
 }
+STATIC_ASSERT(offsetof(struct heap_local, bias) == 0, "which is asked first, and nothing else where it is closed");
 
 /* A small block of the heap that has this size; false: not this way. */
 static ALWAYS_INLINE bool preload_quick_free_sized(void *p, size_t bytes)
