@@ -117,6 +117,29 @@ static ALWAYS_INLINE void atomic_fence_signal(void)
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
+/*
+ * An acquire load that is part of the comparison it is for.  On x86-64, where loads are in order, that is one instruction of the two that the compiler makes
+ * of it.
+ */
+static ALWAYS_INLINE bool size_exceeds_acquire(const atomic_size *p, size_t value)
+{
+    atomic_noise();
+    return (CPU_X86_64 ? p->word : __atomic_load_n(&p->word, __ATOMIC_ACQUIRE)) > value;
+}
+
+/* The same: no bit of `value` is one of these. */
+static ALWAYS_INLINE bool addr_excludes_acquire(const atomic_addr *p, uintptr_t value)
+{
+    atomic_noise();
+#if CPU_X86_64
+    bool none;
+    __asm__ volatile("testq %1, %2" : "=@ccz"(none) : "r"(value), "m"(p->word));
+    return none;
+#else
+    return (value & __atomic_load_n(&p->word, __ATOMIC_ACQUIRE)) == 0;
+#endif
+}
+
 /* Raise `p` to at least `value`. */
 static inline void size_max_relaxed(atomic_size *p, size_t value)
 {

@@ -32,11 +32,8 @@ void bias_after_fork(void)
 }
 
 /* Y1: after the barrier the favoured thread has seen that the short way is closed, or we see it inside. */
-void bias_visit(struct bias *bias)
+void bias_evict(struct bias *bias)
 {
-    lock_take(&bias->lock);
-    if (u32_load_relaxed(&bias->open) == 0)
-        return;
     u32_store_relaxed(&bias->open, 0);
     os_barrier();
     for (int i = 0; u32_load_acquire(&bias->active) != 0; i++) { /* acquire [bias-active] */
@@ -47,6 +44,13 @@ void bias_visit(struct bias *bias)
         else
             os_sleep_ns(NAP_NS);
     }
+}
+
+void bias_visit(struct bias *bias)
+{
+    bias_take(bias);
+    if (u32_load_relaxed(&bias->open) != 0)
+        bias_evict(bias);
 }
 
 bool bias_reset(struct bias *bias)

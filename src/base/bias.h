@@ -12,6 +12,8 @@
  *
  * Where the system has no such barrier, and when a sanitizer watches, `open` is 0 for good and everybody takes the lock.
  *
+ * The favoured thread need not ask `open` where it compares something anyway with a word that the visitor changes too (heap_local's doors).
+ *
  * Invariants:
  *   Y1  inside is one thread: the favoured one with active 1 and open 1, or the lock's holder with open 0 or as the favoured one
  *   Y2  a thread that is inside by the short way waits for no lock that somebody may hold who visits
@@ -38,20 +40,31 @@ struct bias {
 bool bias_works(void);
 void bias_after_fork(void);
 
-/* By the favoured thread alone.  False: take the lock. */
-static ALWAYS_INLINE bool bias_enter(struct bias *bias)
+/* By the favoured thread alone: inside, if what it reads next says that the short way is open.  Then bias_leave(), in either case. */
+static ALWAYS_INLINE void bias_approach(struct bias *bias)
 {
     u32_store_relaxed(&bias->active, 1);
-    atomic_fence_signal();
-    if (likely(u32_load_acquire(&bias->open) != 0)) /* acquire [bias-open] */
-        return true;
-    u32_store_release(&bias->active, 0); /* release [bias-active] */
-    return false;
+    atomic_fence_signal(); /* visitors: os_barrier() */
+}
+
+static ALWAYS_INLINE bool bias_is_open(const struct bias *bias)
+{
+    return u32_load_acquire(&bias->open) != 0; /* acquire [bias-open] */
 }
 
 static ALWAYS_INLINE void bias_leave(struct bias *bias)
 {
     u32_store_release(&bias->active, 0); /* release [bias-active] */
+}
+
+/* Both steps.  False: take the lock. */
+static ALWAYS_INLINE bool bias_enter(struct bias *bias)
+{
+    bias_approach(bias);
+    if (likely(bias_is_open(bias)))
+        return true;
+    bias_leave(bias);
+    return false;
 }
 
 /* The lock, by the favoured thread; or by anybody, if nobody is favoured or `open` was found 0 under it. */
@@ -60,7 +73,9 @@ static inline void bias_take(struct bias *bias)
     lock_take(&bias->lock);
 }
 
-/* The lock, with the short way closed and the favoured thread outside. */
+/* Under the lock, the short way being open: it is closed, and the favoured thread outside. */
+void bias_evict(struct bias *bias);
+/* Both. */
 void bias_visit(struct bias *bias);
 
 /* After bias_take(), bias_visit().  `favours`: a thread is favoured from now on. */

@@ -60,7 +60,7 @@ void heap_local_init(struct heap_local *local, struct quire_heap *heap)
 {
     local->heap = heap;
     local->is_secure = heap_is_secure(heap);
-    local->bias = (struct bias)BIAS_INIT(LOCK_HEAP_LOCAL);
+    local->door = (struct heap_door)HEAP_DOOR_INIT(LOCK_HEAP_LOCAL);
     heap_bins_clear(local);
 }
 
@@ -110,7 +110,7 @@ static void heap_init(struct quire_heap *heap, const struct quire_heap_opts *opt
     if (is_scattered(heap))
         region_scatter(true);
     heap_local_init(&heap->home, heap);
-    heap->home.bias.lock.rank = LOCK_HEAP_IDLE;
+    heap->home.door.bias.lock.rank = LOCK_HEAP_IDLE;
     addr_store_release(&heap->locals, (uintptr_t)&heap->home); /* release [heap-locals] */
 }
 
@@ -286,8 +286,8 @@ static void after_fork(void)
 {
     bias_after_fork();
     heap_tls.random = 0; /* parent and child go different ways */
-    if (u32_load_relaxed(&heap_local_none.bias.active) != 0) /* of all threads without a local, one of which may have been inside */
-        u32_store_relaxed(&heap_local_none.bias.active, 0);
+    if (u32_load_relaxed(&heap_local_none.door.bias.active) != 0) /* of all threads without a local, one of which may have been inside */
+        u32_store_relaxed(&heap_local_none.door.bias.active, 0);
     bool was_locked = false;
     if (!lock_is_mine(&registry.lock)) {
         was_locked = registry_after_fork(&registry);

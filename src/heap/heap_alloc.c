@@ -64,10 +64,10 @@ static void *alloc_next_quick(struct quire_heap *heap, unsigned class)
 {
     struct heap_local *local = heap_mine(heap);
     void *p = NULL, *bad = NULL;
-    if (heap_class_bytes(class) > local->bytes_max || unlikely(!bias_enter(&local->bias)))
+    if (heap_class_bytes(class) > local->bytes_max || unlikely(!bias_enter(&local->door.bias)))
         return NULL;
     p = alloc_next(local, class, &bad);
-    bias_leave(&local->bias);
+    bias_leave(&local->door.bias);
     if (unlikely(bad != NULL))
         heap_refuse_slot(heap, bad);
     return p;

@@ -130,13 +130,14 @@ static void locals_share_out(struct quire_heap *heap)
     heap->idle = NULL;
     u32_store_relaxed(&heap->idle_count, 0);
     for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
-        (void)bias_reset(&local->bias);
+        (void)heap_door_reset(&local->door);
         local->is_torn = false;
         if (is_mine(local)) {
-            bias_open(&local->bias);
+            bias_open(&local->door.bias);
+            heap_door_set(&local->door, bias_works());
         } else if (local != &heap->home && !local->is_sample) {
             addr_store_relaxed(&local->thread, 0);
-            local->bias.lock.rank = LOCK_HEAP_IDLE;
+            local->door.bias.lock.rank = LOCK_HEAP_IDLE;
             heap_out_after_fork(local);
             local->idle_next = heap->idle;
             heap->idle = local;
@@ -169,7 +170,7 @@ static bool holds_any(const struct lock *const *locks)
 
 static bool is_amid(void)
 {
-    return amid.tls->held || amid.tls->idle || amid.tls->inside != 0 || (amid.local && u32_load_acquire(&amid.local->bias.active) != 0) || /* acquire [bias-active] */
+    return amid.tls->held || amid.tls->idle || amid.tls->inside != 0 || (amid.local && u32_load_acquire(&amid.local->door.bias.active) != 0) || /* acquire [bias-active] */
            holds_any(amid.locks);
 }
 
@@ -177,7 +178,7 @@ static struct heap_local *local_entered(void)
 {
     for (const struct quire_heap *heap = heap_first; heap; heap = heap->next)
         for (struct heap_local *local = heap_locals(heap); local; local = local->next)
-            if (is_mine(local) && u32_load_relaxed(&local->bias.active) != 0)
+            if (is_mine(local) && u32_load_relaxed(&local->door.bias.active) != 0)
                 return local;
     return NULL;
 }
@@ -195,13 +196,14 @@ static void lists_begin_anew(struct quire_heap *heap)
 /* This thread is inside, or on its way in or out.  True: another was inside, or wanted to be. */
 static bool mine_keep(struct heap_local *local)
 {
-    bool other = lock_reset_others(&local->bias.lock);
+    bool other = lock_reset_others(&local->door.bias.lock);
     if (is_mine(local)) { /* where the short way was being closed, this thread may not have seen it yet: then it has not begun */
-        u32_store_relaxed(&local->bias.open, 0);
+        heap_door_set(&local->door, false);
+        u32_store_relaxed(&local->door.bias.open, 0);
         return other;
     }
-    local->is_torn = heap_tls.held != local && u32_load_relaxed(&local->bias.active) != 0;
-    u32_store_relaxed(&local->bias.active, 0);
+    local->is_torn = heap_tls.held != local && u32_load_relaxed(&local->door.bias.active) != 0;
+    u32_store_relaxed(&local->door.bias.active, 0);
     return other || local->is_torn;
 }
 
@@ -212,12 +214,12 @@ static bool others_reset(struct quire_heap *heap, bool goes_on)
     if (lost && goes_on)
         lists_begin_anew(heap);
     for (struct heap_local *local = heap_locals(heap); local; local = local->next) {
-        bool in = is_mine(local) && u32_load_relaxed(&local->bias.active) != 0;
-        if (goes_on && (in || heap_tls.held == local || heap_tls.idle == local || lock_is_mine(&local->bias.lock))) {
+        bool in = is_mine(local) && u32_load_relaxed(&local->door.bias.active) != 0;
+        if (goes_on && (in || heap_tls.held == local || heap_tls.idle == local || lock_is_mine(&local->door.bias.lock))) {
             lost |= mine_keep(local);
             continue;
         }
-        bool inside = bias_reset(&local->bias), is_home = local == &heap->home;
+        bool inside = heap_door_reset(&local->door), is_home = local == &heap->home;
         lost |= inside || (!is_home && !local->is_sample && !is_mine(local) && !heap_is_idle(local)); /* a large block's span is taken outside of all locks */
         local->is_torn |= inside && !is_home;
         if (inside && is_home && goes_on)
@@ -234,7 +236,7 @@ static bool is_quiet(struct quire_heap *heap)
         return false;
     for (const struct heap_local *local = heap_locals(heap); local; local = local->next) {
         bool is_alone = is_mine(local) || heap_is_idle(local) || local == &heap->home || local->is_sample;
-        if (!is_alone || lock_held(&local->bias.lock) || u32_load_relaxed(&local->bias.active) != 0)
+        if (!is_alone || lock_held(&local->door.bias.lock) || u32_load_relaxed(&local->door.bias.active) != 0)
             return false;
     }
     for (const struct header_chunk *chunk = heap->headers.chunks; chunk; chunk = chunk->next)
@@ -276,7 +278,8 @@ void heap_fork_in_child(bool was_locked)
     if (lost)
         source_fork_lose();
     heap_tls.quick_bytes = -1;
-    heap_tls.quick_free = heap_tls.self = &heap_local_none;
+    heap_tls.quick_free = HEAP_LOCAL_CLOSED;
+    heap_tls.self = &heap_local_none;
     seen_forget();
     u32_store_relaxed(&heap_fork_is_due, 1);
     heap_thread_watch_end();
@@ -292,13 +295,13 @@ void heap_fork_let_go(void)
 {
     struct heap_local *local = local_amid();
     if (local)
-        bias_leave(&local->bias);
+        bias_leave(&local->door.bias);
 }
 
 bool heap_is_in_local(void)
 {
     const struct heap_local *local = local_amid();
-    return heap_tls.held != NULL || u32_load_relaxed(&heap_tls.self->bias.active) != 0 || (local && u32_load_relaxed(&local->bias.active) != 0);
+    return heap_tls.held != NULL || u32_load_relaxed(&heap_tls.self->door.bias.active) != 0 || (local && u32_load_relaxed(&local->door.bias.active) != 0);
 }
 
 bool heap_fork_settle(void)

@@ -161,19 +161,19 @@ static NOINLINE void free_other(struct quire_heap *heap, struct heap_local *loca
         return;
     }
     if (heap_is_large(page) || owner->heap != heap || heap_slot_of(page, p) == SIZE_MAX || heap->is_watched || heap_is_marked(p) ||
-        !bias_enter(&local->bias)) {
+        !bias_enter(&local->door.bias)) {
         free_slow(heap, p);
         return;
     }
     heap_out_add(local, owner, p);
-    bias_leave(&local->bias);
+    bias_leave(&local->door.bias);
 }
 
 /* The bin's magazine is full, or there is none yet.  False: not this way. */
 static NOINLINE bool free_far(struct heap_local *local, struct heap_page *page, void *p)
 {
     struct heap_bin *bin = heap_bin_of(local, page);
-    if (unlikely(!bias_enter(&local->bias)))
+    if (unlikely(!bias_enter(&local->door.bias)))
         return false;
     heap_bins_reach(local, page->class);
     bool is_live = heap_seems_live(bin, page, p);
@@ -183,7 +183,7 @@ static NOINLINE bool free_far(struct heap_local *local, struct heap_page *page, 
         heap_tls.inside--;
         heap_magazine_push(bin, (atomic_addr *)addr_load_relaxed(&bin->slots.top), p);
     }
-    bias_leave(&local->bias);
+    bias_leave(&local->door.bias);
     if (unlikely(heap_tls.has_work))
         heap_thread_outside();
     return is_live;

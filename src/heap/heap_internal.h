@@ -10,7 +10,7 @@
  *                                                    v
  *                                                  | slot | slot | slot | ...    a span; the page map leads back to the header
  *
- * A page is its owner's, a local: only who is inside the local (bias.h) touches its bits.  A free bit is a slot that may be handed out.  Slots that were
+ * A page is its owner's, a local: only who is inside the local (heap_door.h) touches its bits.  A free bit is a slot that may be handed out.  Slots that were
  * freed wait in magazines (heap_cache.c) of whoever freed them and go first; the bits are asked only when a size has none of these.  A free slot bears a mark
  * in its first 16 bytes, of its magazine or, in its page, of the process; but one that was never handed out, which lies behind what the page has carved.
  *
@@ -39,9 +39,8 @@
 #include <quire/heap.h>
 
 #include "base/account.h"
-#include "base/bias.h"
 #include "base/list.h"
-#include "heap/heap_size.h"
+#include "heap/heap_door.h"
 #include "owner/headers.h"
 #include "owner/registry.h"
 #include "pages/page_look.h"
@@ -55,7 +54,6 @@ enum {
     HEAP_OUT = 3,        /* owners that frees are gathered for */
     HEAP_OUT_BLOCKS = 32, /* at most, for each of them */
     HEAP_SMALL_SLOTS = 8, /* of a thread's first magazine of a size */
-    HEAP_NEAR = 30, /* bins of a local that are ready at once: up to 480 bytes */
     HEAP_MAGAZINE_WORDS = 128, /* of a header that holds a magazine */
     HEAP_SEEN = 8,
     HEAP_GONE = 64 /* addresses of large blocks freed last */
@@ -139,7 +137,7 @@ struct heap_out {
 };
 
 struct heap_local {
-    struct bias bias;
+    struct heap_door door;
     size_t bytes_max; /* of requests whose bins are ready */
     struct quire_heap *heap;
     atomic_addr thread;       /* whose it is; 0: idle.  Changes under the bias */
@@ -210,7 +208,7 @@ enum { LARGE_OWNER = 1, SECURE_OWNER = 2, OWNER_BITS = 3 }; /* low bits of `owne
 struct heap_tls {
     int64_t quick_bytes; /* so many malloc hands out by the short way before it asks anybody; below 0: none */
     struct heap_local *quick_free, *self; /* of the default heap; the first where free may go a short way, else none, or: */
-    struct bias closed;       /* all that is asked of a local that has no short way, and no other thread's memory */
+    struct heap_door closed;  /* all that is asked of a local that has no short way, and no other thread's memory */
     struct {
         uint64_t serial;
         struct heap_local *local;
@@ -224,7 +222,9 @@ struct heap_tls {
 };
 extern THREAD_LOCAL struct heap_tls heap_tls __attribute__((tls_model("initial-exec")));
 extern struct heap_local heap_local_none;
-#define HEAP_TLS_NONE .quick_bytes = -1, .quick_free = &heap_local_none, .self = &heap_local_none
+extern struct heap_door heap_door_closed; /* of threads that have said nothing yet */
+#define HEAP_LOCAL_CLOSED ((struct heap_local *)(void *)&heap_door_closed)
+#define HEAP_TLS_NONE .quick_bytes = -1, .quick_free = HEAP_LOCAL_CLOSED, .self = &heap_local_none, .closed = HEAP_DOOR_INIT(LOCK_HEAP_LOCAL)
 extern struct quire_heap heap_of_process, *heap_first; /* first: the newest */
 extern atomic_u32 heap_is_ready; /* the default heap */
 

@@ -2,8 +2,8 @@
 /*
  * heap_quick.h - the short ways of the heap, in line where they are called.
  *
- *     alloc:  (1) the size's class; (2) into the thread's local by its bias; (3) the top of the bin's magazine, whose mark proves that it is free, or
- *             the lowest free bit of the bin's word
+ *     alloc:  (1) into the thread's local, if its door admits this size (heap_door.h); (2) the size's class; (3) the top of the bin's magazine, whose mark
+ *             proves that it is free, or the lowest free bit of the bin's word
  *     free:   (1) the page map finds the page's header; (2) it is this heap's; (3) the address lies in what the page has carved, and a slot begins there, by
  *             one multiplication; (4) its first word does not say that it is free; (5) mark it, and put it on the bin's magazine
  *
@@ -62,13 +62,10 @@ static ALWAYS_INLINE void *heap_word_pop(struct heap_bin *bin, uint64_t bits)
     return p;
 }
 
-/* NULL: not this way. */
-static ALWAYS_INLINE void *heap_quick_take(struct heap_local *local, size_t class)
+/* Inside.  NULL: not this way. */
+static ALWAYS_INLINE void *heap_bin_pop(struct heap_bin *bin)
 {
-    struct heap_bin *bin = &local->bin[class];
     __asm__("" : "+r"(bin)); /* the address is made once, not for each field */
-    if (unlikely(!bias_enter(&local->bias)))
-        return NULL;
     atomic_u64 *slot;
     uint64_t bits;
     void *p = NULL;
@@ -78,23 +75,31 @@ static ALWAYS_INLINE void *heap_quick_take(struct heap_local *local, size_t clas
     } else if (likely(slot == &slots_nothing) && likely((bits = *bin->word) != 0)) {
         p = heap_word_pop(bin, bits);
     }
-    bias_leave(&local->bias);
     return p;
 }
 
+static ALWAYS_INLINE void *heap_quick_take(struct heap_local *local, size_t class)
+{
+    if (unlikely(!bias_enter(&local->door.bias)))
+        return NULL;
+    void *p = heap_bin_pop(&local->bin[class]);
+    bias_leave(&local->door.bias);
+    return p;
+}
+
+/* NULL: not this way. */
 static ALWAYS_INLINE void *heap_quick_alloc(struct heap_local *local, size_t bytes)
 {
     size_t below = bytes - 1; /* of no bytes: too many */
-    return likely(below < local->bytes_max) ? heap_quick_take(local, heap_class_above(below)) : NULL;
-}
-
-/* The same of a local that a thread has: its near bins are ready, so no load is needed for their sizes. */
-static ALWAYS_INLINE void *heap_quick_alloc_own(struct heap_local *local, size_t bytes)
-{
-    size_t below = bytes - 1;
-    if (unlikely(below >= HEAP_NEAR * HEAP_SLOT_ALIGN) && below >= local->bytes_max)
-        return NULL;
-    return heap_quick_take(local, heap_class_above(below));
+    struct heap_bin *bin = NULL;
+    bias_approach(&local->door.bias);
+    if (likely(heap_door_admits(&local->door, below)))
+        bin = &local->bin[below / HEAP_SLOT_ALIGN];
+    else if (below < local->bytes_max && bias_is_open(&local->door.bias))
+        bin = &local->bin[heap_class_above(below)];
+    void *p = likely(bin != NULL) ? heap_bin_pop(bin) : NULL;
+    bias_leave(&local->door.bias);
+    return p;
 }
 
 static ALWAYS_INLINE struct heap_bin *heap_bin_of(struct heap_local *local, const struct heap_page *page)
@@ -157,10 +162,10 @@ static ALWAYS_INLINE bool heap_quick_put(struct heap_local *local, const struct 
 
 static ALWAYS_INLINE bool heap_quick_free(struct heap_local *local, const struct heap_page *page, void *p)
 {
-    if (unlikely(!bias_enter(&local->bias)))
+    if (unlikely(!bias_enter(&local->door.bias)))
         return false;
     bool done = heap_quick_put(local, page, p);
-    bias_leave(&local->bias);
+    bias_leave(&local->door.bias);
     return done;
 }
 
@@ -170,12 +175,10 @@ static ALWAYS_INLINE bool heap_quick_free(struct heap_local *local, const struct
  */
 static ALWAYS_INLINE bool heap_quick_free_guessed(struct heap_local *local, void *p, bool is_said, size_t said)
 {
-    enum { KIND_BITS = 7 };
-    if (unlikely(!bias_enter(&local->bias)))
-        return false;
+    bias_approach(&local->door.bias);
     const struct heap_page *page = (struct heap_page *)(pagemap_guess(p) - OWNER_MALLOC);
-    bool done = likely(((uintptr_t)page & KIND_BITS) == 0) && (!is_said || likely(heap_page_serves(page, said))) && heap_quick_put(local, page, p);
-    bias_leave(&local->bias);
+    bool done = likely(heap_door_admits_free(&local->door, (uintptr_t)page)) && (!is_said || likely(heap_page_serves(page, said))) && heap_quick_put(local, page, p);
+    bias_leave(&local->door.bias);
     return done;
 }
 

@@ -195,10 +195,10 @@ static ALWAYS_INLINE void *take(struct heap_bin *bin)
 
 void *heap_secure_take_quick(struct heap_local *local, unsigned class)
 {
-    if (unlikely(!bias_enter(&local->bias)))
+    if (unlikely(!bias_enter(&local->door.bias)))
         return NULL;
     void *p = take(&local->bin[class]);
-    bias_leave(&local->bias);
+    bias_leave(&local->door.bias);
     return p;
 }
 
@@ -226,11 +226,11 @@ static ALWAYS_INLINE void hand_out(const struct quire_heap *heap, void *p, size_
 void *heap_malloc_secure(size_t bytes)
 {
     struct heap_local *local = heap_tls.self;
-    if (unlikely(bytes - 1 >= HEAP_SMALL_MAX - HEAP_CANARY_BYTES) || unlikely(!bias_enter(&local->bias)))
+    if (unlikely(bytes - 1 >= HEAP_SMALL_MAX - HEAP_CANARY_BYTES) || unlikely(!bias_enter(&local->door.bias)))
         return heap_malloc_slow(bytes);
     struct heap_bin *bin = &local->bin[heap_class_of(bytes + HEAP_CANARY_BYTES)];
     void *p = take(bin);
-    bias_leave(&local->bias);
+    bias_leave(&local->door.bias);
     if (unlikely(p == NULL))
         return heap_malloc_slow(bytes);
     hand_out(&heap_of_process, p, bin->slot_bytes, bytes);
@@ -334,12 +334,12 @@ void heap_secure_free(struct heap_local *local, struct heap_page *page, size_t s
 /* The long way once for each local: there its quarantine is made. */
 static ALWAYS_INLINE bool free_mine(struct heap_local *local, struct heap_page *page, size_t slot, size_t said)
 {
-    if (unlikely(!local->late) || unlikely(!bias_enter(&local->bias)))
+    if (unlikely(!local->late) || unlikely(!bias_enter(&local->door.bias)))
         return false;
     heap_tls.inside++;
     bool done = free_inside(local, page, slot, said);
     heap_tls.inside--;
-    bias_leave(&local->bias);
+    bias_leave(&local->door.bias);
     if (unlikely(heap_tls.has_work))
         heap_thread_outside();
     return done;
@@ -353,10 +353,10 @@ bool heap_secure_free_quick(struct quire_heap *heap, struct heap_local *local, s
         return false;
     if (likely(owner == local))
         return free_mine(local, page, slot, NOT_SAID);
-    if (page->class == HEAP_ZERO || heap_slot_is_free(page, slot) || heap_is_marked(p) || heap->is_watched || !bias_enter(&local->bias))
+    if (page->class == HEAP_ZERO || heap_slot_is_free(page, slot) || heap_is_marked(p) || heap->is_watched || !bias_enter(&local->door.bias))
         return false;
     heap_out_add(local, owner, heap_secure_wipe(page, slot));
-    bias_leave(&local->bias);
+    bias_leave(&local->door.bias);
     if (unlikely(heap_tls.has_work))
         heap_thread_outside();
     return true;

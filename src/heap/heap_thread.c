@@ -23,6 +23,7 @@ enum { WORTH_A_THREAD_BYTES = 4 << 20, TRIES = 16 };
 
 /* Its short way is closed for good. */
 struct heap_local heap_local_none;
+struct heap_door heap_door_closed = HEAP_DOOR_INIT(LOCK_HEAP_LOCAL);
 THREAD_LOCAL struct heap_tls heap_tls __attribute__((tls_model("initial-exec"))) = {HEAP_TLS_NONE};
 
 void heap_release(struct heap_local *local)
@@ -32,21 +33,21 @@ void heap_release(struct heap_local *local)
         heap_tls.is_counted = false;
         heap_change_end(local->heap);
     }
-    bias_drop(&local->bias, !heap_is_idle(local) && !local->is_sample);
+    heap_door_drop(&local->door, !heap_is_idle(local) && !local->is_sample);
 }
 
 void heap_visit(struct heap_local *local)
 {
     if (addr_load_relaxed(&local->thread) == heap_thread_id())
-        bias_take(&local->bias); /* the thread that it favours is not inside */
+        bias_take(&local->door.bias); /* the thread that it favours is not inside */
     else
-        bias_visit(&local->bias);
+        heap_door_visit(&local->door);
     heap_tls.held = local;
 }
 
 bool heap_visit_try(struct heap_local *local)
 {
-    for (int i = 0; !lock_try(&local->bias.lock); i++, cpu_pause())
+    for (int i = 0; !lock_try(&local->door.bias.lock); i++, cpu_pause())
         if (i == TRIES)
             return false;
     heap_tls.held = local;
@@ -70,9 +71,9 @@ struct heap_local *heap_visit_next(const struct quire_heap *heap, struct heap_lo
 /* Two locks of one rank are never held: who is in an idle local, or home, leaves the others alone. */
 bool heap_idle_try(struct heap_local *local)
 {
-    if (heap_tls.idle || (heap_tls.held && heap_tls.held->bias.lock.rank != LOCK_HEAP_LOCAL))
+    if (heap_tls.idle || (heap_tls.held && heap_tls.held->door.bias.lock.rank != LOCK_HEAP_LOCAL))
         return false;
-    if (!heap_is_idle(local) || !lock_try_if(&local->bias.lock, LOCK_HEAP_IDLE))
+    if (!heap_is_idle(local) || !lock_try_if(&local->door.bias.lock, LOCK_HEAP_IDLE))
         return false;
     heap_tls.idle = local;
     if (heap_is_idle(local) && likely(!local->is_torn))
@@ -84,7 +85,7 @@ bool heap_idle_try(struct heap_local *local)
 void heap_idle_drop(struct heap_local *local)
 {
     heap_tls.idle = NULL;
-    lock_drop(&local->bias.lock);
+    lock_drop(&local->door.bias.lock);
 }
 
 /* Whatever this thread is in the middle of: the process is about to stop, and the hook must find everything open. */
@@ -95,10 +96,10 @@ void heap_let_go(const struct quire_heap *heap)
     if (heap_tls.held)
         heap_release(heap_tls.held);
     heap_fork_let_go();
-    bias_leave(&heap_tls.self->bias);
+    bias_leave(&heap_tls.self->door.bias);
     struct heap_local *mine = heap ? heap_mine(heap) : NULL;
     if (mine) /* what is left of a heap that was destroyed may look like one that this thread has not seen */
-        bias_leave(&mine->bias);
+        bias_leave(&mine->door.bias);
 }
 
 static void wake(void)
@@ -130,7 +131,7 @@ void heap_thread_allocated(const struct quire_heap *heap)
 static void local_leave(struct heap_local *local)
 {
     struct quire_heap *heap = local->heap;
-    bias_take(&local->bias);
+    bias_take(&local->door.bias);
     heap_tls.held = local;
     if (likely(!local->is_torn)) {
         heap_caches_flush(local, true);
@@ -140,7 +141,7 @@ static void local_leave(struct heap_local *local)
         heap_local_settle(local, HEAP_SLOTS_MAX);
     }
     addr_store_relaxed(&local->thread, 0);
-    lock_rerank(&local->bias.lock, LOCK_HEAP_IDLE);
+    lock_rerank(&local->door.bias.lock, LOCK_HEAP_IDLE);
     heap_release(local);
     lock_take(&heap->lock);
     local->idle_next = heap->idle;
@@ -170,7 +171,8 @@ static void thread_end(void *tls)
     (void)tls;
     (void)heap_fork_settle(); /* what this thread has forked in the middle of is over, and nobody may look here for that any more */
     heap_tls.is_ended = true;
-    heap_tls.quick_free = heap_tls.self = &heap_local_none;
+    heap_tls.quick_free = HEAP_LOCAL_CLOSED;
+    heap_tls.self = &heap_local_none;
     memset(heap_tls.seen, 0, sizeof heap_tls.seen);
     heap_list_lock();
     (void)leave(&heap_of_process);
@@ -206,7 +208,7 @@ static struct heap_local *local_new(struct quire_heap *heap)
     struct heap_local *local = heap_local_make(heap);
     if (!local)
         return NULL;
-    bias_take(&local->bias);
+    bias_take(&local->door.bias);
     lock_take(&heap->lock);
     local->next = heap_locals(heap);
     addr_store_release(&heap->locals, (uintptr_t)local); /* release [heap-locals] */
@@ -228,12 +230,12 @@ static struct heap_local *local_take_over(struct quire_heap *heap)
     lock_drop(&heap->lock);
     if (!local)
         return NULL;
-    bias_take(&local->bias);
+    bias_take(&local->door.bias);
     if (unlikely(local->is_torn)) {
-        bias_drop(&local->bias, false);
+        heap_door_drop(&local->door, false);
         return NULL;
     }
-    lock_rerank(&local->bias.lock, LOCK_HEAP_LOCAL);
+    lock_rerank(&local->door.bias.lock, LOCK_HEAP_LOCAL);
     return local;
 }
 
@@ -307,15 +309,15 @@ struct heap_local *heap_hold_with_list(struct quire_heap *heap)
             remember(heap, local);
     }
     if (likely(local != &heap->home)) {
-        bias_take(&local->bias);
+        bias_take(&local->door.bias);
         if (likely(!local->is_torn))
             return heap_tls.held = local;
-        bias_drop(&local->bias, false);
+        heap_door_drop(&local->door, false);
         local = &heap->home;
     }
     heap_change_begin(heap);
     heap_tls.is_counted = true;
-    bias_take(&local->bias);
+    bias_take(&local->door.bias);
     return heap_tls.held = local;
 }
 

@@ -35,7 +35,7 @@
 static void *opened(void *p)
 {
     heap_tls.quick_bytes = INT64_MAX;
-    heap_tls.quick_free = heap_tls.self;
+    preload_frees_open(PRELOAD_SERVES);
     return p;
 }
 

@@ -100,7 +100,7 @@ static ALWAYS_INLINE void preload_verify_alignment(const void *p, size_t align_b
 /*
  * malloc.c: in any mode; what has no short way.
  *
- * The short ways ask for no mode: they end soon in a thread whose heap_tls.quick_bytes are used up, or whose quick_free is none.  The first long way that
+ * The short ways ask for no mode: they end soon in a thread whose heap_tls.quick_bytes are used up, or whose quick_free is closed.  The first long way that
  * a thread goes sets them where the mode allows it; while a profile samples, to what is left to the next point.
  */
 void *preload_alloc_next(size_t bytes, struct steer_call call); /* behind preload_quick_alloc() */
@@ -126,7 +126,7 @@ static ALWAYS_INLINE void preload_uncount(size_t bytes)
 /* NULL: not this way. */
 static ALWAYS_INLINE void *preload_quick_alloc(size_t bytes)
 {
-    return preload_passes(bytes) ? heap_quick_alloc_own(heap_tls.self, bytes) : NULL;
+    return preload_passes(bytes) ? heap_quick_alloc(heap_tls.self, bytes) : NULL;
 }
 
 static ALWAYS_INLINE void preload_free(void *p)
@@ -144,7 +144,7 @@ static inline void preload_frees_open(uint32_t mode)
     bool opens = likely(mode >= PRELOAD_SERVES) || mode == PRELOAD_SECURED;
     heap_tls.quick_free = opens && likely(heap_tls.self != &heap_local_none) ? heap_tls.self : (struct heap_local *)(void *)&heap_tls.closed;
 }
-STATIC_ASSERT(offsetof(struct heap_local, bias) == 0, "which is asked first, and nothing else where it is closed");
+STATIC_ASSERT(offsetof(struct heap_local, door) == 0, "which is asked first, and nothing else where it is closed");
 
 /* A small block of the heap that has this size; false: not this way. */
 static ALWAYS_INLINE bool preload_quick_free_sized(void *p, size_t bytes)

@@ -277,7 +277,7 @@ static __attribute__((constructor)) void at_load(int count, char **words, char *
         libc_is_not_the_malloc();
         u32_store_release(&preload_mode, PRELOAD_BESIDE); /* release [preload-mode] */
         heap_tls.quick_bytes = -1;
-        heap_tls.quick_free = &heap_local_none;
+        heap_tls.quick_free = HEAP_LOCAL_CLOSED;
         preload_conf.prof_every_bytes = preload_conf.guard_every = 0;
     }
     libc_takes_its_own();

@@ -13,6 +13,9 @@
 #include "base/bias.h"
 #include "explorer.h"
 #include "os/os.h"
+#define class class_ /* a parameter's name there */
+#include "heap/heap_door.h"
+#undef class
 
 using namespace orders;
 
@@ -110,6 +113,30 @@ TEST(Orders, bias_admits_the_favoured_thread_or_one_visitor)
     if (getenv("QUIRE_TEST_LONG")) {
         EXPECT_EQ(explore({words, {favoured, visitor, visitor}, nullptr}).wrong, "");
     }
+}
+
+/* heap_door.h: the favoured thread looks at one word of three, all of which the visitor changes. */
+TEST(Orders, door_admits_the_favoured_thread_or_one_visitor)
+{
+    static struct heap_door door = HEAP_DOOR_INIT(LOCK_HEAP_LOCAL);
+    ASSERT_TRUE(bias_works());
+    static const auto admits = [](int way) {
+        bias_approach(&door.bias);
+        return way == 0 ? heap_door_admits(&door, 15) : way == 1 ? heap_door_admits_free(&door, 64) : bias_is_open(&door.bias);
+    };
+    auto favoured = [] {
+        for (int way = 0; way < 3; way++) {
+            bool is_in = admits(way);
+            if (is_in)
+                inside();
+            bias_leave(&door.bias);
+            if (!is_in)
+                bias_take(&door.bias), inside(), heap_door_drop(&door, true);
+        }
+    };
+    auto visitor = [] { heap_door_visit(&door), inside(), heap_door_drop(&door, true); };
+    prove({{{"active", &door.bias.active, 0}, {"open", &door.bias.open, 1}, {"lock", &door.bias.lock.word, 0}, {"data", &data, 0},
+            {"below", &door.below, HEAP_NEAR * HEAP_SLOT_ALIGN}, {"none_bits", &door.none_bits, HEAP_KIND_BITS}}, {favoured, visitor}, nullptr});
 }
 
 /* heap_remote.c: push(), heap_inbox_drain(): what two threads free arrives once, with what they wrote into it. */

@@ -57,11 +57,11 @@ TEST(HeapGuessRace, headers_that_nobody_uses_any_more_stay_while_a_thread_is_ins
     };
     std::thread inside([&] {
         quire_heap_free(heap, quire_heap_alloc(heap, 16)); /* a local of its own */
-        step = bias_enter(&heap_tls.self->bias) ? 1 : 2; /* by the short way alone: where there is none, nobody looks by guess */
+        step = bias_enter(&heap_tls.self->door.bias) ? 1 : 2; /* by the short way alone: where there is none, nobody looks by guess */
         if (step == 1 && reaches(2)) {
             usleep(50000);
             step = 3;
-            bias_leave(&heap_tls.self->bias);
+            bias_leave(&heap_tls.self->door.bias);
         }
     });
     ASSERT_TRUE(reaches(1));

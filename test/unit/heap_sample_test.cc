@@ -14,11 +14,11 @@ class Busy {
 public:
     explicit Busy(quire_heap *heap) : sample(reinterpret_cast<heap_local *>(addr_load_acquire(&heap->sample)))
     {
-        other.run([this] { lock_take(&sample->bias.lock); });
+        other.run([this] { lock_take(&sample->door.bias.lock); });
     }
     ~Busy()
     {
-        other.run([this] { lock_drop(&sample->bias.lock); });
+        other.run([this] { lock_drop(&sample->door.bias.lock); });
     }
 
 private:
