@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/atomic.h"
+#include "os/os.h"
 
 static void roomy_push(struct headers *headers, struct header_chunk *chunk)
 {
@@ -29,7 +30,7 @@ struct header_chunk *headers_add(struct headers *headers, const struct quire_spa
 {
     struct header_chunk *chunk = span->start;
     size_t count = stride_bytes ? (span->bytes - sizeof *chunk) / stride_bytes : 0;
-    *chunk = (struct header_chunk){.span = *span, .stride_bytes = stride_bytes, .kind = kind, .count = count < HEADERS_MAX ? (uint32_t)count : HEADERS_MAX};
+    *chunk = (struct header_chunk){.span = *span, .stride_bytes = stride_bytes, .kind = (uint16_t)kind, .count = count < HEADERS_MAX ? (uint32_t)count : HEADERS_MAX};
     enter(headers, chunk);
     return chunk;
 }
@@ -39,6 +40,13 @@ static void clear(atomic_u64 *header, size_t bytes)
 {
     for (size_t i = 0; i < bytes / sizeof *header; i++)
         u64_store_relaxed(&header[i], 0);
+}
+
+/* The OS pages of its chunk that a header lies in, by bits. */
+static uint32_t os_pages_of(const struct header_chunk *chunk, uint32_t idx)
+{
+    size_t first = (size_t)((char *)header_at(chunk, idx) - (char *)(uintptr_t)chunk), last = first + chunk->stride_bytes - 1;
+    return (2U << last / os_page_bytes()) - (1U << first / os_page_bytes());
 }
 
 void *headers_take(struct headers *headers, uint32_t kind, struct header_chunk **out)
@@ -54,6 +62,8 @@ void *headers_take(struct headers *headers, uint32_t kind, struct header_chunk *
         chunk->cut++;
     }
     bits_set_one(chunk->taken, idx);
+    if (unlikely(chunk->given != 0))
+        chunk->given &= (uint16_t)~os_pages_of(chunk, idx);
     if (++chunk->used == chunk->count)
         headers->roomy[kind] = chunk->roomy_next;
     return header;
@@ -64,6 +74,29 @@ void headers_give(struct headers *headers, struct header_chunk *chunk, const voi
     bits_clear_one(chunk->taken, (size_t)((const char *)header - (const char *)(chunk + 1)) / chunk->stride_bytes);
     if (chunk->used-- == chunk->count)
         roomy_push(headers, chunk);
+}
+
+/* Those that were touched, and have none in use. */
+static uint32_t os_pages_vacant(const struct header_chunk *chunk)
+{
+    uint32_t used = chunk->given | 1U, touched = 0; /* its own head is in the first */
+    for (uint32_t idx = 0; idx < chunk->cut; idx++) {
+        uint32_t pages = os_pages_of(chunk, idx);
+        touched |= pages;
+        used |= chunk->taken[idx / WORD_BITS] >> idx % WORD_BITS & 1 ? pages : 0;
+    }
+    return touched & ~used;
+}
+
+void headers_discard(struct headers *headers)
+{
+    for (struct header_chunk *chunk = headers->chunks; chunk; chunk = chunk->next) {
+        bool may = chunk->pins == 0 && chunk->used < chunk->cut && chunk->span.bytes <= WORD_BITS / 4 * os_page_bytes();
+        uint32_t vacant = may ? os_pages_vacant(chunk) : 0;
+        for (uint32_t rest = vacant; rest != 0; rest &= rest - 1)
+            if (os_discard((char *)chunk + bits_lowest(rest) * os_page_bytes(), os_page_bytes()) == 0)
+                chunk->given |= (uint16_t)(rest & -rest);
+    }
 }
 
 size_t headers_bytes(const struct headers *headers)

@@ -5,7 +5,8 @@
  *     chunks ---> chunk (a span): | header_chunk | header | header | header | never used ...     of one kind, which says how long they are
  *     roomy[kind] ---> those with a header that is not in use
  *
- * The lowest header of a chunk is used first, and none is touched before its time.  A chunk without one in use is idle: it goes when memory is given back.
+ * The lowest header of a chunk is used first, and none is touched before its time.  A chunk without one in use is idle: it goes when memory is given back,
+ * and so do, of another, the OS pages without one: what is read there is a header that was never used.
  *
  * Invariants:
  *   H1  chunk->used is the number of bits of `taken`; a chunk with fewer than `count` is roomy
@@ -28,7 +29,8 @@ enum { HEADERS_MAX = 512, HEADER_KINDS = 4, HEADER_ALIGN = 128 /* two lines, whi
 struct header_chunk {
     struct header_chunk *next, *roomy_next;
     struct quire_span span;
-    uint32_t stride_bytes, count, kind;
+    uint32_t stride_bytes, count;
+    uint16_t kind, given; /* given: of its OS pages those that went back, by bits, since a header there was used */
     uint32_t cut; /* headers that were ever used: those behind are untouched */
     uint32_t used, pins; /* pins: walks that stand on it */
     uint64_t taken[HEADERS_MAX / WORD_BITS];
@@ -51,6 +53,9 @@ struct header_chunk *headers_add(struct headers *headers, const struct quire_spa
 void *headers_take(struct headers *headers, uint32_t kind, struct header_chunk **chunk);
 void headers_give(struct headers *headers, struct header_chunk *chunk, const void *header);
 size_t headers_bytes(const struct headers *headers); /* of all chunks */
+
+/* OS pages where no header is in use go back to the system, but for the first of each chunk. */
+void headers_discard(struct headers *headers);
 
 /* Is there an idle chunk?  All of them, off the lists; and on the lists again. */
 bool headers_idle(const struct headers *headers);

@@ -94,6 +94,7 @@ struct slab_lane {
     struct slab_page *current;             /* NULL, or on no list: single slots come from it until it is full */
     uint32_t filled;                       /* buckets that are not empty */
     struct slab_page *bucket[SLAB_BUCKETS]; /* without the defragmenter all in the first */
+    struct slab_page *picked;              /* with it, last; NULL: none, or it is gone */
 };
 
 /* ---- threads and slabs ---- */
@@ -154,7 +155,7 @@ struct CACHE_ALIGNED quire_slab {
     uint32_t pages, filed_by_fullness; /* the lanes' buckets are in use */
     size_t table_lost; /* entries of pages that others have had since */
     bool wakes; /* a tick is wanted, when the lock is dropped */
-    bool uneven; /* its large pages do not lie at multiples of their size */
+    size_t uneven_bytes; /* what it held when its pages lay too badly for long steps; 0: they never did */
     uint64_t turns; /* how often it was locked */
     size_t held_bytes;
     size_t slots, free_slots; /* of all pages */

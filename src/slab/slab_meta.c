@@ -168,6 +168,9 @@ void slab_header_delete(struct slab_page *page)
     struct header_chunk *chunk = chunk_of(page);
     atomic_fence_signal();
     page->state = PAGE_UNUSED;
+    for (unsigned lane = 0; lane < SLAB_LANES; lane++)
+        if (slab->lane[lane].picked == page)
+            slab->lane[lane].picked = NULL;
     headers_give(&slab->headers, chunk, page);
     slab->wakes |= chunk->used == 0;
 }
@@ -227,6 +230,8 @@ void slab_headers_after_fork(struct quire_slab *slab)
         if (owner_object(pagemap_find(slab_slots(page))) != page)
             page->state = PAGE_UNUSED; /* it was coming or going */
     headers_after_fork(&slab->headers, is_used);
+    for (unsigned lane = 0; lane < SLAB_LANES; lane++)
+        slab->lane[lane].picked = NULL;
     for (struct header_chunk *chunk = slab->headers.chunks; chunk; chunk = chunk->next)
         chunk->used += chunk->stride_bytes == 0;
 }

@@ -91,7 +91,22 @@ static struct slab_page *pick_near(struct slab_lane *lane)
 }
 
 /*
- * The fullest of all, to an eighth, and of those the fullest of the first few: a page that has been freed into since it was filed goes down to where
+ * One as full as `page`, to an eighth, whose header lies behind that of the last one: so the headers of those that stay lie together, and the OS pages of the
+ * others' go back.
+ */
+static struct slab_page *beside(const struct slab_lane *lane, struct slab_page *page)
+{
+    struct slab_page *other = lane->picked;
+    for (int i = 0; other && i < SLAB_LOOK_BESIDE; i++) {
+        other = slab_page_after(page->slab, other);
+        if (other && other->state == PAGE_PARTIAL && other->lane == page->lane && slab_bucket(slab_used(other), other->slot_count) == page->bucket)
+            return other;
+    }
+    return fullest_of(page, SLAB_LOOK_CLOSELY);
+}
+
+/*
+ * The fullest of all, to an eighth, and of those the one beside the last, or the fullest of the first few: a page that has been freed into since it was filed goes down to where
  * it belongs, once for each eighth of it.
  */
 static struct slab_page *pick_fullest(struct slab_lane *lane)
@@ -100,7 +115,7 @@ static struct slab_page *pick_fullest(struct slab_lane *lane)
         unsigned bucket = bits_highest(lane->filled);
         struct slab_page *page = lane->bucket[bucket];
         if (slab_bucket(slab_used(page), page->slot_count) >= bucket)
-            return fullest_of(page, SLAB_LOOK_CLOSELY);
+            return lane->picked = beside(lane, page);
         slab_page_unlink(page);
         slab_page_link(page);
     }

@@ -19,6 +19,7 @@ enum {
     SLAB_LOOK_PAGES = 3,   /* without it: how many pages are compared */
     SLAB_DEFRAG_PAGES = 16, /* with it: a new page is no more than one part in so many of what the local holds */
     SLAB_LOOK_CLOSELY = 8, /* with it: how many of the fullest degree */
+    SLAB_LOOK_BESIDE = 16, /* with it: how many headers behind that of the last one */
 };
 #define SLAB_PAGE_BYTES_DEFAULT ((size_t)64 << 10)
 #define SLAB_PAGE_BYTES_LARGE ((size_t)1 << 20)

@@ -13,7 +13,7 @@
  */
 #include "slab/slab_internal.h"
 
-enum { GROWTH = 2, FIRST = 256 /* an OS page with its head */, SPARE = 4, LOST_PARTS = 32, STEP_LEAST_LOG2 = 12, LONG_FROM_PAGES = 32, ENTRY_LOG2 = 3 };
+enum { GROWTH = 2, FIRST = 256 /* an OS page with its head */, SPARE = 4, LOST_PARTS = 32, LOST_PARTS_LONG = 16, STEP_LEAST_LOG2 = 12, LONG_FROM_PAGES = 32, ENTRY_LOG2 = 3 };
 
 static struct slab_page page_none;
 
@@ -79,7 +79,7 @@ void slab_table_init(struct quire_slab *slab)
 static unsigned step_due(const struct quire_slab *slab, size_t pages)
 {
     size_t most = size_load_relaxed(&slab->page_bytes_most);
-    return !slab->uneven && is_pow2(most) && most >> STEP_LEAST_LOG2 != 0 && slab->held_bytes / most >= pages ? log2_floor(most) : STEP_LEAST_LOG2;
+    return is_pow2(most) && most >> STEP_LEAST_LOG2 != 0 && slab->held_bytes / most >= pages ? log2_floor(most) : STEP_LEAST_LOG2;
 }
 
 static size_t want_of(const struct quire_slab *slab, unsigned step)
@@ -109,18 +109,20 @@ static bool spread(struct quire_slab *slab)
 {
     size_t entries = entries_of(table_of(slab));
     unsigned step = step_log2(slab);
-    if (slab->table_lost <= entries / LOST_PARTS)
+    if (slab->table_lost <= entries / (step == STEP_LEAST_LOG2 ? LOST_PARTS : LOST_PARTS_LONG))
         return false;
     if (entries < SPARE * want_of(slab, step))
         return replace(slab, entries * GROWTH, step);
-    slab->uneven |= step != STEP_LEAST_LOG2;
-    return step != STEP_LEAST_LOG2 && replace(slab, want_of(slab, STEP_LEAST_LOG2), STEP_LEAST_LOG2);
+    if (step == STEP_LEAST_LOG2)
+        return false;
+    slab->uneven_bytes = slab->held_bytes;
+    return replace(slab, want_of(slab, STEP_LEAST_LOG2), STEP_LEAST_LOG2);
 }
 
 void slab_table_enter(struct slab_page *page)
 {
     struct quire_slab *slab = page->slab;
-    unsigned due = step_due(slab, LONG_FROM_PAGES);
+    unsigned due = slab->held_bytes >= GROWTH * slab->uneven_bytes ? step_due(slab, LONG_FROM_PAGES) : STEP_LEAST_LOG2;
     bool is_in = want_of(slab, step_log2(slab)) > entries_of(table_of(slab)) && replace(slab, want_of(slab, due), due);
     if (!is_in)
         slab->table_lost += set(table_of(slab), step_log2(slab), page, NULL, page);

@@ -41,6 +41,7 @@ static void headers_trim(struct quire_slab *slab, bool patient)
 {
     slab_lock(slab);
     struct header_chunk *idle = headers_unlink(&slab->headers);
+    headers_discard(&slab->headers);
     slab_unlock(slab);
     if (!idle)
         return;
