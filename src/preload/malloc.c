@@ -89,12 +89,15 @@ static NOINLINE void *aligned_otherwise(size_t bytes, size_t align_bytes, struct
     return preload_samples() ? prof_alloc_aligned(bytes, align_bytes, prof_call_of(call)) : careful_alloc_aligned(bytes, align_bytes);
 }
 
+/* Some programs (lua) allocate by nothing else. */
+static NOINLINE void *realloc_nothing(size_t bytes, struct steer_call call)
+{
+    void *p = preload_quick_alloc(bytes);
+    return likely(p != NULL) ? p : preload_alloc_next(bytes, call);
+}
+
 static NOINLINE void *realloc_otherwise(void *p, size_t bytes, struct steer_call call)
 {
-    if (!p) {
-        void *fresh = preload_quick_alloc(bytes);
-        return likely(fresh != NULL) ? fresh : preload_alloc_next(bytes, call);
-    }
     if (bytes == 0) {
         preload_free(p);
         return NULL;
@@ -107,6 +110,8 @@ static NOINLINE void *realloc_otherwise(void *p, size_t bytes, struct steer_call
 /* A small block that stays is nobody's business; one that moves counts as an allocation. */
 static ALWAYS_INLINE void *realloc_at(void *p, size_t bytes, struct steer_call call)
 {
+    if (!p)
+        return realloc_nothing(bytes, call);
     size_t had = preload_is_open() ? heap_quick_usable(&heap_of_process, p) : 0;
     if (likely(had != 0) && likely(bytes != 0)) {
         if (heap_stays(had, bytes))
