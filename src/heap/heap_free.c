@@ -160,7 +160,7 @@ static NOINLINE void free_other(struct quire_heap *heap, struct heap_local *loca
             free_slow(heap, p);
         return;
     }
-    if (heap_is_large(page) || owner->heap != heap || heap_slot_of(page, p) == SIZE_MAX || heap->is_watched || heap_is_marked(p) ||
+    if (heap_is_large(page) || heap_slot_of(page, p) == SIZE_MAX /* all of a header's that just went */ || owner->heap != heap || heap->is_watched || heap_is_marked(p) ||
         !bias_enter(&local->door.bias)) {
         free_slow(heap, p);
         return;
