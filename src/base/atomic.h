@@ -119,19 +119,20 @@ static ALWAYS_INLINE void atomic_fence_signal(void)
 
 /*
  * An acquire load that is part of the comparison it is for.  On x86-64, where loads are in order, that is one instruction of the two that the compiler makes
- * of it.
+ * of it.  A sanitizer is to see it as what it is.
  */
+#define IN_COMPARISON (CPU_X86_64 && !BUILT_WITH_TSAN)
 static ALWAYS_INLINE bool size_exceeds_acquire(const atomic_size *p, size_t value)
 {
     atomic_noise();
-    return (CPU_X86_64 ? p->word : __atomic_load_n(&p->word, __ATOMIC_ACQUIRE)) > value;
+    return (IN_COMPARISON ? p->word : __atomic_load_n(&p->word, __ATOMIC_ACQUIRE)) > value;
 }
 
 /* The same: no bit of `value` is one of these. */
 static ALWAYS_INLINE bool addr_excludes_acquire(const atomic_addr *p, uintptr_t value)
 {
     atomic_noise();
-#if CPU_X86_64
+#if IN_COMPARISON
     bool none;
     __asm__ volatile("testq %1, %2" : "=@ccz"(none) : "r"(value), "m"(p->word));
     return none;

@@ -216,6 +216,18 @@ size_t bitmap_run(const struct bitmap *map, size_t idx)
     return is_start(map, idx) ? taken_end(map, idx) - idx : 0;
 }
 
+/* They are taken as a run of their own first. */
+bool bitmap_extend(struct bitmap *map, size_t idx, size_t more)
+{
+    size_t end = bitmap_run(map, idx) + idx;
+    if (end == idx || end >= map->bits || more == 0 || bits_test(map->taken, end) || run_end(map, end) - end < more)
+        return false;
+    cut_run(map, &(struct bitmap_place){.from = end, .at = end}, more);
+    order_for_fork();
+    bits_clear_one(map->starts, end);
+    return true;
+}
+
 static inline void mark_free(struct bitmap *map, size_t from, size_t to)
 {
     bits_clear(map->taken, from, to);

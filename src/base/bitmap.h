@@ -45,6 +45,11 @@ void bitmap_init(struct bitmap *map, void *zeroed, size_t bits);
  */
 size_t bitmap_alloc(struct bitmap *map, size_t run, unsigned align_log2);
 /*
+ * The taken run that starts at `idx` has `more` bits behind it, if these are free.  False: they are
+ * not, or no run starts there; nothing has changed.  Cost: as alloc, without a search.
+ */
+bool bitmap_extend(struct bitmap *map, size_t idx, size_t more);
+/*
  * Free the run that starts at `idx`.  Its length, or 0 when none starts there: nothing changed.  In *merged how long the free run is of which the
  * freed bits are a part now: at least what is returned, exact, and 0 when nothing was freed.
  */

@@ -2,7 +2,8 @@
 /*
  * heap_grow.c - large blocks by realloc: by the system's page tables, without a copy.
  *
- *     of the source   its pages leave the span, which goes back empty, for a mapping of the block's own; also where much of it is no longer wanted
+ *     of the source   has what is free behind it, where it is; or its pages leave the span, which goes back empty, for a mapping of the block's own; also
+ *                     where much of it is no longer wanted
  *     mapped alone    grows and shrinks where it is, or moves as it is
  *     sealed          (of a secure heap) grows into what is reserved behind it, or moves onto addresses with more
  *
@@ -140,6 +141,18 @@ static void *pages_copy(struct quire_heap *heap, struct heap_page *page, size_t 
     return to;
 }
 
+/* A block of the source has more of it, where it is. */
+static bool extend(struct quire_heap *heap, struct heap_page *page, size_t all)
+{
+    size_t more = all - page->span.bytes;
+    if (heap_is_secure(heap) || !charge_more(heap, more))
+        return false;
+    lock_take(&heap->lock); /* who walks the list */
+    bool done = source_extend(heap->source, &page->span, more);
+    lock_drop(&heap->lock);
+    return account_settle(&heap->account, more, done);
+}
+
 /* A block of the source gets a mapping of its own, and another size. */
 static void *to_alone(struct quire_heap *heap, struct heap_page *page, size_t bytes)
 {
@@ -267,6 +280,8 @@ void *heap_large_resize(struct heap_page *page, size_t bytes)
         p = heap_large_start(page);
     else if (page->is_mapped)
         p = remap(heap, page, all);
+    else if (all > had && extend(heap, page, all))
+        p = heap_large_start(page);
     else if (goes_alone(heap, had, all))
         p = to_alone(heap, page, all);
     if (is_ours && !p && !page->is_mapped && all < had && all >= had / 2)

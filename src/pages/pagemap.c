@@ -186,6 +186,10 @@ static bool is_fresh(struct stretch s)
     return true;
 }
 
+/*
+ * A page more is asked for than there are tables: addresses for a multiple of a huge page the system begins at one, and what the program maps next, which
+ * comes to lie below, begins at multiples of its own size.  Python's arenas of 1 MiB then come and go half as often again.
+ */
 void pagemap_expect(const void *start, size_t bytes)
 {
     struct stretch s = stretch_of(start, bytes, 0);
@@ -194,14 +198,14 @@ void pagemap_expect(const void *start, size_t bytes)
     if (!is_pow2(s.end - s.first) || tables_bytes == 0 || (s.first | s.end) % LEVEL_ENTRIES || s.end >> (LEVELS * LEVEL_BITS))
         return;
     lock_take(&pagemap_lock);
-    if (size_load_relaxed(&pagemap_near.mask) == 0 && is_fresh(s) && os_reserve(tables_bytes, os_page_bytes(), &at) == 0) {
+    if (size_load_relaxed(&pagemap_near.mask) == 0 && is_fresh(s) && os_reserve(tables_bytes + os_page_bytes(), os_page_bytes(), &at) == 0) {
         if (os_show(at, tables_bytes) == 0) {
             (void)os_advise_nohuge(at, tables_bytes); /* they are touched here and there */
             addr_store_relaxed(&pagemap_near.first, s.first);
             addr_store_relaxed(&pagemap_near.tables, (uintptr_t)at);
             size_store_release(&pagemap_near.mask, s.end - s.first - 1); /* release [pagemap-near] */
         } else {
-            (void)os_unmap(at, tables_bytes); /* addresses only */
+            (void)os_unmap(at, tables_bytes + os_page_bytes()); /* addresses only */
         }
     }
     lock_drop(&pagemap_lock);

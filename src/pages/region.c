@@ -199,6 +199,21 @@ static size_t scatter_locked(struct region *region, size_t lowest, size_t pages,
     return place[chosen];
 }
 
+/* These pages are taken.  How many of them were idle; *over_bytes: region_over_locked(). */
+static size_t pages_out_locked(struct region *region, size_t idx, size_t pages, size_t *over_bytes)
+{
+    unsigned shift = os_page_shift();
+    size_t warm = bits_count_in(region->idle, idx, idx + pages);
+    if (warm) {
+        bits_clear(region->idle, idx, idx + pages);
+        bits_clear(region->aged, idx, idx + pages);
+        regions.sums.idle_bytes -= warm << shift;
+    }
+    sums_out_locked(pages << shift);
+    *over_bytes = warm < pages ? region_over_locked(pages << shift) : 0;
+    return warm;
+}
+
 static int take_cut_locked(size_t pages, unsigned align_log2, struct quire_span *out, size_t *over_bytes)
 {
     unsigned shift = os_page_shift();
@@ -220,16 +235,9 @@ static int take_cut_locked(size_t pages, unsigned align_log2, struct quire_span 
     }
     if (unlikely(u32_load_relaxed(&regions.scatters) != 0) && kind == REGION_SMALL)
         idx = scatter_locked(region, idx, pages, align_log2);
-    size_t warm = bits_count_in(region->idle, idx, idx + pages);
-    if (warm) {
-        bits_clear(region->idle, idx, idx + pages);
-        bits_clear(region->aged, idx, idx + pages);
-        regions.sums.idle_bytes -= warm << shift;
-    }
+    size_t warm = pages_out_locked(region, idx, pages, over_bytes);
     if (QUIRE_CHECK)
         bits_clear(region->cached, idx, idx + 1); /* noted by a thread that a fork cut off */
-    sums_out_locked(pages << shift);
-    *over_bytes = warm < pages ? region_over_locked(pages << shift) : 0;
     *out = (struct quire_span){.start = region->start + (idx << shift),
                                .bytes = pages << shift,
                                .flags = warm ? 0 : QUIRE_SPAN_ZERO,
@@ -315,6 +323,41 @@ static bool span_place(const struct quire_span *span, struct region **region, si
     *region = id < REGIONS_MAX ? region_by_id[id] : NULL;
     *idx = *region ? (size_t)((char *)span->start - (*region)->start) >> os_page_shift() : 0;
     return *region && *idx < (*region)->pages;
+}
+
+/* Its length and the map's change together for the child of a fork, which finds `growing` (region_after_fork()). */
+static bool extend_locked(struct region *region, size_t end, size_t more, struct quire_span *span)
+{
+    size_t had_bytes = span->bytes, idx = end - (had_bytes >> os_page_shift());
+    if (end + more > region->pages || bits_test(region->map.taken, end) || region_commit_locked(region, end + more) != 0)
+        return false;
+    regions.growing = (struct region_growing){NULL, region, end, had_bytes};
+    atomic_fence_signal();
+    regions.growing.span = span;
+    atomic_fence_signal();
+    bool done = bitmap_extend(&region->map, idx, more);
+    if (done)
+        span->bytes = had_bytes + (more << os_page_shift());
+    atomic_fence_signal();
+    regions.growing.span = NULL;
+    return done;
+}
+
+bool region_extend(struct quire_span *span, size_t more_bytes)
+{
+    unsigned shift = os_page_shift();
+    struct region *region;
+    size_t idx, over_bytes = 0, had = span->bytes >> shift, more = more_bytes >> shift;
+    if ((span->cookie & ((1 << ORIGIN_BITS) - 1)) != SPAN_REGION || more_bytes > REGION_BYTES_MAX)
+        return false;
+    lock_take(&regions.lock);
+    bool done = span_place(span, &region, &idx) && region->kind == REGION_SMALL && extend_locked(region, idx + had, more, span);
+    if (done)
+        (void)pages_out_locked(region, idx + had, more, &over_bytes);
+    lock_drop(&regions.lock);
+    if (over_bytes)
+        region_make_way(over_bytes);
+    return done;
 }
 
 static void give_cut(const struct quire_span *span, bool keep_warm)

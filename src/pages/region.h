@@ -34,6 +34,8 @@ void region_let_go(void);
 
 /* -ENOMEM only after a trim, plain mmap and libc's malloc have failed too. */
 int region_take(size_t bytes, size_t align_bytes, struct quire_span *out);
+/* The span is larger by so many bytes behind it, in its place, if nobody has these: then true, and span->bytes says so. */
+bool region_extend(struct quire_span *span, size_t more_bytes);
 /* A heap has mapped so many bytes more, or fewer, past the regions: idle memory makes way for them, too. */
 void region_alone(ptrdiff_t change_bytes);
 /* keep_warm false: its memory goes to the system before this returns. */

@@ -44,6 +44,13 @@ struct region_leaving {
     const char *thread;
 };
 
+/* A span that becomes longer. */
+struct region_growing {
+    struct quire_span *span; /* NULL: none does */
+    struct region *region;
+    size_t end, had_bytes; /* end: its last page's, as it was */
+};
+
 struct regions {
     size_t expect_bytes; /* region_expect(); 0: nothing, or done */
     struct lock lock;
@@ -52,6 +59,7 @@ struct regions {
     char *range_next, *range_end; /* reserved addresses not cut into regions yet */
     size_t range_region_bytes;    /* the size of a region of this range */
     struct region_leaving leaving[REGION_LEAVING_MAX];
+    struct region_growing growing;
     size_t elsewhere_bytes; /* taken, but not cut from a region */
     bool keep;
     atomic_u32 scatters; /* secure heaps; read without the lock, too */

@@ -119,6 +119,20 @@ static bool is_anothers(const struct region_leaving *leaving)
     return leaving->region && leaving->thread != os_thread_pointer();
 }
 
+/* A span that another thread was making longer is as it was; true: what it had of more is a run of its own. */
+static bool growing_part(void)
+{
+    struct region_growing *growing = &regions.growing;
+    if (!growing->span)
+        return false;
+    bool grew = bits_test(growing->region->map.taken, growing->end);
+    if (grew)
+        bits_set(growing->region->map.starts, growing->end, growing->end + 1);
+    growing->span->bytes = growing->had_bytes;
+    growing->span = NULL;
+    return grew;
+}
+
 void region_after_fork(void)
 {
     bool busy = lock_reset_others(&regions.lock), mine = lock_is_mine(&regions.lock);
@@ -131,8 +145,11 @@ void region_after_fork(void)
     }
     if (!busy || mine)
         return;
+    bool grew = growing_part();
     for (uint32_t i = 0; i < regions.count; i++)
         bitmap_rebuild(&region_by_id[i]->map);
+    if (grew)
+        (void)bitmap_free(&regions.growing.region->map, regions.growing.end);
     for (int i = 0; i < REGION_LEAVING_MAX; i++) {
         struct region_leaving *leaving = &regions.leaving[i];
         if (is_anothers(leaving)) {

@@ -307,6 +307,14 @@ void source_give_cold(struct quire_source *source, const struct quire_span *span
     }
 }
 
+/* Who takes a span from a bin relies on its alignment. */
+bool source_extend(const struct quire_source *source, struct quire_span *span, size_t more_bytes)
+{
+    size_t bytes = span->bytes + more_bytes;
+    bool fits = bin_of(bytes) >= ODD || (uintptr_t)span->start % bytes == 0;
+    return source == quire_source_default() && fits && region_extend(span, more_bytes);
+}
+
 /* Take the spans nobody needed since the last tick (or all) from one bin; returns how many. */
 static uint32_t bin_drain_locked(struct shard *shard, unsigned number, bool all, struct warm_span *out)
 {

@@ -113,7 +113,7 @@ TEST(HeapDeathTest, kind_10_what_realloc_has_moved_freed_where_it_was)
     STOPS(char *p = s.alloc(50); quire_heap_realloc(s.heap, p, 1000); s.free(p), e1);
     STOPS(char *p = s.alloc(20000); quire_heap_realloc(s.heap, p, 100000); s.free(p), e1);
     STOPS(char *p = s.alloc(100000); quire_heap_realloc(s.heap, p, 100); s.free(p), e1);
-    STOPS(char *p = s.alloc(100000); if (quire_heap_realloc(s.heap, p, 2000000) != p) s.free(p), "E[12] [a-z ]+");
+    STOPS(char *p = s.alloc(100000); for (int i = 0; i < 8; i++) s.alloc(100000); /* behind it, so that it moves */ if (quire_heap_realloc(s.heap, p, 2000000) != p) s.free(p), "E[12] [a-z ]+");
 }
 
 /* ---- freed, then ---- */

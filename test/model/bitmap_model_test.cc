@@ -9,6 +9,7 @@
  */
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -70,6 +71,13 @@ struct Model {
         while (end < byte.size() && byte[end] == 1)
             end++;
         return end - idx;
+    }
+    bool extend(size_t idx, size_t more) {
+        size_t end = idx + run(idx);
+        if (end == idx || more == 0 || more > byte.size() - end || taken_from(end) < end + more)
+            return false;
+        memset(&byte[end], 1, more);
+        return true;
     }
     size_t free(size_t idx) {
         size_t length = run(idx);
@@ -152,6 +160,14 @@ struct Program {
         taken -= got;
         ASSERT_NO_FATAL_FAILURE(check(idx, idx + got));
     }
+    void extend() {
+        size_t idx = !live.empty() && random() % 16 ? live[random() % live.size()] : random() % (bits + 3), more = some_run(random, bits) % 64;
+        size_t end = idx + model.run(idx);
+        bool want = model.extend(idx, more);
+        ASSERT_EQ(bitmap_extend(&map.map, idx, more), want) << idx << " by " << more;
+        taken += want ? more : 0;
+        ASSERT_NO_FATAL_FAILURE(check(idx, end + more));
+    }
     void look() {
         size_t idx = random() % bits, want;
         ASSERT_EQ(bitmap_longest_hint(&map.map), model.longest());
@@ -177,7 +193,9 @@ struct Program {
         for (size_t i = 0; i < count; i++) {
             size_t want = bits * kPercent[i / 5000 % 6] / 100;
             bool more = taken < want ? random() % 8 != 0 : random() % 8 == 0;
-            if (more)
+            if (more && random() % 8 == 0)
+                extend();
+            else if (more)
                 take();
             else
                 give();
@@ -217,9 +235,7 @@ TEST(BitmapModel, large_maps_go_as_in_the_model) {
 // Every way to have `width` bits free, taken, or taken with the next: then every operation on it.
 // The window lies in a map that is otherwise taken, across a word's end when `before` says so.
 void every_operation_in_every_state(size_t before, size_t width, size_t after) {
-    size_t bits = before + width + after, states = 1;
-    for (size_t i = 0; i < width; i++)
-        states *= 3;
+    const size_t bits = before + width + after, states = size_t(pow(3, double(width)) + 0.5);
     for (size_t state = 0; state < states; state++) {
         Map map(bits);
         Model model(bits);
@@ -247,11 +263,14 @@ void every_operation_in_every_state(size_t before, size_t width, size_t after) {
         std::vector<uint64_t> kept = map.memory;
         struct bitmap kept_map = map.map;
         std::vector<uint8_t> kept_bytes = model.byte;
-        for (size_t op = 0; op < width * 4 + width; op++) {
+        for (size_t op = 0; op < width * 4 + width + width * width; op++) {
             if (op < width * 4) {
                 size_t run = op / 4 + 1;
                 unsigned align_log2 = unsigned(op % 4);
                 ASSERT_EQ(bitmap_alloc(&map.map, run, align_log2), model.alloc(run, align_log2));
+            } else if (op >= width * 4 + width) {
+                size_t idx = before + op % width, more = op / width - 4;
+                ASSERT_EQ(bitmap_extend(&map.map, idx, more), model.extend(idx, more));
             } else {
                 size_t idx = before + op - width * 4, merged, length = model.free(idx);
                 ASSERT_EQ(bitmap_free_merged(&map.map, idx, &merged), length);

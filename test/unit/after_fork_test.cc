@@ -86,6 +86,57 @@ TEST(AfterFork, a_span_that_the_forking_thread_itself_has_on_its_way_is_left_to_
     EXPECT_EQ(quire_source_check(source), nullptr);
 }
 
+/* Another thread was making a span longer: it had not begun, was in the middle, or had yet to say so. */
+TEST(AfterFork, a_span_that_was_becoming_longer_is_as_it_was)
+{
+    quire_source_trim(source);
+    for (int stage = 0; stage < 4; stage++) {
+        quire_span span;
+        ASSERT_EQ(source->verbs->take(source, 300 * page, page, &span), 0);
+        size_t taken = stats().taken_bytes, idx, more = 33;
+        struct region *region = region_of(span, &idx);
+        ASSERT_FALSE(bitmap_taken(&region->map, idx + 300));
+        regions.growing = {&span, region, idx + 300, span.bytes};
+        if (stage > 0) {
+            ASSERT_TRUE(bitmap_extend(&region->map, idx, more));
+        }
+        if (stage == 1)
+            bits_set(region->map.starts, idx + 300, idx + 301); /* still a run of its own */
+        if (stage == 3)
+            span.bytes += more * page;
+        u32_store_relaxed(&regions.lock.word, 1);
+        region_after_fork();
+        EXPECT_EQ(regions.growing.span, nullptr);
+        EXPECT_EQ(span.bytes, 300 * page) << stage;
+        EXPECT_FALSE(bitmap_taken(&region->map, idx + 300)) << stage;
+        EXPECT_EQ(stats().taken_bytes, taken) << stage;
+        EXPECT_EQ(quire_source_check(source), nullptr) << stage;
+        source->verbs->give(source, &span);
+        EXPECT_EQ(quire_source_check(source), nullptr) << stage;
+    }
+}
+
+/* A handler forked in the middle of it: its thread goes on with that. */
+TEST(AfterFork, a_span_that_the_forking_thread_itself_makes_longer_is_left_to_it)
+{
+    quire_span span;
+    ASSERT_EQ(source->verbs->take(source, 300 * page, page, &span), 0);
+    size_t idx;
+    struct region *region = region_of(span, &idx);
+    regions.growing = {&span, region, idx + 300, span.bytes};
+    ASSERT_TRUE(bitmap_extend(&region->map, idx, 33));
+    lock_take(&regions.lock);
+    region_after_fork();
+    EXPECT_EQ(regions.growing.span, &span);
+    EXPECT_EQ(bitmap_run(&region->map, idx), 333u);
+    lock_drop(&regions.lock);
+    regions.growing.span = nullptr;
+    span.bytes += 33 * page;
+    regions.sums.out_bytes += 33 * page;
+    source->verbs->give(source, &span);
+    EXPECT_EQ(quire_source_check(source), nullptr);
+}
+
 TEST(AfterFork, an_operation_cut_in_two_leaves_maps_and_sums_that_agree)
 {
     quire_span kept, span;

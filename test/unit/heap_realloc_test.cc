@@ -8,12 +8,10 @@
 
 #include "model/slab_worker.h"
 #include "pages/region_internal.h"
-#include "unit/heap_scope.h"
+#include "unit/heap_growing.h"
 
 namespace {
 const size_t mib = 1 << 20;
-
-char *grow(quire_heap *heap, char *p, size_t bytes) { return static_cast<char *>(quire_heap_realloc(heap, p, bytes)); }
 } // namespace
 
 TEST(HeapRealloc, null_is_an_allocation)
@@ -130,145 +128,6 @@ TEST(HeapRealloc, a_string_that_grows_by_small_steps_is_copied_few_times)
         EXPECT_LE(moves, 120u) << "no more than there are sizes on the way";
     }
     quire_heap_free(heap, p);
-}
-
-static struct quire_source_stats source_stats()
-{
-    struct quire_source_stats stats = {.struct_bytes = sizeof stats};
-    quire_source_stats(quire_source_default(), &stats);
-    return stats;
-}
-
-/* What blocks hold of the source; one that is mapped alone holds nothing of it. */
-static size_t taken() { return source_stats().taken_bytes; }
-static size_t idle() { return source_stats().idle_bytes; }
-
-/* The heap's only block is mapped alone. */
-static bool is_alone(size_t before) { return taken() < before + 250000; }
-
-/* One that grew into a mapping of its own is freed: its size comes and goes from now on. */
-static void come_and_go(Heap &heap, size_t bytes)
-{
-    size_t before = taken();
-    char *p = grow(heap, nullptr, 300000);
-    EXPECT_FALSE(is_alone(before));
-    p = grow(heap, p, bytes);
-    EXPECT_TRUE(is_alone(before));
-    quire_heap_free(heap, p);
-}
-
-TEST(HeapRealloc, a_large_size_that_comes_and_goes_is_mapped_alone_once_and_again_where_it_rises)
-{
-    if (memory_is_watched())
-        GTEST_SKIP() << "there nothing grows in place";
-    Heap heap;
-    come_and_go(heap, 400000);
-    size_t before = taken();
-    for (int i = 0; i < 200; i++) {
-        char *p = grow(heap, grow(heap, nullptr, 300000), 390000);
-        ASSERT_FALSE(is_alone(before)) << i;
-        quire_heap_free(heap, p);
-    }
-    int alone = 0;
-    for (size_t bytes = 400000; bytes < 2 * mib; bytes += os_page_bytes()) {
-        char *p = grow(heap, grow(heap, nullptr, 300000), bytes);
-        alone += is_alone(before);
-        quire_heap_free(heap, p);
-    }
-    EXPECT_TRUE(alone >= 1 && alone <= 10) << alone << ": when it has risen by a quarter since the last";
-}
-
-TEST(HeapRealloc, a_large_block_that_grows_by_small_steps_is_mapped_alone_after_some)
-{
-    if (memory_is_watched())
-        GTEST_SKIP() << "there nothing grows in place";
-    Heap heap;
-    come_and_go(heap, 4 * mib);
-    size_t before = taken(), copied = 0;
-    char *p = grow(heap, nullptr, 300000);
-    const size_t step = os_page_bytes();
-    for (size_t bytes = 300000 + step; bytes < 4 * mib; bytes += step) {
-        p = grow(heap, p, bytes);
-        ASSERT_NE(p, nullptr);
-        copied += !is_alone(before);
-    }
-    EXPECT_GT(copied, 0u);
-    EXPECT_LT(copied, 40u);
-    quire_heap_free(heap, p);
-}
-
-TEST(HeapRealloc, idle_memory_makes_way_for_a_block_that_is_mapped_alone)
-{
-    if (memory_is_watched())
-        GTEST_SKIP() << "there nothing grows in place";
-    Heap heap;
-    char *many[16]; /* so that some MiB may be idle, also where many CPUs have their part of a small process's allowance */
-    for (char *&one : many)
-        one = grow(heap, nullptr, 4 * mib);
-    for (char *one : many)
-        quire_heap_free(heap, one);
-    quire_source_trim(quire_source_default());
-    regions.most_bytes = regions.used_bytes_most = regions.way_bytes = 0; /* whatever came before */
-    char *freed = grow(heap, nullptr, 4 * mib), *p = grow(heap, nullptr, 300000);
-    quire_heap_free(heap, freed);
-    size_t before = idle();
-    ASSERT_GE(before, 4 * mib);
-    p = grow(heap, p, 6 * mib);
-    EXPECT_LE(idle(), before - mib) << "2 MiB more than ever, and a 64th of it may stay";
-    p = grow(heap, p, 12 * mib);
-    EXPECT_LE(idle(), mib);
-    quire_heap_free(heap, p);
-}
-
-/* What its pages were lies there, empty, for the next. */
-TEST(HeapRealloc, the_pages_of_a_block_that_is_mapped_alone_are_no_second_copy)
-{
-    if (memory_is_watched())
-        GTEST_SKIP() << "there nothing grows in place";
-    const size_t bytes = 32 * mib;
-    for (int fails = 0; fails < 2; fails++) {
-        Heap heap;
-        quire_source_trim(quire_source_default()); /* what lies idle below is free before, as it is behind */
-        char *p = grow(heap, nullptr, bytes), *before = p;
-        memset(p, 'x', bytes);
-        quire_source_trim(quire_source_default());
-        if (fails)
-            os_fault_set(OS_REMAP, 2, false);
-        p = grow(heap, p, bytes + mib);
-        ASSERT_TRUE(p && p != before);
-        for (size_t at = 0; at < bytes; at += 512)
-            ASSERT_EQ(p[at], 'x') << fails;
-        EXPECT_EQ(p[bytes], 0);
-        EXPECT_LT(heap.stats().peak_bytes, bytes + 2 * mib) << fails;
-        EXPECT_LT(idle(), mib) << fails;
-        char *next = grow(heap, nullptr, bytes);
-        EXPECT_EQ(next, before);
-        quire_heap_free(heap, p);
-        quire_heap_free(heap, next);
-        EXPECT_EQ(quire_heap_check(heap), nullptr);
-        EXPECT_EQ(quire_source_check(quire_source_default()), nullptr);
-    }
-}
-
-TEST(HeapRealloc, what_the_program_did_to_the_pages_of_a_block_does_not_stay_when_it_grows)
-{
-    if (memory_is_watched())
-        GTEST_SKIP() << "there nothing grows in place";
-    for (int is_copied = 0; is_copied < 2; is_copied++) {
-        Heap heap;
-        char *p = static_cast<char *>(quire_heap_alloc_aligned(heap, mib, os_page_bytes()));
-        memset(p, 'x', mib);
-        ASSERT_EQ(mprotect(p, mib, PROT_READ), 0);
-        if (is_copied)
-            os_fault_set(OS_REMAP, 1, true);
-        char *grown = grow(heap, p, 2 * mib), *next = static_cast<char *>(quire_heap_alloc_aligned(heap, mib, os_page_bytes()));
-        os_fault_set(OS_REMAP, 0, false);
-        ASSERT_TRUE(grown && next == p) << is_copied;
-        EXPECT_TRUE(grown[0] == 'x' && grown[mib - 1] == 'x');
-        memset(next, 'y', mib);
-        quire_heap_free(heap, grown);
-        quire_heap_free(heap, next);
-    }
 }
 
 /* By the page tables, and by a copy. */

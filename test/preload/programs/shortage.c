@@ -68,14 +68,18 @@ static void refused(int unused)
 {
     (void)unused;
     churn(11, 1000);
-    char *p = NULL;
+    char *p = NULL, *behind[16] = {NULL};
+    size_t count = 0;
     for (size_t n = 1000; n < 8 << 20; n *= 2) {
         char *q = realloc(p, n);
         p = q ? q : p;
         if (q)
             memset(q, 1, n);
+        behind[count++] = malloc(n); /* so that it has to move */
     }
     free(p);
+    while (count > 0)
+        free(behind[--count]);
     (void)malloc_trim(0);
     churn(12, 1000);
 }
