@@ -34,6 +34,8 @@ const size_t LARGE_PAGE = 64 << 10;
 /* The defragmenter's slabs begin with more small pages, of which a long step leads to one of each stretch. */
 TEST(SlabTable, of_many_large_pages_has_a_word_for_each_with_the_defragmenter_too)
 {
+    if (memory_is_watched())
+        GTEST_SKIP() << "there frees ask the page map";
     for (uint32_t flags : {0u, QUIRE_SLAB_DEFRAG}) {
         Slab slab(1024, {.flags = flags});
         Elements elements = slab.alloc(BUILT_WITH_TSAN ? 10000 : 40000);
@@ -50,6 +52,8 @@ TEST(SlabTable, of_many_large_pages_has_a_word_for_each_with_the_defragmenter_to
 
 TEST(SlabTable, of_few_pages_leads_to_most)
 {
+    if (memory_is_watched())
+        GTEST_SKIP() << "there frees ask the page map";
     for (uint32_t flags : {0u, QUIRE_SLAB_DEFRAG}) {
         Slab slab(256, {.flags = flags});
         Elements elements = slab.alloc(2000);
