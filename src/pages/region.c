@@ -199,8 +199,8 @@ static size_t scatter_locked(struct region *region, size_t lowest, size_t pages,
     return place[chosen];
 }
 
-/* These pages are taken.  How many of them were idle; *over_bytes: region_over_locked(). */
-static size_t pages_out_locked(struct region *region, size_t idx, size_t pages, size_t *over_bytes)
+/* These pages are taken, for a span of so many bytes.  How many of them were idle; *over_bytes: region_over_locked(). */
+static size_t pages_out_locked(struct region *region, size_t idx, size_t pages, size_t span_bytes, size_t *over_bytes)
 {
     unsigned shift = os_page_shift();
     size_t warm = bits_count_in(region->idle, idx, idx + pages);
@@ -210,7 +210,7 @@ static size_t pages_out_locked(struct region *region, size_t idx, size_t pages, 
         regions.sums.idle_bytes -= warm << shift;
     }
     sums_out_locked(pages << shift);
-    *over_bytes = warm < pages ? region_over_locked(pages << shift) : 0;
+    *over_bytes = warm < pages ? region_over_locked(span_bytes) : 0;
     return warm;
 }
 
@@ -235,7 +235,7 @@ static int take_cut_locked(size_t pages, unsigned align_log2, struct quire_span 
     }
     if (unlikely(u32_load_relaxed(&regions.scatters) != 0) && kind == REGION_SMALL)
         idx = scatter_locked(region, idx, pages, align_log2);
-    size_t warm = pages_out_locked(region, idx, pages, over_bytes);
+    size_t warm = pages_out_locked(region, idx, pages, pages << shift, over_bytes);
     if (QUIRE_CHECK)
         bits_clear(region->cached, idx, idx + 1); /* noted by a thread that a fork cut off */
     *out = (struct quire_span){.start = region->start + (idx << shift),
@@ -353,7 +353,7 @@ bool region_extend(struct quire_span *span, size_t more_bytes)
     lock_take(&regions.lock);
     bool done = span_place(span, &region, &idx) && region->kind == REGION_SMALL && extend_locked(region, idx + had, more, span);
     if (done)
-        (void)pages_out_locked(region, idx + had, more, &over_bytes);
+        (void)pages_out_locked(region, idx + had, more, span->bytes, &over_bytes);
     lock_drop(&regions.lock);
     if (over_bytes)
         region_make_way(over_bytes);
