@@ -106,8 +106,8 @@ static struct slab_page *beside(const struct slab_lane *lane, struct slab_page *
 }
 
 /*
- * The fullest of all, to an eighth, and of those the one beside the last, or the fullest of the first few: a page that has been freed into since it was filed goes down to where
- * it belongs, once for each eighth of it.
+ * The fullest of all, to an eighth, and of those the one beside the last, or the fullest of the first few: a page that has been freed into since it was
+ * filed goes down to where it belongs, once for each eighth of it.
  */
 static struct slab_page *pick_fullest(struct slab_lane *lane)
 {

@@ -26,6 +26,12 @@ Way open_where_barriers_work()
 {
     return bias_works() ? OPEN : CLOSED;
 }
+/* One allocation, and its end: the calling thread's local of the process's heap afterwards. */
+heap_local *used()
+{
+    quire_heap_free(quire_heap_default(), quire_heap_alloc(quire_heap_default(), 16));
+    return heap_tls.self;
+}
 } // namespace
 
 TEST(HeapDoor, is_closed_until_its_lock_is_dropped_in_favour_of_a_thread)
@@ -53,10 +59,7 @@ TEST(HeapDoor, is_closed_while_another_visits_and_open_again_behind_it)
 {
     heap_local *local = nullptr;
     Worker other;
-    other.run([&] {
-        quire_heap_free(quire_heap_default(), quire_heap_alloc(quire_heap_default(), 16));
-        local = heap_tls.self;
-    });
+    other.run([&] { local = used(); });
     ASSERT_NE(local, &heap_local_none);
     EXPECT_EQ(way(local->door), open_where_barriers_work());
     heap_list_lock();
@@ -72,10 +75,7 @@ TEST(HeapDoor, of_a_thread_that_has_ended_is_closed)
     heap_local *local = nullptr;
     {
         Worker other;
-        other.run([&] {
-            quire_heap_free(quire_heap_default(), quire_heap_alloc(quire_heap_default(), 16));
-            local = heap_tls.self;
-        });
+        other.run([&] { local = used(); });
     }
     EXPECT_EQ(way(local->door), CLOSED);
 }
@@ -84,14 +84,13 @@ TEST(HeapDoor, of_a_thread_that_has_ended_is_closed)
 TEST(HeapDoor, is_open_in_the_child_of_a_fork_once_that_has_allocated)
 {
     Worker other;
-    const auto pair = [] { quire_heap_free(quire_heap_default(), quire_heap_alloc(quire_heap_default(), 16)); };
-    other.run(pair); /* so that the child is not as its parent left it */
-    pair();
+    other.run(used); /* so that the child is not as its parent left it */
+    used();
     pid_t child = fork();
     if (child == 0) {
         bool was_closed = heap_tls.self == &heap_local_none;
-        pair();
-        pair();
+        used();
+        used();
         _exit(!was_closed ? 2 : way(heap_tls.self->door) == open_where_barriers_work() ? 0 : 1);
     }
     int status = -1;
