@@ -128,19 +128,6 @@ static ALWAYS_INLINE bool size_exceeds_acquire(const atomic_size *p, size_t valu
     return (IN_COMPARISON ? p->word : __atomic_load_n(&p->word, __ATOMIC_ACQUIRE)) > value;
 }
 
-/* The same: no bit of `value` is one of these. */
-static ALWAYS_INLINE bool addr_excludes_acquire(const atomic_addr *p, uintptr_t value)
-{
-    atomic_noise();
-#if IN_COMPARISON
-    bool none;
-    __asm__ volatile("testq %1, %2" : "=@ccz"(none) : "r"(value), "m"(p->word));
-    return none;
-#else
-    return (value & __atomic_load_n(&p->word, __ATOMIC_ACQUIRE)) == 0;
-#endif
-}
-
 /* Raise `p` to at least `value`. */
 static inline void size_max_relaxed(atomic_size *p, size_t value)
 {

@@ -14,6 +14,7 @@
 #include "base/panic.h"
 #include "base/random.h"
 #include "heap/heap_cache.h"
+#include "heap/heap_large.h"
 #include "heap/heap_secure.h"
 #include "os/os.h"
 #include "os/sanitize.h"
@@ -34,7 +35,8 @@ static uint64_t no_slots;
 static void bins_init(struct heap_local *local, unsigned from, unsigned to)
 {
     for (unsigned c = from; c < to; c++) {
-        local->bin[c] = (struct heap_bin){.word = &no_slots, .slot_bytes = (uint16_t)heap_class_bytes(c)};
+        uint32_t bytes = heap_class_bytes(c);
+        local->bin[c] = (struct heap_bin){.word = &no_slots, .reciprocal = local->is_secure ? 0 : heap_reciprocal(bytes), .slot_bytes = (uint16_t)bytes, .sizes = (uint16_t)heap_class_sizes(c)};
         heap_cache_none(&local->bin[c].slots);
     }
 }

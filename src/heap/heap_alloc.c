@@ -17,16 +17,24 @@
 #include "os/os.h"
 #include "os/sanitize.h"
 
+/* The lowest free slot of the bin's word, if there is one, was not carved yet. */
+static bool is_uncarved(const struct heap_bin *bin)
+{
+    return *bin->word != 0 && heap_word_lowest(bin, *bin->word) * bin->slot_bytes >= u32_load_relaxed(&bin->page->carved);
+}
+
 /* A slot of the bin's word; where somebody watches it cannot be touched yet, and nothing was marked.  NULL: *bad is not as it was left. */
 static void *word_pop_inside(struct heap_local *local, unsigned class, void **bad)
 {
     struct heap_bin *bin = &local->bin[class];
     uint64_t bits = *bin->word;
-    void *p = heap_word_lowest(bin, bits);
+    void *p = heap_slot_at(bin->page, heap_word_lowest(bin, bits));
     if (unlikely(local->heap->is_watched)) {
         heap_bits_set(bin->word, bits & (bits - 1));
         return p;
     }
+    if (is_uncarved(bin))
+        heap_page_carve(bin->page, p);
     if (unlikely(!heap_word_pop(bin, bits))) {
         *bad = p;
         return NULL;
@@ -47,7 +55,7 @@ static void *alloc_next(struct heap_local *local, unsigned class, void **bad)
         *bad = slot;
         return NULL;
     }
-    if (heap_cache_refill(local, class)) {
+    if (!is_uncarved(bin) && heap_cache_refill(local, class)) {
         if (likely(heap_magazine_pop(bin, &slot)))
             return slot;
         *bad = slot;
@@ -55,7 +63,8 @@ static void *alloc_next(struct heap_local *local, unsigned class, void **bad)
     }
     if (*bin->word == 0 && !heap_next_word(bin))
         return NULL;
-    heap_cache_missed(local, class);
+    if (!is_uncarved(bin))
+        heap_cache_missed(local, class);
     return word_pop_inside(local, class, bad);
 }
 

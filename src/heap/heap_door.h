@@ -3,13 +3,13 @@
  * heap_door.h - into a thread's local by the short way, without asking whether that is open.
  *
  *     the thread                                         a visitor, with the lock
- *     active = 1                                         below = 0, none_bits = all, open = 0
+ *     active = 1                                         below = 0, noted = 0, open = 0
  *     malloc: is the request's size below `below`?       os_barrier(): it has seen these, or is seen active
- *     free: has the header's address none of the bits?   wait until active is 0
+ *     free: is the OS page's number below `noted`?       wait until active is 0
  *     ... inside                                         ... inside
  *     active = 0                                         all as they were; drop the lock
  *
- * Either has to be compared anyway, for its bin to be ready and for the page's kind: so what says that the way is closed costs nothing, where a bias'
+ * Either has to be compared anyway, for its bin to be ready and for a note to be there (heap_note.h): so what says that the way is closed costs nothing, where a bias'
  * `open` is three instructions of thirty.
  *
  * Invariant D1: where a door is open its bias is.
@@ -21,26 +21,25 @@
 
 #include "base/bias.h"
 #include "heap/heap_size.h"
+#include "pages/pagemap.h"
 
 C_DECLARATIONS_BEGIN
 
 struct heap_door {
     struct bias bias;
+    uint64_t nothing; /* 0: heap_note.h */
     atomic_size below;     /* above the request, less one byte: its bin is ready.  0: closed */
-    atomic_addr none_bits; /* a header's address has none of these: those below its alignment.  All: closed */
+    atomic_size noted; /* above the OS page's number: it has a note.  0: closed */
 };
-#define HEAP_DOOR_INIT(lock_rank_) {BIAS_INIT(lock_rank_), {0}, {UINTPTR_MAX}} /* closed, and nobody is favoured */
+#define HEAP_DOOR_INIT(lock_rank_) {BIAS_INIT(lock_rank_), 0, {0}, {0}} /* closed, and nobody is favoured */
 
-enum {
-    HEAP_NEAR = 30, /* bins of a local that are ready at once: up to 480 bytes */
-    HEAP_KIND_BITS = 7
-};
+enum { HEAP_NEAR = 30 }; /* bins of a local that are ready at once: up to 480 bytes */
 
 /* With the lock, or nobody else there. */
 static inline void heap_door_set(struct heap_door *door, bool open)
 {
-    size_store_release(&door->below, open ? (size_t)HEAP_NEAR * HEAP_SLOT_ALIGN : 0);      /* release [heap-door] */
-    addr_store_release(&door->none_bits, open ? (uintptr_t)HEAP_KIND_BITS : UINTPTR_MAX); /* release [heap-door] */
+    size_store_release(&door->below, open ? (size_t)HEAP_NEAR * HEAP_SLOT_ALIGN : 0); /* release [heap-door] */
+    size_store_release(&door->noted, open ? pagemap_noted() : 0);                     /* release [heap-door] */
 }
 
 static inline void heap_door_visit(struct heap_door *door)
@@ -71,9 +70,9 @@ static ALWAYS_INLINE bool heap_door_admits(const struct heap_door *door, size_t 
     return size_exceeds_acquire(&door->below, below); /* acquire [heap-door] */
 }
 
-static ALWAYS_INLINE bool heap_door_admits_free(const struct heap_door *door, uintptr_t header)
+static ALWAYS_INLINE bool heap_door_admits_free(const struct heap_door *door, uintptr_t page)
 {
-    return addr_excludes_acquire(&door->none_bits, header); /* acquire [heap-door] */
+    return size_exceeds_acquire(&door->noted, page); /* acquire [heap-door] */
 }
 
 C_DECLARATIONS_END

@@ -28,6 +28,7 @@
 #include <string.h>
 
 #include "heap/heap_cache.h"
+#include "heap/heap_large.h"
 #include "heap/heap_secure.h"
 #include "heap/heap_walk.h"
 #include "os/os.h"

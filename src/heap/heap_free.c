@@ -12,6 +12,7 @@
 #include <errno.h>
 
 #include "heap/heap_quick.h"
+#include "heap/heap_large.h"
 #include "heap/heap_secure.h"
 #include "os/os.h"
 #include "os/sanitize.h"
@@ -169,17 +170,13 @@ static NOINLINE void free_other(struct quire_heap *heap, struct heap_local *loca
     bias_leave(&local->door.bias);
 }
 
-/* The bin's magazine is full, or there is none yet.  False: not this way. */
-static NOINLINE bool free_far(struct heap_local *local, struct heap_page *page, void *p)
+/* Inside, where the bin's magazine is full, or there is none yet; and outside.  True: it was a live block, and is freed. */
+static ALWAYS_INLINE bool put_far(struct heap_local *local, struct heap_bin *bin, void *p, bool is_carved)
 {
-    struct heap_bin *bin = heap_bin_of(local, page);
-    if (unlikely(!bias_enter(&local->door.bias)))
-        return false;
-    heap_bins_reach(local, page->class);
-    bool is_live = heap_seems_live(bin, page, p);
+    bool is_live = is_carved && heap_is_unmarked(bin, p);
     if (likely(is_live)) {
         heap_tls.inside++;
-        heap_cache_make_room(local, page->class);
+        heap_cache_make_room(local, (unsigned)(bin - local->bin));
         heap_tls.inside--;
         heap_magazine_push(bin, (atomic_addr *)addr_load_relaxed(&bin->slots.top), p);
     }
@@ -187,6 +184,23 @@ static NOINLINE bool free_far(struct heap_local *local, struct heap_page *page, 
     if (unlikely(heap_tls.has_work))
         heap_thread_outside();
     return is_live;
+}
+
+/* Into another magazine.  False: not this way. */
+static NOINLINE bool free_far(struct heap_local *local, struct heap_page *page, void *p)
+{
+    struct heap_bin *bin = heap_bin_of(local, page);
+    if (unlikely(!bias_enter(&local->door.bias)))
+        return false;
+    heap_bins_reach(local, page->class);
+    return put_far(local, bin, p, heap_is_carved(page, p));
+}
+
+/* The same for a block that is noted: its page's header is nothing to wait for. */
+static ALWAYS_INLINE bool free_far_noted(struct heap_local *local, void *p)
+{
+    struct heap_bin *bin = heap_approach_noted(local, p);
+    return put_far(local, bin, p, bin != NULL);
 }
 
 /* By no short way: into another magazine, another's, large, or none of the heap's. */
@@ -224,7 +238,8 @@ void heap_free_found(uintptr_t found, void *p)
     free_quick(&heap_of_process, heap_tls.self, found, p);
 }
 
-void heap_free_long(uintptr_t found, void *p)
+void heap_free_long(void *p)
 {
-    free_long(&heap_of_process, heap_tls.self, found, p);
+    if (!free_far_noted(heap_tls.quick_free, p))
+        free_long(&heap_of_process, heap_tls.self, pagemap_find(p), p);
 }

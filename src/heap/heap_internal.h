@@ -4,7 +4,7 @@
  *
  *     struct quire_heap
  *       locals ---> heap_local (thread 1) ---> heap_local (idle) ---> ...        each with a bin for each size:
- *                     bin[class]: word, base ----> the word of the current page that slots are taken from
+ *                     bin[class]: word ----------> the word of the current page that slots are taken from
  *                                 page ----------> heap_page (header)            partial ---> heap_page <-> heap_page
  *                                                    | start
  *                                                    v
@@ -12,7 +12,7 @@
  *
  * A page is its owner's, a local: only who is inside the local (heap_door.h) touches its bits.  A free bit is a slot that may be handed out.  Slots that were
  * freed wait in magazines (heap_cache.c) of whoever freed them and go first; the bits are asked only when a size has none of these.  A free slot bears a mark
- * in its first 16 bytes, of its magazine or, in its page, of the process; but one that was never handed out, which lies behind what the page has carved.
+ * in its first 16 bytes, of its magazine or, in its page, of the process; but one that lies behind what the page has carved, an OS page after the other.
  *
  *     state      of its bin       `until`, counted down by frees, at 0 the page is looked at
  *     CURRENT    the one in use   as good as never
@@ -85,7 +85,7 @@ struct CACHE_ALIGNED heap_page {
     union {
         size_t asked_bytes; /* large: what was asked for; of a sealed one the OS pages that this takes can be touched, and no other */
         struct {
-            atomic_u32 carved; /* bytes of slots that were handed out once, by the owner: these have a short way of freeing; 0 where there is none */
+            atomic_u32 carved; /* bytes of slots that bear a mark or are live: these have a short way of freeing; 0 where there is none */
             uint16_t bin_at;   /* where in a local the bin of its size is */
             uint16_t sizes;    /* so many: what its slots serve, slot_bytes and those below */
         };
@@ -93,7 +93,10 @@ struct CACHE_ALIGNED heap_page {
     uint16_t words;
     uint8_t class;
     uint8_t state;       /* by the owner; a magazine lies where the bits would: HEAP_MAGAZINE */
-    uint8_t is_mapped;   /* large: by itself, not by the source */
+    union {
+        uint8_t is_mapped; /* large: by itself, not by the source */
+        uint8_t is_noted;  /* small: heap_note.h */
+    };
     uint8_t guard_shift; /* large, secure: log2 of the guards; 0: none */
     uint8_t pins;        /* walks that stand on it; HEAP_PINS_MAX: for good.  Large: under the heap's lock, or HEAP_RESIZED */
     /* the owner's */
@@ -110,11 +113,14 @@ LIST_OF(heap_pages, struct heap_page, next, prev);
 /* The slots of one size. */
 struct CACHE_ALIGNED heap_bin {
     uint64_t *word; /* never NULL in a bin that is ready: where there is no page, or it is a secure one, a word of zeros */
-    char *base;     /* the slot of its lowest bit */
     struct heap_page *page;
+    union {
+        uint64_t reciprocal; /* 2^64 / slot_bytes, rounded up; 0 where the bin is not ready */
+        uint16_t word_at;    /* secure: the word of the page that slots are taken from */
+    };
     uint16_t slot_bytes;
+    uint16_t sizes;      /* so many: what its slots serve, slot_bytes and those below */
     uint16_t rounding16; /* what requests leave of a slot, a mean of the last ones looked at, in 1/16 bytes */
-    uint16_t word_at;    /* secure: the word of the page that slots are taken from */
     uint16_t sampled;    /* how often the short way has ended, up to a turn (heap_sample.c) */
     struct slot_cache slots; /* of whatever local's pages: handed out first */
     struct heap_page *partial;
@@ -199,6 +205,7 @@ struct quire_heap {
     } of_class[HEAP_BINS];
 };
 
+STATIC_ASSERT(offsetof(struct heap_local, door.nothing) == offsetof(struct heap_bin, reciprocal), "a note of zeros leads to no bin");
 STATIC_ASSERT(offsetof(struct heap_local, bin) + HEAP_NEAR * sizeof(struct heap_bin) <= 4096, "a thread that only allocates small blocks costs one small page");
 STATIC_ASSERT(sizeof(struct heap_page) % 8 == 0 && offsetof(struct heap_page, free) == 96, "three kinds of headers are sized for it");
 
@@ -267,6 +274,7 @@ static inline bool heap_is_inside(void)
 }
 void heap_release(struct heap_local *local);
 bool heap_visit_try(struct heap_local *local); /* of one that favours no thread; false: somebody is inside */
+void heap_few_addresses(void); /* region_let_go(), which the doors then know */
 void heap_visit(struct heap_local *local); /* anybody's, the caller's own too; heap_release() ends it.  One that is_torn: nothing of it may be used */
 /* The local after this one, which is let go of (NULL: the first), visited, if it is not torn; NULL: there is none, and none is held. */
 struct heap_local *heap_visit_next(const struct quire_heap *heap, struct heap_local *local);
@@ -327,8 +335,8 @@ void heap_meta_unmap(bool is_secure, const struct quire_span *span);
 uint32_t heap_page_live(const struct heap_page *page); /* slots without a free bit: live, warm, on their way, kept back */
 const char *heap_page_written(const struct heap_page *page); /* NULL, or a free slot that is not as it was left */
 bool heap_next_word(struct heap_bin *bin);
-/* A page with a free slot becomes the bin's current one; false: there is no memory. */
-bool heap_next_page(struct heap_local *local, unsigned class);
+bool heap_next_page(struct heap_local *local, unsigned class); /* one with a free slot becomes the bin's current one; false: there is no memory */
+void heap_page_carve(struct heap_page *page, const char *slot); /* up to the end of the OS page where it begins */
 void heap_rejoin_all(struct heap_local *local, unsigned class); /* with the heaps' lock */
 /* until came to 0: the last look at the page, it may be gone. */
 void heap_page_due(struct heap_local *local, struct heap_page *page);
@@ -432,14 +440,6 @@ void *heap_large_alloc(struct quire_heap *heap, size_t bytes, size_t align_bytes
 void heap_large_free(struct heap_page *page, void *p);
 /* A block of the default heap with pages of its own, however small; `sample` is not 0. */
 void *heap_malloc_sampled(size_t bytes, size_t align_bytes, bool zero, uint64_t sample);
-void *heap_large_resize(struct heap_page *page, size_t bytes); /* NULL: not this way */
-bool heap_large_keep(struct heap_page *page, size_t bytes); /* so many bytes from now on, on the pages that it has; false: they do not do, or a walk stands on it */
-size_t heap_large_bytes(const struct heap_page *page);
-char *heap_large_start(const struct heap_page *page);
-size_t heap_large_held(const struct heap_page *page); /* what it counts in mapped_bytes */
-bool heap_large_is_gone(const struct quire_heap *heap, const void *p);
-void heap_larges_destroy(struct quire_heap *heap);
-void heap_large_leave(struct quire_heap *heap, struct heap_page *page); /* what is on no list, and nobody stands on */
 
 /* ---- heap_alloc.c: the default heap's fast ways, for the preload library ---- */
 void *heap_malloc(size_t bytes);
@@ -450,7 +450,7 @@ bool heap_free_secure_sized(void *p, size_t bytes); /* if the block has this ver
 void *heap_malloc_zero(size_t bytes);
 void heap_free_any(void *p);
 void heap_free_found(uintptr_t found, void *p); /* the page map has been asked already */
-void heap_free_long(uintptr_t found, void *p); /* and there was no short way */
+void heap_free_long(void *p); /* and there was no short way (preload_frees_open()) */
 void *heap_malloc_aligned(size_t bytes, size_t align_bytes);
 void *heap_move(struct quire_heap *heap, void *p, size_t had, size_t bytes); /* what a live block holds to another; NULL: it stays as it was */
 /*

@@ -9,6 +9,15 @@
 
 enum { HEAP_ALONE_BYTES = 256 << 10 };
 
+void *heap_large_resize(struct heap_page *page, size_t bytes); /* NULL: not this way */
+bool heap_large_keep(struct heap_page *page, size_t bytes); /* so many bytes from now on, on the pages that it has; false: they do not do, or a walk stands on it */
+size_t heap_large_bytes(const struct heap_page *page);
+char *heap_large_start(const struct heap_page *page);
+size_t heap_large_held(const struct heap_page *page); /* what it counts in mapped_bytes */
+bool heap_large_is_gone(const struct quire_heap *heap, const void *p);
+void heap_larges_destroy(struct quire_heap *heap);
+void heap_large_leave(struct quire_heap *heap, struct heap_page *page); /* what is on no list, and nobody stands on */
+
 static inline size_t heap_guard_bytes(const struct heap_page *page)
 {
     return page->guard_shift ? (size_t)1 << page->guard_shift : 0;

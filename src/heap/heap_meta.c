@@ -116,9 +116,6 @@ void heap_chunks_trim(struct quire_heap *heap)
     struct header_chunk *idle = headers_unlink(&heap->headers);
     headers_discard(&heap->headers);
     lock_drop(&heap->lock);
-    if (idle && heap == &heap_of_process) /* who frees an address that is nobody's may have found one of these headers before its page went */
-        HEAP_EACH_VISITED(heap, local) {
-        }
     chunks_give(heap, idle);
 }
 

@@ -14,6 +14,8 @@
  * Locks: inside the page's local.  Not here: single slots (heap_alloc.c, heap_free.c).
  */
 #include "heap/heap_cache.h"
+#include "heap/heap_large.h"
+#include "heap/heap_note.h"
 #include "heap/heap_secure.h"
 #include "heap/heap_walk.h"
 
@@ -22,7 +24,7 @@
 #include "os/os.h"
 #include "os/sanitize.h"
 
-enum { LOOK_AT = 4, NEVER = UINT16_MAX, IDLE_TRIES = 4 };
+enum { FILLED_PAGES = 16, LOOK_AT = 4, NEVER = UINT16_MAX, IDLE_TRIES = 4 };
 
 uint32_t heap_page_live(const struct heap_page *page)
 {
@@ -57,7 +59,7 @@ static void page_setup(struct heap_page *page, struct heap_local *local, unsigne
     page->words = (uint16_t)((page->slots + WORD_BITS - 1) / WORD_BITS);
     page->slot_bytes = slot_bytes;
     page->sizes = (uint16_t)heap_class_sizes(class);
-    page->reciprocal = UINT64_MAX / slot_bytes + 1;
+    page->reciprocal = heap_reciprocal(slot_bytes);
     page->exact = (page->slots - 1U) * (uint32_t)(page->reciprocal * slot_bytes) + 1; /* of a power of two, 1: its last slot ends with the page */
     page->bin_at = (uint16_t)(offsetof(struct heap_local, bin) + class * sizeof(struct heap_bin));
     page->quick_of = local->is_secure || local->heap->is_watched ? NULL : local->heap;
@@ -94,6 +96,30 @@ static void memory_give(struct quire_heap *heap, unsigned class, const struct qu
     heap->source->verbs->give(heap->source, span);
 }
 
+/* For the OS pages from some byte of the page to another: there are slots of this size; or none. */
+static void notes_write(const struct heap_page *page, size_t from, size_t to, uint32_t bin_at)
+{
+    for (size_t at = from; page->is_noted && at < to; at += os_page_bytes()) {
+        struct heap_note *note = heap_note(pagemap_near_page((char *)page->span.start + at));
+        u32_store_relaxed(&note->before, bin_at ? (uint32_t)at : 0);
+        u32_store_relaxed(&note->bin_at, bin_at);
+    }
+}
+
+/* It marks what lies behind the last slot, too, if one more could begin there: free knows no page's end. */
+void heap_page_carve(struct heap_page *page, const char *slot)
+{
+    uint32_t slot_bytes = page->slot_bytes, from = (uint32_t)align_up(u32_load_relaxed(&page->carved), os_page_bytes()), all = page->slots * slot_bytes;
+    uint32_t to = (uint32_t)align_down((size_t)(slot - (const char *)page->span.start), os_page_bytes()) + (uint32_t)os_page_bytes();
+    for (uint32_t at = (from + slot_bytes - 1) / slot_bytes * slot_bytes; at < to; at += slot_bytes) {
+        char *p = (char *)page->span.start + at;
+        heap_mark(p, slots_mark(p, slots_key));
+    }
+    atomic_fence_signal(); /* the child of a fork */
+    notes_write(page, from, to, page->bin_at);
+    u32_store_relaxed(&page->carved, to < all ? to : all);
+}
+
 static struct heap_page *page_new(struct heap_local *local, unsigned class)
 {
     struct quire_heap *heap = local->heap;
@@ -104,6 +130,8 @@ static struct heap_page *page_new(struct heap_local *local, unsigned class)
         return NULL;
     if (local->is_secure && class != HEAP_ZERO && !(span.flags & QUIRE_SPAN_ZERO))
         memset(span.start, 0, bytes); /* S1 */
+    if ((span.flags & QUIRE_SPAN_ZERO) && heap->own_memory && slot_bytes < os_page_bytes() && size_load_relaxed(&heap->of_class[heap_stat_class(class)].pages) >= FILLED_PAGES)
+        (void)os_populate(span.start, bytes);
     struct heap_page *page = heap_header_new(heap, words);
     if (page) {
         page->span = span;
@@ -116,6 +144,7 @@ static struct heap_page *page_new(struct heap_local *local, unsigned class)
         memory_give(heap, class, &span);
         return NULL;
     }
+    page->is_noted = page->quick_of == &heap_of_process && pagemap_near_page(span.start) < pagemap_noted();
     sanitize_no_access(span.start, span.bytes);
     sanitize_root(span.start, span.bytes, true);
     unsigned counted = heap_stat_class(class);
@@ -130,6 +159,7 @@ static void page_give(struct quire_heap *heap, struct heap_page *page)
     struct quire_span span = page->span;
     unsigned class = page->class;
     heap_secure_untag(page);
+    notes_write(page, 0, span.bytes, 0);
     pagemap_clear(span.start, span.bytes);
     sanitize_undefined(span.start, span.bytes);
     sanitize_root(span.start, span.bytes, false);
@@ -195,12 +225,6 @@ void heap_pages_destroy(struct quire_heap *heap)
 
 /* ---- which slots next ---- */
 
-static inline void bin_point(struct heap_bin *bin, unsigned word)
-{
-    bin->word = &bin->page->free[word];
-    bin->base = heap_slot_at(bin->page, word * WORD_BITS);
-}
-
 /* The next word of the current page with a free slot, upwards and around; false: there is none. */
 NOINLINE bool heap_next_word(struct heap_bin *bin)
 {
@@ -211,7 +235,7 @@ NOINLINE bool heap_next_word(struct heap_bin *bin)
     do {
         word = word + 1 < page->words ? word + 1 : 0;
         if (page->free[word] != 0) {
-            bin_point(bin, word);
+            bin->word = &bin->page->free[word];
             return true;
         }
     } while (word != at);
@@ -226,9 +250,10 @@ static void bin_set(struct heap_bin *bin, struct heap_page *page)
     heap_state_set(page, HEAP_CURRENT);
     page->until = NEVER;
     bin->page = page;
-    bin->word_at = (uint16_t)word;
-    if (!heap_page_is_secure(page))
-        bin_point(bin, word);
+    if (heap_page_is_secure(page))
+        bin->word_at = (uint16_t)word;
+    else
+        bin->word = &page->free[word];
 }
 
 /* A bin without a current page; its pages stay. */

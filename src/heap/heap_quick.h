@@ -4,8 +4,9 @@
  *
  *     alloc:  (1) into the thread's local, if its door admits this size (heap_door.h); (2) the size's class; (3) the top of the bin's magazine, whose mark
  *             proves that it is free, or the lowest free bit of the bin's word
- *     free:   (1) the page map finds the page's header; (2) it is this heap's; (3) the address lies in what the page has carved, and a slot begins there, by
- *             one multiplication; (4) its first word does not say that it is free; (5) mark it, and put it on the bin's magazine
+ *     free:   (1) the note beside the page map (heap_note.h), or that finds the page's header; (2) it is this heap's; (3) the address lies in what the page
+ *             has carved, and a slot begins there, by one multiplication; (4) its first word does not say that it is free; (5) mark it, and put it on the
+ *             bin's magazine
  *
  * Each ends in one of two ways: done, or nothing has changed and the long way is to be gone (heap_alloc.c, heap_free.c).  Nothing is called, so nothing has
  * to be saved.  The magazines: slots/slots.h.
@@ -16,7 +17,7 @@
 #define QUIRE_HEAP_HEAP_QUICK_H
 
 #include "heap/heap_cache.h"
-#include "pages/pagemap.h"
+#include "heap/heap_note.h"
 
 C_DECLARATIONS_BEGIN
 
@@ -36,28 +37,22 @@ static ALWAYS_INLINE bool heap_magazine_pop(struct heap_bin *bin, atomic_u64 **s
     return true;
 }
 
-/* The lowest free slot of the bin's word, which has one. */
-static ALWAYS_INLINE char *heap_word_lowest(const struct heap_bin *bin, uint64_t bits)
+/* The lowest free slot of the bin's word, which has one: its number in the page. */
+static ALWAYS_INLINE size_t heap_word_lowest(const struct heap_bin *bin, uint64_t bits)
 {
-    return bin->base + (size_t)bits_lowest(bits) * bin->slot_bytes;
+    return (size_t)(bin->word - bin->page->free) * WORD_BITS + bits_lowest(bits);
 }
 
-/*
- * It is handed out.  NULL: it was handed out before, and is not as it was left; nothing has changed.  Slots are carved from the lowest up: the words' order,
- * and each word's, see to it.
- */
+/* It is handed out.  NULL: it was not carved yet, or is not as it was left; nothing has changed. */
 static ALWAYS_INLINE void *heap_word_pop(struct heap_bin *bin, uint64_t bits)
 {
     struct heap_page *page = bin->page;
-    char *p = heap_word_lowest(bin, bits);
-    uint32_t offset = (uint32_t)(p - (char *)page->span.start);
-    bool is_fresh = offset >= u32_load_relaxed(&page->carved);
-    if (!is_fresh && unlikely(!heap_has_mark(p, slots_mark(p, slots_key))))
+    uint32_t offset = (uint32_t)heap_word_lowest(bin, bits) * bin->slot_bytes;
+    char *p = (char *)page->span.start + offset;
+    if (unlikely(offset >= u32_load_relaxed(&page->carved)) || unlikely(!heap_has_mark(p, slots_mark(p, slots_key))))
         return NULL;
     heap_bits_set(bin->word, bits & (bits - 1));
     atomic_fence_signal(); /* in the child of a fork no slot is free that is carved and has no mark */
-    if (is_fresh)
-        u32_store_relaxed(&page->carved, offset + bin->slot_bytes);
     u64_store_relaxed((atomic_u64 *)(void *)p, 0); /* what was its mark must not be taken for one when it is freed */
     return p;
 }
@@ -107,17 +102,23 @@ static ALWAYS_INLINE struct heap_bin *heap_bin_of(struct heap_local *local, cons
     return (struct heap_bin *)(void *)((char *)local + page->bin_at);
 }
 
-/* A slot begins here that was handed out once, and has a short way: heap_slot_of() without the slot. */
+/* A slot begins here that was carved, and has a short way: heap_slot_of() without the slot. */
 static ALWAYS_INLINE bool heap_is_carved(const struct heap_page *page, const void *p)
 {
     uint64_t offset = os_untagged(p) - (uintptr_t)page->span.start;
     return likely(offset < u32_load_relaxed(&page->carved)) && likely(page->reciprocal * offset < page->exact);
 }
 
-/* A live block begins here, as far as one can see. */
-static ALWAYS_INLINE bool heap_seems_live(const struct heap_bin *bin, const struct heap_page *page, const void *p)
+/* The same by its note, which says where its page begins and what size it is of. */
+static ALWAYS_INLINE bool heap_is_noted(const struct heap_note *note, const struct heap_bin *bin, const void *p)
 {
-    return likely(heap_is_carved(page, p)) && likely((uint32_t)u64_load_relaxed((const atomic_u64 *)p) != (uint32_t)slots_mark(p, bin->slots.key));
+    return likely((pagemap_offset(p) + u32_load_relaxed(&note->before)) * bin->reciprocal < bin->reciprocal);
+}
+
+/* Nor does its first word say that it is free: a live block, as far as one can see. */
+static ALWAYS_INLINE bool heap_is_unmarked(const struct heap_bin *bin, const void *p)
+{
+    return likely((uint32_t)u64_load_relaxed((const atomic_u64 *)p) != (uint32_t)slots_mark(p, bin->slots.key));
 }
 
 static ALWAYS_INLINE void heap_magazine_push(struct heap_bin *bin, atomic_addr *top, void *p)
@@ -144,17 +145,16 @@ static ALWAYS_INLINE size_t heap_quick_usable(const struct quire_heap *heap, con
 }
 
 /* A block that was asked for with so many bytes, or with others that its class serves, too. */
-static ALWAYS_INLINE bool heap_page_serves(const struct heap_page *page, size_t bytes)
+static ALWAYS_INLINE bool heap_bin_serves(const struct heap_bin *bin, size_t bytes)
 {
-    return page->slot_bytes - bytes < page->sizes;
+    return bin->slot_bytes - bytes < bin->sizes;
 }
 
 /* Inside.  True: freed.  Whose page it is does not matter. */
-static ALWAYS_INLINE bool heap_quick_put(struct heap_local *local, const struct heap_page *page, void *p)
+static ALWAYS_INLINE bool heap_quick_put(struct heap_bin *bin, void *p)
 {
-    struct heap_bin *bin = heap_bin_of(local, page);
     atomic_addr *top = (atomic_addr *)addr_load_relaxed(&bin->slots.top);
-    bool done = heap_seems_live(bin, page, p) && likely(top < bin->slots.end);
+    bool done = heap_is_unmarked(bin, p) && likely(top < bin->slots.end);
     if (likely(done))
         heap_magazine_push(bin, top, p);
     return done;
@@ -164,20 +164,28 @@ static ALWAYS_INLINE bool heap_quick_free(struct heap_local *local, const struct
 {
     if (unlikely(!bias_enter(&local->door.bias)))
         return false;
-    bool done = heap_quick_put(local, page, p);
+    bool done = heap_is_carved(page, p) && heap_quick_put(heap_bin_of(local, page), p);
     bias_leave(&local->door.bias);
     return done;
 }
 
-/*
- * A block of the process's heap, whose size `said` says, if it is_said.  What is found for an address that is not ours may be the header of a
- * page that goes this moment: it is looked at from inside, and stays memory until everybody was seen outside (heap_meta.c).
- */
-static ALWAYS_INLINE bool heap_quick_free_guessed(struct heap_local *local, void *p, bool is_said, size_t said)
+/* By the local's door, which bias_leave() closes in either case: the bin of a block of the process's heap that has a note.  NULL: not this way. */
+static ALWAYS_INLINE struct heap_bin *heap_approach_noted(struct heap_local *local, const void *p)
 {
+    uintptr_t near_page = pagemap_near_page(p);
     bias_approach(&local->door.bias);
-    const struct heap_page *page = (struct heap_page *)(pagemap_guess(p) - OWNER_MALLOC);
-    bool done = likely(heap_door_admits_free(&local->door, (uintptr_t)page)) && (!is_said || likely(heap_page_serves(page, said))) && heap_quick_put(local, page, p);
+    if (unlikely(!heap_door_admits_free(&local->door, near_page)))
+        return NULL;
+    const struct heap_note *note = heap_note(near_page);
+    struct heap_bin *bin = (struct heap_bin *)(void *)((char *)local + u32_load_relaxed(&note->bin_at));
+    return likely(heap_is_noted(note, bin, p)) ? bin : NULL;
+}
+
+/* Such a block, whose size `said` says, if it is_said. */
+static ALWAYS_INLINE bool heap_quick_free_noted(struct heap_local *local, void *p, bool is_said, size_t said)
+{
+    struct heap_bin *bin = heap_approach_noted(local, p);
+    bool done = likely(bin != NULL) && (!is_said || likely(heap_bin_serves(bin, said))) && heap_quick_put(bin, p);
     bias_leave(&local->door.bias);
     return done;
 }

@@ -52,6 +52,12 @@ static inline uint32_t heap_class_bytes(unsigned class)
     return (9 + step % 8) << (6 + step / 8);
 }
 
+/* What divides by it (heap_slot_of()). */
+static inline uint64_t heap_reciprocal(uint32_t slot_bytes)
+{
+    return UINT64_MAX / slot_bytes + 1;
+}
+
 /* How many sizes a class serves: its slots' and those below; none, too, is served by the first. */
 static inline uint32_t heap_class_sizes(unsigned class)
 {

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "heap/heap_cache.h"
+#include "heap/heap_large.h"
 #include "heap/heap_secure.h"
 #include "os/os.h"
 #include "pages/reaper.h"
@@ -43,6 +44,15 @@ void heap_visit(struct heap_local *local)
     else
         heap_door_visit(&local->door);
     heap_tls.held = local;
+}
+
+void heap_few_addresses(void)
+{
+    if (heap_is_inside()) /* a signal's handler */
+        return;
+    region_let_go();
+    if (heap_tls.self != &heap_local_none) /* if there were other threads, all notes have stayed */
+        heap_release(heap_hold(&heap_of_process));
 }
 
 bool heap_visit_try(struct heap_local *local)

@@ -16,6 +16,7 @@
  * Not here: statistics and pictures (heap_look.c), what leaving does to a page (heap_page.c) or a large block (heap_large.c).
  */
 #include "base/fail.h"
+#include "heap/heap_large.h"
 #include "heap/heap_secure.h"
 #include "heap/heap_walk.h"
 

@@ -13,8 +13,9 @@
  * The leaves of the addresses that most pages are cut from (region.c) lie side by side, so that an address, modulo all of them, is its entry's place:
  *
  *     page & mask  ----> tables[] = owner              (64 GiB: 128 MiB of addresses, readable as zeros, made writable a leaf at a time)
+ *     page - first ----> notes[] = what the owner says (as much again, behind them)
  *
- * Who can tell from what it finds there whether the address is its own need not ask whether it is one of these (pagemap_guess()).
+ * A note is found without the owner's object, whose memory is another to wait for: heap/heap_note.h.
  *
  * Invariants:
  *   M1  an entry is 0, a table (low bits 0), or an owner (low bits 1 .. 7)
@@ -56,12 +57,19 @@ static struct pagemap_table *near_table(const atomic_addr *slot)
     return is_near ? as_table(addr_load_relaxed(&pagemap_near.tables)) + (at & mask >> LEVEL_BITS) : NULL;
 }
 
+/* The notes beside it, as large as it is. */
+static void *near_notes(const atomic_addr *slot)
+{
+    return pagemap_note(((uintptr_t)(slot - pagemap_root.entry) << LEVEL_BITS) - addr_load_relaxed(&pagemap_near.first));
+}
+STATIC_ASSERT(PAGEMAP_NOTE_BYTES == sizeof(atomic_addr), "what is about the same pages goes back together");
+
 static int table_map(const atomic_addr *slot, struct pagemap_table **out)
 {
     size_t bytes = align_up(sizeof(struct pagemap_table), os_page_bytes());
     void *fresh;
     if ((*out = near_table(slot)) != NULL)
-        return os_commit(*out, bytes);
+        return os_commit(near_notes(slot), bytes) == 0 ? os_commit(*out, bytes) : -ENOMEM;
     int error = os_map(bytes, os_page_bytes(), &fresh);
     if (!error)
         (void)os_advise_nohuge(fresh, bytes); /* it is touched here and there */
@@ -176,6 +184,8 @@ void pagemap_forget(const void *start)
     struct pagemap_table *leaf = leaf_of(s);
     if (leaf)
         (void)os_discard(&leaf->entry[s.first & (LEVEL_ENTRIES - 1)], os_page_bytes());
+    if (leaf && near_table(&pagemap_root.entry[s.first >> LEVEL_BITS]) == leaf)
+        (void)os_discard(pagemap_note(pagemap_near_page(start)), os_page_bytes());
 }
 
 static bool is_fresh(struct stretch s)
@@ -198,14 +208,15 @@ void pagemap_expect(const void *start, size_t bytes)
     if (!is_pow2(s.end - s.first) || tables_bytes == 0 || (s.first | s.end) % LEVEL_ENTRIES || s.end >> (LEVELS * LEVEL_BITS))
         return;
     lock_take(&pagemap_lock);
-    if (size_load_relaxed(&pagemap_near.mask) == 0 && is_fresh(s) && os_reserve(tables_bytes + os_page_bytes(), os_page_bytes(), &at) == 0) {
-        if (os_show(at, tables_bytes) == 0) {
-            (void)os_advise_nohuge(at, tables_bytes); /* they are touched here and there */
+    if (size_load_relaxed(&pagemap_near.mask) == 0 && is_fresh(s) && os_reserve(2 * tables_bytes + os_page_bytes(), os_page_bytes(), &at) == 0) {
+        if (os_show(at, 2 * tables_bytes) == 0) {
+            (void)os_advise_nohuge(at, 2 * tables_bytes); /* they are touched here and there */
             addr_store_relaxed(&pagemap_near.first, s.first);
             addr_store_relaxed(&pagemap_near.tables, (uintptr_t)at);
+            addr_store_relaxed(&pagemap_near.notes, (uintptr_t)at + tables_bytes);
             size_store_release(&pagemap_near.mask, s.end - s.first - 1); /* release [pagemap-near] */
         } else {
-            (void)os_unmap(at, tables_bytes + os_page_bytes()); /* addresses only */
+            (void)os_unmap(at, 2 * tables_bytes + os_page_bytes()); /* addresses only */
         }
     }
     lock_drop(&pagemap_lock);
@@ -235,6 +246,14 @@ void pagemap_expect_less(const void *end)
         (void)os_unmap(had, before * sizeof *had); /* addresses only, that are found nowhere else */
     if (before + count < all)
         (void)os_unmap(kept + count, (all - before - count) * sizeof *had);
+    if (count < all)
+        (void)os_unmap(pagemap_note(count * LEVEL_ENTRIES), (all - count) * LEVEL_ENTRIES * PAGEMAP_NOTE_BYTES);
+}
+
+size_t pagemap_noted(void)
+{
+    size_t mask = size_load_acquire(&pagemap_near.mask); /* acquire [pagemap-near] */
+    return mask ? mask + 1 : 0;
 }
 
 size_t pagemap_meta_bytes(void)

@@ -37,8 +37,10 @@ void pagemap_forget(const void *start);
 void pagemap_expect(const void *start, size_t bytes);
 /* No more of it than what lies before `end`: the tables' addresses for the rest go back to the system.  The caller is the process's only thread. */
 void pagemap_expect_less(const void *end);
+/* So many of the first expected pages have a note (pagemap_note()). */
+size_t pagemap_noted(void);
 /* ---- how it is made, so that looking costs no call (pagemap.c) ---- */
-enum { PAGEMAP_LEVEL_BITS = 18, PAGEMAP_LEVELS = 2, PAGEMAP_ENTRIES = 1 << PAGEMAP_LEVEL_BITS, PAGEMAP_KIND_MASK = 7 };
+enum { PAGEMAP_NOTE_BYTES = 8, PAGEMAP_LEVEL_BITS = 18, PAGEMAP_LEVELS = 2, PAGEMAP_ENTRIES = 1 << PAGEMAP_LEVEL_BITS, PAGEMAP_KIND_MASK = 7 };
 struct pagemap_table {
     atomic_addr entry[PAGEMAP_ENTRIES];
 };
@@ -47,6 +49,7 @@ struct pagemap_near {
     atomic_addr first; /* page */
     atomic_size mask;  /* so many pages, less one: all bits of a number.  0: none yet, but page 0, which is nobody's; written last */
     atomic_addr tables; /* side by side: the entry of a page is at its number & mask */
+    atomic_addr notes;  /* PAGEMAP_NOTE_BYTES for page `first`, and for each behind it */
 };
 extern struct pagemap_near pagemap_near;
 extern uint32_t pagemap_shift; /* 0 before the first entry is made */
@@ -59,6 +62,12 @@ static inline bool pagemap_is_table(uintptr_t entry)
 static ALWAYS_INLINE uintptr_t pagemap_page_of(const void *address)
 {
     return os_untagged(address) >> (CPU_X86_64 && !QUIRE_CHECK ? 12 : __atomic_load_n(&pagemap_shift, __ATOMIC_RELAXED));
+}
+
+/* Where in its page. */
+static ALWAYS_INLINE size_t pagemap_offset(const void *address)
+{
+    return os_untagged(address) & (((uintptr_t)1 << (CPU_X86_64 && !QUIRE_CHECK ? 12 : __atomic_load_n(&pagemap_shift, __ATOMIC_RELAXED))) - 1);
 }
 
 /* The owner of any address, whatever its tag, 0 when nobody's.  One load where most of ours lies, elsewhere two that depend on each other. */
@@ -77,11 +86,19 @@ static ALWAYS_INLINE owner_t pagemap_find(const void *address)
     return addr_load_acquire(&leaf->entry[page & (PAGEMAP_ENTRIES - 1)]); /* acquire [pagemap-owner] */
 }
 
-/* The same for what most of ours is, without asking whether the address is one of these: of any other it may be another's owner, or 0. */
-static ALWAYS_INLINE owner_t pagemap_guess(const void *address)
+/* The number of its page, counted from the first expected one: below pagemap_noted() it has a note. */
+static ALWAYS_INLINE uintptr_t pagemap_near_page(const void *address)
 {
-    size_t mask = size_load_acquire(&pagemap_near.mask); /* acquire [pagemap-near] */
-    return addr_load_acquire(&((const atomic_addr *)addr_load_relaxed(&pagemap_near.tables))[pagemap_page_of(address) & mask]); /* acquire [pagemap-owner] */
+    return pagemap_page_of(address) - addr_load_relaxed(&pagemap_near.first);
+}
+
+/*
+ * What the owner of a page that has an entry writes down beside it, for whoever comes by a short way and asks nothing else.  Zeros where nobody did; he makes
+ * it so again before the entry goes.
+ */
+static ALWAYS_INLINE void *pagemap_note(uintptr_t near_page)
+{
+    return (char *)addr_load_relaxed(&pagemap_near.notes) + near_page * PAGEMAP_NOTE_BYTES;
 }
 
 /* Bytes of memory that the table may hold. */

@@ -58,7 +58,7 @@ static void let_go(void)
     if (is_another)
         return;
     (void)quire_source_trim(quire_source_default());
-    region_let_go();
+    heap_few_addresses();
 }
 
 EXPORT int preload_prlimit(pid_t pid, int resource, const struct rlimit *limit, struct rlimit *old)

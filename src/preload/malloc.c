@@ -58,15 +58,14 @@ NOINLINE void preload_free_long(void *p)
 {
     if (!p) /* many programs free what they never had */
         return;
-    owner_t found = pagemap_find(p);
     uint32_t mode = u32_load_relaxed(&preload_mode);
     preload_frees_open(mode);
     if (mode == PRELOAD_SECURED)
-        heap_free_secure(found, p);
+        heap_free_secure(pagemap_find(p), p);
     else if (mode == PRELOAD_STEERS)
         steer_free(p);
     else if (likely(mode >= PRELOAD_SERVES) && mode < PRELOAD_STEERS)
-        heap_free_long(found, p); /* of a guarded block: by heap_strangers */
+        heap_free_long(p); /* of a guarded block: by heap_strangers */
     else
         careful_free(p);
 }

@@ -131,7 +131,7 @@ static ALWAYS_INLINE void *preload_quick_alloc(size_t bytes)
 
 static ALWAYS_INLINE void preload_free(void *p)
 {
-    if (unlikely(!heap_quick_free_guessed(heap_tls.quick_free, p, false, 0)))
+    if (unlikely(!heap_quick_free_noted(heap_tls.quick_free, p, false, 0)))
         preload_free_long(p);
 }
 
@@ -149,7 +149,7 @@ STATIC_ASSERT(offsetof(struct heap_local, door) == 0, "which is asked first, and
 /* A small block of the heap that has this size; false: not this way. */
 static ALWAYS_INLINE bool preload_quick_free_sized(void *p, size_t bytes)
 {
-    return likely(heap_quick_free_guessed(heap_tls.quick_free, p, true, bytes));
+    return likely(heap_quick_free_noted(heap_tls.quick_free, p, true, bytes));
 }
 
 /* ---- new.c ---- */

@@ -21,6 +21,7 @@
 #include "base/align.h"
 #include "base/random.h"
 #include "heap/heap_internal.h"
+#include "heap/heap_large.h"
 #include "heap/heap_quick.h"
 #include "heap/heap_secure.h"
 #include "look/live.h"

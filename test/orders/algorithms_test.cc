@@ -34,6 +34,7 @@ bool os_futex_wake(uint32_t *word, int)
     orders_step(ORDERS_WAKE, ORDERS_RELAXED, word, 0, 0);
     return true;
 }
+size_t pagemap_noted(void) { return 2; }
 bool sanitize_watched(void) { return false; }
 bool sanitize_race_watched(void) { return false; }
 void sanitize_begin_of_use(const void *) {}
@@ -122,7 +123,7 @@ TEST(Orders, door_admits_the_favoured_thread_or_one_visitor)
     ASSERT_TRUE(bias_works());
     static const auto admits = [](int way) {
         bias_approach(&door.bias);
-        return way == 0 ? heap_door_admits(&door, 15) : way == 1 ? heap_door_admits_free(&door, 64) : bias_is_open(&door.bias);
+        return way == 0 ? heap_door_admits(&door, 15) : way == 1 ? heap_door_admits_free(&door, 0) : bias_is_open(&door.bias);
     };
     auto favoured = [] {
         for (int way = 0; way < 3; way++) {
@@ -136,7 +137,7 @@ TEST(Orders, door_admits_the_favoured_thread_or_one_visitor)
     };
     auto visitor = [] { heap_door_visit(&door), inside(), heap_door_drop(&door, true); };
     prove({{{"active", &door.bias.active, 0}, {"open", &door.bias.open, 1}, {"lock", &door.bias.lock.word, 0}, {"data", &data, 0},
-            {"below", &door.below, HEAP_NEAR * HEAP_SLOT_ALIGN}, {"none_bits", &door.none_bits, HEAP_KIND_BITS}}, {favoured, visitor}, nullptr});
+            {"below", &door.below, HEAP_NEAR * HEAP_SLOT_ALIGN}, {"noted", &door.noted, 2}}, {favoured, visitor}, nullptr});
 }
 
 /* heap_remote.c: push(), heap_inbox_drain(): what two threads free arrives once, with what they wrote into it. */

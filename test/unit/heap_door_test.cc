@@ -15,12 +15,12 @@ namespace {
 enum Way { CLOSED, OPEN, MIXED };
 Way way(const heap_door &door)
 {
-    const bool admits[] = {heap_door_admits(&door, 0), heap_door_admits(&door, HEAP_NEAR * HEAP_SLOT_ALIGN - 1), heap_door_admits_free(&door, 64), bias_is_open(&door.bias)};
+    const bool admits[] = {heap_door_admits(&door, 0), heap_door_admits(&door, HEAP_NEAR * HEAP_SLOT_ALIGN - 1), heap_door_admits_free(&door, 0), heap_door_admits_free(&door, pagemap_noted() - 1), bias_is_open(&door.bias)};
     const auto open = std::count(std::begin(admits), std::end(admits), true);
     EXPECT_FALSE(heap_door_admits(&door, HEAP_NEAR * HEAP_SLOT_ALIGN)) << "whose bin may not be ready";
-    for (uintptr_t kind = 1; kind <= HEAP_KIND_BITS; kind++)
-        EXPECT_FALSE(heap_door_admits_free(&door, 64 + kind)) << "no header's";
-    return open == 0 ? CLOSED : open == 4 ? OPEN : MIXED;
+    EXPECT_FALSE(heap_door_admits_free(&door, pagemap_noted())) << "which has no note";
+    EXPECT_EQ(door.nothing, 0u) << "which a page without a note leads to";
+    return open == 0 ? CLOSED : open == 5 ? OPEN : MIXED;
 }
 Way open_where_barriers_work()
 {

@@ -140,8 +140,9 @@ TEST(Pagemap, expected_addresses_are_found_in_their_place_and_by_the_root)
     EXPECT_EQ(pagemap_find(start + 3 * page), owner);
     size_t near = near_pages();
     EXPECT_EQ(addr_load_relaxed(&tables[at_page % near]), owner);
-    EXPECT_EQ(pagemap_guess(start + 3 * page), owner);
-    EXPECT_EQ(pagemap_guess(start + 3 * page + near * page), owner) << "what lies elsewhere may be taken for it";
+    EXPECT_EQ(pagemap_near_page(start + 3 * page), place + 3);
+    EXPECT_GE(pagemap_near_page(start + 3 * page + near * page), pagemap_noted()) << "what lies elsewhere has no note";
+    EXPECT_GE(pagemap_near_page(at((first - 1) * page)), pagemap_noted());
     auto *leaf = reinterpret_cast<pagemap_table *>(addr_load_relaxed(&pagemap_root.entry[at_page >> PAGEMAP_LEVEL_BITS]));
     EXPECT_EQ(reinterpret_cast<char *>(leaf), reinterpret_cast<char *>(tables) + (at_page % near >> PAGEMAP_LEVEL_BITS) * sizeof *leaf);
     pagemap_clear(start, 4 * page);
@@ -185,21 +186,78 @@ TEST(Pagemap, only_the_first_stretch_is_expected)
     quire_source_default()->verbs->give(quire_source_default(), &span);
 }
 
+static uint64_t &note(const void *address)
+{
+    return *static_cast<uint64_t *>(pagemap_note(pagemap_near_page(address)));
+}
+
+/* Beside each entry, and of no other page's; zeros, once the tables' page went back that holds it. */
+TEST(Pagemap, each_expected_page_has_a_note_that_goes_back_with_its_entry)
+{
+    const size_t stretch = pagemap_stretch_pages();
+    quire_span span;
+    ASSERT_EQ(quire_source_default()->verbs->take(quire_source_default(), 2 * stretch * page, stretch * page, &span), 0);
+    char *start = static_cast<char *>(span.start);
+    if (pagemap_near_page(start) >= pagemap_noted())
+        GTEST_SKIP() << "so little address space that nothing was expected, or OS pages so large that the span is mapped by itself";
+    ASSERT_EQ(pagemap_set(start, 2 * stretch * page, owner), 0);
+    for (size_t i = 0; i < 2 * stretch; i++) {
+        EXPECT_EQ(note(start + i * page), 0u) << "nobody wrote there";
+        note(start + i * page + page - 1) = i + 1;
+    }
+    for (size_t i = 0; i < 2 * stretch; i++)
+        EXPECT_EQ(note(start + i * page), i + 1);
+    EXPECT_EQ(pagemap_find(start), owner) << "and no entry was written over";
+    pagemap_clear(start, stretch * page);
+    pagemap_forget(start);
+    for (size_t i = 0; i < 2 * stretch; i++)
+        EXPECT_EQ(note(start + i * page), i < stretch ? 0 : i + 1) << i;
+    for (size_t i = stretch; i < 2 * stretch; i++)
+        note(start + i * page) = 0;
+    pagemap_clear(start + stretch * page, stretch * page);
+    quire_source_default()->verbs->give(quire_source_default(), &span);
+}
+
+/* Where there is no memory for the notes there is no table either. */
+TEST(Pagemap, notes_that_cannot_be_written_are_no_owner)
+{
+    size_t pages = near_pages();
+    if (pages < 2u << PAGEMAP_LEVEL_BITS)
+        GTEST_SKIP() << "so little address space that hardly anything was expected";
+    char *last = at((addr_load_relaxed(&pagemap_near.first) + pages - 1) * page);
+    if (addr_load_relaxed(&pagemap_root.entry[uintptr_t(last) / page >> PAGEMAP_LEVEL_BITS]) != 0)
+        GTEST_SKIP() << "another test of this process has made that table";
+    for (int nth : {1, 2}) {
+        Fault fault(OS_PROTECT, nth);
+        EXPECT_EQ(pagemap_set(last, page, owner), -ENOMEM) << nth;
+        EXPECT_EQ(pagemap_find(last), 0u);
+    }
+    ASSERT_EQ(pagemap_set(last, page, owner), 0);
+    note(last) = 1;
+    EXPECT_EQ(pagemap_find(last), owner);
+    note(last) = 0;
+    pagemap_clear(last, page);
+}
+
 /* Tables of so many gigabytes are made (with small pages), and no more is expected. */
 static void expect_less(size_t used)
 {
     size_t near = near_pages(), whole = size_t(1) << PAGEMAP_LEVEL_BITS;
     uintptr_t first = addr_load_relaxed(&pagemap_near.first);
     auto place = [=](size_t i) { return at((first + i * whole + 5 + i) * page); };
-    for (size_t i = 0; i < used; i++)
+    for (size_t i = 0; i < used; i++) {
         ASSERT_EQ(pagemap_set(place(i), page, owner + (i << 8)), 0);
+        note(place(i)) = i + 1;
+    }
     pagemap_expect_less(place(used - 1) + page);
     EXPECT_LE(near_pages(), near);
+    EXPECT_EQ(pagemap_noted(), near_pages());
     EXPECT_TRUE(near_pages() >= used * whole && (near_pages() & (near_pages() - 1)) == 0) << near_pages() / whole;
     EXPECT_TRUE(used != 1 || near_pages() == whole) << "the first gigabyte alone";
     for (size_t i = 0; i < used; i++) {
         EXPECT_EQ(pagemap_find(place(i)), owner + (i << 8)) << i << " of " << used;
-        EXPECT_EQ(pagemap_guess(place(i)), owner + (i << 8)) << i << " of " << used;
+        EXPECT_EQ(note(place(i)), i + 1) << i << " of " << used;
+        note(place(i)) = 0;
         pagemap_clear(place(i), page);
     }
     for (size_t i : {size_t(0), used, near / whole - 1}) { /* what is no longer expected is found by the root */

@@ -64,7 +64,6 @@ ORDERS_WORD(size, size_t)
 ORDERS_WORD(addr, uintptr_t)
 #undef ORDERS_WORD
 static inline bool size_exceeds_acquire(const atomic_size *p, size_t value) { return size_load_acquire(p) > value; }
-static inline bool addr_excludes_acquire(const atomic_addr *p, uintptr_t value) { return (addr_load_acquire(p) & value) == 0; }
 
 #ifdef __cplusplus
 }
