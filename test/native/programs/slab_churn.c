@@ -104,7 +104,8 @@ int main(int argc, char **argv)
 {
     struct quire_source *source = source_of(argc > 1 ? argv[1] : "default");
     struct quire_source_stats before = {.struct_bytes = sizeof before}, after = {.struct_bytes = sizeof after};
-    round_of(source, NULL); /* what threads keep for good is there now */
+    for (int i = 0; i < 2; i++)
+        round_of(source, NULL); /* what is kept for good is there now, also if one refusal has ended the first before it was */
     quire_source_stats(source, &before);
     for (int i = 0; i < 4; i++) {
         round_of(source, argc > 2 ? argv[2] : NULL);
