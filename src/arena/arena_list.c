@@ -38,6 +38,8 @@ bool arena_list_is_on(void)
 
 static void after_fork(void)
 {
+    if (lock_is_mine(&arenas.lock)) /* by a signal's handler: this thread goes on with what it was doing to the list */
+        return;
     lock_reset(&arenas.lock);
     arenas_mend(arenas.first);
 }

@@ -397,7 +397,7 @@ static void give_cut(const struct quire_span *span, bool keep_warm)
         bits_clear(region->cached, idx, idx + 1);
     bitmap_free(&region->map, idx);
     if (warm < span->bytes)
-        region_forget_locked(region, idx, idx + pages);
+        region_forgets_locked(region, idx, idx + pages);
     regions.sums.out_bytes -= span->bytes;
     lock_drop(&regions.lock);
 }

@@ -43,12 +43,24 @@ static size_t discard_pages_max(const struct region *region)
     return region->kind == REGION_HUGE ? 4 * (os_huge_bytes() >> os_page_shift()) : DISCARD_PAGES_MAX;
 }
 
-void region_forget_locked(const struct region *region, size_t first, size_t stop)
+void region_forgets_locked(struct region *region, size_t first, size_t stop)
+{
+    bool is_first = region->forget_to == 0;
+    region->forget_from = is_first || first < region->forget_from ? first : region->forget_from;
+    region->forget_to = stop > region->forget_to ? stop : region->forget_to;
+}
+
+/* Not at once: what comes and goes would fault the page map in each time. */
+static void region_forget(struct region *region)
 {
     size_t stretch = pagemap_stretch_pages(), before = (uintptr_t)region->start >> os_page_shift() & (stretch - 1);
+    lock_take(&regions.lock);
+    size_t first = region->forget_from, stop = region->forget_to;
     for (size_t end = align_up(before + first + 1, stretch) - before; end - stretch < stop && end <= region->pages; end += stretch)
         if (end >= stretch && bits_find(region->map.taken, end - stretch, end, true) == end && bits_find(region->idle, end - stretch, end, true) == end)
             pagemap_forget(region->start + ((end - stretch) << os_page_shift()));
+    region->forget_from = region->forget_to = 0;
+    lock_drop(&regions.lock);
 }
 
 /* Discard the first run of `which` at or after `from`; returns where to go on, or the number of committed pages at the end. */
@@ -67,7 +79,7 @@ static size_t discard_run_locked(struct region *region, const uint64_t *which, s
         bits_clear(region->aged, first, stop);
         regions.sums.idle_bytes -= bytes;
         *freed_bytes += bytes;
-        region_forget_locked(region, first, stop);
+        region_forgets_locked(region, first, stop);
     }
     return stop;
 }
@@ -178,6 +190,7 @@ size_t region_drain(bool all)
         freed += region_discard(region_by_id[i], !all, ALL_RUNS);
         if (!all)
             region_age(region_by_id[i]);
+        region_forget(region_by_id[i]);
     }
     return freed;
 }

@@ -33,6 +33,7 @@ struct region {
     uint64_t *idle;         /* free pages that were handed out since they last were zero */
     size_t idle_end;        /* none at or behind it is idle */
     uint64_t *aged;         /* those that were idle at the last tick */
+    size_t forget_from, forget_to; /* pages among which some were discarded: the page map's memory for them goes at the next tick */
     uint64_t *cached;       /* `check` build: first pages of spans that lie in a cache */
 };
 
@@ -79,8 +80,8 @@ extern struct region *region_by_id[REGIONS_MAX]; /* of regions.count; apart, or 
 size_t region_over_locked(size_t wanted_bytes);
 void region_make_way(size_t bytes);
 bool region_turns_over_locked(void); /* what made way is wanted again soon */
-/* Free pages that are discarded: the page map's memory for them goes too, where no page near them is taken, or waits to go. */
-void region_forget_locked(const struct region *region, size_t first, size_t stop);
+/* These pages are free and were discarded: the page map's memory for them goes later, where no page near them is taken then, or idle. */
+void region_forgets_locked(struct region *region, size_t first, size_t stop);
 
 C_DECLARATIONS_END
 #endif

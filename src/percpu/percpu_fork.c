@@ -93,7 +93,8 @@ static void pool_rebuild(struct quire_percpu *pool)
         mapped += local->span.bytes;
         meta += local->span.bytes;
     }
-    percpu_all_mend(pool->all);
+    if (&pool->lock != my_pool) /* else this thread is putting one on it, or taking one off, and goes on with that */
+        percpu_all_mend(pool->all);
     for (struct percpu_chunk *chunk = pool->all; chunk; chunk = chunk->all_next) {
         struct percpu_local *owner = percpu_owner(chunk);
         owner = owner ? owner : &pool->home;
@@ -146,13 +147,15 @@ static bool pool_reset(struct quire_percpu *pool)
 static void after_fork(void)
 {
     struct lock_notes notes;
+    bool lists = lock_is_mine(&percpu_pools.lock);
     lock_set_aside(&notes);
     my_inbox = notes.mine[LOCK_PERCPU_INBOX];
     my_pool = notes.mine[LOCK_PERCPU_POOL];
     bias_after_fork();
     percpu_give_chunks(false);
-    pools_mend(percpu_first);
-    bool inside = registry_after_fork(&percpu_pools);
+    bool inside = !lists && registry_after_fork(&percpu_pools);
+    if (!lists)
+        pools_mend(percpu_first);
     inside |= percpu_threads_after_fork();
     bool lost = inside;
     for (struct quire_percpu *pool = percpu_first; pool; pool = pool->next) {

@@ -61,12 +61,14 @@ void slab_repair(struct quire_slab *slab)
 void slab_after_fork(void)
 {
     struct lock_notes notes;
+    bool lists = lock_is_mine(&slab_registry.lock); /* this thread goes on with what it was doing to the list */
     lock_set_aside(&notes);
     slab_is_repairing = true;
     slab_shared_after_fork();
     u32_store_relaxed(&slab_pending, 0);
-    slabs_mend(slab_first);
-    bool inside = registry_after_fork(&slab_registry);
+    bool inside = !lists && registry_after_fork(&slab_registry);
+    if (!lists)
+        slabs_mend(slab_first);
     inside |= slab_threads_after_fork();
     inside |= slab_mags_after_fork();
     for (struct quire_slab *slab = slab_first; slab; slab = slab->next)

@@ -2,6 +2,12 @@
 /* Children of a process whose threads are all at work: the child counts on from what it found, uses the pool and ends it; the parent sees nothing. */
 #include "race/percpu_race.h"
 
+#include <array>
+
+#define class class_ /* a parameter's name there */
+#include "percpu/percpu_internal.h"
+#undef class
+
 namespace {
 enum { ALL_GOOD = 0, CHECK_FAILED = 10, NO_MEMORY, OTHERS_PAINT, SUM_WRONG, COUNTER_WRONG, STATS_WRONG, STILL_OWNED, NOT_EMPTY, NODE_LOST, RESERVE_GONE };
 
@@ -245,11 +251,11 @@ void fork_and_return(int)
     errno = kept;
 }
 
-/* Allocates and frees until `ends`. */
+/* Allocates and frees until `ends`; nothing from malloc, in which a handler must not fork. */
 void churn(quire_percpu *pool, uint64_t seed, const std::function<bool()> &ends)
 {
     Random random(seed);
-    std::vector<quire_percpu_ref> refs(400);
+    std::array<quire_percpu_ref, 400> refs = {};
     while (!ends()) {
         quire_percpu_ref &ref = refs[random.below(refs.size())];
         bool is_live = ref.bits != 0;
@@ -329,4 +335,46 @@ TEST(PercpuFork, a_thread_that_forks_in_a_handler_goes_on_in_the_child_with_what
             thread.join();
         EXPECT_EQ(busy.live(), 0u);
     }
+}
+
+/* In the middle of taking a chunk off the list, as a handler finds it: what is half done is left, for this thread goes on with it, though another was inside. */
+TEST(PercpuFork, the_list_that_the_forking_thread_is_changing_is_left_to_it)
+{
+    if (memory_is_watched())
+        GTEST_SKIP() << NOT_HERE;
+    Pool pool(small_units());
+    quire_percpu *its = pool;
+    std::vector<quire_percpu_ref> refs;
+    while (size_load_relaxed(&its->chunks) < 4)
+        refs.push_back(quire_percpu_alloc(pool, 200, 0));
+    std::atomic<bool> is_inside{false}, ends{false};
+    std::thread inside([&] {
+        struct percpu_local *home = &its->home;
+        lock_take(&home->inbox_lock);
+        is_inside = true;
+        while (!ends)
+            usleep(1000);
+        lock_drop(&home->inbox_lock);
+    });
+    while (!is_inside)
+        usleep(1000);
+    lock_take(&its->lock);
+    struct percpu_chunk *leaving = its->all->all_next, *follower = leaving->all_next;
+    follower->all_prev = leaving->all_prev;
+    pid_t child = fork();
+    if (child == 0) {
+        bool is_left = follower->all_prev == leaving->all_prev && lock_is_mine(&its->lock);
+        follower->all_prev = leaving;
+        lock_drop(&its->lock);
+        exit_now(!is_left ? OTHERS_PAINT : is_sound(pool, "with its list") ? ALL_GOOD : CHECK_FAILED);
+    }
+    follower->all_prev = leaving;
+    lock_drop(&its->lock);
+    ends = true;
+    inside.join();
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, ALL_GOOD);
+    for (quire_percpu_ref ref : refs)
+        quire_percpu_free(pool, ref);
 }

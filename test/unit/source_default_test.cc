@@ -337,6 +337,7 @@ TEST(SourceDefault, the_page_map_of_addresses_that_went_back_goes_back_too)
             give(span);
         else
             source_give_cold(source, &span);
+        EXPECT_EQ(os_resident_bytes(map, 2 * page), 2 * page) << "not at once: who comes again would fault it in";
         quire_source_trim(source);
         EXPECT_EQ(os_resident_bytes(map, 2 * page), 0u) << (way ? "given cold" : "trimmed");
         EXPECT_EQ(pagemap_find(span.start), 0u);
