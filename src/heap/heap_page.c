@@ -120,7 +120,13 @@ void heap_page_carve(struct heap_page *page, const char *slot)
     u32_store_relaxed(&page->carved, to < all ? to : all);
 }
 
-static struct heap_page *page_new(struct heap_local *local, unsigned class)
+/* A size of which there are many pages, in a thread that has just filled one: this one will be filled, too. */
+static bool fills(const struct heap_local *local, unsigned class, bool has_filled)
+{
+    return has_filled && local->bin[class].slot_bytes < os_page_bytes() && size_load_relaxed(&local->heap->of_class[heap_stat_class(class)].pages) >= FILLED_PAGES;
+}
+
+static struct heap_page *page_new(struct heap_local *local, unsigned class, bool has_filled)
 {
     struct quire_heap *heap = local->heap;
     size_t slot_bytes = local->bin[class].slot_bytes, bytes = class == HEAP_ZERO ? os_page_bytes() : heap_page_bytes(slot_bytes, os_page_bytes());
@@ -130,7 +136,7 @@ static struct heap_page *page_new(struct heap_local *local, unsigned class)
         return NULL;
     if (local->is_secure && class != HEAP_ZERO && !(span.flags & QUIRE_SPAN_ZERO))
         memset(span.start, 0, bytes); /* S1 */
-    if ((span.flags & QUIRE_SPAN_ZERO) && heap->own_memory && slot_bytes < os_page_bytes() && size_load_relaxed(&heap->of_class[heap_stat_class(class)].pages) >= FILLED_PAGES)
+    if ((span.flags & QUIRE_SPAN_ZERO) && heap->own_memory && fills(local, class, has_filled))
         (void)os_populate(span.start, bytes);
     struct heap_page *page = heap_header_new(heap, words);
     if (page) {
@@ -327,6 +333,7 @@ bool heap_next_page(struct heap_local *local, unsigned class)
     heap_inbox_drain(local);
     if (local->is_secure ? heap_secure_has_room(bin) : heap_next_word(bin))
         return true;
+    bool has_filled = bin->page != NULL;
     current_is_full(bin);
     struct heap_page *page = partial_pick(bin);
     if (page)
@@ -334,7 +341,7 @@ bool heap_next_page(struct heap_local *local, unsigned class)
     else
         page = adopt(local, class);
     if (!page)
-        page = page_new(local, class);
+        page = page_new(local, class, has_filled);
     if (!page)
         return false;
     bin_set(bin, page);

@@ -5,6 +5,8 @@
 #include <sys/single_threaded.h>
 #include <sys/wait.h>
 
+#include <thread>
+
 #include "unit/heap_scope.h"
 
 #define class class_ /* a parameter's name there */
@@ -169,6 +171,14 @@ TEST_F(HeapNote, pages_of_a_size_of_which_there_are_many_come_with_their_memory)
     }
     EXPECT_GT(whole, 200u);
     EXPECT_GT(part, 4u);
+    size_t first = 0, bytes = 0;
+    std::thread([&] {
+        void *p = alloc(100);
+        bytes = page_of(p)->span.bytes;
+        first = os_resident_bytes(page_of(p)->span.start, bytes);
+        quire_heap_free(process, p);
+    }).join();
+    EXPECT_LT(first, bytes) << "a thread that has filled none may not fill its first";
     free_all(all);
     quire_heap_trim(process);
     (void)quire_source_trim(quire_source_default());
