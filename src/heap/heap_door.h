@@ -9,8 +9,8 @@
  *     ... inside                                         ... inside
  *     active = 0                                         all as they were; drop the lock
  *
- * Either has to be compared anyway, for its bin to be ready and for a note to be there (heap_note.h): so what says that the way is closed costs nothing, where a bias'
- * `open` is three instructions of thirty.
+ * Either has to be compared anyway, for its bin to be ready and for a note to be there (heap_note.h): so what says that the way is closed costs nothing,
+ * where a bias' `open` is three instructions of thirty.
  *
  * Invariant D1: where a door is open its bias is.
  *
