@@ -211,6 +211,7 @@ void pagemap_expect(const void *start, size_t bytes)
     if (size_load_relaxed(&pagemap_near.mask) == 0 && is_fresh(s) && os_reserve(2 * tables_bytes + os_page_bytes(), os_page_bytes(), &at) == 0) {
         if (os_show(at, 2 * tables_bytes) == 0) {
             (void)os_advise_nohuge(at, 2 * tables_bytes); /* they are touched here and there */
+            (void)os_advise_dontdump((char *)at + tables_bytes, tables_bytes); /* who reads a core file goes by the owners */
             addr_store_relaxed(&pagemap_near.first, s.first);
             addr_store_relaxed(&pagemap_near.tables, (uintptr_t)at);
             addr_store_relaxed(&pagemap_near.notes, (uintptr_t)at + tables_bytes);
