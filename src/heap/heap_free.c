@@ -200,6 +200,8 @@ static NOINLINE bool free_far(struct heap_local *local, struct heap_page *page, 
 static ALWAYS_INLINE bool free_far_noted(struct heap_local *local, void *p)
 {
     struct heap_bin *bin = heap_approach_noted(local, p);
+    if (likely(bin != NULL))
+        heap_bins_reach(local, (unsigned)(bin - local->bin));
     return put_far(local, bin, p, bin != NULL);
 }
 

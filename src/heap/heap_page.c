@@ -19,6 +19,7 @@
 #include "heap/heap_secure.h"
 #include "heap/heap_walk.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "os/os.h"
@@ -96,13 +97,14 @@ static void memory_give(struct quire_heap *heap, unsigned class, const struct qu
     heap->source->verbs->give(heap->source, span);
 }
 
-/* For the OS pages from some byte of the page to another: there are slots of this size; or none. */
+/* For the OS pages from some byte of the page to another: there are slots of this size; or none.  Each is one store, which a fork's child finds done or not. */
 static void notes_write(const struct heap_page *page, size_t from, size_t to, uint32_t bin_at)
 {
     for (size_t at = from; page->is_noted && at < to; at += os_page_bytes()) {
-        struct heap_note *note = heap_note(pagemap_near_page((char *)page->span.start + at));
-        u32_store_relaxed(&note->before, bin_at ? (uint32_t)at : 0);
-        u32_store_relaxed(&note->bin_at, bin_at);
+        struct heap_note note = {{bin_at ? (uint32_t)at : 0}, {bin_at}};
+        uint64_t word;
+        memcpy(&word, &note, sizeof word);
+        u64_store_relaxed(pagemap_note(pagemap_near_page((char *)page->span.start + at)), word);
     }
 }
 
@@ -126,6 +128,19 @@ static bool fills(const struct heap_local *local, unsigned class, bool has_fille
     return has_filled && local->bin[class].slot_bytes < os_page_bytes() && size_load_relaxed(&local->heap->of_class[heap_stat_class(class)].pages) >= FILLED_PAGES;
 }
 
+static void fill(const struct quire_span *span)
+{
+    static atomic_u32 is_unknown; /* to the system, Linux before 5.14 */
+    if (u32_load_relaxed(&is_unknown) == 0 && os_populate(span->start, span->bytes) == -EINVAL)
+        u32_store_relaxed(&is_unknown, 1);
+}
+
+static bool has_notes(const struct quire_span *span)
+{
+    const char *start = span->start, *last = start + span->bytes - 1;
+    return pagemap_near_page(start) < pagemap_noted() && pagemap_near_page(last) < pagemap_noted();
+}
+
 static struct heap_page *page_new(struct heap_local *local, unsigned class, bool has_filled)
 {
     struct quire_heap *heap = local->heap;
@@ -137,7 +152,7 @@ static struct heap_page *page_new(struct heap_local *local, unsigned class, bool
     if (local->is_secure && class != HEAP_ZERO && !(span.flags & QUIRE_SPAN_ZERO))
         memset(span.start, 0, bytes); /* S1 */
     if ((span.flags & QUIRE_SPAN_ZERO) && heap->own_memory && fills(local, class, has_filled))
-        (void)os_populate(span.start, bytes);
+        fill(&span);
     struct heap_page *page = heap_header_new(heap, words);
     if (page) {
         page->span = span;
@@ -150,7 +165,7 @@ static struct heap_page *page_new(struct heap_local *local, unsigned class, bool
         memory_give(heap, class, &span);
         return NULL;
     }
-    page->is_noted = page->quick_of == &heap_of_process && pagemap_near_page(span.start) < pagemap_noted();
+    page->is_noted = page->quick_of == &heap_of_process && has_notes(&span);
     sanitize_no_access(span.start, span.bytes);
     sanitize_root(span.start, span.bytes, true);
     unsigned counted = heap_stat_class(class);

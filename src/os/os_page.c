@@ -328,14 +328,10 @@ int os_populate(void *start, size_t bytes)
 {
     expect_pages(start, bytes);
     enum { POPULATE_WRITE = 23 }; /* MADV_POPULATE_WRITE, Linux 5.14 */
-    static bool is_unknown;
     int kept = errno;
     if (os_fault(OS_ADVISE))
         return -ENOMEM;
-    int error = __atomic_load_n(&is_unknown, __ATOMIC_RELAXED) ? -EINVAL : outcome(madvise(start, bytes, POPULATE_WRITE), kept);
-    if (error == -EINVAL)
-        __atomic_store_n(&is_unknown, true, __ATOMIC_RELAXED);
-    return error;
+    return outcome(madvise(start, bytes, POPULATE_WRITE), kept);
 }
 
 size_t os_resident_bytes(void *start, size_t bytes)

@@ -20,7 +20,7 @@
 #include "pages/pagemap.h"
 #include "pages/region_internal.h"
 
-enum { DISCARD_PAGES_MAX = 64, HELP_RUNS = 32, ALL_RUNS = 1 << 30, IDLE_PARTS = 64, TURNING_PARTS = 3, LESS_PARTS = 2, WAY_PARTS = 32, WAY_BYTES = 256 << 10 };
+enum { DISCARD_PAGES_MAX = 64, FORGET_AT_ONCE = 16, HELP_RUNS = 32, ALL_RUNS = 1 << 30, IDLE_PARTS = 64, TURNING_PARTS = 3, LESS_PARTS = 2, WAY_PARTS = 32, WAY_BYTES = 256 << 10 };
 
 static atomic_u32 keep_all; /* 1: as much as the peak */
 static atomic_u32 has_aged;  /* 1: who helped has let idle memory age since the last tick, which is not to be another */
@@ -50,17 +50,28 @@ void region_forgets_locked(struct region *region, size_t first, size_t stop)
     region->forget_to = stop > region->forget_to ? stop : region->forget_to;
 }
 
+/* False: that was all. */
+static bool forget_some_locked(struct region *region)
+{
+    size_t stretch = pagemap_stretch_pages(), before = (uintptr_t)region->start >> os_page_shift() & (stretch - 1);
+    size_t stop = region->forget_to, end = align_up(before + region->forget_from + 1, stretch) - before;
+    for (int i = 0; i < FORGET_AT_ONCE && end < stop + stretch && end <= region->pages; i++, end += stretch)
+        if (end >= stretch && bits_find(region->map.taken, end - stretch, end, true) == end && bits_find(region->idle, end - stretch, end, true) == end)
+            pagemap_forget(region->start + ((end - stretch) << os_page_shift()));
+    bool is_more = end < stop + stretch && end <= region->pages;
+    region->forget_from = is_more ? end - stretch : 0;
+    region->forget_to = is_more ? stop : 0;
+    return is_more;
+}
+
 /* Not at once: what comes and goes would fault the page map in each time. */
 static void region_forget(struct region *region)
 {
-    size_t stretch = pagemap_stretch_pages(), before = (uintptr_t)region->start >> os_page_shift() & (stretch - 1);
-    lock_take(&regions.lock);
-    size_t first = region->forget_from, stop = region->forget_to;
-    for (size_t end = align_up(before + first + 1, stretch) - before; end - stretch < stop && end <= region->pages; end += stretch)
-        if (end >= stretch && bits_find(region->map.taken, end - stretch, end, true) == end && bits_find(region->idle, end - stretch, end, true) == end)
-            pagemap_forget(region->start + ((end - stretch) << os_page_shift()));
-    region->forget_from = region->forget_to = 0;
-    lock_drop(&regions.lock);
+    for (bool is_more = true; is_more;) {
+        lock_take(&regions.lock);
+        is_more = region->forget_to != 0 && forget_some_locked(region);
+        lock_drop(&regions.lock);
+    }
 }
 
 /* Discard the first run of `which` at or after `from`; returns where to go on, or the number of committed pages at the end. */
