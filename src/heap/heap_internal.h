@@ -87,7 +87,6 @@ struct CACHE_ALIGNED heap_page {
         struct {
             atomic_u32 carved; /* bytes of slots that bear a mark or are live: these have a short way of freeing; 0 where there is none */
             uint16_t bin_at;   /* where in a local the bin of its size is */
-            uint16_t sizes;    /* so many: what its slots serve, slot_bytes and those below */
         };
     };
     uint16_t words;

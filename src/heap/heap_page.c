@@ -59,7 +59,6 @@ static void page_setup(struct heap_page *page, struct heap_local *local, unsigne
     page->slots = (uint16_t)(slots < HEAP_SLOTS_MAX ? slots : HEAP_SLOTS_MAX);
     page->words = (uint16_t)((page->slots + WORD_BITS - 1) / WORD_BITS);
     page->slot_bytes = slot_bytes;
-    page->sizes = (uint16_t)heap_class_sizes(class);
     page->reciprocal = heap_reciprocal(slot_bytes);
     page->exact = (page->slots - 1U) * (uint32_t)(page->reciprocal * slot_bytes) + 1; /* of a power of two, 1: its last slot ends with the page */
     page->bin_at = (uint16_t)(offsetof(struct heap_local, bin) + class * sizeof(struct heap_bin));
